@@ -1,0 +1,44 @@
+/* Media files to and from memory. av_read.c and av_write.c are the only files that know libav*, png.c libpng.
+ * Readers take a file's bytes (a mapping, a member of an archive); `origin` names it in messages. They never crash on
+ * foreign bytes: -1 and a message with origin, what is wrong, what was expected. What a reader fills is the caller's to release. */
+#ifndef WEFT_DATA_MEDIA_H
+#define WEFT_DATA_MEDIA_H
+#include "core/core.h"
+
+struct clip { /* an image is a clip of one frame */
+    i64 frames, height, width;
+    double rate_hz; /* frames a second; 0 for a still */
+    u8 *pixels;     /* [frames, height, width, 3] RGB */
+};
+struct sound {
+    i64 samples;
+    i64 rate_hz;
+    float *values; /* mono, -1..1 */
+};
+void clip_init(struct clip *clip, i64 frames, i64 height, i64 width, double rate_hz);
+void clip_release(struct clip *clip);
+void sound_init(struct sound *sound, i64 samples, i64 rate_hz);
+void sound_release(struct sound *sound);
+
+enum media_kind { MEDIA_UNKNOWN, MEDIA_PNG, MEDIA_STILL, MEDIA_VIDEO, MEDIA_SOUND }; /* STILL: JPEG, WebP, BMP, ... through libav */
+enum media_kind media_kind(const void *bytes, i64 count, const char *origin); /* by content, never by the name alone */
+
+/* PNG of any colour type and depth; transparency is blended on white. */
+int image_read(struct clip *out, const void *bytes, i64 count, const char *origin); /* PNG by libpng, other stills by libav */
+int image_write_png(const char *path, const u8 *pixels, i64 height, i64 width); /* RGB, atomic */
+void image_encode_png(struct text *out, const u8 *pixels, i64 height, i64 width);
+
+/* Frames at rate_hz from the start (nearest in time; 0: every frame), at most max_frames (0: all), scaled to fit
+ * height x width (0: as they are): the picture keeps its shape, centred on white. A file without video is an error. */
+struct clip_request { double rate_hz; i64 max_frames, height, width; };
+int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin, const struct clip_request *request);
+int clip_write_mp4(const char *path, const struct clip *clip); /* H.264, yuv420p; width and height even; atomic */
+
+/* All channels mixed to mono, resampled to rate_hz. No samples is an error. */
+int sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz);
+int sound_write_wav(const char *path, const struct sound *sound); /* 16-bit PCM, atomic */
+void sound_encode_wav(struct text *out, const struct sound *sound);
+
+/* The only place pixels are resized: Lanczos when shrinking or growing, centred on white where the shape differs. */
+void clip_resize(struct clip *out, const struct clip *in, i64 height, i64 width);
+#endif
