@@ -1,0 +1,152 @@
+#include "core/core.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+static enum log_level level = LOG_NORMAL;
+static bool bar_is_open; /* a progress bar stands on the terminal's last line */
+
+void log_set_level(enum log_level next)
+{
+    level = next;
+}
+
+static void say(const char *prefix, const char *format, va_list arguments)
+{
+    if (bar_is_open)
+        fputs("\r\033[K", stderr);
+    fputs(prefix, stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+}
+
+#define DEFINE_LOG(name, least, prefix)                                                                                \
+    void name(const char *format, ...)                                                                                 \
+    {                                                                                                                  \
+        va_list arguments;                                                                                             \
+        if (level < (least))                                                                                           \
+            return;                                                                                                    \
+        va_start(arguments, format);                                                                                   \
+        say(prefix, format, arguments);                                                                                \
+        va_end(arguments);                                                                                             \
+    }
+DEFINE_LOG(log_info, LOG_NORMAL, "")
+DEFINE_LOG(log_warn, LOG_QUIET, "warning: ")
+DEFINE_LOG(log_debug, LOG_DEBUG, "debug: ")
+
+double clock_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+i64 memory_peak_bytes(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (i64)usage.ru_maxrss * 1024;
+}
+
+void progress_init(struct progress *progress, const char *label, i64 total)
+{
+    *progress = (struct progress){label, total, 0, clock_s(), 0, isatty(STDERR_FILENO) != 0};
+    progress->shown_s = progress->terminal ? 0 : progress->begin_s;
+}
+
+static void format_duration(char *out, size_t size, double seconds)
+{
+    i64 s = (i64)(seconds + 0.5);
+    if (s >= 3600)
+        snprintf(out, size, "%dh%02dm", (int)(s / 3600), (int)(s / 60 % 60));
+    else
+        snprintf(out, size, "%d:%02d", (int)(s / 60), (int)(s % 60));
+}
+
+static void draw_bar(const struct progress *progress, const char *left, const char *note)
+{
+    enum { CELLS = 24 };
+    static const char full[] = "########################", empty[] = "........................";
+    struct winsize window = {0};
+    char line[1024];
+    i64 total = max_i64(progress->total, 1);
+    int cells = (int)(progress->done * CELLS / total);
+    int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col ? window.ws_col : 80;
+    snprintf(line, sizeof line, "%s [%.*s%.*s] %3d%% %s left  %s", progress->label, cells, full, CELLS - cells, empty,
+             (int)(progress->done * 100 / total), left, note);
+    fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
+    bar_is_open = true;
+}
+
+static void show(struct progress *progress, double now, const char *note)
+{
+    char left[32] = "?";
+    double spent = now - progress->begin_s;
+    if (progress->done > 0)
+        format_duration(left, sizeof left, spent * (double)(progress->total - progress->done) / (double)progress->done);
+    progress->shown_s = now;
+    if (level < LOG_NORMAL)
+        return;
+    if (progress->terminal)
+        draw_bar(progress, left, note);
+    else
+        fprintf(stderr, "%s %lld/%lld, %s left  %s\n", progress->label, (long long)progress->done,
+                (long long)progress->total, left, note);
+}
+
+void progress_update(struct progress *progress, i64 done, const char *format, ...)
+{
+    char note[512] = "";
+    double now = clock_s();
+    progress->done = min_i64(done, progress->total);
+    if (now - progress->shown_s < (progress->terminal ? 0.1 : 10) && !(progress->terminal && done >= progress->total))
+        return;
+    if (format) {
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(note, sizeof note, format, arguments);
+        va_end(arguments);
+    }
+    show(progress, now, note);
+}
+
+void progress_close(struct progress *progress)
+{
+    char spent[32];
+    format_duration(spent, sizeof spent, clock_s() - progress->begin_s);
+    if (progress->terminal && bar_is_open)
+        fputs("\r\033[K", stderr);
+    bar_is_open = false;
+    if (level >= LOG_NORMAL)
+        fprintf(stderr, "%s: %lld of %lld in %s\n", progress->label, (long long)progress->done,
+                (long long)progress->total, spent);
+}
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int number)
+{
+    if (caught)
+        _exit(128 + number);
+    caught = 1;
+}
+
+void signals_catch(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_signal;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+bool interrupted(void)
+{
+    return caught != 0;
+}

@@ -1,0 +1,127 @@
+#include "core/core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *memory_alloc(i64 bytes)
+{
+    void *block = aligned_alloc(64, (size_t)round_up(max_i64(bytes, 1), 64));
+    require(bytes >= 0 && block, "no memory for %lld bytes", (long long)bytes);
+    return memset(block, 0, (size_t)bytes);
+}
+
+void *memory_resize(void *block, i64 old_bytes, i64 new_bytes)
+{
+    void *next = memory_alloc(new_bytes);
+    if (block)
+        memcpy(next, block, (size_t)min_i64(old_bytes, new_bytes));
+    memory_free(block);
+    return next;
+}
+
+void memory_free(void *block)
+{
+    free(block);
+}
+
+char *string_copy(const char *text)
+{
+    i64 bytes = (i64)strlen(text) + 1;
+    return memcpy(memory_alloc(bytes), text, (size_t)bytes);
+}
+
+char *string_format(const char *format, ...)
+{
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    char *out = memory_alloc(length + 1);
+    vsnprintf(out, (size_t)length + 1, format, again);
+    va_end(again);
+    return out;
+}
+
+static void text_reserve(struct text *text, i64 more)
+{
+    i64 need = text->length + more + 1;
+    if (need <= text->capacity)
+        return;
+    i64 capacity = max_i64(need, max_i64(64, text->capacity * 2));
+    text->data = memory_resize(text->data, text->data ? text->length + 1 : 0, capacity);
+    text->capacity = capacity;
+}
+
+void text_append(struct text *text, const void *bytes, i64 length)
+{
+    text_reserve(text, length);
+    if (length)
+        memcpy(text->data + text->length, bytes, (size_t)length);
+    text->length += length;
+    text->data[text->length] = 0;
+}
+
+void text_printf(struct text *text, const char *format, ...)
+{
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    text_reserve(text, length);
+    vsnprintf(text->data + text->length, (size_t)length + 1, format, again);
+    va_end(again);
+    text->length += length;
+}
+
+void text_clear(struct text *text)
+{
+    text->length = 0;
+    if (text->data)
+        text->data[0] = 0;
+}
+
+void text_release(struct text *text)
+{
+    memory_free(text->data);
+    *text = (struct text){0};
+}
+
+/* Levenshtein distance, one row at a time; words longer than the row are never near. */
+static int edit_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 63 };
+    int row[LONGEST + 1];
+    int n = (int)strlen(a), m = (int)strlen(b);
+    if (n > LONGEST || m > LONGEST)
+        return LONGEST;
+    for (int j = 0; j <= m; j++)
+        row[j] = j;
+    for (int i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            int least = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            row[j] = replaced < least ? replaced : least;
+        }
+    }
+    return row[m];
+}
+
+const char *string_nearest(const char *word, const char *const *names)
+{
+    const char *nearest = NULL;
+    int best = 1 + (int)strlen(word) / 2;
+    for (; *names; names++) {
+        int distance = edit_distance(word, *names);
+        if (distance < best) {
+            best = distance;
+            nearest = *names;
+        }
+    }
+    return nearest;
+}

@@ -1,0 +1,65 @@
+#include "core/core.h"
+
+#include <math.h>
+
+/* One draw: ten rounds of two 32x32 -> 64 products (Salmon et al. 2011, section 3.1, constants of philox4x32). */
+void rng_draw(u32 out[4], struct rng_key key, u32 a, u32 b, u32 c, u32 d)
+{
+    u32 k0 = (u32)key.seed, k1 = (u32)(key.seed >> 32) ^ ((u32)key.purpose * 0x85ebca6bu);
+    for (int round = 0; round < 10; round++) {
+        u64 left = (u64)0xd2511f53u * a, right = (u64)0xcd9e8d57u * c;
+        u32 next_a = (u32)(right >> 32) ^ b ^ k0, next_c = (u32)(left >> 32) ^ d ^ k1;
+        b = (u32)right;
+        d = (u32)left;
+        a = next_a;
+        c = next_c;
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+    out[0] = a;
+    out[1] = b;
+    out[2] = c;
+    out[3] = d;
+}
+
+u32 rng_u32(struct rng_key key, u32 a, u32 b, u32 c, u32 d)
+{
+    u32 out[4];
+    rng_draw(out, key, a, b, c, d);
+    return out[0];
+}
+
+double rng_uniform(struct rng_key key, u32 a, u32 b, u32 c, u32 d)
+{
+    return rng_u32(key, a, b, c, d) * 0x1p-32;
+}
+
+i64 rng_below(struct rng_key key, i64 bound, u32 a, u32 b, u32 c, u32 d)
+{
+    u32 out[4];
+    require(bound > 0 && bound <= ((i64)1 << 32), "rng_below: bound %lld", (long long)bound);
+    rng_draw(out, key, a, b, c, d);
+    u64 wide = ((u64)out[1] << 32) | out[0]; /* 64 bits: the bias of the product below is under 2^-32 */
+    return (i64)(((unsigned __int128)wide * (u64)bound) >> 64);
+}
+
+/* Box and Muller; 53 and 32 bits. */
+double rng_normal(struct rng_key key, u32 a, u32 b, u32 c, u32 d)
+{
+    u32 out[4];
+    rng_draw(out, key, a, b, c, d);
+    double radius = (((u64)out[0] << 21 ^ out[1]) + 1) * 0x1p-53;
+    return sqrt(-2 * log(radius)) * cos(2 * 3.14159265358979323846 * (out[2] * 0x1p-32));
+}
+
+void rng_permutation(i32 *out, i64 n, struct rng_key key, u32 a, u32 b)
+{
+    for (i64 i = 0; i < n; i++)
+        out[i] = (i32)i;
+    for (i64 i = n - 1; i > 0; i--) {
+        i64 j = rng_below(key, i + 1, a, b, (u32)i, 0);
+        i32 kept = out[i];
+        out[i] = out[j];
+        out[j] = kept;
+    }
+}
