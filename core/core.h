@@ -21,7 +21,7 @@ typedef uint16_t u16;
 typedef uint8_t u8;
 typedef uint16_t bf16; /* the upper half of a float; see bf16_to_f32 */
 
-#define PRINTF(format, first) __attribute__((format(printf, format, first)))
+#define PRINTF(text, first) __attribute__((format(printf, text, first)))
 #define COUNT_OF(array) ((i64)(sizeof(array) / sizeof((array)[0])))
 
 static inline i64 min_i64(i64 a, i64 b) { return a < b ? a : b; }
