@@ -1,0 +1,118 @@
+/* The CPU backend's own header. Its files are compiled twice, for x86-64-v3 and v4; CPU(name) is this level's name.
+ *
+ * A loop is cut into tiles of rows whose size depends on the shape alone and run on core's workers. Rows are read and
+ * written as f32 through row_load and row_store, so one text serves both dtypes. Memory a tile needs comes from
+ * cpu_scratch: it belongs to the worker, grows on first use and stays. */
+#ifndef WEFT_CPU_H
+#define WEFT_CPU_H
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#define CPU_JOIN2(level, name) cpu_##level##_##name
+#define CPU_JOIN(level, name) CPU_JOIN2(level, name)
+#define CPU(name) CPU_JOIN(CPU_LEVEL, name)
+
+#define OP(name, arguments) void CPU(name) arguments;
+WEFT_OPS(OP)
+#undef OP
+
+/* One product on the calling thread: c[m,n] (+)= op(a) op(b), through oneDNN; primitives are kept by shape. */
+struct gemm {
+    i64 m, n, k;
+    i64 lda, ldb, ldc;
+    bool transpose_a, transpose_b, add;
+    enum dtype dtype, out_dtype; /* of a and b; of c */
+};
+void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm);
+
+/* Memory of one worker; slots 0..7 may be in use at once. Contents do not survive another call with the same slot. */
+void *CPU(scratch)(int worker, int slot, i64 bytes);
+
+/* Rows of a tile of about 16k elements: a shape-only rule all row-wise ops share. */
+static inline i64 tile_rows(i64 columns)
+{
+    return max_i64(1, 16384 / max_i64(columns, 1));
+}
+
+static inline i64 element_bytes(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? 2 : 4;
+}
+
+static inline void *matrix_at(struct matrix m, i64 row, i64 column)
+{
+    return (char *)m.data + (row * m.stride + column) * element_bytes(m.dtype);
+}
+
+static inline void bf16_row_to_f32(float *restrict out, const bf16 *restrict in, i64 n)
+{
+#pragma omp simd
+    for (i64 i = 0; i < n; i++)
+        out[i] = bf16_to_f32(in[i]);
+}
+
+static inline void bf16_row_from_f32(bf16 *restrict out, const float *restrict in, i64 n)
+{
+#pragma omp simd
+    for (i64 i = 0; i < n; i++)
+        out[i] = bf16_from_f32(in[i]);
+}
+
+/* A row as f32: the row itself, or converted into `buffer` [columns]. */
+static inline const float *row_load(float *buffer, struct matrix m, i64 row)
+{
+    if (m.dtype == DTYPE_F32)
+        return (const float *)m.data + row * m.stride;
+    bf16_row_to_f32(buffer, (const bf16 *)m.data + row * m.stride, m.columns);
+    return buffer;
+}
+
+static inline void row_store(struct matrix m, i64 row, const float *values)
+{
+    if (m.dtype == DTYPE_F32)
+        memcpy((float *)m.data + row * m.stride, values, (size_t)m.columns * 4);
+    else
+        bf16_row_from_f32((bf16 *)m.data + row * m.stride, values, m.columns);
+}
+
+static inline void row_store_add(struct matrix m, i64 row, const float *restrict values)
+{
+    if (m.dtype == DTYPE_F32) {
+        float *restrict out = (float *)m.data + row * m.stride;
+#pragma omp simd
+        for (i64 i = 0; i < m.columns; i++)
+            out[i] += values[i];
+    } else {
+        bf16 *restrict out = (bf16 *)m.data + row * m.stride;
+#pragma omp simd
+        for (i64 i = 0; i < m.columns; i++)
+            out[i] = bf16_from_f32(bf16_to_f32(out[i]) + values[i]);
+    }
+}
+
+/* exp without a branch, so that loops vectorise: 2^n times a degree-6 polynomial on [-ln2/2, ln2/2] (Cephes expf),
+ * relative error below 2e-7; 0 below -87.3, largest finite value above 88.3. */
+static inline float vector_exp(float x)
+{
+    float clamped = x < -87.3f ? -87.3f : x > 88.3f ? 88.3f : x;
+    float n = __builtin_rintf(clamped * 1.44269504088896341f);
+    float r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    union { i32 bits; float value; } scale = {((i32)n + 127) << 23};
+    float y = (p * r * r + r + 1.0f) * scale.value;
+    return x < -87.3f ? 0.0f : y;
+}
+
+static inline float vector_sigmoid(float x)
+{
+    return 1.0f / (1.0f + vector_exp(-x));
+}
+
+#endif

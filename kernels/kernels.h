@@ -1,0 +1,267 @@
+/* kernels: the machine. One list of ops; each backend implements it in files of the op's name.
+ *
+ * Contract, once for all ops:
+ * - The first argument is the device. Calls are queued in order; on the CPU they have run when they return.
+ * - `struct matrix` operands are row-major; `stride` counts elements between rows. Outputs come first.
+ * - An output is overwritten unless its op says it adds; `bool add` adds to what stands there instead.
+ * - Outputs never overlap inputs, except where an op says it may run in place.
+ * - dtypes: activations ("a" below) are F32 or BF16, all of one call alike unless stated; statistics, losses, routing
+ *   weights and gradients of weights are F32; ids, counts and offsets I32. Sums are taken in f32 in an order fixed by
+ *   shapes alone: bits do not depend on the number of threads.
+ * - No shape depends on data. True counts (rows of each expert) are I32 in device memory, buffers have their bound.
+ * - Pointers are device memory. Bad shapes are panics: the caller's program is wrong.
+ *
+ * Letters: N positions or rows, C width, H query heads, G key-value heads, D head width, E experts, K top-k, F expert
+ * width, V vocabulary or classes, d bits of a vision token. */
+#ifndef WEFT_KERNELS_H
+#define WEFT_KERNELS_H
+#include "core/core.h"
+
+struct device;
+
+struct matrix {
+    void *data;
+    enum dtype dtype;
+    i64 rows, columns, stride;
+    const float *scales; /* fp8 only: one per row block; NULL elsewhere */
+};
+static inline struct matrix matrix_of(void *data, enum dtype dtype, i64 rows, i64 columns)
+{
+    return (struct matrix){data, dtype, rows, columns, columns, NULL};
+}
+/* Columns [first, first + count) of a matrix, borrowed. */
+static inline struct matrix matrix_columns(struct matrix m, i64 first, i64 count)
+{
+    m.data = (char *)m.data + first * (m.dtype == DTYPE_F32 ? 4 : 2);
+    m.columns = count;
+    return m;
+}
+static inline struct matrix matrix_rows(struct matrix m, i64 first, i64 count)
+{
+    m.data = (char *)m.data + first * m.stride * (m.dtype == DTYPE_F32 ? 4 : 2);
+    m.rows = count;
+    return m;
+}
+
+/* Rows sorted by group (expert). Group g owns rows offsets[g] .. offsets[g+1]-1; offsets are multiples of GROUP_ROWS,
+ * rows a group was rounded up by are zero. member[g] is the slice of the stacked weights group g uses. */
+enum { GROUP_ROWS = 16 };
+struct groups {
+    i64 count;
+    const i32 *offsets; /* [count + 1] */
+    const i32 *member;  /* [count]; NULL: identity */
+};
+static inline i64 groups_rows_bound(i64 assignments, i64 count) /* rows a sorted buffer may need */
+{
+    return round_up(assignments, GROUP_ROWS) + count * GROUP_ROWS;
+}
+
+/* Which keys a query sees: query i sees key j iff begin[j] <= i < end[j] and not hole_begin[j] <= i < hole_end[j]. */
+struct intervals {
+    i64 queries, keys;
+    const i32 *query; /* [queries] index of each query, ascending */
+    const i32 *begin, *end, *hole_begin, *hole_end; /* [keys] */
+};
+
+/* A convolution over (time, height, width); positions are rows, channels columns (N T H W C). Weights are
+ * [out, kernel_t * kernel_h * kernel_w * in]. Padding is zero. Cross-correlation, as everywhere in this field. */
+struct conv {
+    i64 batch, in, out;
+    i64 size[3];      /* time, height, width of the input */
+    i64 kernel[3], stride[3], dilation[3];
+    i64 pad_front[3], pad_back[3]; /* causal in time: all of it in front */
+};
+static inline i64 conv_out_size(const struct conv *conv, int axis)
+{
+    i64 reach = conv->dilation[axis] * (conv->kernel[axis] - 1) + 1;
+    return (conv->size[axis] + conv->pad_front[axis] + conv->pad_back[axis] - reach) / conv->stride[axis] + 1;
+}
+
+struct adamw {
+    float lr, beta1, beta2, eps, decay; /* decay: lr * decay is taken off first (decoupled) */
+    i64 step;                           /* counted from 1, for the bias corrections */
+};
+
+enum activation { ACTIVATION_SILU, ACTIVATION_GELU /* erf form */ };
+enum resize { RESIZE_AREA, RESIZE_BILINEAR };
+enum distance { DISTANCE_L1, DISTANCE_L2 /* squared */ };
+
+/* How a code is drawn from logits. temperature 0: greedy, the smallest id of equals. */
+struct sampling {
+    float temperature;
+    float top_p; /* 1: all; nucleus over the sorted probabilities otherwise */
+    i64 top_k;   /* 0: all */
+    struct rng_key key;
+};
+
+#define WEFT_OPS(OP)                                                                                                   \
+    /* ---- products ----                                                                                              \
+     * out[M,N] = op(a) op(b), op transposes where asked. a, b alike F32 or BF16; out F32, or BF16 where a is. */      \
+    OP(matmul, (struct device *, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,                \
+                bool transpose_b, bool add))                                                                           \
+    /* Grouped rows: out[r] = a[r] W_g^T (transpose) or a[r] W_g, W stacked [E, w.rows / E, w.columns].                \
+     * Rows past offsets[count] are not written. */                                                                    \
+    OP(matmul_grouped, (struct device *, struct matrix out, struct matrix a, struct matrix w, i64 experts,             \
+                        bool transpose, const struct groups *groups))                                                  \
+    /* Gradient of stacked weights: dw_e = dy_e^T x_e (F32). A slice without rows is left as it is; one with rows      \
+     * is overwritten where written[e] is 0, then marked, and added to where it is 1. written [E] u8. */               \
+    OP(matmul_grouped_weights, (struct device *, struct matrix dw, u8 *written, i64 experts, struct matrix dy,         \
+                                struct matrix x, const struct groups *groups))                                         \
+    /* y = conv(x, w); w BF16 or F32 as x. dx (adds if asked), dw (F32, adds if asked). */                             \
+    OP(conv, (struct device *, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv))            \
+    OP(conv_backward_data, (struct device *, struct matrix dx, struct matrix dy, struct matrix w,                      \
+                            const struct conv *conv, bool add))                                                        \
+    OP(conv_backward_weights, (struct device *, struct matrix dw, struct matrix dy, struct matrix x,                   \
+                               const struct conv *conv, bool add))                                                     \
+    /* ---- rows ----                                                                                                  \
+     * y = w . x . r, r = rsqrt(mean(x^2) + eps) (Zhang & Sennrich 2019); rstd [N] keeps r. x/rms is rounded to the     \
+     * activation's dtype before the product with w, as HF does. w may be NULL: 1. */                                  \
+    OP(rmsnorm, (struct device *, struct matrix y, float *rstd, struct matrix x, struct matrix w, float eps))          \
+    /* dx (adds if add_dx) and dw [1,C] F32 (adds if add_dw; NULL data: not wanted). */                                \
+    OP(rmsnorm_backward, (struct device *, struct matrix dx, struct matrix dw, struct matrix dy, struct matrix x,      \
+                          struct matrix w, const float *rstd, bool add_dx, bool add_dw))                               \
+    /* sum = a + b, y = rmsnorm(sum): the residual stream in one pass. */                                              \
+    OP(add_rmsnorm, (struct device *, struct matrix sum, struct matrix y, float *rstd, struct matrix a,                \
+                     struct matrix b, struct matrix w, float eps))                                                     \
+    /* In place on x [N, heads * D]: pairs (2j, 2j+1) turn by position . theta^(-2j/D) (Su et al. 2021). Of the D/2     \
+     * pairs the last `t_pairs` take the axis t, the others h (even j) and w (odd j); positions [N,3] F32 (t,h,w).      \
+     * inverse turns back: the backward. */                                                                            \
+    OP(rope, (struct device *, struct matrix x, const float *positions, i64 heads, float theta, i64 t_pairs,           \
+              bool inverse))                                                                                           \
+    /* y[N,F] = silu(gate) . up, gate_up [N,2F] gate first (Shazeer 2020). The backward recomputes y's factors. */     \
+    OP(swiglu, (struct device *, struct matrix y, struct matrix gate_up))                                              \
+    OP(swiglu_backward, (struct device *, struct matrix dgate_up, struct matrix dy, struct matrix gate_up))            \
+    OP(activate, (struct device *, struct matrix y, struct matrix x, enum activation kind))                            \
+    OP(activate_backward, (struct device *, struct matrix dx, struct matrix dy, struct matrix x,                       \
+                           enum activation kind, bool add))                                                            \
+    /* out = scale . x (+ out if add); dtypes may differ: this is also the cast. */                                    \
+    OP(copy, (struct device *, struct matrix out, struct matrix x, float scale, bool add))                             \
+    OP(add, (struct device *, struct matrix out, struct matrix a, struct matrix b)) /* may run in place on a */        \
+    OP(zero, (struct device *, void *data, i64 bytes))                                                                 \
+    /* out[i,c] = x[i,c] + bias[c]; may run in place. out[c] = sum over rows of x (F32, adds if asked). */             \
+    OP(bias_add, (struct device *, struct matrix out, struct matrix x, struct matrix bias))                            \
+    OP(column_sums, (struct device *, struct matrix out, struct matrix x, bool add))                                   \
+    /* out[i] = table[index[i]]; index -1 gives zeros. scatter: out[index[i]] += x[i] in order of i; -1 is skipped;     \
+     * out F32 or as x. index has x.rows (resp. out.rows) entries; equal entries are allowed. */                       \
+    OP(gather, (struct device *, struct matrix out, struct matrix table, const i32 *index, bool add))                  \
+    OP(scatter_add, (struct device *, struct matrix out, struct matrix x, const i32 *index))                           \
+    /* ---- attention ----                                                                                             \
+     * out[i, h] = sum_j softmax_j(q_i k_j D^-1/2) v_j over the keys that intervals let query i see; q, out [Nq, H*D];  \
+     * k, v [Nk, G*D]; lse [Nq, H] F32 keeps log-sum-exp (-inf and a zero output where no key is seen). Tiles that      \
+     * are wholly masked cost nothing (Dao et al. 2022; FlashMask, arXiv 2410.01359). */                               \
+    OP(attention, (struct device *, struct matrix out, float *lse, struct matrix q, struct matrix k,                   \
+                   struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals))                       \
+    OP(attention_backward, (struct device *, struct matrix dq, struct matrix dk, struct matrix dv,                     \
+                            struct matrix dout, struct matrix out, const float *lse, struct matrix q,                  \
+                            struct matrix k, struct matrix v, i64 heads, i64 kv_heads,                                 \
+                            const struct intervals *intervals))                                                        \
+    /* ---- mixture of experts ----                                                                                    \
+     * p = softmax(logits) [N,E] F32; experts [N,K] = the topk[i] largest of p + bias, falling, smaller id first among  \
+     * equals, -1 beyond topk[i]; weights [N,K] = p of those / max(sum, norm_min), 0 beyond. usage [E] F32 += 1 per     \
+     * assignment of a position with counted[i]. (Wang et al. 2024, arXiv 2408.15664: bias chooses, never weighs.) */  \
+    OP(route, (struct device *, float *p, i32 *experts, float *weights, float *usage, struct matrix logits,            \
+               const float *bias, const i32 *topk, const u8 *counted, i64 k_max, float norm_min))                      \
+    OP(route_backward, (struct device *, struct matrix dlogits, const float *dweights, const float *p,                 \
+                        const i32 *experts, const float *weights, i64 k_max, float norm_min))                          \
+    /* Sorted order: offsets [E+1] (multiples of GROUP_ROWS), slot [N,K] row of each assignment or -1, source           \
+     * [rows_bound] position of each row or -1. Within a group, rows follow positions. */                              \
+    OP(route_sort, (struct device *, i32 *offsets, i32 *slot, i32 *source, i64 rows_bound, const i32 *experts,         \
+                    i64 n, i64 k_max, i64 experts_count))                                                              \
+    /* out[i] = sum_j weights[i,j] y[slot[i,j]] (weights NULL: 1); dy[slot] = weight . dout, dweights[i,j] =            \
+     * dout[i] . y[slot]. Rows of dy no assignment owns, up to offsets[E], become zero. */                             \
+    OP(combine, (struct device *, struct matrix out, struct matrix y, const i32 *slot, const float *weights,           \
+                 i64 k_max, bool add))                                                                                 \
+    OP(combine_backward, (struct device *, struct matrix dy, float *dweights, struct matrix dout, struct matrix y,     \
+                          const i32 *slot, const i32 *source, const i32 *rows, const float *weights, i64 k_max))       \
+    /* Rows [0, *rows) of the sorted buffer: out[r] = x[source[r]], zero where source is -1. */                        \
+    OP(dispatch, (struct device *, struct matrix out, struct matrix x, const i32 *source, const i32 *rows))            \
+    /* bias_e += speed . sign(mean(usage) - usage_e); usage is cleared (aux-loss-free balancing). */                   \
+    OP(route_balance, (struct device *, float *bias, float *usage, i64 experts, float speed))                          \
+    /* ---- losses: one value a target; the gradient's coefficient is read in the backward ----                        \
+     * loss[i] = lse[i] - logits[i, target[i]] (target -100: 0); entropy [N] of the distribution if not NULL. */       \
+    OP(cross_entropy, (struct device *, float *loss, float *lse, float *entropy, struct matrix logits,                 \
+                       const i32 *target))                                                                             \
+    /* dlogits = coefficient[i] . (softmax - onehot); dlogits F32 or BF16. */                                          \
+    OP(cross_entropy_backward, (struct device *, struct matrix dlogits, struct matrix logits, const float *lse,        \
+                                const i32 *target, const float *coefficient))                                          \
+    /* loss[i] = mean over the d bits of binary cross entropy with logits; bits u8 0 or 1 [N,d]. */                    \
+    OP(bit_cross_entropy, (struct device *, float *loss, float *entropy, struct matrix logits, const u8 *bits))        \
+    OP(bit_cross_entropy_backward, (struct device *, struct matrix dlogits, struct matrix logits, const u8 *bits,      \
+                                    const float *coefficient))                                                         \
+    /* loss[i] = mean over columns of |x - y| or (x - y)^2. dx = coefficient[i] . derivative / columns. */             \
+    OP(distance, (struct device *, float *loss, struct matrix x, struct matrix y, enum distance kind))                 \
+    OP(distance_backward, (struct device *, struct matrix dx, struct matrix x, struct matrix y, enum distance kind,    \
+                           const float *coefficient, bool add))                                                        \
+    /* ---- optimizer (one tensor or one slice of it) ---- */                                                          \
+    /* out[0] (F64) += sum of squares of g; scaled gradient g . scale[0] is used by adamw (clipping). */               \
+    OP(sum_squares, (struct device *, double *out, const float *g, i64 count))                                         \
+    /* p, m, v F32 master and moments; copy: BF16 or F32 image of p used by the products (may be NULL). g NULL: 0. */   \
+    OP(adamw, (struct device *, float *p, float *m, float *v, void *copy, enum dtype copy_dtype, const float *g,       \
+               float scale, i64 count, const struct adamw *adamw))                                                     \
+    /* ---- sampling ----                                                                                              \
+     * code[i] and its log-probability under the same temperature; draws keyed by (identity[i,0..3]). */               \
+    OP(sample, (struct device *, i32 *code, float *logprob, struct matrix logits, const u32 *identity,                 \
+                const struct sampling *sampling))                                                                      \
+    OP(sample_bits, (struct device *, u8 *bits, float *logprob, struct matrix logits, const u32 *identity,             \
+                     const struct sampling *sampling))                                                                 \
+    /* ---- media ----                                                                                                 \
+     * Each of n images [h_in*w_in, C] to [h_out*w_out, C]; F32 or BF16. area: mean over rows floor(i h/H) ..           \
+     * ceil((i+1) h/H)-1; bilinear: source max(0, (i+0.5) h/H - 0.5), edges clamped (F.interpolate). backward adds. */ \
+    OP(resize, (struct device *, struct matrix out, struct matrix x, i64 n, i64 h_in, i64 w_in, i64 h_out,             \
+                i64 w_out, enum resize kind))                                                                          \
+    OP(resize_backward, (struct device *, struct matrix dx, struct matrix dout, i64 n, i64 h_in, i64 w_in, i64 h_out,  \
+                         i64 w_out, enum resize kind))                                                                 \
+    /* out[j] = x[i] with axes permuted: x has `shape` (rank <= 8), out axis a is x axis order[a]. */                  \
+    OP(permute, (struct device *, void *out, const void *x, enum dtype dtype, int rank, const i64 *shape,              \
+                 const int *order))                                                                                    \
+    /* Vision quantiser, f32, fixed order, per latent image x [h*w, d] of n (DESIGN 7): for scale k, u = area(r, s_k);  \
+     * bit = u > 0; q = bilinear(a_k (2 bit - 1)); r -= q. bits u8 [n, sum s_k^2, d]; sum [n*h*w, d] = sum of q; u      \
+     * [n, sum s_k^2, d] the values before the sign (may be NULL). flip (may be NULL) [n, sum s_k^2, d]: 1 inverts that \
+     * bit in what is summed on, so that later scales' bits correct it (Infinity, bit-wise self-correction). */        \
+    OP(quantize_bits, (struct device *, u8 *bits, float *sum, float *u, const float *x, const u8 *flip, i64 n,         \
+                       i64 h, i64 w, i64 d, const i32 *scales, i64 scale_count, const float *amplitude))               \
+    /* What the backbone reads: for k >= 2 the sum of coarser scales lowered to s_k (area), and last the whole sum      \
+     * lowered to 1x1; inputs [n, sum_{k>=2} s_k^2 + 1, d] F32; sum [n*h*w, d] (may be NULL) the whole. Bits as they    \
+     * were summed, i.e. with flips applied. */                                                                        \
+    OP(dequantize_bits, (struct device *, float *inputs, float *sum, const u8 *bits, i64 n, i64 h, i64 w, i64 d,       \
+                         const i32 *scales, i64 scale_count, const float *amplitude))                                  \
+    /* Residual vector quantiser: code[i,l] = nearest of codebook l [K,d] to r (squared distance, smaller id among      \
+     * equals), r -= it; sum [N,d] of the chosen; residual [N,L,d] before each level (may be NULL). codebooks           \
+     * [L*K, d] F32. */                                                                                                \
+    OP(quantize_vectors, (struct device *, i32 *codes, float *sum, float *residual, struct matrix x,                   \
+                          const float *codebooks, i64 levels, i64 codes_count))
+
+/* One table of functions per backend. */
+struct kernels {
+#define OP(name, arguments) void(*name) arguments;
+    WEFT_OPS(OP)
+#undef OP
+};
+extern const struct kernels cpu_v3_kernels, cpu_v4_kernels, meta_kernels;
+
+/* What the meta backend counted. */
+struct cost {
+    double flops;       /* of products */
+    double bytes;       /* read and written by all ops */
+    double traffic;     /* bytes sent by collectives */
+    i64 calls;
+};
+
+enum backend { BACKEND_CPU, BACKEND_CUDA, BACKEND_META };
+struct device {
+    const struct kernels *ops;
+    enum backend backend;
+    bool has_bf16;     /* bf16 products are at least as fast as f32 */
+    void *queue;       /* CUDA stream; NULL elsewhere */
+    void *handles;     /* library handles of the backend */
+    struct cost cost;  /* meta only */
+};
+void device_open_cpu(struct device *device);
+void device_open_meta(struct device *device);
+void device_close(struct device *device);
+const char *device_name(const struct device *device); /* "cpu v4 amx", ...: borrowed */
+
+/* Median GFLOP/s of a bf16 (or f32) product of n^3 on all workers over at least `seconds`: the matrix peak. */
+double kernels_matrix_peak(struct device *device, i64 n, enum dtype dtype, double seconds);
+
+#endif
