@@ -1,9 +1,18 @@
 /* JSON values, read and written by jansson. A value belongs to the tree it was put into or read from; json_free frees
  * a whole tree. Getters on a missing or mistyped value return the default they are given, so optional keys read in one
- * line; json_need_* set an error that names the path instead. */
+ * line; json_need_* set an error that names the path instead. An object with the same key twice is refused. Integers
+ * beyond 64 bits are read as reals (HF's tokenizer_config.json has a model_max_length of 1e30 in digits). */
 #ifndef WEFT_JSON_H
 #define WEFT_JSON_H
 #include "core/core.h"
+
+/* jansson has functions of these six names; the linker sees ours under others. */
+#define json_object weft_json_object
+#define json_array weft_json_array
+#define json_string weft_json_string
+#define json_string_length weft_json_string_length
+#define json_integer weft_json_integer
+#define json_copy weft_json_copy
 
 struct json;
 enum json_kind { JSON_NULL, JSON_BOOL, JSON_INTEGER, JSON_REAL, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
@@ -44,7 +53,7 @@ struct json *json_of_bool(bool value);
 struct json *json_of_null(void);
 struct json *json_copy(const struct json *value); /* deep */
 
-/* indent 0: one line. Reals are written with 17 significant digits or fewer that read back the same. Keys stand in the order they were set. */
+/* Appends. indent 0: one line without spaces. Reals are written with 17 significant digits or fewer that read back the same. Keys stand in the order they were set. */
 void json_print(struct text *out, const struct json *value, int indent);
 int json_save(const char *path, const struct json *value); /* indent 2, newline, atomic */
 #endif

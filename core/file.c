@@ -1,0 +1,396 @@
+#define _GNU_SOURCE /* renameat2, nftw */
+#include "core/core.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BUFFER_BYTES ((i64)1 << 20)
+#define OPEN_DIRECTORIES 32
+
+static int map_descriptor(struct file_view *view, int descriptor, const char *path)
+{
+    struct stat status;
+    if (fstat(descriptor, &status) < 0)
+        return error_errno("%s: cannot be read", path);
+    if (!S_ISREG(status.st_mode))
+        return error_set("%s: expected a file, found %s", path, S_ISDIR(status.st_mode) ? "a directory" : "a device");
+    *view = (struct file_view){.data = (const u8 *)"", .bytes = 0};
+    if (status.st_size == 0)
+        return 0;
+    void *data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, descriptor, 0);
+    if (data == MAP_FAILED)
+        return error_errno("%s: cannot be mapped into memory", path);
+    *view = (struct file_view){.data = data, .bytes = (i64)status.st_size};
+    return 0;
+}
+
+int file_map(struct file_view *view, const char *path)
+{
+    *view = (struct file_view){0};
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return error_errno("%s: cannot be opened", path);
+    int status = map_descriptor(view, descriptor, path);
+    close(descriptor);
+    return status;
+}
+
+void file_unmap(struct file_view *view)
+{
+    if (view->bytes)
+        munmap((void *)view->data, (size_t)view->bytes);
+    *view = (struct file_view){0};
+}
+
+static int read_descriptor(struct text *out, int descriptor, const char *path)
+{
+    char *buffer = memory_alloc(BUFFER_BYTES);
+    ssize_t count;
+    do {
+        count = read(descriptor, buffer, (size_t)BUFFER_BYTES);
+        if (count > 0)
+            text_append(out, buffer, count);
+    } while (count > 0 || (count < 0 && errno == EINTR));
+    int status = count < 0 ? error_errno("%s: cannot be read", path) : 0;
+    memory_free(buffer);
+    return status;
+}
+
+int file_read(struct text *out, const char *path)
+{
+    text_clear(out);
+    text_append(out, "", 0);
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return error_errno("%s: cannot be opened", path);
+    int status = read_descriptor(out, descriptor, path);
+    close(descriptor);
+    return status;
+}
+
+int file_replace(const char *path, const void *data, i64 bytes)
+{
+    struct file_writer writer;
+    if (file_writer_open(&writer, path) < 0)
+        return -1;
+    file_write(&writer, data, bytes);
+    return file_writer_commit(&writer);
+}
+
+bool file_exists(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0;
+}
+
+bool file_is_directory(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+i64 file_bytes(const char *path)
+{
+    struct stat status;
+    if (stat(path, &status) < 0)
+        return error_errno("%s: cannot be read", path);
+    return (i64)status.st_size;
+}
+
+static int make_one(const char *path)
+{
+    if (mkdir(path, 0777) == 0 || (errno == EEXIST && file_is_directory(path)))
+        return 0;
+    return error_errno("%s: the directory cannot be made", path);
+}
+
+int directory_make(const char *path)
+{
+    char *part = string_copy(path);
+    int status = 0;
+    for (char *slash = part; status == 0 && (slash = strchr(slash + 1, '/'));) {
+        *slash = 0;
+        if (slash[-1] != '/' || slash - 1 == part)
+            status = make_one(part);
+        *slash = '/';
+    }
+    memory_free(part);
+    return status == 0 ? make_one(path) : status;
+}
+
+/* A visitor returns 1 with a message, so that -1 is nftw's own failure. */
+static int walk(const char *path, __nftw_func_t visit)
+{
+    int status = nftw(path, visit, OPEN_DIRECTORIES, FTW_DEPTH | FTW_PHYS);
+    if (status < 0)
+        return error_errno("%s: cannot be walked through", path);
+    return status ? -1 : 0;
+}
+
+static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *place)
+{
+    (void)status, (void)kind, (void)place;
+    if (remove(path) == 0 || errno == ENOENT)
+        return 0;
+    error_errno("%s: cannot be removed", path);
+    return 1;
+}
+
+int directory_remove(const char *path)
+{
+    struct stat status;
+    if (lstat(path, &status) < 0)
+        return errno == ENOENT ? 0 : error_errno("%s: cannot be removed", path);
+    return walk(path, remove_entry);
+}
+
+static int sync_path(const char *path)
+{
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return error_errno("%s: cannot be opened to bring it to the disk", path);
+    /* EINVAL: a file system that has nothing to bring anywhere. */
+    int status = fsync(descriptor) == 0 || errno == EINVAL ? 0 : error_errno("%s: cannot be brought to the disk", path);
+    close(descriptor);
+    return status;
+}
+
+static int sync_entry(const char *path, const struct stat *status, int kind, struct FTW *place)
+{
+    (void)place;
+    return kind != FTW_NS && (S_ISREG(status->st_mode) || S_ISDIR(status->st_mode)) && sync_path(path) < 0;
+}
+
+int directory_sync(const char *path)
+{
+    return walk(path, sync_entry);
+}
+
+static int sync_parent(const char *path)
+{
+    char *parent = string_copy(path);
+    i64 length = (i64)strlen(parent);
+    while (length > 1 && parent[length - 1] == '/')
+        length--;
+    while (length > 0 && parent[length - 1] != '/')
+        length--;
+    parent[length] = 0;
+    int status = sync_path(length ? parent : ".");
+    memory_free(parent);
+    return status;
+}
+
+/* For file systems that cannot exchange two names: for a moment nothing stands at `path`. */
+static int replace_in_two_steps(const char *temporary, const char *path)
+{
+    char *aside = string_format("%s.old-%ld", path, (long)getpid());
+    int status = 0;
+    if (directory_remove(aside) < 0)
+        status = -1;
+    else if (rename(path, aside) < 0)
+        status = error_errno("%s: cannot be moved aside", path);
+    else if (rename(temporary, path) < 0) {
+        status = error_errno("%s: cannot be renamed to %s", temporary, path);
+        if (rename(aside, path) < 0)
+            status = error_prefix("what stood at %s is now at %s", path, aside);
+    } else
+        status = directory_remove(aside);
+    memory_free(aside);
+    return status;
+}
+
+static int move_over(const char *temporary, const char *path)
+{
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_EXCHANGE) == 0)
+        return directory_remove(temporary);
+    if (errno == EINVAL || errno == ENOSYS)
+        return replace_in_two_steps(temporary, path);
+    if (errno == ENOENT && rename(temporary, path) == 0)
+        return 0;
+    return error_errno("%s: cannot be renamed to %s", temporary, path);
+}
+
+int directory_replace(const char *temporary, const char *path)
+{
+    if (directory_sync(temporary) < 0 || move_over(temporary, path) < 0)
+        return -1;
+    return sync_parent(path);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static char **read_names(DIR *directory, i64 *count)
+{
+    i64 capacity = 0;
+    char **names = NULL;
+    *count = 0;
+    for (struct dirent *entry; errno = 0, (entry = readdir(directory));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (*count == capacity) {
+            i64 larger = max_i64(16, 2 * capacity);
+            names = memory_resize(names, capacity * (i64)sizeof *names, larger * (i64)sizeof *names);
+            capacity = larger;
+        }
+        names[(*count)++] = string_copy(entry->d_name);
+    }
+    return names;
+}
+
+int directory_list(char ***names, i64 *count, const char *path)
+{
+    *names = NULL;
+    *count = 0;
+    DIR *directory = opendir(path);
+    if (!directory)
+        return error_errno("%s: the directory cannot be listed", path);
+    *names = read_names(directory, count);
+    int status = errno ? error_errno("%s: the directory cannot be listed", path) : 0;
+    closedir(directory);
+    if (status < 0) {
+        string_list_free(*names, *count);
+        *names = NULL;
+        *count = 0;
+    } else if (*count)
+        qsort(*names, (size_t)*count, sizeof **names, compare_names);
+    return status;
+}
+
+void string_list_free(char **names, i64 count)
+{
+    for (i64 i = 0; i < count; i++)
+        memory_free(names[i]);
+    memory_free(names);
+}
+
+char *path_join(const char *directory, const char *name)
+{
+    size_t length = strlen(directory);
+    return string_format("%s%s%s", directory, length && directory[length - 1] != '/' ? "/" : "", name);
+}
+
+/* Where the bytes of `path` really are: a link stays a link, what it points at is replaced. */
+static char *resolve_link(const char *path)
+{
+    struct stat status;
+    if (lstat(path, &status) < 0 || !S_ISLNK(status.st_mode))
+        return string_copy(path);
+    char *real = realpath(path, NULL);
+    char *copy = string_copy(real ? real : path);
+    free(real);
+    return copy;
+}
+
+/* Devices and pipes (/dev/stdout, /dev/null) are written as they are: renaming over them would replace them. */
+static char *name_temporary(const char *path)
+{
+    static atomic_int next;
+    struct stat status;
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+        return NULL;
+    return string_format("%s.tmp-%ld-%d", path, (long)getpid(), atomic_fetch_add(&next, 1));
+}
+
+static void writer_release(struct file_writer *writer)
+{
+    memory_free(writer->path);
+    memory_free(writer->temporary);
+    memory_free(writer->buffer);
+    *writer = (struct file_writer){.descriptor = -1};
+}
+
+int file_writer_open(struct file_writer *writer, const char *path)
+{
+    *writer = (struct file_writer){.path = resolve_link(path)};
+    writer->temporary = name_temporary(writer->path);
+    writer->descriptor = writer->temporary ? open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)
+                                           : open(writer->path, O_WRONLY | O_CLOEXEC);
+    if (writer->descriptor < 0) {
+        error_errno("%s: cannot be written", path);
+        writer_release(writer);
+        return -1;
+    }
+    writer->buffer = memory_alloc(BUFFER_BYTES);
+    return 0;
+}
+
+static void write_through(struct file_writer *writer, const u8 *data, i64 bytes)
+{
+    while (bytes > 0 && !writer->failed_errno) {
+        ssize_t count = write(writer->descriptor, data, (size_t)bytes);
+        if (count < 0 && errno != EINTR)
+            writer->failed_errno = errno;
+        if (count > 0) {
+            data += count;
+            bytes -= count;
+        }
+    }
+}
+
+static void flush(struct file_writer *writer)
+{
+    write_through(writer, writer->buffer, writer->buffered_bytes);
+    writer->buffered_bytes = 0;
+}
+
+void file_write(struct file_writer *writer, const void *data, i64 bytes)
+{
+    writer->written_bytes += bytes;
+    if (bytes > BUFFER_BYTES - writer->buffered_bytes)
+        flush(writer);
+    if (bytes > BUFFER_BYTES) {
+        write_through(writer, data, bytes);
+    } else if (bytes > 0) {
+        memcpy(writer->buffer + writer->buffered_bytes, data, (size_t)bytes);
+        writer->buffered_bytes += bytes;
+    }
+}
+
+static int close_written(struct file_writer *writer)
+{
+    flush(writer);
+    /* Only what gets renamed must be on the disk first; a pipe cannot be synced at all. */
+    if (!writer->failed_errno && writer->temporary && fsync(writer->descriptor) < 0 && errno != EINVAL)
+        writer->failed_errno = errno;
+    if (close(writer->descriptor) < 0 && !writer->failed_errno)
+        writer->failed_errno = errno;
+    if (!writer->failed_errno && writer->temporary && rename(writer->temporary, writer->path) < 0)
+        writer->failed_errno = errno;
+    if (!writer->failed_errno)
+        return 0;
+    errno = writer->failed_errno;
+    return error_errno("%s: cannot be written (%lld bytes)%s", writer->path, (long long)writer->written_bytes,
+                       writer->failed_errno == ENOSPC ? "; make room and run again" : "");
+}
+
+int file_writer_commit(struct file_writer *writer)
+{
+    int status = close_written(writer);
+    if (status < 0 && writer->temporary)
+        unlink(writer->temporary);
+    if (status == 0 && writer->temporary)
+        status = sync_parent(writer->path);
+    writer_release(writer);
+    return status;
+}
+
+void file_writer_abandon(struct file_writer *writer)
+{
+    if (writer->descriptor >= 0)
+        close(writer->descriptor);
+    if (writer->temporary)
+        unlink(writer->temporary);
+    writer_release(writer);
+}

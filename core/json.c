@@ -1,0 +1,438 @@
+/* JSON on jansson; struct json is a json_t that callers cannot look into.
+ *
+ * jansson.h and core/json.h share some names. In this file they are jansson's: our kinds are spelled KIND_*, and the
+ * six functions that core/json.h renames for the linker are written with their linker names. */
+#include <jansson.h>
+
+#define JSON_NULL KIND_NULL
+#define JSON_INTEGER KIND_INTEGER
+#define JSON_REAL KIND_REAL
+#define JSON_STRING KIND_STRING
+#define JSON_ARRAY KIND_ARRAY
+#define JSON_OBJECT KIND_OBJECT
+#include "core/json.h"
+#undef JSON_NULL
+#undef JSON_INTEGER
+#undef JSON_REAL
+#undef JSON_STRING
+#undef JSON_ARRAY
+#undef JSON_OBJECT
+#undef json_object
+#undef json_array
+#undef json_string
+#undef json_string_length
+#undef json_integer
+#undef json_copy
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PARSE_FLAGS (JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES)
+
+static json_t *inside(const struct json *value)
+{
+    return (json_t *)value;
+}
+
+static struct json *outside(json_t *value)
+{
+    return (struct json *)value;
+}
+
+static struct json *created(json_t *value)
+{
+    require(value, "no memory for a JSON value");
+    return outside(value);
+}
+
+static bool overflows(const char *number)
+{
+    errno = 0;
+    strtoll(number, NULL, 10);
+    return errno == ERANGE && !strpbrk(number, ".eE");
+}
+
+/* jansson refuses integers beyond 64 bits; written with ".0" behind them they are reals. */
+static void mark_huge_integers(struct text *out, const char *text, i64 length)
+{
+    bool quoted = false;
+    for (i64 i = 0; i < length;) {
+        i64 begin = i;
+        if (!quoted && (isdigit((u8)text[i]) || text[i] == '-')) {
+            while (i < length && text[i] && strchr("+-.0123456789eE", text[i]))
+                i++;
+            text_append(out, text + begin, i - begin);
+            if (overflows(out->data + out->length - (i - begin)))
+                text_append(out, ".0", 2);
+            continue;
+        }
+        if (text[i] == '"')
+            quoted = !quoted;
+        i += quoted && text[i] == '\\' && i + 1 < length ? 2 : 1;
+        text_append(out, text + begin, i - begin);
+    }
+}
+
+static json_t *parse_huge_integers(const char *text, i64 length, json_error_t *error)
+{
+    struct text marked = {0};
+    mark_huge_integers(&marked, text, length);
+    json_t *value = json_loadb(marked.data, (size_t)marked.length, PARSE_FLAGS, error);
+    text_release(&marked);
+    return value;
+}
+
+struct json *json_parse(const char *text, i64 length, const char *origin)
+{
+    json_error_t error;
+    if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+        text += 3;
+        length -= 3;
+    }
+    json_t *value = json_loadb(length ? text : "", (size_t)length, PARSE_FLAGS, &error);
+    if (!value && json_error_code(&error) == json_error_numeric_overflow)
+        value = parse_huge_integers(text, length, &error);
+    if (!value)
+        error_set("%s:%d:%d: not valid JSON: %s", origin, error.line, error.column, error.text);
+    return outside(value);
+}
+
+struct json *json_load(const char *path)
+{
+    struct text text = {0};
+    if (file_read(&text, path) < 0)
+        return NULL;
+    struct json *value = json_parse(text.data, text.length, path);
+    text_release(&text);
+    return value;
+}
+
+void json_free(struct json *value)
+{
+    json_decref(inside(value));
+}
+
+enum json_kind json_kind(const struct json *value)
+{
+    if (!value)
+        return KIND_NULL;
+    switch (json_typeof(inside(value))) {
+    case JSON_OBJECT:
+        return KIND_OBJECT;
+    case JSON_ARRAY:
+        return KIND_ARRAY;
+    case JSON_STRING:
+        return KIND_STRING;
+    case JSON_INTEGER:
+        return KIND_INTEGER;
+    case JSON_REAL:
+        return KIND_REAL;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return JSON_BOOL;
+    case JSON_NULL:
+        break;
+    }
+    return KIND_NULL;
+}
+
+struct json *json_get(const struct json *object, const char *key)
+{
+    return outside(json_object_get(inside(object), key));
+}
+
+struct json *json_at(const struct json *array, i64 index)
+{
+    return index < 0 ? NULL : outside(json_array_get(inside(array), (size_t)index));
+}
+
+i64 json_count(const struct json *value)
+{
+    return (i64)(json_is_array(inside(value)) ? json_array_size(inside(value)) : json_object_size(inside(value)));
+}
+
+static bool iterator_at(struct json_iterator *iterator, void *position)
+{
+    *iterator = (struct json_iterator){.position = position};
+    if (!position)
+        return false;
+    iterator->key = json_object_iter_key(position);
+    iterator->value = outside(json_object_iter_value(position));
+    return true;
+}
+
+bool json_first(struct json_iterator *iterator, const struct json *object)
+{
+    return iterator_at(iterator, json_object_iter(inside(object)));
+}
+
+bool json_next(struct json_iterator *iterator, const struct json *object)
+{
+    return iterator_at(iterator, json_object_iter_next(inside(object), iterator->position));
+}
+
+const char *weft_json_string(const struct json *value, const char *fallback)
+{
+    return json_is_string(inside(value)) ? json_string_value(inside(value)) : fallback;
+}
+
+i64 weft_json_string_length(const struct json *value)
+{
+    return (i64)json_string_length(inside(value));
+}
+
+i64 weft_json_integer(const struct json *value, i64 fallback)
+{
+    return json_is_integer(inside(value)) ? (i64)json_integer_value(inside(value)) : fallback;
+}
+
+double json_number(const struct json *value, double fallback)
+{
+    return json_is_number(inside(value)) ? json_number_value(inside(value)) : fallback;
+}
+
+bool json_bool(const struct json *value, bool fallback)
+{
+    return json_is_boolean(inside(value)) ? json_is_true(inside(value)) : fallback;
+}
+
+static const char *const kind_names[] = {"null",     "true or false", "an integer", "a real number",
+                                         "a string", "an array",      "an object"};
+
+static int mismatch(const struct json *object, const char *key, const char *origin, const char *expected)
+{
+    if (json_kind(object) != KIND_OBJECT)
+        return error_set("%s: key %s: expected %s, but it is looked for in %s, not in an object", origin, key, expected,
+                         kind_names[json_kind(object)]);
+    struct json *value = json_get(object, key);
+    if (!value)
+        return error_set("%s: key %s is missing: expected %s", origin, key, expected);
+    return error_set("%s: key %s: expected %s, found %s", origin, key, expected, kind_names[json_kind(value)]);
+}
+
+int json_need_string(const char **out, const struct json *object, const char *key, const char *origin)
+{
+    struct json *value = json_get(object, key);
+    if (json_kind(value) != KIND_STRING)
+        return mismatch(object, key, origin, "a string");
+    *out = json_string_value(inside(value));
+    return 0;
+}
+
+int json_need_integer(i64 *out, const struct json *object, const char *key, const char *origin)
+{
+    struct json *value = json_get(object, key);
+    if (json_kind(value) != KIND_INTEGER)
+        return mismatch(object, key, origin, "an integer");
+    *out = (i64)json_integer_value(inside(value));
+    return 0;
+}
+
+int json_need_number(double *out, const struct json *object, const char *key, const char *origin)
+{
+    struct json *value = json_get(object, key);
+    if (!json_is_number(inside(value)))
+        return mismatch(object, key, origin, "a number");
+    *out = json_number_value(inside(value));
+    return 0;
+}
+
+/* Length of the well-formed UTF-8 sequence (Unicode table 3-7) that begins here, or 0. */
+static i64 utf8_length(const u8 *bytes, i64 available)
+{
+    u8 first = bytes[0];
+    i64 length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+    if (length > available)
+        return 0;
+    for (i64 i = 1; i < length; i++)
+        if ((bytes[i] & 0xc0) != 0x80)
+            return 0;
+    if ((first == 0xe0 && bytes[1] < 0xa0) || (first == 0xed && bytes[1] > 0x9f) ||
+        (first == 0xf0 && bytes[1] < 0x90) || (first == 0xf4 && bytes[1] > 0x8f))
+        return 0;
+    return length;
+}
+
+static void append_utf8(struct text *out, const char *bytes, i64 length)
+{
+    for (i64 i = 0; i < length;) {
+        i64 step = utf8_length((const u8 *)bytes + i, length - i);
+        text_append(out, step ? bytes + i : "\xef\xbf\xbd", step ? step : 3);
+        i += max_i64(step, 1);
+    }
+}
+
+struct json *json_of_bytes(const char *bytes, i64 length)
+{
+    json_t *value = json_stringn(length ? bytes : "", (size_t)length);
+    if (!value) {
+        struct text repaired = {0};
+        append_utf8(&repaired, bytes, length);
+        value = json_stringn(repaired.data, (size_t)repaired.length);
+        text_release(&repaired);
+    }
+    return created(value);
+}
+
+struct json *json_of_string(const char *text)
+{
+    return json_of_bytes(text, (i64)strlen(text));
+}
+
+struct json *json_of_integer(i64 value)
+{
+    return created(json_integer(value));
+}
+
+struct json *json_of_number(double value)
+{
+    return created(isfinite(value) ? json_real(value) : json_null());
+}
+
+struct json *json_of_bool(bool value)
+{
+    return created(json_boolean(value));
+}
+
+struct json *json_of_null(void)
+{
+    return created(json_null());
+}
+
+struct json *weft_json_object(void)
+{
+    return created(json_object());
+}
+
+struct json *weft_json_array(void)
+{
+    return created(json_array());
+}
+
+struct json *weft_json_copy(const struct json *value)
+{
+    return value ? created(json_deep_copy(inside(value))) : NULL;
+}
+
+void json_set(struct json *object, const char *key, struct json *value)
+{
+    require(json_is_object(inside(object)) && value && object != value, "json_set %s: not an object, or no value", key);
+    if (json_object_set(inside(object), key, inside(value)) < 0) {
+        struct text repaired = {0};
+        append_utf8(&repaired, key, (i64)strlen(key));
+        require(json_object_set(inside(object), repaired.data ? repaired.data : "", inside(value)) == 0,
+                "no memory for JSON key %s", key);
+        text_release(&repaired);
+    }
+    json_decref(inside(value));
+}
+
+void json_push(struct json *array, struct json *value)
+{
+    require(json_is_array(inside(array)) && value && array != value, "json_push: not an array, or no value");
+    require(json_array_append_new(inside(array), inside(value)) == 0, "no memory for a JSON array");
+}
+
+static int append_piece(const char *bytes, size_t length, void *out)
+{
+    text_append(out, bytes, (i64)length);
+    return 0;
+}
+
+static void print_string(struct text *out, json_t *string)
+{
+    require(json_dump_callback(string, append_piece, out, JSON_ENCODE_ANY) == 0, "a JSON string could not be written");
+}
+
+static void print_real(struct text *out, double value)
+{
+    char digits[40];
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        if (strtod(digits, NULL) == value)
+            break;
+    }
+    text_printf(out, strpbrk(digits, ".e") ? "%s" : "%s.0", digits);
+}
+
+static void new_line(struct text *out, int indent, int depth)
+{
+    if (indent)
+        text_printf(out, "\n%*s", indent * depth, "");
+}
+
+static void print_value(struct text *out, const struct json *value, int indent, int depth);
+
+static void print_object(struct text *out, const struct json *object, int indent, int depth)
+{
+    struct json_iterator member;
+    const char *before = "";
+    for (bool more = json_first(&member, object); more; more = json_next(&member, object)) {
+        text_printf(out, "%s", before);
+        before = ",";
+        new_line(out, indent, depth + 1);
+        struct json *key = json_of_string(member.key);
+        print_string(out, inside(key));
+        json_free(key);
+        text_printf(out, indent ? ": " : ":");
+        print_value(out, member.value, indent, depth + 1);
+    }
+}
+
+static void print_array(struct text *out, const struct json *array, int indent, int depth)
+{
+    for (i64 i = 0; i < json_count(array); i++) {
+        if (i)
+            text_append(out, ",", 1);
+        new_line(out, indent, depth + 1);
+        print_value(out, json_at(array, i), indent, depth + 1);
+    }
+}
+
+static void print_value(struct text *out, const struct json *value, int indent, int depth)
+{
+    switch (json_kind(value)) {
+    case KIND_NULL:
+        text_append(out, "null", 4);
+        return;
+    case JSON_BOOL:
+        text_printf(out, "%s", json_is_true(inside(value)) ? "true" : "false");
+        return;
+    case KIND_INTEGER:
+        text_printf(out, "%lld", (long long)json_integer_value(inside(value)));
+        return;
+    case KIND_REAL:
+        print_real(out, json_real_value(inside(value)));
+        return;
+    case KIND_STRING:
+        print_string(out, inside(value));
+        return;
+    case KIND_ARRAY:
+    case KIND_OBJECT:
+        break;
+    }
+    bool object = json_kind(value) == KIND_OBJECT;
+    text_append(out, object ? "{" : "[", 1);
+    (object ? print_object : print_array)(out, value, indent, depth);
+    if (json_count(value))
+        new_line(out, indent, depth);
+    text_append(out, object ? "}" : "]", 1);
+}
+
+void json_print(struct text *out, const struct json *value, int indent)
+{
+    print_value(out, value, indent, 0);
+}
+
+int json_save(const char *path, const struct json *value)
+{
+    struct text text = {0};
+    json_print(&text, value, 2);
+    text_append(&text, "\n", 1);
+    int status = file_replace(path, text.data, text.length);
+    text_release(&text);
+    return status;
+}

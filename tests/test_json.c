@@ -1,0 +1,262 @@
+/* json: reading with errors that say where, getters with fallbacks, building, printing that reads back the same. */
+#include "core/json.h"
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static struct json *parse(const char *text)
+{
+    struct json *value = json_parse(text, (i64)strlen(text), "here.json");
+    if (!value)
+        fail_msg("%s", error_text());
+    return value;
+}
+
+static void assert_refused(const char *text, const char *expected)
+{
+    assert_null(json_parse(text, (i64)strlen(text), "here.json"));
+    if (!strstr(error_text(), expected))
+        fail_msg("\"%s\" does not say \"%s\"", error_text(), expected);
+}
+
+static void assert_prints(const struct json *value, int indent, const char *expected)
+{
+    struct text text = {0};
+    json_print(&text, value, indent);
+    assert_string_equal(text.data, expected);
+    text_release(&text);
+}
+
+static void getters_return_values_or_fallbacks(void **state)
+{
+    (void)state;
+    struct json *root =
+        parse("{\"s\":\"x\",\"i\":-7,\"r\":2.5,\"b\":true,\"n\":null,\"a\":[1,[2]],\"o\":{\"k\":false}}");
+    assert_int_equal(json_kind(root), JSON_OBJECT);
+    assert_int_equal(json_count(root), 7);
+    assert_string_equal(json_string(json_get(root, "s"), "none"), "x");
+    assert_string_equal(json_string(json_get(root, "i"), "none"), "none");
+    assert_null(json_string(json_get(root, "absent"), NULL));
+    assert_int_equal(json_integer(json_get(root, "i"), 5), -7);
+    assert_int_equal(json_integer(json_get(root, "r"), 5), 5);
+    assert_true(json_number(json_get(root, "r"), 0) == 2.5);
+    assert_true(json_number(json_get(root, "i"), 0) == -7);
+    assert_true(json_number(json_get(root, "s"), 4) == 4);
+    assert_true(json_bool(json_get(root, "b"), false));
+    assert_true(json_bool(json_get(root, "n"), true));
+    assert_int_equal(json_kind(json_get(root, "n")), JSON_NULL);
+    assert_int_equal(json_kind(NULL), JSON_NULL);
+    assert_int_equal(json_integer(json_at(json_at(json_get(root, "a"), 1), 0), 0), 2);
+    assert_null(json_at(json_get(root, "a"), 2));
+    assert_null(json_at(json_get(root, "a"), -1));
+    assert_null(json_get(json_get(root, "a"), "k"));
+    assert_int_equal(json_count(NULL), 0);
+    json_free(root);
+    json_free(NULL);
+}
+
+static void objects_keep_the_order_of_the_file(void **state)
+{
+    (void)state;
+    struct json *root = parse("{\"z\":1,\"a\":2,\"m\":3}");
+    struct json_iterator member;
+    char keys[8] = "";
+    i64 sum = 0;
+    for (bool more = json_first(&member, root); more; more = json_next(&member, root)) {
+        strcat(keys, member.key);
+        sum = sum * 10 + json_integer(member.value, 0);
+    }
+    assert_string_equal(keys, "zam");
+    assert_int_equal(sum, 123);
+    assert_false(json_first(&member, NULL));
+    assert_false(json_first(&member, json_get(root, "z")));
+    json_free(root);
+}
+
+static void bad_text_is_refused_with_its_place(void **state)
+{
+    (void)state;
+    assert_refused("{\"a\": 1,\n \"b\": }", "here.json:2:");
+    assert_refused("{\"a\": 1, \"a\": 2}", "duplicate");
+    assert_refused("", "here.json:1:");
+    assert_refused("[1] 2", "here.json:1:");
+    assert_refused("[\"\xff\"]", "byte 0xff");
+    assert_refused("[1e999]", "here.json:1:");
+    struct text deep = {0};
+    for (int i = 0; i < 100000; i++)
+        text_append(&deep, "[", 1);
+    assert_refused(deep.data, "here.json:1:");
+    text_release(&deep);
+    assert_null(json_parse(NULL, 0, "empty"));
+    assert_null(json_load("/nonexistent/x.json"));
+    assert_non_null(strstr(error_text(), "/nonexistent/x.json"));
+}
+
+static void huge_integers_are_read_as_reals(void **state)
+{
+    (void)state;
+    struct json *root = parse("{\"n \\\" 99999999999999999999\":1000000000000000019884624838656,"
+                              "\"m\":9223372036854775807,\"k\":[-99999999999999999999,1e3]}");
+    struct json_iterator member;
+    assert_true(json_first(&member, root));
+    assert_string_equal(member.key, "n \" 99999999999999999999");
+    assert_true(json_number(member.value, 0) == 1000000000000000019884624838656.0);
+    assert_true(json_integer(json_get(root, "m"), 0) == INT64_MAX);
+    assert_true(json_number(json_at(json_get(root, "k"), 0), 0) == -1e20);
+    json_free(root);
+}
+
+static void strings_may_hold_zero_bytes(void **state)
+{
+    (void)state;
+    struct json *root = parse("[\"a\\u0000b\"]");
+    assert_int_equal(json_string_length(json_at(root, 0)), 3);
+    assert_memory_equal(json_string(json_at(root, 0), NULL), "a\0b", 3);
+    assert_prints(root, 0, "[\"a\\u0000b\"]");
+    json_free(root);
+    struct json *made = json_of_bytes("\0\0", 2);
+    assert_int_equal(json_string_length(made), 2);
+    json_free(made);
+}
+
+static void a_byte_order_mark_is_skipped(void **state)
+{
+    (void)state;
+    struct json *root = parse("\xef\xbb\xbf[1]");
+    assert_int_equal(json_count(root), 1);
+    json_free(root);
+}
+
+static void invalid_bytes_become_replacement_characters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes, *expected;
+    } cases[] = {
+        {"a\xffz", "a\xef\xbf\xbdz"},
+        {"\xc3", "\xef\xbf\xbd"},
+        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* a surrogate */
+        {"\xe2\x82\xac\xe2\x82", "\xe2\x82\xac\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"},
+        {"\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd"}, /* overlong */
+    };
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct json *value = json_of_string(cases[i].bytes);
+        assert_string_equal(json_string(value, NULL), cases[i].expected);
+        json_free(value);
+    }
+    struct json *object = json_object();
+    json_set(object, "k\xff", json_of_integer(1));
+    assert_int_equal(json_integer(json_get(object, "k\xef\xbf\xbd"), 0), 1);
+    json_free(object);
+}
+
+static void values_print_in_one_line_or_indented(void **state)
+{
+    (void)state;
+    struct json *root = json_object(), *list = json_array();
+    json_push(list, json_of_number(0.1));
+    json_push(list, json_of_number(1e-12));
+    json_push(list, json_of_number(500000));
+    json_push(list, json_of_number(NAN));
+    json_push(list, json_of_number(INFINITY));
+    json_set(root, "z", list);
+    json_set(root, "a\"", json_of_string("\xc3\xa9\n/"));
+    json_set(root, "t", json_of_bool(true));
+    json_set(root, "e", json_array());
+    json_set(root, "o", json_object());
+    json_set(root, "n", json_of_null());
+    json_set(root, "t", json_of_bool(false));
+    assert_prints(root, 0,
+                  "{\"z\":[0.1,1e-12,500000.0,null,null],\"a\\\"\":\"\xc3\xa9\\n/\",\"t\":false,\"e\":[],\"o\":{},"
+                  "\"n\":null}");
+    struct json *copy = json_copy(root);
+    json_free(root);
+    assert_prints(json_get(copy, "z"), 2, "[\n  0.1,\n  1e-12,\n  500000.0,\n  null,\n  null\n]");
+    assert_prints(json_get(copy, "o"), 2, "{}");
+    json_free(copy);
+    assert_prints(NULL, 0, "null");
+}
+
+static void reals_read_back_the_same(void **state)
+{
+    (void)state;
+    const double values[] = {1.0 / 3, DBL_MAX, DBL_MIN, 5e-324, -0.0, 3.141592653589793, 123456789012345678.0};
+    for (i64 i = 0; i < COUNT_OF(values); i++) {
+        struct json *value = json_of_number(values[i]);
+        struct text text = {0};
+        json_print(&text, value, 0);
+        struct json *again = parse(text.data);
+        assert_int_equal(json_kind(again), JSON_REAL);
+        double number = json_number(again, 0);
+        assert_memory_equal(&number, &values[i], sizeof number);
+        json_free(again);
+        json_free(value);
+        text_release(&text);
+    }
+}
+
+static void needed_keys_say_what_was_expected(void **state)
+{
+    (void)state;
+    struct json *root = parse("{\"s\":\"x\",\"i\":3}");
+    const char *string;
+    i64 integer;
+    double number;
+    assert_int_equal(json_need_string(&string, root, "s", "config.json"), 0);
+    assert_string_equal(string, "x");
+    assert_int_equal(json_need_integer(&integer, root, "i", "config.json"), 0);
+    assert_int_equal(integer, 3);
+    assert_int_equal(json_need_number(&number, root, "i", "config.json"), 0);
+    assert_true(number == 3);
+    assert_int_equal(json_need_string(&string, root, "i", "config.json"), -1);
+    assert_string_equal(error_text(), "config.json: key i: expected a string, found an integer");
+    assert_int_equal(json_need_integer(&integer, root, "q", "config.json"), -1);
+    assert_string_equal(error_text(), "config.json: key q is missing: expected an integer");
+    assert_int_equal(json_need_number(&number, root, "s", "config.json"), -1);
+    assert_int_equal(json_need_number(&number, NULL, "s", "config.json"), -1);
+    json_free(root);
+}
+
+static void saved_files_load_again(void **state)
+{
+    (void)state;
+    char directory[] = "/tmp/test_json.XXXXXX";
+    assert_non_null(mkdtemp(directory));
+    char *path = path_join(directory, "x.json");
+    struct json *root = parse("{\"a\":[1,2.5,\"\\u00e9\"]}");
+    assert_int_equal(json_save(path, root), 0);
+    json_free(root);
+    struct text text = {0};
+    assert_int_equal(file_read(&text, path), 0);
+    assert_string_equal(text.data, "{\n  \"a\": [\n    1,\n    2.5,\n    \"\xc3\xa9\"\n  ]\n}\n");
+    text_release(&text);
+    root = json_load(path);
+    assert_int_equal(json_count(json_get(root, "a")), 3);
+    json_free(root);
+    memory_free(path);
+    assert_int_equal(directory_remove(directory), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(getters_return_values_or_fallbacks),
+        cmocka_unit_test(objects_keep_the_order_of_the_file),
+        cmocka_unit_test(bad_text_is_refused_with_its_place),
+        cmocka_unit_test(huge_integers_are_read_as_reals),
+        cmocka_unit_test(strings_may_hold_zero_bytes),
+        cmocka_unit_test(a_byte_order_mark_is_skipped),
+        cmocka_unit_test(invalid_bytes_become_replacement_characters),
+        cmocka_unit_test(values_print_in_one_line_or_indented),
+        cmocka_unit_test(reals_read_back_the_same),
+        cmocka_unit_test(needed_keys_say_what_was_expected),
+        cmocka_unit_test(saved_files_load_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
