@@ -68,12 +68,14 @@ static int read_descriptor(struct text *out, int descriptor, const char *path)
 int file_read(struct text *out, const char *path)
 {
     text_clear(out);
-    text_append(out, "", 0);
     int descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0)
         return error_errno("%s: cannot be opened", path);
+    text_append(out, "", 0); /* an empty file is "", not NULL */
     int status = read_descriptor(out, descriptor, path);
     close(descriptor);
+    if (status < 0)
+        text_release(out);
     return status;
 }
 
