@@ -1,6 +1,8 @@
 /* Media files to and from memory. av_read.c and av_write.c are the only files that know libav*, png.c libpng.
  * Readers take a file's bytes (a mapping, a member of an archive); `origin` names it in messages. They never crash on
- * foreign bytes: -1 and a message with origin, what is wrong, what was expected. What a reader fills is the caller's to release. */
+ * foreign bytes: -1 and a message with origin, what is wrong, what was expected. What a reader fills is the caller's to
+ * release; after -1 it holds nothing. A file that is cut short is refused, not read in part; of a long stream a twentieth
+ * of the packets may be damaged. Nothing is read but the bytes given: references to other files are not followed. */
 #ifndef WEFT_DATA_MEDIA_H
 #define WEFT_DATA_MEDIA_H
 #include "core/core.h"
@@ -21,7 +23,8 @@ void sound_init(struct sound *sound, i64 samples, i64 rate_hz);
 void sound_release(struct sound *sound);
 
 enum media_kind { MEDIA_UNKNOWN, MEDIA_PNG, MEDIA_STILL, MEDIA_VIDEO, MEDIA_SOUND }; /* STILL: JPEG, WebP, BMP, ... through libav */
-enum media_kind media_kind(const void *bytes, i64 count, const char *origin); /* by content, never by the name alone */
+/* By content, never by the name alone; opens containers, which hold either. MEDIA_UNKNOWN: error_text() says why. */
+enum media_kind media_kind(const void *bytes, i64 count, const char *origin);
 
 /* PNG of any colour type and depth; transparency is blended on white. */
 int image_read(struct clip *out, const void *bytes, i64 count, const char *origin); /* PNG by libpng, other stills by libav */
@@ -32,13 +35,16 @@ void image_encode_png(struct text *out, const u8 *pixels, i64 height, i64 width)
  * height x width (0: as they are): the picture keeps its shape, centred on white. A file without video is an error. */
 struct clip_request { double rate_hz; i64 max_frames, height, width; };
 int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin, const struct clip_request *request);
-int clip_write_mp4(const char *path, const struct clip *clip); /* H.264, yuv420p; width and height even; atomic */
+/* H.264, yuv420p; width and height even, rate_hz above 0. The same clip gives the same bytes. */
+int clip_write_mp4(const char *path, const struct clip *clip); /* atomic */
+int clip_encode_mp4(struct text *out, const struct clip *clip);
 
-/* All channels mixed to mono, resampled to rate_hz. No samples is an error. */
+/* The mean of all channels, resampled to rate_hz (0: as it is). Of a video, its sound. No samples is an error. */
 int sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz);
 int sound_write_wav(const char *path, const struct sound *sound); /* 16-bit PCM, atomic */
 void sound_encode_wav(struct text *out, const struct sound *sound);
 
-/* The only place pixels are resized: Lanczos when shrinking or growing, centred on white where the shape differs. */
+/* Lanczos when shrinking or growing, centred on white where the shape differs. Pixels are resized here (resize.c) and,
+ * straight from the decoder's planes, in clip_read; nowhere else. */
 void clip_resize(struct clip *out, const struct clip *in, i64 height, i64 width);
 #endif

@@ -1,0 +1,762 @@
+/* Video, sound and stills from memory through libav. One thread per decoder: callers run many files at once, and the
+ * same bytes give the same frames. */
+#include "data/form.h"
+#include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+#include <libavutil/display.h>
+#include <libavutil/imgutils.h>
+#include <libavutil/pixdesc.h>
+#include <libswresample/swresample.h>
+#include <libswscale/swscale.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- What libav says ------------------------------------------------------------------------------------------------ */
+
+static _Thread_local char last_complaint[160];
+
+static void keep_complaint(void *who, int level, const char *format, va_list arguments)
+{
+    (void)who;
+    if (level > AV_LOG_ERROR)
+        return;
+    vsnprintf(last_complaint, sizeof last_complaint, format, arguments);
+    last_complaint[strcspn(last_complaint, "\r\n")] = 0;
+}
+
+static void set_log_callback(void) { av_log_set_callback(keep_complaint); }
+
+void av_keep_quiet(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_log_callback);
+    last_complaint[0] = 0;
+}
+
+int av_problem(const char *context, const char *what, int code)
+{
+    char reason[AV_ERROR_MAX_STRING_SIZE] = "";
+    av_strerror(code, reason, sizeof reason);
+    const char *between = last_complaint[0] ? ": " : "";
+    return error_set("%s: %s: %s%s%s", context, what, reason, between, last_complaint);
+}
+
+/* ---- A decoded stream of a file in memory --------------------------------------------------------------------------- */
+
+struct source {
+    const char *origin;
+    const struct form *form;
+    const u8 *bytes;
+    i64 count, at; /* how far the demuxer has read */
+    AVFormatContext *format;
+    AVIOContext *io;
+    AVStream *stream;
+    AVCodecContext *codec;
+    AVPacket *packet;
+    AVFrame *frame;
+    bool draining;
+    i64 packets, damaged;
+};
+
+static int give_bytes(void *opaque, u8 *out, int wanted)
+{
+    struct source *source = opaque;
+    int given = (int)min_i64(wanted, source->count - source->at);
+    if (given <= 0)
+        return AVERROR_EOF;
+    memcpy(out, source->bytes + source->at, (size_t)given);
+    source->at += given;
+    return given;
+}
+
+static int64_t seek_bytes(void *opaque, int64_t offset, int whence)
+{
+    struct source *source = opaque;
+    if (whence & AVSEEK_SIZE)
+        return source->count;
+    whence &= ~AVSEEK_FORCE;
+    i64 base = whence == SEEK_CUR ? source->at : whence == SEEK_END ? source->count : 0;
+    if (offset < -base || offset > source->count - base)
+        return AVERROR(EINVAL);
+    return source->at = base + offset;
+}
+
+/* A file may name others (playlists, external tracks): none is opened. */
+static int refuse_other_files(AVFormatContext *format, AVIOContext **io, const char *url, int flags,
+                              AVDictionary **options)
+{
+    (void)format, (void)io, (void)url, (void)flags, (void)options;
+    return AVERROR(EACCES);
+}
+
+static void source_close(struct source *source)
+{
+    av_frame_free(&source->frame);
+    av_packet_free(&source->packet);
+    avcodec_free_context(&source->codec);
+    avformat_close_input(&source->format);
+    if (source->io)
+        av_freep(&source->io->buffer);
+    avio_context_free(&source->io);
+}
+
+static void source_init(struct source *source, const void *bytes, i64 count, const char *origin, const struct form *form)
+{
+    enum { BUFFER_BYTES = 1 << 15 };
+    av_keep_quiet();
+    *source = (struct source){.origin = origin, .form = form, .bytes = bytes, .count = count};
+    source->packet = av_packet_alloc();
+    source->frame = av_frame_alloc();
+    source->format = avformat_alloc_context();
+    source->io = avio_alloc_context(av_malloc(BUFFER_BYTES), BUFFER_BYTES, 0, source, give_bytes, NULL, seek_bytes);
+    require(source->packet && source->frame && source->format && source->io, "no memory for libav");
+    source->format->pb = source->io;
+    source->format->flags |= AVFMT_FLAG_CUSTOM_IO;
+    source->format->io_open = refuse_other_files;
+}
+
+static int source_open(struct source *source, const void *bytes, i64 count, const char *origin, const struct form *form)
+{
+    source_init(source, bytes, count, origin, form);
+    if (form_check_whole(form, bytes, count, origin) < 0)
+        return -1;
+    const AVInputFormat *demuxer = av_find_input_format(form->reader);
+    if (!demuxer)
+        return error_set("%s: %s: this libavformat has no '%s' reader; convert the file or install another FFmpeg", origin,
+                         form->name, form->reader);
+    int code = avformat_open_input(&source->format, NULL, demuxer, NULL);
+    if (code >= 0)
+        code = avformat_find_stream_info(source->format, NULL);
+    return code < 0 ? av_problem(origin, form->name, code) : 0;
+}
+
+static bool is_cover(const AVStream *stream) { return stream->disposition & AV_DISPOSITION_ATTACHED_PIC; }
+
+/* The stream of a type that a player would choose; a sound file's cover picture is no video. NULL: there is none. */
+static AVStream *best_stream(const struct source *source, enum AVMediaType type)
+{
+    int index = av_find_best_stream(source->format, type, -1, -1, NULL, 0);
+    if (index < 0 || is_cover(source->format->streams[index]))
+        return NULL;
+    return source->format->streams[index];
+}
+
+static int open_decoder(struct source *source, const AVCodec *decoder)
+{
+    source->codec = avcodec_alloc_context3(decoder);
+    require(source->codec, "no memory for libav");
+    source->codec->thread_count = 1;
+    source->codec->max_pixels = PICTURE_PIXELS_MAX;
+    int code = 0;
+    if (source->stream) {
+        source->codec->pkt_timebase = source->stream->time_base;
+        code = avcodec_parameters_to_context(source->codec, source->stream->codecpar);
+    }
+    if (code >= 0)
+        code = avcodec_open2(source->codec, decoder, NULL);
+    return code < 0 ? av_problem(source->origin, source->form->name, code) : 0;
+}
+
+static int source_select(struct source *source, enum AVMediaType type)
+{
+    source->stream = best_stream(source, type);
+    if (!source->stream)
+        return error_set("%s: %s without %s in it", source->origin, source->form->name,
+                         type == AVMEDIA_TYPE_VIDEO ? "video" : "sound");
+    for (unsigned i = 0; i < source->format->nb_streams; i++)
+        if (source->format->streams[i] != source->stream)
+            source->format->streams[i]->discard = AVDISCARD_ALL;
+    enum AVCodecID id = source->stream->codecpar->codec_id;
+    const AVCodec *decoder = avcodec_find_decoder(id);
+    if (!decoder)
+        return error_set("%s: this libavcodec has no decoder for %s; convert the file or install another FFmpeg",
+                         source->origin, avcodec_get_name(id));
+    return open_decoder(source, decoder);
+}
+
+/* One packet to the decoder, or at the end of the file none: it gives what it still holds. */
+static int feed_decoder(struct source *source)
+{
+    int code = av_read_frame(source->format, source->packet);
+    if (code < 0 && code != AVERROR_EOF && !avio_feof(source->io))
+        return av_problem(source->origin, source->form->name, code);
+    if (code < 0) {
+        source->draining = true;
+        avcodec_send_packet(source->codec, NULL);
+        return 0;
+    }
+    if (source->packet->stream_index == source->stream->index) {
+        source->packets++;
+        source->damaged += avcodec_send_packet(source->codec, source->packet) < 0;
+    }
+    av_packet_unref(source->packet);
+    return 0;
+}
+
+/* 1: source->frame holds the next frame. 0: there are no more. */
+static int source_next(struct source *source)
+{
+    for (;;) {
+        int code = avcodec_receive_frame(source->codec, source->frame);
+        if (code == 0)
+            return 1;
+        if (code == AVERROR_EOF || (code < 0 && source->draining))
+            return 0;
+        source->damaged += code != AVERROR(EAGAIN);
+        if (feed_decoder(source) < 0)
+            return -1;
+    }
+}
+
+/* Real files have a bad packet now and then, decoders step over it; a file full of them is not data. */
+static int source_check_damage(const struct source *source)
+{
+    if (source->damaged * 20 <= source->packets)
+        return 0;
+    const char *between = last_complaint[0] ? ": " : "";
+    return error_set("%s: damaged: %lld of %lld packets could not be decoded%s%s", source->origin,
+                     (long long)source->damaged, (long long)source->packets, between, last_complaint);
+}
+
+enum media_kind av_container_kind(const void *bytes, i64 count, const char *origin, const struct form *form)
+{
+    struct source source;
+    enum media_kind kind = MEDIA_UNKNOWN;
+    if (source_open(&source, bytes, count, origin, form) == 0) {
+        if (best_stream(&source, AVMEDIA_TYPE_VIDEO))
+            kind = MEDIA_VIDEO;
+        else if (best_stream(&source, AVMEDIA_TYPE_AUDIO))
+            kind = MEDIA_SOUND;
+        else
+            error_set("%s: %s without video or sound in it", origin, form->name);
+    }
+    source_close(&source);
+    return kind;
+}
+
+/* ---- Frames to RGB --------------------------------------------------------------------------------------------------- */
+
+/* How the stored picture is to be shown: dest x runs along source x, or, transposed, along source y. */
+struct orientation {
+    bool transposed, mirror_x, mirror_y;
+};
+
+/* What scaling depends on; the scaler is set up anew only where it changes. */
+struct scale_key {
+    int width, height, format, space, range, out_width, out_height;
+};
+
+struct scaler {
+    struct SwsContext *sws;
+    struct scale_key key;
+    AVFrame *scaled; /* RGB24, or RGBA where the source has transparency */
+    u8 *row;         /* one row of RGB */
+};
+
+static void scaler_release(struct scaler *scaler)
+{
+    sws_freeContext(scaler->sws);
+    av_frame_free(&scaler->scaled);
+    memory_free(scaler->row);
+}
+
+static const i32 *stream_matrix(const AVStream *stream)
+{
+#if LIBAVCODEC_VERSION_INT >= AV_VERSION_INT(60, 30, 100)
+    const AVCodecParameters *parameters = stream->codecpar;
+    const AVPacketSideData *side = av_packet_side_data_get(
+        parameters->coded_side_data, parameters->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+    return side && side->size >= 36 ? (const i32 *)(const void *)side->data : NULL;
+#else
+    size_t bytes = 0;
+    const u8 *data = av_stream_get_side_data(stream, AV_PKT_DATA_DISPLAYMATRIX, &bytes);
+    return data && bytes >= 36 ? (const i32 *)(const void *)data : NULL;
+#endif
+}
+
+/* Telephones store pictures lying down and say so in a matrix: x' = m[0] x + m[3] y, y' = m[1] x + m[4] y. */
+static struct orientation orientation_of(const AVFrame *frame, const AVStream *stream)
+{
+    const AVFrameSideData *side = av_frame_get_side_data(frame, AV_FRAME_DATA_DISPLAYMATRIX);
+    const i32 *m = NULL;
+    if (side && side->size >= 36)
+        m = (const i32 *)(const void *)side->data;
+    else if (stream)
+        m = stream_matrix(stream);
+    if (!m)
+        return (struct orientation){0};
+    if (llabs(m[0]) >= llabs(m[3]))
+        return (struct orientation){false, m[0] < 0, m[4] < 0};
+    return (struct orientation){true, m[3] < 0, m[1] < 0};
+}
+
+static bool has_transparency(int format)
+{
+    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(format);
+    return descriptor && (descriptor->flags & (AV_PIX_FMT_FLAG_ALPHA | AV_PIX_FMT_FLAG_PAL));
+}
+
+static bool is_yuv(int format)
+{
+    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(format);
+    return descriptor && !(descriptor->flags & AV_PIX_FMT_FLAG_RGB) && descriptor->nb_components >= 3;
+}
+
+static void set_colours(struct SwsContext *sws, const AVFrame *frame)
+{
+    int *from_table, *to_table, from_range, to_range, brightness, contrast, saturation;
+    if (sws_getColorspaceDetails(sws, &from_table, &from_range, &to_table, &to_range, &brightness, &contrast,
+                                 &saturation) < 0 ||
+        !is_yuv(frame->format))
+        return;
+    if (frame->color_range != AVCOL_RANGE_UNSPECIFIED)
+        from_range = frame->color_range == AVCOL_RANGE_JPEG;
+    sws_setColorspaceDetails(sws, sws_getCoefficients((int)frame->colorspace), from_range, to_table, 1, brightness,
+                             contrast, saturation);
+}
+
+static int scaler_set(struct scaler *scaler, const struct scale_key *key, const AVFrame *frame)
+{
+    if (scaler->sws && memcmp(&scaler->key, key, sizeof *key) == 0)
+        return 0;
+    scaler_release(scaler);
+    *scaler = (struct scaler){.key = *key, .scaled = av_frame_alloc()};
+    require(scaler->scaled, "no memory for libav");
+    scaler->scaled->format = has_transparency(frame->format) ? AV_PIX_FMT_RGBA : AV_PIX_FMT_RGB24;
+    scaler->scaled->width = key->out_width;
+    scaler->scaled->height = key->out_height;
+    scaler->row = memory_alloc(key->out_width * 3);
+    int code = av_frame_get_buffer(scaler->scaled, 0);
+    if (code < 0)
+        return code;
+    scaler->sws = sws_getContext(frame->width, frame->height, frame->format, key->out_width, key->out_height,
+                                 scaler->scaled->format, SWS_LANCZOS | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT, NULL,
+                                 NULL, NULL);
+    if (!scaler->sws)
+        return AVERROR(EINVAL);
+    set_colours(scaler->sws, frame);
+    return 0;
+}
+
+/* The scaled frame, turned, to a window of out [.., stride pixels, 3]. */
+static void place(u8 *out, i64 stride, const struct scaler *scaler, struct orientation turn)
+{
+    const AVFrame *scaled = scaler->scaled;
+    for (i64 y = 0; y < scaled->height; y++) {
+        const u8 *row = scaled->data[0] + y * scaled->linesize[0];
+        if (scaled->format == AV_PIX_FMT_RGBA) {
+            pixels_blend_white(scaler->row, row, scaled->width);
+            row = scaler->row;
+        }
+        i64 along_y = (turn.transposed ? turn.mirror_x : turn.mirror_y) ? scaled->height - 1 - y : y;
+        if (!turn.transposed && !turn.mirror_x) {
+            memcpy(out + along_y * stride * 3, row, (size_t)scaled->width * 3);
+            continue;
+        }
+        for (i64 x = 0; x < scaled->width; x++) {
+            i64 along_x = (turn.transposed ? turn.mirror_y : turn.mirror_x) ? scaled->width - 1 - x : x;
+            i64 at = turn.transposed ? along_x * stride + along_y : along_y * stride + along_x;
+            memcpy(out + at * 3, row + x * 3, 3);
+        }
+    }
+}
+
+/* Display shape of a frame: turned, and with square pixels. */
+static void shown_shape(double *height, double *width, const AVFrame *frame, struct orientation turn)
+{
+    AVRational pixel = frame->sample_aspect_ratio;
+    double across = frame->width * (pixel.num > 0 && pixel.den > 0 ? av_q2d(pixel) : 1), down = frame->height;
+    *height = turn.transposed ? across : down;
+    *width = turn.transposed ? down : across;
+}
+
+/* One frame into out [height, width, 3], keeping its shape, centred on white. */
+static int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const AVFrame *frame,
+                       struct orientation turn)
+{
+    double shown_height, shown_width;
+    i64 inner_height, inner_width;
+    shown_shape(&shown_height, &shown_width, frame, turn);
+    picture_fit(&inner_height, &inner_width, shown_height, shown_width, height, width);
+    struct scale_key key = {.width = frame->width,
+                            .height = frame->height,
+                            .format = frame->format,
+                            .space = (int)frame->colorspace,
+                            .range = (int)frame->color_range,
+                            .out_width = (int)(turn.transposed ? inner_height : inner_width),
+                            .out_height = (int)(turn.transposed ? inner_width : inner_height)};
+    int code = scaler_set(scaler, &key, frame);
+    if (code < 0)
+        return code;
+    code = sws_scale(scaler->sws, (const u8 *const *)frame->data, frame->linesize, 0, frame->height,
+                     scaler->scaled->data, scaler->scaled->linesize);
+    if (code < 0)
+        return code;
+    if (inner_height != height || inner_width != width)
+        memset(out, 255, (size_t)(height * width * 3));
+    place(out + ((height - inner_height) / 2 * width + (width - inner_width) / 2) * 3, width, scaler, turn);
+    return 0;
+}
+
+/* ---- Clips ------------------------------------------------------------------------------------------------------------ */
+
+struct picker {
+    struct source source;
+    struct scaler scaler;
+    struct clip_request request;
+    struct clip *out;
+    i64 capacity;   /* frames */
+    AVFrame *held;  /* the frame before the one the source shows */
+    double held_s;  /* its time from the start */
+    bool held_kept; /* it is the last frame of out */
+};
+
+static bool picker_full(const struct picker *picker)
+{
+    return picker->request.max_frames > 0 && picker->out->frames >= picker->request.max_frames;
+}
+
+/* Without a size in the request the first frame gives it; pixels then stay as they are, square or not. */
+static void choose_size(struct picker *picker, const AVFrame *frame, struct orientation turn)
+{
+    struct clip *out = picker->out;
+    out->height = picker->request.height;
+    out->width = picker->request.width;
+    if (!out->height) {
+        out->height = turn.transposed ? frame->width : frame->height;
+        out->width = turn.transposed ? frame->height : frame->width;
+    }
+}
+
+static int reserve_frame(struct picker *picker)
+{
+    struct clip *out = picker->out;
+    i64 frame_bytes = out->height * out->width * 3;
+    if (out->frames < picker->capacity)
+        return 0;
+    if ((out->frames + 1) * frame_bytes > CLIP_BYTES_MAX)
+        return error_set("%s: longer than %lld frames of %lldx%lld, the most that are held at once; ask for fewer or "
+                         "smaller frames, or cut the file", picker->source.origin, (long long)out->frames,
+                         (long long)out->height, (long long)out->width);
+    i64 wanted = max_i64(16, picker->capacity * 2);
+    if (picker->request.max_frames > 0)
+        wanted = min_i64(wanted, picker->request.max_frames);
+    wanted = min_i64(wanted, CLIP_BYTES_MAX / frame_bytes);
+    out->pixels = memory_resize(out->pixels, picker->capacity * frame_bytes, wanted * frame_bytes);
+    picker->capacity = wanted;
+    return 0;
+}
+
+static int keep_frame(struct picker *picker, AVFrame *frame)
+{
+    struct clip *out = picker->out;
+    struct orientation turn = orientation_of(frame, picker->source.stream);
+    if (!picker->request.height)
+        frame->sample_aspect_ratio = (AVRational){1, 1};
+    if (!out->height)
+        choose_size(picker, frame, turn);
+    if (reserve_frame(picker) < 0)
+        return -1;
+    u8 *pixels = out->pixels + out->frames * out->height * out->width * 3;
+    int code = scale_frame(pixels, out->height, out->width, &picker->scaler, frame, turn);
+    if (code < 0)
+        return av_problem(picker->source.origin, "a frame could not be scaled", code);
+    out->frames++;
+    return 0;
+}
+
+/* Keeps the held frame for every wanted time before until_s; a repeated frame is copied. */
+static int keep_held(struct picker *picker, double until_s)
+{
+    struct clip *out = picker->out;
+    while (!picker_full(picker) && (double)out->frames / picker->request.rate_hz < until_s) {
+        if (!picker->held_kept) {
+            if (keep_frame(picker, picker->held) < 0)
+                return -1;
+            picker->held_kept = true;
+            continue;
+        }
+        if (reserve_frame(picker) < 0)
+            return -1;
+        i64 frame_bytes = out->height * out->width * 3;
+        memcpy(out->pixels + out->frames * frame_bytes, out->pixels + (out->frames - 1) * frame_bytes,
+               (size_t)frame_bytes);
+        out->frames++;
+    }
+    return 0;
+}
+
+static double frame_rate(const struct source *source)
+{
+    AVRational rate = av_guess_frame_rate(source->format, source->stream, NULL);
+    return rate.num > 0 && rate.den > 0 ? av_q2d(rate) : 25;
+}
+
+/* Seconds since the first frame; files without times count by their rate, and time never runs back. */
+static double frame_time(const struct source *source, i64 first, i64 index, double before_s)
+{
+    i64 stamp = source->frame->best_effort_timestamp;
+    double time_s = stamp == AV_NOPTS_VALUE || first == AV_NOPTS_VALUE
+                        ? (double)index / frame_rate(source)
+                        : ((double)stamp - (double)first) * av_q2d(source->stream->time_base);
+    return fmax(time_s, before_s);
+}
+
+/* Nearest in time: a frame stands for the wanted times up to half the way to the next. */
+static int pick_by_time(struct picker *picker)
+{
+    struct source *source = &picker->source;
+    i64 first = 0, index = 0;
+    int more = 0;
+    for (; !picker_full(picker) && (more = source_next(source)) > 0; index++) {
+        if (index == 0)
+            first = source->frame->best_effort_timestamp;
+        double time_s = frame_time(source, first, index, picker->held_s);
+        if (index > 0 && keep_held(picker, (picker->held_s + time_s) / 2) < 0)
+            return -1;
+        av_frame_unref(picker->held);
+        av_frame_move_ref(picker->held, source->frame);
+        picker->held_s = time_s;
+        picker->held_kept = false;
+    }
+    if (more < 0)
+        return -1;
+    enum { MICROSECONDS = 1000000 }; /* times are rounded: the end must not yield one more frame */
+    return index > 0 ? keep_held(picker, picker->held_s + 1 / frame_rate(source) - 1.0 / MICROSECONDS) : 0;
+}
+
+static int pick_every(struct picker *picker)
+{
+    int more = 0;
+    while (!picker_full(picker) && (more = source_next(&picker->source)) > 0)
+        if (keep_frame(picker, picker->source.frame) < 0)
+            return -1;
+    return more;
+}
+
+static int pick(struct picker *picker, const void *bytes, i64 count, const char *origin, const struct form *form)
+{
+    if (source_open(&picker->source, bytes, count, origin, form) < 0 ||
+        source_select(&picker->source, AVMEDIA_TYPE_VIDEO) < 0)
+        return -1;
+    bool by_time = picker->request.rate_hz > 0;
+    picker->out->rate_hz = by_time ? picker->request.rate_hz : frame_rate(&picker->source);
+    if ((by_time ? pick_by_time(picker) : pick_every(picker)) < 0 || source_check_damage(&picker->source) < 0)
+        return -1;
+    return picker->out->frames ? 0 : error_set("%s: %s whose video has no frames", origin, form->name);
+}
+
+int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin, const struct clip_request *request)
+{
+    require((request->height > 0) == (request->width > 0), "a clip is asked for with both sizes or none");
+    *out = (struct clip){0};
+    const struct form *form = form_of(bytes, count);
+    if (!form || form->class != FORM_CONTAINER)
+        return error_set("%s: expected a video (MP4, MOV, MKV, WebM, AVI, Ogg, GIF), found %s", origin,
+                         form_describe(bytes, count));
+    struct picker picker = {.request = *request, .out = out, .held = av_frame_alloc()};
+    require(picker.held, "no memory for libav");
+    int status = pick(&picker, bytes, count, origin, form);
+    source_close(&picker.source);
+    scaler_release(&picker.scaler);
+    av_frame_free(&picker.held);
+    if (status < 0)
+        clip_release(out);
+    return status;
+}
+
+/* ---- Stills ----------------------------------------------------------------------------------------------------------- */
+
+static int decode_still(struct source *source)
+{
+    const AVCodec *decoder = avcodec_find_decoder_by_name(source->form->reader);
+    if (!decoder)
+        return error_set("%s: this libavcodec cannot read %s; convert it to PNG", source->origin, source->form->name);
+    if (source->count > INT_MAX / 2)
+        return error_set("%s: %s of more than 1 GiB; make it smaller", source->origin, source->form->name);
+    if (open_decoder(source, decoder) < 0)
+        return -1;
+    int code = av_new_packet(source->packet, (int)source->count);
+    if (code >= 0) {
+        memcpy(source->packet->data, source->bytes, (size_t)source->count);
+        code = avcodec_send_packet(source->codec, source->packet);
+    }
+    if (code >= 0) {
+        avcodec_send_packet(source->codec, NULL);
+        code = avcodec_receive_frame(source->codec, source->frame);
+    }
+    return code < 0 ? av_problem(source->origin, source->form->name, code) : 0;
+}
+
+int av_read_still(struct clip *out, const void *bytes, i64 count, const char *origin, const struct form *form)
+{
+    struct picker picker = {.out = out};
+    source_init(&picker.source, bytes, count, origin, form);
+    int status = decode_still(&picker.source);
+    if (status == 0)
+        status = keep_frame(&picker, picker.source.frame);
+    source_close(&picker.source);
+    scaler_release(&picker.scaler);
+    if (status < 0)
+        clip_release(out);
+    return status;
+}
+
+/* ---- Sound ------------------------------------------------------------------------------------------------------------ */
+
+struct mixer {
+    struct source source;
+    struct SwrContext *swr; /* NULL while the rate is as wanted */
+    struct sound *out;
+    i64 capacity, wanted_hz, rate_hz; /* rate_hz: the stream's */
+    float *mono;
+    i64 mono_capacity;
+};
+
+static double sample_value(const AVFrame *frame, int channel, i64 index)
+{
+    enum AVSampleFormat format = frame->format;
+    if (!av_sample_fmt_is_planar(format)) {
+        index = index * frame->ch_layout.nb_channels + channel;
+        channel = 0;
+    }
+    const void *plane = frame->extended_data[channel];
+    switch (av_get_packed_sample_fmt(format)) {
+    case AV_SAMPLE_FMT_U8:
+        return (((const u8 *)plane)[index] - 128) / 128.0;
+    case AV_SAMPLE_FMT_S16:
+        return ((const int16_t *)plane)[index] / 32768.0;
+    case AV_SAMPLE_FMT_S32:
+        return ((const i32 *)plane)[index] / 2147483648.0;
+    case AV_SAMPLE_FMT_S64:
+        return (double)((const i64 *)plane)[index] / 9223372036854775808.0;
+    case AV_SAMPLE_FMT_FLT:
+        return ((const float *)plane)[index];
+    case AV_SAMPLE_FMT_DBL:
+        return ((const double *)plane)[index];
+    default:
+        return 0;
+    }
+}
+
+/* Float files may hold anything: what is no number is silence. */
+static float clamp_sample(double value) { return value >= -1 ? (float)fmin(value, 1) : value < -1 ? -1 : 0; }
+
+static void mix_to_mono(struct mixer *mixer, const AVFrame *frame)
+{
+    i64 samples = frame->nb_samples;
+    int channels = frame->ch_layout.nb_channels;
+    if (samples > mixer->mono_capacity) {
+        memory_free(mixer->mono);
+        mixer->mono = memory_alloc(samples * (i64)sizeof(float));
+        mixer->mono_capacity = samples;
+    }
+    for (i64 i = 0; i < samples; i++) {
+        double sum = 0;
+        for (int c = 0; c < channels; c++)
+            sum += sample_value(frame, c, i);
+        mixer->mono[i] = clamp_sample(sum / channels);
+    }
+}
+
+static int reserve_samples(struct mixer *mixer, i64 more)
+{
+    struct sound *out = mixer->out;
+    i64 wanted = out->samples + more;
+    if (wanted > SOUND_SAMPLES_MAX)
+        return error_set("%s: longer than %lld samples, the most that are held at once; cut the file",
+                         mixer->source.origin, (long long)SOUND_SAMPLES_MAX);
+    if (wanted <= mixer->capacity)
+        return 0;
+    wanted = max_i64(wanted, mixer->capacity * 2);
+    out->values = memory_resize(out->values, mixer->capacity * (i64)sizeof(float), wanted * (i64)sizeof(float));
+    mixer->capacity = wanted;
+    return 0;
+}
+
+/* samples 0: the resampler gives what it still holds */
+static int append_samples(struct mixer *mixer, i64 samples)
+{
+    struct sound *out = mixer->out;
+    i64 room = mixer->swr ? swr_get_out_samples(mixer->swr, (int)samples) : samples;
+    if (room < 0 || reserve_samples(mixer, room) < 0)
+        return room < 0 ? av_problem(mixer->source.origin, "resampling", (int)room) : -1;
+    if (!mixer->swr) {
+        memcpy(out->values + out->samples, mixer->mono, (size_t)samples * sizeof(float));
+        out->samples += samples;
+        return 0;
+    }
+    u8 *to[1] = {(u8 *)(out->values + out->samples)};
+    const u8 *from[1] = {(const u8 *)mixer->mono};
+    int made = swr_convert(mixer->swr, to, (int)room, samples ? from : NULL, (int)samples);
+    if (made < 0)
+        return av_problem(mixer->source.origin, "resampling", made);
+    out->samples += made;
+    return 0;
+}
+
+static int choose_rate(struct mixer *mixer, int rate_hz)
+{
+    const char *origin = mixer->source.origin;
+    if (rate_hz < 1000 || rate_hz > 768000)
+        return error_set("%s: a sound of %d samples a second; expected 1000 to 768000", origin, rate_hz);
+    mixer->rate_hz = rate_hz;
+    mixer->out->rate_hz = mixer->wanted_hz ? mixer->wanted_hz : rate_hz;
+    if (mixer->out->rate_hz == rate_hz)
+        return 0;
+    AVChannelLayout mono = AV_CHANNEL_LAYOUT_MONO;
+    int code = swr_alloc_set_opts2(&mixer->swr, &mono, AV_SAMPLE_FMT_FLT, (int)mixer->out->rate_hz, &mono,
+                                   AV_SAMPLE_FMT_FLT, rate_hz, 0, NULL);
+    if (code >= 0)
+        code = swr_init(mixer->swr);
+    return code < 0 ? av_problem(origin, "resampling", code) : 0;
+}
+
+static int mix_frame(struct mixer *mixer)
+{
+    const AVFrame *frame = mixer->source.frame;
+    if (!mixer->rate_hz && choose_rate(mixer, frame->sample_rate) < 0)
+        return -1;
+    if (frame->sample_rate != mixer->rate_hz)
+        return error_set("%s: the sample rate changes from %lld to %d in the middle; convert it to one rate",
+                         mixer->source.origin, (long long)mixer->rate_hz, frame->sample_rate);
+    mix_to_mono(mixer, frame);
+    return append_samples(mixer, frame->nb_samples);
+}
+
+static int mix(struct mixer *mixer, const void *bytes, i64 count, const char *origin, const struct form *form)
+{
+    struct source *source = &mixer->source;
+    if (source_open(source, bytes, count, origin, form) < 0 || source_select(source, AVMEDIA_TYPE_AUDIO) < 0)
+        return -1;
+    int more;
+    while ((more = source_next(source)) > 0)
+        if (source->frame->nb_samples > 0 && mix_frame(mixer) < 0)
+            return -1;
+    if (more < 0 || source_check_damage(source) < 0 || (mixer->swr && append_samples(mixer, 0) < 0))
+        return -1;
+    if (!mixer->out->samples)
+        return error_set("%s: %s with no samples in it", origin, form->name);
+    for (i64 i = 0; i < mixer->out->samples; i++) /* resampling overshoots a little */
+        mixer->out->values[i] = clamp_sample(mixer->out->values[i]);
+    return 0;
+}
+
+int sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz)
+{
+    *out = (struct sound){0};
+    const struct form *form = form_of(bytes, count);
+    if (!form || (form->class != FORM_CONTAINER && form->class != FORM_SOUND))
+        return error_set("%s: expected a sound (WAV, FLAC, MP3, Ogg, AAC, AIFF) or a video with sound, found %s", origin,
+                         form_describe(bytes, count));
+    struct mixer mixer = {.out = out, .wanted_hz = rate_hz};
+    int status = mix(&mixer, bytes, count, origin, form);
+    source_close(&mixer.source);
+    swr_free(&mixer.swr);
+    memory_free(mixer.mono);
+    if (status < 0)
+        sound_release(out);
+    return status;
+}

@@ -1,0 +1,151 @@
+/* Pictures, clips and sounds as memory, and which reader a file goes to. */
+#include "data/form.h"
+#include <string.h>
+
+void clip_init(struct clip *clip, i64 frames, i64 height, i64 width, double rate_hz)
+{
+    *clip = (struct clip){.frames = frames, .height = height, .width = width, .rate_hz = rate_hz};
+    clip->pixels = memory_alloc(frames * height * width * 3);
+}
+
+void clip_release(struct clip *clip)
+{
+    memory_free(clip->pixels);
+    *clip = (struct clip){0};
+}
+
+void sound_init(struct sound *sound, i64 samples, i64 rate_hz)
+{
+    *sound = (struct sound){.samples = samples, .rate_hz = rate_hz};
+    sound->values = memory_alloc(samples * (i64)sizeof *sound->values);
+}
+
+void sound_release(struct sound *sound)
+{
+    memory_free(sound->values);
+    *sound = (struct sound){0};
+}
+
+void pixels_blend_white(u8 *out, const u8 *rgba, i64 pixels)
+{
+    for (i64 i = 0; i < pixels; i++, out += 3, rgba += 4) {
+        int alpha = rgba[3], white = 255 * (255 - alpha) + 127;
+        for (int c = 0; c < 3; c++)
+            out[c] = (u8)((rgba[c] * alpha + white) / 255);
+    }
+}
+
+enum media_kind media_kind(const void *bytes, i64 count, const char *origin)
+{
+    const struct form *form = form_of(bytes, count);
+    if (!form) {
+        error_set("%s: expected a picture, a video or a sound, found %s", origin, form_describe(bytes, count));
+        return MEDIA_UNKNOWN;
+    }
+    switch (form->class) {
+    case FORM_PNG:
+        return MEDIA_PNG;
+    case FORM_STILL:
+        return MEDIA_STILL;
+    case FORM_SOUND:
+        return MEDIA_SOUND;
+    case FORM_CONTAINER:
+        break;
+    }
+    return av_container_kind(bytes, count, origin, form);
+}
+
+static int read_first_frame(struct clip *out, const void *bytes, i64 count, const char *origin)
+{
+    int status = clip_read(out, bytes, count, origin, &(struct clip_request){.max_frames = 1});
+    out->rate_hz = 0;
+    return status;
+}
+
+int image_read(struct clip *out, const void *bytes, i64 count, const char *origin)
+{
+    *out = (struct clip){0};
+    const struct form *form = form_of(bytes, count);
+    if (form && form->class == FORM_CONTAINER && strcmp(form->reader, "gif") == 0)
+        return read_first_frame(out, bytes, count, origin);
+    if (!form || (form->class != FORM_PNG && form->class != FORM_STILL))
+        return error_set("%s: expected a picture (PNG, JPEG, WebP, BMP, TIFF, GIF), found %s", origin,
+                         form_describe(bytes, count));
+    if (form_check_whole(form, bytes, count, origin) < 0)
+        return -1;
+    return form->class == FORM_PNG ? png_read(out, bytes, count, origin)
+                                   : av_read_still(out, bytes, count, origin, form);
+}
+
+int image_write_png(const char *path, const u8 *pixels, i64 height, i64 width)
+{
+    struct text file = {0};
+    image_encode_png(&file, pixels, height, width);
+    int status = file_replace(path, file.data, file.length);
+    text_release(&file);
+    return status;
+}
+
+int clip_write_mp4(const char *path, const struct clip *clip)
+{
+    struct text file = {0};
+    int status = clip_encode_mp4(&file, clip);
+    if (status < 0)
+        error_prefix("%s", path);
+    else
+        status = file_replace(path, file.data, file.length);
+    text_release(&file);
+    return status;
+}
+
+int sound_write_wav(const char *path, const struct sound *sound)
+{
+    struct text file = {0};
+    sound_encode_wav(&file, sound);
+    int status = file_replace(path, file.data, file.length);
+    text_release(&file);
+    return status;
+}
+
+static void append_u16(struct text *out, u32 value)
+{
+    u8 bytes[2] = {(u8)value, (u8)(value >> 8)};
+    text_append(out, bytes, 2);
+}
+
+static void append_u32(struct text *out, u32 value)
+{
+    append_u16(out, value & 0xffff);
+    append_u16(out, value >> 16);
+}
+
+static i32 pcm16(float value)
+{
+    float scaled = value * 32767.0f;
+    if (!(scaled > -32768.0f)) /* NaN too */
+        return scaled < 0 ? -32768 : 0;
+    if (scaled > 32767.0f)
+        return 32767;
+    return (i32)(scaled + (scaled < 0 ? -0.5f : 0.5f));
+}
+
+/* "Multimedia Programming Interface and Data Specifications 1.0" (1991): RIFF, WAVE, 16-byte fmt, data. */
+void sound_encode_wav(struct text *out, const struct sound *sound)
+{
+    require(sound->samples < (1 << 30), "a WAV file holds fewer than 2^30 samples, not %lld", (long long)sound->samples);
+    u32 data_bytes = (u32)(sound->samples * 2), rate_hz = (u32)sound->rate_hz;
+    text_append(out, "RIFF", 4);
+    append_u32(out, 36 + data_bytes);
+    text_append(out, "WAVEfmt ", 8);
+    append_u32(out, 16);
+    append_u16(out, 1); /* PCM */
+    append_u16(out, 1); /* one channel */
+    append_u32(out, rate_hz);
+    append_u32(out, rate_hz * 2);
+    append_u16(out, 2);
+    append_u16(out, 16);
+    text_append(out, "data", 4);
+    append_u32(out, data_bytes);
+    for (i64 i = 0; i < sound->samples; i++)
+        append_u16(out, (u32)pcm16(sound->values[i]) & 0xffff);
+}
