@@ -145,6 +145,8 @@ struct sampling {
      * out F32 or as x. index has x.rows (resp. out.rows) entries; equal entries are allowed. */                       \
     OP(gather, (struct device *, struct matrix out, struct matrix table, const i32 *index, bool add))                  \
     OP(scatter_add, (struct device *, struct matrix out, struct matrix x, const i32 *index))                           \
+    /* out[index[i]] = x[i]; indices differ, -1 is skipped. */                                                          \
+    OP(scatter, (struct device *, struct matrix out, struct matrix x, const i32 *index))                               \
     /* ---- attention ----                                                                                             \
      * out[i, h] = sum_j softmax_j(q_i k_j D^-1/2) v_j over the keys that intervals let query i see; q, out [Nq, H*D];  \
      * k, v [Nk, G*D]; lse [Nq, H] F32 keeps log-sum-exp (-inf and a zero output where no key is seen). Tiles that      \
@@ -161,6 +163,9 @@ struct sampling {
      * assignment of a position with counted[i]. (Wang et al. 2024, arXiv 2408.15664: bias chooses, never weighs.) */  \
     OP(route, (struct device *, float *p, i32 *experts, float *weights, float *usage, struct matrix logits,            \
                const float *bias, const i32 *topk, const u8 *counted, i64 k_max, float norm_min))                      \
+    /* The same with experts given (choices made elsewhere are replayed): p, weights and usage follow from them. */     \
+    OP(route_given, (struct device *, float *p, float *weights, float *usage, const i32 *experts,                      \
+                     struct matrix logits, const u8 *counted, i64 k_max, float norm_min))                              \
     OP(route_backward, (struct device *, struct matrix dlogits, const float *dweights, const float *p,                 \
                         const i32 *experts, const float *weights, i64 k_max, float norm_min))                          \
     /* Sorted order: offsets [E+1] (multiples of GROUP_ROWS), slot [N,K] row of each assignment or -1, source           \

@@ -1,0 +1,27 @@
+#include "kernels/cpu/cpu.h"
+
+struct job {
+    struct matrix out, x;
+    const i32 *index;
+    i64 rows_tile;
+};
+
+static void run_tile(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    (void)worker;
+    i64 begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->x.rows);
+    for (i64 i = begin; i < end; i++)
+        if (job->index[i] >= 0)
+            memcpy(matrix_at(job->out, job->index[i], 0), matrix_at(job->x, i, 0),
+                   (size_t)(job->x.columns * element_bytes(job->x.dtype)));
+}
+
+void CPU(scatter)(struct device *device, struct matrix out, struct matrix x, const i32 *index)
+{
+    (void)device;
+    require(out.columns == x.columns && out.dtype == x.dtype, "scatter: rows of %lld into rows of %lld",
+            (long long)x.columns, (long long)out.columns);
+    struct job job = {out, x, index, tile_rows(x.columns)};
+    workers_run(ceil_div(x.rows, job.rows_tile), run_tile, &job);
+}

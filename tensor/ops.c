@@ -1,0 +1,561 @@
+/* Ops of one input row each: products, norms, elementwise, rows by index. */
+#include "tensor/ops.h"
+
+#define BACKWARD(name) static void name##_backward(struct tape_record *base, struct device *device, struct tape *tape)
+#define SELF(type)                                                                                                     \
+    struct type *self = (struct type *)base;                                                                           \
+    (void)tape
+#define RECORD(type, backward, outputs, ...)                                                                           \
+    tape_record(tape, sizeof(struct type), backward, (struct tensor *const[]){__VA_ARGS__},                            \
+                COUNT_OF(((struct tensor *const[]){__VA_ARGS__})), &(outputs), 1)
+
+struct unary { /* the record most ops need */
+    struct tape_record record;
+    struct tensor *x, *y, *w;
+};
+
+struct tensor *op_borrow(struct tape *tape, void *data, enum dtype dtype, i64 rows, i64 columns)
+{
+    struct tensor *t = arena_alloc(&tape->host, sizeof *t);
+    *t = (struct tensor){.data = data, .dtype = dtype, .grad_dtype = dtype, .rows = rows, .columns = columns};
+    return t;
+}
+
+/* ---- products ---- */
+
+BACKWARD(linear)
+{
+    SELF(unary);
+    struct matrix dy = tape_output_gradient(self->y);
+    if (!dy.data)
+        return;
+    struct gradient dw = tape_gradient(tape, self->w);
+    if (dw.matrix.data)
+        device->ops->matmul(device, dw.matrix, dy, true, tensor_matrix(self->x), false, dw.add);
+    struct gradient dx = tape_gradient(tape, self->x);
+    if (dx.matrix.data)
+        device->ops->matmul(device, dx.matrix, dy, false, tensor_matrix(self->w), false, dx.add);
+}
+
+struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype)
+{
+    require(x->columns == w->columns, "linear: [%lld,%lld] by [%lld,%lld]", (long long)x->rows, (long long)x->columns,
+            (long long)w->rows, (long long)w->columns);
+    struct tensor *y = tape_tensor(tape, dtype, x->rows, w->rows);
+    y->grad_dtype = x->dtype;
+    tape->device->ops->matmul(tape->device, tensor_matrix(y), tensor_matrix(x), false, tensor_matrix(w), true, false);
+    struct unary *r = RECORD(unary, linear_backward, y, x, w);
+    if (r) {
+        r->x = x;
+        r->w = w;
+        r->y = y;
+    }
+    return y;
+}
+
+struct grouped {
+    struct tape_record record;
+    struct tensor *x, *y, *w;
+    const struct groups *groups;
+};
+
+BACKWARD(linear_grouped)
+{
+    SELF(grouped);
+    struct matrix dy = tape_output_gradient(self->y);
+    if (!dy.data)
+        return;
+    if (self->w->needs_grad)
+        device->ops->matmul_grouped_weights(
+            device, matrix_of(self->w->grad, DTYPE_F32, self->w->rows, self->w->columns), self->w->parts_written,
+            self->w->parts, dy, tensor_matrix(self->x), self->groups);
+    struct gradient dx = tape_gradient(tape, self->x);
+    require(!dx.add, "the input of a grouped product has one use");
+    if (dx.matrix.data)
+        device->ops->matmul_grouped(device, dx.matrix, dy, tensor_matrix(self->w), self->w->parts, false, self->groups);
+}
+
+struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct tensor *w, const struct groups *groups)
+{
+    struct tensor *y = tape_tensor(tape, x->dtype, x->rows, w->rows / w->parts);
+    tape->device->ops->matmul_grouped(tape->device, tensor_matrix(y), tensor_matrix(x), tensor_matrix(w), w->parts,
+                                      true, groups);
+    struct grouped *r = RECORD(grouped, linear_grouped_backward, y, x, w);
+    if (r) {
+        r->x = x;
+        r->w = w;
+        r->y = y;
+        r->groups = groups;
+    }
+    return y;
+}
+
+BACKWARD(bias)
+{
+    SELF(unary);
+    struct matrix dy = tape_output_gradient(self->y);
+    if (!dy.data)
+        return;
+    struct gradient dw = tape_gradient(tape, self->w);
+    if (dw.matrix.data)
+        device->ops->column_sums(device, dw.matrix, dy, dw.add);
+    struct gradient dx = tape_gradient(tape, self->x);
+    if (dx.matrix.data)
+        device->ops->copy(device, dx.matrix, dy, 1, dx.add);
+}
+
+struct tensor *op_bias(struct tape *tape, struct tensor *x, struct tensor *bias)
+{
+    struct tensor *y = tape_tensor(tape, x->dtype, x->rows, x->columns);
+    tape->device->ops->bias_add(tape->device, tensor_matrix(y), tensor_matrix(x), tensor_matrix(bias));
+    struct unary *r = RECORD(unary, bias_backward, y, x, bias);
+    if (r) {
+        r->x = x;
+        r->w = bias;
+        r->y = y;
+    }
+    return y;
+}
+
+struct conv_record {
+    struct tape_record record;
+    struct tensor *x, *y, *w;
+    struct conv conv;
+};
+
+BACKWARD(conv)
+{
+    SELF(conv_record);
+    struct matrix dy = tape_output_gradient(self->y);
+    if (!dy.data)
+        return;
+    struct gradient dw = tape_gradient(tape, self->w);
+    if (dw.matrix.data)
+        device->ops->conv_backward_weights(device, dw.matrix, dy, tensor_matrix(self->x), &self->conv, dw.add);
+    struct gradient dx = tape_gradient(tape, self->x);
+    if (dx.matrix.data)
+        device->ops->conv_backward_data(device, dx.matrix, dy, tensor_matrix(self->w), &self->conv, dx.add);
+}
+
+struct tensor *op_conv(struct tape *tape, struct tensor *x, struct tensor *w, const struct conv *conv)
+{
+    i64 positions = conv->batch * conv_out_size(conv, 0) * conv_out_size(conv, 1) * conv_out_size(conv, 2);
+    struct tensor *y = tape_tensor(tape, x->dtype, positions, conv->out);
+    tape->device->ops->conv(tape->device, tensor_matrix(y), tensor_matrix(x), tensor_matrix(w), conv);
+    struct conv_record *r = RECORD(conv_record, conv_backward, y, x, w);
+    if (r) {
+        r->x = x;
+        r->w = w;
+        r->y = y;
+        r->conv = *conv;
+    }
+    return y;
+}
+
+/* ---- norms ---- */
+
+struct norm {
+    struct tape_record record;
+    struct tensor *x, *y, *w;
+    float *rstd;
+};
+
+/* sum, y = norm(sum): what reaches sum is already in its gradient when this runs, because later records came first. */
+static void norm_backward_into(struct norm *self, struct device *device, struct tape *tape)
+{
+    struct matrix dy = tape_output_gradient(self->y), none = {0};
+    if (!dy.data)
+        return;
+    struct gradient dw = self->w ? tape_gradient(tape, self->w) : (struct gradient){0};
+    struct gradient dx = tape_gradient(tape, self->x);
+    device->ops->rmsnorm_backward(device, dx.matrix, dw.matrix, dy, tensor_matrix(self->x),
+                                  self->w ? tensor_matrix(self->w) : none, self->rstd, dx.add, dw.add);
+}
+
+BACKWARD(rmsnorm)
+{
+    SELF(norm);
+    norm_backward_into(self, device, tape);
+}
+
+struct tensor *op_rmsnorm(struct tape *tape, struct tensor *x, struct tensor *w, float eps)
+{
+    struct tensor *y = tape_tensor(tape, x->dtype, x->rows, x->columns);
+    float *rstd = tape_alloc(tape, x->rows * 4);
+    tape->device->ops->rmsnorm(tape->device, tensor_matrix(y), rstd, tensor_matrix(x),
+                               w ? tensor_matrix(w) : (struct matrix){0}, eps);
+    struct norm *r = RECORD(norm, rmsnorm_backward, y, x, w);
+    if (r) {
+        r->x = x;
+        r->w = w;
+        r->y = y;
+        r->rstd = rstd;
+    }
+    return y;
+}
+
+struct sum {
+    struct tape_record record;
+    struct tensor *a, *b, *y;
+};
+
+/* Hands the gradient of y to a and b: the memory itself to the first that has none yet, a copy to the other. */
+BACKWARD(add)
+{
+    SELF(sum);
+    struct matrix dy = tape_output_gradient(self->y);
+    struct tensor *inputs[2] = {self->a, self->b};
+    if (!dy.data)
+        return;
+    for (int i = 1; i >= 0; i--) { /* b first: the copy, if one is needed, is made before a takes the memory */
+        struct tensor *t = inputs[i];
+        bool last = i == 0 || !inputs[0]->needs_grad;
+        if (last && t->needs_grad && !t->grad && t->grad_dtype == self->y->grad_dtype && self->a != self->b) {
+            t->grad = self->y->grad;
+            t->grad_written = true;
+            self->y->grad = NULL;
+            return;
+        }
+        struct gradient d = tape_gradient(tape, t);
+        if (d.matrix.data)
+            device->ops->copy(device, d.matrix, dy, 1, d.add);
+    }
+}
+
+struct tensor *op_add(struct tape *tape, struct tensor *a, struct tensor *b)
+{
+    struct tensor *y = tape_tensor(tape, a->dtype, a->rows, a->columns);
+    tape->device->ops->add(tape->device, tensor_matrix(y), tensor_matrix(a), tensor_matrix(b));
+    struct sum *r = RECORD(sum, add_backward, y, a, b);
+    if (r) {
+        r->a = a;
+        r->b = b;
+        r->y = y;
+    }
+    return y;
+}
+
+struct tensor *op_add_rmsnorm(struct tape *tape, struct tensor **sum, struct tensor *a, struct tensor *b,
+                              struct tensor *w, float eps)
+{
+    struct tensor *s = tape_tensor(tape, a->dtype, a->rows, a->columns);
+    struct tensor *y = tape_tensor(tape, a->dtype, a->rows, a->columns);
+    float *rstd = tape_alloc(tape, a->rows * 4);
+    tape->device->ops->add_rmsnorm(tape->device, tensor_matrix(s), tensor_matrix(y), rstd, tensor_matrix(a),
+                                   tensor_matrix(b), tensor_matrix(w), eps);
+    *sum = s;
+    struct sum *r = RECORD(sum, add_backward, s, a, b);
+    if (r) {
+        r->a = a;
+        r->b = b;
+        r->y = s;
+    }
+    struct norm *n = RECORD(norm, rmsnorm_backward, y, s, w);
+    if (n) {
+        n->x = s;
+        n->w = w;
+        n->y = y;
+        n->rstd = rstd;
+    }
+    return y;
+}
+
+/* ---- elementwise ---- */
+
+struct scaled {
+    struct tape_record record;
+    struct tensor *x, *y;
+    float scale;
+    enum activation kind;
+};
+
+BACKWARD(scale)
+{
+    SELF(scaled);
+    struct matrix dy = tape_output_gradient(self->y);
+    struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
+    if (dx.matrix.data)
+        device->ops->copy(device, dx.matrix, dy, self->scale, dx.add);
+}
+
+struct tensor *op_scale(struct tape *tape, struct tensor *x, float scale, enum dtype dtype)
+{
+    struct tensor *y = tape_tensor(tape, dtype, x->rows, x->columns);
+    tape->device->ops->copy(tape->device, tensor_matrix(y), tensor_matrix(x), scale, false);
+    struct scaled *r = RECORD(scaled, scale_backward, y, x);
+    if (r) {
+        r->x = x;
+        r->y = y;
+        r->scale = scale;
+    }
+    return y;
+}
+
+BACKWARD(swiglu)
+{
+    SELF(unary);
+    struct matrix dy = tape_output_gradient(self->y);
+    struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
+    require(!dx.add, "the input of swiglu has one use");
+    if (dx.matrix.data)
+        device->ops->swiglu_backward(device, dx.matrix, dy, tensor_matrix(self->x));
+}
+
+struct tensor *op_swiglu(struct tape *tape, struct tensor *gate_up)
+{
+    struct tensor *y = tape_tensor(tape, gate_up->dtype, gate_up->rows, gate_up->columns / 2);
+    tape->device->ops->swiglu(tape->device, tensor_matrix(y), tensor_matrix(gate_up));
+    struct unary *r = RECORD(unary, swiglu_backward, y, gate_up);
+    if (r) {
+        r->x = gate_up;
+        r->y = y;
+    }
+    return y;
+}
+
+BACKWARD(activate)
+{
+    SELF(scaled);
+    struct matrix dy = tape_output_gradient(self->y);
+    struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
+    if (dx.matrix.data)
+        device->ops->activate_backward(device, dx.matrix, dy, tensor_matrix(self->x), self->kind, dx.add);
+}
+
+struct tensor *op_activate(struct tape *tape, struct tensor *x, enum activation kind)
+{
+    struct tensor *y = tape_tensor(tape, x->dtype, x->rows, x->columns);
+    tape->device->ops->activate(tape->device, tensor_matrix(y), tensor_matrix(x), kind);
+    struct scaled *r = RECORD(scaled, activate_backward, y, x);
+    if (r) {
+        r->x = x;
+        r->y = y;
+        r->kind = kind;
+    }
+    return y;
+}
+
+/* ---- rearranging ---- */
+
+struct permuted {
+    struct tape_record record;
+    struct tensor *x, *y;
+    int rank;
+    i64 shape[8]; /* of y */
+    int order[8]; /* from y back to x */
+};
+
+BACKWARD(permute)
+{
+    SELF(permuted);
+    struct matrix dy = tape_output_gradient(self->y);
+    struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
+    if (!dx.matrix.data)
+        return;
+    void *to = dx.add ? tape_alloc(tape, dx.matrix.rows * dx.matrix.columns * dtype_bytes(dy.dtype)) : dx.matrix.data;
+    device->ops->permute(device, to, dy.data, dy.dtype, self->rank, self->shape, self->order);
+    if (dx.add)
+        device->ops->copy(device, dx.matrix, matrix_of(to, dy.dtype, dx.matrix.rows, dx.matrix.columns), 1, true);
+}
+
+struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i64 *shape, const int *order, i64 columns)
+{
+    i64 elements = x->rows * x->columns;
+    struct tensor *y = tape_tensor(tape, x->dtype, elements / columns, columns);
+    tape->device->ops->permute(tape->device, y->data, x->data, x->dtype, rank, shape, order);
+    struct permuted *r = RECORD(permuted, permute_backward, y, x);
+    if (r) {
+        r->x = x;
+        r->y = y;
+        r->rank = rank;
+        for (int axis = 0; axis < rank; axis++) {
+            r->shape[axis] = shape[order[axis]];
+            r->order[order[axis]] = axis;
+        }
+    }
+    return y;
+}
+
+struct resized {
+    struct tape_record record;
+    struct tensor *x, *y;
+    i64 n, h_in, w_in, h_out, w_out;
+    enum resize kind;
+};
+
+BACKWARD(resize)
+{
+    SELF(resized);
+    struct matrix dy = tape_output_gradient(self->y);
+    struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
+    if (!dx.matrix.data)
+        return;
+    if (!dx.add)
+        device->ops->zero(device, dx.matrix.data, dx.matrix.rows * dx.matrix.columns * dtype_bytes(dx.matrix.dtype));
+    device->ops->resize_backward(device, dx.matrix, dy, self->n, self->h_in, self->w_in, self->h_out, self->w_out,
+                                 self->kind);
+}
+
+struct tensor *op_resize(struct tape *tape, struct tensor *x, i64 n, i64 h_in, i64 w_in, i64 h_out, i64 w_out,
+                         enum resize kind)
+{
+    struct tensor *y = tape_tensor(tape, x->dtype, n * h_out * w_out, x->columns);
+    tape->device->ops->resize(tape->device, tensor_matrix(y), tensor_matrix(x), n, h_in, w_in, h_out, w_out, kind);
+    struct resized *r = RECORD(resized, resize_backward, y, x);
+    if (r) {
+        struct tape_record base = r->record;
+        *r = (struct resized){base, x, y, n, h_in, w_in, h_out, w_out, kind};
+    }
+    return y;
+}
+
+/* Gives the gradient of y to x as it lies: by handing over the memory, or adding. */
+BACKWARD(pass)
+{
+    SELF(unary);
+    struct matrix dy = tape_output_gradient(self->y);
+    if (!dy.data || !self->x->needs_grad)
+        return;
+    if (!self->x->grad && self->x->grad_dtype == self->y->grad_dtype) {
+        self->x->grad = self->y->grad;
+        self->x->grad_written = true;
+        self->y->grad = NULL;
+        return;
+    }
+    struct gradient dx = tape_gradient(tape, self->x);
+    device->ops->copy(device, dx.matrix, matrix_of(dy.data, dy.dtype, dx.matrix.rows, dx.matrix.columns), 1, dx.add);
+}
+
+static struct tensor *alias(struct tape *tape, struct tensor *x, void *data, enum dtype dtype, i64 rows, i64 columns)
+{
+    struct tensor *y = op_borrow(tape, data, dtype, rows, columns);
+    y->grad_dtype = x->grad_dtype;
+    struct unary *r = RECORD(unary, pass_backward, y, x);
+    if (r) {
+        r->x = x;
+        r->y = y;
+    }
+    return y;
+}
+
+struct tensor *op_view(struct tape *tape, struct tensor *x, i64 columns)
+{
+    i64 elements = x->rows * x->columns;
+    require(elements % columns == 0, "view of %lld elements as rows of %lld", (long long)elements, (long long)columns);
+    return alias(tape, x, x->data, x->dtype, elements / columns, columns);
+}
+
+struct tensor *op_straight_through(struct tape *tape, struct tensor *x, struct tensor *y)
+{
+    return alias(tape, x, y->data, y->dtype, x->rows, x->columns);
+}
+
+struct concat {
+    struct tape_record record;
+    struct tensor *y;
+    int count;
+    struct tensor *parts[8];
+};
+
+BACKWARD(concat)
+{
+    SELF(concat);
+    struct matrix dy = tape_output_gradient(self->y);
+    i64 first = 0;
+    for (int i = 0; dy.data && i < self->count; first += self->parts[i++]->columns) {
+        struct gradient d = tape_gradient(tape, self->parts[i]);
+        if (d.matrix.data)
+            device->ops->copy(device, d.matrix, matrix_columns(dy, first, self->parts[i]->columns), 1, d.add);
+    }
+}
+
+struct tensor *op_concat(struct tape *tape, struct tensor *const *parts, int count)
+{
+    i64 columns = 0, first = 0;
+    require(count >= 1 && count <= 8, "concat of %d tensors", count);
+    for (int i = 0; i < count; i++)
+        columns += parts[i]->columns;
+    struct tensor *y = tape_tensor(tape, parts[0]->dtype, parts[0]->rows, columns);
+    for (int i = 0; i < count; first += parts[i++]->columns)
+        tape->device->ops->copy(tape->device, matrix_columns(tensor_matrix(y), first, parts[i]->columns),
+                                tensor_matrix(parts[i]), 1, false);
+    struct concat *r = tape_record(tape, sizeof *r, concat_backward, parts, count, &y, 1);
+    for (int i = 0; r && i < count; i++)
+        r->parts[i] = parts[i];
+    if (r) {
+        r->y = y;
+        r->count = count;
+    }
+    return y;
+}
+
+/* ---- rows by index ---- */
+
+struct indexed {
+    struct tape_record record;
+    struct tensor *x, *y;
+    const i32 *index;
+};
+
+/* Scatters dy into dx, which may be a weight's f32 gradient or an activation's; zeroed first where nothing stands. */
+BACKWARD(gather)
+{
+    SELF(indexed);
+    struct matrix dy = tape_output_gradient(self->y);
+    struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
+    if (!dx.matrix.data)
+        return;
+    if (!dx.add)
+        device->ops->zero(device, dx.matrix.data, dx.matrix.rows * dx.matrix.columns * dtype_bytes(dx.matrix.dtype));
+    device->ops->scatter_add(device, dx.matrix, dy, self->index);
+}
+
+struct tensor *op_gather(struct tape *tape, struct tensor *table, const i32 *index, i64 n)
+{
+    struct tensor *y = tape_tensor(tape, table->dtype, n, table->columns);
+    tape->device->ops->gather(tape->device, tensor_matrix(y), tensor_matrix(table), index, false);
+    struct indexed *r = RECORD(indexed, gather_backward, y, table);
+    if (r) {
+        r->x = table;
+        r->y = y;
+        r->index = index;
+    }
+    return y;
+}
+
+struct placed {
+    struct tape_record record;
+    struct tensor *y;
+    int count;
+    struct place places[8];
+};
+
+BACKWARD(place)
+{
+    SELF(placed);
+    struct matrix dy = tape_output_gradient(self->y);
+    for (int i = 0; dy.data && i < self->count; i++) {
+        struct gradient d = tape_gradient(tape, self->places[i].part);
+        if (d.matrix.data)
+            device->ops->gather(device, d.matrix, dy, self->places[i].index, d.add);
+    }
+}
+
+struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dtype, const struct place *places, int count)
+{
+    struct tensor *y = tape_tensor(tape, dtype, rows, columns), *inputs[8];
+    require(count <= 8, "place of %d parts", count);
+    tape->device->ops->zero(tape->device, y->data, rows * columns * dtype_bytes(dtype));
+    for (int i = 0; i < count; i++) {
+        inputs[i] = places[i].part;
+        tape->device->ops->scatter_add(tape->device, tensor_matrix(y), tensor_matrix(places[i].part), places[i].index);
+    }
+    struct placed *r = tape_record(tape, sizeof *r, place_backward, inputs, count, &y, 1);
+    for (int i = 0; r && i < count; i++)
+        r->places[i] = places[i];
+    if (r) {
+        r->y = y;
+        r->count = count;
+    }
+    return y;
+}

@@ -1,0 +1,93 @@
+/* Ops on tensors: each runs its kernel and records its backward. Weights are [out, in], as on disk. Shapes in brackets;
+ * letters as in kernels.h. What a kernel computes is documented there; here is what is differentiable and what is kept. */
+#ifndef WEFT_TENSOR_OPS_H
+#define WEFT_TENSOR_OPS_H
+#include "tensor/tensor.h"
+
+/* Makes a tensor of memory that already holds data (a batch's columns, a cache); borrowed until tape_clear. */
+struct tensor *op_borrow(struct tape *tape, void *data, enum dtype dtype, i64 rows, i64 columns);
+
+/* y [N,out] = x [N,in] w^T. dtype of y; its gradient travels in the activations' dtype. */
+struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype);
+/* Sorted rows x [R,in] times the slice of stacked w [E*out, in] that owns them. groups: valid until tape_clear. */
+struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct tensor *w, const struct groups *groups);
+struct tensor *op_bias(struct tape *tape, struct tensor *x, struct tensor *bias /* [1,C] */);
+struct tensor *op_conv(struct tape *tape, struct tensor *x, struct tensor *w, const struct conv *conv);
+
+struct tensor *op_rmsnorm(struct tape *tape, struct tensor *x, struct tensor *w /* may be NULL */, float eps);
+/* *sum = a + b; returns rmsnorm(*sum). */
+struct tensor *op_add_rmsnorm(struct tape *tape, struct tensor **sum, struct tensor *a, struct tensor *b,
+                              struct tensor *w, float eps);
+struct tensor *op_add(struct tape *tape, struct tensor *a, struct tensor *b);
+struct tensor *op_scale(struct tape *tape, struct tensor *x, float scale, enum dtype dtype); /* also the cast */
+struct tensor *op_swiglu(struct tape *tape, struct tensor *gate_up);
+struct tensor *op_activate(struct tape *tape, struct tensor *x, enum activation kind);
+struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i64 *shape, const int *order, i64 columns);
+struct tensor *op_resize(struct tape *tape, struct tensor *x, i64 n, i64 h_in, i64 w_in, i64 h_out, i64 w_out,
+                         enum resize kind);
+/* The same block seen with another number of columns. */
+struct tensor *op_view(struct tape *tape, struct tensor *x, i64 columns);
+/* [N, sum of widths]: columns of several tensors side by side. */
+struct tensor *op_concat(struct tape *tape, struct tensor *const *parts, int count);
+
+/* out[i] = table[index[i]], zeros for -1. */
+struct tensor *op_gather(struct tape *tape, struct tensor *table, const i32 *index, i64 n);
+/* out [rows, C]: out[index[k][i]] += parts[k][i], zero elsewhere. */
+struct place { struct tensor *part; const i32 *index; };
+struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dtype, const struct place *places, int count);
+
+/* Rotates q and k of qkv [N, (H+2G) D] in place, then attends. With a cache, the keys and values of these positions are
+ * first written to its rows, and attention reads the cache's columns. */
+struct attention_cache {
+    struct matrix k, v;  /* [columns, G*D] */
+    const i32 *row;      /* [N] where each position's key goes; -1: nowhere */
+};
+struct attention {
+    i64 heads, kv_heads, width; /* H, G, D */
+    float theta;
+    i64 t_pairs;
+    const float *positions; /* [N,3] */
+    struct intervals intervals;
+    const struct attention_cache *cache; /* NULL in training */
+};
+struct tensor *op_attention(struct tape *tape, struct tensor *qkv, const struct attention *attention);
+
+/* Routing of one layer. experts/weights/order are kept across recomputation. */
+struct routing {
+    i64 n, k_max, experts;
+    struct tensor *weights; /* [N,K] F32, differentiable */
+    float *p;               /* [N,E] */
+    i32 *chosen, *slot;     /* [N,K] */
+    i32 *offsets;           /* [E+1] */
+    i32 *source;            /* [rows_bound] */
+    i64 rows_bound;
+    struct groups groups;
+};
+struct routing_inputs {
+    const float *bias;    /* [E] */
+    const i32 *topk;      /* [N]; 0: not routed */
+    const u8 *counted;    /* [N] */
+    float *usage;         /* [E]; NULL: not counted */
+    const i32 *member;    /* [E] slices of the stacked weights; NULL: identity */
+    const i32 *replay;    /* [N,K] choices made elsewhere (at rollout); NULL: choose */
+    i64 k_max;
+    float norm_min;
+};
+struct routing *op_route(struct tape *tape, struct tensor *logits /* [N,E] F32 */, const struct routing_inputs *inputs);
+struct tensor *op_dispatch(struct tape *tape, struct tensor *x, const struct routing *routing); /* [rows_bound, C] */
+struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct routing *routing);  /* [N, C] */
+
+/* Losses return device arrays of one value a target. The backward reads coefficient [N] (device memory) which the
+ * caller fills between forward and tape_backward; coefficient NULL: forward only. want_entropy adds `entropy`. */
+struct loss { float *value, *entropy; i64 n; };
+struct loss op_cross_entropy(struct tape *tape, struct tensor *logits, const i32 *target, const float *coefficient,
+                             bool want_entropy);
+struct loss op_bit_cross_entropy(struct tape *tape, struct tensor *logits, const u8 *bits, const float *coefficient,
+                                 bool want_entropy);
+/* Mean over columns of |x-y| or (x-y)^2 for each row; y is not differentiated. */
+struct loss op_distance(struct tape *tape, struct tensor *x, struct tensor *y, enum distance kind,
+                        const float *coefficient);
+/* Straight-through: a tensor with y's values whose gradient goes to x unchanged. */
+struct tensor *op_straight_through(struct tape *tape, struct tensor *x, struct tensor *y);
+
+#endif

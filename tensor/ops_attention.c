@@ -1,0 +1,77 @@
+#include "tensor/ops.h"
+
+struct attention_record {
+    struct tape_record record;
+    struct tensor *qkv, *out;
+    float *lse;
+    struct attention attention;
+};
+
+static struct matrix query_part(struct matrix qkv, const struct attention *a)
+{
+    return matrix_columns(qkv, 0, a->heads * a->width);
+}
+
+static struct matrix key_part(struct matrix qkv, const struct attention *a)
+{
+    return matrix_columns(qkv, a->heads * a->width, a->kv_heads * a->width);
+}
+
+static struct matrix value_part(struct matrix qkv, const struct attention *a)
+{
+    return matrix_columns(qkv, (a->heads + a->kv_heads) * a->width, a->kv_heads * a->width);
+}
+
+/* q and k lie side by side, so one call turns both. */
+static void rotate(struct device *device, struct matrix qkv, const struct attention *a, bool inverse)
+{
+    i64 heads = a->heads + a->kv_heads;
+    device->ops->rope(device, matrix_columns(qkv, 0, heads * a->width), a->positions, heads, a->theta, a->t_pairs,
+                      inverse);
+}
+
+static void attention_backward(struct tape_record *base, struct device *device, struct tape *tape)
+{
+    struct attention_record *self = (struct attention_record *)base;
+    const struct attention *a = &self->attention;
+    struct matrix dout = tape_output_gradient(self->out), qkv = tensor_matrix(self->qkv);
+    if (!dout.data)
+        return;
+    struct gradient d = tape_gradient(tape, self->qkv);
+    require(d.matrix.data && !d.add, "qkv has one use");
+    device->ops->attention_backward(device, query_part(d.matrix, a), key_part(d.matrix, a), value_part(d.matrix, a),
+                                    dout, tensor_matrix(self->out), self->lse, query_part(qkv, a), key_part(qkv, a),
+                                    value_part(qkv, a), a->heads, a->kv_heads, &a->intervals);
+    rotate(device, d.matrix, a, true);
+}
+
+static void write_cache(struct device *device, struct matrix qkv, const struct attention *a)
+{
+    device->ops->scatter(device, a->cache->k, key_part(qkv, a), a->cache->row);
+    device->ops->scatter(device, a->cache->v, value_part(qkv, a), a->cache->row);
+}
+
+struct tensor *op_attention(struct tape *tape, struct tensor *qkv, const struct attention *a)
+{
+    struct device *device = tape->device;
+    struct matrix all = tensor_matrix(qkv), k = key_part(all, a), v = value_part(all, a);
+    struct tensor *out = tape_tensor(tape, qkv->dtype, qkv->rows, a->heads * a->width);
+    float *lse = tape_alloc(tape, qkv->rows * a->heads * 4);
+    rotate(device, all, a, false);
+    if (a->cache) {
+        write_cache(device, all, a);
+        k = a->cache->k;
+        v = a->cache->v;
+    }
+    device->ops->attention(device, tensor_matrix(out), lse, query_part(all, a), k, v, a->heads, a->kv_heads,
+                           &a->intervals);
+    require(!a->cache || !tape->recording, "attention through a cache is not differentiable");
+    struct attention_record *r = tape_record(tape, sizeof *r, attention_backward, &qkv, 1, &out, 1);
+    if (r) {
+        r->qkv = qkv;
+        r->out = out;
+        r->lse = lse;
+        r->attention = *a;
+    }
+    return out;
+}

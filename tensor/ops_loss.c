@@ -1,0 +1,91 @@
+#include "tensor/ops.h"
+
+struct loss_record {
+    struct tape_record record;
+    struct tensor *logits, *target_values;
+    const void *target;
+    const float *coefficient;
+    float *lse;
+    enum distance kind;
+};
+
+/* A loss has no output tensor: its seed is the coefficient, read when the record runs. */
+static struct loss_record *record_loss(struct tape *tape, struct tensor *logits, const void *target,
+                                       const float *coefficient,
+                                       void (*backward)(struct tape_record *, struct device *, struct tape *))
+{
+    if (!coefficient)
+        return NULL;
+    struct loss_record *r = tape_record(tape, sizeof *r, backward, &logits, 1, NULL, 0);
+    if (r) {
+        r->logits = logits;
+        r->target = target;
+        r->coefficient = coefficient;
+    }
+    return r;
+}
+
+static struct loss new_loss(struct tape *tape, i64 n, bool want_entropy)
+{
+    return (struct loss){tape_alloc(tape, n * 4), want_entropy ? tape_alloc(tape, n * 4) : NULL, n};
+}
+
+static void cross_entropy_backward(struct tape_record *base, struct device *device, struct tape *tape)
+{
+    struct loss_record *self = (struct loss_record *)base;
+    struct gradient d = tape_gradient(tape, self->logits);
+    require(!d.add, "logits have one loss");
+    device->ops->cross_entropy_backward(device, d.matrix, tensor_matrix(self->logits), self->lse, self->target,
+                                        self->coefficient);
+}
+
+struct loss op_cross_entropy(struct tape *tape, struct tensor *logits, const i32 *target, const float *coefficient,
+                             bool want_entropy)
+{
+    struct loss loss = new_loss(tape, logits->rows, want_entropy);
+    float *lse = tape_alloc(tape, logits->rows * 4);
+    tape->device->ops->cross_entropy(tape->device, loss.value, lse, loss.entropy, tensor_matrix(logits), target);
+    struct loss_record *r = record_loss(tape, logits, target, coefficient, cross_entropy_backward);
+    if (r)
+        r->lse = lse;
+    return loss;
+}
+
+static void bit_cross_entropy_backward(struct tape_record *base, struct device *device, struct tape *tape)
+{
+    struct loss_record *self = (struct loss_record *)base;
+    struct gradient d = tape_gradient(tape, self->logits);
+    require(!d.add, "logits have one loss");
+    device->ops->bit_cross_entropy_backward(device, d.matrix, tensor_matrix(self->logits), self->target,
+                                            self->coefficient);
+}
+
+struct loss op_bit_cross_entropy(struct tape *tape, struct tensor *logits, const u8 *bits, const float *coefficient,
+                                 bool want_entropy)
+{
+    struct loss loss = new_loss(tape, logits->rows, want_entropy);
+    tape->device->ops->bit_cross_entropy(tape->device, loss.value, loss.entropy, tensor_matrix(logits), bits);
+    record_loss(tape, logits, bits, coefficient, bit_cross_entropy_backward);
+    return loss;
+}
+
+static void distance_backward(struct tape_record *base, struct device *device, struct tape *tape)
+{
+    struct loss_record *self = (struct loss_record *)base;
+    struct gradient d = tape_gradient(tape, self->logits);
+    device->ops->distance_backward(device, d.matrix, tensor_matrix(self->logits), tensor_matrix(self->target_values),
+                                   self->kind, self->coefficient, d.add);
+}
+
+struct loss op_distance(struct tape *tape, struct tensor *x, struct tensor *y, enum distance kind,
+                        const float *coefficient)
+{
+    struct loss loss = new_loss(tape, x->rows, false);
+    tape->device->ops->distance(tape->device, loss.value, tensor_matrix(x), tensor_matrix(y), kind);
+    struct loss_record *r = record_loss(tape, x, NULL, coefficient, distance_backward);
+    if (r) {
+        r->target_values = y;
+        r->kind = kind;
+    }
+    return loss;
+}

@@ -1,0 +1,133 @@
+#include "tensor/ops.h"
+
+struct route_record {
+    struct tape_record record;
+    struct tensor *logits;
+    struct routing *routing;
+    float norm_min;
+};
+
+static void route_backward(struct tape_record *base, struct device *device, struct tape *tape)
+{
+    struct route_record *self = (struct route_record *)base;
+    struct routing *r = self->routing;
+    struct matrix dweights = tape_output_gradient(r->weights);
+    struct gradient d = dweights.data ? tape_gradient(tape, self->logits) : (struct gradient){0};
+    require(!d.add, "router logits have one use");
+    if (d.matrix.data)
+        device->ops->route_backward(device, d.matrix, dweights.data, r->p, r->chosen, r->weights->data, r->k_max,
+                                    self->norm_min);
+}
+
+/* One block of memory for all a routing decides, so that it is kept or replayed as a whole. */
+static bool keep_routing(struct tape *tape, struct routing *r)
+{
+    i64 sizes[6] = {r->n * r->experts * 4, r->n * r->k_max * 4,     r->n * r->k_max * 4,
+                    r->n * r->k_max * 4,   (r->experts + 1) * 4, r->rows_bound * 4};
+    i64 offsets[6], total = 0;
+    for (int i = 0; i < 6; i++) {
+        offsets[i] = total;
+        total += round_up(sizes[i], 64);
+    }
+    void *block;
+    bool fresh = tape_keep(tape, &block, total);
+    r->p = (float *)((char *)block + offsets[0]);
+    r->weights = op_borrow(tape, (char *)block + offsets[1], DTYPE_F32, r->n, r->k_max);
+    r->chosen = (i32 *)((char *)block + offsets[2]);
+    r->slot = (i32 *)((char *)block + offsets[3]);
+    r->offsets = (i32 *)((char *)block + offsets[4]);
+    r->source = (i32 *)((char *)block + offsets[5]);
+    return fresh;
+}
+
+static void choose(struct device *device, struct routing *r, struct tensor *logits, const struct routing_inputs *in)
+{
+    if (!in->replay) {
+        device->ops->route(device, r->p, r->chosen, r->weights->data, in->usage, tensor_matrix(logits), in->bias,
+                           in->topk, in->counted, in->k_max, in->norm_min);
+        return;
+    }
+    r->chosen = (i32 *)(uintptr_t)in->replay;
+    device->ops->route_given(device, r->p, r->weights->data, in->usage, r->chosen, tensor_matrix(logits), in->counted,
+                             in->k_max, in->norm_min);
+}
+
+struct routing *op_route(struct tape *tape, struct tensor *logits, const struct routing_inputs *in)
+{
+    struct device *device = tape->device;
+    struct routing *r = arena_alloc(&tape->host, sizeof *r);
+    *r = (struct routing){.n = logits->rows, .k_max = in->k_max, .experts = logits->columns};
+    r->rows_bound = groups_rows_bound(r->n * r->k_max, r->experts);
+    if (keep_routing(tape, r)) {
+        choose(device, r, logits, in);
+        device->ops->route_sort(device, r->offsets, r->slot, r->source, r->rows_bound, r->chosen, r->n, r->k_max,
+                                r->experts);
+    }
+    r->groups = (struct groups){r->experts, r->offsets, in->member};
+    struct route_record *record =
+        tape_record(tape, sizeof *record, route_backward, &logits, 1, &r->weights, 1);
+    if (record) {
+        record->logits = logits;
+        record->routing = r;
+        record->norm_min = in->norm_min;
+    }
+    return r;
+}
+
+struct moved {
+    struct tape_record record;
+    struct tensor *x, *y;
+    const struct routing *routing;
+};
+
+static void dispatch_backward(struct tape_record *base, struct device *device, struct tape *tape)
+{
+    struct moved *self = (struct moved *)base;
+    struct matrix dy = tape_output_gradient(self->y);
+    struct gradient d = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
+    if (d.matrix.data)
+        device->ops->combine(device, d.matrix, dy, self->routing->slot, NULL, self->routing->k_max, d.add);
+}
+
+struct tensor *op_dispatch(struct tape *tape, struct tensor *x, const struct routing *routing)
+{
+    struct tensor *y = tape_tensor(tape, x->dtype, routing->rows_bound, x->columns);
+    tape->device->ops->dispatch(tape->device, tensor_matrix(y), tensor_matrix(x), routing->source,
+                                routing->offsets + routing->experts);
+    struct moved *r = tape_record(tape, sizeof *r, dispatch_backward, &x, 1, &y, 1);
+    if (r) {
+        r->x = x;
+        r->y = y;
+        r->routing = routing;
+    }
+    return y;
+}
+
+static void combine_backward(struct tape_record *base, struct device *device, struct tape *tape)
+{
+    struct moved *self = (struct moved *)base;
+    const struct routing *routing = self->routing;
+    struct matrix dout = tape_output_gradient(self->y);
+    if (!dout.data)
+        return;
+    struct gradient dy = tape_gradient(tape, self->x), dweights = tape_gradient(tape, routing->weights);
+    require(dy.matrix.data && !dy.add && !dweights.add, "experts' outputs and weights have one use");
+    device->ops->combine_backward(device, dy.matrix, dweights.matrix.data, dout, tensor_matrix(self->x), routing->slot,
+                                  routing->source, routing->offsets + routing->experts, routing->weights->data,
+                                  routing->k_max);
+}
+
+struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct routing *routing)
+{
+    struct tensor *out = tape_tensor(tape, y->dtype, routing->n, y->columns);
+    struct tensor *inputs[2] = {y, routing->weights};
+    tape->device->ops->combine(tape->device, tensor_matrix(out), tensor_matrix(y), routing->slot,
+                               routing->weights->data, routing->k_max, false);
+    struct moved *r = tape_record(tape, sizeof *r, combine_backward, inputs, 2, &out, 1);
+    if (r) {
+        r->x = y;
+        r->y = out;
+        r->routing = routing;
+    }
+    return out;
+}

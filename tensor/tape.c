@@ -1,0 +1,240 @@
+#include "tensor/tensor.h"
+
+#include <string.h>
+
+enum { HOST_BYTES = 256 << 20 };
+
+void tape_open(struct tape *tape, struct device *device, enum dtype activations, i64 reserved_bytes)
+{
+    bool counting = device->backend == BACKEND_META;
+    memset(tape, 0, sizeof *tape);
+    tape->device = device;
+    tape->activations = activations;
+    arena_open(&tape->arena, reserved_bytes, counting);
+    arena_open(&tape->kept, reserved_bytes / 8 + 4096, counting);
+    arena_open(&tape->host, HOST_BYTES, false);
+    tape->recording = true;
+}
+
+void tape_close(struct tape *tape)
+{
+    arena_close(&tape->arena);
+    arena_close(&tape->kept);
+    arena_close(&tape->host);
+}
+
+void tape_clear(struct tape *tape, bool recording)
+{
+    arena_reset(&tape->arena, 0);
+    arena_reset(&tape->kept, 0);
+    arena_reset(&tape->host, 0);
+    memset(tape->free, 0, sizeof tape->free);
+    tape->last = NULL;
+    tape->recording = recording;
+    tape->kept_count = tape->kept_next = 0;
+    tape->keeping = tape->replaying = false;
+}
+
+static void *host_alloc(struct tape *tape, i64 bytes)
+{
+    return memset(arena_alloc(&tape->host, bytes), 0, (size_t)bytes);
+}
+
+struct tensor *tape_tensor(struct tape *tape, enum dtype dtype, i64 rows, i64 columns)
+{
+    struct tensor *t = host_alloc(tape, sizeof *t);
+    t->dtype = t->grad_dtype = dtype;
+    t->rows = rows;
+    t->columns = columns;
+    t->data = tape_alloc(tape, rows * columns * dtype_bytes(dtype));
+    return t;
+}
+
+void *tape_alloc(struct tape *tape, i64 bytes)
+{
+    return arena_alloc(&tape->arena, bytes);
+}
+
+void *tape_record(struct tape *tape, i64 record_bytes,
+                  void (*backward)(struct tape_record *, struct device *, struct tape *), struct tensor *const *inputs,
+                  int input_count, struct tensor *const *outputs, int output_count)
+{
+    bool needed = false;
+    for (int i = 0; i < input_count; i++)
+        needed |= inputs[i] && inputs[i]->needs_grad;
+    if (!tape->recording || !needed)
+        return NULL;
+    struct tape_record *record = host_alloc(tape, record_bytes);
+    require(output_count <= COUNT_OF(record->outputs), "an op of %d outputs", output_count);
+    for (int i = 0; i < output_count; i++) {
+        outputs[i]->needs_grad = true;
+        record->outputs[i] = outputs[i];
+    }
+    record->output_count = output_count;
+    record->backward = backward;
+    record->previous = tape->last;
+    tape->last = record;
+    return record;
+}
+
+static struct free_class *free_class_of(struct tape *tape, i64 bytes)
+{
+    for (int i = 0; i < FREE_CLASSES; i++) {
+        if (tape->free[i].bytes == bytes)
+            return &tape->free[i];
+        if (tape->free[i].bytes == 0) {
+            tape->free[i].bytes = bytes;
+            return &tape->free[i];
+        }
+    }
+    return NULL;
+}
+
+static i64 gradient_bytes(const struct tensor *t)
+{
+    return t->rows * t->columns * dtype_bytes(t->grad_dtype);
+}
+
+static void ensure_gradient(struct tape *tape, struct tensor *t)
+{
+    if (t->grad)
+        return;
+    struct free_class *class = free_class_of(tape, gradient_bytes(t));
+    if (class && class->first) {
+        t->grad = class->first->data;
+        class->first = class->first->next;
+    } else {
+        t->grad = tape_alloc(tape, gradient_bytes(t));
+    }
+}
+
+static void release_gradient(struct tape *tape, struct tensor *t)
+{
+    struct free_class *class = t->grad ? free_class_of(tape, gradient_bytes(t)) : NULL;
+    if (class) {
+        struct free_block *block = host_alloc(tape, sizeof *block);
+        *block = (struct free_block){class->first, t->grad};
+        class->first = block;
+    }
+    t->grad = NULL;
+    t->grad_written = false;
+}
+
+struct gradient tape_gradient(struct tape *tape, struct tensor *input)
+{
+    struct gradient gradient = {0};
+    if (!input || !input->needs_grad)
+        return gradient;
+    ensure_gradient(tape, input);
+    gradient.matrix = matrix_of(input->grad, input->grad_dtype, input->rows, input->columns);
+    gradient.add = input->grad_written;
+    input->grad_written = true;
+    return gradient;
+}
+
+struct matrix tape_output_gradient(const struct tensor *output)
+{
+    void *grad = output->grad_written ? output->grad : NULL;
+    return matrix_of(grad, output->grad_dtype, output->rows, output->columns);
+}
+
+bool tape_keep(struct tape *tape, void **data, i64 bytes)
+{
+    if (tape->replaying) {
+        require(tape->kept_next < tape->kept_count, "a recomputed block keeps more than it did");
+        struct kept_block *block = &tape->kept_blocks[tape->kept_next++];
+        require(block->bytes == bytes, "a recomputed block keeps %lld bytes, not %lld", (long long)bytes,
+                (long long)block->bytes);
+        *data = block->data;
+        return false;
+    }
+    if (!tape->keeping) {
+        *data = tape_alloc(tape, bytes);
+        return true;
+    }
+    require(tape->kept_count < KEPT_MOST, "more than %d kept blocks", KEPT_MOST);
+    *data = arena_alloc(&tape->kept, bytes);
+    tape->kept_blocks[tape->kept_count++] = (struct kept_block){*data, bytes};
+    return true;
+}
+
+static void run_records(struct tape *tape)
+{
+    while (tape->last) {
+        struct tape_record *record = tape->last;
+        tape->last = record->previous;
+        record->backward(record, tape->device, tape);
+        for (int i = 0; i < record->output_count; i++)
+            release_gradient(tape, record->outputs[i]);
+    }
+}
+
+void tape_backward(struct tape *tape)
+{
+    require(tape->recording, "tape_backward on a tape that does not record");
+    run_records(tape);
+}
+
+struct recompute_record {
+    struct tape_record record;
+    tape_block *block;
+    void *context;
+    struct tensor *input, *output;
+    i64 kept_first;
+};
+
+/* Runs the block again with recording, then its records; what it allocated is given back. */
+static void recompute_backward(struct tape_record *record, struct device *device, struct tape *tape)
+{
+    struct recompute_record *r = (struct recompute_record *)record;
+    (void)device;
+    if (!r->output->grad_written)
+        return;
+    ensure_gradient(tape, r->input);
+    struct tape_record *outer = tape->last;
+    struct free_class free_classes[FREE_CLASSES];
+    i64 mark = arena_mark(&tape->arena), host_mark = arena_mark(&tape->host);
+    memcpy(free_classes, tape->free, sizeof free_classes);
+    memset(tape->free, 0, sizeof tape->free);
+    tape->last = NULL;
+    tape->replaying = true;
+    tape->kept_next = r->kept_first;
+    struct tensor *again = r->block(tape, r->context, r->input);
+    tape->replaying = false;
+    again->grad = r->output->grad;
+    again->grad_written = true;
+    run_records(tape);
+    memcpy(tape->free, free_classes, sizeof free_classes);
+    tape->last = outer;
+    arena_reset(&tape->arena, mark);
+    arena_reset(&tape->host, host_mark);
+}
+
+struct tensor *tape_recompute(struct tape *tape, tape_block *block, void *context, struct tensor *input)
+{
+    if (!tape->recording)
+        return block(tape, context, input);
+    require(!tape->keeping && !tape->replaying, "recomputed blocks do not nest");
+    struct tensor *output = tape_tensor(tape, input->dtype, input->rows, input->columns);
+    i64 mark = arena_mark(&tape->arena), host_mark = arena_mark(&tape->host), kept_first = tape->kept_count;
+    tape->recording = false;
+    tape->keeping = true;
+    struct tensor *inside = block(tape, context, input);
+    require(inside->rows == output->rows && inside->columns == output->columns && inside->dtype == output->dtype,
+            "a recomputed block must keep the shape of its input");
+    tape->device->ops->copy(tape->device, tensor_matrix(output), tensor_matrix(inside), 1, false);
+    tape->recording = true;
+    tape->keeping = false;
+    arena_reset(&tape->arena, mark);
+    arena_reset(&tape->host, host_mark);
+    output->needs_grad = true; /* weights inside may need one even where the input does not */
+    input->needs_grad = true;
+    struct recompute_record *r =
+        tape_record(tape, sizeof *r, recompute_backward, &input, 1, &output, 1);
+    r->block = block;
+    r->context = context;
+    r->input = input;
+    r->output = output;
+    r->kept_first = kept_first;
+    return output;
+}

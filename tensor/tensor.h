@@ -1,0 +1,92 @@
+/* tensor: the differentiable layer. Everything above (backbone, tokenizers, losses) is written forward only.
+ *
+ * A tensor is a row-major block, seen by ops as rows x columns (the last axis). A tape records, for each op, how its
+ * gradients are made; tape_backward runs the records in reverse. One tape serves one micro-batch in flight. Tensors and
+ * records live in the tape's arena until tape_clear: nothing is freed one by one and a warm step allocates nothing.
+ *
+ * Gradients: the first one written overwrites, later ones add, so nothing zeroes buffers. The gradient of an op's output
+ * is dead once the op's backward ran; its memory goes to the next tensor of the same size. Gradients of weights live in
+ * the weights table and stay until weights_begin_step. */
+#ifndef WEFT_TENSOR_H
+#define WEFT_TENSOR_H
+#include "kernels/kernels.h"
+
+struct tensor {
+    void *data;
+    void *grad; /* NULL until one is written */
+    enum dtype dtype, grad_dtype;
+    i64 rows, columns;
+    bool needs_grad, grad_written;
+    u8 *parts_written; /* stacked expert weights: which slices have a gradient, [parts]; NULL elsewhere */
+    i64 parts;
+};
+static inline struct matrix tensor_matrix(const struct tensor *t)
+{
+    return matrix_of(t->data, t->dtype, t->rows, t->columns);
+}
+
+struct tape;
+struct tape_record {
+    void (*backward)(struct tape_record *record, struct device *device, struct tape *tape);
+    struct tape_record *previous;
+    struct tensor *outputs[4]; /* whose gradients are dead afterwards */
+    int output_count;
+};
+struct kept_block { /* what a recomputed block must not compute twice (routing) */
+    void *data;
+    i64 bytes;
+};
+struct free_block {
+    struct free_block *next;
+    void *data;
+};
+enum { FREE_CLASSES = 128, KEPT_MOST = 4096 };
+struct free_class { /* dead gradients of one size */
+    i64 bytes;
+    struct free_block *first;
+};
+struct tape {
+    struct device *device;
+    struct arena arena; /* device memory: data of tensors, saved values, gradients */
+    struct arena kept;  /* device memory that survives the resets of recomputation */
+    struct arena host;  /* tensors and records themselves */
+    struct tape_record *last;
+    bool recording;         /* off: forward only */
+    enum dtype activations; /* BF16 or F32: what ops make of activations */
+    struct free_class free[FREE_CLASSES];
+    struct kept_block kept_blocks[KEPT_MOST];
+    i64 kept_count, kept_next;
+    bool keeping, replaying; /* inside a block that will be, or is being, recomputed */
+};
+void tape_open(struct tape *tape, struct device *device, enum dtype activations, i64 reserved_bytes);
+void tape_close(struct tape *tape);
+void tape_clear(struct tape *tape, bool recording); /* before each forward */
+
+/* For writers of ops (here, and dist/'s collectives). The record's struct begins with struct tape_record; the call
+ * returns it zeroed, to be filled, or NULL if the tape does not record or no input needs a gradient. */
+struct tensor *tape_tensor(struct tape *tape, enum dtype dtype, i64 rows, i64 columns);
+void *tape_alloc(struct tape *tape, i64 bytes); /* device memory until tape_clear; not zeroed */
+void *tape_record(struct tape *tape, i64 record_bytes, void (*backward)(struct tape_record *, struct device *, struct tape *),
+                  struct tensor *const *inputs, int input_count, struct tensor *const *outputs, int output_count);
+/* Where a backward writes the gradient of an input: its matrix, and whether it must add. data NULL: not wanted. */
+struct gradient {
+    struct matrix matrix;
+    bool add;
+};
+struct gradient tape_gradient(struct tape *tape, struct tensor *input);
+/* The gradient that reached an output; NULL data if none did. */
+struct matrix tape_output_gradient(const struct tensor *output);
+
+/* Values a block may not recompute: allocates and returns true the first time (the caller computes them); in a replay
+ * returns false and the block's earlier memory. */
+bool tape_keep(struct tape *tape, void **data, i64 bytes);
+
+/* Seeds: gradients of loss tensors are coefficients the caller wrote (see the losses in ops.h); then runs all records. */
+void tape_backward(struct tape *tape);
+
+/* Runs `block` without recording its inside, keeping only its output; the backward runs it again. `context` must stay
+ * valid until tape_backward has run. The block reads `input` and weights only. */
+typedef struct tensor *tape_block(struct tape *tape, void *context, struct tensor *input);
+struct tensor *tape_recompute(struct tape *tape, tape_block *block, void *context, struct tensor *input);
+
+#endif
