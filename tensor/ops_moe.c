@@ -47,7 +47,6 @@ static void choose(struct device *device, struct routing *r, struct tensor *logi
                            in->topk, in->counted, in->k_max, in->norm_min);
         return;
     }
-    r->chosen = (i32 *)(uintptr_t)in->replay;
     device->ops->route_given(device, r->p, r->weights->data, in->usage, r->chosen, tensor_matrix(logits), in->counted,
                              in->k_max, in->norm_min);
 }
@@ -58,7 +57,10 @@ struct routing *op_route(struct tape *tape, struct tensor *logits, const struct 
     struct routing *r = arena_alloc(&tape->host, sizeof *r);
     *r = (struct routing){.n = logits->rows, .k_max = in->k_max, .experts = logits->columns};
     r->rows_bound = groups_rows_bound(r->n * r->k_max, r->experts);
-    if (keep_routing(tape, r)) {
+    bool fresh = keep_routing(tape, r);
+    if (in->replay)
+        r->chosen = (i32 *)(uintptr_t)in->replay;
+    if (fresh) {
         choose(device, r, logits, in);
         device->ops->route_sort(device, r->offsets, r->slot, r->source, r->rows_bound, r->chosen, r->n, r->k_max,
                                 r->experts);

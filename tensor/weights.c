@@ -1,0 +1,245 @@
+#include "tensor/weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void weights_open(struct weights *weights, struct device *device, enum dtype dtype, bool training,
+                  const struct weights_layout *layout)
+{
+    *weights = (struct weights){.device = device, .dtype = dtype, .training = training};
+    if (layout)
+        weights->layout = *layout;
+    weights->layout.expert_ranks = max_i64(weights->layout.expert_ranks, 1);
+    weights->layout.tensor_ranks = max_i64(weights->layout.tensor_ranks, 1);
+}
+
+static void place_parts(struct weight *w, const struct weights_layout *layout)
+{
+    i64 ranks = w->spec.expert_axis ? layout->expert_ranks : 1;
+    require(w->spec.parts % ranks == 0, "%s: %lld parts on %lld ranks", w->spec.name, (long long)w->spec.parts,
+            (long long)ranks);
+    w->parts = w->spec.parts / ranks;
+    w->first_part = w->spec.expert_axis ? layout->expert_rank * w->parts : 0;
+}
+
+static void place_rows(struct weight *w, const struct weights_layout *layout)
+{
+    i64 ranks = w->spec.tensor_axis == AXIS_ROWS ? layout->tensor_ranks : 1, first = 0;
+    for (int i = 0; i < 4 && w->spec.pieces[i].name; i++) {
+        i64 rows = w->spec.pieces[i].rows;
+        require(rows % ranks == 0, "%s: %lld rows on %lld ranks", w->spec.name, (long long)rows, (long long)ranks);
+        w->piece_rows[i] = rows / ranks;
+        w->piece_first[i] = ranks > 1 ? layout->tensor_rank * w->piece_rows[i] : 0;
+        w->rows += w->piece_rows[i];
+        first += rows;
+    }
+    require(first == w->spec.rows, "%s: pieces of %lld rows, not %lld", w->spec.name, (long long)first,
+            (long long)w->spec.rows);
+}
+
+static void place_columns(struct weight *w, const struct weights_layout *layout)
+{
+    i64 ranks = w->spec.tensor_axis == AXIS_COLUMNS ? layout->tensor_ranks : 1;
+    require(w->spec.columns % ranks == 0, "%s: %lld columns on %lld ranks", w->spec.name, (long long)w->spec.columns,
+            (long long)ranks);
+    w->columns = w->spec.columns / ranks;
+    w->first_column = ranks > 1 ? layout->tensor_rank * w->columns : 0;
+}
+
+i64 weights_add(struct weights *weights, const struct weight_spec *spec)
+{
+    if (weights->count == weights->capacity) {
+        i64 next = max_i64(64, 2 * weights->capacity), size = (i64)sizeof *weights->list;
+        weights->list = memory_resize(weights->list, weights->capacity * size, next * size);
+        weights->capacity = next;
+    }
+    struct weight *w = &weights->list[weights->count];
+    *w = (struct weight){.spec = *spec};
+    w->spec.name = string_copy(spec->name);
+    w->spec.fused = spec->fused ? string_copy(spec->fused) : NULL;
+    for (int i = 0; i < 4; i++)
+        w->spec.pieces[i].name = spec->pieces[i].name ? string_copy(spec->pieces[i].name) : NULL;
+    if (w->spec.lr_factor == 0)
+        w->spec.lr_factor = 1;
+    place_parts(w, &weights->layout);
+    place_rows(w, &weights->layout);
+    place_columns(w, &weights->layout);
+    return weights->count++;
+}
+
+static i64 elements_of(const struct weight *w)
+{
+    return w->parts * w->rows * w->columns;
+}
+
+static enum dtype copy_dtype(const struct weights *weights, const struct weight *w)
+{
+    return w->spec.type == TYPE_F32 ? DTYPE_F32 : weights->dtype;
+}
+
+/* A copy in f32 is the master itself. */
+static void allocate_one(struct weights *weights, struct weight *w)
+{
+    i64 n = elements_of(w);
+    enum dtype dtype = copy_dtype(weights, w);
+    w->master = arena_alloc(&weights->memory, n * 4);
+    w->value = (struct tensor){.dtype = dtype, .grad_dtype = DTYPE_F32, .rows = w->parts * w->rows,
+                               .columns = w->columns, .parts = w->parts};
+    w->value.data = dtype == DTYPE_F32 ? (void *)w->master : arena_alloc(&weights->memory, n * dtype_bytes(dtype));
+    if (!weights->training || !w->spec.trained)
+        return;
+    w->value.needs_grad = true;
+    w->m = arena_alloc(&weights->memory, n * 4);
+    w->v = arena_alloc(&weights->memory, n * 4);
+    w->value.parts_written = memory_alloc(w->parts);
+}
+
+void weights_allocate(struct weights *weights)
+{
+    i64 bytes = 0;
+    for (i64 i = 0; i < weights->count; i++) {
+        i64 n = round_up(elements_of(&weights->list[i]), 16);
+        bytes += n * 18 + 320;
+        weights->grad_elements += weights->training && weights->list[i].spec.trained ? n : 0;
+    }
+    arena_open(&weights->memory, bytes + 4096, weights->device->backend == BACKEND_META);
+    weights->grads = arena_alloc(&weights->memory, weights->grad_elements * 4);
+    float *grad = weights->grads;
+    for (i64 i = 0; i < weights->count; i++) {
+        struct weight *w = &weights->list[i];
+        allocate_one(weights, w);
+        if (!w->value.needs_grad)
+            continue;
+        w->value.grad = grad;
+        grad += round_up(elements_of(w), 16);
+    }
+}
+
+void weights_close(struct weights *weights)
+{
+    for (i64 i = 0; i < weights->count; i++) {
+        struct weight *w = &weights->list[i];
+        memory_free((char *)(uintptr_t)w->spec.name);
+        memory_free((char *)(uintptr_t)w->spec.fused);
+        for (int p = 0; p < 4; p++)
+            memory_free((char *)(uintptr_t)w->spec.pieces[p].name);
+        memory_free(w->value.parts_written);
+    }
+    memory_free(weights->list);
+    if (weights->memory.base)
+        arena_close(&weights->memory);
+    *weights = (struct weights){0};
+}
+
+struct weight *weights_find(struct weights *weights, const char *name)
+{
+    for (i64 i = 0; i < weights->count; i++)
+        if (strcmp(weights->list[i].spec.name, name) == 0)
+            return &weights->list[i];
+    panic("no weight named %s", name);
+}
+
+/* Row of the logical matrix (of one part) that holds this rank's row `row`, and -1 never. */
+static i64 logical_row(const struct weight *w, i64 row)
+{
+    i64 before = 0;
+    for (int i = 0; i < 4; i++) {
+        if (row < w->piece_rows[i])
+            return before + w->piece_first[i] + row;
+        row -= w->piece_rows[i];
+        before += w->spec.pieces[i].rows;
+    }
+    panic("%s: row out of range", w->spec.name);
+}
+
+struct init_job {
+    struct weight *weight;
+    struct rng_key key;
+    u32 identity;
+};
+
+/* Four normals a draw (two Box-Muller pairs) would be faster; one keeps element i's value independent of its neighbours. */
+static void init_row(void *context, i64 tile, int worker)
+{
+    const struct init_job *job = context;
+    const struct weight *w = job->weight;
+    (void)worker;
+    i64 part = w->first_part + tile / w->rows, row = logical_row(w, tile % w->rows);
+    float *out = w->master + tile * w->columns;
+    for (i64 c = 0; c < w->columns; c++) {
+        if (w->spec.init != INIT_NORMAL) {
+            out[c] = w->spec.init == INIT_ONES;
+            continue;
+        }
+        u64 element = (u64)((part * w->spec.rows + row) * w->spec.columns + w->first_column + c);
+        out[c] = w->spec.init_std * (float)rng_normal(job->key, job->identity, (u32)element, (u32)(element >> 32), 0);
+    }
+}
+
+void weights_init(struct weights *weights, u64 seed)
+{
+    if (weights->device->backend == BACKEND_META)
+        return;
+    for (i64 i = 0; i < weights->count; i++) {
+        struct weight *w = &weights->list[i];
+        u32 identity = (u32)hash_bytes(w->spec.name, (i64)strlen(w->spec.name), 0);
+        struct init_job job = {w, {seed, RNG_INIT}, identity};
+        workers_run(w->parts * w->rows, init_row, &job);
+        if (w->m) {
+            memset(w->m, 0, (size_t)elements_of(w) * 4);
+            memset(w->v, 0, (size_t)elements_of(w) * 4);
+        }
+    }
+    weights_refresh(weights);
+}
+
+void weights_refresh(struct weights *weights)
+{
+    for (i64 i = 0; i < weights->count; i++) {
+        struct weight *w = &weights->list[i];
+        if (w->value.data != w->master)
+            weights->device->ops->copy(weights->device, tensor_matrix(&w->value),
+                                       matrix_of(w->master, DTYPE_F32, w->value.rows, w->columns), 1, false);
+    }
+}
+
+void weights_begin_step(struct weights *weights)
+{
+    for (i64 i = 0; i < weights->count; i++) {
+        struct tensor *t = &weights->list[i].value;
+        t->grad_written = false;
+        if (t->parts_written)
+            memset(t->parts_written, 0, (size_t)t->parts);
+    }
+}
+
+void weights_settle_gradients(struct weights *weights)
+{
+    for (i64 i = 0; i < weights->count; i++) {
+        struct weight *w = &weights->list[i];
+        i64 part_bytes = w->rows * w->columns * 4;
+        for (i64 p = 0; w->value.needs_grad && p < w->parts; p++) {
+            if (w->value.grad_written || w->value.parts_written[p])
+                continue;
+            weights->device->ops->zero(weights->device, (char *)w->value.grad + p * part_bytes, part_bytes);
+            w->value.parts_written[p] = 1;
+        }
+        w->value.grad_written = w->value.needs_grad;
+    }
+}
+
+i64 weights_parameters(const struct weights *weights)
+{
+    i64 total = 0;
+    for (i64 i = 0; i < weights->count; i++) {
+        const struct weight_spec *s = &weights->list[i].spec;
+        total += s->trained ? s->parts * s->rows * s->columns : 0;
+    }
+    return total;
+}
+
+i64 weights_bytes(const struct weights *weights)
+{
+    return weights->memory.used_bytes;
+}

@@ -1,0 +1,99 @@
+/* The weights table: one row a weight; a network is its table plus a forward. Initialisation, loading, saving, sharding,
+ * the optimizer and extraction all read the table, none knows a network.
+ *
+ * In memory a weight is one matrix of `parts` stacked slices (experts) of `rows` x `columns`; each slice is made of
+ * pieces (q, k, v of one product), which are what stands on disk:
+ *
+ *     parts = E, rows = 2F, columns = C                 on disk, for each part {e}
+ *     +--------------------+  pieces[0].rows = F        model.layers.3.mlp.experts.{e}.gate_proj.weight  [F, C]
+ *     | gate of expert 0   |
+ *     | up of expert 0     |  pieces[1].rows = F        model.layers.3.mlp.experts.{e}.up_proj.weight    [F, C]
+ *     | gate of expert 1   |
+ *     | ...                |  or, read only, `fused`:   model.layers.3.mlp.experts.gate_up_proj          [E, 2F, C]
+ */
+#ifndef WEFT_TENSOR_WEIGHTS_H
+#define WEFT_TENSOR_WEIGHTS_H
+#include "core/safetensors.h"
+#include "tensor/tensor.h"
+
+enum weight_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
+enum weight_file { FILE_HF, FILE_EXTRA };          /* model*.safetensors, or weft/extra.safetensors */
+enum weight_type { TYPE_ACTIVATION, TYPE_F32 };    /* of the copy products read, and on disk: the run's, or always F32 */
+enum elastic_axis { ELASTIC_NONE, ELASTIC_EXPERT_PARTS, ELASTIC_EXPERT_ROWS, ELASTIC_EXPERT_COLUMNS };
+enum tensor_axis { AXIS_NONE, AXIS_ROWS, AXIS_COLUMNS }; /* what tensor parallelism cuts */
+
+struct weight_piece {
+    const char *name; /* on disk; {e} stands for the part's number */
+    i64 rows;
+};
+struct weight_spec { /* a row of the table; logical shapes, whatever the layout of ranks */
+    const char *name; /* in memory and in optimizer files, unique */
+    i64 parts, rows, columns;
+    struct weight_piece pieces[4]; /* their rows add up to `rows`; names[0] == NULL ends */
+    const char *fused;   /* on disk as one stacked tensor, read only; NULL: never */
+    int disk_rank;       /* 1: [columns]; 2: [rows, columns] */
+    enum weight_type type;
+    enum weight_file file;
+    enum weight_init init;
+    float init_std;
+    bool trained;        /* by the optimizer; false: state, such as the router's bias */
+    bool decay;
+    float lr_factor;
+    enum tensor_axis tensor_axis;
+    bool expert_axis;    /* parts are dealt to expert ranks */
+    enum elastic_axis elastic;
+    i64 layer;           /* -1: before the first; L: after the last */
+};
+
+struct weight {
+    struct weight_spec spec; /* owns its names */
+    struct tensor value;     /* this rank's slice: what products read, and its gradient */
+    float *master, *m, *v;   /* F32; m, v NULL where not trained or not training */
+    i64 first_part, parts, rows; /* this rank's: parts [first_part, +parts), rows of a part */
+    i64 first_column, columns;
+    i64 piece_first[4], piece_rows[4]; /* rows of each piece on disk that this rank holds */
+};
+struct weights_layout { /* this rank's place; all zero: one rank */
+    i64 expert_rank, expert_ranks, tensor_rank, tensor_ranks;
+};
+struct weights {
+    struct device *device;
+    struct weight *list;
+    i64 count, capacity;
+    enum dtype dtype; /* of TYPE_ACTIVATION copies */
+    bool training;
+    struct weights_layout layout;
+    struct arena memory; /* copies, gradients, masters, moments */
+    float *grads;        /* all gradients lie in one block */
+    i64 grad_elements;
+};
+
+/* Usage: open, add rows, allocate, then init or load. Added names are copied. */
+void weights_open(struct weights *weights, struct device *device, enum dtype dtype, bool training,
+                  const struct weights_layout *layout /* NULL: one rank */);
+i64 weights_add(struct weights *weights, const struct weight_spec *spec); /* its index */
+void weights_allocate(struct weights *weights);
+void weights_close(struct weights *weights);
+struct weight *weights_find(struct weights *weights, const char *name); /* panics if there is none */
+
+void weights_init(struct weights *weights, u64 seed); /* the same values for every layout */
+void weights_refresh(struct weights *weights);        /* copies from masters */
+void weights_begin_step(struct weights *weights);     /* forgets gradients */
+/* Gradients of expert slices nobody was routed to become zeros: for who reads gradients as a whole. */
+void weights_settle_gradients(struct weights *weights);
+i64 weights_parameters(const struct weights *weights); /* logical, trained */
+i64 weights_bytes(const struct weights *weights);
+
+/* Reads this rank's slices of every row that stands in `file` from an open set; other tensors are ignored. -1 names the
+ * first tensor that is missing or misshapen. */
+int weights_load(struct weights *weights, const struct safetensors *set, enum weight_file file, const char *origin);
+/* Tensors of `file` as they go to disk (one rank holds all). dtype: BF16 or F32 for TYPE_ACTIVATION rows. Memory behind
+ * the list lives until weight_list_release. */
+struct weight_list { struct tensor_source *tensors; i64 count, capacity; struct arena memory; };
+void weights_list(struct weight_list *list, const struct weights *weights, enum weight_file file, enum dtype dtype);
+void weight_list_release(struct weight_list *list);
+/* masters and moments, names master.N, m.N, v.N. */
+void weights_list_optimizer(struct weight_list *list, const struct weights *weights);
+int weights_load_optimizer(struct weights *weights, const struct safetensors *set, const char *origin);
+
+#endif
