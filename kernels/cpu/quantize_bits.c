@@ -1,0 +1,102 @@
+#include "kernels/quantize_bits.h"
+#include "kernels/cpu/cpu.h"
+
+/* A tile is one image; its rest and the values of one scale live in the worker's scratch. */
+struct job {
+    u8 *bits;
+    float *sum, *u, *inputs;
+    const float *x, *amplitude;
+    const u8 *flip, *coded;
+    i64 h, w, d, tokens, scale_count;
+    const i32 *scales;
+};
+enum { SLOT_REST, SLOT_VALUES, SLOT_SUM };
+
+static i64 tokens_of(const i32 *scales, i64 count)
+{
+    i64 tokens = 0;
+    for (i64 k = 0; k < count; k++)
+        tokens += (i64)scales[k] * scales[k];
+    return tokens;
+}
+
+static i64 largest_of(const i32 *scales, i64 count)
+{
+    i64 largest = 1;
+    for (i64 k = 0; k < count; k++)
+        largest = max_i64(largest, scales[k]);
+    return largest;
+}
+
+/* Signs of one scale, [s*s, d] from element `at` of the image's codes; values are those that are summed on. */
+static void quantize_scale(float *values, const struct job *job, const float *rest, i64 at, i64 scale, float amplitude)
+{
+    for (i64 i = 0; i < scale * scale; i++, at += job->d) {
+        float *value = values + i * job->d;
+        bits_lower(value, rest, i / scale, i % scale, job->h, job->w, job->d, job->d, scale);
+        if (job->u)
+            memcpy(job->u + at, value, (size_t)job->d * 4);
+        for (i64 c = 0; c < job->d; c++) {
+            u8 bit = value[c] > 0.0f;
+            job->bits[at + c] = bit;
+            value[c] = bit_value(bit ^ (job->flip ? job->flip[at + c] : 0), amplitude);
+        }
+    }
+}
+
+static void run_quantize(void *context, i64 image, int worker)
+{
+    const struct job *job = context;
+    i64 elements = job->h * job->w * job->d, largest = largest_of(job->scales, job->scale_count);
+    float *rest = CPU(scratch)(worker, SLOT_REST, elements * 4), *sum = job->sum + image * elements;
+    float *values = CPU(scratch)(worker, SLOT_VALUES, largest * largest * job->d * 4);
+    memcpy(rest, job->x + image * elements, (size_t)elements * 4);
+    memset(sum, 0, (size_t)elements * 4);
+    i64 at = image * job->tokens * job->d;
+    for (i64 k = 0; k < job->scale_count; k++) {
+        i64 scale = job->scales[k];
+        quantize_scale(values, job, rest, at, scale, job->amplitude[k]);
+        bits_raise(sum, rest, values, job->h, job->w, job->d, job->d, scale);
+        at += scale * scale * job->d;
+    }
+}
+
+void CPU(quantize_bits)(struct device *device, u8 *bits, float *sum, float *u, const float *x, const u8 *flip, i64 n,
+                        i64 h, i64 w, i64 d, const i32 *scales, i64 scale_count, const float *amplitude)
+{
+    (void)device;
+    struct job job = {.bits = bits, .sum = sum, .u = u, .x = x, .amplitude = amplitude, .flip = flip, .h = h, .w = w,
+                      .d = d, .scales = scales, .scale_count = scale_count};
+    job.tokens = tokens_of(scales, scale_count);
+    workers_run(n, run_quantize, &job);
+}
+
+static void run_dequantize(void *context, i64 image, int worker)
+{
+    const struct job *job = context;
+    i64 d = job->d, elements = job->h * job->w * d, largest = largest_of(job->scales, job->scale_count);
+    float *sum = job->sum ? job->sum + image * elements : CPU(scratch)(worker, SLOT_SUM, elements * 4);
+    float *values = CPU(scratch)(worker, SLOT_VALUES, largest * largest * d * 4);
+    float *inputs = job->inputs + image * (job->tokens - (i64)job->scales[0] * job->scales[0] + 1) * d;
+    const u8 *coded = job->coded + image * job->tokens * d;
+    memset(sum, 0, (size_t)elements * 4);
+    for (i64 k = 0; k < job->scale_count; k++) {
+        i64 scale = job->scales[k];
+        for (i64 i = 0; k > 0 && i < scale * scale; i++, inputs += d)
+            bits_lower(inputs, sum, i / scale, i % scale, job->h, job->w, d, d, scale);
+        for (i64 i = 0; i < scale * scale * d; i++)
+            values[i] = bit_value(*coded++, job->amplitude[k]);
+        bits_raise(sum, NULL, values, job->h, job->w, d, d, scale);
+    }
+    bits_lower(inputs, sum, 0, 0, job->h, job->w, d, d, 1);
+}
+
+void CPU(dequantize_bits)(struct device *device, float *inputs, float *sum, const u8 *bits, i64 n, i64 h, i64 w, i64 d,
+                          const i32 *scales, i64 scale_count, const float *amplitude)
+{
+    (void)device;
+    struct job job = {.inputs = inputs, .sum = sum, .coded = bits, .amplitude = amplitude, .h = h, .w = w, .d = d,
+                      .scales = scales, .scale_count = scale_count};
+    job.tokens = tokens_of(scales, scale_count);
+    workers_run(n, run_dequantize, &job);
+}

@@ -1,0 +1,148 @@
+#include "kernels/resample.h"
+#include "kernels/cpu/cpu.h"
+
+/* Both kinds are separable: first rows of pixels are blended vertically, then pixels horizontally. Per axis a table
+ * says which sources a destination reads, always neighbours, and with which weights; the backward is the same walk over
+ * the transposed tables, so that every tile (one destination row of one image) writes only its own. */
+struct taps {
+    i64 count;  /* destinations */
+    i32 *start; /* [count + 1] of weight */
+    i32 *first; /* [count] first source */
+    float *weight;
+};
+struct job {
+    struct matrix to, from;
+    struct taps y, x;
+    i64 from_h, from_w;
+    bool add;
+};
+enum { SLOT_LINE, SLOT_PIXEL, SLOT_LOAD, SLOT_TABLES_Y, SLOT_TABLES_X, SLOT_TABLES_FORWARD };
+
+static i64 weights_bound(i64 n_in, i64 n_out)
+{
+    return n_in + 2 * n_out + 2;
+}
+
+static struct taps taps_alloc(int slot, i64 count, i64 n_in, i64 n_out)
+{
+    i32 *table = CPU(scratch)(0, slot, (2 * count + 1 + weights_bound(n_in, n_out)) * 4);
+    return (struct taps){count, table, table + count + 1, (float *)(table + 2 * count + 1)};
+}
+
+static struct taps taps_forward(int slot, i64 n_in, i64 n_out, enum resize kind)
+{
+    struct taps taps = taps_alloc(slot, n_out, n_in, n_out);
+    i32 at = 0;
+    for (i64 i = 0; i < n_out; i++) {
+        struct between b = bilinear_between(i, n_in, n_out);
+        i64 begin = kind == RESIZE_AREA ? area_begin(i, n_in, n_out) : b.low;
+        i64 end = kind == RESIZE_AREA ? area_end(i, n_in, n_out) : b.high + 1;
+        taps.start[i] = at;
+        taps.first[i] = (i32)begin;
+        if (kind == RESIZE_AREA)
+            for (i64 j = begin; j < end; j++)
+                taps.weight[at++] = 1.0f / (float)(end - begin);
+        else if (b.low == b.high)
+            taps.weight[at++] = 1.0f;
+        else {
+            taps.weight[at++] = 1.0f - b.weight;
+            taps.weight[at++] = b.weight;
+        }
+    }
+    taps.start[n_out] = at;
+    return taps;
+}
+
+/* Of each input the outputs that read it: sources never fall from one output to the next, so these are neighbours. */
+static struct taps taps_backward(int slot, i64 n_in, i64 n_out, enum resize kind)
+{
+    struct taps forward = taps_forward(SLOT_TABLES_FORWARD, n_in, n_out, kind);
+    struct taps taps = taps_alloc(slot, n_in, n_in, n_out);
+    i64 first = 0;
+    i32 at = 0;
+    for (i64 i = 0; i < n_in; i++) {
+        taps.start[i] = at;
+        while (first < n_out && forward.first[first] + forward.start[first + 1] - forward.start[first] <= i)
+            first++;
+        taps.first[i] = (i32)first;
+        for (i64 o = first; o < n_out && forward.first[o] <= i; o++)
+            taps.weight[at++] = forward.weight[forward.start[o] + i - forward.first[o]];
+    }
+    taps.start[n_in] = at;
+    return taps;
+}
+
+static void blend(float *restrict out, const float *restrict in, i64 n, float weight, bool add)
+{
+    if (add) {
+#pragma omp simd
+        for (i64 i = 0; i < n; i++)
+            out[i] += weight * in[i];
+    } else {
+#pragma omp simd
+        for (i64 i = 0; i < n; i++)
+            out[i] = weight * in[i];
+    }
+}
+
+/* One row of pixels, [w, C] from matrix row `row`, as one long row if it is one in memory. */
+static void blend_line(float *line, float *load, struct matrix from, i64 row, i64 w, float weight, bool add)
+{
+    struct matrix pixels = matrix_rows(from, row, w);
+    if (from.stride == from.columns)
+        pixels = matrix_of(pixels.data, from.dtype, 1, w * from.columns);
+    for (i64 i = 0; i < pixels.rows; i++)
+        blend(line + i * pixels.columns, row_load(load, pixels, i), pixels.columns, weight, add);
+}
+
+static void run_row(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    i64 image = tile / job->y.count, y = tile % job->y.count, channels = job->to.columns, line_floats = job->from_w * channels;
+    float *line = CPU(scratch)(worker, SLOT_LINE, line_floats * 4);
+    float *load = CPU(scratch)(worker, SLOT_LOAD, line_floats * 4), *pixel = CPU(scratch)(worker, SLOT_PIXEL, channels * 4);
+    i64 taps = job->y.start[y + 1] - job->y.start[y];
+    if (taps == 0)
+        memset(line, 0, (size_t)line_floats * 4);
+    for (i64 tap = 0; tap < taps; tap++)
+        blend_line(line, load, job->from, (image * job->from_h + job->y.first[y] + tap) * job->from_w, job->from_w,
+                   job->y.weight[job->y.start[y] + tap], tap > 0);
+    for (i64 x = 0; x < job->x.count; x++) {
+        i64 start = job->x.start[x], count = job->x.start[x + 1] - start;
+        if (count == 0)
+            memset(pixel, 0, (size_t)channels * 4);
+        for (i64 tap = 0; tap < count; tap++)
+            blend(pixel, line + (job->x.first[x] + tap) * channels, channels, job->x.weight[start + tap], tap > 0);
+        (job->add ? row_store_add : row_store)(job->to, tile * job->x.count + x, pixel);
+    }
+}
+
+static void check_shapes(struct matrix small, struct matrix large, i64 small_rows, i64 large_rows)
+{
+    require(small.rows == small_rows && large.rows == large_rows && small.columns == large.columns,
+            "resize: [%lld,%lld] and [%lld,%lld] are not %lld and %lld pixels", (long long)small.rows,
+            (long long)small.columns, (long long)large.rows, (long long)large.columns, (long long)small_rows,
+            (long long)large_rows);
+}
+
+void CPU(resize)(struct device *device, struct matrix out, struct matrix x, i64 n, i64 h_in, i64 w_in, i64 h_out,
+                 i64 w_out, enum resize kind)
+{
+    (void)device;
+    check_shapes(out, x, n * h_out * w_out, n * h_in * w_in);
+    struct job job = {.to = out, .from = x, .from_h = h_in, .from_w = w_in};
+    job.y = taps_forward(SLOT_TABLES_Y, h_in, h_out, kind);
+    job.x = taps_forward(SLOT_TABLES_X, w_in, w_out, kind);
+    workers_run(n * h_out, run_row, &job);
+}
+
+void CPU(resize_backward)(struct device *device, struct matrix dx, struct matrix dout, i64 n, i64 h_in, i64 w_in,
+                          i64 h_out, i64 w_out, enum resize kind)
+{
+    (void)device;
+    check_shapes(dx, dout, n * h_in * w_in, n * h_out * w_out);
+    struct job job = {.to = dx, .from = dout, .from_h = h_out, .from_w = w_out, .add = true};
+    job.y = taps_backward(SLOT_TABLES_Y, h_in, h_out, kind);
+    job.x = taps_backward(SLOT_TABLES_X, w_in, w_out, kind);
+    workers_run(n * h_in, run_row, &job);
+}

@@ -1,0 +1,47 @@
+/* The vision quantiser's arithmetic (DESIGN 7), shared by all backends so that all give the same bits: f32, fixed order.
+ * An image is [h*w, d] with channels side by side; each function works on `lanes` channels of it, which do not meet: a
+ * CPU takes all d at once, a CUDA thread one. All multiplications that are added to something are fmaf (resample.h). */
+#ifndef WEFT_QUANTIZE_BITS_H
+#define WEFT_QUANTIZE_BITS_H
+#include "kernels/resample.h"
+
+/* out[y, x] = area mean of grid [h, w] lowered to [s, s], one row of it; d floats between positions. */
+RESAMPLE void bits_lower(float *out, const float *grid, long y, long x, long h, long w, long d, long lanes, long s)
+{
+    long y0 = area_begin(y, h, s), y1 = area_end(y, h, s), x0 = area_begin(x, w, s), x1 = area_end(x, w, s);
+    for (long c = 0; c < lanes; c++)
+        out[c] = 0.0f;
+    for (long j = y0; j < y1; j++)
+        for (long i = x0; i < x1; i++)
+            for (long c = 0; c < lanes; c++)
+                out[c] += grid[(j * w + i) * d + c];
+    for (long c = 0; c < lanes; c++)
+        out[c] = out[c] / (float)((y1 - y0) * (x1 - x0));
+}
+
+/* +amplitude or -amplitude of one bit. */
+RESAMPLE float bit_value(unsigned char bit, float amplitude)
+{
+    return bit ? amplitude : -amplitude;
+}
+
+/* Adds one scale, raised from [s, s] to [h, w], to sum, and takes it off rest (may be NULL). */
+RESAMPLE void bits_raise(float *sum, float *rest, const float *values, long h, long w, long d, long lanes, long s)
+{
+    for (long y = 0; y < h; y++) {
+        struct between v = bilinear_between(y, s, h);
+        for (long x = 0; x < w; x++) {
+            struct between u = bilinear_between(x, s, w);
+            const float *a = values + (v.low * s + u.low) * d, *b = values + (v.low * s + u.high) * d;
+            const float *e = values + (v.high * s + u.low) * d, *f = values + (v.high * s + u.high) * d;
+            for (long c = 0; c < lanes; c++) {
+                float q = between_of(between_of(a[c], b[c], u.weight), between_of(e[c], f[c], u.weight), v.weight);
+                sum[(y * w + x) * d + c] += q;
+                if (rest)
+                    rest[(y * w + x) * d + c] -= q;
+            }
+        }
+    }
+}
+
+#endif

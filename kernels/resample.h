@@ -1,0 +1,45 @@
+/* How images change size (the arithmetic of F.interpolate), for every op that resizes, on every backend: compiled as C
+ * and as CUDA. Bits are part of the contract, so each multiplication that is added to something is an fmaf: a compiler
+ * has nothing left to contract. */
+#ifndef WEFT_RESAMPLE_H
+#define WEFT_RESAMPLE_H
+#include <math.h>
+
+#ifdef __CUDACC__
+#define RESAMPLE static __host__ __device__ inline
+#else
+#define RESAMPLE static inline
+#endif
+
+/* area: output i of n_out is the mean of inputs [area_begin, area_end). */
+RESAMPLE long area_begin(long i, long n_in, long n_out)
+{
+    return i * n_in / n_out;
+}
+RESAMPLE long area_end(long i, long n_in, long n_out)
+{
+    return ((i + 1) * n_in + n_out - 1) / n_out;
+}
+
+/* bilinear: output i lies between inputs low and high (the same at the edge), `weight` of the way. */
+struct between {
+    long low, high;
+    float weight;
+};
+RESAMPLE struct between bilinear_between(long i, long n_in, long n_out)
+{
+    /* (i + 0.5) n_in / n_out - 0.5 = ((2 i + 1) n_in - n_out) / (2 n_out), floored in integers: no rounding decides. */
+    long numerator = (2 * i + 1) * n_in - n_out;
+    numerator = numerator < 0 ? 0 : numerator;
+    struct between b;
+    b.low = numerator / (2 * n_out);
+    b.high = b.low + 1 < n_in ? b.low + 1 : b.low;
+    b.weight = (float)(numerator - b.low * 2 * n_out) / (float)(2 * n_out);
+    return b;
+}
+RESAMPLE float between_of(float low, float high, float weight)
+{
+    return fmaf(weight, high, (1.0f - weight) * low);
+}
+
+#endif
