@@ -41,7 +41,10 @@ struct setting {
     const char *help;     /* one line with unit */
 };
 
-/* YAML documents (libyaml), kept with their marks. */
+/* YAML documents (libyaml), kept with their marks. Refused when loading, so that walking a document is safe: more than
+ * one document, the same key twice, keys that are no scalars, aliases inside their own anchor, documents that aliases
+ * blow up. Plain `null`, `~` and nothing at all are the scalar "". Every function takes a NULL node as an absent one. */
+#define yaml_free weft_yaml_free /* libyaml has a function of that name inside */
 struct yaml;      /* a document */
 struct yaml_node; /* a node of it, borrowed */
 struct yaml *yaml_load(const char *path);
@@ -56,6 +59,7 @@ const char *yaml_key(const struct yaml_node *mapping, i64 index);
 const struct yaml_node *yaml_value(const struct yaml_node *node, i64 index); /* of a mapping or sequence */
 const struct yaml_node *yaml_get(const struct yaml_node *mapping, const char *key);
 const char *yaml_where(const struct yaml_node *node); /* "PATH:LINE", borrowed */
+const char *yaml_key_where(const struct yaml_node *mapping, i64 index); /* the same of a key */
 
 /* An override from the command line: key (dots) and value as YAML text. */
 struct setting_override { const char *key, *value; };

@@ -1,0 +1,390 @@
+/* settings and YAML: every type, ranges, nested keys, overrides; what is wrong is refused with its line. */
+#include "core/json.h"
+#include "core/settings.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+struct example {
+    i64 steps;
+    double rate;
+    bool tied;
+    char *name, *data;
+    int kind;
+    struct integer_list layers;
+    struct number_list shares;
+    struct string_list files;
+    struct schedule bias;
+};
+
+static const struct setting table[] = {
+    {"steps", SETTING_INTEGER, offsetof(struct example, steps), "1000", 1, 1e9, NULL, "optimizer steps"},
+    {"optimizer.lr", SETTING_NUMBER, offsetof(struct example, rate), "1e-3", 0, 10, NULL, "peak learning rate"},
+    {"optimizer.kind", SETTING_CHOICE, offsetof(struct example, kind), "muon", 0, 0, "adamw|muon", "which optimizer"},
+    {"optimizer.bias.speed", SETTING_SCHEDULE, offsetof(struct example, bias), "0.5", 0, 1, NULL, "speed of the bias"},
+    {"tied", SETTING_BOOL, offsetof(struct example, tied), "true", 0, 0, NULL, "one table of embeddings"},
+    {"name", SETTING_STRING, offsetof(struct example, name), "", 0, 0, NULL, "a name"},
+    {"data", SETTING_REFERENCE, offsetof(struct example, data), "corpus/train", 0, 0, NULL, "where samples come from"},
+    {"layers", SETTING_INTEGERS, offsetof(struct example, layers), "", 0, 99, NULL, "kept layers"},
+    {"shares", SETTING_NUMBERS, offsetof(struct example, shares), "[0.5, 2]", 0, 0, NULL, "shares"},
+    {"files", SETTING_STRINGS, offsetof(struct example, files), "", 0, 0, NULL, "files"},
+    {0},
+};
+static const char *const ignored[] = {"kind", NULL};
+
+static int read_text(struct example *out, const char *text, const struct setting_override *overrides, i64 count)
+{
+    memset(out, 0, sizeof *out);
+    struct yaml *document = yaml_parse(text, (i64)strlen(text), "recipe.yaml");
+    if (!document)
+        return -1;
+    int status = settings_read(out, table, yaml_root(document), ignored, overrides, count);
+    yaml_free(document);
+    return status;
+}
+
+static void read_or_fail(struct example *out, const char *text)
+{
+    if (read_text(out, text, NULL, 0) != 0)
+        fail_msg("%s", error_text());
+}
+
+static void assert_says(const char *expected)
+{
+    if (!strstr(error_text(), expected))
+        fail_msg("\"%s\" does not say \"%s\"", error_text(), expected);
+}
+
+static void assert_refused(const char *text, const char *expected)
+{
+    struct example values;
+    if (read_text(&values, text, NULL, 0) != -1)
+        fail_msg("accepted: %s", text);
+    assert_says(expected);
+    assert_int_equal(error_status(), 2);
+    assert_null(values.name);
+    assert_null(values.layers.values);
+}
+
+static void defaults_fill_what_is_absent(void **state)
+{
+    (void)state;
+    struct example values = {0};
+    assert_int_equal(settings_read(&values, table, NULL, NULL, NULL, 0), 0);
+    assert_int_equal(values.steps, 1000);
+    assert_true(values.rate == 1e-3);
+    assert_true(values.tied);
+    assert_int_equal(values.kind, 1);
+    assert_null(values.name);
+    assert_string_equal(values.data, "corpus/train");
+    assert_int_equal(values.layers.count, 0);
+    assert_int_equal(values.shares.count, 2);
+    assert_true(values.shares.values[1] == 2);
+    assert_true(schedule_at(&values.bias, 7) == 0.5);
+    settings_release(&values, table);
+    assert_null(values.data);
+}
+
+static void every_type_is_read(void **state)
+{
+    (void)state;
+    struct example values;
+    read_or_fail(&values, "kind: pretrain\n"
+                          "steps: 64k\n"
+                          "optimizer: {lr: 3e-4, kind: adamw, bias: {speed: [[0, 0.5], [10, 0.25]]}}\n"
+                          "tied: false\n"
+                          "name: \"a: b\"\n"
+                          "data: ./x y/z\n"
+                          "layers: 0-3,6\n"
+                          "shares: 7\n"
+                          "files: [a, b]\n");
+    assert_int_equal(values.steps, 65536);
+    assert_true(values.rate == 3e-4);
+    assert_int_equal(values.kind, 0);
+    assert_false(values.tied);
+    assert_string_equal(values.name, "a: b");
+    assert_string_equal(values.data, "./x y/z");
+    assert_int_equal(values.layers.count, 5);
+    assert_int_equal(values.layers.values[3], 3);
+    assert_int_equal(values.layers.values[4], 6);
+    assert_int_equal(values.shares.count, 1);
+    assert_string_equal(values.files.values[1], "b");
+    assert_true(schedule_at(&values.bias, 9) == 0.5);
+    assert_true(schedule_at(&values.bias, 10) == 0.25);
+    assert_true(schedule_at(&values.bias, 1000) == 0.25);
+    settings_release(&values, table);
+}
+
+static void integers_may_be_written_in_many_ways(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        i64 expected;
+    } cases[] = {{"1_000", 1000}, {"1e3", 1000}, {"1.5e3", 1500}, {"2M", 2097152},
+                 {"1.5k", 1536},  {"+7", 7},     {"1K", 1024}};
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct example values;
+        char *text = string_format("steps: %s", cases[i].text);
+        read_or_fail(&values, text);
+        assert_int_equal(values.steps, cases[i].expected);
+        settings_release(&values, table);
+        memory_free(text);
+    }
+}
+
+static void wrong_values_are_refused_with_their_line(void **state)
+{
+    (void)state;
+    assert_refused("tied: true\nsteps: many", "recipe.yaml:2: steps: expected an integer, found 'many'");
+    assert_refused("steps: 1.5", "expected an integer");
+    assert_refused("steps: 0x10", "expected an integer");
+    assert_refused("steps: 99999999999999999999", "expected an integer");
+    assert_refused("steps: 99999999999T", "expected an integer");
+    assert_refused("steps: k", "expected an integer");
+    assert_refused("steps:", "found ''");
+    assert_refused("steps: [1]", "found a list");
+    assert_refused("steps: {a: 1}", "found a mapping");
+    assert_refused("steps: 0", "steps: 0 is out of range; expected 1 to 1000000000");
+    assert_refused("optimizer:\n  lr: nan", "recipe.yaml:2: optimizer.lr: expected a number");
+    assert_refused("optimizer:\n  lr: 11", "recipe.yaml:2: optimizer.lr: 11 is out of range");
+    assert_refused("optimizer: {kind: sgd}", "one of adamw|muon");
+    assert_refused("optimizer: {kind: ada}", "one of adamw|muon");
+    assert_refused("tied: yes", "true or false");
+    assert_refused("name: [a]", "a text");
+    assert_refused("data: a b", "stage's name");
+    assert_refused("data: .hidden", "stage's name");
+    assert_refused("layers: [1, 100]", "100 is out of range");
+    assert_refused("layers: 0-9999999999", "out of range");
+    assert_refused("layers: 3-1", "0-3,6");
+    assert_refused("layers: 1,,2", "0-3,6");
+    assert_refused("layers: [[1]]", "layers");
+    assert_refused("shares: [1, x]", "expected a number");
+    assert_refused("files: {a: b}", "expected a list");
+    assert_refused("files: [[b]]", "expected a text");
+    assert_refused("[1, 2]", "recipe.yaml:1: expected a mapping");
+    assert_refused("name: x\nlayers: [1]\nsteps: -1", "recipe.yaml:3");
+}
+
+static void wrong_schedules_are_refused(void **state)
+{
+    (void)state;
+    assert_refused("optimizer: {bias: {speed: []}}", "points");
+    assert_refused("optimizer: {bias: {speed: [[0]]}}", "[step, value]");
+    assert_refused("optimizer: {bias: {speed: [1, 2]}}", "[step, value]");
+    assert_refused("optimizer: {bias: {speed: [[0, 2]]}}", "out of range");
+    assert_refused("optimizer: {bias: {speed: [[5, 1], [5, 0]]}}", "each later");
+    assert_refused("optimizer: {bias: {speed: [[-5, 1]]}}", "each later");
+    assert_refused("optimizer: {bias: {speed: {linear: true}}}", "points");
+    assert_refused("optimizer: {bias: {speed: {points: [[0, 1]], x: 1}}}", "points");
+}
+
+static void unknown_keys_are_refused_with_the_nearest(void **state)
+{
+    (void)state;
+    assert_refused("tied: true\nstep: 1", "recipe.yaml:2: unknown key step; did you mean steps?");
+    assert_refused("optimizer:\n  lrr: 1", "recipe.yaml:2: unknown key optimizer.lrr; did you mean optimizer.lr?");
+    assert_refused("lr: 1", "did you mean optimizer.lr?");
+    assert_refused("zzzzzzzzz:\n  a: 1", "recipe.yaml:1: unknown key zzzzzzzzz; known are: steps, optimizer.lr");
+    assert_refused("optimizer: 3", "recipe.yaml:1: optimizer: expected a mapping");
+    assert_refused("optimizer.lr: 1\noptimizer: {lr: 1}", "recipe.yaml:2: key optimizer.lr is there twice");
+    assert_refused("optimizer: {kind: adamw, kind: muon}", "twice");
+}
+
+static void schedules_step_or_interpolate(void **state)
+{
+    (void)state;
+    struct example values;
+    read_or_fail(&values, "optimizer: {bias: {speed: {points: [[10, 0], [20, 1], [30, 0.5]], linear: true}}}");
+    assert_true(schedule_at(&values.bias, 0) == 0);
+    assert_true(schedule_at(&values.bias, 15) == 0.5);
+    assert_true(schedule_at(&values.bias, 20) == 1);
+    assert_true(schedule_at(&values.bias, 25) == 0.75);
+    assert_true(schedule_at(&values.bias, 31) == 0.5);
+    settings_release(&values, table);
+    struct schedule none = {0};
+    assert_true(schedule_at(&none, 3) == 0);
+}
+
+static void overrides_win(void **state)
+{
+    (void)state;
+    struct example values;
+    const struct setting_override overrides[] = {
+        {"steps", "7"},       {"steps", "8"},        {"optimizer", "{lr: 2, kind: adamw}"},
+        {"layers", "[1, 2]"}, {"optimizer.lr", "3"}, {"name", ""},
+    };
+    assert_int_equal(read_text(&values, "{steps: 5, name: x, tied: false}", overrides, COUNT_OF(overrides)), 0);
+    assert_int_equal(values.steps, 8);
+    assert_true(values.rate == 3);
+    assert_int_equal(values.kind, 0);
+    assert_null(values.name);
+    assert_false(values.tied);
+    assert_int_equal(values.layers.count, 2);
+    settings_release(&values, table);
+}
+
+static void wrong_overrides_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        struct setting_override override;
+        const char *expected;
+    } cases[] = {
+        {{"stps", "7"}, "command line: unknown key stps; did you mean steps?"},
+        {{"steps", "x"}, "command line: steps: expected an integer, found 'x'"},
+        {{"steps", ""}, "found ''"},
+        {{"steps", "[1"}, "steps=[1"},
+        {{"kind", "x"}, "unknown key"},
+        {{"optimizer", "{lr: 20}"}, "command line: optimizer.lr: 20 is out of range"},
+        {{"optimizer", "3"}, "command line: optimizer: expected a mapping"},
+    };
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct example values;
+        assert_int_equal(read_text(&values, "name: x", &cases[i].override, 1), -1);
+        assert_says(cases[i].expected);
+        assert_int_equal(error_status(), 2);
+        assert_null(values.name);
+    }
+}
+
+static void required_keys_must_be_there(void **state)
+{
+    (void)state;
+    static const struct setting required[] = {
+        {"data", SETTING_REFERENCE, offsetof(struct example, data), NULL, 0, 0, NULL, "where samples come from"}, {0}};
+    struct example values = {0};
+    struct yaml *document = yaml_parse("{data: ~}", 9, "recipe.yaml");
+    assert_int_equal(settings_read(&values, required, NULL, NULL, NULL, 0), -1);
+    assert_says("key data is missing: where samples come from");
+    assert_int_equal(settings_read(&values, required, yaml_root(document), NULL, NULL, 0), -1);
+    assert_says("recipe.yaml:1: data");
+    yaml_free(document);
+}
+
+static void resolved_values_become_json_that_reads_back(void **state)
+{
+    (void)state;
+    struct example values, again;
+    read_or_fail(&values, "{steps: 3, optimizer: {lr: 0.1, bias: {speed: {points: [[0, 1], [5, 0.5]], linear: true}}},"
+                          " layers: [1, 2], files: x, name: \"n\\\"\"}");
+    struct text text = {0}, second = {0};
+    struct json *json = settings_to_json(&values, table);
+    json_print(&text, json, 0);
+    assert_string_equal(text.data,
+                        "{\"steps\":3,\"optimizer\":{\"lr\":0.1,\"kind\":\"muon\",\"bias\":{\"speed\":{"
+                        "\"points\":[[0,1.0],[5,0.5]],\"linear\":true}}},\"tied\":true,\"name\":\"n\\\"\","
+                        "\"data\":\"corpus/train\",\"layers\":[1,2],\"shares\":[0.5,2.0],\"files\":[\"x\"]}");
+    json_free(json);
+    settings_release(&values, table);
+    read_or_fail(&again, text.data);
+    json = settings_to_json(&again, table);
+    json_print(&second, json, 0);
+    assert_string_equal(text.data, second.data);
+    json_free(json);
+    settings_release(&again, table);
+    text_release(&text);
+    text_release(&second);
+}
+
+static void help_names_key_type_range_and_default(void **state)
+{
+    (void)state;
+    struct text text = {0};
+    settings_help(&text, table, "  ");
+    assert_non_null(
+        strstr(text.data, "  steps                 optimizer steps (integer, 1 to 1000000000, default 1000)\n"));
+    assert_non_null(strstr(text.data, "  optimizer.kind        which optimizer (adamw|muon, default muon)\n"));
+    assert_non_null(strstr(text.data, "  name                  a name (text)\n"));
+    text_release(&text);
+}
+
+static void documents_keep_their_lines(void **state)
+{
+    (void)state;
+    const char *text = "a: &x [1, {b: 2}]\n# comment\nc:\n  d: *x\n";
+    struct yaml *document = yaml_parse(text, (i64)strlen(text), "r.yaml");
+    const struct yaml_node *root = yaml_root(document);
+    assert_true(yaml_is_mapping(root));
+    assert_int_equal(yaml_count(root), 2);
+    assert_string_equal(yaml_key(root, 1), "c");
+    assert_string_equal(yaml_key_where(root, 1), "r.yaml:3");
+    assert_string_equal(yaml_where(yaml_get(root, "c")), "r.yaml:4");
+    assert_true(yaml_is_sequence(yaml_get(yaml_get(root, "c"), "d")));
+    assert_ptr_equal(yaml_get(yaml_get(root, "c"), "d"), yaml_get(root, "a"));
+    assert_string_equal(yaml_scalar(yaml_get(yaml_value(yaml_get(root, "a"), 1), "b")), "2");
+    assert_null(yaml_scalar(root));
+    assert_null(yaml_key(root, 2));
+    assert_null(yaml_value(root, -1));
+    assert_null(yaml_get(yaml_get(root, "a"), "b"));
+    assert_int_equal(yaml_count(NULL), 0);
+    yaml_free(document);
+    yaml_free(NULL);
+}
+
+static void assert_document_refused(const char *text, i64 length, const char *expected)
+{
+    assert_null(yaml_parse(text, length < 0 ? (i64)strlen(text) : length, "r.yaml"));
+    assert_says(expected);
+}
+
+static void bad_documents_are_refused(void **state)
+{
+    (void)state;
+    assert_document_refused("a: [1\nb: 2", -1, "r.yaml:2:");
+    assert_document_refused("a: \xff", -1, "r.yaml: byte 3");
+    assert_document_refused("", -1, "nothing in it");
+    assert_document_refused("# only this\n", -1, "nothing in it");
+    assert_document_refused("a: 1\n---\nb: 2", -1, "second document");
+    assert_document_refused("a: 1\nb: 2\na: 3", -1, "r.yaml:3: key a is there twice; first at r.yaml:1");
+    assert_document_refused("[1]: 2", -1, "expected a name as key");
+    assert_document_refused("a: *b", -1, "r.yaml:1");
+    assert_document_refused("a: &x [*x]", -1, "inside the thing");
+    assert_document_refused("a: \"x\\0y\"", -1, "zero byte");
+    assert_document_refused("a: b\0c", 6, "r.yaml");
+    struct text text = {0};
+    text_printf(&text, "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+    for (int i = 1; i < 10; i++)
+        text_printf(&text, "a%d: &a%d [*a%d,*a%d,*a%d,*a%d,*a%d,*a%d]\n", i, i, i - 1, i - 1, i - 1, i - 1, i - 1,
+                    i - 1);
+    assert_document_refused(text.data, text.length, "every alias");
+    text_clear(&text);
+    text_printf(&text, "a0: &a0 []\n");
+    for (int i = 1; i < 100; i++)
+        text_printf(&text, "a%d: &a%d [*a%d]\n", i, i, i - 1);
+    assert_document_refused(text.data, text.length, "deep");
+    text_clear(&text);
+    for (int i = 0; i < 900; i++)
+        text_append(&text, "[", 1);
+    for (int i = 0; i < 900; i++)
+        text_append(&text, "]", 1);
+    assert_document_refused(text.data, text.length, "deep");
+    text_release(&text);
+    assert_null(yaml_load("/nonexistent/r.yaml"));
+    assert_says("/nonexistent/r.yaml");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_fill_what_is_absent),
+        cmocka_unit_test(every_type_is_read),
+        cmocka_unit_test(integers_may_be_written_in_many_ways),
+        cmocka_unit_test(wrong_values_are_refused_with_their_line),
+        cmocka_unit_test(wrong_schedules_are_refused),
+        cmocka_unit_test(unknown_keys_are_refused_with_the_nearest),
+        cmocka_unit_test(schedules_step_or_interpolate),
+        cmocka_unit_test(overrides_win),
+        cmocka_unit_test(wrong_overrides_are_refused),
+        cmocka_unit_test(required_keys_must_be_there),
+        cmocka_unit_test(resolved_values_become_json_that_reads_back),
+        cmocka_unit_test(help_names_key_type_range_and_default),
+        cmocka_unit_test(documents_keep_their_lines),
+        cmocka_unit_test(bad_documents_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
