@@ -1,0 +1,47 @@
+/* Stills, clips and sounds through our readers: no bytes may crash them or make them hang. */
+#include "data/media.h"
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const u8 *bytes, size_t count);
+
+static void read_clip(const u8 *bytes, i64 count, double rate_hz, i64 side)
+{
+    struct clip clip;
+    struct clip_request request = {.rate_hz = rate_hz, .max_frames = 5, .height = side, .width = side};
+    if (clip_read(&clip, bytes, count, "fuzz.mp4", &request) == 0) {
+        require(clip.frames > 0 && clip.frames <= 5 && clip.height > 0 && clip.width > 0, "a clip without size");
+        clip_release(&clip);
+    }
+}
+
+static void read_sound(const u8 *bytes, i64 count, i64 rate_hz)
+{
+    struct sound sound;
+    if (sound_read(&sound, bytes, count, "fuzz.wav", rate_hz) == 0) {
+        for (i64 i = 0; i < sound.samples; i++)
+            require(sound.values[i] >= -1 && sound.values[i] <= 1, "a sample beyond 1");
+        sound_release(&sound);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const u8 *bytes, size_t count)
+{
+    struct clip picture;
+    switch (media_kind(bytes, (i64)count, "fuzz")) {
+    case MEDIA_PNG:
+    case MEDIA_STILL:
+        if (image_read(&picture, bytes, (i64)count, "fuzz.jpg") == 0)
+            clip_release(&picture);
+        break;
+    case MEDIA_VIDEO:
+        read_clip(bytes, (i64)count, 0, 0);
+        read_clip(bytes, (i64)count, 8, 32);
+        break;
+    case MEDIA_SOUND:
+        read_sound(bytes, (i64)count, 16000);
+        break;
+    case MEDIA_UNKNOWN:
+        break;
+    }
+    return 0;
+}
