@@ -1,0 +1,135 @@
+#include "kernels/cpu/rows.h"
+
+struct job {
+    struct matrix out, y, dout; /* dout only in the backward, where out is dy */
+    const i32 *slot, *source;
+    const float *weights;
+    float *dweights;
+    i64 k_max, rows_tile, rows;
+    bool add;
+};
+
+INLINED void accumulate(float *sum, const void *y, float weight, i64 n, bool first, enum dtype dtype)
+{
+#pragma omp simd
+    for (i64 i = 0; i < n; i++) {
+        float value = weight * element_load(y, i, dtype);
+        sum[i] = first ? value : sum[i] + value;
+    }
+}
+
+static void run_combine(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    i64 n = job->out.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->out.rows);
+    float *sum = CPU(scratch)(worker, 0, n * 4);
+    for (i64 i = begin; i < end; i++) {
+        bool first = true;
+        for (i64 a = i * job->k_max; a < (i + 1) * job->k_max; a++) {
+            if (job->slot[a] < 0)
+                continue;
+            float weight = job->weights ? job->weights[a] : 1;
+            BY_FLAG_DTYPE(first, job->y.dtype, accumulate, sum, matrix_at(job->y, job->slot[a], 0), weight, n);
+            first = false;
+        }
+        if (first)
+            memset(sum, 0, (size_t)n * 4);
+        if (job->add)
+            row_store_add(job->out, i, sum);
+        else
+            row_store(job->out, i, sum);
+    }
+}
+
+void CPU(combine)(struct device *device, struct matrix out, struct matrix y, const i32 *slot, const float *weights,
+                  i64 k_max, bool add)
+{
+    (void)device;
+    require(out.columns == y.columns, "combine: %lld columns from %lld", (long long)out.columns, (long long)y.columns);
+    struct job job = {.out = out, .y = y, .slot = slot, .weights = weights, .k_max = k_max, .add = add};
+    job.rows_tile = tile_rows(out.columns);
+    workers_run(ceil_div(out.rows, job.rows_tile), run_combine, &job);
+}
+
+/* dy = weight . dout; returns dout . y. */
+INLINED float backward_row(void *dy, const void *dout, const void *y, float weight, i64 n, enum dtype dtype)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (i64 i = 0; i < n; i++) {
+        float d = element_load(dout, i, dtype);
+        element_store(dy, i, weight * d, dtype);
+        sum += d * element_load(y, i, dtype);
+    }
+    return sum;
+}
+
+static void run_backward(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    (void)worker;
+    i64 n = job->dout.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->dout.rows);
+    for (i64 i = begin; i < end; i++)
+        for (i64 a = i * job->k_max; a < (i + 1) * job->k_max; a++) {
+            i64 slot = job->slot[a];
+            float dot = 0;
+            if (slot >= 0)
+                dot = BY_DTYPE(job->y.dtype, backward_row, matrix_at(job->out, slot, 0), matrix_at(job->dout, i, 0),
+                               matrix_at(job->y, slot, 0), job->weights ? job->weights[a] : 1, n);
+            if (job->dweights)
+                job->dweights[a] = dot;
+        }
+}
+
+static void run_zero(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    (void)worker;
+    i64 begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->rows);
+    for (i64 r = begin; r < end; r++)
+        if (job->source[r] < 0)
+            memset(matrix_at(job->out, r, 0), 0, (size_t)(job->out.columns * element_bytes(job->out.dtype)));
+}
+
+void CPU(combine_backward)(struct device *device, struct matrix dy, float *dweights, struct matrix dout,
+                           struct matrix y, const i32 *slot, const i32 *source, const i32 *rows, const float *weights,
+                           i64 k_max)
+{
+    (void)device;
+    require(same_shape(dy, y) && dout.columns == y.columns && dy.dtype == y.dtype && dout.dtype == y.dtype &&
+                *rows <= y.rows,
+            "combine_backward: dy [%lld,%lld], dout [%lld,%lld], y [%lld,%lld]", (long long)dy.rows,
+            (long long)dy.columns, (long long)dout.rows, (long long)dout.columns, (long long)y.rows,
+            (long long)y.columns);
+    struct job job = {.out = dy, .y = y, .dout = dout, .slot = slot, .source = source, .weights = weights};
+    job.dweights = dweights;
+    job.k_max = k_max;
+    job.rows_tile = tile_rows(y.columns);
+    job.rows = *rows;
+    workers_run(ceil_div(dout.rows, job.rows_tile), run_backward, &job);
+    workers_run(ceil_div(job.rows, job.rows_tile), run_zero, &job);
+}
+
+static void run_dispatch(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    (void)worker;
+    i64 begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->rows);
+    size_t bytes = (size_t)(job->out.columns * element_bytes(job->out.dtype));
+    for (i64 r = begin; r < end; r++) {
+        if (job->source[r] < 0)
+            memset(matrix_at(job->out, r, 0), 0, bytes);
+        else
+            memcpy(matrix_at(job->out, r, 0), matrix_at(job->y, job->source[r], 0), bytes);
+    }
+}
+
+void CPU(dispatch)(struct device *device, struct matrix out, struct matrix x, const i32 *source, const i32 *rows)
+{
+    (void)device;
+    require(out.columns == x.columns && out.dtype == x.dtype && *rows <= out.rows,
+            "dispatch: %d rows into [%lld,%lld] from [%lld,%lld]", *rows, (long long)out.rows, (long long)out.columns,
+            (long long)x.rows, (long long)x.columns);
+    struct job job = {.out = out, .y = x, .source = source, .rows_tile = tile_rows(x.columns), .rows = *rows};
+    workers_run(ceil_div(job.rows, job.rows_tile), run_dispatch, &job);
+}

@@ -1,0 +1,96 @@
+#include "kernels/cpu/rows.h"
+
+/* Angles are formed and reduced in f64, as positions reach 1e5, and turned in f32. */
+struct job {
+    struct matrix x;
+    const float *positions;
+    const double *frequencies; /* [3, pairs]: of the axes t, h, w; 0 where a pair belongs to another axis */
+    i64 heads, pairs, rows_tile;
+    bool inverse;
+};
+
+typedef u32 bf16_pair __attribute__((may_alias, aligned(2)));
+
+/* cos and sin by the remainder of a quarter turn (Cephes sinf and cosf on [-pi/4, pi/4]), error below 1e-7. */
+INLINED void cos_sin(float *cosine, float *sine, double angle)
+{
+    double turns = __builtin_rint(angle * 0.63661977236758134308);
+    float r = (float)(angle - turns * 1.57079632679489661923), s = r * r;
+    i32 quadrant = (i32)turns;
+    float sin_r = ((-1.9515295891e-4f * s + 8.3321608736e-3f) * s - 1.6666654611e-1f) * s * r + r;
+    float cos_r =
+        ((2.443315711809948e-5f * s - 1.388731625493765e-3f) * s + 4.166664568298827e-2f) * s * s - 0.5f * s + 1;
+    float c = quadrant & 1 ? sin_r : cos_r, d = quadrant & 1 ? cos_r : sin_r;
+    *cosine = (quadrant + 1) & 2 ? -c : c;
+    *sine = quadrant & 2 ? -d : d;
+}
+
+static void fill_angles(float *cosine, float *sine, const struct job *job, i64 row)
+{
+    double t = job->positions[row * 3], h = job->positions[row * 3 + 1], w = job->positions[row * 3 + 2];
+    const double *of_t = job->frequencies, *of_h = of_t + job->pairs, *of_w = of_h + job->pairs;
+    double turn = job->inverse ? -1 : 1;
+#pragma omp simd
+    for (i64 j = 0; j < job->pairs; j++)
+        cos_sin(&cosine[j], &sine[j], turn * (t * of_t[j] + h * of_h[j] + w * of_w[j]));
+}
+
+static void turn_f32(float *x, const float *cosine, const float *sine, i64 pairs)
+{
+#pragma omp simd
+    for (i64 j = 0; j < pairs; j++) {
+        float a = x[2 * j], b = x[2 * j + 1];
+        x[2 * j] = a * cosine[j] - b * sine[j];
+        x[2 * j + 1] = b * cosine[j] + a * sine[j];
+    }
+}
+
+/* A pair is one 32-bit word, its first element the lower half: no shuffles. */
+static void turn_bf16(bf16_pair *x, const float *cosine, const float *sine, i64 pairs)
+{
+#pragma omp simd
+    for (i64 j = 0; j < pairs; j++) {
+        float a = bf16_to_f32((bf16)x[j]), b = bf16_to_f32((bf16)(x[j] >> 16));
+        x[j] = bf16_from_f32(a * cosine[j] - b * sine[j]) | (u32)bf16_from_f32(b * cosine[j] + a * sine[j]) << 16;
+    }
+}
+
+static void run_tile(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    i64 begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->x.rows);
+    float *cosine = CPU(scratch)(worker, 0, job->pairs * 4), *sine = CPU(scratch)(worker, 1, job->pairs * 4);
+    for (i64 i = begin; i < end; i++) {
+        fill_angles(cosine, sine, job, i);
+        for (i64 head = 0; head < job->heads; head++) {
+            void *x = matrix_at(job->x, i, head * 2 * job->pairs);
+            if (job->x.dtype == DTYPE_BF16)
+                turn_bf16(x, cosine, sine, job->pairs);
+            else
+                turn_f32(x, cosine, sine, job->pairs);
+        }
+    }
+}
+
+static void fill_frequencies(double *out, i64 pairs, float theta, i64 t_pairs)
+{
+    memset(out, 0, (size_t)(3 * pairs) * sizeof *out);
+    for (i64 j = 0; j < pairs; j++) {
+        i64 axis = j >= pairs - t_pairs ? 0 : j % 2 == 0 ? 1 : 2;
+        out[axis * pairs + j] = pow(theta, -(double)j / (double)pairs);
+    }
+}
+
+void CPU(rope)(struct device *device, struct matrix x, const float *positions, i64 heads, float theta, i64 t_pairs,
+               bool inverse)
+{
+    (void)device;
+    require(x.columns % (2 * heads) == 0 && t_pairs >= 0 && t_pairs <= x.columns / (2 * heads),
+            "rope: %lld columns, %lld heads, %lld pairs of t", (long long)x.columns, (long long)heads,
+            (long long)t_pairs);
+    i64 pairs = x.columns / (2 * heads);
+    double *frequencies = CPU(scratch)(0, 7, 3 * pairs * (i64)sizeof *frequencies);
+    fill_frequencies(frequencies, pairs, theta, t_pairs);
+    struct job job = {x, positions, frequencies, heads, pairs, tile_rows(x.columns), inverse};
+    workers_run(ceil_div(x.rows, job.rows_tile), run_tile, &job);
+}

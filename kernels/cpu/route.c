@@ -1,0 +1,153 @@
+#include "kernels/cpu/rows.h"
+
+struct job {
+    float *p, *weights;
+    i32 *experts;
+    struct matrix logits;
+    const float *bias;
+    const i32 *topk;
+    i64 k_max, rows_tile;
+    float norm_min;
+};
+struct backward_job {
+    struct matrix dlogits;
+    const float *dweights, *p, *weights;
+    const i32 *experts;
+    i64 k_max, rows_tile;
+    float norm_min;
+};
+
+static void softmax(float *p, const float *logits, i64 n)
+{
+    float most = row_max(logits, n, DTYPE_F32), sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (i64 i = 0; i < n; i++) {
+        p[i] = vector_exp(logits[i] - most);
+        sum += p[i];
+    }
+    float scale = 1 / sum;
+#pragma omp simd
+    for (i64 i = 0; i < n; i++)
+        p[i] *= scale;
+}
+
+/* The index of the largest score, the smallest among equals; it will not be taken again. */
+static i32 take_best(float *scores, i64 n)
+{
+    float best = row_max(scores, n, DTYPE_F32);
+    i32 at = INT32_MAX;
+#pragma omp simd reduction(min : at)
+    for (i32 i = 0; i < (i32)n; i++) {
+        i32 candidate = scores[i] == best ? i : INT32_MAX;
+        at = candidate < at ? candidate : at;
+    }
+    scores[at] = -INFINITY;
+    return at;
+}
+
+static void choose(const struct job *job, i64 row, const float *p, float *scores)
+{
+    i64 n = job->logits.columns, k = job->topk[row];
+    i32 *experts = job->experts + row * job->k_max;
+    float *weights = job->weights + row * job->k_max, sum = 0;
+    require(k >= 0 && k <= job->k_max, "route: top-%lld of %lld", (long long)k, (long long)job->k_max);
+#pragma omp simd
+    for (i64 e = 0; e < n; e++) {
+        float score = p[e] + job->bias[e];
+        scores[e] = score > -3e38f ? score : -3e38f; /* above what is taken, even a NaN */
+    }
+    for (i64 j = 0; j < k; j++) {
+        experts[j] = take_best(scores, n);
+        weights[j] = p[experts[j]];
+        sum += weights[j];
+    }
+    float norm = sum > job->norm_min ? sum : job->norm_min;
+    for (i64 j = 0; j < k; j++)
+        weights[j] /= norm;
+    for (i64 j = k; j < job->k_max; j++) {
+        experts[j] = -1;
+        weights[j] = 0;
+    }
+}
+
+static void run_tile(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
+    float *buffer = CPU(scratch)(worker, 0, n * 4), *scores = CPU(scratch)(worker, 1, n * 4);
+    for (i64 i = begin; i < end; i++) {
+        float *p = job->p + i * n;
+        softmax(p, row_load(buffer, job->logits, i), n);
+        choose(job, i, p, scores);
+    }
+}
+
+void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, float *usage, struct matrix logits,
+                const float *bias, const i32 *topk, const u8 *counted, i64 k_max, float norm_min)
+{
+    (void)device;
+    require(k_max <= logits.columns, "route: top-%lld of %lld experts", (long long)k_max, (long long)logits.columns);
+    struct job job = {p, weights, experts, logits, bias, topk, k_max, tile_rows(logits.columns), norm_min};
+    workers_run(ceil_div(logits.rows, job.rows_tile), run_tile, &job);
+    for (i64 i = 0; usage && i < logits.rows; i++)
+        for (i64 j = 0; counted[i] && j < topk[i]; j++)
+            usage[experts[i * k_max + j]] += 1;
+}
+
+/* With w_j = p_j / s: dp_j = (dw_j - sum_k dw_k w_k) / s, the sum only where s is not held at norm_min; then the
+ * softmax's dlogits = p (dp - sum dp p), dp being 0 for experts not chosen. */
+static void backward_row(float *dlogits, const struct backward_job *job, i64 row)
+{
+    i64 n = job->dlogits.columns, k = 0;
+    const i32 *experts = job->experts + row * job->k_max;
+    const float *w = job->weights + row * job->k_max, *dw = job->dweights + row * job->k_max, *p = job->p + row * n;
+    float sum = 0, pull = 0, mean = 0;
+    for (; k < job->k_max && experts[k] >= 0; k++) {
+        sum += p[experts[k]];
+        pull += dw[k] * w[k];
+    }
+    if (sum <= job->norm_min) {
+        sum = job->norm_min;
+        pull = 0;
+    }
+    for (i64 j = 0; j < k; j++)
+        mean += (dw[j] - pull) / sum * p[experts[j]];
+#pragma omp simd
+    for (i64 e = 0; e < n; e++)
+        dlogits[e] = -p[e] * mean;
+    for (i64 j = 0; j < k; j++)
+        dlogits[experts[j]] += p[experts[j]] * ((dw[j] - pull) / sum);
+}
+
+static void run_backward(void *context, i64 tile, int worker)
+{
+    const struct backward_job *job = context;
+    i64 n = job->dlogits.columns, begin = tile * job->rows_tile,
+        end = min_i64(begin + job->rows_tile, job->dlogits.rows);
+    float *buffer = CPU(scratch)(worker, 0, n * 4);
+    for (i64 i = begin; i < end; i++) {
+        backward_row(buffer, job, i);
+        row_store(job->dlogits, i, buffer);
+    }
+}
+
+void CPU(route_backward)(struct device *device, struct matrix dlogits, const float *dweights, const float *p,
+                         const i32 *experts, const float *weights, i64 k_max, float norm_min)
+{
+    (void)device;
+    struct backward_job job = {dlogits, dweights, p, weights, experts, k_max, tile_rows(dlogits.columns), norm_min};
+    workers_run(ceil_div(dlogits.rows, job.rows_tile), run_backward, &job);
+}
+
+void CPU(route_balance)(struct device *device, float *bias, float *usage, i64 experts, float speed)
+{
+    (void)device;
+    double total = 0;
+    for (i64 e = 0; e < experts; e++)
+        total += usage[e];
+    float mean = (float)(total / (double)max_i64(experts, 1));
+    for (i64 e = 0; e < experts; e++) {
+        bias[e] += speed * (float)((mean > usage[e]) - (mean < usage[e]));
+        usage[e] = 0;
+    }
+}

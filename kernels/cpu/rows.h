@@ -1,0 +1,137 @@
+/* What the row-wise ops share: one element as f32 whatever its dtype, cuts of a matrix into tiles, sums of partial
+ * rows, and functions without branches for inner loops.
+ *
+ * An INLINED function takes the dtype as its last argument and is called through BY_DTYPE with a constant, so the
+ * compiler makes one vectorised loop per dtype from one text. `omp simd` lets it reorder a sum into lanes; the order
+ * then follows from the length alone. */
+#ifndef WEFT_CPU_ROWS_H
+#define WEFT_CPU_ROWS_H
+#include "kernels/cpu/cpu.h"
+
+#define INLINED static inline __attribute__((always_inline))
+#define BY_DTYPE(dtype, f, ...) ((dtype) == DTYPE_BF16 ? f(__VA_ARGS__, DTYPE_BF16) : f(__VA_ARGS__, DTYPE_F32))
+#define BY_DTYPES(first, second, f, ...)                                                                               \
+    ((first) == DTYPE_BF16 ? BY_DTYPE(second, f, __VA_ARGS__, DTYPE_BF16) : BY_DTYPE(second, f, __VA_ARGS__, DTYPE_F32))
+#define BY_FLAG_DTYPE(flag, dtype, f, ...)                                                                             \
+    ((flag) ? BY_DTYPE(dtype, f, __VA_ARGS__, true) : BY_DTYPE(dtype, f, __VA_ARGS__, false))
+#define BY_FLAG_DTYPES(flag, first, second, f, ...)                                                                    \
+    ((flag) ? BY_DTYPES(first, second, f, __VA_ARGS__, true) : BY_DTYPES(first, second, f, __VA_ARGS__, false))
+
+INLINED float element_load(const void *row, i64 i, enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? bf16_to_f32(((const bf16 *)row)[i]) : ((const float *)row)[i];
+}
+
+INLINED void element_store(void *row, i64 i, float value, enum dtype dtype)
+{
+    if (dtype == DTYPE_BF16)
+        ((bf16 *)row)[i] = bf16_from_f32(value);
+    else
+        ((float *)row)[i] = value;
+}
+
+INLINED float element_round(float value, enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(value)) : value;
+}
+
+/* Floats as integers of the same order (NaNs outermost), and back: compilers keep a maximum of integers in lanes
+ * without being told that there are no NaNs. */
+static inline i32 ordered_from_float(float value)
+{
+    union {
+        float value;
+        i32 bits;
+    } both = {value};
+    return both.bits ^ (both.bits >> 31 & 0x7fffffff);
+}
+
+static inline float float_from_ordered(i32 ordered)
+{
+    union {
+        i32 bits;
+        float value;
+    } both = {ordered ^ (ordered >> 31 & 0x7fffffff)};
+    return both.value;
+}
+
+INLINED float row_max(const void *row, i64 n, enum dtype dtype)
+{
+    i32 most = ordered_from_float(-INFINITY);
+#pragma omp simd reduction(max : most)
+    for (i64 i = 0; i < n; i++) {
+        i32 value = ordered_from_float(element_load(row, i, dtype));
+        most = value > most ? value : most;
+    }
+    return float_from_ordered(most);
+}
+
+/* A cut of [rows, columns] into tiles of about 16k elements: whole rows, or parts of a row where rows are longer. */
+struct cut {
+    i64 rows, columns, tile_rows, tile_columns, across;
+};
+struct tile {
+    i64 row, end, column, columns; /* rows row .. end - 1 */
+};
+static inline struct cut cut_of(i64 rows, i64 columns)
+{
+    i64 tile_columns = min_i64(max_i64(columns, 1), 16384);
+    return (struct cut){rows, columns, tile_rows(columns), tile_columns, ceil_div(columns, tile_columns)};
+}
+static inline i64 cut_tiles(const struct cut *cut)
+{
+    return ceil_div(cut->rows, cut->tile_rows) * cut->across;
+}
+static inline struct tile cut_tile(const struct cut *cut, i64 tile)
+{
+    i64 row = tile / cut->across * cut->tile_rows, column = tile % cut->across * cut->tile_columns;
+    return (struct tile){row, min_i64(row + cut->tile_rows, cut->rows), column,
+                         min_i64(cut->tile_columns, cut->columns - column)};
+}
+
+static inline bool matrix_is_dense(struct matrix m)
+{
+    return m.stride == m.columns || m.rows <= 1;
+}
+static inline struct matrix matrix_flat(struct matrix m) /* of a dense matrix: one row */
+{
+    return matrix_of(m.data, m.dtype, 1, m.rows * m.columns);
+}
+static inline bool same_shape(struct matrix a, struct matrix b)
+{
+    return a.rows == b.rows && a.columns == b.columns;
+}
+
+/* Sums over rows: each of at most 64 runs of rows is summed by one tile into its own row of partials (one block for all
+ * tiles, `partials_stride` floats a row, until the next op), and partials_sum adds those in order: out[c] (+)= sum. */
+static inline i64 partials_rows(i64 rows, i64 columns)
+{
+    return max_i64(tile_rows(columns), ceil_div(rows, 64));
+}
+static inline i64 partials_stride(i64 columns)
+{
+    return round_up(columns, 16);
+}
+float *CPU(partials)(i64 count, i64 columns);
+void CPU(partials_sum)(float *out, const float *partials, i64 count, i64 columns, bool add);
+
+/* log(1 + t) for t in [0, 1]: 2 atanh(t / (2 + t)) as its series, whose argument is at most 1/3. */
+static inline float vector_log1p(float t)
+{
+    float z = t / (2.0f + t), s = z * z, p = 1.0f / 15;
+    p = p * s + 1.0f / 13;
+    p = p * s + 1.0f / 11;
+    p = p * s + 1.0f / 9;
+    p = p * s + 1.0f / 7;
+    p = p * s + 1.0f / 5;
+    p = p * s + 1.0f / 3;
+    return 2 * z * (p * s + 1.0f);
+}
+
+/* log(1 + exp(x)) */
+static inline float vector_softplus(float x)
+{
+    return (x > 0 ? x : 0.0f) + vector_log1p(vector_exp(-__builtin_fabsf(x)));
+}
+
+#endif

@@ -1,0 +1,204 @@
+#include "kernels/cpu/rows.h"
+
+/* The log-probability is the whole distribution's at the given temperature, whatever top_k and top_p cut off; at
+ * temperature 0 it is the limit, 0. */
+struct job {
+    i32 *code;
+    u8 *bits;
+    float *logprob;
+    struct matrix logits;
+    const u32 *identity; /* [N, 4] */
+    const struct sampling *sampling;
+    i64 rows_tile;
+};
+struct candidate {
+    float p;
+    i32 id;
+};
+enum { BLOCK = 64 };
+
+static i32 largest(const float *x, i64 n)
+{
+    float most = row_max(x, n, DTYPE_F32);
+    for (i64 i = 0; i < n; i++)
+        if (x[i] == most)
+            return (i32)i;
+    return 0;
+}
+
+/* p = exp((x - most) / temperature); returns their sum. */
+static float fill_probabilities(float *p, const float *x, float most, float temperature, i64 n)
+{
+    float scale = 1 / temperature, sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (i64 i = 0; i < n; i++) {
+        p[i] = vector_exp((x[i] - most) * scale);
+        sum += p[i];
+    }
+    return sum;
+}
+
+static double block_sum(const float *p, i64 n)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (i64 i = 0; i < n; i++)
+        sum += p[i];
+    return sum;
+}
+
+/* The first id at which the running sum passes u of the total; whole blocks before it are skipped. */
+static i32 draw_all(const float *p, i64 n, double u)
+{
+    double target = 0, sum = 0;
+    for (i64 i = 0; i < n; i += BLOCK)
+        target += u * block_sum(p + i, min_i64(BLOCK, n - i));
+    i64 id = 0, last = 0;
+    for (; id + BLOCK < n; id += BLOCK) {
+        double block = block_sum(p + id, BLOCK);
+        if (sum + block > target)
+            break;
+        sum += block;
+    }
+    for (; id < n; id++) {
+        sum += p[id];
+        if (p[id] > 0 && sum > target)
+            return (i32)id;
+    }
+    for (id = 0; id < n; id++) /* the two ways of summing may differ in the last bit */
+        last = p[id] > 0 ? id : last;
+    return (i32)last;
+}
+
+static bool before(struct candidate a, struct candidate b)
+{
+    return a.p > b.p || (a.p == b.p && a.id < b.id);
+}
+
+static void sift_down(struct candidate *heap, i64 n, i64 at)
+{
+    struct candidate moved = heap[at];
+    for (i64 child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && before(heap[child + 1], heap[child]))
+            child++;
+        if (!before(heap[child], moved))
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
+}
+
+/* Moves the first of a heap of n to its end. */
+static struct candidate pop(struct candidate *heap, i64 n)
+{
+    struct candidate first = heap[0];
+    heap[0] = heap[n - 1];
+    heap[n - 1] = first;
+    sift_down(heap, n - 1, 0);
+    return first;
+}
+
+/* From the top_k most probable, of those the fewest that hold top_p of their mass (Holtzman et al. 2019). The popped
+ * stand at the heap's end, the first last. */
+static i32 draw_most_probable(struct candidate *heap, const float *p, i64 n, float mass, const struct sampling *s,
+                              double u)
+{
+    i64 limit = s->top_k > 0 ? min_i64(s->top_k, n) : n, popped = 0, kept = 0;
+    double total = mass, kept_mass = 0, sum = 0;
+    for (i64 i = 0; i < n; i++)
+        heap[i] = (struct candidate){p[i], (i32)i};
+    for (i64 i = n / 2; i-- > 0;)
+        sift_down(heap, n, i);
+    if (s->top_k > 0)
+        for (total = 0; popped < limit; popped++)
+            total += pop(heap, n - popped).p;
+    for (; kept < limit && (kept == 0 || kept_mass < s->top_p * total); kept++) {
+        if (kept == popped)
+            pop(heap, n - popped++);
+        kept_mass += heap[n - 1 - kept].p;
+    }
+    for (i64 i = 0; i < kept; i++) {
+        sum += heap[n - 1 - i].p;
+        if (sum > u * kept_mass)
+            return heap[n - 1 - i].id;
+    }
+    return heap[n - 1].id;
+}
+
+static void sample_row(const struct job *job, i64 row, const float *x, float *p, struct candidate *heap)
+{
+    const struct sampling *s = job->sampling;
+    const u32 *identity = job->identity + row * 4;
+    i64 n = job->logits.columns;
+    if (s->temperature <= 0) {
+        job->code[row] = largest(x, n);
+        job->logprob[row] = 0;
+        return;
+    }
+    float most = row_max(x, n, DTYPE_F32), mass = fill_probabilities(p, x, most, s->temperature, n);
+    double u = rng_uniform(s->key, identity[0], identity[1], identity[2], identity[3]);
+    i32 code = s->top_k > 0 || s->top_p < 1 ? draw_most_probable(heap, p, n, mass, s, u) : draw_all(p, n, u);
+    job->code[row] = code;
+    job->logprob[row] = (x[code] - most) / s->temperature - logf(mass);
+}
+
+static void run_tile(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
+    float *buffer = CPU(scratch)(worker, 0, n * 4), *p = CPU(scratch)(worker, 1, n * 4);
+    struct candidate *heap = CPU(scratch)(worker, 2, n * (i64)sizeof *heap);
+    for (i64 i = begin; i < end; i++)
+        sample_row(job, i, row_load(buffer, job->logits, i), p, heap);
+}
+
+void CPU(sample)(struct device *device, i32 *code, float *logprob, struct matrix logits, const u32 *identity,
+                 const struct sampling *sampling)
+{
+    (void)device;
+    struct job job = {.code = code, .logprob = logprob, .logits = logits, .identity = identity, .sampling = sampling};
+    job.rows_tile = tile_rows(logits.columns);
+    workers_run(ceil_div(logits.rows, job.rows_tile), run_tile, &job);
+}
+
+/* One draw serves four bits; which four is the upper half of the identity's last word, which levels leave free. The
+ * log-probability is the sum over the row's bits. */
+static void sample_bits_row(const struct job *job, i64 row, const float *x)
+{
+    const struct sampling *s = job->sampling;
+    const u32 *identity = job->identity + row * 4;
+    i64 n = job->logits.columns;
+    u32 draws[4];
+    float logprob = 0;
+    for (i64 i = 0; i < n; i++) {
+        u8 *bit = &job->bits[row * n + i];
+        if (s->temperature <= 0) {
+            *bit = x[i] > 0;
+            continue;
+        }
+        if (i % 4 == 0)
+            rng_draw(draws, s->key, identity[0], identity[1], identity[2], identity[3] ^ (u32)(i / 4) << 16);
+        float scaled = x[i] / s->temperature;
+        *bit = draws[i % 4] * 0x1p-32 < vector_sigmoid(scaled);
+        logprob -= vector_softplus(*bit ? -scaled : scaled);
+    }
+    job->logprob[row] = logprob;
+}
+
+static void run_bits(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
+    float *buffer = CPU(scratch)(worker, 0, n * 4);
+    for (i64 i = begin; i < end; i++)
+        sample_bits_row(job, i, row_load(buffer, job->logits, i));
+}
+
+void CPU(sample_bits)(struct device *device, u8 *bits, float *logprob, struct matrix logits, const u32 *identity,
+                      const struct sampling *sampling)
+{
+    (void)device;
+    struct job job = {.bits = bits, .logprob = logprob, .logits = logits, .identity = identity, .sampling = sampling};
+    job.rows_tile = tile_rows(logits.columns);
+    workers_run(ceil_div(logits.rows, job.rows_tile), run_bits, &job);
+}

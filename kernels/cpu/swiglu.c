@@ -1,0 +1,70 @@
+#include "kernels/cpu/rows.h"
+
+struct job {
+    struct matrix out, dy, gate_up;
+    i64 rows_tile;
+};
+
+INLINED void forward_row(void *y, const void *gate, const void *up, i64 n, enum dtype dtype)
+{
+#pragma omp simd
+    for (i64 i = 0; i < n; i++) {
+        float g = element_load(gate, i, dtype);
+        element_store(y, i, g * vector_sigmoid(g) * element_load(up, i, dtype), dtype);
+    }
+}
+
+static void run_forward(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    (void)worker;
+    i64 n = job->out.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->out.rows);
+    for (i64 i = begin; i < end; i++)
+        BY_DTYPE(job->out.dtype, forward_row, matrix_at(job->out, i, 0), matrix_at(job->gate_up, i, 0),
+                 matrix_at(job->gate_up, i, n), n);
+}
+
+void CPU(swiglu)(struct device *device, struct matrix y, struct matrix gate_up)
+{
+    (void)device;
+    require(y.rows == gate_up.rows && gate_up.columns == 2 * y.columns && y.dtype == gate_up.dtype,
+            "swiglu: [%lld,%lld] from [%lld,%lld]", (long long)y.rows, (long long)y.columns, (long long)gate_up.rows,
+            (long long)gate_up.columns);
+    struct job job = {.out = y, .gate_up = gate_up, .rows_tile = tile_rows(y.columns)};
+    workers_run(ceil_div(y.rows, job.rows_tile), run_forward, &job);
+}
+
+/* d silu(g) / dg = s (1 + g (1 - s)), s = sigmoid(g). */
+INLINED void backward_row(void *dgate, void *dup, const void *dy, const void *gate, const void *up, i64 n,
+                          enum dtype dtype)
+{
+#pragma omp simd
+    for (i64 i = 0; i < n; i++) {
+        float g = element_load(gate, i, dtype), u = element_load(up, i, dtype), d = element_load(dy, i, dtype);
+        float s = vector_sigmoid(g), silu = g * s;
+        element_store(dgate, i, d * u * (s + silu * (1 - s)), dtype);
+        element_store(dup, i, d * silu, dtype);
+    }
+}
+
+static void run_backward(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    (void)worker;
+    i64 n = job->dy.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->dy.rows);
+    for (i64 i = begin; i < end; i++)
+        BY_DTYPE(job->dy.dtype, backward_row, matrix_at(job->out, i, 0), matrix_at(job->out, i, n),
+                 matrix_at(job->dy, i, 0), matrix_at(job->gate_up, i, 0), matrix_at(job->gate_up, i, n), n);
+}
+
+void CPU(swiglu_backward)(struct device *device, struct matrix dgate_up, struct matrix dy, struct matrix gate_up)
+{
+    (void)device;
+    require(same_shape(dgate_up, gate_up) && dy.rows == gate_up.rows && gate_up.columns == 2 * dy.columns &&
+                dy.dtype == gate_up.dtype && dgate_up.dtype == gate_up.dtype,
+            "swiglu_backward: [%lld,%lld] from [%lld,%lld] and [%lld,%lld]", (long long)dgate_up.rows,
+            (long long)dgate_up.columns, (long long)dy.rows, (long long)dy.columns, (long long)gate_up.rows,
+            (long long)gate_up.columns);
+    struct job job = {.out = dgate_up, .dy = dy, .gate_up = gate_up, .rows_tile = tile_rows(dy.columns)};
+    workers_run(ceil_div(dy.rows, job.rows_tile), run_backward, &job);
+}
