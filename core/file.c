@@ -119,10 +119,9 @@ int directory_make(const char *path)
 {
     char *part = string_copy(path);
     int status = 0;
-    for (char *slash = part; status == 0 && (slash = strchr(slash + 1, '/'));) {
+    for (char *slash = part + (*part != 0); status == 0 && (slash = strchr(slash, '/')); slash++) {
         *slash = 0;
-        if (slash[-1] != '/' || slash - 1 == part)
-            status = make_one(part);
+        status = make_one(part);
         *slash = '/';
     }
     memory_free(part);

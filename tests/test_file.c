@@ -1,0 +1,280 @@
+/* files: what others may read is replaced as a whole or not at all; full disks and wrong paths are reported. */
+#include "core/core.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char directory[64];
+
+static int make_directory(void **state)
+{
+    (void)state;
+    strcpy(directory, "/tmp/test_file.XXXXXX");
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int remove_directory(void **state)
+{
+    (void)state;
+    return directory_remove(directory);
+}
+
+static void succeed(int status)
+{
+    if (status != 0)
+        fail_msg("%s", error_text());
+}
+
+static void assert_says(const char *expected)
+{
+    if (!strstr(error_text(), expected))
+        fail_msg("\"%s\" does not say \"%s\"", error_text(), expected);
+}
+
+static const char *path_of(const char *name)
+{
+    static char paths[4][128];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", directory, name);
+    return path;
+}
+
+static void put(const char *path, const char *text)
+{
+    succeed(file_replace(path, text, (i64)strlen(text)));
+}
+
+static void assert_holds(const char *path, const char *expected)
+{
+    struct text text = {0};
+    succeed(file_read(&text, path));
+    assert_string_equal(text.data, expected);
+    text_release(&text);
+}
+
+/* Names in a directory, with spaces between. */
+static void assert_lists(const char *path, const char *expected)
+{
+    char **names;
+    i64 count;
+    struct text text = {0};
+    succeed(directory_list(&names, &count, path));
+    text_append(&text, "", 0);
+    for (i64 i = 0; i < count; i++)
+        text_printf(&text, "%s%s", i ? " " : "", names[i]);
+    assert_string_equal(text.data, expected);
+    text_release(&text);
+    string_list_free(names, count);
+}
+
+static void a_file_is_replaced_and_leaves_nothing_beside(void **state)
+{
+    (void)state;
+    succeed(directory_make(path_of("replace")));
+    put(path_of("replace/x"), "one");
+    put(path_of("replace/x"), "two");
+    assert_holds(path_of("replace/x"), "two");
+    assert_int_equal(file_bytes(path_of("replace/x")), 3);
+    assert_lists(path_of("replace"), "x");
+    put(path_of("replace/x"), "");
+    assert_holds(path_of("replace/x"), "");
+}
+
+static void readers_see_the_old_file_until_commit(void **state)
+{
+    (void)state;
+    struct file_writer writer;
+    put(path_of("old"), "old");
+    succeed(file_writer_open(&writer, path_of("old")));
+    file_write(&writer, "new", 3);
+    assert_holds(path_of("old"), "old");
+    assert_int_equal(writer.written_bytes, 3);
+    succeed(file_writer_commit(&writer));
+    assert_holds(path_of("old"), "new");
+}
+
+static void an_abandoned_file_leaves_the_old_one(void **state)
+{
+    (void)state;
+    struct file_writer writer;
+    succeed(directory_make(path_of("abandon")));
+    put(path_of("abandon/x"), "old");
+    succeed(file_writer_open(&writer, path_of("abandon/x")));
+    file_write(&writer, "new", 3);
+    file_writer_abandon(&writer);
+    assert_holds(path_of("abandon/x"), "old");
+    assert_lists(path_of("abandon"), "x");
+    file_writer_abandon(&writer);
+}
+
+static void long_streams_arrive_whole(void **state)
+{
+    (void)state;
+    const i64 count = 3000000;
+    char *bytes = memory_alloc(count);
+    struct file_writer writer;
+    struct file_view view;
+    for (i64 i = 0; i < count; i++)
+        bytes[i] = (char)(i * 2654435761u >> 13);
+    succeed(file_writer_open(&writer, path_of("long")));
+    for (i64 begin = 0, piece = 1; begin < count; begin += piece, piece = min_i64(3 * piece, count - begin))
+        file_write(&writer, bytes + begin, min_i64(piece, count - begin));
+    assert_int_equal(writer.written_bytes, count);
+    succeed(file_writer_commit(&writer));
+    succeed(file_map(&view, path_of("long")));
+    assert_int_equal(view.bytes, count);
+    assert_memory_equal(view.data, bytes, (size_t)count);
+    file_unmap(&view);
+    file_unmap(&view);
+    memory_free(bytes);
+}
+
+static void a_link_stays_a_link(void **state)
+{
+    (void)state;
+    put(path_of("target"), "old");
+    assert_int_equal(symlink("target", path_of("link")), 0);
+    put(path_of("link"), "new");
+    assert_holds(path_of("target"), "new");
+    struct stat status;
+    assert_int_equal(lstat(path_of("link"), &status), 0);
+    assert_true(S_ISLNK(status.st_mode));
+}
+
+static void devices_are_written_as_they_are(void **state)
+{
+    (void)state;
+    struct stat status;
+    put("/dev/null", "x");
+    assert_int_equal(stat("/dev/null", &status), 0);
+    assert_true(S_ISCHR(status.st_mode));
+    assert_int_equal(file_replace("/dev/full", "x", 1), -1);
+    assert_says("/dev/full: cannot be written (1 bytes); make room and run again: No space left");
+}
+
+static void a_full_disk_keeps_the_old_file(void **state)
+{
+    (void)state;
+    const char *disk = path_of("disk");
+    succeed(directory_make(disk));
+    if (mount("tmpfs", disk, "tmpfs", 0, "size=256k") != 0) {
+        print_message("skipped: a small tmpfs cannot be mounted here\n");
+        skip();
+    }
+    char *bytes = memory_alloc(1 << 20);
+    char *path = path_join(disk, "x");
+    put(path, "old");
+    int status = file_replace(path, bytes, 1 << 20);
+    char *message = string_copy(error_text());
+    assert_holds(path, "old");
+    assert_lists(disk, "x");
+    memory_free(bytes);
+    memory_free(path);
+    assert_int_equal(umount(disk), 0);
+    assert_int_equal(status, -1);
+    assert_non_null(strstr(message, "No space left"));
+    memory_free(message);
+}
+
+static void wrong_paths_are_reported(void **state)
+{
+    (void)state;
+    struct file_view view;
+    struct text text = {0};
+    char **names;
+    i64 count;
+    put(path_of("plain"), "x");
+    assert_int_equal(file_map(&view, path_of("absent")), -1);
+    assert_says("absent: cannot be opened: No such file");
+    assert_int_equal(file_map(&view, directory), -1);
+    assert_says("expected a file, found a directory");
+    assert_int_equal(file_read(&text, directory), -1);
+    assert_null(text.data);
+    assert_int_equal(file_bytes(path_of("absent")), -1);
+    assert_int_equal(file_replace(path_of("absent/x"), "x", 1), -1);
+    assert_int_equal(file_replace(directory, "x", 1), -1);
+    assert_int_equal(directory_list(&names, &count, path_of("plain")), -1);
+    assert_null(names);
+    assert_int_equal(directory_make(path_of("plain/below")), -1);
+    assert_says("plain");
+    assert_int_equal(directory_make(path_of("plain")), -1);
+    assert_int_equal(directory_make(""), -1);
+    assert_int_equal(directory_sync(path_of("absent")), -1);
+    assert_int_equal(directory_replace(path_of("absent"), path_of("other")), -1);
+    assert_false(file_exists(path_of("absent")));
+    assert_true(file_exists(path_of("plain")) && !file_is_directory(path_of("plain")));
+    assert_true(file_is_directory(directory));
+}
+
+static void directories_are_made_listed_and_removed(void **state)
+{
+    (void)state;
+    succeed(directory_make(path_of("a//b/c/")));
+    succeed(directory_make(path_of("a/b/c")));
+    put(path_of("a/b/z"), "1");
+    put(path_of("a/b/B"), "2");
+    put(path_of("a/b/.hidden"), "3");
+    assert_lists(path_of("a/b"), ".hidden B c z");
+    assert_lists(path_of("a/b/c"), "");
+    put(path_of("kept"), "4");
+    assert_int_equal(symlink("../kept", path_of("a/link")), 0);
+    succeed(directory_sync(path_of("a")));
+    succeed(directory_remove(path_of("a")));
+    assert_false(file_exists(path_of("a")));
+    assert_holds(path_of("kept"), "4");
+    succeed(directory_remove(path_of("a")));
+}
+
+static void a_directory_replaces_what_stood_there(void **state)
+{
+    (void)state;
+    succeed(directory_make(path_of("swap/new/below")));
+    put(path_of("swap/new/below/x"), "1");
+    succeed(directory_replace(path_of("swap/new"), path_of("swap/out")));
+    assert_lists(path_of("swap"), "out");
+    succeed(directory_make(path_of("swap/new")));
+    put(path_of("swap/new/y"), "2");
+    succeed(directory_replace(path_of("swap/new"), path_of("swap/out")));
+    assert_lists(path_of("swap"), "out");
+    assert_lists(path_of("swap/out"), "y");
+    put(path_of("swap/file"), "3");
+    succeed(directory_replace(path_of("swap/out"), path_of("swap/file")));
+    assert_lists(path_of("swap"), "file");
+    assert_holds(path_of("swap/file/y"), "2");
+}
+
+static void paths_join_with_one_slash(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {{"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"", "b", "b"}, {"/", "b", "/b"}};
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char *path = path_join(cases[i][0], cases[i][1]);
+        assert_string_equal(path, cases[i][2]);
+        memory_free(path);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_is_replaced_and_leaves_nothing_beside),
+        cmocka_unit_test(readers_see_the_old_file_until_commit),
+        cmocka_unit_test(an_abandoned_file_leaves_the_old_one),
+        cmocka_unit_test(long_streams_arrive_whole),
+        cmocka_unit_test(a_link_stays_a_link),
+        cmocka_unit_test(devices_are_written_as_they_are),
+        cmocka_unit_test(a_full_disk_keeps_the_old_file),
+        cmocka_unit_test(wrong_paths_are_reported),
+        cmocka_unit_test(directories_are_made_listed_and_removed),
+        cmocka_unit_test(a_directory_replaces_what_stood_there),
+        cmocka_unit_test(paths_join_with_one_slash),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

@@ -1,0 +1,38 @@
+/* hashes: the published check values. */
+#include "core/core.h"
+
+#include <setjmp.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void crc32c_has_the_values_of_rfc_3720(void **state)
+{
+    (void)state;
+    u8 bytes[32];
+    assert_int_equal(crc32c("123456789", 9), 0xe3069283u);
+    assert_int_equal(crc32c("", 0), 0);
+    memset(bytes, 0, sizeof bytes);
+    assert_int_equal(crc32c(bytes, 32), 0x8a9136aau);
+    memset(bytes, 0xff, sizeof bytes);
+    assert_int_equal(crc32c(bytes, 32), 0x62a8ab43u);
+    for (int i = 0; i < 32; i++)
+        bytes[i] = (u8)i;
+    assert_int_equal(crc32c(bytes, 32), 0x46dd794eu);
+}
+
+static void hash_bytes_is_xxh3(void **state)
+{
+    (void)state;
+    assert_true(hash_bytes("", 0, 0) == 0x2d06800538d394c2u); /* XXH3_64bits of nothing */
+    assert_true(hash_bytes("abc", 3, 0) == 0x78af5f94892f3950u);
+    assert_true(hash_bytes("abc", 3, 1) != hash_bytes("abc", 3, 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(crc32c_has_the_values_of_rfc_3720),
+        cmocka_unit_test(hash_bytes_is_xxh3),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
