@@ -1,0 +1,347 @@
+/* Every op as a count of what it costs, from shapes alone: nothing is read. flops are of products (convolutions,
+ * attention); bytes are operands read and written once. What only data knows is assumed: attention sees the causal
+ * half, groups hold as many rows as their buffer has without the rounding up of each group. */
+#include "kernels/kernels.h"
+
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* ops name arguments they do not cost */
+
+#define OP(name, arguments) static void name arguments;
+WEFT_OPS(OP)
+#undef OP
+
+static void count(struct device *device, double flops, double bytes)
+{
+    device->cost.flops += flops;
+    device->cost.bytes += bytes;
+    device->cost.calls++;
+}
+
+static double elements(struct matrix m)
+{
+    return (double)m.rows * (double)m.columns;
+}
+
+static double bytes(struct matrix m)
+{
+    return elements(m) * (double)dtype_bytes(m.dtype);
+}
+
+/* What a row-wise op moves: matrices read, and one written, which adding reads too. */
+static double written(struct matrix m, bool add)
+{
+    return bytes(m) * (add ? 2 : 1);
+}
+
+/* ---- products ---- */
+static void matmul(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
+                   bool transpose_b, bool add)
+{
+    double k = (double)(transpose_a ? a.rows : a.columns);
+    count(device, 2 * elements(out) * k, bytes(a) + bytes(b) + written(out, add));
+}
+
+static double grouped_rows(i64 bound, const struct groups *groups)
+{
+    return (double)max_i64(bound - groups->count * GROUP_ROWS, min_i64(bound, GROUP_ROWS));
+}
+
+static void matmul_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, i64 experts,
+                           bool transpose, const struct groups *groups)
+{
+    double rows = grouped_rows(a.rows, groups), share = rows / (double)max_i64(a.rows, 1);
+    double used = (double)groups->count / (double)experts;
+    count(device, 2 * rows * (double)a.columns * (double)out.columns,
+          (bytes(a) + bytes(out)) * share + bytes(w) * used);
+}
+
+static void matmul_grouped_weights(struct device *device, struct matrix dw, u8 *written_slices, i64 experts,
+                                   struct matrix dy, struct matrix x, const struct groups *groups)
+{
+    double rows = grouped_rows(x.rows, groups), share = rows / (double)max_i64(x.rows, 1);
+    double used = (double)groups->count / (double)experts;
+    count(device, 2 * rows * (double)dy.columns * (double)x.columns, (bytes(dy) + bytes(x)) * share + bytes(dw) * used);
+}
+
+static double conv_flops(struct matrix y, const struct conv *c)
+{
+    return 2 * elements(y) * (double)(c->kernel[0] * c->kernel[1] * c->kernel[2] * c->in);
+}
+
+static void conv(struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *c)
+{
+    count(device, conv_flops(y, c), bytes(y) + bytes(x) + bytes(w));
+}
+
+static void conv_backward_data(struct device *device, struct matrix dx, struct matrix dy, struct matrix w,
+                               const struct conv *c, bool add)
+{
+    count(device, conv_flops(dy, c), written(dx, add) + bytes(dy) + bytes(w));
+}
+
+static void conv_backward_weights(struct device *device, struct matrix dw, struct matrix dy, struct matrix x,
+                                  const struct conv *c, bool add)
+{
+    count(device, conv_flops(dy, c), written(dw, add) + bytes(dy) + bytes(x));
+}
+
+/* ---- rows ---- */
+static void rmsnorm(struct device *device, struct matrix y, float *rstd, struct matrix x, struct matrix w, float eps)
+{
+    count(device, 0, bytes(y) + bytes(x));
+}
+
+static void rmsnorm_backward(struct device *device, struct matrix dx, struct matrix dw, struct matrix dy,
+                             struct matrix x, struct matrix w, const float *rstd, bool add_dx, bool add_dw)
+{
+    count(device, 0, written(dx, add_dx) + bytes(dy) + bytes(x));
+}
+
+static void add_rmsnorm(struct device *device, struct matrix sum, struct matrix y, float *rstd, struct matrix a,
+                        struct matrix b, struct matrix w, float eps)
+{
+    count(device, 0, bytes(sum) + bytes(y) + bytes(a) + bytes(b));
+}
+
+static void rope(struct device *device, struct matrix x, const float *positions, i64 heads, float theta, i64 t_pairs,
+                 bool inverse)
+{
+    count(device, 0, 2 * bytes(x));
+}
+
+static void swiglu(struct device *device, struct matrix y, struct matrix gate_up)
+{
+    count(device, 0, bytes(y) + bytes(gate_up));
+}
+
+static void swiglu_backward(struct device *device, struct matrix dgate_up, struct matrix dy, struct matrix gate_up)
+{
+    count(device, 0, bytes(dgate_up) + bytes(dy) + bytes(gate_up));
+}
+
+static void activate(struct device *device, struct matrix y, struct matrix x, enum activation kind)
+{
+    count(device, 0, bytes(y) + bytes(x));
+}
+
+static void activate_backward(struct device *device, struct matrix dx, struct matrix dy, struct matrix x,
+                              enum activation kind, bool add_dx)
+{
+    count(device, 0, written(dx, add_dx) + bytes(dy) + bytes(x));
+}
+
+static void copy(struct device *device, struct matrix out, struct matrix x, float scale, bool add_out)
+{
+    count(device, 0, written(out, add_out) + bytes(x));
+}
+
+static void add(struct device *device, struct matrix out, struct matrix a, struct matrix b)
+{
+    count(device, 0, bytes(out) + bytes(a) + bytes(b));
+}
+
+static void zero(struct device *device, void *data, i64 size_bytes)
+{
+    count(device, 0, (double)size_bytes);
+}
+
+static void bias_add(struct device *device, struct matrix out, struct matrix x, struct matrix bias)
+{
+    count(device, 0, bytes(out) + bytes(x));
+}
+
+static void column_sums(struct device *device, struct matrix out, struct matrix x, bool add_out)
+{
+    count(device, 0, bytes(x));
+}
+
+static void gather(struct device *device, struct matrix out, struct matrix table, const i32 *index, bool add_out)
+{
+    count(device, 0, written(out, add_out) + elements(out) * (double)dtype_bytes(table.dtype));
+}
+
+static void scatter_add(struct device *device, struct matrix out, struct matrix x, const i32 *index)
+{
+    count(device, 0, bytes(x) + 2 * elements(x) * (double)dtype_bytes(out.dtype));
+}
+
+static void scatter(struct device *device, struct matrix out, struct matrix x, const i32 *index)
+{
+    count(device, 0, bytes(x) + elements(x) * (double)dtype_bytes(out.dtype));
+}
+
+/* ---- attention ---- */
+static double causal_pairs(const struct intervals *intervals)
+{
+    double queries = (double)intervals->queries, keys = (double)intervals->keys;
+    return queries <= keys ? queries * (keys - (queries - 1) / 2) : keys * (keys + 1) / 2;
+}
+
+static void attention(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,
+                      struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals)
+{
+    count(device, 4 * causal_pairs(intervals) * (double)q.columns, bytes(out) + bytes(q) + bytes(k) + bytes(v));
+}
+
+/* Five products where the forward has two: scores again, dv, dp, dq, dk. */
+static void attention_backward(struct device *device, struct matrix dq, struct matrix dk, struct matrix dv,
+                               struct matrix dout, struct matrix out, const float *lse, struct matrix q,
+                               struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
+                               const struct intervals *intervals)
+{
+    count(device, 10 * causal_pairs(intervals) * (double)q.columns,
+          bytes(dq) + bytes(dk) + bytes(dv) + bytes(dout) + bytes(out) + bytes(q) + bytes(k) + bytes(v));
+}
+
+/* ---- mixture of experts ---- */
+static void route(struct device *device, float *p, i32 *experts, float *weights, float *usage, struct matrix logits,
+                  const float *bias, const i32 *topk, const u8 *counted, i64 k_max, float norm_min)
+{
+    count(device, 0, 2 * bytes(logits) + 8.0 * (double)(logits.rows * k_max));
+}
+
+static void route_given(struct device *device, float *p, float *weights, float *usage, const i32 *experts,
+                        struct matrix logits, const u8 *counted, i64 k_max, float norm_min)
+{
+    count(device, 0, 2 * bytes(logits) + 8.0 * (double)(logits.rows * k_max));
+}
+
+static void route_backward(struct device *device, struct matrix dlogits, const float *dweights, const float *p,
+                           const i32 *experts, const float *weights, i64 k_max, float norm_min)
+{
+    count(device, 0, 2 * bytes(dlogits) + 12.0 * (double)(dlogits.rows * k_max));
+}
+
+static void route_sort(struct device *device, i32 *offsets, i32 *slot, i32 *source, i64 rows_bound, const i32 *experts,
+                       i64 n, i64 k_max, i64 experts_count)
+{
+    count(device, 0, 8.0 * (double)(n * k_max) + 4.0 * (double)rows_bound);
+}
+
+static void combine(struct device *device, struct matrix out, struct matrix y, const i32 *slot, const float *weights,
+                    i64 k_max, bool add_out)
+{
+    count(device, 0, written(out, add_out) + elements(out) * (double)(k_max * dtype_bytes(y.dtype)));
+}
+
+static void combine_backward(struct device *device, struct matrix dy, float *dweights, struct matrix dout,
+                             struct matrix y, const i32 *slot, const i32 *source, const i32 *rows,
+                             const float *weights, i64 k_max)
+{
+    count(device, 0, bytes(dout) + elements(dout) * (double)(k_max * (dtype_bytes(y.dtype) + dtype_bytes(dy.dtype))));
+}
+
+static void dispatch(struct device *device, struct matrix out, struct matrix x, const i32 *source, const i32 *rows)
+{
+    count(device, 0, bytes(out) * 2);
+}
+
+static void route_balance(struct device *device, float *bias, float *usage, i64 experts, float speed)
+{
+    count(device, 0, 16.0 * (double)experts);
+}
+
+/* ---- losses ---- */
+static void cross_entropy(struct device *device, float *loss, float *lse, float *entropy, struct matrix logits,
+                          const i32 *target)
+{
+    count(device, 0, bytes(logits));
+}
+
+static void cross_entropy_backward(struct device *device, struct matrix dlogits, struct matrix logits,
+                                   const float *lse, const i32 *target, const float *coefficient)
+{
+    count(device, 0, bytes(dlogits) + bytes(logits));
+}
+
+static void bit_cross_entropy(struct device *device, float *loss, float *entropy, struct matrix logits, const u8 *bits)
+{
+    count(device, 0, bytes(logits) + elements(logits));
+}
+
+static void bit_cross_entropy_backward(struct device *device, struct matrix dlogits, struct matrix logits,
+                                       const u8 *bits, const float *coefficient)
+{
+    count(device, 0, bytes(dlogits) + bytes(logits) + elements(logits));
+}
+
+static void distance(struct device *device, float *loss, struct matrix x, struct matrix y, enum distance kind)
+{
+    count(device, 0, bytes(x) + bytes(y));
+}
+
+static void distance_backward(struct device *device, struct matrix dx, struct matrix x, struct matrix y,
+                              enum distance kind, const float *coefficient, bool add_dx)
+{
+    count(device, 0, written(dx, add_dx) + bytes(x) + bytes(y));
+}
+
+/* ---- optimizer ---- */
+static void sum_squares(struct device *device, double *out, const float *g, i64 n)
+{
+    count(device, 0, 4.0 * (double)n);
+}
+
+/* p, m and v are read and written. */
+static void adamw(struct device *device, float *p, float *m, float *v, void *image, enum dtype image_dtype,
+                  const float *g, float scale, i64 n, const struct adamw *settings)
+{
+    count(device, 0, (double)n * (double)(24 + (g ? 4 : 0) + (image ? dtype_bytes(image_dtype) : 0)));
+}
+
+/* ---- sampling ---- */
+static void sample(struct device *device, i32 *code, float *logprob, struct matrix logits, const u32 *identity,
+                   const struct sampling *sampling)
+{
+    count(device, 0, bytes(logits));
+}
+
+static void sample_bits(struct device *device, u8 *bits, float *logprob, struct matrix logits, const u32 *identity,
+                        const struct sampling *sampling)
+{
+    count(device, 0, bytes(logits) + elements(logits));
+}
+
+/* ---- media ---- */
+static void resize(struct device *device, struct matrix out, struct matrix x, i64 n, i64 h_in, i64 w_in, i64 h_out,
+                   i64 w_out, enum resize kind)
+{
+    count(device, 0, bytes(out) + bytes(x));
+}
+
+static void resize_backward(struct device *device, struct matrix dx, struct matrix dout, i64 n, i64 h_in, i64 w_in,
+                            i64 h_out, i64 w_out, enum resize kind)
+{
+    count(device, 0, 2 * bytes(dx) + bytes(dout));
+}
+
+static void permute(struct device *device, void *out, const void *x, enum dtype dtype, int rank, const i64 *shape,
+                    const int *order)
+{
+    double moved = 2.0 * (double)dtype_bytes(dtype);
+    for (int a = 0; a < rank; a++)
+        moved *= (double)shape[a];
+    count(device, 0, moved);
+}
+
+/* Each scale goes over the whole grid: lowered, and raised into the sum and off the rest. */
+static void quantize_bits(struct device *device, u8 *bits, float *sum, float *u, const float *x, const u8 *flip, i64 n,
+                          i64 h, i64 w, i64 d, const i32 *scales, i64 scale_count, const float *amplitude)
+{
+    count(device, 0, 4.0 * (double)(n * h * w * d) * (double)(5 * scale_count + 3));
+}
+
+static void dequantize_bits(struct device *device, float *inputs, float *sum, const u8 *bits, i64 n, i64 h, i64 w,
+                            i64 d, const i32 *scales, i64 scale_count, const float *amplitude)
+{
+    count(device, 0, 4.0 * (double)(n * h * w * d) * (double)(3 * scale_count + 2));
+}
+
+static void quantize_vectors(struct device *device, i32 *codes, float *sum, float *residual, struct matrix x,
+                             const float *codebooks, i64 levels, i64 codes_count)
+{
+    double words = (double)(levels * codes_count);
+    count(device, 2 * elements(x) * words, bytes(x) + 4 * (words * (double)x.columns + elements(x)));
+}
+
+#define OP(name, arguments) .name = name,
+const struct kernels meta_kernels = {WEFT_OPS(OP)};
