@@ -102,6 +102,22 @@ static int cut_short(const char *origin, const char *what, u64 wanted_bytes, i64
                      what, (unsigned long long)wanted_bytes, (long long)count);
 }
 
+/* Chunks of a length, a type, data and a checksum, up to IEND. libpng makes room for a chunk before it reads it: no
+ * chunk may be longer than the file. */
+static int check_png(const u8 *bytes, i64 count, const char *origin)
+{
+    for (i64 at = 8; at + 12 <= count;) {
+        i64 chunk_bytes = 12 + (i64)big_endian(bytes + at, 4);
+        if (chunk_bytes > count - at)
+            return cut_short(origin, "a PNG chunk", (u64)(at + chunk_bytes), count);
+        if (memcmp(bytes + at + 4, "IEND", 4) == 0)
+            return 0;
+        at += chunk_bytes;
+    }
+    return error_set("%s: cut short: no IEND chunk in the %lld bytes of a PNG picture; copy it again", origin,
+                     (long long)count);
+}
+
 /* ISO/IEC 14496-12: boxes of a 32-bit size, 1 for a 64-bit size behind the type, 0 for "to the end". */
 static int check_boxes(const u8 *bytes, i64 count, const char *origin)
 {
@@ -182,6 +198,8 @@ static int check_jpeg(const u8 *bytes, i64 count, const char *origin)
 
 int form_check_whole(const struct form *form, const void *bytes, i64 count, const char *origin)
 {
+    if (form->class == FORM_PNG)
+        return check_png(bytes, count, origin);
     if (holds(bytes, count, 0, "RIFF", 4))
         return check_riff(bytes, count, origin);
     if (form->reader && strcmp(form->reader, "mov") == 0)

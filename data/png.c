@@ -37,7 +37,7 @@ static void give_bytes(png_structp png, png_bytep out, png_size_t wanted)
 {
     struct reader *reader = png_get_io_ptr(png);
     if ((i64)wanted > reader->count - reader->at)
-        png_error(png, "the file is cut short; copy it again");
+        png_error(png, "the data ends too early");
     memcpy(out, reader->bytes + reader->at, wanted);
     reader->at += (i64)wanted;
 }
@@ -63,7 +63,7 @@ static void read_header(struct reader *reader)
     if (reader->height * reader->width > PICTURE_PIXELS_MAX)
         png_error(reader->png, "larger than 64 megapixels; make it smaller");
     if (packed_bytes / DEFLATE_RATIO_MAX > reader->count)
-        png_error(reader->png, "fewer bytes than its size needs: cut short or damaged; copy it again");
+        png_error(reader->png, "fewer bytes than its size needs; copy it again");
 }
 
 static void read_pixels(struct reader *reader)
