@@ -25,9 +25,10 @@ void id_list_push(struct id_list *list, i32 id);
 void id_list_release(struct id_list *list);
 
 /* Appends to `out`. The text may hold 0 bytes; invalid UTF-8 is an error with the byte's offset. Added tokens in the text
- * become their ids unless `plain`. dropout: probability to skip a merge (BPE-dropout, Provilkov et al. 2020), drawn by key
+ * become their ids unless `plain`. add_template: with the ids that the file's post-processor puts around a text (Llama-3's
+ * begin of text), as HF's encode() does. dropout: probability to skip a merge (BPE-dropout, Provilkov et al. 2020), drawn by key
  * and (document, merge number); 0 for none. Thread-safe. */
-struct encode_options { bool plain; double dropout; struct rng_key key; u32 document; };
+struct encode_options { bool plain, add_template; double dropout; struct rng_key key; u32 document; };
 int text_encode(const struct text_tokenizer *tokenizer, struct id_list *out, const char *text, i64 length, const struct encode_options *options /* may be NULL */);
 /* Appends UTF-8; ill-formed parts become U+FFFD over the whole sequence. An unknown id is an error. */
 int text_decode(const struct text_tokenizer *tokenizer, struct text *out, const i32 *ids, i64 count, bool skip_special);

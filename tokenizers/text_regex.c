@@ -1,0 +1,171 @@
+/* Regular expressions of tokenizer.json, written for Oniguruma, run by PCRE2. The only file that knows PCRE2.
+ *
+ * Where the two mean different things the pattern is rewritten (white space, letters of newer Unicode, lines) or
+ * refused (classes within classes, \h): a wrong cut would silently change every id. */
+#include "tokenizers/text_internal.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <string.h>
+
+struct regex {
+    pcre2_code *code;
+    char *pattern, *origin;
+};
+struct regex_scratch {
+    pcre2_match_data *data;
+    pcre2_match_context *context;
+    pcre2_jit_stack *stack;
+};
+
+/* PCRE2's \s takes U+180E, which left White_Space with Unicode 6.3. */
+static const char SPACES[] = "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"
+                             "\\x{205f}\\x{3000}";
+static const char NOT_SPACES[] = "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}"
+                                 "\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}"
+                                 "\\x{2060}-\\x{2fff}\\x{3001}-\\x{d7ff}\\x{e000}-\\x{10ffff}";
+
+static void add_ranges(struct text *out, const struct char_range *ranges, int count)
+{
+    for (int i = 0; i < count; i++)
+        text_printf(out, "\\x{%x}-\\x{%x}", ranges[i].first, ranges[i].last);
+}
+
+static void add_set(struct text *out, bool in_class, const char *name, const struct char_range *ranges, int count)
+{
+    text_printf(out, in_class ? "%s" : "[%s", name);
+    add_ranges(out, ranges, count);
+    text_printf(out, in_class ? "" : "]");
+}
+
+/* One escape at pattern[i]; returns where it ends, or -1. */
+static i64 rewrite_escape(struct text *out, const char *pattern, i64 i, bool in_class, const char *origin)
+{
+    char c = pattern[i + 1];
+    if (c == 's' || c == 'S')
+        text_printf(out, in_class ? "%s" : "[%s]", c == 's' ? SPACES : NOT_SPACES);
+    else if (strncmp(pattern + i, "\\p{L}", 5) == 0)
+        return add_set(out, in_class, "\\p{L}", NEW_LETTERS, NEW_LETTER_COUNT), i + 5;
+    else if (strncmp(pattern + i, "\\p{N}", 5) == 0)
+        return add_set(out, in_class, "\\p{N}", NEW_NUMBERS, NEW_NUMBER_COUNT), i + 5;
+    else if (c == 0 || strchr("hHXRKCyY", c))
+        return error_set("%s: regular expression %s: \\%c at byte %lld is not supported; use a class in brackets",
+                         origin, pattern, c ? c : ' ', (long long)i);
+    else
+        text_append(out, pattern + i, 2);
+    return i + 2;
+}
+
+static int refuse_nested(const char *pattern, i64 i, const char *origin)
+{
+    return error_set(
+        "%s: regular expression %s: a class within a class or && at byte %lld is not supported; write one class",
+        origin, pattern, (long long)i);
+}
+
+static int rewrite(struct text *out, const char *pattern, const char *origin)
+{
+    bool in_class = false;
+    for (i64 i = 0; pattern[i];) {
+        char c = pattern[i];
+        if (c == '\\') {
+            i = rewrite_escape(out, pattern, i, in_class, origin);
+            if (i < 0)
+                return -1;
+            continue;
+        }
+        if (in_class && ((c == '[' && pattern[i + 1] != ':') || (c == '&' && pattern[i + 1] == '&')))
+            return refuse_nested(pattern, i, origin);
+        i64 length = 1;
+        if (!in_class && c == '[') /* "[]" and "[^]" hold the bracket itself */
+            length += pattern[i + 1] == '^' ? 1 + (pattern[i + 2] == ']') : pattern[i + 1] == ']';
+        else if (in_class && c == '[')
+            length = strstr(pattern + i, ":]") ? strstr(pattern + i, ":]") + 2 - (pattern + i) : 2;
+        in_class = in_class ? c != ']' : c == '[';
+        text_append(out, pattern + i, length);
+        i += length;
+    }
+    return 0;
+}
+
+struct regex *regex_open(const char *pattern, const char *origin)
+{
+    struct text rewritten = {0};
+    if (rewrite(&rewritten, pattern, origin)) {
+        text_release(&rewritten);
+        return NULL;
+    }
+    int code;
+    PCRE2_SIZE offset;
+    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* Oniguruma's . and $ know no other */
+    pcre2_code *compiled =
+        pcre2_compile((PCRE2_SPTR)rewritten.data, (PCRE2_SIZE)rewritten.length,
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &offset, context);
+    pcre2_compile_context_free(context);
+    if (!compiled) {
+        PCRE2_UCHAR message[256];
+        pcre2_get_error_message(code, message, sizeof message);
+        error_set("%s: regular expression %s: %s", origin, pattern, (const char *)message);
+        text_release(&rewritten);
+        return NULL;
+    }
+    text_release(&rewritten);
+    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* without it pcre2_match interprets */
+    struct regex *regex = memory_alloc(sizeof *regex);
+    *regex = (struct regex){compiled, string_copy(pattern), string_copy(origin)};
+    return regex;
+}
+
+void regex_close(struct regex *regex)
+{
+    if (!regex)
+        return;
+    pcre2_code_free(regex->code);
+    memory_free(regex->pattern);
+    memory_free(regex->origin);
+    memory_free(regex);
+}
+
+struct regex_scratch *regex_scratch_open(void)
+{
+    struct regex_scratch *scratch = memory_alloc(sizeof *scratch);
+    scratch->data = pcre2_match_data_create(1, NULL);
+    scratch->context = pcre2_match_context_create(NULL);
+    scratch->stack = pcre2_jit_stack_create(32 << 10, 8 << 20, NULL);
+    require(scratch->data && scratch->context, "no memory for a regular expression");
+    pcre2_set_match_limit(scratch->context, 1000000); /* an expression that explodes ends in a message */
+    if (scratch->stack)
+        pcre2_jit_stack_assign(scratch->context, NULL, scratch->stack);
+    return scratch;
+}
+
+void regex_scratch_close(struct regex_scratch *scratch)
+{
+    if (!scratch)
+        return;
+    pcre2_jit_stack_free(scratch->stack);
+    pcre2_match_context_free(scratch->context);
+    pcre2_match_data_free(scratch->data);
+    memory_free(scratch);
+}
+
+int regex_find(i64 *begin, i64 *end, const struct regex *regex, struct regex_scratch *scratch, const u8 *text, i64 from,
+               i64 length)
+{
+    int found = pcre2_match(regex->code, text, (PCRE2_SIZE)length, (PCRE2_SIZE)from, PCRE2_NO_UTF_CHECK, scratch->data,
+                            scratch->context);
+    if (found == PCRE2_ERROR_NOMATCH)
+        return 0;
+    if (found < 0) {
+        PCRE2_UCHAR message[256];
+        pcre2_get_error_message(found, message, sizeof message);
+        return error_set("%s: regular expression %s failed at byte %lld of the text: %s; simplify it", regex->origin,
+                         regex->pattern, (long long)from, (const char *)message);
+    }
+    const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(scratch->data);
+    *begin = (i64)offsets[0], *end = (i64)offsets[1];
+    if (*end < *begin || *begin < from) /* \K and lookbehind can do that */
+        return error_set("%s: regular expression %s matched backwards", regex->origin, regex->pattern);
+    return 1;
+}

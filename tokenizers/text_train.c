@@ -1,0 +1,468 @@
+/* Learning merges (Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units"), merge for
+ * merge as HF's BpeTrainer(min_frequency 0, initial_alphabet 256 bytes).
+ *
+ * Equal pieces are one word with a count. A pair's count is kept up to date as words change: each merge lowers the
+ * pairs it breaks and raises those it makes. A heap holds one entry for each pair with the words it was seen in; a
+ * count in it may be too high by now, which shows when the entry is taken. */
+#include "core/json.h"
+#include "tokenizers/text_internal.h"
+
+#include <string.h>
+
+struct counted_word {
+    i64 bytes, length; /* in trainer.bytes */
+    i64 count;
+};
+struct text_trainer {
+    struct splitter splitter;
+    bool nfc, specials_last;
+    i64 vocabulary;
+    char **specials;
+    i64 special_count;
+    struct text bytes, normal;
+    struct counted_word *words;
+    i64 word_count, word_capacity;
+    i32 *slots; /* words by their bytes; -1: empty */
+    u64 mask;
+};
+
+static const struct {
+    const char *name;
+    const char *const *pattern;
+} FAMILIES[] = {{"qwen2", &REGEX_QWEN2}, {"gpt-2", &REGEX_GPT2}, {"llama-bpe", &REGEX_LLAMA}};
+
+/* ---- Feeding ---- */
+static void slots_grow(struct text_trainer *trainer)
+{
+    i64 count = trainer->slots ? 2 * ((i64)trainer->mask + 1) : 1 << 16;
+    memory_free(trainer->slots);
+    trainer->slots = memory_alloc(count * (i64)sizeof(i32));
+    trainer->mask = (u64)count - 1;
+    memset(trainer->slots, 0xff, (size_t)count * sizeof(i32));
+    for (i64 w = 0; w < trainer->word_count; w++) {
+        u64 i = hash_bytes(trainer->bytes.data + trainer->words[w].bytes, trainer->words[w].length, 0);
+        while (trainer->slots[i & trainer->mask] >= 0)
+            i++;
+        trainer->slots[i & trainer->mask] = (i32)w;
+    }
+}
+
+struct text_trainer *text_trainer_open(const struct text_training *training)
+{
+    const char *family = training->family ? training->family : FAMILIES[0].name;
+    i64 f = 0, specials = 0;
+    while (f < COUNT_OF(FAMILIES) && strcmp(family, FAMILIES[f].name) != 0)
+        f++;
+    if (f == COUNT_OF(FAMILIES))
+        return error_set("tokenizer family '%s' is unknown; use qwen2, gpt-2 or llama-bpe", family), NULL;
+    while (training->special_tokens && training->special_tokens[specials])
+        specials++;
+    if (training->vocabulary < 256 + specials || training->vocabulary > 1 << 24)
+        return error_set("vocabulary %lld is out of range: 256 bytes and %lld special tokens need ids, %d is the most",
+                         (long long)training->vocabulary, (long long)specials, 1 << 24),
+               NULL;
+    struct text_trainer *trainer = memory_alloc(sizeof *trainer);
+    trainer->nfc = training->nfc;
+    trainer->specials_last = training->specials_last;
+    trainer->vocabulary = training->vocabulary;
+    trainer->special_count = specials;
+    trainer->specials = memory_alloc(specials * (i64)sizeof(char *));
+    for (i64 i = 0; i < specials; i++)
+        trainer->specials[i] = string_copy(training->special_tokens[i]);
+    require(splitter_init(&trainer->splitter, *FAMILIES[f].pattern, false, family) == 0, "%s", error_text());
+    slots_grow(trainer);
+    return trainer;
+}
+
+static void trainer_close(struct text_trainer *trainer)
+{
+    splitter_release(&trainer->splitter);
+    for (i64 i = 0; i < trainer->special_count; i++)
+        memory_free(trainer->specials[i]);
+    memory_free(trainer->specials);
+    text_release(&trainer->bytes);
+    text_release(&trainer->normal);
+    memory_free(trainer->words);
+    memory_free(trainer->slots);
+    memory_free(trainer);
+}
+
+static void add_word(struct text_trainer *trainer, const u8 *piece, i64 length, u64 slot)
+{
+    if (trainer->word_count == trainer->word_capacity) {
+        i64 old = trainer->word_capacity, size = (i64)sizeof *trainer->words;
+        trainer->word_capacity = max_i64(1 << 14, 2 * old);
+        trainer->words = memory_resize(trainer->words, old * size, trainer->word_capacity * size);
+    }
+    require(trainer->word_count < INT32_MAX, "more than 2^31 different words");
+    trainer->words[trainer->word_count] = (struct counted_word){trainer->bytes.length, length, 1};
+    trainer->slots[slot] = (i32)trainer->word_count++;
+    text_append(&trainer->bytes, piece, length);
+    if (2 * trainer->word_count > (i64)trainer->mask)
+        slots_grow(trainer);
+}
+
+static void count_word(struct text_trainer *trainer, const u8 *piece, i64 length)
+{
+    for (u64 i = hash_bytes(piece, length, 0);; i++) {
+        i32 w = trainer->slots[i & trainer->mask];
+        if (w < 0) {
+            add_word(trainer, piece, length, i & trainer->mask);
+            return;
+        }
+        struct counted_word *word = &trainer->words[w];
+        if (word->length == length && memcmp(trainer->bytes.data + word->bytes, piece, (size_t)length) == 0) {
+            word->count++;
+            return;
+        }
+    }
+}
+
+int text_trainer_feed(struct text_trainer *trainer, const char *text, i64 length)
+{
+    const u8 *bytes = (const u8 *)text;
+    struct split_cursor cursor = {NULL};
+    i64 invalid = utf8_invalid_at(bytes, length);
+    if (invalid >= 0)
+        return error_set("text is not UTF-8 at byte %lld (0x%02x); convert it first", (long long)invalid,
+                         bytes[invalid]);
+    if (trainer->nfc && unicode_nfc(&trainer->normal, bytes, length))
+        bytes = (const u8 *)trainer->normal.data, length = trainer->normal.length;
+    for (i64 at = 0; at < length;) {
+        i64 end = splitter_next(&trainer->splitter, &cursor, bytes, at, length);
+        count_word(trainer, bytes + at, end - at);
+        at = end;
+    }
+    return 0;
+}
+
+/* ---- Merging ---- */
+struct pair_count {
+    u64 key; /* left << 32 | right, so that keys order as the trainer's ties do */
+    i64 count;
+    u32 seen; /* words met with it since its last heap entry, as a list of nodes; 0: none */
+};
+struct seen_word {
+    i32 word;
+    u32 next;
+};
+struct entry {
+    i64 count;
+    u64 key;
+    u32 seen;
+};
+struct learner {
+    i32 *symbols;
+    i64 *starts;  /* of each word in symbols; one more than words */
+    i32 *lengths; /* symbols of each word now */
+    i64 *counts;
+    struct pair_count *pairs; /* open addressing */
+    u64 mask;
+    i64 pair_count;
+    struct seen_word *nodes;
+    i64 node_count, node_capacity;
+    u64 *touched; /* pairs with a new list of words in this round */
+    i64 touched_count, touched_capacity;
+    struct entry *heap;
+    i64 heap_count, heap_capacity;
+};
+static const u64 NO_PAIR = UINT64_MAX;
+
+static void *grown(void *block, i64 count, i64 *capacity, i64 size, i64 least)
+{
+    if (count < *capacity)
+        return block;
+    i64 old = *capacity;
+    *capacity = max_i64(least, 2 * old);
+    return memory_resize(block, old * size, *capacity * size);
+}
+
+static struct pair_count *pair_slot(const struct learner *learner, u64 key)
+{
+    u64 i = (key * 0x9e3779b97f4a7c15u) >> 24;
+    while (learner->pairs[i & learner->mask].key != NO_PAIR && learner->pairs[i & learner->mask].key != key)
+        i++;
+    return &learner->pairs[i & learner->mask];
+}
+
+static void pairs_grow(struct learner *learner)
+{
+    struct pair_count *old = learner->pairs;
+    i64 old_slots = old ? (i64)learner->mask + 1 : 0, slots = old ? 2 * old_slots : 1 << 16;
+    learner->pairs = memory_alloc(slots * (i64)sizeof *old);
+    learner->mask = (u64)slots - 1;
+    for (i64 i = 0; i < slots; i++)
+        learner->pairs[i].key = NO_PAIR;
+    for (i64 i = 0; i < old_slots; i++)
+        if (old[i].key != NO_PAIR)
+            *pair_slot(learner, old[i].key) = old[i];
+    memory_free(old);
+}
+
+static u64 pair_key(i32 left, i32 right)
+{
+    return (u64)(u32)left << 32 | (u32)right;
+}
+
+static struct pair_count *pair_change(struct learner *learner, u64 key, i64 change)
+{
+    struct pair_count *pair = pair_slot(learner, key);
+    if (pair->key == NO_PAIR) {
+        *pair = (struct pair_count){key, 0, 0};
+        if (2 * ++learner->pair_count > (i64)learner->mask) {
+            pairs_grow(learner);
+            pair = pair_slot(learner, key);
+        }
+    }
+    pair->count += change;
+    return pair;
+}
+
+static void pair_found(struct learner *learner, i32 left, i32 right, i32 word)
+{
+    u64 key = pair_key(left, right);
+    struct pair_count *pair = pair_change(learner, key, learner->counts[word]);
+    if (pair->seen && learner->nodes[pair->seen].word == word)
+        return;
+    if (!pair->seen) {
+        learner->touched =
+            grown(learner->touched, learner->touched_count, &learner->touched_capacity, sizeof(u64), 1 << 12);
+        learner->touched[learner->touched_count++] = key;
+    }
+    learner->nodes =
+        grown(learner->nodes, learner->node_count, &learner->node_capacity, sizeof(struct seen_word), 1 << 16);
+    require(learner->node_count < UINT32_MAX, "the trainer's text is too large");
+    learner->nodes[learner->node_count] = (struct seen_word){word, pair->seen};
+    pair->seen = (u32)learner->node_count++;
+}
+
+static void pair_lost(struct learner *learner, i32 left, i32 right, i32 word)
+{
+    pair_change(learner, pair_key(left, right), -learner->counts[word]);
+}
+
+static bool entry_before(struct entry a, struct entry b)
+{
+    return a.count != b.count ? a.count > b.count : a.key < b.key;
+}
+
+static void entry_push(struct learner *learner, struct entry entry)
+{
+    learner->heap = grown(learner->heap, learner->heap_count, &learner->heap_capacity, sizeof entry, 1 << 12);
+    i64 i = learner->heap_count++;
+    for (; i > 0 && entry_before(entry, learner->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        learner->heap[i] = learner->heap[(i - 1) / 2];
+    learner->heap[i] = entry;
+}
+
+static void entry_sink(struct learner *learner, struct entry entry) /* in place of the top */
+{
+    i64 i = 0;
+    for (;;) {
+        i64 child = 2 * i + 1;
+        if (child >= learner->heap_count)
+            break;
+        child += child + 1 < learner->heap_count && entry_before(learner->heap[child + 1], learner->heap[child]);
+        if (!entry_before(learner->heap[child], entry))
+            break;
+        learner->heap[i] = learner->heap[child];
+        i = child;
+    }
+    learner->heap[i] = entry;
+}
+
+/* The pair to merge next; false: none is left. */
+static bool entry_pop(struct entry *out, struct learner *learner)
+{
+    while (learner->heap_count > 0) {
+        *out = learner->heap[0];
+        i64 count = pair_slot(learner, out->key)->count;
+        if (out->count == count) {
+            struct entry last = learner->heap[--learner->heap_count];
+            if (learner->heap_count)
+                entry_sink(learner, last);
+            return count > 0;
+        }
+        entry_sink(learner, (struct entry){count, out->key, out->seen});
+    }
+    return false;
+}
+
+static void push_touched(struct learner *learner)
+{
+    for (i64 i = 0; i < learner->touched_count; i++) {
+        struct pair_count *pair = pair_slot(learner, learner->touched[i]);
+        if (pair->count > 0)
+            entry_push(learner, (struct entry){pair->count, pair->key, pair->seen});
+        pair->seen = 0;
+    }
+    learner->touched_count = 0;
+}
+
+static void merge_word(struct learner *learner, i32 word, i32 left, i32 right, i32 id)
+{
+    i32 *symbols = learner->symbols + learner->starts[word], length = learner->lengths[word], kept = 0;
+    for (i32 i = 0; i < length; i++) {
+        if (symbols[i] != left || i + 1 == length || symbols[i + 1] != right) {
+            symbols[kept++] = symbols[i];
+            continue;
+        }
+        if (kept > 0) {
+            pair_lost(learner, symbols[kept - 1], left, word);
+            pair_found(learner, symbols[kept - 1], id, word);
+        }
+        if (i + 2 < length) {
+            pair_lost(learner, right, symbols[i + 2], word);
+            pair_found(learner, id, symbols[i + 2], word);
+        }
+        symbols[kept++] = id;
+        i++;
+    }
+    learner->lengths[word] = kept;
+}
+
+static void learner_init(struct learner *learner, const struct text_trainer *trainer, const i32 *byte_ids)
+{
+    i64 words = trainer->word_count;
+    *learner = (struct learner){.node_count = 1};
+    learner->symbols = memory_alloc(trainer->bytes.length * (i64)sizeof(i32));
+    learner->starts = memory_alloc(words * (i64)sizeof(i64));
+    learner->lengths = memory_alloc(words * (i64)sizeof(i32));
+    learner->counts = memory_alloc(words * (i64)sizeof(i64));
+    pairs_grow(learner);
+    for (i64 i = 0; i < trainer->bytes.length; i++)
+        learner->symbols[i] = byte_ids[(u8)trainer->bytes.data[i]];
+    for (i64 w = 0; w < words; w++) {
+        learner->starts[w] = trainer->words[w].bytes;
+        learner->lengths[w] = (i32)trainer->words[w].length;
+        learner->counts[w] = trainer->words[w].count;
+        const i32 *symbols = learner->symbols + learner->starts[w];
+        for (i32 i = 0; i + 1 < learner->lengths[w]; i++)
+            pair_found(learner, symbols[i], symbols[i + 1], (i32)w);
+    }
+    push_touched(learner);
+}
+
+static void learner_release(struct learner *learner)
+{
+    void *blocks[] = {learner->symbols, learner->starts, learner->lengths, learner->counts,
+                      learner->pairs,   learner->nodes,  learner->touched, learner->heap};
+    for (i64 i = 0; i < COUNT_OF(blocks); i++)
+        memory_free(blocks[i]);
+}
+
+/* The merge as tokens; a text that is a token already (a special one) keeps its id. Returns the id, -1: message. */
+static i32 add_merged(struct text_tokenizer *tokenizer, i32 left, i32 right)
+{
+    struct text both = {0}; /* a copy: adding a token moves the strings */
+    const struct token *a = &tokenizer->tokens[left], *b = &tokenizer->tokens[right];
+    text_append(&both, tokenizer_string(tokenizer, a->content), a->content_length);
+    i64 cut = both.length;
+    text_append(&both, tokenizer_string(tokenizer, b->content), b->content_length);
+    i32 id = tokenizer_find(tokenizer, both.data, both.length);
+    int status = 0;
+    if (id < 0) {
+        id = (i32)tokenizer->model_tokens;
+        status = tokenizer_add(tokenizer, both.data, both.length, id);
+    }
+    if (!status)
+        status = tokenizer_add_merge(tokenizer, both.data, cut, both.data + cut, both.length - cut);
+    text_release(&both);
+    return status ? -1 : id;
+}
+
+static int learn(struct text_tokenizer *tokenizer, const struct text_trainer *trainer, const i32 *byte_ids)
+{
+    struct learner learner;
+    struct entry best;
+    i64 vocabulary = trainer->vocabulary - (trainer->specials_last ? trainer->special_count : 0);
+    learner_init(&learner, trainer, byte_ids);
+    i32 id = 0;
+    while (id >= 0 && tokenizer->model_tokens < vocabulary && entry_pop(&best, &learner)) {
+        i32 left = (i32)(best.key >> 32), right = (i32)(u32)best.key;
+        id = add_merged(tokenizer, left, right);
+        for (u32 node = best.seen; id >= 0 && node; node = learner.nodes[node].next)
+            merge_word(&learner, learner.nodes[node].word, left, right, id);
+        push_touched(&learner);
+    }
+    learner_release(&learner);
+    return id < 0 ? -1 : 0;
+}
+
+/* ---- Finishing ---- */
+/* First ids: special tokens unless they come last, then the bytes in the order of their characters. */
+static int add_first(struct text_tokenizer *tokenizer, const struct text_trainer *trainer, i32 *byte_ids)
+{
+    for (i64 i = 0; !trainer->specials_last && i < trainer->special_count; i++) {
+        const char *special = trainer->specials[i];
+        if (*special && text_token_id(tokenizer, special) < 0 &&
+            tokenizer_add(tokenizer, special, (i64)strlen(special), tokenizer->model_tokens))
+            return -1;
+    }
+    for (u32 c = 0; c < 0x100 + 68; c++) {
+        u8 content[4];
+        int byte = char_to_byte(c), length = utf8_encode(content, c);
+        if (byte < 0)
+            continue;
+        byte_ids[byte] = tokenizer_find(tokenizer, (char *)content, length);
+        if (byte_ids[byte] < 0) {
+            byte_ids[byte] = (i32)tokenizer->model_tokens;
+            if (tokenizer_add(tokenizer, (char *)content, length, byte_ids[byte]))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static struct json *trained_document(const struct text_trainer *trainer)
+{
+    static const char split[] =
+        "{\"type\":\"Sequence\",\"pretokenizers\":["
+        "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\"},\"behavior\":\"Isolated\",\"invert\":false},"
+        "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}]}";
+    static const char byte_level[] =
+        "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}";
+    static const char rest[] =
+        "{\"post_processor\":null,"
+        "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},"
+        "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,"
+        "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false}}";
+    bool gpt2 = trainer->splitter.kind == SPLIT_GPT2;
+    const char *parts = gpt2 ? byte_level : split;
+    struct json *document = json_parse(rest, (i64)strlen(rest), "settings");
+    struct json *pieces = json_parse(parts, (i64)strlen(parts), "settings");
+    const char *pattern = trainer->splitter.kind == SPLIT_LLAMA ? REGEX_LLAMA : REGEX_QWEN2;
+    if (!gpt2)
+        json_set(json_get(json_at(json_get(pieces, "pretokenizers"), 0), "pattern"), "Regex", json_of_string(pattern));
+    json_set(document, "pre_tokenizer", pieces);
+    json_set(document, "normalizer", trainer->nfc ? json_parse("{\"type\":\"NFC\"}", 14, "settings") : json_of_null());
+    return document;
+}
+
+static int build(struct text_tokenizer *tokenizer, const struct text_trainer *trainer)
+{
+    i32 byte_ids[256];
+    struct json *document = trained_document(trainer);
+    int status = tokenizer_configure(tokenizer, document);
+    json_free(document);
+    if (status || add_first(tokenizer, trainer, byte_ids) || learn(tokenizer, trainer, byte_ids))
+        return -1;
+    for (i64 i = 0; i < trainer->special_count; i++) {
+        const char *special = trainer->specials[i];
+        if (*special &&
+            tokenizer_add_added(tokenizer, special, (i64)strlen(special), (struct added_flags){.special = true}) < 0)
+            return -1;
+    }
+    return tokenizer_seal(tokenizer);
+}
+
+struct text_tokenizer *text_trainer_finish(struct text_trainer *trainer)
+{
+    struct text_tokenizer *tokenizer = tokenizer_new("the trained tokenizer");
+    if (build(tokenizer, trainer)) {
+        text_tokenizer_free(tokenizer);
+        tokenizer = NULL;
+    }
+    trainer_close(trainer);
+    return tokenizer;
+}
