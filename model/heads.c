@@ -1,0 +1,215 @@
+/* The table of modalities: how each enters the backbone, and how each is predicted. */
+#include "model/inside.h"
+
+static struct loss losses_at(struct pass *p, enum target_kind kind, i64 level, struct tensor *logits, const void *target)
+{
+    const struct target_list *t = &p->batch->targets[kind];
+    float *coefficient = p->tape->recording ? tape_alloc(p->tape, t->n * 4) : NULL;
+    bool want = p->options->want_entropy;
+    p->out->coefficient[kind][level] = coefficient;
+    p->out->logits[kind][level] = logits;
+    return kind == TARGET_VISION ? op_bit_cross_entropy(p->tape, logits, target, coefficient, want)
+                                 : op_cross_entropy(p->tape, logits, target, coefficient, want);
+}
+
+static struct tensor *rows_of(struct pass *p, struct tensor *x, const struct target_list *t)
+{
+    return op_gather(p->tape, x, upload(p, t->position, t->n * 4), t->n);
+}
+
+static float eps_of(const struct pass *p)
+{
+    return (float)p->model->config.norm_eps;
+}
+
+/* ---- text: id in, next id out; the multi-token-prediction block behind it ---- */
+
+static void text_head(struct pass *p, struct tensor *x)
+{
+    const struct target_list *t = &p->batch->targets[TARGET_TEXT];
+    struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &p->model->norm->value, eps_of(p));
+    struct tensor *logits = op_linear(p->tape, h, &p->model->head->value, DTYPE_F32);
+    p->out->loss[TARGET_TEXT][0] = losses_at(p, TARGET_TEXT, 0, logits, upload(p, t->ids, t->n * 4));
+}
+
+/* The target positions alone, with the intervals of their own keys: what precedes them among themselves. */
+static struct intervals subset_intervals(struct pass *p, const struct target_list *t)
+{
+    const struct batch *b = p->batch;
+    i32 *columns = arena_alloc(&p->tape->host, t->n * 5 * 4);
+    for (i64 i = 0; i < t->n; i++) {
+        i64 at = t->position[i];
+        columns[i] = (i32)at;
+        columns[t->n + i] = b->begin[at];
+        columns[2 * t->n + i] = b->end[at];
+        columns[3 * t->n + i] = b->hole_begin[at];
+        columns[4 * t->n + i] = b->hole_end[at];
+    }
+    const i32 *c = upload(p, columns, t->n * 5 * 4);
+    return (struct intervals){t->n, t->n, c, c + t->n, c + 2 * t->n, c + 3 * t->n, c + 4 * t->n};
+}
+
+static float *subset_coordinates(struct pass *p, const struct target_list *t)
+{
+    float *out = arena_alloc(&p->tape->host, t->n * 12);
+    for (i64 i = 0; i < 3 * t->n; i++)
+        out[i] = p->batch->coordinates[3 * t->position[i / 3] + i % 3];
+    return upload(p, out, t->n * 12);
+}
+
+static void mtp_head(struct pass *p, struct tensor *x)
+{
+    struct model *m = p->model;
+    const struct model_config *c = &m->config;
+    const struct target_list *t = &p->batch->targets[TARGET_MTP];
+    struct tensor *next = op_gather(p->tape, &m->embed->value, upload(p, t->next, t->n * 4), t->n), *sum;
+    struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &m->norm->value, eps_of(p));
+    struct tensor *both[2] = {op_rmsnorm(p->tape, next, &m->mtp_embed_norm->value, eps_of(p)),
+                              op_rmsnorm(p->tape, h, &m->mtp_hidden_norm->value, eps_of(p))};
+    struct tensor *in = model_matmul_out(p, op_concat(p->tape, both, 2), m->mtp_project);
+    struct attention a = {.heads = c->heads, .kv_heads = c->kv_heads, .width = c->head_width,
+                          .theta = (float)c->rope_theta, .t_pairs = c->t_pairs,
+                          .positions = subset_coordinates(p, t), .intervals = subset_intervals(p, t)};
+    struct tensor *n1 = op_rmsnorm(p->tape, in, &m->mtp.norm1->value, eps_of(p));
+    struct tensor *attended = op_attention(p->tape, model_matmul_out(p, n1, m->mtp.qkv), &a);
+    struct tensor *n2 = op_add_rmsnorm(p->tape, &sum, in, model_matmul_out(p, attended, m->mtp.out),
+                                       &m->mtp.norm2->value, eps_of(p));
+    struct tensor *out = op_add(p->tape, sum, model_dense(p, n2, m->mtp.gate_up, m->mtp.down));
+    struct tensor *logits =
+        op_linear(p->tape, op_rmsnorm(p->tape, out, &m->norm->value, eps_of(p)), &m->head->value, DTYPE_F32);
+    p->out->loss[TARGET_MTP][0] = losses_at(p, TARGET_MTP, 0, logits, upload(p, t->ids, t->n * 4));
+}
+
+/* ---- vision-out: the sum of coarser scales in, with an embedding of the scale; d bits out ---- */
+
+static struct tensor *from_features(struct pass *p, const float *features, i64 n, i64 width)
+{
+    struct tensor *f = op_borrow(p->tape, upload(p, features, n * width * 4), DTYPE_F32, n, width);
+    return p->tape->activations == DTYPE_F32 ? f : op_scale(p->tape, f, 1, p->tape->activations);
+}
+
+static struct tensor *vision_out_input(struct pass *p, const struct input_list *in)
+{
+    struct tensor *f = from_features(p, in->features, in->n, p->model->config.bits);
+    struct tensor *scale = op_gather(p->tape, &p->model->scale_embed->value, upload(p, in->scale, in->n * 4), in->n);
+    return op_add(p->tape, model_matmul_out(p, f, p->model->vision_embed), scale);
+}
+
+static void vision_head(struct pass *p, struct tensor *x)
+{
+    const struct target_list *t = &p->batch->targets[TARGET_VISION];
+    struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &p->model->vision_norm->value, eps_of(p));
+    struct tensor *logits = op_linear(p->tape, h, &p->model->vision_head->value, DTYPE_F32);
+    p->out->loss[TARGET_VISION][0] =
+        losses_at(p, TARGET_VISION, 0, logits, upload(p, t->bits, t->n * p->model->config.bits));
+}
+
+/* ---- audio: the sum of its levels' embeddings in; one head a level, on the top layers, each code's embedding added
+ * to the hidden state before the next layer: next-codec prediction [R 2.3] ---- */
+
+i64 audio_head_layer(const struct model_config *config, i64 level)
+{
+    return config->layers - config->levels + level;
+}
+
+static const i32 *level_rows(struct pass *p, const i32 *codes, i64 n, i64 level)
+{
+    const struct model_config *c = &p->model->config;
+    i32 *rows = arena_alloc(&p->tape->host, n * 4);
+    for (i64 i = 0; i < n; i++) {
+        i32 code = codes[i * c->levels + level];
+        rows[i] = code < 0 ? -1 : (i32)(level * (c->codes + 1) + code);
+    }
+    return upload(p, rows, n * 4);
+}
+
+static struct tensor *audio_input(struct pass *p, const struct input_list *in)
+{
+    struct tensor *sum = NULL;
+    for (i64 level = 0; level < p->model->config.levels; level++) {
+        struct tensor *e =
+            op_gather(p->tape, &p->model->audio_embed->value, level_rows(p, in->ids, in->n, level), in->n);
+        sum = sum ? op_add(p->tape, sum, e) : e;
+    }
+    return sum;
+}
+
+static i32 *level_targets(struct pass *p, const struct target_list *t, i64 level)
+{
+    i32 *ids = arena_alloc(&p->tape->host, t->n * 4);
+    for (i64 i = 0; i < t->n; i++)
+        ids[i] = t->ids[i * p->model->config.levels + level];
+    return upload(p, ids, t->n * 4);
+}
+
+/* While generating, the level's code is drawn here and takes the target's place. A frame whose level 0 is EOA is EOA at
+ * all levels. */
+static void draw_codes(struct pass *p, struct tensor *logits, i64 level)
+{
+    const struct model_config *c = &p->model->config;
+    const struct target_list *t = &p->batch->targets[TARGET_AUDIO];
+    struct device *device = p->tape->device;
+    struct forward *out = p->out;
+    i32 *code = tape_alloc(p->tape, t->n * 4);
+    float *logprob = tape_alloc(p->tape, t->n * 4);
+    u32 *identity = arena_alloc(&p->tape->host, t->n * 16);
+    for (i64 i = 0; i < 4 * t->n; i++)
+        identity[i] = i % 4 == 3 ? (u32)level : p->options->audio_identity[i];
+    if (level == 0) {
+        out->audio_codes = arena_alloc(&p->tape->host, t->n * c->levels * 4);
+        out->audio_logprob = arena_alloc(&p->tape->host, t->n * c->levels * 4);
+    }
+    device->ops->sample(device, code, logprob, tensor_matrix(logits), identity, p->options->audio_sampling);
+    for (i64 i = 0; i < t->n; i++) {
+        bool ended = level > 0 && out->audio_codes[i * c->levels] == c->codes;
+        out->audio_codes[i * c->levels + level] = ended ? (i32)c->codes : code[i];
+        out->audio_logprob[i * c->levels + level] = ended ? 0 : logprob[i];
+    }
+}
+
+struct tensor *layer_heads(struct pass *p, struct tensor *x, i64 layer)
+{
+    struct model *m = p->model;
+    const struct target_list *t = &p->batch->targets[TARGET_AUDIO];
+    i64 level = layer - audio_head_layer(&m->config, 0);
+    if (t->n == 0 || level < 0 || level >= m->config.levels)
+        return x;
+    struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &m->audio_norm[level]->value, eps_of(p));
+    struct tensor *logits = op_linear(p->tape, h, &m->audio_head[level]->value, DTYPE_F32);
+    const i32 *codes = t->ids;
+    if (p->options->audio_sampling) {
+        draw_codes(p, logits, level);
+        codes = p->out->audio_codes;
+    } else {
+        p->out->loss[TARGET_AUDIO][level] = losses_at(p, TARGET_AUDIO, level, logits, level_targets(p, t, level));
+    }
+    if (level + 1 == m->config.levels)
+        return x;
+    struct tensor *e = op_gather(p->tape, &m->audio_embed->value, level_rows(p, codes, t->n, level), t->n);
+    struct place place = {e, upload(p, t->position, t->n * 4)};
+    return op_add(p->tape, x, op_place(p->tape, x->rows, x->columns, x->dtype, &place, 1));
+}
+
+struct tensor *modality_input(struct pass *p, enum input_kind kind, const struct input_list *in)
+{
+    switch (kind) {
+    case INPUT_VISION_IN:
+        return vision_in_forward(p, in);
+    case INPUT_VISION_OUT:
+        return vision_out_input(p, in);
+    case INPUT_AUDIO:
+        return audio_input(p, in);
+    default:
+        panic("input kind %d", (int)kind);
+    }
+}
+
+void final_heads(struct pass *p, struct tensor *x)
+{
+    if (p->batch->targets[TARGET_TEXT].n)
+        text_head(p, x);
+    if (p->batch->targets[TARGET_MTP].n && p->model->config.mtp)
+        mtp_head(p, x);
+    if (p->batch->targets[TARGET_VISION].n)
+        vision_head(p, x);
+}

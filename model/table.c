@@ -1,0 +1,326 @@
+/* The backbone's weights table: every weight, its name on disk, its shape, how it starts, decays, is cut. */
+#include "model/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct builder {
+    struct model *model;
+    struct weight_spec row; /* what the next row starts from */
+    i64 layer;
+    char name[128], disk[4][160], fused[160];
+};
+
+static void begin_row(struct builder *b, i64 parts, i64 rows, i64 columns)
+{
+    b->row = (struct weight_spec){.parts = parts, .rows = rows, .columns = columns, .disk_rank = 2, .trained = true,
+                                  .init_std = (float)b->model->config.init_std, .layer = b->layer, .decay = true};
+}
+
+static i64 end_row(struct builder *b, const char *name)
+{
+    snprintf(b->name, sizeof b->name, "%s", name);
+    b->row.name = b->name;
+    return weights_add(&b->model->weights, &b->row);
+}
+
+/* One piece of the row: `rows` rows named by the format, {e} left for the part. */
+static void piece(struct builder *b, i64 rows, const char *prefix, const char *name)
+{
+    int i = 0;
+    while (b->row.pieces[i].name)
+        i++;
+    snprintf(b->disk[i], sizeof b->disk[i], "%s%s", prefix, name);
+    b->row.pieces[i] = (struct weight_piece){b->disk[i], rows};
+}
+
+/* Indices now, pointers when the list has stopped growing. */
+static struct weight *by_index(i64 index)
+{
+    return (struct weight *)(uintptr_t)(index + 1);
+}
+
+static struct weight *matrix(struct builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
+                             i64 columns, enum tensor_axis axis)
+{
+    begin_row(b, 1, rows, columns);
+    piece(b, rows, prefix, disk);
+    b->row.tensor_axis = axis;
+    return by_index(end_row(b, name));
+}
+
+static struct weight *norm(struct builder *b, const char *name, const char *prefix, const char *disk, i64 columns)
+{
+    begin_row(b, 1, 1, columns);
+    piece(b, 1, prefix, disk);
+    b->row.disk_rank = 1;
+    b->row.init = INIT_ONES;
+    b->row.decay = false;
+    return by_index(end_row(b, name));
+}
+
+static struct weight *gate_up(struct builder *b, const char *name, const char *prefix, i64 width, i64 columns)
+{
+    begin_row(b, 1, 2 * width, columns);
+    piece(b, width, prefix, "gate_proj.weight");
+    piece(b, width, prefix, "up_proj.weight");
+    b->row.tensor_axis = AXIS_ROWS;
+    return by_index(end_row(b, name));
+}
+
+static void attention_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
+                           i64 heads, i64 kv_heads, i64 head_width)
+{
+    char name[128], at[160];
+    i64 q = heads * head_width, kv = kv_heads * head_width;
+    snprintf(name, sizeof name, "%s.norm1", stem);
+    l->norm1 = norm(b, name, prefix, "input_layernorm.weight", width);
+    snprintf(name, sizeof name, "%s.qkv", stem);
+    snprintf(at, sizeof at, "%sself_attn.", prefix);
+    begin_row(b, 1, q + 2 * kv, width);
+    piece(b, q, at, "q_proj.weight");
+    piece(b, kv, at, "k_proj.weight");
+    piece(b, kv, at, "v_proj.weight");
+    b->row.tensor_axis = AXIS_ROWS;
+    l->qkv = by_index(end_row(b, name));
+    snprintf(name, sizeof name, "%s.out", stem);
+    l->out = matrix(b, name, at, "o_proj.weight", width, q, AXIS_COLUMNS);
+    snprintf(name, sizeof name, "%s.norm2", stem);
+    l->norm2 = norm(b, name, prefix, "post_attention_layernorm.weight", width);
+}
+
+static void dense_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
+                       i64 dense_width)
+{
+    char name[128], at[160];
+    snprintf(at, sizeof at, "%smlp.", prefix);
+    snprintf(name, sizeof name, "%s.gate_up", stem);
+    l->gate_up = gate_up(b, name, at, dense_width, width);
+    snprintf(name, sizeof name, "%s.down", stem);
+    l->down = matrix(b, name, at, "down_proj.weight", width, dense_width, AXIS_COLUMNS);
+}
+
+static void router_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix)
+{
+    const struct model_config *c = &b->model->config;
+    char name[128];
+    begin_row(b, 1, c->experts, c->width);
+    piece(b, c->experts, prefix, "mlp.gate.weight");
+    b->row.type = TYPE_F32;
+    b->row.elastic = ELASTIC_EXPERT_ROWS;
+    b->row.decay = false;
+    snprintf(name, sizeof name, "%s.router", stem);
+    l->router = by_index(end_row(b, name));
+    begin_row(b, 1, 1, c->experts);
+    piece(b, 1, prefix, "mlp.moe_statics.e_score_correction_bias");
+    b->row.type = TYPE_F32;
+    b->row.init = INIT_ZEROS;
+    b->row.trained = b->row.decay = false;
+    b->row.elastic = ELASTIC_EXPERT_COLUMNS;
+    snprintf(name, sizeof name, "%s.bias", stem);
+    l->bias = by_index(end_row(b, name));
+}
+
+static void expert_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix)
+{
+    const struct model_config *c = &b->model->config;
+    char name[128], at[160];
+    snprintf(at, sizeof at, "%smlp.experts.{e}.", prefix);
+    begin_row(b, c->experts, 2 * c->expert_width, c->width);
+    piece(b, c->expert_width, at, "gate_proj.weight");
+    piece(b, c->expert_width, at, "up_proj.weight");
+    snprintf(b->fused, sizeof b->fused, "%smlp.experts.gate_up_proj", prefix);
+    b->row.fused = b->fused;
+    b->row.expert_axis = true;
+    b->row.tensor_axis = AXIS_ROWS;
+    b->row.elastic = ELASTIC_EXPERT_PARTS;
+    snprintf(name, sizeof name, "%s.experts_gate_up", stem);
+    l->experts_gate_up = by_index(end_row(b, name));
+    begin_row(b, c->experts, c->width, c->expert_width);
+    piece(b, c->width, at, "down_proj.weight");
+    snprintf(b->fused, sizeof b->fused, "%smlp.experts.down_proj", prefix);
+    b->row.fused = b->fused;
+    b->row.expert_axis = true;
+    b->row.tensor_axis = AXIS_COLUMNS;
+    b->row.elastic = ELASTIC_EXPERT_PARTS;
+    snprintf(name, sizeof name, "%s.experts_down", stem);
+    l->experts_down = by_index(end_row(b, name));
+}
+
+static void moe_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix)
+{
+    const struct model_config *c = &b->model->config;
+    char name[128], at[160];
+    router_rows(b, l, stem, prefix);
+    expert_rows(b, l, stem, prefix);
+    if (!c->shared_experts)
+        return;
+    snprintf(at, sizeof at, "%smlp.shared_experts.", prefix);
+    snprintf(name, sizeof name, "%s.shared_gate_up", stem);
+    l->shared_gate_up = gate_up(b, name, at, c->shared_experts * c->expert_width, c->width);
+    snprintf(name, sizeof name, "%s.shared_down", stem);
+    l->shared_down =
+        matrix(b, name, at, "down_proj.weight", c->width, c->shared_experts * c->expert_width, AXIS_COLUMNS);
+}
+
+static void backbone_rows(struct builder *b)
+{
+    struct model *m = b->model;
+    const struct model_config *c = &m->config;
+    b->layer = -1;
+    m->embed = matrix(b, "embed", "model.", "embed_tokens.weight", c->vocabulary, c->width, AXIS_NONE);
+    for (i64 i = 0; i < c->layers; i++) {
+        char stem[64], prefix[96];
+        snprintf(stem, sizeof stem, "layers.%lld", (long long)i);
+        snprintf(prefix, sizeof prefix, "model.layers.%lld.", (long long)i);
+        b->layer = i;
+        attention_rows(b, &m->layer[i], stem, prefix, c->width, c->heads, c->kv_heads, c->head_width);
+        if (i < c->first_moe_layer)
+            dense_rows(b, &m->layer[i], stem, prefix, c->width, c->dense_width);
+        else
+            moe_rows(b, &m->layer[i], stem, prefix);
+    }
+    b->layer = c->layers;
+    m->norm = norm(b, "norm", "model.", "norm.weight", c->width);
+    m->head = c->tied ? m->embed : matrix(b, "head", "", "lm_head.weight", c->vocabulary, c->width, AXIS_NONE);
+}
+
+/* The multi-token-prediction block, under Baidu's names (facts of the 4.5 checkpoints); HF ignores keys with "mtp". */
+static void mtp_rows(struct builder *b)
+{
+    struct model *m = b->model;
+    const struct model_config *c = &m->config;
+    i64 dense = c->dense_width ? c->dense_width : c->topk * c->expert_width;
+    m->mtp_embed_norm = norm(b, "mtp.embed_norm", "model.", "mtp_emb_norm.0.weight", c->width);
+    m->mtp_hidden_norm = norm(b, "mtp.hidden_norm", "model.", "mtp_hidden_norm.0.weight", c->width);
+    m->mtp_project = matrix(b, "mtp.project", "model.", "mtp_linear_proj.0.weight", c->width, 2 * c->width, AXIS_NONE);
+    attention_rows(b, &m->mtp, "mtp", "model.mtp_block.0.", c->width, c->heads, c->kv_heads, c->head_width);
+    dense_rows(b, &m->mtp, "mtp", "model.mtp_block.0.", c->width, dense);
+}
+
+static void vision_rows(struct builder *b)
+{
+    struct model *m = b->model;
+    const struct model_config *c = &m->config;
+    m->vision_embed = matrix(b, "vision.embed", "weft.", "vision_embed.weight", c->width, c->bits, AXIS_NONE);
+    m->scale_embed = matrix(b, "vision.scale_embed", "weft.", "scale_embed.weight", c->scales, c->width, AXIS_NONE);
+    m->vision_norm = norm(b, "vision.norm", "weft.", "vision_norm.weight", c->width);
+    m->vision_head = matrix(b, "vision.head", "weft.", "vision_head.weight", c->bits, c->width, AXIS_NONE);
+}
+
+static void vision_in_rows(struct builder *b)
+{
+    struct vision_in_weights *v = &b->model->vision_in;
+    const struct model_config *c = &b->model->config;
+    i64 width = c->vit_width;
+    v->patch = matrix(b, "vit.patch", "weft.", "vit.patch.weight", width, c->patch_values, AXIS_NONE);
+    for (i64 i = 0; i < c->vit_layers; i++) {
+        char stem[64], prefix[96];
+        snprintf(stem, sizeof stem, "vit.%lld", (long long)i);
+        snprintf(prefix, sizeof prefix, "weft.vit.layers.%lld.", (long long)i);
+        attention_rows(b, &v->layer[i], stem, prefix, width, c->vit_heads, c->vit_heads, width / c->vit_heads);
+        dense_rows(b, &v->layer[i], stem, prefix, width, 2 * width);
+    }
+    v->norm = norm(b, "vit.norm", "weft.", "vit.norm.weight", width);
+    v->features = matrix(b, "merger.features", "weft.", "merger.features.weight", width, c->cell_features, AXIS_NONE);
+    v->merge_norm = norm(b, "merger.norm", "weft.", "merger.norm.weight", width);
+    v->merge_qkv = matrix(b, "merger.qkv", "weft.", "merger.qkv.weight", 3 * width, width, AXIS_NONE);
+    v->merge_out = matrix(b, "merger.out", "weft.", "merger.out.weight", width, width, AXIS_NONE);
+    v->project = matrix(b, "merger.project", "weft.", "merger.project.weight", c->width, width, AXIS_NONE);
+}
+
+/* One table for all levels: row level * (codes + 1) + code; the last code of a level is EOA. */
+static void audio_rows(struct builder *b)
+{
+    struct model *m = b->model;
+    const struct model_config *c = &m->config;
+    i64 codes = c->codes + 1;
+    m->audio_embed = matrix(b, "audio.embed", "weft.", "audio_embed.weight", c->levels * codes, c->width, AXIS_NONE);
+    for (i64 l = 0; l < c->levels; l++) {
+        char name[64], disk[96];
+        b->layer = audio_head_layer(c, l);
+        snprintf(name, sizeof name, "audio.norm.%lld", (long long)l);
+        snprintf(disk, sizeof disk, "audio_norm.%lld.weight", (long long)l);
+        m->audio_norm[l] = norm(b, name, "weft.", disk, c->width);
+        snprintf(name, sizeof name, "audio.head.%lld", (long long)l);
+        snprintf(disk, sizeof disk, "audio_head.%lld.weight", (long long)l);
+        m->audio_head[l] = matrix(b, name, "weft.", disk, codes, c->width, AXIS_NONE);
+    }
+}
+
+static void extra_rows(struct builder *b)
+{
+    struct model *m = b->model;
+    i64 first = m->weights.count;
+    b->layer = m->config.layers;
+    if (m->config.mtp)
+        mtp_rows(b);
+    if (m->config.bits)
+        vision_rows(b);
+    if (m->config.cell_features)
+        vision_in_rows(b);
+    if (m->config.levels)
+        audio_rows(b);
+    for (i64 i = first; i < m->weights.count; i++) {
+        m->weights.list[i].spec.file = FILE_EXTRA;
+        if (m->weights.list[i].spec.tensor_axis != AXIS_NONE && m->weights.layout.tensor_ranks > 1)
+            panic("%s: extra heads are not cut over tensor ranks", m->weights.list[i].spec.name);
+    }
+}
+
+static void resolve(struct model *m, struct weight **slot)
+{
+    if (*slot)
+        *slot = &m->weights.list[(uintptr_t)*slot - 1];
+}
+
+/* struct layer_weights and struct vision_in_weights hold pointers only. */
+static void resolve_all(struct model *m, void *pointers, size_t bytes)
+{
+    struct weight **slots = pointers;
+    for (size_t i = 0; i < bytes / sizeof *slots; i++)
+        resolve(m, &slots[i]);
+}
+
+static void resolve_model(struct model *m)
+{
+    struct weight **singles[] = {&m->embed, &m->norm, &m->head, &m->vision_embed, &m->scale_embed, &m->vision_norm,
+                                 &m->vision_head, &m->audio_embed, &m->mtp_embed_norm, &m->mtp_hidden_norm,
+                                 &m->mtp_project};
+    for (i64 i = 0; i < COUNT_OF(singles); i++)
+        resolve(m, singles[i]);
+    resolve_all(m, m->layer, sizeof m->layer);
+    resolve_all(m, &m->mtp, sizeof m->mtp);
+    resolve_all(m, &m->vision_in, sizeof m->vision_in);
+    resolve_all(m, m->audio_norm, sizeof m->audio_norm);
+    resolve_all(m, m->audio_head, sizeof m->audio_head);
+}
+
+int model_open(struct model *model, struct device *device, const struct model_config *config, enum dtype dtype,
+               bool training, const struct weights_layout *layout)
+{
+    struct builder b = {.model = model};
+    memset(model, 0, sizeof *model);
+    if (model_config_check(config))
+        return -1;
+    model->config = *config;
+    model->device = device;
+    weights_open(&model->weights, device, dtype, training, layout);
+    backbone_rows(&b);
+    extra_rows(&b);
+    resolve_model(model);
+    weights_allocate(&model->weights);
+    i64 counts = config->layers * max_i64(config->experts, 1);
+    model->use = memory_alloc(counts * (i64)sizeof *model->use);
+    model->usage = memory_alloc(counts * (i64)sizeof *model->usage);
+    return 0;
+}
+
+void model_close(struct model *model)
+{
+    weights_close(&model->weights);
+    memory_free(model->use);
+    memory_free(model->usage);
+    memset(model, 0, sizeof *model);
+}

@@ -1,0 +1,65 @@
+/* What the model reads. A batch is host memory owned by whoever filled it; model_forward copies it to the device once.
+ *
+ * Positions of all rows of a micro-batch form one sequence of n: rows and samples are told apart by the intervals
+ * alone (query i sees key j iff begin[j] <= i < end[j] and not hole_begin[j] <= i < hole_end[j]). In training the keys
+ * are the positions themselves. In generation the keys are the columns of a cache, and query[i] says at which column
+ * position i stands.
+ *
+ * A position is in exactly one input list and in any number of target lists. */
+#ifndef WEFT_SEQUENCE_BATCH_H
+#define WEFT_SEQUENCE_BATCH_H
+#include "core/core.h"
+
+enum stream { STREAM_TEXT, STREAM_IMAGE_IN, STREAM_VIDEO_IN, STREAM_IMAGE_OUT, STREAM_VIDEO_OUT, STREAM_AUDIO, STREAMS };
+extern const char *const stream_names[STREAMS];
+
+enum input_kind { INPUT_TEXT, INPUT_VISION_IN, INPUT_VISION_OUT, INPUT_AUDIO, INPUTS };
+enum target_kind { TARGET_TEXT, TARGET_MTP, TARGET_VISION, TARGET_AUDIO, TARGETS };
+extern const char *const target_names[TARGETS];
+
+struct input_list {
+    i64 n;
+    i32 *position; /* [n] ascending */
+    i32 *ids;      /* text: [n]; audio: [n, levels] codes of the frame, EOA = the codebook's size */
+    float *features; /* vision-out: [n, d] sums of coarser scales; vision-in: [n, 4, D] encoder features of 2 x 2 cells */
+    i32 *scale;    /* vision-out: [n] index of the scale this position predicts; the number of scales for the last */
+    u8 *pixels;    /* vision-in: [n, cells, patch * patch * 3] */
+    i32 *cells;    /* vision-in: [n] how many of the cells are filled (the others repeat the last) */
+};
+struct target_list {
+    i64 n;
+    i32 *position; /* [n] ascending; a position may appear once */
+    i32 *ids;      /* text: [n]; mtp: [n]; audio: [n, levels] */
+    i32 *next;     /* mtp: [n] the id at the next position, an input of the block */
+    u8 *bits;      /* vision: [n, d], 0 or 1 */
+    float *weight; /* [n] */
+    u8 *stream;    /* [n] enum stream of the sample part it belongs to */
+};
+struct batch {
+    i64 n;          /* positions, padding included */
+    i64 rows;       /* of T = n / rows positions; 0 in generation */
+    i64 first_row;  /* number of the first row in the global batch of this step */
+    i64 slice;      /* elastic slice all rows belong to */
+    i32 *sample;    /* [n] number of the sample within the step's global batch; -1: padding */
+    u8 *stream;     /* [n] */
+    float *coordinates; /* [n, 3] t, h, w */
+    i32 *query;     /* [n] ascending */
+    i64 keys;       /* n in training */
+    i32 *begin, *end, *hole_begin, *hole_end; /* [keys] */
+    i32 *cache_row; /* [n] generation: where the position's key goes; NULL in training */
+    struct input_list inputs[INPUTS];
+    struct target_list targets[TARGETS];
+};
+
+/* A batch with room for n positions, lists with room for as many entries as their kind can have; all from one arena,
+ * which the caller resets to reuse. 0: the batch has no such list. */
+struct batch_widths {
+    i64 bits, levels, cell_features, patch_values;
+};
+void batch_init(struct batch *batch, struct arena *arena, i64 n, const struct batch_widths *widths);
+
+/* Plain text: `rows` samples of T ids each, causal, positions 0..T-1; next-id targets of weight 1 at all but the last
+ * position of a row (and, with every_position, a target -100 there, so that logits exist for all). */
+void batch_of_ids(struct batch *batch, struct arena *arena, const i32 *ids, i64 rows, i64 length, bool every_position);
+
+#endif

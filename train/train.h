@@ -1,0 +1,93 @@
+/* train: the two training steps and what they share: schedule, optimizer, checkpoints, metrics; the stages that run them. */
+#ifndef WEFT_TRAIN_H
+#define WEFT_TRAIN_H
+#include "core/json.h"
+#include "core/settings.h"
+#include "tensor/weights.h"
+
+/* ---- A stage: what cli/ hands to the function that owns its kind ------------------------------------------------------
+ * References in the settings have been resolved to paths. The function writes below `out` only; it returns 0 when the
+ * stage is complete, -1 with a message, or STAGE_INTERRUPTED when it saved and stopped because interrupted() said so.
+ * Called again with the same settings it goes on from its last checkpoint. */
+enum { STAGE_INTERRUPTED = 1 };
+struct stage {
+    const char *name; /* in the recipe */
+    const char *out;  /* existing folder; may hold an earlier call's checkpoints */
+    u64 seed;
+    struct device *device;
+    enum dtype dtype; /* the precision resolved for this run: DTYPE_BF16 or DTYPE_F32 */
+    double peak_gflops; /* matrix peak measured at the stage's start */
+};
+
+/* ---- Learning rate ---------------------------------------------------------------------------------------------------
+ * Step t counts from 0. Warm-up: peak . (t + 1) / warmup; then by shape: constant; cosine from warmup to total; wsd:
+ * constant until decay_start, then down by `decay`. x = (t - start) / (total - start); min + (peak - min) f(x),
+ * f = (1 + cos pi x)/2, 1 - x, 1 - sqrt(x). From total on: min. */
+enum lr_shape { LR_CONSTANT, LR_COSINE, LR_WSD };
+enum lr_decay { DECAY_COSINE, DECAY_LINEAR, DECAY_SQRT };
+struct lr_schedule {
+    double peak, min;
+    i64 warmup, warmup_offset, total, decay_start;
+    enum lr_shape shape;
+    enum lr_decay decay;
+};
+double lr_at(const struct lr_schedule *schedule, i64 step);
+
+struct optimizer_settings { /* rows of every training stage's table; see OPTIMIZER_ROWS */
+    double lr, min_lr_ratio, beta1, beta2, eps, weight_decay, clip, decay_share;
+    i64 warmup;
+    int shape, decay;
+};
+/* Rows for a settings table whose struct has a `struct optimizer_settings optimizer`. lr_default etc. as YAML text. */
+#define OPTIMIZER_ROWS(type, lr_default, beta2_default, decay_default)                                                 \
+    {"optimizer.lr", SETTING_NUMBER, offsetof(type, optimizer.lr), lr_default, 0, 10, NULL, "peak learning rate"},     \
+    {"optimizer.min_lr_ratio", SETTING_NUMBER, offsetof(type, optimizer.min_lr_ratio), "0.02", 0, 1, NULL,             \
+     "last learning rate as a share of the peak"},                                                                     \
+    {"optimizer.warmup", SETTING_INTEGER, offsetof(type, optimizer.warmup), "50", 0, 1e9, NULL, "warm-up steps"},      \
+    {"optimizer.shape", SETTING_CHOICE, offsetof(type, optimizer.shape), "wsd", 0, 0, "constant|cosine|wsd",           \
+     "course of the learning rate"},                                                                                   \
+    {"optimizer.decay", SETTING_CHOICE, offsetof(type, optimizer.decay), "linear", 0, 0, "cosine|linear|1-sqrt",       \
+     "how wsd comes down"},                                                                                            \
+    {"optimizer.decay_share", SETTING_NUMBER, offsetof(type, optimizer.decay_share), "0.5", 0, 1, NULL,                \
+     "share of the steps in which wsd comes down"},                                                                    \
+    {"optimizer.beta1", SETTING_NUMBER, offsetof(type, optimizer.beta1), "0.9", 0, 1, NULL, "AdamW beta 1"},           \
+    {"optimizer.beta2", SETTING_NUMBER, offsetof(type, optimizer.beta2), beta2_default, 0, 1, NULL, "AdamW beta 2"},   \
+    {"optimizer.eps", SETTING_NUMBER, offsetof(type, optimizer.eps), "1e-8", 0, 1, NULL, "AdamW epsilon"},             \
+    {"optimizer.weight_decay", SETTING_NUMBER, offsetof(type, optimizer.weight_decay), decay_default, 0, 10, NULL,     \
+     "decoupled weight decay of matrices"},                                                                            \
+    {"optimizer.clip", SETTING_NUMBER, offsetof(type, optimizer.clip), "1.0", 0, 1e9, NULL,                            \
+     "largest norm of all gradients together; 0: none"}
+struct lr_schedule lr_of_settings(const struct optimizer_settings *settings, i64 steps);
+
+/* ---- Optimizer: AdamW over a weights table --------------------------------------------------------------------------- */
+struct optimizer_result { double grad_norm, lr; bool skipped; };
+/* One update from the gradients in the table; step counts from 0. A norm that is not finite skips the update and says so.
+ * Expert slices without a gradient decay their moments as with a zero one. */
+struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr, i64 step);
+
+/* ---- Checkpoints ------------------------------------------------------------------------------------------------------
+ * DIRECTORY/step-000123/ holds what `save` writes (a model directory, codec weights), weft/optimizer.safetensors and
+ * weft/state.json: the caller's state and an inventory of every file with size and checksum. Written beside, fsynced,
+ * renamed; the file DIRECTORY/latest moves last. Nothing in it depends on time, host, threads or ranks. */
+struct checkpoint_parts {
+    struct weights *const *weights; /* their masters and moments are stored: weft/optimizer.safetensors, -1, -2, ... */
+    i64 weights_count;
+    int (*save)(void *context, const char *directory); /* what others read; may be NULL */
+    void *context;
+};
+int checkpoint_save(const char *directory, i64 step, const struct checkpoint_parts *parts, const struct json *state);
+/* Finds the newest checkpoint that is whole (checksums verified), falling back to earlier ones with a warning that names
+ * what is wrong; loads masters and moments; *state is the caller's to free. *step = -1 if there is none at all. */
+int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_parts *parts, struct json **state);
+void checkpoint_prune(const char *directory, i64 keep); /* the newest `keep` stay */
+int checkpoint_verify(const char *directory, char **path); /* the newest whole step's folder: memory_free(*path) */
+
+/* ---- Metrics: metrics.jsonl is the truth, cut back to the checkpoint's step on resume --------------------------------- */
+struct metrics; /* also writes TensorBoard events beside it */
+struct metrics *metrics_open(const char *directory, i64 resume_step); /* lines with "step" > resume_step are dropped */
+void metrics_begin(struct metrics *metrics, i64 step);
+void metrics_put(struct metrics *metrics, const char *name, double value);
+int metrics_end(struct metrics *metrics);
+void metrics_close(struct metrics *metrics);
+
+#endif
