@@ -1,0 +1,223 @@
+/* Flash attention (Dao et al. 2022) over runs of keys: a running maximum and sum per row, so scores of one run at a
+ * time exist. Scores are kept times log2(e), probabilities are powers of two. */
+#include "kernels/cpu/attention.h"
+
+struct job {
+    struct attention_plan plan;
+    struct matrix out, q, k, v;
+    float *lse;
+    char *keys, *values; /* packed [G][keys_padded][D]; NULL: each tile packs what it reads */
+    i64 kv_heads, width;
+    float scale; /* of scores: D^-1/2 log2(e) */
+};
+struct tile {
+    const struct query_tile *queries;
+    i64 head, rows; /* key-value head */
+    float *scores, *sums, *max, *total, *hidden;
+    void *p, *q; /* probabilities, queries */
+    char *packed;
+};
+
+static i64 matrix_bytes(const struct job *job, i64 rows)
+{
+    return rows * job->width * element_bytes(job->k.dtype);
+}
+
+static void open_tile(struct tile *tile, const struct job *job, i64 index, int worker)
+{
+    i64 group = job->plan.group, bytes = element_bytes(job->q.dtype), rows_most = max_i64(ROWS_MOST, group);
+    tile->queries = &job->plan.tiles[job->plan.tile_count - 1 - index / job->kv_heads];
+    tile->head = index % job->kv_heads;
+    tile->rows = tile->queries->count * group;
+    tile->scores = CPU(scratch)(worker, 0, rows_most * KEYS_MOST * 4);
+    tile->p = bytes == 4 ? (void *)tile->scores : CPU(scratch)(worker, 1, rows_most * KEYS_MOST * bytes);
+    tile->q = CPU(scratch)(worker, 2, matrix_bytes(job, rows_most));
+    tile->sums = CPU(scratch)(worker, 3, (rows_most * (job->width + 2) + KEYS_MOST) * 4);
+    tile->max = tile->sums + rows_most * job->width;
+    tile->total = tile->max + rows_most;
+    tile->hidden = tile->total + rows_most;
+    tile->packed = job->keys ? NULL : CPU(scratch)(worker, 4, 2 * matrix_bytes(job, KEYS_MOST));
+    CPU(attention_pack)
+    (tile->q, job->q, tile->queries->first, tile->queries->count, tile->head * group * job->width, group * job->width);
+    memset(tile->sums, 0, (size_t)(tile->rows * job->width) * 4);
+    for (i64 i = 0; i < tile->rows; i++) {
+        tile->max[i] = -INFINITY;
+        tile->total[i] = 0;
+    }
+}
+
+/* 0 for the keys this query sees, -inf for the others. */
+static void find_hidden(float *hidden, const struct intervals *v, i64 first, i64 count, i32 query)
+{
+    i64 there = min_i64(count, v->keys - first);
+    const i32 *restrict begin = v->begin + first, *restrict end = v->end + first;
+    const i32 *restrict hole_begin = v->hole_begin + first, *restrict hole_end = v->hole_end + first;
+#pragma omp simd
+    for (i64 j = 0; j < there; j++) {
+        bool seen = (begin[j] <= query) & (query < end[j]) & !((hole_begin[j] <= query) & (query < hole_end[j]));
+        hidden[j] = seen ? 0.0f : -INFINITY;
+    }
+    for (i64 j = there; j < count; j++)
+        hidden[j] = -INFINITY;
+}
+
+static void mask_scores(const struct tile *tile, const struct job *job, const struct key_run *run)
+{
+    const struct intervals *v = job->plan.intervals;
+    i64 count = run->mask_to - run->mask_from, group = job->plan.group;
+    for (i64 i = 0; i < tile->queries->count; i++) {
+        const float *restrict hidden = tile->hidden;
+        find_hidden(tile->hidden, v, run->first + run->mask_from, count, v->query[tile->queries->first + i]);
+        for (i64 h = 0; h < group; h++) {
+            float *restrict scores = tile->scores + (i * group + h) * run->count + run->mask_from;
+#pragma omp simd
+            for (i64 j = 0; j < count; j++)
+                scores[j] += hidden[j];
+        }
+    }
+}
+
+static float row_max(const float *row, i64 n)
+{
+    float a = -INFINITY, b = -INFINITY; /* two chains: n is a multiple of 32 */
+    const float *second = row + n / 2;
+#pragma omp simd reduction(max : a, b)
+    for (i64 j = 0; j < n / 2; j++) {
+        a = row[j] > a ? row[j] : a;
+        b = second[j] > b ? second[j] : b;
+    }
+    return a > b ? a : b;
+}
+
+static float row_exp(float *p, const float *row, i64 n, float scale, float shift)
+{
+    float total = 0;
+#pragma omp simd reduction(+ : total)
+    for (i64 j = 0; j < n; j++) {
+        float y = attention_exp2(row[j] * scale - shift);
+        total += y;
+        p[j] = y;
+    }
+    return total;
+}
+
+static float row_exp_bf16(bf16 *restrict p, const float *restrict row, i64 n, float scale, float shift)
+{
+    float total = 0;
+#pragma omp simd reduction(+ : total)
+    for (i64 j = 0; j < n; j++) {
+        float y = attention_exp2(row[j] * scale - shift);
+        total += y;
+        p[j] = attention_round(y);
+    }
+    return total;
+}
+
+/* Scores become probabilities relative to the new maximum; what was summed before is lowered to it. */
+static void soften(const struct tile *tile, const struct job *job, i64 count)
+{
+    i64 bytes = element_bytes(job->q.dtype), width = job->width;
+    for (i64 i = 0; i < tile->rows; i++) {
+        const float *row = tile->scores + i * count;
+        void *p = (char *)tile->p + i * count * bytes;
+        float before = tile->max[i], max = row_max(row, count) * job->scale;
+        if (max == -INFINITY) {
+            memset(p, 0, (size_t)(count * bytes));
+            continue;
+        }
+        max = max > before ? max : before;
+        float total = bytes == 4 ? row_exp(p, row, count, job->scale, max)
+                                 : row_exp_bf16(p, row, count, job->scale, max);
+        float keep = attention_exp2(before - max);
+        tile->max[i] = max;
+        tile->total[i] = tile->total[i] * keep + total;
+        if (keep == 1.0f)
+            continue;
+        float *sums = tile->sums + i * width;
+#pragma omp simd
+        for (i64 d = 0; d < width; d++)
+            sums[d] *= keep;
+    }
+}
+
+static void find_run(const void **keys, const void **values, const struct tile *tile, const struct job *job,
+                     const struct key_run *run)
+{
+    if (job->keys) {
+        i64 at = matrix_bytes(job, tile->head * keys_padded(job->k.rows) + run->first);
+        *keys = job->keys + at;
+        *values = job->values + at;
+        return;
+    }
+    char *second = tile->packed + matrix_bytes(job, KEYS_MOST);
+    CPU(attention_pack)(tile->packed, job->k, run->first, run->count, tile->head * job->width, job->width);
+    CPU(attention_pack)(second, job->v, run->first, run->count, tile->head * job->width, job->width);
+    *keys = tile->packed;
+    *values = second;
+}
+
+static void close_tile(const struct tile *tile, const struct job *job)
+{
+    i64 group = job->plan.group, width = job->width, heads = group * job->kv_heads;
+    for (i64 i = 0; i < tile->rows; i++) {
+        i64 query = tile->queries->first + i / group, head = tile->head * group + i % group;
+        float *sums = tile->sums + i * width, total = tile->total[i], factor = total > 0 ? 1.0f / total : 0.0f;
+        job->lse[query * heads + head] = total > 0 ? tile->max[i] * LN_2 + logf(total) : -INFINITY;
+#pragma omp simd
+        for (i64 d = 0; d < width; d++)
+            sums[d] *= factor;
+        row_store(matrix_columns(job->out, head * width, width), query, sums);
+    }
+}
+
+static void run_tile(void *context, i64 index, int worker)
+{
+    const struct job *job = context;
+    struct tile tile;
+    struct key_run run = {0};
+    open_tile(&tile, job, index, worker);
+    while (CPU(attention_run)(&run, &job->plan, tile.queries, 0)) {
+        const void *keys, *values;
+        i64 rows = tile.rows, width = job->width, count = run.count;
+        struct gemm scores = {.m = rows, .n = count, .k = width, .lda = width, .ldb = width, .ldc = count,
+                              .transpose_b = true, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
+        struct gemm sums = {.m = rows, .n = width, .k = count, .lda = count, .ldb = width, .ldc = width,
+                            .add = true, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
+        find_run(&keys, &values, &tile, job, &run);
+        CPU(gemm)(tile.scores, tile.q, keys, &scores);
+        if (run.mask_from < run.mask_to)
+            mask_scores(&tile, job, &run);
+        soften(&tile, job, count);
+        CPU(gemm)(tile.sums, tile.p, values, &sums);
+    }
+    close_tile(&tile, job);
+}
+
+static void pack_keys(void *context, i64 index, int worker)
+{
+    const struct job *job = context;
+    (void)worker;
+    i64 padded = keys_padded(job->k.rows), first = index / job->kv_heads * KEY_SPAN, head = index % job->kv_heads;
+    i64 rows = min_i64(KEY_SPAN, padded - first), at = matrix_bytes(job, head * padded + first);
+    CPU(attention_pack)(job->keys + at, job->k, first, rows, head * job->width, job->width);
+    CPU(attention_pack)(job->values + at, job->v, first, rows, head * job->width, job->width);
+}
+
+void CPU(attention)(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,
+                    struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals)
+{
+    (void)device;
+    i64 width = q.columns / heads;
+    CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
+    struct job job = {.out = out, .q = q, .k = k, .v = v, .lse = lse, .kv_heads = kv_heads, .width = width,
+                      .scale = LOG2_E / sqrtf((float)width)};
+    CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, 1);
+    /* Many queries read a key many times, so it is packed once; a few scattered ones see a small part of the keys. */
+    if (q.rows * 4 >= k.rows) {
+        i64 bytes = matrix_bytes(&job, kv_heads * keys_padded(k.rows));
+        job.keys = CPU(scratch)(0, 6, 2 * bytes);
+        job.values = job.keys + bytes;
+        workers_run(job.plan.spans * kv_heads, pack_keys, &job);
+    }
+    workers_run(job.plan.tile_count * kv_heads, run_tile, &job);
+}

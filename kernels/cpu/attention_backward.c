@@ -1,0 +1,301 @@
+/* The backward of flash attention (Dao et al. 2022, algorithm 4) in one pass: a tile of queries walks its runs of keys,
+ * recomputes their probabilities from lse, keeps dq to itself and adds to dk and dv. Scores are held transposed,
+ * [keys, rows], so that dk and dv are plain products and what belongs to a query lies along the row.
+ *
+ * Tiles add to a span of keys in the order of their numbers, each waiting for the one before it that reads the span; so
+ * sums do not depend on threads. A tile waits only for tiles that were handed out earlier: the earliest never waits. */
+#include "kernels/cpu/attention.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+struct job {
+    struct attention_plan plan;
+    struct matrix dq, dk, dv, dout, out, q, k, v;
+    const float *lse;
+    char *keys, *values;     /* packed [G][keys_padded][D] */
+    float *dkeys, *dvalues;  /* the same, f32 */
+    i32 *before;             /* [tiles][spans]: 1 + number of the tile whose turn precedes this one's; 0: none */
+    _Atomic i32 *done;       /* [G][spans]: 1 + number of the last tile that added to the span */
+    i64 kv_heads, width;
+};
+struct tile {
+    const struct query_tile *queries;
+    i64 number, head, rows; /* head: key-value head */
+    float *scores, *dscores, *dq, *lse, *delta;
+    void *p, *ds, *q, *dout;
+    bool consecutive; /* the queries' indices follow each other */
+};
+
+static i64 matrix_bytes(const struct job *job, i64 rows)
+{
+    return rows * job->width * element_bytes(job->k.dtype);
+}
+
+static i64 key_row(const struct job *job, i64 head, i64 key) /* in the packed arrays */
+{
+    return head * keys_padded(job->k.rows) + key;
+}
+
+static void load_statistics(const struct tile *tile, const struct job *job)
+{
+    i64 group = job->plan.group, width = job->width, heads = group * job->kv_heads;
+    float factor = 1.0f / sqrtf((float)width);
+    float dout_row[width], out_row[width];
+    for (i64 i = 0; i < tile->rows; i++) {
+        i64 query = tile->queries->first + i / group, head = tile->head * group + i % group;
+        float lse = job->lse[query * heads + head], sum = 0;
+        const float *a = row_load(dout_row, matrix_columns(job->dout, head * width, width), query);
+        const float *b = row_load(out_row, matrix_columns(job->out, head * width, width), query);
+#pragma omp simd reduction(+ : sum)
+        for (i64 d = 0; d < width; d++)
+            sum += a[d] * b[d];
+        tile->lse[i] = lse == -INFINITY ? 1e30f : lse * LOG2_E; /* of no key: every probability is zero */
+        tile->delta[i] = sum * factor;
+    }
+}
+
+static void open_tile(struct tile *tile, const struct job *job, i64 index, int worker)
+{
+    i64 group = job->plan.group, bytes = element_bytes(job->q.dtype), most = max_i64(ROWS_MOST, group);
+    i64 area = most * KEYS_MOST, packed = matrix_bytes(job, most);
+    tile->number = index / job->kv_heads;
+    tile->queries = &job->plan.tiles[job->plan.tile_count - 1 - tile->number];
+    tile->head = index % job->kv_heads;
+    tile->rows = tile->queries->count * group;
+    tile->scores = CPU(scratch)(worker, 0, 2 * area * 4);
+    tile->dscores = tile->scores + area;
+    tile->p = bytes == 4 ? (void *)tile->scores : CPU(scratch)(worker, 1, 2 * area * bytes);
+    tile->ds = bytes == 4 ? (void *)tile->dscores : (char *)tile->p + area * bytes;
+    tile->q = CPU(scratch)(worker, 2, 2 * packed);
+    tile->dout = (char *)tile->q + packed;
+    tile->dq = CPU(scratch)(worker, 3, most * (job->width + 2) * 4);
+    tile->lse = tile->dq + most * job->width;
+    tile->delta = tile->lse + most;
+    const i32 *query = job->plan.intervals->query + tile->queries->first;
+    tile->consecutive = query[tile->queries->count - 1] - query[0] == tile->queries->count - 1;
+    i64 first = tile->queries->first, count = tile->queries->count, columns = group * job->width;
+    CPU(attention_pack)(tile->q, job->q, first, count, tile->head * columns, columns);
+    CPU(attention_pack)(tile->dout, job->dout, first, count, tile->head * columns, columns);
+    memset(tile->dq, 0, (size_t)(tile->rows * job->width) * 4);
+    load_statistics(tile, job);
+}
+
+/* How many of the tile's queries have an index below `index`. */
+static i64 queries_below(const struct tile *tile, const i32 *query, i32 index)
+{
+    i64 count = tile->queries->count;
+    if (tile->consecutive)
+        return max_i64(0, min_i64(count, (i64)index - query[0]));
+    i64 below = 0;
+    for (i64 i = 0; i < count; i++)
+        below += query[i] < index;
+    return below;
+}
+
+static void hide(float *row, i64 from, i64 past)
+{
+    for (i64 c = from; c < past; c++)
+        row[c] = -INFINITY;
+}
+
+static void mask_scores(const struct tile *tile, const struct job *job, const struct key_run *run)
+{
+    const struct intervals *v = job->plan.intervals;
+    const i32 *query = v->query + tile->queries->first;
+    i64 group = job->plan.group;
+    for (i64 j = run->mask_from; j < run->mask_to; j++) {
+        i64 key = run->first + j;
+        float *row = tile->scores + j * tile->rows;
+        if (key >= v->keys) {
+            hide(row, 0, tile->rows);
+            continue;
+        }
+        i64 begin = queries_below(tile, query, v->begin[key]), end = queries_below(tile, query, v->end[key]);
+        hide(row, 0, begin * group);
+        hide(row, end * group, tile->rows);
+        if (v->hole_begin[key] < v->hole_end[key])
+            hide(row, queries_below(tile, query, v->hole_begin[key]) * group,
+                 queries_below(tile, query, v->hole_end[key]) * group);
+    }
+}
+
+/* p = 2^(s - lse), ds = p (dp - delta) D^-1/2; in place on the scores. */
+static void row_gradients(float *s, float *dp, const float *lse, const float *delta, i64 n, float factor)
+{
+#pragma omp simd
+    for (i64 c = 0; c < n; c++) {
+        float p = attention_exp2(s[c] * (factor * LOG2_E) - lse[c]);
+        s[c] = p;
+        dp[c] = p * (dp[c] * factor - delta[c]);
+    }
+}
+
+static void row_gradients_bf16(bf16 *restrict p_out, bf16 *restrict ds, const float *restrict s,
+                               const float *restrict dp, const float *restrict lse, const float *restrict delta, i64 n,
+                               float factor)
+{
+#pragma omp simd
+    for (i64 c = 0; c < n; c++) {
+        float p = attention_exp2(s[c] * (factor * LOG2_E) - lse[c]);
+        p_out[c] = attention_round(p);
+        ds[c] = attention_round(p * (dp[c] * factor - delta[c]));
+    }
+}
+
+static void find_gradients(const struct tile *tile, const struct job *job, i64 keys)
+{
+    float factor = 1.0f / sqrtf((float)job->width);
+    for (i64 j = 0; j < keys; j++) {
+        i64 at = j * tile->rows;
+        if (job->q.dtype == DTYPE_F32)
+            row_gradients(tile->scores + at, tile->dscores + at, tile->lse, tile->delta, tile->rows, factor);
+        else
+            row_gradients_bf16((bf16 *)tile->p + at, (bf16 *)tile->ds + at, tile->scores + at, tile->dscores + at,
+                               tile->lse, tile->delta, tile->rows, factor);
+    }
+}
+
+static void wait_turn(const struct job *job, const struct tile *tile, i64 span)
+{
+    i32 before = job->before[tile->number * job->plan.spans + span];
+    _Atomic i32 *done = &job->done[tile->head * job->plan.spans + span];
+    while (atomic_load_explicit(done, memory_order_acquire) != before)
+        sched_yield();
+}
+
+static void end_turn(const struct job *job, const struct tile *tile, i64 span)
+{
+    _Atomic i32 *done = &job->done[tile->head * job->plan.spans + span];
+    atomic_store_explicit(done, (i32)tile->number + 1, memory_order_release);
+}
+
+static void run_products(const struct tile *tile, const struct job *job, const struct key_run *run)
+{
+    i64 rows = tile->rows, keys = run->count, width = job->width, at = key_row(job, tile->head, run->first);
+    const char *key = job->keys + matrix_bytes(job, at), *value = job->values + matrix_bytes(job, at);
+    struct gemm scores = {.m = keys, .n = rows, .k = width, .lda = width, .ldb = width, .ldc = rows,
+                          .transpose_b = true, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
+    struct gemm dq = {.m = rows, .n = width, .k = keys, .lda = rows, .ldb = width, .ldc = width,
+                      .transpose_a = true, .add = true, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
+    CPU(gemm)(tile->scores, key, tile->q, &scores);
+    CPU(gemm)(tile->dscores, value, tile->dout, &scores);
+    if (run->mask_from < run->mask_to)
+        mask_scores(tile, job, run);
+    find_gradients(tile, job, keys);
+    CPU(gemm)(tile->dq, tile->ds, key, &dq);
+}
+
+static void add_products(const struct tile *tile, const struct job *job, const struct key_run *run)
+{
+    i64 rows = tile->rows, width = job->width, at = key_row(job, tile->head, run->first) * width;
+    struct gemm sums = {.m = run->count, .n = width, .k = rows, .lda = rows, .ldb = width, .ldc = width,
+                        .add = true, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
+    CPU(gemm)(job->dvalues + at, tile->p, tile->dout, &sums);
+    CPU(gemm)(job->dkeys + at, tile->ds, tile->q, &sums);
+}
+
+static void close_tile(const struct tile *tile, const struct job *job)
+{
+    i64 columns = job->plan.group * job->width;
+    for (i64 i = 0; i < tile->queries->count; i++)
+        row_store(matrix_columns(job->dq, tile->head * columns, columns), tile->queries->first + i,
+                  tile->dq + i * columns);
+}
+
+static void run_tile(void *context, i64 index, int worker)
+{
+    const struct job *job = context;
+    struct tile tile;
+    struct key_run run = {0};
+    i64 turn = -1; /* the span whose turn this tile has */
+    open_tile(&tile, job, index, worker);
+    while (CPU(attention_run)(&run, &job->plan, tile.queries, KEY_SPAN)) {
+        i64 span = run.first / KEY_SPAN;
+        if (turn >= 0 && turn != span)
+            end_turn(job, &tile, turn);
+        run_products(&tile, job, &run);
+        if (turn != span)
+            wait_turn(job, &tile, span);
+        turn = span;
+        add_products(&tile, job, &run);
+    }
+    if (turn >= 0)
+        end_turn(job, &tile, turn);
+    close_tile(&tile, job);
+}
+
+static void mark_spans(void *context, i64 number, int worker)
+{
+    const struct job *job = context;
+    (void)worker;
+    struct key_run run = {0};
+    i32 *read = job->before + number * job->plan.spans;
+    memset(read, 0, (size_t)job->plan.spans * sizeof *read);
+    while (CPU(attention_run)(&run, &job->plan, &job->plan.tiles[job->plan.tile_count - 1 - number], KEY_SPAN))
+        read[run.first / KEY_SPAN] = 1;
+}
+
+static void order_tiles(struct job *job)
+{
+    i64 spans = job->plan.spans, tiles = job->plan.tile_count;
+    i64 turns = tiles * spans, counters = job->kv_heads * spans;
+    job->before = CPU(scratch)(0, 5, (turns + counters + spans) * (i64)sizeof *job->before);
+    job->done = (_Atomic i32 *)(job->before + turns);
+    i32 *last = (i32 *)(job->done + counters);
+    memset(last, 0, (size_t)spans * sizeof *last);
+    for (i64 i = 0; i < counters; i++)
+        atomic_init(&job->done[i], 0);
+    workers_run(tiles, mark_spans, job);
+    for (i64 i = 0; i < turns; i++) {
+        if (!job->before[i])
+            continue;
+        job->before[i] = last[i % spans];
+        last[i % spans] = (i32)(i / spans) + 1;
+    }
+}
+
+static void pack_span(void *context, i64 index, int worker)
+{
+    const struct job *job = context;
+    (void)worker;
+    i64 first = index / job->kv_heads * KEY_SPAN, head = index % job->kv_heads, width = job->width;
+    i64 rows = min_i64(KEY_SPAN, keys_padded(job->k.rows) - first), at = key_row(job, head, first);
+    CPU(attention_pack)(job->keys + matrix_bytes(job, at), job->k, first, rows, head * width, width);
+    CPU(attention_pack)(job->values + matrix_bytes(job, at), job->v, first, rows, head * width, width);
+    memset(job->dkeys + at * width, 0, (size_t)(rows * width) * 4);
+    memset(job->dvalues + at * width, 0, (size_t)(rows * width) * 4);
+}
+
+static void store_span(void *context, i64 index, int worker)
+{
+    const struct job *job = context;
+    (void)worker;
+    i64 first = index / job->kv_heads * KEY_SPAN, head = index % job->kv_heads, width = job->width;
+    i64 past = min_i64(first + KEY_SPAN, job->k.rows);
+    for (i64 key = first; key < past; key++) {
+        i64 at = key_row(job, head, key) * width;
+        row_store(matrix_columns(job->dk, head * width, width), key, job->dkeys + at);
+        row_store(matrix_columns(job->dv, head * width, width), key, job->dvalues + at);
+    }
+}
+
+void CPU(attention_backward)(struct device *device, struct matrix dq, struct matrix dk, struct matrix dv,
+                             struct matrix dout, struct matrix out, const float *lse, struct matrix q, struct matrix k,
+                             struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals)
+{
+    (void)device;
+    CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
+    struct job job = {.dq = dq, .dk = dk, .dv = dv, .dout = dout, .out = out, .q = q, .k = k, .v = v, .lse = lse,
+                      .kv_heads = kv_heads, .width = q.columns / heads};
+    CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, KEY_BLOCK);
+    i64 rows = kv_heads * keys_padded(k.rows), bytes = matrix_bytes(&job, rows);
+    job.keys = CPU(scratch)(0, 6, 2 * bytes + 2 * rows * job.width * 4);
+    job.values = job.keys + bytes;
+    job.dkeys = (float *)(job.values + bytes);
+    job.dvalues = job.dkeys + rows * job.width;
+    order_tiles(&job);
+    workers_run(job.plan.spans * kv_heads, pack_span, &job);
+    workers_run(job.plan.tile_count * kv_heads, run_tile, &job);
+    workers_run(job.plan.spans * kv_heads, store_span, &job);
+}

@@ -1,0 +1,191 @@
+#include "kernels/cpu/attention.h"
+
+#include <limits.h>
+
+static const struct key_bounds no_keys = {.begin_min = INT_MAX,
+                                          .begin_max = INT_MIN,
+                                          .end_min = INT_MAX,
+                                          .end_max = INT_MIN,
+                                          .hole_begin_min = INT_MAX,
+                                          .hole_end_max = INT_MIN,
+                                          .hole_begin_max = INT_MIN,
+                                          .hole_end_min = INT_MAX};
+
+static inline i32 min_i32(i32 a, i32 b) { return a < b ? a : b; }
+static inline i32 max_i32(i32 a, i32 b) { return a > b ? a : b; }
+
+/* A key that no query sees makes its block's tests for "all see all" fail and leaves "some sees some" as it was. */
+static struct key_bounds bounds_of_keys(const struct intervals *v, i64 first, i64 past)
+{
+    i32 begin_min = INT_MAX, begin_max = INT_MIN, end_min = INT_MAX, end_max = INT_MIN;
+    i32 hole_begin_min = INT_MAX, hole_end_max = INT_MIN, hole_begin_max = INT_MIN, hole_end_min = INT_MAX;
+#pragma omp simd reduction(min : begin_min, end_min, hole_begin_min, hole_end_min)                                     \
+    reduction(max : begin_max, end_max, hole_end_max, hole_begin_max)
+    for (i64 j = first; j < past; j++) {
+        i32 begin = v->begin[j], end = v->end[j], hole_begin = v->hole_begin[j], hole_end = v->hole_end[j];
+        bool seen = begin < end, hole = hole_begin < hole_end;
+        begin_min = min_i32(begin_min, seen ? begin : INT_MAX);
+        end_max = max_i32(end_max, seen ? end : INT_MIN);
+        begin_max = max_i32(begin_max, begin);
+        end_min = min_i32(end_min, end);
+        hole_begin_min = min_i32(hole_begin_min, hole ? hole_begin : INT_MAX);
+        hole_end_max = max_i32(hole_end_max, hole ? hole_end : INT_MIN);
+        hole_begin_max = max_i32(hole_begin_max, hole ? hole_begin : INT_MAX);
+        hole_end_min = min_i32(hole_end_min, hole ? hole_end : INT_MIN);
+    }
+    return (struct key_bounds){begin_min,    begin_max,      end_min,      end_max, hole_begin_min,
+                               hole_end_max, hole_begin_max, hole_end_min};
+}
+
+static struct key_bounds join(struct key_bounds a, const struct key_bounds *b)
+{
+    a.begin_min = min_i32(a.begin_min, b->begin_min);
+    a.begin_max = max_i32(a.begin_max, b->begin_max);
+    a.end_min = min_i32(a.end_min, b->end_min);
+    a.end_max = max_i32(a.end_max, b->end_max);
+    a.hole_begin_min = min_i32(a.hole_begin_min, b->hole_begin_min);
+    a.hole_end_max = max_i32(a.hole_end_max, b->hole_end_max);
+    a.hole_begin_max = max_i32(a.hole_begin_max, b->hole_begin_max);
+    a.hole_end_min = min_i32(a.hole_end_min, b->hole_end_min);
+    return a;
+}
+
+/* May a query whose index lies in [low, high] see a key within these bounds? */
+static inline bool some_seen(const struct key_bounds *b, i32 low, i32 high)
+{
+    return b->begin_min <= high && b->end_max > low && !(b->hole_begin_max <= low && b->hole_end_min > high);
+}
+
+static inline bool all_seen(const struct key_bounds *b, i32 low, i32 high)
+{
+    return b->begin_max <= low && b->end_min > high && (b->hole_begin_min > high || b->hole_end_max <= low);
+}
+
+static void bound_span(void *context, i64 tile, int worker)
+{
+    const struct attention_plan *plan = context;
+    (void)worker;
+    struct key_bounds all = no_keys;
+    i64 block = tile * (KEY_SPAN / KEY_BLOCK), past = min_i64(block + KEY_SPAN / KEY_BLOCK, plan->blocks);
+    for (; block < past; block++) {
+        i64 key = block * KEY_BLOCK, keys = plan->intervals->keys;
+        plan->block[block] = bounds_of_keys(plan->intervals, key, min_i64(key + KEY_BLOCK, keys));
+        all = join(all, &plan->block[block]);
+    }
+    plan->span[tile] = all;
+}
+
+/* The first block from `block` on that some query in [low, high] may see, or plan->blocks. */
+static i64 next_seen(const struct attention_plan *plan, i64 block, i32 low, i32 high)
+{
+    const i64 per_span = KEY_SPAN / KEY_BLOCK;
+    while (block < plan->blocks) {
+        i64 span = block / per_span, past = min_i64((span + 1) * per_span, plan->blocks);
+        if (some_seen(&plan->span[span], low, high))
+            for (; block < past; block++)
+                if (some_seen(&plan->block[block], low, high))
+                    return block;
+        block = past;
+    }
+    return block;
+}
+
+static i64 count_seen(const struct attention_plan *plan, const struct query_tile *tile)
+{
+    const i32 *query = plan->intervals->query + tile->first;
+    i64 count = 0;
+    for (i64 block = 0; (block = next_seen(plan, block, query[0], query[tile->count - 1])) < plan->blocks; block++)
+        count++;
+    return count;
+}
+
+/* Time of a tile over `blocks` blocks, in units of one row's time over one block: measured, packing the keys costs as
+ * much as ROWS_FIXED rows, beginning and ending a tile as much as BLOCKS_FIXED blocks of 32 rows. */
+static i64 tile_cost(const struct attention_plan *plan, i64 queries, i64 blocks)
+{
+    enum { ROWS_FIXED = 16, BLOCKS_FIXED = 4 };
+    return (queries * plan->group + ROWS_FIXED) * blocks + 32 * BLOCKS_FIXED;
+}
+
+static void add_tile(struct attention_plan *plan, struct query_tile tile, i64 blocks, i64 rows_least)
+{
+    struct query_tile half[2] = {{tile.first, tile.count / 2}, {tile.first + tile.count / 2, tile.count / 2}};
+    if (half[0].count * plan->group >= rows_least && tile.count > 1) {
+        i64 seen[2] = {count_seen(plan, &half[0]), count_seen(plan, &half[1])};
+        i64 apart = tile_cost(plan, half[0].count, seen[0]) + tile_cost(plan, half[1].count, seen[1]);
+        if (apart < tile_cost(plan, tile.count, blocks)) {
+            add_tile(plan, half[0], seen[0], rows_least);
+            add_tile(plan, half[1], seen[1], rows_least);
+            return;
+        }
+    }
+    plan->tiles[plan->tile_count++] = tile;
+}
+
+static i64 power_of_two_below(i64 most)
+{
+    i64 power = 1;
+    while (power * 2 <= most)
+        power *= 2;
+    return power;
+}
+
+void CPU(attention_plan)(struct attention_plan *plan, const struct intervals *intervals, i64 group, i64 rows_least)
+{
+    i64 blocks = ceil_div(intervals->keys, KEY_BLOCK), spans = ceil_div(intervals->keys, KEY_SPAN);
+    *plan = (struct attention_plan){.intervals = intervals, .group = group, .blocks = blocks, .spans = spans};
+    plan->block = CPU(scratch)(0, 7, (blocks + spans) * (i64)sizeof *plan->block +
+                                         intervals->queries * (i64)sizeof *plan->tiles);
+    plan->span = plan->block + blocks;
+    plan->tiles = (struct query_tile *)(plan->span + spans);
+    workers_run(spans, bound_span, plan);
+    i64 most = max_i64(1, ROWS_MOST / group);
+    for (i64 first = 0; first < intervals->queries;) {
+        i64 count = power_of_two_below(min_i64(most, intervals->queries - first));
+        struct query_tile tile = {(i32)first, (i32)count};
+        add_tile(plan, tile, count_seen(plan, &tile), rows_least);
+        first += count;
+    }
+}
+
+bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, const struct query_tile *tile, i64 grid)
+{
+    const i32 *query = plan->intervals->query + tile->first;
+    i32 low = query[0], high = query[tile->count - 1];
+    i64 first = next_seen(plan, (run->first + run->count) / KEY_BLOCK, low, high), past = first;
+    i64 most = min_i64(plan->blocks, first + KEYS_MOST / KEY_BLOCK);
+    if (grid)
+        most = min_i64(most, (first * KEY_BLOCK / grid + 1) * grid / KEY_BLOCK);
+    *run = (struct key_run){first * KEY_BLOCK, 0, KEYS_MOST, 0};
+    for (; past < most && some_seen(&plan->block[past], low, high); past++) {
+        bool whole = all_seen(&plan->block[past], low, high) && (past + 1) * KEY_BLOCK <= plan->intervals->keys;
+        if (whole)
+            continue;
+        run->mask_from = min_i64(run->mask_from, (past - first) * KEY_BLOCK);
+        run->mask_to = (past - first + 1) * KEY_BLOCK;
+    }
+    run->count = (past - first) * KEY_BLOCK;
+    return run->count > 0;
+}
+
+void CPU(attention_pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 width)
+{
+    i64 bytes = width * element_bytes(m.dtype), there = max_i64(0, min_i64(rows, m.rows - first));
+    char *to = out;
+    for (i64 i = 0; i < there; i++, to += bytes)
+        memcpy(to, matrix_at(m, first + i, column), (size_t)bytes);
+    memset(to, 0, (size_t)((rows - there) * bytes));
+}
+
+void CPU(attention_check)(struct matrix q, struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
+                          const struct intervals *intervals)
+{
+    i64 width = q.columns / heads;
+    require(heads % kv_heads == 0 && q.columns == heads * width && k.columns == kv_heads * width &&
+                v.columns == k.columns && q.rows == intervals->queries && k.rows == intervals->keys &&
+                v.rows == k.rows && q.dtype == k.dtype && k.dtype == v.dtype,
+            "attention: q [%lld,%lld] of %lld heads, k [%lld,%lld] and v [%lld,%lld] of %lld, intervals [%lld,%lld]",
+            (long long)q.rows, (long long)q.columns, (long long)heads, (long long)k.rows, (long long)k.columns,
+            (long long)v.rows, (long long)v.columns, (long long)kv_heads, (long long)intervals->queries,
+            (long long)intervals->keys);
+}

@@ -1,0 +1,486 @@
+/* attention: against the reference implementation, against a double loop over pairs, and what must stay the same. */
+#include "core/safetensors.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum tensor { Q, K, V, OUT, DOUT, DQ, DK, DV, TENSORS };
+
+/* One call of the op: its operands as f32 and as the dtype under test, [rows, heads * width] each. */
+struct problem {
+    i64 queries, keys, heads, kv_heads, width;
+    enum dtype dtype;
+    i32 *query, *begin, *end, *hole_begin, *hole_end;
+    float *lse;
+    struct matrix m[TENSORS];
+};
+struct shape {
+    i64 queries, keys, heads, kv_heads, width;
+    i64 sample, block; /* mean lengths of samples and of bidirectional blocks; 0: none */
+    bool subset, holes;
+};
+
+static struct device device;
+
+static double draw(u32 a, u32 b)
+{
+    return rng_uniform((struct rng_key){7, RNG_TEST}, a, b, 0, 0);
+}
+
+static float draw_normal(u32 a, u32 b)
+{
+    return (float)rng_normal((struct rng_key){7, RNG_TEST}, a, b, 1, 0);
+}
+
+static float get(struct matrix m, i64 row, i64 column)
+{
+    i64 at = row * m.stride + column;
+    return m.dtype == DTYPE_F32 ? ((float *)m.data)[at] : bf16_to_f32(((bf16 *)m.data)[at]);
+}
+
+static void set(struct matrix m, i64 row, i64 column, float value)
+{
+    i64 at = row * m.stride + column;
+    if (m.dtype == DTYPE_F32)
+        ((float *)m.data)[at] = value;
+    else
+        ((bf16 *)m.data)[at] = bf16_from_f32(value);
+}
+
+static void fill_random(struct matrix m, u32 seed)
+{
+    for (i64 i = 0; i < m.rows; i++)
+        for (i64 j = 0; j < m.columns; j++)
+            set(m, i, j, draw_normal(seed, (u32)(i * m.columns + j)));
+}
+
+static void open_problem(struct problem *p, i64 queries, i64 keys, i64 heads, i64 kv_heads, i64 width,
+                         enum dtype dtype)
+{
+    *p = (struct problem){queries, keys, heads, kv_heads, width, dtype};
+    p->query = memory_alloc(queries * 4);
+    p->begin = memory_alloc(keys * 4 * 4);
+    p->end = p->begin + keys;
+    p->hole_begin = p->end + keys;
+    p->hole_end = p->hole_begin + keys;
+    p->lse = memory_alloc(queries * heads * 4);
+    for (int t = 0; t < TENSORS; t++) {
+        bool of_keys = t == K || t == V || t == DK || t == DV;
+        i64 rows = of_keys ? keys : queries, columns = (of_keys ? kv_heads : heads) * width;
+        i64 stride = columns + 3 * t; /* operands are columns of wider arrays */
+        p->m[t] = (struct matrix){memory_alloc(rows * stride * 4), dtype, rows, columns, stride, NULL};
+        fill_random(p->m[t], (u32)t);
+    }
+}
+
+static void close_problem(struct problem *p)
+{
+    for (int t = 0; t < TENSORS; t++)
+        memory_free(p->m[t].data);
+    memory_free(p->query);
+    memory_free(p->begin);
+    memory_free(p->lse);
+}
+
+static struct intervals intervals_of(const struct problem *p)
+{
+    return (struct intervals){p->queries, p->keys, p->query, p->begin, p->end, p->hole_begin, p->hole_end};
+}
+
+static i64 draw_length(i64 mean, u32 a, u32 b)
+{
+    return 1 + (i64)(draw(a, b) * (double)(2 * mean - 1));
+}
+
+/* Packed samples; within them causal keys and bidirectional blocks; some keys with a hole, some no query sees. */
+static void draw_intervals(struct problem *p, const struct shape *s)
+{
+    i64 reach = max_i64(p->keys, p->queries);
+    i64 sample_end = 0, block = 0, block_end = 0;
+    for (i64 j = 0; j < p->keys; j++) {
+        if (j == sample_end)
+            sample_end = s->sample ? j + draw_length(s->sample, 100, (u32)j) : reach + 1;
+        if (j == block_end || j == 0) {
+            block = j;
+            block_end = min_i64(sample_end, j + (s->block && j % 3 ? draw_length(s->block, 101, (u32)j) : 1));
+        }
+        p->begin[j] = (i32)block;
+        p->end[j] = (i32)sample_end;
+        p->hole_begin[j] = p->hole_end[j] = 0;
+        if (s->holes && block % 5 == 1) {
+            p->hole_begin[j] = (i32)block_end;
+            p->hole_end[j] = (i32)(block_end + (sample_end - block_end) / 2);
+        }
+        if (s->holes && j % 97 == 50)
+            p->end[j] = p->begin[j];
+    }
+    for (i64 i = 0, at = 0; i < p->queries; i++, at++) {
+        if (s->subset) /* scattered, but never so far that too few indices remain */
+            at = min_i64(at + draw_length(max_i64(1, reach / p->queries), 102, (u32)i) - 1, reach + 5 - p->queries + i);
+        p->query[i] = (i32)at;
+    }
+}
+
+static bool sees(const struct problem *p, i64 query, i64 key)
+{
+    i32 i = p->query[query];
+    return p->begin[key] <= i && i < p->end[key] && !(p->hole_begin[key] <= i && i < p->hole_end[key]);
+}
+
+static void run_forward(struct problem *p)
+{
+    struct intervals v = intervals_of(p);
+    device.ops->attention(&device, p->m[OUT], p->lse, p->m[Q], p->m[K], p->m[V], p->heads, p->kv_heads, &v);
+}
+
+static void run_backward(struct problem *p)
+{
+    struct intervals v = intervals_of(p);
+    device.ops->attention_backward(&device, p->m[DQ], p->m[DK], p->m[DV], p->m[DOUT], p->m[OUT], p->lse, p->m[Q],
+                                   p->m[K], p->m[V], p->heads, p->kv_heads, &v);
+}
+
+/* The double loop: what one head of one query adds to the wanted output, lse and gradients. */
+static double dot(struct matrix a, i64 a_row, i64 a_column, struct matrix b, i64 b_row, i64 b_column, i64 n)
+{
+    double sum = 0;
+    for (i64 d = 0; d < n; d++)
+        sum += (double)get(a, a_row, a_column + d) * (double)get(b, b_row, b_column + d);
+    return sum;
+}
+
+static double find_probabilities(double *prob, const struct problem *p, i64 i, i64 head)
+{
+    i64 D = p->width, g = head / (p->heads / p->kv_heads);
+    double max = -INFINITY, total = 0;
+    for (i64 j = 0; j < p->keys; j++) {
+        prob[j] = sees(p, i, j) ? dot(p->m[Q], i, head * D, p->m[K], j, g * D, D) / sqrt((double)D) : -INFINITY;
+        max = fmax(max, prob[j]);
+    }
+    for (i64 j = 0; j < p->keys; j++)
+        total += prob[j] = prob[j] == -INFINITY ? 0 : exp(prob[j] - max);
+    for (i64 j = 0; j < p->keys; j++)
+        prob[j] = total > 0 ? prob[j] / total : 0;
+    return total > 0 ? max + log(total) : -INFINITY;
+}
+
+static void reference_head(double *want[TENSORS], double *lse, const struct problem *p, i64 i, i64 head, double *prob)
+{
+    i64 D = p->width, g = head / (p->heads / p->kv_heads), row = (i * p->heads + head) * D;
+    double delta = 0;
+    lse[i * p->heads + head] = find_probabilities(prob, p, i, head);
+    for (i64 j = 0; j < p->keys; j++)
+        for (i64 d = 0; prob[j] > 0 && d < D; d++)
+            want[OUT][row + d] += prob[j] * (double)get(p->m[V], j, g * D + d);
+    for (i64 d = 0; d < D; d++)
+        delta += want[OUT][row + d] * (double)get(p->m[DOUT], i, head * D + d);
+    for (i64 j = 0; j < p->keys; j++) {
+        if (prob[j] == 0)
+            continue;
+        i64 key = (j * p->kv_heads + g) * D;
+        double ds = prob[j] * (dot(p->m[DOUT], i, head * D, p->m[V], j, g * D, D) - delta) / sqrt((double)D);
+        for (i64 d = 0; d < D; d++) {
+            want[DQ][row + d] += ds * (double)get(p->m[K], j, g * D + d);
+            want[DK][key + d] += ds * (double)get(p->m[Q], i, head * D + d);
+            want[DV][key + d] += prob[j] * (double)get(p->m[DOUT], i, head * D + d);
+        }
+    }
+}
+
+static void assert_near(struct matrix m, const double *want, double tolerance, const char *what)
+{
+    double worst = 0, norm = 1; /* gradients that cancel to nothing keep the error of their parts */
+    i64 row = 0, column = 0;
+    for (i64 i = 0; i < m.rows; i++)
+        for (i64 j = 0; j < m.columns; j++) {
+            double difference = fabs((double)get(m, i, j) - want[i * m.columns + j]);
+            norm = fmax(norm, fabs(want[i * m.columns + j]));
+            if (!(difference <= worst)) {
+                worst = difference;
+                row = i;
+                column = j;
+            }
+        }
+    if (!(worst <= tolerance * norm))
+        fail_msg("%s[%d,%d] = %g, not %g (largest %g)", what, (int)row, (int)column, (double)get(m, row, column),
+                 want[row * m.columns + column], norm);
+}
+
+static void assert_lse_near(const struct problem *p, const double *want, double tolerance)
+{
+    for (i64 i = 0; i < p->queries * p->heads; i++) {
+        bool equal = want[i] == -INFINITY ? p->lse[i] == -INFINITY : fabs((double)p->lse[i] - want[i]) <= tolerance;
+        if (!equal)
+            fail_msg("lse[%d] = %g, not %g", (int)i, (double)p->lse[i], want[i]);
+    }
+}
+
+static void assert_like_double_loop(struct problem *p)
+{
+    double *want[TENSORS], *lse = memory_alloc(p->queries * p->heads * 8), *prob = memory_alloc(p->keys * 8);
+    double tolerance = p->dtype == DTYPE_F32 ? 2e-6 : 1.2e-2;
+    for (int t = 0; t < TENSORS; t++)
+        want[t] = memory_alloc(p->m[t].rows * p->m[t].columns * 8);
+    for (i64 i = 0; i < p->queries; i++)
+        for (i64 h = 0; h < p->heads; h++)
+            reference_head(want, lse, p, i, h, prob);
+    run_forward(p);
+    run_backward(p);
+    assert_lse_near(p, lse, p->dtype == DTYPE_F32 ? 1e-5 : 1e-3);
+    assert_near(p->m[OUT], want[OUT], tolerance, "out");
+    assert_near(p->m[DQ], want[DQ], tolerance, "dq");
+    assert_near(p->m[DK], want[DK], tolerance, "dk");
+    assert_near(p->m[DV], want[DV], tolerance, "dv");
+    for (int t = 0; t < TENSORS; t++)
+        memory_free(want[t]);
+    memory_free(lse);
+    memory_free(prob);
+}
+
+static const struct shape shapes[] = {
+    {1, 1, 1, 1, 16, 0, 0, false, false},       {3, 3, 4, 2, 32, 2, 0, false, false},
+    {130, 130, 4, 2, 64, 0, 0, false, false},   {257, 257, 8, 2, 40, 60, 20, false, true},
+    {130, 257, 2, 1, 16, 90, 7, true, true},    {1, 257, 4, 1, 64, 0, 0, true, false},
+    {3, 1, 3, 3, 32, 0, 0, false, false},       {13, 700, 8, 2, 64, 100, 0, true, true},
+    {600, 600, 6, 2, 32, 40, 40, false, false}, {1300, 1300, 4, 1, 32, 500, 100, false, true},
+    {64, 1500, 4, 2, 40, 60, 10, true, true},   {200, 129, 5, 1, 24, 0, 30, false, false},
+};
+
+static void open_shape(struct problem *p, const struct shape *s, enum dtype dtype)
+{
+    open_problem(p, s->queries, s->keys, s->heads, s->kv_heads, s->width, dtype);
+    draw_intervals(p, s);
+}
+
+static void agrees_on_every_shape(enum dtype dtype)
+{
+    for (i64 i = 0; i < COUNT_OF(shapes); i++) {
+        struct problem p;
+        open_shape(&p, &shapes[i], dtype);
+        assert_like_double_loop(&p);
+        close_problem(&p);
+    }
+}
+
+static void f32_agrees_with_a_double_loop(void **state)
+{
+    (void)state;
+    agrees_on_every_shape(DTYPE_F32);
+}
+
+static void bf16_agrees_with_a_double_loop(void **state)
+{
+    (void)state;
+    if (!device.has_bf16) {
+        print_message("skipped: no bf16 products on this processor\n");
+        skip();
+    }
+    agrees_on_every_shape(DTYPE_BF16);
+}
+
+static void avx2_agrees_with_a_double_loop(void **state)
+{
+    (void)state;
+    struct device best = device;
+    device.ops = &cpu_v3_kernels;
+    agrees_on_every_shape(DTYPE_F32);
+    device = best;
+}
+
+/* [1, heads, T, D] of the file to our [T, heads * D]. */
+static void load_golden(struct matrix m, const struct safetensors *file, const char *name, i64 width)
+{
+    const struct tensor_view *view = safetensors_find(file, name);
+    assert_non_null(view);
+    assert_int_equal(tensor_view_elements(view), m.rows * m.columns);
+    float *values = memory_alloc(m.rows * m.columns * 4);
+    assert_int_equal(tensor_view_to_f32(values, view), 0);
+    for (i64 i = 0; i < m.rows; i++)
+        for (i64 j = 0; j < m.columns; j++)
+            set(m, i, j, values[(j / width * m.rows + i) * width + j % width]);
+    memory_free(values);
+}
+
+static void load_column(i32 *out, const struct safetensors *file, const char *name, i64 count)
+{
+    const struct tensor_view *view = safetensors_find(file, name);
+    assert_non_null(view);
+    assert_int_equal(view->bytes, count * 4);
+    memcpy(out, view->data, (size_t)view->bytes);
+}
+
+static void assert_golden(struct problem *p, const struct safetensors *file, enum tensor tensor, const char *name)
+{
+    struct matrix m = p->m[tensor], golden = matrix_of(memory_alloc(m.rows * m.columns * 4), DTYPE_F32, m.rows, m.columns);
+    double *want = memory_alloc(m.rows * m.columns * 8);
+    load_golden(golden, file, name, p->width);
+    for (i64 i = 0; i < m.rows * m.columns; i++)
+        want[i] = (double)((float *)golden.data)[i];
+    assert_near(m, want, 2e-6, name);
+    memory_free(golden.data);
+    memory_free(want);
+}
+
+static void agrees_with_torch(void **state)
+{
+    (void)state;
+    struct safetensors file;
+    struct problem p;
+    assert_int_equal(safetensors_open(&file, GOLDEN "/ops/attention.safetensors"), 0);
+    const struct tensor_view *q = safetensors_find(&file, "0.q"), *k = safetensors_find(&file, "0.k");
+    open_problem(&p, q->shape[2], k->shape[2], q->shape[1], k->shape[1], q->shape[3], DTYPE_F32);
+    load_golden(p.m[Q], &file, "0.q", p.width);
+    load_golden(p.m[K], &file, "0.k", p.width);
+    load_golden(p.m[V], &file, "0.v", p.width);
+    load_golden(p.m[DOUT], &file, "0.dy", p.width);
+    load_column(p.begin, &file, "0.begin", p.keys);
+    load_column(p.end, &file, "0.end", p.keys);
+    load_column(p.hole_begin, &file, "0.hole_begin", p.keys);
+    load_column(p.hole_end, &file, "0.hole_end", p.keys);
+    for (i64 i = 0; i < p.queries; i++)
+        p.query[i] = (i32)i;
+    run_forward(&p);
+    run_backward(&p);
+    assert_golden(&p, &file, OUT, "0.y");
+    assert_golden(&p, &file, DQ, "0.dq");
+    assert_golden(&p, &file, DK, "0.dk");
+    assert_golden(&p, &file, DV, "0.dv");
+    close_problem(&p);
+    safetensors_close(&file);
+}
+
+static u64 hash_results(const struct problem *p)
+{
+    static const enum tensor results[] = {OUT, DQ, DK, DV};
+    u64 hash = hash_bytes(p->lse, p->queries * p->heads * 4, 0);
+    for (i64 t = 0; t < COUNT_OF(results); t++) {
+        struct matrix m = p->m[results[t]];
+        for (i64 i = 0; i < m.rows; i++)
+            hash = hash_bytes((char *)m.data + i * m.stride * dtype_bytes(m.dtype), m.columns * dtype_bytes(m.dtype), hash);
+    }
+    return hash;
+}
+
+static u64 results_with_threads(const struct shape *s, enum dtype dtype, int threads)
+{
+    struct problem p;
+    workers_start(threads);
+    open_shape(&p, s, dtype);
+    run_forward(&p);
+    run_backward(&p);
+    u64 hash = hash_results(&p);
+    close_problem(&p);
+    return hash;
+}
+
+static void bits_do_not_depend_on_threads(void **state)
+{
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(shapes); i++)
+        for (int bf = 0; bf <= device.has_bf16; bf++) {
+            enum dtype dtype = bf ? DTYPE_BF16 : DTYPE_F32;
+            u64 one = results_with_threads(&shapes[i], dtype, 1);
+            for (int threads = 2; threads <= 4; threads *= 2)
+                for (int again = 0; again < 3; again++)
+                    assert_true(results_with_threads(&shapes[i], dtype, threads) == one);
+        }
+    workers_start(0);
+}
+
+/* Rows [from, past) of two matrices of one shape. */
+static bool same_rows(struct matrix a, struct matrix b, i64 from, i64 past)
+{
+    for (i64 i = from; i < past; i++)
+        for (i64 j = 0; j < a.columns; j++)
+            if (get(a, i, j) != get(b, i, j))
+                return false;
+    return true;
+}
+
+/* Three samples; everything of the middle one is replaced by other, larger values. */
+static void check_isolation(enum dtype dtype)
+{
+    struct problem a, b;
+    struct shape s = {400, 400, 4, 2, 32, 0, 0, false, false};
+    open_shape(&a, &s, dtype);
+    open_shape(&b, &s, dtype);
+    for (i64 j = 0; j < 400; j++)
+        a.end[j] = b.end[j] = j < 130 ? 130 : j < 290 ? 290 : 400;
+    for (i64 i = 130; i < 290; i++)
+        for (i64 j = 0; j < 64; j++) {
+            set(b.m[K], i, j, 30 * draw_normal(50, (u32)(i * 64 + j)));
+            set(b.m[V], i, j, 300 * draw_normal(51, (u32)(i * 64 + j)));
+            set(b.m[Q], i, j, 30 * draw_normal(52, (u32)(i * 64 + j)));
+            set(b.m[DOUT], i, j, 300 * draw_normal(53, (u32)(i * 64 + j)));
+        }
+    run_forward(&a);
+    run_forward(&b);
+    run_backward(&a);
+    run_backward(&b);
+    static const enum tensor results[] = {OUT, DQ, DK, DV};
+    for (i64 t = 0; t < COUNT_OF(results); t++) {
+        assert_true(same_rows(a.m[results[t]], b.m[results[t]], 0, 130));
+        assert_false(same_rows(a.m[results[t]], b.m[results[t]], 130, 290));
+        assert_true(same_rows(a.m[results[t]], b.m[results[t]], 290, 400));
+    }
+    close_problem(&a);
+    close_problem(&b);
+}
+
+static void samples_do_not_touch_each_other(void **state)
+{
+    (void)state;
+    check_isolation(DTYPE_F32);
+    if (device.has_bf16)
+        check_isolation(DTYPE_BF16);
+}
+
+/* Two halves of the keys, merged by their log-sum-exp, are the whole: what a cache and context parallel rely on. */
+static void partial_results_merge(void **state)
+{
+    (void)state;
+    struct problem whole, half;
+    struct shape s = {100, 300, 4, 2, 32, 120, 0, true, true};
+    open_shape(&whole, &s, DTYPE_F32);
+    open_shape(&half, &s, DTYPE_F32);
+    run_forward(&whole);
+    double *out = memory_alloc(100 * 128 * 8);
+    for (i64 first = 0; first < 300; first += 150) {
+        struct intervals v = {100, 150, half.query, half.begin + first, half.end + first, half.hole_begin + first,
+                              half.hole_end + first};
+        device.ops->attention(&device, half.m[OUT], half.lse, half.m[Q], matrix_rows(half.m[K], first, 150),
+                              matrix_rows(half.m[V], first, 150), 4, 2, &v);
+        for (i64 i = 0; i < 100; i++)
+            for (i64 j = 0; j < 128 && whole.lse[i * 4 + j / 32] > -INFINITY; j++)
+                out[i * 128 + j] += exp((double)half.lse[i * 4 + j / 32] - (double)whole.lse[i * 4 + j / 32]) *
+                                    (double)get(half.m[OUT], i, j);
+    }
+    assert_near(whole.m[OUT], out, 2e-6, "merged");
+    memory_free(out);
+    close_problem(&whole);
+    close_problem(&half);
+}
+
+static int open_device(void **state)
+{
+    (void)state;
+    device_open_cpu(&device);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agrees_with_torch),
+        cmocka_unit_test(f32_agrees_with_a_double_loop),
+        cmocka_unit_test(bf16_agrees_with_a_double_loop),
+        cmocka_unit_test(avx2_agrees_with_a_double_loop),
+        cmocka_unit_test(bits_do_not_depend_on_threads),
+        cmocka_unit_test(samples_do_not_touch_each_other),
+        cmocka_unit_test(partial_results_merge),
+    };
+    return cmocka_run_group_tests(tests, open_device, NULL);
+}
