@@ -64,7 +64,8 @@ static void open_gather(struct gather *g, struct matrix x, const struct conv *c,
         g->from[axis] = backward ? out : c->size[axis];
         g->to[axis] = backward ? c->size[axis] : out;
         g->kernel[axis] = c->kernel[axis];
-        g->identity &= c->kernel[axis] == 1 && c->stride[axis] == 1 && g->from[axis] == g->to[axis] && !c->pad_front[axis];
+        g->identity &=
+            c->kernel[axis] == 1 && c->stride[axis] == 1 && g->from[axis] == g->to[axis] && !c->pad_front[axis];
         entries[axis] = g->to[axis] * c->kernel[axis];
         total += entries[axis];
     }
@@ -172,12 +173,12 @@ static void run_all_positions(struct job *job)
 static void check_shapes(const struct conv *c, struct matrix x, struct matrix y, struct matrix w)
 {
     i64 in = product3(c->size), out = conv_out_size(c, 0) * conv_out_size(c, 1) * conv_out_size(c, 2);
-    require(x.rows == c->batch * in && x.rows && y.rows && x.columns == c->in && y.rows == c->batch * out && y.columns == c->out &&
-                w.rows == c->out && w.columns == product3(c->kernel) * c->in,
-            "conv: x [%lld,%lld], y [%lld,%lld], w [%lld,%lld] do not fit %lld x [%lld -> %lld] of %lld -> %lld positions",
-            (long long)x.rows, (long long)x.columns, (long long)y.rows, (long long)y.columns, (long long)w.rows,
-            (long long)w.columns, (long long)c->batch, (long long)c->in, (long long)c->out, (long long)in,
-            (long long)out);
+    require(
+        x.rows == c->batch * in && x.rows && y.rows && x.columns == c->in && y.rows == c->batch * out &&
+            y.columns == c->out && w.rows == c->out && w.columns == product3(c->kernel) * c->in,
+        "conv: x [%lld,%lld], y [%lld,%lld], w [%lld,%lld] do not fit %lld x [%lld -> %lld] of %lld -> %lld positions",
+        (long long)x.rows, (long long)x.columns, (long long)y.rows, (long long)y.columns, (long long)w.rows,
+        (long long)w.columns, (long long)c->batch, (long long)c->in, (long long)c->out, (long long)in, (long long)out);
 }
 
 void CPU(conv)(struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv)

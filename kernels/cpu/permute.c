@@ -1,8 +1,8 @@
 #include "kernels/cpu/bytes.h"
 #include "kernels/cpu/cpu.h"
 
-/* Axes that stay neighbours are merged first. Then either the innermost axis stays innermost, and runs of it are copied,
- * or x's innermost axis and out's span a plane that is transposed in blocks. */
+/* Axes that stay neighbours are merged first. Then either the innermost axis stays innermost, and runs of it are
+ * copied, or x's innermost axis and out's span a plane that is transposed in blocks. */
 enum { RANK_MOST = 8, BLOCK = 32, TILE_BYTES = 64 << 10 };
 
 struct plan {
@@ -112,7 +112,8 @@ TRANSPOSE(u16)
 TRANSPOSE(u32)
 TRANSPOSE(u64)
 
-static void transpose_block(char *out, i64 out_stride, const char *in, i64 in_stride, i64 rows, i64 columns, i64 element)
+static void transpose_block(char *out, i64 out_stride, const char *in, i64 in_stride, i64 rows, i64 columns,
+                            i64 element)
 {
     if (element == 4)
         transpose_u32(out, out_stride, in, in_stride, rows, columns);

@@ -65,8 +65,17 @@ void CPU(quantize_bits)(struct device *device, u8 *bits, float *sum, float *u, c
                         i64 h, i64 w, i64 d, const i32 *scales, i64 scale_count, const float *amplitude)
 {
     (void)device;
-    struct job job = {.bits = bits, .sum = sum, .u = u, .x = x, .amplitude = amplitude, .flip = flip, .h = h, .w = w,
-                      .d = d, .scales = scales, .scale_count = scale_count};
+    struct job job = {.bits = bits,
+                      .sum = sum,
+                      .u = u,
+                      .x = x,
+                      .amplitude = amplitude,
+                      .flip = flip,
+                      .h = h,
+                      .w = w,
+                      .d = d,
+                      .scales = scales,
+                      .scale_count = scale_count};
     job.tokens = tokens_of(scales, scale_count);
     workers_run(n, run_quantize, &job);
 }
@@ -95,8 +104,15 @@ void CPU(dequantize_bits)(struct device *device, float *inputs, float *sum, cons
                           const i32 *scales, i64 scale_count, const float *amplitude)
 {
     (void)device;
-    struct job job = {.inputs = inputs, .sum = sum, .coded = bits, .amplitude = amplitude, .h = h, .w = w, .d = d,
-                      .scales = scales, .scale_count = scale_count};
+    struct job job = {.inputs = inputs,
+                      .sum = sum,
+                      .coded = bits,
+                      .amplitude = amplitude,
+                      .h = h,
+                      .w = w,
+                      .d = d,
+                      .scales = scales,
+                      .scale_count = scale_count};
     job.tokens = tokens_of(scales, scale_count);
     workers_run(n, run_dequantize, &job);
 }

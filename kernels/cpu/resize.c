@@ -98,9 +98,11 @@ static void blend_line(float *line, float *load, struct matrix from, i64 row, i6
 static void run_row(void *context, i64 tile, int worker)
 {
     const struct job *job = context;
-    i64 image = tile / job->y.count, y = tile % job->y.count, channels = job->to.columns, line_floats = job->from_w * channels;
+    i64 image = tile / job->y.count, y = tile % job->y.count, channels = job->to.columns,
+        line_floats = job->from_w * channels;
     float *line = CPU(scratch)(worker, SLOT_LINE, line_floats * 4);
-    float *load = CPU(scratch)(worker, SLOT_LOAD, line_floats * 4), *pixel = CPU(scratch)(worker, SLOT_PIXEL, channels * 4);
+    float *load = CPU(scratch)(worker, SLOT_LOAD, line_floats * 4),
+          *pixel = CPU(scratch)(worker, SLOT_PIXEL, channels * 4);
     i64 taps = job->y.start[y + 1] - job->y.start[y];
     if (taps == 0)
         memset(line, 0, (size_t)line_floats * 4);

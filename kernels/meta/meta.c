@@ -224,8 +224,8 @@ static void combine(struct device *device, struct matrix out, struct matrix y, c
 }
 
 static void combine_backward(struct device *device, struct matrix dy, float *dweights, struct matrix dout,
-                             struct matrix y, const i32 *slot, const i32 *source, const i32 *rows,
-                             const float *weights, i64 k_max)
+                             struct matrix y, const i32 *slot, const i32 *source, const i32 *rows, const float *weights,
+                             i64 k_max)
 {
     count(device, 0, bytes(dout) + elements(dout) * (double)(k_max * (dtype_bytes(y.dtype) + dtype_bytes(dy.dtype))));
 }
@@ -247,8 +247,8 @@ static void cross_entropy(struct device *device, float *loss, float *lse, float 
     count(device, 0, bytes(logits));
 }
 
-static void cross_entropy_backward(struct device *device, struct matrix dlogits, struct matrix logits,
-                                   const float *lse, const i32 *target, const float *coefficient)
+static void cross_entropy_backward(struct device *device, struct matrix dlogits, struct matrix logits, const float *lse,
+                                   const i32 *target, const float *coefficient)
 {
     count(device, 0, bytes(dlogits) + bytes(logits));
 }
