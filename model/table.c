@@ -114,6 +114,8 @@ static void router_rows(struct builder *b, struct layer_weights *l, const char *
     l->router = by_index(end_row(b, name));
     begin_row(b, 1, 1, c->experts);
     piece(b, 1, prefix, "mlp.moe_statics.e_score_correction_bias");
+    snprintf(b->fused, sizeof b->fused, "%smlp.gate.moe_statics.e_score_correction_bias", prefix);
+    b->row.fused = b->fused;
     b->row.type = TYPE_F32;
     b->row.init = INIT_ZEROS;
     b->row.trained = b->row.decay = false;

@@ -30,7 +30,7 @@ struct weight_spec { /* a row of the table; logical shapes, whatever the layout 
     const char *name; /* in memory and in optimizer files, unique */
     i64 parts, rows, columns;
     struct weight_piece pieces[4]; /* their rows add up to `rows`; names[0] == NULL ends */
-    const char *fused;   /* on disk as one stacked tensor, read only; NULL: never */
+    const char *fused;   /* another name, under which the whole stack may stand as one tensor; read only; NULL: none */
     int disk_rank;       /* 1: [columns]; 2: [rows, columns] */
     enum weight_type type;
     enum weight_file file;

@@ -79,7 +79,8 @@ static int load_piece(struct weight *w, const struct safetensors *set, i64 part,
 static int load_fused(struct weight *w, const struct tensor_view *view, const char *origin)
 {
     i64 shape[3] = {w->spec.parts, w->spec.rows, w->spec.columns};
-    if (check_shape(origin, view, 3, shape))
+    int skip = w->spec.parts == 1;
+    if (check_shape(origin, view, 3 - skip, shape + skip))
         return -1;
     float *values = view_values(view, origin);
     if (!values)

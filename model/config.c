@@ -1,0 +1,175 @@
+/* config.json: HF's Ernie4_5_Moe keys, and under "weft" what other software ignores. */
+#include "core/json.h"
+#include "model/model.h"
+
+#include <math.h>
+#include <string.h>
+
+static int positive(i64 value, const char *key)
+{
+    return value > 0 ? 0 : error_set("%s is %lld, expected a positive number", key, (long long)value);
+}
+
+static int check_backbone(const struct model_config *c)
+{
+    if (positive(c->vocabulary, "vocab_size") || positive(c->width, "hidden_size") ||
+        positive(c->layers, "num_hidden_layers") || positive(c->heads, "num_attention_heads") ||
+        positive(c->kv_heads, "num_key_value_heads") || positive(c->head_width, "head_dim"))
+        return -1;
+    if (c->layers > LAYERS_MOST)
+        return error_set("num_hidden_layers is %lld, at most %d are supported", (long long)c->layers, LAYERS_MOST);
+    if (c->heads % c->kv_heads)
+        return error_set("num_attention_heads %lld is no multiple of num_key_value_heads %lld", (long long)c->heads,
+                         (long long)c->kv_heads);
+    if (c->head_width % 2)
+        return error_set("head_dim %lld is odd: rotary positions turn pairs", (long long)c->head_width);
+    if (c->first_moe_layer < 0 || c->first_moe_layer > c->layers)
+        return error_set("moe_layer_start_index is %lld of %lld layers", (long long)c->first_moe_layer,
+                         (long long)c->layers);
+    if (c->first_moe_layer > 0 && positive(c->dense_width, "intermediate_size"))
+        return -1;
+    return 0;
+}
+
+static int check_experts(const struct model_config *c)
+{
+    if (c->first_moe_layer == c->layers)
+        return 0;
+    if (positive(c->experts, "moe_num_experts") || positive(c->topk, "moe_k") ||
+        positive(c->expert_width, "moe_intermediate_size"))
+        return -1;
+    if (c->topk > c->experts)
+        return error_set("moe_k is %lld, more than moe_num_experts %lld", (long long)c->topk, (long long)c->experts);
+    return 0;
+}
+
+int model_config_check(const struct model_config *c)
+{
+    if (check_backbone(c) || check_experts(c))
+        return -1;
+    if (c->levels > LEVELS_MOST || 2 * c->levels > c->layers)
+        return error_set("%lld audio levels need heads on as many of the top layers, at most half of %lld",
+                         (long long)c->levels, (long long)c->layers);
+    if (c->levels && positive(c->codes, "audio codes"))
+        return -1;
+    if (c->cell_features && (c->vit_layers > VIT_LAYERS_MOST || c->vit_heads < 1 || c->vit_width % (2 * c->vit_heads)))
+        return error_set("vision encoder: width %lld, %lld heads, %lld layers do not fit (at most %d layers)",
+                         (long long)c->vit_width, (long long)c->vit_heads, (long long)c->vit_layers, VIT_LAYERS_MOST);
+    return 0;
+}
+
+static double rope_theta_of(const struct json *j)
+{
+    const struct json *nested = json_get(json_get(j, "rope_parameters"), "rope_theta");
+    return json_number(nested ? nested : json_get(j, "rope_theta"), 500000);
+}
+
+/* Software that does not read these keys computes something else, so a checkpoint that needs them is refused. */
+static int refuse_what_differs(const struct json *j, const struct model_config *c, const char *origin)
+{
+    const char *type = json_string(json_get(j, "model_type"), "");
+    const char *scaling = json_string(json_get(json_get(j, "rope_parameters"), "rope_type"), "default");
+    i64 end = json_integer(json_get(j, "moe_layer_end_index"), -1);
+    if (strcmp(type, "ernie4_5_moe") != 0)
+        return error_set("%s: model_type is \"%s\", expected \"ernie4_5_moe\": another architecture cannot be read", origin,
+                         type);
+    if (json_bool(json_get(j, "use_bias"), false))
+        return error_set("%s: use_bias is true: biases are not supported", origin);
+    if (strcmp(json_string(json_get(j, "hidden_act"), "silu"), "silu") != 0)
+        return error_set("%s: hidden_act is not \"silu\"", origin);
+    if (strcmp(scaling, "default") != 0 || json_kind(json_get(j, "rope_scaling")) == JSON_OBJECT)
+        return error_set("%s: scaled rotary positions (\"%s\") are not supported", origin, scaling);
+    if (json_integer(json_get(j, "moe_layer_interval"), 1) != 1 || (end != -1 && end != c->layers - 1))
+        return error_set("%s: experts must stand in every layer from moe_layer_start_index to the last", origin);
+    return 0;
+}
+
+static void read_weft(struct model_config *c, const struct json *w)
+{
+    c->bits = json_integer(json_get(w, "vision_bits"), 0);
+    c->scales = json_integer(json_get(w, "vision_scales"), 0);
+    c->cell_features = json_integer(json_get(w, "cell_features"), 0);
+    c->patch_values = json_integer(json_get(w, "patch_values"), 0);
+    c->vit_layers = json_integer(json_get(w, "vit_layers"), 0);
+    c->vit_width = json_integer(json_get(w, "vit_width"), 0);
+    c->vit_heads = json_integer(json_get(w, "vit_heads"), 0);
+    c->levels = json_integer(json_get(w, "audio_levels"), 0);
+    c->codes = json_integer(json_get(w, "audio_codes"), 0);
+    c->mtp = json_bool(json_get(w, "mtp"), false);
+    c->t_pairs = json_integer(json_get(w, "time_pairs"), c->head_width / 2 * 20 / 64);
+}
+
+static i64 alias(const struct json *j, const char *name, const char *other, i64 fallback)
+{
+    const struct json *value = json_get(j, name);
+    return json_integer(value ? value : json_get(j, other), fallback);
+}
+
+static int read_config(struct model_config *c, const struct json *j, const char *origin)
+{
+    if (json_need_integer(&c->vocabulary, j, "vocab_size", origin) ||
+        json_need_integer(&c->width, j, "hidden_size", origin) ||
+        json_need_integer(&c->layers, j, "num_hidden_layers", origin) ||
+        json_need_integer(&c->heads, j, "num_attention_heads", origin))
+        return -1;
+    c->kv_heads = json_integer(json_get(j, "num_key_value_heads"), c->heads);
+    c->head_width = json_integer(json_get(j, "head_dim"), c->heads > 0 ? c->width / c->heads : 0);
+    c->dense_width = json_integer(json_get(j, "intermediate_size"), 0);
+    c->experts = alias(j, "moe_num_experts", "num_experts", 64);
+    c->topk = alias(j, "moe_k", "num_experts_per_tok", 6);
+    c->expert_width = json_integer(json_get(j, "moe_intermediate_size"), 1536);
+    c->shared_experts = json_integer(json_get(j, "moe_num_shared_experts"), 2);
+    c->first_moe_layer = json_integer(json_get(j, "moe_layer_start_index"), 1);
+    c->tied = json_bool(json_get(j, "tie_word_embeddings"), true);
+    c->rope_theta = rope_theta_of(j);
+    c->norm_eps = json_number(json_get(j, "rms_norm_eps"), 1e-5);
+    c->norm_min = json_number(json_get(j, "moe_norm_min"), 1e-12);
+    c->init_std = json_number(json_get(j, "initializer_range"), 0.02);
+    c->max_positions = json_integer(json_get(j, "max_position_embeddings"), 131072);
+    c->pad_id = json_integer(json_get(j, "pad_token_id"), 0);
+    c->bos_id = json_integer(json_get(j, "bos_token_id"), 1);
+    c->eos_id = json_integer(json_get(j, "eos_token_id"), 2);
+    read_weft(c, json_get(j, "weft"));
+    return 0;
+}
+
+int model_config_load(struct model_config *config, const char *directory)
+{
+    char *path = path_join(directory, "config.json");
+    struct json *j = file_exists(path) ? json_load(path) : NULL;
+    int status = -1;
+    *config = (struct model_config){0};
+    if (!file_exists(path))
+        error_set("%s: no config.json there: expected a model directory", directory);
+    else if (j && read_config(config, j, path) == 0 && refuse_what_differs(j, config, path) == 0)
+        status = model_config_check(config) ? error_prefix("%s", path) : 0;
+    json_free(j);
+    memory_free(path);
+    return status;
+}
+
+static i64 per_layer_active(const struct model_config *c, i64 layer)
+{
+    i64 q = c->heads * c->head_width, kv = c->kv_heads * c->head_width;
+    i64 attention = c->width * (2 * q + 2 * kv);
+    if (layer < c->first_moe_layer)
+        return attention + 3 * c->width * c->dense_width;
+    return attention + c->width * c->experts + 3 * c->width * c->expert_width * (c->topk + c->shared_experts);
+}
+
+i64 model_parameters_active(const struct model_config *config)
+{
+    i64 total = 0;
+    for (i64 layer = 0; layer < config->layers; layer++)
+        total += per_layer_active(config, layer);
+    return total;
+}
+
+/* Products only: 2 per parameter and position, 4 H D per query-key pair seen, the text head at its targets. */
+double model_flops_forward(const struct model_config *c, i64 positions, double keys_per_query, i64 text_targets)
+{
+    double n = (double)positions;
+    double attention = 4 * (double)(c->heads * c->head_width) * keys_per_query * (double)c->layers;
+    return n * (2 * (double)model_parameters_active(c) + attention) +
+           2 * (double)text_targets * (double)c->vocabulary * (double)c->width;
+}

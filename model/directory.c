@@ -1,0 +1,221 @@
+/* Model directories: what transformers, vLLM and others load, and beside it what only this program reads. */
+#include "core/json.h"
+#include "model/model.h"
+
+#include <string.h>
+
+enum { SHARD_BYTES_LOG2 = 32 };
+
+static struct json *weft_json(const struct model_config *c)
+{
+    struct json *w = json_object();
+    json_set(w, "vision_bits", json_of_integer(c->bits));
+    json_set(w, "vision_scales", json_of_integer(c->scales));
+    json_set(w, "cell_features", json_of_integer(c->cell_features));
+    json_set(w, "patch_values", json_of_integer(c->patch_values));
+    json_set(w, "vit_layers", json_of_integer(c->vit_layers));
+    json_set(w, "vit_width", json_of_integer(c->vit_width));
+    json_set(w, "vit_heads", json_of_integer(c->vit_heads));
+    json_set(w, "audio_levels", json_of_integer(c->levels));
+    json_set(w, "audio_codes", json_of_integer(c->codes));
+    json_set(w, "mtp", json_of_bool(c->mtp));
+    json_set(w, "time_pairs", json_of_integer(c->t_pairs));
+    return w;
+}
+
+/* Both spellings of theta and of dtype: older and newer releases of transformers read one each. */
+static void set_rope_and_dtype(struct json *j, const struct model_config *c, enum dtype dtype)
+{
+    struct json *rope = json_object();
+    const char *name = dtype == DTYPE_BF16 ? "bfloat16" : "float32";
+    json_set(rope, "rope_theta", json_of_number(c->rope_theta));
+    json_set(rope, "rope_type", json_of_string("default"));
+    json_set(j, "rope_theta", json_of_number(c->rope_theta));
+    json_set(j, "rope_parameters", rope);
+    json_set(j, "dtype", json_of_string(name));
+    json_set(j, "torch_dtype", json_of_string(name));
+}
+
+static void set_sizes(struct json *j, const struct model_config *c)
+{
+    const struct { const char *key; i64 value; } sizes[] = {
+        {"vocab_size", c->vocabulary},
+        {"hidden_size", c->width},
+        {"intermediate_size", max_i64(c->dense_width, 1)},
+        {"num_hidden_layers", c->layers},
+        {"num_attention_heads", c->heads},
+        {"num_key_value_heads", c->kv_heads},
+        {"head_dim", c->head_width},
+        {"max_position_embeddings", c->max_positions},
+        {"moe_intermediate_size", c->expert_width},
+        {"moe_k", c->topk},
+        {"moe_num_experts", c->experts},
+        {"moe_num_shared_experts", c->shared_experts},
+        {"moe_layer_start_index", c->first_moe_layer},
+        {"moe_layer_end_index", c->layers - 1},
+        {"moe_layer_interval", 1},
+        {"pad_token_id", c->pad_id},
+        {"bos_token_id", c->bos_id},
+        {"eos_token_id", c->eos_id},
+    };
+    for (i64 i = 0; i < COUNT_OF(sizes); i++)
+        json_set(j, sizes[i].key, json_of_integer(sizes[i].value));
+}
+
+static struct json *config_json(const struct model_config *c, enum dtype dtype, bool with_weft)
+{
+    struct json *j = json_object(), *names = json_array();
+    json_push(names, json_of_string("Ernie4_5_MoeForCausalLM"));
+    json_set(j, "architectures", names);
+    json_set(j, "model_type", json_of_string("ernie4_5_moe"));
+    set_sizes(j, c);
+    json_set(j, "hidden_act", json_of_string("silu"));
+    json_set(j, "initializer_range", json_of_number(c->init_std));
+    json_set(j, "rms_norm_eps", json_of_number(c->norm_eps));
+    json_set(j, "moe_norm_min", json_of_number(c->norm_min));
+    json_set(j, "use_bias", json_of_bool(false));
+    json_set(j, "use_cache", json_of_bool(true));
+    json_set(j, "tie_word_embeddings", json_of_bool(c->tied));
+    json_set(j, "output_router_logits", json_of_bool(false));
+    set_rope_and_dtype(j, c, dtype);
+    if (with_weft)
+        json_set(j, "weft", weft_json(c));
+    return j;
+}
+
+static int save_json(const char *directory, const char *name, struct json *j)
+{
+    char *path = path_join(directory, name);
+    int status = json_save(path, j);
+    json_free(j);
+    memory_free(path);
+    return status;
+}
+
+static struct json *generation_json(const struct model_config *c)
+{
+    struct json *j = json_object();
+    json_set(j, "bos_token_id", json_of_integer(c->bos_id));
+    json_set(j, "eos_token_id", json_of_integer(c->eos_id));
+    json_set(j, "pad_token_id", json_of_integer(c->pad_id));
+    return j;
+}
+
+static int save_weights(const struct model *model, const char *directory, enum dtype dtype)
+{
+    struct weight_list list;
+    weights_list(&list, &model->weights, FILE_HF, dtype);
+    int status = safetensors_save_sharded(directory, "model", list.tensors, list.count, (i64)1 << SHARD_BYTES_LOG2);
+    weight_list_release(&list);
+    return status;
+}
+
+int model_save_hf(const struct model *model, const char *directory, enum dtype dtype)
+{
+    if (save_json(directory, "config.json", config_json(&model->config, dtype, false)) ||
+        save_json(directory, "generation_config.json", generation_json(&model->config)))
+        return -1;
+    return save_weights(model, directory, dtype);
+}
+
+static struct tensor_source *add_use_counts(struct weight_list *list, const struct model *model)
+{
+    const struct model_config *c = &model->config;
+    i64 n = c->layers * max_i64(c->experts, 1);
+    float *use = arena_alloc(&list->memory, n * 4);
+    for (i64 i = 0; i < n; i++)
+        use[i] = (float)model->use[i];
+    if (list->count == list->capacity) {
+        i64 size = (i64)sizeof *list->tensors;
+        list->tensors = memory_resize(list->tensors, list->capacity * size, (list->capacity + 1) * size);
+        list->capacity++;
+    }
+    list->tensors[list->count] = (struct tensor_source){.name = "weft.expert_use", .dtype = DTYPE_F32, .rank = 2,
+                                                        .shape = {c->layers, max_i64(c->experts, 1)}, .data = use};
+    return &list->tensors[list->count++];
+}
+
+static int save_extra(const struct model *model, const char *directory)
+{
+    struct weight_list list;
+    char *folder = path_join(directory, "weft"), *path = path_join(folder, "extra.safetensors");
+    weights_list(&list, &model->weights, FILE_EXTRA, model->weights.dtype);
+    add_use_counts(&list, model);
+    int status = directory_make(folder);
+    if (status == 0)
+        status = safetensors_save(path, list.tensors, list.count, NULL);
+    weight_list_release(&list);
+    memory_free(path);
+    memory_free(folder);
+    return status;
+}
+
+int model_save(const struct model *model, const char *directory)
+{
+    enum dtype dtype = model->weights.dtype;
+    if (save_json(directory, "config.json", config_json(&model->config, dtype, true)) ||
+        save_json(directory, "generation_config.json", generation_json(&model->config)) ||
+        save_weights(model, directory, dtype))
+        return -1;
+    return save_extra(model, directory);
+}
+
+static enum dtype stored_dtype(const struct safetensors *set, struct device *device)
+{
+    const struct tensor_view *embed = safetensors_find(set, "model.embed_tokens.weight");
+    return embed && embed->dtype == DTYPE_BF16 && device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
+}
+
+static int load_use_counts(struct model *model, const struct safetensors *extra)
+{
+    const struct tensor_view *view = safetensors_find(extra, "weft.expert_use");
+    i64 n = model->config.layers * max_i64(model->config.experts, 1);
+    if (!view || tensor_view_elements(view) != n)
+        return 0; /* statistics: absent ones are zeros */
+    float *use = memory_alloc(n * 4);
+    int status = tensor_view_to_f32(use, view);
+    for (i64 i = 0; i < n; i++)
+        model->use[i] = use[i];
+    memory_free(use);
+    return status;
+}
+
+static int load_extra(struct model *model, const char *directory)
+{
+    struct safetensors extra;
+    char *folder = path_join(directory, "weft"), *path = path_join(folder, "extra.safetensors");
+    bool wanted = model->config.bits || model->config.levels || model->config.mtp || model->config.cell_features;
+    int status = 0;
+    if (file_exists(path) || wanted) {
+        status = safetensors_open(&extra, path);
+        if (status == 0) {
+            status = weights_load(&model->weights, &extra, FILE_EXTRA, path);
+            if (status == 0)
+                status = load_use_counts(model, &extra);
+            safetensors_close(&extra);
+        }
+    }
+    memory_free(path);
+    memory_free(folder);
+    return status;
+}
+
+int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training)
+{
+    struct model_config config;
+    struct safetensors set;
+    if (model_config_load(&config, directory) || safetensors_open_model(&set, directory))
+        return -1;
+    if (dtype == DTYPE_OTHER)
+        dtype = stored_dtype(&set, device);
+    int status = model_open(model, device, &config, dtype, training, NULL);
+    if (status == 0) {
+        status = weights_load(&model->weights, &set, FILE_HF, directory);
+        if (status == 0)
+            status = load_extra(model, directory);
+        if (status)
+            model_close(model);
+    }
+    safetensors_close(&set);
+    return status;
+}
