@@ -8,41 +8,48 @@ struct job {
     i64 rows_tile;
 };
 
-INLINED float loss_sum(const void *x, const u8 *bits, i64 n, enum dtype dtype)
+INLINED void fill_losses(float *out, const void *x, const u8 *bits, i64 n, enum dtype dtype)
 {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
+#pragma omp simd
     for (i64 i = 0; i < n; i++) {
         float value = element_load(x, i, dtype);
-        sum += vector_softplus(bits[i] ? -value : value);
+        out[i] = vector_softplus(bits[i] ? -value : value);
     }
-    return sum;
 }
 
 /* Of one bit, with a = |x|, e = exp(-a): log(1 + e) + a e / (1 + e). */
-INLINED float entropy_sum(const void *x, i64 n, enum dtype dtype)
+INLINED void fill_entropies(float *out, const void *x, i64 n, enum dtype dtype)
 {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
+#pragma omp simd
     for (i64 i = 0; i < n; i++) {
         float a = __builtin_fabsf(element_load(x, i, dtype)), e = vector_exp(-a);
-        sum += vector_log1p(e) + a * e / (1 + e);
+        out[i] = vector_log1p(e) + a * e / (1 + e);
     }
-    return sum;
 }
 
+static void store_means(float *out, const float *each, i64 rows, i64 n)
+{
+    for (i64 i = 0; i < rows; i++)
+        out[i] = row_sum(each + i * n, n) / (float)n;
+}
+
+/* Rows are short: where they stand without gaps, a tile's elements are one run. */
 static void run_tile(void *context, i64 tile, int worker)
 {
     const struct job *job = context;
-    (void)worker;
     i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
     enum dtype dtype = job->logits.dtype;
-    for (i64 i = begin; i < end; i++) {
-        const void *x = matrix_at(job->logits, i, 0);
-        job->loss[i] = BY_DTYPE(dtype, loss_sum, x, job->bits + i * n, n) / (float)n;
-        if (job->entropy)
-            job->entropy[i] = BY_DTYPE(dtype, entropy_sum, x, n) / (float)n;
-    }
+    i64 rows = end - begin, run = matrix_is_dense(job->logits) ? rows : 1;
+    float *each = CPU(scratch)(worker, 0, rows * n * 4);
+    for (i64 i = 0; i < rows; i += run)
+        BY_DTYPE(dtype, fill_losses, each + i * n, matrix_at(job->logits, begin + i, 0), job->bits + (begin + i) * n,
+                 run * n);
+    store_means(job->loss + begin, each, rows, n);
+    if (!job->entropy)
+        return;
+    for (i64 i = 0; i < rows; i += run)
+        BY_DTYPE(dtype, fill_entropies, each + i * n, matrix_at(job->logits, begin + i, 0), run * n);
+    store_means(job->entropy + begin, each, rows, n);
 }
 
 void CPU(bit_cross_entropy)(struct device *device, float *loss, float *entropy, struct matrix logits, const u8 *bits)

@@ -42,7 +42,7 @@ static void run_tile(void *context, i64 tile, int worker)
     enum dtype dtype = job->logits.dtype;
     for (i64 i = begin; i < end; i++) {
         const void *x = matrix_at(job->logits, i, 0);
-        float most = BY_DTYPE(dtype, row_max, x, n), sum, product;
+        float most = row_max(x, n, dtype), sum, product;
         if (job->entropy) {
             sum = BY_DTYPE(dtype, sum_of_exp_and_product, &product, x, most, n);
             job->entropy[i] = logf(sum) - product / sum;

@@ -35,35 +35,52 @@ INLINED float element_round(float value, enum dtype dtype)
     return dtype == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(value)) : value;
 }
 
-/* Floats as integers of the same order (NaNs outermost), and back: compilers keep a maximum of integers in lanes
- * without being told that there are no NaNs. */
-static inline i32 ordered_from_float(float value)
+/* The largest of a row, found among integers of the same order (NaNs outermost): compilers keep such a maximum in lanes
+ * without being told that there are no NaNs, and twice as many of bf16. */
+static inline float row_max_f32(const float *row, i64 n)
 {
     union {
         float value;
         i32 bits;
-    } both = {value};
-    return both.bits ^ (both.bits >> 31 & 0x7fffffff);
-}
-
-static inline float float_from_ordered(i32 ordered)
-{
-    union {
-        i32 bits;
-        float value;
-    } both = {ordered ^ (ordered >> 31 & 0x7fffffff)};
+    } both = {-INFINITY};
+    i32 most = INT32_MIN;
+#pragma omp simd reduction(max : most)
+    for (i64 i = 0; i < n; i++) {
+        union {
+            float value;
+            i32 bits;
+        } each = {row[i]};
+        i32 ordered = each.bits ^ (each.bits >> 31 & 0x7fffffff);
+        most = ordered > most ? ordered : most;
+    }
+    if (n > 0)
+        both.bits = most ^ (most >> 31 & 0x7fffffff);
     return both.value;
 }
 
-INLINED float row_max(const void *row, i64 n, enum dtype dtype)
+static inline float row_max_bf16(const bf16 *row, i64 n)
 {
-    i32 most = ordered_from_float(-INFINITY);
+    int16_t most = INT16_MIN;
 #pragma omp simd reduction(max : most)
     for (i64 i = 0; i < n; i++) {
-        i32 value = ordered_from_float(element_load(row, i, dtype));
-        most = value > most ? value : most;
+        int16_t bits = (int16_t)row[i], ordered = (int16_t)(bits ^ (bits >> 15 & 0x7fff));
+        most = ordered > most ? ordered : most;
     }
-    return float_from_ordered(most);
+    return n > 0 ? bf16_to_f32((bf16)(most ^ (most >> 15 & 0x7fff))) : -INFINITY;
+}
+
+static inline float row_max(const void *row, i64 n, enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? row_max_bf16(row, n) : row_max_f32(row, n);
+}
+
+static inline float row_sum(const float *row, i64 n)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (i64 i = 0; i < n; i++)
+        sum += row[i];
+    return sum;
 }
 
 /* A cut of [rows, columns] into tiles of about 16k elements: whole rows, or parts of a row where rows are longer. */

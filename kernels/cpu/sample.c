@@ -38,24 +38,15 @@ static float fill_probabilities(float *p, const float *x, float most, float temp
     return sum;
 }
 
-static double block_sum(const float *p, i64 n)
-{
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (i64 i = 0; i < n; i++)
-        sum += p[i];
-    return sum;
-}
-
 /* The first id at which the running sum passes u of the total; whole blocks before it are skipped. */
 static i32 draw_all(const float *p, i64 n, double u)
 {
     double target = 0, sum = 0;
     for (i64 i = 0; i < n; i += BLOCK)
-        target += u * block_sum(p + i, min_i64(BLOCK, n - i));
+        target += u * row_sum(p + i, min_i64(BLOCK, n - i));
     i64 id = 0, last = 0;
     for (; id + BLOCK < n; id += BLOCK) {
-        double block = block_sum(p + id, BLOCK);
+        double block = row_sum(p + id, BLOCK);
         if (sum + block > target)
             break;
         sum += block;
@@ -75,57 +66,81 @@ static bool before(struct candidate a, struct candidate b)
     return a.p > b.p || (a.p == b.p && a.id < b.id);
 }
 
+/* A heap whose top is the least probable. */
 static void sift_down(struct candidate *heap, i64 n, i64 at)
 {
     struct candidate moved = heap[at];
     for (i64 child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && before(heap[child + 1], heap[child]))
+        if (child + 1 < n && before(heap[child], heap[child + 1]))
             child++;
-        if (!before(heap[child], moved))
+        if (!before(moved, heap[child]))
             break;
         heap[at] = heap[child];
     }
     heap[at] = moved;
 }
 
-/* Moves the first of a heap of n to its end. */
-static struct candidate pop(struct candidate *heap, i64 n)
+static void make_heap(struct candidate *heap, i64 n)
 {
-    struct candidate first = heap[0];
-    heap[0] = heap[n - 1];
-    heap[n - 1] = first;
-    sift_down(heap, n - 1, 0);
-    return first;
-}
-
-/* From the top_k most probable, of those the fewest that hold top_p of their mass (Holtzman et al. 2019). The popped
- * stand at the heap's end, the first last. */
-static i32 draw_most_probable(struct candidate *heap, const float *p, i64 n, float mass, const struct sampling *s,
-                              double u)
-{
-    i64 limit = s->top_k > 0 ? min_i64(s->top_k, n) : n, popped = 0, kept = 0;
-    double total = mass, kept_mass = 0, sum = 0;
-    for (i64 i = 0; i < n; i++)
-        heap[i] = (struct candidate){p[i], (i32)i};
     for (i64 i = n / 2; i-- > 0;)
         sift_down(heap, n, i);
-    if (s->top_k > 0)
-        for (total = 0; popped < limit; popped++)
-            total += pop(heap, n - popped).p;
-    for (; kept < limit && (kept == 0 || kept_mass < s->top_p * total); kept++) {
-        if (kept == popped)
-            pop(heap, n - popped++);
-        kept_mass += heap[n - 1 - kept].p;
-    }
-    for (i64 i = 0; i < kept; i++) {
-        sum += heap[n - 1 - i].p;
-        if (sum > u * kept_mass)
-            return heap[n - 1 - i].id;
-    }
-    return heap[n - 1].id;
 }
 
-static void sample_row(const struct job *job, i64 row, const float *x, float *p, struct candidate *heap)
+static void sort_heap(struct candidate *heap, i64 n)
+{
+    while (--n > 0) {
+        struct candidate last = heap[0];
+        heap[0] = heap[n];
+        heap[n] = last;
+        sift_down(heap, n, 0);
+    }
+}
+
+/* The `limit` most probable of those with p >= least, falling; returns how many. */
+static i64 most_probable(struct candidate *out, const float *p, i64 n, i64 limit, float least)
+{
+    i64 count = 0;
+    for (i64 i = 0; i < n; i++) {
+        struct candidate next = {p[i], (i32)i};
+        if (next.p < least || (count == limit && !before(next, out[0])))
+            continue;
+        if (count < limit) {
+            out[count++] = next;
+            if (count == limit)
+                make_heap(out, count);
+        } else {
+            out[0] = next;
+            sift_down(out, count, 0);
+        }
+    }
+    if (count < limit)
+        make_heap(out, count);
+    sort_heap(out, count);
+    return count;
+}
+
+/* From the top_k most probable, of those the fewest that hold top_p of their mass (Holtzman et al. 2019). Without
+ * top_k, those below (1 - top_p) mass / n hold too little together to be needed. */
+static i32 draw_most_probable(struct candidate *list, const float *p, i64 n, float mass, const struct sampling *s,
+                              double u)
+{
+    i64 limit = s->top_k > 0 ? min_i64(s->top_k, n) : n, kept = 0;
+    float least = s->top_k > 0 ? 0 : 0.99f * (1 - s->top_p) * mass / (float)n; /* 0.99: sums are rounded */
+    i64 count = most_probable(list, p, n, limit, least);
+    double total = s->top_k > 0 ? 0 : mass, kept_mass = 0, sum = 0;
+    for (i64 i = 0; s->top_k > 0 && i < count; i++)
+        total += list[i].p;
+    while (kept < count && (kept == 0 || kept_mass < s->top_p * total))
+        kept_mass += list[kept++].p;
+    for (i64 i = 0; i < kept; i++) {
+        sum += list[i].p;
+        if (sum > u * kept_mass)
+            return list[i].id;
+    }
+    return list[0].id;
+}
+
+static void sample_row(const struct job *job, i64 row, const float *x, float *p, struct candidate *list)
 {
     const struct sampling *s = job->sampling;
     const u32 *identity = job->identity + row * 4;
@@ -137,7 +152,7 @@ static void sample_row(const struct job *job, i64 row, const float *x, float *p,
     }
     float most = row_max(x, n, DTYPE_F32), mass = fill_probabilities(p, x, most, s->temperature, n);
     double u = rng_uniform(s->key, identity[0], identity[1], identity[2], identity[3]);
-    i32 code = s->top_k > 0 || s->top_p < 1 ? draw_most_probable(heap, p, n, mass, s, u) : draw_all(p, n, u);
+    i32 code = s->top_k > 0 || s->top_p < 1 ? draw_most_probable(list, p, n, mass, s, u) : draw_all(p, n, u);
     job->code[row] = code;
     job->logprob[row] = (x[code] - most) / s->temperature - logf(mass);
 }
@@ -147,9 +162,9 @@ static void run_tile(void *context, i64 tile, int worker)
     const struct job *job = context;
     i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
     float *buffer = CPU(scratch)(worker, 0, n * 4), *p = CPU(scratch)(worker, 1, n * 4);
-    struct candidate *heap = CPU(scratch)(worker, 2, n * (i64)sizeof *heap);
+    struct candidate *list = CPU(scratch)(worker, 2, n * (i64)sizeof *list);
     for (i64 i = begin; i < end; i++)
-        sample_row(job, i, row_load(buffer, job->logits, i), p, heap);
+        sample_row(job, i, row_load(buffer, job->logits, i), p, list);
 }
 
 void CPU(sample)(struct device *device, i32 *code, float *logprob, struct matrix logits, const u32 *identity,
