@@ -1,0 +1,73 @@
+/* elastic: one run trains a whole family of sub-models. This folder chooses sub-models (pick), measures many (grid) and
+ * cuts one out as a checkpoint of its own (extract); model/ executes them. [R 3.3, 4] */
+#ifndef WEFT_ELASTIC_H
+#define WEFT_ELASTIC_H
+#include "core/settings.h"
+#include "model/model.h"
+
+/* ---- Draws: three axes, each on its own. Depth and experts per slice of the global batch, keyed by (step, slice, layer)
+ * resp. (step, slice, expert group); top-k per sample, keyed by (step, sample). Layers with heads, the first and the last
+ * are never dropped. */
+struct elastic_settings {
+    double depth_full, depth_drop; /* probability of all layers; else each eligible layer is dropped with depth_drop */
+    double experts_full;           /* probability of all experts; else a random subset */
+    i64 experts_min, expert_groups; /* smallest subset (0: half); equal shares of so many fixed groups */
+    double topk_full;              /* probability of the full top-k; else uniform in [topk_min, k) */
+    i64 topk_min;
+    i64 slice_rows;
+};
+#define ELASTIC_ROWS(type)                                                                                             \
+    {"elastic.depth_full", SETTING_NUMBER, offsetof(type, elastic.depth_full), "0.75", 0, 1, NULL,                     \
+     "probability that a slice runs all layers"},                                                                      \
+    {"elastic.depth_drop", SETTING_NUMBER, offsetof(type, elastic.depth_drop), "0.25", 0, 1, NULL,                     \
+     "else: probability that an eligible layer is left out"},                                                          \
+    {"elastic.experts_full", SETTING_NUMBER, offsetof(type, elastic.experts_full), "0.8", 0, 1, NULL,                  \
+     "probability that a slice has all experts"},                                                                      \
+    {"elastic.experts_min", SETTING_INTEGER, offsetof(type, elastic.experts_min), "0", 0, 65536, NULL,                 \
+     "smallest random subset of experts; 0: half"},                                                                    \
+    {"elastic.expert_groups", SETTING_INTEGER, offsetof(type, elastic.expert_groups), "1", 1, 65536, NULL,             \
+     "a subset takes equal shares of so many groups"},                                                                 \
+    {"elastic.topk_full", SETTING_NUMBER, offsetof(type, elastic.topk_full), "0.8", 0, 1, NULL,                        \
+     "probability that a sample has the full top-k"},                                                                  \
+    {"elastic.topk_min", SETTING_INTEGER, offsetof(type, elastic.topk_min), "1", 1, 1024, NULL,                        \
+     "smallest top-k a sample may draw"},                                                                              \
+    {"elastic.slice_rows", SETTING_INTEGER, offsetof(type, elastic.slice_rows), "4", 1, 1e6, NULL,                     \
+     "consecutive rows of the global batch that share a draw"}
+
+/* Fills `sub` for one micro-batch; its arrays come from `arena` (host memory that lives until the backward). */
+void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *settings,
+                  const struct model_config *config, u64 seed, i64 step, const struct batch *batch);
+
+/* ---- The three options that name a sub-model: --layers, --experts, --topk (DESIGN 12) ---- */
+struct submodel_options { const char *layers, *experts, *topk; }; /* as written; NULL: full */
+/* Parses and checks against the model ("16": the most used experts by its statistics, else the first; "0,2,5-9";
+ * "@FILE.json"). Wrong options are errors of usage. Arrays come from `arena`. */
+int submodel_parse(struct submodel *sub, struct arena *arena, const struct submodel_options *options,
+                   const struct model *model);
+bool submodel_options_given(const struct submodel_options *options);
+struct json *submodel_to_json(const struct submodel *sub, const struct model_config *config);
+
+bool elastic_layer_fixed(const struct model_config *config, i64 layer); /* never dropped */
+
+/* What a sub-model has and uses. */
+struct model_config submodel_config(const struct submodel *sub, const struct model_config *config);
+
+/* ---- Extraction: `out` becomes a model of its own with the kept layers and experts. The logits of both on the same
+ * random ids are compared bit for bit; a difference is an error. ---- */
+int elastic_extract(struct model *out, struct model *from, const struct submodel *sub);
+
+/* ---- Grid: a family of sub-models, measured by the caller's function. ---- */
+struct grid_point {
+    char name[64];
+    struct submodel sub;
+    double loss[TARGETS]; /* by target kind; NaN where there is none */
+    double loss_all;      /* weighted as in training */
+    i64 parameters, active;
+    double tokens_per_s;
+};
+typedef int grid_measure(void *context, struct grid_point *point);
+/* Full; k/2, 1; three quarters and half of the experts; one, a quarter and half of the eligible layers fewer; and the three
+ * together. Arrays come from `arena`. */
+i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model);
+
+#endif

@@ -1,0 +1,194 @@
+/* --layers, --experts, --topk: parsed, checked, explained. */
+#include "core/json.h"
+#include "elastic/elastic.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool submodel_options_given(const struct submodel_options *o)
+{
+    return o->layers || o->experts || o->topk;
+}
+
+/* "0-3,6" into marks[0..bound); -1 with a message of usage. */
+static int parse_ranges(bool *marks, i64 bound, const char *text, const char *option)
+{
+    const char *at = text;
+    while (*at) {
+        char *end;
+        i64 first = strtoll(at, &end, 10), last = first;
+        if (end == at)
+            return error_usage("%s %s: expected numbers and ranges such as 0-3,6", option, text);
+        if (*end == '-') {
+            at = end + 1;
+            last = strtoll(at, &end, 10);
+            if (end == at)
+                return error_usage("%s %s: the range has no end", option, text);
+        }
+        if (first < 0 || last >= bound || first > last)
+            return error_usage("%s %s: %lld-%lld is outside 0-%lld", option, text, (long long)first, (long long)last,
+                               (long long)bound - 1);
+        for (i64 i = first; i <= last; i++)
+            marks[i] = true;
+        if (*end == ',')
+            end++;
+        else if (*end)
+            return error_usage("%s %s: unexpected '%c'", option, text, *end);
+        at = end;
+    }
+    return 0;
+}
+
+static int parse_layers(struct submodel *sub, const char *text, const struct model_config *c)
+{
+    bool marks[LAYERS_MOST] = {false};
+    if (parse_ranges(marks, c->layers, text, "--layers"))
+        return -1;
+    sub->layer_count = 0;
+    for (i64 i = 0; i < c->layers; i++)
+        if (marks[i])
+            sub->layer[sub->layer_count++] = (i32)i;
+        else if (c->levels && i >= audio_head_layer(c, 0))
+            return error_usage("--layers %s: layer %lld carries an audio head and must stay", text, (long long)i);
+    if (sub->layer_count == 0)
+        return error_usage("--layers %s: at least one layer must stay", text);
+    return 0;
+}
+
+struct ranked { double use; i32 id; };
+
+static int by_use(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    return x->use != y->use ? (x->use < y->use ? 1 : -1) : x->id - y->id;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    return *(const i32 *)a - *(const i32 *)b;
+}
+
+/* The `count` most used experts of each layer, ties to the smaller id. */
+static void most_used(struct submodel *sub, struct arena *arena, const struct model *model, i64 count)
+{
+    const struct model_config *c = &model->config;
+    struct ranked *ranked = memory_alloc(c->experts * (i64)sizeof *ranked);
+    for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
+        i32 *ids = arena_alloc(arena, count * 4);
+        for (i64 e = 0; e < c->experts; e++)
+            ranked[e] = (struct ranked){model->use[layer * c->experts + e], (i32)e};
+        qsort(ranked, (size_t)c->experts, sizeof *ranked, by_use);
+        for (i64 i = 0; i < count; i++)
+            ids[i] = ranked[i].id;
+        qsort(ids, (size_t)count, 4, by_id);
+        sub->expert[layer] = ids;
+    }
+    sub->expert_count = count;
+    memory_free(ranked);
+}
+
+static int same_in_every_layer(struct submodel *sub, struct arena *arena, const struct model_config *c, const char *text)
+{
+    bool *marks = memory_alloc(c->experts);
+    i32 *ids = arena_alloc(arena, c->experts * 4);
+    i64 count = 0;
+    int status = parse_ranges(marks, c->experts, text, "--experts");
+    for (i64 e = 0; e < c->experts; e++)
+        if (marks[e])
+            ids[count++] = (i32)e;
+    memory_free(marks);
+    for (i64 layer = c->first_moe_layer; layer < c->layers; layer++)
+        sub->expert[layer] = ids;
+    sub->expert_count = count;
+    return status;
+}
+
+static int list_of_layer(struct submodel *sub, struct arena *arena, const struct model_config *c, i64 layer,
+                         const struct json *list, const char *path)
+{
+    i64 n = json_count(list);
+    i32 *ids = arena_alloc(arena, max_i64(n, 1) * 4);
+    if (layer < c->first_moe_layer)
+        return n == 0 ? 0 : error_usage("%s: layer %lld has no experts: expected []", path, (long long)layer);
+    for (i64 i = 0; i < n; i++) {
+        i64 id = json_integer(json_at(list, i), -1);
+        if (id < 0 || id >= c->experts || (i && id <= ids[i - 1]))
+            return error_usage("%s: layer %lld, entry %lld: expected ascending expert ids below %lld", path,
+                               (long long)layer, (long long)i, (long long)c->experts);
+        ids[i] = (i32)id;
+    }
+    if (layer > c->first_moe_layer && n != sub->expert_count)
+        return error_usage("%s: layer %lld keeps %lld experts, earlier ones %lld: the numbers must be equal", path,
+                           (long long)layer, (long long)n, (long long)sub->expert_count);
+    sub->expert[layer] = ids;
+    sub->expert_count = n;
+    return 0;
+}
+
+/* One list per layer of the full model; lists of layers that are left out count for nothing but must stand there. */
+static int lists_of_file(struct submodel *sub, struct arena *arena, const struct model_config *c, const char *path)
+{
+    struct json *j = json_load(path);
+    int status = 0;
+    if (!j)
+        return -1;
+    if (json_count(j) != c->layers)
+        status = error_usage("%s: %lld lists, expected one for each of %lld layers", path, (long long)json_count(j),
+                             (long long)c->layers);
+    for (i64 layer = 0; status == 0 && layer < c->layers; layer++)
+        status = list_of_layer(sub, arena, c, layer, json_at(j, layer), path);
+    json_free(j);
+    return status;
+}
+
+static int parse_experts(struct submodel *sub, struct arena *arena, const char *text, const struct model *model)
+{
+    const struct model_config *c = &model->config;
+    char *end;
+    i64 count = strtoll(text, &end, 10);
+    if (c->first_moe_layer == c->layers)
+        return error_usage("--experts %s: this model has no experts", text);
+    if (text[0] == '@')
+        return lists_of_file(sub, arena, c, text + 1);
+    if (*end || end == text)
+        return same_in_every_layer(sub, arena, c, text);
+    if (count < 1 || count > c->experts)
+        return error_usage("--experts %s: expected 1 to %lld", text, (long long)c->experts);
+    if (count < c->experts)
+        most_used(sub, arena, model, count);
+    return 0;
+}
+
+static int parse_topk(struct submodel *sub, const char *text, const struct model_config *c)
+{
+    char *end;
+    sub->topk = strtoll(text, &end, 10);
+    if (*end || end == text || sub->topk < 1 || sub->topk > c->topk)
+        return error_usage("--topk %s: expected 1 to %lld", text, (long long)c->topk);
+    return 0;
+}
+
+int submodel_parse(struct submodel *sub, struct arena *arena, const struct submodel_options *o, const struct model *model)
+{
+    const struct model_config *c = &model->config;
+    submodel_full(sub, c);
+    if ((o->layers && parse_layers(sub, o->layers, c)) || (o->experts && parse_experts(sub, arena, o->experts, model)) ||
+        (o->topk && parse_topk(sub, o->topk, c)))
+        return -1;
+    if (sub->expert_count < sub->topk && c->first_moe_layer < c->layers)
+        return error_usage("--experts keeps %lld experts, fewer than top-k %lld: add --topk %lld or keep more",
+                           (long long)sub->expert_count, (long long)sub->topk, (long long)sub->expert_count);
+    sub->counts = sub->expert_count == c->experts;
+    return 0;
+}
+
+struct json *submodel_to_json(const struct submodel *sub, const struct model_config *c)
+{
+    struct json *j = json_object(), *layers = json_array();
+    for (i64 i = 0; i < sub->layer_count; i++)
+        json_push(layers, json_of_integer(sub->layer[i]));
+    json_set(j, "layers", layers);
+    json_set(j, "experts", json_of_integer(c->first_moe_layer < c->layers ? sub->expert_count : 0));
+    json_set(j, "topk", json_of_integer(sub->topk));
+    return j;
+}

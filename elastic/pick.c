@@ -1,0 +1,90 @@
+#include "elastic/elastic.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool elastic_layer_fixed(const struct model_config *c, i64 layer)
+{
+    bool has_head = c->levels && layer >= audio_head_layer(c, 0);
+    return layer == 0 || layer == c->layers - 1 || has_head;
+}
+
+static void pick_depth(struct submodel *sub, const struct elastic_settings *s, const struct model_config *c, u64 seed,
+                       i64 step, i64 slice)
+{
+    struct rng_key key = {seed, RNG_DEPTH};
+    bool full = rng_uniform(key, (u32)step, (u32)slice, ~0u, 0) < s->depth_full;
+    sub->layer_count = 0;
+    for (i64 layer = 0; layer < c->layers; layer++)
+        if (full || elastic_layer_fixed(c, layer) ||
+            rng_uniform(key, (u32)step, (u32)slice, (u32)layer, 1) >= s->depth_drop)
+            sub->layer[sub->layer_count++] = (i32)layer;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    return *(const i32 *)a - *(const i32 *)b;
+}
+
+/* `share` experts of each group of `size`, ascending over all. */
+static void pick_subset(i32 *out, i64 groups, i64 size, i64 share, struct rng_key key, i64 step, i64 slice, i64 layer)
+{
+    i32 *order = memory_alloc(size * 4);
+    for (i64 g = 0; g < groups; g++) {
+        struct rng_key keyed = {key.seed ^ (u64)(layer + 1) << 40 ^ (u64)(g + 1) << 20, key.purpose};
+        rng_permutation(order, size, keyed, (u32)step, (u32)slice);
+        for (i64 i = 0; i < share; i++)
+            out[g * share + i] = (i32)(g * size) + order[i];
+    }
+    memory_free(order);
+    qsort(out, (size_t)(groups * share), sizeof *out, ascending);
+}
+
+static void pick_experts(struct submodel *sub, struct arena *arena, const struct elastic_settings *s,
+                         const struct model_config *c, u64 seed, i64 step, i64 slice)
+{
+    struct rng_key key = {seed, RNG_EXPERTS};
+    sub->expert_count = c->experts;
+    if (c->first_moe_layer == c->layers || rng_uniform(key, (u32)step, (u32)slice, ~0u, 0) < s->experts_full)
+        return;
+    i64 groups = s->expert_groups, size = c->experts / groups;
+    i64 least = max_i64(ceil_div(s->experts_min ? s->experts_min : ceil_div(c->experts, 2), groups), ceil_div(c->topk, groups));
+    if (least >= size)
+        return;
+    i64 share = least + rng_below(key, size - least, (u32)step, (u32)slice, ~0u, 1);
+    sub->expert_count = groups * share;
+    for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
+        i32 *ids = arena_alloc(arena, sub->expert_count * 4);
+        pick_subset(ids, groups, size, share, key, step, slice, layer);
+        sub->expert[layer] = ids;
+    }
+}
+
+static void pick_topk(struct submodel *sub, struct arena *arena, const struct elastic_settings *s,
+                      const struct model_config *c, u64 seed, i64 step, const struct batch *batch)
+{
+    struct rng_key key = {seed, RNG_TOPK};
+    i32 most = -1;
+    for (i64 i = 0; i < batch->n; i++)
+        most = batch->sample[i] > most ? batch->sample[i] : most;
+    i32 *k = arena_alloc(arena, (most + 1) * 4);
+    i64 choices = c->topk - s->topk_min;
+    for (i32 sample = 0; sample <= most; sample++) {
+        bool full = choices <= 0 || rng_uniform(key, (u32)step, (u32)sample, 0, 0) < s->topk_full;
+        k[sample] = (i32)(full ? c->topk : s->topk_min + rng_below(key, choices, (u32)step, (u32)sample, 1, 0));
+    }
+    sub->sample_topk = k;
+    sub->topk = c->topk;
+}
+
+void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *s,
+                  const struct model_config *config, u64 seed, i64 step, const struct batch *batch)
+{
+    require(config->experts % s->expert_groups == 0, "%lld experts in %lld groups", (long long)config->experts,
+            (long long)s->expert_groups);
+    memset(sub, 0, sizeof *sub);
+    pick_depth(sub, s, config, seed, step, batch->slice);
+    pick_experts(sub, arena, s, config, seed, step, batch->slice);
+    pick_topk(sub, arena, s, config, seed, step, batch);
+    sub->counts = sub->expert_count == config->experts;
+}
