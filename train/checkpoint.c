@@ -1,0 +1,251 @@
+#include "train/train.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* DIRECTORY/step-000123/weft/... */
+static char *step_path(const char *directory, i64 step)
+{
+    return string_format("%s/step-%06lld", directory, (long long)step);
+}
+
+static int save_optimizer(const char *folder, const struct checkpoint_parts *parts)
+{
+    int status = 0;
+    for (i64 i = 0; i < parts->weights_count && status == 0; i++) {
+        struct weight_list list;
+        char *path = i == 0 ? string_format("%s/weft/optimizer.safetensors", folder)
+                            : string_format("%s/weft/optimizer-%lld.safetensors", folder, (long long)i);
+        weights_list_optimizer(&list, parts->weights[i]);
+        status = safetensors_save(path, list.tensors, list.count, NULL);
+        weight_list_release(&list);
+        memory_free(path);
+    }
+    return status;
+}
+
+/* Checksums of every file below `folder`, except the state file itself, by path. */
+static int add_inventory(struct json *inventory, const char *folder, const char *below)
+{
+    char **names, *path = *below ? path_join(folder, below) : string_copy(folder);
+    i64 count;
+    int status = directory_list(&names, &count, path);
+    for (i64 i = 0; status == 0 && i < count; i++) {
+        char *relative = *below ? path_join(below, names[i]) : string_copy(names[i]);
+        char *full = path_join(folder, relative);
+        struct file_view view;
+        if (file_is_directory(full)) {
+            status = add_inventory(inventory, folder, relative);
+        } else if (strcmp(relative, "weft/state.json") != 0 && (status = file_map(&view, full)) == 0) {
+            struct json *entry = json_object();
+            char digest[20];
+            snprintf(digest, sizeof digest, "%016llx", (unsigned long long)hash_bytes(view.data, view.bytes, 0));
+            json_set(entry, "bytes", json_of_integer(view.bytes));
+            json_set(entry, "xxh3", json_of_string(digest));
+            json_set(inventory, relative, entry);
+            file_unmap(&view);
+        }
+        memory_free(full);
+        memory_free(relative);
+    }
+    if (status == 0)
+        string_list_free(names, count);
+    memory_free(path);
+    return status;
+}
+
+static int save_state(const char *folder, i64 step, const struct json *state)
+{
+    struct json *j = json_object(), *inventory = json_object();
+    char *path = string_format("%s/weft/state.json", folder);
+    int status = add_inventory(inventory, folder, "");
+    json_set(j, "format", json_of_integer(1));
+    json_set(j, "step", json_of_integer(step));
+    json_set(j, "state", state ? json_copy(state) : json_object());
+    json_set(j, "files", inventory);
+    if (status == 0)
+        status = json_save(path, j);
+    json_free(j);
+    memory_free(path);
+    return status;
+}
+
+int checkpoint_save(const char *directory, i64 step, const struct checkpoint_parts *parts, const struct json *state)
+{
+    char *path = step_path(directory, step), *temporary = string_format("%s.tmp", path);
+    char *weft = path_join(temporary, "weft"), *latest = path_join(directory, "latest");
+    char name[64];
+    snprintf(name, sizeof name, "step-%06lld\n", (long long)step);
+    int status = directory_remove(temporary);
+    if (status == 0)
+        status = directory_make(weft);
+    if (status == 0 && parts->save)
+        status = parts->save(parts->context, temporary);
+    if (status == 0)
+        status = save_optimizer(temporary, parts);
+    if (status == 0)
+        status = save_state(temporary, step, state);
+    if (status == 0)
+        status = directory_replace(temporary, path);
+    if (status == 0)
+        status = file_replace(latest, name, (i64)strlen(name));
+    if (status) {
+        char *message = string_copy(error_text());
+        directory_remove(temporary);
+        error_set("cannot save the checkpoint of step %lld: %s", (long long)step, message);
+        memory_free(message);
+    }
+    memory_free(path);
+    memory_free(temporary);
+    memory_free(weft);
+    memory_free(latest);
+    return status;
+}
+
+static int verify_file(const char *folder, const char *name, const struct json *entry)
+{
+    struct file_view view;
+    char digest[20], *path = path_join(folder, name);
+    int status = file_map(&view, path);
+    if (status == 0) {
+        snprintf(digest, sizeof digest, "%016llx", (unsigned long long)hash_bytes(view.data, view.bytes, 0));
+        if (view.bytes != json_integer(json_get(entry, "bytes"), -1))
+            status = error_set("%s: %lld bytes, expected %lld: the file was cut short or changed", path,
+                               (long long)view.bytes, (long long)json_integer(json_get(entry, "bytes"), -1));
+        else if (strcmp(digest, json_string(json_get(entry, "xxh3"), "")) != 0)
+            status = error_set("%s: the checksum differs: the file was damaged or changed", path);
+        file_unmap(&view);
+    }
+    memory_free(path);
+    return status;
+}
+
+/* The whole checkpoint's state file if every file in its inventory is as it was written. */
+static struct json *verify_folder(const char *folder)
+{
+    char *path = string_format("%s/weft/state.json", folder);
+    struct json *j = json_load(path);
+    struct json_iterator it;
+    int status = j ? 0 : -1;
+    if (j && !json_get(j, "files"))
+        status = error_set("%s: no inventory of files", path);
+    for (bool more = j && json_first(&it, json_get(j, "files")); more && status == 0; more = json_next(&it, json_get(j, "files")))
+        status = verify_file(folder, it.key, it.value);
+    memory_free(path);
+    if (status) {
+        json_free(j);
+        return NULL;
+    }
+    return j;
+}
+
+static int falling(const void *a, const void *b)
+{
+    i64 x = *(const i64 *)a, y = *(const i64 *)b;
+    return (x < y) - (x > y);
+}
+
+/* Steps of all checkpoints, newest first. */
+static i64 list_steps(i64 **steps, const char *directory)
+{
+    char **names;
+    i64 count, found = 0;
+    *steps = NULL;
+    if (!file_is_directory(directory) || directory_list(&names, &count, directory))
+        return 0;
+    *steps = memory_alloc(max_i64(count, 1) * 8);
+    for (i64 i = 0; i < count; i++) {
+        char *end;
+        if (strncmp(names[i], "step-", 5) != 0)
+            continue;
+        (*steps)[found] = strtoll(names[i] + 5, &end, 10);
+        found += *end == 0;
+    }
+    string_list_free(names, count);
+    qsort(*steps, (size_t)found, 8, falling);
+    return found;
+}
+
+static struct json *newest_whole(const char *directory, char **path)
+{
+    i64 *steps, count = list_steps(&steps, directory);
+    struct json *j = NULL;
+    *path = NULL;
+    for (i64 i = 0; i < count && !j; i++) {
+        memory_free(*path);
+        *path = step_path(directory, steps[i]);
+        j = verify_folder(*path);
+        if (!j)
+            log_warn("%s; falling back to the checkpoint before it", error_text());
+    }
+    if (count && !j)
+        error_set("%s: none of %lld checkpoints is whole: remove the folder to begin anew", directory, (long long)count);
+    memory_free(steps);
+    return j;
+}
+
+static int load_optimizer(const char *folder, const struct checkpoint_parts *parts)
+{
+    int status = 0;
+    for (i64 i = 0; i < parts->weights_count && status == 0; i++) {
+        struct safetensors set;
+        char *path = i == 0 ? string_format("%s/weft/optimizer.safetensors", folder)
+                            : string_format("%s/weft/optimizer-%lld.safetensors", folder, (long long)i);
+        status = safetensors_open(&set, path);
+        if (status == 0) {
+            status = weights_load_optimizer(parts->weights[i], &set, path);
+            safetensors_close(&set);
+        }
+        memory_free(path);
+    }
+    return status;
+}
+
+int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_parts *parts, struct json **state)
+{
+    char *path;
+    i64 *steps, count = list_steps(&steps, directory);
+    int status = 0;
+    memory_free(steps);
+    *step = -1;
+    *state = NULL;
+    if (count == 0)
+        return 0;
+    struct json *j = newest_whole(directory, &path);
+    if (!j)
+        status = -1;
+    else
+        status = load_optimizer(path, parts);
+    if (status == 0) {
+        *step = json_integer(json_get(j, "step"), -1);
+        *state = json_copy(json_get(j, "state"));
+    }
+    json_free(j);
+    memory_free(path);
+    return status;
+}
+
+int checkpoint_verify(const char *directory, char **path)
+{
+    struct json *j = newest_whole(directory, path);
+    if (!j && !*path)
+        return error_set("%s: no checkpoint there", directory);
+    bool whole = j != NULL;
+    json_free(j);
+    return whole ? 0 : -1;
+}
+
+void checkpoint_prune(const char *directory, i64 keep)
+{
+    i64 *steps, count = list_steps(&steps, directory);
+    for (i64 i = keep; i < count; i++) {
+        char *path = step_path(directory, steps[i]);
+        if (directory_remove(path))
+            log_warn("%s", error_text());
+        memory_free(path);
+    }
+    memory_free(steps);
+}

@@ -1,0 +1,91 @@
+#include "train/train.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+struct metrics {
+    char *path;
+    FILE *file;
+    struct json *line, *nonfinite;
+    i64 step;
+};
+
+/* Keeps whole lines up to the step the run resumes from: a torn last line and later ones are written again. */
+static int cut_back(const char *path, i64 resume_step)
+{
+    struct text all = {0}, kept = {0};
+    int status = file_exists(path) ? file_read(&all, path) : 0;
+    for (char *line = all.data, *end; status == 0 && line && (end = strchr(line, '\n')); line = end + 1) {
+        struct json *j = json_parse(line, end - line, path);
+        if (j && json_integer(json_get(j, "step"), -1) <= resume_step)
+            text_append(&kept, line, end + 1 - line);
+        json_free(j);
+    }
+    if (status == 0)
+        status = file_replace(path, kept.data ? kept.data : "", kept.length);
+    text_release(&all);
+    text_release(&kept);
+    return status;
+}
+
+struct metrics *metrics_open(const char *directory, i64 resume_step)
+{
+    struct metrics *m = memory_alloc(sizeof *m);
+    m->path = path_join(directory, "metrics.jsonl");
+    if (cut_back(m->path, resume_step) == 0) {
+        m->file = fopen(m->path, "a");
+        if (!m->file)
+            error_errno("%s", m->path);
+    }
+    if (m->file)
+        return m;
+    memory_free(m->path);
+    memory_free(m);
+    return NULL;
+}
+
+void metrics_begin(struct metrics *m, i64 step)
+{
+    m->step = step;
+    m->line = json_object();
+    m->nonfinite = NULL;
+    json_set(m->line, "step", json_of_integer(step));
+    json_set(m->line, "time", json_of_number((double)time(NULL)));
+}
+
+void metrics_put(struct metrics *m, const char *name, double value)
+{
+    json_set(m->line, name, json_of_number(value));
+    if (isfinite(value))
+        return;
+    if (!m->nonfinite)
+        m->nonfinite = json_array();
+    json_push(m->nonfinite, json_of_string(name));
+}
+
+int metrics_end(struct metrics *m)
+{
+    struct text text = {0};
+    if (m->nonfinite)
+        json_set(m->line, "nonfinite", m->nonfinite);
+    json_print(&text, m->line, 0);
+    text_append(&text, "\n", 1);
+    bool written = fwrite(text.data, 1, (size_t)text.length, m->file) == (size_t)text.length && fflush(m->file) == 0;
+    int status = written ? 0 : error_errno("%s", m->path);
+    text_release(&text);
+    json_free(m->line);
+    m->line = NULL;
+    return status;
+}
+
+void metrics_close(struct metrics *m)
+{
+    if (!m)
+        return;
+    fclose(m->file);
+    json_free(m->line);
+    memory_free(m->path);
+    memory_free(m);
+}
