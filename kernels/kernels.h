@@ -230,11 +230,27 @@ struct sampling {
      * were summed, i.e. with flips applied. */                                                                        \
     OP(dequantize_bits, (struct device *, float *inputs, float *sum, const u8 *bits, i64 n, i64 h, i64 w, i64 d,       \
                          const i32 *scales, i64 scale_count, const float *amplitude))                                  \
+    /* How evenly a bit-wise code is used, from u [n, tokens, d] of quantize_bits: with p = sigmoid(sharpness u / a_k),\
+     * entropy[0] = mean over scales of (mean over positions and bits of H(p) - mean over bits of H(mean of p over     \
+     * positions)), nats; mean_p [scale_count, d]; magnitude [scale_count] = mean |u|. The backward adds to dx [n*h*w, d]\
+     * coefficient[0] times the derivative through u = area mean of x alone. All F32. */                               \
+    OP(bit_entropy, (struct device *, float *entropy, float *mean_p, float *magnitude, const float *u, i64 n, i64 d,   \
+                     const i32 *scales, i64 scale_count, const float *amplitude, float sharpness))                     \
+    OP(bit_entropy_backward, (struct device *, float *dx, const float *u, const float *mean_p, i64 n, i64 h, i64 w, i64 d,\
+                              const i32 *scales, i64 scale_count, const float *amplitude, float sharpness,             \
+                              const float *coefficient))                                                               \
     /* Residual vector quantiser: code[i,l] = nearest of codebook l [K,d] to r (squared distance, smaller id among      \
      * equals), r -= it; sum [N,d] of the chosen; residual [N,L,d] before each level (may be NULL). codebooks           \
      * [L*K, d] F32. */                                                                                                \
     OP(quantize_vectors, (struct device *, i32 *codes, float *sum, float *residual, struct matrix x,                   \
-                          const float *codebooks, i64 levels, i64 codes_count))
+                          const float *codebooks, i64 levels, i64 codes_count))                                        \
+    /* Short-time Fourier transform of each row of x [B,n] F32, n > n_fft/2: periodic Hann windows of n_fft (even)     \
+     * samples, frame f centred on sample f . hop, the signal reflected at its ends (torch.stft, center). spectrum     \
+     * [B (n/hop + 1), 2 (n_fft/2 + 1)]: real parts, then imaginary ones; with `magnitude` sqrt(re^2 + im^2) alone.    \
+     * backward: dx of the complex form. inverse: the signal whose windows are nearest (Griffin & Lim 1984). */        \
+    OP(stft, (struct device *, struct matrix spectrum, struct matrix x, i64 n_fft, i64 hop, bool magnitude))           \
+    OP(stft_backward, (struct device *, struct matrix dx, struct matrix dspectrum, i64 n_fft, i64 hop))                \
+    OP(stft_inverse, (struct device *, struct matrix x, struct matrix spectrum, i64 n_fft, i64 hop))
 
 /* One table of functions per backend. */
 struct kernels {

@@ -87,6 +87,12 @@ struct loss op_bit_cross_entropy(struct tape *tape, struct tensor *logits, const
 /* Mean over columns of |x-y| or (x-y)^2 for each row; y is not differentiated. */
 struct loss op_distance(struct tape *tape, struct tensor *x, struct tensor *y, enum distance kind,
                         const float *coefficient);
+/* Entropy of a bit-wise code (kernels.h, bit_entropy): value [1], magnitude [scale_count]. x [n*h*w, d] is what was
+ * quantised to u; gradients reach it through u's area means alone, not through the bits of coarser scales. */
+struct bit_use { float *value, *magnitude; };
+struct bit_grid { i64 n, h, w; const i32 *scales; i64 scale_count; const float *amplitude; float sharpness; };
+struct bit_use op_bit_entropy(struct tape *tape, struct tensor *x, const float *u, const struct bit_grid *grid,
+                              const float *coefficient);
 /* Straight-through: a tensor with y's values whose gradient goes to x unchanged. */
 struct tensor *op_straight_through(struct tape *tape, struct tensor *x, struct tensor *y);
 

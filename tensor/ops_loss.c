@@ -89,3 +89,39 @@ struct loss op_distance(struct tape *tape, struct tensor *x, struct tensor *y, e
     }
     return loss;
 }
+
+struct entropy_record {
+    struct tape_record record;
+    struct tensor *x;
+    const float *u, *mean_p, *coefficient;
+    struct bit_grid grid;
+};
+
+static void bit_entropy_backward(struct tape_record *base, struct device *device, struct tape *tape)
+{
+    struct entropy_record *self = (struct entropy_record *)base;
+    const struct bit_grid *g = &self->grid;
+    struct gradient d = tape_gradient(tape, self->x);
+    require(d.matrix.dtype == DTYPE_F32, "bit_entropy wants an f32 gradient");
+    if (!d.add)
+        device->ops->zero(device, d.matrix.data, d.matrix.rows * d.matrix.columns * 4);
+    device->ops->bit_entropy_backward(device, d.matrix.data, self->u, self->mean_p, g->n, g->h, g->w, d.matrix.columns,
+                                      g->scales, g->scale_count, g->amplitude, g->sharpness, self->coefficient);
+}
+
+struct bit_use op_bit_entropy(struct tape *tape, struct tensor *x, const float *u, const struct bit_grid *grid,
+                              const float *coefficient)
+{
+    i64 d = x->columns, scales = grid->scale_count;
+    struct bit_use use = {tape_alloc(tape, 4), tape_alloc(tape, scales * 4)};
+    float *mean_p = tape_alloc(tape, scales * d * 4);
+    tape->device->ops->bit_entropy(tape->device, use.value, mean_p, use.magnitude, u, grid->n, d, grid->scales, scales,
+                                   grid->amplitude, grid->sharpness);
+    struct entropy_record *r =
+        coefficient ? tape_record(tape, sizeof *r, bit_entropy_backward, &x, 1, NULL, 0) : NULL;
+    if (r) {
+        struct tape_record record = r->record;
+        *r = (struct entropy_record){record, x, u, mean_p, coefficient, *grid};
+    }
+    return use;
+}

@@ -336,11 +336,49 @@ static void dequantize_bits(struct device *device, float *inputs, float *sum, co
     count(device, 0, 4.0 * (double)(n * h * w * d) * (double)(3 * scale_count + 2));
 }
 
+static void bit_entropy(struct device *device, float *entropy, float *mean_p, float *magnitude, const float *u, i64 n, i64 d,
+                        const i32 *scales, i64 scale_count, const float *amplitude, float sharpness)
+{
+    double tokens = 0;
+    for (i64 k = 0; k < scale_count; k++)
+        tokens += (double)scales[k] * (double)scales[k];
+    count(device, 0, 4.0 * tokens * (double)(n * d));
+}
+
+static void bit_entropy_backward(struct device *device, float *dx, const float *u, const float *mean_p, i64 n, i64 h,
+                                 i64 w, i64 d, const i32 *scales, i64 scale_count, const float *amplitude,
+                                 float sharpness, const float *coefficient)
+{
+    count(device, 0, 8.0 * (double)(n * h * w * d) * (double)scale_count);
+}
+
 static void quantize_vectors(struct device *device, i32 *codes, float *sum, float *residual, struct matrix x,
                              const float *codebooks, i64 levels, i64 codes_count)
 {
     double words = (double)(levels * codes_count);
     count(device, 2 * elements(x) * words, bytes(x) + 4 * (words * (double)x.columns + elements(x)));
+}
+
+/* Two products with [bins, bins] bases a frame, whatever the direction. */
+static void count_stft(struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft)
+{
+    double bins = (double)(n_fft / 2 + 1);
+    count(device, 4 * (double)spectrum.rows * bins * bins, bytes(spectrum) + bytes(x));
+}
+
+static void stft(struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft, i64 hop, bool magnitude)
+{
+    count_stft(device, spectrum, x, n_fft);
+}
+
+static void stft_backward(struct device *device, struct matrix dx, struct matrix dspectrum, i64 n_fft, i64 hop)
+{
+    count_stft(device, dspectrum, dx, n_fft);
+}
+
+static void stft_inverse(struct device *device, struct matrix x, struct matrix spectrum, i64 n_fft, i64 hop)
+{
+    count_stft(device, spectrum, x, n_fft);
 }
 
 #define OP(name, arguments) .name = name,
