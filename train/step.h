@@ -1,0 +1,63 @@
+/* One training step of the backbone: pretrain, sft and rl run this one. */
+#ifndef WEFT_TRAIN_STEP_H
+#define WEFT_TRAIN_STEP_H
+#include "elastic/elastic.h"
+#include "train/train.h"
+
+/* Where batches come from: the packer, or samples in memory. Every call is a function of the step alone. */
+struct batch_source {
+    void *context;
+    i64 (*micro_batches)(void *context, i64 step);
+    void (*totals)(void *context, i64 step, double totals[TARGETS]); /* sums of weights over the whole global batch */
+    int (*fill)(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena);
+};
+
+/* How losses become coefficients. The plain one is below; rl/ has its own. */
+struct trainer;
+typedef void objective_fn(struct trainer *trainer, struct forward *out, const struct batch *batch, i64 micro,
+                          const double totals[TARGETS]);
+
+struct balance_settings { /* coefficient of each target kind */
+    double weight[TARGETS];
+    bool posterior; /* rescale every kind by its own running mean, so that all move in the interval of text's */
+    double decay;   /* of the running means */
+};
+struct trainer {
+    struct model *model;
+    struct tape tape;
+    struct arena arena; /* a micro-batch's host memory */
+    struct batch_source source;
+    objective_fn *objective;
+    void *objective_context;
+    const struct optimizer_settings *optimizer;
+    const struct elastic_settings *elastic; /* NULL: always the full model */
+    struct lr_schedule lr;
+    struct schedule bias_speed, mtp_weight;
+    struct balance_settings balance;
+    double running[TARGETS]; /* running mean loss of each kind; 0: not seen yet */
+    u64 seed;
+    bool recompute, want_entropy;
+};
+struct step_result {
+    double loss[STREAMS][TARGETS];   /* sums of weight . loss */
+    double weight[STREAMS][TARGETS];
+    double entropy, entropy_weight;
+    double flops;                    /* model flops of products, forward and backward */
+    i64 positions;                   /* real ones */
+    double seconds, wait_s;          /* whole step; of it, waiting for data */
+    struct optimizer_result optimizer;
+};
+void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_bytes);
+void trainer_close(struct trainer *trainer);
+int train_step(struct step_result *result, struct trainer *trainer, i64 step);
+
+objective_fn objective_plain; /* coefficient = weight / total of its kind . the kind's balanced weight */
+
+/* Adds a batch's losses to the sums by (stream, target kind): also for evaluation. */
+void step_add_losses(struct step_result *result, const struct forward *out, const struct batch *batch,
+                     const struct model_config *config);
+double step_mean_loss(const struct step_result *result, enum target_kind kind); /* over all streams; NaN if none */
+/* Model flops of one batch through a sub-model, forward only; x3 with the backward. */
+double step_flops(const struct model_config *config, const struct batch *batch, const struct submodel *sub);
+
+#endif
