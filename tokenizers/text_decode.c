@@ -25,7 +25,7 @@ int text_decode(const struct text_tokenizer *tokenizer, struct text *out, const 
                              tokenizer->origin, (long long)tokenizer->vocabulary - 1);
         }
         const struct token *token = &tokenizer->tokens[ids[i]];
-        if (!(skip_special && token->special))
+        if (!(skip_special && token->skipped))
             text_append(&bytes, tokenizer_string(tokenizer, token->bytes), token->bytes_length);
     }
     append_lossy(out, (const u8 *)(bytes.length ? bytes.data : ""), bytes.length);

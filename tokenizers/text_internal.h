@@ -17,12 +17,13 @@ enum {
 };
 #define CHAR_TABLE 0x32400 /* beyond it: no letters, numbers, spaces; variation selectors are the only marks */
 
-struct char_range {
+/* Characters that Unicode 15 and 16 added or moved, with their general category: libraries at hand know 14 or later. */
+struct new_characters {
     u32 first, last;
+    const char *category;
 };
-/* Letters and numbers that Unicode 15 and 16 added: the libraries at hand are of any age from 14 on. */
-extern const struct char_range NEW_LETTERS[], NEW_NUMBERS[];
-extern const int NEW_LETTER_COUNT, NEW_NUMBER_COUNT;
+extern const struct new_characters NEW_CHARACTERS[];
+extern const int NEW_CHARACTER_COUNT;
 
 const u8 *unicode_classes(void); /* classes of the characters below CHAR_TABLE; lives as long as the process */
 
@@ -138,9 +139,9 @@ struct string_table { /* open addressing: the ids of tokens by their content (or
     i64 count;
 };
 struct token {
-    i64 content, content_length; /* in .strings, 0-terminated; content -1: the id is not used */
-    i64 bytes, bytes_length;     /* in .strings: what it decodes to */
-    bool special, in_model, added;
+    i64 content, content_length;            /* in .strings, 0-terminated; content -1: the id is not used */
+    i64 bytes, bytes_length;                /* in .strings: what it decodes to */
+    bool special, skipped, in_model, added; /* skipped: where decoding leaves special tokens out */
 };
 struct added_token {
     i32 id;

@@ -25,32 +25,34 @@ static const char NOT_SPACES[] = "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{
                                  "\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}"
                                  "\\x{2060}-\\x{2fff}\\x{3001}-\\x{d7ff}\\x{e000}-\\x{10ffff}";
 
-static void add_ranges(struct text *out, const struct char_range *ranges, int count)
+/* \p{L}, \p{Lu}, ... at pattern[i], with the characters that PCRE2 may be too old to know; returns its length, 0 if
+ * something else stands there. */
+static i64 rewrite_category(struct text *out, const char *pattern, bool in_class)
 {
-    for (int i = 0; i < count; i++)
-        text_printf(out, "\\x{%x}-\\x{%x}", ranges[i].first, ranges[i].last);
-}
-
-static void add_set(struct text *out, bool in_class, const char *name, const struct char_range *ranges, int count)
-{
-    text_printf(out, in_class ? "%s" : "[%s", name);
-    add_ranges(out, ranges, count);
+    const char *name = pattern + 3, *end = strchr(pattern, '}');
+    i64 length = end ? end - name : 0;
+    if (strncmp(pattern, "\\p{", 3) != 0 || length < 1 || length > 2 || !strchr("LMNPS", name[0]))
+        return 0;
+    text_printf(out, "%s\\p{%.*s}", in_class ? "" : "[", (int)length, name);
+    for (int i = 0; i < NEW_CHARACTER_COUNT; i++)
+        if (strncmp(NEW_CHARACTERS[i].category, name, (size_t)length) == 0)
+            text_printf(out, "\\x{%x}-\\x{%x}", NEW_CHARACTERS[i].first, NEW_CHARACTERS[i].last);
     text_printf(out, in_class ? "" : "]");
+    return end + 1 - pattern;
 }
 
 /* One escape at pattern[i]; returns where it ends, or -1. */
 static i64 rewrite_escape(struct text *out, const char *pattern, i64 i, bool in_class, const char *origin)
 {
     char c = pattern[i + 1];
-    if (c == 's' || c == 'S')
-        text_printf(out, in_class ? "%s" : "[%s]", c == 's' ? SPACES : NOT_SPACES);
-    else if (strncmp(pattern + i, "\\p{L}", 5) == 0)
-        return add_set(out, in_class, "\\p{L}", NEW_LETTERS, NEW_LETTER_COUNT), i + 5;
-    else if (strncmp(pattern + i, "\\p{N}", 5) == 0)
-        return add_set(out, in_class, "\\p{N}", NEW_NUMBERS, NEW_NUMBER_COUNT), i + 5;
-    else if (c == 0 || strchr("hHXRKCyY", c))
+    i64 category = rewrite_category(out, pattern + i, in_class);
+    if (category)
+        return i + category;
+    if (c == 0 || strchr("hHXRKCyY", c))
         return error_set("%s: regular expression %s: \\%c at byte %lld is not supported; use a class in brackets",
                          origin, pattern, c ? c : ' ', (long long)i);
+    if (c == 's' || c == 'S')
+        text_printf(out, in_class ? "%s" : "[%s]", c == 's' ? SPACES : NOT_SPACES);
     else
         text_append(out, pattern + i, 2);
     return i + 2;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ID = 1 << 24 }; /* a file that names more is broken, not large */
+enum { MAX_ID = 1 << 22 }; /* a file that names more is broken, not large */
 
 /* ---- Bytes as printable characters (GPT-2) ---- */
 static bool byte_is_printable(int byte)
@@ -149,17 +149,17 @@ i32 tokenizer_find(const struct text_tokenizer *tokenizer, const char *content, 
     return string_table_find(&tokenizer->by_content, tokenizer, false, content, length);
 }
 
-/* What a token decodes to: its characters as bytes; if one of them stands for no byte, its content as it is. */
-static void token_decode(struct text_tokenizer *tokenizer, struct token *token)
+/* What a token decodes to: its characters as bytes; if one of them stands for no byte, the string as it is. */
+static void token_decode(struct text_tokenizer *tokenizer, struct token *token, i64 string, i64 length)
 {
     struct text bytes = {0};
-    const u8 *content = (const u8 *)tokenizer_string(tokenizer, token->content);
-    for (i64 i = 0; i < token->content_length;) {
+    const u8 *content = (const u8 *)tokenizer_string(tokenizer, string);
+    for (i64 i = 0; i < length;) {
         u32 c;
         i += utf8_decode(&c, content + i);
         int byte = char_to_byte(c);
         if (byte < 0) {
-            token->bytes = token->content, token->bytes_length = token->content_length;
+            token->bytes = string, token->bytes_length = length;
             text_release(&bytes);
             return;
         }
@@ -198,7 +198,7 @@ static int put_token(struct text_tokenizer *tokenizer, const char *content, i64 
                          (long long)id, tokenizer_string(tokenizer, token->content), content);
     token->content = keep_string(tokenizer, content, length);
     token->content_length = length;
-    token_decode(tokenizer, token);
+    token_decode(tokenizer, token, token->content, length);
     string_table_add(&tokenizer->by_content, tokenizer, false, (i32)id);
     return 0;
 }
@@ -257,17 +257,22 @@ static void push_added(struct text_tokenizer *tokenizer, struct added_token toke
     tokenizer->added[tokenizer->added_count++] = token;
 }
 
-/* What is looked for is the token as the normalizer leaves it, where the token asks for that. */
-static void set_match(struct text_tokenizer *tokenizer, struct added_token *token)
+/* What is looked for is the token as the normalizer leaves it, where the token asks for that. If that changes it, HF
+ * also decodes it so, and no longer knows it as special then. */
+static void set_match(struct text_tokenizer *tokenizer, struct added_token *added)
 {
-    const struct token *content = &tokenizer->tokens[token->id];
+    struct token *token = &tokenizer->tokens[added->id];
     struct text normal = {0};
-    token->match = content->content, token->match_length = content->content_length;
-    if (token->normalized && tokenizer->nfc &&
-        unicode_nfc(&normal, (const u8 *)tokenizer_string(tokenizer, token->match), token->match_length)) {
-        token->match = keep_string(tokenizer, normal.data, normal.length);
-        token->match_length = normal.length;
+    const u8 *content = (const u8 *)tokenizer_string(tokenizer, token->content);
+    added->match = token->content, added->match_length = token->content_length;
+    bool differs = added->normalized && tokenizer->nfc && unicode_nfc(&normal, content, token->content_length) &&
+                   (normal.length != token->content_length || memcmp(normal.data, content, (size_t)normal.length) != 0);
+    if (differs) {
+        added->match = keep_string(tokenizer, normal.data, normal.length);
+        added->match_length = normal.length;
+        token_decode(tokenizer, token, added->match, normal.length);
     }
+    token->skipped = token->special && !differs;
     text_release(&normal);
 }
 

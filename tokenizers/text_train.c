@@ -57,9 +57,9 @@ struct text_trainer *text_trainer_open(const struct text_training *training)
         return error_set("tokenizer family '%s' is unknown; use qwen2, gpt-2 or llama-bpe", family), NULL;
     while (training->special_tokens && training->special_tokens[specials])
         specials++;
-    if (training->vocabulary < 256 + specials || training->vocabulary > 1 << 24)
+    if (training->vocabulary < 256 + specials || training->vocabulary > 1 << 22)
         return error_set("vocabulary %lld is out of range: 256 bytes and %lld special tokens need ids, %d is the most",
-                         (long long)training->vocabulary, (long long)specials, 1 << 24),
+                         (long long)training->vocabulary, (long long)specials, 1 << 22),
                NULL;
     struct text_trainer *trainer = memory_alloc(sizeof *trainer);
     trainer->nfc = training->nfc;
@@ -74,8 +74,10 @@ struct text_trainer *text_trainer_open(const struct text_training *training)
     return trainer;
 }
 
-static void trainer_close(struct text_trainer *trainer)
+void text_trainer_close(struct text_trainer *trainer)
 {
+    if (!trainer)
+        return;
     splitter_release(&trainer->splitter);
     for (i64 i = 0; i < trainer->special_count; i++)
         memory_free(trainer->specials[i]);
@@ -463,6 +465,6 @@ struct text_tokenizer *text_trainer_finish(struct text_trainer *trainer)
         text_tokenizer_free(tokenizer);
         tokenizer = NULL;
     }
-    trainer_close(trainer);
+    text_trainer_close(trainer);
     return tokenizer;
 }
