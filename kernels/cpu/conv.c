@@ -5,7 +5,13 @@
  * patches are multiplied by the weights (im2col; Chellapilla et al. 2006). Patches exist for one tile of positions at a
  * time, in the worker's scratch, and stay in L2. The gradient of x is the same with dy gathered through the inverse
  * tables and the weights turned round, so every tile writes its own positions only. */
-enum { PATCH_BYTES_MOST = 768 << 10, POSITIONS_MOST = 512, POSITIONS_LEAST = 128, TILES_WANTED = 8 };
+enum {
+    PATCH_BYTES_MOST = 768 << 10,
+    POSITIONS_MOST = 512,
+    POSITIONS_LEAST = 128,
+    TILES_WANTED = 8,
+    COLUMNS_LEAST = 256
+};
 enum { SLOT_PATCHES, SLOT_PARTIAL, SLOT_WEIGHTS, SLOT_TABLES };
 
 /* Where the taps of a patch come from. Per axis source[position * kernel + tap] is the coordinate read, or -1 for
@@ -79,46 +85,60 @@ static void open_gather(struct gather *g, struct matrix x, const struct conv *c,
     g->run = table;
 }
 
-/* Taps of the last axis for column position w; base is the source row of coordinate 0. */
-static inline void gather_line(char *out, const struct gather *g, i64 base, i64 w)
+/* A stretch of neighbouring positions: [w, w + count) of one (n, t, h). */
+struct stretch {
+    i64 n, t, h, w, count;
+};
+
+/* One line of taps (all of the last axis) for each position of a stretch; base is the source row of coordinate 0. */
+static void gather_line(char *out, i64 patch_bytes, const struct gather *g, i64 base, i64 w, i64 count)
 {
     i64 kernel = g->kernel[2], element = element_bytes(g->x.dtype);
     i64 tap_bytes = g->x.columns * element, row_bytes = g->x.stride * element;
+    const char *x = (const char *)g->x.data + base * row_bytes;
     const i32 *source = g->source[2] + w * kernel, *run = g->run + w * kernel;
-    for (i64 tap = 0; tap < kernel; tap += run[tap]) {
-        char *to = out + tap * tap_bytes;
-        if (source[tap] < 0)
-            zero_short(to, run[tap] * tap_bytes);
-        else
-            copy_short(to, (const char *)g->x.data + (base + source[tap]) * row_bytes, run[tap] * tap_bytes);
+    for (i64 i = 0; i < count; i++, out += patch_bytes, source += kernel, run += kernel) {
+        if (run[0] == kernel && source[0] >= 0) {
+            copy_short(out, x + source[0] * row_bytes, kernel * tap_bytes);
+            continue;
+        }
+        for (i64 tap = 0; tap < kernel; tap += run[tap]) {
+            if (source[tap] < 0)
+                zero_short(out + tap * tap_bytes, run[tap] * tap_bytes);
+            else
+                copy_short(out + tap * tap_bytes, x + source[tap] * row_bytes, run[tap] * tap_bytes);
+        }
     }
 }
 
-/* Patches of positions [first, first + count), of each the lines (kernel_t, kernel_h) [line, line + lines). */
+/* Lines [line, line + lines) of (kernel_t, kernel_h) of a stretch's patches. */
+static void gather_stretch(char *out, const struct gather *g, const struct stretch *s, i64 line, i64 lines)
+{
+    i64 line_bytes = g->kernel[2] * g->x.columns * element_bytes(g->x.dtype), patch_bytes = lines * line_bytes;
+    for (i64 l = line; l < line + lines; l++, out += line_bytes) {
+        i64 from_t = g->source[0][s->t * g->kernel[0] + l / g->kernel[1]];
+        i64 from_h = g->source[1][s->h * g->kernel[1] + l % g->kernel[1]];
+        if (from_t >= 0 && from_h >= 0) {
+            i64 base = ((s->n * g->from[0] + from_t) * g->from[1] + from_h) * g->from[2];
+            gather_line(out, patch_bytes, g, base, s->w, s->count);
+        } else
+            for (i64 i = 0; i < s->count; i++)
+                zero_short(out + i * patch_bytes, line_bytes);
+    }
+}
+
+/* Patches of positions [first, first + count), of each the lines [line, line + lines). */
 static void gather_patches(char *out, const struct gather *g, i64 first, i64 count, i64 line, i64 lines)
 {
-    i64 line_bytes = g->kernel[2] * g->x.columns * element_bytes(g->x.dtype);
-    i64 w = first % g->to[2], h = first / g->to[2] % g->to[1], t = first / (g->to[2] * g->to[1]) % g->to[0];
-    i64 n = first / product3(g->to);
-    for (i64 i = 0; i < count; i++) {
-        for (i64 l = line; l < line + lines; l++, out += line_bytes) {
-            i64 from_t = g->source[0][t * g->kernel[0] + l / g->kernel[1]];
-            i64 from_h = g->source[1][h * g->kernel[1] + l % g->kernel[1]];
-            if (from_t < 0 || from_h < 0)
-                zero_short(out, line_bytes);
-            else
-                gather_line(out, g, ((n * g->from[0] + from_t) * g->from[1] + from_h) * g->from[2], w);
-        }
-        if (++w == g->to[2]) {
-            w = 0;
-            if (++h == g->to[1]) {
-                h = 0;
-                if (++t == g->to[0]) {
-                    t = 0;
-                    n++;
-                }
-            }
-        }
+    i64 patch_bytes = lines * g->kernel[2] * g->x.columns * element_bytes(g->x.dtype);
+    for (i64 end = first + count; first < end;) {
+        struct stretch s = {.w = first % g->to[2], .h = first / g->to[2] % g->to[1]};
+        s.t = first / (g->to[2] * g->to[1]) % g->to[0];
+        s.n = first / product3(g->to);
+        s.count = min_i64(end - first, g->to[2] - s.w);
+        gather_stretch(out, g, &s, line, lines);
+        out += s.count * patch_bytes;
+        first += s.count;
     }
 }
 
@@ -270,9 +290,9 @@ static void cut_weights(struct job *job)
     const struct gather *g = &job->gather;
     i64 lines = g->kernel[0] * g->kernel[1], positions = job->dy.rows;
     i64 line_columns = g->kernel[2] * g->x.columns;
-    job->lines_tile = min_i64(lines, max_i64(1, ceil_div(96, line_columns)));
+    job->lines_tile = min_i64(lines, ceil_div(COLUMNS_LEAST, line_columns));
     job->line_tiles = ceil_div(lines, job->lines_tile);
-    i64 wanted = ceil_div(TILES_WANTED, job->line_tiles), possible = ceil_div(positions, 2 * POSITIONS_LEAST);
+    i64 wanted = ceil_div(TILES_WANTED / 2, job->line_tiles), possible = ceil_div(positions, 2 * POSITIONS_LEAST);
     job->chunk_rows = round_up(ceil_div(positions, min_i64(wanted, possible)), 16);
     job->chunks = ceil_div(positions, job->chunk_rows);
     i64 patch_bytes = job->lines_tile * line_columns * element_bytes(g->x.dtype);
