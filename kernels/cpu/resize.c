@@ -16,7 +16,7 @@ struct job {
     i64 from_h, from_w;
     bool add;
 };
-enum { SLOT_LINE, SLOT_PIXEL, SLOT_LOAD, SLOT_TABLES_Y, SLOT_TABLES_X, SLOT_TABLES_FORWARD };
+enum { SLOT_LINE, SLOT_PIXELS, SLOT_LOAD, SLOT_TABLES_Y, SLOT_TABLES_X, SLOT_TABLES_FORWARD };
 
 static i64 weights_bound(i64 n_in, i64 n_out)
 {
@@ -85,38 +85,53 @@ static void blend(float *restrict out, const float *restrict in, i64 n, float we
     }
 }
 
-/* One row of pixels, [w, C] from matrix row `row`, as one long row if it is one in memory. */
-static void blend_line(float *line, float *load, struct matrix from, i64 row, i64 w, float weight, bool add)
+/* Pixels of one destination row, [w, C], from the blended line. */
+static void blend_pixels(float *restrict out, const float *restrict line, const struct taps *taps, i64 channels)
 {
-    struct matrix pixels = matrix_rows(from, row, w);
-    if (from.stride == from.columns)
-        pixels = matrix_of(pixels.data, from.dtype, 1, w * from.columns);
-    for (i64 i = 0; i < pixels.rows; i++)
-        blend(line + i * pixels.columns, row_load(load, pixels, i), pixels.columns, weight, add);
+    for (i64 x = 0; x < taps->count; x++, out += channels) {
+        const float *from = line + taps->first[x] * channels, *weight = taps->weight + taps->start[x];
+        i64 count = taps->start[x + 1] - taps->start[x];
+        if (count == 2) { /* nearly all of them, where the kind is bilinear */
+#pragma omp simd
+            for (i64 c = 0; c < channels; c++)
+                out[c] = weight[0] * from[c] + weight[1] * from[channels + c];
+            continue;
+        }
+        if (count == 0)
+            memset(out, 0, (size_t)channels * 4);
+        for (i64 tap = 0; tap < count; tap++)
+            blend(out, from + tap * channels, channels, weight[tap], tap > 0);
+    }
+}
+
+/* Rows [row, row + w) of a matrix, as one long row where they are one in memory. */
+static struct matrix line_of(struct matrix m, i64 row, i64 w)
+{
+    struct matrix pixels = matrix_rows(m, row, w);
+    return m.stride == m.columns ? matrix_of(pixels.data, m.dtype, 1, w * m.columns) : pixels;
 }
 
 static void run_row(void *context, i64 tile, int worker)
 {
     const struct job *job = context;
-    i64 image = tile / job->y.count, y = tile % job->y.count, channels = job->to.columns,
-        line_floats = job->from_w * channels;
-    float *line = CPU(scratch)(worker, SLOT_LINE, line_floats * 4);
-    float *load = CPU(scratch)(worker, SLOT_LOAD, line_floats * 4),
-          *pixel = CPU(scratch)(worker, SLOT_PIXEL, channels * 4);
-    i64 taps = job->y.start[y + 1] - job->y.start[y];
+    i64 image = tile / job->y.count, y = tile % job->y.count, channels = job->to.columns;
+    i64 from_floats = job->from_w * channels, taps = job->y.start[y + 1] - job->y.start[y];
+    float *line = CPU(scratch)(worker, SLOT_LINE, from_floats * 4),
+          *load = CPU(scratch)(worker, SLOT_LOAD, from_floats * 4);
+    float *pixels = CPU(scratch)(worker, SLOT_PIXELS, job->x.count * channels * 4);
     if (taps == 0)
-        memset(line, 0, (size_t)line_floats * 4);
-    for (i64 tap = 0; tap < taps; tap++)
-        blend_line(line, load, job->from, (image * job->from_h + job->y.first[y] + tap) * job->from_w, job->from_w,
-                   job->y.weight[job->y.start[y] + tap], tap > 0);
-    for (i64 x = 0; x < job->x.count; x++) {
-        i64 start = job->x.start[x], count = job->x.start[x + 1] - start;
-        if (count == 0)
-            memset(pixel, 0, (size_t)channels * 4);
-        for (i64 tap = 0; tap < count; tap++)
-            blend(pixel, line + (job->x.first[x] + tap) * channels, channels, job->x.weight[start + tap], tap > 0);
-        (job->add ? row_store_add : row_store)(job->to, tile * job->x.count + x, pixel);
+        memset(line, 0, (size_t)from_floats * 4);
+    for (i64 tap = 0; tap < taps; tap++) {
+        i64 row = (image * job->from_h + job->y.first[y] + tap) * job->from_w;
+        struct matrix from = line_of(job->from, row, job->from_w);
+        for (i64 i = 0; i < from.rows; i++)
+            blend(line + i * from.columns, row_load(load, from, i), from.columns, job->y.weight[job->y.start[y] + tap],
+                  tap > 0);
     }
+    blend_pixels(pixels, line, &job->x, channels);
+    struct matrix to = line_of(job->to, tile * job->x.count, job->x.count);
+    for (i64 i = 0; i < to.rows; i++)
+        (job->add ? row_store_add : row_store)(to, i, pixels + i * to.columns);
 }
 
 static void check_shapes(struct matrix small, struct matrix large, i64 small_rows, i64 large_rows)
