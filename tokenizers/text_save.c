@@ -2,7 +2,7 @@
 #include "core/json.h"
 #include "tokenizers/text_internal.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *const chat_template =
@@ -25,16 +25,49 @@ static void set_flags(struct json *object, const struct text_tokenizer *tokenize
     json_set(object, "special", json_of_bool(tokenizer->tokens[token->id].special));
 }
 
+static int by_id(const void *a, const void *b)
+{
+    return ((const struct added_token *)a)->id - ((const struct added_token *)b)->id;
+}
+
+/* In the order of their ids: a reader that numbers them anew comes to the same. memory_free. */
+static struct added_token *sorted_added(const struct text_tokenizer *tokenizer)
+{
+    i64 bytes = tokenizer->added_count * (i64)sizeof *tokenizer->added;
+    struct added_token *added = memory_alloc(bytes);
+    if (bytes)
+        memcpy(added, tokenizer->added, (size_t)bytes);
+    qsort(added, (size_t)tokenizer->added_count, sizeof *added, by_id);
+    return added;
+}
+
 static struct json *added_tokens(const struct text_tokenizer *tokenizer)
 {
     struct json *list = json_array();
+    struct added_token *added = sorted_added(tokenizer);
     for (i64 i = 0; i < tokenizer->added_count; i++) {
         struct json *object = json_object();
-        json_set(object, "id", json_of_integer(tokenizer->added[i].id));
-        set_flags(object, tokenizer, &tokenizer->added[i]);
+        json_set(object, "id", json_of_integer(added[i].id));
+        set_flags(object, tokenizer, &added[i]);
         json_push(list, object);
     }
+    memory_free(added);
     return list;
+}
+
+static struct json *added_tokens_decoder(const struct text_tokenizer *tokenizer)
+{
+    struct json *decoder = json_object();
+    struct added_token *added = sorted_added(tokenizer);
+    for (i64 i = 0; i < tokenizer->added_count; i++) {
+        char *id = string_format("%d", (int)added[i].id);
+        struct json *object = json_object();
+        set_flags(object, tokenizer, &added[i]);
+        json_set(decoder, id, object);
+        memory_free(id);
+    }
+    memory_free(added);
+    return decoder;
 }
 
 static struct json *model_of(const struct text_tokenizer *tokenizer)
@@ -83,7 +116,7 @@ static struct json *config_of(const struct text_tokenizer *tokenizer)
     static const char *const begin[] = {"<|begin_of_text|>", "<|bos|>", "<s>", NULL};
     static const char *const end[] = {"<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "</s>", NULL};
     static const char *const pad[] = {"<|pad|>", "<pad>", "<|endoftext|>", "<|end_of_text|>", NULL};
-    struct json *config = json_object(), *decoder = json_object();
+    struct json *config = json_object();
     /* Without this class transformers 4 takes another tokenizer for some models, and every id is wrong. */
     json_set(config, "tokenizer_class", json_of_string("PreTrainedTokenizerFast"));
     json_set(config, "model_max_length", json_of_integer(131072));
@@ -92,13 +125,7 @@ static struct json *config_of(const struct text_tokenizer *tokenizer)
     json_set(config, "pad_token", role(tokenizer, pad));
     json_set(config, "unk_token", json_of_null());
     json_set(config, "clean_up_tokenization_spaces", json_of_bool(false));
-    for (i64 i = 0; i < tokenizer->added_count; i++) {
-        char id[32];
-        struct json *object = json_object();
-        set_flags(object, tokenizer, &tokenizer->added[i]);
-        json_set(decoder, (snprintf(id, sizeof id, "%d", (int)tokenizer->added[i].id), id), object);
-    }
-    json_set(config, "added_tokens_decoder", decoder);
+    json_set(config, "added_tokens_decoder", added_tokens_decoder(tokenizer));
     if (text_token_id(tokenizer, "<|im_start|>") >= 0 && text_token_id(tokenizer, "<|im_end|>") >= 0)
         json_set(config, "chat_template", json_of_string(chat_template));
     return config;

@@ -1,0 +1,305 @@
+/* The vision tokenizer's network: its weights table and its forward on a tape.
+ *
+ *   encoder: patches 4x4 -> 3x3 conv -> blocks -> space to depth -> 1x1 -> [time, reduce, time] -> blocks -> norm -> 1x1
+ *   decoder: 3x3 conv -> [time, expand, time] -> blocks -> norm -> 1x1 -> depth to space -> blocks -> norm -> 3x3 conv
+ */
+#include "tokenizers/vision.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PATCH = 4, PATCH_VALUES = PATCH * PATCH * 3 };
+static const float norm_eps = 1e-6f;
+
+/* ---- the table ---- */
+
+/* Indices now, pointers when the list has stopped growing. */
+static struct weight *by_index(i64 index)
+{
+    return (struct weight *)(uintptr_t)(index + 1);
+}
+
+static struct weight *add_row(struct weights *weights, const char *name, i64 rows, i64 columns, enum weight_init init)
+{
+    struct weight_spec row = {.name = name, .parts = 1, .rows = rows, .columns = columns, .pieces = {{name, rows}},
+                              .disk_rank = 2, .trained = true, .decay = true, .init = init,
+                              .init_std = 1 / sqrtf((float)columns)};
+    return by_index(weights_add(weights, &row));
+}
+
+static struct weight *add_vector(struct weights *weights, const char *name, i64 columns, enum weight_init init)
+{
+    struct weight_spec row = {.name = name, .parts = 1, .rows = 1, .columns = columns, .pieces = {{name, 1}},
+                              .disk_rank = 1, .trained = true, .init = init, .type = TYPE_F32};
+    return by_index(weights_add(weights, &row));
+}
+
+static void add_blocks(struct weights *weights, struct vision_block *blocks, i64 count, const char *stem, i64 channels)
+{
+    char name[64];
+    for (i64 i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "%s.%lld.norm.weight", stem, (long long)i);
+        blocks[i].norm = add_vector(weights, name, channels, INIT_ONES);
+        snprintf(name, sizeof name, "%s.%lld.in.weight", stem, (long long)i);
+        blocks[i].in = add_row(weights, name, channels, 9 * channels, INIT_NORMAL);
+        snprintf(name, sizeof name, "%s.%lld.out.weight", stem, (long long)i);
+        blocks[i].out = add_row(weights, name, channels, 9 * channels, INIT_ZEROS);
+    }
+}
+
+static void add_encoder(struct weights *weights, struct vision_weights *at, const struct vision_config *c)
+{
+    i64 fine = c->channels[0], coarse = c->channels[1], ratio = c->stride / PATCH;
+    at->enc_in = add_row(weights, "encoder.in.weight", fine, 9 * PATCH_VALUES, INIT_NORMAL);
+    at->enc_in_bias = add_vector(weights, "encoder.in.bias", fine, INIT_ZEROS);
+    add_blocks(weights, at->enc_fine, c->blocks[0], "encoder.fine", fine);
+    at->enc_down = add_row(weights, "encoder.down.weight", coarse, ratio * ratio * fine, INIT_NORMAL);
+    at->enc_time1 = add_row(weights, "encoder.time1.weight", coarse, 3 * coarse, INIT_ZEROS);
+    at->enc_reduce = add_row(weights, "encoder.reduce.weight", coarse, VISION_GROUP * coarse, INIT_ZEROS);
+    at->enc_time2 = add_row(weights, "encoder.time2.weight", coarse, 3 * coarse, INIT_ZEROS);
+    add_blocks(weights, at->enc_coarse, c->blocks[1], "encoder.coarse", coarse);
+    at->enc_norm = add_vector(weights, "encoder.norm.weight", coarse, INIT_ONES);
+    at->enc_out = add_row(weights, "encoder.out.weight", c->bits, coarse, INIT_NORMAL);
+    at->enc_out_bias = add_vector(weights, "encoder.out.bias", c->bits, INIT_ZEROS);
+}
+
+static void add_decoder(struct weights *weights, struct vision_weights *at, const struct vision_config *c)
+{
+    i64 fine = c->channels[0], coarse = c->channels[1], ratio = c->stride / PATCH;
+    at->dec_in = add_row(weights, "decoder.in.weight", coarse, 9 * c->bits, INIT_NORMAL);
+    at->dec_in_bias = add_vector(weights, "decoder.in.bias", coarse, INIT_ZEROS);
+    at->dec_time1 = add_row(weights, "decoder.time1.weight", coarse, 3 * coarse, INIT_ZEROS);
+    at->dec_expand = add_row(weights, "decoder.expand.weight", VISION_GROUP * coarse, coarse, INIT_ZEROS);
+    at->dec_time2 = add_row(weights, "decoder.time2.weight", coarse, 3 * coarse, INIT_ZEROS);
+    add_blocks(weights, at->dec_coarse, c->blocks[1], "decoder.coarse", coarse);
+    at->dec_norm = add_vector(weights, "decoder.norm.weight", coarse, INIT_ONES);
+    at->dec_up = add_row(weights, "decoder.up.weight", ratio * ratio * fine, coarse, INIT_NORMAL);
+    add_blocks(weights, at->dec_fine, c->blocks[0], "decoder.fine", fine);
+    at->dec_out_norm = add_vector(weights, "decoder.out_norm.weight", fine, INIT_ONES);
+    at->dec_out = add_row(weights, "decoder.out.weight", PATCH_VALUES, 9 * fine, INIT_NORMAL);
+    at->dec_out_bias = add_vector(weights, "decoder.out.bias", PATCH_VALUES, INIT_ZEROS);
+}
+
+/* struct vision_weights is pointers only; empty places stay NULL. */
+static void resolve(struct vision *vision)
+{
+    struct weight **at = (struct weight **)(void *)&vision->at;
+    for (size_t i = 0; i < sizeof vision->at / sizeof *at; i++)
+        at[i] = at[i] ? &vision->weights.list[(uintptr_t)at[i] - 1] : NULL;
+}
+
+void vision_open(struct vision *vision, struct device *device, const struct vision_config *config, enum dtype dtype, bool training)
+{
+    *vision = (struct vision){.config = *config, .device = device, .dtype = dtype};
+    weights_open(&vision->weights, device, dtype, training, NULL);
+    add_encoder(&vision->weights, &vision->at, config);
+    add_decoder(&vision->weights, &vision->at, config);
+    struct weight_spec state = {.name = "amplitude", .parts = 1, .rows = config->shape_count,
+                                .columns = VISION_SCALES_MOST, .pieces = {{"amplitude", config->shape_count}},
+                                .disk_rank = 2, .type = TYPE_F32, .init = INIT_ONES};
+    vision->at.amplitude = by_index(weights_add(&vision->weights, &state));
+    resolve(vision);
+    weights_allocate(&vision->weights);
+    tape_open(&vision->tape, device, dtype, (i64)16 << 30);
+}
+
+void vision_close(struct vision *vision)
+{
+    weights_close(&vision->weights);
+    tape_close(&vision->tape);
+    *vision = (struct vision){0};
+}
+
+/* Column block `last` of each row's taps becomes the identity, or every block of rows. */
+static void copy_taps(struct weight *w, i64 channels, bool rows)
+{
+    memset(w->master, 0, (size_t)(w->rows * w->columns) * 4);
+    for (i64 tap = rows ? 0 : VISION_GROUP - 1; tap < VISION_GROUP; tap++)
+        for (i64 c = 0; c < channels; c++)
+            w->master[rows ? (tap * channels + c) * w->columns + c : c * w->columns + tap * channels + c] = 1;
+}
+
+void vision_init(struct vision *vision, u64 seed)
+{
+    weights_init(&vision->weights, seed);
+    if (vision->device->backend == BACKEND_META)
+        return;
+    copy_taps(vision->at.enc_reduce, vision->config.channels[1], false);
+    copy_taps(vision->at.dec_expand, vision->config.channels[1], true);
+    weights_refresh(&vision->weights);
+}
+
+void vision_inflate(struct vision *vision)
+{
+    vision->config.inflated = true;
+}
+
+/* ---- the forward; rows are (time, n, h, w) ---- */
+
+struct grid { /* of the rows a layer sees */
+    i64 frames, n, h, w;
+};
+
+static struct tensor *conv3x3(struct tape *tape, struct tensor *x, struct weight *w, struct grid g)
+{
+    struct conv conv = {.batch = g.frames * g.n, .in = x->columns, .out = w->rows, .size = {1, g.h, g.w},
+                        .kernel = {1, 3, 3}, .stride = {1, 1, 1}, .dilation = {1, 1, 1},
+                        .pad_front = {0, 1, 1}, .pad_back = {0, 1, 1}};
+    return op_conv(tape, x, &w->value, &conv);
+}
+
+static struct tensor *run_blocks(struct tape *tape, struct tensor *x, const struct vision_block *blocks, i64 count,
+                                 struct grid g)
+{
+    for (i64 i = 0; i < count; i++) {
+        struct tensor *inside = op_rmsnorm(tape, x, &blocks[i].norm->value, norm_eps);
+        inside = op_activate(tape, conv3x3(tape, inside, blocks[i].in, g), ACTIVATION_SILU);
+        x = op_add(tape, x, conv3x3(tape, inside, blocks[i].out, g));
+    }
+    return x;
+}
+
+/* Convolution over time alone; every other axis is one. Padding is in front only. */
+static struct tensor *conv_time(struct tape *tape, struct tensor *x, struct weight *w, struct grid g, i64 kernel, i64 stride)
+{
+    struct conv conv = {.batch = 1, .in = x->columns, .out = w->rows, .size = {g.frames, g.n * g.h * g.w, 1},
+                        .kernel = {kernel, 1, 1}, .stride = {stride, 1, 1}, .dilation = {1, 1, 1},
+                        .pad_front = {kernel - 1, 0, 0}};
+    return op_conv(tape, x, &w->value, &conv);
+}
+
+static struct tensor *add_time(struct tape *tape, struct tensor *x, struct weight *w, struct grid g)
+{
+    return op_add(tape, x, conv_time(tape, x, w, g, 3, 1));
+}
+
+/* Frames -3..0 (three of padding), 1..4, ... become one each. */
+static struct tensor *reduce_time(struct tape *tape, struct tensor *x, const struct vision_weights *at, struct grid *g)
+{
+    x = add_time(tape, x, at->enc_time1, *g);
+    x = conv_time(tape, x, at->enc_reduce, *g, VISION_GROUP, VISION_GROUP);
+    g->frames = vision_latent_frames(g->frames);
+    return add_time(tape, x, at->enc_time2, *g);
+}
+
+/* Rows [skip, skip + rows) as a tensor of their own. */
+static struct tensor *drop_rows(struct tape *tape, struct tensor *x, i64 skip)
+{
+    i64 rows = x->rows - skip;
+    i32 *index = arena_alloc(&tape->host, rows * 4);
+    for (i64 i = 0; i < rows; i++)
+        index[i] = (i32)(skip + i);
+    return op_gather(tape, x, index, rows);
+}
+
+/* Each latent frame becomes four; of the first, three would stand before the beginning. */
+static struct tensor *expand_time(struct tape *tape, struct tensor *x, const struct vision_weights *at, struct grid *g)
+{
+    i64 channels = x->columns, rows = g->n * g->h * g->w;
+    const i64 shape[4] = {g->frames, rows, VISION_GROUP, channels};
+    const int order[4] = {0, 2, 1, 3};
+    x = add_time(tape, x, at->dec_time1, *g);
+    x = op_linear(tape, x, &at->dec_expand->value, tape->activations);
+    x = op_permute(tape, x, 4, shape, order, channels);
+    x = drop_rows(tape, x, (VISION_GROUP - 1) * rows);
+    g->frames = vision_frames(g->frames);
+    return add_time(tape, x, at->dec_time2, *g);
+}
+
+struct pixel_job {
+    void *out;
+    const u8 *pixels;
+    i64 count;
+    enum dtype dtype;
+};
+enum { PIXEL_TILE = 1 << 15 };
+
+/* 0..255 -> -1..1 */
+static void run_pixels(void *context, i64 tile, int worker)
+{
+    const struct pixel_job *job = context;
+    i64 end = min_i64((tile + 1) * PIXEL_TILE, job->count);
+    (void)worker;
+    for (i64 i = tile * PIXEL_TILE; i < end; i++) {
+        float value = (float)job->pixels[i] * (2.0f / 255) - 1;
+        if (job->dtype == DTYPE_F32)
+            ((float *)job->out)[i] = value;
+        else
+            ((bf16 *)job->out)[i] = bf16_from_f32(value);
+    }
+}
+
+struct tensor *vision_patches(struct tape *tape, const struct vision *vision, const u8 *pixels, struct vision_size s)
+{
+    i64 stride = vision->config.stride;
+    require(s.n > 0 && s.height % stride == 0 && s.width % stride == 0 && (s.frames - 1) % VISION_GROUP == 0,
+            "vision: %lld clips of %lld frames of %lld x %lld", (long long)s.n, (long long)s.frames, (long long)s.height,
+            (long long)s.width);
+    require(tape->device->backend != BACKEND_CUDA, "vision: pixels are converted in host memory");
+    i64 h = s.height / PATCH, w = s.width / PATCH;
+    const i64 shape[7] = {s.n, s.frames, h, PATCH, w, PATCH, 3};
+    const int order[7] = {1, 0, 2, 4, 3, 5, 6};
+    struct tensor *x = tape_tensor(tape, tape->activations, s.n * s.frames * s.height * s.width, 3);
+    struct pixel_job job = {x->data, pixels, x->rows * 3, x->dtype};
+    if (tape->device->backend != BACKEND_META)
+        workers_run(ceil_div(job.count, PIXEL_TILE), run_pixels, &job);
+    return op_permute(tape, x, 7, shape, order, PATCH_VALUES);
+}
+
+struct tensor *vision_features(struct tape *tape, const struct vision *vision, struct tensor *patches, struct vision_size s)
+{
+    const struct vision_weights *at = &vision->at;
+    const struct vision_config *c = &vision->config;
+    i64 ratio = c->stride / PATCH, fine = c->channels[0];
+    struct grid g = {s.frames, s.n, s.height / PATCH, s.width / PATCH};
+    require(s.frames == 1 || c->inflated, "a clip for a vision tokenizer of stills");
+    struct tensor *x = op_bias(tape, conv3x3(tape, patches, at->enc_in, g), &at->enc_in_bias->value);
+    x = run_blocks(tape, x, at->enc_fine, c->blocks[0], g);
+    g.h /= ratio;
+    g.w /= ratio;
+    const i64 shape[6] = {g.frames * g.n, g.h, ratio, g.w, ratio, fine};
+    const int order[6] = {0, 1, 3, 2, 4, 5};
+    x = op_permute(tape, x, 6, shape, order, ratio * ratio * fine);
+    x = op_linear(tape, x, &at->enc_down->value, tape->activations);
+    if (c->inflated)
+        x = reduce_time(tape, x, at, &g);
+    x = run_blocks(tape, x, at->enc_coarse, c->blocks[1], g);
+    return op_rmsnorm(tape, x, &at->enc_norm->value, norm_eps);
+}
+
+struct tensor *vision_latent(struct tape *tape, const struct vision *vision, struct tensor *features)
+{
+    const struct vision_weights *at = &vision->at;
+    struct device *device = tape->device;
+    struct tensor *f = op_linear(tape, features, &at->enc_out->value, DTYPE_F32);
+    f = op_bias(tape, f, &at->enc_out_bias->value);
+    struct tensor *rounded = tape_tensor(tape, DTYPE_F32, f->rows, f->columns);
+    struct matrix narrow = matrix_of(tape_alloc(tape, f->rows * f->columns * 2), DTYPE_BF16, f->rows, f->columns);
+    device->ops->copy(device, narrow, tensor_matrix(f), 1, false);
+    device->ops->copy(device, tensor_matrix(rounded), narrow, 1, false);
+    return op_straight_through(tape, f, rounded);
+}
+
+struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, struct tensor *sum, struct vision_size s)
+{
+    const struct vision_weights *at = &vision->at;
+    const struct vision_config *c = &vision->config;
+    i64 ratio = c->stride / PATCH, fine = c->channels[0];
+    struct grid g = {vision_latent_frames(s.frames), s.n, s.height / c->stride, s.width / c->stride};
+    struct tensor *x = op_scale(tape, sum, 1, tape->activations);
+    x = op_bias(tape, conv3x3(tape, x, at->dec_in, g), &at->dec_in_bias->value);
+    if (c->inflated)
+        x = expand_time(tape, x, at, &g);
+    x = run_blocks(tape, x, at->dec_coarse, c->blocks[1], g);
+    x = op_rmsnorm(tape, x, &at->dec_norm->value, norm_eps);
+    x = op_linear(tape, x, &at->dec_up->value, tape->activations);
+    const i64 shape[6] = {g.frames * g.n, g.h, g.w, ratio, ratio, fine};
+    const int order[6] = {0, 1, 3, 2, 4, 5};
+    x = op_permute(tape, x, 6, shape, order, fine);
+    g.h *= ratio;
+    g.w *= ratio;
+    x = run_blocks(tape, x, at->dec_fine, c->blocks[0], g);
+    x = op_rmsnorm(tape, x, &at->dec_out_norm->value, norm_eps);
+    return op_bias(tape, conv3x3(tape, x, at->dec_out, g), &at->dec_out_bias->value);
+}
