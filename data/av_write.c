@@ -57,6 +57,9 @@ static int open_codec(struct writer *writer, const struct clip *clip)
     AVDictionary *options = NULL;
     av_dict_set(&options, "preset", "medium", 0);
     av_dict_set(&options, "crf", "16", 0);
+    /* With AVX-512, x264's macroblock tree reads past the end of short rows: the bytes of a small clip then depend on what
+     * stood in memory before. */
+    av_dict_set(&options, "mbtree", "0", 0);
     int code = avcodec_open2(writer->codec, encoder, &options);
     av_dict_free(&options);
     return code < 0 ? av_problem("libx264", "cannot start", code) : 0;
