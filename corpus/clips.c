@@ -1,0 +1,199 @@
+/* Glyphs that move, grow or turn, as short H.264 clips with a sentence that says so. */
+#include "corpus/corpus.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FRAMES = 9, SUPERSAMPLES = 4 };
+static const double frame_rate_hz = 8;
+
+/* Where a glyph stands at the begin and at the end; lengths are shares of the picture's side, y points down. */
+struct pose {
+    double x, y, size, turn; /* centre; side of the glyph's square; clockwise radians */
+};
+
+enum motion { MOVE_LEFT, MOVE_RIGHT, MOVE_UP, MOVE_DOWN, GROW, SHRINK, TURN_CLOCKWISE, TURN_ANTICLOCKWISE };
+
+const char *const motion_phrases[MOTIONS] = {
+    [MOVE_LEFT] = "moves to the left", [MOVE_RIGHT] = "moves to the right",
+    [MOVE_UP] = "moves up",            [MOVE_DOWN] = "moves down",
+    [GROW] = "grows",                  [SHRINK] = "shrinks",
+    [TURN_CLOCKWISE] = "turns clockwise", [TURN_ANTICLOCKWISE] = "turns anticlockwise",
+};
+
+struct take {
+    const struct glyph *glyph;
+    enum motion motion;
+    enum part part;
+    char file[24];
+};
+
+static double draw(struct rng_key key, i64 item, u32 which, double from, double to)
+{
+    return from + (to - from) * rng_uniform(key, DRAW_MOTION, (u32)item, which, 1);
+}
+
+/* Size and place are drawn, so that no motion is the same few pixels each time; the glyph never leaves the picture far. */
+static void choose_poses(struct pose poses[2], enum motion motion, struct rng_key key, i64 item)
+{
+    double way = draw(key, item, 0, 0.18, 0.26), small = draw(key, item, 1, 0.3, 0.4), large = draw(key, item, 2, 0.8, 0.95);
+    struct pose still = {0.5 + draw(key, item, 3, -0.06, 0.06), 0.5 + draw(key, item, 4, -0.06, 0.06),
+                         draw(key, item, 5, 0.5, 0.6), 0};
+    poses[0] = poses[1] = still;
+    switch (motion) {
+    case MOVE_LEFT:
+    case MOVE_RIGHT:
+        poses[motion == MOVE_LEFT].x = 0.5 - way;
+        poses[motion == MOVE_RIGHT].x = 0.5 + way;
+        break;
+    case MOVE_UP:
+    case MOVE_DOWN:
+        poses[motion == MOVE_UP].y = 0.5 - way;
+        poses[motion == MOVE_DOWN].y = 0.5 + way;
+        break;
+    case GROW:
+    case SHRINK:
+        poses[motion == SHRINK].size = small;
+        poses[motion == GROW].size = large;
+        break;
+    case TURN_CLOCKWISE:
+    case TURN_ANTICLOCKWISE:
+        poses[0].size = poses[1].size = still.size + 0.1;
+        poses[1].turn = motion == TURN_CLOCKWISE ? M_PI / 2 : -M_PI / 2;
+        break;
+    }
+}
+
+static struct pose pose_at(const struct pose poses[2], double share)
+{
+    return (struct pose){poses[0].x + (poses[1].x - poses[0].x) * share, poses[0].y + (poses[1].y - poses[0].y) * share,
+                         poses[0].size + (poses[1].size - poses[0].size) * share,
+                         poses[0].turn + (poses[1].turn - poses[0].turn) * share};
+}
+
+/* Adds the picture's colour at (x, y), between pixel centres; beyond its edge all is white. */
+static void add_bilinear(double sum[3], const struct clip *picture, double x, double y)
+{
+    i64 left = (i64)floor(x - 0.5), top = (i64)floor(y - 0.5);
+    double right_share = x - 0.5 - (double)left, low_share = y - 0.5 - (double)top;
+    for (i64 corner = 0; corner < 4; corner++) {
+        i64 u = left + corner % 2, v = top + corner / 2;
+        double share = (corner % 2 ? right_share : 1 - right_share) * (corner / 2 ? low_share : 1 - low_share);
+        bool inside = u >= 0 && v >= 0 && u < picture->width && v < picture->height;
+        const u8 *pixel = picture->pixels + (v * picture->width + u) * 3;
+        for (int c = 0; c < 3; c++)
+            sum[c] += share * (inside ? pixel[c] : 255);
+    }
+}
+
+/* One pixel: the mean over a grid of points, each taken back to where it lies in the glyph's own square. */
+static void draw_pixel(u8 out[3], const struct clip *picture, const struct pose *pose, i64 y, i64 x, i64 side)
+{
+    double sum[3] = {0}, cosine = cos(pose->turn), sine = sin(pose->turn);
+    double zoom = (double)picture->width / pose->size;
+    for (int s = 0; s < SUPERSAMPLES * SUPERSAMPLES; s++) {
+        double across = ((double)x + (s % SUPERSAMPLES + 0.5) / SUPERSAMPLES) / (double)side - pose->x;
+        double down = ((double)y + (s / SUPERSAMPLES + 0.5) / SUPERSAMPLES) / (double)side - pose->y;
+        double u = (across * cosine + down * sine) * zoom, v = (down * cosine - across * sine) * zoom;
+        add_bilinear(sum, picture, u + (double)picture->width / 2, v + (double)picture->height / 2);
+    }
+    for (int c = 0; c < 3; c++)
+        out[c] = (u8)lround(sum[c] / (SUPERSAMPLES * SUPERSAMPLES));
+}
+
+static void draw_frames(struct clip *out, const struct clip *picture, const struct pose poses[2])
+{
+    i64 side = out->height;
+    for (i64 f = 0; f < out->frames; f++) {
+        struct pose pose = pose_at(poses, (double)f / (double)(out->frames - 1));
+        u8 *frame = out->pixels + f * side * side * 3;
+        for (i64 i = 0; i < side * side; i++)
+            draw_pixel(frame + i * 3, picture, &pose, i / side, i % side, side);
+    }
+}
+
+struct clips {
+    const struct corpus *corpus;
+    struct take *takes;
+    struct font *fonts; /* one per worker */
+};
+
+static int make_clip(void *context, i64 item, int worker)
+{
+    const struct clips *clips = context;
+    const struct take *take = &clips->takes[item];
+    struct clip picture, clip;
+    struct pose poses[2];
+    struct text mp4 = {0};
+    if (font_picture(&picture, &clips->fonts[worker], take->glyph->index) < 0)
+        return -1;
+    choose_poses(poses, take->motion, clips->corpus->key, item);
+    clip_init(&clip, FRAMES, clips->corpus->size, clips->corpus->size, frame_rate_hz);
+    draw_frames(&clip, &picture, poses);
+    char *name = path_join("video", take->file);
+    int status = clip_encode_mp4(&mp4, &clip);
+    if (status == 0)
+        status = corpus_save(clips->corpus, take->part, name, mp4.data, mp4.length);
+    memory_free(name);
+    text_release(&mp4);
+    clip_release(&picture);
+    clip_release(&clip);
+    return status;
+}
+
+static i64 find_nouns(const struct glyph **out, const struct glyph_list *list, enum part part)
+{
+    i64 count = 0;
+    for (i64 i = 0; i < list->count; i++)
+        if (list->items[i].part == part && list->items[i].noun)
+            out[count++] = &list->items[i];
+    return count;
+}
+
+/* The clips of one part. A glyph is shown in two motions, in more if there are few glyphs; no pair comes twice before all
+ * have come. */
+static i64 plan_takes(struct take *takes, const struct corpus *corpus, const struct glyph_list *list, enum part part)
+{
+    const struct glyph **nouns = memory_alloc(list->count * (i64)sizeof *nouns);
+    i64 count = find_nouns(nouns, list, part), wanted = count ? part_count(corpus->clips, part) : 0;
+    i64 rounds = max_i64(2, ceil_div(wanted, max_i64(count, 1)));
+    i32 *order = memory_alloc(max_i64(count, 1) * (i64)sizeof *order);
+    rng_permutation(order, count, corpus->key, DRAW_MOTION, (u32)part);
+    for (i64 i = 0; i < wanted; i++) {
+        i64 which = i / rounds, first = (which * 3 + part) % MOTIONS;
+        takes[i] = (struct take){.glyph = nouns[order[which % count]], .part = part};
+        /* An odd step visits all motions. */
+        takes[i].motion = (enum motion)((first + i % rounds * (2 * (which % 4) + 1)) % MOTIONS);
+    }
+    if (wanted == 0)
+        log_warn("no clips for %s: none of its glyphs can be named in a sentence; ask for more --glyphs", part_names[part]);
+    memory_free(order);
+    memory_free(nouns);
+    return wanted;
+}
+
+static void caption_take(struct corpus *corpus, const struct take *take)
+{
+    char *sentence = string_format("the %s %s", take->glyph->caption, motion_phrases[take->motion]);
+    corpus_caption(corpus, take->part, "video", take->file, sentence, NULL);
+    memory_free(sentence);
+}
+
+int make_clips(struct corpus *corpus, const struct glyph_list *list, const struct font_file *file)
+{
+    struct clips clips = {.corpus = corpus};
+    clips.takes = memory_alloc((corpus->clips + PARTS) * (i64)sizeof *clips.takes);
+    i64 count = 0;
+    for (enum part part = 0; part < PARTS; part++)
+        count += plan_takes(clips.takes + count, corpus, list, part);
+    for (i64 i = 0; i < count; i++) {
+        snprintf(clips.takes[i].file, sizeof clips.takes[i].file, "%05lld.mp4", (long long)i);
+        caption_take(corpus, &clips.takes[i]);
+    }
+    int status = fonts_open(&clips.fonts, file);
+    if (status == 0)
+        status = run_items("clips", count, make_clip, &clips);
+    fonts_close(clips.fonts);
+    memory_free(clips.takes);
+    return status;
+}

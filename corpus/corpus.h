@@ -1,0 +1,110 @@
+/* weft-corpus: makes a small corpus of text, pictures, clips and speech from Debian packages, so that a machine without
+ * data sets can train on something. What it writes:
+ *
+ *   DIR/train/ validation/ test/   captions.jsonl
+ *     image/1f34e.png                {"image":"image/1f34e.png","text":"red apple"}
+ *     video/00001.mp4                 {"video":"video/0001.mp4","text":"the cat moves to the left"}
+ *     audio/00001.wav                {"audio":"audio/00001.wav","text":"seven","speaker":"en-us+f3"}
+ *     text.jsonl                     {"text":"..."}
+ *   DIR/train/sort_sft.jsonl  sort_rl.jsonl  DIR/test/sort_rl.jsonl
+ *
+ * The three parts differ by base glyph, by sentence and by voice. Every draw is keyed by the seed and by what it is for,
+ * so the same seed and packages give the same bytes. */
+#ifndef WEFT_CORPUS_H
+#define WEFT_CORPUS_H
+#include "core/core.h"
+#include "core/json.h"
+#include "data/media.h"
+
+enum part { PART_TRAIN, PART_VALIDATION, PART_TEST, PARTS };
+extern const char *const part_names[PARTS];
+
+/* First of the identities of a draw with RNG_CORPUS; values never change. */
+enum draw { DRAW_GLYPHS = 1, DRAW_HELD_OUT = 2, DRAW_MOTION = 3, DRAW_VOICE = 4, DRAW_SENTENCE = 5, DRAW_TEXT = 6, DRAW_SORT = 7 };
+
+struct corpus {
+    const char *directory;
+    u64 seed;
+    i64 glyphs, clips, spoken, text_bytes, size; /* as wanted; size: height and width of pictures, pixels */
+    struct rng_key key;
+    struct text captions[PARTS]; /* captions.jsonl so far */
+};
+
+/* Of `total` items a tenth, but at least one, goes to each of validation and test. */
+i64 part_count(i64 total, enum part part);
+
+/* Where a part's file goes; memory_free. */
+char *corpus_path(const struct corpus *corpus, enum part part, const char *name);
+/* Not synced: whoever asked for the corpus renames the whole folder when it is complete. */
+int corpus_save(const struct corpus *corpus, enum part part, const char *name, const void *data, i64 bytes);
+/* One line of captions.jsonl; speaker may be NULL. */
+void corpus_caption(struct corpus *corpus, enum part part, const char *kind, const char *file, const char *caption,
+                    const char *speaker);
+void append_line(struct text *out, struct json *object); /* takes the object */
+
+/* Runs items on all workers, with a progress bar; an item returns -1 and a message as usual. The message kept is that of
+ * the first item that failed. */
+typedef int item_fn(void *context, i64 item, int worker);
+int run_items(const char *label, i64 count, item_fn *run, void *context);
+
+/* ---- Glyphs ---------------------------------------------------------------------------------------------------------- */
+enum { CODE_POINTS_MAX = 12 };
+struct glyph {
+    u32 code_points[CODE_POINTS_MAX], index; /* index: in the font */
+    int length;
+    u64 base;      /* equal for glyphs that show the same thing: they stay in one part */
+    char *caption; /* "red apple" */
+    char *file;    /* "1f34e.png" */
+    bool noun;     /* "the CAPTION moves" is a sentence */
+    enum part part;
+};
+struct glyph_list {
+    struct glyph *items;
+    i64 count;
+};
+int glyph_list_load(struct glyph_list *list); /* names of all; index and part are not set yet */
+void glyph_list_release(struct glyph_list *list);
+/* Keeps at most `wanted` of those the font can draw. */
+int glyphs_choose(struct glyph_list *list, i64 wanted, struct rng_key key);
+/* Holds out bases whose captions have only words that occur in training too. */
+void glyphs_split(struct glyph_list *list, struct rng_key key);
+
+/* Colour bitmaps of the emoji font; one font per worker, they share the file's mapping. */
+struct font {
+    void *library, *face;
+};
+struct font_file {
+    struct file_view view;
+};
+int font_file_open(struct font_file *file);
+void font_file_close(struct font_file *file);
+int font_open(struct font *font, const struct font_file *file);
+void font_close(struct font *font);
+int fonts_open(struct font **fonts, const struct font_file *file); /* one per worker */
+void fonts_close(struct font *fonts);
+int font_picture(struct clip *out, const struct font *font, u32 index); /* a square on white, in the font's own size */
+/* For each glyph the index of the one bitmap that shows its whole sequence, 0 if there is none. */
+void font_find(struct glyph_list *list, const struct font_file *file);
+
+/* ---- The parts of the corpus ----------------------------------------------------------------------------------------- */
+int make_pictures(struct corpus *corpus, const struct glyph_list *list, const struct font_file *file);
+int make_clips(struct corpus *corpus, const struct glyph_list *list, const struct font_file *file);
+int make_speech(struct corpus *corpus);
+int make_text(struct corpus *corpus);
+int make_sorting(const struct corpus *corpus);
+
+/* What is said: words, and sentences that belong to one part only. Motions are the clips' own. */
+extern const char *const spoken_words[];
+extern const i64 spoken_words_count;
+void phrase_draw(struct text *out, enum part part, struct rng_key key, u32 item);
+enum { MOTIONS = 8 };
+extern const char *const motion_phrases[MOTIONS]; /* "moves to the left" */
+
+/* Says a text with a voice of espeak-ng; 22,050 Hz resampled to rate_hz. */
+struct utterance {
+    const char *text, *voice;
+    int speed, pitch; /* words a minute; 0..99 */
+};
+int utterance_say(struct sound *out, const struct utterance *utterance, i64 rate_hz);
+
+#endif

@@ -1,0 +1,192 @@
+/* The program: options, which packages are there, one part after the other. */
+#include "corpus/corpus.h"
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: weft-corpus -o DIR [options]\n"
+    "Makes a corpus of text, pictures, clips and speech from installed packages.\n"
+    "  -o DIR            where to; made if needed, must not hold a corpus yet\n"
+    "  --seed N          every draw depends on it (default 1)\n"
+    "  --glyphs N        pictures with captions (default 1500)\n"
+    "  --clips N         short videos with a sentence each (default 300)\n"
+    "  --spoken N        spoken words and sentences (default 1200)\n"
+    "  --text-bytes N    text in several languages (default 6000000)\n"
+    "  --size N          height and width of pictures, even, 16 to 128 (default 64)\n";
+
+static const struct {
+    const char *path, *package;
+} needed[] = {
+    {"/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf", "fonts-noto-color-emoji"},
+    {"/usr/share/unicode/emoji/emoji-test.txt", "unicode-data"},
+    {"/usr/share/wordnet/data.noun", "wordnet-base"},
+    {"/usr/share/games/fortunes/computers", "fortunes"},
+    {"/usr/share/games/fortunes/literature", "fortunes-min"},
+    {"/usr/share/games/fortunes/de", "fortunes-de"},
+    {"/usr/share/games/fortunes/es", "fortunes-es"},
+    {"/usr/share/games/fortunes/it", "fortunes-it"},
+    {"/usr/share/games/fortunes/chinese", "fortunes-zh"},
+};
+
+static bool program_exists(const char *name)
+{
+    const char *search = getenv("PATH");
+    char *folders = string_copy(search ? search : "/usr/bin:/bin"), *rest = folders, *folder;
+    bool found = false;
+    while (!found && (folder = strsep(&rest, ":"))) {
+        char *path = path_join(folder, name);
+        found = access(path, X_OK) == 0;
+        memory_free(path);
+    }
+    memory_free(folders);
+    return found;
+}
+
+static int check_packages(void)
+{
+    struct text missing = {0};
+    for (i64 i = 0; i < COUNT_OF(needed); i++)
+        if (!file_exists(needed[i].path) && !file_is_directory(needed[i].path))
+            text_printf(&missing, " %s", needed[i].package);
+    if (!program_exists("espeak-ng"))
+        text_printf(&missing, " espeak-ng");
+    int status = missing.length ? error_set("packages the corpus is made from are missing; run: apt-get install%s",
+                                            missing.data)
+                                : 0;
+    text_release(&missing);
+    return status;
+}
+
+static int parse_count(i64 *out, const char *option, const char *text, i64 least, i64 most)
+{
+    char *end;
+    long long value = strtoll(text, &end, 10);
+    if (*text == 0 || *end || value < least || value > most)
+        return error_usage("%s: expected a number from %lld to %lld, found \"%s\"", option, (long long)least,
+                           (long long)most, text);
+    *out = value;
+    return 0;
+}
+
+/* 1: help was asked for and given. */
+static int parse_options(struct corpus *corpus, int count, char **arguments)
+{
+    static const struct option options[] = {
+        {"out", required_argument, NULL, 'o'},    {"seed", required_argument, NULL, 's'},
+        {"glyphs", required_argument, NULL, 'g'}, {"clips", required_argument, NULL, 'c'},
+        {"spoken", required_argument, NULL, 'p'}, {"text-bytes", required_argument, NULL, 't'},
+        {"size", required_argument, NULL, 'z'},   {"help", no_argument, NULL, 'h'},
+        {0}};
+    i64 seed = 1;
+    int option, status = 0;
+    while (status == 0 && (option = getopt_long(count, arguments, "o:h", options, NULL)) != -1) {
+        if (option == 'o')
+            corpus->directory = optarg;
+        else if (option == 's')
+            status = parse_count(&seed, "--seed", optarg, 0, INT64_MAX);
+        else if (option == 'g')
+            status = parse_count(&corpus->glyphs, "--glyphs", optarg, 20, 10000);
+        else if (option == 'c')
+            status = parse_count(&corpus->clips, "--clips", optarg, 3, 100000);
+        else if (option == 'p')
+            status = parse_count(&corpus->spoken, "--spoken", optarg, 3, 100000);
+        else if (option == 't')
+            status = parse_count(&corpus->text_bytes, "--text-bytes", optarg, 10000, 1000000000);
+        else if (option == 'z')
+            status = parse_count(&corpus->size, "--size", optarg, 16, 128);
+        else if (option == 'h')
+            return fputs(usage, stdout) < 0 ? -1 : 1;
+        else
+            status = error_usage("see weft-corpus --help");
+    }
+    corpus->seed = (u64)seed;
+    corpus->key = (struct rng_key){corpus->seed, RNG_CORPUS};
+    if (status == 0 && corpus->size % 2)
+        status = error_usage("--size: expected an even number (H.264 wants one), found %lld", (long long)corpus->size);
+    if (status == 0 && (!corpus->directory || optind < count))
+        status = error_usage("expected -o DIR and options alone; see weft-corpus --help");
+    return status;
+}
+
+static int make_folders(const struct corpus *corpus)
+{
+    static const char *const kinds[] = {"image", "video", "audio"};
+    int status = 0;
+    for (enum part part = 0; part < PARTS && status == 0; part++) {
+        char *folder = path_join(corpus->directory, part_names[part]);
+        if (file_is_directory(folder))
+            status = error_set("%s is there already; remove it or choose another folder", folder);
+        for (i64 i = 0; i < COUNT_OF(kinds) && status == 0; i++) {
+            char *path = path_join(folder, kinds[i]);
+            status = directory_make(path);
+            memory_free(path);
+        }
+        memory_free(folder);
+    }
+    return status;
+}
+
+static int make_glyph_parts(struct corpus *corpus)
+{
+    struct font_file file;
+    struct glyph_list list = {0};
+    if (font_file_open(&file) < 0)
+        return -1;
+    int status = glyph_list_load(&list);
+    if (status == 0)
+        font_find(&list, &file);
+    if (status == 0)
+        status = glyphs_choose(&list, corpus->glyphs, corpus->key);
+    if (status == 0)
+        glyphs_split(&list, corpus->key);
+    if (status == 0)
+        status = make_pictures(corpus, &list, &file);
+    if (status == 0)
+        status = make_clips(corpus, &list, &file);
+    glyph_list_release(&list);
+    font_file_close(&file);
+    return status;
+}
+
+static int save_captions(const struct corpus *corpus)
+{
+    for (enum part part = 0; part < PARTS; part++)
+        if (corpus_save(corpus, part, "captions.jsonl", corpus->captions[part].data, corpus->captions[part].length) < 0)
+            return -1;
+    return 0;
+}
+
+static int make_corpus(struct corpus *corpus)
+{
+    double begin_s = clock_s();
+    if (check_packages() < 0 || make_folders(corpus) < 0 || make_glyph_parts(corpus) < 0 || make_speech(corpus) < 0 ||
+        make_text(corpus) < 0 || make_sorting(corpus) < 0 || save_captions(corpus) < 0)
+        return -1;
+    log_info("corpus in %s: %.1f s, at most %lld MB of memory", corpus->directory, clock_s() - begin_s,
+             (long long)(memory_peak_bytes() >> 20));
+    return 0;
+}
+
+int main(int count, char **arguments)
+{
+    struct corpus corpus = {.glyphs = 1500, .clips = 300, .spoken = 1200, .text_bytes = 6000000, .size = 64};
+    int status = parse_options(&corpus, count, arguments);
+    if (status > 0)
+        return 0;
+    if (status == 0) {
+        signals_catch();
+        workers_start(0);
+        status = make_corpus(&corpus);
+        workers_stop();
+    }
+    for (enum part part = 0; part < PARTS; part++)
+        text_release(&corpus.captions[part]);
+    if (status < 0 && interrupted())
+        return 130;
+    if (status < 0)
+        fprintf(stderr, "weft-corpus: %s\n", error_text());
+    return status < 0 ? error_status() : 0;
+}

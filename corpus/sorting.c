@@ -1,0 +1,111 @@
+/* A task with a checkable answer, for fine-tuning and reinforcement learning: sort seven digits. Half of the answers to
+ * imitate are in descending order, the reward wants ascending; choosing among known behaviours is what a short run can
+ * learn. A tenth of all prompts, by their hash, is never trained on. */
+#include "corpus/corpus.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIGITS = 7, SFT_LINES = 4000, TRAIN_PROMPTS = 2000, TEST_PROMPTS = 400, POSSIBLE = 10000000 };
+enum set { SET_SFT, SET_RL_TRAIN, SET_RL_TEST };
+
+struct task {
+    char digits[DIGITS + 1], ascending[DIGITS + 1], descending[DIGITS + 1];
+};
+
+static int compare_letters(const void *left, const void *right)
+{
+    return *(const char *)left - *(const char *)right;
+}
+
+static void fill_task(struct task *task, i64 number)
+{
+    for (int i = DIGITS - 1; i >= 0; i--, number /= 10)
+        task->digits[i] = (char)('0' + number % 10);
+    memcpy(task->ascending, task->digits, sizeof task->digits);
+    qsort(task->ascending, DIGITS, 1, compare_letters);
+    for (int i = 0; i < DIGITS; i++)
+        task->descending[i] = task->ascending[DIGITS - 1 - i];
+}
+
+/* The item-th prompt of a set; `used` marks the numbers it has already. */
+static void draw_task(struct task *task, u8 *used, struct rng_key key, enum set set, u32 item)
+{
+    *task = (struct task){0};
+    for (u32 attempt = 0;; attempt++) {
+        i64 number = rng_below(key, POSSIBLE, DRAW_SORT, set, item, attempt);
+        fill_task(task, number);
+        bool held_out = hash_bytes(task->digits, DIGITS, 0) % 10 == 0;
+        if (held_out == (set == SET_RL_TEST) && !used[number]) {
+            used[number] = 1;
+            return;
+        }
+    }
+}
+
+static struct json *message(const char *role, struct json *content)
+{
+    struct json *out = json_object();
+    json_set(out, "role", json_of_string(role));
+    json_set(out, "content", content);
+    return out;
+}
+
+static struct json *prompt_of(const struct task *task)
+{
+    char *prompt = string_format("sort %s", task->digits);
+    struct json *out = message("user", json_of_string(prompt));
+    memory_free(prompt);
+    return out;
+}
+
+static void append_sft(struct text *out, const struct task *task, bool descending)
+{
+    struct json *messages = json_array(), *line = json_object();
+    json_push(messages, prompt_of(task));
+    json_push(messages, message("assistant", json_of_string(descending ? task->descending : task->ascending)));
+    json_set(line, "messages", messages);
+    append_line(out, line);
+}
+
+/* The fields verl reads. */
+static void append_rl(struct text *out, const struct task *task, enum set set, i64 index)
+{
+    struct json *line = json_object(), *prompt = json_array(), *reward = json_object(), *extra = json_object();
+    json_push(prompt, prompt_of(task));
+    json_set(reward, "style", json_of_string("rule"));
+    json_set(reward, "ground_truth", json_of_string(task->ascending));
+    json_set(extra, "split", json_of_string(set == SET_RL_TEST ? "test" : "train"));
+    json_set(extra, "index", json_of_integer(index));
+    json_set(line, "data_source", json_of_string("weft/sort"));
+    json_set(line, "prompt", prompt);
+    json_set(line, "ability", json_of_string("sorting"));
+    json_set(line, "reward_model", reward);
+    json_set(line, "extra_info", extra);
+    append_line(out, line);
+}
+
+static int make_set(const struct corpus *corpus, enum set set, i64 count)
+{
+    struct text lines = {0};
+    u8 *used = memory_alloc(POSSIBLE);
+    for (i64 i = 0; i < count; i++) {
+        struct task task;
+        draw_task(&task, used, corpus->key, set, (u32)i);
+        if (set == SET_SFT)
+            append_sft(&lines, &task, rng_below(corpus->key, 2, DRAW_SORT, 3, (u32)i, 0));
+        else
+            append_rl(&lines, &task, set, i);
+    }
+    int status = corpus_save(corpus, set == SET_RL_TEST ? PART_TEST : PART_TRAIN,
+                             set == SET_SFT ? "sort_sft.jsonl" : "sort_rl.jsonl", lines.data, lines.length);
+    memory_free(used);
+    text_release(&lines);
+    return status;
+}
+
+int make_sorting(const struct corpus *corpus)
+{
+    if (make_set(corpus, SET_SFT, SFT_LINES) < 0 || make_set(corpus, SET_RL_TRAIN, TRAIN_PROMPTS) < 0)
+        return -1;
+    return make_set(corpus, SET_RL_TEST, TEST_PROMPTS);
+}

@@ -1,0 +1,152 @@
+/* Words and short sentences spoken by espeak-ng. Some voices are heard in validation or test only. */
+#include "corpus/corpus.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RATE_HZ = 16000, FRAME = RATE_HZ / 50, MARGIN = RATE_HZ * 80 / 1000 };
+
+/* Language and variant; the held-out ones share neither variant nor, in test, accent with training. */
+static const char *const train_voices[] = {"en-us",         "en-us+f1", "en-us+m1",        "en-us+m7",  "en-gb",
+                                           "en-gb+f4",      "en-gb+m3", "en-gb-scotland",  "en-029+m6", "en-gb-x-rp+f2",
+                                           "en-gb-x-rp+m5", "en-gb-scotland+f4"};
+static const char *const validation_voices[] = {"en-us+f5", "en-gb+m2"};
+static const char *const test_voices[] = {"en-gb-x-gbclan+f3", "en-gb-x-gbcwmd+m4"};
+static const struct {
+    const char *const *names;
+    i64 count;
+} voices[PARTS] = {{train_voices, COUNT_OF(train_voices)},
+                   {validation_voices, COUNT_OF(validation_voices)},
+                   {test_voices, COUNT_OF(test_voices)}};
+
+struct recording {
+    enum part part;
+    struct text said;
+    struct utterance utterance;
+    char file[24];
+};
+
+struct speech {
+    const struct corpus *corpus;
+    struct recording *recordings;
+};
+
+static double frame_power(const struct sound *sound, i64 begin)
+{
+    double sum = 0;
+    i64 end = min_i64(begin + FRAME, sound->samples);
+    for (i64 i = begin; i < end; i++)
+        sum += (double)sound->values[i] * sound->values[i];
+    return sum / (double)(end - begin);
+}
+
+static double largest_power(const struct sound *sound)
+{
+    double largest = 0;
+    for (i64 at = 0; at < sound->samples; at += FRAME)
+        largest = fmax(largest, frame_power(sound, at));
+    return largest;
+}
+
+/* Cuts what is 50 dB below the loudest 20 ms at both ends, but for a margin that stays silent. */
+static void trim_silence(struct sound *sound, double loudest)
+{
+    double floor_value = sqrt(loudest) * 0.00316;
+    i64 first = 0, last = sound->samples;
+    while (first < last && fabsf(sound->values[first]) < floor_value)
+        first++;
+    while (last > first && fabsf(sound->values[last - 1]) < floor_value)
+        last--;
+    struct sound out;
+    sound_init(&out, last - first + 2 * MARGIN, sound->rate_hz);
+    memcpy(out.values + MARGIN, sound->values + first, (size_t)(last - first) * sizeof(float));
+    sound_release(sound);
+    *sound = out;
+}
+
+/* Frames within 20 dB of the loudest get RMS 0.08 together. */
+static void set_loudness(struct sound *sound, double loudest)
+{
+    double sum = 0, peak = 0;
+    i64 frames = 0;
+    for (i64 at = 0; at < sound->samples; at += FRAME) {
+        double power = frame_power(sound, at);
+        if (power >= loudest / 100) {
+            sum += power;
+            frames++;
+        }
+    }
+    double gain = 0.08 / sqrt(sum / (double)frames);
+    for (i64 i = 0; i < sound->samples; i++)
+        peak = fmax(peak, fabsf(sound->values[i]));
+    gain = fmin(gain, 0.99 / peak);
+    for (i64 i = 0; i < sound->samples; i++)
+        sound->values[i] = (float)(sound->values[i] * gain);
+}
+
+static int record(void *context, i64 item, int worker)
+{
+    (void)worker;
+    const struct speech *speech = context;
+    const struct recording *recording = &speech->recordings[item];
+    struct sound sound;
+    if (utterance_say(&sound, &recording->utterance, RATE_HZ) < 0)
+        return -1;
+    double loudest = largest_power(&sound);
+    if (loudest < 1e-8) {
+        sound_release(&sound);
+        return error_set("espeak-ng -v %s is silent on \"%s\"", recording->utterance.voice, recording->utterance.text);
+    }
+    trim_silence(&sound, loudest);
+    set_loudness(&sound, largest_power(&sound));
+    struct text wav = {0};
+    sound_encode_wav(&wav, &sound);
+    char *name = path_join("audio", recording->file);
+    int status = corpus_save(speech->corpus, recording->part, name, wav.data, wav.length);
+    memory_free(name);
+    text_release(&wav);
+    sound_release(&sound);
+    return status;
+}
+
+/* Of each part three in five are single words, each by another voice every time it comes round; the rest are sentences. */
+static void plan_recording(struct recording *recording, struct rng_key key, enum part part, i64 index, i64 item)
+{
+    i64 turn = index % 5, count = index / 5 * 3 + turn, round = count / spoken_words_count;
+    i64 voice = (index + round) % voices[part].count;
+    *recording = (struct recording){.part = part};
+    if (turn < 3) {
+        const char *word = spoken_words[count % spoken_words_count];
+        text_append(&recording->said, word, (i64)strlen(word));
+        voice = (count % spoken_words_count + round) % voices[part].count;
+    } else {
+        phrase_draw(&recording->said, part, key, (u32)item);
+    }
+    recording->utterance = (struct utterance){
+        .text = recording->said.data,
+        .voice = voices[part].names[voice],
+        .speed = (int)(130 + rng_below(key, 61, DRAW_VOICE, (u32)item, 0, 0)),
+        .pitch = (int)(25 + rng_below(key, 51, DRAW_VOICE, (u32)item, 1, 0)),
+    };
+    snprintf(recording->file, sizeof recording->file, "%05lld.wav", (long long)item);
+}
+
+int make_speech(struct corpus *corpus)
+{
+    struct speech speech = {.corpus = corpus};
+    speech.recordings = memory_alloc((corpus->spoken + PARTS) * (i64)sizeof *speech.recordings);
+    i64 count = 0;
+    for (enum part part = 0; part < PARTS; part++) {
+        i64 wanted = part_count(corpus->spoken, part);
+        for (i64 i = 0; i < wanted; i++, count++) {
+            struct recording *recording = &speech.recordings[count];
+            plan_recording(recording, corpus->key, part, i, count);
+            corpus_caption(corpus, part, "audio", recording->file, recording->said.data, recording->utterance.voice);
+        }
+    }
+    int status = run_items("speech", count, record, &speech);
+    for (i64 i = 0; i < count; i++)
+        text_release(&speech.recordings[i].said);
+    memory_free(speech.recordings);
+    return status;
+}

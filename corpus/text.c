@@ -1,0 +1,308 @@
+/* Text in several languages: glosses of WordNet, fortunes in English, German, Italian, Spanish and Chinese. */
+#include "corpus/corpus.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { DOCUMENT_BYTES_MIN = 24, DOCUMENT_BYTES_MAX = 8000 };
+
+/* Documents of one source, one after the other. */
+struct documents {
+    struct text bytes;
+    i64 *ends; /* [count] */
+    i64 count, capacity;
+};
+
+/* Where a source comes from: WordNet, or fortune files. With names, only those are read, so that another package in the
+ * same folder changes nothing. */
+struct source {
+    const char *label, *folder;
+    const char *const *names; /* NULL: every file of the folder */
+    bool wordnet;
+    i64 share; /* of a hundred bytes */
+};
+
+#define NAMES(...) (const char *const[]){__VA_ARGS__, NULL}
+/* Left out: drawings, lists for translators, and what mocks peoples, men or women. */
+static const struct source sources[] = {
+    {"WordNet", "/usr/share/wordnet", NAMES("data.noun", "data.verb", "data.adj", "data.adv"), true, 30},
+    {"English fortunes", "/usr/share/games/fortunes",
+     NAMES("art", "computers", "cookie", "debian", "definitions", "education", "food", "fortunes", "goedel", "humorists",
+           "kids", "knghtbrd", "law", "linux", "linuxcookie", "literature", "love", "magic", "medicine",
+           "miscellaneous", "news", "paradoxum", "people", "perl", "pets", "platitudes", "politics", "riddles",
+           "science", "songs-poems", "sports", "startrek", "tao", "wisdom", "work", "zippy"),
+     false, 20},
+    {"German fortunes", "/usr/share/games/fortunes/de", NULL, false, 15},
+    {"Italian fortunes", "/usr/share/games/fortunes/it", NULL, false, 12},
+    {"Spanish fortunes", "/usr/share/games/fortunes/es", NULL, false, 12},
+    {"Chinese fortunes", "/usr/share/games/fortunes", NAMES("chinese", "song100", "tang300"), false, 11},
+};
+static const char *const skipped_names[] = {"asciiart", "banner", "witze", "misogino.fortunes", "vornamen", "namen",
+                                            "warmduscher", NULL};
+
+/* ---- Cleaning ---------------------------------------------------------------------------------------------------------- */
+
+/* Length of the UTF-8 character at `at`, 0 if it is none (RFC 3629: no overlong forms, no surrogates). */
+static i64 utf8_length(const u8 *at, i64 left)
+{
+    static const u32 least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    i64 length = at[0] < 0x80 ? 1 : at[0] >> 5 == 6 ? 2 : at[0] >> 4 == 14 ? 3 : at[0] >> 3 == 30 ? 4 : 0;
+    if (length == 0 || length > left)
+        return 0;
+    u32 code_point = length == 1 ? at[0] : at[0] & (0x7fu >> length);
+    for (i64 i = 1; i < length; i++) {
+        if (at[i] >> 6 != 2)
+            return 0;
+        code_point = code_point << 6 | (at[i] & 63);
+    }
+    bool valid = length == 1 || (code_point >= least[length] && code_point <= 0x10ffff && code_point >> 11 != 0x1b);
+    return valid ? length : 0;
+}
+
+static bool is_utf8(const char *bytes, i64 count)
+{
+    i64 length;
+    for (i64 at = 0; at < count; at += length)
+        if (!(length = utf8_length((const u8 *)bytes + at, count - at)))
+            return false;
+    return true;
+}
+
+/* Terminal colours (escape, "[", up to a letter) and overstrikes (letter, backspace, letter) are not text. */
+static i64 skip_escape(const char *bytes, i64 count, i64 at)
+{
+    if (at + 1 < count && bytes[at + 1] == '[')
+        for (at += 2; at < count && !isalpha((unsigned char)bytes[at]); at++)
+            ;
+    return at + 1;
+}
+
+/* Control characters go, runs of spaces and tabs become one space, lines lose what stands at their ends. Old files are
+ * Latin-1, whose bytes are the first code points. */
+static void clean(struct text *out, const char *bytes, i64 count)
+{
+    bool latin1 = !is_utf8(bytes, count);
+    text_clear(out);
+    for (i64 at = 0; at < count; at++) {
+        u8 byte = (u8)bytes[at];
+        bool at_line_begin = out->length == 0 || out->data[out->length - 1] == '\n';
+        if (byte == 27) {
+            at = skip_escape(bytes, count, at) - 1;
+        } else if (byte == '\b' && out->length > 0) {
+            out->data[--out->length] = 0;
+        } else if (byte == '\n') {
+            while (out->length > 0 && out->data[out->length - 1] == ' ')
+                out->data[--out->length] = 0;
+            if (out->length > 0)
+                text_append(out, "\n", 1);
+        } else if (byte == ' ' || byte == '\t') {
+            if (!at_line_begin && out->data[out->length - 1] != ' ')
+                text_append(out, " ", 1);
+        } else if (byte >= 0x80 && latin1) {
+            char pair[2] = {(char)(0xc0 | byte >> 6), (char)(0x80 | (byte & 63))};
+            text_append(out, pair, 2);
+        } else if (byte > 32 && byte != 127) {
+            text_append(out, bytes + at, 1);
+        }
+    }
+    while (out->length > 0 && isspace((unsigned char)out->data[out->length - 1]))
+        out->data[--out->length] = 0;
+}
+
+/* Drawings have few letters. */
+static bool is_prose(const struct text *document)
+{
+    i64 letters = 0;
+    for (i64 i = 0; i < document->length; i++)
+        letters += isalpha((unsigned char)document->data[i]) || (document->data[i] & 0x80);
+    return document->length >= DOCUMENT_BYTES_MIN && document->length <= DOCUMENT_BYTES_MAX &&
+           letters * 10 >= document->length * 6 && is_utf8(document->data, document->length);
+}
+
+static void add_document(struct documents *documents, const struct text *document)
+{
+    if (!is_prose(document))
+        return;
+    if (documents->count == documents->capacity) {
+        i64 capacity = max_i64(4096, documents->capacity * 2), item_bytes = (i64)sizeof *documents->ends;
+        documents->ends = memory_resize(documents->ends, documents->capacity * item_bytes, capacity * item_bytes);
+        documents->capacity = capacity;
+    }
+    text_append(&documents->bytes, document->data, document->length);
+    documents->ends[documents->count++] = documents->bytes.length;
+}
+
+static void documents_release(struct documents *documents)
+{
+    text_release(&documents->bytes);
+    memory_free(documents->ends);
+}
+
+/* ---- Reading ------------------------------------------------------------------------------------------------------------- */
+
+/* wndb(5): offset, file, type, number of words in hexadecimal, then word and sense in turn; the gloss stands behind "|".
+ * It becomes "word, word: gloss". */
+static void read_synset(struct documents *documents, struct text *scratch, const char *line)
+{
+    char word[256];
+    int words, read = 0, at;
+    const char *gloss = strstr(line, "| ");
+    if (!gloss || sscanf(line, "%*d %*d %*c %x%n", (unsigned *)&words, &at) != 1)
+        return;
+    text_clear(scratch);
+    for (int i = 0; i < words && sscanf(line + at, " %255s %*x%n", word, &read) == 1; i++, at += read) {
+        for (char *letter = word; *letter; letter++)
+            *letter = *letter == '_' ? ' ' : *letter;
+        word[strcspn(word, "(")] = 0; /* adjectives say "(a)" where they may stand */
+        text_printf(scratch, "%s%s", i ? ", " : "", word);
+    }
+    i64 length = (i64)strcspn(gloss + 2, "\n");
+    while (length > 0 && gloss[1 + length] == ' ')
+        length--;
+    text_printf(scratch, ": %.*s", (int)length, gloss + 2);
+    add_document(documents, scratch);
+}
+
+static void read_wordnet(struct documents *documents, char *lines)
+{
+    struct text scratch = {0};
+    char *line;
+    while ((line = strsep(&lines, "\n")))
+        if (line[0] != ' ') /* the licence is indented */
+            read_synset(documents, &scratch, line);
+    text_release(&scratch);
+}
+
+/* strfile(1): documents stand between lines that are "%" alone. */
+static void read_fortunes(struct documents *documents, const struct text *file)
+{
+    struct text scratch = {0};
+    for (i64 begin = 0; begin < file->length;) {
+        const char *mark = strstr(file->data + begin, "\n%\n");
+        i64 end = mark ? mark - file->data : file->length;
+        clean(&scratch, file->data + begin, end - begin);
+        add_document(documents, &scratch);
+        begin = end + 3;
+    }
+    text_release(&scratch);
+}
+
+static bool is_skipped(const char *name)
+{
+    for (const char *const *skipped = skipped_names; *skipped; skipped++)
+        if (strcmp(name, *skipped) == 0)
+            return true;
+    return strstr(name, ".dat") || strstr(name, ".u8") || strstr(name, "-pre");
+}
+
+/* Links (other names of the same file) and folders are passed over, as are names that are not there. */
+static int read_file(struct documents *documents, const struct source *source, const char *name)
+{
+    char *path = path_join(source->folder, name);
+    struct stat status;
+    struct text file = {0};
+    int result = 0;
+    if (!is_skipped(name) && lstat(path, &status) == 0 && S_ISREG(status.st_mode)) {
+        result = file_read(&file, path);
+        if (result == 0 && source->wordnet)
+            read_wordnet(documents, file.data);
+        else if (result == 0)
+            read_fortunes(documents, &file);
+    }
+    text_release(&file);
+    memory_free(path);
+    return result;
+}
+
+static int read_source(struct documents *documents, const struct source *source)
+{
+    char **listed = NULL;
+    i64 count = 0;
+    int status = source->names ? 0 : directory_list(&listed, &count, source->folder);
+    for (i64 i = 0; status == 0 && i < count; i++)
+        status = read_file(documents, source, listed[i]);
+    for (const char *const *name = source->names; status == 0 && name && *name; name++)
+        status = read_file(documents, source, *name);
+    string_list_free(listed, count);
+    return status;
+}
+
+/* ---- Choosing ------------------------------------------------------------------------------------------------------------ */
+
+/* Adds drawn documents of a source until they have so many bytes. */
+static void choose_documents(struct documents *out, const struct documents *from, i64 bytes, struct rng_key key, u32 which)
+{
+    i32 *order = memory_alloc(from->count * (i64)sizeof *order);
+    rng_permutation(order, from->count, key, DRAW_TEXT, which);
+    for (i64 i = 0, taken = 0; i < from->count && taken < bytes; i++) {
+        i64 begin = order[i] ? from->ends[order[i] - 1] : 0, length = from->ends[order[i]] - begin;
+        struct text document = {.data = from->bytes.data + begin, .length = length};
+        add_document(out, &document);
+        taken += length;
+    }
+    memory_free(order);
+}
+
+/* Equal documents of two files belong to one part: the text says which, a fiftieth to each of validation and test. */
+static enum part part_of(const struct text *document)
+{
+    u64 share = hash_bytes(document->data, document->length, 0) % 50;
+    return share == 0 ? PART_TEST : share == 1 ? PART_VALIDATION : PART_TRAIN;
+}
+
+/* All sources mixed, so that the first megabytes hold all languages. */
+static int write_documents(const struct corpus *corpus, const struct documents *documents)
+{
+    struct text lines[PARTS] = {0};
+    i32 *order = memory_alloc(documents->count * (i64)sizeof *order);
+    rng_permutation(order, documents->count, corpus->key, DRAW_TEXT, COUNT_OF(sources));
+    for (i64 i = 0; i < documents->count; i++) {
+        i64 begin = order[i] ? documents->ends[order[i] - 1] : 0;
+        struct text document = {.data = documents->bytes.data + begin, .length = documents->ends[order[i]] - begin};
+        struct json *line = json_object();
+        json_set(line, "text", json_of_bytes(document.data, document.length));
+        append_line(&lines[part_of(&document)], line);
+    }
+    int status = 0;
+    for (enum part part = 0; part < PARTS; part++) {
+        if (status == 0)
+            status = corpus_save(corpus, part, "text.jsonl", lines[part].data, lines[part].length);
+        text_release(&lines[part]);
+    }
+    memory_free(order);
+    return status;
+}
+
+static int choose_from(struct documents *chosen, const struct corpus *corpus, i64 which)
+{
+    const struct source *source = &sources[which];
+    struct documents documents = {0};
+    int status = read_source(&documents, source);
+    if (status == 0 && !documents.count)
+        status = error_set("%s: no text in %s; install its package anew", source->label, source->folder);
+    if (status == 0)
+        choose_documents(chosen, &documents, corpus->text_bytes * source->share / 100, corpus->key, (u32)which);
+    documents_release(&documents);
+    return status;
+}
+
+int make_text(struct corpus *corpus)
+{
+    struct documents chosen = {0};
+    struct progress progress;
+    int status = 0;
+    progress_init(&progress, "text", COUNT_OF(sources) + 1);
+    for (i64 i = 0; i < COUNT_OF(sources) && status == 0; i++) {
+        status = interrupted() ? error_set("interrupted") : choose_from(&chosen, corpus, i);
+        progress_update(&progress, i + 1, "%s", sources[i].label);
+    }
+    if (status == 0 && chosen.bytes.length < corpus->text_bytes * 99 / 100)
+        log_warn("the packages hold %lld bytes of text in these shares, %lld were wanted", (long long)chosen.bytes.length,
+                 (long long)corpus->text_bytes);
+    if (status == 0)
+        status = write_documents(corpus, &chosen);
+    progress_close(&progress);
+    documents_release(&chosen);
+    return status;
+}

@@ -1,0 +1,93 @@
+/* Where things go, and many items at once. */
+#include "corpus/corpus.h"
+#include <pthread.h>
+#include <stdio.h>
+
+const char *const part_names[PARTS] = {"train", "validation", "test"};
+
+i64 part_count(i64 total, enum part part)
+{
+    i64 held_out = max_i64(total / 10, 1);
+    return part == PART_TRAIN ? total - 2 * held_out : held_out;
+}
+
+char *corpus_path(const struct corpus *corpus, enum part part, const char *name)
+{
+    return string_format("%s/%s/%s", corpus->directory, part_names[part], name);
+}
+
+int corpus_save(const struct corpus *corpus, enum part part, const char *name, const void *data, i64 bytes)
+{
+    char *path = corpus_path(corpus, part, name);
+    int status = 0;
+    FILE *file = fopen(path, "wb");
+    if (!file || fwrite(data, 1, (size_t)bytes, file) != (size_t)bytes)
+        status = error_errno("%s: cannot be written", path);
+    if (file && fclose(file) != 0 && status == 0)
+        status = error_errno("%s: cannot be written", path);
+    memory_free(path);
+    return status;
+}
+
+void append_line(struct text *out, struct json *object)
+{
+    json_print(out, object, 0);
+    text_append(out, "\n", 1);
+    json_free(object);
+}
+
+void corpus_caption(struct corpus *corpus, enum part part, const char *kind, const char *file, const char *caption,
+                    const char *speaker)
+{
+    char *path = path_join(kind, file);
+    struct json *line = json_object();
+    json_set(line, kind, json_of_string(path));
+    json_set(line, "text", json_of_string(caption));
+    if (speaker)
+        json_set(line, "speaker", json_of_string(speaker));
+    append_line(&corpus->captions[part], line);
+    memory_free(path);
+}
+
+struct items {
+    item_fn *run;
+    void *context;
+    i64 first;
+    pthread_mutex_t lock;
+    i64 failed; /* the smallest item that failed, or -1 */
+    char *problem;
+};
+
+/* A message belongs to the thread that made it: the first item's is carried over to the caller. */
+static void run_item(void *context, i64 tile, int worker)
+{
+    struct items *items = context;
+    i64 item = items->first + tile;
+    if (interrupted() || items->run(items->context, item, worker) == 0)
+        return;
+    pthread_mutex_lock(&items->lock);
+    if (items->failed < 0 || item < items->failed) {
+        items->failed = item;
+        memory_free(items->problem);
+        items->problem = string_copy(error_text());
+    }
+    pthread_mutex_unlock(&items->lock);
+}
+
+int run_items(const char *label, i64 count, item_fn *run, void *context)
+{
+    struct items items = {.run = run, .context = context, .lock = PTHREAD_MUTEX_INITIALIZER, .failed = -1};
+    struct progress progress;
+    i64 step = 16 * (i64)workers_count();
+    progress_init(&progress, label, count);
+    while (items.first < count && items.failed < 0 && !interrupted()) {
+        i64 tiles = min_i64(step, count - items.first);
+        workers_run(tiles, run_item, &items);
+        items.first += tiles;
+        progress_update(&progress, items.first, "%s", "");
+    }
+    progress_close(&progress);
+    int status = items.failed >= 0 ? error_set("%s", items.problem) : interrupted() ? error_set("interrupted") : 0;
+    memory_free(items.problem);
+    return status;
+}
