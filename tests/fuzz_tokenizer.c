@@ -1,6 +1,5 @@
 /* Fuzz target: any bytes as a tokenizer.json are read or refused. What is read encodes and decodes text without a
  * crash; what it gives decodes, and a second encoding is the same. */
-#include "core/json.h"
 #include "tokenizers/text.h"
 
 #include <string.h>
