@@ -47,8 +47,8 @@ int model_config_check(const struct model_config *c)
 {
     if (check_backbone(c) || check_experts(c))
         return -1;
-    if (c->levels > LEVELS_MOST || 2 * c->levels > c->layers)
-        return error_set("%lld audio levels need heads on as many of the top layers, at most half of %lld",
+    if (c->levels > LEVELS_MOST || c->levels > c->layers)
+        return error_set("%lld audio levels need heads on as many of the top layers, there are %lld",
                          (long long)c->levels, (long long)c->layers);
     if (c->levels && positive(c->codes, "audio codes"))
         return -1;

@@ -1,0 +1,39 @@
+#include "bench/bench.h"
+#include "core/json.h"
+
+#include <stdio.h>
+
+const struct bench benches[] = {
+    {"step", "CPU training step against the matrix peak", bench_step},
+    {NULL, NULL, NULL},
+};
+
+void bench_print(const struct bench_row *row, bool json)
+{
+    double ratio = row->reference > 0 ? row->value / row->reference : 0;
+    if (!json) {
+        printf("%-10s %-44s %10.1f %-9s", row->name, row->what, row->value, row->unit);
+        if (row->reference > 0)
+            printf(" %.3f of %s (%.1f), goal %s %.2f", ratio, row->against, row->reference, row->less ? "<=" : ">=", row->goal);
+        printf("%s%s\n", row->note ? "  " : "", row->note ? row->note : "");
+        return;
+    }
+    struct text line = {0};
+    struct json *j = json_object();
+    json_set(j, "name", json_of_string(row->name));
+    json_set(j, "what", json_of_string(row->what));
+    json_set(j, "value", json_of_number(row->value));
+    json_set(j, "unit", json_of_string(row->unit));
+    json_set(j, "against", json_of_string(row->against));
+    if (row->reference > 0)
+        json_set(j, "ratio", json_of_number(ratio));
+    json_set(j, "goal", json_of_number(row->goal));
+    if (row->less)
+        json_set(j, "less", json_of_bool(true));
+    if (row->note)
+        json_set(j, "note", json_of_string(row->note));
+    json_print(&line, j, 0);
+    printf("%s\n", line.data);
+    text_release(&line);
+    json_free(j);
+}

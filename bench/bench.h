@@ -1,0 +1,19 @@
+/* bench: what `weft bench` measures. A row is a ratio measured in one run against something else, with its goal. */
+#ifndef WEFT_BENCH_H
+#define WEFT_BENCH_H
+#include "core/core.h"
+#include "kernels/kernels.h"
+
+struct bench_row {
+    const char *name, *what, *unit, *against;
+    double value, reference, goal; /* ratio = value / reference; reference 0: no peer, see note */
+    bool less;                     /* smaller is better */
+    const char *note;
+};
+typedef int bench_fn(struct device *device, bool json);
+struct bench { const char *name, *summary; bench_fn *run; };
+extern const struct bench benches[]; /* ends with a NULL name */
+void bench_print(const struct bench_row *row, bool json);
+
+bench_fn bench_step;
+#endif

@@ -1,0 +1,115 @@
+/* The CPU training step with optimizer on one fixed shape (V 8192, C 512, L 8 of which the first dense, F 1536, H 8, G 2,
+ * D 64, E 32 of F 256, top-4, 1 shared, untied; batch 4 x 1024; AdamW), in alternation with the matrix peak. */
+#include "bench/bench.h"
+#include "train/step.h"
+
+#include <stdlib.h>
+
+enum { ROWS = 4, LENGTH = 1024, ROUNDS = 5, VOCABULARY = 8192 };
+
+struct step_bench {
+    struct model model;
+    struct trainer trainer;
+    struct optimizer_settings optimizer;
+    i32 ids[ROWS * LENGTH];
+};
+
+static i64 one_micro_batch(void *context, i64 step)
+{
+    (void)context;
+    (void)step;
+    return 1;
+}
+
+static void totals_of(void *context, i64 step, double totals[TARGETS])
+{
+    (void)context;
+    (void)step;
+    totals[TARGET_TEXT] = ROWS * (LENGTH - 1);
+}
+
+static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena)
+{
+    struct step_bench *b = context;
+    (void)micro;
+    for (u32 i = 0; i < ROWS * LENGTH; i++)
+        b->ids[i] = (i32)rng_below((struct rng_key){1, RNG_TEST}, VOCABULARY, (u32)step, i, 0, 0);
+    batch_of_ids(batch, arena, b->ids, ROWS, LENGTH, false);
+    return 0;
+}
+
+static struct model_config shape(i64 experts)
+{
+    return (struct model_config){.vocabulary = VOCABULARY, .width = 512, .layers = 8, .heads = 8, .kv_heads = 2,
+                                 .head_width = 64, .dense_width = 1536, .experts = experts, .topk = 4,
+                                 .expert_width = 256, .shared_experts = 1, .first_moe_layer = 1, .rope_theta = 1e6,
+                                 .norm_eps = 1e-5, .norm_min = 1e-12, .init_std = 0.02, .max_positions = LENGTH,
+                                 .pad_id = 0, .bos_id = 1, .eos_id = 2, .t_pairs = 10};
+}
+
+static int open_bench(struct step_bench *b, struct device *device, i64 experts)
+{
+    struct model_config config = shape(experts);
+    enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
+    if (model_open(&b->model, device, &config, dtype, true, NULL))
+        return -1;
+    weights_init(&b->model.weights, 1);
+    trainer_open(&b->trainer, &b->model, (i64)16 << 30);
+    b->optimizer = (struct optimizer_settings){.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
+    b->trainer.optimizer = &b->optimizer;
+    b->trainer.lr = (struct lr_schedule){.peak = 1e-4};
+    b->trainer.source = (struct batch_source){b, one_micro_batch, totals_of, fill};
+    return 0;
+}
+
+static void close_bench(struct step_bench *b)
+{
+    trainer_close(&b->trainer);
+    model_close(&b->model);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Steps for at least a second; GFLOP/s of model flops. */
+static int steps_rate(double *rate, struct step_bench *b, i64 *step)
+{
+    double flops = 0, seconds = 0;
+    struct step_result result;
+    while (seconds < 1) {
+        if (train_step(&result, &b->trainer, (*step)++))
+            return -1;
+        flops += result.flops;
+        seconds += result.seconds;
+    }
+    *rate = flops / seconds * 1e-9;
+    return 0;
+}
+
+int bench_step(struct device *device, bool json)
+{
+    struct step_bench *b = memory_alloc(sizeof *b);
+    enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
+    double ratios[ROUNDS], rates[ROUNDS], peaks[ROUNDS], warm;
+    i64 step = 0;
+    if (open_bench(b, device, 32) || steps_rate(&warm, b, &step))
+        return -1;
+    for (int round = 0; round < ROUNDS; round++) {
+        peaks[round] = kernels_matrix_peak(device, 2048, dtype, 1);
+        if (steps_rate(&rates[round], b, &step))
+            return -1;
+        ratios[round] = rates[round] / peaks[round];
+    }
+    qsort(ratios, ROUNDS, sizeof ratios[0], ascending);
+    qsort(rates, ROUNDS, sizeof rates[0], ascending);
+    qsort(peaks, ROUNDS, sizeof peaks[0], ascending);
+    double peak = rates[ROUNDS / 2] / ratios[ROUNDS / 2];
+    bench_print(&(struct bench_row){"step", "training step with optimizer, model flops", "GFLOP/s", "matrix peak",
+                                    rates[ROUNDS / 2], peak, 0.65, false, NULL}, json);
+    close_bench(b);
+    memory_free(b);
+    return 0;
+}

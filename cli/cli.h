@@ -1,0 +1,50 @@
+/* cli: one table of subcommands, one way to read options. Results go to stdout or -o, everything else to stderr.
+ * Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted and saved. */
+#ifndef WEFT_CLI_H
+#define WEFT_CLI_H
+#include "elastic/elastic.h"
+#include "train/train.h"
+
+struct option {
+    const char *name;     /* without dashes; "o" is written -o */
+    const char *argument; /* what its value is called; NULL: a flag */
+    const char **value;   /* set when given */
+    bool *flag;
+    const char *help;
+};
+struct arguments {
+    const char *positional[64];
+    int count;
+};
+struct command {
+    const char *name, *synopsis, *summary;
+    int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns an exit status */
+};
+extern const struct command commands[]; /* ends with a NULL name */
+
+/* Reads options (NULL name ends the table) and positionals; prints help and returns 1 on --help, -1 on wrong usage (the
+ * message is set), 0 otherwise. */
+int options_parse(struct arguments *arguments, int argc, char **argv, const struct option *options, int least, int most);
+/* The last line of a command: prints the message that stands and returns its exit status. */
+int command_failed(void);
+int64_t option_integer(const char *text, const char *name, i64 fallback, i64 low, i64 high, int *status);
+double option_number(const char *text, const char *name, double fallback, double low, double high, int *status);
+
+#define SUBMODEL_OPTIONS(o)                                                                                            \
+    {"layers", "LIST", &(o).layers, NULL, "sub-model: layers kept, e.g. 0-3,6"},                                       \
+    {"experts", "N|LIST|@FILE", &(o).experts, NULL, "sub-model: the N most used experts, a list, or one list a layer"}, \
+    {"topk", "K", &(o).topk, NULL, "sub-model: experts each token chooses"}
+
+int model_extract_directory(const char *from, const char *out, const struct submodel_options *options);
+struct device *cli_device(void); /* the CPU, opened once */
+
+int command_tokenize(int argc, char **argv);
+int command_logits(int argc, char **argv);
+int command_compare(int argc, char **argv);
+int command_extract(int argc, char **argv);
+int command_export(int argc, char **argv);
+int command_inspect(int argc, char **argv);
+int command_run(int argc, char **argv);
+int command_bench(int argc, char **argv);
+int command_doctor(int argc, char **argv);
+#endif

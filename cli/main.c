@@ -1,0 +1,63 @@
+#include "cli/cli.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+
+const struct command commands[] = {
+    {"tokenize", "MODEL|tokenizer.json [--decode]", "text to ids and back, JSON lines", command_tokenize},
+    {"logits", "MODEL --ids IN.safetensors -o OUT.safetensors", "logits and loss of ids", command_logits},
+    {"compare", "MODEL --to DIR", "logits, gradients and greedy tokens against reference tensors", command_compare},
+    {"extract", "MODEL -o OUT <sub-model>", "cut a sub-model out as a checkpoint of its own", command_extract},
+    {"bench", "NAME|all", "measure against the goals, as ratios in one run", command_bench},
+    {"doctor", "", "what this machine and build can do", command_doctor},
+    {NULL, NULL, NULL, NULL},
+};
+
+static void usage(FILE *out)
+{
+    fprintf(out, "weft: an elastic multimodal pre-training pipeline\n\nusage: weft COMMAND [ARGUMENTS]\n\n");
+    for (const struct command *c = commands; c->name; c++)
+        fprintf(out, "  %-10s %s\n", c->name, c->summary);
+    fprintf(out, "\n`weft COMMAND --help` explains one.\n");
+}
+
+static const struct command *find_command(const char *name)
+{
+    for (const struct command *c = commands; c->name; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+static int unknown_command(const char *name)
+{
+    const char *names[64];
+    int n = 0;
+    for (const struct command *c = commands; c->name; c++)
+        names[n++] = c->name;
+    names[n] = NULL;
+    const char *near = string_nearest(name, names);
+    fprintf(stderr, "weft: there is no command \"%s\"%s%s%s; `weft --help` lists them\n", name,
+            near ? ", did you mean \"" : "", near ? near : "", near ? "\"" : "");
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        usage(stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        usage(stdout);
+        return 0;
+    }
+    const struct command *command = find_command(argv[1]);
+    if (!command)
+        return unknown_command(argv[1]);
+    signals_catch();
+    int status = command->run(argc - 1, argv + 1);
+    workers_stop();
+    return status;
+}

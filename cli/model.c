@@ -1,0 +1,211 @@
+/* Commands on model directories: logits, extract, export. */
+#include "cli/cli.h"
+#include "core/json.h"
+#include "tokenizers/text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static int parse_dtype(enum dtype *out, const char *text, enum dtype fallback)
+{
+    *out = fallback;
+    if (!text)
+        return 0;
+    if (strcmp(text, "f32") == 0)
+        *out = DTYPE_F32;
+    else if (strcmp(text, "bf16") == 0)
+        *out = DTYPE_BF16;
+    else
+        return error_usage("--dtype %s: expected f32 or bf16", text);
+    if (*out == DTYPE_BF16 && !cli_device()->has_bf16)
+        log_warn("this machine has no fast bf16 products");
+    return 0;
+}
+
+/* ids as I32 or I64 [B,T], every id below the vocabulary. */
+static i32 *read_ids(const struct safetensors *set, const char *path, i64 vocabulary, i64 shape[2])
+{
+    const struct tensor_view *view = safetensors_find(set, "input_ids");
+    if (!view || view->rank != 2 || (view->dtype != DTYPE_I32 && view->dtype != DTYPE_I64)) {
+        error_set("%s: expected a tensor input_ids, I32 or I64, of shape [B,T]", path);
+        return NULL;
+    }
+    i64 n = tensor_view_elements(view);
+    i32 *ids = memory_alloc(n * 4);
+    for (i64 i = 0; i < n; i++) {
+        i64 id = 0;
+        if (view->dtype == DTYPE_I64)
+            memcpy(&id, (const char *)view->data + 8 * i, 8);
+        else
+            memcpy(&ids[i], (const char *)view->data + 4 * i, 4);
+        id = view->dtype == DTYPE_I64 ? id : ids[i];
+        if (id < 0 || id >= vocabulary) {
+            error_set("%s: input_ids[%lld] is %lld, the vocabulary has %lld", path, (long long)i, (long long)id, (long long)vocabulary);
+            memory_free(ids);
+            return NULL;
+        }
+        ids[i] = (i32)id;
+    }
+    shape[0] = view->shape[0];
+    shape[1] = view->shape[1];
+    return ids;
+}
+
+static int write_logits(const char *out, struct model *model, const struct submodel *sub, const i32 *ids, const i64 shape[2])
+{
+    struct arena arena;
+    struct tape tape;
+    struct batch batch;
+    struct forward forward;
+    arena_open(&arena, (i64)1 << 32, false);
+    tape_open(&tape, model->device, model->weights.dtype, (i64)32 << 30);
+    tape_clear(&tape, false);
+    batch_of_ids(&batch, &arena, ids, shape[0], shape[1], true);
+    model_forward(&forward, &tape, model, &batch, sub, NULL);
+    double sum = 0, count = 0;
+    for (i64 i = 0; i < batch.n; i++) {
+        sum += batch.targets[TARGET_TEXT].weight[i] * forward.loss[TARGET_TEXT][0].value[i];
+        count += batch.targets[TARGET_TEXT].weight[i];
+    }
+    float loss = count > 0 ? (float)(sum / count) : 0;
+    const struct tensor_source tensors[2] = {
+        {.name = "logits", .dtype = DTYPE_F32, .rank = 3, .shape = {shape[0], shape[1], model->config.vocabulary}, .data = forward.logits[TARGET_TEXT][0]->data},
+        {.name = "loss", .dtype = DTYPE_F32, .rank = 1, .shape = {1}, .data = &loss}};
+    int status = safetensors_save(out, tensors, 2, NULL);
+    tape_close(&tape);
+    arena_close(&arena);
+    return status;
+}
+
+static int run_logits(const char *directory, const char *in, const char *out, enum dtype dtype, const struct submodel_options *o)
+{
+    struct model model;
+    struct safetensors set;
+    struct submodel sub;
+    struct arena arena;
+    i64 shape[2];
+    if (safetensors_open(&set, in))
+        return -1;
+    if (model_load(&model, cli_device(), directory, dtype, false)) {
+        safetensors_close(&set);
+        return -1;
+    }
+    arena_open(&arena, 64 << 20, false);
+    i32 *ids = read_ids(&set, in, model.config.vocabulary, shape);
+    int status = ids ? submodel_parse(&sub, &arena, o, &model) : -1;
+    if (status == 0)
+        status = write_logits(out, &model, &sub, ids, shape);
+    memory_free(ids);
+    arena_close(&arena);
+    model_close(&model);
+    safetensors_close(&set);
+    return status;
+}
+
+int command_logits(int argc, char **argv)
+{
+    struct arguments a;
+    struct submodel_options o = {0};
+    const char *ids = NULL, *out = NULL, *dtype_text = NULL;
+    enum dtype dtype;
+    const struct option options[] = {{"ids", "FILE", &ids, NULL, "safetensors with input_ids [B,T]"},
+                                     {"o", "FILE", &out, NULL, "safetensors to write: logits f32 [B,T,V], loss"},
+                                     {"dtype", "f32|bf16", &dtype_text, NULL, "of the computation (f32)"},
+                                     SUBMODEL_OPTIONS(o),
+                                     {NULL}};
+    int status = options_parse(&a, argc, argv, options, 1, 1);
+    if (status == 0 && (!ids || !out))
+        status = error_usage("weft logits: --ids FILE and -o FILE are needed");
+    if (status == 0)
+        status = parse_dtype(&dtype, dtype_text, DTYPE_F32);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    return run_logits(a.positional[0], ids, out, dtype, &o) ? command_failed() : 0;
+}
+
+/* Files that travel with a model unchanged: tokenizers and their settings. */
+static int copy_companions(const char *from, const char *to)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
+    int status = 0;
+    for (i64 i = 0; i < COUNT_OF(names) && status == 0; i++) {
+        struct text content = {0};
+        char *in = path_join(from, names[i]), *out = path_join(to, names[i]);
+        if (file_exists(in) && (status = file_read(&content, in)) == 0)
+            status = file_replace(out, content.data ? content.data : "", content.length);
+        text_release(&content);
+        memory_free(in);
+        memory_free(out);
+    }
+    return status;
+}
+
+/* Everything is written beside OUT and renamed at the end. */
+static int with_output(const char *out, int (*write)(void *context, const char *folder), void *context)
+{
+    char *temporary = string_format("%s.tmp", out);
+    int status = file_exists(out) ? error_set("%s exists: choose another -o or remove it", out) : directory_remove(temporary);
+    if (status == 0)
+        status = directory_make(temporary);
+    if (status == 0)
+        status = write(context, temporary);
+    if (status == 0)
+        status = directory_replace(temporary, out);
+    if (status) {
+        char *message = string_copy(error_text());
+        int kept = error_status();
+        directory_remove(temporary);
+        kept == 2 ? error_usage("%s", message) : error_set("%s", message);
+        memory_free(message);
+    }
+    memory_free(temporary);
+    return status;
+}
+
+struct extract_context { struct model *extracted; const char *from; };
+
+static int write_extracted(void *context, const char *folder)
+{
+    struct extract_context *c = context;
+    return model_save(c->extracted, folder) || copy_companions(c->from, folder) ? -1 : 0;
+}
+
+int model_extract_directory(const char *from, const char *out, const struct submodel_options *o)
+{
+    struct model model, extracted;
+    struct submodel sub;
+    struct arena arena;
+    struct extract_context context = {&extracted, from};
+    if (model_load(&model, cli_device(), from, DTYPE_OTHER, false))
+        return -1;
+    arena_open(&arena, 64 << 20, false);
+    int status = submodel_parse(&sub, &arena, o, &model);
+    if (status == 0)
+        status = elastic_extract(&extracted, &model, &sub);
+    if (status == 0) {
+        status = with_output(out, write_extracted, &context);
+        log_info("kept %lld of %lld layers, %lld of %lld experts, top-%lld of %lld: %.2f of the parameters; logits equal bit for bit",
+                 (long long)sub.layer_count, (long long)model.config.layers, (long long)sub.expert_count,
+                 (long long)model.config.experts, (long long)sub.topk, (long long)model.config.topk,
+                 (double)weights_parameters(&extracted.weights) / (double)weights_parameters(&model.weights));
+        model_close(&extracted);
+    }
+    arena_close(&arena);
+    model_close(&model);
+    return status;
+}
+
+int command_extract(int argc, char **argv)
+{
+    struct arguments a;
+    struct submodel_options o = {0};
+    const char *out = NULL;
+    const struct option options[] = {{"o", "DIR", &out, NULL, "model directory to write"}, SUBMODEL_OPTIONS(o), {NULL}};
+    int status = options_parse(&a, argc, argv, options, 1, 1);
+    if (status == 0 && !out)
+        status = error_usage("weft extract: -o DIR is needed");
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    return model_extract_directory(a.positional[0], out, &o) ? command_failed() : 0;
+}

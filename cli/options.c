@@ -1,0 +1,118 @@
+#include "cli/cli.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_help(const char *name, const struct option *options)
+{
+    for (const struct command *c = commands; c->name; c++)
+        if (strcmp(c->name, name) == 0)
+            printf("usage: weft %s %s\n\n%s\n\n", c->name, c->synopsis, c->summary);
+    for (const struct option *o = options; o->name; o++) {
+        char left[96];
+        snprintf(left, sizeof left, "%s%s %s", strlen(o->name) == 1 ? "-" : "--", o->name, o->argument ? o->argument : "");
+        printf("  %-28s %s\n", left, o->help);
+    }
+}
+
+static const struct option *find_option(const struct option *options, const char *word, const char **inline_value)
+{
+    const char *name = word + (word[1] == '-' ? 2 : 1), *equals = strchr(name, '=');
+    size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    *inline_value = equals ? equals + 1 : NULL;
+    for (const struct option *o = options; o->name; o++)
+        if (strlen(o->name) == length && strncmp(o->name, name, length) == 0)
+            return o;
+    return NULL;
+}
+
+static int unknown_option(const struct option *options, const char *command, const char *word)
+{
+    const char *names[64];
+    int n = 0;
+    for (const struct option *o = options; o->name && n < 63; o++)
+        names[n++] = o->name;
+    names[n] = NULL;
+    const char *near = string_nearest(word + (word[1] == '-' ? 2 : 1), names);
+    return near ? error_usage("weft %s: unknown option %s, did you mean --%s?", command, word, near)
+                : error_usage("weft %s: unknown option %s; --help lists what there is", command, word);
+}
+
+static int take_option(int *at, int argc, char **argv, const struct option *options)
+{
+    const char *value;
+    const struct option *o = find_option(options, argv[*at], &value);
+    if (!o)
+        return unknown_option(options, argv[0], argv[*at]);
+    if (!o->argument) {
+        *o->flag = true;
+        return value ? error_usage("weft %s: --%s takes no value", argv[0], o->name) : 0;
+    }
+    if (!value && *at + 1 >= argc)
+        return error_usage("weft %s: %s needs a value: %s", argv[0], argv[*at], o->argument);
+    *o->value = value ? value : argv[++*at];
+    return 0;
+}
+
+int options_parse(struct arguments *arguments, int argc, char **argv, const struct option *options, int least, int most)
+{
+    bool only_positionals = false;
+    arguments->count = 0;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (!only_positionals && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
+            print_help(argv[0], options);
+            return 1;
+        }
+        if (!only_positionals && strcmp(word, "--") == 0)
+            only_positionals = true;
+        else if (!only_positionals && word[0] == '-' && word[1]) {
+            if (take_option(&i, argc, argv, options))
+                return -1;
+        } else if (arguments->count == most || arguments->count == COUNT_OF(arguments->positional))
+            return error_usage("weft %s: unexpected argument \"%s\"; --help explains", argv[0], word);
+        else
+            arguments->positional[arguments->count++] = word;
+    }
+    if (arguments->count < least)
+        return error_usage("weft %s: %d argument%s expected; --help explains", argv[0], least, least == 1 ? "" : "s");
+    return 0;
+}
+
+int command_failed(void)
+{
+    fprintf(stderr, "weft: %s\n", error_text());
+    return error_status();
+}
+
+i64 option_integer(const char *text, const char *name, i64 fallback, i64 low, i64 high, int *status)
+{
+    char *end;
+    if (!text)
+        return fallback;
+    i64 value = strtoll(text, &end, 10);
+    if (*end || end == text || value < low || value > high)
+        *status = error_usage("--%s %s: expected a whole number from %lld to %lld", name, text, (long long)low, (long long)high);
+    return value;
+}
+
+double option_number(const char *text, const char *name, double fallback, double low, double high, int *status)
+{
+    char *end;
+    if (!text)
+        return fallback;
+    double value = strtod(text, &end);
+    if (*end || end == text || !(value >= low && value <= high))
+        *status = error_usage("--%s %s: expected a number from %g to %g", name, text, low, high);
+    return value;
+}
+
+struct device *cli_device(void)
+{
+    static struct device device;
+    if (!device.ops)
+        device_open_cpu(&device);
+    return &device;
+}
