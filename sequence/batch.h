@@ -20,11 +20,10 @@ extern const char *const target_names[TARGETS];
 struct input_list {
     i64 n;
     i32 *position; /* [n] ascending */
-    i32 *ids;      /* text: [n]; audio: [n, levels] codes of the frame, EOA = the codebook's size */
+    i32 *ids;      /* text: [n], -1 at padding; audio: [n, levels] codes of the frame, EOA = the codebook's size */
     float *features; /* vision-out: [n, d] sums of coarser scales; vision-in: [n, 4, D] encoder features of 2 x 2 cells */
     i32 *scale;    /* vision-out: [n] index of the scale this position predicts; the number of scales for the last */
-    u8 *pixels;    /* vision-in: [n, cells, patch * patch * 3] */
-    i32 *cells;    /* vision-in: [n] how many of the cells are filled (the others repeat the last) */
+    u8 *pixels;    /* vision-in: [n, 4, frames * patch * patch * 3] of the same cells; beyond an odd edge they repeat it */
 };
 struct target_list {
     i64 n;

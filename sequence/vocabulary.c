@@ -1,0 +1,88 @@
+#include "sequence/grammar.h"
+#include "tokenizers/vision.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define EIGHT(name, a)                                                                                                 \
+    "<|" name "_" a "0|>", "<|" name "_" a "1|>", "<|" name "_" a "2|>", "<|" name "_" a "3|>",                        \
+        "<|" name "_" a "4|>", "<|" name "_" a "5|>", "<|" name "_" a "6|>", "<|" name "_" a "7|>"
+
+const char *const grammar_special_tokens[] = {
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|boi|>", "<|eoi|>", "<|bov|>", "<|eov|>", "<|next|>", "<|boa|>",
+    EIGHT("shape", "0"), EIGHT("shape", "1"), EIGHT("reserved", "0"), EIGHT("reserved", "1"), NULL};
+
+/* Shape tokens are numbered in octal, eight to a line of the table above. */
+static i32 shape_id(const struct text_tokenizer *tokenizer, i64 index)
+{
+    char name[32];
+    snprintf(name, sizeof name, "<|shape_%d%d|>", (int)(index / 8), (int)(index % 8));
+    return text_token_id(tokenizer, name);
+}
+
+static i32 first_id(const struct text_tokenizer *tokenizer, const char *const *names)
+{
+    i32 id = -1;
+    for (; *names && id < 0; names++)
+        id = text_token_id(tokenizer, *names);
+    return id;
+}
+
+static void read_shape(struct shape *out, const struct vision_shape *in)
+{
+    *out = (struct shape){.scale_count = in->scale_count, .video = in->frames > 1, .frames = in->latent_frames};
+    for (i64 k = 0; k < in->scale_count; k++)
+        out->scales[k] = in->scales[k];
+}
+
+static int read_shapes(struct vocabulary *v, const struct text_tokenizer *tokenizer, const struct vision_config *vision)
+{
+    if (vision->shape_count > SHAPES_MOST)
+        return error_set("the vision tokenizer has %lld shapes; at most %d have a token", (long long)vision->shape_count,
+                         SHAPES_MOST);
+    v->shape_count = vision->shape_count;
+    for (i64 i = 0; i < v->shape_count; i++) {
+        read_shape(&v->shapes[i], &vision->shapes[i]);
+        v->shape[i] = shape_id(tokenizer, i);
+    }
+    if (v->shape_count && v->shape[v->shape_count - 1] < 0)
+        return error_set("the text tokenizer has no token for shape %lld of the vision tokenizer (<|shape_00|>, ...); train "
+                         "it with the special tokens of this program", (long long)v->shape_count - 1);
+    return 0;
+}
+
+int vocabulary_load(struct vocabulary *v, const struct text_tokenizer *tokenizer, const struct vision_config *vision)
+{
+    static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", NULL};
+    *v = (struct vocabulary){.boi = text_token_id(tokenizer, "<|boi|>"),
+                             .eoi = text_token_id(tokenizer, "<|eoi|>"),
+                             .bov = text_token_id(tokenizer, "<|bov|>"),
+                             .eov = text_token_id(tokenizer, "<|eov|>"),
+                             .next = text_token_id(tokenizer, "<|next|>"),
+                             .boa = text_token_id(tokenizer, "<|boa|>"),
+                             .end = first_id(tokenizer, ends),
+                             .im_start = text_token_id(tokenizer, "<|im_start|>"),
+                             .im_end = text_token_id(tokenizer, "<|im_end|>")};
+    return vision ? read_shapes(v, tokenizer, vision) : 0;
+}
+
+i64 shape_tokens(const struct shape *shape)
+{
+    i64 tokens = 0;
+    for (i64 k = 0; k < shape->scale_count; k++)
+        tokens += (i64)shape->scales[k] * shape->scales[k];
+    return tokens;
+}
+
+i64 shape_positions(const struct shape *shape)
+{
+    return shape_tokens(shape) - (i64)shape->scales[0] * shape->scales[0] + 1;
+}
+
+float shape_input_scale(const float *amplitude, i64 scale_count)
+{
+    float sum = 0;
+    for (i64 k = 0; k < scale_count; k++)
+        sum += amplitude[k] * amplitude[k];
+    return sum > 0 ? 1 / sqrtf(sum) : 1;
+}
