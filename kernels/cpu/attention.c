@@ -2,6 +2,8 @@
  * time exist. Scores are kept times log2(e), probabilities are powers of two. */
 #include "kernels/cpu/attention.h"
 
+enum { ROWS_MOST = 128, KEYS_MOST = 512 };
+
 struct job {
     struct attention_plan plan;
     struct matrix out, q, k, v;
@@ -25,7 +27,8 @@ static i64 matrix_bytes(const struct job *job, i64 rows)
 
 static void open_tile(struct tile *tile, const struct job *job, i64 index, int worker)
 {
-    i64 group = job->plan.group, bytes = element_bytes(job->q.dtype), rows_most = max_i64(ROWS_MOST, group);
+    i64 group = job->plan.group, bytes = element_bytes(job->q.dtype);
+    i64 rows_most = attention_rows_most(&job->plan);
     tile->queries = &job->plan.tiles[job->plan.tile_count - 1 - index / job->kv_heads];
     tile->head = index % job->kv_heads;
     tile->rows = tile->queries->count * group;
@@ -79,38 +82,36 @@ static void mask_scores(const struct tile *tile, const struct job *job, const st
 
 static float row_max(const float *row, i64 n)
 {
-    float a = -INFINITY, b = -INFINITY; /* two chains: n is a multiple of 32 */
-    const float *second = row + n / 2;
-#pragma omp simd reduction(max : a, b)
-    for (i64 j = 0; j < n / 2; j++) {
-        a = row[j] > a ? row[j] : a;
-        b = second[j] > b ? second[j] : b;
-    }
-    return a > b ? a : b;
+    float most[LANES];
+    for (int u = 0; u < LANES; u++)
+        most[u] = -INFINITY;
+    for (i64 j = 0; j < n; j += LANES)
+        for (int u = 0; u < LANES; u++)
+            most[u] = row[j + u] > most[u] ? row[j + u] : most[u];
+    return max_of_lanes(most);
 }
 
-static float row_exp(float *p, const float *row, i64 n, float scale, float shift)
+static float row_exp(float *row, i64 n, float scale, float shift)
 {
-    float total = 0;
-#pragma omp simd reduction(+ : total)
-    for (i64 j = 0; j < n; j++) {
-        float y = attention_exp2(row[j] * scale - shift);
-        total += y;
-        p[j] = y;
-    }
-    return total;
+    float total[LANES] = {0};
+    for (i64 j = 0; j < n; j += LANES)
+        for (int u = 0; u < LANES; u++) {
+            row[j + u] = attention_exp2(row[j + u] * scale - shift);
+            total[u] += row[j + u];
+        }
+    return sum_of_lanes(total);
 }
 
 static float row_exp_bf16(bf16 *restrict p, const float *restrict row, i64 n, float scale, float shift)
 {
-    float total = 0;
-#pragma omp simd reduction(+ : total)
-    for (i64 j = 0; j < n; j++) {
-        float y = attention_exp2(row[j] * scale - shift);
-        total += y;
-        p[j] = attention_round(y);
-    }
-    return total;
+    float total[LANES] = {0};
+    for (i64 j = 0; j < n; j += LANES)
+        for (int u = 0; u < LANES; u++) {
+            float y = attention_exp2(row[j + u] * scale - shift);
+            total[u] += y;
+            p[j + u] = attention_round(y);
+        }
+    return sum_of_lanes(total);
 }
 
 /* Scores become probabilities relative to the new maximum; what was summed before is lowered to it. */
@@ -126,7 +127,7 @@ static void soften(const struct tile *tile, const struct job *job, i64 count)
             continue;
         }
         max = max > before ? max : before;
-        float total = bytes == 4 ? row_exp(p, row, count, job->scale, max)
+        float total = bytes == 4 ? row_exp(p, count, job->scale, max)
                                  : row_exp_bf16(p, row, count, job->scale, max);
         float keep = attention_exp2(before - max);
         tile->max[i] = max;
@@ -156,17 +157,33 @@ static void find_run(const void **keys, const void **values, const struct tile *
     *values = second;
 }
 
+/* The row's maximum becomes its lse, its total the factor of its sums. */
+static void close_statistics(float *restrict max, float *restrict total, i64 rows)
+{
+#pragma omp simd
+    for (i64 i = 0; i < rows; i++) {
+        bool any = total[i] > 0;
+        float sure = any ? total[i] : 1.0f;
+        max[i] = any ? max[i] * LN_2 + attention_log(sure) : -INFINITY;
+        total[i] = any ? 1.0f / sure : 0.0f;
+    }
+}
+
 static void close_tile(const struct tile *tile, const struct job *job)
 {
     i64 group = job->plan.group, width = job->width, heads = group * job->kv_heads;
+    struct matrix out = matrix_columns(job->out, tile->head * group * width, group * width);
+    close_statistics(tile->max, tile->total, tile->rows);
     for (i64 i = 0; i < tile->rows; i++) {
-        i64 query = tile->queries->first + i / group, head = tile->head * group + i % group;
-        float *sums = tile->sums + i * width, total = tile->total[i], factor = total > 0 ? 1.0f / total : 0.0f;
-        job->lse[query * heads + head] = total > 0 ? tile->max[i] * LN_2 + logf(total) : -INFINITY;
+        float *restrict sums = tile->sums + i * width, factor = tile->total[i];
 #pragma omp simd
         for (i64 d = 0; d < width; d++)
             sums[d] *= factor;
-        row_store(matrix_columns(job->out, head * width, width), query, sums);
+    }
+    for (i64 i = 0; i < tile->queries->count; i++) {
+        i64 query = tile->queries->first + i;
+        memcpy(job->lse + query * heads + tile->head * group, tile->max + i * group, (size_t)group * 4);
+        row_store(out, query, tile->sums + i * group * width);
     }
 }
 
@@ -176,7 +193,7 @@ static void run_tile(void *context, i64 index, int worker)
     struct tile tile;
     struct key_run run = {0};
     open_tile(&tile, job, index, worker);
-    while (CPU(attention_run)(&run, &job->plan, tile.queries, 0)) {
+    while (CPU(attention_run)(&run, &job->plan, tile.queries)) {
         const void *keys, *values;
         i64 rows = tile.rows, width = job->width, count = run.count;
         struct gemm scores = {.m = rows, .n = count, .k = width, .lda = width, .ldb = width, .ldc = count,
@@ -211,7 +228,8 @@ void CPU(attention)(struct device *device, struct matrix out, float *lse, struct
     CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
     struct job job = {.out = out, .q = q, .k = k, .v = v, .lse = lse, .kv_heads = kv_heads, .width = width,
                       .scale = LOG2_E / sqrtf((float)width)};
-    CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, 1);
+    struct attention_tiling tiling = {.rows_most = ROWS_MOST, .rows_least = 1, .keys_most = KEYS_MOST};
+    CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, tiling);
     /* Many queries read a key many times, so it is packed once; a few scattered ones see a small part of the keys. */
     if (q.rows * 4 >= k.rows) {
         i64 bytes = matrix_bytes(&job, kv_heads * keys_padded(k.rows));

@@ -16,9 +16,11 @@
 #define WEFT_CPU_ATTENTION_H
 #include "kernels/cpu/cpu.h"
 
-/* Widths of runs are multiples of KEY_BLOCK and at most KEYS_MOST, so few shapes of products arise, all of which
- * oneDNN's AMX kernels like; a tile of scores, 128 rows x 512 keys, stays in the second-level cache. */
-enum { KEY_BLOCK = 32, KEY_SPAN = 512, KEYS_MOST = 512, ROWS_MOST = 128 };
+enum { KEY_BLOCK = 32, KEY_SPAN = 512 };
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 #define LOG2_E 1.44269504088896341f
 #define LN_2 0.693147180559945309f
@@ -35,38 +37,52 @@ struct key_run {
     i64 first, count;       /* keys; `count` may pass the last key of all by less than KEY_BLOCK */
     i64 mask_from, mask_to; /* of the run's keys, those that some query of the tile may not see */
 };
+/* Widths of runs are multiples of KEY_BLOCK, so few shapes of products arise, all of which oneDNN's AMX kernels like.
+ * A tile of scores should stay in the second-level cache. */
+struct attention_tiling {
+    i64 rows_most, rows_least; /* of a tile of queries; a single query may pass either */
+    i64 keys_most;             /* of a run */
+    bool aligned;              /* runs do not cross multiples of keys_most */
+};
 struct attention_plan {
     const struct intervals *intervals;
+    struct attention_tiling tiling;
     i64 group, blocks, spans, tile_count;
     struct key_bounds *block, *span;
     struct query_tile *tiles;
 };
 
-/* The plan lives in worker 0's scratch slot 7. Tiles are not halved below `rows_least` rows. */
-void CPU(attention_plan)(struct attention_plan *plan, const struct intervals *intervals, i64 group, i64 rows_least);
-/* The run of keys that follows *run in this tile; {0} asks for the first. A run never crosses a multiple of `grid`. */
-bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, const struct query_tile *tile,
-                        i64 grid);
+/* The plan lives in worker 0's scratch slot 7. */
+void CPU(attention_plan)(struct attention_plan *plan, const struct intervals *intervals, i64 group,
+                         struct attention_tiling tiling);
+/* The run of keys that follows *run in this tile; {0} asks for the first. */
+bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, const struct query_tile *tile);
 /* Rows [first, first + rows) of columns [column, column + width), densely; rows past the last are zero. */
 void CPU(attention_pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 width);
 
 void CPU(attention_check)(struct matrix q, struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
                           const struct intervals *intervals);
 
+static inline i64 attention_rows_most(const struct attention_plan *plan)
+{
+    return max_i64(plan->tiling.rows_most, plan->group);
+}
+
 static inline i64 keys_padded(i64 keys)
 {
     return round_up(keys, KEY_BLOCK);
 }
 
-/* 2^x for x <= 126, zero below -126: the integer part is added to the exponent, the rest is a polynomial of degree 5 on
- * [-1/2, 1/2] (least maximal relative error, 2e-7 with its roundings). */
+/* 2^x for x <= 126, exactly zero from -127 down: the integer part is added to the exponent, the rest is a polynomial of
+ * degree 5 on [-1/2, 1/2] (least maximal relative error, 2e-7 with its roundings). */
 static inline float attention_exp2(float x)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it leaves the nearest integer in the low bits */
-    union { float value; u32 bits; } whole, power;
-    float clamped = x < -126.0f ? -126.0f : x;
-    whole.value = clamped + shift;
-    float f = clamped - (whole.value - shift);
+    const u32 lowest = 0xc2fe0000u;  /* -127: 1.0 with an exponent lowered by 127 has all bits zero */
+    union { float value; u32 bits; } clamped = {x}, whole, power;
+    clamped.bits = clamped.bits < lowest ? clamped.bits : lowest; /* of negative floats, the larger bits are lower */
+    whole.value = clamped.value + shift;
+    float f = clamped.value - (whole.value - shift);
     float p = 1.32764720e-3f;
     p = p * f + 9.67554134e-3f;
     p = p * f + 5.55071327e-2f;
@@ -74,7 +90,19 @@ static inline float attention_exp2(float x)
     p = p * f + 6.93146967e-1f;
     power.value = p * f + 1.0f;
     power.bits += whole.bits << 23;
-    return x < -126.0f ? 0.0f : power.value;
+    return power.value;
+}
+
+/* Natural logarithm of a normal x > 0: 2^e m with m in [1/sqrt(2), sqrt(2)], log m = 2 artanh((m-1) / (m+1)) as a
+ * series, 1e-7 absolute. */
+static inline float attention_log(float x)
+{
+    union { float value; u32 bits; } m = {x};
+    i32 e = (i32)(m.bits - 0x3f3504f3u) >> 23; /* sqrt(1/2) */
+    m.bits -= (u32)e << 23;
+    float s = (m.value - 1.0f) / (m.value + 1.0f), z = s * s;
+    float series = 1.0f + z * (3.3333333e-1f + z * (2.0e-1f + z * (1.4285714e-1f + z * 1.1111111e-1f)));
+    return (float)e * LN_2 + 2.0f * s * series;
 }
 
 /* For finite values: to nearest, ties away from zero, which costs half of bf16_from_f32. */
@@ -83,5 +111,35 @@ static inline bf16 attention_round(float value)
     union { float value; u32 bits; } both = {value};
     return (bf16)((both.bits + 0x8000u) >> 16);
 }
+
+/* Sums and maxima over a row run in LANES chains: enough to hide latencies, and compilers keep them in registers. */
+enum { LANES = KEY_BLOCK };
+
+/* Left alone, compilers reduce the lanes through memory, one after another. */
+#ifdef __AVX512F__
+static inline float max_of_lanes(const float *most)
+{
+    return _mm512_reduce_max_ps(_mm512_max_ps(_mm512_loadu_ps(most), _mm512_loadu_ps(most + 16)));
+}
+static inline float sum_of_lanes(const float *total)
+{
+    return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_loadu_ps(total), _mm512_loadu_ps(total + 16)));
+}
+#else
+static inline float max_of_lanes(const float *most)
+{
+    float max = most[0];
+    for (int u = 1; u < LANES; u++)
+        max = most[u] > max ? most[u] : max;
+    return max;
+}
+static inline float sum_of_lanes(const float *total)
+{
+    float sum = 0;
+    for (int u = 0; u < LANES; u++)
+        sum += total[u];
+    return sum;
+}
+#endif
 
 #endif

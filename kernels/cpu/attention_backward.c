@@ -9,6 +9,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+enum { ROWS_MOST = 256, KEYS_MOST = 256 };
+
 struct job {
     struct attention_plan plan;
     struct matrix dq, dk, dv, dout, out, q, k, v;
@@ -17,13 +19,14 @@ struct job {
     float *dkeys, *dvalues;  /* the same, f32 */
     i32 *before;             /* [tiles][spans]: 1 + number of the tile whose turn precedes this one's; 0: none */
     _Atomic i32 *done;       /* [G][spans]: 1 + number of the last tile that added to the span */
-    i64 kv_heads, width;
+    i64 kv_heads, width, spans; /* a span: KEYS_MOST keys */
 };
 struct tile {
     const struct query_tile *queries;
     i64 number, head, rows; /* head: key-value head */
     float *scores, *dscores, *dq, *lse, *delta;
     void *p, *ds, *q, *dout;
+    bf16 *turned; /* ds, transposed */
     bool consecutive; /* the queries' indices follow each other */
 };
 
@@ -37,27 +40,47 @@ static i64 key_row(const struct job *job, i64 head, i64 key) /* in the packed ar
     return head * keys_padded(job->k.rows) + key;
 }
 
+static float dot_f32(const float *a, const float *b, i64 n)
+{
+    float total[LANES] = {0};
+    i64 d = 0;
+    for (; d + LANES <= n; d += LANES)
+        for (int u = 0; u < LANES; u++)
+            total[u] += a[d + u] * b[d + u];
+    for (i64 u = 0; d + u < n; u++)
+        total[u] += a[d + u] * b[d + u];
+    return sum_of_lanes(total);
+}
+
+static float dot_bf16(const bf16 *a, const bf16 *b, i64 n)
+{
+    float total[LANES] = {0};
+    i64 d = 0;
+    for (; d + LANES <= n; d += LANES)
+        for (int u = 0; u < LANES; u++)
+            total[u] += bf16_to_f32(a[d + u]) * bf16_to_f32(b[d + u]);
+    for (i64 u = 0; d + u < n; u++)
+        total[u] += bf16_to_f32(a[d + u]) * bf16_to_f32(b[d + u]);
+    return sum_of_lanes(total);
+}
+
+/* lse in powers of two, and delta = dout . out, which stands for sum_j p_j dp_j (eq. 4 of the paper's appendix B). */
 static void load_statistics(const struct tile *tile, const struct job *job)
 {
     i64 group = job->plan.group, width = job->width, heads = group * job->kv_heads;
     float factor = 1.0f / sqrtf((float)width);
-    float dout_row[width], out_row[width];
     for (i64 i = 0; i < tile->rows; i++) {
         i64 query = tile->queries->first + i / group, head = tile->head * group + i % group;
-        float lse = job->lse[query * heads + head], sum = 0;
-        const float *a = row_load(dout_row, matrix_columns(job->dout, head * width, width), query);
-        const float *b = row_load(out_row, matrix_columns(job->out, head * width, width), query);
-#pragma omp simd reduction(+ : sum)
-        for (i64 d = 0; d < width; d++)
-            sum += a[d] * b[d];
+        const void *dout = matrix_at(job->dout, query, head * width), *out = matrix_at(job->out, query, head * width);
+        float lse = job->lse[query * heads + head];
         tile->lse[i] = lse == -INFINITY ? 1e30f : lse * LOG2_E; /* of no key: every probability is zero */
-        tile->delta[i] = sum * factor;
+        tile->delta[i] = factor * (job->q.dtype == DTYPE_F32 ? dot_f32(dout, out, width) : dot_bf16(dout, out, width));
     }
 }
 
 static void open_tile(struct tile *tile, const struct job *job, i64 index, int worker)
 {
-    i64 group = job->plan.group, bytes = element_bytes(job->q.dtype), most = max_i64(ROWS_MOST, group);
+    i64 group = job->plan.group, bytes = element_bytes(job->q.dtype), most = attention_rows_most(&job->plan);
     i64 area = most * KEYS_MOST, packed = matrix_bytes(job, most);
     tile->number = index / job->kv_heads;
     tile->queries = &job->plan.tiles[job->plan.tile_count - 1 - tile->number];
@@ -65,8 +88,9 @@ static void open_tile(struct tile *tile, const struct job *job, i64 index, int w
     tile->rows = tile->queries->count * group;
     tile->scores = CPU(scratch)(worker, 0, 2 * area * 4);
     tile->dscores = tile->scores + area;
-    tile->p = bytes == 4 ? (void *)tile->scores : CPU(scratch)(worker, 1, 2 * area * bytes);
+    tile->p = bytes == 4 ? (void *)tile->scores : CPU(scratch)(worker, 1, 3 * area * bytes);
     tile->ds = bytes == 4 ? (void *)tile->dscores : (char *)tile->p + area * bytes;
+    tile->turned = (bf16 *)tile->p + 2 * area;
     tile->q = CPU(scratch)(worker, 2, 2 * packed);
     tile->dout = (char *)tile->q + packed;
     tile->dq = CPU(scratch)(worker, 3, most * (job->width + 2) * 4);
@@ -156,17 +180,91 @@ static void find_gradients(const struct tile *tile, const struct job *job, i64 k
     }
 }
 
+#ifdef __AVX512F__
+/* 16 vectors of 16 words, transposed in place: words, pairs of words, then quarters change places. */
+static inline void transpose_words(__m512i r[16])
+{
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 8; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+    }
+}
+
+/* out[c][0..31] = in[0..31][c] for 16 columns: two rows at a time are the halves of a word. */
+static inline void transpose_block(bf16 *out, const bf16 *in, i64 rows, i64 columns)
+{
+    __m512i words[16];
+    for (int i = 0; i < 16; i++) {
+        __m512i even = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(in + 2 * i * columns)));
+        __m512i odd = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(in + (2 * i + 1) * columns)));
+        words[i] = _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
+    }
+    transpose_words(words);
+    for (int i = 0; i < 16; i++)
+        _mm512_storeu_si512(out + i * rows, words[i]);
+}
+#else
+static inline void transpose_block(bf16 *out, const bf16 *in, i64 rows, i64 columns)
+{
+    for (i64 c = 0; c < 16; c++)
+        for (i64 r = 0; r < 32; r++)
+            out[c * rows + r] = in[r * columns + c];
+}
+#endif
+
+/* out [columns, rows] from in [rows, columns]; rows are a multiple of 32. Several times as fast as a product with a
+ * transposed bf16 operand. */
+static void transpose(bf16 *out, const bf16 *in, i64 rows, i64 columns)
+{
+    i64 whole = columns / 16 * 16;
+    for (i64 r = 0; r < rows; r += 32) {
+        for (i64 c = 0; c < whole; c += 16)
+            transpose_block(out + c * rows + r, in + r * columns + c, rows, columns);
+        for (i64 c = whole; c < columns; c++)
+            for (i64 i = r; i < r + 32; i++)
+                out[c * rows + i] = in[i * columns + c];
+    }
+}
+
+static void add_queries(const struct tile *tile, const struct job *job, const void *key, i64 keys)
+{
+    i64 rows = tile->rows, width = job->width;
+    bool half = job->q.dtype == DTYPE_BF16;
+    struct gemm dq = {.m = rows, .n = width, .k = keys, .lda = half ? keys : rows, .ldb = width, .ldc = width,
+                      .transpose_a = !half, .add = true, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
+    if (half)
+        transpose(tile->turned, tile->ds, keys, rows);
+    CPU(gemm)(tile->dq, half ? tile->turned : tile->ds, key, &dq);
+}
+
 static void wait_turn(const struct job *job, const struct tile *tile, i64 span)
 {
-    i32 before = job->before[tile->number * job->plan.spans + span];
-    _Atomic i32 *done = &job->done[tile->head * job->plan.spans + span];
+    i32 before = job->before[tile->number * job->spans + span];
+    _Atomic i32 *done = &job->done[tile->head * job->spans + span];
     while (atomic_load_explicit(done, memory_order_acquire) != before)
         sched_yield();
 }
 
 static void end_turn(const struct job *job, const struct tile *tile, i64 span)
 {
-    _Atomic i32 *done = &job->done[tile->head * job->plan.spans + span];
+    _Atomic i32 *done = &job->done[tile->head * job->spans + span];
     atomic_store_explicit(done, (i32)tile->number + 1, memory_order_release);
 }
 
@@ -176,14 +274,12 @@ static void run_products(const struct tile *tile, const struct job *job, const s
     const char *key = job->keys + matrix_bytes(job, at), *value = job->values + matrix_bytes(job, at);
     struct gemm scores = {.m = keys, .n = rows, .k = width, .lda = width, .ldb = width, .ldc = rows,
                           .transpose_b = true, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
-    struct gemm dq = {.m = rows, .n = width, .k = keys, .lda = rows, .ldb = width, .ldc = width,
-                      .transpose_a = true, .add = true, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
     CPU(gemm)(tile->scores, key, tile->q, &scores);
     CPU(gemm)(tile->dscores, value, tile->dout, &scores);
     if (run->mask_from < run->mask_to)
         mask_scores(tile, job, run);
     find_gradients(tile, job, keys);
-    CPU(gemm)(tile->dq, tile->ds, key, &dq);
+    add_queries(tile, job, key, keys);
 }
 
 static void add_products(const struct tile *tile, const struct job *job, const struct key_run *run)
@@ -210,8 +306,8 @@ static void run_tile(void *context, i64 index, int worker)
     struct key_run run = {0};
     i64 turn = -1; /* the span whose turn this tile has */
     open_tile(&tile, job, index, worker);
-    while (CPU(attention_run)(&run, &job->plan, tile.queries, KEY_SPAN)) {
-        i64 span = run.first / KEY_SPAN;
+    while (CPU(attention_run)(&run, &job->plan, tile.queries)) {
+        i64 span = run.first / KEYS_MOST;
         if (turn >= 0 && turn != span)
             end_turn(job, &tile, turn);
         run_products(&tile, job, &run);
@@ -230,15 +326,15 @@ static void mark_spans(void *context, i64 number, int worker)
     const struct job *job = context;
     (void)worker;
     struct key_run run = {0};
-    i32 *read = job->before + number * job->plan.spans;
-    memset(read, 0, (size_t)job->plan.spans * sizeof *read);
-    while (CPU(attention_run)(&run, &job->plan, &job->plan.tiles[job->plan.tile_count - 1 - number], KEY_SPAN))
-        read[run.first / KEY_SPAN] = 1;
+    i32 *read = job->before + number * job->spans;
+    memset(read, 0, (size_t)job->spans * sizeof *read);
+    while (CPU(attention_run)(&run, &job->plan, &job->plan.tiles[job->plan.tile_count - 1 - number]))
+        read[run.first / KEYS_MOST] = 1;
 }
 
 static void order_tiles(struct job *job)
 {
-    i64 spans = job->plan.spans, tiles = job->plan.tile_count;
+    i64 spans = job->spans, tiles = job->plan.tile_count;
     i64 turns = tiles * spans, counters = job->kv_heads * spans;
     job->before = CPU(scratch)(0, 5, (turns + counters + spans) * (i64)sizeof *job->before);
     job->done = (_Atomic i32 *)(job->before + turns);
@@ -259,8 +355,8 @@ static void pack_span(void *context, i64 index, int worker)
 {
     const struct job *job = context;
     (void)worker;
-    i64 first = index / job->kv_heads * KEY_SPAN, head = index % job->kv_heads, width = job->width;
-    i64 rows = min_i64(KEY_SPAN, keys_padded(job->k.rows) - first), at = key_row(job, head, first);
+    i64 first = index / job->kv_heads * KEYS_MOST, head = index % job->kv_heads, width = job->width;
+    i64 rows = min_i64(KEYS_MOST, keys_padded(job->k.rows) - first), at = key_row(job, head, first);
     CPU(attention_pack)(job->keys + matrix_bytes(job, at), job->k, first, rows, head * width, width);
     CPU(attention_pack)(job->values + matrix_bytes(job, at), job->v, first, rows, head * width, width);
     memset(job->dkeys + at * width, 0, (size_t)(rows * width) * 4);
@@ -271,8 +367,8 @@ static void store_span(void *context, i64 index, int worker)
 {
     const struct job *job = context;
     (void)worker;
-    i64 first = index / job->kv_heads * KEY_SPAN, head = index % job->kv_heads, width = job->width;
-    i64 past = min_i64(first + KEY_SPAN, job->k.rows);
+    i64 first = index / job->kv_heads * KEYS_MOST, head = index % job->kv_heads, width = job->width;
+    i64 past = min_i64(first + KEYS_MOST, job->k.rows);
     for (i64 key = first; key < past; key++) {
         i64 at = key_row(job, head, key) * width;
         row_store(matrix_columns(job->dk, head * width, width), key, job->dkeys + at);
@@ -288,14 +384,16 @@ void CPU(attention_backward)(struct device *device, struct matrix dq, struct mat
     CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
     struct job job = {.dq = dq, .dk = dk, .dv = dv, .dout = dout, .out = out, .q = q, .k = k, .v = v, .lse = lse,
                       .kv_heads = kv_heads, .width = q.columns / heads};
-    CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, KEY_BLOCK);
+    struct attention_tiling tiling = {ROWS_MOST, KEY_BLOCK, KEYS_MOST, true};
+    CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, tiling);
+    job.spans = ceil_div(k.rows, KEYS_MOST);
     i64 rows = kv_heads * keys_padded(k.rows), bytes = matrix_bytes(&job, rows);
     job.keys = CPU(scratch)(0, 6, 2 * bytes + 2 * rows * job.width * 4);
     job.values = job.keys + bytes;
     job.dkeys = (float *)(job.values + bytes);
     job.dvalues = job.dkeys + rows * job.width;
     order_tiles(&job);
-    workers_run(job.plan.spans * kv_heads, pack_span, &job);
+    workers_run(job.spans * kv_heads, pack_span, &job);
     workers_run(job.plan.tile_count * kv_heads, run_tile, &job);
-    workers_run(job.plan.spans * kv_heads, store_span, &job);
+    workers_run(job.spans * kv_heads, store_span, &job);
 }

@@ -107,15 +107,15 @@ static i64 tile_cost(const struct attention_plan *plan, i64 queries, i64 blocks)
     return (queries * plan->group + ROWS_FIXED) * blocks + 32 * BLOCKS_FIXED;
 }
 
-static void add_tile(struct attention_plan *plan, struct query_tile tile, i64 blocks, i64 rows_least)
+static void add_tile(struct attention_plan *plan, struct query_tile tile, i64 blocks)
 {
     struct query_tile half[2] = {{tile.first, tile.count / 2}, {tile.first + tile.count / 2, tile.count / 2}};
-    if (half[0].count * plan->group >= rows_least && tile.count > 1) {
+    if (half[0].count * plan->group >= plan->tiling.rows_least && tile.count > 1) {
         i64 seen[2] = {count_seen(plan, &half[0]), count_seen(plan, &half[1])};
         i64 apart = tile_cost(plan, half[0].count, seen[0]) + tile_cost(plan, half[1].count, seen[1]);
         if (apart < tile_cost(plan, tile.count, blocks)) {
-            add_tile(plan, half[0], seen[0], rows_least);
-            add_tile(plan, half[1], seen[1], rows_least);
+            add_tile(plan, half[0], seen[0]);
+            add_tile(plan, half[1], seen[1]);
             return;
         }
     }
@@ -130,36 +130,34 @@ static i64 power_of_two_below(i64 most)
     return power;
 }
 
-void CPU(attention_plan)(struct attention_plan *plan, const struct intervals *intervals, i64 group, i64 rows_least)
+void CPU(attention_plan)(struct attention_plan *plan, const struct intervals *intervals, i64 group,
+                         struct attention_tiling tiling)
 {
     i64 blocks = ceil_div(intervals->keys, KEY_BLOCK), spans = ceil_div(intervals->keys, KEY_SPAN);
-    *plan = (struct attention_plan){.intervals = intervals, .group = group, .blocks = blocks, .spans = spans};
+    *plan = (struct attention_plan){intervals, tiling, group, blocks, spans, 0, NULL, NULL, NULL};
     plan->block = CPU(scratch)(0, 7, (blocks + spans) * (i64)sizeof *plan->block +
                                          intervals->queries * (i64)sizeof *plan->tiles);
     plan->span = plan->block + blocks;
     plan->tiles = (struct query_tile *)(plan->span + spans);
     workers_run(spans, bound_span, plan);
-    i64 most = max_i64(1, ROWS_MOST / group);
+    i64 most = max_i64(1, tiling.rows_most / group);
     for (i64 first = 0; first < intervals->queries;) {
         i64 count = power_of_two_below(min_i64(most, intervals->queries - first));
         struct query_tile tile = {(i32)first, (i32)count};
-        add_tile(plan, tile, count_seen(plan, &tile), rows_least);
+        add_tile(plan, tile, count_seen(plan, &tile));
         first += count;
     }
 }
 
-bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, const struct query_tile *tile, i64 grid)
+bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, const struct query_tile *tile)
 {
     const i32 *query = plan->intervals->query + tile->first;
     i32 low = query[0], high = query[tile->count - 1];
     i64 first = next_seen(plan, (run->first + run->count) / KEY_BLOCK, low, high), past = first;
-    i64 most = min_i64(plan->blocks, first + KEYS_MOST / KEY_BLOCK);
-    if (grid)
-        most = min_i64(most, (first * KEY_BLOCK / grid + 1) * grid / KEY_BLOCK);
-    *run = (struct key_run){first * KEY_BLOCK, 0, KEYS_MOST, 0};
-    for (; past < most && some_seen(&plan->block[past], low, high); past++) {
-        bool whole = all_seen(&plan->block[past], low, high) && (past + 1) * KEY_BLOCK <= plan->intervals->keys;
-        if (whole)
+    i64 most = plan->tiling.keys_most / KEY_BLOCK, limit = plan->tiling.aligned ? round_up(first + 1, most) : first + most;
+    *run = (struct key_run){first * KEY_BLOCK, 0, plan->tiling.keys_most, 0};
+    for (; past < min_i64(limit, plan->blocks) && some_seen(&plan->block[past], low, high); past++) {
+        if (all_seen(&plan->block[past], low, high) && (past + 1) * KEY_BLOCK <= plan->intervals->keys)
             continue;
         run->mask_from = min_i64(run->mask_from, (past - first) * KEY_BLOCK);
         run->mask_to = (past - first + 1) * KEY_BLOCK;
