@@ -184,7 +184,7 @@ static void sample_bits_row(const struct job *job, i64 row, const float *x)
     const u32 *identity = job->identity + row * 4;
     i64 n = job->logits.columns;
     u32 draws[4];
-    float logprob = 0;
+    double logprob = 0;
     for (i64 i = 0; i < n; i++) {
         u8 *bit = &job->bits[row * n + i];
         if (s->temperature <= 0) {
@@ -197,7 +197,7 @@ static void sample_bits_row(const struct job *job, i64 row, const float *x)
         *bit = draws[i % 4] * 0x1p-32 < vector_sigmoid(scaled);
         logprob -= vector_softplus(*bit ? -scaled : scaled);
     }
-    job->logprob[row] = logprob;
+    job->logprob[row] = (float)logprob;
 }
 
 static void run_bits(void *context, i64 tile, int worker)
