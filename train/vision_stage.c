@@ -1,0 +1,253 @@
+#include "train/vision_stage.h"
+#include "train/vision_step.h"
+
+#include <string.h>
+
+#define AT(field) offsetof(struct vision_settings, field)
+const struct setting vision_stage_table[] = {
+    {"data", SETTING_REFERENCE, AT(data), NULL, 0, 0, NULL,
+     "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out media: validation/ in or beside it"},
+    {"steps", SETTING_INTEGER, AT(steps), "3000", 1, 1e9, NULL, "steps on stills"},
+    {"clip_steps", SETTING_INTEGER, AT(clip_steps), "600", 0, 1e9, NULL, "steps on clips that follow; 0: a tokenizer of stills"},
+    {"batch", SETTING_INTEGER, AT(batch), "8", 1, 65536, NULL, "stills of a step"},
+    {"clip_batch", SETTING_INTEGER, AT(clip_batch), "4", 1, 65536, NULL, "clips of a step"},
+    {"still_batch", SETTING_INTEGER, AT(still_batch), "16", 1, 65536, NULL, "stills of a step among the clips"},
+    {"still_share", SETTING_NUMBER, AT(still_share), "0.25", 0, 0.9, NULL, "share of steps on stills among the clips"},
+    {"size", SETTING_INTEGER, AT(size), "64", 8, 4096, NULL, "height and width, pixels"},
+    {"frames", SETTING_INTEGER, AT(frames), "9", 1, 1025, NULL, "frames of a clip: 1, 5, 9, ..."},
+    {"rate_hz", SETTING_NUMBER, AT(rate_hz), "8", 0, 1000, NULL, "frames a second taken of a clip; 0: all, counted as 8"},
+    {"stride", SETTING_INTEGER, AT(stride), "16", 8, 16, NULL, "pixels of a latent position: 8 or 16"},
+    {"bits", SETTING_INTEGER, AT(bits), "32", 1, 256, NULL, "bits of a vision token"},
+    {"channels", SETTING_INTEGERS, AT(channels), "[40, 128]", 1, 4096, NULL,
+     "width at a quarter of the resolution, and at the latent grid"},
+    {"blocks", SETTING_INTEGERS, AT(blocks), "[1, 1]", 0, VISION_BLOCKS_MOST, NULL, "residual blocks at each"},
+    {"scales", SETTING_INTEGERS, AT(scales), "", 1, 4096, NULL,
+     "sides of the scales, coarse to fine; none: 1, 2, 3, 4, 6, 8, 12, ... to the grid"},
+    {"augment", SETTING_NUMBER, AT(augment), "0.6", 0, 1, NULL, "share of items that are flipped, turned, scaled, shifted"},
+    {"amplitude_keep", SETTING_NUMBER, AT(amplitude_keep), "0.99", 0, 1, NULL, "decay of the running means of |u_k|"},
+    {"clip_lr", SETTING_NUMBER, AT(clip_lr), "0.5", 0, 10, NULL, "peak learning rate on clips, times optimizer.lr"},
+    {"loss.l1", SETTING_NUMBER, AT(loss.l1), "1", 0, 1e6, NULL, "weight of mean |error|, pixels in -1..1"},
+    {"loss.l2", SETTING_NUMBER, AT(loss.l2), "1", 0, 1e6, NULL, "weight of the mean squared error"},
+    {"loss.commitment", SETTING_NUMBER, AT(loss.commitment), "0.25", 0, 1e6, NULL, "weight of (latent - its code)^2"},
+    {"loss.entropy", SETTING_NUMBER, AT(loss.entropy), "0.1", 0, 1e6, NULL, "weight of the entropy term of bits"},
+    {"bad_share", SETTING_NUMBER, AT(bad_share), "0.05", 0, 1, NULL, "share of media that may be unreadable"},
+    {"checkpoint_steps", SETTING_INTEGER, AT(checkpoint_steps), "1000", 1, 1e9, NULL, "steps between checkpoints"},
+    OPTIMIZER_ROWS(struct vision_settings, "2e-3", "0.95", "0"),
+    {0}};
+
+/* ---- media ---- */
+
+struct folders {
+    char *train, *held_out; /* held_out NULL: there is none */
+};
+
+static bool holds_captions(const char *folder)
+{
+    char *path = path_join(folder, "captions.jsonl");
+    bool holds = file_exists(path);
+    memory_free(path);
+    return holds;
+}
+
+/* DATA itself and the folder beside it, or DATA/train and DATA/validation. */
+static int find_folders(struct folders *out, const char *data)
+{
+    bool itself = holds_captions(data);
+    out->train = itself ? string_copy(data) : path_join(data, "train");
+    out->held_out = path_join(data, itself ? "../validation" : "validation");
+    if (!holds_captions(out->held_out)) {
+        memory_free(out->held_out);
+        out->held_out = NULL;
+    }
+    if (holds_captions(out->train))
+        return 0;
+    return error_set("%s: neither it nor its train/ holds captions.jsonl, lines of {\"image\": PATH} or {\"video\": PATH}", data);
+}
+
+static int load_media(struct vision_media *train, struct vision_media *held_out, const struct vision_settings *s)
+{
+    struct folders folders;
+    struct vision_media_request request = {s->size, s->frames, s->rate_hz, s->bad_share};
+    *held_out = (struct vision_media){0};
+    int status = find_folders(&folders, s->data);
+    if (status == 0)
+        status = vision_media_load(train, folders.train, &request);
+    if (status == 0 && folders.held_out && vision_media_load(held_out, folders.held_out, &request)) {
+        vision_media_release(train);
+        status = -1;
+    }
+    if (status == 0 && train->still_count + train->clip_count == 0) {
+        status = error_set("%s: no pictures and no clips in captions.jsonl", folders.train);
+        vision_media_release(train);
+        vision_media_release(held_out);
+    }
+    memory_free(folders.train);
+    memory_free(folders.held_out);
+    return status;
+}
+
+/* ---- configuration ---- */
+
+static int fill_config(struct vision_config *config, const struct vision_settings *s, bool clips)
+{
+    i64 *scales = s->scales.count ? s->scales.values : NULL;
+    if (s->channels.count != 2 || s->blocks.count != 2)
+        return error_usage("channels and blocks are lists of two");
+    *config = (struct vision_config){.stride = s->stride, .bits = s->bits};
+    for (int i = 0; i < 2; i++) {
+        config->channels[i] = s->channels.values[i];
+        config->blocks[i] = s->blocks.values[i];
+    }
+    if (s->stride != 8 && s->stride != 16)
+        return error_usage("stride is %lld; expected 8 or 16", (long long)s->stride);
+    if (vision_add_shape(config, 1, s->size, s->size, 0, scales, s->scales.count))
+        return -1;
+    if (clips && vision_add_shape(config, s->frames, s->size, s->size, s->rate_hz ? s->rate_hz : 8, scales, s->scales.count))
+        return -1;
+    return vision_config_check(config);
+}
+
+/* ---- running ---- */
+
+struct run {
+    struct vision_trainer trainer;
+    const struct stage *stage;
+    struct checkpoint_parts parts;
+    struct weights *weights[1];
+    struct metrics *metrics;
+    struct progress progress;
+    char *checkpoints;
+    i64 total;
+    double flops[2], rate_hz; /* flops of a step on stills among stills, and of one on clips; pictures a second, running mean */
+};
+
+static int save_tokenizer(void *context, const char *directory)
+{
+    return vision_save(context, directory);
+}
+
+static int save_checkpoint(struct run *run, i64 done)
+{
+    int status = checkpoint_save(run->checkpoints, done, &run->parts, NULL);
+    if (status == 0)
+        checkpoint_prune(run->checkpoints, 2);
+    return status;
+}
+
+static int write_metrics(struct run *run, i64 step, const struct vision_step_result *r, double seconds)
+{
+    metrics_begin(run->metrics, step);
+    metrics_put(run->metrics, r->clips ? "clips/loss" : "stills/loss", r->loss);
+    metrics_put(run->metrics, r->clips ? "clips/psnr_db" : "stills/psnr_db", r->psnr_db);
+    metrics_put(run->metrics, "commitment", r->losses.commitment);
+    metrics_put(run->metrics, "bit_entropy_loss", r->losses.entropy);
+    metrics_put(run->metrics, "lr", r->optimizer.lr);
+    metrics_put(run->metrics, "grad_norm", r->optimizer.grad_norm);
+    metrics_put(run->metrics, "seconds", seconds);
+    return metrics_end(run->metrics);
+}
+
+static void show_progress(struct run *run, i64 step, const struct vision_step_result *r, double seconds)
+{
+    double flops = run->flops[step >= run->trainer.still_steps];
+    double share = run->stage->peak_gflops > 0 ? flops / seconds / run->stage->peak_gflops * 1e-7 : 0;
+    run->rate_hz += (run->rate_hz > 0 ? 0.05 : 1) * ((double)r->frames / seconds - run->rate_hz);
+    progress_update(&run->progress, step + 1, "%s loss %.4f, %.2f dB, %.0f pictures/s, %.0f %% of peak",
+                    r->clips ? "clips" : "stills", r->loss, r->psnr_db, run->rate_hz, share);
+}
+
+static int run_steps(struct run *run, i64 begin)
+{
+    struct vision_trainer *t = &run->trainer;
+    int status = 0;
+    progress_init(&run->progress, run->stage->name, run->total);
+    for (i64 step = begin; step < run->total && status == 0; step++) {
+        struct vision_step_result result;
+        double start_s = clock_s();
+        vision_step(&result, t, step);
+        double seconds = clock_s() - start_s;
+        status = write_metrics(run, step, &result, seconds);
+        show_progress(run, step, &result, seconds);
+        i64 done = step + 1;
+        bool stops = interrupted();
+        if (status == 0 && (done == run->total || stops || done % t->settings->checkpoint_steps == 0))
+            status = save_checkpoint(run, done);
+        if (status == 0 && stops && done < run->total)
+            status = STAGE_INTERRUPTED;
+    }
+    progress_close(&run->progress);
+    return status;
+}
+
+/* From the last checkpoint, or from the beginning. */
+static int begin_run(struct run *run, i64 *begin)
+{
+    struct json *state = NULL;
+    vision_init(&run->trainer.vision, run->stage->seed);
+    if (checkpoint_resume(run->checkpoints, begin, &run->parts, &state))
+        return -1;
+    json_free(state);
+    *begin = max_i64(*begin, 0);
+    if (*begin)
+        log_info("%s: goes on from step %lld", run->stage->name, (long long)*begin);
+    if (*begin > run->trainer.still_steps)
+        vision_inflate(&run->trainer.vision);
+    run->metrics = metrics_open(run->stage->out, *begin - 1);
+    return run->metrics ? 0 : -1;
+}
+
+static void describe(const struct run *run)
+{
+    const struct vision_trainer *t = &run->trainer;
+    const struct vision_media *m = t->media;
+    log_info("%s: %lld pictures, %lld clips, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step on stills",
+             run->stage->name, (long long)m->still_count, (long long)m->clip_count, (double)m->bytes * 1e-6,
+             (double)weights_parameters(&t->vision.weights) * 1e-6, (double)weights_bytes(&t->vision.weights) * 1e-6,
+             run->flops[0] * 1e-9);
+}
+
+static int train(struct run *run, const struct vision_media *held_out)
+{
+    i64 begin;
+    struct vision_trainer *t = &run->trainer;
+    run->flops[0] = vision_step_flops(t, 0);
+    run->flops[1] = t->clip_steps ? vision_step_flops(t, t->still_steps) : 0;
+    describe(run);
+    int status = begin_run(run, &begin);
+    if (status == 0)
+        status = run_steps(run, begin);
+    if (run->metrics)
+        metrics_close(run->metrics);
+    if (status == 0)
+        status = vision_save(&t->vision, run->stage->out);
+    if (status == 0)
+        status = vision_report(t, held_out, run->stage->out);
+    return status;
+}
+
+int vision_stage(const struct vision_settings *settings, const struct stage *stage)
+{
+    struct vision_media media, held_out;
+    struct vision_config config;
+    if (load_media(&media, &held_out, settings))
+        return -1;
+    bool clips = settings->clip_steps > 0 && media.clip_count > 0;
+    if (settings->clip_steps > 0 && !clips)
+        log_warn("%s: no clips in %s: a tokenizer of stills", stage->name, settings->data);
+    int status = fill_config(&config, settings, clips);
+    if (status == 0) {
+        struct run run = {.trainer = {.settings = settings, .media = &media, .seed = stage->seed, .clip_shape = clips ? 1 : -1,
+                                      .still_steps = settings->steps, .clip_steps = clips ? settings->clip_steps : 0},
+                          .stage = stage, .checkpoints = path_join(stage->out, "checkpoints")};
+        vision_trainer_open(&run.trainer, stage->device, &config, stage->dtype);
+        run.weights[0] = &run.trainer.vision.weights;
+        run.parts = (struct checkpoint_parts){run.weights, 1, save_tokenizer, &run.trainer.vision};
+        run.total = run.trainer.still_steps + run.trainer.clip_steps;
+        status = train(&run, &held_out);
+        vision_trainer_close(&run.trainer);
+        memory_free(run.checkpoints);
+    }
+    vision_media_release(&media);
+    vision_media_release(&held_out);
+    return status;
+}
