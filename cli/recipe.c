@@ -1,0 +1,268 @@
+/* Recipes: YAML to checked settings. Every message names the file and the line. */
+#include "cli/stages.h"
+#include "core/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS_MOST = 64 };
+static const char *const kind_key[] = {"kind", NULL};
+
+struct word { /* STAGE.key=value, split */
+    const char *stage, *key, *value;
+    char *memory;
+};
+
+static int split_word(struct word *out, const char *text)
+{
+    char *copy = string_copy(text), *equals = strchr(copy, '='), *dot = strchr(copy, '.');
+    *equals = 0;
+    *out = (struct word){NULL, copy, equals + 1, copy};
+    if (dot && dot < equals) {
+        *dot = 0;
+        out->stage = copy;
+        out->key = dot + 1;
+    }
+    return 0;
+}
+
+static int read_head(struct recipe *r, const struct yaml_node *root, const struct word *words, int count)
+{
+    const struct yaml_node *seed = yaml_get(root, "seed"), *run = yaml_get(root, "run"), *precision = yaml_get(root, "precision");
+    const char *seed_text = seed ? yaml_scalar(seed) : "1", *run_text = run ? yaml_scalar(run) : NULL;
+    r->precision = precision ? yaml_scalar(precision) : "auto";
+    for (int i = 0; i < count; i++) {
+        if (words[i].stage)
+            continue;
+        if (strcmp(words[i].key, "run") == 0)
+            run_text = words[i].value;
+        else if (strcmp(words[i].key, "seed") == 0)
+            seed_text = words[i].value;
+        else if (strcmp(words[i].key, "precision") == 0)
+            r->precision = string_copy(words[i].value);
+        else
+            return error_usage("%s=%s: expected run=, seed=, precision= or STAGE.key=value", words[i].key, words[i].value);
+    }
+    if (!run_text || !*run_text)
+        return error_usage("%s: \"run\" is missing: the folder the run is written to", r->path);
+    char *end;
+    r->run = string_copy(run_text);
+    r->seed = strtoull(seed_text ? seed_text : "", &end, 10);
+    if (!seed_text || *end || end == seed_text)
+        return error_usage("%s: seed is not a whole number", r->path);
+    if (!r->precision || (strcmp(r->precision, "auto") && strcmp(r->precision, "bf16") && strcmp(r->precision, "f32")))
+        return error_usage("%s: precision: expected auto, bf16 or f32", r->path);
+    return 0;
+}
+
+static int check_head_keys(const struct recipe *r, const struct yaml_node *root)
+{
+    static const char *const known[] = {"run", "seed", "precision", "stages", NULL};
+    if (!yaml_is_mapping(root))
+        return error_usage("%s: expected a mapping with run, seed and stages", r->path);
+    for (i64 i = 0; i < yaml_count(root); i++) {
+        const char *key = yaml_key(root, i), *near = string_nearest(key, known);
+        bool found = false;
+        for (int k = 0; known[k]; k++)
+            found |= strcmp(known[k], key) == 0;
+        if (!found)
+            return error_usage("%s: unknown key \"%s\"%s%s; known: run, seed, precision, stages",
+                               yaml_where(yaml_value(root, i)), key, near ? ", did you mean " : "", near ? near : "");
+    }
+    return 0;
+}
+
+static int unknown_kind(const struct yaml_node *node, const char *kind)
+{
+    const char *names[WORDS_MOST];
+    int n = 0;
+    for (const struct stage_kind *k = stage_kinds; k->name; k++)
+        names[n++] = k->name;
+    names[n] = NULL;
+    const char *near = string_nearest(kind, names);
+    return error_usage("%s: there is no stage kind \"%s\"%s%s%s", yaml_where(node), kind, near ? ", did you mean \"" : "",
+                       near ? near : "", near ? "\"?" : "");
+}
+
+static int read_stage(struct recipe_stage *s, const struct yaml_node *mapping, const struct word *words, int count)
+{
+    struct setting_override overrides[WORDS_MOST];
+    i64 n = 0;
+    const struct yaml_node *kind = yaml_is_mapping(mapping) ? yaml_get(mapping, "kind") : NULL;
+    if (!kind || !yaml_scalar(kind))
+        return error_usage("%s: stage %s has no kind", yaml_where(mapping), s->name);
+    s->kind = stage_kind_find(yaml_scalar(kind));
+    if (!s->kind)
+        return unknown_kind(kind, yaml_scalar(kind));
+    for (int i = 0; i < count; i++)
+        if (words[i].stage && strcmp(words[i].stage, s->name) == 0)
+            overrides[n++] = (struct setting_override){words[i].key, words[i].value};
+    s->settings = memory_alloc((i64)s->kind->settings_bytes);
+    if (settings_read(s->settings, s->kind->table, mapping, kind_key, overrides, n))
+        return -1;
+    s->resolved = settings_to_json(s->settings, s->kind->table);
+    return 0;
+}
+
+static struct recipe_stage *find_stage(struct recipe *r, const char *name, size_t length)
+{
+    for (i64 i = 0; i < r->count; i++)
+        if (strlen(r->stages[i].name) == length && strncmp(r->stages[i].name, name, length) == 0)
+            return &r->stages[i];
+    return NULL;
+}
+
+static int unknown_stage(struct recipe *r, const char *name)
+{
+    struct text known = {0};
+    for (i64 i = 0; i < r->count; i++)
+        text_printf(&known, " %s", r->stages[i].name);
+    error_usage("%s has no stage \"%s\"; its stages:%s", r->path, name, known.data ? known.data : "");
+    text_release(&known);
+    return -1;
+}
+
+static int read_stages(struct recipe *r, const struct yaml_node *stages, const struct word *words, int count)
+{
+    if (!stages || !yaml_is_mapping(stages) || yaml_count(stages) == 0)
+        return error_usage("%s: \"stages\" must be a mapping of at least one stage", r->path);
+    r->count = yaml_count(stages);
+    r->stages = memory_alloc(r->count * (i64)sizeof *r->stages);
+    for (i64 i = 0; i < r->count; i++)
+        r->stages[i].name = yaml_key(stages, i);
+    for (int i = 0; i < count; i++)
+        if (words[i].stage && !find_stage(r, words[i].stage, strlen(words[i].stage)))
+            return unknown_stage(r, words[i].stage);
+    for (i64 i = 0; i < r->count; i++)
+        if (read_stage(&r->stages[i], yaml_value(stages, i), words, count))
+            return -1;
+    return 0;
+}
+
+static int select_stages(struct recipe *r, const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct recipe_stage *s = find_stage(r, names[i], strlen(names[i]));
+        if (!s)
+            return unknown_stage(r, names[i]);
+        s->selected = true;
+    }
+    for (i64 i = 0; i < r->count; i++)
+        r->stages[i].selected |= count == 0;
+    return 0;
+}
+
+int recipe_open(struct recipe *r, const char *path, const char *const *words, int word_count)
+{
+    struct word overrides[WORDS_MOST];
+    const char *names[WORDS_MOST];
+    int override_count = 0, name_count = 0, status;
+    *r = (struct recipe){.path = path, .document = yaml_load(path)};
+    if (!r->document)
+        return -1;
+    for (int i = 0; i < word_count && i < WORDS_MOST; i++)
+        if (strchr(words[i], '='))
+            split_word(&overrides[override_count++], words[i]);
+        else
+            names[name_count++] = words[i];
+    const struct yaml_node *root = yaml_root(r->document);
+    status = check_head_keys(r, root);
+    if (status == 0)
+        status = read_head(r, root, overrides, override_count);
+    if (status == 0)
+        status = read_stages(r, yaml_get(root, "stages"), overrides, override_count);
+    if (status == 0)
+        status = select_stages(r, names, name_count);
+    for (int i = 0; i < override_count; i++)
+        memory_free(overrides[i].memory);
+    return status;
+}
+
+void recipe_close(struct recipe *r)
+{
+    for (i64 i = 0; i < r->count; i++) {
+        struct recipe_stage *s = &r->stages[i];
+        if (s->settings)
+            settings_release(s->settings, s->kind->table);
+        memory_free(s->settings);
+        json_free(s->resolved);
+        json_free(s->inputs);
+    }
+    memory_free(r->stages);
+    memory_free(r->run);
+    yaml_free(r->document);
+    *r = (struct recipe){0};
+}
+
+/* Names and sizes of all files below a path, so that another folder is another input. */
+static u64 hash_path(const char *path, u64 seed)
+{
+    char **names;
+    i64 count;
+    if (!file_is_directory(path)) {
+        i64 bytes = file_bytes(path);
+        return hash_bytes(&bytes, sizeof bytes, hash_bytes(path, (i64)strlen(path), seed));
+    }
+    if (directory_list(&names, &count, path))
+        return seed;
+    for (i64 i = 0; i < count; i++) {
+        char *below = path_join(path, names[i]);
+        seed = hash_path(below, seed);
+        memory_free(below);
+    }
+    string_list_free(names, count);
+    return seed;
+}
+
+static int hash_stage_output(struct json *inputs, const struct recipe *r, const struct recipe_stage *from, const char *reference)
+{
+    char *done = string_format("%s/%s/done.json", r->run, from->name);
+    struct json *j = file_exists(done) ? json_load(done) : NULL;
+    const char *hash = json_string(json_get(j, "hash"), NULL);
+    if (hash)
+        json_set(inputs, reference, json_of_string(hash));
+    else
+        error_set("it reads %s, which is not done: run that stage first", reference);
+    json_free(j);
+    memory_free(done);
+    return hash ? 0 : -1;
+}
+
+static bool is_path(const char *reference)
+{
+    return reference[0] == '/' || strncmp(reference, "./", 2) == 0 || strncmp(reference, "../", 3) == 0;
+}
+
+static int resolve_one(struct recipe *r, struct recipe_stage *s, char **reference)
+{
+    char digest[20], *resolved;
+    if (is_path(*reference)) {
+        if (!file_exists(*reference))
+            return error_set("there is no %s", *reference);
+        snprintf(digest, sizeof digest, "%016llx", (unsigned long long)hash_path(*reference, 0));
+        json_set(s->inputs, *reference, json_of_string(digest));
+        return 0;
+    }
+    struct recipe_stage *from = find_stage(r, *reference, strcspn(*reference, "/"));
+    if (!from)
+        return error_usage("\"%s\" names no stage; a path begins with / ./ or ../", *reference);
+    if (hash_stage_output(s->inputs, r, from, *reference))
+        return -1;
+    resolved = path_join(r->run, *reference);
+    memory_free(*reference);
+    *reference = resolved;
+    return 0;
+}
+
+int recipe_resolve(struct recipe *r, struct recipe_stage *s)
+{
+    json_free(s->inputs);
+    s->inputs = json_object();
+    for (const struct setting *row = s->kind->table; row->key; row++) {
+        char **value = (char **)((char *)s->settings + row->offset);
+        if (row->type == SETTING_REFERENCE && *value && **value && resolve_one(r, s, value))
+            return error_prefix("stage %s, %s", s->name, row->key);
+    }
+    return 0;
+}

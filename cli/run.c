@@ -1,0 +1,253 @@
+/* weft run RECIPE: stages in order; what is done is skipped, what was cut short goes on. */
+#include "cli/cli.h"
+#include "cli/stages.h"
+#include "core/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SKIPPED = 2 };
+
+struct runner {
+    struct recipe recipe;
+    bool redo;
+    enum dtype dtype;
+};
+
+static struct json *identity_of(const struct runner *run, const struct recipe_stage *s)
+{
+    struct json *j = json_object();
+    json_set(j, "kind", json_of_string(s->kind->name));
+    json_set(j, "seed", json_of_integer((i64)run->recipe.seed));
+    json_set(j, "precision", json_of_string(run->dtype == DTYPE_BF16 ? "bf16" : "f32"));
+    json_set(j, "settings", json_copy(s->resolved));
+    json_set(j, "inputs", json_copy(s->inputs));
+    return j;
+}
+
+static void hash_of(char out[20], const struct json *identity)
+{
+    struct text text = {0};
+    json_print(&text, identity, 0);
+    snprintf(out, 20, "%016llx", (unsigned long long)hash_bytes(text.data, text.length, 0));
+    text_release(&text);
+}
+
+/* Names of what differs between two JSON values, as paths. */
+static void name_differences(struct text *out, const struct json *a, const struct json *b, const char *path)
+{
+    struct text left = {0}, right = {0};
+    struct json_iterator it;
+    if (json_kind(a) == JSON_OBJECT && json_kind(b) == JSON_OBJECT) {
+        for (bool more = json_first(&it, a); more; more = json_next(&it, a)) {
+            char *below = *path ? string_format("%s.%s", path, it.key) : string_copy(it.key);
+            name_differences(out, it.value, json_get(b, it.key), below);
+            memory_free(below);
+        }
+        for (bool more = json_first(&it, b); more; more = json_next(&it, b))
+            if (!json_get(a, it.key))
+                text_printf(out, "%s%s.%s", out->length ? ", " : "", path, it.key);
+        return;
+    }
+    json_print(&left, a, 0);
+    json_print(&right, b, 0);
+    if (left.length != right.length || memcmp(left.data, right.data, (size_t)left.length) != 0)
+        text_printf(out, "%s%s (%s, was %s)", out->length ? ", " : "", path, right.data, left.data);
+    text_release(&left);
+    text_release(&right);
+}
+
+static int refuse_change(const char *folder, const struct json *was, const struct json *now)
+{
+    struct text names = {0};
+    name_differences(&names, json_get(was, "identity") ? json_get(was, "identity") : was, now, "");
+    error_set("%s was made with other settings: %s. Choose another run folder, or --redo to make it anew", folder,
+              names.length ? names.data : "its inputs");
+    text_release(&names);
+    return -1;
+}
+
+/* SKIPPED if the stage stands finished with the same identity. */
+static int check_finished(const struct runner *run, const char *folder, const struct json *identity)
+{
+    char *path = path_join(folder, "done.json"), hash[20];
+    struct json *done = file_exists(path) ? json_load(path) : NULL;
+    int status = 0;
+    hash_of(hash, identity);
+    if (done && strcmp(json_string(json_get(done, "hash"), ""), hash) == 0)
+        status = SKIPPED;
+    else if (file_exists(folder))
+        status = run->redo ? directory_remove(folder) : refuse_change(folder, done, identity);
+    json_free(done);
+    memory_free(path);
+    return status;
+}
+
+/* A partial folder remembers what it is becoming. */
+static int open_partial(const struct runner *run, const char *folder, const struct json *identity)
+{
+    char *path = path_join(folder, "identity.json");
+    struct json *was = file_exists(path) ? json_load(path) : NULL;
+    struct text a = {0}, b = {0};
+    int status = 0;
+    json_print(&a, was, 0);
+    json_print(&b, identity, 0);
+    if (was && strcmp(a.data, b.data) != 0)
+        status = run->redo ? directory_remove(folder) : refuse_change(folder, was, identity);
+    else if (!was && file_exists(folder))
+        status = directory_remove(folder);
+    if (status == 0)
+        status = directory_make(folder);
+    if (status == 0)
+        status = json_save(path, identity);
+    text_release(&a);
+    text_release(&b);
+    json_free(was);
+    memory_free(path);
+    return status;
+}
+
+static int finish(const char *partial, const char *folder, const struct json *identity)
+{
+    char *path = path_join(partial, "done.json"), hash[20];
+    struct json *done = json_object();
+    hash_of(hash, identity);
+    json_set(done, "hash", json_of_string(hash));
+    json_set(done, "identity", json_copy(identity));
+    int status = json_save(path, done);
+    if (status == 0)
+        status = directory_replace(partial, folder);
+    json_free(done);
+    memory_free(path);
+    return status;
+}
+
+/* Clock and memory are not part of what a stage made; they go to a log of the run. */
+static void log_timing(const struct runner *run, const struct recipe_stage *s, double seconds, double peak_gflops)
+{
+    char *path = path_join(run->recipe.run, "timings.jsonl");
+    FILE *file = fopen(path, "a");
+    if (file) {
+        fprintf(file, "{\"stage\":\"%s\",\"kind\":\"%s\",\"seconds\":%.1f,\"peak_bytes\":%lld,\"matrix_peak_gflops\":%.0f}\n",
+                s->name, s->kind->name, seconds, (long long)memory_peak_bytes(), peak_gflops);
+        fclose(file);
+    }
+    memory_free(path);
+}
+
+static int run_partial(const struct runner *run, struct recipe_stage *s, const char *partial, const char *folder,
+                       const struct json *identity)
+{
+    struct stage stage = {.name = s->name, .out = partial, .seed = run->recipe.seed, .device = cli_device(), .dtype = run->dtype};
+    double begin = clock_s();
+    if (s->kind->heavy)
+        stage.peak_gflops = kernels_matrix_peak(stage.device, 2048, run->dtype, 0.5);
+    int status = s->kind->run(s->settings, &stage);
+    if (status == 0)
+        status = finish(partial, folder, identity);
+    log_timing(run, s, clock_s() - begin, stage.peak_gflops);
+    if (status == 0)
+        log_info("%s: done in %.0f s", s->name, clock_s() - begin);
+    return status;
+}
+
+static int run_stage(struct runner *run, struct recipe_stage *s)
+{
+    if (recipe_resolve(&run->recipe, s))
+        return -1;
+    char *folder = path_join(run->recipe.run, s->name), *partial = string_format("%s.partial", folder);
+    struct json *identity = identity_of(run, s);
+    int status = check_finished(run, folder, identity);
+    if (status == SKIPPED) {
+        log_info("%s: done before", s->name);
+        status = 0;
+    } else if (status == 0) {
+        log_info("%s: %s", s->name, s->kind->help);
+        status = open_partial(run, partial, identity);
+        if (status == 0)
+            status = run_partial(run, s, partial, folder, identity);
+        if (status < 0)
+            error_prefix("stage %s", s->name);
+    }
+    json_free(identity);
+    memory_free(folder);
+    memory_free(partial);
+    return status;
+}
+
+/* auto is decided once, when the run begins. */
+static int resolve_precision(struct runner *run)
+{
+    char *path = path_join(run->recipe.run, "run.json");
+    struct json *stored = file_exists(path) ? json_load(path) : NULL;
+    bool can = cli_device()->has_bf16, automatic = strcmp(run->recipe.precision, "auto") == 0;
+    const char *wanted = !automatic ? run->recipe.precision : json_string(json_get(stored, "precision"), can ? "bf16" : "f32");
+    int status = 0;
+    run->dtype = strcmp(wanted, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+    if (run->dtype == DTYPE_BF16 && !can)
+        status = error_set("this run is in bf16, which this machine's CPU does not support: precision=f32 makes another run");
+    if (!stored && status == 0) {
+        stored = json_object();
+        json_set(stored, "precision", json_of_string(wanted));
+        json_set(stored, "recipe", json_of_string(run->recipe.path));
+        status = directory_make(run->recipe.run);
+        if (status == 0)
+            status = json_save(path, stored);
+    }
+    json_free(stored);
+    memory_free(path);
+    return status;
+}
+
+static int run_all(struct runner *run)
+{
+    int status = resolve_precision(run);
+    for (i64 i = 0; i < run->recipe.count && status == 0; i++) {
+        if (interrupted())
+            return STAGE_INTERRUPTED;
+        if (run->recipe.stages[i].selected)
+            status = run_stage(run, &run->recipe.stages[i]);
+    }
+    return status;
+}
+
+static void print_kinds(void)
+{
+    struct text help = {0};
+    for (const struct stage_kind *k = stage_kinds; k->name; k++) {
+        text_printf(&help, "\nkind %s: %s\n", k->name, k->help);
+        settings_help(&help, k->table, "  ");
+    }
+    printf("%s", help.data);
+    text_release(&help);
+}
+
+int command_run(int argc, char **argv)
+{
+    static struct runner run;
+    bool kinds = false;
+    struct arguments a;
+    const struct option options[] = {{"redo", NULL, NULL, &run.redo, "make stages anew whose settings changed"},
+                                     {"kinds", NULL, NULL, &kinds, "list every stage kind and its settings"},
+                                     {NULL}};
+    int status = options_parse(&a, argc, argv, options, 0, 64);
+    if (status == 0 && kinds) {
+        print_kinds();
+        return 0;
+    }
+    if (status == 0 && a.count == 0)
+        status = error_usage("weft run: a recipe is needed; --kinds lists what it may hold");
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    status = recipe_open(&run.recipe, a.positional[0], a.positional + 1, a.count - 1);
+    if (status == 0)
+        status = run_all(&run);
+    if (status == STAGE_INTERRUPTED) {
+        log_info("interrupted and saved; the same command goes on from here");
+        return 130;
+    }
+    if (status)
+        return command_failed();
+    recipe_close(&run.recipe);
+    return 0;
+}

@@ -1,0 +1,9 @@
+#ifndef WEFT_CLI_STAGE_COMMAND_H
+#define WEFT_CLI_STAGE_COMMAND_H
+#include "core/settings.h"
+#include "train/train.h"
+
+struct command_settings { struct string_list argv; };
+extern const struct setting command_table[];
+int command_stage(const void *settings, const struct stage *stage);
+#endif
