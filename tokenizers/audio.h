@@ -113,8 +113,9 @@ struct audio_tokenizer {
 void audio_open(struct audio_tokenizer *audio, struct device *device, const struct audio_config *config,
                 enum dtype dtype, bool training); /* weights are not set yet: weights_init or a checkpoint */
 void audio_close(struct audio_tokenizer *audio);
-/* DIRECTORY/config.json, weights.safetensors. load opens; it also closes again on error. */
-int audio_load(struct audio_tokenizer *audio, struct device *device, const char *directory, enum dtype dtype);
+/* DIRECTORY/config.json, weights.safetensors (f32). load opens, for use only, in the precision it was trained in where
+ * the device has it, else in f32 with a warning; after -1 nothing is open. */
+int audio_load(struct audio_tokenizer *audio, struct device *device, const char *directory);
 int audio_save(const struct audio_tokenizer *audio, const char *directory);
 
 /* Rows of several sounds in one block and who their neighbours are: rows of one never see another's, nor padding. */

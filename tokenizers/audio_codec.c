@@ -1,0 +1,283 @@
+/* The audio tokenizer in use: read and written, encoding and decoding. */
+#include "core/json.h"
+#include "tokenizers/audio.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Every pass has the same shape, so a row's bits do not depend on what else is in it. A longer sound goes in pieces
+ * that overlap by what a row sees: 4 frames in the encoder, 5 in the decoder. */
+enum { PASS_FRAMES = 256, HALO = 5, BANDS_A_FRAME = AUDIO_FRAME_SPECTRA * AUDIO_BANDS };
+enum { VOCODE_FRAMES = 512, VOCODE_OVERLAP = 2 };
+
+/* ---- files ---- */
+
+int audio_save(const struct audio_tokenizer *audio, const char *directory)
+{
+    const struct audio_config *c = &audio->config;
+    struct json *json = json_object();
+    struct weight_list list;
+    json_set(json, "kind", json_of_string("weft-audio-tokenizer"));
+    json_set(json, "version", json_of_integer(1));
+    json_set(json, "sample_rate_hz", json_of_integer(AUDIO_RATE_HZ));
+    json_set(json, "frame_samples", json_of_integer(AUDIO_FRAME_SAMPLES));
+    json_set(json, "levels", json_of_integer(c->levels));
+    json_set(json, "codes", json_of_integer(c->codes));
+    json_set(json, "width", json_of_integer(c->width));
+    json_set(json, "latent", json_of_integer(c->latent));
+    json_set(json, "precision", json_of_string(audio->weights.dtype == DTYPE_BF16 ? "bf16" : "f32"));
+    char *config = path_join(directory, "config.json"), *weights = path_join(directory, "weights.safetensors");
+    weights_list(&list, &audio->weights, FILE_HF, DTYPE_F32);
+    int status = json_save(config, json);
+    if (status == 0)
+        status = safetensors_save(weights, list.tensors, list.count, NULL);
+    weight_list_release(&list);
+    json_free(json);
+    memory_free(config);
+    memory_free(weights);
+    return status;
+}
+
+static int read_config(struct audio_config *config, enum dtype *dtype, const struct json *json, const char *path)
+{
+    const char *kind, *precision;
+    i64 rate, frame;
+    if (json_need_string(&kind, json, "kind", path) || json_need_integer(&rate, json, "sample_rate_hz", path) ||
+        json_need_integer(&frame, json, "frame_samples", path) || json_need_string(&precision, json, "precision", path) ||
+        json_need_integer(&config->levels, json, "levels", path) || json_need_integer(&config->codes, json, "codes", path) ||
+        json_need_integer(&config->width, json, "width", path) || json_need_integer(&config->latent, json, "latent", path))
+        return -1;
+    if (strcmp(kind, "weft-audio-tokenizer") != 0 || rate != AUDIO_RATE_HZ || frame != AUDIO_FRAME_SAMPLES)
+        return error_set("%s: a \"%s\" at %lld Hz with frames of %lld samples; expected a weft-audio-tokenizer at %d Hz "
+                         "with frames of %d",
+                         path, kind, (long long)rate, (long long)frame, AUDIO_RATE_HZ, AUDIO_FRAME_SAMPLES);
+    if (max_i64(config->codes, config->width) > 1 << 20 || config->latent > 1 << 16)
+        return error_set("%s: sizes beyond any audio tokenizer's", path);
+    *dtype = strcmp(precision, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+    return audio_config_check(config) ? error_prefix("%s", path) : 0;
+}
+
+static int load_config(struct audio_config *config, enum dtype *dtype, const char *directory)
+{
+    char *path = path_join(directory, "config.json");
+    struct json *json = json_load(path);
+    int status = json ? read_config(config, dtype, json, path) : -1;
+    json_free(json);
+    memory_free(path);
+    return status;
+}
+
+int audio_load(struct audio_tokenizer *audio, struct device *device, const char *directory)
+{
+    struct audio_config config;
+    struct safetensors set;
+    enum dtype dtype = DTYPE_F32;
+    if (load_config(&config, &dtype, directory))
+        return -1;
+    if (dtype == DTYPE_BF16 && !device->has_bf16) {
+        log_warn("%s was trained in bf16, which this machine is slow in: f32 it is; a few codes may differ", directory);
+        dtype = DTYPE_F32;
+    }
+    char *path = path_join(directory, "weights.safetensors");
+    int status = safetensors_open(&set, path);
+    if (status == 0) {
+        audio_open(audio, device, &config, dtype, false);
+        status = weights_load(&audio->weights, &set, FILE_HF, path);
+        safetensors_close(&set);
+        if (status)
+            audio_close(audio);
+    }
+    memory_free(path);
+    return status;
+}
+
+/* ---- passes ---- */
+
+struct piece {
+    i64 item, row;         /* whose, and where its first frame stands in the pass */
+    i64 keep, count, first; /* rows [row + keep, + count) are frames [first, + count) of the item */
+};
+struct pass {
+    struct audio_tokenizer *audio;
+    float *input;              /* [PASS_FRAMES, columns], the caller fills rows of a new piece */
+    i64 columns, used, count;
+    i64 lengths[PASS_FRAMES];
+    struct piece pieces[PASS_FRAMES];
+    void (*run)(struct pass *pass, const struct audio_layout *layout);
+    void *context;
+};
+
+static void flush(struct pass *p)
+{
+    struct audio_layout layout;
+    if (p->count == 0)
+        return;
+    memset(p->input + p->used * p->columns, 0, (size_t)((PASS_FRAMES - p->used) * p->columns) * 4);
+    audio_layout_init(&layout, PASS_FRAMES, p->lengths, p->count);
+    tape_clear(&p->audio->tape, false);
+    p->run(p, &layout);
+    audio_layout_release(&layout);
+    p->used = p->count = 0;
+}
+
+/* Rows of frames [begin, begin + length), of which [first, first + count) are wanted. */
+static void add_piece(struct pass *p, i64 item, const float *rows, i64 begin, i64 length, i64 first, i64 count)
+{
+    if (p->used + length > PASS_FRAMES)
+        flush(p);
+    memcpy(p->input + p->used * p->columns, rows + begin * p->columns, (size_t)(length * p->columns) * 4);
+    p->pieces[p->count] = (struct piece){item, p->used, first - begin, count, first};
+    p->lengths[p->count++] = length;
+    p->used += length;
+}
+
+static void add_rows(struct pass *p, i64 item, const float *rows, i64 frames)
+{
+    if (frames <= PASS_FRAMES) {
+        if (frames > 0)
+            add_piece(p, item, rows, 0, frames, 0, frames);
+        return;
+    }
+    for (i64 first = 0, step = PASS_FRAMES - 2 * HALO; first < frames; first += step) {
+        i64 begin = max_i64(0, first - HALO), count = min_i64(step, frames - first);
+        add_piece(p, item, rows, begin, min_i64(first + count + HALO, frames) - begin, first, count);
+    }
+}
+
+/* ---- encode ---- */
+
+static void run_encode(struct pass *p, const struct audio_layout *layout)
+{
+    struct audio_tokenizer *audio = p->audio;
+    struct tape *tape = &audio->tape;
+    const struct audio_item *items = p->context;
+    i64 levels = audio->config.levels;
+    struct tensor *in = op_borrow(tape, p->input, DTYPE_F32, 4 * PASS_FRAMES, p->columns / 4);
+    struct tensor *z = audio_encoder(audio, tape, op_scale(tape, in, 1, tape->activations), layout);
+    struct tensor *sum = tape_tensor(tape, DTYPE_F32, z->rows, z->columns);
+    i32 *codes = tape_alloc(tape, z->rows * levels * 4);
+    audio->device->ops->quantize_vectors(audio->device, codes, sum->data, NULL, tensor_matrix(z),
+                                         audio->w.codebooks->value.data, levels, audio->config.codes);
+    for (i64 i = 0; i < p->count; i++) {
+        const struct piece *piece = &p->pieces[i];
+        memcpy(items[piece->item].codes + piece->first * levels, codes + (piece->row + piece->keep) * levels,
+               (size_t)(piece->count * levels) * 4);
+    }
+}
+
+/* Spectra of a sound padded to whole frames, as the network sees them; in the arena. */
+static float *item_spectra(struct audio_tokenizer *audio, const struct audio_item *item)
+{
+    i64 frames = audio_frames(item->count), n = frames * AUDIO_FRAME_SAMPLES;
+    float *m = arena_alloc(&audio->arena, frames * BANDS_A_FRAME * 4), *x = arena_alloc(&audio->arena, n * 4);
+    memcpy(x, item->samples, (size_t)item->count * 4);
+    memset(x + item->count, 0, (size_t)(n - item->count) * 4);
+    mel_spectra(audio->device, m, &audio->mel, matrix_of(x, DTYPE_F32, 1, n), NULL, &audio->arena);
+    for (i64 i = 0; i < frames * BANDS_A_FRAME; i++)
+        m[i] = (m[i] + 1) / 2.5f;
+    return m;
+}
+
+void audio_encode(struct audio_tokenizer *audio, const struct audio_item *items, i64 count)
+{
+    i64 mark = arena_mark(&audio->arena);
+    struct pass *p = memory_alloc(sizeof *p);
+    *p = (struct pass){.audio = audio, .columns = BANDS_A_FRAME, .run = run_encode, .context = (void *)(uintptr_t)items,
+                       .input = arena_alloc(&audio->arena, PASS_FRAMES * BANDS_A_FRAME * 4)};
+    for (i64 i = 0; i < count; i++) {
+        i64 inner = arena_mark(&audio->arena);
+        if (items[i].count > 0)
+            add_rows(p, i, item_spectra(audio, &items[i]), audio_frames(items[i].count));
+        arena_reset(&audio->arena, inner);
+    }
+    flush(p);
+    memory_free(p);
+    arena_reset(&audio->arena, mark);
+}
+
+/* ---- decode ---- */
+
+static void run_decode(struct pass *p, const struct audio_layout *layout)
+{
+    struct tape *tape = &p->audio->tape;
+    struct tensor *latent = op_borrow(tape, p->input, DTYPE_F32, PASS_FRAMES, p->columns);
+    struct tensor *out = audio_decoder(p->audio, tape, latent, layout);
+    float *m = p->context;
+    for (i64 i = 0; i < p->count; i++) {
+        const struct piece *piece = &p->pieces[i];
+        const float *from = (const float *)out->data + (piece->row + piece->keep) * BANDS_A_FRAME;
+        for (i64 j = 0; j < piece->count * BANDS_A_FRAME; j++)
+            m[piece->first * BANDS_A_FRAME + j] = from[j] * 2.5f - 1;
+    }
+}
+
+/* [F, D] sums of the words of the first `levels` levels, from level 0 up. */
+static float *code_words(struct audio_tokenizer *audio, const i32 *codes, i64 frames, i64 levels)
+{
+    const struct audio_config *c = &audio->config;
+    float *sums = arena_alloc(&audio->arena, frames * c->latent * 4);
+    memset(sums, 0, (size_t)(frames * c->latent) * 4);
+    for (i64 f = 0; f < frames; f++)
+        for (i64 level = 0; level < levels; level++) {
+            i64 code = codes[f * c->levels + level];
+            require(code >= 0 && code < c->codes, "frame %lld level %lld: code %lld of %lld", (long long)f,
+                    (long long)level, (long long)code, (long long)c->codes);
+            const float *word = audio->w.codebooks->master + (level * c->codes + code) * c->latent;
+            for (i64 i = 0; i < c->latent; i++)
+                sums[f * c->latent + i] += word[i];
+        }
+    return sums;
+}
+
+void audio_decode_spectra(struct audio_tokenizer *audio, float *m, const i32 *codes, i64 frames, i64 levels)
+{
+    i64 mark = arena_mark(&audio->arena), d = audio->config.latent;
+    struct pass *p = memory_alloc(sizeof *p);
+    *p = (struct pass){.audio = audio, .columns = d, .run = run_decode, .context = m,
+                       .input = arena_alloc(&audio->arena, PASS_FRAMES * d * 4)};
+    add_rows(p, 0, code_words(audio, codes, frames, levels), frames);
+    flush(p);
+    memory_free(p);
+    arena_reset(&audio->arena, mark);
+}
+
+static void vocode_frames(struct audio_tokenizer *audio, float *samples, const float *m, i64 frames,
+                          const struct vocoder *vocoder)
+{
+    i64 mark = arena_mark(&audio->arena), spectra = frames * AUDIO_FRAME_SPECTRA;
+    float *magnitude = arena_alloc(&audio->arena, spectra * audio->mel.bins * 4);
+    mel_invert(audio->device, magnitude, &audio->mel, m, spectra, &audio->arena);
+    vocode(audio->device, samples, &audio->mel, magnitude, frames * AUDIO_FRAME_SAMPLES, vocoder, &audio->arena);
+    arena_reset(&audio->arena, mark);
+}
+
+/* Long sounds in pieces that fade into each other: phases of two pieces know nothing of each other. */
+void audio_vocode(struct audio_tokenizer *audio, float *samples, const float *m, i64 frames,
+                  const struct vocoder *vocoder)
+{
+    i64 mark = arena_mark(&audio->arena), fade = VOCODE_OVERLAP * AUDIO_FRAME_SAMPLES;
+    for (i64 first = 0; first < frames; first += VOCODE_FRAMES - VOCODE_OVERLAP) {
+        i64 count = min_i64(VOCODE_FRAMES, frames - first), begin = first * AUDIO_FRAME_SAMPLES;
+        float *piece = arena_alloc(&audio->arena, count * AUDIO_FRAME_SAMPLES * 4);
+        vocode_frames(audio, piece, m + first * BANDS_A_FRAME, count, vocoder);
+        i64 faded = first > 0 ? min_i64(fade, count * AUDIO_FRAME_SAMPLES) : 0;
+        for (i64 i = 0; i < faded; i++) {
+            float share = ((float)i + 0.5f) / (float)fade;
+            piece[i] = share * piece[i] + (1 - share) * samples[begin + i];
+        }
+        memcpy(samples + begin, piece, (size_t)(count * AUDIO_FRAME_SAMPLES) * 4);
+        arena_reset(&audio->arena, mark);
+        if (first + count == frames)
+            break;
+    }
+}
+
+void audio_decode(struct audio_tokenizer *audio, float *samples, const i32 *codes, i64 frames,
+                  const struct vocoder *vocoder)
+{
+    i64 mark = arena_mark(&audio->arena);
+    float *m = arena_alloc(&audio->arena, frames * BANDS_A_FRAME * 4);
+    audio_decode_spectra(audio, m, codes, frames, audio->config.levels);
+    audio_vocode(audio, samples, m, frames, vocoder);
+    arena_reset(&audio->arena, mark);
+}
