@@ -37,6 +37,9 @@ struct vocabulary { /* -1: the tokenizer has no such token */
 extern const char *const grammar_special_tokens[];
 /* Ids by content, shapes from the vision tokenizer (NULL: none). -1 if there are more shapes than tokens for them. */
 int vocabulary_load(struct vocabulary *vocabulary, const struct text_tokenizer *tokenizer, const struct vision_config *vision);
+int vocabulary_init(struct vocabulary *vocabulary, const struct text_tokenizer *tokenizer, const struct shape *shapes, i64 count);
+struct vision_shape;
+void shape_of_vision(struct shape *out, const struct vision_shape *in);
 
 i64 shape_tokens(const struct shape *shape);    /* positions with bits of one latent frame: sum of s_k^2 */
 i64 shape_positions(const struct shape *shape); /* positions of one latent frame as input: sum over k >= 2, and the last */

@@ -28,30 +28,29 @@ static i32 first_id(const struct text_tokenizer *tokenizer, const char *const *n
     return id;
 }
 
-static void read_shape(struct shape *out, const struct vision_shape *in)
+void shape_of_vision(struct shape *out, const struct vision_shape *in)
 {
     *out = (struct shape){.scale_count = in->scale_count, .video = in->frames > 1, .frames = in->latent_frames};
     for (i64 k = 0; k < in->scale_count; k++)
         out->scales[k] = in->scales[k];
 }
 
-static int read_shapes(struct vocabulary *v, const struct text_tokenizer *tokenizer, const struct vision_config *vision)
+static int find_shapes(struct vocabulary *v, const struct text_tokenizer *tokenizer, const struct shape *shapes, i64 count)
 {
-    if (vision->shape_count > SHAPES_MOST)
-        return error_set("the vision tokenizer has %lld shapes; at most %d have a token", (long long)vision->shape_count,
-                         SHAPES_MOST);
-    v->shape_count = vision->shape_count;
-    for (i64 i = 0; i < v->shape_count; i++) {
-        read_shape(&v->shapes[i], &vision->shapes[i]);
+    if (count > SHAPES_MOST)
+        return error_set("the vision tokenizer has %lld shapes; at most %d have a token", (long long)count, SHAPES_MOST);
+    v->shape_count = count;
+    for (i64 i = 0; i < count; i++) {
+        v->shapes[i] = shapes[i];
         v->shape[i] = shape_id(tokenizer, i);
+        if (v->shape[i] < 0)
+            return error_set("the text tokenizer has no token for shape %lld of the vision tokenizer (<|shape_00|>, ...); "
+                             "train it with the special tokens of this program", (long long)i);
     }
-    if (v->shape_count && v->shape[v->shape_count - 1] < 0)
-        return error_set("the text tokenizer has no token for shape %lld of the vision tokenizer (<|shape_00|>, ...); train "
-                         "it with the special tokens of this program", (long long)v->shape_count - 1);
     return 0;
 }
 
-int vocabulary_load(struct vocabulary *v, const struct text_tokenizer *tokenizer, const struct vision_config *vision)
+int vocabulary_init(struct vocabulary *v, const struct text_tokenizer *tokenizer, const struct shape *shapes, i64 count)
 {
     static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", NULL};
     *v = (struct vocabulary){.boi = text_token_id(tokenizer, "<|boi|>"),
@@ -63,7 +62,15 @@ int vocabulary_load(struct vocabulary *v, const struct text_tokenizer *tokenizer
                              .end = first_id(tokenizer, ends),
                              .im_start = text_token_id(tokenizer, "<|im_start|>"),
                              .im_end = text_token_id(tokenizer, "<|im_end|>")};
-    return vision ? read_shapes(v, tokenizer, vision) : 0;
+    return find_shapes(v, tokenizer, shapes, count);
+}
+
+int vocabulary_load(struct vocabulary *v, const struct text_tokenizer *tokenizer, const struct vision_config *vision)
+{
+    struct shape shapes[VISION_SHAPES_MOST];
+    for (i64 i = 0; vision && i < vision->shape_count; i++)
+        shape_of_vision(&shapes[i], &vision->shapes[i]);
+    return vocabulary_init(v, tokenizer, shapes, vision ? vision->shape_count : 0);
 }
 
 i64 shape_tokens(const struct shape *shape)

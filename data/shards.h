@@ -1,0 +1,99 @@
+/* Shards: samples as the packer wants them, encoded once. A folder holds
+ *
+ *   shards.json                 what the samples are made of: widths, shapes, amplitudes; the tokenizers that made them
+ *   text/ vision/ audio/        copies of those tokenizers
+ *   train/ validation/ test/    each: index, 00000.shard, 00001.shard, ...
+ *
+ *   index   header | samples | parts | shards | names    little-endian, mapped; an XXH3 of all of it in the header
+ *   shard   header | payloads, each on 16 bytes          mapped; an XXH3 of each payload stands with its part
+ *
+ * The index holds every length, so rows are planned without touching a shard. A payload is verified when first read.
+ * What does not fit, is cut short or has changed is refused with file and offset. */
+#ifndef WEFT_DATA_SHARDS_H
+#define WEFT_DATA_SHARDS_H
+#include "core/json.h"
+#include "sequence/grammar.h"
+
+/* What a sample teaches: mixture weights are per direction. */
+enum direction {
+    DIRECTION_TEXT, DIRECTION_IMAGE_IN, DIRECTION_IMAGE_OUT, DIRECTION_VIDEO_IN, DIRECTION_VIDEO_OUT, DIRECTION_AUDIO_IN,
+    DIRECTION_AUDIO_OUT, DIRECTION_CHAT, DIRECTIONS
+};
+extern const char *const direction_names[DIRECTIONS];
+
+/* A part's kind is an enum stream, or PART_NOTE: text kept for evaluation, no positions. Payloads:
+ *   text                 i32 ids [count]
+ *   image-in, video-in   bf16 features [frames, height, width, D_cnn], then u8 pixels [1 + 4 (frames - 1), H, W, 3];
+ *                        height x width is the encoder's grid, H = height . stride
+ *   image-out, video-out bf16 latents [frames, h, w, d], h x w of the shape
+ *   audio                u16 codes [count, levels]
+ *   note                 UTF-8 */
+enum { PART_NOTE = STREAMS };
+struct shard_part {
+    u8 kind, condition; /* condition: a prompt: no loss in chats, dropped for guidance elsewhere */
+    u16 shape, height, width;
+    u32 frames, count;
+    u32 shard, reserved;
+    u64 offset, bytes, hash; /* of the payload */
+};
+struct shard_sample {
+    u64 first_part;
+    u16 parts;
+    u8 direction, reserved;
+    u32 name; /* where it came from: offset into names */
+};
+
+/* ---- What the samples are made of (shards.json) ------------------------------------------------------------------------ */
+struct shard_shape { /* a row of the vision tokenizer's table */
+    struct shape shape;
+    i64 h, w; /* grid of a latent frame */
+    float amplitude[SCALES_MOST];
+};
+struct shard_meta {
+    i64 vocabulary;            /* text ids are below */
+    i64 bits, cell_features, stride; /* vision: d, D_cnn, pixels a cell is wide; 0: none */
+    i64 levels, codes;         /* audio; 0: none */
+    i64 shape_count;
+    struct shard_shape shapes[SHAPES_MOST];
+};
+int shard_meta_load(struct shard_meta *meta, const char *directory);
+int shard_meta_save(const struct shard_meta *meta, const char *directory);
+/* Bytes of a part's payload, but for notes; -1 if meta has no such parts. */
+i64 shard_payload_bytes(const struct shard_meta *meta, const struct shard_part *part);
+
+/* ---- Reading ------------------------------------------------------------------------------------------------------------ */
+struct shards {
+    char *directory; /* of the part: DIR/train */
+    struct shard_meta meta;
+    struct file_view index;
+    const struct shard_sample *samples;
+    const struct shard_part *parts;
+    const char *names;
+    i64 sample_count, part_count, shard_count, names_bytes;
+    struct file_view *files;
+    u8 *verified; /* [part_count] */
+};
+/* DIR/PART; PART may be NULL where `directory` names the part itself. */
+int shards_open(struct shards *shards, const char *directory, const char *part);
+void shards_close(struct shards *shards);
+/* Borrowed until shards_close; NULL and a message if the payload has changed. Not for several threads at once. */
+const void *shards_payload(struct shards *shards, i64 part);
+void shards_prefetch(const struct shards *shards, i64 part); /* asks the system to read ahead; returns at once */
+int shards_verify(struct shards *shards);                    /* every payload */
+static inline const char *shards_name(const struct shards *shards, i64 sample)
+{
+    return shards->names + shards->samples[sample].name;
+}
+
+/* ---- Writing: into a folder that the caller renames when all is done ------------------------------------------------------ */
+struct shard_writer;
+struct shard_writer *shard_writer_open(const char *directory /* is made */, const struct shard_meta *meta, i64 shard_bytes);
+/* Sets shard, offset, bytes and hash of `part`; several parts may then share a payload. */
+void shard_write_payload(struct shard_writer *writer, struct shard_part *part, const void *payload, i64 bytes);
+void shard_write_sample(struct shard_writer *writer, enum direction direction, const char *name,
+                        const struct shard_part *parts, i64 count);
+/* Frees the writer whatever happens; the index is written last. */
+int shard_writer_close(struct shard_writer *writer);
+void shard_writer_abandon(struct shard_writer *writer);
+
+#endif
