@@ -92,12 +92,15 @@ static inline void row_store_add(struct matrix m, i64 row, const float *restrict
     }
 }
 
-/* exp without a branch, so that loops vectorise: 2^n times a degree-6 polynomial on [-ln2/2, ln2/2] (Cephes expf),
- * relative error below 2e-7; 0 below -87.3, largest finite value above 88.3. */
+/* exp without a branch, so that loops vectorise: 2^n times a polynomial on [-ln2/2, ln2/2] (Cephes expf), relative
+ * error below 1e-7; 0 below -87.7, largest finite value above 88.3, a NaN stays one. Adding 1.5 * 2^23 + 127 rounds to n
+ * and leaves its biased exponent in the lowest bits. */
 static inline float vector_exp(float x)
 {
-    float clamped = x < -87.3f ? -87.3f : x > 88.3f ? 88.3f : x;
-    float n = __builtin_rintf(clamped * 1.44269504088896341f);
+    float clamped = x > 88.3f ? 88.3f : x;
+    clamped = clamped < -88.02f ? -88.02f : clamped;
+    union { float value; u32 bits; } rounded = {clamped * 1.44269504088896341f + 12583039.0f};
+    float n = rounded.value - 12583039.0f;
     float r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
@@ -105,9 +108,10 @@ static inline float vector_exp(float x)
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    union { i32 bits; float value; } scale = {((i32)n + 127) << 23};
-    float y = (p * r * r + r + 1.0f) * scale.value;
-    return x < -87.3f ? 0.0f : y;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    union { u32 bits; float value; } scale = {rounded.bits << 23};
+    return p * scale.value;
 }
 
 static inline float vector_sigmoid(float x)
