@@ -13,7 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- What libav says ------------------------------------------------------------------------------------------------ */
+/* ---- What libav says ------------------------------------------------------------------------------------------------
+ */
 
 static _Thread_local char last_complaint[160];
 
@@ -26,7 +27,10 @@ static void keep_complaint(void *who, int level, const char *format, va_list arg
     last_complaint[strcspn(last_complaint, "\r\n")] = 0;
 }
 
-static void set_log_callback(void) { av_log_set_callback(keep_complaint); }
+static void set_log_callback(void)
+{
+    av_log_set_callback(keep_complaint);
+}
 
 void av_keep_quiet(void)
 {
@@ -43,7 +47,8 @@ int av_problem(const char *context, const char *what, int code)
     return error_set("%s: %s: %s%s%s", context, what, reason, between, last_complaint);
 }
 
-/* ---- A decoded stream of a file in memory --------------------------------------------------------------------------- */
+/* ---- A decoded stream of a file in memory ---------------------------------------------------------------------------
+ */
 
 struct source {
     const char *origin;
@@ -102,7 +107,8 @@ static void source_close(struct source *source)
     avio_context_free(&source->io);
 }
 
-static void source_init(struct source *source, const void *bytes, i64 count, const char *origin, const struct form *form)
+static void source_init(struct source *source, const void *bytes, i64 count, const char *origin,
+                        const struct form *form)
 {
     enum { BUFFER_BYTES = 1 << 15 };
     av_keep_quiet();
@@ -124,15 +130,18 @@ static int source_open(struct source *source, const void *bytes, i64 count, cons
         return -1;
     const AVInputFormat *demuxer = av_find_input_format(form->reader);
     if (!demuxer)
-        return error_set("%s: %s: this libavformat has no '%s' reader; convert the file or install another FFmpeg", origin,
-                         form->name, form->reader);
+        return error_set("%s: %s: this libavformat has no '%s' reader; convert the file or install another FFmpeg",
+                         origin, form->name, form->reader);
     int code = avformat_open_input(&source->format, NULL, demuxer, NULL);
     if (code >= 0)
         code = avformat_find_stream_info(source->format, NULL);
     return code < 0 ? av_problem(origin, form->name, code) : 0;
 }
 
-static bool is_cover(const AVStream *stream) { return stream->disposition & AV_DISPOSITION_ATTACHED_PIC; }
+static bool is_cover(const AVStream *stream)
+{
+    return stream->disposition & AV_DISPOSITION_ATTACHED_PIC;
+}
 
 /* The stream of a type that a player would choose; a sound file's cover picture is no video. NULL: there is none. */
 static AVStream *best_stream(const struct source *source, enum AVMediaType type)
@@ -236,7 +245,8 @@ enum media_kind av_container_kind(const void *bytes, i64 count, const char *orig
     return kind;
 }
 
-/* ---- Frames to RGB --------------------------------------------------------------------------------------------------- */
+/* ---- Frames to RGB
+ * --------------------------------------------------------------------------------------------------- */
 
 /* How the stored picture is to be shown: dest x runs along source x, or, transposed, along source y. */
 struct orientation {
@@ -266,8 +276,8 @@ static const i32 *stream_matrix(const AVStream *stream)
 {
 #if LIBAVCODEC_VERSION_INT >= AV_VERSION_INT(60, 30, 100)
     const AVCodecParameters *parameters = stream->codecpar;
-    const AVPacketSideData *side = av_packet_side_data_get(
-        parameters->coded_side_data, parameters->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+    const AVPacketSideData *side =
+        av_packet_side_data_get(parameters->coded_side_data, parameters->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
     return side && side->size >= 36 ? (const i32 *)(const void *)side->data : NULL;
 #else
     size_t bytes = 0;
@@ -331,9 +341,9 @@ static int scaler_set(struct scaler *scaler, const struct scale_key *key, const 
     int code = av_frame_get_buffer(scaler->scaled, 0);
     if (code < 0)
         return code;
-    scaler->sws = sws_getContext(frame->width, frame->height, frame->format, key->out_width, key->out_height,
-                                 scaler->scaled->format, SWS_LANCZOS | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT, NULL,
-                                 NULL, NULL);
+    scaler->sws =
+        sws_getContext(frame->width, frame->height, frame->format, key->out_width, key->out_height,
+                       scaler->scaled->format, SWS_LANCZOS | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT, NULL, NULL, NULL);
     if (!scaler->sws)
         return AVERROR(EINVAL);
     set_colours(scaler->sws, frame);
@@ -400,7 +410,8 @@ static int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, co
     return 0;
 }
 
-/* ---- Clips ------------------------------------------------------------------------------------------------------------ */
+/* ---- Clips
+ * ------------------------------------------------------------------------------------------------------------ */
 
 struct picker {
     struct source source;
@@ -438,8 +449,8 @@ static int reserve_frame(struct picker *picker)
         return 0;
     if ((out->frames + 1) * frame_bytes > CLIP_BYTES_MAX)
         return error_set("%s: longer than %lld frames of %lldx%lld, the most that are held at once; ask for fewer or "
-                         "smaller frames, or cut the file", picker->source.origin, (long long)out->frames,
-                         (long long)out->height, (long long)out->width);
+                         "smaller frames, or cut the file",
+                         picker->source.origin, (long long)out->frames, (long long)out->height, (long long)out->width);
     i64 wanted = max_i64(16, picker->capacity * 2);
     if (picker->request.max_frames > 0)
         wanted = min_i64(wanted, picker->request.max_frames);
@@ -567,7 +578,8 @@ int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin
     return status;
 }
 
-/* ---- Stills ----------------------------------------------------------------------------------------------------------- */
+/* ---- Stills
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static int decode_still(struct source *source)
 {
@@ -604,7 +616,8 @@ int av_read_still(struct clip *out, const void *bytes, i64 count, const char *or
     return status;
 }
 
-/* ---- Sound ------------------------------------------------------------------------------------------------------------ */
+/* ---- Sound
+ * ------------------------------------------------------------------------------------------------------------ */
 
 struct mixer {
     struct source source;
@@ -642,7 +655,10 @@ static double sample_value(const AVFrame *frame, int channel, i64 index)
 }
 
 /* Float files may hold anything: what is no number is silence. */
-static float clamp_sample(double value) { return value >= -1 ? (float)fmin(value, 1) : value < -1 ? -1 : 0; }
+static float clamp_sample(double value)
+{
+    return value >= -1 ? (float)fmin(value, 1) : value < -1 ? -1 : 0;
+}
 
 static void mix_to_mono(struct mixer *mixer, const AVFrame *frame)
 {
@@ -749,8 +765,8 @@ int sound_read(struct sound *out, const void *bytes, i64 count, const char *orig
     *out = (struct sound){0};
     const struct form *form = form_of(bytes, count);
     if (!form || (form->class != FORM_CONTAINER && form->class != FORM_SOUND))
-        return error_set("%s: expected a sound (WAV, FLAC, MP3, Ogg, AAC, AIFF) or a video with sound, found %s", origin,
-                         form_describe(bytes, count));
+        return error_set("%s: expected a sound (WAV, FLAC, MP3, Ogg, AAC, AIFF) or a video with sound, found %s",
+                         origin, form_describe(bytes, count));
     struct mixer mixer = {.out = out, .wanted_hz = rate_hz};
     int status = mix(&mixer, bytes, count, origin, form);
     source_close(&mixer.source);

@@ -1,5 +1,5 @@
-/* Clips to H.264 in MP4, in memory. One thread, fixed options, no clock and no version strings of the container: the same
- * clip gives the same bytes. */
+/* Clips to H.264 in MP4, in memory. One thread, fixed options, no clock and no version strings of the container: the
+ * same clip gives the same bytes. */
 #include "data/form.h"
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
@@ -50,15 +50,16 @@ static int open_codec(struct writer *writer, const struct clip *clip)
 {
     const AVCodec *encoder = avcodec_find_encoder_by_name("libx264");
     if (!encoder)
-        return error_set("this libavcodec cannot write H.264 (no libx264 in it); install the distribution's libavcodec");
+        return error_set(
+            "this libavcodec cannot write H.264 (no libx264 in it); install the distribution's libavcodec");
     writer->codec = avcodec_alloc_context3(encoder);
     require(writer->codec, "no memory for libav");
     describe_codec(writer->codec, clip);
     AVDictionary *options = NULL;
     av_dict_set(&options, "preset", "medium", 0);
     av_dict_set(&options, "crf", "16", 0);
-    /* With AVX-512, x264's macroblock tree reads past the end of short rows: the bytes of a small clip then depend on what
-     * stood in memory before. */
+    /* With AVX-512, x264's macroblock tree reads past the end of short rows: the bytes of a small clip then depend on
+     * what stood in memory before. */
     av_dict_set(&options, "mbtree", "0", 0);
     int code = avcodec_open2(writer->codec, encoder, &options);
     av_dict_free(&options);
@@ -119,8 +120,8 @@ static int write_frame(struct writer *writer, const u8 *pixels, i64 index)
     int code = av_frame_make_writable(writer->frame); /* the encoder may still hold the last one */
     if (code < 0)
         return code;
-    code = sws_scale(writer->sws, from, row_bytes, 0, writer->frame->height, writer->frame->data,
-                     writer->frame->linesize);
+    code =
+        sws_scale(writer->sws, from, row_bytes, 0, writer->frame->height, writer->frame->data, writer->frame->linesize);
     if (code < 0)
         return code;
     writer->frame->pts = index;

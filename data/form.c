@@ -4,13 +4,19 @@
 #include <string.h>
 
 struct magic {
-    i64 at;            /* where `bytes` stand */
+    i64 at; /* where `bytes` stand */
     const char *bytes;
     i64 length;
-    const char *also;  /* four bytes at 8, or NULL: RIFF and FORM files say there what they hold */
+    const char *also; /* four bytes at 8, or NULL: RIFF and FORM files say there what they hold */
     struct form form;
 };
-#define MAGIC(at, text, also, ...) {at, text, sizeof(text) - 1, also, {__VA_ARGS__}}
+#define MAGIC(at, text, also, ...)                                                                                     \
+    {                                                                                                                  \
+        at, text, sizeof(text) - 1, also,                                                                              \
+        {                                                                                                              \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
 
 static const struct magic magics[] = {
     MAGIC(0, "\x89PNG\r\n\x1a\n", NULL, "a PNG picture", FORM_PNG, NULL),
@@ -98,8 +104,8 @@ static u64 little_endian_u32(const u8 *bytes)
 
 static int cut_short(const char *origin, const char *what, u64 wanted_bytes, i64 count)
 {
-    return error_set("%s: cut short: %s says that it reaches to byte %llu, the file ends at byte %lld; copy it again", origin,
-                     what, (unsigned long long)wanted_bytes, (long long)count);
+    return error_set("%s: cut short: %s says that it reaches to byte %llu, the file ends at byte %lld; copy it again",
+                     origin, what, (unsigned long long)wanted_bytes, (long long)count);
 }
 
 /* Chunks of a length, a type, data and a checksum, up to IEND. libpng makes room for a chunk before it reads it: no
@@ -142,7 +148,10 @@ static int check_boxes(const u8 *bytes, i64 count, const char *origin)
 }
 
 /* Programs that write to a pipe leave the length of the last chunk open: 0 or nearly the largest number. */
-static bool riff_open_length(u64 length_bytes) { return length_bytes == 0 || length_bytes >= 0x7fff0000u; }
+static bool riff_open_length(u64 length_bytes)
+{
+    return length_bytes == 0 || length_bytes >= 0x7fff0000u;
+}
 
 static int check_riff(const u8 *bytes, i64 count, const char *origin)
 {
@@ -158,7 +167,8 @@ static int check_riff(const u8 *bytes, i64 count, const char *origin)
     return 0;
 }
 
-/* An EBML number (RFC 8794): leading zeros of the first byte say how many bytes follow. Returns its length, 0 if cut. */
+/* An EBML number (RFC 8794): leading zeros of the first byte say how many bytes follow. Returns its length, 0 if cut.
+ */
 static int ebml_number(u64 *value, bool *unknown, const u8 *bytes, i64 count)
 {
     int length = count > 0 && bytes[0] ? __builtin_clz(bytes[0]) - 23 : 9;
@@ -180,7 +190,8 @@ static int check_segment(const u8 *bytes, i64 count, const char *origin)
         return cut_short(origin, "the EBML header", 4 + (u64)length + (length ? size_bytes : 8), count);
     i64 at = 4 + length + (i64)size_bytes;
     if (!holds(bytes, count, at, "\x18\x53\x80\x67", 4))
-        return error_set("%s: no Matroska segment at byte %lld; the file is cut short or damaged", origin, (long long)at);
+        return error_set("%s: no Matroska segment at byte %lld; the file is cut short or damaged", origin,
+                         (long long)at);
     length = ebml_number(&size_bytes, &unknown, bytes + at + 4, count - at - 4);
     if (!length || (!unknown && size_bytes > (u64)(count - at - 4 - length)))
         return cut_short(origin, "the Matroska segment", (u64)at + 4 + (u64)length + (length ? size_bytes : 8), count);
@@ -200,6 +211,8 @@ int form_check_whole(const struct form *form, const void *bytes, i64 count, cons
 {
     if (form->class == FORM_PNG)
         return check_png(bytes, count, origin);
+    if (holds(bytes, count, 0, "FORM", 4) && 8 + (i64)big_endian((const u8 *)bytes + 4, 4) > count)
+        return cut_short(origin, "the AIFF header", 8 + big_endian((const u8 *)bytes + 4, 4), count);
     if (holds(bytes, count, 0, "RIFF", 4))
         return check_riff(bytes, count, origin);
     if (form->reader && strcmp(form->reader, "mov") == 0)

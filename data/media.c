@@ -132,7 +132,8 @@ static i32 pcm16(float value)
 /* "Multimedia Programming Interface and Data Specifications 1.0" (1991): RIFF, WAVE, 16-byte fmt, data. */
 void sound_encode_wav(struct text *out, const struct sound *sound)
 {
-    require(sound->samples < (1 << 30), "a WAV file holds fewer than 2^30 samples, not %lld", (long long)sound->samples);
+    require(sound->samples < (1 << 30), "a WAV file holds fewer than 2^30 samples, not %lld",
+            (long long)sound->samples);
     u32 data_bytes = (u32)(sound->samples * 2), rate_hz = (u32)sound->rate_hz;
     text_append(out, "RIFF", 4);
     append_u32(out, 36 + data_bytes);

@@ -1,8 +1,9 @@
 /* Media files to and from memory. av_read.c and av_write.c are the only files that know libav*, png.c libpng.
  * Readers take a file's bytes (a mapping, a member of an archive); `origin` names it in messages. They never crash on
  * foreign bytes: -1 and a message with origin, what is wrong, what was expected. What a reader fills is the caller's to
- * release; after -1 it holds nothing. A file that is cut short is refused, not read in part; of a long stream a twentieth
- * of the packets may be damaged. Nothing is read but the bytes given: references to other files are not followed. */
+ * release; after -1 it holds nothing. A file that is cut short is refused, not read in part; of a long stream a
+ * twentieth of the packets may be damaged. Nothing is read but the bytes given: references to other files are not
+ * followed. */
 #ifndef WEFT_DATA_MEDIA_H
 #define WEFT_DATA_MEDIA_H
 #include "core/core.h"
@@ -22,18 +23,22 @@ void clip_release(struct clip *clip);
 void sound_init(struct sound *sound, i64 samples, i64 rate_hz);
 void sound_release(struct sound *sound);
 
-enum media_kind { MEDIA_UNKNOWN, MEDIA_PNG, MEDIA_STILL, MEDIA_VIDEO, MEDIA_SOUND }; /* STILL: JPEG, WebP, BMP, ... through libav */
+/* STILL: JPEG, WebP, BMP, TIFF. */
+enum media_kind { MEDIA_UNKNOWN, MEDIA_PNG, MEDIA_STILL, MEDIA_VIDEO, MEDIA_SOUND };
 /* By content, never by the name alone; opens containers, which hold either. MEDIA_UNKNOWN: error_text() says why. */
 enum media_kind media_kind(const void *bytes, i64 count, const char *origin);
 
-/* PNG of any colour type and depth; transparency is blended on white. */
-int image_read(struct clip *out, const void *bytes, i64 count, const char *origin); /* PNG by libpng, other stills by libav */
+/* PNG (of any colour type and depth) by libpng, other stills by libav; transparency is blended on white. */
+int image_read(struct clip *out, const void *bytes, i64 count, const char *origin);
 int image_write_png(const char *path, const u8 *pixels, i64 height, i64 width); /* RGB, atomic */
 void image_encode_png(struct text *out, const u8 *pixels, i64 height, i64 width);
 
 /* Frames at rate_hz from the start (nearest in time; 0: every frame), at most max_frames (0: all), scaled to fit
  * height x width (0: as they are): the picture keeps its shape, centred on white. A file without video is an error. */
-struct clip_request { double rate_hz; i64 max_frames, height, width; };
+struct clip_request {
+    double rate_hz;
+    i64 max_frames, height, width;
+};
 int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin, const struct clip_request *request);
 /* H.264, yuv420p; width and height even, rate_hz above 0. The same clip gives the same bytes. */
 int clip_write_mp4(const char *path, const struct clip *clip); /* atomic */

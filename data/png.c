@@ -119,7 +119,10 @@ static void take_bytes(png_structp png, png_bytep bytes, png_size_t count)
     text_append(png_get_io_ptr(png), bytes, (i64)count);
 }
 
-static void nothing_to_flush(png_structp png) { (void)png; }
+static void nothing_to_flush(png_structp png)
+{
+    (void)png;
+}
 
 /* Memory cannot run out and a text takes all bytes, so an error here is the program's. */
 static void writing_failed(png_structp png, png_const_charp problem)

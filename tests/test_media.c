@@ -1,6 +1,7 @@
 /* Pictures, clips and sounds survive the way to a file and back; bad files are refused with a message that says why.
  * The PNG, BMP and WAV files here are put together byte by byte, so that readers are not tested against their own
  * library's writer. */
+#define _GNU_SOURCE /* memmem */
 #include "data/media.h"
 #include <math.h>
 #include <setjmp.h>
@@ -9,7 +10,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-static struct rng_key key(void) { return (struct rng_key){7, RNG_TEST}; }
+static struct rng_key key(void)
+{
+    return (struct rng_key){7, RNG_TEST};
+}
 
 static void assert_says(const char *wanted)
 {
@@ -17,7 +21,8 @@ static void assert_says(const char *wanted)
         fail_msg("the message \"%s\" does not contain \"%s\"", error_text(), wanted);
 }
 
-/* ---- A PNG writer of its own ------------------------------------------------------------------------------------------ */
+/* ---- A PNG writer of its own
+ * ------------------------------------------------------------------------------------------ */
 
 static void append_be32(struct text *out, u32 value)
 {
@@ -202,16 +207,25 @@ static void check_layout(const struct layout *layout)
 }
 
 static const struct layout layouts[] = {
-    {"grey 1", 0, 1, 1, false, false},     {"grey 2", 0, 2, 1, false, false},
-    {"grey 4", 0, 4, 1, false, false},     {"grey 8", 0, 8, 1, false, false},
-    {"grey 16", 0, 16, 1, false, false},   {"grey 8, one transparent", 0, 8, 1, true, false},
-    {"RGB 8", 2, 8, 3, false, false},      {"RGB 16", 2, 16, 3, false, false},
+    {"grey 1", 0, 1, 1, false, false},
+    {"grey 2", 0, 2, 1, false, false},
+    {"grey 4", 0, 4, 1, false, false},
+    {"grey 8", 0, 8, 1, false, false},
+    {"grey 16", 0, 16, 1, false, false},
+    {"grey 8, one transparent", 0, 8, 1, true, false},
+    {"RGB 8", 2, 8, 3, false, false},
+    {"RGB 16", 2, 16, 3, false, false},
     {"RGB 8, one transparent", 2, 8, 3, true, false},
-    {"palette 1", 3, 1, 1, false, false},  {"palette 2, transparent", 3, 2, 1, true, false},
-    {"palette 4", 3, 4, 1, false, false},  {"palette 8, transparent", 3, 8, 1, true, false},
-    {"grey alpha 8", 4, 8, 2, false, false}, {"grey alpha 16", 4, 16, 2, false, false},
-    {"RGBA 8", 6, 8, 4, false, false},     {"RGBA 16", 6, 16, 4, false, false},
-    {"RGBA 8, interlaced", 6, 8, 4, false, true}, {"palette 2, interlaced", 3, 2, 1, true, true},
+    {"palette 1", 3, 1, 1, false, false},
+    {"palette 2, transparent", 3, 2, 1, true, false},
+    {"palette 4", 3, 4, 1, false, false},
+    {"palette 8, transparent", 3, 8, 1, true, false},
+    {"grey alpha 8", 4, 8, 2, false, false},
+    {"grey alpha 16", 4, 16, 2, false, false},
+    {"RGBA 8", 6, 8, 4, false, false},
+    {"RGBA 16", 6, 16, 4, false, false},
+    {"RGBA 8, interlaced", 6, 8, 4, false, true},
+    {"palette 2, interlaced", 3, 2, 1, true, true},
     {"grey 1, interlaced", 0, 1, 1, false, true},
 };
 
@@ -222,7 +236,8 @@ static void every_png_layout_reads_as_its_pixels(void **state)
         check_layout(&layouts[i]);
 }
 
-/* ---- PNG ---------------------------------------------------------------------------------------------------------------- */
+/* ---- PNG
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static void fill_noise(struct clip *clip)
 {
@@ -325,7 +340,8 @@ static void other_stills_read_through_libav(void **state)
     text_release(&bmp);
 }
 
-/* ---- Resizing ----------------------------------------------------------------------------------------------------------- */
+/* ---- Resizing
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static double lanczos(double x)
 {
@@ -352,7 +368,8 @@ static void check_resize(i64 from_height, i64 from_width, i64 height, i64 width)
     clip_init(&in, 1, from_height, from_width, 0);
     for (i64 i = 0; i < from_height * from_width; i++)
         for (i64 c = 0; c < 3; c++) /* away from the ends, so that the first pass of two does not clip */
-            in.pixels[i * 3 + c] = (u8)(128 + 60 * sin((double)(i % from_width) * 0.3 + (double)(i / from_width * (c + 1)) * 0.2));
+            in.pixels[i * 3 + c] =
+                (u8)(128 + 60 * sin((double)(i % from_width) * 0.3 + (double)(i / from_width * (c + 1)) * 0.2));
     clip_resize(&out, &in, height, width);
     for (i64 i = 0; i < height * width * 3; i++) {
         double wanted = resized_value(&in, height, width, i / 3 / width, i / 3 % width, i % 3);
@@ -392,7 +409,8 @@ static void resizing_keeps_the_shape_on_white(void **state)
     clip_release(&out);
 }
 
-/* ---- Clips -------------------------------------------------------------------------------------------------------------- */
+/* ---- Clips
+ * -------------------------------------------------------------------------------------------------------------- */
 
 enum { CLIP_FRAMES = 9, CLIP_SIDE = 48 };
 
@@ -427,7 +445,8 @@ static void make_turning_clip(struct clip *clip)
         double u = x * cos(turn) + y * sin(turn), v = y * cos(turn) - x * sin(turn);
         bool inside = fabs(u) < 20 && fabs(v) < 20;
         for (i64 c = 0; c < 3; c++)
-            clip->pixels[i * 3 + c] = inside ? (u8)(100 + 5 * u * (c == 0) - 4 * v * (c == 1) + 30 * sin(u * v / 20)) : 255;
+            clip->pixels[i * 3 + c] =
+                inside ? (u8)((int)(100 + 5 * u * (c == 0) - 4 * v * (c == 1) + 30 * sin(u * v / 20)) & 255) : 255;
     }
 }
 
@@ -521,6 +540,49 @@ static void clips_fit_on_white(void **state)
     text_release(&mp4);
 }
 
+/* The matrix in the track header of an MP4: 44 bytes from the box's type (ISO/IEC 14496-12, 8.3.2). */
+static void set_matrix(struct text *mp4, const i32 matrix[9])
+{
+    char *type = memmem(mp4->data, (size_t)mp4->length, "tkhd", 4);
+    assert_non_null(type);
+    for (int i = 0; i < 9; i++)
+        for (int byte = 0; byte < 4; byte++)
+            type[44 + i * 4 + byte] = (char)((u32)matrix[i] >> (24 - 8 * byte));
+}
+
+/* Four grey quarters, top left 40, top right 100, bottom left 160, bottom right 220, come out in another order. */
+static void check_orientation(const i32 matrix[9], i64 height, i64 width, const int quarters[4])
+{
+    struct clip in, out;
+    struct text mp4 = {0};
+    clip_init(&in, 2, 32, 64, 8);
+    for (i64 i = 0; i < 2 * 32 * 64 * 3; i++)
+        in.pixels[i] = (u8)(40 + 60 * (i / 3 % 64 / 32) + 120 * (i / 3 / 64 % 32 / 16));
+    assert_int_equal(clip_encode_mp4(&mp4, &in), 0);
+    set_matrix(&mp4, matrix);
+    assert_int_equal(clip_read(&out, mp4.data, mp4.length, "turned.mp4", &(struct clip_request){0}), 0);
+    assert_int_equal(out.height, height);
+    assert_int_equal(out.width, width);
+    for (i64 quarter = 0; quarter < 4; quarter++) {
+        i64 y = height / 4 + quarter / 2 * height / 2, x = width / 4 + quarter % 2 * width / 2;
+        assert_true(abs(out.pixels[(y * width + x) * 3] - quarters[quarter]) < 8);
+    }
+    clip_release(&in);
+    clip_release(&out);
+    text_release(&mp4);
+}
+
+static void clips_are_turned_as_their_matrix_says(void **state)
+{
+    (void)state;
+    enum { ONE = 1 << 16, W = 1 << 30 };
+    check_orientation((const i32[]){ONE, 0, 0, 0, ONE, 0, 0, 0, W}, 32, 64, (const int[]){40, 100, 160, 220});
+    check_orientation((const i32[]){0, ONE, 0, -ONE, 0, 0, 0, 0, W}, 64, 32, (const int[]){160, 40, 220, 100});
+    check_orientation((const i32[]){-ONE, 0, 0, 0, -ONE, 0, 0, 0, W}, 32, 64, (const int[]){220, 160, 100, 40});
+    check_orientation((const i32[]){0, -ONE, 0, ONE, 0, 0, 0, 0, W}, 64, 32, (const int[]){100, 220, 40, 160});
+    check_orientation((const i32[]){-ONE, 0, 0, 0, ONE, 0, 0, 0, W}, 32, 64, (const int[]){100, 40, 220, 160});
+}
+
 static void make_wav(struct text *wav, int format, int channels, int bits, u32 rate_hz, const void *data, i64 bytes)
 {
     u32 frame_bytes = (u32)(channels * bits / 8);
@@ -563,7 +625,9 @@ static void bad_clips_are_refused(void **state)
         refuse_clip(mp4.data, cut, "");
     refuse_clip(mp4.data, mp4.length - 1, "cut short");
     refuse_clip("\x1a\x45\xdf\xa3\x01\0\0", 7, "cut short");
-    refuse_clip("\0\0\0\x08" "ftyp", 8, "an MP4 file");
+    refuse_clip("\0\0\0\x08"
+                "ftyp",
+                8, "an MP4 file");
     text_release(&mp4);
     text_release(&png);
     text_release(&wav);
@@ -623,7 +687,8 @@ static void clips_h264_cannot_hold_are_refused(void **state)
     clip_release(&still);
 }
 
-/* ---- Sound -------------------------------------------------------------------------------------------------------------- */
+/* ---- Sound
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static void make_tone(struct sound *sound, i64 samples, i64 rate_hz, double tone_hz)
 {
@@ -758,6 +823,7 @@ int main(void)
         cmocka_unit_test(mp4_round_trip_keeps_frames_and_times),
         cmocka_unit_test(frames_are_the_nearest_in_time),
         cmocka_unit_test(clips_fit_on_white),
+        cmocka_unit_test(clips_are_turned_as_their_matrix_says),
         cmocka_unit_test(bad_clips_are_refused),
         cmocka_unit_test(damaged_clips_never_crash),
         cmocka_unit_test(a_container_without_video_is_refused),
