@@ -15,10 +15,14 @@ struct pose {
 enum motion { MOVE_LEFT, MOVE_RIGHT, MOVE_UP, MOVE_DOWN, GROW, SHRINK, TURN_CLOCKWISE, TURN_ANTICLOCKWISE };
 
 const char *const motion_phrases[MOTIONS] = {
-    [MOVE_LEFT] = "moves to the left", [MOVE_RIGHT] = "moves to the right",
-    [MOVE_UP] = "moves up",            [MOVE_DOWN] = "moves down",
-    [GROW] = "grows",                  [SHRINK] = "shrinks",
-    [TURN_CLOCKWISE] = "turns clockwise", [TURN_ANTICLOCKWISE] = "turns anticlockwise",
+    [MOVE_LEFT] = "moves to the left",
+    [MOVE_RIGHT] = "moves to the right",
+    [MOVE_UP] = "moves up",
+    [MOVE_DOWN] = "moves down",
+    [GROW] = "grows",
+    [SHRINK] = "shrinks",
+    [TURN_CLOCKWISE] = "turns clockwise",
+    [TURN_ANTICLOCKWISE] = "turns anticlockwise",
 };
 
 struct take {
@@ -33,10 +37,12 @@ static double draw(struct rng_key key, i64 item, u32 which, double from, double 
     return from + (to - from) * rng_uniform(key, DRAW_MOTION, (u32)item, which, 1);
 }
 
-/* Size and place are drawn, so that no motion is the same few pixels each time; the glyph never leaves the picture far. */
+/* Size and place are drawn, so that no motion is the same few pixels each time; the glyph never leaves the picture far.
+ */
 static void choose_poses(struct pose poses[2], enum motion motion, struct rng_key key, i64 item)
 {
-    double way = draw(key, item, 0, 0.18, 0.26), small = draw(key, item, 1, 0.3, 0.4), large = draw(key, item, 2, 0.8, 0.95);
+    double way = draw(key, item, 0, 0.18, 0.26), small = draw(key, item, 1, 0.3, 0.4),
+           large = draw(key, item, 2, 0.8, 0.95);
     struct pose still = {0.5 + draw(key, item, 3, -0.06, 0.06), 0.5 + draw(key, item, 4, -0.06, 0.06),
                          draw(key, item, 5, 0.5, 0.6), 0};
     poses[0] = poses[1] = still;
@@ -150,8 +156,8 @@ static i64 find_nouns(const struct glyph **out, const struct glyph_list *list, e
     return count;
 }
 
-/* The clips of one part. A glyph is shown in two motions, in more if there are few glyphs; no pair comes twice before all
- * have come. */
+/* The clips of one part. A glyph is shown in two motions, in more if there are few glyphs; no pair comes twice before
+ * all have come. */
 static i64 plan_takes(struct take *takes, const struct corpus *corpus, const struct glyph_list *list, enum part part)
 {
     const struct glyph **nouns = memory_alloc(list->count * (i64)sizeof *nouns);
@@ -166,7 +172,8 @@ static i64 plan_takes(struct take *takes, const struct corpus *corpus, const str
         takes[i].motion = (enum motion)((first + i % rounds * (2 * (which % 4) + 1)) % MOTIONS);
     }
     if (wanted == 0)
-        log_warn("no clips for %s: none of its glyphs can be named in a sentence; ask for more --glyphs", part_names[part]);
+        log_warn("no clips for %s: none of its glyphs can be named in a sentence; ask for more --glyphs",
+                 part_names[part]);
     memory_free(order);
     memory_free(nouns);
     return wanted;

@@ -8,8 +8,8 @@
  *     text.jsonl                     {"text":"..."}
  *   DIR/train/sort_sft.jsonl  sort_rl.jsonl  DIR/test/sort_rl.jsonl
  *
- * The three parts differ by base glyph, by sentence and by voice. Every draw is keyed by the seed and by what it is for,
- * so the same seed and packages give the same bytes. */
+ * The three parts differ by base glyph, by sentence and by voice. Every draw is keyed by the seed and by what it is
+ * for, so the same seed and packages give the same bytes. */
 #ifndef WEFT_CORPUS_H
 #define WEFT_CORPUS_H
 #include "core/core.h"
@@ -20,7 +20,15 @@ enum part { PART_TRAIN, PART_VALIDATION, PART_TEST, PARTS };
 extern const char *const part_names[PARTS];
 
 /* First of the identities of a draw with RNG_CORPUS; values never change. */
-enum draw { DRAW_GLYPHS = 1, DRAW_HELD_OUT = 2, DRAW_MOTION = 3, DRAW_VOICE = 4, DRAW_SENTENCE = 5, DRAW_TEXT = 6, DRAW_SORT = 7 };
+enum draw {
+    DRAW_GLYPHS = 1,
+    DRAW_HELD_OUT = 2,
+    DRAW_MOTION = 3,
+    DRAW_VOICE = 4,
+    DRAW_SENTENCE = 5,
+    DRAW_TEXT = 6,
+    DRAW_SORT = 7
+};
 
 struct corpus {
     const char *directory;
@@ -42,12 +50,13 @@ void corpus_caption(struct corpus *corpus, enum part part, const char *kind, con
                     const char *speaker);
 void append_line(struct text *out, struct json *object); /* takes the object */
 
-/* Runs items on all workers, with a progress bar; an item returns -1 and a message as usual. The message kept is that of
- * the first item that failed. */
+/* Runs items on all workers, with a progress bar; an item returns -1 and a message as usual. The message kept is that
+ * of the first item that failed. */
 typedef int item_fn(void *context, i64 item, int worker);
 int run_items(const char *label, i64 count, item_fn *run, void *context);
 
-/* ---- Glyphs ---------------------------------------------------------------------------------------------------------- */
+/* ---- Glyphs
+ * ---------------------------------------------------------------------------------------------------------- */
 enum { CODE_POINTS_MAX = 12 };
 struct glyph {
     u32 code_points[CODE_POINTS_MAX], index; /* index: in the font */
@@ -86,7 +95,8 @@ int font_picture(struct clip *out, const struct font *font, u32 index); /* a squ
 /* For each glyph the index of the one bitmap that shows its whole sequence, 0 if there is none. */
 void font_find(struct glyph_list *list, const struct font_file *file);
 
-/* ---- The parts of the corpus ----------------------------------------------------------------------------------------- */
+/* ---- The parts of the corpus
+ * ----------------------------------------------------------------------------------------- */
 int make_pictures(struct corpus *corpus, const struct glyph_list *list, const struct font_file *file);
 int make_clips(struct corpus *corpus, const struct glyph_list *list, const struct font_file *file);
 int make_speech(struct corpus *corpus);

@@ -19,8 +19,8 @@ static int start(pid_t *child, int *from_child, const struct utterance *utteranc
     char speed[16], pitch[16];
     snprintf(speed, sizeof speed, "%d", utterance->speed);
     snprintf(pitch, sizeof pitch, "%d", utterance->pitch);
-    char *arguments[] = {"espeak-ng", "-v", (char *)utterance->voice, "-s", speed, "-p", pitch, "--stdout",
-                         (char *)utterance->text, NULL};
+    char *arguments[] = {"espeak-ng", "-v",       (char *)utterance->voice, "-s", speed, "-p",
+                         pitch,       "--stdout", (char *)utterance->text,  NULL};
     int ends[2];
     /* Closed on exec: a neighbour that holds the writing end would keep this pipe open. */
     if (pipe2(ends, O_CLOEXEC) < 0)

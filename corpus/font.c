@@ -10,7 +10,10 @@ int font_file_open(struct font_file *file)
     return file_map(&file->view, "/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf");
 }
 
-void font_file_close(struct font_file *file) { file_unmap(&file->view); }
+void font_file_close(struct font_file *file)
+{
+    file_unmap(&file->view);
+}
 
 int font_open(struct font *font, const struct font_file *file)
 {
@@ -22,7 +25,8 @@ int font_open(struct font *font, const struct font_file *file)
     font->face = face;
     if (code || face->num_fixed_sizes < 1 || FT_Select_Size(face, 0))
         return error_set("NotoColorEmoji.ttf: no colour bitmaps in it (FreeType's error %d); install the package "
-                         "fonts-noto-color-emoji anew", code);
+                         "fonts-noto-color-emoji anew",
+                         code);
     return 0;
 }
 
@@ -93,8 +97,8 @@ static u32 shape(hb_font_t *font, hb_buffer_t *buffer, const struct glyph *glyph
 
 void font_find(struct glyph_list *list, const struct font_file *file)
 {
-    hb_blob_t *blob = hb_blob_create((const char *)file->view.data, (unsigned)file->view.bytes, HB_MEMORY_MODE_READONLY,
-                                     NULL, NULL);
+    hb_blob_t *blob =
+        hb_blob_create((const char *)file->view.data, (unsigned)file->view.bytes, HB_MEMORY_MODE_READONLY, NULL, NULL);
     hb_face_t *face = hb_face_create(blob, 0);
     hb_font_t *font = hb_font_create(face);
     hb_buffer_t *buffer = hb_buffer_create();

@@ -13,9 +13,23 @@ static const char list_path[] = "/usr/share/unicode/emoji/emoji-test.txt";
 enum { JOINER = 0x200d, VARIATION = 0xfe0f, REGIONAL_FIRST = 0x1f1e6, REGIONAL_LAST = 0x1f1ff };
 
 /* Subgroups whose names can be the subject of "the ... moves". */
-static const char *const nouns[] = {"animal-",  "plant-",     "food-",  "drink",  "dishware",  "transport-ground",
-                                    "transport-water", "transport-air", "sport", "musical-instrument", "tool",
-                                    "clothing", "household", "phone", "computer", "office", "light & video"};
+static const char *const nouns[] = {"animal-",
+                                    "plant-",
+                                    "food-",
+                                    "drink",
+                                    "dishware",
+                                    "transport-ground",
+                                    "transport-water",
+                                    "transport-air",
+                                    "sport",
+                                    "musical-instrument",
+                                    "tool",
+                                    "clothing",
+                                    "household",
+                                    "phone",
+                                    "computer",
+                                    "office",
+                                    "light & video"};
 
 static bool is_noun(const char *subgroup, const char *caption)
 {
@@ -56,8 +70,8 @@ static bool is_person(u32 code_point)
     return (code_point >= 0x1f466 && code_point <= 0x1f469) || code_point == 0x1f9d1;
 }
 
-/* The first character says what a glyph shows; but all men, women and children with a thing are one base, since a man and
- * a woman with it look alike, and each flag is its own. */
+/* The first character says what a glyph shows; but all men, women and children with a thing are one base, since a man
+ * and a woman with it look alike, and each flag is its own. */
 static u64 base_of(const struct glyph *glyph)
 {
     u32 first = glyph->code_points[0];
@@ -78,7 +92,10 @@ static char *file_name(const struct glyph *glyph)
     return out.data;
 }
 
-static bool is_skin_tone(u32 code_point) { return code_point >= 0x1f3fb && code_point <= 0x1f3ff; }
+static bool is_skin_tone(u32 code_point)
+{
+    return code_point >= 0x1f3fb && code_point <= 0x1f3ff;
+}
 
 /* False: not a sequence for us (too long, or with a skin tone). */
 static bool parse_sequence(struct glyph *glyph, const char *line)

@@ -6,16 +6,15 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char usage[] =
-    "usage: weft-corpus -o DIR [options]\n"
-    "Makes a corpus of text, pictures, clips and speech from installed packages.\n"
-    "  -o DIR            where to; made if needed, must not hold a corpus yet\n"
-    "  --seed N          every draw depends on it (default 1)\n"
-    "  --glyphs N        pictures with captions (default 1500)\n"
-    "  --clips N         short videos with a sentence each (default 300)\n"
-    "  --spoken N        spoken words and sentences (default 1200)\n"
-    "  --text-bytes N    text in several languages (default 6000000)\n"
-    "  --size N          height and width of pictures, even, 16 to 128 (default 64)\n";
+static const char usage[] = "usage: weft-corpus -o DIR [options]\n"
+                            "Makes a corpus of text, pictures, clips and speech from installed packages.\n"
+                            "  -o DIR            where to; made if needed, must not hold a corpus yet\n"
+                            "  --seed N          every draw depends on it (default 1)\n"
+                            "  --glyphs N        pictures with captions (default 1500)\n"
+                            "  --clips N         short videos with a sentence each (default 300)\n"
+                            "  --spoken N        spoken words and sentences (default 1200)\n"
+                            "  --text-bytes N    text in several languages (default 6000000)\n"
+                            "  --size N          height and width of pictures, even, 16 to 128 (default 64)\n";
 
 static const struct {
     const char *path, *package;
@@ -53,9 +52,9 @@ static int check_packages(void)
             text_printf(&missing, " %s", needed[i].package);
     if (!program_exists("espeak-ng"))
         text_printf(&missing, " espeak-ng");
-    int status = missing.length ? error_set("packages the corpus is made from are missing; run: apt-get install%s",
-                                            missing.data)
-                                : 0;
+    int status = missing.length
+                     ? error_set("packages the corpus is made from are missing; run: apt-get install%s", missing.data)
+                     : 0;
     text_release(&missing);
     return status;
 }
@@ -74,12 +73,15 @@ static int parse_count(i64 *out, const char *option, const char *text, i64 least
 /* 1: help was asked for and given. */
 static int parse_options(struct corpus *corpus, int count, char **arguments)
 {
-    static const struct option options[] = {
-        {"out", required_argument, NULL, 'o'},    {"seed", required_argument, NULL, 's'},
-        {"glyphs", required_argument, NULL, 'g'}, {"clips", required_argument, NULL, 'c'},
-        {"spoken", required_argument, NULL, 'p'}, {"text-bytes", required_argument, NULL, 't'},
-        {"size", required_argument, NULL, 'z'},   {"help", no_argument, NULL, 'h'},
-        {0}};
+    static const struct option options[] = {{"out", required_argument, NULL, 'o'},
+                                            {"seed", required_argument, NULL, 's'},
+                                            {"glyphs", required_argument, NULL, 'g'},
+                                            {"clips", required_argument, NULL, 'c'},
+                                            {"spoken", required_argument, NULL, 'p'},
+                                            {"text-bytes", required_argument, NULL, 't'},
+                                            {"size", required_argument, NULL, 'z'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
     i64 seed = 1;
     int option, status = 0;
     while (status == 0 && (option = getopt_long(count, arguments, "o:h", options, NULL)) != -1) {
@@ -184,8 +186,10 @@ int main(int count, char **arguments)
     }
     for (enum part part = 0; part < PARTS; part++)
         text_release(&corpus.captions[part]);
-    if (status < 0 && interrupted())
+    if (status < 0 && interrupted()) {
+        fprintf(stderr, "weft-corpus: interrupted; what stands in %s is not complete\n", corpus.directory);
         return 130;
+    }
     if (status < 0)
         fprintf(stderr, "weft-corpus: %s\n", error_text());
     return status < 0 ? error_status() : 0;

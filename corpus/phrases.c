@@ -1,22 +1,24 @@
-/* What is spoken: fifty common words, and short sentences made of them. A sentence belongs to the part its hash says, so
- * no sentence is in two parts; words are in all, there the voices differ. */
+/* What is spoken: fifty common words, and short sentences made of them. A sentence belongs to the part its hash says,
+ * so no sentence is in two parts; words are in all, there the voices differ. */
 #include "corpus/corpus.h"
 #include <string.h>
 
 const char *const spoken_words[] = {
-    "zero",  "one",   "two",  "three", "four", "five",  "six",  "seven",  "eight", "nine",  "red",   "green", "blue",
-    "yellow", "black", "white", "cat",  "dog",  "bird",  "fish", "horse", "tree",  "house", "car",   "ball",  "book",
-    "yes",   "no",    "please", "thanks", "hello", "up", "down", "left",  "right", "stop",  "go",    "big",   "small",
-    "day",   "night", "sun",  "moon",  "water", "fire",  "apple", "bread", "hand", "head",  "music",
+    "zero",  "one",   "two",   "three",  "four",  "five",  "six",   "seven", "eight",  "nine",
+    "red",   "green", "blue",  "yellow", "black", "white", "cat",   "dog",   "bird",   "fish",
+    "horse", "tree",  "house", "car",    "ball",  "book",  "yes",   "no",    "please", "thanks",
+    "hello", "up",    "down",  "left",   "right", "stop",  "go",    "big",   "small",  "day",
+    "night", "sun",   "moon",  "water",  "fire",  "apple", "bread", "hand",  "head",   "music",
 };
 const i64 spoken_words_count = COUNT_OF(spoken_words);
 
 /* Slots of the patterns below. */
-static const char *const digits[] = {"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", NULL};
+static const char *const digits[] = {"zero", "one",   "two",   "three", "four", "five",
+                                     "six",  "seven", "eight", "nine",  NULL};
 static const char *const colours[] = {"red", "green", "blue", "yellow", "black", "white", NULL};
 static const char *const animals[] = {"cat", "dog", "bird", "fish", "horse", NULL};
-static const char *const things[] = {"tree", "house", "car",  "ball", "book", "sun",  "moon",  "apple",
-                                     "hand", "cat",   "dog",  "bird", "fish", "horse", NULL};
+static const char *const things[] = {"tree", "house", "car", "ball", "book", "sun",   "moon", "apple",
+                                     "hand", "cat",   "dog", "bird", "fish", "horse", NULL};
 static const char *const sizes[] = {"big", "small", NULL};
 static const char *const ways[] = {"up", "down", "left", "right", NULL};
 static const struct {
@@ -26,7 +28,8 @@ static const struct {
 
 /* A capital letter stands for a drawn name, M for a motion; the rest is said as it is. */
 static const char *const patterns[] = {
-    "the C T is S", "the A sees the C T", "D D D", "the T M", "the S A M", "D C T and D C T", "go W and stop", "go W and D W",
+    "the C T is S", "the A sees the C T", "D D D",          "the T M",
+    "the S A M",    "D C T and D C T",    "go D W and D W", "go W and D W",
 };
 
 static const char *pick(const char *const *names, struct rng_key key, u32 item, u32 attempt, u32 word)

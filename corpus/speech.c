@@ -7,9 +7,9 @@
 enum { RATE_HZ = 16000, FRAME = RATE_HZ / 50, MARGIN = RATE_HZ * 80 / 1000 };
 
 /* Language and variant; the held-out ones share neither variant nor, in test, accent with training. */
-static const char *const train_voices[] = {"en-us",         "en-us+f1", "en-us+m1",        "en-us+m7",  "en-gb",
-                                           "en-gb+f4",      "en-gb+m3", "en-gb-scotland",  "en-029+m6", "en-gb-x-rp+f2",
-                                           "en-gb-x-rp+m5", "en-gb-scotland+f4"};
+static const char *const train_voices[] = {"en-us",     "en-us+f1",      "en-us+m1",      "en-us+m7",
+                                           "en-gb",     "en-gb+f4",      "en-gb+m3",      "en-gb-scotland",
+                                           "en-029+m6", "en-gb-x-rp+f2", "en-gb-x-rp+m5", "en-gb-scotland+f4"};
 static const char *const validation_voices[] = {"en-us+f5", "en-gb+m2"};
 static const char *const test_voices[] = {"en-gb-x-gbclan+f3", "en-gb-x-gbcwmd+m4"};
 static const struct {
@@ -109,7 +109,8 @@ static int record(void *context, i64 item, int worker)
     return status;
 }
 
-/* Of each part three in five are single words, each by another voice every time it comes round; the rest are sentences. */
+/* Of each part three in five are single words, each by another voice every time it comes round; the rest are sentences.
+ */
 static void plan_recording(struct recording *recording, struct rng_key key, enum part part, i64 index, i64 item)
 {
     i64 turn = index % 5, count = index / 5 * 3 + turn, round = count / spoken_words_count;

@@ -87,7 +87,8 @@ void glyphs_split(struct glyph_list *list, struct rng_key key)
     rng_permutation(order, list->count, key, DRAW_HELD_OUT, 0);
     for (i64 i = 0; i < list->count; i++)
         count_caption(&table, list->items[i].caption, 1);
-    i64 wanted = part_count(list->count, PART_TEST) / 2, held[PARTS] = {0}; /* a twentieth each: training needs glyphs */
+    i64 wanted = part_count(list->count, PART_TEST) / 2,
+        held[PARTS] = {0}; /* a twentieth each: training needs glyphs */
     wanted = max_i64(wanted, 1);
     for (i64 i = 0; i < list->count; i++) {
         enum part part = held[PART_TEST] <= held[PART_VALIDATION] ? PART_TEST : PART_VALIDATION;

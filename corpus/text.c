@@ -23,13 +23,17 @@ struct source {
     i64 share; /* of a hundred bytes */
 };
 
-#define NAMES(...) (const char *const[]){__VA_ARGS__, NULL}
+#define NAMES(...)                                                                                                     \
+    (const char *const[])                                                                                              \
+    {                                                                                                                  \
+        __VA_ARGS__, NULL                                                                                              \
+    }
 /* Left out: drawings, lists for translators, and what mocks peoples, men or women. */
 static const struct source sources[] = {
     {"WordNet", "/usr/share/wordnet", NAMES("data.noun", "data.verb", "data.adj", "data.adv"), true, 30},
     {"English fortunes", "/usr/share/games/fortunes",
-     NAMES("art", "computers", "cookie", "debian", "definitions", "education", "food", "fortunes", "goedel", "humorists",
-           "kids", "knghtbrd", "law", "linux", "linuxcookie", "literature", "love", "magic", "medicine",
+     NAMES("art", "computers", "cookie", "debian", "definitions", "education", "food", "fortunes", "goedel",
+           "humorists", "kids", "knghtbrd", "law", "linux", "linuxcookie", "literature", "love", "magic", "medicine",
            "miscellaneous", "news", "paradoxum", "people", "perl", "pets", "platitudes", "politics", "riddles",
            "science", "songs-poems", "sports", "startrek", "tao", "wisdom", "work", "zippy"),
      false, 20},
@@ -38,10 +42,11 @@ static const struct source sources[] = {
     {"Spanish fortunes", "/usr/share/games/fortunes/es", NULL, false, 12},
     {"Chinese fortunes", "/usr/share/games/fortunes", NAMES("chinese", "song100", "tang300"), false, 11},
 };
-static const char *const skipped_names[] = {"asciiart", "banner", "witze", "misogino.fortunes", "vornamen", "namen",
-                                            "warmduscher", NULL};
+static const char *const skipped_names[] = {"asciiart", "banner", "witze",       "misogino.fortunes",
+                                            "vornamen", "namen",  "warmduscher", NULL};
 
-/* ---- Cleaning ---------------------------------------------------------------------------------------------------------- */
+/* ---- Cleaning
+ * ---------------------------------------------------------------------------------------------------------- */
 
 /* Length of the UTF-8 character at `at`, 0 if it is none (RFC 3629: no overlong forms, no surrogates). */
 static i64 utf8_length(const u8 *at, i64 left)
@@ -139,10 +144,11 @@ static void documents_release(struct documents *documents)
     memory_free(documents->ends);
 }
 
-/* ---- Reading ------------------------------------------------------------------------------------------------------------- */
+/* ---- Reading
+ * ------------------------------------------------------------------------------------------------------------- */
 
-/* wndb(5): offset, file, type, number of words in hexadecimal, then word and sense in turn; the gloss stands behind "|".
- * It becomes "word, word: gloss". */
+/* wndb(5): offset, file, type, number of words in hexadecimal, then word and sense in turn; the gloss stands behind
+ * "|". It becomes "word, word: gloss". */
 static void read_synset(struct documents *documents, struct text *scratch, const char *line)
 {
     char word[256];
@@ -228,10 +234,12 @@ static int read_source(struct documents *documents, const struct source *source)
     return status;
 }
 
-/* ---- Choosing ------------------------------------------------------------------------------------------------------------ */
+/* ---- Choosing
+ * ------------------------------------------------------------------------------------------------------------ */
 
 /* Adds drawn documents of a source until they have so many bytes. */
-static void choose_documents(struct documents *out, const struct documents *from, i64 bytes, struct rng_key key, u32 which)
+static void choose_documents(struct documents *out, const struct documents *from, i64 bytes, struct rng_key key,
+                             u32 which)
 {
     i32 *order = memory_alloc(from->count * (i64)sizeof *order);
     rng_permutation(order, from->count, key, DRAW_TEXT, which);
@@ -298,10 +306,12 @@ int make_text(struct corpus *corpus)
         progress_update(&progress, i + 1, "%s", sources[i].label);
     }
     if (status == 0 && chosen.bytes.length < corpus->text_bytes * 99 / 100)
-        log_warn("the packages hold %lld bytes of text in these shares, %lld were wanted", (long long)chosen.bytes.length,
-                 (long long)corpus->text_bytes);
+        log_warn("the packages hold %lld bytes of text in these shares, %lld were wanted",
+                 (long long)chosen.bytes.length, (long long)corpus->text_bytes);
     if (status == 0)
         status = write_documents(corpus, &chosen);
+    if (status == 0)
+        progress_update(&progress, progress.total, "%s", "");
     progress_close(&progress);
     documents_release(&chosen);
     return status;
