@@ -1,0 +1,163 @@
+/* The only file that knows cuBLASLt. It thinks in columns: a row-major matrix is its own transpose there, so
+ * out^T = op(b)^T op(a)^T is asked for and nothing moves. */
+#include "kernels/cuda/cuda.h"
+
+#include <cublasLt.h>
+#include <string.h>
+
+/* What a plan depends on. All of it is compared as bytes, so unused bytes are zero. */
+struct shape {
+    i64 m, n, k, lda, ldb, ldc; /* of the row-major product */
+    i64 alignment[3];           /* of out, a, b */
+    int transpose_a, transpose_b, dtype, out_dtype;
+};
+struct plan {
+    struct shape shape;
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t out, a, b;
+    cublasLtMatmulAlgo_t algorithm;
+    struct plan *next;
+};
+enum { BUCKETS = 256 };
+struct cuda_products {
+    cublasLtHandle_t handle;
+    struct plan *buckets[BUCKETS];
+};
+
+static void check(cublasStatus_t status, const char *what)
+{
+    require(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: %s failed with status %d", what, (int)status);
+}
+
+struct cuda_products *cuda_products_open(void)
+{
+    struct cuda_products *products = memory_alloc(sizeof *products);
+    check(cublasLtCreate(&products->handle), "cublasLtCreate");
+    return products;
+}
+
+void cuda_products_close(struct cuda_products *products)
+{
+    for (i64 i = 0; i < BUCKETS; i++)
+        for (struct plan *p = products->buckets[i], *next; p; p = next) {
+            next = p->next;
+            cublasLtMatmulDescDestroy(p->operation);
+            cublasLtMatrixLayoutDestroy(p->out);
+            cublasLtMatrixLayoutDestroy(p->a);
+            cublasLtMatrixLayoutDestroy(p->b);
+            memory_free(p);
+        }
+    check(cublasLtDestroy(products->handle), "cublasLtDestroy");
+    memory_free(products);
+}
+
+static cudaDataType_t data_type(int dtype)
+{
+    return dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static i64 alignment_of(struct matrix m)
+{
+    uintptr_t bits = (uintptr_t)m.data | (uintptr_t)(m.stride * dtype_bytes(m.dtype)) | 256;
+    return (i64)(bits & -bits);
+}
+
+/* How a row-major [rows, columns] operand lies in columns. */
+static cublasLtMatrixLayout_t layout(int dtype, i64 rows, i64 columns, i64 stride)
+{
+    cublasLtMatrixLayout_t out;
+    check(cublasLtMatrixLayoutCreate(&out, data_type(dtype), (u64)columns, (u64)rows, stride), "layout");
+    return out;
+}
+
+static void choose_algorithm(struct plan *p, cublasLtHandle_t handle, i64 workspace_bytes)
+{
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t result;
+    size_t workspace = (size_t)workspace_bytes;
+    int found = 0;
+    u32 out = (u32)p->shape.alignment[0], a = (u32)p->shape.alignment[1], b = (u32)p->shape.alignment[2];
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t attribute;
+        const void *value;
+        size_t bytes;
+    } wanted[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &b, sizeof b},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &a, sizeof a},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out, sizeof out},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out, sizeof out},
+    };
+    check(cublasLtMatmulPreferenceCreate(&preference), "preference");
+    for (i64 i = 0; i < COUNT_OF(wanted); i++)
+        check(cublasLtMatmulPreferenceSetAttribute(preference, wanted[i].attribute, wanted[i].value, wanted[i].bytes),
+              "preference");
+    check(cublasLtMatmulAlgoGetHeuristic(handle, p->operation, p->b, p->a, p->out, p->out, preference, 1, &result,
+                                         &found),
+          "choosing an algorithm");
+    require(found == 1, "cuBLASLt has no product [%lld,%lld,%lld]", (long long)p->shape.m, (long long)p->shape.n,
+            (long long)p->shape.k);
+    p->algorithm = result.algo;
+    cublasLtMatmulPreferenceDestroy(preference);
+}
+
+static struct plan *make_plan(struct cuda_products *products, const struct shape *s, i64 workspace_bytes)
+{
+    struct plan *p = memory_alloc(sizeof *p);
+    cublasOperation_t left = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t right = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    p->shape = *s;
+    check(cublasLtMatmulDescCreate(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+    check(cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left), "transpose");
+    check(cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right), "transpose");
+    p->out = layout(s->out_dtype, s->m, s->n, s->ldc);
+    p->a = layout(s->dtype, s->transpose_a ? s->k : s->m, s->transpose_a ? s->m : s->k, s->lda);
+    p->b = layout(s->dtype, s->transpose_b ? s->n : s->k, s->transpose_b ? s->k : s->n, s->ldb);
+    choose_algorithm(p, products->handle, workspace_bytes);
+    return p;
+}
+
+static struct plan *find_plan(struct cuda_products *products, const struct shape *s, i64 workspace_bytes)
+{
+    struct plan **bucket = &products->buckets[hash_bytes(s, sizeof *s, 0) % BUCKETS];
+    for (struct plan *p = *bucket; p; p = p->next)
+        if (memcmp(&p->shape, s, sizeof *s) == 0)
+            return p;
+    struct plan *p = make_plan(products, s, workspace_bytes);
+    p->next = *bucket;
+    return *bucket = p;
+}
+
+void cuda_matmul(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
+                 bool transpose_b, bool add)
+{
+    struct cuda_handles *handles = cuda_handles_of(device);
+    struct shape shape;
+    memset(&shape, 0, sizeof shape);
+    shape.m = transpose_a ? a.columns : a.rows;
+    shape.k = transpose_a ? a.rows : a.columns;
+    shape.n = transpose_b ? b.rows : b.columns;
+    require(out.rows == shape.m && out.columns == shape.n && shape.k == (transpose_b ? b.columns : b.rows) &&
+                a.dtype == b.dtype,
+            "matmul: [%lld,%lld] from [%lld,%lld]%s and [%lld,%lld]%s", (long long)out.rows, (long long)out.columns,
+            (long long)a.rows, (long long)a.columns, transpose_a ? "^T" : "", (long long)b.rows, (long long)b.columns,
+            transpose_b ? "^T" : "");
+    if (shape.m == 0 || shape.n == 0)
+        return;
+    shape.lda = a.stride;
+    shape.ldb = b.stride;
+    shape.ldc = out.stride;
+    shape.alignment[0] = alignment_of(out);
+    shape.alignment[1] = alignment_of(a);
+    shape.alignment[2] = alignment_of(b);
+    shape.transpose_a = transpose_a;
+    shape.transpose_b = transpose_b;
+    shape.dtype = a.dtype;
+    shape.out_dtype = out.dtype;
+    struct plan *p = find_plan(handles->products, &shape, handles->workspace_bytes);
+    float one = 1, beta = add ? 1 : 0;
+    check(cublasLtMatmul(handles->products->handle, p->operation, &one, b.data, p->b, a.data, p->a, &beta, out.data,
+                         p->out, out.data, p->out, &p->algorithm, handles->workspace, (size_t)handles->workspace_bytes,
+                         cuda_queue_of(device)),
+          "cublasLtMatmul");
+}
