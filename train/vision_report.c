@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, DEAD_PER_MILLE = 10, MOST_ITEMS = 512 };
+enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, DEAD_PER_MILLE = 10, MOST_ITEMS = 256, TOGETHER = 16 };
 
 struct measured {
     double square_error; /* mean over pixels */
@@ -74,23 +74,35 @@ static void put_item(struct sheet *sheet, const u8 *original, const u8 *again, i
     }
 }
 
-/* The first MOST_ITEMS of a kind, one by one so that memory stays small. */
+/* Items [first, first + n), copied side by side and through the code. */
+static void measure_some(struct measured *m, struct sheet *sheet, struct vision *vision, u8 *const *items, i64 first, i64 n,
+                         const struct vision_shape *shape)
+{
+    i64 pixels = shape->frames * shape->height * shape->width * 3, d = vision->config.bits;
+    u8 *in = memory_alloc(n * pixels), *again = memory_alloc(n * pixels);
+    u8 *bits = memory_alloc(n * shape->latent_frames * vision_tokens(shape) * d);
+    for (i64 i = 0; i < n; i++)
+        memcpy(in + i * pixels, items[first + i], (size_t)pixels);
+    vision_reconstruct(vision, again, bits, in, n, shape);
+    m->square_error += vision_square_error(in, again, n * pixels) * (double)n;
+    count_bits(m, bits, n * shape->latent_frames, shape, d);
+    for (i64 i = 0; i < n; i++)
+        put_item(sheet, in + i * pixels, again + i * pixels, first + i, shape->frames);
+    memory_free(in);
+    memory_free(again);
+    memory_free(bits);
+}
+
+/* The first MOST_ITEMS of a kind. */
 static void measure(struct measured *m, struct sheet *sheet, struct vision *vision, u8 *const *items, i64 count,
                     const struct vision_shape *shape)
 {
-    i64 pixels = shape->frames * shape->height * shape->width * 3, d = vision->config.bits;
-    u8 *again = memory_alloc(pixels), *bits = memory_alloc(shape->latent_frames * vision_tokens(shape) * d);
-    m->ones = memory_alloc(shape->scale_count * d * (i64)sizeof(i64));
+    m->ones = memory_alloc(shape->scale_count * vision->config.bits * (i64)sizeof(i64));
     m->seen = memory_alloc(shape->scale_count * (i64)sizeof(i64));
     m->items = min_i64(count, MOST_ITEMS);
-    for (i64 i = 0; i < m->items; i++) {
-        vision_reconstruct(vision, again, bits, items[i], 1, shape);
-        m->square_error += vision_square_error(items[i], again, pixels) / (double)m->items;
-        count_bits(m, bits, shape->latent_frames, shape, d);
-        put_item(sheet, items[i], again, i, shape->frames);
-    }
-    memory_free(again);
-    memory_free(bits);
+    for (i64 i = 0; i < m->items; i += TOGETHER)
+        measure_some(m, sheet, vision, items, i, min_i64(TOGETHER, m->items - i), shape);
+    m->square_error /= (double)m->items;
 }
 
 static double bit_entropy(double p)
