@@ -1,0 +1,195 @@
+#include "train/audio_stage.h"
+#include "train/audio_step.h"
+
+#include <string.h>
+
+#define AT(field) offsetof(struct audio_settings, field)
+const struct setting audio_stage_table[] = {
+    {"data", SETTING_REFERENCE, AT(data), NULL, 0, 0, NULL,
+     "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out voices: validation/ in or beside it"},
+    {"steps", SETTING_INTEGER, AT(steps), "1200", 1, 1e9, NULL, "steps"},
+    {"batch", SETTING_INTEGER, AT(batch), "12", 1, 65536, NULL, "crops of a step"},
+    {"crop_s", SETTING_NUMBER, AT(crop_s), "1.28", 0.08, 600, NULL, "length of a crop, seconds; rounded to frames of 0.08"},
+    AUDIO_CONFIG_ROWS(struct audio_settings),
+    {"unquantised_share", SETTING_NUMBER, AT(unquantised_share), "0.3", 0, 1, NULL,
+     "share of the steps before k-means makes the codebooks"},
+    {"commitment", SETTING_NUMBER, AT(commitment), "0.25", 0, 1e6, NULL, "weight of (latent - its code)^2, each level"},
+    {"codebook_decay", SETTING_NUMBER, AT(codebook_decay), "0.95", 0, 1, NULL, "decay of the codebooks' running means"},
+    {"augment", SETTING_NUMBER, AT(augment), "0.3", 0, 1, NULL,
+     "share of crops made to sound like other rooms and microphones"},
+    {"vocoder_rounds", SETTING_INTEGER, AT(vocoder_rounds), "32", 1, 10000, NULL, "Griffin-Lim rounds of the report"},
+    {"memory_mb", SETTING_INTEGER, AT(memory_mb), "2048", 0, 1e9, NULL,
+     "recordings kept in memory; those beyond are read again when drawn"},
+    {"bad_share", SETTING_NUMBER, AT(bad_share), "0.05", 0, 1, NULL, "share of recordings that may be unreadable"},
+    {"checkpoint_steps", SETTING_INTEGER, AT(checkpoint_steps), "500", 1, 1e9, NULL, "steps between checkpoints"},
+    OPTIMIZER_ROWS(struct audio_settings, "1e-3", "0.98", "1e-3"),
+    {0}};
+
+/* ---- recordings ---- */
+
+static bool holds_captions(const char *folder)
+{
+    char *path = path_join(folder, "captions.jsonl");
+    bool holds = file_exists(path);
+    memory_free(path);
+    return holds;
+}
+
+static int load_one(struct audio_media *out, const char *folder, const struct audio_settings *s)
+{
+    return audio_media_load(out, folder, s->bad_share, s->memory_mb);
+}
+
+/* DATA itself and the folder beside it, or DATA/train and DATA/validation. */
+static int load_media(struct audio_media *train, struct audio_media *held_out, const struct audio_settings *s)
+{
+    bool itself = holds_captions(s->data);
+    char *folder = itself ? string_copy(s->data) : path_join(s->data, "train");
+    char *other = path_join(s->data, itself ? "../validation" : "validation");
+    *held_out = (struct audio_media){0};
+    int status = holds_captions(folder) ? load_one(train, folder, s)
+                                        : error_set("%s: neither it nor its train/ holds captions.jsonl, lines of "
+                                                    "{\"audio\": PATH, \"text\": ...}", s->data);
+    if (status == 0 && train->count == 0)
+        status = error_set("%s: no recordings in captions.jsonl", folder);
+    if (status == 0 && holds_captions(other))
+        status = load_one(held_out, other, s);
+    memory_free(folder);
+    memory_free(other);
+    return status;
+}
+
+/* ---- running ---- */
+
+struct run {
+    struct audio_trainer trainer;
+    const struct stage *stage;
+    struct checkpoint_parts parts;
+    struct weights *weights[1];
+    struct metrics *metrics;
+    struct progress progress;
+    char *checkpoints;
+    double flops, seconds; /* of a step; running mean */
+};
+
+static int save_tokenizer(void *context, const char *directory)
+{
+    return audio_save(context, directory);
+}
+
+static int save_checkpoint(struct run *run, i64 done)
+{
+    int status = checkpoint_save(run->checkpoints, done, &run->parts, NULL);
+    if (status == 0)
+        checkpoint_prune(run->checkpoints, 2);
+    return status;
+}
+
+static int write_metrics(struct run *run, i64 step, const struct audio_result *r, double seconds)
+{
+    metrics_begin(run->metrics, step);
+    metrics_put(run->metrics, "loss", r->loss);
+    metrics_put(run->metrics, "log_mel", r->distance);
+    metrics_put(run->metrics, "commitment", r->commitment);
+    metrics_put(run->metrics, "revived", (double)r->revived);
+    metrics_put(run->metrics, "lr", r->optimizer.lr);
+    metrics_put(run->metrics, "grad_norm", r->optimizer.grad_norm);
+    metrics_put(run->metrics, "seconds", seconds);
+    return metrics_end(run->metrics);
+}
+
+static void show_progress(struct run *run, i64 step, const struct audio_result *r, double seconds)
+{
+    run->seconds += (run->seconds > 0 ? 0.05 : 1) * (seconds - run->seconds);
+    double peak = run->stage->peak_gflops, share = peak > 0 ? run->flops / run->seconds / peak * 1e-7 : 0;
+    progress_update(&run->progress, step + 1, "loss %.4f, log-mel %.3f%s, %.0f frames/s, %.0f %% of peak", r->loss,
+                    r->distance, step < run->trainer.start ? " without codes" : "",
+                    (double)run->trainer.frames / run->seconds, share);
+}
+
+static int run_steps(struct run *run, i64 begin)
+{
+    const struct audio_settings *s = run->trainer.settings;
+    int status = 0;
+    progress_init(&run->progress, run->stage->name, s->steps);
+    for (i64 step = begin; step < s->steps && status == 0; step++) {
+        struct audio_result result;
+        double start_s = clock_s();
+        status = audio_step(&result, &run->trainer, step);
+        double seconds = clock_s() - start_s;
+        if (status == 0)
+            status = write_metrics(run, step, &result, seconds);
+        show_progress(run, step, &result, seconds);
+        i64 done = step + 1;
+        bool stops = interrupted();
+        if (status == 0 && (done == s->steps || stops || done % s->checkpoint_steps == 0))
+            status = save_checkpoint(run, done);
+        if (status == 0 && stops && done < s->steps)
+            status = STAGE_INTERRUPTED;
+    }
+    progress_close(&run->progress);
+    return status;
+}
+
+/* From the last checkpoint, or from the beginning. */
+static int begin_run(struct run *run, i64 *begin)
+{
+    struct json *state = NULL;
+    weights_init(&run->trainer.audio.weights, run->stage->seed);
+    if (checkpoint_resume(run->checkpoints, begin, &run->parts, &state))
+        return -1;
+    json_free(state);
+    *begin = max_i64(*begin, 0);
+    if (*begin)
+        log_info("%s: goes on from step %lld", run->stage->name, (long long)*begin);
+    run->metrics = metrics_open(run->stage->out, *begin - 1);
+    return run->metrics ? 0 : -1;
+}
+
+static int train(struct run *run, const struct audio_media *held_out)
+{
+    struct audio_trainer *t = &run->trainer;
+    i64 begin;
+    run->flops = audio_step_flops(t);
+    log_info("%s: %lld recordings, %.0f s, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step", run->stage->name,
+             (long long)t->media->count, (double)t->media->samples / AUDIO_RATE_HZ, (double)t->media->bytes * 1e-6,
+             (double)weights_parameters(&t->audio.weights) * 1e-6, (double)weights_bytes(&t->audio.weights) * 1e-6,
+             run->flops * 1e-9);
+    int status = begin_run(run, &begin);
+    if (status == 0)
+        status = run_steps(run, begin);
+    if (run->metrics)
+        metrics_close(run->metrics);
+    if (status == 0)
+        status = audio_save(&t->audio, run->stage->out);
+    if (status == 0)
+        status = audio_report(t, held_out, run->stage->out);
+    return status;
+}
+
+static int run_stage(const struct audio_settings *settings, const struct stage *stage, const struct audio_media *media,
+                     const struct audio_media *held_out)
+{
+    struct run run = {.trainer = {.settings = settings, .media = media, .seed = stage->seed},
+                      .stage = stage, .checkpoints = path_join(stage->out, "checkpoints")};
+    audio_trainer_open(&run.trainer, stage->device, stage->dtype);
+    run.weights[0] = &run.trainer.audio.weights;
+    run.parts = (struct checkpoint_parts){run.weights, 1, save_tokenizer, &run.trainer.audio};
+    int status = train(&run, held_out);
+    audio_trainer_close(&run.trainer);
+    memory_free(run.checkpoints);
+    return status;
+}
+
+int audio_stage(const struct audio_settings *settings, const struct stage *stage)
+{
+    struct audio_media media = {0}, held_out = {0};
+    int status = audio_config_check(&settings->config);
+    if (status == 0)
+        status = load_media(&media, &held_out, settings);
+    if (status == 0)
+        status = run_stage(settings, stage, &media, &held_out);
+    audio_media_release(&media);
+    audio_media_release(&held_out);
+    return status;
+}
