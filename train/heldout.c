@@ -1,0 +1,173 @@
+#include "train/heldout.h"
+
+#include "core/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MICRO_ROWS = 2 };
+
+struct counts { /* how often each target occurs, by stream */
+    double *text[STREAMS], *audio, *bits, text_total[STREAMS], audio_total, bits_total[STREAMS];
+    i64 vocabulary, codes, levels, width;
+};
+
+static void counts_init(struct counts *c, const struct model_config *config)
+{
+    memset(c, 0, sizeof *c);
+    c->vocabulary = config->vocabulary;
+    c->codes = config->codes + 1;
+    c->levels = config->levels;
+    c->width = config->bits;
+    for (int s = 0; s < STREAMS; s++)
+        c->text[s] = memory_alloc(c->vocabulary * 8);
+    c->audio = memory_alloc(max_i64(c->levels * c->codes, 1) * 8);
+    c->bits = memory_alloc(max_i64(STREAMS * c->width, 1) * 8);
+}
+
+static void counts_release(struct counts *c)
+{
+    for (int s = 0; s < STREAMS; s++)
+        memory_free(c->text[s]);
+    memory_free(c->audio);
+    memory_free(c->bits);
+}
+
+static void count_targets(struct counts *c, const struct batch *b)
+{
+    const struct target_list *text = &b->targets[TARGET_TEXT], *vision = &b->targets[TARGET_VISION];
+    const struct target_list *audio = &b->targets[TARGET_AUDIO];
+    for (i64 i = 0; i < text->n; i++)
+        if (text->weight[i] > 0 && text->ids[i] >= 0) {
+            c->text[text->stream[i]][text->ids[i]] += text->weight[i];
+            c->text_total[text->stream[i]] += text->weight[i];
+        }
+    for (i64 i = 0; i < vision->n; i++) {
+        c->bits_total[vision->stream[i]] += vision->weight[i];
+        for (i64 j = 0; j < c->width; j++)
+            c->bits[vision->stream[i] * c->width + j] += vision->weight[i] * vision->bits[i * c->width + j];
+    }
+    for (i64 i = 0; i < audio->n; i++) {
+        c->audio_total += audio->weight[i];
+        for (i64 l = 0; l < c->levels; l++)
+            c->audio[l * c->codes + audio->ids[i * c->levels + l]] += audio->weight[i];
+    }
+}
+
+static double entropy_of(const double *counts, i64 n, double total)
+{
+    double h = 0;
+    for (i64 i = 0; i < n; i++)
+        if (counts[i] > 0)
+            h -= counts[i] / total * log(counts[i] / total);
+    return h;
+}
+
+static double bit_entropy(double ones, double total)
+{
+    double both[2] = {ones, total - ones};
+    return entropy_of(both, 2, total);
+}
+
+static void unigram_entropies(struct heldout *out, const struct counts *c)
+{
+    for (int s = 0; s < STREAMS; s++) {
+        out->unigram[s][TARGET_TEXT] = c->text_total[s] > 0 ? entropy_of(c->text[s], c->vocabulary, c->text_total[s]) : NAN;
+        out->unigram[s][TARGET_MTP] = out->unigram[s][TARGET_TEXT];
+        out->unigram[s][TARGET_VISION] = out->unigram[s][TARGET_AUDIO] = NAN;
+        if (c->bits_total[s] > 0) {
+            double sum = 0;
+            for (i64 j = 0; j < c->width; j++)
+                sum += bit_entropy(c->bits[s * c->width + j], c->bits_total[s]);
+            out->unigram[s][TARGET_VISION] = sum / (double)c->width;
+        }
+    }
+    double sum = 0;
+    for (i64 l = 0; l < c->levels; l++)
+        sum += entropy_of(c->audio + l * c->codes, c->codes, c->audio_total);
+    if (c->audio_total > 0)
+        out->unigram[STREAM_AUDIO][TARGET_AUDIO] = sum / (double)c->levels;
+}
+
+static int measure_rows(struct heldout *out, struct counts *counts, struct model *model, const struct submodel *sub,
+                        struct loader *loader, i64 most_rows)
+{
+    struct tape tape;
+    struct arena arena;
+    struct loader_step plan;
+    int status = 0;
+    arena_open(&arena, (i64)1 << 32, false);
+    tape_open(&tape, model->device, model->weights.dtype, (i64)16 << 30);
+    for (i64 step = 0; status == 0 && (most_rows == 0 || step * MICRO_ROWS < most_rows) && !interrupted(); step++) {
+        struct batch batch;
+        struct forward forward;
+        status = loader_step(loader, step, &plan);
+        if (status || plan.rows == 0)
+            break;
+        arena_reset(&arena, 0);
+        status = loader_batch(loader, step, 0, &batch, &arena);
+        if (status)
+            break;
+        tape_clear(&tape, false);
+        model_forward(&forward, &tape, model, &batch, sub, NULL);
+        step_add_losses(&out->sums, &forward, &batch, &model->config);
+        count_targets(counts, &batch);
+        out->positions += plan.positions;
+    }
+    tape_close(&tape);
+    arena_close(&arena);
+    return status;
+}
+
+int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
+                    const char *part, i64 length, i64 most_rows)
+{
+    i64 zero = 0;
+    double rows = MICRO_ROWS, row_length = (double)length;
+    struct loader_settings s = {.rows = {&zero, &rows, 1, false}, .length = {&zero, &row_length, 1, false},
+                                .micro_rows = MICRO_ROWS, .slice_rows = MICRO_ROWS, .text_condition = 1, .in_order = true};
+    struct counts counts;
+    double begin = clock_s();
+    for (int d = 0; d < DIRECTIONS; d++)
+        s.mixture[d] = 1;
+    memset(out, 0, sizeof *out);
+    struct loader *loader = loader_open(directory, part, &s, 0);
+    if (!loader)
+        return -1;
+    counts_init(&counts, &model->config);
+    int status = measure_rows(out, &counts, model, sub, loader, most_rows);
+    unigram_entropies(out, &counts);
+    out->seconds = clock_s() - begin;
+    counts_release(&counts);
+    loader_close(loader);
+    return status;
+}
+
+double heldout_loss(const struct heldout *h, enum stream stream, enum target_kind kind)
+{
+    return h->sums.weight[stream][kind] > 0 ? h->sums.loss[stream][kind] / h->sums.weight[stream][kind] : NAN;
+}
+
+double heldout_mean(const struct heldout *h, enum target_kind kind)
+{
+    return step_mean_loss(&h->sums, kind);
+}
+
+struct json *heldout_json(const struct heldout *h)
+{
+    struct json *all = json_array();
+    for (int stream = 0; stream < STREAMS; stream++)
+        for (int kind = 0; kind < TARGETS; kind++) {
+            if (!(h->sums.weight[stream][kind] > 0))
+                continue;
+            struct json *j = json_object();
+            json_set(j, "stream", json_of_string(stream_names[stream]));
+            json_set(j, "target", json_of_string(target_names[kind]));
+            json_set(j, "loss", json_of_number(heldout_loss(h, stream, kind)));
+            json_set(j, "unigram", json_of_number(h->unigram[stream][kind]));
+            json_set(j, "targets", json_of_number(h->sums.weight[stream][kind]));
+            json_push(all, j);
+        }
+    return all;
+}

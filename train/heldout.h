@@ -1,0 +1,23 @@
+/* Held-out loss: one pass over a part of a shard folder, in order, nothing dropped, flipped or masked. */
+#ifndef WEFT_TRAIN_HELDOUT_H
+#define WEFT_TRAIN_HELDOUT_H
+#include "data/packer.h"
+#include "train/step.h"
+
+struct heldout {
+    struct step_result sums; /* losses and weights by (stream, target kind) */
+    /* nats a target that a predictor knowing only how often each target occurs would need: ids by their frequency in the
+     * stream; bits each by its own; codes by level. The yardstick every loss should pass. */
+    double unigram[STREAMS][TARGETS];
+    double bytes_of_text; /* decoded from text targets: for bits per byte */
+    i64 positions;
+    double seconds;
+};
+/* directory: shards; part: "validation", "test", ...; rows of `length` positions, at most `most_rows` (0: all). */
+int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
+                    const char *part, i64 length, i64 most_rows);
+double heldout_loss(const struct heldout *heldout, enum stream stream, enum target_kind kind); /* NaN: no such targets */
+double heldout_mean(const struct heldout *heldout, enum target_kind kind);
+struct json *heldout_json(const struct heldout *heldout);
+
+#endif

@@ -1,0 +1,380 @@
+#include "train/pretrain.h"
+
+#include "core/json.h"
+#include "tokenizers/audio.h"
+#include "tokenizers/vision.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ROW(key, type, member, fallback, low, high, choices, help)                                                     \
+    {key, type, offsetof(struct pretrain_settings, member), fallback, low, high, choices, help}
+#define COMMON_ROWS(steps_default, elastic_default, rows_default, lr_default)                                          \
+    ROW("data", SETTING_REFERENCE, data, NULL, 0, 0, NULL, "shards"),                                                  \
+    ROW("steps", SETTING_INTEGER, steps, steps_default, 1, 1e9, NULL, "optimizer steps"),                              \
+    ROW("checkpoint_steps", SETTING_INTEGER, checkpoint_steps, "200", 1, 1e9, NULL, "steps between checkpoints"),      \
+    ROW("keep", SETTING_INTEGER, keep, "2", 1, 1e6, NULL, "checkpoints kept"),                                         \
+    ROW("heldout_rows", SETTING_INTEGER, heldout_rows, "64", 0, 1e9, NULL, "rows of held-out measurements; 0: all"),   \
+    ROW("grid_steps", SETTING_INTEGER, grid_steps, "0", 0, 1e9, NULL,                                                  \
+        "steps between held-out losses of a grid of sub-models; 0: never"),                                            \
+    ROW("recompute", SETTING_BOOL, recompute, "false", 0, 0, NULL, "keep only the layers' inputs for the backward"),   \
+    ROW("elastic.on", SETTING_BOOL, elastic_on, elastic_default, 0, 0, NULL, "draw sub-models while training"),        \
+    ELASTIC_ROWS(struct pretrain_settings), LOADER_ROWS(struct pretrain_settings, rows_default, "512"),                \
+    OPTIMIZER_ROWS(struct pretrain_settings, lr_default, "0.95", "0.05"),                                              \
+    ROW("bias_speed", SETTING_SCHEDULE, bias_speed, "1e-3", 0, 1, NULL, "step of the router's balancing bias"),        \
+    ROW("loss.text", SETTING_NUMBER, text_weight, "1", 0, 1e6, NULL, "weight of next-id targets"),                     \
+    ROW("loss.mtp", SETTING_SCHEDULE, mtp_weight, "0.3", 0, 1e6, NULL, "weight of multi-token prediction"),            \
+    ROW("loss.vision", SETTING_NUMBER, vision_weight, "1", 0, 1e6, NULL, "weight of vision bits"),                     \
+    ROW("loss.audio", SETTING_NUMBER, audio_weight, "1", 0, 1e6, NULL, "weight of audio codes"),                       \
+    ROW("loss.posterior", SETTING_BOOL, posterior, "true", 0, 0, NULL,                                                 \
+        "rescale target kinds by their running means to the interval of text's")
+
+const struct setting pretrain_table[] = {
+    COMMON_ROWS("1000", "true", "16", "2e-3"),
+    ROW("from", SETTING_REFERENCE, from, "", 0, 0, NULL, "model to start from, with new moments; its sizes hold"),
+    ROW("model.width", SETTING_INTEGER, model.width, "192", 8, 1e6, NULL, "C"),
+    ROW("model.layers", SETTING_INTEGER, model.layers, "8", 1, LAYERS_MOST, NULL, "L"),
+    ROW("model.heads", SETTING_INTEGER, model.heads, "6", 1, 1024, NULL, "H"),
+    ROW("model.kv_heads", SETTING_INTEGER, model.kv_heads, "2", 1, 1024, NULL, "G"),
+    ROW("model.head_width", SETTING_INTEGER, model.head_width, "32", 2, 1024, NULL, "D"),
+    ROW("model.dense_layers", SETTING_INTEGER, model.first_moe_layer, "0", 0, LAYERS_MOST, NULL, "layers without experts, at the bottom"),
+    ROW("model.dense_width", SETTING_INTEGER, model.dense_width, "512", 1, 1e6, NULL, "feed-forward width of those"),
+    ROW("model.experts", SETTING_INTEGER, model.experts, "16", 1, 65536, NULL, "E"),
+    ROW("model.topk", SETTING_INTEGER, model.topk, "2", 1, 1024, NULL, "K"),
+    ROW("model.expert_width", SETTING_INTEGER, model.expert_width, "128", 1, 1e6, NULL, "F"),
+    ROW("model.shared_experts", SETTING_INTEGER, model.shared_experts, "0", 0, 64, NULL, "always active experts"),
+    ROW("model.tied", SETTING_BOOL, model.tied, "true", 0, 0, NULL, "one matrix for embedding and text head"),
+    ROW("model.mtp", SETTING_BOOL, model.mtp, "true", 0, 0, NULL, "one multi-token-prediction block"),
+    ROW("model.rope_theta", SETTING_NUMBER, model.rope_theta, "1000000", 1, 1e12, NULL, "base of rotary positions"),
+    ROW("model.init_std", SETTING_NUMBER, model.init_std, "0.02", 0, 10, NULL, "standard deviation of initial weights"),
+    ROW("model.vit_layers", SETTING_INTEGER, model.vit_layers, "2", 0, VIT_LAYERS_MOST, NULL, "layers of the vision encoder"),
+    ROW("model.vit_width", SETTING_INTEGER, model.vit_width, "96", 2, 1e5, NULL, "its width"),
+    ROW("model.vit_heads", SETTING_INTEGER, model.vit_heads, "3", 1, 1024, NULL, "its heads"),
+    {0}};
+
+const struct setting sft_table[] = {
+    COMMON_ROWS("200", "false", "16", "5e-4"),
+    ROW("from", SETTING_REFERENCE, from, NULL, 0, 0, NULL, "model to start from, with new moments"),
+    {0}};
+
+struct run { /* of one call */
+    const struct pretrain_settings *s;
+    const struct stage *stage;
+    struct model model;
+    struct trainer trainer;
+    struct loader *loader;
+    struct metrics *metrics;
+    struct json *heldout;
+    char *checkpoints;
+};
+
+/* ---- The model: sizes of the settings and the tokenizers, or a model that exists ---- */
+
+static int read_tokenizer_sizes(struct model_config *c, const char *shards)
+{
+    struct shard_meta meta;
+    char *path = path_join(shards, "text");
+    struct text_tokenizer *tokenizer = text_tokenizer_load(path);
+    int status = tokenizer ? shard_meta_load(&meta, shards) : -1;
+    if (status == 0) {
+        c->vocabulary = round_up(text_vocabulary(tokenizer), 16);
+        c->pad_id = c->eos_id = c->bos_id = max_i64(0, text_token_id(tokenizer, "<|endoftext|>"));
+        c->bits = meta.bits;
+        for (i64 i = 0; i < meta.shape_count; i++)
+            c->scales = max_i64(c->scales, meta.shapes[i].shape.scale_count + 1);
+        c->cell_features = meta.cell_features;
+        c->patch_values = meta.cell_features ? VISION_GROUP * meta.stride * meta.stride * 3 : 0;
+        c->levels = meta.levels;
+        c->codes = meta.codes;
+    }
+    if (tokenizer)
+        text_tokenizer_free(tokenizer);
+    memory_free(path);
+    return status;
+}
+
+static int open_new_model(struct run *r)
+{
+    struct model_config c = r->s->model;
+    c.norm_eps = 1e-5;
+    c.norm_min = 1e-12;
+    c.max_positions = 131072;
+    c.t_pairs = c.head_width / 2 * 20 / 64;
+    if (read_tokenizer_sizes(&c, r->s->data))
+        return -1;
+    if (2 * c.levels > c.layers)
+        return error_usage("%lld audio levels need as many of the top layers, at most half of model.layers %lld",
+                           (long long)c.levels, (long long)c.layers);
+    if (model_open(&r->model, r->stage->device, &c, r->stage->dtype, true, NULL))
+        return error_prefix("model");
+    weights_init(&r->model.weights, r->stage->seed);
+    return 0;
+}
+
+static int open_model(struct run *r)
+{
+    int status = r->s->from && *r->s->from ? model_load(&r->model, r->stage->device, r->s->from, r->stage->dtype, true)
+                                           : open_new_model(r);
+    if (status == 0)
+        log_info("model: %.2f M parameters, %.2f M active", (double)weights_parameters(&r->model.weights) * 1e-6,
+                 (double)model_parameters_active(&r->model.config) * 1e-6);
+    return status;
+}
+
+/* ---- Data ---- */
+
+static i64 micro_batches(void *context, i64 step)
+{
+    struct loader_step plan;
+    return loader_step(context, step, &plan) ? 0 : plan.micro_batches;
+}
+
+static void totals(void *context, i64 step, double out[TARGETS])
+{
+    struct loader_step plan;
+    if (loader_step(context, step, &plan) == 0)
+        memcpy(out, plan.totals, sizeof plan.totals);
+}
+
+static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena)
+{
+    return loader_batch(context, step, micro, batch, arena);
+}
+
+static void open_trainer(struct run *r)
+{
+    struct trainer *t = &r->trainer;
+    trainer_open(t, &r->model, (i64)64 << 30);
+    t->source = (struct batch_source){r->loader, micro_batches, totals, fill};
+    t->optimizer = &r->s->optimizer;
+    t->elastic = r->s->elastic_on ? &r->s->elastic : NULL;
+    t->lr = lr_of_settings(&r->s->optimizer, r->s->steps);
+    t->bias_speed = r->s->bias_speed;
+    t->balance = (struct balance_settings){{r->s->text_weight, 0, r->s->vision_weight, r->s->audio_weight},
+                                           r->s->posterior, 0.98};
+    t->seed = r->stage->seed;
+    t->recompute = r->s->recompute;
+}
+
+/* ---- Held-out losses ---- */
+
+static int measure_heldout(struct run *r, const char *when)
+{
+    struct heldout h;
+    struct submodel full;
+    i64 length = (i64)schedule_at(&r->s->loader.length, r->s->steps);
+    submodel_full(&full, &r->model.config);
+    if (heldout_measure(&h, &r->model, &full, r->s->data, "validation", length, r->s->heldout_rows))
+        return -1;
+    struct json *j = heldout_json(&h);
+    for (i64 i = 0; i < json_count(j); i++)
+        log_info("held-out %-6s %-10s %-7s %.4f (unigram %.4f)", when, json_string(json_get(json_at(j, i), "stream"), ""),
+                 json_string(json_get(json_at(j, i), "target"), ""), json_number(json_get(json_at(j, i), "loss"), 0),
+                 json_number(json_get(json_at(j, i), "unigram"), 0));
+    json_set(r->heldout, when, j);
+    return 0;
+}
+
+static int measure_grid(struct run *r, i64 step)
+{
+    struct grid_point points[16];
+    struct arena arena;
+    i64 length = (i64)schedule_at(&r->s->loader.length, step);
+    int status = 0;
+    arena_open(&arena, 64 << 20, false);
+    i64 n = elastic_grid(points, COUNT_OF(points), &arena, &r->model);
+    for (i64 i = 0; i < n && status == 0; i++) {
+        struct heldout h;
+        char name[96];
+        status = heldout_measure(&h, &r->model, &points[i].sub, r->s->data, "validation", length, 8);
+        snprintf(name, sizeof name, "grid/%s/text", points[i].name);
+        metrics_put(r->metrics, name, heldout_mean(&h, TARGET_TEXT));
+    }
+    arena_close(&arena);
+    return status;
+}
+
+/* ---- Checkpoints ---- */
+
+static int save_model(void *context, const char *directory)
+{
+    struct run *r = context;
+    return model_save(&r->model, directory) || install_tokenizers(directory, r->s->data) ? -1 : 0;
+}
+
+static struct checkpoint_parts parts_of(struct run *r, struct weights **list)
+{
+    list[0] = &r->model.weights;
+    return (struct checkpoint_parts){(struct weights *const *)list, 1, save_model, r};
+}
+
+static int save(struct run *r, i64 step)
+{
+    struct weights *list[1];
+    struct checkpoint_parts parts = parts_of(r, list);
+    struct json *state = json_object(), *running = json_array(), *use = json_array();
+    for (int kind = 0; kind < TARGETS; kind++)
+        json_push(running, json_of_number(r->trainer.running[kind]));
+    for (i64 i = 0; i < r->model.config.layers * max_i64(r->model.config.experts, 1); i++)
+        json_push(use, json_of_number(r->model.use[i]));
+    json_set(state, "running_losses", running);
+    json_set(state, "expert_use", use);
+    json_set(state, "heldout", json_copy(r->heldout));
+    int status = checkpoint_save(r->checkpoints, step, &parts, state);
+    if (status == 0)
+        checkpoint_prune(r->checkpoints, r->s->keep);
+    json_free(state);
+    return status;
+}
+
+/* *step: the first one to do. */
+static int resume(struct run *r, i64 *step)
+{
+    struct weights *list[1];
+    struct checkpoint_parts parts = parts_of(r, list);
+    struct json *state;
+    if (checkpoint_resume(r->checkpoints, step, &parts, &state))
+        return -1;
+    if (state) {
+        for (int kind = 0; kind < TARGETS; kind++)
+            r->trainer.running[kind] = json_number(json_at(json_get(state, "running_losses"), kind), 0);
+        for (i64 i = 0; i < json_count(json_get(state, "expert_use")); i++)
+            r->model.use[i] = json_number(json_at(json_get(state, "expert_use"), i), 0);
+        json_free(r->heldout);
+        r->heldout = json_copy(json_get(state, "heldout"));
+        log_info("goes on from step %lld", (long long)*step);
+    }
+    *step = max_i64(*step, 0);
+    json_free(state);
+    return 0;
+}
+
+/* ---- The loop ---- */
+
+static void log_step(struct run *r, i64 step, const struct step_result *x)
+{
+    struct metrics *m = r->metrics;
+    char name[64];
+    metrics_begin(m, step);
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (isfinite(step_mean_loss(x, kind))) {
+            snprintf(name, sizeof name, "loss/%s", target_names[kind]);
+            metrics_put(m, name, step_mean_loss(x, kind));
+        }
+    for (int stream = 0; stream < STREAMS; stream++)
+        for (int kind = 0; kind < TARGETS; kind++)
+            if (x->weight[stream][kind] > 0) {
+                snprintf(name, sizeof name, "loss/%s/%s", stream_names[stream], target_names[kind]);
+                metrics_put(m, name, x->loss[stream][kind] / x->weight[stream][kind]);
+            }
+    metrics_put(m, "lr", x->optimizer.lr);
+    metrics_put(m, "grad_norm", x->optimizer.grad_norm);
+    metrics_put(m, "tokens_per_s", (double)x->positions / x->seconds);
+    metrics_put(m, "peak_share", x->flops / x->seconds * 1e-9 / r->stage->peak_gflops);
+    metrics_put(m, "wait_share", x->wait_s / x->seconds);
+}
+
+static void show(struct progress *bar, const struct run *r, i64 step, const struct step_result *x)
+{
+    progress_update(bar, step, "text %.3f vision %.3f audio %.3f  %.0f tok/s  %.0f %% of peak", step_mean_loss(x, TARGET_TEXT),
+                    step_mean_loss(x, TARGET_VISION), step_mean_loss(x, TARGET_AUDIO), (double)x->positions / x->seconds,
+                    100 * x->flops / x->seconds * 1e-9 / r->stage->peak_gflops);
+}
+
+static int run_steps(struct run *r, i64 step)
+{
+    struct progress bar;
+    struct step_result result;
+    int status = 0;
+    progress_init(&bar, r->stage->name, r->s->steps);
+    for (; step < r->s->steps && status == 0; step++) {
+        r->trainer.balance.weight[TARGET_MTP] = r->model.config.mtp ? schedule_at(&r->s->mtp_weight, step) : 0;
+        status = train_step(&result, &r->trainer, step);
+        if (status)
+            break;
+        log_step(r, step + 1, &result);
+        if (r->s->grid_steps && (step + 1) % r->s->grid_steps == 0)
+            status = measure_grid(r, step + 1);
+        if (metrics_end(r->metrics))
+            status = -1;
+        show(&bar, r, step + 1, &result);
+        bool due = (step + 1) % r->s->checkpoint_steps == 0 || step + 1 == r->s->steps;
+        if (status == 0 && (due || interrupted()))
+            status = save(r, step + 1);
+        if (status == 0 && interrupted() && step + 1 < r->s->steps)
+            status = STAGE_INTERRUPTED;
+    }
+    progress_close(&bar);
+    return status;
+}
+
+static int finish(struct run *r)
+{
+    char *path = path_join(r->stage->out, "heldout.json");
+    int status = measure_heldout(r, "end");
+    if (status == 0)
+        status = json_save(path, r->heldout);
+    if (status == 0)
+        status = save_model(r, r->stage->out);
+    memory_free(path);
+    return status;
+}
+
+static int train(struct run *r)
+{
+    i64 step;
+    if (resume(r, &step))
+        return -1;
+    r->metrics = metrics_open(r->stage->out, step);
+    if (!r->metrics)
+        return -1;
+    if (!r->heldout)
+        r->heldout = json_object();
+    int status = step == 0 ? measure_heldout(r, "start") : 0;
+    if (status == 0)
+        status = run_steps(r, step);
+    return status ? status : finish(r);
+}
+
+static int run_stage(const struct pretrain_settings *s, const struct stage *stage)
+{
+    struct run *r = memory_alloc(sizeof *r);
+    r->s = s;
+    r->stage = stage;
+    r->checkpoints = path_join(stage->out, "checkpoints");
+    struct loader_settings loader = s->loader;
+    loader.slice_rows = s->elastic_on ? s->elastic.slice_rows : loader.micro_rows;
+    int status = open_model(r);
+    if (status == 0) {
+        r->loader = loader_open(s->data, "train", &loader, stage->seed);
+        if (r->loader) {
+            open_trainer(r);
+            status = train(r);
+            trainer_close(&r->trainer);
+            loader_close(r->loader);
+        } else {
+            status = -1;
+        }
+        metrics_close(r->metrics);
+        model_close(&r->model);
+    }
+    json_free(r->heldout);
+    memory_free(r->checkpoints);
+    memory_free(r);
+    return status;
+}
+
+int pretrain_stage(const void *settings, const struct stage *stage)
+{
+    return run_stage(settings, stage);
+}
+
+/* Conversations alone; what else the shards hold is not looked at. */
+int sft_stage(const void *settings, const struct stage *stage)
+{
+    struct pretrain_settings s = *(const struct pretrain_settings *)settings;
+    for (int d = 0; d < DIRECTIONS; d++)
+        s.loader.mixture[d] = d == DIRECTION_CHAT ? s.loader.mixture[d] : 0;
+    return run_stage(&s, stage);
+}
