@@ -93,12 +93,12 @@ static inline void row_store_add(struct matrix m, i64 row, const float *restrict
 }
 
 /* exp without a branch, so that loops vectorise: 2^n times a polynomial on [-ln2/2, ln2/2] (Cephes expf), relative
- * error below 1e-7; 0 below -87.7, largest finite value above 88.3, a NaN stays one. Adding 1.5 * 2^23 + 127 rounds to n
- * and leaves its biased exponent in the lowest bits. */
+ * error below 1e-7; 0 below -87.7, a NaN stays one; x must not pass 88. Adding 1.5 * 2^23 + 127 rounds to n and leaves
+ * its biased exponent in the lowest bits. There is no upper bound because gcc would fold what follows it for all lanes,
+ * and a folded 1 / (1 + e^88) is a denormal number, which costs more than the rest. */
 static inline float vector_exp(float x)
 {
-    float clamped = x > 88.3f ? 88.3f : x;
-    clamped = clamped < -88.02f ? -88.02f : clamped;
+    float clamped = x < -88.02f ? -88.02f : x;
     union { float value; u32 bits; } rounded = {clamped * 1.44269504088896341f + 12583039.0f};
     float n = rounded.value - 12583039.0f;
     float r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
@@ -116,7 +116,8 @@ static inline float vector_exp(float x)
 
 static inline float vector_sigmoid(float x)
 {
-    return 1.0f / (1.0f + vector_exp(-x));
+    float e = vector_exp(-__builtin_fabsf(x)), larger = 1.0f / (1.0f + e);
+    return x < 0 ? e * larger : larger;
 }
 
 #endif
