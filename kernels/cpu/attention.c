@@ -29,8 +29,8 @@ static void open_tile(struct tile *tile, const struct job *job, i64 index, int w
 {
     i64 group = job->plan.group, bytes = element_bytes(job->q.dtype);
     i64 rows_most = attention_rows_most(&job->plan);
-    tile->queries = &job->plan.tiles[job->plan.tile_count - 1 - index / job->kv_heads];
-    tile->head = index % job->kv_heads;
+    tile->queries = &job->plan.tiles[index % job->plan.tile_count];
+    tile->head = index / job->plan.tile_count; /* heads one after the other: keys and values stay in the cache */
     tile->rows = tile->queries->count * group;
     tile->scores = CPU(scratch)(worker, 0, rows_most * KEYS_MOST * 4);
     tile->p = bytes == 4 ? (void *)tile->scores : CPU(scratch)(worker, 1, rows_most * KEYS_MOST * bytes);

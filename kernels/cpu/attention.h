@@ -31,7 +31,7 @@ struct key_bounds { /* of the keys any query can see; holes that are empty are n
     i32 hole_begin_max, hole_end_min; /* over all keys: inside of it every key is hidden */
 };
 struct query_tile {
-    i32 first, count;
+    i32 first, count, blocks; /* blocks of keys it reads */
 };
 struct key_run {
     i64 first, count;       /* keys; `count` may pass the last key of all by less than KEY_BLOCK */
@@ -49,7 +49,7 @@ struct attention_plan {
     struct attention_tiling tiling;
     i64 group, blocks, spans, tile_count;
     struct key_bounds *block, *span;
-    struct query_tile *tiles;
+    struct query_tile *tiles; /* most work first; equal shapes follow each other, whose code then is in the cache */
 };
 
 /* The plan lives in worker 0's scratch slot 7. */

@@ -9,7 +9,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-enum { ROWS_MOST = 256, KEYS_MOST = 256 };
+enum { ROWS_MOST = 256, KEYS_MOST = 128 };
 
 struct job {
     struct attention_plan plan;
@@ -83,7 +83,7 @@ static void open_tile(struct tile *tile, const struct job *job, i64 index, int w
     i64 group = job->plan.group, bytes = element_bytes(job->q.dtype), most = attention_rows_most(&job->plan);
     i64 area = most * KEYS_MOST, packed = matrix_bytes(job, most);
     tile->number = index / job->kv_heads;
-    tile->queries = &job->plan.tiles[job->plan.tile_count - 1 - tile->number];
+    tile->queries = &job->plan.tiles[tile->number];
     tile->head = index % job->kv_heads;
     tile->rows = tile->queries->count * group;
     tile->scores = CPU(scratch)(worker, 0, 2 * area * 4);
@@ -328,7 +328,7 @@ static void mark_spans(void *context, i64 number, int worker)
     struct key_run run = {0};
     i32 *read = job->before + number * job->spans;
     memset(read, 0, (size_t)job->spans * sizeof *read);
-    while (CPU(attention_run)(&run, &job->plan, &job->plan.tiles[job->plan.tile_count - 1 - number]))
+    while (CPU(attention_run)(&run, &job->plan, &job->plan.tiles[number]))
         read[run.first / KEYS_MOST] = 1;
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/cpu/attention.h"
 
 #include <limits.h>
+#include <stdlib.h>
 
 static const struct key_bounds no_keys = {.begin_min = INT_MAX,
                                           .begin_max = INT_MIN,
@@ -90,36 +91,45 @@ static i64 next_seen(const struct attention_plan *plan, i64 block, i32 low, i32 
     return block;
 }
 
-static i64 count_seen(const struct attention_plan *plan, const struct query_tile *tile)
+static struct query_tile make_tile(const struct attention_plan *plan, i64 first, i64 count)
 {
-    const i32 *query = plan->intervals->query + tile->first;
-    i64 count = 0;
-    for (i64 block = 0; (block = next_seen(plan, block, query[0], query[tile->count - 1])) < plan->blocks; block++)
-        count++;
-    return count;
+    const i32 *query = plan->intervals->query + first;
+    struct query_tile tile = {(i32)first, (i32)count, 0};
+    for (i64 block = 0; (block = next_seen(plan, block, query[0], query[count - 1])) < plan->blocks; block++)
+        tile.blocks++;
+    return tile;
 }
 
 /* Time of a tile over `blocks` blocks, in units of one row's time over one block: measured, packing the keys costs as
  * much as ROWS_FIXED rows, beginning and ending a tile as much as BLOCKS_FIXED blocks of 32 rows. */
-static i64 tile_cost(const struct attention_plan *plan, i64 queries, i64 blocks)
+static i64 tile_cost(const struct attention_plan *plan, const struct query_tile *tile)
 {
     enum { ROWS_FIXED = 16, BLOCKS_FIXED = 4 };
-    return (queries * plan->group + ROWS_FIXED) * blocks + 32 * BLOCKS_FIXED;
+    return (tile->count * plan->group + ROWS_FIXED) * tile->blocks + 32 * BLOCKS_FIXED;
 }
 
-static void add_tile(struct attention_plan *plan, struct query_tile tile, i64 blocks)
+static void add_tile(struct attention_plan *plan, struct query_tile tile)
 {
-    struct query_tile half[2] = {{tile.first, tile.count / 2}, {tile.first + tile.count / 2, tile.count / 2}};
-    if (half[0].count * plan->group >= plan->tiling.rows_least && tile.count > 1) {
-        i64 seen[2] = {count_seen(plan, &half[0]), count_seen(plan, &half[1])};
-        i64 apart = tile_cost(plan, half[0].count, seen[0]) + tile_cost(plan, half[1].count, seen[1]);
-        if (apart < tile_cost(plan, tile.count, blocks)) {
-            add_tile(plan, half[0], seen[0]);
-            add_tile(plan, half[1], seen[1]);
+    i64 half = tile.count / 2;
+    if (half && half * plan->group >= plan->tiling.rows_least) {
+        struct query_tile a = make_tile(plan, tile.first, half), b = make_tile(plan, tile.first + half, half);
+        if (tile_cost(plan, &a) + tile_cost(plan, &b) < tile_cost(plan, &tile)) {
+            add_tile(plan, a);
+            add_tile(plan, b);
             return;
         }
     }
     plan->tiles[plan->tile_count++] = tile;
+}
+
+static int more_work_first(const void *a, const void *b)
+{
+    const struct query_tile *x = a, *y = b;
+    if (x->count != y->count)
+        return x->count > y->count ? -1 : 1;
+    if (x->blocks != y->blocks)
+        return x->blocks > y->blocks ? -1 : 1;
+    return x->first < y->first ? -1 : 1;
 }
 
 static i64 power_of_two_below(i64 most)
@@ -143,10 +153,10 @@ void CPU(attention_plan)(struct attention_plan *plan, const struct intervals *in
     i64 most = max_i64(1, tiling.rows_most / group);
     for (i64 first = 0; first < intervals->queries;) {
         i64 count = power_of_two_below(min_i64(most, intervals->queries - first));
-        struct query_tile tile = {(i32)first, (i32)count};
-        add_tile(plan, tile, count_seen(plan, &tile));
+        add_tile(plan, make_tile(plan, first, count));
         first += count;
     }
+    qsort(plan->tiles, (size_t)plan->tile_count, sizeof *plan->tiles, more_work_first);
 }
 
 bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, const struct query_tile *tile)
