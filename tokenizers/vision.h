@@ -89,8 +89,8 @@ struct json *vision_config_json(const struct vision_config *config);
 int vision_config_parse(struct vision_config *config, const struct json *value, const char *origin);
 
 /* ---- Many at once: forward only, on all workers; n of any size, as pieces of a bounded memory --------------------------
- * frames must be 1, 5, 9, ...; height and width multiples of the stride. A long video may also come in pieces: see
- * vision_encode_part. Outputs may be NULL where not wanted. */
+ * frames must be 1, 5, 9, ...; height and width multiples of the stride. A long video is worked on part by part. Outputs
+ * may be NULL where not wanted. */
 void vision_encode(struct vision *vision, float *latent /* [n, T', h, w, d], bf16 values */,
                    float *features /* [n, T', h, w, D_cnn] */, const u8 *pixels, i64 n, i64 frames, i64 height, i64 width);
 void vision_decode(struct vision *vision, u8 *pixels, const float *sum, i64 n, i64 latent_frames, i64 h, i64 w);
@@ -113,7 +113,8 @@ struct vision_size { i64 n, frames, height, width; };
 struct tensor *vision_patches(struct tape *tape, const struct vision *vision, const u8 *pixels, struct vision_size size);
 /* features [T' * n * h * w, D_cnn], activations' dtype. */
 struct tensor *vision_features(struct tape *tape, const struct vision *vision, struct tensor *patches, struct vision_size size);
-/* The projection, rounded to bf16, as f32 [T' * n * h * w, d]; gradients pass the rounding. */
+/* The projection [T' * n * h * w, d], F32; and rounded to bf16 (still F32): the latent. Gradients pass the rounding. */
+struct tensor *vision_project(struct tape *tape, const struct vision *vision, struct tensor *features);
 struct tensor *vision_latent(struct tape *tape, const struct vision *vision, struct tensor *features);
 /* Patches again, from f32 sums. `size` is that of the pixels. */
 struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, struct tensor *sum, struct vision_size size);

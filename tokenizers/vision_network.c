@@ -268,13 +268,16 @@ struct tensor *vision_features(struct tape *tape, const struct vision *vision, s
     return op_rmsnorm(tape, x, &at->enc_norm->value, norm_eps);
 }
 
+struct tensor *vision_project(struct tape *tape, const struct vision *vision, struct tensor *features)
+{
+    struct tensor *f = op_linear(tape, features, &vision->at.enc_out->value, DTYPE_F32);
+    return op_bias(tape, f, &vision->at.enc_out_bias->value);
+}
+
 struct tensor *vision_latent(struct tape *tape, const struct vision *vision, struct tensor *features)
 {
-    const struct vision_weights *at = &vision->at;
     struct device *device = tape->device;
-    struct tensor *f = op_linear(tape, features, &at->enc_out->value, DTYPE_F32);
-    f = op_bias(tape, f, &at->enc_out_bias->value);
-    struct tensor *rounded = tape_tensor(tape, DTYPE_F32, f->rows, f->columns);
+    struct tensor *f = vision_project(tape, vision, features), *rounded = tape_tensor(tape, DTYPE_F32, f->rows, f->columns);
     struct matrix narrow = matrix_of(tape_alloc(tape, f->rows * f->columns * 2), DTYPE_BF16, f->rows, f->columns);
     device->ops->copy(device, narrow, tensor_matrix(f), 1, false);
     device->ops->copy(device, tensor_matrix(rounded), narrow, 1, false);
