@@ -1,0 +1,72 @@
+/* From a shard's sample to what the grammar is told: which parts, with which weight, what stands after the last. */
+#include "data/plan.h"
+
+void telling_release(struct telling *t)
+{
+    memory_free(t->parts);
+    memory_free(t->index);
+    *t = (struct telling){0};
+}
+
+static void push_part(struct telling *t, const struct part *part, i64 index)
+{
+    if (t->count == t->capacity) {
+        i64 wanted = max_i64(16, 2 * t->capacity);
+        t->parts = memory_resize(t->parts, t->capacity * (i64)sizeof *part, wanted * (i64)sizeof *part);
+        t->index = memory_resize(t->index, t->capacity * 8, wanted * 8);
+        t->capacity = wanted;
+    }
+    t->index[t->count] = index;
+    t->parts[t->count++] = *part;
+}
+
+static bool makes_media(enum direction direction)
+{
+    return direction == DIRECTION_IMAGE_OUT || direction == DIRECTION_VIDEO_OUT || direction == DIRECTION_AUDIO_OUT;
+}
+
+static bool drops_conditions(const struct loader *l, const struct entry *entry, enum direction direction)
+{
+    const struct loader_settings *s = &l->settings;
+    struct rng_key key = {l->seed, RNG_CONDITION};
+    return makes_media(direction) && !s->in_order && s->condition_drop > 0 &&
+           rng_uniform(key, (u32)entry->sample, (u32)entry->epoch, 0, 0) < s->condition_drop;
+}
+
+static float weight_of(const struct loader *l, const struct shard_part *part, enum direction direction)
+{
+    if (!part->condition)
+        return 1;
+    if (direction == DIRECTION_CHAT)
+        return 0;
+    return (float)(part->kind == STREAM_AUDIO ? l->settings.audio_condition : l->settings.text_condition);
+}
+
+/* Positions of a picture that is given: 2 x 2 cells each. */
+static struct part as_told(const struct loader *l, const struct shard_part *part, enum direction direction)
+{
+    return (struct part){.kind = part->kind, .weight = weight_of(l, part, direction), .count = part->count,
+                         .frames = part->frames, .height = ceil_div(part->height, 2), .width = ceil_div(part->width, 2),
+                         .shape = part->shape};
+}
+
+void loader_tell(const struct loader *l, const struct entry *entry, struct telling *out)
+{
+    const struct shard_sample *sample = &l->shards.samples[entry->sample];
+    bool drop = drops_conditions(l, entry, sample->direction);
+    out->count = 0;
+    out->end = l->vocabulary.end;
+    for (i64 i = 0; i < sample->parts; i++) {
+        i64 index = (i64)sample->first_part + i;
+        const struct shard_part *part = &l->shards.parts[index];
+        if (part->kind == PART_NOTE || (drop && part->condition))
+            continue;
+        struct part told = as_told(l, part, sample->direction);
+        if (entry->count) {
+            told.count = entry->count;
+            if (entry->first + entry->count < part->count)
+                out->end = 0; /* the id that follows, whatever it is */
+        }
+        push_part(out, &told, index);
+    }
+}

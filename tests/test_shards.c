@@ -1,0 +1,185 @@
+/* Shards: what is written is read, and nothing that was cut short or changed is taken for it. */
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+#include "tests/shard_fixture.h"
+#include <cmocka.h>
+
+enum { SAMPLES = 64 };
+static char *folder, *index_path, *shard_file;
+
+static int make(void **state)
+{
+    (void)state;
+    folder = fixture_shards("shards", SAMPLES, 40);
+    index_path = path_join(folder, "train/index");
+    shard_file = path_join(folder, "train/00001.shard");
+    return 0;
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    directory_remove(folder);
+    memory_free(folder);
+    memory_free(index_path);
+    memory_free(shard_file);
+    return 0;
+}
+
+static void what_is_written_is_read(void **state)
+{
+    struct shards s;
+    if (shards_open(&s, folder, "train") < 0)
+        fail_msg("%s", error_text());
+    assert_int_equal(s.sample_count, SAMPLES);
+    assert_true(s.shard_count > 2);
+    assert_string_equal(shards_name(&s, 9), "sample:9");
+    assert_int_equal(shards_verify(&s), 0);
+    const struct shard_sample *text = &s.samples[8];
+    assert_int_equal(text->direction, DIRECTION_TEXT);
+    assert_int_equal(text->parts, 2);
+    const i32 *ids = shards_payload(&s, (i64)text->first_part);
+    assert_int_equal(ids[0], 108);
+    assert_memory_equal(shards_payload(&s, (i64)text->first_part + 1), "a note", 6);
+    for (i64 i = 0; i < s.part_count; i++)
+        shards_prefetch(&s, i);
+    shards_close(&s);
+    (void)state;
+}
+
+static void meta_reads_back(void **state)
+{
+    struct shard_meta meta;
+    assert_int_equal(shard_meta_load(&meta, folder), 0);
+    assert_int_equal(meta.shapes[1].shape.video, true);
+    assert_int_equal(meta.shapes[0].shape.scales[2], 4);
+    assert_true(meta.shapes[0].amplitude[1] == 0.4f);
+    (void)state;
+}
+
+static void spoil(const char *path, i64 at, u8 flip)
+{
+    FILE *file = fopen(path, "r+b");
+    int byte = (fseek(file, at, SEEK_SET), fgetc(file));
+    fseek(file, at, SEEK_SET);
+    fputc(byte ^ flip, file);
+    fclose(file);
+}
+
+static void refused(const char *path, const char *says)
+{
+    struct shards s;
+    int status = shards_open(&s, folder, "train");
+    if (status == 0) {
+        status = shards_verify(&s);
+        shards_close(&s);
+    }
+    assert_int_equal(status, -1);
+    if (!strstr(error_text(), path) || !strstr(error_text(), says))
+        fail_msg("\"%s\" does not say \"%s\" and \"%s\"", error_text(), path, says);
+}
+
+static void any_changed_byte_of_the_index_is_noticed(void **state)
+{
+    i64 bytes = file_bytes(index_path);
+    for (i64 at = 0; at < bytes; at += at < 64 ? 1 : 37) {
+        spoil(index_path, at, 0x10);
+        refused(index_path, "");
+        spoil(index_path, at, 0x10);
+    }
+    (void)state;
+}
+
+static void changed_payloads_are_named_with_their_place(void **state)
+{
+    struct shards s;
+    assert_int_equal(shards_open(&s, folder, "train"), 0);
+    i64 part = s.part_count / 2;
+    char *path = string_format("%s/train/%05u.shard", folder, s.parts[part].shard), says[64];
+    snprintf(says, sizeof says, "byte %llu", (unsigned long long)s.parts[part].offset);
+    i64 at = (i64)(s.parts[part].offset + s.parts[part].bytes / 2);
+    shards_close(&s);
+    spoil(path, at, 1);
+    refused(path, says);
+    spoil(path, at, 1);
+    memory_free(path);
+    (void)state;
+}
+
+static void files_cut_short_are_refused(void **state)
+{
+    const char *paths[] = {index_path, shard_file};
+    for (i64 i = 0; i < 2; i++) {
+        struct text whole = {0};
+        assert_int_equal(file_read(&whole, paths[i]), 0);
+        const i64 kept[] = {0, 7, 20, whole.length / 2, whole.length - 1};
+        for (i64 k = 0; k < COUNT_OF(kept); k++) {
+            assert_int_equal(file_replace(paths[i], whole.data, kept[k]), 0);
+            refused(paths[i], "short");
+        }
+        assert_int_equal(file_replace(paths[i], whole.data, whole.length), 0);
+        text_release(&whole);
+    }
+    (void)state;
+}
+
+static void other_metas_and_missing_shards_are_refused(void **state)
+{
+    struct shard_meta other = fixture_meta;
+    other.bits++;
+    assert_int_equal(shard_meta_save(&other, folder), 0);
+    refused(index_path, "shards.json");
+    assert_int_equal(shard_meta_save(&fixture_meta, folder), 0);
+    char *away = string_format("%s.away", shard_file);
+    rename(shard_file, away);
+    refused(shard_file, "");
+    rename(away, shard_file);
+    memory_free(away);
+    (void)state;
+}
+
+static void an_abandoned_writer_leaves_no_index(void **state)
+{
+    char *path = path_join(folder, "other"), *index = path_join(path, "index");
+    struct shard_writer *writer = shard_writer_open(path, &fixture_meta, 1000);
+    for (i64 i = 0; i < 8; i++)
+        fixture_sample(writer, i, 20);
+    shard_writer_abandon(writer);
+    assert_false(file_exists(index));
+    memory_free(index);
+    memory_free(path);
+    (void)state;
+}
+
+static void payloads_can_be_shared(void **state)
+{
+    char *path = path_join(folder, "shared");
+    struct shard_writer *writer = shard_writer_open(path, &fixture_meta, 1000);
+    struct shard_part part = fixture_text(writer, 1, 4);
+    shard_write_sample(writer, DIRECTION_TEXT, "a", &part, 1);
+    shard_write_sample(writer, DIRECTION_CHAT, "b", &part, 1);
+    assert_int_equal(shard_writer_close(writer), 0);
+    struct shards s;
+    assert_int_equal(shards_open(&s, path, NULL), 0);
+    assert_int_equal(s.part_count, 2);
+    assert_ptr_equal(shards_payload(&s, 0), shards_payload(&s, 1));
+    shards_close(&s);
+    memory_free(path);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(meta_reads_back),
+        cmocka_unit_test(any_changed_byte_of_the_index_is_noticed),
+        cmocka_unit_test(changed_payloads_are_named_with_their_place),
+        cmocka_unit_test(files_cut_short_are_refused),
+        cmocka_unit_test(other_metas_and_missing_shards_are_refused),
+        cmocka_unit_test(an_abandoned_writer_leaves_no_index),
+        cmocka_unit_test(payloads_can_be_shared),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}
