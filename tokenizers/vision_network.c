@@ -89,6 +89,15 @@ static void resolve(struct vision *vision)
         at[i] = at[i] ? &vision->weights.list[(uintptr_t)at[i] - 1] : NULL;
 }
 
+/* Without inflation the temporal weights have no gradient, and the optimizer passes over them. */
+static void mark_temporal(struct vision *vision)
+{
+    const struct vision_weights *at = &vision->at;
+    struct weight *temporal[] = {at->enc_time1, at->enc_reduce, at->enc_time2, at->dec_time1, at->dec_expand, at->dec_time2};
+    for (i64 i = 0; i < COUNT_OF(temporal); i++)
+        temporal[i]->value.needs_grad = vision->weights.training && vision->config.inflated;
+}
+
 void vision_open(struct vision *vision, struct device *device, const struct vision_config *config, enum dtype dtype, bool training)
 {
     *vision = (struct vision){.config = *config, .device = device, .dtype = dtype};
@@ -101,6 +110,7 @@ void vision_open(struct vision *vision, struct device *device, const struct visi
     vision->at.amplitude = by_index(weights_add(&vision->weights, &state));
     resolve(vision);
     weights_allocate(&vision->weights);
+    mark_temporal(vision);
     tape_open(&vision->tape, device, dtype, (i64)16 << 30);
 }
 
@@ -133,6 +143,7 @@ void vision_init(struct vision *vision, u64 seed)
 void vision_inflate(struct vision *vision)
 {
     vision->config.inflated = true;
+    mark_temporal(vision);
 }
 
 /* ---- the forward; rows are (time, n, h, w) ---- */

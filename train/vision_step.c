@@ -114,7 +114,8 @@ double vision_step_flops(const struct vision_trainer *t, i64 step)
     struct vision_size size = {batch.draw.n, batch.draw.frames, t->settings->size, t->settings->size};
     device_open_meta(&device);
     vision_open(&counted, &device, &t->vision.config, t->vision.dtype, true);
-    counted.config.inflated = step >= t->still_steps;
+    if (step >= t->still_steps)
+        vision_inflate(&counted);
     tape_open(&tape, &device, t->vision.dtype, (i64)16 << 30);
     vision_loss(&losses, &tape, &counted, NULL, size, batch.shape, &t->settings->loss);
     tape_backward(&tape);
