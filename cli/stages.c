@@ -1,0 +1,38 @@
+#include "cli/stages.h"
+
+#include "cli/stage_command.h"
+#include "train/audio_stage.h"
+#include "train/pretrain.h"
+#include "train/text_stage.h"
+#include "train/vision_stage.h"
+
+#include <string.h>
+
+static int run_vision(const void *settings, const struct stage *stage)
+{
+    return vision_stage(settings, stage);
+}
+
+static int run_audio(const void *settings, const struct stage *stage)
+{
+    return audio_stage(settings, stage);
+}
+
+#define KIND(name, help, table, type, run, heavy) {name, help, table, sizeof(struct type), run, heavy}
+const struct stage_kind stage_kinds[] = {
+    KIND("command", "run a program", command_table, command_settings, command_stage, false),
+    KIND("tokenizer-text", "train byte-level BPE", text_stage_table, text_settings, text_stage, false),
+    KIND("tokenizer-vision", "train the vision tokenizer", vision_stage_table, vision_settings, run_vision, true),
+    KIND("tokenizer-audio", "train the audio tokenizer", audio_stage_table, audio_settings, run_audio, true),
+    KIND("pretrain", "train the backbone", pretrain_table, pretrain_settings, pretrain_stage, true),
+    KIND("sft", "train on conversations", sft_table, pretrain_settings, sft_stage, true),
+    {NULL, NULL, NULL, 0, NULL, false},
+};
+
+const struct stage_kind *stage_kind_find(const char *name)
+{
+    for (const struct stage_kind *k = stage_kinds; k->name; k++)
+        if (strcmp(k->name, name) == 0)
+            return k;
+    return NULL;
+}
