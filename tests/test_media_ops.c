@@ -755,6 +755,31 @@ static void quantize_vectors_finds_the_nearest(void **state)
     check_quantize_vectors(DTYPE_F32, 3, 40, 1, 2);
 }
 
+/* ---- the meta backend ---- */
+static void meta_counts_without_reading(void **state)
+{
+    struct device meta;
+    struct intervals causal = {.queries = 10, .keys = 10}, cached = {.queries = 1, .keys = 10};
+    struct conv conv = {2, 3, 4, {1, 5, 5}, {1, 3, 3}, {1, 1, 1}, {1, 1, 1}, {0, 1, 1}, {0, 1, 1}};
+    struct matrix a = matrix_of(NULL, DTYPE_BF16, 10, 16), b = matrix_of(NULL, DTYPE_BF16, 16, 8);
+    struct matrix c = matrix_of(NULL, DTYPE_F32, 10, 8), x = matrix_of(NULL, DTYPE_F32, 50, 3);
+    struct matrix y = matrix_of(NULL, DTYPE_F32, 50, 4), w = matrix_of(NULL, DTYPE_F32, 4, 27);
+    (void)state;
+    device_open_meta(&meta);
+    meta.ops->matmul(&meta, c, a, false, b, false, true);
+    assert_true(meta.cost.flops == 2 * 10 * 8 * 16 && meta.cost.bytes == 10 * 16 * 2 + 16 * 8 * 2 + 2 * 10 * 8 * 4);
+    meta.cost.flops = 0;
+    meta.ops->conv(&meta, y, x, w, &conv);
+    meta.ops->conv_backward_data(&meta, x, y, w, &conv, false);
+    meta.ops->conv_backward_weights(&meta, w, y, x, &conv, false);
+    assert_true(meta.cost.flops == 3 * 2 * 50 * 4 * 27);
+    meta.cost.flops = 0;
+    meta.ops->attention(&meta, a, NULL, a, a, a, 2, 2, &causal);
+    meta.ops->attention(&meta, a, NULL, a, a, a, 2, 2, &cached);
+    assert_true(meta.cost.flops == 4 * 16 * (55 + 10) && meta.cost.calls == 6);
+    device_close(&meta);
+}
+
 /* ---- both levels ---- */
 static int run_level(const char *name)
 {
@@ -767,6 +792,7 @@ static int run_level(const char *name)
         cmocka_unit_test(distance_equals_double_loop),
         cmocka_unit_test(quantize_bits_equals_double_loop),
         cmocka_unit_test(quantize_vectors_finds_the_nearest),
+        cmocka_unit_test(meta_counts_without_reading),
     };
     return cmocka_run_group_tests_name(name, TESTS, NULL, NULL);
 }

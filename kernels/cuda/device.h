@@ -7,8 +7,8 @@
 /* What the backend has so far; the other pointers of cuda_kernels are NULL. */
 #define WEFT_CUDA_OPS(OP)                                                                                              \
     OP(matmul)                                                                                                         \
-    OP(rmsnorm) OP(rmsnorm_backward) OP(add_rmsnorm) OP(rope) OP(swiglu) OP(swiglu_backward) OP(copy) OP(add) OP(zero) \
-        OP(attention)
+    OP(rmsnorm)                                                                                                        \
+    OP(rmsnorm_backward) OP(add_rmsnorm) OP(rope) OP(swiglu) OP(swiglu_backward) OP(copy) OP(add) OP(zero) OP(attention)
 extern const struct kernels cuda_kernels;
 
 /* -1 and a message where there is no toolkit, no GPU number `index`, or one older than sm_80. */
