@@ -5,10 +5,11 @@
 #include "kernels/kernels.h"
 
 /* What the backend has so far; the other pointers of cuda_kernels are NULL. */
-#define WEFT_CUDA_OPS(OP)                                                                                              \
-    OP(matmul)                                                                                                         \
-    OP(rmsnorm)                                                                                                        \
-    OP(rmsnorm_backward) OP(add_rmsnorm) OP(rope) OP(swiglu) OP(swiglu_backward) OP(copy) OP(add) OP(zero) OP(attention)
+/* clang-format off */
+#define WEFT_CUDA_OPS(OP) \
+    OP(matmul) OP(rmsnorm) OP(rmsnorm_backward) OP(add_rmsnorm) OP(rope) OP(swiglu) OP(swiglu_backward) \
+    OP(copy) OP(add) OP(zero) OP(attention)
+/* clang-format on */
 extern const struct kernels cuda_kernels;
 
 /* -1 and a message where there is no toolkit, no GPU number `index`, or one older than sm_80. */
