@@ -10,6 +10,7 @@ const struct command commands[] = {
     {"logits", "MODEL --ids IN.safetensors -o OUT.safetensors", "logits and loss of ids", command_logits},
     {"compare", "MODEL --to DIR", "logits, gradients and greedy tokens against reference tensors", command_compare},
     {"extract", "MODEL -o OUT <sub-model>", "cut a sub-model out as a checkpoint of its own", command_extract},
+    {"export", "MODEL -o OUT --to hf|gguf", "the text backbone for other software", command_export},
     {"bench", "NAME|all", "measure against the goals, as ratios in one run", command_bench},
     {"doctor", "", "what this machine and build can do", command_doctor},
     {NULL, NULL, NULL, NULL},

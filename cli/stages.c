@@ -2,6 +2,7 @@
 
 #include "cli/stage_command.h"
 #include "train/audio_stage.h"
+#include "train/export.h"
 #include "train/pretrain.h"
 #include "train/text_stage.h"
 #include "train/vision_stage.h"
@@ -26,6 +27,7 @@ const struct stage_kind stage_kinds[] = {
     KIND("tokenizer-audio", "train the audio tokenizer", audio_stage_table, audio_settings, run_audio, true),
     KIND("pretrain", "train the backbone", pretrain_table, pretrain_settings, pretrain_stage, true),
     KIND("sft", "train on conversations", sft_table, pretrain_settings, sft_stage, true),
+    KIND("export", "write the text backbone for other software", export_table, export_settings, export_stage, false),
     {NULL, NULL, NULL, 0, NULL, false},
 };
 

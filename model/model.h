@@ -120,6 +120,7 @@ int model_save(const struct model *model, const char *directory);
 /* The text backbone alone for other software: dtype BF16 or F32. */
 int model_save_hf(const struct model *model, const char *directory, enum dtype dtype);
 struct text_tokenizer;
+/* GGUF v3, read back and compared. tokenizer NULL: ids without a vocabulary. */
 int model_save_gguf(const struct model *model, const struct text_tokenizer *tokenizer, const char *path, enum dtype dtype);
 
 #endif

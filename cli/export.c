@@ -1,0 +1,31 @@
+/* weft export MODEL -o OUT --to hf|gguf: the text backbone for other software, reloaded and compared. */
+#include "cli/cli.h"
+#include "model/decode.h"
+#include "tokenizers/text.h"
+#include "train/export.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int command_export(int argc, char **argv)
+{
+    struct arguments a;
+    const char *out = NULL, *to = "hf", *dtype_text = NULL;
+    const struct option options[] = {{"o", "OUT", &out, NULL, "folder (hf) or file (gguf) to write"},
+                                     {"to", "hf|gguf", &to, NULL, "format (hf)"},
+                                     {"dtype", "f32|bf16", &dtype_text, NULL, "of the weights (as stored)"},
+                                     {NULL}};
+    int status = options_parse(&a, argc, argv, options, 1, 1);
+    if (status == 0 && !out)
+        status = error_usage("weft export: -o OUT is needed");
+    if (status == 0 && strcmp(to, "hf") != 0 && strcmp(to, "gguf") != 0)
+        status = error_usage("--to %s: expected hf or gguf", to);
+    if (status == 0 && dtype_text && strcmp(dtype_text, "f32") != 0 && strcmp(dtype_text, "bf16") != 0)
+        status = error_usage("--dtype %s: expected f32 or bf16", dtype_text);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    enum dtype dtype = !dtype_text ? DTYPE_OTHER : strcmp(dtype_text, "f32") == 0 ? DTYPE_F32 : DTYPE_BF16;
+    status = strcmp(to, "hf") == 0 ? export_hf(a.positional[0], out, dtype, cli_device())
+                                   : export_gguf(a.positional[0], out, dtype, cli_device());
+    return status ? command_failed() : 0;
+}
