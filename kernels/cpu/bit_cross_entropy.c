@@ -65,9 +65,8 @@ INLINED void backward_row(void *dx, const void *x, const u8 *bits, float coeffic
 {
 #pragma omp simd
     for (i64 i = 0; i < n; i++) {
-        float value = element_load(x, i, dtype);
-        float d = bits[i] ? -vector_sigmoid(-value) : vector_sigmoid(value);
-        element_store(dx, i, coefficient * d, out_dtype);
+        float value = element_load(x, i, dtype), sign = bits[i] ? -1.0f : 1.0f;
+        element_store(dx, i, coefficient * sign * vector_sigmoid(sign * value), out_dtype);
     }
 }
 
