@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HEALTH_CLIPS = 4000, MEAN_CLIPS = 400, DISTANCE_CLIPS = 120, SAMPLES = 12, AT_ONCE = 64 };
+enum { HEALTH_CLIPS = 1000, MEAN_CLIPS = 200, DISTANCE_CLIPS = 64, SAMPLES = 12, AT_ONCE = 64 };
 
 struct coded { /* a recording's codes, and which of its frames sound */
     i32 *codes;
