@@ -42,6 +42,7 @@ int command_tokenize(int argc, char **argv);
 int command_logits(int argc, char **argv);
 int command_compare(int argc, char **argv);
 int command_extract(int argc, char **argv);
+int command_generate(int argc, char **argv);
 int command_export(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_run(int argc, char **argv);

@@ -9,6 +9,7 @@ const struct command commands[] = {
     {"tokenize", "MODEL|tokenizer.json [--decode]", "text to ids and back, JSON lines", command_tokenize},
     {"logits", "MODEL --ids IN.safetensors -o OUT.safetensors", "logits and loss of ids", command_logits},
     {"compare", "MODEL --to DIR", "logits, gradients and greedy tokens against reference tensors", command_compare},
+    {"generate", "MODEL --prompt TEXT [--image F] [--video F] [--audio F] [--to KIND] [-o F]", "any modality in, any out", command_generate},
     {"extract", "MODEL -o OUT <sub-model>", "cut a sub-model out as a checkpoint of its own", command_extract},
     {"export", "MODEL -o OUT --to hf|gguf", "the text backbone for other software", command_export},
     {"bench", "NAME|all", "measure against the goals, as ratios in one run", command_bench},

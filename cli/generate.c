@@ -1,0 +1,106 @@
+/* weft generate: any modality in, any out. */
+#include "cli/cli.h"
+#include "train/preview.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct request {
+    const char *prompt, *image, *video, *audio, *to, *shape, *out, *seed, *most, *temperature, *top_p;
+    bool greedy;
+    struct submodel_options sub;
+    enum answer_kind kind;
+};
+
+static int parse_kind(struct request *r)
+{
+    static const char *const names[] = {"text", "image", "video", "audio"};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(r->to, names[i]) == 0) {
+            r->kind = (enum answer_kind)i;
+            return 0;
+        }
+    return error_usage("--to %s: expected text, image, video or audio", r->to);
+}
+
+static int build(struct prompt *p, struct studio *s, const struct request *r, i64 most)
+{
+    if ((r->image && prompt_image(p, s, r->image)) || (r->video && prompt_video(p, s, r->video)) ||
+        (r->audio && prompt_audio(p, s, r->audio)) || (r->prompt && prompt_text(p, s, r->prompt)))
+        return -1;
+    return prompt_ask(p, s, r->kind, r->shape, most);
+}
+
+static int deliver(struct studio *s, const struct answer *a, const struct request *r, u64 seed)
+{
+    struct text text = {0};
+    if (r->out)
+        return answer_save(r->out, s, a, seed);
+    int status = answer_text(&text, s, a);
+    if (status == 0)
+        printf("%s\n", text.data ? text.data : "");
+    text_release(&text);
+    return status;
+}
+
+static int run(const char *directory, const struct request *r)
+{
+    struct studio studio;
+    struct prompt prompt;
+    struct submodel sub;
+    struct arena arena;
+    struct answer answer = {0};
+    int status = 0;
+    i64 seed = option_integer(r->seed, "seed", 1, 0, INT64_MAX, &status);
+    i64 most = option_integer(r->most, "max-tokens", 0, 1, 1 << 20, &status);
+    double temperature = r->greedy ? 0 : option_number(r->temperature, "temperature", 1, 0, 100, &status);
+    double top_p = option_number(r->top_p, "top-p", 1, 0, 1, &status);
+    if (status || studio_open(&studio, cli_device(), directory, DTYPE_OTHER))
+        return -1;
+    arena_open(&arena, 64 << 20, false);
+    prompt_init(&prompt);
+    struct studio_options options = {.sampling = {(float)temperature, (float)top_p, 0, {(u64)seed, RNG_SAMPLING}}, .sub = &sub, .slots = 1};
+    status = submodel_parse(&sub, &arena, &r->sub, &studio.model);
+    if (status == 0)
+        status = build(&prompt, &studio, r, most);
+    struct generate_request request = prompt_request(&prompt, 0, 1);
+    if (status == 0)
+        status = studio_generate(&answer, &studio, &request, 1, &options);
+    if (status == 0)
+        status = deliver(&studio, &answer, r, (u64)seed);
+    answer_release(&answer);
+    prompt_release(&prompt);
+    arena_close(&arena);
+    studio_close(&studio);
+    return status;
+}
+
+int command_generate(int argc, char **argv)
+{
+    struct arguments a;
+    struct request r = {.to = "text"};
+    const struct option options[] = {{"prompt", "TEXT", &r.prompt, NULL, "words that come first or after the media"},
+                                     {"image", "FILE", &r.image, NULL, "a picture to look at"},
+                                     {"video", "FILE", &r.video, NULL, "a clip to look at"},
+                                     {"audio", "FILE", &r.audio, NULL, "a sound to listen to"},
+                                     {"to", "text|image|video|audio", &r.to, NULL, "what to make (text)"},
+                                     {"shape", "NAME", &r.shape, NULL, "of the picture or clip, by the vision tokenizer's table"},
+                                     {"greedy", NULL, NULL, &r.greedy, "the likeliest each time"},
+                                     {"temperature", "T", &r.temperature, NULL, "of sampling (1)"},
+                                     {"top-p", "P", &r.top_p, NULL, "nucleus (1)"},
+                                     {"seed", "N", &r.seed, NULL, "of sampling (1)"},
+                                     {"max-tokens", "N", &r.most, NULL, "ids of text (64) or frames of sound (100)"},
+                                     {"o", "FILE", &r.out, NULL, "PNG, MP4, WAV or text to write; text goes to stdout without it"},
+                                     SUBMODEL_OPTIONS(r.sub),
+                                     {NULL}};
+    int status = options_parse(&a, argc, argv, options, 1, 1);
+    if (status == 0)
+        status = parse_kind(&r);
+    if (status == 0 && !r.prompt && !r.image && !r.video && !r.audio)
+        status = error_usage("weft generate: a --prompt, --image, --video or --audio is needed");
+    if (status == 0 && r.kind != ANSWER_TEXT && !r.out)
+        status = error_usage("weft generate: --to %s needs -o FILE", r.to);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    return run(a.positional[0], &r) ? command_failed() : 0;
+}
