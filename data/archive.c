@@ -1,0 +1,101 @@
+#include "data/archive.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <string.h>
+
+enum { BLOCK_BYTES = 1 << 16 };
+
+struct archive_file {
+    struct archive *archive;
+    char *path;
+};
+
+static int damaged(const struct archive_file *f)
+{
+    const char *why = archive_error_string(f->archive);
+    return error_set("%s: byte %lld: %s", f->path, (long long)archive_filter_bytes(f->archive, -1),
+                     why ? why : "cannot be read");
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* By the name alone: a text that happens to begin like a compressed file is a text. */
+static void expect_format(struct archive *a, const char *path, bool tar)
+{
+    if (ends_with(path, ".gz"))
+        archive_read_support_filter_gzip(a);
+    if (ends_with(path, ".zst"))
+        archive_read_support_filter_zstd(a);
+    if (tar) {
+        archive_read_support_format_tar(a);
+    } else {
+        archive_read_support_format_raw(a);
+    }
+    archive_read_support_format_empty(a);
+}
+
+struct archive_file *archive_file_open(const char *path, bool tar)
+{
+    struct archive_file *f = memory_alloc(sizeof *f);
+    f->path = string_copy(path);
+    f->archive = archive_read_new();
+    require(f->archive, "no memory for an archive");
+    expect_format(f->archive, path, tar);
+    if (archive_read_open_filename(f->archive, path, BLOCK_BYTES) != ARCHIVE_OK) {
+        damaged(f);
+        archive_file_close(f);
+        return NULL;
+    }
+    return f;
+}
+
+int archive_file_next(struct archive_file *f, const char **name)
+{
+    struct archive_entry *entry;
+    for (;;) {
+        int status = archive_read_next_header(f->archive, &entry);
+        if (status == ARCHIVE_EOF)
+            return 0;
+        if (status != ARCHIVE_OK && status != ARCHIVE_WARN)
+            return damaged(f);
+        *name = archive_entry_pathname(entry);
+        bool raw = archive_format(f->archive) == ARCHIVE_FORMAT_RAW;
+        if (raw || (*name && archive_entry_filetype(entry) == AE_IFREG && !archive_entry_hardlink(entry)))
+            return 1;
+    }
+}
+
+i64 archive_file_read(struct archive_file *f, void *out, i64 most)
+{
+    la_ssize_t count = archive_read_data(f->archive, out, (size_t)most);
+    return count < 0 ? damaged(f) : (i64)count;
+}
+
+int archive_file_read_all(struct archive_file *f, struct text *out)
+{
+    char *block = memory_alloc(BLOCK_BYTES);
+    i64 count;
+    while ((count = archive_file_read(f, block, BLOCK_BYTES)) > 0) {
+        if (out->length + count > ARCHIVE_MEMBER_BYTES_MAX) {
+            count = error_set("%s: a member of more than %d bytes", f->path, ARCHIVE_MEMBER_BYTES_MAX);
+            break;
+        }
+        text_append(out, block, count);
+    }
+    memory_free(block);
+    return count < 0 ? -1 : 0;
+}
+
+void archive_file_close(struct archive_file *f)
+{
+    if (!f)
+        return;
+    archive_read_free(f->archive);
+    memory_free(f->path);
+    memory_free(f);
+}

@@ -1,0 +1,18 @@
+/* Archives and compressed files; archive.c is the only file that knows libarchive. Members are streamed in order; lengths
+ * in headers are not believed: what is read is bounded. */
+#ifndef WEFT_DATA_ARCHIVE_H
+#define WEFT_DATA_ARCHIVE_H
+#include "core/core.h"
+
+enum { ARCHIVE_MEMBER_BYTES_MAX = 1 << 30 };
+struct archive_file;
+/* tar: members of a .tar. Otherwise the file itself is the only member, decompressed if it ends in .gz or .zst. */
+struct archive_file *archive_file_open(const char *path, bool tar);
+/* 1: *name (borrowed until the next call) is that of the next regular member; 0: no more; -1: damaged. */
+int archive_file_next(struct archive_file *file, const char **name);
+/* Some bytes of the current member: their count, 0 at its end, -1: damaged. */
+i64 archive_file_read(struct archive_file *file, void *out, i64 most);
+int archive_file_read_all(struct archive_file *file, struct text *out);
+void archive_file_close(struct archive_file *file);
+
+#endif

@@ -1,0 +1,57 @@
+#include "data/source_form.h"
+
+#include <string.h>
+#include <strings.h>
+#include <utf8proc.h>
+
+void sample_release(struct sample *s)
+{
+    for (i64 i = 0; i < s->count; i++) {
+        text_release(&s->parts[i].bytes);
+        memory_free(s->parts[i].path);
+        memory_free(s->parts[i].role);
+    }
+    memory_free(s->parts);
+    memory_free(s->name);
+    *s = (struct sample){0};
+}
+
+struct sample_part *sample_add(struct sample *s, enum sample_kind kind)
+{
+    if (s->count == s->capacity) {
+        i64 wanted = max_i64(4, 2 * s->capacity), size = (i64)sizeof *s->parts;
+        s->parts = memory_resize(s->parts, s->capacity * size, wanted * size);
+        s->capacity = wanted;
+    }
+    struct sample_part *part = &s->parts[s->count++];
+    *part = (struct sample_part){.kind = kind};
+    return part;
+}
+
+int sample_add_text(struct sample *s, const char *text, i64 length)
+{
+    utf8proc_int32_t code;
+    for (i64 at = 0; at < length;) {
+        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(length - at), &code);
+        if (n < 1)
+            return error_set("byte %lld of a text is not UTF-8", (long long)at);
+        at += n;
+    }
+    if (length > 0)
+        text_append(&sample_add(s, SAMPLE_TEXT)->bytes, text, length);
+    return 0;
+}
+
+bool name_ends_with(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), m = strlen(suffix);
+    return n >= m && strcasecmp(name + n - m, suffix) == 0;
+}
+
+char *path_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return string_copy(".");
+    return slash == path ? string_copy("/") : string_format("%.*s", (int)(slash - path), path);
+}

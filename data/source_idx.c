@@ -1,0 +1,155 @@
+/* Megatron's indexed datasets: PREFIX.idx says where in PREFIX.bin each sequence of ids stands, and which sequences are a
+ * document. Little-endian, unaligned. */
+#include "data/source_form.h"
+
+#include <string.h>
+
+enum { IDX_HEADER = 34 };
+
+struct idx {
+    struct file_view index, ids;
+    char *path, *ids_path;
+    int dtype; /* 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16 */
+    i64 sequences, documents, next, given; /* given: ids so far; more than the file has: sequences overlap */
+    const u8 *lengths, *offsets, *first; /* i32 [sequences], i64 [sequences], i64 [documents + 1] */
+};
+
+static i64 read_i64(const u8 *at)
+{
+    i64 value;
+    memcpy(&value, at, 8);
+    return value;
+}
+
+static i32 read_i32(const u8 *at)
+{
+    i32 value;
+    memcpy(&value, at, 4);
+    return value;
+}
+
+static i64 id_bytes(int dtype)
+{
+    static const i64 bytes[] = {0, 1, 1, 2, 4, 8, 0, 0, 2};
+    return dtype >= 0 && dtype < COUNT_OF(bytes) ? bytes[dtype] : 0;
+}
+
+static int check_header(struct idx *x)
+{
+    const u8 *at = x->index.data;
+    i64 bytes = x->index.bytes;
+    if (bytes < IDX_HEADER || memcmp(at, "MMIDIDX\0\0", 9) != 0)
+        return error_set("%s: byte 0: not an index of Megatron (\"MMIDIDX\")", x->path);
+    if (read_i64(at + 9) != 1)
+        return error_set("%s: byte 9: version %lld, expected 1", x->path, (long long)read_i64(at + 9));
+    x->dtype = at[17];
+    if (id_bytes(x->dtype) == 0)
+        return error_set("%s: byte 17: ids of type %d: expected whole numbers (1 to 5, or 8)", x->path, x->dtype);
+    x->sequences = read_i64(at + 18);
+    i64 marks = read_i64(at + 26), room = bytes - IDX_HEADER;
+    x->documents = marks - 1;
+    if (x->sequences < 0 || marks < 1 || x->sequences > room / 12 || marks > (room - 12 * x->sequences) / 8)
+        return error_set("%s: byte 18: %lld sequences and %lld documents do not fit into %lld bytes: cut short", x->path,
+                         (long long)x->sequences, (long long)x->documents, (long long)bytes);
+    x->lengths = at + IDX_HEADER;
+    x->offsets = x->lengths + 4 * x->sequences;
+    x->first = x->offsets + 8 * x->sequences;
+    return 0;
+}
+
+static void idx_close(void *reader)
+{
+    struct idx *x = reader;
+    file_unmap(&x->index);
+    file_unmap(&x->ids);
+    memory_free(x->path);
+    memory_free(x->ids_path);
+    memory_free(x);
+}
+
+static void *idx_open(const char *path)
+{
+    struct idx *x = memory_alloc(sizeof *x);
+    x->path = string_copy(path);
+    x->ids_path = string_format("%.*sbin", (int)strlen(path) - 3, path);
+    if (file_map(&x->index, path) < 0 || check_header(x) < 0 || file_map(&x->ids, x->ids_path) < 0) {
+        idx_close(x);
+        return NULL;
+    }
+    return x;
+}
+
+static i64 read_id(const struct idx *x, const u8 *at)
+{
+    switch (x->dtype) {
+    case 1:
+        return at[0];
+    case 2:
+        return (signed char)at[0];
+    case 3:
+        return (int16_t)(at[0] | at[1] << 8);
+    case 4:
+        return read_i32(at);
+    case 5:
+        return read_i64(at);
+    default:
+        return at[0] | at[1] << 8;
+    }
+}
+
+static int add_sequence(struct idx *x, struct text *out, i64 sequence)
+{
+    i64 length = read_i32(x->lengths + 4 * sequence), offset = read_i64(x->offsets + 8 * sequence), size = id_bytes(x->dtype);
+    if (length < 0 || offset < 0 || offset > x->ids.bytes || length > (x->ids.bytes - offset) / size)
+        return error_set("sequence %lld: %lld ids at byte %lld lie outside %s of %lld bytes", (long long)sequence,
+                         (long long)length, (long long)offset, x->ids_path, (long long)x->ids.bytes);
+    for (i64 i = 0; i < length; i++) {
+        i64 id = read_id(x, x->ids.data + offset + i * size);
+        i32 narrow = (i32)id;
+        if (id < 0 || id != narrow)
+            return error_set("%s: byte %lld: id %lld", x->ids_path, (long long)(offset + i * size), (long long)id);
+        text_append(out, &narrow, 4);
+    }
+    x->given += length;
+    return 0;
+}
+
+static int add_document(struct idx *x, struct sample *out, i64 document)
+{
+    i64 first = read_i64(x->first + 8 * document), end = read_i64(x->first + 8 * document + 8);
+    struct text *ids = &sample_add(out, SAMPLE_IDS)->bytes;
+    if (first < 0 || end < first || end > x->sequences)
+        return error_set("sequences %lld to %lld of %lld", (long long)first, (long long)end, (long long)x->sequences);
+    for (i64 sequence = first; sequence < end; sequence++) {
+        if (add_sequence(x, ids, sequence) < 0)
+            return -1;
+        if (ids->length > 1 << 28)
+            return error_set("more than %d ids", 1 << 26);
+    }
+    return 0;
+}
+
+static enum source_result idx_next(void *reader, struct sample *out)
+{
+    struct idx *x = reader;
+    while (x->next < x->documents) {
+        if (x->given > x->ids.bytes / id_bytes(x->dtype)) {
+            error_set("%s: its sequences overlap: more ids than %s holds", x->path, x->ids_path);
+            return SOURCE_FAILED;
+        }
+        i64 document = x->next++;
+        out->name = string_format("%s:%lld", x->path, (long long)document);
+        out->form = SAMPLE_PLAIN;
+        int status = add_document(x, out, document);
+        if (status == 0 && out->parts[0].bytes.length > 0)
+            return SOURCE_SAMPLE;
+        if (status < 0)
+            error_prefix("%s", out->name);
+        sample_release(out);
+        if (status < 0)
+            return SOURCE_BAD;
+    }
+    return SOURCE_END;
+}
+
+const struct reader_kind index_reader = {".idx", idx_open, idx_next, idx_close};

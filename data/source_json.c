@@ -1,0 +1,217 @@
+/* One JSON object to a sample. */
+#include "data/source_form.h"
+
+#include <string.h>
+
+static const char *const medium_keys[] = {[SAMPLE_IMAGE] = "image", [SAMPLE_VIDEO] = "video", [SAMPLE_AUDIO] = "audio"};
+static const char *const list_keys[] = {[SAMPLE_IMAGE] = "images", [SAMPLE_VIDEO] = "videos", [SAMPLE_AUDIO] = "audios"};
+static const char *const marks[] = {[SAMPLE_IMAGE] = "<image>", [SAMPLE_VIDEO] = "<video>", [SAMPLE_AUDIO] = "<audio>"};
+
+struct build {
+    struct sample *out;
+    const struct json *object;
+    const struct json_place *place;
+    i64 used[SAMPLE_IDS]; /* of the lists of media */
+};
+
+static int add_text(struct build *b, const struct json *text)
+{
+    return sample_add_text(b->out, json_string(text, ""), json_string_length(text));
+}
+
+static int add_medium(struct build *b, enum sample_kind kind, const char *reference)
+{
+    if (!reference || !*reference)
+        return error_set("a part of type %s names no file: expected {\"type\": \"%s\", \"%s\": FILE}", medium_keys[kind],
+                         medium_keys[kind], medium_keys[kind]);
+    if (strncmp(reference, "http:", 5) == 0 || strncmp(reference, "https:", 6) == 0 || strncmp(reference, "data:", 5) == 0)
+        return error_set("%.40s: media must be files; nothing is downloaded", reference);
+    if (strncmp(reference, "file://", 7) == 0)
+        reference += 7;
+    struct sample_part *part = sample_add(b->out, kind);
+    if (!b->place->folder)
+        return b->place->find(b->place->context, part, reference);
+    part->path = *reference == '/' ? string_copy(reference) : path_join(b->place->folder, reference);
+    return 0;
+}
+
+/* {"image": FILE}, {"path": FILE}, {"url": FILE}, {"image_url": {"url": FILE}}, or the string itself. */
+static const char *reference_of(const struct json *part, enum sample_kind kind)
+{
+    static const char *const url_keys[] = {[SAMPLE_IMAGE] = "image_url", [SAMPLE_VIDEO] = "video_url",
+                                           [SAMPLE_AUDIO] = "audio_url"};
+    const struct json *places[] = {part, json_get(part, medium_keys[kind]), json_get(part, "path"), json_get(part, "url"),
+                                   json_get(json_get(part, url_keys[kind]), "url"), json_get(part, url_keys[kind])};
+    for (i64 i = 0; i < COUNT_OF(places); i++)
+        if (json_kind(places[i]) == JSON_STRING)
+            return json_string(places[i], NULL);
+    return NULL;
+}
+
+/* ---- messages ---- */
+
+static int add_listed(struct build *b, enum sample_kind kind)
+{
+    const struct json *list = json_get(b->object, list_keys[kind]);
+    if (b->used[kind] >= json_count(list))
+        return error_set("%s stands more often in the messages than \"%s\" has files", marks[kind], list_keys[kind]);
+    return add_medium(b, kind, reference_of(json_at(list, b->used[kind]++), kind));
+}
+
+/* The first mark at or after `at`, or NULL. */
+static const char *find_mark(const char *at, const char *end, enum sample_kind *kind)
+{
+    for (; at < end; at++)
+        for (*kind = SAMPLE_IMAGE; *kind <= SAMPLE_AUDIO; (*kind)++)
+            if (*at == '<' && (size_t)(end - at) >= strlen(marks[*kind]) &&
+                memcmp(at, marks[*kind], strlen(marks[*kind])) == 0)
+                return at;
+    return NULL;
+}
+
+/* Marks stand for files only where the object lists some. */
+static int add_marked_text(struct build *b, const char *at, i64 length)
+{
+    const char *end = at + length, *mark;
+    enum sample_kind kind;
+    bool lists = json_get(b->object, "images") || json_get(b->object, "videos") || json_get(b->object, "audios");
+    while (lists && (mark = find_mark(at, end, &kind))) {
+        if (sample_add_text(b->out, at, mark - at) < 0 || add_listed(b, kind) < 0)
+            return -1;
+        at = mark + strlen(marks[kind]);
+    }
+    return sample_add_text(b->out, at, end - at);
+}
+
+static int add_content_part(struct build *b, const struct json *part)
+{
+    const char *type = json_string(json_get(part, "type"), "text");
+    if (json_kind(part) == JSON_STRING)
+        return add_text(b, part);
+    if (strcmp(type, "text") == 0)
+        return add_text(b, json_get(part, "text"));
+    for (enum sample_kind kind = SAMPLE_IMAGE; kind <= SAMPLE_AUDIO; kind++) {
+        if (strncmp(type, medium_keys[kind], 5) != 0) /* image, image_url */
+            continue;
+        const char *reference = reference_of(part, kind);
+        return reference ? add_medium(b, kind, reference) : add_listed(b, kind);
+    }
+    return error_set("a part of type \"%.40s\": expected text, image, video or audio", type);
+}
+
+static int add_content(struct build *b, const struct json *content)
+{
+    if (json_kind(content) == JSON_STRING)
+        return add_marked_text(b, json_string(content, ""), json_string_length(content));
+    if (json_kind(content) != JSON_ARRAY)
+        return error_set("a message without content: expected a text or a list of parts");
+    for (i64 i = 0; i < json_count(content); i++)
+        if (add_content_part(b, json_at(content, i)) < 0)
+            return -1;
+    return 0;
+}
+
+/* Each message begins with a part that has its role; an empty one has an empty text. */
+static int add_message(struct build *b, const char *role, const struct json *content, i32 number)
+{
+    i64 first = b->out->count;
+    if (add_content(b, content) < 0)
+        return -1;
+    if (b->out->count == first)
+        sample_add(b->out, SAMPLE_TEXT);
+    for (i64 i = first; i < b->out->count; i++)
+        b->out->parts[i].message = number;
+    b->out->parts[first].role = string_copy(role);
+    return 0;
+}
+
+static int add_messages(struct build *b, const struct json *messages)
+{
+    b->out->form = SAMPLE_CHAT;
+    if (json_kind(messages) != JSON_ARRAY || json_count(messages) == 0)
+        return error_set("key messages: expected a list of {\"role\", \"content\"}");
+    for (i64 i = 0; i < json_count(messages); i++) {
+        const struct json *message = json_at(messages, i);
+        const char *role = json_string(json_get(message, "role"), "");
+        if (!*role || strlen(role) > 32)
+            return error_set("message %lld has no role: expected system, user or assistant", (long long)i + 1);
+        if (add_message(b, role, json_get(message, "content"), (i32)i) < 0)
+            return error_prefix("message %lld", (long long)i + 1);
+    }
+    return 0;
+}
+
+static int add_turn(struct build *b, const struct json *asked, const struct json *answered)
+{
+    b->out->form = SAMPLE_CHAT;
+    return add_message(b, "user", asked, 0) < 0 || add_message(b, "assistant", answered, 1) < 0 ? -1 : 0;
+}
+
+/* ---- the others ---- */
+
+static int add_captioned(struct build *b, enum sample_kind kind)
+{
+    const struct json *text = json_get(b->object, "text");
+    b->out->form = SAMPLE_CAPTIONED;
+    if (!text)
+        text = json_get(b->object, "caption");
+    if (json_kind(text) != JSON_STRING || json_string_length(text) == 0)
+        return error_set("a file without a caption: expected {\"%s\": FILE, \"text\": CAPTION}", medium_keys[kind]);
+    if (add_medium(b, kind, reference_of(json_get(b->object, medium_keys[kind]), kind)) < 0)
+        return -1;
+    return add_text(b, text);
+}
+
+/* {"texts": [TEXT or null, ..], "images": [FILE or null, ..]} of equal length, as in interleaved documents. */
+static int add_interleaved(struct build *b, const struct json *texts, const struct json *images)
+{
+    b->out->form = SAMPLE_MIXED;
+    if (json_kind(images) != JSON_ARRAY || json_count(images) != json_count(texts))
+        return error_set("\"texts\" has %lld entries, \"images\" %lld: expected as many", (long long)json_count(texts),
+                         (long long)json_count(images));
+    for (i64 i = 0; i < json_count(texts); i++) {
+        const struct json *text = json_at(texts, i), *image = json_at(images, i);
+        if (json_kind(text) == JSON_STRING && add_text(b, text) < 0)
+            return -1;
+        if (json_kind(image) == JSON_STRING && add_medium(b, SAMPLE_IMAGE, json_string(image, "")) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static bool both_strings(const struct json *a, const struct json *b)
+{
+    return json_kind(a) == JSON_STRING && json_kind(b) == JSON_STRING;
+}
+
+static int add_object(struct build *b, bool *passed)
+{
+    const struct json *o = b->object, *text = json_get(o, "text");
+    if (json_get(o, "messages"))
+        return add_messages(b, json_get(o, "messages"));
+    for (enum sample_kind kind = SAMPLE_IMAGE; kind <= SAMPLE_AUDIO; kind++)
+        if (json_get(o, medium_keys[kind]))
+            return add_captioned(b, kind);
+    if (json_kind(json_get(o, "texts")) == JSON_ARRAY)
+        return add_interleaved(b, json_get(o, "texts"), json_get(o, "images"));
+    if (both_strings(json_get(o, "question"), json_get(o, "answer")))
+        return add_turn(b, json_get(o, "question"), json_get(o, "answer"));
+    if (both_strings(json_get(o, "prompt"), json_get(o, "completion")))
+        return add_turn(b, json_get(o, "prompt"), json_get(o, "completion"));
+    b->out->form = SAMPLE_PLAIN;
+    if (json_kind(text) == JSON_STRING)
+        return add_text(b, text);
+    *passed = !text;
+    return text ? error_set("key text: expected a string") : 0;
+}
+
+int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed)
+{
+    struct build build = {.out = out, .object = value, .place = place};
+    if (json_kind(value) != JSON_OBJECT)
+        return error_set("%s: expected a JSON object", place->origin);
+    if (add_object(&build, passed) < 0)
+        return error_prefix("%s", place->origin);
+    *passed = *passed || out->count == 0;
+    return 0;
+}

@@ -1,0 +1,259 @@
+/* WebDataset: members of a tar whose names agree up to the first dot of the last part are one sample, as long as they
+ * follow each other; what follows that dot says what a member is. */
+#include "data/archive.h"
+#include "data/source_form.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MEMBERS_MAX = 4096 };
+
+struct member {
+    char *extension; /* lower case */
+    struct text bytes;
+};
+struct tar {
+    struct archive_file *file;
+    char *path, *key; /* key: of the members gathered */
+    struct member *members;
+    i64 count, capacity, bytes;
+    char *next_key;   /* of the member read ahead; NULL at the end */
+    struct member next;
+    bool begun, failed;
+    char *problem; /* of the gathered members */
+};
+
+static const struct { const char *extensions; enum sample_kind kind; } kinds[] = {
+    {" txt text transcript caption ", SAMPLE_TEXT},
+    {" jpg jpeg png webp bmp ppm pgm tif tiff gif ", SAMPLE_IMAGE},
+    {" mp4 webm mkv mov avi m4v ", SAMPLE_VIDEO},
+    {" wav flac mp3 ogg opus m4a ", SAMPLE_AUDIO}};
+
+/* By the last part of an extension: seg.png is a picture. -1: none that we use. */
+static int kind_of(const char *extension)
+{
+    char word[16];
+    const char *dot = strrchr(extension, '.');
+    if (snprintf(word, sizeof word, " %s ", dot ? dot + 1 : extension) >= (int)sizeof word)
+        return -1;
+    for (i64 i = 0; i < COUNT_OF(kinds); i++)
+        if (strstr(kinds[i].extensions, word))
+            return (int)kinds[i].kind;
+    return -1;
+}
+
+static void member_release(struct member *m)
+{
+    memory_free(m->extension);
+    text_release(&m->bytes);
+    *m = (struct member){0};
+}
+
+static void clear(struct tar *t)
+{
+    for (i64 i = 0; i < t->count; i++)
+        member_release(&t->members[i]);
+    t->count = t->bytes = 0;
+    memory_free(t->key);
+    memory_free(t->problem);
+    t->key = t->problem = NULL;
+}
+
+static void *tar_open(const char *path)
+{
+    struct tar *t = memory_alloc(sizeof *t);
+    t->file = archive_file_open(path, true);
+    if (!t->file) {
+        memory_free(t);
+        return NULL;
+    }
+    t->path = string_copy(path);
+    return t;
+}
+
+static void tar_close(void *reader)
+{
+    struct tar *t = reader;
+    clear(t);
+    archive_file_close(t->file);
+    member_release(&t->next);
+    memory_free(t->members);
+    memory_free(t->next_key);
+    memory_free(t->path);
+    memory_free(t);
+}
+
+/* KEY.EXTENSION; false for names that are no member of a sample: no dot, or __meta__. */
+static bool split_name(const char *name, char **key, char **extension)
+{
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strchr(base, '.');
+    if (!dot || dot == base || (strncmp(base, "__", 2) == 0 && strstr(base + 2, "__")))
+        return false;
+    *key = string_format("%.*s", (int)(dot - name), name);
+    *extension = string_copy(dot + 1);
+    for (char *c = *extension; *c; c++)
+        *c = *c >= 'A' && *c <= 'Z' ? (char)(*c + 32) : *c;
+    return true;
+}
+
+/* Reads the next member ahead: 0, or -1 when the archive is damaged. At the end next_key is NULL. */
+static int read_ahead(struct tar *t)
+{
+    const char *name;
+    int status;
+    t->next_key = NULL;
+    while ((status = archive_file_next(t->file, &name)) == 1)
+        if (split_name(name, &t->next_key, &t->next.extension))
+            return archive_file_read_all(t->file, &t->next.bytes);
+    return status;
+}
+
+static void keep(struct tar *t)
+{
+    for (i64 i = 0; i < t->count; i++)
+        if (strcmp(t->members[i].extension, t->next.extension) == 0 && !t->problem)
+            t->problem = string_format("%s:%s: two members .%s", t->path, t->next_key, t->next.extension);
+    if (t->count == t->capacity) {
+        i64 wanted = max_i64(8, 2 * t->capacity), size = (i64)sizeof *t->members;
+        t->members = memory_resize(t->members, t->capacity * size, wanted * size);
+        t->capacity = wanted;
+    }
+    t->bytes += t->next.bytes.length;
+    t->members[t->count++] = t->next;
+    t->next = (struct member){0};
+}
+
+/* The members of one key: 1; 0 at the end; -1: damaged. */
+static int gather(struct tar *t)
+{
+    clear(t);
+    if (!t->begun && read_ahead(t) < 0)
+        return -1;
+    t->begun = true;
+    if (!t->next_key)
+        return 0;
+    t->key = t->next_key;
+    t->next_key = string_copy(t->key);
+    while (t->next_key && strcmp(t->next_key, t->key) == 0) {
+        keep(t);
+        if (t->bytes > ARCHIVE_MEMBER_BYTES_MAX || t->count > MEMBERS_MAX)
+            return error_set("%s:%s: more than %d members or %d bytes in one sample", t->path, t->key, MEMBERS_MAX,
+                             ARCHIVE_MEMBER_BYTES_MAX);
+        memory_free(t->next_key);
+        if (read_ahead(t) < 0)
+            return -1;
+    }
+    return 1;
+}
+
+static struct member *member_of(struct tar *t, int kind)
+{
+    for (i64 i = 0; i < t->count; i++)
+        if (kind_of(t->members[i].extension) == kind)
+            return &t->members[i];
+    return NULL;
+}
+
+/* A reference names a member by its extension, or by its whole name. */
+static int find_member(void *context, struct sample_part *part, const char *reference)
+{
+    struct tar *t = context;
+    i64 key = (i64)strlen(t->key);
+    const char *extension = strncmp(reference, t->key, (size_t)key) == 0 && reference[key] == '.' ? reference + key + 1 : reference;
+    for (i64 i = 0; i < t->count; i++)
+        if (strcasecmp(t->members[i].extension, extension) == 0) {
+            text_append(&part->bytes, t->members[i].bytes.data, t->members[i].bytes.length);
+            return 0;
+        }
+    return error_set("%.80s: the sample has no such member", reference);
+}
+
+static int from_json(struct tar *t, struct sample *out, const struct member *json, bool *passed)
+{
+    struct json_place place = {.origin = out->name, .find = find_member, .context = t};
+    struct json *value = json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, out->name);
+    int status = value ? sample_of_json(out, value, &place, passed) : -1;
+    json_free(value);
+    return status;
+}
+
+static const struct member *json_member(const struct tar *t)
+{
+    for (i64 i = 0; i < t->count; i++)
+        if (strcmp(t->members[i].extension, "json") == 0 || strcmp(t->members[i].extension, "jsn") == 0)
+            return &t->members[i];
+    return NULL;
+}
+
+/* The caption: a member of text, else the JSON's text or caption. */
+static int add_caption(struct tar *t, struct sample *out)
+{
+    const struct member *text = member_of(t, SAMPLE_TEXT), *json = json_member(t);
+    if (text)
+        return sample_add_text(out, text->bytes.data, text->bytes.length);
+    if (!json)
+        return 0;
+    struct json *value = json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, out->name);
+    const struct json *caption = json_get(value, json_get(value, "text") ? "text" : "caption");
+    int status = value ? sample_add_text(out, json_string(caption, ""), json_string_length(caption)) : -1;
+    json_free(value);
+    return status;
+}
+
+static bool json_leads(const struct tar *t)
+{
+    const struct member *json = json_member(t);
+    struct json *value = json ? json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, t->path) : NULL;
+    bool leads = json_get(value, "messages") || json_get(value, "texts");
+    json_free(value);
+    return leads;
+}
+
+static int build(struct tar *t, struct sample *out, bool *passed)
+{
+    if (json_leads(t))
+        return from_json(t, out, json_member(t), passed);
+    out->form = SAMPLE_CAPTIONED;
+    for (int kind = SAMPLE_IMAGE; kind <= SAMPLE_AUDIO && out->count == 0; kind++) {
+        struct member *medium = member_of(t, kind);
+        if (!medium)
+            continue;
+        sample_add(out, (enum sample_kind)kind)->bytes = medium->bytes;
+        medium->bytes = (struct text){0};
+    }
+    i64 media = out->count;
+    if (media == 0)
+        out->form = SAMPLE_PLAIN;
+    if (add_caption(t, out) < 0)
+        return -1;
+    *passed = out->count == 0;
+    return media && out->count == 1 ? error_set("a medium without a text beside it: expected .txt or .json") : 0;
+}
+
+static enum source_result tar_next(void *reader, struct sample *out)
+{
+    struct tar *t = reader;
+    for (;;) {
+        bool passed = false;
+        int status = t->failed ? 0 : gather(t);
+        if (status <= 0) {
+            t->failed = true;
+            return status == 0 ? SOURCE_END : SOURCE_FAILED;
+        }
+        if (t->problem) {
+            error_set("%s", t->problem);
+            return SOURCE_BAD;
+        }
+        out->name = string_format("%s:%s", t->path, t->key);
+        status = build(t, out, &passed);
+        if (status < 0)
+            error_prefix("%s", out->name);
+        if (status < 0 || passed)
+            sample_release(out);
+        if (!passed || status < 0)
+            return status < 0 ? SOURCE_BAD : SOURCE_SAMPLE;
+    }
+}
+
+const struct reader_kind tar_reader = {".tar", tar_open, tar_next, tar_close};

@@ -1,0 +1,107 @@
+#include "data/source_form.h"
+
+#include <string.h>
+
+static const struct reader_kind *const kinds[] = {&text_reader, &lines_reader, &tar_reader, &index_reader};
+
+struct source {
+    char **paths; /* of the files, in order */
+    i64 count, at;
+    const struct reader_kind *kind; /* of the file that is open; NULL: none */
+    void *reader;
+};
+
+static const struct reader_kind *kind_of(const char *name)
+{
+    for (i64 i = 0; i < COUNT_OF(kinds); i++) {
+        const char *const packed[] = {"", ".gz", ".zst"};
+        for (i64 k = 0; k < (kinds[i] == &index_reader ? 1 : COUNT_OF(packed)); k++) {
+            char *suffix = string_format("%s%s", kinds[i]->suffix, packed[k]);
+            bool fits = name_ends_with(name, suffix);
+            memory_free(suffix);
+            if (fits)
+                return kinds[i];
+        }
+    }
+    return NULL;
+}
+
+static int list_files(struct source *s, const char *path)
+{
+    char **names;
+    i64 count;
+    if (directory_list(&names, &count, path) < 0)
+        return -1;
+    s->paths = memory_alloc(max_i64(1, count) * (i64)sizeof *s->paths);
+    for (i64 i = 0; i < count; i++) {
+        char *file = path_join(path, names[i]);
+        if (kind_of(names[i]) && !file_is_directory(file))
+            s->paths[s->count++] = file;
+        else
+            memory_free(file);
+    }
+    string_list_free(names, count);
+    return s->count ? 0
+                    : error_set("%s: nothing there that can be read: expected .txt, .jsonl (captions.jsonl), .tar, or .idx "
+                                "with .bin", path);
+}
+
+static int list_one(struct source *s, const char *path)
+{
+    if (!kind_of(path) && !name_ends_with(path, ".bin"))
+        return error_set("%s: of a kind that cannot be read: expected .txt, .jsonl, .tar (.gz, .zst), .idx, or a folder", path);
+    s->paths = memory_alloc((i64)sizeof *s->paths);
+    s->paths[s->count++] = kind_of(path) ? string_copy(path) : string_format("%.*sidx", (int)strlen(path) - 3, path);
+    return 0;
+}
+
+struct source *source_open(const char *path)
+{
+    struct source *s = memory_alloc(sizeof *s);
+    int status = !file_exists(path)         ? error_set("%s: there is no such file or folder", path)
+                 : file_is_directory(path) ? list_files(s, path)
+                                           : list_one(s, path);
+    if (status == 0)
+        return s;
+    source_close(s);
+    return NULL;
+}
+
+static void close_reader(struct source *s)
+{
+    if (s->kind)
+        s->kind->close(s->reader);
+    s->kind = NULL;
+}
+
+enum source_result source_next(struct source *s, struct sample *out)
+{
+    *out = (struct sample){0};
+    for (;;) {
+        if (!s->kind && s->at == s->count)
+            return SOURCE_END;
+        if (!s->kind) {
+            const char *path = s->paths[s->at++];
+            const struct reader_kind *kind = kind_of(path);
+            s->reader = kind->open(path);
+            if (!s->reader)
+                return SOURCE_FAILED;
+            s->kind = kind;
+        }
+        enum source_result result = s->kind->next(s->reader, out);
+        if (result != SOURCE_END)
+            return result;
+        close_reader(s);
+    }
+}
+
+void source_close(struct source *s)
+{
+    if (!s)
+        return;
+    close_reader(s);
+    for (i64 i = 0; i < s->count; i++)
+        memory_free(s->paths[i]);
+    memory_free(s->paths);
+    memory_free(s);
+}

@@ -1,0 +1,336 @@
+/* Sources: every form of file and of sample, plain and compressed; what is wrong is named with its place and passed over. */
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "data/sources.h"
+#include <cmocka.h>
+
+static char *folder;
+
+static int make(void **state)
+{
+    (void)state;
+    folder = string_format("/dev/shm/weft-sources-%ld", (long)getpid());
+    return directory_remove(folder) || directory_make(folder);
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    directory_remove(folder);
+    memory_free(folder);
+    return 0;
+}
+
+static char *put(const char *name, const void *bytes, i64 count)
+{
+    char *path = path_join(folder, name);
+    assert_int_equal(file_replace(path, bytes, count), 0);
+    return path;
+}
+
+static void draw_part(struct text *out, const struct sample_part *part)
+{
+    static const char *const names[] = {"text", "image", "video", "audio", "ids"};
+    if (part->role)
+        text_printf(out, " <%s>", part->role);
+    text_printf(out, " %s", names[part->kind]);
+    if (part->path)
+        text_printf(out, "@%s", strncmp(part->path, folder, strlen(folder)) == 0 ? part->path + strlen(folder) + 1 : part->path);
+    for (i64 i = 0; part->kind == SAMPLE_IDS && i < part->bytes.length / 4; i++)
+        text_printf(out, ",%d", ((const i32 *)part->bytes.data)[i]);
+    if (part->kind != SAMPLE_IDS && part->bytes.length)
+        text_printf(out, "'%.*s'", (int)min_i64(part->bytes.length, 60), part->bytes.data);
+}
+
+/* All that a source gives, a line each: FORM PARTS, or "bad"; ends with "failed" if it did. */
+static void draw(struct text *out, const char *path)
+{
+    static const char *const forms[] = {"plain", "captioned", "chat", "mixed"};
+    struct source *source = source_open(path);
+    struct sample sample;
+    enum source_result result;
+    if (!source)
+        fail_msg("%s", error_text());
+    while ((result = source_next(source, &sample)) == SOURCE_SAMPLE || result == SOURCE_BAD) {
+        if (result == SOURCE_BAD) {
+            text_printf(out, "bad\n");
+            continue;
+        }
+        text_printf(out, "%s", forms[sample.form]);
+        for (i64 i = 0; i < sample.count; i++)
+            draw_part(out, &sample.parts[i]);
+        text_printf(out, "\n");
+        sample_release(&sample);
+    }
+    if (result == SOURCE_FAILED)
+        text_printf(out, "failed\n");
+    source_close(source);
+}
+
+static void expect(char *path, const char *expected)
+{
+    struct text drawn = {0};
+    draw(&drawn, path);
+    assert_string_equal(drawn.data ? drawn.data : "", expected);
+    text_release(&drawn);
+    memory_free(path);
+}
+
+static void lines_become_samples(void **state)
+{
+    const char text[] = "{\"text\": \"one\"}\n\n"
+                        "{\"image\": \"a/b.png\", \"text\": \"red apple\"}\n"
+                        "{\"audio\": \"/abs.wav\", \"caption\": \"seven\", \"speaker\": \"x\"}\n"
+                        "{\"question\": \"1+1?\", \"answer\": \"2\"}\n"
+                        "{\"prompt\": [{\"role\": \"user\", \"content\": \"x\"}], \"reward_model\": {}}\n"
+                        "not json\n"
+                        "{\"video\": \"v.mp4\"}\n"
+                        "{\"text\": 5}\n"
+                        "{\"text\": \"\"}\n"
+                        "{\"text\": \"last\"}";
+    expect(put("lines.jsonl", text, sizeof text - 1), "plain text'one'\n"
+                                                      "captioned image@a/b.png text'red apple'\n"
+                                                      "captioned audio@/abs.wav text'seven'\n"
+                                                      "chat <user> text'1+1?' <assistant> text'2'\n"
+                                                      "bad\nbad\nbad\n"
+                                                      "plain text'last'\n");
+    (void)state;
+}
+
+static void messages_hold_any_media(void **state)
+{
+    const char text[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"<image> and <image>?\"}, {\"role\": \"assistant\", \"content\": \"yes\"}],"
+        " \"images\": [\"1.png\", {\"image\": \"2.png\"}]}\n"
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"\"}, {\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
+        "\"hear\"}, {\"type\": \"audio\", \"audio\": \"h.wav\"}]}, {\"role\": \"assistant\", \"content\": [{\"type\": \"image_url\", "
+        "\"image_url\": {\"url\": \"file:///p.png\"}}]}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"no <image> list\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"<image>\"}], \"images\": []}\n"
+        "{\"messages\": [{\"content\": \"no role\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"image\": \"https://x/y.png\"}]}]}\n"
+        "{\"texts\": [\"a\", null, \"b\"], \"images\": [null, \"i.png\", null]}\n";
+    expect(put("chat.jsonl", text, sizeof text - 1), "chat <user> image@1.png text' and ' image@2.png text'?' <assistant> text'yes'\n"
+                                                     "chat <system> text <user> text'hear' audio@h.wav <assistant> image@/p.png\n"
+                                                     "chat <user> text'no <image> list'\n"
+                                                     "bad\nbad\nbad\nbad\n"
+                                                     "mixed text'a' image@i.png text'b'\n");
+    (void)state;
+}
+
+static void names_say_where(void **state)
+{
+    char *path = put("where.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}", 26);
+    struct source *source = source_open(path);
+    struct sample sample;
+    assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+    assert_non_null(strstr(sample.name, "where.jsonl:1"));
+    sample_release(&sample);
+    assert_int_equal(source_next(source, &sample), SOURCE_BAD);
+    assert_non_null(strstr(error_text(), "where.jsonl:2"));
+    assert_int_equal(source_next(source, &sample), SOURCE_END);
+    source_close(source);
+    memory_free(path);
+    (void)state;
+}
+
+static void text_is_cut_at_blank_lines(void **state)
+{
+    struct text whole = {0}, again = {0};
+    struct sample sample;
+    for (i64 i = 0; i < 20000; i++)
+        text_printf(&whole, "line %lld%s\n", (long long)i, i % 10 == 9 ? "\n" : "");
+    char *path = put("long.txt", whole.data, whole.length);
+    struct source *source = source_open(path);
+    i64 pieces = 0;
+    for (; source_next(source, &sample) == SOURCE_SAMPLE; pieces++) {
+        text_append(&again, sample.parts[0].bytes.data, sample.parts[0].bytes.length);
+        assert_memory_equal(sample.parts[0].bytes.data, "line", 4);
+        sample_release(&sample);
+    }
+    assert_in_range(pieces, 4, 8);
+    assert_string_equal(again.data, whole.data);
+    source_close(source);
+    text_release(&whole);
+    text_release(&again);
+    memory_free(path);
+    expect(put("bad.txt", "ab\xff", 3), "bad\n");
+    expect(put("empty.txt", "", 0), "");
+    (void)state;
+}
+
+/* ---- compressed: stored blocks, written by hand ---- */
+
+static u32 crc32_of(const u8 *bytes, i64 count)
+{
+    u32 crc = ~0u;
+    for (i64 i = 0; i < count; i++) {
+        crc ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    }
+    return ~crc;
+}
+
+static void gzip(struct text *out, const char *bytes, u16 count)
+{
+    const u8 head[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1};
+    u16 sizes[] = {count, (u16)~count};
+    u32 tail[] = {crc32_of((const u8 *)bytes, count), count};
+    text_append(out, head, sizeof head);
+    text_append(out, sizes, 4);
+    text_append(out, bytes, count);
+    text_append(out, tail, 8);
+}
+
+static void zstd(struct text *out, const char *bytes, u8 count)
+{
+    const u8 head[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, count, (u8)(1 | count << 3), (u8)(count >> 5), 0};
+    text_append(out, head, sizeof head);
+    text_append(out, bytes, count);
+}
+
+static void compressed_files_are_read(void **state)
+{
+    const char line[] = "{\"text\": \"packed\"}\n";
+    struct text gz = {0}, zst = {0};
+    gzip(&gz, line, sizeof line - 1);
+    zstd(&zst, line, sizeof line - 1);
+    expect(put("x.jsonl.gz", gz.data, gz.length), "plain text'packed'\n");
+    expect(put("x.jsonl.zst", zst.data, zst.length), "plain text'packed'\n");
+    expect(put("y.jsonl.gz", gz.data, gz.length / 2), "failed\n");
+    text_release(&gz);
+    text_release(&zst);
+    (void)state;
+}
+
+/* ---- WebDataset ---- */
+
+static void tar_member(struct text *out, const char *name, const char *bytes)
+{
+    i64 count = (i64)strlen(bytes);
+    char header[512] = {0};
+    u32 sum = 0;
+    snprintf(header, 100, "%s", name);
+    memcpy(header + 100, "0000444\0000000000\0000000000", 23);
+    snprintf(header + 124, 12, "%011llo", (unsigned long long)count);
+    memcpy(header + 136, "00000000000", 11);
+    memset(header + 148, ' ', 8);
+    header[156] = '0';
+    memcpy(header + 257, "ustar\00000", 8);
+    for (i64 i = 0; i < 512; i++)
+        sum += (u8)header[i];
+    snprintf(header + 148, 8, "%06o", sum);
+    text_append(out, header, 512);
+    text_append(out, bytes, count);
+    memset(header, 0, 512);
+    text_append(out, header, round_up(count, 512) - count);
+}
+
+static void tar_end(struct text *out)
+{
+    static const char zeros[1024];
+    text_append(out, zeros, sizeof zeros);
+}
+
+static void members_with_one_key_are_a_sample(void **state)
+{
+    struct text tar = {0};
+    tar_member(&tar, "d.x/a.png", "PNG");
+    tar_member(&tar, "d.x/a.TXT", "apple");
+    tar_member(&tar, "d.x/b.json", "{\"caption\": \"pear\"}");
+    tar_member(&tar, "d.x/b.wav", "RIFF");
+    tar_member(&tar, "__meta__.txt", "no");
+    tar_member(&tar, "c.txt", "alone");
+    tar_member(&tar, "d.cls", "7");
+    tar_member(&tar, "e.jpg", "JPG");
+    tar_member(&tar, "f.txt", "1");
+    tar_member(&tar, "f.txt", "2");
+    tar_member(&tar, "g.p1.png", "P1");
+    tar_member(&tar, "g.json", "{\"texts\": [\"see\", null], \"images\": [null, \"p1.png\"]}");
+    tar_member(&tar, "h.json",
+               "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"image\": \"h.jpg\"}]}]}");
+    tar_member(&tar, "h.jpg", "HJ");
+    tar_end(&tar);
+    expect(put("set.tar", tar.data, tar.length), "captioned image'PNG' text'apple'\n"
+                                                 "captioned audio'RIFF' text'pear'\n"
+                                                 "plain text'alone'\n"
+                                                 "bad\nbad\n"
+                                                 "mixed text'see' image'P1'\n"
+                                                 "chat <user> image'HJ'\n");
+    expect(put("cut.tar", tar.data, 512 + 512 + 512 + 2), "failed\n");
+    text_release(&tar);
+    (void)state;
+}
+
+/* ---- Megatron: the golden bytes of its own writer, documents [1,2,3] and [4,5] as u16 ---- */
+
+static const u8 golden_idx[] = {
+    0x4d, 0x4d, 0x49, 0x44, 0x49, 0x44, 0x58, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0,
+    0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
+static const u8 golden_bin[] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0};
+
+static void indexed_documents_are_ids(void **state)
+{
+    memory_free(put("m.bin", golden_bin, sizeof golden_bin));
+    assert_int_equal(sizeof golden_idx, 82);
+    expect(put("m.idx", golden_idx, sizeof golden_idx), "plain ids,1,2,3\nplain ids,4,5\n");
+    expect(path_join(folder, "m.bin"), "plain ids,1,2,3\nplain ids,4,5\n");
+    (void)state;
+}
+
+static void damaged_indexes_are_refused(void **state)
+{
+    for (i64 kept = 0; kept < (i64)sizeof golden_idx; kept++) {
+        struct text drawn = {0};
+        char *path = put("m.idx", golden_idx, kept);
+        draw(&drawn, path);
+        assert_string_equal(drawn.data, "failed\n");
+        text_release(&drawn);
+        memory_free(path);
+    }
+    u8 bad[sizeof golden_idx];
+    memcpy(bad, golden_idx, sizeof bad);
+    bad[34] = 200; /* a sequence beyond the end of the ids */
+    expect(put("m.idx", bad, sizeof bad), "bad\nplain ids,4,5\n");
+    (void)state;
+}
+
+static void folders_are_read_by_name(void **state)
+{
+    char *sub = path_join(folder, "sub");
+    assert_int_equal(directory_make(sub), 0);
+    memory_free(put("sub/b.txt", "two", 3));
+    memory_free(put("sub/captions.jsonl", "{\"image\": \"x.png\", \"text\": \"y\"}\n", 32));
+    memory_free(put("sub/a.txt", "one", 3));
+    memory_free(put("sub/x.png", "?", 1));
+    expect(string_copy(sub), "plain text'one\n'\nplain text'two\n'\ncaptioned image@sub/x.png text'y'\n");
+    memory_free(sub);
+    assert_null(source_open("/nowhere/at/all"));
+    char *path = put("x.xyz", "", 0);
+    assert_null(source_open(path));
+    assert_non_null(strstr(error_text(), ".jsonl"));
+    memory_free(path);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_become_samples),
+        cmocka_unit_test(messages_hold_any_media),
+        cmocka_unit_test(names_say_where),
+        cmocka_unit_test(text_is_cut_at_blank_lines),
+        cmocka_unit_test(compressed_files_are_read),
+        cmocka_unit_test(members_with_one_key_are_a_sample),
+        cmocka_unit_test(indexed_documents_are_ids),
+        cmocka_unit_test(damaged_indexes_are_refused),
+        cmocka_unit_test(folders_are_read_by_name),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}
