@@ -57,8 +57,7 @@ static void fill_random(struct matrix m, u32 seed)
             set(m, i, j, draw_normal(seed, (u32)(i * m.columns + j)));
 }
 
-static void open_problem(struct problem *p, i64 queries, i64 keys, i64 heads, i64 kv_heads, i64 width,
-                         enum dtype dtype)
+static void open_problem(struct problem *p, i64 queries, i64 keys, i64 heads, i64 kv_heads, i64 width, enum dtype dtype)
 {
     *p = (struct problem){queries, keys, heads, kv_heads, width, dtype};
     p->query = memory_alloc(queries * 4);
@@ -314,7 +313,8 @@ static void load_column(i32 *out, const struct safetensors *file, const char *na
 
 static void assert_golden(struct problem *p, const struct safetensors *file, enum tensor tensor, const char *name)
 {
-    struct matrix m = p->m[tensor], golden = matrix_of(memory_alloc(m.rows * m.columns * 4), DTYPE_F32, m.rows, m.columns);
+    struct matrix m = p->m[tensor],
+                  golden = matrix_of(memory_alloc(m.rows * m.columns * 4), DTYPE_F32, m.rows, m.columns);
     double *want = memory_alloc(m.rows * m.columns * 8);
     load_golden(golden, file, name, p->width);
     for (i64 i = 0; i < m.rows * m.columns; i++)
@@ -359,7 +359,8 @@ static u64 hash_results(const struct problem *p)
     for (i64 t = 0; t < COUNT_OF(results); t++) {
         struct matrix m = p->m[results[t]];
         for (i64 i = 0; i < m.rows; i++)
-            hash = hash_bytes((char *)m.data + i * m.stride * dtype_bytes(m.dtype), m.columns * dtype_bytes(m.dtype), hash);
+            hash = hash_bytes((char *)m.data + i * m.stride * dtype_bytes(m.dtype), m.columns * dtype_bytes(m.dtype),
+                              hash);
     }
     return hash;
 }
@@ -449,8 +450,8 @@ static void partial_results_merge(void **state)
     run_forward(&whole);
     double *out = memory_alloc(100 * 128 * 8);
     for (i64 first = 0; first < 300; first += 150) {
-        struct intervals v = {100, 150, half.query, half.begin + first, half.end + first, half.hole_begin + first,
-                              half.hole_end + first};
+        struct intervals v = {
+            100, 150, half.query, half.begin + first, half.end + first, half.hole_begin + first, half.hole_end + first};
         device.ops->attention(&device, half.m[OUT], half.lse, half.m[Q], matrix_rows(half.m[K], first, 150),
                               matrix_rows(half.m[V], first, 150), 4, 2, &v);
         for (i64 i = 0; i < 100; i++)

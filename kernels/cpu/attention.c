@@ -16,8 +16,8 @@ struct tile {
     const struct query_tile *queries;
     i64 head, rows; /* key-value head */
     float *scores, *sums, *max, *total, *hidden;
-    void *p, *q; /* probabilities, queries */
-    char *packed;
+    void *p, *q;  /* probabilities, queries */
+    char *packed; /* keys or values of a run, where the job has not packed them */
 };
 
 static i64 matrix_bytes(const struct job *job, i64 rows)
@@ -39,7 +39,7 @@ static void open_tile(struct tile *tile, const struct job *job, i64 index, int w
     tile->max = tile->sums + rows_most * job->width;
     tile->total = tile->max + rows_most;
     tile->hidden = tile->total + rows_most;
-    tile->packed = job->keys ? NULL : CPU(scratch)(worker, 4, 2 * matrix_bytes(job, KEYS_MOST));
+    tile->packed = job->keys ? NULL : CPU(scratch)(worker, 4, matrix_bytes(job, KEYS_MOST));
     CPU(attention_pack)
     (tile->q, job->q, tile->queries->first, tile->queries->count, tile->head * group * job->width, group * job->width);
     memset(tile->sums, 0, (size_t)(tile->rows * job->width) * 4);
@@ -117,9 +117,9 @@ static float row_exp_bf16(bf16 *restrict p, const float *restrict row, i64 n, fl
 /* Scores become probabilities relative to the new maximum; what was summed before is lowered to it. */
 static void soften(const struct tile *tile, const struct job *job, i64 count)
 {
-    i64 bytes = element_bytes(job->q.dtype), width = job->width;
+    i64 width = job->width, bytes = element_bytes(job->q.dtype);
     for (i64 i = 0; i < tile->rows; i++) {
-        const float *row = tile->scores + i * count;
+        float *row = tile->scores + i * count;
         void *p = (char *)tile->p + i * count * bytes;
         float before = tile->max[i], max = row_max(row, count) * job->scale;
         if (max == -INFINITY) {
@@ -127,9 +127,8 @@ static void soften(const struct tile *tile, const struct job *job, i64 count)
             continue;
         }
         max = max > before ? max : before;
-        float total = bytes == 4 ? row_exp(p, count, job->scale, max)
-                                 : row_exp_bf16(p, row, count, job->scale, max);
         float keep = attention_exp2(before - max);
+        float total = bytes == 4 ? row_exp(row, count, job->scale, max) : row_exp_bf16(p, row, count, job->scale, max);
         tile->max[i] = max;
         tile->total[i] = tile->total[i] * keep + total;
         if (keep == 1.0f)
@@ -141,20 +140,39 @@ static void soften(const struct tile *tile, const struct job *job, i64 count)
     }
 }
 
-static void find_run(const void **keys, const void **values, const struct tile *tile, const struct job *job,
-                     const struct key_run *run)
+static struct gemm product(const struct job *job, i64 m, i64 n, i64 k)
 {
-    if (job->keys) {
-        i64 at = matrix_bytes(job, tile->head * keys_padded(job->k.rows) + run->first);
-        *keys = job->keys + at;
-        *values = job->values + at;
-        return;
-    }
-    char *second = tile->packed + matrix_bytes(job, KEYS_MOST);
-    CPU(attention_pack)(tile->packed, job->k, run->first, run->count, tile->head * job->width, job->width);
-    CPU(attention_pack)(second, job->v, run->first, run->count, tile->head * job->width, job->width);
-    *keys = tile->packed;
-    *values = second;
+    return (struct gemm){
+        .m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
+}
+
+/* Dense keys or values of a run: the packed ones, or packed now into `buffer`. */
+static const void *load_run(void *buffer, const struct tile *tile, const struct job *job, const char *packed,
+                            struct matrix m, const struct key_run *run)
+{
+    if (packed)
+        return packed + matrix_bytes(job, tile->head * keys_padded(m.rows) + run->first);
+    CPU(attention_pack)(buffer, m, run->first, run->count, tile->head * job->width, job->width);
+    return buffer;
+}
+
+static void find_scores(const struct tile *tile, const struct job *job, const struct key_run *run)
+{
+    const void *keys = load_run(tile->packed, tile, job, job->keys, job->k, run);
+    struct gemm gemm = product(job, tile->rows, run->count, job->width);
+    gemm.transpose_b = true;
+    gemm.ldb = job->width;
+    CPU(gemm)(tile->scores, tile->q, keys, &gemm);
+    if (run->mask_from < run->mask_to)
+        mask_scores(tile, job, run);
+}
+
+static void add_values(const struct tile *tile, const struct job *job, const struct key_run *run)
+{
+    const void *values = load_run(tile->packed, tile, job, job->values, job->v, run);
+    struct gemm gemm = product(job, tile->rows, job->width, run->count);
+    gemm.add = true;
+    CPU(gemm)(tile->sums, tile->p, values, &gemm);
 }
 
 /* The row's maximum becomes its lse, its total the factor of its sums. */
@@ -194,18 +212,9 @@ static void run_tile(void *context, i64 index, int worker)
     struct key_run run = {0};
     open_tile(&tile, job, index, worker);
     while (CPU(attention_run)(&run, &job->plan, tile.queries)) {
-        const void *keys, *values;
-        i64 rows = tile.rows, width = job->width, count = run.count;
-        struct gemm scores = {.m = rows, .n = count, .k = width, .lda = width, .ldb = width, .ldc = count,
-                              .transpose_b = true, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
-        struct gemm sums = {.m = rows, .n = width, .k = count, .lda = count, .ldb = width, .ldc = width,
-                            .add = true, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
-        find_run(&keys, &values, &tile, job, &run);
-        CPU(gemm)(tile.scores, tile.q, keys, &scores);
-        if (run.mask_from < run.mask_to)
-            mask_scores(&tile, job, &run);
-        soften(&tile, job, count);
-        CPU(gemm)(tile.sums, tile.p, values, &sums);
+        find_scores(&tile, job, &run);
+        soften(&tile, job, run.count);
+        add_values(&tile, job, &run);
     }
     close_tile(&tile, job);
 }
@@ -226,7 +235,13 @@ void CPU(attention)(struct device *device, struct matrix out, float *lse, struct
     (void)device;
     i64 width = q.columns / heads;
     CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
-    struct job job = {.out = out, .q = q, .k = k, .v = v, .lse = lse, .kv_heads = kv_heads, .width = width,
+    struct job job = {.out = out,
+                      .q = q,
+                      .k = k,
+                      .v = v,
+                      .lse = lse,
+                      .kv_heads = kv_heads,
+                      .width = width,
                       .scale = LOG2_E / sqrtf((float)width)};
     struct attention_tiling tiling = {.rows_most = ROWS_MOST, .rows_least = 1, .keys_most = KEYS_MOST};
     CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, tiling);

@@ -1,15 +1,17 @@
-/* What attention's forward and backward share: which tiles of queries read which runs of keys, and the layout of a tile.
+/* What attention's forward and backward share: which tiles of queries read which runs of keys, and the layout of a
+ * tile.
  *
- * Rows of a tile. The `group` = H/G query heads of one key-value head are rows of one product: row i * group + h is head
- * h of the tile's query i, which is how q lies in memory, so packing a tile is one copy a query.
+ * Rows of a tile. The `group` = H/G query heads of one key-value head are rows of one product: row i * group + h is
+ * head h of the tile's query i, which is how q lies in memory, so packing a tile is one copy a query.
  *
  * Keys. Blocks of KEY_BLOCK keys keep the extremes of their columns begin, end, hole_begin, hole_end; spans of
  * KEY_SPAN keys keep those of their blocks. From them alone follows whether some query between two indices may see
  * some key of a block, and whether all see all of it. A run is a stretch of blocks that may be seen.
  *
- * Queries. A tile begins with a power of two of neighbouring queries and is halved while reading the keys of both halves
- * costs less than reading those of the whole: neighbours of one sample stay together, requests of a shared cache, or
- * many short samples, come apart. All of this follows from shapes and intervals, never from threads or values.
+ * Queries. A tile begins with a power of two of neighbouring queries and is halved while reading the keys of both
+ * halves costs less than reading those of the whole: neighbours of one sample stay together, requests of a shared
+ * cache, or many short samples, come apart. All of this follows from shapes and intervals, never from threads or
+ * values.
  *
  * Keys and values must be finite, masked ones too: a masked probability is an exact zero, but is multiplied. */
 #ifndef WEFT_CPU_ATTENTION_H
@@ -79,7 +81,10 @@ static inline float attention_exp2(float x)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it leaves the nearest integer in the low bits */
     const u32 lowest = 0xc2fe0000u;  /* -127: 1.0 with an exponent lowered by 127 has all bits zero */
-    union { float value; u32 bits; } clamped = {x}, whole, power;
+    union {
+        float value;
+        u32 bits;
+    } clamped = {x}, whole, power;
     clamped.bits = clamped.bits < lowest ? clamped.bits : lowest; /* of negative floats, the larger bits are lower */
     whole.value = clamped.value + shift;
     float f = clamped.value - (whole.value - shift);
@@ -97,7 +102,10 @@ static inline float attention_exp2(float x)
  * series, 1e-7 absolute. */
 static inline float attention_log(float x)
 {
-    union { float value; u32 bits; } m = {x};
+    union {
+        float value;
+        u32 bits;
+    } m = {x};
     i32 e = (i32)(m.bits - 0x3f3504f3u) >> 23; /* sqrt(1/2) */
     m.bits -= (u32)e << 23;
     float s = (m.value - 1.0f) / (m.value + 1.0f), z = s * s;
@@ -108,7 +116,10 @@ static inline float attention_log(float x)
 /* For finite values: to nearest, ties away from zero, which costs half of bf16_from_f32. */
 static inline bf16 attention_round(float value)
 {
-    union { float value; u32 bits; } both = {value};
+    union {
+        float value;
+        u32 bits;
+    } both = {value};
     return (bf16)((both.bits + 0x8000u) >> 16);
 }
 

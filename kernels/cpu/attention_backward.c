@@ -15,10 +15,10 @@ struct job {
     struct attention_plan plan;
     struct matrix dq, dk, dv, dout, out, q, k, v;
     const float *lse;
-    char *keys, *values;     /* packed [G][keys_padded][D] */
-    float *dkeys, *dvalues;  /* the same, f32 */
-    i32 *before;             /* [tiles][spans]: 1 + number of the tile whose turn precedes this one's; 0: none */
-    _Atomic i32 *done;       /* [G][spans]: 1 + number of the last tile that added to the span */
+    char *keys, *values;        /* packed [G][keys_padded][D] */
+    float *dkeys, *dvalues;     /* the same, f32 */
+    i32 *before;                /* [tiles][spans]: 1 + number of the tile whose turn precedes this one's; 0: none */
+    _Atomic i32 *done;          /* [G][spans]: 1 + number of the last tile that added to the span */
     i64 kv_heads, width, spans; /* a span: KEYS_MOST keys */
 };
 struct tile {
@@ -26,7 +26,7 @@ struct tile {
     i64 number, head, rows; /* head: key-value head */
     float *scores, *dscores, *dq, *lse, *delta;
     void *p, *ds, *q, *dout;
-    bf16 *turned; /* ds, transposed */
+    bf16 *turned;     /* ds, transposed */
     bool consecutive; /* the queries' indices follow each other */
 };
 
@@ -247,8 +247,16 @@ static void add_queries(const struct tile *tile, const struct job *job, const vo
 {
     i64 rows = tile->rows, width = job->width;
     bool half = job->q.dtype == DTYPE_BF16;
-    struct gemm dq = {.m = rows, .n = width, .k = keys, .lda = half ? keys : rows, .ldb = width, .ldc = width,
-                      .transpose_a = !half, .add = true, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
+    struct gemm dq = {.m = rows,
+                      .n = width,
+                      .k = keys,
+                      .lda = half ? keys : rows,
+                      .ldb = width,
+                      .ldc = width,
+                      .transpose_a = !half,
+                      .add = true,
+                      .dtype = job->q.dtype,
+                      .out_dtype = DTYPE_F32};
     if (half)
         transpose(tile->turned, tile->ds, keys, rows);
     CPU(gemm)(tile->dq, half ? tile->turned : tile->ds, key, &dq);
@@ -272,8 +280,15 @@ static void run_products(const struct tile *tile, const struct job *job, const s
 {
     i64 rows = tile->rows, keys = run->count, width = job->width, at = key_row(job, tile->head, run->first);
     const char *key = job->keys + matrix_bytes(job, at), *value = job->values + matrix_bytes(job, at);
-    struct gemm scores = {.m = keys, .n = rows, .k = width, .lda = width, .ldb = width, .ldc = rows,
-                          .transpose_b = true, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
+    struct gemm scores = {.m = keys,
+                          .n = rows,
+                          .k = width,
+                          .lda = width,
+                          .ldb = width,
+                          .ldc = rows,
+                          .transpose_b = true,
+                          .dtype = job->q.dtype,
+                          .out_dtype = DTYPE_F32};
     CPU(gemm)(tile->scores, key, tile->q, &scores);
     CPU(gemm)(tile->dscores, value, tile->dout, &scores);
     if (run->mask_from < run->mask_to)
@@ -285,8 +300,15 @@ static void run_products(const struct tile *tile, const struct job *job, const s
 static void add_products(const struct tile *tile, const struct job *job, const struct key_run *run)
 {
     i64 rows = tile->rows, width = job->width, at = key_row(job, tile->head, run->first) * width;
-    struct gemm sums = {.m = run->count, .n = width, .k = rows, .lda = rows, .ldb = width, .ldc = width,
-                        .add = true, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
+    struct gemm sums = {.m = run->count,
+                        .n = width,
+                        .k = rows,
+                        .lda = rows,
+                        .ldb = width,
+                        .ldc = width,
+                        .add = true,
+                        .dtype = job->q.dtype,
+                        .out_dtype = DTYPE_F32};
     CPU(gemm)(job->dvalues + at, tile->p, tile->dout, &sums);
     CPU(gemm)(job->dkeys + at, tile->ds, tile->q, &sums);
 }
@@ -382,8 +404,17 @@ void CPU(attention_backward)(struct device *device, struct matrix dq, struct mat
 {
     (void)device;
     CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
-    struct job job = {.dq = dq, .dk = dk, .dv = dv, .dout = dout, .out = out, .q = q, .k = k, .v = v, .lse = lse,
-                      .kv_heads = kv_heads, .width = q.columns / heads};
+    struct job job = {.dq = dq,
+                      .dk = dk,
+                      .dv = dv,
+                      .dout = dout,
+                      .out = out,
+                      .q = q,
+                      .k = k,
+                      .v = v,
+                      .lse = lse,
+                      .kv_heads = kv_heads,
+                      .width = q.columns / heads};
     struct attention_tiling tiling = {ROWS_MOST, KEY_BLOCK, KEYS_MOST, true};
     CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, tiling);
     job.spans = ceil_div(k.rows, KEYS_MOST);

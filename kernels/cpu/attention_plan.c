@@ -12,16 +12,24 @@ static const struct key_bounds no_keys = {.begin_min = INT_MAX,
                                           .hole_begin_max = INT_MIN,
                                           .hole_end_min = INT_MAX};
 
-static inline i32 min_i32(i32 a, i32 b) { return a < b ? a : b; }
-static inline i32 max_i32(i32 a, i32 b) { return a > b ? a : b; }
+static inline i32 min_i32(i32 a, i32 b)
+{
+    return a < b ? a : b;
+}
+static inline i32 max_i32(i32 a, i32 b)
+{
+    return a > b ? a : b;
+}
 
 /* A key that no query sees makes its block's tests for "all see all" fail and leaves "some sees some" as it was. */
 static struct key_bounds bounds_of_keys(const struct intervals *v, i64 first, i64 past)
 {
     i32 begin_min = INT_MAX, begin_max = INT_MIN, end_min = INT_MAX, end_max = INT_MIN;
     i32 hole_begin_min = INT_MAX, hole_end_max = INT_MIN, hole_begin_max = INT_MIN, hole_end_min = INT_MAX;
-#pragma omp simd reduction(min : begin_min, end_min, hole_begin_min, hole_end_min)                                     \
-    reduction(max : begin_max, end_max, hole_end_max, hole_begin_max)
+#pragma omp simd reduction(min                                                                                         \
+                           : begin_min, end_min, hole_begin_min, hole_end_min)                                         \
+    reduction(max                                                                                                      \
+              : begin_max, end_max, hole_end_max, hole_begin_max)
     for (i64 j = first; j < past; j++) {
         i32 begin = v->begin[j], end = v->end[j], hole_begin = v->hole_begin[j], hole_end = v->hole_end[j];
         bool seen = begin < end, hole = hole_begin < hole_end;
@@ -34,8 +42,8 @@ static struct key_bounds bounds_of_keys(const struct intervals *v, i64 first, i6
         hole_begin_max = max_i32(hole_begin_max, hole ? hole_begin : INT_MAX);
         hole_end_min = min_i32(hole_end_min, hole ? hole_end : INT_MIN);
     }
-    return (struct key_bounds){begin_min,    begin_max,      end_min,      end_max, hole_begin_min,
-                               hole_end_max, hole_begin_max, hole_end_min};
+    return (struct key_bounds){begin_min,      begin_max,    end_min,        end_max,
+                               hole_begin_min, hole_end_max, hole_begin_max, hole_end_min};
 }
 
 static struct key_bounds join(struct key_bounds a, const struct key_bounds *b)
@@ -145,8 +153,8 @@ void CPU(attention_plan)(struct attention_plan *plan, const struct intervals *in
 {
     i64 blocks = ceil_div(intervals->keys, KEY_BLOCK), spans = ceil_div(intervals->keys, KEY_SPAN);
     *plan = (struct attention_plan){intervals, tiling, group, blocks, spans, 0, NULL, NULL, NULL};
-    plan->block = CPU(scratch)(0, 7, (blocks + spans) * (i64)sizeof *plan->block +
-                                         intervals->queries * (i64)sizeof *plan->tiles);
+    plan->block =
+        CPU(scratch)(0, 7, (blocks + spans) * (i64)sizeof *plan->block + intervals->queries * (i64)sizeof *plan->tiles);
     plan->span = plan->block + blocks;
     plan->tiles = (struct query_tile *)(plan->span + spans);
     workers_run(spans, bound_span, plan);
@@ -164,7 +172,8 @@ bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, 
     const i32 *query = plan->intervals->query + tile->first;
     i32 low = query[0], high = query[tile->count - 1];
     i64 first = next_seen(plan, (run->first + run->count) / KEY_BLOCK, low, high), past = first;
-    i64 most = plan->tiling.keys_most / KEY_BLOCK, limit = plan->tiling.aligned ? round_up(first + 1, most) : first + most;
+    i64 most = plan->tiling.keys_most / KEY_BLOCK,
+        limit = plan->tiling.aligned ? round_up(first + 1, most) : first + most;
     *run = (struct key_run){first * KEY_BLOCK, 0, plan->tiling.keys_most, 0};
     for (; past < min_i64(limit, plan->blocks) && some_seen(&plan->block[past], low, high); past++) {
         if (all_seen(&plan->block[past], low, high) && (past + 1) * KEY_BLOCK <= plan->intervals->keys)
