@@ -1,4 +1,5 @@
-/* The vision tokenizer: its gradients, what its code keeps, what inflation and time may not change, its files, its stage. */
+/* The vision tokenizer: its gradients, what its code keeps, what inflation and time may not change, its files, its
+ * stage. */
 #define _GNU_SOURCE
 #include "data/media.h"
 #include "train/vision_step.h"
@@ -83,7 +84,8 @@ static void open_surrogate(struct surrogate *s)
     tape_clear(&s->tape, false);
     struct tensor *patches = vision_patches(&s->tape, s->vision, s->pixels, s->size);
     struct tensor *features = vision_features(&s->tape, s->vision, patches, s->size);
-    struct tensor *f = vision_project(&s->tape, s->vision, features), *latent = vision_latent(&s->tape, s->vision, features);
+    struct tensor *f = vision_project(&s->tape, s->vision, features),
+                  *latent = vision_latent(&s->tape, s->vision, features);
     s->count = f->rows * d;
     s->f0 = memory_alloc(s->count * 4);
     s->latent0 = memory_alloc(s->count * 4);
@@ -111,7 +113,8 @@ static double entropy_of(double p)
     return -(p * log(p) + (1 - p) * log(1 - p));
 }
 
-/* Mean of f - f0 over the area of cell (y, x) of scale s, channel c. The grid is 2x2: scale 1 is all of it, 2 the cell. */
+/* Mean of f - f0 over the area of cell (y, x) of scale s, channel c. The grid is 2x2: scale 1 is all of it, 2 the cell.
+ */
 static double area_change(const struct surrogate *s, const float *f, i64 image, i64 scale, i64 cell, i64 c)
 {
     i64 d = s->vision->config.bits, grid = s->shape->h * s->shape->w;
@@ -125,7 +128,8 @@ static double area_change(const struct surrogate *s, const float *f, i64 image, 
 
 static double entropy_term(const struct surrogate *s, const float *f)
 {
-    i64 n = s->size.n * vision_latent_frames(s->size.frames), d = s->vision->config.bits, tokens = vision_tokens(s->shape);
+    i64 n = s->size.n * vision_latent_frames(s->size.frames), d = s->vision->config.bits,
+        tokens = vision_tokens(s->shape);
     double total = 0;
     for (i64 k = 0, first = 0; k < s->shape->scale_count; k++) {
         i64 scale = s->shape->scales[k], square = scale * scale;
@@ -205,7 +209,10 @@ static void gradients_match_finite_differences(void **state)
     open_toy(&vision, true, DTYPE_F32);
     tape_open(&tape, &device, DTYPE_F32, (i64)1 << 30);
     u8 *pixels = toy_pixels(3, 5, 16);
-    struct surrogate s = {.vision = &vision, .pixels = pixels, .size = {3, 5, 16, 16}, .shape = &vision.config.shapes[1],
+    struct surrogate s = {.vision = &vision,
+                          .pixels = pixels,
+                          .size = {3, 5, 16, 16},
+                          .shape = &vision.config.shapes[1],
                           .weights = {0.7, 1.3, 0.5, 4}};
     struct vision_losses losses;
     tape_clear(&tape, true);
@@ -229,11 +236,12 @@ static void gradients_match_finite_differences(void **state)
 
 /* ---- training ---- */
 
-static void default_settings(struct vision_settings *s, const char *data, const struct setting_override *more, i64 count)
+static void default_settings(struct vision_settings *s, const char *data, const struct setting_override *more,
+                             i64 count)
 {
-    struct setting_override all[32] = {{"data", data},      {"size", "16"},          {"stride", "8"},       {"bits", "16"},
-                                       {"frames", "5"},     {"channels", "[16, 24]"}, {"batch", "2"},        {"clip_batch", "2"},
-                                       {"still_batch", "2"}};
+    struct setting_override all[32] = {{"data", data}, {"size", "16"},      {"stride", "8"},
+                                       {"bits", "16"}, {"frames", "5"},     {"channels", "[16, 24]"},
+                                       {"batch", "2"}, {"clip_batch", "2"}, {"still_batch", "2"}};
     i64 n = 9;
     memset(s, 0, sizeof *s);
     for (i64 i = 0; i < count; i++)
@@ -253,7 +261,8 @@ static void one_picture_is_learnt(void **state)
     struct vision_config config = {.stride = 8, .bits = 16, .channels = {16, 24}, .blocks = {1, 1}};
     assert_int_equal(vision_add_shape(&config, 1, 16, 16, 0, NULL, 0), 0);
     for (int precision = 0; precision < 2; precision++) {
-        struct vision_trainer t = {.settings = &settings, .media = &media, .seed = 5, .still_steps = 300, .clip_shape = -1};
+        struct vision_trainer t = {
+            .settings = &settings, .media = &media, .seed = 5, .still_steps = 300, .clip_shape = -1};
         struct vision_step_result result;
         vision_trainer_open(&t, &device, &config, precision ? DTYPE_BF16 : DTYPE_F32);
         vision_init(&t.vision, 5);
@@ -336,7 +345,8 @@ static void long_clips_in_parts_are_the_whole(void **state)
     struct tape tape;
     open_toy(&vision, true, DTYPE_F32);
     tape_open(&tape, &device, DTYPE_F32, (i64)1 << 32);
-    i64 latent_frames = 81, frames = vision_frames(latent_frames), d = vision.config.bits, values = latent_frames * 4 * d;
+    i64 latent_frames = 81, frames = vision_frames(latent_frames), d = vision.config.bits,
+        values = latent_frames * 4 * d;
     struct vision_size size = {1, frames, 16, 16};
     u8 *pixels = toy_pixels(1, frames, 16), *out = memory_alloc(frames * 16 * 16 * 3);
     float *features = memory_alloc(latent_frames * 4 * 8 * 4), *latent = memory_alloc(values * 4);
@@ -346,13 +356,15 @@ static void long_clips_in_parts_are_the_whole(void **state)
     for (i64 i = 0; i < latent_frames * 4 * 8; i++)
         assert_true(fabsf(((float *)whole->data)[i] - features[i]) < 1e-5f);
     vision_decode(&vision, out, latent, 1, latent_frames, 2, 2);
-    struct tensor *patches = vision_pixels(&tape, &vision, op_borrow(&tape, latent, DTYPE_F32, latent_frames * 4, d), size);
+    struct tensor *patches =
+        vision_pixels(&tape, &vision, op_borrow(&tape, latent, DTYPE_F32, latent_frames * 4, d), size);
     for (i64 i = 0; i < frames * 16 * 16 * 3; i++) {
         i64 f = i / 768, y = i / 48 % 16, x = i / 3 % 16, row = (f * 4 + y / 4) * 4 + x / 4;
         float value = ((float *)patches->data)[row * 48 + (y % 4 * 4 + x % 4) * 3 + i % 3] * 127.5f + 127.5f;
         value = value < 0 ? 0 : value > 255 ? 255 : value;
         if (fabsf(value - (float)out[i]) > 0.51f)
-            fail_msg("frame %lld, pixel %lld,%lld: %f, stored %d", (long long)f, (long long)y, (long long)x, value, out[i]);
+            fail_msg("frame %lld, pixel %lld,%lld: %f, stored %d", (long long)f, (long long)y, (long long)x, value,
+                     out[i]);
     }
     memory_free(pixels);
     memory_free(out);
@@ -370,9 +382,11 @@ static void codes_decode_to_what_was_encoded(void **state)
     struct vision vision;
     open_toy(&vision, true, DTYPE_F32);
     const struct vision_shape *shape = &vision.config.shapes[1];
-    i64 n = 3, frames = n * shape->latent_frames, d = vision.config.bits, values = frames * 4 * d, codes = frames * 5 * d;
+    i64 n = 3, frames = n * shape->latent_frames, d = vision.config.bits, values = frames * 4 * d,
+        codes = frames * 5 * d;
     i64 bytes = n * 5 * 16 * 16 * 3;
-    u8 *pixels = toy_pixels(n, 5, 16), *bits = memory_alloc(codes), *out[2] = {memory_alloc(bytes), memory_alloc(bytes)};
+    u8 *pixels = toy_pixels(n, 5, 16), *bits = memory_alloc(codes),
+       *out[2] = {memory_alloc(bytes), memory_alloc(bytes)};
     float *latent = memory_alloc(values * 4), *sum = memory_alloc(values * 4), *again = memory_alloc(values * 4);
     assert_int_equal(vision_tokens(shape), 5);
     vision_encode(&vision, latent, NULL, pixels, n, 5, 16, 16);
@@ -410,11 +424,13 @@ static u64 hash_of_training(int threads)
     i64 clip_frames[2] = {5, 5};
     for (int i = 0; i < 3; i++)
         still[i] = pixels[0] + i * 5 * 768;
-    struct vision_media media = {.size = 16, .still_count = 3, .stills = still, .clip_count = 2, .clips = pixels, .clip_frames = clip_frames};
+    struct vision_media media = {
+        .size = 16, .still_count = 3, .stills = still, .clip_count = 2, .clips = pixels, .clip_frames = clip_frames};
     struct vision_config config = {.stride = 8, .bits = 16, .channels = {16, 24}, .blocks = {1, 1}};
     vision_add_shape(&config, 1, 16, 16, 0, NULL, 0);
     vision_add_shape(&config, 5, 16, 16, 8, NULL, 0);
-    struct vision_trainer t = {.settings = &settings, .media = &media, .seed = 5, .still_steps = 2, .clip_steps = 4, .clip_shape = 1};
+    struct vision_trainer t = {
+        .settings = &settings, .media = &media, .seed = 5, .still_steps = 2, .clip_steps = 4, .clip_shape = 1};
     struct vision_step_result result;
     vision_trainer_open(&t, &device, &config, DTYPE_BF16);
     vision_init(&t.vision, 5);
@@ -577,7 +593,8 @@ static void resumed_runs_equal_uninterrupted_ones(void **state)
     make_directory(folder);
     char *data = make_corpus(folder), *out[2] = {path_join(folder, "a"), path_join(folder, "b")};
     for (int k = 0; k < 2; k++) {
-        struct setting_override more[] = {{"steps", "3"}, {"clip_steps", kinds[k]}, {"checkpoint_steps", k ? "2" : "5"}};
+        struct setting_override more[] = {
+            {"steps", "3"}, {"clip_steps", kinds[k]}, {"checkpoint_steps", k ? "2" : "5"}};
         for (int i = 0; i < 2; i++) {
             assert_int_equal(directory_remove(out[i]), 0);
             if (run_stage(data, out[i], more, 3))
@@ -636,7 +653,8 @@ static void draws_are_functions_of_the_step(void **state)
     assert_memory_not_equal(out[0], out[1], sizeof out[0]);
     d.augment = 0;
     vision_media_draw(out[0], &media, &d);
-    assert_non_null(memmem(clips[0], 20 * 768, out[0], 768) ? clips : memmem(clips[0], 20 * 768, out[0] + 5 * 768, 768));
+    assert_non_null(memmem(clips[0], 20 * 768, out[0], 768) ? clips
+                                                            : memmem(clips[0], 20 * 768, out[0] + 5 * 768, 768));
     d.frames = 1; /* no stills: frames of clips */
     vision_media_draw(out[0], &media, &d);
     memory_free(clips[0]);
@@ -648,18 +666,12 @@ int main(void)
     log_set_level(LOG_QUIET);
     device_open_cpu(&device);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_match_finite_differences),
-        cmocka_unit_test(one_picture_is_learnt),
-        cmocka_unit_test(stills_are_the_same_after_inflation),
-        cmocka_unit_test(the_future_never_moves_the_past),
-        cmocka_unit_test(long_clips_in_parts_are_the_whole),
-        cmocka_unit_test(codes_decode_to_what_was_encoded),
-        cmocka_unit_test(bits_do_not_depend_on_threads),
-        cmocka_unit_test(saved_and_loaded_is_the_same),
-        cmocka_unit_test(shapes_that_do_not_fit_are_refused),
-        cmocka_unit_test(resumed_runs_equal_uninterrupted_ones),
-        cmocka_unit_test(bad_media_are_skipped_up_to_a_share),
-        cmocka_unit_test(draws_are_functions_of_the_step),
+        cmocka_unit_test(gradients_match_finite_differences),  cmocka_unit_test(one_picture_is_learnt),
+        cmocka_unit_test(stills_are_the_same_after_inflation), cmocka_unit_test(the_future_never_moves_the_past),
+        cmocka_unit_test(long_clips_in_parts_are_the_whole),   cmocka_unit_test(codes_decode_to_what_was_encoded),
+        cmocka_unit_test(bits_do_not_depend_on_threads),       cmocka_unit_test(saved_and_loaded_is_the_same),
+        cmocka_unit_test(shapes_that_do_not_fit_are_refused),  cmocka_unit_test(resumed_runs_equal_uninterrupted_ones),
+        cmocka_unit_test(bad_media_are_skipped_up_to_a_share), cmocka_unit_test(draws_are_functions_of_the_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,9 @@
 #include <string.h>
 
 /* A piece is what one forward works on: enough rows to keep all workers busy, few enough to stay near the caches. Long
- * clips are cut in time, each part beginning CONTEXT latent frames early: the temporal layers look back two frames before
- * and two latent frames after the reduction (encoder), two latent frames before and two frames after the expansion
- * (decoder), and the first frame of a part, taken for the beginning of a clip, is as far away as that. */
+ * clips are cut in time, each part beginning CONTEXT latent frames early: the temporal layers look back two frames
+ * before and two latent frames after the reduction (encoder), two latent frames before and two frames after the
+ * expansion (decoder), and the first frame of a part, taken for the beginning of a clip, is as far away as that. */
 enum { PIECE_PIXELS = 1 << 19, PART_LATENT = 32, CONTEXT = 4, PATCH = 4 };
 
 static i64 clips_of_piece(i64 n, i64 frames, i64 height, i64 width)
@@ -26,7 +26,8 @@ static void store_rows(struct vision *vision, float *out, struct tensor *x, i64 
     vision->device->ops->permute(vision->device, out, wide->data, DTYPE_F32, 4, shape, order);
 }
 
-static void encode_piece(struct vision *vision, float *latent, float *features, const u8 *pixels, struct vision_size size)
+static void encode_piece(struct vision *vision, float *latent, float *features, const u8 *pixels,
+                         struct vision_size size)
 {
     struct tape *tape = &vision->tape;
     i64 frames = vision_latent_frames(size.frames);
@@ -39,9 +40,11 @@ static void encode_piece(struct vision *vision, float *latent, float *features, 
 }
 
 /* One long clip, part by part; the context's latents are computed again and dropped. */
-static void encode_long(struct vision *vision, float *latent, float *features, const u8 *pixels, struct vision_size size)
+static void encode_long(struct vision *vision, float *latent, float *features, const u8 *pixels,
+                        struct vision_size size)
 {
-    i64 stride = vision->config.stride, cells = size.height / stride * (size.width / stride), c = vision->config.channels[1];
+    i64 stride = vision->config.stride, cells = size.height / stride * (size.width / stride),
+        c = vision->config.channels[1];
     i64 total = vision_latent_frames(size.frames), d = vision->config.bits, most = CONTEXT + PART_LATENT;
     float *latents = memory_alloc(most * cells * d * 4), *feature = memory_alloc(most * cells * c * 4);
     for (i64 begin = 0, skip; begin < total; begin += PART_LATENT) {
@@ -58,7 +61,8 @@ static void encode_long(struct vision *vision, float *latent, float *features, c
     memory_free(feature);
 }
 
-void vision_encode(struct vision *vision, float *latent, float *features, const u8 *pixels, i64 n, i64 frames, i64 height, i64 width)
+void vision_encode(struct vision *vision, float *latent, float *features, const u8 *pixels, i64 n, i64 frames,
+                   i64 height, i64 width)
 {
     i64 stride = vision->config.stride, out = vision_latent_frames(frames) * (height / stride) * (width / stride);
     i64 d = vision->config.bits, c = vision->config.channels[1], count = clips_of_piece(n, frames, height, width);
@@ -91,7 +95,8 @@ static void store_patch(u8 *pixels, const struct tensor *t, i64 row, i64 width)
     for (i64 y = 0; y < PATCH; y++)
         for (i64 i = 0; i < PATCH * 3; i++) {
             i64 at = row * t->columns + y * PATCH * 3 + i;
-            float value = t->dtype == DTYPE_F32 ? ((const float *)t->data)[at] : bf16_to_f32(((const bf16 *)t->data)[at]);
+            float value =
+                t->dtype == DTYPE_F32 ? ((const float *)t->data)[at] : bf16_to_f32(((const bf16 *)t->data)[at]);
             pixels[y * width * 3 + i] = to_byte(value);
         }
 }
@@ -100,7 +105,8 @@ static void store_line(void *context, i64 tile, int worker)
 {
     const struct store_job *job = context;
     struct vision_size s = job->size;
-    i64 h = s.height / PATCH, w = s.width / PATCH, y = tile % h, frame = tile / h % (s.frames - job->skip), n = tile / h / (s.frames - job->skip);
+    i64 h = s.height / PATCH, w = s.width / PATCH, y = tile % h, frame = tile / h % (s.frames - job->skip),
+        n = tile / h / (s.frames - job->skip);
     i64 row = (((frame + job->skip) * s.n + n) * h + y) * w;
     u8 *out = job->pixels + (((n * (s.frames - job->skip) + frame) * s.height + y * PATCH) * s.width) * 3;
     (void)worker;
@@ -157,7 +163,8 @@ const float *vision_amplitude(const struct vision *vision, const struct vision_s
     return (const float *)vision->at.amplitude->value.data + shape->amplitude * VISION_SCALES_MOST;
 }
 
-void vision_quantize(struct vision *vision, u8 *bits, float *sum, const float *latent, i64 n, const struct vision_shape *shape)
+void vision_quantize(struct vision *vision, u8 *bits, float *sum, const float *latent, i64 n,
+                     const struct vision_shape *shape)
 {
     vision->device->ops->quantize_bits(vision->device, bits, sum, NULL, latent, NULL, n, shape->h, shape->w,
                                        vision->config.bits, shape->scales, shape->scale_count,
@@ -173,7 +180,8 @@ void vision_dequantize(struct vision *vision, float *sum, const u8 *bits, i64 n,
     memory_free(inputs);
 }
 
-void vision_reconstruct(struct vision *vision, u8 *out, u8 *bits, const u8 *pixels, i64 n, const struct vision_shape *shape)
+void vision_reconstruct(struct vision *vision, u8 *out, u8 *bits, const u8 *pixels, i64 n,
+                        const struct vision_shape *shape)
 {
     i64 frames = n * shape->latent_frames, values = frames * shape->h * shape->w * vision->config.bits;
     float *latent = memory_alloc(values * 4), *sum = memory_alloc(values * 4);

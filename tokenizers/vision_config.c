@@ -52,7 +52,8 @@ static bool same_grid(const struct vision_shape *a, const struct vision_shape *b
 static void name_shape(struct vision_shape *s)
 {
     if (s->frames > 1)
-        snprintf(s->name, sizeof s->name, "%lldx%lldx%lld", (long long)s->width, (long long)s->height, (long long)s->frames);
+        snprintf(s->name, sizeof s->name, "%lldx%lldx%lld", (long long)s->width, (long long)s->height,
+                 (long long)s->frames);
     else
         snprintf(s->name, sizeof s->name, "%lldx%lld", (long long)s->width, (long long)s->height);
 }
@@ -64,14 +65,20 @@ int vision_add_shape(struct vision_config *config, i64 frames, i64 height, i64 w
         return error_usage("more than %d vision shapes", VISION_SHAPES_MOST);
     if (scale_count > VISION_SCALES_MOST)
         return error_usage("more than %d scales of a vision shape", VISION_SCALES_MOST);
-    struct vision_shape s = {.frames = frames, .height = height, .width = width, .rate_hz = rate_hz,
-                             .latent_frames = vision_latent_frames(frames), .h = height / config->stride,
-                             .w = width / config->stride, .scale_count = scale_count};
+    struct vision_shape s = {.frames = frames,
+                             .height = height,
+                             .width = width,
+                             .rate_hz = rate_hz,
+                             .latent_frames = vision_latent_frames(frames),
+                             .h = height / config->stride,
+                             .w = width / config->stride,
+                             .scale_count = scale_count};
     name_shape(&s);
     if (frames < 1 || (frames - 1) % VISION_GROUP)
         return error_usage("%s: %lld frames; a clip has 1, 5, 9, ... frames", s.name, (long long)frames);
     if (s.h < 1 || s.w < 1 || height % config->stride || width % config->stride)
-        return error_usage("%s: height and width must be multiples of the stride, %lld", s.name, (long long)config->stride);
+        return error_usage("%s: height and width must be multiples of the stride, %lld", s.name,
+                           (long long)config->stride);
     for (i64 k = 0; scales && k < scale_count; k++)
         s.scales[k] = (i32)scales[k];
     if (!scales)
@@ -176,7 +183,8 @@ int vision_config_parse(struct vision_config *config, const struct json *value, 
     const struct json *shapes = json_get(value, "shapes");
     *config = (struct vision_config){.inflated = json_bool(json_get(value, "inflated"), false)};
     if (strcmp(json_string(json_get(value, "kind"), "vision"), "vision") != 0)
-        return error_set("%s: this is no vision tokenizer but a \"%s\"", origin, json_string(json_get(value, "kind"), ""));
+        return error_set("%s: this is no vision tokenizer but a \"%s\"", origin,
+                         json_string(json_get(value, "kind"), ""));
     if (json_need_integer(&config->stride, value, "stride", origin) ||
         json_need_integer(&config->bits, value, "bits", origin))
         return -1;

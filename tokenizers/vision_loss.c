@@ -35,7 +35,12 @@ static struct tensor *quantize(struct vision_losses *losses, struct tape *tape, 
 {
     i64 d = latent->columns, n = size.n * vision_latent_frames(size.frames), codes = n * vision_tokens(shape) * d;
     struct device *device = tape->device;
-    struct bit_grid grid = {n, shape->h, shape->w, shape->scales, shape->scale_count, vision_amplitude(vision, shape),
+    struct bit_grid grid = {n,
+                            shape->h,
+                            shape->w,
+                            shape->scales,
+                            shape->scale_count,
+                            vision_amplitude(vision, shape),
                             sharpness / (float)d};
     u8 *bits = tape_alloc(tape, codes);
     float *u = tape_alloc(tape, codes * 4);
@@ -63,7 +68,8 @@ void vision_loss(struct vision_losses *losses, struct tape *tape, const struct v
     losses->l2 = mean(tape, distance(tape, out, patches, DISTANCE_L2, weights->l2));
 }
 
-void vision_amplitude_update(struct vision *vision, const struct vision_shape *shape, const double *magnitude, double keep)
+void vision_amplitude_update(struct vision *vision, const struct vision_shape *shape, const double *magnitude,
+                             double keep)
 {
     float *a = vision->at.amplitude->master + shape->amplitude * VISION_SCALES_MOST;
     for (i64 k = 0; k < shape->scale_count; k++)

@@ -1,7 +1,8 @@
 /* The vision tokenizer's network: its weights table and its forward on a tape.
  *
- *   encoder: patches 4x4 -> 3x3 conv -> blocks -> space to depth -> 1x1 -> [time, reduce, time] -> blocks -> norm -> 1x1
- *   decoder: 3x3 conv -> [time, expand, time] -> blocks -> norm -> 1x1 -> depth to space -> blocks -> norm -> 3x3 conv
+ *   encoder: patches 4x4 -> 3x3 conv -> blocks -> space to depth -> 1x1 -> [time, reduce, time] -> blocks -> norm ->
+ * 1x1 decoder: 3x3 conv -> [time, expand, time] -> blocks -> norm -> 1x1 -> depth to space -> blocks -> norm -> 3x3
+ * conv
  */
 #include "tokenizers/vision.h"
 
@@ -22,16 +23,30 @@ static struct weight *by_index(i64 index)
 
 static struct weight *add_row(struct weights *weights, const char *name, i64 rows, i64 columns, enum weight_init init)
 {
-    struct weight_spec row = {.name = name, .parts = 1, .rows = rows, .columns = columns, .pieces = {{name, rows}},
-                              .disk_rank = 2, .trained = true, .decay = true, .init = init,
+    struct weight_spec row = {.name = name,
+                              .parts = 1,
+                              .rows = rows,
+                              .columns = columns,
+                              .pieces = {{name, rows}},
+                              .disk_rank = 2,
+                              .trained = true,
+                              .decay = true,
+                              .init = init,
                               .init_std = 1 / sqrtf((float)columns)};
     return by_index(weights_add(weights, &row));
 }
 
 static struct weight *add_vector(struct weights *weights, const char *name, i64 columns, enum weight_init init)
 {
-    struct weight_spec row = {.name = name, .parts = 1, .rows = 1, .columns = columns, .pieces = {{name, 1}},
-                              .disk_rank = 1, .trained = true, .init = init, .type = TYPE_F32};
+    struct weight_spec row = {.name = name,
+                              .parts = 1,
+                              .rows = 1,
+                              .columns = columns,
+                              .pieces = {{name, 1}},
+                              .disk_rank = 1,
+                              .trained = true,
+                              .init = init,
+                              .type = TYPE_F32};
     return by_index(weights_add(weights, &row));
 }
 
@@ -93,20 +108,27 @@ static void resolve(struct vision *vision)
 static void mark_temporal(struct vision *vision)
 {
     const struct vision_weights *at = &vision->at;
-    struct weight *temporal[] = {at->enc_time1, at->enc_reduce, at->enc_time2, at->dec_time1, at->dec_expand, at->dec_time2};
+    struct weight *temporal[] = {at->enc_time1, at->enc_reduce, at->enc_time2,
+                                 at->dec_time1, at->dec_expand, at->dec_time2};
     for (i64 i = 0; i < COUNT_OF(temporal); i++)
         temporal[i]->value.needs_grad = vision->weights.training && vision->config.inflated;
 }
 
-void vision_open(struct vision *vision, struct device *device, const struct vision_config *config, enum dtype dtype, bool training)
+void vision_open(struct vision *vision, struct device *device, const struct vision_config *config, enum dtype dtype,
+                 bool training)
 {
     *vision = (struct vision){.config = *config, .device = device, .dtype = dtype};
     weights_open(&vision->weights, device, dtype, training, NULL);
     add_encoder(&vision->weights, &vision->at, config);
     add_decoder(&vision->weights, &vision->at, config);
-    struct weight_spec state = {.name = "amplitude", .parts = 1, .rows = config->shape_count,
-                                .columns = VISION_SCALES_MOST, .pieces = {{"amplitude", config->shape_count}},
-                                .disk_rank = 2, .type = TYPE_F32, .init = INIT_ONES};
+    struct weight_spec state = {.name = "amplitude",
+                                .parts = 1,
+                                .rows = config->shape_count,
+                                .columns = VISION_SCALES_MOST,
+                                .pieces = {{"amplitude", config->shape_count}},
+                                .disk_rank = 2,
+                                .type = TYPE_F32,
+                                .init = INIT_ONES};
     vision->at.amplitude = by_index(weights_add(&vision->weights, &state));
     resolve(vision);
     weights_allocate(&vision->weights);
@@ -154,9 +176,15 @@ struct grid { /* of the rows a layer sees */
 
 static struct tensor *conv3x3(struct tape *tape, struct tensor *x, struct weight *w, struct grid g)
 {
-    struct conv conv = {.batch = g.frames * g.n, .in = x->columns, .out = w->rows, .size = {1, g.h, g.w},
-                        .kernel = {1, 3, 3}, .stride = {1, 1, 1}, .dilation = {1, 1, 1},
-                        .pad_front = {0, 1, 1}, .pad_back = {0, 1, 1}};
+    struct conv conv = {.batch = g.frames * g.n,
+                        .in = x->columns,
+                        .out = w->rows,
+                        .size = {1, g.h, g.w},
+                        .kernel = {1, 3, 3},
+                        .stride = {1, 1, 1},
+                        .dilation = {1, 1, 1},
+                        .pad_front = {0, 1, 1},
+                        .pad_back = {0, 1, 1}};
     return op_conv(tape, x, &w->value, &conv);
 }
 
@@ -172,10 +200,16 @@ static struct tensor *run_blocks(struct tape *tape, struct tensor *x, const stru
 }
 
 /* Convolution over time alone; every other axis is one. Padding is in front only. */
-static struct tensor *conv_time(struct tape *tape, struct tensor *x, struct weight *w, struct grid g, i64 kernel, i64 stride)
+static struct tensor *conv_time(struct tape *tape, struct tensor *x, struct weight *w, struct grid g, i64 kernel,
+                                i64 stride)
 {
-    struct conv conv = {.batch = 1, .in = x->columns, .out = w->rows, .size = {g.frames, g.n * g.h * g.w, 1},
-                        .kernel = {kernel, 1, 1}, .stride = {stride, 1, 1}, .dilation = {1, 1, 1},
+    struct conv conv = {.batch = 1,
+                        .in = x->columns,
+                        .out = w->rows,
+                        .size = {g.frames, g.n * g.h * g.w, 1},
+                        .kernel = {kernel, 1, 1},
+                        .stride = {stride, 1, 1},
+                        .dilation = {1, 1, 1},
                         .pad_front = {kernel - 1, 0, 0}};
     return op_conv(tape, x, &w->value, &conv);
 }
@@ -245,8 +279,8 @@ struct tensor *vision_patches(struct tape *tape, const struct vision *vision, co
 {
     i64 stride = vision->config.stride;
     require(s.n > 0 && s.height % stride == 0 && s.width % stride == 0 && (s.frames - 1) % VISION_GROUP == 0,
-            "vision: %lld clips of %lld frames of %lld x %lld", (long long)s.n, (long long)s.frames, (long long)s.height,
-            (long long)s.width);
+            "vision: %lld clips of %lld frames of %lld x %lld", (long long)s.n, (long long)s.frames,
+            (long long)s.height, (long long)s.width);
     require(tape->device->backend != BACKEND_CUDA, "vision: pixels are converted in host memory");
     i64 h = s.height / PATCH, w = s.width / PATCH;
     const i64 shape[7] = {s.n, s.frames, h, PATCH, w, PATCH, 3};
@@ -258,7 +292,8 @@ struct tensor *vision_patches(struct tape *tape, const struct vision *vision, co
     return op_permute(tape, x, 7, shape, order, PATCH_VALUES);
 }
 
-struct tensor *vision_features(struct tape *tape, const struct vision *vision, struct tensor *patches, struct vision_size s)
+struct tensor *vision_features(struct tape *tape, const struct vision *vision, struct tensor *patches,
+                               struct vision_size s)
 {
     const struct vision_weights *at = &vision->at;
     const struct vision_config *c = &vision->config;
@@ -288,7 +323,8 @@ struct tensor *vision_project(struct tape *tape, const struct vision *vision, st
 struct tensor *vision_latent(struct tape *tape, const struct vision *vision, struct tensor *features)
 {
     struct device *device = tape->device;
-    struct tensor *f = vision_project(tape, vision, features), *rounded = tape_tensor(tape, DTYPE_F32, f->rows, f->columns);
+    struct tensor *f = vision_project(tape, vision, features),
+                  *rounded = tape_tensor(tape, DTYPE_F32, f->rows, f->columns);
     struct matrix narrow = matrix_of(tape_alloc(tape, f->rows * f->columns * 2), DTYPE_BF16, f->rows, f->columns);
     device->ops->copy(device, narrow, tensor_matrix(f), 1, false);
     device->ops->copy(device, tensor_matrix(rounded), narrow, 1, false);

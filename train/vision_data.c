@@ -34,7 +34,8 @@ static void add_entry(struct listing *list, char *path, bool is_clip)
 static int add_line(struct listing *list, const char *folder, const char *line, i64 length, const char *origin)
 {
     struct json *value = json_parse(line, length, origin);
-    const char *image = json_string(json_get(value, "image"), NULL), *video = json_string(json_get(value, "video"), NULL);
+    const char *image = json_string(json_get(value, "image"), NULL),
+               *video = json_string(json_get(value, "video"), NULL);
     if (image || video)
         add_entry(list, path_join(folder, image ? image : video), !image);
     json_free(value);
@@ -130,8 +131,9 @@ int vision_media_load(struct vision_media *media, const char *folder, const stru
         take_entry(media, &list.entries[i], request->frames);
     memory_free(list.entries);
     if (status == 0 && (double)media->bad_count > request->bad_share * (double)list.count)
-        status = error_set("%s: %lld of %lld pictures and clips cannot be read, more than the share of %g that may be bad",
-                           folder, (long long)media->bad_count, (long long)list.count, request->bad_share);
+        status =
+            error_set("%s: %lld of %lld pictures and clips cannot be read, more than the share of %g that may be bad",
+                      folder, (long long)media->bad_count, (long long)list.count, request->bad_share);
     if (status)
         vision_media_release(media);
     return status;
@@ -165,7 +167,8 @@ static double draw_between(struct rng_key key, i64 step, i64 item, u32 which, do
 /* Flip, turn up to a quarter radian, size 0.8 to 1.18, shift up to 5 of 64 pixels. */
 static struct warp draw_warp(struct rng_key key, i64 step, i64 item, i64 size)
 {
-    double flip = draw_between(key, step, item, 1, -1, 1) < 0 ? -1 : 1, turn = draw_between(key, step, item, 2, -0.25, 0.25);
+    double flip = draw_between(key, step, item, 1, -1, 1) < 0 ? -1 : 1,
+           turn = draw_between(key, step, item, 2, -0.25, 0.25);
     double scale = 1 / draw_between(key, step, item, 3, 0.8, 1.18), shift = 5.0 / 64 * (double)size;
     double dx = draw_between(key, step, item, 4, -shift, shift), dy = draw_between(key, step, item, 5, -shift, shift);
     double c = cos(turn) * scale, s = sin(turn) * scale;
@@ -196,7 +199,8 @@ static void warp_picture(u8 *out, const u8 *picture, i64 size, const struct warp
     double middle = 0.5 * (double)(size - 1);
     for (i64 y = 0; y < size; y++) {
         double v = (double)y - middle;
-        double x0 = (w->xy * v + w->x0 - w->xx * middle + middle) * ONE, y0 = (w->yy * v + w->y0 - w->yx * middle + middle) * ONE;
+        double x0 = (w->xy * v + w->x0 - w->xx * middle + middle) * ONE,
+               y0 = (w->yy * v + w->y0 - w->yx * middle + middle) * ONE;
         for (i64 x = 0; x < size; x++)
             sample_pixel(out + (y * size + x) * 3, picture, size, (i64)floor(x0 + w->xx * ONE * (double)x),
                          (i64)floor(y0 + w->yx * ONE * (double)x));

@@ -11,8 +11,8 @@ enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, DEAD_PER_MILLE = 1
 struct measured {
     double square_error; /* mean over pixels */
     i64 items;
-    i64 *ones;       /* [tokens of all scales: scale, bit] counts of set bits */
-    i64 *seen;       /* [scale] positions */
+    i64 *ones; /* [tokens of all scales: scale, bit] counts of set bits */
+    i64 *seen; /* [scale] positions */
 };
 
 /* Every bit of every scale is one of the code's; it is dead if it says the same 99 times out of 100. */
@@ -75,8 +75,8 @@ static void put_item(struct sheet *sheet, const u8 *original, const u8 *again, i
 }
 
 /* Items [first, first + n), copied side by side and through the code. */
-static void measure_some(struct measured *m, struct sheet *sheet, struct vision *vision, u8 *const *items, i64 first, i64 n,
-                         const struct vision_shape *shape)
+static void measure_some(struct measured *m, struct sheet *sheet, struct vision *vision, u8 *const *items, i64 first,
+                         i64 n, const struct vision_shape *shape)
 {
     i64 pixels = shape->frames * shape->height * shape->width * 3, d = vision->config.bits;
     u8 *in = memory_alloc(n * pixels), *again = memory_alloc(n * pixels);
@@ -153,7 +153,8 @@ static int report_kind(struct json *report, struct vision_trainer *t, u8 *const 
     json_set(entry, "psnr_of", json_of_string("the mean squared error, pixels in 0..1"));
     json_set(entry, "scales", scales_json(&m, shape, t->vision.config.bits, &line));
     json_set(report, kind, entry);
-    log_info("%s: PSNR %.2f dB (of the mean error of %lld, pixels in 0..1)%s", kind, psnr, (long long)m.items, line.data);
+    log_info("%s: PSNR %.2f dB (of the mean error of %lld, pixels in 0..1)%s", kind, psnr, (long long)m.items,
+             line.data);
     char name[64];
     snprintf(name, sizeof name, "%s.png", kind);
     int status = sheet_close(&sheet, folder, name);
@@ -170,9 +171,11 @@ int vision_report(struct vision_trainer *t, const struct vision_media *held_out,
     int status = 0;
     json_set(report, "parameters", json_of_integer(weights_parameters(&t->vision.weights)));
     if (held_out->still_count)
-        status = report_kind(report, t, held_out->stills, held_out->still_count, t->still_shape, "stills_held_out", folder);
+        status =
+            report_kind(report, t, held_out->stills, held_out->still_count, t->still_shape, "stills_held_out", folder);
     if (status == 0 && t->media->still_count)
-        status = report_kind(report, t, t->media->stills, t->media->still_count, t->still_shape, "stills_training", folder);
+        status =
+            report_kind(report, t, t->media->stills, t->media->still_count, t->still_shape, "stills_training", folder);
     if (status == 0 && t->clip_shape >= 0 && held_out->clip_count)
         status = report_kind(report, t, held_out->clips, held_out->clip_count, t->clip_shape, "clips_held_out", folder);
     if (status == 0 && t->clip_shape >= 0 && t->media->clip_count)

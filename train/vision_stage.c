@@ -6,16 +6,19 @@
 #define AT(field) offsetof(struct vision_settings, field)
 const struct setting vision_stage_table[] = {
     {"data", SETTING_REFERENCE, AT(data), NULL, 0, 0, NULL,
-     "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out media: validation/ in or beside it"},
+     "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out media: validation/ in or "
+     "beside it"},
     {"steps", SETTING_INTEGER, AT(steps), "3000", 1, 1e9, NULL, "steps on stills"},
-    {"clip_steps", SETTING_INTEGER, AT(clip_steps), "600", 0, 1e9, NULL, "steps on clips that follow; 0: a tokenizer of stills"},
+    {"clip_steps", SETTING_INTEGER, AT(clip_steps), "600", 0, 1e9, NULL,
+     "steps on clips that follow; 0: a tokenizer of stills"},
     {"batch", SETTING_INTEGER, AT(batch), "8", 1, 65536, NULL, "stills of a step"},
     {"clip_batch", SETTING_INTEGER, AT(clip_batch), "4", 1, 65536, NULL, "clips of a step"},
     {"still_batch", SETTING_INTEGER, AT(still_batch), "16", 1, 65536, NULL, "stills of a step among the clips"},
     {"still_share", SETTING_NUMBER, AT(still_share), "0.25", 0, 0.9, NULL, "share of steps on stills among the clips"},
     {"size", SETTING_INTEGER, AT(size), "64", 8, 4096, NULL, "height and width, pixels"},
     {"frames", SETTING_INTEGER, AT(frames), "9", 1, 1025, NULL, "frames of a clip: 1, 5, 9, ..."},
-    {"rate_hz", SETTING_NUMBER, AT(rate_hz), "8", 0, 1000, NULL, "frames a second taken of a clip; 0: all, counted as 8"},
+    {"rate_hz", SETTING_NUMBER, AT(rate_hz), "8", 0, 1000, NULL,
+     "frames a second taken of a clip; 0: all, counted as 8"},
     {"stride", SETTING_INTEGER, AT(stride), "16", 8, 16, NULL, "pixels of a latent position: 8 or 16"},
     {"bits", SETTING_INTEGER, AT(bits), "32", 1, 256, NULL, "bits of a vision token"},
     {"channels", SETTING_INTEGERS, AT(channels), "[40, 128]", 1, 4096, NULL,
@@ -23,7 +26,8 @@ const struct setting vision_stage_table[] = {
     {"blocks", SETTING_INTEGERS, AT(blocks), "[1, 1]", 0, VISION_BLOCKS_MOST, NULL, "residual blocks at each"},
     {"scales", SETTING_INTEGERS, AT(scales), "", 1, 4096, NULL,
      "sides of the scales, coarse to fine; none: 1, 2, 3, 4, 6, 8, 12, ... to the grid"},
-    {"augment", SETTING_NUMBER, AT(augment), "0.6", 0, 1, NULL, "share of items that are flipped, turned, scaled, shifted"},
+    {"augment", SETTING_NUMBER, AT(augment), "0.6", 0, 1, NULL,
+     "share of items that are flipped, turned, scaled, shifted"},
     {"amplitude_keep", SETTING_NUMBER, AT(amplitude_keep), "0.99", 0, 1, NULL, "decay of the running means of |u_k|"},
     {"clip_lr", SETTING_NUMBER, AT(clip_lr), "0.5", 0, 10, NULL, "peak learning rate on clips, times optimizer.lr"},
     {"loss.l1", SETTING_NUMBER, AT(loss.l1), "1", 0, 1e6, NULL, "weight of mean |error|, pixels in -1..1"},
@@ -61,7 +65,8 @@ static int find_folders(struct folders *out, const char *data)
     }
     if (holds_captions(out->train))
         return 0;
-    return error_set("%s: neither it nor its train/ holds captions.jsonl, lines of {\"image\": PATH} or {\"video\": PATH}", data);
+    return error_set(
+        "%s: neither it nor its train/ holds captions.jsonl, lines of {\"image\": PATH} or {\"video\": PATH}", data);
 }
 
 static int load_media(struct vision_media *train, struct vision_media *held_out, const struct vision_settings *s)
@@ -102,7 +107,8 @@ static int fill_config(struct vision_config *config, const struct vision_setting
         return error_usage("stride is %lld; expected 8 or 16", (long long)s->stride);
     if (vision_add_shape(config, 1, s->size, s->size, 0, scales, s->scales.count))
         return -1;
-    if (clips && vision_add_shape(config, s->frames, s->size, s->size, s->rate_hz ? s->rate_hz : 8, scales, s->scales.count))
+    if (clips &&
+        vision_add_shape(config, s->frames, s->size, s->size, s->rate_hz ? s->rate_hz : 8, scales, s->scales.count))
         return -1;
     return vision_config_check(config);
 }
@@ -118,7 +124,8 @@ struct run {
     struct progress progress;
     char *checkpoints;
     i64 total;
-    double flops[2], rate_hz; /* flops of a step on stills among stills, and of one on clips; pictures a second, running mean */
+    double flops[2],
+        rate_hz; /* flops of a step on stills among stills, and of one on clips; pictures a second, running mean */
 };
 
 static int save_tokenizer(void *context, const char *directory)
@@ -236,9 +243,14 @@ int vision_stage(const struct vision_settings *settings, const struct stage *sta
         log_warn("%s: no clips in %s: a tokenizer of stills", stage->name, settings->data);
     int status = fill_config(&config, settings, clips);
     if (status == 0) {
-        struct run run = {.trainer = {.settings = settings, .media = &media, .seed = stage->seed, .clip_shape = clips ? 1 : -1,
-                                      .still_steps = settings->steps, .clip_steps = clips ? settings->clip_steps : 0},
-                          .stage = stage, .checkpoints = path_join(stage->out, "checkpoints")};
+        struct run run = {.trainer = {.settings = settings,
+                                      .media = &media,
+                                      .seed = stage->seed,
+                                      .clip_shape = clips ? 1 : -1,
+                                      .still_steps = settings->steps,
+                                      .clip_steps = clips ? settings->clip_steps : 0},
+                          .stage = stage,
+                          .checkpoints = path_join(stage->out, "checkpoints")};
         vision_trainer_open(&run.trainer, stage->device, &config, stage->dtype);
         run.weights[0] = &run.trainer.vision.weights;
         run.parts = (struct checkpoint_parts){run.weights, 1, save_tokenizer, &run.trainer.vision};

@@ -1,7 +1,7 @@
 /* The stage `tokenizer-vision`: trains the vision tokenizer on stills, inflates it, trains it on clips. Reads a folder
  * with captions.jsonl, lines {"image": PATH, ...} and {"video": PATH, ...}; other keys and lines are ignored. Leaves in
- * its folder: config.json, weights.safetensors (what vision_load reads), report.json, metrics.jsonl, samples/ (originals
- * beside reconstructions), checkpoints/. */
+ * its folder: config.json, weights.safetensors (what vision_load reads), report.json, metrics.jsonl, samples/
+ * (originals beside reconstructions), checkpoints/. */
 #ifndef WEFT_TRAIN_VISION_STAGE_H
 #define WEFT_TRAIN_VISION_STAGE_H
 #include "tokenizers/vision.h"

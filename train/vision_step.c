@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-void vision_trainer_open(struct vision_trainer *t, struct device *device, const struct vision_config *config, enum dtype dtype)
+void vision_trainer_open(struct vision_trainer *t, struct device *device, const struct vision_config *config,
+                         enum dtype dtype)
 {
     const struct vision_settings *s = t->settings;
     i64 frames = max_i64(max_i64(s->batch, s->still_batch), t->clip_steps ? s->clip_batch * s->frames : 0);
@@ -34,7 +35,8 @@ struct vision_batch vision_step_batch(const struct vision_trainer *t, i64 step)
     bool clips = into_clips >= 0 && stills_among_clips(s, into_clips + 1) == stills;
     struct vision_batch batch = {.clips = clips};
     batch.shape = &t->vision.config.shapes[clips ? t->clip_shape : t->still_shape];
-    batch.draw = (struct vision_draw){.frames = batch.shape->frames, .step = step, .augment = s->augment, .seed = t->seed};
+    batch.draw =
+        (struct vision_draw){.frames = batch.shape->frames, .step = step, .augment = s->augment, .seed = t->seed};
     if (into_clips < 0) {
         batch.draw.n = s->batch;
         batch.draw.first = step * s->batch;

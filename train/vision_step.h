@@ -3,19 +3,19 @@
 #define WEFT_TRAIN_VISION_STEP_H
 #include "train/vision_stage.h"
 
-/* ---- Media: a folder's stills and clips as bytes, all of one height and width ------------------------------------------ */
+/* ---- Media: a folder's stills and clips as bytes, all of one height and width ----------------------------------- */
 struct vision_media {
-    i64 size;                 /* height and width */
+    i64 size; /* height and width */
     i64 still_count, clip_count;
-    u8 **stills;              /* [size, size, 3] each */
-    u8 **clips;               /* [clip_frames[i], size, size, 3] each */
+    u8 **stills; /* [size, size, 3] each */
+    u8 **clips;  /* [clip_frames[i], size, size, 3] each */
     i64 *clip_frames;
     i64 bad_count, bytes;
 };
 struct vision_media_request {
     i64 size, frames; /* of a clip; shorter ones hold their last frame, of longer ones up to 8 times as many are kept */
     double rate_hz;   /* 0: every frame */
-    double bad_share; /* of files that cannot be read: past it an error, below it each is named in the log and skipped */
+    double bad_share; /* of files that cannot be read: past it an error, below it each is logged and skipped */
 };
 int vision_media_load(struct vision_media *media, const char *folder, const struct vision_media_request *request);
 void vision_media_release(struct vision_media *media);
@@ -29,7 +29,7 @@ struct vision_draw {
 };
 void vision_media_draw(u8 *pixels, const struct vision_media *media, const struct vision_draw *draw);
 
-/* ---- The step ------------------------------------------------------------------------------------------------------------ */
+/* ---- The step --------------------------------------------------------------------------------------------------- */
 struct vision_trainer {
     const struct vision_settings *settings;
     const struct vision_media *media;
@@ -40,7 +40,8 @@ struct vision_trainer {
     i64 still_steps, clip_steps; /* clips follow stills */
     i64 still_shape, clip_shape; /* in the configuration's table; clip_shape -1: no clips */
 };
-void vision_trainer_open(struct vision_trainer *trainer, struct device *device, const struct vision_config *config, enum dtype dtype);
+void vision_trainer_open(struct vision_trainer *trainer, struct device *device, const struct vision_config *config,
+                         enum dtype dtype);
 void vision_trainer_close(struct vision_trainer *trainer);
 struct vision_batch { /* what a step trains on, from its number alone */
     const struct vision_shape *shape;
@@ -59,9 +60,9 @@ void vision_step(struct vision_step_result *result, struct vision_trainer *train
 /* Products of one step, forward and backward, counted on shapes alone. */
 double vision_step_flops(const struct vision_trainer *trainer, i64 step);
 
-/* ---- What came out --------------------------------------------------------------------------------------------------------- */
-/* Reconstructs `held_out` (and, where it has none, training media): PSNR, entropy and dead bits per scale, printed and written to
- * report.json; contact sheets in samples/. */
+/* ---- What came out ---------------------------------------------------------------------------------------------- */
+/* Reconstructs `held_out` (and, where it has none, training media): PSNR, entropy and dead bits per scale, printed and
+ * written to report.json; contact sheets in samples/. */
 int vision_report(struct vision_trainer *trainer, const struct vision_media *held_out, const char *folder);
 
 #endif

@@ -65,18 +65,25 @@ static void run_scale(void *context, i64 k, int worker)
 
 static i64 check_scales(struct job *job)
 {
-    require(job->scale_count >= 1 && job->n >= 1, "bit_entropy of %lld scales of %lld images", (long long)job->scale_count,
-            (long long)job->n);
+    require(job->scale_count >= 1 && job->n >= 1, "bit_entropy of %lld scales of %lld images",
+            (long long)job->scale_count, (long long)job->n);
     job->tokens = first_token(job, job->scale_count);
     return job->tokens;
 }
 
-void CPU(bit_entropy)(struct device *device, float *entropy, float *mean_p, float *magnitude, const float *u, i64 n, i64 d,
-                      const i32 *scales, i64 scale_count, const float *amplitude, float sharpness)
+void CPU(bit_entropy)(struct device *device, float *entropy, float *mean_p, float *magnitude, const float *u, i64 n,
+                      i64 d, const i32 *scales, i64 scale_count, const float *amplitude, float sharpness)
 {
     (void)device;
-    struct job job = {.mean_p = mean_p, .magnitude = magnitude, .u = u, .amplitude = amplitude, .scales = scales, .n = n,
-                      .d = d, .scale_count = scale_count, .sharpness = sharpness};
+    struct job job = {.mean_p = mean_p,
+                      .magnitude = magnitude,
+                      .u = u,
+                      .amplitude = amplitude,
+                      .scales = scales,
+                      .n = n,
+                      .d = d,
+                      .scale_count = scale_count,
+                      .sharpness = sharpness};
     check_scales(&job);
     job.each = CPU(scratch)(0, SLOT_EACH, scale_count * 4);
     workers_run(scale_count, run_scale, &job);
@@ -99,7 +106,8 @@ static void derive(float *restrict du, const float *restrict u, const float *res
 /* Each position of a scale is the mean of an area of the image. */
 static void spread(float *dx, const float *du, const struct job *job, i64 y, i64 x, i64 s)
 {
-    i64 y0 = area_begin(y, job->h, s), y1 = area_end(y, job->h, s), x0 = area_begin(x, job->w, s), x1 = area_end(x, job->w, s);
+    i64 y0 = area_begin(y, job->h, s), y1 = area_end(y, job->h, s), x0 = area_begin(x, job->w, s),
+        x1 = area_end(x, job->w, s);
     float share = 1.0f / (float)((y1 - y0) * (x1 - x0));
     for (i64 j = y0; j < y1; j++)
         for (i64 i = x0; i < x1; i++)
@@ -128,13 +136,23 @@ static void run_image(void *context, i64 image, int worker)
     }
 }
 
-void CPU(bit_entropy_backward)(struct device *device, float *dx, const float *u, const float *mean_p, i64 n, i64 h, i64 w,
-                               i64 d, const i32 *scales, i64 scale_count, const float *amplitude, float sharpness,
-                               const float *coefficient)
+void CPU(bit_entropy_backward)(struct device *device, float *dx, const float *u, const float *mean_p, i64 n, i64 h,
+                               i64 w, i64 d, const i32 *scales, i64 scale_count, const float *amplitude,
+                               float sharpness, const float *coefficient)
 {
     (void)device;
-    struct job job = {.dx = dx, .u = u, .amplitude = amplitude, .means = mean_p, .scales = scales, .n = n, .h = h, .w = w,
-                      .d = d, .scale_count = scale_count, .sharpness = sharpness, .coefficient = coefficient[0]};
+    struct job job = {.dx = dx,
+                      .u = u,
+                      .amplitude = amplitude,
+                      .means = mean_p,
+                      .scales = scales,
+                      .n = n,
+                      .h = h,
+                      .w = w,
+                      .d = d,
+                      .scale_count = scale_count,
+                      .sharpness = sharpness,
+                      .coefficient = coefficient[0]};
     check_scales(&job);
     workers_run(n, run_image, &job);
 }
