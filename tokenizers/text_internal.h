@@ -3,6 +3,7 @@
  * hand-made splitters beside the regular expressions they stand for; nobody else includes it. */
 #ifndef WEFT_TOKENIZERS_TEXT_INTERNAL_H
 #define WEFT_TOKENIZERS_TEXT_INTERNAL_H
+#include "tokenizers/regex.h"
 #include "tokenizers/text.h"
 
 /* ---- Characters ---- */
@@ -61,17 +62,6 @@ i64 utf8_invalid_at(const u8 *text, i64 length); /* offset of the first ill-form
 /* NFC with the tables of Unicode 9. False: `text` is in NFC already and `out` untouched; else the result replaces
  * `out`. */
 bool unicode_nfc(struct text *out, const u8 *text, i64 length);
-
-/* ---- Regular expressions ---- */
-struct regex;
-struct regex_scratch; /* what one thread needs to match; one serves all expressions */
-struct regex *regex_open(const char *pattern, const char *origin); /* Oniguruma's meaning; NULL: message */
-void regex_close(struct regex *regex);
-struct regex_scratch *regex_scratch_open(void);
-void regex_scratch_close(struct regex_scratch *scratch);
-/* 1: found, 0: no match at or after `from`, -1: message. */
-int regex_find(i64 *begin, i64 *end, const struct regex *regex, struct regex_scratch *scratch, const u8 *text, i64 from,
-               i64 length);
 
 /* ---- Pre-tokenisation: a chain of splitters, each cutting the pieces of the one before ---- */
 extern const char *const REGEX_QWEN2, *const REGEX_LLAMA, *const REGEX_GPT2;
