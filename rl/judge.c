@@ -1,0 +1,322 @@
+#include "rl/judge.h"
+
+#include "rl/program.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct line { /* of rewards.jsonl */
+    i64 step, prompt, rollout, turn;
+    u64 answer;
+    double score;
+    char *observation; /* NULL: a score */
+};
+struct judge {
+    const struct judge_settings *s;
+    const struct text_tokenizer *tokenizer;
+    char *path, **argv;
+    int file; /* -1: none */
+    struct line *old;
+    i64 old_count, old_capacity;
+    struct text fresh; /* lines not written yet */
+};
+
+/* ---- rewards.jsonl ---- */
+
+static void read_line(struct judge *j, const char *at, i64 length, i64 from_step)
+{
+    struct json *o = json_parse(at, length, j->path);
+    struct line line = {json_integer(json_get(o, "step"), -2),   json_integer(json_get(o, "prompt"), -1),
+                        json_integer(json_get(o, "rollout"), -1), json_integer(json_get(o, "turn"), 0),
+                        0,                                        json_number(json_get(o, "score"), 0), NULL};
+    unsigned long long answer;
+    if (line.step >= from_step && sscanf(json_string(json_get(o, "answer"), ""), "%llx", &answer) == 1) {
+        const char *observation = json_string(json_get(o, "observation"), NULL);
+        line.answer = answer;
+        line.observation = observation ? string_copy(observation) : NULL;
+        if (j->old_count == j->old_capacity) {
+            i64 next = max_i64(64, 2 * j->old_capacity);
+            j->old = memory_resize(j->old, j->old_capacity * (i64)sizeof line, next * (i64)sizeof line);
+            j->old_capacity = next;
+        }
+        j->old[j->old_count++] = line;
+    }
+    json_free(o);
+}
+
+/* A torn last line stays where it is; the next line begins a new one. */
+static int read_lines(struct judge *j, i64 from_step)
+{
+    struct text all = {0};
+    if (!file_exists(j->path))
+        return 0;
+    if (file_read(&all, j->path))
+        return -1;
+    char *line = all.data;
+    for (char *end; (end = strchr(line, '\n')); line = end + 1)
+        read_line(j, line, end - line, from_step);
+    if (*line)
+        text_append(&j->fresh, "\n", 1);
+    text_release(&all);
+    return 0;
+}
+
+static const struct line *find_line(const struct judge *j, i64 step, const struct cohort *c, i64 rollout, u64 answer)
+{
+    for (i64 i = 0; i < j->old_count; i++) {
+        const struct line *l = &j->old[i];
+        if (l->step == step && l->prompt == c->number && l->rollout == rollout && l->turn == c->rollouts[rollout].turns &&
+            l->answer == answer)
+            return l;
+    }
+    return NULL;
+}
+
+static int write_lines(struct judge *j)
+{
+    i64 written = 0;
+    while (j->file >= 0 && written < j->fresh.length) {
+        ssize_t n = write(j->file, j->fresh.data + written, (size_t)(j->fresh.length - written));
+        if (n <= 0)
+            return error_errno("%s", j->path);
+        written += n;
+    }
+    if (j->file >= 0 && written && fsync(j->file))
+        return error_errno("%s", j->path);
+    text_clear(&j->fresh);
+    return 0;
+}
+
+static void add_line(struct judge *j, const struct line *line)
+{
+    struct json *o = json_object();
+    char answer[20];
+    snprintf(answer, sizeof answer, "%016llx", (unsigned long long)line->answer);
+    json_set(o, "step", json_of_integer(line->step));
+    json_set(o, "prompt", json_of_integer(line->prompt));
+    json_set(o, "rollout", json_of_integer(line->rollout));
+    json_set(o, "turn", json_of_integer(line->turn));
+    json_set(o, "answer", json_of_string(answer));
+    if (line->observation)
+        json_set(o, "observation", json_of_string(line->observation));
+    else
+        json_set(o, "score", json_of_number(line->score));
+    json_print(&j->fresh, o, 0);
+    text_append(&j->fresh, "\n", 1);
+    json_free(o);
+}
+
+/* ---- Opening ---- */
+
+struct judge *judge_open(const struct judge_settings *s, const struct text_tokenizer *tokenizer, const char *directory,
+                         i64 from_step)
+{
+    struct judge *j = memory_alloc(sizeof *j);
+    j->s = s;
+    j->tokenizer = tokenizer;
+    j->file = -1;
+    j->argv = memory_alloc((s->program.count + 1) * (i64)sizeof *j->argv);
+    for (i64 i = 0; i < s->program.count; i++)
+        j->argv[i] = s->program.values[i];
+    if (!directory)
+        return j;
+    j->path = path_join(directory, "rewards.jsonl");
+    if (read_lines(j, from_step) == 0) {
+        j->file = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        if (j->file < 0)
+            error_errno("%s", j->path);
+    }
+    if (j->file >= 0)
+        return j;
+    judge_close(j);
+    return NULL;
+}
+
+void judge_close(struct judge *j)
+{
+    if (!j)
+        return;
+    if (j->file >= 0)
+        close(j->file);
+    for (i64 i = 0; i < j->old_count; i++)
+        memory_free(j->old[i].observation);
+    memory_free(j->old);
+    memory_free(j->argv);
+    memory_free(j->path);
+    text_release(&j->fresh);
+    memory_free(j);
+}
+
+static int verifier_for(enum verifier *out, const struct judge *j, const struct prompt *p)
+{
+    *out = (enum verifier)j->s->verifier;
+    return *out == VERIFY_AUTO ? verifier_of(out, p) : 0;
+}
+
+int judge_check(const struct judge *j, const struct prompts *prompts)
+{
+    for (i64 i = 0; i < prompts->count; i++) {
+        enum verifier verifier;
+        double score;
+        const struct prompt *p = &prompts->list[i];
+        if (verifier_for(&verifier, j, p))
+            return -1;
+        if (verifier == VERIFY_PROGRAM && !j->argv[0])
+            return error_usage("%s: asks for a program, and none is set: program: [NAME, ARGUMENT, ...]", p->origin);
+        if (verifier != VERIFY_PROGRAM && verify(&score, verifier, p->ground_truth, ""))
+            return error_prefix("%s", p->origin);
+    }
+    return 0;
+}
+
+/* ---- Judging ---- */
+
+struct case_ { /* an answer that waits for its reward */
+    struct cohort *cohort;
+    i64 rollout;
+    struct line line;
+    struct json *question; /* of the program; NULL: judged already */
+    bool known;
+};
+
+static struct json *question_of(const struct case_ *c, const char *response, i64 id)
+{
+    static const char *const keys[] = {"data_source", "ability", "prompt", "extra_info"};
+    struct json *q = json_object();
+    json_set(q, "id", json_of_integer(id));
+    for (i64 i = 0; i < COUNT_OF(keys); i++) {
+        const struct json *value = json_get(c->cohort->prompt->source, keys[i]);
+        if (value)
+            json_set(q, keys[i], json_copy(value));
+    }
+    json_set(q, "response", json_of_string(response));
+    const struct json *truth = json_get(json_get(c->cohort->prompt->source, "reward_model"), "ground_truth");
+    if (truth)
+        json_set(q, "ground_truth", json_copy(truth));
+    json_set(q, "turn", json_of_integer(c->line.turn));
+    return q;
+}
+
+/* What is known already or follows from a rule; `asked` counts those a program must see. */
+static int look_at(struct judge *j, struct case_ *c, i64 step, i64 *asked, struct text *answer)
+{
+    struct rollout *r = &c->cohort->rollouts[c->rollout];
+    enum verifier verifier;
+    if (rollout_text(answer, c->cohort, c->rollout, j->tokenizer) || verifier_for(&verifier, j, c->cohort->prompt))
+        return -1;
+    c->line = (struct line){step, c->cohort->number, c->rollout, r->turns, hash_bytes(answer->data, answer->length, 0), 0, NULL};
+    const struct line *old = find_line(j, step, c->cohort, c->rollout, c->line.answer);
+    c->known = old != NULL;
+    if (old) {
+        c->line.score = old->score;
+        c->line.observation = old->observation ? string_copy(old->observation) : NULL;
+        return 0;
+    }
+    if (verifier == VERIFY_PROGRAM) {
+        c->question = question_of(c, answer->data, (*asked)++);
+        return 0;
+    }
+    return verify(&c->line.score, verifier, c->cohort->prompt->ground_truth, answer->data)
+               ? error_prefix("%s", c->cohort->prompt->origin) : 0;
+}
+
+static int ask_program(struct judge *j, struct case_ *cases, i64 count, i64 asked)
+{
+    struct json **questions = memory_alloc(max_i64(asked, 1) * (i64)sizeof *questions);
+    struct json **answers = memory_alloc(max_i64(asked, 1) * (i64)sizeof *answers);
+    i64 n = 0;
+    for (i64 i = 0; i < count; i++)
+        if (cases[i].question)
+            questions[n++] = cases[i].question;
+    int status = asked ? program_ask(answers, j->argv, questions, asked, j->s->seconds) : 0;
+    n = 0;
+    for (i64 i = 0; i < count && status == 0; i++) {
+        if (!cases[i].question)
+            continue;
+        const char *observation = json_string(json_get(answers[n], "observation"), NULL);
+        cases[i].line.score = json_number(json_get(answers[n], "score"), 0);
+        cases[i].line.observation = observation && !json_get(answers[n], "score") ? string_copy(observation) : NULL;
+        json_free(answers[n++]);
+    }
+    memory_free(questions);
+    memory_free(answers);
+    return status;
+}
+
+/* An observation is a message of the user; the model answers it. Without room or turns left the rollout ends with 0. */
+static int observe(struct judge *j, struct rollout *r, const char *observation, i64 most)
+{
+    struct id_list ids = {0};
+    int status = text_encode(j->tokenizer, &ids, "\n", 1, NULL) || chat_message(&ids, j->tokenizer, "user", observation) ||
+                         chat_answer_header(&ids, j->tokenizer) ? -1 : 0;
+    bool room = r->ended && r->turns < j->s->turns && r->count + ids.count < most;
+    if (status == 0 && room) {
+        for (i64 i = 0; i < ids.count; i++)
+            rollout_push(r, ids.ids[i], 0, 0, true);
+        r->turns++;
+        r->done = r->ended = false;
+    } else {
+        r->judged = true;
+        r->reward = 0;
+    }
+    id_list_release(&ids);
+    return status;
+}
+
+static int apply(i64 *open, struct judge *j, struct case_ *c, i64 most)
+{
+    struct rollout *r = &c->cohort->rollouts[c->rollout];
+    if (!c->line.observation) {
+        r->judged = true;
+        r->reward = c->line.score;
+        return 0;
+    }
+    int status = observe(j, r, c->line.observation, most);
+    *open += !r->done;
+    return status;
+}
+
+static i64 collect(struct case_ *cases, struct cohort *const *cohorts, i64 count)
+{
+    i64 n = 0;
+    for (i64 i = 0; i < count; i++)
+        for (i64 c = 0; c < cohorts[i]->size; c++) {
+            const struct rollout *r = &cohorts[i]->rollouts[c];
+            if (!r->done || r->judged)
+                continue;
+            if (cases)
+                cases[n] = (struct case_){.cohort = cohorts[i], .rollout = c};
+            n++;
+        }
+    return n;
+}
+
+int judge_cohorts(i64 *open, struct judge *j, struct cohort *const *cohorts, i64 count, i64 step, i64 most)
+{
+    i64 n = collect(NULL, cohorts, count), asked = 0;
+    struct case_ *cases = memory_alloc(max_i64(n, 1) * (i64)sizeof *cases);
+    struct text answer = {0};
+    int status = 0;
+    *open = 0;
+    collect(cases, cohorts, count);
+    for (i64 i = 0; i < n && status == 0; i++)
+        status = look_at(j, &cases[i], step, &asked, &answer);
+    if (status == 0)
+        status = ask_program(j, cases, n, asked);
+    for (i64 i = 0; i < n && status == 0; i++)
+        if (!cases[i].known && j->file >= 0)
+            add_line(j, &cases[i].line);
+    if (status == 0)
+        status = write_lines(j);
+    for (i64 i = 0; i < n && status == 0; i++)
+        status = apply(open, j, &cases[i], most);
+    for (i64 i = 0; i < n; i++) {
+        json_free(cases[i].question);
+        memory_free(cases[i].line.observation);
+    }
+    text_release(&answer);
+    memory_free(cases);
+    return status;
+}

@@ -1,0 +1,199 @@
+#include "rl/prompts.h"
+
+#include <string.h>
+
+/* ---- Chat layout ---- */
+
+static int push_token(struct id_list *out, const struct text_tokenizer *tokenizer, const char *content)
+{
+    i32 id = text_token_id(tokenizer, content);
+    if (id < 0)
+        return error_set("the tokenizer has no token %s, which the chat layout needs; train it with this program's special "
+                         "tokens", content);
+    id_list_push(out, id);
+    return 0;
+}
+
+static int push_text(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text)
+{
+    return text_encode(tokenizer, out, text, (i64)strlen(text), &(struct encode_options){.plain = true});
+}
+
+int chat_message(struct id_list *out, const struct text_tokenizer *tokenizer, const char *role, const char *content)
+{
+    char *text = string_format("%s\n%s", role, content);
+    int status = push_token(out, tokenizer, "<|im_start|>");
+    if (status == 0)
+        status = push_text(out, tokenizer, text);
+    if (status == 0)
+        status = push_token(out, tokenizer, "<|im_end|>");
+    if (status == 0)
+        status = push_text(out, tokenizer, "\n");
+    memory_free(text);
+    return status;
+}
+
+int chat_answer_header(struct id_list *out, const struct text_tokenizer *tokenizer)
+{
+    return push_token(out, tokenizer, "<|im_start|>") || push_text(out, tokenizer, "assistant\n") ? -1 : 0;
+}
+
+/* ---- One prompt ---- */
+
+static int encode_messages(struct prompt *p, const struct text_tokenizer *tokenizer)
+{
+    const struct json *list = json_get(p->source, "prompt");
+    if (json_kind(list) == JSON_STRING) {
+        if (chat_message(&p->ids, tokenizer, "user", json_string(list, "")))
+            return -1;
+        return chat_answer_header(&p->ids, tokenizer);
+    }
+    if (json_count(list) == 0 || json_kind(list) != JSON_ARRAY)
+        return error_set("key prompt: expected a list of {\"role\", \"content\"}");
+    for (i64 i = 0; i < json_count(list); i++) {
+        const char *role, *content, *where = "prompt";
+        if (json_need_string(&role, json_at(list, i), "role", where) ||
+            json_need_string(&content, json_at(list, i), "content", where) ||
+            chat_message(&p->ids, tokenizer, role, content))
+            return -1;
+    }
+    return chat_answer_header(&p->ids, tokenizer);
+}
+
+static int encode_think(struct prompt *p, const struct text_tokenizer *tokenizer)
+{
+    const struct json *extra = json_get(p->source, "extra_info");
+    const char *think = json_string(json_get(extra, "think"), "");
+    p->pass = json_number(json_get(extra, "pass"), -1);
+    if (p->pass > 1)
+        return error_set("extra_info.pass is %g, expected a success rate from 0 to 1", p->pass);
+    return *think ? push_text(&p->think, tokenizer, think) : 0;
+}
+
+/* A ground truth may be a number or a list: its JSON text then. */
+static void read_truth(struct prompt *p)
+{
+    const struct json *truth = json_get(json_get(p->source, "reward_model"), "ground_truth");
+    struct text text = {0};
+    if (json_kind(truth) != JSON_STRING && json_kind(truth) != JSON_NULL) {
+        json_print(&text, truth, 0);
+        p->truth_text = string_copy(text.data);
+    }
+    p->ground_truth = p->truth_text ? p->truth_text : json_string(truth, "");
+    text_release(&text);
+}
+
+static int read_prompt(struct prompt *p, const struct text_tokenizer *tokenizer)
+{
+    static const char *const media[] = {"images", "videos", "audios"};
+    if (json_kind(p->source) != JSON_OBJECT)
+        return error_set("expected an object with the keys prompt and reward_model");
+    for (i64 i = 0; i < COUNT_OF(media); i++)
+        if (json_count(json_get(p->source, media[i])))
+            return error_set("key %s: prompts are text only; remove what has media", media[i]);
+    p->data_source = json_string(json_get(p->source, "data_source"), "");
+    p->ability = json_string(json_get(p->source, "ability"), "");
+    p->style = json_string(json_get(json_get(p->source, "reward_model"), "style"), "");
+    read_truth(p);
+    return encode_messages(p, tokenizer) || encode_think(p, tokenizer) ? -1 : 0;
+}
+
+/* Takes `source`. */
+static int add_prompt(struct prompts *all, struct json *source, const char *path, i64 line, const struct text_tokenizer *tokenizer)
+{
+    if ((all->count & (all->count - 1)) == 0)
+        all->list = memory_resize(all->list, all->count * (i64)sizeof *all->list,
+                                  max_i64(1, 2 * all->count) * (i64)sizeof *all->list);
+    struct prompt *p = &all->list[all->count++];
+    *p = (struct prompt){.source = source, .origin = string_format("%s:%lld", path, (long long)line)};
+    if (read_prompt(p, tokenizer))
+        return error_prefix("%s", p->origin);
+    all->longest = max_i64(all->longest, p->ids.count + p->think.count);
+    return 0;
+}
+
+/* ---- Files ---- */
+
+static int load_lines(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer, i64 limit)
+{
+    struct text text = {0};
+    if (file_read(&text, path))
+        return -1;
+    int status = 0;
+    i64 number = 1;
+    for (char *line = text.data, *end; line && *line && status == 0 && (!limit || all->count < limit); line = end, number++) {
+        end = strchr(line, '\n');
+        i64 length = end ? end - line : (i64)strlen(line);
+        end = end ? end + 1 : line + length;
+        if (length == (i64)strspn(line, " \t\r") || line[strspn(line, " \t\r")] == '\n')
+            continue;
+        char *origin = string_format("%s:%lld", path, (long long)number);
+        struct json *source = json_parse(line, length, origin);
+        status = source ? add_prompt(all, source, path, number, tokenizer) : -1;
+        memory_free(origin);
+    }
+    text_release(&text);
+    return status;
+}
+
+static int load_array(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer, i64 limit)
+{
+    struct json *array = json_load(path);
+    if (!array)
+        return -1;
+    int status = json_kind(array) == JSON_ARRAY ? 0 : error_set("%s: expected a list of prompts", path);
+    for (i64 i = 0; i < json_count(array) && status == 0 && (!limit || all->count < limit); i++)
+        status = add_prompt(all, json_copy(json_at(array, i)), path, i + 1, tokenizer);
+    json_free(array);
+    return status;
+}
+
+int prompts_load(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer, i64 limit)
+{
+    i64 length = (i64)strlen(path);
+    *all = (struct prompts){0};
+    if (file_is_directory(path))
+        return error_set("%s is a folder, expected a file of prompts (.jsonl, or a .json array)", path);
+    int status = length > 5 && strcmp(path + length - 5, ".json") == 0 ? load_array(all, path, tokenizer, limit)
+                                                                        : load_lines(all, path, tokenizer, limit);
+    if (status == 0 && all->count == 0)
+        status = error_set("%s: no prompts in it", path);
+    if (status)
+        prompts_release(all);
+    return status;
+}
+
+void prompts_release(struct prompts *all)
+{
+    for (i64 i = 0; i < all->count; i++) {
+        json_free(all->list[i].source);
+        memory_free(all->list[i].origin);
+        memory_free(all->list[i].truth_text);
+        id_list_release(&all->list[i].ids);
+        id_list_release(&all->list[i].think);
+    }
+    memory_free(all->list);
+    *all = (struct prompts){0};
+}
+
+/* ---- Order ---- */
+
+void prompt_order_init(struct prompt_order *order, i64 count, u64 seed)
+{
+    *order = (struct prompt_order){seed, count, -1, memory_alloc(count * 4)};
+}
+
+void prompt_order_release(struct prompt_order *order)
+{
+    memory_free(order->place);
+    *order = (struct prompt_order){0};
+}
+
+i64 prompt_order_at(struct prompt_order *order, i64 number)
+{
+    i64 epoch = number / order->count;
+    if (epoch != order->epoch)
+        rng_permutation(order->place, order->count, (struct rng_key){order->seed, RNG_PROMPT}, (u32)epoch, 0);
+    order->epoch = epoch;
+    return order->place[number % order->count];
+}

@@ -1,0 +1,62 @@
+/* Rollouts: answers of the model to prompts, by the same forward as training, many at once through one cache. A cohort is
+ * a prompt with its rollouts; its prompt stands in the cache once.
+ *
+ *     seat | prompt and hint | rollout 0 | rollout 1 | ...    each with room for its longest answer
+ *
+ * Caches are rebuilt at the beginning of every call, cohort by cohort, so what a rollout becomes depends on its ids alone,
+ * not on when the program was started. */
+#ifndef WEFT_RL_ROLLOUT_H
+#define WEFT_RL_ROLLOUT_H
+#include "model/decode.h"
+#include "rl/prompts.h"
+#include "sequence/grammar.h"
+
+struct rollout {
+    i32 *ids;
+    float *logprob, *entropy; /* [count] of the distribution it was drawn from; 0 where told */
+    u8 *told;                 /* [count] 1: an observation's id, not drawn */
+    i64 count, capacity;
+    i64 turns;                /* observations so far */
+    bool done, ended;         /* ended: by <|im_end|> or the sample's end, not by its length */
+    bool judged;
+    double reward;            /* once judged */
+};
+struct cohort {
+    const struct prompt *prompt;
+    i64 prompt_index, number; /* in its file; in the endless sequence of prompts */
+    struct id_list ids;       /* prompt, then the hint: "<think>\n" and thoughts of the reference */
+    i64 hint;                 /* how many of the ids are hint */
+    struct rollout *rollouts;
+    i64 size;                 /* G */
+};
+void cohort_init(struct cohort *cohort, const struct prompt *prompt, i64 prompt_index, i64 number, i64 size);
+void cohort_release(struct cohort *cohort);
+bool cohort_done(const struct cohort *cohort);
+void rollout_push(struct rollout *rollout, i32 id, float logprob, float entropy, bool told);
+/* The answer as text, its hint before it; special tokens are left out. */
+int rollout_text(struct text *out, const struct cohort *cohort, i64 copy, const struct text_tokenizer *tokenizer);
+
+struct sampler {
+    struct model *model;
+    struct submodel sub;
+    const struct text_tokenizer *tokenizer;
+    struct vocabulary vocabulary;
+    struct sampling sampling; /* draws keyed by (cohort, rollout, place in the answer, 0) */
+    i64 most;                 /* ids of an answer, told ones included */
+    i64 seats;                /* cohorts in the cache at a time */
+    i32 *forbidden;           /* ids that open a medium, or that no text has */
+    i64 forbidden_count;
+    struct cache cache;
+    i64 forwards, positions;  /* of the last call */
+};
+/* Room for `seats` cohorts of `size` rollouts and prompts of `longest` ids. -1: the tokenizer lacks what chats need. */
+int sampler_open(struct sampler *sampler, struct model *model, const struct submodel *sub,
+                 const struct text_tokenizer *tokenizer, i64 seats, i64 longest, i64 size, i64 most);
+void sampler_close(struct sampler *sampler);
+
+/* Draws until all rollouts of the first `until` cohorts are done, the others go on meanwhile as far as there are seats.
+ * STOPPED when interrupted() says so. */
+enum { ROLLOUT_STOPPED = 1 };
+int rollouts_draw(struct sampler *sampler, struct cohort *const *cohorts, i64 count, i64 until, struct progress *bar);
+
+#endif
