@@ -106,7 +106,7 @@ static int parse_meta(struct shard_meta *out, const struct json *value, const ch
                          (long long)version, SHARD_VERSION);
     struct { i64 *out; const char *key; i64 most; } integers[] = {
         {&out->vocabulary, "vocabulary", INT32_MAX}, {&out->bits, "bits", 4096},   {&out->stride, "stride", 256},
-        {&out->cell_features, "cell_features", 1 << 16}, {&out->levels, "levels", 32}, {&out->codes, "codes", 65535}};
+        {&out->cell_features, "cell_features", 1 << 16}, {&out->levels, "levels", 32}, {&out->codes, "codes", 65536}};
     for (i64 i = 0; i < COUNT_OF(integers); i++)
         if (need(integers[i].out, value, integers[i].key, 0, integers[i].most, origin) < 0)
             return -1;

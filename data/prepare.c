@@ -1,0 +1,295 @@
+#include "data/prepare_form.h"
+
+#include <string.h>
+
+static const char *const split_names[SPLITS] = {"train", "validation", "test"};
+enum { BATCH_ITEMS = 256, BATCH_BYTES = 1 << 28, INTERRUPTED = 1 };
+
+#define ROW(key, type, member, fallback, low, high, help)                                                              \
+    {key, type, offsetof(struct prepare_settings, member), fallback, low, high, NULL, help}
+const struct setting prepare_table[] = {
+    ROW("data", SETTING_REFERENCE, data, NULL, 0, 0, "folder or file; folders train, validation, test in it are those parts"),
+    ROW("text", SETTING_REFERENCE, text, NULL, 0, 0, "text tokenizer"),
+    ROW("vision", SETTING_REFERENCE, vision, "", 0, 0, "vision tokenizer; without one pictures and clips are left out"),
+    ROW("audio", SETTING_REFERENCE, audio, "", 0, 0, "audio tokenizer; without one sounds are left out"),
+    ROW("directions", SETTING_STRINGS, directions, "", 0, 0,
+        "what samples are made for: text, image-in, image-out, video-in, video-out, audio-in, audio-out, chat; none: all"),
+    ROW("validation", SETTING_NUMBER, validation, "0.01", 0, 1, "share for validation where data has no such folder"),
+    ROW("test", SETTING_NUMBER, test, "0", 0, 1, "share for test where data has no such folder"),
+    ROW("bad_share", SETTING_NUMBER, bad_share, "0.05", 0, 1, "largest share of samples that may be unreadable"),
+    ROW("dropout", SETTING_NUMBER, dropout, "0", 0, 1, "BPE-dropout of plain texts for training"),
+    ROW("dropout_copies", SETTING_INTEGER, dropout_copies, "1", 1, 1000, "copies of each, with other draws"),
+    ROW("audio_seconds", SETTING_NUMBER, audio_seconds, "30", 0.01, 3600, "longest sound"),
+    ROW("shard_bytes", SETTING_INTEGER, shard_bytes, "268435456", 4096, 1e12, "size at which a shard file ends"),
+    {0}};
+
+/* ---- opening ---- */
+
+static int read_directions(struct prepare *p)
+{
+    const struct string_list *list = &p->settings->directions;
+    for (int d = 0; d < DIRECTIONS; d++)
+        p->wanted[d] = list->count == 0;
+    for (i64 i = 0; i < list->count; i++) {
+        int d = 0;
+        while (d < DIRECTIONS && strcmp(direction_names[d], list->values[i]) != 0)
+            d++;
+        if (d == DIRECTIONS)
+            return error_usage("directions: \"%s\" is none: expected text, image-in, image-out, video-in, video-out, audio-in, "
+                               "audio-out or chat", list->values[i]);
+        p->wanted[d] = true;
+    }
+    return 0;
+}
+
+static void describe_vision(struct shard_meta *meta, const struct vision *vision)
+{
+    const struct vision_config *c = &vision->config;
+    meta->bits = c->bits;
+    meta->cell_features = c->channels[1];
+    meta->stride = c->stride;
+    meta->shape_count = c->shape_count;
+    for (i64 i = 0; i < c->shape_count; i++) {
+        struct shard_shape *out = &meta->shapes[i];
+        shape_of_vision(&out->shape, &c->shapes[i]);
+        out->h = c->shapes[i].h;
+        out->w = c->shapes[i].w;
+        memcpy(out->amplitude, vision_amplitude(vision, &c->shapes[i]), (size_t)c->shapes[i].scale_count * 4);
+    }
+}
+
+static int open_tokenizers(struct prepare *p, struct device *device, enum dtype dtype)
+{
+    const struct prepare_settings *s = p->settings;
+    bool vision = s->vision && *s->vision, audio = s->audio && *s->audio;
+    p->text = text_tokenizer_load(s->text);
+    if (!p->text)
+        return -1;
+    if (vision && vision_load(&p->vision, device, s->vision, dtype, false) < 0)
+        return -1;
+    p->has_vision = vision;
+    if (audio && audio_load(&p->audio, device, s->audio) < 0)
+        return -1;
+    p->has_audio = audio;
+    p->meta.vocabulary = text_vocabulary(p->text);
+    if (vision)
+        describe_vision(&p->meta, &p->vision);
+    if (audio) {
+        p->meta.levels = p->audio.config.levels;
+        p->meta.codes = p->audio.config.codes;
+    }
+    if (vocabulary_load(&p->vocabulary, p->text, vision ? &p->vision.config : NULL) < 0)
+        return error_prefix("%s", s->text);
+    return audio && p->vocabulary.boa < 0 ? error_set("%s: the text tokenizer has no token <|boa|>", s->text) : 0;
+}
+
+/* A copy of each tokenizer stands with the shards: pretraining passes them on. */
+static int save_tokenizers(const struct prepare *p, const char *out)
+{
+    char *paths[] = {path_join(out, "text"), path_join(out, "vision"), path_join(out, "audio")};
+    int status = directory_make(paths[0]) < 0 || text_tokenizer_save(p->text, paths[0]) < 0 ? -1 : 0;
+    if (status == 0 && p->has_vision)
+        status = directory_make(paths[1]) < 0 || vision_save(&p->vision, paths[1]) < 0 ? -1 : 0;
+    if (status == 0 && p->has_audio)
+        status = directory_make(paths[2]) < 0 || audio_save(&p->audio, paths[2]) < 0 ? -1 : 0;
+    for (i64 i = 0; i < 3; i++)
+        memory_free(paths[i]);
+    return status;
+}
+
+static int open_writers(struct prepare *p, const char *out)
+{
+    for (int split = 0; split < SPLITS; split++) {
+        char *path = path_join(out, split_names[split]);
+        if (directory_remove(path) == 0)
+            p->writers[split] = shard_writer_open(path, &p->meta, p->settings->shard_bytes);
+        memory_free(path);
+        if (!p->writers[split])
+            return -1;
+    }
+    return 0;
+}
+
+static void close_all(struct prepare *p)
+{
+    for (int split = 0; split < SPLITS; split++)
+        shard_writer_abandon(p->writers[split]);
+    if (p->has_vision)
+        vision_close(&p->vision);
+    if (p->has_audio)
+        audio_close(&p->audio);
+    text_tokenizer_free(p->text);
+}
+
+/* ---- samples ---- */
+
+static int too_many_bad(const struct prepare *p, i64 least)
+{
+    if (p->read < least || (double)p->bad <= p->settings->bad_share * (double)p->read)
+        return 0;
+    return error_set("%s: %lld of %lld samples could not be read; bad_share allows %g: see the warnings above",
+                     p->settings->data, (long long)p->bad, (long long)p->read, p->settings->bad_share);
+}
+
+static void take_item(struct prepare *p, struct item *item)
+{
+    if (item->problem) {
+        log_warn("skipped: %s: %s", item->sample.name, item->problem);
+        p->bad++;
+    } else if (item->left_out) {
+        p->left_out++;
+    } else {
+        prepare_write(p, item);
+    }
+}
+
+static int make_batch(struct prepare *p, struct item *items, i64 count)
+{
+    prepare_read(p, items, count);
+    if (interrupted())
+        return INTERRUPTED;
+    prepare_encode(p, items, count);
+    for (i64 i = 0; i < count; i++)
+        take_item(p, &items[i]);
+    return too_many_bad(p, 4 * BATCH_ITEMS);
+}
+
+static enum split draw_split(const struct prepare *p, u32 number)
+{
+    double draw = rng_uniform((struct rng_key){p->seed, RNG_SPLIT}, number, 0, 0, 0);
+    return draw < p->settings->validation                      ? SPLIT_VALIDATION
+           : draw < p->settings->validation + p->settings->test ? SPLIT_TEST
+                                                                : SPLIT_TRAIN;
+}
+
+/* Samples made at a time: fewer where a clip takes much memory. */
+static i64 batch_items(const struct prepare *p)
+{
+    i64 largest = 1;
+    for (i64 i = 0; p->has_vision && i < p->vision.config.shape_count; i++) {
+        const struct vision_shape *s = &p->vision.config.shapes[i];
+        largest = max_i64(largest, s->frames * s->height * s->width * 3);
+    }
+    return max_i64(1, min_i64(BATCH_ITEMS, BATCH_BYTES / largest));
+}
+
+/* *ended at the end of the source. */
+static int fill_batch(struct prepare *p, struct source *source, struct item *items, i64 *count, int split, bool *ended)
+{
+    i64 most = batch_items(p);
+    *count = 0;
+    while (*count < most) {
+        struct item *item = &items[*count];
+        enum source_result result = source_next(source, &item->sample);
+        *ended = result == SOURCE_END;
+        if (result == SOURCE_END || result == SOURCE_FAILED)
+            return result == SOURCE_END ? 0 : -1;
+        item->number = (u32)p->read++;
+        item->split = split < 0 ? draw_split(p, item->number) : (enum split)split;
+        if (result == SOURCE_SAMPLE) {
+            ++*count;
+            continue;
+        }
+        log_warn("skipped: %s", error_text());
+        p->bad++;
+    }
+    return 0;
+}
+
+/* split: where all of it goes; -1: drawn. */
+static int make_source(struct prepare *p, const char *path, int split)
+{
+    struct source *source = source_open(path);
+    struct item *items = memory_alloc(BATCH_ITEMS * (i64)sizeof *items);
+    double begin = clock_s(), said = begin;
+    bool ended = false;
+    int status = source ? 0 : -1;
+    while (status == 0 && !ended) {
+        i64 count;
+        status = fill_batch(p, source, items, &count, split, &ended);
+        if (status == 0)
+            status = make_batch(p, items, count);
+        for (i64 i = 0; i < count; i++)
+            item_release(&items[i]);
+        if (clock_s() - said > 10) {
+            said = clock_s();
+            log_info("%s: %lld samples in %.0f s", path, (long long)p->read, said - begin);
+        }
+    }
+    source_close(source);
+    memory_free(items);
+    return status;
+}
+
+/* Folders named like the parts are the parts. */
+static int make_all(struct prepare *p)
+{
+    const char *data = p->settings->data;
+    char *paths[SPLITS];
+    bool present[SPLITS];
+    int status = 0;
+    for (int split = 0; split < SPLITS; split++) {
+        paths[split] = path_join(data, split_names[split]);
+        present[split] = file_is_directory(paths[split]);
+    }
+    if (!present[SPLIT_TRAIN])
+        status = make_source(p, data, -1);
+    for (int split = 0; split < SPLITS && present[SPLIT_TRAIN] && status == 0; split++) {
+        bool drawn = split == SPLIT_TRAIN && !present[SPLIT_VALIDATION] && !present[SPLIT_TEST];
+        if (present[split])
+            status = make_source(p, paths[split], drawn ? -1 : split);
+    }
+    for (int split = 0; split < SPLITS; split++)
+        memory_free(paths[split]);
+    return status;
+}
+
+static void say_what_was_made(const struct prepare *p)
+{
+    for (int split = 0; split < SPLITS; split++) {
+        struct text line = {0};
+        text_printf(&line, "%s: %lld samples", split_names[split], (long long)p->samples[split]);
+        for (int d = 0; d < DIRECTIONS; d++)
+            if (p->records[split][d])
+                text_printf(&line, ", %lld %s", (long long)p->records[split][d], direction_names[d]);
+        log_info("%s", line.data);
+        text_release(&line);
+    }
+    if (p->bad || p->left_out)
+        log_info("%lld of %lld samples could not be read, %lld were not wanted or have no tokenizer", (long long)p->bad,
+                 (long long)p->read, (long long)p->left_out);
+}
+
+static int finish(struct prepare *p)
+{
+    if (too_many_bad(p, 1) < 0)
+        return -1;
+    if (p->samples[SPLIT_TRAIN] == 0)
+        return error_set("%s: no sample for training among %lld", p->settings->data, (long long)p->read);
+    for (int split = 0; split < SPLITS; split++) {
+        struct shard_writer *writer = p->writers[split];
+        p->writers[split] = NULL;
+        if (shard_writer_close(writer) < 0)
+            return -1;
+    }
+    say_what_was_made(p);
+    return 0;
+}
+
+int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device, enum dtype dtype)
+{
+    struct prepare *p = memory_alloc(sizeof *p);
+    *p = (struct prepare){.settings = settings, .seed = seed};
+    int status = read_directions(p);
+    if (status == 0)
+        status = open_tokenizers(p, device, dtype);
+    if (status == 0)
+        status = shard_meta_save(&p->meta, out) < 0 || save_tokenizers(p, out) < 0 || open_writers(p, out) < 0 ? -1 : 0;
+    if (status == 0)
+        status = make_all(p);
+    if (status == 0)
+        status = finish(p);
+    close_all(p);
+    memory_free(p);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* The stage `prepare`: sources through the tokenizers into a shard folder, once. */
+#ifndef WEFT_DATA_PREPARE_H
+#define WEFT_DATA_PREPARE_H
+#include "core/settings.h"
+#include "data/shards.h"
+
+struct device;
+
+struct prepare_settings {
+    char *data, *text, *vision, *audio; /* folders; vision and audio may be empty */
+    struct string_list directions;      /* of direction_names; empty: all that the tokenizers allow */
+    double validation, test;            /* shares drawn where `data` has no folders of that name */
+    double bad_share;                   /* of samples that could not be read: more is an error */
+    double dropout;                     /* BPE-dropout of plain texts in train */
+    i64 dropout_copies;                 /* of each of them */
+    double audio_seconds;               /* longer sounds are left out */
+    i64 shard_bytes;
+};
+extern const struct setting prepare_table[];
+/* out: an existing folder. 0; -1 with a message; 1: interrupted() said so, nothing is kept. */
+int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device, enum dtype dtype);
+
+#endif

@@ -1,0 +1,226 @@
+#include "data/prepare_form.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- what a part is wanted for ---- */
+
+static bool both(const struct prepare *p, enum direction direction, bool has_tokenizer)
+{
+    return has_tokenizer && p->wanted[direction];
+}
+
+static void captioned_use(const struct prepare *p, struct made *made, enum sample_kind kind)
+{
+    bool clips = p->has_vision && p->vision.config.inflated;
+    if (kind == SAMPLE_IMAGE) {
+        made->in = both(p, DIRECTION_IMAGE_IN, p->has_vision);
+        made->out = both(p, DIRECTION_IMAGE_OUT, p->has_vision);
+    } else if (kind == SAMPLE_VIDEO) {
+        made->in = both(p, DIRECTION_VIDEO_IN, clips);
+        made->out = both(p, DIRECTION_VIDEO_OUT, clips);
+    } else if (kind == SAMPLE_AUDIO) {
+        made->in = both(p, DIRECTION_AUDIO_IN, p->has_audio);
+        made->out = both(p, DIRECTION_AUDIO_OUT, p->has_audio);
+    }
+}
+
+static bool has_tokenizer(const struct prepare *p, enum sample_kind kind)
+{
+    return kind == SAMPLE_AUDIO ? p->has_audio
+           : kind == SAMPLE_VIDEO ? p->has_vision && p->vision.config.inflated
+           : kind == SAMPLE_IMAGE ? p->has_vision
+                                  : true;
+}
+
+/* In conversations an assistant's media are made, all others are read. False: nothing of the sample is wanted. */
+static bool decide_use(const struct prepare *p, struct item *item)
+{
+    static const enum direction directions[] = {DIRECTION_TEXT, DIRECTION_TEXT, DIRECTION_CHAT, DIRECTION_IMAGE_IN};
+    const struct sample *s = &item->sample;
+    bool any = s->form != SAMPLE_CAPTIONED && p->wanted[directions[s->form]];
+    for (i64 i = 0; i < s->count; i++) {
+        struct made *made = &item->made[i];
+        enum sample_kind kind = s->parts[i].kind;
+        bool medium = kind != SAMPLE_TEXT && kind != SAMPLE_IDS;
+        if (s->form == SAMPLE_CAPTIONED) {
+            captioned_use(p, made, kind);
+            any = any || made->in || made->out;
+        } else if (medium) {
+            made->out = chat_answers(s, i);
+            made->in = !made->out;
+            any = any && has_tokenizer(p, kind);
+        }
+    }
+    return any;
+}
+
+/* ---- text ---- */
+
+static int take_ids(const struct prepare *p, struct made *made, const struct text *bytes)
+{
+    const i32 *ids = (const i32 *)bytes->data;
+    for (i64 i = 0; i < bytes->length / 4; i++) {
+        if (ids[i] < 0 || ids[i] >= p->meta.vocabulary)
+            return error_set("id %d, but the tokenizer's are below %lld: prepared with another one", ids[i],
+                             (long long)p->meta.vocabulary);
+        id_list_push(&made->ids, ids[i]);
+    }
+    if (made->ids.count && made->ids.ids[made->ids.count - 1] == p->vocabulary.end)
+        made->ids.count--; /* the grammar ends samples */
+    return 0;
+}
+
+static int read_text(const struct prepare *p, struct item *item, i64 part)
+{
+    const struct text *bytes = &item->sample.parts[part].bytes;
+    if (item->sample.parts[part].kind == SAMPLE_IDS)
+        return take_ids(p, &item->made[part], bytes);
+    return text_encode(p->text, &item->made[part].ids, bytes->data ? bytes->data : "", bytes->length,
+                       &(struct encode_options){.plain = true});
+}
+
+/* ---- pictures and clips: the shape nearest in proportions, then in area ---- */
+
+static i64 nearest_shape(const struct vision_config *config, bool video, double height, double width)
+{
+    i64 best = -1;
+    double least = INFINITY;
+    for (i64 i = 0; i < config->shape_count; i++) {
+        const struct vision_shape *s = &config->shapes[i];
+        double h = (double)s->height, w = (double)s->width;
+        double away = fabs(log(h / w) - log(height / width)) + 1e-3 * fabs(log(h * w) - log(height * width));
+        if (video == (s->frames > 1) && away < least) {
+            least = away;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static int read_image(const struct prepare *p, struct made *made, const void *bytes, i64 count, const char *origin)
+{
+    struct clip stored;
+    if (image_read(&stored, bytes, count, origin) < 0)
+        return -1;
+    made->shape = nearest_shape(&p->vision.config, false, (double)stored.height, (double)stored.width);
+    if (made->shape >= 0)
+        clip_resize(&made->clip, &stored, p->vision.config.shapes[made->shape].height, p->vision.config.shapes[made->shape].width);
+    clip_release(&stored);
+    made->frames = 1;
+    return made->shape >= 0 ? 0 : error_set("the vision tokenizer has no shape for stills");
+}
+
+/* To 1 + 4 k frames: the last one stands still, as the tokenizer was trained. */
+static void pad_frames(struct clip *clip)
+{
+    i64 frames = 1 + round_up(clip->frames - 1, VISION_GROUP), frame = clip->height * clip->width * 3;
+    clip->pixels = memory_resize(clip->pixels, clip->frames * frame, frames * frame);
+    for (; clip->frames < frames; clip->frames++)
+        memcpy(clip->pixels + clip->frames * frame, clip->pixels + (clip->frames - 1) * frame, (size_t)frame);
+}
+
+static int read_clip(const struct prepare *p, struct made *made, const void *bytes, i64 count, const char *origin)
+{
+    struct clip first;
+    if (clip_read(&first, bytes, count, origin, &(struct clip_request){.max_frames = 1}) < 0)
+        return -1;
+    made->shape = nearest_shape(&p->vision.config, true, (double)first.height, (double)first.width);
+    clip_release(&first);
+    if (made->shape < 0)
+        return error_set("the vision tokenizer has no shape for clips");
+    const struct vision_shape *s = &p->vision.config.shapes[made->shape];
+    if (clip_read(&made->clip, bytes, count, origin,
+                  &(struct clip_request){s->rate_hz, s->frames, s->height, s->width}) < 0)
+        return -1;
+    pad_frames(&made->clip);
+    made->frames = vision_latent_frames(made->clip.frames);
+    return 0;
+}
+
+static int read_sound(const struct prepare *p, struct made *made, const void *bytes, i64 count, const char *origin)
+{
+    if (sound_read(&made->sound, bytes, count, origin, AUDIO_RATE_HZ) < 0)
+        return -1;
+    double seconds = (double)made->sound.samples / AUDIO_RATE_HZ;
+    if (seconds > p->settings->audio_seconds)
+        return error_set("%s: a sound of %.1f s; audio_seconds allows %g", origin, seconds, p->settings->audio_seconds);
+    made->code_frames = audio_frames(made->sound.samples);
+    return 0;
+}
+
+static int read_medium(const struct prepare *p, struct item *item, i64 part)
+{
+    const struct sample_part *in = &item->sample.parts[part];
+    struct file_view view = {(const u8 *)in->bytes.data, in->bytes.length};
+    const char *origin = in->path ? in->path : item->sample.name;
+    if (in->path && file_map(&view, in->path) < 0)
+        return -1;
+    struct made *made = &item->made[part];
+    int status = in->kind == SAMPLE_IMAGE   ? read_image(p, made, view.data, view.bytes, origin)
+                 : in->kind == SAMPLE_VIDEO ? read_clip(p, made, view.data, view.bytes, origin)
+                                            : read_sound(p, made, view.data, view.bytes, origin);
+    if (in->path)
+        file_unmap(&view);
+    return status;
+}
+
+/* ---- items ---- */
+
+static int read_item(const struct prepare *p, struct item *item)
+{
+    struct sample *s = &item->sample;
+    for (i64 i = 0; i < s->count; i++) {
+        enum sample_kind kind = s->parts[i].kind;
+        bool text = kind == SAMPLE_TEXT || kind == SAMPLE_IDS;
+        if (s->form == SAMPLE_CHAT && chat_encode(p, item, i) < 0)
+            return -1;
+        if (s->form != SAMPLE_CHAT && text && read_text(p, item, i) < 0)
+            return -1;
+        if (!text && read_medium(p, item, i) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+struct job {
+    struct prepare *prepare;
+    struct item *items;
+};
+
+static void run_item(void *context, i64 tile, int worker)
+{
+    struct job *job = context;
+    struct item *item = &job->items[tile];
+    (void)worker;
+    if (interrupted())
+        return;
+    item->made = memory_alloc(max_i64(1, item->sample.count) * (i64)sizeof *item->made);
+    item->left_out = !decide_use(job->prepare, item);
+    if (!item->left_out && read_item(job->prepare, item) < 0)
+        item->problem = string_copy(error_text()); /* the message belongs to this thread */
+}
+
+void prepare_read(struct prepare *prepare, struct item *items, i64 count)
+{
+    struct job job = {prepare, items};
+    workers_run(count, run_item, &job);
+}
+
+void item_release(struct item *item)
+{
+    for (i64 i = 0; item->made && i < item->sample.count; i++) {
+        struct made *made = &item->made[i];
+        id_list_release(&made->ids);
+        id_list_release(&made->head);
+        clip_release(&made->clip);
+        sound_release(&made->sound);
+        memory_free(made->latent);
+        memory_free(made->features);
+        memory_free(made->codes);
+    }
+    memory_free(item->made);
+    memory_free(item->problem);
+    sample_release(&item->sample);
+    *item = (struct item){0};
+}

@@ -1,0 +1,219 @@
+#include "data/prepare_form.h"
+
+#include <string.h>
+
+/* The parts of one record, growing. */
+struct record {
+    struct shard_part *parts;
+    i64 count, capacity;
+};
+
+static void push(struct record *r, struct shard_part part, bool condition)
+{
+    if (r->count == r->capacity) {
+        i64 wanted = max_i64(8, 2 * r->capacity), size = (i64)sizeof part;
+        r->parts = memory_resize(r->parts, r->capacity * size, wanted * size);
+        r->capacity = wanted;
+    }
+    part.condition = condition;
+    r->parts[r->count++] = part;
+}
+
+static void finish(struct prepare *p, const struct item *item, enum direction direction, struct record *r)
+{
+    if (r->count > 0 && r->count <= UINT16_MAX) {
+        shard_write_sample(p->writers[item->split], direction, item->sample.name, r->parts, r->count);
+        p->records[item->split][direction]++;
+    }
+    r->count = 0;
+}
+
+/* ---- payloads ---- */
+
+static struct shard_part write_ids(struct shard_writer *w, const struct id_list *ids)
+{
+    struct shard_part part = {.kind = STREAM_TEXT, .count = (u32)ids->count};
+    shard_write_payload(w, &part, ids->ids, ids->count * 4);
+    return part;
+}
+
+static struct shard_part write_note(struct shard_writer *w, const struct text *text)
+{
+    struct shard_part part = {.kind = PART_NOTE};
+    shard_write_payload(w, &part, text->data, text->length);
+    return part;
+}
+
+static void to_bf16(bf16 *out, const float *values, i64 count)
+{
+    for (i64 i = 0; i < count; i++)
+        out[i] = bf16_from_f32(values[i]);
+}
+
+static struct shard_part write_given(struct prepare *p, struct shard_writer *w, const struct made *m)
+{
+    i64 stride = p->meta.stride;
+    struct shard_part part = {.kind = p->meta.shapes[m->shape].shape.video ? STREAM_VIDEO_IN : STREAM_IMAGE_IN,
+                              .frames = (u32)m->frames, .height = (u16)(m->clip.height / stride),
+                              .width = (u16)(m->clip.width / stride)};
+    i64 features = m->frames * part.height * part.width * p->meta.cell_features;
+    i64 pixels = m->clip.frames * m->clip.height * m->clip.width * 3;
+    u8 *payload = memory_alloc(features * 2 + pixels);
+    to_bf16((bf16 *)payload, m->features, features);
+    memcpy(payload + features * 2, m->clip.pixels, (size_t)pixels);
+    shard_write_payload(w, &part, payload, features * 2 + pixels);
+    memory_free(payload);
+    return part;
+}
+
+static struct shard_part write_made(struct prepare *p, struct shard_writer *w, const struct made *m)
+{
+    const struct shard_shape *s = &p->meta.shapes[m->shape];
+    struct shard_part part = {.kind = s->shape.video ? STREAM_VIDEO_OUT : STREAM_IMAGE_OUT, .frames = (u32)m->frames,
+                              .shape = (u16)m->shape};
+    i64 values = m->frames * s->h * s->w * p->meta.bits;
+    bf16 *payload = memory_alloc(values * 2);
+    to_bf16(payload, m->latent, values);
+    shard_write_payload(w, &part, payload, values * 2);
+    memory_free(payload);
+    return part;
+}
+
+static struct shard_part write_sound(struct prepare *p, struct shard_writer *w, const struct made *m)
+{
+    struct shard_part part = {.kind = STREAM_AUDIO, .count = (u32)m->code_frames};
+    i64 values = m->code_frames * p->meta.levels;
+    u16 *payload = memory_alloc(values * 2);
+    for (i64 i = 0; i < values; i++)
+        payload[i] = (u16)m->codes[i];
+    shard_write_payload(w, &part, payload, values * 2);
+    memory_free(payload);
+    return part;
+}
+
+static struct shard_part write_medium(struct prepare *p, struct shard_writer *w, const struct made *m, bool out)
+{
+    return m->codes ? write_sound(p, w, m) : out ? write_made(p, w, m) : write_given(p, w, m);
+}
+
+/* ---- records ---- */
+
+/* One medium and its caption: the one from the other, both ways. */
+static void write_captioned(struct prepare *p, const struct item *item)
+{
+    static const enum direction given[] = {[SAMPLE_IMAGE] = DIRECTION_IMAGE_IN, [SAMPLE_VIDEO] = DIRECTION_VIDEO_IN,
+                                           [SAMPLE_AUDIO] = DIRECTION_AUDIO_IN};
+    static const enum direction made_of[] = {[SAMPLE_IMAGE] = DIRECTION_IMAGE_OUT, [SAMPLE_VIDEO] = DIRECTION_VIDEO_OUT,
+                                             [SAMPLE_AUDIO] = DIRECTION_AUDIO_OUT};
+    struct shard_writer *w = p->writers[item->split];
+    const struct made *m = &item->made[0];
+    enum sample_kind kind = item->sample.parts[0].kind;
+    struct shard_part words = write_ids(w, &item->made[1].ids), note = write_note(w, &item->sample.parts[1].bytes), medium = {0};
+    struct record record = {0};
+    if (m->in) {
+        push(&record, medium = write_medium(p, w, m, false), true);
+        push(&record, words, false);
+        push(&record, note, false);
+        finish(p, item, given[kind], &record);
+    }
+    if (m->out) {
+        push(&record, words, true);
+        push(&record, m->in && m->codes ? medium : write_medium(p, w, m, true), false);
+        push(&record, note, false);
+        finish(p, item, made_of[kind], &record);
+    }
+    memory_free(record.parts);
+}
+
+/* Plain texts for training once more for each copy, cut into tokens in other ways. */
+static void write_plain(struct prepare *p, const struct item *item)
+{
+    const struct prepare_settings *s = p->settings;
+    const struct sample_part *part = &item->sample.parts[0];
+    bool drawn = s->dropout > 0 && item->split == SPLIT_TRAIN && part->kind == SAMPLE_TEXT;
+    struct record record = {0};
+    for (i64 copy = 0; copy < (drawn ? s->dropout_copies : 1); copy++) {
+        struct id_list ids = {0};
+        struct encode_options options = {.plain = true, .dropout = s->dropout, .key = {p->seed, RNG_BPE_DROPOUT},
+                                         .document = item->number * (u32)s->dropout_copies + (u32)copy};
+        if (drawn)
+            require(text_encode(p->text, &ids, part->bytes.data, part->bytes.length, &options) == 0, "%s", error_text());
+        const struct id_list *used = drawn ? &ids : &item->made[0].ids;
+        if (used->count)
+            push(&record, write_ids(p->writers[item->split], used), false);
+        finish(p, item, DIRECTION_TEXT, &record);
+        id_list_release(&ids);
+    }
+    memory_free(record.parts);
+}
+
+/* Ids gathered until a medium comes or prompts and answers take turns. */
+struct run {
+    struct id_list ids;
+    bool condition;
+};
+
+static void end_run(struct prepare *p, const struct item *item, struct record *r, struct run *run)
+{
+    if (run->ids.count)
+        push(r, write_ids(p->writers[item->split], &run->ids), run->condition);
+    run->ids.count = 0;
+}
+
+static void add_run(struct prepare *p, const struct item *item, struct record *r, struct run *run, const i32 *ids, i64 count,
+                    bool condition)
+{
+    if (condition != run->condition)
+        end_run(p, item, r, run);
+    run->condition = condition;
+    for (i64 i = 0; i < count; i++)
+        id_list_push(&run->ids, ids[i]);
+}
+
+/* Behind a message's last part: <|im_end|> belongs to the answer, the line feed to nobody. */
+static void end_message(struct prepare *p, const struct item *item, struct record *r, struct run *run, i64 part)
+{
+    const struct sample *s = &item->sample;
+    struct id_list feed = {0};
+    if (s->form != SAMPLE_CHAT || (part + 1 < s->count && !s->parts[part + 1].role))
+        return;
+    add_run(p, item, r, run, &p->vocabulary.im_end, 1, !chat_answers(s, part));
+    require(text_encode(p->text, &feed, "\n", 1, &(struct encode_options){.plain = true}) == 0, "%s", error_text());
+    if (part + 1 < s->count)
+        add_run(p, item, r, run, feed.ids, feed.count, true);
+    id_list_release(&feed);
+}
+
+static void write_turns(struct prepare *p, const struct item *item)
+{
+    const struct sample *s = &item->sample;
+    struct record record = {0};
+    struct run run = {0};
+    for (i64 i = 0; i < s->count; i++) {
+        const struct made *m = &item->made[i];
+        bool condition = s->form == SAMPLE_CHAT && !chat_answers(s, i);
+        add_run(p, item, &record, &run, m->head.ids, m->head.count, true);
+        if (m->in || m->out) {
+            end_run(p, item, &record, &run);
+            push(&record, write_medium(p, p->writers[item->split], m, m->out), condition || m->in);
+        } else {
+            add_run(p, item, &record, &run, m->ids.ids, m->ids.count, condition);
+        }
+        end_message(p, item, &record, &run, i);
+    }
+    end_run(p, item, &record, &run);
+    finish(p, item, s->form == SAMPLE_CHAT ? DIRECTION_CHAT : DIRECTION_IMAGE_IN, &record);
+    id_list_release(&run.ids);
+    memory_free(record.parts);
+}
+
+void prepare_write(struct prepare *p, const struct item *item)
+{
+    if (item->sample.form == SAMPLE_PLAIN)
+        write_plain(p, item);
+    else if (item->sample.form == SAMPLE_CAPTIONED)
+        write_captioned(p, item);
+    else
+        write_turns(p, item);
+    p->samples[item->split]++;
+}
