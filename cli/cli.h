@@ -35,7 +35,9 @@ double option_number(const char *text, const char *name, double fallback, double
     {"experts", "N|LIST|@FILE", &(o).experts, NULL, "sub-model: the N most used experts, a list, or one list a layer"}, \
     {"topk", "K", &(o).topk, NULL, "sub-model: experts each token chooses"}
 
-int model_extract_directory(const char *from, const char *out, const struct submodel_options *options);
+/* A folder that appears whole or not at all: `write` fills a temporary one beside it. What exists already is refused. Keeps
+ * the status and message of `write`. */
+int output_folder(const char *out, int (*write)(void *context, const char *folder), void *context);
 struct device *cli_device(void); /* the CPU, opened once */
 
 int command_tokenize(int argc, char **argv);
@@ -44,8 +46,11 @@ int command_compare(int argc, char **argv);
 int command_extract(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_export(int argc, char **argv);
+int command_routing(int argc, char **argv);
+int command_grid(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_run(int argc, char **argv);
+int command_report(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_doctor(int argc, char **argv);
 #endif

@@ -1,9 +1,15 @@
 #include "cli/stages.h"
 
 #include "cli/stage_command.h"
+#include "data/prepare.h"
 #include "train/audio_stage.h"
 #include "train/export.h"
+#include "train/extract_stage.h"
+#include "train/grid_stage.h"
 #include "train/pretrain.h"
+#include "train/report.h"
+#include "train/routing.h"
+#include "train/samples.h"
 #include "train/text_stage.h"
 #include "train/vision_stage.h"
 
@@ -19,15 +25,27 @@ static int run_audio(const void *settings, const struct stage *stage)
     return audio_stage(settings, stage);
 }
 
+/* data/ stands below train/ and does not know stages. */
+static int run_prepare(const void *settings, const struct stage *stage)
+{
+    return prepare_stage(settings, stage->out, stage->seed, stage->device, stage->dtype);
+}
+
 #define KIND(name, help, table, type, run, heavy) {name, help, table, sizeof(struct type), run, heavy}
 const struct stage_kind stage_kinds[] = {
     KIND("command", "run a program", command_table, command_settings, command_stage, false),
     KIND("tokenizer-text", "train byte-level BPE", text_stage_table, text_settings, text_stage, false),
     KIND("tokenizer-vision", "train the vision tokenizer", vision_stage_table, vision_settings, run_vision, true),
     KIND("tokenizer-audio", "train the audio tokenizer", audio_stage_table, audio_settings, run_audio, true),
+    KIND("prepare", "media and texts into shards", prepare_table, prepare_settings, run_prepare, false),
     KIND("pretrain", "train the backbone", pretrain_table, pretrain_settings, pretrain_stage, true),
     KIND("sft", "train on conversations", sft_table, pretrain_settings, sft_stage, true),
+    KIND("extract", "cut a sub-model out", extract_table, extract_settings, extract_stage, false),
+    KIND("grid", "measure a grid of sub-models", grid_table, grid_settings, grid_stage, false),
+    KIND("routing", "who uses which expert", routing_table, routing_settings, routing_stage, false),
+    KIND("generate", "make samples of every kind and compare them with their originals", samples_table, samples_settings, samples_stage, false),
     KIND("export", "write the text backbone for other software", export_table, export_settings, export_stage, false),
+    KIND("report", "write report.html", report_table, report_settings, report_stage, false),
     {NULL, NULL, NULL, 0, NULL, false},
 };
 

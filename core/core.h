@@ -205,7 +205,7 @@ static inline bf16 bf16_from_f32(float value)
 {
     union { float value; u32 bits; } both = {value};
     u32 rounded = (both.bits + 0x7fffu + ((both.bits >> 16) & 1)) >> 16;
-    return (bf16)((both.bits & 0x7fffffffu) > 0x7f800000u ? (both.bits >> 16) | 0x40 : rounded);
+    return (bf16)(value == value ? rounded : 0x7fc0u);
 }
 
 #endif
