@@ -30,37 +30,37 @@ struct loader_settings {
      "positions of a row"},                                                                                            \
     {"batch.micro_rows", SETTING_INTEGER, offsetof(type, loader.micro_rows), "1", 1, 1e6, NULL,                        \
      "rows that go through the model together"},                                                                       \
-    {"data.text", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_TEXT]), "1", 0, 1000, NULL,                  \
+    {"mixture.text", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_TEXT]), "1", 0, 1000, NULL,                  \
      "how often an epoch has each text"},                                                                              \
-    {"data.image_in", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_IMAGE_IN]), "1", 0, 1000, NULL,          \
+    {"mixture.image_in", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_IMAGE_IN]), "1", 0, 1000, NULL,          \
      "the same of picture to caption"},                                                                                \
-    {"data.image_out", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_IMAGE_OUT]), "1", 0, 1000, NULL,        \
+    {"mixture.image_out", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_IMAGE_OUT]), "1", 0, 1000, NULL,        \
      "the same of caption to picture"},                                                                                \
-    {"data.video_in", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_VIDEO_IN]), "1", 0, 1000, NULL,          \
+    {"mixture.video_in", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_VIDEO_IN]), "1", 0, 1000, NULL,          \
      "the same of clip to caption"},                                                                                   \
-    {"data.video_out", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_VIDEO_OUT]), "1", 0, 1000, NULL,        \
+    {"mixture.video_out", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_VIDEO_OUT]), "1", 0, 1000, NULL,        \
      "the same of caption to clip"},                                                                                   \
-    {"data.audio_in", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_AUDIO_IN]), "1", 0, 1000, NULL,          \
+    {"mixture.audio_in", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_AUDIO_IN]), "1", 0, 1000, NULL,          \
      "the same of speech to words"},                                                                                   \
-    {"data.audio_out", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_AUDIO_OUT]), "1", 0, 1000, NULL,        \
+    {"mixture.audio_out", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_AUDIO_OUT]), "1", 0, 1000, NULL,        \
      "the same of words to speech"},                                                                                   \
-    {"data.chat", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_CHAT]), "1", 0, 1000, NULL,                  \
+    {"mixture.chat", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_CHAT]), "1", 0, 1000, NULL,                  \
      "the same of conversations"},                                                                                     \
-    {"data.condition_drop", SETTING_NUMBER, offsetof(type, loader.condition_drop), "0.1", 0, 1, NULL,                  \
+    {"pack.condition_drop", SETTING_NUMBER, offsetof(type, loader.condition_drop), "0.1", 0, 1, NULL,                  \
      "share of prompts of media left out, for guidance"},                                                              \
-    {"data.text_condition", SETTING_NUMBER, offsetof(type, loader.text_condition), "1", 0, 1000, NULL,                 \
+    {"pack.text_condition", SETTING_NUMBER, offsetof(type, loader.text_condition), "1", 0, 1000, NULL,                 \
      "loss weight of captions that are prompts"},                                                                      \
-    {"data.audio_condition", SETTING_NUMBER, offsetof(type, loader.audio_condition), "0", 0, 1000, NULL,               \
+    {"pack.audio_condition", SETTING_NUMBER, offsetof(type, loader.audio_condition), "0", 0, 1000, NULL,               \
      "loss weight of sounds that are prompts"},                                                                        \
-    {"data.flip_most", SETTING_NUMBER, offsetof(type, loader.flip_most), "0.2", 0, 0.5, NULL,                          \
+    {"pack.flip_most", SETTING_NUMBER, offsetof(type, loader.flip_most), "0.2", 0, 0.5, NULL,                          \
      "largest share of a scale's bits flipped, later scales correcting them"},                                         \
-    {"data.flip_drift", SETTING_NUMBER, offsetof(type, loader.flip_drift), "0.01", 0, 0.5, NULL,                       \
+    {"pack.flip_drift", SETTING_NUMBER, offsetof(type, loader.flip_drift), "0.01", 0, 0.5, NULL,                       \
      "by how much that share grows with each latent frame of a clip"},                                                 \
-    {"data.reweight", SETTING_BOOL, offsetof(type, loader.reweight), "true", 0, 0, NULL,                               \
+    {"pack.reweight", SETTING_BOOL, offsetof(type, loader.reweight), "true", 0, 0, NULL,                               \
      "coarse scales weigh more: 1 / s_k"},                                                                             \
-    {"data.window", SETTING_INTEGER, offsetof(type, loader.window), "0", 0, 1e6, NULL,                                 \
+    {"pack.window", SETTING_INTEGER, offsetof(type, loader.window), "0", 0, 1e6, NULL,                                 \
      "earlier latent frames that a frame of a clip sees; 0: all"},                                                     \
-    {"data.frame_mask", SETTING_NUMBER, offsetof(type, loader.frame_mask), "0", 0, 1, NULL,                            \
+    {"pack.frame_mask", SETTING_NUMBER, offsetof(type, loader.frame_mask), "0", 0, 1, NULL,                            \
      "share of a clip's latent frames hidden from later ones"}
 
 struct loader;
