@@ -1,7 +1,7 @@
-/* Commands on model directories: logits, extract, export. */
+/* Commands on model directories: logits, extract. */
 #include "cli/cli.h"
 #include "core/json.h"
-#include "tokenizers/text.h"
+#include "train/extract_stage.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -124,76 +124,12 @@ int command_logits(int argc, char **argv)
     return run_logits(a.positional[0], ids, out, dtype, &o) ? command_failed() : 0;
 }
 
-/* Files that travel with a model unchanged: tokenizers and their settings. */
-static int copy_companions(const char *from, const char *to)
-{
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
-    int status = 0;
-    for (i64 i = 0; i < COUNT_OF(names) && status == 0; i++) {
-        struct text content = {0};
-        char *in = path_join(from, names[i]), *out = path_join(to, names[i]);
-        if (file_exists(in) && (status = file_read(&content, in)) == 0)
-            status = file_replace(out, content.data ? content.data : "", content.length);
-        text_release(&content);
-        memory_free(in);
-        memory_free(out);
-    }
-    return status;
-}
-
-/* Everything is written beside OUT and renamed at the end. */
-static int with_output(const char *out, int (*write)(void *context, const char *folder), void *context)
-{
-    char *temporary = string_format("%s.tmp", out);
-    int status = file_exists(out) ? error_set("%s exists: choose another -o or remove it", out) : directory_remove(temporary);
-    if (status == 0)
-        status = directory_make(temporary);
-    if (status == 0)
-        status = write(context, temporary);
-    if (status == 0)
-        status = directory_replace(temporary, out);
-    if (status) {
-        char *message = string_copy(error_text());
-        int kept = error_status();
-        directory_remove(temporary);
-        kept == 2 ? error_usage("%s", message) : error_set("%s", message);
-        memory_free(message);
-    }
-    memory_free(temporary);
-    return status;
-}
-
-struct extract_context { struct model *extracted; const char *from; };
+struct extraction { const char *from; const struct submodel_options *sub; };
 
 static int write_extracted(void *context, const char *folder)
 {
-    struct extract_context *c = context;
-    return model_save(c->extracted, folder) || copy_companions(c->from, folder) ? -1 : 0;
-}
-
-int model_extract_directory(const char *from, const char *out, const struct submodel_options *o)
-{
-    struct model model, extracted;
-    struct submodel sub;
-    struct arena arena;
-    struct extract_context context = {&extracted, from};
-    if (model_load(&model, cli_device(), from, DTYPE_OTHER, false))
-        return -1;
-    arena_open(&arena, 64 << 20, false);
-    int status = submodel_parse(&sub, &arena, o, &model);
-    if (status == 0)
-        status = elastic_extract(&extracted, &model, &sub);
-    if (status == 0) {
-        status = with_output(out, write_extracted, &context);
-        log_info("kept %lld of %lld layers, %lld of %lld experts, top-%lld of %lld: %.2f of the parameters; logits equal bit for bit",
-                 (long long)sub.layer_count, (long long)model.config.layers, (long long)sub.expert_count,
-                 (long long)model.config.experts, (long long)sub.topk, (long long)model.config.topk,
-                 (double)weights_parameters(&extracted.weights) / (double)weights_parameters(&model.weights));
-        model_close(&extracted);
-    }
-    arena_close(&arena);
-    model_close(&model);
-    return status;
+    const struct extraction *e = context;
+    return extract_directory(e->from, folder, e->sub, cli_device());
 }
 
 int command_extract(int argc, char **argv)
@@ -207,5 +143,6 @@ int command_extract(int argc, char **argv)
         status = error_usage("weft extract: -o DIR is needed");
     if (status)
         return status < 0 ? command_failed() : 0;
-    return model_extract_directory(a.positional[0], out, &o) ? command_failed() : 0;
+    struct extraction extraction = {a.positional[0], &o};
+    return output_folder(out, write_extracted, &extraction) ? command_failed() : 0;
 }

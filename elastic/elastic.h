@@ -40,6 +40,12 @@ void elastic_pick(struct submodel *sub, struct arena *arena, const struct elasti
 
 /* ---- The three options that name a sub-model: --layers, --experts, --topk (DESIGN 12) ---- */
 struct submodel_options { const char *layers, *experts, *topk; }; /* as written; NULL: full */
+/* Rows of them for a settings table whose struct has a `struct submodel_options member`. */
+#define SUBMODEL_ROWS(type, member)                                                                                    \
+    {"layers", SETTING_STRING, offsetof(type, member.layers), "", 0, 0, NULL, "sub-model: layers kept, e.g. 0-3,6"},   \
+    {"experts", SETTING_STRING, offsetof(type, member.experts), "", 0, 0, NULL,                                        \
+     "sub-model: the N most used experts, a list such as 0,2,5-9, or @FILE.json with one list a layer"},               \
+    {"topk", SETTING_STRING, offsetof(type, member.topk), "", 0, 0, NULL, "sub-model: experts each token chooses"}
 /* Parses and checks against the model ("16": the most used experts by its statistics, else the first; "0,2,5-9";
  * "@FILE.json"). Wrong options are errors of usage. Arrays come from `arena`. */
 int submodel_parse(struct submodel *sub, struct arena *arena, const struct submodel_options *options,

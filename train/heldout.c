@@ -90,8 +90,15 @@ static void unigram_entropies(struct heldout *out, const struct counts *c)
         out->unigram[STREAM_AUDIO][TARGET_AUDIO] = sum / (double)c->levels;
 }
 
-static int measure_rows(struct heldout *out, struct counts *counts, struct model *model, const struct submodel *sub,
-                        struct loader *loader, i64 most_rows)
+static i32 *room_for_routes(struct arena *arena, const struct batch *batch, const struct model *model, const struct submodel *sub)
+{
+    i64 count = model->config.layers * batch->n * sub->topk;
+    i32 *routes = arena_alloc(arena, count * 4);
+    memset(routes, 0xff, (size_t)count * 4); /* -1, also of layers that do not route */
+    return routes;
+}
+
+static int walk_rows(const struct heldout_pass *pass, struct model *model, const struct submodel *sub, struct loader *loader)
 {
     struct tape tape;
     struct arena arena;
@@ -99,7 +106,7 @@ static int measure_rows(struct heldout *out, struct counts *counts, struct model
     int status = 0;
     arena_open(&arena, (i64)1 << 32, false);
     tape_open(&tape, model->device, model->weights.dtype, (i64)16 << 30);
-    for (i64 step = 0; status == 0 && (most_rows == 0 || step * MICRO_ROWS < most_rows) && !interrupted(); step++) {
+    for (i64 step = 0; (pass->most_rows == 0 || step * MICRO_ROWS < pass->most_rows) && !interrupted(); step++) {
         struct batch batch;
         struct forward forward;
         status = loader_step(loader, step, &plan);
@@ -109,38 +116,81 @@ static int measure_rows(struct heldout *out, struct counts *counts, struct model
         status = loader_batch(loader, step, 0, &batch, &arena);
         if (status)
             break;
+        struct forward_options options = {.keep_routes = pass->want_routes ? room_for_routes(&arena, &batch, model, sub) : NULL};
         tape_clear(&tape, false);
-        model_forward(&forward, &tape, model, &batch, sub, NULL);
-        step_add_losses(&out->sums, &forward, &batch, &model->config);
-        count_targets(counts, &batch);
-        out->positions += plan.positions;
+        model_forward(&forward, &tape, model, &batch, sub, &options);
+        pass->visit(pass->context, &batch, &forward, options.keep_routes);
     }
     tape_close(&tape);
     arena_close(&arena);
     return status;
 }
 
+/* Sizes that shards and model must share: a batch that does not fit has no meaning. */
+static int check_sizes(const struct model_config *c, const struct loader *loader, const char *directory)
+{
+    const struct shard_meta *m = loader_meta(loader);
+    const struct { const char *name; i64 model, shards; } sizes[] = {
+        {"bits of a vision token", c->bits, m->bits},
+        {"features of a vision cell", c->cell_features, m->cell_features},
+        {"audio levels", c->levels, m->levels},
+        {"audio codes", c->codes, m->codes},
+    };
+    if (m->vocabulary > c->vocabulary)
+        return error_set("%s: ids up to %lld, the model has %lld: it was trained with another tokenizer", directory,
+                         (long long)m->vocabulary - 1, (long long)c->vocabulary);
+    for (i64 i = 0; i < COUNT_OF(sizes); i++)
+        if (sizes[i].shards && sizes[i].model != sizes[i].shards)
+            return error_set("%s: %lld %s, the model has %lld: they were made with other tokenizers", directory,
+                             (long long)sizes[i].shards, sizes[i].name, (long long)sizes[i].model);
+    return 0;
+}
+
+int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub)
+{
+    i64 zero = 0;
+    double rows = MICRO_ROWS, row_length = (double)pass->length;
+    struct loader_settings s = {.rows = {&zero, &rows, 1, false}, .length = {&zero, &row_length, 1, false},
+                                .micro_rows = MICRO_ROWS, .slice_rows = MICRO_ROWS, .text_condition = 1, .in_order = true};
+    for (int d = 0; d < DIRECTIONS; d++)
+        s.mixture[d] = 1;
+    struct loader *loader = loader_open(pass->directory, pass->part, &s, 0);
+    if (!loader)
+        return -1;
+    int status = check_sizes(&model->config, loader, pass->directory);
+    if (status == 0)
+        status = walk_rows(pass, model, sub, loader);
+    loader_close(loader);
+    return status;
+}
+
+struct measuring {
+    struct heldout *out;
+    struct counts counts;
+    const struct model_config *config;
+};
+
+static void measure_batch(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes)
+{
+    (void)routes;
+    struct measuring *m = context;
+    step_add_losses(&m->out->sums, forward, batch, m->config);
+    count_targets(&m->counts, batch);
+    m->out->positions = m->out->sums.positions;
+}
+
 int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
                     const char *part, i64 length, i64 most_rows)
 {
-    i64 zero = 0;
-    double rows = MICRO_ROWS, row_length = (double)length;
-    struct loader_settings s = {.rows = {&zero, &rows, 1, false}, .length = {&zero, &row_length, 1, false},
-                                .micro_rows = MICRO_ROWS, .slice_rows = MICRO_ROWS, .text_condition = 1, .in_order = true};
-    struct counts counts;
+    struct measuring m = {.out = out, .config = &model->config};
+    struct heldout_pass pass = {directory, part, length, most_rows, false, measure_batch, &m};
     double begin = clock_s();
-    for (int d = 0; d < DIRECTIONS; d++)
-        s.mixture[d] = 1;
     memset(out, 0, sizeof *out);
-    struct loader *loader = loader_open(directory, part, &s, 0);
-    if (!loader)
-        return -1;
-    counts_init(&counts, &model->config);
-    int status = measure_rows(out, &counts, model, sub, loader, most_rows);
-    unigram_entropies(out, &counts);
+    counts_init(&m.counts, &model->config);
+    int status = heldout_walk(&pass, model, sub);
+    unigram_entropies(out, &m.counts);
     out->seconds = clock_s() - begin;
-    counts_release(&counts);
-    loader_close(loader);
+    counts_release(&m.counts);
     return status;
 }
 

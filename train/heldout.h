@@ -16,6 +16,16 @@ struct heldout {
 /* directory: shards; part: "validation", "test", ...; rows of `length` positions, at most `most_rows` (0: all). */
 int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
                     const char *part, i64 length, i64 most_rows);
+/* The pass itself: `visit` sees every micro-batch after its forward. want_routes: with the experts each position chose,
+ * [L, n, K] for K = sub->topk, as numbers among the sub-model's experts; -1: none. An interrupted pass ends early. */
+struct heldout_pass {
+    const char *directory, *part;
+    i64 length, most_rows;
+    bool want_routes;
+    void (*visit)(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes);
+    void *context;
+};
+int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);
 double heldout_loss(const struct heldout *heldout, enum stream stream, enum target_kind kind); /* NaN: no such targets */
 double heldout_mean(const struct heldout *heldout, enum target_kind kind);
 struct json *heldout_json(const struct heldout *heldout);

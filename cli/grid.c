@@ -1,0 +1,57 @@
+/* weft grid MODEL --data DIR: what sub-models of a model reach. */
+#include "cli/cli.h"
+#include "core/json.h"
+#include "train/grid_stage.h"
+
+#include <stdio.h>
+
+static void print_json(struct text *out, const struct grid_result *result)
+{
+    for (i64 i = 0; i < result->count; i++) {
+        struct json *j = grid_point_json(&result->points[i], &result->config);
+        json_print(out, j, 0);
+        text_append(out, "\n", 1);
+        json_free(j);
+    }
+}
+
+static int run_grid(const struct grid_settings *s, bool json)
+{
+    struct grid_result result;
+    struct text out = {0};
+    int status = grid_measure_all(&result, s, cli_device());
+    if (status)
+        return status < 0 ? command_failed() : 130;
+    if (json)
+        print_json(&out, &result);
+    else
+        grid_print(&out, &result);
+    fwrite(out.data, 1, (size_t)out.length, stdout);
+    text_release(&out);
+    grid_result_release(&result);
+    return 0;
+}
+
+int command_grid(int argc, char **argv)
+{
+    struct arguments a;
+    bool json = false;
+    const char *data = NULL, *part = "validation", *rows = NULL, *length = NULL, *tokens = NULL;
+    const struct option options[] = {{"data", "DIR", &data, NULL, "shards"},
+                                     {"part", "NAME", &part, NULL, "part of the shards (validation)"},
+                                     {"rows", "N", &rows, NULL, "rows measured, at most; 0: all (64)"},
+                                     {"length", "T", &length, NULL, "positions of a row (512)"},
+                                     {"tokens", "N", &tokens, NULL, "tokens decoded for the speed (64)"},
+                                     {"json", NULL, NULL, &json, "one JSON object a sub-model"},
+                                     {NULL}};
+    int status = options_parse(&a, argc, argv, options, 1, 1);
+    if (status == 0 && !data)
+        status = error_usage("weft grid: --data DIR is needed");
+    struct grid_settings s = {.from = (char *)a.positional[0], .data = (char *)data, .part = (char *)part};
+    s.rows = option_integer(rows, "rows", 64, 0, 1000000000, &status);
+    s.length = option_integer(length, "length", 512, 8, 1 << 20, &status);
+    s.decode_tokens = option_integer(tokens, "tokens", 64, 1, 1000000, &status);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    return run_grid(&s, json);
+}

@@ -1,0 +1,34 @@
+#include "cli/cli.h"
+
+/* The message that stands outlives the cleaning up. */
+static void remove_kept_message(const char *folder)
+{
+    char *message = string_copy(error_text());
+    int status = error_status();
+    directory_remove(folder);
+    if (status == 2)
+        error_usage("%s", message);
+    else
+        error_set("%s", message);
+    memory_free(message);
+}
+
+int output_folder(const char *out, int (*write)(void *context, const char *folder), void *context)
+{
+    if (file_exists(out))
+        return error_set("%s exists: choose another -o or remove it", out);
+    char *temporary = string_format("%s.tmp", out);
+    int status = directory_remove(temporary);
+    if (status == 0)
+        status = directory_make(temporary);
+    if (status == 0)
+        status = write(context, temporary);
+    if (status == 0)
+        status = directory_replace(temporary, out);
+    if (status < 0)
+        remove_kept_message(temporary);
+    else if (status > 0)
+        directory_remove(temporary);
+    memory_free(temporary);
+    return status;
+}

@@ -1,0 +1,34 @@
+/* weft routing MODEL --data DIR -o DIR: who uses which expert. */
+#include "cli/cli.h"
+#include "train/routing.h"
+
+static int write_routing(void *context, const char *folder)
+{
+    return routing_measure(context, folder, cli_device());
+}
+
+int command_routing(int argc, char **argv)
+{
+    struct arguments a;
+    struct submodel_options sub = {0};
+    const char *data = NULL, *out = NULL, *part = "validation", *rows = NULL, *length = NULL, *trace = NULL;
+    const struct option options[] = {{"data", "DIR", &data, NULL, "shards"},
+                                     {"o", "DIR", &out, NULL, "folder to write"},
+                                     {"part", "NAME", &part, NULL, "part of the shards (validation)"},
+                                     {"rows", "N", &rows, NULL, "rows looked at, at most (all)"},
+                                     {"length", "T", &length, NULL, "positions of a row (512)"},
+                                     {"trace", "N", &trace, NULL, "write the choices at the first N positions one by one"},
+                                     SUBMODEL_OPTIONS(sub),
+                                     {NULL}};
+    int status = options_parse(&a, argc, argv, options, 1, 1);
+    if (status == 0 && (!data || !out))
+        status = error_usage("weft routing: --data DIR and -o DIR are needed");
+    struct routing_settings s = {.from = (char *)a.positional[0], .data = (char *)data, .part = (char *)part, .sub = sub};
+    s.rows = option_integer(rows, "rows", 0, 0, 1000000000, &status);
+    s.length = option_integer(length, "length", 512, 8, 1 << 20, &status);
+    s.trace = option_integer(trace, "trace", 0, 0, 1000000000, &status);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    status = output_folder(out, write_routing, &s);
+    return status < 0 ? command_failed() : status ? 130 : 0;
+}
