@@ -1,9 +1,13 @@
-/* Best-fit decreasing (Ding et al. 2024, arXiv 2404.10830, use it for documents): rows with equal room form a list, and
- * two levels of bits say which rooms have one, so the least that is enough is found in a few words. */
+/* Best-fit packing (Ding et al. 2024, arXiv 2404.10830, for documents): rows with equal room form a list, and two levels
+ * of bits say which rooms have one, so the least that is enough is found in a few words. Entries are taken as they come,
+ * which leaves every row a mixture; longest first fills better but makes rows of like lengths, hence of one modality, so it
+ * is kept for lengths that need it. */
 #include "data/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define FULL 0.96 /* share of real positions with which the order may stay as it is */
 
 void entries_push(struct entries *list, const struct entry *entry)
 {
@@ -122,12 +126,12 @@ static int longer_first(const void *a, const void *b)
     return x->length != y->length ? (x->length < y->length ? 1 : -1) : (x->index > y->index) - (x->index < y->index);
 }
 
-static i32 *rank(const struct entries *entries)
+static i32 *rank(const struct entries *entries, bool by_length)
 {
     struct ranked *ranked = memory_alloc(max_i64(1, entries->count) * (i64)sizeof *ranked);
     i32 *order = memory_alloc(max_i64(1, entries->count) * 4);
     for (i64 i = 0; i < entries->count; i++)
-        ranked[i] = (struct ranked){entries->data[i].length, (i32)i};
+        ranked[i] = (struct ranked){by_length ? entries->data[i].length : 0, (i32)i};
     qsort(ranked, (size_t)entries->count, sizeof *ranked, longer_first);
     for (i64 i = 0; i < entries->count; i++)
         order[i] = ranked[i].index;
@@ -136,10 +140,10 @@ static i32 *rank(const struct entries *entries)
 }
 
 /* row[i] of each entry; returns the number of rows. */
-static i64 assign(i32 *row, const struct entries *entries, i64 length)
+static i64 assign(i32 *row, const struct entries *entries, i64 length, bool by_length)
 {
     struct rooms rooms;
-    i32 *order = rank(entries);
+    i32 *order = rank(entries, by_length);
     i64 count = 0;
     rooms_init(&rooms, length, entries->count);
     for (i64 i = 0; i < entries->count; i++) {
@@ -153,10 +157,18 @@ static i64 assign(i32 *row, const struct entries *entries, i64 length)
     return count;
 }
 
+static i64 assign_well(i32 *row, const struct entries *entries, i64 length)
+{
+    i64 total = 0, count = assign(row, entries, length, false);
+    for (i64 i = 0; i < entries->count; i++)
+        total += entries->data[i].length;
+    return (double)total >= FULL * (double)(count * length) ? count : assign(row, entries, length, true);
+}
+
 void fit(struct rows *out, const struct entries *entries, i64 length)
 {
     i32 *row = memory_alloc(max_i64(1, entries->count) * 4), *next = memory_alloc(max_i64(1, entries->count) * 4);
-    i64 count = assign(row, entries, length);
+    i64 count = assign_well(row, entries, length);
     i32 *head = memory_alloc(max_i64(1, count) * 4);
     struct entries one = {0};
     memset(head, -1, (size_t)count * 4);

@@ -26,7 +26,7 @@ void rows_clear(struct rows *rows);
 void rows_push(struct rows *rows, const struct entry *entries, i64 count);
 void rows_release(struct rows *rows);
 
-/* fit.c: best-fit decreasing: each entry, longest first, goes to the row with the least room that is enough. */
+/* fit.c: each entry goes to the row with the least room that is enough. */
 void fit(struct rows *out, const struct entries *entries, i64 length);
 
 /* A sample's parts as the grammar takes them, prompts dropped and weighed; index[i]: the shard's part. */

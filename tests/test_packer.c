@@ -60,6 +60,23 @@ static void rows_are_full(void **state)
     (void)state;
 }
 
+/* Rows mix: a step is no place for one modality alone. By chance, (7/8)^33, one in 80 has no sound to make. */
+static void steps_mix_all_targets(void **state)
+{
+    struct loader *l = open_with(&plain);
+    i64 lacking[TARGETS] = {0};
+    for (i64 step = 0; step < 200; step++) {
+        struct loader_step s;
+        assert_int_equal(loader_step(l, step, &s), 0);
+        for (int kind = 0; kind < TARGETS; kind++)
+            lacking[kind] += s.totals[kind] == 0;
+    }
+    loader_close(l);
+    assert_true(lacking[TARGET_TEXT] + lacking[TARGET_MTP] + lacking[TARGET_VISION] == 0);
+    assert_in_range(lacking[TARGET_AUDIO], 0, 8);
+    (void)state;
+}
+
 /* Positions of each sample seen in an epoch, over the first `steps` steps. */
 static void count_epoch(struct loader *l, i64 steps, i32 epoch, i64 *seen, i64 *last_epoch)
 {
@@ -555,6 +572,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_full),
+        cmocka_unit_test(steps_mix_all_targets),
         cmocka_unit_test(each_sample_is_seen_once_an_epoch),
         cmocka_unit_test(rows_of_another_length_lose_nothing),
         cmocka_unit_test(any_split_gives_the_same_rows),

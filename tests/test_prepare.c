@@ -1,0 +1,359 @@
+/* Preparing: a small corpus of every kind becomes shards whose records hold what the tokenizers say, in both directions;
+ * conversations keep their layout and weights; unreadable files are counted; the packer reads it all back. */
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "data/media.h"
+#include "data/packer.h"
+#include "data/prepare.h"
+#include "kernels/kernels.h"
+#include "tokenizers/audio.h"
+#include "tokenizers/vision.h"
+#include <cmocka.h>
+
+static char *folder, *corpus, *text_folder, *vision_folder, *audio_folder, *out;
+static struct device device;
+static struct text_tokenizer *tokenizer;
+
+static void put(const char *name, const char *content)
+{
+    char *path = path_join(corpus, name);
+    assert_int_equal(file_replace(path, content, (i64)strlen(content)), 0);
+    memory_free(path);
+}
+
+static void put_image(const char *name, u8 shade)
+{
+    u8 pixels[20 * 24 * 3];
+    char *path = path_join(corpus, name);
+    for (i64 i = 0; i < (i64)sizeof pixels; i++)
+        pixels[i] = (u8)(shade + i % 97);
+    assert_int_equal(image_write_png(path, pixels, 20, 24), 0);
+    memory_free(path);
+}
+
+static void put_clip(const char *name, i64 frames)
+{
+    struct clip clip;
+    char *path = path_join(corpus, name);
+    clip_init(&clip, frames, 32, 32, 8);
+    for (i64 i = 0; i < frames * 32 * 32 * 3; i++)
+        clip.pixels[i] = (u8)(i / 3072 * 20 + i % 50);
+    assert_int_equal(clip_write_mp4(path, &clip), 0);
+    clip_release(&clip);
+    memory_free(path);
+}
+
+static void put_sound(const char *name, i64 samples)
+{
+    struct sound sound;
+    char *path = path_join(corpus, name);
+    sound_init(&sound, samples, 16000);
+    for (i64 i = 0; i < samples; i++)
+        sound.values[i] = 0.3f * (float)((i * i / 37) % 200 - 100) / 100;
+    assert_int_equal(sound_write_wav(path, &sound), 0);
+    sound_release(&sound);
+    memory_free(path);
+}
+
+static void make_tokenizers(void)
+{
+    struct vision_config config = {.stride = 8, .bits = 4, .channels = {8, 16}, .blocks = {1, 1}};
+    struct audio_config sound = {.width = 16, .latent = 8, .levels = 2, .codes = 8};
+    struct vision vision;
+    struct audio_tokenizer audio;
+    struct text_trainer *trainer =
+        text_trainer_open(&(struct text_training){.vocabulary = 330, .special_tokens = grammar_special_tokens});
+    assert_int_equal(text_trainer_feed(trainer, "red apple, a clip goes on, seven eight, user assistant", 54), 0);
+    tokenizer = text_trainer_finish(trainer);
+    assert_int_equal(text_tokenizer_save(tokenizer, text_folder), 0);
+    assert_int_equal(vision_add_shape(&config, 1, 32, 32, 0, NULL, 0), 0);
+    assert_int_equal(vision_add_shape(&config, 9, 16, 16, 8, NULL, 0), 0);
+    vision_open(&vision, &device, &config, DTYPE_F32, false);
+    vision_init(&vision, 1);
+    vision_inflate(&vision);
+    assert_int_equal(vision_save(&vision, vision_folder), 0);
+    vision_close(&vision);
+    audio_open(&audio, &device, &sound, DTYPE_F32, false);
+    weights_init(&audio.weights, 1);
+    assert_int_equal(audio_save(&audio, audio_folder), 0);
+    audio_close(&audio);
+}
+
+static void make_corpus(void)
+{
+    put("captions.jsonl", "{\"image\": \"a.png\", \"text\": \"red apple\"}\n"
+                          "{\"video\": \"b.mp4\", \"text\": \"a clip goes on\"}\n"
+                          "{\"audio\": \"c.wav\", \"text\": \"seven\"}\n"
+                          "{\"image\": \"d.png\", \"text\": \"another\"}\n"
+                          "{\"video\": \"short.mp4\", \"text\": \"short\"}\n");
+    put("text.jsonl", "{\"text\": \"some plain text\"}\n{\"text\": \"more of it\"}\n");
+    put("chat.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"image\": \"a.png\"}, {\"type\": "
+                      "\"text\", \"text\": \"what?\"}]}, {\"role\": \"assistant\", \"content\": \"an apple\"}]}\n");
+    put_image("a.png", 10);
+    put_image("d.png", 90);
+    put_clip("b.mp4", 9);
+    put_clip("short.mp4", 3);
+    put_sound("c.wav", 5000);
+}
+
+static int make(void **state)
+{
+    (void)state;
+    folder = string_format("/dev/shm/weft-prepare-%ld", (long)getpid());
+    corpus = path_join(folder, "corpus/train");
+    text_folder = path_join(folder, "bpe");
+    vision_folder = path_join(folder, "vis");
+    audio_folder = path_join(folder, "aud");
+    out = path_join(folder, "shards");
+    char *all[] = {corpus, text_folder, vision_folder, audio_folder, out};
+    directory_remove(folder);
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        assert_int_equal(directory_make(all[i]), 0);
+    device_open_cpu(&device);
+    make_tokenizers();
+    make_corpus();
+    return 0;
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    text_tokenizer_free(tokenizer);
+    device_close(&device);
+    directory_remove(folder);
+    char *all[] = {folder, corpus, text_folder, vision_folder, audio_folder, out};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+    return 0;
+}
+
+static struct prepare_settings settings_of(char *data)
+{
+    return (struct prepare_settings){.data = data, .text = text_folder, .vision = vision_folder, .audio = audio_folder,
+                                     .bad_share = 0.05, .dropout_copies = 1, .audio_seconds = 30, .shard_bytes = 1 << 20};
+}
+
+static void run(const struct prepare_settings *settings)
+{
+    if (prepare_stage(settings, out, 1, &device, DTYPE_F32) != 0)
+        fail_msg("%s", error_text());
+}
+
+/* The record of a direction whose name contains `name`. */
+static const struct shard_part *find(const struct shards *s, enum direction direction, const char *name)
+{
+    for (i64 i = 0; i < s->sample_count; i++)
+        if (s->samples[i].direction == direction && strstr(shards_name(s, i), name))
+            return s->parts + s->samples[i].first_part;
+    fail_msg("no %s of %s", direction_names[direction], name);
+    return NULL;
+}
+
+static const void *payload(struct shards *s, const struct shard_part *part)
+{
+    const void *data = shards_payload(s, part - s->parts);
+    assert_non_null(data);
+    return data;
+}
+
+static void assert_text(struct shards *s, const struct shard_part *part, bool condition, const char *expected)
+{
+    struct text text = {0};
+    assert_int_equal(part->kind, STREAM_TEXT);
+    assert_int_equal(part->condition, condition);
+    assert_int_equal(text_decode(tokenizer, &text, payload(s, part), part->count, false), 0);
+    assert_string_equal(text.data, expected);
+    text_release(&text);
+}
+
+static void captions_go_both_ways(void **state)
+{
+    char *data = path_join(folder, "corpus");
+    struct prepare_settings settings = settings_of(data);
+    struct shards s;
+    run(&settings);
+    if (shards_open(&s, out, "train") < 0)
+        fail_msg("%s", error_text());
+    assert_int_equal(shards_verify(&s), 0);
+    assert_int_equal(s.sample_count, 5 * 2 + 2 + 1);
+    const struct shard_part *p = find(&s, DIRECTION_IMAGE_IN, "captions.jsonl:1");
+    assert_true(p[0].kind == STREAM_IMAGE_IN && p[0].condition && p[0].height == 4 && p[0].width == 4);
+    assert_text(&s, p + 1, false, "red apple");
+    assert_true(p[2].kind == PART_NOTE && memcmp(payload(&s, p + 2), "red apple", 9) == 0);
+    p = find(&s, DIRECTION_IMAGE_OUT, "captions.jsonl:1");
+    assert_text(&s, p, true, "red apple");
+    assert_true(p[1].kind == STREAM_IMAGE_OUT && !p[1].condition && p[1].shape == 0);
+    p = find(&s, DIRECTION_VIDEO_OUT, "captions.jsonl:2");
+    assert_true(p[1].kind == STREAM_VIDEO_OUT && p[1].shape == 1 && p[1].frames == 3);
+    p = find(&s, DIRECTION_VIDEO_IN, "captions.jsonl:5");
+    assert_true(p[0].kind == STREAM_VIDEO_IN && p[0].frames == 2 && p[0].height == 2); /* 3 frames, padded to 5 */
+    p = find(&s, DIRECTION_AUDIO_IN, "captions.jsonl:3");
+    assert_true(p[0].kind == STREAM_AUDIO && p[0].condition && p[0].count == 4);
+    const struct shard_part *made = find(&s, DIRECTION_AUDIO_OUT, "captions.jsonl:3");
+    assert_true(made[1].offset == p[0].offset && made[1].shard == p[0].shard); /* one payload for both */
+    assert_text(&s, find(&s, DIRECTION_TEXT, "text.jsonl:2"), false, "more of it");
+    shards_close(&s);
+    memory_free(data);
+    (void)state;
+}
+
+static void records_hold_what_the_tokenizers_say(void **state)
+{
+    struct shards s;
+    struct vision vision;
+    struct clip stored, clip;
+    struct text bytes = {0};
+    char *path = path_join(corpus, "a.png");
+    float latent[16 * 4], features[16 * 16];
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    assert_int_equal(vision_load(&vision, &device, vision_folder, DTYPE_F32, false), 0);
+    assert_int_equal(file_read(&bytes, path), 0);
+    assert_int_equal(image_read(&stored, bytes.data, bytes.length, path), 0);
+    clip_resize(&clip, &stored, 32, 32);
+    vision_encode(&vision, latent, features, clip.pixels, 1, 1, 32, 32);
+    const bf16 *given = payload(&s, find(&s, DIRECTION_IMAGE_IN, "captions.jsonl:1"));
+    const bf16 *made = payload(&s, find(&s, DIRECTION_IMAGE_OUT, "captions.jsonl:1") + 1);
+    for (i64 i = 0; i < 16 * 16; i++)
+        assert_float_equal(bf16_to_f32(given[i]), features[i], 0.05);
+    for (i64 i = 0; i < 16 * 4; i++)
+        assert_float_equal(bf16_to_f32(made[i]), latent[i], 0.05);
+    assert_memory_equal(given + 16 * 16, clip.pixels, 32 * 32 * 3);
+    clip_release(&clip);
+    clip_release(&stored);
+    text_release(&bytes);
+    vision_close(&vision);
+    shards_close(&s);
+    memory_free(path);
+    (void)state;
+}
+
+static void conversations_keep_their_layout(void **state)
+{
+    struct shards s;
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    const struct shard_part *p = find(&s, DIRECTION_CHAT, "chat.jsonl:1");
+    assert_text(&s, p, true, "<|im_start|>user\n");
+    assert_true(p[1].kind == STREAM_IMAGE_IN);
+    assert_text(&s, p + 2, true, "what?<|im_end|>\n<|im_start|>assistant\n");
+    assert_text(&s, p + 3, false, "an apple<|im_end|>");
+    shards_close(&s);
+    (void)state;
+}
+
+static void the_packer_reads_it(void **state)
+{
+    static i64 zero[1];
+    static double rows[] = {4}, length[] = {256};
+    struct loader_settings settings = {.rows = {zero, rows, 1}, .length = {zero, length, 1}, .micro_rows = 4,
+                                       .mixture = {1, 1, 1, 1, 1, 1, 1, 1}, .text_condition = 1, .flip_most = 0.2};
+    struct loader *loader = loader_open(out, "train", &settings, 1);
+    struct loader_step step;
+    struct batch batch;
+    struct arena arena;
+    if (!loader)
+        fail_msg("%s", error_text());
+    arena_open(&arena, (i64)1 << 30, false);
+    for (i64 i = 0; i < 3; i++) {
+        assert_int_equal(loader_step(loader, i, &step), 0);
+        if (loader_batch(loader, i, 0, &batch, &arena) < 0)
+            fail_msg("%s", error_text());
+        for (int kind = 0; kind < TARGETS; kind++)
+            assert_true(step.totals[kind] > 0);
+        for (int kind = 0; kind < INPUTS; kind++)
+            assert_true(batch.inputs[kind].n > 0);
+    }
+    assert_true((double)step.positions >= 0.95 * (double)(step.rows * step.length));
+    arena_close(&arena);
+    loader_close(loader);
+    (void)state;
+}
+
+static void the_same_corpus_gives_the_same_bytes(void **state)
+{
+    char *data = path_join(folder, "corpus"), *index = path_join(out, "train/index");
+    struct prepare_settings settings = settings_of(data);
+    struct text first = {0}, second = {0};
+    assert_int_equal(file_read(&first, index), 0);
+    run(&settings);
+    assert_int_equal(file_read(&second, index), 0);
+    assert_true(first.length == second.length && memcmp(first.data, second.data, (size_t)first.length) == 0);
+    text_release(&first);
+    text_release(&second);
+    memory_free(data);
+    memory_free(index);
+    (void)state;
+}
+
+static void chosen_directions_and_copies(void **state)
+{
+    char *data = path_join(folder, "corpus"), *names[] = {"text", "image-in"};
+    struct prepare_settings settings = settings_of(data);
+    struct shards s;
+    settings.directions = (struct string_list){names, 2};
+    settings.dropout = 0.5;
+    settings.dropout_copies = 3;
+    run(&settings);
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    assert_int_equal(s.sample_count, 2 + 2 * 3);
+    for (i64 i = 0; i < s.sample_count; i++)
+        if (s.samples[i].direction == DIRECTION_TEXT && strstr(shards_name(&s, i), ":2"))
+            assert_text(&s, s.parts + s.samples[i].first_part, false, "more of it");
+    shards_close(&s);
+    names[1] = "imag-in";
+    assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
+    assert_non_null(strstr(error_text(), "imag-in"));
+    memory_free(data);
+    (void)state;
+}
+
+static void unreadable_files_are_counted(void **state)
+{
+    struct prepare_settings settings = settings_of(corpus);
+    struct shards s;
+    put("captions.jsonl", "{\"image\": \"a.png\", \"text\": \"red apple\"}\n{\"image\": \"missing.png\", \"text\": \"x\"}\nrubbish\n");
+    assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
+    assert_non_null(strstr(error_text(), "2 of 6"));
+    settings.bad_share = 0.5;
+    settings.validation = 0;
+    run(&settings);
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    assert_int_equal(s.sample_count, 2 + 2 + 1);
+    shards_close(&s);
+    make_corpus();
+    (void)state;
+}
+
+static void without_tokenizers_media_are_left_out(void **state)
+{
+    struct prepare_settings settings = settings_of(corpus);
+    struct shards s;
+    settings.vision = settings.audio = "";
+    settings.validation = 0.5;
+    run(&settings);
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    i64 train = s.sample_count;
+    assert_int_equal(s.meta.bits, 0);
+    shards_close(&s);
+    assert_int_equal(shards_open(&s, out, "validation"), 0);
+    assert_int_equal(train + s.sample_count, 2);
+    shards_close(&s);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(captions_go_both_ways),
+        cmocka_unit_test(records_hold_what_the_tokenizers_say),
+        cmocka_unit_test(conversations_keep_their_layout),
+        cmocka_unit_test(the_packer_reads_it),
+        cmocka_unit_test(the_same_corpus_gives_the_same_bytes),
+        cmocka_unit_test(chosen_directions_and_copies),
+        cmocka_unit_test(unreadable_files_are_counted),
+        cmocka_unit_test(without_tokenizers_media_are_left_out),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}
