@@ -202,13 +202,19 @@ static int load_extra(struct model *model, const char *directory)
 
 int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training)
 {
+    return model_load_over(NULL, model, device, directory, dtype, training);
+}
+
+int model_load_over(const struct parallel *parallel, struct model *model, struct device *device, const char *directory,
+                    enum dtype dtype, bool training)
+{
     struct model_config config;
     struct safetensors set;
     if (model_config_load(&config, directory) || safetensors_open_model(&set, directory))
         return -1;
     if (dtype == DTYPE_OTHER)
         dtype = stored_dtype(&set, device);
-    int status = model_open(model, device, &config, dtype, training, NULL);
+    int status = model_open(model, device, &config, dtype, training, parallel);
     if (status == 0) {
         status = weights_load(&model->weights, &set, FILE_HF, directory);
         if (status == 0)

@@ -34,6 +34,8 @@ static struct tensor *run_layer(struct tape *tape, void *context, struct tensor 
     struct layer_pass *lp = context;
     struct pass *p = lp->pass;
     const struct layer_weights *l = lp->weights;
+    if (p->part[lp->layer] == LAYER_SERVED)
+        return moe_serve(p, x, l);
     float eps = (float)p->model->config.norm_eps;
     struct tensor *sum;
     struct tensor *n1 = op_rmsnorm(tape, x, &l->norm1->value, eps);
@@ -85,12 +87,17 @@ static void prepare(struct pass *p)
 
 static struct tensor *run_layers(struct pass *p, struct tensor *x)
 {
-    struct layer_pass *passes = arena_alloc(&p->tape->host, p->sub->layer_count * (i64)sizeof *passes);
-    for (i64 i = 0; i < p->sub->layer_count; i++) {
-        i64 layer = p->sub->layer[i];
-        passes[i] = (struct layer_pass){p, &p->model->layer[layer], layer};
+    i64 count = p->end_layer - p->first_layer;
+    struct layer_pass *passes = arena_alloc(&p->tape->host, count * (i64)sizeof *passes);
+    for (i64 i = 0; i < count; i++) {
+        i64 layer = p->first_layer + i;
+        const struct layer_weights *l = &p->model->layer[layer];
+        passes[i] = (struct layer_pass){p, l, layer};
+        if (p->part[layer] == LAYER_SKIPPED || (p->part[layer] == LAYER_SERVED && !l->router))
+            continue;
         x = p->options->recompute ? tape_recompute(p->tape, run_layer, &passes[i], x) : run_layer(p->tape, &passes[i], x);
-        x = layer_heads(p, x, layer);
+        if (p->part[layer] == LAYER_RUN)
+            x = layer_heads(p, x, layer);
     }
     return x;
 }
@@ -98,16 +105,20 @@ static struct tensor *run_layers(struct pass *p, struct tensor *x)
 void model_forward(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
                    const struct submodel *sub, const struct forward_options *options)
 {
-    static const struct forward_options none;
     struct pass *p = arena_alloc(&tape->host, sizeof *p); /* outlives the call: recomputed layers read it */
     struct submodel *kept = arena_alloc(&tape->host, sizeof *kept);
+    struct forward_options *wanted = arena_alloc(&tape->host, sizeof *wanted);
     *kept = *sub;
-    *p = (struct pass){.out = out, .tape = tape, .model = model, .batch = batch, .sub = kept,
-                       .options = options ? options : &none};
+    *wanted = options ? *options : (struct forward_options){0};
+    *p = (struct pass){.out = out, .tape = tape, .model = model, .batch = batch, .sub = kept, .options = wanted};
     memset(out, 0, sizeof *out);
     prepare(p);
-    out->hidden = run_layers(p, embed(p));
-    final_heads(p, out->hidden);
+    parallel_prepare(p);
+    out->hidden = parallel_anchor(p, run_layers(p, parallel_first(p) ? embed(p) : parallel_receive(p)));
+    if (parallel_last(p))
+        final_heads(p, out->hidden);
+    else
+        parallel_send(p, out->hidden);
 }
 
 void submodel_full(struct submodel *sub, const struct model_config *config)

@@ -1,8 +1,11 @@
 /* What the files of this folder share and nobody else sees. */
 #ifndef WEFT_MODEL_INSIDE_H
 #define WEFT_MODEL_INSIDE_H
+#include "dist/dist.h"
 #include "model/model.h"
 
+/* What this rank does in a layer: nothing, run it, or only serve its experts to expert ranks whose sub-model keeps it. */
+enum layer_part { LAYER_SKIPPED, LAYER_RUN, LAYER_SERVED };
 struct pass { /* one forward */
     struct forward *out;
     struct tape *tape;
@@ -10,6 +13,9 @@ struct pass { /* one forward */
     const struct batch *batch;
     const struct submodel *sub;
     const struct forward_options *options;
+    i64 first_layer, end_layer; /* of the chunk */
+    u8 part[LAYERS_MOST];       /* enum layer_part */
+    i64 receive_rows;           /* rows there is room for from other expert ranks */
     /* on the device */
     const float *coordinates;
     struct intervals intervals;
@@ -38,9 +44,19 @@ struct tensor *vision_in_forward(struct pass *p, const struct input_list *in); /
 struct tensor *layer_heads(struct pass *p, struct tensor *x, i64 layer);
 void final_heads(struct pass *p, struct tensor *x);
 
+/* parallel.c: where ranks meet. One rank: what takes a tensor returns it. */
+void parallel_prepare(struct pass *p); /* chunk, layers; all expert ranks agree on who serves which */
 /* Tensor parallelism: identity forward and sum backward where a replicated input meets cut weights; sum forward and
- * identity backward where partial outputs meet. One rank: both return x. */
+ * identity backward where partial outputs meet. */
 struct tensor *parallel_enter(struct pass *p, struct tensor *x);
 struct tensor *parallel_sum(struct pass *p, struct tensor *x);
+/* Pipelines: the hidden state from the chunk before this one, and to the one after it. */
+bool parallel_first(const struct pass *p);
+bool parallel_last(const struct pass *p);
+struct tensor *parallel_receive(struct pass *p);
+void parallel_send(struct pass *p, struct tensor *x);
+/* A rank without a target still runs the whole backward: the others count on it. */
+struct tensor *parallel_anchor(struct pass *p, struct tensor *x);
+struct tensor *moe_serve(struct pass *p, struct tensor *x, const struct layer_weights *l);
 
 #endif

@@ -61,12 +61,19 @@ struct model {
     struct layer_weights mtp;
     float *usage; /* [L, E] assignments counted since the last optimizer step */
     double *use;  /* [L, E] and over the whole training: extraction's order */
-    const struct parallel *parallel; /* NULL: one rank */
+    const struct parallel *parallel; /* its ranks (dist/): parallel_alone() unless opened over several */
 };
-/* Adds the table's rows and allocates; weights are then initialised or loaded. dtype: of activations and products. */
+/* Adds the table's rows and allocates; weights are then initialised or loaded. dtype: of activations and products.
+ * parallel NULL: one rank; else borrowed, and this rank holds what its place in the layout says. */
+struct parallel;
 int model_open(struct model *model, struct device *device, const struct model_config *config, enum dtype dtype,
-               bool training, const struct weights_layout *layout);
+               bool training, const struct parallel *parallel);
 void model_close(struct model *model);
+/* All ranks together: on world rank 0 `whole` becomes the same model with all of every weight, as saving wants it; on
+ * the others it has none. One rank: borrows the model's own weights. It cannot run. */
+void model_gather(struct model *whole, const struct model *model);
+void model_gather_release(struct model *whole, const struct model *model);
+i64 model_chunks(const struct model *model); /* of the pipeline; this rank has those with number % pipeline ranks == its own */
 double model_flops_forward(const struct model_config *config, i64 positions, double keys_per_query, i64 text_targets);
 i64 model_parameters_active(const struct model_config *config); /* a token passes through, embeddings excluded */
 
@@ -88,6 +95,7 @@ void submodel_full(struct submodel *sub, const struct model_config *config);
 struct forward_options {
     bool want_entropy;
     bool recompute;             /* keep only the layers' inputs, run them again in the backward */
+    i64 chunk;                  /* of a pipeline: the first one embeds, the last one has the heads */
     struct attention_cache *cache; /* [L]; generation only */
     const i32 *routes;          /* [L, n, K] replayed choices; NULL: choose */
     i32 *keep_routes;           /* [L, n, K] out; NULL: not wanted */
@@ -115,6 +123,8 @@ void model_balance(struct model *model, double speed);
 int model_config_load(struct model_config *config, const char *directory);
 /* Opens with the directory's configuration. dtype DTYPE_OTHER: as stored, where the machine supports it. */
 int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training);
+int model_load_over(const struct parallel *parallel, struct model *model, struct device *device, const char *directory,
+                    enum dtype dtype, bool training); /* over ranks, each reads its own */
 /* config.json, generation_config.json, model*.safetensors, weft/extra.safetensors into an existing folder. */
 int model_save(const struct model *model, const char *directory);
 /* The text backbone alone for other software: dtype BF16 or F32. */

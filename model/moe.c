@@ -2,6 +2,8 @@
  * product per projection, nothing dropped; shared experts beside them. */
 #include "model/inside.h"
 
+#include <string.h>
+
 /* The sub-model's experts: their router rows and biases gathered together, so that all later calls have the shapes of
  * the extracted model and the bits are the same. */
 struct chosen_experts {
@@ -50,16 +52,59 @@ static struct routing *route(struct pass *p, struct tensor *n, const struct chos
     return routing;
 }
 
+static struct tensor *run_experts(struct pass *p, struct tensor *rows, const struct layer_weights *l,
+                                  const struct groups *groups)
+{
+    struct tensor *inside = op_swiglu(p->tape, op_linear_grouped(p->tape, rows, &l->experts_gate_up->value, groups));
+    return op_linear_grouped(p->tape, inside, &l->experts_down->value, groups);
+}
+
+static struct expert_exchange *open_exchange(struct pass *p, const struct routing *routing)
+{
+    return expert_exchange(p->tape, p->model->parallel->expert, routing, p->model->config.experts, p->receive_rows,
+                           "parallel.receive_factor");
+}
+
+/* The experts are other ranks': rows go there and come back. */
+static struct tensor *run_far_experts(struct pass *p, struct tensor *n, const struct layer_weights *l,
+                                      const struct routing *routing)
+{
+    struct expert_exchange *x = open_exchange(p, routing);
+    struct tensor *rows = op_expert_send(p->tape, op_dispatch(p->tape, n, &x->order), x);
+    struct tensor *out = op_expert_return(p->tape, run_experts(p, rows, l, &x->groups), x);
+    return op_combine(p->tape, out, &x->order);
+}
+
+/* Other ranks' rows alone. x passes through. */
+struct tensor *moe_serve(struct pass *p, struct tensor *x, const struct layer_weights *l)
+{
+    struct expert_exchange *exchange = open_exchange(p, NULL);
+    struct tensor *none = tape_tensor(p->tape, x->dtype, 0, x->columns);
+    struct tensor *rows = op_expert_send(p->tape, none, exchange);
+    op_expert_return(p->tape, run_experts(p, rows, l, &exchange->groups), exchange);
+    return op_scale(p->tape, x, 1, x->dtype);
+}
+
+/* With columns cut over tensor ranks the outputs are parts of sums, and so are the gradients of the routing weights. */
+static struct routing *entered(struct pass *p, struct routing *routing)
+{
+    struct routing *r = arena_alloc(&p->tape->host, sizeof *r);
+    *r = *routing;
+    r->weights = parallel_enter(p, routing->weights);
+    return r;
+}
+
 struct tensor *moe_forward(struct pass *p, struct tensor *n, const struct layer_weights *l, i64 layer)
 {
     struct chosen_experts chosen = choose_experts(p, l, layer);
-    struct tensor *shared = l->shared_gate_up ? model_dense(p, n, l->shared_gate_up, l->shared_down) : NULL;
-    struct routing *routing = route(p, n, &chosen, layer);
-    struct tensor *rows = op_dispatch(p->tape, n, routing);
-    struct tensor *inside = op_swiglu(p->tape, op_linear_grouped(p->tape, rows, &l->experts_gate_up->value, &routing->groups));
-    struct tensor *out = op_linear_grouped(p->tape, inside, &l->experts_down->value, &routing->groups);
-    struct tensor *y = op_combine(p->tape, out, routing);
-    return shared ? op_add(p->tape, y, shared) : y;
+    struct tensor *in = parallel_enter(p, n), *y; /* the router is not cut: it reads n itself */
+    struct tensor *shared = l->shared_gate_up ? model_dense(p, in, l->shared_gate_up, l->shared_down) : NULL;
+    struct routing *routing = entered(p, route(p, n, &chosen, layer));
+    if (p->model->parallel->expert->size > 1)
+        y = run_far_experts(p, in, l, routing);
+    else
+        y = op_combine(p->tape, run_experts(p, op_dispatch(p->tape, in, routing), l, &routing->groups), routing);
+    return parallel_sum(p, shared ? op_add(p->tape, y, shared) : y);
 }
 
 void model_balance(struct model *model, double speed)
@@ -67,9 +112,11 @@ void model_balance(struct model *model, double speed)
     const struct model_config *c = &model->config;
     for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
         float *usage = model->usage + layer * c->experts;
+        struct weight *bias = model->layer[layer].bias;
         for (i64 e = 0; e < c->experts; e++)
             model->use[layer * c->experts + e] += usage[e];
-        model->device->ops->route_balance(model->device, model->layer[layer].bias->master, usage, c->experts,
-                                          (float)speed);
+        if (bias->parts)
+            model->device->ops->route_balance(model->device, bias->master, usage, c->experts, (float)speed);
+        memset(usage, 0, (size_t)c->experts * 4); /* also of layers other ranks hold */
     }
 }

@@ -1,13 +1,115 @@
+/* Where ranks meet in a forward: tensor ranks around cut weights, pipeline chunks at their ends, expert ranks in a word
+ * about who needs whom; and whole models for who saves. */
 #include "model/inside.h"
+
+#include <string.h>
+
+static struct comm *tensor_comm(const struct pass *p)
+{
+    return p->model->parallel->tensor;
+}
 
 struct tensor *parallel_enter(struct pass *p, struct tensor *x)
 {
-    (void)p;
-    return x;
+    return tensor_comm(p)->size == 1 ? x : op_enter(p->tape, tensor_comm(p), x);
 }
 
 struct tensor *parallel_sum(struct pass *p, struct tensor *x)
 {
-    (void)p;
-    return x;
+    return tensor_comm(p)->size == 1 ? x : op_all_reduce(p->tape, tensor_comm(p), x);
+}
+
+/* ---- Pipeline ---- */
+
+i64 model_chunks(const struct model *model)
+{
+    return model->parallel->layout.pipeline * model->parallel->layout.chunks;
+}
+
+bool parallel_first(const struct pass *p)
+{
+    return p->options->chunk == 0;
+}
+
+bool parallel_last(const struct pass *p)
+{
+    return p->options->chunk == model_chunks(p->model) - 1;
+}
+
+/* Between chunks c and c + 1 messages have the tags 2c and, on the way back, 2c + 1. */
+struct tensor *parallel_receive(struct pass *p)
+{
+    struct comm *comm = p->model->parallel->pipeline;
+    i64 before = p->options->chunk - 1;
+    return op_receive(p->tape, comm, p->tape->activations, p->batch->n, p->model->config.width, before % comm->size,
+                      2 * before);
+}
+
+void parallel_send(struct pass *p, struct tensor *x)
+{
+    struct comm *comm = p->model->parallel->pipeline;
+    i64 chunk = p->options->chunk;
+    op_send(p->tape, comm, x, (chunk + 1) % comm->size, 2 * chunk);
+}
+
+struct tensor *parallel_anchor(struct pass *p, struct tensor *x)
+{
+    bool alone = p->model->parallel->world->size == 1 && model_chunks(p->model) == 1;
+    return alone || !parallel_last(p) ? x : op_anchor(p->tape, x);
+}
+
+/* ---- Experts ---- */
+
+struct plans { /* one rank's word about this forward */
+    u8 runs[LAYERS_MOST];
+    i64 assignments;
+};
+
+/* Ranks of different slices keep different layers; whose experts a kept layer needs takes part in it all the same. */
+static void agree_on_layers(struct pass *p)
+{
+    struct comm *comm = p->model->parallel->expert;
+    struct plans *plans = arena_alloc(&p->tape->host, comm->size * (i64)sizeof *plans);
+    i64 bytes[comm->size], most = p->batch->n * p->sub->topk;
+    for (i64 r = 0; r < comm->size; r++)
+        bytes[r] = sizeof *plans;
+    memcpy(plans[comm->rank].runs, p->part, sizeof p->part);
+    plans[comm->rank].assignments = most;
+    comm_all_gather(comm, plans, bytes);
+    for (i64 r = 0; r < comm->size && !comm->transport->counts_only; r++) {
+        most = max_i64(most, plans[r].assignments);
+        for (i64 layer = 0; layer < LAYERS_MOST; layer++)
+            if (plans[r].runs[layer] == LAYER_RUN && p->part[layer] == LAYER_SKIPPED)
+                p->part[layer] = LAYER_SERVED;
+    }
+    p->receive_rows = (i64)(p->model->parallel->receive_factor * (double)most);
+}
+
+void parallel_prepare(struct pass *p)
+{
+    i64 chunk = p->options->chunk, chunks = model_chunks(p->model), layers = p->model->config.layers;
+    require(chunk >= 0 && chunk < chunks, "chunk %lld of %lld", (long long)chunk, (long long)chunks);
+    p->first_layer = layers * chunk / chunks;
+    p->end_layer = layers * (chunk + 1) / chunks;
+    for (i64 i = 0; i < p->sub->layer_count; i++)
+        p->part[p->sub->layer[i]] = LAYER_RUN;
+    if (p->model->parallel->expert->size > 1)
+        agree_on_layers(p);
+}
+
+/* ---- Whole models ---- */
+
+void model_gather(struct model *whole, const struct model *model)
+{
+    *whole = *model;
+    if (model->parallel->world->size > 1)
+        shares_gather(&whole->weights, &model->weights, model->parallel);
+    whole->parallel = parallel_alone();
+}
+
+void model_gather_release(struct model *whole, const struct model *model)
+{
+    if (whole->weights.list != model->weights.list)
+        weights_close(&whole->weights);
+    memset(whole, 0, sizeof *whole);
 }

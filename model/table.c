@@ -1,4 +1,5 @@
 /* The backbone's weights table: every weight, its name on disk, its shape, how it starts, decays, is cut. */
+#include "dist/dist.h"
 #include "model/model.h"
 
 #include <math.h>
@@ -9,6 +10,7 @@ struct builder {
     struct model *model;
     struct weight_spec row; /* what the next row starts from */
     i64 layer;
+    bool extra; /* other heads and inputs: a file of their own, whole on every tensor rank */
     char name[128], disk[4][160], fused[160];
 };
 
@@ -22,6 +24,10 @@ static i64 end_row(struct builder *b, const char *name)
 {
     snprintf(b->name, sizeof b->name, "%s", name);
     b->row.name = b->name;
+    if (b->extra) {
+        b->row.file = FILE_EXTRA;
+        b->row.tensor_axis = AXIS_NONE;
+    }
     return weights_add(&b->model->weights, &b->row);
 }
 
@@ -47,6 +53,16 @@ static struct weight *matrix(struct builder *b, const char *name, const char *pr
     begin_row(b, 1, rows, columns);
     piece(b, rows, prefix, disk);
     b->row.tensor_axis = axis;
+    return by_index(end_row(b, name));
+}
+
+/* An embedding that heads read too, so that several chunks of a pipeline hold it. */
+static struct weight *shared_matrix(struct builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
+                                    i64 columns)
+{
+    begin_row(b, 1, rows, columns);
+    piece(b, rows, prefix, disk);
+    b->row.shared = true;
     return by_index(end_row(b, name));
 }
 
@@ -171,7 +187,9 @@ static void backbone_rows(struct builder *b)
     struct model *m = b->model;
     const struct model_config *c = &m->config;
     b->layer = -1;
-    m->embed = matrix(b, "embed", "model.", "embed_tokens.weight", c->vocabulary, c->width, AXIS_NONE);
+    m->embed = c->tied || c->mtp
+                   ? shared_matrix(b, "embed", "model.", "embed_tokens.weight", c->vocabulary, c->width)
+                   : matrix(b, "embed", "model.", "embed_tokens.weight", c->vocabulary, c->width, AXIS_NONE);
     for (i64 i = 0; i < c->layers; i++) {
         char stem[64], prefix[96];
         snprintf(stem, sizeof stem, "layers.%lld", (long long)i);
@@ -205,8 +223,10 @@ static void vision_rows(struct builder *b)
 {
     struct model *m = b->model;
     const struct model_config *c = &m->config;
+    b->layer = -1;
     m->vision_embed = matrix(b, "vision.embed", "weft.", "vision_embed.weight", c->width, c->bits, AXIS_NONE);
     m->scale_embed = matrix(b, "vision.scale_embed", "weft.", "scale_embed.weight", c->scales, c->width, AXIS_NONE);
+    b->layer = c->layers;
     m->vision_norm = norm(b, "vision.norm", "weft.", "vision_norm.weight", c->width);
     m->vision_head = matrix(b, "vision.head", "weft.", "vision_head.weight", c->bits, c->width, AXIS_NONE);
 }
@@ -216,6 +236,7 @@ static void vision_in_rows(struct builder *b)
     struct vision_in_weights *v = &b->model->vision_in;
     const struct model_config *c = &b->model->config;
     i64 width = c->vit_width;
+    b->layer = -1;
     v->patch = matrix(b, "vit.patch", "weft.", "vit.patch.weight", width, c->patch_values, AXIS_NONE);
     for (i64 i = 0; i < c->vit_layers; i++) {
         char stem[64], prefix[96];
@@ -238,7 +259,7 @@ static void audio_rows(struct builder *b)
     struct model *m = b->model;
     const struct model_config *c = &m->config;
     i64 codes = c->codes + 1;
-    m->audio_embed = matrix(b, "audio.embed", "weft.", "audio_embed.weight", c->levels * codes, c->width, AXIS_NONE);
+    m->audio_embed = shared_matrix(b, "audio.embed", "weft.", "audio_embed.weight", c->levels * codes, c->width);
     for (i64 l = 0; l < c->levels; l++) {
         char name[64], disk[96];
         b->layer = audio_head_layer(c, l);
@@ -254,8 +275,8 @@ static void audio_rows(struct builder *b)
 static void extra_rows(struct builder *b)
 {
     struct model *m = b->model;
-    i64 first = m->weights.count;
     b->layer = m->config.layers;
+    b->extra = true;
     if (m->config.mtp)
         mtp_rows(b);
     if (m->config.bits)
@@ -264,11 +285,6 @@ static void extra_rows(struct builder *b)
         vision_in_rows(b);
     if (m->config.levels)
         audio_rows(b);
-    for (i64 i = first; i < m->weights.count; i++) {
-        m->weights.list[i].spec.file = FILE_EXTRA;
-        if (m->weights.list[i].spec.tensor_axis != AXIS_NONE && m->weights.layout.tensor_ranks > 1)
-            panic("%s: extra heads are not cut over tensor ranks", m->weights.list[i].spec.name);
-    }
 }
 
 static void resolve(struct model *m, struct weight **slot)
@@ -299,16 +315,39 @@ static void resolve_model(struct model *m)
     resolve_all(m, m->audio_head, sizeof m->audio_head);
 }
 
+/* What the layout cuts must come out even. */
+static int check_layout(const struct model_config *c, const struct layout *l)
+{
+    const struct { i64 size, ranks; const char *what; } cuts[] = {
+        {c->heads, l->tensor, "attention heads on tensor"},
+        {c->kv_heads, l->tensor, "key-value heads on tensor"},
+        {c->first_moe_layer ? c->dense_width : 0, l->tensor, "feed-forward columns on tensor"},
+        {c->experts ? c->expert_width : 0, l->tensor, "columns of an expert on tensor"},
+        {c->experts, l->expert, "experts on expert"},
+    };
+    for (i64 i = 0; i < COUNT_OF(cuts); i++)
+        if (cuts[i].size % cuts[i].ranks)
+            return error_usage("%lld %s ranks (%lld) do not come out even", (long long)cuts[i].size, cuts[i].what,
+                               (long long)cuts[i].ranks);
+    if (l->pipeline * l->chunks > c->layers)
+        return error_usage("%lld layers cannot be cut into %lld chunks", (long long)c->layers,
+                           (long long)(l->pipeline * l->chunks));
+    return 0;
+}
+
 int model_open(struct model *model, struct device *device, const struct model_config *config, enum dtype dtype,
-               bool training, const struct weights_layout *layout)
+               bool training, const struct parallel *parallel)
 {
     struct builder b = {.model = model};
     memset(model, 0, sizeof *model);
-    if (model_config_check(config))
+    model->parallel = parallel ? parallel : parallel_alone();
+    if (model_config_check(config) || check_layout(config, &model->parallel->layout))
         return -1;
+    struct weights_layout place = parallel_place(&model->parallel->layout, model->parallel->world->rank);
+    place.layers = config->layers;
     model->config = *config;
     model->device = device;
-    weights_open(&model->weights, device, dtype, training, layout);
+    weights_open(&model->weights, device, dtype, training, &place);
     backbone_rows(&b);
     extra_rows(&b);
     resolve_model(model);

@@ -10,8 +10,21 @@ void weights_open(struct weights *weights, struct device *device, enum dtype dty
     *weights = (struct weights){.device = device, .dtype = dtype, .training = training};
     if (layout)
         weights->layout = *layout;
-    weights->layout.expert_ranks = max_i64(weights->layout.expert_ranks, 1);
-    weights->layout.tensor_ranks = max_i64(weights->layout.tensor_ranks, 1);
+    struct weights_layout *l = &weights->layout;
+    i64 *sizes[] = {&l->data_ranks, &l->expert_ranks, &l->tensor_ranks, &l->chunk_ranks, &l->chunks};
+    for (i64 i = 0; i < COUNT_OF(sizes); i++)
+        *sizes[i] = max_i64(*sizes[i], 1);
+}
+
+static i64 chunk_of(const struct weights_layout *layout, i64 layer)
+{
+    i64 last = layout->chunks - 1;
+    return layer < 0 ? 0 : layer >= layout->layers ? last : ((layer + 1) * layout->chunks - 1) / layout->layers;
+}
+
+static bool is_held(const struct weight_spec *spec, const struct weights_layout *layout)
+{
+    return spec->shared || chunk_of(layout, spec->layer) % layout->chunk_ranks == layout->chunk_rank;
 }
 
 static void place_parts(struct weight *w, const struct weights_layout *layout)
@@ -19,13 +32,14 @@ static void place_parts(struct weight *w, const struct weights_layout *layout)
     i64 ranks = w->spec.expert_axis ? layout->expert_ranks : 1;
     require(w->spec.parts % ranks == 0, "%s: %lld parts on %lld ranks", w->spec.name, (long long)w->spec.parts,
             (long long)ranks);
-    w->parts = w->spec.parts / ranks;
+    w->parts = is_held(&w->spec, layout) ? w->spec.parts / ranks : 0;
     w->first_part = w->spec.expert_axis ? layout->expert_rank * w->parts : 0;
 }
 
 static void place_rows(struct weight *w, const struct weights_layout *layout)
 {
     i64 ranks = w->spec.tensor_axis == AXIS_ROWS ? layout->tensor_ranks : 1, first = 0;
+    w->rows = 0;
     for (int i = 0; i < 4 && w->spec.pieces[i].name; i++) {
         i64 rows = w->spec.pieces[i].rows;
         require(rows % ranks == 0, "%s: %lld rows on %lld ranks", w->spec.name, (long long)rows, (long long)ranks);
@@ -47,6 +61,32 @@ static void place_columns(struct weight *w, const struct weights_layout *layout)
     w->first_column = ranks > 1 ? layout->tensor_rank * w->columns : 0;
 }
 
+i64 weight_sharers(const struct weight_spec *spec, const struct weights_layout *layout)
+{
+    return spec->expert_axis ? layout->data_ranks / layout->expert_ranks : layout->data_ranks;
+}
+
+i64 weight_sharer(const struct weight_spec *spec, const struct weights_layout *layout)
+{
+    return spec->expert_axis ? layout->data_rank / layout->expert_ranks : layout->data_rank;
+}
+
+static void place_share(struct weight *w, const struct weights_layout *layout, bool training)
+{
+    i64 all = w->parts * w->rows, ranks = weight_sharers(&w->spec, layout), rank = weight_sharer(&w->spec, layout);
+    bool cut = training && w->spec.trained;
+    w->share_first = cut ? all * rank / ranks : 0;
+    w->share_rows = cut ? all * (rank + 1) / ranks - w->share_first : all;
+}
+
+void weight_place(struct weight *w, const struct weights_layout *layout, bool training)
+{
+    place_parts(w, layout);
+    place_rows(w, layout);
+    place_columns(w, layout);
+    place_share(w, layout, training);
+}
+
 i64 weights_add(struct weights *weights, const struct weight_spec *spec)
 {
     if (weights->count == weights->capacity) {
@@ -62,9 +102,7 @@ i64 weights_add(struct weights *weights, const struct weight_spec *spec)
         w->spec.pieces[i].name = spec->pieces[i].name ? string_copy(spec->pieces[i].name) : NULL;
     if (w->spec.lr_factor == 0)
         w->spec.lr_factor = 1;
-    place_parts(w, &weights->layout);
-    place_rows(w, &weights->layout);
-    place_columns(w, &weights->layout);
+    weight_place(w, &weights->layout, weights->training);
     return weights->count++;
 }
 
@@ -78,20 +116,21 @@ static enum dtype copy_dtype(const struct weights *weights, const struct weight 
     return w->spec.type == TYPE_F32 ? DTYPE_F32 : weights->dtype;
 }
 
-/* A copy in f32 is the master itself. */
+/* A copy in f32 holds the master. */
 static void allocate_one(struct weights *weights, struct weight *w)
 {
-    i64 n = elements_of(w);
+    i64 n = elements_of(w), share = w->share_rows * w->columns;
     enum dtype dtype = copy_dtype(weights, w);
-    w->master = arena_alloc(&weights->memory, n * 4);
     w->value = (struct tensor){.dtype = dtype, .grad_dtype = DTYPE_F32, .rows = w->parts * w->rows,
                                .columns = w->columns, .parts = w->parts};
-    w->value.data = dtype == DTYPE_F32 ? (void *)w->master : arena_alloc(&weights->memory, n * dtype_bytes(dtype));
-    if (!weights->training || !w->spec.trained)
+    w->value.data = arena_alloc(&weights->memory, n * dtype_bytes(dtype));
+    w->master = dtype == DTYPE_F32 ? (float *)w->value.data + w->share_first * w->columns
+                                   : arena_alloc(&weights->memory, share * 4);
+    if (!weights->training || !w->spec.trained || n == 0)
         return;
     w->value.needs_grad = true;
-    w->m = arena_alloc(&weights->memory, n * 4);
-    w->v = arena_alloc(&weights->memory, n * 4);
+    w->m = arena_alloc(&weights->memory, share * 4);
+    w->v = arena_alloc(&weights->memory, share * 4);
     w->value.parts_written = memory_alloc(w->parts);
 }
 
@@ -153,28 +192,76 @@ static i64 logical_row(const struct weight *w, i64 row)
     panic("%s: row out of range", w->spec.name);
 }
 
+/* Row `row` of this rank's slice: to its copy and, where this rank keeps it, to the master. */
+void weight_put(struct weight *w, i64 row, i64 column, const float *values, i64 count)
+{
+    i64 at = row * w->columns + column;
+    if (w->value.dtype == DTYPE_F32) {
+        memcpy((float *)w->value.data + at, values, (size_t)count * 4);
+        return;
+    }
+    for (i64 i = 0; i < count; i++)
+        ((bf16 *)w->value.data)[at + i] = bf16_from_f32(values[i]);
+    if (row >= w->share_first && row < w->share_first + w->share_rows)
+        memcpy(w->master + at - w->share_first * w->columns, values, (size_t)count * 4);
+}
+
+void weight_share_to_logical(float *logical, const struct weight *w, const float *share)
+{
+    for (i64 i = 0; i < w->share_rows; i++) {
+        i64 at = w->share_first + i, part = w->first_part + at / w->rows;
+        i64 row = part * w->spec.rows + logical_row(w, at % w->rows);
+        memcpy(logical + row * w->spec.columns + w->first_column, share + i * w->columns, (size_t)w->columns * 4);
+    }
+}
+
+void weight_share_from_logical(float *share, const struct weight *w, const float *logical)
+{
+    for (i64 i = 0; i < w->share_rows; i++) {
+        i64 at = w->share_first + i, part = w->first_part + at / w->rows;
+        i64 row = part * w->spec.rows + logical_row(w, at % w->rows);
+        memcpy(share + i * w->columns, logical + row * w->spec.columns + w->first_column, (size_t)w->columns * 4);
+    }
+}
+
 struct init_job {
     struct weight *weight;
     struct rng_key key;
     u32 identity;
 };
+enum { INIT_RUN = 256 };
 
 /* Four normals a draw (two Box-Muller pairs) would be faster; one keeps element i's value independent of its neighbours. */
+static float init_value(const struct init_job *job, u64 element)
+{
+    const struct weight_spec *s = &job->weight->spec;
+    if (s->init != INIT_NORMAL)
+        return s->init == INIT_ONES;
+    return s->init_std * (float)rng_normal(job->key, job->identity, (u32)element, (u32)(element >> 32), 0);
+}
+
 static void init_row(void *context, i64 tile, int worker)
 {
     const struct init_job *job = context;
-    const struct weight *w = job->weight;
+    struct weight *w = job->weight;
+    float values[INIT_RUN];
     (void)worker;
     i64 part = w->first_part + tile / w->rows, row = logical_row(w, tile % w->rows);
-    float *out = w->master + tile * w->columns;
-    for (i64 c = 0; c < w->columns; c++) {
-        if (w->spec.init != INIT_NORMAL) {
-            out[c] = w->spec.init == INIT_ONES;
-            continue;
-        }
-        u64 element = (u64)((part * w->spec.rows + row) * w->spec.columns + w->first_column + c);
-        out[c] = w->spec.init_std * (float)rng_normal(job->key, job->identity, (u32)element, (u32)(element >> 32), 0);
+    u64 first = (u64)((part * w->spec.rows + row) * w->spec.columns + w->first_column);
+    for (i64 c = 0; c < w->columns; c += INIT_RUN) {
+        i64 count = min_i64(INIT_RUN, w->columns - c);
+        for (i64 i = 0; i < count; i++)
+            values[i] = init_value(job, first + (u64)(c + i));
+        weight_put(w, tile, c, values, count);
     }
+}
+
+void weight_clear_moments(struct weight *w)
+{
+    if (!w->m)
+        return;
+    memset(w->m, 0, (size_t)(w->share_rows * w->columns) * 4);
+    memset(w->v, 0, (size_t)(w->share_rows * w->columns) * 4);
 }
 
 void weights_init(struct weights *weights, u64 seed)
@@ -186,21 +273,18 @@ void weights_init(struct weights *weights, u64 seed)
         u32 identity = (u32)hash_bytes(w->spec.name, (i64)strlen(w->spec.name), 0);
         struct init_job job = {w, {seed, RNG_INIT}, identity};
         workers_run(w->parts * w->rows, init_row, &job);
-        if (w->m) {
-            memset(w->m, 0, (size_t)elements_of(w) * 4);
-            memset(w->v, 0, (size_t)elements_of(w) * 4);
-        }
+        weight_clear_moments(w);
     }
-    weights_refresh(weights);
 }
 
 void weights_refresh(struct weights *weights)
 {
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
-        if (w->value.data != w->master)
-            weights->device->ops->copy(weights->device, tensor_matrix(&w->value),
-                                       matrix_of(w->master, DTYPE_F32, w->value.rows, w->columns), 1, false);
+        if (w->value.dtype != DTYPE_F32)
+            weights->device->ops->copy(weights->device,
+                                       matrix_rows(tensor_matrix(&w->value), w->share_first, w->share_rows),
+                                       matrix_of(w->master, DTYPE_F32, w->share_rows, w->columns), 1, false);
     }
 }
 

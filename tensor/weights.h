@@ -43,18 +43,23 @@ struct weight_spec { /* a row of the table; logical shapes, whatever the layout 
     bool expert_axis;    /* parts are dealt to expert ranks */
     enum elastic_axis elastic;
     i64 layer;           /* -1: before the first; L: after the last */
+    bool shared;         /* layers of several pipeline chunks read it: every pipeline rank holds it */
 };
 
 struct weight {
     struct weight_spec spec; /* owns its names */
     struct tensor value;     /* this rank's slice: what products read, and its gradient */
-    float *master, *m, *v;   /* F32; m, v NULL where not trained or not training */
-    i64 first_part, parts, rows; /* this rank's: parts [first_part, +parts), rows of a part */
+    float *master, *m, *v;   /* F32, of the rows [share_first, +share_rows); m, v NULL where not trained or not training */
+    i64 share_first, share_rows; /* of the parts * rows: what this data rank updates; one rank, or untrained: all */
+    i64 first_part, parts, rows; /* this rank's: parts [first_part, +parts), rows of a part; parts 0: held by others */
     i64 first_column, columns;
     i64 piece_first[4], piece_rows[4]; /* rows of each piece on disk that this rank holds */
 };
 struct weights_layout { /* this rank's place; all zero: one rank */
+    i64 data_rank, data_ranks;     /* sharing masters and moments; ranks with the same experts among them */
     i64 expert_rank, expert_ranks, tensor_rank, tensor_ranks;
+    i64 chunk_rank, chunk_ranks;   /* chunk c of the layers belongs to rank c % chunk_ranks */
+    i64 chunks, layers;            /* chunk c: layers [layers c / chunks, layers (c + 1) / chunks) */
 };
 struct weights {
     struct device *device;
@@ -77,10 +82,21 @@ void weights_close(struct weights *weights);
 struct weight *weights_find(struct weights *weights, const char *name); /* panics if there is none */
 
 void weights_init(struct weights *weights, u64 seed); /* the same values for every layout */
-void weights_refresh(struct weights *weights);        /* copies from masters */
+void weights_refresh(struct weights *weights);        /* copies from masters, of this rank's share */
 void weights_begin_step(struct weights *weights);     /* forgets gradients */
 /* Gradients of expert slices nobody was routed to become zeros: for who reads gradients as a whole. */
 void weights_settle_gradients(struct weights *weights);
+/* How many data ranks share the masters of a weight, and this rank's number among them. */
+i64 weight_sharers(const struct weight_spec *spec, const struct weights_layout *layout);
+i64 weight_sharer(const struct weight_spec *spec, const struct weights_layout *layout);
+/* Fills what of the weight `spec` a rank at `layout` holds; the other fields are left alone. */
+void weight_place(struct weight *weight, const struct weights_layout *layout, bool training);
+/* `count` values of row `row` of this rank's slice, from `column` on: to the copy and, in this rank's share, the master. */
+void weight_put(struct weight *weight, i64 row, i64 column, const float *values, i64 count);
+void weight_clear_moments(struct weight *weight);
+/* Between the logical matrix [spec.parts * spec.rows, spec.columns] and the rows of a placed weight's share. */
+void weight_share_to_logical(float *logical, const struct weight *placed, const float *share);
+void weight_share_from_logical(float *share, const struct weight *placed, const float *logical);
 i64 weights_parameters(const struct weights *weights); /* logical, trained */
 i64 weights_bytes(const struct weights *weights);
 

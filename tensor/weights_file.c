@@ -40,11 +40,11 @@ static int check_shape(const char *origin, const struct tensor_view *view, int r
     return 0;
 }
 
-/* Copies rows [first, +rows) and this rank's columns of a logical [*, columns] block of floats. */
-static void copy_block(float *out, const float *in, const struct weight *w, i64 first, i64 rows)
+/* Rows from `row` on of this rank's slice are rows [first, +rows) and this rank's columns of a logical block of floats. */
+static void put_block(struct weight *w, i64 row, const float *in, i64 first, i64 rows)
 {
     for (i64 r = 0; r < rows; r++)
-        memcpy(out + r * w->columns, in + (first + r) * w->spec.columns + w->first_column, (size_t)w->columns * 4);
+        weight_put(w, row + r, 0, in + (first + r) * w->spec.columns + w->first_column, w->columns);
 }
 
 static float *view_values(const struct tensor_view *view, const char *origin)
@@ -71,7 +71,7 @@ static int load_piece(struct weight *w, const struct safetensors *set, i64 part,
     float *values = view_values(view, origin);
     if (!values)
         return -1;
-    copy_block(w->master + (part * w->rows + row) * w->columns, values, w, w->piece_first[piece], w->piece_rows[piece]);
+    put_block(w, part * w->rows + row, values, w->piece_first[piece], w->piece_rows[piece]);
     memory_free(values);
     return 0;
 }
@@ -85,12 +85,11 @@ static int load_fused(struct weight *w, const struct tensor_view *view, const ch
     float *values = view_values(view, origin);
     if (!values)
         return -1;
-    for (i64 part = 0; part < w->parts; part++) {
-        float *out = w->master + part * w->rows * w->columns;
+    for (i64 part = 0, row = 0; part < w->parts; part++) {
         i64 base = (w->first_part + part) * w->spec.rows;
         for (int i = 0; i < 4 && w->spec.pieces[i].name; i++) {
-            copy_block(out, values, w, base + w->piece_first[i], w->piece_rows[i]);
-            out += w->piece_rows[i] * w->columns;
+            put_block(w, row, values, base + w->piece_first[i], w->piece_rows[i]);
+            row += w->piece_rows[i];
             base += w->spec.pieces[i].rows;
         }
     }
@@ -100,7 +99,7 @@ static int load_fused(struct weight *w, const struct tensor_view *view, const ch
 
 static int load_one(struct weight *w, const struct safetensors *set, const char *origin)
 {
-    const struct tensor_view *fused = w->spec.fused ? safetensors_find(set, w->spec.fused) : NULL;
+    const struct tensor_view *fused = w->spec.fused && w->parts ? safetensors_find(set, w->spec.fused) : NULL;
     if (fused)
         return load_fused(w, fused, origin);
     for (i64 part = 0; part < w->parts; part++) {
@@ -118,12 +117,8 @@ int weights_load(struct weights *weights, const struct safetensors *set, enum we
         struct weight *w = &weights->list[i];
         if (w->spec.file == file && load_one(w, set, origin))
             return -1;
-        if (w->m) {
-            memset(w->m, 0, (size_t)(w->parts * w->rows * w->columns) * 4);
-            memset(w->v, 0, (size_t)(w->parts * w->rows * w->columns) * 4);
-        }
+        weight_clear_moments(w);
     }
-    weights_refresh(weights);
     return 0;
 }
 
@@ -174,7 +169,8 @@ static void list_one(struct weight_list *list, const struct weight *w, enum dtyp
 
 static void open_list(struct weight_list *list, const struct weights *weights)
 {
-    require(weights->layout.expert_ranks * weights->layout.tensor_ranks == 1, "one rank must hold all that is listed");
+    const struct weights_layout *l = &weights->layout;
+    require(l->data_ranks * l->tensor_ranks * l->chunk_ranks == 1, "one rank must hold all that is listed");
     *list = (struct weight_list){0};
     arena_open(&list->memory, weights_bytes(weights) + weights->count * 4096 + (64 << 20), false);
 }
@@ -216,11 +212,38 @@ void weights_list_optimizer(struct weight_list *list, const struct weights *weig
     }
 }
 
+static bool is_whole(const struct weight *w)
+{
+    return w->share_rows == w->spec.parts * w->spec.rows && w->columns == w->spec.columns;
+}
+
+/* The master also becomes the copy of rows whose masters other ranks keep. */
+static int load_cut(struct weight *w, const struct tensor_view *view, float *out, const char *origin)
+{
+    float *logical = view_values(view, origin);
+    if (!logical)
+        return -1;
+    weight_share_from_logical(out, w, logical);
+    if (out == w->master) {
+        struct weight all = *w;
+        i64 n = w->parts * w->rows;
+        float *slice = memory_alloc(n * w->columns * 4);
+        all.share_first = 0;
+        all.share_rows = n;
+        weight_share_from_logical(slice, &all, logical);
+        for (i64 row = 0; row < n; row++)
+            weight_put(w, row, 0, slice + row * w->columns, w->columns);
+        memory_free(slice);
+    }
+    memory_free(logical);
+    return 0;
+}
+
 static int load_state(struct weight *w, const struct safetensors *set, const char *kind, float *out, const char *origin)
 {
     char name[512];
     i64 shape[2] = {w->spec.parts * w->spec.rows, w->spec.columns};
-    if (!out)
+    if (!out || w->parts == 0)
         return 0;
     snprintf(name, sizeof name, "%s.%s", kind, w->spec.name);
     const struct tensor_view *view = safetensors_find(set, name);
@@ -228,9 +251,7 @@ static int load_state(struct weight *w, const struct safetensors *set, const cha
         return error_set("%s: tensor %s is missing", origin, name);
     if (check_shape(origin, view, 2, shape))
         return -1;
-    require(w->parts == w->spec.parts && w->rows == w->spec.rows && w->columns == w->spec.columns,
-            "%s: optimizer state is read by one rank", w->spec.name);
-    return tensor_view_to_f32(out, view);
+    return is_whole(w) ? tensor_view_to_f32(out, view) : load_cut(w, view, out, origin);
 }
 
 int weights_load_optimizer(struct weights *weights, const struct safetensors *set, const char *origin)

@@ -1,3 +1,4 @@
+#include "dist/dist.h"
 #include "train/train.h"
 
 #include <math.h>
@@ -29,31 +30,39 @@ struct lr_schedule lr_of_settings(const struct optimizer_settings *settings, i64
                                 .shape = (enum lr_shape)settings->shape, .decay = (enum lr_decay)settings->decay};
 }
 
-/* A slice of a weight that has one gradient or none: experts apart, everything else whole. */
+/* What of a part this rank updates. A part has one gradient or none: experts apart, everything else whole. */
 struct slice {
-    i64 first, count;
+    i64 first, count;  /* elements of the rank's share */
+    void *copy;        /* what products read, where that is no master; NULL */
     const float *grad; /* NULL: none was written */
 };
 
 static struct slice slice_of(const struct weight *w, i64 part)
 {
-    i64 count = w->rows * w->columns;
+    i64 begin = max_i64(part * w->rows, w->share_first);
+    i64 end = min_i64((part + 1) * w->rows, w->share_first + w->share_rows), at = begin * w->columns;
     bool written = w->value.grad_written || w->value.parts_written[part];
-    return (struct slice){part * count, count, written ? (const float *)w->value.grad + part * count : NULL};
+    return (struct slice){
+        .first = (begin - w->share_first) * w->columns,
+        .count = max_i64(0, end - begin) * w->columns,
+        .copy = w->value.dtype == DTYPE_F32 ? NULL : (char *)w->value.data + at * dtype_bytes(w->value.dtype),
+        .grad = written ? (const float *)w->value.grad + at : NULL};
 }
 
-static double gradient_norm(struct weights *weights)
+static double gradient_norm(struct weights *weights, const struct parallel *parallel)
 {
     struct device *device = weights->device;
     double total = 0;
     for (i64 i = 0; i < weights->count; i++) {
         const struct weight *w = &weights->list[i];
-        for (i64 p = 0; w->value.needs_grad && p < w->parts; p++) {
+        bool counted = w->value.needs_grad && shares_counted(w, &weights->layout);
+        for (i64 p = 0; counted && p < w->parts; p++) {
             struct slice s = slice_of(w, p);
-            if (s.grad)
+            if (s.grad && s.count)
                 device->ops->sum_squares(device, &total, s.grad, s.count);
         }
     }
+    comm_all_reduce(parallel->world, &total, 1, DTYPE_F64);
     return sqrt(total);
 }
 
@@ -61,20 +70,20 @@ static void update_weight(struct weights *weights, struct weight *w, const struc
 {
     struct device *device = weights->device;
     struct adamw adamw = *base;
-    bool has_copy = w->value.data != w->master;
     adamw.lr *= w->spec.lr_factor;
     adamw.decay = w->spec.decay ? base->decay : 0;
     for (i64 p = 0; p < w->parts; p++) {
         struct slice s = slice_of(w, p);
-        void *copy = has_copy ? (char *)w->value.data + s.first * dtype_bytes(w->value.dtype) : NULL;
-        device->ops->adamw(device, w->master + s.first, w->m + s.first, w->v + s.first, copy, w->value.dtype, s.grad,
-                           scale, s.count, &adamw);
+        if (s.count)
+            device->ops->adamw(device, w->master + s.first, w->m + s.first, w->v + s.first, s.copy, w->value.dtype,
+                               s.grad, scale, s.count, &adamw);
     }
 }
 
-struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr, i64 step)
+struct optimizer_result optimizer_step_over(const struct parallel *parallel, struct weights *weights,
+                                            const struct optimizer_settings *settings, double lr, i64 step)
 {
-    struct optimizer_result result = {gradient_norm(weights), lr, false};
+    struct optimizer_result result = {gradient_norm(weights, parallel), lr, false};
     double clip = settings->clip;
     if (!isfinite(result.grad_norm)) {
         log_warn("step %lld: the norm of the gradients is not finite; this update is skipped", (long long)step);
@@ -87,5 +96,11 @@ struct optimizer_result optimizer_step(struct weights *weights, const struct opt
     for (i64 i = 0; i < weights->count; i++)
         if (weights->list[i].value.needs_grad)
             update_weight(weights, &weights->list[i], &adamw, scale);
+    shares_spread(weights, parallel);
     return result;
+}
+
+struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr, i64 step)
+{
+    return optimizer_step_over(parallel_alone(), weights, settings, lr, step);
 }

@@ -5,49 +5,99 @@
 
 void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_bytes)
 {
+    struct turns turns;
     memset(trainer, 0, sizeof *trainer);
     trainer->model = model;
     trainer->objective = objective_plain;
     for (int kind = 0; kind < TARGETS; kind++)
         trainer->balance.weight[kind] = 1;
-    tape_open(&trainer->tape, model->device, model->weights.dtype, reserved_bytes);
-    arena_open(&trainer->arena, (i64)1 << 32, false);
+    turns_init(&turns, model->parallel, 0);
+    trainer->flight_count = turns_ahead(&turns) + 1;
+    trainer->flights = memory_alloc(trainer->flight_count * (i64)sizeof *trainer->flights);
+    for (i64 i = 0; i < trainer->flight_count; i++) {
+        tape_open(&trainer->flights[i].tape, model->device, model->weights.dtype, reserved_bytes);
+        arena_open(&trainer->flights[i].arena, (i64)1 << 32, false);
+    }
 }
 
 void trainer_close(struct trainer *trainer)
 {
-    tape_close(&trainer->tape);
-    arena_close(&trainer->arena);
+    for (i64 i = 0; i < trainer->flight_count; i++) {
+        tape_close(&trainer->flights[i].tape);
+        arena_close(&trainer->flights[i].arena);
+    }
+    memory_free(trainer->flights);
 }
 
-static void pick(struct submodel *sub, struct trainer *t, i64 step, const struct batch *batch)
+static struct flight *find_flight(struct trainer *t, const struct turn *turn)
+{
+    for (i64 i = 0; i < t->flight_count; i++) {
+        struct flight *f = &t->flights[i];
+        if (turn->forward ? !f->busy : f->busy && f->chunk == turn->chunk && f->micro == turn->micro)
+            return f;
+    }
+    panic("chunk %lld of micro-batch %lld is not in flight", (long long)turn->chunk, (long long)turn->micro);
+}
+
+static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i64 step, const struct batch *batch)
 {
     if (t->elastic)
-        elastic_pick(sub, &t->arena, t->elastic, &t->model->config, t->seed, step, batch);
+        elastic_pick(sub, arena, t->elastic, &t->model->config, t->seed, step, batch);
     else
         submodel_full(sub, &t->model->config);
 }
 
-/* One micro-batch: read, choose a sub-model, forward, coefficients, backward. */
-static int micro_step(struct step_result *result, struct trainer *t, i64 step, i64 micro, const double *totals)
+/* One micro-batch through one chunk of the layers (all of them without a pipeline): read, choose a sub-model, forward,
+ * coefficients. */
+static int run_forward(struct step_result *result, struct trainer *t, i64 step, const struct turn *turn, const double *totals)
 {
-    struct batch batch;
+    struct flight *f = find_flight(t, turn);
     struct submodel sub;
     struct forward out;
-    struct forward_options options = {.recompute = t->recompute, .want_entropy = t->want_entropy};
+    struct forward_options options = {.recompute = t->recompute, .want_entropy = t->want_entropy, .chunk = turn->chunk};
     double begin = clock_s();
-    arena_reset(&t->arena, 0);
-    if (t->source.fill(t->source.context, step, micro, &batch, &t->arena))
+    arena_reset(&f->arena, 0);
+    if (t->source.fill(t->source.context, step, turn->micro, &f->batch, &f->arena))
         return -1;
     result->wait_s += clock_s() - begin;
-    pick(&sub, t, step, &batch);
-    tape_clear(&t->tape, true);
-    model_forward(&out, &t->tape, t->model, &batch, &sub, &options);
-    t->objective(t, &out, &batch, micro, totals);
-    tape_backward(&t->tape);
-    step_add_losses(result, &out, &batch, &t->model->config);
-    result->flops += 3 * step_flops(&t->model->config, &batch, &sub);
+    pick(&sub, t, &f->arena, step, &f->batch);
+    tape_clear(&f->tape, true);
+    model_forward(&out, &f->tape, t->model, &f->batch, &sub, &options);
+    t->objective(t, &out, &f->batch, turn->micro, totals);
+    step_add_losses(result, &out, &f->batch, &t->model->config);
+    if (turn->chunk + 1 == model_chunks(t->model)) {
+        result->positions += step_positions(&f->batch);
+        result->flops += 3 * step_flops(&t->model->config, &f->batch, &sub);
+    }
+    f->busy = true;
+    f->chunk = turn->chunk;
+    f->micro = turn->micro;
     return 0;
+}
+
+static void run_backward(struct trainer *t, const struct turn *turn)
+{
+    struct flight *f = find_flight(t, turn);
+    tape_backward(&f->tape);
+    f->busy = false;
+}
+
+/* Of the ranks of a comm: what each counted of its own micro-batches and layers. */
+static void sum_over(struct comm *comm, struct step_result *r, struct model *model)
+{
+    enum { KINDS = STREAMS * TARGETS };
+    const struct model_config *c = &model->config;
+    double sums[2 * KINDS + 4] = {[2 * KINDS] = r->entropy, r->entropy_weight, r->flops, (double)r->positions};
+    memcpy(sums, r->loss, sizeof r->loss);
+    memcpy(sums + KINDS, r->weight, sizeof r->weight);
+    comm_all_reduce(comm, sums, COUNT_OF(sums), DTYPE_F64);
+    comm_all_reduce(comm, model->usage, c->layers * max_i64(c->experts, 1), DTYPE_F32);
+    memcpy(r->loss, sums, sizeof r->loss);
+    memcpy(r->weight, sums + KINDS, sizeof r->weight);
+    r->entropy = sums[2 * KINDS];
+    r->entropy_weight = sums[2 * KINDS + 1];
+    r->flops = sums[2 * KINDS + 2];
+    r->positions = (i64)sums[2 * KINDS + 3];
 }
 
 /* The running means move once a step, after it: within a step coefficients are constant. */
@@ -62,15 +112,27 @@ static void move_balance(struct trainer *t, const struct step_result *result)
 
 int train_step(struct step_result *result, struct trainer *t, i64 step)
 {
+    struct model *model = t->model;
+    const struct parallel *ranks = model->parallel;
+    struct turns turns;
     double totals[TARGETS] = {0}, begin = clock_s();
     memset(result, 0, sizeof *result);
     t->source.totals(t->source.context, step, totals);
-    weights_begin_step(&t->model->weights);
-    for (i64 micro = 0; micro < t->source.micro_batches(t->source.context, step); micro++)
-        if (micro_step(result, t, step, micro, totals))
+    if (turns_init(&turns, ranks, t->source.micro_batches(t->source.context, step)))
+        return -1;
+    weights_begin_step(&model->weights);
+    for (i64 i = 0; i < 2 * turns.count * turns.chunks; i++) {
+        struct turn turn = turn_at(&turns, i);
+        if (!turn.forward)
+            run_backward(t, &turn);
+        else if (run_forward(result, t, step, &turn, totals))
             return -1;
-    result->optimizer = optimizer_step(&t->model->weights, t->optimizer, lr_at(&t->lr, step), step);
-    model_balance(t->model, schedule_at(&t->bias_speed, step));
+    }
+    shares_reduce(&model->weights, ranks);
+    sum_over(ranks->data, result, model);
+    sum_over(ranks->pipeline, result, model);
+    result->optimizer = optimizer_step_over(ranks, &model->weights, t->optimizer, lr_at(&t->lr, step), step);
+    model_balance(model, schedule_at(&t->bias_speed, step));
     move_balance(t, result);
     result->seconds = clock_s() - begin;
     return 0;
@@ -114,8 +176,14 @@ void step_add_losses(struct step_result *result, const struct forward *out, cons
                 }
             }
     }
+}
+
+i64 step_positions(const struct batch *batch)
+{
+    i64 real = 0;
     for (i64 i = 0; i < batch->n; i++)
-        result->positions += batch->sample[i] >= 0;
+        real += batch->sample[i] >= 0;
+    return real;
 }
 
 double step_mean_loss(const struct step_result *result, enum target_kind kind)
@@ -142,8 +210,6 @@ static double visible_pairs(const struct batch *b)
 double step_flops(const struct model_config *config, const struct batch *batch, const struct submodel *sub)
 {
     struct model_config c = submodel_config(sub, config);
-    i64 text = batch->targets[TARGET_TEXT].n + (c.mtp ? batch->targets[TARGET_MTP].n : 0), real = 0;
-    for (i64 i = 0; i < batch->n; i++)
-        real += batch->sample[i] >= 0;
+    i64 text = batch->targets[TARGET_TEXT].n + (c.mtp ? batch->targets[TARGET_MTP].n : 0), real = step_positions(batch);
     return model_flops_forward(&c, real, visible_pairs(batch) / (double)max_i64(real, 1), text);
 }

@@ -1,6 +1,7 @@
 /* One training step of the backbone: pretrain, sft and rl run this one. */
 #ifndef WEFT_TRAIN_STEP_H
 #define WEFT_TRAIN_STEP_H
+#include "dist/dist.h"
 #include "elastic/elastic.h"
 #include "train/train.h"
 
@@ -22,10 +23,30 @@ struct balance_settings { /* coefficient of each target kind */
     bool posterior; /* rescale every kind by its own running mean, so that all move in the interval of text's */
     double decay;   /* of the running means */
 };
+/* ---- The order of forwards and backwards of one rank ---- */
+struct turn {
+    bool forward;
+    i64 chunk, micro; /* micro: within the global batch, which is dealt to the data ranks in turn */
+};
+struct turns {
+    i64 ranks, rank, chunks; /* of the pipeline; chunks of each rank */
+    i64 count, first, stride; /* micro-batches of this data rank */
+};
+int turns_init(struct turns *turns, const struct parallel *parallel, i64 micro_batches); /* -1: they do not come out even */
+i64 turns_ahead(const struct turns *turns); /* forwards before the first backward */
+struct turn turn_at(const struct turns *turns, i64 i); /* i < 2 . count . chunks */
+
+struct flight { /* a micro-batch between its forward and its backward */
+    bool busy;
+    i64 chunk, micro;
+    struct batch batch;
+    struct tape tape;
+    struct arena arena; /* its host memory */
+};
 struct trainer {
     struct model *model;
-    struct tape tape;
-    struct arena arena; /* a micro-batch's host memory */
+    struct flight *flights;
+    i64 flight_count;
     struct batch_source source;
     objective_fn *objective;
     void *objective_context;
@@ -38,7 +59,7 @@ struct trainer {
     u64 seed;
     bool recompute, want_entropy;
 };
-struct step_result {
+struct step_result { /* sums over all ranks, but for seconds and wait_s */
     double loss[STREAMS][TARGETS];   /* sums of weight . loss */
     double weight[STREAMS][TARGETS];
     double entropy, entropy_weight;
@@ -47,6 +68,7 @@ struct step_result {
     double seconds, wait_s;          /* whole step; of it, waiting for data */
     struct optimizer_result optimizer;
 };
+/* reserved_bytes: address space of each micro-batch in flight. */
 void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_bytes);
 void trainer_close(struct trainer *trainer);
 int train_step(struct step_result *result, struct trainer *trainer, i64 step);
@@ -56,6 +78,7 @@ objective_fn objective_plain; /* coefficient = weight / total of its kind . the 
 /* Adds a batch's losses to the sums by (stream, target kind): also for evaluation. */
 void step_add_losses(struct step_result *result, const struct forward *out, const struct batch *batch,
                      const struct model_config *config);
+i64 step_positions(const struct batch *batch); /* without padding */
 double step_mean_loss(const struct step_result *result, enum target_kind kind); /* over all streams; NaN if none */
 /* Model flops of one batch through a sub-model, forward only; x3 with the backward. */
 double step_flops(const struct model_config *config, const struct batch *batch, const struct submodel *sub);

@@ -64,6 +64,10 @@ struct optimizer_result { double grad_norm, lr; bool skipped; };
 /* One update from the gradients in the table; step counts from 0. A norm that is not finite skips the update and says so.
  * Expert slices without a gradient decay their moments as with a zero one. */
 struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr, i64 step);
+/* The same over ranks, after shares_reduce: the norm is that of all, each rank updates its share, copies are spread. */
+struct parallel;
+struct optimizer_result optimizer_step_over(const struct parallel *parallel, struct weights *weights,
+                                            const struct optimizer_settings *settings, double lr, i64 step);
 
 /* ---- Checkpoints ------------------------------------------------------------------------------------------------------
  * DIRECTORY/step-000123/ holds what `save` writes (a model directory, codec weights), weft/optimizer.safetensors and

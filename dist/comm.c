@@ -1,0 +1,321 @@
+/* The collectives, over a transport's few functions. */
+#include "dist/dist.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE_BYTES = 4 << 20 };  /* of a part that is summed at once: bounds the scratch */
+enum { CHECKED_CALLS = 16 };     /* ranks that disagree do so from the start */
+enum { RUN = 1024 };
+
+struct comm *comm_new(const struct transport *transport, struct device *device, const char *name, i64 rank, i64 size)
+{
+    struct comm *comm = memory_alloc(sizeof *comm);
+    *comm = (struct comm){.name = name, .rank = rank, .size = size, .device = device, .transport = transport};
+    comm->out = memory_alloc(size * (i64)sizeof *comm->out);
+    comm->in = memory_alloc(size * (i64)sizeof *comm->in);
+    comm->bytes = memory_alloc(size * (i64)sizeof *comm->bytes);
+    return comm;
+}
+
+struct comm *comm_open(struct device *device, const struct launch *launch)
+{
+    if (launch->size == 1)
+        return comm_new(&local_transport, device, "world", 0, 1);
+    if (device->backend == BACKEND_META)
+        return comm_open_meta(device, launch->rank, launch->size);
+    if (device->backend == BACKEND_CPU)
+        return mpi_open(device, launch);
+    error_set("%lld ranks on %s: there is no transport between them in this build", (long long)launch->size,
+              device_name(device));
+    return NULL;
+}
+
+struct comm *comm_open_meta(struct device *device, i64 rank, i64 size)
+{
+    return comm_new(&meta_transport, device, "world", rank, size);
+}
+
+struct comm *comm_split(struct comm *parent, const struct group *group, const char *name)
+{
+    i64 rank = (parent->rank - group->first) / max_i64(group->stride, 1);
+    require(group->first + rank * group->stride == parent->rank && rank >= 0 && rank < group->count,
+            "%s: rank %lld is none of %lld ranks from %lld", name, (long long)parent->rank, (long long)group->count,
+            (long long)group->first);
+    bool alone = group->count == 1 && !parent->transport->counts_only;
+    struct comm *comm = alone ? comm_new(&local_transport, parent->device, name, 0, 1)
+                              : parent->transport->split(parent, group, rank);
+    comm->name = name;
+    return comm;
+}
+
+void comm_close(struct comm *comm)
+{
+    if (!comm)
+        return;
+    comm->transport->close(comm);
+    memory_free(comm->out);
+    memory_free(comm->in);
+    memory_free(comm->bytes);
+    memory_free(comm->scratch);
+    memory_free(comm);
+}
+
+void comm_stop(struct comm *comm, const char *format, ...)
+{
+    char message[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "rank %lld of %lld (%s): %s\n", (long long)comm->rank, (long long)comm->size, comm->name, message);
+    fflush(stderr);
+    if (comm->transport->stop)
+        comm->transport->stop(comm);
+    exit(1);
+}
+
+void *comm_scratch(struct comm *comm, i64 bytes)
+{
+    if (bytes > comm->scratch_bytes) {
+        memory_free(comm->scratch);
+        comm->scratch = memory_alloc(bytes);
+        comm->scratch_bytes = bytes;
+    }
+    return comm->scratch;
+}
+
+/* ---- All ranks in the same call, of the same size? ---- */
+
+struct call {
+    char name[24];
+    i64 bytes;
+};
+
+static void agree(struct comm *comm, const char *name, i64 bytes)
+{
+    if (comm->transport->counts_only || comm->calls++ >= CHECKED_CALLS)
+        return;
+    struct call *calls = memory_alloc(comm->size * (i64)sizeof *calls), *own = &calls[comm->rank];
+    i64 parts[comm->size];
+    snprintf(own->name, sizeof own->name, "%s", name);
+    own->bytes = bytes;
+    for (i64 r = 0; r < comm->size; r++)
+        parts[r] = sizeof *calls;
+    comm->transport->all_gather(comm, calls, parts);
+    for (i64 r = 0; r < comm->size; r++)
+        if (strcmp(calls[r].name, own->name) != 0 || calls[r].bytes != own->bytes)
+            comm_stop(comm, "%s of %lld bytes meets %s of %lld bytes of rank %lld: the ranks do not run the same "
+                            "program with the same settings", own->name, (long long)own->bytes, calls[r].name,
+                      (long long)calls[r].bytes, (long long)r);
+    memory_free(calls);
+}
+
+void comm_barrier(struct comm *comm)
+{
+    if (comm->size == 1)
+        return;
+    agree(comm, "barrier", 0);
+    comm->transport->barrier(comm);
+}
+
+void comm_broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
+{
+    if (comm->size == 1)
+        return;
+    agree(comm, "broadcast", bytes);
+    comm->transport->broadcast(comm, data, bytes, root);
+}
+
+static i64 total_of(const struct comm *comm, const i64 *counts)
+{
+    i64 total = 0;
+    for (i64 r = 0; r < comm->size; r++)
+        total += counts[r];
+    return total;
+}
+
+void comm_all_gather(struct comm *comm, void *data, const i64 *bytes)
+{
+    if (comm->size == 1)
+        return;
+    agree(comm, "all-gather", total_of(comm, bytes));
+    comm->transport->all_gather(comm, data, bytes);
+}
+
+void comm_exchange(struct comm *comm, const struct span *out, const struct span *in)
+{
+    if (comm->size > 1) {
+        agree(comm, "exchange", 0);
+        comm->transport->exchange(comm, out, in);
+    } else if (in[0].bytes) {
+        memcpy(out[0].data, in[0].data, (size_t)in[0].bytes);
+    }
+}
+
+bool comm_any(struct comm *comm, bool value)
+{
+    u8 *all = comm_scratch(comm, comm->size);
+    if (comm->size == 1 || comm->transport->counts_only)
+        return value;
+    all[comm->rank] = value;
+    for (i64 r = 0; r < comm->size; r++)
+        comm->bytes[r] = 1;
+    comm_all_gather(comm, all, comm->bytes);
+    for (i64 r = 0; r < comm->size; r++)
+        value |= all[r];
+    return value;
+}
+
+void comm_send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
+{
+    comm->transport->send(comm, to, tag, data, bytes);
+}
+
+void comm_receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
+{
+    comm->transport->receive(comm, from, tag, data, bytes);
+}
+
+/* ---- Sums ---- */
+
+static void sum_f32(float *out, const float *parts, i64 ranks, i64 stride, i64 n)
+{
+    for (i64 i = 0; i < n; i++)
+        out[i] = parts[i];
+    for (i64 r = 1; r < ranks; r++)
+        for (i64 i = 0; i < n; i++)
+            out[i] += parts[r * stride + i];
+}
+
+static void sum_f64(double *out, const double *parts, i64 ranks, i64 stride, i64 n)
+{
+    for (i64 i = 0; i < n; i++)
+        out[i] = parts[i];
+    for (i64 r = 1; r < ranks; r++)
+        for (i64 i = 0; i < n; i++)
+            out[i] += parts[r * stride + i];
+}
+
+static void sum_bf16(bf16 *out, const bf16 *parts, i64 ranks, i64 stride, i64 n)
+{
+    float sums[RUN];
+    for (i64 begin = 0; begin < n; begin += RUN) {
+        i64 run = min_i64(RUN, n - begin);
+        for (i64 i = 0; i < run; i++)
+            sums[i] = bf16_to_f32(parts[begin + i]);
+        for (i64 r = 1; r < ranks; r++)
+            for (i64 i = 0; i < run; i++)
+                sums[i] += bf16_to_f32(parts[r * stride + begin + i]);
+        for (i64 i = 0; i < run; i++)
+            out[begin + i] = bf16_from_f32(sums[i]);
+    }
+}
+
+/* parts: those of all ranks, `stride` elements apart. */
+static void sum_parts(void *out, const void *parts, i64 ranks, i64 stride, i64 n, enum dtype dtype)
+{
+    switch (dtype) {
+    case DTYPE_F32:
+        sum_f32(out, parts, ranks, stride, n);
+        break;
+    case DTYPE_F64:
+        sum_f64(out, parts, ranks, stride, n);
+        break;
+    case DTYPE_BF16:
+        sum_bf16(out, parts, ranks, stride, n);
+        break;
+    default:
+        panic("a sum of %s over ranks", dtype_name(dtype));
+    }
+}
+
+static i64 clamp(i64 value, i64 most)
+{
+    return max_i64(0, min_i64(value, most));
+}
+
+/* Elements [begin, begin + piece) of every rank's part: each rank gets all ranks' versions of its own, and sums them. */
+static void reduce_piece(struct comm *comm, char *data, const i64 *counts, i64 begin, i64 piece, enum dtype dtype)
+{
+    i64 bytes = dtype_bytes(dtype), own = clamp(counts[comm->rank] - begin, piece), first = 0;
+    char *parts = comm_scratch(comm, comm->size * piece * bytes), *out = NULL;
+    for (i64 r = 0; r < comm->size; first += counts[r++]) {
+        char *at = data + (first + min_i64(begin, counts[r])) * bytes;
+        comm->in[r] = (struct span){at, clamp(counts[r] - begin, piece) * bytes};
+        comm->out[r] = (struct span){parts + r * piece * bytes, own * bytes};
+        out = r == comm->rank ? at : out;
+    }
+    comm->transport->exchange(comm, comm->out, comm->in);
+    sum_parts(out, parts, comm->size, piece, own, dtype);
+}
+
+static void reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum dtype dtype)
+{
+    i64 most = 0, piece = PIECE_BYTES / dtype_bytes(dtype);
+    if (comm->transport->reduce_scatter) {
+        comm->transport->reduce_scatter(comm, data, counts, dtype);
+        return;
+    }
+    for (i64 r = 0; r < comm->size; r++)
+        most = max_i64(most, counts[r]);
+    for (i64 begin = 0; begin < most; begin += piece)
+        reduce_piece(comm, data, counts, begin, min_i64(piece, most), dtype);
+}
+
+void comm_reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum dtype dtype)
+{
+    if (comm->size == 1)
+        return;
+    agree(comm, "reduce-scatter", total_of(comm, counts) * dtype_bytes(dtype));
+    reduce_scatter(comm, data, counts, dtype);
+}
+
+void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype)
+{
+    if (comm->size == 1)
+        return;
+    agree(comm, "all-reduce", count * dtype_bytes(dtype));
+    if (comm->transport->all_reduce) {
+        comm->transport->all_reduce(comm, data, count, dtype);
+        return;
+    }
+    for (i64 r = 0; r < comm->size; r++)
+        comm->bytes[r] = count * (r + 1) / comm->size - count * r / comm->size;
+    reduce_scatter(comm, data, comm->bytes, dtype);
+    for (i64 r = 0; r < comm->size; r++)
+        comm->bytes[r] *= dtype_bytes(dtype);
+    comm->transport->all_gather(comm, data, comm->bytes);
+}
+
+/* ---- Rows to and from every rank ---- */
+
+static void exchange_counts(struct comm *comm, i64 *receive, const i64 *send)
+{
+    if (comm->transport->counts_only)
+        memcpy(receive, send, (size_t)comm->size * sizeof *send);
+    for (i64 r = 0; r < comm->size; r++) {
+        comm->in[r] = (struct span){(void *)(uintptr_t)&send[r], sizeof *send};
+        comm->out[r] = (struct span){&receive[r], sizeof *receive};
+    }
+    comm_exchange(comm, comm->out, comm->in);
+}
+
+i64 comm_all_to_all_rows(struct comm *comm, void *out, i64 *receive, i64 bound, const void *in, const i64 *send,
+                         i64 row_bytes, const char *setting)
+{
+    char *to = out, *from = (char *)(uintptr_t)in;
+    exchange_counts(comm, receive, send);
+    i64 rows = total_of(comm, receive);
+    if (rows > bound)
+        comm_stop(comm, "%lld rows arrive, there is room for %lld: raise %s", (long long)rows, (long long)bound, setting);
+    for (i64 r = 0; r < comm->size; r++) {
+        comm->in[r] = (struct span){from, send[r] * row_bytes};
+        comm->out[r] = (struct span){to, receive[r] * row_bytes};
+        from += send[r] * row_bytes;
+        to += receive[r] * row_bytes;
+    }
+    comm_exchange(comm, comm->out, comm->in);
+    return rows;
+}

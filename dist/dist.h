@@ -1,0 +1,169 @@
+/* dist: ranks. A comm is a set of ranks that communicate; collectives are calls on a comm, some of them also ops on the
+ * tape; a transport moves the bytes. Above this folder nobody knows MPI or NCCL, below it nobody knows of ranks.
+ *
+ *     launch   who am I?    flags or the launcher's environment                           launch.c
+ *     comm     who is there? collectives, written once over a transport's few functions     comm.c
+ *              local.c (one rank)   mpi.c (host memory)   meta.c (no data: counts traffic)   nccl.c (device memory)
+ *     parallel the comms a layout {data, expert, tensor, pipeline} cuts the world into      layout.c
+ *     ops      collectives that record their backward                                        ops.c, experts.c
+ *     shares   a weights table over ranks: sum gradients, spread copies, gather whole        shares.c
+ *
+ * World rank = (pipeline . data + d) . tensor + t. Expert ranks lie inside data ranks: data rank d holds the experts of
+ * expert rank d % expert, and the ranks with the same experts are a `replica` comm.
+ *
+ * Every rank of a comm calls the same collectives in the same order with the same sizes; the first calls on each comm
+ * check that and stop the run naming the ranks that differ. Sums are taken in the order of ranks, in f32 (f64 for f64),
+ * so every rank gets the same bits, and the same on every run. A rank that fails exits without closing its world: the
+ * launcher then ends the others.
+ *
+ * Adding a transport: fill a struct transport. exchange, all_gather, broadcast, send, receive, barrier, split and close
+ * must be there; all_reduce and reduce_scatter may be NULL, then comm.c builds them of exchange and all_gather and
+ * sums on the host. A transport whose memory is a device's sets them. comm_open says which transport a device gets. */
+#ifndef WEFT_DIST_H
+#define WEFT_DIST_H
+#include "tensor/ops.h"
+#include "tensor/weights.h"
+
+/* ---- Launch: the first of own flags, RANK/WORLD_SIZE (torchrun), OMPI_*, PMI_*, SLURM_*; one rank where none is set ---- */
+struct launch {
+    i64 rank, size, local_rank, local_size; /* size 0: not given */
+    const char *source; /* "mpirun", ...: a literal */
+};
+/* flags: what the command line said, or NULL. -1 and a message: half of a pair is set, a rank is out of range. */
+int launch_detect(struct launch *launch, const struct launch *flags);
+
+/* ---- Comms ------------------------------------------------------------------------------------------------------------- */
+struct comm;
+struct span { /* bytes to or from one rank */
+    void *data;
+    i64 bytes;
+};
+struct group { /* ranks first, first + stride, ... of the parent */
+    i64 first, stride, count;
+};
+struct transport {
+    const char *name;
+    bool counts_only; /* no data is behind the pointers */
+    /* out[r] is filled by rank r's in[this rank]; both sides know the sizes. */
+    void (*exchange)(struct comm *comm, const struct span *out, const struct span *in);
+    /* data: the parts of all ranks, bytes[r] each, one after the other; this rank's part stands in its place. */
+    void (*all_gather)(struct comm *comm, void *data, const i64 *bytes);
+    void (*broadcast)(struct comm *comm, void *data, i64 bytes, i64 root);
+    /* send returns at once, the data was copied; messages of one tag between two ranks arrive in order. */
+    void (*send)(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes);
+    void (*receive)(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes);
+    void (*barrier)(struct comm *comm);
+    void (*all_reduce)(struct comm *comm, void *data, i64 count, enum dtype dtype);                      /* or NULL */
+    void (*reduce_scatter)(struct comm *comm, void *data, const i64 *counts, enum dtype dtype);          /* or NULL */
+    struct comm *(*split)(struct comm *parent, const struct group *group, i64 rank);
+    void (*close)(struct comm *comm);
+    void (*stop)(struct comm *comm); /* ends all ranks; NULL: exit */
+};
+struct comm {
+    const char *name; /* "data", ...: in messages */
+    i64 rank, size;
+    struct device *device; /* whose memory is moved, or whose traffic is counted */
+    const struct transport *transport;
+    void *state;           /* the transport's */
+    struct span *out, *in; /* [size], for the collectives */
+    i64 *bytes;            /* [size] */
+    void *scratch;
+    i64 scratch_bytes, calls;
+};
+
+/* The world: local for one rank, MPI on a CPU. NULL and a message: no such transport in this build, or the launcher and
+ * the transport disagree on who is there. */
+struct comm *comm_open(struct device *device, const struct launch *launch);
+struct comm *comm_open_meta(struct device *device, i64 rank, i64 size); /* counts device->cost.traffic */
+/* The members of this rank's group; every rank of the parent calls it, with groups of one size. Several groups make up
+ * the parent; `group` is this rank's. */
+struct comm *comm_split(struct comm *parent, const struct group *group, const char *name);
+void comm_close(struct comm *comm); /* all ranks together; a world last */
+
+void comm_barrier(struct comm *comm);
+void comm_broadcast(struct comm *comm, void *data, i64 bytes, i64 root);
+/* Parts of all ranks, bytes[r] each, lie one after the other in data; this rank's stands in its place. */
+void comm_all_gather(struct comm *comm, void *data, const i64 *bytes);
+/* data[i] = sum over ranks, in the order of ranks; F32, F64, or BF16 summed in f32 and rounded once. */
+void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype);
+/* The same, but only this rank's part is summed; the others are left as they were. counts[r]: elements of rank r's part. */
+void comm_reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum dtype dtype);
+void comm_exchange(struct comm *comm, const struct span *out, const struct span *in);
+/* Rows to and from every rank: `in` holds send[r] rows for each rank r, one after the other; what arrives is laid out
+ * likewise. receive[r] is filled; returns their sum. More than `bound` rows stop the run: `setting` names what to raise. */
+i64 comm_all_to_all_rows(struct comm *comm, void *out, i64 *receive, i64 bound, const void *in, const i64 *send,
+                         i64 row_bytes, const char *setting);
+void comm_send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes);
+void comm_receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes);
+bool comm_any(struct comm *comm, bool value); /* true on one rank is true on all */
+/* The run cannot go on: says why, with the rank, and ends all ranks. */
+_Noreturn void comm_stop(struct comm *comm, const char *format, ...) PRINTF(2, 3);
+
+/* For transports and ops. */
+struct comm *comm_new(const struct transport *transport, struct device *device, const char *name, i64 rank, i64 size);
+void *comm_scratch(struct comm *comm, i64 bytes); /* until the next call; keeps its largest size */
+extern const struct transport local_transport, meta_transport;
+struct comm *mpi_open(struct device *device, const struct launch *launch); /* NULL and a message */
+
+/* ---- Layout -------------------------------------------------------------------------------------------------------------- */
+struct layout {
+    i64 data, expert /* divides data */, tensor, pipeline; /* ranks; 0: 1 */
+    i64 chunks; /* runs of layers each pipeline rank has; 0: 1 */
+};
+struct parallel {
+    struct layout layout;
+    struct comm *world, *data, *expert, *replica, *tensor, *pipeline;
+    double receive_factor; /* rows an expert rank has room for, as a multiple of what a balanced router would send it */
+};
+/* -1 and a message: the sizes do not multiply to the world's. The world is borrowed. */
+int parallel_open(struct parallel *parallel, struct comm *world, const struct layout *layout);
+void parallel_close(struct parallel *parallel);
+const struct parallel *parallel_alone(void); /* one rank: every comm has size 1 */
+/* Where a world rank stands: what the weights table is cut by. */
+struct weights_layout parallel_place(const struct layout *layout, i64 rank);
+
+/* ---- Ops on the tape -------------------------------------------------------------------------------------------------------
+ * Tensor parallelism: x [N,C] is summed in place and has no other use; the gradient passes through. */
+struct tensor *op_all_reduce(struct tape *tape, struct comm *comm, struct tensor *x);
+/* Its mirror: x passes through, its gradient is summed. */
+struct tensor *op_enter(struct tape *tape, struct comm *comm, struct tensor *x);
+/* x, whose gradient is zero where none arrives: every rank's backward then takes part in the same calls. */
+struct tensor *op_anchor(struct tape *tape, struct tensor *x);
+/* Pipelines: forward goes under `tag`, the gradient comes back under tag + 1. */
+void op_send(struct tape *tape, struct comm *comm, struct tensor *x, i64 to, i64 tag);
+struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype, i64 rows, i64 columns, i64 from, i64 tag);
+
+/* Expert parallelism: how the rows of one layer travel to the ranks that own their experts, and back.
+ *
+ *     x [N,C] -dispatch-> rows by expert [N K, C] -send-> this rank's experts, GROUP_ROWS apart -products-> -return-> combine
+ *
+ * Rank r owns experts r E/R .. (r+1) E/R - 1. Lives until tape_clear. */
+struct expert_exchange {
+    struct comm *comm;
+    struct routing order;   /* of the rows sent, without padding: for op_dispatch and op_combine */
+    struct groups groups;   /* of the rows that arrived, by this rank's experts */
+    i64 rows_bound;         /* of the buffer they are regrouped into */
+    i64 *send, *receive;    /* [ranks] rows */
+    i64 send_rows, receive_rows;
+    i32 *regroup, *arrived; /* [rows_bound] arrived row of each grouped row or -1; [receive_rows] its inverse */
+};
+/* routing NULL: no rows of this rank, which only serves. experts: E of the whole layer. receive_bound: rows there is
+ * room for, passing it stops the run and names `setting`. */
+struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing, i64 experts,
+                                        i64 receive_bound, const char *setting);
+struct tensor *op_expert_send(struct tape *tape, struct tensor *rows, const struct expert_exchange *exchange);
+struct tensor *op_expert_return(struct tape *tape, struct tensor *grouped, const struct expert_exchange *exchange);
+
+/* ---- A weights table over ranks (ZeRO-1: Rajbhandari et al. 2020) ----------------------------------------------------------
+ * Each data rank keeps the masters and moments of its share of every weight's rows. */
+/* Sums gradients over the ranks that hold the same weight; afterwards each rank's share of each is whole. */
+void shares_reduce(struct weights *weights, const struct parallel *parallel);
+/* Copies of the shares the ranks updated, to all that hold the weight. */
+void shares_spread(struct weights *weights, const struct parallel *parallel);
+/* Whether this rank counts the weight's share in a sum over the world: one of several equal ones does. */
+bool shares_counted(const struct weight *weight, const struct weights_layout *place);
+/* On world rank 0 `whole` becomes a table with all of every weight: masters, moments where training, copies; elsewhere
+ * it stays empty. With one rank too it is a copy. weights_close it. */
+void shares_gather(struct weights *whole, const struct weights *mine, const struct parallel *parallel);
+
+#endif

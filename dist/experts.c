@@ -1,0 +1,235 @@
+/* Rows of a mixture-of-experts layer between the ranks that route them and the ranks that own their experts. */
+#include "dist/dist.h"
+
+#include <string.h>
+
+static void *host(struct tape *tape, i64 count, i64 bytes)
+{
+    return memset(arena_alloc(&tape->host, count * bytes), 0, (size_t)(count * bytes));
+}
+
+/* Rows of each of the E experts, counted from this rank's choices; ids are the layer's, whatever the sub-model keeps. */
+static i32 *count_rows(struct tape *tape, const struct routing *routing, i64 experts)
+{
+    i32 *counts = host(tape, experts, 4);
+    for (i64 a = 0; routing && a < routing->n * routing->k_max; a++)
+        if (routing->chosen[a] >= 0)
+            counts[routing->groups.member ? routing->groups.member[routing->chosen[a]] : routing->chosen[a]]++;
+    return counts;
+}
+
+/* Rows sorted by expert as route_sort sorts them, but one group directly after the other. Ids of a sub-model ascend, so
+ * that owners do too. */
+static void sort_sent(struct tape *tape, struct expert_exchange *x, const struct routing *routing)
+{
+    struct routing *o = &x->order;
+    *o = *routing;
+    o->rows_bound = routing->n * routing->k_max;
+    o->offsets = tape_alloc(tape, (routing->experts + 1) * 4);
+    o->slot = tape_alloc(tape, o->rows_bound * 4);
+    o->source = tape_alloc(tape, o->rows_bound * 4);
+    if (x->comm->transport->counts_only)
+        return;
+    i32 *next = host(tape, routing->experts, 4);
+    for (i64 a = 0; a < o->rows_bound; a++)
+        if (routing->chosen[a] >= 0)
+            next[routing->chosen[a]]++;
+    o->offsets[0] = 0;
+    for (i64 e = 0; e < routing->experts; e++) {
+        o->offsets[e + 1] = o->offsets[e] + next[e];
+        next[e] = o->offsets[e];
+    }
+    memset(o->source, 0xff, (size_t)o->rows_bound * 4);
+    for (i64 a = 0; a < o->rows_bound; a++) {
+        i32 expert = routing->chosen[a];
+        o->slot[a] = expert < 0 ? -1 : next[expert]++;
+        if (expert >= 0)
+            o->source[o->slot[a]] = (i32)(a / routing->k_max);
+    }
+}
+
+/* from [ranks, own]: rows each rank sends to each of this rank's experts. */
+static i32 *exchange_counts(struct tape *tape, struct comm *comm, i32 *counts, i64 own)
+{
+    i32 *from = host(tape, comm->size * own, 4);
+    for (i64 r = 0; r < comm->size; r++) {
+        comm->in[r] = (struct span){counts + r * own, own * 4};
+        comm->out[r] = (struct span){from + r * own, own * 4};
+    }
+    comm_exchange(comm, comm->out, comm->in);
+    return from;
+}
+
+static void count_ranks(struct expert_exchange *x, const i32 *counts, const i32 *from, i64 own, const char *setting, i64 bound)
+{
+    for (i64 r = 0; r < x->comm->size; r++) {
+        for (i64 e = 0; e < own; e++) {
+            x->send[r] += counts[r * own + e];
+            x->receive[r] += from[r * own + e];
+        }
+        x->send_rows += x->send[r];
+        x->receive_rows += x->receive[r];
+    }
+    if (x->receive_rows > bound)
+        comm_stop(x->comm, "%lld rows arrive for the experts of this rank, there is room for %lld: raise %s",
+                  (long long)x->receive_rows, (long long)bound, setting);
+}
+
+/* Arrived rows lie by rank, then by expert; the products want them by expert, each group beginning at a multiple of
+ * GROUP_ROWS. */
+static void regroup(struct tape *tape, struct expert_exchange *x, const i32 *from, i64 own)
+{
+    i32 *offsets = tape_alloc(tape, (own + 1) * 4), *next = host(tape, own, 4), row = 0;
+    x->regroup = tape_alloc(tape, x->rows_bound * 4);
+    x->arrived = tape_alloc(tape, max_i64(x->receive_rows, 1) * 4);
+    offsets[0] = 0;
+    for (i64 e = 0; e < own; e++) {
+        for (i64 r = 0; r < x->comm->size; r++)
+            next[e] += from[r * own + e];
+        offsets[e + 1] = offsets[e] + (i32)round_up(next[e], GROUP_ROWS);
+        next[e] = offsets[e];
+    }
+    memset(x->regroup, 0xff, (size_t)x->rows_bound * 4);
+    for (i64 r = 0; r < x->comm->size; r++)
+        for (i64 e = 0; e < own; e++)
+            for (i32 i = 0; i < from[r * own + e]; i++) {
+                x->regroup[next[e]] = row;
+                x->arrived[row++] = next[e]++;
+            }
+    x->groups = (struct groups){own, offsets, NULL};
+}
+
+/* Without data: a balanced router. */
+static void assume_balance(struct tape *tape, struct expert_exchange *x, i64 own)
+{
+    x->send_rows = x->receive_rows = x->order.rows_bound;
+    for (i64 r = 0; r < x->comm->size; r++)
+        x->send[r] = x->receive[r] = x->send_rows / x->comm->size;
+    x->rows_bound = groups_rows_bound(x->receive_rows, own);
+    x->groups = (struct groups){own, tape_alloc(tape, (own + 1) * 4), NULL};
+    x->regroup = tape_alloc(tape, x->rows_bound * 4);
+    x->arrived = tape_alloc(tape, max_i64(x->receive_rows, 1) * 4);
+}
+
+struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing, i64 experts,
+                                        i64 receive_bound, const char *setting)
+{
+    struct expert_exchange *x = host(tape, 1, sizeof *x);
+    i64 own = experts / comm->size;
+    require(tape->device->backend != BACKEND_CUDA, "expert rows are sorted in host memory");
+    x->comm = comm;
+    x->send = host(tape, comm->size, sizeof *x->send);
+    x->receive = host(tape, comm->size, sizeof *x->receive);
+    if (routing)
+        sort_sent(tape, x, routing);
+    if (comm->transport->counts_only) {
+        assume_balance(tape, x, own);
+        return x;
+    }
+    i32 *counts = count_rows(tape, routing, experts), *from = exchange_counts(tape, comm, counts, own);
+    count_ranks(x, counts, from, own, setting, receive_bound);
+    x->rows_bound = groups_rows_bound(receive_bound, own);
+    regroup(tape, x, from, own);
+    return x;
+}
+
+/* ---- The two ways, each the other's backward ---- */
+
+static void move_rows(const struct expert_exchange *x, struct matrix to, const i64 *to_rows, struct matrix from, const i64 *from_rows)
+{
+    i64 row_bytes = to.columns * dtype_bytes(to.dtype);
+    char *out = to.data, *in = from.data;
+    for (i64 r = 0; r < x->comm->size; r++) {
+        x->comm->out[r] = (struct span){out, to_rows[r] * row_bytes};
+        x->comm->in[r] = (struct span){in, from_rows[r] * row_bytes};
+        out += to_rows[r] * row_bytes;
+        in += from_rows[r] * row_bytes;
+    }
+    comm_exchange(x->comm, x->comm->out, x->comm->in);
+}
+
+static struct matrix staging(const struct expert_exchange *x, struct matrix like)
+{
+    i64 row_bytes = like.columns * dtype_bytes(like.dtype);
+    void *data = x->comm->transport->counts_only ? like.data : comm_scratch(x->comm, max_i64(x->receive_rows, 1) * row_bytes);
+    return matrix_of(data, like.dtype, x->receive_rows, like.columns);
+}
+
+static i64 grouped_rows(const struct expert_exchange *x)
+{
+    return x->comm->transport->counts_only ? x->rows_bound : x->groups.offsets[x->groups.count];
+}
+
+static void there(struct device *device, const struct expert_exchange *x, struct matrix grouped, struct matrix sent)
+{
+    struct matrix arrived = staging(x, sent);
+    move_rows(x, arrived, x->receive, sent, x->send);
+    if (x->receive_rows)
+        device->ops->gather(device, matrix_rows(grouped, 0, grouped_rows(x)), arrived, x->regroup, false);
+}
+
+static void back(struct device *device, const struct expert_exchange *x, struct matrix sent, struct matrix grouped)
+{
+    struct matrix arrived = staging(x, sent);
+    if (x->receive_rows)
+        device->ops->gather(device, arrived, grouped, x->arrived, false);
+    move_rows(x, sent, x->send, arrived, x->receive);
+}
+
+struct travelled {
+    struct tape_record record;
+    struct tensor *x, *y;
+    const struct expert_exchange *exchange;
+};
+
+/* Other ranks wait for this one's part even where it has no gradient to send. */
+static struct matrix gradient_or_none(const struct travelled *self, i64 rows)
+{
+    struct matrix dy = tape_output_gradient(self->y);
+    require(dy.data || rows == 0, "no gradient reaches rows that travelled");
+    return dy;
+}
+
+static void send_backward(struct tape_record *base, struct device *device, struct tape *tape)
+{
+    struct travelled *self = (struct travelled *)base;
+    struct matrix dy = gradient_or_none(self, self->exchange->receive_rows);
+    struct gradient d = tape_gradient(tape, self->x);
+    require(!d.add, "rows that travel have one use");
+    back(device, self->exchange, d.matrix, dy);
+}
+
+static void return_backward(struct tape_record *base, struct device *device, struct tape *tape)
+{
+    struct travelled *self = (struct travelled *)base;
+    struct matrix dy = gradient_or_none(self, self->exchange->send_rows);
+    struct gradient d = tape_gradient(tape, self->x);
+    require(!d.add, "rows that travel have one use");
+    there(device, self->exchange, d.matrix, dy);
+}
+
+static struct tensor *record(struct tape *tape, struct tensor *x, struct tensor *y, const struct expert_exchange *exchange,
+                             void (*backward)(struct tape_record *, struct device *, struct tape *))
+{
+    struct travelled *r = tape_record(tape, sizeof *r, backward, &x, 1, &y, 1);
+    if (r) {
+        struct tape_record base = r->record;
+        *r = (struct travelled){base, x, y, exchange};
+    }
+    return y;
+}
+
+struct tensor *op_expert_send(struct tape *tape, struct tensor *rows, const struct expert_exchange *exchange)
+{
+    struct tensor *grouped = tape_tensor(tape, rows->dtype, exchange->rows_bound, rows->columns);
+    rows->needs_grad |= tape->recording; /* a rank that only serves has nothing before it, its backward runs all the same */
+    there(tape->device, exchange, tensor_matrix(grouped), tensor_matrix(rows));
+    return record(tape, rows, grouped, exchange, send_backward);
+}
+
+struct tensor *op_expert_return(struct tape *tape, struct tensor *grouped, const struct expert_exchange *exchange)
+{
+    struct tensor *rows = tape_tensor(tape, grouped->dtype, exchange->order.rows_bound, grouped->columns);
+    back(tape->device, exchange, tensor_matrix(rows), tensor_matrix(grouped));
+    return record(tape, grouped, rows, exchange, return_backward);
+}

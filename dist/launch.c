@@ -1,0 +1,92 @@
+#include "dist/dist.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct names { /* of one launcher's variables */
+    const char *source, *rank, *size, *local_rank, *local_size;
+};
+static const struct names launchers[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
+};
+
+/* *value stays as it is where the variable is not set. "8(x4)", as Slurm writes 8 tasks on each of 4 nodes, is 8. */
+static int read_number(i64 *value, const char *name, i64 least)
+{
+    const char *text = getenv(name);
+    char *end;
+    if (!text)
+        return 0;
+    errno = 0;
+    i64 number = strtoll(text, &end, 10);
+    if (errno || end == text || (*end && *end != '(' && *end != ',') || number < least)
+        return error_set("environment variable %s is \"%s\", expected a number of at least %lld", name, text,
+                         (long long)least);
+    *value = number;
+    return 0;
+}
+
+static int check(const struct launch *l)
+{
+    if (l->rank < 0 || l->rank >= l->size)
+        return error_set("%s says this is rank %lld of %lld: ranks count from 0", l->source, (long long)l->rank,
+                         (long long)l->size);
+    return 0;
+}
+
+/* 1: these variables describe the process; 0: they are not set. */
+static int read_launcher(struct launch *l, const struct names *names)
+{
+    *l = (struct launch){.rank = -1, .local_rank = -1, .source = names->source};
+    if (read_number(&l->rank, names->rank, 0) || read_number(&l->size, names->size, 1) ||
+        read_number(&l->local_rank, names->local_rank, 0) || read_number(&l->local_size, names->local_size, 1))
+        return -1;
+    if (l->rank < 0 && l->size == 0)
+        return 0;
+    if (l->rank < 0 || l->size == 0)
+        return error_set("%s is set but %s is not: a launcher sets both", l->rank < 0 ? names->size : names->rank,
+                         l->rank < 0 ? names->rank : names->size);
+    return check(l) ? -1 : 1;
+}
+
+/* Slurm sets its variables in every job; only a step of several tasks was started as ranks. */
+static bool is_slurm_step(void)
+{
+    i64 tasks = 0;
+    return getenv("SLURM_STEP_ID") && getenv("SLURM_PROCID") && read_number(&tasks, "SLURM_STEP_NUM_TASKS", 1) == 0 &&
+           tasks > 1;
+}
+
+static void fill_local(struct launch *l)
+{
+    l->local_rank = l->local_rank < 0 ? l->rank : l->local_rank;
+    l->local_size = l->local_size ? l->local_size : l->size;
+}
+
+int launch_detect(struct launch *launch, const struct launch *flags)
+{
+    int found = 0;
+    *launch = (struct launch){.rank = 0, .size = 1, .local_rank = 0, .local_size = 1, .source = "no launcher"};
+    if (flags && flags->size) {
+        *launch = *flags;
+        launch->source = "the command line";
+        found = 1;
+        if (check(launch))
+            return -1;
+    }
+    for (i64 i = 0; i < COUNT_OF(launchers) && found == 0; i++) {
+        struct launch read;
+        if (i + 1 == COUNT_OF(launchers) && !is_slurm_step())
+            break;
+        found = read_launcher(&read, &launchers[i]);
+        if (found < 0)
+            return -1;
+        if (found)
+            *launch = read;
+    }
+    fill_local(launch);
+    return 0;
+}

@@ -1,0 +1,248 @@
+/* The only file that knows MPI (3.1); without it, what stands for it. */
+#include "dist/dist.h"
+
+#ifdef WEFT_WITH_MPI
+#include <limits.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* MPI counts in int: longer runs of bytes travel in pieces. */
+enum { PIECE_BYTES = 1 << 30, EXCHANGE_TAG = 1, MESSAGE_TAG = 16 };
+
+struct parcel { /* a message under way, in memory of its own */
+    struct parcel *next;
+    MPI_Request *requests;
+    i64 pieces, pieces_capacity, capacity;
+    bool busy;
+    void *data;
+};
+struct state {
+    MPI_Comm comm;
+    bool world;
+    MPI_Request *requests; /* of an exchange */
+    i64 capacity;
+    struct parcel *parcels;
+};
+
+static void check(struct comm *comm, int result, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING];
+    int length;
+    if (result == MPI_SUCCESS)
+        return;
+    MPI_Error_string(result, text, &length);
+    comm_stop(comm, "MPI: %s: %s", what, text);
+}
+
+static i64 pieces_of(i64 bytes)
+{
+    return ceil_div(bytes, PIECE_BYTES);
+}
+
+static int piece_bytes(i64 bytes, i64 piece)
+{
+    return (int)min_i64(PIECE_BYTES, bytes - piece * PIECE_BYTES);
+}
+
+static MPI_Request *requests_for(struct state *state, i64 count)
+{
+    if (count > state->capacity) {
+        memory_free(state->requests);
+        state->requests = memory_alloc(count * (i64)sizeof *state->requests);
+        state->capacity = count;
+    }
+    return state->requests;
+}
+
+/* Every receive is posted before the first send. The partners are taken in turn from this rank on, so that not all ranks
+ * begin with the same one. */
+static void exchange(struct comm *comm, const struct span *out, const struct span *in)
+{
+    struct state *state = comm->state;
+    i64 count = 0, most = 0;
+    for (i64 r = 0; r < comm->size; r++)
+        most += pieces_of(out[r].bytes) + pieces_of(in[r].bytes);
+    MPI_Request *requests = requests_for(state, most);
+    for (i64 i = 1; i < comm->size; i++) {
+        i64 from = (comm->rank + comm->size - i) % comm->size;
+        for (i64 p = 0; p < pieces_of(out[from].bytes); p++)
+            check(comm, MPI_Irecv((char *)out[from].data + p * PIECE_BYTES, piece_bytes(out[from].bytes, p), MPI_BYTE,
+                                  (int)from, EXCHANGE_TAG, state->comm, &requests[count++]), "exchange");
+    }
+    for (i64 i = 1; i < comm->size; i++) {
+        i64 to = (comm->rank + i) % comm->size;
+        for (i64 p = 0; p < pieces_of(in[to].bytes); p++)
+            check(comm, MPI_Isend((char *)in[to].data + p * PIECE_BYTES, piece_bytes(in[to].bytes, p), MPI_BYTE, (int)to,
+                                  EXCHANGE_TAG, state->comm, &requests[count++]), "exchange");
+    }
+    if (in[comm->rank].bytes && out[comm->rank].data != in[comm->rank].data)
+        memcpy(out[comm->rank].data, in[comm->rank].data, (size_t)in[comm->rank].bytes);
+    check(comm, MPI_Waitall((int)count, requests, MPI_STATUSES_IGNORE), "exchange: the sizes of two ranks differ");
+}
+
+static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
+{
+    struct state *state = comm->state;
+    for (i64 p = 0; p < pieces_of(bytes); p++)
+        check(comm, MPI_Bcast((char *)data + p * PIECE_BYTES, piece_bytes(bytes, p), MPI_BYTE, (int)root, state->comm),
+              "broadcast");
+}
+
+/* In place; blocks too long for MPI's counts go as broadcasts. */
+static void all_gather(struct comm *comm, void *data, const i64 *bytes)
+{
+    struct state *state = comm->state;
+    int counts[comm->size], places[comm->size];
+    i64 total = 0;
+    for (i64 r = 0; r < comm->size; total += bytes[r++]) {
+        counts[r] = (int)bytes[r];
+        places[r] = (int)total;
+    }
+    if (total <= INT_MAX) {
+        check(comm, MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, counts, places, MPI_BYTE, state->comm),
+              "all-gather");
+        return;
+    }
+    total = 0;
+    for (i64 r = 0; r < comm->size; total += bytes[r++])
+        broadcast(comm, (char *)data + total, bytes[r], r);
+}
+
+static void barrier(struct comm *comm)
+{
+    struct state *state = comm->state;
+    check(comm, MPI_Barrier(state->comm), "barrier");
+}
+
+/* A parcel whose last message has left, or a new one. */
+static struct parcel *free_parcel(struct comm *comm, i64 bytes)
+{
+    struct state *state = comm->state;
+    struct parcel *parcel = NULL;
+    for (struct parcel *p = state->parcels; p && !parcel; p = p->next) {
+        int done = 1;
+        if (p->busy)
+            check(comm, MPI_Testall((int)p->pieces, p->requests, &done, MPI_STATUSES_IGNORE), "send");
+        p->busy = !done;
+        parcel = done ? p : NULL;
+    }
+    if (!parcel) {
+        parcel = memory_alloc(sizeof *parcel);
+        parcel->next = state->parcels;
+        state->parcels = parcel;
+    }
+    if (parcel->capacity < bytes) {
+        memory_free(parcel->data);
+        memory_free(parcel->requests);
+        parcel->data = memory_alloc(bytes);
+        parcel->requests = memory_alloc(max_i64(1, pieces_of(bytes)) * (i64)sizeof *parcel->requests);
+        parcel->capacity = bytes;
+    }
+    return parcel;
+}
+
+static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
+{
+    struct state *state = comm->state;
+    struct parcel *parcel = free_parcel(comm, bytes);
+    memcpy(parcel->data, data, (size_t)bytes);
+    parcel->busy = true;
+    parcel->pieces = pieces_of(bytes);
+    for (i64 p = 0; p < parcel->pieces; p++)
+        check(comm, MPI_Isend((char *)parcel->data + p * PIECE_BYTES, piece_bytes(bytes, p), MPI_BYTE, (int)to,
+                              (int)(MESSAGE_TAG + tag), state->comm, &parcel->requests[p]), "send");
+}
+
+static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
+{
+    struct state *state = comm->state;
+    for (i64 p = 0; p < pieces_of(bytes); p++) {
+        MPI_Status status;
+        int arrived;
+        check(comm, MPI_Recv((char *)data + p * PIECE_BYTES, piece_bytes(bytes, p), MPI_BYTE, (int)from,
+                             (int)(MESSAGE_TAG + tag), state->comm, &status), "receive");
+        MPI_Get_count(&status, MPI_BYTE, &arrived);
+        if (arrived != piece_bytes(bytes, p))
+            comm_stop(comm, "a message of %d bytes from rank %lld, %lld were expected: the ranks run different sizes",
+                      arrived, (long long)from, (long long)bytes);
+    }
+}
+
+static void stop(struct comm *comm)
+{
+    (void)comm;
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static struct comm *split(struct comm *parent, const struct group *group, i64 rank);
+
+static void close_mpi(struct comm *comm)
+{
+    struct state *state = comm->state;
+    for (struct parcel *p = state->parcels, *next; p; p = next) {
+        next = p->next;
+        if (p->busy)
+            MPI_Waitall((int)p->pieces, p->requests, MPI_STATUSES_IGNORE);
+        memory_free(p->data);
+        memory_free(p->requests);
+        memory_free(p);
+    }
+    memory_free(state->requests);
+    MPI_Comm_free(&state->comm);
+    if (state->world)
+        MPI_Finalize();
+    memory_free(state);
+}
+
+static const struct transport mpi_transport = {
+    .name = "mpi", .exchange = exchange, .all_gather = all_gather, .broadcast = broadcast, .send = send,
+    .receive = receive, .barrier = barrier, .split = split, .close = close_mpi, .stop = stop};
+
+static struct comm *wrap(struct device *device, MPI_Comm mpi, const char *name, i64 rank, i64 size)
+{
+    struct comm *comm = comm_new(&mpi_transport, device, name, rank, size);
+    struct state *state = comm->state = memory_alloc(sizeof *state);
+    state->comm = mpi;
+    MPI_Comm_set_errhandler(mpi, MPI_ERRORS_RETURN);
+    return comm;
+}
+
+static struct comm *split(struct comm *parent, const struct group *group, i64 rank)
+{
+    struct state *state = parent->state;
+    MPI_Comm mpi;
+    check(parent, MPI_Comm_split(state->comm, (int)group->first, (int)rank, &mpi), "split");
+    return wrap(parent->device, mpi, parent->name, rank, group->count);
+}
+
+struct comm *mpi_open(struct device *device, const struct launch *launch)
+{
+    int rank, size, level;
+    MPI_Comm mpi;
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS || level < MPI_THREAD_FUNNELED) {
+        error_set("MPI cannot start");
+        return NULL;
+    }
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size != launch->size || rank != launch->rank) {
+        error_set("%s says rank %lld of %lld, MPI says rank %d of %d: start ranks on CPUs with mpirun (or srun --mpi=pmix) "
+                  "of the MPI this program was built with", launch->source, (long long)launch->rank,
+                  (long long)launch->size, rank, size);
+        return NULL;
+    }
+    MPI_Comm_dup(MPI_COMM_WORLD, &mpi);
+    struct comm *comm = wrap(device, mpi, "world", rank, size);
+    ((struct state *)comm->state)->world = true;
+    return comm;
+}
+#else
+struct comm *mpi_open(struct device *device, const struct launch *launch)
+{
+    (void)device;
+    error_set("%s says rank %lld of %lld, but this program was built without MPI: several ranks on CPUs are not possible",
+              launch->source, (long long)launch->rank, (long long)launch->size);
+    return NULL;
+}
+#endif

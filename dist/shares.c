@@ -1,0 +1,122 @@
+/* A weights table over ranks: data ranks share the masters and moments of each weight by runs of its rows. */
+#include "dist/dist.h"
+
+#include <string.h>
+
+static struct comm *sharers_of(const struct weight *w, const struct parallel *p)
+{
+    return w->spec.expert_axis ? p->replica : p->data;
+}
+
+/* elements[r] of rank r's share of this rank's slice. */
+static void share_sizes(i64 *elements, const struct weight *w, i64 ranks)
+{
+    i64 rows = w->parts * w->rows;
+    for (i64 r = 0; r < ranks; r++)
+        elements[r] = (rows * (r + 1) / ranks - rows * r / ranks) * w->columns;
+}
+
+void shares_reduce(struct weights *weights, const struct parallel *p)
+{
+    if (p->data->size * p->pipeline->size == 1)
+        return;
+    weights_settle_gradients(weights);
+    for (i64 i = 0; i < weights->count; i++) {
+        struct weight *w = &weights->list[i];
+        struct comm *comm = sharers_of(w, p);
+        i64 sizes[comm->size];
+        if (!w->value.needs_grad)
+            continue;
+        if (w->spec.shared)
+            comm_all_reduce(p->pipeline, w->value.grad, w->value.rows * w->columns, DTYPE_F32);
+        share_sizes(sizes, w, comm->size);
+        comm_reduce_scatter(comm, w->value.grad, sizes, DTYPE_F32);
+    }
+}
+
+void shares_spread(struct weights *weights, const struct parallel *p)
+{
+    for (i64 i = 0; i < weights->count; i++) {
+        struct weight *w = &weights->list[i];
+        struct comm *comm = sharers_of(w, p);
+        i64 sizes[comm->size];
+        if (!w->value.needs_grad || comm->size == 1)
+            continue;
+        share_sizes(sizes, w, comm->size);
+        for (i64 r = 0; r < comm->size; r++)
+            sizes[r] *= dtype_bytes(w->value.dtype);
+        comm_all_gather(comm, w->value.data, sizes);
+    }
+}
+
+bool shares_counted(const struct weight *w, const struct weights_layout *place)
+{
+    bool first_of_tensor = w->spec.tensor_axis != AXIS_NONE || place->tensor_rank == 0;
+    bool first_of_pipeline = !w->spec.shared || place->chunk_rank == 0;
+    return first_of_tensor && first_of_pipeline;
+}
+
+/* ---- Whole tables on rank 0 ---- */
+
+enum kind { MASTER, M, V, KINDS };
+
+static float *state_of(const struct weight *w, int kind)
+{
+    float *const all[KINDS] = {w->master, w->m, w->v};
+    return all[kind];
+}
+
+/* What a rank contributes of a weight: its share, or nothing where another rank has the same. */
+static struct weight contribution(const struct weight *w, const struct weights_layout *place, bool training)
+{
+    struct weight placed = *w;
+    weight_place(&placed, place, training);
+    bool repeated = !(training && w->spec.trained) && weight_sharer(&w->spec, place) > 0;
+    if (repeated || !shares_counted(w, place))
+        placed.share_rows = 0;
+    return placed;
+}
+
+/* One of a weight's three states. Rank 0 knows from the layout alone what each rank sends. */
+static void gather_state(struct weight *whole, const struct weight *mine, int kind, const struct weights *weights,
+                         const struct parallel *p)
+{
+    struct comm *world = p->world;
+    struct weight placed[world->size];
+    struct span out[world->size], in[world->size];
+    char *arrived = world->rank == 0 ? comm_scratch(world, mine->spec.parts * mine->spec.rows * mine->spec.columns * 4) : NULL;
+    memset(in, 0, sizeof in);
+    memset(out, 0, sizeof out);
+    for (i64 r = 0; r < world->size; r++) {
+        struct weights_layout place = parallel_place(&p->layout, r);
+        place.layers = weights->layout.layers;
+        placed[r] = contribution(mine, &place, weights->training);
+        out[r] = (struct span){arrived, world->rank == 0 ? placed[r].share_rows * placed[r].columns * 4 : 0};
+        arrived = arrived ? arrived + out[r].bytes : NULL;
+    }
+    const struct weight *own = &placed[world->rank];
+    in[0] = (struct span){state_of(mine, kind), own->share_rows * own->columns * 4};
+    comm_exchange(world, out, in);
+    for (i64 r = 0; world->rank == 0 && r < world->size; r++)
+        weight_share_to_logical(state_of(whole, kind), &placed[r], out[r].data);
+}
+
+void shares_gather(struct weights *whole, const struct weights *mine, const struct parallel *p)
+{
+    bool root = p->world->rank == 0;
+    *whole = (struct weights){0};
+    if (root) {
+        weights_open(whole, mine->device, mine->dtype, mine->training, NULL);
+        for (i64 i = 0; i < mine->count; i++)
+            weights_add(whole, &mine->list[i].spec);
+        weights_allocate(whole);
+    }
+    for (i64 i = 0; i < mine->count; i++) {
+        const struct weight *w = &mine->list[i];
+        bool moments = mine->training && w->spec.trained;
+        for (int kind = MASTER; kind < (moments ? KINDS : M); kind++)
+            gather_state(root ? &whole->list[i] : NULL, w, kind, mine, p);
+    }
+    if (root)
+        weights_refresh(whole);
+}
