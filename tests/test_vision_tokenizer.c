@@ -2,6 +2,7 @@
  * stage. */
 #define _GNU_SOURCE
 #include "data/media.h"
+#include "kernels/resample.h"
 #include "train/vision_step.h"
 
 #include <math.h>
@@ -232,6 +233,91 @@ static void gradients_match_finite_differences(void **state)
     memory_free(pixels);
     tape_close(&tape);
     vision_close(&vision);
+}
+
+/* ---- the op bit_entropy: areas that overlap, against double loops ---- */
+
+enum {
+    ENTROPY_N = 3,
+    ENTROPY_H = 5,
+    ENTROPY_W = 3,
+    ENTROPY_D = 7,
+    ENTROPY_SCALES = 4,
+    ENTROPY_TOKENS = 1 + 4 + 9 + 25
+};
+static const i32 entropy_scales[ENTROPY_SCALES] = {1, 2, 3, 5};
+static const float entropy_amplitudes[ENTROPY_SCALES] = {0.5f, 0.7f, 0.3f, 0.2f};
+static const float entropy_sharpness = 1.5f;
+
+/* u [n, tokens, d]: area means of x, nothing taken off between scales. */
+static void lower_all(double *u, const double *x)
+{
+    for (i64 n = 0, at = 0; n < ENTROPY_N; n++)
+        for (i64 k = 0; k < ENTROPY_SCALES; k++)
+            for (i64 cell = 0, s = entropy_scales[k]; cell < s * s * ENTROPY_D; cell++, at++) {
+                i64 y = cell / ENTROPY_D / s, x0 = cell / ENTROPY_D % s, count = 0;
+                u[at] = 0;
+                for (i64 j = area_begin(y, ENTROPY_H, s); j < area_end(y, ENTROPY_H, s); j++)
+                    for (i64 i = area_begin(x0, ENTROPY_W, s); i < area_end(x0, ENTROPY_W, s); i++, count++)
+                        u[at] += x[((n * ENTROPY_H + j) * ENTROPY_W + i) * ENTROPY_D + cell % ENTROPY_D];
+                u[at] /= (double)count;
+            }
+}
+
+static double entropy_by_loops(const double *x)
+{
+    double u[ENTROPY_N * ENTROPY_TOKENS * ENTROPY_D], total = 0;
+    lower_all(u, x);
+    for (i64 k = 0, first = 0; k < ENTROPY_SCALES; k++) {
+        i64 square = (i64)entropy_scales[k] * entropy_scales[k];
+        for (i64 c = 0; c < ENTROPY_D; c++) {
+            double mean_p = 0, mean_entropy = 0, count = (double)(ENTROPY_N * square);
+            for (i64 i = 0; i < ENTROPY_N * square; i++) {
+                double value = u[(i / square * ENTROPY_TOKENS + first + i % square) * ENTROPY_D + c];
+                double p = 1 / (1 + exp(-(double)entropy_sharpness * value / (double)entropy_amplitudes[k]));
+                mean_p += p / count;
+                mean_entropy += entropy_of(p) / count;
+            }
+            total += (mean_entropy - entropy_of(mean_p)) / (ENTROPY_D * ENTROPY_SCALES);
+        }
+        first += square;
+    }
+    return total;
+}
+
+static void bit_entropy_matches_loops(void **state)
+{
+    enum { VALUES = ENTROPY_N * ENTROPY_H * ENTROPY_W * ENTROPY_D, CODES = ENTROPY_N * ENTROPY_TOKENS * ENTROPY_D };
+    double x[VALUES], codes[CODES];
+    float u[CODES], mean_p[ENTROPY_SCALES * ENTROPY_D], magnitude[ENTROPY_SCALES], entropy, coefficient = 2,
+                                                                                            dx[3][VALUES];
+    (void)state;
+    for (i64 i = 0; i < VALUES; i++)
+        x[i] = 2 * draw(77, (u32)i) - 1;
+    lower_all(codes, x);
+    for (i64 i = 0; i < CODES; i++)
+        u[i] = (float)codes[i];
+    for (int run = 0; run < 3; run++) {
+        workers_start(1 << run);
+        for (i64 i = 0; i < VALUES; i++)
+            dx[run][i] = 0.125f;
+        device.ops->bit_entropy(&device, &entropy, mean_p, magnitude, u, ENTROPY_N, ENTROPY_D, entropy_scales,
+                                ENTROPY_SCALES, entropy_amplitudes, entropy_sharpness);
+        device.ops->bit_entropy_backward(&device, dx[run], u, mean_p, ENTROPY_N, ENTROPY_H, ENTROPY_W, ENTROPY_D,
+                                         entropy_scales, ENTROPY_SCALES, entropy_amplitudes, entropy_sharpness,
+                                         &coefficient);
+        assert_memory_equal(dx[0], dx[run], sizeof dx[0]);
+    }
+    assert_true(fabs(entropy - entropy_by_loops(x)) < 1e-6);
+    for (i64 i = 0; i < VALUES; i += 4) {
+        double step = 1e-4, base = x[i], sides[2];
+        for (int side = 0; side < 2; side++) {
+            x[i] = base + (side ? step : -step);
+            sides[side] = entropy_by_loops(x);
+        }
+        x[i] = base;
+        assert_true(fabs(0.125 + coefficient * (sides[1] - sides[0]) / (2 * step) - dx[0][i]) < 2e-6);
+    }
 }
 
 /* ---- training ---- */
@@ -666,12 +752,19 @@ int main(void)
     log_set_level(LOG_QUIET);
     device_open_cpu(&device);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_match_finite_differences),  cmocka_unit_test(one_picture_is_learnt),
-        cmocka_unit_test(stills_are_the_same_after_inflation), cmocka_unit_test(the_future_never_moves_the_past),
-        cmocka_unit_test(long_clips_in_parts_are_the_whole),   cmocka_unit_test(codes_decode_to_what_was_encoded),
-        cmocka_unit_test(bits_do_not_depend_on_threads),       cmocka_unit_test(saved_and_loaded_is_the_same),
-        cmocka_unit_test(shapes_that_do_not_fit_are_refused),  cmocka_unit_test(resumed_runs_equal_uninterrupted_ones),
-        cmocka_unit_test(bad_media_are_skipped_up_to_a_share), cmocka_unit_test(draws_are_functions_of_the_step),
+        cmocka_unit_test(gradients_match_finite_differences),
+        cmocka_unit_test(bit_entropy_matches_loops),
+        cmocka_unit_test(one_picture_is_learnt),
+        cmocka_unit_test(stills_are_the_same_after_inflation),
+        cmocka_unit_test(the_future_never_moves_the_past),
+        cmocka_unit_test(long_clips_in_parts_are_the_whole),
+        cmocka_unit_test(codes_decode_to_what_was_encoded),
+        cmocka_unit_test(bits_do_not_depend_on_threads),
+        cmocka_unit_test(saved_and_loaded_is_the_same),
+        cmocka_unit_test(shapes_that_do_not_fit_are_refused),
+        cmocka_unit_test(resumed_runs_equal_uninterrupted_ones),
+        cmocka_unit_test(bad_media_are_skipped_up_to_a_share),
+        cmocka_unit_test(draws_are_functions_of_the_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
