@@ -223,11 +223,11 @@ static void shards_of_other_tokenizers_are_refused(void **state)
 
 /* ---- The other two stages on the same model ---- */
 
-static void the_grid_falls_back_to_the_full_model(void **state)
+static void a_grid_measures_models_no_larger_than_the_full_one(void **state)
 {
     (void)state;
     struct grid_settings s = {.from = model_folder, .data = shards, .part = (char *)"train", .rows = 4, .length = 128,
-                              .decode_tokens = 4};
+                              .decode_tokens = 16};
     struct grid_result r;
     struct text table = {0};
     if (grid_measure_all(&r, &s, &device))
@@ -272,7 +272,7 @@ int main(void)
         cmocka_unit_test(a_submodels_experts_keep_their_ids),
         cmocka_unit_test(files_hold_what_they_should),
         cmocka_unit_test(shards_of_other_tokenizers_are_refused),
-        cmocka_unit_test(the_grid_falls_back_to_the_full_model),
+        cmocka_unit_test(a_grid_measures_models_no_larger_than_the_full_one),
         cmocka_unit_test(an_extracted_model_has_its_tokenizers),
     };
     return cmocka_run_group_tests(tests, make, clear);

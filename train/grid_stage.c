@@ -32,15 +32,16 @@ static double decode_seconds(struct model *model, const struct submodel *sub, i6
     return seconds;
 }
 
-/* Single steps alone: a run of one token, prefill and opening, is taken off. The fastest of a few rounds. */
+/* Single steps alone: the fastest run of one token, prefill and opening, is taken off the fastest long one, unless noise
+ * made it the longer. */
 static double decode_speed(struct model *model, const struct submodel *sub, i64 count)
 {
-    double fastest = INFINITY;
+    double prefill = INFINITY, all = INFINITY;
     for (int round = 0; round < DECODE_ROUNDS; round++) {
-        double prefill = decode_seconds(model, sub, 1);
-        fastest = fmin(fastest, decode_seconds(model, sub, count + 1) - prefill);
+        prefill = fmin(prefill, decode_seconds(model, sub, 1));
+        all = fmin(all, decode_seconds(model, sub, count + 1));
     }
-    return fastest > 0 ? (double)count / fastest : NAN;
+    return all > prefill ? (double)count / (all - prefill) : (double)(count + 1) / all;
 }
 
 static int measure_point(struct grid_point *point, struct model *model, const struct grid_settings *s)
