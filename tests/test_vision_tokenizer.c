@@ -134,7 +134,7 @@ static double entropy_term(const struct surrogate *s, const float *f)
     double total = 0;
     for (i64 k = 0, first = 0; k < s->shape->scale_count; k++) {
         i64 scale = s->shape->scales[k], square = scale * scale;
-        double slope = 4 / (vision_amplitude(s->vision, s->shape)[k] * (double)d), mean_entropy = 0, together = 0;
+        double slope = s->weights.sharpness / vision_amplitude(s->vision, s->shape)[k], mean_entropy = 0, together = 0;
         for (i64 c = 0; c < d; c++) {
             double mean_p = 0;
             for (i64 i = 0; i < n * square; i++) {
@@ -214,7 +214,7 @@ static void gradients_match_finite_differences(void **state)
                           .pixels = pixels,
                           .size = {3, 5, 16, 16},
                           .shape = &vision.config.shapes[1],
-                          .weights = {0.7, 1.3, 0.5, 4}};
+                          .weights = {0.7, 1.3, 0.5, 4, 0.8}};
     struct vision_losses losses;
     tape_clear(&tape, true);
     weights_begin_step(&vision.weights);

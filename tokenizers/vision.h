@@ -145,6 +145,7 @@ struct vision_losses {
 };
 struct vision_loss_weights {
     double l1, l2, commitment, entropy;
+    double sharpness; /* of the entropy term: p = sigmoid(sharpness u / a_k) */
 };
 /* Forward with losses; tape_backward may follow. Fills `losses` from the forward. */
 void vision_loss(struct vision_losses *losses, struct tape *tape, const struct vision *vision, const u8 *pixels,

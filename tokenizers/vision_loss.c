@@ -1,9 +1,6 @@
 /* The vision tokenizer's losses: L1 + L2 of pixels, commitment of the latent to its code, entropy of the bits. */
 #include "tokenizers/vision.h"
 
-/* p = sigmoid(4 u / (a d)): soft, so that the entropy term guides without spreading every bit evenly. */
-static const float sharpness = 4;
-
 /* n coefficients of value / n: the mean of n losses. */
 static float *mean_of(struct tape *tape, i64 n, double value)
 {
@@ -41,7 +38,7 @@ static struct tensor *quantize(struct vision_losses *losses, struct tape *tape, 
                             shape->scales,
                             shape->scale_count,
                             vision_amplitude(vision, shape),
-                            sharpness / (float)d};
+                            (float)weights->sharpness};
     u8 *bits = tape_alloc(tape, codes);
     float *u = tape_alloc(tape, codes * 4);
     struct tensor *sum = tape_tensor(tape, DTYPE_F32, latent->rows, d);

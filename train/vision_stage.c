@@ -34,6 +34,8 @@ const struct setting vision_stage_table[] = {
     {"loss.l2", SETTING_NUMBER, AT(loss.l2), "1", 0, 1e6, NULL, "weight of the mean squared error"},
     {"loss.commitment", SETTING_NUMBER, AT(loss.commitment), "0.25", 0, 1e6, NULL, "weight of (latent - its code)^2"},
     {"loss.entropy", SETTING_NUMBER, AT(loss.entropy), "0.1", 0, 1e6, NULL, "weight of the entropy term of bits"},
+    {"loss.sharpness", SETTING_NUMBER, AT(loss.sharpness), "0.125", 1e-6, 1e3, NULL,
+     "of the bits' probability in the entropy term, sigmoid(sharpness u / a): higher spreads them more evenly"},
     {"bad_share", SETTING_NUMBER, AT(bad_share), "0.05", 0, 1, NULL, "share of media that may be unreadable"},
     {"checkpoint_steps", SETTING_INTEGER, AT(checkpoint_steps), "1000", 1, 1e9, NULL, "steps between checkpoints"},
     OPTIMIZER_ROWS(struct vision_settings, "2e-3", "0.95", "0"),
