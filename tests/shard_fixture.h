@@ -3,6 +3,7 @@
 #define WEFT_TESTS_SHARD_FIXTURE_H
 #include "data/shards.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

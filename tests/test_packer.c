@@ -60,7 +60,7 @@ static void rows_are_full(void **state)
     (void)state;
 }
 
-/* Rows mix: a step is no place for one modality alone. By chance, (7/8)^33, one in 80 has no sound to make. */
+/* Rows mix: a step is no place for one modality alone. By chance, (7/8)^27, one in 40 has no sound to make. */
 static void steps_mix_all_targets(void **state)
 {
     struct loader *l = open_with(&plain);
@@ -72,8 +72,9 @@ static void steps_mix_all_targets(void **state)
             lacking[kind] += s.totals[kind] == 0;
     }
     loader_close(l);
-    assert_true(lacking[TARGET_TEXT] + lacking[TARGET_MTP] + lacking[TARGET_VISION] == 0);
-    assert_in_range(lacking[TARGET_AUDIO], 0, 8);
+    assert_int_equal(lacking[TARGET_TEXT] + lacking[TARGET_MTP], 0);
+    assert_in_range(lacking[TARGET_VISION], 0, 2);
+    assert_in_range(lacking[TARGET_AUDIO], 0, 16);
     (void)state;
 }
 
