@@ -1,4 +1,4 @@
-/* The audio tokenizer: transforms against PyTorch's numbers, the front end and its inverse, the network, its training. */
+/* The audio tokenizer: transforms against PyTorch's numbers, the front end and its inverse, network, training. */
 #include "core/safetensors.h"
 #include "data/media.h"
 #include "train/audio_step.h"
@@ -215,55 +215,74 @@ static double network_loss(struct audio_tokenizer *audio, struct tape *tape, flo
     return sum;
 }
 
-static void gradients_are_the_differences_they_should_be(void **state)
-{
-    (void)state;
-    enum { FRAMES = 5, VALUES = 4 * FRAMES * 160 };
+struct toy_problem {
     struct audio_tokenizer audio;
     struct audio_layout layout;
     struct tape tape;
-    float in[VALUES], target[VALUES], coefficient[4 * FRAMES];
-    audio_open(&audio, &device, &toy, DTYPE_F32, true);
-    fill_weights(&audio);
-    tape_open(&tape, &device, DTYPE_F32, (i64)1 << 30);
-    audio_layout_init(&layout, FRAMES, (i64[]){3, 2}, 2);
+    float *in, *target, *coefficient;
+};
+
+static double toy_loss(struct toy_problem *p, bool recording)
+{
+    return network_loss(&p->audio, &p->tape, p->in, p->target, &p->layout, p->coefficient, recording);
+}
+
+static double loss_at(struct toy_problem *p, struct weight *w, const float *direction, float far)
+{
+    i64 n = w->rows * w->columns;
+    float *kept = memory_alloc(n * 4);
+    memcpy(kept, w->master, (size_t)n * 4);
+    for (i64 j = 0; j < n; j++)
+        w->master[j] += far * direction[j];
+    double loss = toy_loss(p, false);
+    memcpy(w->master, kept, (size_t)n * 4);
+    memory_free(kept);
+    return loss;
+}
+
+/* Along a random direction: one number for a whole matrix. */
+static void check_slope(struct toy_problem *p, struct weight *w, u32 index)
+{
+    i64 n = w->rows * w->columns;
+    float *direction = memory_alloc(n * 4), h = 3e-3f;
+    double slope = 0;
+    for (i64 j = 0; j < n; j++) {
+        direction[j] = (float)rng_normal(test_key, 23, index, (u32)j, 0) / sqrtf((float)n);
+        slope += (double)direction[j] * (double)((float *)w->value.grad)[j];
+    }
+    double measured = (loss_at(p, w, direction, h) - loss_at(p, w, direction, -h)) / (2 * (double)h);
+    assert_true(fabs(measured - slope) < 2e-4 + 0.02 * fabs(slope));
+    memory_free(direction);
+}
+
+static void gradients_are_the_differences_they_should_be(void **state)
+{
+    (void)state;
+    enum { FRAMES = 5, ROWS = 4 * FRAMES, VALUES = ROWS * 160 };
+    struct toy_problem p = {.in = memory_alloc(VALUES * 4), .target = memory_alloc(VALUES * 4),
+                            .coefficient = memory_alloc(ROWS * 4)};
+    audio_open(&p.audio, &device, &toy, DTYPE_F32, true);
+    fill_weights(&p.audio);
+    tape_open(&p.tape, &device, DTYPE_F32, (i64)1 << 30);
+    audio_layout_init(&p.layout, FRAMES, (i64[]){3, 2}, 2);
     for (u32 i = 0; i < VALUES; i++) {
-        in[i] = (float)rng_normal(test_key, 21, i, 0, 0);
-        target[i] = (float)rng_normal(test_key, 22, i, 0, 0);
+        p.in[i] = (float)rng_normal(test_key, 21, i, 0, 0);
+        p.target[i] = (float)rng_normal(test_key, 22, i, 0, 0);
     }
-    for (int i = 0; i < 4 * FRAMES; i++)
-        coefficient[i] = 1.0f / (4 * FRAMES);
-    weights_begin_step(&audio.weights);
-    network_loss(&audio, &tape, in, target, &layout, coefficient, true);
-    tape_backward(&tape);
-    for (i64 i = 0; i < audio.weights.count; i++) {
-        struct weight *w = &audio.weights.list[i];
-        if (!w->spec.trained)
-            continue;
-        for (i64 try = 0; try < 3; try++) { /* along the gradient plus a random direction: one number for a whole matrix */
-            i64 n = w->rows * w->columns;
-            double slope = 0, h = 3e-3, up, down;
-            float *kept = memory_alloc(n * 4), *direction = memory_alloc(n * 4);
-            memcpy(kept, w->master, (size_t)n * 4);
-            for (i64 j = 0; j < n; j++) {
-                direction[j] = (float)rng_normal(test_key, 23, (u32)i, (u32)j, (u32)try) / sqrtf((float)n);
-                slope += (double)direction[j] * (double)((float *)w->value.grad)[j];
-            }
-            for (i64 j = 0; j < n; j++)
-                w->master[j] = kept[j] + (float)h * direction[j];
-            up = network_loss(&audio, &tape, in, target, &layout, coefficient, false);
-            for (i64 j = 0; j < n; j++)
-                w->master[j] = kept[j] - (float)h * direction[j];
-            down = network_loss(&audio, &tape, in, target, &layout, coefficient, false);
-            memcpy(w->master, kept, (size_t)n * 4);
-            assert_true(fabs((up - down) / (2 * h) - slope) < 2e-4 + 0.02 * fabs(slope));
-            memory_free(kept);
-            memory_free(direction);
-        }
-    }
-    audio_layout_release(&layout);
-    tape_close(&tape);
-    audio_close(&audio);
+    for (int i = 0; i < ROWS; i++)
+        p.coefficient[i] = 1.0f / ROWS;
+    weights_begin_step(&p.audio.weights);
+    toy_loss(&p, true);
+    tape_backward(&p.tape);
+    for (i64 i = 0; i < p.audio.weights.count; i++)
+        if (p.audio.weights.list[i].spec.trained)
+            check_slope(&p, &p.audio.weights.list[i], (u32)i);
+    audio_layout_release(&p.layout);
+    tape_close(&p.tape);
+    audio_close(&p.audio);
+    memory_free(p.in);
+    memory_free(p.target);
+    memory_free(p.coefficient);
 }
 
 /* ---- codebooks ---- */
@@ -292,7 +311,8 @@ static void k_means_finds_clusters_again_and_again(void **state)
     float z[N * 4];
     for (u32 i = 0; i < N; i++)
         for (u32 c = 0; c < 4; c++)
-            z[i * 4 + c] = (float)(3 * rng_normal(test_key, 30, i % CENTRES, c, 0) + 0.1 * rng_normal(test_key, 31, i, c, 0));
+            z[i * 4 + c] =
+                (float)(3 * rng_normal(test_key, 30, i % CENTRES, c, 0) + 0.1 * rng_normal(test_key, 31, i, c, 0));
     audio_open(&first, &device, &toy, DTYPE_F32, true);
     audio_open(&second, &device, &toy, DTYPE_F32, true);
     codebooks_start(&first, z, N, &settings, 7);
@@ -340,7 +360,8 @@ static void words_follow_their_vectors_and_unseen_ones_return(void **state)
 enum { SOUNDS = 9 };
 static const i64 lengths[SOUNDS] = {1, 1279, 1280, 1281, 20000, 15000, 400 * 1280 + 7, 33333, 262 * 1280};
 
-static void encode_order(i32 *const *codes, struct audio_tokenizer *audio, float *const *sounds, const int *order, i64 count)
+static void encode_order(i32 *const *codes, struct audio_tokenizer *audio, float *const *sounds, const int *order,
+                         i64 count)
 {
     struct audio_item items[SOUNDS];
     for (i64 i = 0; i < count; i++)
@@ -426,7 +447,8 @@ static void a_saved_tokenizer_is_the_same(void **state)
     struct audio_tokenizer audio, loaded;
     char *folder = temporary_folder(), *again = path_join(folder, "again");
     i64 n = 30000, frames = audio_frames(n);
-    float *sound = make_sound(n, 3), *samples = memory_alloc(frames * 1280 * 4), *other = memory_alloc(frames * 1280 * 4);
+    float *sound = make_sound(n, 3), *samples = memory_alloc(frames * 1280 * 4),
+          *other = memory_alloc(frames * 1280 * 4);
     i32 codes[24 * 2], codes_loaded[24 * 2];
     struct vocoder vocoder = {4, 1};
     audio_open(&audio, &device, &toy, DTYPE_F32, true);
@@ -478,7 +500,8 @@ static void write_recordings(const char *folder, int count, i64 samples, bool wi
 
 static void read_settings(struct audio_settings *out, const char *data, const struct setting_override *more, i64 count)
 {
-    struct setting_override all[16] = {{"data", data}, {"width", "32"}, {"latent", "16"}, {"codes", "16"}, {"levels", "2"}};
+    struct setting_override all[16] = {
+        {"data", data}, {"width", "32"}, {"latent", "16"}, {"codes", "16"}, {"levels", "2"}};
     memcpy(all + 5, more, (size_t)count * sizeof *more);
     memset(out, 0, sizeof *out);
     assert_int_equal(settings_read(out, audio_stage_table, NULL, NULL, all, 5 + count), 0);
@@ -492,8 +515,8 @@ static void training_learns_one_sound(void **state)
     struct audio_media media;
     struct audio_trainer trainer;
     struct audio_result result;
-    const struct setting_override more[] = {{"steps", "240"}, {"batch", "2"}, {"augment", "0"}, {"width", "64"},
-                                            {"optimizer.lr", "4e-3"}};
+    const struct setting_override more[] = {
+        {"steps", "240"}, {"batch", "2"}, {"augment", "0"}, {"width", "64"}, {"optimizer.lr", "4e-3"}};
     write_recordings(folder, 1, 16 * 1280, false);
     read_settings(&settings, folder, more, COUNT_OF(more));
     assert_int_equal(audio_media_load(&media, folder, 0, 100), 0);
@@ -527,7 +550,8 @@ static void training_learns_one_sound(void **state)
 static struct text stage_weights(const struct audio_settings *settings, const char *out)
 {
     struct text weights = {0};
-    struct stage stage = {.name = "aud", .out = out, .seed = 4, .device = &device, .dtype = DTYPE_F32, .peak_gflops = 100};
+    struct stage stage = {
+        .name = "aud", .out = out, .seed = 4, .device = &device, .dtype = DTYPE_F32, .peak_gflops = 100};
     char *path = path_join(out, "weights.safetensors");
     assert_int_equal(directory_make(out), 0);
     assert_int_equal(audio_stage(settings, &stage), 0);
@@ -544,11 +568,15 @@ static void a_resumed_run_is_the_uninterrupted_one(void **state)
     char *folder = temporary_folder(), *out = path_join(folder, "out"), *whole = path_join(folder, "whole");
     char *last = path_join(out, "checkpoints/step-000012"), *report = path_join(out, "report.json");
     struct audio_settings settings;
-    struct setting_override more[] = {{"steps", "12"}, {"batch", "3"}, {"augment", "0.5"}, {"checkpoint_steps", "6"},
-                                      {"bad_share", "0.2"}, {"memory_mb", "0"}, {"optimizer.warmup", "2"}};
+    struct setting_override more[] = {{"steps", "12"},           {"batch", "3"},       {"augment", "0.5"},
+                                      {"checkpoint_steps", "6"}, {"bad_share", "0.2"}, {"memory_mb", "0"},
+                                      {"optimizer.warmup", "2"}};
     write_recordings(folder, 4, 15000, true);
     read_settings(&settings, folder, more, COUNT_OF(more));
-    struct text first = stage_weights(&settings, whole), killed = stage_weights(&settings, out);
+    struct text first = stage_weights(&settings, whole);
+    workers_start(1);
+    struct text killed = stage_weights(&settings, out);
+    workers_start(0);
     assert_int_equal(directory_remove(last), 0);
     unlink(report);
     struct text second = stage_weights(&settings, out);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-struct book { /* one level */
+struct book {                    /* one level */
     float *words, *use, *unseen; /* [K, D], [K], [K] */
     i64 level, codes, latent;
     struct rng_key key;
@@ -14,8 +14,14 @@ struct book { /* one level */
 static struct book book_of(struct audio_tokenizer *audio, i64 level, const struct codebook_settings *settings, i64 step)
 {
     i64 k = audio->config.codes, d = audio->config.latent;
-    return (struct book){audio->w.codebooks->master + level * k * d, audio->w.use->master + level * k,
-                         audio->w.unseen->master + level * k, level, k, d, {settings->seed, RNG_CODEBOOK}, step};
+    return (struct book){audio->w.codebooks->master + level * k * d,
+                         audio->w.use->master + level * k,
+                         audio->w.unseen->master + level * k,
+                         level,
+                         k,
+                         d,
+                         {settings->seed, RNG_CODEBOOK},
+                         step};
 }
 
 /* A vector of `n`, each `stride` floats after the last. */

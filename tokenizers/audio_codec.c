@@ -43,14 +43,18 @@ static int read_config(struct audio_config *config, enum dtype *dtype, const str
     const char *kind, *precision;
     i64 rate, frame;
     if (json_need_string(&kind, json, "kind", path) || json_need_integer(&rate, json, "sample_rate_hz", path) ||
-        json_need_integer(&frame, json, "frame_samples", path) || json_need_string(&precision, json, "precision", path) ||
-        json_need_integer(&config->levels, json, "levels", path) || json_need_integer(&config->codes, json, "codes", path) ||
-        json_need_integer(&config->width, json, "width", path) || json_need_integer(&config->latent, json, "latent", path))
+        json_need_integer(&frame, json, "frame_samples", path) ||
+        json_need_string(&precision, json, "precision", path) ||
+        json_need_integer(&config->levels, json, "levels", path) ||
+        json_need_integer(&config->codes, json, "codes", path) ||
+        json_need_integer(&config->width, json, "width", path) ||
+        json_need_integer(&config->latent, json, "latent", path))
         return -1;
     if (strcmp(kind, "weft-audio-tokenizer") != 0 || rate != AUDIO_RATE_HZ || frame != AUDIO_FRAME_SAMPLES)
-        return error_set("%s: a \"%s\" at %lld Hz with frames of %lld samples; expected a weft-audio-tokenizer at %d Hz "
-                         "with frames of %d",
-                         path, kind, (long long)rate, (long long)frame, AUDIO_RATE_HZ, AUDIO_FRAME_SAMPLES);
+        return error_set(
+            "%s: a \"%s\" at %lld Hz with frames of %lld samples; expected a weft-audio-tokenizer at %d Hz "
+            "with frames of %d",
+            path, kind, (long long)rate, (long long)frame, AUDIO_RATE_HZ, AUDIO_FRAME_SAMPLES);
     if (max_i64(config->codes, config->width) > 1 << 20 || config->latent > 1 << 16)
         return error_set("%s: sizes beyond any audio tokenizer's", path);
     *dtype = strcmp(precision, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
@@ -94,12 +98,12 @@ int audio_load(struct audio_tokenizer *audio, struct device *device, const char 
 /* ---- passes ---- */
 
 struct piece {
-    i64 item, row;         /* whose, and where its first frame stands in the pass */
+    i64 item, row;          /* whose, and where its first frame stands in the pass */
     i64 keep, count, first; /* rows [row + keep, + count) are frames [first, + count) of the item */
 };
 struct pass {
     struct audio_tokenizer *audio;
-    float *input;              /* [PASS_FRAMES, columns], the caller fills rows of a new piece */
+    float *input; /* [PASS_FRAMES, columns], the caller fills rows of a new piece */
     i64 columns, used, count;
     i64 lengths[PASS_FRAMES];
     struct piece pieces[PASS_FRAMES];
@@ -182,7 +186,10 @@ void audio_encode(struct audio_tokenizer *audio, const struct audio_item *items,
 {
     i64 mark = arena_mark(&audio->arena);
     struct pass *p = memory_alloc(sizeof *p);
-    *p = (struct pass){.audio = audio, .columns = BANDS_A_FRAME, .run = run_encode, .context = (void *)(uintptr_t)items,
+    *p = (struct pass){.audio = audio,
+                       .columns = BANDS_A_FRAME,
+                       .run = run_encode,
+                       .context = (void *)(uintptr_t)items,
                        .input = arena_alloc(&audio->arena, PASS_FRAMES * BANDS_A_FRAME * 4)};
     for (i64 i = 0; i < count; i++) {
         i64 inner = arena_mark(&audio->arena);
@@ -233,7 +240,10 @@ void audio_decode_spectra(struct audio_tokenizer *audio, float *m, const i32 *co
 {
     i64 mark = arena_mark(&audio->arena), d = audio->config.latent;
     struct pass *p = memory_alloc(sizeof *p);
-    *p = (struct pass){.audio = audio, .columns = d, .run = run_decode, .context = m,
+    *p = (struct pass){.audio = audio,
+                       .columns = d,
+                       .run = run_decode,
+                       .context = m,
                        .input = arena_alloc(&audio->arena, PASS_FRAMES * d * 4)};
     add_rows(p, 0, code_words(audio, codes, frames, levels), frames);
     flush(p);

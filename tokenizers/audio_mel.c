@@ -83,7 +83,8 @@ static void fill_inverse(struct mel *mel)
 void mel_init(struct mel *mel, i64 n_fft, i64 hop, i64 bands)
 {
     i64 bins = n_fft / 2 + 1;
-    *mel = (struct mel){n_fft, hop, bands, bins, memory_alloc(bands * bins * 4), memory_alloc(bins * max_i64(bands, bins) * 4)};
+    *mel = (struct mel){
+        n_fft, hop, bands, bins, memory_alloc(bands * bins * 4), memory_alloc(bins * max_i64(bands, bins) * 4)};
     fill_triangles(mel);
     fill_inverse(mel);
 }
@@ -156,7 +157,8 @@ void mel_spectra(struct device *device, float *m, const struct mel *mel, struct 
     }
     require(x.rows == 1 && !response, "several signals of %lld spectra", (long long)spectra);
     for (i64 at = 0; at < spectra; at += CHUNK_SPECTRA) {
-        i64 before = min_i64(at, margin), count = min_i64(CHUNK_SPECTRA, spectra - at), begin = (at - before) * mel->hop;
+        i64 before = min_i64(at, margin), count = min_i64(CHUNK_SPECTRA, spectra - at),
+            begin = (at - before) * mel->hop;
         i64 end = min_i64((at + count + margin) * mel->hop, x.columns);
         struct matrix piece = matrix_of((float *)x.data + begin, DTYPE_F32, 1, end - begin);
         some_spectra(device, m + at * mel->bands, mel, piece, before, count, NULL, arena);

@@ -45,17 +45,31 @@ static void matrix(struct builder *b, struct weight **slot, i64 rows, i64 column
     vsnprintf(name, sizeof name, format, list);
     va_end(list);
     add_row(b, slot,
-            &(struct weight_spec){.name = name, .parts = 1, .rows = rows, .columns = columns, .pieces = {{name, rows}},
-                                  .disk_rank = 2, .trained = true, .decay = true,
+            &(struct weight_spec){.name = name,
+                                  .parts = 1,
+                                  .rows = rows,
+                                  .columns = columns,
+                                  .pieces = {{name, rows}},
+                                  .disk_rank = 2,
+                                  .trained = true,
+                                  .decay = true,
                                   .init = zero ? INIT_ZEROS : INIT_NORMAL,
                                   .init_std = 1 / sqrtf((float)columns)});
 }
 
-static void state(struct builder *b, struct weight **slot, i64 rows, i64 columns, enum weight_file file, const char *name)
+static void state(struct builder *b, struct weight **slot, i64 rows, i64 columns, enum weight_file file,
+                  const char *name)
 {
     add_row(b, slot,
-            &(struct weight_spec){.name = name, .parts = 1, .rows = rows, .columns = columns, .pieces = {{name, rows}},
-                                  .disk_rank = 2, .type = TYPE_F32, .file = file, .init = INIT_ZEROS});
+            &(struct weight_spec){.name = name,
+                                  .parts = 1,
+                                  .rows = rows,
+                                  .columns = columns,
+                                  .pieces = {{name, rows}},
+                                  .disk_rank = 2,
+                                  .type = TYPE_F32,
+                                  .file = file,
+                                  .init = INIT_ZEROS});
 }
 
 static void blocks(struct builder *b, struct audio_block *list, i64 count, i64 width, const char *part)
@@ -180,14 +194,15 @@ struct tensor *audio_encoder(struct audio_tokenizer *audio, struct tape *tape, s
                              const struct audio_layout *layout)
 {
     i64 width = audio->config.width;
-    require(spectra->rows == ROWS_A_FRAME * layout->frames && spectra->columns == INPUT, "spectra [%lld,%lld] of %lld frames",
-            (long long)spectra->rows, (long long)spectra->columns, (long long)layout->frames);
-    struct tensor *x = linear(tape, spectra, audio->w.encoder.in);                          /* [4F, C] */
+    require(spectra->rows == ROWS_A_FRAME * layout->frames && spectra->columns == INPUT,
+            "spectra [%lld,%lld] of %lld frames", (long long)spectra->rows, (long long)spectra->columns,
+            (long long)layout->frames);
+    struct tensor *x = linear(tape, spectra, audio->w.encoder.in); /* [4F, C] */
     x = run_blocks(tape, x, audio->w.encoder.fine, ENCODER_FINE, layout->fine);
-    x = linear(tape, op_view(tape, x, ROWS_A_FRAME * width), audio->w.encoder.join);        /* [F, C] */
+    x = linear(tape, op_view(tape, x, ROWS_A_FRAME * width), audio->w.encoder.join); /* [F, C] */
     x = run_blocks(tape, x, audio->w.encoder.coarse, AUDIO_COARSE, layout->coarse);
     x = op_rmsnorm(tape, x, NULL, norm_eps);
-    return op_linear(tape, x, &audio->w.encoder.out->value, DTYPE_F32);                     /* [F, D] */
+    return op_linear(tape, x, &audio->w.encoder.out->value, DTYPE_F32); /* [F, D] */
 }
 
 struct tensor *audio_decoder(struct audio_tokenizer *audio, struct tape *tape, struct tensor *latent,
@@ -195,10 +210,10 @@ struct tensor *audio_decoder(struct audio_tokenizer *audio, struct tape *tape, s
 {
     struct tensor *x = linear(tape, op_scale(tape, latent, 1, tape->activations), audio->w.decoder.in); /* [F, C] */
     x = run_blocks(tape, x, audio->w.decoder.coarse, AUDIO_COARSE, layout->coarse);
-    x = op_view(tape, linear(tape, x, audio->w.decoder.split), audio->config.width);        /* [4F, C] */
+    x = op_view(tape, linear(tape, x, audio->w.decoder.split), audio->config.width); /* [4F, C] */
     x = run_blocks(tape, x, audio->w.decoder.fine, DECODER_FINE, layout->fine);
     x = op_rmsnorm(tape, x, NULL, norm_eps);
-    return op_linear(tape, x, &audio->w.decoder.out->value, DTYPE_F32);                     /* [4F, 160] */
+    return op_linear(tape, x, &audio->w.decoder.out->value, DTYPE_F32); /* [4F, 160] */
 }
 
 /* What is summed up to level l is z less what level l + 1 finds. */

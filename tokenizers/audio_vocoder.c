@@ -61,8 +61,14 @@ void vocode(struct device *device, float *samples, const struct mel *mel, const 
             const struct vocoder *vocoder, struct arena *arena)
 {
     i64 mark = arena_mark(arena), kept = n / mel->hop, bytes = (kept + 1) * 2 * mel->bins * 4;
-    struct phases p = {arena_alloc(arena, bytes), arena_alloc(arena, bytes), arena_alloc(arena, bytes), magnitude,
-                       kept + 1, kept, mel->bins, {vocoder->seed, RNG_PHASE}};
+    struct phases p = {arena_alloc(arena, bytes),
+                       arena_alloc(arena, bytes),
+                       arena_alloc(arena, bytes),
+                       magnitude,
+                       kept + 1,
+                       kept,
+                       mel->bins,
+                       {vocoder->seed, RNG_PHASE}};
     struct matrix x = matrix_of(samples, DTYPE_F32, 1, n);
     i64 tiles = ceil_div(p.spectra, TILE_SPECTRA);
     workers_run(tiles, run_draw, &p);

@@ -143,8 +143,8 @@ int audio_media_load(struct audio_media *media, const char *folder, double bad_s
     if (status == 0 && interrupted())
         status = error_set("%s: interrupted while reading recordings", folder);
     if (status == 0 && (double)media->bad_count > bad_share * (double)list.count)
-        status = error_set("%s: %lld of %lld recordings cannot be read, more than the share of %g that may be bad", folder,
-                           (long long)media->bad_count, (long long)list.count, bad_share);
+        status = error_set("%s: %lld of %lld recordings cannot be read, more than the share of %g that may be bad",
+                           folder, (long long)media->bad_count, (long long)list.count, bad_share);
     memory_free(list.entries);
     if (status)
         audio_media_release(media);
@@ -257,7 +257,8 @@ static void draw_response(float *response, i64 bins, const struct drawn *d)
 static i64 draw_begin(const struct drawn *d, const struct audio_clip *clip, i64 span)
 {
     struct rng_key key = {d->draw->seed, RNG_CROP};
-    i64 spare = clip->samples - span, place = rng_below(key, (spare < 0 ? -spare : spare) + 1, (u32)d->draw->step, d->item, 1, 0);
+    i64 spare = clip->samples - span,
+        place = rng_below(key, (spare < 0 ? -spare : spare) + 1, (u32)d->draw->step, d->item, 1, 0);
     return spare < 0 ? -place : place;
 }
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HEALTH_CLIPS = 1000, MEAN_CLIPS = 200, DISTANCE_CLIPS = 64, SAMPLES = 12, AT_ONCE = 64 };
+enum { HEALTH_CLIPS = 1000, PROBE_CLIPS = 1000, MEAN_CLIPS = 200, DISTANCE_CLIPS = 64, SAMPLES = 12, AT_ONCE = 64 };
 
 struct coded { /* a recording's codes, and which of its frames sound */
     i32 *codes;
@@ -19,47 +19,72 @@ struct report {
     const char *folder;
     struct yardstick yardstick;
     struct json *json;
-    struct coded *train, *other; /* of the first HEALTH_CLIPS recordings */
-    i64 train_count, other_count;
+    struct coded *train,
+        *other; /* of each recording: the first HEALTH_CLIPS and PROBE_CLIPS digits; others are empty */
+    i64 train_count, other_count; /* of the first ones */
 };
 
 /* ---- codes ---- */
+
+enum { DIGITS = 10 };
+
+static i64 digit_of(const char *text)
+{
+    static const char *const names[DIGITS] = {"zero", "one", "two",   "three", "four",
+                                              "five", "six", "seven", "eight", "nine"};
+    for (i64 i = 0; i < DIGITS; i++)
+        if (strcmp(text, names[i]) == 0)
+            return i;
+    return -1;
+}
 
 static void mark_sounds(struct coded *out, struct audio_tokenizer *audio, const float *samples)
 {
     i64 n = out->frames * AUDIO_FRAME_SAMPLES, mark = arena_mark(&audio->arena);
     float *m = arena_alloc(&audio->arena, n / AUDIO_HOP * AUDIO_BANDS * 4);
-    mel_spectra(audio->device, m, &audio->mel, matrix_of((float *)(uintptr_t)samples, DTYPE_F32, 1, n), NULL, &audio->arena);
+    mel_spectra(audio->device, m, &audio->mel, matrix_of((float *)(uintptr_t)samples, DTYPE_F32, 1, n), NULL,
+                &audio->arena);
     for (i64 i = 0; i < n / AUDIO_HOP; i++)
         out->sounds[i / AUDIO_FRAME_SPECTRA] |= spectrum_sounds(m + i * AUDIO_BANDS, AUDIO_BANDS);
     arena_reset(&audio->arena, mark);
 }
 
 /* A recording that can no longer be read has no frames. */
-static void encode_some(struct coded *out, struct audio_tokenizer *audio, const struct audio_clip *clips, i64 count)
+static void encode_some(struct coded *list, struct audio_tokenizer *audio, const struct audio_media *media,
+                        const i64 *wanted, i64 count)
 {
     struct audio_item items[AT_ONCE] = {0};
     float *samples[AT_ONCE] = {0};
     for (i64 i = 0; i < count; i++) {
-        samples[i] = audio_clip_samples(&clips[i], &out[i].frames);
+        struct coded *out = &list[wanted[i]];
+        samples[i] = audio_clip_samples(&media->clips[wanted[i]], &out->frames);
         if (!samples[i])
             continue;
-        out[i].codes = memory_alloc(out[i].frames * audio->config.levels * 4);
-        out[i].sounds = memory_alloc(out[i].frames);
-        items[i] = (struct audio_item){samples[i], out[i].frames * AUDIO_FRAME_SAMPLES, out[i].codes};
-        mark_sounds(&out[i], audio, samples[i]);
+        out->codes = memory_alloc(out->frames * audio->config.levels * 4);
+        out->sounds = memory_alloc(out->frames);
+        items[i] = (struct audio_item){samples[i], out->frames * AUDIO_FRAME_SAMPLES, out->codes};
+        mark_sounds(out, audio, samples[i]);
     }
     audio_encode(audio, items, count);
     for (i64 i = 0; i < count; i++)
         memory_free(samples[i]);
 }
 
-static struct coded *encode_media(i64 *count, struct audio_tokenizer *audio, const struct audio_media *media)
+static struct coded *encode_media(i64 *first_count, struct audio_tokenizer *audio, const struct audio_media *media)
 {
-    *count = min_i64(media->count, HEALTH_CLIPS);
-    struct coded *out = memory_alloc((*count + 1) * (i64)sizeof *out);
-    for (i64 at = 0; at < *count; at += AT_ONCE)
-        encode_some(out + at, audio, media->clips + at, min_i64(AT_ONCE, *count - at));
+    struct coded *out = memory_alloc((media->count + 1) * (i64)sizeof *out);
+    i64 wanted[AT_ONCE], count = 0, digits = 0;
+    for (i64 i = 0; i < media->count; i++) {
+        bool digit = digit_of(media->clips[i].text) >= 0 && digits < PROBE_CLIPS;
+        digits += digit;
+        if (i < HEALTH_CLIPS || digit)
+            wanted[count++] = i;
+        if (count == AT_ONCE || i + 1 == media->count) {
+            encode_some(out, audio, media, wanted, count);
+            count = 0;
+        }
+    }
+    *first_count = min_i64(media->count, HEALTH_CLIPS);
     return out;
 }
 
@@ -182,7 +207,7 @@ static void add_distances(struct distances *out, struct report *r, const struct 
 {
     i64 frames, n = coded->frames * AUDIO_FRAME_SAMPLES;
     float *original = audio_clip_samples(clip, &frames);
-    if (!original || n == 0)
+    if (!original)
         return;
     float *other = memory_alloc(n * 4), *m = memory_alloc(n / AUDIO_HOP * AUDIO_BANDS * 4);
     decode_levels(other, m, r, coded, r->trainer->audio.config.levels);
@@ -202,7 +227,8 @@ static void report_distances(struct report *r)
     i64 used = min_i64(r->other_count, DISTANCE_CLIPS);
     mean_spectrum(mean, r);
     for (i64 i = 0; i < used; i++) /* spread over the list: neighbours may be alike */
-        add_distances(&d, r, &r->held_out->clips[i * r->other_count / used], &r->other[i * r->other_count / used], mean);
+        add_distances(&d, r, &r->held_out->clips[i * r->other_count / used], &r->other[i * r->other_count / used],
+                      mean);
     struct json *entry = json_object();
     json_set(entry, "recordings", json_of_integer(used));
     json_set(entry, "log_mel", json_of_number(spectral_mean(&d.all)));
@@ -215,7 +241,7 @@ static void report_distances(struct report *r)
 
 /* ---- probe: which digit was said, by a linear classifier on counts of codes ---- */
 
-enum { DIGITS = 10, PLACES = 5, PROBE_ROUNDS = 400, LEAST_CLIPS = 20 };
+enum { PLACES = 5, PROBE_ROUNDS = 100, LEAST_CLIPS = 20 };
 
 struct example {
     i64 digit, count;
@@ -225,16 +251,6 @@ struct probe {
     i64 columns;
     float *weights; /* [DIGITS, columns] */
 };
-
-static i64 digit_of(const char *text)
-{
-    static const char *const names[DIGITS] = {"zero", "one", "two",   "three", "four",
-                                              "five", "six", "seven", "eight", "nine"};
-    for (i64 i = 0; i < DIGITS; i++)
-        if (strcmp(text, names[i]) == 0)
-            return i;
-    return -1;
-}
 
 /* Codes where the recording sounds: once by fifth of its length, once without place. */
 static struct example example_of(const struct coded *c, i64 digit, i64 level, const struct audio_config *config)
@@ -253,12 +269,12 @@ static struct example example_of(const struct coded *c, i64 digit, i64 level, co
     return e;
 }
 
-static struct example *examples_of(i64 *count, const struct audio_media *media, const struct coded *list, i64 clips,
-                                   i64 level, const struct audio_config *config)
+static struct example *examples_of(i64 *count, const struct audio_media *media, const struct coded *list, i64 level,
+                                   const struct audio_config *config)
 {
-    struct example *out = memory_alloc((clips + 1) * (i64)sizeof *out);
+    struct example *out = memory_alloc((media->count + 1) * (i64)sizeof *out);
     *count = 0;
-    for (i64 i = 0; i < clips; i++)
+    for (i64 i = 0; i < media->count; i++)
         if (digit_of(media->clips[i].text) >= 0 && list[i].frames > 0)
             out[(*count)++] = example_of(&list[i], digit_of(media->clips[i].text), level, config);
     return out;
@@ -327,8 +343,8 @@ static double probe_level(struct report *r, i64 level, i64 *tested)
 {
     const struct audio_config *c = &r->trainer->audio.config;
     i64 train_count, test_count;
-    struct example *train = examples_of(&train_count, r->trainer->media, r->train, r->train_count, level, c);
-    struct example *test = examples_of(&test_count, r->held_out, r->other, r->other_count, level, c);
+    struct example *train = examples_of(&train_count, r->trainer->media, r->train, level, c);
+    struct example *test = examples_of(&test_count, r->held_out, r->other, level, c);
     struct probe p = {(PLACES + 1) * c->codes, memory_alloc(DIGITS * (PLACES + 1) * c->codes * 4)};
     double accuracy = -1;
     if (train_count >= LEAST_CLIPS && test_count > 0) {
@@ -453,8 +469,8 @@ int audio_report(struct audio_trainer *trainer, const struct audio_media *held_o
     int status = write_samples(&r);
     if (status == 0)
         status = json_save(path, r.json);
-    coded_free(r.train, r.train_count);
-    coded_free(r.other, r.other_count);
+    coded_free(r.train, trainer->media->count);
+    coded_free(r.other, held_out->count);
     yardstick_close(&r.yardstick);
     json_free(r.json);
     memory_free(path);

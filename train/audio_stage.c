@@ -6,10 +6,12 @@
 #define AT(field) offsetof(struct audio_settings, field)
 const struct setting audio_stage_table[] = {
     {"data", SETTING_REFERENCE, AT(data), NULL, 0, 0, NULL,
-     "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out voices: validation/ in or beside it"},
+     "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out voices: validation/ in or "
+     "beside it"},
     {"steps", SETTING_INTEGER, AT(steps), "1200", 1, 1e9, NULL, "steps"},
     {"batch", SETTING_INTEGER, AT(batch), "12", 1, 65536, NULL, "crops of a step"},
-    {"crop_s", SETTING_NUMBER, AT(crop_s), "1.28", 0.08, 600, NULL, "length of a crop, seconds; rounded to frames of 0.08"},
+    {"crop_s", SETTING_NUMBER, AT(crop_s), "1.28", 0.08, 600, NULL,
+     "length of a crop, seconds; rounded to frames of 0.08"},
     AUDIO_CONFIG_ROWS(struct audio_settings),
     {"unquantised_share", SETTING_NUMBER, AT(unquantised_share), "0.3", 0, 1, NULL,
      "share of the steps before k-means makes the codebooks"},
@@ -49,7 +51,8 @@ static int load_media(struct audio_media *train, struct audio_media *held_out, c
     *held_out = (struct audio_media){0};
     int status = holds_captions(folder) ? load_one(train, folder, s)
                                         : error_set("%s: neither it nor its train/ holds captions.jsonl, lines of "
-                                                    "{\"audio\": PATH, \"text\": ...}", s->data);
+                                                    "{\"audio\": PATH, \"text\": ...}",
+                                                    s->data);
     if (status == 0 && train->count == 0)
         status = error_set("%s: no recordings in captions.jsonl", folder);
     if (status == 0 && holds_captions(other))
@@ -171,7 +174,8 @@ static int run_stage(const struct audio_settings *settings, const struct stage *
                      const struct audio_media *held_out)
 {
     struct run run = {.trainer = {.settings = settings, .media = media, .seed = stage->seed},
-                      .stage = stage, .checkpoints = path_join(stage->out, "checkpoints")};
+                      .stage = stage,
+                      .checkpoints = path_join(stage->out, "checkpoints")};
     audio_trainer_open(&run.trainer, stage->device, stage->dtype);
     run.weights[0] = &run.trainer.audio.weights;
     run.parts = (struct checkpoint_parts){run.weights, 1, save_tokenizer, &run.trainer.audio};
@@ -187,6 +191,8 @@ int audio_stage(const struct audio_settings *settings, const struct stage *stage
     int status = audio_config_check(&settings->config);
     if (status == 0)
         status = load_media(&media, &held_out, settings);
+    if (status && interrupted())
+        status = STAGE_INTERRUPTED;
     if (status == 0)
         status = run_stage(settings, stage, &media, &held_out);
     audio_media_release(&media);

@@ -1,7 +1,7 @@
 /* The stage `tokenizer-audio`: trains the audio tokenizer. Reads a folder with captions.jsonl, lines {"audio": PATH,
- * "text": ..., "speaker": ...}; text and speaker serve the report alone, other keys and lines are ignored. Leaves in its
- * folder: config.json, weights.safetensors (what audio_load reads), report.json, metrics.jsonl, samples/ (originals
- * beside reconstructions), checkpoints/. */
+ * "text": ..., "speaker": ...}; text serves the report alone, other keys and lines are ignored. Leaves in its folder:
+ * config.json, weights.safetensors (what audio_load reads), report.json, metrics.jsonl, samples/ (originals beside
+ * reconstructions), checkpoints/. */
 #ifndef WEFT_TRAIN_AUDIO_STAGE_H
 #define WEFT_TRAIN_AUDIO_STAGE_H
 #include "tokenizers/audio.h"

@@ -39,8 +39,12 @@ static struct tensor *draw_spectra(struct audio_trainer *t, i64 step)
 {
     const struct audio_settings *s = t->settings;
     i64 spectra = t->frames * AUDIO_FRAME_SPECTRA;
-    struct audio_draw draw = {.n = s->batch, .samples = t->crop_frames * AUDIO_FRAME_SAMPLES, .step = step,
-                              .bins = t->audio.mel.bins, .augment = s->augment, .seed = t->seed};
+    struct audio_draw draw = {.n = s->batch,
+                              .samples = t->crop_frames * AUDIO_FRAME_SAMPLES,
+                              .step = step,
+                              .bins = t->audio.mel.bins,
+                              .augment = s->augment,
+                              .seed = t->seed};
     if (audio_media_draw(t->samples, t->response, t->media, &draw))
         return NULL;
     float *m = tape_alloc(&t->tape, spectra * AUDIO_BANDS * 4);
@@ -140,7 +144,8 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
     struct tensor *out = audio_decoder(&t->audio, &t->tape, quantised ? q.latent : z, &t->layout);
     result->distance = spectral_loss(t, out, spectra);
     result->commitment = quantised ? commitment_loss(t, z, &q) : 0;
-    result->loss = weight_of_distance * result->distance + s->commitment * (double)s->config.levels * result->commitment;
+    result->loss =
+        weight_of_distance * result->distance + s->commitment * (double)s->config.levels * result->commitment;
     tape_backward(&t->tape);
     if (quantised)
         result->revived = codebooks_update(&t->audio, &q, t->frames, &codebooks, step);

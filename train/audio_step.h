@@ -3,7 +3,7 @@
 #define WEFT_TRAIN_AUDIO_STEP_H
 #include "train/audio_stage.h"
 
-/* ---- Sounds: a folder's recordings at AUDIO_RATE_HZ, mono, 16 bits ----------------------------------------------------- */
+/* ---- Sounds: a folder's recordings at AUDIO_RATE_HZ, mono, 16 bits ----------------------------------------------- */
 struct audio_clip {
     char *path, *text, *speaker; /* text and speaker "" where captions.jsonl says nothing */
     i64 samples;
@@ -19,10 +19,10 @@ void audio_media_release(struct audio_media *media);
 /* A whole recording as floats, padded with silence to frames: memory_free. NULL: message. */
 float *audio_clip_samples(const struct audio_clip *clip, i64 *frames);
 
-/* `n` crops [n, samples], drawn by (step, item) under RNG_CROP; a shorter recording stands at a drawn place in silence. A
- * share `augment` of them is made to sound like other rooms and microphones (RNG_AUGMENT): resampled by 0.85 to 1.2, gain
- * 0.3 neper, white noise to 0.002, and in response [n, bins] (1 elsewhere) a smooth equaliser of four cosines of 0.25
- * neper, a third of them cut off above 40 to 90 % of the band. */
+/* `n` crops [n, samples], drawn by (step, item) under RNG_CROP; a shorter recording stands at a drawn place in silence.
+ * A share `augment` of them is made to sound like other rooms and microphones (RNG_AUGMENT): two thirds resampled by
+ * 0.85 to 1.2, gain 0.3 neper, white noise to 0.002, and in response [n, bins] (1 elsewhere) a smooth equaliser of four
+ * cosines of 0.25 neper, a third of them cut off above 40 to 90 % of the band. */
 struct audio_draw {
     i64 n, samples, step, bins;
     double augment;
@@ -30,7 +30,7 @@ struct audio_draw {
 };
 int audio_media_draw(float *samples, float *response, const struct audio_media *media, const struct audio_draw *draw);
 
-/* ---- The step ------------------------------------------------------------------------------------------------------------ */
+/* ---- The step ---------------------------------------------------------------------------------------------------- */
 struct audio_trainer {
     const struct audio_settings *settings;
     const struct audio_media *media;
@@ -45,14 +45,14 @@ struct audio_trainer {
 void audio_trainer_open(struct audio_trainer *trainer, struct device *device, enum dtype dtype);
 void audio_trainer_close(struct audio_trainer *trainer);
 struct audio_result {
-    double loss, distance, commitment; /* distance: mean |difference| of log-mel spectra; commitment: mean over levels */
+    double loss, distance, commitment; /* distance: mean |difference| of log-mel; commitment: mean over levels */
     i64 revived;
     struct optimizer_result optimizer;
 };
 int audio_step(struct audio_result *result, struct audio_trainer *trainer, i64 step);
 double audio_step_flops(const struct audio_trainer *trainer);
 
-/* ---- What came out --------------------------------------------------------------------------------------------------------- */
+/* ---- What came out ----------------------------------------------------------------------------------------------- */
 /* Codebook health on `media`, distances on `held_out` (beside the mean spectrum's), a linear probe of digits from the
  * codes of each level: printed, and written to report.json; sounds and spectrograms to samples/. */
 int audio_report(struct audio_trainer *trainer, const struct audio_media *held_out, const char *folder);

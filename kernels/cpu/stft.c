@@ -1,8 +1,9 @@
 #include "kernels/cpu/cpu.h"
 
 /* A real DFT of n = 2 h points folds into two products with symmetric [h+1, h+1] bases: with e_j = x_j + x_{n-j} and
- * o_j = x_j - x_{n-j} (e_0 = x_0, e_h = x_h, o_0 = o_h = 0),  Re_k = sum_j e_j cos(2 pi jk/n),  Im_k = -sum_j o_j sin(.).
- * Every tile is a product of ROWS rows, the last one filled with zeros: a frame's bits do not depend on its neighbours. */
+ * o_j = x_j - x_{n-j} (e_0 = x_0, e_h = x_h, o_0 = o_h = 0),  Re_k = sum_j e_j cos(2 pi jk/n),  Im_k = -sum_j o_j
+ * sin(.). Every tile is a product of ROWS rows, the last one filled with zeros: a frame's bits do not depend on its
+ * neighbours. */
 enum { ROWS = 64 };
 enum { SLOT_EVEN, SLOT_ODD, SLOT_RE, SLOT_IM, SLOT_FRAMES, SLOT_PADDED, SLOT_WEIGHTS };
 
@@ -17,7 +18,8 @@ static struct basis *make_basis(i64 n_fft)
     static const double turn = 6.283185307179586477;
     i64 bins = n_fft / 2 + 1;
     struct basis *b = memory_alloc(sizeof *b);
-    *b = (struct basis){n_fft, memory_alloc(n_fft * 4), memory_alloc(bins * bins * 4), memory_alloc(bins * bins * 4), NULL};
+    *b = (struct basis){n_fft, memory_alloc(n_fft * 4), memory_alloc(bins * bins * 4), memory_alloc(bins * bins * 4),
+                        NULL};
     for (i64 j = 0; j < n_fft; j++)
         b->window[j] = (float)(0.5 - 0.5 * cos(turn * (double)j / (double)n_fft));
     for (i64 k = 0; k < bins; k++)
@@ -123,7 +125,8 @@ static void check(const struct job *job, const char *op)
     i64 bins = job->basis->n_fft / 2 + 1, n = job->x.columns;
     require(n >= bins, "%s: %lld samples cannot be reflected by %lld", op, (long long)n, (long long)(bins - 1));
     require(job->hop > 0 && job->x.dtype == DTYPE_F32 && job->spectrum.dtype == DTYPE_F32 &&
-                job->spectrum.rows == job->x.rows * job->frames && job->spectrum.columns == (job->magnitude ? 1 : 2) * bins,
+                job->spectrum.rows == job->x.rows * job->frames &&
+                job->spectrum.columns == (job->magnitude ? 1 : 2) * bins,
             "%s: [%lld,%lld] of [%lld,%lld] by %lld", op, (long long)job->spectrum.rows,
             (long long)job->spectrum.columns, (long long)job->x.rows, (long long)n, (long long)job->hop);
 }
@@ -131,7 +134,11 @@ static void check(const struct job *job, const char *op)
 void CPU(stft)(struct device *device, struct matrix out, struct matrix x, i64 n_fft, i64 hop, bool magnitude)
 {
     (void)device;
-    struct job job = {.spectrum = out, .x = x, .basis = find_basis(n_fft), .hop = hop, .frames = x.columns / hop + 1,
+    struct job job = {.spectrum = out,
+                      .x = x,
+                      .basis = find_basis(n_fft),
+                      .hop = hop,
+                      .frames = x.columns / hop + 1,
                       .magnitude = magnitude};
     check(&job, "stft");
     workers_run(ceil_div(out.rows, ROWS), run_forward, &job);
@@ -223,8 +230,8 @@ static void to_time(struct job *job)
 void CPU(stft_backward)(struct device *device, struct matrix dx, struct matrix dspectrum, i64 n_fft, i64 hop)
 {
     (void)device;
-    struct job job = {.spectrum = dspectrum, .x = dx, .basis = find_basis(n_fft), .hop = hop,
-                      .frames = dx.columns / hop + 1};
+    struct job job = {
+        .spectrum = dspectrum, .x = dx, .basis = find_basis(n_fft), .hop = hop, .frames = dx.columns / hop + 1};
     check(&job, "stft_backward");
     to_time(&job);
 }
@@ -232,8 +239,12 @@ void CPU(stft_backward)(struct device *device, struct matrix dx, struct matrix d
 void CPU(stft_inverse)(struct device *device, struct matrix x, struct matrix spectrum, i64 n_fft, i64 hop)
 {
     (void)device;
-    struct job job = {.spectrum = spectrum, .x = x, .basis = find_basis(n_fft), .hop = hop,
-                      .frames = x.columns / hop + 1, .inverse = true};
+    struct job job = {.spectrum = spectrum,
+                      .x = x,
+                      .basis = find_basis(n_fft),
+                      .hop = hop,
+                      .frames = x.columns / hop + 1,
+                      .inverse = true};
     check(&job, "stft_inverse");
     to_time(&job);
 }
