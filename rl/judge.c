@@ -149,7 +149,7 @@ void judge_close(struct judge *j)
     memory_free(j);
 }
 
-static int verifier_for(enum verifier *out, const struct judge *j, const struct prompt *p)
+static int verifier_for(enum verifier *out, const struct judge *j, const struct task *p)
 {
     *out = (enum verifier)j->s->verifier;
     return *out == VERIFY_AUTO ? verifier_of(out, p) : 0;
@@ -160,7 +160,7 @@ int judge_check(const struct judge *j, const struct prompts *prompts)
     for (i64 i = 0; i < prompts->count; i++) {
         enum verifier verifier;
         double score;
-        const struct prompt *p = &prompts->list[i];
+        const struct task *p = &prompts->list[i];
         if (verifier_for(&verifier, j, p))
             return -1;
         if (verifier == VERIFY_PROGRAM && !j->argv[0])

@@ -40,7 +40,7 @@ int chat_answer_header(struct id_list *out, const struct text_tokenizer *tokeniz
 
 /* ---- One prompt ---- */
 
-static int encode_messages(struct prompt *p, const struct text_tokenizer *tokenizer)
+static int encode_messages(struct task *p, const struct text_tokenizer *tokenizer)
 {
     const struct json *list = json_get(p->source, "prompt");
     if (json_kind(list) == JSON_STRING) {
@@ -60,18 +60,22 @@ static int encode_messages(struct prompt *p, const struct text_tokenizer *tokeni
     return chat_answer_header(&p->ids, tokenizer);
 }
 
-static int encode_think(struct prompt *p, const struct text_tokenizer *tokenizer)
+static int encode_think(struct task *p, const struct text_tokenizer *tokenizer)
 {
     const struct json *extra = json_get(p->source, "extra_info");
     const char *think = json_string(json_get(extra, "think"), "");
     p->pass = json_number(json_get(extra, "pass"), -1);
     if (p->pass > 1)
         return error_set("extra_info.pass is %g, expected a success rate from 0 to 1", p->pass);
-    return *think ? push_text(&p->think, tokenizer, think) : 0;
+    if (!*think)
+        return 0;
+    int status = push_text(&p->think, tokenizer, "<think>\n");
+    p->think_head = p->think.count;
+    return status || push_text(&p->think, tokenizer, think) ? -1 : 0;
 }
 
 /* A ground truth may be a number or a list: its JSON text then. */
-static void read_truth(struct prompt *p)
+static void read_truth(struct task *p)
 {
     const struct json *truth = json_get(json_get(p->source, "reward_model"), "ground_truth");
     struct text text = {0};
@@ -83,7 +87,7 @@ static void read_truth(struct prompt *p)
     text_release(&text);
 }
 
-static int read_prompt(struct prompt *p, const struct text_tokenizer *tokenizer)
+static int read_prompt(struct task *p, const struct text_tokenizer *tokenizer)
 {
     static const char *const media[] = {"images", "videos", "audios"};
     if (json_kind(p->source) != JSON_OBJECT)
@@ -104,8 +108,8 @@ static int add_prompt(struct prompts *all, struct json *source, const char *path
     if ((all->count & (all->count - 1)) == 0)
         all->list = memory_resize(all->list, all->count * (i64)sizeof *all->list,
                                   max_i64(1, 2 * all->count) * (i64)sizeof *all->list);
-    struct prompt *p = &all->list[all->count++];
-    *p = (struct prompt){.source = source, .origin = string_format("%s:%lld", path, (long long)line)};
+    struct task *p = &all->list[all->count++];
+    *p = (struct task){.source = source, .origin = string_format("%s:%lld", path, (long long)line)};
     if (read_prompt(p, tokenizer))
         return error_prefix("%s", p->origin);
     all->longest = max_i64(all->longest, p->ids.count + p->think.count);

@@ -8,7 +8,7 @@ enum { FORWARD_POSITIONS = 4096 }; /* of one forward; longer prefills take sever
 
 /* ---- Cohorts ---- */
 
-void cohort_init(struct cohort *c, const struct prompt *prompt, i64 prompt_index, i64 number, i64 size)
+void cohort_init(struct cohort *c, const struct task *prompt, i64 prompt_index, i64 number, i64 size)
 {
     *c = (struct cohort){.prompt = prompt, .prompt_index = prompt_index, .number = number, .size = size};
     for (i64 i = 0; i < prompt->ids.count; i++)

@@ -22,14 +22,14 @@ struct rollout {
     double reward;            /* once judged */
 };
 struct cohort {
-    const struct prompt *prompt;
+    const struct task *prompt;
     i64 prompt_index, number; /* in its file; in the endless sequence of prompts */
     struct id_list ids;       /* prompt, then the hint: "<think>\n" and thoughts of the reference */
     i64 hint;                 /* how many of the ids are hint */
     struct rollout *rollouts;
     i64 size;                 /* G */
 };
-void cohort_init(struct cohort *cohort, const struct prompt *prompt, i64 prompt_index, i64 number, i64 size);
+void cohort_init(struct cohort *cohort, const struct task *prompt, i64 prompt_index, i64 number, i64 size);
 void cohort_release(struct cohort *cohort);
 bool cohort_done(const struct cohort *cohort);
 void rollout_push(struct rollout *rollout, i32 id, float logprob, float entropy, bool told);

@@ -41,7 +41,7 @@ static enum verifier find_naming(const struct naming *list, i64 count, const cha
     return VERIFY_AUTO;
 }
 
-int verifier_of(enum verifier *out, const struct prompt *p)
+int verifier_of(enum verifier *out, const struct task *p)
 {
     *out = find_naming(by_style, COUNT_OF(by_style), p->style);
     if (*out == VERIFY_AUTO)

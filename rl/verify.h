@@ -21,7 +21,7 @@ enum verifier {
 #define VERIFIER_CHOICES "auto|exact|gsm8k|math|choice|regex|format|wer|program"
 
 /* -1: no rule fits the prompt, with what it says and what there is. */
-int verifier_of(enum verifier *out, const struct prompt *prompt);
+int verifier_of(enum verifier *out, const struct task *prompt);
 /* Any verifier but program. -1 and a message: a ground truth that is none (a broken pattern, an empty one). */
 int verify(double *score, enum verifier verifier, const char *ground_truth, const char *answer);
 

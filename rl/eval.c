@@ -1,0 +1,196 @@
+#include "rl/eval.h"
+
+#include "train/train.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { EVAL_SEATS = 64 };
+
+/* ---- Prompts ---- */
+
+static double add_cohort(struct eval_scores *out, const struct cohort *c)
+{
+    double mean = 0, ids = 0, entropy = 0, ended = 0, size = (double)c->size;
+    for (i64 i = 0; i < c->size; i++) {
+        const struct rollout *r = &c->rollouts[i];
+        double drawn = 0, sum = 0;
+        for (i64 j = 0; j < r->count; j++) {
+            drawn += !r->told[j];
+            sum += r->told[j] ? 0 : r->entropy[j];
+        }
+        mean += r->reward / size;
+        ids += drawn / size;
+        entropy += sum / drawn / size;
+        ended += r->ended / size;
+    }
+    out->reward += mean;
+    out->error += mean * mean;
+    out->length += ids;
+    out->entropy += entropy;
+    out->ended += ended;
+    out->prompts++;
+    out->answers += c->size;
+    return mean;
+}
+
+static void finish_scores(struct eval_scores *out)
+{
+    double n = (double)out->prompts;
+    out->reward /= n;
+    out->length /= n;
+    out->entropy /= n;
+    out->ended /= n;
+    out->error = n > 1 ? sqrt(fmax(0, out->error / n - out->reward * out->reward) / (n - 1)) : NAN;
+}
+
+static int answer_all(struct sampler *sampler, struct judge *judge, struct cohort *const *cohorts, i64 count)
+{
+    i64 open = 1;
+    int status = 0;
+    while (open && status == 0) {
+        status = rollouts_draw(sampler, cohorts, count, count, NULL);
+        if (status == 0)
+            status = judge_cohorts(&open, judge, cohorts, count, 0, sampler->most);
+    }
+    return status;
+}
+
+int eval_prompts(struct eval_scores *out, double *each, struct sampler *sampler, struct judge *judge,
+                 const struct prompts *prompts, double temperature, i64 copies, u64 seed)
+{
+    struct cohort *list = memory_alloc(prompts->count * (i64)sizeof *list);
+    struct cohort **cohorts = memory_alloc(prompts->count * (i64)sizeof *cohorts);
+    *out = (struct eval_scores){0};
+    for (i64 i = 0; i < prompts->count; i++) {
+        cohort_init(&list[i], &prompts->list[i], i, i, copies);
+        cohorts[i] = &list[i];
+    }
+    sampler->sampling = (struct sampling){.temperature = (float)temperature, .top_p = 1, .key = {seed, RNG_SAMPLING}};
+    int status = answer_all(sampler, judge, cohorts, prompts->count);
+    for (i64 i = 0; i < prompts->count; i++) {
+        double mean = status == 0 ? add_cohort(out, &list[i]) : 0;
+        if (each)
+            each[i] = mean;
+        cohort_release(&list[i]);
+    }
+    finish_scores(out);
+    memory_free(list);
+    memory_free(cohorts);
+    return status;
+}
+
+struct json *eval_scores_json(const struct eval_scores *s)
+{
+    struct json *j = json_object();
+    json_set(j, "reward", json_of_number(s->reward));
+    json_set(j, "standard_error", json_of_number(s->error));
+    json_set(j, "entropy", json_of_number(s->entropy));
+    json_set(j, "length", json_of_number(s->length));
+    json_set(j, "ended", json_of_number(s->ended));
+    json_set(j, "prompts", json_of_integer(s->prompts));
+    json_set(j, "answers", json_of_integer(s->answers));
+    return j;
+}
+
+/* ---- A model ---- */
+
+static int score_prompts(struct eval_scores *out, struct model *model, const struct submodel *sub,
+                         const struct eval_settings *s, const struct text_tokenizer *tokenizer,
+                         const struct prompts *prompts, u64 seed)
+{
+    struct sampler sampler;
+    struct judge *judge = judge_open(&s->judge, tokenizer, NULL, 0);
+    i64 seats = min_i64(EVAL_SEATS, prompts->count);
+    int status = judge_check(judge, prompts);
+    if (status == 0)
+        status = sampler_open(&sampler, model, sub, tokenizer, seats, prompts->longest, s->copies, s->max_tokens);
+    if (status == 0) {
+        status = eval_prompts(out, NULL, &sampler, judge, prompts, s->temperature, s->copies, seed);
+        if (status == ROLLOUT_STOPPED)
+            status = error_set("interrupted");
+        sampler_close(&sampler);
+    }
+    judge_close(judge);
+    return status;
+}
+
+static struct json *eval_on_prompts(struct model *model, const struct submodel *sub, const struct eval_settings *s, u64 seed)
+{
+    struct prompts prompts;
+    struct eval_scores scores;
+    struct json *out = NULL;
+    struct text_tokenizer *tokenizer = text_tokenizer_load(s->from);
+    if (!tokenizer)
+        return NULL;
+    if (prompts_load(&prompts, s->data, tokenizer, s->limit) == 0) {
+        if (score_prompts(&scores, model, sub, s, tokenizer, &prompts, seed) == 0)
+            out = eval_scores_json(&scores);
+        prompts_release(&prompts);
+    }
+    text_tokenizer_free(tokenizer);
+    if (out)
+        json_set(out, "temperature", json_of_number(s->temperature));
+    return out;
+}
+
+static struct json *eval_on_shards(struct model *model, const struct submodel *sub, const struct eval_settings *s)
+{
+    struct heldout h;
+    if (heldout_measure(&h, model, sub, s->data, s->part, s->length, s->rows))
+        return NULL;
+    struct json *out = json_object();
+    const double *loss = h.sums.loss[STREAM_TEXT], *weight = h.sums.weight[STREAM_TEXT];
+    json_set(out, "part", json_of_string(s->part));
+    json_set(out, "positions", json_of_integer(h.positions));
+    json_set(out, "losses", heldout_json(&h));
+    if (h.bytes_of_text > 0 && weight[TARGET_TEXT] > 0)
+        json_set(out, "bits_per_byte", json_of_number(loss[TARGET_TEXT] / log(2) / h.bytes_of_text));
+    json_set(out, "seconds", json_of_number(h.seconds));
+    return out;
+}
+
+struct json *eval_model(struct model *model, const struct submodel *sub, const struct eval_settings *s, u64 seed)
+{
+    return file_is_directory(s->data) ? eval_on_shards(model, sub, s) : eval_on_prompts(model, sub, s, seed);
+}
+
+/* ---- The stage ---- */
+
+#define ROW(key, type, member, fallback, low, high, choices, help)                                                     \
+    {key, type, offsetof(struct eval_settings, member), fallback, low, high, choices, help}
+const struct setting eval_table[] = {
+    ROW("from", SETTING_REFERENCE, from, NULL, 0, 0, NULL, "model directory"),
+    ROW("data", SETTING_REFERENCE, data, NULL, 0, 0, NULL, "shards, or a file of prompts"),
+    ROW("part", SETTING_STRING, part, "validation", 0, 0, NULL, "of the shards: train, validation, test"),
+    ROW("rows", SETTING_INTEGER, rows, "0", 0, 1e9, NULL, "rows of the shards that are measured; 0: all"),
+    ROW("length", SETTING_INTEGER, length, "512", 8, 1 << 20, NULL, "positions of a row"),
+    ROW("limit", SETTING_INTEGER, limit, "0", 0, 1e9, NULL, "prompts that are answered; 0: all"),
+    ROW("copies", SETTING_INTEGER, copies, "1", 1, 1e4, NULL, "answers to each prompt"),
+    ROW("temperature", SETTING_NUMBER, temperature, "0", 0, 100, NULL, "of the draws; 0: the most probable id"),
+    ROW("max_tokens", SETTING_INTEGER, max_tokens, "256", 1, 1 << 20, NULL, "longest answer, in ids"),
+    JUDGE_ROWS(struct eval_settings),
+    {0}};
+
+int eval_stage(const void *settings, const struct stage *stage)
+{
+    const struct eval_settings *s = settings;
+    struct model model;
+    struct submodel full;
+    if (model_load(&model, stage->device, s->from, stage->dtype, false))
+        return -1;
+    submodel_full(&full, &model.config);
+    struct json *result = eval_model(&model, &full, s, stage->seed);
+    model_close(&model);
+    if (!result)
+        return -1;
+    char *path = path_join(stage->out, "eval.json");
+    int status = json_save(path, result);
+    struct text line = {0};
+    json_print(&line, result, 0);
+    log_info("%s: %s", stage->name, line.data);
+    text_release(&line);
+    memory_free(path);
+    json_free(result);
+    return status;
+}

@@ -1,0 +1,279 @@
+#include "rl/learn.h"
+
+#include <string.h>
+
+/* ---- Samples into batches ---- */
+
+static int tell_answer(struct grammar *g, const struct rollout *r)
+{
+    i64 last = r->count - 1; /* predicted, not an input */
+    for (i64 i = 0, next; i < last; i = next) {
+        for (next = i + 1; next < last && r->told[next] == r->told[i];)
+            next++;
+        struct part part = {.kind = STREAM_TEXT, .weight = r->told[i] ? 0 : 1, .ids = r->ids + i, .count = next - i};
+        if (grammar_part(g, &part))
+            return -1;
+    }
+    g->weight = r->told[last] ? 0 : 1;
+    return grammar_end(g, r->ids[last]);
+}
+
+static int lay_sample(struct batch *b, i64 at, struct grammar *g, const struct learn_sample *s, i64 number)
+{
+    struct part prompt = {.kind = STREAM_TEXT, .ids = s->cohort->ids.ids, .count = s->cohort->ids.count};
+    grammar_begin(g);
+    if (grammar_part(g, &prompt) || tell_answer(g, s->rollout))
+        return error_prefix("prompt %lld", (long long)s->cohort->number);
+    require(grammar_length(g) == s->length, "a sample of %lld positions, counted %lld", (long long)grammar_length(g),
+            (long long)s->length);
+    batch_lay(b, at, g, (i32)number);
+    return 0;
+}
+
+static i64 micro_batches(void *context, i64 step)
+{
+    const struct learner *l = context;
+    (void)step;
+    return l->micros;
+}
+
+static void totals(void *context, i64 step, double out[TARGETS])
+{
+    const struct learner *l = context;
+    (void)step;
+    memset(out, 0, TARGETS * sizeof *out);
+    for (i64 i = l->micro[0]; i < l->micro[l->micros]; i++)
+        out[TARGET_TEXT] += (double)l->samples[i].y.n;
+}
+
+/* Round sizes: products and their caches have few shapes. */
+static int fill(void *context, i64 step, i64 micro, struct batch *b, struct arena *arena)
+{
+    const struct learner *l = context;
+    struct grammar grammar;
+    i64 n = 0, at = 0;
+    int status = 0;
+    (void)step;
+    for (i64 i = l->micro[micro]; i < l->micro[micro + 1]; i++)
+        n += l->samples[i].length;
+    batch_init(b, arena, round_up(n, 128), &(struct batch_widths){0});
+    b->rows = 1;
+    grammar_init(&grammar, l->vocabulary, NULL);
+    for (i64 i = l->micro[micro]; i < l->micro[micro + 1] && status == 0; i++) {
+        status = lay_sample(b, at, &grammar, &l->samples[i], i);
+        at += l->samples[i].length;
+    }
+    grammar_release(&grammar);
+    batch_pad(b, at, b->n - at);
+    b->targets[TARGET_MTP].n = 0; /* the block rests: rewards say nothing about it */
+    return status;
+}
+
+/* ---- The objective ---- */
+
+/* Targets of a sample stand together: calls `visit` with each sample and its first target. */
+typedef void visit_fn(struct learner *l, struct learn_sample *s, struct forward *out, i64 first);
+static void visit_samples(struct learner *l, struct forward *out, const struct batch *b, visit_fn *visit)
+{
+    const struct target_list *t = &b->targets[TARGET_TEXT];
+    for (i64 first = 0, n; first < t->n; first += n) {
+        struct learn_sample *s = &l->samples[b->sample[t->position[first]]];
+        n = s->y.n;
+        require(first + n <= t->n && b->sample[t->position[first + n - 1]] == s - l->samples,
+                "a sample without some of its targets");
+        visit(l, s, out, first);
+    }
+}
+
+static void set_coefficients(struct learner *l, struct learn_sample *s, struct forward *out, i64 first)
+{
+    surrogate_coefficients(out->coefficient[TARGET_TEXT][0] + first, &l->sums, l->s, &s->y,
+                           out->loss[TARGET_TEXT][0].value + first);
+}
+
+static void objective(struct trainer *t, struct forward *out, const struct batch *b, i64 micro, const double total[TARGETS])
+{
+    (void)micro;
+    (void)total;
+    visit_samples(t->objective_context, out, b, set_coefficients);
+}
+
+static void keep_old(struct learner *l, struct learn_sample *s, struct forward *out, i64 first)
+{
+    (void)l;
+    for (i64 j = 0; j < s->y.n; j++)
+        s->old[j] = -out->loss[TARGET_TEXT][0].value[first + j];
+    s->y.old = s->old;
+}
+
+static void keep_start(struct learner *l, struct learn_sample *s, struct forward *out, i64 first)
+{
+    (void)l;
+    for (i64 j = 0; j < s->y.n; j++)
+        s->start[j] = -out->loss[TARGET_TEXT][0].value[first + j];
+    s->y.start = s->start;
+}
+
+int learner_measure(struct learner *l, struct model *model)
+{
+    struct model *trained = l->trainer.model;
+    struct submodel full;
+    submodel_full(&full, &trained->config);
+    full.counts = false;
+    for (i64 micro = 0; micro < l->micros; micro++) {
+        struct batch batch;
+        struct forward out;
+        arena_reset(&l->host, 0);
+        if (fill(l, 0, micro, &batch, &l->host))
+            return -1;
+        tape_clear(&l->tape, false);
+        model_forward(&out, &l->tape, model ? model : trained, &batch, &full, NULL);
+        visit_samples(l, &out, &batch, model ? keep_start : keep_old);
+    }
+    return 0;
+}
+
+/* ---- Samples ---- */
+
+void learner_open(struct learner *l, struct model *model, const struct vocabulary *vocabulary,
+                  const struct surrogate_settings *s, i64 minibatches, i64 positions)
+{
+    *l = (struct learner){.s = s, .vocabulary = vocabulary, .minibatches = minibatches, .positions = positions};
+    trainer_open(&l->trainer, model, (i64)64 << 30);
+    l->trainer.source = (struct batch_source){l, micro_batches, totals, fill};
+    l->trainer.objective = objective;
+    l->trainer.objective_context = l;
+    tape_open(&l->tape, model->device, model->weights.dtype, (i64)64 << 30);
+    arena_open(&l->arena, (i64)16 << 30, false);
+    arena_open(&l->host, (i64)1 << 32, false);
+}
+
+void learner_close(struct learner *l)
+{
+    trainer_close(&l->trainer);
+    tape_close(&l->tape);
+    arena_close(&l->arena);
+    arena_close(&l->host);
+}
+
+static i64 count_drawn(const struct rollout *r)
+{
+    i64 n = 0;
+    for (i64 i = 0; i < r->count; i++)
+        n += !r->told[i];
+    return n;
+}
+
+static double mean_entropy(const struct rollout *r, i64 drawn)
+{
+    double sum = 0;
+    for (i64 i = 0; i < r->count; i++)
+        sum += r->told[i] ? 0 : r->entropy[i];
+    return sum / (double)drawn;
+}
+
+static void add_sample(struct learner *l, const struct cohort *c, const struct rollout *r, double advantage, double success)
+{
+    struct learn_sample *s = &l->samples[l->count++];
+    i64 n = count_drawn(r);
+    float *drawn = arena_alloc(&l->arena, n * 4);
+    *s = (struct learn_sample){.cohort = c, .rollout = r, .length = c->ids.count + r->count - 1};
+    s->y = (struct response){.n = n, .rollout = drawn, .advantage = advantage};
+    s->y.weight = well_learned_weight(l->s, advantage, mean_entropy(r, n), success);
+    s->old = arena_alloc(&l->arena, n * 4);
+    s->start = l->start ? arena_alloc(&l->arena, n * 4) : NULL;
+    for (i64 i = 0; i < r->count; i++)
+        if (!r->told[i])
+            *drawn++ = r->logprob[i];
+}
+
+/* Cohorts whose rewards are all alike teach nothing and are left out. */
+void learner_load(struct learner *l, struct cohort *const *cohorts, i64 count, const double *success)
+{
+    arena_reset(&l->arena, 0);
+    l->count = 0;
+    i64 most = 0;
+    for (i64 i = 0; i < count; i++)
+        most += cohorts[i]->size;
+    l->samples = arena_alloc(&l->arena, most * (i64)sizeof *l->samples);
+    l->micro = arena_alloc(&l->arena, (most + 1) * 8);
+    for (i64 i = 0; i < count; i++) {
+        const struct cohort *c = cohorts[i];
+        i64 mark = arena_mark(&l->arena);
+        double *reward = arena_alloc(&l->arena, c->size * 16), *advantage = reward + c->size;
+        for (i64 r = 0; r < c->size; r++)
+            reward[r] = c->rollouts[r].reward;
+        if (!advantages(advantage, reward, c->size, l->s)) {
+            arena_reset(&l->arena, mark);
+            continue;
+        }
+        for (i64 r = 0; r < c->size; r++)
+            add_sample(l, c, &c->rollouts[r], advantage[r], success ? success[c->prompt_index] : 0);
+    }
+}
+
+i64 learner_plan(struct learner *l, i64 first, i64 end)
+{
+    i64 positions = 0;
+    l->micros = 0;
+    l->micro[0] = first;
+    for (i64 i = first; i < end; i++) {
+        if (positions && positions + l->samples[i].length > l->positions) {
+            l->micro[++l->micros] = i;
+            positions = 0;
+        }
+        positions += l->samples[i].length;
+    }
+    if (end > first)
+        l->micro[++l->micros] = end;
+    return l->micros;
+}
+
+/* ---- A step ---- */
+
+static int measure_minibatch(struct learner *l, bool first)
+{
+    if (!first && learner_measure(l, NULL))
+        return -1;
+    return l->start ? learner_measure(l, l->start) : 0;
+}
+
+static int update_minibatch(struct learn_result *result, struct learner *l, i64 first, i64 end, i64 update)
+{
+    struct step_result step;
+    learner_plan(l, first, end);
+    for (i64 i = first; i < end; i++)
+        l->samples[i].y.weight /= (double)(end - first);
+    if (train_step(&step, &l->trainer, update + result->updates))
+        return -1;
+    result->updates++;
+    result->grad_norm += step.optimizer.grad_norm;
+    result->lr = step.optimizer.lr;
+    result->flops += step.flops;
+    result->positions += step.positions;
+    return 0;
+}
+
+int learner_step(struct learn_result *result, struct learner *l, struct cohort *const *cohorts, i64 count,
+                 const double *success, i64 update)
+{
+    double begin = clock_s();
+    int status = 0;
+    *result = (struct learn_result){.cohorts = count};
+    l->sums = (struct surrogate_sums){0};
+    learner_load(l, cohorts, count, success);
+    i64 size = cohorts[0]->size, spread = l->count / size;
+    for (i64 m = 0; m < l->minibatches && status == 0; m++)
+        if (learner_plan(l, spread * m / l->minibatches * size, spread * (m + 1) / l->minibatches * size))
+            status = measure_minibatch(l, m == 0);
+    for (i64 m = 0; m < l->minibatches && status == 0; m++) {
+        i64 first = spread * m / l->minibatches * size, end = spread * (m + 1) / l->minibatches * size;
+        if (end > first)
+            status = update_minibatch(result, l, first, end, update);
+    }
+    result->spread = spread;
+    result->sums = l->sums;
+    result->grad_norm /= (double)max_i64(result->updates, 1);
+    result->seconds = clock_s() - begin;
+    return status;
+}

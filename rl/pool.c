@@ -1,0 +1,225 @@
+#include "rl/pool.h"
+
+#include "core/safetensors.h"
+
+#include <string.h>
+
+void pool_open(struct pool *p, const struct prompts *prompts, const struct text_tokenizer *tokenizer, i64 per_step,
+               i64 group, i64 batches, u64 seed)
+{
+    *p = (struct pool){.prompts = prompts, .tokenizer = tokenizer, .per_step = per_step, .group = group, .batches = batches};
+    prompt_order_init(&p->order, prompts->count, seed);
+    p->cohorts = memory_alloc(per_step * batches * (i64)sizeof *p->cohorts);
+    p->pass = memory_alloc(prompts->count * 8);
+    for (i64 i = 0; i < prompts->count; i++)
+        p->pass[i] = prompts->list[i].pass;
+}
+
+static void free_cohort(struct cohort *c)
+{
+    cohort_release(c);
+    memory_free(c);
+}
+
+void pool_close(struct pool *p)
+{
+    for (i64 i = 0; i < p->count; i++)
+        free_cohort(p->cohorts[i]);
+    memory_free(p->cohorts);
+    memory_free(p->pass);
+    prompt_order_release(&p->order);
+    *p = (struct pool){0};
+}
+
+static struct cohort *add_cohort(struct pool *p, i64 number, i64 hint)
+{
+    struct cohort *c = memory_alloc(sizeof *c);
+    i64 index = prompt_order_at(&p->order, number);
+    const struct task *prompt = &p->prompts->list[index];
+    cohort_init(c, prompt, index, number, p->group);
+    c->hint = hint;
+    for (i64 i = 0; i < hint; i++)
+        id_list_push(&c->ids, prompt->think.ids[i]);
+    p->cohorts[p->count++] = c;
+    return c;
+}
+
+int pool_fill(struct pool *p, i64 step, const struct surrogate_settings *s)
+{
+    while (p->count < p->per_step * p->batches) {
+        i64 number = p->count ? p->cohorts[p->count - 1]->number + 1 : step * p->per_step;
+        i64 index = prompt_order_at(&p->order, number);
+        const struct task *prompt = &p->prompts->list[index];
+        i64 thoughts = prompt->think.count - prompt->think_head;
+        if (number > UINT32_MAX)
+            return error_set("prompt %lld: a run takes at most 2^32", (long long)number);
+        i64 hint = s->hint_share > 0 ? (i64)(hint_share(s, step, p->pass[index]) * (double)thoughts) : 0;
+        add_cohort(p, number, hint > 0 ? prompt->think_head + hint : 0);
+    }
+    return 0;
+}
+
+void pool_drop(struct pool *p)
+{
+    for (i64 i = 0; i < p->per_step; i++)
+        free_cohort(p->cohorts[i]);
+    p->count -= p->per_step;
+    memmove(p->cohorts, p->cohorts + p->per_step, (size_t)p->count * sizeof *p->cohorts);
+}
+
+/* ---- Marks ---- */
+
+enum { MARK = 4 }; /* values of a rollout: ids, observations, done, ended */
+
+static void mark_of(i64 *values, const struct rollout *r)
+{
+    values[0] = r->count;
+    values[1] = r->turns;
+    values[2] = r->done;
+    values[3] = r->ended;
+}
+
+static void go_back(struct rollout *r, const i64 *values)
+{
+    r->count = values[0];
+    r->turns = values[1];
+    r->done = values[2];
+    r->ended = values[3];
+    r->judged = false;
+}
+
+void pool_mark(struct pool_mark *mark, const struct pool *p)
+{
+    pool_mark_release(mark);
+    mark->count = p->count * p->group;
+    mark->values = memory_alloc(max_i64(mark->count, 1) * MARK * 8);
+    for (i64 i = 0; i < mark->count; i++)
+        mark_of(mark->values + MARK * i, &p->cohorts[i / p->group]->rollouts[i % p->group]);
+}
+
+void pool_go_back(struct pool *p, const struct pool_mark *mark)
+{
+    require(mark->count == p->count * p->group, "a mark of another pool");
+    for (i64 i = 0; i < mark->count; i++)
+        go_back(&p->cohorts[i / p->group]->rollouts[i % p->group], mark->values + MARK * i);
+}
+
+void pool_mark_release(struct pool_mark *mark)
+{
+    memory_free(mark->values);
+    *mark = (struct pool_mark){0};
+}
+
+/* ---- Files ---- */
+
+struct columns { /* of all rollouts, one after another */
+    struct text ids, logprob, entropy, told;
+};
+
+static void append_rollout(struct columns *all, const struct rollout *r)
+{
+    text_append(&all->ids, r->ids, r->count * 4);
+    text_append(&all->logprob, r->logprob, r->count * 4);
+    text_append(&all->entropy, r->entropy, r->count * 4);
+    text_append(&all->told, r->told, r->count);
+}
+
+int pool_save(const struct pool *p, const char *path)
+{
+    struct columns all = {0};
+    struct pool_mark mark = {0};
+    i64 *cohorts = memory_alloc(max_i64(p->count, 1) * 16), n = 0;
+    pool_mark(&mark, p);
+    for (i64 i = 0; i < p->count; i++) {
+        cohorts[2 * i] = p->cohorts[i]->number;
+        cohorts[2 * i + 1] = p->cohorts[i]->hint;
+        for (i64 c = 0; c < p->group; c++) {
+            append_rollout(&all, &p->cohorts[i]->rollouts[c]);
+            n += p->cohorts[i]->rollouts[c].count;
+        }
+    }
+    const struct tensor_source tensors[] = {
+        {.name = "cohorts", .dtype = DTYPE_I64, .rank = 2, .shape = {p->count, 2}, .data = cohorts},
+        {.name = "rollouts", .dtype = DTYPE_I64, .rank = 2, .shape = {mark.count, MARK}, .data = mark.values},
+        {.name = "ids", .dtype = DTYPE_I32, .rank = 1, .shape = {n}, .data = all.ids.data},
+        {.name = "logprob", .dtype = DTYPE_F32, .rank = 1, .shape = {n}, .data = all.logprob.data},
+        {.name = "entropy", .dtype = DTYPE_F32, .rank = 1, .shape = {n}, .data = all.entropy.data},
+        {.name = "told", .dtype = DTYPE_U8, .rank = 1, .shape = {n}, .data = all.told.data}};
+    int status = safetensors_save(path, tensors, COUNT_OF(tensors), NULL);
+    text_release(&all.ids);
+    text_release(&all.logprob);
+    text_release(&all.entropy);
+    text_release(&all.told);
+    pool_mark_release(&mark);
+    memory_free(cohorts);
+    return status;
+}
+
+static const void *column(i64 *count, const struct safetensors *set, const char *name, enum dtype dtype, const char *path)
+{
+    const struct tensor_view *view = safetensors_find(set, name);
+    *count = view ? tensor_view_elements(view) : 0;
+    if (view && view->dtype == dtype)
+        return view->data;
+    error_set("%s: expected a tensor %s, %s", path, name, dtype_name(dtype));
+    return NULL;
+}
+
+static void load_rollout(struct rollout *r, const i64 *values, const struct columns *all, i64 at)
+{
+    for (i64 i = 0; i < values[0]; i++) {
+        i32 id;
+        float logprob, entropy;
+        memcpy(&id, all->ids.data + 4 * (at + i), 4);
+        memcpy(&logprob, all->logprob.data + 4 * (at + i), 4);
+        memcpy(&entropy, all->entropy.data + 4 * (at + i), 4);
+        rollout_push(r, id, logprob, entropy, all->told.data[at + i]);
+    }
+    go_back(r, values);
+}
+
+static int fill_pool(struct pool *p, const i64 *cohorts, i64 count, const i64 *marks, const struct columns *all, i64 n,
+                     const char *path)
+{
+    i64 at = 0;
+    for (i64 i = 0; i < count; i++) {
+        i64 number = cohorts[2 * i], hint = cohorts[2 * i + 1];
+        if (number < 0 || hint < 0 || hint > p->prompts->list[prompt_order_at(&p->order, number)].think.count)
+            return error_set("%s: prompt %lld with a hint of %lld ids: the prompts have changed", path, (long long)number,
+                             (long long)hint);
+        struct cohort *c = add_cohort(p, number, hint);
+        for (i64 r = 0; r < p->group; r++) {
+            const i64 *values = marks + MARK * (i * p->group + r);
+            if (values[0] < 0 || values[0] > n - at)
+                return error_set("%s: rollouts of more ids than there are", path);
+            load_rollout(&c->rollouts[r], values, all, at);
+            at += values[0];
+        }
+    }
+    return 0;
+}
+
+int pool_load(struct pool *p, const char *path)
+{
+    struct safetensors set;
+    struct columns all = {0};
+    i64 counts[6];
+    if (safetensors_open(&set, path))
+        return -1;
+    const i64 *cohorts = column(&counts[0], &set, "cohorts", DTYPE_I64, path);
+    const i64 *marks = column(&counts[1], &set, "rollouts", DTYPE_I64, path);
+    all.ids.data = (char *)column(&counts[2], &set, "ids", DTYPE_I32, path);
+    all.logprob.data = (char *)column(&counts[3], &set, "logprob", DTYPE_F32, path);
+    all.entropy.data = (char *)column(&counts[4], &set, "entropy", DTYPE_F32, path);
+    all.told.data = (char *)column(&counts[5], &set, "told", DTYPE_U8, path);
+    i64 count = counts[0] / 2;
+    bool found = cohorts && marks && all.ids.data && all.logprob.data && all.entropy.data && all.told.data;
+    int status = found ? 0 : -1;
+    if (found && (counts[1] != count * p->group * MARK || count > p->per_step * p->batches || counts[2] != counts[3] ||
+                  counts[2] != counts[4] || counts[2] != counts[5]))
+        status = error_set("%s: columns of lengths that do not belong together", path);
+    if (status == 0)
+        status = fill_pool(p, cohorts, count, marks, &all, counts[2], path);
+    safetensors_close(&set);
+    return status;
+}

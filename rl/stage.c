@@ -1,0 +1,506 @@
+#include "rl/rl.h"
+
+#include "core/json.h"
+#include "rl/learn.h"
+#include "rl/pool.h"
+#include "train/pretrain.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ROW(key, type, member, fallback, low, high, choices, help)                                                     \
+    {key, type, offsetof(struct rl_settings, member), fallback, low, high, choices, help}
+const struct setting rl_table[] = {
+    ROW("from", SETTING_REFERENCE, from, NULL, 0, 0, NULL, "model to start from, with new moments"),
+    ROW("prompts", SETTING_REFERENCE, prompts, NULL, 0, 0, NULL, "prompts in verl's fields, .jsonl or .json"),
+    ROW("eval_prompts", SETTING_REFERENCE, eval_prompts, "", 0, 0, NULL, "held-out prompts"),
+    ROW("eval_steps", SETTING_INTEGER, eval_steps, "20", 0, 1e9, NULL, "steps between held-out rewards; 0: before and after"),
+    ROW("eval_limit", SETTING_INTEGER, eval_limit, "0", 0, 1e9, NULL, "held-out prompts that are answered; 0: all"),
+    ROW("steps", SETTING_INTEGER, steps, "40", 1, 1e9, NULL, "steps, each on its own prompts"),
+    ROW("prompts_per_step", SETTING_INTEGER, prompts_per_step, "32", 1, 1e6, NULL, "prompts of a step"),
+    ROW("group", SETTING_INTEGER, group, "8", 2, 1e4, NULL, "answers to each prompt"),
+    ROW("buffer_batches", SETTING_INTEGER, buffer_batches, "1", 1, 1000, NULL,
+        "steps whose prompts are answered at the same time; more hide long answers, and train on older weights' draws"),
+    ROW("seats", SETTING_INTEGER, seats, "0", 0, 1e6, NULL, "prompts answered at the same time; 0: as many as the buffer has"),
+    ROW("temperature", SETTING_NUMBER, temperature, "1", 0.01, 100, NULL, "of the draws"),
+    ROW("max_tokens", SETTING_INTEGER, max_tokens, "64", 1, 1 << 20, NULL, "longest answer, in ids"),
+    ROW("minibatches", SETTING_INTEGER, minibatches, "2", 1, 1000, NULL, "optimizer updates of a step"),
+    ROW("micro_positions", SETTING_INTEGER, micro_positions, "4096", 16, 1 << 24, NULL,
+        "positions that go through the model together when training"),
+    ROW("algorithm", SETTING_CHOICE, surrogate.algorithm, "misc", 0, 0, "misc|gspo|grpo",
+        "misc: ratio and clip of the sequence, mismatch mask of each id; gspo: both of the sequence; grpo: both of each id"),
+    ROW("eps", SETTING_NUMBER, surrogate.eps, "0.2", 0, 10, NULL, "clip of the ratio; long answers want less: 3e-4"),
+    ROW("mismatch_low", SETTING_NUMBER, surrogate.mismatch_low, "0.5", 0, 1, NULL, "training over rollout probability: least"),
+    ROW("mismatch_high", SETTING_NUMBER, surrogate.mismatch_high, "5", 1, 1e9, NULL, "and most; what lies outside is masked"),
+    ROW("kl", SETTING_NUMBER, surrogate.kl, "0", 0, 100, NULL, "weight of the divergence from the model RL began with"),
+    ROW("divide_by_std", SETTING_BOOL, surrogate.divide_by_std, "true", 0, 0, NULL, "advantages in standard deviations of the cohort"),
+    ROW("advantage_eps", SETTING_NUMBER, surrogate.advantage_eps, "1e-4", 0, 10, NULL, "added to the standard deviation"),
+    ROW("mask.share", SETTING_NUMBER, surrogate.mask_share, "0", 0, 1, NULL, "how far well-learned positives are masked; 0: not"),
+    ROW("mask.entropy", SETTING_NUMBER, surrogate.mask_entropy, "0.05", 0, 100, NULL, "well learned: entropy below, nats an id"),
+    ROW("mask.success", SETTING_NUMBER, surrogate.mask_success, "0.75", 0, 1, NULL, "and success of the prompt above"),
+    ROW("hint.share", SETTING_NUMBER, surrogate.hint_share, "0", 0, 1, NULL, "of extra_info.think told at first; 0: no hints"),
+    ROW("hint.decay", SETTING_NUMBER, surrogate.hint_decay, "0.05", 0, 100, NULL, "share . exp(-decay . step . success at the start)"),
+    ROW("hint.attempts", SETTING_INTEGER, surrogate.hint_attempts, "4", 1, 1000, NULL,
+        "answers that measure that success, where extra_info.pass is not given"),
+    JUDGE_ROWS(struct rl_settings),
+    OPTIMIZER_ROWS_SHAPED(struct rl_settings, "1e-4", "0.99", "0", "10", "constant"), /* its steps are updates */
+    ROW("bias_speed", SETTING_SCHEDULE, bias_speed, "0", 0, 1, NULL, "step of the router's balancing bias"),
+    ROW("recompute", SETTING_BOOL, recompute, "false", 0, 0, NULL, "keep only the layers' inputs for the backward"),
+    ROW("checkpoint_steps", SETTING_INTEGER, checkpoint_steps, "10", 1, 1e9, NULL, "steps between checkpoints"),
+    ROW("keep", SETTING_INTEGER, keep, "2", 1, 1e6, NULL, "checkpoints kept"),
+    {0}};
+
+struct run { /* of one call */
+    const struct rl_settings *s;
+    const struct stage *stage;
+    struct model model, start;
+    bool has_start;
+    struct submodel full;
+    struct text_tokenizer *tokenizer;
+    struct prompts prompts, held_out;
+    struct pool pool;
+    struct pool_mark mark;
+    struct sampler sampler;
+    struct learner learner;
+    struct judge *judge;
+    struct metrics *metrics;
+    struct json *heldout; /* rewards of held-out prompts, before and after */
+    double *success;      /* [prompts] running success rate; -1: never answered */
+    i64 updates;
+    char *checkpoints;
+};
+struct times { double draw, judge, learn; };
+
+/* ---- Opening ---- */
+
+static int open_start(struct run *r)
+{
+    if (r->s->surrogate.kl <= 0)
+        return 0;
+    if (model_load(&r->start, r->stage->device, r->s->from, r->stage->dtype, false))
+        return error_prefix("the model of kl");
+    r->has_start = true;
+    return 0;
+}
+
+static int open_prompts(struct run *r)
+{
+    r->tokenizer = text_tokenizer_load(r->s->from);
+    if (!r->tokenizer || prompts_load(&r->prompts, r->s->prompts, r->tokenizer, 0))
+        return -1;
+    if (r->s->eval_prompts && *r->s->eval_prompts)
+        return prompts_load(&r->held_out, r->s->eval_prompts, r->tokenizer, r->s->eval_limit);
+    return 0;
+}
+
+static int open_sampler(struct run *r)
+{
+    const struct rl_settings *s = r->s;
+    i64 seats = s->seats ? s->seats : s->prompts_per_step * s->buffer_batches;
+    seats = min_i64(seats, s->prompts_per_step * s->buffer_batches);
+    if (sampler_open(&r->sampler, &r->model, &r->full, r->tokenizer, seats, r->prompts.longest, s->group, s->max_tokens))
+        return -1;
+    r->sampler.sampling.temperature = (float)s->temperature;
+    r->sampler.sampling.key = (struct rng_key){r->stage->seed, RNG_SAMPLING};
+    return 0;
+}
+
+static void open_learner(struct run *r)
+{
+    const struct rl_settings *s = r->s;
+    learner_open(&r->learner, &r->model, &r->sampler.vocabulary, &s->surrogate, s->minibatches, s->micro_positions);
+    r->learner.start = r->has_start ? &r->start : NULL;
+    r->learner.trainer.optimizer = &s->optimizer;
+    r->learner.trainer.lr = lr_of_settings(&s->optimizer, s->steps * s->minibatches);
+    r->learner.trainer.bias_speed = s->bias_speed;
+    r->learner.trainer.seed = r->stage->seed;
+    r->learner.trainer.recompute = s->recompute;
+}
+
+/* ---- Held-out prompts ---- */
+
+static int measure(struct eval_scores *out, double *each, struct run *r, const struct prompts *prompts, double temperature, i64 copies)
+{
+    struct sampler sampler;
+    i64 seats = min_i64(64, prompts->count);
+    struct judge *judge = judge_open(&r->s->judge, r->tokenizer, NULL, 0);
+    int status = sampler_open(&sampler, &r->model, &r->full, r->tokenizer, seats, prompts->longest, copies, r->s->max_tokens);
+    if (status == 0)
+        status = eval_prompts(out, each, &sampler, judge, prompts, temperature, copies,
+                              hash_bytes("held out", 8, r->stage->seed));
+    sampler_close(&sampler);
+    judge_close(judge);
+    return status;
+}
+
+/* Drawn at the temperature of training, and greedy. */
+static int measure_heldout(struct run *r, const char *when)
+{
+    struct eval_scores sampled, greedy;
+    if (r->held_out.count == 0)
+        return 0;
+    int status = measure(&sampled, NULL, r, &r->held_out, r->s->temperature, 1);
+    if (status == 0)
+        status = measure(&greedy, NULL, r, &r->held_out, 0, 1);
+    if (status)
+        return status;
+    log_info("held-out %s: reward %.3f +- %.3f, greedy %.3f, entropy %.3f, length %.1f", when, sampled.reward, sampled.error,
+             greedy.reward, sampled.entropy, sampled.length);
+    struct json *both = json_object();
+    json_set(both, "sampled", eval_scores_json(&sampled));
+    json_set(both, "greedy", eval_scores_json(&greedy));
+    json_set(r->heldout, when, both);
+    return 0;
+}
+
+/* ---- Hints: how well the model does without them ---- */
+
+static int measure_passes(struct run *r)
+{
+    struct eval_scores scores;
+    struct prompts unknown = {.list = memory_alloc(r->prompts.count * (i64)sizeof(struct task)), .longest = r->prompts.longest};
+    double *rewards = memory_alloc(r->prompts.count * 8);
+    i64 *index = memory_alloc(r->prompts.count * 8);
+    for (i64 i = 0; i < r->prompts.count && r->s->surrogate.hint_share > 0; i++)
+        if (r->pool.pass[i] < 0 && r->prompts.list[i].think.count) {
+            index[unknown.count] = i;
+            unknown.list[unknown.count++] = r->prompts.list[i];
+        }
+    int status = unknown.count ? measure(&scores, rewards, r, &unknown, r->s->temperature, r->s->surrogate.hint_attempts) : 0;
+    for (i64 i = 0; i < unknown.count && status == 0; i++)
+        r->pool.pass[index[i]] = rewards[i];
+    if (unknown.count && status == 0)
+        log_info("hints: without any, %lld prompts have a reward of %.3f", (long long)unknown.count, scores.reward);
+    memory_free(unknown.list); /* the prompts in it are borrowed */
+    memory_free(rewards);
+    memory_free(index);
+    return status;
+}
+
+/* ---- Checkpoints ---- */
+
+static int save_files(void *context, const char *directory)
+{
+    struct run *r = context;
+    char *path = path_join(directory, "weft/rollouts.safetensors");
+    int status = model_save(&r->model, directory) || install_tokenizers(directory, r->s->from) || pool_save(&r->pool, path) ? -1 : 0;
+    memory_free(path);
+    return status;
+}
+
+static struct checkpoint_parts parts_of(struct run *r, struct weights **list)
+{
+    list[0] = &r->model.weights;
+    return (struct checkpoint_parts){(struct weights *const *)list, 1, save_files, r};
+}
+
+static struct json *numbers(const double *values, i64 count)
+{
+    struct json *list = json_array();
+    for (i64 i = 0; i < count; i++)
+        json_push(list, json_of_number(values[i]));
+    return list;
+}
+
+static void read_numbers(double *values, i64 count, const struct json *list)
+{
+    for (i64 i = 0; i < min_i64(count, json_count(list)); i++)
+        values[i] = json_number(json_at(list, i), values[i]);
+}
+
+static i64 use_count(const struct run *r)
+{
+    return r->model.config.layers * max_i64(r->model.config.experts, 1);
+}
+
+static int save(struct run *r, i64 step)
+{
+    struct weights *list[1];
+    struct checkpoint_parts parts = parts_of(r, list);
+    struct json *state = json_object();
+    json_set(state, "updates", json_of_integer(r->updates));
+    json_set(state, "success", numbers(r->success, r->prompts.count));
+    json_set(state, "pass", numbers(r->pool.pass, r->prompts.count));
+    json_set(state, "expert_use", numbers(r->model.use, use_count(r)));
+    json_set(state, "heldout", json_copy(r->heldout));
+    int status = checkpoint_save(r->checkpoints, step, &parts, state);
+    if (status == 0)
+        checkpoint_prune(r->checkpoints, r->s->keep);
+    json_free(state);
+    return status;
+}
+
+static int read_state(struct run *r, const struct json *state, i64 step)
+{
+    if (json_count(json_get(state, "success")) != r->prompts.count)
+        return error_set("the checkpoint of step %lld belongs to other prompts; remove %s to begin anew", (long long)step,
+                         r->checkpoints);
+    char *path = string_format("%s/step-%06lld/weft/rollouts.safetensors", r->checkpoints, (long long)step);
+    r->updates = json_integer(json_get(state, "updates"), 0);
+    read_numbers(r->success, r->prompts.count, json_get(state, "success"));
+    read_numbers(r->pool.pass, r->prompts.count, json_get(state, "pass"));
+    read_numbers(r->model.use, use_count(r), json_get(state, "expert_use"));
+    json_free(r->heldout);
+    r->heldout = json_copy(json_get(state, "heldout"));
+    int status = pool_load(&r->pool, path);
+    memory_free(path);
+    log_info("goes on from step %lld", (long long)step);
+    return status;
+}
+
+/* *step: the first one to do. */
+static int resume(struct run *r, i64 *step)
+{
+    struct weights *list[1];
+    struct checkpoint_parts parts = parts_of(r, list);
+    struct json *state;
+    if (checkpoint_resume(r->checkpoints, step, &parts, &state))
+        return -1;
+    int status = state ? read_state(r, state, *step) : 0;
+    *step = max_i64(*step, 0);
+    json_free(state);
+    return status;
+}
+
+/* ---- One step ---- */
+
+/* The step's cohorts to the end, the others as far as they come; a program may answer with observations, and the model goes
+ * on. */
+static int draw_and_judge(struct run *r, struct times *times, i64 step, struct progress *bar)
+{
+    i64 open = 1, mine = r->s->prompts_per_step;
+    while (open) {
+        double begin = clock_s();
+        int status = rollouts_draw(&r->sampler, r->pool.cohorts, r->pool.count, mine, NULL);
+        times->draw += clock_s() - begin;
+        begin = clock_s();
+        if (status == 0)
+            status = judge_cohorts(&open, r->judge, r->pool.cohorts, mine, step, r->s->max_tokens);
+        times->judge += clock_s() - begin;
+        if (status)
+            return status;
+        progress_update(bar, step, "answered");
+    }
+    return 0;
+}
+
+static double mean_reward(const struct cohort *c)
+{
+    double sum = 0;
+    for (i64 i = 0; i < c->size; i++)
+        sum += c->rollouts[i].reward;
+    return sum / (double)c->size;
+}
+
+/* Halves the weight of what was: prompts come by a few times only. */
+static void move_success(struct run *r)
+{
+    for (i64 i = 0; i < r->s->prompts_per_step; i++) {
+        const struct cohort *c = r->pool.cohorts[i];
+        double *success = &r->success[c->prompt_index], now = mean_reward(c);
+        *success = *success < 0 ? now : 0.5 * (*success + now);
+    }
+}
+
+/* What the step's answers were like, before anything was learnt from them. */
+static struct eval_scores look_at(const struct run *r)
+{
+    struct eval_scores x = {0};
+    double drawn = 0;
+    for (i64 i = 0; i < r->s->prompts_per_step; i++)
+        for (i64 c = 0; c < r->s->group; c++) {
+            const struct rollout *y = &r->pool.cohorts[i]->rollouts[c];
+            x.reward += y->reward;
+            x.length += (double)y->count;
+            x.ended += y->ended;
+            x.answers++;
+            for (i64 j = 0; j < y->count; j++) {
+                x.entropy += y->told[j] ? 0 : y->entropy[j];
+                drawn += !y->told[j];
+            }
+        }
+    x.reward /= (double)x.answers;
+    x.length /= (double)x.answers;
+    x.ended /= (double)x.answers;
+    x.entropy /= drawn;
+    return x;
+}
+
+static void log_step(struct run *r, i64 step, const struct eval_scores *x, const struct learn_result *y, const struct times *t)
+{
+    struct metrics *m = r->metrics;
+    double responses = fmax(1, y->sums.responses);
+    metrics_begin(m, step);
+    metrics_put(m, "reward", x->reward);
+    metrics_put(m, "entropy", x->entropy);
+    metrics_put(m, "length", x->length);
+    metrics_put(m, "ended", x->ended);
+    metrics_put(m, "spread", (double)y->spread / (double)y->cohorts);
+    metrics_put(m, "clipped", y->sums.clipped / responses);
+    metrics_put(m, "masked", y->sums.masked / responses);
+    metrics_put(m, "mismatch", y->sums.mismatch / responses);
+    metrics_put(m, "ratio_distance", y->sums.ratio / responses);
+    if (r->has_start)
+        metrics_put(m, "kl", y->sums.kl / responses);
+    metrics_put(m, "lr", y->lr);
+    metrics_put(m, "grad_norm", y->grad_norm);
+    metrics_put(m, "draw_s", t->draw);
+    metrics_put(m, "judge_s", t->judge);
+    metrics_put(m, "learn_s", t->learn);
+    metrics_put(m, "drawn_per_s", x->length * (double)x->answers / t->draw);
+    metrics_put(m, "tokens_per_s", (double)y->positions / t->learn);
+    if (r->stage->peak_gflops > 0)
+        metrics_put(m, "peak_share", y->flops / t->learn * 1e-9 / r->stage->peak_gflops);
+}
+
+static int measure_in_between(struct run *r, i64 step)
+{
+    struct eval_scores scores;
+    bool due = r->held_out.count && r->s->eval_steps && step % r->s->eval_steps == 0 && step < r->s->steps;
+    if (!due)
+        return 0;
+    int status = measure(&scores, NULL, r, &r->held_out, r->s->temperature, 1);
+    if (status == 0) {
+        metrics_put(r->metrics, "heldout/reward", scores.reward);
+        metrics_put(r->metrics, "heldout/entropy", scores.entropy);
+        log_info("step %lld: held-out reward %.3f, entropy %.3f", (long long)step, scores.reward, scores.entropy);
+    }
+    return status;
+}
+
+/* Work that was stopped in the middle is forgotten: when the step is done again it comes out the same. */
+static int stop_before(struct run *r, i64 step)
+{
+    pool_go_back(&r->pool, &r->mark);
+    return save(r, step) ? -1 : STAGE_INTERRUPTED;
+}
+
+static int run_step(struct run *r, i64 step, struct progress *bar)
+{
+    struct learn_result learnt;
+    struct times times = {0};
+    if (pool_fill(&r->pool, step, &r->s->surrogate))
+        return -1;
+    pool_mark(&r->mark, &r->pool);
+    int status = draw_and_judge(r, &times, step, bar);
+    if (status)
+        return interrupted() ? stop_before(r, step) : status;
+    move_success(r);
+    struct eval_scores scores = look_at(r);
+    if (learner_step(&learnt, &r->learner, r->pool.cohorts, r->s->prompts_per_step, r->success, r->updates))
+        return -1;
+    r->updates += learnt.updates;
+    pool_drop(&r->pool);
+    times.learn = learnt.seconds;
+    log_step(r, step + 1, &scores, &learnt, &times);
+    status = measure_in_between(r, step + 1);
+    if (metrics_end(r->metrics) || status < 0)
+        return -1;
+    progress_update(bar, step + 1, "reward %.3f spread %.2f entropy %.3f clipped %.2f length %.1f  %.0f tok/s", scores.reward,
+                    (double)learnt.spread / (double)learnt.cohorts, scores.entropy,
+                    learnt.sums.clipped / fmax(1, learnt.sums.responses), scores.length,
+                    (double)learnt.positions / times.learn);
+    return 0;
+}
+
+static int run_steps(struct run *r, i64 step)
+{
+    struct progress bar;
+    int status = 0;
+    progress_init(&bar, r->stage->name, r->s->steps);
+    for (; step < r->s->steps && status == 0; step++) {
+        status = run_step(r, step, &bar);
+        bool due = (step + 1) % r->s->checkpoint_steps == 0 || step + 1 == r->s->steps;
+        if (status == 0 && (due || interrupted()))
+            status = save(r, step + 1);
+        if (status == 0 && interrupted() && step + 1 < r->s->steps)
+            status = STAGE_INTERRUPTED;
+    }
+    progress_close(&bar);
+    return status;
+}
+
+static int finish(struct run *r)
+{
+    int status = measure_heldout(r, "end");
+    if (status)
+        return status == ROLLOUT_STOPPED ? STAGE_INTERRUPTED : status;
+    struct json *j = json_object();
+    char *path = path_join(r->stage->out, "rl.json");
+    json_set(j, "steps", json_of_integer(r->s->steps));
+    json_set(j, "updates", json_of_integer(r->updates));
+    json_set(j, "heldout", json_copy(r->heldout));
+    status = json_save(path, j);
+    if (status == 0)
+        status = model_save(&r->model, r->stage->out) || install_tokenizers(r->stage->out, r->s->from) ? -1 : 0;
+    memory_free(path);
+    json_free(j);
+    return status;
+}
+
+static int train(struct run *r)
+{
+    i64 step;
+    if (resume(r, &step))
+        return -1;
+    r->judge = judge_open(&r->s->judge, r->tokenizer, r->stage->out, step);
+    r->metrics = r->judge ? metrics_open(r->stage->out, step) : NULL;
+    if (!r->metrics || judge_check(r->judge, &r->prompts) || judge_check(r->judge, &r->held_out))
+        return -1;
+    int status = step == 0 ? measure_heldout(r, "start") : 0;
+    if (status == 0 && step == 0)
+        status = measure_passes(r);
+    if (status == ROLLOUT_STOPPED)
+        return STAGE_INTERRUPTED;
+    if (status == 0)
+        status = run_steps(r, step);
+    return status ? status : finish(r);
+}
+
+static int run_with_model(struct run *r)
+{
+    if (open_prompts(r) || open_start(r))
+        return -1;
+    submodel_full(&r->full, &r->model.config);
+    r->success = memory_alloc(r->prompts.count * 8);
+    for (i64 i = 0; i < r->prompts.count; i++)
+        r->success[i] = -1;
+    pool_open(&r->pool, &r->prompts, r->tokenizer, r->s->prompts_per_step, r->s->group, r->s->buffer_batches, r->stage->seed);
+    int status = open_sampler(r);
+    if (status == 0) {
+        open_learner(r);
+        status = train(r);
+        learner_close(&r->learner);
+    }
+    sampler_close(&r->sampler);
+    pool_close(&r->pool);
+    return status;
+}
+
+int rl_stage(const void *settings, const struct stage *stage)
+{
+    struct run *r = memory_alloc(sizeof *r);
+    r->s = settings;
+    r->stage = stage;
+    r->checkpoints = path_join(stage->out, "checkpoints");
+    r->heldout = json_object();
+    int status = model_load(&r->model, stage->device, r->s->from, stage->dtype, true);
+    if (status == 0) {
+        status = run_with_model(r);
+        model_close(&r->model);
+    }
+    if (r->has_start)
+        model_close(&r->start);
+    if (r->tokenizer)
+        text_tokenizer_free(r->tokenizer);
+    prompts_release(&r->prompts);
+    prompts_release(&r->held_out);
+    pool_mark_release(&r->mark);
+    judge_close(r->judge);
+    metrics_close(r->metrics);
+    json_free(r->heldout);
+    memory_free(r->success);
+    memory_free(r->checkpoints);
+    memory_free(r);
+    return status;
+}
