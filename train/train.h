@@ -40,11 +40,14 @@ struct optimizer_settings { /* rows of every training stage's table; see OPTIMIZ
 };
 /* Rows for a settings table whose struct has a `struct optimizer_settings optimizer`. lr_default etc. as YAML text. */
 #define OPTIMIZER_ROWS(type, lr_default, beta2_default, decay_default)                                                 \
+    OPTIMIZER_ROWS_SHAPED(type, lr_default, beta2_default, decay_default, "50", "wsd")
+#define OPTIMIZER_ROWS_SHAPED(type, lr_default, beta2_default, decay_default, warmup_default, shape_default)           \
     {"optimizer.lr", SETTING_NUMBER, offsetof(type, optimizer.lr), lr_default, 0, 10, NULL, "peak learning rate"},     \
     {"optimizer.min_lr_ratio", SETTING_NUMBER, offsetof(type, optimizer.min_lr_ratio), "0.02", 0, 1, NULL,             \
      "last learning rate as a share of the peak"},                                                                     \
-    {"optimizer.warmup", SETTING_INTEGER, offsetof(type, optimizer.warmup), "50", 0, 1e9, NULL, "warm-up steps"},      \
-    {"optimizer.shape", SETTING_CHOICE, offsetof(type, optimizer.shape), "wsd", 0, 0, "constant|cosine|wsd",           \
+    {"optimizer.warmup", SETTING_INTEGER, offsetof(type, optimizer.warmup), warmup_default, 0, 1e9, NULL,              \
+     "warm-up steps"},                                                                                                 \
+    {"optimizer.shape", SETTING_CHOICE, offsetof(type, optimizer.shape), shape_default, 0, 0, "constant|cosine|wsd",   \
      "course of the learning rate"},                                                                                   \
     {"optimizer.decay", SETTING_CHOICE, offsetof(type, optimizer.decay), "linear", 0, 0, "cosine|linear|1-sqrt",       \
      "how wsd comes down"},                                                                                            \
@@ -84,6 +87,7 @@ int checkpoint_save(const char *directory, i64 step, const struct checkpoint_par
  * what is wrong; loads masters and moments; *state is the caller's to free. *step = -1 if there is none at all. */
 int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_parts *parts, struct json **state);
 void checkpoint_prune(const char *directory, i64 keep); /* the newest `keep` stay */
+int checkpoint_check(const char *step_folder); /* every file of its inventory; -1 names the first that differs */
 int checkpoint_verify(const char *directory, char **path); /* the newest whole step's folder: memory_free(*path) */
 
 /* ---- Metrics: metrics.jsonl is the truth, cut back to the checkpoint's step on resume --------------------------------- */
