@@ -142,6 +142,13 @@ static struct json *verify_folder(const char *folder)
     return j;
 }
 
+int checkpoint_check(const char *step_folder)
+{
+    struct json *j = verify_folder(step_folder);
+    json_free(j);
+    return j ? 0 : -1;
+}
+
 static int falling(const void *a, const void *b)
 {
     i64 x = *(const i64 *)a, y = *(const i64 *)b;
