@@ -144,7 +144,7 @@ void workers_run(i64 tiles, worker_fn *run, void *context); /* returns when all 
  *    |  live blocks, 64-aligned |  free again    |  address space, no memory behind it  |
  *
  * Address space is reserved, memory appears when first touched and stays: a warm step neither allocates nor faults.
- * A counting arena (meta backend) hands out addresses that must not be read and only measures. */
+ * A counting arena (meta backend) only measures: nothing touches its blocks but the host's few words (read: zeros). */
 struct arena {
     char *base;
     i64 used_bytes, peak_bytes, reserved_bytes;

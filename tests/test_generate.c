@@ -1,0 +1,228 @@
+/* Generation against the training forward: what the generator drew greedily is what the whole sample, laid out with all
+ * codes known, predicts at the same places. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "model/generate.h"
+
+enum { BITS = 8, LEVELS = 2, CODES = 16, VOCABULARY = 64 };
+enum { BOI = 40, EOI, BOV, EOV, NEXT, BOA, END, SHAPE_IMAGE, SHAPE_VIDEO };
+
+static struct device device;
+static const float amplitude[3] = {0.5f, 0.4f, 0.3f};
+
+static struct vocabulary make_vocabulary(void)
+{
+    struct vocabulary v = {.boi = BOI, .eoi = EOI, .bov = BOV, .eov = EOV, .next = NEXT, .boa = BOA, .end = END,
+                           .im_start = -1, .im_end = -1, .shape = {SHAPE_IMAGE, SHAPE_VIDEO}, .shape_count = 2};
+    v.shapes[0] = (struct shape){.scale_count = 3, .scales = {1, 2, 3}, .frames = 1};
+    v.shapes[1] = (struct shape){.scale_count = 3, .scales = {1, 2, 3}, .frames = 2, .video = true};
+    return v;
+}
+
+static void make_model(struct model *model)
+{
+    const struct model_config config = {.vocabulary = VOCABULARY, .width = 32, .layers = 4, .heads = 2, .kv_heads = 1,
+                                        .head_width = 16, .dense_width = 48, .experts = 4, .topk = 2, .expert_width = 16,
+                                        .tied = true, .rope_theta = 1e4, .norm_eps = 1e-5, .norm_min = 1e-12, .init_std = 0.3,
+                                        .bits = BITS, .scales = 4, .levels = LEVELS, .codes = CODES, .t_pairs = 2};
+    assert_int_equal(model_open(model, &device, &config, DTYPE_F32, false, NULL), 0);
+    weights_init(&model->weights, 5);
+}
+
+static struct generator make_generator(struct model *model, const struct submodel *sub, const struct vocabulary *v)
+{
+    static const float *const amplitudes[2] = {amplitude, amplitude};
+    static const i64 grid[4] = {3, 3, 3, 3};
+    return (struct generator){.model = model, .sub = sub, .vocabulary = v, .amplitude = amplitudes, .grid = grid,
+                              .sampling = {.temperature = 0, .top_p = 1, .key = {1, RNG_SAMPLING}}};
+}
+
+/* The sample with its answer, as the packer would lay it. */
+static void lay_known(struct batch *b, struct arena *arena, const struct vocabulary *v, const struct part *parts, i64 count,
+                      const struct media_block *medium)
+{
+    struct grammar g;
+    struct batch_widths widths = {.bits = BITS, .levels = LEVELS};
+    grammar_init(&g, v, NULL);
+    grammar_begin(&g);
+    g.weight = 1;
+    for (i64 i = 0; i < count; i++)
+        assert_int_equal(grammar_part(&g, &parts[i]), 0);
+    assert_int_equal(grammar_end(&g, END), 0);
+    batch_init(b, arena, grammar_length(&g), &widths);
+    batch_lay(b, 0, &g, 0);
+    if (medium->bits) {
+        const struct shape *shape = &v->shapes[medium->shape];
+        i64 rows = shape_positions(shape), at = 0;
+        float *inputs = arena_alloc(arena, medium->frames * rows * BITS * 4);
+        device.ops->dequantize_bits(&device, inputs, NULL, medium->bits, medium->frames, 3, 3, BITS, shape->scales, 3, amplitude);
+        for (i64 i = 0; i < medium->frames * rows * BITS; i++)
+            b->inputs[INPUT_VISION_OUT].features[at++] = inputs[i] * shape_input_scale(amplitude, 3);
+        memcpy(b->targets[TARGET_VISION].bits, medium->bits, (size_t)(medium->frames * shape_tokens(shape) * BITS));
+    }
+    if (medium->codes) {
+        i64 n = medium->frames * LEVELS;
+        memcpy(b->inputs[INPUT_AUDIO].ids, medium->codes, (size_t)n * 4);
+        memcpy(b->targets[TARGET_AUDIO].ids, medium->codes, (size_t)n * 4);
+        for (i64 l = 0; l < LEVELS; l++)
+            b->inputs[INPUT_AUDIO].ids[n + l] = b->targets[TARGET_AUDIO].ids[n + l] = CODES;
+    }
+    grammar_release(&g);
+}
+
+static void forward_known(struct forward *out, struct tape *tape, struct model *model, const struct submodel *sub, const struct batch *b)
+{
+    tape_open(tape, &device, DTYPE_F32, (i64)1 << 30);
+    tape_clear(tape, false);
+    model_forward(out, tape, model, b, sub, NULL);
+}
+
+static void check_bits(const struct forward *out, const struct answer *a, i64 tokens)
+{
+    const float *logits = out->logits[TARGET_VISION][0]->data;
+    for (i64 i = 0; i < a->medium.frames * tokens * BITS; i++)
+        assert_int_equal(a->medium.bits[i], logits[i] > 0);
+}
+
+static void generate_picture(i32 shape_id, i32 begin, i64 shape, i64 most)
+{
+    struct vocabulary v = make_vocabulary();
+    struct model model;
+    struct submodel sub;
+    struct answer answers[3] = {0};
+    struct arena arena;
+    const i32 prompt[3] = {3, 7, 11};
+    const i32 opening[2] = {shape_id, begin};
+    struct part parts[2] = {{.kind = STREAM_TEXT, .ids = prompt, .count = 3}, {.weight = 1, .shape = shape}};
+    struct generate_request requests[3];
+    make_model(&model);
+    submodel_full(&sub, &model.config);
+    struct generator g = make_generator(&model, &sub, &v);
+    g.slots = 2; /* the third waits for a place */
+    for (i64 i = 0; i < 3; i++)
+        requests[i] = (struct generate_request){.parts = parts, .part_count = 1, .opening = opening, .opening_count = 2, .media_only = true,
+                                                .stop = {-1, -1, -1, -1}, .most = most, .copies = 1, .identity = (u32)i};
+    assert_int_equal(generate(answers, &g, requests, 3), 0);
+    arena_open(&arena, 64 << 20, false);
+    for (i64 i = 0; i < 3; i++) {
+        struct batch b;
+        struct tape tape;
+        struct forward out;
+        assert_true(answers[i].has_medium);
+        if (!answers[i].ended)
+            continue; /* a video that never said it was over */
+        parts[1].kind = answers[i].medium.kind;
+        parts[1].frames = answers[i].medium.frames;
+        lay_known(&b, &arena, &v, parts, 2, &answers[i].medium);
+        forward_known(&out, &tape, &model, &sub, &b);
+        check_bits(&out, &answers[i], shape_tokens(&v.shapes[shape]));
+        tape_close(&tape);
+    }
+    for (i64 i = 0; i < 3; i++)
+        answer_release(&answers[i]);
+    arena_close(&arena);
+    model_close(&model);
+}
+
+static void a_drawn_picture_is_what_training_would_predict(void **state)
+{
+    (void)state;
+    generate_picture(SHAPE_IMAGE, BOI, 0, 40);
+}
+
+static void a_drawn_clip_is_what_training_would_predict(void **state)
+{
+    (void)state;
+    generate_picture(SHAPE_VIDEO, BOV, 1, 200);
+}
+
+static i32 best_code(const float *logits, i64 n)
+{
+    i64 best = 0;
+    for (i64 i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return (i32)best;
+}
+
+static void drawn_sound_is_what_training_would_predict(void **state)
+{
+    (void)state;
+    struct vocabulary v = make_vocabulary();
+    struct model model;
+    struct submodel sub;
+    struct answer answer = {0};
+    struct arena arena;
+    struct batch b;
+    struct tape tape;
+    struct forward out;
+    const i32 prompt[3] = {3, 7, 11}, opening[1] = {BOA};
+    struct part parts[2] = {{.kind = STREAM_TEXT, .ids = prompt, .count = 3}, {.kind = STREAM_AUDIO, .weight = 1}};
+    make_model(&model);
+    submodel_full(&sub, &model.config);
+    struct generator g = make_generator(&model, &sub, &v);
+    const struct generate_request request = {.parts = parts, .part_count = 1, .opening = opening, .opening_count = 1, .media_only = true,
+                                             .stop = {-1, -1, -1, -1}, .most = 12, .copies = 1};
+    assert_int_equal(generate(&answer, &g, &request, 1), 0);
+    assert_true(answer.has_medium && answer.medium.frames >= 1);
+    arena_open(&arena, 64 << 20, false);
+    parts[1].count = answer.medium.frames;
+    lay_known(&b, &arena, &v, parts, 2, &answer.medium);
+    forward_known(&out, &tape, &model, &sub, &b);
+    for (i64 frame = 0; frame < answer.medium.frames; frame++)
+        for (i64 l = 0; l < LEVELS; l++) {
+            const float *row = (const float *)out.logits[TARGET_AUDIO][l]->data + frame * (CODES + 1);
+            assert_int_equal(answer.medium.codes[frame * LEVELS + l], best_code(row, CODES + 1));
+        }
+    tape_close(&tape);
+    arena_close(&arena);
+    answer_release(&answer);
+    model_close(&model);
+}
+
+/* Copies of one prompt share its keys and differ in their draws; a lone request with the same identity draws the same. */
+static void copies_share_a_prompt_and_draw_alone(void **state)
+{
+    (void)state;
+    struct vocabulary v = make_vocabulary();
+    struct model model;
+    struct submodel sub;
+    struct answer together[4] = {0}, alone = {0};
+    const i32 prompt[5] = {3, 7, 11, 2, 9};
+    struct part part = {.kind = STREAM_TEXT, .ids = prompt, .count = 5};
+    make_model(&model);
+    submodel_full(&sub, &model.config);
+    struct generator g = make_generator(&model, &sub, &v);
+    g.sampling.temperature = 1;
+    struct generate_request request = {.parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = 9, .copies = 4, .identity = 6};
+    assert_int_equal(generate(together, &g, &request, 1), 0);
+    request.copies = 1;
+    assert_int_equal(generate(&alone, &g, &request, 1), 0);
+    assert_int_equal(alone.ids.count, together[0].ids.count);
+    assert_memory_equal(alone.ids.ids, together[0].ids.ids, (size_t)alone.ids.count * 4);
+    i64 different = 0;
+    for (i64 c = 1; c < 4; c++)
+        different += together[c].ids.count != alone.ids.count || memcmp(together[c].ids.ids, alone.ids.ids, (size_t)alone.ids.count * 4) != 0;
+    assert_true(different > 0);
+    for (i64 c = 0; c < 4; c++)
+        answer_release(&together[c]);
+    answer_release(&alone);
+    model_close(&model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_drawn_picture_is_what_training_would_predict),
+        cmocka_unit_test(a_drawn_clip_is_what_training_would_predict),
+        cmocka_unit_test(drawn_sound_is_what_training_would_predict),
+        cmocka_unit_test(copies_share_a_prompt_and_draw_alone),
+    };
+    device_open_cpu(&device);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
