@@ -1,0 +1,137 @@
+/* weft inspect PATH: what a file or folder holds, and whether it is whole. */
+#include "cli/cli.h"
+#include "cli/inspect.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define VERIFIED_BYTES ((i64)1 << 30) /* up to here verifying needs no asking */
+
+static bool has(const char *directory, const char *name)
+{
+    char *path = path_join(directory, name);
+    bool found = file_exists(path);
+    memory_free(path);
+    return found;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+static i64 bytes_below(const char *path)
+{
+    char **names;
+    i64 count, sum = 0;
+    if (!file_is_directory(path))
+        return max_i64(file_bytes(path), 0);
+    if (directory_list(&names, &count, path))
+        return 0;
+    for (i64 i = 0; i < count; i++) {
+        char *below = path_join(path, names[i]);
+        sum += bytes_below(below);
+        memory_free(below);
+    }
+    string_list_free(names, count);
+    return sum;
+}
+
+static bool holds_steps(const char *directory)
+{
+    char **names;
+    i64 count;
+    bool found = false;
+    if (directory_list(&names, &count, directory))
+        return false;
+    for (i64 i = 0; i < count; i++)
+        found |= strncmp(names[i], "step-", 5) == 0 && !ends_with(names[i], ".tmp");
+    string_list_free(names, count);
+    return found;
+}
+
+/* A codec's config.json says what kind it is, a model's has a model_type. */
+static bool is_codec(const char *directory)
+{
+    char *path = path_join(directory, "config.json");
+    struct json *config = json_load(path);
+    bool codec = json_kind(json_get(config, "kind")) == JSON_STRING;
+    json_free(config);
+    memory_free(path);
+    return codec;
+}
+
+static struct json *inspect_folder(const char *path, bool verify)
+{
+    if (has(path, "weft/state.json") || holds_steps(path))
+        return inspect_checkpoint(path);
+    if (has(path, "shards.json") || has(path, "index"))
+        return inspect_shards(path, verify);
+    if (has(path, "config.json"))
+        return is_codec(path) ? inspect_codec(path, verify) : inspect_model(path, verify);
+    if (has(path, "tokenizer.json"))
+        return inspect_tokenizer(path);
+    if (has(path, "run.json"))
+        return inspect_run(path);
+    error_set("%s: a folder of no kind known here: no model (config.json), shards (shards.json), tokenizer (tokenizer.json), "
+              "checkpoints (step-*) or run (run.json) in it", path);
+    return NULL;
+}
+
+static bool is_gguf(const char *path)
+{
+    struct file_view view;
+    if (file_map(&view, path))
+        return false;
+    bool found = view.bytes >= 4 && memcmp(view.data, "GGUF", 4) == 0;
+    file_unmap(&view);
+    return found;
+}
+
+static struct json *inspect_file(const char *path, bool verify)
+{
+    if (ends_with(path, ".safetensors"))
+        return inspect_safetensors(path, verify);
+    if (ends_with(path, ".json"))
+        return inspect_tokenizer(path);
+    if (ends_with(path, ".yaml") || ends_with(path, ".yml"))
+        return inspect_recipe(path);
+    if (ends_with(path, ".gguf") || is_gguf(path))
+        return inspect_gguf(path);
+    return inspect_media(path);
+}
+
+int command_inspect(int argc, char **argv)
+{
+    struct arguments a;
+    bool json = false, verify = false;
+    const struct option options[] = {{"json", NULL, NULL, &json, "one JSON object"},
+                                     {"verify", NULL, NULL, &verify, "read and check every byte; below 1 GiB that is done unasked"},
+                                     {NULL}};
+    int status = options_parse(&a, argc, argv, options, 1, 1);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    const char *path = a.positional[0];
+    if (!file_exists(path)) {
+        error_set("there is no %s", path);
+        return command_failed();
+    }
+    verify |= bytes_below(path) < VERIFIED_BYTES;
+    struct json *found = file_is_directory(path) ? inspect_folder(path, verify) : inspect_file(path, verify);
+    if (!found) {
+        command_failed();
+        return 1; /* what is wrong is the file, not the way it was asked for */
+    }
+    struct text out = {0};
+    if (json) {
+        json_print(&out, found, 0);
+        text_append(&out, "\n", 1);
+    } else {
+        inspect_show(&out, found);
+    }
+    fwrite(out.data, 1, (size_t)out.length, stdout);
+    text_release(&out);
+    json_free(found);
+    return 0;
+}

@@ -1,0 +1,110 @@
+/* JSON for people. */
+#include "cli/inspect.h"
+
+#include <string.h>
+
+enum { COLUMNS_MOST = 16, NAME_WIDTH = 18 };
+
+static bool is_table(const struct json *value)
+{
+    return json_kind(value) == JSON_ARRAY && json_kind(json_at(value, 0)) == JSON_OBJECT;
+}
+
+/* Lists as 1, 2, 3; shapes and the like stay short. */
+static void print_scalar(struct text *out, const struct json *value)
+{
+    if (json_kind(value) == JSON_STRING) {
+        text_append(out, json_string(value, ""), json_string_length(value));
+    } else if (json_kind(value) == JSON_REAL) {
+        text_printf(out, "%.6g", json_number(value, 0));
+    } else if (json_kind(value) == JSON_ARRAY) {
+        for (i64 i = 0; i < json_count(value); i++) {
+            text_printf(out, "%s", i ? ", " : "");
+            print_scalar(out, json_at(value, i));
+        }
+    } else {
+        json_print(out, value, 0);
+    }
+}
+
+/* Width in characters of a cell, as terminals count most of them: bytes that begin one. */
+static i64 width_of(const struct json *value)
+{
+    struct text cell = {0};
+    i64 width = 0;
+    print_scalar(&cell, value);
+    for (i64 i = 0; i < cell.length; i++)
+        width += ((u8)cell.data[i] & 0xc0) != 0x80;
+    text_release(&cell);
+    return width;
+}
+
+static i64 list_columns(const char *names[COLUMNS_MOST], i64 widths[COLUMNS_MOST], const struct json *table)
+{
+    struct json_iterator it;
+    i64 columns = 0;
+    for (bool more = json_first(&it, json_at(table, 0)); more && columns < COLUMNS_MOST; more = json_next(&it, json_at(table, 0)))
+        names[columns++] = it.key;
+    for (i64 c = 0; c < columns; c++) {
+        widths[c] = (i64)strlen(names[c]);
+        for (i64 i = 0; i < json_count(table); i++)
+            widths[c] = max_i64(widths[c], width_of(json_get(json_at(table, i), names[c])));
+    }
+    return columns;
+}
+
+/* Words stand left, numbers right. */
+static void print_cell(struct text *out, const struct json *value, i64 width, bool last)
+{
+    bool number = json_kind(value) == JSON_INTEGER || json_kind(value) == JSON_REAL;
+    int padding = (int)max_i64(0, width - width_of(value));
+    if (number)
+        text_printf(out, "%*s", padding, "");
+    if (value)
+        print_scalar(out, value);
+    if (!number && !last)
+        text_printf(out, "%*s", padding, "");
+    text_printf(out, last ? "\n" : "  ");
+}
+
+static void print_table(struct text *out, const struct json *table, int indent)
+{
+    const char *names[COLUMNS_MOST];
+    i64 widths[COLUMNS_MOST], columns = list_columns(names, widths, table);
+    text_printf(out, "%*s", indent, "");
+    for (i64 c = 0; c < columns; c++) {
+        bool number = json_kind(json_get(json_at(table, 0), names[c])) == JSON_INTEGER;
+        text_printf(out, number ? "%*s%s" : "%-*s%s", (int)widths[c], names[c], c + 1 == columns ? "\n" : "  ");
+    }
+    for (i64 i = 0; i < json_count(table); i++) {
+        text_printf(out, "%*s", indent, "");
+        for (i64 c = 0; c < columns; c++)
+            print_cell(out, json_get(json_at(table, i), names[c]), widths[c], c + 1 == columns);
+    }
+}
+
+static void print_object(struct text *out, const struct json *object, int indent)
+{
+    struct json_iterator it;
+    for (bool more = json_first(&it, object); more; more = json_next(&it, object)) {
+        text_printf(out, "%*s%-*s", indent, "", NAME_WIDTH, it.key);
+        if (json_kind(it.value) == JSON_OBJECT) {
+            text_append(out, "\n", 1);
+            print_object(out, it.value, indent + 2);
+        } else if (json_kind(it.value) == JSON_NULL) {
+            text_printf(out, " none\n");
+        } else if (is_table(it.value)) {
+            text_append(out, "\n", 1);
+            print_table(out, it.value, indent + 2);
+        } else {
+            text_append(out, " ", 1);
+            print_scalar(out, it.value);
+            text_append(out, "\n", 1);
+        }
+    }
+}
+
+void inspect_show(struct text *out, const struct json *value)
+{
+    print_object(out, value, 0);
+}

@@ -1,0 +1,290 @@
+/* weft reconstruct MODEL FILE... -o DIR: media through their tokenizer and back, beside the original. */
+#include "cli/cli.h"
+#include "core/json.h"
+#include "data/media.h"
+#include "tokenizers/audio.h"
+#include "tokenizers/vision.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { GRIFFIN_LIM_ROUNDS = 32 };
+
+struct reconstruction {
+    const char *directory; /* of the model or tokenizer */
+    const char *const *files;
+    int count;
+    const char *shape_name;
+    i64 most_frames, seed;
+    bool json;
+    const char *out; /* folder being written */
+    struct vision vision;
+    struct audio_tokenizer audio;
+    struct yardstick yardstick;
+    bool has_vision, has_audio;
+};
+
+/* ---- Tokenizers, opened when the first file needs them ---- */
+
+static bool is_tokenizer(const char *folder, const char *kind)
+{
+    char *path = path_join(folder, "config.json");
+    struct json *config = file_exists(path) ? json_load(path) : NULL;
+    bool found = strstr(json_string(json_get(config, "kind"), ""), kind) != NULL;
+    json_free(config);
+    memory_free(path);
+    return found;
+}
+
+/* DIR/weft/KIND of a model, DIR/KIND of shards, or DIR itself: memory_free. */
+static char *find_tokenizer(const char *directory, const char *kind)
+{
+    char *places[] = {string_format("%s/weft/%s", directory, kind), path_join(directory, kind), string_copy(directory)};
+    char *found = NULL;
+    for (i64 i = 0; i < COUNT_OF(places); i++)
+        if (!found && is_tokenizer(places[i], kind))
+            found = places[i];
+        else
+            memory_free(places[i]);
+    if (!found)
+        error_set("%s holds no %s tokenizer: looked for weft/%s, %s and the folder's own config.json", directory, kind, kind, kind);
+    return found;
+}
+
+static int need_vision(struct reconstruction *r)
+{
+    if (r->has_vision)
+        return 0;
+    char *folder = find_tokenizer(r->directory, "vision");
+    if (!folder)
+        return -1;
+    r->has_vision = vision_load(&r->vision, cli_device(), folder, cli_device()->has_bf16 ? DTYPE_BF16 : DTYPE_F32, false) == 0;
+    memory_free(folder);
+    return r->has_vision ? 0 : -1;
+}
+
+static int need_audio(struct reconstruction *r)
+{
+    if (r->has_audio)
+        return 0;
+    char *folder = find_tokenizer(r->directory, "audio");
+    if (!folder)
+        return -1;
+    r->has_audio = audio_load(&r->audio, cli_device(), folder) == 0;
+    if (r->has_audio)
+        yardstick_open(&r->yardstick, cli_device());
+    memory_free(folder);
+    return r->has_audio ? 0 : -1;
+}
+
+/* The shape of that name, else the first of the medium's kind. */
+static const struct vision_shape *choose_shape(const struct reconstruction *r, bool video, const char *file)
+{
+    const struct vision_config *c = &r->vision.config;
+    for (i64 i = 0; i < c->shape_count; i++) {
+        bool fits = (c->shapes[i].frames > 1) == video;
+        if (fits && (!r->shape_name || strcmp(r->shape_name, c->shapes[i].name) == 0))
+            return &c->shapes[i];
+    }
+    struct text known = {0};
+    for (i64 i = 0; i < c->shape_count; i++)
+        text_printf(&known, " %s", c->shapes[i].name);
+    error_set("%s: the tokenizer has no shape%s%s for %s; it has:%s", file, r->shape_name ? " " : "",
+              r->shape_name ? r->shape_name : "", video ? "clips" : "pictures", known.data ? known.data : " none");
+    text_release(&known);
+    return NULL;
+}
+
+/* ---- Results ---- */
+
+/* DIR/STEM.EXT for FILE; a number is put in where another file took the name. */
+static char *output_path(const struct reconstruction *r, const char *file, const char *extension)
+{
+    const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file, *dot = strrchr(name, '.');
+    int length = (int)(dot && dot > name ? dot - name : (long)strlen(name));
+    char *path = string_format("%s/%.*s%s", r->out, length, name, extension);
+    for (int i = 2; file_exists(path); i++) {
+        memory_free(path);
+        path = string_format("%s/%.*s-%d%s", r->out, length, name, i, extension);
+    }
+    return path;
+}
+
+static void report(const struct reconstruction *r, const char *file, const char *path, const char *measure, double value,
+                   const char *unit)
+{
+    const char *slash = strrchr(path, '/');
+    if (!r->json) {
+        printf("%s: %s %.3f %s -> %s\n", file, measure, value, unit, slash + 1);
+        return;
+    }
+    struct json *j = json_object();
+    struct text line = {0};
+    json_set(j, "file", json_of_string(file));
+    json_set(j, "out", json_of_string(slash + 1));
+    json_set(j, "measure", json_of_string(measure));
+    json_set(j, "value", json_of_number(value));
+    json_set(j, "unit", json_of_string(unit));
+    json_print(&line, j, 0);
+    printf("%s\n", line.data);
+    text_release(&line);
+    json_free(j);
+}
+
+/* ---- Pictures and clips ---- */
+
+/* Left the original, right what came back. */
+static void put_side_by_side(struct clip *out, const struct clip *left, const struct clip *right)
+{
+    i64 row = left->width * 3;
+    clip_init(out, left->frames, left->height, 2 * left->width, left->rate_hz);
+    for (i64 i = 0; i < left->frames * left->height; i++) {
+        memcpy(out->pixels + 2 * i * row, left->pixels + i * row, (size_t)row);
+        memcpy(out->pixels + (2 * i + 1) * row, right->pixels + i * row, (size_t)row);
+    }
+}
+
+/* Each latent frame is quantised by itself, so a clip may be longer than the shape's. */
+static void through_vision(struct reconstruction *r, struct clip *back, const struct clip *clip, const struct vision_shape *shape)
+{
+    i64 latent_frames = vision_latent_frames(clip->frames), values = latent_frames * shape->h * shape->w * r->vision.config.bits;
+    float *latent = memory_alloc(values * 4), *sum = memory_alloc(values * 4);
+    u8 *bits = memory_alloc(latent_frames * vision_tokens(shape) * r->vision.config.bits);
+    clip_init(back, clip->frames, clip->height, clip->width, clip->rate_hz);
+    vision_encode(&r->vision, latent, NULL, clip->pixels, 1, clip->frames, clip->height, clip->width);
+    vision_quantize(&r->vision, bits, sum, latent, latent_frames, shape);
+    vision_decode(&r->vision, back->pixels, sum, 1, latent_frames, shape->h, shape->w);
+    memory_free(latent);
+    memory_free(sum);
+    memory_free(bits);
+}
+
+static int finish_picture(struct reconstruction *r, const char *file, const struct clip *clip, const struct vision_shape *shape)
+{
+    struct clip back, both;
+    bool video = clip->frames > 1;
+    char *path = output_path(r, file, video ? ".mp4" : ".png");
+    through_vision(r, &back, clip, shape);
+    put_side_by_side(&both, clip, &back);
+    int status = video ? clip_write_mp4(path, &both) : image_write_png(path, both.pixels, both.height, both.width);
+    if (status == 0)
+        report(r, file, path, "PSNR", vision_psnr(vision_square_error(clip->pixels, back.pixels,
+                                                                      clip->frames * clip->height * clip->width * 3)), "dB");
+    clip_release(&back);
+    clip_release(&both);
+    memory_free(path);
+    return status;
+}
+
+static int reconstruct_picture(struct reconstruction *r, const char *file, const struct file_view *view, bool video)
+{
+    const struct vision_shape *shape = need_vision(r) ? NULL : choose_shape(r, video, file);
+    struct clip read = {0}, fitted = {0};
+    if (!shape)
+        return -1;
+    const struct clip_request request = {shape->rate_hz, r->most_frames, shape->height, shape->width};
+    if (video ? clip_read(&fitted, view->data, view->bytes, file, &request) : image_read(&read, view->data, view->bytes, file))
+        return -1;
+    if (!video)
+        clip_resize(&fitted, &read, shape->height, shape->width);
+    fitted.frames = vision_frames(vision_latent_frames(fitted.frames)); /* cut to 1, 5, 9, ... */
+    int status = finish_picture(r, file, &fitted, shape);
+    clip_release(&read);
+    clip_release(&fitted);
+    return status;
+}
+
+/* ---- Sounds ---- */
+
+static int finish_sound(struct reconstruction *r, const char *file, const struct sound *sound)
+{
+    i64 frames = audio_frames(sound->samples), padded = frames * AUDIO_FRAME_SAMPLES;
+    i32 *codes = memory_alloc(frames * r->audio.config.levels * 4);
+    struct sound back, original;
+    struct spectral_sum distance = {0};
+    sound_init(&back, padded, AUDIO_RATE_HZ);
+    sound_init(&original, padded, AUDIO_RATE_HZ);
+    memcpy(original.values, sound->values, (size_t)sound->samples * 4);
+    audio_encode(&r->audio, &(struct audio_item){sound->values, sound->samples, codes}, 1);
+    audio_decode(&r->audio, back.values, codes, frames, &(struct vocoder){GRIFFIN_LIM_ROUNDS, (u64)r->seed});
+    yardstick_add(&r->yardstick, &distance, original.values, back.values, padded);
+    char *path = output_path(r, file, ".wav"), *before = output_path(r, file, "-original.wav");
+    back.samples = original.samples = sound->samples;
+    int status = sound_write_wav(path, &back);
+    if (status == 0)
+        status = sound_write_wav(before, &original);
+    if (status == 0)
+        report(r, file, path, "log-mel distance", spectral_mean(&distance), "nats");
+    sound_release(&back);
+    sound_release(&original);
+    memory_free(codes);
+    memory_free(path);
+    memory_free(before);
+    return status;
+}
+
+static int reconstruct_sound(struct reconstruction *r, const char *file, const struct file_view *view)
+{
+    struct sound sound;
+    if (need_audio(r) || sound_read(&sound, view->data, view->bytes, file, AUDIO_RATE_HZ))
+        return -1;
+    int status = finish_sound(r, file, &sound);
+    sound_release(&sound);
+    return status;
+}
+
+static int reconstruct_file(struct reconstruction *r, const char *file)
+{
+    struct file_view view;
+    int status = -1;
+    if (file_map(&view, file))
+        return -1;
+    enum media_kind kind = media_kind(view.data, view.bytes, file);
+    if (kind == MEDIA_SOUND)
+        status = reconstruct_sound(r, file, &view);
+    else if (kind != MEDIA_UNKNOWN)
+        status = reconstruct_picture(r, file, &view, kind == MEDIA_VIDEO);
+    file_unmap(&view);
+    return status;
+}
+
+static int reconstruct_all(void *context, const char *folder)
+{
+    struct reconstruction *r = context;
+    int status = 0;
+    r->out = folder;
+    for (int i = 0; i < r->count && status == 0; i++)
+        status = interrupted() ? 1 : reconstruct_file(r, r->files[i]);
+    if (r->has_vision)
+        vision_close(&r->vision);
+    if (r->has_audio) {
+        yardstick_close(&r->yardstick);
+        audio_close(&r->audio);
+    }
+    return status;
+}
+
+int command_reconstruct(int argc, char **argv)
+{
+    struct arguments a;
+    struct reconstruction r = {0};
+    const char *out = NULL, *frames = NULL, *seed = NULL;
+    const struct option options[] = {{"o", "DIR", &out, NULL, "folder to write"},
+                                     {"shape", "NAME", &r.shape_name, NULL, "of the vision tokenizer's table (the first that fits)"},
+                                     {"frames", "N", &frames, NULL, "frames of a clip, at most (all)"},
+                                     {"seed", "N", &seed, NULL, "of the phases a sound begins with (1)"},
+                                     {"json", NULL, NULL, &r.json, "one JSON object a file"},
+                                     {NULL}};
+    int status = options_parse(&a, argc, argv, options, 2, COUNT_OF(a.positional));
+    if (status == 0 && !out)
+        status = error_usage("weft reconstruct: -o DIR is needed");
+    r.most_frames = option_integer(frames, "frames", 0, 1, 1 << 20, &status);
+    r.seed = option_integer(seed, "seed", 1, 0, INT64_MAX, &status);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    r.directory = a.positional[0];
+    r.files = a.positional + 1;
+    r.count = a.count - 1;
+    status = output_folder(out, reconstruct_all, &r);
+    return status < 0 ? command_failed() : status ? 130 : 0;
+}
