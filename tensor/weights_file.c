@@ -217,24 +217,29 @@ static bool is_whole(const struct weight *w)
     return w->share_rows == w->spec.parts * w->spec.rows && w->columns == w->spec.columns;
 }
 
-/* The master also becomes the copy of rows whose masters other ranks keep. */
-static int load_cut(struct weight *w, const struct tensor_view *view, float *out, const char *origin)
+/* Copies of all rows of this rank's slice, also of those whose masters other ranks keep. */
+static void put_slice(struct weight *w, const float *logical)
+{
+    struct weight all = *w;
+    i64 n = w->parts * w->rows;
+    float *slice = memory_alloc(n * w->columns * 4);
+    all.share_first = 0;
+    all.share_rows = n;
+    weight_share_from_logical(slice, &all, logical);
+    for (i64 row = 0; row < n; row++)
+        weight_put(w, row, 0, slice + row * w->columns, w->columns);
+    memory_free(slice);
+}
+
+static int load_cut(struct weight *w, const struct tensor_view *view, float *out, bool is_master, const char *origin)
 {
     float *logical = view_values(view, origin);
     if (!logical)
         return -1;
-    weight_share_from_logical(out, w, logical);
-    if (out == w->master) {
-        struct weight all = *w;
-        i64 n = w->parts * w->rows;
-        float *slice = memory_alloc(n * w->columns * 4);
-        all.share_first = 0;
-        all.share_rows = n;
-        weight_share_from_logical(slice, &all, logical);
-        for (i64 row = 0; row < n; row++)
-            weight_put(w, row, 0, slice + row * w->columns, w->columns);
-        memory_free(slice);
-    }
+    if (is_master)
+        put_slice(w, logical);
+    else
+        weight_share_from_logical(out, w, logical);
     memory_free(logical);
     return 0;
 }
@@ -251,7 +256,7 @@ static int load_state(struct weight *w, const struct safetensors *set, const cha
         return error_set("%s: tensor %s is missing", origin, name);
     if (check_shape(origin, view, 2, shape))
         return -1;
-    return is_whole(w) ? tensor_view_to_f32(out, view) : load_cut(w, view, out, origin);
+    return is_whole(w) ? tensor_view_to_f32(out, view) : load_cut(w, view, out, strcmp(kind, "master") == 0, origin);
 }
 
 int weights_load_optimizer(struct weights *weights, const struct safetensors *set, const char *origin)

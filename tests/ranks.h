@@ -1,0 +1,69 @@
+/* For tests of several ranks: the program runs itself again under mpirun. */
+#ifndef WEFT_TESTS_RANKS_H
+#define WEFT_TESTS_RANKS_H
+#include "dist/dist.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static inline const char *ranks_missing(void) /* why there can be no ranks here; NULL: there can */
+{
+#ifdef WEFT_WITH_MPI
+    return system("command -v mpirun > /dev/null 2>&1") == 0 ? NULL : "no mpirun on this machine";
+#else
+    return "built without MPI";
+#endif
+}
+
+/* What the processes of `command` said; returns the exit status. A run that hangs is cut off after two minutes. */
+static inline int ranks_shell(struct text *said, const char *command)
+{
+    char line[512];
+    char *limited = string_format("timeout 120 %s 2>&1", command);
+    FILE *pipe = popen(limited, "r");
+    require(pipe, "cannot run %s", limited);
+    while (fgets(line, sizeof line, pipe))
+        text_printf(said, "%s", line);
+    int status = pclose(pipe);
+    memory_free(limited);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static inline void ranks_own_path(char path[1024])
+{
+    ssize_t length = readlink("/proc/self/exe", path, 1023);
+    require(length > 0, "no /proc/self/exe");
+    path[length] = 0;
+}
+
+/* This program with `arguments` on `count` ranks of one thread each, also on fewer cores and as root (Open MPI asks). */
+static inline int ranks_run(struct text *said, int count, const char *arguments)
+{
+    char path[1024];
+    ranks_own_path(path);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("WEFT_THREADS", "1", 1);
+    bool open_mpi = system("mpirun --version 2>&1 | grep -q 'Open MPI'") == 0;
+    char *command = string_format("mpirun %s -n %d %s %s", open_mpi ? "--oversubscribe --bind-to none" : "", count, path,
+                                  arguments);
+    int status = ranks_shell(said, command);
+    memory_free(command);
+    return status;
+}
+
+/* Of a process that ranks_run started: the world. */
+static inline struct comm *ranks_world(struct device *device)
+{
+    struct launch launch;
+    struct comm *world = launch_detect(&launch, NULL) ? NULL : comm_open(device, &launch);
+    if (!world) {
+        fprintf(stderr, "%s\n", error_text());
+        exit(1);
+    }
+    return world;
+}
+#endif

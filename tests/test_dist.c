@@ -1,0 +1,529 @@
+/* Ranks: who am I, every collective against what it must give, layouts, rows between experts, and what is said when ranks
+ * do not fit together. The program runs itself again under mpirun. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/ranks.h"
+
+static struct device device;
+
+#define EXPECT(condition)                                                                                              \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: rank %lld: %s\n", __FILE__, __LINE__, (long long)world->rank, #condition);         \
+            exit(3);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static float value_of(i64 rank, i64 i)
+{
+    return (float)rng_normal((struct rng_key){1, RNG_TEST}, (u32)rank, (u32)i, 0, 0);
+}
+
+/* ---- In ranks: collectives ---- */
+
+static void check_sums_f32(struct comm *world, i64 count)
+{
+    float *data = memory_alloc(count * 4);
+    for (i64 i = 0; i < count; i++)
+        data[i] = value_of(world->rank, i % 1000);
+    comm_all_reduce(world, data, count, DTYPE_F32);
+    for (i64 i = 0; i < count; i++) {
+        float sum = value_of(0, i % 1000);
+        for (i64 r = 1; r < world->size; r++)
+            sum += value_of(r, i % 1000);
+        EXPECT(data[i] == sum);
+        i = i < 2000 ? i : i + 997;
+    }
+    memory_free(data);
+}
+
+static void check_other_sums(struct comm *world)
+{
+    double wide[5];
+    bf16 narrow[2001];
+    for (i64 i = 0; i < 5; i++)
+        wide[i] = 1e-12 * (double)(world->rank + i);
+    for (i64 i = 0; i < 2001; i++)
+        narrow[i] = bf16_from_f32(value_of(world->rank, i));
+    comm_all_reduce(world, wide, 5, DTYPE_F64);
+    comm_all_reduce(world, narrow, 2001, DTYPE_BF16);
+    for (i64 i = 0; i < 5; i++) {
+        double sum = 1e-12 * (double)i;
+        for (i64 r = 1; r < world->size; r++)
+            sum += 1e-12 * (double)(r + i);
+        EXPECT(wide[i] == sum);
+    }
+    for (i64 i = 0; i < 2001; i++) {
+        float sum = bf16_to_f32(bf16_from_f32(value_of(0, i)));
+        for (i64 r = 1; r < world->size; r++)
+            sum += bf16_to_f32(bf16_from_f32(value_of(r, i)));
+        EXPECT(narrow[i] == bf16_from_f32(sum));
+    }
+}
+
+/* Rank r's part has 7 r elements: rank 0 has none. */
+static void check_parts(struct comm *world)
+{
+    i64 counts[world->size], bytes[world->size], first = 0, total = 0;
+    for (i64 r = 0; r < world->size; r++) {
+        counts[r] = 7 * r;
+        bytes[r] = counts[r] * 4;
+        first += r < world->rank ? counts[r] : 0;
+        total += counts[r];
+    }
+    float *data = memory_alloc(total * 4);
+    for (i64 i = 0; i < total; i++)
+        data[i] = value_of(world->rank, i);
+    comm_reduce_scatter(world, data, counts, DTYPE_F32);
+    for (i64 i = 0; i < total; i++) {
+        bool own = i >= first && i < first + counts[world->rank];
+        float sum = value_of(0, i);
+        for (i64 r = 1; r < world->size; r++)
+            sum += value_of(r, i);
+        EXPECT(data[i] == (own ? sum : value_of(world->rank, i)));
+    }
+    comm_all_gather(world, data, bytes);
+    for (i64 i = 0; i < total; i++) {
+        float sum = value_of(0, i);
+        for (i64 r = 1; r < world->size; r++)
+            sum += value_of(r, i);
+        EXPECT(data[i] == sum);
+    }
+    memory_free(data);
+}
+
+static void check_broadcast_and_any(struct comm *world)
+{
+    for (i64 root = 0; root < world->size; root++) {
+        i64 word = world->rank == root ? 41 + root : 0;
+        comm_broadcast(world, &word, sizeof word, root);
+        EXPECT(word == 41 + root);
+        EXPECT(comm_any(world, world->rank == root));
+    }
+    EXPECT(!comm_any(world, false));
+    comm_barrier(world);
+}
+
+/* Rank a sends rank b a + 2 b rows. */
+static void check_rows(struct comm *world)
+{
+    i64 send[world->size], receive[world->size], rows = 0, arrive = 0;
+    for (i64 r = 0; r < world->size; r++) {
+        send[r] = world->rank + 2 * r;
+        rows += send[r];
+        arrive += r + 2 * world->rank;
+    }
+    i32 *in = memory_alloc(rows * 12 + 4), *out = memory_alloc(arrive * 12 + 4), *at = in;
+    for (i64 r = 0; r < world->size; r++)
+        for (i64 i = 0; i < send[r]; i++, at += 3)
+            at[0] = (i32)world->rank, at[1] = (i32)r, at[2] = (i32)i;
+    EXPECT(comm_all_to_all_rows(world, out, receive, arrive, in, send, 12, "the test's bound") == arrive);
+    at = out;
+    for (i64 r = 0; r < world->size; r++) {
+        EXPECT(receive[r] == r + 2 * world->rank);
+        for (i64 i = 0; i < receive[r]; i++, at += 3)
+            EXPECT(at[0] == r && at[1] == world->rank && at[2] == i);
+    }
+    memory_free(in);
+    memory_free(out);
+}
+
+/* Large messages both ways at once, read in another order than they were sent. */
+static void check_messages(struct comm *world)
+{
+    enum { COUNT = 1 << 20 };
+    i64 next = (world->rank + 1) % world->size, before = (world->rank + world->size - 1) % world->size;
+    i32 *data = memory_alloc(COUNT * 4);
+    for (i32 tag = 0; tag < 3; tag++) {
+        for (i64 i = 0; i < COUNT; i++)
+            data[i] = (i32)(world->rank * 1000 + tag);
+        comm_send(world, next, tag, data, COUNT * 4);
+    }
+    for (i32 tag = 2; tag >= 0; tag--) {
+        comm_receive(world, before, tag, data, COUNT * 4);
+        EXPECT(data[0] == before * 1000 + tag && data[COUNT - 1] == before * 1000 + tag);
+    }
+    memory_free(data);
+}
+
+static void run_collectives(struct comm *world)
+{
+    check_sums_f32(world, 1);
+    check_sums_f32(world, 1001);
+    check_sums_f32(world, 3500001);
+    check_other_sums(world);
+    check_parts(world);
+    check_broadcast_and_any(world);
+    check_rows(world);
+    check_messages(world);
+}
+
+/* ---- In ranks: layouts ---- */
+
+static void expect_members(struct comm *world, struct comm *comm, const i64 *members, i64 count)
+{
+    i64 all[8], bytes[8];
+    EXPECT(comm->size == count && comm->rank < count);
+    for (i64 r = 0; r < count; r++)
+        bytes[r] = 8;
+    all[comm->rank] = world->rank;
+    comm_all_gather(comm, all, bytes);
+    for (i64 r = 0; r < count; r++)
+        EXPECT(all[r] == members[r]);
+}
+
+/* Four ranks as 2 data (which are the 2 expert ranks) x 2 tensor, then as 2 data x 2 pipeline. */
+static void run_layout(struct comm *world)
+{
+    struct parallel p;
+    i64 t = world->rank % 2, d = world->rank / 2;
+    EXPECT(parallel_open(&p, world, &(struct layout){.data = 2, .expert = 2, .tensor = 2}) == 0);
+    expect_members(world, p.tensor, (i64[]){2 * d, 2 * d + 1}, 2);
+    expect_members(world, p.data, (i64[]){t, 2 + t}, 2);
+    expect_members(world, p.expert, (i64[]){t, 2 + t}, 2);
+    expect_members(world, p.replica, (i64[]){world->rank}, 1);
+    expect_members(world, p.pipeline, (i64[]){world->rank}, 1);
+    parallel_close(&p);
+    EXPECT(parallel_open(&p, world, &(struct layout){.data = 2, .pipeline = 2}) == 0);
+    expect_members(world, p.data, (i64[]){2 * d, 2 * d + 1}, 2);
+    expect_members(world, p.replica, (i64[]){2 * d, 2 * d + 1}, 2);
+    expect_members(world, p.pipeline, (i64[]){t, 2 + t}, 2);
+    parallel_close(&p);
+    EXPECT(parallel_open(&p, world, &(struct layout){.data = 3}) == -1);
+    EXPECT(parallel_open(&p, world, &(struct layout){.data = 4, .expert = 3}) == -1);
+}
+
+/* ---- In ranks: ops ---- */
+
+static void check_enter_and_sum(struct comm *world, struct tape *tape)
+{
+    float data[6];
+    tape_clear(tape, true);
+    for (i64 i = 0; i < 6; i++)
+        data[i] = value_of(world->rank, i);
+    struct tensor *x = op_borrow(tape, data, DTYPE_F32, 2, 3);
+    x->needs_grad = true;
+    struct tensor *y = op_all_reduce(tape, world, op_scale(tape, op_enter(tape, world, x), 2, DTYPE_F32));
+    float *out = y->data, *grad = tape_gradient(tape, y).matrix.data;
+    for (i64 i = 0; i < 6; i++) {
+        float sum = 2 * value_of(0, i);
+        for (i64 r = 1; r < world->size; r++)
+            sum += 2 * value_of(r, i);
+        EXPECT(out[i] == sum);
+        grad[i] = (float)(i + 1);
+    }
+    tape_backward(tape);
+    for (i64 i = 0; i < 6; i++)
+        EXPECT(((float *)x->grad)[i] == (float)(2 * world->size * (i + 1)));
+}
+
+enum { N = 40, K = 2, E = 12, KEPT = 6 };
+
+/* Chooses `KEPT` of the experts, two for each position; of rank 0 nothing is routed to the last rank's experts. */
+static struct routing *random_routing(struct comm *world, struct tape *tape, i32 *chosen, i32 *member)
+{
+    struct routing *r = arena_alloc(&tape->host, sizeof *r);
+    for (i32 e = 0; e < KEPT; e++)
+        member[e] = 2 * e + 1;
+    for (i64 i = 0; i < N * K; i++)
+        chosen[i] = (i32)((rng_below((struct rng_key){2, RNG_TEST}, world->rank ? KEPT / 2 : KEPT / 4, (u32)world->rank,
+                                     (u32)i / K, 0, 0) + i % K * (KEPT / 2)) % (world->rank ? KEPT : KEPT / 2));
+    chosen[3] = chosen[2] = -1;
+    *r = (struct routing){.n = N, .k_max = K, .experts = KEPT, .chosen = chosen};
+    r->groups.member = member;
+    return r;
+}
+
+/* Every row that arrives stands in the group of its expert, and returns to where it came from. */
+static void check_expert_rows(struct comm *world, struct tape *tape)
+{
+    i32 chosen[N * K], member[KEPT];
+    float x[N * 2];
+    tape_clear(tape, false);
+    struct routing *routing = random_routing(world, tape, chosen, member);
+    struct expert_exchange *ex = expert_exchange(tape, world, routing, E, N * K * world->size, "the bound");
+    for (i64 i = 0; i < N; i++) {
+        x[2 * i] = (float)world->rank;
+        x[2 * i + 1] = (float)i;
+    }
+    struct tensor *rows = op_dispatch(tape, op_borrow(tape, x, DTYPE_F32, N, 2), &ex->order);
+    struct tensor *grouped = op_expert_send(tape, rows, ex);
+    i64 own = E / world->size, real = 0;
+    const float *at = grouped->data;
+    for (i64 g = 0; g < own; g++) {
+        EXPECT(ex->groups.offsets[g] % GROUP_ROWS == 0);
+        for (i64 row = ex->groups.offsets[g]; row < ex->groups.offsets[g + 1]; row++) {
+            if (ex->regroup[row] < 0)
+                EXPECT(at[2 * row] == 0 && at[2 * row + 1] == 0);
+            else
+                real++;
+        }
+    }
+    EXPECT(real == ex->receive_rows);
+    struct tensor *back = op_expert_return(tape, grouped, ex);
+    EXPECT(memcmp(back->data, rows->data, (size_t)(ex->send_rows * 8)) == 0 && ex->send_rows == N * K - 2);
+    float *sum = op_combine(tape, back, &(struct routing){.n = N, .k_max = K, .slot = ex->order.slot,
+                                                         .weights = op_borrow(tape, (float[N * K]){[0 ... N * K - 1] = 1},
+                                                                              DTYPE_F32, N, K)})->data;
+    for (i64 i = 0; i < N; i++)
+        EXPECT(sum[2 * i + 1] == (float)(i == 1 ? 0 : 2 * i));
+}
+
+static void run_ops(struct comm *world)
+{
+    struct tape tape;
+    tape_open(&tape, &device, DTYPE_F32, (i64)64 << 20);
+    check_enter_and_sum(world, &tape);
+    check_expert_rows(world, &tape);
+    tape_close(&tape);
+}
+
+/* ---- In ranks: what goes wrong ---- */
+
+static void run_bound(struct comm *world)
+{
+    i64 send[8] = {1, 1, 1, 1}, receive[8];
+    i32 in[8] = {0}, out[8];
+    send[0] = 3;
+    comm_all_to_all_rows(world, out, receive, 2 * world->size, in, send, 4, "some.setting");
+}
+
+static void run_mismatch(struct comm *world)
+{
+    float data[16] = {0};
+    comm_all_reduce(world, data, world->rank == 1 ? 11 : 10, DTYPE_F32);
+}
+
+static void run_death(struct comm *world)
+{
+    if (world->rank == 1)
+        exit(7);
+    comm_barrier(world);
+}
+
+static void run_short_message(struct comm *world)
+{
+    i64 words[2] = {0};
+    if (world->rank == 0)
+        comm_send(world, 1, 5, words, 8);
+    else
+        comm_receive(world, 0, 5, words, 16);
+    comm_barrier(world);
+}
+
+static const struct { const char *name; void (*run)(struct comm *world); } parts[] = {
+    {"collectives", run_collectives}, {"layout", run_layout}, {"ops", run_ops}, {"bound", run_bound},
+    {"mismatch", run_mismatch}, {"death", run_death}, {"short-message", run_short_message}};
+
+static int run_part(const char *name)
+{
+    struct comm *world = ranks_world(&device);
+    for (i64 i = 0; i < COUNT_OF(parts); i++)
+        if (strcmp(parts[i].name, name) == 0)
+            parts[i].run(world);
+    comm_close(world);
+    return 0;
+}
+
+/* ---- From one process ---- */
+
+static void expect_ranks(int count, const char *part)
+{
+    struct text said = {0};
+    if (ranks_missing()) {
+        print_message("skipped: %s\n", ranks_missing());
+        skip();
+    }
+    int status = ranks_run(&said, count, part);
+    if (status)
+        fail_msg("%s on %d ranks: status %d\n%s", part, count, status, said.data);
+    text_release(&said);
+}
+
+static void expect_failure(int count, const char *part, const char *words)
+{
+    struct text said = {0};
+    if (ranks_missing()) {
+        print_message("skipped: %s\n", ranks_missing());
+        skip();
+    }
+    int status = ranks_run(&said, count, part);
+    if (status == 0 || status == 124 || !strstr(said.data ? said.data : "", words))
+        fail_msg("%s on %d ranks: status %d, no \"%s\" in:\n%s", part, count, status, words, said.data);
+    text_release(&said);
+}
+
+static void collectives_give_the_same_bits_on_every_rank(void **state)
+{
+    (void)state;
+    expect_ranks(2, "collectives");
+    expect_ranks(3, "collectives");
+}
+
+static void layouts_cut_the_world(void **state)
+{
+    (void)state;
+    expect_ranks(4, "layout");
+}
+
+static void ops_sum_and_rows_travel(void **state)
+{
+    (void)state;
+    expect_ranks(2, "ops");
+    expect_ranks(3, "ops");
+}
+
+static void a_full_receive_buffer_names_its_setting(void **state)
+{
+    (void)state;
+    expect_failure(2, "bound", "raise some.setting");
+}
+
+static void ranks_that_disagree_are_named(void **state)
+{
+    (void)state;
+    expect_failure(2, "mismatch", "do not run the same program with the same settings");
+    expect_failure(2, "short-message", "the ranks run different sizes");
+}
+
+static void a_dead_rank_ends_the_others(void **state)
+{
+    (void)state;
+    expect_failure(2, "death", "");
+}
+
+static void a_launcher_without_mpi_is_named(void **state)
+{
+    struct text said = {0};
+    char path[1024], *command;
+    (void)state;
+    ranks_own_path(path);
+    command = string_format("env RANK=0 WORLD_SIZE=2 %s collectives", path);
+    assert_int_equal(ranks_shell(&said, command), 1);
+    assert_non_null(strstr(said.data, ranks_missing() && strstr(ranks_missing(), "built") ? "built without MPI" : "MPI says rank 0 of 1"));
+    memory_free(command);
+    text_release(&said);
+}
+
+static void clear_launchers(void)
+{
+    const char *names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
+                           "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK",
+                           "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_STEP_ID", "SLURM_PROCID",
+                           "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        unsetenv(names[i]);
+}
+
+static void expect_launch(i64 rank, i64 size, i64 local_rank, i64 local_size)
+{
+    struct launch l;
+    assert_int_equal(launch_detect(&l, NULL), 0);
+    assert_int_equal(l.rank, rank);
+    assert_int_equal(l.size, size);
+    assert_int_equal(l.local_rank, local_rank);
+    assert_int_equal(l.local_size, local_size);
+}
+
+static void launchers_are_told_apart(void **state)
+{
+    struct launch l;
+    (void)state;
+    clear_launchers();
+    expect_launch(0, 1, 0, 1);
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+    expect_launch(0, 1, 0, 1);
+    setenv("SLURM_PROCID", "9", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "16", 1);
+    setenv("SLURM_LOCALID", "1", 1);
+    setenv("SLURM_STEP_TASKS_PER_NODE", "8(x2)", 1);
+    expect_launch(9, 16, 1, 8);
+    setenv("PMI_RANK", "2", 1);
+    setenv("PMI_SIZE", "4", 1);
+    expect_launch(2, 4, 2, 4);
+    setenv("OMPI_COMM_WORLD_RANK", "5", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "6", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "3", 1);
+    expect_launch(5, 6, 1, 3);
+    setenv("RANK", "3", 1);
+    assert_int_equal(launch_detect(&l, NULL), -1);
+    assert_non_null(strstr(error_text(), "RANK is set but WORLD_SIZE is not"));
+    setenv("WORLD_SIZE", "x", 1);
+    assert_int_equal(launch_detect(&l, NULL), -1);
+    assert_non_null(strstr(error_text(), "WORLD_SIZE is \"x\""));
+    setenv("WORLD_SIZE", "3", 1);
+    assert_int_equal(launch_detect(&l, NULL), -1);
+    assert_non_null(strstr(error_text(), "rank 3 of 3"));
+    setenv("WORLD_SIZE", "4", 1);
+    expect_launch(3, 4, 3, 4);
+    assert_int_equal(launch_detect(&l, &(struct launch){.rank = 1, .size = 2, .local_rank = -1}), 0);
+    assert_int_equal(l.size, 2);
+    clear_launchers();
+}
+
+static void one_rank_is_trivial_and_writes_to_itself(void **state)
+{
+    struct comm *comm = comm_open(&device, &(struct launch){.size = 1});
+    double value = 3;
+    i64 a = 1, b = 2, send = 2, receive, rows[2] = {5, 6}, got[2];
+    (void)state;
+    comm_all_reduce(comm, &value, 1, DTYPE_F64);
+    comm_barrier(comm);
+    assert_true(value == 3 && comm_any(comm, true) && !comm_any(comm, false));
+    comm_send(comm, 0, 1, &a, 8);
+    comm_send(comm, 0, 2, &b, 8);
+    comm_send(comm, 0, 1, &b, 8);
+    comm_receive(comm, 0, 2, &value, 8);
+    comm_receive(comm, 0, 1, &a, 8);
+    assert_int_equal(a, 1);
+    comm_receive(comm, 0, 1, &a, 8);
+    assert_int_equal(a, 2);
+    assert_int_equal(comm_all_to_all_rows(comm, got, &receive, 2, rows, &send, 8, ""), 2);
+    assert_true(receive == 2 && got[0] == 5 && got[1] == 6);
+    comm_close(comm);
+}
+
+static void meta_ranks_count_traffic(void **state)
+{
+    struct device meta;
+    struct parallel p;
+    (void)state;
+    device_open_meta(&meta);
+    struct comm *world = comm_open_meta(&meta, 5, 64);
+    assert_int_equal(parallel_open(&p, world, &(struct layout){.data = 8, .expert = 4, .tensor = 2, .pipeline = 4}), 0);
+    assert_int_equal(p.replica->size, 2);
+    assert_int_equal(p.data->rank, 2);
+    comm_all_reduce(p.data, NULL, 1000, DTYPE_F32);
+    assert_true(meta.cost.traffic == 2 * 4000 * 7.0 / 8);
+    meta.cost.traffic = 0;
+    comm_send(p.pipeline, 1, 0, NULL, 100);
+    assert_true(meta.cost.traffic == 100);
+    parallel_close(&p);
+    comm_close(world);
+    device_close(&meta);
+}
+
+int main(int count, char **arguments)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(launchers_are_told_apart),
+        cmocka_unit_test(one_rank_is_trivial_and_writes_to_itself),
+        cmocka_unit_test(meta_ranks_count_traffic),
+        cmocka_unit_test(collectives_give_the_same_bits_on_every_rank),
+        cmocka_unit_test(layouts_cut_the_world),
+        cmocka_unit_test(ops_sum_and_rows_travel),
+        cmocka_unit_test(a_full_receive_buffer_names_its_setting),
+        cmocka_unit_test(ranks_that_disagree_are_named),
+        cmocka_unit_test(a_dead_rank_ends_the_others),
+        cmocka_unit_test(a_launcher_without_mpi_is_named),
+    };
+    device_open_cpu(&device);
+    return count > 1 ? run_part(arguments[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,496 @@
+/* The walls: toys trained as one rank, 2 data, 2 expert, 2 tensor ranks and as pipelines of two chunks have the same
+ * gradients in the first step and the same losses over 20, and a checkpoint of any of them goes on as any other. The
+ * program runs itself again under mpirun; the ranks leave their results in a folder. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+
+#include "tests/ranks.h"
+#include "train/step.h"
+
+enum { ROWS = 2, LENGTH = 24, MICRO = 4, STEPS = 20, HALF = 10, VOCABULARY = 96 };
+
+static struct device device;
+
+/* ---- Toys ---- */
+
+struct toy {
+    const char *name;
+    struct model_config config;
+    bool elastic, recompute, bf16;
+    double bias_speed;
+};
+#define COMMON                                                                                                         \
+    .vocabulary = VOCABULARY, .width = 32, .heads = 4, .kv_heads = 2, .head_width = 8, .topk = 2, .rope_theta = 1e4,   \
+    .norm_eps = 1e-5, .norm_min = 1e-12, .init_std = 0.08, .max_positions = LENGTH, .t_pairs = 1
+static const struct toy toys[] = {
+    {"moe", {COMMON, .layers = 2, .experts = 8, .expert_width = 16}, false, false, false, 0},
+    {"shared", {COMMON, .layers = 2, .experts = 4, .expert_width = 16, .dense_width = 48, .shared_experts = 1,
+                .first_moe_layer = 1, .tied = true}, false, true, false, 1e-2},
+    {"elastic", {COMMON, .layers = 5, .experts = 8, .expert_width = 16, .tied = true, .mtp = true}, true, false, false, 1e-2},
+    {"elastic-recompute", {COMMON, .layers = 4, .experts = 8, .expert_width = 16}, true, true, false, 1e-2},
+    {"bf16", {COMMON, .layers = 2, .experts = 8, .expert_width = 16, .dense_width = 48, .shared_experts = 1,
+              .first_moe_layer = 1, .tied = true}, false, false, true, 1e-2},
+};
+static const struct elastic_settings elastic = {.depth_full = 0.2, .depth_drop = 0.6, .experts_full = 0.3, .experts_min = 4,
+                                                .expert_groups = 2, .topk_full = 0.5, .topk_min = 1, .slice_rows = ROWS};
+
+static const struct toy *find_toy(const char *name)
+{
+    for (i64 i = 0; i < COUNT_OF(toys); i++)
+        if (strcmp(toys[i].name, name) == 0)
+            return &toys[i];
+    panic("no toy %s", name);
+}
+
+/* ---- Layouts ---- */
+
+struct wall {
+    const char *name;
+    int ranks;
+    struct layout layout;
+};
+static const struct wall walls[] = {
+    {"chunks", 1, {.chunks = 2}},
+    {"data", 2, {.data = 2}},
+    {"expert", 2, {.data = 2, .expert = 2}},
+    {"tensor", 2, {.tensor = 2}},
+    {"pipeline", 2, {.pipeline = 2}},
+    {"interleaved", 2, {.pipeline = 2, .chunks = 2}},
+    {"expert-tensor", 4, {.data = 2, .expert = 2, .tensor = 2}},
+    {"replica", 4, {.data = 4, .expert = 2}},
+    {"expert-pipeline", 4, {.data = 2, .expert = 2, .pipeline = 2}},
+};
+
+static const struct wall *find_wall(const char *name)
+{
+    for (i64 i = 0; i < COUNT_OF(walls); i++)
+        if (strcmp(walls[i].name, name) == 0)
+            return &walls[i];
+    panic("no wall %s", name);
+}
+
+/* ---- Data: ids that partly follow from the one before, so that there is something to learn ---- */
+
+static i64 micro_batches(void *context, i64 step)
+{
+    (void)context, (void)step;
+    return MICRO;
+}
+
+static void totals_of(void *context, i64 step, double totals[TARGETS])
+{
+    const struct toy *toy = context;
+    (void)step;
+    totals[TARGET_TEXT] = MICRO * ROWS * (LENGTH - 1);
+    totals[TARGET_MTP] = toy->config.mtp ? MICRO * ROWS * (LENGTH - 2) : 0;
+}
+
+static void add_mtp(struct batch *b)
+{
+    struct target_list *list = &b->targets[TARGET_MTP];
+    const i32 *ids = b->inputs[INPUT_TEXT].ids;
+    for (i64 i = 0; i < b->n; i++)
+        if (i % LENGTH < LENGTH - 2) {
+            list->position[list->n] = (i32)i;
+            list->next[list->n] = ids[i + 1];
+            list->ids[list->n] = ids[i + 2];
+            list->weight[list->n] = 1;
+            list->stream[list->n++] = STREAM_TEXT;
+        }
+}
+
+static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena)
+{
+    const struct toy *toy = context;
+    i32 ids[ROWS * LENGTH];
+    for (u32 i = 0; i < ROWS * LENGTH; i++) {
+        u32 draw = rng_u32((struct rng_key){1, RNG_TEST}, (u32)step, (u32)micro, i, 0);
+        ids[i] = i % LENGTH && draw % 3 ? (ids[i - 1] * 7 + 3) % VOCABULARY : (i32)(draw % VOCABULARY);
+    }
+    batch_of_ids(batch, arena, ids, ROWS, LENGTH, false);
+    for (i64 i = 0; i < batch->n; i++)
+        batch->sample[i] += (i32)(micro * ROWS);
+    batch->first_row = micro * ROWS;
+    batch->slice = micro;
+    if (toy->config.mtp)
+        add_mtp(batch);
+    return 0;
+}
+
+/* ---- A run ---- */
+
+struct run {
+    const struct toy *toy;
+    struct parallel parallel;
+    struct model model;
+    struct trainer trainer;
+    struct optimizer_settings optimizer;
+    struct schedule bias_speed;
+    i64 bias_step;
+    double bias_value;
+};
+
+static void open_run(struct run *r, const struct toy *toy, struct comm *world, const struct layout *layout, double lr)
+{
+    memset(r, 0, sizeof *r);
+    r->toy = toy;
+    if (parallel_open(&r->parallel, world, layout) ||
+        model_open(&r->model, &device, &toy->config, toy->bf16 ? DTYPE_BF16 : DTYPE_F32, true, &r->parallel))
+        comm_stop(world, "%s", error_text());
+    weights_init(&r->model.weights, 3);
+    trainer_open(&r->trainer, &r->model, (i64)1 << 28);
+    r->optimizer = (struct optimizer_settings){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
+    r->bias_value = toy->bias_speed;
+    r->bias_speed = (struct schedule){&r->bias_step, &r->bias_value, 1, false};
+    r->trainer.optimizer = &r->optimizer;
+    r->trainer.lr = (struct lr_schedule){.peak = lr};
+    r->trainer.bias_speed = r->bias_speed;
+    r->trainer.source = (struct batch_source){(void *)(uintptr_t)toy, micro_batches, totals_of, fill};
+    r->trainer.elastic = toy->elastic ? &elastic : NULL;
+    r->trainer.recompute = toy->recompute;
+    r->trainer.balance.weight[TARGET_MTP] = 0.3;
+    r->trainer.seed = 5;
+}
+
+static void close_run(struct run *r)
+{
+    trainer_close(&r->trainer);
+    model_close(&r->model);
+    parallel_close(&r->parallel);
+}
+
+static double one_step(struct run *r, i64 step)
+{
+    struct step_result result;
+    if (train_step(&result, &r->trainer, step))
+        comm_stop(r->parallel.world, "%s", error_text());
+    return step_mean_loss(&result, TARGET_TEXT);
+}
+
+/* Gradients take the masters' place, so that what gathers and lists masters does so with them. */
+static void put_gradients(struct weights *weights)
+{
+    weights_settle_gradients(weights);
+    for (i64 i = 0; i < weights->count; i++) {
+        struct weight *w = &weights->list[i];
+        if (w->value.needs_grad)
+            memcpy(w->master, (float *)w->value.grad + w->share_first * w->columns,
+                   (size_t)(w->share_rows * w->columns) * 4);
+    }
+}
+
+static void save_list(const char *folder, const char *name, const struct model *whole, enum weight_file file)
+{
+    struct weight_list list;
+    char *path = path_join(folder, name);
+    weights_list(&list, &whole->weights, file, DTYPE_F32);
+    if (list.count && safetensors_save(path, list.tensors, list.count, NULL))
+        panic("%s", error_text());
+    weight_list_release(&list);
+    memory_free(path);
+}
+
+static void save_gradients(const char *folder, const struct toy *toy, struct comm *world, const struct layout *layout)
+{
+    struct run *r = memory_alloc(sizeof *r);
+    struct model whole;
+    open_run(r, toy, world, layout, 0);
+    one_step(r, 0);
+    put_gradients(&r->model.weights);
+    model_gather(&whole, &r->model);
+    if (world->rank == 0) {
+        save_list(folder, "gradients.safetensors", &whole, FILE_HF);
+        save_list(folder, "extra.safetensors", &whole, FILE_EXTRA);
+    }
+    model_gather_release(&whole, &r->model);
+    close_run(r);
+    memory_free(r);
+}
+
+static void save_checkpoint(struct run *r, const char *folder, i64 step)
+{
+    struct model whole;
+    model_gather(&whole, &r->model);
+    struct weights *list[] = {&whole.weights};
+    struct json *state = json_object();
+    if (r->parallel.world->rank == 0 &&
+        checkpoint_save(folder, step, &(struct checkpoint_parts){list, 1, NULL, NULL}, state))
+        panic("%s", error_text());
+    json_free(state);
+    model_gather_release(&whole, &r->model);
+}
+
+/* Losses of steps [first, STEPS); from a checkpoint if first is HALF, leaving one there if it is 0. */
+static void save_losses(const char *folder, const char *from, const struct toy *toy, struct comm *world,
+                        const struct layout *layout)
+{
+    struct run *r = memory_alloc(sizeof *r);
+    double losses[STEPS] = {0};
+    i64 first = 0;
+    open_run(r, toy, world, layout, 3e-3);
+    if (from) {
+        struct weights *list[] = {&r->model.weights};
+        struct json *state;
+        if (checkpoint_resume(from, &first, &(struct checkpoint_parts){list, 1, NULL, NULL}, &state))
+            comm_stop(world, "%s", error_text());
+        require(first == HALF, "the checkpoint in %s is of step %lld", from, (long long)first);
+        json_free(state);
+    }
+    for (i64 step = first; step < STEPS; step++) {
+        losses[step] = one_step(r, step);
+        if (step + 1 == HALF && !from)
+            save_checkpoint(r, folder, HALF);
+    }
+    char *path = path_join(folder, from ? "resumed" : "losses");
+    if (world->rank == 0 && file_replace(path, losses, sizeof losses))
+        panic("%s", error_text());
+    memory_free(path);
+    close_run(r);
+    memory_free(r);
+}
+
+/* Everything a layout has to show, in `folder`; `reference` is the folder of the one rank, or NULL. */
+static void run_wall(const char *folder, const char *reference, const struct toy *toy, struct comm *world,
+                     const struct layout *layout)
+{
+    save_gradients(folder, toy, world, layout);
+    save_losses(folder, NULL, toy, world, layout);
+    if (reference)
+        save_losses(folder, reference, toy, world, layout);
+}
+
+/* ---- Comparing ---- */
+
+static double squares(const float *x, i64 n)
+{
+    double sum = 0;
+    for (i64 i = 0; i < n; i++)
+        sum += (double)x[i] * x[i];
+    return sum;
+}
+
+struct difference {
+    double norm, off; /* squares, over all tensors */
+    double worst;     /* of a single tensor against its own norm */
+    char worst_name[128];
+};
+
+static float *floats_of(const struct tensor_view *view)
+{
+    float *out = memory_alloc(tensor_view_elements(view) * 4);
+    assert_int_equal(tensor_view_to_f32(out, view), 0);
+    return out;
+}
+
+static void compare_tensor(struct difference *d, const struct tensor_view *want, const struct tensor_view *got)
+{
+    i64 n = tensor_view_elements(want);
+    if (!got || tensor_view_elements(got) != n)
+        fail_msg("%s is missing or misshapen", want->name);
+    float *x = floats_of(want), *y = floats_of(got);
+    double norm = squares(x, n);
+    for (i64 i = 0; i < n; i++)
+        y[i] -= x[i];
+    double off = squares(y, n);
+    d->norm += norm;
+    d->off += off;
+    if (norm > 0 && sqrt(off / norm) > d->worst) {
+        d->worst = sqrt(off / norm);
+        snprintf(d->worst_name, sizeof d->worst_name, "%s", want->name);
+    }
+    assert_true(norm > 0 || off == 0);
+    memory_free(x);
+    memory_free(y);
+}
+
+static void compare_file(struct difference *d, const char *reference, const char *folder, const char *name)
+{
+    struct safetensors want, got;
+    char *a = path_join(reference, name), *b = path_join(folder, name);
+    assert_int_equal(file_exists(a), file_exists(b));
+    if (file_exists(a)) {
+        if (safetensors_open(&want, a) || safetensors_open(&got, b))
+            fail_msg("%s", error_text());
+        assert_int_equal(want.count, got.count);
+        for (i64 i = 0; i < want.count; i++)
+            compare_tensor(d, &want.tensors[i], safetensors_find(&got, want.tensors[i].name));
+        safetensors_close(&want);
+        safetensors_close(&got);
+    }
+    memory_free(a);
+    memory_free(b);
+}
+
+static double compare_losses(const char *reference, const char *folder, const char *name, i64 first)
+{
+    struct text want = {0}, got = {0};
+    char *a = path_join(reference, "losses"), *b = path_join(folder, name);
+    double worst = 0;
+    if (file_read(&want, a) || file_read(&got, b))
+        fail_msg("%s", error_text());
+    const double *x = (const double *)want.data, *y = (const double *)got.data;
+    for (i64 step = first; step < STEPS; step++)
+        worst = fmax(worst, isfinite(y[step]) ? fabs(x[step] - y[step]) / x[step] : INFINITY);
+    text_release(&want);
+    text_release(&got);
+    memory_free(a);
+    memory_free(b);
+    return worst;
+}
+
+static void expect_learning(const char *folder)
+{
+    struct text text = {0};
+    char *path = path_join(folder, "losses");
+    assert_int_equal(file_read(&text, path), 0);
+    const double *losses = (const double *)text.data;
+    assert_true(losses[STEPS - 1] < 0.99 * losses[0]);
+    text_release(&text);
+    memory_free(path);
+}
+
+static void compare(const struct toy *toy, const struct wall *wall, const char *reference, const char *folder)
+{
+    struct difference d = {0};
+    double tolerance = toy->bf16 ? 2e-2 : 1e-5;
+    compare_file(&d, reference, folder, "gradients.safetensors");
+    compare_file(&d, reference, folder, "extra.safetensors");
+    double gradients = sqrt(d.off / d.norm), losses = compare_losses(reference, folder, "losses", 0);
+    double resumed = compare_losses(reference, folder, "resumed", HALF);
+    print_message("%-18s %-16s gradients off by %.1e of the norm (worst %.1e, %s), losses %.1e, resumed %.1e\n", toy->name,
+                  wall->name, gradients, d.worst, d.worst_name, losses, resumed);
+    assert_true(gradients < tolerance);
+    assert_true(toy->bf16 || d.worst < 1e-4);
+    assert_true(losses < tolerance);
+    assert_true(resumed < tolerance);
+}
+
+/* ---- From one process ---- */
+
+static char *scratch_folder(const char *toy, const char *wall)
+{
+    char *path = string_format("/tmp/weft-walls-%d/%s/%s", (int)getpid(), toy, wall);
+    if (directory_remove(path) || directory_make(path))
+        fail_msg("%s", error_text());
+    return path;
+}
+
+static void run_in_ranks(const struct toy *toy, const struct wall *wall, const char *reference, const char *folder)
+{
+    struct text said = {0};
+    char *arguments = string_format("%s %s %s %s", toy->name, wall->name, folder, reference);
+    int status = ranks_run(&said, wall->ranks, arguments);
+    if (status)
+        fail_msg("%s as %s: status %d\n%s", toy->name, wall->name, status, said.data);
+    text_release(&said);
+    memory_free(arguments);
+}
+
+static void go_on_alone(const struct toy *toy, const struct wall *wall, struct comm *alone, const char *reference,
+                        const char *folder)
+{
+    save_losses(folder, folder, toy, alone, &(struct layout){0});
+    double resumed = compare_losses(reference, folder, "resumed", HALF);
+    if (resumed >= (toy->bf16 ? 2e-2 : 1e-5))
+        fail_msg("%s: a checkpoint of %s goes on as one rank with losses off by %g", toy->name, wall->name, resumed);
+}
+
+static void check_toy(const struct toy *toy, const char *const *names, i64 count)
+{
+    struct comm *alone = comm_open(&device, &(struct launch){.size = 1});
+    char *reference = scratch_folder(toy->name, "one");
+    run_wall(reference, NULL, toy, alone, &(struct layout){0});
+    expect_learning(reference);
+    for (i64 i = 0; i < count; i++) {
+        const struct wall *wall = find_wall(names[i]);
+        if (wall->ranks > 1 && ranks_missing()) {
+            print_message("%s as %s: skipped, %s\n", toy->name, wall->name, ranks_missing());
+            continue;
+        }
+        char *folder = scratch_folder(toy->name, wall->name);
+        if (wall->ranks == 1)
+            run_wall(folder, reference, toy, alone, &wall->layout);
+        else
+            run_in_ranks(toy, wall, reference, folder);
+        compare(toy, wall, reference, folder);
+        go_on_alone(toy, wall, alone, reference, folder);
+        memory_free(folder);
+    }
+    memory_free(reference);
+    comm_close(alone);
+}
+
+static void experts_in_every_layer(void **state)
+{
+    const char *names[] = {"chunks", "data", "expert", "tensor", "pipeline"};
+    (void)state;
+    check_toy(find_toy("moe"), names, COUNT_OF(names));
+}
+
+static void dense_layer_shared_expert_tied_embeddings(void **state)
+{
+    const char *names[] = {"chunks", "data", "expert", "tensor", "pipeline", "expert-tensor"};
+    (void)state;
+    check_toy(find_toy("shared"), names, COUNT_OF(names));
+}
+
+/* Micro-batches of different slices keep different layers, and expert ranks serve what they skip. */
+static void elastic_draws(void **state)
+{
+    const char *names[] = {"chunks", "data", "expert", "tensor", "interleaved", "replica", "expert-pipeline"};
+    (void)state;
+    check_toy(find_toy("elastic"), names, COUNT_OF(names));
+}
+
+static void elastic_draws_recomputed(void **state)
+{
+    const char *names[] = {"expert", "interleaved", "expert-tensor"};
+    (void)state;
+    check_toy(find_toy("elastic-recompute"), names, COUNT_OF(names));
+}
+
+static void bf16_roughly(void **state)
+{
+    const char *names[] = {"data", "expert", "tensor", "pipeline"};
+    (void)state;
+    if (!device.has_bf16) {
+        print_message("skipped: no bf16 on this machine\n");
+        skip();
+    }
+    check_toy(find_toy("bf16"), names, COUNT_OF(names));
+}
+
+static int remove_scratch(void **state)
+{
+    char *path = string_format("/tmp/weft-walls-%d", (int)getpid());
+    (void)state;
+    directory_remove(path);
+    memory_free(path);
+    return 0;
+}
+
+/* TOY WALL FOLDER REFERENCE: one of the ranks. */
+static int run_rank(char **arguments)
+{
+    struct comm *world = ranks_world(&device);
+    run_wall(arguments[3], arguments[4], find_toy(arguments[1]), world, &find_wall(arguments[2])->layout);
+    comm_close(world);
+    return 0;
+}
+
+int main(int count, char **arguments)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_in_every_layer),
+        cmocka_unit_test(dense_layer_shared_expert_tied_embeddings),
+        cmocka_unit_test(elastic_draws),
+        cmocka_unit_test(elastic_draws_recomputed),
+        cmocka_unit_test(bf16_roughly),
+    };
+    device_open_cpu(&device);
+    return count > 4 ? run_rank(arguments) : cmocka_run_group_tests(tests, NULL, remove_scratch);
+}
