@@ -1,5 +1,5 @@
-/* Archives and compressed files; archive.c is the only file that knows libarchive. Members are streamed in order; lengths
- * in headers are not believed: what is read is bounded. */
+/* Archives and compressed files; archive.c is the only file that knows libarchive. Members are streamed in order;
+ * lengths in headers are not believed: what is read is bounded. */
 #ifndef WEFT_DATA_ARCHIVE_H
 #define WEFT_DATA_ARCHIVE_H
 #include "core/core.h"

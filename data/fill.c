@@ -15,8 +15,9 @@ void fills_push(struct fills *fills, const struct fill *fill)
 
 static int bad_code(const struct loader *l, const struct shard_part *part, i64 code)
 {
-    return error_set("%s/%05u.shard: payload at byte %llu: code %lld, shards.json says codes are below %lld", l->shards.directory,
-                     part->shard, (unsigned long long)part->offset, (long long)code, (long long)l->shards.meta.codes);
+    return error_set("%s/%05u.shard: payload at byte %llu: code %lld, shards.json says codes are below %lld",
+                     l->shards.directory, part->shard, (unsigned long long)part->offset, (long long)code,
+                     (long long)l->shards.meta.codes);
 }
 
 /* ---- audio: codes of each frame; the frame that ends it is EOA at all levels ---- */
@@ -47,12 +48,13 @@ int fill_vision_in(struct loader *l, const struct fill *fill, struct batch *b)
 {
     const struct shard_part *part = &l->shards.parts[fill->part];
     const bf16 *features = shards_payload(&l->shards, fill->part);
-    const struct cells cells = {part->frames, part->height, part->width, l->shards.meta.stride, l->shards.meta.cell_features};
+    const struct cells cells = {part->frames, part->height, part->width, l->shards.meta.stride,
+                                l->shards.meta.cell_features};
     const struct input_list *list = &b->inputs[INPUT_VISION_IN];
     if (!features)
         return -1;
     const u8 *pixels = (const u8 *)(features + cells.frames * cells.height * cells.width * cells.features);
-    cells_lay(list->features + fill->input * 4 * cells.features, list->pixels + fill->input * 4 * cells_patch(&cells), features,
-              pixels, &cells);
+    cells_lay(list->features + fill->input * 4 * cells.features, list->pixels + fill->input * 4 * cells_patch(&cells),
+              features, pixels, &cells);
     return 0;
 }

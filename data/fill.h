@@ -1,5 +1,5 @@
-/* Payloads into a batch whose positions are laid. A fill is one medium of one sample; fills of pictures made of the same
- * shape go through the quantiser together. */
+/* Payloads into a batch whose positions are laid. A fill is one medium of one sample; fills of pictures made of the
+ * same shape go through the quantiser together. */
 #ifndef WEFT_DATA_FILL_H
 #define WEFT_DATA_FILL_H
 #include "data/plan.h"

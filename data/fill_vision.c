@@ -1,6 +1,6 @@
-/* Vision-out: bits and sums of coarser scales from the stored latents. Some bits are flipped before they are summed, and
- * the bits of later scales are taken from what the flipped sum leaves over, so they learn to correct it (Infinity, arXiv
- * 2412.04431, bit-wise self-correction; with drift over frames as in VideoAR, arXiv 2601.05966, eq. 8). */
+/* Vision-out: bits and sums of coarser scales from the stored latents. Some bits are flipped before they are summed,
+ * and the bits of later scales are taken from what the flipped sum leaves over, so they learn to correct it (Infinity,
+ * arXiv 2412.04431, bit-wise self-correction; with drift over frames as in VideoAR, arXiv 2601.05966, eq. 8). */
 #include "data/fill.h"
 #include "kernels/kernels.h"
 
@@ -18,11 +18,15 @@ static bool is_made(const struct shard_part *part)
     return part->kind == STREAM_IMAGE_OUT || part->kind == STREAM_VIDEO_OUT;
 }
 
-static void pictures_init(struct pictures *p, const struct loader *l, i64 shape, const struct fills *fills, struct arena *arena)
+static void pictures_init(struct pictures *p, const struct loader *l, i64 shape, const struct fills *fills,
+                          struct arena *arena)
 {
     const struct shard_shape *s = &l->shards.meta.shapes[shape];
-    *p = (struct pictures){.shape = s, .cells = s->h * s->w, .tokens = shape_tokens(&s->shape),
-                           .inputs = shape_positions(&s->shape), .bits = l->shards.meta.bits};
+    *p = (struct pictures){.shape = s,
+                           .cells = s->h * s->w,
+                           .tokens = shape_tokens(&s->shape),
+                           .inputs = shape_positions(&s->shape),
+                           .bits = l->shards.meta.bits};
     for (i64 i = 0; i < fills->count; i++) {
         const struct shard_part *part = &l->shards.parts[fills->data[i].part];
         p->frames += is_made(part) && part->shape == shape ? part->frames : 0;
@@ -36,7 +40,8 @@ static void pictures_init(struct pictures *p, const struct loader *l, i64 shape,
 }
 
 /* Bits of one scale of a frame, from token `first`, each flipped with the same probability. */
-static void flip_scale(u8 *flip, struct rng_key key, const u32 identity[2], i64 first, i64 tokens, i64 bits, double share)
+static void flip_scale(u8 *flip, struct rng_key key, const u32 identity[2], i64 first, i64 tokens, i64 bits,
+                       double share)
 {
     u32 draw[4], below = (u32)(share * 4294967295.0);
     for (i64 i = 0; i < tokens * bits; i++) {
@@ -100,8 +105,8 @@ static void sum_up(struct loader *l, const struct pictures *p)
     float scale = shape_input_scale(p->shape->amplitude, s->scale_count);
     for (i64 i = 0; flips(l) && i < p->frames * p->tokens * p->bits; i++)
         p->codes[i] ^= p->flip[i];
-    l->device->ops->dequantize_bits(l->device, p->features, NULL, p->codes, p->frames, p->shape->h, p->shape->w, p->bits,
-                                    s->scales, s->scale_count, p->shape->amplitude);
+    l->device->ops->dequantize_bits(l->device, p->features, NULL, p->codes, p->frames, p->shape->h, p->shape->w,
+                                    p->bits, s->scales, s->scale_count, p->shape->amplitude);
     for (i64 i = 0; i < p->frames * p->inputs * p->bits; i++)
         p->features[i] *= scale;
 }
@@ -117,12 +122,14 @@ static void copy_targets(struct batch *b, const struct pictures *p, i64 at, i64 
 static void copy_inputs(struct batch *b, const struct pictures *p, i64 at, i64 frames, const struct fill *fill)
 {
     i64 size = p->inputs * p->bits;
-    memcpy(b->inputs[INPUT_VISION_OUT].features + fill->input * p->bits, p->features + at * size, (size_t)(frames * size) * 4);
+    memcpy(b->inputs[INPUT_VISION_OUT].features + fill->input * p->bits, p->features + at * size,
+           (size_t)(frames * size) * 4);
 }
 
 typedef void copy_fn(struct batch *b, const struct pictures *p, i64 at, i64 frames, const struct fill *fill);
 
-static void copy_each(struct loader *l, const struct fills *fills, struct batch *b, const struct pictures *p, copy_fn *copy)
+static void copy_each(struct loader *l, const struct fills *fills, struct batch *b, const struct pictures *p,
+                      copy_fn *copy)
 {
     i64 at = 0;
     for (i64 i = 0; i < fills->count; i++) {

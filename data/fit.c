@@ -1,7 +1,7 @@
-/* Best-fit packing (Ding et al. 2024, arXiv 2404.10830, for documents): rows with equal room form a list, and two levels
- * of bits say which rooms have one, so the least that is enough is found in a few words. Entries are taken as they come,
- * which leaves every row a mixture; longest first fills better but makes rows of like lengths, hence of one modality, so it
- * is kept for lengths that need it. */
+/* Best-fit packing (Ding et al. 2024, arXiv 2404.10830, for documents): rows with equal room form a list, and two
+ * levels of bits say which rooms have one, so the least that is enough is found in a few words. Entries are taken as
+ * they come, which leaves every row a mixture; longest first fills better but makes rows of like lengths, hence of one
+ * modality, so it is kept for lengths that need it. */
 #include "data/plan.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ void rows_release(struct rows *rows)
 /* Rows by their room, 0 .. length. */
 struct rooms {
     i64 length;
-    i32 *head, *next; /* first row with a room; the next with the same */
+    i32 *head, *next;  /* first row with a room; the next with the same */
     u64 *some, *words; /* bit r: a row has room r; bit w: word w of `some` is not 0 */
 };
 

@@ -25,8 +25,8 @@ static int check_settings(const struct loader_settings *s)
     if (s->micro_rows < 1 || s->rows.count < 1 || s->length.count < 1)
         return error_set("a loader needs batch.rows, batch.length and batch.micro_rows");
     if (s->slice_rows > 0 && s->slice_rows % s->micro_rows)
-        return error_set("batch.micro_rows %lld must divide the %lld rows of an elastic slice", (long long)s->micro_rows,
-                         (long long)s->slice_rows);
+        return error_set("batch.micro_rows %lld must divide the %lld rows of an elastic slice",
+                         (long long)s->micro_rows, (long long)s->slice_rows);
     return 0;
 }
 
@@ -39,11 +39,13 @@ struct loader *loader_open(const char *directory, const char *part, const struct
     l->device = memory_alloc(sizeof *l->device);
     l->fills = memory_alloc(sizeof *l->fills);
     device_open_cpu(l->device);
-    if (check_settings(settings) < 0 || shards_open(&l->shards, directory, part) < 0 || open_vocabulary(l, directory) < 0) {
+    if (check_settings(settings) < 0 || shards_open(&l->shards, directory, part) < 0 ||
+        open_vocabulary(l, directory) < 0) {
         loader_close(l);
         return NULL;
     }
-    struct grammar_options options = {.window = settings->window, .reweight = settings->reweight,
+    struct grammar_options options = {.window = settings->window,
+                                      .reweight = settings->reweight,
                                       .mask_share = settings->in_order ? 0 : settings->frame_mask,
                                       .key = {seed, RNG_FRAME_MASK}};
     grammar_init(&l->grammar, &l->vocabulary, &options);
@@ -99,7 +101,8 @@ static int check_ids(const struct loader *l, const struct shard_part *part, cons
     for (i64 i = 0; i < part->count; i++)
         if (ids[i] < 0 || ids[i] >= l->shards.meta.vocabulary)
             return error_set("%s/%05u.shard: payload at byte %llu: id %d of a vocabulary of %lld", l->shards.directory,
-                             part->shard, (unsigned long long)part->offset, ids[i], (long long)l->shards.meta.vocabulary);
+                             part->shard, (unsigned long long)part->offset, ids[i],
+                             (long long)l->shards.meta.vocabulary);
     return 0;
 }
 
@@ -136,7 +139,9 @@ static int tell_sample(struct loader *l, const struct entry *entry)
 
 /* ---- its media: where their entries begin, in order of the parts ---- */
 
-struct counters { i64 input[INPUTS], target[TARGETS]; };
+struct counters {
+    i64 input[INPUTS], target[TARGETS];
+};
 
 static void counters_read(struct counters *c, const struct batch *b)
 {
@@ -172,7 +177,8 @@ static void note_fills(struct loader *l, const struct entry *entry, struct count
     u32 block = 0;
     for (i64 i = 0; i < l->telling.count; i++) {
         const struct part *part = &l->telling.parts[i];
-        struct fill fill = {.part = l->telling.index[i], .identity = {(u32)entry->sample, (u32)entry->epoch * 4096 + block}};
+        struct fill fill = {.part = l->telling.index[i],
+                            .identity = {(u32)entry->sample, (u32)entry->epoch * 4096 + block}};
         if (part->kind == STREAM_TEXT)
             continue;
         note_fill(l, c, part, fill);
@@ -221,10 +227,13 @@ static void prefetch(struct loader *l, const struct step_plan *plan, i64 first, 
     }
 }
 
-static void init_batch(struct loader *l, const struct step_plan *plan, i64 first, i64 end, struct batch *b, struct arena *arena)
+static void init_batch(struct loader *l, const struct step_plan *plan, i64 first, i64 end, struct batch *b,
+                       struct arena *arena)
 {
     const struct shard_meta *m = &l->shards.meta;
-    struct batch_widths widths = {.bits = m->bits, .levels = m->levels, .cell_features = m->cell_features,
+    struct batch_widths widths = {.bits = m->bits,
+                                  .levels = m->levels,
+                                  .cell_features = m->cell_features,
                                   .patch_values = 4 * m->stride * m->stride * 3};
     batch_init(b, arena, (end - first) * plan->summary.length, &widths);
     b->rows = end - first;
@@ -240,8 +249,8 @@ int loader_batch(struct loader *l, i64 step, i64 micro, struct batch *b, struct 
         return -1;
     i64 micro_rows = l->settings.micro_rows, first = micro * micro_rows;
     i64 end = min_i64(first + micro_rows, plan->rows.count), next = min_i64(end + micro_rows, plan->rows.count);
-    require(micro >= 0 && first < plan->rows.count, "micro-batch %lld of step %lld, which has %lld rows", (long long)micro,
-            (long long)step, (long long)plan->rows.count);
+    require(micro >= 0 && first < plan->rows.count, "micro-batch %lld of step %lld, which has %lld rows",
+            (long long)micro, (long long)step, (long long)plan->rows.count);
     init_batch(l, plan, first, end, b, arena);
     for (i64 row = first; row < end; row++)
         if (build_row(l, plan, row, (row - first) * plan->summary.length, b) < 0)

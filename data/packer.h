@@ -1,10 +1,10 @@
 /* The packer: samples of a shard folder to rows of T positions, rows to batches.
  *
- *   samples -- mixture, shuffled anew each epoch --> windows -- best-fit packing --> rows -- batch_rows of each step --> batches
+ *   samples -- mixture, shuffled anew each epoch --> windows -- best-fit packing --> rows -- dealt to steps --> batches
  *
- * Everything is a function of (shards, settings, seed, step, micro-batch): rows are planned from the index alone, so any
- * rank knows all rows and the totals, resuming reads nothing, and a rank builds only the micro-batches it asks for. Texts
- * longer than a row are cut into several; other samples longer than a row are left out and counted. */
+ * Everything is a function of (shards, settings, seed, step, micro-batch): rows are planned from the index alone, so
+ * any rank knows all rows and the totals, resuming reads nothing, and a rank builds only the micro-batches it asks for.
+ * Texts longer than a row are cut into several; other samples longer than a row are left out and counted. */
 #ifndef WEFT_DATA_PACKER_H
 #define WEFT_DATA_PACKER_H
 #include "core/settings.h"
@@ -16,7 +16,7 @@ struct loader_settings {
     double mixture[DIRECTIONS];    /* how often a sample is seen in an epoch; 1.5: once, half of them twice */
     double condition_drop;         /* share of samples that make media and lose their prompt, for guidance */
     double text_condition, audio_condition; /* loss weight of prompts of that kind, chats apart */
-    double flip_most, flip_drift;  /* bits of vision-out flipped: a share drawn up to this for each scale; more each frame */
+    double flip_most, flip_drift;  /* largest share of a scale's bits flipped; what each latent frame adds */
     bool reweight;                 /* vision targets by 1 / s_k */
     i64 window;                    /* frames a frame of a clip looks back; 0: all */
     double frame_mask;             /* share of frames hidden from later ones */
@@ -30,21 +30,21 @@ struct loader_settings {
      "positions of a row"},                                                                                            \
     {"batch.micro_rows", SETTING_INTEGER, offsetof(type, loader.micro_rows), "1", 1, 1e6, NULL,                        \
      "rows that go through the model together"},                                                                       \
-    {"mixture.text", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_TEXT]), "1", 0, 1000, NULL,                  \
+    {"mixture.text", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_TEXT]), "1", 0, 1000, NULL,               \
      "how often an epoch has each text"},                                                                              \
-    {"mixture.image_in", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_IMAGE_IN]), "1", 0, 1000, NULL,          \
+    {"mixture.image_in", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_IMAGE_IN]), "1", 0, 1000, NULL,       \
      "the same of picture to caption"},                                                                                \
-    {"mixture.image_out", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_IMAGE_OUT]), "1", 0, 1000, NULL,        \
+    {"mixture.image_out", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_IMAGE_OUT]), "1", 0, 1000, NULL,     \
      "the same of caption to picture"},                                                                                \
-    {"mixture.video_in", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_VIDEO_IN]), "1", 0, 1000, NULL,          \
+    {"mixture.video_in", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_VIDEO_IN]), "1", 0, 1000, NULL,       \
      "the same of clip to caption"},                                                                                   \
-    {"mixture.video_out", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_VIDEO_OUT]), "1", 0, 1000, NULL,        \
+    {"mixture.video_out", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_VIDEO_OUT]), "1", 0, 1000, NULL,     \
      "the same of caption to clip"},                                                                                   \
-    {"mixture.audio_in", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_AUDIO_IN]), "1", 0, 1000, NULL,          \
+    {"mixture.audio_in", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_AUDIO_IN]), "1", 0, 1000, NULL,       \
      "the same of speech to words"},                                                                                   \
-    {"mixture.audio_out", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_AUDIO_OUT]), "1", 0, 1000, NULL,        \
+    {"mixture.audio_out", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_AUDIO_OUT]), "1", 0, 1000, NULL,     \
      "the same of words to speech"},                                                                                   \
-    {"mixture.chat", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_CHAT]), "1", 0, 1000, NULL,                  \
+    {"mixture.chat", SETTING_NUMBER, offsetof(type, loader.mixture[DIRECTION_CHAT]), "1", 0, 1000, NULL,               \
      "the same of conversations"},                                                                                     \
     {"pack.condition_drop", SETTING_NUMBER, offsetof(type, loader.condition_drop), "0.1", 0, 1, NULL,                  \
      "share of prompts of media left out, for guidance"},                                                              \
@@ -64,8 +64,8 @@ struct loader_settings {
      "share of a clip's latent frames hidden from later ones"}
 
 struct loader;
-/* DIR/PART of a shard folder, with the tokenizer in DIR/text. settings are copied but for their schedules, which stay the
- * caller's. */
+/* DIR/PART of a shard folder, with the tokenizer in DIR/text. settings are copied but for their schedules, which stay
+ * the caller's. */
 struct loader *loader_open(const char *directory, const char *part, const struct loader_settings *settings, u64 seed);
 void loader_close(struct loader *loader);
 const struct vocabulary *loader_vocabulary(const struct loader *loader);

@@ -221,7 +221,8 @@ static void add_totals(struct loader *l, struct loader_step *s, const struct ent
 static void summarise(struct loader *l, struct step_plan *plan)
 {
     struct loader_step *s = &plan->summary;
-    *s = (struct loader_step){.rows = plan->rows.count, .length = (i64)schedule_at(&l->settings.length, plan->step),
+    *s = (struct loader_step){.rows = plan->rows.count,
+                              .length = (i64)schedule_at(&l->settings.length, plan->step),
                               .samples = plan->rows.entries.count,
                               .micro_batches = ceil_div(plan->rows.count, l->settings.micro_rows)};
     for (i64 i = 0; i < plan->rows.entries.count; i++)

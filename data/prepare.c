@@ -6,14 +6,18 @@ static const char *const split_names[SPLITS] = {"train", "validation", "test"};
 enum { BATCH_ITEMS = 256, BATCH_BYTES = 1 << 28, INTERRUPTED = 1 };
 
 #define ROW(key, type, member, fallback, low, high, help)                                                              \
-    {key, type, offsetof(struct prepare_settings, member), fallback, low, high, NULL, help}
+    {                                                                                                                  \
+        key, type, offsetof(struct prepare_settings, member), fallback, low, high, NULL, help                          \
+    }
 const struct setting prepare_table[] = {
-    ROW("data", SETTING_REFERENCE, data, NULL, 0, 0, "folder or file; folders train, validation, test in it are those parts"),
+    ROW("data", SETTING_REFERENCE, data, NULL, 0, 0,
+        "folder or file; folders train, validation, test in it are those parts"),
     ROW("text", SETTING_REFERENCE, text, NULL, 0, 0, "text tokenizer"),
     ROW("vision", SETTING_REFERENCE, vision, "", 0, 0, "vision tokenizer; without one pictures and clips are left out"),
     ROW("audio", SETTING_REFERENCE, audio, "", 0, 0, "audio tokenizer; without one sounds are left out"),
     ROW("directions", SETTING_STRINGS, directions, "", 0, 0,
-        "what samples are made for: text, image-in, image-out, video-in, video-out, audio-in, audio-out, chat; none: all"),
+        "what samples are made for: text, image-in, image-out, video-in, video-out, audio-in, audio-out, chat; none: "
+        "all"),
     ROW("validation", SETTING_NUMBER, validation, "0.01", 0, 1, "share for validation where data has no such folder"),
     ROW("test", SETTING_NUMBER, test, "0", 0, 1, "share for test where data has no such folder"),
     ROW("bad_share", SETTING_NUMBER, bad_share, "0.05", 0, 1, "largest share of samples that may be unreadable"),
@@ -35,8 +39,10 @@ static int read_directions(struct prepare *p)
         while (d < DIRECTIONS && strcmp(direction_names[d], list->values[i]) != 0)
             d++;
         if (d == DIRECTIONS)
-            return error_usage("directions: \"%s\" is none: expected text, image-in, image-out, video-in, video-out, audio-in, "
-                               "audio-out or chat", list->values[i]);
+            return error_usage(
+                "directions: \"%s\" is none: expected text, image-in, image-out, video-in, video-out, audio-in, "
+                "audio-out or chat",
+                list->values[i]);
         p->wanted[d] = true;
     }
     return 0;
@@ -157,7 +163,7 @@ static int make_batch(struct prepare *p, struct item *items, i64 count)
 static enum split draw_split(const struct prepare *p, u32 number)
 {
     double draw = rng_uniform((struct rng_key){p->seed, RNG_SPLIT}, number, 0, 0, 0);
-    return draw < p->settings->validation                      ? SPLIT_VALIDATION
+    return draw < p->settings->validation                       ? SPLIT_VALIDATION
            : draw < p->settings->validation + p->settings->test ? SPLIT_TEST
                                                                 : SPLIT_TRAIN;
 }
@@ -276,7 +282,8 @@ static int finish(struct prepare *p)
     return 0;
 }
 
-int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device, enum dtype dtype)
+int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
+                  enum dtype dtype)
 {
     struct prepare *p = memory_alloc(sizeof *p);
     *p = (struct prepare){.settings = settings, .seed = seed};

@@ -18,6 +18,7 @@ struct prepare_settings {
 };
 extern const struct setting prepare_table[];
 /* out: an existing folder. 0; -1 with a message; 1: interrupted() said so, nothing is kept. */
-int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device, enum dtype dtype);
+int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
+                  enum dtype dtype);
 
 #endif

@@ -1,5 +1,5 @@
-/* A conversation in the one chat layout: <|im_start|>ROLE\nCONTENT<|im_end|>\n. An answer's text is encoded by itself, as it
- * will be when it is generated behind its role; a question's text together with its role, as templates do. */
+/* A conversation in the one chat layout: <|im_start|>ROLE\nCONTENT<|im_end|>\n. An answer's text is encoded by itself,
+ * as it will be when it is generated behind its role; a question's text together with its role, as templates do. */
 #include "data/prepare_form.h"
 
 #include <string.h>

@@ -27,7 +27,7 @@ static void captioned_use(const struct prepare *p, struct made *made, enum sampl
 
 static bool has_tokenizer(const struct prepare *p, enum sample_kind kind)
 {
-    return kind == SAMPLE_AUDIO ? p->has_audio
+    return kind == SAMPLE_AUDIO   ? p->has_audio
            : kind == SAMPLE_VIDEO ? p->has_vision && p->vision.config.inflated
            : kind == SAMPLE_IMAGE ? p->has_vision
                                   : true;
@@ -105,7 +105,8 @@ static int read_image(const struct prepare *p, struct made *made, const void *by
         return -1;
     made->shape = nearest_shape(&p->vision.config, false, (double)stored.height, (double)stored.width);
     if (made->shape >= 0)
-        clip_resize(&made->clip, &stored, p->vision.config.shapes[made->shape].height, p->vision.config.shapes[made->shape].width);
+        clip_resize(&made->clip, &stored, p->vision.config.shapes[made->shape].height,
+                    p->vision.config.shapes[made->shape].width);
     clip_release(&stored);
     made->frames = 1;
     return made->shape >= 0 ? 0 : error_set("the vision tokenizer has no shape for stills");

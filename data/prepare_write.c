@@ -54,7 +54,8 @@ static struct shard_part write_given(struct prepare *p, struct shard_writer *w, 
 {
     i64 stride = p->meta.stride;
     struct shard_part part = {.kind = p->meta.shapes[m->shape].shape.video ? STREAM_VIDEO_IN : STREAM_IMAGE_IN,
-                              .frames = (u32)m->frames, .height = (u16)(m->clip.height / stride),
+                              .frames = (u32)m->frames,
+                              .height = (u16)(m->clip.height / stride),
                               .width = (u16)(m->clip.width / stride)};
     i64 features = m->frames * part.height * part.width * p->meta.cell_features;
     i64 pixels = m->clip.frames * m->clip.height * m->clip.width * 3;
@@ -69,8 +70,8 @@ static struct shard_part write_given(struct prepare *p, struct shard_writer *w, 
 static struct shard_part write_made(struct prepare *p, struct shard_writer *w, const struct made *m)
 {
     const struct shard_shape *s = &p->meta.shapes[m->shape];
-    struct shard_part part = {.kind = s->shape.video ? STREAM_VIDEO_OUT : STREAM_IMAGE_OUT, .frames = (u32)m->frames,
-                              .shape = (u16)m->shape};
+    struct shard_part part = {
+        .kind = s->shape.video ? STREAM_VIDEO_OUT : STREAM_IMAGE_OUT, .frames = (u32)m->frames, .shape = (u16)m->shape};
     i64 values = m->frames * s->h * s->w * p->meta.bits;
     bf16 *payload = memory_alloc(values * 2);
     to_bf16(payload, m->latent, values);
@@ -101,14 +102,16 @@ static struct shard_part write_medium(struct prepare *p, struct shard_writer *w,
 /* One medium and its caption: the one from the other, both ways. */
 static void write_captioned(struct prepare *p, const struct item *item)
 {
-    static const enum direction given[] = {[SAMPLE_IMAGE] = DIRECTION_IMAGE_IN, [SAMPLE_VIDEO] = DIRECTION_VIDEO_IN,
-                                           [SAMPLE_AUDIO] = DIRECTION_AUDIO_IN};
-    static const enum direction made_of[] = {[SAMPLE_IMAGE] = DIRECTION_IMAGE_OUT, [SAMPLE_VIDEO] = DIRECTION_VIDEO_OUT,
+    static const enum direction given[] = {
+        [SAMPLE_IMAGE] = DIRECTION_IMAGE_IN, [SAMPLE_VIDEO] = DIRECTION_VIDEO_IN, [SAMPLE_AUDIO] = DIRECTION_AUDIO_IN};
+    static const enum direction made_of[] = {[SAMPLE_IMAGE] = DIRECTION_IMAGE_OUT,
+                                             [SAMPLE_VIDEO] = DIRECTION_VIDEO_OUT,
                                              [SAMPLE_AUDIO] = DIRECTION_AUDIO_OUT};
     struct shard_writer *w = p->writers[item->split];
     const struct made *m = &item->made[0];
     enum sample_kind kind = item->sample.parts[0].kind;
-    struct shard_part words = write_ids(w, &item->made[1].ids), note = write_note(w, &item->sample.parts[1].bytes), medium = {0};
+    struct shard_part words = write_ids(w, &item->made[1].ids), note = write_note(w, &item->sample.parts[1].bytes),
+                      medium = {0};
     struct record record = {0};
     if (m->in) {
         push(&record, medium = write_medium(p, w, m, false), true);
@@ -134,10 +137,13 @@ static void write_plain(struct prepare *p, const struct item *item)
     struct record record = {0};
     for (i64 copy = 0; copy < (drawn ? s->dropout_copies : 1); copy++) {
         struct id_list ids = {0};
-        struct encode_options options = {.plain = true, .dropout = s->dropout, .key = {p->seed, RNG_BPE_DROPOUT},
+        struct encode_options options = {.plain = true,
+                                         .dropout = s->dropout,
+                                         .key = {p->seed, RNG_BPE_DROPOUT},
                                          .document = item->number * (u32)s->dropout_copies + (u32)copy};
         if (drawn)
-            require(text_encode(p->text, &ids, part->bytes.data, part->bytes.length, &options) == 0, "%s", error_text());
+            require(text_encode(p->text, &ids, part->bytes.data, part->bytes.length, &options) == 0, "%s",
+                    error_text());
         const struct id_list *used = drawn ? &ids : &item->made[0].ids;
         if (used->count)
             push(&record, write_ids(p->writers[item->split], used), false);
@@ -160,8 +166,8 @@ static void end_run(struct prepare *p, const struct item *item, struct record *r
     run->ids.count = 0;
 }
 
-static void add_run(struct prepare *p, const struct item *item, struct record *r, struct run *run, const i32 *ids, i64 count,
-                    bool condition)
+static void add_run(struct prepare *p, const struct item *item, struct record *r, struct run *run, const i32 *ids,
+                    i64 count, bool condition)
 {
     if (condition != run->condition)
         end_run(p, item, r, run);

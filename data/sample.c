@@ -32,7 +32,8 @@ int sample_add_text(struct sample *s, const char *text, i64 length)
 {
     utf8proc_int32_t code;
     for (i64 at = 0; at < length;) {
-        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(length - at), &code);
+        utf8proc_ssize_t n =
+            utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(length - at), &code);
         if (n < 1)
             return error_set("byte %lld of a text is not UTF-8", (long long)at);
         at += n;

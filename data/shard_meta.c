@@ -1,8 +1,8 @@
 /* shards.json: what the samples of a folder are made of. */
 #include "data/shard_form.h"
 
-const char *const direction_names[DIRECTIONS] = {"text", "image-in", "image-out", "video-in", "video-out", "audio-in",
-                                                 "audio-out", "chat"};
+const char *const direction_names[DIRECTIONS] = {"text",      "image-in", "image-out", "video-in",
+                                                 "video-out", "audio-in", "audio-out", "chat"};
 
 static struct json *shape_json(const struct shard_shape *shape)
 {
@@ -104,8 +104,12 @@ static int parse_meta(struct shard_meta *out, const struct json *value, const ch
     if (version != SHARD_VERSION)
         return error_set("%s: version %lld, this program reads version %d; prepare the shards again", origin,
                          (long long)version, SHARD_VERSION);
-    struct { i64 *out; const char *key; i64 most; } integers[] = {
-        {&out->vocabulary, "vocabulary", INT32_MAX}, {&out->bits, "bits", 4096},   {&out->stride, "stride", 256},
+    struct {
+        i64 *out;
+        const char *key;
+        i64 most;
+    } integers[] = {
+        {&out->vocabulary, "vocabulary", INT32_MAX},     {&out->bits, "bits", 4096},   {&out->stride, "stride", 256},
         {&out->cell_features, "cell_features", 1 << 16}, {&out->levels, "levels", 32}, {&out->codes, "codes", 65536}};
     for (i64 i = 0; i < COUNT_OF(integers); i++)
         if (need(integers[i].out, value, integers[i].key, 0, integers[i].most, origin) < 0)
@@ -144,7 +148,8 @@ static i64 made_bytes(const struct shard_meta *meta, const struct shard_part *p)
         return -1;
     const struct shard_shape *shape = &meta->shapes[p->shape];
     bool video = p->kind == STREAM_VIDEO_OUT;
-    return shape->shape.video == video && (video || p->frames == 1) ? p->frames * shape->h * shape->w * meta->bits * 2 : -1;
+    return shape->shape.video == video && (video || p->frames == 1) ? p->frames * shape->h * shape->w * meta->bits * 2
+                                                                    : -1;
 }
 
 i64 shard_payload_bytes(const struct shard_meta *meta, const struct shard_part *p)

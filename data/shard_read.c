@@ -25,8 +25,8 @@ static int check_header(const struct shards *s, const char *path, const struct i
                          h->version, SHARD_VERSION);
     i64 expected = rest_bytes(h);
     if (expected < 0 || s->index.bytes != (i64)sizeof *h + expected)
-        return error_set("%s: %lld bytes where its header says %lld: cut short or damaged; prepare the shards again", path,
-                         (long long)s->index.bytes, expected < 0 ? -1 : (long long)(expected + (i64)sizeof *h));
+        return error_set("%s: %lld bytes where its header says %lld: cut short or damaged; prepare the shards again",
+                         path, (long long)s->index.bytes, expected < 0 ? -1 : (long long)(expected + (i64)sizeof *h));
     if (h->hash != index_hash(h, rest, expected))
         return error_set("%s: the checksum at byte 48 does not fit: damaged; prepare the shards again", path);
     if (h->meta_hash != shard_meta_hash(&s->meta))
@@ -52,7 +52,8 @@ static int read_index(struct shards *s)
     char *path = path_join(s->directory, "index");
     int status = file_map(&s->index, path);
     if (status == 0 && s->index.bytes < (i64)sizeof header)
-        status = error_set("%s: %lld bytes: too short for an index; prepare the shards again", path, (long long)s->index.bytes);
+        status = error_set("%s: %lld bytes: too short for an index; prepare the shards again", path,
+                           (long long)s->index.bytes);
     if (status == 0) {
         memcpy(&header, s->index.data, sizeof header);
         status = check_header(s, path, &header);
@@ -73,11 +74,12 @@ static int open_shard(struct shards *s, i64 number)
     int status = file_map(view, path);
     h = (const struct shard_header *)view->data;
     if (status == 0 && (u64)view->bytes != bytes)
-        status = error_set("%s: %lld bytes where the index says %llu: cut short or replaced; prepare the shards again", path,
-                           (long long)view->bytes, (unsigned long long)bytes);
+        status = error_set("%s: %lld bytes where the index says %llu: cut short or replaced; prepare the shards again",
+                           path, (long long)view->bytes, (unsigned long long)bytes);
     else if (status == 0 && (view->bytes < (i64)sizeof *h || memcmp(h->magic, SHARD_MAGIC, 8) != 0 ||
                              h->version != SHARD_VERSION || h->number != number))
-        status = error_set("%s: byte 0: not shard %lld of this folder, version %d", path, (long long)number, SHARD_VERSION);
+        status =
+            error_set("%s: byte 0: not shard %lld of this folder, version %d", path, (long long)number, SHARD_VERSION);
     memory_free(path);
     return status;
 }
@@ -91,8 +93,8 @@ static int check_part(const struct shards *s, i64 index)
                          (long long)index, p->kind, (unsigned long long)p->bytes);
     if (p->shard >= s->shard_count || p->offset % SHARD_ALIGN || p->offset > (u64)s->files[p->shard].bytes ||
         p->bytes > (u64)s->files[p->shard].bytes - p->offset)
-        return error_set("%s/index: part %lld lies outside shard %u at byte %llu", s->directory, (long long)index, p->shard,
-                         (unsigned long long)p->offset);
+        return error_set("%s/index: part %lld lies outside shard %u at byte %llu", s->directory, (long long)index,
+                         p->shard, (unsigned long long)p->offset);
     return 0;
 }
 
@@ -156,8 +158,9 @@ const void *shards_payload(struct shards *s, i64 part)
     const struct shard_part *p = &s->parts[part];
     const u8 *data = s->files[p->shard].data + p->offset;
     if (!s->verified[part] && hash_bytes(data, (i64)p->bytes, 0) != p->hash) {
-        error_set("%s/%05u.shard: byte %llu: the checksum of %llu bytes does not fit: damaged; prepare the shards again",
-                  s->directory, p->shard, (unsigned long long)p->offset, (unsigned long long)p->bytes);
+        error_set(
+            "%s/%05u.shard: byte %llu: the checksum of %llu bytes does not fit: damaged; prepare the shards again",
+            s->directory, p->shard, (unsigned long long)p->offset, (unsigned long long)p->bytes);
         return NULL;
     }
     s->verified[part] = 1;

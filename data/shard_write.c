@@ -75,13 +75,15 @@ void shard_write_payload(struct shard_writer *w, struct shard_part *part, const 
     file_write(&w->file, zeros, round_up(bytes, SHARD_ALIGN) - bytes);
 }
 
-void shard_write_sample(struct shard_writer *w, enum direction direction, const char *name, const struct shard_part *parts,
-                        i64 count)
+void shard_write_sample(struct shard_writer *w, enum direction direction, const char *name,
+                        const struct shard_part *parts, i64 count)
 {
     require(count > 0 && count <= UINT16_MAX, "a sample of %lld parts", (long long)count);
     bool named = w->names.length < INT32_MAX; /* of the samples beyond two gigabytes of names the first name is given */
-    struct shard_sample sample = {.first_part = (u64)w->parts.length / sizeof *parts, .parts = (u16)count,
-                                  .direction = (u8)direction, .name = named ? (u32)w->names.length : 0};
+    struct shard_sample sample = {.first_part = (u64)w->parts.length / sizeof *parts,
+                                  .parts = (u16)count,
+                                  .direction = (u8)direction,
+                                  .name = named ? (u32)w->names.length : 0};
     text_append(&w->samples, &sample, sizeof sample);
     text_append(&w->parts, parts, count * (i64)sizeof *parts);
     if (named)
@@ -90,10 +92,12 @@ void shard_write_sample(struct shard_writer *w, enum direction direction, const 
 
 static int write_index(struct shard_writer *w)
 {
-    struct index_header header = {.version = SHARD_VERSION, .shard_count = (u32)shards_closed(w),
+    struct index_header header = {.version = SHARD_VERSION,
+                                  .shard_count = (u32)shards_closed(w),
                                   .sample_count = (u64)w->samples.length / sizeof(struct shard_sample),
                                   .part_count = (u64)w->parts.length / sizeof(struct shard_part),
-                                  .names_bytes = (u64)w->names.length, .meta_hash = shard_meta_hash(&w->meta)};
+                                  .names_bytes = (u64)w->names.length,
+                                  .meta_hash = shard_meta_hash(&w->meta)};
     struct text all = {0};
     memcpy(header.magic, INDEX_MAGIC, 8);
     text_append(&all, &header, sizeof header);

@@ -16,8 +16,8 @@
 
 /* What a sample teaches: mixture weights are per direction. */
 enum direction {
-    DIRECTION_TEXT, DIRECTION_IMAGE_IN, DIRECTION_IMAGE_OUT, DIRECTION_VIDEO_IN, DIRECTION_VIDEO_OUT, DIRECTION_AUDIO_IN,
-    DIRECTION_AUDIO_OUT, DIRECTION_CHAT, DIRECTIONS
+    DIRECTION_TEXT, DIRECTION_IMAGE_IN, DIRECTION_IMAGE_OUT, DIRECTION_VIDEO_IN, DIRECTION_VIDEO_OUT,
+    DIRECTION_AUDIO_IN, DIRECTION_AUDIO_OUT, DIRECTION_CHAT, DIRECTIONS
 };
 extern const char *const direction_names[DIRECTIONS];
 
@@ -43,7 +43,7 @@ struct shard_sample {
     u32 name; /* where it came from: offset into names */
 };
 
-/* ---- What the samples are made of (shards.json) ------------------------------------------------------------------------ */
+/* ---- What the samples are made of (shards.json) ------------------------------------------------------------------ */
 struct shard_shape { /* a row of the vision tokenizer's table */
     struct shape shape;
     i64 h, w; /* grid of a latent frame */
@@ -61,7 +61,7 @@ int shard_meta_save(const struct shard_meta *meta, const char *directory);
 /* Bytes of a part's payload, but for notes; -1 if meta has no such parts. */
 i64 shard_payload_bytes(const struct shard_meta *meta, const struct shard_part *part);
 
-/* ---- Reading ------------------------------------------------------------------------------------------------------------ */
+/* ---- Reading ----------------------------------------------------------------------------------------------------- */
 struct shards {
     char *directory; /* of the part: DIR/train */
     struct shard_meta meta;
@@ -85,9 +85,10 @@ static inline const char *shards_name(const struct shards *shards, i64 sample)
     return shards->names + shards->samples[sample].name;
 }
 
-/* ---- Writing: into a folder that the caller renames when all is done ------------------------------------------------------ */
+/* ---- Writing: into a folder that the caller renames when all is done --------------------------------------------- */
 struct shard_writer;
-struct shard_writer *shard_writer_open(const char *directory /* is made */, const struct shard_meta *meta, i64 shard_bytes);
+/* The directory is made. */
+struct shard_writer *shard_writer_open(const char *directory, const struct shard_meta *meta, i64 shard_bytes);
 /* Sets shard, offset, bytes and hash of `part`; several parts may then share a payload. */
 void shard_write_payload(struct shard_writer *writer, struct shard_part *part, const void *payload, i64 bytes);
 void shard_write_sample(struct shard_writer *writer, enum direction direction, const char *name,

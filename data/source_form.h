@@ -22,7 +22,8 @@ struct json_place {
     void *context;
 };
 int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed);
-int sample_add_text(struct sample *out, const char *text, i64 length); /* refuses what is not UTF-8; empty texts are not added */
+/* Refuses what is not UTF-8; empty texts are not added. */
+int sample_add_text(struct sample *out, const char *text, i64 length);
 bool name_ends_with(const char *name, const char *suffix); /* without regard to case */
 char *path_folder(const char *path); /* of its file; memory_free */
 
@@ -37,7 +38,8 @@ struct line_reader {
 };
 enum { LINE_BYTES_MAX = 1 << 26 };
 int line_reader_open(struct line_reader *reader, const char *path);
-int line_reader_next(struct line_reader *reader); /* 1: a line stands in `line`; 0: end; -1: damaged; -2: too long, skipped */
+/* 1: a line stands in `line`; 0: end; -1: damaged; -2: too long, skipped. */
+int line_reader_next(struct line_reader *reader);
 void line_reader_close(struct line_reader *reader);
 
 #endif

@@ -1,5 +1,5 @@
-/* Megatron's indexed datasets: PREFIX.idx says where in PREFIX.bin each sequence of ids stands, and which sequences are a
- * document. Little-endian, unaligned. */
+/* Megatron's indexed datasets: PREFIX.idx says where in PREFIX.bin each sequence of ids stands, and which sequences are
+ * a document. Little-endian, unaligned. */
 #include "data/source_form.h"
 
 #include <string.h>
@@ -9,9 +9,9 @@ enum { IDX_HEADER = 34 };
 struct idx {
     struct file_view index, ids;
     char *path, *ids_path;
-    int dtype; /* 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16 */
+    int dtype;                             /* 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16 */
     i64 sequences, documents, next, given; /* given: ids so far; more than the file has: sequences overlap */
-    const u8 *lengths, *offsets, *first; /* i32 [sequences], i64 [sequences], i64 [documents + 1] */
+    const u8 *lengths, *offsets, *first;   /* i32 [sequences], i64 [sequences], i64 [documents + 1] */
 };
 
 static i64 read_i64(const u8 *at)
@@ -49,8 +49,8 @@ static int check_header(struct idx *x)
     i64 marks = read_i64(at + 26), room = bytes - IDX_HEADER;
     x->documents = marks - 1;
     if (x->sequences < 0 || marks < 1 || x->sequences > room / 12 || marks > (room - 12 * x->sequences) / 8)
-        return error_set("%s: byte 18: %lld sequences and %lld documents do not fit into %lld bytes: cut short", x->path,
-                         (long long)x->sequences, (long long)x->documents, (long long)bytes);
+        return error_set("%s: byte 18: %lld sequences and %lld documents do not fit into %lld bytes: cut short",
+                         x->path, (long long)x->sequences, (long long)x->documents, (long long)bytes);
     x->lengths = at + IDX_HEADER;
     x->offsets = x->lengths + 4 * x->sequences;
     x->first = x->offsets + 8 * x->sequences;
@@ -99,7 +99,8 @@ static i64 read_id(const struct idx *x, const u8 *at)
 
 static int add_sequence(struct idx *x, struct text *out, i64 sequence)
 {
-    i64 length = read_i32(x->lengths + 4 * sequence), offset = read_i64(x->offsets + 8 * sequence), size = id_bytes(x->dtype);
+    i64 length = read_i32(x->lengths + 4 * sequence), offset = read_i64(x->offsets + 8 * sequence),
+        size = id_bytes(x->dtype);
     if (length < 0 || offset < 0 || offset > x->ids.bytes || length > (x->ids.bytes - offset) / size)
         return error_set("sequence %lld: %lld ids at byte %lld lie outside %s of %lld bytes", (long long)sequence,
                          (long long)length, (long long)offset, x->ids_path, (long long)x->ids.bytes);

@@ -4,7 +4,8 @@
 #include <string.h>
 
 static const char *const medium_keys[] = {[SAMPLE_IMAGE] = "image", [SAMPLE_VIDEO] = "video", [SAMPLE_AUDIO] = "audio"};
-static const char *const list_keys[] = {[SAMPLE_IMAGE] = "images", [SAMPLE_VIDEO] = "videos", [SAMPLE_AUDIO] = "audios"};
+static const char *const list_keys[] = {
+    [SAMPLE_IMAGE] = "images", [SAMPLE_VIDEO] = "videos", [SAMPLE_AUDIO] = "audios"};
 static const char *const marks[] = {[SAMPLE_IMAGE] = "<image>", [SAMPLE_VIDEO] = "<video>", [SAMPLE_AUDIO] = "<audio>"};
 
 struct build {
@@ -22,9 +23,10 @@ static int add_text(struct build *b, const struct json *text)
 static int add_medium(struct build *b, enum sample_kind kind, const char *reference)
 {
     if (!reference || !*reference)
-        return error_set("a part of type %s names no file: expected {\"type\": \"%s\", \"%s\": FILE}", medium_keys[kind],
-                         medium_keys[kind], medium_keys[kind]);
-    if (strncmp(reference, "http:", 5) == 0 || strncmp(reference, "https:", 6) == 0 || strncmp(reference, "data:", 5) == 0)
+        return error_set("a part of type %s names no file: expected {\"type\": \"%s\", \"%s\": FILE}",
+                         medium_keys[kind], medium_keys[kind], medium_keys[kind]);
+    if (strncmp(reference, "http:", 5) == 0 || strncmp(reference, "https:", 6) == 0 ||
+        strncmp(reference, "data:", 5) == 0)
         return error_set("%.40s: media must be files; nothing is downloaded", reference);
     if (strncmp(reference, "file://", 7) == 0)
         reference += 7;
@@ -38,10 +40,14 @@ static int add_medium(struct build *b, enum sample_kind kind, const char *refere
 /* {"image": FILE}, {"path": FILE}, {"url": FILE}, {"image_url": {"url": FILE}}, or the string itself. */
 static const char *reference_of(const struct json *part, enum sample_kind kind)
 {
-    static const char *const url_keys[] = {[SAMPLE_IMAGE] = "image_url", [SAMPLE_VIDEO] = "video_url",
-                                           [SAMPLE_AUDIO] = "audio_url"};
-    const struct json *places[] = {part, json_get(part, medium_keys[kind]), json_get(part, "path"), json_get(part, "url"),
-                                   json_get(json_get(part, url_keys[kind]), "url"), json_get(part, url_keys[kind])};
+    static const char *const url_keys[] = {
+        [SAMPLE_IMAGE] = "image_url", [SAMPLE_VIDEO] = "video_url", [SAMPLE_AUDIO] = "audio_url"};
+    const struct json *places[] = {part,
+                                   json_get(part, medium_keys[kind]),
+                                   json_get(part, "path"),
+                                   json_get(part, "url"),
+                                   json_get(json_get(part, url_keys[kind]), "url"),
+                                   json_get(part, url_keys[kind])};
     for (i64 i = 0; i < COUNT_OF(places); i++)
         if (json_kind(places[i]) == JSON_STRING)
             return json_string(places[i], NULL);

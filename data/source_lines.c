@@ -165,7 +165,10 @@ static enum source_result text_next(void *reader, struct sample *out)
     struct text piece = {0};
     i64 first = r->number + 1;
     int status = gather(r, &piece);
-    enum source_result result = status == 1 ? SOURCE_SAMPLE : status == 0 ? SOURCE_END : status == -1 ? SOURCE_FAILED : SOURCE_BAD;
+    enum source_result result = status == 1    ? SOURCE_SAMPLE
+                                : status == 0  ? SOURCE_END
+                                : status == -1 ? SOURCE_FAILED
+                                               : SOURCE_BAD;
     if (result == SOURCE_BAD)
         error_set("%s:%lld: a line of more than %d bytes", r->path, (long long)r->number, LINE_BYTES_MAX);
     if (result == SOURCE_SAMPLE) {

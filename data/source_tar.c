@@ -18,17 +18,19 @@ struct tar {
     char *path, *key; /* key: of the members gathered */
     struct member *members;
     i64 count, capacity, bytes;
-    char *next_key;   /* of the member read ahead; NULL at the end */
+    char *next_key; /* of the member read ahead; NULL at the end */
     struct member next;
     bool begun, failed;
     char *problem; /* of the gathered members */
 };
 
-static const struct { const char *extensions; enum sample_kind kind; } kinds[] = {
-    {" txt text transcript caption ", SAMPLE_TEXT},
-    {" jpg jpeg png webp bmp ppm pgm tif tiff gif ", SAMPLE_IMAGE},
-    {" mp4 webm mkv mov avi m4v ", SAMPLE_VIDEO},
-    {" wav flac mp3 ogg opus m4a ", SAMPLE_AUDIO}};
+static const struct {
+    const char *extensions;
+    enum sample_kind kind;
+} kinds[] = {{" txt text transcript caption ", SAMPLE_TEXT},
+             {" jpg jpeg png webp bmp ppm pgm tif tiff gif ", SAMPLE_IMAGE},
+             {" mp4 webm mkv mov avi m4v ", SAMPLE_VIDEO},
+             {" wav flac mp3 ogg opus m4a ", SAMPLE_AUDIO}};
 
 /* By the last part of an extension: seg.png is a picture. -1: none that we use. */
 static int kind_of(const char *extension)
@@ -160,7 +162,8 @@ static int find_member(void *context, struct sample_part *part, const char *refe
 {
     struct tar *t = context;
     i64 key = (i64)strlen(t->key);
-    const char *extension = strncmp(reference, t->key, (size_t)key) == 0 && reference[key] == '.' ? reference + key + 1 : reference;
+    const char *extension =
+        strncmp(reference, t->key, (size_t)key) == 0 && reference[key] == '.' ? reference + key + 1 : reference;
     for (i64 i = 0; i < t->count; i++)
         if (strcasecmp(t->members[i].extension, extension) == 0) {
             text_append(&part->bytes, t->members[i].bytes.data, t->members[i].bytes.length);
@@ -204,7 +207,8 @@ static int add_caption(struct tar *t, struct sample *out)
 static bool json_leads(const struct tar *t)
 {
     const struct member *json = json_member(t);
-    struct json *value = json ? json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, t->path) : NULL;
+    struct json *value =
+        json ? json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, t->path) : NULL;
     bool leads = json_get(value, "messages") || json_get(value, "texts");
     json_free(value);
     return leads;

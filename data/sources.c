@@ -41,15 +41,18 @@ static int list_files(struct source *s, const char *path)
             memory_free(file);
     }
     string_list_free(names, count);
-    return s->count ? 0
-                    : error_set("%s: nothing there that can be read: expected .txt, .jsonl (captions.jsonl), .tar, or .idx "
-                                "with .bin", path);
+    return s->count
+               ? 0
+               : error_set("%s: nothing there that can be read: expected .txt, .jsonl (captions.jsonl), .tar, or .idx "
+                           "with .bin",
+                           path);
 }
 
 static int list_one(struct source *s, const char *path)
 {
     if (!kind_of(path) && !name_ends_with(path, ".bin"))
-        return error_set("%s: of a kind that cannot be read: expected .txt, .jsonl, .tar (.gz, .zst), .idx, or a folder", path);
+        return error_set(
+            "%s: of a kind that cannot be read: expected .txt, .jsonl, .tar (.gz, .zst), .idx, or a folder", path);
     s->paths = memory_alloc((i64)sizeof *s->paths);
     s->paths[s->count++] = kind_of(path) ? string_copy(path) : string_format("%.*sidx", (int)strlen(path) - 3, path);
     return 0;
@@ -58,7 +61,7 @@ static int list_one(struct source *s, const char *path)
 struct source *source_open(const char *path)
 {
     struct source *s = memory_alloc(sizeof *s);
-    int status = !file_exists(path)         ? error_set("%s: there is no such file or folder", path)
+    int status = !file_exists(path)        ? error_set("%s: there is no such file or folder", path)
                  : file_is_directory(path) ? list_files(s, path)
                                            : list_one(s, path);
     if (status == 0)

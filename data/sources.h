@@ -9,8 +9,8 @@
  *   a folder              all of these in it, by name
  *
  * A message's content is text, with <image> <video> <audio> standing for the files listed under "images", "videos",
- * "audios", or a list of {"type": "text"|"image"|"video"|"audio", ..}. Files are named relative to the folder of the file
- * that names them. A sample is an ordered list of parts; media are named or carried as bytes, never decoded here. */
+ * "audios", or a list of {"type": "text"|"image"|"video"|"audio", ..}. Files are named relative to the folder of the
+ * file that names them. A sample is an ordered list of parts; media are named or carried as bytes, never decoded here. */
 #ifndef WEFT_DATA_SOURCES_H
 #define WEFT_DATA_SOURCES_H
 #include "core/core.h"
@@ -46,7 +46,8 @@ enum source_result {
 };
 struct source;
 struct source *source_open(const char *path); /* NULL: message */
-enum source_result source_next(struct source *source, struct sample *out); /* out is the caller's to release, after SOURCE_SAMPLE */
+/* After SOURCE_SAMPLE out is the caller's to release. */
+enum source_result source_next(struct source *source, struct sample *out);
 void source_close(struct source *source);
 
 #endif

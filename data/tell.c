@@ -45,8 +45,12 @@ static float weight_of(const struct loader *l, const struct shard_part *part, en
 /* Positions of a picture that is given: 2 x 2 cells each. */
 static struct part as_told(const struct loader *l, const struct shard_part *part, enum direction direction)
 {
-    return (struct part){.kind = part->kind, .weight = weight_of(l, part, direction), .count = part->count,
-                         .frames = part->frames, .height = ceil_div(part->height, 2), .width = ceil_div(part->width, 2),
+    return (struct part){.kind = part->kind,
+                         .weight = weight_of(l, part, direction),
+                         .count = part->count,
+                         .frames = part->frames,
+                         .height = ceil_div(part->height, 2),
+                         .width = ceil_div(part->width, 2),
                          .shape = part->shape};
 }
 

@@ -17,7 +17,10 @@ void grammar_release(struct grammar *g)
 
 void grammar_begin(struct grammar *g)
 {
-    struct grammar fresh = {.vocabulary = g->vocabulary, .options = g->options, .weight = 1, .positions = g->positions,
+    struct grammar fresh = {.vocabulary = g->vocabulary,
+                            .options = g->options,
+                            .weight = 1,
+                            .positions = g->positions,
                             .capacity = g->capacity};
     *g = fresh;
 }
@@ -42,8 +45,12 @@ static struct position *append(struct grammar *g, enum input_kind input)
         g->capacity = wanted;
     }
     struct position *p = &g->positions[g->count++];
-    *p = (struct position){.begin = (i32)(grammar_length(g) - 1), .stream = g->stream, .input = input, .out = TARGETS,
-                        .id = -1, .text = -1};
+    *p = (struct position){.begin = (i32)(grammar_length(g) - 1),
+                           .stream = g->stream,
+                           .input = input,
+                           .out = TARGETS,
+                           .id = -1,
+                           .text = -1};
     return p;
 }
 
@@ -113,7 +120,9 @@ static void take_free_id(struct grammar *g, i32 id)
 {
     const struct vocabulary *v = g->vocabulary;
     const struct shape *shape = shape_of(v, id);
-    g->stream = shape ? (shape->video ? STREAM_VIDEO_OUT : STREAM_IMAGE_OUT) : id == v->boa ? STREAM_AUDIO : STREAM_TEXT;
+    g->stream = shape          ? (shape->video ? STREAM_VIDEO_OUT : STREAM_IMAGE_OUT)
+                : id == v->boa ? STREAM_AUDIO
+                               : STREAM_TEXT;
     target_id(g, id, g->stream);
     append_id(g, id);
     if (shape) {
@@ -197,9 +206,13 @@ bool grammar_allows(const struct grammar *g, i32 id)
 
 static const char *want_name(enum want what)
 {
-    static const char *const names[] = {"an id of text", "the bracket that begins a medium", "bits",
-                                        "the end of a picture", "the next frame or the end of a clip",
-                                        "codes of an audio frame", "nothing: the sample has ended"};
+    static const char *const names[] = {"an id of text",
+                                        "the bracket that begins a medium",
+                                        "bits",
+                                        "the end of a picture",
+                                        "the next frame or the end of a clip",
+                                        "codes of an audio frame",
+                                        "nothing: the sample has ended"};
     return names[what];
 }
 
@@ -348,7 +361,8 @@ int grammar_cells(struct grammar *g, bool video, i64 frames, i64 height, i64 wid
         return error_set("a picture is given at position %lld of the sample where %s is expected",
                          (long long)grammar_length(g), want_name(g->want));
     if ((video ? v->bov : v->boi) < 0 || (video ? v->eov : v->eoi) < 0)
-        return error_set("the text tokenizer has no tokens for %s", video ? "<|bov|> and <|eov|>" : "<|boi|> and <|eoi|>");
+        return error_set("the text tokenizer has no tokens for %s",
+                         video ? "<|bov|> and <|eov|>" : "<|boi|> and <|eoi|>");
     g->stream = video ? STREAM_VIDEO_IN : STREAM_IMAGE_IN;
     append_id(g, video ? v->bov : v->boi);
     open_block(g);

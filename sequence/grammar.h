@@ -17,7 +17,7 @@
 
 struct vision_config;
 
-/* ---- Vocabulary: the ids that mean something to the grammar ---------------------------------------------------------- */
+/* ---- Vocabulary: the ids that mean something to the grammar ------------------------------------------------------ */
 enum { SHAPES_MOST = 16, SCALES_MOST = 16 };
 struct shape { /* of image-out and video-out: what a shape token stands for */
     i64 scale_count;
@@ -36,17 +36,19 @@ struct vocabulary { /* -1: the tokenizer has no such token */
 /* What a tokenizer is trained with, NULL-terminated: the brackets, roles, shapes and some reserves. */
 extern const char *const grammar_special_tokens[];
 /* Ids by content, shapes from the vision tokenizer (NULL: none). -1 if there are more shapes than tokens for them. */
-int vocabulary_load(struct vocabulary *vocabulary, const struct text_tokenizer *tokenizer, const struct vision_config *vision);
-int vocabulary_init(struct vocabulary *vocabulary, const struct text_tokenizer *tokenizer, const struct shape *shapes, i64 count);
+int vocabulary_load(struct vocabulary *vocabulary, const struct text_tokenizer *tokenizer,
+                    const struct vision_config *vision);
+int vocabulary_init(struct vocabulary *vocabulary, const struct text_tokenizer *tokenizer, const struct shape *shapes,
+                    i64 count);
 struct vision_shape;
 void shape_of_vision(struct shape *out, const struct vision_shape *in);
 
 i64 shape_tokens(const struct shape *shape);    /* positions with bits of one latent frame: sum of s_k^2 */
-i64 shape_positions(const struct shape *shape); /* positions of one latent frame as input: sum over k >= 2, and the last */
+i64 shape_positions(const struct shape *shape); /* of one latent frame as input: sum over k >= 2, and the last */
 /* Inputs of vision-out are multiplied by this, so that they are of about unit size: 1 / sqrt(sum a_k^2). */
 float shape_input_scale(const float *amplitude, i64 scale_count);
 
-/* ---- Positions ------------------------------------------------------------------------------------------------------- */
+/* ---- Positions --------------------------------------------------------------------------------------------------- */
 /* What stands at a position, or is predicted there, and is not an id. */
 struct slot {
     i32 block; /* media of the sample, counted from 0 in order of appearance */
@@ -70,7 +72,7 @@ struct position {
     struct slot in, target;
 };
 
-/* ---- The machine ------------------------------------------------------------------------------------------------------ */
+/* ---- The machine ------------------------------------------------------------------------------------------------- */
 enum want {
     WANT_ID,        /* any id that grammar_allows */
     WANT_BEGIN,     /* after a shape token: BOI or BOV */
@@ -107,20 +109,21 @@ void grammar_init(struct grammar *grammar, const struct vocabulary *vocabulary, 
 void grammar_release(struct grammar *grammar);
 void grammar_begin(struct grammar *grammar); /* a new sample; keeps the memory */
 static inline i64 grammar_length(const struct grammar *grammar) { return grammar->first + grammar->count; }
-/* The generator copies the positions into its batch and forgets them: positions go on counting, targets are no longer kept. */
+/* The generator copies the positions into its batch and forgets them: numbers go on, targets are no longer kept. */
 void grammar_take(struct grammar *grammar);
 
 /* -1 and a message: the id cannot stand here. */
 int grammar_id(struct grammar *grammar, i32 id);
 bool grammar_allows(const struct grammar *grammar, i32 id); /* `end` wherever a sample may end */
-i64 grammar_choices(const struct grammar *grammar, i32 out[2]); /* the only ids allowed; 0: many, or the text head is silent */
+/* The only ids allowed; 0: many, or the text head is silent. */
+i64 grammar_choices(const struct grammar *grammar, i32 out[2]);
 void grammar_bits(struct grammar *grammar);
 void grammar_frame(struct grammar *grammar, bool end);
 /* Pictures or clips given to the model: frames of height x width positions, each a 2 x 2 of the encoder's cells. */
 int grammar_cells(struct grammar *grammar, bool video, i64 frames, i64 height, i64 width);
 int grammar_end(struct grammar *grammar, i32 id); /* the last position predicts `id`; -1: nothing */
 
-/* ---- Known samples ---------------------------------------------------------------------------------------------------- */
+/* ---- Known samples ----------------------------------------------------------------------------------------------- */
 struct part {
     enum stream kind;
     float weight;           /* of the targets that belong to it; 0 for prompts. image-in and video-in have none */
@@ -133,12 +136,13 @@ struct part {
 int grammar_part(struct grammar *grammar, const struct part *part);
 /* Length and sums of target weights, without building: what grammar_part for each and grammar_end(end) give. */
 struct measure { i64 length; double totals[TARGETS]; };
-void grammar_measure(struct measure *out, const struct vocabulary *vocabulary, const struct part *parts, i64 count, i32 end);
+void grammar_measure(struct measure *out, const struct vocabulary *vocabulary, const struct part *parts, i64 count,
+                     i32 end);
 
-/* ---- Into a batch ------------------------------------------------------------------------------------------------------ */
+/* ---- Into a batch ------------------------------------------------------------------------------------------------ */
 /* Writes the sample's columns at positions [at, at + length) and appends to the lists: positions, ids, scales, weights,
- * streams. Entries stand in the order of the positions, so whoever fills features, bits and codes walks positions and lists
- * together. A multi-token target stands where the next two ids are both of text. */
+ * streams. Entries stand in the order of the positions, so whoever fills features, bits and codes walks positions and
+ * lists together. A multi-token target stands where the next two ids are both of text. */
 void batch_lay(struct batch *batch, i64 at, const struct grammar *grammar, i32 sample);
 /* Positions [at, at + n) belong to nobody: each sees itself, predicts nothing, is not routed. */
 void batch_pad(struct batch *batch, i64 at, i64 n);

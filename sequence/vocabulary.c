@@ -5,12 +5,23 @@
 #include <stdio.h>
 
 #define EIGHT(name, a)                                                                                                 \
-    "<|" name "_" a "0|>", "<|" name "_" a "1|>", "<|" name "_" a "2|>", "<|" name "_" a "3|>",                        \
-        "<|" name "_" a "4|>", "<|" name "_" a "5|>", "<|" name "_" a "6|>", "<|" name "_" a "7|>"
+    "<|" name "_" a "0|>", "<|" name "_" a "1|>", "<|" name "_" a "2|>", "<|" name "_" a "3|>", "<|" name "_" a "4|>", \
+        "<|" name "_" a "5|>", "<|" name "_" a "6|>", "<|" name "_" a "7|>"
 
-const char *const grammar_special_tokens[] = {
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|boi|>", "<|eoi|>", "<|bov|>", "<|eov|>", "<|next|>", "<|boa|>",
-    EIGHT("shape", "0"), EIGHT("shape", "1"), EIGHT("reserved", "0"), EIGHT("reserved", "1"), NULL};
+const char *const grammar_special_tokens[] = {"<|endoftext|>",
+                                              "<|im_start|>",
+                                              "<|im_end|>",
+                                              "<|boi|>",
+                                              "<|eoi|>",
+                                              "<|bov|>",
+                                              "<|eov|>",
+                                              "<|next|>",
+                                              "<|boa|>",
+                                              EIGHT("shape", "0"),
+                                              EIGHT("shape", "1"),
+                                              EIGHT("reserved", "0"),
+                                              EIGHT("reserved", "1"),
+                                              NULL};
 
 /* Shape tokens are numbered in octal, eight to a line of the table above. */
 static i32 shape_id(const struct text_tokenizer *tokenizer, i64 index)
@@ -35,17 +46,21 @@ void shape_of_vision(struct shape *out, const struct vision_shape *in)
         out->scales[k] = in->scales[k];
 }
 
-static int find_shapes(struct vocabulary *v, const struct text_tokenizer *tokenizer, const struct shape *shapes, i64 count)
+static int find_shapes(struct vocabulary *v, const struct text_tokenizer *tokenizer, const struct shape *shapes,
+                       i64 count)
 {
     if (count > SHAPES_MOST)
-        return error_set("the vision tokenizer has %lld shapes; at most %d have a token", (long long)count, SHAPES_MOST);
+        return error_set("the vision tokenizer has %lld shapes; at most %d have a token", (long long)count,
+                         SHAPES_MOST);
     v->shape_count = count;
     for (i64 i = 0; i < count; i++) {
         v->shapes[i] = shapes[i];
         v->shape[i] = shape_id(tokenizer, i);
         if (v->shape[i] < 0)
-            return error_set("the text tokenizer has no token for shape %lld of the vision tokenizer (<|shape_00|>, ...); "
-                             "train it with the special tokens of this program", (long long)i);
+            return error_set(
+                "the text tokenizer has no token for shape %lld of the vision tokenizer (<|shape_00|>, ...); "
+                "train it with the special tokens of this program",
+                (long long)i);
     }
     return 0;
 }

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 static const struct rng_key fixture_key = {11, RNG_TEST};
-static struct shard_meta fixture_meta = {.bits = 6, .cell_features = 5, .stride = 8, .levels = 2, .codes = 16, .shape_count = 2,
-    .shapes = {{{.scale_count = 3, .scales = {1, 2, 4}, .frames = 1}, 4, 4, {0.5f, 0.4f, 0.3f}},
+static struct shard_meta fixture_meta = {.bits = 6, .cell_features = 5, .stride = 8, .levels = 2, .codes = 16,
+    .shape_count = 2, .shapes = {{{.scale_count = 3, .scales = {1, 2, 4}, .frames = 1}, 4, 4, {0.5f, 0.4f, 0.3f}},
                {{.scale_count = 2, .scales = {1, 2}, .video = true, .frames = 3}, 2, 2, {0.5f, 0.4f}}}};
 
 static inline void fixture_tokenizer(const char *directory)
@@ -47,6 +47,7 @@ static inline struct shard_part fixture_medium(struct shard_writer *writer, i64 
     bool clip = kind == STREAM_VIDEO_IN || kind == STREAM_VIDEO_OUT;
     struct shard_part part = {.kind = (u8)kind, .shape = clip, .frames = clip ? 3 : 1, .height = 3, .width = 4,
                               .count = (u32)(1 + fixture_below(30, sample, 1))};
+    bool made = kind == STREAM_IMAGE_OUT || kind == STREAM_VIDEO_OUT;
     i64 bytes = shard_payload_bytes(&fixture_meta, &part), features = part.frames * 12 * 5;
     u8 *payload = memory_alloc(bytes);
     u16 *wide = (u16 *)payload;
@@ -54,7 +55,7 @@ static inline struct shard_part fixture_medium(struct shard_writer *writer, i64 
         payload[i] = (u8)fixture_below(256, sample, 100 + i);
     for (i64 i = 0; kind == STREAM_AUDIO && i < bytes / 2; i++)
         wide[i] = (u16)(wide[i] % 16);
-    for (i64 i = 0; kind != STREAM_AUDIO && i < (kind == STREAM_IMAGE_OUT || kind == STREAM_VIDEO_OUT ? bytes / 2 : features); i++)
+    for (i64 i = 0; kind != STREAM_AUDIO && i < (made ? bytes / 2 : features); i++)
         wide[i] = bf16_from_f32((float)rng_normal(fixture_key, (u32)sample, (u32)i, 1, 0));
     shard_write_payload(writer, &part, payload, bytes);
     memory_free(payload);
@@ -82,7 +83,8 @@ static inline void fixture_sample(struct shard_writer *writer, i64 i, i64 longes
                          : fixture_medium(writer, i, media[direction]);
     parts[count] = (struct shard_part){.kind = PART_NOTE};
     shard_write_payload(writer, &parts[count++], "a note", 6);
-    shard_write_sample(writer, direction, (snprintf(name, sizeof name, "sample:%lld", (long long)i), name), parts, count);
+    snprintf(name, sizeof name, "sample:%lld", (long long)i);
+    shard_write_sample(writer, direction, name, parts, count);
 }
 
 /* directory/train with `count` samples; returns the folder, memory_free. */

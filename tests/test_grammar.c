@@ -11,8 +11,18 @@
 #include <cmocka.h>
 
 enum { END = 1, IM_START = 2, IM_END = 3, BOI = 4, EOI, BOV, EOV, NEXT, BOA, STILL = 20, CLIP = 21, DEEP = 22 };
-static const struct vocabulary vocabulary = {.boi = BOI, .eoi = EOI, .bov = BOV, .eov = EOV, .next = NEXT, .boa = BOA,
-    .end = END, .im_start = IM_START, .im_end = IM_END, .shape = {STILL, CLIP, DEEP}, .shape_count = 3,
+static const struct vocabulary vocabulary = {
+    .boi = BOI,
+    .eoi = EOI,
+    .bov = BOV,
+    .eov = EOV,
+    .next = NEXT,
+    .boa = BOA,
+    .end = END,
+    .im_start = IM_START,
+    .im_end = IM_END,
+    .shape = {STILL, CLIP, DEEP},
+    .shape_count = 3,
     .shapes = {{.scale_count = 2, .scales = {1, 2}, .frames = 1},
                {.scale_count = 2, .scales = {1, 2}, .video = true, .frames = 3},
                {.scale_count = 3, .scales = {1, 2, 4}, .frames = 1}}};
@@ -102,9 +112,10 @@ static const struct part sound = {.kind = STREAM_AUDIO, .weight = 1, .count = 2}
 static void text_predicts_the_next_id(void **state)
 {
     struct part parts[] = {{.kind = STREAM_TEXT, .weight = 1, .ids = words, .count = 3}};
-    EXPECT(parts, NULL, "0 text 50 0,0,0 0 -> 51\n"
-                        "1 text 51 1,1,1 1 -> 52\n"
-                        "2 text 52 2,2,2 2 -> END\n");
+    EXPECT(parts, NULL,
+           "0 text 50 0,0,0 0 -> 51\n"
+           "1 text 51 1,1,1 1 -> 52\n"
+           "2 text 52 2,2,2 2 -> END\n");
     (void)state;
 }
 
@@ -112,72 +123,76 @@ static void prompts_have_no_weight(void **state)
 {
     struct part parts[] = {{.kind = STREAM_TEXT, .weight = 0, .ids = words, .count = 2},
                            {.kind = STREAM_TEXT, .weight = 1, .ids = words + 2, .count = 1}};
-    EXPECT(parts, NULL, "0 text 50 0,0,0 0 -> 51*0\n"
-                        "1 text 51 1,1,1 1 -> 52\n"
-                        "2 text 52 2,2,2 2 -> END\n");
+    EXPECT(parts, NULL,
+           "0 text 50 0,0,0 0 -> 51*0\n"
+           "1 text 51 1,1,1 1 -> 52\n"
+           "2 text 52 2,2,2 2 -> END\n");
     (void)state;
 }
 
 static void image_in_is_seen_whole_and_predicts_nothing(void **state)
 {
     struct part parts[] = {one_word, given_image, one_word};
-    EXPECT(parts, NULL, "0 text 50 0,0,0 0\n"
-                        "1 image-in BOI 1,1,1 1\n"
-                        "2 image-in cell[0,0] 2,2,2 2\n"
-                        "3 image-in cell[0,1] 2,2,3 2\n"
-                        "4 image-in cell[0,2] 2,2,4 2\n"
-                        "5 image-in EOI 5,5,5 5 -> 50(text)\n"
-                        "6 text 50 6,6,6 6 -> END\n");
+    EXPECT(parts, NULL,
+           "0 text 50 0,0,0 0\n"
+           "1 image-in BOI 1,1,1 1\n"
+           "2 image-in cell[0,0] 2,2,2 2\n"
+           "3 image-in cell[0,1] 2,2,3 2\n"
+           "4 image-in cell[0,2] 2,2,4 2\n"
+           "5 image-in EOI 5,5,5 5 -> 50(text)\n"
+           "6 text 50 6,6,6 6 -> END\n");
     (void)state;
 }
 
 static void video_in_is_seen_frame_by_frame(void **state)
 {
     struct part parts[] = {given_clip, one_word};
-    EXPECT(parts, NULL, "0 video-in BOV 0,0,0 0\n"
-                        "1 video-in cell[0,0] 1,1,1 1\n"
-                        "2 video-in cell[0,1] 1,1,2 1\n"
-                        "3 video-in cell[1,0] 2,1,1 3\n"
-                        "4 video-in cell[1,1] 2,1,2 3\n"
-                        "5 video-in EOV 3,3,3 5 -> 50(text)\n"
-                        "6 text 50 4,4,4 6 -> END\n");
+    EXPECT(parts, NULL,
+           "0 video-in BOV 0,0,0 0\n"
+           "1 video-in cell[0,0] 1,1,1 1\n"
+           "2 video-in cell[0,1] 1,1,2 1\n"
+           "3 video-in cell[1,0] 2,1,1 3\n"
+           "4 video-in cell[1,1] 2,1,2 3\n"
+           "5 video-in EOV 3,3,3 5 -> 50(text)\n"
+           "6 text 50 4,4,4 6 -> END\n");
     (void)state;
 }
 
 static void image_out_is_predicted_scale_by_scale(void **state)
 {
     struct part parts[] = {one_word, still, one_word};
-    EXPECT(parts, NULL, "0 text 50 0,0,0 0 -> STILL(image-out)\n"
-                        "1 image-out STILL 1,1,1 1 -> BOI\n"
-                        "2 image-out BOI 2,2,2 2 -> bits[0,0,k0]\n"
-                        "3 image-out sum[0,0,k1] 3,3,3 3 -> bits[0,1,k1]\n"
-                        "4 image-out sum[0,1,k1] 3,3,4 3 -> bits[0,2,k1]\n"
-                        "5 image-out sum[0,2,k1] 3,4,3 3 -> bits[0,3,k1]\n"
-                        "6 image-out sum[0,3,k1] 3,4,4 3 -> bits[0,4,k1]\n"
-                        "7 image-out sum[0,4,k2] 3,3.5,3.5 7 -> EOI\n"
-                        "8 image-out EOI 5,5,5 8 -> 50(text)\n"
-                        "9 text 50 6,6,6 9 -> END\n");
+    EXPECT(parts, NULL,
+           "0 text 50 0,0,0 0 -> STILL(image-out)\n"
+           "1 image-out STILL 1,1,1 1 -> BOI\n"
+           "2 image-out BOI 2,2,2 2 -> bits[0,0,k0]\n"
+           "3 image-out sum[0,0,k1] 3,3,3 3 -> bits[0,1,k1]\n"
+           "4 image-out sum[0,1,k1] 3,3,4 3 -> bits[0,2,k1]\n"
+           "5 image-out sum[0,2,k1] 3,4,3 3 -> bits[0,3,k1]\n"
+           "6 image-out sum[0,3,k1] 3,4,4 3 -> bits[0,4,k1]\n"
+           "7 image-out sum[0,4,k2] 3,3.5,3.5 7 -> EOI\n"
+           "8 image-out EOI 5,5,5 8 -> 50(text)\n"
+           "9 text 50 6,6,6 9 -> END\n");
     (void)state;
 }
 
-#define CLIP_TEXT(hole0, hole1)                                                                                         \
-    "0 video-out CLIP 0,0,0 0 -> BOV\n"                                                                                 \
-    "1 video-out BOV 1,1,1 1 -> bits[0,0,k0]\n"                                                                         \
-    "2 video-out sum[0,0,k1] 2,2,2 2" hole0 " -> bits[0,1,k1]\n"                                                        \
-    "3 video-out sum[0,1,k1] 2,2,3 2" hole0 " -> bits[0,2,k1]\n"                                                        \
-    "4 video-out sum[0,2,k1] 2,3,2 2" hole0 " -> bits[0,3,k1]\n"                                                        \
-    "5 video-out sum[0,3,k1] 2,3,3 2" hole0 " -> bits[0,4,k1]\n"                                                        \
-    "6 video-out sum[0,4,k2] 2,2.5,2.5 6" hole0 " -> NEXT -> bits[1,0,k0]\n"                                            \
-    "7 video-out sum[1,0,k1] 3,2,2 7" hole1 " -> bits[1,1,k1]\n"                                                        \
-    "8 video-out sum[1,1,k1] 3,2,3 7" hole1 " -> bits[1,2,k1]\n"                                                        \
-    "9 video-out sum[1,2,k1] 3,3,2 7" hole1 " -> bits[1,3,k1]\n"                                                        \
-    "10 video-out sum[1,3,k1] 3,3,3 7" hole1 " -> bits[1,4,k1]\n"                                                       \
-    "11 video-out sum[1,4,k2] 3,2.5,2.5 11" hole1 " -> NEXT -> bits[2,0,k0]\n"                                          \
-    "12 video-out sum[2,0,k1] 4,2,2 12 -> bits[2,1,k1]\n"                                                               \
-    "13 video-out sum[2,1,k1] 4,2,3 12 -> bits[2,2,k1]\n"                                                               \
-    "14 video-out sum[2,2,k1] 4,3,2 12 -> bits[2,3,k1]\n"                                                               \
-    "15 video-out sum[2,3,k1] 4,3,3 12 -> bits[2,4,k1]\n"                                                               \
-    "16 video-out sum[2,4,k2] 4,2.5,2.5 16 -> EOV\n"                                                                    \
+#define CLIP_TEXT(hole0, hole1)                                                                                        \
+    "0 video-out CLIP 0,0,0 0 -> BOV\n"                                                                                \
+    "1 video-out BOV 1,1,1 1 -> bits[0,0,k0]\n"                                                                        \
+    "2 video-out sum[0,0,k1] 2,2,2 2" hole0 " -> bits[0,1,k1]\n"                                                       \
+    "3 video-out sum[0,1,k1] 2,2,3 2" hole0 " -> bits[0,2,k1]\n"                                                       \
+    "4 video-out sum[0,2,k1] 2,3,2 2" hole0 " -> bits[0,3,k1]\n"                                                       \
+    "5 video-out sum[0,3,k1] 2,3,3 2" hole0 " -> bits[0,4,k1]\n"                                                       \
+    "6 video-out sum[0,4,k2] 2,2.5,2.5 6" hole0 " -> NEXT -> bits[1,0,k0]\n"                                           \
+    "7 video-out sum[1,0,k1] 3,2,2 7" hole1 " -> bits[1,1,k1]\n"                                                       \
+    "8 video-out sum[1,1,k1] 3,2,3 7" hole1 " -> bits[1,2,k1]\n"                                                       \
+    "9 video-out sum[1,2,k1] 3,3,2 7" hole1 " -> bits[1,3,k1]\n"                                                       \
+    "10 video-out sum[1,3,k1] 3,3,3 7" hole1 " -> bits[1,4,k1]\n"                                                      \
+    "11 video-out sum[1,4,k2] 3,2.5,2.5 11" hole1 " -> NEXT -> bits[2,0,k0]\n"                                         \
+    "12 video-out sum[2,0,k1] 4,2,2 12 -> bits[2,1,k1]\n"                                                              \
+    "13 video-out sum[2,1,k1] 4,2,3 12 -> bits[2,2,k1]\n"                                                              \
+    "14 video-out sum[2,2,k1] 4,3,2 12 -> bits[2,3,k1]\n"                                                              \
+    "15 video-out sum[2,3,k1] 4,3,3 12 -> bits[2,4,k1]\n"                                                              \
+    "16 video-out sum[2,4,k2] 4,2.5,2.5 16 -> EOV\n"                                                                   \
     "17 video-out EOV 5,5,5 17 -> END(text)\n"
 
 static void video_out_goes_from_frame_to_frame(void **state)
@@ -193,12 +208,13 @@ static void video_out_goes_from_frame_to_frame(void **state)
 static void audio_ends_with_a_frame_where_text_speaks(void **state)
 {
     struct part parts[] = {one_word, sound, one_word};
-    EXPECT(parts, NULL, "0 text 50 0,0,0 0 -> BOA(audio)\n"
-                        "1 audio BOA 1,1,1 1 -> codes[0]\n"
-                        "2 audio frame[0] 2,2,2 2 -> codes[1]\n"
-                        "3 audio frame[1] 3,3,3 3 -> codes[2]\n"
-                        "4 audio frame[2] 4,4,4 4 -> 50(text)\n"
-                        "5 text 50 5,5,5 5 -> END\n");
+    EXPECT(parts, NULL,
+           "0 text 50 0,0,0 0 -> BOA(audio)\n"
+           "1 audio BOA 1,1,1 1 -> codes[0]\n"
+           "2 audio frame[0] 2,2,2 2 -> codes[1]\n"
+           "3 audio frame[1] 3,3,3 3 -> codes[2]\n"
+           "4 audio frame[2] 4,4,4 4 -> 50(text)\n"
+           "5 text 50 5,5,5 5 -> END\n");
     (void)state;
 }
 
@@ -233,7 +249,8 @@ static void scale_weights_have_mean_one(void **state)
     (void)state;
 }
 
-/* As the generator goes on: answer whatever is wanted, from the same sample. Ids that are the only choice need no draw. */
+/* As the generator goes on: answer whatever is wanted, from the same sample. Ids that are the only choice need no draw.
+ */
 static void answer(struct grammar *g, const struct part *part, i64 *told)
 {
     i32 only[2];
@@ -426,7 +443,8 @@ static void measured_lengths_and_totals_are_those_built(void **state)
 
 static void later_ids_are_predicted_where_both_are_text(void **state)
 {
-    struct part parts[] = {{.kind = STREAM_TEXT, .weight = 1, .ids = words, .count = 3}, still,
+    struct part parts[] = {{.kind = STREAM_TEXT, .weight = 1, .ids = words, .count = 3},
+                           still,
                            {.kind = STREAM_TEXT, .weight = 1, .ids = words, .count = 2}};
     struct arena arena;
     struct grammar g;
@@ -478,8 +496,8 @@ static void batches_hold_samples_apart(void **state)
 static void special_tokens_give_the_vocabulary(void **state)
 {
     struct vocabulary v;
-    struct text_trainer *trainer = text_trainer_open(
-        &(struct text_training){.vocabulary = 400, .special_tokens = grammar_special_tokens});
+    struct text_trainer *trainer =
+        text_trainer_open(&(struct text_training){.vocabulary = 400, .special_tokens = grammar_special_tokens});
     assert_int_equal(text_trainer_feed(trainer, "some words", 10), 0);
     struct text_tokenizer *tokenizer = text_trainer_finish(trainer);
     assert_int_equal(vocabulary_load(&v, tokenizer, NULL), 0);

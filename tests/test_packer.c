@@ -1,5 +1,5 @@
-/* The packer: rows are full, hold each sample once an epoch, are the same for any split into micro-batches and after any
- * resume; what stands in a batch is what the shards hold. */
+/* The packer: rows are full, hold each sample once an epoch, are the same for any split into micro-batches and after
+ * any resume; what stands in a batch is what the shards hold. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -14,8 +14,11 @@ static char *folder;
 static struct arena arena;
 static i64 zero_step[1];
 static double some_rows[] = {16}, some_length[] = {LENGTH};
-static struct loader_settings plain = {.rows = {zero_step, some_rows, 1}, .length = {zero_step, some_length, 1},
-    .micro_rows = 4, .mixture = {1, 1, 1, 1, 1, 1, 1, 1}, .text_condition = 1};
+static struct loader_settings plain = {.rows = {zero_step, some_rows, 1},
+                                       .length = {zero_step, some_length, 1},
+                                       .micro_rows = 4,
+                                       .mixture = {1, 1, 1, 1, 1, 1, 1, 1},
+                                       .text_condition = 1};
 
 static int make(void **state)
 {
@@ -157,8 +160,12 @@ static u64 column_hash(const struct batch *b, i64 begin, i64 end)
     u64 hash = 0;
     for (i64 i = begin; i < end; i++) {
         bool hole = b->hole_end[i] > b->hole_begin[i];
-        i64 values[] = {b->sample[i], b->stream[i], b->begin[i] - begin, b->end[i] - begin,
-                        hole ? b->hole_begin[i] - begin : 0, hole ? b->hole_end[i] - begin : 0};
+        i64 values[] = {b->sample[i],
+                        b->stream[i],
+                        b->begin[i] - begin,
+                        b->end[i] - begin,
+                        hole ? b->hole_begin[i] - begin : 0,
+                        hole ? b->hole_end[i] - begin : 0};
         hash = hash_bytes(b->coordinates + 3 * i, 12, hash_bytes(values, sizeof values, hash));
     }
     return hash;
@@ -166,7 +173,8 @@ static u64 column_hash(const struct batch *b, i64 begin, i64 end)
 
 static u64 row_hash(const struct batch *b, i64 row)
 {
-    i64 length = b->n / b->rows, begin = row * length, end = begin + length, m[] = {4, 4 * 2, 5 * 4 * 4, 4 * 4 * 8 * 8 * 3};
+    i64 length = b->n / b->rows, begin = row * length, end = begin + length,
+        m[] = {4, 4 * 2, 5 * 4 * 4, 4 * 4 * 8 * 8 * 3};
     u64 h = column_hash(b, begin, end);
     const struct input_list *in = b->inputs;
     const struct target_list *t = b->targets;
@@ -326,13 +334,14 @@ static void audio_codes_are_those_of_the_shard(void **state)
 }
 
 /* Cell (row, column) of latent frame f, by the plainest formula. */
-static void check_cell(const struct shard_part *part, const void *payload, const struct input_list *in, i64 entry, i64 k, i64 f,
-                       i64 row, i64 column)
+static void check_cell(const struct shard_part *part, const void *payload, const struct input_list *in, i64 entry,
+                       i64 k, i64 f, i64 row, i64 column)
 {
     const bf16 *features = payload;
     const u8 *pixels = (const u8 *)(features + part->frames * 12 * 5), *out = in->pixels + (entry * 4 + k) * 4 * 192;
     for (i64 i = 0; i < 5; i++)
-        assert_true(in->features[(entry * 4 + k) * 5 + i] == bf16_to_f32(features[((f * 3 + row) * 4 + column) * 5 + i]));
+        assert_true(in->features[(entry * 4 + k) * 5 + i] ==
+                    bf16_to_f32(features[((f * 3 + row) * 4 + column) * 5 + i]));
     for (i64 t = 0; t < 4; t++)
         for (i64 y = 0; y < 8; y++)
             for (i64 x = 0; x < 24; x++) {
@@ -359,7 +368,10 @@ static void cells_hold_their_features_and_pixels(void **state)
     (void)state;
 }
 
-struct coded { u8 bits[3 * 21 * 6]; float inputs[3 * 21 * 6], sum[3 * 16 * 6]; };
+struct coded {
+    u8 bits[3 * 21 * 6];
+    float inputs[3 * 21 * 6], sum[3 * 16 * 6];
+};
 
 static void code(struct coded *out, struct loader *l, const struct shard_part *part, const bf16 *latent, const u8 *flip)
 {
@@ -391,7 +403,8 @@ static void bits_and_sums_are_those_of_the_latents(void **state)
         i64 inputs = part->frames * shape_positions(&s->shape) * 6;
         float scale = shape_input_scale(s->amplitude, s->shape.scale_count);
         code(&coded, l, part, payload, NULL);
-        assert_memory_equal(b.targets[TARGET_VISION].bits, coded.bits, (size_t)(part->frames * shape_tokens(&s->shape) * 6));
+        assert_memory_equal(b.targets[TARGET_VISION].bits, coded.bits,
+                            (size_t)(part->frames * shape_tokens(&s->shape) * 6));
         for (i64 v = 0; v < inputs; v++)
             assert_true(b.inputs[INPUT_VISION_OUT].features[v] == coded.inputs[v] * scale);
         loader_close(l);
@@ -399,7 +412,8 @@ static void bits_and_sums_are_those_of_the_latents(void **state)
     (void)state;
 }
 
-/* Scale 1 is never corrected, so its targets stay; which of its bits were flipped shows in scale 2's inputs. Returns them. */
+/* Scale 1 is never corrected, so its targets stay; which of its bits were flipped shows in scale 2's inputs. Returns
+ * them. */
 static i64 check_flips(struct loader *l, i64 step)
 {
     struct batch b;
@@ -512,7 +526,8 @@ static void long_texts_go_on_in_the_next_piece(void **state)
             const struct entry *e = &plan->rows.entries.data[i];
             if (e->count == 0 || e->first > 0)
                 continue;
-            assert_int_equal(e->length, LENGTH); /* the first piece fills its row and predicts the next one's first id */
+            assert_int_equal(e->length,
+                             LENGTH); /* the first piece fills its row and predicts the next one's first id */
             struct batch b;
             i64 row = 0;
             while (plan->rows.offset[row + 1] <= i)

@@ -1,5 +1,6 @@
-/* Preparing: a small corpus of every kind becomes shards whose records hold what the tokenizers say, in both directions;
- * conversations keep their layout and weights; unreadable files are counted; the packer reads it all back. */
+/* Preparing: a small corpus of every kind becomes shards whose records hold what the tokenizers say, in both
+ * directions; conversations keep their layout and weights; unreadable files are counted; the packer reads it all back.
+ */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,8 +91,9 @@ static void make_corpus(void)
                           "{\"image\": \"d.png\", \"text\": \"another\"}\n"
                           "{\"video\": \"short.mp4\", \"text\": \"short\"}\n");
     put("text.jsonl", "{\"text\": \"some plain text\"}\n{\"text\": \"more of it\"}\n");
-    put("chat.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"image\": \"a.png\"}, {\"type\": "
-                      "\"text\", \"text\": \"what?\"}]}, {\"role\": \"assistant\", \"content\": \"an apple\"}]}\n");
+    put("chat.jsonl",
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"image\": \"a.png\"}, {\"type\": "
+        "\"text\", \"text\": \"what?\"}]}, {\"role\": \"assistant\", \"content\": \"an apple\"}]}\n");
     put_image("a.png", 10);
     put_image("d.png", 90);
     put_clip("b.mp4", 9);
@@ -132,8 +134,14 @@ static int clear(void **state)
 
 static struct prepare_settings settings_of(char *data)
 {
-    return (struct prepare_settings){.data = data, .text = text_folder, .vision = vision_folder, .audio = audio_folder,
-                                     .bad_share = 0.05, .dropout_copies = 1, .audio_seconds = 30, .shard_bytes = 1 << 20};
+    return (struct prepare_settings){.data = data,
+                                     .text = text_folder,
+                                     .vision = vision_folder,
+                                     .audio = audio_folder,
+                                     .bad_share = 0.05,
+                                     .dropout_copies = 1,
+                                     .audio_seconds = 30,
+                                     .shard_bytes = 1 << 20};
 }
 
 static void run(const struct prepare_settings *settings)
@@ -247,8 +255,12 @@ static void the_packer_reads_it(void **state)
 {
     static i64 zero[1];
     static double rows[] = {4}, length[] = {256};
-    struct loader_settings settings = {.rows = {zero, rows, 1}, .length = {zero, length, 1}, .micro_rows = 4,
-                                       .mixture = {1, 1, 1, 1, 1, 1, 1, 1}, .text_condition = 1, .flip_most = 0.2};
+    struct loader_settings settings = {.rows = {zero, rows, 1},
+                                       .length = {zero, length, 1},
+                                       .micro_rows = 4,
+                                       .mixture = {1, 1, 1, 1, 1, 1, 1, 1},
+                                       .text_condition = 1,
+                                       .flip_most = 0.2};
     struct loader *loader = loader_open(out, "train", &settings, 1);
     struct loader_step step;
     struct batch batch;
@@ -313,7 +325,8 @@ static void unreadable_files_are_counted(void **state)
 {
     struct prepare_settings settings = settings_of(corpus);
     struct shards s;
-    put("captions.jsonl", "{\"image\": \"a.png\", \"text\": \"red apple\"}\n{\"image\": \"missing.png\", \"text\": \"x\"}\nrubbish\n");
+    put("captions.jsonl",
+        "{\"image\": \"a.png\", \"text\": \"red apple\"}\n{\"image\": \"missing.png\", \"text\": \"x\"}\nrubbish\n");
     assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
     assert_non_null(strstr(error_text(), "2 of 6"));
     settings.bad_share = 0.5;

@@ -1,4 +1,5 @@
-/* Sources: every form of file and of sample, plain and compressed; what is wrong is named with its place and passed over. */
+/* Sources: every form of file and of sample, plain and compressed; what is wrong is named with its place and passed
+ * over. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,8 @@ static void draw_part(struct text *out, const struct sample_part *part)
         text_printf(out, " <%s>", part->role);
     text_printf(out, " %s", names[part->kind]);
     if (part->path)
-        text_printf(out, "@%s", strncmp(part->path, folder, strlen(folder)) == 0 ? part->path + strlen(folder) + 1 : part->path);
+        text_printf(out, "@%s",
+                    strncmp(part->path, folder, strlen(folder)) == 0 ? part->path + strlen(folder) + 1 : part->path);
     for (i64 i = 0; part->kind == SAMPLE_IDS && i < part->bytes.length / 4; i++)
         text_printf(out, ",%d", ((const i32 *)part->bytes.data)[i]);
     if (part->kind != SAMPLE_IDS && part->bytes.length)
@@ -103,10 +105,13 @@ static void lines_become_samples(void **state)
 static void messages_hold_any_media(void **state)
 {
     const char text[] =
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"<image> and <image>?\"}, {\"role\": \"assistant\", \"content\": \"yes\"}],"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"<image> and <image>?\"}, {\"role\": \"assistant\", "
+        "\"content\": \"yes\"}],"
         " \"images\": [\"1.png\", {\"image\": \"2.png\"}]}\n"
-        "{\"messages\": [{\"role\": \"system\", \"content\": \"\"}, {\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
-        "\"hear\"}, {\"type\": \"audio\", \"audio\": \"h.wav\"}]}, {\"role\": \"assistant\", \"content\": [{\"type\": \"image_url\", "
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"\"}, {\"role\": \"user\", \"content\": [{\"type\": "
+        "\"text\", \"text\": "
+        "\"hear\"}, {\"type\": \"audio\", \"audio\": \"h.wav\"}]}, {\"role\": \"assistant\", \"content\": [{\"type\": "
+        "\"image_url\", "
         "\"image_url\": {\"url\": \"file:///p.png\"}}]}]}\n"
         "{\"messages\": [{\"role\": \"user\", \"content\": \"no <image> list\"}]}\n"
         "{\"messages\": [{\"role\": \"user\", \"content\": \"<image>\"}], \"images\": []}\n"
@@ -114,11 +119,12 @@ static void messages_hold_any_media(void **state)
         "{\"messages\": [{\"role\": \"user\"}]}\n"
         "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"image\": \"https://x/y.png\"}]}]}\n"
         "{\"texts\": [\"a\", null, \"b\"], \"images\": [null, \"i.png\", null]}\n";
-    expect(put("chat.jsonl", text, sizeof text - 1), "chat <user> image@1.png text' and ' image@2.png text'?' <assistant> text'yes'\n"
-                                                     "chat <system> text <user> text'hear' audio@h.wav <assistant> image@/p.png\n"
-                                                     "chat <user> text'no <image> list'\n"
-                                                     "bad\nbad\nbad\nbad\n"
-                                                     "mixed text'a' image@i.png text'b'\n");
+    expect(put("chat.jsonl", text, sizeof text - 1),
+           "chat <user> image@1.png text' and ' image@2.png text'?' <assistant> text'yes'\n"
+           "chat <system> text <user> text'hear' audio@h.wav <assistant> image@/p.png\n"
+           "chat <user> text'no <image> list'\n"
+           "bad\nbad\nbad\nbad\n"
+           "mixed text'a' image@i.png text'b'\n");
     (void)state;
 }
 
@@ -269,10 +275,10 @@ static void members_with_one_key_are_a_sample(void **state)
 
 /* ---- Megatron: the golden bytes of its own writer, documents [1,2,3] and [4,5] as u16 ---- */
 
-static const u8 golden_idx[] = {
-    0x4d, 0x4d, 0x49, 0x44, 0x49, 0x44, 0x58, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0,
-    0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
+static const u8 golden_idx[] = {0x4d, 0x4d, 0x49, 0x44, 0x49, 0x44, 0x58, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0,
+                                0,    0,    0,    0,    0,    3,    0,    0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0,
+                                0,    0,    0,    0,    0,    0,    0,    0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                0,    0,    0,    1,    0,    0,    0,    0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
 static const u8 golden_bin[] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0};
 
 static void indexed_documents_are_ids(void **state)
@@ -322,14 +328,10 @@ static void folders_are_read_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_become_samples),
-        cmocka_unit_test(messages_hold_any_media),
-        cmocka_unit_test(names_say_where),
-        cmocka_unit_test(text_is_cut_at_blank_lines),
-        cmocka_unit_test(compressed_files_are_read),
-        cmocka_unit_test(members_with_one_key_are_a_sample),
-        cmocka_unit_test(indexed_documents_are_ids),
-        cmocka_unit_test(damaged_indexes_are_refused),
+        cmocka_unit_test(lines_become_samples),      cmocka_unit_test(messages_hold_any_media),
+        cmocka_unit_test(names_say_where),           cmocka_unit_test(text_is_cut_at_blank_lines),
+        cmocka_unit_test(compressed_files_are_read), cmocka_unit_test(members_with_one_key_are_a_sample),
+        cmocka_unit_test(indexed_documents_are_ids), cmocka_unit_test(damaged_indexes_are_refused),
         cmocka_unit_test(folders_are_read_by_name),
     };
     return cmocka_run_group_tests(tests, make, clear);
