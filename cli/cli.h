@@ -25,6 +25,8 @@ extern const struct command commands[]; /* ends with a NULL name */
 /* Reads options (NULL name ends the table) and positionals; prints help and returns 1 on --help, -1 on wrong usage (the
  * message is set), 0 otherwise. */
 int options_parse(struct arguments *arguments, int argc, char **argv, const struct option *options, int least, int most);
+/* Shows `see` the options of a command, which must read them before it does anything else. */
+void command_options(const struct command *command, void (*see)(void *context, const struct option *options), void *context);
 /* The last line of a command: prints the message that stands and returns its exit status. */
 int command_failed(void);
 int64_t option_integer(const char *text, const char *name, i64 fallback, i64 low, i64 high, int *status);
@@ -55,4 +57,6 @@ int command_run(int argc, char **argv);
 int command_report(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_doctor(int argc, char **argv);
+int command_completion(int argc, char **argv);
+int command_man(int argc, char **argv);
 #endif

@@ -34,7 +34,7 @@ static int run_grid(const struct grid_settings *s, bool json)
 
 int command_grid(int argc, char **argv)
 {
-    struct arguments a;
+    struct arguments a = {.count = 0};
     bool json = false;
     const char *data = NULL, *part = "validation", *rows = NULL, *length = NULL, *tokens = NULL;
     const struct option options[] = {{"data", "DIR", &data, NULL, "shards"},

@@ -56,10 +56,29 @@ static int take_option(int *at, int argc, char **argv, const struct option *opti
     return 0;
 }
 
+/* Set while somebody wants to see a command's table instead of running it. */
+static struct {
+    void (*see)(void *context, const struct option *options);
+    void *context;
+} onlooker;
+
+void command_options(const struct command *command, void (*see)(void *context, const struct option *options), void *context)
+{
+    char *argv[] = {(char *)(uintptr_t)command->name, NULL};
+    onlooker.see = see;
+    onlooker.context = context;
+    command->run(1, argv);
+    onlooker.see = NULL;
+}
+
 int options_parse(struct arguments *arguments, int argc, char **argv, const struct option *options, int least, int most)
 {
     bool only_positionals = false;
     arguments->count = 0;
+    if (onlooker.see) {
+        onlooker.see(onlooker.context, options);
+        return 1;
+    }
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
         if (!only_positionals && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {

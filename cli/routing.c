@@ -9,7 +9,7 @@ static int write_routing(void *context, const char *folder)
 
 int command_routing(int argc, char **argv)
 {
-    struct arguments a;
+    struct arguments a = {.count = 0};
     struct submodel_options sub = {0};
     const char *data = NULL, *out = NULL, *part = "validation", *rows = NULL, *length = NULL, *trace = NULL;
     const struct option options[] = {{"data", "DIR", &data, NULL, "shards"},

@@ -1,0 +1,155 @@
+/* weft doctor: what this machine and build can do, and what the quickstart's corpus would miss. */
+#include "cli/cli.h"
+#include "cli/inspect.h"
+#include "kernels/cuda/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BLOCK_BYTES = 1 << 20, BLOCKS = 512, BANDWIDTH_ROUNDS = 5 };
+
+/* ---- Memory bandwidth: what decoding one request at a time runs into ---- */
+
+struct copy { char *to; const char *from; };
+
+static void copy_block(void *context, i64 tile, int worker)
+{
+    (void)worker;
+    const struct copy *copy = context;
+    memcpy(copy->to + tile * BLOCK_BYTES, copy->from + tile * BLOCK_BYTES, BLOCK_BYTES);
+}
+
+/* Bytes read and written a second by a copy on all workers, the best of a few rounds. */
+static double copy_bandwidth(void)
+{
+    i64 bytes = (i64)BLOCKS * BLOCK_BYTES;
+    char *from = memory_alloc(bytes), *to = memory_alloc(bytes);
+    struct copy copy = {to, from};
+    double best = 0;
+    for (int round = 0; round < BANDWIDTH_ROUNDS; round++) {
+        double begin = clock_s();
+        memset(from + (i64)round * 4096, round, 4096);
+        workers_run(BLOCKS, copy_block, &copy);
+        double rate = 2 * (double)bytes / (clock_s() - begin);
+        best = rate > best ? rate : best;
+    }
+    memory_free(from);
+    memory_free(to);
+    return best;
+}
+
+/* ---- Findings ---- */
+
+static void say(struct json *j, const char *name, const char *format, ...) PRINTF(3, 4);
+static void say(struct json *j, const char *name, const char *format, ...)
+{
+    char text[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    json_set(j, name, json_of_string(text));
+}
+
+static void say_build(struct json *j)
+{
+#ifdef __clang__
+    say(j, "compiler", "%s", __VERSION__);
+#else
+    say(j, "compiler", "gcc %s", __VERSION__);
+#endif
+    say(j, "build", "%s", WEFT_BUILD);
+    say(j, "libraries", "%s", WEFT_LIBRARIES);
+#ifdef WEFT_WITH_MPI
+    say(j, "ranks", "MPI");
+#else
+    say(j, "ranks", "one process (built without MPI)");
+#endif
+}
+
+static void say_machine(struct json *j, struct device *device)
+{
+    double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    struct device gpu = {0};
+    say(j, "device", "%s, %d workers of %ld cores", device_name(device), workers_count(), sysconf(_SC_NPROCESSORS_ONLN));
+    say(j, "memory", "%.1f GB", bytes * 1e-9);
+    say(j, "precision", "auto is %s", device->has_bf16 ? "bf16" : "f32: this CPU has no fast bf16");
+    if (device_open_cuda(&gpu, 0) == 0) {
+        say(j, "gpu", "%s", device_name(&gpu));
+        device_close(&gpu);
+    } else {
+        say(j, "gpu", "%s", error_text());
+    }
+}
+
+static void say_speed(struct json *j, struct device *device)
+{
+    say(j, "f32_peak", "%.0f GFLOP/s (2048^3)", kernels_matrix_peak(device, 2048, DTYPE_F32, 1));
+    if (device->has_bf16)
+        say(j, "bf16_peak", "%.0f GFLOP/s (2048^3)", kernels_matrix_peak(device, 2048, DTYPE_BF16, 1));
+    say(j, "bandwidth", "%.1f GB/s read and written (copies of %d MiB)", copy_bandwidth() * 1e-9, BLOCKS);
+}
+
+static bool program_exists(const char *name)
+{
+    const char *path = getenv("PATH");
+    char *folders = string_copy(path ? path : "/usr/bin:/bin"), *rest = folders, *folder;
+    bool found = false;
+    while (!found && (folder = strsep(&rest, ":")) != NULL) {
+        char *file = path_join(*folder ? folder : ".", name);
+        found = access(file, X_OK) == 0;
+        memory_free(file);
+    }
+    memory_free(folders);
+    return found;
+}
+
+/* What weft-corpus reads, and the package that brings it. */
+static void say_corpus(struct json *j)
+{
+    static const struct { const char *path, *package; } needs[] = {
+        {"/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf", "fonts-noto-color-emoji"},
+        {"/usr/share/unicode/emoji/emoji-test.txt", "unicode-data"},
+        {"/usr/share/wordnet/data.noun", "wordnet-base"},
+        {"/usr/share/games/fortunes", "fortunes"},
+    };
+    struct text missing = {0};
+    for (i64 i = 0; i < COUNT_OF(needs); i++)
+        if (!file_exists(needs[i].path))
+            text_printf(&missing, " %s", needs[i].package);
+    if (!program_exists("espeak-ng"))
+        text_printf(&missing, " espeak-ng");
+    if (missing.length)
+        say(j, "corpus", "the quickstart's corpus misses:%s (scripts/setup installs them)", missing.data);
+    else
+        say(j, "corpus", "all that the quickstart's corpus is made of is installed");
+    text_release(&missing);
+}
+
+int command_doctor(int argc, char **argv)
+{
+    struct arguments a;
+    bool json = false;
+    const struct option options[] = {{"json", NULL, NULL, &json, "one JSON object"}, {NULL}};
+    int status = options_parse(&a, argc, argv, options, 0, 0);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    struct json *j = json_object();
+    struct text out = {0};
+    say_build(j);
+    say_machine(j, cli_device());
+    say_speed(j, cli_device());
+    say_corpus(j);
+    if (json) {
+        json_print(&out, j, 0);
+        text_append(&out, "\n", 1);
+    } else {
+        inspect_show(&out, j);
+    }
+    fwrite(out.data, 1, (size_t)out.length, stdout);
+    text_release(&out);
+    json_free(j);
+    return 0;
+}

@@ -1,0 +1,271 @@
+/* Shell completion and the man page, from the tables the program itself reads: commands, their options, stage kinds. */
+#include "cli/cli.h"
+#include "cli/stages.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Completion ---- */
+
+/* Values an option takes, where its argument is a list of words such as hf|gguf; words in capitals stand for anything. */
+static bool has_choices(const struct option *o)
+{
+    if (!o->argument || !strchr(o->argument, '|'))
+        return false;
+    for (const char *at = o->argument; *at; at++)
+        if (isupper((unsigned char)*at) || *at == '@')
+            return false;
+    return true;
+}
+
+static void put_choices(struct text *out, const char *argument)
+{
+    for (const char *at = argument; *at; at++)
+        text_append(out, *at == '|' ? " " : at, 1);
+}
+
+static const char *dashes(const struct option *o)
+{
+    return strlen(o->name) == 1 ? "-" : "--";
+}
+
+static void put_option_words(void *context, const struct option *options)
+{
+    struct text *out = context;
+    for (const struct option *o = options; o->name; o++)
+        text_printf(out, " %s%s", dashes(o), o->name);
+}
+
+static void put_bash_choices(void *context, const struct option *options)
+{
+    struct text *out = context;
+    for (const struct option *o = options; o->name; o++)
+        if (has_choices(o)) {
+            text_printf(out, "        %s%s) words=\"", dashes(o), o->name);
+            put_choices(out, o->argument);
+            text_printf(out, "\" ;;\n");
+        }
+}
+
+static void put_names(struct text *out)
+{
+    for (const struct command *c = commands; c->name; c++)
+        text_printf(out, "%s%s", c == commands ? "" : " ", c->name);
+}
+
+static void put_bash(struct text *out)
+{
+    text_printf(out, "# bash completion for weft: source <(weft completion bash)\n_weft() {\n"
+                     "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words=\n"
+                     "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W \"");
+    put_names(out);
+    text_printf(out, "\" -- \"$word\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n");
+    for (const struct command *c = commands; c->name; c++) {
+        text_printf(out, "    %s)\n        case $before in\n", c->name);
+        command_options(c, put_bash_choices, out);
+        text_printf(out, "        *) [[ $word == -* ]] && words=\"--help");
+        command_options(c, put_option_words, out);
+        text_printf(out, "\" ;;\n        esac ;;\n");
+    }
+    text_printf(out, "    esac\n    if [ -n \"$words\" ]; then\n        COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
+                     "    else\n        COMPREPLY=($(compgen -f -- \"$word\"))\n    fi\n}\n"
+                     "complete -o filenames -F _weft weft\n");
+}
+
+/* Quotes end and begin again around a quote of the text's own. */
+static void put_quoted(struct text *out, const char *text)
+{
+    for (const char *at = text; *at; at++)
+        if (*at == '\'')
+            text_printf(out, "'\\''");
+        else
+            text_append(out, at, 1);
+}
+
+/* In zsh's descriptions brackets and colons mean something. */
+static void put_zsh_text(struct text *out, const char *text)
+{
+    for (const char *at = text; *at; at++) {
+        if (strchr("[]:\\", *at))
+            text_append(out, "\\", 1);
+        if (*at == '\'')
+            text_printf(out, "'\\''");
+        else
+            text_append(out, at, 1);
+    }
+}
+
+static void put_zsh_options(void *context, const struct option *options)
+{
+    struct text *out = context;
+    for (const struct option *o = options; o->name; o++) {
+        text_printf(out, " \\\n            '%s%s[", dashes(o), o->name);
+        put_zsh_text(out, o->help);
+        text_printf(out, "]");
+        if (has_choices(o)) {
+            text_printf(out, ":value:(");
+            put_choices(out, o->argument);
+            text_printf(out, ")");
+        } else if (o->argument) {
+            text_printf(out, ":%s:_files", strcmp(o->argument, "FILE") == 0 ? "file" : "value");
+        }
+        text_printf(out, "'");
+    }
+}
+
+static void put_zsh(struct text *out)
+{
+    text_printf(out, "#compdef weft\n# zsh completion for weft: source <(weft completion zsh)\n_weft() {\n"
+                     "    local -a names\n    names=(");
+    for (const struct command *c = commands; c->name; c++) {
+        text_printf(out, "\n        '%s:", c->name);
+        put_zsh_text(out, c->summary);
+        text_printf(out, "'");
+    }
+    text_printf(out, ")\n    if (( CURRENT == 2 )); then\n        _describe command names\n        return\n    fi\n"
+                     "    local command=$words[2]\n    shift words\n    (( CURRENT-- ))\n    case $command in\n");
+    for (const struct command *c = commands; c->name; c++) {
+        text_printf(out, "    %s)\n        _arguments '--help[explain]'", c->name);
+        command_options(c, put_zsh_options, out);
+        text_printf(out, " \\\n            '*:file:_files' ;;\n");
+    }
+    text_printf(out, "    esac\n}\ncompdef _weft weft\n");
+}
+
+struct fish { struct text *out; const char *command; };
+
+static void put_fish_options(void *context, const struct option *options)
+{
+    const struct fish *f = context;
+    for (const struct option *o = options; o->name; o++) {
+        text_printf(f->out, "complete -c weft -n '__fish_seen_subcommand_from %s' %s %s%s -d '", f->command,
+                    strlen(o->name) == 1 ? "-s" : "-l", o->name, o->argument ? " -r" : "");
+        put_quoted(f->out, o->help);
+        text_printf(f->out, "'");
+        if (has_choices(o)) {
+            text_printf(f->out, " -f -a '");
+            put_choices(f->out, o->argument);
+            text_printf(f->out, "'");
+        }
+        text_printf(f->out, "\n");
+    }
+}
+
+static void put_fish(struct text *out)
+{
+    text_printf(out, "# fish completion for weft: weft completion fish | source\n");
+    for (const struct command *c = commands; c->name; c++) {
+        text_printf(out, "complete -c weft -f -n __fish_use_subcommand -a %s -d '", c->name);
+        put_quoted(out, c->summary);
+        text_printf(out, "'\n");
+    }
+    for (const struct command *c = commands; c->name; c++)
+        command_options(c, put_fish_options, &(struct fish){out, c->name});
+}
+
+int command_completion(int argc, char **argv)
+{
+    static const struct { const char *shell; void (*put)(struct text *out); } shells[] = {
+        {"bash", put_bash}, {"zsh", put_zsh}, {"fish", put_fish}};
+    struct arguments a;
+    struct text out = {0};
+    const struct option options[] = {{NULL}};
+    int status = options_parse(&a, argc, argv, options, 1, 1);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    for (i64 i = 0; i < COUNT_OF(shells); i++)
+        if (strcmp(a.positional[0], shells[i].shell) == 0)
+            shells[i].put(&out);
+    if (!out.length) {
+        error_usage("weft completion %s: expected bash, zsh or fish", a.positional[0]);
+        return command_failed();
+    }
+    printf("%s", out.data);
+    text_release(&out);
+    return 0;
+}
+
+/* ---- The man page: roff ---- */
+
+/* A dash is a minus, a dot or quote at the beginning of a line is no request. */
+static void put_roff(struct text *out, const char *text)
+{
+    if (*text == '.' || *text == '\'')
+        text_printf(out, "\\&");
+    for (const char *at = text; *at; at++)
+        if (*at == '-' || *at == '\\')
+            text_printf(out, *at == '-' ? "\\-" : "\\e");
+        else
+            text_append(out, at, 1);
+}
+
+static void put_roff_line(struct text *out, const char *text)
+{
+    put_roff(out, text);
+    text_append(out, "\n", 1);
+}
+
+static void put_man_options(void *context, const struct option *options)
+{
+    struct text *out = context;
+    for (const struct option *o = options; o->name; o++) {
+        text_printf(out, ".TP\n\\fB%s%s\\fR ", strlen(o->name) == 1 ? "\\-" : "\\-\\-", o->name);
+        put_roff_line(out, o->argument ? o->argument : "");
+        put_roff_line(out, o->help);
+    }
+}
+
+static void put_man_command(struct text *out, const struct command *c)
+{
+    text_printf(out, ".SS weft %s ", c->name);
+    put_roff_line(out, c->synopsis);
+    put_roff_line(out, c->summary);
+    command_options(c, put_man_options, out);
+}
+
+static void put_man_kind(struct text *out, const struct stage_kind *kind)
+{
+    text_printf(out, ".SS kind: %s\n", kind->name);
+    put_roff_line(out, kind->help);
+    for (const struct setting *s = kind->table; s->key; s++) {
+        text_printf(out, ".TP\n\\fB");
+        put_roff(out, s->key);
+        text_printf(out, "\\fR%s", s->fallback ? *s->fallback ? " = " : "" : " (required)");
+        put_roff_line(out, s->fallback ? s->fallback : "");
+        put_roff_line(out, s->help);
+    }
+}
+
+static void put_man(struct text *out)
+{
+    text_printf(out, ".TH WEFT 1\n.SH NAME\nweft \\- an elastic multimodal pre-training pipeline\n.SH SYNOPSIS\n"
+                     ".B weft\nCOMMAND [ARGUMENTS]\n.SH DESCRIPTION\n"
+                     "Text, images, video and sound become groups of tokens; one sparse mixture-of-experts model learns to "
+                     "predict the next group; the same run trains a family of sub-models. Results go to standard output or "
+                     "to \\fB\\-o\\fR, everything said along the way to standard error.\n.SH COMMANDS\n");
+    for (const struct command *c = commands; c->name; c++)
+        put_man_command(out, c);
+    text_printf(out, ".SH RECIPES\nA recipe is a YAML file: \\fBrun\\fR (the folder written), \\fBseed\\fR, \\fBprecision\\fR and "
+                     "\\fBstages\\fR, a mapping from names to a kind and its settings. A setting that names another stage reads "
+                     "what that stage made; a path begins with / ./ or ../ . STAGE.key=value on the command line overrides a "
+                     "setting.\n");
+    for (const struct stage_kind *k = stage_kinds; k->name; k++)
+        put_man_kind(out, k);
+    text_printf(out, ".SH ENVIRONMENT\n.TP\n\\fBWEFT_THREADS\\fR\nworker threads; one for each core without it\n"
+                     ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\ninterrupted and saved\n");
+}
+
+int command_man(int argc, char **argv)
+{
+    struct arguments a;
+    struct text out = {0};
+    const struct option options[] = {{NULL}};
+    int status = options_parse(&a, argc, argv, options, 0, 0);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    put_man(&out);
+    printf("%s", out.data);
+    text_release(&out);
+    return 0;
+}
