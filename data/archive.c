@@ -91,6 +91,11 @@ int archive_file_read_all(struct archive_file *f, struct text *out)
     return count < 0 ? -1 : 0;
 }
 
+i64 archive_file_position(const struct archive_file *f)
+{
+    return (i64)archive_filter_bytes(f->archive, -1);
+}
+
 void archive_file_close(struct archive_file *f)
 {
     if (!f)

@@ -13,6 +13,7 @@ int archive_file_next(struct archive_file *file, const char **name);
 /* Some bytes of the current member: their count, 0 at its end, -1: damaged. */
 i64 archive_file_read(struct archive_file *file, void *out, i64 most);
 int archive_file_read_all(struct archive_file *file, struct text *out);
+i64 archive_file_position(const struct archive_file *file); /* bytes of the file read so far, for progress */
 void archive_file_close(struct archive_file *file);
 
 #endif

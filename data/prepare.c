@@ -202,14 +202,19 @@ static int fill_batch(struct prepare *p, struct source *source, struct item *ite
     return 0;
 }
 
-/* split: where all of it goes; -1: drawn. */
-static int make_source(struct prepare *p, const char *path, int split)
+static void show(const struct prepare *p, const struct source *source, struct progress *progress)
 {
-    struct source *source = source_open(path);
+    i64 done, total;
+    source_progress(source, &done, &total);
+    progress->total = total;
+    progress_update(progress, done, "%lld samples", (long long)p->read);
+}
+
+static int make_batches(struct prepare *p, struct source *source, int split, struct progress *progress)
+{
     struct item *items = memory_alloc(BATCH_ITEMS * (i64)sizeof *items);
-    double begin = clock_s(), said = begin;
     bool ended = false;
-    int status = source ? 0 : -1;
+    int status = 0;
     while (status == 0 && !ended) {
         i64 count;
         status = fill_batch(p, source, items, &count, split, &ended);
@@ -217,13 +222,24 @@ static int make_source(struct prepare *p, const char *path, int split)
             status = make_batch(p, items, count);
         for (i64 i = 0; i < count; i++)
             item_release(&items[i]);
-        if (clock_s() - said > 10) {
-            said = clock_s();
-            log_info("%s: %lld samples in %.0f s", path, (long long)p->read, said - begin);
-        }
+        show(p, source, progress);
     }
-    source_close(source);
     memory_free(items);
+    return status;
+}
+
+/* split: where all of it goes; -1: drawn. */
+static int make_source(struct prepare *p, const char *path, int split)
+{
+    struct source *source = source_open(path);
+    static const char *const labels[] = {"bytes of data", "bytes of train", "bytes of validation", "bytes of test"};
+    struct progress progress;
+    if (!source)
+        return -1;
+    progress_init(&progress, labels[split + 1], 1);
+    int status = make_batches(p, source, split, &progress);
+    progress_close(&progress);
+    source_close(source);
     return status;
 }
 

@@ -9,6 +9,7 @@ struct reader_kind {
     const char *suffix; /* of file names */
     void *(*open)(const char *path);
     enum source_result (*next)(void *reader, struct sample *out);
+    i64 (*position)(const void *reader); /* bytes of the file behind it */
     void (*close)(void *reader);
 };
 extern const struct reader_kind text_reader, lines_reader, tar_reader, index_reader;

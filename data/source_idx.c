@@ -67,6 +67,12 @@ static void idx_close(void *reader)
     memory_free(x);
 }
 
+static i64 idx_position(const void *reader)
+{
+    const struct idx *x = reader;
+    return x->documents ? (i64)((double)x->index.bytes * (double)x->next / (double)x->documents) : 0;
+}
+
 static void *idx_open(const char *path)
 {
     struct idx *x = memory_alloc(sizeof *x);
@@ -153,4 +159,4 @@ static enum source_result idx_next(void *reader, struct sample *out)
     return SOURCE_END;
 }
 
-const struct reader_kind index_reader = {".idx", idx_open, idx_next, idx_close};
+const struct reader_kind index_reader = {".idx", idx_open, idx_next, idx_position, idx_close};

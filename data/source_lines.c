@@ -88,6 +88,11 @@ static void lines_close(void *reader)
     memory_free(lines);
 }
 
+static i64 lines_position(const void *reader)
+{
+    return archive_file_position(((const struct lines *)reader)->reader.file);
+}
+
 static enum source_result parse_line(struct lines *lines, struct sample *out, bool *passed)
 {
     struct line_reader *r = &lines->reader;
@@ -146,6 +151,11 @@ static void text_close(void *reader)
     memory_free(reader);
 }
 
+static i64 text_position(const void *reader)
+{
+    return archive_file_position(((const struct line_reader *)reader)->file);
+}
+
 /* Lines until a blank one behind which the piece is large enough, or the piece would grow too large. */
 static int gather(struct line_reader *r, struct text *piece)
 {
@@ -184,5 +194,5 @@ static enum source_result text_next(void *reader, struct sample *out)
     return result;
 }
 
-const struct reader_kind lines_reader = {".jsonl", lines_open, lines_next, lines_close};
-const struct reader_kind text_reader = {".txt", text_open, text_next, text_close};
+const struct reader_kind lines_reader = {".jsonl", lines_open, lines_next, lines_position, lines_close};
+const struct reader_kind text_reader = {".txt", text_open, text_next, text_position, text_close};

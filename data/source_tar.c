@@ -86,6 +86,11 @@ static void tar_close(void *reader)
     memory_free(t);
 }
 
+static i64 tar_position(const void *reader)
+{
+    return archive_file_position(((const struct tar *)reader)->file);
+}
+
 /* KEY.EXTENSION; false for names that are no member of a sample: no dot, or __meta__. */
 static bool split_name(const char *name, char **key, char **extension)
 {
@@ -260,4 +265,4 @@ static enum source_result tar_next(void *reader, struct sample *out)
     }
 }
 
-const struct reader_kind tar_reader = {".tar", tar_open, tar_next, tar_close};
+const struct reader_kind tar_reader = {".tar", tar_open, tar_next, tar_position, tar_close};

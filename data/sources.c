@@ -7,6 +7,7 @@ static const struct reader_kind *const kinds[] = {&text_reader, &lines_reader, &
 struct source {
     char **paths; /* of the files, in order */
     i64 count, at;
+    i64 *bytes;                     /* of each file */
     const struct reader_kind *kind; /* of the file that is open; NULL: none */
     void *reader;
 };
@@ -58,16 +59,25 @@ static int list_one(struct source *s, const char *path)
     return 0;
 }
 
+static void weigh_files(struct source *s)
+{
+    s->bytes = memory_alloc(max_i64(1, s->count) * 8);
+    for (i64 i = 0; i < s->count; i++)
+        s->bytes[i] = max_i64(0, file_bytes(s->paths[i]));
+}
+
 struct source *source_open(const char *path)
 {
     struct source *s = memory_alloc(sizeof *s);
     int status = !file_exists(path)        ? error_set("%s: there is no such file or folder", path)
                  : file_is_directory(path) ? list_files(s, path)
                                            : list_one(s, path);
-    if (status == 0)
-        return s;
-    source_close(s);
-    return NULL;
+    if (status < 0) {
+        source_close(s);
+        return NULL;
+    }
+    weigh_files(s);
+    return s;
 }
 
 static void close_reader(struct source *s)
@@ -98,6 +108,17 @@ enum source_result source_next(struct source *s, struct sample *out)
     }
 }
 
+void source_progress(const struct source *s, i64 *done, i64 *total)
+{
+    i64 open = s->kind ? s->at - 1 : s->at;
+    *done = s->kind ? min_i64(s->kind->position(s->reader), s->bytes[open]) : 0;
+    *total = 0;
+    for (i64 i = 0; i < s->count; i++) {
+        *done += i < open ? s->bytes[i] : 0;
+        *total += s->bytes[i];
+    }
+}
+
 void source_close(struct source *s)
 {
     if (!s)
@@ -106,5 +127,6 @@ void source_close(struct source *s)
     for (i64 i = 0; i < s->count; i++)
         memory_free(s->paths[i]);
     memory_free(s->paths);
+    memory_free(s->bytes);
     memory_free(s);
 }

@@ -48,6 +48,8 @@ struct source;
 struct source *source_open(const char *path); /* NULL: message */
 /* After SOURCE_SAMPLE out is the caller's to release. */
 enum source_result source_next(struct source *source, struct sample *out);
+/* How far, in bytes of its files; what they hold differs, so time left is a guess. */
+void source_progress(const struct source *source, i64 *done, i64 *total);
 void source_close(struct source *source);
 
 #endif
