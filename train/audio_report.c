@@ -385,17 +385,20 @@ static void report_probe(struct report *r)
 
 /* ---- samples ---- */
 
-struct picture { /* spectrograms below each other, a line of white between */
+enum { SHOWN_SPECTRA = 240, GAP = 4 };
+
+struct picture { /* a row for each recording: the original left, the reconstruction right */
     u8 *pixels;
     i64 width, height;
 };
 
-static void put_spectrogram(struct picture *p, i64 top, const float *m, i64 spectra)
+static void put_spectrogram(struct picture *p, i64 item, i64 column, const float *m, i64 spectra)
 {
-    for (i64 x = 0; x < min_i64(spectra, p->width); x++)
+    for (i64 x = 0; x < min_i64(spectra, SHOWN_SPECTRA); x++)
         for (i64 b = 0; b < AUDIO_BANDS; b++) {
             double level = fmin(fmax((m[x * AUDIO_BANDS + b] - log(0.01)) / 8, 0), 1);
-            u8 *pixel = p->pixels + ((top + AUDIO_BANDS - 1 - b) * p->width + x) * 3;
+            i64 y = item * (AUDIO_BANDS + GAP) + AUDIO_BANDS - 1 - b;
+            u8 *pixel = p->pixels + (y * p->width + column * (SHOWN_SPECTRA + GAP) + x) * 3;
             pixel[0] = (u8)(255 * fmin(1, 2 * level));
             pixel[1] = (u8)(255 * level * level);
             pixel[2] = (u8)(255 * fmax(fmin(1, 4 * level) * (1 - level), 4 * level - 3));
@@ -416,15 +419,14 @@ static int write_sample(struct picture *p, struct report *r, i64 item, i64 clip)
     struct audio_tokenizer *audio = &r->trainer->audio;
     const struct coded *coded = &r->other[clip];
     i64 frames, spectra = coded->frames * AUDIO_FRAME_SPECTRA, n = coded->frames * AUDIO_FRAME_SAMPLES;
-    i64 top = item * 2 * (AUDIO_BANDS + 2);
     float *original = audio_clip_samples(&r->held_out->clips[clip], &frames);
     if (!original)
         return -1;
     float *other = memory_alloc(n * 4), *m = memory_alloc(spectra * AUDIO_BANDS * 4);
     mel_spectra(audio->device, m, &audio->mel, matrix_of(original, DTYPE_F32, 1, n), NULL, &audio->arena);
-    put_spectrogram(p, top, m, spectra);
+    put_spectrogram(p, item, 0, m, spectra);
     decode_levels(other, m, r, coded, audio->config.levels);
-    put_spectrogram(p, top + AUDIO_BANDS + 2, m, spectra);
+    put_spectrogram(p, item, 1, m, spectra);
     int status = write_wav(r->folder, item, "original", original, n);
     if (status == 0)
         status = write_wav(r->folder, item, "reconstructed", other, n);
@@ -437,7 +439,7 @@ static int write_sample(struct picture *p, struct report *r, i64 item, i64 clip)
 static int write_samples(struct report *r)
 {
     i64 count = min_i64(SAMPLES, r->other_count);
-    struct picture p = {.width = 4 * AUDIO_RATE_HZ / AUDIO_HOP, .height = max_i64(count, 1) * 2 * (AUDIO_BANDS + 2)};
+    struct picture p = {.width = 2 * SHOWN_SPECTRA + GAP, .height = max_i64(count, 1) * (AUDIO_BANDS + GAP)};
     char *samples = path_join(r->folder, "samples"), *path = path_join(samples, "spectrograms.png");
     p.pixels = memory_alloc(p.width * p.height * 3);
     memset(p.pixels, 255, (size_t)(p.width * p.height * 3));
