@@ -2,7 +2,7 @@
 
 #include "core/json.h"
 
-#include <stdio.h>
+#include <math.h>
 #include <string.h>
 
 const struct setting report_table[] = {
@@ -41,10 +41,14 @@ static void say_samples(const char *stage, const struct json *samples)
     text_release(&line);
 }
 
+static double reward_of(const struct json *rl, const char *when)
+{
+    return json_number(json_get(json_get(json_get(json_get(rl, "heldout"), when), "sampled"), "reward"), NAN);
+}
+
 static void say_rl(const char *stage, const struct json *rl)
 {
-    log_info("%-8s mean reward on held-out prompts: %.2f before, %.2f after", stage, json_number(json_get(rl, "before"), 0),
-             json_number(json_get(rl, "after"), 0));
+    log_info("%-8s mean reward on held-out prompts: %.2f before, %.2f after", stage, reward_of(rl, "start"), reward_of(rl, "end"));
 }
 
 /* What a person wants to know when a run is over, in few lines. */
