@@ -19,7 +19,7 @@ static const char style[] =
     "svg .l{fill:none;stroke-width:1.6}code{background:#e2e8f0;border-radius:4px;padding:1px 5px;font-size:13px;"
     "overflow-wrap:anywhere}.media{display:flex;flex-wrap:wrap;gap:12px}figure{margin:0;width:150px;font-size:13px}"
     "figure img,figure video{width:72px;height:72px;image-rendering:auto;border:1px solid #e2e8f0;border-radius:4px}"
-    "audio{width:148px;height:32px}img.sheet{max-width:100%}.muted{color:#64748b;font-size:14px}"
+    "audio{width:148px;height:32px}img.sheet{max-width:100%;max-height:420px}.muted{color:#64748b;font-size:14px}"
     "@media(prefers-color-scheme:dark){body{background:#0f172a;color:#e2e8f0}.card,table,svg{background:#f8fafc;color:#1f2937}"
     "code{background:#334155}}";
 
@@ -441,7 +441,7 @@ static void for_stages(struct page *p, char **names, i64 count, void (*write)(st
 
 int report_write(const char *run, const char *out)
 {
-    static void (*const parts[])(struct page *, const char *) = {tokenizer, training, heldout, grid, samples, reinforcement, routing};
+    static void (*const parts[])(struct page *, const char *) = {samples, training, heldout, grid, reinforcement, routing, tokenizer};
     struct page p = {.run = run};
     char **names;
     i64 count;
