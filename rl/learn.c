@@ -18,16 +18,53 @@ static int tell_answer(struct grammar *g, const struct rollout *r)
     return grammar_end(g, r->ids[last]);
 }
 
-static int lay_sample(struct batch *b, i64 at, struct grammar *g, const struct learn_sample *s, i64 number)
+static int lay_prompt(struct batch *b, i64 at, struct grammar *g, const struct learn_sample *s, i64 number)
 {
-    struct part prompt = {.kind = STREAM_TEXT, .ids = s->cohort->ids.ids, .count = s->cohort->ids.count};
+    struct part prompt = {.kind = STREAM_TEXT, .ids = s->cohort->ids.ids, .count = s->cohort->ids.count - 1};
     grammar_begin(g);
-    if (grammar_part(g, &prompt) || tell_answer(g, s->rollout))
+    if (grammar_part(g, &prompt))
         return error_prefix("prompt %lld", (long long)s->cohort->number);
-    require(grammar_length(g) == s->length, "a sample of %lld positions, counted %lld", (long long)grammar_length(g),
-            (long long)s->length);
     batch_lay(b, at, g, (i32)number);
     return 0;
+}
+
+/* As a sample of its own, moved behind the prompt. */
+static int lay_answer(struct batch *b, i64 at, struct grammar *g, const struct learn_sample *s, i64 number)
+{
+    i64 before = s->cohort->ids.count - 1;
+    struct part last = {.kind = STREAM_TEXT, .ids = s->cohort->ids.ids + before, .count = 1};
+    grammar_begin(g);
+    if (grammar_part(g, &last) || tell_answer(g, s->rollout))
+        return error_prefix("prompt %lld", (long long)s->cohort->number);
+    batch_lay(b, at, g, (i32)number);
+    for (i64 i = 3 * at; i < 3 * (at + s->rollout->count); i++)
+        b->coordinates[i] += (float)before;
+    return 0;
+}
+
+/* Samples [first, end) of one cohort; returns where they end, -1: message. */
+static i64 lay_cohort(struct batch *b, i64 at, struct grammar *g, const struct learner *l, i64 first, i64 end)
+{
+    i64 prompt = at, answers = at + l->samples[first].cohort->ids.count - 1;
+    if (lay_prompt(b, at, g, &l->samples[first], first))
+        return -1;
+    at = answers;
+    for (i64 i = first; i < end; i++) {
+        if (lay_answer(b, at, g, &l->samples[i], i))
+            return -1;
+        at += l->samples[i].rollout->count;
+    }
+    for (i64 i = prompt; i < answers; i++)
+        b->end[i] = (i32)at;
+    return at;
+}
+
+/* Positions that sample i adds to a micro-batch that begins with sample `first`. */
+static i64 positions_of(const struct learner *l, i64 i, i64 first)
+{
+    const struct learn_sample *s = &l->samples[i];
+    bool beside = i > first && s[-1].cohort == s->cohort;
+    return s->rollout->count + (beside ? 0 : s->cohort->ids.count - 1);
 }
 
 static i64 micro_batches(void *context, i64 step)
@@ -51,22 +88,24 @@ static int fill(void *context, i64 step, i64 micro, struct batch *b, struct aren
 {
     const struct learner *l = context;
     struct grammar grammar;
-    i64 n = 0, at = 0;
-    int status = 0;
+    i64 n = 0, at = 0, begin = l->micro[micro], end = l->micro[micro + 1];
     (void)step;
-    for (i64 i = l->micro[micro]; i < l->micro[micro + 1]; i++)
-        n += l->samples[i].length;
+    for (i64 i = begin; i < end; i++)
+        n += positions_of(l, i, begin);
     batch_init(b, arena, round_up(n, 128), &(struct batch_widths){0});
     b->rows = 1;
     grammar_init(&grammar, l->vocabulary, NULL);
-    for (i64 i = l->micro[micro]; i < l->micro[micro + 1] && status == 0; i++) {
-        status = lay_sample(b, at, &grammar, &l->samples[i], i);
-        at += l->samples[i].length;
+    for (i64 first = begin, next; first < end && at >= 0; first = next) {
+        for (next = first + 1; next < end && l->samples[next].cohort == l->samples[first].cohort;)
+            next++;
+        at = lay_cohort(b, at, &grammar, l, first, next);
     }
     grammar_release(&grammar);
+    if (at < 0)
+        return -1;
     batch_pad(b, at, b->n - at);
     b->targets[TARGET_MTP].n = 0; /* the block rests: rewards say nothing about it */
-    return status;
+    return 0;
 }
 
 /* ---- The objective ---- */
@@ -177,7 +216,7 @@ static void add_sample(struct learner *l, const struct cohort *c, const struct r
     struct learn_sample *s = &l->samples[l->count++];
     i64 n = count_drawn(r);
     float *drawn = arena_alloc(&l->arena, n * 4);
-    *s = (struct learn_sample){.cohort = c, .rollout = r, .length = c->ids.count + r->count - 1};
+    *s = (struct learn_sample){.cohort = c, .rollout = r};
     s->y = (struct response){.n = n, .rollout = drawn, .advantage = advantage};
     s->y.weight = well_learned_weight(l->s, advantage, mean_entropy(r, n), success);
     s->old = arena_alloc(&l->arena, n * 4);
@@ -218,11 +257,11 @@ i64 learner_plan(struct learner *l, i64 first, i64 end)
     l->micros = 0;
     l->micro[0] = first;
     for (i64 i = first; i < end; i++) {
-        if (positions && positions + l->samples[i].length > l->positions) {
+        if (positions && positions + positions_of(l, i, l->micro[l->micros]) > l->positions) {
             l->micro[++l->micros] = i;
             positions = 0;
         }
-        positions += l->samples[i].length;
+        positions += positions_of(l, i, l->micro[l->micros]);
     }
     if (end > first)
         l->micro[++l->micros] = end;

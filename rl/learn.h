@@ -1,6 +1,10 @@
 /* Learning from judged cohorts: their rollouts become samples in memory, samples become micro-batches of train/step.c, and
  * the objective gives each drawn id its coefficient. A step's cohorts are used once, in a few updates (minibatches); what
- * the model said before the first of them is measured by one forward without a backward. */
+ * the model said before the first of them is measured by one forward without a backward.
+ *
+ * A prompt stands once for all its answers, as in the cache; its last id stands before each of them and predicts its first:
+ *
+ *     | prompt, but its last id | last id, answer 0 | last id, answer 1 | ...     an answer sees the prompt and itself */
 #ifndef WEFT_RL_LEARN_H
 #define WEFT_RL_LEARN_H
 #include "rl/objective.h"
@@ -10,7 +14,6 @@
 struct learn_sample {
     const struct cohort *cohort;
     const struct rollout *rollout;
-    i64 length;       /* positions */
     struct response y;
     float *old, *start; /* where y's are measured to */
 };

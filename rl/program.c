@@ -169,11 +169,11 @@ static int take_line(struct json **answers, struct talk *t, const char *line, i6
 static int take_lines(struct json **answers, struct talk *t)
 {
     int status = 0;
-    char *line = t->heard.data, *end;
-    for (; line && status == 0 && t->parsed < t->wanted && (end = strchr(line, '\n')); line = end + 1)
-        status = take_line(answers, t, line, end - line);
-    if (status == 0 && t->parsed < t->wanted && line && *line) /* a last line without its newline */
-        status = take_line(answers, t, line, (i64)strlen(line));
+    for (i64 at = 0, next; status == 0 && t->parsed < t->wanted && at < t->heard.length; at = next + 1) {
+        const char *line = t->heard.data + at, *end = memchr(line, '\n', (size_t)(t->heard.length - at));
+        next = end ? end - t->heard.data : t->heard.length; /* the last line may lack its newline */
+        status = take_line(answers, t, line, next - at);
+    }
     return status;
 }
 

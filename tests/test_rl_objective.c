@@ -1,0 +1,306 @@
+/* The objective: coefficients against the derivative of the surrogate, written out in double precision and differentiated
+ * by finite differences; masks, clips, advantages, hints; and that what one batch of a cohort gives is the sum of what its
+ * answers give alone. */
+#include "rl/learn.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { MOST = 16 };
+static const struct rng_key key = {5, RNG_TEST};
+
+/* ---- The surrogate J of one response, as in the report; `bare` is what carries no gradient ---- */
+
+struct example {
+    i64 n;
+    float loss[MOST], old[MOST], rollout[MOST], start[MOST], coefficient[MOST];
+    struct response y;
+};
+
+static double clip(double x, double eps)
+{
+    return x < 1 - eps ? 1 - eps : x > 1 + eps ? 1 + eps : x;
+}
+
+static double keep(const struct surrogate_settings *s, double k)
+{
+    return k >= s->mismatch_low && k <= s->mismatch_high ? k : 0;
+}
+
+/* bare: log-probabilities at which the constant parts stand (GSPO-token's stopped gradients); now: where J is wanted. */
+static double surrogate(const struct surrogate_settings *s, const struct example *e, const double *bare, const double *now)
+{
+    double value = 0, mean_ratio = 0, mean_k = 0, n = (double)e->n, a = e->y.advantage;
+    for (i64 j = 0; j < e->n; j++) {
+        mean_ratio += (bare[j] - e->old[j]) / n;
+        mean_k += ((double)e->old[j] - e->rollout[j]) / n;
+    }
+    for (i64 j = 0; j < e->n; j++) {
+        double own = now[j] - e->old[j], k = exp(s->algorithm == SURROGATE_GSPO ? mean_k : (double)e->old[j] - e->rollout[j]);
+        double ratio = s->algorithm == SURROGATE_GRPO ? exp(own) : exp(mean_ratio) * exp(now[j] - bare[j]);
+        double d = e->start[j] - now[j];
+        value += keep(s, k) * fmin(ratio * a, clip(ratio, s->eps) * a) / n - s->kl * (exp(d) - d - 1) / n;
+    }
+    return e->y.weight * value;
+}
+
+static void draw_example(struct example *e, i64 item, double width)
+{
+    memset(e, 0, sizeof *e);
+    e->n = 1 + rng_below(key, MOST, (u32)item, 0, 0, 0);
+    for (i64 j = 0; j < e->n; j++) {
+        double logprob = -0.05 - rng_uniform(key, (u32)item, 1, (u32)j, 0);
+        e->loss[j] = (float)-logprob;
+        e->old[j] = (float)(logprob + width * rng_normal(key, (u32)item, 2, (u32)j, 0));
+        e->rollout[j] = (float)(e->old[j] + 0.7 * rng_normal(key, (u32)item, 3, (u32)j, 0));
+        e->start[j] = (float)(logprob + 0.5 * rng_normal(key, (u32)item, 4, (u32)j, 0));
+    }
+    e->y = (struct response){.n = e->n, .rollout = e->rollout, .old = e->old, .start = e->start,
+                             .advantage = rng_normal(key, (u32)item, 5, 0, 0), .weight = 0.125};
+}
+
+/* Finite differences do not see kinks that lie between their two points. */
+static bool near_a_kink(const struct surrogate_settings *s, const struct example *e)
+{
+    double mean = 0;
+    for (i64 j = 0; j < e->n; j++)
+        mean += (-(double)e->loss[j] - e->old[j]) / (double)e->n;
+    for (i64 j = 0; j < e->n; j++) {
+        double r = exp(s->algorithm == SURROGATE_GRPO ? -(double)e->loss[j] - e->old[j] : mean);
+        if (fabs(r - 1 - s->eps) < 1e-3 || fabs(r - 1 + s->eps) < 1e-3)
+            return true;
+    }
+    return false;
+}
+
+static void check_example(const struct surrogate_settings *s, struct example *e, i64 *clipped, i64 *masked)
+{
+    double now[MOST], moved[MOST], h = 1e-5;
+    struct surrogate_sums sums = {0};
+    for (i64 j = 0; j < e->n; j++)
+        now[j] = -(double)e->loss[j];
+    surrogate_coefficients(e->coefficient, &sums, s, &e->y, e->loss);
+    for (i64 j = 0; j < e->n; j++) {
+        memcpy(moved, now, sizeof now);
+        moved[j] = now[j] + h;
+        double up = surrogate(s, e, now, moved);
+        moved[j] = now[j] - h;
+        double slope = (up - surrogate(s, e, now, moved)) / (2 * h);
+        if (fabs(slope - e->coefficient[j]) > 1e-6 * (1 + fabs(slope)))
+            fail_msg("algorithm %d, id %lld of %lld: coefficient %g, slope %g", s->algorithm, (long long)j, (long long)e->n,
+                     e->coefficient[j], slope);
+    }
+    assert_true(fabs(sums.value - surrogate(s, e, now, now)) < 1e-9);
+    *clipped += sums.clipped > 0;
+    *masked += sums.masked > 0;
+}
+
+static void test_coefficients_are_the_slope(void **state)
+{
+    (void)state;
+    for (int algorithm = SURROGATE_MISC; algorithm <= SURROGATE_GRPO; algorithm++)
+        for (int with_kl = 0; with_kl < 2; with_kl++) {
+            struct surrogate_settings s = {.algorithm = algorithm, .eps = 0.1, .mismatch_low = 0.5, .mismatch_high = 2,
+                                           .kl = with_kl ? 0.3 : 0};
+            i64 clipped = 0, masked = 0;
+            for (i64 i = 0; i < 300; i++) {
+                struct example e;
+                draw_example(&e, i, 0.3);
+                if (!near_a_kink(&s, &e))
+                    check_example(&s, &e, &clipped, &masked);
+            }
+            assert_true(clipped > 20 && masked > 5);
+        }
+}
+
+/* Without masks, GSPO-token's gradient is GSPO's: d/dlog p_j of s A with s = exp(mean log r). */
+static void test_sequence_level_is_gspo(void **state)
+{
+    struct surrogate_settings s = {.algorithm = SURROGATE_MISC, .eps = 10, .mismatch_low = 0, .mismatch_high = 1e9};
+    (void)state;
+    for (i64 i = 0; i < 50; i++) {
+        struct example e;
+        struct surrogate_sums sums = {0};
+        double mean = 0;
+        draw_example(&e, i, 0.2);
+        memcpy(e.rollout, e.old, sizeof e.old);
+        surrogate_coefficients(e.coefficient, &sums, &s, &e.y, e.loss);
+        for (i64 j = 0; j < e.n; j++)
+            mean += (-(double)e.loss[j] - e.old[j]) / (double)e.n;
+        for (i64 j = 0; j < e.n; j++)
+            assert_true(fabs(e.coefficient[j] - 0.125 * exp(mean) * e.y.advantage / (double)e.n) < 1e-7);
+        assert_true(sums.masked == 0 && sums.clipped == 0);
+    }
+}
+
+/* The first minibatch: old is now, ratios are 1, whatever drew. */
+static void test_without_old_the_ratio_is_one(void **state)
+{
+    struct surrogate_settings s = {.algorithm = SURROGATE_GRPO, .eps = 0.2, .mismatch_low = 0.5, .mismatch_high = 2};
+    const float loss[2] = {0.5f, 0.5f}, rollout[2] = {-0.5f, -2.5f};
+    struct response y = {.n = 2, .rollout = rollout, .advantage = -1.5, .weight = 1};
+    struct surrogate_sums sums = {0};
+    float c[2];
+    (void)state;
+    surrogate_coefficients(c, &sums, &s, &y, loss);
+    assert_true(fabs(c[0] + 0.75) < 1e-6);
+    assert_true(c[1] == 0); /* k = exp(2), beyond 2 */
+    assert_true(fabs(sums.masked - 0.5) < 1e-9 && sums.clipped == 0 && sums.ratio == 0);
+}
+
+static void test_clip_by_sign(void **state)
+{
+    struct surrogate_settings s = {.algorithm = SURROGATE_MISC, .eps = 0.2, .mismatch_low = 0, .mismatch_high = 1e9};
+    (void)state;
+    for (int i = 0; i < 4; i++) { /* ratio up or down, advantage plus or minus: only moving on in the paid direction is cut */
+        float loss = 1, old = i & 1 ? -1.5f : -0.5f, c;
+        struct response y = {.n = 1, .rollout = &old, .old = &old, .advantage = i & 2 ? 1 : -1, .weight = 1};
+        struct surrogate_sums sums = {0};
+        surrogate_coefficients(&c, &sums, &s, &y, &loss);
+        bool up = i & 1, positive = i & 2, cut = up == positive;
+        assert_int_equal(c == 0, cut);
+        assert_true(sums.clipped == cut);
+    }
+}
+
+static void test_advantages(void **state)
+{
+    struct surrogate_settings s = {.divide_by_std = true, .advantage_eps = 1e-4};
+    const double mixed[4] = {1, 0, 0, 0}, alike[3] = {0.5, 0.5, 0.5};
+    double a[4];
+    (void)state;
+    assert_true(advantages(a, mixed, 4, &s));
+    assert_true(fabs(a[0] - 0.75 / (sqrt(0.1875) + 1e-4)) < 1e-12 && fabs(a[1] + 0.25 / (sqrt(0.1875) + 1e-4)) < 1e-12);
+    assert_false(advantages(a, alike, 3, &s));
+    assert_true(a[0] == 0 && a[2] == 0);
+    s.divide_by_std = false;
+    assert_true(advantages(a, mixed, 4, &s));
+    assert_true(a[0] == 0.75 && a[3] == -0.25);
+}
+
+static void test_well_learned_positives(void **state)
+{
+    struct surrogate_settings s = {.mask_share = 0.8, .mask_entropy = 0.05, .mask_success = 0.75};
+    (void)state;
+    assert_true(fabs(well_learned_weight(&s, 0.3, 0.01, 0.9) - 0.2) < 1e-12);
+    assert_true(well_learned_weight(&s, -0.3, 0.01, 0.9) == 1);
+    assert_true(well_learned_weight(&s, 0.3, 0.06, 0.9) == 1);
+    assert_true(well_learned_weight(&s, 0.3, 0.01, 0.7) == 1);
+}
+
+static void test_hints_fade_by_success(void **state)
+{
+    struct surrogate_settings s = {.hint_share = 0.8, .hint_decay = 0.1};
+    (void)state;
+    assert_true(hint_share(&s, 0, 0.5) == 0.8);
+    assert_true(fabs(hint_share(&s, 10, 0.5) - 0.8 * exp(-0.5)) < 1e-12);
+    assert_true(hint_share(&s, 1000, 0) == 0.8);
+}
+
+/* ---- In a model: cohorts that share their prompt give the gradient of answers laid alone ---- */
+
+enum { VOCABULARY = 64 };
+static struct device device;
+static const struct vocabulary vocabulary = {.boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = 1,
+                                             .im_start = 2, .im_end = 3};
+
+static void open_model(struct model *m)
+{
+    struct model_config c = {.vocabulary = VOCABULARY, .width = 32, .layers = 2, .heads = 2, .kv_heads = 1, .head_width = 16,
+                             .dense_width = 48, .experts = 4, .topk = 2, .expert_width = 16, .first_moe_layer = 1, .tied = true,
+                             .rope_theta = 1e4, .norm_eps = 1e-5, .norm_min = 1e-12, .init_std = 0.2, .max_positions = 512,
+                             .mtp = true, .t_pairs = 2};
+    require(model_open(m, &device, &c, DTYPE_F32, true, NULL) == 0, "%s", error_text());
+    weights_init(&m->weights, 3);
+}
+
+static void open_cohorts(struct cohort *list, struct cohort **cohorts, struct task *task, i64 count)
+{
+    *task = (struct task){0};
+    for (i64 i = 0; i < 7; i++)
+        id_list_push(&task->ids, (i32)(10 + 3 * i));
+    for (i64 i = 0; i < count; i++) {
+        cohort_init(&list[i], task, 0, i, 3);
+        cohorts[i] = &list[i];
+        for (i64 r = 0; r < 3; r++) {
+            struct rollout *y = &list[i].rollouts[r];
+            for (i64 j = 0; j < 2 + r + i; j++)
+                rollout_push(y, (i32)(4 + (7 * j + 5 * r + i) % 50), -2 - 0.1f * (float)j, 1, j == 1 && r == 2);
+            y->reward = (double)(r == 1);
+            y->done = y->judged = true;
+        }
+    }
+}
+
+/* -J's gradient with respect to all weights, as one number a weight: the norm of each. */
+static void gradients(double *norm, struct model *m, struct cohort *const *cohorts, i64 count, i64 positions)
+{
+    struct surrogate_settings s = {.eps = 0.2, .mismatch_low = 0, .mismatch_high = 1e9, .divide_by_std = true};
+    struct optimizer_settings still = {.lr = 0, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+    static i64 zero;
+    static double none;
+    struct learner l;
+    struct step_result result;
+    learner_open(&l, m, &vocabulary, &s, 1, positions);
+    l.trainer.optimizer = &still;
+    l.trainer.lr = lr_of_settings(&still, 10);
+    l.trainer.bias_speed = (struct schedule){&zero, &none, 1, false};
+    learner_load(&l, cohorts, count, NULL);
+    assert_int_equal(l.count, 3 * count);
+    learner_plan(&l, 0, l.count);
+    assert_int_equal(learner_measure(&l, NULL), 0);
+    assert_int_equal(train_step(&result, &l.trainer, 0), 0);
+    assert_true(l.sums.ratio < 1e-9); /* measured and trained forward are the same */
+    for (i64 i = 0; i < m->weights.count; i++) {
+        const struct weight *w = &m->weights.list[i];
+        norm[i] = 0;
+        for (i64 j = 0; w->value.needs_grad && (w->value.grad_written || w->value.parts_written) && j < w->parts * w->rows * w->columns; j++)
+            if (w->value.grad_written || w->value.parts_written[j / (w->rows * w->columns)])
+                norm[i] += ((float *)w->value.grad)[j] * (sin((double)j) + 2);
+    }
+    learner_close(&l);
+}
+
+static void test_sharing_a_prompt_changes_nothing(void **state)
+{
+    struct model m;
+    struct task task;
+    struct cohort list[3], *cohorts[3];
+    double shared[256], alone[256];
+    i64 spoken = 0;
+    (void)state;
+    open_model(&m);
+    open_cohorts(list, cohorts, &task, 3);
+    gradients(shared, &m, cohorts, 3, 4096);
+    gradients(alone, &m, cohorts, 3, 1); /* every answer its own micro-batch */
+    for (i64 i = 0; i < m.weights.count; i++) {
+        if (fabs(shared[i] - alone[i]) > 2e-4 * (fabs(shared[i]) + 1e-3))
+            fail_msg("%s: %g, alone %g", m.weights.list[i].spec.name, shared[i], alone[i]);
+        spoken += shared[i] != 0;
+    }
+    assert_true(spoken >= 10);
+    for (i64 i = 0; i < 3; i++)
+        cohort_release(&list[i]);
+    id_list_release(&task.ids);
+    model_close(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_coefficients_are_the_slope),
+                                       cmocka_unit_test(test_sequence_level_is_gspo),
+                                       cmocka_unit_test(test_without_old_the_ratio_is_one),
+                                       cmocka_unit_test(test_clip_by_sign),
+                                       cmocka_unit_test(test_advantages),
+                                       cmocka_unit_test(test_well_learned_positives),
+                                       cmocka_unit_test(test_hints_fade_by_success),
+                                       cmocka_unit_test(test_sharing_a_prompt_changes_nothing)};
+    device_open_cpu(&device);
+    workers_start(2);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    workers_stop();
+    return failed;
+}

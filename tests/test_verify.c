@@ -1,0 +1,482 @@
+/* Verifiers by tables of cases, prompts by files, and reward programs that behave badly: whatever they do, the caller gets
+ * answers or a message, within its time, and no process is left behind. */
+#include "core/settings.h"
+#include "rl/judge.h"
+#include "rl/program.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+/* ---- Verifiers ---- */
+
+struct verify_case {
+    enum verifier verifier;
+    const char *truth, *answer;
+    double score;
+};
+static const struct verify_case cases[] = {
+    {VERIFY_EXACT, "0123456", "0123456", 1},
+    {VERIFY_EXACT, "0123456", " 0123456\n", 1},
+    {VERIFY_EXACT, "0123456", "0123465", 0},
+    {VERIFY_EXACT, "0123456", "0123456 ", 1},
+    {VERIFY_EXACT, "0123456", "x0123456", 0},
+    {VERIFY_EXACT, "0123456", "", 0},
+    {VERIFY_EXACT, "7", "<think>8?</think>7", 1},
+    {VERIFY_EXACT, "7", "<think>7</think>8", 0},
+    /* gsm8k */
+    {VERIFY_GSM8K, "72", "so it is\n#### 72", 1},
+    {VERIFY_GSM8K, "72", "#### 71\n#### 72", 1},
+    {VERIFY_GSM8K, "72", "#### 72\n#### 71", 0},
+    {VERIFY_GSM8K, "72", "72", 0},
+    {VERIFY_GSM8K, "1234", "#### 1,234", 1},
+    {VERIFY_GSM8K, "-3", "#### -3", 1},
+    {VERIFY_GSM8K, "5", "#### 5.0", 1},
+    {VERIFY_GSM8K, "5", "#### $5", 0},
+    {VERIFY_GSM8K, "5", "#### five", 0},
+    {VERIFY_GSM8K, "5", "#### 5\n#### none", 1},
+    {VERIFY_GSM8K, "5", "#### 5.", 1},
+    {VERIFY_GSM8K, "5", "####", 0},
+    {VERIFY_GSM8K, "5", "#### -", 0},
+    /* math */
+    {VERIFY_MATH, "1/2", "hence \\boxed{\\frac{1}{2}}", 1},
+    {VERIFY_MATH, "0.5", "\\boxed{\\dfrac{1}{2}}", 1},
+    {VERIFY_MATH, "-0.5", "\\boxed{-\\frac{1}{2}}", 1},
+    {VERIFY_MATH, "0.5", "\\boxed{\\frac{1}{0}}", 0},
+    {VERIFY_MATH, "\\frac{1}{2}", "\\boxed{50\\%}", 1},
+    {VERIFY_MATH, "x^2+1", "\\boxed{ x^2 + 1 }", 1},
+    {VERIFY_MATH, "(1,2)", "\\boxed{\\left(1, 2\\right)}", 1},
+    {VERIFY_MATH, "12", "\\boxed{11} no, \\boxed{12}", 1},
+    {VERIFY_MATH, "12", "\\boxed{12", 1}, /* never closed: the last number */
+    {VERIFY_MATH, "12", "\\boxed{{12}}", 1},
+    {VERIFY_MATH, "\\boxed{12}", "12", 1},
+    {VERIFY_MATH, "3,000", "it is 3000.", 1},
+    {VERIFY_MATH, "7", "of 9 there are 7", 1},
+    {VERIFY_MATH, "7", "of 7 there are 9", 0},
+    {VERIFY_MATH, "7", "nothing", 0},
+    {VERIFY_MATH, "7", "", 0},
+    {VERIFY_MATH, "cat", "\\boxed{\\text{cat}}", 1},
+    {VERIFY_MATH, "1e400", "1e400", 0},
+    {VERIFY_MATH, "7", "\\boxed{}", 0},
+    {VERIFY_MATH, "7", "\\boxed{\\frac{14}", 0},
+    /* choice */
+    {VERIFY_CHOICE, "B", "B", 1},
+    {VERIFY_CHOICE, "B", "(B)", 1},
+    {VERIFY_CHOICE, "B", "B) because", 1},
+    {VERIFY_CHOICE, "B", "The answer is (B).", 1},
+    {VERIFY_CHOICE, "B", "The answer is A. No: the answer is B", 1},
+    {VERIFY_CHOICE, "B", "\\boxed{B}", 1},
+    {VERIFY_CHOICE, "B", "A good answer is B", 1},
+    {VERIFY_CHOICE, "B", "C", 0},
+    {VERIFY_CHOICE, "B", "Because", 0},
+    {VERIFY_CHOICE, "B", "", 0},
+    {VERIFY_CHOICE, "(B)", "b", 0},
+    /* regex */
+    {VERIFY_REGEX, "^\\d{3}$", "123", 1},
+    {VERIFY_REGEX, "^\\d{3}$", "1234", 0},
+    {VERIFY_REGEX, "(?i)paris", "It is Paris.", 1},
+    {VERIFY_REGEX, "(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", 0}, /* must not take for ever */
+    /* format */
+    {VERIFY_FORMAT, "", "<think>a</think> b", 1},
+    {VERIFY_FORMAT, "", "\n<think></think>b", 1},
+    {VERIFY_FORMAT, "", "<think>a</think>", 0},
+    {VERIFY_FORMAT, "", "b", 0},
+    {VERIFY_FORMAT, "", "x<think>a</think>b", 0},
+    {VERIFY_FORMAT, "", "<think>a<think>b</think>c", 0},
+    {VERIFY_FORMAT, "", "</think><think>", 0},
+    {VERIFY_FORMAT, "", "<think>", 0},
+    /* word errors */
+    {VERIFY_WER, "a b c d", "a b c d", 1},
+    {VERIFY_WER, "A b, c d!", "a B c d", 1},
+    {VERIFY_WER, "a b c d", "a x c d", 0.75},
+    {VERIFY_WER, "a b c d", "a c d", 0.75},
+    {VERIFY_WER, "a b c d", "a b b c d", 0.75},
+    {VERIFY_WER, "a b", "c d e f", 0},
+    {VERIFY_WER, "a b", "", 0},
+    {VERIFY_WER, "\xe4\xbd\xa0\xe5\xa5\xbd", "\xe4\xbd\xa0", 0.5},
+    {VERIFY_WER, "\xe4\xbd\xa0\xe5\xa5\xbd", "\xe4\xbd\xa0 \xe5\xa5\xbd\xe3\x80\x82", 1},
+    {VERIFY_WER, "\xc3\xa9t\xc3\xa9", "\xc3\xa9t\xc3\xa9.", 1},
+};
+
+static void test_verifiers(void **state)
+{
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        double score = -1;
+        if (verify(&score, cases[i].verifier, cases[i].truth, cases[i].answer))
+            fail_msg("case %lld: %s", (long long)i, error_text());
+        if (fabs(score - cases[i].score) > 1e-12)
+            fail_msg("%d: truth \"%s\", answer \"%s\": %g, expected %g", (int)cases[i].verifier, cases[i].truth, cases[i].answer,
+                     score, cases[i].score);
+    }
+}
+
+static void test_gsm8k_looks_at_the_last_300_characters(void **state)
+{
+    struct text answer = {0};
+    double score;
+    (void)state;
+    text_printf(&answer, "#### 72");
+    for (int i = 0; i < 293; i++)
+        text_printf(&answer, "\xc3\xa9"); /* characters, not bytes */
+    assert_int_equal(verify(&score, VERIFY_GSM8K, "72", answer.data), 0);
+    assert_true(score == 1);
+    text_printf(&answer, "...");
+    assert_int_equal(verify(&score, VERIFY_GSM8K, "72", answer.data), 0);
+    assert_true(score == 0);
+    text_release(&answer);
+}
+
+static void test_ground_truths_that_are_none(void **state)
+{
+    double score;
+    (void)state;
+    assert_int_equal(verify(&score, VERIFY_EXACT, " ", "x"), -1);
+    assert_int_equal(verify(&score, VERIFY_REGEX, "(", "x"), -1);
+    assert_non_null(strstr(error_text(), "regular expression"));
+}
+
+/* ---- Dispatch and prompts ---- */
+
+static struct text_tokenizer *tokenizer;
+
+static char *write_file(const char *name, const char *content)
+{
+    char *path = string_format("/dev/shm/weft-verify-%ld-%s", (long)getpid(), name);
+    require(file_replace(path, content, (i64)strlen(content)) == 0, "%s", error_text());
+    return path;
+}
+
+static int load(struct prompts *out, const char *name, const char *content)
+{
+    char *path = write_file(name, content);
+    int status = prompts_load(out, path, tokenizer, 0);
+    unlink(path);
+    memory_free(path);
+    return status;
+}
+
+static enum verifier dispatched(const char *source, const char *ability, const char *style)
+{
+    enum verifier out;
+    struct task task = {.data_source = source, .ability = ability, .style = style, .origin = "here"};
+    return verifier_of(&out, &task) ? VERIFY_AUTO : out;
+}
+
+static void test_dispatch(void **state)
+{
+    (void)state;
+    assert_int_equal(dispatched("weft/sort", "sorting", "rule"), VERIFY_EXACT);
+    assert_int_equal(dispatched("openai/gsm8k", "math", "rule"), VERIFY_GSM8K);
+    assert_int_equal(dispatched("lighteval/MATH", "", "rule"), VERIFY_MATH);
+    assert_int_equal(dispatched("mine", "math", "rule"), VERIFY_MATH);
+    assert_int_equal(dispatched("openai/gsm8k", "math", "regex"), VERIFY_REGEX);
+    assert_int_equal(dispatched("mine", "asr", ""), VERIFY_WER);
+    assert_int_equal(dispatched("mine", "", "program"), VERIFY_PROGRAM);
+    assert_int_equal(dispatched("mine", "cooking", "rule"), VERIFY_AUTO);
+    assert_non_null(strstr(error_text(), "cooking"));
+}
+
+static void test_prompts(void **state)
+{
+    struct prompts p;
+    struct text text = {0};
+    (void)state;
+    assert_int_equal(load(&p, "a.jsonl",
+                          "{\"data_source\":\"weft/sort\",\"prompt\":[{\"role\":\"system\",\"content\":\"be brief\"},"
+                          "{\"role\":\"user\",\"content\":\"<|im_end|>\"}],\"reward_model\":{\"ground_truth\":72}}\n\n"
+                          "{\"prompt\":\"hi\",\"extra_info\":{\"think\":\"well\",\"pass\":0.5}}"), 0);
+    assert_int_equal(p.count, 2);
+    assert_string_equal(p.list[0].ground_truth, "72");
+    assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
+    assert_string_equal(text.data, "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n<|im_end|><|im_end|>\n"
+                                   "<|im_start|>assistant\n");
+    text_clear(&text);
+    assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, true), 0);
+    assert_string_equal(text.data, "system\nbe brief\nuser\n<|im_end|>\nassistant\n"); /* the content's is no special token */
+    text_clear(&text);
+    assert_int_equal(text_decode(tokenizer, &text, p.list[1].think.ids, p.list[1].think.count, false), 0);
+    assert_string_equal(text.data, "<think>\nwell");
+    assert_true(p.list[1].pass == 0.5);
+    text_release(&text);
+    prompts_release(&p);
+}
+
+static void test_bad_prompts(void **state)
+{
+    static const struct { const char *name, *content, *message; } bad[] = {
+        {"b.jsonl", "", "no prompts"},
+        {"b.jsonl", "{\"prompt\":\"a\"}\n{\"prompt\":[]}", ":2"},
+        {"b.jsonl", "{\"prompt\":\"a\"}\n{", ":2"},
+        {"b.jsonl", "[]", "object"},
+        {"b.jsonl", "{\"prompt\":[{\"role\":\"user\"}]}", "content"},
+        {"b.jsonl", "{\"prompt\":[{\"role\":\"user\",\"content\":[1]}]}", "content"},
+        {"b.jsonl", "{\"prompt\":\"a\",\"images\":[\"x.png\"]}", "text only"},
+        {"b.jsonl", "{\"prompt\":\"a\",\"extra_info\":{\"pass\":2}}", "success rate"},
+        {"b.json", "{\"prompt\":\"a\"}", "list"},
+        {"b.json", "[{\"prompt\":\"a\"}, 3]", ":2"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(bad); i++) {
+        struct prompts p;
+        assert_int_equal(load(&p, bad[i].name, bad[i].content), -1);
+        if (!strstr(error_text(), bad[i].message))
+            fail_msg("%s: \"%s\" lacks \"%s\"", bad[i].content, error_text(), bad[i].message);
+    }
+}
+
+static void test_order_has_each_prompt_once_an_epoch(void **state)
+{
+    struct prompt_order order;
+    i64 seen[7] = {0}, moved = 0;
+    (void)state;
+    prompt_order_init(&order, 7, 3);
+    for (i64 i = 0; i < 21; i++)
+        seen[prompt_order_at(&order, i)]++;
+    for (i64 i = 0; i < 7; i++) {
+        assert_int_equal(seen[i], 3);
+        moved += prompt_order_at(&order, i) != prompt_order_at(&order, i + 7);
+    }
+    assert_true(moved > 0);
+    prompt_order_release(&order);
+}
+
+/* ---- Programs ---- */
+
+static int ask(struct json **answers, const char *script, i64 count, double seconds)
+{
+    char *const argv[] = {"sh", "-c", (char *)script, NULL};
+    struct json *questions[300] = {0};
+    for (i64 i = 0; i < count; i++) {
+        questions[i] = json_object();
+        json_set(questions[i], "id", json_of_integer(i));
+        json_set(questions[i], "response", json_of_string("an answer that takes some room in the pipe, and more, and more"));
+    }
+    int status = program_ask(answers, argv, questions, count, seconds);
+    for (i64 i = 0; i < count; i++)
+        json_free(questions[i]);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nobody is left to wait for */
+    return status;
+}
+
+static void test_programs(void **state)
+{
+    struct json *answers[300];
+    (void)state;
+    assert_int_equal(ask(answers, "while read line; do echo '{\"score\": 0.25}'; done", 300, 20), 0);
+    for (i64 i = 0; i < 300; i++) {
+        assert_true(json_number(json_get(answers[i], "score"), 0) == 0.25);
+        json_free(answers[i]);
+    }
+    assert_int_equal(ask(answers, "echo '{\"id\":1,\"score\":1}'; printf '{\"id\":0,\"observation\":\"go on\"}'", 2, 20), 0);
+    assert_string_equal(json_string(json_get(answers[0], "observation"), ""), "go on");
+    assert_int_equal(json_integer(json_get(answers[1], "score"), 0), 1);
+    json_free(answers[0]);
+    json_free(answers[1]);
+    assert_int_equal(ask(answers, "exit 1", 0, 20), 0); /* nothing to ask */
+}
+
+struct bad_program {
+    const char *script, *message;
+};
+
+static void test_bad_programs(void **state)
+{
+    static const struct bad_program bad[] = {
+        {"sleep 100", "within"},                                     /* hangs */
+        {"trap '' TERM INT HUP; while :; do sleep 1; done", "within"}, /* and will not be told */
+        {"sleep 100 & sleep 100", "within"},                         /* with a child that holds the pipe */
+        {"read line; echo '{\"score\":1}'; exit 3", "status 3"},
+        {"kill -SEGV $$", "signal 11"},
+        {"cat", "expected {\"score\""},
+        {"yes", "line 1"},
+        {"echo", "line 1"},
+        {"echo '{\"score\": \"high\"}'", "NUMBER"},
+        {"echo '{\"score\": 1, \"id\": 7}'; echo '{\"score\":1}'", "7"},
+        {"echo '{\"score\": 1, \"id\": 0}'; echo '{\"score\":1,\"id\":0}'", "answered before"},
+        {"printf '\\000\\377\\n\\n'", "line 1"},
+        {"exec < /dev/null; sleep 0.1", "answered 0"},
+        {"exec > /dev/null; sleep 0.1", "answered 0"},
+        {"no_such_program_at_all", "status 127"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(bad); i++) {
+        struct json *answers[300];
+        double begin = clock_s();
+        assert_int_equal(ask(answers, bad[i].script, 2, 0.4), -1);
+        if (!strstr(error_text(), bad[i].message))
+            fail_msg("%s: \"%s\" lacks \"%s\"", bad[i].script, error_text(), bad[i].message);
+        assert_true(clock_s() - begin < 5);
+    }
+    struct json *answers[1], *question = json_object();
+    char *const nobody[] = {"/no/such/file", NULL};
+    assert_int_equal(program_ask(answers, nobody, &question, 1, 1), -1);
+    assert_non_null(strstr(error_text(), "/no/such/file"));
+    json_free(question);
+}
+
+/* Both pipes fill: a program that writes much before it reads must not lock itself and us. */
+static void test_full_pipes(void **state)
+{
+    struct json *answers[300];
+    char *script = string_format("i=0; while [ $i -lt 300 ]; do printf '{\"score\":1,\"why\":\"%%01000d\"}\\n' 7; i=$((i+1)); done; cat > /dev/null");
+    (void)state;
+    assert_int_equal(ask(answers, script, 300, 20), 0);
+    for (i64 i = 0; i < 300; i++)
+        json_free(answers[i]);
+    memory_free(script);
+}
+
+/* ---- Judging ---- */
+
+static struct prompts judged;
+static struct cohort cohort;
+
+static void open_cohort(const char *style)
+{
+    char *line = string_format("{\"prompt\":\"say a\",\"reward_model\":{\"style\":\"%s\",\"ground_truth\":\"a\"}}", style);
+    require(load(&judged, "j.jsonl", line) == 0, "%s", error_text());
+    memory_free(line);
+    cohort_init(&cohort, &judged.list[0], 0, 5, 2);
+    for (i64 i = 0; i < 2; i++) {
+        struct id_list ids = {0};
+        text_encode(tokenizer, &ids, i ? "b" : "a", 1, NULL);
+        rollout_push(&cohort.rollouts[i], ids.ids[0], -1, 1, false);
+        rollout_push(&cohort.rollouts[i], text_token_id(tokenizer, "<|im_end|>"), -1, 1, false);
+        cohort.rollouts[i].done = cohort.rollouts[i].ended = true;
+        id_list_release(&ids);
+    }
+}
+
+static void close_cohort(void)
+{
+    cohort_release(&cohort);
+    prompts_release(&judged);
+}
+
+static i64 judge_once(const struct judge_settings *settings, const char *directory, i64 from_step, i64 step)
+{
+    struct cohort *list = &cohort;
+    i64 open = -1;
+    struct judge *judge = judge_open(settings, tokenizer, directory, from_step);
+    require(judge, "%s", error_text());
+    int status = judge_cohorts(&open, judge, &list, 1, step, 100);
+    judge_close(judge);
+    return status ? -1 : open;
+}
+
+static void forget_rewards(void)
+{
+    for (i64 i = 0; i < 2; i++) {
+        cohort.rollouts[i].judged = false;
+        cohort.rollouts[i].reward = -1;
+    }
+}
+
+static void test_rewards_are_written_and_replayed(void **state)
+{
+    char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
+    char *path = path_join(directory, "rewards.jsonl");
+    char *argv[] = {"sh", "-c", "while read line; do echo '{\"score\": 0.5}'; done"}, *broken[] = {"false"};
+    struct judge_settings good = {.program = {argv, 3}, .seconds = 10}, bad = {.program = {broken, 1}, .seconds = 10};
+    struct text first = {0}, second = {0};
+    (void)state;
+    require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
+    open_cohort("program");
+    assert_int_equal(judge_once(&good, directory, 0, 3), 0);
+    assert_true(cohort.rollouts[0].reward == 0.5 && cohort.rollouts[1].judged);
+    assert_int_equal(file_read(&first, path), 0);
+    forget_rewards();
+    assert_int_equal(judge_once(&bad, directory, 3, 3), 0); /* known: nobody is asked */
+    assert_true(cohort.rollouts[0].reward == 0.5);
+    assert_int_equal(file_read(&second, path), 0);
+    assert_string_equal(first.data, second.data);
+    forget_rewards();
+    assert_int_equal(judge_once(&bad, directory, 3, 4), -1); /* another step is another question */
+    cohort.rollouts[0].ids[0] = cohort.rollouts[1].ids[0]; /* and so is another answer */
+    assert_int_equal(judge_once(&bad, directory, 3, 3), -1);
+    text_release(&first);
+    text_release(&second);
+    close_cohort();
+    directory_remove(directory);
+    memory_free(path);
+    memory_free(directory);
+}
+
+static void test_a_torn_line_is_left_alone(void **state)
+{
+    char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
+    char *path = path_join(directory, "rewards.jsonl");
+    struct judge_settings settings = {0};
+    struct text all = {0};
+    (void)state;
+    require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
+    assert_int_equal(file_replace(path, "{\"step\":3,\"pro", 14), 0);
+    open_cohort("exact");
+    assert_int_equal(judge_once(&settings, directory, 0, 3), 0);
+    assert_true(cohort.rollouts[0].reward == 1 && cohort.rollouts[1].reward == 0);
+    assert_int_equal(file_read(&all, path), 0);
+    assert_ptr_equal(strstr(all.data, "{\"step\":3,\"pro\n{\"step\":3,\"prompt\":5,\"rollout\":0,\"turn\":0,"), all.data);
+    text_release(&all);
+    close_cohort();
+    directory_remove(directory);
+    memory_free(path);
+    memory_free(directory);
+}
+
+static void test_observations_go_on(void **state)
+{
+    char *argv[] = {"sh", "-c", "read a; read b; echo '{\"observation\":\"more\"}'; echo '{\"score\":1}'"};
+    struct judge_settings settings = {.program = {argv, 3}, .seconds = 10, .turns = 1};
+    struct text text = {0};
+    (void)state;
+    open_cohort("program");
+    assert_int_equal(judge_once(&settings, NULL, 0, 0), 1);
+    assert_false(cohort.rollouts[0].done);
+    assert_int_equal(cohort.rollouts[0].turns, 1);
+    assert_true(cohort.rollouts[1].judged);
+    assert_int_equal(rollout_text(&text, &cohort, 0, tokenizer), 0);
+    assert_string_equal(text.data, "a\nuser\nmore\nassistant\n");
+    assert_true(cohort.rollouts[0].told[2] && !cohort.rollouts[0].told[1]);
+    text_release(&text);
+    close_cohort();
+}
+
+static int open_tokenizer(void **state)
+{
+    struct text_trainer *trainer =
+        text_trainer_open(&(struct text_training){.vocabulary = 320, .special_tokens = grammar_special_tokens});
+    (void)state;
+    log_set_level(LOG_QUIET);
+    text_trainer_feed(trainer, "the words of this text, and these words again", 45);
+    tokenizer = text_trainer_finish(trainer);
+    return tokenizer ? 0 : -1;
+}
+
+static int close_tokenizer(void **state)
+{
+    (void)state;
+    text_tokenizer_free(tokenizer);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_verifiers),
+                                       cmocka_unit_test(test_gsm8k_looks_at_the_last_300_characters),
+                                       cmocka_unit_test(test_ground_truths_that_are_none),
+                                       cmocka_unit_test(test_dispatch),
+                                       cmocka_unit_test(test_prompts),
+                                       cmocka_unit_test(test_bad_prompts),
+                                       cmocka_unit_test(test_order_has_each_prompt_once_an_epoch),
+                                       cmocka_unit_test(test_programs),
+                                       cmocka_unit_test(test_bad_programs),
+                                       cmocka_unit_test(test_full_pipes),
+                                       cmocka_unit_test(test_rewards_are_written_and_replayed),
+                                       cmocka_unit_test(test_a_torn_line_is_left_alone),
+                                       cmocka_unit_test(test_observations_go_on)};
+    return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
+}
