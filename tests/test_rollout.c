@@ -1,0 +1,451 @@
+/* Rollouts and the replay buffer on a tiny random model: what is drawn is what training sees, order, marks, files; and the
+ * whole stage, killed and resumed, leaves the same bytes. */
+#include "core/json.h"
+#include "core/safetensors.h"
+#include "core/settings.h"
+#include "rl/learn.h"
+#include "rl/pool.h"
+#include "rl/rl.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { PROMPTS = 10, GROUP = 3, MOST = 24 };
+static struct device device;
+static struct text_tokenizer *tokenizer;
+static struct model model;
+static struct prompts prompts;
+static char *folder, *program;
+
+/* ---- A world: folder/model, folder/prompts.jsonl ---- */
+
+static void make_tokenizer(const char *directory)
+{
+    struct text_trainer *trainer =
+        text_trainer_open(&(struct text_training){.vocabulary = 300, .special_tokens = grammar_special_tokens});
+    text_trainer_feed(trainer, "the words of this text, and these words again", 45);
+    struct text_tokenizer *made = text_trainer_finish(trainer);
+    require(made && text_tokenizer_save(made, directory) == 0, "%s", error_text());
+    text_tokenizer_free(made);
+}
+
+/* The end of an answer is more likely or less by turns, so that answers differ in length. */
+static void make_model(const char *directory, const struct text_tokenizer *of)
+{
+    struct model m;
+    struct model_config c = {.vocabulary = round_up(text_vocabulary(of), 16), .width = 32, .layers = 2, .heads = 2, .kv_heads = 1,
+                             .head_width = 16, .dense_width = 48, .experts = 4, .topk = 2, .expert_width = 16,
+                             .first_moe_layer = 1, .tied = true, .rope_theta = 1e4, .norm_eps = 1e-5, .norm_min = 1e-12,
+                             .init_std = 0.3, .max_positions = 512, .mtp = true, .t_pairs = 2};
+    c.pad_id = c.eos_id = c.bos_id = text_token_id(of, "<|endoftext|>");
+    require(model_open(&m, &device, &c, DTYPE_F32, true, NULL) == 0, "%s", error_text());
+    weights_init(&m.weights, 3);
+    float *row = m.embed->master + text_token_id(of, "<|im_end|>") * c.width;
+    for (i64 i = 0; i < c.width; i++)
+        row[i] *= 2;
+    weights_refresh(&m.weights);
+    require(model_save(&m, directory) == 0, "%s", error_text());
+    model_close(&m);
+}
+
+static void make_prompts(const char *path)
+{
+    struct text lines = {0};
+    for (i64 i = 0; i < PROMPTS; i++)
+        text_printf(&lines, "{\"prompt\":\"%.*s words %lld\",\"reward_model\":{\"style\":\"regex\",\"ground_truth\":\"[a-m]\"},"
+                            "\"extra_info\":{\"think\":\"one two three four\"}}\n", (int)(3 * i), "these words of this text, again and again",
+                    (long long)i);
+    require(file_replace(path, lines.data, lines.length) == 0, "%s", error_text());
+    text_release(&lines);
+}
+
+static void find_world(void)
+{
+    char *directory = path_join(folder, "model"), *path = path_join(folder, "prompts.jsonl");
+    tokenizer = text_tokenizer_load(directory);
+    require(tokenizer, "%s", error_text());
+    require(model_load(&model, &device, directory, DTYPE_F32, true) == 0, "%s", error_text());
+    require(prompts_load(&prompts, path, tokenizer, 0) == 0, "%s", error_text());
+    memory_free(directory);
+    memory_free(path);
+}
+
+static int open_world(void **state)
+{
+    char *directory, *path;
+    (void)state;
+    log_set_level(LOG_QUIET);
+    device_open_cpu(&device);
+    workers_start(2);
+    folder = string_format("/dev/shm/weft-rollout-%ld", (long)getpid());
+    directory = path_join(folder, "model");
+    path = path_join(folder, "prompts.jsonl");
+    require(directory_remove(folder) == 0 && directory_make(directory) == 0, "%s", error_text());
+    make_tokenizer(directory);
+    struct text_tokenizer *made = text_tokenizer_load(directory);
+    make_model(directory, made);
+    make_prompts(path);
+    find_world();
+    text_tokenizer_free(made);
+    memory_free(directory);
+    memory_free(path);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    directory_remove(folder);
+    prompts_release(&prompts);
+    model_close(&model);
+    text_tokenizer_free(tokenizer);
+    memory_free(folder);
+    workers_stop();
+    return 0;
+}
+
+static void open_sampler(struct sampler *s, i64 seats)
+{
+    struct submodel full;
+    submodel_full(&full, &model.config);
+    require(sampler_open(s, &model, &full, tokenizer, seats, prompts.longest, GROUP, MOST) == 0, "%s", error_text());
+    s->sampling.key = (struct rng_key){7, RNG_SAMPLING};
+}
+
+static bool same_rollout(const struct rollout *a, const struct rollout *b)
+{
+    return a->count == b->count && a->done == b->done && a->ended == b->ended &&
+           (a->count == 0 || (memcmp(a->ids, b->ids, (size_t)a->count * 4) == 0 &&
+                              memcmp(a->logprob, b->logprob, (size_t)a->count * 4) == 0));
+}
+
+static bool same_pool(const struct pool *a, const struct pool *b)
+{
+    bool same = a->count == b->count;
+    for (i64 i = 0; same && i < a->count; i++) {
+        same &= a->cohorts[i]->number == b->cohorts[i]->number && a->cohorts[i]->ids.count == b->cohorts[i]->ids.count;
+        for (i64 r = 0; r < GROUP; r++)
+            same &= same_rollout(&a->cohorts[i]->rollouts[r], &b->cohorts[i]->rollouts[r]);
+    }
+    return same;
+}
+
+/* ---- Tests ---- */
+
+/* With nothing forbidden the two are the same distribution (and brackets are ids like others); seats are taken again while
+ * others still draw. */
+static void test_drawn_as_trained(void **state)
+{
+    struct sampler sampler;
+    struct pool pool;
+    struct surrogate_settings s = {.mismatch_high = 1e9, .divide_by_std = true};
+    struct learner l;
+    i64 lengths[MOST + 1] = {0}, different = 0;
+    (void)state;
+    open_sampler(&sampler, 3);
+    sampler.forbidden_count = 0;
+    pool_open(&pool, &prompts, tokenizer, PROMPTS, GROUP, 1, 1);
+    assert_int_equal(pool_fill(&pool, 0, &s), 0);
+    assert_int_equal(rollouts_draw(&sampler, pool.cohorts, pool.count, pool.count, NULL), 0);
+    for (i64 i = 0; i < pool.count; i++)
+        for (i64 r = 0; r < GROUP; r++) {
+            struct rollout *y = &pool.cohorts[i]->rollouts[r];
+            assert_true(y->done && (y->ended || y->count == MOST));
+            different += lengths[y->count]++ == 0;
+            y->reward = (double)r;
+        }
+    assert_true(different > 4);
+    const struct vocabulary none = {.boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = -1};
+    learner_open(&l, &model, &none, &s, 1, 300);
+    learner_load(&l, pool.cohorts, pool.count, NULL);
+    assert_true(learner_plan(&l, 0, l.count) > 1);
+    assert_int_equal(learner_measure(&l, NULL), 0);
+    for (i64 i = 0; i < l.count; i++)
+        for (i64 j = 0; j < l.samples[i].y.n; j++)
+            if (fabsf(l.samples[i].y.old[j] - l.samples[i].y.rollout[j]) > 1e-4f)
+                fail_msg("answer %lld, id %lld: drawn with %g, trained with %g", (long long)i, (long long)j,
+                         l.samples[i].y.rollout[j], l.samples[i].y.old[j]);
+    learner_close(&l);
+    pool_close(&pool);
+    sampler_close(&sampler);
+}
+
+static void test_forbidden_ids_are_not_drawn(void **state)
+{
+    struct sampler sampler;
+    struct pool pool;
+    struct surrogate_settings s = {0};
+    struct text text = {0};
+    (void)state;
+    open_sampler(&sampler, 4);
+    sampler.sampling.temperature = 50; /* nearly uniform */
+    assert_true(sampler.forbidden_count >= 7 + model.config.vocabulary - text_vocabulary(tokenizer));
+    pool_open(&pool, &prompts, tokenizer, PROMPTS, GROUP, 1, 1);
+    pool_fill(&pool, 0, &s);
+    assert_int_equal(rollouts_draw(&sampler, pool.cohorts, pool.count, pool.count, NULL), 0);
+    for (i64 i = 0; i < pool.count; i++)
+        for (i64 r = 0; r < GROUP; r++) {
+            assert_int_equal(rollout_text(&text, pool.cohorts[i], r, tokenizer), 0);
+            for (i64 j = 0; j < pool.cohorts[i]->rollouts[r].count; j++)
+                for (i64 f = 0; f < sampler.forbidden_count; f++)
+                    assert_int_not_equal(pool.cohorts[i]->rollouts[r].ids[j], sampler.forbidden[f]);
+        }
+    text_release(&text);
+    pool_close(&pool);
+    sampler_close(&sampler);
+}
+
+/* An answer's ids depend on its key, not on who is drawn beside it. */
+static void test_draws_depend_on_the_prompt_alone(void **state)
+{
+    struct sampler wide, narrow;
+    struct pool a, b;
+    struct surrogate_settings s = {0};
+    (void)state;
+    open_sampler(&wide, 6);
+    open_sampler(&narrow, 1);
+    pool_open(&a, &prompts, tokenizer, 6, GROUP, 1, 1);
+    pool_open(&b, &prompts, tokenizer, 6, GROUP, 1, 1);
+    pool_fill(&a, 0, &s);
+    pool_fill(&b, 0, &s);
+    assert_int_equal(rollouts_draw(&wide, a.cohorts, a.count, a.count, NULL), 0);
+    assert_int_equal(rollouts_draw(&narrow, b.cohorts, b.count, b.count, NULL), 0);
+    for (i64 i = 0; i < a.count; i++)
+        for (i64 r = 0; r < GROUP; r++) {
+            const struct rollout *x = &a.cohorts[i]->rollouts[r], *y = &b.cohorts[i]->rollouts[r];
+            assert_int_equal(x->count, y->count);
+            assert_memory_equal(x->ids, y->ids, (size_t)x->count * 4);
+        }
+    pool_close(&a);
+    pool_close(&b);
+    sampler_close(&wide);
+    sampler_close(&narrow);
+}
+
+static i64 unfinished(const struct pool *p)
+{
+    i64 n = 0;
+    for (i64 i = 0; i < p->count; i++)
+        for (i64 r = 0; r < GROUP; r++)
+            n += p->cohorts[i]->rollouts[r].count > 0 && !p->cohorts[i]->rollouts[r].done;
+    return n;
+}
+
+/* Steps of a buffer of four batches of one prompt: each step trains on its own prompts, whatever else is ready; what is stored
+ * between two steps and read again goes on as if nothing had been. */
+static void test_buffer(void **state)
+{
+    struct sampler sampler;
+    struct pool pool, again;
+    struct surrogate_settings s = {0};
+    struct pool_mark mark = {0};
+    char *path = path_join(folder, "rollouts.safetensors");
+    i64 partial = 0;
+    (void)state;
+    open_sampler(&sampler, 3);
+    pool_open(&pool, &prompts, tokenizer, 1, GROUP, 4, 1);
+    for (i64 step = 0; step < 8; step++) {
+        assert_int_equal(pool_fill(&pool, step, &s), 0);
+        assert_int_equal(pool.count, 4);
+        pool_mark(&mark, &pool);
+        assert_int_equal(rollouts_draw(&sampler, pool.cohorts, pool.count, 1, NULL), 0);
+        assert_int_equal(pool.cohorts[0]->number, step);
+        assert_true(cohort_done(pool.cohorts[0]));
+        assert_int_equal(pool_save(&pool, path), 0);
+        pool_open(&again, &prompts, tokenizer, 1, GROUP, 4, 1);
+        assert_int_equal(pool_load(&again, path), 0);
+        assert_true(same_pool(&pool, &again));
+        pool_go_back(&again, &mark); /* and draws the same once more */
+        assert_true(step > 0 || !same_pool(&pool, &again));
+        assert_int_equal(rollouts_draw(&sampler, again.cohorts, again.count, 1, NULL), 0);
+        assert_true(same_pool(&pool, &again));
+        pool_close(&again);
+        partial += unfinished(&pool);
+        pool_drop(&pool);
+    }
+    assert_true(partial > 0);
+    pool_mark_release(&mark);
+    pool_close(&pool);
+    sampler_close(&sampler);
+    unlink(path);
+    memory_free(path);
+}
+
+static void test_damaged_files(void **state)
+{
+    struct pool pool;
+    char *path = path_join(folder, "rollouts.safetensors");
+    const i64 cohorts[2] = {0, 0}, rollouts[12] = {5, 0, 0, 0};
+    const i32 ids[2] = {1, 2};
+    const float zeros[2] = {0};
+    const u8 told[2] = {0};
+    const struct tensor_source tensors[] = {{.name = "cohorts", .dtype = DTYPE_I64, .rank = 2, .shape = {1, 2}, .data = cohorts},
+                                            {.name = "rollouts", .dtype = DTYPE_I64, .rank = 2, .shape = {3, 4}, .data = rollouts},
+                                            {.name = "ids", .dtype = DTYPE_I32, .rank = 1, .shape = {2}, .data = ids},
+                                            {.name = "logprob", .dtype = DTYPE_F32, .rank = 1, .shape = {2}, .data = zeros},
+                                            {.name = "entropy", .dtype = DTYPE_F32, .rank = 1, .shape = {2}, .data = zeros},
+                                            {.name = "told", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = told}};
+    (void)state;
+    for (i64 count = 1; count <= COUNT_OF(tensors); count++) {
+        assert_int_equal(safetensors_save(path, tensors, count, NULL), 0);
+        pool_open(&pool, &prompts, tokenizer, 2, GROUP, 1, 1);
+        assert_int_equal(pool_load(&pool, path), -1);
+        pool_close(&pool);
+    }
+    unlink(path);
+    memory_free(path);
+}
+
+static void test_hints_stand_behind_the_prompt(void **state)
+{
+    struct pool pool;
+    struct surrogate_settings s = {.hint_share = 0.5, .hint_decay = 1};
+    struct text text = {0};
+    (void)state;
+    pool_open(&pool, &prompts, tokenizer, 1, GROUP, 1, 1);
+    for (i64 i = 0; i < PROMPTS; i++)
+        pool.pass[i] = 1;
+    assert_int_equal(pool_fill(&pool, 0, &s), 0);
+    const struct task *task = pool.cohorts[0]->prompt;
+    i64 thoughts = task->think.count - task->think_head;
+    assert_int_equal(pool.cohorts[0]->hint, task->think_head + thoughts / 2);
+    assert_int_equal(rollout_text(&text, pool.cohorts[0], 0, tokenizer), 0);
+    assert_ptr_equal(strstr(text.data, "<think>\none"), text.data);
+    pool_drop(&pool);
+    assert_int_equal(pool_fill(&pool, 50, &s), 0); /* faded */
+    assert_int_equal(pool.cohorts[0]->hint, 0);
+    text_release(&text);
+    pool_close(&pool);
+}
+
+/* ---- The stage ---- */
+
+static struct rl_settings settings_of(const char *text)
+{
+    struct rl_settings s = {0};
+    struct yaml *document = yaml_parse(text, (i64)strlen(text), "test");
+    require(document && settings_read(&s, rl_table, yaml_root(document), NULL, NULL, 0) == 0, "%s", error_text());
+    yaml_free(document);
+    return s;
+}
+
+static int run_stage(const char *world, const char *out)
+{
+    char *text = string_format("{from: %s/model, prompts: %s/prompts.jsonl, eval_prompts: %s/prompts.jsonl, steps: 9,"
+                               "prompts_per_step: 3, group: 3, buffer_batches: 3, max_tokens: 16, checkpoint_steps: 2,"
+                               "eval_steps: 2, kl: 0.01, mask: {share: 0.5}, optimizer: {lr: 1e-2}, bias_speed: 1e-3,"
+                               "hint: {share: 0.5}}", world, world, world);
+    struct rl_settings s = settings_of(text);
+    struct stage stage = {.name = "rl", .out = out, .seed = 4, .device = &device, .dtype = DTYPE_F32, .peak_gflops = 100};
+    int status = directory_make(out) ? -1 : rl_stage(&s, &stage);
+    if (status)
+        fprintf(stderr, "%s\n", error_text());
+    settings_release(&s, rl_table);
+    memory_free(text);
+    return status;
+}
+
+static pid_t start_stage(const char *out)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        execl(program, program, folder, out, (char *)NULL);
+        _exit(127);
+    }
+    return child;
+}
+
+static void same_files(const char *a, const char *b, const char *name)
+{
+    char *x = path_join(a, name), *y = path_join(b, name);
+    struct text left = {0}, right = {0};
+    assert_int_equal(file_read(&left, x), 0);
+    assert_int_equal(file_read(&right, y), 0);
+    if (left.length != right.length || memcmp(left.data, right.data, (size_t)left.length) != 0)
+        fail_msg("%s differs", name);
+    text_release(&left);
+    text_release(&right);
+    memory_free(x);
+    memory_free(y);
+}
+
+static void kill_after(pid_t child, const char *out, const char *sign)
+{
+    char *path = path_join(out, sign);
+    int how;
+    for (int i = 0; i < 60000 && !file_exists(path); i++)
+        usleep(1000);
+    kill(child, SIGKILL);
+    waitpid(child, &how, 0);
+    assert_true(WIFSIGNALED(how)); /* it was still at work */
+    memory_free(path);
+}
+
+static i64 count_lines(const char *directory, const char *name)
+{
+    char *path = path_join(directory, name);
+    struct text text = {0};
+    i64 lines = 0;
+    assert_int_equal(file_read(&text, path), 0);
+    for (i64 i = 0; i < text.length; i++)
+        lines += text.data[i] == '\n';
+    text_release(&text);
+    memory_free(path);
+    return lines;
+}
+
+static void test_killed_and_resumed(void **state)
+{
+    char *whole = path_join(folder, "whole"), *cut = path_join(folder, "cut");
+    int how;
+    (void)state;
+    waitpid(start_stage(whole), &how, 0);
+    assert_int_equal(how, 0);
+    kill_after(start_stage(cut), cut, "rewards.jsonl"); /* before the first checkpoint */
+    kill_after(start_stage(cut), cut, "checkpoints/step-000002");
+    kill_after(start_stage(cut), cut, "checkpoints/step-000006");
+    waitpid(start_stage(cut), &how, 0);
+    assert_int_equal(how, 0);
+    same_files(whole, cut, "model.safetensors");
+    same_files(whole, cut, "weft/extra.safetensors");
+    same_files(whole, cut, "rl.json");
+    same_files(whole, cut, "tokenizer.json");
+    same_files(whole, cut, "checkpoints/step-000009/weft/rollouts.safetensors");
+    same_files(whole, cut, "checkpoints/step-000009/weft/optimizer.safetensors");
+    same_files(whole, cut, "rewards.jsonl"); /* each answer once, whatever was done twice */
+    assert_int_equal(count_lines(whole, "rewards.jsonl"), 9 * 3 * 3);
+    assert_int_equal(count_lines(cut, "metrics.jsonl"), 9);
+    memory_free(whole);
+    memory_free(cut);
+}
+
+static int stage_alone(char **argv)
+{
+    log_set_level(LOG_QUIET);
+    device_open_cpu(&device);
+    workers_start(2);
+    int status = run_stage(argv[1], argv[2]);
+    workers_stop();
+    return status ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_drawn_as_trained),
+                                       cmocka_unit_test(test_forbidden_ids_are_not_drawn),
+                                       cmocka_unit_test(test_draws_depend_on_the_prompt_alone),
+                                       cmocka_unit_test(test_buffer),
+                                       cmocka_unit_test(test_damaged_files),
+                                       cmocka_unit_test(test_hints_stand_behind_the_prompt),
+                                       cmocka_unit_test(test_killed_and_resumed)};
+    program = argv[0];
+    if (argc == 3)
+        return stage_alone(argv);
+    return cmocka_run_group_tests(tests, open_world, close_world);
+}
