@@ -8,7 +8,7 @@ const struct setting audio_stage_table[] = {
     {"data", SETTING_REFERENCE, AT(data), NULL, 0, 0, NULL,
      "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out voices: validation/ in or "
      "beside it"},
-    {"steps", SETTING_INTEGER, AT(steps), "1200", 1, 1e9, NULL, "steps"},
+    {"steps", SETTING_INTEGER, AT(steps), "2000", 1, 1e9, NULL, "steps"},
     {"batch", SETTING_INTEGER, AT(batch), "12", 1, 65536, NULL, "crops of a step"},
     {"crop_s", SETTING_NUMBER, AT(crop_s), "1.28", 0.08, 600, NULL,
      "length of a crop, seconds; rounded to frames of 0.08"},
@@ -24,7 +24,7 @@ const struct setting audio_stage_table[] = {
      "recordings kept in memory; those beyond are read again when drawn"},
     {"bad_share", SETTING_NUMBER, AT(bad_share), "0.05", 0, 1, NULL, "share of recordings that may be unreadable"},
     {"checkpoint_steps", SETTING_INTEGER, AT(checkpoint_steps), "500", 1, 1e9, NULL, "steps between checkpoints"},
-    OPTIMIZER_ROWS(struct audio_settings, "1e-3", "0.98", "1e-3"),
+    OPTIMIZER_ROWS(struct audio_settings, "2e-3", "0.98", "1e-3"),
     {0}};
 
 /* ---- recordings ---- */
