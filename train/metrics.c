@@ -1,3 +1,4 @@
+#include "train/events.h"
 #include "train/train.h"
 
 #include <math.h>
@@ -5,11 +6,14 @@
 #include <string.h>
 #include <time.h>
 
+enum { METRICS_MOST = 256 };
 struct metrics {
     char *path;
     FILE *file;
     struct json *line, *nonfinite;
-    i64 step;
+    struct events *events;
+    struct event_value values[METRICS_MOST];
+    i64 step, count;
 };
 
 /* Keeps whole lines up to the step the run resumes from: a torn last line and later ones are written again. */
@@ -39,8 +43,11 @@ struct metrics *metrics_open(const char *directory, i64 resume_step)
         if (!m->file)
             error_errno("%s", m->path);
     }
-    if (m->file)
+    m->events = m->file ? events_open(directory) : NULL;
+    if (m->events)
         return m;
+    if (m->file)
+        fclose(m->file);
     memory_free(m->path);
     memory_free(m);
     return NULL;
@@ -49,6 +56,7 @@ struct metrics *metrics_open(const char *directory, i64 resume_step)
 void metrics_begin(struct metrics *m, i64 step)
 {
     m->step = step;
+    m->count = 0;
     m->line = json_object();
     m->nonfinite = NULL;
     json_set(m->line, "step", json_of_integer(step));
@@ -58,8 +66,11 @@ void metrics_begin(struct metrics *m, i64 step)
 void metrics_put(struct metrics *m, const char *name, double value)
 {
     json_set(m->line, name, json_of_number(value));
-    if (isfinite(value))
+    if (isfinite(value)) {
+        if (m->count < METRICS_MOST) /* the tag is copied: callers build names in place */
+            m->values[m->count++] = (struct event_value){string_copy(name), value};
         return;
+    }
     if (!m->nonfinite)
         m->nonfinite = json_array();
     json_push(m->nonfinite, json_of_string(name));
@@ -74,6 +85,11 @@ int metrics_end(struct metrics *m)
     text_append(&text, "\n", 1);
     bool written = fwrite(text.data, 1, (size_t)text.length, m->file) == (size_t)text.length && fflush(m->file) == 0;
     int status = written ? 0 : error_errno("%s", m->path);
+    if (status == 0)
+        status = events_write(m->events, m->step, (double)time(NULL), m->values, m->count);
+    for (i64 i = 0; i < m->count; i++)
+        memory_free((char *)(uintptr_t)m->values[i].tag);
+    m->count = 0;
     text_release(&text);
     json_free(m->line);
     m->line = NULL;
@@ -85,6 +101,7 @@ void metrics_close(struct metrics *m)
     if (!m)
         return;
     fclose(m->file);
+    events_close(m->events);
     json_free(m->line);
     memory_free(m->path);
     memory_free(m);
