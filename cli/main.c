@@ -13,10 +13,14 @@ const struct command commands[] = {
     {"extract", "MODEL -o OUT <sub-model>", "cut a sub-model out as a checkpoint of its own", command_extract},
     {"grid", "MODEL --data DIR", "loss, parameters and speed of a grid of sub-models", command_grid},
     {"routing", "MODEL --data DIR -o DIR <sub-model>", "who uses which expert: tables and pictures", command_routing},
+    {"reconstruct", "MODEL FILE... -o DIR", "media through their tokenizer and back, side by side", command_reconstruct},
+    {"inspect", "PATH [--json]", "what a file or folder holds; checks its checksums", command_inspect},
     {"export", "MODEL -o OUT --to hf|gguf", "the text backbone for other software", command_export},
     {"report", "RUN", "report.html anew", command_report},
     {"bench", "NAME|all", "measure against the goals, as ratios in one run", command_bench},
     {"doctor", "", "what this machine and build can do", command_doctor},
+    {"completion", "bash|zsh|fish", "completion for a shell: source <(weft completion bash)", command_completion},
+    {"man", "", "the man page: weft man | man -l -", command_man},
     {NULL, NULL, NULL, NULL},
 };
 

@@ -82,15 +82,18 @@ static const struct vision_shape *choose_shape(const struct reconstruction *r, b
 {
     const struct vision_config *c = &r->vision.config;
     for (i64 i = 0; i < c->shape_count; i++) {
-        bool fits = (c->shapes[i].frames > 1) == video;
+        bool fits = (c->shapes[i].frames > 1) == video && (!video || c->inflated);
         if (fits && (!r->shape_name || strcmp(r->shape_name, c->shapes[i].name) == 0))
             return &c->shapes[i];
     }
     struct text known = {0};
     for (i64 i = 0; i < c->shape_count; i++)
         text_printf(&known, " %s", c->shapes[i].name);
-    error_set("%s: the tokenizer has no shape%s%s for %s; it has:%s", file, r->shape_name ? " " : "",
-              r->shape_name ? r->shape_name : "", video ? "clips" : "pictures", known.data ? known.data : " none");
+    if (video && !c->inflated)
+        error_set("%s: the tokenizer was never trained on clips and codes pictures alone", file);
+    else
+        error_set("%s: the tokenizer has no shape%s%s for %s; it has:%s", file, r->shape_name ? " " : "",
+                  r->shape_name ? r->shape_name : "", video ? "clips" : "pictures", known.data ? known.data : " none");
     text_release(&known);
     return NULL;
 }
