@@ -58,7 +58,7 @@ static void make_prompts(const char *path)
 {
     struct text lines = {0};
     for (i64 i = 0; i < PROMPTS; i++)
-        text_printf(&lines, "{\"prompt\":\"%.*s words %lld\",\"reward_model\":{\"style\":\"regex\",\"ground_truth\":\"[a-m]\"},"
+        text_printf(&lines, "{\"prompt\":\"%.*s words %lld\",\"reward_model\":{\"style\":\"regex\",\"ground_truth\":\"[a-m0-9A-M]\\\\z\"},"
                             "\"extra_info\":{\"think\":\"one two three four\"}}\n", (int)(3 * i), "these words of this text, again and again",
                     (long long)i);
     require(file_replace(path, lines.data, lines.length) == 0, "%s", error_text());
@@ -400,6 +400,16 @@ static i64 count_lines(const char *directory, const char *name)
     return lines;
 }
 
+static i64 updates_of(const char *directory)
+{
+    char *path = path_join(directory, "rl.json");
+    struct json *j = json_load(path);
+    i64 updates = json_integer(json_get(j, "updates"), 0);
+    json_free(j);
+    memory_free(path);
+    return updates;
+}
+
 static void test_killed_and_resumed(void **state)
 {
     char *whole = path_join(folder, "whole"), *cut = path_join(folder, "cut");
@@ -421,6 +431,7 @@ static void test_killed_and_resumed(void **state)
     same_files(whole, cut, "rewards.jsonl"); /* each answer once, whatever was done twice */
     assert_int_equal(count_lines(whole, "rewards.jsonl"), 9 * 3 * 3);
     assert_int_equal(count_lines(cut, "metrics.jsonl"), 9);
+    assert_true(updates_of(whole) >= 8);
     memory_free(whole);
     memory_free(cut);
 }
