@@ -10,6 +10,7 @@ const struct command commands[] = {
     {"logits", "MODEL --ids IN.safetensors -o OUT.safetensors", "logits and loss of ids", command_logits},
     {"compare", "MODEL --to DIR", "logits, gradients and greedy tokens against reference tensors", command_compare},
     {"generate", "MODEL --prompt TEXT [--image F] [--video F] [--audio F] [--to KIND] [-o F]", "any modality in, any out", command_generate},
+    {"eval", "MODEL --data DIR|FILE [--json] [sub-model]", "held-out losses on shards, or rewards on a file of prompts", command_eval},
     {"extract", "MODEL -o OUT <sub-model>", "cut a sub-model out as a checkpoint of its own", command_extract},
     {"grid", "MODEL --data DIR", "loss, parameters and speed of a grid of sub-models", command_grid},
     {"routing", "MODEL --data DIR -o DIR <sub-model>", "who uses which expert: tables and pictures", command_routing},

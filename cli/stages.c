@@ -2,6 +2,7 @@
 
 #include "cli/stage_command.h"
 #include "data/prepare.h"
+#include "rl/rl.h"
 #include "train/audio_stage.h"
 #include "train/export.h"
 #include "train/extract_stage.h"
@@ -40,6 +41,8 @@ const struct stage_kind stage_kinds[] = {
     KIND("prepare", "media and texts into shards", prepare_table, prepare_settings, run_prepare, false),
     KIND("pretrain", "train the backbone", pretrain_table, pretrain_settings, pretrain_stage, true),
     KIND("sft", "train on conversations", sft_table, pretrain_settings, sft_stage, true),
+    KIND("rl", "reinforcement learning on verifiable rewards", rl_table, rl_settings, rl_stage, true),
+    KIND("eval", "rewards on prompts, or held-out losses on shards", eval_table, eval_settings, eval_stage, false),
     KIND("extract", "cut a sub-model out", extract_table, extract_settings, extract_stage, false),
     KIND("grid", "measure a grid of sub-models", grid_table, grid_settings, grid_stage, false),
     KIND("routing", "who uses which expert", routing_table, routing_settings, routing_stage, false),

@@ -1,0 +1,111 @@
+/* weft eval MODEL --data DIR|FILE: held-out losses on shards, rewards on prompts. */
+#include "cli/cli.h"
+#include "core/json.h"
+#include "rl/eval.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void print_losses(struct text *out, const struct json *result)
+{
+    const struct json *losses = json_get(result, "losses");
+    text_printf(out, "%-10s %-8s %10s %10s %12s\n", "stream", "target", "loss", "unigram", "targets");
+    for (i64 i = 0; i < json_count(losses); i++) {
+        const struct json *j = json_at(losses, i);
+        text_printf(out, "%-10s %-8s %10.4f %10.4f %12.0f\n", json_string(json_get(j, "stream"), ""),
+                    json_string(json_get(j, "target"), ""), json_number(json_get(j, "loss"), 0),
+                    json_number(json_get(j, "unigram"), 0), json_number(json_get(j, "targets"), 0));
+    }
+    if (json_get(result, "bits_per_byte"))
+        text_printf(out, "%.4f bits per byte of text\n", json_number(json_get(result, "bits_per_byte"), 0));
+}
+
+static void print_result(struct text *out, const struct json *result, bool json)
+{
+    if (json) {
+        json_print(out, result, 0);
+        text_append(out, "\n", 1);
+    } else if (json_get(result, "losses")) {
+        print_losses(out, result);
+    } else {
+        text_printf(out, "reward %.4f +- %.4f on %lld prompts, entropy %.4f, %.1f ids an answer, %.1f %% ended by themselves\n",
+                    json_number(json_get(result, "reward"), 0), json_number(json_get(result, "standard_error"), 0),
+                    (long long)json_integer(json_get(result, "prompts"), 0), json_number(json_get(result, "entropy"), 0),
+                    json_number(json_get(result, "length"), 0), 100 * json_number(json_get(result, "ended"), 0));
+    }
+}
+
+static int run_eval(const struct eval_settings *s, const struct submodel_options *o, u64 seed, bool json)
+{
+    struct model model;
+    struct submodel sub;
+    struct arena arena;
+    struct json *result = NULL;
+    struct text out = {0};
+    if (!file_exists(s->data))
+        return error_usage("--data %s: there is no such folder or file", s->data);
+    if (model_load(&model, cli_device(), s->from, DTYPE_OTHER, false))
+        return -1;
+    arena_open(&arena, 64 << 20, false);
+    if (submodel_parse(&sub, &arena, o, &model) == 0)
+        result = eval_model(&model, &sub, s, seed);
+    arena_close(&arena);
+    model_close(&model);
+    if (!result)
+        return -1;
+    print_result(&out, result, json);
+    fwrite(out.data, 1, (size_t)out.length, stdout);
+    text_release(&out);
+    json_free(result);
+    return 0;
+}
+
+static int parse_verifier(const char *text)
+{
+    static const char *const names[] = {"auto", "exact", "gsm8k", "math", "choice", "regex", "format", "wer", NULL};
+    for (int i = 0; names[i]; i++)
+        if (!text || strcmp(text, names[i]) == 0)
+            return i;
+    return error_usage("--verifier %s: expected auto, exact, gsm8k, math, choice, regex, format or wer", text);
+}
+
+int command_eval(int argc, char **argv)
+{
+    struct arguments a;
+    struct submodel_options o = {0};
+    bool json = false;
+    const char *data = NULL, *part = "validation", *rows = NULL, *length = NULL, *limit = NULL, *copies = NULL;
+    const char *temperature = NULL, *tokens = NULL, *seed = NULL, *verifier = NULL, *program = NULL;
+    const struct option options[] = {
+        {"data", "DIR|FILE", &data, NULL, "shards, or prompts (.jsonl, .json)"},
+        {"part", "NAME", &part, NULL, "part of the shards (validation)"},
+        {"rows", "N", &rows, NULL, "rows of the shards; 0: all (0)"},
+        {"length", "T", &length, NULL, "positions of a row (512)"},
+        {"limit", "N", &limit, NULL, "prompts answered; 0: all (0)"},
+        {"copies", "N", &copies, NULL, "answers to each prompt (1)"},
+        {"temperature", "X", &temperature, NULL, "of the draws; 0: the most probable id (0)"},
+        {"max-tokens", "N", &tokens, NULL, "longest answer, in ids (256)"},
+        {"seed", "N", &seed, NULL, "of the draws (1)"},
+        {"verifier", "NAME", &verifier, NULL, "auto: what each prompt asks for (auto)"},
+        {"program", "FILE", &program, NULL, "judges answers to prompts of style program: JSON lines in, scores out"},
+        {"json", NULL, NULL, &json, "one JSON object"},
+        SUBMODEL_OPTIONS(o),
+        {NULL}};
+    int status = options_parse(&a, argc, argv, options, 1, 1);
+    if (status == 0 && !data)
+        status = error_usage("weft eval: --data DIR|FILE is needed");
+    char *program_argv[1] = {(char *)program};
+    struct eval_settings s = {.from = (char *)a.positional[0], .data = (char *)data, .part = (char *)part,
+                              .judge = {.program = {program_argv, program != NULL}, .seconds = 600}};
+    s.rows = option_integer(rows, "rows", 0, 0, 1000000000, &status);
+    s.length = option_integer(length, "length", 512, 8, 1 << 20, &status);
+    s.limit = option_integer(limit, "limit", 0, 0, 1000000000, &status);
+    s.copies = option_integer(copies, "copies", 1, 1, 10000, &status);
+    s.max_tokens = option_integer(tokens, "max-tokens", 256, 1, 1 << 20, &status);
+    s.temperature = option_number(temperature, "temperature", 0, 0, 100, &status);
+    u64 number = (u64)option_integer(seed, "seed", 1, 0, INT64_MAX, &status);
+    s.judge.verifier = status ? 0 : parse_verifier(verifier);
+    if (status || s.judge.verifier < 0)
+        return status > 0 ? 0 : command_failed();
+    return run_eval(&s, &o, number, json) ? command_failed() : 0;
+}
