@@ -176,7 +176,33 @@ static void measure_batch(void *context, const struct batch *batch, const struct
     struct measuring *m = context;
     step_add_losses(&m->out->sums, forward, batch, m->config);
     count_targets(&m->counts, batch);
-    m->out->positions = m->out->sums.positions;
+    m->out->positions += step_positions(batch);
+}
+
+/* A token's content has a character for each of its bytes (GPT-2's byte alphabet); special tokens are no text. */
+static double bytes_of_token(const struct text_tokenizer *tokenizer, i32 id)
+{
+    const char *content = text_token_content(tokenizer, id);
+    double bytes = 0;
+    if (!content || text_token_is_special(tokenizer, id))
+        return 0;
+    for (; *content; content++)
+        bytes += ((u8)*content & 0xc0) != 0x80;
+    return bytes;
+}
+
+static int measure_bytes(struct heldout *out, const struct counts *c, const char *directory)
+{
+    char *path = path_join(directory, "text");
+    struct text_tokenizer *tokenizer = text_tokenizer_load(path);
+    for (i64 id = 0; tokenizer && id < c->vocabulary; id++)
+        if (c->text[STREAM_TEXT][id] > 0)
+            out->bytes_of_text += c->text[STREAM_TEXT][id] * bytes_of_token(tokenizer, (i32)id);
+    memory_free(path);
+    if (!tokenizer)
+        return -1;
+    text_tokenizer_free(tokenizer);
+    return 0;
 }
 
 int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
@@ -188,6 +214,8 @@ int heldout_measure(struct heldout *out, struct model *model, const struct submo
     memset(out, 0, sizeof *out);
     counts_init(&m.counts, &model->config);
     int status = heldout_walk(&pass, model, sub);
+    if (status == 0)
+        status = measure_bytes(out, &m.counts, directory);
     unigram_entropies(out, &m.counts);
     out->seconds = clock_s() - begin;
     counts_release(&m.counts);
