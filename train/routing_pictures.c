@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEFT = 90, TOP = 34, GAP = 26, BAR_WIDTH = 760, BAR_HEIGHT = 64, CELL = 56, PLOT_WIDTH = 640, PLOT_HEIGHT = 300 };
+enum { LEFT = 90, TOP = 34, GAP = 26, BAR_WIDTH = 760, BAR_HEIGHT = 64, CELL = 68, PLOT_WIDTH = 640, PLOT_HEIGHT = 300 };
 enum { INK = 0x222222, FAINT = 0xdddddd };
 
 /* Okabe and Ito's palette, told apart by most eyes. */
