@@ -17,7 +17,7 @@ const struct setting audio_stage_table[] = {
      "share of the steps before k-means makes the codebooks"},
     {"commitment", SETTING_NUMBER, AT(commitment), "0.25", 0, 1e6, NULL, "weight of (latent - its code)^2, each level"},
     {"codebook_decay", SETTING_NUMBER, AT(codebook_decay), "0.95", 0, 1, NULL, "decay of the codebooks' running means"},
-    {"augment", SETTING_NUMBER, AT(augment), "0.3", 0, 1, NULL,
+    {"augment", SETTING_NUMBER, AT(augment), "0.2", 0, 1, NULL,
      "share of crops made to sound like other rooms and microphones"},
     {"vocoder_rounds", SETTING_INTEGER, AT(vocoder_rounds), "16", 1, 10000, NULL, "Griffin-Lim rounds of the report"},
     {"memory_mb", SETTING_INTEGER, AT(memory_mb), "2048", 0, 1e9, NULL,
