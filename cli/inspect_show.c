@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { COLUMNS_MOST = 16, NAME_WIDTH = 18 };
+enum { COLUMNS_MOST = 16, NAME_LEAST = 16, NAME_MOST = 40 };
 
 static bool is_table(const struct json *value)
 {
@@ -83,16 +83,26 @@ static void print_table(struct text *out, const struct json *table, int indent)
     }
 }
 
+static int longest_key(const struct json *object)
+{
+    struct json_iterator it;
+    i64 longest = NAME_LEAST;
+    for (bool more = json_first(&it, object); more; more = json_next(&it, object))
+        longest = max_i64(longest, (i64)strlen(it.key));
+    return (int)min_i64(longest, NAME_MOST);
+}
+
 static void print_object(struct text *out, const struct json *object, int indent)
 {
     struct json_iterator it;
+    int width = longest_key(object);
     for (bool more = json_first(&it, object); more; more = json_next(&it, object)) {
-        text_printf(out, "%*s%-*s", indent, "", NAME_WIDTH, it.key);
+        text_printf(out, "%*s%-*s", indent, "", width, it.key);
         if (json_kind(it.value) == JSON_OBJECT) {
             text_append(out, "\n", 1);
             print_object(out, it.value, indent + 2);
         } else if (json_kind(it.value) == JSON_NULL) {
-            text_printf(out, " none\n");
+            text_printf(out, " none\n"); /* absent */
         } else if (is_table(it.value)) {
             text_append(out, "\n", 1);
             print_table(out, it.value, indent + 2);
