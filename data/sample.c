@@ -1,8 +1,8 @@
 #include "data/source_form.h"
+#include "tokenizers/text.h"
 
 #include <string.h>
 #include <strings.h>
-#include <utf8proc.h>
 
 void sample_release(struct sample *s)
 {
@@ -30,14 +30,9 @@ struct sample_part *sample_add(struct sample *s, enum sample_kind kind)
 
 int sample_add_text(struct sample *s, const char *text, i64 length)
 {
-    utf8proc_int32_t code;
-    for (i64 at = 0; at < length;) {
-        utf8proc_ssize_t n =
-            utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(length - at), &code);
-        if (n < 1)
-            return error_set("byte %lld of a text is not UTF-8", (long long)at);
-        at += n;
-    }
+    i64 bad = text_invalid_utf8(text, length);
+    if (bad >= 0)
+        return error_set("byte %lld of a text is not UTF-8", (long long)bad);
     if (length > 0)
         text_append(&sample_add(s, SAMPLE_TEXT)->bytes, text, length);
     return 0;

@@ -276,3 +276,8 @@ bool unicode_nfc(struct text *out, const u8 *text, i64 length)
     text_append(out, text + done, length - done);
     return true;
 }
+
+i64 text_invalid_utf8(const char *text, i64 length)
+{
+    return utf8_invalid_at((const u8 *)text, length);
+}
