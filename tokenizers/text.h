@@ -62,8 +62,8 @@ int text_trainer_feed(struct text_trainer *trainer, const char *text, i64 length
 struct text_tokenizer *text_trainer_finish(struct text_trainer *trainer); /* closes the trainer; NULL: message */
 void text_trainer_close(struct text_trainer *trainer);                    /* without a result */
 
-/* The one chat layout, used by sft, rl and generate: "<|im_start|>ROLE\nCONTENT<|im_end|>\n". */
 i64 text_invalid_utf8(const char *text, i64 length); /* offset of the first ill-formed byte, -1 if there is none */
 
+/* The one chat layout, used by sft, rl and generate: "<|im_start|>ROLE\nCONTENT<|im_end|>\n". */
 extern const char *const chat_template; /* Jinja, written to tokenizer_config.json */
 #endif
