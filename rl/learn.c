@@ -83,10 +83,52 @@ static void totals(void *context, i64 step, double out[TARGETS])
         out[TARGET_TEXT] += (double)l->samples[i].y.n;
 }
 
+/* ---- Routes: every id goes to the experts it went to when it was drawn ---- */
+
+static void lay_routes(i32 *out, const struct learner *l, const struct batch *b, i64 at, const struct routes *from, i64 first,
+                       i64 count)
+{
+    i64 k = l->trainer.model->config.topk;
+    require(first + count <= from->count, "routes of %lld ids, %lld were drawn", (long long)from->count, (long long)(first + count));
+    for (i64 i = 0; i < count; i++)
+        for (i64 j = 0; j < l->route_width; j++) {
+            u16 expert = from->list[(first + i) * l->route_width + j];
+            out[(j / k * b->n + at + i) * k + j % k] = expert == UINT16_MAX ? -1 : expert;
+        }
+}
+
+/* In the order of lay_cohort. */
+static void fill_routes(struct learner *l, const struct batch *b, i64 begin, i64 end, struct arena *arena)
+{
+    i64 at = 0, bytes = l->route_width * b->n * 4;
+    i32 *out = arena_alloc(arena, max_i64(bytes, 4));
+    memset(out, 0xff, (size_t)bytes);
+    for (i64 i = begin; i < end; i++) {
+        const struct learn_sample *s = &l->samples[i];
+        i64 before = s->cohort->ids.count - 1, rest = s->rollout->count - 1;
+        if (i == begin || s[-1].cohort != s->cohort) {
+            lay_routes(out, l, b, at, &s->cohort->routes, 0, before);
+            at += before;
+        }
+        lay_routes(out, l, b, at, &s->cohort->routes, before, 1);
+        lay_routes(out, l, b, at + 1, &s->rollout->routes, 0, rest);
+        at += 1 + rest;
+    }
+    l->routes = out;
+}
+
+static const i32 *routes_of(void *context, i64 step, i64 micro)
+{
+    const struct learner *l = context;
+    (void)step;
+    (void)micro;
+    return l->route_width ? l->routes : NULL;
+}
+
 /* Round sizes: products and their caches have few shapes. */
 static int fill(void *context, i64 step, i64 micro, struct batch *b, struct arena *arena)
 {
-    const struct learner *l = context;
+    struct learner *l = context;
     struct grammar grammar;
     i64 n = 0, at = 0, begin = l->micro[micro], end = l->micro[micro + 1];
     (void)step;
@@ -104,6 +146,8 @@ static int fill(void *context, i64 step, i64 micro, struct batch *b, struct aren
     if (at < 0)
         return -1;
     batch_pad(b, at, b->n - at);
+    if (l->route_width)
+        fill_routes(l, b, begin, end, arena);
     b->targets[TARGET_MTP].n = 0; /* the block rests: rewards say nothing about it */
     return 0;
 }
@@ -165,8 +209,10 @@ int learner_measure(struct learner *l, struct model *model)
         arena_reset(&l->host, 0);
         if (fill(l, 0, micro, &batch, &l->host))
             return -1;
+        /* the model of the start chooses by itself: it is another policy, not an older one */
+        struct forward_options options = {.routes = model ? NULL : routes_of(l, 0, micro)};
         tape_clear(&l->tape, false);
-        model_forward(&out, &l->tape, model ? model : trained, &batch, &full, NULL);
+        model_forward(&out, &l->tape, model ? model : trained, &batch, &full, &options);
         visit_samples(l, &out, &batch, model ? keep_start : keep_old);
     }
     return 0;
@@ -179,7 +225,7 @@ void learner_open(struct learner *l, struct model *model, const struct vocabular
 {
     *l = (struct learner){.s = s, .vocabulary = vocabulary, .minibatches = minibatches, .positions = positions};
     trainer_open(&l->trainer, model, (i64)64 << 30);
-    l->trainer.source = (struct batch_source){l, micro_batches, totals, fill};
+    l->trainer.source = (struct batch_source){l, micro_batches, totals, fill, routes_of};
     l->trainer.objective = objective;
     l->trainer.objective_context = l;
     tape_open(&l->tape, model->device, model->weights.dtype, (i64)64 << 30);

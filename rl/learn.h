@@ -27,6 +27,8 @@ struct learner {
     struct arena arena, host; /* a step's samples; a measured micro-batch */
     struct learn_sample *samples;
     i64 count;
+    i64 route_width;     /* L . K of the routes to replay; 0: the router chooses */
+    const i32 *routes;   /* [L, n, K] of the batch filled last */
     i64 *micro;          /* [micros + 1] first sample of each micro-batch of the update at hand */
     i64 micros;
     struct surrogate_sums sums;

@@ -86,6 +86,7 @@ static void go_back(struct rollout *r, const i64 *values)
     r->done = values[2];
     r->ended = values[3];
     r->judged = false;
+    r->routes.count = min_i64(r->routes.count, rollout_routed(r));
 }
 
 void pool_mark(struct pool_mark *mark, const struct pool *p)
@@ -102,6 +103,8 @@ void pool_go_back(struct pool *p, const struct pool_mark *mark)
     require(mark->count == p->count * p->group, "a mark of another pool");
     for (i64 i = 0; i < mark->count; i++)
         go_back(&p->cohorts[i / p->group]->rollouts[i % p->group], mark->values + MARK * i);
+    for (i64 i = 0; i < p->count; i++)
+        cohort_rest(p->cohorts[i]);
 }
 
 void pool_mark_release(struct pool_mark *mark)
@@ -113,15 +116,16 @@ void pool_mark_release(struct pool_mark *mark)
 /* ---- Files ---- */
 
 struct columns { /* of all rollouts, one after another */
-    struct text ids, logprob, entropy, told;
+    struct text ids, logprob, entropy, told, routes; /* routes: of prompts and rollouts in turn, as bytes */
 };
 
-static void append_rollout(struct columns *all, const struct rollout *r)
+static void append_rollout(struct columns *all, const struct rollout *r, i64 width)
 {
     text_append(&all->ids, r->ids, r->count * 4);
     text_append(&all->logprob, r->logprob, r->count * 4);
     text_append(&all->entropy, r->entropy, r->count * 4);
     text_append(&all->told, r->told, r->count);
+    text_append(&all->routes, r->routes.list, r->routes.count * width * 2);
 }
 
 int pool_save(const struct pool *p, const char *path)
@@ -133,8 +137,9 @@ int pool_save(const struct pool *p, const char *path)
     for (i64 i = 0; i < p->count; i++) {
         cohorts[2 * i] = p->cohorts[i]->number;
         cohorts[2 * i + 1] = p->cohorts[i]->hint;
+        text_append(&all.routes, p->cohorts[i]->routes.list, p->cohorts[i]->routes.count * p->route_width * 2);
         for (i64 c = 0; c < p->group; c++) {
-            append_rollout(&all, &p->cohorts[i]->rollouts[c]);
+            append_rollout(&all, &p->cohorts[i]->rollouts[c], p->route_width);
             n += p->cohorts[i]->rollouts[c].count;
         }
     }
@@ -144,12 +149,14 @@ int pool_save(const struct pool *p, const char *path)
         {.name = "ids", .dtype = DTYPE_I32, .rank = 1, .shape = {n}, .data = all.ids.data},
         {.name = "logprob", .dtype = DTYPE_F32, .rank = 1, .shape = {n}, .data = all.logprob.data},
         {.name = "entropy", .dtype = DTYPE_F32, .rank = 1, .shape = {n}, .data = all.entropy.data},
-        {.name = "told", .dtype = DTYPE_U8, .rank = 1, .shape = {n}, .data = all.told.data}};
+        {.name = "told", .dtype = DTYPE_U8, .rank = 1, .shape = {n}, .data = all.told.data},
+        {.name = "routes", .dtype = DTYPE_U8, .rank = 1, .shape = {all.routes.length}, .data = all.routes.data}};
     int status = safetensors_save(path, tensors, COUNT_OF(tensors), NULL);
     text_release(&all.ids);
     text_release(&all.logprob);
     text_release(&all.entropy);
     text_release(&all.told);
+    text_release(&all.routes);
     pool_mark_release(&mark);
     memory_free(cohorts);
     return status;
@@ -165,61 +172,82 @@ static const void *column(i64 *count, const struct safetensors *set, const char 
     return NULL;
 }
 
-static void load_rollout(struct rollout *r, const i64 *values, const struct columns *all, i64 at)
+struct reading {
+    struct columns all;
+    i64 n, at, route_at; /* ids in all; read so far; routes, in bytes */
+};
+
+static int load_routes(struct routes *out, struct reading *in, i64 count, i64 width, const char *path)
 {
-    for (i64 i = 0; i < values[0]; i++) {
-        i32 id;
-        float logprob, entropy;
-        memcpy(&id, all->ids.data + 4 * (at + i), 4);
-        memcpy(&logprob, all->logprob.data + 4 * (at + i), 4);
-        memcpy(&entropy, all->entropy.data + 4 * (at + i), 4);
-        rollout_push(r, id, logprob, entropy, all->told.data[at + i]);
+    if (count * width * 2 > in->all.routes.length - in->route_at)
+        return error_set("%s: fewer routes than ids: it was written by a run without them", path);
+    for (i64 i = 0; i < count && width; i++) {
+        u16 route[width];
+        memcpy(route, in->all.routes.data + in->route_at, (size_t)width * 2);
+        routes_push(out, width, route);
+        in->route_at += width * 2;
     }
-    go_back(r, values);
+    return 0;
 }
 
-static int fill_pool(struct pool *p, const i64 *cohorts, i64 count, const i64 *marks, const struct columns *all, i64 n,
-                     const char *path)
+static int load_rollout(struct rollout *r, struct reading *in, const i64 *values, i64 width, const char *path)
 {
-    i64 at = 0;
-    for (i64 i = 0; i < count; i++) {
-        i64 number = cohorts[2 * i], hint = cohorts[2 * i + 1];
-        if (number < 0 || hint < 0 || hint > p->prompts->list[prompt_order_at(&p->order, number)].think.count)
-            return error_set("%s: prompt %lld with a hint of %lld ids: the prompts have changed", path, (long long)number,
-                             (long long)hint);
-        struct cohort *c = add_cohort(p, number, hint);
-        for (i64 r = 0; r < p->group; r++) {
-            const i64 *values = marks + MARK * (i * p->group + r);
-            if (values[0] < 0 || values[0] > n - at)
-                return error_set("%s: rollouts of more ids than there are", path);
-            load_rollout(&c->rollouts[r], values, all, at);
-            at += values[0];
-        }
+    if (values[0] < 0 || values[0] > in->n - in->at)
+        return error_set("%s: rollouts of more ids than there are", path);
+    for (i64 i = in->at; i < in->at + values[0]; i++) {
+        i32 id;
+        float logprob, entropy;
+        memcpy(&id, in->all.ids.data + 4 * i, 4);
+        memcpy(&logprob, in->all.logprob.data + 4 * i, 4);
+        memcpy(&entropy, in->all.entropy.data + 4 * i, 4);
+        rollout_push(r, id, logprob, entropy, in->all.told.data[i]);
     }
+    in->at += values[0];
+    if (load_routes(&r->routes, in, rollout_routed(r), width, path))
+        return -1;
+    go_back(r, values);
+    return 0;
+}
+
+static int load_cohort(struct pool *p, struct reading *in, const i64 *cohort, const i64 *marks, const char *path)
+{
+    i64 number = cohort[0], hint = cohort[1];
+    if (number < 0 || hint < 0 || hint > p->prompts->list[prompt_order_at(&p->order, number)].think.count)
+        return error_set("%s: prompt %lld with a hint of %lld ids: the prompts have changed", path, (long long)number,
+                         (long long)hint);
+    struct cohort *c = add_cohort(p, number, hint);
+    if (load_routes(&c->routes, in, marks[0] > 0 ? c->ids.count : 0, p->route_width, path))
+        return -1;
+    for (i64 r = 0; r < p->group; r++)
+        if (load_rollout(&c->rollouts[r], in, marks + MARK * r, p->route_width, path))
+            return -1;
     return 0;
 }
 
 int pool_load(struct pool *p, const char *path)
 {
     struct safetensors set;
-    struct columns all = {0};
+    struct reading in = {0};
+    struct columns *all = &in.all;
     i64 counts[6];
     if (safetensors_open(&set, path))
         return -1;
     const i64 *cohorts = column(&counts[0], &set, "cohorts", DTYPE_I64, path);
     const i64 *marks = column(&counts[1], &set, "rollouts", DTYPE_I64, path);
-    all.ids.data = (char *)column(&counts[2], &set, "ids", DTYPE_I32, path);
-    all.logprob.data = (char *)column(&counts[3], &set, "logprob", DTYPE_F32, path);
-    all.entropy.data = (char *)column(&counts[4], &set, "entropy", DTYPE_F32, path);
-    all.told.data = (char *)column(&counts[5], &set, "told", DTYPE_U8, path);
+    all->ids.data = (char *)column(&counts[2], &set, "ids", DTYPE_I32, path);
+    all->logprob.data = (char *)column(&counts[3], &set, "logprob", DTYPE_F32, path);
+    all->entropy.data = (char *)column(&counts[4], &set, "entropy", DTYPE_F32, path);
+    all->told.data = (char *)column(&counts[5], &set, "told", DTYPE_U8, path);
+    all->routes.data = (char *)column(&all->routes.length, &set, "routes", DTYPE_U8, path);
     i64 count = counts[0] / 2;
-    bool found = cohorts && marks && all.ids.data && all.logprob.data && all.entropy.data && all.told.data;
+    bool found = cohorts && marks && all->ids.data && all->logprob.data && all->entropy.data && all->told.data && all->routes.data;
     int status = found ? 0 : -1;
     if (found && (counts[1] != count * p->group * MARK || count > p->per_step * p->batches || counts[2] != counts[3] ||
                   counts[2] != counts[4] || counts[2] != counts[5]))
         status = error_set("%s: columns of lengths that do not belong together", path);
-    if (status == 0)
-        status = fill_pool(p, cohorts, count, marks, &all, counts[2], path);
+    in.n = counts[2];
+    for (i64 i = 0; i < count && status == 0; i++)
+        status = load_cohort(p, &in, cohorts + 2 * i, marks + MARK * p->group * i, path);
     safetensors_close(&set);
     return status;
 }

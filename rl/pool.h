@@ -15,6 +15,7 @@ struct pool {
     struct prompt_order order;
     struct cohort **cohorts; /* [count], in the order of their numbers */
     i64 count, per_step, group, batches;
+    i64 route_width;         /* of the sampler that draws; 0: no routes are kept */
     double *pass;            /* [prompts] success at the start, for hints; -1: not known */
 };
 void pool_open(struct pool *pool, const struct prompts *prompts, const struct text_tokenizer *tokenizer, i64 per_step,

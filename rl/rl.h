@@ -17,7 +17,7 @@ struct rl_settings {
     i64 steps, prompts_per_step, group, buffer_batches, seats, minibatches, max_tokens;
     i64 eval_steps, eval_limit, checkpoint_steps, keep, micro_positions;
     double temperature;
-    bool recompute;
+    bool recompute, replay_routes;
     struct surrogate_settings surrogate;
     struct judge_settings judge;
     struct optimizer_settings optimizer;

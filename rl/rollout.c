@@ -23,8 +23,10 @@ void cohort_release(struct cohort *c)
         memory_free(c->rollouts[i].logprob);
         memory_free(c->rollouts[i].entropy);
         memory_free(c->rollouts[i].told);
+        memory_free(c->rollouts[i].routes.list);
     }
     memory_free(c->rollouts);
+    memory_free(c->routes.list);
     id_list_release(&c->ids);
     *c = (struct cohort){0};
 }
@@ -35,6 +37,22 @@ bool cohort_done(const struct cohort *c)
         if (!c->rollouts[i].done)
             return false;
     return true;
+}
+
+void cohort_rest(struct cohort *c)
+{
+    if (c->rollouts[0].count == 0)
+        c->routes.count = 0;
+}
+
+void routes_push(struct routes *routes, i64 width, const u16 *route)
+{
+    if (routes->count == routes->capacity) {
+        i64 next = max_i64(32, 2 * routes->capacity);
+        routes->list = memory_resize(routes->list, routes->capacity * width * 2, next * width * 2);
+        routes->capacity = next;
+    }
+    memcpy(routes->list + routes->count++ * width, route, (size_t)width * 2);
 }
 
 void rollout_push(struct rollout *r, i32 id, float logprob, float entropy, bool told)
@@ -68,6 +86,11 @@ int rollout_text(struct text *out, const struct cohort *c, i64 copy, const struc
     return status;
 }
 
+i64 rollout_routed(const struct rollout *r)
+{
+    return max_i64(0, r->count - 1);
+}
+
 /* ---- The sampler ---- */
 
 static void forbid(struct sampler *s, i32 id)
@@ -99,6 +122,7 @@ int sampler_open(struct sampler *s, struct model *model, const struct submodel *
     if (text_vocabulary(tokenizer) > model->config.vocabulary)
         return error_set("the tokenizer has %lld ids, the model knows %lld: they do not belong together",
                          (long long)text_vocabulary(tokenizer), (long long)model->config.vocabulary);
+    s->route_width = model->config.experts ? model->config.layers * sub->topk : 0;
     s->sampling = (struct sampling){.temperature = 1, .top_p = 1};
     find_forbidden(s);
     cache_open(&s->cache, model, &s->sub, seats * (longest + size * most));
@@ -132,6 +156,10 @@ struct run {
     struct seat *seats;
     i32 *ids, *column, *coordinate, *end; /* [FORWARD_POSITIONS] */
     u8 *wanted;
+    struct routes **owner; /* [FORWARD_POSITIONS] of each id */
+    i64 *place;            /* [FORWARD_POSITIONS] its number there */
+    i32 *routes;           /* [L, n, K] of a forward */
+    bool replay;           /* this forward takes ids whose routes are known, and nothing is drawn */
     i64 n, rows;
     struct draw *draws;
     i64 draw_count, draw_capacity;
@@ -169,14 +197,17 @@ static void push_draw(struct run *run, struct seat *seat, i64 copy, i64 row)
 
 /* Ids [from, count) of a piece that begins at `column` of the cache and `number` of its sample; returns how many are in
  * the cache then. */
-static i64 feed(struct run *run, const i32 *ids, i64 from, i64 count, i64 column, i64 number, i64 end)
+static i64 feed(struct run *run, struct routes *routes, const i32 *ids, i64 from, i64 count, i64 column, i64 number, i64 end)
 {
+    count = run->replay ? min_i64(count, routes->count) : count;
     for (; from < count && run->n < FORWARD_POSITIONS; from++, run->n++) {
         run->ids[run->n] = ids[from];
         run->column[run->n] = (i32)(column + from);
         run->coordinate[run->n] = (i32)(number + from);
         run->end[run->n] = (i32)end;
         run->wanted[run->n] = 0;
+        run->owner[run->n] = routes;
+        run->place[run->n] = from;
     }
     return from;
 }
@@ -194,8 +225,8 @@ static void lay_seat(struct run *run, struct seat *seat)
 {
     struct cohort *c = seat->cohort;
     i64 prompt = c->ids.count, before = seat->fed, most = run->s->most, answers = seat->base + prompt;
-    seat->fed = feed(run, c->ids.ids, seat->fed, prompt, seat->base, 0, answers + c->size * most);
-    bool speaks = before < prompt && seat->fed == prompt;
+    seat->fed = feed(run, &c->routes, c->ids.ids, seat->fed, prompt, seat->base, 0, answers + c->size * most);
+    bool speaks = before < prompt && seat->fed == prompt && !run->replay;
     i64 row = -1;
     for (i64 i = 0; i < c->size && speaks; i++)
         if (c->rollouts[i].count == 0 && !c->rollouts[i].done) {
@@ -206,8 +237,9 @@ static void lay_seat(struct run *run, struct seat *seat)
         struct rollout *r = &c->rollouts[i];
         if (r->done || seat->fed_of[i] == r->count)
             continue;
-        seat->fed_of[i] = feed(run, r->ids, seat->fed_of[i], r->count, answers + i * most, prompt, answers + (i + 1) * most);
-        if (seat->fed_of[i] == r->count)
+        seat->fed_of[i] = feed(run, &r->routes, r->ids, seat->fed_of[i], r->count, answers + i * most, prompt,
+                               answers + (i + 1) * most);
+        if (seat->fed_of[i] == r->count && !run->replay)
             push_draw(run, seat, i, want_last(run));
     }
 }
@@ -262,18 +294,71 @@ static void draw_ids(struct run *run, struct tensor *logits)
     }
 }
 
+/* ---- Routes: u16 [id, L, K] where they are kept, i32 [L, n, K] in a forward ---- */
+
+static i32 *route_at(const struct run *run, i64 i, i64 j)
+{
+    i64 k = run->s->sub.topk;
+    return &run->routes[(j / k * run->n + i) * k + j % k];
+}
+
+static void tell_routes(struct run *run)
+{
+    i64 width = run->s->route_width;
+    for (i64 i = 0; i < run->n; i++) {
+        const u16 *route = run->owner[i]->list + run->place[i] * width;
+        for (i64 j = 0; j < width; j++)
+            *route_at(run, i, j) = route[j] == UINT16_MAX ? -1 : route[j];
+    }
+}
+
+static void keep_routes(struct run *run)
+{
+    i64 width = run->s->route_width;
+    u16 *route = arena_alloc(&run->s->cache.tape.host, max_i64(width, 1) * 2);
+    for (i64 i = 0; i < run->n && width; i++) {
+        for (i64 j = 0; j < width; j++)
+            route[j] = (u16)*route_at(run, i, j);
+        routes_push(run->owner[i], width, route);
+    }
+}
+
+/* ---- One forward ---- */
+
+static bool lay_seats(struct run *run, bool replay)
+{
+    run->n = run->rows = run->draw_count = 0;
+    run->replay = replay;
+    for (i64 i = 0; i < run->s->seats; i++)
+        if (run->seats[i].cohort)
+            lay_seat(run, &run->seats[i]);
+    return run->n > 0;
+}
+
+static struct tensor *forward(struct run *run)
+{
+    struct sampler *s = run->s;
+    struct cache_tokens tokens = {run->n, run->ids, run->column, run->coordinate, run->end, run->wanted, NULL, NULL};
+    memset(run->routes, 0xff, (size_t)(s->route_width * run->n) * 4); /* -1, also of layers that do not route */
+    if (run->replay)
+        tell_routes(run);
+    tokens.routes = run->replay ? run->routes : NULL;
+    tokens.keep_routes = s->route_width && !run->replay ? run->routes : NULL;
+    s->forwards++;
+    s->positions += run->n;
+    return cache_text_step(&s->cache, &tokens);
+}
+
 static void step(struct run *run)
 {
     struct sampler *s = run->s;
-    run->n = run->rows = run->draw_count = 0;
-    for (i64 i = 0; i < s->seats; i++)
-        if (run->seats[i].cohort)
-            lay_seat(run, &run->seats[i]);
-    require(run->n > 0, "rollouts that are not done, and nothing to feed");
-    struct cache_tokens tokens = {run->n, run->ids, run->column, run->coordinate, run->end, run->wanted, NULL, NULL};
-    struct tensor *logits = cache_text_step(&s->cache, &tokens);
-    s->forwards++;
-    s->positions += run->n;
+    if (lay_seats(run, true)) {
+        forward(run);
+        return;
+    }
+    require(lay_seats(run, false), "rollouts that are not done, and nothing to feed");
+    struct tensor *logits = forward(run);
+    keep_routes(run);
     if (run->draw_count)
         draw_ids(run, logits);
     for (i64 i = 0; i < s->seats; i++)
@@ -297,6 +382,9 @@ static void run_open(struct run *run)
     run->coordinate = run->column + FORWARD_POSITIONS;
     run->end = run->coordinate + FORWARD_POSITIONS;
     run->wanted = memory_alloc(FORWARD_POSITIONS);
+    run->owner = memory_alloc(FORWARD_POSITIONS * (i64)sizeof *run->owner);
+    run->place = memory_alloc(FORWARD_POSITIONS * 8);
+    run->routes = memory_alloc(max_i64(1, FORWARD_POSITIONS * s->route_width) * 4);
     run->seats = memory_alloc(s->seats * (i64)sizeof *run->seats);
     for (i64 i = 0; i < s->seats; i++) {
         run->seats[i].base = i * (s->cache.columns / s->seats);
@@ -312,7 +400,11 @@ static void run_close(struct run *run)
     memory_free(run->draws);
     memory_free(run->ids);
     memory_free(run->wanted);
+    memory_free(run->owner);
+    memory_free(run->place);
+    memory_free(run->routes);
 }
+
 
 int rollouts_draw(struct sampler *s, struct cohort *const *cohorts, i64 count, i64 until, struct progress *bar)
 {
@@ -332,5 +424,7 @@ int rollouts_draw(struct sampler *s, struct cohort *const *cohorts, i64 count, i
             status = ROLLOUT_STOPPED;
     }
     run_close(&run);
+    for (i64 i = 0; i < count; i++)
+        cohort_rest(cohorts[i]);
     return status;
 }

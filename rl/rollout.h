@@ -4,18 +4,27 @@
  *     seat | prompt and hint | rollout 0 | rollout 1 | ...    each with room for its longest answer
  *
  * Caches are rebuilt at the beginning of every call, cohort by cohort, so what a rollout becomes depends on its ids alone,
- * not on when the program was started. */
+ * not on when the program was started.
+ *
+ * Which experts each id went to is kept: caches are rebuilt, and training runs, with the same choices, though weights have
+ * moved on (R3, arXiv 2510.11370). Between two calls a rollout has those of all its ids but the last, which no forward has
+ * read yet; a prompt has them once something was drawn from it. */
 #ifndef WEFT_RL_ROLLOUT_H
 #define WEFT_RL_ROLLOUT_H
 #include "model/decode.h"
 #include "rl/prompts.h"
 #include "sequence/grammar.h"
 
+struct routes { /* of ids in order: [count, width], experts of each layer, 65535: none */
+    u16 *list;
+    i64 count, capacity;
+};
 struct rollout {
     i32 *ids;
     float *logprob, *entropy; /* [count] of the distribution it was drawn from; 0 where told */
     u8 *told;                 /* [count] 1: an observation's id, not drawn */
     i64 count, capacity;
+    struct routes routes;
     i64 turns;                /* observations so far */
     bool done, ended;         /* ended: by <|im_end|> or the sample's end, not by its length */
     bool judged;
@@ -26,14 +35,18 @@ struct cohort {
     i64 prompt_index, number; /* in its file; in the endless sequence of prompts */
     struct id_list ids;       /* prompt, then the hint: "<think>\n" and thoughts of the reference */
     i64 hint;                 /* how many of the ids are hint */
+    struct routes routes;     /* of the ids */
     struct rollout *rollouts;
     i64 size;                 /* G */
 };
 void cohort_init(struct cohort *cohort, const struct task *prompt, i64 prompt_index, i64 number, i64 size);
 void cohort_release(struct cohort *cohort);
+void cohort_rest(struct cohort *cohort); /* a prompt read but not answered is read anew: its routes are forgotten */
 bool cohort_done(const struct cohort *cohort);
+void routes_push(struct routes *routes, i64 width, const u16 *route);
 void rollout_push(struct rollout *rollout, i32 id, float logprob, float entropy, bool told);
 /* The answer as text, its hint before it; special tokens are left out. */
+i64 rollout_routed(const struct rollout *rollout); /* ids whose routes are kept between two calls */
 int rollout_text(struct text *out, const struct cohort *cohort, i64 copy, const struct text_tokenizer *tokenizer);
 
 struct sampler {
@@ -46,6 +59,7 @@ struct sampler {
     i64 seats;                /* cohorts in the cache at a time */
     i32 *forbidden;           /* ids that open a medium, or that no text has */
     i64 forbidden_count;
+    i64 route_width;          /* L . K; 0: a model without experts */
     struct cache cache;
     i64 forwards, positions;  /* of the last call */
 };

@@ -45,6 +45,7 @@ const struct setting rl_table[] = {
     JUDGE_ROWS(struct rl_settings),
     OPTIMIZER_ROWS_SHAPED(struct rl_settings, "1e-4", "0.99", "0", "10", "constant"), /* its steps are updates */
     ROW("bias_speed", SETTING_SCHEDULE, bias_speed, "0", 0, 1, NULL, "step of the router's balancing bias"),
+    ROW("replay_routes", SETTING_BOOL, replay_routes, "true", 0, 0, NULL, "training takes the experts that the rollout took"),
     ROW("recompute", SETTING_BOOL, recompute, "false", 0, 0, NULL, "keep only the layers' inputs for the backward"),
     ROW("checkpoint_steps", SETTING_INTEGER, checkpoint_steps, "10", 1, 1e9, NULL, "steps between checkpoints"),
     ROW("keep", SETTING_INTEGER, keep, "2", 1, 1e6, NULL, "checkpoints kept"),
@@ -100,6 +101,7 @@ static int open_sampler(struct run *r)
     seats = min_i64(seats, s->prompts_per_step * s->buffer_batches);
     if (sampler_open(&r->sampler, &r->model, &r->full, r->tokenizer, seats, r->prompts.longest, s->group, s->max_tokens))
         return -1;
+    r->pool.route_width = r->sampler.route_width;
     r->sampler.sampling.temperature = (float)s->temperature;
     r->sampler.sampling.key = (struct rng_key){r->stage->seed, RNG_SAMPLING};
     return 0;
@@ -109,6 +111,7 @@ static void open_learner(struct run *r)
 {
     const struct rl_settings *s = r->s;
     learner_open(&r->learner, &r->model, &r->sampler.vocabulary, &s->surrogate, s->minibatches, s->micro_positions);
+    r->learner.route_width = s->replay_routes ? r->sampler.route_width : 0;
     r->learner.start = r->has_start ? &r->start : NULL;
     r->learner.trainer.optimizer = &s->optimizer;
     r->learner.trainer.lr = lr_of_settings(&s->optimizer, s->steps * s->minibatches);

@@ -41,14 +41,14 @@ static void make_model(const char *directory, const struct text_tokenizer *of)
     struct model m;
     struct model_config c = {.vocabulary = round_up(text_vocabulary(of), 16), .width = 32, .layers = 2, .heads = 2, .kv_heads = 1,
                              .head_width = 16, .dense_width = 48, .experts = 4, .topk = 2, .expert_width = 16,
-                             .first_moe_layer = 1, .tied = true, .rope_theta = 1e4, .norm_eps = 1e-5, .norm_min = 1e-12,
+                             .tied = true, .rope_theta = 1e4, .norm_eps = 1e-5, .norm_min = 1e-12,
                              .init_std = 0.3, .max_positions = 512, .mtp = true, .t_pairs = 2};
     c.pad_id = c.eos_id = c.bos_id = text_token_id(of, "<|endoftext|>");
     require(model_open(&m, &device, &c, DTYPE_F32, true, NULL) == 0, "%s", error_text());
     weights_init(&m.weights, 3);
     float *row = m.embed->master + text_token_id(of, "<|im_end|>") * c.width;
     for (i64 i = 0; i < c.width; i++)
-        row[i] *= 2;
+        row[i] *= 4;
     weights_refresh(&m.weights);
     require(model_save(&m, directory) == 0, "%s", error_text());
     model_close(&m);
@@ -118,6 +118,11 @@ static void open_sampler(struct sampler *s, i64 seats)
     s->sampling.key = (struct rng_key){7, RNG_SAMPLING};
 }
 
+static bool same_routes(const struct routes *a, const struct routes *b, i64 width)
+{
+    return a->count == b->count && (a->count == 0 || memcmp(a->list, b->list, (size_t)(a->count * width) * 2) == 0);
+}
+
 static bool same_rollout(const struct rollout *a, const struct rollout *b)
 {
     return a->count == b->count && a->done == b->done && a->ended == b->ended &&
@@ -130,8 +135,11 @@ static bool same_pool(const struct pool *a, const struct pool *b)
     bool same = a->count == b->count;
     for (i64 i = 0; same && i < a->count; i++) {
         same &= a->cohorts[i]->number == b->cohorts[i]->number && a->cohorts[i]->ids.count == b->cohorts[i]->ids.count;
-        for (i64 r = 0; r < GROUP; r++)
-            same &= same_rollout(&a->cohorts[i]->rollouts[r], &b->cohorts[i]->rollouts[r]);
+        same &= same_routes(&a->cohorts[i]->routes, &b->cohorts[i]->routes, a->route_width);
+        for (i64 r = 0; r < GROUP; r++) {
+            const struct rollout *x = &a->cohorts[i]->rollouts[r], *y = &b->cohorts[i]->rollouts[r];
+            same &= same_rollout(x, y) && same_routes(&x->routes, &y->routes, a->route_width);
+        }
     }
     return same;
 }
@@ -174,6 +182,71 @@ static void test_drawn_as_trained(void **state)
     learner_close(&l);
     pool_close(&pool);
     sampler_close(&sampler);
+}
+
+/* Unsettles the router, so that it would choose other experts. */
+static void shake_router(float by)
+{
+    for (i64 i = 0; i < model.config.layers; i++)
+        if (model.layer[i].router)
+            for (i64 j = 0; j < model.config.experts * model.config.width; j++)
+                model.layer[i].router->master[j] += by * (float)rng_normal((struct rng_key){9, RNG_TEST}, (u32)i, (u32)j, 0, 0);
+    weights_refresh(&model.weights);
+}
+
+/* Ids drawn after the weights moved: training with the experts of the rollout sees them as they were drawn, although the
+ * ids before them had been routed by the old weights. Returns how many differ by more than 1e-4. */
+static i64 strangers(struct learner *l, const i64 *drawn_before)
+{
+    i64 n = 0;
+    assert_int_equal(learner_measure(l, NULL), 0);
+    for (i64 i = 0; i < l->count; i++)
+        for (i64 j = drawn_before[i]; j < l->samples[i].y.n; j++)
+            n += fabsf(l->samples[i].y.old[j] - l->samples[i].y.rollout[j]) > 1e-4f;
+    return n;
+}
+
+static void test_routes_are_replayed(void **state)
+{
+    struct sampler sampler;
+    struct pool pool;
+    struct surrogate_settings s = {.mismatch_high = 1e9};
+    struct learner l;
+    const struct vocabulary none = {.boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = -1};
+    i64 before[PROMPTS * GROUP], split = 0;
+    (void)state;
+    open_sampler(&sampler, PROMPTS);
+    sampler.forbidden_count = 0;
+    assert_int_equal(sampler.route_width, 2 * 2);
+    pool_open(&pool, &prompts, tokenizer, PROMPTS, GROUP, 1, 1);
+    pool_fill(&pool, 0, &s);
+    sampler.most = MOST / 3;
+    assert_int_equal(rollouts_draw(&sampler, pool.cohorts, pool.count, pool.count, NULL), 0);
+    for (i64 i = 0; i < PROMPTS * GROUP; i++) {
+        struct rollout *r = &pool.cohorts[i / GROUP]->rollouts[i % GROUP];
+        before[i] = r->count;
+        r->done = r->ended; /* the others are to go on */
+        assert_int_equal(r->routes.count, r->count - 1);
+    }
+    sampler.most = MOST;
+    shake_router(0.5f);
+    assert_int_equal(rollouts_draw(&sampler, pool.cohorts, pool.count, pool.count, NULL), 0);
+    for (i64 i = 0; i < PROMPTS * GROUP; i++) {
+        pool.cohorts[i / GROUP]->rollouts[i % GROUP].reward = (double)(i % GROUP);
+        split += pool.cohorts[i / GROUP]->rollouts[i % GROUP].count > before[i];
+    }
+    assert_true(split > 3);
+    learner_open(&l, &model, &none, &s, 1, 300);
+    l.route_width = sampler.route_width;
+    learner_load(&l, pool.cohorts, pool.count, NULL);
+    learner_plan(&l, 0, l.count);
+    assert_int_equal(strangers(&l, before), 0);
+    l.route_width = 0;
+    assert_true(strangers(&l, before) > 10);
+    learner_close(&l);
+    pool_close(&pool);
+    sampler_close(&sampler);
+    shake_router(-0.5f);
 }
 
 static void test_forbidden_ids_are_not_drawn(void **state)
@@ -250,6 +323,7 @@ static void test_buffer(void **state)
     (void)state;
     open_sampler(&sampler, 3);
     pool_open(&pool, &prompts, tokenizer, 1, GROUP, 4, 1);
+    pool.route_width = sampler.route_width;
     for (i64 step = 0; step < 8; step++) {
         assert_int_equal(pool_fill(&pool, step, &s), 0);
         assert_int_equal(pool.count, 4);
@@ -259,6 +333,7 @@ static void test_buffer(void **state)
         assert_true(cohort_done(pool.cohorts[0]));
         assert_int_equal(pool_save(&pool, path), 0);
         pool_open(&again, &prompts, tokenizer, 1, GROUP, 4, 1);
+        again.route_width = sampler.route_width;
         assert_int_equal(pool_load(&again, path), 0);
         assert_true(same_pool(&pool, &again));
         pool_go_back(&again, &mark); /* and draws the same once more */
@@ -290,7 +365,8 @@ static void test_damaged_files(void **state)
                                             {.name = "ids", .dtype = DTYPE_I32, .rank = 1, .shape = {2}, .data = ids},
                                             {.name = "logprob", .dtype = DTYPE_F32, .rank = 1, .shape = {2}, .data = zeros},
                                             {.name = "entropy", .dtype = DTYPE_F32, .rank = 1, .shape = {2}, .data = zeros},
-                                            {.name = "told", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = told}};
+                                            {.name = "told", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = told},
+                                            {.name = "routes", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = told}};
     (void)state;
     for (i64 count = 1; count <= COUNT_OF(tensors); count++) {
         assert_int_equal(safetensors_save(path, tensors, count, NULL), 0);
@@ -449,6 +525,7 @@ static int stage_alone(char **argv)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_drawn_as_trained),
+                                       cmocka_unit_test(test_routes_are_replayed),
                                        cmocka_unit_test(test_forbidden_ids_are_not_drawn),
                                        cmocka_unit_test(test_draws_depend_on_the_prompt_alone),
                                        cmocka_unit_test(test_buffer),

@@ -60,6 +60,7 @@ static int run_forward(struct step_result *result, struct trainer *t, i64 step, 
     if (t->source.fill(t->source.context, step, turn->micro, &f->batch, &f->arena))
         return -1;
     result->wait_s += clock_s() - begin;
+    options.routes = t->source.routes ? t->source.routes(t->source.context, step, turn->micro) : NULL;
     pick(&sub, t, &f->arena, step, &f->batch);
     tape_clear(&f->tape, true);
     model_forward(&out, &f->tape, t->model, &f->batch, &sub, &options);

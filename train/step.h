@@ -11,6 +11,8 @@ struct batch_source {
     i64 (*micro_batches)(void *context, i64 step);
     void (*totals)(void *context, i64 step, double totals[TARGETS]); /* sums of weights over the whole global batch */
     int (*fill)(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena);
+    /* [L, n, K] choices of experts made elsewhere, of the batch just filled; NULL, or returning it: the router chooses */
+    const i32 *(*routes)(void *context, i64 step, i64 micro);
 };
 
 /* How losses become coefficients. The plain one is below; rl/ has its own. */
