@@ -464,6 +464,79 @@ static void bf16_roughly(void **state)
     check_toy(find_toy("bf16"), names, COUNT_OF(names));
 }
 
+/* ---- Without data ---- */
+
+struct traffic { /* bytes one rank sends */
+    double passes, update; /* forward and backward; sums of gradients and copies of weights */
+};
+
+static struct traffic count_traffic(const struct toy *toy, const struct layout *layout, i64 ranks)
+{
+    struct device meta;
+    struct parallel parallel;
+    struct model model;
+    struct tape tape;
+    struct arena arena;
+    struct batch batch;
+    struct submodel sub;
+    struct forward out;
+    struct traffic traffic;
+    device_open_meta(&meta);
+    struct comm *world = comm_open_meta(&meta, 0, ranks);
+    assert_int_equal(parallel_open(&parallel, world, layout), 0);
+    assert_int_equal(model_open(&model, &meta, &toy->config, DTYPE_F32, true, &parallel), 0);
+    tape_open(&tape, &meta, DTYPE_F32, (i64)1 << 28);
+    arena_open(&arena, 1 << 20, false);
+    tape_clear(&tape, true);
+    fill((void *)(uintptr_t)toy, 0, 0, &batch, &arena);
+    submodel_full(&sub, &toy->config);
+    model_forward(&out, &tape, &model, &batch, &sub, &(struct forward_options){.recompute = toy->recompute});
+    tape_backward(&tape);
+    traffic.passes = meta.cost.traffic;
+    shares_reduce(&model.weights, &parallel);
+    shares_spread(&model.weights, &parallel);
+    traffic.update = meta.cost.traffic - traffic.passes;
+    arena_close(&arena);
+    tape_close(&tape);
+    model_close(&model);
+    parallel_close(&parallel);
+    comm_close(world);
+    device_close(&meta);
+    return traffic;
+}
+
+static void expect_bytes(double got, double want, double slack)
+{
+    if (fabs(got - want) > slack)
+        fail_msg("%.0f bytes are counted, %.0f expected", got, want);
+}
+
+/* Toy "moe": 2 layers, all with experts, untied; N positions of C columns, K experts each. A rank of two sends half of
+ * what a reduction has, and half again when it is gathered. */
+static void meta_ranks_count_the_traffic_of_a_step(void **state)
+{
+    const struct toy *toy = find_toy("moe");
+    const struct model_config *c = &toy->config;
+    double hidden = 4.0 * ROWS * LENGTH * (double)c->width, layers = (double)c->layers, rows = (double)c->topk;
+    double experts = 4.0 * layers * (double)(c->experts * 3 * c->width * c->expert_width), all = 0;
+    struct model model;
+    (void)state;
+    assert_int_equal(model_open(&model, &device, c, DTYPE_F32, true, NULL), 0);
+    all = 4.0 * (double)weights_parameters(&model.weights);
+    model_close(&model);
+    struct traffic data = count_traffic(toy, &(struct layout){.data = 2}, 2);
+    struct traffic tensor = count_traffic(toy, &(struct layout){.tensor = 2}, 2);
+    struct traffic expert = count_traffic(toy, &(struct layout){.data = 2, .expert = 2}, 2);
+    struct traffic pipeline = count_traffic(toy, &(struct layout){.pipeline = 2}, 2);
+    expect_bytes(data.passes, 0, 0);
+    expect_bytes(data.update, all / 2 + all / 2, 0);
+    expect_bytes(tensor.passes, layers * (4 * hidden + 4.0 * ROWS * LENGTH * rows), 0);
+    expect_bytes(tensor.update, 0, 0);
+    expect_bytes(expert.passes, layers * 4 * rows * hidden / 2, layers * 4 * (double)c->experts + sizeof(i64) + LAYERS_MOST);
+    expect_bytes(expert.update, all - experts, 0);
+    expect_bytes(pipeline.passes, hidden, 0);
+}
+
 static int remove_scratch(void **state)
 {
     char *path = string_format("/tmp/weft-walls-%d", (int)getpid());
@@ -490,6 +563,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(elastic_draws),
         cmocka_unit_test(elastic_draws_recomputed),
         cmocka_unit_test(bf16_roughly),
+        cmocka_unit_test(meta_ranks_count_the_traffic_of_a_step),
     };
     device_open_cpu(&device);
     return count > 4 ? run_rank(arguments) : cmocka_run_group_tests(tests, NULL, remove_scratch);
