@@ -143,7 +143,7 @@ static void open_run(struct run *r, const struct toy *toy, struct comm *world, c
         comm_stop(world, "%s", error_text());
     weights_init(&r->model.weights, 3);
     trainer_open(&r->trainer, &r->model, (i64)1 << 28);
-    r->optimizer = (struct optimizer_settings){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
+    r->optimizer = (struct optimizer_settings){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 0.5};
     r->bias_value = toy->bias_speed;
     r->bias_speed = (struct schedule){&r->bias_step, &r->bias_value, 1, false};
     r->trainer.optimizer = &r->optimizer;
@@ -163,12 +163,12 @@ static void close_run(struct run *r)
     parallel_close(&r->parallel);
 }
 
-static double one_step(struct run *r, i64 step)
+static struct step_result one_step(struct run *r, i64 step)
 {
     struct step_result result;
     if (train_step(&result, &r->trainer, step))
         comm_stop(r->parallel.world, "%s", error_text());
-    return step_mean_loss(&result, TARGET_TEXT);
+    return result;
 }
 
 /* Gradients take the masters' place, so that what gathers and lists masters does so with them. */
@@ -199,10 +199,14 @@ static void save_gradients(const char *folder, const struct toy *toy, struct com
     struct run *r = memory_alloc(sizeof *r);
     struct model whole;
     open_run(r, toy, world, layout, 0);
-    one_step(r, 0);
+    double norm = one_step(r, 0).optimizer.grad_norm;
     put_gradients(&r->model.weights);
     model_gather(&whole, &r->model);
     if (world->rank == 0) {
+        char *path = path_join(folder, "norm");
+        if (file_replace(path, &norm, sizeof norm))
+            panic("%s", error_text());
+        memory_free(path);
         save_list(folder, "gradients.safetensors", &whole, FILE_HF);
         save_list(folder, "extra.safetensors", &whole, FILE_EXTRA);
     }
@@ -241,7 +245,8 @@ static void save_losses(const char *folder, const char *from, const struct toy *
         json_free(state);
     }
     for (i64 step = first; step < STEPS; step++) {
-        losses[step] = one_step(r, step);
+        struct step_result result = one_step(r, step);
+        losses[step] = step_mean_loss(&result, TARGET_TEXT);
         if (step + 1 == HALF && !from)
             save_checkpoint(r, folder, HALF);
     }
@@ -325,6 +330,19 @@ static void compare_file(struct difference *d, const char *reference, const char
     memory_free(b);
 }
 
+/* The norm the step clips by is that of all gradients together, each counted once. */
+static void check_norm(const char *folder, double want, double tolerance)
+{
+    struct text text = {0};
+    char *path = path_join(folder, "norm");
+    assert_int_equal(file_read(&text, path), 0);
+    double norm = *(const double *)text.data;
+    if (!(fabs(norm - want) < tolerance * want))
+        fail_msg("%s: norm %.9g, of the gradients %.9g", folder, norm, want);
+    text_release(&text);
+    memory_free(path);
+}
+
 static double compare_losses(const char *reference, const char *folder, const char *name, i64 first)
 {
     struct text want = {0}, got = {0};
@@ -359,6 +377,7 @@ static void compare(const struct toy *toy, const struct wall *wall, const char *
     double tolerance = toy->bf16 ? 2e-2 : 1e-5;
     compare_file(&d, reference, folder, "gradients.safetensors");
     compare_file(&d, reference, folder, "extra.safetensors");
+    check_norm(folder, sqrt(d.norm), tolerance);
     double gradients = sqrt(d.off / d.norm), losses = compare_losses(reference, folder, "losses", 0);
     double resumed = compare_losses(reference, folder, "resumed", HALF);
     print_message("%-18s %-16s gradients off by %.1e of the norm (worst %.1e, %s), losses %.1e, resumed %.1e\n", toy->name,
