@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE_BYTES = 4 << 20 };  /* of a part that is summed at once: bounds the scratch */
-enum { CHECKED_CALLS = 16 };     /* ranks that disagree do so from the start */
+enum { PIECE_BYTES = 4 << 20 }; /* of a part that is summed at once: bounds the scratch */
+enum { CHECKED_CALLS = 16 };    /* ranks that disagree do so from the start */
 enum { RUN = 1024 };
 
 struct comm *comm_new(const struct transport *transport, struct device *device, const char *name, i64 rank, i64 size)
@@ -44,8 +44,8 @@ struct comm *comm_split(struct comm *parent, const struct group *group, const ch
             "%s: rank %lld is none of %lld ranks from %lld", name, (long long)parent->rank, (long long)group->count,
             (long long)group->first);
     bool alone = group->count == 1 && !parent->transport->counts_only;
-    struct comm *comm = alone ? comm_new(&local_transport, parent->device, name, 0, 1)
-                              : parent->transport->split(parent, group, rank);
+    struct comm *comm =
+        alone ? comm_new(&local_transport, parent->device, name, 0, 1) : parent->transport->split(parent, group, rank);
     comm->name = name;
     return comm;
 }
@@ -106,9 +106,10 @@ static void agree(struct comm *comm, const char *name, i64 bytes)
     comm->transport->all_gather(comm, calls, parts);
     for (i64 r = 0; r < comm->size; r++)
         if (strcmp(calls[r].name, own->name) != 0 || calls[r].bytes != own->bytes)
-            comm_stop(comm, "%s of %lld bytes meets %s of %lld bytes of rank %lld: the ranks do not run the same "
-                            "program with the same settings", own->name, (long long)own->bytes, calls[r].name,
-                      (long long)calls[r].bytes, (long long)r);
+            comm_stop(comm,
+                      "%s of %lld bytes meets %s of %lld bytes of rank %lld: the ranks do not run the same "
+                      "program with the same settings",
+                      own->name, (long long)own->bytes, calls[r].name, (long long)calls[r].bytes, (long long)r);
     memory_free(calls);
 }
 
@@ -236,7 +237,8 @@ static i64 clamp(i64 value, i64 most)
     return max_i64(0, min_i64(value, most));
 }
 
-/* Elements [begin, begin + piece) of every rank's part: each rank gets all ranks' versions of its own, and sums them. */
+/* Elements [begin, begin + piece) of every rank's part: each rank gets all ranks' versions of its own, and sums them.
+ */
 static void reduce_piece(struct comm *comm, char *data, const i64 *counts, i64 begin, i64 piece, enum dtype dtype)
 {
     i64 bytes = dtype_bytes(dtype), own = clamp(counts[comm->rank] - begin, piece), first = 0;
@@ -309,7 +311,8 @@ i64 comm_all_to_all_rows(struct comm *comm, void *out, i64 *receive, i64 bound, 
     exchange_counts(comm, receive, send);
     i64 rows = total_of(comm, receive);
     if (rows > bound)
-        comm_stop(comm, "%lld rows arrive, there is room for %lld: raise %s", (long long)rows, (long long)bound, setting);
+        comm_stop(comm, "%lld rows arrive, there is room for %lld: raise %s", (long long)rows, (long long)bound,
+                  setting);
     for (i64 r = 0; r < comm->size; r++) {
         comm->in[r] = (struct span){from, send[r] * row_bytes};
         comm->out[r] = (struct span){to, receive[r] * row_bytes};

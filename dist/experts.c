@@ -8,7 +8,8 @@ static void *host(struct tape *tape, i64 count, i64 bytes)
     return memset(arena_alloc(&tape->host, count * bytes), 0, (size_t)(count * bytes));
 }
 
-/* Rows of each of the E experts, counted from this rank's choices; ids are the layer's, whatever the sub-model keeps. */
+/* Rows of each of the E experts, counted from this rank's choices; ids are the layer's, whatever the sub-model keeps.
+ */
 static i32 *count_rows(struct tape *tape, const struct routing *routing, i64 experts)
 {
     i32 *counts = host(tape, experts, 4);
@@ -60,7 +61,8 @@ static i32 *exchange_counts(struct tape *tape, struct comm *comm, i32 *counts, i
     return from;
 }
 
-static void count_ranks(struct expert_exchange *x, const i32 *counts, const i32 *from, i64 own, const char *setting, i64 bound)
+static void count_ranks(struct expert_exchange *x, const i32 *counts, const i32 *from, i64 own, const char *setting,
+                        i64 bound)
 {
     for (i64 r = 0; r < x->comm->size; r++) {
         for (i64 e = 0; e < own; e++) {
@@ -111,8 +113,8 @@ static void assume_balance(struct tape *tape, struct expert_exchange *x, i64 own
     x->arrived = tape_alloc(tape, max_i64(x->receive_rows, 1) * 4);
 }
 
-struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing, i64 experts,
-                                        i64 receive_bound, const char *setting)
+struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing,
+                                        i64 experts, i64 receive_bound, const char *setting)
 {
     struct expert_exchange *x = host(tape, 1, sizeof *x);
     i64 own = experts / comm->size;
@@ -135,7 +137,8 @@ struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, co
 
 /* ---- The two ways, each the other's backward ---- */
 
-static void move_rows(const struct expert_exchange *x, struct matrix to, const i64 *to_rows, struct matrix from, const i64 *from_rows)
+static void move_rows(const struct expert_exchange *x, struct matrix to, const i64 *to_rows, struct matrix from,
+                      const i64 *from_rows)
 {
     i64 row_bytes = to.columns * dtype_bytes(to.dtype);
     char *out = to.data, *in = from.data;
@@ -151,7 +154,8 @@ static void move_rows(const struct expert_exchange *x, struct matrix to, const i
 static struct matrix staging(const struct expert_exchange *x, struct matrix like)
 {
     i64 row_bytes = like.columns * dtype_bytes(like.dtype);
-    void *data = x->comm->transport->counts_only ? like.data : comm_scratch(x->comm, max_i64(x->receive_rows, 1) * row_bytes);
+    void *data =
+        x->comm->transport->counts_only ? like.data : comm_scratch(x->comm, max_i64(x->receive_rows, 1) * row_bytes);
     return matrix_of(data, like.dtype, x->receive_rows, like.columns);
 }
 
@@ -208,7 +212,8 @@ static void return_backward(struct tape_record *base, struct device *device, str
     there(device, self->exchange, d.matrix, dy);
 }
 
-static struct tensor *record(struct tape *tape, struct tensor *x, struct tensor *y, const struct expert_exchange *exchange,
+static struct tensor *record(struct tape *tape, struct tensor *x, struct tensor *y,
+                             const struct expert_exchange *exchange,
                              void (*backward)(struct tape_record *, struct device *, struct tape *))
 {
     struct travelled *r = tape_record(tape, sizeof *r, backward, &x, 1, &y, 1);
@@ -222,7 +227,8 @@ static struct tensor *record(struct tape *tape, struct tensor *x, struct tensor 
 struct tensor *op_expert_send(struct tape *tape, struct tensor *rows, const struct expert_exchange *exchange)
 {
     struct tensor *grouped = tape_tensor(tape, rows->dtype, exchange->rows_bound, rows->columns);
-    rows->needs_grad |= tape->recording; /* a rank that only serves has nothing before it, its backward runs all the same */
+    rows->needs_grad |=
+        tape->recording; /* a rank that only serves has nothing before it, its backward runs all the same */
     there(tape->device, exchange, tensor_matrix(grouped), tensor_matrix(rows));
     return record(tape, rows, grouped, exchange, send_backward);
 }

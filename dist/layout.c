@@ -16,8 +16,8 @@ static int check_layout(const struct layout *l, i64 world)
                            (long long)l->data, (long long)l->tensor, (long long)l->pipeline,
                            (long long)(l->data * l->tensor * l->pipeline), (long long)world);
     if (l->data % l->expert)
-        return error_usage("%lld expert ranks lie inside the %lld data ranks and must divide them", (long long)l->expert,
-                           (long long)l->data);
+        return error_usage("%lld expert ranks lie inside the %lld data ranks and must divide them",
+                           (long long)l->expert, (long long)l->data);
     return 0;
 }
 
@@ -31,8 +31,10 @@ int parallel_open(struct parallel *p, struct comm *world, const struct layout *l
     *p = (struct parallel){.layout = l, .world = world, .receive_factor = 4};
     p->tensor = comm_split(world, &(struct group){row + d * l.tensor, 1, l.tensor}, "tensor");
     p->data = comm_split(world, &(struct group){row + t, l.tensor, l.data}, "data");
-    p->expert = comm_split(world, &(struct group){row + d / l.expert * l.expert * l.tensor + t, l.tensor, l.expert}, "expert");
-    p->replica = comm_split(world, &(struct group){row + d % l.expert * l.tensor + t, l.expert * l.tensor, l.data / l.expert}, "replica");
+    p->expert =
+        comm_split(world, &(struct group){row + d / l.expert * l.expert * l.tensor + t, l.tensor, l.expert}, "expert");
+    p->replica = comm_split(
+        world, &(struct group){row + d % l.expert * l.tensor + t, l.expert * l.tensor, l.data / l.expert}, "replica");
     p->pipeline = comm_split(world, &(struct group){d * l.tensor + t, l.data * l.tensor, l.pipeline}, "pipeline");
     return 0;
 }
@@ -49,10 +51,9 @@ const struct parallel *parallel_alone(void)
 {
     static struct span spans[2];
     static i64 bytes;
-    static struct comm comm = {.name = "alone", .size = 1, .transport = &local_transport, .out = &spans[0],
-                               .in = &spans[1], .bytes = &bytes};
-    static const struct parallel alone = {
-        {1, 1, 1, 1, 1}, &comm, &comm, &comm, &comm, &comm, &comm, 1};
+    static struct comm comm = {
+        .name = "alone", .size = 1, .transport = &local_transport, .out = &spans[0], .in = &spans[1], .bytes = &bytes};
+    static const struct parallel alone = {{1, 1, 1, 1, 1}, &comm, &comm, &comm, &comm, &comm, &comm, 1};
     return &alone;
 }
 
@@ -60,8 +61,13 @@ struct weights_layout parallel_place(const struct layout *layout, i64 rank)
 {
     struct layout l = with_ones(layout);
     i64 d = rank / l.tensor % l.data;
-    return (struct weights_layout){.data_rank = d, .data_ranks = l.data, .expert_rank = d % l.expert,
-                                   .expert_ranks = l.expert, .tensor_rank = rank % l.tensor, .tensor_ranks = l.tensor,
-                                   .chunk_rank = rank / (l.tensor * l.data), .chunk_ranks = l.pipeline,
+    return (struct weights_layout){.data_rank = d,
+                                   .data_ranks = l.data,
+                                   .expert_rank = d % l.expert,
+                                   .expert_ranks = l.expert,
+                                   .tensor_rank = rank % l.tensor,
+                                   .tensor_ranks = l.tensor,
+                                   .chunk_rank = rank / (l.tensor * l.data),
+                                   .chunk_ranks = l.pipeline,
                                    .chunks = l.pipeline * l.chunks};
 }

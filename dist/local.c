@@ -104,6 +104,12 @@ static void close_queue(struct comm *comm)
     memory_free(queue);
 }
 
-const struct transport local_transport = {
-    .name = "local", .exchange = exchange, .all_gather = all_gather, .broadcast = broadcast, .send = send,
-    .receive = receive, .barrier = barrier, .split = split, .close = close_queue};
+const struct transport local_transport = {.name = "local",
+                                          .exchange = exchange,
+                                          .all_gather = all_gather,
+                                          .broadcast = broadcast,
+                                          .send = send,
+                                          .receive = receive,
+                                          .barrier = barrier,
+                                          .split = split,
+                                          .close = close_queue};

@@ -77,7 +77,15 @@ static void close_nothing(struct comm *comm)
     (void)comm;
 }
 
-const struct transport meta_transport = {
-    .name = "meta", .counts_only = true, .exchange = exchange, .all_gather = all_gather, .broadcast = broadcast,
-    .send = send, .receive = receive, .barrier = barrier, .all_reduce = all_reduce, .reduce_scatter = reduce_scatter,
-    .split = split, .close = close_nothing};
+const struct transport meta_transport = {.name = "meta",
+                                         .counts_only = true,
+                                         .exchange = exchange,
+                                         .all_gather = all_gather,
+                                         .broadcast = broadcast,
+                                         .send = send,
+                                         .receive = receive,
+                                         .barrier = barrier,
+                                         .all_reduce = all_reduce,
+                                         .reduce_scatter = reduce_scatter,
+                                         .split = split,
+                                         .close = close_nothing};

@@ -55,8 +55,8 @@ static MPI_Request *requests_for(struct state *state, i64 count)
     return state->requests;
 }
 
-/* Every receive is posted before the first send. The partners are taken in turn from this rank on, so that not all ranks
- * begin with the same one. */
+/* Every receive is posted before the first send. The partners are taken in turn from this rank on, so that not all
+ * ranks begin with the same one. */
 static void exchange(struct comm *comm, const struct span *out, const struct span *in)
 {
     struct state *state = comm->state;
@@ -67,14 +67,18 @@ static void exchange(struct comm *comm, const struct span *out, const struct spa
     for (i64 i = 1; i < comm->size; i++) {
         i64 from = (comm->rank + comm->size - i) % comm->size;
         for (i64 p = 0; p < pieces_of(out[from].bytes); p++)
-            check(comm, MPI_Irecv((char *)out[from].data + p * PIECE_BYTES, piece_bytes(out[from].bytes, p), MPI_BYTE,
-                                  (int)from, EXCHANGE_TAG, state->comm, &requests[count++]), "exchange");
+            check(comm,
+                  MPI_Irecv((char *)out[from].data + p * PIECE_BYTES, piece_bytes(out[from].bytes, p), MPI_BYTE,
+                            (int)from, EXCHANGE_TAG, state->comm, &requests[count++]),
+                  "exchange");
     }
     for (i64 i = 1; i < comm->size; i++) {
         i64 to = (comm->rank + i) % comm->size;
         for (i64 p = 0; p < pieces_of(in[to].bytes); p++)
-            check(comm, MPI_Isend((char *)in[to].data + p * PIECE_BYTES, piece_bytes(in[to].bytes, p), MPI_BYTE, (int)to,
-                                  EXCHANGE_TAG, state->comm, &requests[count++]), "exchange");
+            check(comm,
+                  MPI_Isend((char *)in[to].data + p * PIECE_BYTES, piece_bytes(in[to].bytes, p), MPI_BYTE, (int)to,
+                            EXCHANGE_TAG, state->comm, &requests[count++]),
+                  "exchange");
     }
     if (in[comm->rank].bytes && out[comm->rank].data != in[comm->rank].data)
         memcpy(out[comm->rank].data, in[comm->rank].data, (size_t)in[comm->rank].bytes);
@@ -150,8 +154,10 @@ static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
     parcel->busy = true;
     parcel->pieces = pieces_of(bytes);
     for (i64 p = 0; p < parcel->pieces; p++)
-        check(comm, MPI_Isend((char *)parcel->data + p * PIECE_BYTES, piece_bytes(bytes, p), MPI_BYTE, (int)to,
-                              (int)(MESSAGE_TAG + tag), state->comm, &parcel->requests[p]), "send");
+        check(comm,
+              MPI_Isend((char *)parcel->data + p * PIECE_BYTES, piece_bytes(bytes, p), MPI_BYTE, (int)to,
+                        (int)(MESSAGE_TAG + tag), state->comm, &parcel->requests[p]),
+              "send");
 }
 
 static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
@@ -160,8 +166,10 @@ static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
     for (i64 p = 0; p < pieces_of(bytes); p++) {
         MPI_Status status;
         int arrived;
-        check(comm, MPI_Recv((char *)data + p * PIECE_BYTES, piece_bytes(bytes, p), MPI_BYTE, (int)from,
-                             (int)(MESSAGE_TAG + tag), state->comm, &status), "receive");
+        check(comm,
+              MPI_Recv((char *)data + p * PIECE_BYTES, piece_bytes(bytes, p), MPI_BYTE, (int)from,
+                       (int)(MESSAGE_TAG + tag), state->comm, &status),
+              "receive");
         MPI_Get_count(&status, MPI_BYTE, &arrived);
         if (arrived != piece_bytes(bytes, p))
             comm_stop(comm, "a message of %d bytes from rank %lld, %lld were expected: the ranks run different sizes",
@@ -195,9 +203,16 @@ static void close_mpi(struct comm *comm)
     memory_free(state);
 }
 
-static const struct transport mpi_transport = {
-    .name = "mpi", .exchange = exchange, .all_gather = all_gather, .broadcast = broadcast, .send = send,
-    .receive = receive, .barrier = barrier, .split = split, .close = close_mpi, .stop = stop};
+static const struct transport mpi_transport = {.name = "mpi",
+                                               .exchange = exchange,
+                                               .all_gather = all_gather,
+                                               .broadcast = broadcast,
+                                               .send = send,
+                                               .receive = receive,
+                                               .barrier = barrier,
+                                               .split = split,
+                                               .close = close_mpi,
+                                               .stop = stop};
 
 static struct comm *wrap(struct device *device, MPI_Comm mpi, const char *name, i64 rank, i64 size)
 {
@@ -227,9 +242,10 @@ struct comm *mpi_open(struct device *device, const struct launch *launch)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size != launch->size || rank != launch->rank) {
-        error_set("%s says rank %lld of %lld, MPI says rank %d of %d: start ranks on CPUs with mpirun (or srun --mpi=pmix) "
-                  "of the MPI this program was built with", launch->source, (long long)launch->rank,
-                  (long long)launch->size, rank, size);
+        error_set(
+            "%s says rank %lld of %lld, MPI says rank %d of %d: start ranks on CPUs with mpirun (or srun --mpi=pmix) "
+            "of the MPI this program was built with",
+            launch->source, (long long)launch->rank, (long long)launch->size, rank, size);
         return NULL;
     }
     MPI_Comm_dup(MPI_COMM_WORLD, &mpi);
@@ -241,8 +257,9 @@ struct comm *mpi_open(struct device *device, const struct launch *launch)
 struct comm *mpi_open(struct device *device, const struct launch *launch)
 {
     (void)device;
-    error_set("%s says rank %lld of %lld, but this program was built without MPI: several ranks on CPUs are not possible",
-              launch->source, (long long)launch->rank, (long long)launch->size);
+    error_set(
+        "%s says rank %lld of %lld, but this program was built without MPI: several ranks on CPUs are not possible",
+        launch->source, (long long)launch->rank, (long long)launch->size);
     return NULL;
 }
 #endif

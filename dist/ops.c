@@ -99,7 +99,8 @@ static void receive_backward(struct tape_record *base, struct device *device, st
     comm_send(self->comm, self->rank, self->tag + 1, dy.data, bytes_of(dy));
 }
 
-struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype, i64 rows, i64 columns, i64 from, i64 tag)
+struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype, i64 rows, i64 columns, i64 from,
+                          i64 tag)
 {
     struct tensor *y = tape_tensor(tape, dtype, rows, columns);
     comm_receive(comm, from, tag, y->data, bytes_of(tensor_matrix(y)));

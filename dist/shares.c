@@ -84,7 +84,8 @@ static void gather_state(struct weight *whole, const struct weight *mine, int ki
     struct comm *world = p->world;
     struct weight placed[world->size];
     struct span out[world->size], in[world->size];
-    char *arrived = world->rank == 0 ? comm_scratch(world, mine->spec.parts * mine->spec.rows * mine->spec.columns * 4) : NULL;
+    char *arrived =
+        world->rank == 0 ? comm_scratch(world, mine->spec.parts * mine->spec.rows * mine->spec.columns * 4) : NULL;
     memset(in, 0, sizeof in);
     memset(out, 0, sizeof out);
     for (i64 r = 0; r < world->size; r++) {

@@ -51,8 +51,8 @@ static inline int ranks_run(struct text *said, int count, const char *arguments)
     setenv("WEFT_THREADS", "1", 1);
     setenv("ASAN_OPTIONS", "detect_leaks=0", 0);
     bool open_mpi = system("mpirun --version 2>&1 | grep -q 'Open MPI'") == 0;
-    char *command = string_format("mpirun %s -n %d %s %s", open_mpi ? "--oversubscribe --bind-to none" : "", count, path,
-                                  arguments);
+    char *command = string_format("mpirun %s -n %d %s %s", open_mpi ? "--oversubscribe --bind-to none" : "", count,
+                                  path, arguments);
     int status = ranks_shell(said, command);
     memory_free(command);
     return status;

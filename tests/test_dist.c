@@ -1,5 +1,5 @@
-/* Ranks: who am I, every collective against what it must give, layouts, rows between experts, and what is said when ranks
- * do not fit together. The program runs itself again under mpirun. */
+/* Ranks: who am I, every collective against what it must give, layouts, rows between experts, and what is said when
+ * ranks do not fit together. The program runs itself again under mpirun. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -231,7 +231,9 @@ static struct routing *random_routing(struct comm *world, struct tape *tape, i32
         member[e] = 2 * e + 1;
     for (i64 i = 0; i < N * K; i++)
         chosen[i] = (i32)((rng_below((struct rng_key){2, RNG_TEST}, world->rank ? KEPT / 2 : KEPT / 4, (u32)world->rank,
-                                     (u32)i / K, 0, 0) + i % K * (KEPT / 2)) % (world->rank ? KEPT : KEPT / 2));
+                                     (u32)i / K, 0, 0) +
+                           i % K * (KEPT / 2)) %
+                          (world->rank ? KEPT : KEPT / 2));
     chosen[3] = chosen[2] = -1;
     *r = (struct routing){.n = N, .k_max = K, .experts = KEPT, .chosen = chosen};
     r->groups.member = member;
@@ -266,9 +268,13 @@ static void check_expert_rows(struct comm *world, struct tape *tape)
     EXPECT(real == ex->receive_rows);
     struct tensor *back = op_expert_return(tape, grouped, ex);
     EXPECT(memcmp(back->data, rows->data, (size_t)(ex->send_rows * 8)) == 0 && ex->send_rows == N * K - 2);
-    float *sum = op_combine(tape, back, &(struct routing){.n = N, .k_max = K, .slot = ex->order.slot,
-                                                         .weights = op_borrow(tape, (float[N * K]){[0 ... N * K - 1] = 1},
-                                                                              DTYPE_F32, N, K)})->data;
+    float *sum = op_combine(tape, back,
+                            &(struct routing){
+                                .n = N,
+                                .k_max = K,
+                                .slot = ex->order.slot,
+                                .weights = op_borrow(tape, (float[N * K]){[0 ... N * K - 1] = 1}, DTYPE_F32, N, K)})
+                     ->data;
     for (i64 i = 0; i < N; i++)
         EXPECT(sum[2 * i + 1] == (float)(i == 1 ? 0 : 2 * i));
 }
@@ -315,9 +321,16 @@ static void run_short_message(struct comm *world)
     comm_barrier(world);
 }
 
-static const struct { const char *name; void (*run)(struct comm *world); } parts[] = {
-    {"collectives", run_collectives}, {"layout", run_layout}, {"ops", run_ops}, {"bound", run_bound},
-    {"mismatch", run_mismatch}, {"death", run_death}, {"short-message", run_short_message}};
+static const struct {
+    const char *name;
+    void (*run)(struct comm *world);
+} parts[] = {{"collectives", run_collectives},
+             {"layout", run_layout},
+             {"ops", run_ops},
+             {"bound", run_bound},
+             {"mismatch", run_mismatch},
+             {"death", run_death},
+             {"short-message", run_short_message}};
 
 static int run_part(const char *name)
 {
@@ -404,17 +417,31 @@ static void a_launcher_without_mpi_is_named(void **state)
     ranks_own_path(path);
     command = string_format("env RANK=0 WORLD_SIZE=2 %s collectives", path);
     assert_int_equal(ranks_shell(&said, command), 1);
-    assert_non_null(strstr(said.data, ranks_missing() && strstr(ranks_missing(), "built") ? "built without MPI" : "MPI says rank 0 of 1"));
+    assert_non_null(strstr(said.data, ranks_missing() && strstr(ranks_missing(), "built") ? "built without MPI"
+                                                                                          : "MPI says rank 0 of 1"));
     memory_free(command);
     text_release(&said);
 }
 
 static void clear_launchers(void)
 {
-    const char *names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
-                           "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK",
-                           "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_STEP_ID", "SLURM_PROCID",
-                           "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
+    const char *names[] = {"RANK",
+                           "WORLD_SIZE",
+                           "LOCAL_RANK",
+                           "LOCAL_WORLD_SIZE",
+                           "OMPI_COMM_WORLD_RANK",
+                           "OMPI_COMM_WORLD_SIZE",
+                           "OMPI_COMM_WORLD_LOCAL_RANK",
+                           "OMPI_COMM_WORLD_LOCAL_SIZE",
+                           "PMI_RANK",
+                           "PMI_SIZE",
+                           "MPI_LOCALRANKID",
+                           "MPI_LOCALNRANKS",
+                           "SLURM_STEP_ID",
+                           "SLURM_PROCID",
+                           "SLURM_STEP_NUM_TASKS",
+                           "SLURM_LOCALID",
+                           "SLURM_STEP_TASKS_PER_NODE"};
     for (i64 i = 0; i < COUNT_OF(names); i++)
         unsetenv(names[i]);
 }

@@ -28,15 +28,36 @@ struct toy {
     .norm_eps = 1e-5, .norm_min = 1e-12, .init_std = 0.08, .max_positions = LENGTH, .t_pairs = 1
 static const struct toy toys[] = {
     {"moe", {COMMON, .layers = 2, .experts = 8, .expert_width = 16}, false, false, false, 0},
-    {"shared", {COMMON, .layers = 2, .experts = 4, .expert_width = 16, .dense_width = 48, .shared_experts = 1,
-                .first_moe_layer = 1, .tied = true}, false, true, false, 1e-2},
-    {"elastic", {COMMON, .layers = 5, .experts = 8, .expert_width = 16, .tied = true, .mtp = true}, true, false, false, 1e-2},
+    {"shared",
+     {COMMON, .layers = 2, .experts = 4, .expert_width = 16, .dense_width = 48, .shared_experts = 1,
+      .first_moe_layer = 1, .tied = true},
+     false,
+     true,
+     false,
+     1e-2},
+    {"elastic",
+     {COMMON, .layers = 5, .experts = 8, .expert_width = 16, .tied = true, .mtp = true},
+     true,
+     false,
+     false,
+     1e-2},
     {"elastic-recompute", {COMMON, .layers = 4, .experts = 8, .expert_width = 16}, true, true, false, 1e-2},
-    {"bf16", {COMMON, .layers = 2, .experts = 8, .expert_width = 16, .dense_width = 48, .shared_experts = 1,
-              .first_moe_layer = 1, .tied = true}, false, false, true, 1e-2},
+    {"bf16",
+     {COMMON, .layers = 2, .experts = 8, .expert_width = 16, .dense_width = 48, .shared_experts = 1,
+      .first_moe_layer = 1, .tied = true},
+     false,
+     false,
+     true,
+     1e-2},
 };
-static const struct elastic_settings elastic = {.depth_full = 0.2, .depth_drop = 0.6, .experts_full = 0.3, .experts_min = 4,
-                                                .expert_groups = 2, .topk_full = 0.5, .topk_min = 1, .slice_rows = ROWS};
+static const struct elastic_settings elastic = {.depth_full = 0.2,
+                                                .depth_drop = 0.6,
+                                                .experts_full = 0.3,
+                                                .experts_min = 4,
+                                                .expert_groups = 2,
+                                                .topk_full = 0.5,
+                                                .topk_min = 1,
+                                                .slice_rows = ROWS};
 
 static const struct toy *find_toy(const char *name)
 {
@@ -143,7 +164,8 @@ static void open_run(struct run *r, const struct toy *toy, struct comm *world, c
         comm_stop(world, "%s", error_text());
     weights_init(&r->model.weights, 3);
     trainer_open(&r->trainer, &r->model, (i64)1 << 28);
-    r->optimizer = (struct optimizer_settings){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 0.5};
+    r->optimizer =
+        (struct optimizer_settings){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 0.5};
     r->bias_value = toy->bias_speed;
     r->bias_speed = (struct schedule){&r->bias_step, &r->bias_value, 1, false};
     r->trainer.optimizer = &r->optimizer;
@@ -380,8 +402,8 @@ static void compare(const struct toy *toy, const struct wall *wall, const char *
     check_norm(folder, sqrt(d.norm), tolerance);
     double gradients = sqrt(d.off / d.norm), losses = compare_losses(reference, folder, "losses", 0);
     double resumed = compare_losses(reference, folder, "resumed", HALF);
-    print_message("%-18s %-16s gradients off by %.1e of the norm (worst %.1e, %s), losses %.1e, resumed %.1e\n", toy->name,
-                  wall->name, gradients, d.worst, d.worst_name, losses, resumed);
+    print_message("%-18s %-16s gradients off by %.1e of the norm (worst %.1e, %s), losses %.1e, resumed %.1e\n",
+                  toy->name, wall->name, gradients, d.worst, d.worst_name, losses, resumed);
     assert_true(gradients < tolerance);
     assert_true(toy->bf16 || d.worst < 1e-4);
     assert_true(losses < tolerance);
@@ -485,7 +507,7 @@ static void bf16_roughly(void **state)
 
 /* ---- Without data ---- */
 
-struct traffic { /* bytes one rank sends */
+struct traffic {           /* bytes one rank sends */
     double passes, update; /* forward and backward; sums of gradients and copies of weights */
 };
 
@@ -551,7 +573,8 @@ static void meta_ranks_count_the_traffic_of_a_step(void **state)
     expect_bytes(data.update, all / 2 + all / 2, 0);
     expect_bytes(tensor.passes, layers * (4 * hidden + 4.0 * ROWS * LENGTH * rows), 0);
     expect_bytes(tensor.update, 0, 0);
-    expect_bytes(expert.passes, layers * 4 * rows * hidden / 2, layers * 4 * (double)c->experts + sizeof(i64) + LAYERS_MOST);
+    expect_bytes(expert.passes, layers * 4 * rows * hidden / 2,
+                 layers * 4 * (double)c->experts + sizeof(i64) + LAYERS_MOST);
     expect_bytes(expert.update, all - experts, 0);
     expect_bytes(pipeline.passes, hidden, 0);
 }
@@ -577,12 +600,9 @@ static int run_rank(char **arguments)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(experts_in_every_layer),
-        cmocka_unit_test(dense_layer_shared_expert_tied_embeddings),
-        cmocka_unit_test(elastic_draws),
-        cmocka_unit_test(elastic_draws_recomputed),
-        cmocka_unit_test(bf16_roughly),
-        cmocka_unit_test(meta_ranks_count_the_traffic_of_a_step),
+        cmocka_unit_test(experts_in_every_layer), cmocka_unit_test(dense_layer_shared_expert_tied_embeddings),
+        cmocka_unit_test(elastic_draws),          cmocka_unit_test(elastic_draws_recomputed),
+        cmocka_unit_test(bf16_roughly),           cmocka_unit_test(meta_ranks_count_the_traffic_of_a_step),
     };
     device_open_cpu(&device);
     return count > 4 ? run_rank(arguments) : cmocka_run_group_tests(tests, NULL, remove_scratch);

@@ -49,7 +49,8 @@ static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i
 
 /* One micro-batch through one chunk of the layers (all of them without a pipeline): read, choose a sub-model, forward,
  * coefficients. */
-static int run_forward(struct step_result *result, struct trainer *t, i64 step, const struct turn *turn, const double *totals)
+static int run_forward(struct step_result *result, struct trainer *t, i64 step, const struct turn *turn,
+                       const double *totals)
 {
     struct flight *f = find_flight(t, turn);
     struct submodel sub;
@@ -153,7 +154,8 @@ void objective_plain(struct trainer *t, struct forward *out, const struct batch 
     for (int kind = 0; kind < TARGETS; kind++) {
         const struct target_list *list = &batch->targets[kind];
         i64 levels = kind == TARGET_AUDIO ? t->model->config.levels : 1;
-        double coefficient = totals[kind] > 0 ? balanced_weight(t, kind, t->running) / (totals[kind] * (double)levels) : 0;
+        double coefficient =
+            totals[kind] > 0 ? balanced_weight(t, kind, t->running) / (totals[kind] * (double)levels) : 0;
         for (i64 level = 0; level < levels; level++)
             for (i64 i = 0; out->coefficient[kind][level] && i < list->n; i++)
                 out->coefficient[kind][level][i] = (float)(coefficient * list->weight[i]);

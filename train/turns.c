@@ -7,14 +7,21 @@ int turns_init(struct turns *turns, const struct parallel *parallel, i64 micro_b
 {
     const struct layout *l = &parallel->layout;
     i64 rank = parallel->data->rank;
-    *turns = (struct turns){.ranks = l->pipeline, .rank = parallel->pipeline->rank, .chunks = l->chunks, .first = rank,
-                            .stride = l->data, .count = ceil_div(max_i64(0, micro_batches - rank), l->data)};
+    *turns = (struct turns){.ranks = l->pipeline,
+                            .rank = parallel->pipeline->rank,
+                            .chunks = l->chunks,
+                            .first = rank,
+                            .stride = l->data,
+                            .count = ceil_div(max_i64(0, micro_batches - rank), l->data)};
     if (l->expert > 1 && micro_batches % l->data)
-        return error_set("%lld micro-batches on %lld data ranks do not come out even, which expert ranks need: they run "
-                         "every layer together", (long long)micro_batches, (long long)l->data);
+        return error_set(
+            "%lld micro-batches on %lld data ranks do not come out even, which expert ranks need: they run "
+            "every layer together",
+            (long long)micro_batches, (long long)l->data);
     if (l->chunks > 1 && turns->count % l->pipeline)
         return error_set("%lld micro-batches of a data rank on %lld pipeline ranks do not come out even, which several "
-                         "chunks a rank need", (long long)turns->count, (long long)l->pipeline);
+                         "chunks a rank need",
+                         (long long)turns->count, (long long)l->pipeline);
     return 0;
 }
 
@@ -29,7 +36,8 @@ static struct turn nth(const struct turns *t, i64 k, bool forward)
 {
     i64 round = t->ranks * t->chunks, own = k % round / t->ranks;
     i64 micro = k / round * t->ranks + k % t->ranks;
-    return (struct turn){.forward = forward, .chunk = (forward ? own : t->chunks - 1 - own) * t->ranks + t->rank,
+    return (struct turn){.forward = forward,
+                         .chunk = (forward ? own : t->chunks - 1 - own) * t->ranks + t->rank,
                          .micro = t->first + micro * t->stride};
 }
 
