@@ -1,6 +1,7 @@
 #include "core/core.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -92,8 +93,12 @@ void workers_start(int count)
     pool.count = (int)min_i64(max_i64(count, 1), WORKERS_MAX);
     atomic_store(&pool.generation, 0);
     atomic_store(&pool.stop, false);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited: see signals_catch */
     for (int i = 1; i < pool.count; i++)
         require(pthread_create(&pool.threads[i], NULL, worker_main, (void *)(intptr_t)i) == 0, "cannot start thread %d", i);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void workers_stop(void)
