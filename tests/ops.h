@@ -140,7 +140,7 @@ static inline void element_write(struct operand *o, i64 row, i64 column, double 
         ((i32 *)o->data)[i] = (i32)value;
         break;
     default:
-        ((u8 *)o->data)[i] = (u8)value;
+        ((u8 *)o->data)[i] = (u8)(i32)value;
         break;
     }
 }
