@@ -420,7 +420,7 @@ static int run_stage(const char *world, const char *out)
     struct rl_settings s = settings_of(text);
     struct stage stage = {.name = "rl", .out = out, .seed = 4, .device = &device, .dtype = DTYPE_F32, .peak_gflops = 100};
     int status = directory_make(out) ? -1 : rl_stage(&s, &stage);
-    if (status)
+    if (status < 0)
         fprintf(stderr, "%s\n", error_text());
     settings_release(&s, rl_table);
     memory_free(text);
@@ -451,16 +451,22 @@ static void same_files(const char *a, const char *b, const char *name)
     memory_free(y);
 }
 
-static void kill_after(pid_t child, const char *out, const char *sign)
+/* Returns how the child ended. */
+static int signal_after(pid_t child, const char *out, const char *sign, int number)
 {
     char *path = path_join(out, sign);
     int how;
     for (int i = 0; i < 60000 && !file_exists(path); i++)
         usleep(1000);
-    kill(child, SIGKILL);
+    kill(child, number);
     waitpid(child, &how, 0);
-    assert_true(WIFSIGNALED(how)); /* it was still at work */
     memory_free(path);
+    return how;
+}
+
+static void kill_after(pid_t child, const char *out, const char *sign)
+{
+    assert_true(WIFSIGNALED(signal_after(child, out, sign, SIGKILL))); /* it was still at work */
 }
 
 static i64 count_lines(const char *directory, const char *name)
@@ -495,6 +501,8 @@ static void test_killed_and_resumed(void **state)
     assert_int_equal(how, 0);
     kill_after(start_stage(cut), cut, "rewards.jsonl"); /* before the first checkpoint */
     kill_after(start_stage(cut), cut, "checkpoints/step-000002");
+    how = signal_after(start_stage(cut), cut, "checkpoints/step-000004", SIGINT);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 130);
     kill_after(start_stage(cut), cut, "checkpoints/step-000006");
     waitpid(start_stage(cut), &how, 0);
     assert_int_equal(how, 0);
@@ -517,9 +525,10 @@ static int stage_alone(char **argv)
     log_set_level(LOG_QUIET);
     device_open_cpu(&device);
     workers_start(2);
+    signals_catch();
     int status = run_stage(argv[1], argv[2]);
     workers_stop();
-    return status ? 1 : 0;
+    return status == STAGE_INTERRUPTED ? 130 : status ? 1 : 0;
 }
 
 int main(int argc, char **argv)
