@@ -28,10 +28,11 @@ static void print_result(struct text *out, const struct json *result, bool json)
     } else if (json_get(result, "losses")) {
         print_losses(out, result);
     } else {
-        text_printf(out, "reward %.4f +- %.4f on %lld prompts, entropy %.4f, %.1f ids an answer, %.1f %% ended by themselves\n",
-                    json_number(json_get(result, "reward"), 0), json_number(json_get(result, "standard_error"), 0),
-                    (long long)json_integer(json_get(result, "prompts"), 0), json_number(json_get(result, "entropy"), 0),
-                    json_number(json_get(result, "length"), 0), 100 * json_number(json_get(result, "ended"), 0));
+        text_printf(
+            out, "reward %.4f +- %.4f on %lld prompts, entropy %.4f, %.1f ids an answer, %.1f %% ended by themselves\n",
+            json_number(json_get(result, "reward"), 0), json_number(json_get(result, "standard_error"), 0),
+            (long long)json_integer(json_get(result, "prompts"), 0), json_number(json_get(result, "entropy"), 0),
+            json_number(json_get(result, "length"), 0), 100 * json_number(json_get(result, "ended"), 0));
     }
 }
 
@@ -95,7 +96,9 @@ int command_eval(int argc, char **argv)
     if (status == 0 && !data)
         status = error_usage("weft eval: --data DIR|FILE is needed");
     char *program_argv[1] = {(char *)program};
-    struct eval_settings s = {.from = (char *)a.positional[0], .data = (char *)data, .part = (char *)part,
+    struct eval_settings s = {.from = (char *)a.positional[0],
+                              .data = (char *)data,
+                              .part = (char *)part,
                               .judge = {.program = {program_argv, program != NULL}, .seconds = 600}};
     s.rows = option_integer(rows, "rows", 0, 0, 1000000000, &status);
     s.length = option_integer(length, "length", 512, 8, 1 << 20, &status);

@@ -115,7 +115,8 @@ static int score_prompts(struct eval_scores *out, struct model *model, const str
     return status;
 }
 
-static struct json *eval_on_prompts(struct model *model, const struct submodel *sub, const struct eval_settings *s, u64 seed)
+static struct json *eval_on_prompts(struct model *model, const struct submodel *sub, const struct eval_settings *s,
+                                    u64 seed)
 {
     struct prompts prompts;
     struct eval_scores scores;
@@ -158,7 +159,9 @@ struct json *eval_model(struct model *model, const struct submodel *sub, const s
 /* ---- The stage ---- */
 
 #define ROW(key, type, member, fallback, low, high, choices, help)                                                     \
-    {key, type, offsetof(struct eval_settings, member), fallback, low, high, choices, help}
+    {                                                                                                                  \
+        key, type, offsetof(struct eval_settings, member), fallback, low, high, choices, help                          \
+    }
 const struct setting eval_table[] = {
     ROW("from", SETTING_REFERENCE, from, NULL, 0, 0, NULL, "model directory"),
     ROW("data", SETTING_REFERENCE, data, NULL, 0, 0, NULL, "shards, or a file of prompts"),

@@ -28,9 +28,13 @@ struct judge {
 static void read_line(struct judge *j, const char *at, i64 length, i64 from_step)
 {
     struct json *o = json_parse(at, length, j->path);
-    struct line line = {json_integer(json_get(o, "step"), -2),   json_integer(json_get(o, "prompt"), -1),
-                        json_integer(json_get(o, "rollout"), -1), json_integer(json_get(o, "turn"), 0),
-                        0,                                        json_number(json_get(o, "score"), 0), NULL};
+    struct line line = {json_integer(json_get(o, "step"), -2),
+                        json_integer(json_get(o, "prompt"), -1),
+                        json_integer(json_get(o, "rollout"), -1),
+                        json_integer(json_get(o, "turn"), 0),
+                        0,
+                        json_number(json_get(o, "score"), 0),
+                        NULL};
     unsigned long long answer;
     if (line.step >= from_step && sscanf(json_string(json_get(o, "answer"), ""), "%llx", &answer) == 1) {
         const char *observation = json_string(json_get(o, "observation"), NULL);
@@ -67,8 +71,8 @@ static const struct line *find_line(const struct judge *j, i64 step, const struc
 {
     for (i64 i = 0; i < j->old_count; i++) {
         const struct line *l = &j->old[i];
-        if (l->step == step && l->prompt == c->number && l->rollout == rollout && l->turn == c->rollouts[rollout].turns &&
-            l->answer == answer)
+        if (l->step == step && l->prompt == c->number && l->rollout == rollout &&
+            l->turn == c->rollouts[rollout].turns && l->answer == answer)
             return l;
     }
     return NULL;
@@ -173,7 +177,7 @@ int judge_check(const struct judge *j, const struct prompts *prompts)
 
 /* ---- Judging ---- */
 
-struct case_ { /* an answer that waits for its reward */
+struct verdict { /* on an answer */
     struct cohort *cohort;
     i64 rollout;
     struct line line;
@@ -181,7 +185,7 @@ struct case_ { /* an answer that waits for its reward */
     bool known;
 };
 
-static struct json *question_of(const struct case_ *c, const char *response, i64 id)
+static struct json *question_of(const struct verdict *c, const char *response, i64 id)
 {
     static const char *const keys[] = {"data_source", "ability", "prompt", "extra_info"};
     struct json *q = json_object();
@@ -200,13 +204,14 @@ static struct json *question_of(const struct case_ *c, const char *response, i64
 }
 
 /* What is known already or follows from a rule; `asked` counts those a program must see. */
-static int look_at(struct judge *j, struct case_ *c, i64 step, i64 *asked, struct text *answer)
+static int look_at(struct judge *j, struct verdict *c, i64 step, i64 *asked, struct text *answer)
 {
     struct rollout *r = &c->cohort->rollouts[c->rollout];
     enum verifier verifier;
     if (rollout_text(answer, c->cohort, c->rollout, j->tokenizer) || verifier_for(&verifier, j, c->cohort->prompt))
         return -1;
-    c->line = (struct line){step, c->cohort->number, c->rollout, r->turns, hash_bytes(answer->data, answer->length, 0), 0, NULL};
+    c->line = (struct line){
+        step, c->cohort->number, c->rollout, r->turns, hash_bytes(answer->data, answer->length, 0), 0, NULL};
     const struct line *old = find_line(j, step, c->cohort, c->rollout, c->line.answer);
     c->known = old != NULL;
     if (old) {
@@ -219,10 +224,11 @@ static int look_at(struct judge *j, struct case_ *c, i64 step, i64 *asked, struc
         return 0;
     }
     return verify(&c->line.score, verifier, c->cohort->prompt->ground_truth, answer->data)
-               ? error_prefix("%s", c->cohort->prompt->origin) : 0;
+               ? error_prefix("%s", c->cohort->prompt->origin)
+               : 0;
 }
 
-static int ask_program(struct judge *j, struct case_ *cases, i64 count, i64 asked)
+static int ask_program(struct judge *j, struct verdict *cases, i64 count, i64 asked)
 {
     struct json **questions = memory_alloc(max_i64(asked, 1) * (i64)sizeof *questions);
     struct json **answers = memory_alloc(max_i64(asked, 1) * (i64)sizeof *answers);
@@ -249,8 +255,10 @@ static int ask_program(struct judge *j, struct case_ *cases, i64 count, i64 aske
 static int observe(struct judge *j, struct rollout *r, const char *observation, i64 most)
 {
     struct id_list ids = {0};
-    int status = text_encode(j->tokenizer, &ids, "\n", 1, NULL) || chat_message(&ids, j->tokenizer, "user", observation) ||
-                         chat_answer_header(&ids, j->tokenizer) ? -1 : 0;
+    int status = text_encode(j->tokenizer, &ids, "\n", 1, NULL) ||
+                         chat_message(&ids, j->tokenizer, "user", observation) || chat_answer_header(&ids, j->tokenizer)
+                     ? -1
+                     : 0;
     bool room = r->ended && r->turns < j->s->turns && r->count + ids.count < most;
     if (status == 0 && room) {
         for (i64 i = 0; i < ids.count; i++)
@@ -265,7 +273,7 @@ static int observe(struct judge *j, struct rollout *r, const char *observation, 
     return status;
 }
 
-static int apply(i64 *open, struct judge *j, struct case_ *c, i64 most)
+static int apply(i64 *open, struct judge *j, struct verdict *c, i64 most)
 {
     struct rollout *r = &c->cohort->rollouts[c->rollout];
     if (!c->line.observation) {
@@ -278,7 +286,7 @@ static int apply(i64 *open, struct judge *j, struct case_ *c, i64 most)
     return status;
 }
 
-static i64 collect(struct case_ *cases, struct cohort *const *cohorts, i64 count)
+static i64 collect(struct verdict *cases, struct cohort *const *cohorts, i64 count)
 {
     i64 n = 0;
     for (i64 i = 0; i < count; i++)
@@ -287,7 +295,7 @@ static i64 collect(struct case_ *cases, struct cohort *const *cohorts, i64 count
             if (!r->done || r->judged)
                 continue;
             if (cases)
-                cases[n] = (struct case_){.cohort = cohorts[i], .rollout = c};
+                cases[n] = (struct verdict){.cohort = cohorts[i], .rollout = c};
             n++;
         }
     return n;
@@ -296,7 +304,7 @@ static i64 collect(struct case_ *cases, struct cohort *const *cohorts, i64 count
 int judge_cohorts(i64 *open, struct judge *j, struct cohort *const *cohorts, i64 count, i64 step, i64 most)
 {
     i64 n = collect(NULL, cohorts, count), asked = 0;
-    struct case_ *cases = memory_alloc(max_i64(n, 1) * (i64)sizeof *cases);
+    struct verdict *cases = memory_alloc(max_i64(n, 1) * (i64)sizeof *cases);
     struct text answer = {0};
     int status = 0;
     *open = 0;

@@ -85,11 +85,12 @@ static void totals(void *context, i64 step, double out[TARGETS])
 
 /* ---- Routes: every id goes to the experts it went to when it was drawn ---- */
 
-static void lay_routes(i32 *out, const struct learner *l, const struct batch *b, i64 at, const struct routes *from, i64 first,
-                       i64 count)
+static void lay_routes(i32 *out, const struct learner *l, const struct batch *b, i64 at, const struct routes *from,
+                       i64 first, i64 count)
 {
     i64 k = l->trainer.model->config.topk;
-    require(first + count <= from->count, "routes of %lld ids, %lld were drawn", (long long)from->count, (long long)(first + count));
+    require(first + count <= from->count, "routes of %lld ids, %lld were drawn", (long long)from->count,
+            (long long)(first + count));
     for (i64 i = 0; i < count; i++)
         for (i64 j = 0; j < l->route_width; j++) {
             u16 expert = from->list[(first + i) * l->route_width + j];
@@ -174,7 +175,8 @@ static void set_coefficients(struct learner *l, struct learn_sample *s, struct f
                            out->loss[TARGET_TEXT][0].value + first);
 }
 
-static void objective(struct trainer *t, struct forward *out, const struct batch *b, i64 micro, const double total[TARGETS])
+static void objective(struct trainer *t, struct forward *out, const struct batch *b, i64 micro,
+                      const double total[TARGETS])
 {
     (void)micro;
     (void)total;
@@ -257,7 +259,8 @@ static double mean_entropy(const struct rollout *r, i64 drawn)
     return sum / (double)drawn;
 }
 
-static void add_sample(struct learner *l, const struct cohort *c, const struct rollout *r, double advantage, double success)
+static void add_sample(struct learner *l, const struct cohort *c, const struct rollout *r, double advantage,
+                       double success)
 {
     struct learn_sample *s = &l->samples[l->count++];
     i64 n = count_drawn(r);

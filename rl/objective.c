@@ -31,7 +31,8 @@ static double mismatch_factor(const struct surrogate_settings *s, double k)
 }
 
 /* Subtracts the penalty's derivative, and returns its value: exp(d) - d - 1 (Schulman's k3). */
-static double pull_back(double *slope, const struct surrogate_settings *s, const struct response *y, double logprob, i64 j)
+static double pull_back(double *slope, const struct surrogate_settings *s, const struct response *y, double logprob,
+                        i64 j)
 {
     if (!y->start || s->kl <= 0)
         return 0;

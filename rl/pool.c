@@ -7,7 +7,8 @@
 void pool_open(struct pool *p, const struct prompts *prompts, const struct text_tokenizer *tokenizer, i64 per_step,
                i64 group, i64 batches, u64 seed)
 {
-    *p = (struct pool){.prompts = prompts, .tokenizer = tokenizer, .per_step = per_step, .group = group, .batches = batches};
+    *p = (struct pool){
+        .prompts = prompts, .tokenizer = tokenizer, .per_step = per_step, .group = group, .batches = batches};
     prompt_order_init(&p->order, prompts->count, seed);
     p->cohorts = memory_alloc(per_step * batches * (i64)sizeof *p->cohorts);
     p->pass = memory_alloc(prompts->count * 8);
@@ -115,7 +116,7 @@ void pool_mark_release(struct pool_mark *mark)
 
 /* ---- Files ---- */
 
-struct columns { /* of all rollouts, one after another */
+struct columns {                                     /* of all rollouts, one after another */
     struct text ids, logprob, entropy, told, routes; /* routes: of prompts and rollouts in turn, as bytes */
 };
 
@@ -162,7 +163,8 @@ int pool_save(const struct pool *p, const char *path)
     return status;
 }
 
-static const void *column(i64 *count, const struct safetensors *set, const char *name, enum dtype dtype, const char *path)
+static const void *column(i64 *count, const struct safetensors *set, const char *name, enum dtype dtype,
+                          const char *path)
 {
     const struct tensor_view *view = safetensors_find(set, name);
     *count = view ? tensor_view_elements(view) : 0;
@@ -240,7 +242,8 @@ int pool_load(struct pool *p, const char *path)
     all->told.data = (char *)column(&counts[5], &set, "told", DTYPE_U8, path);
     all->routes.data = (char *)column(&all->routes.length, &set, "routes", DTYPE_U8, path);
     i64 count = counts[0] / 2;
-    bool found = cohorts && marks && all->ids.data && all->logprob.data && all->entropy.data && all->told.data && all->routes.data;
+    bool found = cohorts && marks && all->ids.data && all->logprob.data && all->entropy.data && all->told.data &&
+                 all->routes.data;
     int status = found ? 0 : -1;
     if (found && (counts[1] != count * p->group * MARK || count > p->per_step * p->batches || counts[2] != counts[3] ||
                   counts[2] != counts[4] || counts[2] != counts[5]))

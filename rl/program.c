@@ -124,8 +124,9 @@ static int talk(struct talk *t)
         double left = t->limit - (clock_s() - t->begin);
         struct pollfd ends[2] = {{t->from, POLLIN, 0}, {t->to, POLLOUT, 0}};
         if (left <= 0)
-            return error_set("%s answered %lld of %lld lines within %g s and was killed; make it faster or raise the limit",
-                             t->name, (long long)t->lines, (long long)t->wanted, t->limit);
+            return error_set(
+                "%s answered %lld of %lld lines within %g s and was killed; make it faster or raise the limit", t->name,
+                (long long)t->lines, (long long)t->wanted, t->limit);
         if (interrupted())
             return error_set("interrupted while %s was working", t->name);
         if (t->heard.length > OUTPUT_MOST)
@@ -151,7 +152,8 @@ static int take_line(struct json **answers, struct talk *t, const char *line, i6
         status = -1;
     i64 id = json_integer(json_get(j, "id"), t->parsed);
     enum json_kind score = json_kind(json_get(j, "score"));
-    bool scored = score == JSON_INTEGER || score == JSON_REAL, observed = json_kind(json_get(j, "observation")) == JSON_STRING;
+    bool scored = score == JSON_INTEGER || score == JSON_REAL,
+         observed = json_kind(json_get(j, "observation")) == JSON_STRING;
     if (j && !scored && !observed)
         status = error_set("%s: expected {\"score\": NUMBER} or {\"observation\": TEXT}, found %.*s", origin,
                            (int)min_i64(length, 200), line);

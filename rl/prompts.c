@@ -8,8 +8,10 @@ static int push_token(struct id_list *out, const struct text_tokenizer *tokenize
 {
     i32 id = text_token_id(tokenizer, content);
     if (id < 0)
-        return error_set("the tokenizer has no token %s, which the chat layout needs; train it with this program's special "
-                         "tokens", content);
+        return error_set(
+            "the tokenizer has no token %s, which the chat layout needs; train it with this program's special "
+            "tokens",
+            content);
     id_list_push(out, id);
     return 0;
 }
@@ -103,7 +105,8 @@ static int read_prompt(struct task *p, const struct text_tokenizer *tokenizer)
 }
 
 /* Takes `source`. */
-static int add_prompt(struct prompts *all, struct json *source, const char *path, i64 line, const struct text_tokenizer *tokenizer)
+static int add_prompt(struct prompts *all, struct json *source, const char *path, i64 line,
+                      const struct text_tokenizer *tokenizer)
 {
     if ((all->count & (all->count - 1)) == 0)
         all->list = memory_resize(all->list, all->count * (i64)sizeof *all->list,
@@ -125,7 +128,8 @@ static int load_lines(struct prompts *all, const char *path, const struct text_t
         return -1;
     int status = 0;
     i64 number = 1;
-    for (char *line = text.data, *end; line && *line && status == 0 && (!limit || all->count < limit); line = end, number++) {
+    for (char *line = text.data, *end; line && *line && status == 0 && (!limit || all->count < limit);
+         line = end, number++) {
         end = strchr(line, '\n');
         i64 length = end ? end - line : (i64)strlen(line);
         end = end ? end + 1 : line + length;
@@ -159,7 +163,7 @@ int prompts_load(struct prompts *all, const char *path, const struct text_tokeni
     if (file_is_directory(path))
         return error_set("%s is a folder, expected a file of prompts (.jsonl, or a .json array)", path);
     int status = length > 5 && strcmp(path + length - 5, ".json") == 0 ? load_array(all, path, tokenizer, limit)
-                                                                        : load_lines(all, path, tokenizer, limit);
+                                                                       : load_lines(all, path, tokenizer, limit);
     if (status == 0 && all->count == 0)
         status = error_set("%s: no prompts in it", path);
     if (status)

@@ -113,8 +113,8 @@ static void find_forbidden(struct sampler *s)
             forbid(s, (i32)id);
 }
 
-int sampler_open(struct sampler *s, struct model *model, const struct submodel *sub, const struct text_tokenizer *tokenizer,
-                 i64 seats, i64 longest, i64 size, i64 most)
+int sampler_open(struct sampler *s, struct model *model, const struct submodel *sub,
+                 const struct text_tokenizer *tokenizer, i64 seats, i64 longest, i64 size, i64 most)
 {
     *s = (struct sampler){.model = model, .sub = *sub, .tokenizer = tokenizer, .seats = seats, .most = most};
     if (vocabulary_load(&s->vocabulary, tokenizer, NULL))
@@ -189,7 +189,8 @@ static void push_draw(struct run *run, struct seat *seat, i64 copy, i64 row)
 {
     if (run->draw_count == run->draw_capacity) {
         i64 next = max_i64(64, 2 * run->draw_capacity);
-        run->draws = memory_resize(run->draws, run->draw_capacity * (i64)sizeof *run->draws, next * (i64)sizeof *run->draws);
+        run->draws =
+            memory_resize(run->draws, run->draw_capacity * (i64)sizeof *run->draws, next * (i64)sizeof *run->draws);
         run->draw_capacity = next;
     }
     run->draws[run->draw_count++] = (struct draw){seat, copy, (i32)row};
@@ -197,7 +198,8 @@ static void push_draw(struct run *run, struct seat *seat, i64 copy, i64 row)
 
 /* Ids [from, count) of a piece that begins at `column` of the cache and `number` of its sample; returns how many are in
  * the cache then. */
-static i64 feed(struct run *run, struct routes *routes, const i32 *ids, i64 from, i64 count, i64 column, i64 number, i64 end)
+static i64 feed(struct run *run, struct routes *routes, const i32 *ids, i64 from, i64 count, i64 column, i64 number,
+                i64 end)
 {
     count = run->replay ? min_i64(count, routes->count) : count;
     for (; from < count && run->n < FORWARD_POSITIONS; from++, run->n++) {
@@ -404,7 +406,6 @@ static void run_close(struct run *run)
     memory_free(run->place);
     memory_free(run->routes);
 }
-
 
 int rollouts_draw(struct sampler *s, struct cohort *const *cohorts, i64 count, i64 until, struct progress *bar)
 {

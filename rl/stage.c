@@ -9,43 +9,57 @@
 #include <string.h>
 
 #define ROW(key, type, member, fallback, low, high, choices, help)                                                     \
-    {key, type, offsetof(struct rl_settings, member), fallback, low, high, choices, help}
+    {                                                                                                                  \
+        key, type, offsetof(struct rl_settings, member), fallback, low, high, choices, help                            \
+    }
 const struct setting rl_table[] = {
     ROW("from", SETTING_REFERENCE, from, NULL, 0, 0, NULL, "model to start from, with new moments"),
     ROW("prompts", SETTING_REFERENCE, prompts, NULL, 0, 0, NULL, "prompts in verl's fields, .jsonl or .json"),
     ROW("eval_prompts", SETTING_REFERENCE, eval_prompts, "", 0, 0, NULL, "held-out prompts"),
-    ROW("eval_steps", SETTING_INTEGER, eval_steps, "20", 0, 1e9, NULL, "steps between held-out rewards; 0: before and after"),
+    ROW("eval_steps", SETTING_INTEGER, eval_steps, "20", 0, 1e9, NULL,
+        "steps between held-out rewards; 0: before and after"),
     ROW("eval_limit", SETTING_INTEGER, eval_limit, "0", 0, 1e9, NULL, "held-out prompts that are answered; 0: all"),
     ROW("steps", SETTING_INTEGER, steps, "40", 1, 1e9, NULL, "steps, each on its own prompts"),
     ROW("prompts_per_step", SETTING_INTEGER, prompts_per_step, "32", 1, 1e6, NULL, "prompts of a step"),
     ROW("group", SETTING_INTEGER, group, "8", 2, 1e4, NULL, "answers to each prompt"),
     ROW("buffer_batches", SETTING_INTEGER, buffer_batches, "1", 1, 1000, NULL,
         "steps whose prompts are answered at the same time; more hide long answers, and train on older weights' draws"),
-    ROW("seats", SETTING_INTEGER, seats, "0", 0, 1e6, NULL, "prompts answered at the same time; 0: as many as the buffer has"),
+    ROW("seats", SETTING_INTEGER, seats, "0", 0, 1e6, NULL,
+        "prompts answered at the same time; 0: as many as the buffer has"),
     ROW("temperature", SETTING_NUMBER, temperature, "1", 0.01, 100, NULL, "of the draws"),
     ROW("max_tokens", SETTING_INTEGER, max_tokens, "64", 1, 1 << 20, NULL, "longest answer, in ids"),
     ROW("minibatches", SETTING_INTEGER, minibatches, "2", 1, 1000, NULL, "optimizer updates of a step"),
     ROW("micro_positions", SETTING_INTEGER, micro_positions, "4096", 16, 1 << 24, NULL,
         "positions that go through the model together when training"),
     ROW("algorithm", SETTING_CHOICE, surrogate.algorithm, "misc", 0, 0, "misc|gspo|grpo",
-        "misc: ratio and clip of the sequence, mismatch mask of each id; gspo: both of the sequence; grpo: both of each id"),
+        "misc: ratio and clip of the sequence, mismatch mask of each id; gspo: both of the sequence; grpo: both of "
+        "each id"),
     ROW("eps", SETTING_NUMBER, surrogate.eps, "0.2", 0, 10, NULL, "clip of the ratio; long answers want less: 3e-4"),
-    ROW("mismatch_low", SETTING_NUMBER, surrogate.mismatch_low, "0.5", 0, 1, NULL, "training over rollout probability: least"),
-    ROW("mismatch_high", SETTING_NUMBER, surrogate.mismatch_high, "5", 1, 1e9, NULL, "and most; what lies outside is masked"),
+    ROW("mismatch_low", SETTING_NUMBER, surrogate.mismatch_low, "0.5", 0, 1, NULL,
+        "training over rollout probability: least"),
+    ROW("mismatch_high", SETTING_NUMBER, surrogate.mismatch_high, "5", 1, 1e9, NULL,
+        "and most; what lies outside is masked"),
     ROW("kl", SETTING_NUMBER, surrogate.kl, "0", 0, 100, NULL, "weight of the divergence from the model RL began with"),
-    ROW("divide_by_std", SETTING_BOOL, surrogate.divide_by_std, "true", 0, 0, NULL, "advantages in standard deviations of the cohort"),
-    ROW("advantage_eps", SETTING_NUMBER, surrogate.advantage_eps, "1e-4", 0, 10, NULL, "added to the standard deviation"),
-    ROW("mask.share", SETTING_NUMBER, surrogate.mask_share, "0", 0, 1, NULL, "how far well-learned positives are masked; 0: not"),
-    ROW("mask.entropy", SETTING_NUMBER, surrogate.mask_entropy, "0.05", 0, 100, NULL, "well learned: entropy below, nats an id"),
+    ROW("divide_by_std", SETTING_BOOL, surrogate.divide_by_std, "true", 0, 0, NULL,
+        "advantages in standard deviations of the cohort"),
+    ROW("advantage_eps", SETTING_NUMBER, surrogate.advantage_eps, "1e-4", 0, 10, NULL,
+        "added to the standard deviation"),
+    ROW("mask.share", SETTING_NUMBER, surrogate.mask_share, "0", 0, 1, NULL,
+        "how far well-learned positives are masked; 0: not"),
+    ROW("mask.entropy", SETTING_NUMBER, surrogate.mask_entropy, "0.05", 0, 100, NULL,
+        "well learned: entropy below, nats an id"),
     ROW("mask.success", SETTING_NUMBER, surrogate.mask_success, "0.75", 0, 1, NULL, "and success of the prompt above"),
-    ROW("hint.share", SETTING_NUMBER, surrogate.hint_share, "0", 0, 1, NULL, "of extra_info.think told at first; 0: no hints"),
-    ROW("hint.decay", SETTING_NUMBER, surrogate.hint_decay, "0.05", 0, 100, NULL, "share . exp(-decay . step . success at the start)"),
+    ROW("hint.share", SETTING_NUMBER, surrogate.hint_share, "0", 0, 1, NULL,
+        "of extra_info.think told at first; 0: no hints"),
+    ROW("hint.decay", SETTING_NUMBER, surrogate.hint_decay, "0.05", 0, 100, NULL,
+        "share . exp(-decay . step . success at the start)"),
     ROW("hint.attempts", SETTING_INTEGER, surrogate.hint_attempts, "4", 1, 1000, NULL,
         "answers that measure that success, where extra_info.pass is not given"),
     JUDGE_ROWS(struct rl_settings),
     OPTIMIZER_ROWS_SHAPED(struct rl_settings, "1e-4", "0.99", "0", "10", "constant"), /* its steps are updates */
     ROW("bias_speed", SETTING_SCHEDULE, bias_speed, "0", 0, 1, NULL, "step of the router's balancing bias"),
-    ROW("replay_routes", SETTING_BOOL, replay_routes, "true", 0, 0, NULL, "training takes the experts that the rollout took"),
+    ROW("replay_routes", SETTING_BOOL, replay_routes, "true", 0, 0, NULL,
+        "training takes the experts that the rollout took"),
     ROW("recompute", SETTING_BOOL, recompute, "false", 0, 0, NULL, "keep only the layers' inputs for the backward"),
     ROW("checkpoint_steps", SETTING_INTEGER, checkpoint_steps, "10", 1, 1e9, NULL, "steps between checkpoints"),
     ROW("keep", SETTING_INTEGER, keep, "2", 1, 1e6, NULL, "checkpoints kept"),
@@ -70,7 +84,9 @@ struct run { /* of one call */
     i64 updates;
     char *checkpoints;
 };
-struct times { double draw, judge, learn; };
+struct times {
+    double draw, judge, learn;
+};
 
 /* ---- Opening ---- */
 
@@ -99,7 +115,8 @@ static int open_sampler(struct run *r)
     const struct rl_settings *s = r->s;
     i64 seats = s->seats ? s->seats : s->prompts_per_step * s->buffer_batches;
     seats = min_i64(seats, s->prompts_per_step * s->buffer_batches);
-    if (sampler_open(&r->sampler, &r->model, &r->full, r->tokenizer, seats, r->prompts.longest, s->group, s->max_tokens))
+    if (sampler_open(&r->sampler, &r->model, &r->full, r->tokenizer, seats, r->prompts.longest, s->group,
+                     s->max_tokens))
         return -1;
     r->pool.route_width = r->sampler.route_width;
     r->sampler.sampling.temperature = (float)s->temperature;
@@ -122,12 +139,14 @@ static void open_learner(struct run *r)
 
 /* ---- Held-out prompts ---- */
 
-static int measure(struct eval_scores *out, double *each, struct run *r, const struct prompts *prompts, double temperature, i64 copies)
+static int measure(struct eval_scores *out, double *each, struct run *r, const struct prompts *prompts,
+                   double temperature, i64 copies)
 {
     struct sampler sampler;
     i64 seats = min_i64(64, prompts->count);
     struct judge *judge = judge_open(&r->s->judge, r->tokenizer, NULL, 0);
-    int status = sampler_open(&sampler, &r->model, &r->full, r->tokenizer, seats, prompts->longest, copies, r->s->max_tokens);
+    int status =
+        sampler_open(&sampler, &r->model, &r->full, r->tokenizer, seats, prompts->longest, copies, r->s->max_tokens);
     if (status == 0)
         status = eval_prompts(out, each, &sampler, judge, prompts, temperature, copies,
                               hash_bytes("held out", 8, r->stage->seed));
@@ -147,8 +166,8 @@ static int measure_heldout(struct run *r, const char *when)
         status = measure(&greedy, NULL, r, &r->held_out, 0, 1);
     if (status)
         return status;
-    log_info("held-out %s: reward %.3f +- %.3f, greedy %.3f, entropy %.3f, length %.1f", when, sampled.reward, sampled.error,
-             greedy.reward, sampled.entropy, sampled.length);
+    log_info("held-out %s: reward %.3f +- %.3f, greedy %.3f, entropy %.3f, length %.1f", when, sampled.reward,
+             sampled.error, greedy.reward, sampled.entropy, sampled.length);
     struct json *both = json_object();
     json_set(both, "sampled", eval_scores_json(&sampled));
     json_set(both, "greedy", eval_scores_json(&greedy));
@@ -161,7 +180,8 @@ static int measure_heldout(struct run *r, const char *when)
 static int measure_passes(struct run *r)
 {
     struct eval_scores scores;
-    struct prompts unknown = {.list = memory_alloc(r->prompts.count * (i64)sizeof(struct task)), .longest = r->prompts.longest};
+    struct prompts unknown = {.list = memory_alloc(r->prompts.count * (i64)sizeof(struct task)),
+                              .longest = r->prompts.longest};
     double *rewards = memory_alloc(r->prompts.count * 8);
     i64 *index = memory_alloc(r->prompts.count * 8);
     for (i64 i = 0; i < r->prompts.count && r->s->surrogate.hint_share > 0; i++)
@@ -169,7 +189,8 @@ static int measure_passes(struct run *r)
             index[unknown.count] = i;
             unknown.list[unknown.count++] = r->prompts.list[i];
         }
-    int status = unknown.count ? measure(&scores, rewards, r, &unknown, r->s->temperature, r->s->surrogate.hint_attempts) : 0;
+    int status =
+        unknown.count ? measure(&scores, rewards, r, &unknown, r->s->temperature, r->s->surrogate.hint_attempts) : 0;
     for (i64 i = 0; i < unknown.count && status == 0; i++)
         r->pool.pass[index[i]] = rewards[i];
     if (unknown.count && status == 0)
@@ -186,7 +207,9 @@ static int save_files(void *context, const char *directory)
 {
     struct run *r = context;
     char *path = path_join(directory, "weft/rollouts.safetensors");
-    int status = model_save(&r->model, directory) || install_tokenizers(directory, r->s->from) || pool_save(&r->pool, path) ? -1 : 0;
+    int status =
+        model_save(&r->model, directory) || install_tokenizers(directory, r->s->from) || pool_save(&r->pool, path) ? -1
+                                                                                                                   : 0;
     memory_free(path);
     return status;
 }
@@ -236,8 +259,8 @@ static int save(struct run *r, i64 step)
 static int read_state(struct run *r, const struct json *state, i64 step)
 {
     if (json_count(json_get(state, "success")) != r->prompts.count)
-        return error_set("the checkpoint of step %lld belongs to other prompts; remove %s to begin anew", (long long)step,
-                         r->checkpoints);
+        return error_set("the checkpoint of step %lld belongs to other prompts; remove %s to begin anew",
+                         (long long)step, r->checkpoints);
     char *path = string_format("%s/step-%06lld/weft/rollouts.safetensors", r->checkpoints, (long long)step);
     r->updates = json_integer(json_get(state, "updates"), 0);
     read_numbers(r->success, r->prompts.count, json_get(state, "success"));
@@ -267,8 +290,8 @@ static int resume(struct run *r, i64 *step)
 
 /* ---- One step ---- */
 
-/* The step's cohorts to the end, the others as far as they come; a program may answer with observations, and the model goes
- * on. */
+/* The step's cohorts to the end, the others as far as they come; a program may answer with observations, and the model
+ * goes on. */
 static int draw_and_judge(struct run *r, struct times *times, i64 step, struct progress *bar)
 {
     i64 open = 1, mine = r->s->prompts_per_step;
@@ -329,7 +352,8 @@ static struct eval_scores look_at(const struct run *r)
     return x;
 }
 
-static void log_step(struct run *r, i64 step, const struct eval_scores *x, const struct learn_result *y, const struct times *t)
+static void log_step(struct run *r, i64 step, const struct eval_scores *x, const struct learn_result *y,
+                     const struct times *t)
 {
     struct metrics *m = r->metrics;
     double responses = fmax(1, y->sums.responses);
@@ -399,8 +423,8 @@ static int run_step(struct run *r, i64 step, struct progress *bar)
     status = measure_in_between(r, step + 1);
     if (metrics_end(r->metrics) || status < 0)
         return -1;
-    progress_update(bar, step + 1, "reward %.3f spread %.2f entropy %.3f clipped %.2f length %.1f  %.0f tok/s", scores.reward,
-                    (double)learnt.spread / (double)learnt.cohorts, scores.entropy,
+    progress_update(bar, step + 1, "reward %.3f spread %.2f entropy %.3f clipped %.2f length %.1f  %.0f tok/s",
+                    scores.reward, (double)learnt.spread / (double)learnt.cohorts, scores.entropy,
                     learnt.sums.clipped / fmax(1, learnt.sums.responses), scores.length,
                     (double)learnt.positions / times.learn);
     return 0;
@@ -468,7 +492,8 @@ static int run_with_model(struct run *r)
     r->success = memory_alloc(r->prompts.count * 8);
     for (i64 i = 0; i < r->prompts.count; i++)
         r->success[i] = -1;
-    pool_open(&r->pool, &r->prompts, r->tokenizer, r->s->prompts_per_step, r->s->group, r->s->buffer_batches, r->stage->seed);
+    pool_open(&r->pool, &r->prompts, r->tokenizer, r->s->prompts_per_step, r->s->group, r->s->buffer_batches,
+              r->stage->seed);
     int status = open_sampler(r);
     if (status == 0) {
         open_learner(r);

@@ -25,10 +25,9 @@ static const struct naming by_source[] = {{"weft/sort", VERIFY_EXACT},
                                           {"aime*", VERIFY_MATH},
                                           {"numina_*", VERIFY_MATH},
                                           {"hiyouga/geometry3k", VERIFY_MATH}};
-static const struct naming by_ability[] = {{"math*", VERIFY_MATH},      {"choice", VERIFY_CHOICE},
-                                           {"multiple_choice", VERIFY_CHOICE}, {"mcq", VERIFY_CHOICE},
-                                           {"asr", VERIFY_WER},         {"transcription", VERIFY_WER},
-                                           {"format", VERIFY_FORMAT}};
+static const struct naming by_ability[] = {
+    {"math*", VERIFY_MATH}, {"choice", VERIFY_CHOICE},     {"multiple_choice", VERIFY_CHOICE}, {"mcq", VERIFY_CHOICE},
+    {"asr", VERIFY_WER},    {"transcription", VERIFY_WER}, {"format", VERIFY_FORMAT}};
 
 static enum verifier find_naming(const struct naming *list, i64 count, const char *name)
 {
@@ -49,9 +48,10 @@ int verifier_of(enum verifier *out, const struct task *p)
     if (*out == VERIFY_AUTO)
         *out = find_naming(by_ability, COUNT_OF(by_ability), p->ability);
     if (*out == VERIFY_AUTO)
-        return error_set("%s: no verifier for data_source \"%s\", ability \"%s\", style \"%s\"; set reward_model.style to "
-                         "one of exact, gsm8k, math, choice, regex, format, wer, program, or the setting `verifier`",
-                         p->origin, p->data_source, p->ability, p->style);
+        return error_set(
+            "%s: no verifier for data_source \"%s\", ability \"%s\", style \"%s\"; set reward_model.style to "
+            "one of exact, gsm8k, math, choice, regex, format, wer, program, or the setting `verifier`",
+            p->origin, p->data_source, p->ability, p->style);
     return 0;
 }
 
@@ -177,7 +177,8 @@ static bool equal_numbers(struct span a, struct span b)
 /* "$", spaces, \left, \right, \!, \text{...}'s wrapping, \dfrac, a full stop at the end: how a value is dressed. */
 static void undress(struct text *out, struct span s)
 {
-    static const char *const dress[] = {"\\left", "\\right", "\\!", "\\,", "\\;", "\\ ", "\\text", "\\mathrm", "\\$", "$", " ", "\n", "\t"};
+    static const char *const dress[] = {"\\left",   "\\right", "\\!", "\\,", "\\;", "\\ ", "\\text",
+                                        "\\mathrm", "\\$",     "$",   " ",   "\n",  "\t"};
     s = trimmed(s);
     if (s.length && s.at[s.length - 1] == '.')
         s.length--;
@@ -186,14 +187,16 @@ static void undress(struct text *out, struct span s)
         for (i64 d = 0; d < COUNT_OF(dress) && !skip; d++)
             if (s.length - i >= (i64)strlen(dress[d]) && memcmp(s.at + i, dress[d], strlen(dress[d])) == 0)
                 skip = (i64)strlen(dress[d]);
-        bool display = s.length - i >= 6 && (memcmp(s.at + i, "\\dfrac", 6) == 0 || memcmp(s.at + i, "\\tfrac", 6) == 0);
+        bool display =
+            s.length - i >= 6 && (memcmp(s.at + i, "\\dfrac", 6) == 0 || memcmp(s.at + i, "\\tfrac", 6) == 0);
         if (display)
             text_append(out, "\\frac", 5);
         else if (!skip)
             text_append(out, s.at + i, 1);
         i += display ? 6 : skip ? skip : 1;
     }
-    while (out->length > 1 && out->data[0] == '{' && braces((struct span){out->data, out->length}).length == out->length - 2) {
+    while (out->length > 1 && out->data[0] == '{' &&
+           braces((struct span){out->data, out->length}).length == out->length - 2) {
         memmove(out->data, out->data + 1, (size_t)out->length - 2);
         out->length -= 2;
         out->data[out->length] = 0;
@@ -266,7 +269,8 @@ static double verify_gsm8k(struct span truth, struct span answer)
         i64 left = tail.at + tail.length - number.at;
         number.length = left > 0 && number.at[0] == '-';
         i64 sign = number.length;
-        while (number.length < left && (isdigit((u8)number.at[number.length]) || strchr(".,", number.at[number.length])))
+        while (number.length < left &&
+               (isdigit((u8)number.at[number.length]) || strchr(".,", number.at[number.length])))
             number.length++;
         if (number.length > sign)
             return equal_values(number, truth);
@@ -363,14 +367,16 @@ static i64 character_bytes(u8 first)
 static bool stands_alone(const char *at, i64 left)
 {
     u8 a = (u8)at[0];
-    bool hangul = left >= 2 && (a == 0xea || a == 0xeb || a == 0xec || (a == 0xed && (u8)at[1] < 0x9f)) && !(a == 0xea && (u8)at[1] < 0xb0);
+    bool hangul = left >= 2 && (a == 0xea || a == 0xeb || a == 0xec || (a == 0xed && (u8)at[1] < 0x9f)) &&
+                  !(a == 0xea && (u8)at[1] < 0xb0);
     return left >= 3 && ((a == 0xe2 && (u8)at[1] >= 0xba) || a >= 0xe3) && !hangul;
 }
 
 static bool is_mark(const char *at, i64 left) /* CJK and fullwidth punctuation */
 {
     u8 a = (u8)at[0], b = left > 1 ? (u8)at[1] : 0, c = left > 2 ? (u8)at[2] : 0;
-    return (a == 0xe3 && b == 0x80) || (a == 0xef && b == 0xbc && (c < 0x90 || (c >= 0x9a && c < 0xa1))) || (a == 0xe2 && b == 0x80);
+    return (a == 0xe3 && b == 0x80) || (a == 0xef && b == 0xbc && (c < 0x90 || (c >= 0x9a && c < 0xa1))) ||
+           (a == 0xe2 && b == 0x80);
 }
 
 static struct words split_words(char *text)
@@ -414,7 +420,8 @@ static i64 word_errors(const struct words *a, const struct words *b)
 
 static double verify_words(struct span truth, struct span answer)
 {
-    char *x = string_format("%.*s", (int)truth.length, truth.at), *y = string_format("%.*s", (int)answer.length, answer.at);
+    char *x = string_format("%.*s", (int)truth.length, truth.at),
+         *y = string_format("%.*s", (int)answer.length, answer.at);
     struct words reference = split_words(x), said = split_words(y);
     double errors = (double)word_errors(&reference, &said) / (double)max_i64(reference.count, 1);
     memory_free(reference.list);

@@ -1,6 +1,6 @@
-/* The objective: coefficients against the derivative of the surrogate, written out in double precision and differentiated
- * by finite differences; masks, clips, advantages, hints; and that what one batch of a cohort gives is the sum of what its
- * answers give alone. */
+/* The objective: coefficients against the derivative of the surrogate, written out in double precision and
+ * differentiated by finite differences; masks, clips, advantages, hints; and that what one batch of a cohort gives is
+ * the sum of what its answers give alone. */
 #include "rl/learn.h"
 
 #include <math.h>
@@ -30,8 +30,10 @@ static double keep(const struct surrogate_settings *s, double k)
     return k >= s->mismatch_low && k <= s->mismatch_high ? k : 0;
 }
 
-/* bare: log-probabilities at which the constant parts stand (GSPO-token's stopped gradients); now: where J is wanted. */
-static double surrogate(const struct surrogate_settings *s, const struct example *e, const double *bare, const double *now)
+/* bare: log-probabilities at which the constant parts stand (GSPO-token's stopped gradients); now: where J is wanted.
+ */
+static double surrogate(const struct surrogate_settings *s, const struct example *e, const double *bare,
+                        const double *now)
 {
     double value = 0, mean_ratio = 0, mean_k = 0, n = (double)e->n, a = e->y.advantage;
     for (i64 j = 0; j < e->n; j++) {
@@ -39,7 +41,8 @@ static double surrogate(const struct surrogate_settings *s, const struct example
         mean_k += ((double)e->old[j] - e->rollout[j]) / n;
     }
     for (i64 j = 0; j < e->n; j++) {
-        double own = now[j] - e->old[j], k = exp(s->algorithm == SURROGATE_GSPO ? mean_k : (double)e->old[j] - e->rollout[j]);
+        double own = now[j] - e->old[j],
+               k = exp(s->algorithm == SURROGATE_GSPO ? mean_k : (double)e->old[j] - e->rollout[j]);
         double ratio = s->algorithm == SURROGATE_GRPO ? exp(own) : exp(mean_ratio) * exp(now[j] - bare[j]);
         double d = e->start[j] - now[j];
         value += keep(s, k) * fmin(ratio * a, clip(ratio, s->eps) * a) / n - s->kl * (exp(d) - d - 1) / n;
@@ -58,8 +61,12 @@ static void draw_example(struct example *e, i64 item, double width)
         e->rollout[j] = (float)(e->old[j] + 0.7 * rng_normal(key, (u32)item, 3, (u32)j, 0));
         e->start[j] = (float)(logprob + 0.5 * rng_normal(key, (u32)item, 4, (u32)j, 0));
     }
-    e->y = (struct response){.n = e->n, .rollout = e->rollout, .old = e->old, .start = e->start,
-                             .advantage = rng_normal(key, (u32)item, 5, 0, 0), .weight = 0.125};
+    e->y = (struct response){.n = e->n,
+                             .rollout = e->rollout,
+                             .old = e->old,
+                             .start = e->start,
+                             .advantage = rng_normal(key, (u32)item, 5, 0, 0),
+                             .weight = 0.125};
 }
 
 /* Finite differences do not see kinks that lie between their two points. */
@@ -90,8 +97,8 @@ static void check_example(const struct surrogate_settings *s, struct example *e,
         moved[j] = now[j] - h;
         double slope = (up - surrogate(s, e, now, moved)) / (2 * h);
         if (fabs(slope - e->coefficient[j]) > 1e-6 * (1 + fabs(slope)))
-            fail_msg("algorithm %d, id %lld of %lld: coefficient %g, slope %g", s->algorithm, (long long)j, (long long)e->n,
-                     e->coefficient[j], slope);
+            fail_msg("algorithm %d, id %lld of %lld: coefficient %g, slope %g", s->algorithm, (long long)j,
+                     (long long)e->n, e->coefficient[j], slope);
     }
     assert_true(fabs(sums.value - surrogate(s, e, now, now)) < 1e-9);
     *clipped += sums.clipped > 0;
@@ -103,8 +110,8 @@ static void test_coefficients_are_the_slope(void **state)
     (void)state;
     for (int algorithm = SURROGATE_MISC; algorithm <= SURROGATE_GRPO; algorithm++)
         for (int with_kl = 0; with_kl < 2; with_kl++) {
-            struct surrogate_settings s = {.algorithm = algorithm, .eps = 0.1, .mismatch_low = 0.5, .mismatch_high = 2,
-                                           .kl = with_kl ? 0.3 : 0};
+            struct surrogate_settings s = {
+                .algorithm = algorithm, .eps = 0.1, .mismatch_low = 0.5, .mismatch_high = 2, .kl = with_kl ? 0.3 : 0};
             i64 clipped = 0, masked = 0;
             for (i64 i = 0; i < 300; i++) {
                 struct example e;
@@ -155,7 +162,8 @@ static void test_clip_by_sign(void **state)
 {
     struct surrogate_settings s = {.algorithm = SURROGATE_MISC, .eps = 0.2, .mismatch_low = 0, .mismatch_high = 1e9};
     (void)state;
-    for (int i = 0; i < 4; i++) { /* ratio up or down, advantage plus or minus: only moving on in the paid direction is cut */
+    for (int i = 0; i < 4;
+         i++) { /* ratio up or down, advantage plus or minus: only moving on in the paid direction is cut */
         float loss = 1, old = i & 1 ? -1.5f : -0.5f, c;
         struct response y = {.n = 1, .rollout = &old, .old = &old, .advantage = i & 2 ? 1 : -1, .weight = 1};
         struct surrogate_sums sums = {0};
@@ -204,15 +212,30 @@ static void test_hints_fade_by_success(void **state)
 
 enum { VOCABULARY = 64 };
 static struct device device;
-static const struct vocabulary vocabulary = {.boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = 1,
-                                             .im_start = 2, .im_end = 3};
+static const struct vocabulary vocabulary = {
+    .boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = 1, .im_start = 2, .im_end = 3};
 
 static void open_model(struct model *m)
 {
-    struct model_config c = {.vocabulary = VOCABULARY, .width = 32, .layers = 2, .heads = 2, .kv_heads = 1, .head_width = 16,
-                             .dense_width = 48, .experts = 4, .topk = 2, .expert_width = 16, .first_moe_layer = 1, .tied = true,
-                             .rope_theta = 1e4, .norm_eps = 1e-5, .norm_min = 1e-12, .init_std = 0.2, .max_positions = 512,
-                             .mtp = true, .t_pairs = 2};
+    struct model_config c = {.vocabulary = VOCABULARY,
+                             .width = 32,
+                             .layers = 2,
+                             .heads = 2,
+                             .kv_heads = 1,
+                             .head_width = 16,
+                             .dense_width = 48,
+                             .experts = 4,
+                             .topk = 2,
+                             .expert_width = 16,
+                             .first_moe_layer = 1,
+                             .tied = true,
+                             .rope_theta = 1e4,
+                             .norm_eps = 1e-5,
+                             .norm_min = 1e-12,
+                             .init_std = 0.2,
+                             .max_positions = 512,
+                             .mtp = true,
+                             .t_pairs = 2};
     require(model_open(m, &device, &c, DTYPE_F32, true, NULL) == 0, "%s", error_text());
     weights_init(&m->weights, 3);
 }
@@ -257,7 +280,9 @@ static void gradients(double *norm, struct model *m, struct cohort *const *cohor
     for (i64 i = 0; i < m->weights.count; i++) {
         const struct weight *w = &m->weights.list[i];
         norm[i] = 0;
-        for (i64 j = 0; w->value.needs_grad && (w->value.grad_written || w->value.parts_written) && j < w->parts * w->rows * w->columns; j++)
+        for (i64 j = 0; w->value.needs_grad && (w->value.grad_written || w->value.parts_written) &&
+                        j < w->parts * w->rows * w->columns;
+             j++)
             if (w->value.grad_written || w->value.parts_written[j / (w->rows * w->columns)])
                 norm[i] += ((float *)w->value.grad)[j] * (sin((double)j) + 2);
     }

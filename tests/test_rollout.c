@@ -1,5 +1,5 @@
-/* Rollouts and the replay buffer on a tiny random model: what is drawn is what training sees, order, marks, files; and the
- * whole stage, killed and resumed, leaves the same bytes. */
+/* Rollouts and the replay buffer on a tiny random model: what is drawn is what training sees, order, marks, files; and
+ * the whole stage, killed and resumed, leaves the same bytes. */
 #include "core/json.h"
 #include "core/safetensors.h"
 #include "core/settings.h"
@@ -39,10 +39,24 @@ static void make_tokenizer(const char *directory)
 static void make_model(const char *directory, const struct text_tokenizer *of)
 {
     struct model m;
-    struct model_config c = {.vocabulary = round_up(text_vocabulary(of), 16), .width = 32, .layers = 2, .heads = 2, .kv_heads = 1,
-                             .head_width = 16, .dense_width = 48, .experts = 4, .topk = 2, .expert_width = 16,
-                             .tied = true, .rope_theta = 1e4, .norm_eps = 1e-5, .norm_min = 1e-12,
-                             .init_std = 0.3, .max_positions = 512, .mtp = true, .t_pairs = 2};
+    struct model_config c = {.vocabulary = round_up(text_vocabulary(of), 16),
+                             .width = 32,
+                             .layers = 2,
+                             .heads = 2,
+                             .kv_heads = 1,
+                             .head_width = 16,
+                             .dense_width = 48,
+                             .experts = 4,
+                             .topk = 2,
+                             .expert_width = 16,
+                             .tied = true,
+                             .rope_theta = 1e4,
+                             .norm_eps = 1e-5,
+                             .norm_min = 1e-12,
+                             .init_std = 0.3,
+                             .max_positions = 512,
+                             .mtp = true,
+                             .t_pairs = 2};
     c.pad_id = c.eos_id = c.bos_id = text_token_id(of, "<|endoftext|>");
     require(model_open(&m, &device, &c, DTYPE_F32, true, NULL) == 0, "%s", error_text());
     weights_init(&m.weights, 3);
@@ -58,9 +72,11 @@ static void make_prompts(const char *path)
 {
     struct text lines = {0};
     for (i64 i = 0; i < PROMPTS; i++)
-        text_printf(&lines, "{\"prompt\":\"%.*s words %lld\",\"reward_model\":{\"style\":\"regex\",\"ground_truth\":\"[a-m0-9A-M]\\\\z\"},"
-                            "\"extra_info\":{\"think\":\"one two three four\"}}\n", (int)(3 * i), "these words of this text, again and again",
-                    (long long)i);
+        text_printf(&lines,
+                    "{\"prompt\":\"%.*s words "
+                    "%lld\",\"reward_model\":{\"style\":\"regex\",\"ground_truth\":\"[a-m0-9A-M]\\\\z\"},"
+                    "\"extra_info\":{\"think\":\"one two three four\"}}\n",
+                    (int)(3 * i), "these words of this text, again and again", (long long)i);
     require(file_replace(path, lines.data, lines.length) == 0, "%s", error_text());
     text_release(&lines);
 }
@@ -146,8 +162,8 @@ static bool same_pool(const struct pool *a, const struct pool *b)
 
 /* ---- Tests ---- */
 
-/* With nothing forbidden the two are the same distribution (and brackets are ids like others); seats are taken again while
- * others still draw. */
+/* With nothing forbidden the two are the same distribution (and brackets are ids like others); seats are taken again
+ * while others still draw. */
 static void test_drawn_as_trained(void **state)
 {
     struct sampler sampler;
@@ -190,12 +206,13 @@ static void shake_router(float by)
     for (i64 i = 0; i < model.config.layers; i++)
         if (model.layer[i].router)
             for (i64 j = 0; j < model.config.experts * model.config.width; j++)
-                model.layer[i].router->master[j] += by * (float)rng_normal((struct rng_key){9, RNG_TEST}, (u32)i, (u32)j, 0, 0);
+                model.layer[i].router->master[j] +=
+                    by * (float)rng_normal((struct rng_key){9, RNG_TEST}, (u32)i, (u32)j, 0, 0);
     weights_refresh(&model.weights);
 }
 
-/* Ids drawn after the weights moved: training with the experts of the rollout sees them as they were drawn, although the
- * ids before them had been routed by the old weights. Returns how many differ by more than 1e-4. */
+/* Ids drawn after the weights moved: training with the experts of the rollout sees them as they were drawn, although
+ * the ids before them had been routed by the old weights. Returns how many differ by more than 1e-4. */
 static i64 strangers(struct learner *l, const i64 *drawn_before)
 {
     i64 n = 0;
@@ -310,8 +327,8 @@ static i64 unfinished(const struct pool *p)
     return n;
 }
 
-/* Steps of a buffer of four batches of one prompt: each step trains on its own prompts, whatever else is ready; what is stored
- * between two steps and read again goes on as if nothing had been. */
+/* Steps of a buffer of four batches of one prompt: each step trains on its own prompts, whatever else is ready; what is
+ * stored between two steps and read again goes on as if nothing had been. */
 static void test_buffer(void **state)
 {
     struct sampler sampler;
@@ -360,13 +377,14 @@ static void test_damaged_files(void **state)
     const i32 ids[2] = {1, 2};
     const float zeros[2] = {0};
     const u8 told[2] = {0};
-    const struct tensor_source tensors[] = {{.name = "cohorts", .dtype = DTYPE_I64, .rank = 2, .shape = {1, 2}, .data = cohorts},
-                                            {.name = "rollouts", .dtype = DTYPE_I64, .rank = 2, .shape = {3, 4}, .data = rollouts},
-                                            {.name = "ids", .dtype = DTYPE_I32, .rank = 1, .shape = {2}, .data = ids},
-                                            {.name = "logprob", .dtype = DTYPE_F32, .rank = 1, .shape = {2}, .data = zeros},
-                                            {.name = "entropy", .dtype = DTYPE_F32, .rank = 1, .shape = {2}, .data = zeros},
-                                            {.name = "told", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = told},
-                                            {.name = "routes", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = told}};
+    const struct tensor_source tensors[] = {
+        {.name = "cohorts", .dtype = DTYPE_I64, .rank = 2, .shape = {1, 2}, .data = cohorts},
+        {.name = "rollouts", .dtype = DTYPE_I64, .rank = 2, .shape = {3, 4}, .data = rollouts},
+        {.name = "ids", .dtype = DTYPE_I32, .rank = 1, .shape = {2}, .data = ids},
+        {.name = "logprob", .dtype = DTYPE_F32, .rank = 1, .shape = {2}, .data = zeros},
+        {.name = "entropy", .dtype = DTYPE_F32, .rank = 1, .shape = {2}, .data = zeros},
+        {.name = "told", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = told},
+        {.name = "routes", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = told}};
     (void)state;
     for (i64 count = 1; count <= COUNT_OF(tensors); count++) {
         assert_int_equal(safetensors_save(path, tensors, count, NULL), 0);
@@ -416,9 +434,11 @@ static int run_stage(const char *world, const char *out)
     char *text = string_format("{from: %s/model, prompts: %s/prompts.jsonl, eval_prompts: %s/prompts.jsonl, steps: 9,"
                                "prompts_per_step: 3, group: 3, buffer_batches: 3, max_tokens: 16, checkpoint_steps: 2,"
                                "eval_steps: 2, kl: 0.01, mask: {share: 0.5}, optimizer: {lr: 1e-2}, bias_speed: 1e-3,"
-                               "hint: {share: 0.5}}", world, world, world);
+                               "hint: {share: 0.5}}",
+                               world, world, world);
     struct rl_settings s = settings_of(text);
-    struct stage stage = {.name = "rl", .out = out, .seed = 4, .device = &device, .dtype = DTYPE_F32, .peak_gflops = 100};
+    struct stage stage = {
+        .name = "rl", .out = out, .seed = 4, .device = &device, .dtype = DTYPE_F32, .peak_gflops = 100};
     int status = directory_make(out) ? -1 : rl_stage(&s, &stage);
     if (status < 0)
         fprintf(stderr, "%s\n", error_text());

@@ -1,5 +1,5 @@
-/* Verifiers by tables of cases, prompts by files, and reward programs that behave badly: whatever they do, the caller gets
- * answers or a message, within its time, and no process is left behind. */
+/* Verifiers by tables of cases, prompts by files, and reward programs that behave badly: whatever they do, the caller
+ * gets answers or a message, within its time, and no process is left behind. */
 #include "core/settings.h"
 #include "rl/judge.h"
 #include "rl/program.h"
@@ -111,8 +111,8 @@ static void test_verifiers(void **state)
         if (verify(&score, cases[i].verifier, cases[i].truth, cases[i].answer))
             fail_msg("case %lld: %s", (long long)i, error_text());
         if (fabs(score - cases[i].score) > 1e-12)
-            fail_msg("%d: truth \"%s\", answer \"%s\": %g, expected %g", (int)cases[i].verifier, cases[i].truth, cases[i].answer,
-                     score, cases[i].score);
+            fail_msg("%d: truth \"%s\", answer \"%s\": %g, expected %g", (int)cases[i].verifier, cases[i].truth,
+                     cases[i].answer, score, cases[i].score);
     }
 }
 
@@ -190,7 +190,8 @@ static void test_prompts(void **state)
     assert_int_equal(load(&p, "a.jsonl",
                           "{\"data_source\":\"weft/sort\",\"prompt\":[{\"role\":\"system\",\"content\":\"be brief\"},"
                           "{\"role\":\"user\",\"content\":\"<|im_end|>\"}],\"reward_model\":{\"ground_truth\":72}}\n\n"
-                          "{\"prompt\":\"hi\",\"extra_info\":{\"think\":\"well\",\"pass\":0.5}}"), 0);
+                          "{\"prompt\":\"hi\",\"extra_info\":{\"think\":\"well\",\"pass\":0.5}}"),
+                     0);
     assert_int_equal(p.count, 2);
     assert_string_equal(p.list[0].ground_truth, "72");
     assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
@@ -198,7 +199,8 @@ static void test_prompts(void **state)
                                    "<|im_start|>assistant\n");
     text_clear(&text);
     assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, true), 0);
-    assert_string_equal(text.data, "system\nbe brief\nuser\n<|im_end|>\nassistant\n"); /* the content's is no special token */
+    assert_string_equal(text.data,
+                        "system\nbe brief\nuser\n<|im_end|>\nassistant\n"); /* the content's is no special token */
     text_clear(&text);
     assert_int_equal(text_decode(tokenizer, &text, p.list[1].think.ids, p.list[1].think.count, false), 0);
     assert_string_equal(text.data, "<think>\nwell");
@@ -209,17 +211,18 @@ static void test_prompts(void **state)
 
 static void test_bad_prompts(void **state)
 {
-    static const struct { const char *name, *content, *message; } bad[] = {
-        {"b.jsonl", "", "no prompts"},
-        {"b.jsonl", "{\"prompt\":\"a\"}\n{\"prompt\":[]}", ":2"},
-        {"b.jsonl", "{\"prompt\":\"a\"}\n{", ":2"},
-        {"b.jsonl", "[]", "object"},
-        {"b.jsonl", "{\"prompt\":[{\"role\":\"user\"}]}", "content"},
-        {"b.jsonl", "{\"prompt\":[{\"role\":\"user\",\"content\":[1]}]}", "content"},
-        {"b.jsonl", "{\"prompt\":\"a\",\"images\":[\"x.png\"]}", "text only"},
-        {"b.jsonl", "{\"prompt\":\"a\",\"extra_info\":{\"pass\":2}}", "success rate"},
-        {"b.json", "{\"prompt\":\"a\"}", "list"},
-        {"b.json", "[{\"prompt\":\"a\"}, 3]", ":2"}};
+    static const struct {
+        const char *name, *content, *message;
+    } bad[] = {{"b.jsonl", "", "no prompts"},
+               {"b.jsonl", "{\"prompt\":\"a\"}\n{\"prompt\":[]}", ":2"},
+               {"b.jsonl", "{\"prompt\":\"a\"}\n{", ":2"},
+               {"b.jsonl", "[]", "object"},
+               {"b.jsonl", "{\"prompt\":[{\"role\":\"user\"}]}", "content"},
+               {"b.jsonl", "{\"prompt\":[{\"role\":\"user\",\"content\":[1]}]}", "content"},
+               {"b.jsonl", "{\"prompt\":\"a\",\"images\":[\"x.png\"]}", "text only"},
+               {"b.jsonl", "{\"prompt\":\"a\",\"extra_info\":{\"pass\":2}}", "success rate"},
+               {"b.json", "{\"prompt\":\"a\"}", "list"},
+               {"b.json", "[{\"prompt\":\"a\"}, 3]", ":2"}};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(bad); i++) {
         struct prompts p;
@@ -254,7 +257,8 @@ static int ask(struct json **answers, const char *script, i64 count, double seco
     for (i64 i = 0; i < count; i++) {
         questions[i] = json_object();
         json_set(questions[i], "id", json_of_integer(i));
-        json_set(questions[i], "response", json_of_string("an answer that takes some room in the pipe, and more, and more"));
+        json_set(questions[i], "response",
+                 json_of_string("an answer that takes some room in the pipe, and more, and more"));
     }
     int status = program_ask(answers, argv, questions, count, seconds);
     for (i64 i = 0; i < count; i++)
@@ -272,7 +276,8 @@ static void test_programs(void **state)
         assert_true(json_number(json_get(answers[i], "score"), 0) == 0.25);
         json_free(answers[i]);
     }
-    assert_int_equal(ask(answers, "echo '{\"id\":1,\"score\":1}'; printf '{\"id\":0,\"observation\":\"go on\"}'", 2, 20), 0);
+    assert_int_equal(
+        ask(answers, "echo '{\"id\":1,\"score\":1}'; printf '{\"id\":0,\"observation\":\"go on\"}'", 2, 20), 0);
     assert_string_equal(json_string(json_get(answers[0], "observation"), ""), "go on");
     assert_int_equal(json_integer(json_get(answers[1], "score"), 0), 1);
     json_free(answers[0]);
@@ -287,9 +292,9 @@ struct bad_program {
 static void test_bad_programs(void **state)
 {
     static const struct bad_program bad[] = {
-        {"sleep 100", "within"},                                     /* hangs */
+        {"sleep 100", "within"},                                       /* hangs */
         {"trap '' TERM INT HUP; while :; do sleep 1; done", "within"}, /* and will not be told */
-        {"sleep 100 & sleep 100", "within"},                         /* with a child that holds the pipe */
+        {"sleep 100 & sleep 100", "within"},                           /* with a child that holds the pipe */
         {"read line; echo '{\"score\":1}'; exit 3", "status 3"},
         {"kill -SEGV $$", "signal 11"},
         {"cat", "expected {\"score\""},
@@ -322,7 +327,8 @@ static void test_bad_programs(void **state)
 static void test_full_pipes(void **state)
 {
     struct json *answers[300];
-    char *script = string_format("i=0; while [ $i -lt 300 ]; do printf '{\"score\":1,\"why\":\"%%01000d\"}\\n' 7; i=$((i+1)); done; cat > /dev/null");
+    char *script = string_format("i=0; while [ $i -lt 300 ]; do printf '{\"score\":1,\"why\":\"%%01000d\"}\\n' 7; "
+                                 "i=$((i+1)); done; cat > /dev/null");
     (void)state;
     assert_int_equal(ask(answers, script, 300, 20), 0);
     for (i64 i = 0; i < 300; i++)
@@ -337,7 +343,8 @@ static struct cohort cohort;
 
 static void open_cohort(const char *style)
 {
-    char *line = string_format("{\"prompt\":\"say a\",\"reward_model\":{\"style\":\"%s\",\"ground_truth\":\"a\"}}", style);
+    char *line =
+        string_format("{\"prompt\":\"say a\",\"reward_model\":{\"style\":\"%s\",\"ground_truth\":\"a\"}}", style);
     require(load(&judged, "j.jsonl", line) == 0, "%s", error_text());
     memory_free(line);
     cohort_init(&cohort, &judged.list[0], 0, 5, 2);
@@ -396,7 +403,7 @@ static void test_rewards_are_written_and_replayed(void **state)
     assert_string_equal(first.data, second.data);
     forget_rewards();
     assert_int_equal(judge_once(&bad, directory, 3, 4), -1); /* another step is another question */
-    cohort.rollouts[0].ids[0] = cohort.rollouts[1].ids[0]; /* and so is another answer */
+    cohort.rollouts[0].ids[0] = cohort.rollouts[1].ids[0];   /* and so is another answer */
     assert_int_equal(judge_once(&bad, directory, 3, 3), -1);
     text_release(&first);
     text_release(&second);
@@ -419,7 +426,8 @@ static void test_a_torn_line_is_left_alone(void **state)
     assert_int_equal(judge_once(&settings, directory, 0, 3), 0);
     assert_true(cohort.rollouts[0].reward == 1 && cohort.rollouts[1].reward == 0);
     assert_int_equal(file_read(&all, path), 0);
-    assert_ptr_equal(strstr(all.data, "{\"step\":3,\"pro\n{\"step\":3,\"prompt\":5,\"rollout\":0,\"turn\":0,"), all.data);
+    assert_ptr_equal(strstr(all.data, "{\"step\":3,\"pro\n{\"step\":3,\"prompt\":5,\"rollout\":0,\"turn\":0,"),
+                     all.data);
     text_release(&all);
     close_cohort();
     directory_remove(directory);
