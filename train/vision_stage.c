@@ -8,8 +8,8 @@ const struct setting vision_stage_table[] = {
     {"data", SETTING_REFERENCE, AT(data), NULL, 0, 0, NULL,
      "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out media: validation/ in or "
      "beside it"},
-    {"steps", SETTING_INTEGER, AT(steps), "7000", 1, 1e9, NULL, "steps on stills"},
-    {"clip_steps", SETTING_INTEGER, AT(clip_steps), "1600", 0, 1e9, NULL,
+    {"steps", SETTING_INTEGER, AT(steps), "4000", 1, 1e9, NULL, "steps on stills"},
+    {"clip_steps", SETTING_INTEGER, AT(clip_steps), "600", 0, 1e9, NULL,
      "steps on clips that follow; 0: a tokenizer of stills"},
     {"batch", SETTING_INTEGER, AT(batch), "8", 1, 65536, NULL, "stills of a step"},
     {"clip_batch", SETTING_INTEGER, AT(clip_batch), "4", 1, 65536, NULL, "clips of a step"},
@@ -34,11 +34,11 @@ const struct setting vision_stage_table[] = {
     {"loss.l2", SETTING_NUMBER, AT(loss.l2), "1", 0, 1e6, NULL, "weight of the mean squared error"},
     {"loss.commitment", SETTING_NUMBER, AT(loss.commitment), "0.25", 0, 1e6, NULL, "weight of (latent - its code)^2"},
     {"loss.entropy", SETTING_NUMBER, AT(loss.entropy), "0.1", 0, 1e6, NULL, "weight of the entropy term of bits"},
-    {"loss.sharpness", SETTING_NUMBER, AT(loss.sharpness), "1", 1e-6, 1e3, NULL,
+    {"loss.sharpness", SETTING_NUMBER, AT(loss.sharpness), "0.125", 1e-6, 1e3, NULL,
      "of the bits' probability in the entropy term, sigmoid(sharpness u / a): higher spreads them more evenly"},
     {"bad_share", SETTING_NUMBER, AT(bad_share), "0.05", 0, 1, NULL, "share of media that may be unreadable"},
     {"checkpoint_steps", SETTING_INTEGER, AT(checkpoint_steps), "1000", 1, 1e9, NULL, "steps between checkpoints"},
-    OPTIMIZER_ROWS(struct vision_settings, "4e-3", "0.95", "0"),
+    OPTIMIZER_ROWS(struct vision_settings, "3e-3", "0.95", "0"),
     {0}};
 
 /* ---- media ---- */
