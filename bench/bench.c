@@ -14,7 +14,8 @@ void bench_print(const struct bench_row *row, bool json)
     if (!json) {
         printf("%-10s %-44s %10.1f %-9s", row->name, row->what, row->value, row->unit);
         if (row->reference > 0)
-            printf(" %.3f of %s (%.1f), goal %s %.2f", ratio, row->against, row->reference, row->less ? "<=" : ">=", row->goal);
+            printf(" %.3f of %s (%.1f), goal %s %.2f", ratio, row->against, row->reference,
+                   row->less ? "<=" : ">=", row->goal);
         printf("%s%s\n", row->note ? "  " : "", row->note ? row->note : "");
         return;
     }

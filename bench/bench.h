@@ -11,7 +11,10 @@ struct bench_row {
     const char *note;
 };
 typedef int bench_fn(struct device *device, bool json);
-struct bench { const char *name, *summary; bench_fn *run; };
+struct bench {
+    const char *name, *summary;
+    bench_fn *run;
+};
 extern const struct bench benches[]; /* ends with a NULL name */
 void bench_print(const struct bench_row *row, bool json);
 

@@ -1,5 +1,5 @@
-/* The CPU training step with optimizer on one fixed shape (V 8192, C 512, L 8 of which the first dense, F 1536, H 8, G 2,
- * D 64, E 32 of F 256, top-4, 1 shared, untied; batch 4 x 1024; AdamW), in alternation with the matrix peak. */
+/* The CPU training step with optimizer on one fixed shape (V 8192, C 512, L 8 of which the first dense, F 1536, H 8, G
+ * 2, D 64, E 32 of F 256, top-4, 1 shared, untied; batch 4 x 1024; AdamW), in alternation with the matrix peak. */
 #include "bench/bench.h"
 #include "train/step.h"
 
@@ -40,11 +40,27 @@ static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct 
 
 static struct model_config shape(i64 experts)
 {
-    return (struct model_config){.vocabulary = VOCABULARY, .width = 512, .layers = 8, .heads = 8, .kv_heads = 2,
-                                 .head_width = 64, .dense_width = 1536, .experts = experts, .topk = 4,
-                                 .expert_width = 256, .shared_experts = 1, .first_moe_layer = 1, .rope_theta = 1e6,
-                                 .norm_eps = 1e-5, .norm_min = 1e-12, .init_std = 0.02, .max_positions = LENGTH,
-                                 .pad_id = 0, .bos_id = 1, .eos_id = 2, .t_pairs = 10};
+    return (struct model_config){.vocabulary = VOCABULARY,
+                                 .width = 512,
+                                 .layers = 8,
+                                 .heads = 8,
+                                 .kv_heads = 2,
+                                 .head_width = 64,
+                                 .dense_width = 1536,
+                                 .experts = experts,
+                                 .topk = 4,
+                                 .expert_width = 256,
+                                 .shared_experts = 1,
+                                 .first_moe_layer = 1,
+                                 .rope_theta = 1e6,
+                                 .norm_eps = 1e-5,
+                                 .norm_min = 1e-12,
+                                 .init_std = 0.02,
+                                 .max_positions = LENGTH,
+                                 .pad_id = 0,
+                                 .bos_id = 1,
+                                 .eos_id = 2,
+                                 .t_pairs = 10};
 }
 
 static int open_bench(struct step_bench *b, struct device *device, i64 experts)
@@ -55,7 +71,8 @@ static int open_bench(struct step_bench *b, struct device *device, i64 experts)
         return -1;
     weights_init(&b->model.weights, 1);
     trainer_open(&b->trainer, &b->model, (i64)16 << 30);
-    b->optimizer = (struct optimizer_settings){.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
+    b->optimizer = (struct optimizer_settings){
+        .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
     b->trainer.optimizer = &b->optimizer;
     b->trainer.lr = (struct lr_schedule){.peak = 1e-4};
     b->trainer.source = (struct batch_source){b, one_micro_batch, totals_of, fill};
@@ -108,7 +125,8 @@ int bench_step(struct device *device, bool json)
     qsort(peaks, ROUNDS, sizeof peaks[0], ascending);
     double peak = rates[ROUNDS / 2] / ratios[ROUNDS / 2];
     bench_print(&(struct bench_row){"step", "training step with optimizer, model flops", "GFLOP/s", "matrix peak",
-                                    rates[ROUNDS / 2], peak, 0.65, false, NULL}, json);
+                                    rates[ROUNDS / 2], peak, 0.65, false, NULL},
+                json);
     close_bench(b);
     memory_free(b);
     return 0;

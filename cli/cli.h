@@ -24,9 +24,11 @@ extern const struct command commands[]; /* ends with a NULL name */
 
 /* Reads options (NULL name ends the table) and positionals; prints help and returns 1 on --help, -1 on wrong usage (the
  * message is set), 0 otherwise. */
-int options_parse(struct arguments *arguments, int argc, char **argv, const struct option *options, int least, int most);
+int options_parse(struct arguments *arguments, int argc, char **argv, const struct option *options, int least,
+                  int most);
 /* Shows `see` the options of a command, which must read them before it does anything else. */
-void command_options(const struct command *command, void (*see)(void *context, const struct option *options), void *context);
+void command_options(const struct command *command, void (*see)(void *context, const struct option *options),
+                     void *context);
 /* The last line of a command: prints the message that stands and returns its exit status. */
 int command_failed(void);
 int64_t option_integer(const char *text, const char *name, i64 fallback, i64 low, i64 high, int *status);
@@ -34,11 +36,14 @@ double option_number(const char *text, const char *name, double fallback, double
 
 #define SUBMODEL_OPTIONS(o)                                                                                            \
     {"layers", "LIST", &(o).layers, NULL, "sub-model: layers kept, e.g. 0-3,6"},                                       \
-    {"experts", "N|LIST|@FILE", &(o).experts, NULL, "sub-model: the N most used experts, a list, or one list a layer"}, \
-    {"topk", "K", &(o).topk, NULL, "sub-model: experts each token chooses"}
+        {"experts", "N|LIST|@FILE", &(o).experts, NULL,                                                                \
+         "sub-model: the N most used experts, a list, or one list a layer"},                                           \
+    {                                                                                                                  \
+        "topk", "K", &(o).topk, NULL, "sub-model: experts each token chooses"                                          \
+    }
 
-/* A folder that appears whole or not at all: `write` fills a temporary one beside it. What exists already is refused. Keeps
- * the status and message of `write`. */
+/* A folder that appears whole or not at all: `write` fills a temporary one beside it. What exists already is refused.
+ * Keeps the status and message of `write`. */
 int output_folder(const char *out, int (*write)(void *context, const char *folder), void *context);
 struct device *cli_device(void); /* the CPU, opened once */
 

@@ -108,7 +108,8 @@ static int compare_forward(struct comparison *c, struct tape *tape, struct arena
         out.coefficient[TARGET_TEXT][0][i] = (float)(batch.targets[TARGET_TEXT].weight[i] / count);
     }
     if (logits)
-        report(c, "logits", relative_to_largest(out.logits[TARGET_TEXT][0]->data, logits, batch.n * c->model.config.vocabulary),
+        report(c, "logits",
+               relative_to_largest(out.logits[TARGET_TEXT][0]->data, logits, batch.n * c->model.config.vocabulary),
                2e-5, "the largest");
     if (loss)
         report(c, "loss", fabs(sum / count - loss[0]) / loss[0], 1e-5, "its value");

@@ -12,7 +12,10 @@ enum { BLOCK_BYTES = 1 << 20, BLOCKS = 512, BANDWIDTH_ROUNDS = 5 };
 
 /* ---- Memory bandwidth: what decoding one request at a time runs into ---- */
 
-struct copy { char *to; const char *from; };
+struct copy {
+    char *to;
+    const char *from;
+};
 
 static void copy_block(void *context, i64 tile, int worker)
 {
@@ -73,7 +76,8 @@ static void say_machine(struct json *j, struct device *device)
 {
     double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     struct device gpu = {0};
-    say(j, "device", "%s, %d workers of %ld cores", device_name(device), workers_count(), sysconf(_SC_NPROCESSORS_ONLN));
+    say(j, "device", "%s, %d workers of %ld cores", device_name(device), workers_count(),
+        sysconf(_SC_NPROCESSORS_ONLN));
     say(j, "memory", "%.1f GB", bytes * 1e-9);
     say(j, "precision", "auto is %s", device->has_bf16 ? "bf16" : "f32: this CPU has no fast bf16");
     if (device_open_cuda(&gpu, 0) == 0) {
@@ -109,7 +113,9 @@ static bool program_exists(const char *name)
 /* What weft-corpus reads, and the package that brings it. */
 static void say_corpus(struct json *j)
 {
-    static const struct { const char *path, *package; } needs[] = {
+    static const struct {
+        const char *path, *package;
+    } needs[] = {
         {"/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf", "fonts-noto-color-emoji"},
         {"/usr/share/unicode/emoji/emoji-test.txt", "unicode-data"},
         {"/usr/share/wordnet/data.noun", "wordnet-base"},

@@ -59,7 +59,8 @@ static int run(const char *directory, const struct request *r)
         return -1;
     arena_open(&arena, 64 << 20, false);
     prompt_init(&prompt);
-    struct studio_options options = {.sampling = {(float)temperature, (float)top_p, 0, {(u64)seed, RNG_SAMPLING}}, .sub = &sub, .slots = 1};
+    struct studio_options options = {
+        .sampling = {(float)temperature, (float)top_p, 0, {(u64)seed, RNG_SAMPLING}}, .sub = &sub, .slots = 1};
     status = submodel_parse(&sub, &arena, &r->sub, &studio.model);
     if (status == 0)
         status = build(&prompt, &studio, r, most);
@@ -79,20 +80,21 @@ int command_generate(int argc, char **argv)
 {
     struct arguments a;
     struct request r = {.to = "text"};
-    const struct option options[] = {{"prompt", "TEXT", &r.prompt, NULL, "words that come first or after the media"},
-                                     {"image", "FILE", &r.image, NULL, "a picture to look at"},
-                                     {"video", "FILE", &r.video, NULL, "a clip to look at"},
-                                     {"audio", "FILE", &r.audio, NULL, "a sound to listen to"},
-                                     {"to", "text|image|video|audio", &r.to, NULL, "what to make (text)"},
-                                     {"shape", "NAME", &r.shape, NULL, "of the picture or clip, by the vision tokenizer's table"},
-                                     {"greedy", NULL, NULL, &r.greedy, "the likeliest each time"},
-                                     {"temperature", "T", &r.temperature, NULL, "of sampling (1)"},
-                                     {"top-p", "P", &r.top_p, NULL, "nucleus (1)"},
-                                     {"seed", "N", &r.seed, NULL, "of sampling (1)"},
-                                     {"max-tokens", "N", &r.most, NULL, "ids of text (64) or frames of sound (100)"},
-                                     {"o", "FILE", &r.out, NULL, "PNG, MP4, WAV or text to write; text goes to stdout without it"},
-                                     SUBMODEL_OPTIONS(r.sub),
-                                     {NULL}};
+    const struct option options[] = {
+        {"prompt", "TEXT", &r.prompt, NULL, "words that come first or after the media"},
+        {"image", "FILE", &r.image, NULL, "a picture to look at"},
+        {"video", "FILE", &r.video, NULL, "a clip to look at"},
+        {"audio", "FILE", &r.audio, NULL, "a sound to listen to"},
+        {"to", "text|image|video|audio", &r.to, NULL, "what to make (text)"},
+        {"shape", "NAME", &r.shape, NULL, "of the picture or clip, by the vision tokenizer's table"},
+        {"greedy", NULL, NULL, &r.greedy, "the likeliest each time"},
+        {"temperature", "T", &r.temperature, NULL, "of sampling (1)"},
+        {"top-p", "P", &r.top_p, NULL, "nucleus (1)"},
+        {"seed", "N", &r.seed, NULL, "of sampling (1)"},
+        {"max-tokens", "N", &r.most, NULL, "ids of text (64) or frames of sound (100)"},
+        {"o", "FILE", &r.out, NULL, "PNG, MP4, WAV or text to write; text goes to stdout without it"},
+        SUBMODEL_OPTIONS(r.sub),
+        {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0)
         status = parse_kind(&r);

@@ -74,8 +74,10 @@ static struct json *inspect_folder(const char *path, bool verify)
         return inspect_tokenizer(path);
     if (has(path, "run.json"))
         return inspect_run(path);
-    error_set("%s: a folder of no kind known here: no model (config.json), shards (shards.json), tokenizer (tokenizer.json), "
-              "checkpoints (step-*) or run (run.json) in it", path);
+    error_set(
+        "%s: a folder of no kind known here: no model (config.json), shards (shards.json), tokenizer (tokenizer.json), "
+        "checkpoints (step-*) or run (run.json) in it",
+        path);
     return NULL;
 }
 
@@ -106,9 +108,10 @@ int command_inspect(int argc, char **argv)
 {
     struct arguments a;
     bool json = false, verify = false;
-    const struct option options[] = {{"json", NULL, NULL, &json, "one JSON object"},
-                                     {"verify", NULL, NULL, &verify, "read and check every byte; below 1 GiB that is done unasked"},
-                                     {NULL}};
+    const struct option options[] = {
+        {"json", NULL, NULL, &json, "one JSON object"},
+        {"verify", NULL, NULL, &verify, "read and check every byte; below 1 GiB that is done unasked"},
+        {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status)
         return status < 0 ? command_failed() : 0;

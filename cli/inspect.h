@@ -1,13 +1,15 @@
-/* What `weft inspect` knows of each kind of file: a JSON object that says what is there, NULL and a message where something
- * is wrong. It is printed as it is, or for people by inspect_show: objects as lines, lists of objects as tables. */
+/* What `weft inspect` knows of each kind of file: a JSON object that says what is there, NULL and a message where
+ * something is wrong. It is printed as it is, or for people by inspect_show: objects as lines, lists of objects as
+ * tables. */
 #ifndef WEFT_CLI_INSPECT_H
 #define WEFT_CLI_INSPECT_H
 #include "core/json.h"
 
-/* verify: every byte is read and checked against what the format knows of it (checksums, missing tensors, numbers that are
- * not finite). */
+/* verify: every byte is read and checked against what the format knows of it (checksums, missing tensors, numbers that
+ * are not finite). */
 struct json *inspect_model(const char *directory, bool verify);
-struct json *inspect_checkpoint(const char *directory); /* a step's folder, or the folder of all steps: the newest whole one */
+/* a step's folder, or the folder of all steps: the newest whole one */
+struct json *inspect_checkpoint(const char *directory);
 struct json *inspect_codec(const char *directory, bool verify); /* a vision or audio tokenizer */
 struct json *inspect_safetensors(const char *path, bool verify);
 struct json *inspect_shards(const char *directory, bool verify);

@@ -9,10 +9,13 @@
 
 /* ---- Shards ---- */
 
-struct tally { i64 samples, positions; };
+struct tally {
+    i64 samples, positions;
+};
 
 /* Positions of a sample, as the packer would lay it whole. */
-static i64 positions_of(const struct shards *shards, const struct shard_sample *sample, const struct vocabulary *vocabulary)
+static i64 positions_of(const struct shards *shards, const struct shard_sample *sample,
+                        const struct vocabulary *vocabulary)
 {
     struct part *parts = memory_alloc(max_i64(sample->parts, 1) * (i64)sizeof *parts);
     struct measure measure;
@@ -20,8 +23,12 @@ static i64 positions_of(const struct shards *shards, const struct shard_sample *
     for (i64 i = 0; i < sample->parts; i++) {
         const struct shard_part *p = &shards->parts[sample->first_part + (u64)i];
         if (p->kind != PART_NOTE)
-            parts[count++] = (struct part){.kind = p->kind, .count = p->count, .frames = p->frames, .shape = p->shape,
-                                           .height = ceil_div(p->height, 2), .width = ceil_div(p->width, 2)};
+            parts[count++] = (struct part){.kind = p->kind,
+                                           .count = p->count,
+                                           .frames = p->frames,
+                                           .shape = p->shape,
+                                           .height = ceil_div(p->height, 2),
+                                           .width = ceil_div(p->width, 2)};
     }
     grammar_measure(&measure, vocabulary, parts, count, vocabulary->end);
     memory_free(parts);
@@ -74,8 +81,11 @@ static struct json *part_json(const char *directory, const char *part, bool veri
 {
     i64 zero = 0;
     double one = 1, length = 1 << 20;
-    const struct loader_settings settings = {.rows = {&zero, &one, 1, false}, .length = {&zero, &length, 1, false},
-                                             .micro_rows = 1, .slice_rows = 1, .in_order = true};
+    const struct loader_settings settings = {.rows = {&zero, &one, 1, false},
+                                             .length = {&zero, &length, 1, false},
+                                             .micro_rows = 1,
+                                             .slice_rows = 1,
+                                             .in_order = true};
     struct shards shards;
     struct loader *loader = loader_open(directory, part, &settings, 0);
     struct json *j = NULL;
@@ -118,9 +128,13 @@ static int add_parts(struct json *j, const char *directory, bool verify)
 
 static void set_meta(struct json *j, const struct shard_meta *meta)
 {
-    const struct { const char *name; i64 value; } sizes[] = {
-        {"vocabulary", meta->vocabulary}, {"bits", meta->bits}, {"cell_features", meta->cell_features},
-        {"stride", meta->stride}, {"levels", meta->levels}, {"codes", meta->codes}, {"shapes", meta->shape_count},
+    const struct {
+        const char *name;
+        i64 value;
+    } sizes[] = {
+        {"vocabulary", meta->vocabulary}, {"bits", meta->bits},     {"cell_features", meta->cell_features},
+        {"stride", meta->stride},         {"levels", meta->levels}, {"codes", meta->codes},
+        {"shapes", meta->shape_count},
     };
     for (i64 i = 0; i < COUNT_OF(sizes); i++)
         json_set(j, sizes[i].name, json_of_integer(sizes[i].value));
@@ -237,7 +251,8 @@ struct json *inspect_recipe(const char *path)
 
 static void add_stage(struct json *stages, const char *directory, const char *name)
 {
-    char *done = string_format("%s/%s/done.json", directory, name), *begun = string_format("%s/%s/identity.json", directory, name);
+    char *done = string_format("%s/%s/done.json", directory, name),
+         *begun = string_format("%s/%s/identity.json", directory, name);
     const char *path = file_exists(done) ? done : begun;
     struct json *j = file_exists(path) ? json_load(path) : NULL;
     const struct json *identity = json_get(j, "identity") ? json_get(j, "identity") : j;

@@ -16,8 +16,9 @@ struct cursor {
 
 static int cut_short(const struct cursor *c, const char *what)
 {
-    return error_set("%s: byte %lld: %s goes past the end of the file, which has %lld bytes: it was cut short or is no GGUF",
-                     c->path, (long long)c->at, what, (long long)c->bytes);
+    return error_set(
+        "%s: byte %lld: %s goes past the end of the file, which has %lld bytes: it was cut short or is no GGUF",
+        c->path, (long long)c->at, what, (long long)c->bytes);
 }
 
 static int take(u64 *out, struct cursor *c, int width, const char *what)
@@ -103,8 +104,8 @@ static struct json *take_value(struct cursor *c, u32 type, int depth)
     i64 length;
     u64 bits;
     if (type >= TYPES || depth > DEPTH_MOST) {
-        error_set("%s: byte %lld: a value of type %u%s, which GGUF does not have", c->path, (long long)c->at, (unsigned)type,
-                  depth > DEPTH_MOST ? ", nested too deep" : "");
+        error_set("%s: byte %lld: a value of type %u%s, which GGUF does not have", c->path, (long long)c->at,
+                  (unsigned)type, depth > DEPTH_MOST ? ", nested too deep" : "");
         return NULL;
     }
     if (type == TYPE_ARRAY)
@@ -134,8 +135,11 @@ static int take_keys(struct json *keys, struct cursor *c, u64 count)
 
 static const char *type_name(u64 type)
 {
-    static const struct { u64 type; const char *name; } names[] = {{0, "F32"}, {1, "F16"}, {2, "Q4_0"}, {8, "Q8_0"},
-                                                                    {12, "Q4_K"}, {14, "Q6_K"}, {28, "F64"}, {30, "BF16"}};
+    static const struct {
+        u64 type;
+        const char *name;
+    } names[] = {{0, "F32"},   {1, "F16"},   {2, "Q4_0"}, {8, "Q8_0"},
+                 {12, "Q4_K"}, {14, "Q6_K"}, {28, "F64"}, {30, "BF16"}};
     for (i64 i = 0; i < COUNT_OF(names); i++)
         if (names[i].type == type)
             return names[i].name;
@@ -171,8 +175,8 @@ static struct json *take_tensor(struct cursor *c, i64 *parameters)
     json_set(j, "offset", json_of_integer((i64)offset));
     *parameters += elements < 9e18 ? (i64)elements : 0;
     if (offset > (u64)c->bytes) {
-        error_set("%s: tensor %.*s begins at byte %" PRIu64 " of the data, the file has %lld: it was cut short", c->path,
-                  (int)min_i64(length, 256), name, offset, (long long)c->bytes);
+        error_set("%s: tensor %.*s begins at byte %" PRIu64 " of the data, the file has %lld: it was cut short",
+                  c->path, (int)min_i64(length, 256), name, offset, (long long)c->bytes);
         json_free(j);
         return NULL;
     }
@@ -184,10 +188,13 @@ static int take_all(struct json *j, struct cursor *c)
     u64 magic, version, tensors, keys;
     i64 parameters = 0;
     struct json *list = json_array(), *map = json_object();
-    int status = take(&magic, c, 4, "the magic") || take(&version, c, 4, "the version") || take(&tensors, c, 8, "the counts") ||
-                 take(&keys, c, 8, "the counts") ? -1 : 0;
+    int status = take(&magic, c, 4, "the magic") || take(&version, c, 4, "the version") ||
+                         take(&tensors, c, 8, "the counts") || take(&keys, c, 8, "the counts")
+                     ? -1
+                     : 0;
     if (status == 0 && (magic != 0x46554747 || version < 2 || version > 3))
-        status = error_set("%s: begins with %08" PRIx64 ", version %" PRIu64 "; expected GGUF, version 2 or 3", c->path, magic, version);
+        status = error_set("%s: begins with %08" PRIx64 ", version %" PRIu64 "; expected GGUF, version 2 or 3", c->path,
+                           magic, version);
     if (status == 0)
         status = take_keys(map, c, keys);
     for (u64 i = 0; status == 0 && i < tensors; i++) {

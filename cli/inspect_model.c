@@ -16,7 +16,8 @@
 static i64 not_finite(const struct tensor_view *view)
 {
     i64 n = tensor_view_elements(view), bad = 0;
-    bool floats = view->dtype == DTYPE_F32 || view->dtype == DTYPE_BF16 || view->dtype == DTYPE_F16 || view->dtype == DTYPE_F64;
+    bool floats =
+        view->dtype == DTYPE_F32 || view->dtype == DTYPE_BF16 || view->dtype == DTYPE_F16 || view->dtype == DTYPE_F64;
     float *values = floats ? memory_alloc(n * 4) : NULL;
     if (values && tensor_view_to_f32(values, view) == 0)
         for (i64 i = 0; i < n; i++)
@@ -30,8 +31,9 @@ static int check_finite(const struct safetensors *set, const char *origin)
     for (i64 i = 0; i < set->count; i++) {
         i64 bad = not_finite(&set->tensors[i]);
         if (bad)
-            return error_set("%s: %lld of the %lld numbers of %s are not finite: the training that made it broke down", origin,
-                             (long long)bad, (long long)tensor_view_elements(&set->tensors[i]), set->tensors[i].name);
+            return error_set("%s: %lld of the %lld numbers of %s are not finite: the training that made it broke down",
+                             origin, (long long)bad, (long long)tensor_view_elements(&set->tensors[i]),
+                             set->tensors[i].name);
     }
     return 0;
 }
@@ -204,11 +206,24 @@ struct json *inspect_codec(const char *directory, bool verify)
 
 static void set_sizes(struct json *j, const struct model_config *c)
 {
-    const struct { const char *name; i64 value; } sizes[] = {
-        {"vocabulary", c->vocabulary}, {"width", c->width}, {"layers", c->layers}, {"dense_layers", c->first_moe_layer},
-        {"heads", c->heads}, {"kv_heads", c->kv_heads}, {"head_width", c->head_width}, {"experts", c->experts},
-        {"topk", c->topk}, {"expert_width", c->expert_width}, {"shared_experts", c->shared_experts},
-        {"vision_bits", c->bits}, {"audio_levels", c->levels}, {"audio_codes", c->codes},
+    const struct {
+        const char *name;
+        i64 value;
+    } sizes[] = {
+        {"vocabulary", c->vocabulary},
+        {"width", c->width},
+        {"layers", c->layers},
+        {"dense_layers", c->first_moe_layer},
+        {"heads", c->heads},
+        {"kv_heads", c->kv_heads},
+        {"head_width", c->head_width},
+        {"experts", c->experts},
+        {"topk", c->topk},
+        {"expert_width", c->expert_width},
+        {"shared_experts", c->shared_experts},
+        {"vision_bits", c->bits},
+        {"audio_levels", c->levels},
+        {"audio_codes", c->codes},
     };
     struct json *list = json_object();
     for (i64 i = 0; i < COUNT_OF(sizes); i++)
@@ -257,7 +272,8 @@ static int check_loads(const char *directory)
     return 0;
 }
 
-static int add_tokenizer(struct json *j, const char *directory, const char *below, struct json *(*inspect)(const char *))
+static int add_tokenizer(struct json *j, const char *directory, const char *below,
+                         struct json *(*inspect)(const char *))
 {
     char *path = path_join(directory, below);
     struct json *found = file_exists(path) ? inspect(path) : json_of_null();
@@ -278,7 +294,8 @@ struct json *inspect_model(const char *directory, bool verify)
     json_set(j, "active_parameters", json_of_integer(model_parameters_active(&config)));
     if (add_weights(j, directory, verify) || add_extra(j, directory, verify) || (verify && check_loads(directory)) ||
         add_tokenizer(j, directory, "tokenizer.json", inspect_tokenizer) ||
-        add_tokenizer(j, directory, "weft/vision", vision_json) || add_tokenizer(j, directory, "weft/audio", audio_json)) {
+        add_tokenizer(j, directory, "weft/vision", vision_json) ||
+        add_tokenizer(j, directory, "weft/audio", audio_json)) {
         json_free(j);
         return NULL;
     }

@@ -43,7 +43,8 @@ static i64 list_columns(const char *names[COLUMNS_MOST], i64 widths[COLUMNS_MOST
 {
     struct json_iterator it;
     i64 columns = 0;
-    for (bool more = json_first(&it, json_at(table, 0)); more && columns < COLUMNS_MOST; more = json_next(&it, json_at(table, 0)))
+    for (bool more = json_first(&it, json_at(table, 0)); more && columns < COLUMNS_MOST;
+         more = json_next(&it, json_at(table, 0)))
         names[columns++] = it.key;
     for (i64 c = 0; c < columns; c++) {
         widths[c] = (i64)strlen(names[c]);

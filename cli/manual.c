@@ -8,7 +8,8 @@
 
 /* ---- Completion ---- */
 
-/* Values an option takes, where its argument is a list of words such as hf|gguf; words in capitals stand for anything. */
+/* Values an option takes, where its argument is a list of words such as hf|gguf; words in capitals stand for anything.
+ */
 static bool has_choices(const struct option *o)
 {
     if (!o->argument || !strchr(o->argument, '|'))
@@ -68,9 +69,10 @@ static void put_bash(struct text *out)
         command_options(c, put_option_words, out);
         text_printf(out, "\" ;;\n        esac ;;\n");
     }
-    text_printf(out, "    esac\n    if [ -n \"$words\" ]; then\n        COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
-                     "    else\n        COMPREPLY=($(compgen -f -- \"$word\"))\n    fi\n}\n"
-                     "complete -o filenames -F _weft weft\n");
+    text_printf(out,
+                "    esac\n    if [ -n \"$words\" ]; then\n        COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
+                "    else\n        COMPREPLY=($(compgen -f -- \"$word\"))\n    fi\n}\n"
+                "complete -o filenames -F _weft weft\n");
 }
 
 /* Quotes end and begin again around a quote of the text's own. */
@@ -133,7 +135,10 @@ static void put_zsh(struct text *out)
     text_printf(out, "    esac\n}\ncompdef _weft weft\n");
 }
 
-struct fish { struct text *out; const char *command; };
+struct fish {
+    struct text *out;
+    const char *command;
+};
 
 static void put_fish_options(void *context, const struct option *options)
 {
@@ -166,8 +171,10 @@ static void put_fish(struct text *out)
 
 int command_completion(int argc, char **argv)
 {
-    static const struct { const char *shell; void (*put)(struct text *out); } shells[] = {
-        {"bash", put_bash}, {"zsh", put_zsh}, {"fish", put_fish}};
+    static const struct {
+        const char *shell;
+        void (*put)(struct text *out);
+    } shells[] = {{"bash", put_bash}, {"zsh", put_zsh}, {"fish", put_fish}};
     struct arguments a;
     struct text out = {0};
     const struct option options[] = {{NULL}};
@@ -239,21 +246,25 @@ static void put_man_kind(struct text *out, const struct stage_kind *kind)
 
 static void put_man(struct text *out)
 {
-    text_printf(out, ".TH WEFT 1\n.SH NAME\nweft \\- an elastic multimodal pre-training pipeline\n.SH SYNOPSIS\n"
-                     ".B weft\nCOMMAND [ARGUMENTS]\n.SH DESCRIPTION\n"
-                     "Text, images, video and sound become groups of tokens; one sparse mixture-of-experts model learns to "
-                     "predict the next group; the same run trains a family of sub-models. Results go to standard output or "
-                     "to \\fB\\-o\\fR, everything said along the way to standard error.\n.SH COMMANDS\n");
+    text_printf(out,
+                ".TH WEFT 1\n.SH NAME\nweft \\- an elastic multimodal pre-training pipeline\n.SH SYNOPSIS\n"
+                ".B weft\nCOMMAND [ARGUMENTS]\n.SH DESCRIPTION\n"
+                "Text, images, video and sound become groups of tokens; one sparse mixture-of-experts model learns to "
+                "predict the next group; the same run trains a family of sub-models. Results go to standard output or "
+                "to \\fB\\-o\\fR, everything said along the way to standard error.\n.SH COMMANDS\n");
     for (const struct command *c = commands; c->name; c++)
         put_man_command(out, c);
-    text_printf(out, ".SH RECIPES\nA recipe is a YAML file: \\fBrun\\fR (the folder written), \\fBseed\\fR, \\fBprecision\\fR and "
-                     "\\fBstages\\fR, a mapping from names to a kind and its settings. A setting that names another stage reads "
-                     "what that stage made; a path begins with / ./ or ../ . STAGE.key=value on the command line overrides a "
-                     "setting.\n");
+    text_printf(
+        out,
+        ".SH RECIPES\nA recipe is a YAML file: \\fBrun\\fR (the folder written), \\fBseed\\fR, \\fBprecision\\fR and "
+        "\\fBstages\\fR, a mapping from names to a kind and its settings. A setting that names another stage reads "
+        "what that stage made; a path begins with / ./ or ../ . STAGE.key=value on the command line overrides a "
+        "setting.\n");
     for (const struct stage_kind *k = stage_kinds; k->name; k++)
         put_man_kind(out, k);
-    text_printf(out, ".SH ENVIRONMENT\n.TP\n\\fBWEFT_THREADS\\fR\nworker threads; one for each core without it\n"
-                     ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\ninterrupted and saved\n");
+    text_printf(
+        out, ".SH ENVIRONMENT\n.TP\n\\fBWEFT_THREADS\\fR\nworker threads; one for each core without it\n"
+             ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\ninterrupted and saved\n");
 }
 
 int command_man(int argc, char **argv)

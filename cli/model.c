@@ -41,7 +41,8 @@ static i32 *read_ids(const struct safetensors *set, const char *path, i64 vocabu
             memcpy(&ids[i], (const char *)view->data + 4 * i, 4);
         id = view->dtype == DTYPE_I64 ? id : ids[i];
         if (id < 0 || id >= vocabulary) {
-            error_set("%s: input_ids[%lld] is %lld, the vocabulary has %lld", path, (long long)i, (long long)id, (long long)vocabulary);
+            error_set("%s: input_ids[%lld] is %lld, the vocabulary has %lld", path, (long long)i, (long long)id,
+                      (long long)vocabulary);
             memory_free(ids);
             return NULL;
         }
@@ -52,7 +53,8 @@ static i32 *read_ids(const struct safetensors *set, const char *path, i64 vocabu
     return ids;
 }
 
-static int write_logits(const char *out, struct model *model, const struct submodel *sub, const i32 *ids, const i64 shape[2])
+static int write_logits(const char *out, struct model *model, const struct submodel *sub, const i32 *ids,
+                        const i64 shape[2])
 {
     struct arena arena;
     struct tape tape;
@@ -70,7 +72,11 @@ static int write_logits(const char *out, struct model *model, const struct submo
     }
     float loss = count > 0 ? (float)(sum / count) : 0;
     const struct tensor_source tensors[2] = {
-        {.name = "logits", .dtype = DTYPE_F32, .rank = 3, .shape = {shape[0], shape[1], model->config.vocabulary}, .data = forward.logits[TARGET_TEXT][0]->data},
+        {.name = "logits",
+         .dtype = DTYPE_F32,
+         .rank = 3,
+         .shape = {shape[0], shape[1], model->config.vocabulary},
+         .data = forward.logits[TARGET_TEXT][0]->data},
         {.name = "loss", .dtype = DTYPE_F32, .rank = 1, .shape = {1}, .data = &loss}};
     int status = safetensors_save(out, tensors, 2, NULL);
     tape_close(&tape);
@@ -78,7 +84,8 @@ static int write_logits(const char *out, struct model *model, const struct submo
     return status;
 }
 
-static int run_logits(const char *directory, const char *in, const char *out, enum dtype dtype, const struct submodel_options *o)
+static int run_logits(const char *directory, const char *in, const char *out, enum dtype dtype,
+                      const struct submodel_options *o)
 {
     struct model model;
     struct safetensors set;
@@ -124,7 +131,10 @@ int command_logits(int argc, char **argv)
     return run_logits(a.positional[0], ids, out, dtype, &o) ? command_failed() : 0;
 }
 
-struct extraction { const char *from; const struct submodel_options *sub; };
+struct extraction {
+    const char *from;
+    const struct submodel_options *sub;
+};
 
 static int write_extracted(void *context, const char *folder)
 {

@@ -12,7 +12,8 @@ static void print_help(const char *name, const struct option *options)
             printf("usage: weft %s %s\n\n%s\n\n", c->name, c->synopsis, c->summary);
     for (const struct option *o = options; o->name; o++) {
         char left[96];
-        snprintf(left, sizeof left, "%s%s %s", strlen(o->name) == 1 ? "-" : "--", o->name, o->argument ? o->argument : "");
+        snprintf(left, sizeof left, "%s%s %s", strlen(o->name) == 1 ? "-" : "--", o->name,
+                 o->argument ? o->argument : "");
         printf("  %-28s %s\n", left, o->help);
     }
 }
@@ -62,7 +63,8 @@ static struct {
     void *context;
 } onlooker;
 
-void command_options(const struct command *command, void (*see)(void *context, const struct option *options), void *context)
+void command_options(const struct command *command, void (*see)(void *context, const struct option *options),
+                     void *context)
 {
     char *argv[] = {(char *)(uintptr_t)command->name, NULL};
     onlooker.see = see;
@@ -113,7 +115,8 @@ i64 option_integer(const char *text, const char *name, i64 fallback, i64 low, i6
         return fallback;
     i64 value = strtoll(text, &end, 10);
     if (*end || end == text || value < low || value > high)
-        *status = error_usage("--%s %s: expected a whole number from %lld to %lld", name, text, (long long)low, (long long)high);
+        *status = error_usage("--%s %s: expected a whole number from %lld to %lld", name, text, (long long)low,
+                              (long long)high);
     return value;
 }
 

@@ -29,7 +29,8 @@ static int split_word(struct word *out, const char *text)
 
 static int read_head(struct recipe *r, const struct yaml_node *root, const struct word *words, int count)
 {
-    const struct yaml_node *seed = yaml_get(root, "seed"), *run = yaml_get(root, "run"), *precision = yaml_get(root, "precision");
+    const struct yaml_node *seed = yaml_get(root, "seed"), *run = yaml_get(root, "run"),
+                           *precision = yaml_get(root, "precision");
     const char *seed_text = seed ? yaml_scalar(seed) : "1", *run_text = run ? yaml_scalar(run) : NULL;
     r->precision = precision ? yaml_scalar(precision) : "auto";
     for (int i = 0; i < count; i++) {
@@ -42,7 +43,8 @@ static int read_head(struct recipe *r, const struct yaml_node *root, const struc
         else if (strcmp(words[i].key, "precision") == 0)
             r->precision = string_copy(words[i].value);
         else
-            return error_usage("%s=%s: expected run=, seed=, precision= or STAGE.key=value", words[i].key, words[i].value);
+            return error_usage("%s=%s: expected run=, seed=, precision= or STAGE.key=value", words[i].key,
+                               words[i].value);
     }
     if (!run_text || !*run_text)
         return error_usage("%s: \"run\" is missing: the folder the run is written to", r->path);
@@ -81,8 +83,8 @@ static int unknown_kind(const struct yaml_node *node, const char *kind)
         names[n++] = k->name;
     names[n] = NULL;
     const char *near = string_nearest(kind, names);
-    return error_usage("%s: there is no stage kind \"%s\"%s%s%s", yaml_where(node), kind, near ? ", did you mean \"" : "",
-                       near ? near : "", near ? "\"?" : "");
+    return error_usage("%s: there is no stage kind \"%s\"%s%s%s", yaml_where(node), kind,
+                       near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
 static int read_stage(struct recipe_stage *s, const struct yaml_node *mapping, const struct word *words, int count)
@@ -215,7 +217,8 @@ static u64 hash_path(const char *path, u64 seed)
     return seed;
 }
 
-static int hash_stage_output(struct json *inputs, const struct recipe *r, const struct recipe_stage *from, const char *reference)
+static int hash_stage_output(struct json *inputs, const struct recipe *r, const struct recipe_stage *from,
+                             const char *reference)
 {
     char *done = string_format("%s/%s/done.json", r->run, from->name);
     struct json *j = file_exists(done) ? json_load(done) : NULL;

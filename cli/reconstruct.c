@@ -47,7 +47,8 @@ static char *find_tokenizer(const char *directory, const char *kind)
         else
             memory_free(places[i]);
     if (!found)
-        error_set("%s holds no %s tokenizer: looked for weft/%s, %s and the folder's own config.json", directory, kind, kind, kind);
+        error_set("%s holds no %s tokenizer: looked for weft/%s, %s and the folder's own config.json", directory, kind,
+                  kind, kind);
     return found;
 }
 
@@ -58,7 +59,8 @@ static int need_vision(struct reconstruction *r)
     char *folder = find_tokenizer(r->directory, "vision");
     if (!folder)
         return -1;
-    r->has_vision = vision_load(&r->vision, cli_device(), folder, cli_device()->has_bf16 ? DTYPE_BF16 : DTYPE_F32, false) == 0;
+    r->has_vision =
+        vision_load(&r->vision, cli_device(), folder, cli_device()->has_bf16 ? DTYPE_BF16 : DTYPE_F32, false) == 0;
     memory_free(folder);
     return r->has_vision ? 0 : -1;
 }
@@ -113,8 +115,8 @@ static char *output_path(const struct reconstruction *r, const char *file, const
     return path;
 }
 
-static void report(const struct reconstruction *r, const char *file, const char *path, const char *measure, double value,
-                   const char *unit)
+static void report(const struct reconstruction *r, const char *file, const char *path, const char *measure,
+                   double value, const char *unit)
 {
     const char *slash = strrchr(path, '/');
     if (!r->json) {
@@ -148,9 +150,11 @@ static void put_side_by_side(struct clip *out, const struct clip *left, const st
 }
 
 /* Each latent frame is quantised by itself, so a clip may be longer than the shape's. */
-static void through_vision(struct reconstruction *r, struct clip *back, const struct clip *clip, const struct vision_shape *shape)
+static void through_vision(struct reconstruction *r, struct clip *back, const struct clip *clip,
+                           const struct vision_shape *shape)
 {
-    i64 latent_frames = vision_latent_frames(clip->frames), values = latent_frames * shape->h * shape->w * r->vision.config.bits;
+    i64 latent_frames = vision_latent_frames(clip->frames),
+        values = latent_frames * shape->h * shape->w * r->vision.config.bits;
     float *latent = memory_alloc(values * 4), *sum = memory_alloc(values * 4);
     u8 *bits = memory_alloc(latent_frames * vision_tokens(shape) * r->vision.config.bits);
     clip_init(back, clip->frames, clip->height, clip->width, clip->rate_hz);
@@ -162,7 +166,8 @@ static void through_vision(struct reconstruction *r, struct clip *back, const st
     memory_free(bits);
 }
 
-static int finish_picture(struct reconstruction *r, const char *file, const struct clip *clip, const struct vision_shape *shape)
+static int finish_picture(struct reconstruction *r, const char *file, const struct clip *clip,
+                          const struct vision_shape *shape)
 {
     struct clip back, both;
     bool video = clip->frames > 1;
@@ -171,8 +176,10 @@ static int finish_picture(struct reconstruction *r, const char *file, const stru
     put_side_by_side(&both, clip, &back);
     int status = video ? clip_write_mp4(path, &both) : image_write_png(path, both.pixels, both.height, both.width);
     if (status == 0)
-        report(r, file, path, "PSNR", vision_psnr(vision_square_error(clip->pixels, back.pixels,
-                                                                      clip->frames * clip->height * clip->width * 3)), "dB");
+        report(
+            r, file, path, "PSNR",
+            vision_psnr(vision_square_error(clip->pixels, back.pixels, clip->frames * clip->height * clip->width * 3)),
+            "dB");
     clip_release(&back);
     clip_release(&both);
     memory_free(path);
@@ -186,7 +193,8 @@ static int reconstruct_picture(struct reconstruction *r, const char *file, const
     if (!shape)
         return -1;
     const struct clip_request request = {shape->rate_hz, r->most_frames, shape->height, shape->width};
-    if (video ? clip_read(&fitted, view->data, view->bytes, file, &request) : image_read(&read, view->data, view->bytes, file))
+    if (video ? clip_read(&fitted, view->data, view->bytes, file, &request)
+              : image_read(&read, view->data, view->bytes, file))
         return -1;
     if (!video)
         clip_resize(&fitted, &read, shape->height, shape->width);
@@ -272,12 +280,13 @@ int command_reconstruct(int argc, char **argv)
     struct arguments a;
     struct reconstruction r = {0};
     const char *out = NULL, *frames = NULL, *seed = NULL;
-    const struct option options[] = {{"o", "DIR", &out, NULL, "folder to write"},
-                                     {"shape", "NAME", &r.shape_name, NULL, "of the vision tokenizer's table (the first that fits)"},
-                                     {"frames", "N", &frames, NULL, "frames of a clip, at most (all)"},
-                                     {"seed", "N", &seed, NULL, "of the phases a sound begins with (1)"},
-                                     {"json", NULL, NULL, &r.json, "one JSON object a file"},
-                                     {NULL}};
+    const struct option options[] = {
+        {"o", "DIR", &out, NULL, "folder to write"},
+        {"shape", "NAME", &r.shape_name, NULL, "of the vision tokenizer's table (the first that fits)"},
+        {"frames", "N", &frames, NULL, "frames of a clip, at most (all)"},
+        {"seed", "N", &seed, NULL, "of the phases a sound begins with (1)"},
+        {"json", NULL, NULL, &r.json, "one JSON object a file"},
+        {NULL}};
     int status = options_parse(&a, argc, argv, options, 2, COUNT_OF(a.positional));
     if (status == 0 && !out)
         status = error_usage("weft reconstruct: -o DIR is needed");

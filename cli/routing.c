@@ -12,18 +12,20 @@ int command_routing(int argc, char **argv)
     struct arguments a = {.count = 0};
     struct submodel_options sub = {0};
     const char *data = NULL, *out = NULL, *part = "validation", *rows = NULL, *length = NULL, *trace = NULL;
-    const struct option options[] = {{"data", "DIR", &data, NULL, "shards"},
-                                     {"o", "DIR", &out, NULL, "folder to write"},
-                                     {"part", "NAME", &part, NULL, "part of the shards (validation)"},
-                                     {"rows", "N", &rows, NULL, "rows looked at, at most (all)"},
-                                     {"length", "T", &length, NULL, "positions of a row (512)"},
-                                     {"trace", "N", &trace, NULL, "write the choices at the first N positions one by one"},
-                                     SUBMODEL_OPTIONS(sub),
-                                     {NULL}};
+    const struct option options[] = {
+        {"data", "DIR", &data, NULL, "shards"},
+        {"o", "DIR", &out, NULL, "folder to write"},
+        {"part", "NAME", &part, NULL, "part of the shards (validation)"},
+        {"rows", "N", &rows, NULL, "rows looked at, at most (all)"},
+        {"length", "T", &length, NULL, "positions of a row (512)"},
+        {"trace", "N", &trace, NULL, "write the choices at the first N positions one by one"},
+        SUBMODEL_OPTIONS(sub),
+        {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0 && (!data || !out))
         status = error_usage("weft routing: --data DIR and -o DIR are needed");
-    struct routing_settings s = {.from = (char *)a.positional[0], .data = (char *)data, .part = (char *)part, .sub = sub};
+    struct routing_settings s = {
+        .from = (char *)a.positional[0], .data = (char *)data, .part = (char *)part, .sub = sub};
     s.rows = option_integer(rows, "rows", 0, 0, 1000000000, &status);
     s.length = option_integer(length, "length", 512, 8, 1 << 20, &status);
     s.trace = option_integer(trace, "trace", 0, 0, 1000000000, &status);

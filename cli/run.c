@@ -128,7 +128,8 @@ static void log_timing(const struct runner *run, const struct recipe_stage *s, d
     char *path = path_join(run->recipe.run, "timings.jsonl");
     FILE *file = fopen(path, "a");
     if (file) {
-        fprintf(file, "{\"stage\":\"%s\",\"kind\":\"%s\",\"seconds\":%.1f,\"peak_bytes\":%lld,\"matrix_peak_gflops\":%.0f}\n",
+        fprintf(file,
+                "{\"stage\":\"%s\",\"kind\":\"%s\",\"seconds\":%.1f,\"peak_bytes\":%lld,\"matrix_peak_gflops\":%.0f}\n",
                 s->name, s->kind->name, seconds, (long long)memory_peak_bytes(), peak_gflops);
         fclose(file);
     }
@@ -138,7 +139,8 @@ static void log_timing(const struct runner *run, const struct recipe_stage *s, d
 static int run_partial(const struct runner *run, struct recipe_stage *s, const char *partial, const char *folder,
                        const struct json *identity)
 {
-    struct stage stage = {.name = s->name, .out = partial, .seed = run->recipe.seed, .device = cli_device(), .dtype = run->dtype};
+    struct stage stage = {
+        .name = s->name, .out = partial, .seed = run->recipe.seed, .device = cli_device(), .dtype = run->dtype};
     double begin = clock_s();
     if (s->kind->heavy)
         stage.peak_gflops = kernels_matrix_peak(stage.device, 2048, run->dtype, 0.5);
@@ -181,11 +183,13 @@ static int resolve_precision(struct runner *run)
     char *path = path_join(run->recipe.run, "run.json");
     struct json *stored = file_exists(path) ? json_load(path) : NULL;
     bool can = cli_device()->has_bf16, automatic = strcmp(run->recipe.precision, "auto") == 0;
-    const char *wanted = !automatic ? run->recipe.precision : json_string(json_get(stored, "precision"), can ? "bf16" : "f32");
+    const char *wanted =
+        !automatic ? run->recipe.precision : json_string(json_get(stored, "precision"), can ? "bf16" : "f32");
     int status = 0;
     run->dtype = strcmp(wanted, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
     if (run->dtype == DTYPE_BF16 && !can)
-        status = error_set("this run is in bf16, which this machine's CPU does not support: precision=f32 makes another run");
+        status = error_set(
+            "this run is in bf16, which this machine's CPU does not support: precision=f32 makes another run");
     if (!stored && status == 0) {
         stored = json_object();
         json_set(stored, "precision", json_of_string(wanted));

@@ -11,10 +11,9 @@
 
 extern char **environ;
 
-const struct setting command_table[] = {
-    {"argv", SETTING_STRINGS, offsetof(struct command_settings, argv), NULL, 0, 0, NULL,
-     "program and arguments; $OUT is the stage's folder"},
-    {0}};
+const struct setting command_table[] = {SETTING(struct command_settings, argv, "argv", STRINGS, NULL, 0, 0, NULL,
+                                                "program and arguments; $OUT is the stage's folder"),
+                                        {0}};
 
 /* Programs built beside this one are found without a path. */
 static char *find_program(const char *name)
@@ -57,7 +56,9 @@ static int wait_for(pid_t child, const char *name)
         return STAGE_INTERRUPTED;
     if (WIFSIGNALED(status))
         return error_set("%s was ended by signal %d", name, WTERMSIG(status));
-    return WEXITSTATUS(status) ? error_set("%s ended with status %d: its messages stand above", name, WEXITSTATUS(status)) : 0;
+    return WEXITSTATUS(status)
+               ? error_set("%s ended with status %d: its messages stand above", name, WEXITSTATUS(status))
+               : 0;
 }
 
 int command_stage(const void *settings, const struct stage *stage)

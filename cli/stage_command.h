@@ -3,7 +3,9 @@
 #include "core/settings.h"
 #include "train/train.h"
 
-struct command_settings { struct string_list argv; };
+struct command_settings {
+    struct string_list argv;
+};
 extern const struct setting command_table[];
 int command_stage(const void *settings, const struct stage *stage);
 #endif

@@ -32,7 +32,10 @@ static int run_prepare(const void *settings, const struct stage *stage)
     return prepare_stage(settings, stage->out, stage->seed, stage->device, stage->dtype);
 }
 
-#define KIND(name, help, table, type, run, heavy) {name, help, table, sizeof(struct type), run, heavy}
+#define KIND(name, help, table, type, run, heavy)                                                                      \
+    {                                                                                                                  \
+        name, help, table, sizeof(struct type), run, heavy                                                             \
+    }
 const struct stage_kind stage_kinds[] = {
     KIND("command", "run a program", command_table, command_settings, command_stage, false),
     KIND("tokenizer-text", "train byte-level BPE", text_stage_table, text_settings, text_stage, false),
@@ -46,7 +49,8 @@ const struct stage_kind stage_kinds[] = {
     KIND("extract", "cut a sub-model out", extract_table, extract_settings, extract_stage, false),
     KIND("grid", "measure a grid of sub-models", grid_table, grid_settings, grid_stage, false),
     KIND("routing", "who uses which expert", routing_table, routing_settings, routing_stage, false),
-    KIND("generate", "make samples of every kind and compare them with their originals", samples_table, samples_settings, samples_stage, false),
+    KIND("generate", "make samples of every kind and compare them with their originals", samples_table,
+         samples_settings, samples_stage, false),
     KIND("export", "write the text backbone for other software", export_table, export_settings, export_stage, false),
     KIND("report", "write report.html", report_table, report_settings, report_stage, false),
     {NULL, NULL, NULL, 0, NULL, false},

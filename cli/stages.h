@@ -9,18 +9,18 @@ struct stage_kind {
     const struct setting *table;
     size_t settings_bytes;
     int (*run)(const void *settings, const struct stage *stage); /* 0, -1 or STAGE_INTERRUPTED */
-    bool heavy; /* the matrix peak is measured before it starts */
+    bool heavy;                                                  /* the matrix peak is measured before it starts */
 };
-extern const struct stage_kind stage_kinds[]; /* ends with a NULL name */
+extern const struct stage_kind stage_kinds[];               /* ends with a NULL name */
 const struct stage_kind *stage_kind_find(const char *name); /* NULL if there is none */
 
 /* ---- A recipe, read and checked ---- */
 struct recipe_stage {
     const char *name; /* borrowed from the document */
     const struct stage_kind *kind;
-    void *settings;      /* of the kind's struct; references hold paths */
+    void *settings;        /* of the kind's struct; references hold paths */
     struct json *resolved; /* the same as JSON, references as written: what is stored and hashed */
-    struct json *inputs; /* reference -> hash of what it names, filled when the stage is due */
+    struct json *inputs;   /* reference -> hash of what it names, filled when the stage is due */
     bool selected;
 };
 struct recipe {

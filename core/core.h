@@ -24,10 +24,22 @@ typedef uint16_t bf16; /* the upper half of a float; see bf16_to_f32 */
 #define PRINTF(text, first) __attribute__((format(printf, text, first)))
 #define COUNT_OF(array) ((i64)(sizeof(array) / sizeof((array)[0])))
 
-static inline i64 min_i64(i64 a, i64 b) { return a < b ? a : b; }
-static inline i64 max_i64(i64 a, i64 b) { return a > b ? a : b; }
-static inline i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; }
-static inline i64 round_up(i64 a, i64 b) { return ceil_div(a, b) * b; }
+static inline i64 min_i64(i64 a, i64 b)
+{
+    return a < b ? a : b;
+}
+static inline i64 max_i64(i64 a, i64 b)
+{
+    return a > b ? a : b;
+}
+static inline i64 ceil_div(i64 a, i64 b)
+{
+    return (a + b - 1) / b;
+}
+static inline i64 round_up(i64 a, i64 b)
+{
+    return ceil_div(a, b) * b;
+}
 
 /* ---- Errors --------------------------------------------------------------------------------------------------------
  * The world may be wrong (files, media, recipes, prompts): such a function returns 0 or -1 (or a pointer or NULL) and
@@ -45,7 +57,7 @@ _Noreturn void panic_at(const char *file, int line, const char *format, ...) PRI
 #define panic(...) panic_at(__FILE__, __LINE__, __VA_ARGS__)
 #define require(condition, ...) ((condition) ? (void)0 : panic(__VA_ARGS__))
 
-/* ---- Log: everything said along the way goes to stderr ------------------------------------------------------------- */
+/* ---- Log: everything said along the way goes to stderr ----------------------------------------------------------- */
 enum log_level { LOG_QUIET, LOG_NORMAL, LOG_DEBUG };
 void log_set_level(enum log_level level);
 void log_info(const char *format, ...) PRINTF(1, 2);
@@ -63,7 +75,7 @@ void progress_init(struct progress *progress, const char *label, i64 total);
 void progress_update(struct progress *progress, i64 done, const char *note_format, ...) PRINTF(3, 4);
 void progress_close(struct progress *progress);
 
-double clock_s(void);       /* monotonic seconds */
+double clock_s(void);        /* monotonic seconds */
 i64 memory_peak_bytes(void); /* the process's largest resident size so far */
 
 /* Set by SIGINT and SIGTERM once signals_catch() ran: long work saves and returns when it sees it. */
@@ -121,7 +133,7 @@ struct rng_key {
 };
 void rng_draw(u32 out[4], struct rng_key key, u32 a, u32 b, u32 c, u32 d);
 u32 rng_u32(struct rng_key key, u32 a, u32 b, u32 c, u32 d);
-double rng_uniform(struct rng_key key, u32 a, u32 b, u32 c, u32 d); /* [0, 1), 32 bits */
+double rng_uniform(struct rng_key key, u32 a, u32 b, u32 c, u32 d);       /* [0, 1), 32 bits */
 i64 rng_below(struct rng_key key, i64 bound, u32 a, u32 b, u32 c, u32 d); /* 0 .. bound-1 */
 double rng_normal(struct rng_key key, u32 a, u32 b, u32 c, u32 d);
 void rng_permutation(i32 *out, i64 n, struct rng_key key, u32 a, u32 b); /* of 0..n-1 */
@@ -153,8 +165,14 @@ struct arena {
 void arena_open(struct arena *arena, i64 reserved_bytes, bool counting);
 void arena_close(struct arena *arena);
 void *arena_alloc(struct arena *arena, i64 bytes); /* panics past reserved_bytes; memory is not zeroed */
-static inline i64 arena_mark(const struct arena *arena) { return arena->used_bytes; }
-static inline void arena_reset(struct arena *arena, i64 mark) { arena->used_bytes = mark; }
+static inline i64 arena_mark(const struct arena *arena)
+{
+    return arena->used_bytes;
+}
+static inline void arena_reset(struct arena *arena, i64 mark)
+{
+    arena->used_bytes = mark;
+}
 
 /* ---- Files ---------------------------------------------------------------------------------------------------------
  * What others may read while it is written is written beside, fsynced and renamed. Paths are UTF-8 bytes. */
@@ -168,12 +186,13 @@ int file_read(struct text *out, const char *path);
 int file_replace(const char *path, const void *data, i64 bytes); /* atomic */
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
-i64 file_bytes(const char *path); /* -1 and a message if there is none */
-int directory_make(const char *path);             /* with its parents */
-int directory_remove(const char *path);           /* with all in it; absent is fine */
-int directory_sync(const char *path);             /* fsync every file and folder below */
+i64 file_bytes(const char *path);                               /* -1 and a message if there is none */
+int directory_make(const char *path);                           /* with its parents */
+int directory_remove(const char *path);                         /* with all in it; absent is fine */
+int directory_sync(const char *path);                           /* fsync every file and folder below */
 int directory_replace(const char *temporary, const char *path); /* sync, then rename over whatever stood at `path` */
-int directory_list(char ***names, i64 *count, const char *path); /* sorted by bytes, without . and ..; string_list_free */
+/* sorted by bytes, without . and ..; string_list_free */
+int directory_list(char ***names, i64 *count, const char *path);
 void string_list_free(char **names, i64 count);
 char *path_join(const char *directory, const char *name); /* memory_free */
 
@@ -190,20 +209,26 @@ void file_write(struct file_writer *writer, const void *data, i64 bytes);
 int file_writer_commit(struct file_writer *writer); /* flush, fsync, rename; on failure removes the temporary */
 void file_writer_abandon(struct file_writer *writer);
 
-/* ---- Number formats ------------------------------------------------------------------------------------------------ */
+/* ---- Number formats ---------------------------------------------------------------------------------------------- */
 enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_I32, DTYPE_I64, DTYPE_U8, DTYPE_F16, DTYPE_F64, DTYPE_OTHER };
 i64 dtype_bytes(enum dtype dtype);
 const char *dtype_name(enum dtype dtype); /* as in safetensors: F32, BF16, ... */
 
 static inline float bf16_to_f32(bf16 value)
 {
-    union { u32 bits; float value; } both = {(u32)value << 16};
+    union {
+        u32 bits;
+        float value;
+    } both = {(u32)value << 16};
     return both.value;
 }
 /* Round to nearest, ties to even; a NaN stays one. */
 static inline bf16 bf16_from_f32(float value)
 {
-    union { float value; u32 bits; } both = {value};
+    union {
+        float value;
+        u32 bits;
+    } both = {value};
     u32 rounded = (both.bits + 0x7fffu + ((both.bits >> 16) & 1)) >> 16;
     return (bf16)(value == value ? rounded : 0x7fc0u);
 }

@@ -17,16 +17,21 @@
 struct json;
 enum json_kind { JSON_NULL, JSON_BOOL, JSON_INTEGER, JSON_REAL, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
 
-struct json *json_load(const char *path);                                  /* NULL: message with path, line, column */
-struct json *json_parse(const char *text, i64 length, const char *origin); /* origin names the source in messages; U+0000 in strings is allowed */
+struct json *json_load(const char *path); /* NULL: message with path, line, column */
+/* origin names the source in messages; U+0000 in strings is allowed */
+struct json *json_parse(const char *text, i64 length, const char *origin);
 void json_free(struct json *value);
 
-enum json_kind json_kind(const struct json *value); /* of NULL: JSON_NULL */
+enum json_kind json_kind(const struct json *value);                /* of NULL: JSON_NULL */
 struct json *json_get(const struct json *object, const char *key); /* borrowed; NULL if absent */
 struct json *json_at(const struct json *array, i64 index);         /* borrowed; NULL if outside */
 i64 json_count(const struct json *value);                          /* of an array or object, else 0 */
 /* The i-th key of an object in file order, and its value. Walk with json_first/json_next: */
-struct json_iterator { const char *key; struct json *value; void *position; };
+struct json_iterator {
+    const char *key;
+    struct json *value;
+    void *position;
+};
 bool json_first(struct json_iterator *iterator, const struct json *object);
 bool json_next(struct json_iterator *iterator, const struct json *object);
 
@@ -53,7 +58,8 @@ struct json *json_of_bool(bool value);
 struct json *json_of_null(void);
 struct json *json_copy(const struct json *value); /* deep */
 
-/* Appends. indent 0: one line without spaces. Reals are written with 17 significant digits or fewer that read back the same. Keys stand in the order they were set. */
+/* Appends. indent 0: one line without spaces. Reals are written with 17 significant digits or fewer that read back the
+ * same. Keys stand in the order they were set. */
 void json_print(struct text *out, const struct json *value, int indent);
 int json_save(const char *path, const struct json *value); /* indent 2, newline, atomic */
 #endif

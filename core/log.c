@@ -136,8 +136,8 @@ static void on_signal(int number)
     caught = 1;
 }
 
-/* oneDNN's generated code keeps values far below the stack pointer, where a signal's frame would overwrite them: handlers
- * run on a stack of their own, and on no worker (workers.c). */
+/* oneDNN's generated code keeps values far below the stack pointer, where a signal's frame would overwrite them:
+ * handlers run on a stack of their own, and on no worker (workers.c). */
 void signals_catch(void)
 {
     static char stack[1 << 16];

@@ -16,7 +16,7 @@ struct tensor_view { /* one tensor of a file; borrowed until safetensors_close *
     const void *data; /* may be unaligned in foreign files */
     i64 bytes;
 };
-struct safetensors { /* read side: the union of one or more mapped files */
+struct safetensors {             /* read side: the union of one or more mapped files */
     struct tensor_view *tensors; /* sorted by name */
     i64 count;
     struct file_view *files;
@@ -24,10 +24,12 @@ struct safetensors { /* read side: the union of one or more mapped files */
     struct json *metadata; /* of the first file; may be NULL */
     void *names;           /* owned storage */
 };
-int safetensors_open(struct safetensors *set, const char *path);        /* one file */
-int safetensors_open_model(struct safetensors *set, const char *directory); /* model.safetensors, or the index's shards */
+int safetensors_open(struct safetensors *set, const char *path); /* one file */
+/* model.safetensors, or the index's shards */
+int safetensors_open_model(struct safetensors *set, const char *directory);
 void safetensors_close(struct safetensors *set);
-const struct tensor_view *safetensors_find(const struct safetensors *set, const char *name); /* NULL if absent, no message */
+/* NULL if absent, no message */
+const struct tensor_view *safetensors_find(const struct safetensors *set, const char *name);
 i64 tensor_view_elements(const struct tensor_view *view);
 /* Converts F32, F16, BF16, F64, I32, I64 to f32; -1 and a message for other types. */
 int tensor_view_to_f32(float *out, const struct tensor_view *view);
@@ -42,5 +44,6 @@ struct tensor_source { /* write side; data is borrowed until the call returns */
 /* Atomic. metadata: pairs of strings {key, value, ..., NULL}, or NULL for {"format":"pt"}. */
 int safetensors_save(const char *path, const struct tensor_source *tensors, i64 count, const char *const *metadata);
 /* STEM.safetensors, or STEM-00001-of-0000N.safetensors with STEM.safetensors.index.json where more than shard_bytes. */
-int safetensors_save_sharded(const char *directory, const char *stem, const struct tensor_source *tensors, i64 count, i64 shard_bytes);
+int safetensors_save_sharded(const char *directory, const char *stem, const struct tensor_source *tensors, i64 count,
+                             i64 shard_bytes);
 #endif

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 /* A job is published by raising `generation`; each worker takes tiles from `next` until none is left and then counts
- * itself out. The calling thread works too, as worker 0. Workers spin a little before they sleep: jobs follow each other
- * closely in a step, and a sleeping thread takes longer to wake than many jobs take to run. */
+ * itself out. The calling thread works too, as worker 0. Workers spin a little before they sleep: jobs follow each
+ * other closely in a step, and a sleeping thread takes longer to wake than many jobs take to run. */
 enum { WORKERS_MAX = 256, SPINS = 2000 };
 
 static struct {
@@ -97,7 +97,8 @@ void workers_start(int count)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited: see signals_catch */
     for (int i = 1; i < pool.count; i++)
-        require(pthread_create(&pool.threads[i], NULL, worker_main, (void *)(intptr_t)i) == 0, "cannot start thread %d", i);
+        require(pthread_create(&pool.threads[i], NULL, worker_main, (void *)(intptr_t)i) == 0, "cannot start thread %d",
+                i);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

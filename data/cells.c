@@ -20,7 +20,8 @@ static void copy_pixels(u8 *out, const u8 *clip, const struct cells *c, i64 fram
     }
 }
 
-static void lay_frame(float *features, u8 *pixels, const bf16 *encoder, const u8 *clip, const struct cells *c, i64 frame)
+static void lay_frame(float *features, u8 *pixels, const bf16 *encoder, const u8 *clip, const struct cells *c,
+                      i64 frame)
 {
     i64 at = 0, patch = cells_patch(c);
     for (i64 y = 0; y < c->height; y += 2)

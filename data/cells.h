@@ -1,5 +1,5 @@
-/* Pictures given to the model: 2 x 2 neighbouring cells of the vision encoder's grid to a position, with the pixels each
- * cell was made of. One text for the packer and for prompts. */
+/* Pictures given to the model: 2 x 2 neighbouring cells of the vision encoder's grid to a position, with the pixels
+ * each cell was made of. One text for the packer and for prompts. */
 #ifndef WEFT_DATA_CELLS_H
 #define WEFT_DATA_CELLS_H
 #include "core/core.h"
@@ -16,8 +16,8 @@ static inline i64 cells_patch(const struct cells *c) /* pixel values of a cell: 
 {
     return 4 * c->stride * c->stride * 3;
 }
-/* features [positions, 4, D], pixels [positions, 4, patch] of all frames, from the encoder's [frames, height, width, D] and
- * the clip's [1 + 4 (frames - 1), H, W, 3]. An odd edge repeats its last cell. */
+/* features [positions, 4, D], pixels [positions, 4, patch] of all frames, from the encoder's [frames, height, width, D]
+ * and the clip's [1 + 4 (frames - 1), H, W, 3]. An odd edge repeats its last cell. */
 void cells_lay(float *features, u8 *pixels, const bf16 *encoder, const u8 *clip, const struct cells *cells);
 
 #endif

@@ -5,9 +5,9 @@
 #include "data/plan.h"
 
 struct fill {
-    i64 part;         /* of the shards */
+    i64 part;          /* of the shards */
     i64 input, target; /* first entry in the lists of its kind; target -1: none listed */
-    u32 identity[2];  /* of draws: sample, epoch and block */
+    u32 identity[2];   /* of draws: sample, epoch and block */
 };
 struct fills {
     struct fill *data;

@@ -45,13 +45,13 @@ struct step_plan {
 };
 struct planner {
     i64 next_step;
-    i64 epoch, cursor;      /* cursor: in `order` */
-    i64 windows, length;    /* windows planned so far; T of the rows that wait */
-    i32 *order;             /* samples of the epoch; NULL before the first */
+    i64 epoch, cursor;   /* cursor: in `order` */
+    i64 windows, length; /* windows planned so far; T of the rows that wait */
+    i32 *order;          /* samples of the epoch; NULL before the first */
     i64 order_count;
-    struct entries window;  /* being gathered */
+    struct entries window; /* being gathered */
     struct rows waiting;
-    i64 taken;              /* rows of `waiting` already given to a step */
+    i64 taken; /* rows of `waiting` already given to a step */
     i64 left_out;
 };
 enum { PLANS_KEPT = 2 };

@@ -5,26 +5,23 @@
 static const char *const split_names[SPLITS] = {"train", "validation", "test"};
 enum { BATCH_ITEMS = 256, BATCH_BYTES = 1 << 28, INTERRUPTED = 1 };
 
-#define ROW(key, type, member, fallback, low, high, help)                                                              \
-    {                                                                                                                  \
-        key, type, offsetof(struct prepare_settings, member), fallback, low, high, NULL, help                          \
-    }
+#define ROW(member, key, type, fallback, low, high, help)                                                              \
+    SETTING(struct prepare_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting prepare_table[] = {
-    ROW("data", SETTING_REFERENCE, data, NULL, 0, 0,
-        "folder or file; folders train, validation, test in it are those parts"),
-    ROW("text", SETTING_REFERENCE, text, NULL, 0, 0, "text tokenizer"),
-    ROW("vision", SETTING_REFERENCE, vision, "", 0, 0, "vision tokenizer; without one pictures and clips are left out"),
-    ROW("audio", SETTING_REFERENCE, audio, "", 0, 0, "audio tokenizer; without one sounds are left out"),
-    ROW("directions", SETTING_STRINGS, directions, "", 0, 0,
+    ROW(data, "data", REFERENCE, NULL, 0, 0, "folder or file; folders train, validation, test in it are those parts"),
+    ROW(text, "text", REFERENCE, NULL, 0, 0, "text tokenizer"),
+    ROW(vision, "vision", REFERENCE, "", 0, 0, "vision tokenizer; without one pictures and clips are left out"),
+    ROW(audio, "audio", REFERENCE, "", 0, 0, "audio tokenizer; without one sounds are left out"),
+    ROW(directions, "directions", STRINGS, "", 0, 0,
         "what samples are made for: text, image-in, image-out, video-in, video-out, audio-in, audio-out, chat; none: "
         "all"),
-    ROW("validation", SETTING_NUMBER, validation, "0.01", 0, 1, "share for validation where data has no such folder"),
-    ROW("test", SETTING_NUMBER, test, "0", 0, 1, "share for test where data has no such folder"),
-    ROW("bad_share", SETTING_NUMBER, bad_share, "0.05", 0, 1, "largest share of samples that may be unreadable"),
-    ROW("dropout", SETTING_NUMBER, dropout, "0", 0, 1, "BPE-dropout of plain texts for training"),
-    ROW("dropout_copies", SETTING_INTEGER, dropout_copies, "1", 1, 1000, "copies of each, with other draws"),
-    ROW("audio_seconds", SETTING_NUMBER, audio_seconds, "30", 0.01, 3600, "longest sound"),
-    ROW("shard_bytes", SETTING_INTEGER, shard_bytes, "268435456", 4096, 1e12, "size at which a shard file ends"),
+    ROW(validation, "validation", NUMBER, "0.01", 0, 1, "share for validation where data has no such folder"),
+    ROW(test, "test", NUMBER, "0", 0, 1, "share for test where data has no such folder"),
+    ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, "largest share of samples that may be unreadable"),
+    ROW(dropout, "dropout", NUMBER, "0", 0, 1, "BPE-dropout of plain texts for training"),
+    ROW(dropout_copies, "dropout_copies", INTEGER, "1", 1, 1000, "copies of each, with other draws"),
+    ROW(audio_seconds, "audio_seconds", NUMBER, "30", 0.01, 3600, "longest sound"),
+    ROW(shard_bytes, "shard_bytes", INTEGER, "268435456", 4096, 1e12, "size at which a shard file ends"),
     {0}};
 
 /* ---- opening ---- */

@@ -24,9 +24,9 @@ struct made {
 struct item {
     struct sample sample;
     enum split split;
-    u32 number;    /* of the sample, for draws */
-    bool left_out; /* nothing of it is wanted, or no tokenizer for it was given */
-    char *problem; /* why it could not be made */
+    u32 number;        /* of the sample, for draws */
+    bool left_out;     /* nothing of it is wanted, or no tokenizer for it was given */
+    char *problem;     /* why it could not be made */
     struct made *made; /* [sample.count] */
 };
 struct prepare {

@@ -16,8 +16,15 @@
 
 /* What a sample teaches: mixture weights are per direction. */
 enum direction {
-    DIRECTION_TEXT, DIRECTION_IMAGE_IN, DIRECTION_IMAGE_OUT, DIRECTION_VIDEO_IN, DIRECTION_VIDEO_OUT,
-    DIRECTION_AUDIO_IN, DIRECTION_AUDIO_OUT, DIRECTION_CHAT, DIRECTIONS
+    DIRECTION_TEXT,
+    DIRECTION_IMAGE_IN,
+    DIRECTION_IMAGE_OUT,
+    DIRECTION_VIDEO_IN,
+    DIRECTION_VIDEO_OUT,
+    DIRECTION_AUDIO_IN,
+    DIRECTION_AUDIO_OUT,
+    DIRECTION_CHAT,
+    DIRECTIONS
 };
 extern const char *const direction_names[DIRECTIONS];
 
@@ -50,9 +57,9 @@ struct shard_shape { /* a row of the vision tokenizer's table */
     float amplitude[SCALES_MOST];
 };
 struct shard_meta {
-    i64 vocabulary;            /* text ids are below */
+    i64 vocabulary;                  /* text ids are below */
     i64 bits, cell_features, stride; /* vision: d, D_cnn, pixels a cell is wide; 0: none */
-    i64 levels, codes;         /* audio; 0: none */
+    i64 levels, codes;               /* audio; 0: none */
     i64 shape_count;
     struct shard_shape shapes[SHAPES_MOST];
 };

@@ -26,7 +26,7 @@ int sample_of_json(struct sample *out, const struct json *value, const struct js
 /* Refuses what is not UTF-8; empty texts are not added. */
 int sample_add_text(struct sample *out, const char *text, i64 length);
 bool name_ends_with(const char *name, const char *suffix); /* without regard to case */
-char *path_folder(const char *path); /* of its file; memory_free */
+char *path_folder(const char *path);                       /* of its file; memory_free */
 
 /* Lines of a file that may be compressed. */
 struct line_reader {

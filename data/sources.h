@@ -10,7 +10,8 @@
  *
  * A message's content is text, with <image> <video> <audio> standing for the files listed under "images", "videos",
  * "audios", or a list of {"type": "text"|"image"|"video"|"audio", ..}. Files are named relative to the folder of the
- * file that names them. A sample is an ordered list of parts; media are named or carried as bytes, never decoded here. */
+ * file that names them. A sample is an ordered list of parts; media are named or carried as bytes, never decoded here.
+ */
 #ifndef WEFT_DATA_SOURCES_H
 #define WEFT_DATA_SOURCES_H
 #include "core/core.h"

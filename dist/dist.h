@@ -24,15 +24,15 @@
 #include "tensor/ops.h"
 #include "tensor/weights.h"
 
-/* ---- Launch: the first of own flags, RANK/WORLD_SIZE (torchrun), OMPI_*, PMI_*, SLURM_*; one rank where none is set ---- */
+/* ---- Launch: the first of own flags, RANK/WORLD_SIZE (torchrun), OMPI_*, PMI_*, SLURM_*; one rank where none is se */
 struct launch {
     i64 rank, size, local_rank, local_size; /* size 0: not given */
-    const char *source; /* "mpirun", ...: a literal */
+    const char *source;                     /* "mpirun", ...: a literal */
 };
 /* flags: what the command line said, or NULL. -1 and a message: half of a pair is set, a rank is out of range. */
 int launch_detect(struct launch *launch, const struct launch *flags);
 
-/* ---- Comms ------------------------------------------------------------------------------------------------------------- */
+/* ---- Comms ------------------------------------------------------------------------------------------------------- */
 struct comm;
 struct span { /* bytes to or from one rank */
     void *data;
@@ -53,8 +53,8 @@ struct transport {
     void (*send)(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes);
     void (*receive)(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes);
     void (*barrier)(struct comm *comm);
-    void (*all_reduce)(struct comm *comm, void *data, i64 count, enum dtype dtype);                      /* or NULL */
-    void (*reduce_scatter)(struct comm *comm, void *data, const i64 *counts, enum dtype dtype);          /* or NULL */
+    void (*all_reduce)(struct comm *comm, void *data, i64 count, enum dtype dtype);             /* or NULL */
+    void (*reduce_scatter)(struct comm *comm, void *data, const i64 *counts, enum dtype dtype); /* or NULL */
     struct comm *(*split)(struct comm *parent, const struct group *group, i64 rank);
     void (*close)(struct comm *comm);
     void (*stop)(struct comm *comm); /* ends all ranks; NULL: exit */
@@ -86,11 +86,13 @@ void comm_broadcast(struct comm *comm, void *data, i64 bytes, i64 root);
 void comm_all_gather(struct comm *comm, void *data, const i64 *bytes);
 /* data[i] = sum over ranks, in the order of ranks; F32, F64, or BF16 summed in f32 and rounded once. */
 void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype);
-/* The same, but only this rank's part is summed; the others are left as they were. counts[r]: elements of rank r's part. */
+/* The same, but only this rank's part is summed; the others are left as they were. counts[r]: elements of rank r's
+ * part. */
 void comm_reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum dtype dtype);
 void comm_exchange(struct comm *comm, const struct span *out, const struct span *in);
 /* Rows to and from every rank: `in` holds send[r] rows for each rank r, one after the other; what arrives is laid out
- * likewise. receive[r] is filled; returns their sum. More than `bound` rows stop the run: `setting` names what to raise. */
+ * likewise. receive[r] is filled; returns their sum. More than `bound` rows stop the run: `setting` names what to
+ * raise. */
 i64 comm_all_to_all_rows(struct comm *comm, void *out, i64 *receive, i64 bound, const void *in, const i64 *send,
                          i64 row_bytes, const char *setting);
 void comm_send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes);
@@ -105,10 +107,10 @@ void *comm_scratch(struct comm *comm, i64 bytes); /* until the next call; keeps 
 extern const struct transport local_transport, meta_transport;
 struct comm *mpi_open(struct device *device, const struct launch *launch); /* NULL and a message */
 
-/* ---- Layout -------------------------------------------------------------------------------------------------------------- */
+/* ---- Layout ------------------------------------------------------------------------------------------------------ */
 struct layout {
     i64 data, expert /* divides data */, tensor, pipeline; /* ranks; 0: 1 */
-    i64 chunks; /* runs of layers each pipeline rank has; 0: 1 */
+    i64 chunks;                                            /* runs of layers each pipeline rank has; 0: 1 */
 };
 struct parallel {
     struct layout layout;
@@ -122,8 +124,9 @@ const struct parallel *parallel_alone(void); /* one rank: every comm has size 1 
 /* Where a world rank stands: what the weights table is cut by. */
 struct weights_layout parallel_place(const struct layout *layout, i64 rank);
 
-/* ---- Ops on the tape -------------------------------------------------------------------------------------------------------
- * Tensor parallelism: x [N,C] is summed in place and has no other use; the gradient passes through. */
+/* ---- Ops on the tape
+ * ------------------------------------------------------------------------------------------------------- Tensor
+ * parallelism: x [N,C] is summed in place and has no other use; the gradient passes through. */
 struct tensor *op_all_reduce(struct tape *tape, struct comm *comm, struct tensor *x);
 /* Its mirror: x passes through, its gradient is summed. */
 struct tensor *op_enter(struct tape *tape, struct comm *comm, struct tensor *x);
@@ -131,31 +134,34 @@ struct tensor *op_enter(struct tape *tape, struct comm *comm, struct tensor *x);
 struct tensor *op_anchor(struct tape *tape, struct tensor *x);
 /* Pipelines: forward goes under `tag`, the gradient comes back under tag + 1. */
 void op_send(struct tape *tape, struct comm *comm, struct tensor *x, i64 to, i64 tag);
-struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype, i64 rows, i64 columns, i64 from, i64 tag);
+struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype, i64 rows, i64 columns, i64 from,
+                          i64 tag);
 
 /* Expert parallelism: how the rows of one layer travel to the ranks that own their experts, and back.
  *
- *     x [N,C] -dispatch-> rows by expert [N K, C] -send-> this rank's experts, GROUP_ROWS apart -products-> -return-> combine
+ *     x [N,C] -dispatch-> rows by expert [N K, C] -send-> this rank's experts, GROUP_ROWS apart -products-> -return->
+ * combine
  *
  * Rank r owns experts r E/R .. (r+1) E/R - 1. Lives until tape_clear. */
 struct expert_exchange {
     struct comm *comm;
-    struct routing order;   /* of the rows sent, without padding: for op_dispatch and op_combine */
-    struct groups groups;   /* of the rows that arrived, by this rank's experts */
-    i64 rows_bound;         /* of the buffer they are regrouped into */
-    i64 *send, *receive;    /* [ranks] rows */
+    struct routing order; /* of the rows sent, without padding: for op_dispatch and op_combine */
+    struct groups groups; /* of the rows that arrived, by this rank's experts */
+    i64 rows_bound;       /* of the buffer they are regrouped into */
+    i64 *send, *receive;  /* [ranks] rows */
     i64 send_rows, receive_rows;
     i32 *regroup, *arrived; /* [rows_bound] arrived row of each grouped row or -1; [receive_rows] its inverse */
 };
 /* routing NULL: no rows of this rank, which only serves. experts: E of the whole layer. receive_bound: rows there is
  * room for, passing it stops the run and names `setting`. */
-struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing, i64 experts,
-                                        i64 receive_bound, const char *setting);
+struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing,
+                                        i64 experts, i64 receive_bound, const char *setting);
 struct tensor *op_expert_send(struct tape *tape, struct tensor *rows, const struct expert_exchange *exchange);
 struct tensor *op_expert_return(struct tape *tape, struct tensor *grouped, const struct expert_exchange *exchange);
 
-/* ---- A weights table over ranks (ZeRO-1: Rajbhandari et al. 2020) ----------------------------------------------------------
- * Each data rank keeps the masters and moments of its share of every weight's rows. */
+/* ---- A weights table over ranks (ZeRO-1: Rajbhandari et al. 2020)
+ * ---------------------------------------------------------- Each data rank keeps the masters and moments of its share
+ * of every weight's rows. */
 /* Sums gradients over the ranks that hold the same weight; afterwards each rank's share of each is whole. */
 void shares_reduce(struct weights *weights, const struct parallel *parallel);
 /* Copies of the shares the ranks updated, to all that hold the weight. */

@@ -5,47 +5,49 @@
 #include "core/settings.h"
 #include "model/model.h"
 
-/* ---- Draws: three axes, each on its own. Depth and experts per slice of the global batch, keyed by (step, slice, layer)
- * resp. (step, slice, expert group); top-k per sample, keyed by (step, sample). Layers with heads, the first and the last
- * are never dropped. */
+/* ---- Draws: three axes, each on its own. Depth and experts per slice of the global batch, keyed by (step, slice,
+ * layer) resp. (step, slice, expert group); top-k per sample, keyed by (step, sample). Layers with heads, the first and
+ * the last are never dropped. */
 struct elastic_settings {
-    double depth_full, depth_drop; /* probability of all layers; else each eligible layer is dropped with depth_drop */
-    double experts_full;           /* probability of all experts; else a random subset */
+    double depth_full, depth_drop;  /* probability of all layers; else each eligible layer is dropped with depth_drop */
+    double experts_full;            /* probability of all experts; else a random subset */
     i64 experts_min, expert_groups; /* smallest subset (0: half); equal shares of so many fixed groups */
-    double topk_full;              /* probability of the full top-k; else uniform in [topk_min, k) */
+    double topk_full;               /* probability of the full top-k; else uniform in [topk_min, k) */
     i64 topk_min;
     i64 slice_rows;
 };
 #define ELASTIC_ROWS(type)                                                                                             \
-    {"elastic.depth_full", SETTING_NUMBER, offsetof(type, elastic.depth_full), "0.75", 0, 1, NULL,                     \
-     "probability that a slice runs all layers"},                                                                      \
-    {"elastic.depth_drop", SETTING_NUMBER, offsetof(type, elastic.depth_drop), "0.25", 0, 1, NULL,                     \
-     "else: probability that an eligible layer is left out"},                                                          \
-    {"elastic.experts_full", SETTING_NUMBER, offsetof(type, elastic.experts_full), "0.8", 0, 1, NULL,                  \
-     "probability that a slice has all experts"},                                                                      \
-    {"elastic.experts_min", SETTING_INTEGER, offsetof(type, elastic.experts_min), "0", 0, 65536, NULL,                 \
-     "smallest random subset of experts; 0: half"},                                                                    \
-    {"elastic.expert_groups", SETTING_INTEGER, offsetof(type, elastic.expert_groups), "1", 1, 65536, NULL,             \
-     "a subset takes equal shares of so many groups"},                                                                 \
-    {"elastic.topk_full", SETTING_NUMBER, offsetof(type, elastic.topk_full), "0.8", 0, 1, NULL,                        \
-     "probability that a sample has the full top-k"},                                                                  \
-    {"elastic.topk_min", SETTING_INTEGER, offsetof(type, elastic.topk_min), "1", 1, 1024, NULL,                        \
-     "smallest top-k a sample may draw"},                                                                              \
-    {"elastic.slice_rows", SETTING_INTEGER, offsetof(type, elastic.slice_rows), "4", 1, 1e6, NULL,                     \
-     "consecutive rows of the global batch that share a draw"}
+    SETTING(type, elastic.depth_full, "elastic.depth_full", NUMBER, "0.75", 0, 1, NULL,                                \
+            "probability that a slice runs all layers"),                                                               \
+        SETTING(type, elastic.depth_drop, "elastic.depth_drop", NUMBER, "0.25", 0, 1, NULL,                            \
+                "else: probability that an eligible layer is left out"),                                               \
+        SETTING(type, elastic.experts_full, "elastic.experts_full", NUMBER, "0.8", 0, 1, NULL,                         \
+                "probability that a slice has all experts"),                                                           \
+        SETTING(type, elastic.experts_min, "elastic.experts_min", INTEGER, "0", 0, 65536, NULL,                        \
+                "smallest random subset of experts; 0: half"),                                                         \
+        SETTING(type, elastic.expert_groups, "elastic.expert_groups", INTEGER, "1", 1, 65536, NULL,                    \
+                "a subset takes equal shares of so many groups"),                                                      \
+        SETTING(type, elastic.topk_full, "elastic.topk_full", NUMBER, "0.8", 0, 1, NULL,                               \
+                "probability that a sample has the full top-k"),                                                       \
+        SETTING(type, elastic.topk_min, "elastic.topk_min", INTEGER, "1", 1, 1024, NULL,                               \
+                "smallest top-k a sample may draw"),                                                                   \
+        SETTING(type, elastic.slice_rows, "elastic.slice_rows", INTEGER, "4", 1, 1e6, NULL,                            \
+                "consecutive rows of the global batch that share a draw")
 
 /* Fills `sub` for one micro-batch; its arrays come from `arena` (host memory that lives until the backward). */
 void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *settings,
                   const struct model_config *config, u64 seed, i64 step, const struct batch *batch);
 
 /* ---- The three options that name a sub-model: --layers, --experts, --topk (DESIGN 12) ---- */
-struct submodel_options { const char *layers, *experts, *topk; }; /* as written; NULL: full */
+struct submodel_options {
+    const char *layers, *experts, *topk;
+}; /* as written; NULL: full */
 /* Rows of them for a settings table whose struct has a `struct submodel_options member`. */
 #define SUBMODEL_ROWS(type, member)                                                                                    \
-    {"layers", SETTING_STRING, offsetof(type, member.layers), "", 0, 0, NULL, "sub-model: layers kept, e.g. 0-3,6"},   \
-    {"experts", SETTING_STRING, offsetof(type, member.experts), "", 0, 0, NULL,                                        \
-     "sub-model: the N most used experts, a list such as 0,2,5-9, or @FILE.json with one list a layer"},               \
-    {"topk", SETTING_STRING, offsetof(type, member.topk), "", 0, 0, NULL, "sub-model: experts each token chooses"}
+    SETTING(type, member.layers, "layers", STRING, "", 0, 0, NULL, "sub-model: layers kept, e.g. 0-3,6"),              \
+        SETTING(type, member.experts, "experts", STRING, "", 0, 0, NULL,                                               \
+                "sub-model: the N most used experts, a list such as 0,2,5-9, or @FILE.json with one list a layer"),    \
+        SETTING(type, member.topk, "topk", STRING, "", 0, 0, NULL, "sub-model: experts each token chooses")
 /* Parses and checks against the model ("16": the most used experts by its statistics, else the first; "0,2,5-9";
  * "@FILE.json"). Wrong options are errors of usage. Arrays come from `arena`. */
 int submodel_parse(struct submodel *sub, struct arena *arena, const struct submodel_options *options,
@@ -72,8 +74,8 @@ struct grid_point {
     double tokens_per_s;
 };
 typedef int grid_measure(void *context, struct grid_point *point);
-/* Full; k/2, 1; three quarters and half of the experts; one, a quarter and half of the eligible layers fewer; and the three
- * together. Arrays come from `arena`. */
+/* Full; k/2, 1; three quarters and half of the experts; one, a quarter and half of the eligible layers fewer; and the
+ * three together. Arrays come from `arena`. */
 i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model);
 
 #endif

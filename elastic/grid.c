@@ -25,7 +25,7 @@ static void thin_layers(struct submodel *sub, const struct model_config *c, i64 
 
 struct variant {
     const char *name;
-    double experts;  /* share kept */
+    double experts;   /* share kept */
     i64 topk, layers; /* divisor of k; layers dropped, in eighths of the depth */
 };
 
@@ -62,9 +62,15 @@ static bool same_choice(const struct grid_point *a, const struct grid_point *b)
 i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model)
 {
     static const struct variant variants[] = {
-        {"full", 1, 1, 0},          {"k/2", 1, 2, 0},          {"k/4", 1, 4, 0},     {"experts 3/4", 0.75, 1, 0},
-        {"experts 1/2", 0.5, 1, 0}, {"layers -1/8", 1, 1, 1},  {"layers -2/8", 1, 1, 2},
-        {"layers -1/8, experts 3/4, k/2", 0.75, 2, 1}, {"layers -2/8, experts 1/2, k/2", 0.5, 2, 2},
+        {"full", 1, 1, 0},
+        {"k/2", 1, 2, 0},
+        {"k/4", 1, 4, 0},
+        {"experts 3/4", 0.75, 1, 0},
+        {"experts 1/2", 0.5, 1, 0},
+        {"layers -1/8", 1, 1, 1},
+        {"layers -2/8", 1, 1, 2},
+        {"layers -1/8, experts 3/4, k/2", 0.75, 2, 1},
+        {"layers -2/8, experts 1/2, k/2", 0.5, 2, 2},
     };
     i64 count = 0;
     for (i64 i = 0; i < COUNT_OF(variants) && count < most; i++) {

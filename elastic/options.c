@@ -55,7 +55,10 @@ static int parse_layers(struct submodel *sub, const char *text, const struct mod
     return 0;
 }
 
-struct ranked { double use; i32 id; };
+struct ranked {
+    double use;
+    i32 id;
+};
 
 static int by_use(const void *a, const void *b)
 {
@@ -87,7 +90,8 @@ static void most_used(struct submodel *sub, struct arena *arena, const struct mo
     memory_free(ranked);
 }
 
-static int same_in_every_layer(struct submodel *sub, struct arena *arena, const struct model_config *c, const char *text)
+static int same_in_every_layer(struct submodel *sub, struct arena *arena, const struct model_config *c,
+                               const char *text)
 {
     bool *marks = memory_alloc(c->experts);
     i32 *ids = arena_alloc(arena, c->experts * 4);
@@ -168,12 +172,13 @@ static int parse_topk(struct submodel *sub, const char *text, const struct model
     return 0;
 }
 
-int submodel_parse(struct submodel *sub, struct arena *arena, const struct submodel_options *o, const struct model *model)
+int submodel_parse(struct submodel *sub, struct arena *arena, const struct submodel_options *o,
+                   const struct model *model)
 {
     const struct model_config *c = &model->config;
     submodel_full(sub, c);
-    if ((o->layers && parse_layers(sub, o->layers, c)) || (o->experts && parse_experts(sub, arena, o->experts, model)) ||
-        (o->topk && parse_topk(sub, o->topk, c)))
+    if ((o->layers && parse_layers(sub, o->layers, c)) ||
+        (o->experts && parse_experts(sub, arena, o->experts, model)) || (o->topk && parse_topk(sub, o->topk, c)))
         return -1;
     if (sub->expert_count < sub->topk && c->first_moe_layer < c->layers)
         return error_usage("--experts keeps %lld experts, fewer than top-k %lld: add --topk %lld or keep more",

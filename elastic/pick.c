@@ -48,7 +48,8 @@ static void pick_experts(struct submodel *sub, struct arena *arena, const struct
     if (c->first_moe_layer == c->layers || rng_uniform(key, (u32)step, (u32)slice, ~0u, 0) < s->experts_full)
         return;
     i64 groups = s->expert_groups, size = c->experts / groups;
-    i64 least = max_i64(ceil_div(s->experts_min ? s->experts_min : ceil_div(c->experts, 2), groups), ceil_div(c->topk, groups));
+    i64 least =
+        max_i64(ceil_div(s->experts_min ? s->experts_min : ceil_div(c->experts, 2), groups), ceil_div(c->topk, groups));
     if (least >= size)
         return;
     i64 share = least + rng_below(key, size - least, (u32)step, (u32)slice, ~0u, 1);

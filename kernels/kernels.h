@@ -59,7 +59,7 @@ static inline i64 groups_rows_bound(i64 assignments, i64 count) /* rows a sorted
 /* Which keys a query sees: query i sees key j iff begin[j] <= i < end[j] and not hole_begin[j] <= i < hole_end[j]. */
 struct intervals {
     i64 queries, keys;
-    const i32 *query; /* [queries] index of each query, ascending */
+    const i32 *query;                               /* [queries] index of each query, ascending */
     const i32 *begin, *end, *hole_begin, *hole_end; /* [keys] */
 };
 
@@ -67,7 +67,7 @@ struct intervals {
  * [out, kernel_t * kernel_h * kernel_w * in]. Padding is zero. Cross-correlation, as everywhere in this field. */
 struct conv {
     i64 batch, in, out;
-    i64 size[3];      /* time, height, width of the input */
+    i64 size[3]; /* time, height, width of the input */
     i64 kernel[3], stride[3], dilation[3];
     i64 pad_front[3], pad_back[3]; /* causal in time: all of it in front */
 };
@@ -94,6 +94,7 @@ struct sampling {
     struct rng_key key;
 };
 
+/* clang-format off */
 #define WEFT_OPS(OP)                                                                                                   \
     /* ---- products ----                                                                                              \
      * out[M,N] = op(a) op(b), op transposes where asked. a, b alike F32 or BF16; out F32, or BF16 where a is. */      \
@@ -251,6 +252,7 @@ struct sampling {
     OP(stft, (struct device *, struct matrix spectrum, struct matrix x, i64 n_fft, i64 hop, bool magnitude))           \
     OP(stft_backward, (struct device *, struct matrix dx, struct matrix dspectrum, i64 n_fft, i64 hop))                \
     OP(stft_inverse, (struct device *, struct matrix x, struct matrix spectrum, i64 n_fft, i64 hop))
+/* clang-format on */
 
 /* One table of functions per backend. */
 struct kernels {
@@ -262,9 +264,9 @@ extern const struct kernels cpu_v3_kernels, cpu_v4_kernels, meta_kernels;
 
 /* What the meta backend counted. */
 struct cost {
-    double flops;       /* of products */
-    double bytes;       /* read and written by all ops */
-    double traffic;     /* bytes sent by collectives */
+    double flops;   /* of products */
+    double bytes;   /* read and written by all ops */
+    double traffic; /* bytes sent by collectives */
     i64 calls;
 };
 
@@ -272,10 +274,10 @@ enum backend { BACKEND_CPU, BACKEND_CUDA, BACKEND_META };
 struct device {
     const struct kernels *ops;
     enum backend backend;
-    bool has_bf16;     /* bf16 products are at least as fast as f32 */
-    void *queue;       /* CUDA stream; NULL elsewhere */
-    void *handles;     /* library handles of the backend */
-    struct cost cost;  /* meta only */
+    bool has_bf16;    /* bf16 products are at least as fast as f32 */
+    void *queue;      /* CUDA stream; NULL elsewhere */
+    void *handles;    /* library handles of the backend */
+    struct cost cost; /* meta only */
 };
 void device_open_cpu(struct device *device);
 void device_open_meta(struct device *device);

@@ -71,8 +71,8 @@ static int refuse_what_differs(const struct json *j, const struct model_config *
     const char *scaling = json_string(json_get(json_get(j, "rope_parameters"), "rope_type"), "default");
     i64 end = json_integer(json_get(j, "moe_layer_end_index"), -1);
     if (strcmp(type, "ernie4_5_moe") != 0)
-        return error_set("%s: model_type is \"%s\", expected \"ernie4_5_moe\": another architecture cannot be read", origin,
-                         type);
+        return error_set("%s: model_type is \"%s\", expected \"ernie4_5_moe\": another architecture cannot be read",
+                         origin, type);
     if (json_bool(json_get(j, "use_bias"), false))
         return error_set("%s: use_bias is true: biases are not supported", origin);
     if (strcmp(json_string(json_get(j, "hidden_act"), "silu"), "silu") != 0)

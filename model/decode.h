@@ -9,7 +9,7 @@ struct cache {
     struct model *model;
     struct submodel sub;
     i64 columns;
-    struct attention_cache *layer; /* [L] */
+    struct attention_cache *layer;            /* [L] */
     i32 *begin, *end, *hole_begin, *hole_end; /* [columns]; an unwritten column is seen by nobody */
     struct arena memory;
     struct tape tape; /* forward only, cleared every step */
@@ -19,8 +19,8 @@ void cache_open(struct cache *cache, struct model *model, const struct submodel 
 void cache_close(struct cache *cache);
 void cache_clear(struct cache *cache);
 
-/* One forward of n text tokens, token i at column[i] (ascending), with text coordinate coordinate[i], visible to queries
- * below end[i]. Logits of the tokens where wanted[i], in order: [count, V] F32, valid until the next call. */
+/* One forward of n text tokens, token i at column[i] (ascending), with text coordinate coordinate[i], visible to
+ * queries below end[i]. Logits of the tokens where wanted[i], in order: [count, V] F32, valid until the next call. */
 struct cache_tokens {
     i64 n;
     const i32 *ids, *column, *coordinate, *end;

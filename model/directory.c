@@ -38,7 +38,10 @@ static void set_rope_and_dtype(struct json *j, const struct model_config *c, enu
 
 static void set_sizes(struct json *j, const struct model_config *c)
 {
-    const struct { const char *key; i64 value; } sizes[] = {
+    const struct {
+        const char *key;
+        i64 value;
+    } sizes[] = {
         {"vocab_size", c->vocabulary},
         {"hidden_size", c->width},
         {"intermediate_size", max_i64(c->dense_width, 1)},
@@ -130,8 +133,11 @@ static struct tensor_source *add_use_counts(struct weight_list *list, const stru
         list->tensors = memory_resize(list->tensors, list->capacity * size, (list->capacity + 1) * size);
         list->capacity++;
     }
-    list->tensors[list->count] = (struct tensor_source){.name = "weft.expert_use", .dtype = DTYPE_F32, .rank = 2,
-                                                        .shape = {c->layers, max_i64(c->experts, 1)}, .data = use};
+    list->tensors[list->count] = (struct tensor_source){.name = "weft.expert_use",
+                                                        .dtype = DTYPE_F32,
+                                                        .rank = 2,
+                                                        .shape = {c->layers, max_i64(c->experts, 1)},
+                                                        .data = use};
     return &list->tensors[list->count++];
 }
 

@@ -13,8 +13,12 @@ static struct tensor *attend(struct pass *p, struct tensor *n, const struct laye
 {
     const struct model_config *c = &p->model->config;
     i64 ranks = p->model->weights.layout.tensor_ranks;
-    struct attention a = {.heads = c->heads / ranks, .kv_heads = c->kv_heads / ranks, .width = c->head_width,
-                          .theta = (float)c->rope_theta, .t_pairs = c->t_pairs, .positions = p->coordinates,
+    struct attention a = {.heads = c->heads / ranks,
+                          .kv_heads = c->kv_heads / ranks,
+                          .width = c->head_width,
+                          .theta = (float)c->rope_theta,
+                          .t_pairs = c->t_pairs,
+                          .positions = p->coordinates,
                           .intervals = p->intervals,
                           .cache = p->options->cache ? &p->options->cache[layer] : NULL};
     n = parallel_enter(p, n);
@@ -70,8 +74,11 @@ static void prepare(struct pass *p)
 {
     const struct batch *b = p->batch;
     p->coordinates = upload(p, b->coordinates, b->n * 12);
-    p->intervals = (struct intervals){.queries = b->n, .keys = b->keys, .query = upload(p, b->query, b->n * 4),
-                                      .begin = upload(p, b->begin, b->keys * 4), .end = upload(p, b->end, b->keys * 4),
+    p->intervals = (struct intervals){.queries = b->n,
+                                      .keys = b->keys,
+                                      .query = upload(p, b->query, b->n * 4),
+                                      .begin = upload(p, b->begin, b->keys * 4),
+                                      .end = upload(p, b->end, b->keys * 4),
                                       .hole_begin = upload(p, b->hole_begin, b->keys * 4),
                                       .hole_end = upload(p, b->hole_end, b->keys * 4)};
     i32 *topk = arena_alloc(&p->tape->host, b->n * 4);
@@ -95,7 +102,8 @@ static struct tensor *run_layers(struct pass *p, struct tensor *x)
         passes[i] = (struct layer_pass){p, l, layer};
         if (p->part[layer] == LAYER_SKIPPED || (p->part[layer] == LAYER_SERVED && !l->router))
             continue;
-        x = p->options->recompute ? tape_recompute(p->tape, run_layer, &passes[i], x) : run_layer(p->tape, &passes[i], x);
+        x = p->options->recompute ? tape_recompute(p->tape, run_layer, &passes[i], x)
+                                  : run_layer(p->tape, &passes[i], x);
         if (p->part[layer] == LAYER_RUN)
             x = layer_heads(p, x, layer);
     }
@@ -123,8 +131,8 @@ void model_forward(struct forward *out, struct tape *tape, struct model *model, 
 
 void submodel_full(struct submodel *sub, const struct model_config *config)
 {
-    *sub = (struct submodel){.layer_count = config->layers, .expert_count = config->experts, .topk = config->topk,
-                             .counts = true};
+    *sub = (struct submodel){
+        .layer_count = config->layers, .expert_count = config->experts, .topk = config->topk, .counts = true};
     for (i64 i = 0; i < config->layers; i++)
         sub->layer[i] = (i32)i;
 }

@@ -6,8 +6,8 @@ struct flow { /* one answer in the making */
     struct grammar grammar;
     struct answer *answer;
     i64 copy;
-    float *inputs;  /* [input rows of a frame, d] of the open picture */
-    i64 batch_first; /* where its positions stand in this step's batch */
+    float *inputs;    /* [input rows of a frame, d] of the open picture */
+    i64 batch_first;  /* where its positions stand in this step's batch */
     i64 number_first; /* number of the first of them */
     bool done;
 };
@@ -45,7 +45,8 @@ void answer_release(struct answer *a)
 
 static i64 column_of(const struct seat *s, const struct flow *f, i64 number)
 {
-    return number < s->prompt ? s->base + number : s->base + s->prompt + f->copy * s->request->most + number - s->prompt;
+    return number < s->prompt ? s->base + number
+                              : s->base + s->prompt + f->copy * s->request->most + number - s->prompt;
 }
 
 static i64 end_of(const struct seat *s, const struct flow *f, i64 number)
@@ -85,7 +86,8 @@ static int plan(struct run *run)
         i64 length = prompt_length(run->g, &run->requests[i], &status);
         if (status)
             return error_prefix("prompt %lld", (long long)i);
-        run->columns_per_slot = max_i64(run->columns_per_slot, length + run->requests[i].copies * run->requests[i].most);
+        run->columns_per_slot =
+            max_i64(run->columns_per_slot, length + run->requests[i].copies * run->requests[i].most);
     }
     run->slot_count = min_i64(run->g->slots ? run->g->slots : 16, run->count);
     run->slots = memory_alloc(run->slot_count * (i64)sizeof *run->slots);
@@ -113,7 +115,8 @@ static void start_request(struct run *run, struct seat *s)
     require(tell_prompt(&s->flows[0].grammar, s->request) == 0, "a prompt that was told before: %s", error_text());
     s->prompt = grammar_length(&s->flows[0].grammar);
     for (i64 i = 0; i < run->columns_per_slot; i++)
-        run->cache.begin[s->base + i] = run->cache.end[s->base + i] = 0; /* keys of the request before are seen by nobody */
+        /* keys of the request before are seen by nobody */
+        run->cache.begin[s->base + i] = run->cache.end[s->base + i] = 0;
 }
 
 static void free_slot(struct seat *s)
@@ -127,8 +130,8 @@ static void free_slot(struct seat *s)
     s->request = NULL;
 }
 
-/* After the prompt all copies are in the same state; each goes on alone. Positions have been taken, so a plain copy of the
- * machine is a machine. */
+/* After the prompt all copies are in the same state; each goes on alone. Positions have been taken, so a plain copy of
+ * the machine is a machine. */
 static void branch(struct seat *s)
 {
     for (i64 c = 1; c < s->request->copies; c++) {
@@ -337,7 +340,8 @@ static struct seat *seat_of(struct run *run, const struct flow *f)
 
 static void tell_id(struct run *run, struct seat *s, struct flow *f, i32 id, float logprob)
 {
-    bool plain = f->grammar.want == WANT_ID, in_medium = f->grammar.want == WANT_IMAGE_END || f->grammar.want == WANT_FRAME_END;
+    bool plain = f->grammar.want == WANT_ID,
+         in_medium = f->grammar.want == WANT_IMAGE_END || f->grammar.want == WANT_FRAME_END;
     if (plain && !is_media_id(run->g->vocabulary, id))
         keep_id(f->answer, id, logprob);
     if (plain && (id == run->g->vocabulary->end || is_stop(s->request, id))) {
@@ -378,8 +382,8 @@ static void refresh_inputs(struct run *run, struct flow *f)
     struct device *device = run->g->model->device;
     const u8 *bits = f->answer->medium.bits + f->grammar.frame * shape_tokens(shape) * d;
     float scale = shape_input_scale(amplitude, shape->scale_count);
-    device->ops->dequantize_bits(device, f->inputs, NULL, bits, 1, run->g->grid[2 * index], run->g->grid[2 * index + 1], d,
-                                 shape->scales, shape->scale_count, amplitude);
+    device->ops->dequantize_bits(device, f->inputs, NULL, bits, 1, run->g->grid[2 * index], run->g->grid[2 * index + 1],
+                                 d, shape->scales, shape->scale_count, amplitude);
     for (i64 i = 0; i < rows * d; i++)
         f->inputs[i] *= scale;
 }
@@ -429,7 +433,8 @@ static void draw_bits(struct run *run, struct forward *out)
     struct matrix logits = gather_rows(run, out->logits[TARGET_VISION][0], d);
     u8 *bits = tape_alloc(&run->cache.tape, d->n * width);
     float *logprob = tape_alloc(&run->cache.tape, d->n * 4);
-    run->g->model->device->ops->sample_bits(run->g->model->device, bits, logprob, logits, d->identity, &run->g->sampling);
+    run->g->model->device->ops->sample_bits(run->g->model->device, bits, logprob, logits, d->identity,
+                                            &run->g->sampling);
     for (i64 i = 0, next; i < d->n; i = next) {
         for (next = i + 1; next < d->n && d->flow[next] == d->flow[i];)
             next++;
@@ -531,7 +536,8 @@ static int step(struct run *run)
             if (!s->flows[c].done)
                 collect(run, &b, s, &s->flows[c]);
     }
-    struct forward_options options = {.cache = run->cache.layer, .audio_sampling = &run->g->sampling,
+    struct forward_options options = {.cache = run->cache.layer,
+                                      .audio_sampling = &run->g->sampling,
                                       .audio_identity = audio_identities(run, b.targets[TARGET_AUDIO].n)};
     model_forward(&out, &run->cache.tape, run->g->model, &b, &run->cache.sub, &options);
     tell_frames(run, &out);

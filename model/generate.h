@@ -5,8 +5,9 @@
  *
  *     | prompt | answer of copy 0 | answer of copy 1 | ... |
  *
- * The prompt stands once; its keys are seen by all copies, those of a copy by itself alone. When a request has ended, the
- * next one takes its slot. Groups of any size (a text id, a frame of sound, a whole scale of a picture) mix in one step. */
+ * The prompt stands once; its keys are seen by all copies, those of a copy by itself alone. When a request has ended,
+ * the next one takes its slot. Groups of any size (a text id, a frame of sound, a whole scale of a picture) mix in one
+ * step. */
 #ifndef WEFT_MODEL_GENERATE_H
 #define WEFT_MODEL_GENERATE_H
 #include "model/decode.h"
@@ -24,18 +25,19 @@ struct media_block {
     i32 *codes;            /* audio: [frames, levels] */
 };
 struct generate_request {
-    const struct part *parts;        /* the prompt, told to the grammar */
+    const struct part *parts; /* the prompt, told to the grammar */
     i64 part_count;
     const struct media_block *media; /* of the prompt's parts that are media, in order */
     const i32 *opening;              /* ids that follow: a shape token and BOI or BOV, BOA, the answer's header */
     i64 opening_count;
-    bool media_only;  /* end with the first medium; otherwise text alone is drawn, until an id of `stop` or the sample's end */
-    i32 stop[4];      /* -1: none */
-    i64 most;         /* positions an answer may take, a bound */
-    i64 copies;       /* answers to the same prompt */
-    u32 identity;     /* of the prompt, for the draws: (identity, copy, position, level) */
+    /* end with the first medium; otherwise text alone is drawn, until an id of `stop` or the sample's end */
+    bool media_only;
+    i32 stop[4];  /* -1: none */
+    i64 most;     /* positions an answer may take, a bound */
+    i64 copies;   /* answers to the same prompt */
+    u32 identity; /* of the prompt, for the draws: (identity, copy, position, level) */
 };
-struct answer { /* [requests * copies], the caller releases */
+struct answer {         /* [requests * copies], the caller releases */
     struct id_list ids; /* drawn text, the stop id included */
     float *logprob;     /* [ids.count] */
     i64 logprob_capacity;
@@ -51,9 +53,10 @@ struct generator {
     const float *const *amplitude; /* [shapes] of the vision tokenizer, device memory; NULL without vision */
     const i64 *grid;               /* [shapes * 2] h, w of the finest scale */
     struct sampling sampling;
-    i64 slots;                     /* requests at a time; 0: 16 */
-    struct progress *bar;          /* moved as answers finish; NULL: none */
+    i64 slots;            /* requests at a time; 0: 16 */
+    struct progress *bar; /* moved as answers finish; NULL: none */
 };
-int generate(struct answer *answers, const struct generator *generator, const struct generate_request *requests, i64 count);
+int generate(struct answer *answers, const struct generator *generator, const struct generate_request *requests,
+             i64 count);
 
 #endif

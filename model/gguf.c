@@ -166,7 +166,8 @@ static void tensor(struct gguf *g, const char *name, const struct weight *w, i64
     t->rank = w->parts > 1 ? 3 : rows == 1 && w->spec.disk_rank == 1 ? 1 : 2;
 }
 
-static void layer_tensor(struct gguf *g, i64 layer, const char *name, const struct weight *w, i64 first, i64 rows, enum dtype dtype)
+static void layer_tensor(struct gguf *g, i64 layer, const char *name, const struct weight *w, i64 first, i64 rows,
+                         enum dtype dtype)
 {
     char full[64];
     snprintf(full, sizeof full, "blk.%lld.%s", (long long)layer, name);

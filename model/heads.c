@@ -1,7 +1,8 @@
 /* The table of modalities: how each enters the backbone, and how each is predicted. */
 #include "model/inside.h"
 
-static struct loss losses_at(struct pass *p, enum target_kind kind, i64 level, struct tensor *logits, const void *target)
+static struct loss losses_at(struct pass *p, enum target_kind kind, i64 level, struct tensor *logits,
+                             const void *target)
 {
     const struct target_list *t = &p->batch->targets[kind];
     float *coefficient = p->tape->recording ? tape_alloc(p->tape, t->n * 4) : NULL;
@@ -67,13 +68,17 @@ static void mtp_head(struct pass *p, struct tensor *x)
     struct tensor *both[2] = {op_rmsnorm(p->tape, next, &m->mtp_embed_norm->value, eps_of(p)),
                               op_rmsnorm(p->tape, h, &m->mtp_hidden_norm->value, eps_of(p))};
     struct tensor *in = model_matmul_out(p, op_concat(p->tape, both, 2), m->mtp_project);
-    struct attention a = {.heads = c->heads, .kv_heads = c->kv_heads, .width = c->head_width,
-                          .theta = (float)c->rope_theta, .t_pairs = c->t_pairs,
-                          .positions = subset_coordinates(p, t), .intervals = subset_intervals(p, t)};
+    struct attention a = {.heads = c->heads,
+                          .kv_heads = c->kv_heads,
+                          .width = c->head_width,
+                          .theta = (float)c->rope_theta,
+                          .t_pairs = c->t_pairs,
+                          .positions = subset_coordinates(p, t),
+                          .intervals = subset_intervals(p, t)};
     struct tensor *n1 = op_rmsnorm(p->tape, in, &m->mtp.norm1->value, eps_of(p));
     struct tensor *attended = op_attention(p->tape, model_matmul_out(p, n1, m->mtp.qkv), &a);
-    struct tensor *n2 = op_add_rmsnorm(p->tape, &sum, in, model_matmul_out(p, attended, m->mtp.out),
-                                       &m->mtp.norm2->value, eps_of(p));
+    struct tensor *n2 =
+        op_add_rmsnorm(p->tape, &sum, in, model_matmul_out(p, attended, m->mtp.out), &m->mtp.norm2->value, eps_of(p));
     struct tensor *out = op_add(p->tape, sum, model_dense(p, n2, m->mtp.gate_up, m->mtp.down));
     struct tensor *logits =
         op_linear(p->tape, op_rmsnorm(p->tape, out, &m->norm->value, eps_of(p)), &m->head->value, DTYPE_F32);

@@ -4,7 +4,8 @@
 #include "dist/dist.h"
 #include "model/model.h"
 
-/* What this rank does in a layer: nothing, run it, or only serve its experts to expert ranks whose sub-model keeps it. */
+/* What this rank does in a layer: nothing, run it, or only serve its experts to expert ranks whose sub-model keeps it.
+ */
 enum layer_part { LAYER_SKIPPED, LAYER_RUN, LAYER_SERVED };
 struct pass { /* one forward */
     struct forward *out;
@@ -28,14 +29,16 @@ struct layer_pass {
     i64 layer;
 };
 
-/* The device's copy of host memory that outlives the pass. Backends that compute in host memory read it where it lies. */
+/* The device's copy of host memory that outlives the pass. Backends that compute in host memory read it where it lies.
+ */
 static inline void *upload(struct pass *p, const void *host, i64 bytes)
 {
     require(p->tape->device->backend != BACKEND_CUDA, "upload of %lld bytes", (long long)bytes);
     return (void *)(uintptr_t)host;
 }
 
-struct tensor *model_matmul_out(struct pass *p, struct tensor *x, struct weight *w); /* x w^T in the activations' dtype */
+/* x w^T in the activations' dtype */
+struct tensor *model_matmul_out(struct pass *p, struct tensor *x, struct weight *w);
 struct tensor *model_dense(struct pass *p, struct tensor *n, struct weight *gate_up, struct weight *down);
 struct tensor *moe_forward(struct pass *p, struct tensor *n, const struct layer_weights *l, i64 layer);
 struct tensor *modality_input(struct pass *p, enum input_kind kind, const struct input_list *in);

@@ -4,7 +4,8 @@
  *
  *     batch -> embed -> [ norm, attention, add+norm, experts, add ] x L -> heads -> one loss a target
  *
- * The door to the folder: configuration, the model and its weights, sub-models, forward, generation, model directories. */
+ * The door to the folder: configuration, the model and its weights, sub-models, forward, generation, model directories.
+ */
 #ifndef WEFT_MODEL_H
 #define WEFT_MODEL_H
 #include "sequence/batch.h"
@@ -24,26 +25,27 @@ struct model_config {
     i64 max_positions;
     i64 pad_id, bos_id, eos_id;
     /* under its key "weft": what other software ignores */
-    i64 bits;         /* of a vision token; 0: no vision */
-    i64 scales;       /* rows of the scale embedding: scales of the largest shape + 1 */
+    i64 bits;          /* of a vision token; 0: no vision */
+    i64 scales;        /* rows of the scale embedding: scales of the largest shape + 1 */
     i64 cell_features; /* vision-in: encoder features of a cell (before quantisation); 0: no vision input */
     i64 patch_values;  /* pixel values of a cell: frames * edge * edge * 3 */
     i64 vit_layers, vit_width, vit_heads;
     i64 levels, codes; /* of audio; 0: none */
     bool mtp;
-    i64 t_pairs;      /* pairs of a head that turn by time: floor(D/2 * 20/64) */
+    i64 t_pairs; /* pairs of a head that turn by time: floor(D/2 * 20/64) */
 };
-int model_config_check(const struct model_config *config); /* -1 and what does not fit */
+int model_config_check(const struct model_config *config);          /* -1 and what does not fit */
 i64 audio_head_layer(const struct model_config *config, i64 level); /* after which layer the level's head stands */
 
 struct layer_weights {
     struct weight *norm1, *qkv, *out, *norm2;
-    struct weight *gate_up, *down;               /* dense: NULL in MoE layers */
-    struct weight *router, *bias;                /* MoE: NULL in dense ones */
+    struct weight *gate_up, *down; /* dense: NULL in MoE layers */
+    struct weight *router, *bias;  /* MoE: NULL in dense ones */
     struct weight *experts_gate_up, *experts_down;
     struct weight *shared_gate_up, *shared_down; /* NULL without shared experts */
 };
-struct vision_in_weights { /* vision_in.c: ViT over the pixels of cells, merged with the encoder's features by attention */
+struct vision_in_weights { /* vision_in.c: ViT over the pixels of cells, merged with the encoder's features by attention
+                            */
     struct weight *patch, *norm, *features, *merge_norm, *merge_qkv, *merge_out, *project;
     struct layer_weights layer[VIT_LAYERS_MOST];
 };
@@ -59,8 +61,8 @@ struct model {
     struct vision_in_weights vision_in;
     struct weight *mtp_embed_norm, *mtp_hidden_norm, *mtp_project;
     struct layer_weights mtp;
-    float *usage; /* [L, E] assignments counted since the last optimizer step */
-    double *use;  /* [L, E] and over the whole training: extraction's order */
+    float *usage;                    /* [L, E] assignments counted since the last optimizer step */
+    double *use;                     /* [L, E] and over the whole training: extraction's order */
     const struct parallel *parallel; /* its ranks (dist/): parallel_alone() unless opened over several */
 };
 /* Adds the table's rows and allocates; weights are then initialised or loaded. dtype: of activations and products.
@@ -73,7 +75,8 @@ void model_close(struct model *model);
  * the others it has none. One rank: borrows the model's own weights. It cannot run. */
 void model_gather(struct model *whole, const struct model *model);
 void model_gather_release(struct model *whole, const struct model *model);
-i64 model_chunks(const struct model *model); /* of the pipeline; this rank has those with number % pipeline ranks == its own */
+/* of the pipeline; this rank has those with number % pipeline ranks == its own */
+i64 model_chunks(const struct model *model);
 double model_flops_forward(const struct model_config *config, i64 positions, double keys_per_query, i64 text_targets);
 i64 model_parameters_active(const struct model_config *config); /* a token passes through, embeddings excluded */
 
@@ -82,31 +85,32 @@ i64 model_parameters_active(const struct model_config *config); /* a token passe
  * experts' router rows and biases are copied together, and every later call has the shapes of the extracted model. */
 struct submodel {
     i64 layer_count;
-    i32 layer[LAYERS_MOST];     /* kept, ascending */
-    i64 expert_count;           /* kept in each MoE layer */
+    i32 layer[LAYERS_MOST];         /* kept, ascending */
+    i64 expert_count;               /* kept in each MoE layer */
     const i32 *expert[LAYERS_MOST]; /* by layer: ascending ids; NULL: all */
-    i64 topk;                   /* largest k of any sample */
-    const i32 *sample_topk;     /* [samples]; NULL: topk for all */
-    bool counts;                /* its full-k samples move the router's bias */
+    i64 topk;                       /* largest k of any sample */
+    const i32 *sample_topk;         /* [samples]; NULL: topk for all */
+    bool counts;                    /* its full-k samples move the router's bias */
 };
 void submodel_full(struct submodel *sub, const struct model_config *config);
 
-/* ---- Forward -------------------------------------------------------------------------------------------------------- */
+/* ---- Forward ----------------------------------------------------------------------------------------------------- */
 struct forward_options {
     bool want_entropy;
-    bool recompute;             /* keep only the layers' inputs, run them again in the backward */
-    i64 chunk;                  /* of a pipeline: the first one embeds, the last one has the heads */
+    bool recompute;                /* keep only the layers' inputs, run them again in the backward */
+    i64 chunk;                     /* of a pipeline: the first one embeds, the last one has the heads */
     struct attention_cache *cache; /* [L]; generation only */
-    const i32 *routes;          /* [L, n, K] replayed choices; NULL: choose */
-    i32 *keep_routes;           /* [L, n, K] out; NULL: not wanted */
-    float *usage;               /* [L, E] adds assignments of counted positions; NULL: model->usage when training */
+    const i32 *routes;             /* [L, n, K] replayed choices; NULL: choose */
+    i32 *keep_routes;              /* [L, n, K] out; NULL: not wanted */
+    float *usage;                  /* [L, E] adds assignments of counted positions; NULL: model->usage when training */
     /* next-codec prediction while generating: draws level by level (codes, log-probabilities [n, levels]) */
     const struct sampling *audio_sampling;
-    const u32 *audio_identity;  /* [n, 4] of each audio target */
+    const u32 *audio_identity; /* [n, 4] of each audio target */
 };
 struct forward {
     struct loss loss[TARGETS][LEVELS_MOST]; /* audio: one a level; others: [0] */
-    float *coefficient[TARGETS][LEVELS_MOST]; /* [n] device memory, to be filled before tape_backward; NULL without recording */
+    /* [n] device memory, to be filled before tape_backward; NULL without recording */
+    float *coefficient[TARGETS][LEVELS_MOST];
     struct tensor *logits[TARGETS][LEVELS_MOST];
     struct tensor *hidden; /* [N, C] after the last layer */
     i32 *audio_codes;      /* [n, levels] drawn */
@@ -119,7 +123,7 @@ void model_forward(struct forward *out, struct tape *tape, struct model *model, 
  * optimizer step, after usage was summed over ranks. */
 void model_balance(struct model *model, double speed);
 
-/* ---- Model directories (DESIGN 11) ---------------------------------------------------------------------------------- */
+/* ---- Model directories (DESIGN 11) ------------------------------------------------------------------------------- */
 int model_config_load(struct model_config *config, const char *directory);
 /* Opens with the directory's configuration. dtype DTYPE_OTHER: as stored, where the machine supports it. */
 int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training);
@@ -131,6 +135,7 @@ int model_save(const struct model *model, const char *directory);
 int model_save_hf(const struct model *model, const char *directory, enum dtype dtype);
 struct text_tokenizer;
 /* GGUF v3, read back and compared. tokenizer NULL: ids without a vocabulary. */
-int model_save_gguf(const struct model *model, const struct text_tokenizer *tokenizer, const char *path, enum dtype dtype);
+int model_save_gguf(const struct model *model, const struct text_tokenizer *tokenizer, const char *path,
+                    enum dtype dtype);
 
 #endif

@@ -1,5 +1,5 @@
-/* Routed experts of one layer: logits in f32, choice by p + bias, weights by p alone; rows sorted by expert, one grouped
- * product per projection, nothing dropped; shared experts beside them. */
+/* Routed experts of one layer: logits in f32, choice by p + bias, weights by p alone; rows sorted by expert, one
+ * grouped product per projection, nothing dropped; shared experts beside them. */
 #include "model/inside.h"
 
 #include <string.h>
@@ -41,9 +41,14 @@ static struct routing *route(struct pass *p, struct tensor *n, const struct chos
 {
     i64 assignments = n->rows * p->sub->topk;
     const i32 *replay = p->options->routes ? p->options->routes + layer * assignments : NULL;
-    struct routing_inputs in = {.bias = chosen->bias, .topk = p->topk, .counted = p->counted,
-                                .usage = usage_of(p, layer, chosen), .member = chosen->member, .replay = replay,
-                                .k_max = p->sub->topk, .norm_min = (float)p->model->config.norm_min};
+    struct routing_inputs in = {.bias = chosen->bias,
+                                .topk = p->topk,
+                                .counted = p->counted,
+                                .usage = usage_of(p, layer, chosen),
+                                .member = chosen->member,
+                                .replay = replay,
+                                .k_max = p->sub->topk,
+                                .norm_min = (float)p->model->config.norm_min};
     struct tensor *exact = n->dtype == DTYPE_F32 ? n : op_scale(p->tape, n, 1, DTYPE_F32);
     struct routing *routing = op_route(p->tape, op_linear(p->tape, exact, chosen->router, DTYPE_F32), &in);
     if (p->options->keep_routes)

@@ -16,8 +16,14 @@ struct builder {
 
 static void begin_row(struct builder *b, i64 parts, i64 rows, i64 columns)
 {
-    b->row = (struct weight_spec){.parts = parts, .rows = rows, .columns = columns, .disk_rank = 2, .trained = true,
-                                  .init_std = (float)b->model->config.init_std, .layer = b->layer, .decay = true};
+    b->row = (struct weight_spec){.parts = parts,
+                                  .rows = rows,
+                                  .columns = columns,
+                                  .disk_rank = 2,
+                                  .trained = true,
+                                  .init_std = (float)b->model->config.init_std,
+                                  .layer = b->layer,
+                                  .decay = true};
 }
 
 static i64 end_row(struct builder *b, const char *name)
@@ -303,9 +309,9 @@ static void resolve_all(struct model *m, void *pointers, size_t bytes)
 
 static void resolve_model(struct model *m)
 {
-    struct weight **singles[] = {&m->embed, &m->norm, &m->head, &m->vision_embed, &m->scale_embed, &m->vision_norm,
-                                 &m->vision_head, &m->audio_embed, &m->mtp_embed_norm, &m->mtp_hidden_norm,
-                                 &m->mtp_project};
+    struct weight **singles[] = {
+        &m->embed,       &m->norm,        &m->head,           &m->vision_embed,    &m->scale_embed, &m->vision_norm,
+        &m->vision_head, &m->audio_embed, &m->mtp_embed_norm, &m->mtp_hidden_norm, &m->mtp_project};
     for (i64 i = 0; i < COUNT_OF(singles); i++)
         resolve(m, singles[i]);
     resolve_all(m, m->layer, sizeof m->layer);
@@ -318,7 +324,10 @@ static void resolve_model(struct model *m)
 /* What the layout cuts must come out even. */
 static int check_layout(const struct model_config *c, const struct layout *l)
 {
-    const struct { i64 size, ranks; const char *what; } cuts[] = {
+    const struct {
+        i64 size, ranks;
+        const char *what;
+    } cuts[] = {
         {c->heads, l->tensor, "attention heads on tensor"},
         {c->kv_heads, l->tensor, "key-value heads on tensor"},
         {c->first_moe_layer ? c->dense_width : 0, l->tensor, "feed-forward columns on tensor"},

@@ -1,6 +1,7 @@
-/* Vision input [R 2.2.2]: a ViT reads the pixels of each cell of the vision encoder's grid; its output and the encoder's
- * own features (before quantisation) are merged, four neighbouring cells at a time, by self-attention among the eight
- * tokens and their mean. A cell of a clip's latent frame carries the pixels of all frames the latent frame spans. */
+/* Vision input [R 2.2.2]: a ViT reads the pixels of each cell of the vision encoder's grid; its output and the
+ * encoder's own features (before quantisation) are merged, four neighbouring cells at a time, by self-attention among
+ * the eight tokens and their mean. A cell of a clip's latent frame carries the pixels of all frames the latent frame
+ * spans. */
 #include "model/inside.h"
 
 /* Cells of one image or latent frame attend to each other: positions of one bidirectional block share `begin`. */
@@ -59,16 +60,19 @@ static struct tensor *vit_layer(struct pass *p, struct tensor *x, const struct l
     struct tensor *sum;
     struct tensor *n1 = op_rmsnorm(p->tape, x, &l->norm1->value, eps);
     struct tensor *attended = op_attention(p->tape, model_matmul_out(p, n1, l->qkv), attention);
-    struct tensor *n2 =
-        op_add_rmsnorm(p->tape, &sum, x, model_matmul_out(p, attended, l->out), &l->norm2->value, eps);
+    struct tensor *n2 = op_add_rmsnorm(p->tape, &sum, x, model_matmul_out(p, attended, l->out), &l->norm2->value, eps);
     return op_add(p->tape, sum, model_dense(p, n2, l->gate_up, l->down));
 }
 
 static struct tensor *vit(struct pass *p, const struct input_list *in)
 {
     const struct model_config *c = &p->model->config;
-    struct attention a = {.heads = c->vit_heads, .kv_heads = c->vit_heads, .width = c->vit_width / c->vit_heads,
-                          .theta = 10000, .t_pairs = 0, .positions = cell_coordinates(p, in),
+    struct attention a = {.heads = c->vit_heads,
+                          .kv_heads = c->vit_heads,
+                          .width = c->vit_width / c->vit_heads,
+                          .theta = 10000,
+                          .t_pairs = 0,
+                          .positions = cell_coordinates(p, in),
                           .intervals = cell_intervals(p, in)};
     struct tensor *x = patches(p, in);
     for (i64 i = 0; i < c->vit_layers; i++)
@@ -104,8 +108,11 @@ static struct attention merger_attention(struct pass *p, i64 n)
         zeros[3 * i] = zeros[3 * i + 1] = zeros[3 * i + 2] = 0;
     }
     const i32 *u = upload(p, columns, rows * 5 * 4);
-    return (struct attention){.heads = c->vit_heads, .kv_heads = c->vit_heads, .width = c->vit_width / c->vit_heads,
-                              .theta = 10000, .positions = upload(p, zeros, rows * 12),
+    return (struct attention){.heads = c->vit_heads,
+                              .kv_heads = c->vit_heads,
+                              .width = c->vit_width / c->vit_heads,
+                              .theta = 10000,
+                              .positions = upload(p, zeros, rows * 12),
                               .intervals = {rows, rows, u, u + rows, u + 2 * rows, u + 3 * rows, u + 4 * rows}};
 }
 

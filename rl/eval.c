@@ -158,20 +158,17 @@ struct json *eval_model(struct model *model, const struct submodel *sub, const s
 
 /* ---- The stage ---- */
 
-#define ROW(key, type, member, fallback, low, high, choices, help)                                                     \
-    {                                                                                                                  \
-        key, type, offsetof(struct eval_settings, member), fallback, low, high, choices, help                          \
-    }
+#define ROW(member, ...) SETTING(struct eval_settings, member, __VA_ARGS__)
 const struct setting eval_table[] = {
-    ROW("from", SETTING_REFERENCE, from, NULL, 0, 0, NULL, "model directory"),
-    ROW("data", SETTING_REFERENCE, data, NULL, 0, 0, NULL, "shards, or a file of prompts"),
-    ROW("part", SETTING_STRING, part, "validation", 0, 0, NULL, "of the shards: train, validation, test"),
-    ROW("rows", SETTING_INTEGER, rows, "0", 0, 1e9, NULL, "rows of the shards that are measured; 0: all"),
-    ROW("length", SETTING_INTEGER, length, "512", 8, 1 << 20, NULL, "positions of a row"),
-    ROW("limit", SETTING_INTEGER, limit, "0", 0, 1e9, NULL, "prompts that are answered; 0: all"),
-    ROW("copies", SETTING_INTEGER, copies, "1", 1, 1e4, NULL, "answers to each prompt"),
-    ROW("temperature", SETTING_NUMBER, temperature, "0", 0, 100, NULL, "of the draws; 0: the most probable id"),
-    ROW("max_tokens", SETTING_INTEGER, max_tokens, "256", 1, 1 << 20, NULL, "longest answer, in ids"),
+    ROW(from, "from", REFERENCE, NULL, 0, 0, NULL, "model directory"),
+    ROW(data, "data", REFERENCE, NULL, 0, 0, NULL, "shards, or a file of prompts"),
+    ROW(part, "part", STRING, "validation", 0, 0, NULL, "of the shards: train, validation, test"),
+    ROW(rows, "rows", INTEGER, "0", 0, 1e9, NULL, "rows of the shards that are measured; 0: all"),
+    ROW(length, "length", INTEGER, "512", 8, 1 << 20, NULL, "positions of a row"),
+    ROW(limit, "limit", INTEGER, "0", 0, 1e9, NULL, "prompts that are answered; 0: all"),
+    ROW(copies, "copies", INTEGER, "1", 1, 1e4, NULL, "answers to each prompt"),
+    ROW(temperature, "temperature", NUMBER, "0", 0, 100, NULL, "of the draws; 0: the most probable id"),
+    ROW(max_tokens, "max_tokens", INTEGER, "256", 1, 1 << 20, NULL, "longest answer, in ids"),
     JUDGE_ROWS(struct eval_settings),
     {0}};
 

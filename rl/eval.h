@@ -10,8 +10,8 @@ struct eval_scores {
     double entropy, length, ended; /* means: nats an id, ids an answer, share that ended by themselves */
     i64 prompts, answers;
 };
-/* Every prompt answered `copies` times at `temperature` (0: greedy); each [prompts]: mean reward of each, may be NULL. -1 and
- * a message, ROLLOUT_STOPPED when interrupted. */
+/* Every prompt answered `copies` times at `temperature` (0: greedy); each [prompts]: mean reward of each, may be NULL.
+ * -1 and a message, ROLLOUT_STOPPED when interrupted. */
 int eval_prompts(struct eval_scores *out, double *each, struct sampler *sampler, struct judge *judge,
                  const struct prompts *prompts, double temperature, i64 copies, u64 seed);
 struct json *eval_scores_json(const struct eval_scores *scores);
@@ -25,15 +25,16 @@ struct eval_settings {
 extern const struct setting eval_table[];
 int eval_stage(const void *settings, const struct stage *stage); /* $OUT/eval.json */
 /* A loaded model on settings->data: a shard folder, or a file of prompts. One object of results; NULL: message. */
-struct json *eval_model(struct model *model, const struct submodel *sub, const struct eval_settings *settings, u64 seed);
+struct json *eval_model(struct model *model, const struct submodel *sub, const struct eval_settings *settings,
+                        u64 seed);
 
 #define JUDGE_ROWS(type)                                                                                               \
-    {"verifier", SETTING_CHOICE, offsetof(type, judge.verifier), "auto", 0, 0, VERIFIER_CHOICES,                       \
-     "what answers are judged by; auto: what each prompt asks for"},                                                   \
-    {"program", SETTING_STRINGS, offsetof(type, judge.program), "", 0, 0, NULL,                                        \
-     "program and arguments that judge answers, JSON lines in, scores or observations out"},                           \
-    {"program_seconds", SETTING_NUMBER, offsetof(type, judge.seconds), "60", 0.01, 1e6, NULL,                          \
-     "time it has for all answers of a step"},                                                                         \
-    {"turns", SETTING_INTEGER, offsetof(type, judge.turns), "0", 0, 1000, NULL, "observations an answer may get"}
+    SETTING(type, judge.verifier, "verifier", CHOICE, "auto", 0, 0, VERIFIER_CHOICES,                                  \
+            "what answers are judged by; auto: what each prompt asks for"),                                            \
+        SETTING(type, judge.program, "program", STRINGS, "", 0, 0, NULL,                                               \
+                "program and arguments that judge answers, JSON lines in, scores or observations out"),                \
+        SETTING(type, judge.seconds, "program_seconds", NUMBER, "60", 0.01, 1e6, NULL,                                 \
+                "time it has for all answers of a step"),                                                              \
+        SETTING(type, judge.turns, "turns", INTEGER, "0", 0, 1000, NULL, "observations an answer may get")
 
 #endif

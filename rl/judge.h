@@ -2,9 +2,9 @@
  *
  *   {"step":3,"prompt":97,"rollout":5,"turn":0,"answer":"9f86d081884c7d65","score":1}
  *
- * "prompt" is the number in the endless sequence of prompts, "answer" the XXH3 of the text that was judged. The file is only
- * ever added to. A run that goes on from a checkpoint comes by the same answers again and reads their rewards from it, so no
- * program is asked twice; a line whose answer differs is not used. */
+ * "prompt" is the number in the endless sequence of prompts, "answer" the XXH3 of the text that was judged. The file is
+ * only ever added to. A run that goes on from a checkpoint comes by the same answers again and reads their rewards from
+ * it, so no program is asked twice; a line whose answer differs is not used. */
 #ifndef WEFT_RL_JUDGE_H
 #define WEFT_RL_JUDGE_H
 #include "core/settings.h"
@@ -24,7 +24,8 @@ struct judge *judge_open(const struct judge_settings *settings, const struct tex
 void judge_close(struct judge *judge);
 /* Every prompt has a verifier, and the program is there if one is asked for. */
 int judge_check(const struct judge *judge, const struct prompts *prompts);
-/* All rollouts that are done get their reward, or an observation: then they are not done any more, and *open counts them. */
+/* All rollouts that are done get their reward, or an observation: then they are not done any more, and *open counts
+ * them. */
 int judge_cohorts(i64 *open, struct judge *judge, struct cohort *const *cohorts, i64 count, i64 step, i64 most);
 
 #endif

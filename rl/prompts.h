@@ -10,21 +10,22 @@
 #include "core/json.h"
 #include "tokenizers/text.h"
 
-struct task { /* a prompt with what its answers are judged by */
-    struct json *source;     /* the whole object */
+struct task {                                                 /* a prompt with what its answers are judged by */
+    struct json *source;                                      /* the whole object */
     const char *data_source, *ability, *style, *ground_truth; /* of it; "" where absent */
-    char *origin;            /* "FILE:LINE", for messages */
-    char *truth_text;        /* owns a ground truth that is no string */
-    struct id_list ids;      /* in the chat layout, the assistant's header at the end */
-    struct id_list think;    /* the reference's reasoning behind "<think>\n"; empty: none */
-    i64 think_head;          /* ids of "<think>\n" */
-    double pass;             /* -1: not known */
+    char *origin;                                             /* "FILE:LINE", for messages */
+    char *truth_text;                                         /* owns a ground truth that is no string */
+    struct id_list ids;   /* in the chat layout, the assistant's header at the end */
+    struct id_list think; /* the reference's reasoning behind "<think>\n"; empty: none */
+    i64 think_head;       /* ids of "<think>\n" */
+    double pass;          /* -1: not known */
 };
 struct prompts {
     struct task *list;
-    i64 count, longest;      /* ids of the longest prompt with its whole hint */
+    i64 count, longest; /* ids of the longest prompt with its whole hint */
 };
-/* At most `limit` prompts (0: all). -1: a line that is no prompt, with its number; a tokenizer without the chat's ids. */
+/* At most `limit` prompts (0: all). -1: a line that is no prompt, with its number; a tokenizer without the chat's ids.
+ */
 int prompts_load(struct prompts *prompts, const char *path, const struct text_tokenizer *tokenizer, i64 limit);
 void prompts_release(struct prompts *prompts);
 

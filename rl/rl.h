@@ -1,6 +1,6 @@
-/* rl: reinforcement learning on verifiable rewards, and evaluation. Rollouts come from the same forward as training; the
- * replay buffer (pool.h) deals prompts to steps, judges (judge.h) reward their answers, the objective (objective.h) turns
- * log-probabilities into coefficients, learn.h runs train/'s step on them.
+/* rl: reinforcement learning on verifiable rewards, and evaluation. Rollouts come from the same forward as training;
+ * the replay buffer (pool.h) deals prompts to steps, judges (judge.h) reward their answers, the objective (objective.h)
+ * turns log-probabilities into coefficients, learn.h runs train/'s step on them.
  *
  *   from, prompts -> [ draw the step's cohorts | judge | advantages | updates ] x steps -> a model directory, rl.json
  *

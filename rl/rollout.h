@@ -1,14 +1,14 @@
-/* Rollouts: answers of the model to prompts, by the same forward as training, many at once through one cache. A cohort is
- * a prompt with its rollouts; its prompt stands in the cache once.
+/* Rollouts: answers of the model to prompts, by the same forward as training, many at once through one cache. A cohort
+ * is a prompt with its rollouts; its prompt stands in the cache once.
  *
  *     seat | prompt and hint | rollout 0 | rollout 1 | ...    each with room for its longest answer
  *
- * Caches are rebuilt at the beginning of every call, cohort by cohort, so what a rollout becomes depends on its ids alone,
- * not on when the program was started.
+ * Caches are rebuilt at the beginning of every call, cohort by cohort, so what a rollout becomes depends on its ids
+ * alone, not on when the program was started.
  *
- * Which experts each id went to is kept: caches are rebuilt, and training runs, with the same choices, though weights have
- * moved on (R3, arXiv 2510.11370). Between two calls a rollout has those of all its ids but the last, which no forward has
- * read yet; a prompt has them once something was drawn from it. */
+ * Which experts each id went to is kept: caches are rebuilt, and training runs, with the same choices, though weights
+ * have moved on (R3, arXiv 2510.11370). Between two calls a rollout has those of all its ids but the last, which no
+ * forward has read yet; a prompt has them once something was drawn from it. */
 #ifndef WEFT_RL_ROLLOUT_H
 #define WEFT_RL_ROLLOUT_H
 #include "model/decode.h"
@@ -25,10 +25,10 @@ struct rollout {
     u8 *told;                 /* [count] 1: an observation's id, not drawn */
     i64 count, capacity;
     struct routes routes;
-    i64 turns;                /* observations so far */
-    bool done, ended;         /* ended: by <|im_end|> or the sample's end, not by its length */
+    i64 turns;        /* observations so far */
+    bool done, ended; /* ended: by <|im_end|> or the sample's end, not by its length */
     bool judged;
-    double reward;            /* once judged */
+    double reward; /* once judged */
 };
 struct cohort {
     const struct task *prompt;
@@ -37,7 +37,7 @@ struct cohort {
     i64 hint;                 /* how many of the ids are hint */
     struct routes routes;     /* of the ids */
     struct rollout *rollouts;
-    i64 size;                 /* G */
+    i64 size; /* G */
 };
 void cohort_init(struct cohort *cohort, const struct task *prompt, i64 prompt_index, i64 number, i64 size);
 void cohort_release(struct cohort *cohort);
@@ -59,9 +59,9 @@ struct sampler {
     i64 seats;                /* cohorts in the cache at a time */
     i32 *forbidden;           /* ids that open a medium, or that no text has */
     i64 forbidden_count;
-    i64 route_width;          /* L . K; 0: a model without experts */
+    i64 route_width; /* L . K; 0: a model without experts */
     struct cache cache;
-    i64 forwards, positions;  /* of the last call */
+    i64 forwards, positions; /* of the last call */
 };
 /* Room for `seats` cohorts of `size` rollouts and prompts of `longest` ids. -1: the tokenizer lacks what chats need. */
 int sampler_open(struct sampler *sampler, struct model *model, const struct submodel *sub,

@@ -1,5 +1,6 @@
-/* Verifiers: how good an answer is, from 0 to 1, by rules. Which rule a prompt asks for is told by its reward_model.style,
- * else its data_source, else its ability. Everything up to the last </think> is left out, but for `format`.
+/* Verifiers: how good an answer is, from 0 to 1, by rules. Which rule a prompt asks for is told by its
+ * reward_model.style, else its data_source, else its ability. Everything up to the last </think> is left out, but for
+ * `format`.
  *
  *   exact   the answer is the ground truth, white space at both ends apart
  *   gsm8k   the last "#### NUMBER" of the last 300 characters (verl's rule), compared as text, then as a number
@@ -15,7 +16,14 @@
 #include "rl/prompts.h"
 
 enum verifier {
-    VERIFY_AUTO, VERIFY_EXACT, VERIFY_GSM8K, VERIFY_MATH, VERIFY_CHOICE, VERIFY_REGEX, VERIFY_FORMAT, VERIFY_WER,
+    VERIFY_AUTO,
+    VERIFY_EXACT,
+    VERIFY_GSM8K,
+    VERIFY_MATH,
+    VERIFY_CHOICE,
+    VERIFY_REGEX,
+    VERIFY_FORMAT,
+    VERIFY_WER,
     VERIFY_PROGRAM
 };
 #define VERIFIER_CHOICES "auto|exact|gsm8k|math|choice|regex|format|wer|program"

@@ -10,7 +10,15 @@
 #define WEFT_SEQUENCE_BATCH_H
 #include "core/core.h"
 
-enum stream { STREAM_TEXT, STREAM_IMAGE_IN, STREAM_VIDEO_IN, STREAM_IMAGE_OUT, STREAM_VIDEO_OUT, STREAM_AUDIO, STREAMS };
+enum stream {
+    STREAM_TEXT,
+    STREAM_IMAGE_IN,
+    STREAM_VIDEO_IN,
+    STREAM_IMAGE_OUT,
+    STREAM_VIDEO_OUT,
+    STREAM_AUDIO,
+    STREAMS
+};
 extern const char *const stream_names[STREAMS];
 
 enum input_kind { INPUT_TEXT, INPUT_VISION_IN, INPUT_VISION_OUT, INPUT_AUDIO, INPUTS };
@@ -21,9 +29,11 @@ struct input_list {
     i64 n;
     i32 *position; /* [n] ascending */
     i32 *ids;      /* text: [n], -1 at padding; audio: [n, levels] codes of the frame, EOA = the codebook's size */
-    float *features; /* vision-out: [n, d] sums of coarser scales; vision-in: [n, 4, D] encoder features of 2 x 2 cells */
-    i32 *scale;    /* vision-out: [n] index of the scale this position predicts; the number of scales for the last */
-    u8 *pixels;    /* vision-in: [n, 4, frames * patch * patch * 3] of the same cells; beyond an odd edge they repeat it */
+    /* vision-out: [n, d] sums of coarser scales; vision-in: [n, 4, D] encoder features of 2 x 2 cells */
+    float *features;
+    i32 *scale; /* vision-out: [n] index of the scale this position predicts; the number of scales for the last */
+    /* vision-in: [n, 4, frames * patch * patch * 3] of the same cells; beyond an odd edge they repeat it */
+    u8 *pixels;
 };
 struct target_list {
     i64 n;
@@ -35,17 +45,17 @@ struct target_list {
     u8 *stream;    /* [n] enum stream of the sample part it belongs to */
 };
 struct batch {
-    i64 n;          /* positions, padding included */
-    i64 rows;       /* of T = n / rows positions; 0 in generation */
-    i64 first_row;  /* number of the first row in the global batch of this step */
-    i64 slice;      /* elastic slice all rows belong to */
-    i32 *sample;    /* [n] number of the sample within the step's global batch; -1: padding */
-    u8 *stream;     /* [n] */
-    float *coordinates; /* [n, 3] t, h, w */
-    i32 *query;     /* [n] ascending */
-    i64 keys;       /* n in training */
+    i64 n;                                    /* positions, padding included */
+    i64 rows;                                 /* of T = n / rows positions; 0 in generation */
+    i64 first_row;                            /* number of the first row in the global batch of this step */
+    i64 slice;                                /* elastic slice all rows belong to */
+    i32 *sample;                              /* [n] number of the sample within the step's global batch; -1: padding */
+    u8 *stream;                               /* [n] */
+    float *coordinates;                       /* [n, 3] t, h, w */
+    i32 *query;                               /* [n] ascending */
+    i64 keys;                                 /* n in training */
     i32 *begin, *end, *hole_begin, *hole_end; /* [keys] */
-    i32 *cache_row; /* [n] generation: where the position's key goes; NULL in training */
+    i32 *cache_row;                           /* [n] generation: where the position's key goes; NULL in training */
     struct input_list inputs[INPUTS];
     struct target_list targets[TARGETS];
 };

@@ -60,14 +60,14 @@ struct slot {
 };
 enum { HOLE_OPEN = INT32_MAX };
 struct position {
-    float at[3];              /* t, h, w of Uni-RoPE */
-    i32 begin;                /* the first position that sees this one; all positions count within the sample */
-    i32 hole_begin, hole_end; /* those that do not; HOLE_OPEN: until the video ends */
-    u8 stream, input;         /* enum stream, enum input_kind */
-    u8 text_stream;           /* of the part that `text` belongs to */
-    u8 out;                   /* TARGET_VISION, TARGET_AUDIO, or TARGETS: neither */
-    i32 id;                   /* text input, else -1 */
-    i32 text;                 /* next id, or -1: the text head does not speak here */
+    float at[3];                   /* t, h, w of Uni-RoPE */
+    i32 begin;                     /* the first position that sees this one; all positions count within the sample */
+    i32 hole_begin, hole_end;      /* those that do not; HOLE_OPEN: until the video ends */
+    u8 stream, input;              /* enum stream, enum input_kind */
+    u8 text_stream;                /* of the part that `text` belongs to */
+    u8 out;                        /* TARGET_VISION, TARGET_AUDIO, or TARGETS: neither */
+    i32 id;                        /* text input, else -1 */
+    i32 text;                      /* next id, or -1: the text head does not speak here */
     float text_weight, out_weight; /* 0: predicted, but no target */
     struct slot in, target;
 };
@@ -83,16 +83,16 @@ enum want {
     WANT_NOTHING    /* the sample has ended */
 };
 struct grammar_options { /* of video-out */
-    i64 window;         /* earlier frames a frame sees; 0: all */
-    double mask_share;  /* of frames, hidden from later ones; training only */
-    bool reweight;      /* vision targets by 1 / s_k, mean 1 over a frame */
-    struct rng_key key; /* of mask_share */
-    u32 identity[2];    /* of the sample, for the same */
+    i64 window;          /* earlier frames a frame sees; 0: all */
+    double mask_share;   /* of frames, hidden from later ones; training only */
+    bool reweight;       /* vision targets by 1 / s_k, mean 1 over a frame */
+    struct rng_key key;  /* of mask_share */
+    u32 identity[2];     /* of the sample, for the same */
 };
 struct grammar {
     const struct vocabulary *vocabulary;
     struct grammar_options options;
-    float weight;          /* of what is told next: targets are recorded with it */
+    float weight;               /* of what is told next: targets are recorded with it */
     struct position *positions; /* [count] those not taken yet, from number `first` on */
     i64 first, count, capacity;
     enum want want;
@@ -100,15 +100,18 @@ struct grammar {
     /* the open block */
     const struct shape *shape;
     u8 stream;
-    i32 blocks;            /* opened so far: slots of the open block have block == blocks - 1 */
+    i32 blocks; /* opened so far: slots of the open block have block == blocks - 1 */
     i64 frame, scale;
     i64 block_first, block_end; /* positions of a video's frames; block_end once it is closed: holes end there */
-    i64 origin, counter;   /* Uni-RoPE: where the block stands; the next index */
+    i64 origin, counter;        /* Uni-RoPE: where the block stands; the next index */
 };
 void grammar_init(struct grammar *grammar, const struct vocabulary *vocabulary, const struct grammar_options *options);
 void grammar_release(struct grammar *grammar);
 void grammar_begin(struct grammar *grammar); /* a new sample; keeps the memory */
-static inline i64 grammar_length(const struct grammar *grammar) { return grammar->first + grammar->count; }
+static inline i64 grammar_length(const struct grammar *grammar)
+{
+    return grammar->first + grammar->count;
+}
 /* The generator copies the positions into its batch and forgets them: numbers go on, targets are no longer kept. */
 void grammar_take(struct grammar *grammar);
 
@@ -126,16 +129,19 @@ int grammar_end(struct grammar *grammar, i32 id); /* the last position predicts 
 /* ---- Known samples ----------------------------------------------------------------------------------------------- */
 struct part {
     enum stream kind;
-    float weight;           /* of the targets that belong to it; 0 for prompts. image-in and video-in have none */
-    const i32 *ids;         /* text; NULL is enough for grammar_measure */
-    i64 count;              /* text: ids; audio: frames */
+    float weight;              /* of the targets that belong to it; 0 for prompts. image-in and video-in have none */
+    const i32 *ids;            /* text; NULL is enough for grammar_measure */
+    i64 count;                 /* text: ids; audio: frames */
     i64 frames, height, width; /* image-in, video-in: positions; image-out, video-out: frames alone */
-    i64 shape;              /* image-out, video-out: index in the vocabulary */
+    i64 shape;                 /* image-out, video-out: index in the vocabulary */
 };
 /* Tells a whole part. -1: ids that cannot stand there, a shape or token the vocabulary lacks. */
 int grammar_part(struct grammar *grammar, const struct part *part);
 /* Length and sums of target weights, without building: what grammar_part for each and grammar_end(end) give. */
-struct measure { i64 length; double totals[TARGETS]; };
+struct measure {
+    i64 length;
+    double totals[TARGETS];
+};
 void grammar_measure(struct measure *out, const struct vocabulary *vocabulary, const struct part *parts, i64 count,
                      i32 end);
 

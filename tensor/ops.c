@@ -358,7 +358,8 @@ BACKWARD(permute)
         device->ops->copy(device, dx.matrix, matrix_of(to, dy.dtype, dx.matrix.rows, dx.matrix.columns), 1, true);
 }
 
-struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i64 *shape, const int *order, i64 columns)
+struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i64 *shape, const int *order,
+                          i64 columns)
 {
     i64 elements = x->rows * x->columns;
     struct tensor *y = tape_tensor(tape, x->dtype, elements / columns, columns);
@@ -541,7 +542,8 @@ BACKWARD(place)
     }
 }
 
-struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dtype, const struct place *places, int count)
+struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dtype, const struct place *places,
+                        int count)
 {
     struct tensor *y = tape_tensor(tape, dtype, rows, columns), *inputs[8];
     require(count <= 8, "place of %d parts", count);

@@ -1,5 +1,6 @@
 /* Ops on tensors: each runs its kernel and records its backward. Weights are [out, in], as on disk. Shapes in brackets;
- * letters as in kernels.h. What a kernel computes is documented there; here is what is differentiable and what is kept. */
+ * letters as in kernels.h. What a kernel computes is documented there; here is what is differentiable and what is kept.
+ */
 #ifndef WEFT_TENSOR_OPS_H
 #define WEFT_TENSOR_OPS_H
 #include "tensor/tensor.h"
@@ -22,7 +23,8 @@ struct tensor *op_add(struct tape *tape, struct tensor *a, struct tensor *b);
 struct tensor *op_scale(struct tape *tape, struct tensor *x, float scale, enum dtype dtype); /* also the cast */
 struct tensor *op_swiglu(struct tape *tape, struct tensor *gate_up);
 struct tensor *op_activate(struct tape *tape, struct tensor *x, enum activation kind);
-struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i64 *shape, const int *order, i64 columns);
+struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i64 *shape, const int *order,
+                          i64 columns);
 struct tensor *op_resize(struct tape *tape, struct tensor *x, i64 n, i64 h_in, i64 w_in, i64 h_out, i64 w_out,
                          enum resize kind);
 /* The same block seen with another number of columns. */
@@ -33,14 +35,18 @@ struct tensor *op_concat(struct tape *tape, struct tensor *const *parts, int cou
 /* out[i] = table[index[i]], zeros for -1. */
 struct tensor *op_gather(struct tape *tape, struct tensor *table, const i32 *index, i64 n);
 /* out [rows, C]: out[index[k][i]] += parts[k][i], zero elsewhere. */
-struct place { struct tensor *part; const i32 *index; };
-struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dtype, const struct place *places, int count);
+struct place {
+    struct tensor *part;
+    const i32 *index;
+};
+struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dtype, const struct place *places,
+                        int count);
 
 /* Rotates q and k of qkv [N, (H+2G) D] in place, then attends. With a cache, the keys and values of these positions are
  * first written to its rows, and attention reads the cache's columns. */
 struct attention_cache {
-    struct matrix k, v;  /* [columns, G*D] */
-    const i32 *row;      /* [N] where each position's key goes; -1: nowhere */
+    struct matrix k, v; /* [columns, G*D] */
+    const i32 *row;     /* [N] where each position's key goes; -1: nowhere */
 };
 struct attention {
     i64 heads, kv_heads, width; /* H, G, D */
@@ -64,12 +70,12 @@ struct routing {
     struct groups groups;
 };
 struct routing_inputs {
-    const float *bias;    /* [E] */
-    const i32 *topk;      /* [N]; 0: not routed */
-    const u8 *counted;    /* [N] */
-    float *usage;         /* [E]; NULL: not counted */
-    const i32 *member;    /* [E] slices of the stacked weights; NULL: identity */
-    const i32 *replay;    /* [N,K] choices made elsewhere (at rollout); NULL: choose */
+    const float *bias; /* [E] */
+    const i32 *topk;   /* [N]; 0: not routed */
+    const u8 *counted; /* [N] */
+    float *usage;      /* [E]; NULL: not counted */
+    const i32 *member; /* [E] slices of the stacked weights; NULL: identity */
+    const i32 *replay; /* [N,K] choices made elsewhere (at rollout); NULL: choose */
     i64 k_max;
     float norm_min;
 };
@@ -79,7 +85,10 @@ struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct rout
 
 /* Losses return device arrays of one value a target. The backward reads coefficient [N] (device memory) which the
  * caller fills between forward and tape_backward; coefficient NULL: forward only. want_entropy adds `entropy`. */
-struct loss { float *value, *entropy; i64 n; };
+struct loss {
+    float *value, *entropy;
+    i64 n;
+};
 struct loss op_cross_entropy(struct tape *tape, struct tensor *logits, const i32 *target, const float *coefficient,
                              bool want_entropy);
 struct loss op_bit_cross_entropy(struct tape *tape, struct tensor *logits, const u8 *bits, const float *coefficient,
@@ -89,8 +98,16 @@ struct loss op_distance(struct tape *tape, struct tensor *x, struct tensor *y, e
                         const float *coefficient);
 /* Entropy of a bit-wise code (kernels.h, bit_entropy): value [1], magnitude [scale_count]. x [n*h*w, d] is what was
  * quantised to u; gradients reach it through u's area means alone, not through the bits of coarser scales. */
-struct bit_use { float *value, *magnitude; };
-struct bit_grid { i64 n, h, w; const i32 *scales; i64 scale_count; const float *amplitude; float sharpness; };
+struct bit_use {
+    float *value, *magnitude;
+};
+struct bit_grid {
+    i64 n, h, w;
+    const i32 *scales;
+    i64 scale_count;
+    const float *amplitude;
+    float sharpness;
+};
 struct bit_use op_bit_entropy(struct tape *tape, struct tensor *x, const float *u, const struct bit_grid *grid,
                               const float *coefficient);
 /* Straight-through: a tensor with y's values whose gradient goes to x unchanged. */

@@ -117,8 +117,7 @@ struct bit_use op_bit_entropy(struct tape *tape, struct tensor *x, const float *
     float *mean_p = tape_alloc(tape, scales * d * 4);
     tape->device->ops->bit_entropy(tape->device, use.value, mean_p, use.magnitude, u, grid->n, d, grid->scales, scales,
                                    grid->amplitude, grid->sharpness);
-    struct entropy_record *r =
-        coefficient ? tape_record(tape, sizeof *r, bit_entropy_backward, &x, 1, NULL, 0) : NULL;
+    struct entropy_record *r = coefficient ? tape_record(tape, sizeof *r, bit_entropy_backward, &x, 1, NULL, 0) : NULL;
     if (r) {
         struct tape_record record = r->record;
         *r = (struct entropy_record){record, x, u, mean_p, coefficient, *grid};

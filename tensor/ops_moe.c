@@ -22,7 +22,7 @@ static void route_backward(struct tape_record *base, struct device *device, stru
 /* One block of memory for all a routing decides, so that it is kept or replayed as a whole. */
 static bool keep_routing(struct tape *tape, struct routing *r)
 {
-    i64 sizes[6] = {r->n * r->experts * 4, r->n * r->k_max * 4,     r->n * r->k_max * 4,
+    i64 sizes[6] = {r->n * r->experts * 4, r->n * r->k_max * 4,  r->n * r->k_max * 4,
                     r->n * r->k_max * 4,   (r->experts + 1) * 4, r->rows_bound * 4};
     i64 offsets[6], total = 0;
     for (int i = 0; i < 6; i++) {
@@ -66,8 +66,7 @@ struct routing *op_route(struct tape *tape, struct tensor *logits, const struct 
                                 r->experts);
     }
     r->groups = (struct groups){r->experts, r->offsets, in->member};
-    struct route_record *record =
-        tape_record(tape, sizeof *record, route_backward, &logits, 1, &r->weights, 1);
+    struct route_record *record = tape_record(tape, sizeof *record, route_backward, &logits, 1, &r->weights, 1);
     if (record) {
         record->logits = logits;
         record->routing = r;

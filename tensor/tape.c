@@ -229,8 +229,7 @@ struct tensor *tape_recompute(struct tape *tape, tape_block *block, void *contex
     arena_reset(&tape->host, host_mark);
     output->needs_grad = true; /* weights inside may need one even where the input does not */
     input->needs_grad = true;
-    struct recompute_record *r =
-        tape_record(tape, sizeof *r, recompute_backward, &input, 1, &output, 1);
+    struct recompute_record *r = tape_record(tape, sizeof *r, recompute_backward, &input, 1, &output, 1);
     r->block = block;
     r->context = context;
     r->input = input;

@@ -4,9 +4,9 @@
  * gradients are made; tape_backward runs the records in reverse. One tape serves one micro-batch in flight. Tensors and
  * records live in the tape's arena until tape_clear: nothing is freed one by one and a warm step allocates nothing.
  *
- * Gradients: the first one written overwrites, later ones add, so nothing zeroes buffers. The gradient of an op's output
- * is dead once the op's backward ran; its memory goes to the next tensor of the same size. Gradients of weights live in
- * the weights table and stay until weights_begin_step. */
+ * Gradients: the first one written overwrites, later ones add, so nothing zeroes buffers. The gradient of an op's
+ * output is dead once the op's backward ran; its memory goes to the next tensor of the same size. Gradients of weights
+ * live in the weights table and stay until weights_begin_step. */
 #ifndef WEFT_TENSOR_H
 #define WEFT_TENSOR_H
 #include "kernels/kernels.h"
@@ -66,8 +66,9 @@ void tape_clear(struct tape *tape, bool recording); /* before each forward */
  * returns it zeroed, to be filled, or NULL if the tape does not record or no input needs a gradient. */
 struct tensor *tape_tensor(struct tape *tape, enum dtype dtype, i64 rows, i64 columns);
 void *tape_alloc(struct tape *tape, i64 bytes); /* device memory until tape_clear; not zeroed */
-void *tape_record(struct tape *tape, i64 record_bytes, void (*backward)(struct tape_record *, struct device *, struct tape *),
-                  struct tensor *const *inputs, int input_count, struct tensor *const *outputs, int output_count);
+void *tape_record(struct tape *tape, i64 record_bytes,
+                  void (*backward)(struct tape_record *, struct device *, struct tape *), struct tensor *const *inputs,
+                  int input_count, struct tensor *const *outputs, int output_count);
 /* Where a backward writes the gradient of an input: its matrix, and whether it must add. data NULL: not wanted. */
 struct gradient {
     struct matrix matrix;
@@ -81,7 +82,8 @@ struct matrix tape_output_gradient(const struct tensor *output);
  * returns false and the block's earlier memory. */
 bool tape_keep(struct tape *tape, void **data, i64 bytes);
 
-/* Seeds: gradients of loss tensors are coefficients the caller wrote (see the losses in ops.h); then runs all records. */
+/* Seeds: gradients of loss tensors are coefficients the caller wrote (see the losses in ops.h); then runs all records.
+ */
 void tape_backward(struct tape *tape);
 
 /* Runs `block` without recording its inside, keeping only its output; the backward runs it again. `context` must stay

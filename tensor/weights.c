@@ -121,8 +121,8 @@ static void allocate_one(struct weights *weights, struct weight *w)
 {
     i64 n = elements_of(w), share = w->share_rows * w->columns;
     enum dtype dtype = copy_dtype(weights, w);
-    w->value = (struct tensor){.dtype = dtype, .grad_dtype = DTYPE_F32, .rows = w->parts * w->rows,
-                               .columns = w->columns, .parts = w->parts};
+    w->value = (struct tensor){
+        .dtype = dtype, .grad_dtype = DTYPE_F32, .rows = w->parts * w->rows, .columns = w->columns, .parts = w->parts};
     w->value.data = arena_alloc(&weights->memory, n * dtype_bytes(dtype));
     w->master = dtype == DTYPE_F32 ? (float *)w->value.data + w->share_first * w->columns
                                    : arena_alloc(&weights->memory, share * 4);
@@ -231,7 +231,8 @@ struct init_job {
 };
 enum { INIT_RUN = 256 };
 
-/* Four normals a draw (two Box-Muller pairs) would be faster; one keeps element i's value independent of its neighbours. */
+/* Four normals a draw (two Box-Muller pairs) would be faster; one keeps element i's value independent of its
+ * neighbours. */
 static float init_value(const struct init_job *job, u64 element)
 {
     const struct weight_spec *s = &job->weight->spec;

@@ -1,5 +1,5 @@
-/* The weights table: one row a weight; a network is its table plus a forward. Initialisation, loading, saving, sharding,
- * the optimizer and extraction all read the table, none knows a network.
+/* The weights table: one row a weight; a network is its table plus a forward. Initialisation, loading, saving,
+ * sharding, the optimizer and extraction all read the table, none knows a network.
  *
  * In memory a weight is one matrix of `parts` stacked slices (experts) of `rows` x `columns`; each slice is made of
  * pieces (q, k, v of one product), which are what stands on disk:
@@ -17,8 +17,9 @@
 #include "tensor/tensor.h"
 
 enum weight_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
-enum weight_file { FILE_HF, FILE_EXTRA };          /* model*.safetensors, or weft/extra.safetensors */
-enum weight_type { TYPE_ACTIVATION, TYPE_F32 };    /* of the copy products read, and on disk: the run's, or always F32 */
+enum weight_file { FILE_HF, FILE_EXTRA }; /* model*.safetensors, or weft/extra.safetensors */
+/* of the copy products read, and on disk: the run's, or always F32 */
+enum weight_type { TYPE_ACTIVATION, TYPE_F32 };
 enum elastic_axis { ELASTIC_NONE, ELASTIC_EXPERT_PARTS, ELASTIC_EXPERT_ROWS, ELASTIC_EXPERT_COLUMNS };
 enum tensor_axis { AXIS_NONE, AXIS_ROWS, AXIS_COLUMNS }; /* what tensor parallelism cuts */
 
@@ -26,40 +27,41 @@ struct weight_piece {
     const char *name; /* on disk; {e} stands for the part's number */
     i64 rows;
 };
-struct weight_spec { /* a row of the table; logical shapes, whatever the layout of ranks */
+struct weight_spec {  /* a row of the table; logical shapes, whatever the layout of ranks */
     const char *name; /* in memory and in optimizer files, unique */
     i64 parts, rows, columns;
     struct weight_piece pieces[4]; /* their rows add up to `rows`; names[0] == NULL ends */
-    const char *fused;   /* another name, under which the whole stack may stand as one tensor; read only; NULL: none */
-    int disk_rank;       /* 1: [columns]; 2: [rows, columns] */
+    const char *fused; /* another name, under which the whole stack may stand as one tensor; read only; NULL: none */
+    int disk_rank;     /* 1: [columns]; 2: [rows, columns] */
     enum weight_type type;
     enum weight_file file;
     enum weight_init init;
     float init_std;
-    bool trained;        /* by the optimizer; false: state, such as the router's bias */
+    bool trained; /* by the optimizer; false: state, such as the router's bias */
     bool decay;
     float lr_factor;
     enum tensor_axis tensor_axis;
-    bool expert_axis;    /* parts are dealt to expert ranks */
+    bool expert_axis; /* parts are dealt to expert ranks */
     enum elastic_axis elastic;
-    i64 layer;           /* -1: before the first; L: after the last */
-    bool shared;         /* layers of several pipeline chunks read it: every pipeline rank holds it */
+    i64 layer;   /* -1: before the first; L: after the last */
+    bool shared; /* layers of several pipeline chunks read it: every pipeline rank holds it */
 };
 
 struct weight {
     struct weight_spec spec; /* owns its names */
     struct tensor value;     /* this rank's slice: what products read, and its gradient */
-    float *master, *m, *v;   /* F32, of the rows [share_first, +share_rows); m, v NULL where not trained or not training */
+    /* F32, of the rows [share_first, +share_rows); m, v NULL where not trained or not training */
+    float *master, *m, *v;
     i64 share_first, share_rows; /* of the parts * rows: what this data rank updates; one rank, or untrained: all */
     i64 first_part, parts, rows; /* this rank's: parts [first_part, +parts), rows of a part; parts 0: held by others */
     i64 first_column, columns;
     i64 piece_first[4], piece_rows[4]; /* rows of each piece on disk that this rank holds */
 };
-struct weights_layout { /* this rank's place; all zero: one rank */
-    i64 data_rank, data_ranks;     /* sharing masters and moments; ranks with the same experts among them */
+struct weights_layout {        /* this rank's place; all zero: one rank */
+    i64 data_rank, data_ranks; /* sharing masters and moments; ranks with the same experts among them */
     i64 expert_rank, expert_ranks, tensor_rank, tensor_ranks;
-    i64 chunk_rank, chunk_ranks;   /* chunk c of the layers belongs to rank c % chunk_ranks */
-    i64 chunks, layers;            /* chunk c: layers [layers c / chunks, layers (c + 1) / chunks) */
+    i64 chunk_rank, chunk_ranks; /* chunk c of the layers belongs to rank c % chunk_ranks */
+    i64 chunks, layers;          /* chunk c: layers [layers c / chunks, layers (c + 1) / chunks) */
 };
 struct weights {
     struct device *device;
@@ -91,7 +93,8 @@ i64 weight_sharers(const struct weight_spec *spec, const struct weights_layout *
 i64 weight_sharer(const struct weight_spec *spec, const struct weights_layout *layout);
 /* Fills what of the weight `spec` a rank at `layout` holds; the other fields are left alone. */
 void weight_place(struct weight *weight, const struct weights_layout *layout, bool training);
-/* `count` values of row `row` of this rank's slice, from `column` on: to the copy and, in this rank's share, the master. */
+/* `count` values of row `row` of this rank's slice, from `column` on: to the copy and, in this rank's share, the
+ * master. */
 void weight_put(struct weight *weight, i64 row, i64 column, const float *values, i64 count);
 void weight_clear_moments(struct weight *weight);
 /* Between the logical matrix [spec.parts * spec.rows, spec.columns] and the rows of a placed weight's share. */
@@ -105,7 +108,11 @@ i64 weights_bytes(const struct weights *weights);
 int weights_load(struct weights *weights, const struct safetensors *set, enum weight_file file, const char *origin);
 /* Tensors of `file` as they go to disk (one rank holds all). dtype: BF16 or F32 for TYPE_ACTIVATION rows. Memory behind
  * the list lives until weight_list_release. */
-struct weight_list { struct tensor_source *tensors; i64 count, capacity; struct arena memory; };
+struct weight_list {
+    struct tensor_source *tensors;
+    i64 count, capacity;
+    struct arena memory;
+};
 void weights_list(struct weight_list *list, const struct weights *weights, enum weight_file file, enum dtype dtype);
 void weight_list_release(struct weight_list *list);
 /* masters and moments, names master.N, m.N, v.N. */

@@ -40,7 +40,8 @@ static int check_shape(const char *origin, const struct tensor_view *view, int r
     return 0;
 }
 
-/* Rows from `row` on of this rank's slice are rows [first, +rows) and this rank's columns of a logical block of floats. */
+/* Rows from `row` on of this rank's slice are rows [first, +rows) and this rank's columns of a logical block of floats.
+ */
 static void put_block(struct weight *w, i64 row, const float *in, i64 first, i64 rows)
 {
     for (i64 r = 0; r < rows; r++)
@@ -159,8 +160,11 @@ static void list_one(struct weight_list *list, const struct weight *w, enum dtyp
         for (int i = 0; i < 4 && w->spec.pieces[i].name; i++) {
             struct tensor_source *t = push(list);
             part_name(name, sizeof name, w->spec.pieces[i].name, part);
-            *t = (struct tensor_source){.name = keep_name(list, name), .dtype = dtype, .rank = w->spec.disk_rank,
-                                        .shape = {w->spec.pieces[i].rows, w->columns}, .data = data};
+            *t = (struct tensor_source){.name = keep_name(list, name),
+                                        .dtype = dtype,
+                                        .rank = w->spec.disk_rank,
+                                        .shape = {w->spec.pieces[i].rows, w->columns},
+                                        .data = data};
             if (t->rank == 1)
                 t->shape[0] = w->columns;
             data += w->spec.pieces[i].rows * w->columns * dtype_bytes(dtype);
@@ -198,8 +202,11 @@ static void list_state(struct weight_list *list, const struct weight *w, const c
     if (!data)
         return;
     snprintf(name, sizeof name, "%s.%s", kind, w->spec.name);
-    *push(list) = (struct tensor_source){.name = keep_name(list, name), .dtype = DTYPE_F32, .rank = 2,
-                                         .shape = {w->parts * w->rows, w->columns}, .data = data};
+    *push(list) = (struct tensor_source){.name = keep_name(list, name),
+                                         .dtype = DTYPE_F32,
+                                         .rank = 2,
+                                         .shape = {w->parts * w->rows, w->columns},
+                                         .data = data};
 }
 
 void weights_list_optimizer(struct weight_list *list, const struct weights *weights)

@@ -8,8 +8,14 @@
 #include <unistd.h>
 
 static const struct rng_key fixture_key = {11, RNG_TEST};
-static struct shard_meta fixture_meta = {.bits = 6, .cell_features = 5, .stride = 8, .levels = 2, .codes = 16,
-    .shape_count = 2, .shapes = {{{.scale_count = 3, .scales = {1, 2, 4}, .frames = 1}, 4, 4, {0.5f, 0.4f, 0.3f}},
+static struct shard_meta fixture_meta = {
+    .bits = 6,
+    .cell_features = 5,
+    .stride = 8,
+    .levels = 2,
+    .codes = 16,
+    .shape_count = 2,
+    .shapes = {{{.scale_count = 3, .scales = {1, 2, 4}, .frames = 1}, 4, 4, {0.5f, 0.4f, 0.3f}},
                {{.scale_count = 2, .scales = {1, 2}, .video = true, .frames = 3}, 2, 2, {0.5f, 0.4f}}}};
 
 static inline void fixture_tokenizer(const char *directory)
@@ -45,7 +51,11 @@ static inline struct shard_part fixture_text(struct shard_writer *writer, i64 sa
 static inline struct shard_part fixture_medium(struct shard_writer *writer, i64 sample, enum stream kind)
 {
     bool clip = kind == STREAM_VIDEO_IN || kind == STREAM_VIDEO_OUT;
-    struct shard_part part = {.kind = (u8)kind, .shape = clip, .frames = clip ? 3 : 1, .height = 3, .width = 4,
+    struct shard_part part = {.kind = (u8)kind,
+                              .shape = clip,
+                              .frames = clip ? 3 : 1,
+                              .height = 3,
+                              .width = 4,
                               .count = (u32)(1 + fixture_below(30, sample, 1))};
     bool made = kind == STREAM_IMAGE_OUT || kind == STREAM_VIDEO_OUT;
     i64 bytes = shard_payload_bytes(&fixture_meta, &part), features = part.frames * 12 * 5;
@@ -65,8 +75,8 @@ static inline struct shard_part fixture_medium(struct shard_writer *writer, i64 
 /* Sample i is of direction i % DIRECTIONS; texts have up to `longest` ids. */
 static inline void fixture_sample(struct shard_writer *writer, i64 i, i64 longest)
 {
-    static const enum stream media[DIRECTIONS] = {STREAM_TEXT, STREAM_IMAGE_IN, STREAM_IMAGE_OUT, STREAM_VIDEO_IN,
-                                                  STREAM_VIDEO_OUT, STREAM_AUDIO, STREAM_AUDIO, STREAM_TEXT};
+    static const enum stream media[DIRECTIONS] = {STREAM_TEXT,      STREAM_IMAGE_IN, STREAM_IMAGE_OUT, STREAM_VIDEO_IN,
+                                                  STREAM_VIDEO_OUT, STREAM_AUDIO,    STREAM_AUDIO,     STREAM_TEXT};
     enum direction direction = (enum direction)(i % DIRECTIONS);
     bool given = direction == DIRECTION_IMAGE_IN || direction == DIRECTION_VIDEO_IN || direction == DIRECTION_AUDIO_IN;
     struct shard_part parts[3], words = fixture_text(writer, i, 1 + fixture_below(longest, i, 0));

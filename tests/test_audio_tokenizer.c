@@ -259,8 +259,8 @@ static void gradients_are_the_differences_they_should_be(void **state)
 {
     (void)state;
     enum { FRAMES = 5, ROWS = 4 * FRAMES, VALUES = ROWS * 160 };
-    struct toy_problem p = {.in = memory_alloc(VALUES * 4), .target = memory_alloc(VALUES * 4),
-                            .coefficient = memory_alloc(ROWS * 4)};
+    struct toy_problem p = {
+        .in = memory_alloc(VALUES * 4), .target = memory_alloc(VALUES * 4), .coefficient = memory_alloc(ROWS * 4)};
     audio_open(&p.audio, &device, &toy, DTYPE_F32, true);
     fill_weights(&p.audio);
     tape_open(&p.tape, &device, DTYPE_F32, (i64)1 << 30);

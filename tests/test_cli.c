@@ -92,7 +92,8 @@ static void save_tokenizers(void)
     struct vision vision;
     struct audio_tokenizer audio;
     char *to_vision = path_join(model_folder, "weft/vision"), *to_audio = path_join(model_folder, "weft/audio");
-    require(!vision_add_shape(&config, 1, 32, 32, 0, NULL, 0) && !vision_add_shape(&config, 9, 16, 16, 8, NULL, 0), "%s", error_text());
+    require(!vision_add_shape(&config, 1, 32, 32, 0, NULL, 0) && !vision_add_shape(&config, 9, 16, 16, 8, NULL, 0),
+            "%s", error_text());
     vision_open(&vision, &device, &config, DTYPE_F32, false);
     vision_init(&vision, 1);
     audio_open(&audio, &device, &sizes, DTYPE_F32, false);
@@ -113,12 +114,34 @@ static int save_model(void *context, const char *directory)
 static void make_model(void)
 {
     struct model model;
-    struct model_config c = {.vocabulary = round_up(fixture_meta.vocabulary, 16), .width = 32, .layers = 4, .heads = 2,
-                             .kv_heads = 1, .head_width = 16, .dense_width = 32, .experts = 8, .topk = 2, .expert_width = 16,
-                             .first_moe_layer = 1, .tied = true, .rope_theta = 1e6, .norm_eps = 1e-5, .norm_min = 1e-12,
-                             .init_std = 0.5, .max_positions = 4096, .bits = 6, .scales = 4, .cell_features = 5,
-                             .patch_values = 4 * 8 * 8 * 3, .vit_layers = 1, .vit_width = 16, .vit_heads = 2, .levels = 2,
-                             .codes = 16, .mtp = true, .t_pairs = 2};
+    struct model_config c = {.vocabulary = round_up(fixture_meta.vocabulary, 16),
+                             .width = 32,
+                             .layers = 4,
+                             .heads = 2,
+                             .kv_heads = 1,
+                             .head_width = 16,
+                             .dense_width = 32,
+                             .experts = 8,
+                             .topk = 2,
+                             .expert_width = 16,
+                             .first_moe_layer = 1,
+                             .tied = true,
+                             .rope_theta = 1e6,
+                             .norm_eps = 1e-5,
+                             .norm_min = 1e-12,
+                             .init_std = 0.5,
+                             .max_positions = 4096,
+                             .bits = 6,
+                             .scales = 4,
+                             .cell_features = 5,
+                             .patch_values = 4 * 8 * 8 * 3,
+                             .vit_layers = 1,
+                             .vit_width = 16,
+                             .vit_heads = 2,
+                             .levels = 2,
+                             .codes = 16,
+                             .mtp = true,
+                             .t_pairs = 2};
     require(model_open(&model, &device, &c, DTYPE_F32, true, NULL) == 0, "%s", error_text());
     weights_init(&model.weights, 3);
     require(directory_make(model_folder) == 0 && save_model(&model, model_folder) == 0, "%s", error_text());
@@ -139,7 +162,8 @@ static void put_media(void)
     sound_init(&sound, 20000, 16000);
     for (i64 i = 0; i < sound.samples; i++)
         sound.values[i] = 0.3f * (float)((i * i / 37) % 200 - 100) / 100;
-    require(!image_write_png(picture, clip.pixels, 32, 32) && !clip_write_mp4(film, &clip) && !sound_write_wav(noise, &sound),
+    require(!image_write_png(picture, clip.pixels, 32, 32) && !clip_write_mp4(film, &clip) &&
+                !sound_write_wav(noise, &sound),
             "%s", error_text());
     clip_release(&clip);
     sound_release(&sound);
@@ -214,8 +238,10 @@ static void missing_files_exit_with_1(void **state)
 static void completion_and_man_name_every_command(void **state)
 {
     (void)state;
-    static const char *const names[] = {"run", "tokenize", "logits", "compare", "extract", "routing", "grid", "inspect"};
-    const char *const outputs[][3] = {{"completion", "bash", NULL}, {"completion", "zsh", NULL}, {"completion", "fish", NULL}, {"man", NULL}};
+    static const char *const names[] = {"run",     "tokenize", "logits", "compare",
+                                        "extract", "routing",  "grid",   "inspect"};
+    const char *const outputs[][3] = {
+        {"completion", "bash", NULL}, {"completion", "zsh", NULL}, {"completion", "fish", NULL}, {"man", NULL}};
     for (i64 i = 0; i < COUNT_OF(outputs); i++) {
         assert_int_equal(run("", outputs[i]), 0);
         for (i64 n = 0; n < COUNT_OF(names); n++)
@@ -255,7 +281,8 @@ static void extract_leaves_a_whole_model_or_nothing(void **state)
 {
     (void)state;
     char *out = in_folder("half");
-    static const char *const bad[][2] = {{"--layers", "9"}, {"--experts", "0"}, {"--experts", "1-"}, {"--topk", "3"}, {"--experts", "1,7-9"}};
+    static const char *const bad[][2] = {
+        {"--layers", "9"}, {"--experts", "0"}, {"--experts", "1-"}, {"--topk", "3"}, {"--experts", "1,7-9"}};
     for (i64 i = 0; i < COUNT_OF(bad); i++) {
         assert_int_equal(WEFT("extract", model_folder, "-o", out, bad[i][0], bad[i][1]), 2);
         expect_complaint(bad[i][0]);
@@ -321,12 +348,21 @@ static void expect_kind(const char *path, const char *kind)
 static void inspect_knows_every_kind(void **state)
 {
     (void)state;
-    static const struct { const char *name, *kind; } cases[] = {
-        {"", "shards"},          {"model", "model"},         {"checkpoints", "checkpoint"},
-        {"model/weft/vision", "vision tokenizer"},           {"model/weft/audio", "audio tokenizer"},
-        {"text", "tokenizer"},   {"picture.png", "PNG picture"}, {"film.mp4", "clip"},
-        {"noise.wav", "sound"},  {"model/weft/extra.safetensors", "safetensors"},
-        {"model/tokenizer.json", "tokenizer"},               {"checkpoints/step-000007", "checkpoint"},
+    static const struct {
+        const char *name, *kind;
+    } cases[] = {
+        {"", "shards"},
+        {"model", "model"},
+        {"checkpoints", "checkpoint"},
+        {"model/weft/vision", "vision tokenizer"},
+        {"model/weft/audio", "audio tokenizer"},
+        {"text", "tokenizer"},
+        {"picture.png", "PNG picture"},
+        {"film.mp4", "clip"},
+        {"noise.wav", "sound"},
+        {"model/weft/extra.safetensors", "safetensors"},
+        {"model/tokenizer.json", "tokenizer"},
+        {"checkpoints/step-000007", "checkpoint"},
     };
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         char *path = *cases[i].name ? in_folder(cases[i].name) : string_copy(shards);
@@ -389,7 +425,8 @@ static void reconstruct_puts_media_side_by_side(void **state)
 {
     (void)state;
     static const char *const made[] = {"picture.png", "film.mp4", "noise.wav", "noise-original.wav"};
-    char *picture = in_folder("picture.png"), *film = in_folder("film.mp4"), *noise = in_folder("noise.wav"), *out = in_folder("back");
+    char *picture = in_folder("picture.png"), *film = in_folder("film.mp4"), *noise = in_folder("noise.wav"),
+         *out = in_folder("back");
     if (WEFT("reconstruct", model_folder, picture, film, noise, "-o", out, "--json"))
         fail_msg("%s", complained.data);
     for (i64 i = 0; i < COUNT_OF(made); i++) {
@@ -413,7 +450,8 @@ static void reconstruct_puts_media_side_by_side(void **state)
 static void grid_prints_one_object_a_sub_model(void **state)
 {
     (void)state;
-    if (WEFT("grid", model_folder, "--data", shards, "--part", "train", "--length", "128", "--rows", "4", "--tokens", "4", "--json"))
+    if (WEFT("grid", model_folder, "--data", shards, "--part", "train", "--length", "128", "--rows", "4", "--tokens",
+             "4", "--json"))
         fail_msg("%s", complained.data);
     char *end = strchr(said.data, '\n');
     struct json *first = json_parse(said.data, end - said.data, "stdout");
@@ -428,10 +466,11 @@ static void a_recipe_runs_extract_grid_and_routing(void **state)
     static const char *const made[] = {"half/config.json", "grid/grid.json", "look/routing.html"};
     char *path = in_folder("small.yaml");
     struct text recipe = {0};
-    text_printf(&recipe, "run: %s/run\nstages:\n"
-                         "  half: {kind: extract, from: %s, experts: 4, layers: 0-3}\n"
-                         "  grid: {kind: grid, from: half, data: %s, part: train, length: 128, rows: 4, decode_tokens: 4}\n"
-                         "  look: {kind: routing, from: half, data: %s, part: train, length: 128}\n",
+    text_printf(&recipe,
+                "run: %s/run\nstages:\n"
+                "  half: {kind: extract, from: %s, experts: 4, layers: 0-3}\n"
+                "  grid: {kind: grid, from: half, data: %s, part: train, length: 128, rows: 4, decode_tokens: 4}\n"
+                "  look: {kind: routing, from: half, data: %s, part: train, length: 128}\n",
                 shards, model_folder, shards, shards);
     assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
     if (WEFT("run", path))

@@ -37,7 +37,8 @@ static void a_scalar_is_written_as_tensorboard_reads_it(void **state)
     const struct event_value value = {"loss", 2.5};
     events_encode(&event, 7, 1700000000.0, NULL, &value, 1);
     events_record(&record, event.data, event.length);
-    assert_hex(&record, "1a00000000000000129bd82d0900000040fc54d94110072a0d0a0b0a046c6f73731500002040" "2d15b4a5");
+    assert_hex(&record, "1a00000000000000129bd82d0900000040fc54d94110072a0d0a0b0a046c6f73731500002040"
+                        "2d15b4a5");
     text_release(&event);
     text_release(&record);
 }

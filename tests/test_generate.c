@@ -17,8 +17,17 @@ static const float amplitude[3] = {0.5f, 0.4f, 0.3f};
 
 static struct vocabulary make_vocabulary(void)
 {
-    struct vocabulary v = {.boi = BOI, .eoi = EOI, .bov = BOV, .eov = EOV, .next = NEXT, .boa = BOA, .end = END,
-                           .im_start = -1, .im_end = -1, .shape = {SHAPE_IMAGE, SHAPE_VIDEO}, .shape_count = 2};
+    struct vocabulary v = {.boi = BOI,
+                           .eoi = EOI,
+                           .bov = BOV,
+                           .eov = EOV,
+                           .next = NEXT,
+                           .boa = BOA,
+                           .end = END,
+                           .im_start = -1,
+                           .im_end = -1,
+                           .shape = {SHAPE_IMAGE, SHAPE_VIDEO},
+                           .shape_count = 2};
     v.shapes[0] = (struct shape){.scale_count = 3, .scales = {1, 2, 3}, .frames = 1};
     v.shapes[1] = (struct shape){.scale_count = 3, .scales = {1, 2, 3}, .frames = 2, .video = true};
     return v;
@@ -26,10 +35,26 @@ static struct vocabulary make_vocabulary(void)
 
 static void make_model(struct model *model)
 {
-    const struct model_config config = {.vocabulary = VOCABULARY, .width = 32, .layers = 4, .heads = 2, .kv_heads = 1,
-                                        .head_width = 16, .dense_width = 48, .experts = 4, .topk = 2, .expert_width = 16,
-                                        .tied = true, .rope_theta = 1e4, .norm_eps = 1e-5, .norm_min = 1e-12, .init_std = 0.3,
-                                        .bits = BITS, .scales = 4, .levels = LEVELS, .codes = CODES, .t_pairs = 2};
+    const struct model_config config = {.vocabulary = VOCABULARY,
+                                        .width = 32,
+                                        .layers = 4,
+                                        .heads = 2,
+                                        .kv_heads = 1,
+                                        .head_width = 16,
+                                        .dense_width = 48,
+                                        .experts = 4,
+                                        .topk = 2,
+                                        .expert_width = 16,
+                                        .tied = true,
+                                        .rope_theta = 1e4,
+                                        .norm_eps = 1e-5,
+                                        .norm_min = 1e-12,
+                                        .init_std = 0.3,
+                                        .bits = BITS,
+                                        .scales = 4,
+                                        .levels = LEVELS,
+                                        .codes = CODES,
+                                        .t_pairs = 2};
     assert_int_equal(model_open(model, &device, &config, DTYPE_F32, false, NULL), 0);
     weights_init(&model->weights, 5);
 }
@@ -38,13 +63,17 @@ static struct generator make_generator(struct model *model, const struct submode
 {
     static const float *const amplitudes[2] = {amplitude, amplitude};
     static const i64 grid[4] = {3, 3, 3, 3};
-    return (struct generator){.model = model, .sub = sub, .vocabulary = v, .amplitude = amplitudes, .grid = grid,
+    return (struct generator){.model = model,
+                              .sub = sub,
+                              .vocabulary = v,
+                              .amplitude = amplitudes,
+                              .grid = grid,
                               .sampling = {.temperature = 0, .top_p = 1, .key = {1, RNG_SAMPLING}}};
 }
 
 /* The sample with its answer, as the packer would lay it. */
-static void lay_known(struct batch *b, struct arena *arena, const struct vocabulary *v, const struct part *parts, i64 count,
-                      const struct media_block *medium)
+static void lay_known(struct batch *b, struct arena *arena, const struct vocabulary *v, const struct part *parts,
+                      i64 count, const struct media_block *medium)
 {
     struct grammar g;
     struct batch_widths widths = {.bits = BITS, .levels = LEVELS};
@@ -60,7 +89,8 @@ static void lay_known(struct batch *b, struct arena *arena, const struct vocabul
         const struct shape *shape = &v->shapes[medium->shape];
         i64 rows = shape_positions(shape), at = 0;
         float *inputs = arena_alloc(arena, medium->frames * rows * BITS * 4);
-        device.ops->dequantize_bits(&device, inputs, NULL, medium->bits, medium->frames, 3, 3, BITS, shape->scales, 3, amplitude);
+        device.ops->dequantize_bits(&device, inputs, NULL, medium->bits, medium->frames, 3, 3, BITS, shape->scales, 3,
+                                    amplitude);
         for (i64 i = 0; i < medium->frames * rows * BITS; i++)
             b->inputs[INPUT_VISION_OUT].features[at++] = inputs[i] * shape_input_scale(amplitude, 3);
         memcpy(b->targets[TARGET_VISION].bits, medium->bits, (size_t)(medium->frames * shape_tokens(shape) * BITS));
@@ -75,7 +105,8 @@ static void lay_known(struct batch *b, struct arena *arena, const struct vocabul
     grammar_release(&g);
 }
 
-static void forward_known(struct forward *out, struct tape *tape, struct model *model, const struct submodel *sub, const struct batch *b)
+static void forward_known(struct forward *out, struct tape *tape, struct model *model, const struct submodel *sub,
+                          const struct batch *b)
 {
     tape_open(tape, &device, DTYPE_F32, (i64)1 << 30);
     tape_clear(tape, false);
@@ -105,8 +136,15 @@ static void generate_picture(i32 shape_id, i32 begin, i64 shape, i64 most)
     struct generator g = make_generator(&model, &sub, &v);
     g.slots = 2; /* the third waits for a place */
     for (i64 i = 0; i < 3; i++)
-        requests[i] = (struct generate_request){.parts = parts, .part_count = 1, .opening = opening, .opening_count = 2, .media_only = true,
-                                                .stop = {-1, -1, -1, -1}, .most = most, .copies = 1, .identity = (u32)i};
+        requests[i] = (struct generate_request){.parts = parts,
+                                                .part_count = 1,
+                                                .opening = opening,
+                                                .opening_count = 2,
+                                                .media_only = true,
+                                                .stop = {-1, -1, -1, -1},
+                                                .most = most,
+                                                .copies = 1,
+                                                .identity = (u32)i};
     assert_int_equal(generate(answers, &g, requests, 3), 0);
     arena_open(&arena, 64 << 20, false);
     for (i64 i = 0; i < 3; i++) {
@@ -166,8 +204,14 @@ static void drawn_sound_is_what_training_would_predict(void **state)
     make_model(&model);
     submodel_full(&sub, &model.config);
     struct generator g = make_generator(&model, &sub, &v);
-    const struct generate_request request = {.parts = parts, .part_count = 1, .opening = opening, .opening_count = 1, .media_only = true,
-                                             .stop = {-1, -1, -1, -1}, .most = 12, .copies = 1};
+    const struct generate_request request = {.parts = parts,
+                                             .part_count = 1,
+                                             .opening = opening,
+                                             .opening_count = 1,
+                                             .media_only = true,
+                                             .stop = {-1, -1, -1, -1},
+                                             .most = 12,
+                                             .copies = 1};
     assert_int_equal(generate(&answer, &g, &request, 1), 0);
     assert_true(answer.has_medium && answer.medium.frames >= 1);
     arena_open(&arena, 64 << 20, false);
@@ -185,7 +229,8 @@ static void drawn_sound_is_what_training_would_predict(void **state)
     model_close(&model);
 }
 
-/* Copies of one prompt share its keys and differ in their draws; a lone request with the same identity draws the same. */
+/* Copies of one prompt share its keys and differ in their draws; a lone request with the same identity draws the same.
+ */
 static void copies_share_a_prompt_and_draw_alone(void **state)
 {
     (void)state;
@@ -199,7 +244,8 @@ static void copies_share_a_prompt_and_draw_alone(void **state)
     submodel_full(&sub, &model.config);
     struct generator g = make_generator(&model, &sub, &v);
     g.sampling.temperature = 1;
-    struct generate_request request = {.parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = 9, .copies = 4, .identity = 6};
+    struct generate_request request = {
+        .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = 9, .copies = 4, .identity = 6};
     assert_int_equal(generate(together, &g, &request, 1), 0);
     request.copies = 1;
     assert_int_equal(generate(&alone, &g, &request, 1), 0);
@@ -207,7 +253,8 @@ static void copies_share_a_prompt_and_draw_alone(void **state)
     assert_memory_equal(alone.ids.ids, together[0].ids.ids, (size_t)alone.ids.count * 4);
     i64 different = 0;
     for (i64 c = 1; c < 4; c++)
-        different += together[c].ids.count != alone.ids.count || memcmp(together[c].ids.ids, alone.ids.ids, (size_t)alone.ids.count * 4) != 0;
+        different += together[c].ids.count != alone.ids.count ||
+                     memcmp(together[c].ids.ids, alone.ids.ids, (size_t)alone.ids.count * 4) != 0;
     assert_true(different > 0);
     for (i64 c = 0; c < 4; c++)
         answer_release(&together[c]);

@@ -1,4 +1,5 @@
-/* The law of the house: a folder includes only what stands below it, a vendor header appears in one file per backend. */
+/* The law of the house: a folder includes only what stands below it, a vendor header appears in one file per backend.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,9 @@
 #include "core/core.h"
 
 /* What each folder may include besides itself; "cli, bench -> rl -> train -> ..." written out. */
-static const struct { const char *folder, *below; } law[] = {
+static const struct {
+    const char *folder, *below;
+} law[] = {
     {"core", ""},
     {"kernels", "core"},
     {"tensor", "core kernels"},
@@ -26,7 +29,9 @@ static const struct { const char *folder, *below; } law[] = {
     {"bench", "core kernels tensor dist tokenizers sequence data model elastic train rl"},
     {"cli", "core kernels tensor dist tokenizers sequence data model elastic train rl bench"},
 };
-static const struct { const char *header, *files; } vendors[] = {
+static const struct {
+    const char *header, *files;
+} vendors[] = {
     {"dnnl.h", "kernels/cpu/gemm.c"},
     {"mpi.h", "dist/mpi.c"},
     {"jansson.h", "core/json.c"},
@@ -112,7 +117,8 @@ static void check_folder(const char *root, const char *folder)
         const char *dot = strrchr(names[i], '.');
         if (file_is_directory(full))
             check_folder(root, below);
-        else if (dot && (strcmp(dot, ".c") == 0 || strcmp(dot, ".h") == 0 || strcmp(dot, ".cu") == 0 || strcmp(dot, ".cuh") == 0))
+        else if (dot && (strcmp(dot, ".c") == 0 || strcmp(dot, ".h") == 0 || strcmp(dot, ".cu") == 0 ||
+                         strcmp(dot, ".cuh") == 0))
             check_file(root, below);
         memory_free(below);
         memory_free(full);

@@ -1,5 +1,5 @@
-/* Routing statistics: known counts give known overlaps and entropies; a small random model's choices are all counted, and a
- * router pushed towards one expert shows it. */
+/* Routing statistics: known counts give known overlaps and entropies; a small random model's choices are all counted,
+ * and a router pushed towards one expert shows it. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -22,9 +22,9 @@ static void overlap_is_that_of_the_most_used_quarter(void **state)
     (void)state;
     const i64 a[8] = {10, 9, 1, 0, 0, 0, 0, 0}, b[8] = {0, 5, 7, 1, 0, 0, 0, 0}, even[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     const i64 one[8] = {3}, last[8] = {0, 0, 0, 0, 0, 0, 2, 2}, none[8] = {0};
-    assert_float_equal(routing_overlap(a, b, 8), 1 / 3.0, 1e-12);   /* {0,1} and {1,2} */
-    assert_float_equal(routing_overlap(a, even, 8), 1, 1e-12);      /* ties go to the smaller id */
-    assert_float_equal(routing_overlap(a, one, 8), 0.5, 1e-12);     /* an unused expert is not among the most used */
+    assert_float_equal(routing_overlap(a, b, 8), 1 / 3.0, 1e-12); /* {0,1} and {1,2} */
+    assert_float_equal(routing_overlap(a, even, 8), 1, 1e-12);    /* ties go to the smaller id */
+    assert_float_equal(routing_overlap(a, one, 8), 0.5, 1e-12);   /* an unused expert is not among the most used */
     assert_float_equal(routing_overlap(a, last, 8), 0, 1e-12);
     assert_float_equal(routing_overlap(a, none, 8), 0, 1e-12);
     assert_true(isnan(routing_overlap(none, none, 8)));
@@ -33,7 +33,8 @@ static void overlap_is_that_of_the_most_used_quarter(void **state)
 static void entropy_is_one_where_use_is_even(void **state)
 {
     (void)state;
-    const i64 even[4] = {3, 3, 3, 3}, half[4] = {5, 0, 5, 0}, one[4] = {0, 0, 9, 0}, none[4] = {0}, uneven[4] = {1, 1, 2, 0};
+    const i64 even[4] = {3, 3, 3, 3}, half[4] = {5, 0, 5, 0}, one[4] = {0, 0, 9, 0}, none[4] = {0},
+              uneven[4] = {1, 1, 2, 0};
     assert_float_equal(routing_entropy(even, 4), 1, 1e-12);
     assert_float_equal(routing_entropy(half, 4), 0.5, 1e-12);
     assert_float_equal(routing_entropy(one, 4), 0, 1e-12);
@@ -73,12 +74,34 @@ static void padding_and_dropped_layers_are_not_counted(void **state)
 static void make_model(void)
 {
     struct model model;
-    struct model_config c = {.vocabulary = round_up(fixture_meta.vocabulary, 16), .width = 32, .layers = LAYERS, .heads = 2,
-                             .kv_heads = 1, .head_width = 16, .dense_width = 32, .experts = EXPERTS, .topk = TOPK,
-                             .expert_width = 16, .first_moe_layer = 1, .tied = true, .rope_theta = 1e6, .norm_eps = 1e-5,
-                             .norm_min = 1e-12, .init_std = 0.5, .max_positions = 4096, .bits = 6, .scales = 4,
-                             .cell_features = 5, .patch_values = 4 * 8 * 8 * 3, .vit_layers = 1, .vit_width = 16,
-                             .vit_heads = 2, .levels = 2, .codes = 16, .mtp = true, .t_pairs = 2};
+    struct model_config c = {.vocabulary = round_up(fixture_meta.vocabulary, 16),
+                             .width = 32,
+                             .layers = LAYERS,
+                             .heads = 2,
+                             .kv_heads = 1,
+                             .head_width = 16,
+                             .dense_width = 32,
+                             .experts = EXPERTS,
+                             .topk = TOPK,
+                             .expert_width = 16,
+                             .first_moe_layer = 1,
+                             .tied = true,
+                             .rope_theta = 1e6,
+                             .norm_eps = 1e-5,
+                             .norm_min = 1e-12,
+                             .init_std = 0.5,
+                             .max_positions = 4096,
+                             .bits = 6,
+                             .scales = 4,
+                             .cell_features = 5,
+                             .patch_values = 4 * 8 * 8 * 3,
+                             .vit_layers = 1,
+                             .vit_width = 16,
+                             .vit_heads = 2,
+                             .levels = 2,
+                             .codes = 16,
+                             .mtp = true,
+                             .t_pairs = 2};
     require(model_open(&model, &device, &c, DTYPE_F32, false, NULL) == 0, "%s", error_text());
     weights_init(&model.weights, 3);
     model.layer[PUSHED_LAYER].bias->master[PUSHED_EXPERT] = 100; /* every position chooses it */
@@ -132,7 +155,8 @@ static void check_sums(const struct json *j, i64 topk)
 {
     for (i64 l = 0; l < json_count(json_get(j, "layers")); l++)
         for (int s = 0; s < STREAMS; s++) {
-            const struct json *stream = json_get(json_get(json_at(json_get(j, "layers"), l), "streams"), stream_names[s]);
+            const struct json *stream =
+                json_get(json_get(json_at(json_get(j, "layers"), l), "streams"), stream_names[s]);
             i64 sum = 0, positions = json_integer(json_get(json_get(j, "positions"), stream_names[s]), -1);
             for (i64 e = 0; e < json_count(json_get(stream, "counts")); e++)
                 sum += json_integer(json_at(json_get(stream, "counts"), e), 0);
@@ -184,8 +208,8 @@ static i64 lines_of(const char *name)
 static void files_hold_what_they_should(void **state)
 {
     (void)state;
-    static const char *const pictures[] = {"use-first", "use-middle", "use-last", "overlap-first", "overlap-middle",
-                                           "overlap-last", "entropy"};
+    static const char *const pictures[] = {"use-first",      "use-middle",   "use-last", "overlap-first",
+                                           "overlap-middle", "overlap-last", "entropy"};
     json_free(look((struct routing_settings){.trace = 7, .rows = 40}));
     assert_int_equal(lines_of("use.csv"), 1 + (LAYERS - 1) * STREAMS * EXPERTS);
     assert_int_equal(lines_of("entropy.csv"), 1 + (LAYERS - 1) * STREAMS);
@@ -226,8 +250,8 @@ static void shards_of_other_tokenizers_are_refused(void **state)
 static void a_grid_measures_models_no_larger_than_the_full_one(void **state)
 {
     (void)state;
-    struct grid_settings s = {.from = model_folder, .data = shards, .part = (char *)"train", .rows = 4, .length = 128,
-                              .decode_tokens = 16};
+    struct grid_settings s = {
+        .from = model_folder, .data = shards, .part = (char *)"train", .rows = 4, .length = 128, .decode_tokens = 16};
     struct grid_result r;
     struct text table = {0};
     if (grid_measure_all(&r, &s, &device))

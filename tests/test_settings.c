@@ -22,16 +22,16 @@ struct example {
 };
 
 static const struct setting table[] = {
-    {"steps", SETTING_INTEGER, offsetof(struct example, steps), "1000", 1, 1e9, NULL, "optimizer steps"},
-    {"optimizer.lr", SETTING_NUMBER, offsetof(struct example, rate), "1e-3", 0, 10, NULL, "peak learning rate"},
-    {"optimizer.kind", SETTING_CHOICE, offsetof(struct example, kind), "muon", 0, 0, "adamw|muon", "which optimizer"},
-    {"optimizer.bias.speed", SETTING_SCHEDULE, offsetof(struct example, bias), "0.5", 0, 1, NULL, "speed of the bias"},
-    {"tied", SETTING_BOOL, offsetof(struct example, tied), "true", 0, 0, NULL, "one table of embeddings"},
-    {"name", SETTING_STRING, offsetof(struct example, name), "", 0, 0, NULL, "a name"},
-    {"data", SETTING_REFERENCE, offsetof(struct example, data), "corpus/train", 0, 0, NULL, "where samples come from"},
-    {"layers", SETTING_INTEGERS, offsetof(struct example, layers), "", 0, 99, NULL, "kept layers"},
-    {"shares", SETTING_NUMBERS, offsetof(struct example, shares), "[0.5, 2]", 0, 0, NULL, "shares"},
-    {"files", SETTING_STRINGS, offsetof(struct example, files), "", 0, 0, NULL, "files"},
+    SETTING(struct example, steps, "steps", INTEGER, "1000", 1, 1e9, NULL, "optimizer steps"),
+    SETTING(struct example, rate, "optimizer.lr", NUMBER, "1e-3", 0, 10, NULL, "peak learning rate"),
+    SETTING(struct example, kind, "optimizer.kind", CHOICE, "muon", 0, 0, "adamw|muon", "which optimizer"),
+    SETTING(struct example, bias, "optimizer.bias.speed", SCHEDULE, "0.5", 0, 1, NULL, "speed of the bias"),
+    SETTING(struct example, tied, "tied", BOOL, "true", 0, 0, NULL, "one table of embeddings"),
+    SETTING(struct example, name, "name", STRING, "", 0, 0, NULL, "a name"),
+    SETTING(struct example, data, "data", REFERENCE, "corpus/train", 0, 0, NULL, "where samples come from"),
+    SETTING(struct example, layers, "layers", INTEGERS, "", 0, 99, NULL, "kept layers"),
+    SETTING(struct example, shares, "shares", NUMBERS, "[0.5, 2]", 0, 0, NULL, "shares"),
+    SETTING(struct example, files, "files", STRINGS, "", 0, 0, NULL, "files"),
     {0},
 };
 static const char *const ignored[] = {"kind", NULL};
@@ -256,7 +256,7 @@ static void required_keys_must_be_there(void **state)
 {
     (void)state;
     static const struct setting required[] = {
-        {"data", SETTING_REFERENCE, offsetof(struct example, data), NULL, 0, 0, NULL, "where samples come from"}, {0}};
+        SETTING(struct example, data, "data", REFERENCE, NULL, 0, 0, NULL, "where samples come from"), {0}};
     struct example values = {0};
     struct yaml *document = yaml_parse("{data: ~}", 9, "recipe.yaml");
     assert_int_equal(settings_read(&values, required, NULL, NULL, NULL, 0), -1);

@@ -17,12 +17,15 @@
 enum {
     AUDIO_RATE_HZ = 16000,
     AUDIO_FRAME_SAMPLES = 1280,
-    AUDIO_HOP = 160,         /* between spectra */
+    AUDIO_HOP = 160, /* between spectra */
     AUDIO_BANDS = 80,
     AUDIO_FRAME_SPECTRA = 8, /* AUDIO_FRAME_SAMPLES / AUDIO_HOP */
     AUDIO_LEVELS_MAX = 16,
 };
-static inline i64 audio_frames(i64 samples) { return ceil_div(samples, AUDIO_FRAME_SAMPLES); }
+static inline i64 audio_frames(i64 samples)
+{
+    return ceil_div(samples, AUDIO_FRAME_SAMPLES);
+}
 
 /* ---- Spectra --------------------------------------------------------------------------------------------------------
  * m = ln(max(sum over bins of triangle . |X|, 0.01)), triangles of height 1, evenly spaced on the HTK mel scale from 0
@@ -55,7 +58,7 @@ void vocode(struct device *device, float *samples, const struct mel *mel, const 
  * (mean of m over bands above ln 0.01 by AUDIO_SOUNDING), and their number. */
 #define AUDIO_SOUNDING 0.2
 struct spectral_sum {
-    double sum;  /* of means over bands */
+    double sum; /* of means over bands */
     i64 spectra;
 };
 double spectral_mean(const struct spectral_sum *sum); /* 0 of nothing */
@@ -78,16 +81,16 @@ struct audio_config {
     i64 width, latent, levels, codes; /* C, D, L, K */
 };
 #define AUDIO_CONFIG_ROWS(type)                                                                                        \
-    {"levels", SETTING_INTEGER, offsetof(type, config.levels), "4", 1, AUDIO_LEVELS_MAX, NULL,                         \
-     "residual levels; each adds 12.5 codes a second"},                                                                \
-    {"codes", SETTING_INTEGER, offsetof(type, config.codes), "256", 2, 65536, NULL, "codes of a level"},               \
-    {"width", SETTING_INTEGER, offsetof(type, config.width), "192", 16, 4096, NULL, "width of the network"},           \
-    {"latent", SETTING_INTEGER, offsetof(type, config.latent), "64", 2, 1024, NULL, "width of a code word"}
+    SETTING(type, config.levels, "levels", INTEGER, "4", 1, AUDIO_LEVELS_MAX, NULL,                                    \
+            "residual levels; each adds 12.5 codes a second"),                                                         \
+        SETTING(type, config.codes, "codes", INTEGER, "256", 2, 65536, NULL, "codes of a level"),                      \
+        SETTING(type, config.width, "width", INTEGER, "192", 16, 4096, NULL, "width of the network"),                  \
+        SETTING(type, config.latent, "latent", INTEGER, "64", 2, 1024, NULL, "width of a code word")
 int audio_config_check(const struct audio_config *config);
 
 enum { AUDIO_FINE = 3, AUDIO_COARSE = 2 }; /* most blocks in a row at 50 Hz and at 12.5 Hz; block i looks i + 1 away */
-struct audio_block { /* x + out gelu(taps [n[t-d], n[t], n[t+d]]), n = rms(x) */
-    struct weight *taps, *out; /* [C, 3C], [C, C] */
+struct audio_block {                       /* x + out gelu(taps [n[t-d], n[t], n[t+d]]), n = rms(x) */
+    struct weight *taps, *out;             /* [C, 3C], [C, C] */
 };
 struct audio_weights {
     struct {
@@ -98,7 +101,7 @@ struct audio_weights {
         struct weight *in, *split, *out; /* [C, D], [4C, C], [160, C] */
         struct audio_block coarse[AUDIO_COARSE], fine[AUDIO_FINE];
     } decoder;
-    struct weight *codebooks;   /* [L * K, D], state */
+    struct weight *codebooks;    /* [L * K, D], state */
     struct weight *use, *unseen; /* [1, L * K], state of training: running count a step, steps since last seen */
 };
 struct audio_tokenizer {
@@ -120,7 +123,7 @@ int audio_save(const struct audio_tokenizer *audio, const char *directory);
 
 /* Rows of several sounds in one block and who their neighbours are: rows of one never see another's, nor padding. */
 struct audio_layout {
-    i64 frames;                                    /* rows at 12.5 Hz; four times as many at 50 Hz */
+    i64 frames;                                   /* rows at 12.5 Hz; four times as many at 50 Hz */
     i32 *coarse[AUDIO_COARSE], *fine[AUDIO_FINE]; /* [3 * rows]: t-d, t, t+d; -1: nothing there */
 };
 void audio_layout_init(struct audio_layout *layout, i64 frames, const i64 *lengths, i64 count); /* rest: padding */
@@ -131,10 +134,10 @@ struct tensor *audio_encoder(struct audio_tokenizer *audio, struct tape *tape, s
 struct tensor *audio_decoder(struct audio_tokenizer *audio, struct tape *tape, struct tensor *latent,
                              const struct audio_layout *layout);
 struct audio_quantised {
-    i32 *codes;                            /* [F, L] */
-    float *residual;                       /* [F, L, D] before each level */
+    i32 *codes;                               /* [F, L] */
+    float *residual;                          /* [F, L, D] before each level */
     struct tensor *partial[AUDIO_LEVELS_MAX]; /* [F, D] sum of the words up to each level; no gradient */
-    struct tensor *latent;                 /* partial[L - 1], straight through to z */
+    struct tensor *latent;                    /* partial[L - 1], straight through to z */
 };
 void audio_quantise(struct audio_quantised *out, struct audio_tokenizer *audio, struct tape *tape, struct tensor *z);
 double audio_flops(const struct audio_config *config, i64 frames); /* of a forward, products alone */

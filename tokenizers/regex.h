@@ -1,5 +1,5 @@
-/* Regular expressions with Oniguruma's meaning (^ and $ at every line, \s of Unicode), run by PCRE2: of tokenizer.json, and
- * of rewards. */
+/* Regular expressions with Oniguruma's meaning (^ and $ at every line, \s of Unicode), run by PCRE2: of tokenizer.json,
+ * and of rewards. */
 #ifndef WEFT_TOKENIZERS_REGEX_H
 #define WEFT_TOKENIZERS_REGEX_H
 #include "core/core.h"

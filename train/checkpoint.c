@@ -132,7 +132,8 @@ static struct json *verify_folder(const char *folder)
     int status = j ? 0 : -1;
     if (j && !json_get(j, "files"))
         status = error_set("%s: no inventory of files", path);
-    for (bool more = j && json_first(&it, json_get(j, "files")); more && status == 0; more = json_next(&it, json_get(j, "files")))
+    for (bool more = j && json_first(&it, json_get(j, "files")); more && status == 0;
+         more = json_next(&it, json_get(j, "files")))
         status = verify_file(folder, it.key, it.value);
     memory_free(path);
     if (status) {
@@ -189,7 +190,8 @@ static struct json *newest_whole(const char *directory, char **path)
             log_warn("%s; falling back to the checkpoint before it", error_text());
     }
     if (count && !j)
-        error_set("%s: none of %lld checkpoints is whole: remove the folder to begin anew", directory, (long long)count);
+        error_set("%s: none of %lld checkpoints is whole: remove the folder to begin anew", directory,
+                  (long long)count);
     memory_free(steps);
     return j;
 }

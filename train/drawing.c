@@ -12,10 +12,11 @@ void drawing_open(struct drawing *d, i64 width, i64 height)
 {
     *d = (struct drawing){.width = width, .height = height, .pixels = memory_alloc(width * height * 3)};
     memset(d->pixels, 0xff, (size_t)(width * height * 3));
-    text_printf(&d->svg,
-                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %lld %lld\" width=\"%lld\" height=\"%lld\" "
-                "font-family=\"sans-serif\" font-size=\"%d\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-                (long long)width, (long long)height, (long long)width, (long long)height, LETTERS);
+    text_printf(
+        &d->svg,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %lld %lld\" width=\"%lld\" height=\"%lld\" "
+        "font-family=\"sans-serif\" font-size=\"%d\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+        (long long)width, (long long)height, (long long)width, (long long)height, LETTERS);
 }
 
 void drawing_close(struct drawing *d)
@@ -43,8 +44,8 @@ static void fill_pixels(struct drawing *d, double x, double y, double width, dou
 
 void draw_box(struct drawing *d, double x, double y, double width, double height, u32 colour)
 {
-    text_printf(&d->svg, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"#%06x\"/>\n", x, y, width, height,
-                (unsigned)colour);
+    text_printf(&d->svg, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"#%06x\"/>\n", x, y, width,
+                height, (unsigned)colour);
     fill_pixels(d, x, y, width, height, colour);
 }
 
@@ -79,7 +80,8 @@ void draw_words(struct drawing *d, double x, double y, enum anchor anchor, u32 c
     va_start(list, format);
     vsnprintf(words, sizeof words, format, list);
     va_end(list);
-    text_printf(&d->svg, "<text x=\"%.2f\" y=\"%.2f\" text-anchor=\"%s\" fill=\"#%06x\">", x, y, anchors[anchor], (unsigned)colour);
+    text_printf(&d->svg, "<text x=\"%.2f\" y=\"%.2f\" text-anchor=\"%s\" fill=\"#%06x\">", x, y, anchors[anchor],
+                (unsigned)colour);
     put_escaped(&d->svg, words);
     text_printf(&d->svg, "</text>\n");
 }

@@ -26,7 +26,8 @@ void events_record(struct text *out, const void *bytes, i64 length)
     text_append(out, &of_bytes, 4);
 }
 
-void events_encode(struct text *out, i64 step, double wall_time, const char *file_version, const struct event_value *values, i64 count)
+void events_encode(struct text *out, i64 step, double wall_time, const char *file_version,
+                   const struct event_value *values, i64 count)
 {
     Tensorboard__Event event = TENSORBOARD__EVENT__INIT;
     Tensorboard__Summary summary = TENSORBOARD__SUMMARY__INIT;
@@ -60,7 +61,8 @@ static int write_event(struct events *e, const struct text *event)
 {
     struct text record = {0};
     events_record(&record, event->data, event->length);
-    bool written = fwrite(record.data, 1, (size_t)record.length, e->file) == (size_t)record.length && fflush(e->file) == 0;
+    bool written =
+        fwrite(record.data, 1, (size_t)record.length, e->file) == (size_t)record.length && fflush(e->file) == 0;
     text_release(&record);
     return written ? 0 : error_errno("%s", e->path);
 }
@@ -71,7 +73,8 @@ struct events *events_open(const char *directory)
     struct text first = {0};
     char host[256] = "host";
     gethostname(host, sizeof host - 1);
-    e->path = string_format("%s/events.out.tfevents.%010lld.%s.%d.0", directory, (long long)time(NULL), host, (int)getpid());
+    e->path =
+        string_format("%s/events.out.tfevents.%010lld.%s.%d.0", directory, (long long)time(NULL), host, (int)getpid());
     e->file = fopen(e->path, "wb");
     events_encode(&first, 0, (double)time(NULL), "brain.Event:2", NULL, 0);
     bool good = e->file && write_event(e, &first) == 0;

@@ -7,9 +7,9 @@
 #include <string.h>
 
 const struct setting export_table[] = {
-    {"from", SETTING_REFERENCE, offsetof(struct export_settings, from), NULL, 0, 0, NULL, "model to export"},
-    {"to", SETTING_CHOICE, offsetof(struct export_settings, to), "both", 0, 0, "hf|gguf|both", "format"},
-    {"dtype", SETTING_CHOICE, offsetof(struct export_settings, dtype), "stored", 0, 0, "stored|f32|bf16", "of the weights"},
+    SETTING(struct export_settings, from, "from", REFERENCE, NULL, 0, 0, NULL, "model to export"),
+    SETTING(struct export_settings, to, "to", CHOICE, "both", 0, 0, "hf|gguf|both", "format"),
+    SETTING(struct export_settings, dtype, "dtype", CHOICE, "stored", 0, 0, "stored|f32|bf16", "of the weights"),
     {0}};
 
 /* f32 logits of fixed random ids, from the masters. */

@@ -7,7 +7,10 @@
 int export_hf(const char *model, const char *out, enum dtype dtype, struct device *device);
 int export_gguf(const char *model, const char *out, enum dtype dtype, struct device *device);
 
-struct export_settings { char *from; int to, dtype; };
+struct export_settings {
+    char *from;
+    int to, dtype;
+};
 extern const struct setting export_table[];
 int export_stage(const void *settings, const struct stage *stage); /* $OUT/hf or $OUT/model.gguf */
 #endif

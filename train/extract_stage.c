@@ -3,13 +3,14 @@
 #include "train/pretrain.h"
 
 const struct setting extract_table[] = {
-    {"from", SETTING_REFERENCE, offsetof(struct extract_settings, from), NULL, 0, 0, NULL, "model to cut from"},
+    SETTING(struct extract_settings, from, "from", REFERENCE, NULL, 0, 0, NULL, "model to cut from"),
     SUBMODEL_ROWS(struct extract_settings, sub),
     {0}};
 
 static void tell(const struct model *model, const struct model *extracted, const struct submodel *sub)
 {
-    log_info("kept %lld of %lld layers, %lld of %lld experts, top-%lld of %lld: %.2f of the parameters; logits equal bit for bit",
+    log_info("kept %lld of %lld layers, %lld of %lld experts, top-%lld of %lld: %.2f of the parameters; logits equal "
+             "bit for bit",
              (long long)sub->layer_count, (long long)model->config.layers, (long long)sub->expert_count,
              (long long)model->config.experts, (long long)sub->topk, (long long)model->config.topk,
              (double)weights_parameters(&extracted->weights) / (double)weights_parameters(&model->weights));

@@ -9,15 +9,15 @@
 
 enum { PROMPT = 16, DECODE_ROUNDS = 3 };
 
-#define ROW(key, type, member, fallback, low, high, help)                                                              \
-    {key, type, offsetof(struct grid_settings, member), fallback, low, high, NULL, help}
+#define ROW(member, key, type, fallback, low, high, help)                                                              \
+    SETTING(struct grid_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting grid_table[] = {
-    ROW("from", SETTING_REFERENCE, from, NULL, 0, 0, "model whose sub-models are measured"),
-    ROW("data", SETTING_REFERENCE, data, NULL, 0, 0, "shards"),
-    ROW("part", SETTING_STRING, part, "validation", 0, 0, "part of the shards"),
-    ROW("rows", SETTING_INTEGER, rows, "64", 0, 1e9, "rows measured, at most; 0: all"),
-    ROW("length", SETTING_INTEGER, length, "512", 8, 1 << 20, "positions of a row"),
-    ROW("decode_tokens", SETTING_INTEGER, decode_tokens, "64", 1, 1e6, "tokens decoded for the speed"),
+    ROW(from, "from", REFERENCE, NULL, 0, 0, "model whose sub-models are measured"),
+    ROW(data, "data", REFERENCE, NULL, 0, 0, "shards"),
+    ROW(part, "part", STRING, "validation", 0, 0, "part of the shards"),
+    ROW(rows, "rows", INTEGER, "64", 0, 1e9, "rows measured, at most; 0: all"),
+    ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions of a row"),
+    ROW(decode_tokens, "decode_tokens", INTEGER, "64", 1, 1e6, "tokens decoded for the speed"),
     {0}};
 
 static double decode_seconds(struct model *model, const struct submodel *sub, i64 count)
@@ -32,8 +32,8 @@ static double decode_seconds(struct model *model, const struct submodel *sub, i6
     return seconds;
 }
 
-/* Single steps alone: the fastest run of one token, prefill and opening, is taken off the fastest long one, unless noise
- * made it the longer. */
+/* Single steps alone: the fastest run of one token, prefill and opening, is taken off the fastest long one, unless
+ * noise made it the longer. */
 static double decode_speed(struct model *model, const struct submodel *sub, i64 count)
 {
     double prefill = INFINITY, all = INFINITY;
@@ -122,14 +122,16 @@ static void put_loss(struct text *out, double loss)
 
 void grid_print(struct text *out, const struct grid_result *r)
 {
-    text_printf(out, "%-30s %6s %7s %4s %9s %9s %8s", "sub-model", "layers", "experts", "topk", "total M", "active M", "all");
+    text_printf(out, "%-30s %6s %7s %4s %9s %9s %8s", "sub-model", "layers", "experts", "topk", "total M", "active M",
+                "all");
     for (int kind = 0; kind < TARGETS; kind++)
         text_printf(out, " %8s", target_names[kind]);
     text_printf(out, " %9s\n", "tokens/s");
     for (i64 i = 0; i < r->count; i++) {
         const struct grid_point *p = &r->points[i];
         text_printf(out, "%-30s %6lld %7lld %4lld %9.2f %9.2f", p->name, (long long)p->sub.layer_count,
-                    (long long)p->sub.expert_count, (long long)p->sub.topk, (double)p->parameters * 1e-6, (double)p->active * 1e-6);
+                    (long long)p->sub.expert_count, (long long)p->sub.topk, (double)p->parameters * 1e-6,
+                    (double)p->active * 1e-6);
         put_loss(out, p->loss_all);
         for (int kind = 0; kind < TARGETS; kind++)
             put_loss(out, p->loss[kind]);

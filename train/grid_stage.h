@@ -1,5 +1,5 @@
-/* The stage `grid`: what a family of sub-models of one model reaches. Held-out loss by target kind, parameters, and how fast
- * each decodes text, one request at a time. */
+/* The stage `grid`: what a family of sub-models of one model reaches. Held-out loss by target kind, parameters, and how
+ * fast each decodes text, one request at a time. */
 #ifndef WEFT_TRAIN_GRID_STAGE_H
 #define WEFT_TRAIN_GRID_STAGE_H
 #include "train/heldout.h"

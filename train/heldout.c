@@ -73,7 +73,8 @@ static double bit_entropy(double ones, double total)
 static void unigram_entropies(struct heldout *out, const struct counts *c)
 {
     for (int s = 0; s < STREAMS; s++) {
-        out->unigram[s][TARGET_TEXT] = c->text_total[s] > 0 ? entropy_of(c->text[s], c->vocabulary, c->text_total[s]) : NAN;
+        out->unigram[s][TARGET_TEXT] =
+            c->text_total[s] > 0 ? entropy_of(c->text[s], c->vocabulary, c->text_total[s]) : NAN;
         out->unigram[s][TARGET_MTP] = out->unigram[s][TARGET_TEXT];
         out->unigram[s][TARGET_VISION] = out->unigram[s][TARGET_AUDIO] = NAN;
         if (c->bits_total[s] > 0) {
@@ -90,7 +91,8 @@ static void unigram_entropies(struct heldout *out, const struct counts *c)
         out->unigram[STREAM_AUDIO][TARGET_AUDIO] = sum / (double)c->levels;
 }
 
-static i32 *room_for_routes(struct arena *arena, const struct batch *batch, const struct model *model, const struct submodel *sub)
+static i32 *room_for_routes(struct arena *arena, const struct batch *batch, const struct model *model,
+                            const struct submodel *sub)
 {
     i64 count = model->config.layers * batch->n * sub->topk;
     i32 *routes = arena_alloc(arena, count * 4);
@@ -98,7 +100,8 @@ static i32 *room_for_routes(struct arena *arena, const struct batch *batch, cons
     return routes;
 }
 
-static int walk_rows(const struct heldout_pass *pass, struct model *model, const struct submodel *sub, struct loader *loader)
+static int walk_rows(const struct heldout_pass *pass, struct model *model, const struct submodel *sub,
+                     struct loader *loader)
 {
     struct tape tape;
     struct arena arena;
@@ -116,7 +119,8 @@ static int walk_rows(const struct heldout_pass *pass, struct model *model, const
         status = loader_batch(loader, step, 0, &batch, &arena);
         if (status)
             break;
-        struct forward_options options = {.keep_routes = pass->want_routes ? room_for_routes(&arena, &batch, model, sub) : NULL};
+        struct forward_options options = {.keep_routes =
+                                              pass->want_routes ? room_for_routes(&arena, &batch, model, sub) : NULL};
         tape_clear(&tape, false);
         model_forward(&forward, &tape, model, &batch, sub, &options);
         pass->visit(pass->context, &batch, &forward, options.keep_routes);
@@ -130,7 +134,10 @@ static int walk_rows(const struct heldout_pass *pass, struct model *model, const
 static int check_sizes(const struct model_config *c, const struct loader *loader, const char *directory)
 {
     const struct shard_meta *m = loader_meta(loader);
-    const struct { const char *name; i64 model, shards; } sizes[] = {
+    const struct {
+        const char *name;
+        i64 model, shards;
+    } sizes[] = {
         {"bits of a vision token", c->bits, m->bits},
         {"features of a vision cell", c->cell_features, m->cell_features},
         {"audio levels", c->levels, m->levels},
@@ -150,8 +157,12 @@ int heldout_walk(const struct heldout_pass *pass, struct model *model, const str
 {
     i64 zero = 0;
     double rows = MICRO_ROWS, row_length = (double)pass->length;
-    struct loader_settings s = {.rows = {&zero, &rows, 1, false}, .length = {&zero, &row_length, 1, false},
-                                .micro_rows = MICRO_ROWS, .slice_rows = MICRO_ROWS, .text_condition = 1, .in_order = true};
+    struct loader_settings s = {.rows = {&zero, &rows, 1, false},
+                                .length = {&zero, &row_length, 1, false},
+                                .micro_rows = MICRO_ROWS,
+                                .slice_rows = MICRO_ROWS,
+                                .text_condition = 1,
+                                .in_order = true};
     for (int d = 0; d < DIRECTIONS; d++)
         s.mixture[d] = 1;
     struct loader *loader = loader_open(pass->directory, pass->part, &s, 0);

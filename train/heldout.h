@@ -6,8 +6,8 @@
 
 struct heldout {
     struct step_result sums; /* losses and weights by (stream, target kind) */
-    /* nats a target that a predictor knowing only how often each target occurs would need: ids by their frequency in the
-     * stream; bits each by its own; codes by level. The yardstick every loss should pass. */
+    /* nats a target that a predictor knowing only how often each target occurs would need: ids by their frequency in
+     * the stream; bits each by its own; codes by level. The yardstick every loss should pass. */
     double unigram[STREAMS][TARGETS];
     double bytes_of_text; /* decoded from text targets: for bits per byte */
     i64 positions;
@@ -26,7 +26,8 @@ struct heldout_pass {
     void *context;
 };
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);
-double heldout_loss(const struct heldout *heldout, enum stream stream, enum target_kind kind); /* NaN: no such targets */
+/* NaN: no such targets */
+double heldout_loss(const struct heldout *heldout, enum stream stream, enum target_kind kind);
 double heldout_mean(const struct heldout *heldout, enum target_kind kind);
 struct json *heldout_json(const struct heldout *heldout);
 

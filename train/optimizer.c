@@ -24,10 +24,14 @@ double lr_at(const struct lr_schedule *s, i64 step)
 struct lr_schedule lr_of_settings(const struct optimizer_settings *settings, i64 steps)
 {
     i64 warmup = min_i64(settings->warmup, steps / 2);
-    return (struct lr_schedule){.peak = settings->lr, .min = settings->lr * settings->min_lr_ratio, .warmup = warmup,
-                                .warmup_offset = 1, .total = steps,
+    return (struct lr_schedule){.peak = settings->lr,
+                                .min = settings->lr * settings->min_lr_ratio,
+                                .warmup = warmup,
+                                .warmup_offset = 1,
+                                .total = steps,
                                 .decay_start = max_i64(warmup, steps - (i64)((double)steps * settings->decay_share)),
-                                .shape = (enum lr_shape)settings->shape, .decay = (enum lr_decay)settings->decay};
+                                .shape = (enum lr_shape)settings->shape,
+                                .decay = (enum lr_decay)settings->decay};
 }
 
 /* What of a part this rank updates. A part has one gradient or none: experts apart, everything else whole. */
@@ -91,8 +95,9 @@ struct optimizer_result optimizer_step_over(const struct parallel *parallel, str
         return result;
     }
     float scale = clip > 0 && result.grad_norm > clip ? (float)(clip / (result.grad_norm + 1e-6)) : 1;
-    struct adamw adamw = {(float)lr, (float)settings->beta1, (float)settings->beta2, (float)settings->eps,
-                          (float)settings->weight_decay, step + 1};
+    struct adamw adamw = {
+        (float)lr, (float)settings->beta1, (float)settings->beta2, (float)settings->eps, (float)settings->weight_decay,
+        step + 1};
     for (i64 i = 0; i < weights->count; i++)
         if (weights->list[i].value.needs_grad)
             update_weight(weights, &weights->list[i], &adamw, scale);
@@ -100,7 +105,8 @@ struct optimizer_result optimizer_step_over(const struct parallel *parallel, str
     return result;
 }
 
-struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr, i64 step)
+struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr,
+                                       i64 step)
 {
     return optimizer_step_over(parallel_alone(), weights, settings, lr, step);
 }

@@ -8,54 +8,54 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROW(key, type, member, fallback, low, high, choices, help)                                                     \
-    {key, type, offsetof(struct pretrain_settings, member), fallback, low, high, choices, help}
+#define ROW(member, ...) SETTING(struct pretrain_settings, member, __VA_ARGS__)
 #define COMMON_ROWS(steps_default, elastic_default, rows_default, lr_default)                                          \
-    ROW("data", SETTING_REFERENCE, data, NULL, 0, 0, NULL, "shards"),                                                  \
-    ROW("steps", SETTING_INTEGER, steps, steps_default, 1, 1e9, NULL, "optimizer steps"),                              \
-    ROW("checkpoint_steps", SETTING_INTEGER, checkpoint_steps, "200", 1, 1e9, NULL, "steps between checkpoints"),      \
-    ROW("keep", SETTING_INTEGER, keep, "2", 1, 1e6, NULL, "checkpoints kept"),                                         \
-    ROW("heldout_rows", SETTING_INTEGER, heldout_rows, "64", 0, 1e9, NULL, "rows of held-out measurements; 0: all"),   \
-    ROW("grid_steps", SETTING_INTEGER, grid_steps, "0", 0, 1e9, NULL,                                                  \
-        "steps between held-out losses of a grid of sub-models; 0: never"),                                            \
-    ROW("recompute", SETTING_BOOL, recompute, "false", 0, 0, NULL, "keep only the layers' inputs for the backward"),   \
-    ROW("elastic.on", SETTING_BOOL, elastic_on, elastic_default, 0, 0, NULL, "draw sub-models while training"),        \
-    ELASTIC_ROWS(struct pretrain_settings), LOADER_ROWS(struct pretrain_settings, rows_default, "512"),                \
-    OPTIMIZER_ROWS(struct pretrain_settings, lr_default, "0.95", "0.05"),                                              \
-    ROW("bias_speed", SETTING_SCHEDULE, bias_speed, "1e-3", 0, 1, NULL, "step of the router's balancing bias"),        \
-    ROW("loss.text", SETTING_NUMBER, text_weight, "1", 0, 1e6, NULL, "weight of next-id targets"),                     \
-    ROW("loss.mtp", SETTING_SCHEDULE, mtp_weight, "0.3", 0, 1e6, NULL, "weight of multi-token prediction"),            \
-    ROW("loss.vision", SETTING_NUMBER, vision_weight, "1", 0, 1e6, NULL, "weight of vision bits"),                     \
-    ROW("loss.audio", SETTING_NUMBER, audio_weight, "1", 0, 1e6, NULL, "weight of audio codes"),                       \
-    ROW("loss.posterior", SETTING_BOOL, posterior, "true", 0, 0, NULL,                                                 \
-        "rescale target kinds by their running means to the interval of text's")
+    ROW(data, "data", REFERENCE, NULL, 0, 0, NULL, "shards"),                                                          \
+        ROW(steps, "steps", INTEGER, steps_default, 1, 1e9, NULL, "optimizer steps"),                                  \
+        ROW(checkpoint_steps, "checkpoint_steps", INTEGER, "200", 1, 1e9, NULL, "steps between checkpoints"),          \
+        ROW(keep, "keep", INTEGER, "2", 1, 1e6, NULL, "checkpoints kept"),                                             \
+        ROW(heldout_rows, "heldout_rows", INTEGER, "64", 0, 1e9, NULL, "rows of held-out measurements; 0: all"),       \
+        ROW(grid_steps, "grid_steps", INTEGER, "0", 0, 1e9, NULL,                                                      \
+            "steps between held-out losses of a grid of sub-models; 0: never"),                                        \
+        ROW(recompute, "recompute", BOOL, "false", 0, 0, NULL, "keep only the layers' inputs for the backward"),       \
+        ROW(elastic_on, "elastic.on", BOOL, elastic_default, 0, 0, NULL, "draw sub-models while training"),            \
+        ELASTIC_ROWS(struct pretrain_settings), LOADER_ROWS(struct pretrain_settings, rows_default, "512"),            \
+        OPTIMIZER_ROWS(struct pretrain_settings, lr_default, "0.95", "0.05"),                                          \
+        ROW(bias_speed, "bias_speed", SCHEDULE, "1e-3", 0, 1, NULL, "step of the router's balancing bias"),            \
+        ROW(text_weight, "loss.text", NUMBER, "1", 0, 1e6, NULL, "weight of next-id targets"),                         \
+        ROW(mtp_weight, "loss.mtp", SCHEDULE, "0.3", 0, 1e6, NULL, "weight of multi-token prediction"),                \
+        ROW(vision_weight, "loss.vision", NUMBER, "1", 0, 1e6, NULL, "weight of vision bits"),                         \
+        ROW(audio_weight, "loss.audio", NUMBER, "1", 0, 1e6, NULL, "weight of audio codes"),                           \
+        ROW(posterior, "loss.posterior", BOOL, "true", 0, 0, NULL,                                                     \
+            "rescale target kinds by their running means to the interval of text's")
 
 const struct setting pretrain_table[] = {
     COMMON_ROWS("1000", "true", "16", "2e-3"),
-    ROW("from", SETTING_REFERENCE, from, "", 0, 0, NULL, "model to start from, with new moments; its sizes hold"),
-    ROW("model.width", SETTING_INTEGER, model.width, "192", 8, 1e6, NULL, "C"),
-    ROW("model.layers", SETTING_INTEGER, model.layers, "8", 1, LAYERS_MOST, NULL, "L"),
-    ROW("model.heads", SETTING_INTEGER, model.heads, "6", 1, 1024, NULL, "H"),
-    ROW("model.kv_heads", SETTING_INTEGER, model.kv_heads, "2", 1, 1024, NULL, "G"),
-    ROW("model.head_width", SETTING_INTEGER, model.head_width, "32", 2, 1024, NULL, "D"),
-    ROW("model.dense_layers", SETTING_INTEGER, model.first_moe_layer, "0", 0, LAYERS_MOST, NULL, "layers without experts, at the bottom"),
-    ROW("model.dense_width", SETTING_INTEGER, model.dense_width, "512", 1, 1e6, NULL, "feed-forward width of those"),
-    ROW("model.experts", SETTING_INTEGER, model.experts, "16", 1, 65536, NULL, "E"),
-    ROW("model.topk", SETTING_INTEGER, model.topk, "2", 1, 1024, NULL, "K"),
-    ROW("model.expert_width", SETTING_INTEGER, model.expert_width, "128", 1, 1e6, NULL, "F"),
-    ROW("model.shared_experts", SETTING_INTEGER, model.shared_experts, "0", 0, 64, NULL, "always active experts"),
-    ROW("model.tied", SETTING_BOOL, model.tied, "true", 0, 0, NULL, "one matrix for embedding and text head"),
-    ROW("model.mtp", SETTING_BOOL, model.mtp, "true", 0, 0, NULL, "one multi-token-prediction block"),
-    ROW("model.rope_theta", SETTING_NUMBER, model.rope_theta, "1000000", 1, 1e12, NULL, "base of rotary positions"),
-    ROW("model.init_std", SETTING_NUMBER, model.init_std, "0.02", 0, 10, NULL, "standard deviation of initial weights"),
-    ROW("model.vit_layers", SETTING_INTEGER, model.vit_layers, "2", 0, VIT_LAYERS_MOST, NULL, "layers of the vision encoder"),
-    ROW("model.vit_width", SETTING_INTEGER, model.vit_width, "96", 2, 1e5, NULL, "its width"),
-    ROW("model.vit_heads", SETTING_INTEGER, model.vit_heads, "3", 1, 1024, NULL, "its heads"),
+    ROW(from, "from", REFERENCE, "", 0, 0, NULL, "model to start from, with new moments; its sizes hold"),
+    ROW(model.width, "model.width", INTEGER, "192", 8, 1e6, NULL, "C"),
+    ROW(model.layers, "model.layers", INTEGER, "8", 1, LAYERS_MOST, NULL, "L"),
+    ROW(model.heads, "model.heads", INTEGER, "6", 1, 1024, NULL, "H"),
+    ROW(model.kv_heads, "model.kv_heads", INTEGER, "2", 1, 1024, NULL, "G"),
+    ROW(model.head_width, "model.head_width", INTEGER, "32", 2, 1024, NULL, "D"),
+    ROW(model.first_moe_layer, "model.dense_layers", INTEGER, "0", 0, LAYERS_MOST, NULL,
+        "layers without experts, at the bottom"),
+    ROW(model.dense_width, "model.dense_width", INTEGER, "512", 1, 1e6, NULL, "feed-forward width of those"),
+    ROW(model.experts, "model.experts", INTEGER, "16", 1, 65536, NULL, "E"),
+    ROW(model.topk, "model.topk", INTEGER, "2", 1, 1024, NULL, "K"),
+    ROW(model.expert_width, "model.expert_width", INTEGER, "128", 1, 1e6, NULL, "F"),
+    ROW(model.shared_experts, "model.shared_experts", INTEGER, "0", 0, 64, NULL, "always active experts"),
+    ROW(model.tied, "model.tied", BOOL, "true", 0, 0, NULL, "one matrix for embedding and text head"),
+    ROW(model.mtp, "model.mtp", BOOL, "true", 0, 0, NULL, "one multi-token-prediction block"),
+    ROW(model.rope_theta, "model.rope_theta", NUMBER, "1000000", 1, 1e12, NULL, "base of rotary positions"),
+    ROW(model.init_std, "model.init_std", NUMBER, "0.02", 0, 10, NULL, "standard deviation of initial weights"),
+    ROW(model.vit_layers, "model.vit_layers", INTEGER, "2", 0, VIT_LAYERS_MOST, NULL, "layers of the vision encoder"),
+    ROW(model.vit_width, "model.vit_width", INTEGER, "96", 2, 1e5, NULL, "its width"),
+    ROW(model.vit_heads, "model.vit_heads", INTEGER, "3", 1, 1024, NULL, "its heads"),
     {0}};
 
 const struct setting sft_table[] = {
     COMMON_ROWS("200", "false", "16", "5e-4"),
-    ROW("from", SETTING_REFERENCE, from, NULL, 0, 0, NULL, "model to start from, with new moments"),
+    ROW(from, "from", REFERENCE, NULL, 0, 0, NULL, "model to start from, with new moments"),
     {0}};
 
 struct run { /* of one call */
@@ -151,8 +151,8 @@ static void open_trainer(struct run *r)
     t->elastic = r->s->elastic_on ? &r->s->elastic : NULL;
     t->lr = lr_of_settings(&r->s->optimizer, r->s->steps);
     t->bias_speed = r->s->bias_speed;
-    t->balance = (struct balance_settings){{r->s->text_weight, 0, r->s->vision_weight, r->s->audio_weight},
-                                           r->s->posterior, 0.98};
+    t->balance = (struct balance_settings){
+        {r->s->text_weight, 0, r->s->vision_weight, r->s->audio_weight}, r->s->posterior, 0.98};
     t->seed = r->stage->seed;
     t->recompute = r->s->recompute;
 }
@@ -169,9 +169,9 @@ static int measure_heldout(struct run *r, const char *when)
         return -1;
     struct json *j = heldout_json(&h);
     for (i64 i = 0; i < json_count(j); i++)
-        log_info("held-out %-6s %-10s %-7s %.4f (unigram %.4f)", when, json_string(json_get(json_at(j, i), "stream"), ""),
-                 json_string(json_get(json_at(j, i), "target"), ""), json_number(json_get(json_at(j, i), "loss"), 0),
-                 json_number(json_get(json_at(j, i), "unigram"), 0));
+        log_info("held-out %-6s %-10s %-7s %.4f (unigram %.4f)", when,
+                 json_string(json_get(json_at(j, i), "stream"), ""), json_string(json_get(json_at(j, i), "target"), ""),
+                 json_number(json_get(json_at(j, i), "loss"), 0), json_number(json_get(json_at(j, i), "unigram"), 0));
     json_set(r->heldout, when, j);
     return 0;
 }
@@ -277,9 +277,9 @@ static void log_step(struct run *r, i64 step, const struct step_result *x)
 
 static void show(struct progress *bar, const struct run *r, i64 step, const struct step_result *x)
 {
-    progress_update(bar, step, "text %.3f vision %.3f audio %.3f  %.0f tok/s  %.0f %% of peak", step_mean_loss(x, TARGET_TEXT),
-                    step_mean_loss(x, TARGET_VISION), step_mean_loss(x, TARGET_AUDIO), (double)x->positions / x->seconds,
-                    100 * x->flops / x->seconds * 1e-9 / r->stage->peak_gflops);
+    progress_update(bar, step, "text %.3f vision %.3f audio %.3f  %.0f tok/s  %.0f %% of peak",
+                    step_mean_loss(x, TARGET_TEXT), step_mean_loss(x, TARGET_VISION), step_mean_loss(x, TARGET_AUDIO),
+                    (double)x->positions / x->seconds, 100 * x->flops / x->seconds * 1e-9 / r->stage->peak_gflops);
 }
 
 static int run_steps(struct run *r, i64 step)

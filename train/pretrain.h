@@ -19,6 +19,7 @@ extern const struct setting pretrain_table[], sft_table[];
 int pretrain_stage(const void *settings, const struct stage *stage);
 int sft_stage(const void *settings, const struct stage *stage);
 
-/* Copies the tokenizers of a shard folder into a model directory: tokenizer.json beside the weights, the others in weft/. */
+/* Copies the tokenizers of a shard folder into a model directory: tokenizer.json beside the weights, the others in
+ * weft/. */
 int install_tokenizers(const char *directory, const char *from); /* from: shards, or another model directory */
 #endif

@@ -135,9 +135,14 @@ static int push_cells(struct prompt *p, struct studio *s, const struct clip *cli
     memory_free(encoded);
     memory_free(rounded);
     enum stream kind = clip->frames > 1 ? STREAM_VIDEO_IN : STREAM_IMAGE_IN;
-    p->media[p->media_count++] = (struct media_block){.kind = kind, .frames = cells.frames, .features = features,
-                                                      .pixels = pixels, .frame_positions = cells_positions(&cells)};
-    return push_part(p, &(struct part){.kind = kind, .frames = cells.frames, .height = ceil_div(cells.height, 2),
+    p->media[p->media_count++] = (struct media_block){.kind = kind,
+                                                      .frames = cells.frames,
+                                                      .features = features,
+                                                      .pixels = pixels,
+                                                      .frame_positions = cells_positions(&cells)};
+    return push_part(p, &(struct part){.kind = kind,
+                                       .frames = cells.frames,
+                                       .height = ceil_div(cells.height, 2),
                                        .width = ceil_div(cells.width, 2)});
 }
 
@@ -153,7 +158,8 @@ static int push_picture(struct prompt *p, struct studio *s, const char *path, bo
     if (file_map(&view, path))
         return -1;
     const struct clip_request request = {shape->rate_hz, shape->frames, shape->height, shape->width};
-    int status = video ? clip_read(&clip, view.data, view.bytes, path, &request) : image_read(&clip, view.data, view.bytes, path);
+    int status = video ? clip_read(&clip, view.data, view.bytes, path, &request)
+                       : image_read(&clip, view.data, view.bytes, path);
     file_unmap(&view);
     if (status)
         return -1;
@@ -235,9 +241,16 @@ int prompt_ask(struct prompt *p, const struct studio *s, enum answer_kind to, co
 
 struct generate_request prompt_request(const struct prompt *p, u32 identity, i64 copies)
 {
-    return (struct generate_request){.parts = p->parts, .part_count = p->part_count, .media = p->media, .opening = p->opening,
-                                     .opening_count = p->opening_count, .media_only = p->to != ANSWER_TEXT,
-                                     .stop = {-1, -1, -1, -1}, .most = p->most, .copies = copies, .identity = identity};
+    return (struct generate_request){.parts = p->parts,
+                                     .part_count = p->part_count,
+                                     .media = p->media,
+                                     .opening = p->opening,
+                                     .opening_count = p->opening_count,
+                                     .media_only = p->to != ANSWER_TEXT,
+                                     .stop = {-1, -1, -1, -1},
+                                     .most = p->most,
+                                     .copies = copies,
+                                     .identity = identity};
 }
 
 int studio_generate(struct answer *answers, struct studio *s, const struct generate_request *requests, i64 count,
@@ -245,8 +258,14 @@ int studio_generate(struct answer *answers, struct studio *s, const struct gener
 {
     struct submodel full;
     submodel_full(&full, &s->model.config);
-    struct generator g = {.model = &s->model, .sub = o->sub ? o->sub : &full, .vocabulary = &s->vocabulary,
-                          .amplitude = s->amplitude, .grid = s->grid, .sampling = o->sampling, .slots = o->slots, .bar = o->bar};
+    struct generator g = {.model = &s->model,
+                          .sub = o->sub ? o->sub : &full,
+                          .vocabulary = &s->vocabulary,
+                          .amplitude = s->amplitude,
+                          .grid = s->grid,
+                          .sampling = o->sampling,
+                          .slots = o->slots,
+                          .bar = o->bar};
     return generate(answers, &g, requests, count);
 }
 
@@ -300,7 +319,8 @@ static int save_pictures(const char *path, struct studio *s, const struct answer
     clip.frames = size[0];
     clip.height = size[1];
     clip.width = size[2];
-    int status = clip.frames == 1 ? image_write_png(path, clip.pixels, clip.height, clip.width) : clip_write_mp4(path, &clip);
+    int status =
+        clip.frames == 1 ? image_write_png(path, clip.pixels, clip.height, clip.width) : clip_write_mp4(path, &clip);
     memory_free(clip.pixels);
     return status;
 }

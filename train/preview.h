@@ -41,12 +41,17 @@ int prompt_ids(struct prompt *prompt, const i32 *ids, i64 count);
 int prompt_image(struct prompt *prompt, struct studio *studio, const char *path);
 int prompt_video(struct prompt *prompt, struct studio *studio, const char *path);
 int prompt_audio(struct prompt *prompt, struct studio *studio, const char *path);
-/* What is asked for. shape: a name of the vision tokenizer's table, or NULL: the first of its kind. most: ids of text or
- * frames of sound (0: 64, 100). */
+/* What is asked for. shape: a name of the vision tokenizer's table, or NULL: the first of its kind. most: ids of text
+ * or frames of sound (0: 64, 100). */
 int prompt_ask(struct prompt *prompt, const struct studio *studio, enum answer_kind to, const char *shape, i64 most);
 struct generate_request prompt_request(const struct prompt *prompt, u32 identity, i64 copies);
 
-struct studio_options { struct sampling sampling; const struct submodel *sub; i64 slots; struct progress *bar; };
+struct studio_options {
+    struct sampling sampling;
+    const struct submodel *sub;
+    i64 slots;
+    struct progress *bar;
+};
 int studio_generate(struct answer *answers, struct studio *studio, const struct generate_request *requests, i64 count,
                     const struct studio_options *options);
 

@@ -6,21 +6,25 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const colours[] = {"#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f"};
+static const char *const colours[] = {"#2563eb", "#d97706", "#059669", "#dc2626",
+                                      "#7c3aed", "#0891b2", "#be185d", "#4d7c0f"};
 static const char style[] =
     "body{font:16px/1.5 system-ui,sans-serif;margin:0;color:#1f2937;background:#f8fafc}"
-    "main{max-width:1080px;margin:0 auto;padding:16px}h1{margin:.2em 0}h2{margin:1.8em 0 .4em;border-bottom:1px solid #cbd5e1}"
+    "main{max-width:1080px;margin:0 auto;padding:16px}h1{margin:.2em 0}h2{margin:1.8em 0 .4em;border-bottom:1px solid "
+    "#cbd5e1}"
     ".grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:14px}"
     ".card{background:#fff;border:1px solid #e2e8f0;border-radius:8px;padding:10px}"
     "table{border-collapse:collapse;width:100%;background:#fff;font-size:14px}td,th{padding:4px 8px;text-align:right;"
     "border-bottom:1px solid #e2e8f0}td:first-child,th:first-child{text-align:left}.wide{overflow-x:auto}"
-    "svg{width:100%;height:auto;background:#fff}svg .g{stroke:#e2e8f0}svg .t{font:12px system-ui,sans-serif;fill:#475569}"
+    "svg{width:100%;height:auto;background:#fff}svg .g{stroke:#e2e8f0}svg .t{font:12px "
+    "system-ui,sans-serif;fill:#475569}"
     "svg .h{font:bold 14px system-ui,sans-serif;fill:#1f2937}svg .e{text-anchor:end}svg .m{text-anchor:middle}"
     "svg .l{fill:none;stroke-width:1.6}code{background:#e2e8f0;border-radius:4px;padding:1px 5px;font-size:13px;"
     "overflow-wrap:anywhere}.media{display:flex;flex-wrap:wrap;gap:12px}figure{margin:0;width:150px;font-size:13px}"
     "figure img,figure video{width:72px;height:72px;image-rendering:auto;border:1px solid #e2e8f0;border-radius:4px}"
     "audio{width:148px;height:32px}img.sheet{max-width:100%;max-height:420px}.muted{color:#64748b;font-size:14px}"
-    "@media(prefers-color-scheme:dark){body{background:#0f172a;color:#e2e8f0}.card,table,svg{background:#f8fafc;color:#1f2937}"
+    "@media(prefers-color-scheme:dark){body{background:#0f172a;color:#e2e8f0}.card,table,svg{background:#f8fafc;color:#"
+    "1f2937}"
     "code{background:#334155}}";
 
 struct page {
@@ -32,11 +36,20 @@ static void escaped(struct text *out, const char *text)
 {
     for (; text && *text; text++)
         switch (*text) {
-        case '<': text_printf(out, "&lt;"); break;
-        case '>': text_printf(out, "&gt;"); break;
-        case '&': text_printf(out, "&amp;"); break;
-        case '"': text_printf(out, "&quot;"); break;
-        default: text_append(out, text, 1);
+        case '<':
+            text_printf(out, "&lt;");
+            break;
+        case '>':
+            text_printf(out, "&gt;");
+            break;
+        case '&':
+            text_printf(out, "&amp;");
+            break;
+        case '"':
+            text_printf(out, "&quot;");
+            break;
+        default:
+            text_append(out, text, 1);
         }
 }
 
@@ -45,7 +58,8 @@ static void base64(struct text *out, const u8 *data, i64 n)
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (i64 i = 0; i < n; i += 3) {
         u32 v = (u32)data[i] << 16 | (i + 1 < n ? (u32)data[i + 1] << 8 : 0) | (i + 2 < n ? data[i + 2] : 0);
-        char four[4] = {digits[v >> 18], digits[v >> 12 & 63], i + 1 < n ? digits[v >> 6 & 63] : '=', i + 2 < n ? digits[v & 63] : '='};
+        char four[4] = {digits[v >> 18], digits[v >> 12 & 63], i + 1 < n ? digits[v >> 6 & 63] : '=',
+                        i + 2 < n ? digits[v & 63] : '='};
         text_append(out, four, 4);
     }
 }
@@ -113,7 +127,8 @@ static bool has_column(const struct table *t, const char *name)
     return false;
 }
 
-static void chart_of(struct page *p, const struct table *t, const char *title, const char *y_label, const char *const *names, const char *const *labels)
+static void chart_of(struct page *p, const struct table *t, const char *title, const char *y_label,
+                     const char *const *names, const char *const *labels)
 {
     struct chart_line lines[8];
     int n = 0;
@@ -163,7 +178,9 @@ static void medium(struct page *p, const char *stage, const char *name)
         return;
     }
     bool sound = strcmp(end, ".wav") == 0, video = strcmp(end, ".mp4") == 0;
-    text_printf(&p->html, sound ? "<audio controls preload='none' src='" : video ? "<video autoplay loop muted playsinline src='" : "<img alt='' src='");
+    text_printf(&p->html, sound   ? "<audio controls preload='none' src='"
+                          : video ? "<video autoplay loop muted playsinline src='"
+                                  : "<img alt='' src='");
     data_uri(p, path, sound ? "audio/wav" : video ? "video/mp4" : "image/png");
     text_printf(&p->html, sound ? "'></audio>" : video ? "'></video>" : "'>");
     memory_free(path);
@@ -178,13 +195,15 @@ static void timings(struct page *p)
     double total = 0;
     if (t.count) {
         section(p, "Stages", NULL);
-        text_printf(&p->html, "<div class='wide'><table><tr><th>stage</th><th>kind</th><th>seconds</th><th>peak memory, MiB</th><th>matrix peak, GFLOP/s</th></tr>");
+        text_printf(&p->html, "<div class='wide'><table><tr><th>stage</th><th>kind</th><th>seconds</th><th>peak "
+                              "memory, MiB</th><th>matrix peak, GFLOP/s</th></tr>");
         for (i64 i = 0; i < t.count; i++) {
             const struct json *j = t.lines[i];
             total += json_number(json_get(j, "seconds"), 0);
             text_printf(&p->html, "<tr><td>%s</td><td>%s</td><td>%.0f</td><td>%.0f</td><td>%.0f</td></tr>",
-                        json_string(json_get(j, "stage"), ""), json_string(json_get(j, "kind"), ""), json_number(json_get(j, "seconds"), 0),
-                        json_number(json_get(j, "peak_bytes"), 0) / (1 << 20), json_number(json_get(j, "matrix_peak_gflops"), 0));
+                        json_string(json_get(j, "stage"), ""), json_string(json_get(j, "kind"), ""),
+                        json_number(json_get(j, "seconds"), 0), json_number(json_get(j, "peak_bytes"), 0) / (1 << 20),
+                        json_number(json_get(j, "matrix_peak_gflops"), 0));
         }
         text_printf(&p->html, "<tr><th>all</th><td></td><th>%.0f</th><td></td><td></td></tr></table></div>", total);
     }
@@ -221,7 +240,8 @@ static double loss_at(const struct json *list, const char *stream, const char *t
 {
     for (i64 i = 0; i < json_count(list); i++) {
         const struct json *j = json_at(list, i);
-        if (strcmp(json_string(json_get(j, "stream"), ""), stream) == 0 && strcmp(json_string(json_get(j, "target"), ""), target) == 0)
+        if (strcmp(json_string(json_get(j, "stream"), ""), stream) == 0 &&
+            strcmp(json_string(json_get(j, "target"), ""), target) == 0)
             return json_number(json_get(j, key), NAN);
     }
     return NAN;
@@ -232,12 +252,18 @@ static void heldout(struct page *p, const char *stage)
     struct json *j = load(p, stage, "heldout.json");
     const struct json *end = json_get(j, "end"), *start = json_get(j, "start");
     if (end) {
-        text_printf(&p->html, "<h3>Held-out loss: %s</h3><div class='wide'><table><tr><th>stream</th><th>target</th><th>start</th><th>end</th><th>unigram entropy</th></tr>", stage);
+        text_printf(&p->html,
+                    "<h3>Held-out loss: %s</h3><div "
+                    "class='wide'><table><tr><th>stream</th><th>target</th><th>start</th><th>end</th><th>unigram "
+                    "entropy</th></tr>",
+                    stage);
         for (i64 i = 0; i < json_count(end); i++) {
             const struct json *e = json_at(end, i);
-            const char *stream = json_string(json_get(e, "stream"), ""), *target = json_string(json_get(e, "target"), "");
-            text_printf(&p->html, "<tr><td>%s</td><td>%s</td><td>%.3f</td><td><b>%.3f</b></td><td>%.3f</td></tr>", stream, target,
-                        loss_at(start, stream, target, "loss"), json_number(json_get(e, "loss"), NAN), json_number(json_get(e, "unigram"), NAN));
+            const char *stream = json_string(json_get(e, "stream"), ""),
+                       *target = json_string(json_get(e, "target"), "");
+            text_printf(&p->html, "<tr><td>%s</td><td>%s</td><td>%.3f</td><td><b>%.3f</b></td><td>%.3f</td></tr>",
+                        stream, target, loss_at(start, stream, target, "loss"), json_number(json_get(e, "loss"), NAN),
+                        json_number(json_get(e, "unigram"), NAN));
         }
         text_printf(&p->html, "</table></div>");
     }
@@ -339,7 +365,8 @@ static void samples(struct page *p, const char *stage)
     struct json_iterator it;
     if (!j)
         return;
-    section(p, "Samples: original on the left, made from its caption on the right", "weft generate MODEL --prompt TEXT --to image -o FILE");
+    section(p, "Samples: original on the left, made from its caption on the right",
+            "weft generate MODEL --prompt TEXT --to image -o FILE");
     for (bool more = json_first(&it, j); more; more = json_next(&it, j)) {
         const struct json *v = it.value;
         if (json_kind(v) == JSON_ARRAY) {
@@ -354,10 +381,12 @@ static void samples(struct page *p, const char *stage)
         }
         text_printf(&p->html, "<h3>%s</h3><p class='muted'>", it.key);
         if (json_get(v, "pair"))
-            text_printf(&p->html, "nearer to its own original than to another's: %.1f %%; nearest of all %lld: %lld", 100 * json_number(json_get(v, "pair"), 0),
-                        (long long)json_integer(json_get(v, "captions"), 0), (long long)json_integer(json_get(v, "first"), 0));
+            text_printf(&p->html, "nearer to its own original than to another's: %.1f %%; nearest of all %lld: %lld",
+                        100 * json_number(json_get(v, "pair"), 0), (long long)json_integer(json_get(v, "captions"), 0),
+                        (long long)json_integer(json_get(v, "first"), 0));
         else
-            text_printf(&p->html, "word for word: %lld of %lld", (long long)json_integer(json_get(v, "exact"), 0), (long long)json_integer(json_get(v, "media"), 0));
+            text_printf(&p->html, "word for word: %lld of %lld", (long long)json_integer(json_get(v, "exact"), 0),
+                        (long long)json_integer(json_get(v, "media"), 0));
         text_printf(&p->html, "</p>");
         shown_items(p, stage, json_get(v, "shown"));
     }
@@ -366,7 +395,8 @@ static void samples(struct page *p, const char *stage)
 
 static void tokenizer(struct page *p, const char *stage)
 {
-    char *folder = string_format("%s/%s/samples", p->run, stage), **names, *title = string_format("Tokenizer: %s", stage);
+    char *folder = string_format("%s/%s/samples", p->run, stage), **names,
+         *title = string_format("Tokenizer: %s", stage);
     struct json *j = load(p, stage, "report.json");
     struct text dump = {0};
     i64 count;
@@ -404,8 +434,10 @@ static void tokenizer(struct page *p, const char *stage)
 
 static void reinforcement(struct page *p, const char *stage)
 {
-    static const char *const reward[] = {"reward", "eval_reward", NULL}, *const reward_labels[] = {"reward", "held-out", NULL};
-    static const char *const others[] = {"entropy", "clipped", NULL}, *const other_labels[] = {"entropy", "clipped share", NULL};
+    static const char *const reward[] = {"reward", "eval_reward", NULL}, *const reward_labels[] = {"reward", "held-out",
+                                                                                                   NULL};
+    static const char *const others[] = {"entropy", "clipped", NULL}, *const other_labels[] = {"entropy",
+                                                                                               "clipped share", NULL};
     char *path = string_format("%s/%s/metrics.jsonl", p->run, stage);
     struct table t = load_lines(path);
     struct json *j = load(p, stage, "rl.json");
@@ -441,7 +473,8 @@ static void for_stages(struct page *p, char **names, i64 count, void (*write)(st
 
 int report_write(const char *run, const char *out)
 {
-    static void (*const parts[])(struct page *, const char *) = {samples, training, heldout, grid, reinforcement, routing, tokenizer};
+    static void (*const parts[])(struct page *, const char *) = {samples,       training, heldout,  grid,
+                                                                 reinforcement, routing,  tokenizer};
     struct page p = {.run = run};
     char **names;
     i64 count;
@@ -449,9 +482,13 @@ int report_write(const char *run, const char *out)
         return error_set("%s: no such run folder", run);
     if (directory_list(&names, &count, run))
         return -1;
-    text_printf(&p.html, "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width,initial-scale=1'>"
-                         "<title>Weft: %s</title><style>%s</style><main><h1>Weft</h1><p>media &rarr; tokens &rarr; one elastic mixture of experts "
-                         "&rarr; sub-models &rarr; reinforcement learning &rarr; a look at the routing. Run folder <code>", run, style);
+    text_printf(&p.html,
+                "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' "
+                "content='width=device-width,initial-scale=1'>"
+                "<title>Weft: %s</title><style>%s</style><main><h1>Weft</h1><p>media &rarr; tokens &rarr; one elastic "
+                "mixture of experts "
+                "&rarr; sub-models &rarr; reinforcement learning &rarr; a look at the routing. Run folder <code>",
+                run, style);
     escaped(&p.html, run);
     text_printf(&p.html, "</code></p>");
     timings(&p);

@@ -5,9 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-const struct setting report_table[] = {
-    {"after", SETTING_STRINGS, offsetof(struct report_settings, after), "", 0, 0, NULL, "stages it speaks of, for the reader; all are looked for"},
-    {0}};
+const struct setting report_table[] = {SETTING(struct report_settings, after, "after", STRINGS, "", 0, 0, NULL,
+                                               "stages it speaks of, for the reader; all are looked for"),
+                                       {0}};
 
 static struct json *load(const char *run, const char *stage, const char *name)
 {
@@ -23,8 +23,8 @@ static void say_heldout(const char *stage, const struct json *heldout)
     const struct json *end = json_get(heldout, "end");
     for (i64 i = 0; i < json_count(end); i++) {
         const struct json *e = json_at(end, i);
-        text_printf(&line, "%s %s/%s %.2f", i ? "," : "", json_string(json_get(e, "stream"), ""), json_string(json_get(e, "target"), ""),
-                    json_number(json_get(e, "loss"), 0));
+        text_printf(&line, "%s %s/%s %.2f", i ? "," : "", json_string(json_get(e, "stream"), ""),
+                    json_string(json_get(e, "target"), ""), json_number(json_get(e, "loss"), 0));
     }
     log_info("%-8s held-out loss:%s", stage, line.data ? line.data : "");
     text_release(&line);
@@ -36,7 +36,8 @@ static void say_samples(const char *stage, const struct json *samples)
     struct json_iterator it;
     for (bool more = json_first(&it, samples); more; more = json_next(&it, samples))
         if (json_get(it.value, "pair"))
-            text_printf(&line, "%s %s %.0f %%", line.length ? "," : "", it.key, 100 * json_number(json_get(it.value, "pair"), 0));
+            text_printf(&line, "%s %s %.0f %%", line.length ? "," : "", it.key,
+                        100 * json_number(json_get(it.value, "pair"), 0));
     log_info("%-8s nearer to its own original than to another's:%s", stage, line.data ? line.data : "");
     text_release(&line);
 }
@@ -48,14 +49,17 @@ static double reward_of(const struct json *rl, const char *when)
 
 static void say_rl(const char *stage, const struct json *rl)
 {
-    log_info("%-8s mean reward on held-out prompts: %.2f before, %.2f after", stage, reward_of(rl, "start"), reward_of(rl, "end"));
+    log_info("%-8s mean reward on held-out prompts: %.2f before, %.2f after", stage, reward_of(rl, "start"),
+             reward_of(rl, "end"));
 }
 
 /* What a person wants to know when a run is over, in few lines. */
 static void say_summary(const char *run, const char *page)
 {
-    static const struct { const char *file; void (*say)(const char *, const struct json *); } kinds[] = {
-        {"heldout.json", say_heldout}, {"samples.json", say_samples}, {"rl.json", say_rl}};
+    static const struct {
+        const char *file;
+        void (*say)(const char *, const struct json *);
+    } kinds[] = {{"heldout.json", say_heldout}, {"samples.json", say_samples}, {"rl.json", say_rl}};
     char **names;
     i64 count;
     if (directory_list(&names, &count, run))
@@ -70,7 +74,9 @@ static void say_summary(const char *run, const char *page)
     string_list_free(names, count);
     log_info("look at: %s", page);
     log_info("try:     weft generate %s/base --prompt \"red apple\" --to image --greedy -o apple.png", run);
-    log_info("         weft grid %s/base --data %s/shards      weft generate %s/base --prompt \"seven\" --to audio -o seven.wav", run, run, run);
+    log_info("         weft grid %s/base --data %s/shards      weft generate %s/base --prompt \"seven\" --to audio -o "
+             "seven.wav",
+             run, run, run);
 }
 
 int report_stage(const void *settings, const struct stage *stage)

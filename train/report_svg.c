@@ -5,7 +5,10 @@
 
 enum { WIDTH = 640, HEIGHT = 300, LEFT = 56, RIGHT = 12, TOP = 34, BOTTOM = 40, TICKS = 5 };
 
-struct frame { double x0, x1, y0, y1; bool log_y; };
+struct frame {
+    double x0, x1, y0, y1;
+    bool log_y;
+};
 
 static double value_of(const struct frame *f, double y)
 {
@@ -19,7 +22,8 @@ static double place_x(const struct frame *f, double x)
 
 static double place_y(const struct frame *f, double y)
 {
-    return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (f->y1 > f->y0 ? (value_of(f, y) - f->y0) / (f->y1 - f->y0) : 0.5);
+    return HEIGHT - BOTTOM -
+           (HEIGHT - TOP - BOTTOM) * (f->y1 > f->y0 ? (value_of(f, y) - f->y0) / (f->y1 - f->y0) : 0.5);
 }
 
 static struct frame frame_of(const struct chart *c)
@@ -55,13 +59,18 @@ static void axes(struct text *out, const struct chart *c, const struct frame *f)
     double step_x = round_step(fmax(f->x1 - f->x0, 1e-9)), step_y = round_step(fmax(f->y1 - f->y0, 1e-9));
     for (double y = ceil(f->y0 / step_y) * step_y; y <= f->y1; y += step_y) {
         double at = HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (y - f->y0) / (f->y1 - f->y0);
-        text_printf(out, "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' class='g'/><text x='%d' y='%.1f' class='t e'>%.4g</text>",
-                    LEFT, WIDTH - RIGHT, at, at, LEFT - 6, at + 4, f->log_y ? pow(10, y) : fabs(y) < 1e-9 * step_y ? 0 : y);
+        text_printf(
+            out, "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' class='g'/><text x='%d' y='%.1f' class='t e'>%.4g</text>",
+            LEFT, WIDTH - RIGHT, at, at, LEFT - 6, at + 4,
+            f->log_y                  ? pow(10, y)
+            : fabs(y) < 1e-9 * step_y ? 0
+                                      : y);
     }
     for (double x = ceil(f->x0 / step_x) * step_x; x <= f->x1; x += step_x)
         text_printf(out, "<text x='%.1f' y='%d' class='t m'>%.6g</text>", place_x(f, x), HEIGHT - BOTTOM + 16, x);
     text_printf(out, "<text x='%d' y='%d' class='t m'>%s</text>", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, c->x_label);
-    text_printf(out, "<text x='%d' y='16' class='h'>%s</text><text x='%d' y='30' class='t'>%s</text>", LEFT, c->title, 4, c->y_label);
+    text_printf(out, "<text x='%d' y='16' class='h'>%s</text><text x='%d' y='30' class='t'>%s</text>", LEFT, c->title,
+                4, c->y_label);
 }
 
 /* At most some hundred points: means of runs, so that a page of long curves stays small. */
@@ -96,7 +105,8 @@ void chart_svg(struct text *out, const struct chart *c)
     for (int l = 0; l < c->line_count; l++)
         line(out, &c->lines[l], &f);
     for (int l = c->line_count - 1; l >= 0 && c->line_count > 1; l--) {
-        text_printf(out, "<text x='%d' y='16' class='t e' fill='%s'>%s</text>", x, c->lines[l].colour, c->lines[l].name);
+        text_printf(out, "<text x='%d' y='16' class='t e' fill='%s'>%s</text>", x, c->lines[l].colour,
+                    c->lines[l].name);
         for (const char *at = c->lines[l].name; *at; at++)
             x -= 7;
         x -= 12;

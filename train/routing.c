@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROW(key, type, member, fallback, low, high, help)                                                              \
-    {key, type, offsetof(struct routing_settings, member), fallback, low, high, NULL, help}
+#define ROW(member, key, type, fallback, low, high, help)                                                              \
+    SETTING(struct routing_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting routing_table[] = {
-    ROW("from", SETTING_REFERENCE, from, NULL, 0, 0, "model to look into"),
-    ROW("data", SETTING_REFERENCE, data, NULL, 0, 0, "shards"),
-    ROW("part", SETTING_STRING, part, "validation", 0, 0, "part of the shards"),
-    ROW("rows", SETTING_INTEGER, rows, "0", 0, 1e9, "rows looked at, at most; 0: all"),
-    ROW("length", SETTING_INTEGER, length, "512", 8, 1 << 20, "positions of a row"),
-    ROW("trace", SETTING_INTEGER, trace, "0", 0, 1e9, "positions whose choices are written one by one"),
+    ROW(from, "from", REFERENCE, NULL, 0, 0, "model to look into"),
+    ROW(data, "data", REFERENCE, NULL, 0, 0, "shards"),
+    ROW(part, "part", STRING, "validation", 0, 0, "part of the shards"),
+    ROW(rows, "rows", INTEGER, "0", 0, 1e9, "rows looked at, at most; 0: all"),
+    ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions of a row"),
+    ROW(trace, "trace", INTEGER, "0", 0, 1e9, "positions whose choices are written one by one"),
     SUBMODEL_ROWS(struct routing_settings, sub),
     {0}};
 
@@ -62,8 +62,8 @@ void routing_count(struct routing_counts *c, const struct batch *batch, const i3
 
 /* ---- Statistics ---- */
 
-/* marks[e]: expert e is among the quarter used most. Each has its rank: how many are used more, or as much with a smaller
- * id. */
+/* marks[e]: expert e is among the quarter used most. Each has its rank: how many are used more, or as much with a
+ * smaller id. */
 static void mark_most_used(bool *marks, const i64 *use, i64 experts)
 {
     i64 quarter = max_i64(1, (experts + 2) / 4);
@@ -184,8 +184,9 @@ static int measure(const struct routing_settings *s, const char *out, struct mod
     int status = submodel_parse(&sub, &arena, &s->sub, model);
     if (status == 0) {
         routing_counts_init(&look.counts, &model->config, &sub);
-        status = look.counts.layers ? walk(&look, s, out, model, &sub)
-                                    : error_set("%s: no layer of it has experts, so there is no routing to look at", s->from);
+        status = look.counts.layers
+                     ? walk(&look, s, out, model, &sub)
+                     : error_set("%s: no layer of it has experts, so there is no routing to look at", s->from);
         if (status == 0)
             status = interrupted() ? STAGE_INTERRUPTED : save(s, out, &look, model, &sub);
         routing_counts_release(&look.counts);

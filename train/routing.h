@@ -1,16 +1,17 @@
-/* Who uses which expert: how often each of the six streams chooses each expert of each MoE layer, over held-out samples;
- * how much the most used experts of two streams overlap; how evenly a stream spreads (ERNIE 5.0 report 6.4.1, figures 8 to
- * 10). Also the stage `routing`. */
+/* Who uses which expert: how often each of the six streams chooses each expert of each MoE layer, over held-out
+ * samples; how much the most used experts of two streams overlap; how evenly a stream spreads (ERNIE 5.0 report 6.4.1,
+ * figures 8 to 10). Also the stage `routing`. */
 #ifndef WEFT_TRAIN_ROUTING_H
 #define WEFT_TRAIN_ROUTING_H
 #include "train/heldout.h"
 
-/* Counts over positions that are no padding. Layers are the routed ones that the sub-model keeps, experts those it keeps. */
+/* Counts over positions that are no padding. Layers are the routed ones that the sub-model keeps, experts those it
+ * keeps. */
 struct routing_counts {
     i64 layers, experts, topk;
-    i32 *layer;             /* [layers] number in the model */
-    i32 *expert;            /* [layers, experts] id in the model */
-    i64 *count;             /* [layers, STREAMS, experts] positions of the stream that chose the expert */
+    i32 *layer;  /* [layers] number in the model */
+    i32 *expert; /* [layers, experts] id in the model */
+    i64 *count;  /* [layers, STREAMS, experts] positions of the stream that chose the expert */
     i64 positions[STREAMS];
 };
 void routing_counts_init(struct routing_counts *counts, const struct model_config *config, const struct submodel *sub);
@@ -34,8 +35,8 @@ struct routing_settings {
     struct submodel_options sub;
 };
 extern const struct setting routing_table[];
-/* Measures and writes into the existing folder `out`: routing.json, use.csv, overlap.csv, entropy.csv, pictures as SVG and
- * PNG, routing.html; trace.jsonl with the choices at the first `trace` positions. 0, -1 or STAGE_INTERRUPTED. */
+/* Measures and writes into the existing folder `out`: routing.json, use.csv, overlap.csv, entropy.csv, pictures as SVG
+ * and PNG, routing.html; trace.jsonl with the choices at the first `trace` positions. 0, -1 or STAGE_INTERRUPTED. */
 int routing_measure(const struct routing_settings *settings, const char *out, struct device *device);
 int routing_stage(const void *settings, const struct stage *stage);
 

@@ -20,7 +20,8 @@ static struct json *overlap_json(const struct routing_counts *c, i64 layer)
     for (int a = 0; a < STREAMS; a++) {
         struct json *row = json_array();
         for (int b = 0; b < STREAMS; b++)
-            json_push(row, json_of_number(routing_overlap(routing_use(c, layer, a), routing_use(c, layer, b), c->experts)));
+            json_push(row,
+                      json_of_number(routing_overlap(routing_use(c, layer, a), routing_use(c, layer, b), c->experts)));
         json_push(rows, row);
     }
     return rows;
@@ -70,7 +71,8 @@ static void use_csv(struct text *out, const struct routing_counts *c, i64 l, enu
 {
     const i64 *use = routing_use(c, l, s);
     for (i64 e = 0; e < c->experts && c->positions[s]; e++) {
-        text_printf(out, "%d,%s,%d,%lld", c->layer[l], stream_names[s], c->expert[l * c->experts + e], (long long)use[e]);
+        text_printf(out, "%d,%s,%d,%lld", c->layer[l], stream_names[s], c->expert[l * c->experts + e],
+                    (long long)use[e]);
         put_number(out, (double)use[e] / (double)c->positions[s]);
     }
 }

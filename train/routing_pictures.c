@@ -6,7 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEFT = 90, TOP = 34, GAP = 26, BAR_WIDTH = 760, BAR_HEIGHT = 64, CELL = 68, PLOT_WIDTH = 640, PLOT_HEIGHT = 300 };
+enum {
+    LEFT = 90,
+    TOP = 34,
+    GAP = 26,
+    BAR_WIDTH = 760,
+    BAR_HEIGHT = 64,
+    CELL = 68,
+    PLOT_WIDTH = 640,
+    PLOT_HEIGHT = 300
+};
 enum { INK = 0x222222, FAINT = 0xdddddd };
 
 /* Okabe and Ito's palette, told apart by most eyes. */
@@ -40,7 +49,8 @@ static void draw_stream_bars(struct drawing *d, const struct routing_counts *c, 
     for (i64 e = 0; e < c->experts; e++) {
         double height = BAR_HEIGHT * (double)use[e] / (double)c->positions[s] / axis;
         if (use[e])
-            draw_box(d, LEFT + (double)e * width, y + BAR_HEIGHT - height, fmax(width * 0.85, 0.5), height, stream_colours[s]);
+            draw_box(d, LEFT + (double)e * width, y + BAR_HEIGHT - height, fmax(width * 0.85, 0.5), height,
+                     stream_colours[s]);
     }
     draw_line(d, LEFT, y + BAR_HEIGHT, LEFT + BAR_WIDTH, y + BAR_HEIGHT, 1, INK);
 }
@@ -52,8 +62,9 @@ static int draw_use(const struct routing_counts *c, i64 layer, const char *direc
     for (int s = 0; s < STREAMS; s++)
         shown += c->positions[s] > 0;
     drawing_open(&d, LEFT + BAR_WIDTH + 60, TOP + shown * (BAR_HEIGHT + GAP) + 24);
-    draw_words(&d, LEFT, 20, ANCHOR_START, INK, "layer %d: share of a stream's positions that choose each of %lld experts (top-%lld)",
-               c->layer[layer], (long long)c->experts, (long long)c->topk);
+    draw_words(&d, LEFT, 20, ANCHOR_START, INK,
+               "layer %d: share of a stream's positions that choose each of %lld experts (top-%lld)", c->layer[layer],
+               (long long)c->experts, (long long)c->topk);
     double y = TOP;
     for (int s = 0; s < STREAMS; s++)
         if (c->positions[s]) {
@@ -196,16 +207,19 @@ static void put_positions(struct text *page, const struct routing_counts *c)
 }
 
 static const char page_head[] =
-    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Routing</title>\n<style>body{font:15px/1.5 "
-    "sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#222;background:#fff}svg{max-width:100%;height:auto}"
+    "<!doctype html>\n<html lang=\"en\"><head><meta "
+    "charset=\"utf-8\"><title>Routing</title>\n<style>body{font:15px/1.5 "
+    "sans-serif;max-width:960px;margin:2em auto;padding:0 "
+    "1em;color:#222;background:#fff}svg{max-width:100%;height:auto}"
     "td,th{text-align:right;padding:.1em .8em}td:first-child{text-align:left}</style></head><body>\n<h1>Routing</h1>\n"
-    "<p>Which experts the positions of each stream choose, over held-out samples. The router never sees a modality: what "
+    "<p>Which experts the positions of each stream choose, over held-out samples. The router never sees a modality: "
+    "what "
     "specialises here does so by itself.</p>\n";
-static const char use_caption[] =
-    "<h2>Use of experts</h2>\n<p>First, middle and last routed layer. Even use would be top-k over the number of experts.</p>\n";
-static const char overlap_caption[] =
-    "<h2>Overlap</h2>\n<p>Intersection over union of the quarter of experts that two streams use most; independent choices "
-    "would give about 0.14.</p>\n";
+static const char use_caption[] = "<h2>Use of experts</h2>\n<p>First, middle and last routed layer. Even use would be "
+                                  "top-k over the number of experts.</p>\n";
+static const char overlap_caption[] = "<h2>Overlap</h2>\n<p>Intersection over union of the quarter of experts that two "
+                                      "streams use most; independent choices "
+                                      "would give about 0.14.</p>\n";
 static const char entropy_caption[] =
     "<h2>Spread</h2>\n<p>&minus;&Sigma; p log p / log E of each stream's use: 1 is even, 0 a single expert.</p>\n";
 

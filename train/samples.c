@@ -7,18 +7,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROW(key, type, member, fallback, low, high, help)                                                              \
-    {key, type, offsetof(struct samples_settings, member), fallback, low, high, NULL, help}
+#define ROW(member, key, type, fallback, low, high, help)                                                              \
+    SETTING(struct samples_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting samples_table[] = {
-    ROW("from", SETTING_REFERENCE, from, NULL, 0, 0, "model"),
-    ROW("data", SETTING_REFERENCE, data, NULL, 0, 0, "folder with train/ and validation/, each with captions.jsonl"),
-    ROW("pictures", SETTING_INTEGER, pictures, "100", 0, 100000, "captions of each part that become pictures"),
-    ROW("clips", SETTING_INTEGER, clips, "60", 0, 100000, "captions of each part that become clips"),
-    ROW("sounds", SETTING_INTEGER, sounds, "60", 0, 100000, "captions of each part that are spoken"),
-    ROW("texts", SETTING_INTEGER, texts, "40", 0, 100000, "media of each kind and part that are described"),
-    ROW("show", SETTING_INTEGER, show, "12", 0, 1000, "of each, written as files"),
-    ROW("temperature", SETTING_NUMBER, temperature, "0", 0, 100, "of sampling; 0: the likeliest"),
-    ROW("prompts", SETTING_STRINGS, prompts, "", 0, 0, "texts to go on from"),
+    ROW(from, "from", REFERENCE, NULL, 0, 0, "model"),
+    ROW(data, "data", REFERENCE, NULL, 0, 0, "folder with train/ and validation/, each with captions.jsonl"),
+    ROW(pictures, "pictures", INTEGER, "100", 0, 100000, "captions of each part that become pictures"),
+    ROW(clips, "clips", INTEGER, "60", 0, 100000, "captions of each part that become clips"),
+    ROW(sounds, "sounds", INTEGER, "60", 0, 100000, "captions of each part that are spoken"),
+    ROW(texts, "texts", INTEGER, "40", 0, 100000, "media of each kind and part that are described"),
+    ROW(show, "show", INTEGER, "12", 0, 1000, "of each, written as files"),
+    ROW(temperature, "temperature", NUMBER, "0", 0, 100, "of sampling; 0: the likeliest"),
+    ROW(prompts, "prompts", STRINGS, "", 0, 0, "texts to go on from"),
     {0}};
 
 enum { KIND_PICTURE, KIND_CLIP, KIND_SOUND, KINDS };
@@ -48,7 +48,10 @@ struct studio_run {
 
 /* ---- Captions: distinct texts in a drawn order ---- */
 
-struct captions { char **texts, **paths; i64 count, capacity; };
+struct captions {
+    char **texts, **paths;
+    i64 count, capacity;
+};
 
 static void push_caption(struct captions *c, const char *text, char *path)
 {
@@ -197,7 +200,8 @@ static int keep_made(struct studio_run *r, int kind, struct item *item, const st
 static char *sample_path(const struct studio_run *r, const struct set *set, i64 i, const char *what)
 {
     char name[96];
-    snprintf(name, sizeof name, "%s-%s-%02lld%s.%s", set->part, kind_keys[set->kind], (long long)i, what, kind_ends[set->kind]);
+    snprintf(name, sizeof name, "%s-%s-%02lld%s.%s", set->part, kind_keys[set->kind], (long long)i, what,
+             kind_ends[set->kind]);
     return path_join(r->stage->out, name);
 }
 
@@ -232,7 +236,8 @@ static int generate_set(struct answer *answers, struct studio_run *r, struct set
 {
     struct prompt *prompts = memory_alloc(set->count * (i64)sizeof *prompts);
     struct generate_request *requests = memory_alloc(set->count * (i64)sizeof *requests);
-    struct studio_options o = {.sampling = {(float)r->s->temperature, 1, 0, {r->stage->seed, RNG_SAMPLING}}, .slots = 24};
+    struct studio_options o = {.sampling = {(float)r->s->temperature, 1, 0, {r->stage->seed, RNG_SAMPLING}},
+                               .slots = 24};
     struct progress bar;
     char label[64];
     int status = 0;
@@ -331,7 +336,8 @@ static int make_set(struct studio_run *r, int kind, const char *part, i64 most)
     if (status == 0 && set.count) {
         struct json *j = nearness(&set);
         log_info("%s %s: nearer to its own original %.1f %%, nearest of %lld: %lld", part, kind_keys[kind],
-                 100 * json_number(json_get(j, "pair"), 0), (long long)set.count, (long long)json_integer(json_get(j, "first"), 0));
+                 100 * json_number(json_get(j, "pair"), 0), (long long)set.count,
+                 (long long)json_integer(json_get(j, "first"), 0));
         json_set(j, "shown", shown);
         shown = NULL;
         snprintf(key, sizeof key, "%s/%s", part, kind_keys[kind]);
@@ -349,7 +355,9 @@ static int make_set(struct studio_run *r, int kind, const char *part, i64 most)
 
 static int tell_medium(struct prompt *p, struct studio *s, int kind, const char *path)
 {
-    return kind == KIND_PICTURE ? prompt_image(p, s, path) : kind == KIND_CLIP ? prompt_video(p, s, path) : prompt_audio(p, s, path);
+    return kind == KIND_PICTURE ? prompt_image(p, s, path)
+           : kind == KIND_CLIP  ? prompt_video(p, s, path)
+                                : prompt_audio(p, s, path);
 }
 
 static int describe_one(struct text *out, struct studio_run *r, int kind, const char *path, i64 index)
@@ -396,7 +404,8 @@ static int describe_set(struct studio_run *r, int kind, const char *part)
     json_set(j, "exact", json_of_integer(right));
     json_set(j, "shown", shown);
     if (set.count && status == 0)
-        log_info("%s %s to text: %lld of %lld word for word", part, kind_keys[kind], (long long)right, (long long)set.count);
+        log_info("%s %s to text: %lld of %lld word for word", part, kind_keys[kind], (long long)right,
+                 (long long)set.count);
     json_set(r->report, key, j);
     set_release(&set);
     return status;

@@ -1,8 +1,9 @@
-/* The stage `generate`: pictures, clips and speech from captions, words from pictures, clips and speech; for training and
- * held-out captions, with how often what was made is nearer to its own original than to another's.
+/* The stage `generate`: pictures, clips and speech from captions, words from pictures, clips and speech; for training
+ * and held-out captions, with how often what was made is nearer to its own original than to another's.
  *
- * pair: share of (own, other) pairs in which the original of the same caption is nearer, chance 0.5; first: it is the nearest
- * of all. Pictures by pixels, clips by frames (squared difference), speech by log-mel, the shorter padded with silence. */
+ * pair: share of (own, other) pairs in which the original of the same caption is nearer, chance 0.5; first: it is the
+ * nearest of all. Pictures by pixels, clips by frames (squared difference), speech by log-mel, the shorter padded with
+ * silence. */
 #ifndef WEFT_TRAIN_SAMPLES_H
 #define WEFT_TRAIN_SAMPLES_H
 #include "train/preview.h"

@@ -11,7 +11,8 @@ struct batch_source {
     i64 (*micro_batches)(void *context, i64 step);
     void (*totals)(void *context, i64 step, double totals[TARGETS]); /* sums of weights over the whole global batch */
     int (*fill)(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena);
-    /* [L, n, K] choices of experts made elsewhere, of the batch just filled; NULL, or returning it: the router chooses */
+    /* [L, n, K] choices of experts made elsewhere, of the batch just filled; NULL, or returning it: the router chooses
+     */
     const i32 *(*routes)(void *context, i64 step, i64 micro);
 };
 
@@ -31,11 +32,12 @@ struct turn {
     i64 chunk, micro; /* micro: within the global batch, which is dealt to the data ranks in turn */
 };
 struct turns {
-    i64 ranks, rank, chunks; /* of the pipeline; chunks of each rank */
+    i64 ranks, rank, chunks;  /* of the pipeline; chunks of each rank */
     i64 count, first, stride; /* micro-batches of this data rank */
 };
-int turns_init(struct turns *turns, const struct parallel *parallel, i64 micro_batches); /* -1: they do not come out even */
-i64 turns_ahead(const struct turns *turns); /* forwards before the first backward */
+/* -1: they do not come out even */
+int turns_init(struct turns *turns, const struct parallel *parallel, i64 micro_batches);
+i64 turns_ahead(const struct turns *turns);            /* forwards before the first backward */
 struct turn turn_at(const struct turns *turns, i64 i); /* i < 2 . count . chunks */
 
 struct flight { /* a micro-batch between its forward and its backward */
@@ -61,13 +63,13 @@ struct trainer {
     u64 seed;
     bool recompute, want_entropy;
 };
-struct step_result { /* sums over all ranks, but for seconds and wait_s */
-    double loss[STREAMS][TARGETS];   /* sums of weight . loss */
+struct step_result {               /* sums over all ranks, but for seconds and wait_s */
+    double loss[STREAMS][TARGETS]; /* sums of weight . loss */
     double weight[STREAMS][TARGETS];
     double entropy, entropy_weight;
-    double flops;                    /* model flops of products, forward and backward */
-    i64 positions;                   /* real ones */
-    double seconds, wait_s;          /* whole step; of it, waiting for data */
+    double flops;           /* model flops of products, forward and backward */
+    i64 positions;          /* real ones */
+    double seconds, wait_s; /* whole step; of it, waiting for data */
     struct optimizer_result optimizer;
 };
 /* reserved_bytes: address space of each micro-batch in flight. */
@@ -80,7 +82,7 @@ objective_fn objective_plain; /* coefficient = weight / total of its kind . the 
 /* Adds a batch's losses to the sums by (stream, target kind): also for evaluation. */
 void step_add_losses(struct step_result *result, const struct forward *out, const struct batch *batch,
                      const struct model_config *config);
-i64 step_positions(const struct batch *batch); /* without padding */
+i64 step_positions(const struct batch *batch);                                  /* without padding */
 double step_mean_loss(const struct step_result *result, enum target_kind kind); /* over all streams; NaN if none */
 /* Model flops of one batch through a sub-model, forward only; x3 with the backward. */
 double step_flops(const struct model_config *config, const struct batch *batch, const struct submodel *sub);

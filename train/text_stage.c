@@ -5,15 +5,14 @@
 
 #include <string.h>
 
-#define ROW(key, type, member, fallback, low, high, choices, help)                                                     \
-    {key, type, offsetof(struct text_settings, member), fallback, low, high, choices, help}
+#define ROW(member, ...) SETTING(struct text_settings, member, __VA_ARGS__)
 const struct setting text_stage_table[] = {
-    ROW("data", SETTING_REFERENCE, data, NULL, 0, 0, NULL, "folder whose .txt and .jsonl files are read (text, messages)"),
-    ROW("vocabulary", SETTING_INTEGER, vocabulary, "8192", 300, 1e6, NULL, "ids in all: bytes, merges, special tokens"),
-    ROW("bytes", SETTING_INTEGER, bytes, "20000000", 1, 1e12, NULL, "most text read"),
-    ROW("family", SETTING_CHOICE, family, "qwen2", 0, 0, "qwen2|gpt-2|llama-bpe", "pre-tokenisation"),
-    ROW("nfc", SETTING_BOOL, nfc, "false", 0, 0, NULL, "normalise to NFC (other software may not)"),
-    ROW("special", SETTING_STRINGS, special, "", 0, 0, NULL, "further special tokens"),
+    ROW(data, "data", REFERENCE, NULL, 0, 0, NULL, "folder whose .txt and .jsonl files are read (text, messages)"),
+    ROW(vocabulary, "vocabulary", INTEGER, "8192", 300, 1e6, NULL, "ids in all: bytes, merges, special tokens"),
+    ROW(bytes, "bytes", INTEGER, "20000000", 1, 1e12, NULL, "most text read"),
+    ROW(family, "family", CHOICE, "qwen2", 0, 0, "qwen2|gpt-2|llama-bpe", "pre-tokenisation"),
+    ROW(nfc, "nfc", BOOL, "false", 0, 0, NULL, "normalise to NFC (other software may not)"),
+    ROW(special, "special", STRINGS, "", 0, 0, NULL, "further special tokens"),
     {0}};
 
 struct feed {

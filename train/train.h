@@ -1,28 +1,31 @@
-/* train: the two training steps and what they share: schedule, optimizer, checkpoints, metrics; the stages that run them. */
+/* train: the two training steps and what they share: schedule, optimizer, checkpoints, metrics; the stages that run
+ * them. */
 #ifndef WEFT_TRAIN_H
 #define WEFT_TRAIN_H
 #include "core/json.h"
 #include "core/settings.h"
 #include "tensor/weights.h"
 
-/* ---- A stage: what cli/ hands to the function that owns its kind ------------------------------------------------------
- * References in the settings have been resolved to paths. The function writes below `out` only; it returns 0 when the
- * stage is complete, -1 with a message, or STAGE_INTERRUPTED when it saved and stopped because interrupted() said so.
- * Called again with the same settings it goes on from its last checkpoint. */
+/* ---- A stage: what cli/ hands to the function that owns its kind
+ * ------------------------------------------------------ References in the settings have been resolved to paths. The
+ * function writes below `out` only; it returns 0 when the stage is complete, -1 with a message, or STAGE_INTERRUPTED
+ * when it saved and stopped because interrupted() said so. Called again with the same settings it goes on from its last
+ * checkpoint. */
 enum { STAGE_INTERRUPTED = 1 };
 struct stage {
     const char *name; /* in the recipe */
     const char *out;  /* existing folder; may hold an earlier call's checkpoints */
     u64 seed;
     struct device *device;
-    enum dtype dtype; /* the precision resolved for this run: DTYPE_BF16 or DTYPE_F32 */
+    enum dtype dtype;   /* the precision resolved for this run: DTYPE_BF16 or DTYPE_F32 */
     double peak_gflops; /* matrix peak measured at the stage's start */
 };
 
-/* ---- Learning rate ---------------------------------------------------------------------------------------------------
- * Step t counts from 0. Warm-up: peak . (t + 1) / warmup; then by shape: constant; cosine from warmup to total; wsd:
- * constant until decay_start, then down by `decay`. x = (t - start) / (total - start); min + (peak - min) f(x),
- * f = (1 + cos pi x)/2, 1 - x, 1 - sqrt(x). From total on: min. */
+/* ---- Learning rate
+ * --------------------------------------------------------------------------------------------------- Step t counts
+ * from 0. Warm-up: peak . (t + 1) / warmup; then by shape: constant; cosine from warmup to total; wsd: constant until
+ * decay_start, then down by `decay`. x = (t - start) / (total - start); min + (peak - min) f(x), f = (1 + cos pi x)/2,
+ * 1 - x, 1 - sqrt(x). From total on: min. */
 enum lr_shape { LR_CONSTANT, LR_COSINE, LR_WSD };
 enum lr_decay { DECAY_COSINE, DECAY_LINEAR, DECAY_SQRT };
 struct lr_schedule {
@@ -42,37 +45,41 @@ struct optimizer_settings { /* rows of every training stage's table; see OPTIMIZ
 #define OPTIMIZER_ROWS(type, lr_default, beta2_default, decay_default)                                                 \
     OPTIMIZER_ROWS_SHAPED(type, lr_default, beta2_default, decay_default, "50", "wsd")
 #define OPTIMIZER_ROWS_SHAPED(type, lr_default, beta2_default, decay_default, warmup_default, shape_default)           \
-    {"optimizer.lr", SETTING_NUMBER, offsetof(type, optimizer.lr), lr_default, 0, 10, NULL, "peak learning rate"},     \
-    {"optimizer.min_lr_ratio", SETTING_NUMBER, offsetof(type, optimizer.min_lr_ratio), "0.02", 0, 1, NULL,             \
-     "last learning rate as a share of the peak"},                                                                     \
-    {"optimizer.warmup", SETTING_INTEGER, offsetof(type, optimizer.warmup), warmup_default, 0, 1e9, NULL,              \
-     "warm-up steps"},                                                                                                 \
-    {"optimizer.shape", SETTING_CHOICE, offsetof(type, optimizer.shape), shape_default, 0, 0, "constant|cosine|wsd",   \
-     "course of the learning rate"},                                                                                   \
-    {"optimizer.decay", SETTING_CHOICE, offsetof(type, optimizer.decay), "linear", 0, 0, "cosine|linear|1-sqrt",       \
-     "how wsd comes down"},                                                                                            \
-    {"optimizer.decay_share", SETTING_NUMBER, offsetof(type, optimizer.decay_share), "0.5", 0, 1, NULL,                \
-     "share of the steps in which wsd comes down"},                                                                    \
-    {"optimizer.beta1", SETTING_NUMBER, offsetof(type, optimizer.beta1), "0.9", 0, 1, NULL, "AdamW beta 1"},           \
-    {"optimizer.beta2", SETTING_NUMBER, offsetof(type, optimizer.beta2), beta2_default, 0, 1, NULL, "AdamW beta 2"},   \
-    {"optimizer.eps", SETTING_NUMBER, offsetof(type, optimizer.eps), "1e-8", 0, 1, NULL, "AdamW epsilon"},             \
-    {"optimizer.weight_decay", SETTING_NUMBER, offsetof(type, optimizer.weight_decay), decay_default, 0, 10, NULL,     \
-     "decoupled weight decay of matrices"},                                                                            \
-    {"optimizer.clip", SETTING_NUMBER, offsetof(type, optimizer.clip), "1.0", 0, 1e9, NULL,                            \
-     "largest norm of all gradients together; 0: none"}
+    SETTING(type, optimizer.lr, "optimizer.lr", NUMBER, lr_default, 0, 10, NULL, "peak learning rate"),                \
+        SETTING(type, optimizer.min_lr_ratio, "optimizer.min_lr_ratio", NUMBER, "0.02", 0, 1, NULL,                    \
+                "last learning rate as a share of the peak"),                                                          \
+        SETTING(type, optimizer.warmup, "optimizer.warmup", INTEGER, warmup_default, 0, 1e9, NULL, "warm-up steps"),   \
+        SETTING(type, optimizer.shape, "optimizer.shape", CHOICE, shape_default, 0, 0, "constant|cosine|wsd",          \
+                "course of the learning rate"),                                                                        \
+        SETTING(type, optimizer.decay, "optimizer.decay", CHOICE, "linear", 0, 0, "cosine|linear|1-sqrt",              \
+                "how wsd comes down"),                                                                                 \
+        SETTING(type, optimizer.decay_share, "optimizer.decay_share", NUMBER, "0.5", 0, 1, NULL,                       \
+                "share of the steps in which wsd comes down"),                                                         \
+        SETTING(type, optimizer.beta1, "optimizer.beta1", NUMBER, "0.9", 0, 1, NULL, "AdamW beta 1"),                  \
+        SETTING(type, optimizer.beta2, "optimizer.beta2", NUMBER, beta2_default, 0, 1, NULL, "AdamW beta 2"),          \
+        SETTING(type, optimizer.eps, "optimizer.eps", NUMBER, "1e-8", 0, 1, NULL, "AdamW epsilon"),                    \
+        SETTING(type, optimizer.weight_decay, "optimizer.weight_decay", NUMBER, decay_default, 0, 10, NULL,            \
+                "decoupled weight decay of matrices"),                                                                 \
+        SETTING(type, optimizer.clip, "optimizer.clip", NUMBER, "1.0", 0, 1e9, NULL,                                   \
+                "largest norm of all gradients together; 0: none")
 struct lr_schedule lr_of_settings(const struct optimizer_settings *settings, i64 steps);
 
-/* ---- Optimizer: AdamW over a weights table --------------------------------------------------------------------------- */
-struct optimizer_result { double grad_norm, lr; bool skipped; };
-/* One update from the gradients in the table; step counts from 0. A norm that is not finite skips the update and says so.
- * Expert slices without a gradient decay their moments as with a zero one. */
-struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr, i64 step);
+/* ---- Optimizer: AdamW over a weights table ----------------------------------------------------------------------- */
+struct optimizer_result {
+    double grad_norm, lr;
+    bool skipped;
+};
+/* One update from the gradients in the table; step counts from 0. A norm that is not finite skips the update and says
+ * so. Expert slices without a gradient decay their moments as with a zero one. */
+struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr,
+                                       i64 step);
 /* The same over ranks, after shares_reduce: the norm is that of all, each rank updates its share, copies are spread. */
 struct parallel;
 struct optimizer_result optimizer_step_over(const struct parallel *parallel, struct weights *weights,
                                             const struct optimizer_settings *settings, double lr, i64 step);
 
-/* ---- Checkpoints ------------------------------------------------------------------------------------------------------
+/* ---- Checkpoints
+ * ------------------------------------------------------------------------------------------------------
  * DIRECTORY/step-000123/ holds what `save` writes (a model directory, codec weights), weft/optimizer.safetensors and
  * weft/state.json: the caller's state and an inventory of every file with size and checksum. Written beside, fsynced,
  * renamed; the file DIRECTORY/latest moves last. Nothing in it depends on time, host, threads or ranks. */
@@ -83,15 +90,16 @@ struct checkpoint_parts {
     void *context;
 };
 int checkpoint_save(const char *directory, i64 step, const struct checkpoint_parts *parts, const struct json *state);
-/* Finds the newest checkpoint that is whole (checksums verified), falling back to earlier ones with a warning that names
- * what is wrong; loads masters and moments; *state is the caller's to free. *step = -1 if there is none at all. */
+/* Finds the newest checkpoint that is whole (checksums verified), falling back to earlier ones with a warning that
+ * names what is wrong; loads masters and moments; *state is the caller's to free. *step = -1 if there is none at all.
+ */
 int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_parts *parts, struct json **state);
 void checkpoint_prune(const char *directory, i64 keep); /* the newest `keep` stay */
 int checkpoint_check(const char *step_folder); /* every file of its inventory; -1 names the first that differs */
 int checkpoint_verify(const char *directory, char **path); /* the newest whole step's folder: memory_free(*path) */
 
-/* ---- Metrics: metrics.jsonl is the truth, cut back to the checkpoint's step on resume --------------------------------- */
-struct metrics; /* also writes TensorBoard events beside it */
+/* ---- Metrics: metrics.jsonl is the truth, cut back to the checkpoint's step on resume ---------------------------- */
+struct metrics;                                                       /* also writes TensorBoard events beside it */
 struct metrics *metrics_open(const char *directory, i64 resume_step); /* lines with "step" > resume_step are dropped */
 void metrics_begin(struct metrics *metrics, i64 step);
 void metrics_put(struct metrics *metrics, const char *name, double value);

@@ -99,7 +99,10 @@ static inline void row_store_add(struct matrix m, i64 row, const float *restrict
 static inline float vector_exp(float x)
 {
     float clamped = x < -88.02f ? -88.02f : x;
-    union { float value; u32 bits; } rounded = {clamped * 1.44269504088896341f + 12583039.0f};
+    union {
+        float value;
+        u32 bits;
+    } rounded = {clamped * 1.44269504088896341f + 12583039.0f};
     float n = rounded.value - 12583039.0f;
     float r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
@@ -110,7 +113,10 @@ static inline float vector_exp(float x)
     p = p * r + 5.0000001201e-1f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    union { u32 bits; float value; } scale = {rounded.bits << 23};
+    union {
+        u32 bits;
+        float value;
+    } scale = {rounded.bits << 23};
     return p * scale.value;
 }
 

@@ -153,7 +153,10 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm)
 void *CPU(scratch)(int worker, int slot, i64 bytes)
 {
     enum { WORKERS_MAX = 256, SLOTS = 8 };
-    static struct { void *data; i64 bytes; } blocks[WORKERS_MAX][SLOTS];
+    static struct {
+        void *data;
+        i64 bytes;
+    } blocks[WORKERS_MAX][SLOTS];
     require(worker < WORKERS_MAX && slot < SLOTS, "scratch %d of worker %d", slot, worker);
     if (blocks[worker][slot].bytes < bytes) {
         memory_free(blocks[worker][slot].data);

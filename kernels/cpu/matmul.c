@@ -52,7 +52,7 @@ void CPU(matmul)(struct device *device, struct matrix out, struct matrix a, bool
     if (m == 0 || n == 0)
         return;
     i64 columns_tile = min_i64(n, COLUMNS_MOST), column_tiles = ceil_div(n, columns_tile);
-    struct job job = {out, a, b, transpose_a, transpose_b, add, k, rows_of_tile(m, column_tiles), columns_tile,
-                      column_tiles};
+    struct job job = {out,          a,           b, transpose_a, transpose_b, add, k, rows_of_tile(m, column_tiles),
+                      columns_tile, column_tiles};
     workers_run(ceil_div(m, job.rows_tile) * column_tiles, run_tile, &job);
 }

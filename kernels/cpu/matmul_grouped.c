@@ -68,7 +68,8 @@ void CPU(matmul_grouped)(struct device *device, struct matrix out, struct matrix
     workers_run(cut_pieces(job.pieces, groups) * job.column_tiles, run_rows, &job);
 }
 
-/* One tile of one slice's gradient: OUT_ROWS_TILE x COLUMNS_TILE, summed over the group's rows in runs of DEPTH_TILE. */
+/* One tile of one slice's gradient: OUT_ROWS_TILE x COLUMNS_TILE, summed over the group's rows in runs of DEPTH_TILE.
+ */
 static void run_weights(void *context, i64 tile, int worker)
 {
     const struct job *job = context;

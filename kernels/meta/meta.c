@@ -336,8 +336,8 @@ static void dequantize_bits(struct device *device, float *inputs, float *sum, co
     count(device, 0, 4.0 * (double)(n * h * w * d) * (double)(3 * scale_count + 2));
 }
 
-static void bit_entropy(struct device *device, float *entropy, float *mean_p, float *magnitude, const float *u, i64 n, i64 d,
-                        const i32 *scales, i64 scale_count, const float *amplitude, float sharpness)
+static void bit_entropy(struct device *device, float *entropy, float *mean_p, float *magnitude, const float *u, i64 n,
+                        i64 d, const i32 *scales, i64 scale_count, const float *amplitude, float sharpness)
 {
     double tokens = 0;
     for (i64 k = 0; k < scale_count; k++)
