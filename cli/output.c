@@ -6,7 +6,9 @@ static void remove_kept_message(const char *folder)
     char *message = string_copy(error_text());
     int status = error_status();
     directory_remove(folder);
-    if (status == 2)
+    if (status == STATUS_INTERRUPTED)
+        error_interrupted();
+    else if (status == STATUS_USAGE)
         error_usage("%s", message);
     else
         error_set("%s", message);

@@ -99,6 +99,8 @@ static int open_partial(const struct runner *run, const char *folder, const stru
     if (status == 0)
         status = directory_make(folder);
     if (status == 0)
+        status = directory_sweep(folder);
+    if (status == 0)
         status = json_save(path, identity);
     text_release(&a);
     text_release(&b);
@@ -145,6 +147,8 @@ static int run_partial(const struct runner *run, struct recipe_stage *s, const c
     if (s->kind->heavy)
         stage.peak_gflops = kernels_matrix_peak(stage.device, 2048, run->dtype, 0.5);
     int status = s->kind->run(s->settings, &stage);
+    if (status < 0 && error_status() == STATUS_INTERRUPTED)
+        status = STAGE_INTERRUPTED;
     if (status == 0)
         status = finish(partial, folder, identity);
     log_timing(run, s, clock_s() - begin, stage.peak_gflops);

@@ -46,12 +46,15 @@ static inline i64 round_up(i64 a, i64 b)
  * leaves a message for the person who reads it: what is wrong, where (file, line, byte), what was expected, what to do.
  * The program may be wrong: panic() says where and stops. Never both.
  * The message belongs to the calling thread and stands until its next error. */
-int error_set(const char *format, ...) PRINTF(1, 2);    /* sets the message; returns -1 */
-int error_usage(const char *format, ...) PRINTF(1, 2);  /* the same, for wrong usage: the program will exit with 2 */
-int error_errno(const char *format, ...) PRINTF(1, 2);  /* the same, ": " strerror(errno) appended */
+int error_set(const char *format, ...) PRINTF(1, 2);   /* sets the message; returns -1 */
+int error_usage(const char *format, ...) PRINTF(1, 2); /* the same, for wrong usage: the program will exit with 2 */
+int error_errno(const char *format, ...) PRINTF(1, 2); /* the same, ": " strerror(errno) appended */
+int error_interrupted(
+    void); /* "interrupted": the work stops because interrupted() said so; the program exits with 130 */
 int error_prefix(const char *format, ...) PRINTF(1, 2); /* puts "CONTEXT: " before the message; returns -1 */
 const char *error_text(void);
-int error_status(void); /* exit status for the message that stands: 1, or 2 after error_usage */
+enum { STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_INTERRUPTED = 130 };
+int error_status(void); /* exit status for the message that stands */
 
 _Noreturn void panic_at(const char *file, int line, const char *format, ...) PRINTF(3, 4);
 #define panic(...) panic_at(__FILE__, __LINE__, __VA_ARGS__)
@@ -186,9 +189,11 @@ int file_read(struct text *out, const char *path);
 int file_replace(const char *path, const void *data, i64 bytes); /* atomic */
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
-i64 file_bytes(const char *path);                               /* -1 and a message if there is none */
-int directory_make(const char *path);                           /* with its parents */
-int directory_remove(const char *path);                         /* with all in it; absent is fine */
+i64 file_bytes(const char *path);       /* -1 and a message if there is none */
+int directory_make(const char *path);   /* with its parents */
+int directory_remove(const char *path); /* with all in it; absent is fine */
+/* what programs that were killed had not finished below `path`: *.tmp-PID-N of the writers here, *.tmp */
+int directory_sweep(const char *path);
 int directory_sync(const char *path);                           /* fsync every file and folder below */
 int directory_replace(const char *temporary, const char *path); /* sync, then rename over whatever stood at `path` */
 /* sorted by bytes, without . and ..; string_list_free */

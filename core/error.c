@@ -6,7 +6,7 @@
 #include <string.h>
 
 static _Thread_local char message[4096];
-static _Thread_local int status = 1;
+static _Thread_local int status = STATUS_FAILED;
 
 int error_set(const char *format, ...)
 {
@@ -16,7 +16,7 @@ int error_set(const char *format, ...)
     vsnprintf(next, sizeof next, format, arguments);
     va_end(arguments);
     memcpy(message, next, sizeof next);
-    status = 1;
+    status = STATUS_FAILED;
     return -1;
 }
 
@@ -28,7 +28,14 @@ int error_usage(const char *format, ...)
     vsnprintf(next, sizeof next, format, arguments);
     va_end(arguments);
     memcpy(message, next, sizeof next);
-    status = 2;
+    status = STATUS_USAGE;
+    return -1;
+}
+
+int error_interrupted(void)
+{
+    error_set("interrupted");
+    status = STATUS_INTERRUPTED;
     return -1;
 }
 
@@ -41,7 +48,7 @@ int error_errno(const char *format, ...)
     vsnprintf(next, sizeof next, format, arguments);
     va_end(arguments);
     snprintf(message, sizeof message, "%s: %s", next, strerror(number));
-    status = 1;
+    status = STATUS_FAILED;
     return -1;
 }
 

@@ -154,6 +154,32 @@ int directory_remove(const char *path)
     return walk(path, remove_entry);
 }
 
+/* NAME.tmp or NAME.tmp-12-3 */
+static bool is_temporary(const char *name)
+{
+    const char *mark = NULL;
+    for (const char *at = name; (at = strstr(at, ".tmp")); at += 4)
+        mark = at + 4;
+    return mark && (!*mark || (*mark == '-' && mark[strspn(mark, "-0123456789")] == 0));
+}
+
+int directory_sweep(const char *path)
+{
+    char **names;
+    i64 count;
+    int status = directory_list(&names, &count, path);
+    for (i64 i = 0; i < count; i++) {
+        char *below = path_join(path, names[i]);
+        if (status == 0 && is_temporary(names[i]))
+            status = directory_remove(below);
+        else if (status == 0 && file_is_directory(below))
+            status = directory_sweep(below);
+        memory_free(below);
+    }
+    string_list_free(names, count);
+    return status;
+}
+
 static int sync_path(const char *path)
 {
     int descriptor = open(path, O_RDONLY | O_CLOEXEC);

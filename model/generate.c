@@ -577,7 +577,7 @@ static int run_to_end(struct run *run)
         if (run->g->bar)
             progress_update(run->g->bar, run->finished, NULL);
         if (interrupted())
-            return error_set("interrupted");
+            return error_interrupted();
     }
     return 0;
 }

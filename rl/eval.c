@@ -108,7 +108,7 @@ static int score_prompts(struct eval_scores *out, struct model *model, const str
     if (status == 0) {
         status = eval_prompts(out, NULL, &sampler, judge, prompts, s->temperature, s->copies, seed);
         if (status == ROLLOUT_STOPPED)
-            status = error_set("interrupted");
+            status = error_interrupted();
         sampler_close(&sampler);
     }
     judge_close(judge);

@@ -128,7 +128,7 @@ static int talk(struct talk *t)
                 "%s answered %lld of %lld lines within %g s and was killed; make it faster or raise the limit", t->name,
                 (long long)t->lines, (long long)t->wanted, t->limit);
         if (interrupted())
-            return error_set("interrupted while %s was working", t->name);
+            return error_interrupted();
         if (t->heard.length > OUTPUT_MOST)
             return error_set("%s wrote more than %d bytes and was killed", t->name, OUTPUT_MOST);
         if (poll(ends, t->to >= 0 ? 2 : 1, (int)(left < 0.2 ? 1 + left * 1000 : 200)) < 0 && errno != EINTR)

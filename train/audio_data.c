@@ -141,7 +141,7 @@ int audio_media_load(struct audio_media *media, const char *folder, double bad_s
     for (i64 i = media->count + media->bad_count; i < list.count; i++)
         clip_free(&list.entries[i].clip);
     if (status == 0 && interrupted())
-        status = error_set("%s: interrupted while reading recordings", folder);
+        status = error_interrupted();
     if (status == 0 && (double)media->bad_count > bad_share * (double)list.count)
         status = error_set("%s: %lld of %lld recordings cannot be read, more than the share of %g that may be bad",
                            folder, (long long)media->bad_count, (long long)list.count, bad_share);

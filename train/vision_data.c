@@ -130,6 +130,8 @@ int vision_media_load(struct vision_media *media, const char *folder, const stru
     for (i64 i = 0; i < list.count; i++)
         take_entry(media, &list.entries[i], request->frames);
     memory_free(list.entries);
+    if (status == 0 && interrupted())
+        status = error_interrupted();
     if (status == 0 && (double)media->bad_count > request->bad_share * (double)list.count)
         status =
             error_set("%s: %lld of %lld pictures and clips cannot be read, more than the share of %g that may be bad",
