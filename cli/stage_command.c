@@ -1,15 +1,17 @@
-/* kind command: a program of the user's, or one of ours; $OUT in its arguments is the folder it may write to. */
+/* kind command: a program of the user's, or one of ours; $OUT in its arguments is the folder it may write to, empty
+ * when it starts: what an earlier call was stopped in is made anew. */
+#define _GNU_SOURCE /* pipe2 */
 #include "cli/stage_command.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 const struct setting command_table[] = {SETTING(struct command_settings, argv, "argv", STRINGS, NULL, 0, 0, NULL,
                                                 "program and arguments; $OUT is the stage's folder"),
@@ -44,16 +46,64 @@ static char *substitute(const char *text, const char *out)
     }
 }
 
+/* All but the runner's own note of what the folder is becoming. */
+static int clear_folder(const char *out)
+{
+    char **names;
+    i64 count;
+    int status = directory_list(&names, &count, out);
+    for (i64 i = 0; i < count; i++) {
+        char *path = path_join(out, names[i]);
+        if (status == 0 && strcmp(names[i], "identity.json") != 0)
+            status = directory_remove(path);
+        memory_free(path);
+    }
+    string_list_free(names, count);
+    return status;
+}
+
+/* In the child: it dies with its parent, however that ends, so that no two ever write to one folder. */
+static _Noreturn void become(const char *program, char **argv, pid_t parent, int report)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent)
+        execvp(program, argv);
+    ssize_t written = write(report, &errno, sizeof errno);
+    _exit(written == sizeof errno ? 127 : 126);
+}
+
+/* The pipe closes when the program runs; before, it carries the reason why it does not. */
+static int start(pid_t *child, const char *program, char **argv)
+{
+    int report[2], number = 0;
+    pid_t parent = getpid();
+    *child = -1;
+    if (pipe2(report, O_CLOEXEC))
+        return error_errno("cannot start %s", program);
+    *child = fork();
+    if (*child == 0)
+        become(program, argv, parent, report[1]);
+    close(report[1]);
+    if (*child < 0)
+        number = errno;
+    else if (read(report[0], &number, sizeof number) == sizeof number)
+        waitpid(*child, NULL, 0);
+    close(report[0]);
+    return number ? error_set("cannot start %s: %s", program, strerror(number)) : 0;
+}
+
 static int wait_for(pid_t child, const char *name)
 {
     int status;
-    while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR)
+    bool told = false;
+    for (pid_t ended; (ended = waitpid(child, &status, WNOHANG)) != child; poll(NULL, 0, 10)) {
+        if (ended < 0 && errno != EINTR)
             return error_errno("waiting for %s", name);
-        else if (interrupted())
-            kill(child, SIGTERM);
+        if (interrupted() && !told)
+            told = kill(child, SIGTERM) == 0;
+    }
     if (interrupted())
-        return STAGE_INTERRUPTED;
+        return error_interrupted();
     if (WIFSIGNALED(status))
         return error_set("%s was ended by signal %d", name, WTERMSIG(status));
     return WEXITSTATUS(status)
@@ -68,11 +118,14 @@ int command_stage(const void *settings, const struct stage *stage)
     pid_t child;
     if (s->argv.count == 0)
         return error_usage("argv is empty");
+    if (clear_folder(stage->out))
+        return -1;
     for (i64 i = 0; i < s->argv.count; i++)
         argv[i] = substitute(s->argv.values[i], stage->out);
     char *program = find_program(argv[0]);
-    int number = posix_spawnp(&child, program, NULL, NULL, argv, environ);
-    int status = number ? error_set("cannot start %s: %s", program, strerror(number)) : wait_for(child, argv[0]);
+    int status = start(&child, program, argv);
+    if (status == 0)
+        status = wait_for(child, argv[0]);
     for (i64 i = 0; i < s->argv.count; i++)
         memory_free(argv[i]);
     memory_free(argv);
