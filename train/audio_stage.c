@@ -64,6 +64,8 @@ static int load_media(struct audio_media *train, struct audio_media *held_out, c
 
 /* ---- running ---- */
 
+enum { KEEP = 2 }; /* checkpoints */
+
 struct run {
     struct audio_trainer trainer;
     const struct stage *stage;
@@ -83,9 +85,7 @@ static int save_tokenizer(void *context, const char *directory)
 static int save_checkpoint(struct run *run, i64 done)
 {
     int status = checkpoint_save(run->checkpoints, done, &run->parts, NULL);
-    if (status == 0)
-        checkpoint_prune(run->checkpoints, 2);
-    return status;
+    return status ? status : checkpoint_settle(run->checkpoints, done, KEEP);
 }
 
 static int write_metrics(struct run *run, i64 step, const struct audio_result *r, double seconds)
@@ -142,6 +142,8 @@ static int begin_run(struct run *run, i64 *begin)
     if (checkpoint_resume(run->checkpoints, begin, &run->parts, &state))
         return -1;
     json_free(state);
+    if (checkpoint_settle(run->checkpoints, *begin, KEEP))
+        return -1;
     *begin = max_i64(*begin, 0);
     if (*begin)
         log_info("%s: goes on from step %lld", run->stage->name, (long long)*begin);
@@ -191,8 +193,6 @@ int audio_stage(const struct audio_settings *settings, const struct stage *stage
     int status = audio_config_check(&settings->config);
     if (status == 0)
         status = load_media(&media, &held_out, settings);
-    if (status && interrupted())
-        status = STAGE_INTERRUPTED;
     if (status == 0)
         status = run_stage(settings, stage, &media, &held_out);
     audio_media_release(&media);

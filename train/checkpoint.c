@@ -76,9 +76,7 @@ static int save_state(const char *folder, i64 step, const struct json *state)
 int checkpoint_save(const char *directory, i64 step, const struct checkpoint_parts *parts, const struct json *state)
 {
     char *path = step_path(directory, step), *temporary = string_format("%s.tmp", path);
-    char *weft = path_join(temporary, "weft"), *latest = path_join(directory, "latest");
-    char name[64];
-    snprintf(name, sizeof name, "step-%06lld\n", (long long)step);
+    char *weft = path_join(temporary, "weft");
     int status = directory_remove(temporary);
     if (status == 0)
         status = directory_make(weft);
@@ -90,8 +88,6 @@ int checkpoint_save(const char *directory, i64 step, const struct checkpoint_par
         status = save_state(temporary, step, state);
     if (status == 0)
         status = directory_replace(temporary, path);
-    if (status == 0)
-        status = file_replace(latest, name, (i64)strlen(name));
     if (status) {
         char *message = string_copy(error_text());
         directory_remove(temporary);
@@ -101,7 +97,6 @@ int checkpoint_save(const char *directory, i64 step, const struct checkpoint_par
     memory_free(path);
     memory_free(temporary);
     memory_free(weft);
-    memory_free(latest);
     return status;
 }
 
@@ -247,14 +242,25 @@ int checkpoint_verify(const char *directory, char **path)
     return whole ? 0 : -1;
 }
 
-void checkpoint_prune(const char *directory, i64 keep)
+static int move_latest(const char *directory, i64 step)
+{
+    char name[64], *path = path_join(directory, "latest");
+    snprintf(name, sizeof name, "step-%06lld\n", (long long)step);
+    int status = file_replace(path, name, (i64)strlen(name));
+    memory_free(path);
+    return status;
+}
+
+int checkpoint_settle(const char *directory, i64 step, i64 keep)
 {
     i64 *steps, count = list_steps(&steps, directory);
-    for (i64 i = keep; i < count; i++) {
+    int status = count ? move_latest(directory, step) : 0;
+    for (i64 i = 0; i < count && status == 0; i++) {
         char *path = step_path(directory, steps[i]);
-        if (directory_remove(path))
-            log_warn("%s", error_text());
+        if (steps[i] <= step && keep-- <= 0)
+            status = directory_remove(path);
         memory_free(path);
     }
     memory_free(steps);
+    return status;
 }

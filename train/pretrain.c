@@ -223,7 +223,7 @@ static int save(struct run *r, i64 step)
     json_set(state, "heldout", json_copy(r->heldout));
     int status = checkpoint_save(r->checkpoints, step, &parts, state);
     if (status == 0)
-        checkpoint_prune(r->checkpoints, r->s->keep);
+        status = checkpoint_settle(r->checkpoints, step, r->s->keep);
     json_free(state);
     return status;
 }
@@ -324,7 +324,7 @@ static int finish(struct run *r)
 static int train(struct run *r)
 {
     i64 step;
-    if (resume(r, &step))
+    if (resume(r, &step) || checkpoint_settle(r->checkpoints, step, r->s->keep))
         return -1;
     r->metrics = metrics_open(r->stage->out, step);
     if (!r->metrics)

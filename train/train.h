@@ -82,7 +82,7 @@ struct optimizer_result optimizer_step_over(const struct parallel *parallel, str
  * ------------------------------------------------------------------------------------------------------
  * DIRECTORY/step-000123/ holds what `save` writes (a model directory, codec weights), weft/optimizer.safetensors and
  * weft/state.json: the caller's state and an inventory of every file with size and checksum. Written beside, fsynced,
- * renamed; the file DIRECTORY/latest moves last. Nothing in it depends on time, host, threads or ranks. */
+ * renamed; then it is settled. Nothing in it depends on time, host, threads or ranks. */
 struct checkpoint_parts {
     struct weights *const *weights; /* their masters and moments are stored: weft/optimizer.safetensors, -1, -2, ... */
     i64 weights_count;
@@ -94,7 +94,9 @@ int checkpoint_save(const char *directory, i64 step, const struct checkpoint_par
  * names what is wrong; loads masters and moments; *state is the caller's to free. *step = -1 if there is none at all.
  */
 int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_parts *parts, struct json **state);
-void checkpoint_prune(const char *directory, i64 keep); /* the newest `keep` stay */
+/* DIRECTORY/latest names `step`, and of the checkpoints up to it the newest `keep` stay: after a save, and after a
+ * resume in case the save was killed before this. Without checkpoints it does nothing. */
+int checkpoint_settle(const char *directory, i64 step, i64 keep);
 int checkpoint_check(const char *step_folder); /* every file of its inventory; -1 names the first that differs */
 int checkpoint_verify(const char *directory, char **path); /* the newest whole step's folder: memory_free(*path) */
 

@@ -117,6 +117,8 @@ static int fill_config(struct vision_config *config, const struct vision_setting
 
 /* ---- running ---- */
 
+enum { KEEP = 2 }; /* checkpoints */
+
 struct run {
     struct vision_trainer trainer;
     const struct stage *stage;
@@ -138,9 +140,7 @@ static int save_tokenizer(void *context, const char *directory)
 static int save_checkpoint(struct run *run, i64 done)
 {
     int status = checkpoint_save(run->checkpoints, done, &run->parts, NULL);
-    if (status == 0)
-        checkpoint_prune(run->checkpoints, 2);
-    return status;
+    return status ? status : checkpoint_settle(run->checkpoints, done, KEEP);
 }
 
 static int write_metrics(struct run *run, i64 step, const struct vision_step_result *r, double seconds)
@@ -196,6 +196,8 @@ static int begin_run(struct run *run, i64 *begin)
     if (checkpoint_resume(run->checkpoints, begin, &run->parts, &state))
         return -1;
     json_free(state);
+    if (checkpoint_settle(run->checkpoints, *begin, KEEP))
+        return -1;
     *begin = max_i64(*begin, 0);
     if (*begin)
         log_info("%s: goes on from step %lld", run->stage->name, (long long)*begin);
