@@ -49,8 +49,7 @@ static inline i64 round_up(i64 a, i64 b)
 int error_set(const char *format, ...) PRINTF(1, 2);   /* sets the message; returns -1 */
 int error_usage(const char *format, ...) PRINTF(1, 2); /* the same, for wrong usage: the program will exit with 2 */
 int error_errno(const char *format, ...) PRINTF(1, 2); /* the same, ": " strerror(errno) appended */
-int error_interrupted(
-    void); /* "interrupted": the work stops because interrupted() said so; the program exits with 130 */
+int error_interrupted(void); /* the same, where work stops because interrupted() said so: 130 */
 int error_prefix(const char *format, ...) PRINTF(1, 2); /* puts "CONTEXT: " before the message; returns -1 */
 const char *error_text(void);
 enum { STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_INTERRUPTED = 130 };
@@ -192,9 +191,8 @@ bool file_is_directory(const char *path);
 i64 file_bytes(const char *path);       /* -1 and a message if there is none */
 int directory_make(const char *path);   /* with its parents */
 int directory_remove(const char *path); /* with all in it; absent is fine */
-/* what programs that were killed had not finished below `path`: *.tmp-PID-N of the writers here, *.tmp */
-int directory_sweep(const char *path);
-int directory_sync(const char *path);                           /* fsync every file and folder below */
+int directory_sweep(const char *path);  /* removes what killed writers left below: *.tmp, *.tmp-PID-N */
+int directory_sync(const char *path);   /* fsync every file and folder below */
 int directory_replace(const char *temporary, const char *path); /* sync, then rename over whatever stood at `path` */
 /* sorted by bytes, without . and ..; string_list_free */
 int directory_list(char ***names, i64 *count, const char *path);

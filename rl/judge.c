@@ -50,7 +50,7 @@ static void read_line(struct judge *j, const char *at, i64 length, i64 from_step
     json_free(o);
 }
 
-/* A torn last line stays where it is; the next line begins a new one. */
+/* A torn last line is cut off: its answer is judged again. */
 static int read_lines(struct judge *j, i64 from_step)
 {
     struct text all = {0};
@@ -61,10 +61,9 @@ static int read_lines(struct judge *j, i64 from_step)
     char *line = all.data;
     for (char *end; (end = strchr(line, '\n')); line = end + 1)
         read_line(j, line, end - line, from_step);
-    if (*line)
-        text_append(&j->fresh, "\n", 1);
+    int status = *line && truncate(j->path, line - all.data) ? error_errno("%s", j->path) : 0;
     text_release(&all);
-    return 0;
+    return status;
 }
 
 static const struct line *find_line(const struct judge *j, i64 step, const struct cohort *c, i64 rollout, u64 answer)

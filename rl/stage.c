@@ -241,7 +241,7 @@ static int save(struct run *r, i64 step)
     json_set(state, "heldout", json_copy(r->heldout));
     int status = checkpoint_save(r->checkpoints, step, &parts, state);
     if (status == 0)
-        checkpoint_prune(r->checkpoints, r->s->keep);
+        status = checkpoint_settle(r->checkpoints, step, r->s->keep);
     json_free(state);
     return status;
 }
@@ -342,8 +342,8 @@ static struct eval_scores look_at(const struct run *r)
     return x;
 }
 
-static void log_step(struct run *r, i64 step, const struct eval_scores *x, const struct learn_result *y,
-                     const struct times *t)
+static void log_step(struct run *r, i64 step, const struct eval_scores *heldout, const struct eval_scores *x,
+                     const struct learn_result *y, const struct times *t)
 {
     struct metrics *m = r->metrics;
     double responses = fmax(1, y->sums.responses);
@@ -368,20 +368,20 @@ static void log_step(struct run *r, i64 step, const struct eval_scores *x, const
     metrics_put(m, "tokens_per_s", (double)y->positions / t->learn);
     if (r->stage->peak_gflops > 0)
         metrics_put(m, "peak_share", y->flops / t->learn * 1e-9 / r->stage->peak_gflops);
+    if (heldout->prompts) {
+        metrics_put(m, "heldout/reward", heldout->reward);
+        metrics_put(m, "heldout/entropy", heldout->entropy);
+    }
 }
 
-static int measure_in_between(struct run *r, i64 step)
+/* The model that the step's answers are drawn from. Without prompts where it is not due. */
+static int measure_in_between(struct eval_scores *out, struct run *r, i64 step)
 {
-    struct eval_scores scores;
-    bool due = r->held_out.count && r->s->eval_steps && step % r->s->eval_steps == 0 && step < r->s->steps;
-    if (!due)
-        return 0;
-    int status = measure(&scores, NULL, r, &r->held_out, r->s->temperature, 1);
-    if (status == 0) {
-        metrics_put(r->metrics, "heldout/reward", scores.reward);
-        metrics_put(r->metrics, "heldout/entropy", scores.entropy);
-        log_info("step %lld: held-out reward %.3f, entropy %.3f", (long long)step, scores.reward, scores.entropy);
-    }
+    bool due = r->held_out.count && r->s->eval_steps && step && step % r->s->eval_steps == 0;
+    *out = (struct eval_scores){0};
+    int status = due ? measure(out, NULL, r, &r->held_out, r->s->temperature, 1) : 0;
+    if (due && status == 0)
+        log_info("step %lld: held-out reward %.3f, entropy %.3f", (long long)step, out->reward, out->entropy);
     return status;
 }
 
@@ -395,11 +395,14 @@ static int stop_before(struct run *r, i64 step)
 static int run_step(struct run *r, i64 step, struct progress *bar)
 {
     struct learn_result learnt;
+    struct eval_scores heldout;
     struct times times = {0};
     if (pool_fill(&r->pool, step, &r->s->surrogate))
         return -1;
     pool_mark(&r->mark, &r->pool);
-    int status = draw_and_judge(r, &times, step, bar);
+    int status = measure_in_between(&heldout, r, step);
+    if (status == 0)
+        status = draw_and_judge(r, &times, step, bar);
     if (status)
         return interrupted() ? stop_before(r, step) : status;
     move_success(r);
@@ -409,9 +412,8 @@ static int run_step(struct run *r, i64 step, struct progress *bar)
     r->updates += learnt.updates;
     pool_drop(&r->pool);
     times.learn = learnt.seconds;
-    log_step(r, step + 1, &scores, &learnt, &times);
-    status = measure_in_between(r, step + 1);
-    if (metrics_end(r->metrics) || status < 0)
+    log_step(r, step + 1, &heldout, &scores, &learnt, &times);
+    if (metrics_end(r->metrics))
         return -1;
     progress_update(bar, step + 1, "reward %.3f spread %.2f entropy %.3f clipped %.2f length %.1f  %.0f tok/s",
                     scores.reward, (double)learnt.spread / (double)learnt.cohorts, scores.entropy,
@@ -458,7 +460,7 @@ static int finish(struct run *r)
 static int train(struct run *r)
 {
     i64 step;
-    if (resume(r, &step))
+    if (resume(r, &step) || checkpoint_settle(r->checkpoints, step, r->s->keep))
         return -1;
     r->judge = judge_open(&r->s->judge, r->tokenizer, r->stage->out, step);
     r->metrics = r->judge ? metrics_open(r->stage->out, step) : NULL;
