@@ -2,17 +2,88 @@
 #include "cli/cli.h"
 #include "cli/stages.h"
 #include "core/json.h"
+#include "dist/dist.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SKIPPED = 2 };
 
 struct runner {
     struct recipe recipe;
+    const struct arguments *arguments;
     bool redo;
     enum dtype dtype;
+    const char *layout;
+    struct layout sizes;
+    struct comm *world;
+    struct parallel ranks;
 };
+
+/* ---- Ranks: the first one decides and writes, so that what is wrong for all is said once ---- */
+
+static int open_world(struct runner *run)
+{
+    struct launch launch;
+    if (launch_detect(&launch, NULL))
+        return -1;
+    if (launch.size > 1) {
+        bool bound = workers_cores() < sysconf(_SC_NPROCESSORS_ONLN); /* by the launcher, to cores of its own */
+        if (!getenv("WEFT_THREADS"))
+            workers_start((int)max_i64(1, bound ? workers_cores() : workers_cores() / launch.local_size));
+        if (launch.rank > 0)
+            log_set_level(LOG_QUIET);
+    }
+    run->world = comm_open(cli_device(), &launch);
+    return run->world ? 0 : -1;
+}
+
+static void close_ranks(struct runner *run)
+{
+    parallel_close(&run->ranks);
+    comm_close(run->world);
+}
+
+static bool is_first(const struct runner *run)
+{
+    return run->world->rank == 0;
+}
+
+static int first_then_others(struct runner *run, int (*call)(struct runner *run, struct recipe_stage *stage),
+                             struct recipe_stage *stage)
+{
+    int status = is_first(run) ? call(run, stage) : 0;
+    if (status == 0)
+        comm_barrier(run->world);
+    return is_first(run) ? status : call(run, stage);
+}
+
+static int read_layout(struct runner *run, struct recipe_stage *none)
+{
+    (void)none;
+    return layout_parse(&run->sizes, run->layout, run->world->size);
+}
+
+static int open_ranks(struct runner *run)
+{
+    if (open_world(run) || first_then_others(run, read_layout, NULL))
+        return -1;
+    return parallel_open(&run->ranks, run->world, &run->sizes);
+}
+
+/* A rank that failed does not come here: it ends the run. */
+static int status_of_first(const struct runner *run, int status)
+{
+    if (status < 0)
+        return status;
+    comm_barrier(run->world);
+    comm_broadcast(run->world, &status, sizeof status, 0);
+    return status;
+}
+
+/* ---- What a stage was made of ---- */
 
 static struct json *identity_of(const struct runner *run, const struct recipe_stage *s)
 {
@@ -141,14 +212,21 @@ static void log_timing(const struct runner *run, const struct recipe_stage *s, d
 static int run_partial(const struct runner *run, struct recipe_stage *s, const char *partial, const char *folder,
                        const struct json *identity)
 {
-    struct stage stage = {
-        .name = s->name, .out = partial, .seed = run->recipe.seed, .device = cli_device(), .dtype = run->dtype};
+    struct stage stage = {.name = s->name,
+                          .out = partial,
+                          .seed = run->recipe.seed,
+                          .device = cli_device(),
+                          .dtype = run->dtype,
+                          .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone()};
     double begin = clock_s();
-    if (s->kind->heavy)
+    if (s->kind->work != LIGHT)
         stage.peak_gflops = kernels_matrix_peak(stage.device, 2048, run->dtype, 0.5);
+    comm_all_reduce(stage.ranks->world, &stage.peak_gflops, 1, DTYPE_F64);
     int status = s->kind->run(s->settings, &stage);
     if (status < 0 && error_status() == STATUS_INTERRUPTED)
         status = STAGE_INTERRUPTED;
+    if (!is_first(run))
+        return status;
     if (status == 0)
         status = finish(partial, folder, identity);
     log_timing(run, s, clock_s() - begin, stage.peak_gflops);
@@ -157,24 +235,36 @@ static int run_partial(const struct runner *run, struct recipe_stage *s, const c
     return status;
 }
 
+/* 0: due, and its partial folder stands; SKIPPED. */
+static int begin_stage(const struct runner *run, const struct recipe_stage *s, const char *partial, const char *folder,
+                       const struct json *identity)
+{
+    int status = check_finished(run, folder, identity);
+    if (status == SKIPPED)
+        log_info("%s: done before", s->name);
+    if (status)
+        return status;
+    log_info("%s: %s", s->name, s->kind->help);
+    return open_partial(run, partial, identity);
+}
+
+static int resolve_stage(struct runner *run, struct recipe_stage *s)
+{
+    return recipe_resolve(&run->recipe, s);
+}
+
 static int run_stage(struct runner *run, struct recipe_stage *s)
 {
-    if (recipe_resolve(&run->recipe, s))
+    if (first_then_others(run, resolve_stage, s))
         return -1;
     char *folder = path_join(run->recipe.run, s->name), *partial = string_format("%s.partial", folder);
     struct json *identity = identity_of(run, s);
-    int status = check_finished(run, folder, identity);
-    if (status == SKIPPED) {
-        log_info("%s: done before", s->name);
-        status = 0;
-    } else if (status == 0) {
-        log_info("%s: %s", s->name, s->kind->help);
-        status = open_partial(run, partial, identity);
-        if (status == 0)
-            status = run_partial(run, s, partial, folder, identity);
-        if (status < 0)
-            error_prefix("stage %s", s->name);
-    }
+    int status = status_of_first(run, is_first(run) ? begin_stage(run, s, partial, folder, identity) : 0);
+    if (status == 0 && (is_first(run) || s->kind->work == ON_RANKS))
+        status = run_partial(run, s, partial, folder, identity);
+    status = status_of_first(run, status == SKIPPED ? 0 : status);
+    if (status < 0)
+        error_prefix("stage %s", s->name);
     json_free(identity);
     memory_free(folder);
     memory_free(partial);
@@ -182,8 +272,9 @@ static int run_stage(struct runner *run, struct recipe_stage *s)
 }
 
 /* auto is decided once, when the run begins. */
-static int resolve_precision(struct runner *run)
+static int resolve_precision(struct runner *run, struct recipe_stage *none)
 {
+    (void)none;
     char *path = path_join(run->recipe.run, "run.json");
     struct json *stored = file_exists(path) ? json_load(path) : NULL;
     bool can = cli_device()->has_bf16, automatic = strcmp(run->recipe.precision, "auto") == 0;
@@ -209,9 +300,9 @@ static int resolve_precision(struct runner *run)
 
 static int run_all(struct runner *run)
 {
-    int status = resolve_precision(run);
+    int status = first_then_others(run, resolve_precision, NULL);
     for (i64 i = 0; i < run->recipe.count && status == 0; i++) {
-        if (interrupted())
+        if (comm_any(run->world, interrupted()))
             return STAGE_INTERRUPTED;
         if (run->recipe.stages[i].selected)
             status = run_stage(run, &run->recipe.stages[i]);
@@ -230,14 +321,30 @@ static void print_kinds(void)
     text_release(&help);
 }
 
+static int open_recipe(struct runner *run, struct recipe_stage *none)
+{
+    const struct arguments *a = run->arguments;
+    (void)none;
+    return recipe_open(&run->recipe, a->positional[0], a->positional + 1, a->count - 1);
+}
+
+static int run_failed(const struct runner *run)
+{
+    if (run->world && run->world->size > 1)
+        comm_stop(run->world, "%s", error_text());
+    return command_failed();
+}
+
 int command_run(int argc, char **argv)
 {
     static struct runner run;
     bool kinds = false;
     struct arguments a;
-    const struct option options[] = {{"redo", NULL, NULL, &run.redo, "make stages anew whose settings changed"},
-                                     {"kinds", NULL, NULL, &kinds, "list every stage kind and its settings"},
-                                     {NULL}};
+    const struct option options[] = {
+        {"redo", NULL, NULL, &run.redo, "make stages anew whose settings changed"},
+        {"layout", "SIZES", &run.layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive="},
+        {"kinds", NULL, NULL, &kinds, "list every stage kind and its settings"},
+        {NULL}};
     int status = options_parse(&a, argc, argv, options, 0, 64);
     if (status == 0 && kinds) {
         print_kinds();
@@ -247,15 +354,17 @@ int command_run(int argc, char **argv)
         status = error_usage("weft run: a recipe is needed; --kinds lists what it may hold");
     if (status)
         return status < 0 ? command_failed() : 0;
-    status = recipe_open(&run.recipe, a.positional[0], a.positional + 1, a.count - 1);
+    run.arguments = &a;
+    status = open_ranks(&run);
+    if (status == 0)
+        status = first_then_others(&run, open_recipe, NULL);
     if (status == 0)
         status = run_all(&run);
-    if (status == STAGE_INTERRUPTED) {
+    if (status < 0)
+        return run_failed(&run);
+    if (status == STAGE_INTERRUPTED)
         log_info("interrupted and saved; the same command goes on from here");
-        return 130;
-    }
-    if (status)
-        return command_failed();
     recipe_close(&run.recipe);
-    return 0;
+    close_ranks(&run);
+    return status == STAGE_INTERRUPTED ? 130 : 0;
 }

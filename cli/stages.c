@@ -32,28 +32,28 @@ static int run_prepare(const void *settings, const struct stage *stage)
     return prepare_stage(settings, stage->out, stage->seed, stage->device, stage->dtype);
 }
 
-#define KIND(name, help, table, type, run, heavy)                                                                      \
+#define KIND(name, help, table, type, run, work)                                                                       \
     {                                                                                                                  \
-        name, help, table, sizeof(struct type), run, heavy                                                             \
+        name, help, table, sizeof(struct type), run, work                                                              \
     }
 const struct stage_kind stage_kinds[] = {
-    KIND("command", "run a program", command_table, command_settings, command_stage, false),
-    KIND("tokenizer-text", "train byte-level BPE", text_stage_table, text_settings, text_stage, false),
-    KIND("tokenizer-vision", "train the vision tokenizer", vision_stage_table, vision_settings, run_vision, true),
-    KIND("tokenizer-audio", "train the audio tokenizer", audio_stage_table, audio_settings, run_audio, true),
-    KIND("prepare", "media and texts into shards", prepare_table, prepare_settings, run_prepare, false),
-    KIND("pretrain", "train the backbone", pretrain_table, pretrain_settings, pretrain_stage, true),
-    KIND("sft", "train on conversations", sft_table, pretrain_settings, sft_stage, true),
-    KIND("rl", "reinforcement learning on verifiable rewards", rl_table, rl_settings, rl_stage, true),
-    KIND("eval", "rewards on prompts, or held-out losses on shards", eval_table, eval_settings, eval_stage, false),
-    KIND("extract", "cut a sub-model out", extract_table, extract_settings, extract_stage, false),
-    KIND("grid", "measure a grid of sub-models", grid_table, grid_settings, grid_stage, false),
-    KIND("routing", "who uses which expert", routing_table, routing_settings, routing_stage, false),
+    KIND("command", "run a program", command_table, command_settings, command_stage, LIGHT),
+    KIND("tokenizer-text", "train byte-level BPE", text_stage_table, text_settings, text_stage, LIGHT),
+    KIND("tokenizer-vision", "train the vision tokenizer", vision_stage_table, vision_settings, run_vision, HEAVY),
+    KIND("tokenizer-audio", "train the audio tokenizer", audio_stage_table, audio_settings, run_audio, HEAVY),
+    KIND("prepare", "media and texts into shards", prepare_table, prepare_settings, run_prepare, LIGHT),
+    KIND("pretrain", "train the backbone", pretrain_table, pretrain_settings, pretrain_stage, ON_RANKS),
+    KIND("sft", "train on conversations", sft_table, pretrain_settings, sft_stage, ON_RANKS),
+    KIND("rl", "reinforcement learning on verifiable rewards", rl_table, rl_settings, rl_stage, HEAVY),
+    KIND("eval", "rewards on prompts, or held-out losses on shards", eval_table, eval_settings, eval_stage, LIGHT),
+    KIND("extract", "cut a sub-model out", extract_table, extract_settings, extract_stage, LIGHT),
+    KIND("grid", "measure a grid of sub-models", grid_table, grid_settings, grid_stage, LIGHT),
+    KIND("routing", "who uses which expert", routing_table, routing_settings, routing_stage, LIGHT),
     KIND("generate", "make samples of every kind and compare them with their originals", samples_table,
-         samples_settings, samples_stage, false),
-    KIND("export", "write the text backbone for other software", export_table, export_settings, export_stage, false),
-    KIND("report", "write report.html", report_table, report_settings, report_stage, false),
-    {NULL, NULL, NULL, 0, NULL, false},
+         samples_settings, samples_stage, LIGHT),
+    KIND("export", "write the text backbone for other software", export_table, export_settings, export_stage, LIGHT),
+    KIND("report", "write report.html", report_table, report_settings, report_stage, LIGHT),
+    {NULL, NULL, NULL, 0, NULL, LIGHT},
 };
 
 const struct stage_kind *stage_kind_find(const char *name)

@@ -4,12 +4,17 @@
 #include "core/settings.h"
 #include "train/train.h"
 
+enum stage_work {
+    LIGHT,
+    HEAVY,    /* the matrix peak is measured before it starts */
+    ON_RANKS, /* so it is, and all ranks take part; others run on the first alone, while the rest wait */
+};
 struct stage_kind {
     const char *name, *help;
     const struct setting *table;
     size_t settings_bytes;
     int (*run)(const void *settings, const struct stage *stage); /* 0, -1 or STAGE_INTERRUPTED */
-    bool heavy;                                                  /* the matrix peak is measured before it starts */
+    enum stage_work work;
 };
 extern const struct stage_kind stage_kinds[];               /* ends with a NULL name */
 const struct stage_kind *stage_kind_find(const char *name); /* NULL if there is none */

@@ -147,6 +147,7 @@ u32 crc32c(const void *data, i64 bytes);               /* Castagnoli, as in Tens
  * One pool for the process. A job is cut into tiles whose number and shape depend on shapes alone, never on the number
  * of threads; tiles write disjoint memory. So results do not depend on how many workers there are. */
 typedef void worker_fn(void *context, i64 tile, int worker);
+int workers_cores(void);       /* that this process may run on */
 void workers_start(int count); /* 0: one per core, WEFT_THREADS overrides; called again it replaces the pool */
 void workers_stop(void);
 int workers_count(void);

@@ -1,6 +1,8 @@
+#define _GNU_SOURCE
 #include "core/core.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -82,13 +84,19 @@ static void publish(void)
     }
 }
 
+int workers_cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 void workers_start(int count)
 {
     const char *wanted = getenv("WEFT_THREADS");
     if (count <= 0 && wanted)
         count = atoi(wanted);
     if (count <= 0)
-        count = (int)sysconf(_SC_NPROCESSORS_ONLN);
+        count = workers_cores();
     workers_stop();
     pool.count = (int)min_i64(max_i64(count, 1), WORKERS_MAX);
     atomic_store(&pool.generation, 0);

@@ -111,11 +111,15 @@ struct comm *mpi_open(struct device *device, const struct launch *launch); /* NU
 struct layout {
     i64 data, expert /* divides data */, tensor, pipeline; /* ranks; 0: 1 */
     i64 chunks;                                            /* runs of layers each pipeline rank has; 0: 1 */
+    i64 receive; /* rows an expert rank has room for, as a multiple of what a balanced router sends it; 0: 4 */
 };
+/* "data=4,expert=2,tensor=1,pipeline=1,chunks=1,receive=4", any of them; NULL or "": none. data: what the others leave
+ * of the world's ranks. -1 and a message of usage, also where the sizes
+ * do not multiply to the world's. */
+int layout_parse(struct layout *layout, const char *text, i64 world);
 struct parallel {
     struct layout layout;
     struct comm *world, *data, *expert, *replica, *tensor, *pipeline;
-    double receive_factor; /* rows an expert rank has room for, as a multiple of what a balanced router would send it */
 };
 /* -1 and a message: the sizes do not multiply to the world's. The world is borrowed. */
 int parallel_open(struct parallel *parallel, struct comm *world, const struct layout *layout);

@@ -1,9 +1,13 @@
 #include "dist/dist.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 static struct layout with_ones(const struct layout *layout)
 {
     struct layout l = *layout;
     i64 *sizes[] = {&l.data, &l.expert, &l.tensor, &l.pipeline, &l.chunks};
+    l.receive = l.receive ? l.receive : 4;
     for (i64 i = 0; i < COUNT_OF(sizes); i++)
         *sizes[i] = max_i64(*sizes[i], 1);
     return l;
@@ -21,6 +25,47 @@ static int check_layout(const struct layout *l, i64 world)
     return 0;
 }
 
+static int read_size(i64 *out, const char *name, const char *text)
+{
+    char *end;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end || value < 1 || value > 1 << 20)
+        return error_usage("layout: %s=%s, expected a whole number from 1", name, text);
+    *out = value;
+    return 0;
+}
+
+int layout_parse(struct layout *l, const char *text, i64 world)
+{
+    static const char *const names[] = {"data", "expert", "tensor", "pipeline", "chunks", "receive", NULL};
+    i64 *const sizes[] = {&l->data, &l->expert, &l->tensor, &l->pipeline, &l->chunks, &l->receive};
+    char *copy = string_copy(text ? text : ""), *rest = copy;
+    int status = 0;
+    *l = (struct layout){0};
+    for (char *item; status == 0 && (item = strsep(&rest, ",")) && text && *text;) {
+        char *equals = strchr(item, '=');
+        int i = 0;
+        if (equals)
+            *equals = 0;
+        while (names[i] && strcmp(names[i], item) != 0)
+            i++;
+        if (!names[i] || !equals) {
+            const char *near = string_nearest(item, names);
+            status = error_usage("layout: \"%s\": expected data=, expert=, tensor=, pipeline=, chunks= or receive=%s%s",
+                                 item, near && !names[i] ? ", did you mean " : "", near && !names[i] ? near : "");
+        } else {
+            status = read_size(sizes[i], item, equals + 1);
+        }
+    }
+    memory_free(copy);
+    if (status)
+        return -1;
+    if (l->data == 0)
+        l->data = max_i64(1, world / (max_i64(l->tensor, 1) * max_i64(l->pipeline, 1)));
+    *l = with_ones(l);
+    return check_layout(l, world);
+}
+
 int parallel_open(struct parallel *p, struct comm *world, const struct layout *layout)
 {
     struct layout l = with_ones(layout);
@@ -28,7 +73,7 @@ int parallel_open(struct parallel *p, struct comm *world, const struct layout *l
         return -1;
     i64 t = world->rank % l.tensor, d = world->rank / l.tensor % l.data, stage = world->rank / (l.tensor * l.data);
     i64 row = stage * l.data * l.tensor; /* first rank of this pipeline stage */
-    *p = (struct parallel){.layout = l, .world = world, .receive_factor = 4};
+    *p = (struct parallel){.layout = l, .world = world};
     p->tensor = comm_split(world, &(struct group){row + d * l.tensor, 1, l.tensor}, "tensor");
     p->data = comm_split(world, &(struct group){row + t, l.tensor, l.data}, "data");
     p->expert =
@@ -53,7 +98,7 @@ const struct parallel *parallel_alone(void)
     static i64 bytes;
     static struct comm comm = {
         .name = "alone", .size = 1, .transport = &local_transport, .out = &spans[0], .in = &spans[1], .bytes = &bytes};
-    static const struct parallel alone = {{1, 1, 1, 1, 1}, &comm, &comm, &comm, &comm, &comm, &comm, 1};
+    static const struct parallel alone = {{1, 1, 1, 1, 1, 1}, &comm, &comm, &comm, &comm, &comm, &comm};
     return &alone;
 }
 

@@ -67,7 +67,7 @@ static struct tensor *run_experts(struct pass *p, struct tensor *rows, const str
 static struct expert_exchange *open_exchange(struct pass *p, const struct routing *routing)
 {
     return expert_exchange(p->tape, p->model->parallel->expert, routing, p->model->config.experts, p->receive_rows,
-                           "parallel.receive_factor");
+                           "--layout receive=N");
 }
 
 /* The experts are other ranks': rows go there and come back. */

@@ -82,7 +82,7 @@ static void agree_on_layers(struct pass *p)
             if (plans[r].runs[layer] == LAYER_RUN && p->part[layer] == LAYER_SKIPPED)
                 p->part[layer] = LAYER_SERVED;
     }
-    p->receive_rows = (i64)(p->model->parallel->receive_factor * (double)most);
+    p->receive_rows = p->model->parallel->layout.receive * most;
 }
 
 void parallel_prepare(struct pass *p)

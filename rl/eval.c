@@ -138,7 +138,10 @@ static struct json *eval_on_prompts(struct model *model, const struct submodel *
 static struct json *eval_on_shards(struct model *model, const struct submodel *sub, const struct eval_settings *s)
 {
     struct heldout h;
-    if (heldout_measure(&h, model, sub, s->data, s->part, s->length, s->rows))
+    int status = heldout_measure(&h, model, sub, s->data, s->part, s->length, s->rows);
+    if (status > 0)
+        error_set("interrupted before every row was measured");
+    if (status)
         return NULL;
     struct json *out = json_object();
     const double *loss = h.sums.loss[STREAM_TEXT], *weight = h.sums.weight[STREAM_TEXT];
@@ -183,7 +186,7 @@ int eval_stage(const void *settings, const struct stage *stage)
     struct json *result = eval_model(&model, &full, s, stage->seed);
     model_close(&model);
     if (!result)
-        return -1;
+        return interrupted() ? STAGE_INTERRUPTED : -1;
     char *path = path_join(stage->out, "eval.json");
     int status = json_save(path, result);
     struct text line = {0};

@@ -39,12 +39,10 @@ static inline void ranks_own_path(char path[1024])
     path[length] = 0;
 }
 
-/* This program with `arguments` on `count` ranks of one thread each, also on fewer cores (a waiting rank gives its core
+/* `program` with `arguments` on `count` ranks of one thread each, also on fewer cores (a waiting rank gives its core
  * away) and as root (Open MPI asks). MPI libraries keep memory to the end, which a leak checker would report. */
-static inline int ranks_run(struct text *said, int count, const char *arguments)
+static inline int ranks_run_program(struct text *said, int count, const char *program, const char *arguments)
 {
-    char path[1024];
-    ranks_own_path(path);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
@@ -52,10 +50,17 @@ static inline int ranks_run(struct text *said, int count, const char *arguments)
     setenv("ASAN_OPTIONS", "detect_leaks=0", 0);
     bool open_mpi = system("mpirun --version 2>&1 | grep -q 'Open MPI'") == 0;
     char *command = string_format("mpirun %s -n %d %s %s", open_mpi ? "--oversubscribe --bind-to none" : "", count,
-                                  path, arguments);
+                                  program, arguments);
     int status = ranks_shell(said, command);
     memory_free(command);
     return status;
+}
+
+static inline int ranks_run(struct text *said, int count, const char *arguments) /* this program */
+{
+    char path[1024];
+    ranks_own_path(path);
+    return ranks_run_program(said, count, path, arguments);
 }
 
 /* Of a process that ranks_run started: the world. */

@@ -47,10 +47,9 @@ static double decode_speed(struct model *model, const struct submodel *sub, i64 
 static int measure_point(struct grid_point *point, struct model *model, const struct grid_settings *s)
 {
     struct heldout h;
-    if (heldout_measure(&h, model, &point->sub, s->data, s->part, s->length, s->rows))
-        return -1;
-    if (interrupted())
-        return STAGE_INTERRUPTED;
+    int status = heldout_measure(&h, model, &point->sub, s->data, s->part, s->length, s->rows);
+    if (status)
+        return status;
     point->loss_all = 0;
     for (int kind = 0; kind < TARGETS; kind++) {
         point->loss[kind] = heldout_mean(&h, kind);

@@ -100,6 +100,24 @@ static i32 *room_for_routes(struct arena *arena, const struct batch *batch, cons
     return routes;
 }
 
+/* Of a pipeline this rank's chunks, one after the other; the losses of all of them. */
+static void run_chunks(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
+                       const struct submodel *sub, struct forward_options *options)
+{
+    const struct comm *pipeline = model->parallel->pipeline;
+    options->chunk = pipeline->rank;
+    model_forward(out, tape, model, batch, sub, options);
+    for (i64 chunk = pipeline->rank + pipeline->size; chunk < model_chunks(model); chunk += pipeline->size) {
+        struct forward next;
+        options->chunk = chunk;
+        model_forward(&next, tape, model, batch, sub, options);
+        for (int kind = 0; kind < TARGETS; kind++)
+            for (int level = 0; level < LEVELS_MOST; level++)
+                if (next.loss[kind][level].value)
+                    out->loss[kind][level] = next.loss[kind][level];
+    }
+}
+
 static int walk_rows(const struct heldout_pass *pass, struct model *model, const struct submodel *sub,
                      struct loader *loader)
 {
@@ -109,7 +127,7 @@ static int walk_rows(const struct heldout_pass *pass, struct model *model, const
     int status = 0;
     arena_open(&arena, (i64)1 << 32, false);
     tape_open(&tape, model->device, model->weights.dtype, (i64)16 << 30);
-    for (i64 step = 0; (pass->most_rows == 0 || step * MICRO_ROWS < pass->most_rows) && !interrupted(); step++) {
+    for (i64 step = 0; status == 0 && (pass->most_rows == 0 || step * MICRO_ROWS < pass->most_rows); step++) {
         struct batch batch;
         struct forward forward;
         status = loader_step(loader, step, &plan);
@@ -122,8 +140,10 @@ static int walk_rows(const struct heldout_pass *pass, struct model *model, const
         struct forward_options options = {.keep_routes =
                                               pass->want_routes ? room_for_routes(&arena, &batch, model, sub) : NULL};
         tape_clear(&tape, false);
-        model_forward(&forward, &tape, model, &batch, sub, &options);
+        run_chunks(&forward, &tape, model, &batch, sub, &options);
         pass->visit(pass->context, &batch, &forward, options.keep_routes);
+        if (comm_any(model->parallel->world, interrupted()))
+            status = STAGE_INTERRUPTED;
     }
     tape_close(&tape);
     arena_close(&arena);
@@ -225,8 +245,11 @@ int heldout_measure(struct heldout *out, struct model *model, const struct submo
     memset(out, 0, sizeof *out);
     counts_init(&m.counts, &model->config);
     int status = heldout_walk(&pass, model, sub);
-    if (status == 0)
+    if (status == 0) {
+        comm_all_reduce(model->parallel->pipeline, out->sums.loss, STREAMS * TARGETS, DTYPE_F64);
+        comm_all_reduce(model->parallel->pipeline, out->sums.weight, STREAMS * TARGETS, DTYPE_F64);
         status = measure_bytes(out, &m.counts, directory);
+    }
     unigram_entropies(out, &m.counts);
     out->seconds = clock_s() - begin;
     counts_release(&m.counts);

@@ -17,7 +17,8 @@ struct heldout {
 int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
                     const char *part, i64 length, i64 most_rows);
 /* The pass itself: `visit` sees every micro-batch after its forward. want_routes: with the experts each position chose,
- * [L, n, K] for K = sub->topk, as numbers among the sub-model's experts; -1: none. An interrupted pass ends early. */
+ * [L, n, K] for K = sub->topk, as numbers among the sub-model's experts; -1: none. 0, -1 or STAGE_INTERRUPTED. Over
+ * ranks all run the same rows together. */
 struct heldout_pass {
     const char *directory, *part;
     i64 length, most_rows;

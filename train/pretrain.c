@@ -106,7 +106,7 @@ static int open_new_model(struct run *r)
     if (2 * c.levels > c.layers)
         return error_usage("%lld audio levels need as many of the top layers, at most half of model.layers %lld",
                            (long long)c.levels, (long long)c.layers);
-    if (model_open(&r->model, r->stage->device, &c, r->stage->dtype, true, NULL))
+    if (model_open(&r->model, r->stage->device, &c, r->stage->dtype, true, r->stage->ranks))
         return error_prefix("model");
     weights_init(&r->model.weights, r->stage->seed);
     return 0;
@@ -114,12 +114,18 @@ static int open_new_model(struct run *r)
 
 static int open_model(struct run *r)
 {
-    int status = r->s->from && *r->s->from ? model_load(&r->model, r->stage->device, r->s->from, r->stage->dtype, true)
-                                           : open_new_model(r);
+    int status = r->s->from && *r->s->from
+                     ? model_load_over(r->stage->ranks, &r->model, r->stage->device, r->s->from, r->stage->dtype, true)
+                     : open_new_model(r);
     if (status == 0)
         log_info("model: %.2f M parameters, %.2f M active", (double)weights_parameters(&r->model.weights) * 1e-6,
                  (double)model_parameters_active(&r->model.config) * 1e-6);
     return status;
+}
+
+static bool is_first(const struct run *r)
+{
+    return r->stage->ranks->world->rank == 0;
 }
 
 /* ---- Data ---- */
@@ -165,8 +171,9 @@ static int measure_heldout(struct run *r, const char *when)
     struct submodel full;
     i64 length = (i64)schedule_at(&r->s->loader.length, r->s->steps);
     submodel_full(&full, &r->model.config);
-    if (heldout_measure(&h, &r->model, &full, r->s->data, "validation", length, r->s->heldout_rows))
-        return -1;
+    int status = heldout_measure(&h, &r->model, &full, r->s->data, "validation", length, r->s->heldout_rows);
+    if (status)
+        return status;
     struct json *j = heldout_json(&h);
     for (i64 i = 0; i < json_count(j); i++)
         log_info("held-out %-6s %-10s %-7s %.4f (unigram %.4f)", when,
@@ -189,30 +196,30 @@ static int measure_grid(struct run *r, i64 step)
         char name[96];
         status = heldout_measure(&h, &r->model, &points[i].sub, r->s->data, "validation", length, 8);
         snprintf(name, sizeof name, "grid/%s/text", points[i].name);
-        metrics_put(r->metrics, name, heldout_mean(&h, TARGET_TEXT));
+        if (r->metrics && status == 0)
+            metrics_put(r->metrics, name, heldout_mean(&h, TARGET_TEXT));
     }
     arena_close(&arena);
-    return status;
+    return status < 0 ? -1 : 0; /* cut short: the step is saved all the same */
 }
 
 /* ---- Checkpoints ---- */
 
-static int save_model(void *context, const char *directory)
+struct whole { /* what the first rank writes */
+    const struct run *run;
+    struct model model;
+};
+
+static int save_whole(void *context, const char *directory)
 {
-    struct run *r = context;
-    return model_save(&r->model, directory) || install_tokenizers(directory, r->s->data) ? -1 : 0;
+    const struct whole *whole = context;
+    return model_save(&whole->model, directory) || install_tokenizers(directory, whole->run->s->data) ? -1 : 0;
 }
 
-static struct checkpoint_parts parts_of(struct run *r, struct weights **list)
+static int write_checkpoint(struct run *r, struct whole *whole, i64 step)
 {
-    list[0] = &r->model.weights;
-    return (struct checkpoint_parts){(struct weights *const *)list, 1, save_model, r};
-}
-
-static int save(struct run *r, i64 step)
-{
-    struct weights *list[1];
-    struct checkpoint_parts parts = parts_of(r, list);
+    struct weights *const list[] = {&whole->model.weights};
+    struct checkpoint_parts parts = {list, 1, save_whole, whole};
     struct json *state = json_object(), *running = json_array(), *use = json_array();
     for (int kind = 0; kind < TARGETS; kind++)
         json_push(running, json_of_number(r->trainer.running[kind]));
@@ -228,11 +235,23 @@ static int save(struct run *r, i64 step)
     return status;
 }
 
-/* *step: the first one to do. */
+/* All ranks bring their weights together; the first one writes, as a checkpoint or (step -1) as the stage's result. */
+static int save(struct run *r, i64 step)
+{
+    struct whole whole = {.run = r};
+    int status = 0;
+    model_gather(&whole.model, &r->model);
+    if (is_first(r))
+        status = step < 0 ? save_whole(&whole, r->stage->out) : write_checkpoint(r, &whole, step);
+    model_gather_release(&whole.model, &r->model);
+    return status;
+}
+
+/* *step: the first one to do. Every rank reads its own. */
 static int resume(struct run *r, i64 *step)
 {
-    struct weights *list[1];
-    struct checkpoint_parts parts = parts_of(r, list);
+    struct weights *const list[] = {&r->model.weights};
+    struct checkpoint_parts parts = {list, 1, NULL, NULL};
     struct json *state;
     if (checkpoint_resume(r->checkpoints, step, &parts, &state))
         return -1;
@@ -247,7 +266,12 @@ static int resume(struct run *r, i64 *step)
     }
     *step = max_i64(*step, 0);
     json_free(state);
-    return 0;
+    i64 first = *step;
+    comm_broadcast(r->stage->ranks->world, &first, sizeof first, 0);
+    return first == *step ? 0
+                          : error_set("%s: this rank would go on from step %lld, the first from %lld: they do not see "
+                                      "the same files",
+                                      r->checkpoints, (long long)*step, (long long)first);
 }
 
 /* ---- The loop ---- */
@@ -293,16 +317,18 @@ static int run_steps(struct run *r, i64 step)
         status = train_step(&result, &r->trainer, step);
         if (status)
             break;
-        log_step(r, step + 1, &result);
+        if (r->metrics)
+            log_step(r, step + 1, &result);
         if (r->s->grid_steps && (step + 1) % r->s->grid_steps == 0)
             status = measure_grid(r, step + 1);
-        if (metrics_end(r->metrics))
+        if (r->metrics && metrics_end(r->metrics))
             status = -1;
         show(&bar, r, step + 1, &result);
         bool due = (step + 1) % r->s->checkpoint_steps == 0 || step + 1 == r->s->steps;
-        if (status == 0 && (due || interrupted()))
+        bool stop = status == 0 && comm_any(r->stage->ranks->world, interrupted());
+        if (status == 0 && (due || stop))
             status = save(r, step + 1);
-        if (status == 0 && interrupted() && step + 1 < r->s->steps)
+        if (status == 0 && stop && step + 1 < r->s->steps)
             status = STAGE_INTERRUPTED;
     }
     progress_close(&bar);
@@ -313,10 +339,10 @@ static int finish(struct run *r)
 {
     char *path = path_join(r->stage->out, "heldout.json");
     int status = measure_heldout(r, "end");
-    if (status == 0)
+    if (status == 0 && is_first(r))
         status = json_save(path, r->heldout);
     if (status == 0)
-        status = save_model(r, r->stage->out);
+        status = save(r, -1);
     memory_free(path);
     return status;
 }
@@ -324,11 +350,15 @@ static int finish(struct run *r)
 static int train(struct run *r)
 {
     i64 step;
-    if (resume(r, &step) || checkpoint_settle(r->checkpoints, step, r->s->keep))
+    if (resume(r, &step))
         return -1;
-    r->metrics = metrics_open(r->stage->out, step);
-    if (!r->metrics)
-        return -1;
+    if (is_first(r)) {
+        if (checkpoint_settle(r->checkpoints, step, r->s->keep))
+            return -1;
+        r->metrics = metrics_open(r->stage->out, step);
+        if (!r->metrics)
+            return -1;
+    }
     if (!r->heldout)
         r->heldout = json_object();
     int status = step == 0 ? measure_heldout(r, "start") : 0;

@@ -188,7 +188,7 @@ static int measure(const struct routing_settings *s, const char *out, struct mod
                      ? walk(&look, s, out, model, &sub)
                      : error_set("%s: no layer of it has experts, so there is no routing to look at", s->from);
         if (status == 0)
-            status = interrupted() ? STAGE_INTERRUPTED : save(s, out, &look, model, &sub);
+            status = save(s, out, &look, model, &sub);
         routing_counts_release(&look.counts);
     }
     arena_close(&arena);

@@ -12,13 +12,15 @@
  * when it saved and stopped because interrupted() said so. Called again with the same settings it goes on from its last
  * checkpoint. */
 enum { STAGE_INTERRUPTED = 1 };
+struct parallel;
 struct stage {
     const char *name; /* in the recipe */
     const char *out;  /* existing folder; may hold an earlier call's checkpoints */
     u64 seed;
     struct device *device;
     enum dtype dtype;   /* the precision resolved for this run: DTYPE_BF16 or DTYPE_F32 */
-    double peak_gflops; /* matrix peak measured at the stage's start */
+    double peak_gflops; /* matrix peak measured at the stage's start, of all its ranks together */
+    const struct parallel *ranks;
 };
 
 /* ---- Learning rate

@@ -1,0 +1,183 @@
+/* The program over ranks: `weft run` under mpirun follows one rank, in every layout, and a run that ranks began one
+ * process ends. */
+#include "tests/ranks.h"
+#include <math.h>
+#include <setjmp.h>
+#include "core/json.h"
+#include "tests/shard_fixture.h"
+#include <cmocka.h>
+
+enum { STEPS = 6 };
+static char *shards, *out, *recipe; /* out: beside the shards, whose names and sizes enter the hash */
+
+static void write_recipe(void)
+{
+    struct text yaml = {0};
+    text_printf(
+        &yaml,
+        "run: %s/one\nseed: 5\nprecision: f32\nstages:\n  base:\n    kind: pretrain\n    data: %s\n    steps: %d\n"
+        "    checkpoint_steps: 3\n    keep: 9\n    heldout_rows: 4\n    recompute: true\n"
+        "    batch: {rows: 4, length: 128, micro_rows: 1}\n    optimizer: {lr: 1e-3, warmup: 2}\n"
+        "    elastic: {slice_rows: 1, depth_full: 0.5, experts_full: 0.5, expert_groups: 2}\n"
+        "    model: {width: 32, layers: 4, heads: 2, kv_heads: 2, head_width: 16, experts: 4, expert_width: 32,\n"
+        "            shared_experts: 1, vit_width: 16, vit_heads: 1}\n",
+        shards, shards, STEPS);
+    recipe = path_join(out, "recipe.yaml");
+    require(file_replace(recipe, yaml.data, yaml.length) == 0, "%s", error_text());
+    text_release(&yaml);
+}
+
+/* Exit status of `weft run` on `ranks`; what it said is printed where it is not the expected one. */
+static void run(int ranks, const char *name, const char *more, int expected, const char *complaint)
+{
+    struct text said = {0};
+    char *arguments = string_format("run %s run=%s/%s %s", recipe, out, name, more);
+    int status = ranks_run_program(&said, ranks, WEFT_PROGRAM, arguments);
+    if (status != expected || (complaint && (!said.data || !strstr(said.data, complaint))))
+        fail_msg("%d ranks, %s: status %d, expected %d and \"%s\" in:\n%s", ranks, arguments, status, expected,
+                 complaint ? complaint : "", said.data ? said.data : "");
+    text_release(&said);
+    memory_free(arguments);
+}
+
+static double farthest; /* relative */
+
+static void compare_numbers(const struct json *a, const struct json *b, const char *what)
+{
+    double x = json_number(a, NAN), y = json_number(b, NAN), off = fabs(x - y) / fmax(fabs(x), 1e-3);
+    if (!(off < 1e-5))
+        fail_msg("%s: %.9g, one rank had %.9g", what, y, x);
+    farthest = fmax(farthest, off);
+}
+
+static void compare_metrics(const char *name)
+{
+    struct text one = {0}, other = {0};
+    char *a = string_format("%s/one/base/metrics.jsonl", out);
+    char *b = string_format("%s/%s/base/metrics.jsonl", out, name);
+    require(file_read(&one, a) == 0 && file_read(&other, b) == 0, "%s", error_text());
+    char *left = one.data, *right = other.data;
+    for (int step = 0; step < STEPS; step++) {
+        char *left_end = strchr(left, '\n'), *right_end = strchr(right, '\n');
+        assert_non_null(left_end);
+        assert_non_null(right_end);
+        struct json *x = json_parse(left, left_end - left, a), *y = json_parse(right, right_end - right, b);
+        struct json_iterator it;
+        for (bool more = json_first(&it, x); more; more = json_next(&it, x))
+            if (strncmp(it.key, "loss", 4) == 0)
+                compare_numbers(it.value, json_get(y, it.key), it.key);
+        json_free(x);
+        json_free(y);
+        left = left_end + 1;
+        right = right_end + 1;
+    }
+    text_release(&one);
+    text_release(&other);
+    memory_free(a);
+    memory_free(b);
+}
+
+static void compare_heldout(const char *name)
+{
+    char *a = string_format("%s/one/base/heldout.json", out);
+    char *b = string_format("%s/%s/base/heldout.json", out, name);
+    struct json *x = json_load(a), *y = json_load(b);
+    const struct json *ours = json_get(x, "end"), *theirs = json_get(y, "end");
+    assert_true(json_count(ours) > 0 && json_count(ours) == json_count(theirs));
+    for (i64 i = 0; i < json_count(ours); i++) {
+        compare_numbers(json_get(json_at(ours, i), "loss"), json_get(json_at(theirs, i), "loss"), name);
+        compare_numbers(json_get(json_at(ours, i), "targets"), json_get(json_at(theirs, i), "targets"), name);
+    }
+    json_free(x);
+    json_free(y);
+    memory_free(a);
+    memory_free(b);
+}
+
+static void ranks_follow_one(void **state)
+{
+    static const struct {
+        const char *name, *layout;
+        int ranks;
+    } cases[] = {{"data", "", 2},
+                 {"expert", "--layout expert=2", 2},
+                 {"tensor", "--layout tensor=2", 2},
+                 {"pipeline", "--layout pipeline=2", 2},
+                 {"interleaved", "--layout pipeline=2,chunks=2", 2},
+                 {"both", "--layout expert=2,tensor=2", 4}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        farthest = 0;
+        run(cases[i].ranks, cases[i].name, cases[i].layout, 0, NULL);
+        compare_metrics(cases[i].name);
+        compare_heldout(cases[i].name);
+        print_message("%s: within %.1e of one rank\n", cases[i].name, farthest);
+    }
+}
+
+/* A checkpoint has no layout: what two ranks began, one goes on with. */
+static void one_goes_on_for_two(void **state)
+{
+    char *last = string_format("%s/data/base/checkpoints/step-%06d", out, STEPS);
+    char *done = string_format("%s/data/base", out), *partial = string_format("%s.partial", done);
+    (void)state;
+    require(rename(done, partial) == 0, "cannot rename %s", done);
+    memory_free(last);
+    last = string_format("%s/checkpoints/step-%06d", partial, STEPS);
+    require(directory_remove(last) == 0, "%s", error_text());
+    char *mark = path_join(partial, "done.json");
+    require(remove(mark) == 0, "cannot remove %s", mark);
+    run(1, "data", "", 0, "goes on from step 3");
+    compare_metrics("data");
+    compare_heldout("data");
+    memory_free(last);
+    memory_free(mark);
+    memory_free(done);
+    memory_free(partial);
+}
+
+static void sizes_that_do_not_fit(void **state)
+{
+    (void)state;
+    run(2, "none", "--layout tensr=2", 1, "did you mean tensor");
+    run(2, "none", "--layout tensor=3", 1, "are 3, but 2 were started");
+    run(2, "none", "--layout tensor=2 base.model.kv_heads=1", 1, "key-value heads on tensor ranks");
+    run(2, "none2", "--layout expert=2 base.batch.rows=3", 1, "do not come out even");
+}
+
+static int open_world(void **state)
+{
+    (void)state;
+    shards = fixture_shards("ranks", 160, 40);
+    char *train = path_join(shards, "train"), *validation = path_join(shards, "validation");
+    require(symlink(train, validation) == 0, "cannot link %s", validation);
+    out = string_format("%s-out", shards);
+    require(directory_remove(out) == 0 && directory_make(out) == 0, "%s", error_text());
+    write_recipe();
+    run(1, "one", "", 0, NULL);
+    memory_free(train);
+    memory_free(validation);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    directory_remove(shards);
+    directory_remove(out);
+    memory_free(shards);
+    memory_free(out);
+    memory_free(recipe);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_follow_one), cmocka_unit_test(one_goes_on_for_two),
+                                       cmocka_unit_test(sizes_that_do_not_fit)};
+    if (ranks_missing()) {
+        printf("skipped: %s\n", ranks_missing());
+        return 0;
+    }
+    return cmocka_run_group_tests(tests, open_world, close_world);
+}
