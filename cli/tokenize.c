@@ -33,7 +33,7 @@ static int decode_line(struct text *out, const struct text_tokenizer *tokenizer,
     for (i64 i = 0; i < json_count(list) && status == 0; i++) {
         i64 id = json_integer(json_at(list, i), -1);
         if (id < 0 || id > INT32_MAX)
-            status = error_set("ids[%lld]: expected an id", (long long)i);
+            status = error_set("ids[%lld]: expected a whole number from 0", (long long)i);
         id_list_push(&ids, (i32)id);
     }
     bool skip = json_bool(json_get(line, "skip_special"), false);
@@ -63,13 +63,15 @@ static int run_lines(const struct text_tokenizer *tokenizer, bool decode)
             length--;
         if (length == 0)
             continue;
-        struct json *j = json_parse(line, length, "stdin");
+        struct json *j = json_parse_line(line, length, "stdin", number);
         text_clear(&out);
         status = !j ? -1 : decode ? decode_line(&out, tokenizer, j) : encode_line(&out, tokenizer, j);
+        if (status && j)
+            error_prefix("stdin:%lld", (long long)number);
         json_free(j);
         if (status)
-            error_prefix("line %lld", (long long)number);
-        else if (fwrite(out.data, 1, (size_t)out.length, stdout) != (size_t)out.length)
+            break;
+        if (fwrite(out.data, 1, (size_t)out.length, stdout) != (size_t)out.length)
             status = error_errno("stdout");
     }
     if (status == 0 && fflush(stdout))

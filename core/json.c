@@ -85,7 +85,7 @@ static json_t *parse_huge_integers(const char *text, i64 length, json_error_t *e
     return value;
 }
 
-struct json *json_parse(const char *text, i64 length, const char *origin)
+static struct json *parse(const char *text, i64 length, const char *origin, i64 first_line)
 {
     json_error_t error;
     if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
@@ -96,8 +96,19 @@ struct json *json_parse(const char *text, i64 length, const char *origin)
     if (!value && json_error_code(&error) == json_error_numeric_overflow)
         value = parse_huge_integers(text, length, &error);
     if (!value)
-        error_set("%s:%d:%d: not valid JSON: %s", origin, error.line, error.column, error.text);
+        error_set("%s:%lld:%d: not valid JSON: %s", origin, (long long)first_line + error.line - 1, error.column,
+                  error.text);
     return outside(value);
+}
+
+struct json *json_parse(const char *text, i64 length, const char *origin)
+{
+    return parse(text, length, origin, 1);
+}
+
+struct json *json_parse_line(const char *text, i64 length, const char *path, i64 number)
+{
+    return parse(text, length, path, number);
 }
 
 struct json *json_load(const char *path)

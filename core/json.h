@@ -20,6 +20,7 @@ enum json_kind { JSON_NULL, JSON_BOOL, JSON_INTEGER, JSON_REAL, JSON_STRING, JSO
 struct json *json_load(const char *path); /* NULL: message with path, line, column */
 /* origin names the source in messages; U+0000 in strings is allowed */
 struct json *json_parse(const char *text, i64 length, const char *origin);
+struct json *json_parse_line(const char *text, i64 length, const char *path, i64 number); /* a file's line, from 1 */
 void json_free(struct json *value);
 
 enum json_kind json_kind(const struct json *value);                /* of NULL: JSON_NULL */

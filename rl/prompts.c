@@ -135,10 +135,8 @@ static int load_lines(struct prompts *all, const char *path, const struct text_t
         end = end ? end + 1 : line + length;
         if (length == (i64)strspn(line, " \t\r") || line[strspn(line, " \t\r")] == '\n')
             continue;
-        char *origin = string_format("%s:%lld", path, (long long)number);
-        struct json *source = json_parse(line, length, origin);
+        struct json *source = json_parse_line(line, length, path, number);
         status = source ? add_prompt(all, source, path, number, tokenizer) : -1;
-        memory_free(origin);
     }
     text_release(&text);
     return status;

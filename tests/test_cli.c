@@ -272,7 +272,7 @@ static void tokenize_there_and_back(void **state)
     assert_int_equal(run(ids, decode), 0);
     assert_string_equal(said.data, "{\"text\":\"Words, 123 \u00e9\u4f60 \\n end\"}\n{\"text\":\"\"}\n");
     assert_int_equal(run("{\"text\":1}\n", encode), 1);
-    expect_complaint("line 1");
+    expect_complaint("stdin:1");
     assert_int_equal(run("{\"ids\":[99999999]}\n", decode), 1);
     memory_free(ids);
 }

@@ -18,40 +18,41 @@ struct listing {
     i64 count, capacity;
 };
 
-static void add_entry(struct listing *list, const struct audio_clip *clip)
+static void add_entry(struct listing *list, const struct entry *entry)
 {
     if (list->count == list->capacity) {
         i64 next = max_i64(256, 2 * list->capacity), size = (i64)sizeof *list->entries;
         list->entries = memory_resize(list->entries, list->capacity * size, next * size);
         list->capacity = next;
     }
-    list->entries[list->count++] = (struct entry){.clip = *clip};
+    list->entries[list->count++] = *entry;
 }
 
-static int add_line(struct listing *list, const char *folder, const char *line, i64 length, const char *origin)
+static void add_line(struct listing *list, const char *folder, const char *line, i64 length, const char *path,
+                     i64 number)
 {
-    struct json *value = json_parse(line, length, origin);
+    struct json *value = json_parse_line(line, length, path, number);
     const char *audio = json_string(json_get(value, "audio"), NULL);
-    if (audio)
-        add_entry(list, &(struct audio_clip){.path = *audio == '/' ? string_copy(audio) : path_join(folder, audio),
-                                             .text = string_copy(json_string(json_get(value, "text"), "")),
-                                             .speaker = string_copy(json_string(json_get(value, "speaker"), ""))});
+    if (!value)
+        add_entry(list, &(struct entry){.problem = string_copy(error_text())});
+    else if (audio)
+        add_entry(list, &(struct entry){.clip = {.path = *audio == '/' ? string_copy(audio) : path_join(folder, audio),
+                                                 .text = string_copy(json_string(json_get(value, "text"), "")),
+                                                 .speaker = string_copy(json_string(json_get(value, "speaker"), ""))}});
     json_free(value);
-    return value ? 0 : -1;
 }
 
 static int list_folder(struct listing *list, const char *folder)
 {
     struct text text = {0};
-    char *path = path_join(folder, "captions.jsonl"), origin[512];
+    char *path = path_join(folder, "captions.jsonl");
     int status = file_read(&text, path);
     i64 number = 1;
     for (i64 at = 0; status == 0 && at < text.length; number++) {
         const char *end = memchr(text.data + at, '\n', (size_t)(text.length - at));
         i64 length = end ? end - text.data - at : text.length - at;
-        snprintf(origin, sizeof origin, "%s:%lld", path, (long long)number);
         if (length > 0)
-            status = add_line(list, folder, text.data + at, length, origin);
+            add_line(list, folder, text.data + at, length, path, number);
         at += length + 1;
     }
     text_release(&text);
@@ -86,7 +87,7 @@ static void run_entry(void *context, i64 tile, int worker)
 {
     struct entry *entry = &((const struct listing *)context)->entries[tile];
     (void)worker;
-    if (read_clip(&entry->clip))
+    if (!entry->problem && read_clip(&entry->clip))
         entry->problem = string_copy(error_text()); /* the message belongs to this thread */
 }
 

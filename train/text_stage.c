@@ -1,5 +1,6 @@
 #include "train/text_stage.h"
 
+#include "data/sources.h"
 #include "sequence/grammar.h"
 #include "tokenizers/text.h"
 
@@ -7,100 +8,72 @@
 
 #define ROW(member, ...) SETTING(struct text_settings, member, __VA_ARGS__)
 const struct setting text_stage_table[] = {
-    ROW(data, "data", REFERENCE, NULL, 0, 0, NULL, "folder whose .txt and .jsonl files are read (text, messages)"),
+    ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
+        "folder or file: .txt, .jsonl (.gz, .zst), .tar; what has no text is passed over"),
     ROW(vocabulary, "vocabulary", INTEGER, "8192", 300, 1e6, NULL, "ids in all: bytes, merges, special tokens"),
     ROW(bytes, "bytes", INTEGER, "20000000", 1, 1e12, NULL, "most text read"),
+    ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of samples that may be unreadable"),
     ROW(family, "family", CHOICE, "qwen2", 0, 0, "qwen2|gpt-2|llama-bpe", "pre-tokenisation"),
     ROW(nfc, "nfc", BOOL, "false", 0, 0, NULL, "normalise to NFC (other software may not)"),
     ROW(special, "special", STRINGS, "", 0, 0, NULL, "further special tokens"),
     {0}};
 
 struct feed {
+    const struct text_settings *settings;
     struct text_trainer *trainer;
-    i64 bytes, most, documents;
+    i64 bytes, texts, read, bad; /* read: samples, the bad ones among them */
 };
 
-static int feed_text(struct feed *feed, const char *text, i64 length)
+static int feed_sample(struct feed *feed, const struct sample *sample)
 {
-    if (feed->bytes >= feed->most || length == 0)
-        return 0;
-    feed->bytes += length;
-    feed->documents++;
-    return text_trainer_feed(feed->trainer, text, length);
+    int status = 0;
+    for (i64 i = 0; i < sample->count && status == 0 && feed->bytes < feed->settings->bytes; i++) {
+        const struct text *text = &sample->parts[i].bytes;
+        if (sample->parts[i].kind != SAMPLE_TEXT || text->length == 0)
+            continue;
+        feed->bytes += text->length;
+        feed->texts++;
+        status = text_trainer_feed(feed->trainer, text->data, text->length);
+    }
+    return status ? error_prefix("%s", sample->name) : 0;
 }
 
-/* {"text": ..} or {"messages": [{"content": ..}]}; a content may be a list of parts. */
-static int feed_json(struct feed *feed, const struct json *line)
+static int feed_all(struct feed *feed, struct source *source)
 {
-    const struct json *text = json_get(line, "text"), *messages = json_get(line, "messages");
+    struct sample sample;
+    enum source_result result;
     int status = 0;
-    if (json_kind(text) == JSON_STRING)
-        status = feed_text(feed, json_string(text, ""), json_string_length(text));
-    for (i64 i = 0; status == 0 && i < json_count(messages); i++) {
-        const struct json *content = json_get(json_at(messages, i), "content");
-        if (json_kind(content) == JSON_STRING)
-            status = feed_text(feed, json_string(content, ""), json_string_length(content));
-        for (i64 p = 0; status == 0 && json_kind(content) == JSON_ARRAY && p < json_count(content); p++) {
-            const struct json *part = json_get(json_at(content, p), "text");
-            status = feed_text(feed, json_string(part, ""), json_string_length(part));
+    while (status == 0 && feed->bytes < feed->settings->bytes &&
+           (result = source_next(source, &sample)) != SOURCE_END) {
+        if (result == SOURCE_FAILED)
+            return -1;
+        feed->read++;
+        if (result == SOURCE_SAMPLE) {
+            status = feed_sample(feed, &sample);
+            sample_release(&sample);
+        } else {
+            log_warn("skipped: %s", error_text());
+            feed->bad++;
         }
     }
     return status;
 }
 
-static int feed_lines(struct feed *feed, const struct file_view *view, const char *path)
+static int check_fed(const struct feed *feed)
 {
-    const char *at = (const char *)view->data, *end = at + view->bytes;
-    int status = 0;
-    for (i64 number = 1; at < end && status == 0; number++) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        i64 length = (stop ? stop : end) - at;
-        struct json *j = length ? json_parse(at, length, path) : NULL;
-        if (length && !j)
-            log_warn("%s, line %lld is skipped: %s", path, (long long)number, error_text());
-        status = feed_json(feed, j);
-        json_free(j);
-        at += length + 1;
-    }
-    return status;
+    const struct text_settings *s = feed->settings;
+    if ((double)feed->bad > s->bad_share * (double)feed->read)
+        return error_set("%s: %lld of %lld samples could not be read; bad_share allows %g: see the warnings above",
+                         s->data, (long long)feed->bad, (long long)feed->read, s->bad_share);
+    return feed->texts ? 0 : error_set("%s: no text there: expected .txt or .jsonl files with some", s->data);
 }
 
-static bool ends_with(const char *name, const char *suffix)
+static int feed_data(struct feed *feed)
 {
-    size_t n = strlen(name), m = strlen(suffix);
-    return n >= m && strcmp(name + n - m, suffix) == 0;
-}
-
-static int feed_file(struct feed *feed, const char *path)
-{
-    struct file_view view;
-    bool lines = ends_with(path, ".jsonl");
-    if (!lines && !ends_with(path, ".txt"))
-        return 0;
-    if (file_map(&view, path))
-        return -1;
-    int status = lines ? feed_lines(feed, &view, path) : feed_text(feed, (const char *)view.data, view.bytes);
-    file_unmap(&view);
-    return status ? error_prefix("%s", path) : 0;
-}
-
-static int feed_path(struct feed *feed, const char *path)
-{
-    char **names;
-    i64 count;
-    if (!file_is_directory(path))
-        return feed_file(feed, path);
-    if (directory_list(&names, &count, path))
-        return -1;
-    int status = 0;
-    for (i64 i = 0; i < count && status == 0; i++) {
-        char *below = path_join(path, names[i]);
-        if (!file_is_directory(below))
-            status = feed_file(feed, below);
-        memory_free(below);
-    }
-    string_list_free(names, count);
-    return status;
+    struct source *source = source_open(feed->settings->data);
+    int status = source ? feed_all(feed, source) : -1;
+    source_close(source);
+    return status ? status : check_fed(feed);
 }
 
 static const char **special_tokens(const struct text_settings *s)
@@ -122,16 +95,16 @@ int text_stage(const void *settings, const struct stage *stage)
     const struct text_settings *s = settings;
     const char **special = special_tokens(s);
     struct text_training training = {families[s->family], s->nfc, s->vocabulary, special, false};
-    struct feed feed = {text_trainer_open(&training), 0, s->bytes, 0};
+    struct feed feed = {.settings = s, .trainer = text_trainer_open(&training)};
     struct text_tokenizer *tokenizer = NULL;
-    int status = feed.trainer ? feed_path(&feed, s->data) : -1;
-    if (status == 0 && feed.documents == 0)
-        status = error_set("%s: no text there: expected .txt or .jsonl files", s->data);
+    int status = feed.trainer ? feed_data(&feed) : -1;
     if (status == 0)
         tokenizer = text_trainer_finish(feed.trainer);
+    else if (feed.trainer)
+        text_trainer_close(feed.trainer);
     status = tokenizer ? text_tokenizer_save(tokenizer, stage->out) : -1;
     if (status == 0)
-        log_info("%lld ids from %lld texts, %.1f MB", (long long)text_vocabulary(tokenizer), (long long)feed.documents,
+        log_info("%lld ids from %lld texts, %.1f MB", (long long)text_vocabulary(tokenizer), (long long)feed.texts,
                  (double)feed.bytes * 1e-6);
     if (tokenizer)
         text_tokenizer_free(tokenizer);

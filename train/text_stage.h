@@ -6,6 +6,7 @@
 struct text_settings {
     char *data;
     i64 vocabulary, bytes;
+    double bad_share; /* of samples that could not be read: more is an error */
     int family;
     bool nfc;
     struct string_list special;

@@ -21,39 +21,45 @@ struct listing {
 
 /* ---- reading ---- */
 
-static void add_entry(struct listing *list, char *path, bool is_clip)
+static void add_entry(struct listing *list, const struct entry *entry)
 {
     if (list->count == list->capacity) {
         i64 next = max_i64(256, 2 * list->capacity), size = (i64)sizeof *list->entries;
         list->entries = memory_resize(list->entries, list->capacity * size, next * size);
         list->capacity = next;
     }
-    list->entries[list->count++] = (struct entry){.path = path, .is_clip = is_clip};
+    list->entries[list->count++] = *entry;
 }
 
-static int add_line(struct listing *list, const char *folder, const char *line, i64 length, const char *origin)
+static char *media_path(const char *folder, const char *name)
 {
-    struct json *value = json_parse(line, length, origin);
+    return *name == '/' ? string_copy(name) : path_join(folder, name);
+}
+
+static void add_line(struct listing *list, const char *folder, const char *line, i64 length, const char *path,
+                     i64 number)
+{
+    struct json *value = json_parse_line(line, length, path, number);
     const char *image = json_string(json_get(value, "image"), NULL),
                *video = json_string(json_get(value, "video"), NULL);
-    if (image || video)
-        add_entry(list, path_join(folder, image ? image : video), !image);
+    if (!value)
+        add_entry(list, &(struct entry){.problem = string_copy(error_text())});
+    else if (image || video)
+        add_entry(list, &(struct entry){.path = media_path(folder, image ? image : video), .is_clip = !image});
     json_free(value);
-    return value ? 0 : -1;
 }
 
 static int list_folder(struct listing *list, const char *folder)
 {
     struct text text = {0};
-    char *path = path_join(folder, "captions.jsonl"), origin[512];
+    char *path = path_join(folder, "captions.jsonl");
     int status = file_read(&text, path);
     i64 number = 1;
     for (i64 at = 0; status == 0 && at < text.length; number++) {
         const char *end = memchr(text.data + at, '\n', (size_t)(text.length - at));
         i64 length = end ? end - text.data - at : text.length - at;
-        snprintf(origin, sizeof origin, "%s:%lld", path, (long long)number);
         if (length > 0)
-            status = add_line(list, folder, text.data + at, length, origin);
+            add_line(list, folder, text.data + at, length, path, number);
         at += length + 1;
     }
     text_release(&text);
@@ -84,7 +90,7 @@ static void run_entry(void *context, i64 tile, int worker)
     const struct listing *list = context;
     struct entry *entry = &list->entries[tile];
     (void)worker;
-    if (!interrupted() && read_entry(entry, list->request))
+    if (!entry->problem && !interrupted() && read_entry(entry, list->request))
         entry->problem = string_copy(error_text()); /* the message belongs to this thread */
 }
 
