@@ -26,8 +26,10 @@ static int parse_kind(struct request *r)
 static int build(struct prompt *p, struct studio *s, const struct request *r, i64 most)
 {
     if ((r->image && prompt_image(p, s, r->image)) || (r->video && prompt_video(p, s, r->video)) ||
-        (r->audio && prompt_audio(p, s, r->audio)) || (r->prompt && prompt_text(p, s, r->prompt)))
+        (r->audio && prompt_audio(p, s, r->audio)))
         return -1;
+    if (r->prompt && prompt_text(p, s, r->prompt))
+        return error_prefix("--prompt");
     return prompt_ask(p, s, r->kind, r->shape, most);
 }
 

@@ -5,25 +5,76 @@
 #include <math.h>
 #include <string.h>
 
+/* What config.json may hold; products of these stay far below 2^63. */
+static const struct bound {
+    const char *key;
+    size_t member;
+    i64 least, most;
+} bounds[] = {
+#define BOUND(key, member, least, most)                                                                                \
+    {                                                                                                                  \
+        key, offsetof(struct model_config, member), least, most                                                        \
+    }
+    BOUND("vocab_size", vocabulary, 1, 1 << 24),
+    BOUND("hidden_size", width, 1, 1 << 20),
+    BOUND("num_hidden_layers", layers, 1, LAYERS_MOST),
+    BOUND("num_attention_heads", heads, 1, 1 << 16),
+    BOUND("num_key_value_heads", kv_heads, 1, 1 << 16),
+    BOUND("head_dim", head_width, 1, 1 << 16),
+    BOUND("intermediate_size", dense_width, 0, 1 << 20),
+    BOUND("moe_num_experts", experts, 0, 1 << 16),
+    BOUND("moe_k", topk, 0, 1 << 16),
+    BOUND("moe_intermediate_size", expert_width, 0, 1 << 20),
+    BOUND("moe_num_shared_experts", shared_experts, 0, 1 << 10),
+    BOUND("moe_layer_start_index", first_moe_layer, 0, LAYERS_MOST),
+    BOUND("weft.vision_bits", bits, 0, 1 << 12),
+    BOUND("weft.vision_scales", scales, 0, 1 << 10),
+    BOUND("weft.cell_features", cell_features, 0, 1 << 16),
+    BOUND("weft.patch_values", patch_values, 0, 1 << 20),
+    BOUND("weft.vit_layers", vit_layers, 0, VIT_LAYERS_MOST),
+    BOUND("weft.vit_width", vit_width, 0, 1 << 20),
+    BOUND("weft.vit_heads", vit_heads, 0, 1 << 16),
+    BOUND("weft.audio_levels", levels, 0, LEVELS_MOST),
+    BOUND("weft.audio_codes", codes, 0, 1 << 24),
+    BOUND("weft.time_pairs", t_pairs, 0, 1 << 16),
+#undef BOUND
+};
+/* Of the weights in memory, with what training adds: what the address space holds. */
+static const double parameters_most = 5e12;
+
 static int positive(i64 value, const char *key)
 {
     return value > 0 ? 0 : error_set("%s is %lld, expected a positive number", key, (long long)value);
 }
 
+static int check_bounds(const struct model_config *c)
+{
+    for (i64 i = 0; i < COUNT_OF(bounds); i++) {
+        i64 value = *(const i64 *)((const char *)c + bounds[i].member);
+        if (value < bounds[i].least || value > bounds[i].most)
+            return error_set("%s is %lld, expected %lld to %lld", bounds[i].key, (long long)value,
+                             (long long)bounds[i].least, (long long)bounds[i].most);
+    }
+    double width = (double)c->width, experts = (double)(c->experts + c->shared_experts);
+    double layer = 2 * width * (double)((c->heads + c->kv_heads) * c->head_width) + 3 * width * (double)c->dense_width +
+                   (3 * (double)c->expert_width + 1) * width * experts;
+    double all = (double)c->layers * layer + 2 * width * (double)c->vocabulary;
+    return all <= parameters_most ? 0 : error_set("%.3g parameters, at most %g are possible", all, parameters_most);
+}
+
 static int check_backbone(const struct model_config *c)
 {
-    if (positive(c->vocabulary, "vocab_size") || positive(c->width, "hidden_size") ||
-        positive(c->layers, "num_hidden_layers") || positive(c->heads, "num_attention_heads") ||
-        positive(c->kv_heads, "num_key_value_heads") || positive(c->head_width, "head_dim"))
-        return -1;
-    if (c->layers > LAYERS_MOST)
-        return error_set("num_hidden_layers is %lld, at most %d are supported", (long long)c->layers, LAYERS_MOST);
     if (c->heads % c->kv_heads)
         return error_set("num_attention_heads %lld is no multiple of num_key_value_heads %lld", (long long)c->heads,
                          (long long)c->kv_heads);
     if (c->head_width % 2)
         return error_set("head_dim %lld is odd: rotary positions turn pairs", (long long)c->head_width);
-    if (c->first_moe_layer < 0 || c->first_moe_layer > c->layers)
+    if (!(c->rope_theta > 0))
+        return error_set("rope_theta is %g, expected a number above 0", c->rope_theta);
+    if (c->t_pairs > c->head_width / 2)
+        return error_set("weft.time_pairs is %lld of the %lld pairs of a head", (long long)c->t_pairs,
+                         (long long)c->head_width / 2);
+    if (c->first_moe_layer > c->layers)
         return error_set("moe_layer_start_index is %lld of %lld layers", (long long)c->first_moe_layer,
                          (long long)c->layers);
     if (c->first_moe_layer > 0 && positive(c->dense_width, "intermediate_size"))
@@ -45,14 +96,14 @@ static int check_experts(const struct model_config *c)
 
 int model_config_check(const struct model_config *c)
 {
-    if (check_backbone(c) || check_experts(c))
+    if (check_bounds(c) || check_backbone(c) || check_experts(c))
         return -1;
-    if (c->levels > LEVELS_MOST || c->levels > c->layers)
+    if (c->levels > c->layers)
         return error_set("%lld audio levels need heads on as many of the top layers, there are %lld",
                          (long long)c->levels, (long long)c->layers);
     if (c->levels && positive(c->codes, "audio codes"))
         return -1;
-    if (c->cell_features && (c->vit_layers > VIT_LAYERS_MOST || c->vit_heads < 1 || c->vit_width % (2 * c->vit_heads)))
+    if (c->cell_features && (c->vit_heads < 1 || c->vit_width % (2 * c->vit_heads)))
         return error_set("vision encoder: width %lld, %lld heads, %lld layers do not fit (at most %d layers)",
                          (long long)c->vit_width, (long long)c->vit_heads, (long long)c->vit_layers, VIT_LAYERS_MOST);
     return 0;
@@ -67,12 +118,8 @@ static double rope_theta_of(const struct json *j)
 /* Software that does not read these keys computes something else, so a checkpoint that needs them is refused. */
 static int refuse_what_differs(const struct json *j, const struct model_config *c, const char *origin)
 {
-    const char *type = json_string(json_get(j, "model_type"), "");
     const char *scaling = json_string(json_get(json_get(j, "rope_parameters"), "rope_type"), "default");
     i64 end = json_integer(json_get(j, "moe_layer_end_index"), -1);
-    if (strcmp(type, "ernie4_5_moe") != 0)
-        return error_set("%s: model_type is \"%s\", expected \"ernie4_5_moe\": another architecture cannot be read",
-                         origin, type);
     if (json_bool(json_get(j, "use_bias"), false))
         return error_set("%s: use_bias is true: biases are not supported", origin);
     if (strcmp(json_string(json_get(j, "hidden_act"), "silu"), "silu") != 0)
@@ -107,6 +154,10 @@ static i64 alias(const struct json *j, const char *name, const char *other, i64 
 
 static int read_config(struct model_config *c, const struct json *j, const char *origin)
 {
+    const char *type = json_string(json_get(j, "model_type"), "");
+    if (strcmp(type, "ernie4_5_moe") != 0)
+        return error_set("%s: model_type is \"%s\", expected \"ernie4_5_moe\": another architecture cannot be read",
+                         origin, type);
     if (json_need_integer(&c->vocabulary, j, "vocab_size", origin) ||
         json_need_integer(&c->width, j, "hidden_size", origin) ||
         json_need_integer(&c->layers, j, "num_hidden_layers", origin) ||

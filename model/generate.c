@@ -84,6 +84,8 @@ static int plan(struct run *run)
     for (i64 i = 0; i < run->count; i++) {
         int status;
         i64 length = prompt_length(run->g, &run->requests[i], &status);
+        if (status == 0 && length == 0)
+            status = error_usage("it is empty: expected at least one id or medium to go on from");
         if (status)
             return error_prefix("prompt %lld", (long long)i);
         run->columns_per_slot =
