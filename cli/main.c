@@ -57,6 +57,17 @@ static int unknown_command(const char *name)
     return 2;
 }
 
+/* What a command prints may wait in a buffer: whether it arrived shows here. */
+static int deliver(int status)
+{
+    bool lost = ferror(stdout) != 0;
+    if ((fflush(stdout) || lost) && status == 0) {
+        error_set("stdout: not all of the output could be written: make room and run again");
+        return command_failed();
+    }
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -65,7 +76,7 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         usage(stdout);
-        return 0;
+        return deliver(0);
     }
     const struct command *command = find_command(argv[1]);
     if (!command)
@@ -73,5 +84,5 @@ int main(int argc, char **argv)
     signals_catch();
     int status = command->run(argc - 1, argv + 1);
     workers_stop();
-    return status;
+    return deliver(status);
 }

@@ -104,7 +104,9 @@ int options_parse(struct arguments *arguments, int argc, char **argv, const stru
 
 int command_failed(void)
 {
-    fprintf(stderr, "weft: %s\n", error_text());
+    const char *text = error_text();
+    bool named = strncmp(text, "weft ", 5) == 0; /* usage of a command */
+    fprintf(stderr, "%s%s\n", named ? "" : "weft: ", text);
     return error_status();
 }
 

@@ -2,6 +2,8 @@
 #include "cli/stages.h"
 #include "core/json.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,34 +29,58 @@ static int split_word(struct word *out, const char *text)
     return 0;
 }
 
-static int read_head(struct recipe *r, const struct yaml_node *root, const struct word *words, int count)
+/* A key of the recipe's head and where it stands. */
+struct head_value {
+    const char *text, *where;
+};
+
+static struct head_value head_value(const struct recipe *r, const struct yaml_node *root, const char *key,
+                                    const char *fallback, const struct word *words, int count)
 {
-    const struct yaml_node *seed = yaml_get(root, "seed"), *run = yaml_get(root, "run"),
-                           *precision = yaml_get(root, "precision");
-    const char *seed_text = seed ? yaml_scalar(seed) : "1", *run_text = run ? yaml_scalar(run) : NULL;
-    r->precision = precision ? yaml_scalar(precision) : "auto";
-    for (int i = 0; i < count; i++) {
-        if (words[i].stage)
-            continue;
-        if (strcmp(words[i].key, "run") == 0)
-            run_text = words[i].value;
-        else if (strcmp(words[i].key, "seed") == 0)
-            seed_text = words[i].value;
-        else if (strcmp(words[i].key, "precision") == 0)
-            r->precision = string_copy(words[i].value);
-        else
+    const struct yaml_node *node = yaml_get(root, key);
+    struct head_value value = {node ? yaml_scalar(node) : fallback, node ? yaml_where(node) : r->path};
+    for (int i = 0; i < count; i++)
+        if (!words[i].stage && strcmp(words[i].key, key) == 0)
+            value = (struct head_value){words[i].value, "command line"};
+    return value;
+}
+
+static int check_head_words(const struct word *words, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!words[i].stage && strcmp(words[i].key, "run") != 0 && strcmp(words[i].key, "seed") != 0 &&
+            strcmp(words[i].key, "precision") != 0)
             return error_usage("%s=%s: expected run=, seed=, precision= or STAGE.key=value", words[i].key,
                                words[i].value);
-    }
-    if (!run_text || !*run_text)
-        return error_usage("%s: \"run\" is missing: the folder the run is written to", r->path);
+    return 0;
+}
+
+static int parse_seed(u64 *out, const char *text)
+{
     char *end;
-    r->run = string_copy(run_text);
-    r->seed = strtoull(seed_text ? seed_text : "", &end, 10);
-    if (!seed_text || *end || end == seed_text)
-        return error_usage("%s: seed is not a whole number", r->path);
-    if (!r->precision || (strcmp(r->precision, "auto") && strcmp(r->precision, "bf16") && strcmp(r->precision, "f32")))
-        return error_usage("%s: precision: expected auto, bf16 or f32", r->path);
+    errno = 0;
+    *out = strtoull(text ? text : "", &end, 10);
+    return text && *text >= '0' && *text <= '9' && !*end && errno == 0 ? 0 : -1;
+}
+
+static int read_head(struct recipe *r, const struct yaml_node *root, const struct word *words, int count)
+{
+    struct head_value run = head_value(r, root, "run", NULL, words, count),
+                      seed = head_value(r, root, "seed", "1", words, count),
+                      precision = head_value(r, root, "precision", "auto", words, count);
+    if (check_head_words(words, count))
+        return -1;
+    if (!run.text || !*run.text)
+        return error_usage("%s: \"run\" is missing: the folder the run is written to", run.where);
+    if (parse_seed(&r->seed, seed.text))
+        return error_usage("%s: seed: expected a whole number from 0, found %s", seed.where,
+                           seed.text ? seed.text : "a list or mapping");
+    if (!precision.text ||
+        (strcmp(precision.text, "auto") && strcmp(precision.text, "bf16") && strcmp(precision.text, "f32")))
+        return error_usage("%s: precision: expected auto, bf16 or f32, found %s", precision.where,
+                           precision.text ? precision.text : "a list or mapping");
+    r->run = string_copy(run.text);
+    r->precision = string_copy(precision.text);
     return 0;
 }
 
@@ -125,19 +151,67 @@ static int unknown_stage(struct recipe *r, const char *name)
     return -1;
 }
 
+/* It becomes a folder of the run and stands before the dot of STAGE.key=value. */
+static bool is_stage_name(const char *name)
+{
+    for (const char *c = name; *c; c++)
+        if (!isalnum((u8)*c) && *c != '-' && *c != '_')
+            return false;
+    return *name != 0;
+}
+
+static bool is_path(const char *reference)
+{
+    return reference[0] == '/' || strncmp(reference, "./", 2) == 0 || strncmp(reference, "../", 3) == 0;
+}
+
+static int unknown_reference(const struct recipe *r, const char *reference, const char *key, const char *where)
+{
+    const char **names = memory_alloc((r->count + 1) * (i64)sizeof *names);
+    for (i64 i = 0; i < r->count; i++)
+        names[i] = r->stages[i].name;
+    const char *near = string_nearest(reference, names);
+    error_usage("%s: %s: \"%s\" names no stage%s%s%s; a path begins with / ./ or ../", where, key, reference,
+                near ? ", did you mean \"" : "", near ? near : "", near ? "\"" : "");
+    memory_free(names);
+    return -1;
+}
+
+/* What a stage reads is a path or a stage of this recipe: found out before the first stage runs. */
+static int check_references(struct recipe *r, const struct recipe_stage *s, const struct yaml_node *mapping)
+{
+    for (const struct setting *row = s->kind->table; row->key; row++) {
+        if (row->type != SETTING_REFERENCE)
+            continue;
+        const char *value = *(char *const *)((char *)s->settings + row->offset);
+        if (!value || !*value || is_path(value) || find_stage(r, value, strcspn(value, "/")))
+            continue;
+        const struct yaml_node *node = yaml_get(mapping, row->key);
+        bool written = node && yaml_scalar(node) && strcmp(yaml_scalar(node), value) == 0;
+        return unknown_reference(r, value, row->key, written ? yaml_where(node) : "command line");
+    }
+    return 0;
+}
+
 static int read_stages(struct recipe *r, const struct yaml_node *stages, const struct word *words, int count)
 {
     if (!stages || !yaml_is_mapping(stages) || yaml_count(stages) == 0)
-        return error_usage("%s: \"stages\" must be a mapping of at least one stage", r->path);
+        return error_usage("%s: \"stages\" must be a mapping of at least one stage, {NAME: {kind: ...}, ...}",
+                           stages ? yaml_where(stages) : r->path);
     r->count = yaml_count(stages);
     r->stages = memory_alloc(r->count * (i64)sizeof *r->stages);
-    for (i64 i = 0; i < r->count; i++)
+    for (i64 i = 0; i < r->count; i++) {
         r->stages[i].name = yaml_key(stages, i);
+        if (!is_stage_name(r->stages[i].name))
+            return error_usage("%s: \"%s\" is no name for a stage: expected letters, digits, - and _",
+                               yaml_key_where(stages, i), r->stages[i].name);
+    }
     for (int i = 0; i < count; i++)
         if (words[i].stage && !find_stage(r, words[i].stage, strlen(words[i].stage)))
             return unknown_stage(r, words[i].stage);
     for (i64 i = 0; i < r->count; i++)
-        if (read_stage(&r->stages[i], yaml_value(stages, i), words, count))
+        if (read_stage(&r->stages[i], yaml_value(stages, i), words, count) ||
+            check_references(r, &r->stages[i], yaml_value(stages, i)))
             return -1;
     return 0;
 }
@@ -232,24 +306,17 @@ static int hash_stage_output(struct json *inputs, const struct recipe *r, const 
     return hash ? 0 : -1;
 }
 
-static bool is_path(const char *reference)
-{
-    return reference[0] == '/' || strncmp(reference, "./", 2) == 0 || strncmp(reference, "../", 3) == 0;
-}
-
 static int resolve_one(struct recipe *r, struct recipe_stage *s, char **reference)
 {
     char digest[20], *resolved;
     if (is_path(*reference)) {
         if (!file_exists(*reference))
-            return error_set("there is no %s", *reference);
+            return error_set("there is no %s: expected a file or folder", *reference);
         snprintf(digest, sizeof digest, "%016llx", (unsigned long long)hash_path(*reference, 0));
         json_set(s->inputs, *reference, json_of_string(digest));
         return 0;
     }
     struct recipe_stage *from = find_stage(r, *reference, strcspn(*reference, "/"));
-    if (!from)
-        return error_usage("\"%s\" names no stage; a path begins with / ./ or ../", *reference);
     if (hash_stage_output(s->inputs, r, from, *reference))
         return -1;
     resolved = path_join(r->run, *reference);
@@ -265,7 +332,7 @@ int recipe_resolve(struct recipe *r, struct recipe_stage *s)
     for (const struct setting *row = s->kind->table; row->key; row++) {
         char **value = (char **)((char *)s->settings + row->offset);
         if (row->type == SETTING_REFERENCE && *value && **value && resolve_one(r, s, value))
-            return error_prefix("stage %s, %s", s->name, row->key);
+            return error_prefix("%s: stage %s, %s", r->path, s->name, row->key);
     }
     return 0;
 }

@@ -149,6 +149,7 @@ void signals_catch(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is a failed write */
 }
 
 bool interrupted(void)
