@@ -127,8 +127,10 @@ int shard_meta_load(struct shard_meta *meta, const char *directory)
 {
     *meta = (struct shard_meta){0};
     char *path = path_join(directory, "shards.json");
-    struct json *value = json_load(path);
+    struct json *value = file_exists(path) ? json_load(path) : NULL;
     int status = value ? parse_meta(meta, value, path) : -1;
+    if (!file_exists(path))
+        error_set("%s: no shards.json there: expected a folder that prepare made", directory);
     json_free(value);
     memory_free(path);
     return status;

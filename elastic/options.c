@@ -17,7 +17,7 @@ static int parse_ranges(bool *marks, i64 bound, const char *text, const char *op
     while (*at) {
         char *end;
         i64 first = strtoll(at, &end, 10), last = first;
-        if (end == at)
+        if (end == at || *at == '-')
             return error_usage("%s %s: expected numbers and ranges such as 0-3,6", option, text);
         if (*end == '-') {
             at = end + 1;
@@ -25,8 +25,11 @@ static int parse_ranges(bool *marks, i64 bound, const char *text, const char *op
             if (end == at)
                 return error_usage("%s %s: the range has no end", option, text);
         }
-        if (first < 0 || last >= bound || first > last)
-            return error_usage("%s %s: %lld-%lld is outside 0-%lld", option, text, (long long)first, (long long)last,
+        if (first > last)
+            return error_usage("%s %s: %lld-%lld ends before it begins", option, text, (long long)first,
+                               (long long)last);
+        if (last >= bound)
+            return error_usage("%s %s: %lld is beyond the last one, %lld", option, text, (long long)last,
                                (long long)bound - 1);
         for (i64 i = first; i <= last; i++)
             marks[i] = true;
@@ -152,6 +155,8 @@ static int parse_experts(struct submodel *sub, struct arena *arena, const char *
     i64 count = strtoll(text, &end, 10);
     if (c->first_moe_layer == c->layers)
         return error_usage("--experts %s: this model has no experts", text);
+    if (strcmp(text, "@") == 0)
+        return error_usage("--experts @: expected the name of a file behind it");
     if (text[0] == '@')
         return lists_of_file(sub, arena, c, text + 1);
     if (*end || end == text)
@@ -180,6 +185,8 @@ int submodel_parse(struct submodel *sub, struct arena *arena, const struct submo
     if ((o->layers && parse_layers(sub, o->layers, c)) ||
         (o->experts && parse_experts(sub, arena, o->experts, model)) || (o->topk && parse_topk(sub, o->topk, c)))
         return -1;
+    if (sub->expert_count == 0 && c->first_moe_layer < c->layers)
+        return error_usage("--experts %s: at least one expert must stay", o->experts);
     if (sub->expert_count < sub->topk && c->first_moe_layer < c->layers)
         return error_usage("--experts keeps %lld experts, fewer than top-k %lld: add --topk %lld or keep more",
                            (long long)sub->expert_count, (long long)sub->topk, (long long)sub->expert_count);

@@ -181,12 +181,12 @@ static struct json *newest_whole(const char *directory, char **path)
         memory_free(*path);
         *path = step_path(directory, steps[i]);
         j = verify_folder(*path);
-        if (!j)
+        if (!j && i + 1 < count)
             log_warn("%s; falling back to the checkpoint before it", error_text());
     }
     if (count && !j)
-        error_set("%s: none of %lld checkpoints is whole: remove the folder to begin anew", directory,
-                  (long long)count);
+        error_set("%s; no checkpoint before it is left of %lld: put a copy there, or remove %s to begin anew",
+                  error_text(), (long long)count, directory);
     memory_free(steps);
     return j;
 }
