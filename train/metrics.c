@@ -53,10 +53,20 @@ struct metrics *metrics_open(const char *directory, i64 resume_step)
     return NULL;
 }
 
+/* Also one that was never finished. */
+static void forget_line(struct metrics *m)
+{
+    for (i64 i = 0; i < m->count; i++)
+        memory_free((char *)(uintptr_t)m->values[i].tag);
+    m->count = 0;
+    json_free(m->line);
+    m->line = NULL;
+}
+
 void metrics_begin(struct metrics *m, i64 step)
 {
+    forget_line(m);
     m->step = step;
-    m->count = 0;
     m->line = json_object();
     m->nonfinite = NULL;
     json_set(m->line, "step", json_of_integer(step));
@@ -87,12 +97,8 @@ int metrics_end(struct metrics *m)
     int status = written ? 0 : error_errno("%s", m->path);
     if (status == 0)
         status = events_write(m->events, m->step, (double)time(NULL), m->values, m->count);
-    for (i64 i = 0; i < m->count; i++)
-        memory_free((char *)(uintptr_t)m->values[i].tag);
-    m->count = 0;
     text_release(&text);
-    json_free(m->line);
-    m->line = NULL;
+    forget_line(m);
     return status;
 }
 
@@ -102,7 +108,7 @@ void metrics_close(struct metrics *m)
         return;
     fclose(m->file);
     events_close(m->events);
-    json_free(m->line);
+    forget_line(m);
     memory_free(m->path);
     memory_free(m);
 }

@@ -183,6 +183,7 @@ static int measure_heldout(struct run *r, const char *when)
     return 0;
 }
 
+/* Goes into the line of the step that is next. */
 static int measure_grid(struct run *r, i64 step)
 {
     struct grid_point points[16];
@@ -200,7 +201,7 @@ static int measure_grid(struct run *r, i64 step)
             metrics_put(r->metrics, name, heldout_mean(&h, TARGET_TEXT));
     }
     arena_close(&arena);
-    return status < 0 ? -1 : 0; /* cut short: the step is saved all the same */
+    return status;
 }
 
 /* ---- Checkpoints ---- */
@@ -276,11 +277,10 @@ static int resume(struct run *r, i64 *step)
 
 /* ---- The loop ---- */
 
-static void log_step(struct run *r, i64 step, const struct step_result *x)
+static void log_step(struct run *r, const struct step_result *x)
 {
     struct metrics *m = r->metrics;
     char name[64];
-    metrics_begin(m, step);
     for (int kind = 0; kind < TARGETS; kind++)
         if (isfinite(step_mean_loss(x, kind))) {
             snprintf(name, sizeof name, "loss/%s", target_names[kind]);
@@ -306,24 +306,33 @@ static void show(struct progress *bar, const struct run *r, i64 step, const stru
                     (double)x->positions / x->seconds, 100 * x->flops / x->seconds * 1e-9 / r->stage->peak_gflops);
 }
 
+static int run_step(struct run *r, i64 step, struct progress *bar)
+{
+    struct step_result result;
+    bool grid_due = step && r->s->grid_steps && step % r->s->grid_steps == 0;
+    if (r->metrics)
+        metrics_begin(r->metrics, step + 1);
+    int status = grid_due ? measure_grid(r, step) : 0;
+    if (status == STAGE_INTERRUPTED)
+        return save(r, step) ? -1 : STAGE_INTERRUPTED;
+    r->trainer.balance.weight[TARGET_MTP] = r->model.config.mtp ? schedule_at(&r->s->mtp_weight, step) : 0;
+    if (status || train_step(&result, &r->trainer, step))
+        return -1;
+    if (r->metrics)
+        log_step(r, &result);
+    if (r->metrics && metrics_end(r->metrics))
+        return -1;
+    show(bar, r, step + 1, &result);
+    return 0;
+}
+
 static int run_steps(struct run *r, i64 step)
 {
     struct progress bar;
-    struct step_result result;
     int status = 0;
     progress_init(&bar, r->stage->name, r->s->steps);
     for (; step < r->s->steps && status == 0; step++) {
-        r->trainer.balance.weight[TARGET_MTP] = r->model.config.mtp ? schedule_at(&r->s->mtp_weight, step) : 0;
-        status = train_step(&result, &r->trainer, step);
-        if (status)
-            break;
-        if (r->metrics)
-            log_step(r, step + 1, &result);
-        if (r->s->grid_steps && (step + 1) % r->s->grid_steps == 0)
-            status = measure_grid(r, step + 1);
-        if (r->metrics && metrics_end(r->metrics))
-            status = -1;
-        show(&bar, r, step + 1, &result);
+        status = run_step(r, step, &bar);
         bool due = (step + 1) % r->s->checkpoint_steps == 0 || step + 1 == r->s->steps;
         bool stop = status == 0 && comm_any(r->stage->ranks->world, interrupted());
         if (status == 0 && (due || stop))
