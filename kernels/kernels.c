@@ -1,4 +1,5 @@
 #include "kernels/kernels.h"
+#include "kernels/meta/meta.h"
 
 #define LEVEL(level)                                                                                                   \
     WEFT_OPS(DECLARE_##level)                                                                                          \
@@ -9,6 +10,8 @@
 #define NAME_v4(name, arguments) .name = cpu_v4_##name,
 LEVEL(v3)
 LEVEL(v4)
+
+_Atomic i64 cpu_scratch_bytes, cpu_primitives;
 
 /* WEFT_CPU=v3 holds dispatch down, to try what an older machine would do. */
 #include <stdlib.h>
@@ -34,10 +37,26 @@ void device_open_cpu(struct device *device)
 void device_open_meta(struct device *device)
 {
     *device = (struct device){.ops = &meta_kernels, .backend = BACKEND_META, .has_bf16 = true};
+    device->handles = memory_alloc(sizeof(struct meta_shapes));
+}
+
+struct held device_held(const struct device *device)
+{
+    if (device->backend == BACKEND_META)
+        return meta_held(device);
+    return (struct held){cpu_scratch_bytes, cpu_primitives};
+}
+
+i64 held_bytes(const struct held *held, int workers)
+{
+    return held->scratch_bytes + held->primitives * PRIMITIVE_COPY_BYTES +
+           held->primitives / workers * PRIMITIVE_SHAPE_BYTES;
 }
 
 void device_close(struct device *device)
 {
+    if (device->backend == BACKEND_META)
+        memory_free(device->handles);
     *device = (struct device){0};
 }
 

@@ -270,6 +270,15 @@ struct cost {
     i64 calls;
 };
 
+/* What a backend holds beside its tensors once it is warm: of this process (cpu), or foreseen for a CPU by the shapes
+ * it saw (meta). */
+struct held {
+    i64 scratch_bytes;
+    i64 primitives; /* oneDNN's, of all workers */
+};
+/* Code and descriptors: measured with oneDNN 2.6, a shape costs about 64 kB and each worker's copy 42 kB more. */
+enum { PRIMITIVE_SHAPE_BYTES = 64 << 10, PRIMITIVE_COPY_BYTES = 42 << 10 };
+
 enum backend { BACKEND_CPU, BACKEND_CUDA, BACKEND_META };
 struct device {
     const struct kernels *ops;
@@ -279,6 +288,8 @@ struct device {
     void *handles;    /* library handles of the backend */
     struct cost cost; /* meta only */
 };
+struct held device_held(const struct device *device);
+i64 held_bytes(const struct held *held, int workers);
 void device_open_cpu(struct device *device);
 void device_open_meta(struct device *device);
 void device_close(struct device *device);

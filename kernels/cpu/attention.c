@@ -2,8 +2,6 @@
  * time exist. Scores are kept times log2(e), probabilities are powers of two. */
 #include "kernels/cpu/attention.h"
 
-enum { ROWS_MOST = 128, KEYS_MOST = 512 };
-
 struct job {
     struct attention_plan plan;
     struct matrix out, q, k, v;
@@ -32,15 +30,15 @@ static void open_tile(struct tile *tile, const struct job *job, i64 index, int w
     tile->queries = &job->plan.tiles[index % job->plan.tile_count];
     tile->head = index / job->plan.tile_count; /* heads one after the other: keys and values stay in the cache */
     tile->rows = tile->queries->count * group;
-    tile->scores = CPU(scratch)(worker, 0, rows_most * KEYS_MOST * 4);
-    tile->p = bytes == 4 ? (void *)tile->scores : CPU(scratch)(worker, 1, rows_most * KEYS_MOST * bytes);
+    tile->scores = CPU(scratch)(worker, 0, rows_most * FORWARD_KEYS_MOST * 4);
+    tile->p = bytes == 4 ? (void *)tile->scores : CPU(scratch)(worker, 1, rows_most * FORWARD_KEYS_MOST * bytes);
     tile->q = CPU(scratch)(worker, 2, matrix_bytes(job, rows_most));
-    tile->sums = CPU(scratch)(worker, 3, (rows_most * (job->width + 2) + KEYS_MOST) * 4);
+    tile->sums = CPU(scratch)(worker, 3, (rows_most * (job->width + 2) + FORWARD_KEYS_MOST) * 4);
     tile->max = tile->sums + rows_most * job->width;
     tile->total = tile->max + rows_most;
     tile->hidden = tile->total + rows_most;
-    tile->packed = job->keys ? NULL : CPU(scratch)(worker, 4, matrix_bytes(job, KEYS_MOST));
-    CPU(attention_pack)
+    tile->packed = job->keys ? NULL : CPU(scratch)(worker, 4, matrix_bytes(job, FORWARD_KEYS_MOST));
+    CPU(pack)
     (tile->q, job->q, tile->queries->first, tile->queries->count, tile->head * group * job->width, group * job->width);
     memset(tile->sums, 0, (size_t)(tile->rows * job->width) * 4);
     for (i64 i = 0; i < tile->rows; i++) {
@@ -152,7 +150,7 @@ static const void *load_run(void *buffer, const struct tile *tile, const struct 
 {
     if (packed)
         return packed + matrix_bytes(job, tile->head * keys_padded(m.rows) + run->first);
-    CPU(attention_pack)(buffer, m, run->first, run->count, tile->head * job->width, job->width);
+    CPU(pack)(buffer, m, run->first, run->count, tile->head * job->width, job->width);
     return buffer;
 }
 
@@ -225,8 +223,8 @@ static void pack_keys(void *context, i64 index, int worker)
     (void)worker;
     i64 padded = keys_padded(job->k.rows), first = index / job->kv_heads * KEY_SPAN, head = index % job->kv_heads;
     i64 rows = min_i64(KEY_SPAN, padded - first), at = matrix_bytes(job, head * padded + first);
-    CPU(attention_pack)(job->keys + at, job->k, first, rows, head * job->width, job->width);
-    CPU(attention_pack)(job->values + at, job->v, first, rows, head * job->width, job->width);
+    CPU(pack)(job->keys + at, job->k, first, rows, head * job->width, job->width);
+    CPU(pack)(job->values + at, job->v, first, rows, head * job->width, job->width);
 }
 
 void CPU(attention)(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,
@@ -243,7 +241,7 @@ void CPU(attention)(struct device *device, struct matrix out, float *lse, struct
                       .kv_heads = kv_heads,
                       .width = width,
                       .scale = LOG2_E / sqrtf((float)width)};
-    struct attention_tiling tiling = {.rows_most = ROWS_MOST, .rows_least = 1, .keys_most = KEYS_MOST};
+    struct attention_tiling tiling = {.rows_most = FORWARD_ROWS_MOST, .rows_least = 1, .keys_most = FORWARD_KEYS_MOST};
     CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, tiling);
     /* Many queries read a key many times, so it is packed once; a few scattered ones see a small part of the keys. */
     if (q.rows * 4 >= k.rows) {

@@ -17,8 +17,9 @@
 #ifndef WEFT_CPU_ATTENTION_H
 #define WEFT_CPU_ATTENTION_H
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/tiles.h"
 
-enum { KEY_BLOCK = 32, KEY_SPAN = 512 };
+enum { KEY_SPAN = 512 };
 
 #ifdef __AVX512F__
 #include <immintrin.h>
@@ -59,8 +60,6 @@ void CPU(attention_plan)(struct attention_plan *plan, const struct intervals *in
                          struct attention_tiling tiling);
 /* The run of keys that follows *run in this tile; {0} asks for the first. */
 bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, const struct query_tile *tile);
-/* Rows [first, first + rows) of columns [column, column + width), densely; rows past the last are zero. */
-void CPU(attention_pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 width);
 
 void CPU(attention_check)(struct matrix q, struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
                           const struct intervals *intervals);

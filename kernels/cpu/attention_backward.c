@@ -9,8 +9,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-enum { ROWS_MOST = 256, KEYS_MOST = 128 };
-
 struct job {
     struct attention_plan plan;
     struct matrix dq, dk, dv, dout, out, q, k, v;
@@ -19,7 +17,7 @@ struct job {
     float *dkeys, *dvalues;     /* the same, f32 */
     i32 *before;                /* [tiles][spans]: 1 + number of the tile whose turn precedes this one's; 0: none */
     _Atomic i32 *done;          /* [G][spans]: 1 + number of the last tile that added to the span */
-    i64 kv_heads, width, spans; /* a span: KEYS_MOST keys */
+    i64 kv_heads, width, spans; /* a span: BACKWARD_KEYS_MOST keys */
 };
 struct tile {
     const struct query_tile *queries;
@@ -81,7 +79,7 @@ static void load_statistics(const struct tile *tile, const struct job *job)
 static void open_tile(struct tile *tile, const struct job *job, i64 index, int worker)
 {
     i64 group = job->plan.group, bytes = element_bytes(job->q.dtype), most = attention_rows_most(&job->plan);
-    i64 area = most * KEYS_MOST, packed = matrix_bytes(job, most);
+    i64 area = most * BACKWARD_KEYS_MOST, packed = matrix_bytes(job, most);
     tile->number = index / job->kv_heads;
     tile->queries = &job->plan.tiles[tile->number];
     tile->head = index % job->kv_heads;
@@ -99,8 +97,8 @@ static void open_tile(struct tile *tile, const struct job *job, i64 index, int w
     const i32 *query = job->plan.intervals->query + tile->queries->first;
     tile->consecutive = query[tile->queries->count - 1] - query[0] == tile->queries->count - 1;
     i64 first = tile->queries->first, count = tile->queries->count, columns = group * job->width;
-    CPU(attention_pack)(tile->q, job->q, first, count, tile->head * columns, columns);
-    CPU(attention_pack)(tile->dout, job->dout, first, count, tile->head * columns, columns);
+    CPU(pack)(tile->q, job->q, first, count, tile->head * columns, columns);
+    CPU(pack)(tile->dout, job->dout, first, count, tile->head * columns, columns);
     memset(tile->dq, 0, (size_t)(tile->rows * job->width) * 4);
     load_statistics(tile, job);
 }
@@ -329,7 +327,7 @@ static void run_tile(void *context, i64 index, int worker)
     i64 turn = -1; /* the span whose turn this tile has */
     open_tile(&tile, job, index, worker);
     while (CPU(attention_run)(&run, &job->plan, tile.queries)) {
-        i64 span = run.first / KEYS_MOST;
+        i64 span = run.first / BACKWARD_KEYS_MOST;
         if (turn >= 0 && turn != span)
             end_turn(job, &tile, turn);
         run_products(&tile, job, &run);
@@ -351,7 +349,7 @@ static void mark_spans(void *context, i64 number, int worker)
     i32 *read = job->before + number * job->spans;
     memset(read, 0, (size_t)job->spans * sizeof *read);
     while (CPU(attention_run)(&run, &job->plan, &job->plan.tiles[number]))
-        read[run.first / KEYS_MOST] = 1;
+        read[run.first / BACKWARD_KEYS_MOST] = 1;
 }
 
 static void order_tiles(struct job *job)
@@ -377,10 +375,10 @@ static void pack_span(void *context, i64 index, int worker)
 {
     const struct job *job = context;
     (void)worker;
-    i64 first = index / job->kv_heads * KEYS_MOST, head = index % job->kv_heads, width = job->width;
-    i64 rows = min_i64(KEYS_MOST, keys_padded(job->k.rows) - first), at = key_row(job, head, first);
-    CPU(attention_pack)(job->keys + matrix_bytes(job, at), job->k, first, rows, head * width, width);
-    CPU(attention_pack)(job->values + matrix_bytes(job, at), job->v, first, rows, head * width, width);
+    i64 first = index / job->kv_heads * BACKWARD_KEYS_MOST, head = index % job->kv_heads, width = job->width;
+    i64 rows = min_i64(BACKWARD_KEYS_MOST, keys_padded(job->k.rows) - first), at = key_row(job, head, first);
+    CPU(pack)(job->keys + matrix_bytes(job, at), job->k, first, rows, head * width, width);
+    CPU(pack)(job->values + matrix_bytes(job, at), job->v, first, rows, head * width, width);
     memset(job->dkeys + at * width, 0, (size_t)(rows * width) * 4);
     memset(job->dvalues + at * width, 0, (size_t)(rows * width) * 4);
 }
@@ -389,8 +387,8 @@ static void store_span(void *context, i64 index, int worker)
 {
     const struct job *job = context;
     (void)worker;
-    i64 first = index / job->kv_heads * KEYS_MOST, head = index % job->kv_heads, width = job->width;
-    i64 past = min_i64(first + KEYS_MOST, job->k.rows);
+    i64 first = index / job->kv_heads * BACKWARD_KEYS_MOST, head = index % job->kv_heads, width = job->width;
+    i64 past = min_i64(first + BACKWARD_KEYS_MOST, job->k.rows);
     for (i64 key = first; key < past; key++) {
         i64 at = key_row(job, head, key) * width;
         row_store(matrix_columns(job->dk, head * width, width), key, job->dkeys + at);
@@ -415,9 +413,9 @@ void CPU(attention_backward)(struct device *device, struct matrix dq, struct mat
                       .lse = lse,
                       .kv_heads = kv_heads,
                       .width = q.columns / heads};
-    struct attention_tiling tiling = {ROWS_MOST, KEY_BLOCK, KEYS_MOST, true};
+    struct attention_tiling tiling = {BACKWARD_ROWS_MOST, KEY_BLOCK, BACKWARD_KEYS_MOST, true};
     CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, tiling);
-    job.spans = ceil_div(k.rows, KEYS_MOST);
+    job.spans = ceil_div(k.rows, BACKWARD_KEYS_MOST);
     i64 rows = kv_heads * keys_padded(k.rows), bytes = matrix_bytes(&job, rows);
     job.keys = CPU(scratch)(0, 6, 2 * bytes + 2 * rows * job.width * 4);
     job.values = job.keys + bytes;

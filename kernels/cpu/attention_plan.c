@@ -185,15 +185,6 @@ bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, 
     return run->count > 0;
 }
 
-void CPU(attention_pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 width)
-{
-    i64 bytes = width * element_bytes(m.dtype), there = max_i64(0, min_i64(rows, m.rows - first));
-    char *to = out;
-    for (i64 i = 0; i < there; i++, to += bytes)
-        memcpy(to, matrix_at(m, first + i, column), (size_t)bytes);
-    memset(to, 0, (size_t)((rows - there) * bytes));
-}
-
 void CPU(attention_check)(struct matrix q, struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
                           const struct intervals *intervals)
 {

@@ -97,3 +97,12 @@ void CPU(zero)(struct device *device, void *data, i64 bytes)
     (void)device;
     workers_run(ceil_div(bytes, ZERO_BYTES), run_zero, &(struct zero_job){data, bytes});
 }
+
+void CPU(pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 width)
+{
+    i64 bytes = width * element_bytes(m.dtype), there = max_i64(0, min_i64(rows, m.rows - first));
+    char *to = out;
+    for (i64 i = 0; i < there; i++, to += bytes)
+        memcpy(to, matrix_at(m, first + i, column), (size_t)bytes);
+    memset(to, 0, (size_t)((rows - there) * bytes));
+}

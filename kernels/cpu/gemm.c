@@ -112,6 +112,7 @@ static struct product *make_product(const struct gemm *g)
     dnnl_primitive_attr_t attr = attributes(g->add);
     build(p, dims, strides, attr);
     dnnl_primitive_attr_destroy(attr);
+    cpu_primitives++;
     return p;
 }
 
@@ -161,6 +162,7 @@ void *CPU(scratch)(int worker, int slot, i64 bytes)
     if (blocks[worker][slot].bytes < bytes) {
         memory_free(blocks[worker][slot].data);
         blocks[worker][slot].data = memory_alloc(bytes);
+        cpu_scratch_bytes += bytes - blocks[worker][slot].bytes;
         blocks[worker][slot].bytes = bytes;
     }
     return blocks[worker][slot].data;

@@ -1,9 +1,7 @@
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/tiles.h"
 
-/* A tile is a run of at most ROWS_TILE rows of one group. Groups begin at multiples of GROUP_ROWS, so that tiles have
- * few different shapes and oneDNN's primitives are soon all made. */
-enum { ROWS_TILE = 256, COLUMNS_TILE = 512, DEPTH_TILE = 512, OUT_ROWS_TILE = 256 };
-
+/* Groups begin at multiples of GROUP_ROWS, so that tiles have few different shapes. */
 struct piece {
     i64 group, begin, rows;
 };
@@ -25,8 +23,8 @@ static i64 cut_pieces(struct piece *pieces, const struct groups *groups)
 {
     i64 count = 0;
     for (i64 g = 0; g < groups->count; g++)
-        for (i64 begin = groups->offsets[g]; begin < groups->offsets[g + 1]; begin += ROWS_TILE)
-            pieces[count++] = (struct piece){g, begin, min_i64(ROWS_TILE, groups->offsets[g + 1] - begin)};
+        for (i64 begin = groups->offsets[g]; begin < groups->offsets[g + 1]; begin += GROUP_ROWS_TILE)
+            pieces[count++] = (struct piece){g, begin, min_i64(GROUP_ROWS_TILE, groups->offsets[g + 1] - begin)};
     return count;
 }
 
@@ -35,10 +33,10 @@ static void run_rows(void *context, i64 tile, int worker)
     const struct job *job = context;
     (void)worker;
     const struct piece *piece = &job->pieces[tile / job->column_tiles];
-    i64 column = tile % job->column_tiles * COLUMNS_TILE, slice_rows = job->w.rows / job->experts;
+    i64 column = tile % job->column_tiles * GROUP_COLUMNS_TILE, slice_rows = job->w.rows / job->experts;
     i64 first = member_of(job->groups, piece->group) * slice_rows;
     struct gemm gemm = {.m = piece->rows,
-                        .n = min_i64(COLUMNS_TILE, job->out.columns - column),
+                        .n = min_i64(GROUP_COLUMNS_TILE, job->out.columns - column),
                         .k = job->a.columns,
                         .lda = job->a.stride,
                         .ldb = job->w.stride,
@@ -61,28 +59,27 @@ void CPU(matmul_grouped)(struct device *device, struct matrix out, struct matrix
             "matmul_grouped: [%lld,%lld] from [%lld,%lld] and %lld slices of [%lld,%lld]", (long long)out.rows,
             (long long)out.columns, (long long)a.rows, (long long)a.columns, (long long)experts, (long long)slice_rows,
             (long long)w.columns);
-    i64 bound = groups->offsets[groups->count] / ROWS_TILE + groups->count;
+    i64 bound = groups->offsets[groups->count] / GROUP_ROWS_TILE + groups->count;
     struct job job = {.out = out, .a = a, .w = w, .experts = experts, .transpose = transpose, .groups = groups};
     job.pieces = CPU(scratch)(0, 7, bound * (i64)sizeof *job.pieces);
-    job.column_tiles = ceil_div(out.columns, COLUMNS_TILE);
+    job.column_tiles = ceil_div(out.columns, GROUP_COLUMNS_TILE);
     workers_run(cut_pieces(job.pieces, groups) * job.column_tiles, run_rows, &job);
 }
 
-/* One tile of one slice's gradient: OUT_ROWS_TILE x COLUMNS_TILE, summed over the group's rows in runs of DEPTH_TILE.
- */
+/* One tile of one slice's gradient: GROUP_OUT_ROWS_TILE x GROUP_COLUMNS_TILE, summed over the group's rows in runs. */
 static void run_weights(void *context, i64 tile, int worker)
 {
     const struct job *job = context;
     (void)worker;
-    i64 slice_rows = job->out.rows / job->experts, row_tiles = ceil_div(slice_rows, OUT_ROWS_TILE);
+    i64 slice_rows = job->out.rows / job->experts, row_tiles = ceil_div(slice_rows, GROUP_OUT_ROWS_TILE);
     i64 group = tile / (row_tiles * job->column_tiles), rest = tile % (row_tiles * job->column_tiles);
-    i64 row = rest / job->column_tiles * OUT_ROWS_TILE, column = rest % job->column_tiles * COLUMNS_TILE;
+    i64 row = rest / job->column_tiles * GROUP_OUT_ROWS_TILE, column = rest % job->column_tiles * GROUP_COLUMNS_TILE;
     i64 expert = member_of(job->groups, group), end = job->groups->offsets[group + 1];
     bool add = job->written[expert];
-    for (i64 begin = job->groups->offsets[group]; begin < end; begin += DEPTH_TILE, add = true) {
-        struct gemm gemm = {.m = min_i64(OUT_ROWS_TILE, slice_rows - row),
-                            .n = min_i64(COLUMNS_TILE, job->out.columns - column),
-                            .k = min_i64(DEPTH_TILE, end - begin),
+    for (i64 begin = job->groups->offsets[group]; begin < end; add = true) {
+        struct gemm gemm = {.m = min_i64(GROUP_OUT_ROWS_TILE, slice_rows - row),
+                            .n = min_i64(GROUP_COLUMNS_TILE, job->out.columns - column),
+                            .k = group_depth(end - begin),
                             .lda = job->a.stride,
                             .ldb = job->w.stride,
                             .ldc = job->out.stride,
@@ -93,6 +90,7 @@ static void run_weights(void *context, i64 tile, int worker)
         CPU(gemm)
         (matrix_at(job->out, expert * slice_rows + row, column), matrix_at(job->a, begin, row),
          matrix_at(job->w, begin, column), &gemm);
+        begin += gemm.k;
     }
 }
 
@@ -106,8 +104,8 @@ void CPU(matmul_grouped_weights)(struct device *device, struct matrix dw, u8 *wr
             (long long)slice_rows, (long long)dw.columns, (long long)dy.rows, (long long)dy.columns, (long long)x.rows,
             (long long)x.columns);
     struct job job = {.out = dw, .a = dy, .w = x, .experts = experts, .groups = groups, .written = written};
-    job.column_tiles = ceil_div(dw.columns, COLUMNS_TILE);
-    workers_run(groups->count * ceil_div(slice_rows, OUT_ROWS_TILE) * job.column_tiles, run_weights, &job);
+    job.column_tiles = ceil_div(dw.columns, GROUP_COLUMNS_TILE);
+    workers_run(groups->count * ceil_div(slice_rows, GROUP_OUT_ROWS_TILE) * job.column_tiles, run_weights, &job);
     for (i64 g = 0; g < groups->count; g++)
         if (groups->offsets[g + 1] > groups->offsets[g])
             written[member_of(groups, g)] = 1;

@@ -1,7 +1,8 @@
-/* Every op as a count of what it costs, from shapes alone: nothing is read. flops are of products (convolutions,
- * attention); bytes are operands read and written once. What only data knows is assumed: attention sees the causal
- * half, groups hold as many rows as their buffer has without the rounding up of each group. */
-#include "kernels/kernels.h"
+/* Every op as a count of what it costs, from shapes: no tensor is read. flops are of products (convolutions,
+ * attention); bytes are operands read and written once. Of data only intervals are read, which are the host's (without
+ * columns: the causal half); experts' groups are taken to hold as many rows as their buffer has without the rounding up
+ * of each, so memory is at its bound and flops are those of no row dropped. */
+#include "kernels/meta/meta.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* ops name arguments they do not cost */
 
@@ -37,6 +38,7 @@ static void matmul(struct device *device, struct matrix out, struct matrix a, bo
                    bool transpose_b, bool add)
 {
     double k = (double)(transpose_a ? a.rows : a.columns);
+    meta_see_matmul(device, out, a, transpose_a, b, transpose_b, add);
     count(device, 2 * elements(out) * k, bytes(a) + bytes(b) + written(out, add));
 }
 
@@ -48,6 +50,7 @@ static double grouped_rows(i64 bound, const struct groups *groups)
 static void matmul_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, i64 experts,
                            bool transpose, const struct groups *groups)
 {
+    meta_see_grouped(device, out, a, w, transpose);
     double rows = grouped_rows(a.rows, groups), share = rows / (double)max_i64(a.rows, 1);
     double used = (double)groups->count / (double)experts;
     count(device, 2 * rows * (double)a.columns * (double)out.columns,
@@ -57,6 +60,7 @@ static void matmul_grouped(struct device *device, struct matrix out, struct matr
 static void matmul_grouped_weights(struct device *device, struct matrix dw, u8 *written_slices, i64 experts,
                                    struct matrix dy, struct matrix x, const struct groups *groups)
 {
+    meta_see_grouped_weights(device, dw, experts, dy, x);
     double rows = grouped_rows(x.rows, groups), share = rows / (double)max_i64(x.rows, 1);
     double used = (double)groups->count / (double)experts;
     count(device, 2 * rows * (double)dy.columns * (double)x.columns, (bytes(dy) + bytes(x)) * share + bytes(dw) * used);
@@ -176,10 +180,41 @@ static double causal_pairs(const struct intervals *intervals)
     return queries <= keys ? queries * (keys - (queries - 1) / 2) : keys * (keys + 1) / 2;
 }
 
+/* Queries whose index is below `index`. */
+static i64 queries_below(const struct intervals *v, i64 index)
+{
+    i64 first = 0, past = v->queries;
+    while (first < past) {
+        i64 middle = (first + past) / 2;
+        if (v->query[middle] < index)
+            first = middle + 1;
+        else
+            past = middle;
+    }
+    return first;
+}
+
+static i64 queries_within(const struct intervals *v, i64 begin, i64 end)
+{
+    return begin < end ? queries_below(v, end) - queries_below(v, begin) : 0;
+}
+
+static double visible_pairs(const struct intervals *v)
+{
+    i64 pairs = 0;
+    if (!v->begin)
+        return causal_pairs(v);
+    for (i64 j = 0; j < v->keys; j++)
+        pairs += queries_within(v, v->begin[j], v->end[j]) -
+                 queries_within(v, max_i64(v->begin[j], v->hole_begin[j]), min_i64(v->end[j], v->hole_end[j]));
+    return (double)pairs;
+}
+
 static void attention(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,
                       struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals)
 {
-    count(device, 4 * causal_pairs(intervals) * (double)q.columns, bytes(out) + bytes(q) + bytes(k) + bytes(v));
+    meta_see_attention(device, q, k, heads, kv_heads, intervals, false);
+    count(device, 4 * visible_pairs(intervals) * (double)q.columns, bytes(out) + bytes(q) + bytes(k) + bytes(v));
 }
 
 /* Five products where the forward has two: scores again, dv, dp, dq, dk. */
@@ -188,7 +223,8 @@ static void attention_backward(struct device *device, struct matrix dq, struct m
                                struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
                                const struct intervals *intervals)
 {
-    count(device, 10 * causal_pairs(intervals) * (double)q.columns,
+    meta_see_attention(device, q, k, heads, kv_heads, intervals, true);
+    count(device, 10 * visible_pairs(intervals) * (double)q.columns,
           bytes(dq) + bytes(dk) + bytes(dv) + bytes(dout) + bytes(out) + bytes(q) + bytes(k) + bytes(v));
 }
 

@@ -1,0 +1,169 @@
+/* Matrix products against plain loops in double: lengths that fill no tile, as data gives them; bits are the same for
+ * 1, 2 and 4 workers; and lengths that change at every step make few primitives. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/kernels.h"
+
+enum { GAP = 3 };
+static struct device device;
+
+static double value_at(struct matrix m, i64 row, i64 column)
+{
+    i64 at = row * m.stride + column;
+    return m.dtype == DTYPE_F32 ? (double)((float *)m.data)[at] : (double)bf16_to_f32(((bf16 *)m.data)[at]);
+}
+
+static struct matrix drawn(enum dtype dtype, i64 rows, i64 columns, u32 seed)
+{
+    struct matrix m = matrix_of(NULL, dtype, rows, columns);
+    m.stride = columns + GAP;
+    m.data = memory_alloc(rows * m.stride * dtype_bytes(dtype));
+    for (i64 i = 0; i < rows * m.stride; i++) {
+        float x = (float)(2 * rng_uniform((struct rng_key){seed, RNG_TEST}, (u32)i, 0, 0, 0) - 1);
+        if (dtype == DTYPE_F32)
+            ((float *)m.data)[i] = x;
+        else
+            ((bf16 *)m.data)[i] = bf16_from_f32(x);
+    }
+    return m;
+}
+
+static i64 bytes_of(struct matrix m)
+{
+    return m.rows * m.stride * dtype_bytes(m.dtype);
+}
+
+static void expect_near(struct matrix out, i64 row, i64 column, double want, double size)
+{
+    double got = value_at(out, row, column), tolerance = size * (out.dtype == DTYPE_F32 ? 2e-5 : 8e-3);
+    if (!(fabs(got - want) <= tolerance))
+        fail_msg("[%lld,%lld] of [%lld,%lld]: %g, expected %g", (long long)row, (long long)column, (long long)out.rows,
+                 (long long)out.columns, got, want);
+}
+
+struct product_case {
+    i64 m, n, k;
+    bool transpose_a, transpose_b, add;
+    enum dtype out;
+};
+
+static double operand(struct matrix m, bool transposed, i64 i, i64 j)
+{
+    return transposed ? value_at(m, j, i) : value_at(m, i, j);
+}
+
+/* Some rows and columns, the last of each among them. */
+static void check_product(const struct product_case *c, enum dtype dtype)
+{
+    struct matrix a = drawn(dtype, c->transpose_a ? c->k : c->m, c->transpose_a ? c->m : c->k, 1);
+    struct matrix b = drawn(dtype, c->transpose_b ? c->n : c->k, c->transpose_b ? c->k : c->n, 2);
+    struct matrix out = drawn(c->out, c->m, c->n, 3), start = drawn(c->out, c->m, c->n, 3);
+    u64 hash = 0;
+    for (int workers = 1; workers <= 4; workers *= 2) {
+        workers_start(workers);
+        memcpy(out.data, start.data, (size_t)bytes_of(out));
+        device.ops->matmul(&device, out, a, c->transpose_a, b, c->transpose_b, c->add);
+        u64 got = hash_bytes(out.data, bytes_of(out), 0);
+        assert_true(workers == 1 || got == hash);
+        hash = got;
+    }
+    for (i64 i = c->m - 1; i >= 0; i -= 13)
+        for (i64 j = c->n - 1; j >= 0; j -= 29) {
+            double sum = c->add ? value_at(start, i, j) : 0;
+            for (i64 l = 0; l < c->k; l++)
+                sum += operand(a, c->transpose_a, i, l) * operand(b, c->transpose_b, l, j);
+            expect_near(out, i, j, sum, sqrt((double)c->k));
+        }
+    for (i64 i = 0; i < c->m; i++) /* what lies between the rows is nobody's */
+        for (i64 j = c->n; j < out.stride; j++)
+            assert_true(operand(out, false, i, j) == operand(start, false, i, j));
+    memory_free(a.data);
+    memory_free(b.data);
+    memory_free(out.data);
+    memory_free(start.data);
+}
+
+static void products_are_plain_loops_in_double(void **state)
+{
+    static const struct product_case cases[] = {
+        {1, 70, 40, false, true, false, DTYPE_F32},      {33, 600, 48, false, true, false, DTYPE_BF16},
+        {301, 96, 80, false, true, true, DTYPE_F32},     {2049, 40, 24, false, false, false, DTYPE_F32},
+        {1000, 520, 32, false, false, true, DTYPE_BF16}, {96, 64, 1, true, false, false, DTYPE_F32},
+        {40, 530, 511, true, false, false, DTYPE_F32},   {300, 64, 512, true, false, true, DTYPE_F32},
+        {96, 72, 1371, true, false, false, DTYPE_F32},   {64, 40, 1536, true, false, true, DTYPE_F32},
+        {70, 50, 90, true, true, false, DTYPE_F32},
+    };
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct product_case c = cases[i];
+        if (device.has_bf16)
+            check_product(&c, DTYPE_BF16);
+        c.out = DTYPE_F32;
+        check_product(&c, DTYPE_F32);
+    }
+}
+
+/* Gradients of three experts with 0, 16 and 1200 rows, the last ones of each group padded with zeros. */
+static void gradients_of_experts_are_plain_loops_in_double(void **state)
+{
+    enum { EXPERTS = 3, ROWS = 1216, N = 48, K = 70 };
+    const i32 offsets[EXPERTS + 1] = {0, 0, 16, ROWS};
+    u8 written[EXPERTS] = {0};
+    struct matrix dy = drawn(DTYPE_F32, ROWS, N, 1), x = drawn(DTYPE_F32, ROWS, K, 2);
+    struct matrix dw = drawn(DTYPE_F32, EXPERTS * N, K, 3);
+    struct groups groups = {EXPERTS, offsets, NULL};
+    (void)state;
+    for (int times = 1; times <= 2; times++) { /* the first overwrites, the second adds */
+        device.ops->matmul_grouped_weights(&device, dw, written, EXPERTS, dy, x, &groups);
+        for (i64 i = N; i < EXPERTS * N; i += 7)
+            for (i64 j = 0; j < K; j += 5) {
+                double sum = 0;
+                for (i64 r = offsets[i / N]; r < offsets[i / N + 1]; r++)
+                    sum += value_at(dy, r, i % N) * value_at(x, r, j);
+                expect_near(dw, i, j, times * sum, sqrt(ROWS));
+            }
+        assert_true(!written[0] && written[1] && written[2]);
+    }
+    memory_free(dy.data);
+    memory_free(x.data);
+    memory_free(dw.data);
+}
+
+static void lengths_of_data_make_few_primitives(void **state)
+{
+    enum { MOST = 1500, N = 64, K = 32 };
+    struct matrix x = drawn(DTYPE_F32, MOST, K, 1), w = drawn(DTYPE_F32, N, K, 2), y = drawn(DTYPE_F32, MOST, N, 3);
+    struct matrix dw = drawn(DTYPE_F32, N, K, 4);
+    (void)state;
+    workers_start(1);
+    i64 before = device_held(&device).primitives;
+    for (i64 rows = 33; rows < MOST; rows += 7) {
+        struct matrix some = matrix_rows(x, 0, rows), out = matrix_rows(y, 0, rows);
+        device.ops->matmul(&device, out, some, false, w, true, false);
+        device.ops->matmul(&device, dw, out, true, some, false, false);
+    }
+    i64 made = device_held(&device).primitives - before;
+    print_message("%lld primitives for %d lengths\n", (long long)made, (MOST - 33) / 7);
+    assert_in_range(made, 1, 32);
+    memory_free(x.data);
+    memory_free(w.data);
+    memory_free(y.data);
+    memory_free(dw.data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_plain_loops_in_double),
+        cmocka_unit_test(gradients_of_experts_are_plain_loops_in_double),
+        cmocka_unit_test(lengths_of_data_make_few_primitives),
+    };
+    device_open_cpu(&device);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
