@@ -154,18 +154,25 @@ static int walk_rows(const struct heldout_pass *pass, struct model *model, const
 static int check_sizes(const struct model_config *c, const struct loader *loader, const char *directory)
 {
     const struct shard_meta *m = loader_meta(loader);
+    i64 scales = 0;
+    for (i64 i = 0; i < m->shape_count; i++)
+        scales = max_i64(scales, m->shapes[i].shape.scale_count);
     const struct {
         const char *name;
         i64 model, shards;
     } sizes[] = {
         {"bits of a vision token", c->bits, m->bits},
         {"features of a vision cell", c->cell_features, m->cell_features},
+        {"pixel values of a vision cell", c->patch_values, m->cell_features ? 4 * m->stride * m->stride * 3 : 0},
         {"audio levels", c->levels, m->levels},
         {"audio codes", c->codes, m->codes},
     };
     if (m->vocabulary > c->vocabulary)
         return error_set("%s: ids up to %lld, the model has %lld: it was trained with another tokenizer", directory,
                          (long long)m->vocabulary - 1, (long long)c->vocabulary);
+    if (scales >= c->scales && m->bits)
+        return error_set("%s: pictures of %lld scales, the model has %lld: they were made with another tokenizer",
+                         directory, (long long)scales, (long long)c->scales - 1);
     for (i64 i = 0; i < COUNT_OF(sizes); i++)
         if (sizes[i].shards && sizes[i].model != sizes[i].shards)
             return error_set("%s: %lld %s, the model has %lld: they were made with other tokenizers", directory,

@@ -37,6 +37,41 @@ static int open_audio(struct studio *s, const char *directory)
     return status;
 }
 
+static i64 most_scales(const struct vision_config *c)
+{
+    i64 most = 0;
+    for (i64 i = 0; i < c->shape_count; i++)
+        most = max_i64(most, c->shapes[i].scale_count);
+    return most;
+}
+
+/* Tokenizers put beside a model that was trained with others would be read past their ends. */
+static int check_sizes(const struct studio *s, const char *directory)
+{
+    const struct model_config *m = &s->model.config;
+    const struct vision_config *v = &s->vision.config;
+    bool cells = s->has_vision && m->cell_features;
+    const struct {
+        const char *name;
+        bool counts, fits;
+        i64 model, tokenizer;
+    } sizes[] = {
+        {"ids of text", true, text_vocabulary(s->text) <= m->vocabulary, m->vocabulary, text_vocabulary(s->text)},
+        {"bits of a vision token", s->has_vision, v->bits == m->bits, m->bits, v->bits},
+        {"scales of a picture", s->has_vision, most_scales(v) < m->scales, m->scales - 1, most_scales(v)},
+        {"features of a vision cell", cells, v->channels[1] == m->cell_features, m->cell_features, v->channels[1]},
+        {"pixel values of a vision cell", cells, VISION_GROUP * v->stride * v->stride * 3 == m->patch_values,
+         m->patch_values, VISION_GROUP * v->stride * v->stride * 3},
+        {"audio levels", s->has_audio, s->audio.config.levels == m->levels, m->levels, s->audio.config.levels},
+        {"audio codes", s->has_audio, s->audio.config.codes == m->codes, m->codes, s->audio.config.codes},
+    };
+    for (i64 i = 0; i < COUNT_OF(sizes); i++)
+        if (sizes[i].counts && !sizes[i].fits)
+            return error_set("%s: its tokenizer has %lld %s, the model %lld: they were not trained together", directory,
+                             (long long)sizes[i].tokenizer, sizes[i].name, (long long)sizes[i].model);
+    return 0;
+}
+
 int studio_open(struct studio *s, struct device *device, const char *directory, enum dtype dtype)
 {
     memset(s, 0, sizeof *s);
@@ -47,6 +82,8 @@ int studio_open(struct studio *s, struct device *device, const char *directory, 
     int status = s->text ? open_vision(s, directory) : -1;
     if (status == 0)
         status = open_audio(s, directory);
+    if (status == 0)
+        status = check_sizes(s, directory);
     if (status == 0)
         status = vocabulary_load(&s->vocabulary, s->text, s->has_vision ? &s->vision.config : NULL);
     if (status)
