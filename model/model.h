@@ -46,7 +46,7 @@ struct layer_weights {
 };
 struct vision_in_weights { /* vision_in.c: ViT over the pixels of cells, merged with the encoder's features by attention
                             */
-    struct weight *patch, *norm, *features, *merge_norm, *merge_qkv, *merge_out, *project;
+    struct weight *patch, *norm, *features, *features_norm, *merge_norm, *merge_qkv, *merge_out, *project;
     struct layer_weights layer[VIT_LAYERS_MOST];
 };
 struct model {

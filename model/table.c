@@ -253,10 +253,11 @@ static void vision_in_rows(struct builder *b)
     }
     v->norm = norm(b, "vit.norm", "weft.", "vit.norm.weight", width);
     v->features = matrix(b, "merger.features", "weft.", "merger.features.weight", width, c->cell_features, AXIS_NONE);
+    v->features_norm = norm(b, "merger.features_norm", "weft.", "merger.features_norm.weight", width);
     v->merge_norm = norm(b, "merger.norm", "weft.", "merger.norm.weight", width);
     v->merge_qkv = matrix(b, "merger.qkv", "weft.", "merger.qkv.weight", 3 * width, width, AXIS_NONE);
     v->merge_out = matrix(b, "merger.out", "weft.", "merger.out.weight", width, width, AXIS_NONE);
-    v->project = matrix(b, "merger.project", "weft.", "merger.project.weight", c->width, width, AXIS_NONE);
+    v->project = matrix(b, "merger.project", "weft.", "merger.project.weight", c->width, 2 * CELLS * width, AXIS_NONE);
 }
 
 /* One table for all levels: row level * (codes + 1) + code; the last code of a level is EOA. */

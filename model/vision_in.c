@@ -1,7 +1,10 @@
 /* Vision input [R 2.2.2]: a ViT reads the pixels of each cell of the vision encoder's grid; its output and the
  * encoder's own features (before quantisation) are merged, four neighbouring cells at a time, by self-attention among
- * the eight tokens and their mean. A cell of a clip's latent frame carries the pixels of all frames the latent frame
- * spans. */
+ * the eight tokens, which then stand side by side before the projection to the backbone. Their mean, which the report
+ * takes, is the special case of equal columns: it forgets which cell of the four a token is, and behind an encoder this
+ * small captions were learned several times more slowly (bench/LOG.md). Both kinds of token enter at an RMS of 1: so do
+ * the encoder's features, whose scale is the tokenizer's affair. A cell of a clip's latent frame carries the pixels of
+ * all frames the latent frame spans. */
 #include "model/inside.h"
 
 /* Cells of one image or latent frame attend to each other: positions of one bidirectional block share `begin`. */
@@ -121,11 +124,13 @@ struct tensor *vision_in_forward(struct pass *p, const struct input_list *in)
     const struct vision_in_weights *v = &p->model->vision_in;
     const struct model_config *c = &p->model->config;
     struct attention a = merger_attention(p, in->n);
-    struct tensor *features = of_floats(p, in->features, in->n * CELLS, c->cell_features);
-    struct tensor *merged = side_by_side(p, model_matmul_out(p, features, v->features), vit(p, in));
-    struct tensor *n = op_rmsnorm(p->tape, merged, &v->merge_norm->value, (float)c->norm_eps);
+    float eps = (float)c->norm_eps;
+    struct tensor *cells = of_floats(p, in->features, in->n * CELLS, c->cell_features);
+    struct tensor *features =
+        op_rmsnorm(p->tape, model_matmul_out(p, cells, v->features), &v->features_norm->value, eps);
+    struct tensor *merged = side_by_side(p, features, vit(p, in));
+    struct tensor *n = op_rmsnorm(p->tape, merged, &v->merge_norm->value, eps);
     struct tensor *attended = op_attention(p->tape, model_matmul_out(p, n, v->merge_qkv), &a);
     struct tensor *z = op_add(p->tape, merged, model_matmul_out(p, attended, v->merge_out));
-    struct tensor *mean = op_resize(p->tape, z, in->n, 2 * CELLS, 1, 1, 1, RESIZE_AREA);
-    return model_matmul_out(p, mean, v->project);
+    return model_matmul_out(p, op_view(p->tape, z, 2 * CELLS * c->vit_width), v->project);
 }
