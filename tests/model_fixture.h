@@ -63,7 +63,7 @@ static inline void fixture_model(const char *shards, struct device *device)
                              .init_std = 0.5,
                              .max_positions = 4096,
                              .bits = 6,
-                             .scales = 4,
+                             .scales = 5,
                              .cell_features = 5,
                              .patch_values = 4 * 8 * 8 * 3,
                              .vit_layers = 1,
