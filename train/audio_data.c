@@ -1,7 +1,7 @@
 /* The audio tokenizer's recordings: read once, kept as 16-bit samples, crops drawn by keys. */
-#include "core/json.h"
 #include "data/media.h"
 #include "train/audio_step.h"
+#include "train/captions.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -28,36 +28,22 @@ static void add_entry(struct listing *list, const struct entry *entry)
     list->entries[list->count++] = *entry;
 }
 
-static void add_line(struct listing *list, const char *folder, const char *line, i64 length, const char *path,
-                     i64 number)
-{
-    struct json *value = json_parse_line(line, length, path, number);
-    const char *audio = json_string(json_get(value, "audio"), NULL);
-    if (!value)
-        add_entry(list, &(struct entry){.problem = string_copy(error_text())});
-    else if (audio)
-        add_entry(list, &(struct entry){.clip = {.path = *audio == '/' ? string_copy(audio) : path_join(folder, audio),
-                                                 .text = string_copy(json_string(json_get(value, "text"), "")),
-                                                 .speaker = string_copy(json_string(json_get(value, "speaker"), ""))}});
-    json_free(value);
-}
+struct folder {
+    struct listing *list;
+    const char *path;
+};
 
-static int list_folder(struct listing *list, const char *folder)
+static void add_line(void *context, const struct json *line)
 {
-    struct text text = {0};
-    char *path = path_join(folder, "captions.jsonl");
-    int status = file_read(&text, path);
-    i64 number = 1;
-    for (i64 at = 0; status == 0 && at < text.length; number++) {
-        const char *end = memchr(text.data + at, '\n', (size_t)(text.length - at));
-        i64 length = end ? end - text.data - at : text.length - at;
-        if (length > 0)
-            add_line(list, folder, text.data + at, length, path, number);
-        at += length + 1;
-    }
-    text_release(&text);
-    memory_free(path);
-    return status;
+    const struct folder *folder = context;
+    char *path = captions_path(folder->path, line, "audio");
+    if (!line)
+        add_entry(folder->list, &(struct entry){.problem = string_copy(error_text())});
+    else if (path)
+        add_entry(folder->list,
+                  &(struct entry){.clip = {.path = path,
+                                           .text = string_copy(json_string(json_get(line, "text"), "")),
+                                           .speaker = string_copy(json_string(json_get(line, "speaker"), ""))}});
 }
 
 static int read_sound(struct sound *out, const char *path)
@@ -135,7 +121,7 @@ int audio_media_load(struct audio_media *media, const char *folder, double bad_s
 {
     struct listing list = {0};
     *media = (struct audio_media){0};
-    int status = list_folder(&list, folder);
+    int status = captions_read(folder, add_line, &(struct folder){&list, folder});
     media->clips = memory_alloc((list.count + 1) * (i64)sizeof *media->clips);
     if (status == 0)
         read_entries(media, &list, memory_mb << 20);

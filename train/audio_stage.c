@@ -1,64 +1,44 @@
 #include "train/audio_stage.h"
 #include "train/audio_step.h"
+#include "train/captions.h"
 
 #include <string.h>
 
-#define AT(field) offsetof(struct audio_settings, field)
+#define ROW(member, ...) SETTING(struct audio_settings, member, __VA_ARGS__)
 const struct setting audio_stage_table[] = {
-    {"data", SETTING_REFERENCE, AT(data), NULL, 0, 0, NULL,
-     "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out voices: validation/ in or "
-     "beside it"},
-    {"steps", SETTING_INTEGER, AT(steps), "2000", 1, 1e9, NULL, "steps"},
-    {"batch", SETTING_INTEGER, AT(batch), "12", 1, 65536, NULL, "crops of a step"},
-    {"crop_s", SETTING_NUMBER, AT(crop_s), "1.28", 0.08, 600, NULL,
-     "length of a crop, seconds; rounded to frames of 0.08"},
+    ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
+        "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out voices: validation/ in or "
+        "beside it"),
+    ROW(steps, "steps", INTEGER, "2000", 1, 1e9, NULL, "steps"),
+    ROW(batch, "batch", INTEGER, "12", 1, 65536, NULL, "crops of a step"),
+    ROW(crop_s, "crop_s", NUMBER, "1.28", 0.08, 600, NULL, "length of a crop, seconds; rounded to frames of 0.08"),
     AUDIO_CONFIG_ROWS(struct audio_settings),
-    {"unquantised_share", SETTING_NUMBER, AT(unquantised_share), "0.3", 0, 1, NULL,
-     "share of the steps before k-means makes the codebooks"},
-    {"commitment", SETTING_NUMBER, AT(commitment), "0.25", 0, 1e6, NULL, "weight of (latent - its code)^2, each level"},
-    {"codebook_decay", SETTING_NUMBER, AT(codebook_decay), "0.95", 0, 1, NULL, "decay of the codebooks' running means"},
-    {"augment", SETTING_NUMBER, AT(augment), "0.2", 0, 1, NULL,
-     "share of crops made to sound like other rooms and microphones"},
-    {"vocoder_rounds", SETTING_INTEGER, AT(vocoder_rounds), "16", 1, 10000, NULL, "Griffin-Lim rounds of the report"},
-    {"memory_mb", SETTING_INTEGER, AT(memory_mb), "2048", 0, 1e9, NULL,
-     "recordings kept in memory; those beyond are read again when drawn"},
-    {"bad_share", SETTING_NUMBER, AT(bad_share), "0.05", 0, 1, NULL, "share of recordings that may be unreadable"},
-    {"checkpoint_steps", SETTING_INTEGER, AT(checkpoint_steps), "500", 1, 1e9, NULL, "steps between checkpoints"},
+    ROW(unquantised_share, "unquantised_share", NUMBER, "0.3", 0, 1, NULL,
+        "share of the steps before k-means makes the codebooks"),
+    ROW(commitment, "commitment", NUMBER, "0.25", 0, 1e6, NULL, "weight of (latent - its code)^2, each level"),
+    ROW(codebook_decay, "codebook_decay", NUMBER, "0.95", 0, 1, NULL, "decay of the codebooks' running means"),
+    ROW(augment, "augment", NUMBER, "0.2", 0, 1, NULL, "share of crops made to sound like other rooms and microphones"),
+    ROW(vocoder_rounds, "vocoder_rounds", INTEGER, "16", 1, 10000, NULL, "Griffin-Lim rounds of the report"),
+    ROW(memory_mb, "memory_mb", INTEGER, "2048", 0, 1e9, NULL,
+        "recordings kept in memory; those beyond are read again when drawn"),
+    ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of recordings that may be unreadable"),
+    ROW(checkpoint_steps, "checkpoint_steps", INTEGER, "500", 1, 1e9, NULL, "steps between checkpoints"),
     OPTIMIZER_ROWS(struct audio_settings, "2e-3", "0.98", "1e-3"),
     {0}};
 
 /* ---- recordings ---- */
 
-static bool holds_captions(const char *folder)
-{
-    char *path = path_join(folder, "captions.jsonl");
-    bool holds = file_exists(path);
-    memory_free(path);
-    return holds;
-}
-
-static int load_one(struct audio_media *out, const char *folder, const struct audio_settings *s)
-{
-    return audio_media_load(out, folder, s->bad_share, s->memory_mb);
-}
-
-/* DATA itself and the folder beside it, or DATA/train and DATA/validation. */
 static int load_media(struct audio_media *train, struct audio_media *held_out, const struct audio_settings *s)
 {
-    bool itself = holds_captions(s->data);
-    char *folder = itself ? string_copy(s->data) : path_join(s->data, "train");
-    char *other = path_join(s->data, itself ? "../validation" : "validation");
-    *held_out = (struct audio_media){0};
-    int status = holds_captions(folder) ? load_one(train, folder, s)
-                                        : error_set("%s: neither it nor its train/ holds captions.jsonl, lines of "
-                                                    "{\"audio\": PATH, \"text\": ...}",
-                                                    s->data);
+    struct captions_folders folders;
+    int status = captions_find(&folders, s->data, "{\"audio\": PATH, \"text\": ...}");
+    if (status == 0)
+        status = audio_media_load(train, folders.train, s->bad_share, s->memory_mb);
     if (status == 0 && train->count == 0)
-        status = error_set("%s: no recordings in captions.jsonl", folder);
-    if (status == 0 && holds_captions(other))
-        status = load_one(held_out, other, s);
-    memory_free(folder);
-    memory_free(other);
+        status = error_set("%s: no recordings in captions.jsonl", folders.train);
+    if (status == 0 && folders.held_out)
+        status = audio_media_load(held_out, folders.held_out, s->bad_share, s->memory_mb);
+    captions_folders_release(&folders);
     return status;
 }
 

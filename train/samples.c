@@ -2,6 +2,7 @@
 
 #include "core/json.h"
 #include "data/media.h"
+#include "train/captions.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -65,24 +66,18 @@ static void push_caption(struct captions *c, const char *text, char *path)
     c->paths[c->count++] = path;
 }
 
-static int read_captions(struct captions *out, const char *folder, const char *key)
+struct wanted {
+    struct captions *out;
+    const char *folder, *key;
+};
+
+static void add_caption(void *context, const struct json *line)
 {
-    char *path = path_join(folder, "captions.jsonl");
-    struct text content = {0};
-    int status = file_exists(path) ? file_read(&content, path) : 0;
-    for (char *line = content.data, *end; status == 0 && line && *line; line = end + 1) {
-        end = strchr(line, '\n');
-        if (!end)
-            break;
-        struct json *j = json_parse(line, end - line, path);
-        const char *file = json_string(json_get(j, key), NULL), *text = json_string(json_get(j, "text"), NULL);
-        if (file && text)
-            push_caption(out, text, path_join(folder, file));
-        json_free(j);
-    }
-    text_release(&content);
-    memory_free(path);
-    return status;
+    const struct wanted *wanted = context;
+    const char *text = json_string(json_get(line, "text"), NULL);
+    char *path = text ? captions_path(wanted->folder, line, wanted->key) : NULL;
+    if (path)
+        push_caption(wanted->out, text, path);
 }
 
 static void captions_release(struct captions *c)
@@ -107,7 +102,8 @@ static int choose(struct set *set, const struct studio_run *r, int kind, const c
 {
     struct captions all = {0};
     char *folder = path_join(r->s->data, part);
-    int status = read_captions(&all, folder, kind_keys[kind]);
+    struct wanted wanted = {&all, folder, kind_keys[kind]};
+    int status = captions_exist(folder) ? captions_read(folder, add_caption, &wanted) : 0;
     i32 *order = memory_alloc(max_i64(all.count, 1) * 4);
     *set = (struct set){kind, part, memory_alloc(max_i64(most, 1) * (i64)sizeof *set->items), 0};
     rng_permutation(order, all.count, (struct rng_key){r->stage->seed, RNG_SPLIT}, (u32)kind, 0);

@@ -1,5 +1,6 @@
 /* The vision tokenizer's media: read once, kept as bytes, drawn by keys. */
 #include "data/media.h"
+#include "train/captions.h"
 #include "train/vision_step.h"
 
 #include <math.h>
@@ -31,40 +32,20 @@ static void add_entry(struct listing *list, const struct entry *entry)
     list->entries[list->count++] = *entry;
 }
 
-static char *media_path(const char *folder, const char *name)
-{
-    return *name == '/' ? string_copy(name) : path_join(folder, name);
-}
+struct folder {
+    struct listing *list;
+    const char *path;
+};
 
-static void add_line(struct listing *list, const char *folder, const char *line, i64 length, const char *path,
-                     i64 number)
+static void add_line(void *context, const struct json *line)
 {
-    struct json *value = json_parse_line(line, length, path, number);
-    const char *image = json_string(json_get(value, "image"), NULL),
-               *video = json_string(json_get(value, "video"), NULL);
-    if (!value)
-        add_entry(list, &(struct entry){.problem = string_copy(error_text())});
-    else if (image || video)
-        add_entry(list, &(struct entry){.path = media_path(folder, image ? image : video), .is_clip = !image});
-    json_free(value);
-}
-
-static int list_folder(struct listing *list, const char *folder)
-{
-    struct text text = {0};
-    char *path = path_join(folder, "captions.jsonl");
-    int status = file_read(&text, path);
-    i64 number = 1;
-    for (i64 at = 0; status == 0 && at < text.length; number++) {
-        const char *end = memchr(text.data + at, '\n', (size_t)(text.length - at));
-        i64 length = end ? end - text.data - at : text.length - at;
-        if (length > 0)
-            add_line(list, folder, text.data + at, length, path, number);
-        at += length + 1;
-    }
-    text_release(&text);
-    memory_free(path);
-    return status;
+    const struct folder *folder = context;
+    char *image = captions_path(folder->path, line, "image");
+    char *path = image ? image : captions_path(folder->path, line, "video");
+    if (!line)
+        add_entry(folder->list, &(struct entry){.problem = string_copy(error_text())});
+    else if (path)
+        add_entry(folder->list, &(struct entry){.path = path, .is_clip = !image});
 }
 
 static int read_entry(struct entry *entry, const struct vision_media_request *request)
@@ -127,7 +108,7 @@ int vision_media_load(struct vision_media *media, const char *folder, const stru
 {
     struct listing list = {.request = request};
     *media = (struct vision_media){.size = request->size};
-    int status = list_folder(&list, folder);
+    int status = captions_read(folder, add_line, &(struct folder){&list, folder});
     if (status == 0)
         workers_run(list.count, run_entry, &list);
     media->stills = memory_alloc((list.count + 1) * (i64)sizeof(u8 *));

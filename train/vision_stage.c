@@ -1,82 +1,52 @@
 #include "train/vision_stage.h"
+#include "train/captions.h"
 #include "train/vision_step.h"
 
 #include <string.h>
 
-#define AT(field) offsetof(struct vision_settings, field)
+#define ROW(member, ...) SETTING(struct vision_settings, member, __VA_ARGS__)
 const struct setting vision_stage_table[] = {
-    {"data", SETTING_REFERENCE, AT(data), NULL, 0, 0, NULL,
-     "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out media: validation/ in or "
-     "beside it"},
-    {"steps", SETTING_INTEGER, AT(steps), "4000", 1, 1e9, NULL, "steps on stills"},
-    {"clip_steps", SETTING_INTEGER, AT(clip_steps), "600", 0, 1e9, NULL,
-     "steps on clips that follow; 0: a tokenizer of stills"},
-    {"batch", SETTING_INTEGER, AT(batch), "8", 1, 65536, NULL, "stills of a step"},
-    {"clip_batch", SETTING_INTEGER, AT(clip_batch), "4", 1, 65536, NULL, "clips of a step"},
-    {"still_batch", SETTING_INTEGER, AT(still_batch), "16", 1, 65536, NULL, "stills of a step among the clips"},
-    {"still_share", SETTING_NUMBER, AT(still_share), "0.25", 0, 0.9, NULL, "share of steps on stills among the clips"},
-    {"size", SETTING_INTEGER, AT(size), "64", 8, 4096, NULL, "height and width, pixels"},
-    {"frames", SETTING_INTEGER, AT(frames), "9", 1, 1025, NULL, "frames of a clip: 1, 5, 9, ..."},
-    {"rate_hz", SETTING_NUMBER, AT(rate_hz), "8", 0, 1000, NULL,
-     "frames a second taken of a clip; 0: all, counted as 8"},
-    {"stride", SETTING_INTEGER, AT(stride), "16", 8, 16, NULL, "pixels of a latent position: 8 or 16"},
-    {"bits", SETTING_INTEGER, AT(bits), "32", 1, 256, NULL, "bits of a vision token"},
-    {"channels", SETTING_INTEGERS, AT(channels), "[64, 128]", 1, 4096, NULL,
-     "width at a quarter of the resolution, and at the latent grid"},
-    {"blocks", SETTING_INTEGERS, AT(blocks), "[1, 1]", 0, VISION_BLOCKS_MOST, NULL, "residual blocks at each"},
-    {"scales", SETTING_INTEGERS, AT(scales), "", 1, 4096, NULL,
-     "sides of the scales, coarse to fine; none: 1, 2, 3, 4, 6, 8, 12, ... to the grid"},
-    {"augment", SETTING_NUMBER, AT(augment), "0.6", 0, 1, NULL,
-     "share of items that are flipped, turned, scaled, shifted"},
-    {"amplitude_keep", SETTING_NUMBER, AT(amplitude_keep), "0.99", 0, 1, NULL, "decay of the running means of |u_k|"},
-    {"clip_lr", SETTING_NUMBER, AT(clip_lr), "0.5", 0, 10, NULL, "peak learning rate on clips, times optimizer.lr"},
-    {"loss.l1", SETTING_NUMBER, AT(loss.l1), "1", 0, 1e6, NULL, "weight of mean |error|, pixels in -1..1"},
-    {"loss.l2", SETTING_NUMBER, AT(loss.l2), "1", 0, 1e6, NULL, "weight of the mean squared error"},
-    {"loss.commitment", SETTING_NUMBER, AT(loss.commitment), "0.25", 0, 1e6, NULL, "weight of (latent - its code)^2"},
-    {"loss.entropy", SETTING_NUMBER, AT(loss.entropy), "0.1", 0, 1e6, NULL, "weight of the entropy term of bits"},
-    {"loss.sharpness", SETTING_NUMBER, AT(loss.sharpness), "0.125", 1e-6, 1e3, NULL,
-     "of the bits' probability in the entropy term, sigmoid(sharpness u / a): higher spreads them more evenly"},
-    {"bad_share", SETTING_NUMBER, AT(bad_share), "0.05", 0, 1, NULL, "share of media that may be unreadable"},
-    {"checkpoint_steps", SETTING_INTEGER, AT(checkpoint_steps), "1000", 1, 1e9, NULL, "steps between checkpoints"},
+    ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
+        "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out media: validation/ in or "
+        "beside it"),
+    ROW(steps, "steps", INTEGER, "4000", 1, 1e9, NULL, "steps on stills"),
+    ROW(clip_steps, "clip_steps", INTEGER, "600", 0, 1e9, NULL, "steps on clips that follow; 0: a tokenizer of stills"),
+    ROW(batch, "batch", INTEGER, "8", 1, 65536, NULL, "stills of a step"),
+    ROW(clip_batch, "clip_batch", INTEGER, "4", 1, 65536, NULL, "clips of a step"),
+    ROW(still_batch, "still_batch", INTEGER, "16", 1, 65536, NULL, "stills of a step among the clips"),
+    ROW(still_share, "still_share", NUMBER, "0.25", 0, 0.9, NULL, "share of steps on stills among the clips"),
+    ROW(size, "size", INTEGER, "64", 8, 4096, NULL, "height and width, pixels"),
+    ROW(frames, "frames", INTEGER, "9", 1, 1025, NULL, "frames of a clip: 1, 5, 9, ..."),
+    ROW(rate_hz, "rate_hz", NUMBER, "8", 0, 1000, NULL, "frames a second taken of a clip; 0: all, counted as 8"),
+    ROW(stride, "stride", INTEGER, "16", 8, 16, NULL, "pixels of a latent position: 8 or 16"),
+    ROW(bits, "bits", INTEGER, "32", 1, 256, NULL, "bits of a vision token"),
+    ROW(channels, "channels", INTEGERS, "[64, 128]", 1, 4096, NULL,
+        "width at a quarter of the resolution, and at the latent grid"),
+    ROW(blocks, "blocks", INTEGERS, "[1, 1]", 0, VISION_BLOCKS_MOST, NULL, "residual blocks at each"),
+    ROW(scales, "scales", INTEGERS, "", 1, 4096, NULL,
+        "sides of the scales, coarse to fine; none: 1, 2, 3, 4, 6, 8, 12, ... to the grid"),
+    ROW(augment, "augment", NUMBER, "0.6", 0, 1, NULL, "share of items that are flipped, turned, scaled, shifted"),
+    ROW(amplitude_keep, "amplitude_keep", NUMBER, "0.99", 0, 1, NULL, "decay of the running means of |u_k|"),
+    ROW(clip_lr, "clip_lr", NUMBER, "0.5", 0, 10, NULL, "peak learning rate on clips, times optimizer.lr"),
+    ROW(loss.l1, "loss.l1", NUMBER, "1", 0, 1e6, NULL, "weight of mean |error|, pixels in -1..1"),
+    ROW(loss.l2, "loss.l2", NUMBER, "1", 0, 1e6, NULL, "weight of the mean squared error"),
+    ROW(loss.commitment, "loss.commitment", NUMBER, "0.25", 0, 1e6, NULL, "weight of (latent - its code)^2"),
+    ROW(loss.entropy, "loss.entropy", NUMBER, "0.1", 0, 1e6, NULL, "weight of the entropy term of bits"),
+    ROW(loss.sharpness, "loss.sharpness", NUMBER, "0.125", 1e-6, 1e3, NULL,
+        "of the bits' probability in the entropy term, sigmoid(sharpness u / a): higher spreads them more evenly"),
+    ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of media that may be unreadable"),
+    ROW(checkpoint_steps, "checkpoint_steps", INTEGER, "1000", 1, 1e9, NULL, "steps between checkpoints"),
     OPTIMIZER_ROWS(struct vision_settings, "3e-3", "0.95", "0"),
     {0}};
 
 /* ---- media ---- */
 
-struct folders {
-    char *train, *held_out; /* held_out NULL: there is none */
-};
-
-static bool holds_captions(const char *folder)
-{
-    char *path = path_join(folder, "captions.jsonl");
-    bool holds = file_exists(path);
-    memory_free(path);
-    return holds;
-}
-
-/* DATA itself and the folder beside it, or DATA/train and DATA/validation. */
-static int find_folders(struct folders *out, const char *data)
-{
-    bool itself = holds_captions(data);
-    out->train = itself ? string_copy(data) : path_join(data, "train");
-    out->held_out = path_join(data, itself ? "../validation" : "validation");
-    if (!holds_captions(out->held_out)) {
-        memory_free(out->held_out);
-        out->held_out = NULL;
-    }
-    if (holds_captions(out->train))
-        return 0;
-    return error_set(
-        "%s: neither it nor its train/ holds captions.jsonl, lines of {\"image\": PATH} or {\"video\": PATH}", data);
-}
-
 static int load_media(struct vision_media *train, struct vision_media *held_out, const struct vision_settings *s)
 {
-    struct folders folders;
+    struct captions_folders folders;
     struct vision_media_request request = {s->size, s->frames, s->rate_hz, s->bad_share};
     *held_out = (struct vision_media){0};
-    int status = find_folders(&folders, s->data);
+    int status = captions_find(&folders, s->data, "{\"image\": PATH} or {\"video\": PATH}");
     if (status == 0)
         status = vision_media_load(train, folders.train, &request);
     if (status == 0 && folders.held_out && vision_media_load(held_out, folders.held_out, &request)) {
@@ -88,8 +58,7 @@ static int load_media(struct vision_media *train, struct vision_media *held_out,
         vision_media_release(train);
         vision_media_release(held_out);
     }
-    memory_free(folders.train);
-    memory_free(folders.held_out);
+    captions_folders_release(&folders);
     return status;
 }
 
