@@ -5,6 +5,7 @@
 
 const struct bench benches[] = {
     {"step", "CPU training step against the matrix peak", bench_step},
+    {"memory", "memory of training steps against what the meta backend foresees", bench_memory},
     {NULL, NULL, NULL},
 };
 

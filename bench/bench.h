@@ -18,5 +18,5 @@ struct bench {
 extern const struct bench benches[]; /* ends with a NULL name */
 void bench_print(const struct bench_row *row, bool json);
 
-bench_fn bench_step;
+bench_fn bench_step, bench_memory;
 #endif

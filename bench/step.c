@@ -1,18 +1,10 @@
 /* The CPU training step with optimizer on one fixed shape (V 8192, C 512, L 8 of which the first dense, F 1536, H 8, G
  * 2, D 64, E 32 of F 256, top-4, 1 shared, untied; batch 4 x 1024; AdamW), in alternation with the matrix peak. */
-#include "bench/bench.h"
-#include "train/step.h"
+#include "bench/step.h"
 
 #include <stdlib.h>
 
-enum { ROWS = 4, LENGTH = 1024, ROUNDS = 5, VOCABULARY = 8192 };
-
-struct step_bench {
-    struct model model;
-    struct trainer trainer;
-    struct optimizer_settings optimizer;
-    i32 ids[ROWS * LENGTH];
-};
+enum { ROUNDS = 5 };
 
 static i64 one_micro_batch(void *context, i64 step)
 {
@@ -25,22 +17,22 @@ static void totals_of(void *context, i64 step, double totals[TARGETS])
 {
     (void)context;
     (void)step;
-    totals[TARGET_TEXT] = ROWS * (LENGTH - 1);
+    totals[TARGET_TEXT] = STEP_ROWS * (STEP_LENGTH - 1);
 }
 
 static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena)
 {
     struct step_bench *b = context;
     (void)micro;
-    for (u32 i = 0; i < ROWS * LENGTH; i++)
-        b->ids[i] = (i32)rng_below((struct rng_key){1, RNG_TEST}, VOCABULARY, (u32)step, i, 0, 0);
-    batch_of_ids(batch, arena, b->ids, ROWS, LENGTH, false);
+    for (u32 i = 0; i < STEP_ROWS * STEP_LENGTH; i++)
+        b->ids[i] = (i32)rng_below((struct rng_key){1, RNG_TEST}, b->model.config.vocabulary, (u32)step, i, 0, 0);
+    batch_of_ids(batch, arena, b->ids, STEP_ROWS, STEP_LENGTH, false);
     return 0;
 }
 
 static struct model_config shape(i64 experts)
 {
-    return (struct model_config){.vocabulary = VOCABULARY,
+    return (struct model_config){.vocabulary = 8192,
                                  .width = 512,
                                  .layers = 8,
                                  .heads = 8,
@@ -56,18 +48,17 @@ static struct model_config shape(i64 experts)
                                  .norm_eps = 1e-5,
                                  .norm_min = 1e-12,
                                  .init_std = 0.02,
-                                 .max_positions = LENGTH,
+                                 .max_positions = STEP_LENGTH,
                                  .pad_id = 0,
                                  .bos_id = 1,
                                  .eos_id = 2,
                                  .t_pairs = 10};
 }
 
-static int open_bench(struct step_bench *b, struct device *device, i64 experts)
+int step_bench_open_shape(struct step_bench *b, struct device *device, enum dtype dtype,
+                          const struct model_config *config)
 {
-    struct model_config config = shape(experts);
-    enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
-    if (model_open(&b->model, device, &config, dtype, true, NULL))
+    if (model_open(&b->model, device, config, dtype, true, NULL))
         return -1;
     weights_init(&b->model.weights, 1);
     trainer_open(&b->trainer, &b->model, (i64)16 << 30);
@@ -79,7 +70,13 @@ static int open_bench(struct step_bench *b, struct device *device, i64 experts)
     return 0;
 }
 
-static void close_bench(struct step_bench *b)
+int step_bench_open(struct step_bench *b, struct device *device, enum dtype dtype, i64 experts)
+{
+    struct model_config config = shape(experts);
+    return step_bench_open_shape(b, device, dtype, &config);
+}
+
+void step_bench_close(struct step_bench *b)
 {
     trainer_close(&b->trainer);
     model_close(&b->model);
@@ -112,7 +109,7 @@ int bench_step(struct device *device, bool json)
     enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
     double ratios[ROUNDS], rates[ROUNDS], peaks[ROUNDS], warm;
     i64 step = 0;
-    if (open_bench(b, device, 32) || steps_rate(&warm, b, &step))
+    if (step_bench_open(b, device, dtype, 32) || steps_rate(&warm, b, &step))
         return -1;
     for (int round = 0; round < ROUNDS; round++) {
         peaks[round] = kernels_matrix_peak(device, 2048, dtype, 1);
@@ -127,7 +124,7 @@ int bench_step(struct device *device, bool json)
     bench_print(&(struct bench_row){"step", "training step with optimizer, model flops", "GFLOP/s", "matrix peak",
                                     rates[ROUNDS / 2], peak, 0.65, false, NULL},
                 json);
-    close_bench(b);
+    step_bench_close(b);
     memory_free(b);
     return 0;
 }

@@ -1,0 +1,160 @@
+/* Memory of training steps: what the meta backend foresees, and what the process becomes larger by when the CPU runs
+ * them. Each is measured in a process of its own. */
+#include "bench/step.h"
+#include "train/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* recipes/quickstart.yaml's stage `base`, with the sizes its tokenizers have. */
+static const struct model_config quickstart = {.vocabulary = 4096,
+                                               .width = 192,
+                                               .layers = 8,
+                                               .heads = 6,
+                                               .kv_heads = 2,
+                                               .head_width = 32,
+                                               .dense_width = 512,
+                                               .experts = 16,
+                                               .topk = 2,
+                                               .expert_width = 160,
+                                               .tied = true,
+                                               .mtp = true,
+                                               .rope_theta = 1e6,
+                                               .norm_eps = 1e-5,
+                                               .norm_min = 1e-12,
+                                               .init_std = 0.02,
+                                               .max_positions = 131072,
+                                               .t_pairs = 5,
+                                               .bits = 32,
+                                               .scales = 5,
+                                               .cell_features = 128,
+                                               .patch_values = 3072,
+                                               .vit_layers = 2,
+                                               .vit_width = 96,
+                                               .vit_heads = 3,
+                                               .levels = 4,
+                                               .codes = 256};
+static const struct elastic_settings draws = {.depth_full = 0.75,
+                                              .depth_drop = 0.25,
+                                              .experts_full = 0.8,
+                                              .expert_groups = 1,
+                                              .topk_full = 0.8,
+                                              .topk_min = 1,
+                                              .slice_rows = 4};
+
+struct memory_case {
+    const char *what;
+    bool quickstart, recompute;
+};
+static const struct memory_case cases[] = {
+    {"the step of `weft bench step`", false, false},
+    {"the same, recomputed", false, true},
+    {"the quickstart's step, elastic", true, false},
+    {"the same, recomputed", true, true},
+};
+struct outcome {
+    struct step_memory memory;
+    i64 resident_bytes; /* what the process became larger by */
+};
+
+static int run_steps(struct trainer *trainer, i64 steps)
+{
+    struct step_result result;
+    for (i64 step = 0; step < steps; step++)
+        if (train_step(&result, trainer, step))
+            return -1;
+    return 0;
+}
+
+static int run_case(struct outcome *out, const struct memory_case *c, struct device *device, enum dtype dtype)
+{
+    struct step_bench *b = memory_alloc(sizeof *b);
+    struct plan_batches batches;
+    int status;
+    if (c->quickstart) {
+        status = step_bench_open_shape(b, device, dtype, &quickstart);
+        plan_batches_init(&batches, &b->model.config, 8, 4, 512, 1);
+        b->trainer.source = plan_batches_source(&batches);
+        b->trainer.balance.weight[TARGET_MTP] = 0.3;
+        b->trainer.elastic = &draws;
+    } else {
+        status = step_bench_open(b, device, dtype, 32);
+    }
+    b->trainer.recompute = c->recompute;
+    if (status == 0)
+        status = run_steps(&b->trainer, c->quickstart ? 8 : 2); /* shapes of text alone are always the same */
+    if (status == 0)
+        step_memory_of(&out->memory, &b->trainer);
+    if (c->quickstart)
+        plan_batches_release(&batches);
+    step_bench_close(b);
+    memory_free(b);
+    return status;
+}
+
+static int run_child(const struct memory_case *c, int to)
+{
+    struct device cpu;
+    struct outcome out;
+    device_open_cpu(&cpu);
+    i64 before = memory_peak_bytes();
+    if (run_case(&out, c, &cpu, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32)) {
+        fprintf(stderr, "weft: %s\n", error_text());
+        return 1;
+    }
+    out.resident_bytes = memory_peak_bytes() - before;
+    return write(to, &out, sizeof out) == sizeof out ? 0 : 1;
+}
+
+static int measure(struct outcome *out, const struct memory_case *c)
+{
+    int ends[2], status = 0;
+    if (pipe(ends))
+        return error_errno("pipe");
+    fflush(stdout);
+    workers_stop(); /* threads do not come along */
+    pid_t child = fork();
+    if (child == 0)
+        _exit(run_child(c, ends[1]));
+    close(ends[1]);
+    bool whole = child > 0 && read(ends[0], out, sizeof *out) == sizeof *out;
+    close(ends[0]);
+    if (child < 0)
+        return error_errno("fork");
+    waitpid(child, &status, 0);
+    workers_start(0);
+    return whole && status == 0 ? 0 : error_set("%s: the process that was to be measured failed", c->what);
+}
+
+static double megabytes(i64 bytes)
+{
+    return (double)bytes * 1e-6;
+}
+
+int bench_memory(struct device *device, bool json)
+{
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct outcome foreseen, measured;
+        struct device meta;
+        char note[256];
+        device_open_meta(&meta);
+        int status = run_case(&foreseen, &cases[i], &meta, device->has_bf16 ? DTYPE_BF16 : DTYPE_F32);
+        device_close(&meta);
+        if (status || measure(&measured, &cases[i]))
+            return -1;
+        const struct step_memory *m = &foreseen.memory;
+        snprintf(note, sizeof note,
+                 "foreseen: weights %.0f, moments %.0f, gradients %.0f, activations %.0f, host %.0f, backend %.0f "
+                 "(held %.0f)",
+                 megabytes(m->copies + m->masters), megabytes(m->moments), megabytes(m->gradients),
+                 megabytes(m->activations), megabytes(m->host), megabytes(m->backend),
+                 megabytes(measured.memory.backend));
+        bench_print(&(struct bench_row){"memory", cases[i].what, "MB", "what meta foresees",
+                                        megabytes(measured.resident_bytes), megabytes(step_memory_total(m)), 1.05, true,
+                                        note},
+                    json);
+    }
+    return 0;
+}

@@ -1,0 +1,223 @@
+/* The meta backend runs the training step of the quickstart's shape as the CPU does: the same tensors, no more scratch,
+ * and in all what the process of the real step becomes larger by, within 5 %. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "train/plan.h"
+
+/* Sanitizers have memory of their own. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED
+#endif
+#endif
+
+/* recipes/quickstart.yaml's stage `base`, with the sizes its tokenizers have. */
+static const struct model_config quickstart = {.vocabulary = 4096,
+                                               .width = 192,
+                                               .layers = 8,
+                                               .heads = 6,
+                                               .kv_heads = 2,
+                                               .head_width = 32,
+                                               .dense_width = 512,
+                                               .experts = 16,
+                                               .topk = 2,
+                                               .expert_width = 160,
+                                               .tied = true,
+                                               .mtp = true,
+                                               .rope_theta = 1e6,
+                                               .norm_eps = 1e-5,
+                                               .norm_min = 1e-12,
+                                               .init_std = 0.02,
+                                               .max_positions = 131072,
+                                               .t_pairs = 5,
+                                               .bits = 32,
+                                               .scales = 5,
+                                               .cell_features = 128,
+                                               .patch_values = 3072,
+                                               .vit_layers = 2,
+                                               .vit_width = 96,
+                                               .vit_heads = 3,
+                                               .levels = 4,
+                                               .codes = 256};
+enum { ROWS = 8, MICRO_ROWS = 4, LENGTH = 512, STEPS = 4 };
+static const struct elastic_settings draws = {.depth_full = 0.5,
+                                              .depth_drop = 0.25,
+                                              .experts_full = 0.5,
+                                              .expert_groups = 1,
+                                              .topk_full = 0.8,
+                                              .topk_min = 1,
+                                              .slice_rows = MICRO_ROWS};
+
+struct variant {
+    const char *name;
+    bool recompute, elastic, text_alone;
+};
+struct outcome {
+    struct step_memory memory;
+    struct held held;
+    double model_flops, counted_flops;
+    i64 peak_bytes; /* what the process became larger by */
+    double targets[TARGETS];
+};
+
+static void run_steps(struct outcome *out, struct device *device, enum dtype dtype, const struct variant *v)
+{
+    struct model *model = memory_alloc(sizeof *model);
+    struct trainer *trainer = memory_alloc(sizeof *trainer);
+    struct plan_batches batches;
+    struct optimizer_settings optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+    struct model_config config = quickstart;
+    if (v->text_alone) {
+        config.mtp = false;
+        config.bits = config.cell_features = config.levels = 0;
+    }
+    memset(out, 0, sizeof *out);
+    require(model_open(model, device, &config, dtype, true, NULL) == 0, "%s", error_text());
+    weights_init(&model->weights, 1);
+    trainer_open(trainer, model, (i64)4 << 30);
+    plan_batches_init(&batches, &model->config, ROWS, MICRO_ROWS, LENGTH, 7);
+    trainer->source = plan_batches_source(&batches);
+    trainer->optimizer = &optimizer;
+    trainer->lr = (struct lr_schedule){.peak = 1e-4};
+    trainer->balance.weight[TARGET_MTP] = 0.3;
+    trainer->elastic = v->elastic ? &draws : NULL;
+    trainer->recompute = v->recompute;
+    for (i64 step = 0; step < STEPS; step++) {
+        struct step_result result;
+        require(train_step(&result, trainer, step) == 0, "%s", error_text());
+        out->model_flops += result.flops;
+        for (int kind = 0; kind < TARGETS; kind++)
+            for (int stream = 0; stream < STREAMS; stream++)
+                out->targets[kind] += result.weight[stream][kind];
+    }
+    out->counted_flops = device->cost.flops;
+    out->held = device_held(device);
+    step_memory_of(&out->memory, trainer);
+    plan_batches_release(&batches);
+    trainer_close(trainer);
+    model_close(model);
+    memory_free(trainer);
+    memory_free(model);
+}
+
+/* In a process of its own, whose largest resident size is then that of the steps. */
+static void run_on_cpu(struct outcome *out, const struct variant *v)
+{
+    int ends[2];
+    workers_stop();
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct device cpu;
+        device_open_cpu(&cpu);
+        i64 before = memory_peak_bytes();
+        run_steps(out, &cpu, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32, v);
+        out->peak_bytes = memory_peak_bytes() - before;
+        _exit(write(ends[1], out, sizeof *out) == sizeof *out ? 0 : 1);
+    }
+    int status = 1;
+    close(ends[1]);
+    assert_int_equal(read(ends[0], out, sizeof *out), sizeof *out);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(ends[0]);
+}
+
+static void run_on_meta(struct outcome *out, const struct variant *v)
+{
+    struct device meta, cpu;
+    device_open_cpu(&cpu); /* bf16 where it would be */
+    device_open_meta(&meta);
+    run_steps(out, &meta, cpu.has_bf16 ? DTYPE_BF16 : DTYPE_F32, v);
+    device_close(&meta);
+}
+
+static void expect_near(const char *variant, const char *what, double predicted, double measured, double share)
+{
+    print_message("%-18s %-22s predicted %14.0f  measured %14.0f  %+.2f %%\n", variant, what, predicted, measured,
+                  100 * (predicted / measured - 1));
+    if (!(fabs(predicted - measured) <= share * measured))
+        fail_msg("%s: %s is off by more than %g %%", variant, what, 100 * share);
+}
+
+/* Model flops leave out the vision encoder, the block of multi-token prediction and the heads of media, and count the
+ * backward of attention as twice the forward, where it has five products for two. */
+static void compare_flops(const struct variant *v, const struct outcome *meta)
+{
+    double ratio = meta->counted_flops / meta->model_flops;
+    print_message("%-18s flops counted / model flops: %.3f\n", v->name, ratio);
+    if (v->text_alone && !v->recompute)
+        assert_true(fabs(ratio - 1) < 0.05);
+    else
+        assert_true(ratio > 1 && ratio < (v->recompute ? 1.25 * 4 / 3 : 1.25));
+}
+
+static void compare(const struct variant *v)
+{
+    struct outcome meta, cpu;
+    run_on_meta(&meta, v);
+    run_on_cpu(&cpu, v);
+    for (int kind = 0; kind < TARGETS; kind++)
+        assert_true(meta.targets[kind] == cpu.targets[kind] && (v->text_alone || meta.targets[kind] > 0));
+    assert_int_equal(meta.memory.copies, cpu.memory.copies);
+    assert_int_equal(meta.memory.masters, cpu.memory.masters);
+    assert_int_equal(meta.memory.moments, cpu.memory.moments);
+    assert_int_equal(meta.memory.gradients, cpu.memory.gradients);
+    assert_int_equal(meta.memory.activations, cpu.memory.activations);
+    assert_int_equal(meta.memory.host, cpu.memory.host);
+    /* A worker that never came to run a largest tile has less. */
+    assert_in_range(cpu.held.scratch_bytes, meta.held.scratch_bytes / 2, meta.held.scratch_bytes * 21 / 20);
+    expect_near(v->name, "held in all", (double)step_memory_total(&meta.memory), (double)step_memory_total(&cpu.memory),
+                0.05);
+#ifndef SANITIZED
+    expect_near(v->name, "resident", (double)step_memory_total(&meta.memory), (double)cpu.peak_bytes, 0.05);
+#endif
+    assert_true(cpu.model_flops == meta.model_flops);
+    compare_flops(v, &meta);
+}
+
+static void the_step_of_the_quickstart(void **state)
+{
+    (void)state;
+    compare(&(struct variant){"plain", false, false, false});
+}
+
+static void recomputed(void **state)
+{
+    (void)state;
+    compare(&(struct variant){"recomputed", true, false, false});
+}
+
+static void with_elastic_draws(void **state)
+{
+    (void)state;
+    compare(&(struct variant){"elastic", false, true, false});
+    compare(&(struct variant){"elastic recomputed", true, true, false});
+}
+
+static void of_text_alone(void **state)
+{
+    (void)state;
+    compare(&(struct variant){"text", false, false, true});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_step_of_the_quickstart),
+        cmocka_unit_test(recomputed),
+        cmocka_unit_test(with_elastic_draws),
+        cmocka_unit_test(of_text_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

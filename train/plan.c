@@ -1,0 +1,233 @@
+#include "train/plan.h"
+
+#include "core/json.h"
+
+#include <string.h>
+
+/* ---- Memory ---- */
+
+static void add_weights(struct step_memory *out, const struct weights *weights)
+{
+    out->gradients = weights->grad_elements * 4;
+    for (i64 i = 0; i < weights->count; i++) {
+        const struct weight *w = &weights->list[i];
+        i64 share = w->share_rows * w->columns * 4;
+        out->copies += w->value.rows * w->value.columns * dtype_bytes(w->value.dtype);
+        out->masters += w->value.dtype == DTYPE_F32 ? 0 : share;
+        out->moments += w->m ? 2 * share : 0;
+    }
+}
+
+/* A batch has room for a picture at every position; what no picture came to is never touched. */
+static i64 untouched_bytes(const struct flight *f, const struct model_config *c)
+{
+    i64 positions = c->cell_features ? f->batch.n - f->batch.inputs[INPUT_VISION_IN].n : 0;
+    return positions * CELLS * (4 * c->cell_features + c->patch_values);
+}
+
+void step_memory_of(struct step_memory *out, const struct trainer *t)
+{
+    struct held held = device_held(t->model->device);
+    *out = (struct step_memory){.backend = held_bytes(&held, workers_count())};
+    add_weights(out, &t->model->weights);
+    for (i64 i = 0; i < t->flight_count; i++) {
+        const struct flight *f = &t->flights[i];
+        out->activations += f->tape.arena.peak_bytes + f->tape.kept.peak_bytes;
+        out->host += f->tape.host.peak_bytes + f->arena.peak_bytes - untouched_bytes(f, &t->model->config);
+    }
+}
+
+i64 step_memory_total(const struct step_memory *m)
+{
+    return m->copies + m->masters + m->moments + m->gradients + m->activations + m->host + m->backend;
+}
+
+struct json *step_memory_json(const struct step_memory *m)
+{
+    const struct {
+        const char *name;
+        i64 bytes;
+    } parts[] = {{"weights", m->copies},      {"masters", m->masters},         {"moments", m->moments},
+                 {"gradients", m->gradients}, {"activations", m->activations}, {"host", m->host},
+                 {"backend", m->backend},     {"total", step_memory_total(m)}};
+    struct json *j = json_object();
+    for (i64 i = 0; i < COUNT_OF(parts); i++)
+        json_set(j, parts[i].name, json_of_integer(parts[i].bytes));
+    return j;
+}
+
+/* ---- Batches of draws ---- */
+
+enum { TOKEN_END, TOKEN_IM_START, TOKEN_IM_END, TOKEN_BOI, TOKEN_EOI, TOKEN_BOV, TOKEN_EOV, TOKEN_NEXT, TOKEN_BOA };
+enum { TOKEN_STILL = TOKEN_BOA + 1, TOKEN_CLIP, TOKEN_WORDS, WORDS_MOST = 64, CLIP_FRAMES = 2, EDGE = 3 };
+
+void plan_batches_init(struct plan_batches *p, const struct model_config *config, i64 rows, i64 micro_rows, i64 length,
+                       u64 seed)
+{
+    struct shape still = {.scale_count = max_i64(1, min_i64(config->scales - 1, SCALES_MOST)), .frames = 1};
+    *p =
+        (struct plan_batches){.config = config, .rows = rows, .micro_rows = micro_rows, .length = length, .seed = seed};
+    for (i64 k = 0; k < still.scale_count; k++)
+        still.scales[k] = (i32)(k + 1);
+    struct shape clip = still;
+    clip.video = true;
+    clip.frames = CLIP_FRAMES;
+    p->vocabulary = (struct vocabulary){.end = TOKEN_END,
+                                        .im_start = TOKEN_IM_START,
+                                        .im_end = TOKEN_IM_END,
+                                        .boi = TOKEN_BOI,
+                                        .eoi = TOKEN_EOI,
+                                        .bov = TOKEN_BOV,
+                                        .eov = TOKEN_EOV,
+                                        .next = TOKEN_NEXT,
+                                        .boa = TOKEN_BOA,
+                                        .shape = {TOKEN_STILL, TOKEN_CLIP},
+                                        .shape_count = 2,
+                                        .shapes = {still, clip}};
+    grammar_init(&p->grammar, &p->vocabulary, &(struct grammar_options){.reweight = true});
+}
+
+void plan_batches_release(struct plan_batches *p)
+{
+    grammar_release(&p->grammar);
+}
+
+/* Identity of a sample: (step, row, number in the row). */
+struct identity {
+    u32 step, row, sample;
+};
+
+static i64 draw(const struct plan_batches *p, struct identity id, u32 which, i64 bound)
+{
+    return rng_below((struct rng_key){p->seed, RNG_TEST}, bound, id.step, id.row, id.sample, which);
+}
+
+static struct part medium(const struct plan_batches *p, struct identity id, enum stream kind)
+{
+    bool clip = kind == STREAM_VIDEO_IN || kind == STREAM_VIDEO_OUT;
+    return (struct part){.kind = kind,
+                         .weight = 1,
+                         .count = 4 + draw(p, id, 2, 28),
+                         .frames = clip ? CLIP_FRAMES : 1,
+                         .height = EDGE,
+                         .width = EDGE,
+                         .shape = clip};
+}
+
+/* Words, or words and a medium in either order. Returns the number of parts. */
+static int draw_sample(struct part parts[2], i32 *ids, const struct plan_batches *p, struct identity id)
+{
+    const struct model_config *c = p->config;
+    enum stream kinds[STREAMS] = {STREAM_TEXT};
+    i64 count = 1, words = 8 + draw(p, id, 1, WORDS_MOST - 8);
+    if (c->cell_features)
+        kinds[count++] = STREAM_IMAGE_IN, kinds[count++] = STREAM_VIDEO_IN;
+    if (c->bits)
+        kinds[count++] = STREAM_IMAGE_OUT, kinds[count++] = STREAM_VIDEO_OUT;
+    if (c->levels)
+        kinds[count++] = STREAM_AUDIO;
+    enum stream kind = kinds[draw(p, id, 0, count)];
+    for (i64 i = 0; i < words; i++)
+        ids[i] = TOKEN_WORDS + (i32)draw(p, id, 16 + (u32)i, c->vocabulary - TOKEN_WORDS);
+    struct part text = {.kind = STREAM_TEXT, .weight = 1, .ids = ids, .count = words};
+    bool first = kind == STREAM_IMAGE_IN || kind == STREAM_VIDEO_IN;
+    parts[first] = text;
+    if (kind != STREAM_TEXT)
+        parts[!first] = medium(p, id, kind);
+    return kind == STREAM_TEXT ? 1 : 2;
+}
+
+static void tell(struct plan_batches *p, const struct part *parts, int count)
+{
+    grammar_begin(&p->grammar);
+    for (int i = 0; i < count; i++)
+        require(grammar_part(&p->grammar, &parts[i]) == 0, "%s", error_text());
+    require(grammar_end(&p->grammar, TOKEN_END) == 0, "%s", error_text());
+}
+
+static void lay_row(struct plan_batches *p, struct batch *b, i64 at, struct identity id)
+{
+    i64 end = at + p->length;
+    for (;; id.sample++) {
+        struct part parts[2];
+        i32 ids[WORDS_MOST];
+        tell(p, parts, draw_sample(parts, ids, p, id));
+        if (at + grammar_length(&p->grammar) > end)
+            break;
+        batch_lay(b, at, &p->grammar, (i32)(id.row * (u32)p->length + id.sample));
+        at += grammar_length(&p->grammar);
+    }
+    batch_pad(b, at, end - at);
+}
+
+/* Everything that is no id: features, pixels, bits and codes. */
+static void fill_payload(const struct plan_batches *p, struct batch *b)
+{
+    const struct model_config *c = p->config;
+    struct rng_key key = {p->seed, RNG_TEST};
+    struct input_list *in = b->inputs;
+    struct target_list *t = b->targets;
+    for (i64 i = 0; i < in[INPUT_VISION_IN].n * CELLS * c->cell_features; i++)
+        in[INPUT_VISION_IN].features[i] = (float)(i % 7) * 0.25f - 0.75f;
+    for (i64 i = 0; i < in[INPUT_VISION_IN].n * CELLS * c->patch_values; i++)
+        in[INPUT_VISION_IN].pixels[i] = (u8)(i * 37);
+    for (i64 i = 0; i < in[INPUT_VISION_OUT].n * c->bits; i++)
+        in[INPUT_VISION_OUT].features[i] = (float)(i % 5) * 0.5f - 1;
+    for (i64 i = 0; i < in[INPUT_AUDIO].n * c->levels; i++)
+        in[INPUT_AUDIO].ids[i] = (i32)rng_below(key, c->codes, (u32)i, 0, 0, 0);
+    for (i64 i = 0; i < t[TARGET_VISION].n * c->bits; i++)
+        t[TARGET_VISION].bits[i] = (u8)(rng_u32(key, (u32)i, 1, 0, 0) & 1);
+    for (i64 i = 0; i < t[TARGET_AUDIO].n * c->levels; i++)
+        t[TARGET_AUDIO].ids[i] = (i32)rng_below(key, c->codes, (u32)i, 2, 0, 0);
+}
+
+static i64 micro_batches(void *context, i64 step)
+{
+    const struct plan_batches *p = context;
+    (void)step;
+    return ceil_div(p->rows, p->micro_rows);
+}
+
+static int fill(void *context, i64 step, i64 micro, struct batch *b, struct arena *arena)
+{
+    struct plan_batches *p = context;
+    const struct model_config *c = p->config;
+    i64 first = micro * p->micro_rows, rows = min_i64(p->micro_rows, p->rows - first);
+    batch_init(b, arena, rows * p->length,
+               &(struct batch_widths){c->bits, c->levels, c->cell_features, c->patch_values});
+    b->rows = rows;
+    b->first_row = first;
+    b->slice = micro;
+    for (i64 row = 0; row < rows; row++)
+        lay_row(p, b, row * p->length, (struct identity){(u32)step, (u32)(first + row), 0});
+    fill_payload(p, b);
+    return 0;
+}
+
+/* From the samples' lengths alone. */
+static void add_row_totals(struct plan_batches *p, double totals[TARGETS], struct identity id)
+{
+    for (i64 at = 0;; id.sample++) {
+        struct part parts[2];
+        struct measure measure;
+        i32 ids[WORDS_MOST];
+        grammar_measure(&measure, &p->vocabulary, parts, draw_sample(parts, ids, p, id), TOKEN_END);
+        at += measure.length;
+        if (at > p->length)
+            return;
+        for (int kind = 0; kind < TARGETS; kind++)
+            totals[kind] += measure.totals[kind];
+    }
+}
+
+static void totals_of(void *context, i64 step, double totals[TARGETS])
+{
+    struct plan_batches *p = context;
+    for (i64 row = 0; row < p->rows; row++)
+        add_row_totals(p, totals, (struct identity){(u32)step, (u32)row, 0});
+}
+
+struct batch_source plan_batches_source(struct plan_batches *p)
+{
+    return (struct batch_source){p, micro_batches, totals_of, fill, NULL};
+}

@@ -1,0 +1,37 @@
+/* What a training step will need, known before it runs: the same step (train/step.c) on the meta backend, and, where
+ * there are no shards to read, on batches made of draws.
+ *
+ * Memory is that of tensors, which the arenas count, and of what the CPU backend holds beside them (device_held). It is
+ * a bound where data decides: buffers of experts' rows have the room for any routing. Files that are mapped are not in
+ * it: they are the system's cache. */
+#ifndef WEFT_TRAIN_PLAN_H
+#define WEFT_TRAIN_PLAN_H
+#include "sequence/grammar.h"
+#include "train/step.h"
+
+struct step_memory { /* bytes */
+    i64 copies;      /* what products read; in f32 the masters are these */
+    i64 masters, moments, gradients;
+    i64 activations; /* tapes: activations, their gradients, kept routings; most of any step so far */
+    i64 host;        /* tapes' records and batches */
+    i64 backend;     /* scratch and oneDNN's primitives */
+};
+void step_memory_of(struct step_memory *out, const struct trainer *trainer);
+i64 step_memory_total(const struct step_memory *memory);
+struct json *step_memory_json(const struct step_memory *memory);
+
+/* Batches of short samples of every kind the configuration has: texts, pictures and clips in and out, speech both ways,
+ * packed into rows. Functions of (seed, step, micro-batch) alone. */
+struct plan_batches {
+    const struct model_config *config;
+    i64 rows, micro_rows, length; /* of the global batch; a row's positions */
+    u64 seed;
+    struct vocabulary vocabulary;
+    struct grammar grammar;
+};
+void plan_batches_init(struct plan_batches *batches, const struct model_config *config, i64 rows, i64 micro_rows,
+                       i64 length, u64 seed);
+void plan_batches_release(struct plan_batches *batches);
+struct batch_source plan_batches_source(struct plan_batches *batches);
+
+#endif
