@@ -389,6 +389,30 @@ static void a_recipe_runs_extract_grid_and_routing(void **state)
     memory_free(path);
 }
 
+/* The first call leaves a file and fails; the second one would stumble over it. */
+static void a_command_begins_in_an_empty_folder(void **state)
+{
+    (void)state;
+    char *path = in_folder("command.yaml"), *made = in_folder("command/one/file");
+    struct text recipe = {0};
+    text_printf(&recipe,
+                "run: %s/command\nstages:\n"
+                "  one: {kind: command, argv: [sh, -c, 'test ! -e $OUT/file && touch $OUT/file && test -e %s/go']}\n",
+                shards, shards);
+    assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
+    assert_int_equal(WEFT("run", path), 1);
+    expect_complaint("sh ended with status 1");
+    char *go = in_folder("go");
+    assert_int_equal(file_replace(go, "", 0), 0);
+    if (WEFT("run", path))
+        fail_msg("%s", complained.data);
+    assert_true(file_exists(made));
+    text_release(&recipe);
+    memory_free(go);
+    memory_free(made);
+    memory_free(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,6 +430,7 @@ int main(void)
         cmocka_unit_test(reconstruct_puts_media_side_by_side),
         cmocka_unit_test(grid_prints_one_object_a_sub_model),
         cmocka_unit_test(a_recipe_runs_extract_grid_and_routing),
+        cmocka_unit_test(a_command_begins_in_an_empty_folder),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

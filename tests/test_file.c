@@ -261,6 +261,24 @@ static void paths_join_with_one_slash(void **state)
     }
 }
 
+static void what_killed_writers_left_is_swept_away(void **state)
+{
+    static const char *const left[] = {"sweep/a.json.tmp-12-3", "sweep/deep/step-000004.tmp", "sweep/deep/x.tmp-1-0"};
+    static const char *const kept[] = {"sweep/a.json", "sweep/deep/tmp", "sweep/deep/b.tmp.txt", "sweep/c.tmp-12-x"};
+    (void)state;
+    succeed(directory_make(path_of("sweep/deep/step-000004.tmp")));
+    put(path_of("sweep/deep/step-000004.tmp/half"), "");
+    put(path_of(left[0]), "");
+    put(path_of(left[2]), "");
+    for (i64 i = 0; i < COUNT_OF(kept); i++)
+        put(path_of(kept[i]), "");
+    succeed(directory_sweep(path_of("sweep")));
+    for (i64 i = 0; i < COUNT_OF(left); i++)
+        assert_false(file_exists(path_of(left[i])));
+    for (i64 i = 0; i < COUNT_OF(kept); i++)
+        assert_true(file_exists(path_of(kept[i])));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +293,7 @@ int main(void)
         cmocka_unit_test(directories_are_made_listed_and_removed),
         cmocka_unit_test(a_directory_replaces_what_stood_there),
         cmocka_unit_test(paths_join_with_one_slash),
+        cmocka_unit_test(what_killed_writers_left_is_swept_away),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -502,6 +502,17 @@ static i64 count_lines(const char *directory, const char *name)
     return lines;
 }
 
+/* As a writer leaves it that was killed within a line. */
+static void tear(const char *directory, const char *name)
+{
+    char *path = path_join(directory, name);
+    FILE *file = fopen(path, "a");
+    assert_non_null(file);
+    fputs("{\"step\":", file);
+    fclose(file);
+    memory_free(path);
+}
+
 static i64 updates_of(const char *directory)
 {
     char *path = path_join(directory, "rl.json");
@@ -524,6 +535,7 @@ static void test_killed_and_resumed(void **state)
     how = signal_after(start_stage(cut), cut, "checkpoints/step-000004", SIGINT);
     assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 130);
     kill_after(start_stage(cut), cut, "checkpoints/step-000006");
+    tear(cut, "rewards.jsonl");
     waitpid(start_stage(cut), &how, 0);
     assert_int_equal(how, 0);
     same_files(whole, cut, "model.safetensors");
