@@ -229,8 +229,9 @@ static i64 use_count(const struct run *r)
     return r->model.config.layers * max_i64(r->model.config.experts, 1);
 }
 
-static int save(struct run *r, i64 step)
+static int save(void *context, i64 step)
 {
+    struct run *r = context;
     struct weights *list[1];
     struct checkpoint_parts parts = parts_of(r, list);
     struct json *state = json_object();
@@ -392,8 +393,9 @@ static int stop_before(struct run *r, i64 step)
     return save(r, step) ? -1 : STAGE_INTERRUPTED;
 }
 
-static int run_step(struct run *r, i64 step, struct progress *bar)
+static int run_step(void *context, i64 step, struct progress *bar)
 {
+    struct run *r = context;
     struct learn_result learnt;
     struct eval_scores heldout;
     struct times times = {0};
@@ -420,23 +422,6 @@ static int run_step(struct run *r, i64 step, struct progress *bar)
                     learnt.sums.clipped / fmax(1, learnt.sums.responses), scores.length,
                     (double)learnt.positions / times.learn);
     return 0;
-}
-
-static int run_steps(struct run *r, i64 step)
-{
-    struct progress bar;
-    int status = 0;
-    progress_init(&bar, r->stage->name, r->s->steps);
-    for (; step < r->s->steps && status == 0; step++) {
-        status = run_step(r, step, &bar);
-        bool due = (step + 1) % r->s->checkpoint_steps == 0 || step + 1 == r->s->steps;
-        if (status == 0 && (due || interrupted()))
-            status = save(r, step + 1);
-        if (status == 0 && interrupted() && step + 1 < r->s->steps)
-            status = STAGE_INTERRUPTED;
-    }
-    progress_close(&bar);
-    return status;
 }
 
 static int finish(struct run *r)
@@ -466,13 +451,14 @@ static int train(struct run *r)
     r->metrics = r->judge ? metrics_open(r->stage->out, step) : NULL;
     if (!r->metrics || judge_check(r->judge, &r->prompts) || judge_check(r->judge, &r->held_out))
         return -1;
+    struct training loop = {r->stage, r->s->steps, r->s->checkpoint_steps, run_step, save, r};
     int status = step == 0 ? measure_heldout(r, "start") : 0;
     if (status == 0 && step == 0)
         status = measure_passes(r);
     if (status == ROLLOUT_STOPPED)
         return STAGE_INTERRUPTED;
     if (status == 0)
-        status = run_steps(r, step);
+        status = training_run(&loop, step);
     return status ? status : finish(r);
 }
 

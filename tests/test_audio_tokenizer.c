@@ -1,4 +1,5 @@
 /* The audio tokenizer: transforms against PyTorch's numbers, the front end and its inverse, network, training. */
+#include "dist/dist.h"
 #include "core/safetensors.h"
 #include "data/media.h"
 #include "train/audio_step.h"
@@ -551,8 +552,13 @@ static void training_learns_one_sound(void **state)
 static struct text stage_weights(const struct audio_settings *settings, const char *out)
 {
     struct text weights = {0};
-    struct stage stage = {
-        .name = "aud", .out = out, .seed = 4, .device = &device, .dtype = DTYPE_F32, .peak_gflops = 100};
+    struct stage stage = {.name = "aud",
+                          .out = out,
+                          .seed = 4,
+                          .device = &device,
+                          .dtype = DTYPE_F32,
+                          .peak_gflops = 100,
+                          .ranks = parallel_alone()};
     char *path = path_join(out, "weights.safetensors");
     assert_int_equal(directory_make(out), 0);
     assert_int_equal(audio_stage(settings, &stage), 0);
@@ -585,7 +591,7 @@ static void a_resumed_run_is_the_uninterrupted_one(void **state)
     assert_true(first.length == second.length && memcmp(first.data, second.data, (size_t)first.length) == 0);
     assert_true(first.length == killed.length && memcmp(first.data, killed.data, (size_t)first.length) == 0);
     settings.bad_share = 0.1;
-    struct stage stage = {.name = "aud", .out = out, .device = &device, .dtype = DTYPE_F32};
+    struct stage stage = {.name = "aud", .out = out, .device = &device, .dtype = DTYPE_F32, .ranks = parallel_alone()};
     assert_int_equal(audio_stage(&settings, &stage), -1);
     assert_non_null(strstr(error_text(), "1 of 5 recordings"));
     settings_release(&settings, audio_stage_table);

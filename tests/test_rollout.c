@@ -1,5 +1,6 @@
 /* Rollouts and the replay buffer on a tiny random model: what is drawn is what training sees, order, marks, files; and
  * the whole stage, killed and resumed, leaves the same bytes. */
+#include "dist/dist.h"
 #include "core/json.h"
 #include "core/safetensors.h"
 #include "core/settings.h"
@@ -437,8 +438,13 @@ static int run_stage(const char *world, const char *out)
                                "hint: {share: 0.5}}",
                                world, world, world);
     struct rl_settings s = settings_of(text);
-    struct stage stage = {
-        .name = "rl", .out = out, .seed = 4, .device = &device, .dtype = DTYPE_F32, .peak_gflops = 100};
+    struct stage stage = {.name = "rl",
+                          .out = out,
+                          .seed = 4,
+                          .device = &device,
+                          .dtype = DTYPE_F32,
+                          .peak_gflops = 100,
+                          .ranks = parallel_alone()};
     int status = directory_make(out) ? -1 : rl_stage(&s, &stage);
     if (status < 0)
         fprintf(stderr, "%s\n", error_text());

@@ -52,7 +52,6 @@ struct run {
     struct checkpoint_parts parts;
     struct weights *weights[1];
     struct metrics *metrics;
-    struct progress progress;
     char *checkpoints;
     double flops, seconds; /* of a step; running mean */
 };
@@ -62,8 +61,9 @@ static int save_tokenizer(void *context, const char *directory)
     return audio_save(context, directory);
 }
 
-static int save_checkpoint(struct run *run, i64 done)
+static int save_checkpoint(void *context, i64 done)
 {
+    struct run *run = context;
     int status = checkpoint_save(run->checkpoints, done, &run->parts, NULL);
     return status ? status : checkpoint_settle(run->checkpoints, done, KEEP);
 }
@@ -81,37 +81,25 @@ static int write_metrics(struct run *run, i64 step, const struct audio_result *r
     return metrics_end(run->metrics);
 }
 
-static void show_progress(struct run *run, i64 step, const struct audio_result *r, double seconds)
+static void show_progress(struct run *run, i64 step, const struct audio_result *r, double seconds, struct progress *bar)
 {
     run->seconds += (run->seconds > 0 ? 0.05 : 1) * (seconds - run->seconds);
     double peak = run->stage->peak_gflops, share = peak > 0 ? run->flops / run->seconds / peak * 1e-7 : 0;
-    progress_update(&run->progress, step + 1, "loss %.4f, log-mel %.3f%s, %.0f frames/s, %.0f %% of peak", r->loss,
-                    r->distance, step < run->trainer.start ? " without codes" : "",
-                    (double)run->trainer.frames / run->seconds, share);
+    progress_update(bar, step + 1, "loss %.4f, log-mel %.3f%s, %.0f frames/s, %.0f %% of peak", r->loss, r->distance,
+                    step < run->trainer.start ? " without codes" : "", (double)run->trainer.frames / run->seconds,
+                    share);
 }
 
-static int run_steps(struct run *run, i64 begin)
+static int run_step(void *context, i64 step, struct progress *bar)
 {
-    const struct audio_settings *s = run->trainer.settings;
-    int status = 0;
-    progress_init(&run->progress, run->stage->name, s->steps);
-    for (i64 step = begin; step < s->steps && status == 0; step++) {
-        struct audio_result result;
-        double start_s = clock_s();
-        status = audio_step(&result, &run->trainer, step);
-        double seconds = clock_s() - start_s;
-        if (status == 0)
-            status = write_metrics(run, step, &result, seconds);
-        show_progress(run, step, &result, seconds);
-        i64 done = step + 1;
-        bool stops = interrupted();
-        if (status == 0 && (done == s->steps || stops || done % s->checkpoint_steps == 0))
-            status = save_checkpoint(run, done);
-        if (status == 0 && stops && done < s->steps)
-            status = STAGE_INTERRUPTED;
-    }
-    progress_close(&run->progress);
-    return status;
+    struct run *run = context;
+    struct audio_result result;
+    double start_s = clock_s();
+    if (audio_step(&result, &run->trainer, step))
+        return -1;
+    double seconds = clock_s() - start_s;
+    show_progress(run, step, &result, seconds, bar);
+    return write_metrics(run, step, &result, seconds);
 }
 
 /* From the last checkpoint, or from the beginning. */
@@ -140,9 +128,11 @@ static int train(struct run *run, const struct audio_media *held_out)
              (long long)t->media->count, (double)t->media->samples / AUDIO_RATE_HZ, (double)t->media->bytes * 1e-6,
              (double)weights_parameters(&t->audio.weights) * 1e-6, (double)weights_bytes(&t->audio.weights) * 1e-6,
              run->flops * 1e-9);
+    struct training loop = {run->stage, t->settings->steps, t->settings->checkpoint_steps,
+                            run_step,   save_checkpoint,    run};
     int status = begin_run(run, &begin);
     if (status == 0)
-        status = run_steps(run, begin);
+        status = training_run(&loop, begin);
     if (run->metrics)
         metrics_close(run->metrics);
     if (status == 0)

@@ -237,8 +237,9 @@ static int write_checkpoint(struct run *r, struct whole *whole, i64 step)
 }
 
 /* All ranks bring their weights together; the first one writes, as a checkpoint or (step -1) as the stage's result. */
-static int save(struct run *r, i64 step)
+static int save(void *context, i64 step)
 {
+    struct run *r = context;
     struct whole whole = {.run = r};
     int status = 0;
     model_gather(&whole.model, &r->model);
@@ -306,8 +307,9 @@ static void show(struct progress *bar, const struct run *r, i64 step, const stru
                     (double)x->positions / x->seconds, 100 * x->flops / x->seconds * 1e-9 / r->stage->peak_gflops);
 }
 
-static int run_step(struct run *r, i64 step, struct progress *bar)
+static int run_step(void *context, i64 step, struct progress *bar)
 {
+    struct run *r = context;
     struct step_result result;
     bool grid_due = step && r->s->grid_steps && step % r->s->grid_steps == 0;
     if (r->metrics)
@@ -324,24 +326,6 @@ static int run_step(struct run *r, i64 step, struct progress *bar)
         return -1;
     show(bar, r, step + 1, &result);
     return 0;
-}
-
-static int run_steps(struct run *r, i64 step)
-{
-    struct progress bar;
-    int status = 0;
-    progress_init(&bar, r->stage->name, r->s->steps);
-    for (; step < r->s->steps && status == 0; step++) {
-        status = run_step(r, step, &bar);
-        bool due = (step + 1) % r->s->checkpoint_steps == 0 || step + 1 == r->s->steps;
-        bool stop = status == 0 && comm_any(r->stage->ranks->world, interrupted());
-        if (status == 0 && (due || stop))
-            status = save(r, step + 1);
-        if (status == 0 && stop && step + 1 < r->s->steps)
-            status = STAGE_INTERRUPTED;
-    }
-    progress_close(&bar);
-    return status;
 }
 
 static int finish(struct run *r)
@@ -370,9 +354,10 @@ static int train(struct run *r)
     }
     if (!r->heldout)
         r->heldout = json_object();
+    struct training loop = {r->stage, r->s->steps, r->s->checkpoint_steps, run_step, save, r};
     int status = step == 0 ? measure_heldout(r, "start") : 0;
     if (status == 0)
-        status = run_steps(r, step);
+        status = training_run(&loop, step);
     return status ? status : finish(r);
 }
 

@@ -102,6 +102,18 @@ int checkpoint_settle(const char *directory, i64 step, i64 keep);
 int checkpoint_check(const char *step_folder); /* every file of its inventory; -1 names the first that differs */
 int checkpoint_verify(const char *directory, char **path); /* the newest whole step's folder: memory_free(*path) */
 
+/* ---- The loop of a training stage ------------------------------------------------------------------------------- */
+struct training {
+    const struct stage *stage;
+    i64 steps, checkpoint_steps;
+    int (*step)(void *context, i64 step, struct progress *bar); /* 0, -1, or STAGE_INTERRUPTED: it has saved */
+    int (*save)(void *context, i64 done);                       /* a checkpoint after `done` steps */
+    void *context;
+};
+/* Steps begin .. steps - 1. Saves every checkpoint_steps, at the end, and when any rank is interrupted. 0, -1 or
+ * STAGE_INTERRUPTED. */
+int training_run(const struct training *training, i64 begin);
+
 /* ---- Metrics: metrics.jsonl is the truth, cut back to the checkpoint's step on resume ---------------------------- */
 struct metrics;                                                       /* also writes TensorBoard events beside it */
 struct metrics *metrics_open(const char *directory, i64 resume_step); /* lines with "step" > resume_step are dropped */

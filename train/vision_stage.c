@@ -94,7 +94,6 @@ struct run {
     struct checkpoint_parts parts;
     struct weights *weights[1];
     struct metrics *metrics;
-    struct progress progress;
     char *checkpoints;
     i64 total;
     double flops[2],
@@ -106,8 +105,9 @@ static int save_tokenizer(void *context, const char *directory)
     return vision_save(context, directory);
 }
 
-static int save_checkpoint(struct run *run, i64 done)
+static int save_checkpoint(void *context, i64 done)
 {
+    struct run *run = context;
     int status = checkpoint_save(run->checkpoints, done, &run->parts, NULL);
     return status ? status : checkpoint_settle(run->checkpoints, done, KEEP);
 }
@@ -125,36 +125,25 @@ static int write_metrics(struct run *run, i64 step, const struct vision_step_res
     return metrics_end(run->metrics);
 }
 
-static void show_progress(struct run *run, i64 step, const struct vision_step_result *r, double seconds)
+static void show_progress(struct run *run, i64 step, const struct vision_step_result *r, double seconds,
+                          struct progress *bar)
 {
     double flops = run->flops[step >= run->trainer.still_steps];
     double share = run->stage->peak_gflops > 0 ? flops / seconds / run->stage->peak_gflops * 1e-7 : 0;
     run->rate_hz += (run->rate_hz > 0 ? 0.05 : 1) * ((double)r->frames / seconds - run->rate_hz);
-    progress_update(&run->progress, step + 1, "%s loss %.4f, %.2f dB, %.0f pictures/s, %.0f %% of peak",
+    progress_update(bar, step + 1, "%s loss %.4f, %.2f dB, %.0f pictures/s, %.0f %% of peak",
                     r->clips ? "clips" : "stills", r->loss, r->psnr_db, run->rate_hz, share);
 }
 
-static int run_steps(struct run *run, i64 begin)
+static int run_step(void *context, i64 step, struct progress *bar)
 {
-    struct vision_trainer *t = &run->trainer;
-    int status = 0;
-    progress_init(&run->progress, run->stage->name, run->total);
-    for (i64 step = begin; step < run->total && status == 0; step++) {
-        struct vision_step_result result;
-        double start_s = clock_s();
-        vision_step(&result, t, step);
-        double seconds = clock_s() - start_s;
-        status = write_metrics(run, step, &result, seconds);
-        show_progress(run, step, &result, seconds);
-        i64 done = step + 1;
-        bool stops = interrupted();
-        if (status == 0 && (done == run->total || stops || done % t->settings->checkpoint_steps == 0))
-            status = save_checkpoint(run, done);
-        if (status == 0 && stops && done < run->total)
-            status = STAGE_INTERRUPTED;
-    }
-    progress_close(&run->progress);
-    return status;
+    struct run *run = context;
+    struct vision_step_result result;
+    double start_s = clock_s();
+    vision_step(&result, &run->trainer, step);
+    double seconds = clock_s() - start_s;
+    show_progress(run, step, &result, seconds, bar);
+    return write_metrics(run, step, &result, seconds);
 }
 
 /* From the last checkpoint, or from the beginning. */
@@ -193,9 +182,10 @@ static int train(struct run *run, const struct vision_media *held_out)
     run->flops[0] = vision_step_flops(t, 0);
     run->flops[1] = t->clip_steps ? vision_step_flops(t, t->still_steps) : 0;
     describe(run);
+    struct training loop = {run->stage, run->total, t->settings->checkpoint_steps, run_step, save_checkpoint, run};
     int status = begin_run(run, &begin);
     if (status == 0)
-        status = run_steps(run, begin);
+        status = training_run(&loop, begin);
     if (run->metrics)
         metrics_close(run->metrics);
     if (status == 0)
