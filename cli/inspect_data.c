@@ -108,8 +108,9 @@ static int add_parts(struct json *j, const char *directory, bool verify)
     int status = directory_list(&names, &count, directory);
     for (i64 i = 0; status == 0 && i < count; i++) {
         char *index = string_format("%s/%s/index", directory, names[i]);
+        char *shard = string_format("%s/%s/00000.shard", directory, names[i]);
         struct json *part = NULL;
-        if (file_exists(index)) {
+        if (file_exists(index) || file_exists(shard)) {
             part = part_json(directory, names[i], verify);
             status = part ? 0 : -1;
         }
@@ -117,6 +118,7 @@ static int add_parts(struct json *j, const char *directory, bool verify)
             json_set(parts, names[i], part);
         found += part != NULL;
         memory_free(index);
+        memory_free(shard);
     }
     if (status == 0)
         string_list_free(names, count);

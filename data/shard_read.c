@@ -50,7 +50,8 @@ static int read_index(struct shards *s)
 {
     struct index_header header;
     char *path = path_join(s->directory, "index");
-    int status = file_map(&s->index, path);
+    int status = file_exists(path) ? file_map(&s->index, path)
+                                   : error_set("%s: no index there: expected a part that prepare made", s->directory);
     if (status == 0 && s->index.bytes < (i64)sizeof header)
         status = error_set("%s: %lld bytes: too short for an index; prepare the shards again", path,
                            (long long)s->index.bytes);

@@ -604,7 +604,10 @@ static void shards_are_refused_by_place(void **state)
         SHARDS("shards/shards.json", HALF, "shards/shards.json", "not valid JSON"),
         SHARDS("shards/shards.json", GONE, "shards: no shards.json there", "expected a folder that prepare made"),
         {.words = {"eval", "../model", "--data", "../model"}, .says = {"../model", "no shards.json"}},
-        {.words = {"eval", "../model", "--data", "missing"}, .says = {"missing"}, .status = 2},
+        {.words = {"eval", "../model", "--data", "missing"}, .says = {"missing"}},
+        {.words = {"eval", "../model", "--data", "../shards", "--part", "tests"}, .says = {"shards/tests", "no index"}},
+        SHARDS("shards/validation/index", GONE, "shards/validation", "no index there", "expected a part that prepare"),
+        {.words = {"report", "../model"}, .says = {"../model", "no run.json there"}},
     };
     (void)state;
     CHECK(rows);

@@ -478,8 +478,11 @@ int report_write(const char *run, const char *out)
     struct page p = {.run = run};
     char **names;
     i64 count;
-    if (!file_is_directory(run))
-        return error_set("%s: no such run folder", run);
+    char *made = path_join(run, "run.json");
+    bool is_run = file_exists(made);
+    memory_free(made);
+    if (!is_run)
+        return error_set("%s: no run.json there: expected the folder of a run", run);
     if (directory_list(&names, &count, run))
         return -1;
     text_printf(&p.html,
