@@ -13,7 +13,7 @@ struct option {
     const char *help;
 };
 struct arguments {
-    const char *positional[64];
+    const char *const *positional; /* in argv, moved to its front */
     int count;
 };
 struct command {
@@ -60,6 +60,7 @@ int command_reconstruct(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_run(int argc, char **argv);
 int command_report(int argc, char **argv);
+int command_plan(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_doctor(int argc, char **argv);
 int command_completion(int argc, char **argv);

@@ -76,7 +76,7 @@ void command_options(const struct command *command, void (*see)(void *context, c
 int options_parse(struct arguments *arguments, int argc, char **argv, const struct option *options, int least, int most)
 {
     bool only_positionals = false;
-    arguments->count = 0;
+    *arguments = (struct arguments){.positional = (const char *const *)argv + 1};
     if (onlooker.see) {
         onlooker.see(onlooker.context, options);
         return 1;
@@ -92,10 +92,10 @@ int options_parse(struct arguments *arguments, int argc, char **argv, const stru
         else if (!only_positionals && word[0] == '-' && word[1]) {
             if (take_option(&i, argc, argv, options))
                 return -1;
-        } else if (arguments->count == most || arguments->count == COUNT_OF(arguments->positional))
+        } else if (arguments->count == most)
             return error_usage("weft %s: unexpected argument \"%s\"; --help explains", argv[0], word);
         else
-            arguments->positional[arguments->count++] = word;
+            argv[++arguments->count] = argv[i];
     }
     if (arguments->count < least)
         return error_usage("weft %s: %d argument%s expected; --help explains", argv[0], least, least == 1 ? "" : "s");

@@ -5,6 +5,7 @@
 #include "tokenizers/audio.h"
 #include "tokenizers/vision.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -287,7 +288,7 @@ int command_reconstruct(int argc, char **argv)
         {"seed", "N", &seed, NULL, "of the phases a sound begins with (1)"},
         {"json", NULL, NULL, &r.json, "one JSON object a file"},
         {NULL}};
-    int status = options_parse(&a, argc, argv, options, 2, COUNT_OF(a.positional));
+    int status = options_parse(&a, argc, argv, options, 2, INT_MAX);
     if (status == 0 && !out)
         status = error_usage("weft reconstruct: -o DIR is needed");
     r.most_frames = option_integer(frames, "frames", 0, 1, 1 << 20, &status);
