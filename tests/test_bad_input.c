@@ -16,7 +16,7 @@
 #include "tests/model_fixture.h"
 #include <cmocka.h>
 
-enum { SECONDS_MOST = 60, WORDS_MOST = 14 };
+enum { SECONDS_MOST = 600, WORDS_MOST = 14 };
 
 static char *root, *work; /* what is given, and inside it the folder the program runs in */
 static struct device device;
