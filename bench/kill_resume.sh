@@ -1,55 +1,179 @@
 #!/usr/bin/env bash
-# Kills a small run with SIGKILL at random moments over its stages, calls it again each time, and compares everything it made with
-# an undisturbed run, byte for byte; then the same with 1, 2 and 4 threads.
-#   bench/kill_resume.sh [KILLS]     default 20
+# Stops a small run again and again, calls it again each time, and compares all it made with an undisturbed run, byte for byte:
+# killed (SIGKILL) and interrupted (SIGINT, which must save and exit with 130), then with 1 and 4 threads.
+#   WEFT=build/weft bench/kill_resume.sh [STOPS] [SEED]
+# Every stage is stopped at least once; checkpoints are also killed while they are written.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-kills=${1:-20}
-weft=$PWD/build/weft
+stops=${1:-20}
+seed=${2:-$RANDOM}
+weft=$(realpath "${WEFT:-build/weft}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+RANDOM=$seed
+echo "$weft, $stops stops, seed $seed"
+
 cat >"$work/recipe.yaml" <<R
-run: $work/undisturbed
+run: out
 seed: 3
 stages:
   corpus: {kind: command, argv: [weft-corpus, -o, \$OUT, --glyphs, "160", --clips, "24", --spoken, "60", --text-bytes, "200000"]}
   bpe: {kind: tokenizer-text, data: corpus/train, vocabulary: 1024}
-  vis: {kind: tokenizer-vision, data: corpus, steps: 60, clip_steps: 20, checkpoint_steps: 20}
-  aud: {kind: tokenizer-audio, data: corpus, steps: 40, checkpoint_steps: 10}
+  vis: {kind: tokenizer-vision, data: corpus, steps: 60, clip_steps: 20, checkpoint_steps: 7}
+  aud: {kind: tokenizer-audio, data: corpus, steps: 40, checkpoint_steps: 3, vocoder_rounds: 4}
   shards: {kind: prepare, data: corpus, text: bpe, vision: vis, audio: aud}
-  base: {kind: pretrain, data: shards, steps: 30, checkpoint_steps: 5, batch: {rows: 2, length: 512, micro_rows: 1},
-         heldout_rows: 4, elastic: {slice_rows: 1},
+  base: {kind: pretrain, data: shards, steps: 30, checkpoint_steps: 4, batch: {rows: 2, length: 512, micro_rows: 1},
+         heldout_rows: 4, grid_steps: 8, elastic: {slice_rows: 1},
          model: {width: 64, heads: 2, kv_heads: 1, head_width: 32, experts: 8, expert_width: 32}}
+  grid: {kind: grid, from: base, data: shards, rows: 2, decode_tokens: 4}
+  half: {kind: extract, from: base, layers: "0,2,4-7", experts: "4", topk: "1"}
+  more: {kind: pretrain, from: half, data: shards, steps: 6, checkpoint_steps: 1, keep: 1, heldout_rows: 1,
+         batch: {rows: 2, length: 512, micro_rows: 1}, elastic: {on: false}}
   sft: {kind: sft, from: base, data: shards, steps: 10, checkpoint_steps: 3, heldout_rows: 1, batch: {rows: 1, length: 512}}
-  rl: {kind: rl, from: sft, prompts: corpus/train/sort_rl.jsonl, steps: 4, prompts_per_step: 4, group: 4, checkpoint_steps: 1,
-       max_tokens: 10, eval_limit: 4, eval_prompts: corpus/test/sort_rl.jsonl}
+  rl: {kind: rl, from: sft, prompts: corpus/train/sort_rl.jsonl, steps: 6, prompts_per_step: 4, group: 4, checkpoint_steps: 2,
+       max_tokens: 10, eval_steps: 2, eval_limit: 4, eval_prompts: corpus/test/sort_rl.jsonl}
+  eval: {kind: eval, from: base, data: shards, rows: 4}
+  samples: {kind: generate, from: base, data: corpus, prompts: ["a small house"], pictures: 4, clips: 2, sounds: 2, texts: 2}
+  routing: {kind: routing, from: base, data: shards, rows: 4}
+  export: {kind: export, from: base}
+  report: {kind: report, after: [base, grid, more, rl, samples, routing, export]}
 R
-# what depends on the clock is left out of the comparison
-differences() {
-    diff -rq -x timings.jsonl -x metrics.jsonl -x run.json -x rl.json -x report.json -x 'events.out*' "$1" "$2" || true
+trained=(vis aud base more sft rl)
+mapfile -t stages < <(sed -n 's/^  \([a-z]*\): {kind.*/\1/p' "$work/recipe.yaml")
+
+# ---- Comparing: what is left out holds the clock and nothing else ----
+
+# Fields that are measured, not computed. done.json and all else stay whole.
+clock='s/"(time|seconds|tokens_per_s|peak_share|wait_share|draw_s|judge_s|learn_s|drawn_per_s)": *[-0-9.e+]+,?//g'
+without_clock() { # RUN COPY
+    cp -r "$1" "$2"
+    find "$2" -name timings.jsonl -delete        # seconds, bytes and peaks of each call
+    find "$2" -name 'events.out*' -delete        # metrics.jsonl with times; one file a call
+    find "$2" -name report.html -delete          # curves of speed, seconds; made of the files compared here
+    find "$2" \( -name metrics.jsonl -o -name grid.json -o -name eval.json \) -exec sed -Ei "$clock" {} +
 }
-begin=$(date +%s.%N)
-"$weft" run "$work/recipe.yaml" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-seconds=$(echo "$(date +%s.%N) - $begin" | bc)
-echo "undisturbed: ${seconds%.*} s"
 
-cp "$work/recipe.yaml" "$work/killed.yaml"
-killed=0
-finished=no
-while [ "$finished" = no ]; do
-    "$weft" run "$work/killed.yaml" run="$work/killed" >>"$work/log" 2>&1 &
-    child=$!
-    if [ "$killed" -lt "$kills" ]; then
-        sleep "$(awk -v s="$seconds" -v k="$kills" -v r="$RANDOM" 'BEGIN{print 0.3 + 2 * s / k * r / 32768}')"
-        if kill -9 "$child" 2>/dev/null; then killed=$((killed + 1)); fi
+# Each run stands in a folder of its own under the same name, for shards name the files that their samples came from.
+weft() { # RUN
+    mkdir -p "$work/$1" && cd "$work/$1" && exec "$weft" run "$work/recipe.yaml"
+}
+
+compare() { # RUN: an interruption leaves a checkpoint more, which may stand in the place of one kept
+    without_clock "$work/$1/out" "$work/$1/compared"
+    diff -r --brief "$work/undisturbed/compared" "$work/$1/compared" >"$work/found" || true
+    if [ "$1" = interrupted ]; then sed -Ei '/^Only in .*checkpoints: step-/d' "$work/found"; fi
+    if [ -s "$work/found" ]; then
+        cat "$work/found"
+        echo "$1: NOT the same; kept in $work"
+        trap - EXIT
+        exit 1
     fi
-    if wait "$child" 2>/dev/null; then finished=yes; fi
-done
-found=$(differences "$work/undisturbed" "$work/killed")
-[ -z "$found" ] && echo "killed $killed times: the same, byte for byte" || { echo "$found"; exit 1; }
+    echo "$1: the same, byte for byte ($(find "$work/$1/compared" -type f | wc -l) files)"
+}
 
+# ---- Stopping ----
+
+run_through() { # RUN: to its end
+    (weft "$1") >>"$work/log" 2>&1 || { tail -5 "$work/log"; exit 1; }
+}
+
+exec {never}<> <(:)
+nap() { read -rt "$1" -u "$never" || true; } # seconds, without a process
+share() { awk -v s="$1" -v r="$2" 'BEGIN{printf "%.4f", s * r / 32768}'; }
+spent() { sed -n "s/{\"stage\":\"$1\".*\"seconds\":\([0-9.]*\).*/\1/p" "$work/undisturbed/out/timings.jsonl"; }
+alive() { kill -0 "$child" 2>/dev/null; }
+among() { [[ " ${*:2} " = *" $1 "* ]]; }
+unfinished() { # RUN STAGE: what this call was writing: a checkpoint, or a file
+    local what='*/*.tmp*'
+    if among "$2" "${trained[@]}"; then what='*/checkpoints/step-*.tmp'; fi
+    find "$1/$2.partial" -mindepth 2 -path "$what" -newer "$work/begun" 2>/dev/null | head -1
+}
+stage_of() { # RUN: the one at work
+    local folder
+    for folder in "$1"/*.partial; do
+        if [ -d "$folder" ]; then basename "$folder" .partial; fi
+    done
+}
+
+# Starts or goes on; stops at a share of the stage's time, or while it writes. Sets `status`, and `hit`: what was at work.
+stop_in() { # RUN STAGE SHARE|writing SIGNAL
+    local run=$work/$1/out stage=$2 when=$3 signal=$4
+    touch "$work/begun"
+    (weft "$1") >>"$work/log" 2>&1 &
+    child=$!
+    until [ -d "$run/$stage.partial" ] || [ -d "$run/$stage" ] || ! alive; do nap 0.005; done
+    if [ "$when" = writing ]; then
+        until [ -n "$(unfinished "$run" "$stage")" ] || [ -d "$run/$stage" ] || ! alive; do :; done
+        nap "$(share 0.02 "$RANDOM")"
+    else
+        nap "$(share "$(spent "$stage")" "$when")"
+    fi
+    hit=$(stage_of "$run")
+    kill -s "$signal" "$child" 2>/dev/null || true
+    status=0
+    wait "$child" 2>/dev/null || status=$?
+    if [ "$signal" = KILL ]; then hit=$(stage_of "$run"); fi
+}
+
+# As many steps as have a line of metrics.
+check_saved() { # PARTIAL
+    local lines=0 saved=0
+    if [ -e "$1/metrics.jsonl" ]; then lines=$(wc -l <"$1/metrics.jsonl"); fi
+    if [ -e "$1/checkpoints/latest" ]; then saved=$(sed 's/step-0*//' "$1/checkpoints/latest"); fi
+    if [ "$lines" != "$saved" ]; then
+        echo "interrupted after step $lines, saved was $saved"
+        exit 1
+    fi
+}
+
+# A stage that was over before it could be stopped is made anew and tried again.
+stop_once() { # RUN STAGE SIGNAL
+    local run=$work/$1/out stage=$2 signal=$3 when where tries
+    for ((tries = 0; tries < 40; tries++)); do
+        when=$RANDOM
+        if [ $((when % 2)) = 0 ] && [ "$signal" = KILL ] && among "$stage" "${trained[@]}" shards half export; then when=writing; fi
+        stop_in "$1" "$stage" "$when" "$signal"
+        if [ "$signal" = INT ] && [ "$status" != 130 ] && [ ! -d "$run/${stages[-1]}" ]; then
+            tail -5 "$work/log"
+            echo "interrupted in $hit: exit status $status, expected 130"
+            exit 1
+        fi
+        if [ "$hit" = "$stage" ]; then break; fi
+        rm -rf "${run:?}/$stage" "$run"/*.partial
+    done
+    if [ "$hit" != "$stage" ]; then
+        echo "$stage was never at work when the signal came"
+        exit 1
+    fi
+    if [ "$signal" = INT ] && among "$stage" "${trained[@]}"; then check_saved "$run/$stage.partial"; fi
+    where=$(unfinished "$run" "$stage")
+    echo "$signal $stage${where:+, writing ${where#"$run/"}}"
+}
+
+# Every stage once, in order; the stops that are left over where chance has it.
+stop_all() { # RUN SIGNAL
+    local times=() i
+    for i in "${!stages[@]}"; do times[i]=1; done
+    for ((i = ${#stages[@]}; i < stops; i++)); do times[RANDOM % ${#stages[@]}]+=1; done
+    for i in "${!stages[@]}"; do
+        for ((; ${#times[i]} > 0; )); do
+            times[i]=${times[i]#1}
+            stop_once "$1" "${stages[$i]}" "$2"
+        done
+    done
+    run_through "$1"
+}
+
+begin=$(date +%s)
+run_through undisturbed
+echo "undisturbed: $(($(date +%s) - begin)) s, ${#stages[@]} stages"
+without_clock "$work/undisturbed/out" "$work/undisturbed/compared"
+for way in killed:KILL interrupted:INT; do
+    stop_all "${way%:*}" "${way#*:}"
+    compare "${way%:*}"
+done
 for threads in 1 4; do
-    WEFT_THREADS=$threads "$weft" run "$work/recipe.yaml" run="$work/threads$threads" >>"$work/log" 2>&1
-    found=$(differences "$work/undisturbed" "$work/threads$threads")
-    [ -z "$found" ] && echo "$threads threads: the same, byte for byte" || { echo "$found"; exit 1; }
+    export WEFT_THREADS=$threads
+    run_through "$threads-threads"
+    compare "$threads-threads"
 done
