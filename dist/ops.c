@@ -31,10 +31,7 @@ static struct tensor *pass(struct tape *tape, struct comm *comm, struct tensor *
 {
     struct tensor *y = op_view(tape, x, x->columns);
     struct passed *r = tape_record(tape, sizeof *r, backward, &y, 1, NULL, 0);
-    if (r) {
-        r->comm = comm;
-        r->x = y;
-    }
+    KEEP(r, .comm = comm, .x = y);
     return y;
 }
 

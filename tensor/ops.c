@@ -45,11 +45,7 @@ struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, 
     y->grad_dtype = x->dtype;
     tape->device->ops->matmul(tape->device, tensor_matrix(y), tensor_matrix(x), false, tensor_matrix(w), true, false);
     struct unary *r = RECORD(unary, linear_backward, y, x, w);
-    if (r) {
-        r->x = x;
-        r->w = w;
-        r->y = y;
-    }
+    KEEP(r, .x = x, .w = w, .y = y);
     return y;
 }
 
@@ -81,12 +77,7 @@ struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct ten
     tape->device->ops->matmul_grouped(tape->device, tensor_matrix(y), tensor_matrix(x), tensor_matrix(w), w->parts,
                                       true, groups);
     struct grouped *r = RECORD(grouped, linear_grouped_backward, y, x, w);
-    if (r) {
-        r->x = x;
-        r->w = w;
-        r->y = y;
-        r->groups = groups;
-    }
+    KEEP(r, .x = x, .w = w, .y = y, .groups = groups);
     return y;
 }
 
@@ -109,11 +100,7 @@ struct tensor *op_bias(struct tape *tape, struct tensor *x, struct tensor *bias)
     struct tensor *y = tape_tensor(tape, x->dtype, x->rows, x->columns);
     tape->device->ops->bias_add(tape->device, tensor_matrix(y), tensor_matrix(x), tensor_matrix(bias));
     struct unary *r = RECORD(unary, bias_backward, y, x, bias);
-    if (r) {
-        r->x = x;
-        r->w = bias;
-        r->y = y;
-    }
+    KEEP(r, .x = x, .w = bias, .y = y);
     return y;
 }
 
@@ -143,12 +130,7 @@ struct tensor *op_conv(struct tape *tape, struct tensor *x, struct tensor *w, co
     struct tensor *y = tape_tensor(tape, x->dtype, positions, conv->out);
     tape->device->ops->conv(tape->device, tensor_matrix(y), tensor_matrix(x), tensor_matrix(w), conv);
     struct conv_record *r = RECORD(conv_record, conv_backward, y, x, w);
-    if (r) {
-        r->x = x;
-        r->w = w;
-        r->y = y;
-        r->conv = *conv;
-    }
+    KEEP(r, .x = x, .w = w, .y = y, .conv = *conv);
     return y;
 }
 
@@ -185,12 +167,7 @@ struct tensor *op_rmsnorm(struct tape *tape, struct tensor *x, struct tensor *w,
     tape->device->ops->rmsnorm(tape->device, tensor_matrix(y), rstd, tensor_matrix(x),
                                w ? tensor_matrix(w) : (struct matrix){0}, eps);
     struct norm *r = RECORD(norm, rmsnorm_backward, y, x, w);
-    if (r) {
-        r->x = x;
-        r->w = w;
-        r->y = y;
-        r->rstd = rstd;
-    }
+    KEEP(r, .x = x, .w = w, .y = y, .rstd = rstd);
     return y;
 }
 
@@ -227,11 +204,7 @@ struct tensor *op_add(struct tape *tape, struct tensor *a, struct tensor *b)
     struct tensor *y = tape_tensor(tape, a->dtype, a->rows, a->columns);
     tape->device->ops->add(tape->device, tensor_matrix(y), tensor_matrix(a), tensor_matrix(b));
     struct sum *r = RECORD(sum, add_backward, y, a, b);
-    if (r) {
-        r->a = a;
-        r->b = b;
-        r->y = y;
-    }
+    KEEP(r, .a = a, .b = b, .y = y);
     return y;
 }
 
@@ -245,11 +218,7 @@ struct tensor *op_add_rmsnorm(struct tape *tape, struct tensor **sum, struct ten
                                    tensor_matrix(b), tensor_matrix(w), eps);
     *sum = s;
     struct sum *r = RECORD(sum, add_backward, s, a, b);
-    if (r) {
-        r->a = a;
-        r->b = b;
-        r->y = s;
-    }
+    KEEP(r, .a = a, .b = b, .y = s);
     struct norm *n = RECORD(norm, rmsnorm_backward, y, s, w);
     if (n) {
         n->x = s;
@@ -283,11 +252,7 @@ struct tensor *op_scale(struct tape *tape, struct tensor *x, float scale, enum d
     struct tensor *y = tape_tensor(tape, dtype, x->rows, x->columns);
     tape->device->ops->copy(tape->device, tensor_matrix(y), tensor_matrix(x), scale, false);
     struct scaled *r = RECORD(scaled, scale_backward, y, x);
-    if (r) {
-        r->x = x;
-        r->y = y;
-        r->scale = scale;
-    }
+    KEEP(r, .x = x, .y = y, .scale = scale);
     return y;
 }
 
@@ -306,10 +271,7 @@ struct tensor *op_swiglu(struct tape *tape, struct tensor *gate_up)
     struct tensor *y = tape_tensor(tape, gate_up->dtype, gate_up->rows, gate_up->columns / 2);
     tape->device->ops->swiglu(tape->device, tensor_matrix(y), tensor_matrix(gate_up));
     struct unary *r = RECORD(unary, swiglu_backward, y, gate_up);
-    if (r) {
-        r->x = gate_up;
-        r->y = y;
-    }
+    KEEP(r, .x = gate_up, .y = y);
     return y;
 }
 
@@ -327,11 +289,7 @@ struct tensor *op_activate(struct tape *tape, struct tensor *x, enum activation 
     struct tensor *y = tape_tensor(tape, x->dtype, x->rows, x->columns);
     tape->device->ops->activate(tape->device, tensor_matrix(y), tensor_matrix(x), kind);
     struct scaled *r = RECORD(scaled, activate_backward, y, x);
-    if (r) {
-        r->x = x;
-        r->y = y;
-        r->kind = kind;
-    }
+    KEEP(r, .x = x, .y = y, .kind = kind);
     return y;
 }
 
@@ -365,14 +323,10 @@ struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i
     struct tensor *y = tape_tensor(tape, x->dtype, elements / columns, columns);
     tape->device->ops->permute(tape->device, y->data, x->data, x->dtype, rank, shape, order);
     struct permuted *r = RECORD(permuted, permute_backward, y, x);
-    if (r) {
-        r->x = x;
-        r->y = y;
-        r->rank = rank;
-        for (int axis = 0; axis < rank; axis++) {
-            r->shape[axis] = shape[order[axis]];
-            r->order[order[axis]] = axis;
-        }
+    KEEP(r, .x = x, .y = y, .rank = rank);
+    for (int axis = 0; r && axis < rank; axis++) {
+        r->shape[axis] = shape[order[axis]];
+        r->order[order[axis]] = axis;
     }
     return y;
 }
@@ -403,10 +357,7 @@ struct tensor *op_resize(struct tape *tape, struct tensor *x, i64 n, i64 h_in, i
     struct tensor *y = tape_tensor(tape, x->dtype, n * h_out * w_out, x->columns);
     tape->device->ops->resize(tape->device, tensor_matrix(y), tensor_matrix(x), n, h_in, w_in, h_out, w_out, kind);
     struct resized *r = RECORD(resized, resize_backward, y, x);
-    if (r) {
-        struct tape_record base = r->record;
-        *r = (struct resized){base, x, y, n, h_in, w_in, h_out, w_out, kind};
-    }
+    KEEP(r, .x = x, .y = y, .n = n, .h_in = h_in, .w_in = w_in, .h_out = h_out, .w_out = w_out, .kind = kind);
     return y;
 }
 
@@ -432,10 +383,7 @@ static struct tensor *alias(struct tape *tape, struct tensor *x, void *data, enu
     struct tensor *y = op_borrow(tape, data, dtype, rows, columns);
     y->grad_dtype = x->grad_dtype;
     struct unary *r = RECORD(unary, pass_backward, y, x);
-    if (r) {
-        r->x = x;
-        r->y = y;
-    }
+    KEEP(r, .x = x, .y = y);
     return y;
 }
 
@@ -481,12 +429,9 @@ struct tensor *op_concat(struct tape *tape, struct tensor *const *parts, int cou
         tape->device->ops->copy(tape->device, matrix_columns(tensor_matrix(y), first, parts[i]->columns),
                                 tensor_matrix(parts[i]), 1, false);
     struct concat *r = tape_record(tape, sizeof *r, concat_backward, parts, count, &y, 1);
+    KEEP(r, .y = y, .count = count);
     for (int i = 0; r && i < count; i++)
         r->parts[i] = parts[i];
-    if (r) {
-        r->y = y;
-        r->count = count;
-    }
     return y;
 }
 
@@ -516,11 +461,7 @@ struct tensor *op_gather(struct tape *tape, struct tensor *table, const i32 *ind
     struct tensor *y = tape_tensor(tape, table->dtype, n, table->columns);
     tape->device->ops->gather(tape->device, tensor_matrix(y), tensor_matrix(table), index, false);
     struct indexed *r = RECORD(indexed, gather_backward, y, table);
-    if (r) {
-        r->x = table;
-        r->y = y;
-        r->index = index;
-    }
+    KEEP(r, .x = table, .y = y, .index = index);
     return y;
 }
 
@@ -553,11 +494,8 @@ struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dty
         tape->device->ops->scatter_add(tape->device, tensor_matrix(y), tensor_matrix(places[i].part), places[i].index);
     }
     struct placed *r = tape_record(tape, sizeof *r, place_backward, inputs, count, &y, 1);
+    KEEP(r, .y = y, .count = count);
     for (int i = 0; r && i < count; i++)
         r->places[i] = places[i];
-    if (r) {
-        r->y = y;
-        r->count = count;
-    }
     return y;
 }

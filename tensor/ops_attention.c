@@ -67,11 +67,6 @@ struct tensor *op_attention(struct tape *tape, struct tensor *qkv, const struct 
                            &a->intervals);
     require(!a->cache || !tape->recording, "attention through a cache is not differentiable");
     struct attention_record *r = tape_record(tape, sizeof *r, attention_backward, &qkv, 1, &out, 1);
-    if (r) {
-        r->qkv = qkv;
-        r->out = out;
-        r->lse = lse;
-        r->attention = *a;
-    }
+    KEEP(r, .qkv = qkv, .out = out, .lse = lse, .attention = *a);
     return out;
 }

@@ -17,11 +17,7 @@ static struct loss_record *record_loss(struct tape *tape, struct tensor *logits,
     if (!coefficient)
         return NULL;
     struct loss_record *r = tape_record(tape, sizeof *r, backward, &logits, 1, NULL, 0);
-    if (r) {
-        r->logits = logits;
-        r->target = target;
-        r->coefficient = coefficient;
-    }
+    KEEP(r, .logits = logits, .target = target, .coefficient = coefficient);
     return r;
 }
 
@@ -118,9 +114,6 @@ struct bit_use op_bit_entropy(struct tape *tape, struct tensor *x, const float *
     tape->device->ops->bit_entropy(tape->device, use.value, mean_p, use.magnitude, u, grid->n, d, grid->scales, scales,
                                    grid->amplitude, grid->sharpness);
     struct entropy_record *r = coefficient ? tape_record(tape, sizeof *r, bit_entropy_backward, &x, 1, NULL, 0) : NULL;
-    if (r) {
-        struct tape_record record = r->record;
-        *r = (struct entropy_record){record, x, u, mean_p, coefficient, *grid};
-    }
+    KEEP(r, .x = x, .u = u, .mean_p = mean_p, .coefficient = coefficient, .grid = *grid);
     return use;
 }

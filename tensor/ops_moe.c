@@ -96,11 +96,7 @@ struct tensor *op_dispatch(struct tape *tape, struct tensor *x, const struct rou
     tape->device->ops->dispatch(tape->device, tensor_matrix(y), tensor_matrix(x), routing->source,
                                 routing->offsets + routing->experts);
     struct moved *r = tape_record(tape, sizeof *r, dispatch_backward, &x, 1, &y, 1);
-    if (r) {
-        r->x = x;
-        r->y = y;
-        r->routing = routing;
-    }
+    KEEP(r, .x = x, .y = y, .routing = routing);
     return y;
 }
 
@@ -125,10 +121,6 @@ struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct rout
     tape->device->ops->combine(tape->device, tensor_matrix(out), tensor_matrix(y), routing->slot,
                                routing->weights->data, routing->k_max, false);
     struct moved *r = tape_record(tape, sizeof *r, combine_backward, inputs, 2, &out, 1);
-    if (r) {
-        r->x = y;
-        r->y = out;
-        r->routing = routing;
-    }
+    KEEP(r, .x = y, .y = out, .routing = routing);
     return out;
 }

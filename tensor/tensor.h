@@ -69,6 +69,12 @@ void *tape_alloc(struct tape *tape, i64 bytes); /* device memory until tape_clea
 void *tape_record(struct tape *tape, i64 record_bytes,
                   void (*backward)(struct tape_record *, struct device *, struct tape *), struct tensor *const *inputs,
                   int input_count, struct tensor *const *outputs, int output_count);
+/* What a record (its first member is `record`) keeps for the backward, by member; nothing where none is recorded. */
+#define KEEP(kept, ...)                                                                                                \
+    do {                                                                                                               \
+        if (kept)                                                                                                      \
+            *(kept) = (typeof(*(kept))){.record = (kept)->record, __VA_ARGS__};                                        \
+    } while (0)
 /* Where a backward writes the gradient of an input: its matrix, and whether it must add. data NULL: not wanted. */
 struct gradient {
     struct matrix matrix;

@@ -413,7 +413,8 @@ static void test_rewards_are_written_and_replayed(void **state)
     memory_free(directory);
 }
 
-static void test_a_torn_line_is_left_alone(void **state)
+/* A kill in the middle of a line: what is whole stays, the rest is judged again. */
+static void test_a_torn_line_is_cut_off(void **state)
 {
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
     char *path = path_join(directory, "rewards.jsonl");
@@ -426,8 +427,7 @@ static void test_a_torn_line_is_left_alone(void **state)
     assert_int_equal(judge_once(&settings, directory, 0, 3), 0);
     assert_true(cohort.rollouts[0].reward == 1 && cohort.rollouts[1].reward == 0);
     assert_int_equal(file_read(&all, path), 0);
-    assert_ptr_equal(strstr(all.data, "{\"step\":3,\"pro\n{\"step\":3,\"prompt\":5,\"rollout\":0,\"turn\":0,"),
-                     all.data);
+    assert_ptr_equal(strstr(all.data, "{\"step\":3,\"prompt\":5,\"rollout\":0,\"turn\":0,"), all.data);
     text_release(&all);
     close_cohort();
     directory_remove(directory);
@@ -484,7 +484,7 @@ int main(void)
                                        cmocka_unit_test(test_bad_programs),
                                        cmocka_unit_test(test_full_pipes),
                                        cmocka_unit_test(test_rewards_are_written_and_replayed),
-                                       cmocka_unit_test(test_a_torn_line_is_left_alone),
+                                       cmocka_unit_test(test_a_torn_line_is_cut_off),
                                        cmocka_unit_test(test_observations_go_on)};
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }
