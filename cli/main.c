@@ -21,6 +21,8 @@ const struct command commands[] = {
     {"inspect", "PATH [--json]", "what a file or folder holds; checks its checksums", command_inspect},
     {"export", "MODEL -o OUT --to hf|gguf", "the text backbone for other software", command_export},
     {"report", "RUN", "report.html anew", command_report},
+    {"plan", "RECIPE [STAGE...] [STAGE.key=value...] [--ranks N] [--layout SIZES]",
+     "memory, flops, traffic and time of training stages, without running them", command_plan},
     {"bench", "NAME|all", "measure against the goals, as ratios in one run", command_bench},
     {"doctor", "", "what this machine and build can do", command_doctor},
     {"completion", "bash|zsh|fish", "completion for a shell: source <(weft completion bash)", command_completion},

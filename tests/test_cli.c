@@ -365,6 +365,30 @@ static void grid_prints_one_object_a_sub_model(void **state)
     json_free(first);
 }
 
+/* Without shards, without data: the stages say what the tokenizers will be. */
+static void plan_knows_a_stage_that_has_not_run(void **state)
+{
+    (void)state;
+    const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
+    double bytes[2];
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        if (WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--ranks", ranks == 1 ? "1" : "2", "--json"))
+            fail_msg("%s", complained.data);
+        struct json *plan = json_parse(said.data, said.length, "stdout");
+        assert_string_equal(json_string(json_get(plan, "stage"), ""), "base");
+        assert_true(json_number(json_get(plan, "flops"), 0) > 0);
+        assert_true((json_number(json_get(plan, "traffic"), 0) > 0) == (ranks > 1));
+        bytes[ranks - 1] = json_number(json_get(json_get(plan, "bytes"), "moments"), 0);
+        json_free(plan);
+    }
+    assert_true(bytes[1] < 0.51 * bytes[0]);
+    assert_int_equal(WEFT("plan", recipe, "bpe"), 2);
+    expect_complaint("pretrain or sft");
+    assert_int_equal(WEFT("plan", recipe, "more", "run=/nowhere/at-all"), 1);
+    expect_complaint("half");
+    assert_int_equal(WEFT("plan", recipe, "base", "--ranks", "3", "--layout", "data=2"), 2);
+}
+
 static void a_recipe_runs_extract_grid_and_routing(void **state)
 {
     (void)state;
@@ -429,6 +453,7 @@ int main(void)
         cmocka_unit_test(a_recipe_with_an_unknown_key_is_named_by_line),
         cmocka_unit_test(reconstruct_puts_media_side_by_side),
         cmocka_unit_test(grid_prints_one_object_a_sub_model),
+        cmocka_unit_test(plan_knows_a_stage_that_has_not_run),
         cmocka_unit_test(a_recipe_runs_extract_grid_and_routing),
         cmocka_unit_test(a_command_begins_in_an_empty_folder),
     };

@@ -1,0 +1,306 @@
+/* weft plan RECIPE: what the training stages of a recipe will need, rank by rank, without data and without running
+ * them. The step runs on the meta backend, on batches of draws, with the full model: sub-models need less. */
+#include "cli/cli.h"
+#include "cli/stages.h"
+#include "core/json.h"
+#include "data/prepare.h"
+#include "dist/dist.h"
+#include "train/audio_stage.h"
+#include "train/plan.h"
+#include "train/pretrain.h"
+#include "train/text_stage.h"
+#include "train/vision_stage.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 2 };
+
+struct plan { /* of one stage */
+    const char *name;
+    struct model_config config;
+    const struct pretrain_settings *settings;
+    struct layout layout;
+    i64 ranks, worst_rank;
+    enum dtype dtype;
+    struct step_memory memory; /* of the rank that needs most */
+    i64 parameters, active;
+    double flops, traffic; /* of a step: of all ranks; of the rank that sends most */
+};
+
+/* ---- The model a stage trains: of its settings and its tokenizers', or of the model it starts from ---- */
+
+static const struct recipe_stage *find_stage(const struct recipe *r, const char *name, const char *kind)
+{
+    for (i64 i = 0; name && i < r->count; i++)
+        if (strcmp(r->stages[i].name, name) == 0 && (!kind || strcmp(r->stages[i].kind->name, kind) == 0))
+            return &r->stages[i];
+    return NULL;
+}
+
+static bool trains_backbone(const struct recipe_stage *s)
+{
+    return strcmp(s->kind->name, "pretrain") == 0 || strcmp(s->kind->name, "sft") == 0;
+}
+
+static int sizes_of_shards(struct model_config *c, const char *folder)
+{
+    struct shard_meta meta;
+    if (shard_meta_load(&meta, folder))
+        return -1;
+    c->vocabulary = round_up(meta.vocabulary, 16);
+    c->bits = meta.bits;
+    for (i64 i = 0; i < meta.shape_count; i++)
+        c->scales = max_i64(c->scales, meta.shapes[i].shape.scale_count + 1);
+    c->cell_features = meta.cell_features;
+    c->patch_values = meta.cell_features ? VISION_GROUP * meta.stride * meta.stride * 3 : 0;
+    c->levels = meta.levels;
+    c->codes = meta.codes;
+    return 0;
+}
+
+static int sizes_of_vision(struct model_config *c, const struct vision_settings *v)
+{
+    struct vision_config vision = {.stride = v->stride, .bits = v->bits};
+    const i64 *scales = v->scales.count ? v->scales.values : NULL;
+    if (v->channels.count != 2)
+        return error_usage("channels is a list of two");
+    if (vision_add_shape(&vision, 1, v->size, v->size, 0, scales, v->scales.count))
+        return -1;
+    c->bits = v->bits;
+    c->scales = vision.shapes[0].scale_count + 1;
+    c->cell_features = v->channels.values[1];
+    c->patch_values = VISION_GROUP * v->stride * v->stride * 3;
+    return 0;
+}
+
+static int sizes_of_stages(struct model_config *c, const struct recipe *r, const struct prepare_settings *p)
+{
+    const struct recipe_stage *text = find_stage(r, p->text, "tokenizer-text");
+    const struct recipe_stage *vision = find_stage(r, p->vision, "tokenizer-vision");
+    const struct recipe_stage *audio = find_stage(r, p->audio, "tokenizer-audio");
+    bool others = (p->vision && *p->vision && !vision) || (p->audio && *p->audio && !audio);
+    if (!text || others)
+        return error_set(
+            "%s: tokenizers that are no stages of the recipe: their sizes are known once the shards are made", r->path);
+    c->vocabulary = round_up(((const struct text_settings *)text->settings)->vocabulary, 16);
+    if (vision && sizes_of_vision(c, vision->settings))
+        return -1;
+    if (audio) {
+        c->levels = ((const struct audio_settings *)audio->settings)->config.levels;
+        c->codes = ((const struct audio_settings *)audio->settings)->config.codes;
+    }
+    return 0;
+}
+
+/* Shards that stand are asked, else the stages that will make them. */
+static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const char *data)
+{
+    const struct recipe_stage *prepare = find_stage(r, data, "prepare");
+    char *folder = prepare ? path_join(r->run, data) : string_copy(data), *file = path_join(folder, "shards.json");
+    int status = !prepare || file_exists(file) ? sizes_of_shards(c, folder) : sizes_of_stages(c, r, prepare->settings);
+    memory_free(file);
+    memory_free(folder);
+    return status;
+}
+
+static int config_of(struct model_config *c, const struct recipe *r, const struct recipe_stage *s)
+{
+    const struct pretrain_settings *settings = s->settings;
+    const struct recipe_stage *from = find_stage(r, settings->from, NULL);
+    if (!settings->from || !*settings->from) {
+        *c = settings->model;
+        c->norm_eps = 1e-5;
+        c->norm_min = 1e-12;
+        c->max_positions = 131072;
+        c->t_pairs = c->head_width / 2 * 20 / 64;
+        return tokenizer_sizes(c, r, settings->data);
+    }
+    char *folder = from ? path_join(r->run, settings->from) : string_copy(settings->from);
+    char *file = path_join(folder, "config.json");
+    int status;
+    if (!from || file_exists(file))
+        status = model_config_load(c, folder);
+    else if (trains_backbone(from))
+        status = config_of(c, r, from);
+    else
+        status = error_set("%s: stage %s starts from %s, whose sizes are known once that has run", r->path, s->name,
+                           settings->from);
+    memory_free(file);
+    memory_free(folder);
+    return status;
+}
+
+/* ---- One rank's step ---- */
+
+static i64 largest(const struct schedule *s)
+{
+    double most = 0;
+    for (i64 i = 0; i < s->count; i++)
+        most = s->values[i] > most ? s->values[i] : most;
+    return (i64)most;
+}
+
+static int run_steps(struct trainer *trainer)
+{
+    struct step_result result;
+    for (i64 step = 0; step < STEPS; step++)
+        if (train_step(&result, trainer, step))
+            return -1;
+    return 0;
+}
+
+static int train_on_meta(struct plan *p, struct device *meta, struct parallel *parallel)
+{
+    const struct pretrain_settings *s = p->settings;
+    struct model *model = memory_alloc(sizeof *model);
+    struct trainer *trainer = memory_alloc(sizeof *trainer);
+    struct plan_batches batches;
+    struct step_memory memory;
+    int status = model_open(model, meta, &p->config, p->dtype, true, parallel);
+    if (status == 0) {
+        trainer_open(trainer, model, (i64)1 << 40);
+        plan_batches_init(&batches, &model->config, largest(&s->loader.rows), s->loader.micro_rows,
+                          largest(&s->loader.length), 1);
+        trainer->source = plan_batches_source(&batches);
+        trainer->optimizer = &s->optimizer;
+        trainer->balance.weight[TARGET_MTP] = p->config.mtp;
+        trainer->recompute = s->recompute;
+        status = run_steps(trainer);
+        step_memory_of(&memory, trainer);
+        p->parameters = weights_parameters(&model->weights);
+        if (step_memory_total(&memory) > step_memory_total(&p->memory)) {
+            p->memory = memory;
+            p->worst_rank = parallel->world->rank;
+        }
+        plan_batches_release(&batches);
+        trainer_close(trainer);
+    }
+    model_close(model);
+    memory_free(trainer);
+    memory_free(model);
+    return status;
+}
+
+static int plan_rank(struct plan *p, i64 rank)
+{
+    struct device meta;
+    struct parallel parallel;
+    device_open_meta(&meta);
+    struct comm *world = comm_open_meta(&meta, rank, p->ranks);
+    int status = parallel_open(&parallel, world, &p->layout);
+    if (status == 0) {
+        status = train_on_meta(p, &meta, &parallel);
+        parallel_close(&parallel);
+    }
+    p->flops += meta.cost.flops / STEPS;
+    p->traffic = meta.cost.traffic / STEPS > p->traffic ? meta.cost.traffic / STEPS : p->traffic;
+    comm_close(world);
+    device_close(&meta);
+    return status;
+}
+
+/* ---- What is said ---- */
+
+static double steps_seconds(const struct plan *p, double gflops)
+{
+    return p->flops / (double)p->ranks / (gflops * 1e9) * (double)p->settings->steps;
+}
+
+static void print_plan(const struct plan *p, double gflops)
+{
+    const struct step_memory *m = &p->memory;
+    printf("%s: %.2f M parameters, %.2f M active, %lld steps of %lld x %lld positions, %lld rank%s\n", p->name,
+           (double)p->parameters * 1e-6, (double)p->active * 1e-6, (long long)p->settings->steps,
+           (long long)largest(&p->settings->loader.rows), (long long)largest(&p->settings->loader.length),
+           (long long)p->ranks, p->ranks == 1 ? "" : "s");
+    printf("  memory   %10.1f MB", (double)step_memory_total(m) * 1e-6);
+    printf(p->ranks > 1 ? " on rank %lld, which needs most:" : ":", (long long)p->worst_rank);
+    printf(" weights %.1f, masters %.1f, moments %.1f, gradients %.1f, activations %.1f, host %.1f, backend %.1f\n",
+           (double)m->copies * 1e-6, (double)m->masters * 1e-6, (double)m->moments * 1e-6, (double)m->gradients * 1e-6,
+           (double)m->activations * 1e-6, (double)m->host * 1e-6, (double)m->backend * 1e-6);
+    printf("  flops    %10.2f GFLOP a step, of all ranks\n", p->flops * 1e-9);
+    if (p->ranks > 1)
+        printf("  traffic  %10.1f MB a step, sent by the rank that sends most\n", p->traffic * 1e-6);
+    if (gflops > 0)
+        printf("  time     %10.1f s at %g GFLOP/s a rank\n", steps_seconds(p, gflops), gflops);
+}
+
+static void print_json(const struct plan *p, double gflops)
+{
+    struct json *j = json_object();
+    struct text line = {0};
+    json_set(j, "stage", json_of_string(p->name));
+    json_set(j, "parameters", json_of_integer(p->parameters));
+    json_set(j, "active", json_of_integer(p->active));
+    json_set(j, "ranks", json_of_integer(p->ranks));
+    json_set(j, "rank", json_of_integer(p->worst_rank));
+    json_set(j, "bytes", step_memory_json(&p->memory));
+    json_set(j, "flops", json_of_number(p->flops));
+    json_set(j, "traffic", json_of_number(p->traffic));
+    if (gflops > 0)
+        json_set(j, "seconds", json_of_number(steps_seconds(p, gflops)));
+    json_print(&line, j, 0);
+    printf("%s\n", line.data);
+    text_release(&line);
+    json_free(j);
+}
+
+static int plan_stage(const struct recipe *r, const struct recipe_stage *s, struct plan *p)
+{
+    p->name = s->name;
+    p->settings = s->settings;
+    if (config_of(&p->config, r, s))
+        return -1;
+    p->active = model_parameters_active(&p->config);
+    for (i64 rank = 0; rank < p->ranks; rank++)
+        if (plan_rank(p, rank))
+            return error_prefix("%s: stage %s", r->path, s->name);
+    return 0;
+}
+
+static int plan_recipe(const struct recipe *r, const struct plan *with, double gflops, bool json)
+{
+    i64 planned = 0;
+    for (i64 i = 0; i < r->count; i++) {
+        struct plan plan = *with;
+        if (!r->stages[i].selected || !trains_backbone(&r->stages[i]))
+            continue;
+        if (plan_stage(r, &r->stages[i], &plan))
+            return -1;
+        (json ? print_json : print_plan)(&plan, gflops);
+        planned++;
+    }
+    return planned ? 0
+                   : error_usage("%s: no stage of kind pretrain or sft was chosen: only those are planned", r->path);
+}
+
+int command_plan(int argc, char **argv)
+{
+    bool json = false;
+    const char *ranks = NULL, *layout = NULL, *gflops = NULL;
+    struct arguments a;
+    struct recipe recipe;
+    const struct option options[] = {
+        {"ranks", "N", &ranks, NULL, "ranks that would run it (1)"},
+        {"layout", "SIZES", &layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive="},
+        {"gflops", "N", &gflops, NULL, "speed of a rank: then the time is said too"},
+        {"json", NULL, NULL, &json, "one JSON object a stage"},
+        {NULL}};
+    int status = options_parse(&a, argc, argv, options, 1, 64);
+    struct plan with = {.ranks = option_integer(ranks, "ranks", 1, 1, 1 << 20, &status)};
+    double speed = option_number(gflops, "gflops", 0, 1e-3, 1e12, &status);
+    if (status == 0)
+        status = layout_parse(&with.layout, layout, with.ranks);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    status = recipe_open(&recipe, a.positional[0], a.positional + 1, a.count - 1);
+    if (status == 0) {
+        bool f32 = strcmp(recipe.precision, "f32") == 0;
+        bool automatic = strcmp(recipe.precision, "auto") == 0;
+        with.dtype = f32 || (automatic && !cli_device()->has_bf16) ? DTYPE_F32 : DTYPE_BF16;
+        status = plan_recipe(&recipe, &with, speed, json);
+    }
+    recipe_close(&recipe);
+    return status ? command_failed() : 0;
+}
