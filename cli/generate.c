@@ -30,15 +30,15 @@ static int build(struct prompt *p, struct studio *s, const struct request *r, i6
         return -1;
     if (r->prompt && prompt_text(p, s, r->prompt))
         return error_prefix("--prompt");
-    return prompt_ask(p, s, r->kind, r->shape, most);
+    return prompt_ask(p, s, r->shape, most);
 }
 
-static int deliver(struct studio *s, const struct answer *a, const struct request *r, u64 seed)
+static int deliver(struct studio *s, const struct prompt *p, const struct answer *a, const struct request *r, u64 seed)
 {
     struct text text = {0};
     if (r->out)
-        return answer_save(r->out, s, a, seed);
-    int status = answer_text(&text, s, a);
+        return answer_save(r->out, s, p, a, seed);
+    int status = answer_text(&text, s, p, a);
     if (status == 0)
         printf("%s\n", text.data ? text.data : "");
     text_release(&text);
@@ -60,7 +60,7 @@ static int run(const char *directory, const struct request *r)
     if (status || studio_open(&studio, cli_device(), directory, DTYPE_OTHER))
         return -1;
     arena_open(&arena, 64 << 20, false);
-    prompt_init(&prompt);
+    prompt_init(&prompt, r->kind);
     struct studio_options options = {
         .sampling = {(float)temperature, (float)top_p, 0, {(u64)seed, RNG_SAMPLING}}, .sub = &sub, .slots = 1};
     status = submodel_parse(&sub, &arena, &r->sub, &studio.model);
@@ -70,7 +70,7 @@ static int run(const char *directory, const struct request *r)
     if (status == 0)
         status = studio_generate(&answer, &studio, &request, 1, &options);
     if (status == 0)
-        status = deliver(&studio, &answer, r, (u64)seed);
+        status = deliver(&studio, &prompt, &answer, r, (u64)seed);
     answer_release(&answer);
     prompt_release(&prompt);
     arena_close(&arena);

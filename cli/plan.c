@@ -43,22 +43,6 @@ static bool trains_backbone(const struct recipe_stage *s)
     return strcmp(s->kind->name, "pretrain") == 0 || strcmp(s->kind->name, "sft") == 0;
 }
 
-static int sizes_of_shards(struct model_config *c, const char *folder)
-{
-    struct shard_meta meta;
-    if (shard_meta_load(&meta, folder))
-        return -1;
-    c->vocabulary = round_up(meta.vocabulary, 16);
-    c->bits = meta.bits;
-    for (i64 i = 0; i < meta.shape_count; i++)
-        c->scales = max_i64(c->scales, meta.shapes[i].shape.scale_count + 1);
-    c->cell_features = meta.cell_features;
-    c->patch_values = meta.cell_features ? VISION_GROUP * meta.stride * meta.stride * 3 : 0;
-    c->levels = meta.levels;
-    c->codes = meta.codes;
-    return 0;
-}
-
 static int sizes_of_vision(struct model_config *c, const struct vision_settings *v)
 {
     struct vision_config vision = {.stride = v->stride, .bits = v->bits};
@@ -98,7 +82,7 @@ static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const
 {
     const struct recipe_stage *prepare = find_stage(r, data, "prepare");
     char *folder = prepare ? path_join(r->run, data) : string_copy(data), *file = path_join(folder, "shards.json");
-    int status = !prepare || file_exists(file) ? sizes_of_shards(c, folder) : sizes_of_stages(c, r, prepare->settings);
+    int status = !prepare || file_exists(file) ? pretrain_sizes(c, folder) : sizes_of_stages(c, r, prepare->settings);
     memory_free(file);
     memory_free(folder);
     return status;
@@ -109,11 +93,7 @@ static int config_of(struct model_config *c, const struct recipe *r, const struc
     const struct pretrain_settings *settings = s->settings;
     const struct recipe_stage *from = find_stage(r, settings->from, NULL);
     if (!settings->from || !*settings->from) {
-        *c = settings->model;
-        c->norm_eps = 1e-5;
-        c->norm_min = 1e-12;
-        c->max_positions = 131072;
-        c->t_pairs = c->head_width / 2 * 20 / 64;
+        *c = pretrain_config(settings);
         return tokenizer_sizes(c, r, settings->data);
     }
     char *folder = from ? path_join(r->run, settings->from) : string_copy(settings->from);

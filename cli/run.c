@@ -138,16 +138,28 @@ static int refuse_change(const char *folder, const struct json *was, const struc
     return -1;
 }
 
+/* NULL and 0 where there is no such file, or where a damaged one may be made anew. */
+static int load_if_there(struct json **out, const char *path, const char *folder, bool redo)
+{
+    *out = file_exists(path) ? json_load(path) : NULL;
+    if (*out || redo || !file_exists(path))
+        return 0;
+    char *why = string_copy(error_text());
+    error_set("%s; what %s holds cannot be known: --redo makes it anew", why, folder);
+    memory_free(why);
+    return -1;
+}
+
 /* SKIPPED if the stage stands finished with the same identity. */
 static int check_finished(const struct runner *run, const char *folder, const struct json *identity)
 {
     char *path = path_join(folder, "done.json"), hash[20];
-    struct json *done = file_exists(path) ? json_load(path) : NULL;
-    int status = 0;
+    struct json *done = NULL;
+    int status = load_if_there(&done, path, folder, run->redo);
     hash_of(hash, identity);
-    if (done && strcmp(json_string(json_get(done, "hash"), ""), hash) == 0)
+    if (status == 0 && done && strcmp(json_string(json_get(done, "hash"), ""), hash) == 0)
         status = SKIPPED;
-    else if (file_exists(folder))
+    else if (status == 0 && file_exists(folder))
         status = run->redo ? directory_remove(folder) : refuse_change(folder, done, identity);
     json_free(done);
     memory_free(path);
@@ -157,16 +169,16 @@ static int check_finished(const struct runner *run, const char *folder, const st
 /* A partial folder remembers what it is becoming. */
 static int open_partial(const struct runner *run, const char *folder, const struct json *identity)
 {
-    char *path = path_join(folder, "identity.json");
-    struct json *was = file_exists(path) ? json_load(path) : NULL;
+    char *path = path_join(folder, "identity.json"), *checkpoints = path_join(folder, "checkpoints");
+    struct json *was = NULL;
     struct text a = {0}, b = {0};
-    int status = 0;
+    int status = load_if_there(&was, path, folder, run->redo);
     json_print(&a, was, 0);
     json_print(&b, identity, 0);
-    if (was && strcmp(a.data, b.data) != 0)
-        status = run->redo ? directory_remove(folder) : refuse_change(folder, was, identity);
-    else if (!was && file_exists(folder))
-        status = directory_remove(folder);
+    if (status == 0 && was && strcmp(a.data, b.data) != 0 && file_exists(checkpoints) && !run->redo)
+        status = refuse_change(folder, was, identity);
+    else if (status == 0 && file_exists(folder) && (!was || strcmp(a.data, b.data) != 0))
+        status = directory_remove(folder); /* nothing is lost that took training */
     if (status == 0)
         status = directory_make(folder);
     if (status == 0)
@@ -177,6 +189,7 @@ static int open_partial(const struct runner *run, const char *folder, const stru
     text_release(&b);
     json_free(was);
     memory_free(path);
+    memory_free(checkpoints);
     return status;
 }
 
@@ -276,7 +289,11 @@ static int resolve_precision(struct runner *run, struct recipe_stage *none)
 {
     (void)none;
     char *path = path_join(run->recipe.run, "run.json");
-    struct json *stored = file_exists(path) ? json_load(path) : NULL;
+    struct json *stored = NULL;
+    if (load_if_there(&stored, path, run->recipe.run, run->redo)) {
+        memory_free(path);
+        return -1;
+    }
     bool can = cli_device()->has_bf16, automatic = strcmp(run->recipe.precision, "auto") == 0;
     const char *wanted =
         !automatic ? run->recipe.precision : json_string(json_get(stored, "precision"), can ? "bf16" : "f32");

@@ -77,7 +77,7 @@ static int read_text(const struct prepare *p, struct item *item, i64 part)
     if (item->sample.parts[part].kind == SAMPLE_IDS)
         return take_ids(p, &item->made[part], bytes);
     return text_encode(p->text, &item->made[part].ids, bytes->data ? bytes->data : "", bytes->length,
-                       &(struct encode_options){.plain = true});
+                       &(struct encode_options){.plain = true, .begins_word = item->sample.form == SAMPLE_CAPTIONED});
 }
 
 /* ---- pictures and clips: the shape nearest in proportions, then in area ---- */

@@ -189,10 +189,10 @@ static void captions_go_both_ways(void **state)
     assert_int_equal(s.sample_count, 5 * 2 + 2 + 1);
     const struct shard_part *p = find(&s, DIRECTION_IMAGE_IN, "captions.jsonl:1");
     assert_true(p[0].kind == STREAM_IMAGE_IN && p[0].condition && p[0].height == 4 && p[0].width == 4);
-    assert_text(&s, p + 1, false, "red apple");
+    assert_text(&s, p + 1, false, " red apple");
     assert_true(p[2].kind == PART_NOTE && memcmp(payload(&s, p + 2), "red apple", 9) == 0);
     p = find(&s, DIRECTION_IMAGE_OUT, "captions.jsonl:1");
-    assert_text(&s, p, true, "red apple");
+    assert_text(&s, p, true, " red apple");
     assert_true(p[1].kind == STREAM_IMAGE_OUT && !p[1].condition && p[1].shape == 0);
     p = find(&s, DIRECTION_VIDEO_OUT, "captions.jsonl:2");
     assert_true(p[1].kind == STREAM_VIDEO_OUT && p[1].shape == 1 && p[1].frames == 3);

@@ -35,6 +35,7 @@ void id_list_release(struct id_list *list);
 
 struct encode_options {
     bool plain;         /* text that looks like an added token is text */
+    bool begins_word;   /* a space is put before it, so that its first word is the token it is within a sentence */
     bool add_template;  /* with what the file's post-processor puts around a text (Llama-3's begin of text) */
     double dropout;     /* probability to skip a merge (BPE-dropout, Provilkov et al. 2020); 0: none */
     struct rng_key key; /* of dropout: drawn by (document, merge considered) */

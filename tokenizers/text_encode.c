@@ -344,6 +344,22 @@ static int encode_plain(struct encode_call *call, const u8 *text, i64 length)
     return length ? encode_normal(call, text, length) : 0;
 }
 
+static int encode(struct encode_call *call, const struct encode_options *o, const u8 *text, i64 length)
+{
+    return o->plain ? encode_plain(call, text, length)
+                    : encode_around(call, &call->tokenizer->raw, encode_raw, text, length);
+}
+
+static int encode_after_space(struct encode_call *call, const struct encode_options *o, const u8 *text, i64 length)
+{
+    struct text spaced = {0};
+    text_append(&spaced, " ", 1);
+    text_append(&spaced, (const char *)text, length);
+    int status = encode(call, o, (const u8 *)spaced.data, spaced.length);
+    text_release(&spaced);
+    return status;
+}
+
 static void push_all(struct id_list *out, const i32 *ids, i64 count)
 {
     for (i64 i = 0; i < count; i++)
@@ -366,8 +382,8 @@ int text_encode(const struct text_tokenizer *tokenizer, struct id_list *out, con
         call.dropout = &call.drop;
     if (o->add_template)
         push_all(out, tokenizer->template_before, tokenizer->before_count);
-    int status = o->plain ? encode_plain(&call, bytes, length)
-                          : encode_around(&call, &tokenizer->raw, encode_raw, bytes, length);
+    bool spaced = o->begins_word && length && *bytes != ' ' && *bytes != '\n' && *bytes != '\t';
+    int status = spaced ? encode_after_space(&call, o, bytes, length) : encode(&call, o, bytes, length);
     if (o->add_template)
         push_all(out, tokenizer->template_after, tokenizer->after_count);
     encoder_give_back(tokenizer->encoders, call.encoder);

@@ -71,7 +71,17 @@ struct run { /* of one call */
 
 /* ---- The model: sizes of the settings and the tokenizers, or a model that exists ---- */
 
-static int read_tokenizer_sizes(struct model_config *c, const char *shards)
+struct model_config pretrain_config(const struct pretrain_settings *s)
+{
+    struct model_config c = s->model;
+    c.norm_eps = 1e-5;
+    c.norm_min = 1e-12;
+    c.max_positions = 131072;
+    c.t_pairs = c.head_width / 2 * 20 / 64; /* as the head of 64 pairs of the report keeps 20 for time */
+    return c;
+}
+
+int pretrain_sizes(struct model_config *c, const char *shards)
 {
     struct shard_meta meta;
     char *path = path_join(shards, "text");
@@ -96,12 +106,8 @@ static int read_tokenizer_sizes(struct model_config *c, const char *shards)
 
 static int open_new_model(struct run *r)
 {
-    struct model_config c = r->s->model;
-    c.norm_eps = 1e-5;
-    c.norm_min = 1e-12;
-    c.max_positions = 131072;
-    c.t_pairs = c.head_width / 2 * 20 / 64;
-    if (read_tokenizer_sizes(&c, r->s->data))
+    struct model_config c = pretrain_config(r->s);
+    if (pretrain_sizes(&c, r->s->data))
         return -1;
     if (2 * c.levels > c.layers)
         return error_usage("%lld audio levels need as many of the top layers, at most half of model.layers %lld",

@@ -16,6 +16,9 @@ struct pretrain_settings {
     double text_weight, vision_weight, audio_weight;
 };
 extern const struct setting pretrain_table[], sft_table[];
+/* What a new model has beside the settings: constants, and what a shard folder's tokenizers give. */
+struct model_config pretrain_config(const struct pretrain_settings *settings);
+int pretrain_sizes(struct model_config *config, const char *shards);
 int pretrain_stage(const void *settings, const struct stage *stage);
 int sft_stage(const void *settings, const struct stage *stage);
 

@@ -105,16 +105,17 @@ void studio_close(struct studio *s)
 
 /* ---- Prompts ---- */
 
-void prompt_init(struct prompt *p)
+void prompt_init(struct prompt *p, enum answer_kind to)
 {
     memset(p, 0, sizeof *p);
+    p->to = to;
 }
 
 void prompt_release(struct prompt *p)
 {
     for (i64 i = 0; i < p->owned_count; i++)
         memory_free(p->owned[i]);
-    prompt_init(p);
+    prompt_init(p, p->to);
 }
 
 static void *own(struct prompt *p, void *block)
@@ -138,10 +139,16 @@ int prompt_ids(struct prompt *p, const i32 *ids, i64 count)
     return push_part(p, &(struct part){.kind = STREAM_TEXT, .ids = copy, .count = count});
 }
 
+static bool is_captioned(const struct prompt *p)
+{
+    return p && (p->to != ANSWER_TEXT || p->media_count > 0);
+}
+
 int prompt_text(struct prompt *p, const struct studio *s, const char *text)
 {
     struct id_list ids = {0};
-    int status = text_encode(s->text, &ids, text, (i64)strlen(text), NULL);
+    struct encode_options options = {.begins_word = is_captioned(p)};
+    int status = text_encode(s->text, &ids, text, (i64)strlen(text), &options);
     if (status == 0 && ids.count)
         status = prompt_ids(p, ids.ids, ids.count);
     id_list_release(&ids);
@@ -261,9 +268,9 @@ static int ask_picture(struct prompt *p, const struct studio *s, bool video, con
                 : error_usage("this model makes no %s", video ? "clips" : "pictures");
 }
 
-int prompt_ask(struct prompt *p, const struct studio *s, enum answer_kind to, const char *shape, i64 most)
+int prompt_ask(struct prompt *p, const struct studio *s, const char *shape, i64 most)
 {
-    p->to = to;
+    enum answer_kind to = p->to;
     if (to == ANSWER_IMAGE || to == ANSWER_VIDEO)
         return ask_picture(p, s, to == ANSWER_VIDEO, shape);
     p->most = most ? most : to == ANSWER_AUDIO ? 100 : 64;
@@ -308,9 +315,15 @@ int studio_generate(struct answer *answers, struct studio *s, const struct gener
 
 /* ---- Answers ---- */
 
-int answer_text(struct text *out, const struct studio *s, const struct answer *a)
+int answer_text(struct text *out, const struct studio *s, const struct prompt *p, const struct answer *a)
 {
-    return text_decode(s->text, out, a->ids.ids, a->ids.count, true);
+    struct text all = {0};
+    int status = text_decode(s->text, &all, a->ids.ids, a->ids.count, true);
+    bool spaced = is_captioned(p) && all.length && all.data[0] == ' ';
+    if (status == 0)
+        text_append(out, all.data ? all.data + spaced : "", all.length - spaced);
+    text_release(&all);
+    return status;
 }
 
 int answer_pixels(u8 **pixels, i64 size[3], double *rate_hz, struct studio *s, const struct answer *a)
@@ -372,14 +385,14 @@ static int save_sound(const char *path, struct studio *s, const struct answer *a
     return status;
 }
 
-int answer_save(const char *path, struct studio *s, const struct answer *a, u64 seed)
+int answer_save(const char *path, struct studio *s, const struct prompt *p, const struct answer *a, u64 seed)
 {
     struct text text = {0};
     if (a->has_medium && a->medium.bits)
         return save_pictures(path, s, a);
     if (a->has_medium && a->medium.codes)
         return save_sound(path, s, a, seed);
-    int status = answer_text(&text, s, a);
+    int status = answer_text(&text, s, p, a);
     if (status == 0)
         status = file_replace(path, text.data ? text.data : "", text.length);
     text_release(&text);

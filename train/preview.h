@@ -33,9 +33,10 @@ struct prompt {
     void *owned[64];
     i64 owned_count;
 };
-void prompt_init(struct prompt *prompt);
+void prompt_init(struct prompt *prompt, enum answer_kind to);
 void prompt_release(struct prompt *prompt);
-int prompt_text(struct prompt *prompt, const struct studio *studio, const char *text); /* special tokens in it count */
+/* Special tokens in it count. Beside media it is a caption, encoded as prepare does it. */
+int prompt_text(struct prompt *prompt, const struct studio *studio, const char *text);
 int prompt_ids(struct prompt *prompt, const i32 *ids, i64 count);
 /* Whole files by path; fitted to the tokenizer's first shape of their kind. */
 int prompt_image(struct prompt *prompt, struct studio *studio, const char *path);
@@ -43,7 +44,7 @@ int prompt_video(struct prompt *prompt, struct studio *studio, const char *path)
 int prompt_audio(struct prompt *prompt, struct studio *studio, const char *path);
 /* What is asked for. shape: a name of the vision tokenizer's table, or NULL: the first of its kind. most: ids of text
  * or frames of sound (0: 64, 100). */
-int prompt_ask(struct prompt *prompt, const struct studio *studio, enum answer_kind to, const char *shape, i64 most);
+int prompt_ask(struct prompt *prompt, const struct studio *studio, const char *shape, i64 most);
 struct generate_request prompt_request(const struct prompt *prompt, u32 identity, i64 copies);
 
 struct studio_options {
@@ -56,11 +57,14 @@ int studio_generate(struct answer *answers, struct studio *studio, const struct 
                     const struct studio_options *options);
 
 /* Answers to media. clip: RGB frames, the caller's to free with memory_free(*pixels). */
-int answer_text(struct text *out, const struct studio *studio, const struct answer *answer);
+/* The space before a caption is left out. */
+int answer_text(struct text *out, const struct studio *studio, const struct prompt *prompt,
+                const struct answer *answer);
 int answer_pixels(u8 **pixels, i64 shape[3] /* frames, height, width */, double *rate_hz, struct studio *studio,
                   const struct answer *answer);
 int answer_samples(float **samples, i64 *count, struct studio *studio, const struct answer *answer, u64 seed);
-/* By what it is: PNG, MP4, WAV or text. */
-int answer_save(const char *path, struct studio *studio, const struct answer *answer, u64 seed);
+/* By what it is: PNG, MP4, WAV or text. prompt: may be NULL where it is a medium. */
+int answer_save(const char *path, struct studio *studio, const struct prompt *prompt, const struct answer *answer,
+                u64 seed);
 
 #endif

@@ -216,7 +216,7 @@ static int show_item(struct studio_run *r, const struct set *set, i64 i, const s
     char *made = sample_path(r, set, i, ""), *own = sample_path(r, set, i, "-original");
     struct json *j = json_object();
     bool silent = set->kind == KIND_SOUND && !(a->has_medium && a->medium.frames);
-    int status = silent ? 0 : answer_save(made, &r->studio, a, r->stage->seed + (u64)i);
+    int status = silent ? 0 : answer_save(made, &r->studio, NULL, a, r->stage->seed + (u64)i);
     if (status == 0)
         status = copy_original(set->items[i].path, own);
     json_set(j, "text", json_of_string(set->items[i].text));
@@ -241,10 +241,10 @@ static int generate_set(struct answer *answers, struct studio_run *r, struct set
     progress_init(&bar, label, set->count);
     o.bar = &bar;
     for (i64 i = 0; i < set->count && status == 0; i++) {
-        prompt_init(&prompts[i]);
+        prompt_init(&prompts[i], kind_answers[set->kind]);
         status = prompt_text(&prompts[i], &r->studio, set->items[i].text);
         if (status == 0)
-            status = prompt_ask(&prompts[i], &r->studio, kind_answers[set->kind], NULL, 0);
+            status = prompt_ask(&prompts[i], &r->studio, NULL, 0);
         requests[i] = prompt_request(&prompts[i], (u32)i, 1);
     }
     if (status == 0)
@@ -361,15 +361,15 @@ static int describe_one(struct text *out, struct studio_run *r, int kind, const 
     struct prompt p;
     struct answer a = {0};
     struct studio_options o = {.sampling = {0, 1, 0, {r->stage->seed, RNG_SAMPLING}}, .slots = 1};
-    prompt_init(&p);
+    prompt_init(&p, ANSWER_TEXT);
     int status = tell_medium(&p, &r->studio, kind, path);
     if (status == 0)
-        status = prompt_ask(&p, &r->studio, ANSWER_TEXT, NULL, 40);
+        status = prompt_ask(&p, &r->studio, NULL, 40);
     struct generate_request request = prompt_request(&p, (u32)index, 1);
     if (status == 0)
         status = studio_generate(&a, &r->studio, &request, 1, &o);
     if (status == 0)
-        status = answer_text(out, &r->studio, &a);
+        status = answer_text(out, &r->studio, &p, &a);
     answer_release(&a);
     prompt_release(&p);
     return status;
@@ -416,15 +416,15 @@ static int go_on_from(struct studio_run *r)
         struct answer a = {0};
         struct text said = {0};
         struct studio_options o = {.sampling = {0.8f, 0.95f, 0, {r->stage->seed, RNG_SAMPLING}}, .slots = 1};
-        prompt_init(&p);
+        prompt_init(&p, ANSWER_TEXT);
         status = prompt_text(&p, &r->studio, r->s->prompts.values[i]);
         if (status == 0)
-            status = prompt_ask(&p, &r->studio, ANSWER_TEXT, NULL, 40);
+            status = prompt_ask(&p, &r->studio, NULL, 40);
         struct generate_request request = prompt_request(&p, (u32)i, 1);
         if (status == 0)
             status = studio_generate(&a, &r->studio, &request, 1, &o);
         if (status == 0)
-            status = answer_text(&said, &r->studio, &a);
+            status = answer_text(&said, &r->studio, &p, &a);
         struct json *j = json_object();
         json_set(j, "prompt", json_of_string(r->s->prompts.values[i]));
         json_set(j, "said", json_of_bytes(said.data ? said.data : "", said.length));
