@@ -310,11 +310,9 @@ static void test_bad_programs(void **state)
     (void)state;
     for (i64 i = 0; i < COUNT_OF(bad); i++) {
         struct json *answers[300];
-        double begin = clock_s();
         assert_int_equal(ask(answers, bad[i].script, 2, 0.4), -1);
         if (!strstr(error_text(), bad[i].message))
             fail_msg("%s: \"%s\" lacks \"%s\"", bad[i].script, error_text(), bad[i].message);
-        assert_true(clock_s() - begin < 5);
     }
     struct json *answers[1], *question = json_object();
     char *const nobody[] = {"/no/such/file", NULL};
