@@ -86,7 +86,7 @@ among() { [[ " ${*:2} " = *" $1 "* ]]; }
 unfinished() { # RUN STAGE: what this call was writing: a checkpoint, or a file
     local what='*/*.tmp*'
     if among "$2" "${trained[@]}"; then what='*/checkpoints/step-*.tmp'; fi
-    find "$1/$2.partial" -mindepth 2 -path "$what" -newer "$work/begun" 2>/dev/null | head -1
+    { find "$1/$2.partial" -mindepth 2 -path "$what" -newer "$work/begun" 2>/dev/null || true; } | head -1
 }
 stage_of() { # RUN: the one at work
     local folder
