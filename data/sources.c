@@ -6,7 +6,7 @@ static const struct reader_kind *const kinds[] = {&text_reader, &lines_reader, &
 
 struct source {
     char **paths; /* of the files, in order */
-    i64 count, at;
+    i64 count, capacity, at;
     i64 *bytes;                     /* of each file */
     const struct reader_kind *kind; /* of the file that is open; NULL: none */
     void *reader;
@@ -27,21 +27,45 @@ static const struct reader_kind *kind_of(const char *name)
     return NULL;
 }
 
-static int list_files(struct source *s, const char *path)
+static void push_path(struct source *s, char *path)
 {
+    if (s->count == s->capacity) {
+        i64 next = max_i64(64, 2 * s->capacity), size = (i64)sizeof *s->paths;
+        s->paths = memory_resize(s->paths, s->capacity * size, next * size);
+        s->capacity = next;
+    }
+    s->paths[s->count++] = path;
+}
+
+/* Files of a folder and of those in it, in order of their names. */
+static int walk_folder(struct source *s, const char *path, int depth)
+{
+    enum { DEPTH_MOST = 16 };
     char **names;
     i64 count;
+    if (depth > DEPTH_MOST)
+        return error_set("%s: folders %d deep: does a link lead back to them?", path, depth);
     if (directory_list(&names, &count, path) < 0)
         return -1;
-    s->paths = memory_alloc(max_i64(1, count) * (i64)sizeof *s->paths);
-    for (i64 i = 0; i < count; i++) {
+    int status = 0;
+    for (i64 i = 0; i < count && status == 0; i++) {
         char *file = path_join(path, names[i]);
-        if (kind_of(names[i]) && !file_is_directory(file))
-            s->paths[s->count++] = file;
+        bool folder = file_is_directory(file);
+        if (folder)
+            status = walk_folder(s, file, depth + 1);
+        if (!folder && kind_of(names[i]))
+            push_path(s, file);
         else
             memory_free(file);
     }
     string_list_free(names, count);
+    return status;
+}
+
+static int list_files(struct source *s, const char *path)
+{
+    if (walk_folder(s, path, 0))
+        return -1;
     return s->count
                ? 0
                : error_set("%s: nothing there that can be read: expected .txt, .jsonl (captions.jsonl), .tar, or .idx "
@@ -54,8 +78,7 @@ static int list_one(struct source *s, const char *path)
     if (!kind_of(path) && !name_ends_with(path, ".bin"))
         return error_set(
             "%s: of a kind that cannot be read: expected .txt, .jsonl, .tar (.gz, .zst), .idx, or a folder", path);
-    s->paths = memory_alloc((i64)sizeof *s->paths);
-    s->paths[s->count++] = kind_of(path) ? string_copy(path) : string_format("%.*sidx", (int)strlen(path) - 3, path);
+    push_path(s, kind_of(path) ? string_copy(path) : string_format("%.*sidx", (int)strlen(path) - 3, path));
     return 0;
 }
 

@@ -28,19 +28,13 @@ static void add_entry(struct listing *list, const struct entry *entry)
     list->entries[list->count++] = *entry;
 }
 
-struct folder {
-    struct listing *list;
-    const char *path;
-};
-
-static void add_line(void *context, const struct json *line)
+static void add_line(void *context, const char *folder, const struct json *line)
 {
-    const struct folder *folder = context;
-    char *path = captions_path(folder->path, line, "audio");
+    char *path = captions_path(folder, line, "audio");
     if (!line)
-        add_entry(folder->list, &(struct entry){.problem = string_copy(error_text())});
+        add_entry(context, &(struct entry){.problem = string_copy(error_text())});
     else if (path)
-        add_entry(folder->list,
+        add_entry(context,
                   &(struct entry){.clip = {.path = path,
                                            .text = string_copy(json_string(json_get(line, "text"), "")),
                                            .speaker = string_copy(json_string(json_get(line, "speaker"), ""))}});
@@ -121,7 +115,7 @@ int audio_media_load(struct audio_media *media, const char *folder, double bad_s
 {
     struct listing list = {0};
     *media = (struct audio_media){0};
-    int status = captions_read(folder, add_line, &(struct folder){&list, folder});
+    int status = captions_read(folder, add_line, &list);
     media->clips = memory_alloc((list.count + 1) * (i64)sizeof *media->clips);
     if (status == 0)
         read_entries(media, &list, memory_mb << 20);

@@ -7,7 +7,7 @@
 #define ROW(member, ...) SETTING(struct audio_settings, member, __VA_ARGS__)
 const struct setting audio_stage_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
-        "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out voices: validation/ in or "
+        "captions.jsonl in it, in its train/ and validation/, or in folders in it; held-out voices: validation/ in or "
         "beside it"),
     ROW(steps, "steps", INTEGER, "2000", 1, 1e9, NULL, "steps"),
     ROW(batch, "batch", INTEGER, "12", 1, 65536, NULL, "crops of a step"),

@@ -12,7 +12,8 @@
     SETTING(struct samples_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting samples_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, "model"),
-    ROW(data, "data", REFERENCE, NULL, 0, 0, "folder with train/ and validation/, each with captions.jsonl"),
+    ROW(data, "data", REFERENCE, NULL, 0, 0,
+        "captions.jsonl in it, in its train/ and validation/, or in folders in it"),
     ROW(pictures, "pictures", INTEGER, "100", 0, 100000, "captions of each part that become pictures"),
     ROW(clips, "clips", INTEGER, "60", 0, 100000, "captions of each part that become clips"),
     ROW(sounds, "sounds", INTEGER, "60", 0, 100000, "captions of each part that are spoken"),
@@ -68,14 +69,14 @@ static void push_caption(struct captions *c, const char *text, char *path)
 
 struct wanted {
     struct captions *out;
-    const char *folder, *key;
+    const char *key;
 };
 
-static void add_caption(void *context, const struct json *line)
+static void add_caption(void *context, const char *folder, const struct json *line)
 {
     const struct wanted *wanted = context;
     const char *text = json_string(json_get(line, "text"), NULL);
-    char *path = text ? captions_path(wanted->folder, line, wanted->key) : NULL;
+    char *path = text ? captions_path(folder, line, wanted->key) : NULL;
     if (path)
         push_caption(wanted->out, text, path);
 }
@@ -101,9 +102,9 @@ static bool seen_before(const struct set *set, const char *text)
 static int choose(struct set *set, const struct studio_run *r, int kind, const char *part, i64 most)
 {
     struct captions all = {0};
-    char *folder = path_join(r->s->data, part);
-    struct wanted wanted = {&all, folder, kind_keys[kind]};
-    int status = captions_exist(folder) ? captions_read(folder, add_caption, &wanted) : 0;
+    char *folder = captions_part(r->s->data, part);
+    struct wanted wanted = {&all, kind_keys[kind]};
+    int status = folder ? captions_read(folder, add_caption, &wanted) : 0;
     i32 *order = memory_alloc(max_i64(all.count, 1) * 4);
     *set = (struct set){kind, part, memory_alloc(max_i64(most, 1) * (i64)sizeof *set->items), 0};
     rng_permutation(order, all.count, (struct rng_key){r->stage->seed, RNG_SPLIT}, (u32)kind, 0);
@@ -442,6 +443,10 @@ static int run_all(struct studio_run *r)
     static const char *const parts[] = {"train", "validation"};
     const i64 counts[KINDS] = {r->studio.has_vision ? r->s->pictures : 0, r->studio.has_vision ? r->s->clips : 0,
                                r->studio.has_audio ? r->s->sounds : 0};
+    char *media = captions_part(r->s->data, "train");
+    if (!media)
+        log_warn("%s: no captions.jsonl in it or in folders in it: samples of text alone", r->s->data);
+    memory_free(media);
     int status = go_on_from(r);
     for (int kind = 0; kind < KINDS; kind++)
         for (int part = 0; part < 2 && status == 0; part++) {

@@ -32,20 +32,14 @@ static void add_entry(struct listing *list, const struct entry *entry)
     list->entries[list->count++] = *entry;
 }
 
-struct folder {
-    struct listing *list;
-    const char *path;
-};
-
-static void add_line(void *context, const struct json *line)
+static void add_line(void *context, const char *folder, const struct json *line)
 {
-    const struct folder *folder = context;
-    char *image = captions_path(folder->path, line, "image");
-    char *path = image ? image : captions_path(folder->path, line, "video");
+    char *image = captions_path(folder, line, "image");
+    char *path = image ? image : captions_path(folder, line, "video");
     if (!line)
-        add_entry(folder->list, &(struct entry){.problem = string_copy(error_text())});
+        add_entry(context, &(struct entry){.problem = string_copy(error_text())});
     else if (path)
-        add_entry(folder->list, &(struct entry){.path = path, .is_clip = !image});
+        add_entry(context, &(struct entry){.path = path, .is_clip = !image});
 }
 
 static int read_entry(struct entry *entry, const struct vision_media_request *request)
@@ -108,7 +102,7 @@ int vision_media_load(struct vision_media *media, const char *folder, const stru
 {
     struct listing list = {.request = request};
     *media = (struct vision_media){.size = request->size};
-    int status = captions_read(folder, add_line, &(struct folder){&list, folder});
+    int status = captions_read(folder, add_line, &list);
     if (status == 0)
         workers_run(list.count, run_entry, &list);
     media->stills = memory_alloc((list.count + 1) * (i64)sizeof(u8 *));

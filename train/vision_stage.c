@@ -7,7 +7,7 @@
 #define ROW(member, ...) SETTING(struct vision_settings, member, __VA_ARGS__)
 const struct setting vision_stage_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
-        "folder with captions.jsonl, or with train/ and validation/ that hold one; held-out media: validation/ in or "
+        "captions.jsonl in it, in its train/ and validation/, or in folders in it; held-out media: validation/ in or "
         "beside it"),
     ROW(steps, "steps", INTEGER, "4000", 1, 1e9, NULL, "steps on stills"),
     ROW(clip_steps, "clip_steps", INTEGER, "600", 0, 1e9, NULL, "steps on clips that follow; 0: a tokenizer of stills"),
