@@ -13,33 +13,9 @@ trap 'rm -rf "$work"' EXIT
 RANDOM=$seed
 echo "$weft, $stops stops, seed $seed"
 
-cat >"$work/recipe.yaml" <<R
-run: out
-seed: 3
-stages:
-  corpus: {kind: command, argv: [weft-corpus, -o, \$OUT, --glyphs, "160", --clips, "24", --spoken, "60", --text-bytes, "200000"]}
-  bpe: {kind: tokenizer-text, data: corpus/train, vocabulary: 1024}
-  vis: {kind: tokenizer-vision, data: corpus, steps: 60, clip_steps: 20, checkpoint_steps: 7}
-  aud: {kind: tokenizer-audio, data: corpus, steps: 40, checkpoint_steps: 3, vocoder_rounds: 4}
-  shards: {kind: prepare, data: corpus, text: bpe, vision: vis, audio: aud}
-  base: {kind: pretrain, data: shards, steps: 30, checkpoint_steps: 4, batch: {rows: 2, length: 512, micro_rows: 1},
-         heldout_rows: 4, grid_steps: 8, elastic: {slice_rows: 1},
-         model: {width: 64, heads: 2, kv_heads: 1, head_width: 32, experts: 8, expert_width: 32}}
-  grid: {kind: grid, from: base, data: shards, rows: 2, decode_tokens: 4}
-  half: {kind: extract, from: base, layers: "0,2,4-7", experts: "4", topk: "1"}
-  more: {kind: pretrain, from: half, data: shards, steps: 6, checkpoint_steps: 1, keep: 1, heldout_rows: 1,
-         batch: {rows: 2, length: 512, micro_rows: 1}, elastic: {on: false}}
-  sft: {kind: sft, from: base, data: shards, steps: 10, checkpoint_steps: 3, heldout_rows: 1, batch: {rows: 1, length: 512}}
-  rl: {kind: rl, from: sft, prompts: corpus/train/sort_rl.jsonl, steps: 6, prompts_per_step: 4, group: 4, checkpoint_steps: 2,
-       max_tokens: 10, eval_steps: 2, eval_limit: 4, eval_prompts: corpus/test/sort_rl.jsonl}
-  eval: {kind: eval, from: base, data: shards, rows: 4}
-  samples: {kind: generate, from: base, data: corpus, prompts: ["a small house"], pictures: 4, clips: 2, sounds: 2, texts: 2}
-  routing: {kind: routing, from: base, data: shards, rows: 4}
-  export: {kind: export, from: base}
-  report: {kind: report, after: [base, grid, more, rl, samples, routing, export]}
-R
+recipe=$PWD/recipes/smoke.yaml
 trained=(vis aud base more sft rl)
-mapfile -t stages < <(sed -n 's/^  \([a-z]*\): {kind.*/\1/p' "$work/recipe.yaml")
+mapfile -t stages < <(sed -n 's/^  \([a-z]*\): {kind.*/\1/p' "$recipe")
 
 # ---- Comparing: what is left out holds the clock and nothing else ----
 
@@ -55,7 +31,7 @@ without_clock() { # RUN COPY
 
 # Each run stands in a folder of its own under the same name, for shards name the files that their samples came from.
 weft() { # RUN
-    mkdir -p "$work/$1" && cd "$work/$1" && exec "$weft" run "$work/recipe.yaml"
+    mkdir -p "$work/$1" && cd "$work/$1" && exec "$weft" run "$recipe" run=out
 }
 
 compare() { # RUN: an interruption leaves a checkpoint more, which may stand in the place of one kept

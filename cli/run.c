@@ -4,9 +4,12 @@
 #include "core/json.h"
 #include "dist/dist.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 enum { SKIPPED = 2 };
@@ -20,6 +23,7 @@ struct runner {
     struct layout sizes;
     struct comm *world;
     struct parallel ranks;
+    int lock; /* of the stage at work; -1: none */
 };
 
 /* ---- Ranks: the first one decides and writes, so that what is wrong for all is said once ---- */
@@ -166,13 +170,31 @@ static int check_finished(const struct runner *run, const char *folder, const st
     return status;
 }
 
+/* Two runs may make different stages of one recipe at a time, not the same. */
+static int lock_folder(struct runner *run, const char *folder)
+{
+    run->lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (run->lock >= 0 && flock(run->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+        return error_set("%s: another weft run is at work there; wait for it, or stop it", folder);
+    return 0; /* a file system without locks goes unguarded */
+}
+
+static void unlock_folder(struct runner *run)
+{
+    if (run->lock >= 0)
+        close(run->lock);
+    run->lock = -1;
+}
+
 /* A partial folder remembers what it is becoming. */
-static int open_partial(const struct runner *run, const char *folder, const struct json *identity)
+static int open_partial(struct runner *run, const char *folder, const struct json *identity)
 {
     char *path = path_join(folder, "identity.json"), *checkpoints = path_join(folder, "checkpoints");
     struct json *was = NULL;
     struct text a = {0}, b = {0};
-    int status = load_if_there(&was, path, folder, run->redo);
+    int status = file_exists(folder) ? lock_folder(run, folder) : 0;
+    if (status == 0)
+        status = load_if_there(&was, path, folder, run->redo);
     json_print(&a, was, 0);
     json_print(&b, identity, 0);
     if (status == 0 && was && strcmp(a.data, b.data) != 0 && file_exists(checkpoints) && !run->redo)
@@ -181,6 +203,10 @@ static int open_partial(const struct runner *run, const char *folder, const stru
         status = directory_remove(folder); /* nothing is lost that took training */
     if (status == 0)
         status = directory_make(folder);
+    if (status == 0) {
+        unlock_folder(run);
+        status = lock_folder(run, folder);
+    }
     if (status == 0)
         status = directory_sweep(folder);
     if (status == 0)
@@ -249,7 +275,7 @@ static int run_partial(const struct runner *run, struct recipe_stage *s, const c
 }
 
 /* 0: due, and its partial folder stands; SKIPPED. */
-static int begin_stage(const struct runner *run, const struct recipe_stage *s, const char *partial, const char *folder,
+static int begin_stage(struct runner *run, const struct recipe_stage *s, const char *partial, const char *folder,
                        const struct json *identity)
 {
     int status = check_finished(run, folder, identity);
@@ -276,6 +302,7 @@ static int run_stage(struct runner *run, struct recipe_stage *s)
     if (status == 0 && (is_first(run) || s->kind->work == ON_RANKS))
         status = run_partial(run, s, partial, folder, identity);
     status = status_of_first(run, status == SKIPPED ? 0 : status);
+    unlock_folder(run);
     if (status < 0)
         error_prefix("stage %s", s->name);
     json_free(identity);
@@ -372,6 +399,7 @@ int command_run(int argc, char **argv)
     if (status)
         return status < 0 ? command_failed() : 0;
     run.arguments = &a;
+    run.lock = -1;
     status = open_ranks(&run);
     if (status == 0)
         status = first_then_others(&run, open_recipe, NULL);
