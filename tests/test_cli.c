@@ -4,6 +4,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include "core/json.h"
 #include "tests/model_fixture.h"
@@ -426,13 +427,19 @@ static void a_command_begins_in_an_empty_folder(void **state)
     assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
     assert_int_equal(WEFT("run", path), 1);
     expect_complaint("sh ended with status 1");
-    char *go = in_folder("go");
+    char *go = in_folder("go"), *partial = in_folder("command/one.partial");
     assert_int_equal(file_replace(go, "", 0), 0);
+    int lock = open(partial, O_RDONLY | O_DIRECTORY); /* as a run that is at work holds it */
+    assert_true(lock >= 0 && flock(lock, LOCK_EX) == 0);
+    assert_int_equal(WEFT("run", path), 1);
+    expect_complaint("another weft run is at work");
+    close(lock);
     if (WEFT("run", path))
         fail_msg("%s", complained.data);
     assert_true(file_exists(made));
     text_release(&recipe);
     memory_free(go);
+    memory_free(partial);
     memory_free(made);
     memory_free(path);
 }
