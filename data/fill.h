@@ -7,7 +7,7 @@
 struct fill {
     i64 part;          /* of the shards */
     i64 input, target; /* first entry in the lists of its kind; target -1: none listed */
-    u32 identity[2];   /* of draws: sample, epoch and block */
+    u32 identity[2];   /* of draws: sample, showing and block */
 };
 struct fills {
     struct fill *data;

@@ -125,7 +125,7 @@ static int tell_sample(struct loader *l, const struct entry *entry)
     struct telling *t = &l->telling;
     loader_tell(l, entry, t);
     g->options.identity[0] = (u32)entry->sample;
-    g->options.identity[1] = (u32)entry->epoch;
+    g->options.identity[1] = entry_showing(entry);
     grammar_begin(g);
     for (i64 i = 0; i < t->count; i++)
         if ((t->parts[i].kind == STREAM_TEXT && read_text(l, entry, &t->parts[i], t->index[i]) < 0) ||
@@ -178,7 +178,7 @@ static void note_fills(struct loader *l, const struct entry *entry, struct count
     for (i64 i = 0; i < l->telling.count; i++) {
         const struct part *part = &l->telling.parts[i];
         struct fill fill = {.part = l->telling.index[i],
-                            .identity = {(u32)entry->sample, (u32)entry->epoch * 4096 + block}};
+                            .identity = {(u32)entry->sample, entry_showing(entry) * 4096 + block}};
         if (part->kind == STREAM_TEXT)
             continue;
         note_fill(l, c, part, fill);

@@ -36,16 +36,16 @@ static i64 times_seen(const struct loader *l, i64 sample, i64 epoch)
     return (i64)whole + (draw < often - whole);
 }
 
-static i32 *list_epoch(const struct loader *l, i64 epoch, i64 *count)
+static struct showing *list_epoch(const struct loader *l, i64 epoch, i64 *count)
 {
     i64 n = 0;
     for (i64 s = 0; s < l->shards.sample_count; s++)
         n += times_seen(l, s, epoch);
-    i32 *list = memory_alloc(max_i64(1, n) * 4);
+    struct showing *list = memory_alloc(max_i64(1, n) * (i64)sizeof *list);
     *count = 0;
     for (i64 s = 0; s < l->shards.sample_count; s++)
-        for (i64 again = times_seen(l, s, epoch); again > 0; again--)
-            list[(*count)++] = (i32)s;
+        for (i64 times = times_seen(l, s, epoch), copy = 0; copy < times; copy++)
+            list[(*count)++] = (struct showing){(i32)s, (i32)copy};
     return list;
 }
 
@@ -58,10 +58,12 @@ static void begin_epoch(struct loader *l, i64 epoch)
     p->order = list_epoch(l, epoch, &p->order_count);
     if (l->settings.in_order)
         return;
-    i32 *shuffled = memory_alloc(max_i64(1, p->order_count) * 4);
-    rng_permutation(shuffled, p->order_count, key_of(l, RNG_SHUFFLE), (u32)epoch, 0);
+    i32 *places = memory_alloc(max_i64(1, p->order_count) * 4);
+    struct showing *shuffled = memory_alloc(max_i64(1, p->order_count) * (i64)sizeof *shuffled);
+    rng_permutation(places, p->order_count, key_of(l, RNG_SHUFFLE), (u32)epoch, 0);
     for (i64 i = 0; i < p->order_count; i++)
-        shuffled[i] = p->order[shuffled[i]];
+        shuffled[i] = p->order[places[i]];
+    memory_free(places);
     memory_free(p->order);
     p->order = shuffled;
 }
@@ -84,7 +86,9 @@ static i64 split(struct planner *p, const struct entry *whole)
     i64 end = whole->first + whole->length;
     for (i64 first = whole->first; first < end; first += p->length) {
         i64 count = min_i64(p->length, end - first);
-        struct entry piece = {whole->sample, whole->epoch, first, count, count};
+        struct entry piece = *whole;
+        piece.first = first;
+        piece.count = piece.length = count;
         entries_push(&p->window, &piece);
     }
     return whole->length;
@@ -105,9 +109,9 @@ static i64 add_entry(struct loader *l, const struct entry *entry)
     return entry->length;
 }
 
-static i64 add_sample(struct loader *l, i32 sample)
+static i64 add_sample(struct loader *l, const struct showing *showing)
 {
-    struct entry entry = {.sample = sample, .epoch = (i32)l->planner.epoch};
+    struct entry entry = {.sample = showing->sample, .epoch = (i32)l->planner.epoch, .copy = showing->copy};
     struct measure measure;
     loader_tell(l, &entry, &l->telling);
     grammar_measure(&measure, &l->vocabulary, l->telling.parts, l->telling.count, l->telling.end);
@@ -124,7 +128,7 @@ static void gather(struct loader *l)
         total += p->window.data[i].length;
     while (total < wanted && fruitless < 2) {
         if (p->order && p->cursor < p->order_count) {
-            total += add_sample(l, p->order[p->cursor++]);
+            total += add_sample(l, &p->order[p->cursor++]);
             continue;
         }
         if (p->order && l->settings.in_order)

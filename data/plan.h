@@ -3,12 +3,21 @@
 #define WEFT_DATA_PLAN_H
 #include "data/packer.h"
 
-/* A sample, or for a text that is longer than a row [first, first + count) of its ids. */
+/* A sample each time it is shown, or for a text that is longer than a row [first, first + count) of its ids. */
+struct showing {
+    i32 sample, copy; /* copy: how often the epoch showed it before; below COPIES_MOST */
+};
+enum { COPIES_MOST = 1024 };
 struct entry {
-    i32 sample, epoch;
+    i32 sample, epoch, copy;
     i64 first, count; /* of a piece; count 0: the whole sample */
     i64 length;       /* positions */
 };
+/* With the sample, what the draws are keyed by: no two showings share one. */
+static inline u32 entry_showing(const struct entry *entry)
+{
+    return (u32)entry->epoch * COPIES_MOST + (u32)entry->copy;
+}
 struct entries {
     struct entry *data;
     i64 count, capacity;
@@ -45,9 +54,9 @@ struct step_plan {
 };
 struct planner {
     i64 next_step;
-    i64 epoch, cursor;   /* cursor: in `order` */
-    i64 windows, length; /* windows planned so far; T of the rows that wait */
-    i32 *order;          /* samples of the epoch; NULL before the first */
+    i64 epoch, cursor;     /* cursor: in `order` */
+    i64 windows, length;   /* windows planned so far; T of the rows that wait */
+    struct showing *order; /* of the epoch; NULL before the first */
     i64 order_count;
     struct entries window; /* being gathered */
     struct rows waiting;

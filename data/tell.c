@@ -30,7 +30,7 @@ static bool drops_conditions(const struct loader *l, const struct entry *entry, 
     const struct loader_settings *s = &l->settings;
     struct rng_key key = {l->seed, RNG_CONDITION};
     return makes_media(direction) && !s->in_order && s->condition_drop > 0 &&
-           rng_uniform(key, (u32)entry->sample, (u32)entry->epoch, 0, 0) < s->condition_drop;
+           rng_uniform(key, (u32)entry->sample, entry_showing(entry), 0, 0) < s->condition_drop;
 }
 
 static float weight_of(const struct loader *l, const struct shard_part *part, enum direction direction)

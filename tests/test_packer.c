@@ -480,6 +480,27 @@ static void the_mixture_says_how_often(void **state)
     (void)state;
 }
 
+/* A sample shown several times an epoch is corrupted and masked anew each time. */
+static void every_showing_draws_anew(void **state)
+{
+    struct loader_settings settings = plain;
+    settings.mixture[DIRECTION_IMAGE_OUT] = 3;
+    struct loader *l = open_with(&settings);
+    i64 count = 0, most = 2000;
+    struct entry *all = memory_alloc(most * (i64)sizeof *all);
+    for (i64 step = 0; step < 60; step++)
+        for (i64 i = 0; i < plan_step(l, step)->rows.entries.count && count < most; i++)
+            if (l->shards.samples[plan_step(l, step)->rows.entries.data[i].sample].direction == DIRECTION_IMAGE_OUT)
+                all[count++] = plan_step(l, step)->rows.entries.data[i];
+    assert_true(count > 50);
+    for (i64 i = 0; i < count; i++)
+        for (i64 j = 0; j < i; j++)
+            assert_false(all[i].sample == all[j].sample && entry_showing(&all[i]) == entry_showing(&all[j]));
+    memory_free(all);
+    loader_close(l);
+    (void)state;
+}
+
 static void conditions_are_dropped_for_media_that_are_made(void **state)
 {
     struct loader_settings settings = plain;
@@ -599,6 +620,7 @@ int main(void)
         cmocka_unit_test(bits_and_sums_are_those_of_the_latents),
         cmocka_unit_test(flipped_bits_are_summed_and_corrected),
         cmocka_unit_test(the_mixture_says_how_often),
+        cmocka_unit_test(every_showing_draws_anew),
         cmocka_unit_test(conditions_are_dropped_for_media_that_are_made),
         cmocka_unit_test(in_order_there_is_one_pass),
         cmocka_unit_test(long_texts_go_on_in_the_next_piece),
