@@ -365,7 +365,7 @@ static void samples(struct page *p, const char *stage)
     struct json_iterator it;
     if (!j)
         return;
-    section(p, "Samples: original on the left, made from its caption on the right",
+    section(p, "Samples: original above, made from its caption below",
             "weft generate MODEL --prompt TEXT --to image -o FILE");
     for (bool more = json_first(&it, j); more; more = json_next(&it, j)) {
         const struct json *v = it.value;

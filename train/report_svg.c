@@ -54,23 +54,33 @@ static double round_step(double span)
     return power * (rest < 1.5 ? 1 : rest < 3.5 ? 2 : rest < 7.5 ? 5 : 10);
 }
 
+/* 1800, 18k, 1.8M */
+static void print_tick(struct text *out, double value)
+{
+    double size = fabs(value);
+    if (size >= 1e6)
+        text_printf(out, "%.4gM", value * 1e-6);
+    else if (size >= 1e4)
+        text_printf(out, "%.4gk", value * 1e-3);
+    else
+        text_printf(out, "%.4g", value);
+}
+
 static void axes(struct text *out, const struct chart *c, const struct frame *f)
 {
     double step_x = round_step(fmax(f->x1 - f->x0, 1e-9)), step_y = round_step(fmax(f->y1 - f->y0, 1e-9));
     for (double y = ceil(f->y0 / step_y) * step_y; y <= f->y1; y += step_y) {
         double at = HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (y - f->y0) / (f->y1 - f->y0);
-        text_printf(
-            out, "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' class='g'/><text x='%d' y='%.1f' class='t e'>%.4g</text>",
-            LEFT, WIDTH - RIGHT, at, at, LEFT - 6, at + 4,
-            f->log_y                  ? pow(10, y)
-            : fabs(y) < 1e-9 * step_y ? 0
-                                      : y);
+        text_printf(out, "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' class='g'/><text x='%d' y='%.1f' class='t e'>",
+                    LEFT, WIDTH - RIGHT, at, at, LEFT - 6, at + 4);
+        print_tick(out, f->log_y ? pow(10, y) : fabs(y) < 1e-9 * step_y ? 0 : y);
+        text_printf(out, "</text>");
     }
     for (double x = ceil(f->x0 / step_x) * step_x; x <= f->x1; x += step_x)
         text_printf(out, "<text x='%.1f' y='%d' class='t m'>%.6g</text>", place_x(f, x), HEIGHT - BOTTOM + 16, x);
     text_printf(out, "<text x='%d' y='%d' class='t m'>%s</text>", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, c->x_label);
-    text_printf(out, "<text x='%d' y='16' class='h'>%s</text><text x='%d' y='30' class='t'>%s</text>", LEFT, c->title,
-                4, c->y_label);
+    text_printf(out, "<text x='%d' y='16' class='h'>%s<tspan class='t'>%s%s</tspan></text>", LEFT, c->title,
+                *c->y_label ? " " : "", c->y_label);
 }
 
 /* At most some hundred points: means of runs, so that a page of long curves stays small. */
@@ -105,7 +115,7 @@ void chart_svg(struct text *out, const struct chart *c)
     for (int l = 0; l < c->line_count; l++)
         line(out, &c->lines[l], &f);
     for (int l = c->line_count - 1; l >= 0 && c->line_count > 1; l--) {
-        text_printf(out, "<text x='%d' y='16' class='t e' fill='%s'>%s</text>", x, c->lines[l].colour,
+        text_printf(out, "<text x='%d' y='16' class='t e' style='fill:%s'>%s</text>", x, c->lines[l].colour,
                     c->lines[l].name);
         for (const char *at = c->lines[l].name; *at; at++)
             x -= 7;
