@@ -159,7 +159,7 @@ static void compare_flops(const struct variant *v, const struct outcome *meta)
     if (v->text_alone && !v->recompute)
         assert_true(fabs(ratio - 1) < 0.05);
     else
-        assert_true(ratio > 1 && ratio < (v->recompute ? 1.25 * 4 / 3 : 1.25));
+        assert_true(ratio > 1 && ratio < (v->recompute ? 1.1 * 4 / 3 : 1.1));
 }
 
 static void compare(const struct variant *v)

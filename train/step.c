@@ -210,9 +210,26 @@ static double visible_pairs(const struct batch *b)
     return pairs;
 }
 
+/* Products of what only some positions pass through: the vision encoder, inputs and heads of media, the multi-token-
+ * prediction block. */
+static double branch_flops(const struct model_config *c, const struct batch *b)
+{
+    double width = (double)c->width, vit = (double)c->vit_width, bits = (double)c->bits;
+    double heads = (double)((2 * c->heads + 2 * c->kv_heads) * c->head_width);
+    double dense = (double)(c->dense_width ? c->dense_width : c->topk * c->expert_width);
+    double cell = vit * (double)(c->patch_values + c->cell_features) + 10 * vit * vit * (double)c->vit_layers +
+                  8 * vit * vit + 2 * vit * width;
+    double cells = (double)(CELLS * b->inputs[INPUT_VISION_IN].n);
+    double vision = (double)(b->inputs[INPUT_VISION_OUT].n + b->targets[TARGET_VISION].n) * bits * width;
+    double audio = (double)(b->targets[TARGET_AUDIO].n * c->levels * (c->codes + 1)) * width;
+    double mtp = c->mtp ? (double)b->targets[TARGET_MTP].n * width * (2 * width + heads + 3 * dense) : 0;
+    return 2 * (cells * cell + vision + audio + mtp);
+}
+
 double step_flops(const struct model_config *config, const struct batch *batch, const struct submodel *sub)
 {
     struct model_config c = submodel_config(sub, config);
     i64 text = batch->targets[TARGET_TEXT].n + (c.mtp ? batch->targets[TARGET_MTP].n : 0), real = step_positions(batch);
-    return model_flops_forward(&c, real, visible_pairs(batch) / (double)max_i64(real, 1), text);
+    return model_flops_forward(&c, real, visible_pairs(batch) / (double)max_i64(real, 1), text) +
+           branch_flops(&c, batch);
 }
