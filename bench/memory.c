@@ -1,5 +1,6 @@
 /* Memory of training steps: what the meta backend foresees, and what the process becomes larger by when the CPU runs
  * them. Each is measured in a process of its own. */
+#include "bench/quickstart.h"
 #include "bench/step.h"
 #include "train/plan.h"
 
@@ -8,34 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* recipes/quickstart.yaml's stage `base`, with the sizes its tokenizers have. */
-static const struct model_config quickstart = {.vocabulary = 4096,
-                                               .width = 192,
-                                               .layers = 8,
-                                               .heads = 6,
-                                               .kv_heads = 2,
-                                               .head_width = 32,
-                                               .dense_width = 512,
-                                               .experts = 16,
-                                               .topk = 2,
-                                               .expert_width = 160,
-                                               .tied = true,
-                                               .mtp = true,
-                                               .rope_theta = 1e6,
-                                               .norm_eps = 1e-5,
-                                               .norm_min = 1e-12,
-                                               .init_std = 0.02,
-                                               .max_positions = 131072,
-                                               .t_pairs = 5,
-                                               .bits = 32,
-                                               .scales = 5,
-                                               .cell_features = 128,
-                                               .patch_values = 3072,
-                                               .vit_layers = 2,
-                                               .vit_width = 96,
-                                               .vit_heads = 3,
-                                               .levels = 4,
-                                               .codes = 256};
 static const struct elastic_settings draws = {.depth_full = 0.75,
                                               .depth_drop = 0.25,
                                               .experts_full = 0.8,
