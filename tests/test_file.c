@@ -1,50 +1,8 @@
 /* files: what others may read is replaced as a whole or not at all; full disks and wrong paths are reported. */
-#include "core/core.h"
+#include "tests/scratch.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
-
-static char directory[64];
-
-static int make_directory(void **state)
-{
-    (void)state;
-    strcpy(directory, "/tmp/test_file.XXXXXX");
-    return mkdtemp(directory) ? 0 : -1;
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    return directory_remove(directory);
-}
-
-static void succeed(int status)
-{
-    if (status != 0)
-        fail_msg("%s", error_text());
-}
-
-static void assert_says(const char *expected)
-{
-    if (!strstr(error_text(), expected))
-        fail_msg("\"%s\" does not say \"%s\"", error_text(), expected);
-}
-
-static const char *path_of(const char *name)
-{
-    static char paths[4][128];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", directory, name);
-    return path;
-}
 
 static void put(const char *path, const char *text)
 {

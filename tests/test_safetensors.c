@@ -2,48 +2,9 @@
  * broken header refused with a message that names it. */
 #include "core/json.h"
 #include "core/safetensors.h"
+#include "tests/scratch.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
-
-static char directory[64];
-
-static int make_directory(void **state)
-{
-    (void)state;
-    strcpy(directory, "/tmp/test_safetensors.XXXXXX");
-    return mkdtemp(directory) ? 0 : -1;
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    return directory_remove(directory);
-}
-
-static void succeed(int status)
-{
-    if (status != 0)
-        fail_msg("%s", error_text());
-}
-
-static void assert_says(const char *expected)
-{
-    if (!strstr(error_text(), expected))
-        fail_msg("\"%s\" does not say \"%s\"", error_text(), expected);
-}
-
-static char *path_of(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    return path;
-}
 
 static const char golden[] = "\x58\0\0\0\0\0\0\0"
                              "{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2],"

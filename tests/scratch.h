@@ -1,0 +1,48 @@
+/* A folder of a test's own, and checks of status and message. */
+#ifndef WEFT_TESTS_SCRATCH_H
+#define WEFT_TESTS_SCRATCH_H
+#include "core/core.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char directory[64];
+
+static inline int make_directory(void **state) /* setup of a group */
+{
+    (void)state;
+    strcpy(directory, "/tmp/weft-test.XXXXXX");
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static inline int remove_directory(void **state) /* its teardown */
+{
+    (void)state;
+    return directory_remove(directory);
+}
+
+static inline char *path_of(const char *name) /* in the folder; good for the next three calls */
+{
+    static char paths[4][128];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", directory, name);
+    return path;
+}
+
+static inline void succeed(int status)
+{
+    if (status != 0)
+        fail_msg("%s", error_text());
+}
+
+static inline void assert_says(const char *expected)
+{
+    if (!strstr(error_text(), expected))
+        fail_msg("\"%s\" does not say \"%s\"", error_text(), expected);
+}
+#endif
