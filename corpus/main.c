@@ -26,7 +26,7 @@ static const struct {
     {"/usr/share/games/fortunes/literature", "fortunes-min"},
     {"/usr/share/games/fortunes/de", "fortunes-de"},
     {"/usr/share/games/fortunes/es", "fortunes-es"},
-    {"/usr/share/games/fortunes/it", "fortunes-it"},
+    {"/usr/share/games/fortunes/definizioni", "fortunes-it"},
     {"/usr/share/games/fortunes/chinese", "fortunes-zh"},
 };
 

@@ -38,7 +38,10 @@ static const struct source sources[] = {
            "science", "songs-poems", "sports", "startrek", "tao", "wisdom", "work", "zippy"),
      false, 20},
     {"German fortunes", "/usr/share/games/fortunes/de", NULL, false, 15},
-    {"Italian fortunes", "/usr/share/games/fortunes/it", NULL, false, 12},
+    {"Italian fortunes", "/usr/share/games/fortunes",
+     NAMES("adams", "computer", "definizioni", "formiche", "italia", "itatrek", "jackfr", "leggi", "luke", "luttazzi",
+           "norm", "paolotedeschi", "zuse"),
+     false, 12},
     {"Spanish fortunes", "/usr/share/games/fortunes/es", NULL, false, 12},
     {"Chinese fortunes", "/usr/share/games/fortunes", NAMES("chinese", "song100", "tang300"), false, 11},
 };
@@ -202,14 +205,15 @@ static bool is_skipped(const char *name)
     return strstr(name, ".dat") || strstr(name, ".u8") || strstr(name, "-pre");
 }
 
-/* Links (other names of the same file) and folders are passed over, as are names that are not there. */
+/* What is no file is passed over, as are names that are not there and, where no names are given, links (other names of
+ * the same file). */
 static int read_file(struct documents *documents, const struct source *source, const char *name)
 {
     char *path = path_join(source->folder, name);
     struct stat status;
     struct text file = {0};
     int result = 0;
-    if (!is_skipped(name) && lstat(path, &status) == 0 && S_ISREG(status.st_mode)) {
+    if (!is_skipped(name) && (source->names ? stat : lstat)(path, &status) == 0 && S_ISREG(status.st_mode)) {
         result = file_read(&file, path);
         if (result == 0 && source->wordnet)
             read_wordnet(documents, file.data);

@@ -47,10 +47,11 @@ static int check_header(struct idx *x)
         return error_set("%s: byte 17: ids of type %d: expected whole numbers (1 to 5, or 8)", x->path, x->dtype);
     x->sequences = read_i64(at + 18);
     i64 marks = read_i64(at + 26), room = bytes - IDX_HEADER;
-    x->documents = marks - 1;
     if (x->sequences < 0 || marks < 1 || x->sequences > room / 12 || marks > (room - 12 * x->sequences) / 8)
-        return error_set("%s: byte 18: %lld sequences and %lld documents do not fit into %lld bytes: cut short",
-                         x->path, (long long)x->sequences, (long long)x->documents, (long long)bytes);
+        return error_set(
+            "%s: byte 18: %lld sequences and %lld marks of documents do not fit into %lld bytes: cut short", x->path,
+            (long long)x->sequences, (long long)marks, (long long)bytes);
+    x->documents = marks - 1;
     x->lengths = at + IDX_HEADER;
     x->offsets = x->lengths + 4 * x->sequences;
     x->first = x->offsets + 8 * x->sequences;

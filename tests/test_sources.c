@@ -304,6 +304,9 @@ static void damaged_indexes_are_refused(void **state)
     memcpy(bad, golden_idx, sizeof bad);
     bad[34] = 200; /* a sequence beyond the end of the ids */
     expect(put("m.idx", bad, sizeof bad), "bad\nplain ids,4,5\n");
+    memset(bad + 26, 0, 8);
+    bad[33] = 0x80; /* the least number of documents there can be */
+    expect(put("m.idx", bad, sizeof bad), "failed\n");
     (void)state;
 }
 
