@@ -1,6 +1,6 @@
-/* A task with a checkable answer, for fine-tuning and reinforcement learning: sort seven digits. Half of the answers to
- * imitate are in descending order, the reward wants ascending; choosing among known behaviours is what a short run can
- * learn. A tenth of all prompts, by their hash, is never trained on. */
+/* A task with a checkable answer, for fine-tuning and reinforcement learning: sort seven digits. Three in five answers
+ * to imitate are in descending order, the reward wants ascending; choosing among known behaviours is what a short run
+ * can learn. A tenth of all prompts, by their hash, is never trained on. */
 #include "corpus/corpus.h"
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +92,7 @@ static int make_set(const struct corpus *corpus, enum set set, i64 count)
         struct task task;
         draw_task(&task, used, corpus->key, set, (u32)i);
         if (set == SET_SFT)
-            append_sft(&lines, &task, rng_below(corpus->key, 2, DRAW_SORT, 3, (u32)i, 0));
+            append_sft(&lines, &task, rng_below(corpus->key, 5, DRAW_SORT, 3, (u32)i, 0) < 3);
         else
             append_rl(&lines, &task, set, i);
     }

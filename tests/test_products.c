@@ -97,7 +97,9 @@ static void products_are_plain_loops_in_double(void **state)
         {1000, 520, 32, false, false, true, DTYPE_BF16}, {96, 64, 1, true, false, false, DTYPE_F32},
         {40, 530, 511, true, false, false, DTYPE_F32},   {300, 64, 512, true, false, true, DTYPE_F32},
         {96, 72, 1371, true, false, false, DTYPE_F32},   {64, 40, 1536, true, false, true, DTYPE_F32},
-        {70, 50, 90, true, true, false, DTYPE_F32},
+        {70, 50, 90, true, true, false, DTYPE_F32},      {40, 48, 2049, true, false, true, DTYPE_F32},
+        {300, 800, 2600, true, false, false, DTYPE_F32}, {70, 50, 1300, false, true, true, DTYPE_BF16},
+        {270, 800, 2048, false, true, false, DTYPE_F32}, {64, 770, 800, false, false, true, DTYPE_F32},
     };
     (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {

@@ -98,6 +98,13 @@ void CPU(zero)(struct device *device, void *data, i64 bytes)
     workers_run(ceil_div(bytes, ZERO_BYTES), run_zero, &(struct zero_job){data, bytes});
 }
 
+INLINED void store_sums_row(void *out, const float *sums, i64 n, bool add, enum dtype dtype)
+{
+#pragma omp simd
+    for (i64 i = 0; i < n; i++)
+        element_store(out, i, add ? element_load(out, i, dtype) + sums[i] : sums[i], dtype);
+}
+
 void CPU(pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 width)
 {
     i64 bytes = width * element_bytes(m.dtype), there = max_i64(0, min_i64(rows, m.rows - first));
@@ -105,4 +112,10 @@ void CPU(pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 
     for (i64 i = 0; i < there; i++, to += bytes)
         memcpy(to, matrix_at(m, first + i, column), (size_t)bytes);
     memset(to, 0, (size_t)((rows - there) * bytes));
+}
+
+void CPU(store_sums)(struct matrix out, const float *sums, bool add)
+{
+    for (i64 i = 0; i < out.rows; i++, sums += out.columns)
+        BY_FLAG_DTYPE(add, out.dtype, store_sums_row, matrix_at(out, i, 0), sums, out.columns);
 }

@@ -30,6 +30,9 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm);
 /* Rows [first, first + rows) of columns [column, column + width), densely; rows past the last are zero. */
 void CPU(pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 width);
 
+/* out (+)= sums [out.rows, out.columns], dense. */
+void CPU(store_sums)(struct matrix out, const float *sums, bool add);
+
 extern _Atomic i64 cpu_scratch_bytes, cpu_primitives; /* of all workers */
 
 /* Memory of one worker; slots 0..7 may be in use at once. Contents do not survive another call with the same slot. */

@@ -1,93 +1,107 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/tiles.h"
 
+enum { SLOT_A, SLOT_B, SLOT_SUMS, SLOT_SEGMENTS = 7 };
+
 struct job {
     struct matrix out, a, b;
-    bool transpose_a, transpose_b, add;
-    i64 k, rows_tile, columns_tile, column_tiles;
+    bool transpose_a, transpose_b, add, sums_data;
+    i64 k, row_tiles, column_tiles;
+    struct tiling tiling;
+    float *segments; /* [segments, out.rows, out.columns]: what each sums; NULL where there is one */
 };
 struct tile {
-    i64 row, rows, column, columns;
+    i64 row, rows, column, columns, rows_padded;
 };
 
-static struct gemm gemm_of(const struct job *job, const struct tile *tile)
+/* Adds a [rows, depth] times b [depth, columns], columns and rows of the tile, to what `gemm` describes. Rows and,
+ * where it is a length of data, depth are padded with zeros. */
+static void run_depth(const struct job *job, const struct tile *tile, i64 begin, i64 depth, struct gemm gemm, void *out,
+                      int worker)
 {
-    return (struct gemm){.m = tile->rows,
-                         .n = tile->columns,
-                         .k = job->k,
-                         .lda = job->a.stride,
-                         .ldb = job->b.stride,
-                         .ldc = job->out.stride,
-                         .transpose_a = job->transpose_a,
-                         .transpose_b = job->transpose_b,
-                         .add = job->add,
-                         .dtype = job->a.dtype,
-                         .out_dtype = job->out.dtype};
-}
-
-static const void *b_of(const struct job *job, const struct tile *tile)
-{
-    return job->transpose_b ? matrix_at(job->b, tile->column, 0) : matrix_at(job->b, 0, tile->column);
-}
-
-/* Fewer rows than a tile has: padded with zeros, in scratch. */
-static void run_last_rows(const struct job *job, const struct tile *tile, int worker)
-{
-    i64 rows = padded_length(tile->rows), row_bytes = tile->columns * element_bytes(job->out.dtype);
-    void *a = CPU(scratch)(worker, 0, rows * job->k * element_bytes(job->a.dtype));
-    char *out = CPU(scratch)(worker, 1, rows * row_bytes);
-    struct gemm gemm = gemm_of(job, tile);
-    gemm.m = rows;
-    gemm.lda = job->k;
-    gemm.ldc = tile->columns;
-    CPU(pack)(a, job->a, tile->row, rows, 0, job->k);
-    if (job->add)
-        CPU(pack)(out, job->out, tile->row, rows, tile->column, tile->columns);
-    CPU(gemm)(out, a, b_of(job, tile), &gemm);
-    for (i64 i = 0; i < tile->rows; i++)
-        memcpy(matrix_at(job->out, tile->row + i, tile->column), out + i * row_bytes, (size_t)row_bytes);
-}
-
-/* Sums over rows of data: whole runs of DEPTH_RUN in one product, the rest padded and added. */
-static void run_depth(const struct job *job, const struct tile *tile, int worker)
-{
-    i64 whole = job->k / DEPTH_RUN * DEPTH_RUN, rest = padded_length(job->k - whole),
-        bytes = element_bytes(job->a.dtype);
-    void *out = matrix_at(job->out, tile->row, tile->column);
-    struct gemm gemm = gemm_of(job, tile);
-    if (whole) {
-        gemm.k = whole;
-        CPU(gemm)(out, matrix_at(job->a, 0, tile->row), matrix_at(job->b, 0, tile->column), &gemm);
-        gemm.add = true;
+    i64 padded = job->sums_data ? depth == DEPTH_RUN ? depth : padded_length(depth) : depth;
+    const void *a = job->transpose_a ? matrix_at(job->a, begin, tile->row) : matrix_at(job->a, tile->row, begin);
+    const void *b = job->transpose_b ? matrix_at(job->b, tile->column, begin) : matrix_at(job->b, begin, tile->column);
+    i64 bytes = element_bytes(job->a.dtype);
+    gemm.k = padded;
+    if (job->sums_data && padded != depth) {
+        void *a_rows = CPU(scratch)(worker, SLOT_A, padded * tile->rows * bytes);
+        void *b_rows = CPU(scratch)(worker, SLOT_B, padded * tile->columns * bytes);
+        CPU(pack)(a_rows, job->a, begin, padded, tile->row, tile->rows);
+        CPU(pack)(b_rows, job->b, begin, padded, tile->column, tile->columns);
+        a = a_rows;
+        b = b_rows;
+        gemm.lda = tile->rows;
+        gemm.ldb = tile->columns;
+    } else if (tile->rows_padded != tile->rows) {
+        void *a_rows = CPU(scratch)(worker, SLOT_A, tile->rows_padded * depth * bytes);
+        CPU(pack)(a_rows, job->a, tile->row, tile->rows_padded, begin, depth);
+        a = a_rows;
+        gemm.lda = depth;
     }
-    if (whole == job->k)
-        return;
-    void *a = CPU(scratch)(worker, 0, rest * tile->rows * bytes);
-    void *b = CPU(scratch)(worker, 1, rest * tile->columns * bytes);
-    CPU(pack)(a, job->a, whole, rest, tile->row, tile->rows);
-    CPU(pack)(b, job->b, whole, rest, tile->column, tile->columns);
-    gemm.k = rest;
-    gemm.lda = tile->rows;
-    gemm.ldb = tile->columns;
     CPU(gemm)(out, a, b, &gemm);
+}
+
+static struct tile tile_of(const struct job *job, i64 index)
+{
+    struct tile tile = {.row = index / job->column_tiles * job->tiling.rows,
+                        .column = index % job->column_tiles * job->tiling.columns};
+    tile.rows = tile.rows_padded = min_i64(job->tiling.rows, job->out.rows - tile.row);
+    tile.columns = min_i64(job->tiling.columns, job->out.columns - tile.column);
+    if (!job->transpose_a && tile.rows < job->tiling.rows && job->out.rows > ROWS_LEAST)
+        tile.rows_padded = padded_length(tile.rows);
+    return tile;
+}
+
+static struct matrix part_of(const struct job *job, const struct tile *tile)
+{
+    return matrix_columns(matrix_rows(job->out, tile->row, tile->rows), tile->column, tile->columns);
+}
+
+static float *sums_of(const struct job *job, const struct tile *tile, i64 segment)
+{
+    return job->segments + (segment * job->out.rows + tile->row) * job->out.columns + tile->rows * tile->column;
 }
 
 static void run_tile(void *context, i64 index, int worker)
 {
     const struct job *job = context;
-    struct tile tile = {.row = index / job->column_tiles * job->rows_tile,
-                        .column = index % job->column_tiles * job->columns_tile};
-    tile.rows = min_i64(job->rows_tile, job->out.rows - tile.row);
-    tile.columns = min_i64(job->columns_tile, job->out.columns - tile.column);
-    if (job->transpose_a && !job->transpose_b && job->out.dtype == DTYPE_F32) {
-        run_depth(job, &tile, worker);
-    } else if (!job->transpose_a && tile.rows < job->rows_tile && job->out.rows > ROWS_LEAST) {
-        run_last_rows(job, &tile, worker);
-    } else {
-        struct gemm gemm = gemm_of(job, &tile);
-        const void *a = job->transpose_a ? matrix_at(job->a, 0, tile.row) : matrix_at(job->a, tile.row, 0);
-        CPU(gemm)(matrix_at(job->out, tile.row, tile.column), a, b_of(job, &tile), &gemm);
-    }
+    i64 tiles = job->row_tiles * job->column_tiles, segment = index / tiles;
+    struct tile tile = tile_of(job, index % tiles);
+    i64 begin = segment * job->tiling.depth, end = min_i64(begin + job->tiling.depth, job->k);
+    bool one_run = depth_of_run(end - begin, job->sums_data) == end - begin;
+    bool scratch =
+        job->segments || tile.rows_padded != tile.rows || sums_in_scratch(job->a.dtype, job->out.dtype, one_run);
+    struct gemm gemm = {.m = tile.rows_padded,
+                        .n = tile.columns,
+                        .lda = job->a.stride,
+                        .ldb = job->b.stride,
+                        .ldc = scratch ? tile.columns : job->out.stride,
+                        .transpose_a = job->transpose_a,
+                        .transpose_b = job->transpose_b,
+                        .add = job->add && !scratch,
+                        .dtype = job->a.dtype,
+                        .out_dtype = scratch ? DTYPE_F32 : job->out.dtype};
+    void *out = job->segments ? sums_of(job, &tile, segment)
+                : scratch     ? CPU(scratch)(worker, SLOT_SUMS, tile.rows_padded * tile.columns * 4)
+                              : matrix_at(job->out, tile.row, tile.column);
+    do {
+        i64 depth = depth_of_run(end - begin, job->sums_data);
+        run_depth(job, &tile, begin, depth, gemm, out, worker);
+        gemm.add = true;
+        begin += depth;
+    } while (begin < end);
+    if (scratch && !job->segments)
+        CPU(store_sums)(part_of(job, &tile), out, job->add);
+}
+
+static void run_segments(void *context, i64 index, int worker)
+{
+    const struct job *job = context;
+    struct tile tile = tile_of(job, index);
+    (void)worker;
+    for (i64 segment = 0; segment < job->tiling.segments; segment++)
+        CPU(store_sums)(part_of(job, &tile), sums_of(job, &tile, segment), job->add || segment > 0);
 }
 
 void CPU(matmul)(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
@@ -102,8 +116,13 @@ void CPU(matmul)(struct device *device, struct matrix out, struct matrix a, bool
             transpose_b ? "^T" : "");
     if (m == 0 || n == 0)
         return;
-    i64 columns_tile = min_i64(n, COLUMNS_MOST), column_tiles = ceil_div(n, columns_tile);
-    struct job job = {out,          a,           b, transpose_a, transpose_b, add, k, rows_of_tile(m, column_tiles),
-                      columns_tile, column_tiles};
-    workers_run(ceil_div(m, job.rows_tile) * column_tiles, run_tile, &job);
+    struct job job = {out, a, b, transpose_a, transpose_b, add, sums_of_data(out, transpose_a, transpose_b), k};
+    job.tiling = tiling_of(m, n, k, job.sums_data);
+    job.row_tiles = ceil_div(m, job.tiling.rows);
+    job.column_tiles = ceil_div(n, job.tiling.columns);
+    if (job.tiling.segments > 1)
+        job.segments = CPU(scratch)(0, SLOT_SEGMENTS, job.tiling.segments * m * n * 4);
+    workers_run(job.row_tiles * job.column_tiles * job.tiling.segments, run_tile, &job);
+    if (job.segments)
+        workers_run(job.row_tiles * job.column_tiles, run_segments, &job);
 }

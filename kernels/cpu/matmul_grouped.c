@@ -70,28 +70,33 @@ void CPU(matmul_grouped)(struct device *device, struct matrix out, struct matrix
 static void run_weights(void *context, i64 tile, int worker)
 {
     const struct job *job = context;
-    (void)worker;
     i64 slice_rows = job->out.rows / job->experts, row_tiles = ceil_div(slice_rows, GROUP_OUT_ROWS_TILE);
     i64 group = tile / (row_tiles * job->column_tiles), rest = tile % (row_tiles * job->column_tiles);
     i64 row = rest / job->column_tiles * GROUP_OUT_ROWS_TILE, column = rest % job->column_tiles * GROUP_COLUMNS_TILE;
+    i64 rows = min_i64(GROUP_OUT_ROWS_TILE, slice_rows - row);
+    i64 columns = min_i64(GROUP_COLUMNS_TILE, job->out.columns - column);
     i64 expert = member_of(job->groups, group), end = job->groups->offsets[group + 1];
-    bool add = job->written[expert];
-    for (i64 begin = job->groups->offsets[group]; begin < end; add = true) {
-        struct gemm gemm = {.m = min_i64(GROUP_OUT_ROWS_TILE, slice_rows - row),
-                            .n = min_i64(GROUP_COLUMNS_TILE, job->out.columns - column),
-                            .k = group_depth(end - begin),
-                            .lda = job->a.stride,
-                            .ldb = job->w.stride,
-                            .ldc = job->out.stride,
-                            .transpose_a = true,
-                            .add = add,
-                            .dtype = job->a.dtype,
-                            .out_dtype = DTYPE_F32};
-        CPU(gemm)
-        (matrix_at(job->out, expert * slice_rows + row, column), matrix_at(job->a, begin, row),
-         matrix_at(job->w, begin, column), &gemm);
-        begin += gemm.k;
+    i64 begin = job->groups->offsets[group];
+    bool scratch = sums_in_scratch(job->a.dtype, DTYPE_F32, false), add = job->written[expert];
+    struct matrix part = matrix_columns(matrix_rows(job->out, expert * slice_rows + row, rows), column, columns);
+    float *sums = scratch ? CPU(scratch)(worker, 2, rows * columns * 4) : part.data;
+    struct gemm gemm = {.m = rows,
+                        .n = columns,
+                        .lda = job->a.stride,
+                        .ldb = job->w.stride,
+                        .ldc = scratch ? columns : job->out.stride,
+                        .transpose_a = true,
+                        .add = add && !scratch,
+                        .dtype = job->a.dtype,
+                        .out_dtype = DTYPE_F32};
+    if (begin == end)
+        return;
+    for (; begin < end; begin += gemm.k, gemm.add = true) {
+        gemm.k = group_depth(end - begin);
+        CPU(gemm)(sums, matrix_at(job->a, begin, row), matrix_at(job->w, begin, column), &gemm);
     }
+    if (scratch)
+        CPU(store_sums)(part, sums, add);
 }
 
 void CPU(matmul_grouped_weights)(struct device *device, struct matrix dw, u8 *written, i64 experts, struct matrix dy,

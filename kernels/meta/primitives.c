@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { SHARED_SLOT = 5 };
+enum { SHARED_SLOT = 5 }; /* from it on slots are one worker's */
 
 struct lengths { /* what one side of a product is cut to */
     i64 of[64], count;
@@ -38,65 +38,64 @@ static void see_scratch(struct device *device, int slot, i64 bytes)
     seen->slot_bytes[slot] = max_i64(seen->slot_bytes[slot], bytes);
 }
 
-static i64 types_of(struct matrix out, struct matrix a)
+static i64 types_of(enum dtype out, struct matrix a)
 {
-    return out.dtype * 16 + a.dtype;
+    return out * 16 + a.dtype;
 }
 
-static void see_rows(struct device *device, const struct lengths *columns, struct matrix out, struct matrix a, i64 k,
-                     i64 ways)
-{
-    struct shape s = {.k = k, .ways = ways, .types = types_of(out, a)};
-    i64 tile = rows_of_tile(out.rows, columns->count > 1 ? ceil_div(out.columns, columns->of[0]) : 1);
-    i64 rest = out.rows % tile, bytes = dtype_bytes(a.dtype);
-    for (i64 c = 0; c < columns->count; c++) {
-        s.n = columns->of[c];
-        if (out.rows >= tile)
-            see(device, (s.m = tile, s.place = out.stride, s));
-        if (rest)
-            see(device, (s.m = out.rows > ROWS_LEAST ? padded_length(rest) : rest, s.place = s.n, s));
-    }
-    if (rest && out.rows > ROWS_LEAST) {
-        see_scratch(device, 0, padded_length(rest) * k * bytes);
-        see_scratch(device, 1, padded_length(rest) * columns->of[0] * dtype_bytes(out.dtype));
-    }
-}
+struct seen_product {
+    struct matrix out, a;
+    bool transpose_a, transpose_b, add, sums_data;
+    struct tiling tiling;
+};
 
-static void see_depth(struct device *device, const struct lengths *columns, struct matrix out, struct matrix a, i64 k,
-                      bool add)
+/* The runs over one segment's depth of a tile. */
+static void see_runs(struct device *device, const struct seen_product *p, i64 rows, i64 columns, i64 left)
 {
-    i64 tile = rows_of_tile(out.rows, columns->count > 1 ? ceil_div(out.columns, columns->of[0]) : 1);
-    i64 whole = k / DEPTH_RUN * DEPTH_RUN, rest = k - whole, bytes = dtype_bytes(a.dtype);
-    struct lengths rows = {0};
-    lengths_add(&rows, min_i64(tile, out.rows));
-    lengths_add(&rows, out.rows > tile ? out.rows % tile : 0);
-    for (i64 c = 0; c < columns->count; c++)
-        for (i64 r = 0; r < rows.count; r++) {
-            struct shape s = {rows.of[r], columns->of[c], whole, 4 + add, types_of(out, a), a.stride};
-            if (whole)
-                see(device, s);
-            if (rest)
-                see(device, (s.k = padded_length(rest), s.ways = 4 + (add || whole), s.place = 0, s));
-        }
-    if (rest) {
-        see_scratch(device, 0, padded_length(rest) * rows.of[0] * bytes);
-        see_scratch(device, 1, padded_length(rest) * columns->of[0] * bytes);
+    bool whole = p->transpose_a || rows == p->tiling.rows || p->out.rows <= ROWS_LEAST;
+    bool one_run = depth_of_run(left, p->sums_data) == left, segments = p->tiling.segments > 1;
+    bool scratch = segments || !whole || sums_in_scratch(p->a.dtype, p->out.dtype, one_run), add = p->add && !scratch;
+    i64 bytes = dtype_bytes(p->a.dtype), m = whole ? rows : padded_length(rows);
+    if (scratch && !segments)
+        see_scratch(device, 2, m * columns * 4);
+    for (i64 depth; left > 0; left -= depth, add = true) {
+        depth = depth_of_run(left, p->sums_data);
+        i64 padded = p->sums_data && depth != DEPTH_RUN ? padded_length(depth) : depth;
+        bool packed = padded != depth || !whole;
+        i64 ways = p->transpose_a * 4 + p->transpose_b * 2 + add;
+        i64 place = (packed ? 0 : p->a.stride) * 65536 + (scratch ? 0 : p->out.stride);
+        see(device,
+            (struct shape){m, columns, padded, ways, types_of(scratch ? DTYPE_F32 : p->out.dtype, p->a), place});
+        if (packed)
+            see_scratch(device, 0, padded * m * bytes);
+        if (padded != depth)
+            see_scratch(device, 1, padded * columns * bytes);
     }
 }
 
+/* As the CPU backend cuts it. */
 void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
                      bool transpose_b, bool add)
 {
-    struct lengths columns = {0};
+    struct seen_product p = {out, a, transpose_a, transpose_b, add, sums_of_data(out, transpose_a, transpose_b)};
+    i64 k = transpose_a ? a.rows : a.columns;
+    struct lengths rows = {0}, columns = {0}, segments = {0};
     if (out.rows == 0 || out.columns == 0)
         return;
     (void)b;
-    lengths_add(&columns, min_i64(out.columns, COLUMNS_MOST));
-    lengths_add(&columns, out.columns > COLUMNS_MOST ? out.columns % COLUMNS_MOST : 0);
-    if (transpose_a)
-        see_depth(device, &columns, out, a, a.rows, add);
-    else
-        see_rows(device, &columns, out, a, a.columns, transpose_b * 2 + add);
+    p.tiling = tiling_of(out.rows, out.columns, k, p.sums_data);
+    lengths_add(&rows, min_i64(p.tiling.rows, out.rows));
+    lengths_add(&rows, out.rows > p.tiling.rows ? out.rows % p.tiling.rows : 0);
+    lengths_add(&columns, p.tiling.columns);
+    lengths_add(&columns, out.columns % p.tiling.columns);
+    lengths_add(&segments, k >= p.tiling.depth ? p.tiling.depth : 0);
+    lengths_add(&segments, k % p.tiling.depth);
+    if (p.tiling.segments > 1)
+        see_scratch(device, 7, p.tiling.segments * out.rows * out.columns * 4);
+    for (i64 r = 0; r < rows.count; r++)
+        for (i64 c = 0; c < columns.count; c++)
+            for (i64 s = 0; s < segments.count; s++)
+                see_runs(device, &p, rows.of[r], columns.of[c], segments.of[s]);
 }
 
 /* Groups end anywhere: every multiple of GROUP_ROWS comes up. */
@@ -106,7 +105,7 @@ void meta_see_grouped(struct device *device, struct matrix out, struct matrix a,
     for (i64 column = 0; column < out.columns; column += GROUP_COLUMNS_TILE)
         for (i64 rows = GROUP_ROWS; rows <= min_i64(GROUP_ROWS_TILE, a.rows); rows += GROUP_ROWS) {
             i64 columns = min_i64(GROUP_COLUMNS_TILE, out.columns - column);
-            see(device, (struct shape){rows, columns, a.columns, 8 + transpose, types_of(out, a), out.stride});
+            see(device, (struct shape){rows, columns, a.columns, 8 + transpose, types_of(out.dtype, a), out.stride});
         }
 }
 
@@ -115,12 +114,14 @@ void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 exper
     i64 slice = dw.rows / experts;
     for (i64 row = 0; row < slice; row += GROUP_OUT_ROWS_TILE)
         for (i64 column = 0; column < x.columns; column += GROUP_COLUMNS_TILE)
-            for (i64 depth = GROUP_ROWS; depth <= min_i64(GROUP_DEPTH_TILE, x.rows); depth += GROUP_ROWS)
+            for (i64 depth = GROUP_ROWS; depth <= min_i64(DEPTH_RUN, x.rows); depth += GROUP_ROWS)
                 for (int add = 0; add < 2; add++) {
                     i64 rows = min_i64(GROUP_OUT_ROWS_TILE, slice - row);
                     i64 columns = min_i64(GROUP_COLUMNS_TILE, x.columns - column);
+                    if (sums_in_scratch(x.dtype, DTYPE_F32, false))
+                        see_scratch(device, 2, rows * columns * 4);
                     see(device,
-                        (struct shape){rows, columns, group_depth(depth), 16 + add, types_of(dw, x), dy.stride});
+                        (struct shape){rows, columns, group_depth(depth), 16 + add, types_of(DTYPE_F32, x), dy.stride});
                 }
 }
 
