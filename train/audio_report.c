@@ -19,24 +19,11 @@ struct report {
     const char *folder;
     struct yardstick yardstick;
     struct json *json;
-    struct coded *train,
-        *other; /* of each recording: the first HEALTH_CLIPS and PROBE_CLIPS digits; others are empty */
-    i64 train_count, other_count; /* of the first ones */
+    struct coded *train, *other; /* of the first HEALTH_CLIPS recordings */
+    i64 train_count, other_count;
 };
 
 /* ---- codes ---- */
-
-enum { DIGITS = 10 };
-
-static i64 digit_of(const char *text)
-{
-    static const char *const names[DIGITS] = {"zero", "one", "two",   "three", "four",
-                                              "five", "six", "seven", "eight", "nine"};
-    for (i64 i = 0; i < DIGITS; i++)
-        if (strcmp(text, names[i]) == 0)
-            return i;
-    return -1;
-}
 
 static void mark_sounds(struct coded *out, struct audio_tokenizer *audio, const float *samples)
 {
@@ -49,15 +36,28 @@ static void mark_sounds(struct coded *out, struct audio_tokenizer *audio, const 
     arena_reset(&audio->arena, mark);
 }
 
+/* `shift` samples of silence before it. NULL: it can no longer be read. */
+static float *shifted_samples(const struct audio_clip *clip, i64 shift, i64 *frames)
+{
+    float *samples = audio_clip_samples(clip, frames);
+    if (!samples || shift == 0)
+        return samples;
+    float *out = memory_alloc((*frames + 1) * AUDIO_FRAME_SAMPLES * 4);
+    memcpy(out + shift, samples, (size_t)(*frames * AUDIO_FRAME_SAMPLES * 4));
+    memory_free(samples);
+    ++*frames;
+    return out;
+}
+
 /* A recording that can no longer be read has no frames. */
-static void encode_some(struct coded *list, struct audio_tokenizer *audio, const struct audio_media *media,
-                        const i64 *wanted, i64 count)
+static void encode_some(struct coded *list, struct audio_tokenizer *audio, const struct audio_clip *const *clips,
+                        i64 count, i64 shift)
 {
     struct audio_item items[AT_ONCE] = {0};
     float *samples[AT_ONCE] = {0};
     for (i64 i = 0; i < count; i++) {
-        struct coded *out = &list[wanted[i]];
-        samples[i] = audio_clip_samples(&media->clips[wanted[i]], &out->frames);
+        struct coded *out = &list[i];
+        samples[i] = shifted_samples(clips[i], shift, &out->frames);
         if (!samples[i])
             continue;
         out->codes = memory_alloc(out->frames * audio->config.levels * 4);
@@ -70,21 +70,22 @@ static void encode_some(struct coded *list, struct audio_tokenizer *audio, const
         memory_free(samples[i]);
 }
 
-static struct coded *encode_media(i64 *first_count, struct audio_tokenizer *audio, const struct audio_media *media)
+static void encode_clips(struct coded *list, struct audio_tokenizer *audio, const struct audio_clip *const *clips,
+                         i64 count, i64 shift)
 {
-    struct coded *out = memory_alloc((media->count + 1) * (i64)sizeof *out);
-    i64 wanted[AT_ONCE], count = 0, digits = 0;
-    for (i64 i = 0; i < media->count; i++) {
-        bool digit = digit_of(media->clips[i].text) >= 0 && digits < PROBE_CLIPS;
-        digits += digit;
-        if (i < HEALTH_CLIPS || digit)
-            wanted[count++] = i;
-        if (count == AT_ONCE || i + 1 == media->count) {
-            encode_some(out, audio, media, wanted, count);
-            count = 0;
-        }
-    }
-    *first_count = min_i64(media->count, HEALTH_CLIPS);
+    for (i64 i = 0; i < count; i += AT_ONCE)
+        encode_some(list + i, audio, clips + i, min_i64(AT_ONCE, count - i), shift);
+}
+
+static struct coded *encode_media(i64 *count, struct audio_tokenizer *audio, const struct audio_media *media)
+{
+    *count = min_i64(media->count, HEALTH_CLIPS);
+    struct coded *out = memory_alloc((*count + 1) * (i64)sizeof *out);
+    const struct audio_clip **clips = memory_alloc((*count + 1) * (i64)sizeof *clips);
+    for (i64 i = 0; i < *count; i++)
+        clips[i] = &media->clips[i];
+    encode_clips(out, audio, clips, *count, 0);
+    memory_free(clips);
     return out;
 }
 
@@ -239,9 +240,15 @@ static void report_distances(struct report *r)
              (long long)used, spectral_mean(&d.all), spectral_mean(&d.first), spectral_mean(&d.mean));
 }
 
-/* ---- probe: which digit was said, by a linear classifier on counts of codes ---- */
+/* ---- probe: which digit was said, by a linear classifier on counts of codes. Each recording is encoded at several
+ * offsets to the frames: where they fall is chance, and there are few recordings. ---- */
 
-enum { PLACES = 5, PROBE_ROUNDS = 100, LEAST_CLIPS = 20 };
+enum { DIGITS = 10, PLACES = 5, OFFSETS = 4, PROBE_ROUNDS = 100, LEAST_CLIPS = 20 };
+
+struct digits {
+    struct coded *coded; /* [OFFSETS, count] */
+    i64 *digit, count;   /* [count] recordings */
+};
 
 struct example {
     i64 digit, count;
@@ -269,14 +276,46 @@ static struct example example_of(const struct coded *c, i64 digit, i64 level, co
     return e;
 }
 
-static struct example *examples_of(i64 *count, const struct audio_media *media, const struct coded *list, i64 level,
+static i64 digit_of(const char *text)
+{
+    static const char *const names[DIGITS] = {"zero", "one", "two",   "three", "four",
+                                              "five", "six", "seven", "eight", "nine"};
+    for (i64 i = 0; i < DIGITS; i++)
+        if (strcmp(text, names[i]) == 0)
+            return i;
+    return -1;
+}
+
+static struct digits encode_digits(struct audio_tokenizer *audio, const struct audio_media *media)
+{
+    const struct audio_clip **clips = memory_alloc(PROBE_CLIPS * (i64)sizeof *clips);
+    struct digits out = {memory_alloc(OFFSETS * PROBE_CLIPS * (i64)sizeof *out.coded), memory_alloc(PROBE_CLIPS * 8),
+                         0};
+    for (i64 i = 0; i < media->count && out.count < PROBE_CLIPS; i++)
+        if (digit_of(media->clips[i].text) >= 0) {
+            out.digit[out.count] = digit_of(media->clips[i].text);
+            clips[out.count++] = &media->clips[i];
+        }
+    for (i64 i = 0; i < OFFSETS; i++)
+        encode_clips(out.coded + i * out.count, audio, clips, out.count, i * AUDIO_FRAME_SAMPLES / OFFSETS);
+    memory_free(clips);
+    return out;
+}
+
+static void digits_free(struct digits *digits)
+{
+    coded_free(digits->coded, OFFSETS * digits->count);
+    memory_free(digits->digit);
+}
+
+static struct example *examples_of(i64 *count, const struct digits *digits, i64 level,
                                    const struct audio_config *config)
 {
-    struct example *out = memory_alloc((media->count + 1) * (i64)sizeof *out);
+    struct example *out = memory_alloc((OFFSETS * digits->count + 1) * (i64)sizeof *out);
     *count = 0;
-    for (i64 i = 0; i < media->count; i++)
-        if (digit_of(media->clips[i].text) >= 0 && list[i].frames > 0)
-            out[(*count)++] = example_of(&list[i], digit_of(media->clips[i].text), level, config);
+    for (i64 i = 0; i < OFFSETS * digits->count; i++)
+        if (digits->coded[i].frames > 0)
+            out[(*count)++] = example_of(&digits->coded[i], digits->digit[i % digits->count], level, config);
     return out;
 }
 
@@ -339,19 +378,18 @@ static double probe_accuracy(const struct probe *p, const struct example *list, 
 }
 
 /* -1 where there are too few digits to say. */
-static double probe_level(struct report *r, i64 level, i64 *tested)
+static double probe_level(const struct digits *heard, const struct digits *other, i64 level,
+                          const struct audio_config *c)
 {
-    const struct audio_config *c = &r->trainer->audio.config;
     i64 train_count, test_count;
-    struct example *train = examples_of(&train_count, r->trainer->media, r->train, level, c);
-    struct example *test = examples_of(&test_count, r->held_out, r->other, level, c);
+    struct example *train = examples_of(&train_count, heard, level, c);
+    struct example *test = examples_of(&test_count, other, level, c);
     struct probe p = {(PLACES + 1) * c->codes, memory_alloc(DIGITS * (PLACES + 1) * c->codes * 4)};
     double accuracy = -1;
-    if (train_count >= LEAST_CLIPS && test_count > 0) {
+    if (heard->count >= LEAST_CLIPS && test_count > 0) {
         probe_train(&p, train, train_count);
         accuracy = probe_accuracy(&p, test, test_count);
     }
-    *tested = test_count;
     examples_free(train, train_count);
     examples_free(test, test_count);
     memory_free(p.weights);
@@ -362,23 +400,27 @@ static void report_probe(struct report *r)
 {
     struct json *levels = json_array();
     struct text line = {0};
-    i64 tested = 0;
+    struct audio_tokenizer *audio = &r->trainer->audio;
+    struct digits heard = encode_digits(audio, r->trainer->media), other = encode_digits(audio, r->held_out);
     bool possible = true;
-    for (i64 level = 0; level < min_i64(r->trainer->audio.config.levels, 2) && possible; level++) {
-        double accuracy = probe_level(r, level, &tested);
+    for (i64 level = 0; level < min_i64(audio->config.levels, 2) && possible; level++) {
+        double accuracy = probe_level(&heard, &other, level, &audio->config);
         possible = accuracy >= 0;
         json_push(levels, json_of_number(accuracy));
         text_printf(&line, "%s %.1f %%", level ? "," : "", 100 * accuracy);
     }
     struct json *entry = json_object();
-    json_set(entry, "recordings", json_of_integer(tested));
+    json_set(entry, "recordings", json_of_integer(other.count));
     if (possible) {
         json_set(entry, "accuracy", levels);
-        log_info("held out, %lld spoken digits: told from level 0, level 1:%s", (long long)tested, line.data);
+        log_info("held out, %lld spoken digits at %d offsets: told from level 0, level 1:%s", (long long)other.count,
+                 OFFSETS, line.data);
     } else {
         json_free(levels);
         log_info("no probe of digits: captions.jsonl has too few texts \"zero\" to \"nine\"");
     }
+    digits_free(&heard);
+    digits_free(&other);
     json_set(r->json, "digit_probe", entry);
     text_release(&line);
 }
@@ -471,8 +513,8 @@ int audio_report(struct audio_trainer *trainer, const struct audio_media *held_o
     int status = write_samples(&r);
     if (status == 0)
         status = json_save(path, r.json);
-    coded_free(r.train, trainer->media->count);
-    coded_free(r.other, held_out->count);
+    coded_free(r.train, r.train_count);
+    coded_free(r.other, r.other_count);
     yardstick_close(&r.yardstick);
     json_free(r.json);
     memory_free(path);
