@@ -101,7 +101,9 @@ void pool_mark(struct pool_mark *mark, const struct pool *p)
 
 void pool_go_back(struct pool *p, const struct pool_mark *mark)
 {
-    require(mark->count == p->count * p->group, "a mark of another pool");
+    require(mark->count <= p->count * p->group, "a mark of another pool");
+    while (p->count * p->group > mark->count)
+        free_cohort(p->cohorts[--p->count]);
     for (i64 i = 0; i < mark->count; i++)
         go_back(&p->cohorts[i / p->group]->rollouts[i % p->group], mark->values + MARK * i);
     for (i64 i = 0; i < p->count; i++)

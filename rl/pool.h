@@ -25,7 +25,8 @@ void pool_close(struct pool *pool);
 int pool_fill(struct pool *pool, i64 step, const struct surrogate_settings *settings);
 void pool_drop(struct pool *pool); /* the first per_step cohorts: they were trained on */
 
-/* Unfinished work between two steps. A mark says how far it was, going back forgets what was drawn since. */
+/* Unfinished work between two steps. A mark says how far it was, going back forgets cohorts that were added
+ * and what was drawn since. */
 struct pool_mark {
     i64 *values;
     i64 count;

@@ -399,9 +399,9 @@ static int run_step(void *context, i64 step, struct progress *bar)
     struct learn_result learnt;
     struct eval_scores heldout;
     struct times times = {0};
+    pool_mark(&r->mark, &r->pool);
     if (pool_fill(&r->pool, step, &r->s->surrogate))
         return -1;
-    pool_mark(&r->mark, &r->pool);
     int status = measure_in_between(&heldout, r, step);
     if (status == 0)
         status = draw_and_judge(r, &times, step, bar);
