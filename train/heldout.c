@@ -208,13 +208,33 @@ struct measuring {
     const struct model_config *config;
 };
 
+/* Text that follows a medium in its sample is what the model says of it: it counts as a target of that stream. */
+static u8 *streams_told_of(const struct target_list *list, const struct batch *b)
+{
+    u8 *streams = memory_alloc(max_i64(list->n, 1)), medium = STREAM_TEXT;
+    for (i64 i = 0, t = 0; i < b->n; i++) {
+        if (i == 0 || b->sample[i] != b->sample[i - 1])
+            medium = STREAM_TEXT;
+        if (b->stream[i] == STREAM_IMAGE_IN || b->stream[i] == STREAM_VIDEO_IN || b->stream[i] == STREAM_AUDIO)
+            medium = b->stream[i];
+        for (; t < list->n && list->position[t] == i; t++)
+            streams[t] = list->stream[t] == STREAM_TEXT ? medium : list->stream[t];
+    }
+    return streams;
+}
+
 static void measure_batch(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes)
 {
     (void)routes;
     struct measuring *m = context;
-    step_add_losses(&m->out->sums, forward, batch, m->config);
-    count_targets(&m->counts, batch);
+    struct batch told = *batch;
+    for (int kind = TARGET_TEXT; kind <= TARGET_MTP; kind++)
+        told.targets[kind].stream = streams_told_of(&batch->targets[kind], batch);
+    step_add_losses(&m->out->sums, forward, &told, m->config);
+    count_targets(&m->counts, &told);
     m->out->positions += step_positions(batch);
+    for (int kind = TARGET_TEXT; kind <= TARGET_MTP; kind++)
+        memory_free(told.targets[kind].stream);
 }
 
 /* A token's content has a character for each of its bytes (GPT-2's byte alphabet); special tokens are no text. */

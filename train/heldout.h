@@ -5,7 +5,9 @@
 #include "train/step.h"
 
 struct heldout {
-    struct step_result sums; /* losses and weights by (stream, target kind) */
+    /* Losses and weights by (stream, target kind). Text that follows a picture, a clip or a sound in its sample is what
+     * the model says of it, and counts as text of that stream. */
+    struct step_result sums;
     /* nats a target that a predictor knowing only how often each target occurs would need: ids by their frequency in
      * the stream; bits each by its own; codes by level. The yardstick every loss should pass. */
     double unigram[STREAMS][TARGETS];

@@ -27,12 +27,14 @@ static const struct json *same_target(const struct json *list, const struct json
     return NULL;
 }
 
-/* Of every stream what it is there for: bits of pictures, codes of sound; not their words, nor the second next token.
+/* Of every stream what it is there for: captions of what is looked at, bits of pictures, codes of sound; not the words
+ * around these, nor the second next token.
  */
 static bool is_main(const struct json *loss)
 {
     const char *stream = json_string(json_get(loss, "stream"), ""), *target = json_string(json_get(loss, "target"), "");
-    return strcmp(target, "mtp") != 0 && (strcmp(target, "text") != 0 || strcmp(stream, "text") == 0);
+    bool says_words = strcmp(stream, "text") == 0 || strcmp(stream, "image-in") == 0 || strcmp(stream, "video-in") == 0;
+    return strcmp(target, "mtp") != 0 && (strcmp(target, "text") != 0 || says_words);
 }
 
 static void say_heldout(const char *stage, const struct json *heldout)
