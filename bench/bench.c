@@ -2,12 +2,30 @@
 #include "core/json.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 const struct bench benches[] = {
     {"step", "CPU training step against the matrix peak", bench_step},
+    {"experts", "the step with 256 experts against 32, a token", bench_experts},
+    {"attention", "attention over packed samples and blocks against one causal sample", bench_attention},
+    {"bpe", "training and encoding of byte-level BPE, one thread", bench_bpe},
+    {"checkpoint", "writing a checkpoint against copying its bytes", bench_checkpoint},
+    {"decode", "text through the cache: prefill, and token by token", bench_decode},
     {"memory", "memory of training steps against what the meta backend foresees", bench_memory},
     {NULL, NULL, NULL},
 };
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *values, i64 count)
+{
+    qsort(values, (size_t)count, sizeof values[0], ascending);
+    return values[count / 2];
+}
 
 void bench_print(const struct bench_row *row, bool json)
 {

@@ -17,6 +17,7 @@ struct bench {
 };
 extern const struct bench benches[]; /* ends with a NULL name */
 void bench_print(const struct bench_row *row, bool json);
+double bench_median(double *values, i64 count); /* sorts them */
 
-bench_fn bench_step, bench_memory;
+bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_decode, bench_experts, bench_step, bench_memory;
 #endif

@@ -2,8 +2,6 @@
  * 2, D 64, E 32 of F 256, top-4, 1 shared, untied; batch 4 x 1024; AdamW), in alternation with the matrix peak. */
 #include "bench/step.h"
 
-#include <stdlib.h>
-
 enum { ROUNDS = 5 };
 
 static i64 one_micro_batch(void *context, i64 step)
@@ -82,12 +80,6 @@ void step_bench_close(struct step_bench *b)
     model_close(&b->model);
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Steps for at least a second; GFLOP/s of model flops. */
 static int steps_rate(double *rate, struct step_bench *b, i64 *step)
 {
@@ -107,22 +99,19 @@ int bench_step(struct device *device, bool json)
 {
     struct step_bench *b = memory_alloc(sizeof *b);
     enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
-    double ratios[ROUNDS], rates[ROUNDS], peaks[ROUNDS], warm;
+    double ratios[ROUNDS], rates[ROUNDS], warm;
     i64 step = 0;
     if (step_bench_open(b, device, dtype, 32) || steps_rate(&warm, b, &step))
         return -1;
     for (int round = 0; round < ROUNDS; round++) {
-        peaks[round] = kernels_matrix_peak(device, 2048, dtype, 1);
+        double peak = kernels_matrix_peak(device, 2048, dtype, 1);
         if (steps_rate(&rates[round], b, &step))
             return -1;
-        ratios[round] = rates[round] / peaks[round];
+        ratios[round] = rates[round] / peak;
     }
-    qsort(ratios, ROUNDS, sizeof ratios[0], ascending);
-    qsort(rates, ROUNDS, sizeof rates[0], ascending);
-    qsort(peaks, ROUNDS, sizeof peaks[0], ascending);
-    double peak = rates[ROUNDS / 2] / ratios[ROUNDS / 2];
-    bench_print(&(struct bench_row){"step", "training step with optimizer, model flops", "GFLOP/s", "matrix peak",
-                                    rates[ROUNDS / 2], peak, 0.65, false, NULL},
+    double rate = bench_median(rates, ROUNDS), ratio = bench_median(ratios, ROUNDS);
+    bench_print(&(struct bench_row){"step", "training step with optimizer, model flops", "GFLOP/s", "matrix peak", rate,
+                                    rate / ratio, 0.65, false, NULL},
                 json);
     step_bench_close(b);
     memory_free(b);

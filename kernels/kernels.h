@@ -53,7 +53,7 @@ struct groups {
 };
 static inline i64 groups_rows_bound(i64 assignments, i64 count) /* rows a sorted buffer may need */
 {
-    return round_up(assignments, GROUP_ROWS) + count * GROUP_ROWS;
+    return round_up(assignments + min_i64(count, assignments) * (GROUP_ROWS - 1), GROUP_ROWS);
 }
 
 /* Which keys a query sees: query i sees key j iff begin[j] <= i < end[j] and not hole_begin[j] <= i < hole_end[j]. */

@@ -30,6 +30,9 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm);
 /* Rows [first, first + rows) of columns [column, column + width), densely; rows past the last are zero. */
 void CPU(pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 width);
 
+/* out[i,j] (+)= a_i . w_j on the calling thread, for a.rows up to FEW_ROWS. */
+void CPU(few_rows)(struct matrix out, struct matrix a, struct matrix w, bool add, int worker);
+
 /* out (+)= sums [out.rows, out.columns], dense. */
 void CPU(store_sums)(struct matrix out, const float *sums, bool add);
 

@@ -104,6 +104,14 @@ static void run_segments(void *context, i64 index, int worker)
         CPU(store_sums)(part_of(job, &tile), sums_of(job, &tile, segment), job->add || segment > 0);
 }
 
+static void run_few_rows(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    i64 column = tile * FEW_COLUMNS, columns = min_i64(FEW_COLUMNS, job->out.columns - column);
+    CPU(few_rows)
+    (matrix_columns(job->out, column, columns), job->a, matrix_rows(job->b, column, columns), job->add, worker);
+}
+
 void CPU(matmul)(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
                  bool transpose_b, bool add)
 {
@@ -117,6 +125,10 @@ void CPU(matmul)(struct device *device, struct matrix out, struct matrix a, bool
     if (m == 0 || n == 0)
         return;
     struct job job = {out, a, b, transpose_a, transpose_b, add, sums_of_data(out, transpose_a, transpose_b), k};
+    if (has_few_rows(m, transpose_a, transpose_b)) {
+        workers_run(ceil_div(n, FEW_COLUMNS), run_few_rows, &job);
+        return;
+    }
     job.tiling = tiling_of(m, n, k, job.sums_data);
     job.row_tiles = ceil_div(m, job.tiling.rows);
     job.column_tiles = ceil_div(n, job.tiling.columns);

@@ -28,15 +28,43 @@ static i64 cut_pieces(struct piece *pieces, const struct groups *groups)
     return count;
 }
 
+static bool row_is_zero(struct matrix m, i64 row)
+{
+    const u8 *bytes = matrix_at(m, row, 0);
+    i64 count = m.columns * element_bytes(m.dtype);
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, (size_t)count - 1) == 0;
+}
+
+/* A group that decoding leaves with one row or two: what it was rounded up by stands behind them, and comes out zero.
+ */
+static bool run_few_rows(const struct job *job, const struct piece *piece, i64 first, i64 column, i64 columns,
+                         int worker)
+{
+    i64 rows = piece->rows;
+    while (rows > 0 && rows <= GROUP_ROWS && row_is_zero(job->a, piece->begin + rows - 1))
+        rows--;
+    if (rows > FEW_ROWS)
+        return false;
+    struct matrix out = matrix_columns(matrix_rows(job->out, piece->begin, piece->rows), column, columns);
+    for (i64 i = rows; i < piece->rows; i++)
+        memset(matrix_at(out, i, 0), 0, (size_t)(columns * element_bytes(out.dtype)));
+    CPU(few_rows)
+    (matrix_rows(out, 0, rows), matrix_rows(job->a, piece->begin, rows), matrix_rows(job->w, first + column, columns),
+     false, worker);
+    return true;
+}
+
 static void run_rows(void *context, i64 tile, int worker)
 {
     const struct job *job = context;
-    (void)worker;
     const struct piece *piece = &job->pieces[tile / job->column_tiles];
     i64 column = tile % job->column_tiles * GROUP_COLUMNS_TILE, slice_rows = job->w.rows / job->experts;
     i64 first = member_of(job->groups, piece->group) * slice_rows;
+    i64 columns = min_i64(GROUP_COLUMNS_TILE, job->out.columns - column);
+    if (job->transpose && run_few_rows(job, piece, first, column, columns, worker))
+        return;
     struct gemm gemm = {.m = piece->rows,
-                        .n = min_i64(GROUP_COLUMNS_TILE, job->out.columns - column),
+                        .n = columns,
                         .k = job->a.columns,
                         .lda = job->a.stride,
                         .ldb = job->w.stride,

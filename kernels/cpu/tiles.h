@@ -35,6 +35,13 @@ static inline struct tiling tiling_of(i64 rows, i64 columns, i64 depth, bool sum
     return t;
 }
 
+/* So few rows are multiplied with weights as they lie, FEW_COLUMNS of them in a tile. */
+enum { FEW_ROWS = 4, FEW_COLUMNS = 128 };
+static inline bool has_few_rows(i64 rows, bool transpose_a, bool transpose_b)
+{
+    return rows <= FEW_ROWS && !transpose_a && transpose_b;
+}
+
 static inline i64 padded_length(i64 length)
 {
     i64 power = ROWS_LEAST;

@@ -80,9 +80,9 @@ void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, 
     struct seen_product p = {out, a, transpose_a, transpose_b, add, sums_of_data(out, transpose_a, transpose_b)};
     i64 k = transpose_a ? a.rows : a.columns;
     struct lengths rows = {0}, columns = {0}, segments = {0};
-    if (out.rows == 0 || out.columns == 0)
-        return;
     (void)b;
+    if (out.rows == 0 || out.columns == 0 || has_few_rows(out.rows, transpose_a, transpose_b))
+        return;
     p.tiling = tiling_of(out.rows, out.columns, k, p.sums_data);
     lengths_add(&rows, min_i64(p.tiling.rows, out.rows));
     lengths_add(&rows, out.rows > p.tiling.rows ? out.rows % p.tiling.rows : 0);
