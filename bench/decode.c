@@ -32,7 +32,7 @@ static void run_once(struct decoding *d, double *prefill, double *decode)
 
 int bench_decode(struct device *device, bool json)
 {
-    static const char note[] = "llama.cpp is not run from here: export the model and use its llama-bench -p 512 -n 64";
+    static const char note[] = "llama.cpp is not run from here: bench/llama_decode.py runs both";
     struct step_bench *b = memory_alloc(sizeof *b);
     struct decoding *d = memory_alloc(sizeof *d);
     enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;

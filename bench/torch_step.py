@@ -86,4 +86,5 @@ def main():
               f"weft {ours:.1f} GFLOP/s, {share:.3f} of its peak; weft / torch {ours / rate:.2f}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -100,6 +100,8 @@ static void products_are_plain_loops_in_double(void **state)
         {70, 50, 90, true, true, false, DTYPE_F32},      {40, 48, 2049, true, false, true, DTYPE_F32},
         {300, 800, 2600, true, false, false, DTYPE_F32}, {70, 50, 1300, false, true, true, DTYPE_BF16},
         {270, 800, 2048, false, true, false, DTYPE_F32}, {64, 770, 800, false, false, true, DTYPE_F32},
+        {4, 301, 523, false, true, true, DTYPE_BF16},    {3, 130, 64, false, true, false, DTYPE_F32},
+        {2, 2, 7, false, true, true, DTYPE_F32},         {5, 70, 40, false, true, false, DTYPE_BF16},
     };
     (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
@@ -137,6 +139,34 @@ static void gradients_of_experts_are_plain_loops_in_double(void **state)
     memory_free(dw.data);
 }
 
+/* Groups of one row, of six and of 288; what they were rounded up by is zero, and so is what comes of it. */
+static void rows_of_experts_are_plain_loops_in_double(void **state)
+{
+    enum { EXPERTS = 3, ROWS = 320, N = 70, K = 48 };
+    const i32 offsets[EXPERTS + 1] = {0, 16, 32, ROWS}, real[EXPERTS] = {1, 6, 288};
+    (void)state;
+    for (int half = 0; half <= device.has_bf16; half++) {
+        enum dtype dtype = half ? DTYPE_BF16 : DTYPE_F32;
+        struct matrix x = drawn(dtype, ROWS, K, 1), w = drawn(dtype, EXPERTS * N, K, 2), y = drawn(dtype, ROWS, N, 3);
+        struct groups groups = {EXPERTS, offsets, NULL};
+        for (i64 e = 0; e < EXPERTS; e++)
+            for (i64 i = offsets[e] + real[e]; i < offsets[e + 1]; i++)
+                memset((char *)x.data + i * x.stride * dtype_bytes(dtype), 0, (size_t)(K * dtype_bytes(dtype)));
+        device.ops->matmul_grouped(&device, y, x, w, EXPERTS, true, &groups);
+        for (i64 e = 0; e < EXPERTS; e++)
+            for (i64 i = offsets[e]; i < offsets[e + 1]; i += e == 2 ? 13 : 1)
+                for (i64 j = 0; j < N; j++) {
+                    double sum = 0;
+                    for (i64 l = 0; l < K; l++)
+                        sum += value_at(x, i, l) * value_at(w, e * N + j, l);
+                    expect_near(y, i, j, sum, sqrt(K));
+                }
+        memory_free(x.data);
+        memory_free(w.data);
+        memory_free(y.data);
+    }
+}
+
 static void lengths_of_data_make_few_primitives(void **state)
 {
     enum { MOST = 1500, N = 64, K = 32 };
@@ -164,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_plain_loops_in_double),
         cmocka_unit_test(gradients_of_experts_are_plain_loops_in_double),
+        cmocka_unit_test(rows_of_experts_are_plain_loops_in_double),
         cmocka_unit_test(lengths_of_data_make_few_primitives),
     };
     device_open_cpu(&device);
