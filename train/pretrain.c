@@ -306,11 +306,17 @@ static void log_step(struct run *r, const struct step_result *x)
     metrics_put(m, "wait_share", x->wait_s / x->seconds);
 }
 
+/* Of the kinds of targets there are. */
 static void show(struct progress *bar, const struct run *r, i64 step, const struct step_result *x)
 {
-    progress_update(bar, step, "text %.3f vision %.3f audio %.3f  %.0f tok/s  %.0f %% of peak",
-                    step_mean_loss(x, TARGET_TEXT), step_mean_loss(x, TARGET_VISION), step_mean_loss(x, TARGET_AUDIO),
+    static const enum target_kind shown[] = {TARGET_TEXT, TARGET_VISION, TARGET_AUDIO};
+    struct text losses = {0};
+    for (i64 i = 0; i < COUNT_OF(shown); i++)
+        if (isfinite(step_mean_loss(x, shown[i])))
+            text_printf(&losses, "%s %.3f ", target_names[shown[i]], step_mean_loss(x, shown[i]));
+    progress_update(bar, step, "%s %.0f tok/s  %.0f %% of peak", losses.data ? losses.data : "",
                     (double)x->positions / x->seconds, 100 * x->flops / x->seconds * 1e-9 / r->stage->peak_gflops);
+    text_release(&losses);
 }
 
 static int run_step(void *context, i64 step, struct progress *bar)
