@@ -34,6 +34,8 @@ struct elastic_settings {
         SETTING(type, elastic.slice_rows, "elastic.slice_rows", INTEGER, "4", 1, 1e6, NULL,                            \
                 "consecutive rows of the global batch that share a draw")
 
+/* An error of usage where the groups do not fit the model; a warning where ranks of experts may get unequal shares. */
+int elastic_check(const struct elastic_settings *settings, const struct model_config *config, i64 expert_ranks);
 /* Fills `sub` for one micro-batch; its arrays come from `arena` (host memory that lives until the backward). */
 void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *settings,
                   const struct model_config *config, u64 seed, i64 step, const struct batch *batch);

@@ -17,7 +17,7 @@ static int parse_ranges(bool *marks, i64 bound, const char *text, const char *op
     while (*at) {
         char *end;
         i64 first = strtoll(at, &end, 10), last = first;
-        if (end == at || *at == '-')
+        if (end == at || first < 0)
             return error_usage("%s %s: expected numbers and ranges such as 0-3,6", option, text);
         if (*end == '-') {
             at = end + 1;

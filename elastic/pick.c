@@ -78,11 +78,26 @@ static void pick_topk(struct submodel *sub, struct arena *arena, const struct el
     sub->topk = c->topk;
 }
 
+int elastic_check(const struct elastic_settings *s, const struct model_config *config, i64 expert_ranks)
+{
+    if (config->first_moe_layer == config->layers)
+        return 0;
+    if (config->experts % s->expert_groups)
+        return error_usage("elastic.expert_groups is %lld: expected a divisor of the model's %lld experts",
+                           (long long)s->expert_groups, (long long)config->experts);
+    if (s->expert_groups % expert_ranks)
+        log_warn(
+            "elastic.expert_groups is %lld, no multiple of %lld expert ranks: a random subset of experts may lie on "
+            "few of them",
+            (long long)s->expert_groups, (long long)expert_ranks);
+    return 0;
+}
+
 void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *s,
                   const struct model_config *config, u64 seed, i64 step, const struct batch *batch)
 {
-    require(config->experts % s->expert_groups == 0, "%lld experts in %lld groups", (long long)config->experts,
-            (long long)s->expert_groups);
+    require(config->first_moe_layer == config->layers || config->experts % s->expert_groups == 0,
+            "%lld experts in %lld groups", (long long)config->experts, (long long)s->expert_groups);
     memset(sub, 0, sizeof *sub);
     pick_depth(sub, s, config, seed, step, batch->slice);
     pick_experts(sub, arena, s, config, seed, step, batch->slice);

@@ -543,6 +543,8 @@ static void sub_models_that_do_not_fit_are_refused(void **state)
         SUBMODEL("--layers", "3-1", "ends before it begins"),
         SUBMODEL("--layers", "x", "expected numbers and ranges"),
         SUBMODEL("--layers", "-1", "expected numbers and ranges"),
+        SUBMODEL("--layers", " -100000000-3", "expected numbers and ranges"),
+        SUBMODEL("--layers", "0, -2,3", "expected numbers and ranges"),
         SUBMODEL("--layers", "0,1", "must stay"), /* the top ones carry audio heads */
         SUBMODEL("--experts", "0", "expected 1 to 8"),
         SUBMODEL("--experts", "9", "expected 1 to 8"),
@@ -770,7 +772,7 @@ static void a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
     static const struct damage damages[] = {
         {NEWEST "model.safetensors", HALF}, {NEWEST "weft/optimizer.safetensors", FLIPPED},
         {NEWEST "weft/state.json", EMPTY},  {NEWEST "weft/extra.safetensors", GONE},
-        {NEWEST "config.json", RUBBISH},
+        {NEWEST "config.json", RUBBISH},    {NEWEST "weft/state.json", FLIPPED},
     };
     static const struct damage both[] = {{NEWEST "model.safetensors", FLIPPED},
                                          {BEFORE "weft/optimizer.safetensors", HALF}};
@@ -804,6 +806,44 @@ static void a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
     text_release(&before);
     memory_free(made);
     memory_free(checkpoints);
+}
+
+/* ---- Settings that only data or the model show to be wrong ---- */
+
+static void training_that_cannot_be_done_ends_with_an_error(void **state)
+{
+    static const struct {
+        const char *words[WORDS_MOST];
+        int status;
+        const char *says[3];
+    } rows[] = {
+        {{"run", "r.yaml", "base.elastic.expert_groups=3"}, 2, {"elastic.expert_groups is 3", "divisor", "4 experts"}},
+        {{"run", "r.yaml", "base.model.topk=9"}, 1, {"9", "experts 4"}},
+        {{"run", "r.yaml", "base.mixture.text=0", "base.mixture.image_in=0", "base.mixture.image_out=0",
+          "base.mixture.video_in=0", "base.mixture.video_out=0", "base.mixture.audio_in=0", "base.mixture.audio_out=0",
+          "base.mixture.chat=0"},
+         1,
+         {"../shards", "no sample of a mixture above 0"}},
+    };
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        const char *const says[] = {"stage base", rows[i].says[0], rows[i].says[1], rows[i].says[2], NULL};
+        clear_work();
+        do_damage(&(struct damage){"r.yaml", TEXT, NULL, training});
+        expect_failure(rows[i].words, run_set(rows[i].words, &(struct setting_of_run){0}), rows[i].status, says);
+    }
+}
+
+static void samples_that_fit_no_row_are_counted(void **state)
+{
+    (void)state;
+    clear_work();
+    do_damage(&(struct damage){"r.yaml", TEXT, NULL, training});
+    if (WEFT("run", "r.yaml", "base.batch.length=8"))
+        fail_msg("%s", complained.data);
+    expect_words("validation: ");
+    expect_words("longer than a row of 8 positions and were not measured");
+    expect_words("longer than batch.length and were left out");
 }
 
 /* ---- Full disks ---- */
@@ -1028,6 +1068,8 @@ int main(void)
         cmocka_unit_test(shards_are_refused_by_place),
         cmocka_unit_test(bad_files_of_a_data_set_are_skipped_and_counted),
         cmocka_unit_test(a_damaged_checkpoint_gives_way_to_the_one_before),
+        cmocka_unit_test(training_that_cannot_be_done_ends_with_an_error),
+        cmocka_unit_test(samples_that_fit_no_row_are_counted),
         cmocka_unit_test(a_file_size_limit_leaves_nothing_half_written),
         cmocka_unit_test(output_that_cannot_be_printed_is_a_failure),
         cmocka_unit_test(a_full_disk_leaves_nothing_half_written),
