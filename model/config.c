@@ -37,6 +37,7 @@ static const struct bound {
     BOUND("weft.audio_levels", levels, 0, LEVELS_MOST),
     BOUND("weft.audio_codes", codes, 0, 1 << 24),
     BOUND("weft.time_pairs", t_pairs, 0, 1 << 16),
+    BOUND("weft.video_window", window, 0, 1 << 20),
 #undef BOUND
 };
 /* Of the weights in memory, with what training adds: what the address space holds. */
@@ -143,6 +144,7 @@ static void read_weft(struct model_config *c, const struct json *w)
     c->levels = json_integer(json_get(w, "audio_levels"), 0);
     c->codes = json_integer(json_get(w, "audio_codes"), 0);
     c->mtp = json_bool(json_get(w, "mtp"), false);
+    c->window = json_integer(json_get(w, "video_window"), 0);
     c->t_pairs = json_integer(json_get(w, "time_pairs"), c->head_width / 2 * 20 / 64);
 }
 

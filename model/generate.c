@@ -71,7 +71,7 @@ static int tell_prompt(struct grammar *grammar, const struct generate_request *r
 static i64 prompt_length(const struct generator *g, const struct generate_request *r, int *status)
 {
     struct grammar grammar;
-    grammar_init(&grammar, g->vocabulary, NULL);
+    grammar_init(&grammar, g->vocabulary, &(struct grammar_options){.window = g->model->config.window});
     grammar_begin(&grammar);
     *status = tell_prompt(&grammar, r);
     i64 length = grammar_length(&grammar);
@@ -112,7 +112,8 @@ static void start_request(struct run *run, struct seat *s)
         s->flows[c].copy = c;
         s->flows[c].answer = &run->answers[first_answer + c];
     }
-    grammar_init(&s->flows[0].grammar, run->g->vocabulary, NULL);
+    grammar_init(&s->flows[0].grammar, run->g->vocabulary,
+                 &(struct grammar_options){.window = run->g->model->config.window});
     grammar_begin(&s->flows[0].grammar);
     require(tell_prompt(&s->flows[0].grammar, s->request) == 0, "a prompt that was told before: %s", error_text());
     s->prompt = grammar_length(&s->flows[0].grammar);
@@ -182,17 +183,39 @@ static void lay_input(struct run *run, struct batch *b, const struct seat *s, co
     }
 }
 
+static void lay_hole(struct run *run, const struct seat *s, const struct flow *f, const struct position *p, i64 column)
+{
+    bool hole = p->hole_end > p->hole_begin, open = p->hole_end == HOLE_OPEN;
+    run->cache.hole_begin[column] = hole ? (i32)column_of(s, f, p->hole_begin) : 0;
+    run->cache.hole_end[column] = !hole ? 0 : open ? HOLE_OPEN : (i32)column_of(s, f, p->hole_end);
+}
+
+/* Text after a video sees all of it: its frames were laid before its end was known. */
+static void close_holes(struct run *run, const struct seat *s, const struct flow *f)
+{
+    const struct grammar *g = &f->grammar;
+    i32 end = (i32)column_of(s, f, g->block_end);
+    for (i64 number = g->block_first; number < g->block_end; number++) {
+        i64 column = column_of(s, f, number);
+        if (run->cache.hole_end[column] != HOLE_OPEN)
+            continue;
+        bool reached = run->cache.hole_begin[column] < end;
+        run->cache.hole_end[column] = reached ? end : 0;
+    }
+}
+
 static void lay_flow(struct run *run, struct batch *b, struct seat *s, struct flow *f)
 {
     struct grammar *g = &f->grammar;
     f->batch_first = b->n;
     f->number_first = g->first;
+    close_holes(run, s, f);
     for (i64 i = 0; i < g->count; i++) {
         const struct position *p = &g->positions[i];
         i64 number = g->first + i, column = column_of(s, f, number), at = b->n++;
         run->cache.begin[column] = (i32)column_of(s, f, p->begin);
         run->cache.end[column] = (i32)end_of(s, f, number);
-        run->cache.hole_begin[column] = run->cache.hole_end[column] = 0;
+        lay_hole(run, s, f, p, column);
         b->sample[at] = 0;
         b->stream[at] = p->stream;
         b->query[at] = b->cache_row[at] = (i32)column;
@@ -254,6 +277,7 @@ static void collect(struct run *run, struct batch *b, struct seat *s, struct flo
             push_draw(&run->text, f, s, push_target(b, TARGET_TEXT, at), number, 100);
         if (wants_bits(g))
             push_draw(&run->bits, f, s, push_target(b, TARGET_VISION, at), number, 0);
+        require(g->want != WANT_FRAME || s->request->copies == 1, "copies of a prompt for sound");
         if (g->want == WANT_FRAME)
             push_target(b, TARGET_AUDIO, at);
     }
@@ -276,7 +300,7 @@ static bool is_media_id(const struct vocabulary *v, i32 id)
     return shape || id == v->boi || id == v->eoi || id == v->bov || id == v->eov || id == v->next || id == v->boa;
 }
 
-/* Ids that cannot stand there, and in plain text those that open a medium, get no probability. */
+/* Ids that cannot stand there, in plain text also those that open a medium or that no token has, get no probability. */
 static void forbid(struct run *run, float *logits, const struct flow *f)
 {
     const struct vocabulary *v = run->g->vocabulary;
@@ -299,6 +323,8 @@ static void forbid(struct run *run, float *logits, const struct flow *f)
     for (i64 i = 0; i < v->shape_count; i++)
         if (v->shape[i] >= 0)
             logits[v->shape[i]] = -1e30f;
+    for (i64 i = v->ids; v->ids && i < vocabulary; i++)
+        logits[i] = -1e30f;
 }
 
 static void keep_id(struct answer *a, i32 id, float logprob)

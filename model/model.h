@@ -32,6 +32,7 @@ struct model_config {
     i64 vit_layers, vit_width, vit_heads;
     i64 levels, codes; /* of audio; 0: none */
     bool mtp;
+    i64 window;  /* earlier latent frames that a frame of a clip sees; 0: all */
     i64 t_pairs; /* pairs of a head that turn by time: floor(D/2 * 20/64) */
 };
 int model_config_check(const struct model_config *config);          /* -1 and what does not fit */

@@ -26,6 +26,7 @@ struct shape { /* of image-out and video-out: what a shape token stands for */
     i64 frames; /* latent frames the tokenizer was trained with; the grammar itself lets a video end after any */
 };
 struct vocabulary { /* -1: the tokenizer has no such token */
+    i64 ids;        /* of the tokenizer: a model may have more rows; 0: not known */
     i32 boi, eoi, bov, eov, next, boa;
     i32 end;                /* of a sample: predicted, never an input */
     i32 im_start, im_end;   /* around a message */

@@ -68,7 +68,8 @@ static int find_shapes(struct vocabulary *v, const struct text_tokenizer *tokeni
 int vocabulary_init(struct vocabulary *v, const struct text_tokenizer *tokenizer, const struct shape *shapes, i64 count)
 {
     static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", NULL};
-    *v = (struct vocabulary){.boi = text_token_id(tokenizer, "<|boi|>"),
+    *v = (struct vocabulary){.ids = text_vocabulary(tokenizer),
+                             .boi = text_token_id(tokenizer, "<|boi|>"),
                              .eoi = text_token_id(tokenizer, "<|eoi|>"),
                              .bov = text_token_id(tokenizer, "<|bov|>"),
                              .eov = text_token_id(tokenizer, "<|eov|>"),
