@@ -4,18 +4,12 @@
 
 enum { ROUNDS = 5 };
 
-static i64 one_micro_batch(void *context, i64 step)
-{
-    (void)context;
-    (void)step;
-    return 1;
-}
-
-static void totals_of(void *context, i64 step, double totals[TARGETS])
+static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
     (void)context;
     (void)step;
     totals[TARGET_TEXT] = STEP_ROWS * (STEP_LENGTH - 1);
+    return 1;
 }
 
 static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena)
@@ -64,7 +58,7 @@ int step_bench_open_shape(struct step_bench *b, struct device *device, enum dtyp
         .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
     b->trainer.optimizer = &b->optimizer;
     b->trainer.lr = (struct lr_schedule){.peak = 1e-4};
-    b->trainer.source = (struct batch_source){b, one_micro_batch, totals_of, fill};
+    b->trainer.source = (struct batch_source){b, plan, fill, NULL};
     return 0;
 }
 

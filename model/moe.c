@@ -32,7 +32,8 @@ static struct chosen_experts choose_experts(struct pass *p, const struct layer_w
 
 static float *usage_of(struct pass *p, i64 layer, const struct chosen_experts *chosen)
 {
-    float *usage = p->options->usage ? p->options->usage : p->tape->recording ? p->model->usage : NULL;
+    bool training = p->tape->recording || p->tape->keeping; /* a recomputed layer counts when it first runs */
+    float *usage = p->options->usage ? p->options->usage : training ? p->model->usage : NULL;
     bool all = chosen->member == NULL; /* counts of a subset would speak of other experts */
     return usage && all ? usage + layer * p->model->config.experts : NULL;
 }

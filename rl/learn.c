@@ -67,20 +67,13 @@ static i64 positions_of(const struct learner *l, i64 i, i64 first)
     return s->rollout->count + (beside ? 0 : s->cohort->ids.count - 1);
 }
 
-static i64 micro_batches(void *context, i64 step)
+static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
     const struct learner *l = context;
     (void)step;
-    return l->micros;
-}
-
-static void totals(void *context, i64 step, double out[TARGETS])
-{
-    const struct learner *l = context;
-    (void)step;
-    memset(out, 0, TARGETS * sizeof *out);
     for (i64 i = l->micro[0]; i < l->micro[l->micros]; i++)
-        out[TARGET_TEXT] += (double)l->samples[i].y.n;
+        totals[TARGET_TEXT] += (double)l->samples[i].y.n;
+    return l->micros;
 }
 
 /* ---- Routes: every id goes to the experts it went to when it was drawn ---- */
@@ -227,7 +220,7 @@ void learner_open(struct learner *l, struct model *model, const struct vocabular
 {
     *l = (struct learner){.s = s, .vocabulary = vocabulary, .minibatches = minibatches, .positions = positions};
     trainer_open(&l->trainer, model, (i64)64 << 30);
-    l->trainer.source = (struct batch_source){l, micro_batches, totals, fill, routes_of};
+    l->trainer.source = (struct batch_source){l, plan, fill, routes_of};
     l->trainer.objective = objective;
     l->trainer.objective_context = l;
     tape_open(&l->tape, model->device, model->weights.dtype, (i64)64 << 30);

@@ -80,6 +80,18 @@ static void check_gradients(struct model *model, const char *folder)
     safetensors_close(&grads);
 }
 
+/* Every position counts once for each expert it chose, recomputed or not. */
+static void check_usage(const struct model *model, i64 positions)
+{
+    const struct model_config *c = &model->config;
+    for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
+        double sum = 0;
+        for (i64 e = 0; e < c->experts; e++)
+            sum += model->usage[layer * c->experts + e];
+        assert_true(sum == (double)(positions * c->topk));
+    }
+}
+
 static void check_folder(const char *name, bool recompute)
 {
     char *folder = path_join(GOLDEN "/moe", name);
@@ -115,6 +127,7 @@ static void check_folder(const char *name, bool recompute)
     assert_true(fabs(loss / count - want[0]) < 1e-5 * want[0]);
     tape_backward(&tape);
     check_gradients(&model, folder);
+    check_usage(&model, batch.n);
     memory_free(logits);
     memory_free(want);
     tape_close(&tape);

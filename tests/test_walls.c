@@ -96,18 +96,13 @@ static const struct wall *find_wall(const char *name)
 
 /* ---- Data: ids that partly follow from the one before, so that there is something to learn ---- */
 
-static i64 micro_batches(void *context, i64 step)
-{
-    (void)context, (void)step;
-    return MICRO;
-}
-
-static void totals_of(void *context, i64 step, double totals[TARGETS])
+static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
     const struct toy *toy = context;
     (void)step;
     totals[TARGET_TEXT] = MICRO * ROWS * (LENGTH - 1);
     totals[TARGET_MTP] = toy->config.mtp ? MICRO * ROWS * (LENGTH - 2) : 0;
+    return MICRO;
 }
 
 static void add_mtp(struct batch *b)
@@ -171,7 +166,7 @@ static void open_run(struct run *r, const struct toy *toy, struct comm *world, c
     r->trainer.optimizer = &r->optimizer;
     r->trainer.lr = (struct lr_schedule){.peak = lr};
     r->trainer.bias_speed = r->bias_speed;
-    r->trainer.source = (struct batch_source){(void *)(uintptr_t)toy, micro_batches, totals_of, fill};
+    r->trainer.source = (struct batch_source){(void *)(uintptr_t)toy, plan, fill, NULL};
     r->trainer.elastic = toy->elastic ? &elastic : NULL;
     r->trainer.recompute = toy->recompute;
     r->trainer.balance.weight[TARGET_MTP] = 0.3;
@@ -221,6 +216,7 @@ static void save_gradients(const char *folder, const struct toy *toy, struct com
     struct run *r = memory_alloc(sizeof *r);
     struct model whole;
     open_run(r, toy, world, layout, 0);
+    r->bias_value = 0; /* files hold the biases beside the gradients */
     double norm = one_step(r, 0).optimizer.grad_norm;
     put_gradients(&r->model.weights);
     model_gather(&whole, &r->model);

@@ -181,13 +181,6 @@ static void fill_payload(const struct plan_batches *p, struct batch *b)
         t[TARGET_AUDIO].ids[i] = (i32)rng_below(key, c->codes, (u32)i, 2, 0, 0);
 }
 
-static i64 micro_batches(void *context, i64 step)
-{
-    const struct plan_batches *p = context;
-    (void)step;
-    return ceil_div(p->rows, p->micro_rows);
-}
-
 static int fill(void *context, i64 step, i64 micro, struct batch *b, struct arena *arena)
 {
     struct plan_batches *p = context;
@@ -220,14 +213,15 @@ static void add_row_totals(struct plan_batches *p, double totals[TARGETS], struc
     }
 }
 
-static void totals_of(void *context, i64 step, double totals[TARGETS])
+static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
     struct plan_batches *p = context;
     for (i64 row = 0; row < p->rows; row++)
         add_row_totals(p, totals, (struct identity){(u32)step, (u32)row, 0});
+    return ceil_div(p->rows, p->micro_rows);
 }
 
 struct batch_source plan_batches_source(struct plan_batches *p)
 {
-    return (struct batch_source){p, micro_batches, totals_of, fill, NULL};
+    return (struct batch_source){p, plan, fill, NULL};
 }

@@ -119,9 +119,10 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     struct turns turns;
     double totals[TARGETS] = {0}, begin = clock_s();
     memset(result, 0, sizeof *result);
-    t->source.totals(t->source.context, step, totals);
-    if (turns_init(&turns, ranks, t->source.micro_batches(t->source.context, step)))
+    i64 micro_batches = t->source.plan(t->source.context, step, totals);
+    if (micro_batches < 0 || turns_init(&turns, ranks, micro_batches))
         return -1;
+    require(micro_batches > 0, "step %lld has no micro-batch", (long long)step);
     weights_begin_step(&model->weights);
     for (i64 i = 0; i < 2 * turns.count * turns.chunks; i++) {
         struct turn turn = turn_at(&turns, i);

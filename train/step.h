@@ -8,8 +8,8 @@
 /* Where batches come from: the packer, or samples in memory. Every call is a function of the step alone. */
 struct batch_source {
     void *context;
-    i64 (*micro_batches)(void *context, i64 step);
-    void (*totals)(void *context, i64 step, double totals[TARGETS]); /* sums of weights over the whole global batch */
+    /* How many, at least one, and the sums of their targets' weights over the whole global batch. -1 and a message */
+    i64 (*plan)(void *context, i64 step, double totals[TARGETS]);
     int (*fill)(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena);
     /* [L, n, K] choices of experts made elsewhere, of the batch just filled; NULL, or returning it: the router chooses
      */
