@@ -218,15 +218,6 @@ static int fill_media(struct loader *l, struct batch *b, struct arena *arena)
     return fill_vision_out(l, l->fills, b, arena);
 }
 
-static void prefetch(struct loader *l, const struct step_plan *plan, i64 first, i64 end)
-{
-    for (i64 i = plan->rows.offset[first]; i < plan->rows.offset[end]; i++) {
-        loader_tell(l, &plan->rows.entries.data[i], &l->telling);
-        for (i64 part = 0; part < l->telling.count; part++)
-            shards_prefetch(&l->shards, l->telling.index[part]);
-    }
-}
-
 static void init_batch(struct loader *l, const struct step_plan *plan, i64 first, i64 end, struct batch *b,
                        struct arena *arena)
 {
@@ -248,15 +239,26 @@ int loader_batch(struct loader *l, i64 step, i64 micro, struct batch *b, struct 
     if (!plan)
         return -1;
     i64 micro_rows = l->settings.micro_rows, first = micro * micro_rows;
-    i64 end = min_i64(first + micro_rows, plan->rows.count), next = min_i64(end + micro_rows, plan->rows.count);
+    i64 end = min_i64(first + micro_rows, plan->rows.count);
     require(micro >= 0 && first < plan->rows.count, "micro-batch %lld of step %lld, which has %lld rows",
             (long long)micro, (long long)step, (long long)plan->rows.count);
     init_batch(l, plan, first, end, b, arena);
     for (i64 row = first; row < end; row++)
         if (build_row(l, plan, row, (row - first) * plan->summary.length, b) < 0)
             return -1;
-    if (fill_media(l, b, arena) < 0)
-        return -1;
-    prefetch(l, plan, end, next);
-    return 0;
+    return fill_media(l, b, arena);
+}
+
+void loader_prefetch(struct loader *l, i64 step, i64 micro)
+{
+    const struct step_plan *plan = plan_step(l, step);
+    i64 first = micro * l->settings.micro_rows;
+    if (!plan || first >= plan->rows.count)
+        return;
+    i64 end = min_i64(first + l->settings.micro_rows, plan->rows.count);
+    for (i64 i = plan->rows.offset[first]; i < plan->rows.offset[end]; i++) {
+        loader_tell(l, &plan->rows.entries.data[i], &l->telling);
+        for (i64 part = 0; part < l->telling.count; part++)
+            shards_prefetch(&l->shards, l->telling.index[part]);
+    }
 }

@@ -58,7 +58,7 @@ struct loader_settings {
         SETTING(type, loader.reweight, "pack.reweight", BOOL, "true", 0, 0, NULL,                                      \
                 "coarse scales weigh more: 1 / s_k"),                                                                  \
         SETTING(type, loader.window, "pack.window", INTEGER, "0", 0, 1e6, NULL,                                        \
-                "earlier latent frames that a frame of a clip sees; 0: all"),                                          \
+                "earlier latent frames that a frame of a clip sees; 0: all, or as the model it starts from"),          \
         SETTING(type, loader.frame_mask, "pack.frame_mask", NUMBER, "0", 0, 1, NULL,                                   \
                 "share of a clip's latent frames hidden from later ones")
 
@@ -79,8 +79,10 @@ struct loader_step {
 /* In order, a step beyond the last row has rows = 0. -1: no row can be filled. */
 int loader_step(struct loader *loader, i64 step, struct loader_step *out);
 /* Rows [micro . micro_rows, + micro_rows) of the step. The batch's memory is the arena's. -1 and a message: a damaged
- * shard. Parts of the next micro-batch are asked for, so that the disk works meanwhile. */
+ * shard. */
 int loader_batch(struct loader *loader, i64 step, i64 micro, struct batch *batch, struct arena *arena);
+/* Asks for the parts of a micro-batch that will be wanted, if the step has it, so that the disk works meanwhile. */
+void loader_prefetch(struct loader *loader, i64 step, i64 micro);
 i64 loader_left_out(const struct loader *loader); /* samples longer than a row so far, in this epoch or earlier ones */
 
 #endif

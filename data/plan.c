@@ -5,6 +5,7 @@
 
 /* Rows are packed in windows of this many, and shuffled within: enough that best-fit leaves little room. */
 enum { WINDOW_ROWS = 256 };
+enum { EMPTY_EPOCHS = 10000, SHOWN_TIMES = 100 };
 
 static struct rng_key key_of(const struct loader *l, enum rng_purpose purpose)
 {
@@ -119,23 +120,33 @@ static i64 add_sample(struct loader *l, const struct showing *showing)
     return add_entry(l, &entry);
 }
 
-/* Two whole epochs that add nothing: there is nothing to add. */
+static bool has_shown(const struct loader *l)
+{
+    for (i64 i = 0; i < l->shards.sample_count; i++)
+        if (l->settings.mixture[l->shards.samples[i].direction] > 0)
+            return true;
+    return false;
+}
+
+/* What a small mixture leaves out of one epoch comes in a later one: only many samples that are shown and add nothing
+ * (all longer than a row), or very many epochs without one, end the search. */
 static void gather(struct loader *l)
 {
     struct planner *p = &l->planner;
-    i64 fruitless = 0, total = 0, wanted = WINDOW_ROWS * p->length, before = 0;
+    i64 fruitless = 0, empty = 0, total = 0, wanted = WINDOW_ROWS * p->length;
     for (i64 i = 0; i < p->window.count; i++)
         total += p->window.data[i].length;
-    while (total < wanted && fruitless < 2) {
+    while (total < wanted && fruitless <= SHOWN_TIMES * l->shards.sample_count && empty < EMPTY_EPOCHS) {
         if (p->order && p->cursor < p->order_count) {
-            total += add_sample(l, &p->order[p->cursor++]);
+            i64 added = add_sample(l, &p->order[p->cursor++]);
+            fruitless = added ? 0 : fruitless + 1;
+            total += added;
             continue;
         }
-        if (p->order && l->settings.in_order)
+        if (p->order && (l->settings.in_order || !has_shown(l)))
             return;
-        fruitless = total == before ? fruitless + 1 : 0;
-        before = total;
         begin_epoch(l, p->order ? p->epoch + 1 : 0);
+        empty = p->order_count ? 0 : empty + 1;
     }
 }
 

@@ -143,6 +143,7 @@ static struct json *eval_on_shards(struct model *model, const struct submodel *s
         error_set("interrupted before every row was measured");
     if (status)
         return NULL;
+    heldout_warn(&h, s->part, s->length);
     struct json *out = json_object();
     const double *loss = h.sums.loss[STREAM_TEXT], *weight = h.sums.weight[STREAM_TEXT];
     json_set(out, "part", json_of_string(s->part));

@@ -57,15 +57,29 @@ static int add_inventory(struct json *inventory, const char *folder, const char 
     return status;
 }
 
+/* Of what the state file says, as it is printed. */
+static void state_digest(char out[20], const struct json *j)
+{
+    static const char *const keys[] = {"step", "state", "files"};
+    struct text printed = {0};
+    for (i64 i = 0; i < COUNT_OF(keys); i++)
+        if (json_get(j, keys[i]))
+            json_print(&printed, json_get(j, keys[i]), 0);
+    snprintf(out, 20, "%016llx", (unsigned long long)hash_bytes(printed.data, printed.length, 0));
+    text_release(&printed);
+}
+
 static int save_state(const char *folder, i64 step, const struct json *state)
 {
     struct json *j = json_object(), *inventory = json_object();
-    char *path = string_format("%s/weft/state.json", folder);
+    char digest[20], *path = string_format("%s/weft/state.json", folder);
     int status = add_inventory(inventory, folder, "");
-    json_set(j, "format", json_of_integer(1));
+    json_set(j, "format", json_of_integer(2));
     json_set(j, "step", json_of_integer(step));
     json_set(j, "state", state ? json_copy(state) : json_object());
     json_set(j, "files", inventory);
+    state_digest(digest, j);
+    json_set(j, "xxh3", json_of_string(digest));
     if (status == 0)
         status = json_save(path, j);
     json_free(j);
@@ -124,10 +138,16 @@ static struct json *verify_folder(const char *folder)
     char *path = string_format("%s/weft/state.json", folder);
     struct json *j = json_load(path);
     struct json_iterator it;
+    char digest[20];
     int status = j ? 0 : -1;
-    if (j && !json_get(j, "files"))
-        status = error_set("%s: no inventory of files", path);
-    for (bool more = j && json_first(&it, json_get(j, "files")); more && status == 0;
+    if (j && json_integer(json_get(j, "format"), 0) != 2)
+        status = error_set("%s: format %lld, expected 2: it was written by another version", path,
+                           (long long)json_integer(json_get(j, "format"), 0));
+    if (status == 0)
+        state_digest(digest, j);
+    if (status == 0 && strcmp(digest, json_string(json_get(j, "xxh3"), "")) != 0)
+        status = error_set("%s: the checksum differs: the file was damaged or changed", path);
+    for (bool more = status == 0 && json_first(&it, json_get(j, "files")); more && status == 0;
          more = json_next(&it, json_get(j, "files")))
         status = verify_file(folder, it.key, it.value);
     memory_free(path);

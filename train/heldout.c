@@ -189,6 +189,7 @@ int heldout_walk(const struct heldout_pass *pass, struct model *model, const str
                                 .micro_rows = MICRO_ROWS,
                                 .slice_rows = MICRO_ROWS,
                                 .text_condition = 1,
+                                .window = model->config.window,
                                 .in_order = true};
     for (int d = 0; d < DIRECTIONS; d++)
         s.mixture[d] = 1;
@@ -198,6 +199,8 @@ int heldout_walk(const struct heldout_pass *pass, struct model *model, const str
     int status = check_sizes(&model->config, loader, pass->directory);
     if (status == 0)
         status = walk_rows(pass, model, sub, loader);
+    if (pass->left_out)
+        *pass->left_out = loader_left_out(loader);
     loader_close(loader);
     return status;
 }
@@ -267,7 +270,7 @@ int heldout_measure(struct heldout *out, struct model *model, const struct submo
                     const char *part, i64 length, i64 most_rows)
 {
     struct measuring m = {.out = out, .config = &model->config};
-    struct heldout_pass pass = {directory, part, length, most_rows, false, measure_batch, &m};
+    struct heldout_pass pass = {directory, part, length, most_rows, false, measure_batch, &m, &out->left_out};
     double begin = clock_s();
     memset(out, 0, sizeof *out);
     counts_init(&m.counts, &model->config);
@@ -281,6 +284,13 @@ int heldout_measure(struct heldout *out, struct model *model, const struct submo
     out->seconds = clock_s() - begin;
     counts_release(&m.counts);
     return status;
+}
+
+void heldout_warn(const struct heldout *h, const char *part, i64 length)
+{
+    if (h->left_out)
+        log_warn("%s: %lld samples are longer than a row of %lld positions and were not measured", part,
+                 (long long)h->left_out, (long long)length);
 }
 
 double heldout_loss(const struct heldout *h, enum stream stream, enum target_kind kind)

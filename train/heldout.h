@@ -11,10 +11,11 @@ struct heldout {
     /* nats a target that a predictor knowing only how often each target occurs would need: ids by their frequency in
      * the stream; bits each by its own; codes by level. The yardstick every loss should pass. */
     double unigram[STREAMS][TARGETS];
-    double bytes_of_text; /* decoded from text targets: for bits per byte */
-    i64 positions;
+    double bytes_of_text;    /* decoded from text targets: for bits per byte */
+    i64 positions, left_out; /* left out: samples longer than a row */
     double seconds;
 };
+void heldout_warn(const struct heldout *heldout, const char *part, i64 length); /* of samples left out, if there are */
 /* directory: shards; part: "validation", "test", ...; rows of `length` positions, at most `most_rows` (0: all). */
 int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
                     const char *part, i64 length, i64 most_rows);
@@ -27,6 +28,7 @@ struct heldout_pass {
     bool want_routes;
     void (*visit)(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes);
     void *context;
+    i64 *left_out; /* NULL, or gets the number of samples longer than a row */
 };
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);
 /* NaN: no such targets */

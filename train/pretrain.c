@@ -67,6 +67,7 @@ struct run { /* of one call */
     struct metrics *metrics;
     struct json *heldout;
     char *checkpoints;
+    bool told; /* that samples are left out */
 };
 
 /* ---- The model: sizes of the settings and the tokenizers, or a model that exists ---- */
@@ -136,29 +137,30 @@ static bool is_first(const struct run *r)
 
 /* ---- Data ---- */
 
-static i64 micro_batches(void *context, i64 step)
+static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
-    struct loader_step plan;
-    return loader_step(context, step, &plan) ? 0 : plan.micro_batches;
-}
-
-static void totals(void *context, i64 step, double out[TARGETS])
-{
-    struct loader_step plan;
-    if (loader_step(context, step, &plan) == 0)
-        memcpy(out, plan.totals, sizeof plan.totals);
+    struct run *r = context;
+    struct loader_step planned;
+    if (loader_step(r->loader, step, &planned))
+        return -1;
+    memcpy(totals, planned.totals, sizeof planned.totals);
+    return planned.micro_batches;
 }
 
 static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena)
 {
-    return loader_batch(context, step, micro, batch, arena);
+    struct run *r = context;
+    if (loader_batch(r->loader, step, micro, batch, arena))
+        return -1;
+    loader_prefetch(r->loader, step, micro + r->stage->ranks->layout.data);
+    return 0;
 }
 
 static void open_trainer(struct run *r)
 {
     struct trainer *t = &r->trainer;
     trainer_open(t, &r->model, (i64)64 << 30);
-    t->source = (struct batch_source){r->loader, micro_batches, totals, fill};
+    t->source = (struct batch_source){r, plan, fill, NULL};
     t->optimizer = &r->s->optimizer;
     t->elastic = r->s->elastic_on ? &r->s->elastic : NULL;
     t->lr = lr_of_settings(&r->s->optimizer, r->s->steps);
@@ -180,6 +182,8 @@ static int measure_heldout(struct run *r, const char *when)
     int status = heldout_measure(&h, &r->model, &full, r->s->data, "validation", length, r->s->heldout_rows);
     if (status)
         return status;
+    if (is_first(r) && strcmp(when, "start") == 0)
+        heldout_warn(&h, "validation", length);
     struct json *j = heldout_json(&h);
     for (i64 i = 0; i < json_count(j); i++)
         log_info("held-out %-6s %-10s %-7s %.4f (unigram %.4f)", when,
@@ -212,6 +216,11 @@ static int measure_grid(struct run *r, i64 step)
 
 /* ---- Checkpoints ---- */
 
+static i64 use_count(const struct run *r)
+{
+    return r->model.config.layers * max_i64(r->model.config.experts, 1);
+}
+
 struct whole { /* what the first rank writes */
     const struct run *run;
     struct model model;
@@ -230,7 +239,7 @@ static int write_checkpoint(struct run *r, struct whole *whole, i64 step)
     struct json *state = json_object(), *running = json_array(), *use = json_array();
     for (int kind = 0; kind < TARGETS; kind++)
         json_push(running, json_of_number(r->trainer.running[kind]));
-    for (i64 i = 0; i < r->model.config.layers * max_i64(r->model.config.experts, 1); i++)
+    for (i64 i = 0; i < use_count(r); i++)
         json_push(use, json_of_number(r->model.use[i]));
     json_set(state, "running_losses", running);
     json_set(state, "expert_use", use);
@@ -266,7 +275,7 @@ static int resume(struct run *r, i64 *step)
     if (state) {
         for (int kind = 0; kind < TARGETS; kind++)
             r->trainer.running[kind] = json_number(json_at(json_get(state, "running_losses"), kind), 0);
-        for (i64 i = 0; i < json_count(json_get(state, "expert_use")); i++)
+        for (i64 i = 0; i < use_count(r); i++)
             r->model.use[i] = json_number(json_at(json_get(state, "expert_use"), i), 0);
         json_free(r->heldout);
         r->heldout = json_copy(json_get(state, "heldout"));
@@ -319,6 +328,17 @@ static void show(struct progress *bar, const struct run *r, i64 step, const stru
     text_release(&losses);
 }
 
+/* The first time; how many there were is said at the end. */
+static void tell_left_out(struct run *r, bool at_end)
+{
+    i64 count = loader_left_out(r->loader);
+    if (count == 0 || !is_first(r) || (r->told && !at_end))
+        return;
+    r->told = true;
+    log_warn("%lld samples shown %s are longer than batch.length and were left out", (long long)count,
+             at_end ? "in all" : "so far");
+}
+
 static int run_step(void *context, i64 step, struct progress *bar)
 {
     struct run *r = context;
@@ -336,6 +356,7 @@ static int run_step(void *context, i64 step, struct progress *bar)
         log_step(r, &result);
     if (r->metrics && metrics_end(r->metrics))
         return -1;
+    tell_left_out(r, false);
     show(bar, r, step + 1, &result);
     return 0;
 }
@@ -343,6 +364,7 @@ static int run_step(void *context, i64 step, struct progress *bar)
 static int finish(struct run *r)
 {
     char *path = path_join(r->stage->out, "heldout.json");
+    tell_left_out(r, true);
     int status = measure_heldout(r, "end");
     if (status == 0 && is_first(r))
         status = json_save(path, r->heldout);
@@ -382,7 +404,12 @@ static int run_stage(const struct pretrain_settings *s, const struct stage *stag
     struct loader_settings loader = s->loader;
     loader.slice_rows = s->elastic_on ? s->elastic.slice_rows : loader.micro_rows;
     int status = open_model(r);
+    if (status == 0 && s->elastic_on)
+        status = elastic_check(&s->elastic, &r->model.config, stage->ranks->layout.expert);
     if (status == 0) {
+        if (loader.window == 0)
+            loader.window = r->model.config.window;
+        r->model.config.window = loader.window;
         r->loader = loader_open(s->data, "train", &loader, stage->seed);
         if (r->loader) {
             open_trainer(r);
