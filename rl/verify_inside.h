@@ -1,0 +1,55 @@
+/* What the verifiers share: pieces of text, and the larger rules themselves (verify_math.c, verify_choice.c,
+ * verify_words.c). Nobody else includes it. */
+#ifndef WEFT_RL_VERIFY_INSIDE_H
+#define WEFT_RL_VERIFY_INSIDE_H
+#include "rl/verify.h"
+
+#include <ctype.h>
+#include <string.h>
+
+struct span {
+    const char *at;
+    i64 length;
+};
+
+static inline struct span trimmed(struct span s)
+{
+    while (s.length && isspace((u8)s.at[0]))
+        s.at++, s.length--;
+    while (s.length && isspace((u8)s.at[s.length - 1]))
+        s.length--;
+    return s;
+}
+
+static inline struct span span_of(const char *text)
+{
+    return (struct span){text, (i64)strlen(text)};
+}
+
+static inline bool same(struct span a, struct span b)
+{
+    return a.length == b.length && memcmp(a.at, b.at, (size_t)a.length) == 0;
+}
+
+/* Where the needle stands last in `s`, or NULL. */
+static inline const char *find_last(struct span s, const char *needle)
+{
+    i64 length = (i64)strlen(needle);
+    for (i64 i = s.length - length; i >= 0; i--)
+        if (memcmp(s.at + i, needle, (size_t)length) == 0)
+            return s.at + i;
+    return NULL;
+}
+
+/* The inside of the braces that open at s.at[0]; length -1 if they never close. */
+struct span braces(struct span s);
+/* The inside of the last \boxed{...}. */
+bool last_boxed(struct span *out, struct span s);
+
+double verify_math(struct span truth, struct span answer);
+double verify_gsm8k(struct span truth, struct span answer);
+double verify_choice(char truth, struct span answer);
+char choice_of_truth(struct span truth); /* 0: it names none */
+double verify_words(struct span truth, struct span answer);
+
+#endif
