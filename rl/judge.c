@@ -227,6 +227,16 @@ static int look_at(struct judge *j, struct verdict *c, i64 step, i64 *asked, str
                : 0;
 }
 
+/* A score counts before an observation beside it; null is no score. */
+static void take_answer(struct line *line, const struct json *answer)
+{
+    const struct json *score = json_get(answer, "score");
+    enum json_kind kind = json_kind(score);
+    bool scored = kind == JSON_INTEGER || kind == JSON_REAL;
+    line->score = json_number(score, 0);
+    line->observation = scored ? NULL : string_copy(json_string(json_get(answer, "observation"), ""));
+}
+
 static int ask_program(struct judge *j, struct verdict *cases, i64 count, i64 asked)
 {
     struct json **questions = memory_alloc(max_i64(asked, 1) * (i64)sizeof *questions);
@@ -240,9 +250,7 @@ static int ask_program(struct judge *j, struct verdict *cases, i64 count, i64 as
     for (i64 i = 0; i < count && status == 0; i++) {
         if (!cases[i].question)
             continue;
-        const char *observation = json_string(json_get(answers[n], "observation"), NULL);
-        cases[i].line.score = json_number(json_get(answers[n], "score"), 0);
-        cases[i].line.observation = observation && !json_get(answers[n], "score") ? string_copy(observation) : NULL;
+        take_answer(&cases[i].line, answers[n]);
         json_free(answers[n++]);
     }
     memory_free(questions);

@@ -451,6 +451,21 @@ static void test_observations_go_on(void **state)
     close_cohort();
 }
 
+static void test_null_is_no_score(void **state)
+{
+    char *argv[] = {"sh", "-c",
+                    "read a; read b; echo '{\"score\":null,\"observation\":\"more\"}';"
+                    "echo '{\"score\":0.25,\"observation\":\"more\"}'"};
+    struct judge_settings settings = {.program = {argv, 3}, .seconds = 10, .turns = 1};
+    (void)state;
+    open_cohort("program");
+    assert_int_equal(judge_once(&settings, NULL, 0, 0), 1);
+    assert_int_equal(cohort.rollouts[0].turns, 1);
+    assert_false(cohort.rollouts[0].done);
+    assert_true(cohort.rollouts[1].judged && cohort.rollouts[1].reward == 0.25);
+    close_cohort();
+}
+
 static int open_tokenizer(void **state)
 {
     struct text_trainer *trainer =
@@ -483,6 +498,7 @@ int main(void)
                                        cmocka_unit_test(test_full_pipes),
                                        cmocka_unit_test(test_rewards_are_written_and_replayed),
                                        cmocka_unit_test(test_a_torn_line_is_cut_off),
-                                       cmocka_unit_test(test_observations_go_on)};
+                                       cmocka_unit_test(test_observations_go_on),
+                                       cmocka_unit_test(test_null_is_no_score)};
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }
