@@ -9,7 +9,15 @@ enum { EVAL_SEATS = 64 };
 
 /* ---- Prompts ---- */
 
-static double add_cohort(struct eval_scores *out, const struct cohort *c)
+static double best_reward(const struct cohort *c)
+{
+    double best = c->rollouts[0].reward;
+    for (i64 i = 1; i < c->size; i++)
+        best = fmax(best, c->rollouts[i].reward);
+    return best;
+}
+
+static void add_cohort(struct eval_scores *out, const struct cohort *c)
 {
     double mean = 0, ids = 0, entropy = 0, ended = 0, size = (double)c->size;
     for (i64 i = 0; i < c->size; i++) {
@@ -31,7 +39,6 @@ static double add_cohort(struct eval_scores *out, const struct cohort *c)
     out->ended += ended;
     out->prompts++;
     out->answers += c->size;
-    return mean;
 }
 
 static void finish_scores(struct eval_scores *out)
@@ -56,7 +63,7 @@ static int answer_all(struct sampler *sampler, struct judge *judge, struct cohor
     return status;
 }
 
-int eval_prompts(struct eval_scores *out, double *each, struct sampler *sampler, struct judge *judge,
+int eval_prompts(struct eval_scores *out, double *best, struct sampler *sampler, struct judge *judge,
                  const struct prompts *prompts, double temperature, i64 copies, u64 seed)
 {
     struct cohort *list = memory_alloc(prompts->count * (i64)sizeof *list);
@@ -69,9 +76,10 @@ int eval_prompts(struct eval_scores *out, double *each, struct sampler *sampler,
     sampler->sampling = (struct sampling){.temperature = (float)temperature, .top_p = 1, .key = {seed, RNG_SAMPLING}};
     int status = answer_all(sampler, judge, cohorts, prompts->count);
     for (i64 i = 0; i < prompts->count; i++) {
-        double mean = status == 0 ? add_cohort(out, &list[i]) : 0;
-        if (each)
-            each[i] = mean;
+        if (status == 0)
+            add_cohort(out, &list[i]);
+        if (status == 0 && best)
+            best[i] = best_reward(&list[i]);
         cohort_release(&list[i]);
     }
     finish_scores(out);

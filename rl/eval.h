@@ -10,9 +10,9 @@ struct eval_scores {
     double entropy, length, ended; /* means: nats an id, ids an answer, share that ended by themselves */
     i64 prompts, answers;
 };
-/* Every prompt answered `copies` times at `temperature` (0: greedy); each [prompts]: mean reward of each, may be NULL.
- * -1 and a message, ROLLOUT_STOPPED when interrupted. */
-int eval_prompts(struct eval_scores *out, double *each, struct sampler *sampler, struct judge *judge,
+/* Every prompt answered `copies` times at `temperature` (0: greedy); best [prompts]: largest reward of each one's
+ * answers, may be NULL. -1 and a message, ROLLOUT_STOPPED when interrupted. */
+int eval_prompts(struct eval_scores *out, double *best, struct sampler *sampler, struct judge *judge,
                  const struct prompts *prompts, double temperature, i64 copies, u64 seed);
 struct json *eval_scores_json(const struct eval_scores *scores);
 

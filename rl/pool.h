@@ -16,7 +16,7 @@ struct pool {
     struct cohort **cohorts; /* [count], in the order of their numbers */
     i64 count, per_step, group, batches;
     i64 route_width; /* of the sampler that draws; 0: no routes are kept */
-    double *pass;    /* [prompts] success at the start, for hints; -1: not known */
+    double *pass;    /* [prompts] pass@k at the start, for hints; -1: not known */
 };
 void pool_open(struct pool *pool, const struct prompts *prompts, const struct text_tokenizer *tokenizer, i64 per_step,
                i64 group, i64 batches, u64 seed);

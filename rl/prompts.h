@@ -3,7 +3,7 @@
  *   {"data_source": "openai/gsm8k", "prompt": [{"role": "user", "content": "..."}], "ability": "math",
  *    "reward_model": {"style": "rule", "ground_truth": "72"}, "extra_info": {"index": 0, ...}}
  *
- * extra_info.think: a reference's reasoning, from which hints are cut; extra_info.pass: the model's success rate at the
+ * extra_info.think: a reference's reasoning, from which hints are cut; extra_info.pass: the model's pass@k at the
  * start, if it is known. Prompts are text; `images`, `videos` and contents that are no strings are refused. */
 #ifndef WEFT_RL_PROMPTS_H
 #define WEFT_RL_PROMPTS_H

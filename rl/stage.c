@@ -43,9 +43,9 @@ const struct setting rl_table[] = {
     ROW(surrogate.mask_success, "mask.success", NUMBER, "0.75", 0, 1, NULL, "and success of the prompt above"),
     ROW(surrogate.hint_share, "hint.share", NUMBER, "0", 0, 1, NULL, "of extra_info.think told at first; 0: no hints"),
     ROW(surrogate.hint_decay, "hint.decay", NUMBER, "0.05", 0, 100, NULL,
-        "share . exp(-decay . step . success at the start)"),
+        "share . exp(-decay . step . pass@k at the start)"),
     ROW(surrogate.hint_attempts, "hint.attempts", INTEGER, "4", 1, 1000, NULL,
-        "answers that measure that success, where extra_info.pass is not given"),
+        "k: answers whose best reward is that pass@k, where extra_info.pass is not given"),
     JUDGE_ROWS(struct rl_settings),
     OPTIMIZER_ROWS_SHAPED(struct rl_settings, "1e-4", "0.99", "0", "10", "constant"), /* its steps are updates */
     ROW(bias_speed, "bias_speed", SCHEDULE, "0", 0, 1, NULL, "step of the router's balancing bias"),
@@ -129,7 +129,7 @@ static void open_learner(struct run *r)
 
 /* ---- Held-out prompts ---- */
 
-static int measure(struct eval_scores *out, double *each, struct run *r, const struct prompts *prompts,
+static int measure(struct eval_scores *out, double *best, struct run *r, const struct prompts *prompts,
                    double temperature, i64 copies)
 {
     struct sampler sampler;
@@ -138,7 +138,7 @@ static int measure(struct eval_scores *out, double *each, struct run *r, const s
     int status =
         sampler_open(&sampler, &r->model, &r->full, r->tokenizer, seats, prompts->longest, copies, r->s->max_tokens);
     if (status == 0)
-        status = eval_prompts(out, each, &sampler, judge, prompts, temperature, copies,
+        status = eval_prompts(out, best, &sampler, judge, prompts, temperature, copies,
                               hash_bytes("held out", 8, r->stage->seed));
     sampler_close(&sampler);
     judge_close(judge);
@@ -167,12 +167,13 @@ static int measure_heldout(struct run *r, const char *when)
 
 /* ---- Hints: how well the model does without them ---- */
 
+/* pass@k of the model that RL begins with: the best of k answers [R eq. 5]. */
 static int measure_passes(struct run *r)
 {
     struct eval_scores scores;
     struct prompts unknown = {.list = memory_alloc(r->prompts.count * (i64)sizeof(struct task)),
                               .longest = r->prompts.longest};
-    double *rewards = memory_alloc(r->prompts.count * 8);
+    double *passes = memory_alloc(r->prompts.count * 8);
     i64 *index = memory_alloc(r->prompts.count * 8);
     for (i64 i = 0; i < r->prompts.count && r->s->surrogate.hint_share > 0; i++)
         if (r->pool.pass[i] < 0 && r->prompts.list[i].think.count) {
@@ -180,13 +181,14 @@ static int measure_passes(struct run *r)
             unknown.list[unknown.count++] = r->prompts.list[i];
         }
     int status =
-        unknown.count ? measure(&scores, rewards, r, &unknown, r->s->temperature, r->s->surrogate.hint_attempts) : 0;
+        unknown.count ? measure(&scores, passes, r, &unknown, r->s->temperature, r->s->surrogate.hint_attempts) : 0;
     for (i64 i = 0; i < unknown.count && status == 0; i++)
-        r->pool.pass[index[i]] = rewards[i];
+        r->pool.pass[index[i]] = passes[i];
     if (unknown.count && status == 0)
-        log_info("hints: without any, %lld prompts have a reward of %.3f", (long long)unknown.count, scores.reward);
+        log_info("hints: without any, the answers to %lld prompts have a mean reward of %.3f", (long long)unknown.count,
+                 scores.reward);
     memory_free(unknown.list); /* the prompts in it are borrowed */
-    memory_free(rewards);
+    memory_free(passes);
     memory_free(index);
     return status;
 }

@@ -419,6 +419,26 @@ static void test_hints_stand_behind_the_prompt(void **state)
     pool_close(&pool);
 }
 
+/* What hints fade by is pass@k: one answer of several that is right counts in full. */
+static void test_the_best_of_several_answers(void **state)
+{
+    struct sampler sampler;
+    struct judge_settings settings = {0};
+    struct judge *judge = judge_open(&settings, tokenizer, NULL, 0);
+    struct eval_scores scores;
+    double best[PROMPTS], mean = 0;
+    (void)state;
+    open_sampler(&sampler, 4);
+    assert_int_equal(eval_prompts(&scores, best, &sampler, judge, &prompts, 1, GROUP, 7), 0);
+    for (i64 i = 0; i < PROMPTS; i++) {
+        assert_true(best[i] == 0 || best[i] == 1);
+        mean += best[i] / PROMPTS;
+    }
+    assert_true(mean <= scores.reward * GROUP + 1e-9 && mean > scores.reward);
+    sampler_close(&sampler);
+    judge_close(judge);
+}
+
 /* ---- The stage ---- */
 
 static struct rl_settings settings_of(const char *text)
@@ -578,6 +598,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_buffer),
                                        cmocka_unit_test(test_damaged_files),
                                        cmocka_unit_test(test_hints_stand_behind_the_prompt),
+                                       cmocka_unit_test(test_the_best_of_several_answers),
                                        cmocka_unit_test(test_killed_and_resumed)};
     program = argv[0];
     if (argc == 3)
