@@ -3,9 +3,10 @@
  * `format`.
  *
  *   exact   the answer is the ground truth, white space at both ends apart
- *   gsm8k   the last "#### NUMBER" of the last 300 characters (verl's rule), compared as text, then as a number
- *   math    the last \boxed{...}, else the last "#### ...", else the last number: as text without dressing, as a number
- *   choice  one letter: boxed, after "answer", in parentheses or alone
+ *   gsm8k   the last "#### NUMBER" of the last 300 characters (verl's rule), without commas as text, then as a number
+ *   math    the last \boxed{...}, else the last "#### ...", else the last number: as text without dressing, as a
+ * number. Integers are met exactly, other numbers within 1e-6; commas only between thousands; p % may be p or p/100; a
+ * unit in \text or "x=" may stand on one side alone choice  one letter: boxed, after "answer", in parentheses or alone
  *   regex   the ground truth is a pattern that is found in the answer
  *   format  one <think>...</think> at the beginning, and something after it
  *   wer     1 - word errors / words of the ground truth, not below 0; letters without case, no punctuation; characters

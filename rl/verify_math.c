@@ -3,39 +3,23 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- Numbers ---- */
-
-/* The text as a number: sign, digits with commas, decimals, exponent, a percent sign; a/b and \frac{a}{b}. */
-static bool parse_plain(double *out, struct span s)
+static struct span part(struct span s, i64 begin, i64 end)
 {
-    char clean[64], *end;
-    i64 n = 0;
-    bool percent = s.length && s.at[s.length - 1] == '%';
-    s.length -= percent;
-    if (percent && s.length && s.at[s.length - 1] == '\\')
-        s.length--;
-    for (i64 i = 0; i < s.length; i++) {
-        if (s.at[i] == ',' || s.at[i] == '$')
-            continue;
-        if (n + 1 >= (i64)sizeof clean || !(isdigit((u8)s.at[i]) || strchr("+-.eE", s.at[i])))
-            return false;
-        clean[n++] = s.at[i];
-    }
-    clean[n] = 0;
-    *out = strtod(clean, &end);
-    if (n == 0 || *end || !isfinite(*out))
-        return false;
-    *out /= percent ? 100 : 1;
-    return true;
+    return (struct span){s.at + begin, end - begin};
 }
 
-static bool divide(double *out, struct span above, struct span below)
+static bool begins(struct span s, const char *with)
 {
-    double a, b;
-    if (!parse_plain(&a, trimmed(above)) || !parse_plain(&b, trimmed(below)) || b == 0)
-        return false;
-    *out = a / b;
-    return true;
+    i64 length = (i64)strlen(with);
+    return s.length >= length && memcmp(s.at, with, (size_t)length) == 0;
+}
+
+static bool one_of(struct span s, const char *const *list, i64 count)
+{
+    for (i64 i = 0; i < count; i++)
+        if (same(s, span_of(list[i])))
+            return true;
+    return false;
 }
 
 struct span braces(struct span s)
@@ -44,80 +28,377 @@ struct span braces(struct span s)
     for (i64 i = 0; i < s.length; i++) {
         depth += (s.at[i] == '{') - (s.at[i] == '}');
         if (depth == 0)
-            return (struct span){s.at + 1, i - 1};
+            return part(s, 1, i);
     }
     return (struct span){s.at, -1};
 }
 
-static bool parse_number(double *out, struct span s)
+/* ---- Numbers, of a value without its dressing ---- */
+
+enum { NUMBER_MOST = 64 };
+
+static i64 count_digits(struct span s, i64 from)
 {
-    s = trimmed(s);
-    bool minus = s.length > 1 && s.at[0] == '-' && s.at[1] == '\\';
-    s = minus ? (struct span){s.at + 1, s.length - 1} : s;
-    if (s.length > 6 && memcmp(s.at, "\\frac{", 6) == 0) {
-        struct span above = braces((struct span){s.at + 5, s.length - 5});
-        const char *next = above.at + above.length + 1;
-        if (above.length < 0 || next >= s.at + s.length || *next != '{')
+    i64 n = 0;
+    while (from + n < s.length && isdigit((u8)s.at[from + n]))
+        n++;
+    return n;
+}
+
+static bool all_digits(struct span s)
+{
+    return s.length && count_digits(s, 0) == s.length;
+}
+
+/* Commas or spaces stand before every three digits of the integer part, or nowhere. */
+static bool in_thousands(struct span s)
+{
+    i64 at = s.length && strchr("+-", s.at[0]) ? 1 : 0, first = count_digits(s, at);
+    char by = at + first < s.length ? s.at[at + first] : 0;
+    if (by == ',' || by == ' ') {
+        if (first < 1 || first > 3 || s.at[at] == '0')
             return false;
-        struct span below = braces((struct span){next, s.at + s.length - next});
-        bool found = below.length >= 0 && below.at + below.length + 1 == s.at + s.length && divide(out, above, below);
-        *out = found && minus ? -*out : *out;
-        return found;
+        for (at += first; at < s.length && s.at[at] == by; at += 4)
+            if (count_digits(s, at + 1) != 3)
+                return false;
     }
-    const char *slash = minus ? NULL : memchr(s.at, '/', (size_t)s.length);
-    if (slash)
-        return divide(out, (struct span){s.at, slash - s.at}, (struct span){slash + 1, s.at + s.length - slash - 1});
-    return !minus && parse_plain(out, s);
+    struct span rest = part(s, at, s.length);
+    return !memchr(rest.at, ',', (size_t)rest.length) && !memchr(rest.at, ' ', (size_t)rest.length);
+}
+
+/* Without the separators; false: it has some elsewhere, or what no number has. */
+static bool clean_number(char out[NUMBER_MOST], struct span s)
+{
+    i64 n = 0;
+    if (s.length == 0 || s.length >= NUMBER_MOST || !in_thousands(s))
+        return false;
+    for (i64 i = 0; i < s.length; i++)
+        if (isdigit((u8)s.at[i]) || (s.at[i] && strchr("+-.eE", s.at[i])))
+            out[n++] = s.at[i];
+        else if (s.at[i] != ',' && s.at[i] != ' ')
+            return false;
+    out[n] = 0;
+    return true;
+}
+
+/* A minus, then digits from the first that is not 0. */
+static bool integer_digits(char out[NUMBER_MOST], struct span s)
+{
+    char clean[NUMBER_MOST];
+    if (!clean_number(clean, s))
+        return false;
+    bool minus = clean[0] == '-';
+    const char *digits = clean + (minus || clean[0] == '+');
+    if (!all_digits(span_of(digits)))
+        return false;
+    while (digits[0] == '0' && digits[1])
+        digits++;
+    memcpy(out + 1, digits, strlen(digits) + 1);
+    out[0] = minus && *digits != '0' ? '-' : '+';
+    return true;
+}
+
+/* Sign, digits, decimals, exponent. */
+static bool parse_plain(double *out, struct span s)
+{
+    char clean[NUMBER_MOST], *end;
+    if (!clean_number(clean, s))
+        return false;
+    *out = strtod(clean, &end);
+    return end > clean && *end == 0 && isfinite(*out);
+}
+
+/* An argument of \frac: {...} or one character. */
+static bool take_argument(struct span *out, struct span *rest)
+{
+    if (rest->length == 0)
+        return false;
+    bool group = rest->at[0] == '{';
+    *out = group ? braces(*rest) : part(*rest, 0, 1);
+    if (out->length < 0)
+        return false;
+    *rest = part(*rest, out->length + (group ? 2 : 0), rest->length);
+    return true;
+}
+
+struct fraction {
+    struct span whole, above, below; /* whole: of a mixed number, else empty */
+};
+
+/* 1\frac{1}{2}, 1 1/2, 1/2 */
+static bool split_fraction(struct fraction *out, struct span s)
+{
+    const char *frac = find_last(s, "\\frac"), *slash = memchr(s.at, '/', (size_t)s.length);
+    if (frac) {
+        struct span rest = part(s, frac - s.at + 5, s.length);
+        out->whole = part(s, 0, frac - s.at);
+        return take_argument(&out->above, &rest) && take_argument(&out->below, &rest) && rest.length == 0;
+    }
+    if (!slash)
+        return false;
+    i64 middle = slash - s.at, begin = middle;
+    while (begin > 0 && s.at[begin - 1] != ' ')
+        begin--;
+    out->whole = trimmed(part(s, 0, begin));
+    out->above = part(s, begin, middle);
+    out->below = part(s, middle + 1, s.length);
+    return true;
+}
+
+/* The fraction of a mixed number is one of digits, and less than 1. */
+static bool parse_fraction(double *out, struct span s)
+{
+    double whole = 0, above, below;
+    struct fraction f;
+    bool minus = s.length && s.at[0] == '-';
+    if (!split_fraction(&f, part(s, minus, s.length)))
+        return false;
+    if (!parse_plain(&above, f.above) || !parse_plain(&below, f.below) || below == 0)
+        return false;
+    if (f.whole.length && !(all_digits(f.whole) && all_digits(f.above) && all_digits(f.below) && above < below))
+        return false;
+    if (f.whole.length && !parse_plain(&whole, f.whole))
+        return false;
+    *out = (minus ? -1 : 1) * (whole + above / below);
+    return true;
+}
+
+static bool parse_number(double *out, bool *percent, struct span s)
+{
+    *percent = s.length && s.at[s.length - 1] == '%';
+    s.length -= *percent;
+    return parse_plain(out, s) || parse_fraction(out, s);
+}
+
+/* Decimals may be rounded, as 0.333333 for 1/3; an integer is met but for the rounding of a double. */
+static bool near(double x, double y)
+{
+    double most = fmax(fabs(x), fabs(y));
+    bool integer = x == rint(x) || y == rint(y);
+    return fabs(x - y) <= (integer ? 1e-15 * most : 1e-6 * fmin(1, fmax(1e-6, most)));
 }
 
 static bool equal_numbers(struct span a, struct span b)
 {
+    char left[NUMBER_MOST], right[NUMBER_MOST];
     double x, y;
-    return parse_number(&x, a) && parse_number(&y, b) && fabs(x - y) <= 1e-6 * fmax(1e-6, fmax(fabs(x), fabs(y)));
+    bool x_percent, y_percent;
+    if (integer_digits(left, a) && integer_digits(right, b))
+        return strcmp(left, right) == 0;
+    if (!parse_number(&x, &x_percent, a) || !parse_number(&y, &y_percent, b))
+        return false;
+    if (x_percent == y_percent)
+        return near(x, y);
+    return near(x, y) || near(x_percent ? x / 100 : x, y_percent ? y / 100 : y); /* 25 % may be 25 or 0.25 */
 }
 
-/* ---- Math ---- */
+/* ---- Values: what is compared, without its dressing ---- */
 
-/* "$", spaces, \left, \right, \!, \text{...}'s wrapping, \dfrac, a full stop at the end: how a value is dressed. */
-static void undress(struct text *out, struct span s)
+struct value {
+    struct text text;
+    i64 unit;  /* where its unit begins; -1: it has none */
+    bool list; /* commas with spaces behind them: no thousands */
+};
+
+static struct span text_of(const struct value *v)
 {
-    static const char *const dress[] = {"\\left",   "\\right", "\\!", "\\,", "\\;", "\\ ", "\\text",
-                                        "\\mathrm", "\\$",     "$",   " ",   "\n",  "\t"};
+    return (struct span){v->text.data ? v->text.data : "", v->text.length};
+}
+
+static struct span amount_of(const struct value *v)
+{
+    return part(text_of(v), 0, v->unit < 0 ? v->text.length : v->unit);
+}
+
+static struct span unit_of(const struct value *v)
+{
+    return part(text_of(v), v->unit < 0 ? v->text.length : v->unit, v->text.length);
+}
+
+static char last_of(const struct value *v)
+{
+    return v->text.length ? v->text.data[v->text.length - 1] : 0;
+}
+
+static i64 space_at(struct span s)
+{
+    static const char *const spaces[] = {" ", "\n", "\t", "~", "\\,", "\\;", "\\:", "\\ "};
+    for (i64 i = 0; i < COUNT_OF(spaces); i++)
+        if (begins(s, spaces[i]))
+            return (i64)strlen(spaces[i]);
+    return 0;
+}
+
+/* Between digits a space stays: 1 1/2 is not 11/2. */
+static i64 take_space(struct value *v, struct span s)
+{
+    i64 n = 0;
+    for (i64 more; (more = space_at(part(s, n, s.length))); n += more) {
+    }
+    bool digit = n < s.length && isdigit((u8)s.at[n]);
+    if (n && digit && isdigit((u8)last_of(v)))
+        text_append(&v->text, " ", 1);
+    v->list |= n && digit && last_of(v) == ',';
+    return n;
+}
+
+/* "", "^2" or "^{2}" */
+static bool is_power(struct span s)
+{
+    bool group = s.length == 4 && s.at[1] == '{' && s.at[3] == '}';
+    return s.length == 0 || (s.at[0] == '^' && (group || s.length == 2) && isdigit((u8)s.at[group ? 2 : 1]));
+}
+
+/* Words that change the number before them are no units. */
+static bool is_unit(struct span s)
+{
+    static const char *const others[] = {"i", "j", "e", "hundred", "thousand", "million", "billion", "trillion"};
+    return !one_of(trimmed(s), others, COUNT_OF(others)) && !memchr(s.at, '\\', (size_t)s.length);
+}
+
+/* {...} behind \text: its words, and whether they are a unit. */
+static i64 take_words(struct value *v, struct span s)
+{
+    struct span inside = s.length && s.at[0] == '{' ? braces(s) : (struct span){s.at, -1};
+    if (inside.length < 0)
+        return 0;
+    struct span rest = trimmed(part(s, inside.length + 2, s.length));
+    v->unit = v->text.length && is_unit(inside) && is_power(rest) ? v->text.length : -1;
+    for (i64 i = 0; i < inside.length; i++)
+        if (!isspace((u8)inside.at[i]) && inside.at[i] != '$')
+            text_append(&v->text, inside.at + i, 1);
+    return inside.length + 2;
+}
+
+/* A command at s, "\" and letters or one other character; returns how many bytes it took. */
+static i64 take_command(struct value *v, struct span s)
+{
+    static const char *const dress[] = {"left", "right", "displaystyle", "!", "$"};
+    static const char *const words[] = {"text", "textbf", "textit", "mathrm", "mathbf"};
+    static const char *const fractions[] = {"dfrac", "tfrac", "cfrac"};
+    i64 n = 1;
+    while (n < s.length && isalpha((u8)s.at[n]))
+        n++;
+    n += n == 1 && s.length > 1;
+    struct span name = part(s, 1, n);
+    if (one_of(name, words, COUNT_OF(words)))
+        return n + take_words(v, part(s, n, s.length));
+    if (one_of(name, fractions, COUNT_OF(fractions)))
+        text_append(&v->text, "\\frac", 5);
+    else if (same(name, span_of("%")))
+        text_append(&v->text, "%", 1);
+    else if (!one_of(name, dress, COUNT_OF(dress)))
+        text_append(&v->text, s.at, n);
+    return n;
+}
+
+/* Braces around one character say nothing: \frac{1}{2} is \frac12, {,} a comma. */
+static void close_brace(struct text *t)
+{
+    i64 n = t->length;
+    bool single =
+        n >= 2 && t->data[n - 2] == '{' && !strchr("{}\\", t->data[n - 1]) && (n < 3 || t->data[n - 3] != '\\');
+    if (single)
+        t->data[n - 2] = t->data[n - 1];
+    else
+        text_append(t, "}", 1);
+    t->length -= single;
+    t->data[t->length] = 0;
+}
+
+static i64 take_piece(struct value *v, struct span s)
+{
+    static const char minus[] = "\xe2\x88\x92"; /* U+2212 */
+    i64 space = take_space(v, s);
+    if (space)
+        return space;
+    if (s.at[0] == '\\')
+        return take_command(v, s);
+    if (begins(s, minus))
+        return text_append(&v->text, "-", 1), 3;
+    if (s.at[0] == '}')
+        close_brace(&v->text);
+    else if (s.at[0] != '$')
+        text_append(&v->text, s.at, 1);
+    return 1;
+}
+
+/* Keeps [begin, end). */
+static void crop(struct text *t, i64 begin, i64 end)
+{
+    memmove(t->data, t->data + begin, (size_t)(end - begin));
+    t->length = end - begin;
+    t->data[t->length] = 0;
+}
+
+static void crop_wrapping(struct text *t)
+{
+    while (t->length > 1 && t->data[0] == '{' && braces((struct span){t->data, t->length}).length == t->length - 2)
+        crop(t, 1, t->length - 1);
+    if (t->length == 3 && t->data[0] == '(' && isalpha((u8)t->data[1]) && t->data[2] == ')')
+        crop(t, 1, 2);
+}
+
+static void find_degrees(struct value *v)
+{
+    static const char *const degrees[] = {"^\\circ", "^{\\circ}", "\\degree", "\xc2\xb0"};
+    struct span s = text_of(v);
+    for (i64 i = 0; i < COUNT_OF(degrees); i++) {
+        i64 begin = s.length - (i64)strlen(degrees[i]);
+        if (begin > 0 && begins(part(s, begin, s.length), degrees[i]))
+            v->unit = begin;
+    }
+}
+
+/* "$", spaces, \left, \right, \text{...}'s wrapping, \dfrac, a full stop at the end: how a value is dressed. */
+static void undress(struct value *v, struct span s)
+{
+    *v = (struct value){.unit = -1};
     s = trimmed(s);
     if (s.length && s.at[s.length - 1] == '.')
         s.length--;
-    for (i64 i = 0; i < s.length;) {
-        i64 skip = 0;
-        for (i64 d = 0; d < COUNT_OF(dress) && !skip; d++)
-            if (s.length - i >= (i64)strlen(dress[d]) && memcmp(s.at + i, dress[d], strlen(dress[d])) == 0)
-                skip = (i64)strlen(dress[d]);
-        bool display =
-            s.length - i >= 6 && (memcmp(s.at + i, "\\dfrac", 6) == 0 || memcmp(s.at + i, "\\tfrac", 6) == 0);
-        if (display)
-            text_append(out, "\\frac", 5);
-        else if (!skip)
-            text_append(out, s.at + i, 1);
-        i += display ? 6 : skip ? skip : 1;
-    }
-    while (out->length > 1 && out->data[0] == '{' &&
-           braces((struct span){out->data, out->length}).length == out->length - 2) {
-        memmove(out->data, out->data + 1, (size_t)out->length - 2);
-        out->length -= 2;
-        out->data[out->length] = 0;
+    for (i64 i = 0; i < s.length;)
+        i += take_piece(v, part(s, i, s.length));
+    if (v->text.length) {
+        crop_wrapping(&v->text);
+        find_degrees(v);
     }
 }
 
+static i64 name_length(const struct value *v) /* of "x=" */
+{
+    struct span s = text_of(v);
+    bool named = s.length > 2 && isalpha((u8)s.at[0]) && s.at[1] == '=' && !memchr(s.at + 2, '=', (size_t)s.length - 2);
+    return named ? 2 : 0;
+}
+
+static void drop_name(struct value *v)
+{
+    i64 n = name_length(v);
+    if (n)
+        crop(&v->text, n, v->text.length);
+    v->unit = v->unit > n ? v->unit - n : -1;
+}
+
+/* What one side leaves out, a name or a unit, the other may have. */
 static bool equal_values(struct span a, struct span b)
 {
-    struct text x = {0}, y = {0};
+    struct value x, y;
     undress(&x, a);
     undress(&y, b);
-    struct span left = {x.data ? x.data : "", x.length}, right = {y.data ? y.data : "", y.length};
-    bool equal = right.length && (same(left, right) || equal_numbers(left, right));
-    text_release(&x);
-    text_release(&y);
+    if (!name_length(&x) || !name_length(&y)) {
+        drop_name(&x);
+        drop_name(&y);
+    }
+    bool units = unit_of(&x).length == 0 || unit_of(&y).length == 0 || same(unit_of(&x), unit_of(&y));
+    bool equal = y.text.length && (same(text_of(&x), text_of(&y)) ||
+                                   (units && x.list == y.list && equal_numbers(amount_of(&x), amount_of(&y))));
+    text_release(&x.text);
+    text_release(&y.text);
     return equal;
 }
+
+/* ---- Where an answer has its value ---- */
 
 bool last_boxed(struct span *out, struct span s)
 {
@@ -128,17 +409,43 @@ bool last_boxed(struct span *out, struct span s)
     return out->length >= 0;
 }
 
+/* How many bytes a minus takes that ends before `begin`; behind a digit, a letter or a bracket it subtracts. */
+static i64 sign_before(struct span s, i64 begin)
+{
+    static const char minus[] = "\xe2\x88\x92"; /* U+2212 */
+    i64 n = begin > 0 && s.at[begin - 1] == '-' ? 1 : 0;
+    if (begin >= 3 && begins(part(s, begin - 3, begin), minus))
+        n = 3;
+    char before = n && begin > n ? s.at[begin - n - 1] : ' ';
+    return isalnum((u8)before) || strchr(")]}", before) ? 0 : n;
+}
+
+/* Dots of "x...12" and "the end.12", commas and slashes before the first digit do not belong to it. */
+static i64 skip_marks(struct span s, i64 begin)
+{
+    i64 digit = begin;
+    while (!isdigit((u8)s.at[digit]))
+        digit++;
+    bool decimal = digit > begin && s.at[digit - 1] == '.' && (digit < 2 || s.at[digit - 2] != '.') &&
+                   (digit < 2 || !isalpha((u8)s.at[digit - 2]));
+    return digit - decimal;
+}
+
 static bool last_number(struct span *out, struct span s)
 {
     i64 end = s.length;
     while (end && !isdigit((u8)s.at[end - 1]))
         end--;
+    if (end == 0)
+        return false;
     i64 begin = end;
     while (begin && (isdigit((u8)s.at[begin - 1]) || strchr(".,/", s.at[begin - 1])))
         begin--;
-    begin -= begin && s.at[begin - 1] == '-';
-    *out = (struct span){s.at + begin, end - begin};
-    return end > 0;
+    begin = skip_marks(s, begin);
+    struct span after = part(s, end, s.length);
+    end += begins(after, "%") ? 1 : begins(after, "\\%") ? 2 : 0;
+    *out = part(s, begin - sign_before(s, begin), end);
+    return true;
 }
 
 static struct span line_after(const char *at, struct span s)
@@ -161,7 +468,27 @@ double verify_math(struct span truth, struct span answer)
     return last_number(&found, answer) && equal_values(found, truth);
 }
 
-/* The last match of "#### (\-?[0-9\.\,]+)" in the last 300 characters, "," and "$" removed (verl's strict gsm8k). */
+/* ---- gsm8k ---- */
+
+/* Without "," and "$", as verl compares them. */
+static bool equal_without_commas(struct span a, struct span b)
+{
+    struct text x = {0}, y = {0};
+    text_append(&x, "", 0);
+    text_append(&y, "", 0);
+    for (i64 i = 0; i < a.length; i++)
+        if (!strchr(",$", a.at[i]))
+            text_append(&x, a.at + i, 1);
+    for (i64 i = 0; i < b.length; i++)
+        if (!strchr(",$", b.at[i]))
+            text_append(&y, b.at + i, 1);
+    bool equal = equal_values((struct span){x.data, x.length}, (struct span){y.data, y.length});
+    text_release(&x);
+    text_release(&y);
+    return equal;
+}
+
+/* The last match of "#### (\-?[0-9\.\,]+)" in the last 300 characters (verl's strict gsm8k). */
 double verify_gsm8k(struct span truth, struct span answer)
 {
     i64 from = answer.length;
@@ -177,7 +504,7 @@ double verify_gsm8k(struct span truth, struct span answer)
                (isdigit((u8)number.at[number.length]) || strchr(".,", number.at[number.length])))
             number.length++;
         if (number.length > sign)
-            return equal_values(number, truth);
+            return equal_without_commas(number, truth);
     }
     return 0;
 }

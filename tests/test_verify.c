@@ -43,6 +43,10 @@ static const struct verify_case cases[] = {
     {VERIFY_GSM8K, "5", "#### 5.", 1},
     {VERIFY_GSM8K, "5", "####", 0},
     {VERIFY_GSM8K, "5", "#### -", 0},
+    {VERIFY_GSM8K, "2000000", "#### 2000001", 0},
+    {VERIFY_GSM8K, "1,234", "#### 1234", 1},
+    {VERIFY_GSM8K, "$1,234", "#### 1234", 1},
+    {VERIFY_GSM8K, "1234", "#### 12,34", 1}, /* verl takes all commas out */
     /* math */
     {VERIFY_MATH, "1/2", "hence \\boxed{\\frac{1}{2}}", 1},
     {VERIFY_MATH, "0.5", "\\boxed{\\dfrac{1}{2}}", 1},
@@ -64,6 +68,121 @@ static const struct verify_case cases[] = {
     {VERIFY_MATH, "1e400", "1e400", 0},
     {VERIFY_MATH, "7", "\\boxed{}", 0},
     {VERIFY_MATH, "7", "\\boxed{\\frac{14}", 0},
+    {VERIFY_MATH, "1000000", "\\boxed{1000001}", 0},
+    {VERIFY_MATH, "1000000", "\\boxed{1000001.0}", 0},
+    {VERIFY_MATH, "1000000", "\\boxed{1000000.5}", 0},
+    {VERIFY_MATH, "1000000", "\\boxed{1000000.0}", 1},
+    {VERIFY_MATH, "1234567.5", "\\boxed{1234568.4}", 0},
+    {VERIFY_MATH, "123456789012345678901", "\\boxed{123456789012345678902}", 0},
+    {VERIFY_MATH, "007", "\\boxed{7}", 1},
+    {VERIFY_MATH, "0", "\\boxed{-0}", 1},
+    {VERIFY_MATH, "1/3", "\\boxed{0.333333}", 1},
+    {VERIFY_MATH, "1/3", "\\boxed{0.3333}", 0},
+    {VERIFY_MATH, "3", "\\boxed{\\frac{0.3}{0.1}}", 1},
+    {VERIFY_MATH, "1e3", "\\boxed{1000}", 1},
+    {VERIFY_MATH, "1,2", "\\boxed{12}", 0},
+    {VERIFY_MATH, "345", "\\boxed{3, 4, 5}", 0},
+    {VERIFY_MATH, "1234", "\\boxed{1, 234}", 0},
+    {VERIFY_MATH, "1234567", "\\boxed{1,234,567}", 1},
+    {VERIFY_MATH, "12345", "\\boxed{1,2345}", 0},
+    {VERIFY_MATH, "123456", "\\boxed{1,234,56}", 0},
+    {VERIFY_MATH, "1234.5", "\\boxed{1,234.5}", 1},
+    {VERIFY_MATH, "123", "\\boxed{0,123}", 0},
+    {VERIFY_MATH, "1234", "\\boxed{1234,000}", 0},
+    {VERIFY_MATH, "10000", "\\boxed{10\\,000}", 1},
+    {VERIFY_MATH, "10000", "\\boxed{10,\\!000}", 1},
+    {VERIFY_MATH, "10000", "\\boxed{10{,}000}", 1},
+    {VERIFY_MATH, "34", "\\boxed{3 4}", 0},
+    {VERIFY_MATH, "-7", "the result of 10-7 is", 0},
+    {VERIFY_MATH, "-7", "it is -7", 1},
+    {VERIFY_MATH, "7", "it is -7", 0},
+    {VERIFY_MATH, "-7",
+     "it is \xe2\x88\x92"
+     "7",
+     1},
+    {VERIFY_MATH, "7",
+     "it is \xe2\x88\x92"
+     "7",
+     0},
+    {VERIFY_MATH, "-7", "f(x)-7", 0},
+    {VERIFY_MATH, "-7", "x=-7", 1},
+    {VERIFY_MATH, "-7", "\xe6\x98\xaf-7", 1},
+    {VERIFY_MATH, "-7",
+     "\\boxed{\xe2\x88\x92"
+     "7}",
+     1},
+    {VERIFY_MATH, "10", "\\boxed{10\\text{ cm}}", 1},
+    {VERIFY_MATH, "10", "\\boxed{10\\ \\text{cm}}", 1},
+    {VERIFY_MATH, "10", "\\boxed{10~\\mathrm{cm}}", 1},
+    {VERIFY_MATH, "10", "\\boxed{10\\text{ cm}^2}", 1},
+    {VERIFY_MATH, "10\\text{ cm}", "\\boxed{10}", 1},
+    {VERIFY_MATH, "10 cm", "\\boxed{10\\text{ cm}}", 1},
+    {VERIFY_MATH, "10\\text{ cm}", "\\boxed{10\\text{ m}}", 0},
+    {VERIFY_MATH, "10", "\\boxed{10\\text{ cm}+3}", 0},
+    {VERIFY_MATH, "10", "\\boxed{10\\text{ cm}^2+3}", 0},
+    {VERIFY_MATH, "10", "\\boxed{11\\text{ cm}}", 0},
+    {VERIFY_MATH, "3", "\\boxed{3\\text{ million}}", 0},
+    {VERIFY_MATH, "2", "\\boxed{2\\mathrm{i}}", 0},
+    {VERIFY_MATH, "5", "\\boxed{5\\text{ or }6}", 0},
+    {VERIFY_MATH, "10", "\\boxed{10x}", 0},
+    {VERIFY_MATH, "45", "\\boxed{45^\\circ}", 1},
+    {VERIFY_MATH, "45", "\\boxed{45^{\\circ}}", 1},
+    {VERIFY_MATH, "45", "\\boxed{45\xc2\xb0}", 1},
+    {VERIFY_MATH, "45^\\circ", "\\boxed{45}", 1},
+    {VERIFY_MATH, "45", "\\boxed{46^\\circ}", 0},
+    {VERIFY_MATH, "45", "\\boxed{\\sin 45^\\circ}", 0},
+    {VERIFY_MATH, "25", "\\boxed{25\\%}", 1},
+    {VERIFY_MATH, "0.25", "\\boxed{25\\%}", 1},
+    {VERIFY_MATH, "25\\%", "\\boxed{25}", 1},
+    {VERIFY_MATH, "25\\%", "\\boxed{0.25\\%}", 0},
+    {VERIFY_MATH, "25", "\\boxed{2500\\%}", 1},
+    {VERIFY_MATH, "2500", "\\boxed{25\\%}", 0},
+    {VERIFY_MATH, "1/2", "it is 50%", 1},
+    {VERIFY_MATH, "1/2", "it is 50\\%.", 1},
+    {VERIFY_MATH, "1/2", "it is 5%", 0},
+    {VERIFY_MATH, "\\frac{1}{2}", "\\boxed{\\frac12}", 1},
+    {VERIFY_MATH, "0.5", "\\boxed{\\frac12}", 1},
+    {VERIFY_MATH, "0.5", "\\boxed{\\frac1{2}}", 1},
+    {VERIFY_MATH, "0.5", "\\boxed{\\tfrac{1}2}", 1},
+    {VERIFY_MATH, "\\frac{\\pi}{2}", "\\boxed{\\frac{\\pi}2}", 1},
+    {VERIFY_MATH, "\\sqrt{3}", "\\boxed{\\sqrt3}", 1},
+    {VERIFY_MATH, "1/23", "\\boxed{\\frac123}", 0},
+    {VERIFY_MATH, "0.5", "\\boxed{\\frac13}", 0},
+    {VERIFY_MATH, "12", "\\boxed{\\frac12}", 0},
+    {VERIFY_MATH, "\\frac{3}{2}", "\\boxed{1\\frac{1}{2}}", 1},
+    {VERIFY_MATH, "-1.5", "\\boxed{-1\\frac12}", 1},
+    {VERIFY_MATH, "3/2", "\\boxed{1 1/2}", 1},
+    {VERIFY_MATH, "11/2", "\\boxed{1 1/2}", 0},
+    {VERIFY_MATH, "\\frac{11}{2}", "\\boxed{1\\frac{1}{2}}", 0},
+    {VERIFY_MATH, "7/2", "\\boxed{1\\frac{5}{2}}", 0},
+    {VERIFY_MATH, "1/2", "\\boxed{1\\frac{1}{2}}", 0},
+    {VERIFY_MATH, "5", "\\boxed{x=5}", 1},
+    {VERIFY_MATH, "x=5", "\\boxed{5}", 1},
+    {VERIFY_MATH, "x=5", "\\boxed{x = 5}", 1},
+    {VERIFY_MATH, "x=5", "\\boxed{y=5}", 0},
+    {VERIFY_MATH, "5", "\\boxed{x=6}", 0},
+    {VERIFY_MATH, "5", "\\boxed{x=y=5}", 0},
+    {VERIFY_MATH, "10", "\\boxed{x=10\\text{ cm}}", 1},
+    {VERIFY_MATH, "B", "\\boxed{\\text{(B)}}", 1},
+    {VERIFY_MATH, "(B)", "\\boxed{B}", 1},
+    {VERIFY_MATH, "B", "\\boxed{\\text{(C)}}", 0},
+    {VERIFY_MATH, "5", "\\boxed{(5)}", 0},
+    {VERIFY_MATH, "12", "x...12", 1},
+    {VERIFY_MATH, "12", "x...13", 0},
+    {VERIFY_MATH, "0.5", "it is .5", 1},
+    {VERIFY_MATH, "12", "the end.12", 1},
+    {VERIFY_MATH, "\\rightarrow", "\\boxed{arrow}", 0},
+    {VERIFY_MATH, "a\\leftarrow b", "\\boxed{a\\leftarrow b}", 1},
+    {VERIFY_MATH, "a arrow b", "\\boxed{a\\leftarrow b}", 0},
+    {VERIFY_MATH, "\\{1\\}", "\\boxed{\\left\\{1\\right\\}}", 1},
+    {VERIFY_MATH, "\\{1\\}", "\\boxed{1}", 0},
+    {VERIFY_MATH, "7", "\\boxed{\\text{7}", 1},
+    {VERIFY_MATH, "7", "\\boxed{\\}", 0},
+    {VERIFY_MATH, "7", "\\boxed{\\frac}", 0},
+    {VERIFY_MATH, "7", "\\boxed{\\text}", 0},
+    {VERIFY_MATH, "7", "\\boxed{%}", 0},
+    {VERIFY_MATH, "7", "\\boxed{^\\circ}", 0},
+    {VERIFY_MATH, "7", "\\boxed{}}7", 0},
     /* choice */
     {VERIFY_CHOICE, "B", "B", 1},
     {VERIFY_CHOICE, "B", "(B)", 1},
@@ -105,15 +224,20 @@ static const struct verify_case cases[] = {
 
 static void test_verifiers(void **state)
 {
+    i64 wrong = 0;
     (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        const struct verify_case *c = &cases[i];
         double score = -1;
-        if (verify(&score, cases[i].verifier, cases[i].truth, cases[i].answer))
+        if (verify(&score, c->verifier, c->truth, c->answer))
             fail_msg("case %lld: %s", (long long)i, error_text());
-        if (fabs(score - cases[i].score) > 1e-12)
-            fail_msg("%d: truth \"%s\", answer \"%s\": %g, expected %g", (int)cases[i].verifier, cases[i].truth,
-                     cases[i].answer, score, cases[i].score);
+        if (fabs(score - c->score) <= 1e-12)
+            continue;
+        print_error("%d: truth \"%s\", answer \"%s\": %g, expected %g\n", (int)c->verifier, c->truth, c->answer, score,
+                    c->score);
+        wrong++;
     }
+    assert_int_equal(wrong, 0);
 }
 
 static void test_gsm8k_looks_at_the_last_300_characters(void **state)
