@@ -103,8 +103,7 @@ int verify(double *score, enum verifier verifier, const char *ground_truth, cons
         *score = verify_math(truth, said);
         return 0;
     case VERIFY_CHOICE:
-        *score = choice_of_truth(truth) && verify_choice(choice_of_truth(truth), said);
-        return 0;
+        return verify_choice(score, truth, said);
     case VERIFY_REGEX:
         return verify_regex(score, ground_truth, said);
     case VERIFY_FORMAT:

@@ -31,7 +31,8 @@ enum verifier {
 
 /* -1: no rule fits the prompt, with what it says and what there is. */
 int verifier_of(enum verifier *out, const struct task *prompt);
-/* Any verifier but program. -1 and a message: a ground truth that is none (a broken pattern, an empty one). */
+/* Any verifier but program. -1 and a message: a ground truth that is none (a broken pattern, an empty one, no letter).
+ */
 int verify(double *score, enum verifier verifier, const char *ground_truth, const char *answer);
 
 #endif

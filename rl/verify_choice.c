@@ -1,55 +1,126 @@
 #include "rl/verify_inside.h"
 
-static bool is_letter(struct span s, i64 i)
+#include <strings.h>
+
+/* Letters and digits, apostrophes, letters of other alphabets. CJK and Hangul (from U+2E80) stand beside Latin letters
+ * without a space, so they do not join one. The bytes 0xc3 to 0xe1 begin U+00C0 to U+1FFF. */
+static bool joins(struct span s, i64 i)
 {
-    return i >= 0 && i < s.length && (isalnum((u8)s.at[i]) || ((u8)s.at[i] & 0x80) || s.at[i] == '\'');
+    if (i < 0 || i >= s.length)
+        return false;
+    while (i > 0 && ((u8)s.at[i] & 0xc0) == 0x80)
+        i--;
+    u8 first = (u8)s.at[i];
+    bool apostrophe = s.length - i >= 3 && memcmp(s.at + i, "\xe2\x80\x99", 3) == 0; /* U+2019 */
+    return isalnum(first) || first == '\'' || apostrophe || (first >= 0xc3 && first <= 0xe1);
 }
 
 static bool is_choice(struct span s, i64 i)
 {
-    return i < s.length && s.at[i] >= 'A' && s.at[i] <= 'J' && !is_letter(s, i - 1) && !is_letter(s, i + 1);
+    return i < s.length && s.at[i] >= 'A' && s.at[i] <= 'J' && !joins(s, i - 1) && !joins(s, i + 1);
+}
+
+static bool in_parentheses(struct span s, i64 i)
+{
+    return i > 0 && i + 1 < s.length && s.at[i - 1] == '(' && s.at[i + 1] == ')';
+}
+
+/* Whether the words stand before i, white space between them apart; goes_on: behind the letter at i. */
+static bool follows(struct span s, i64 i, const char *words)
+{
+    i64 n = (i64)strlen(words);
+    while (i > 0 && isspace((u8)s.at[i - 1]))
+        i--;
+    bool alone = !isalpha((u8)words[0]) || !joins(s, i - n - 1);
+    return i >= n && strncasecmp(s.at + i - n, words, (size_t)n) == 0 && alone;
+}
+
+static bool goes_on(struct span s, i64 i, const char *words)
+{
+    i64 n = (i64)strlen(words);
+    return s.length - i > n && strncasecmp(s.at + i + 1, words, (size_t)n) == 0 && !joins(s, i + 1 + n);
+}
+
+enum { NONE, POSSIBLE, CERTAIN };
+
+/* "A" before a space may be an article and "I" a pronoun, unless what stands around says that it is a choice. */
+static int choice_at(struct span s, i64 i)
+{
+    if (!is_choice(s, i))
+        return NONE;
+    bool word = (s.at[i] == 'A' || s.at[i] == 'I') && i + 1 < s.length && s.at[i + 1] == ' ';
+    if (!word || goes_on(s, i, " is") || goes_on(s, i, " because"))
+        return CERTAIN;
+    if (follows(s, i, "answer is") || follows(s, i, "option") || (i > 0 && (u8)s.at[i - 1] >= 0x80))
+        return CERTAIN;
+    if (follows(s, i, ":"))
+        return s.at[i] == 'A' ? CERTAIN : POSSIBLE; /* "The answer: I believe it is (B)" */
+    return NONE;
+}
+
+/* The first certain one of [from, to), else the first possible one; 0: none. */
+static char choice_within(struct span s, i64 from, i64 to)
+{
+    char possible = 0;
+    for (i64 i = from; i < to; i++) {
+        int kind = choice_at(s, i);
+        if (kind == CERTAIN)
+            return s.at[i];
+        if (kind == POSSIBLE && !possible)
+            possible = s.at[i];
+    }
+    return possible;
 }
 
 /* The letter that follows the last "answer", over "is", ":", "(" and the like; 0: none near. */
 static char choice_after_answer(struct span s)
 {
+    static const char *const words[] = {"answer", "\xe7\xad\x94\xe6\xa1\x88"}; /* Chinese, the same */
     char chosen = 0;
     for (i64 i = 0; i + 6 <= s.length; i++)
-        if (strncasecmp(s.at + i, "answer", 6) == 0)
-            for (i64 j = i + 6; j < min_i64(s.length, i + 30); j++)
-                if (is_choice(s, j) && (s.at[j] != 'A' || j + 1 >= s.length || s.at[j + 1] != ' ')) {
-                    chosen = s.at[j]; /* "a", the article, is no choice */
-                    break;
-                }
+        for (i64 w = 0; w < COUNT_OF(words); w++)
+            if (strncasecmp(s.at + i, words[w], 6) == 0) {
+                char next = choice_within(s, i + 6, min_i64(s.length, i + 30));
+                chosen = next ? next : chosen;
+            }
     return chosen;
+}
+
+static char last_in_parentheses(struct span s)
+{
+    for (i64 i = s.length - 1; i >= 0; i--)
+        if (is_choice(s, i) && in_parentheses(s, i))
+            return s.at[i];
+    return 0;
 }
 
 static char choice_of(struct span s)
 {
     struct span inside;
-    char chosen = 0;
-    s = trimmed(s);
+    char chosen;
     if (last_boxed(&inside, s))
-        s = trimmed(inside);
+        s = inside;
+    s = trimmed(s);
     if (is_choice(s, 0) && (s.length <= 2 || strchr(".):", s.at[1])))
         return s.at[0];
-    if ((chosen = choice_after_answer(s)))
+    if ((chosen = choice_after_answer(s)) || (chosen = last_in_parentheses(s)))
         return chosen;
-    for (i64 i = 1; i + 1 < s.length; i++)
-        if (is_choice(s, i) && s.at[i - 1] == '(' && s.at[i + 1] == ')')
-            chosen = s.at[i];
-    for (i64 i = 0; i < s.length && !chosen; i++)
-        if (is_choice(s, i) && (i + 1 == s.length || s.at[i + 1] != ' '))
-            chosen = s.at[i];
-    return chosen;
+    return choice_within(s, 0, s.length);
 }
 
-char choice_of_truth(struct span truth)
+/* One letter may be small. */
+static char choice_of_truth(struct span truth)
 {
-    return choice_of(truth);
+    const char letter = truth.length == 1 ? (char)toupper((u8)truth.at[0]) : 0;
+    return choice_of(letter ? (struct span){&letter, 1} : truth);
 }
 
-double verify_choice(char truth, struct span answer)
+int verify_choice(double *score, struct span truth, struct span answer)
 {
-    return choice_of(answer) == truth;
+    char right = choice_of_truth(truth);
+    if (!right)
+        return error_set("reward_model.ground_truth is \"%.*s\"; the verifier choice needs a letter from A to J",
+                         (int)min_i64(truth.length, 60), truth.at);
+    *score = choice_of(answer) == right;
+    return 0;
 }

@@ -48,8 +48,8 @@ bool last_boxed(struct span *out, struct span s);
 
 double verify_math(struct span truth, struct span answer);
 double verify_gsm8k(struct span truth, struct span answer);
-double verify_choice(char truth, struct span answer);
-char choice_of_truth(struct span truth); /* 0: it names none */
+/* -1: the ground truth names no choice. */
+int verify_choice(double *score, struct span truth, struct span answer);
 double verify_words(struct span truth, struct span answer);
 
 #endif

@@ -195,6 +195,73 @@ static const struct verify_case cases[] = {
     {VERIFY_CHOICE, "B", "Because", 0},
     {VERIFY_CHOICE, "B", "", 0},
     {VERIFY_CHOICE, "(B)", "b", 0},
+    {VERIFY_CHOICE, "C", "Option C is correct", 1},
+    {VERIFY_CHOICE, "C", "C is right", 1},
+    {VERIFY_CHOICE, "B", "B because it is larger", 1},
+    {VERIFY_CHOICE, "A", "The answer is A because", 1},
+    {VERIFY_CHOICE, "B", "The answer is A because (B) is too small", 0},
+    {VERIFY_CHOICE, "A", "The answer is A because (B) is too small", 1},
+    {VERIFY_CHOICE, "A", "A because it is larger", 1},
+    {VERIFY_CHOICE, "A", "A is right", 1},
+    {VERIFY_CHOICE, "B", "A B is right", 1},
+    {VERIFY_CHOICE, "A", "The answer is A and not B", 1},
+    {VERIFY_CHOICE, "B", "The answer is B, not (C)", 1},
+    {VERIFY_CHOICE, "A", "Answer: A and nothing else", 1},
+    {VERIFY_CHOICE, "A", "Option A fits", 1},
+    {VERIFY_CHOICE, "A", "A car is red", 0},
+    {VERIFY_CHOICE, "B", "A car is red: B", 1},
+    {VERIFY_CHOICE, "B",
+     "\xe7\xad\x94\xe6\xa1\x88\xe6\x98\xaf"
+     "B",
+     1},
+    {VERIFY_CHOICE, "B",
+     "\xe6\xad\xa3\xe7\xa1\xae\xe7\xad\x94\xe6\xa1\x88\xe4\xb8\xba"
+     "B\xe3\x80\x82",
+     1},
+    {VERIFY_CHOICE, "A",
+     "\xe7\xad\x94\xe6\xa1\x88\xe6\x98\xaf"
+     "A \xe5\x9b\xa0\xe4\xb8\xba",
+     1},
+    {VERIFY_CHOICE, "B",
+     "A\xe4\xb8\x8d\xe5\xaf\xb9\xef\xbc\x8c\xe7\xad\x94\xe6\xa1\x88\xe6\x98\xaf"
+     "B",
+     1},
+    {VERIFY_CHOICE, "A",
+     "A\xe4\xb8\x8d\xe5\xaf\xb9\xef\xbc\x8c\xe7\xad\x94\xe6\xa1\x88\xe6\x98\xaf"
+     "B",
+     0},
+    {VERIFY_CHOICE, "B", "\xec\xa0\x95\xeb\x8b\xb5\xec\x9d\x80 B\xec\x9e\x85\xeb\x8b\x88\xeb\x8b\xa4", 1},
+    {VERIFY_CHOICE, "B",
+     "\xef\xbc\x88"
+     "B\xef\xbc\x89",
+     1},
+    {VERIFY_CHOICE, "B", "The answer: I believe it is (B)", 1},
+    {VERIFY_CHOICE, "I", "The answer: I believe it is (B)", 0},
+    {VERIFY_CHOICE, "I", "The answer is I because", 1},
+    {VERIFY_CHOICE, "I", "Answer: I", 1},
+    {VERIFY_CHOICE, "C", "I think C", 1},
+    {VERIFY_CHOICE, "I", "I think C", 0},
+    {VERIFY_CHOICE, "I", "I\xe2\x80\x99m not sure", 0},
+    {VERIFY_CHOICE, "I", "I'm not sure", 0},
+    {VERIFY_CHOICE, "I", "Option I is correct", 1},
+    {VERIFY_CHOICE, "c", "C", 1},
+    {VERIFY_CHOICE, "c", "The answer is (C).", 1},
+    {VERIFY_CHOICE, "c", "B", 0},
+    {VERIFY_CHOICE, "C. Paris", "C", 1},
+    {VERIFY_CHOICE, "B", "\\boxed{\\text{B}}", 1},
+    {VERIFY_CHOICE, "B", "\\boxed{ B }", 1},
+    {VERIFY_CHOICE, "B", "**B**", 1},
+    {VERIFY_CHOICE, "B", "B\xc3\xa4r", 0},
+    {VERIFY_CHOICE, "D", "D\xc3\xa9", 0},
+    {VERIFY_CHOICE, "C",
+     "\xc3\xa9"
+     "C",
+     0},
+    {VERIFY_CHOICE, "C", "\xd0\x91 C", 1},
+    {VERIFY_CHOICE, "J", "J", 1},
+    {VERIFY_CHOICE, "B", "Vitamin B12", 0},
+    {VERIFY_CHOICE, "B", "The answers are many", 0},
+    {VERIFY_CHOICE, "A", "The answer is\nA\nbecause", 1},
     /* regex */
     {VERIFY_REGEX, "^\\d{3}$", "123", 1},
     {VERIFY_REGEX, "^\\d{3}$", "1234", 0},
@@ -261,6 +328,12 @@ static void test_ground_truths_that_are_none(void **state)
     double score;
     (void)state;
     assert_int_equal(verify(&score, VERIFY_EXACT, " ", "x"), -1);
+    static const char *const none[] = {"k", "K", "Paris", "12", "A cat"};
+    for (i64 i = 0; i < COUNT_OF(none); i++) {
+        assert_int_equal(verify(&score, VERIFY_CHOICE, none[i], "A"), -1);
+        assert_non_null(strstr(error_text(), none[i]));
+        assert_non_null(strstr(error_text(), "A to J"));
+    }
     assert_int_equal(verify(&score, VERIFY_REGEX, "(", "x"), -1);
     assert_non_null(strstr(error_text(), "regular expression"));
 }
