@@ -3,9 +3,11 @@
  *
  *   r_j = pi(y_j; now) / pi(y_j; old)       s = exp(mean_j log r_j)        (sequence level, as in GSPO)
  *   k_j = pi(y_j; old) / pi_rollout(y_j)    M(k) = k if low <= k <= high, else 0
- *   misc   J = mean_i 1/|y| sum_j M(k_j) min(s A, clip(s, 1 +- eps) A)     ratio and clip of the sequence, mask of each
- * id [R eq. 3] gspo   J = mean_i M(exp mean_j log k_j) min(s A, clip(s, 1 +- eps) A) [R eq. 2] grpo   J = mean_i 1/|y|
- * sum_j M(k_j) min(r_j A, clip(r_j, 1 +- eps) A)                                         [R eq. 1]
+ *
+ *   misc   J = mean_i 1/|y| sum_j M(k_j) min(s A, clip(s, 1 +- eps) A)          [R eq. 3]
+ *          ratio and clip of the sequence, mask of each id
+ *   gspo   J = mean_i M(exp mean_j log k_j) min(s A, clip(s, 1 +- eps) A)       [R eq. 2]
+ *   grpo   J = mean_i 1/|y| sum_j M(k_j) min(r_j A, clip(r_j, 1 +- eps) A)      [R eq. 1]
  *
  * In misc the term of id j carries the gradient of id j alone, s_j = s . pi(y_j) / [pi(y_j)] with the denominator
  * constant (GSPO-token): without mask the sum is GSPO's gradient. `old` are the weights of the step's beginning,

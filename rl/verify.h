@@ -4,13 +4,14 @@
  *
  *   exact   the answer is the ground truth, white space at both ends apart
  *   gsm8k   the last "#### NUMBER" of the last 300 characters (verl's rule), without commas as text, then as a number
- *   math    the last \boxed{...}, else the last "#### ...", else the last number: as text without dressing, as a
- * number. Integers are met exactly, other numbers within 1e-6; commas only between thousands; p % may be p or p/100; a
- * unit in \text or "x=" may stand on one side alone choice  one letter: boxed, after "answer", in parentheses or alone
+ *   math    the last \boxed{...}, else the last "#### ...", else the last number: as text without dressing, then as a
+ *           number. Integers are met exactly, other numbers within 1e-6; commas stand between thousands alone; p % may
+ *           be p or p / 100; a unit in \text and "x=" may stand on one side alone
+ *   choice  one letter from A to J: boxed, after "answer", in parentheses or alone
  *   regex   the ground truth is a pattern that is found in the answer
  *   format  one <think>...</think> at the beginning, and something after it
- *   wer     1 - word errors / words of the ground truth, not below 0; letters without case, no punctuation; characters
- *           of scripts without spaces count as words
+ *   wer     1 - word errors / words of the ground truth, not below 0; letters of any script, without case (text_fold),
+ *           no punctuation; characters of scripts without spaces count as words
  *   program an external one (program.h) */
 #ifndef WEFT_RL_VERIFY_H
 #define WEFT_RL_VERIFY_H

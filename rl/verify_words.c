@@ -1,5 +1,7 @@
 #include "rl/verify_inside.h"
 
+#include "tokenizers/text.h"
+
 #include <math.h>
 
 struct words {
@@ -21,25 +23,24 @@ static bool stands_alone(const char *at, i64 left)
     return left >= 3 && ((a == 0xe2 && (u8)at[1] >= 0xba) || a >= 0xe3) && !hangul;
 }
 
-static bool is_mark(const char *at, i64 left) /* CJK and fullwidth punctuation */
+/* An apostrophe belongs to a word between two of its letters; elsewhere it quotes. */
+static bool is_letter(struct span s, i64 i)
 {
-    u8 a = (u8)at[0], b = left > 1 ? (u8)at[1] : 0, c = left > 2 ? (u8)at[2] : 0;
-    return (a == 0xe3 && b == 0x80) || (a == 0xef && b == 0xbc && (c < 0x90 || (c >= 0x9a && c < 0xa1))) ||
-           (a == 0xe2 && b == 0x80);
+    if (s.at[i] != '\'')
+        return s.at[i] != ' ';
+    return i > 0 && i + 1 < s.length && !strchr("' ", s.at[i - 1]) && !strchr("' ", s.at[i + 1]);
 }
 
-static struct words split_words(char *text)
+/* Of a folded text. */
+static struct words split_words(struct span s)
 {
-    i64 length = (i64)strlen(text);
-    struct words w = {memory_alloc(max_i64(length, 1) * (i64)sizeof(struct span)), 0};
+    struct words w = {memory_alloc(max_i64(s.length, 1) * (i64)sizeof(struct span)), 0};
     bool open = false;
-    for (i64 i = 0, bytes; i < length; i += bytes) {
-        bytes = min_i64(character_bytes((u8)text[i]), length - i);
-        bool letter = ((u8)text[i] & 0x80) ? !is_mark(text + i, length - i) : isalnum((u8)text[i]) || text[i] == '\'';
-        bool alone = letter && stands_alone(text + i, length - i);
-        text[i] = (char)tolower((u8)text[i]);
+    for (i64 i = 0, bytes; i < s.length; i += bytes) {
+        bytes = min_i64(character_bytes((u8)s.at[i]), s.length - i);
+        bool letter = is_letter(s, i), alone = letter && stands_alone(s.at + i, s.length - i);
         if (letter && (alone || !open))
-            w.list[w.count++] = (struct span){text + i, 0};
+            w.list[w.count++] = (struct span){s.at + i, 0};
         if (letter)
             w.list[w.count - 1].length += bytes;
         open = letter && !alone;
@@ -69,13 +70,15 @@ static i64 word_errors(const struct words *a, const struct words *b)
 
 double verify_words(struct span truth, struct span answer)
 {
-    char *x = string_format("%.*s", (int)truth.length, truth.at),
-         *y = string_format("%.*s", (int)answer.length, answer.at);
-    struct words reference = split_words(x), said = split_words(y);
+    struct text x = {0}, y = {0};
+    text_fold(&x, truth.at, truth.length);
+    text_fold(&y, answer.at, answer.length);
+    struct words reference = split_words((struct span){x.data, x.length}),
+                 said = split_words((struct span){y.data, y.length});
     double errors = (double)word_errors(&reference, &said) / (double)max_i64(reference.count, 1);
     memory_free(reference.list);
     memory_free(said.list);
-    memory_free(x);
-    memory_free(y);
+    text_release(&x);
+    text_release(&y);
     return fmax(0, 1 - errors);
 }

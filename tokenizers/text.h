@@ -64,6 +64,9 @@ struct text_tokenizer *text_trainer_finish(struct text_trainer *trainer); /* clo
 void text_trainer_close(struct text_trainer *trainer);                    /* without a result */
 
 i64 text_invalid_utf8(const char *text, i64 length); /* offset of the first ill-formed byte, -1 if there is none */
+/* Text as its words are compared: NFC, without case; letters, marks, numbers and apostrophes stay, invisible characters
+ * vanish, all else and ill-formed bytes become spaces. Replaces `out`. */
+void text_fold(struct text *out, const char *text, i64 length);
 
 /* The one chat layout, used by sft, rl and generate: "<|im_start|>ROLE\nCONTENT<|im_end|>\n". */
 extern const char *const chat_template; /* Jinja, written to tokenizer_config.json */

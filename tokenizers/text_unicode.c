@@ -281,3 +281,52 @@ i64 text_invalid_utf8(const char *text, i64 length)
 {
     return utf8_invalid_at((const u8 *)text, length);
 }
+
+static bool in_words(u32 c)
+{
+    int category = utf8proc_get_property((utf8proc_int32_t)c)->category;
+    return c == '\'' || (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NO);
+}
+
+/* Typographic apostrophes, U+2019 and the letter U+02BC, are written as '. */
+static void append_word_character(struct text *out, const u8 *at, int bytes)
+{
+    u32 c;
+    utf8_decode(&c, at);
+    if (c == 0x2019 || c == 0x2bc)
+        text_append(out, "'", 1);
+    else if (in_words(c))
+        text_append(out, at, bytes);
+    else
+        text_append(out, " ", 1);
+}
+
+static void append_folded(struct text *out, const u8 *text, i64 length)
+{
+    u8 *folded = NULL;
+    i64 n =
+        utf8proc_map(text, length, &folded, UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_CASEFOLD | UTF8PROC_IGNORE);
+    require(n >= 0, "utf8proc_map: %s", utf8proc_errmsg(n));
+    for (i64 i = 0, part; i < n; i += part) {
+        utf8_sequence(&part, folded + i, n - i);
+        append_word_character(out, folded + i, (int)part);
+    }
+    free(folded);
+}
+
+void text_fold(struct text *out, const char *text, i64 length)
+{
+    text_clear(out);
+    text_append(out, "", 0);
+    while (length > 0) {
+        i64 valid = text_invalid_utf8(text, length), part = 0;
+        valid = valid < 0 ? length : valid;
+        append_folded(out, (const u8 *)text, valid);
+        if (valid < length) {
+            utf8_sequence(&part, (const u8 *)text + valid, length - valid);
+            text_append(out, " ", 1);
+        }
+        text += valid + part;
+        length -= valid + part;
+    }
+}
