@@ -162,10 +162,28 @@ static void visit_samples(struct learner *l, struct forward *out, const struct b
     }
 }
 
+static void take_policy(struct learner *l, struct tape *tape, struct forward *out, const struct batch *b)
+{
+    if (b->targets[TARGET_TEXT].n)
+        policy_losses(out->loss[TARGET_TEXT][0].value, tape, out->logits[TARGET_TEXT][0], b->targets[TARGET_TEXT].ids,
+                      &l->policy);
+}
+
 static void set_coefficients(struct learner *l, struct learn_sample *s, struct forward *out, i64 first)
 {
-    surrogate_coefficients(out->coefficient[TARGET_TEXT][0] + first, &l->sums, l->s, &s->y,
-                           out->loss[TARGET_TEXT][0].value + first);
+    float *coefficient = out->coefficient[TARGET_TEXT][0] + first;
+    surrogate_coefficients(coefficient, &l->sums, l->s, &s->y, out->loss[TARGET_TEXT][0].value + first);
+    for (i64 j = 0; j < s->y.n; j++)
+        coefficient[j] *= policy_scale(&l->policy);
+}
+
+/* Where a batch of the trainer lies, its tape does, too. */
+static struct tape *tape_of(struct trainer *t, const struct batch *b)
+{
+    for (i64 i = 0; i < t->flight_count; i++)
+        if (&t->flights[i].batch == b)
+            return &t->flights[i].tape;
+    panic("a batch that is not in flight");
 }
 
 static void objective(struct trainer *t, struct forward *out, const struct batch *b, i64 micro,
@@ -173,6 +191,7 @@ static void objective(struct trainer *t, struct forward *out, const struct batch
 {
     (void)micro;
     (void)total;
+    take_policy(t->objective_context, tape_of(t, b), out, b);
     visit_samples(t->objective_context, out, b, set_coefficients);
 }
 
@@ -208,6 +227,7 @@ int learner_measure(struct learner *l, struct model *model)
         struct forward_options options = {.routes = model ? NULL : routes_of(l, 0, micro)};
         tape_clear(&l->tape, false);
         model_forward(&out, &l->tape, model ? model : trained, &batch, &full, &options);
+        take_policy(l, &l->tape, &out, &batch);
         visit_samples(l, &out, &batch, model ? keep_start : keep_old);
     }
     return 0;

@@ -23,6 +23,7 @@ struct learner {
     struct trainer trainer;
     const struct surrogate_settings *s;
     const struct vocabulary *vocabulary;
+    struct policy policy;       /* of the sampler; zeros: the model's own distribution */
     struct model *start;        /* NULL without kl */
     i64 minibatches, positions; /* positions: of a micro-batch, a bound unless one sample alone is longer */
     struct tape tape;           /* of measurements: forward only */
@@ -41,7 +42,7 @@ struct learn_result {
     double grad_norm, lr, flops, seconds;
     i64 positions;
 };
-/* The trainer's optimizer, lr, bias_speed, seed and recompute are the caller's to set. */
+/* The policy and the trainer's optimizer, lr, bias_speed, seed and recompute are the caller's to set. */
 void learner_open(struct learner *learner, struct model *model, const struct vocabulary *vocabulary,
                   const struct surrogate_settings *settings, i64 minibatches, i64 positions);
 void learner_close(struct learner *learner);

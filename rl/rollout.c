@@ -137,6 +137,11 @@ void sampler_close(struct sampler *s)
     *s = (struct sampler){0};
 }
 
+struct policy sampler_policy(const struct sampler *s)
+{
+    return (struct policy){s->sampling.temperature, s->forbidden, s->forbidden_count};
+}
+
 /* ---- One call: seats, what of each stands in the cache ---- */
 
 struct seat {
@@ -255,9 +260,8 @@ static struct matrix rows_to_draw(struct run *run, struct tensor *logits)
     for (i64 i = 0; i < run->draw_count; i++)
         rows[i] = run->draws[i].row;
     struct matrix m = tensor_matrix(op_gather(tape, logits, rows, run->draw_count));
-    for (i64 i = 0; i < run->draw_count; i++)
-        for (i64 j = 0; j < run->s->forbidden_count; j++)
-            ((float *)m.data)[i * m.stride + run->s->forbidden[j]] = -1e30f;
+    struct policy policy = sampler_policy(run->s);
+    policy_logits(m, &policy);
     return m;
 }
 
@@ -275,8 +279,8 @@ static u32 *identities(struct run *run)
     return identity;
 }
 
-/* Log-probability and entropy are those at temperature 1, from the loss that training uses: with equal weights the
- * mismatch ratio is 1. */
+/* Log-probability and entropy are the policy's, from the loss that training uses: with equal weights the mismatch ratio
+ * is 1. */
 static void draw_ids(struct run *run, struct tensor *logits)
 {
     struct sampler *s = run->s;
@@ -284,9 +288,11 @@ static void draw_ids(struct run *run, struct tensor *logits)
     struct device *device = s->model->device;
     i64 n = run->draw_count;
     struct matrix m = rows_to_draw(run, logits);
+    struct sampling sampling = s->sampling;
+    sampling.temperature = sampling.temperature > 0 ? 1 : 0; /* the logits are divided by it already */
     i32 *code = tape_alloc(tape, n * 4);
     float *logprob = tape_alloc(tape, n * 4), *loss = tape_alloc(tape, n * 4), *entropy = tape_alloc(tape, n * 4);
-    device->ops->sample(device, code, logprob, m, identities(run), &s->sampling);
+    device->ops->sample(device, code, logprob, m, identities(run), &sampling);
     device->ops->cross_entropy(device, loss, tape_alloc(tape, n * 4), entropy, m, code);
     for (i64 i = 0; i < n; i++) {
         struct rollout *r = &run->draws[i].seat->cohort->rollouts[run->draws[i].copy];

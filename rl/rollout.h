@@ -12,6 +12,7 @@
 #ifndef WEFT_RL_ROLLOUT_H
 #define WEFT_RL_ROLLOUT_H
 #include "model/decode.h"
+#include "rl/policy.h"
 #include "rl/prompts.h"
 #include "sequence/grammar.h"
 
@@ -67,6 +68,7 @@ struct sampler {
 int sampler_open(struct sampler *sampler, struct model *model, const struct submodel *sub,
                  const struct text_tokenizer *tokenizer, i64 seats, i64 longest, i64 size, i64 most);
 void sampler_close(struct sampler *sampler);
+struct policy sampler_policy(const struct sampler *sampler); /* what it draws from; borrows from the sampler */
 
 /* Draws until all rollouts of the first `until` cohorts are done, the others go on meanwhile as far as there are seats.
  * STOPPED when interrupted() says so. */

@@ -21,7 +21,7 @@ const struct setting rl_table[] = {
     ROW(buffer_batches, "buffer_batches", INTEGER, "1", 1, 1000, NULL,
         "steps whose prompts are answered at the same time; more hide long answers, and train on older weights' draws"),
     ROW(seats, "seats", INTEGER, "0", 0, 1e6, NULL, "prompts answered at the same time; 0: as many as the buffer has"),
-    ROW(temperature, "temperature", NUMBER, "1", 0.01, 100, NULL, "of the draws"),
+    ROW(temperature, "temperature", NUMBER, "1", 0.01, 100, NULL, "of the draws, and of the policy that learns"),
     ROW(max_tokens, "max_tokens", INTEGER, "64", 1, 1 << 20, NULL, "longest answer, in ids"),
     ROW(minibatches, "minibatches", INTEGER, "2", 1, 1000, NULL, "optimizer updates of a step"),
     ROW(micro_positions, "micro_positions", INTEGER, "4096", 16, 1 << 24, NULL,
@@ -119,6 +119,7 @@ static void open_learner(struct run *r)
     const struct rl_settings *s = r->s;
     learner_open(&r->learner, &r->model, &r->sampler.vocabulary, &s->surrogate, s->minibatches, s->micro_positions);
     r->learner.route_width = s->replay_routes ? r->sampler.route_width : 0;
+    r->learner.policy = sampler_policy(&r->sampler);
     r->learner.start = r->has_start ? &r->start : NULL;
     r->learner.trainer.optimizer = &s->optimizer;
     r->learner.trainer.lr = lr_of_settings(&s->optimizer, s->steps * s->minibatches);

@@ -313,6 +313,76 @@ static void test_sharing_a_prompt_changes_nothing(void **state)
     model_close(&m);
 }
 
+/* ---- The gradient is that of the policy ---- */
+
+static double value_of(struct learner *l)
+{
+    struct step_result result;
+    l->sums = (struct surrogate_sums){0};
+    assert_int_equal(train_step(&result, &l->trainer, 0), 0);
+    return l->sums.value;
+}
+
+/* Moves the last norm's weights along a fixed direction. */
+static void move_norm(struct model *m, double by)
+{
+    for (i64 j = 0; j < m->config.width; j++)
+        m->norm->master[j] += (float)(by * sin(3.0 * (double)j));
+    weights_refresh(&m->weights);
+}
+
+static void check_slope(struct model *m, struct cohort *const *cohorts, i64 count, const struct policy *policy)
+{
+    struct surrogate_settings s = {.algorithm = SURROGATE_GRPO, .eps = 9, .mismatch_high = 1e9, .divide_by_std = true};
+    struct optimizer_settings still = {.lr = 0, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+    static i64 zero;
+    static double none;
+    struct learner l;
+    const double h = 4e-3;
+    double slope = 0;
+    learner_open(&l, m, &vocabulary, &s, 1, 4096);
+    l.policy = *policy;
+    l.trainer.optimizer = &still;
+    l.trainer.lr = lr_of_settings(&still, 10);
+    l.trainer.bias_speed = (struct schedule){&zero, &none, 1, false};
+    learner_load(&l, cohorts, count, NULL);
+    learner_plan(&l, 0, l.count);
+    assert_int_equal(learner_measure(&l, NULL), 0);
+    value_of(&l);
+    for (i64 j = 0; j < m->config.width; j++)
+        slope -= ((float *)m->norm->value.grad)[j] * sin(3.0 * (double)j);
+    move_norm(m, h);
+    double above = value_of(&l);
+    move_norm(m, -2 * h);
+    double below = value_of(&l);
+    move_norm(m, h);
+    double measured = (above - below) / (2 * h);
+    if (fabs(slope - measured) > 0.01 * fabs(measured) + 1e-3)
+        fail_msg("temperature %g, %lld forbidden: gradient %g, measured %g", policy->temperature,
+                 (long long)policy->forbidden_count, slope, measured);
+    assert_true(fabs(measured) > 0.01);
+    learner_close(&l);
+}
+
+static void test_gradient_of_the_policy(void **state)
+{
+    static const i32 forbidden[] = {0, 60, 61, 63};
+    static const struct policy policies[] = {
+        {0}, {0.6f}, {1.7f, forbidden, 4}, {1, forbidden, 4}, {0.6f, forbidden, 4}};
+    struct model m;
+    struct task task;
+    struct cohort list[3], *cohorts[3];
+    (void)state;
+    open_model(&m);
+    open_cohorts(list, cohorts, &task, 3);
+    for (i64 i = 0; i < COUNT_OF(policies); i++)
+        check_slope(&m, cohorts, 3, &policies[i]);
+    for (i64 i = 0; i < 3; i++)
+        cohort_release(&list[i]);
+    id_list_release(&task.ids);
+    model_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_coefficients_are_the_slope),
@@ -322,7 +392,8 @@ int main(void)
                                        cmocka_unit_test(test_advantages),
                                        cmocka_unit_test(test_well_learned_positives),
                                        cmocka_unit_test(test_hints_fade_by_success),
-                                       cmocka_unit_test(test_sharing_a_prompt_changes_nothing)};
+                                       cmocka_unit_test(test_sharing_a_prompt_changes_nothing),
+                                       cmocka_unit_test(test_gradient_of_the_policy)};
     device_open_cpu(&device);
     workers_start(2);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -163,18 +163,17 @@ static bool same_pool(const struct pool *a, const struct pool *b)
 
 /* ---- Tests ---- */
 
-/* With nothing forbidden the two are the same distribution (and brackets are ids like others); seats are taken again
- * while others still draw. */
-static void test_drawn_as_trained(void **state)
+/* Seats are taken again while others still draw. */
+static void check_drawn_as_trained(float temperature, bool forbid)
 {
     struct sampler sampler;
     struct pool pool;
     struct surrogate_settings s = {.mismatch_high = 1e9, .divide_by_std = true};
     struct learner l;
     i64 lengths[MOST + 1] = {0}, different = 0;
-    (void)state;
     open_sampler(&sampler, 3);
-    sampler.forbidden_count = 0;
+    sampler.sampling.temperature = temperature;
+    sampler.forbidden_count = forbid ? sampler.forbidden_count : 0;
     pool_open(&pool, &prompts, tokenizer, PROMPTS, GROUP, 1, 1);
     assert_int_equal(pool_fill(&pool, 0, &s), 0);
     assert_int_equal(rollouts_draw(&sampler, pool.cohorts, pool.count, pool.count, NULL), 0);
@@ -188,6 +187,7 @@ static void test_drawn_as_trained(void **state)
     assert_true(different > 4);
     const struct vocabulary none = {.boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = -1};
     learner_open(&l, &model, &none, &s, 1, 300);
+    l.policy = sampler_policy(&sampler);
     learner_load(&l, pool.cohorts, pool.count, NULL);
     assert_true(learner_plan(&l, 0, l.count) > 1);
     assert_int_equal(learner_measure(&l, NULL), 0);
@@ -199,6 +199,16 @@ static void test_drawn_as_trained(void **state)
     learner_close(&l);
     pool_close(&pool);
     sampler_close(&sampler);
+}
+
+/* Whatever the temperature, and whatever is forbidden, an id has one log-probability: on policy the mismatch is 1. */
+static void test_drawn_as_trained(void **state)
+{
+    (void)state;
+    check_drawn_as_trained(1, false); /* brackets are ids like others */
+    check_drawn_as_trained(1, true);
+    check_drawn_as_trained(0.6f, true);
+    check_drawn_as_trained(1.7f, false);
 }
 
 /* Unsettles the router, so that it would choose other experts. */
