@@ -1,5 +1,5 @@
-/* What the verifiers share: pieces of text, and the larger rules themselves (verify_math.c, verify_choice.c,
- * verify_words.c). Nobody else includes it. */
+/* What the verifiers share: pieces of text, and the larger rules themselves (verify_numbers.c, verify_math.c,
+ * verify_choice.c, verify_words.c). Nobody else includes it. */
 #ifndef WEFT_RL_VERIFY_INSIDE_H
 #define WEFT_RL_VERIFY_INSIDE_H
 #include "rl/verify.h"
@@ -11,6 +11,17 @@ struct span {
     const char *at;
     i64 length;
 };
+
+static inline struct span part(struct span s, i64 begin, i64 end)
+{
+    return (struct span){s.at + begin, end - begin};
+}
+
+static inline bool begins(struct span s, const char *with)
+{
+    i64 length = (i64)strlen(with);
+    return s.length >= length && memcmp(s.at, with, (size_t)length) == 0;
+}
 
 static inline struct span trimmed(struct span s)
 {
@@ -45,6 +56,9 @@ static inline const char *find_last(struct span s, const char *needle)
 struct span braces(struct span s);
 /* The inside of the last \boxed{...}. */
 bool last_boxed(struct span *out, struct span s);
+
+/* Of values without their dressing (verify_math.c). */
+bool equal_numbers(struct span a, struct span b);
 
 double verify_math(struct span truth, struct span answer);
 double verify_gsm8k(struct span truth, struct span answer);

@@ -1,195 +1,11 @@
 #include "rl/verify_inside.h"
 
-#include <math.h>
-#include <stdlib.h>
-
-static struct span part(struct span s, i64 begin, i64 end)
-{
-    return (struct span){s.at + begin, end - begin};
-}
-
-static bool begins(struct span s, const char *with)
-{
-    i64 length = (i64)strlen(with);
-    return s.length >= length && memcmp(s.at, with, (size_t)length) == 0;
-}
-
 static bool one_of(struct span s, const char *const *list, i64 count)
 {
     for (i64 i = 0; i < count; i++)
         if (same(s, span_of(list[i])))
             return true;
     return false;
-}
-
-struct span braces(struct span s)
-{
-    i64 depth = 0;
-    for (i64 i = 0; i < s.length; i++) {
-        depth += (s.at[i] == '{') - (s.at[i] == '}');
-        if (depth == 0)
-            return part(s, 1, i);
-    }
-    return (struct span){s.at, -1};
-}
-
-/* ---- Numbers, of a value without its dressing ---- */
-
-enum { NUMBER_MOST = 64 };
-
-static i64 count_digits(struct span s, i64 from)
-{
-    i64 n = 0;
-    while (from + n < s.length && isdigit((u8)s.at[from + n]))
-        n++;
-    return n;
-}
-
-static bool all_digits(struct span s)
-{
-    return s.length && count_digits(s, 0) == s.length;
-}
-
-/* Commas or spaces stand before every three digits of the integer part, or nowhere. */
-static bool in_thousands(struct span s)
-{
-    i64 at = s.length && strchr("+-", s.at[0]) ? 1 : 0, first = count_digits(s, at);
-    char by = at + first < s.length ? s.at[at + first] : 0;
-    if (by == ',' || by == ' ') {
-        if (first < 1 || first > 3 || s.at[at] == '0')
-            return false;
-        for (at += first; at < s.length && s.at[at] == by; at += 4)
-            if (count_digits(s, at + 1) != 3)
-                return false;
-    }
-    struct span rest = part(s, at, s.length);
-    return !memchr(rest.at, ',', (size_t)rest.length) && !memchr(rest.at, ' ', (size_t)rest.length);
-}
-
-/* Without the separators; false: it has some elsewhere, or what no number has. */
-static bool clean_number(char out[NUMBER_MOST], struct span s)
-{
-    i64 n = 0;
-    if (s.length == 0 || s.length >= NUMBER_MOST || !in_thousands(s))
-        return false;
-    for (i64 i = 0; i < s.length; i++)
-        if (isdigit((u8)s.at[i]) || (s.at[i] && strchr("+-.eE", s.at[i])))
-            out[n++] = s.at[i];
-        else if (s.at[i] != ',' && s.at[i] != ' ')
-            return false;
-    out[n] = 0;
-    return true;
-}
-
-/* A minus, then digits from the first that is not 0. */
-static bool integer_digits(char out[NUMBER_MOST], struct span s)
-{
-    char clean[NUMBER_MOST];
-    if (!clean_number(clean, s))
-        return false;
-    bool minus = clean[0] == '-';
-    const char *digits = clean + (minus || clean[0] == '+');
-    if (!all_digits(span_of(digits)))
-        return false;
-    while (digits[0] == '0' && digits[1])
-        digits++;
-    memcpy(out + 1, digits, strlen(digits) + 1);
-    out[0] = minus && *digits != '0' ? '-' : '+';
-    return true;
-}
-
-/* Sign, digits, decimals, exponent. */
-static bool parse_plain(double *out, struct span s)
-{
-    char clean[NUMBER_MOST], *end;
-    if (!clean_number(clean, s))
-        return false;
-    *out = strtod(clean, &end);
-    return end > clean && *end == 0 && isfinite(*out);
-}
-
-/* An argument of \frac: {...} or one character. */
-static bool take_argument(struct span *out, struct span *rest)
-{
-    if (rest->length == 0)
-        return false;
-    bool group = rest->at[0] == '{';
-    *out = group ? braces(*rest) : part(*rest, 0, 1);
-    if (out->length < 0)
-        return false;
-    *rest = part(*rest, out->length + (group ? 2 : 0), rest->length);
-    return true;
-}
-
-struct fraction {
-    struct span whole, above, below; /* whole: of a mixed number, else empty */
-};
-
-/* 1\frac{1}{2}, 1 1/2, 1/2 */
-static bool split_fraction(struct fraction *out, struct span s)
-{
-    const char *frac = find_last(s, "\\frac"), *slash = memchr(s.at, '/', (size_t)s.length);
-    if (frac) {
-        struct span rest = part(s, frac - s.at + 5, s.length);
-        out->whole = part(s, 0, frac - s.at);
-        return take_argument(&out->above, &rest) && take_argument(&out->below, &rest) && rest.length == 0;
-    }
-    if (!slash)
-        return false;
-    i64 middle = slash - s.at, begin = middle;
-    while (begin > 0 && s.at[begin - 1] != ' ')
-        begin--;
-    out->whole = trimmed(part(s, 0, begin));
-    out->above = part(s, begin, middle);
-    out->below = part(s, middle + 1, s.length);
-    return true;
-}
-
-/* The fraction of a mixed number is one of digits, and less than 1. */
-static bool parse_fraction(double *out, struct span s)
-{
-    double whole = 0, above, below;
-    struct fraction f;
-    bool minus = s.length && s.at[0] == '-';
-    if (!split_fraction(&f, part(s, minus, s.length)))
-        return false;
-    if (!parse_plain(&above, f.above) || !parse_plain(&below, f.below) || below == 0)
-        return false;
-    if (f.whole.length && !(all_digits(f.whole) && all_digits(f.above) && all_digits(f.below) && above < below))
-        return false;
-    if (f.whole.length && !parse_plain(&whole, f.whole))
-        return false;
-    *out = (minus ? -1 : 1) * (whole + above / below);
-    return true;
-}
-
-static bool parse_number(double *out, bool *percent, struct span s)
-{
-    *percent = s.length && s.at[s.length - 1] == '%';
-    s.length -= *percent;
-    return parse_plain(out, s) || parse_fraction(out, s);
-}
-
-/* Decimals may be rounded, as 0.333333 for 1/3; an integer is met but for the rounding of a double. */
-static bool near(double x, double y)
-{
-    double most = fmax(fabs(x), fabs(y));
-    bool integer = x == rint(x) || y == rint(y);
-    return fabs(x - y) <= (integer ? 1e-15 * most : 1e-6 * fmin(1, fmax(1e-6, most)));
-}
-
-static bool equal_numbers(struct span a, struct span b)
-{
-    char left[NUMBER_MOST], right[NUMBER_MOST];
-    double x, y;
-    bool x_percent, y_percent;
-    if (integer_digits(left, a) && integer_digits(right, b))
-        return strcmp(left, right) == 0;
-    if (!parse_number(&x, &x_percent, a) || !parse_number(&y, &y_percent, b))
-        return false;
-    if (x_percent == y_percent)
-        return near(x, y);
-    return near(x, y) || near(x_percent ? x / 100 : x, y_percent ? y / 100 : y); /* 25 % may be 25 or 0.25 */
 }
 
 /* ---- Values: what is compared, without its dressing ---- */
@@ -253,7 +69,9 @@ static bool is_power(struct span s)
 static bool is_unit(struct span s)
 {
     static const char *const others[] = {"i", "j", "e", "hundred", "thousand", "million", "billion", "trillion"};
-    return !one_of(trimmed(s), others, COUNT_OF(others)) && !memchr(s.at, '\\', (size_t)s.length);
+    struct span word = trimmed(s);
+    bool named = word.length && !isdigit((u8)word.at[0]) && !memchr(word.at, '\\', (size_t)word.length);
+    return named && !one_of(word, others, COUNT_OF(others));
 }
 
 /* {...} behind \text: its words, and whether they are a unit. */

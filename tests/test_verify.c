@@ -125,6 +125,8 @@ static const struct verify_case cases[] = {
     {VERIFY_MATH, "2", "\\boxed{2\\mathrm{i}}", 0},
     {VERIFY_MATH, "5", "\\boxed{5\\text{ or }6}", 0},
     {VERIFY_MATH, "10", "\\boxed{10x}", 0},
+    {VERIFY_MATH, "10", "\\boxed{10\\text{ 5}}", 0},
+    {VERIFY_MATH, "10", "\\boxed{10\\text{ }}", 1},
     {VERIFY_MATH, "45", "\\boxed{45^\\circ}", 1},
     {VERIFY_MATH, "45", "\\boxed{45^{\\circ}}", 1},
     {VERIFY_MATH, "45", "\\boxed{45\xc2\xb0}", 1},
