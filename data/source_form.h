@@ -22,6 +22,8 @@ struct json_place {
     int (*find)(void *context, struct sample_part *part, const char *reference);
     void *context;
 };
+/* A key whose value is null counts as absent, as tables written line by line have every key: NULL. */
+const struct json *sample_key(const struct json *object, const char *key);
 int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed);
 /* Refuses what is not UTF-8; empty texts are not added. */
 int sample_add_text(struct sample *out, const char *text, i64 length);
@@ -39,7 +41,7 @@ struct line_reader {
 };
 enum { LINE_BYTES_MAX = 1 << 26 };
 int line_reader_open(struct line_reader *reader, const char *path);
-/* 1: a line stands in `line`; 0: end; -1: damaged; -2: too long, skipped. */
+/* 1: a line stands in `line`, without its line feed; 0: end; -1: damaged; -2: too long, skipped. */
 int line_reader_next(struct line_reader *reader);
 void line_reader_close(struct line_reader *reader);
 

@@ -15,6 +15,12 @@ struct build {
     i64 used[SAMPLE_IDS]; /* of the lists of media */
 };
 
+const struct json *sample_key(const struct json *object, const char *key)
+{
+    const struct json *value = json_get(object, key);
+    return json_kind(value) == JSON_NULL ? NULL : value;
+}
+
 static int add_text(struct build *b, const struct json *text)
 {
     return sample_add_text(b->out, json_string(text, ""), json_string_length(text));
@@ -80,7 +86,7 @@ static int add_marked_text(struct build *b, const char *at, i64 length)
 {
     const char *end = at + length, *mark;
     enum sample_kind kind;
-    bool lists = json_get(b->object, "images") || json_get(b->object, "videos") || json_get(b->object, "audios");
+    bool lists = sample_key(b->object, "images") || sample_key(b->object, "videos") || sample_key(b->object, "audios");
     while (lists && (mark = find_mark(at, end, &kind))) {
         if (sample_add_text(b->out, at, mark - at) < 0 || add_listed(b, kind) < 0)
             return -1;
@@ -157,10 +163,8 @@ static int add_turn(struct build *b, const struct json *asked, const struct json
 
 static int add_captioned(struct build *b, enum sample_kind kind)
 {
-    const struct json *text = json_get(b->object, "text");
+    const struct json *text = sample_key(b->object, sample_key(b->object, "text") ? "text" : "caption");
     b->out->form = SAMPLE_CAPTIONED;
-    if (!text)
-        text = json_get(b->object, "caption");
     if (json_kind(text) != JSON_STRING || json_string_length(text) == 0)
         return error_set("a file without a caption: expected {\"%s\": FILE, \"text\": CAPTION}", medium_keys[kind]);
     if (add_medium(b, kind, reference_of(json_get(b->object, medium_keys[kind]), kind)) < 0)
@@ -192,11 +196,11 @@ static bool both_strings(const struct json *a, const struct json *b)
 
 static int add_object(struct build *b, bool *passed)
 {
-    const struct json *o = b->object, *text = json_get(o, "text");
-    if (json_get(o, "messages"))
-        return add_messages(b, json_get(o, "messages"));
+    const struct json *o = b->object, *text = sample_key(o, "text");
+    if (sample_key(o, "messages"))
+        return add_messages(b, sample_key(o, "messages"));
     for (enum sample_kind kind = SAMPLE_IMAGE; kind <= SAMPLE_AUDIO; kind++)
-        if (json_get(o, medium_keys[kind]))
+        if (sample_key(o, medium_keys[kind]))
             return add_captioned(b, kind);
     if (json_kind(json_get(o, "texts")) == JSON_ARRAY)
         return add_interleaved(b, json_get(o, "texts"), json_get(o, "images"));

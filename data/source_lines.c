@@ -39,12 +39,10 @@ static int refill(struct line_reader *r)
     return count < 0 ? -1 : 0;
 }
 
-/* Without its line feed. */
-int line_reader_next(struct line_reader *r)
+/* To the line feed or the end of the file. */
+static int gather_line(struct line_reader *r)
 {
     bool any = false, cut = false;
-    text_clear(&r->line);
-    r->number++;
     for (;;) {
         if (r->at == r->filled && refill(r) < 0)
             return -1;
@@ -60,6 +58,24 @@ int line_reader_next(struct line_reader *r)
         if (feed)
             return cut ? -2 : 1;
     }
+}
+
+/* Windows programs put a byte order mark in front of UTF-8. */
+static void drop_mark(struct text *line)
+{
+    if (line->length < 3 || memcmp(line->data, "\xef\xbb\xbf", 3) != 0)
+        return;
+    line->length -= 3;
+    memmove(line->data, line->data + 3, (size_t)line->length + 1);
+}
+
+int line_reader_next(struct line_reader *r)
+{
+    text_clear(&r->line);
+    int status = gather_line(r);
+    if (++r->number == 1)
+        drop_mark(&r->line);
+    return status;
 }
 
 /* ---- JSON lines ---- */

@@ -203,7 +203,7 @@ static int add_caption(struct tar *t, struct sample *out)
     if (!json)
         return 0;
     struct json *value = json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, out->name);
-    const struct json *caption = json_get(value, json_get(value, "text") ? "text" : "caption");
+    const struct json *caption = sample_key(value, sample_key(value, "text") ? "text" : "caption");
     int status = value ? sample_add_text(out, json_string(caption, ""), json_string_length(caption)) : -1;
     json_free(value);
     return status;
@@ -214,7 +214,7 @@ static bool json_leads(const struct tar *t)
     const struct member *json = json_member(t);
     struct json *value =
         json ? json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, t->path) : NULL;
-    bool leads = json_get(value, "messages") || json_get(value, "texts");
+    bool leads = sample_key(value, "messages") || sample_key(value, "texts");
     json_free(value);
     return leads;
 }

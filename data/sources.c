@@ -5,7 +5,8 @@
 static const struct reader_kind *const kinds[] = {&text_reader, &lines_reader, &tar_reader, &index_reader};
 
 struct source {
-    char **paths; /* of the files, in order */
+    const char *const *left_out; /* folders of the folder that was named; NULL: none */
+    char **paths;                /* of the files, in order */
     i64 count, capacity, at;
     i64 *bytes;                     /* of each file */
     const struct reader_kind *kind; /* of the file that is open; NULL: none */
@@ -37,6 +38,14 @@ static void push_path(struct source *s, char *path)
     s->paths[s->count++] = path;
 }
 
+static bool is_left_out(const struct source *s, const char *name)
+{
+    for (const char *const *at = s->left_out; at && *at; at++)
+        if (strcmp(*at, name) == 0)
+            return true;
+    return false;
+}
+
 /* Files of a folder and of those in it, in order of their names. */
 static int walk_folder(struct source *s, const char *path, int depth)
 {
@@ -51,7 +60,7 @@ static int walk_folder(struct source *s, const char *path, int depth)
     for (i64 i = 0; i < count && status == 0; i++) {
         char *file = path_join(path, names[i]);
         bool folder = file_is_directory(file);
-        if (folder)
+        if (folder && !(depth == 0 && is_left_out(s, names[i])))
             status = walk_folder(s, file, depth + 1);
         if (!folder && kind_of(names[i]))
             push_path(s, file);
@@ -91,7 +100,13 @@ static void weigh_files(struct source *s)
 
 struct source *source_open(const char *path)
 {
+    return source_open_without(path, NULL);
+}
+
+struct source *source_open_without(const char *path, const char *const *left_out)
+{
     struct source *s = memory_alloc(sizeof *s);
+    s->left_out = left_out;
     int status = !file_exists(path)        ? error_set("%s: there is no such file or folder", path)
                  : file_is_directory(path) ? list_files(s, path)
                                            : list_one(s, path);

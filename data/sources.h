@@ -47,6 +47,8 @@ enum source_result {
 };
 struct source;
 struct source *source_open(const char *path); /* NULL: message */
+/* All of a folder but these folders in it; the list, the caller's, ends with NULL. NULL: all. */
+struct source *source_open_without(const char *path, const char *const *left_out);
 /* After SOURCE_SAMPLE out is the caller's to release. */
 enum source_result source_next(struct source *source, struct sample *out);
 /* How far, in bytes of its files; what they hold differs, so time left is a guess. */

@@ -128,6 +128,24 @@ static void messages_hold_any_media(void **state)
     (void)state;
 }
 
+static void a_null_counts_as_absent(void **state)
+{
+    const char text[] = "{\"image\": null, \"messages\": null, \"text\": \"plain\"}\n"
+                        "{\"image\": \"a.png\", \"video\": null, \"text\": null, \"caption\": \"cap\"}\n"
+                        "{\"image\": null, \"audio\": \"h.wav\", \"text\": \"heard\"}\n"
+                        "{\"messages\": null, \"question\": \"1+1?\", \"answer\": \"2\"}\n"
+                        "{\"messages\": [{\"role\": \"user\", \"content\": \"an <image>\"}], \"images\": null}\n"
+                        "{\"image\": \"a.png\", \"text\": null, \"caption\": null}\n"
+                        "{\"text\": null}\n";
+    expect(put("null.jsonl", text, sizeof text - 1), "plain text'plain'\n"
+                                                     "captioned image@a.png text'cap'\n"
+                                                     "captioned audio@h.wav text'heard'\n"
+                                                     "chat <user> text'1+1?' <assistant> text'2'\n"
+                                                     "chat <user> text'an <image>'\n"
+                                                     "bad\n");
+    (void)state;
+}
+
 static void names_say_where(void **state)
 {
     char *path = put("where.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}", 26);
@@ -166,6 +184,20 @@ static void text_is_cut_at_blank_lines(void **state)
     memory_free(path);
     expect(put("bad.txt", "ab\xff", 3), "bad\n");
     expect(put("empty.txt", "", 0), "");
+    (void)state;
+}
+
+static void a_byte_order_mark_is_no_text(void **state)
+{
+    expect(put("mark.txt",
+               "\xef\xbb\xbf"
+               "one\n\xef\xbb\xbf"
+               "two\n",
+               14),
+           "plain text'one\n\xef\xbb\xbf"
+           "two\n'\n");
+    expect(put("mark.jsonl", "\xef\xbb\xbf{\"text\": \"one\"}\n", 19), "plain text'one'\n");
+    expect(put("short.txt", "\xef\xbb", 2), "bad\n");
     (void)state;
 }
 
@@ -261,13 +293,16 @@ static void members_with_one_key_are_a_sample(void **state)
     tar_member(&tar, "h.json",
                "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"image\": \"h.jpg\"}]}]}");
     tar_member(&tar, "h.jpg", "HJ");
+    tar_member(&tar, "i.jpg", "IJ");
+    tar_member(&tar, "i.json", "{\"messages\": null, \"texts\": null, \"text\": null, \"caption\": \"plum\"}");
     tar_end(&tar);
     expect(put("set.tar", tar.data, tar.length), "captioned image'PNG' text'apple'\n"
                                                  "captioned audio'RIFF' text'pear'\n"
                                                  "plain text'alone'\n"
                                                  "bad\nbad\n"
                                                  "mixed text'see' image'P1'\n"
-                                                 "chat <user> image'HJ'\n");
+                                                 "chat <user> image'HJ'\n"
+                                                 "captioned image'IJ' text'plum'\n");
     expect(put("cut.tar", tar.data, 512 + 512 + 512 + 2), "failed\n");
     text_release(&tar);
     (void)state;
@@ -328,6 +363,31 @@ static void folders_are_read_by_name(void **state)
     (void)state;
 }
 
+static void folders_can_be_left_out(void **state)
+{
+    const char *const left_out[] = {"test", "b.txt", NULL};
+    struct sample sample;
+    char *whole = path_join(folder, "whole");
+    char *deep = path_join(whole, "deep/test"), *test = path_join(whole, "test");
+    assert_int_equal(directory_make(deep) || directory_make(test), 0);
+    memory_free(put("whole/a.txt", "a", 1));
+    memory_free(put("whole/b.txt", "b", 1)); /* a file of that name stays */
+    memory_free(put("whole/deep/test/c.txt", "c", 1));
+    memory_free(put("whole/test/d.txt", "d", 1));
+    struct source *source = source_open_without(whole, left_out);
+    for (const char *expected = "abc"; *expected; expected++) {
+        assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+        assert_int_equal(sample.parts[0].bytes.data[0], *expected);
+        sample_release(&sample);
+    }
+    assert_int_equal(source_next(source, &sample), SOURCE_END);
+    source_close(source);
+    memory_free(whole);
+    memory_free(deep);
+    memory_free(test);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,7 +395,8 @@ int main(void)
         cmocka_unit_test(names_say_where),           cmocka_unit_test(text_is_cut_at_blank_lines),
         cmocka_unit_test(compressed_files_are_read), cmocka_unit_test(members_with_one_key_are_a_sample),
         cmocka_unit_test(indexed_documents_are_ids), cmocka_unit_test(damaged_indexes_are_refused),
-        cmocka_unit_test(folders_are_read_by_name),
+        cmocka_unit_test(folders_are_read_by_name),  cmocka_unit_test(folders_can_be_left_out),
+        cmocka_unit_test(a_null_counts_as_absent),   cmocka_unit_test(a_byte_order_mark_is_no_text),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }
