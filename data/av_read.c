@@ -373,6 +373,12 @@ static void place(u8 *out, i64 stride, const struct scaler *scaler, struct orien
     }
 }
 
+/* The container's word on the shape of pixels counts before the stream's. */
+static AVRational pixel_shape(const struct source *source, AVFrame *frame)
+{
+    return av_guess_sample_aspect_ratio(source->format, source->stream, frame);
+}
+
 /* Display shape of a frame: turned, and with square pixels. */
 static void shown_shape(double *height, double *width, const AVFrame *frame, struct orientation turn)
 {
@@ -464,8 +470,7 @@ static int keep_frame(struct picker *picker, AVFrame *frame)
 {
     struct clip *out = picker->out;
     struct orientation turn = orientation_of(frame, picker->source.stream);
-    if (!picker->request.height)
-        frame->sample_aspect_ratio = (AVRational){1, 1};
+    frame->sample_aspect_ratio = picker->request.height ? pixel_shape(&picker->source, frame) : (AVRational){1, 1};
     if (!out->height)
         choose_size(picker, frame, turn);
     if (reserve_frame(picker) < 0)
@@ -547,35 +552,60 @@ static int pick_every(struct picker *picker)
     return more;
 }
 
-static int pick(struct picker *picker, const void *bytes, i64 count, const char *origin, const struct form *form)
+static int open_video(struct source *source, const void *bytes, i64 count, const char *origin, const struct form *form)
 {
-    if (source_open(&picker->source, bytes, count, origin, form) < 0 ||
-        source_select(&picker->source, AVMEDIA_TYPE_VIDEO) < 0)
+    if (!form || form->class != FORM_CONTAINER)
+        return error_set("%s: expected a video (MP4, MOV, MKV, WebM, AVI, Ogg, GIF), found %s", origin,
+                         form_describe(bytes, count));
+    return source_open(source, bytes, count, origin, form) < 0 || source_select(source, AVMEDIA_TYPE_VIDEO) < 0 ? -1
+                                                                                                                : 0;
+}
+
+static int no_frames(const struct source *source)
+{
+    return error_set("%s: %s whose video has no frames", source->origin, source->form->name);
+}
+
+static int pick(struct picker *picker, const void *bytes, i64 count, const char *origin)
+{
+    if (open_video(&picker->source, bytes, count, origin, form_of(bytes, count)) < 0)
         return -1;
     bool by_time = picker->request.rate_hz > 0;
     picker->out->rate_hz = by_time ? picker->request.rate_hz : frame_rate(&picker->source);
     if ((by_time ? pick_by_time(picker) : pick_every(picker)) < 0 || source_check_damage(&picker->source) < 0)
         return -1;
-    return picker->out->frames ? 0 : error_set("%s: %s whose video has no frames", origin, form->name);
+    return picker->out->frames ? 0 : no_frames(&picker->source);
 }
 
 int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin, const struct clip_request *request)
 {
     require((request->height > 0) == (request->width > 0), "a clip is asked for with both sizes or none");
     *out = (struct clip){0};
-    const struct form *form = form_of(bytes, count);
-    if (!form || form->class != FORM_CONTAINER)
-        return error_set("%s: expected a video (MP4, MOV, MKV, WebM, AVI, Ogg, GIF), found %s", origin,
-                         form_describe(bytes, count));
     struct picker picker = {.request = *request, .out = out, .held = av_frame_alloc()};
     require(picker.held, "no memory for libav");
-    int status = pick(&picker, bytes, count, origin, form);
+    int status = pick(&picker, bytes, count, origin);
     source_close(&picker.source);
     scaler_release(&picker.scaler);
     av_frame_free(&picker.held);
     if (status < 0)
         clip_release(out);
     return status;
+}
+
+int clip_shown_size(double *height, double *width, const void *bytes, i64 count, const char *origin)
+{
+    struct source source = {0};
+    int status = open_video(&source, bytes, count, origin, form_of(bytes, count));
+    if (status == 0)
+        status = source_next(&source);
+    if (status == 0)
+        no_frames(&source);
+    if (status > 0) {
+        source.frame->sample_aspect_ratio = pixel_shape(&source, source.frame);
+        shown_shape(height, width, source.frame, orientation_of(source.frame, source.stream));
+    }
+    source_close(&source);
+    return status > 0 ? 0 : -1;
 }
 
 /* ---- Stills

@@ -153,9 +153,12 @@ static bool riff_open_length(u64 length_bytes)
     return length_bytes == 0 || length_bytes >= 0x7fff0000u;
 }
 
+/* What programs put behind the RIFF chunk (ID3v1) is no chunk; a long AVI file goes on with more of RIFF. */
 static int check_riff(const u8 *bytes, i64 count, const char *origin)
 {
-    for (i64 at = 12; at + 8 <= count;) {
+    u64 size_bytes = little_endian_u32(bytes + 4);
+    i64 end = riff_open_length(size_bytes) ? count : 8 + (i64)size_bytes;
+    for (i64 at = 12; at + 8 <= count && (at < end || holds(bytes, count, at, "RIFF", 4));) {
         u64 chunk_bytes = little_endian_u32(bytes + at + 4);
         bool data = memcmp(bytes + at, "data", 4) == 0;
         if (data && riff_open_length(chunk_bytes))

@@ -40,6 +40,8 @@ struct clip_request {
     i64 max_frames, height, width;
 };
 int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin, const struct clip_request *request);
+/* The size at which a player shows the first frame: turned, and with square pixels. */
+int clip_shown_size(double *height, double *width, const void *bytes, i64 count, const char *origin);
 /* H.264, yuv420p; width and height even, rate_hz above 0. The same clip gives the same bytes. */
 int clip_write_mp4(const char *path, const struct clip *clip); /* atomic */
 int clip_encode_mp4(struct text *out, const struct clip *clip);

@@ -601,6 +601,71 @@ static void make_wav(struct text *wav, int format, int channels, int bits, u32 r
     text_append(wav, data, bytes);
 }
 
+static void grow_box(struct text *mp4, const char *name, u32 more)
+{
+    char *type = memmem(mp4->data, (size_t)mp4->length, name, 4);
+    for (char *next; (next = memmem(type + 4, (size_t)(mp4->data + mp4->length - type - 4), name, 4));)
+        type = next; /* avc1 stands in the first box too */
+    u32 bytes = 0;
+    for (int i = -4; i < 0; i++)
+        bytes = bytes << 8 | (u8)type[i];
+    for (int i = 0; i < 4; i++)
+        type[i - 4] = (char)((bytes + more) >> (24 - 8 * i));
+}
+
+/* A box pasp at the end of the description of the only track (ISO/IEC 14496-12, 12.1.4). */
+static void set_pixel_shape(struct text *mp4, u32 across, u32 down)
+{
+    static const char *const around[] = {"moov", "trak", "mdia", "minf", "stbl", "stsd", "avc1"};
+    struct text out = {0};
+    const char *stts = memmem(mp4->data, (size_t)mp4->length, "stts", 4); /* the box behind the description */
+    assert_non_null(stts);
+    for (i64 i = 0; i < COUNT_OF(around); i++)
+        grow_box(mp4, around[i], 16);
+    i64 at = stts - 4 - mp4->data;
+    text_append(&out, mp4->data, at);
+    append_be32(&out, 16);
+    text_append(&out, "pasp", 4);
+    append_be32(&out, across);
+    append_be32(&out, down);
+    text_append(&out, mp4->data + at, mp4->length - at);
+    text_release(mp4);
+    *mp4 = out;
+}
+
+static void assert_shown(const struct text *mp4, double height, double width)
+{
+    double shown_height, shown_width;
+    if (clip_shown_size(&shown_height, &shown_width, mp4->data, mp4->length, "shown.mp4") < 0)
+        fail_msg("%s", error_text());
+    assert_true(fabs(shown_height - height) < 1e-9 && fabs(shown_width - width) < 1e-9);
+}
+
+static void clips_are_shown_with_square_pixels(void **state)
+{
+    (void)state;
+    enum { ONE = 1 << 16, W = 1 << 30 };
+    struct text mp4 = {0};
+    struct clip clip;
+    double height, width;
+    make_mp4(&mp4);
+    assert_shown(&mp4, CLIP_SIDE, CLIP_SIDE);
+    set_pixel_shape(&mp4, 2, 1);
+    assert_shown(&mp4, CLIP_SIDE, 2 * CLIP_SIDE);
+    struct clip_request request = {.rate_hz = 8, .max_frames = 1, .height = 24, .width = 48};
+    assert_int_equal(clip_read(&clip, mp4.data, mp4.length, "wide.mp4", &request), 0);
+    for (i64 i = 0; i < 24 * 48; i++) /* nothing is left white */
+        assert_true(clip.pixels[i * 3] < 200);
+    clip_release(&clip);
+    set_matrix(&mp4, (const i32[]){0, ONE, 0, -ONE, 0, 0, 0, 0, W});
+    assert_shown(&mp4, 2 * CLIP_SIDE, CLIP_SIDE);
+    assert_int_equal(clip_shown_size(&height, &width, "words", 5, "text.mp4"), -1);
+    assert_says("text.mp4");
+    assert_int_equal(clip_shown_size(&height, &width, mp4.data, mp4.length - 1, "cut.mp4"), -1);
+    assert_says("cut short");
+    text_release(&mp4);
+}
+
 static void refuse_clip(const void *bytes, i64 count, const char *wanted)
 {
     struct clip clip;
@@ -795,6 +860,39 @@ static void bad_sounds_are_refused(void **state)
     text_release(&png);
 }
 
+/* An ID3v1 tag: 128 bytes that begin with TAG. */
+static void what_stands_behind_a_wav_is_not_read(void **state)
+{
+    (void)state;
+    struct text wav = {0};
+    struct sound sound;
+    char tag[128] = "TAG a title";
+    memset(tag + 20, 0x7e, 100);
+    make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
+    text_append(&wav, tag, sizeof tag);
+    if (sound_read(&sound, wav.data, wav.length, "tagged.wav", 8000) < 0)
+        fail_msg("%s", error_text());
+    assert_int_equal(sound.samples, 5);
+    sound_release(&sound);
+    memset(wav.data + 4, 0, 4); /* of open length: these bytes would be a chunk of the sound's file */
+    refuse_sound(wav.data, wav.length, "cut short");
+    text_release(&wav);
+}
+
+/* A long AVI file goes on in further RIFF chunks, which may be cut short as well. */
+static void further_riff_chunks_are_checked(void **state)
+{
+    (void)state;
+    struct text wav = {0};
+    make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
+    text_append(&wav, "RIFF\x08\0\0\0AVIXmore", 16);
+    struct sound sound;
+    assert_int_equal(sound_read(&sound, wav.data, wav.length, "two.wav", 8000), 0);
+    sound_release(&sound);
+    refuse_sound(wav.data, wav.length - 1, "cut short");
+    text_release(&wav);
+}
+
 /* Programs that write to a pipe cannot go back to fill in the length. */
 static void a_wav_of_open_length_is_read_to_its_end(void **state)
 {
@@ -824,6 +922,7 @@ int main(void)
         cmocka_unit_test(frames_are_the_nearest_in_time),
         cmocka_unit_test(clips_fit_on_white),
         cmocka_unit_test(clips_are_turned_as_their_matrix_says),
+        cmocka_unit_test(clips_are_shown_with_square_pixels),
         cmocka_unit_test(bad_clips_are_refused),
         cmocka_unit_test(damaged_clips_never_crash),
         cmocka_unit_test(a_container_without_video_is_refused),
@@ -832,6 +931,8 @@ int main(void)
         cmocka_unit_test(resampling_keeps_tone_and_length),
         cmocka_unit_test(channels_are_averaged_in_every_format),
         cmocka_unit_test(bad_sounds_are_refused),
+        cmocka_unit_test(what_stands_behind_a_wav_is_not_read),
+        cmocka_unit_test(further_riff_chunks_are_checked),
         cmocka_unit_test(a_wav_of_open_length_is_read_to_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
