@@ -8,19 +8,20 @@ enum { BATCH_ITEMS = 256, BATCH_BYTES = 1 << 28, INTERRUPTED = 1 };
 #define ROW(member, key, type, fallback, low, high, help)                                                              \
     SETTING(struct prepare_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting prepare_table[] = {
-    ROW(data, "data", REFERENCE, NULL, 0, 0, "folder or file; folders train, validation, test in it are those parts"),
+    ROW(data, "data", REFERENCE, NULL, 0, 0,
+        "folder or file; folders train, validation, test in it are those parts; without train, all else is train"),
     ROW(text, "text", REFERENCE, NULL, 0, 0, "text tokenizer"),
     ROW(vision, "vision", REFERENCE, "", 0, 0, "vision tokenizer; without one pictures and clips are left out"),
     ROW(audio, "audio", REFERENCE, "", 0, 0, "audio tokenizer; without one sounds are left out"),
     ROW(directions, "directions", STRINGS, "", 0, 0,
         "what samples are made for: text, image-in, image-out, video-in, video-out, audio-in, audio-out, chat; none: "
         "all"),
-    ROW(validation, "validation", NUMBER, "0.01", 0, 1, "share for validation where data has no such folder"),
-    ROW(test, "test", NUMBER, "0", 0, 1, "share for test where data has no such folder"),
+    ROW(validation, "validation", NUMBER, "0.01", 0, 1, "share for validation where data has neither folder"),
+    ROW(test, "test", NUMBER, "0", 0, 1, "share for test where data has neither folder"),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, "largest share of samples that may be unreadable"),
     ROW(dropout, "dropout", NUMBER, "0", 0, 1, "BPE-dropout of plain texts for training"),
     ROW(dropout_copies, "dropout_copies", INTEGER, "1", 1, 1000, "copies of each, with other draws"),
-    ROW(audio_seconds, "audio_seconds", NUMBER, "30", 0.01, 3600, "longest sound"),
+    ROW(audio_seconds, "audio_seconds", NUMBER, "30", 0.01, 3600, "longer sounds are left out"),
     ROW(shard_bytes, "shard_bytes", INTEGER, "268435456", 4096, 1e12, "size at which a shard file ends"),
     {0}};
 
@@ -139,6 +140,8 @@ static void take_item(struct prepare *p, struct item *item)
     if (item->problem) {
         log_warn("skipped: %s: %s", item->sample.name, item->problem);
         p->bad++;
+    } else if (item->too_long) {
+        p->too_long++;
     } else if (item->left_out) {
         p->left_out++;
     } else {
@@ -225,10 +228,10 @@ static int make_batches(struct prepare *p, struct source *source, int split, str
     return status;
 }
 
-/* split: where all of it goes; -1: drawn. */
-static int make_source(struct prepare *p, const char *path, int split)
+/* split: where all of it goes; -1: drawn. left_out: as source_open_without takes it. */
+static int make_source(struct prepare *p, const char *path, int split, const char *const *left_out)
 {
-    struct source *source = source_open(path);
+    struct source *source = source_open_without(path, left_out);
     static const char *const labels[] = {"bytes of data", "bytes of train", "bytes of validation", "bytes of test"};
     struct progress progress;
     if (!source)
@@ -240,24 +243,24 @@ static int make_source(struct prepare *p, const char *path, int split)
     return status;
 }
 
-/* Folders named like the parts are the parts. */
+/* Folders named like the parts are the parts; without one of that name, train is all that is in none of them. */
 static int make_all(struct prepare *p)
 {
     const char *data = p->settings->data;
+    const char *const heldout[] = {split_names[SPLIT_VALIDATION], split_names[SPLIT_TEST], NULL};
     char *paths[SPLITS];
     bool present[SPLITS];
-    int status = 0;
     for (int split = 0; split < SPLITS; split++) {
         paths[split] = path_join(data, split_names[split]);
         present[split] = file_is_directory(paths[split]);
     }
-    if (!present[SPLIT_TRAIN])
-        status = make_source(p, data, -1);
-    for (int split = 0; split < SPLITS && present[SPLIT_TRAIN] && status == 0; split++) {
-        bool drawn = split == SPLIT_TRAIN && !present[SPLIT_VALIDATION] && !present[SPLIT_TEST];
+    bool drawn = !present[SPLIT_VALIDATION] && !present[SPLIT_TEST];
+    int train = drawn ? -1 : SPLIT_TRAIN;
+    int status =
+        present[SPLIT_TRAIN] ? make_source(p, paths[SPLIT_TRAIN], train, NULL) : make_source(p, data, train, heldout);
+    for (int split = SPLIT_VALIDATION; split < SPLITS && status == 0; split++)
         if (present[split])
-            status = make_source(p, paths[split], drawn ? -1 : split);
-    }
+            status = make_source(p, paths[split], split, NULL);
     for (int split = 0; split < SPLITS; split++)
         memory_free(paths[split]);
     return status;
@@ -277,6 +280,9 @@ static void say_what_was_made(const struct prepare *p)
     if (p->bad || p->left_out)
         log_info("%lld of %lld samples could not be read, %lld were not wanted or have no tokenizer", (long long)p->bad,
                  (long long)p->read, (long long)p->left_out);
+    if (p->too_long)
+        log_info("%lld samples with a sound of more than %g s (audio_seconds) were left out", (long long)p->too_long,
+                 p->settings->audio_seconds);
 }
 
 static int finish(struct prepare *p)

@@ -9,7 +9,7 @@ struct device;
 struct prepare_settings {
     char *data, *text, *vision, *audio; /* folders; vision and audio may be empty */
     struct string_list directions;      /* of direction_names; empty: all that the tokenizers allow */
-    double validation, test;            /* shares drawn where `data` has no folders of that name */
+    double validation, test;            /* shares drawn where `data` has no folder of either name */
     double bad_share;                   /* of samples that could not be read: more is an error */
     double dropout;                     /* BPE-dropout of plain texts in train */
     i64 dropout_copies;                 /* of each of them */

@@ -26,6 +26,7 @@ struct item {
     enum split split;
     u32 number;        /* of the sample, for draws */
     bool left_out;     /* nothing of it is wanted, or no tokenizer for it was given */
+    bool too_long;     /* a sound of it is longer than audio_seconds */
     char *problem;     /* why it could not be made */
     struct made *made; /* [sample.count] */
 };
@@ -40,7 +41,7 @@ struct prepare {
     struct vocabulary vocabulary;
     struct shard_meta meta;
     struct shard_writer *writers[SPLITS];
-    i64 samples[SPLITS], records[SPLITS][DIRECTIONS], read, bad, left_out;
+    i64 samples[SPLITS], records[SPLITS][DIRECTIONS], read, bad, left_out, too_long;
 };
 void prepare_read(struct prepare *prepare, struct item *items, i64 count);   /* on all workers */
 void prepare_encode(struct prepare *prepare, struct item *items, i64 count); /* one kind of medium after another */

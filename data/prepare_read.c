@@ -123,11 +123,10 @@ static void pad_frames(struct clip *clip)
 
 static int read_clip(const struct prepare *p, struct made *made, const void *bytes, i64 count, const char *origin)
 {
-    struct clip first;
-    if (clip_read(&first, bytes, count, origin, &(struct clip_request){.max_frames = 1}) < 0)
+    double height, width;
+    if (clip_shown_size(&height, &width, bytes, count, origin) < 0)
         return -1;
-    made->shape = nearest_shape(&p->vision.config, true, (double)first.height, (double)first.width);
-    clip_release(&first);
+    made->shape = nearest_shape(&p->vision.config, true, height, width);
     if (made->shape < 0)
         return error_set("the vision tokenizer has no shape for clips");
     const struct vision_shape *s = &p->vision.config.shapes[made->shape];
@@ -139,14 +138,16 @@ static int read_clip(const struct prepare *p, struct made *made, const void *byt
     return 0;
 }
 
-static int read_sound(const struct prepare *p, struct made *made, const void *bytes, i64 count, const char *origin)
+static int read_sound(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
+                      const char *origin)
 {
     if (sound_read(&made->sound, bytes, count, origin, AUDIO_RATE_HZ) < 0)
         return -1;
-    double seconds = (double)made->sound.samples / AUDIO_RATE_HZ;
-    if (seconds > p->settings->audio_seconds)
-        return error_set("%s: a sound of %.1f s; audio_seconds allows %g", origin, seconds, p->settings->audio_seconds);
     made->code_frames = audio_frames(made->sound.samples);
+    if ((double)made->sound.samples > p->settings->audio_seconds * AUDIO_RATE_HZ) {
+        item->too_long = true;
+        sound_release(&made->sound);
+    }
     return 0;
 }
 
@@ -160,7 +161,7 @@ static int read_medium(const struct prepare *p, struct item *item, i64 part)
     struct made *made = &item->made[part];
     int status = in->kind == SAMPLE_IMAGE   ? read_image(p, made, view.data, view.bytes, origin)
                  : in->kind == SAMPLE_VIDEO ? read_clip(p, made, view.data, view.bytes, origin)
-                                            : read_sound(p, made, view.data, view.bytes, origin);
+                                            : read_sound(p, item, made, view.data, view.bytes, origin);
     if (in->path)
         file_unmap(&view);
     return status;

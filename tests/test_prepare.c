@@ -1,6 +1,7 @@
 /* Preparing: a small corpus of every kind becomes shards whose records hold what the tokenizers say, in both
  * directions; conversations keep their layout and weights; unreadable files are counted; the packer reads it all back.
  */
+#define _GNU_SOURCE /* memmem */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +73,7 @@ static void make_tokenizers(void)
     assert_int_equal(text_tokenizer_save(tokenizer, text_folder), 0);
     assert_int_equal(vision_add_shape(&config, 1, 32, 32, 0, NULL, 0), 0);
     assert_int_equal(vision_add_shape(&config, 9, 16, 16, 8, NULL, 0), 0);
+    assert_int_equal(vision_add_shape(&config, 9, 16, 32, 8, NULL, 0), 0);
     vision_open(&vision, &device, &config, DTYPE_F32, false);
     vision_init(&vision, 1);
     vision_inflate(&vision);
@@ -356,6 +358,78 @@ static void without_tokenizers_media_are_left_out(void **state)
     (void)state;
 }
 
+static void assert_samples(const char *part, i64 count, const char *only)
+{
+    struct shards s;
+    assert_int_equal(shards_open(&s, out, part), 0);
+    assert_int_equal(s.sample_count, count);
+    for (i64 i = 0; i < count; i++)
+        assert_non_null(strstr(shards_name(&s, i), only));
+    shards_close(&s);
+}
+
+static void held_out_folders_stay_out_of_train(void **state)
+{
+    char *data = path_join(folder, "unnamed"), *other = path_join(data, "books"), *held = path_join(data, "validation"),
+         *kept = corpus;
+    struct prepare_settings settings = settings_of(data);
+    settings.validation = settings.test = 0.5; /* nothing is drawn: there is a folder */
+    assert_int_equal(directory_make(other) || directory_make(held), 0);
+    corpus = data;
+    put("books/b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n");
+    put("d.jsonl", "{\"text\": \"d\"}\n");
+    put("validation/v.jsonl", "{\"text\": \"e\"}\n{\"text\": \"f\"}\n");
+    run(&settings);
+    assert_samples("train", 4, ".jsonl:");
+    assert_samples("validation", 2, "validation/v.jsonl:");
+    assert_samples("test", 0, "");
+    corpus = kept;
+    memory_free(data);
+    memory_free(other);
+    memory_free(held);
+    (void)state;
+}
+
+static void long_sounds_are_left_out_not_bad(void **state)
+{
+    struct prepare_settings settings = settings_of(corpus);
+    settings.validation = settings.bad_share = 0;
+    settings.audio_seconds = 0.35;
+    put_sound("long.wav", 16000);
+    put("captions.jsonl", "{\"audio\": \"c.wav\", \"text\": \"seven\"}\n{\"audio\": \"long.wav\", \"text\": \"x\"}\n");
+    run(&settings);
+    assert_samples("train", 2 + 2 + 1, ".jsonl:");
+    settings.audio_seconds = 2;
+    run(&settings);
+    assert_samples("train", 2 * 2 + 2 + 1, ".jsonl:");
+    make_corpus();
+    (void)state;
+}
+
+/* The matrix of the only track stretches pixels: 44 bytes from the box's type (ISO/IEC 14496-12, 8.3.2). */
+static void clips_have_the_shape_that_is_shown(void **state)
+{
+    struct prepare_settings settings = settings_of(corpus);
+    struct shards s;
+    struct text mp4 = {0};
+    char *path = path_join(corpus, "b.mp4");
+    settings.validation = 0;
+    assert_int_equal(file_read(&mp4, path), 0);
+    char *type = memmem(mp4.data, (size_t)mp4.length, "tkhd", 4);
+    assert_non_null(type);
+    memcpy(type + 44, "\0\x02\0\0", 4);
+    assert_int_equal(file_replace(path, mp4.data, mp4.length), 0);
+    run(&settings);
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    assert_int_equal(find(&s, DIRECTION_VIDEO_OUT, "captions.jsonl:2")[1].shape, 2);
+    assert_int_equal(find(&s, DIRECTION_VIDEO_OUT, "captions.jsonl:5")[1].shape, 1);
+    shards_close(&s);
+    text_release(&mp4);
+    memory_free(path);
+    make_corpus();
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +441,9 @@ int main(void)
         cmocka_unit_test(chosen_directions_and_copies),
         cmocka_unit_test(unreadable_files_are_counted),
         cmocka_unit_test(without_tokenizers_media_are_left_out),
+        cmocka_unit_test(held_out_folders_stay_out_of_train),
+        cmocka_unit_test(long_sounds_are_left_out_not_bad),
+        cmocka_unit_test(clips_have_the_shape_that_is_shown),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }
