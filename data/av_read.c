@@ -447,8 +447,10 @@ static void choose_size(struct picker *picker, const AVFrame *frame, struct orie
     }
 }
 
+/* To grow is to copy: where the most is known and takes little, it is there from the start. */
 static int reserve_frame(struct picker *picker)
 {
+    enum { AT_ONCE_BYTES = 1 << 25 };
     struct clip *out = picker->out;
     i64 frame_bytes = out->height * out->width * 3;
     if (out->frames < picker->capacity)
@@ -459,7 +461,7 @@ static int reserve_frame(struct picker *picker)
                          picker->source.origin, (long long)out->frames, (long long)out->height, (long long)out->width);
     i64 wanted = max_i64(16, picker->capacity * 2);
     if (picker->request.max_frames > 0)
-        wanted = min_i64(wanted, picker->request.max_frames);
+        wanted = min_i64(max_i64(wanted, AT_ONCE_BYTES / frame_bytes), picker->request.max_frames);
     wanted = min_i64(wanted, CLIP_BYTES_MAX / frame_bytes);
     out->pixels = memory_resize(out->pixels, picker->capacity * frame_bytes, wanted * frame_bytes);
     picker->capacity = wanted;
