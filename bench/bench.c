@@ -11,6 +11,8 @@ const struct bench benches[] = {
     {"bpe", "training and encoding of byte-level BPE, one thread", bench_bpe},
     {"checkpoint", "writing a checkpoint against copying its bytes", bench_checkpoint},
     {"decode", "text through the cache: prefill, and token by token", bench_decode},
+    {"video", "decoding and scaling a clip against ffmpeg", bench_video},
+    {"loader", "waiting for data in the step against the whole of it", bench_loader},
     {"memory", "memory of training steps against what the meta backend foresees", bench_memory},
     {NULL, NULL, NULL},
 };

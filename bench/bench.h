@@ -19,5 +19,6 @@ extern const struct bench benches[]; /* ends with a NULL name */
 void bench_print(const struct bench_row *row, bool json);
 double bench_median(double *values, i64 count); /* sorts them */
 
-bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_decode, bench_experts, bench_step, bench_memory;
+bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_decode, bench_experts, bench_loader, bench_memory,
+    bench_step, bench_video;
 #endif
