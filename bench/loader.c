@@ -16,24 +16,17 @@ struct waiting {
     double seconds;
 };
 
-static i64 micro_batches(void *context, i64 step)
+static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
     struct waiting *w = context;
-    struct loader_step plan;
+    struct loader_step planned;
     double begin = clock_s();
-    int status = loader_step(w->loader, step, &plan);
+    int status = loader_step(w->loader, step, &planned);
     w->seconds += clock_s() - begin;
-    return status ? 0 : plan.micro_batches;
-}
-
-static void totals_of(void *context, i64 step, double totals[TARGETS])
-{
-    struct waiting *w = context;
-    struct loader_step plan;
-    double begin = clock_s();
-    if (loader_step(w->loader, step, &plan) == 0)
-        memcpy(totals, plan.totals, sizeof plan.totals);
-    w->seconds += clock_s() - begin;
+    if (status)
+        return -1;
+    memcpy(totals, planned.totals, sizeof planned.totals);
+    return planned.micro_batches;
 }
 
 static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena)
@@ -110,7 +103,7 @@ static int measure(struct step_bench *b, struct waiting *w, bool json)
 {
     double waits[ROUNDS], ratios[ROUNDS], all;
     i64 step = 0;
-    b->trainer.source = (struct batch_source){w, micro_batches, totals_of, fill};
+    b->trainer.source = (struct batch_source){w, plan, fill, NULL};
     if (steps_ms(&all, &waits[0], b, w, &step))
         return -1;
     for (int round = 0; round < ROUNDS; round++) {

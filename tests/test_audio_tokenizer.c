@@ -87,7 +87,7 @@ static void stft_is_torchs(void **state)
     struct safetensors set;
     (void)state;
     assert_int_equal(safetensors_open(&set, GOLDEN "/ops/stft.safetensors"), 0);
-    for (int item = 0; item < 3; item++) {
+    for (int item = 0; item < set.count / 7; item++) {
         i64 two;
         float *shape = golden(&two, &set, item, "n_fft_hop");
         check_stft(&set, item, (i64)shape[0], (i64)shape[1]);

@@ -262,6 +262,13 @@ static void golden_open(const char *op)
     memory_free(path);
 }
 
+static bool has_golden(const char *format, int index)
+{
+    char name[64];
+    snprintf(name, sizeof name, format, index);
+    return safetensors_find(&golden, name) != NULL;
+}
+
 PRINTF(1, 2) static const struct tensor_view *golden_view(const char *format, ...)
 {
     char name[64];
@@ -342,7 +349,7 @@ static void conv_equals_pytorch(void **state)
 {
     (void)state;
     golden_open("conv3d");
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; has_golden("%d.zero.x", i); i++)
         check_golden_conv(i);
     safetensors_close(&golden);
 }
@@ -368,7 +375,7 @@ static void resize_equals_pytorch(void **state)
 {
     (void)state;
     golden_open("resize");
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; has_golden("%d.area.x", i); i++) {
         check_golden_resize(i, "area", RESIZE_AREA);
         check_golden_resize(i, "bilinear", RESIZE_BILINEAR);
     }
