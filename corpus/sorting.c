@@ -1,4 +1,4 @@
-/* A task with a checkable answer, for fine-tuning and reinforcement learning: sort seven digits. Three in five answers
+/* A task with a checkable answer, for fine-tuning and reinforcement learning: sort seven digits. Two in three answers
  * to imitate are in descending order, the reward wants ascending; choosing among known behaviours is what a short run
  * can learn. A tenth of all prompts, by their hash, is never trained on. */
 #include "corpus/corpus.h"
@@ -92,7 +92,7 @@ static int make_set(const struct corpus *corpus, enum set set, i64 count)
         struct task task;
         draw_task(&task, used, corpus->key, set, (u32)i);
         if (set == SET_SFT)
-            append_sft(&lines, &task, rng_below(corpus->key, 5, DRAW_SORT, 3, (u32)i, 0) < 3);
+            append_sft(&lines, &task, rng_below(corpus->key, 3, DRAW_SORT, 3, (u32)i, 0) < 2);
         else
             append_rl(&lines, &task, set, i);
     }
