@@ -26,7 +26,7 @@ static void begin_row(struct builder *b, i64 parts, i64 rows, i64 columns)
                                   .decay = true};
 }
 
-static i64 end_row(struct builder *b, const char *name)
+static struct weight *end_row(struct builder *b, const char *name)
 {
     snprintf(b->name, sizeof b->name, "%s", name);
     b->row.name = b->name;
@@ -47,19 +47,13 @@ static void piece(struct builder *b, i64 rows, const char *prefix, const char *n
     b->row.pieces[i] = (struct weight_piece){b->disk[i], rows};
 }
 
-/* Indices now, pointers when the list has stopped growing. */
-static struct weight *by_index(i64 index)
-{
-    return (struct weight *)(uintptr_t)(index + 1);
-}
-
 static struct weight *matrix(struct builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
                              i64 columns, enum tensor_axis axis)
 {
     begin_row(b, 1, rows, columns);
     piece(b, rows, prefix, disk);
     b->row.tensor_axis = axis;
-    return by_index(end_row(b, name));
+    return end_row(b, name);
 }
 
 /* An embedding that heads read too, so that several chunks of a pipeline hold it. */
@@ -69,7 +63,7 @@ static struct weight *shared_matrix(struct builder *b, const char *name, const c
     begin_row(b, 1, rows, columns);
     piece(b, rows, prefix, disk);
     b->row.shared = true;
-    return by_index(end_row(b, name));
+    return end_row(b, name);
 }
 
 static struct weight *norm(struct builder *b, const char *name, const char *prefix, const char *disk, i64 columns)
@@ -79,7 +73,7 @@ static struct weight *norm(struct builder *b, const char *name, const char *pref
     b->row.disk_rank = 1;
     b->row.init = INIT_ONES;
     b->row.decay = false;
-    return by_index(end_row(b, name));
+    return end_row(b, name);
 }
 
 static struct weight *gate_up(struct builder *b, const char *name, const char *prefix, i64 width, i64 columns)
@@ -88,7 +82,7 @@ static struct weight *gate_up(struct builder *b, const char *name, const char *p
     piece(b, width, prefix, "gate_proj.weight");
     piece(b, width, prefix, "up_proj.weight");
     b->row.tensor_axis = AXIS_ROWS;
-    return by_index(end_row(b, name));
+    return end_row(b, name);
 }
 
 static void attention_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
@@ -105,7 +99,7 @@ static void attention_rows(struct builder *b, struct layer_weights *l, const cha
     piece(b, kv, at, "k_proj.weight");
     piece(b, kv, at, "v_proj.weight");
     b->row.tensor_axis = AXIS_ROWS;
-    l->qkv = by_index(end_row(b, name));
+    l->qkv = end_row(b, name);
     snprintf(name, sizeof name, "%s.out", stem);
     l->out = matrix(b, name, at, "o_proj.weight", width, q, AXIS_COLUMNS);
     snprintf(name, sizeof name, "%s.norm2", stem);
@@ -133,7 +127,7 @@ static void router_rows(struct builder *b, struct layer_weights *l, const char *
     b->row.elastic = ELASTIC_EXPERT_ROWS;
     b->row.decay = false;
     snprintf(name, sizeof name, "%s.router", stem);
-    l->router = by_index(end_row(b, name));
+    l->router = end_row(b, name);
     begin_row(b, 1, 1, c->experts);
     piece(b, 1, prefix, "mlp.moe_statics.e_score_correction_bias");
     snprintf(b->fused, sizeof b->fused, "%smlp.gate.moe_statics.e_score_correction_bias", prefix);
@@ -143,7 +137,7 @@ static void router_rows(struct builder *b, struct layer_weights *l, const char *
     b->row.trained = b->row.decay = false;
     b->row.elastic = ELASTIC_EXPERT_COLUMNS;
     snprintf(name, sizeof name, "%s.bias", stem);
-    l->bias = by_index(end_row(b, name));
+    l->bias = end_row(b, name);
 }
 
 static void expert_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix)
@@ -160,7 +154,7 @@ static void expert_rows(struct builder *b, struct layer_weights *l, const char *
     b->row.tensor_axis = AXIS_ROWS;
     b->row.elastic = ELASTIC_EXPERT_PARTS;
     snprintf(name, sizeof name, "%s.experts_gate_up", stem);
-    l->experts_gate_up = by_index(end_row(b, name));
+    l->experts_gate_up = end_row(b, name);
     begin_row(b, c->experts, c->width, c->expert_width);
     piece(b, c->width, at, "down_proj.weight");
     snprintf(b->fused, sizeof b->fused, "%smlp.experts.down_proj", prefix);
@@ -169,7 +163,7 @@ static void expert_rows(struct builder *b, struct layer_weights *l, const char *
     b->row.tensor_axis = AXIS_COLUMNS;
     b->row.elastic = ELASTIC_EXPERT_PARTS;
     snprintf(name, sizeof name, "%s.experts_down", stem);
-    l->experts_down = by_index(end_row(b, name));
+    l->experts_down = end_row(b, name);
 }
 
 static void moe_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix)
@@ -212,7 +206,7 @@ static void backbone_rows(struct builder *b)
     m->head = c->tied ? m->embed : matrix(b, "head", "", "lm_head.weight", c->vocabulary, c->width, AXIS_NONE);
 }
 
-/* The multi-token-prediction block, under Baidu's names (facts of the 4.5 checkpoints); HF ignores keys with "mtp". */
+/* The multi-token-prediction block, under the names of Baidu's ERNIE 4.5 checkpoints; HF ignores keys with "mtp". */
 static void mtp_rows(struct builder *b)
 {
     struct model *m = b->model;
@@ -294,34 +288,6 @@ static void extra_rows(struct builder *b)
         audio_rows(b);
 }
 
-static void resolve(struct model *m, struct weight **slot)
-{
-    if (*slot)
-        *slot = &m->weights.list[(uintptr_t)*slot - 1];
-}
-
-/* struct layer_weights and struct vision_in_weights hold pointers only. */
-static void resolve_all(struct model *m, void *pointers, size_t bytes)
-{
-    struct weight **slots = pointers;
-    for (size_t i = 0; i < bytes / sizeof *slots; i++)
-        resolve(m, &slots[i]);
-}
-
-static void resolve_model(struct model *m)
-{
-    struct weight **singles[] = {
-        &m->embed,       &m->norm,        &m->head,           &m->vision_embed,    &m->scale_embed, &m->vision_norm,
-        &m->vision_head, &m->audio_embed, &m->mtp_embed_norm, &m->mtp_hidden_norm, &m->mtp_project};
-    for (i64 i = 0; i < COUNT_OF(singles); i++)
-        resolve(m, singles[i]);
-    resolve_all(m, m->layer, sizeof m->layer);
-    resolve_all(m, &m->mtp, sizeof m->mtp);
-    resolve_all(m, &m->vision_in, sizeof m->vision_in);
-    resolve_all(m, m->audio_norm, sizeof m->audio_norm);
-    resolve_all(m, m->audio_head, sizeof m->audio_head);
-}
-
 /* What the layout cuts must come out even. */
 static int check_layout(const struct model_config *c, const struct layout *l)
 {
@@ -360,7 +326,6 @@ int model_open(struct model *model, struct device *device, const struct model_co
     weights_open(&model->weights, device, dtype, training, &place);
     backbone_rows(&b);
     extra_rows(&b);
-    resolve_model(model);
     weights_allocate(&model->weights);
     i64 counts = config->layers * max_i64(config->experts, 1);
     model->use = memory_alloc(counts * (i64)sizeof *model->use);

@@ -8,6 +8,7 @@ void weights_open(struct weights *weights, struct device *device, enum dtype dty
                   const struct weights_layout *layout)
 {
     *weights = (struct weights){.device = device, .dtype = dtype, .training = training};
+    weights->list = memory_alloc(WEIGHTS_MOST * (i64)sizeof *weights->list);
     if (layout)
         weights->layout = *layout;
     struct weights_layout *l = &weights->layout;
@@ -87,14 +88,10 @@ void weight_place(struct weight *w, const struct weights_layout *layout, bool tr
     place_share(w, layout, training);
 }
 
-i64 weights_add(struct weights *weights, const struct weight_spec *spec)
+struct weight *weights_add(struct weights *weights, const struct weight_spec *spec)
 {
-    if (weights->count == weights->capacity) {
-        i64 next = max_i64(64, 2 * weights->capacity), size = (i64)sizeof *weights->list;
-        weights->list = memory_resize(weights->list, weights->capacity * size, next * size);
-        weights->capacity = next;
-    }
-    struct weight *w = &weights->list[weights->count];
+    require(weights->count < WEIGHTS_MOST, "more than %d weights", WEIGHTS_MOST);
+    struct weight *w = &weights->list[weights->count++];
     *w = (struct weight){.spec = *spec};
     w->spec.name = string_copy(spec->name);
     w->spec.fused = spec->fused ? string_copy(spec->fused) : NULL;
@@ -103,7 +100,7 @@ i64 weights_add(struct weights *weights, const struct weight_spec *spec)
     if (w->spec.lr_factor == 0)
         w->spec.lr_factor = 1;
     weight_place(w, &weights->layout, weights->training);
-    return weights->count++;
+    return w;
 }
 
 static i64 elements_of(const struct weight *w)

@@ -30,7 +30,7 @@ struct weight_piece {
 struct weight_spec {  /* a row of the table; logical shapes, whatever the layout of ranks */
     const char *name; /* in memory and in optimizer files, unique */
     i64 parts, rows, columns;
-    struct weight_piece pieces[4]; /* their rows add up to `rows`; names[0] == NULL ends */
+    struct weight_piece pieces[4]; /* their rows add up to `rows`; name == NULL ends */
     const char *fused; /* another name, under which the whole stack may stand as one tensor; read only; NULL: none */
     int disk_rank;     /* 1: [columns]; 2: [rows, columns] */
     enum weight_type type;
@@ -63,10 +63,11 @@ struct weights_layout {        /* this rank's place; all zero: one rank */
     i64 chunk_rank, chunk_ranks; /* chunk c of the layers belongs to rank c % chunk_ranks */
     i64 chunks, layers;          /* chunk c: layers [layers c / chunks, layers (c + 1) / chunks) */
 };
+enum { WEIGHTS_MOST = 4096 };
 struct weights {
     struct device *device;
-    struct weight *list;
-    i64 count, capacity;
+    struct weight *list; /* room for WEIGHTS_MOST: it never moves */
+    i64 count;
     enum dtype dtype; /* of TYPE_ACTIVATION copies */
     bool training;
     struct weights_layout layout;
@@ -78,7 +79,7 @@ struct weights {
 /* Usage: open, add rows, allocate, then init or load. Added names are copied. */
 void weights_open(struct weights *weights, struct device *device, enum dtype dtype, bool training,
                   const struct weights_layout *layout /* NULL: one rank */);
-i64 weights_add(struct weights *weights, const struct weight_spec *spec); /* its index */
+struct weight *weights_add(struct weights *weights, const struct weight_spec *spec);
 void weights_allocate(struct weights *weights);
 void weights_close(struct weights *weights);
 struct weight *weights_find(struct weights *weights, const char *name); /* panics if there is none */

@@ -21,97 +21,79 @@ int audio_config_check(const struct audio_config *c)
 
 /* ---- the table ---- */
 
-/* Rows are named by where their pointer stands, which is set when the list has stopped growing. */
-struct builder {
-    struct audio_tokenizer *audio;
-    struct weight **slots[64];
-    i64 count;
-};
-
-static void add_row(struct builder *b, struct weight **slot, const struct weight_spec *spec)
-{
-    require(b->count < COUNT_OF(b->slots), "more than %lld weights", (long long)COUNT_OF(b->slots));
-    b->slots[b->count++] = slot;
-    weights_add(&b->audio->weights, spec);
-}
-
-static void matrix(struct builder *b, struct weight **slot, i64 rows, i64 columns, bool zero, const char *format, ...)
-    PRINTF(6, 7);
-static void matrix(struct builder *b, struct weight **slot, i64 rows, i64 columns, bool zero, const char *format, ...)
+static void matrix(struct audio_tokenizer *audio, struct weight **slot, i64 rows, i64 columns, bool zero,
+                   const char *format, ...) PRINTF(6, 7);
+static void matrix(struct audio_tokenizer *audio, struct weight **slot, i64 rows, i64 columns, bool zero,
+                   const char *format, ...)
 {
     char name[96];
     va_list list;
     va_start(list, format);
     vsnprintf(name, sizeof name, format, list);
     va_end(list);
-    add_row(b, slot,
-            &(struct weight_spec){.name = name,
-                                  .parts = 1,
-                                  .rows = rows,
-                                  .columns = columns,
-                                  .pieces = {{name, rows}},
-                                  .disk_rank = 2,
-                                  .trained = true,
-                                  .decay = true,
-                                  .init = zero ? INIT_ZEROS : INIT_NORMAL,
-                                  .init_std = 1 / sqrtf((float)columns)});
+    *slot = weights_add(&audio->weights, &(struct weight_spec){.name = name,
+                                                               .parts = 1,
+                                                               .rows = rows,
+                                                               .columns = columns,
+                                                               .pieces = {{name, rows}},
+                                                               .disk_rank = 2,
+                                                               .trained = true,
+                                                               .decay = true,
+                                                               .init = zero ? INIT_ZEROS : INIT_NORMAL,
+                                                               .init_std = 1 / sqrtf((float)columns)});
 }
 
-static void state(struct builder *b, struct weight **slot, i64 rows, i64 columns, enum weight_file file,
+static void state(struct audio_tokenizer *audio, struct weight **slot, i64 rows, i64 columns, enum weight_file file,
                   const char *name)
 {
-    add_row(b, slot,
-            &(struct weight_spec){.name = name,
-                                  .parts = 1,
-                                  .rows = rows,
-                                  .columns = columns,
-                                  .pieces = {{name, rows}},
-                                  .disk_rank = 2,
-                                  .type = TYPE_F32,
-                                  .file = file,
-                                  .init = INIT_ZEROS});
+    *slot = weights_add(&audio->weights, &(struct weight_spec){.name = name,
+                                                               .parts = 1,
+                                                               .rows = rows,
+                                                               .columns = columns,
+                                                               .pieces = {{name, rows}},
+                                                               .disk_rank = 2,
+                                                               .type = TYPE_F32,
+                                                               .file = file,
+                                                               .init = INIT_ZEROS});
 }
 
-static void blocks(struct builder *b, struct audio_block *list, i64 count, i64 width, const char *part)
+static void blocks(struct audio_tokenizer *audio, struct audio_block *list, i64 count, i64 width, const char *part)
 {
     for (i64 i = 0; i < count; i++) {
-        matrix(b, &list[i].taps, width, 3 * width, false, "%s.%lld.taps", part, (long long)i);
-        matrix(b, &list[i].out, width, width, true, "%s.%lld.out", part, (long long)i);
+        matrix(audio, &list[i].taps, width, 3 * width, false, "%s.%lld.taps", part, (long long)i);
+        matrix(audio, &list[i].out, width, width, true, "%s.%lld.out", part, (long long)i);
     }
 }
 
-static void add_rows(struct builder *b)
+static void add_rows(struct audio_tokenizer *audio)
 {
-    struct audio_weights *w = &b->audio->w;
-    const struct audio_config *c = &b->audio->config;
-    matrix(b, &w->encoder.in, c->width, INPUT, false, "encoder.in");
-    blocks(b, w->encoder.fine, ENCODER_FINE, c->width, "encoder.fine");
-    matrix(b, &w->encoder.join, c->width, ROWS_A_FRAME * c->width, false, "encoder.join");
-    blocks(b, w->encoder.coarse, AUDIO_COARSE, c->width, "encoder.coarse");
-    matrix(b, &w->encoder.out, c->latent, c->width, false, "encoder.out");
-    matrix(b, &w->decoder.in, c->width, c->latent, false, "decoder.in");
-    blocks(b, w->decoder.coarse, AUDIO_COARSE, c->width, "decoder.coarse");
-    matrix(b, &w->decoder.split, ROWS_A_FRAME * c->width, c->width, false, "decoder.split");
-    blocks(b, w->decoder.fine, DECODER_FINE, c->width, "decoder.fine");
-    matrix(b, &w->decoder.out, INPUT, c->width, false, "decoder.out");
-    state(b, &w->codebooks, c->levels * c->codes, c->latent, FILE_HF, "codebooks");
-    state(b, &w->use, 1, c->levels * c->codes, FILE_EXTRA, "codebooks.use");
-    state(b, &w->unseen, 1, c->levels * c->codes, FILE_EXTRA, "codebooks.unseen");
+    struct audio_weights *w = &audio->w;
+    const struct audio_config *c = &audio->config;
+    matrix(audio, &w->encoder.in, c->width, INPUT, false, "encoder.in");
+    blocks(audio, w->encoder.fine, ENCODER_FINE, c->width, "encoder.fine");
+    matrix(audio, &w->encoder.join, c->width, ROWS_A_FRAME * c->width, false, "encoder.join");
+    blocks(audio, w->encoder.coarse, AUDIO_COARSE, c->width, "encoder.coarse");
+    matrix(audio, &w->encoder.out, c->latent, c->width, false, "encoder.out");
+    matrix(audio, &w->decoder.in, c->width, c->latent, false, "decoder.in");
+    blocks(audio, w->decoder.coarse, AUDIO_COARSE, c->width, "decoder.coarse");
+    matrix(audio, &w->decoder.split, ROWS_A_FRAME * c->width, c->width, false, "decoder.split");
+    blocks(audio, w->decoder.fine, DECODER_FINE, c->width, "decoder.fine");
+    matrix(audio, &w->decoder.out, INPUT, c->width, false, "decoder.out");
+    state(audio, &w->codebooks, c->levels * c->codes, c->latent, FILE_HF, "codebooks");
+    state(audio, &w->use, 1, c->levels * c->codes, FILE_EXTRA, "codebooks.use");
+    state(audio, &w->unseen, 1, c->levels * c->codes, FILE_EXTRA, "codebooks.unseen");
 }
 
 void audio_open(struct audio_tokenizer *audio, struct device *device, const struct audio_config *config,
                 enum dtype dtype, bool training)
 {
-    struct builder b = {.audio = audio};
     require(audio_config_check(config) == 0, "%s", error_text());
     memset(audio, 0, sizeof *audio);
     audio->config = *config;
     audio->device = device;
     weights_open(&audio->weights, device, dtype, training, NULL);
-    add_rows(&b);
+    add_rows(audio);
     weights_allocate(&audio->weights);
-    for (i64 i = 0; i < b.count; i++)
-        *b.slots[i] = &audio->weights.list[i];
     mel_init(&audio->mel, 4 * AUDIO_HOP, AUDIO_HOP, AUDIO_BANDS);
     tape_open(&audio->tape, device, dtype, (i64)1 << 34);
     arena_open(&audio->arena, (i64)1 << 36, false);

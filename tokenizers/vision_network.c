@@ -15,12 +15,6 @@ static const float norm_eps = 1e-6f;
 
 /* ---- the table ---- */
 
-/* Indices now, pointers when the list has stopped growing. */
-static struct weight *by_index(i64 index)
-{
-    return (struct weight *)(uintptr_t)(index + 1);
-}
-
 static struct weight *add_row(struct weights *weights, const char *name, i64 rows, i64 columns, enum weight_init init)
 {
     struct weight_spec row = {.name = name,
@@ -33,7 +27,7 @@ static struct weight *add_row(struct weights *weights, const char *name, i64 row
                               .decay = true,
                               .init = init,
                               .init_std = 1 / sqrtf((float)columns)};
-    return by_index(weights_add(weights, &row));
+    return weights_add(weights, &row);
 }
 
 static struct weight *add_vector(struct weights *weights, const char *name, i64 columns, enum weight_init init)
@@ -47,7 +41,7 @@ static struct weight *add_vector(struct weights *weights, const char *name, i64 
                               .trained = true,
                               .init = init,
                               .type = TYPE_F32};
-    return by_index(weights_add(weights, &row));
+    return weights_add(weights, &row);
 }
 
 static void add_blocks(struct weights *weights, struct vision_block *blocks, i64 count, const char *stem, i64 channels)
@@ -96,14 +90,6 @@ static void add_decoder(struct weights *weights, struct vision_weights *at, cons
     at->dec_out_bias = add_vector(weights, "decoder.out.bias", PATCH_VALUES, INIT_ZEROS);
 }
 
-/* struct vision_weights is pointers only; empty places stay NULL. */
-static void resolve(struct vision *vision)
-{
-    struct weight **at = (struct weight **)(void *)&vision->at;
-    for (size_t i = 0; i < sizeof vision->at / sizeof *at; i++)
-        at[i] = at[i] ? &vision->weights.list[(uintptr_t)at[i] - 1] : NULL;
-}
-
 /* Without inflation the temporal weights have no gradient, and the optimizer passes over them. */
 static void mark_temporal(struct vision *vision)
 {
@@ -129,8 +115,7 @@ void vision_open(struct vision *vision, struct device *device, const struct visi
                                 .disk_rank = 2,
                                 .type = TYPE_F32,
                                 .init = INIT_ONES};
-    vision->at.amplitude = by_index(weights_add(&vision->weights, &state));
-    resolve(vision);
+    vision->at.amplitude = weights_add(&vision->weights, &state);
     weights_allocate(&vision->weights);
     mark_temporal(vision);
     tape_open(&vision->tape, device, dtype, (i64)16 << 30);
