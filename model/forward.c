@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-struct tensor *model_matmul_out(struct pass *p, struct tensor *x, struct weight *w)
+struct tensor *model_linear(struct pass *p, struct tensor *x, struct weight *w)
 {
     return op_linear(p->tape, x, &w->value, p->tape->activations);
 }
@@ -22,14 +22,31 @@ static struct tensor *attend(struct pass *p, struct tensor *n, const struct laye
                           .intervals = p->intervals,
                           .cache = p->options->cache ? &p->options->cache[layer] : NULL};
     n = parallel_enter(p, n);
-    struct tensor *out = op_attention(p->tape, model_matmul_out(p, n, l->qkv), &a);
-    return parallel_sum(p, model_matmul_out(p, out, l->out));
+    struct tensor *out = op_attention(p->tape, model_linear(p, n, l->qkv), &a);
+    return parallel_sum(p, model_linear(p, out, l->out));
 }
 
 struct tensor *model_dense(struct pass *p, struct tensor *n, struct weight *gate_up, struct weight *down)
 {
-    struct tensor *inside = op_swiglu(p->tape, model_matmul_out(p, n, gate_up));
-    return model_matmul_out(p, inside, down);
+    struct tensor *inside = op_swiglu(p->tape, model_linear(p, n, gate_up));
+    return model_linear(p, inside, down);
+}
+
+struct tensor *model_floats(struct pass *p, const float *values, i64 rows, i64 columns)
+{
+    struct tensor *t = op_borrow(p->tape, upload(p, values, rows * columns * 4), DTYPE_F32, rows, columns);
+    return p->tape->activations == DTYPE_F32 ? t : op_scale(p->tape, t, 1, p->tape->activations);
+}
+
+struct tensor *model_block(struct pass *p, struct tensor *x, const struct layer_weights *l,
+                           const struct attention *attention)
+{
+    float eps = (float)p->model->config.norm_eps;
+    struct tensor *sum;
+    struct tensor *n1 = op_rmsnorm(p->tape, x, &l->norm1->value, eps);
+    struct tensor *attended = op_attention(p->tape, model_linear(p, n1, l->qkv), attention);
+    struct tensor *n2 = op_add_rmsnorm(p->tape, &sum, x, model_linear(p, attended, l->out), &l->norm2->value, eps);
+    return op_add(p->tape, sum, model_dense(p, n2, l->gate_up, l->down));
 }
 
 /* x -> x + attention(norm(x)) -> + feed-forward(norm(.)); the same block with or without experts. */
@@ -47,27 +64,6 @@ static struct tensor *run_layer(struct tape *tape, void *context, struct tensor 
     struct tensor *y = l->router ? moe_forward(p, n2, l, lp->layer)
                                  : parallel_sum(p, model_dense(p, parallel_enter(p, n2), l->gate_up, l->down));
     return op_add(tape, sum, y);
-}
-
-static struct tensor *text_input(struct pass *p, struct tensor *table, const struct input_list *in)
-{
-    return op_gather(p->tape, table, upload(p, in->ids, in->n * 4), in->n);
-}
-
-/* Each modality's rows, placed where its positions are. Kinds of this model: table in heads.c. */
-static struct tensor *embed(struct pass *p)
-{
-    struct place places[INPUTS];
-    int count = 0;
-    for (int kind = 0; kind < INPUTS; kind++) {
-        const struct input_list *in = &p->batch->inputs[kind];
-        if (in->n == 0)
-            continue;
-        struct tensor *part =
-            kind == INPUT_TEXT ? text_input(p, &p->model->embed->value, in) : modality_input(p, kind, in);
-        places[count++] = (struct place){part, upload(p, in->position, in->n * 4)};
-    }
-    return op_place(p->tape, p->batch->n, p->model->config.width, p->tape->activations, places, count);
 }
 
 static void prepare(struct pass *p)
@@ -122,7 +118,7 @@ void model_forward(struct forward *out, struct tape *tape, struct model *model, 
     memset(out, 0, sizeof *out);
     prepare(p);
     parallel_prepare(p);
-    out->hidden = parallel_anchor(p, run_layers(p, parallel_first(p) ? embed(p) : parallel_receive(p)));
+    out->hidden = parallel_anchor(p, run_layers(p, parallel_first(p) ? modality_inputs(p) : parallel_receive(p)));
     if (parallel_last(p))
         final_heads(p, out->hidden);
     else

@@ -1,16 +1,36 @@
-/* The table of modalities: how each enters the backbone, and how each is predicted. */
+/* The table of modalities, at the end of this file: how each enters the backbone, and how each is predicted. */
 #include "model/inside.h"
 
-static struct loss losses_at(struct pass *p, enum target_kind kind, i64 level, struct tensor *logits,
-                             const void *target)
+struct modality {
+    enum input_kind input;                                                /* INPUTS: it enters as another does */
+    struct tensor *(*enter)(struct pass *p, const struct input_list *in); /* [n, C] */
+    enum target_kind target;                                              /* TARGETS: it is never predicted */
+    struct loss (*loss)(struct tape *tape, struct tensor *logits, const void *target, const float *coefficient,
+                        bool want_entropy);
+    void (*head)(struct pass *p, const struct modality *m, struct tensor *x); /* after the last layer */
+    /* after each layer: the hidden state it leaves */
+    struct tensor *(*layer_head)(struct pass *p, const struct modality *m, struct tensor *x, i64 layer);
+};
+
+static struct loss loss_of_ids(struct tape *tape, struct tensor *logits, const void *ids, const float *coefficient,
+                               bool want_entropy)
 {
-    const struct target_list *t = &p->batch->targets[kind];
-    float *coefficient = p->tape->recording ? tape_alloc(p->tape, t->n * 4) : NULL;
-    bool want = p->options->want_entropy;
-    p->out->coefficient[kind][level] = coefficient;
-    p->out->logits[kind][level] = logits;
-    return kind == TARGET_VISION ? op_bit_cross_entropy(p->tape, logits, target, coefficient, want)
-                                 : op_cross_entropy(p->tape, logits, target, coefficient, want);
+    return op_cross_entropy(tape, logits, ids, coefficient, want_entropy);
+}
+
+static struct loss loss_of_bits(struct tape *tape, struct tensor *logits, const void *bits, const float *coefficient,
+                                bool want_entropy)
+{
+    return op_bit_cross_entropy(tape, logits, bits, coefficient, want_entropy);
+}
+
+static void score(struct pass *p, const struct modality *m, i64 level, struct tensor *logits, const void *target)
+{
+    i64 n = p->batch->targets[m->target].n;
+    float *coefficient = p->tape->recording ? tape_alloc(p->tape, n * 4) : NULL;
+    p->out->coefficient[m->target][level] = coefficient;
+    p->out->logits[m->target][level] = logits;
+    p->out->loss[m->target][level] = m->loss(p->tape, logits, target, coefficient, p->options->want_entropy);
 }
 
 static struct tensor *rows_of(struct pass *p, struct tensor *x, const struct target_list *t)
@@ -25,12 +45,17 @@ static float eps_of(const struct pass *p)
 
 /* ---- text: id in, next id out; the multi-token-prediction block behind it ---- */
 
-static void text_head(struct pass *p, struct tensor *x)
+static struct tensor *text_input(struct pass *p, const struct input_list *in)
+{
+    return op_gather(p->tape, &p->model->embed->value, upload(p, in->ids, in->n * 4), in->n);
+}
+
+static void text_head(struct pass *p, const struct modality *m, struct tensor *x)
 {
     const struct target_list *t = &p->batch->targets[TARGET_TEXT];
     struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &p->model->norm->value, eps_of(p));
     struct tensor *logits = op_linear(p->tape, h, &p->model->head->value, DTYPE_F32);
-    p->out->loss[TARGET_TEXT][0] = losses_at(p, TARGET_TEXT, 0, logits, upload(p, t->ids, t->n * 4));
+    score(p, m, 0, logits, upload(p, t->ids, t->n * 4));
 }
 
 /* The target positions alone, with the intervals of their own keys: what precedes them among themselves. */
@@ -58,16 +83,17 @@ static float *subset_coordinates(struct pass *p, const struct target_list *t)
     return upload(p, out, t->n * 12);
 }
 
-static void mtp_head(struct pass *p, struct tensor *x)
+static void mtp_head(struct pass *p, const struct modality *modality, struct tensor *x)
 {
     struct model *m = p->model;
     const struct model_config *c = &m->config;
     const struct target_list *t = &p->batch->targets[TARGET_MTP];
-    struct tensor *next = op_gather(p->tape, &m->embed->value, upload(p, t->next, t->n * 4), t->n), *sum;
+    if (!c->mtp)
+        return;
+    struct tensor *next = op_gather(p->tape, &m->embed->value, upload(p, t->next, t->n * 4), t->n);
     struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &m->norm->value, eps_of(p));
     struct tensor *both[2] = {op_rmsnorm(p->tape, next, &m->mtp_embed_norm->value, eps_of(p)),
                               op_rmsnorm(p->tape, h, &m->mtp_hidden_norm->value, eps_of(p))};
-    struct tensor *in = model_matmul_out(p, op_concat(p->tape, both, 2), m->mtp_project);
     struct attention a = {.heads = c->heads,
                           .kv_heads = c->kv_heads,
                           .width = c->head_width,
@@ -75,38 +101,27 @@ static void mtp_head(struct pass *p, struct tensor *x)
                           .t_pairs = c->t_pairs,
                           .positions = subset_coordinates(p, t),
                           .intervals = subset_intervals(p, t)};
-    struct tensor *n1 = op_rmsnorm(p->tape, in, &m->mtp.norm1->value, eps_of(p));
-    struct tensor *attended = op_attention(p->tape, model_matmul_out(p, n1, m->mtp.qkv), &a);
-    struct tensor *n2 =
-        op_add_rmsnorm(p->tape, &sum, in, model_matmul_out(p, attended, m->mtp.out), &m->mtp.norm2->value, eps_of(p));
-    struct tensor *out = op_add(p->tape, sum, model_dense(p, n2, m->mtp.gate_up, m->mtp.down));
-    struct tensor *logits =
-        op_linear(p->tape, op_rmsnorm(p->tape, out, &m->norm->value, eps_of(p)), &m->head->value, DTYPE_F32);
-    p->out->loss[TARGET_MTP][0] = losses_at(p, TARGET_MTP, 0, logits, upload(p, t->ids, t->n * 4));
+    struct tensor *in = model_linear(p, op_concat(p->tape, both, 2), m->mtp_project);
+    struct tensor *out = op_rmsnorm(p->tape, model_block(p, in, &m->mtp, &a), &m->norm->value, eps_of(p));
+    struct tensor *logits = op_linear(p->tape, out, &m->head->value, DTYPE_F32);
+    score(p, modality, 0, logits, upload(p, t->ids, t->n * 4));
 }
 
 /* ---- vision-out: the sum of coarser scales in, with an embedding of the scale; d bits out ---- */
 
-static struct tensor *from_features(struct pass *p, const float *features, i64 n, i64 width)
-{
-    struct tensor *f = op_borrow(p->tape, upload(p, features, n * width * 4), DTYPE_F32, n, width);
-    return p->tape->activations == DTYPE_F32 ? f : op_scale(p->tape, f, 1, p->tape->activations);
-}
-
 static struct tensor *vision_out_input(struct pass *p, const struct input_list *in)
 {
-    struct tensor *f = from_features(p, in->features, in->n, p->model->config.bits);
+    struct tensor *f = model_floats(p, in->features, in->n, p->model->config.bits);
     struct tensor *scale = op_gather(p->tape, &p->model->scale_embed->value, upload(p, in->scale, in->n * 4), in->n);
-    return op_add(p->tape, model_matmul_out(p, f, p->model->vision_embed), scale);
+    return op_add(p->tape, model_linear(p, f, p->model->vision_embed), scale);
 }
 
-static void vision_head(struct pass *p, struct tensor *x)
+static void vision_head(struct pass *p, const struct modality *m, struct tensor *x)
 {
     const struct target_list *t = &p->batch->targets[TARGET_VISION];
     struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &p->model->vision_norm->value, eps_of(p));
     struct tensor *logits = op_linear(p->tape, h, &p->model->vision_head->value, DTYPE_F32);
-    p->out->loss[TARGET_VISION][0] =
-        losses_at(p, TARGET_VISION, 0, logits, upload(p, t->bits, t->n * p->model->config.bits));
+    score(p, m, 0, logits, upload(p, t->bits, t->n * p->model->config.bits));
 }
 
 /* ---- audio: the sum of its levels' embeddings in; one head a level, on the top layers, each code's embedding added
@@ -172,12 +187,12 @@ static void draw_codes(struct pass *p, struct tensor *logits, i64 level)
     }
 }
 
-struct tensor *layer_heads(struct pass *p, struct tensor *x, i64 layer)
+static struct tensor *audio_head(struct pass *p, const struct modality *modality, struct tensor *x, i64 layer)
 {
     struct model *m = p->model;
     const struct target_list *t = &p->batch->targets[TARGET_AUDIO];
     i64 level = layer - audio_head_layer(&m->config, 0);
-    if (t->n == 0 || level < 0 || level >= m->config.levels)
+    if (level < 0)
         return x;
     struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &m->audio_norm[level]->value, eps_of(p));
     struct tensor *logits = op_linear(p->tape, h, &m->audio_head[level]->value, DTYPE_F32);
@@ -186,7 +201,7 @@ struct tensor *layer_heads(struct pass *p, struct tensor *x, i64 layer)
         draw_codes(p, logits, level);
         codes = p->out->audio_codes;
     } else {
-        p->out->loss[TARGET_AUDIO][level] = losses_at(p, TARGET_AUDIO, level, logits, level_targets(p, t, level));
+        score(p, modality, level, logits, level_targets(p, t, level));
     }
     if (level + 1 == m->config.levels)
         return x;
@@ -195,26 +210,45 @@ struct tensor *layer_heads(struct pass *p, struct tensor *x, i64 layer)
     return op_add(p->tape, x, op_place(p->tape, x->rows, x->columns, x->dtype, &place, 1));
 }
 
-struct tensor *modality_input(struct pass *p, enum input_kind kind, const struct input_list *in)
+/* ---- the table; heads run in its order, so sums of gradients have one too ---- */
+
+static const struct modality modalities[] = {
+    {INPUT_TEXT, text_input, TARGET_TEXT, loss_of_ids, text_head, NULL},
+    {INPUTS, NULL, TARGET_MTP, loss_of_ids, mtp_head, NULL},
+    {INPUT_VISION_IN, vision_in_forward, TARGETS, NULL, NULL, NULL},
+    {INPUT_VISION_OUT, vision_out_input, TARGET_VISION, loss_of_bits, vision_head, NULL},
+    {INPUT_AUDIO, audio_input, TARGET_AUDIO, loss_of_ids, NULL, audio_head},
+};
+
+static bool predicted(const struct pass *p, const struct modality *m)
 {
-    switch (kind) {
-    case INPUT_VISION_IN:
-        return vision_in_forward(p, in);
-    case INPUT_VISION_OUT:
-        return vision_out_input(p, in);
-    case INPUT_AUDIO:
-        return audio_input(p, in);
-    default:
-        panic("input kind %d", (int)kind);
+    return m->target != TARGETS && p->batch->targets[m->target].n;
+}
+
+struct tensor *modality_inputs(struct pass *p)
+{
+    struct place places[COUNT_OF(modalities)];
+    int count = 0;
+    for (i64 i = 0; i < COUNT_OF(modalities); i++) {
+        const struct modality *m = &modalities[i];
+        const struct input_list *in = m->enter ? &p->batch->inputs[m->input] : NULL;
+        if (in && in->n)
+            places[count++] = (struct place){m->enter(p, in), upload(p, in->position, in->n * 4)};
     }
+    return op_place(p->tape, p->batch->n, p->model->config.width, p->tape->activations, places, count);
+}
+
+struct tensor *layer_heads(struct pass *p, struct tensor *x, i64 layer)
+{
+    for (i64 i = 0; i < COUNT_OF(modalities); i++)
+        if (modalities[i].layer_head && predicted(p, &modalities[i]))
+            x = modalities[i].layer_head(p, &modalities[i], x, layer);
+    return x;
 }
 
 void final_heads(struct pass *p, struct tensor *x)
 {
-    if (p->batch->targets[TARGET_TEXT].n)
-        text_head(p, x);
-    if (p->batch->targets[TARGET_MTP].n && p->model->config.mtp)
-        mtp_head(p, x);
-    if (p->batch->targets[TARGET_VISION].n)
-        vision_head(p, x);
+    for (i64 i = 0; i < COUNT_OF(modalities); i++)
+        if (modalities[i].head && predicted(p, &modalities[i]))
+            modalities[i].head(p, &modalities[i], x);
 }

@@ -38,11 +38,18 @@ static inline void *upload(struct pass *p, const void *host, i64 bytes)
 }
 
 /* x w^T in the activations' dtype */
-struct tensor *model_matmul_out(struct pass *p, struct tensor *x, struct weight *w);
+struct tensor *model_linear(struct pass *p, struct tensor *x, struct weight *w);
 struct tensor *model_dense(struct pass *p, struct tensor *n, struct weight *gate_up, struct weight *down);
+/* A dense layer of a branch (ViT, multi-token prediction), whole on every rank. */
+struct tensor *model_block(struct pass *p, struct tensor *x, const struct layer_weights *l,
+                           const struct attention *attention);
+/* The batch's floats in the activations' dtype. */
+struct tensor *model_floats(struct pass *p, const float *values, i64 rows, i64 columns);
 struct tensor *moe_forward(struct pass *p, struct tensor *n, const struct layer_weights *l, i64 layer);
-struct tensor *modality_input(struct pass *p, enum input_kind kind, const struct input_list *in);
 struct tensor *vision_in_forward(struct pass *p, const struct input_list *in); /* [n, C] */
+
+/* heads.c: the table of modalities. */
+struct tensor *modality_inputs(struct pass *p); /* [N, C]: each one's rows where its positions are */
 /* Heads that stand after a layer (audio levels): returns the hidden state they leave. */
 struct tensor *layer_heads(struct pass *p, struct tensor *x, i64 layer);
 void final_heads(struct pass *p, struct tensor *x);

@@ -40,31 +40,14 @@ static float *cell_coordinates(struct pass *p, const struct input_list *in)
     return upload(p, out, in->n * CELLS * 12);
 }
 
-static struct tensor *of_floats(struct pass *p, const float *values, i64 rows, i64 columns)
-{
-    struct tensor *t = op_borrow(p->tape, upload(p, values, rows * columns * 4), DTYPE_F32, rows, columns);
-    return p->tape->activations == DTYPE_F32 ? t : op_scale(p->tape, t, 1, p->tape->activations);
-}
-
 static struct tensor *patches(struct pass *p, const struct input_list *in)
 {
     i64 columns = p->model->config.patch_values, count = in->n * CELLS * columns;
     float *values = arena_alloc(&p->tape->host, count * 4);
     for (i64 i = 0; i < count; i++)
         values[i] = (float)in->pixels[i] * (2 / 255.0f) - 1;
-    struct tensor *pixels = of_floats(p, values, in->n * CELLS, columns);
-    return model_matmul_out(p, pixels, p->model->vision_in.patch);
-}
-
-static struct tensor *vit_layer(struct pass *p, struct tensor *x, const struct layer_weights *l,
-                                const struct attention *attention)
-{
-    float eps = (float)p->model->config.norm_eps;
-    struct tensor *sum;
-    struct tensor *n1 = op_rmsnorm(p->tape, x, &l->norm1->value, eps);
-    struct tensor *attended = op_attention(p->tape, model_matmul_out(p, n1, l->qkv), attention);
-    struct tensor *n2 = op_add_rmsnorm(p->tape, &sum, x, model_matmul_out(p, attended, l->out), &l->norm2->value, eps);
-    return op_add(p->tape, sum, model_dense(p, n2, l->gate_up, l->down));
+    struct tensor *pixels = model_floats(p, values, in->n * CELLS, columns);
+    return model_linear(p, pixels, p->model->vision_in.patch);
 }
 
 static struct tensor *vit(struct pass *p, const struct input_list *in)
@@ -79,7 +62,7 @@ static struct tensor *vit(struct pass *p, const struct input_list *in)
                           .intervals = cell_intervals(p, in)};
     struct tensor *x = patches(p, in);
     for (i64 i = 0; i < c->vit_layers; i++)
-        x = vit_layer(p, x, &p->model->vision_in.layer[i], &a);
+        x = model_block(p, x, &p->model->vision_in.layer[i], &a);
     return op_rmsnorm(p->tape, x, &p->model->vision_in.norm->value, (float)c->norm_eps);
 }
 
@@ -125,12 +108,11 @@ struct tensor *vision_in_forward(struct pass *p, const struct input_list *in)
     const struct model_config *c = &p->model->config;
     struct attention a = merger_attention(p, in->n);
     float eps = (float)c->norm_eps;
-    struct tensor *cells = of_floats(p, in->features, in->n * CELLS, c->cell_features);
-    struct tensor *features =
-        op_rmsnorm(p->tape, model_matmul_out(p, cells, v->features), &v->features_norm->value, eps);
+    struct tensor *cells = model_floats(p, in->features, in->n * CELLS, c->cell_features);
+    struct tensor *features = op_rmsnorm(p->tape, model_linear(p, cells, v->features), &v->features_norm->value, eps);
     struct tensor *merged = side_by_side(p, features, vit(p, in));
     struct tensor *n = op_rmsnorm(p->tape, merged, &v->merge_norm->value, eps);
-    struct tensor *attended = op_attention(p->tape, model_matmul_out(p, n, v->merge_qkv), &a);
-    struct tensor *z = op_add(p->tape, merged, model_matmul_out(p, attended, v->merge_out));
-    return model_matmul_out(p, op_view(p->tape, z, 2 * CELLS * c->vit_width), v->project);
+    struct tensor *attended = op_attention(p->tape, model_linear(p, n, v->merge_qkv), &a);
+    struct tensor *z = op_add(p->tape, merged, model_linear(p, attended, v->merge_out));
+    return model_linear(p, op_view(p->tape, z, 2 * CELLS * c->vit_width), v->project);
 }
