@@ -14,12 +14,21 @@ static int unknown_bench(const char *name)
     return command_failed();
 }
 
+static void print_names(void)
+{
+    printf("\n");
+    for (const struct bench *b = benches; b->name; b++)
+        printf("  %-28s %s\n", b->name, b->summary);
+}
+
 int command_bench(int argc, char **argv)
 {
     bool json = false, found = false;
     struct arguments a;
     const struct option options[] = {{"json", NULL, NULL, &json, "one JSON object a line"}, {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
+    if (status > 0 && argc > 1) /* not where options alone are looked at */
+        print_names();
     if (status)
         return status < 0 ? command_failed() : 0;
     for (const struct bench *b = benches; b->name; b++) {

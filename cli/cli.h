@@ -35,7 +35,7 @@ int64_t option_integer(const char *text, const char *name, i64 fallback, i64 low
 double option_number(const char *text, const char *name, double fallback, double low, double high, int *status);
 
 #define SUBMODEL_OPTIONS(o)                                                                                            \
-    {"layers", "LIST", &(o).layers, NULL, "sub-model: layers kept, e.g. 0-3,6"},                                       \
+    {"layers", "LIST", &(o).layers, NULL, "sub-model: layers kept, e.g. 0,2,4-7; those with audio heads must stay"},   \
         {"experts", "N|LIST|@FILE", &(o).experts, NULL,                                                                \
          "sub-model: the N most used experts, a list, or one list a layer"},                                           \
     {                                                                                                                  \

@@ -46,7 +46,8 @@ struct submodel_options {
 }; /* as written; NULL: full */
 /* Rows of them for a settings table whose struct has a `struct submodel_options member`. */
 #define SUBMODEL_ROWS(type, member)                                                                                    \
-    SETTING(type, member.layers, "layers", STRING, "", 0, 0, NULL, "sub-model: layers kept, e.g. 0-3,6"),              \
+    SETTING(type, member.layers, "layers", STRING, "", 0, 0, NULL,                                                     \
+            "sub-model: layers kept, e.g. 0,2,4-7; those with audio heads must stay"),                                 \
         SETTING(type, member.experts, "experts", STRING, "", 0, 0, NULL,                                               \
                 "sub-model: the N most used experts, a list such as 0,2,5-9, or @FILE.json with one list a layer"),    \
         SETTING(type, member.topk, "topk", STRING, "", 0, 0, NULL, "sub-model: experts each token chooses")
