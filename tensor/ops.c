@@ -331,36 +331,6 @@ struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i
     return y;
 }
 
-struct resized {
-    struct tape_record record;
-    struct tensor *x, *y;
-    i64 n, h_in, w_in, h_out, w_out;
-    enum resize kind;
-};
-
-BACKWARD(resize)
-{
-    SELF(resized);
-    struct matrix dy = tape_output_gradient(self->y);
-    struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
-    if (!dx.matrix.data)
-        return;
-    if (!dx.add)
-        device->ops->zero(device, dx.matrix.data, dx.matrix.rows * dx.matrix.columns * dtype_bytes(dx.matrix.dtype));
-    device->ops->resize_backward(device, dx.matrix, dy, self->n, self->h_in, self->w_in, self->h_out, self->w_out,
-                                 self->kind);
-}
-
-struct tensor *op_resize(struct tape *tape, struct tensor *x, i64 n, i64 h_in, i64 w_in, i64 h_out, i64 w_out,
-                         enum resize kind)
-{
-    struct tensor *y = tape_tensor(tape, x->dtype, n * h_out * w_out, x->columns);
-    tape->device->ops->resize(tape->device, tensor_matrix(y), tensor_matrix(x), n, h_in, w_in, h_out, w_out, kind);
-    struct resized *r = RECORD(resized, resize_backward, y, x);
-    KEEP(r, .x = x, .y = y, .n = n, .h_in = h_in, .w_in = w_in, .h_out = h_out, .w_out = w_out, .kind = kind);
-    return y;
-}
-
 /* Gives the gradient of y to x as it lies: by handing over the memory, or adding. */
 BACKWARD(pass)
 {

@@ -25,8 +25,6 @@ struct tensor *op_swiglu(struct tape *tape, struct tensor *gate_up);
 struct tensor *op_activate(struct tape *tape, struct tensor *x, enum activation kind);
 struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i64 *shape, const int *order,
                           i64 columns);
-struct tensor *op_resize(struct tape *tape, struct tensor *x, i64 n, i64 h_in, i64 w_in, i64 h_out, i64 w_out,
-                         enum resize kind);
 /* The same block seen with another number of columns. */
 struct tensor *op_view(struct tape *tape, struct tensor *x, i64 columns);
 /* [N, sum of widths]: columns of several tensors side by side. */

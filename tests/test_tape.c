@@ -1,0 +1,356 @@
+/* The tape: the backward of every op of tensor/ops.h against central differences of its forward. A case that `runs` an
+ * op twice on the same tensors also shows that the second gradient adds to the first. */
+#include "core/core.h"
+#include "tensor/ops.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { LEAVES = 3, ROWS_MOST = 64, VALUES_MOST = 256 };
+static const double step = 4e-3, tolerance = 2e-3;
+
+struct trial {
+    struct tape tape;
+    struct tensor x[LEAVES];
+    float coefficient[ROWS_MOST], noise[VALUES_MOST];
+    double objective;
+};
+struct tape_case {
+    const char *ops; /* the op's name, or those of several that go together */
+    void (*run)(struct trial *t);
+    int runs;
+    struct {
+        i64 rows, columns, parts;
+    } leaves[LEAVES];
+};
+
+static float random_float(u32 a, u32 b)
+{
+    return (float)(2 * rng_uniform((struct rng_key){11, RNG_TEST}, a, b, 0, 0) - 1);
+}
+
+static void add_loss(struct trial *t, const float *value, i64 n)
+{
+    assert_true(n <= ROWS_MOST);
+    for (i64 i = 0; i < n; i++)
+        t->objective += (double)t->coefficient[i] * (double)value[i];
+}
+
+/* The objective of an op with an output: its distance from noise. */
+static void finish(struct trial *t, struct tensor *y)
+{
+    assert_true(y->rows * y->columns <= VALUES_MOST);
+    struct tensor *target = op_borrow(&t->tape, t->noise, DTYPE_F32, y->rows, y->columns);
+    struct loss loss = op_distance(&t->tape, y, target, DISTANCE_L2, t->coefficient);
+    add_loss(t, loss.value, loss.n);
+}
+
+/* ---- the cases ---- */
+
+static void run_linear(struct trial *t)
+{
+    finish(t, op_linear(&t->tape, &t->x[0], &t->x[1], DTYPE_F32));
+}
+
+static void run_experts(struct trial *t)
+{
+    static const i32 chosen[] = {0, 2, 1, 3, 2, 0, 3, 1, 0, 1};
+    static const u8 counted[5];
+    const struct routing_inputs in = {.counted = counted, .replay = chosen, .k_max = 2, .norm_min = 1e-6f};
+    struct routing *r = op_route(&t->tape, &t->x[0], &in);
+    struct tensor *rows = op_dispatch(&t->tape, &t->x[1], r);
+    finish(t, op_combine(&t->tape, op_linear_grouped(&t->tape, rows, &t->x[2], &r->groups), r));
+}
+
+static void run_bias(struct trial *t)
+{
+    finish(t, op_bias(&t->tape, &t->x[0], &t->x[1]));
+}
+
+static void run_conv(struct trial *t)
+{
+    const struct conv conv = {1, 2, 3, {2, 3, 3}, {2, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 1, 1}};
+    finish(t, op_conv(&t->tape, &t->x[0], &t->x[1], &conv));
+}
+
+static void run_rmsnorm(struct trial *t)
+{
+    finish(t, op_rmsnorm(&t->tape, &t->x[0], &t->x[1], 1e-5f));
+    finish(t, op_rmsnorm(&t->tape, &t->x[0], NULL, 1e-5f));
+}
+
+static void run_add_rmsnorm(struct trial *t)
+{
+    struct tensor *sum, *y = op_add_rmsnorm(&t->tape, &sum, &t->x[0], &t->x[1], &t->x[2], 1e-5f);
+    finish(t, sum);
+    finish(t, y);
+}
+
+static void run_add(struct trial *t)
+{
+    finish(t, op_add(&t->tape, &t->x[0], &t->x[1]));
+}
+
+static void run_add_to_itself(struct trial *t)
+{
+    finish(t, op_add(&t->tape, &t->x[0], &t->x[0]));
+}
+
+static void run_scale(struct trial *t)
+{
+    finish(t, op_scale(&t->tape, &t->x[0], 0.7f, DTYPE_F32));
+}
+
+static void run_swiglu(struct trial *t)
+{
+    finish(t, op_swiglu(&t->tape, &t->x[0]));
+}
+
+static void run_activate(struct trial *t)
+{
+    finish(t, op_activate(&t->tape, &t->x[0], ACTIVATION_SILU));
+    finish(t, op_activate(&t->tape, &t->x[0], ACTIVATION_GELU));
+}
+
+static void run_permute(struct trial *t)
+{
+    finish(t, op_permute(&t->tape, &t->x[0], 3, (const i64[]){2, 3, 4}, (const int[]){1, 2, 0}, 4));
+}
+
+static void run_view(struct trial *t)
+{
+    finish(t, op_view(&t->tape, &t->x[0], 2));
+}
+
+static void run_concat(struct trial *t)
+{
+    struct tensor *const parts[] = {&t->x[0], &t->x[1]};
+    finish(t, op_concat(&t->tape, parts, 2));
+}
+
+static void run_gather(struct trial *t)
+{
+    static const i32 index[] = {2, 0, -1, 2, 1};
+    finish(t, op_gather(&t->tape, &t->x[0], index, COUNT_OF(index)));
+}
+
+static void run_place(struct trial *t)
+{
+    static const i32 first[] = {4, 0}, second[] = {1, 2, 4};
+    const struct place places[] = {{&t->x[0], first}, {&t->x[1], second}};
+    finish(t, op_place(&t->tape, 6, 3, DTYPE_F32, places, 2));
+}
+
+/* It rotates its input in place, so it gets a copy. */
+static void run_attention(struct trial *t)
+{
+    static const i32 query[] = {0, 1, 2, 3, 4, 5}, end[] = {6, 6, 6, 6, 6, 6};
+    static const i32 hole_begin[] = {0, 3, 0, 0, 0, 0}, hole_end[] = {0, 5, 0, 0, 0, 0};
+    const struct attention a = {.heads = 2,
+                                .kv_heads = 1,
+                                .width = 4,
+                                .theta = 100,
+                                .t_pairs = 1,
+                                .positions = t->noise,
+                                .intervals = {6, 6, query, query, end, hole_begin, hole_end}};
+    finish(t, op_attention(&t->tape, op_scale(&t->tape, &t->x[0], 1, DTYPE_F32), &a));
+}
+
+static void run_cross_entropy(struct trial *t)
+{
+    static const i32 target[] = {1, 4, 0};
+    struct loss loss = op_cross_entropy(&t->tape, &t->x[0], target, t->coefficient, false);
+    add_loss(t, loss.value, loss.n);
+}
+
+static void run_bit_cross_entropy(struct trial *t)
+{
+    static const u8 bits[] = {1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0};
+    struct loss loss = op_bit_cross_entropy(&t->tape, &t->x[0], bits, t->coefficient, false);
+    add_loss(t, loss.value, loss.n);
+}
+
+static void run_distance(struct trial *t)
+{
+    struct tensor *y = op_borrow(&t->tape, t->noise, DTYPE_F32, t->x[0].rows, t->x[0].columns);
+    for (int kind = DISTANCE_L1; kind <= DISTANCE_L2; kind++) {
+        struct loss loss = op_distance(&t->tape, &t->x[0], y, (enum distance)kind, t->coefficient);
+        add_loss(t, loss.value, loss.n);
+    }
+}
+
+static void run_bit_entropy(struct trial *t)
+{
+    static const i32 scales[] = {1, 2};
+    static const float amplitude[] = {0.5f, 0.25f};
+    static u8 bits[5 * 3];
+    static float sum[4 * 3], u[5 * 3];
+    const struct bit_grid grid = {1, 2, 2, scales, 2, amplitude, 1.5f};
+    t->tape.device->ops->quantize_bits(t->tape.device, bits, sum, u, t->x[0].data, NULL, 1, 2, 2, 3, scales, 2,
+                                       amplitude);
+    add_loss(t, op_bit_entropy(&t->tape, &t->x[0], u, &grid, t->coefficient).value, 1);
+}
+
+/* With its own values put in its place, the gradient is the true one. */
+static void run_straight_through(struct trial *t)
+{
+    struct tensor *y = op_borrow(&t->tape, t->x[0].data, DTYPE_F32, t->x[0].rows, t->x[0].columns);
+    finish(t, op_straight_through(&t->tape, &t->x[0], y));
+}
+
+static const struct tape_case cases[] = {
+    {"linear", run_linear, 2, {{5, 4}, {3, 4}}},
+    {"route dispatch linear_grouped combine", run_experts, 1, {{5, 4}, {5, 3}, {12, 3, 4}}},
+    {"bias", run_bias, 2, {{5, 4}, {1, 4}}},
+    {"conv", run_conv, 2, {{18, 2}, {3, 36}}},
+    {"rmsnorm", run_rmsnorm, 2, {{5, 6}, {1, 6}}},
+    {"add_rmsnorm", run_add_rmsnorm, 2, {{5, 6}, {5, 6}, {1, 6}}},
+    {"add", run_add, 2, {{5, 6}, {5, 6}}},
+    {"add", run_add_to_itself, 2, {{5, 6}}},
+    {"scale", run_scale, 2, {{5, 6}}},
+    {"swiglu", run_swiglu, 1, {{5, 6}}},
+    {"activate", run_activate, 2, {{5, 6}}},
+    {"permute", run_permute, 2, {{6, 4}}},
+    {"view", run_view, 2, {{6, 4}}},
+    {"concat", run_concat, 2, {{4, 2}, {4, 3}}},
+    {"gather", run_gather, 2, {{3, 4}}},
+    {"place", run_place, 2, {{2, 3}, {3, 3}}},
+    {"attention", run_attention, 2, {{6, 16}}},
+    {"cross_entropy", run_cross_entropy, 1, {{3, 5}}},
+    {"bit_cross_entropy", run_bit_cross_entropy, 1, {{3, 4}}},
+    {"distance", run_distance, 2, {{3, 4}}},
+    {"bit_entropy", run_bit_entropy, 2, {{4, 3}}},
+    {"straight_through", run_straight_through, 2, {{3, 4}}},
+};
+
+/* ---- gradients ---- */
+
+static double objective(struct trial *t, const struct tape_case *c, bool recording)
+{
+    tape_clear(&t->tape, recording);
+    t->objective = 0;
+    for (int i = 0; i < c->runs; i++)
+        c->run(t);
+    return t->objective;
+}
+
+static void open_trial(struct trial *t, struct device *device, const struct tape_case *c)
+{
+    memset(t, 0, sizeof *t);
+    tape_open(&t->tape, device, DTYPE_F32, 1 << 22);
+    for (u32 i = 0; i < ROWS_MOST; i++)
+        t->coefficient[i] = 1 + 0.5f * random_float(0, i);
+    for (u32 i = 0; i < VALUES_MOST; i++)
+        t->noise[i] = random_float(1, i);
+    for (u32 k = 0; k < LEAVES && c->leaves[k].rows; k++) {
+        i64 rows = c->leaves[k].rows, columns = c->leaves[k].columns, parts = c->leaves[k].parts;
+        float *data = memory_alloc(rows * columns * 4);
+        for (i64 i = 0; i < rows * columns; i++)
+            data[i] = random_float(2 + k, (u32)i);
+        t->x[k] = (struct tensor){.data = data, .rows = rows, .columns = columns, .needs_grad = true, .parts = parts};
+        t->x[k].dtype = t->x[k].grad_dtype = DTYPE_F32;
+        t->x[k].parts_written = parts ? memory_alloc(parts) : NULL;
+        t->x[k].grad = parts ? memory_alloc(rows * columns * 4) : NULL;
+    }
+}
+
+static void check_leaf(struct trial *t, const struct tape_case *c, int k, const float *gradient)
+{
+    float *data = t->x[k].data, most = 0.1f;
+    i64 count = t->x[k].rows * t->x[k].columns;
+    for (i64 i = 0; i < count; i++)
+        most = fmaxf(most, fabsf(gradient[i]));
+    for (i64 i = 0; i < count; i++) {
+        float at = data[i];
+        data[i] = at + (float)step;
+        double above = objective(t, c, false);
+        data[i] = at - (float)step;
+        double slope = (above - objective(t, c, false)) / (2 * step);
+        data[i] = at;
+        if (!(fabs(slope - (double)gradient[i]) <= tolerance * (double)most))
+            fail_msg("%s: element %d of input %d: gradient %g, by differences %g", c->ops, (int)i, k,
+                     (double)gradient[i], slope);
+    }
+}
+
+static void close_trial(struct trial *t)
+{
+    for (int k = 0; k < LEAVES; k++) {
+        memory_free(t->x[k].data);
+        memory_free(t->x[k].parts_written);
+        if (t->x[k].parts)
+            memory_free(t->x[k].grad);
+    }
+    tape_close(&t->tape);
+}
+
+static void check_case(struct device *device, const struct tape_case *c)
+{
+    static struct trial t;
+    float *gradients[LEAVES] = {NULL};
+    open_trial(&t, device, c);
+    objective(&t, c, true);
+    tape_backward(&t.tape);
+    for (int k = 0; k < LEAVES && t.x[k].data; k++) {
+        i64 bytes = t.x[k].rows * t.x[k].columns * 4;
+        assert_non_null(t.x[k].grad);
+        gradients[k] = memcpy(memory_alloc(bytes), t.x[k].grad, (size_t)bytes);
+    }
+    for (int k = 0; k < LEAVES && t.x[k].data; k++) {
+        check_leaf(&t, c, k, gradients[k]);
+        memory_free(gradients[k]);
+    }
+    close_trial(&t);
+}
+
+static void gradients_match_differences(void **state)
+{
+    (void)state;
+    struct device device;
+    device_open_cpu(&device);
+    for (i64 i = 0; i < COUNT_OF(cases); i++)
+        check_case(&device, &cases[i]);
+    device_close(&device);
+}
+
+/* ---- that the table is whole ---- */
+
+static bool is_listed(const char *op, size_t length)
+{
+    for (i64 i = 0; i < COUNT_OF(cases); i++)
+        for (const char *at = cases[i].ops; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL)
+            if (strncmp(at, op, length) == 0 && (at[length] == ' ' || at[length] == 0))
+                return true;
+    return length == strlen("borrow") && strncmp(op, "borrow", length) == 0; /* makes a tensor, records nothing */
+}
+
+static void every_op_has_a_case(void **state)
+{
+    (void)state;
+    i64 found = 0;
+    struct text text = {0};
+    assert_int_equal(file_read(&text, SOURCE_TREE "/tensor/ops.h"), 0);
+    for (const char *at = text.data; (at = strstr(at, "op_")) != NULL; at += 3) {
+        size_t length = strspn(at + 3, "abcdefghijklmnopqrstuvwxyz_");
+        if (at[3 + length] != '(' || (at[-1] != '*' && at[-1] != ' '))
+            continue;
+        if (!is_listed(at + 3, length))
+            fail_msg("tensor/ops.h: op_%.*s has no case in tests/test_tape.c", (int)length, at + 3);
+        found++;
+    }
+    assert_true(found > 20);
+    text_release(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_match_differences),
+        cmocka_unit_test(every_op_has_a_case),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
