@@ -41,8 +41,8 @@ static inline i64 round_up(i64 a, i64 b)
     return ceil_div(a, b) * b;
 }
 
-/* ---- Errors --------------------------------------------------------------------------------------------------------
- * The world may be wrong (files, media, recipes, prompts): such a function returns 0 or -1 (or a pointer or NULL) and
+/* ---- Errors ---- */
+/* The world may be wrong (files, media, recipes, prompts): such a function returns 0 or -1 (or a pointer or NULL) and
  * leaves a message for the person who reads it: what is wrong, where (file, line, byte), what was expected, what to do.
  * The program may be wrong: panic() says where and stops. Never both.
  * The message belongs to the calling thread and stands until its next error. */
@@ -59,7 +59,7 @@ _Noreturn void panic_at(const char *file, int line, const char *format, ...) PRI
 #define panic(...) panic_at(__FILE__, __LINE__, __VA_ARGS__)
 #define require(condition, ...) ((condition) ? (void)0 : panic(__VA_ARGS__))
 
-/* ---- Log: everything said along the way goes to stderr ----------------------------------------------------------- */
+/* ---- Log: everything said along the way goes to stderr ---- */
 enum log_level { LOG_QUIET, LOG_NORMAL, LOG_DEBUG };
 void log_set_level(enum log_level level);
 void log_info(const char *format, ...) PRINTF(1, 2);
@@ -84,8 +84,8 @@ i64 memory_peak_bytes(void); /* the process's largest resident size so far */
 void signals_catch(void);
 bool interrupted(void);
 
-/* ---- Memory and strings --------------------------------------------------------------------------------------------
- * Allocation cannot fail: no memory is a panic that names the size. Blocks are 64-byte aligned and zeroed. */
+/* ---- Memory and strings ---- */
+/* Allocation cannot fail: no memory is a panic that names the size. Blocks are 64-byte aligned and zeroed. */
 void *memory_alloc(i64 bytes);
 void *memory_resize(void *block, i64 old_bytes, i64 new_bytes); /* new bytes are zeroed */
 void memory_free(void *block);
@@ -105,15 +105,15 @@ void text_release(struct text *text);
 /* The nearest of `names` (NULL-terminated) to `word` by edit distance, or NULL if none is near: "did you mean". */
 const char *string_nearest(const char *word, const char *const *names);
 
-/* ---- Random draws --------------------------------------------------------------------------------------------------
- * No generator has state: philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), keyed by
+/* ---- Random draws ---- */
+/* No generator has state: philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), keyed by
  * seed and purpose, counted by a logical identity. Values of the enum never change; new ones are appended. */
 enum rng_purpose {
     RNG_INIT = 1,         /* weight index, element */
     RNG_SHUFFLE = 2,      /* epoch, index */
-    RNG_MIXTURE = 3,      /* row */
-    RNG_DEPTH = 4,        /* step, slice, layer slot */
-    RNG_EXPERTS = 5,      /* step, slice, expert group, draw */
+    RNG_MIXTURE = 3,      /* epoch, sample */
+    RNG_DEPTH = 4,        /* step, slice, layer */
+    RNG_EXPERTS = 5,      /* step, slice; layer and expert group in the seed */
     RNG_TOPK = 6,         /* step, sample */
     RNG_BIT_FLIP = 7,     /* row, position, bit */
     RNG_CONDITION = 8,    /* sample: dropped conditions for guidance */
@@ -126,7 +126,7 @@ enum rng_purpose {
     RNG_BPE_DROPOUT = 15, /* document, merge */
     RNG_CORPUS = 16,      /* item, draw */
     RNG_PROMPT = 17,      /* step, index: prompts of an RL step */
-    RNG_TEST = 18,        /* anything in tests and benchmarks */
+    RNG_TEST = 18,        /* tests, benchmarks, and made-up inputs: plan, and proofs of extract and export */
     RNG_SPLIT = 19,       /* item */
 };
 struct rng_key {
@@ -143,8 +143,8 @@ void rng_permutation(i32 *out, i64 n, struct rng_key key, u32 a, u32 b); /* of 0
 u64 hash_bytes(const void *data, i64 bytes, u64 seed); /* XXH3, 64 bits */
 u32 crc32c(const void *data, i64 bytes);               /* Castagnoli, as in TensorBoard's event files */
 
-/* ---- Workers -------------------------------------------------------------------------------------------------------
- * One pool for the process. A job is cut into tiles whose number and shape depend on shapes alone, never on the number
+/* ---- Workers ---- */
+/* One pool for the process. A job is cut into tiles whose number and shape depend on shapes alone, never on the number
  * of threads; tiles write disjoint memory. So results do not depend on how many workers there are. */
 typedef void worker_fn(void *context, i64 tile, int worker);
 int workers_cores(void);       /* that this process may run on */
@@ -153,8 +153,8 @@ void workers_stop(void);
 int workers_count(void);
 void workers_run(i64 tiles, worker_fn *run, void *context); /* returns when all tiles are done; not re-entrant */
 
-/* ---- Arena: one bump allocator per micro-batch in flight ------------------------------------------------------------
- *
+/* ---- Arena: one bump allocator per micro-batch in flight ---- */
+/*
  *   base                      used            peak                                  reserved
  *    |  live blocks, 64-aligned |  free again    |  address space, no memory behind it  |
  *
@@ -177,8 +177,8 @@ static inline void arena_reset(struct arena *arena, i64 mark)
     arena->used_bytes = mark;
 }
 
-/* ---- Files ---------------------------------------------------------------------------------------------------------
- * What others may read while it is written is written beside, fsynced and renamed. Paths are UTF-8 bytes. */
+/* ---- Files ---- */
+/* What others may read while it is written is written beside, fsynced and renamed. Paths are UTF-8 bytes. */
 struct file_view { /* a read-only mapping */
     const u8 *data;
     i64 bytes;
@@ -213,7 +213,7 @@ void file_write(struct file_writer *writer, const void *data, i64 bytes);
 int file_writer_commit(struct file_writer *writer); /* flush, fsync, rename; on failure removes the temporary */
 void file_writer_abandon(struct file_writer *writer);
 
-/* ---- Number formats ---------------------------------------------------------------------------------------------- */
+/* ---- Number formats ---- */
 enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_I32, DTYPE_I64, DTYPE_U8, DTYPE_F16, DTYPE_F64, DTYPE_OTHER };
 i64 dtype_bytes(enum dtype dtype);
 const char *dtype_name(enum dtype dtype); /* as in safetensors: F32, BF16, ... */

@@ -55,8 +55,7 @@ void append_line(struct text *out, struct json *object); /* takes the object */
 typedef int item_fn(void *context, i64 item, int worker);
 int run_items(const char *label, i64 count, item_fn *run, void *context);
 
-/* ---- Glyphs
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- Glyphs ---- */
 enum { CODE_POINTS_MAX = 12 };
 struct glyph {
     u32 code_points[CODE_POINTS_MAX], index; /* index: in the font */
@@ -95,8 +94,7 @@ int font_picture(struct clip *out, const struct font *font, u32 index); /* a squ
 /* For each glyph the index of the one bitmap that shows its whole sequence, 0 if there is none. */
 void font_find(struct glyph_list *list, const struct font_file *file);
 
-/* ---- The parts of the corpus
- * ----------------------------------------------------------------------------------------- */
+/* ---- The parts of the corpus ---- */
 int make_pictures(struct corpus *corpus, const struct glyph_list *list, const struct font_file *file);
 int make_clips(struct corpus *corpus, const struct glyph_list *list, const struct font_file *file);
 int make_speech(struct corpus *corpus);

@@ -48,8 +48,7 @@ static const struct source sources[] = {
 static const char *const skipped_names[] = {"asciiart", "banner", "witze",       "misogino.fortunes",
                                             "vornamen", "namen",  "warmduscher", NULL};
 
-/* ---- Cleaning
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- Cleaning ---- */
 
 /* Length of the UTF-8 character at `at`, 0 if it is none (RFC 3629: no overlong forms, no surrogates). */
 static i64 utf8_length(const u8 *at, i64 left)
@@ -147,8 +146,7 @@ static void documents_release(struct documents *documents)
     memory_free(documents->ends);
 }
 
-/* ---- Reading
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Reading ---- */
 
 /* wndb(5): offset, file, type, number of words in hexadecimal, then word and sense in turn; the gloss stands behind
  * "|". It becomes "word, word: gloss". */
@@ -238,8 +236,7 @@ static int read_source(struct documents *documents, const struct source *source)
     return status;
 }
 
-/* ---- Choosing
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Choosing ---- */
 
 /* Adds drawn documents of a source until they have so many bytes. */
 static void choose_documents(struct documents *out, const struct documents *from, i64 bytes, struct rng_key key,

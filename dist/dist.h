@@ -1,9 +1,10 @@
 /* dist: ranks. A comm is a set of ranks that communicate; collectives are calls on a comm, some of them also ops on the
  * tape; a transport moves the bytes. Above this folder nobody knows MPI or NCCL, below it nobody knows of ranks.
  *
- *     launch   who am I?    flags or the launcher's environment                           launch.c
+ *     launch   who am I?    the launcher's environment                                     launch.c
  *     comm     who is there? collectives, written once over a transport's few functions     comm.c
- *              local.c (one rank)   mpi.c (host memory)   meta.c (no data: counts traffic)   nccl.c (device memory)
+ *              local.c (one rank)   mpi.c (host memory)   meta.c (no data: counts traffic)
+ *              nccl.c (device memory: an all-reduce so far, no transport)
  *     parallel the comms a layout {data, expert, tensor, pipeline} cuts the world into      layout.c
  *     ops      collectives that record their backward                                        ops.c, experts.c
  *     shares   a weights table over ranks: sum gradients, spread copies, gather whole        shares.c
@@ -24,7 +25,9 @@
 #include "tensor/ops.h"
 #include "tensor/weights.h"
 
-/* ---- Launch: the first of own flags, RANK/WORLD_SIZE (torchrun), OMPI_*, PMI_*, SLURM_*; one rank where none is se */
+/* ---- Launch ---- */
+/* The first of RANK and WORLD_SIZE, OMPI_*, PMI_*, SLURM_*; one rank where none is set. MPI must then say the same: of
+ * torchrun's variables that holds for one rank alone. */
 struct launch {
     i64 rank, size, local_rank, local_size; /* size 0: not given */
     const char *source;                     /* "mpirun", ...: a literal */
@@ -32,7 +35,7 @@ struct launch {
 /* flags: what the command line said, or NULL. -1 and a message: half of a pair is set, a rank is out of range. */
 int launch_detect(struct launch *launch, const struct launch *flags);
 
-/* ---- Comms ------------------------------------------------------------------------------------------------------- */
+/* ---- Comms ---- */
 struct comm;
 struct span { /* bytes to or from one rank */
     void *data;
@@ -107,7 +110,7 @@ void *comm_scratch(struct comm *comm, i64 bytes); /* until the next call; keeps 
 extern const struct transport local_transport, meta_transport;
 struct comm *mpi_open(struct device *device, const struct launch *launch); /* NULL and a message */
 
-/* ---- Layout ------------------------------------------------------------------------------------------------------ */
+/* ---- Layout ---- */
 struct layout {
     i64 data, expert /* divides data */, tensor, pipeline; /* ranks; 0: 1 */
     i64 chunks;                                            /* runs of layers each pipeline rank has; 0: 1 */
@@ -128,9 +131,8 @@ const struct parallel *parallel_alone(void); /* one rank: every comm has size 1 
 /* Where a world rank stands: what the weights table is cut by. */
 struct weights_layout parallel_place(const struct layout *layout, i64 rank);
 
-/* ---- Ops on the tape
- * ------------------------------------------------------------------------------------------------------- Tensor
- * parallelism: x [N,C] is summed in place and has no other use; the gradient passes through. */
+/* ---- Ops on the tape ---- */
+/* Tensor parallelism: x [N,C] is summed in place and has no other use; the gradient passes through. */
 struct tensor *op_all_reduce(struct tape *tape, struct comm *comm, struct tensor *x);
 /* Its mirror: x passes through, its gradient is summed. */
 struct tensor *op_enter(struct tape *tape, struct comm *comm, struct tensor *x);
@@ -143,8 +145,8 @@ struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype
 
 /* Expert parallelism: how the rows of one layer travel to the ranks that own their experts, and back.
  *
- *     x [N,C] -dispatch-> rows by expert [N K, C] -send-> this rank's experts, GROUP_ROWS apart -products-> -return->
- * combine
+ *     x [N,C] -dispatch-> rows by expert [N K, C] -send-> rows of this rank's experts, each group on GROUP_ROWS
+ *             <-combine-                          <-return-                        | products
  *
  * Rank r owns experts r E/R .. (r+1) E/R - 1. Lives until tape_clear. */
 struct expert_exchange {
@@ -163,9 +165,8 @@ struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, co
 struct tensor *op_expert_send(struct tape *tape, struct tensor *rows, const struct expert_exchange *exchange);
 struct tensor *op_expert_return(struct tape *tape, struct tensor *grouped, const struct expert_exchange *exchange);
 
-/* ---- A weights table over ranks (ZeRO-1: Rajbhandari et al. 2020)
- * ---------------------------------------------------------- Each data rank keeps the masters and moments of its share
- * of every weight's rows. */
+/* ---- A weights table over ranks (ZeRO-1: Rajbhandari et al. 2020) ---- */
+/* Each data rank keeps the masters and moments of its share of every weight's rows. */
 /* Sums gradients over the ranks that hold the same weight; afterwards each rank's share of each is whole. */
 void shares_reduce(struct weights *weights, const struct parallel *parallel);
 /* Copies of the shares the ranks updated, to all that hold the weight. */

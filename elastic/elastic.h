@@ -6,8 +6,8 @@
 #include "model/model.h"
 
 /* ---- Draws: three axes, each on its own. Depth and experts per slice of the global batch, keyed by (step, slice,
- * layer) resp. (step, slice, expert group); top-k per sample, keyed by (step, sample). Layers with heads, the first and
- * the last are never dropped. */
+ * layer) resp. (step, slice, layer, expert group); top-k per sample, keyed by (step, sample). Layers with heads, the
+ * first and the last are never dropped. */
 struct elastic_settings {
     double depth_full, depth_drop;  /* probability of all layers; else each eligible layer is dropped with depth_drop */
     double experts_full;            /* probability of all experts; else a random subset */
@@ -40,7 +40,7 @@ int elastic_check(const struct elastic_settings *settings, const struct model_co
 void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *settings,
                   const struct model_config *config, u64 seed, i64 step, const struct batch *batch);
 
-/* ---- The three options that name a sub-model: --layers, --experts, --topk (DESIGN 12) ---- */
+/* ---- The three options that name a sub-model: --layers, --experts, --topk ---- */
 struct submodel_options {
     const char *layers, *experts, *topk;
 }; /* as written; NULL: full */
@@ -77,8 +77,8 @@ struct grid_point {
     double tokens_per_s;
 };
 typedef int grid_measure(void *context, struct grid_point *point);
-/* Full; k/2, 1; three quarters and half of the experts; one, a quarter and half of the eligible layers fewer; and the
- * three together. Arrays come from `arena`. */
+/* Full; k/2, k/4; 3/4 and 1/2 of the experts; eligible layers fewer, 1/8 and 2/8 of the depth; and of the three
+ * together the milder and the harder. Arrays come from `arena`. */
 i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model);
 
 #endif

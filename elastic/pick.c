@@ -26,7 +26,8 @@ static int ascending(const void *a, const void *b)
     return *(const i32 *)a - *(const i32 *)b;
 }
 
-/* `share` experts of each group of `size`, ascending over all. */
+/* `share` experts of each group of `size`, ascending over all. A permutation counts by two words, step and slice; layer
+ * and group enter the seed, so that each layer draws its own. */
 static void pick_subset(i32 *out, i64 groups, i64 size, i64 share, struct rng_key key, i64 step, i64 slice, i64 layer)
 {
     i32 *order = memory_alloc(size * 4);

@@ -199,7 +199,7 @@ struct sampling {
     OP(distance_backward, (struct device *, struct matrix dx, struct matrix x, struct matrix y, enum distance kind,    \
                            const float *coefficient, bool add))                                                        \
     /* ---- optimizer (one tensor or one slice of it) ---- */                                                          \
-    /* out[0] (F64) += sum of squares of g; scaled gradient g . scale[0] is used by adamw (clipping). */               \
+    /* out[0] (F64) += sum of squares of g. adamw takes scale . g (clipping). */                                        \
     OP(sum_squares, (struct device *, double *out, const float *g, i64 count))                                         \
     /* p, m, v F32 master and moments; copy: BF16 or F32 image of p used by the products (may be NULL). g NULL: 0. */   \
     OP(adamw, (struct device *, float *p, float *m, float *v, void *copy, enum dtype copy_dtype, const float *g,       \
@@ -220,7 +220,7 @@ struct sampling {
     /* out[j] = x[i] with axes permuted: x has `shape` (rank <= 8), out axis a is x axis order[a]. */                  \
     OP(permute, (struct device *, void *out, const void *x, enum dtype dtype, int rank, const i64 *shape,              \
                  const int *order))                                                                                    \
-    /* Vision quantiser, f32, fixed order, per latent image x [h*w, d] of n (DESIGN 7): for scale k, u = area(r, s_k);  \
+    /* Vision quantiser, f32, fixed order, per latent image x [h*w, d] of n: for scale k, u = area(r, s_k);             \
      * bit = u > 0; q = bilinear(a_k (2 bit - 1)); r -= q. bits u8 [n, sum s_k^2, d]; sum [n*h*w, d] = sum of q; u      \
      * [n, sum s_k^2, d] the values before the sign (may be NULL). flip (may be NULL) [n, sum s_k^2, d]: 1 inverts that \
      * bit in what is summed on, so that later scales' bits correct it (Infinity, bit-wise self-correction). */        \
@@ -293,9 +293,10 @@ i64 held_bytes(const struct held *held, int workers);
 void device_open_cpu(struct device *device);
 void device_open_meta(struct device *device);
 void device_close(struct device *device);
-const char *device_name(const struct device *device); /* "cpu v4 amx", ...: borrowed */
+const char *device_name(const struct device *device); /* "cpu (AVX-512, bf16)", ...: a literal */
 
-/* Median GFLOP/s of a bf16 (or f32) product of n^3 on all workers over at least `seconds`: the matrix peak. */
+/* The matrix peak: median GFLOP/s of bf16 (or f32) products of n^3 on all workers, 3 to 64 of them in about `seconds`.
+ */
 double kernels_matrix_peak(struct device *device, i64 n, enum dtype dtype, double seconds);
 
 #endif

@@ -1,7 +1,7 @@
-/* The vision quantiser's arithmetic (DESIGN 7), shared by all backends so that all give the same bits: f32, fixed
- * order. An image is [h*w, d] with channels side by side; each function works on `lanes` channels of it, which do not
- * meet: a CPU takes all d at once, a CUDA thread one. All multiplications that are added to something are fmaf
- * (resample.h). */
+/* The vision quantiser's arithmetic (quantize_bits in kernels.h), shared by all backends so that all give the same
+ * bits: f32, fixed order. An image is [h*w, d] with channels side by side; each function works on `lanes` channels of
+ * it, which do not meet: a CPU takes all d at once, a CUDA thread one. All multiplications that are added to something
+ * are fmaf (resample.h). */
 #ifndef WEFT_QUANTIZE_BITS_H
 #define WEFT_QUANTIZE_BITS_H
 #include "kernels/resample.h"

@@ -45,8 +45,8 @@ struct layer_weights {
     struct weight *experts_gate_up, *experts_down;
     struct weight *shared_gate_up, *shared_down; /* NULL without shared experts */
 };
-struct vision_in_weights { /* vision_in.c: ViT over the pixels of cells, merged with the encoder's features by attention
-                            */
+/* vision_in.c: a ViT over the pixels of cells, merged with the encoder's features by attention */
+struct vision_in_weights {
     struct weight *patch, *norm, *features, *features_norm, *merge_norm, *merge_qkv, *merge_out, *project;
     struct layer_weights layer[VIT_LAYERS_MOST];
 };
@@ -81,8 +81,8 @@ i64 model_chunks(const struct model *model);
 double model_flops_forward(const struct model_config *config, i64 positions, double keys_per_query, i64 text_targets);
 i64 model_parameters_active(const struct model_config *config); /* a token passes through, embeddings excluded */
 
-/* ---- Sub-models ----------------------------------------------------------------------------------------------------
- * A choice of layers, of experts in each MoE layer (equal numbers) and of top-k. It is executed by gathering: the kept
+/* ---- Sub-models ---- */
+/* A choice of layers, of experts in each MoE layer (equal numbers) and of top-k. It is executed by gathering: the kept
  * experts' router rows and biases are copied together, and every later call has the shapes of the extracted model. */
 struct submodel {
     i64 layer_count;
@@ -95,7 +95,7 @@ struct submodel {
 };
 void submodel_full(struct submodel *sub, const struct model_config *config);
 
-/* ---- Forward ----------------------------------------------------------------------------------------------------- */
+/* ---- Forward ---- */
 struct forward_options {
     bool want_entropy;
     bool recompute;                /* keep only the layers' inputs, run them again in the backward */
@@ -124,7 +124,7 @@ void model_forward(struct forward *out, struct tape *tape, struct model *model, 
  * optimizer step, after usage was summed over ranks. */
 void model_balance(struct model *model, double speed);
 
-/* ---- Model directories (DESIGN 11) ------------------------------------------------------------------------------- */
+/* ---- Model directories ---- */
 int model_config_load(struct model_config *config, const char *directory);
 /* Opens with the directory's configuration. dtype DTYPE_OTHER: as stored, where the machine supports it. */
 int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training);

@@ -1,4 +1,4 @@
-/* The grammar: which positions a sample becomes, where they stand, who sees them and what each predicts (DESIGN 5). One
+/* The grammar: which positions a sample becomes, where they stand, who sees them and what each predicts. One
  * state machine with two drivers: the packer, who knows all codes and calls grammar_part; the generator, who draws what
  * grammar_want asks for and hands it back. It sees ids, shapes and counts only: where features, bits or codes belong it
  * leaves a slot, that others fill.
@@ -17,7 +17,7 @@
 
 struct vision_config;
 
-/* ---- Vocabulary: the ids that mean something to the grammar ------------------------------------------------------ */
+/* ---- Vocabulary: the ids that mean something to the grammar ---- */
 enum { SHAPES_MOST = 16, SCALES_MOST = 16 };
 struct shape { /* of image-out and video-out: what a shape token stands for */
     i64 scale_count;
@@ -49,7 +49,7 @@ i64 shape_positions(const struct shape *shape); /* of one latent frame as input:
 /* Inputs of vision-out are multiplied by this, so that they are of about unit size: 1 / sqrt(sum a_k^2). */
 float shape_input_scale(const float *amplitude, i64 scale_count);
 
-/* ---- Positions --------------------------------------------------------------------------------------------------- */
+/* ---- Positions ---- */
 /* What stands at a position, or is predicted there, and is not an id. */
 struct slot {
     i32 block; /* media of the sample, counted from 0 in order of appearance */
@@ -73,7 +73,7 @@ struct position {
     struct slot in, target;
 };
 
-/* ---- The machine ------------------------------------------------------------------------------------------------- */
+/* ---- The machine ---- */
 enum want {
     WANT_ID,        /* any id that grammar_allows */
     WANT_BEGIN,     /* after a shape token: BOI or BOV */
@@ -127,7 +127,7 @@ void grammar_frame(struct grammar *grammar, bool end);
 int grammar_cells(struct grammar *grammar, bool video, i64 frames, i64 height, i64 width);
 int grammar_end(struct grammar *grammar, i32 id); /* the last position predicts `id`; -1: nothing */
 
-/* ---- Known samples ----------------------------------------------------------------------------------------------- */
+/* ---- Known samples ---- */
 struct part {
     enum stream kind;
     float weight;              /* of the targets that belong to it; 0 for prompts. image-in and video-in have none */
@@ -146,7 +146,7 @@ struct measure {
 void grammar_measure(struct measure *out, const struct vocabulary *vocabulary, const struct part *parts, i64 count,
                      i32 end);
 
-/* ---- Into a batch ------------------------------------------------------------------------------------------------ */
+/* ---- Into a batch ---- */
 /* Writes the sample's columns at positions [at, at + length) and appends to the lists: positions, ids, scales, weights,
  * streams. Entries stand in the order of the positions, so whoever fills features, bits and codes walks positions and
  * lists together. A multi-token target stands where the next two ids are both of text. */

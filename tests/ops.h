@@ -49,8 +49,7 @@ struct op_case {
     double (*objective)(struct op_run *run);
 };
 
-/* ---- Operands ------------------------------------------------------------------------------------------------------
- */
+/* ---- Operands ---- */
 static inline double op_random(i64 a, i64 b, i64 c)
 {
     return 4 * rng_uniform((struct rng_key){17, RNG_TEST}, (u32)a, (u32)b, (u32)c, 0) - 2;
@@ -164,8 +163,7 @@ static inline void operand_reset(struct operand *o)
             element_write(o, i, j, o->values[i * o->columns + j]);
 }
 
-/* ---- One run -------------------------------------------------------------------------------------------------------
- */
+/* ---- One run ---- */
 static inline void op_setup(struct op_run *run, const struct op_case *c)
 {
     run->count = 0;
@@ -316,8 +314,7 @@ static inline UNUSED_OK void op_check_cases(const struct op_case *cases, i64 cou
     device_close(&device);
 }
 
-/* ---- Golden files: tensors of one case, named behind a prefix; memory stays until golden_close
- * ----------------------- */
+/* ---- Golden files: tensors of one case, named behind a prefix; memory stays until golden_close ---- */
 struct golden {
     struct safetensors file;
     struct device device;

@@ -1,4 +1,4 @@
-/* The grammar: each row of DESIGN 5's table by small cases written out by hand, one line a position:
+/* The grammar: every kind of part by small cases written out by hand, one line a position:
  *   NUMBER stream input t,h,w sees-from [hole] -> what is predicted there
  * and that drawing what the grammar wants, counting without building, and laying into a batch agree with it. */
 #include "sequence/grammar.h"

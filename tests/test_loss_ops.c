@@ -2,8 +2,7 @@
 #include "core/json.h"
 #include "tests/ops.h"
 
-/* ---- cross_entropy: bit 0: no entropy ------------------------------------------------------------------------------
- */
+/* ---- cross_entropy: bit 0: no entropy ---- */
 enum { CE_LOGITS, CE_TARGET, CE_LOSS, CE_LSE, CE_ENTROPY };
 enum { CEB_LOGITS, CEB_TARGET, CEB_LSE, CEB_COEFFICIENT, CEB_DLOGITS };
 
@@ -97,8 +96,7 @@ static double objective_cross_entropy(struct op_run *run)
     return sum;
 }
 
-/* ---- bit_cross_entropy: bit 0: no entropy (forward), f32 dlogits (backward) ----------------------------------------
- */
+/* ---- bit_cross_entropy: bit 0: no entropy (forward), f32 dlogits (backward) ---- */
 enum { BCE_LOGITS, BCE_BITS, BCE_LOSS, BCE_ENTROPY };
 enum { BCEB_LOGITS, BCEB_BITS, BCEB_COEFFICIENT, BCEB_DLOGITS };
 
@@ -175,8 +173,7 @@ static double objective_bit_cross_entropy(struct op_run *run)
     return sum;
 }
 
-/* ---- adamw: copy none, f32, bf16; bit 2: no gradient ---------------------------------------------------------------
- */
+/* ---- adamw: copy none, f32, bf16; bit 2: no gradient ---- */
 enum { ADAM_P, ADAM_M, ADAM_V, ADAM_G, ADAM_COPY };
 static const struct adamw adamw = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.1f, .step = 3};
 static const float adamw_scale = 0.25f;
@@ -237,8 +234,7 @@ static void reference_sum_squares(struct op_run *run)
         op_values(run, 1)[0] += op_values(run, 0)[i] * op_values(run, 0)[i];
 }
 
-/* ---- sample: the code at which the running sum passes the draw, among what top_k and top_p leave -------------------
- */
+/* ---- sample: the code at which the running sum passes the draw, among what top_k and top_p leave ---- */
 enum { SAMPLE_LOGITS, SAMPLE_IDENTITY, SAMPLE_CODE, SAMPLE_LOGPROB };
 static const struct sampling samplings[] = {
     {.temperature = 1, .top_p = 1, .key = {11, RNG_SAMPLING}},
@@ -325,8 +321,7 @@ static void reference_sample(struct op_run *run)
     memory_free(ids);
 }
 
-/* ---- sample_bits: bit 0: greedy ------------------------------------------------------------------------------------
- */
+/* ---- sample_bits: bit 0: greedy ---- */
 static const struct sampling bit_samplings[] = {{.temperature = 0.75f, .top_p = 1, .key = {21, RNG_SAMPLING}},
                                                 {.temperature = 0, .top_p = 1, .key = {21, RNG_SAMPLING}}};
 
@@ -382,8 +377,7 @@ static void ops_are_plain_loops_in_double(void **state)
     op_check_cases(cases, COUNT_OF(cases));
 }
 
-/* ---- Frequencies ---------------------------------------------------------------------------------------------------
- */
+/* ---- Frequencies ---- */
 enum { DRAWS = 40000, CODES = 6 };
 
 static void count_draws(i64 *counts, const float *logits, const struct sampling *sampling)
@@ -432,8 +426,7 @@ static void codes_are_drawn_as_often_as_they_should(void **state)
     assert_frequencies(counts, (double[]){0, 0.3 / 0.7, 0, 0.4 / 0.7, 0, 0});
 }
 
-/* ---- Golden files --------------------------------------------------------------------------------------------------
- */
+/* ---- Golden files ---- */
 static void cross_entropy_is_that_of_torch(void **state)
 {
     (void)state;

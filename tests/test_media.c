@@ -21,8 +21,7 @@ static void assert_says(const char *wanted)
         fail_msg("the message \"%s\" does not contain \"%s\"", error_text(), wanted);
 }
 
-/* ---- A PNG writer of its own
- * ------------------------------------------------------------------------------------------ */
+/* ---- A PNG writer of its own ---- */
 
 static void append_be32(struct text *out, u32 value)
 {
@@ -236,8 +235,7 @@ static void every_png_layout_reads_as_its_pixels(void **state)
         check_layout(&layouts[i]);
 }
 
-/* ---- PNG
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- PNG ---- */
 
 static void fill_noise(struct clip *clip)
 {
@@ -340,8 +338,7 @@ static void other_stills_read_through_libav(void **state)
     text_release(&bmp);
 }
 
-/* ---- Resizing
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- Resizing ---- */
 
 static double lanczos(double x)
 {
@@ -409,8 +406,7 @@ static void resizing_keeps_the_shape_on_white(void **state)
     clip_release(&out);
 }
 
-/* ---- Clips
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Clips ---- */
 
 enum { CLIP_FRAMES = 9, CLIP_SIDE = 48 };
 
@@ -752,8 +748,7 @@ static void clips_h264_cannot_hold_are_refused(void **state)
     clip_release(&still);
 }
 
-/* ---- Sound
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Sound ---- */
 
 static void make_tone(struct sound *sound, i64 samples, i64 rate_hz, double tone_hz)
 {

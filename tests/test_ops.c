@@ -3,8 +3,7 @@
 
 #define EPS 1e-5
 
-/* ---- rmsnorm: variant bit 0: no w ---------------------------------------------------------------------------------
- */
+/* ---- rmsnorm: variant bit 0: no w ---- */
 enum { NORM_X, NORM_W, NORM_Y, NORM_RSTD, NORM_B, NORM_SUM };
 
 static void setup_rmsnorm(struct op_run *run)
@@ -112,8 +111,7 @@ static double objective_rmsnorm(struct op_run *run)
     return sum;
 }
 
-/* ---- rope: three heads of `columns` pairs; bit 0: inverse, bit 1: all pairs turn by t ------------------------------
- */
+/* ---- rope: three heads of `columns` pairs; bit 0: inverse, bit 1: all pairs turn by t ---- */
 enum { ROPE_X, ROPE_POSITIONS };
 
 static i64 rope_t_pairs(const struct op_run *run)
@@ -151,8 +149,7 @@ static void reference_rope(struct op_run *run)
         }
 }
 
-/* ---- swiglu --------------------------------------------------------------------------------------------------------
- */
+/* ---- swiglu ---- */
 enum { GLU_GATE_UP, GLU_Y, GLU_DGATE_UP };
 
 static double silu(double x)
@@ -208,8 +205,7 @@ static double objective_swiglu(struct op_run *run)
     return sum;
 }
 
-/* ---- activate: bit 0: gelu, bit 1: add -----------------------------------------------------------------------------
- */
+/* ---- activate: bit 0: gelu, bit 1: add ---- */
 enum { ACT_X, ACT_Y, ACT_DX };
 
 static enum activation kind_of(const struct op_run *run)
@@ -263,8 +259,7 @@ static double objective_activate(struct op_run *run)
     return sum;
 }
 
-/* ---- copy: bit 0: add, bit 1: scaled, bit 2: the output in the other dtype -----------------------------------------
- */
+/* ---- copy: bit 0: add, bit 1: scaled, bit 2: the output in the other dtype ---- */
 enum { COPY_X, COPY_OUT };
 
 static void setup_copy(struct op_run *run)
@@ -293,8 +288,7 @@ static void reference_copy(struct op_run *run)
             (run->variant & 1 ? op_values(run, COPY_OUT)[i] : 0) + copy_scale(run) * op_values(run, COPY_X)[i];
 }
 
-/* ---- add: bit 0: in place on a -------------------------------------------------------------------------------------
- */
+/* ---- add: bit 0: in place on a ---- */
 enum { ADD_A, ADD_B, ADD_OUT };
 
 static void setup_add(struct op_run *run)
@@ -318,8 +312,7 @@ static void reference_add(struct op_run *run)
         out[i] = op_values(run, ADD_A)[i] + op_values(run, ADD_B)[i];
 }
 
-/* ---- zero ----------------------------------------------------------------------------------------------------------
- */
+/* ---- zero ---- */
 static void setup_zero(struct op_run *run)
 {
     op_array(run, "data", UPDATED, DTYPE_U8, run->rows * run->columns * 17);
@@ -336,8 +329,7 @@ static void reference_zero(struct op_run *run)
         op_values(run, 0)[i] = 0;
 }
 
-/* ---- bias_add, column_sums -----------------------------------------------------------------------------------------
- */
+/* ---- bias_add, column_sums ---- */
 enum { BIAS_X, BIAS_BIAS, BIAS_OUT };
 
 static void setup_bias_add(struct op_run *run) /* bit 0: in place */
@@ -382,8 +374,7 @@ static void reference_column_sums(struct op_run *run)
     }
 }
 
-/* ---- gather (bit 0: add, bit 1: f32 out), scatter_add (bit 0: f32 out); index -1 among others ----------------------
- */
+/* ---- gather (bit 0: add, bit 1: f32 out), scatter_add (bit 0: f32 out); index -1 among others ---- */
 enum { TABLE_ROWS = 11 };
 enum { INDEX_OUT, INDEX_X, INDEX_INDEX };
 
@@ -468,8 +459,7 @@ static void ops_are_plain_loops_in_double(void **state)
     op_check_cases(cases, COUNT_OF(cases));
 }
 
-/* ---- Golden files --------------------------------------------------------------------------------------------------
- */
+/* ---- Golden files ---- */
 static void check_golden_rmsnorm(struct golden *g)
 {
     const struct kernels *ops = g->device.ops;

@@ -19,8 +19,7 @@ static void softmax(double *p, const double *x, i64 n)
         p[i] /= sum;
 }
 
-/* ---- route: E = columns, k from 0 to 4 by position; bit 0: no usage ------------------------------------------------
- */
+/* ---- route: E = columns, k from 0 to 4 by position; bit 0: no usage ---- */
 enum { ROUTE_LOGITS, ROUTE_BIAS, ROUTE_TOPK, ROUTE_COUNTED, ROUTE_P, ROUTE_EXPERTS, ROUTE_WEIGHTS, ROUTE_USAGE };
 
 static i64 k_max_of(const struct op_run *run)
@@ -85,8 +84,7 @@ static void reference_route(struct op_run *run)
     }
 }
 
-/* ---- route_backward: bit 0: the sum is held at norm_min ------------------------------------------------------------
- */
+/* ---- route_backward: bit 0: the sum is held at norm_min ---- */
 enum { UNROUTE_LOGITS, UNROUTE_P, UNROUTE_EXPERTS, UNROUTE_WEIGHTS, UNROUTE_DWEIGHTS, UNROUTE_DLOGITS };
 
 static double norm_min_of(const struct op_run *run)
@@ -146,8 +144,7 @@ static double objective_route(struct op_run *run)
     return sum;
 }
 
-/* ---- route_balance -------------------------------------------------------------------------------------------------
- */
+/* ---- route_balance ---- */
 static void setup_route_balance(struct op_run *run)
 {
     op_array(run, "bias", UPDATED, DTYPE_F32, run->columns);
@@ -172,8 +169,7 @@ static void reference_route_balance(struct op_run *run)
     }
 }
 
-/* ---- route_sort: E = columns, K = 3 --------------------------------------------------------------------------------
- */
+/* ---- route_sort: E = columns, K = 3 ---- */
 enum { SORT_EXPERTS, SORT_OFFSETS, SORT_SLOT, SORT_SOURCE };
 
 static i64 sort_rows(const struct op_run *run)
@@ -217,8 +213,7 @@ static void reference_route_sort(struct op_run *run)
             op_values(run, SORT_SLOT)[a] = -1;
 }
 
-/* ---- dispatch, combine (bit 0: add, bit 1: no weights), combine_backward (bit 1) -----------------------------------
- */
+/* ---- dispatch, combine (bit 0: add, bit 1: no weights), combine_backward (bit 1) ---- */
 enum { MOE_X, MOE_Y, MOE_SLOT, MOE_SOURCE, MOE_ROWS, MOE_WEIGHTS, MOE_DY, MOE_DWEIGHTS };
 enum { K = 3 };
 
@@ -351,8 +346,7 @@ static void ops_are_plain_loops_in_double(void **state)
     op_check_cases(cases, COUNT_OF(cases));
 }
 
-/* ---- Choices -------------------------------------------------------------------------------------------------------
- */
+/* ---- Choices ---- */
 static void equal_scores_choose_the_smaller_expert(void **state)
 {
     (void)state;

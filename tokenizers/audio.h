@@ -27,8 +27,8 @@ static inline i64 audio_frames(i64 samples)
     return ceil_div(samples, AUDIO_FRAME_SAMPLES);
 }
 
-/* ---- Spectra --------------------------------------------------------------------------------------------------------
- * m = ln(max(sum over bins of triangle . |X|, 0.01)), triangles of height 1, evenly spaced on the HTK mel scale from 0
+/* ---- Spectra ---- */
+/* m = ln(max(sum over bins of triangle . |X|, 0.01)), triangles of height 1, evenly spaced on the HTK mel scale from 0
  * to half the sample rate. |X|: op stft, periodic Hann window. */
 struct mel {
     i64 n_fft, hop, bands, bins; /* bins = n_fft / 2 + 1 */
@@ -76,7 +76,7 @@ bool spectrum_sounds(const float *m, i64 bands);
 void yardstick_add(struct yardstick *yardstick, struct spectral_sum *sum, const float *original, const float *other,
                    i64 count);
 
-/* ---- The network ------------------------------------------------------------------------------------------------- */
+/* ---- The network ---- */
 struct audio_config {
     i64 width, latent, levels, codes; /* C, D, L, K */
 };
@@ -142,8 +142,8 @@ struct audio_quantised {
 void audio_quantise(struct audio_quantised *out, struct audio_tokenizer *audio, struct tape *tape, struct tensor *z);
 double audio_flops(const struct audio_config *config, i64 frames); /* of a forward, products alone */
 
-/* ---- Codebooks in training: not by gradient -------------------------------------------------------------------------
- * Moving averages (van den Oord et al. 2017, arXiv 1711.00937, A.1): word = mean of the residuals it was nearest to. A
+/* ---- Codebooks in training: not by gradient ---- */
+/* Moving averages (van den Oord et al. 2017, arXiv 1711.00937, A.1): word = mean of the residuals it was nearest to. A
  * word unseen for `patience` steps becomes a residual of the batch. k-means starts them, level by level on what earlier
  * levels leave. Draws: RNG_CODEBOOK (step, level, code, try). */
 struct codebook_settings {
@@ -156,7 +156,7 @@ i64 codebooks_update(struct audio_tokenizer *audio, const struct audio_quantised
 void codebooks_start(struct audio_tokenizer *audio, const float *z, i64 n, const struct codebook_settings *settings,
                      i64 step);
 
-/* ---- Encoding and decoding --------------------------------------------------------------------------------------- */
+/* ---- Encoding and decoding ---- */
 struct audio_item {
     const float *samples; /* at AUDIO_RATE_HZ */
     i64 count;

@@ -96,9 +96,8 @@ int vision_save(const struct vision *vision, const char *directory); /* into an 
 struct json *vision_config_json(const struct vision_config *config);
 int vision_config_parse(struct vision_config *config, const struct json *value, const char *origin);
 
-/* ---- Many at once: forward only, on all workers; n of any size, as pieces of a bounded memory --------------------
- *
- * frames must be 1, 5, 9, ...; height and width multiples of the stride. A long video is worked on part by part.
+/* ---- Many at once: forward only, on all workers; n of any size, as pieces of a bounded memory ---- */
+/* frames must be 1, 5, 9, ...; height and width multiples of the stride. A long video is worked on part by part.
  * Outputs may be NULL where not wanted. */
 /* latent [n, T', h, w, d] of bf16 values, features [n, T', h, w, D_cnn]. */
 void vision_encode(struct vision *vision, float *latent, float *features, const u8 *pixels, i64 n, i64 frames,
@@ -119,9 +118,8 @@ const float *vision_amplitude(const struct vision *vision, const struct vision_s
 double vision_square_error(const u8 *a, const u8 *b, i64 count);
 double vision_psnr(double square_error);
 
-/* ---- On a tape: what training and the functions above share ------------------------------------------------------
- *
- * Inside, rows are ordered (time, n, h, w): a causal convolution over time then reads whole blocks of rows. */
+/* ---- On a tape: what training and the functions above share ---- */
+/* Inside, rows are ordered (time, n, h, w): a causal convolution over time then reads whole blocks of rows. */
 struct vision_size {
     i64 n, frames, height, width;
 };

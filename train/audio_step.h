@@ -3,7 +3,7 @@
 #define WEFT_TRAIN_AUDIO_STEP_H
 #include "train/audio_stage.h"
 
-/* ---- Sounds: a folder's recordings at AUDIO_RATE_HZ, mono, 16 bits ----------------------------------------------- */
+/* ---- Sounds: a folder's recordings at AUDIO_RATE_HZ, mono, 16 bits ---- */
 struct audio_clip {
     char *path, *text, *speaker; /* text and speaker "" where captions.jsonl says nothing */
     i64 samples;
@@ -30,7 +30,7 @@ struct audio_draw {
 };
 int audio_media_draw(float *samples, float *response, const struct audio_media *media, const struct audio_draw *draw);
 
-/* ---- The step ---------------------------------------------------------------------------------------------------- */
+/* ---- The step ---- */
 struct audio_trainer {
     const struct audio_settings *settings;
     const struct audio_media *media;
@@ -52,7 +52,7 @@ struct audio_result {
 int audio_step(struct audio_result *result, struct audio_trainer *trainer, i64 step);
 double audio_step_flops(const struct audio_trainer *trainer);
 
-/* ---- What came out ----------------------------------------------------------------------------------------------- */
+/* ---- What came out ---- */
 /* Codebook health on `media`, distances on `held_out` (beside the mean spectrum's), a linear probe of digits from the
  * codes of each level: printed, and written to report.json; sounds and spectrograms to samples/. */
 int audio_report(struct audio_trainer *trainer, const struct audio_media *held_out, const char *folder);

@@ -7,7 +7,7 @@ double lr_at(const struct lr_schedule *s, i64 step)
 {
     static const double pi = 3.14159265358979323846;
     if (step < s->warmup)
-        return s->peak * (double)(step + s->warmup_offset) / (double)s->warmup;
+        return s->peak * (double)(step + 1) / (double)s->warmup;
     if (s->shape == LR_CONSTANT)
         return s->peak;
     i64 start = s->shape == LR_COSINE ? s->warmup : s->decay_start;
@@ -27,7 +27,6 @@ struct lr_schedule lr_of_settings(const struct optimizer_settings *settings, i64
     return (struct lr_schedule){.peak = settings->lr,
                                 .min = settings->lr * settings->min_lr_ratio,
                                 .warmup = warmup,
-                                .warmup_offset = 1,
                                 .total = steps,
                                 .decay_start = max_i64(warmup, steps - (i64)((double)steps * settings->decay_share)),
                                 .shape = (enum lr_shape)settings->shape,

@@ -200,7 +200,7 @@ double step_mean_loss(const struct step_result *result, enum target_kind kind)
     return weight > 0 ? loss / weight : NAN;
 }
 
-/* Keys the average query sees, from the intervals alone. */
+/* Pairs of a query and a key it sees, from the intervals alone. */
 static double visible_pairs(const struct batch *b)
 {
     double pairs = 0;

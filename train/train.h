@@ -6,11 +6,10 @@
 #include "core/settings.h"
 #include "tensor/weights.h"
 
-/* ---- A stage: what cli/ hands to the function that owns its kind
- * ------------------------------------------------------ References in the settings have been resolved to paths. The
- * function writes below `out` only; it returns 0 when the stage is complete, -1 with a message, or STAGE_INTERRUPTED
- * when it saved and stopped because interrupted() said so. Called again with the same settings it goes on from its last
- * checkpoint. */
+/* ---- A stage: what cli/ hands to the function that owns its kind ---- */
+/* References in the settings have been resolved to paths. The function writes below `out` only; it returns 0 when the
+ * stage is complete, -1 with a message, or STAGE_INTERRUPTED when it saved and stopped because interrupted() said so.
+ * Called again with the same settings it goes on from its last checkpoint. */
 enum { STAGE_INTERRUPTED = 1 };
 struct parallel;
 struct stage {
@@ -23,16 +22,15 @@ struct stage {
     const struct parallel *ranks;
 };
 
-/* ---- Learning rate
- * --------------------------------------------------------------------------------------------------- Step t counts
- * from 0. Warm-up: peak . (t + 1) / warmup; then by shape: constant; cosine from warmup to total; wsd: constant until
- * decay_start, then down by `decay`. x = (t - start) / (total - start); min + (peak - min) f(x), f = (1 + cos pi x)/2,
- * 1 - x, 1 - sqrt(x). From total on: min. */
+/* ---- Learning rate ---- */
+/* Step t counts from 0. Warm-up: peak . (t + 1) / warmup; then by shape: constant; cosine from warmup to total; wsd:
+ * constant until decay_start, then down by `decay`: min + (peak - min) f(x) with x = (t - start) / (total - start) and
+ * f = (1 + cos pi x)/2, 1 - x or 1 - sqrt(x). From total on: min. */
 enum lr_shape { LR_CONSTANT, LR_COSINE, LR_WSD };
 enum lr_decay { DECAY_COSINE, DECAY_LINEAR, DECAY_SQRT };
 struct lr_schedule {
     double peak, min;
-    i64 warmup, warmup_offset, total, decay_start;
+    i64 warmup, total, decay_start;
     enum lr_shape shape;
     enum lr_decay decay;
 };
@@ -66,7 +64,7 @@ struct optimizer_settings { /* rows of every training stage's table; see OPTIMIZ
                 "largest norm of all gradients together; 0: none")
 struct lr_schedule lr_of_settings(const struct optimizer_settings *settings, i64 steps);
 
-/* ---- Optimizer: AdamW over a weights table ----------------------------------------------------------------------- */
+/* ---- Optimizer: AdamW over a weights table ---- */
 struct optimizer_result {
     double grad_norm, lr;
     bool skipped;
@@ -80,9 +78,8 @@ struct parallel;
 struct optimizer_result optimizer_step_over(const struct parallel *parallel, struct weights *weights,
                                             const struct optimizer_settings *settings, double lr, i64 step);
 
-/* ---- Checkpoints
- * ------------------------------------------------------------------------------------------------------
- * DIRECTORY/step-000123/ holds what `save` writes (a model directory, codec weights), weft/optimizer.safetensors and
+/* ---- Checkpoints ---- */
+/* DIRECTORY/step-000123/ holds what `save` writes (a model directory, codec weights), weft/optimizer.safetensors and
  * weft/state.json: the caller's state and an inventory of every file with size and checksum. Written beside, fsynced,
  * renamed; then it is settled. Nothing in it depends on time, host, threads or ranks. */
 struct checkpoint_parts {
@@ -102,7 +99,7 @@ int checkpoint_settle(const char *directory, i64 step, i64 keep);
 int checkpoint_check(const char *step_folder); /* every file of its inventory; -1 names the first that differs */
 int checkpoint_verify(const char *directory, char **path); /* the newest whole step's folder: memory_free(*path) */
 
-/* ---- The loop of a training stage ------------------------------------------------------------------------------- */
+/* ---- The loop of a training stage ---- */
 struct training {
     const struct stage *stage;
     i64 steps, checkpoint_steps;
@@ -114,7 +111,7 @@ struct training {
  * STAGE_INTERRUPTED. */
 int training_run(const struct training *training, i64 begin);
 
-/* ---- Metrics: metrics.jsonl is the truth, cut back to the checkpoint's step on resume ---------------------------- */
+/* ---- Metrics: metrics.jsonl is the truth, cut back to the checkpoint's step on resume ---- */
 struct metrics;                                                       /* also writes TensorBoard events beside it */
 struct metrics *metrics_open(const char *directory, i64 resume_step); /* lines with "step" > resume_step are dropped */
 void metrics_begin(struct metrics *metrics, i64 step);

@@ -3,7 +3,7 @@
 #define WEFT_TRAIN_VISION_STEP_H
 #include "train/vision_stage.h"
 
-/* ---- Media: a folder's stills and clips as bytes, all of one height and width ----------------------------------- */
+/* ---- Media: a folder's stills and clips as bytes, all of one height and width ---- */
 struct vision_media {
     i64 size; /* height and width */
     i64 still_count, clip_count;
@@ -29,7 +29,7 @@ struct vision_draw {
 };
 void vision_media_draw(u8 *pixels, const struct vision_media *media, const struct vision_draw *draw);
 
-/* ---- The step --------------------------------------------------------------------------------------------------- */
+/* ---- The step ---- */
 struct vision_trainer {
     const struct vision_settings *settings;
     const struct vision_media *media;
@@ -60,7 +60,7 @@ void vision_step(struct vision_step_result *result, struct vision_trainer *train
 /* Products of one step, forward and backward, counted on shapes alone. */
 double vision_step_flops(const struct vision_trainer *trainer, i64 step);
 
-/* ---- What came out ---------------------------------------------------------------------------------------------- */
+/* ---- What came out ---- */
 /* Reconstructs `held_out` (and, where it has none, training media): PSNR, entropy and dead bits per scale, printed and
  * written to report.json; contact sheets in samples/. */
 int vision_report(struct vision_trainer *trainer, const struct vision_media *held_out, const char *folder);
