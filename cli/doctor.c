@@ -84,7 +84,7 @@ static void say_machine(struct json *j, struct device *device)
         say(j, "gpu", "%s, for tests of ops alone: stages run on the CPU", device_name(&gpu));
         device_close(&gpu);
     } else {
-        say(j, "gpu", "none, and none is needed: stages run on the CPU (%s)", error_text());
+        say(j, "gpu", "none, and none is needed, stages run on the CPU: %s", error_text());
     }
 }
 

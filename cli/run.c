@@ -31,7 +31,7 @@ struct runner {
 static int open_world(struct runner *run)
 {
     struct launch launch;
-    if (launch_detect(&launch, NULL))
+    if (launch_detect(&launch))
         return -1;
     if (launch.size > 1) {
         bool bound = workers_cores() < sysconf(_SC_NPROCESSORS_ONLN); /* by the launcher, to cores of its own */

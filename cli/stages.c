@@ -52,7 +52,7 @@ const struct stage_kind stage_kinds[] = {
     KIND("generate", "make samples of every kind and compare them with their originals", samples_table,
          samples_settings, samples_stage, LIGHT),
     KIND("export", "write the text backbone for other software", export_table, export_settings, export_stage, LIGHT),
-    KIND("report", "write report.html", report_table, report_settings, report_stage, LIGHT),
+    {"report", "write report.html", report_table, 0, report_stage, LIGHT},
     {NULL, NULL, NULL, 0, NULL, LIGHT},
 };
 

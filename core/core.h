@@ -60,11 +60,10 @@ _Noreturn void panic_at(const char *file, int line, const char *format, ...) PRI
 #define require(condition, ...) ((condition) ? (void)0 : panic(__VA_ARGS__))
 
 /* ---- Log: everything said along the way goes to stderr ---- */
-enum log_level { LOG_QUIET, LOG_NORMAL, LOG_DEBUG };
+enum log_level { LOG_QUIET, LOG_NORMAL };
 void log_set_level(enum log_level level);
 void log_info(const char *format, ...) PRINTF(1, 2);
 void log_warn(const char *format, ...) PRINTF(1, 2); /* "warning: " */
-void log_debug(const char *format, ...) PRINTF(1, 2);
 
 /* A bar with time left on a terminal; in a log a plain line at most every 10 seconds, and the last one. */
 struct progress {

@@ -242,15 +242,6 @@ int json_need_integer(i64 *out, const struct json *object, const char *key, cons
     return 0;
 }
 
-int json_need_number(double *out, const struct json *object, const char *key, const char *origin)
-{
-    struct json *value = json_get(object, key);
-    if (!json_is_number(inside(value)))
-        return mismatch(object, key, origin, "a number");
-    *out = json_number_value(inside(value));
-    return 0;
-}
-
 /* Length of the well-formed UTF-8 sequence (Unicode table 3-7) that begins here, or 0. */
 static i64 utf8_length(const u8 *bytes, i64 available)
 {

@@ -45,7 +45,6 @@ bool json_bool(const struct json *value, bool fallback);
 /* For required keys: 0, or -1 and "ORIGIN: key K: expected a string, found ...". */
 int json_need_string(const char **out, const struct json *object, const char *key, const char *origin);
 int json_need_integer(i64 *out, const struct json *object, const char *key, const char *origin);
-int json_need_number(double *out, const struct json *object, const char *key, const char *origin);
 
 struct json *json_object(void);
 struct json *json_array(void);

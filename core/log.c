@@ -37,7 +37,6 @@ static void say(const char *prefix, const char *format, va_list arguments)
     }
 DEFINE_LOG(log_info, LOG_NORMAL, "")
 DEFINE_LOG(log_warn, LOG_QUIET, "warning: ")
-DEFINE_LOG(log_debug, LOG_DEBUG, "debug: ")
 
 double clock_s(void)
 {

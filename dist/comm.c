@@ -290,35 +290,3 @@ void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype)
         comm->bytes[r] *= dtype_bytes(dtype);
     comm->transport->all_gather(comm, data, comm->bytes);
 }
-
-/* ---- Rows to and from every rank ---- */
-
-static void exchange_counts(struct comm *comm, i64 *receive, const i64 *send)
-{
-    if (comm->transport->counts_only)
-        memcpy(receive, send, (size_t)comm->size * sizeof *send);
-    for (i64 r = 0; r < comm->size; r++) {
-        comm->in[r] = (struct span){(void *)(uintptr_t)&send[r], sizeof *send};
-        comm->out[r] = (struct span){&receive[r], sizeof *receive};
-    }
-    comm_exchange(comm, comm->out, comm->in);
-}
-
-i64 comm_all_to_all_rows(struct comm *comm, void *out, i64 *receive, i64 bound, const void *in, const i64 *send,
-                         i64 row_bytes, const char *setting)
-{
-    char *to = out, *from = (char *)(uintptr_t)in;
-    exchange_counts(comm, receive, send);
-    i64 rows = total_of(comm, receive);
-    if (rows > bound)
-        comm_stop(comm, "%lld rows arrive, there is room for %lld: raise %s", (long long)rows, (long long)bound,
-                  setting);
-    for (i64 r = 0; r < comm->size; r++) {
-        comm->in[r] = (struct span){from, send[r] * row_bytes};
-        comm->out[r] = (struct span){to, receive[r] * row_bytes};
-        from += send[r] * row_bytes;
-        to += receive[r] * row_bytes;
-    }
-    comm_exchange(comm, comm->out, comm->in);
-    return rows;
-}

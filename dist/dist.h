@@ -32,8 +32,7 @@ struct launch {
     i64 rank, size, local_rank, local_size; /* size 0: not given */
     const char *source;                     /* "mpirun", ...: a literal */
 };
-/* flags: what the command line said, or NULL. -1 and a message: half of a pair is set, a rank is out of range. */
-int launch_detect(struct launch *launch, const struct launch *flags);
+int launch_detect(struct launch *launch); /* -1 and a message: half of a pair is set, a rank is out of range */
 
 /* ---- Comms ---- */
 struct comm;
@@ -93,11 +92,6 @@ void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype)
  * part. */
 void comm_reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum dtype dtype);
 void comm_exchange(struct comm *comm, const struct span *out, const struct span *in);
-/* Rows to and from every rank: `in` holds send[r] rows for each rank r, one after the other; what arrives is laid out
- * likewise. receive[r] is filled; returns their sum. More than `bound` rows stop the run: `setting` names what to
- * raise. */
-i64 comm_all_to_all_rows(struct comm *comm, void *out, i64 *receive, i64 bound, const void *in, const i64 *send,
-                         i64 row_bytes, const char *setting);
 void comm_send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes);
 void comm_receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes);
 bool comm_any(struct comm *comm, bool value); /* true on one rank is true on all */

@@ -67,17 +67,10 @@ static void fill_local(struct launch *l)
     l->local_size = l->local_size ? l->local_size : l->size;
 }
 
-int launch_detect(struct launch *launch, const struct launch *flags)
+int launch_detect(struct launch *launch)
 {
     int found = 0;
     *launch = (struct launch){.rank = 0, .size = 1, .local_rank = 0, .local_size = 1, .source = "no launcher"};
-    if (flags && flags->size) {
-        *launch = *flags;
-        launch->source = "the command line";
-        found = 1;
-        if (check(launch))
-            return -1;
-    }
     for (i64 i = 0; i < COUNT_OF(launchers) && found == 0; i++) {
         struct launch read;
         if (i + 1 == COUNT_OF(launchers) && !is_slurm_step())

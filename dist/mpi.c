@@ -14,7 +14,7 @@ enum { PIECE_BYTES = 1 << 30, EXCHANGE_TAG = 1, MESSAGE_TAG = 16 };
 struct parcel { /* a message under way, in memory of its own */
     struct parcel *next;
     MPI_Request *requests;
-    i64 pieces, pieces_capacity, capacity;
+    i64 pieces, capacity;
     bool busy;
     void *data;
 };

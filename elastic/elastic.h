@@ -55,7 +55,6 @@ struct submodel_options {
  * "@FILE.json"). Wrong options are errors of usage. Arrays come from `arena`. */
 int submodel_parse(struct submodel *sub, struct arena *arena, const struct submodel_options *options,
                    const struct model *model);
-bool submodel_options_given(const struct submodel_options *options);
 struct json *submodel_to_json(const struct submodel *sub, const struct model_config *config);
 
 bool elastic_layer_fixed(const struct model_config *config, i64 layer); /* never dropped */

@@ -5,11 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool submodel_options_given(const struct submodel_options *o)
-{
-    return o->layers || o->experts || o->topk;
-}
-
 /* "0-3,6" into marks[0..bound); -1 with a message of usage. */
 static int parse_ranges(bool *marks, i64 bound, const char *text, const char *option)
 {

@@ -175,15 +175,12 @@ static void draw_codes(struct pass *p, struct tensor *logits, i64 level)
     u32 *identity = arena_alloc(&p->tape->host, t->n * 16);
     for (i64 i = 0; i < 4 * t->n; i++)
         identity[i] = i % 4 == 3 ? (u32)level : p->options->audio_identity[i];
-    if (level == 0) {
+    if (level == 0)
         out->audio_codes = arena_alloc(&p->tape->host, t->n * c->levels * 4);
-        out->audio_logprob = arena_alloc(&p->tape->host, t->n * c->levels * 4);
-    }
     device->ops->sample(device, code, logprob, tensor_matrix(logits), identity, p->options->audio_sampling);
     for (i64 i = 0; i < t->n; i++) {
         bool ended = level > 0 && out->audio_codes[i * c->levels] == c->codes;
         out->audio_codes[i * c->levels + level] = ended ? (i32)c->codes : code[i];
-        out->audio_logprob[i * c->levels + level] = ended ? 0 : logprob[i];
     }
 }
 

@@ -104,7 +104,7 @@ struct forward_options {
     const i32 *routes;             /* [L, n, K] replayed choices; NULL: choose */
     i32 *keep_routes;              /* [L, n, K] out; NULL: not wanted */
     float *usage;                  /* [L, E] adds assignments of counted positions; NULL: model->usage when training */
-    /* next-codec prediction while generating: draws level by level (codes, log-probabilities [n, levels]) */
+    /* next-codec prediction while generating: draws level by level (codes [n, levels]) */
     const struct sampling *audio_sampling;
     const u32 *audio_identity; /* [n, 4] of each audio target */
 };
@@ -115,7 +115,6 @@ struct forward {
     struct tensor *logits[TARGETS][LEVELS_MOST];
     struct tensor *hidden; /* [N, C] after the last layer */
     i32 *audio_codes;      /* [n, levels] drawn */
-    float *audio_logprob;
 };
 /* Shapes follow from batch and sub-model. Panics on a batch that does not fit the configuration. */
 void model_forward(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,

@@ -67,7 +67,7 @@ static inline int ranks_run(struct text *said, int count, const char *arguments)
 static inline struct comm *ranks_world(struct device *device)
 {
     struct launch launch;
-    struct comm *world = launch_detect(&launch, NULL) ? NULL : comm_open(device, &launch);
+    struct comm *world = launch_detect(&launch) ? NULL : comm_open(device, &launch);
     if (!world) {
         fprintf(stderr, "%s\n", error_text());
         exit(1);

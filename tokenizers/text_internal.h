@@ -196,9 +196,8 @@ int tokenizer_configure(struct text_tokenizer *tokenizer, const struct json *doc
 i32 string_table_find(const struct string_table *table, const struct text_tokenizer *tokenizer, bool bytes,
                       const void *key, i64 length);
 
-u32 byte_to_char(u8 byte);                               /* GPT-2's printable character for a byte */
-int char_to_byte(u32 c);                                 /* -1 if it stands for no byte */
-i64 byte_string(char *out, const u8 *bytes, i64 length); /* bytes as such characters, UTF-8; at most 2 a byte */
+u32 byte_to_char(u8 byte); /* GPT-2's printable character for a byte */
+int char_to_byte(u32 c);   /* -1 if it stands for no byte */
 
 struct encoder_pool *encoder_pool_open(void);
 void encoder_pool_close(struct encoder_pool *pool);

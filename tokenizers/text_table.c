@@ -35,14 +35,6 @@ int char_to_byte(u32 c)
     return -1;
 }
 
-i64 byte_string(char *out, const u8 *bytes, i64 length)
-{
-    i64 n = 0;
-    for (i64 i = 0; i < length; i++)
-        n += utf8_encode((u8 *)out + n, byte_to_char(bytes[i]));
-    return n;
-}
-
 /* ---- Strings to ids ---- */
 static const char *token_key(const struct text_tokenizer *tokenizer, i32 id, bool bytes, i64 *length)
 {

@@ -51,7 +51,6 @@ int vision_config_check(const struct vision_config *config); /* -1 and what does
 /* Appends a shape; scales NULL: 1, 2, 3, 4, 6, 8, ... up to the grid. -1 and a message if it does not fit. */
 int vision_add_shape(struct vision_config *config, i64 frames, i64 height, i64 width, double rate_hz, const i64 *scales,
                      i64 scale_count);
-i64 vision_shape_find(const struct vision_config *config, i64 frames, i64 height, i64 width); /* -1 if there is none */
 i64 vision_latent_frames(i64 frames);                /* 1 + (frames - 1) / 4, frames = 1, 5, 9, ... */
 i64 vision_frames(i64 latent_frames);                /* 1 + 4 (latent_frames - 1) */
 i64 vision_tokens(const struct vision_shape *shape); /* positions of one latent frame: sum of s_k^2 */

@@ -92,16 +92,6 @@ int vision_add_shape(struct vision_config *config, i64 frames, i64 height, i64 w
     return 0;
 }
 
-i64 vision_shape_find(const struct vision_config *config, i64 frames, i64 height, i64 width)
-{
-    for (i64 i = 0; i < config->shape_count; i++) {
-        const struct vision_shape *s = &config->shapes[i];
-        if (s->frames == frames && s->height == height && s->width == width)
-            return i;
-    }
-    return -1;
-}
-
 int vision_config_check(const struct vision_config *c)
 {
     if (c->stride != 8 && c->stride != 16)

@@ -8,10 +8,7 @@
 /* run: the folder of a run; out: the page to write. */
 int report_write(const char *run, const char *out);
 
-struct report_settings {
-    struct string_list after;
-};
-extern const struct setting report_table[];
+extern const struct setting report_table[];                        /* empty: the page is of the whole run */
 int report_stage(const void *settings, const struct stage *stage); /* $OUT/report.html and RUN/report.html */
 
 /* report_svg.c: a line chart as SVG. Lines share the x axis; NaN breaks a line. */

@@ -5,9 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-const struct setting report_table[] = {SETTING(struct report_settings, after, "after", STRINGS, "", 0, 0, NULL,
-                                               "stages it speaks of, for the reader; all are looked for"),
-                                       {0}};
+const struct setting report_table[] = {{0}};
 
 static struct json *load(const char *run, const char *stage, const char *name)
 {

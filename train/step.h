@@ -57,7 +57,7 @@ struct trainer {
     const struct optimizer_settings *optimizer;
     const struct elastic_settings *elastic; /* NULL: always the full model */
     struct lr_schedule lr;
-    struct schedule bias_speed, mtp_weight;
+    struct schedule bias_speed;
     struct balance_settings balance;
     double running[TARGETS]; /* running mean loss of each kind; 0: not seen yet */
     u64 seed;
