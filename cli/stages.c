@@ -16,16 +16,6 @@
 
 #include <string.h>
 
-static int run_vision(const void *settings, const struct stage *stage)
-{
-    return vision_stage(settings, stage);
-}
-
-static int run_audio(const void *settings, const struct stage *stage)
-{
-    return audio_stage(settings, stage);
-}
-
 /* data/ stands below train/ and does not know stages. */
 static int run_prepare(const void *settings, const struct stage *stage)
 {
@@ -39,8 +29,8 @@ static int run_prepare(const void *settings, const struct stage *stage)
 const struct stage_kind stage_kinds[] = {
     KIND("command", "run a program", command_table, command_settings, command_stage, LIGHT),
     KIND("tokenizer-text", "train byte-level BPE", text_stage_table, text_settings, text_stage, LIGHT),
-    KIND("tokenizer-vision", "train the vision tokenizer", vision_stage_table, vision_settings, run_vision, HEAVY),
-    KIND("tokenizer-audio", "train the audio tokenizer", audio_stage_table, audio_settings, run_audio, HEAVY),
+    KIND("tokenizer-vision", "train the vision tokenizer", vision_stage_table, vision_settings, vision_stage, HEAVY),
+    KIND("tokenizer-audio", "train the audio tokenizer", audio_stage_table, audio_settings, audio_stage, HEAVY),
     KIND("prepare", "media and texts into shards", prepare_table, prepare_settings, run_prepare, LIGHT),
     KIND("pretrain", "train the backbone", pretrain_table, pretrain_settings, pretrain_stage, ON_RANKS),
     KIND("sft", "train on conversations", sft_table, pretrain_settings, sft_stage, ON_RANKS),

@@ -88,6 +88,16 @@ int file_replace(const char *path, const void *data, i64 bytes)
     return file_writer_commit(&writer);
 }
 
+int file_copy(const char *to, const char *from)
+{
+    struct text content = {0};
+    int status = file_read(&content, from);
+    if (status == 0)
+        status = file_replace(to, content.data ? content.data : "", content.length);
+    text_release(&content);
+    return status;
+}
+
 bool file_exists(const char *path)
 {
     struct stat status;

@@ -66,18 +66,21 @@ static int check_bounds(const struct model_config *c)
 static int check_backbone(const struct model_config *c)
 {
     if (c->heads % c->kv_heads)
-        return error_set("num_attention_heads %lld is no multiple of num_key_value_heads %lld", (long long)c->heads,
-                         (long long)c->kv_heads);
+        return error_set("num_attention_heads %lld is no multiple of num_key_value_heads %lld (a recipe's model.heads "
+                         "and model.kv_heads)",
+                         (long long)c->heads, (long long)c->kv_heads);
     if (c->head_width % 2)
-        return error_set("head_dim %lld is odd: rotary positions turn pairs", (long long)c->head_width);
+        return error_set("head_dim %lld (a recipe's model.head_width) is odd: rotary positions turn pairs",
+                         (long long)c->head_width);
     if (!(c->rope_theta > 0))
         return error_set("rope_theta is %g, expected a number above 0", c->rope_theta);
     if (c->t_pairs > c->head_width / 2)
         return error_set("weft.time_pairs is %lld of the %lld pairs of a head", (long long)c->t_pairs,
                          (long long)c->head_width / 2);
     if (c->first_moe_layer > c->layers)
-        return error_set("moe_layer_start_index is %lld of %lld layers", (long long)c->first_moe_layer,
-                         (long long)c->layers);
+        return error_set(
+            "moe_layer_start_index is %lld of %lld layers (a recipe's model.dense_layers and model.layers)",
+            (long long)c->first_moe_layer, (long long)c->layers);
     if (c->first_moe_layer > 0 && positive(c->dense_width, "intermediate_size"))
         return -1;
     return 0;
@@ -91,7 +94,8 @@ static int check_experts(const struct model_config *c)
         positive(c->expert_width, "moe_intermediate_size"))
         return -1;
     if (c->topk > c->experts)
-        return error_set("moe_k is %lld, more than moe_num_experts %lld", (long long)c->topk, (long long)c->experts);
+        return error_set("moe_k is %lld, more than moe_num_experts %lld (a recipe's model.topk and model.experts)",
+                         (long long)c->topk, (long long)c->experts);
     return 0;
 }
 

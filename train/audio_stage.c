@@ -157,14 +157,15 @@ static int run_stage(const struct audio_settings *settings, const struct stage *
     return status;
 }
 
-int audio_stage(const struct audio_settings *settings, const struct stage *stage)
+int audio_stage(const void *settings, const struct stage *stage)
 {
+    const struct audio_settings *s = settings;
     struct audio_media media = {0}, held_out = {0};
-    int status = audio_config_check(&settings->config);
+    int status = audio_config_check(&s->config);
     if (status == 0)
-        status = load_media(&media, &held_out, settings);
+        status = load_media(&media, &held_out, s);
     if (status == 0)
-        status = run_stage(settings, stage, &media, &held_out);
+        status = run_stage(s, stage, &media, &held_out);
     audio_media_release(&media);
     audio_media_release(&held_out);
     return status;

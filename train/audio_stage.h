@@ -18,6 +18,6 @@ struct audio_settings {
     struct optimizer_settings optimizer;
 };
 extern const struct setting audio_stage_table[];
-int audio_stage(const struct audio_settings *settings, const struct stage *stage);
+int audio_stage(const void *settings, const struct stage *stage);
 
 #endif

@@ -1,15 +1,5 @@
 #include "train/pretrain.h"
 
-static int copy_file(const char *from, const char *to)
-{
-    struct text content = {0};
-    int status = file_read(&content, from);
-    if (status == 0)
-        status = file_replace(to, content.data ? content.data : "", content.length);
-    text_release(&content);
-    return status;
-}
-
 /* Copies the files of a folder, not what is below it. */
 static int copy_folder(const char *from, const char *to)
 {
@@ -23,7 +13,7 @@ static int copy_folder(const char *from, const char *to)
     for (i64 i = 0; i < count && status == 0; i++) {
         char *in = path_join(from, names[i]), *out = path_join(to, names[i]);
         if (!file_is_directory(in))
-            status = copy_file(in, out);
+            status = file_copy(out, in);
         memory_free(in);
         memory_free(out);
     }
@@ -49,7 +39,7 @@ int install_tokenizers(const char *directory, const char *from)
         char *out = path_join(directory, text_files[i]);
         const char *in = file_exists(inside) ? inside : beside;
         if (file_exists(in))
-            status = copy_file(in, out);
+            status = file_copy(out, in);
         memory_free(beside);
         memory_free(inside);
         memory_free(out);

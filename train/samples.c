@@ -202,16 +202,6 @@ static char *sample_path(const struct studio_run *r, const struct set *set, i64 
     return path_join(r->stage->out, name);
 }
 
-static int copy_original(const char *from, const char *to)
-{
-    struct text content = {0};
-    int status = file_read(&content, from);
-    if (status == 0)
-        status = file_replace(to, content.data ? content.data : "", content.length);
-    text_release(&content);
-    return status;
-}
-
 static int show_item(struct studio_run *r, const struct set *set, i64 i, const struct answer *a, struct json *list)
 {
     char *made = sample_path(r, set, i, ""), *own = sample_path(r, set, i, "-original");
@@ -219,7 +209,7 @@ static int show_item(struct studio_run *r, const struct set *set, i64 i, const s
     bool silent = set->kind == KIND_SOUND && !(a->has_medium && a->medium.frames);
     int status = silent ? 0 : answer_save(made, &r->studio, NULL, a, r->stage->seed + (u64)i);
     if (status == 0)
-        status = copy_original(set->items[i].path, own);
+        status = file_copy(own, set->items[i].path);
     json_set(j, "text", json_of_string(set->items[i].text));
     json_set(j, "made", silent ? json_of_null() : json_of_string(strrchr(made, '/') + 1));
     json_set(j, "original", json_of_string(strrchr(own, '/') + 1));

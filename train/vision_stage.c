@@ -195,23 +195,24 @@ static int train(struct run *run, const struct vision_media *held_out)
     return status;
 }
 
-int vision_stage(const struct vision_settings *settings, const struct stage *stage)
+int vision_stage(const void *settings, const struct stage *stage)
 {
+    const struct vision_settings *s = settings;
     struct vision_media media, held_out;
     struct vision_config config;
-    if (load_media(&media, &held_out, settings))
+    if (load_media(&media, &held_out, s))
         return -1;
-    bool clips = settings->clip_steps > 0 && media.clip_count > 0;
-    if (settings->clip_steps > 0 && !clips)
-        log_warn("%s: no clips in %s: a tokenizer of stills", stage->name, settings->data);
-    int status = fill_config(&config, settings, clips);
+    bool clips = s->clip_steps > 0 && media.clip_count > 0;
+    if (s->clip_steps > 0 && !clips)
+        log_warn("%s: no clips in %s: a tokenizer of stills", stage->name, s->data);
+    int status = fill_config(&config, s, clips);
     if (status == 0) {
-        struct run run = {.trainer = {.settings = settings,
+        struct run run = {.trainer = {.settings = s,
                                       .media = &media,
                                       .seed = stage->seed,
                                       .clip_shape = clips ? 1 : -1,
-                                      .still_steps = settings->steps,
-                                      .clip_steps = clips ? settings->clip_steps : 0},
+                                      .still_steps = s->steps,
+                                      .clip_steps = clips ? s->clip_steps : 0},
                           .stage = stage,
                           .checkpoints = path_join(stage->out, "checkpoints")};
         vision_trainer_open(&run.trainer, stage->device, &config, stage->dtype);

@@ -20,6 +20,6 @@ struct vision_settings {
     struct optimizer_settings optimizer;
 };
 extern const struct setting vision_stage_table[];
-int vision_stage(const struct vision_settings *settings, const struct stage *stage);
+int vision_stage(const void *settings, const struct stage *stage);
 
 #endif
