@@ -189,11 +189,14 @@ int file_replace(const char *path, const void *data, i64 bytes); /* atomic */
 int file_copy(const char *to, const char *from);                 /* atomic too */
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
-i64 file_bytes(const char *path);       /* -1 and a message if there is none */
-int directory_make(const char *path);   /* with its parents */
+i64 file_bytes(const char *path);     /* -1 and a message if there is none */
+int directory_make(const char *path); /* with its parents */
+/* A fresh empty folder PATH.tmp-PID-N for directory_replace; its name, or NULL and a message. What stood there stays.
+ */
+char *directory_make_beside(const char *path);
 int directory_remove(const char *path); /* with all in it; absent is fine */
-int directory_sweep(const char *path);  /* removes what killed writers left below: *.tmp, *.tmp-PID-N */
-int directory_sync(const char *path);   /* fsync every file and folder below */
+int directory_sweep(const char *path); /* removes what killed writers left below: *.tmp, *.tmp-PID-N; follows no link */
+int directory_sync(const char *path);  /* fsync every file and folder below */
 int directory_replace(const char *temporary, const char *path); /* sync, then rename over whatever stood at `path` */
 /* sorted by bytes, without . and ..; string_list_free */
 int directory_list(char ***names, i64 *count, const char *path);

@@ -33,12 +33,22 @@ static int map_descriptor(struct file_view *view, int descriptor, const char *pa
     return 0;
 }
 
+/* Opening a named pipe waits until somebody writes to it. Those of a shell (/dev/fd/63) are links, and open. */
+static int open_to_read(const char *path)
+{
+    struct stat status;
+    if (lstat(path, &status) == 0 && S_ISFIFO(status.st_mode))
+        return error_set("%s: expected a file, found a named pipe", path);
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    return descriptor < 0 ? error_errno("%s: cannot be opened", path) : descriptor;
+}
+
 int file_map(struct file_view *view, const char *path)
 {
     *view = (struct file_view){0};
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    int descriptor = open_to_read(path);
     if (descriptor < 0)
-        return error_errno("%s: cannot be opened", path);
+        return -1;
     int status = map_descriptor(view, descriptor, path);
     close(descriptor);
     return status;
@@ -68,9 +78,9 @@ static int read_descriptor(struct text *out, int descriptor, const char *path)
 int file_read(struct text *out, const char *path)
 {
     text_clear(out);
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    int descriptor = open_to_read(path);
     if (descriptor < 0)
-        return error_errno("%s: cannot be opened", path);
+        return -1;
     text_append(out, "", 0); /* an empty file is "", not NULL */
     int status = read_descriptor(out, descriptor, path);
     close(descriptor);
@@ -125,7 +135,7 @@ static int make_one(const char *path)
     return error_errno("%s: the directory cannot be made", path);
 }
 
-int directory_make(const char *path)
+static int make_parents(const char *path)
 {
     char *part = string_copy(path);
     int status = 0;
@@ -135,7 +145,40 @@ int directory_make(const char *path)
         *slash = '/';
     }
     memory_free(part);
-    return status == 0 ? make_one(path) : status;
+    return status;
+}
+
+int directory_make(const char *path)
+{
+    return make_parents(path) ? -1 : make_one(path);
+}
+
+/* No other process uses this one's number, and what a dead one left keeps its name. */
+static char *fresh_name(const char *path)
+{
+    static atomic_int next;
+    return string_format("%s.tmp-%ld-%d", path, (long)getpid(), atomic_fetch_add(&next, 1));
+}
+
+char *directory_make_beside(const char *path)
+{
+    char *bare = string_copy(path), *name = NULL;
+    bool taken = true;
+    for (size_t end = strlen(bare); end > 1 && bare[end - 1] == '/'; end--)
+        bare[end - 1] = 0;
+    int status = make_parents(bare);
+    while (status == 0 && taken) {
+        memory_free(name);
+        name = fresh_name(bare);
+        status = mkdir(name, 0777);
+        taken = status && errno == EEXIST;
+        status = status && !taken ? error_errno("%s: the directory cannot be made", name) : 0;
+    }
+    memory_free(bare);
+    if (status == 0)
+        return name;
+    memory_free(name);
+    return NULL;
 }
 
 /* A visitor returns 1 with a message, so that -1 is nftw's own failure. */
@@ -173,6 +216,13 @@ static bool is_temporary(const char *name)
     return mark && (!*mark || (*mark == '-' && mark[strspn(mark, "-0123456789")] == 0));
 }
 
+/* What a link points at belongs to somebody else. */
+static bool is_link(const char *path)
+{
+    struct stat status;
+    return lstat(path, &status) == 0 && S_ISLNK(status.st_mode);
+}
+
 int directory_sweep(const char *path)
 {
     char **names;
@@ -182,7 +232,7 @@ int directory_sweep(const char *path)
         char *below = path_join(path, names[i]);
         if (status == 0 && is_temporary(names[i]))
             status = directory_remove(below);
-        else if (status == 0 && file_is_directory(below))
+        else if (status == 0 && !is_link(below) && file_is_directory(below))
             status = directory_sweep(below);
         memory_free(below);
     }
@@ -333,11 +383,8 @@ static char *resolve_link(const char *path)
 /* Devices and pipes (/dev/stdout, /dev/null) are written as they are: renaming over them would replace them. */
 static char *name_temporary(const char *path)
 {
-    static atomic_int next;
     struct stat status;
-    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
-        return NULL;
-    return string_format("%s.tmp-%ld-%d", path, (long)getpid(), atomic_fetch_add(&next, 1));
+    return stat(path, &status) == 0 && !S_ISREG(status.st_mode) ? NULL : fresh_name(path);
 }
 
 static void writer_release(struct file_writer *writer)

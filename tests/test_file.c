@@ -237,6 +237,51 @@ static void what_killed_writers_left_is_swept_away(void **state)
         assert_true(file_exists(path_of(kept[i])));
 }
 
+static void sweeping_follows_no_link(void **state)
+{
+    (void)state;
+    succeed(directory_make(path_of("sweep-links")));
+    succeed(directory_make(path_of("of-others")));
+    put(path_of("of-others/mine.tmp"), "1");
+    assert_int_equal(symlink("../of-others", path_of("sweep-links/there")), 0);
+    assert_int_equal(symlink("../of-others", path_of("sweep-links/link.tmp")), 0);
+    succeed(directory_sweep(path_of("sweep-links")));
+    assert_lists(path_of("sweep-links"), "there");
+    assert_holds(path_of("of-others/mine.tmp"), "1");
+}
+
+static void a_folder_beside_is_fresh(void **state)
+{
+    (void)state;
+    succeed(directory_make(path_of("beside/out.tmp")));
+    char *first = directory_make_beside(path_of("beside/out")),
+         *second = directory_make_beside(path_of("beside/out//"));
+    assert_non_null(first);
+    assert_non_null(second);
+    assert_string_not_equal(first, second);
+    assert_lists(first, "");
+    succeed(directory_replace(first, path_of("beside/out")));
+    succeed(directory_remove(second));
+    assert_lists(path_of("beside"), "out out.tmp");
+    put(path_of("beside/plain"), "");
+    assert_null(directory_make_beside(path_of("beside/plain/out")));
+    assert_says("plain");
+    memory_free(first);
+    memory_free(second);
+}
+
+static void a_named_pipe_is_refused_at_once(void **state)
+{
+    struct file_view view;
+    struct text text = {0};
+    (void)state;
+    assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
+    assert_int_equal(file_map(&view, path_of("pipe")), -1);
+    assert_says("found a named pipe");
+    assert_int_equal(file_read(&text, path_of("pipe")), -1);
+    assert_says("found a named pipe");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +297,9 @@ int main(void)
         cmocka_unit_test(a_directory_replaces_what_stood_there),
         cmocka_unit_test(paths_join_with_one_slash),
         cmocka_unit_test(what_killed_writers_left_is_swept_away),
+        cmocka_unit_test(sweeping_follows_no_link),
+        cmocka_unit_test(a_folder_beside_is_fresh),
+        cmocka_unit_test(a_named_pipe_is_refused_at_once),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
