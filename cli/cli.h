@@ -42,10 +42,13 @@ double option_number(const char *text, const char *name, double fallback, double
         "topk", "K", &(o).topk, NULL, "sub-model: experts each token chooses"                                          \
     }
 
-/* A folder that appears whole or not at all: `write` fills a temporary one beside it. What exists already is refused.
- * Keeps the status and message of `write`. */
+/* A folder that appears whole or not at all: `write` fills a temporary one beside it, OUT.tmp-PID-N, which stays behind
+ * only where the process is killed. What exists already is refused. Keeps the status and message of `write`. */
 int output_folder(const char *out, int (*write)(void *context, const char *folder), void *context);
 struct device *cli_device(void); /* the CPU, opened once */
+/* A tensor of ids, I32 or I64 [B,T], none of them beyond the vocabulary: memory_free; NULL and a message. */
+struct safetensors;
+i32 *read_ids(i64 shape[2], const struct safetensors *set, const char *name, i64 vocabulary, const char *path);
 
 int command_tokenize(int argc, char **argv);
 int command_logits(int argc, char **argv);

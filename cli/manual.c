@@ -264,6 +264,8 @@ static void put_man(struct text *out)
         put_man_kind(out, k);
     text_printf(
         out, ".SH ENVIRONMENT\n.TP\n\\fBWEFT_THREADS\\fR\nworker threads; one for each core without it\n"
+             ".SH FILES\nWhat is written appears under its name when it is whole. A call that is killed may leave "
+             "NAME.tmp\\-PID\\-N beside it: nobody reads it, and it can be removed.\n"
              ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\ninterrupted and saved\n");
 }
 

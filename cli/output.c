@@ -19,12 +19,10 @@ int output_folder(const char *out, int (*write)(void *context, const char *folde
 {
     if (file_exists(out))
         return error_set("%s exists: choose another -o or remove it", out);
-    char *temporary = string_format("%s.tmp", out);
-    int status = directory_remove(temporary);
-    if (status == 0)
-        status = directory_make(temporary);
-    if (status == 0)
-        status = write(context, temporary);
+    char *temporary = directory_make_beside(out);
+    if (!temporary)
+        return -1;
+    int status = write(context, temporary);
     if (status == 0)
         status = directory_replace(temporary, out);
     if (status < 0)

@@ -861,7 +861,7 @@ static const struct writing {
     {8192, {"export", "../model", "-o", "out"}, {"model.safetensors"}},
     {8192, {"extract", "../model", "-o", "out", "--topk", "1"}, {"model.safetensors"}},
     {0, {"logits", "../model", "--ids", "../ids.safetensors", "-o", "out"}, {"out"}},
-    {0, {"routing", "../model", "--data", "../shards", "--length", "128", "-o", "out"}, {"out.tmp/"}},
+    {0, {"routing", "../model", "--data", "../shards", "--length", "128", "-o", "out"}, {"out.tmp-"}},
     {32768, {"run", "../training.yaml"}, {"stage base", "cannot save the checkpoint of step 2"}},
     {65536, {"run", "../sharding.yaml"}, {"stage shards", "train/00000.shard"}},
 };

@@ -38,6 +38,26 @@ static float *probe_logits(struct model *model, i64 *count)
     return logits;
 }
 
+/* What training broke is not carried on. */
+static int check_finite(const struct model *model, const char *directory)
+{
+    struct weight_list list;
+    int status = 0;
+    weights_list(&list, &model->weights, FILE_HF, DTYPE_F32);
+    for (i64 i = 0; status == 0 && i < list.count; i++) {
+        const struct tensor_source *t = &list.tensors[i];
+        i64 n = 1;
+        for (int d = 0; d < t->rank; d++)
+            n *= t->shape[d];
+        for (i64 e = 0; status == 0 && e < n; e++)
+            if (!isfinite(((const float *)t->data)[e]))
+                status = error_set("%s: %s holds numbers that are not finite: the training that made it broke down",
+                                   directory, t->name);
+    }
+    weight_list_release(&list);
+    return status;
+}
+
 /* The same dtype must give the same bits; a narrower one is reported. */
 static int compare_reloaded(struct model *model, const char *folder, bool exact)
 {
@@ -49,13 +69,14 @@ static int compare_reloaded(struct model *model, const char *folder, bool exact)
     double most = 0, off = 0;
     for (i64 i = 0; i < n; i++) {
         most = fmax(most, fabs(before[i]));
-        off = fmax(off, fabs((double)before[i] - after[i]));
+        double difference = fabs((double)before[i] - after[i]);
+        off = isnan(difference) ? INFINITY : fmax(off, difference);
     }
     log_info("reloaded: logits differ by %.1e of the largest", most > 0 ? off / most : 0);
     model_close(&again);
     memory_free(before);
     memory_free(after);
-    return exact && off > 0 ? error_set("%s: logits after reloading differ", folder) : 0;
+    return (exact && off > 0) || !isfinite(off) ? error_set("%s: logits after reloading differ", folder) : 0;
 }
 
 static int copy_tokenizer(const char *from, const char *to)
@@ -96,17 +117,28 @@ static int refuse_existing(const char *out)
     return file_exists(out) ? error_set("%s exists: choose another name or remove it", out) : 0;
 }
 
-int export_hf(const char *directory, const char *out, enum dtype dtype, struct device *device)
+static int load_and_write_hf(const char *directory, const char *folder, enum dtype dtype, struct device *device)
 {
     struct model model;
     enum dtype stored = stored_dtype(directory);
-    if (refuse_existing(out) || model_load(&model, device, directory, DTYPE_F32, false))
+    if (model_load(&model, device, directory, DTYPE_F32, false))
         return -1;
     dtype = dtype == DTYPE_OTHER ? stored : dtype;
-    char *temporary = string_format("%s.tmp", out);
-    int status = directory_remove(temporary);
+    int status = check_finite(&model, directory);
     if (status == 0)
-        status = write_hf(&model, directory, temporary, dtype, dtype == DTYPE_F32 || stored == DTYPE_BF16);
+        status = write_hf(&model, directory, folder, dtype, dtype == DTYPE_F32 || stored == DTYPE_BF16);
+    model_close(&model);
+    return status;
+}
+
+int export_hf(const char *directory, const char *out, enum dtype dtype, struct device *device)
+{
+    if (refuse_existing(out))
+        return -1;
+    char *temporary = directory_make_beside(out);
+    if (!temporary)
+        return -1;
+    int status = load_and_write_hf(directory, temporary, dtype, device);
     if (status == 0)
         status = directory_replace(temporary, out);
     if (status) {
@@ -116,30 +148,38 @@ int export_hf(const char *directory, const char *out, enum dtype dtype, struct d
         memory_free(message);
     }
     memory_free(temporary);
-    model_close(&model);
+    return status;
+}
+
+/* model_save_gguf reads the file back and compares every value. */
+static int write_gguf(const struct model *model, const char *from, const char *out, enum dtype dtype)
+{
+    struct text_tokenizer *tokenizer = NULL;
+    char *path = path_join(from, "tokenizer.json");
+    int status = 0;
+    if (!file_exists(path))
+        log_warn("%s has no tokenizer.json: the file will hold ids without a vocabulary", from);
+    else if (!(tokenizer = text_tokenizer_load(from)))
+        status = -1;
+    if (status == 0)
+        status = model_save_gguf(model, tokenizer, out, dtype);
+    if (status == 0)
+        log_info("read back: every weight as it was written");
+    if (tokenizer)
+        text_tokenizer_free(tokenizer);
+    memory_free(path);
     return status;
 }
 
 int export_gguf(const char *directory, const char *out, enum dtype dtype, struct device *device)
 {
     struct model model;
-    struct text_tokenizer *tokenizer = NULL;
-    char *path = path_join(directory, "tokenizer.json");
-    int status = refuse_existing(out);
+    if (refuse_existing(out) || model_load(&model, device, directory, DTYPE_F32, false))
+        return -1;
+    int status = check_finite(&model, directory);
     if (status == 0)
-        status = model_load(&model, device, directory, DTYPE_F32, false);
-    if (status == 0) {
-        if (file_exists(path))
-            tokenizer = text_tokenizer_load(directory);
-        else
-            log_warn("%s has no tokenizer.json: the file will hold ids without a vocabulary", directory);
-        dtype = dtype == DTYPE_OTHER ? stored_dtype(directory) : dtype;
-        status = file_exists(path) && !tokenizer ? -1 : model_save_gguf(&model, tokenizer, out, dtype);
-        model_close(&model);
-    }
-    if (tokenizer)
-        text_tokenizer_free(tokenizer);
-    memory_free(path);
+        status = write_gguf(&model, directory, out, dtype == DTYPE_OTHER ? stored_dtype(directory) : dtype);
+    model_close(&model);
     return status;
 }
 
