@@ -10,26 +10,58 @@
 struct comparison {
     struct model model;
     struct safetensors expected, grads;
+    char *expected_path, *grads_path;
     bool has_grads, json;
-    int failures;
+    int made, failures;
 };
 
-static float *values_of(const struct safetensors *set, const char *name, i64 *count)
+static bool same_shape(const struct tensor_view *view, const struct tensor_source *like)
 {
-    const struct tensor_view *view = safetensors_find(set, name);
+    bool same = view->rank == like->rank;
+    for (int d = 0; same && d < like->rank; d++)
+        same = view->shape[d] == like->shape[d];
+    return same;
+}
+
+static void print_shape(struct text *out, const i64 *shape, int rank)
+{
+    for (int d = 0; d < rank; d++)
+        text_printf(out, "%s%lld", d ? "," : "", (long long)shape[d]);
+}
+
+static int misshapen(const struct tensor_view *view, const struct tensor_source *like, const char *path)
+{
+    struct text is = {0}, wanted = {0};
+    print_shape(&is, view->shape, view->rank);
+    print_shape(&wanted, like->shape, like->rank);
+    error_set("%s: %s is %s [%s], expected floating point numbers [%s]", path, view->name, dtype_name(view->dtype),
+              is.data ? is.data : "", wanted.data);
+    text_release(&is);
+    text_release(&wanted);
+    return -1;
+}
+
+/* A tensor of the reference that is named and shaped as ours, in f32; *out stays NULL where there is none. */
+static int values_like(float **out, const struct safetensors *set, const struct tensor_source *like, const char *path)
+{
+    const struct tensor_view *view = safetensors_find(set, like->name);
+    *out = NULL;
     if (!view)
-        return NULL;
-    *count = tensor_view_elements(view);
-    float *out = memory_alloc(*count * 4);
-    if (tensor_view_to_f32(out, view) == 0)
-        return out;
-    memory_free(out);
-    return NULL;
+        return 0;
+    if (!same_shape(view, like) || view->dtype == DTYPE_I32 || view->dtype == DTYPE_I64)
+        return misshapen(view, like, path);
+    *out = memory_alloc(tensor_view_elements(view) * 4);
+    if (tensor_view_to_f32(*out, view) == 0)
+        return 0;
+    memory_free(*out);
+    *out = NULL;
+    return misshapen(view, like, path);
 }
 
 static void report(struct comparison *c, const char *name, double difference, double tolerance, const char *unit)
 {
     bool good = difference <= tolerance;
+    c->made++;
     c->failures += !good;
     if (c->json) {
         struct text line = {0};
@@ -48,12 +80,14 @@ static void report(struct comparison *c, const char *name, double difference, do
     }
 }
 
+/* What is no number differs from everything. */
 static double relative_to_largest(const float *got, const float *want, i64 n)
 {
     double most = 0, off = 0;
     for (i64 i = 0; i < n; i++) {
+        double difference = fabs((double)got[i] - want[i]);
         most = fmax(most, fabs(want[i]));
-        off = isnan(got[i]) ? INFINITY : fmax(off, fabs((double)got[i] - want[i]));
+        off = isnan(difference) ? INFINITY : fmax(off, difference);
     }
     return most > 0 ? off / most : off;
 }
@@ -72,6 +106,8 @@ static double relative_to_norm(const float *got, const float *want, i64 n, doubl
     double off = 0;
     for (i64 i = 0; i < n; i++)
         off += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+    if (off == 0)
+        return 0;
     return isnan(off) ? INFINITY : sqrt(off) / fmax(sqrt(squares(want, n)), floor);
 }
 
@@ -79,122 +115,198 @@ static double norm_of_all(const struct safetensors *set)
 {
     double sum = 0;
     for (i64 i = 0; i < set->count; i++) {
-        i64 n;
-        float *x = values_of(set, set->tensors[i].name, &n);
-        sum += x ? squares(x, n) : 0;
+        float *x = memory_alloc(tensor_view_elements(&set->tensors[i]) * 4);
+        if (tensor_view_to_f32(x, &set->tensors[i]) == 0)
+            sum += squares(x, tensor_view_elements(&set->tensors[i]));
         memory_free(x);
     }
     return sqrt(sum);
 }
 
+static double mean_loss(struct forward *out, const struct batch *batch)
+{
+    double sum = 0, count = (double)(batch->n - batch->rows);
+    for (i64 i = 0; i < batch->n; i++) {
+        sum += batch->targets[TARGET_TEXT].weight[i] * out->loss[TARGET_TEXT][0].value[i];
+        out->coefficient[TARGET_TEXT][0][i] = (float)(batch->targets[TARGET_TEXT].weight[i] / count);
+    }
+    return sum / count;
+}
+
+static int report_forward(struct comparison *c, const float *got, double mean, const i64 shape[2])
+{
+    const struct tensor_source like_logits = {
+        .name = "logits", .rank = 3, .shape = {shape[0], shape[1], c->model.config.vocabulary}};
+    const struct tensor_source like_loss = {.name = "loss", .rank = 1, .shape = {1}};
+    float *logits = NULL, *loss = NULL;
+    int status = values_like(&logits, &c->expected, &like_logits, c->expected_path);
+    if (status == 0)
+        status = values_like(&loss, &c->expected, &like_loss, c->expected_path);
+    if (status == 0 && logits)
+        report(c, "logits", relative_to_largest(got, logits, shape[0] * shape[1] * c->model.config.vocabulary), 2e-5,
+               "the largest");
+    if (status == 0 && loss)
+        report(c, "loss", fabs(mean - loss[0]) / fabs(loss[0]), 1e-5, "its value");
+    memory_free(logits);
+    memory_free(loss);
+    return status;
+}
+
 static int compare_forward(struct comparison *c, struct tape *tape, struct arena *arena)
 {
-    const struct tensor_view *ids = safetensors_find(&c->expected, "input_ids");
     struct batch batch;
     struct submodel sub;
     struct forward out;
-    i64 n;
-    if (!ids || ids->rank != 2 || ids->dtype != DTYPE_I32)
-        return error_set("expected.safetensors: input_ids must be I32 [B,T]");
-    float *logits = values_of(&c->expected, "logits", &n), *loss = values_of(&c->expected, "loss", &n);
-    i32 *copied = arena_alloc(arena, ids->bytes);
-    memcpy(copied, ids->data, (size_t)ids->bytes);
-    batch_of_ids(&batch, arena, copied, ids->shape[0], ids->shape[1], true);
+    i64 shape[2];
+    i32 *ids = read_ids(shape, &c->expected, "input_ids", c->model.config.vocabulary, c->expected_path);
+    if (!ids)
+        return -1;
+    if (shape[1] < 2) {
+        memory_free(ids);
+        return error_set("%s: input_ids has rows of one id; a loss needs two", c->expected_path);
+    }
+    batch_of_ids(&batch, arena, ids, shape[0], shape[1], true);
     submodel_full(&sub, &c->model.config);
     model_forward(&out, tape, &c->model, &batch, &sub, NULL);
-    double sum = 0, count = (double)(batch.n - batch.rows);
-    for (i64 i = 0; i < batch.n; i++) {
-        sum += batch.targets[TARGET_TEXT].weight[i] * out.loss[TARGET_TEXT][0].value[i];
-        out.coefficient[TARGET_TEXT][0][i] = (float)(batch.targets[TARGET_TEXT].weight[i] / count);
-    }
-    if (logits)
-        report(c, "logits",
-               relative_to_largest(out.logits[TARGET_TEXT][0]->data, logits, batch.n * c->model.config.vocabulary),
-               2e-5, "the largest");
-    if (loss)
-        report(c, "loss", fabs(sum / count - loss[0]) / loss[0], 1e-5, "its value");
+    int status = report_forward(c, out.logits[TARGET_TEXT][0]->data, mean_loss(&out, &batch), shape);
     tape_backward(tape);
-    memory_free(logits);
-    memory_free(loss);
-    return 0;
+    memory_free(ids);
+    return status;
 }
 
 /* Gradients leave through the table, so that they carry their names on disk. */
-static void compare_gradients(struct comparison *c)
+static void list_gradients(struct weight_list *list, struct weights *weights)
 {
-    struct weight_list list;
-    double floor = 1e-5 * norm_of_all(&c->grads);
-    weights_settle_gradients(&c->model.weights);
-    for (i64 i = 0; i < c->model.weights.count; i++) {
-        struct weight *w = &c->model.weights.list[i];
+    weights_settle_gradients(weights);
+    for (i64 i = 0; i < weights->count; i++) {
+        struct weight *w = &weights->list[i];
         if (w->value.needs_grad)
             memcpy(w->master, w->value.grad, (size_t)(w->parts * w->rows * w->columns) * 4);
     }
-    weights_list(&list, &c->model.weights, FILE_HF, DTYPE_F32);
-    for (i64 i = 0; i < list.count; i++) {
-        i64 n;
-        char name[256];
-        float *want = values_of(&c->grads, list.tensors[i].name, &n);
-        if (!want)
-            continue;
-        snprintf(name, sizeof name, "gradient %s", list.tensors[i].name);
-        report(c, name, relative_to_norm(list.tensors[i].data, want, n, floor), 1e-4, "the norm");
-        memory_free(want);
-    }
-    weight_list_release(&list);
+    weights_list(list, weights, FILE_HF, DTYPE_F32);
 }
 
-static void compare_greedy(struct comparison *c)
+/* The router's bias is moved by its own rule. */
+static bool has_gradient(const char *name)
 {
-    const struct tensor_view *prompt = safetensors_find(&c->expected, "prompt");
-    const struct tensor_view *generated = safetensors_find(&c->expected, "generated");
+    return !strstr(name, "e_score_correction_bias");
+}
+
+static const struct tensor_source *find_source(const struct weight_list *list, const char *name)
+{
+    for (i64 i = 0; i < list->count; i++)
+        if (strcmp(list->tensors[i].name, name) == 0)
+            return &list->tensors[i];
+    return NULL;
+}
+
+static int check_names(const struct comparison *c, const struct weight_list *list)
+{
+    for (i64 i = 0; i < c->grads.count; i++)
+        if (!find_source(list, c->grads.tensors[i].name))
+            return error_set("%s: %s is no weight of the model", c->grads_path, c->grads.tensors[i].name);
+    for (i64 i = 0; i < list->count; i++)
+        if (has_gradient(list->tensors[i].name) && !safetensors_find(&c->grads, list->tensors[i].name))
+            return error_set("%s: no gradient of %s: expected one of every weight", c->grads_path,
+                             list->tensors[i].name);
+    return 0;
+}
+
+static int compare_gradient(struct comparison *c, const struct tensor_source *got, double floor)
+{
+    float *want;
+    char name[256];
+    i64 n = 1;
+    if (values_like(&want, &c->grads, got, c->grads_path))
+        return -1;
+    for (int d = 0; d < got->rank; d++)
+        n *= got->shape[d];
+    snprintf(name, sizeof name, "gradient %s", got->name);
+    report(c, name, relative_to_norm(got->data, want, n, floor), 1e-4, "the norm");
+    memory_free(want);
+    return 0;
+}
+
+static int compare_gradients(struct comparison *c)
+{
+    struct weight_list list;
+    double floor = 1e-4 * norm_of_all(&c->grads);
+    list_gradients(&list, &c->model.weights);
+    int status = check_names(c, &list);
+    for (i64 i = 0; status == 0 && i < list.count; i++)
+        if (has_gradient(list.tensors[i].name))
+            status = compare_gradient(c, &list.tensors[i], floor);
+    weight_list_release(&list);
+    return status;
+}
+
+static void report_greedy(struct comparison *c, const i32 *prompt, i64 length, const i32 *want, i64 count)
+{
     struct submodel sub;
     i64 wrong = 0;
-    if (!prompt || !generated)
-        return;
-    i64 length = tensor_view_elements(prompt), count = tensor_view_elements(generated);
-    i32 *from = memory_alloc(length * 4), *want = memory_alloc(count * 4), *got = memory_alloc(count * 4);
-    memcpy(from, prompt->data, (size_t)length * 4);
-    memcpy(want, generated->data, (size_t)count * 4);
+    i32 *got = memory_alloc(count * 4);
     submodel_full(&sub, &c->model.config);
-    decode_greedy(got, NULL, &c->model, &sub, from, length, count, -1);
+    decode_greedy(got, NULL, &c->model, &sub, prompt, length, count, -1);
     for (i64 i = 0; i < count; i++)
         wrong += got[i] != want[i];
     report(c, "greedy tokens that differ", (double)wrong, 0, "0");
-    memory_free(from);
-    memory_free(want);
     memory_free(got);
+}
+
+static int compare_greedy(struct comparison *c)
+{
+    i64 asked[2], told[2], vocabulary = c->model.config.vocabulary;
+    if (!safetensors_find(&c->expected, "prompt") && !safetensors_find(&c->expected, "generated"))
+        return 0;
+    i32 *prompt = read_ids(asked, &c->expected, "prompt", vocabulary, c->expected_path);
+    i32 *generated = prompt ? read_ids(told, &c->expected, "generated", vocabulary, c->expected_path) : NULL;
+    int status = prompt && generated ? 0 : -1;
+    if (status == 0 && (asked[0] != 1 || told[0] != 1))
+        status = error_set("%s: prompt and generated have %lld and %lld rows, expected one", c->expected_path,
+                           (long long)asked[0], (long long)told[0]);
+    if (status == 0)
+        report_greedy(c, prompt, asked[1], generated, told[1]);
+    memory_free(prompt);
+    memory_free(generated);
+    return status;
 }
 
 static int open_reference(struct comparison *c, const char *folder)
 {
-    char *expected = path_join(folder, "expected.safetensors"), *grads = path_join(folder, "grads.safetensors");
-    int status = safetensors_open(&c->expected, expected);
-    if (status == 0 && file_exists(grads)) {
-        status = safetensors_open(&c->grads, grads);
-        c->has_grads = status == 0;
-    }
-    memory_free(expected);
-    memory_free(grads);
-    return status;
+    c->expected_path = path_join(folder, "expected.safetensors");
+    c->grads_path = path_join(folder, "grads.safetensors");
+    if (safetensors_open(&c->expected, c->expected_path))
+        return -1;
+    c->has_grads = file_exists(c->grads_path);
+    return c->has_grads ? safetensors_open(&c->grads, c->grads_path) : 0;
 }
 
-static int run_comparison(struct comparison *c, const char *model, const char *folder)
+static int compare_training(struct comparison *c)
 {
     struct tape tape;
     struct arena arena;
-    if (open_reference(c, folder) || model_load(&c->model, cli_device(), model, DTYPE_F32, true))
-        return -1;
-    compare_greedy(c);
     arena_open(&arena, (i64)1 << 30, false);
     tape_open(&tape, cli_device(), DTYPE_F32, (i64)16 << 30);
     tape_clear(&tape, true);
     weights_begin_step(&c->model.weights);
     int status = compare_forward(c, &tape, &arena);
     if (status == 0 && c->has_grads)
-        compare_gradients(c);
+        status = compare_gradients(c);
     tape_close(&tape);
     arena_close(&arena);
+    return status;
+}
+
+static int run_comparison(struct comparison *c, const char *model, const char *folder)
+{
+    if (open_reference(c, folder) || model_load(&c->model, cli_device(), model, DTYPE_F32, true))
+        return -1;
+    int status = compare_greedy(c);
+    if (status == 0)
+        status = compare_training(c);
+    if (status == 0 && c->made == 0)
+        status =
+            error_set("%s: nothing to compare in it: expected logits, loss, or prompt and generated", c->expected_path);
     model_close(&c->model);
     return status;
 }
@@ -217,6 +329,8 @@ int command_compare(int argc, char **argv)
     safetensors_close(&c.expected);
     if (c.has_grads)
         safetensors_close(&c.grads);
+    memory_free(c.expected_path);
+    memory_free(c.grads_path);
     if (c.failures)
         fprintf(stderr, "weft: %d comparisons differ beyond tolerance\n", c.failures);
     return c.failures ? 1 : 0;

@@ -23,36 +23,6 @@ static int parse_dtype(enum dtype *out, const char *text, enum dtype fallback)
     return 0;
 }
 
-/* ids as I32 or I64 [B,T], every id below the vocabulary. */
-static i32 *read_ids(const struct safetensors *set, const char *path, i64 vocabulary, i64 shape[2])
-{
-    const struct tensor_view *view = safetensors_find(set, "input_ids");
-    if (!view || view->rank != 2 || (view->dtype != DTYPE_I32 && view->dtype != DTYPE_I64)) {
-        error_set("%s: expected a tensor input_ids, I32 or I64, of shape [B,T]", path);
-        return NULL;
-    }
-    i64 n = tensor_view_elements(view);
-    i32 *ids = memory_alloc(n * 4);
-    for (i64 i = 0; i < n; i++) {
-        i64 id = 0;
-        if (view->dtype == DTYPE_I64)
-            memcpy(&id, (const char *)view->data + 8 * i, 8);
-        else
-            memcpy(&ids[i], (const char *)view->data + 4 * i, 4);
-        id = view->dtype == DTYPE_I64 ? id : ids[i];
-        if (id < 0 || id >= vocabulary) {
-            error_set("%s: input_ids[%lld] is %lld, the vocabulary has %lld", path, (long long)i, (long long)id,
-                      (long long)vocabulary);
-            memory_free(ids);
-            return NULL;
-        }
-        ids[i] = (i32)id;
-    }
-    shape[0] = view->shape[0];
-    shape[1] = view->shape[1];
-    return ids;
-}
-
 static int write_logits(const char *out, struct model *model, const struct submodel *sub, const i32 *ids,
                         const i64 shape[2])
 {
@@ -99,7 +69,7 @@ static int run_logits(const char *directory, const char *in, const char *out, en
         return -1;
     }
     arena_open(&arena, 64 << 20, false);
-    i32 *ids = read_ids(&set, in, model.config.vocabulary, shape);
+    i32 *ids = read_ids(shape, &set, "input_ids", model.config.vocabulary, in);
     int status = ids ? submodel_parse(&sub, &arena, o, &model) : -1;
     if (status == 0)
         status = write_logits(out, &model, &sub, ids, shape);
