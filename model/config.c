@@ -114,52 +114,177 @@ int model_config_check(const struct model_config *c)
     return 0;
 }
 
-static double rope_theta_of(const struct json *j)
+/* ---- Reading: a key that is there has its type; where it is absent or null, what stands in the struct stays ---- */
+
+enum key_type { INTEGER, NUMBER, FLAG, WORD };
+static const char *const key_types[] = {"a whole number", "a number from 0", "true or false", "a string"};
+
+struct key {
+    const char *name;
+    enum key_type type;
+    size_t member;
+};
+
+static bool read_whole(i64 *out, const struct json *value)
 {
-    const struct json *nested = json_get(json_get(j, "rope_parameters"), "rope_theta");
-    return json_number(nested ? nested : json_get(j, "rope_theta"), 500000);
+    double real = json_number(value, 0.5);
+    if (json_kind(value) != JSON_INTEGER &&
+        (json_kind(value) != JSON_REAL || fabs(real) > 0x1p53 || real != rint(real)))
+        return false;
+    *out = json_integer(value, (i64)real);
+    return true;
+}
+
+static bool read_number(double *out, const struct json *value)
+{
+    *out = json_number(value, -1);
+    return *out >= 0;
+}
+
+static bool read_value(void *out, enum key_type type, const struct json *value)
+{
+    switch (type) {
+    case INTEGER:
+        return read_whole(out, value);
+    case NUMBER:
+        return read_number(out, value);
+    case FLAG:
+        *(bool *)out = json_bool(value, false);
+        return json_kind(value) == JSON_BOOL;
+    case WORD:
+        *(const char **)out = json_string(value, "");
+        return json_kind(value) == JSON_STRING;
+    }
+    return false;
+}
+
+static int ill_typed(const struct json *value, const char *origin, const char *above, const char *name,
+                     const char *expected)
+{
+    struct text found = {0};
+    json_print(&found, value, 0);
+    error_set("%s: key %s%s: expected %s, found %.80s", origin, above, name, expected, found.data);
+    text_release(&found);
+    return -1;
+}
+
+static int read_keys(void *out, const struct json *j, const struct key *keys, i64 count, const char *origin,
+                     const char *above)
+{
+    for (i64 i = 0; i < count; i++) {
+        const struct json *value = json_get(j, keys[i].name);
+        if (json_kind(value) != JSON_NULL && !read_value((char *)out + keys[i].member, keys[i].type, value))
+            return ill_typed(value, origin, above, keys[i].name, key_types[keys[i].type]);
+    }
+    return 0;
+}
+#define READ(out, j, keys, origin, above) read_keys(out, j, keys, COUNT_OF(keys), origin, above)
+
+/* NULL where it is absent or null. */
+static int read_object(const struct json **out, const struct json *j, const char *name, const char *origin)
+{
+    *out = json_get(j, name);
+    if (json_kind(*out) == JSON_NULL)
+        *out = NULL;
+    return !*out || json_kind(*out) == JSON_OBJECT ? 0 : ill_typed(*out, origin, "", name, "an object");
 }
 
 /* Software that does not read these keys computes something else, so a checkpoint that needs them is refused. */
+struct others {
+    bool use_bias;
+    const char *act, *rope_type;
+    i64 interval, last_moe_layer;
+};
+
 static int refuse_what_differs(const struct json *j, const struct model_config *c, const char *origin)
 {
-    const char *scaling = json_string(json_get(json_get(j, "rope_parameters"), "rope_type"), "default");
-    i64 end = json_integer(json_get(j, "moe_layer_end_index"), -1);
-    if (json_bool(json_get(j, "use_bias"), false))
+    static const struct key keys[] = {
+        {"use_bias", FLAG, offsetof(struct others, use_bias)},
+        {"hidden_act", WORD, offsetof(struct others, act)},
+        {"moe_layer_interval", INTEGER, offsetof(struct others, interval)},
+        {"moe_layer_end_index", INTEGER, offsetof(struct others, last_moe_layer)},
+    };
+    static const struct key rope_keys[] = {{"rope_type", WORD, offsetof(struct others, rope_type)}};
+    struct others o = {false, "silu", "default", 1, -1};
+    if (READ(&o, j, keys, origin, "") ||
+        READ(&o, json_get(j, "rope_parameters"), rope_keys, origin, "rope_parameters."))
+        return -1;
+    if (o.use_bias)
         return error_set("%s: use_bias is true: biases are not supported", origin);
-    if (strcmp(json_string(json_get(j, "hidden_act"), "silu"), "silu") != 0)
-        return error_set("%s: hidden_act is not \"silu\"", origin);
-    if (strcmp(scaling, "default") != 0 || json_kind(json_get(j, "rope_scaling")) == JSON_OBJECT)
-        return error_set("%s: scaled rotary positions (\"%s\") are not supported", origin, scaling);
-    if (json_integer(json_get(j, "moe_layer_interval"), 1) != 1 || (end != -1 && end != c->layers - 1))
+    if (strcmp(o.act, "silu") != 0)
+        return error_set("%s: hidden_act is \"%s\", expected \"silu\"", origin, o.act);
+    if (strcmp(o.rope_type, "default") != 0 || json_kind(json_get(j, "rope_scaling")) != JSON_NULL)
+        return error_set("%s: scaled rotary positions (\"%s\") are not supported", origin, o.rope_type);
+    if (o.interval != 1 || (o.last_moe_layer != -1 && o.last_moe_layer != c->layers - 1))
         return error_set("%s: experts must stand in every layer from moe_layer_start_index to the last", origin);
     return 0;
 }
 
-static void read_weft(struct model_config *c, const struct json *w)
-{
-    c->bits = json_integer(json_get(w, "vision_bits"), 0);
-    c->scales = json_integer(json_get(w, "vision_scales"), 0);
-    c->cell_features = json_integer(json_get(w, "cell_features"), 0);
-    c->patch_values = json_integer(json_get(w, "patch_values"), 0);
-    c->vit_layers = json_integer(json_get(w, "vit_layers"), 0);
-    c->vit_width = json_integer(json_get(w, "vit_width"), 0);
-    c->vit_heads = json_integer(json_get(w, "vit_heads"), 0);
-    c->levels = json_integer(json_get(w, "audio_levels"), 0);
-    c->codes = json_integer(json_get(w, "audio_codes"), 0);
-    c->mtp = json_bool(json_get(w, "mtp"), false);
-    c->window = json_integer(json_get(w, "video_window"), 0);
-    c->t_pairs = json_integer(json_get(w, "time_pairs"), c->head_width / 2 * 20 / 64);
-}
+#define KEY(name, type, member)                                                                                        \
+    {                                                                                                                  \
+        name, type, offsetof(struct model_config, member)                                                              \
+    }
+static const struct key rope_keys[] = {KEY("rope_theta", NUMBER, rope_theta)};
+static const struct key keys[] = {
+    KEY("num_key_value_heads", INTEGER, kv_heads),
+    KEY("head_dim", INTEGER, head_width),
+    KEY("intermediate_size", INTEGER, dense_width),
+    KEY("num_experts", INTEGER, experts), /* another name; the next one wins */
+    KEY("moe_num_experts", INTEGER, experts),
+    KEY("num_experts_per_tok", INTEGER, topk),
+    KEY("moe_k", INTEGER, topk),
+    KEY("moe_intermediate_size", INTEGER, expert_width),
+    KEY("moe_num_shared_experts", INTEGER, shared_experts),
+    KEY("moe_layer_start_index", INTEGER, first_moe_layer),
+    KEY("tie_word_embeddings", FLAG, tied),
+    KEY("rope_theta", NUMBER, rope_theta),
+    KEY("rms_norm_eps", NUMBER, norm_eps),
+    KEY("moe_norm_min", NUMBER, norm_min),
+    KEY("initializer_range", NUMBER, init_std),
+    KEY("max_position_embeddings", INTEGER, max_positions),
+    KEY("pad_token_id", INTEGER, pad_id),
+    KEY("bos_token_id", INTEGER, bos_id),
+    KEY("eos_token_id", INTEGER, eos_id),
+};
+static const struct key weft_keys[] = {
+    KEY("vision_bits", INTEGER, bits),
+    KEY("vision_scales", INTEGER, scales),
+    KEY("cell_features", INTEGER, cell_features),
+    KEY("patch_values", INTEGER, patch_values),
+    KEY("vit_layers", INTEGER, vit_layers),
+    KEY("vit_width", INTEGER, vit_width),
+    KEY("vit_heads", INTEGER, vit_heads),
+    KEY("audio_levels", INTEGER, levels),
+    KEY("audio_codes", INTEGER, codes),
+    KEY("mtp", FLAG, mtp),
+    KEY("video_window", INTEGER, window),
+    KEY("time_pairs", INTEGER, t_pairs),
+};
+#undef KEY
 
-static i64 alias(const struct json *j, const char *name, const char *other, i64 fallback)
+/* What HF's Ernie4_5_MoeConfig takes where config.json says nothing. */
+static void set_defaults(struct model_config *c)
 {
-    const struct json *value = json_get(j, name);
-    return json_integer(value ? value : json_get(j, other), fallback);
+    c->kv_heads = c->heads;
+    c->head_width = c->heads > 0 ? c->width / c->heads : 0;
+    c->experts = 64;
+    c->topk = 6;
+    c->expert_width = 1536;
+    c->shared_experts = 2;
+    c->first_moe_layer = 1;
+    c->tied = true;
+    c->rope_theta = 500000;
+    c->norm_eps = 1e-5;
+    c->norm_min = 1e-12;
+    c->init_std = 0.02;
+    c->max_positions = 131072;
+    c->bos_id = 1;
+    c->eos_id = 2;
 }
 
 static int read_config(struct model_config *c, const struct json *j, const char *origin)
 {
+    const struct json *rope, *weft;
     const char *type = json_string(json_get(j, "model_type"), "");
     if (strcmp(type, "ernie4_5_moe") != 0)
         return error_set("%s: model_type is \"%s\", expected \"ernie4_5_moe\": another architecture cannot be read",
@@ -169,25 +294,12 @@ static int read_config(struct model_config *c, const struct json *j, const char 
         json_need_integer(&c->layers, j, "num_hidden_layers", origin) ||
         json_need_integer(&c->heads, j, "num_attention_heads", origin))
         return -1;
-    c->kv_heads = json_integer(json_get(j, "num_key_value_heads"), c->heads);
-    c->head_width = json_integer(json_get(j, "head_dim"), c->heads > 0 ? c->width / c->heads : 0);
-    c->dense_width = json_integer(json_get(j, "intermediate_size"), 0);
-    c->experts = alias(j, "moe_num_experts", "num_experts", 64);
-    c->topk = alias(j, "moe_k", "num_experts_per_tok", 6);
-    c->expert_width = json_integer(json_get(j, "moe_intermediate_size"), 1536);
-    c->shared_experts = json_integer(json_get(j, "moe_num_shared_experts"), 2);
-    c->first_moe_layer = json_integer(json_get(j, "moe_layer_start_index"), 1);
-    c->tied = json_bool(json_get(j, "tie_word_embeddings"), true);
-    c->rope_theta = rope_theta_of(j);
-    c->norm_eps = json_number(json_get(j, "rms_norm_eps"), 1e-5);
-    c->norm_min = json_number(json_get(j, "moe_norm_min"), 1e-12);
-    c->init_std = json_number(json_get(j, "initializer_range"), 0.02);
-    c->max_positions = json_integer(json_get(j, "max_position_embeddings"), 131072);
-    c->pad_id = json_integer(json_get(j, "pad_token_id"), 0);
-    c->bos_id = json_integer(json_get(j, "bos_token_id"), 1);
-    c->eos_id = json_integer(json_get(j, "eos_token_id"), 2);
-    read_weft(c, json_get(j, "weft"));
-    return 0;
+    set_defaults(c);
+    if (READ(c, j, keys, origin, "") || read_object(&rope, j, "rope_parameters", origin) ||
+        READ(c, rope, rope_keys, origin, "rope_parameters.") || read_object(&weft, j, "weft", origin))
+        return -1;
+    c->t_pairs = c->head_width / 2 * 20 / 64;
+    return READ(c, weft, weft_keys, origin, "weft.");
 }
 
 int model_config_load(struct model_config *config, const char *directory)
