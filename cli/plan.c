@@ -5,7 +5,9 @@
 #include "core/json.h"
 #include "data/prepare.h"
 #include "dist/dist.h"
+#include "rl/rl.h"
 #include "train/audio_stage.h"
+#include "train/extract_stage.h"
 #include "train/plan.h"
 #include "train/pretrain.h"
 #include "train/text_stage.h"
@@ -14,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STEPS = 2 };
+enum { STEPS = 2, UNKNOWN = 1 };
 
 struct plan { /* of one stage */
     const char *name;
@@ -64,9 +66,11 @@ static int sizes_of_stages(struct model_config *c, const struct recipe *r, const
     const struct recipe_stage *vision = find_stage(r, p->vision, "tokenizer-vision");
     const struct recipe_stage *audio = find_stage(r, p->audio, "tokenizer-audio");
     bool others = (p->vision && *p->vision && !vision) || (p->audio && *p->audio && !audio);
-    if (!text || others)
-        return error_set(
-            "%s: tokenizers that are no stages of the recipe: their sizes are known once the shards are made", r->path);
+    if (!text || others) {
+        error_set("%s: tokenizers that are no stages of the recipe: their sizes are known once the shards are made",
+                  r->path);
+        return UNKNOWN;
+    }
     c->vocabulary = round_up(((const struct text_settings *)text->settings)->vocabulary, 16);
     if (vision && sizes_of_vision(c, vision->settings))
         return -1;
@@ -88,27 +92,60 @@ static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const
     return status;
 }
 
-static int config_of(struct model_config *c, const struct recipe *r, const struct recipe_stage *s)
+static int config_of(struct model_config *c, const struct recipe *r, const struct recipe_stage *s);
+
+/* The model a stage starts from: the folder where it stands, else what its stage will make. */
+static int config_of_reference(struct model_config *c, const struct recipe *r, const char *reference)
 {
-    const struct pretrain_settings *settings = s->settings;
-    const struct recipe_stage *from = find_stage(r, settings->from, NULL);
-    if (!settings->from || !*settings->from) {
-        *c = pretrain_config(settings);
-        return tokenizer_sizes(c, r, settings->data);
-    }
-    char *folder = from ? path_join(r->run, settings->from) : string_copy(settings->from);
-    char *file = path_join(folder, "config.json");
-    int status;
-    if (!from || file_exists(file))
-        status = model_config_load(c, folder);
-    else if (trains_backbone(from))
-        status = config_of(c, r, from);
-    else
-        status = error_set("%s: stage %s starts from %s, whose sizes are known once that has run", r->path, s->name,
-                           settings->from);
+    const struct recipe_stage *from = find_stage(r, reference, NULL);
+    char *folder = from ? path_join(r->run, reference) : string_copy(reference),
+         *file = path_join(folder, "config.json");
+    int status = from && !file_exists(file) ? config_of(c, r, from) : model_config_load(c, folder);
     memory_free(file);
     memory_free(folder);
     return status;
+}
+
+/* How many of each are kept decides the sizes: which ones, use counts, counts for nothing. */
+static int cut_config(struct model_config *c, const struct submodel_options *options)
+{
+    struct device meta;
+    struct submodel sub;
+    struct arena arena;
+    struct model *model = memory_alloc(sizeof *model);
+    device_open_meta(&meta);
+    arena_open(&arena, 64 << 20, false);
+    int status = model_open(model, &meta, c, DTYPE_F32, false, NULL);
+    if (status == 0)
+        status = submodel_parse(&sub, &arena, options, model);
+    if (status == 0)
+        *c = submodel_config(&sub, c);
+    model_close(model);
+    arena_close(&arena);
+    device_close(&meta);
+    memory_free(model);
+    return status;
+}
+
+/* 0, -1 with a message, or UNKNOWN with one: known once the stages before it have run. */
+static int config_of(struct model_config *c, const struct recipe *r, const struct recipe_stage *s)
+{
+    if (trains_backbone(s)) {
+        const struct pretrain_settings *settings = s->settings;
+        if (settings->from && *settings->from)
+            return config_of_reference(c, r, settings->from);
+        *c = pretrain_config(settings);
+        return tokenizer_sizes(c, r, settings->data);
+    }
+    if (strcmp(s->kind->name, "extract") == 0) {
+        const struct extract_settings *settings = s->settings;
+        int status = config_of_reference(c, r, settings->from);
+        return status ? status : cut_config(c, &settings->sub);
+    }
+    if (strcmp(s->kind->name, "rl") == 0)
+        return config_of_reference(c, r, ((const struct rl_settings *)s->settings)->from);
+    error_set("%s: the sizes of what stage %s makes are known once it has run", r->path, s->name);
+    return UNKNOWN;
 }
 
 /* ---- One rank's step ---- */
@@ -230,8 +267,9 @@ static int plan_stage(const struct recipe *r, const struct recipe_stage *s, stru
 {
     p->name = s->name;
     p->settings = s->settings;
-    if (config_of(&p->config, r, s))
-        return -1;
+    int status = config_of(&p->config, r, s);
+    if (status)
+        return status;
     p->active = model_parameters_active(&p->config);
     for (i64 rank = 0; rank < p->ranks; rank++)
         if (plan_rank(p, rank))
@@ -239,20 +277,27 @@ static int plan_stage(const struct recipe *r, const struct recipe_stage *s, stru
     return 0;
 }
 
+/* What cannot be known yet is named; it is an error where nothing else was asked for. */
 static int plan_recipe(const struct recipe *r, const struct plan *with, double gflops, bool json)
 {
-    i64 planned = 0;
+    i64 chosen = 0, planned = 0;
     for (i64 i = 0; i < r->count; i++) {
         struct plan plan = *with;
         if (!r->stages[i].selected || !trains_backbone(&r->stages[i]))
             continue;
-        if (plan_stage(r, &r->stages[i], &plan))
+        int status = plan_stage(r, &r->stages[i], &plan);
+        if (status < 0)
             return -1;
-        (json ? print_json : print_plan)(&plan, gflops);
-        planned++;
+        chosen++;
+        planned += status == 0;
+        if (status == 0)
+            (json ? print_json : print_plan)(&plan, gflops);
+        else
+            log_warn("stage %s is not planned: %s", r->stages[i].name, error_text());
     }
-    return planned ? 0
-                   : error_usage("%s: no stage of kind pretrain or sft was chosen: only those are planned", r->path);
+    if (chosen == 0)
+        return error_usage("%s: no stage of kind pretrain or sft was chosen: only those are planned", r->path);
+    return planned ? 0 : -1;
 }
 
 int command_plan(int argc, char **argv)
