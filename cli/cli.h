@@ -19,6 +19,7 @@ struct arguments {
 struct command {
     const char *name, *synopsis, *summary;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns an exit status */
+    bool looks;                        /* at interrupted(); others are ended by the signal */
 };
 extern const struct command commands[]; /* ends with a NULL name */
 

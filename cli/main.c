@@ -5,19 +5,20 @@
 #include <string.h>
 
 const struct command commands[] = {
-    {"run", "RECIPE [STAGE...] [STAGE.key=value...]", "run a recipe's stages in order", command_run},
+    {"run", "RECIPE [STAGE...] [STAGE.key=value...]", "run a recipe's stages in order", command_run, true},
     {"tokenize", "MODEL|tokenizer.json [--decode]", "text to ids and back, JSON lines", command_tokenize},
     {"logits", "MODEL --ids IN.safetensors -o OUT.safetensors", "logits and loss of ids", command_logits},
     {"compare", "MODEL --to DIR", "logits, gradients and greedy tokens against reference tensors", command_compare},
     {"generate", "MODEL --prompt TEXT [--image F] [--video F] [--audio F] [--to KIND] [-o F]",
-     "any modality in, any out", command_generate},
+     "any modality in, any out", command_generate, true},
     {"eval", "MODEL --data DIR|FILE [--json] [sub-model]", "held-out losses on shards, or rewards on a file of prompts",
-     command_eval},
+     command_eval, true},
     {"extract", "MODEL -o OUT <sub-model>", "cut a sub-model out as a checkpoint of its own", command_extract},
-    {"grid", "MODEL --data DIR", "loss, parameters and speed of a grid of sub-models", command_grid},
-    {"routing", "MODEL --data DIR -o DIR <sub-model>", "who uses which expert: tables and pictures", command_routing},
-    {"reconstruct", "MODEL FILE... -o DIR", "media through their tokenizer and back, side by side",
-     command_reconstruct},
+    {"grid", "MODEL --data DIR", "loss, parameters and speed of a grid of sub-models", command_grid, true},
+    {"routing", "MODEL --data DIR -o DIR <sub-model>", "who uses which expert: tables and pictures", command_routing,
+     true},
+    {"reconstruct", "MODEL FILE... -o DIR", "media through their tokenizer and back, side by side", command_reconstruct,
+     true},
     {"inspect", "PATH [--json]", "what a file or folder holds; checks its checksums", command_inspect},
     {"export", "MODEL -o OUT --to hf|gguf", "the text backbone for other software", command_export},
     {"report", "RUN", "report.html anew", command_report},
@@ -27,7 +28,7 @@ const struct command commands[] = {
     {"doctor", "", "what this machine and build can do", command_doctor},
     {"completion", "bash|zsh|fish", "completion for a shell: source <(weft completion bash)", command_completion},
     {"man", "", "the man page: weft man | man -l -", command_man},
-    {NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, false},
 };
 
 static void usage(FILE *out)
@@ -83,7 +84,7 @@ int main(int argc, char **argv)
     const struct command *command = find_command(argv[1]);
     if (!command)
         return unknown_command(argv[1]);
-    signals_catch();
+    (command->looks ? signals_catch : signals_end)();
     int status = command->run(argc - 1, argv + 1);
     workers_stop();
     return deliver(status);

@@ -74,6 +74,8 @@ static int run_lines(const struct text_tokenizer *tokenizer, bool decode)
         if (fwrite(out.data, 1, (size_t)out.length, stdout) != (size_t)out.length)
             status = error_errno("stdout");
     }
+    if (status == 0 && ferror(stdin))
+        status = error_errno("stdin: cannot be read");
     if (status == 0 && fflush(stdout))
         status = error_errno("stdout");
     text_release(&out);

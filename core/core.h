@@ -79,8 +79,10 @@ void progress_close(struct progress *progress);
 double clock_s(void);        /* monotonic seconds */
 i64 memory_peak_bytes(void); /* the process's largest resident size so far */
 
-/* Set by SIGINT and SIGTERM once signals_catch() ran: long work saves and returns when it sees it. */
+/* Set by SIGINT and SIGTERM once signals_catch() ran: long work saves and returns when it sees it. Where nothing looks,
+ * signals_end() lets them end the program at once, with status 128 + the signal's number. */
 void signals_catch(void);
+void signals_end(void);
 bool interrupted(void);
 
 /* ---- Memory and strings ---- */

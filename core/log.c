@@ -135,20 +135,35 @@ static void on_signal(int number)
     caught = 1;
 }
 
+static void end_at_once(int number)
+{
+    _exit(128 + number);
+}
+
 /* oneDNN's generated code keeps values far below the stack pointer, where a signal's frame would overwrite them:
  * handlers run on a stack of their own, and on no worker (workers.c). */
-void signals_catch(void)
+static void handle(void (*handler)(int))
 {
     static char stack[1 << 16];
     struct sigaction action;
     sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);
     memset(&action, 0, sizeof action);
-    action.sa_handler = on_signal;
+    action.sa_handler = handler;
     action.sa_flags = SA_ONSTACK;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is a failed write */
+}
+
+void signals_catch(void)
+{
+    handle(on_signal);
+}
+
+void signals_end(void)
+{
+    handle(end_at_once);
 }
 
 bool interrupted(void)
