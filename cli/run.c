@@ -121,7 +121,7 @@ static void name_differences(struct text *out, const struct json *a, const struc
         }
         for (bool more = json_first(&it, b); more; more = json_next(&it, b))
             if (!json_get(a, it.key))
-                text_printf(out, "%s%s.%s", out->length ? ", " : "", path, it.key);
+                text_printf(out, "%s%s%s%s", out->length ? ", " : "", path, *path ? "." : "", it.key);
         return;
     }
     json_print(&left, a, 0);
@@ -154,6 +154,13 @@ static int load_if_there(struct json **out, const char *path, const char *folder
     return -1;
 }
 
+static int refuse_foreign(const char *folder)
+{
+    return error_set("%s holds no done.json: weft run did not make it and leaves it alone. Move it away, or choose "
+                     "another run folder",
+                     folder);
+}
+
 /* SKIPPED if the stage stands finished with the same identity. */
 static int check_finished(const struct runner *run, const char *folder, const struct json *identity)
 {
@@ -163,6 +170,8 @@ static int check_finished(const struct runner *run, const char *folder, const st
     hash_of(hash, identity);
     if (status == 0 && done && strcmp(json_string(json_get(done, "hash"), ""), hash) == 0)
         status = SKIPPED;
+    else if (status == 0 && file_exists(folder) && !file_exists(path))
+        status = refuse_foreign(folder);
     else if (status == 0 && file_exists(folder))
         status = run->redo ? directory_remove(folder) : refuse_change(folder, done, identity);
     json_free(done);
