@@ -125,7 +125,7 @@ static int walk_rows(const struct heldout_pass *pass, struct model *model, const
     struct arena arena;
     struct loader_step plan;
     int status = 0;
-    arena_open(&arena, (i64)1 << 32, false);
+    arena_open(&arena, (i64)64 << 30, false);
     tape_open(&tape, model->device, model->weights.dtype, (i64)16 << 30);
     for (i64 step = 0; status == 0 && (pass->most_rows == 0 || step * MICRO_ROWS < pass->most_rows); step++) {
         struct batch batch;
@@ -170,6 +170,12 @@ static int check_sizes(const struct model_config *c, const struct loader *loader
     if (m->vocabulary > c->vocabulary)
         return error_set("%s: ids up to %lld, the model has %lld: it was trained with another tokenizer", directory,
                          (long long)m->vocabulary - 1, (long long)c->vocabulary);
+    if (m->bits && !c->bits)
+        return error_set("%s holds pictures, which this model does not read: prepare shards without a vision tokenizer",
+                         directory);
+    if (m->levels && !c->levels)
+        return error_set("%s holds sounds, which this model does not read: prepare shards without an audio tokenizer",
+                         directory);
     if (scales >= c->scales && m->bits)
         return error_set("%s: pictures of %lld scales, the model has %lld: they were made with another tokenizer",
                          directory, (long long)scales, (long long)c->scales - 1);
