@@ -55,7 +55,7 @@ static int run(const char *directory, const struct request *r)
     int status = 0;
     i64 seed = option_integer(r->seed, "seed", 1, 0, INT64_MAX, &status);
     i64 most = option_integer(r->most, "max-tokens", 0, 1, 1 << 20, &status);
-    double temperature = r->greedy ? 0 : option_number(r->temperature, "temperature", 1, 0, 100, &status);
+    double temperature = option_number(r->temperature, "temperature", r->greedy ? 0 : 1, 0, 100, &status);
     double top_p = option_number(r->top_p, "top-p", 1, 0, 1, &status);
     if (status || studio_open(&studio, cli_device(), directory, DTYPE_OTHER))
         return -1;
@@ -76,6 +76,19 @@ static int run(const char *directory, const struct request *r)
     arena_close(&arena);
     studio_close(&studio);
     return status;
+}
+
+static int check_request(const struct request *r)
+{
+    if (!r->prompt && !r->image && !r->video && !r->audio)
+        return error_usage("weft generate: a --prompt, --image, --video or --audio is needed");
+    if (r->kind != ANSWER_TEXT && !r->out)
+        return error_usage("weft generate: --to %s needs -o FILE", r->to);
+    if (r->shape && r->kind != ANSWER_IMAGE && r->kind != ANSWER_VIDEO)
+        return error_usage("weft generate: --shape %s is for --to image and --to video", r->shape);
+    if (r->greedy && (r->temperature || r->top_p))
+        return error_usage("weft generate: --greedy draws nothing: leave --temperature and --top-p out");
+    return 0;
 }
 
 int command_generate(int argc, char **argv)
@@ -100,10 +113,8 @@ int command_generate(int argc, char **argv)
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0)
         status = parse_kind(&r);
-    if (status == 0 && !r.prompt && !r.image && !r.video && !r.audio)
-        status = error_usage("weft generate: a --prompt, --image, --video or --audio is needed");
-    if (status == 0 && r.kind != ANSWER_TEXT && !r.out)
-        status = error_usage("weft generate: --to %s needs -o FILE", r.to);
+    if (status == 0)
+        status = check_request(&r);
     if (status)
         return status < 0 ? command_failed() : 0;
     return run(a.positional[0], &r) ? command_failed() : 0;

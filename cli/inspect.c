@@ -68,7 +68,7 @@ static struct json *inspect_folder(const char *path, bool verify)
         return inspect_checkpoint(path);
     if (has(path, "shards.json") || has(path, "index"))
         return inspect_shards(path, verify);
-    if (has(path, "config.json"))
+    if (has(path, "config.json") || has(path, "model.safetensors") || has(path, "model.safetensors.index.json"))
         return is_codec(path) ? inspect_codec(path, verify) : inspect_model(path, verify);
     if (has(path, "tokenizer.json"))
         return inspect_tokenizer(path);

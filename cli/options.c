@@ -1,5 +1,6 @@
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +55,8 @@ static int take_option(int *at, int argc, char **argv, const struct option *opti
     if (!value && *at + 1 >= argc)
         return error_usage("weft %s: %s needs a value: %s", argv[0], argv[*at], o->argument);
     *o->value = value ? value : argv[++*at];
+    if (strcmp(o->name, "o") == 0 && !**o->value)
+        return error_usage("weft %s: -o is empty, expected %s", argv[0], o->argument);
     return 0;
 }
 
@@ -115,8 +118,9 @@ i64 option_integer(const char *text, const char *name, i64 fallback, i64 low, i6
     char *end;
     if (!text)
         return fallback;
+    errno = 0;
     i64 value = strtoll(text, &end, 10);
-    if (*end || end == text || value < low || value > high)
+    if (*end || end == text || errno || value < low || value > high)
         *status = error_usage("--%s %s: expected a whole number from %lld to %lld", name, text, (long long)low,
                               (long long)high);
     return value;
