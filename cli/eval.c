@@ -53,7 +53,7 @@ static int run_eval(const struct eval_settings *s, const struct submodel_options
     arena_close(&arena);
     model_close(&model);
     if (!result)
-        return -1;
+        return interrupted() ? error_interrupted() : -1;
     print_result(&out, result, json);
     fwrite(out.data, 1, (size_t)out.length, stdout);
     text_release(&out);

@@ -126,7 +126,7 @@ static int walk_rows(const struct heldout_pass *pass, struct model *model, const
     struct loader_step plan;
     int status = 0;
     arena_open(&arena, (i64)64 << 30, false);
-    tape_open(&tape, model->device, model->weights.dtype, (i64)16 << 30);
+    tape_open(&tape, model->device, model->weights.dtype, (i64)64 << 30);
     for (i64 step = 0; status == 0 && (pass->most_rows == 0 || step * MICRO_ROWS < pass->most_rows); step++) {
         struct batch batch;
         struct forward forward;
@@ -186,6 +186,19 @@ static int check_sizes(const struct model_config *c, const struct loader *loader
     return 0;
 }
 
+/* All that is measured, or `length` if that is less: a longer row would only be padded. -1 and a message. */
+static i64 length_used(struct loader *loader, i64 length)
+{
+    struct loader_step plan = {.rows = 1};
+    i64 positions = 0;
+    for (i64 step = 0; positions < length && plan.rows; step++) {
+        if (loader_step(loader, step, &plan))
+            return -1;
+        positions += plan.positions;
+    }
+    return positions ? min_i64(length, positions) : length;
+}
+
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub)
 {
     i64 zero = 0;
@@ -203,9 +216,17 @@ int heldout_walk(const struct heldout_pass *pass, struct model *model, const str
     if (!loader)
         return -1;
     int status = check_sizes(&model->config, loader, pass->directory);
+    i64 length = status == 0 ? length_used(loader, pass->length) : -1;
+    if (length > 0 && length < pass->length) {
+        row_length = (double)length;
+        loader_close(loader); /* its plans are of the longer row */
+        loader = loader_open(pass->directory, pass->part, &s, 0);
+    }
+    if (!loader || length < 0)
+        status = -1;
     if (status == 0)
         status = walk_rows(pass, model, sub, loader);
-    if (pass->left_out)
+    if (pass->left_out && loader)
         *pass->left_out = loader_left_out(loader);
     loader_close(loader);
     return status;
