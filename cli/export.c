@@ -20,6 +20,8 @@ int command_export(int argc, char **argv)
         status = error_usage("weft export: -o OUT is needed");
     if (status == 0 && strcmp(to, "hf") != 0 && strcmp(to, "gguf") != 0)
         status = error_usage("--to %s: expected hf or gguf", to);
+    if (status == 0 && strcmp(to, "gguf") == 0 && out[strlen(out) - 1] == '/')
+        status = error_usage("-o %s: expected the name of a file", out);
     if (status == 0 && dtype_text && strcmp(dtype_text, "f32") != 0 && strcmp(dtype_text, "bf16") != 0)
         status = error_usage("--dtype %s: expected f32 or bf16", dtype_text);
     if (status)
