@@ -475,6 +475,21 @@ static void models_are_refused_by_file(void **state)
         CONFIG("\"moe_num_experts\": 8", "\"moe_num_experts\": 0", "moe_num_experts", "expected a positive"),
         CONFIG("\"moe_k\": 2", "\"moe_k\": 9", "moe_k is 9", "more than moe_num_experts"),
         CONFIG("\"vision_bits\": 6", "\"vision_bits\": -6", "weft.vision_bits", "expected 0 to"),
+        CONFIG("\"num_key_value_heads\": 1", "\"num_key_value_heads\": \"1\"", "key num_key_value_heads",
+               "expected a whole number, found \"1\""),
+        CONFIG("\"head_dim\": 16", "\"head_dim\": 16.5", "key head_dim", "expected a whole number, found 16.5"),
+        CONFIG("\"moe_k\": 2", "\"moe_k\": true", "key moe_k", "expected a whole number, found true"),
+        CONFIG("\"use_bias\": false", "\"use_bias\": 1", "key use_bias", "expected true or false, found 1"),
+        CONFIG("\"moe_layer_interval\": 1", "\"moe_layer_interval\": \"2\"", "key moe_layer_interval",
+               "a whole number"),
+        CONFIG("\"use_bias\": false", "\"rope_scaling\": \"linear\"", "scaled rotary positions"),
+        CONFIG("\"hidden_act\": \"silu\"", "\"hidden_act\": 7", "key hidden_act", "expected a string, found 7"),
+        CONFIG("\"rms_norm_eps\": ", "\"rms_norm_eps\": -", "key rms_norm_eps", "expected a number from 0, found -"),
+        CONFIG("\"tie_word_embeddings\": ", "\"tie_word_embeddings\": 0, \"x\": ", "key tie_word_embeddings",
+               "found 0"),
+        CONFIG("\"vision_bits\": 6", "\"vision_bits\": \"6\"", "key weft.vision_bits", "a whole number"),
+        CONFIG("\"weft\": {", "\"weft\": 3, \"x\": {", "key weft", "expected an object, found 3"),
+        CONFIG("\"rope_parameters\": {", "\"rope_parameters\": [], \"x\": {", "key rope_parameters", "an object"),
         MODEL("model/config.json", REPLACED, "\"hidden_size\": 32", "\"hidden_size\": 64", "expected [320,64]",
               "does not describe these weights"),
         MODEL("model/model.safetensors", GONE, NULL, NULL, "model: no weights", "expected model.safetensors"),
@@ -489,6 +504,12 @@ static void models_are_refused_by_file(void **state)
         STUDIO("model/weft/vision/weights.safetensors", HALF, NULL, NULL, "weft/vision/weights.safetensors"),
         STUDIO("model/weft/audio/weights.safetensors", EMPTY, NULL, NULL, "weft/audio/weights.safetensors"),
         STUDIO("model/weft/audio/config.json", HALF, NULL, NULL, "weft/audio/config.json"),
+        {.folder = "model",
+         .damage = {"model/config.json", GONE},
+         .words = {"inspect", "model"},
+         .says = {"model: no config.json there"}},
+        {.words = {"logits", "../model", "--ids", "../none.safetensors", "-o", "out"},
+         .says = {"none.safetensors", "input_ids", "at least one id"}},
         {.words = {"extract", "../shards", "-o", "out"}, .says = {"../shards", "expected a model directory"}},
         {.folder = "checkpoints",
          .damage = {"checkpoints/step-000007/model.safetensors", FLIPPED},
@@ -522,6 +543,29 @@ static void tokenizers_of_another_model_are_refused(void **state)
     memory_free(model);
     memory_free(copy);
     memory_free(other);
+}
+
+/* ---- Options ---- */
+
+#define OPTION(says_, ...)                                                                                             \
+    {                                                                                                                  \
+        .words = {__VA_ARGS__}, .says = {says_}, .status = 2                                                           \
+    }
+
+static void options_that_cannot_be_followed_are_refused(void **state)
+{
+    static const struct row rows[] = {
+        OPTION("-o is empty", "extract", "../model", "-o", "", "--topk", "1"),
+        OPTION("-o is empty", "export", "../model", "-o="),
+        OPTION("-o out/: expected the name of a file", "export", "../model", "-o", "out/", "--to", "gguf"),
+        OPTION("-o is empty", "reconstruct", "../model", "../picture.png", "-o", ""),
+        OPTION("--seed 99999999999999999999", "generate", "../model", "--prompt", "a", "--seed",
+               "99999999999999999999"),
+        OPTION("--shape nope", "generate", "../model", "--prompt", "a", "--shape", "nope"),
+        OPTION("--greedy", "generate", "../model", "--prompt", "a", "--greedy", "--temperature", "nan"),
+    };
+    (void)state;
+    CHECK(rows);
 }
 
 /* ---- Sub-models ---- */
@@ -608,6 +652,10 @@ static void shards_are_refused_by_place(void **state)
         {.words = {"eval", "../model", "--data", "../model"}, .says = {"../model", "no shards.json"}},
         {.words = {"eval", "../model", "--data", "missing"}, .says = {"missing"}},
         {.words = {"eval", "../model", "--data", "../shards", "--part", "tests"}, .says = {"shards/tests", "no index"}},
+        {.folder = "model",
+         .damage = {"model/config.json", REPLACED, NULL, "\"vision_bits\": 6", "\"vision_bits\": 0"},
+         .words = {"eval", "model", "--data", "../shards", "--length", "128"},
+         .says = {"../shards holds pictures", "does not read"}},
         SHARDS("shards/validation/index", GONE, "shards/validation", "no index there", "expected a part that prepare"),
         {.words = {"report", "../model"}, .says = {"../model", "no run.json there"}},
     };
@@ -995,16 +1043,20 @@ static void put_inputs_of_writings(void)
     struct text words = {0};
     for (i64 i = 0; i < 20000; i++)
         text_printf(&words, "word %lld\n\n", (long long)(i * i % 977));
-    char *to_ids = path_join(root, "ids.safetensors"), *to_training = path_join(root, "training.yaml"),
-         *to_sharding = path_join(root, "sharding.yaml"), *to_words = path_join(root, "words.txt");
+    const struct tensor_source none = {.name = "input_ids", .dtype = DTYPE_I64, .rank = 2, .shape = {0, 8}};
+    char *to_ids = path_join(root, "ids.safetensors"), *to_none = path_join(root, "none.safetensors"),
+         *to_training = path_join(root, "training.yaml"), *to_sharding = path_join(root, "sharding.yaml"),
+         *to_words = path_join(root, "words.txt");
     static const char *const sharding =
         "run: run\nprecision: f32\nstages:\n  shards: {kind: prepare, data: ../words.txt, text: ../model}\n";
     require(safetensors_save(to_ids, &tensor, 1, NULL) == 0, "%s", error_text());
+    require(safetensors_save(to_none, &none, 1, NULL) == 0, "%s", error_text());
     put_file(to_training, training, (i64)strlen(training));
     put_file(to_sharding, sharding, (i64)strlen(sharding));
     put_file(to_words, words.data, words.length);
     text_release(&words);
     memory_free(to_ids);
+    memory_free(to_none);
     memory_free(to_training);
     memory_free(to_sharding);
     memory_free(to_words);
@@ -1064,6 +1116,7 @@ int main(void)
         cmocka_unit_test(texts_are_refused_by_line),
         cmocka_unit_test(models_are_refused_by_file),
         cmocka_unit_test(tokenizers_of_another_model_are_refused),
+        cmocka_unit_test(options_that_cannot_be_followed_are_refused),
         cmocka_unit_test(sub_models_that_do_not_fit_are_refused),
         cmocka_unit_test(shards_are_refused_by_place),
         cmocka_unit_test(bad_files_of_a_data_set_are_skipped_and_counted),

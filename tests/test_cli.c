@@ -1,11 +1,17 @@
 /* The program itself: exit statuses, messages, and that nothing half-made stays behind. */
+#define _GNU_SOURCE /* pipe2 */
 #include <fcntl.h>
+#include <math.h>
+#include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 #include "core/json.h"
 #include "tests/model_fixture.h"
 #include <cmocka.h>
@@ -73,10 +79,24 @@ static void expect_complaint(const char *part)
 
 static void expect_absent(const char *path)
 {
-    char *temporary = string_format("%s.tmp", path);
+    char **names, *start = string_format("%s.tmp", strrchr(path, '/') + 1);
+    i64 count;
     assert_false(file_exists(path));
-    assert_false(file_exists(temporary));
-    memory_free(temporary);
+    assert_int_equal(directory_list(&names, &count, shards), 0);
+    for (i64 i = 0; i < count; i++)
+        if (strncmp(names[i], start, strlen(start)) == 0)
+            fail_msg("%s was left behind", names[i]);
+    string_list_free(names, count);
+    memory_free(start);
+}
+
+/* The first `bytes`, or all but the last -bytes. */
+static void copy_cut(const char *to, const char *from, i64 bytes)
+{
+    struct text content = {0};
+    assert_int_equal(file_read(&content, from), 0);
+    assert_int_equal(file_replace(to, content.data, bytes < 0 ? content.length + bytes : bytes), 0);
+    text_release(&content);
 }
 
 static int make(void **state)
@@ -167,6 +187,243 @@ static void compare_tells_equal_from_different(void **state)
     assert_int_equal(WEFT("compare", GOLDEN "/moe/tied-shared2-bias", "--to", GOLDEN "/moe/headdim-top1-fused"), 1);
 }
 
+/* ---- compare against references that are wrong ---- */
+
+#define REFERENCE GOLDEN "/moe/untied-gqa4-dense0"
+
+enum { TENSORS_MOST = 256 };
+struct reference { /* the tensors of a golden file, to be changed and saved beside */
+    struct safetensors set;
+    struct tensor_source tensors[TENSORS_MOST];
+    i64 count;
+};
+
+static void open_reference(struct reference *r, const char *file)
+{
+    char *path = path_join(REFERENCE, file);
+    assert_int_equal(safetensors_open(&r->set, path), 0);
+    assert_true(r->set.count <= TENSORS_MOST);
+    r->count = r->set.count;
+    for (i64 i = 0; i < r->count; i++) {
+        const struct tensor_view *v = &r->set.tensors[i];
+        r->tensors[i] = (struct tensor_source){.name = v->name, .dtype = v->dtype, .rank = v->rank, .data = v->data};
+        memcpy(r->tensors[i].shape, v->shape, sizeof v->shape);
+    }
+    memory_free(path);
+}
+
+static void save_reference(struct reference *r, const char *file)
+{
+    char *folder = in_folder("reference"), *path = path_join(folder, file);
+    assert_int_equal(directory_make(folder), 0);
+    assert_int_equal(safetensors_save(path, r->tensors, r->count, NULL), 0);
+    safetensors_close(&r->set);
+    memory_free(folder);
+    memory_free(path);
+}
+
+static struct tensor_source *find_tensor(struct reference *r, const char *name)
+{
+    for (i64 i = 0; i < r->count; i++)
+        if (strcmp(r->tensors[i].name, name) == 0)
+            return &r->tensors[i];
+    fail_msg("no %s", name);
+    return NULL;
+}
+
+enum wrong { AS_IT_IS, CUT, BEYOND, WIDE, NOT_A_NUMBER, RENAMED, LEFT_OUT };
+
+static void spoil(struct reference *r, const char *name, enum wrong wrong, void *values, i64 bytes)
+{
+    struct tensor_source *t = find_tensor(r, name);
+    memcpy(values, t->data, (size_t)bytes);
+    t->data = values;
+    if (wrong == CUT)
+        t->shape[t->rank - 1] = 1;
+    if (wrong == BEYOND)
+        *(i32 *)values = 1000000000;
+    if (wrong == NOT_A_NUMBER)
+        *(float *)values = NAN;
+    if (wrong == RENAMED)
+        t->name = "another";
+    if (wrong == LEFT_OUT)
+        *t = r->tensors[--r->count];
+    if (wrong == WIDE) {
+        t->dtype = DTYPE_I64;
+        for (i64 i = bytes / 4 - 1; i >= 0; i--)
+            ((i64 *)values)[i] = ((i32 *)values)[i];
+    }
+}
+
+static int compare_spoiled(const char *file, const char *name, enum wrong wrong)
+{
+    static struct reference r;
+    char *folder = in_folder("reference");
+    const char *files[] = {"expected.safetensors", "grads.safetensors"};
+    void *values = NULL;
+    assert_int_equal(directory_remove(folder), 0);
+    for (int i = 0; i < 2; i++) {
+        open_reference(&r, files[i]);
+        if (wrong != AS_IT_IS && strcmp(files[i], file) == 0) {
+            i64 bytes = safetensors_find(&r.set, name)->bytes;
+            values = memory_alloc(2 * bytes);
+            spoil(&r, name, wrong, values, bytes);
+        }
+        save_reference(&r, files[i]);
+    }
+    int status = WEFT("compare", REFERENCE, "--to", folder);
+    memory_free(values);
+    memory_free(folder);
+    return status;
+}
+
+static void compare_does_not_believe_a_reference(void **state)
+{
+    static const struct {
+        const char *file, *name;
+        enum wrong wrong;
+        int status;
+        const char *says;
+    } cases[] = {
+        {"expected.safetensors", "input_ids", AS_IT_IS, 0, ""},
+        {"expected.safetensors", "input_ids", WIDE, 0, ""},
+        {"expected.safetensors", "prompt", WIDE, 0, ""},
+        {"expected.safetensors", "loss", LEFT_OUT, 0, ""},
+        {"expected.safetensors", "input_ids", BEYOND, 1, "input_ids[0] is 1000000000"},
+        {"expected.safetensors", "input_ids", LEFT_OUT, 1, "expected a tensor input_ids"},
+        {"expected.safetensors", "input_ids", CUT, 1, "input_ids"},
+        {"expected.safetensors", "prompt", BEYOND, 1, "prompt[0] is 1000000000"},
+        {"expected.safetensors", "generated", LEFT_OUT, 1, "expected a tensor generated"},
+        {"expected.safetensors", "logits", CUT, 1, "logits is F32 ["},
+        {"expected.safetensors", "logits", NOT_A_NUMBER, 1, "1 comparisons differ"},
+        {"expected.safetensors", "loss", NOT_A_NUMBER, 1, "1 comparisons differ"},
+        {"grads.safetensors", "lm_head.weight", CUT, 1, "lm_head.weight is F32 ["},
+        {"grads.safetensors", "lm_head.weight", NOT_A_NUMBER, 1, "comparisons differ"},
+        {"grads.safetensors", "lm_head.weight", RENAMED, 1, "another is no weight"},
+        {"grads.safetensors", "lm_head.weight", LEFT_OUT, 1, "no gradient of lm_head.weight"},
+    };
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        int status = compare_spoiled(cases[i].file, cases[i].name, cases[i].wrong);
+        if (status != cases[i].status)
+            fail_msg("case %lld, %s: status %d: %s", (long long)i, cases[i].name, status, complained.data);
+        expect_complaint(cases[i].says);
+    }
+}
+
+/* ---- Numbers that are none ---- */
+
+static void what_is_not_finite_is_not_exported(void **state)
+{
+    static const char *const formats[] = {"hf", "gguf"};
+    static struct reference r;
+    char *broken = in_folder("broken"), *out = in_folder("exported"), *config = path_join(broken, "config.json"),
+         *weights = path_join(broken, "model.safetensors");
+    (void)state;
+    open_reference(&r, "model.safetensors");
+    i64 bytes = safetensors_find(&r.set, "lm_head.weight")->bytes;
+    void *values = memory_alloc(2 * bytes);
+    spoil(&r, "lm_head.weight", NOT_A_NUMBER, values, bytes);
+    assert_int_equal(directory_make(broken), 0);
+    assert_int_equal(safetensors_save(weights, r.tensors, r.count, NULL), 0);
+    safetensors_close(&r.set);
+    copy_cut(config, REFERENCE "/config.json", -1);
+    for (i64 i = 0; i < COUNT_OF(formats); i++) {
+        assert_int_equal(WEFT("export", broken, "-o", out, "--to", formats[i]), 1);
+        expect_complaint("lm_head.weight holds numbers that are not finite");
+        expect_absent(out);
+    }
+    memory_free(values);
+    memory_free(broken);
+    memory_free(out);
+    memory_free(config);
+    memory_free(weights);
+}
+
+/* ---- tokenize ---- */
+
+static pid_t start_tokenize(int in)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        char *out = in_folder("stdout"), *err = in_folder("stderr");
+        if (dup2(in, 0) < 0 || !freopen(out, "w", stdout) || !freopen(err, "w", stderr))
+            _exit(99);
+        execl(WEFT_PROGRAM, "weft", "tokenize", GOLDEN "/tokenizer/qwen2", NULL);
+        _exit(98);
+    }
+    return child;
+}
+
+static int ended(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void tokenize_tells_an_end_from_a_failure(void **state)
+{
+    int ends[2], unread = 1;
+    (void)state;
+    int folder = open(shards, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(ended(start_tokenize(folder)), 1);
+    read_output(&complained, "stderr");
+    expect_complaint("stdin: cannot be read: Is a directory");
+    close(folder);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    assert_int_equal(write(ends[1], "{\"text\":\"a\"}\n", 13), 13);
+    pid_t child = start_tokenize(ends[0]);
+    for (int i = 0; unread && i < 6000; i++) {
+        poll(NULL, 0, 10);
+        assert_int_equal(ioctl(ends[0], FIONREAD, &unread), 0);
+    }
+    assert_int_equal(kill(child, SIGINT), 0);
+    assert_int_equal(ended(child), 130);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void put_changed(const char *to, const char *from, const char *const *changes)
+{
+    struct text content = {0};
+    assert_int_equal(file_read(&content, from), 0);
+    for (i64 i = 0; changes[i]; i += 2) {
+        struct text next = {0};
+        char *at = strstr(content.data, changes[i]);
+        assert_non_null(at);
+        text_append(&next, content.data, at - content.data);
+        text_printf(&next, "%s%s", changes[i + 1], at + strlen(changes[i]));
+        text_release(&content);
+        content = next;
+    }
+    assert_int_equal(file_replace(to, content.data, content.length), 0);
+    text_release(&content);
+}
+
+static void keys_of_a_config_may_be_null_or_whole_reals(void **state)
+{
+    static const char *const changes[] = {"\"moe_k\": 2",
+                                          "\"moe_k\": 2.0",
+                                          "\"moe_num_shared_experts\": 2",
+                                          "\"moe_num_shared_experts\": null",
+                                          "\"hidden_act\": \"silu\"",
+                                          "\"hidden_act\": null",
+                                          NULL};
+    char *folder = in_folder("reals"), *config = path_join(folder, "config.json"),
+         *weights = path_join(folder, "model.safetensors");
+    (void)state;
+    assert_int_equal(directory_make(folder), 0);
+    put_changed(config, GOLDEN "/moe/tied-shared2-bias/config.json", changes);
+    assert_int_equal(symlink(GOLDEN "/moe/tied-shared2-bias/model.safetensors", weights), 0);
+    if (WEFT("compare", folder, "--to", GOLDEN "/moe/tied-shared2-bias"))
+        fail_msg("%s", complained.data);
+    memory_free(folder);
+    memory_free(config);
+    memory_free(weights);
+}
+
 static void tokenize_there_and_back(void **state)
 {
     (void)state;
@@ -206,16 +463,29 @@ static void extract_leaves_a_whole_model_or_nothing(void **state)
     memory_free(out);
 }
 
-/* ---- inspect ---- */
-
-/* The first `bytes`, or all but the last -bytes. */
-static void copy_cut(const char *to, const char *from, i64 bytes)
+static void what_stands_beside_an_output_stays(void **state)
 {
-    struct text content = {0};
-    assert_int_equal(file_read(&content, from), 0);
-    assert_int_equal(file_replace(to, content.data, bytes < 0 ? content.length + bytes : bytes), 0);
-    text_release(&content);
+    static const char *const commands[] = {"extract", "export"};
+    char *mine = in_folder("beside.tmp/mine"), *folder = in_folder("beside.tmp"), *out = in_folder("beside"),
+         *slashed = in_folder("beside//"), *config = path_join(out, "config.json");
+    (void)state;
+    assert_int_equal(directory_make(folder), 0);
+    assert_int_equal(file_replace(mine, "", 0), 0);
+    for (i64 i = 0; i < COUNT_OF(commands); i++) {
+        if (WEFT(commands[i], model_folder, "-o", slashed))
+            fail_msg("%s", complained.data);
+        assert_true(file_exists(config));
+        assert_true(file_exists(mine));
+        assert_int_equal(directory_remove(out), 0);
+    }
+    assert_int_equal(directory_remove(folder), 0);
+    expect_absent(out);
+    char *all[] = {mine, folder, out, slashed, config};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
 }
+
+/* ---- inspect ---- */
 
 static void truncated_models_exit_with_1(void **state)
 {
@@ -366,6 +636,26 @@ static void grid_prints_one_object_a_sub_model(void **state)
     json_free(first);
 }
 
+static char *losses_of_length(const char *length)
+{
+    if (WEFT("eval", model_folder, "--data", shards, "--part", "train", "--length", length, "--json"))
+        fail_msg("%s", complained.data);
+    struct text losses = {0};
+    struct json *j = json_parse(said.data, said.length, "stdout");
+    json_print(&losses, json_get(j, "losses"), 0);
+    json_free(j);
+    return losses.data;
+}
+
+static void no_row_is_longer_than_what_is_measured(void **state)
+{
+    (void)state;
+    char *some = losses_of_length("65536"), *most = losses_of_length("1048576");
+    assert_string_equal(some, most);
+    memory_free(some);
+    memory_free(most);
+}
+
 /* Without shards, without data: the stages say what the tokenizers will be. */
 static void plan_knows_a_stage_that_has_not_run(void **state)
 {
@@ -385,9 +675,52 @@ static void plan_knows_a_stage_that_has_not_run(void **state)
     assert_true(bytes[1] < 0.51 * bytes[0]);
     assert_int_equal(WEFT("plan", recipe, "bpe"), 2);
     expect_complaint("pretrain or sft");
-    assert_int_equal(WEFT("plan", recipe, "more", "run=/nowhere/at-all"), 1);
-    expect_complaint("half");
+    assert_int_equal(WEFT("plan", recipe, "more", "run=/nowhere/at-all"), 0); /* of half, which is cut from base */
+    assert_non_null(strstr(said.data, "more: "));
+    assert_int_equal(WEFT("plan", recipe, "more", "run=/nowhere/at-all", "half.topk=99"), 2);
+    expect_complaint("--topk 99");
     assert_int_equal(WEFT("plan", recipe, "base", "--ranks", "3", "--layout", "data=2"), 2);
+}
+
+static void plan_names_what_cannot_be_known(void **state)
+{
+    (void)state;
+    char *path = in_folder("unknown.yaml");
+    struct text recipe = {0};
+    text_printf(&recipe,
+                "run: %s/unknown\nstages:\n"
+                "  made: {kind: command, argv: [make-a-model]}\n"
+                "  base: {kind: pretrain, data: %s}\n"
+                "  more: {kind: pretrain, from: made, data: %s}\n",
+                shards, shards, shards);
+    assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
+    assert_int_equal(WEFT("plan", path), 0);
+    assert_non_null(strstr(said.data, "base: "));
+    expect_complaint("stage more is not planned");
+    assert_int_equal(WEFT("plan", path, "more"), 1);
+    expect_complaint("what stage made makes");
+    text_release(&recipe);
+    memory_free(path);
+}
+
+static void a_folder_of_others_is_no_stage(void **state)
+{
+    (void)state;
+    char *path = in_folder("others.yaml"), *folder = in_folder("others/half"), *mine = in_folder("others/half/mine");
+    struct text recipe = {0};
+    text_printf(&recipe, "run: %s/others\nstages:\n  half: {kind: extract, from: %s}\n", shards, model_folder);
+    assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
+    assert_int_equal(directory_make(folder), 0);
+    assert_int_equal(file_replace(mine, "", 0), 0);
+    assert_int_equal(WEFT("run", path), 1);
+    expect_complaint("weft run did not make it");
+    assert_int_equal(WEFT("run", path, "--redo"), 1);
+    expect_complaint("weft run did not make it");
+    assert_true(file_exists(mine));
+    text_release(&recipe);
+    memory_free(folder);
+    memory_free(mine);
+    memory_free(path);
 }
 
 static void a_recipe_runs_extract_grid_and_routing(void **state)
@@ -451,8 +784,13 @@ int main(void)
         cmocka_unit_test(missing_files_exit_with_1),
         cmocka_unit_test(completion_and_man_name_every_command),
         cmocka_unit_test(compare_tells_equal_from_different),
+        cmocka_unit_test(compare_does_not_believe_a_reference),
+        cmocka_unit_test(what_is_not_finite_is_not_exported),
+        cmocka_unit_test(keys_of_a_config_may_be_null_or_whole_reals),
+        cmocka_unit_test(tokenize_tells_an_end_from_a_failure),
         cmocka_unit_test(tokenize_there_and_back),
         cmocka_unit_test(extract_leaves_a_whole_model_or_nothing),
+        cmocka_unit_test(what_stands_beside_an_output_stays),
         cmocka_unit_test(truncated_models_exit_with_1),
         cmocka_unit_test(inspect_knows_every_kind),
         cmocka_unit_test(one_wrong_byte_is_found),
@@ -460,7 +798,10 @@ int main(void)
         cmocka_unit_test(a_recipe_with_an_unknown_key_is_named_by_line),
         cmocka_unit_test(reconstruct_puts_media_side_by_side),
         cmocka_unit_test(grid_prints_one_object_a_sub_model),
+        cmocka_unit_test(no_row_is_longer_than_what_is_measured),
         cmocka_unit_test(plan_knows_a_stage_that_has_not_run),
+        cmocka_unit_test(plan_names_what_cannot_be_known),
+        cmocka_unit_test(a_folder_of_others_is_no_stage),
         cmocka_unit_test(a_recipe_runs_extract_grid_and_routing),
         cmocka_unit_test(a_command_begins_in_an_empty_folder),
     };
