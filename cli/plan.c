@@ -95,9 +95,12 @@ static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const
 static int config_of(struct model_config *c, const struct recipe *r, const struct recipe_stage *s);
 
 /* The model a stage starts from: the folder where it stands, else what its stage will make. */
-static int config_of_reference(struct model_config *c, const struct recipe *r, const char *reference)
+static int config_of_reference(struct model_config *c, const struct recipe *r, const struct recipe_stage *s,
+                               const char *reference)
 {
     const struct recipe_stage *from = find_stage(r, reference, NULL);
+    if (from && from >= s)
+        return error_usage("%s: stage %s reads %s, which does not come before it", r->path, s->name, reference);
     char *folder = from ? path_join(r->run, reference) : string_copy(reference),
          *file = path_join(folder, "config.json");
     int status = from && !file_exists(file) ? config_of(c, r, from) : model_config_load(c, folder);
@@ -133,17 +136,17 @@ static int config_of(struct model_config *c, const struct recipe *r, const struc
     if (trains_backbone(s)) {
         const struct pretrain_settings *settings = s->settings;
         if (settings->from && *settings->from)
-            return config_of_reference(c, r, settings->from);
+            return config_of_reference(c, r, s, settings->from);
         *c = pretrain_config(settings);
         return tokenizer_sizes(c, r, settings->data);
     }
     if (strcmp(s->kind->name, "extract") == 0) {
         const struct extract_settings *settings = s->settings;
-        int status = config_of_reference(c, r, settings->from);
+        int status = config_of_reference(c, r, s, settings->from);
         return status ? status : cut_config(c, &settings->sub);
     }
     if (strcmp(s->kind->name, "rl") == 0)
-        return config_of_reference(c, r, ((const struct rl_settings *)s->settings)->from);
+        return config_of_reference(c, r, s, ((const struct rl_settings *)s->settings)->from);
     error_set("%s: the sizes of what stage %s makes are known once it has run", r->path, s->name);
     return UNKNOWN;
 }

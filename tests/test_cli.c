@@ -699,6 +699,8 @@ static void plan_names_what_cannot_be_known(void **state)
     expect_complaint("stage more is not planned");
     assert_int_equal(WEFT("plan", path, "more"), 1);
     expect_complaint("what stage made makes");
+    assert_int_equal(WEFT("plan", path, "more", "more.from=more"), 2);
+    expect_complaint("does not come before it");
     text_release(&recipe);
     memory_free(path);
 }
