@@ -230,7 +230,7 @@ static int compare_gradient(struct comparison *c, const struct tensor_source *go
 static int compare_gradients(struct comparison *c)
 {
     struct weight_list list;
-    double floor = 1e-4 * norm_of_all(&c->grads);
+    double floor = 1e-3 * norm_of_all(&c->grads);
     list_gradients(&list, &c->model.weights);
     int status = check_names(c, &list);
     for (i64 i = 0; status == 0 && i < list.count; i++)
