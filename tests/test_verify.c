@@ -694,9 +694,9 @@ static void test_observations_go_on(void **state)
 
 static void test_null_is_no_score(void **state)
 {
-    char *argv[] = {"sh", "-c",
-                    "read a; read b; echo '{\"score\":null,\"observation\":\"more\"}';"
-                    "echo '{\"score\":0.25,\"observation\":\"more\"}'"};
+    char script[] = "read a; read b; echo '{\"score\":null,\"observation\":\"more\"}';"
+                    "echo '{\"score\":0.25,\"observation\":\"more\"}'";
+    char *argv[] = {"sh", "-c", script};
     struct judge_settings settings = {.program = {argv, 3}, .seconds = 10, .turns = 1};
     (void)state;
     open_cohort("program");
