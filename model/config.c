@@ -116,8 +116,9 @@ int model_config_check(const struct model_config *c)
 
 /* ---- Reading: a key that is there has its type; where it is absent or null, what stands in the struct stays ---- */
 
-enum key_type { INTEGER, NUMBER, FLAG, WORD };
-static const char *const key_types[] = {"a whole number", "a number from 0", "true or false", "a string"};
+enum key_type { INTEGER, NUMBER, FLAG, WORD, ID };
+static const char *const key_types[] = {"a whole number", "a number from 0", "true or false", "a string",
+                                        "an id or a list of ids"};
 
 struct key {
     const char *name;
@@ -154,6 +155,8 @@ static bool read_value(void *out, enum key_type type, const struct json *value)
     case WORD:
         *(const char **)out = json_string(value, "");
         return json_kind(value) == JSON_STRING;
+    case ID: /* of several the first counts */
+        return read_whole(out, json_kind(value) == JSON_ARRAY ? json_at(value, 0) : value);
     }
     return false;
 }
@@ -244,7 +247,7 @@ static const struct key keys[] = {
     KEY("max_position_embeddings", INTEGER, max_positions),
     KEY("pad_token_id", INTEGER, pad_id),
     KEY("bos_token_id", INTEGER, bos_id),
-    KEY("eos_token_id", INTEGER, eos_id),
+    KEY("eos_token_id", ID, eos_id),
 };
 static const struct key weft_keys[] = {
     KEY("vision_bits", INTEGER, bits),
