@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 void weights_open(struct weights *weights, struct device *device, enum dtype dtype, bool training,
@@ -86,6 +87,20 @@ void weight_place(struct weight *w, const struct weights_layout *layout, bool tr
     place_rows(w, layout);
     place_columns(w, layout);
     place_share(w, layout, training);
+}
+
+struct weight_spec weight_matrix(const char *name, i64 rows, i64 columns)
+{
+    return (struct weight_spec){.name = name,
+                                .parts = 1,
+                                .rows = rows,
+                                .columns = columns,
+                                .pieces = {{name, rows}},
+                                .disk_rank = 2,
+                                .trained = true,
+                                .decay = true,
+                                .init = INIT_NORMAL,
+                                .init_std = 1 / sqrtf((float)columns)};
 }
 
 struct weight *weights_add(struct weights *weights, const struct weight_spec *spec)

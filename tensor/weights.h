@@ -80,6 +80,8 @@ struct weights {
 void weights_open(struct weights *weights, struct device *device, enum dtype dtype, bool training,
                   const struct weights_layout *layout /* NULL: one rank */);
 struct weight *weights_add(struct weights *weights, const struct weight_spec *spec);
+/* A row for a trained [rows, columns] that is one tensor on disk, of the same name: decayed, N(0, 1 / columns). */
+struct weight_spec weight_matrix(const char *name, i64 rows, i64 columns);
 void weights_allocate(struct weights *weights);
 void weights_close(struct weights *weights);
 struct weight *weights_find(struct weights *weights, const char *name); /* panics if there is none */

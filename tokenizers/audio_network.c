@@ -31,16 +31,9 @@ static void matrix(struct audio_tokenizer *audio, struct weight **slot, i64 rows
     va_start(list, format);
     vsnprintf(name, sizeof name, format, list);
     va_end(list);
-    *slot = weights_add(&audio->weights, &(struct weight_spec){.name = name,
-                                                               .parts = 1,
-                                                               .rows = rows,
-                                                               .columns = columns,
-                                                               .pieces = {{name, rows}},
-                                                               .disk_rank = 2,
-                                                               .trained = true,
-                                                               .decay = true,
-                                                               .init = zero ? INIT_ZEROS : INIT_NORMAL,
-                                                               .init_std = 1 / sqrtf((float)columns)});
+    struct weight_spec spec = weight_matrix(name, rows, columns);
+    spec.init = zero ? INIT_ZEROS : INIT_NORMAL;
+    *slot = weights_add(&audio->weights, &spec);
 }
 
 static void state(struct audio_tokenizer *audio, struct weight **slot, i64 rows, i64 columns, enum weight_file file,

@@ -17,17 +17,9 @@ static const float norm_eps = 1e-6f;
 
 static struct weight *add_row(struct weights *weights, const char *name, i64 rows, i64 columns, enum weight_init init)
 {
-    struct weight_spec row = {.name = name,
-                              .parts = 1,
-                              .rows = rows,
-                              .columns = columns,
-                              .pieces = {{name, rows}},
-                              .disk_rank = 2,
-                              .trained = true,
-                              .decay = true,
-                              .init = init,
-                              .init_std = 1 / sqrtf((float)columns)};
-    return weights_add(weights, &row);
+    struct weight_spec spec = weight_matrix(name, rows, columns);
+    spec.init = init;
+    return weights_add(weights, &spec);
 }
 
 static struct weight *add_vector(struct weights *weights, const char *name, i64 columns, enum weight_init init)
