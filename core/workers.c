@@ -148,10 +148,10 @@ void workers_run(i64 tiles, worker_fn *run, void *context)
     publish();
     take_tiles(0);
     for (int spins = 0; atomic_load_explicit(&pool.busy, memory_order_acquire) > 0; spins++) {
-        if (spins < 100 * SPINS)
+        if (spins < SPINS)
             relax();
         else
-            usleep(50);
+            sched_yield(); /* on a busy machine a worker that is waited for may not even have a core */
     }
     pool.running = false;
 }
