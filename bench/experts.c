@@ -8,7 +8,8 @@ enum { ROUNDS = 5, FEW = 32, MANY = 256 };
 static double optimizer_seconds(struct step_bench *b, i64 step)
 {
     double begin = clock_s();
-    optimizer_step_over(b->model.parallel, &b->model.weights, b->trainer.optimizer, 1e-4, step);
+    optimizer_step_over(b->model.parallel, &b->model.weights, b->trainer.optimizer, 1e-4, step,
+                        &b->trainer.sums->squares);
     return clock_s() - begin;
 }
 

@@ -123,16 +123,6 @@ static double norm_of_all(const struct safetensors *set)
     return sqrt(sum);
 }
 
-static double mean_loss(struct forward *out, const struct batch *batch)
-{
-    double sum = 0, count = (double)(batch->n - batch->rows);
-    for (i64 i = 0; i < batch->n; i++) {
-        sum += batch->targets[TARGET_TEXT].weight[i] * out->loss[TARGET_TEXT][0].value[i];
-        out->coefficient[TARGET_TEXT][0][i] = (float)(batch->targets[TARGET_TEXT].weight[i] / count);
-    }
-    return sum / count;
-}
-
 static int report_forward(struct comparison *c, const float *got, double mean, const i64 shape[2])
 {
     const struct tensor_source like_logits = {
@@ -168,8 +158,15 @@ static int compare_forward(struct comparison *c, struct tape *tape, struct arena
     batch_of_ids(&batch, arena, ids, shape[0], shape[1], true);
     submodel_full(&sub, &c->model.config);
     model_forward(&out, tape, &c->model, &batch, &sub, NULL);
-    int status = report_forward(c, out.logits[TARGET_TEXT][0]->data, mean_loss(&out, &batch), shape);
+    struct device *device = c->model.device;
+    i64 bytes = batch.n * c->model.config.vocabulary * 4;
+    float *logits = memory_alloc(bytes);
+    device_get(device, logits, out.logits[TARGET_TEXT][0]->data, bytes);
+    int status = report_forward(c, logits, forward_mean_loss(&out, tape, TARGET_TEXT), shape);
+    device->ops->coefficients(device, out.coefficient[TARGET_TEXT][0], out.weight[TARGET_TEXT], batch.n,
+                              1 / (double)(batch.n - batch.rows));
     tape_backward(tape);
+    memory_free(logits);
     memory_free(ids);
     return status;
 }
@@ -180,8 +177,10 @@ static void list_gradients(struct weight_list *list, struct weights *weights)
     weights_settle_gradients(weights);
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
+        i64 rows = w->parts * w->rows;
         if (w->value.needs_grad)
-            memcpy(w->master, w->value.grad, (size_t)(w->parts * w->rows * w->columns) * 4);
+            weights->device->ops->copy(weights->device, matrix_of(w->master, DTYPE_F32, rows, w->columns),
+                                       matrix_of(w->value.grad, DTYPE_F32, rows, w->columns), 1, false);
     }
     weights_list(list, weights, FILE_HF, DTYPE_F32);
 }
@@ -216,13 +215,12 @@ static int compare_gradient(struct comparison *c, const struct tensor_source *go
 {
     float *want;
     char name[256];
-    i64 n = 1;
     if (values_like(&want, &c->grads, got, c->grads_path))
         return -1;
-    for (int d = 0; d < got->rank; d++)
-        n *= got->shape[d];
+    float *values = tensor_source_copy(got);
     snprintf(name, sizeof name, "gradient %s", got->name);
-    report(c, name, relative_to_norm(got->data, want, n, floor), 1e-4, "the norm");
+    report(c, name, relative_to_norm(values, want, tensor_source_bytes(got) / 4, floor), 1e-4, "the norm");
+    memory_free(values);
     memory_free(want);
     return 0;
 }

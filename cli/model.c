@@ -35,20 +35,19 @@ static int write_logits(const char *out, struct model *model, const struct submo
     tape_clear(&tape, false);
     batch_of_ids(&batch, &arena, ids, shape[0], shape[1], true);
     model_forward(&forward, &tape, model, &batch, sub, NULL);
-    double sum = 0, count = 0;
-    for (i64 i = 0; i < batch.n; i++) {
-        sum += batch.targets[TARGET_TEXT].weight[i] * forward.loss[TARGET_TEXT][0].value[i];
-        count += batch.targets[TARGET_TEXT].weight[i];
-    }
-    float loss = count > 0 ? (float)(sum / count) : 0;
+    float loss = (float)forward_mean_loss(&forward, &tape, TARGET_TEXT);
+    i64 bytes = batch.n * model->config.vocabulary * 4;
+    float *logits = memory_alloc(bytes);
+    device_get(model->device, logits, forward.logits[TARGET_TEXT][0]->data, bytes);
     const struct tensor_source tensors[2] = {
         {.name = "logits",
          .dtype = DTYPE_F32,
          .rank = 3,
          .shape = {shape[0], shape[1], model->config.vocabulary},
-         .data = forward.logits[TARGET_TEXT][0]->data},
+         .data = logits},
         {.name = "loss", .dtype = DTYPE_F32, .rank = 1, .shape = {1}, .data = &loss}};
     int status = safetensors_save(out, tensors, 2, NULL);
+    memory_free(logits);
     tape_close(&tape);
     arena_close(&arena);
     return status;

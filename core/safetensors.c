@@ -443,7 +443,7 @@ int tensor_view_to_f32(float *out, const struct tensor_view *view)
                      view->name);
 }
 
-static i64 source_bytes(const struct tensor_source *source)
+i64 tensor_source_bytes(const struct tensor_source *source)
 {
     i64 bytes = dtype_bytes(source->dtype);
     for (int i = 0; i < source->rank; i++)
@@ -465,7 +465,7 @@ static struct json *header_entry(const struct tensor_source *source, i64 begin)
     for (int i = 0; i < source->rank; i++)
         json_push(shape, json_of_integer(source->shape[i]));
     json_push(offsets, json_of_integer(begin));
-    json_push(offsets, json_of_integer(begin + source_bytes(source)));
+    json_push(offsets, json_of_integer(begin + tensor_source_bytes(source)));
     json_set(entry, "dtype", json_of_string(dtype_name(source->dtype)));
     json_set(entry, "shape", shape);
     json_set(entry, "data_offsets", offsets);
@@ -487,7 +487,7 @@ static int build_header(struct text *out, const struct tensor_source *const *ord
         if (json_get(root, order[i]->name))
             status = error_set("tensor %s: the name is taken", order[i]->name);
         json_set(root, order[i]->name, header_entry(order[i], begin));
-        begin += source_bytes(order[i]);
+        begin += tensor_source_bytes(order[i]);
     }
     json_print(out, root, 0);
     json_free(root);
@@ -498,16 +498,45 @@ static int build_header(struct text *out, const struct tensor_source *const *ord
     return status;
 }
 
+enum { READ_BYTES = 4 << 20 }; /* on their way from elsewhere to a file */
+
+void *tensor_source_copy(const struct tensor_source *source)
+{
+    i64 bytes = tensor_source_bytes(source);
+    void *out = memory_alloc(bytes);
+    if (source->read)
+        source->read(source->context, out, source->data, bytes);
+    else
+        memcpy(out, source->data, (size_t)bytes);
+    return out;
+}
+
+static void write_source(struct file_writer *writer, const struct tensor_source *source, void *buffer)
+{
+    i64 bytes = tensor_source_bytes(source);
+    if (!source->read) {
+        file_write(writer, source->data, bytes);
+        return;
+    }
+    for (i64 at = 0; at < bytes; at += READ_BYTES) {
+        i64 run = min_i64(READ_BYTES, bytes - at);
+        source->read(source->context, buffer, (const char *)source->data + at, run);
+        file_write(writer, buffer, run);
+    }
+}
+
 static int write_file(const char *path, const struct text *header, const struct tensor_source *const *order, i64 count)
 {
     struct file_writer writer;
     if (file_writer_open(&writer, path) < 0)
         return -1;
+    void *buffer = memory_alloc(READ_BYTES);
     u64 length = (u64)header->length;
     file_write(&writer, &length, sizeof length);
     file_write(&writer, header->data, header->length);
     for (i64 i = 0; i < count; i++)
-        file_write(&writer, order[i]->data, source_bytes(order[i]));
+        write_source(&writer, order[i], buffer);
+    memory_free(buffer);
     return file_writer_commit(&writer);
 }
 
@@ -529,9 +558,9 @@ int safetensors_save(const char *path, const struct tensor_source *tensors, i64 
 /* Tensors that fit into a shard beginning at `first`; one that is larger than a shard has its own. */
 static i64 shard_length(const struct tensor_source *tensors, i64 first, i64 count, i64 shard_bytes)
 {
-    i64 bytes = source_bytes(&tensors[first]), end = first + 1;
-    while (end < count && bytes + source_bytes(&tensors[end]) <= shard_bytes)
-        bytes += source_bytes(&tensors[end++]);
+    i64 bytes = tensor_source_bytes(&tensors[first]), end = first + 1;
+    while (end < count && bytes + tensor_source_bytes(&tensors[end]) <= shard_bytes)
+        bytes += tensor_source_bytes(&tensors[end++]);
     return end - first;
 }
 
@@ -588,8 +617,8 @@ int safetensors_save_sharded(const char *directory, const char *stem, const stru
 {
     i64 bytes = 0, parameters = 0;
     for (i64 i = 0; i < count; i++) {
-        bytes += source_bytes(&tensors[i]);
-        parameters += source_bytes(&tensors[i]) / dtype_bytes(tensors[i].dtype);
+        bytes += tensor_source_bytes(&tensors[i]);
+        parameters += tensor_source_bytes(&tensors[i]) / dtype_bytes(tensors[i].dtype);
     }
     if (bytes <= shard_bytes || count <= 1)
         return save_single(directory, stem, tensors, count);

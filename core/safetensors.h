@@ -34,13 +34,19 @@ i64 tensor_view_elements(const struct tensor_view *view);
 /* Converts F32, F16, BF16, F64, I32, I64 to f32; -1 and a message for other types. */
 int tensor_view_to_f32(float *out, const struct tensor_view *view);
 
+/* Copies bytes of a tensor to host memory, from wherever its data lies. */
+typedef void tensor_read(void *context, void *out, const void *data, i64 bytes);
 struct tensor_source { /* write side; data is borrowed until the call returns */
     const char *name;
     enum dtype dtype;
     int rank;
     i64 shape[TENSOR_RANK_MAX];
     const void *data;
+    tensor_read *read; /* NULL: data is host memory */
+    void *context;
 };
+i64 tensor_source_bytes(const struct tensor_source *source);
+void *tensor_source_copy(const struct tensor_source *source); /* memory_free */
 /* Atomic. metadata: pairs of strings {key, value, ..., NULL}, or NULL for {"format":"pt"}. */
 int safetensors_save(const char *path, const struct tensor_source *tensors, i64 count, const char *const *metadata);
 /* STEM.safetensors, or STEM-00001-of-0000N.safetensors with STEM.safetensors.index.json where more than shard_bytes. */

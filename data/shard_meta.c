@@ -80,7 +80,7 @@ static int parse_scales(struct shard_shape *out, const struct json *value, const
         if (scale <= before || scale > 1024 || (k == 0 && scale != 1))
             return error_set("%s: key shapes: scale %lld is %lld; scales ascend from 1 to at most 1024", origin,
                              (long long)k + 1, (long long)scale);
-        out->shape.scales[k] = (i32)(before = scale);
+        out->shape.scales[k] = before = scale;
         out->amplitude[k] = (float)json_number(json_at(amplitude, k), 0);
     }
     return 0;

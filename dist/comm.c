@@ -58,7 +58,8 @@ void comm_close(struct comm *comm)
     memory_free(comm->out);
     memory_free(comm->in);
     memory_free(comm->bytes);
-    memory_free(comm->scratch);
+    if (comm->scratch)
+        device_free(comm->device, comm->scratch, comm->scratch_bytes);
     memory_free(comm);
 }
 
@@ -79,11 +80,22 @@ void comm_stop(struct comm *comm, const char *format, ...)
 void *comm_scratch(struct comm *comm, i64 bytes)
 {
     if (bytes > comm->scratch_bytes) {
-        memory_free(comm->scratch);
-        comm->scratch = memory_alloc(bytes);
+        device_free(comm->device, comm->scratch, comm->scratch_bytes);
+        comm->scratch = device_alloc(comm->device, bytes);
         comm->scratch_bytes = bytes;
     }
     return comm->scratch;
+}
+
+/* Transports of host memory move a CPU's device memory where it lies. */
+static void unlock(struct comm *comm)
+{
+    comm->device->memory->unlock(comm->device);
+}
+
+static void lock(struct comm *comm)
+{
+    comm->device->memory->lock(comm->device);
 }
 
 /* ---- All ranks in the same call, of the same size? ---- */
@@ -126,7 +138,9 @@ void comm_broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
     if (comm->size == 1)
         return;
     agree(comm, "broadcast", bytes);
+    unlock(comm);
     comm->transport->broadcast(comm, data, bytes, root);
+    lock(comm);
 }
 
 static i64 total_of(const struct comm *comm, const i64 *counts)
@@ -142,28 +156,32 @@ void comm_all_gather(struct comm *comm, void *data, const i64 *bytes)
     if (comm->size == 1)
         return;
     agree(comm, "all-gather", total_of(comm, bytes));
+    unlock(comm);
     comm->transport->all_gather(comm, data, bytes);
+    lock(comm);
 }
 
 void comm_exchange(struct comm *comm, const struct span *out, const struct span *in)
 {
-    if (comm->size > 1) {
+    if (comm->size > 1)
         agree(comm, "exchange", 0);
+    unlock(comm);
+    if (comm->size > 1)
         comm->transport->exchange(comm, out, in);
-    } else if (in[0].bytes) {
+    else if (in[0].bytes)
         memcpy(out[0].data, in[0].data, (size_t)in[0].bytes);
-    }
+    lock(comm);
 }
 
 bool comm_any(struct comm *comm, bool value)
 {
-    u8 *all = comm_scratch(comm, comm->size);
+    u8 all[comm->size];
     if (comm->size == 1 || comm->transport->counts_only)
         return value;
     all[comm->rank] = value;
     for (i64 r = 0; r < comm->size; r++)
         comm->bytes[r] = 1;
-    comm_all_gather(comm, all, comm->bytes);
+    comm_all_gather(comm_host(comm), all, comm->bytes);
     for (i64 r = 0; r < comm->size; r++)
         value |= all[r];
     return value;
@@ -171,12 +189,16 @@ bool comm_any(struct comm *comm, bool value)
 
 void comm_send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
 {
+    unlock(comm);
     comm->transport->send(comm, to, tag, data, bytes);
+    lock(comm);
 }
 
 void comm_receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 {
+    unlock(comm);
     comm->transport->receive(comm, from, tag, data, bytes);
+    lock(comm);
 }
 
 /* ---- Sums ---- */
@@ -271,14 +293,13 @@ void comm_reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum 
     if (comm->size == 1)
         return;
     agree(comm, "reduce-scatter", total_of(comm, counts) * dtype_bytes(dtype));
+    unlock(comm);
     reduce_scatter(comm, data, counts, dtype);
+    lock(comm);
 }
 
-void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype)
+static void all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype)
 {
-    if (comm->size == 1)
-        return;
-    agree(comm, "all-reduce", count * dtype_bytes(dtype));
     if (comm->transport->all_reduce) {
         comm->transport->all_reduce(comm, data, count, dtype);
         return;
@@ -289,4 +310,14 @@ void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype)
     for (i64 r = 0; r < comm->size; r++)
         comm->bytes[r] *= dtype_bytes(dtype);
     comm->transport->all_gather(comm, data, comm->bytes);
+}
+
+void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype)
+{
+    if (comm->size == 1)
+        return;
+    agree(comm, "all-reduce", count * dtype_bytes(dtype));
+    unlock(comm);
+    all_reduce(comm, data, count, dtype);
+    lock(comm);
 }

@@ -69,9 +69,15 @@ struct comm {
     void *state;           /* the transport's */
     struct span *out, *in; /* [size], for the collectives */
     i64 *bytes;            /* [size] */
-    void *scratch;
+    void *scratch; /* device memory */
     i64 scratch_bytes, calls;
 };
+/* The same ranks for bytes of host memory (who needs whom, how many): the control plane. A transport that moves device
+ * memory alone would have a second comm for it. */
+static inline struct comm *comm_host(struct comm *comm)
+{
+    return comm;
+}
 
 /* The world: local for one rank, MPI on a CPU. NULL and a message: no such transport in this build, or the launcher and
  * the transport disagree on who is there. */
@@ -100,7 +106,7 @@ _Noreturn void comm_stop(struct comm *comm, const char *format, ...) PRINTF(2, 3
 
 /* For transports and ops. */
 struct comm *comm_new(const struct transport *transport, struct device *device, const char *name, i64 rank, i64 size);
-void *comm_scratch(struct comm *comm, i64 bytes); /* until the next call; keeps its largest size */
+void *comm_scratch(struct comm *comm, i64 bytes); /* device memory until the next call; keeps its largest size */
 extern const struct transport local_transport, meta_transport;
 struct comm *mpi_open(struct device *device, const struct launch *launch); /* NULL and a message */
 
@@ -149,7 +155,7 @@ struct expert_exchange {
     struct groups groups; /* of the rows that arrived, by this rank's experts */
     i64 rows_bound;       /* of the buffer they are regrouped into */
     i64 *send, *receive;  /* [ranks] rows */
-    i64 send_rows, receive_rows;
+    i64 send_rows, receive_rows, grouped_rows; /* the last with the padding of groups */
     i32 *regroup, *arrived; /* [rows_bound] arrived row of each grouped row or -1; [receive_rows] its inverse */
 };
 /* routing NULL: no rows of this rank, which only serves. experts: E of the whole layer. receive_bound: rows there is

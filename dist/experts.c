@@ -8,45 +8,35 @@ static void *host(struct tape *tape, i64 count, i64 bytes)
     return memset(arena_alloc(&tape->host, count * bytes), 0, (size_t)(count * bytes));
 }
 
-/* Rows of each of the E experts, counted from this rank's choices; ids are the layer's, whatever the sub-model keeps.
- */
-static i32 *count_rows(struct tape *tape, const struct routing *routing, i64 experts)
-{
-    i32 *counts = host(tape, experts, 4);
-    for (i64 a = 0; routing && a < routing->n * routing->k_max; a++)
-        if (routing->chosen[a] >= 0)
-            counts[routing->groups.member ? routing->groups.member[routing->chosen[a]] : routing->chosen[a]]++;
-    return counts;
-}
-
-/* Rows sorted by expert as route_sort sorts them, but one group directly after the other. Ids of a sub-model ascend, so
- * that owners do too. */
+/* Rows sorted by expert, one group directly after the other. Ids of a sub-model ascend, so that owners do too. */
 static void sort_sent(struct tape *tape, struct expert_exchange *x, const struct routing *routing)
 {
+    struct device *device = tape->device;
     struct routing *o = &x->order;
     *o = *routing;
     o->rows_bound = routing->n * routing->k_max;
     o->offsets = tape_alloc(tape, (routing->experts + 1) * 4);
     o->slot = tape_alloc(tape, o->rows_bound * 4);
     o->source = tape_alloc(tape, o->rows_bound * 4);
-    if (x->comm->transport->counts_only)
-        return;
-    i32 *next = host(tape, routing->experts, 4);
-    for (i64 a = 0; a < o->rows_bound; a++)
-        if (routing->chosen[a] >= 0)
-            next[routing->chosen[a]]++;
-    o->offsets[0] = 0;
-    for (i64 e = 0; e < routing->experts; e++) {
-        o->offsets[e + 1] = o->offsets[e] + next[e];
-        next[e] = o->offsets[e];
+    device->ops->route_sort(device, o->offsets, o->slot, o->source, o->rows_bound, routing->chosen, routing->n,
+                            routing->k_max, routing->experts, 1);
+}
+
+/* Rows for each of the layer's E experts, whatever the sub-model keeps: the host waits for them. */
+static i32 *count_rows(struct tape *tape, const struct expert_exchange *x, const struct routing *routing, i64 experts)
+{
+    i32 *counts = host(tape, experts, 4);
+    if (!routing)
+        return counts;
+    i32 *offsets = host(tape, routing->experts + 1, 4), *member = NULL;
+    device_get(tape->device, offsets, x->order.offsets, (routing->experts + 1) * 4);
+    if (routing->groups.member) {
+        member = host(tape, routing->experts, 4);
+        device_get(tape->device, member, routing->groups.member, routing->experts * 4);
     }
-    memset(o->source, 0xff, (size_t)o->rows_bound * 4);
-    for (i64 a = 0; a < o->rows_bound; a++) {
-        i32 expert = routing->chosen[a];
-        o->slot[a] = expert < 0 ? -1 : next[expert]++;
-        if (expert >= 0)
-            o->source[o->slot[a]] = (i32)(a / routing->k_max);
-    }
+    for (i64 e = 0; e < routing->experts; e++)
+        counts[member ? member[e] : e] = offsets[e + 1] - offsets[e];
+    return counts;
 }
 
 /* from [ranks, own]: rows each rank sends to each of this rank's experts. */
@@ -57,7 +47,7 @@ static i32 *exchange_counts(struct tape *tape, struct comm *comm, i32 *counts, i
         comm->in[r] = (struct span){counts + r * own, own * 4};
         comm->out[r] = (struct span){from + r * own, own * 4};
     }
-    comm_exchange(comm, comm->out, comm->in);
+    comm_exchange(comm_host(comm), comm->out, comm->in);
     return from;
 }
 
@@ -77,40 +67,35 @@ static void count_ranks(struct expert_exchange *x, const i32 *counts, const i32 
                   (long long)x->receive_rows, (long long)bound, setting);
 }
 
-/* Arrived rows lie by rank, then by expert; the products want them by expert, each group beginning at a multiple of
- * GROUP_ROWS. */
+/* Arrived rows lie by rank, then by expert; the products want them by expert. */
 static void regroup(struct tape *tape, struct expert_exchange *x, const i32 *from, i64 own)
 {
-    i32 *offsets = tape_alloc(tape, (own + 1) * 4), *next = host(tape, own, 4), row = 0;
+    struct device *device = tape->device;
+    i64 count = x->comm->size * own;
+    i32 *offsets = tape_alloc(tape, (own + 1) * 4), *rows = tape_alloc(tape, count * 4);
     x->regroup = tape_alloc(tape, x->rows_bound * 4);
     x->arrived = tape_alloc(tape, max_i64(x->receive_rows, 1) * 4);
-    offsets[0] = 0;
-    for (i64 e = 0; e < own; e++) {
-        for (i64 r = 0; r < x->comm->size; r++)
-            next[e] += from[r * own + e];
-        offsets[e + 1] = offsets[e] + (i32)round_up(next[e], GROUP_ROWS);
-        next[e] = offsets[e];
+    if (from) {
+        device_put(device, rows, from, count * 4);
+        device->ops->route_regroup(device, offsets, x->regroup, x->arrived, x->rows_bound, rows, x->comm->size, own);
     }
-    memset(x->regroup, 0xff, (size_t)x->rows_bound * 4);
-    for (i64 r = 0; r < x->comm->size; r++)
-        for (i64 e = 0; e < own; e++)
-            for (i32 i = 0; i < from[r * own + e]; i++) {
-                x->regroup[next[e]] = row;
-                x->arrived[row++] = next[e]++;
-            }
     x->groups = (struct groups){own, offsets, NULL};
+    x->grouped_rows = 0;
+    for (i64 e = 0; e < own && from; e++) {
+        i64 sum = 0;
+        for (i64 r = 0; r < x->comm->size; r++)
+            sum += from[r * own + e];
+        x->grouped_rows += round_up(sum, GROUP_ROWS);
+    }
 }
 
 /* Without data: a balanced router. */
-static void assume_balance(struct tape *tape, struct expert_exchange *x, i64 own)
+static void assume_balance(struct expert_exchange *x, i64 own)
 {
     x->send_rows = x->receive_rows = x->order.rows_bound;
     for (i64 r = 0; r < x->comm->size; r++)
         x->send[r] = x->receive[r] = x->send_rows / x->comm->size;
     x->rows_bound = groups_rows_bound(x->receive_rows, own);
-    x->groups = (struct groups){own, tape_alloc(tape, (own + 1) * 4), NULL};
-    x->regroup = tape_alloc(tape, x->rows_bound * 4);
-    x->arrived = tape_alloc(tape, max_i64(x->receive_rows, 1) * 4);
 }
 
 struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing,
@@ -118,17 +103,18 @@ struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, co
 {
     struct expert_exchange *x = host(tape, 1, sizeof *x);
     i64 own = experts / comm->size;
-    require(tape->device->backend != BACKEND_CUDA, "expert rows are sorted in host memory");
     x->comm = comm;
     x->send = host(tape, comm->size, sizeof *x->send);
     x->receive = host(tape, comm->size, sizeof *x->receive);
     if (routing)
         sort_sent(tape, x, routing);
     if (comm->transport->counts_only) {
-        assume_balance(tape, x, own);
+        assume_balance(x, own);
+        regroup(tape, x, NULL, own);
+        x->grouped_rows = x->rows_bound;
         return x;
     }
-    i32 *counts = count_rows(tape, routing, experts), *from = exchange_counts(tape, comm, counts, own);
+    i32 *counts = count_rows(tape, x, routing, experts), *from = exchange_counts(tape, comm, counts, own);
     count_ranks(x, counts, from, own, setting, receive_bound);
     x->rows_bound = groups_rows_bound(receive_bound, own);
     regroup(tape, x, from, own);
@@ -154,14 +140,8 @@ static void move_rows(const struct expert_exchange *x, struct matrix to, const i
 static struct matrix staging(const struct expert_exchange *x, struct matrix like)
 {
     i64 row_bytes = like.columns * dtype_bytes(like.dtype);
-    void *data =
-        x->comm->transport->counts_only ? like.data : comm_scratch(x->comm, max_i64(x->receive_rows, 1) * row_bytes);
-    return matrix_of(data, like.dtype, x->receive_rows, like.columns);
-}
-
-static i64 grouped_rows(const struct expert_exchange *x)
-{
-    return x->comm->transport->counts_only ? x->rows_bound : x->groups.offsets[x->groups.count];
+    return matrix_of(comm_scratch(x->comm, max_i64(x->receive_rows, 1) * row_bytes), like.dtype, x->receive_rows,
+                     like.columns);
 }
 
 static void there(struct device *device, const struct expert_exchange *x, struct matrix grouped, struct matrix sent)
@@ -169,7 +149,7 @@ static void there(struct device *device, const struct expert_exchange *x, struct
     struct matrix arrived = staging(x, sent);
     move_rows(x, arrived, x->receive, sent, x->send);
     if (x->receive_rows)
-        device->ops->gather(device, matrix_rows(grouped, 0, grouped_rows(x)), arrived, x->regroup, false);
+        device->ops->gather(device, matrix_rows(grouped, 0, x->grouped_rows), arrived, x->regroup, false);
 }
 
 static void back(struct device *device, const struct expert_exchange *x, struct matrix sent, struct matrix grouped)

@@ -77,29 +77,41 @@ static struct weight contribution(const struct weight *w, const struct weights_l
     return placed;
 }
 
-/* One of a weight's three states. Rank 0 knows from the layout alone what each rank sends. */
-static void gather_state(struct weight *whole, const struct weight *mine, int kind, const struct weights *weights,
-                         const struct parallel *p)
+/* One of a weight's three states, through host memory: the whole is logical, and only saving wants it. Rank 0 knows
+ * from the layout alone what each rank sends. */
+static void gather_state(struct weights *all, struct weight *whole, const struct weight *mine, int kind,
+                         const struct weights *weights, const struct parallel *p)
 {
     struct comm *world = p->world;
     struct weight placed[world->size];
     struct span out[world->size], in[world->size];
-    char *arrived =
-        world->rank == 0 ? comm_scratch(world, mine->spec.parts * mine->spec.rows * mine->spec.columns * 4) : NULL;
+    i64 whole_bytes = mine->spec.parts * mine->spec.rows * mine->spec.columns * 4;
+    bool root = world->rank == 0;
+    char *parts = root ? memory_alloc(whole_bytes) : NULL, *arrived = parts;
     memset(in, 0, sizeof in);
     memset(out, 0, sizeof out);
     for (i64 r = 0; r < world->size; r++) {
         struct weights_layout place = parallel_place(&p->layout, r);
         place.layers = weights->layout.layers;
         placed[r] = contribution(mine, &place, weights->training);
-        out[r] = (struct span){arrived, world->rank == 0 ? placed[r].share_rows * placed[r].columns * 4 : 0};
+        out[r] = (struct span){arrived, root ? placed[r].share_rows * placed[r].columns * 4 : 0};
         arrived = arrived ? arrived + out[r].bytes : NULL;
     }
     const struct weight *own = &placed[world->rank];
-    in[0] = (struct span){state_of(mine, kind), own->share_rows * own->columns * 4};
-    comm_exchange(world, out, in);
-    for (i64 r = 0; world->rank == 0 && r < world->size; r++)
-        weight_share_to_logical(state_of(whole, kind), &placed[r], out[r].data);
+    i64 own_bytes = world->size ? own->share_rows * own->columns * 4 : 0;
+    float *sent = memory_alloc(max_i64(own_bytes, 1)), *logical = root ? memory_alloc(whole_bytes) : NULL;
+    device_get(weights->device, sent, state_of(mine, kind), own_bytes);
+    in[0] = (struct span){sent, own_bytes};
+    comm_exchange(comm_host(world), out, in);
+    for (i64 r = 0; root && r < world->size; r++)
+        weight_share_to_logical(logical, &placed[r], out[r].data);
+    if (root && kind == MASTER)
+        weight_put(all, whole, 0, whole->parts * whole->rows, logical);
+    else if (root)
+        device_put(all->device, state_of(whole, kind), logical, whole_bytes);
+    memory_free(parts);
+    memory_free(sent);
+    memory_free(logical);
 }
 
 void shares_gather(struct weights *whole, const struct weights *mine, const struct parallel *p)
@@ -116,8 +128,6 @@ void shares_gather(struct weights *whole, const struct weights *mine, const stru
         const struct weight *w = &mine->list[i];
         bool moments = mine->training && w->spec.trained;
         for (int kind = MASTER; kind < (moments ? KINDS : M); kind++)
-            gather_state(root ? &whole->list[i] : NULL, w, kind, mine, p);
+            gather_state(whole, root ? &whole->list[i] : NULL, w, kind, mine, p);
     }
-    if (root)
-        weights_refresh(whole);
 }

@@ -1,5 +1,7 @@
 #include "elastic/elastic.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 struct model_config submodel_config(const struct submodel *sub, const struct model_config *config)
@@ -19,54 +21,74 @@ static i64 source_part(const i32 *ids, i64 i)
     return ids ? ids[i] : i;
 }
 
-/* Copies the masters of one weight, keeping what the elastic axis keeps. */
-static void copy_weight(struct weight *to, const struct weight *from, const i32 *experts, i64 count)
+/* Rows of a weight that stay: slices of stacked experts, rows or columns of the router, or all. */
+static void copy_weight(struct weights *weights, struct weight *to, const struct weights *source,
+                        const struct weight *from, const i32 *experts, i64 count)
 {
-    i64 columns = from->columns, block = from->rows * columns;
+    i64 columns = from->columns, rows = from->parts * from->rows;
+    float *in = memory_alloc(rows * columns * 4), *out = memory_alloc(rows * columns * 4);
+    weight_get(source, from, 0, rows, in);
     switch (from->spec.elastic) {
     case ELASTIC_EXPERT_PARTS:
-        for (i64 e = 0; e < count; e++)
-            memcpy(to->master + e * block, from->master + source_part(experts, e) * block, (size_t)block * 4);
+        for (i64 e = 0, block = from->rows * columns; e < count; e++)
+            memcpy(out + e * block, in + source_part(experts, e) * block, (size_t)block * 4);
         break;
     case ELASTIC_EXPERT_ROWS:
         for (i64 e = 0; e < count; e++)
-            memcpy(to->master + e * columns, from->master + source_part(experts, e) * columns, (size_t)columns * 4);
+            memcpy(out + e * columns, in + source_part(experts, e) * columns, (size_t)columns * 4);
         break;
     case ELASTIC_EXPERT_COLUMNS:
         for (i64 e = 0; e < count; e++)
-            to->master[e] = from->master[source_part(experts, e)];
+            out[e] = in[source_part(experts, e)];
         break;
     case ELASTIC_NONE:
-        memcpy(to->master, from->master, (size_t)(from->parts * block) * 4);
+        memcpy(out, in, (size_t)(rows * columns) * 4);
         break;
     }
+    weight_put(weights, to, 0, to->parts * to->rows, out);
+    memory_free(in);
+    memory_free(out);
 }
 
-static void copy_layer(struct layer_weights *to, const struct layer_weights *from, const i32 *experts, i64 count)
+/* The kept layer a weight of `out` comes from, and its row there; NULL: it belongs to no layer. */
+static const struct weight *source_of(struct model *from, const struct weight *w, const struct submodel *sub,
+                                      i64 *layer)
 {
-    struct weight **out = (struct weight **)to;
-    struct weight *const *in = (struct weight *const *)from;
-    for (size_t i = 0; i < sizeof *to / sizeof *out; i++)
-        if (in[i])
-            copy_weight(out[i], in[i], experts, count);
+    char name[256];
+    i64 kept;
+    int used;
+    *layer = -1;
+    if (sscanf(w->spec.name, "layers.%" SCNd64 ".%n", &kept, &used) != 1)
+        return weights_find(&from->weights, w->spec.name);
+    *layer = sub->layer[kept];
+    snprintf(name, sizeof name, "layers.%lld.%s", (long long)*layer, w->spec.name + used);
+    return weights_find(&from->weights, name);
 }
 
-/* Rows that belong to no layer keep their names. */
-static void copy_others(struct model *out, struct model *from)
+static void copy_weights(struct model *out, struct model *from, const struct submodel *sub)
 {
-    for (i64 i = 0; i < from->weights.count; i++) {
-        struct weight *w = &from->weights.list[i];
-        if (strncmp(w->spec.name, "layers.", 7) != 0)
-            copy_weight(weights_find(&out->weights, w->spec.name), w, NULL, 0);
+    for (i64 i = 0; i < out->weights.count; i++) {
+        struct weight *w = &out->weights.list[i];
+        i64 layer;
+        const struct weight *source = source_of(from, w, sub, &layer);
+        copy_weight(&out->weights, w, &from->weights, source, layer < 0 ? NULL : sub->expert[layer],
+                    out->config.experts);
     }
 }
 
 static void copy_use(struct model *out, const struct model *from, const struct submodel *sub)
 {
+    i64 experts = out->config.experts;
+    double *in = memory_alloc(model_use_count(&from->config) * (i64)sizeof *in);
+    double *use = memory_alloc(model_use_count(&out->config) * (i64)sizeof *use);
+    model_use_get(in, from);
     for (i64 i = 0; i < sub->layer_count; i++)
-        for (i64 e = 0; e < out->config.experts; e++)
-            out->use[i * out->config.experts + e] =
-                from->use[sub->layer[i] * from->config.experts + source_part(sub->expert[sub->layer[i]], e)];
+        for (i64 e = 0; e < experts; e++)
+            use[i * experts + e] =
+                in[sub->layer[i] * from->config.experts + source_part(sub->expert[sub->layer[i]], e)];
+    model_use_put(out, use);
+    memory_free(in);
+    memory_free(use);
 }
 
 static void logits_of(float *out, struct model *model, const struct submodel *sub, const struct batch *batch)
@@ -76,7 +98,7 @@ static void logits_of(float *out, struct model *model, const struct submodel *su
     tape_open(&tape, model->device, model->weights.dtype, (i64)8 << 30);
     tape_clear(&tape, false);
     model_forward(&forward, &tape, model, batch, sub, NULL);
-    memcpy(out, forward.logits[TARGET_TEXT][0]->data, (size_t)(batch->n * model->config.vocabulary) * 4);
+    device_get(model->device, out, forward.logits[TARGET_TEXT][0]->data, batch->n * model->config.vocabulary * 4);
     tape_close(&tape);
 }
 
@@ -110,11 +132,8 @@ int elastic_extract(struct model *out, struct model *from, const struct submodel
     struct model_config config = submodel_config(sub, &from->config);
     if (model_open(out, from->device, &config, from->weights.dtype, false, NULL))
         return -1;
-    for (i64 i = 0; i < sub->layer_count; i++)
-        copy_layer(&out->layer[i], &from->layer[sub->layer[i]], sub->expert[sub->layer[i]], config.experts);
-    copy_others(out, from);
+    copy_weights(out, from, sub);
     copy_use(out, from, sub);
-    weights_refresh(&out->weights);
     if (prove_equal(out, from, sub) == 0)
         return 0;
     model_close(out);

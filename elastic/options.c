@@ -74,10 +74,12 @@ static void most_used(struct submodel *sub, struct arena *arena, const struct mo
 {
     const struct model_config *c = &model->config;
     struct ranked *ranked = memory_alloc(c->experts * (i64)sizeof *ranked);
+    double *use = memory_alloc(model_use_count(c) * (i64)sizeof *use);
+    model_use_get(use, model);
     for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
         i32 *ids = arena_alloc(arena, count * 4);
         for (i64 e = 0; e < c->experts; e++)
-            ranked[e] = (struct ranked){model->use[layer * c->experts + e], (i32)e};
+            ranked[e] = (struct ranked){use[layer * c->experts + e], (i32)e};
         qsort(ranked, (size_t)c->experts, sizeof *ranked, by_use);
         for (i64 i = 0; i < count; i++)
             ids[i] = ranked[i].id;
@@ -85,6 +87,7 @@ static void most_used(struct submodel *sub, struct arena *arena, const struct mo
         sub->expert[layer] = ids;
     }
     sub->expert_count = count;
+    memory_free(use);
     memory_free(ranked);
 }
 

@@ -1,22 +1,102 @@
 #include "kernels/kernels.h"
 #include "kernels/meta/meta.h"
 
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
 #define LEVEL(level)                                                                                                   \
     WEFT_OPS(DECLARE_##level)                                                                                          \
     const struct kernels cpu_##level##_kernels = {WEFT_OPS(NAME_##level)};
-#define DECLARE_v3(name, arguments) void cpu_v3_##name arguments;
-#define DECLARE_v4(name, arguments) void cpu_v4_##name arguments;
-#define NAME_v3(name, arguments) .name = cpu_v3_##name,
-#define NAME_v4(name, arguments) .name = cpu_v4_##name,
+#define DECLARE_v3(name, arguments, names) void cpu_v3_##name arguments;
+#define DECLARE_v4(name, arguments, names) void cpu_v4_##name arguments;
+#define NAME_v3(name, arguments, names) .name = cpu_v3_##name,
+#define NAME_v4(name, arguments, names) .name = cpu_v4_##name,
 LEVEL(v3)
 LEVEL(v4)
 
 _Atomic i64 cpu_scratch_bytes, cpu_primitives;
 
-/* WEFT_CPU=v3 holds dispatch down, to try what an older machine would do. */
-#include <stdlib.h>
-#include <string.h>
+/* ---- The CPU's two memories are one: address space that appears when it is touched ---- */
 
+enum { HUGE_BYTES = 1 << 21 };
+
+static void *map_memory(i64 bytes, bool huge)
+{
+    void *base = mmap(NULL, (size_t)max_i64(bytes, 1), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    require(base != MAP_FAILED, "cannot reserve %lld bytes of address space", (long long)bytes);
+    if (huge)
+        madvise(base, (size_t)bytes, MADV_HUGEPAGE);
+    return base;
+}
+
+static void *cpu_alloc(struct device *device, i64 bytes)
+{
+    (void)device;
+    return map_memory(bytes, bytes >= HUGE_BYTES);
+}
+
+static void *meta_alloc(struct device *device, i64 bytes)
+{
+    (void)device;
+    return map_memory(bytes, false);
+}
+
+static void unmap(struct device *device, void *block, i64 bytes)
+{
+    (void)device;
+    munmap(block, (size_t)max_i64(bytes, 1));
+}
+
+static void copy_bytes(struct device *device, void *out, const void *in, i64 bytes)
+{
+    (void)device;
+    if (bytes > 0)
+        memcpy(out, in, (size_t)bytes);
+}
+
+static void no_wall(struct device *device)
+{
+    (void)device;
+}
+
+const struct memory cpu_memory = {cpu_alloc, unmap, copy_bytes, copy_bytes, no_wall, no_wall};
+static const struct memory meta_memory = {meta_alloc, unmap, copy_bytes, copy_bytes, no_wall, no_wall};
+
+void *device_alloc(struct device *device, i64 bytes)
+{
+    return device->memory->alloc(device, bytes);
+}
+
+void device_free(struct device *device, void *block, i64 bytes)
+{
+    if (block)
+        device->memory->release(device, block, bytes);
+}
+
+void device_put(struct device *device, void *out, const void *host, i64 bytes)
+{
+    device->memory->put(device, out, host, bytes);
+}
+
+void device_get(struct device *device, void *host, const void *in, i64 bytes)
+{
+    device->memory->get(device, host, in, bytes);
+}
+
+void device_arena_open(struct device *device, struct arena *arena, i64 reserved_bytes)
+{
+    *arena = (struct arena){.base = device_alloc(device, reserved_bytes), .reserved_bytes = reserved_bytes};
+}
+
+void device_arena_close(struct device *device, struct arena *arena)
+{
+    device_free(device, arena->base, arena->reserved_bytes);
+    *arena = (struct arena){0};
+}
+
+/* WEFT_CPU=v3 holds dispatch down, to try what an older machine would do. */
 static bool use_v4(void)
 {
     const char *wanted = getenv("WEFT_CPU");
@@ -29,14 +109,15 @@ static bool use_v4(void)
 void device_open_cpu(struct device *device)
 {
     bool v4 = use_v4();
-    *device = (struct device){.ops = v4 ? &cpu_v4_kernels : &cpu_v3_kernels, .backend = BACKEND_CPU};
+    *device =
+        (struct device){.ops = v4 ? &cpu_v4_kernels : &cpu_v3_kernels, .memory = &cpu_memory, .backend = BACKEND_CPU};
     device->has_bf16 = v4 && __builtin_cpu_supports("avx512bf16");
     workers_count();
 }
 
 void device_open_meta(struct device *device)
 {
-    *device = (struct device){.ops = &meta_kernels, .backend = BACKEND_META, .has_bf16 = true};
+    *device = (struct device){.ops = &meta_kernels, .memory = &meta_memory, .backend = BACKEND_META, .has_bf16 = true};
     device->handles = memory_alloc(sizeof(struct meta_shapes));
 }
 
@@ -57,6 +138,8 @@ void device_close(struct device *device)
 {
     if (device->backend == BACKEND_META)
         memory_free(device->handles);
+    else if (device->handles)
+        guarded_close(device);
     *device = (struct device){0};
 }
 
@@ -66,6 +149,8 @@ const char *device_name(const struct device *device)
         return "meta";
     if (device->backend == BACKEND_CUDA)
         return "cuda";
+    if (device->handles)
+        return "cpu (guarded)";
     return device->ops == &cpu_v3_kernels ? "cpu (AVX2)" : device->has_bf16 ? "cpu (AVX-512, bf16)" : "cpu (AVX-512)";
 }
 
@@ -80,9 +165,12 @@ double kernels_matrix_peak(struct device *device, i64 n, enum dtype dtype, doubl
     enum { ROUNDS = 64 };
     double rates[ROUNDS];
     i64 rounds = 0, bytes = n * n * dtype_bytes(dtype);
-    void *a = memory_alloc(bytes), *b = memory_alloc(bytes), *c = memory_alloc(n * n * 4);
-    memset(a, 0x3c, (size_t)bytes);
-    memset(b, 0x3c, (size_t)bytes);
+    void *host = memory_alloc(bytes);
+    void *a = device_alloc(device, bytes), *b = device_alloc(device, bytes), *c = device_alloc(device, n * n * 4);
+    memset(host, 0x3c, (size_t)bytes);
+    device_put(device, a, host, bytes);
+    device_put(device, b, host, bytes);
+    memory_free(host);
     for (double begin = clock_s(); rounds < ROUNDS && (rounds < 3 || clock_s() - begin < seconds); rounds++) {
         double start = clock_s();
         device->ops->matmul(device, matrix_of(c, DTYPE_F32, n, n), matrix_of(a, dtype, n, n), false,
@@ -90,8 +178,8 @@ double kernels_matrix_peak(struct device *device, i64 n, enum dtype dtype, doubl
         rates[rounds] = 2e-9 * (double)n * (double)n * (double)n / (clock_s() - start);
     }
     qsort(rates, (size_t)rounds, sizeof rates[0], ascending);
-    memory_free(a);
-    memory_free(b);
-    memory_free(c);
+    device_free(device, a, bytes);
+    device_free(device, b, bytes);
+    device_free(device, c, n * n * 4);
     return rates[rounds / 2];
 }

@@ -9,7 +9,9 @@
  *   weights and gradients of weights are F32; ids, counts and offsets I32. Sums are taken in f32 in an order fixed by
  *   shapes alone: bits do not depend on the number of threads.
  * - No shape depends on data. True counts (rows of each expert) are I32 in device memory, buffers have their bound.
- * - Pointers are device memory. Bad shapes are panics: the caller's program is wrong.
+ * - Pointers are device memory, and so is what matrices, groups and intervals point to. Host memory are i64 arrays
+ *   (shapes, orders, scales) and the structs themselves that are passed by pointer. Bad shapes are panics: the caller's
+ *   program is wrong.
  *
  * Letters: N positions or rows, C width, H query heads, G key-value heads, D head width, E experts, K top-k, F expert
  * width, V vocabulary or classes, d bits of a vision token. */
@@ -82,6 +84,21 @@ struct adamw {
     i64 step;                           /* counted from 1, for the bias corrections */
 };
 
+/* Elements the optimizer moves alike: a weight, or one slice of a stacked one, as far as this rank updates it. */
+struct update {
+    float *p, *m, *v;      /* F32 master and moments [count] */
+    void *copy;            /* image of p that products read; NULL: none */
+    enum dtype copy_dtype; /* BF16 or F32 */
+    const float *g;        /* gradient [count]; NULL: zero */
+    const u8 *written;     /* 0 there: no gradient was written, it is zero; NULL: one was */
+    i64 count;
+    float lr_factor, decay_factor; /* of this weight: times lr and decay */
+};
+struct updates {
+    i64 count;
+    const struct update *list;
+};
+
 enum activation { ACTIVATION_SILU, ACTIVATION_GELU /* erf form */ };
 enum resize { RESIZE_AREA, RESIZE_BILINEAR };
 enum distance { DISTANCE_L1, DISTANCE_L2 /* squared */ };
@@ -98,165 +115,244 @@ struct sampling {
 #define WEFT_OPS(OP)                                                                                                   \
     /* ---- products ----                                                                                              \
      * out[M,N] = op(a) op(b), op transposes where asked. a, b alike F32 or BF16; out F32, or BF16 where a is. */      \
-    OP(matmul, (struct device *, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,                \
-                bool transpose_b, bool add))                                                                           \
+    OP(matmul, (struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,          \
+                bool transpose_b, bool add), (device, out, a, transpose_a, b, transpose_b, add))                       \
     /* Grouped rows: out[r] = a[r] W_g^T (transpose) or a[r] W_g, W stacked [E, w.rows / E, w.columns].                \
      * Rows past offsets[count] are not written. */                                                                    \
-    OP(matmul_grouped, (struct device *, struct matrix out, struct matrix a, struct matrix w, i64 experts,             \
-                        bool transpose, const struct groups *groups))                                                  \
+    OP(matmul_grouped, (struct device *device, struct matrix out, struct matrix a, struct matrix w, i64 experts,       \
+                        bool transpose, const struct groups *groups),                                                  \
+                       (device, out, a, w, experts, transpose, groups))                                                \
     /* Gradient of stacked weights: dw_e = dy_e^T x_e (F32). A slice without rows is left as it is; one with rows      \
      * is overwritten where written[e] is 0, then marked, and added to where it is 1. written [E] u8. */               \
-    OP(matmul_grouped_weights, (struct device *, struct matrix dw, u8 *written, i64 experts, struct matrix dy,         \
-                                struct matrix x, const struct groups *groups))                                         \
+    OP(matmul_grouped_weights, (struct device *device, struct matrix dw, u8 *written, i64 experts, struct matrix dy,   \
+                                struct matrix x, const struct groups *groups),                                         \
+                               (device, dw, written, experts, dy, x, groups))                                          \
     /* y = conv(x, w); w BF16 or F32 as x. dx (adds if asked), dw (F32, adds if asked). */                             \
-    OP(conv, (struct device *, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv))            \
-    OP(conv_backward_data, (struct device *, struct matrix dx, struct matrix dy, struct matrix w,                      \
-                            const struct conv *conv, bool add))                                                        \
-    OP(conv_backward_weights, (struct device *, struct matrix dw, struct matrix dy, struct matrix x,                   \
-                               const struct conv *conv, bool add))                                                     \
+    OP(conv, (struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv),      \
+             (device, y, x, w, conv))                                                                                  \
+    OP(conv_backward_data, (struct device *device, struct matrix dx, struct matrix dy, struct matrix w,                \
+                            const struct conv *conv, bool add), (device, dx, dy, w, conv, add))                        \
+    OP(conv_backward_weights, (struct device *device, struct matrix dw, struct matrix dy, struct matrix x,             \
+                               const struct conv *conv, bool add), (device, dw, dy, x, conv, add))                     \
     /* ---- rows ----                                                                                                  \
-     * y = w . x . r, r = rsqrt(mean(x^2) + eps) (Zhang & Sennrich 2019); rstd [N] keeps r. x/rms is rounded to the     \
+     * y = w . x . r, r = rsqrt(mean(x^2) + eps) (Zhang & Sennrich 2019); rstd [N] keeps r. x/rms is rounded to the    \
      * activation's dtype before the product with w, as HF does. w may be NULL: 1. */                                  \
-    OP(rmsnorm, (struct device *, struct matrix y, float *rstd, struct matrix x, struct matrix w, float eps))          \
+    OP(rmsnorm, (struct device *device, struct matrix y, float *rstd, struct matrix x, struct matrix w, float eps),    \
+                (device, y, rstd, x, w, eps))                                                                          \
     /* dx (adds if add_dx) and dw [1,C] F32 (adds if add_dw; NULL data: not wanted). */                                \
-    OP(rmsnorm_backward, (struct device *, struct matrix dx, struct matrix dw, struct matrix dy, struct matrix x,      \
-                          struct matrix w, const float *rstd, bool add_dx, bool add_dw))                               \
+    OP(rmsnorm_backward, (struct device *device, struct matrix dx, struct matrix dw, struct matrix dy,                 \
+                          struct matrix x, struct matrix w, const float *rstd, bool add_dx, bool add_dw),              \
+                         (device, dx, dw, dy, x, w, rstd, add_dx, add_dw))                                             \
     /* sum = a + b, y = rmsnorm(sum): the residual stream in one pass. */                                              \
-    OP(add_rmsnorm, (struct device *, struct matrix sum, struct matrix y, float *rstd, struct matrix a,                \
-                     struct matrix b, struct matrix w, float eps))                                                     \
-    /* In place on x [N, heads * D]: pairs (2j, 2j+1) turn by position . theta^(-2j/D) (Su et al. 2021). Of the D/2     \
-     * pairs the last `t_pairs` take the axis t, the others h (even j) and w (odd j); positions [N,3] F32 (t,h,w).      \
+    OP(add_rmsnorm, (struct device *device, struct matrix sum, struct matrix y, float *rstd, struct matrix a,          \
+                     struct matrix b, struct matrix w, float eps), (device, sum, y, rstd, a, b, w, eps))               \
+    /* In place on x [N, heads * D]: pairs (2j, 2j+1) turn by position . theta^(-2j/D) (Su et al. 2021). Of the D/2    \
+     * pairs the last `t_pairs` take the axis t, the others h (even j) and w (odd j); positions [N,3] F32 (t,h,w).     \
      * inverse turns back: the backward. */                                                                            \
-    OP(rope, (struct device *, struct matrix x, const float *positions, i64 heads, float theta, i64 t_pairs,           \
-              bool inverse))                                                                                           \
+    OP(rope, (struct device *device, struct matrix x, const float *positions, i64 heads, float theta, i64 t_pairs,     \
+              bool inverse), (device, x, positions, heads, theta, t_pairs, inverse))                                   \
     /* y[N,F] = silu(gate) . up, gate_up [N,2F] gate first (Shazeer 2020). The backward recomputes y's factors. */     \
-    OP(swiglu, (struct device *, struct matrix y, struct matrix gate_up))                                              \
-    OP(swiglu_backward, (struct device *, struct matrix dgate_up, struct matrix dy, struct matrix gate_up))            \
-    OP(activate, (struct device *, struct matrix y, struct matrix x, enum activation kind))                            \
-    OP(activate_backward, (struct device *, struct matrix dx, struct matrix dy, struct matrix x,                       \
-                           enum activation kind, bool add))                                                            \
+    OP(swiglu, (struct device *device, struct matrix y, struct matrix gate_up), (device, y, gate_up))                  \
+    OP(swiglu_backward, (struct device *device, struct matrix dgate_up, struct matrix dy, struct matrix gate_up),      \
+                        (device, dgate_up, dy, gate_up))                                                               \
+    OP(activate, (struct device *device, struct matrix y, struct matrix x, enum activation kind),                      \
+                 (device, y, x, kind))                                                                                 \
+    OP(activate_backward, (struct device *device, struct matrix dx, struct matrix dy, struct matrix x,                 \
+                           enum activation kind, bool add), (device, dx, dy, x, kind, add))                            \
     /* out = scale . x (+ out if add); dtypes may differ: this is also the cast. */                                    \
-    OP(copy, (struct device *, struct matrix out, struct matrix x, float scale, bool add))                             \
-    OP(add, (struct device *, struct matrix out, struct matrix a, struct matrix b)) /* may run in place on a */        \
-    OP(zero, (struct device *, void *data, i64 bytes))                                                                 \
+    OP(copy, (struct device *device, struct matrix out, struct matrix x, float scale, bool add),                       \
+             (device, out, x, scale, add))                                                                             \
+    /* out = a + b; may run in place on a. */                                                                          \
+    OP(add, (struct device *device, struct matrix out, struct matrix a, struct matrix b), (device, out, a, b))         \
+    OP(zero, (struct device *device, void *data, i64 bytes), (device, data, bytes))                                    \
+    OP(fill, (struct device *device, float *out, i64 count, float value), (device, out, count, value))                 \
+    OP(fill_ids, (struct device *device, i32 *out, i64 count, i32 value), (device, out, count, value))                 \
+    OP(copy_ids, (struct device *device, i32 *out, const i32 *ids, i64 count), (device, out, ids, count))              \
+    /* out[i] = scale . bytes[i] + shift, dense. */                                                                    \
+    OP(widen_bytes, (struct device *device, struct matrix out, const u8 *bytes, float scale, float shift),             \
+                    (device, out, bytes, scale, shift))                                                                \
+    /* out = (x + shift) / divisor, F32; may run in place. */                                                          \
+    OP(shift_divide, (struct device *device, struct matrix out, struct matrix x, float shift, float divisor),          \
+                     (device, out, x, shift, divisor))                                                                 \
+    /* mean[i] = keep . mean[i] + (1 - keep) . x[i], in f64. */                                                        \
+    OP(running_mean, (struct device *device, float *mean, const float *x, i64 count, double keep),                     \
+                     (device, mean, x, count, keep))                                                                   \
     /* out[i,c] = x[i,c] + bias[c]; may run in place. out[c] = sum over rows of x (F32, adds if asked). */             \
-    OP(bias_add, (struct device *, struct matrix out, struct matrix x, struct matrix bias))                            \
-    OP(column_sums, (struct device *, struct matrix out, struct matrix x, bool add))                                   \
-    /* out[i] = table[index[i]]; index -1 gives zeros. scatter: out[index[i]] += x[i] in order of i; -1 is skipped;     \
+    OP(bias_add, (struct device *device, struct matrix out, struct matrix x, struct matrix bias),                      \
+                 (device, out, x, bias))                                                                               \
+    OP(column_sums, (struct device *device, struct matrix out, struct matrix x, bool add), (device, out, x, add))      \
+    /* out[i] = table[index[i]]; index -1 gives zeros. scatter: out[index[i]] += x[i] in order of i; -1 is skipped;    \
      * out F32 or as x. index has x.rows (resp. out.rows) entries; equal entries are allowed. */                       \
-    OP(gather, (struct device *, struct matrix out, struct matrix table, const i32 *index, bool add))                  \
-    OP(scatter_add, (struct device *, struct matrix out, struct matrix x, const i32 *index))                           \
-    /* out[index[i]] = x[i]; indices differ, -1 is skipped. */                                                          \
-    OP(scatter, (struct device *, struct matrix out, struct matrix x, const i32 *index))                               \
+    OP(gather, (struct device *device, struct matrix out, struct matrix table, const i32 *index, bool add),            \
+               (device, out, table, index, add))                                                                       \
+    OP(scatter_add, (struct device *device, struct matrix out, struct matrix x, const i32 *index),                     \
+                    (device, out, x, index))                                                                           \
+    /* out[index[i]] = x[i]; indices differ, -1 is skipped. */                                                         \
+    OP(scatter, (struct device *device, struct matrix out, struct matrix x, const i32 *index),                         \
+                (device, out, x, index))                                                                               \
     /* ---- attention ----                                                                                             \
-     * out[i, h] = sum_j softmax_j(q_i k_j D^-1/2) v_j over the keys that intervals let query i see; q, out [Nq, H*D];  \
-     * k, v [Nk, G*D]; lse [Nq, H] F32 keeps log-sum-exp (-inf and a zero output where no key is seen). Tiles that      \
+     * out[i, h] = sum_j softmax_j(q_i k_j D^-1/2) v_j over the keys that intervals let query i see; q, out [Nq, H*D]; \
+     * k, v [Nk, G*D]; lse [Nq, H] F32 keeps log-sum-exp (-inf and a zero output where no key is seen). Tiles that     \
      * are wholly masked cost nothing (Dao et al. 2022; FlashMask, arXiv 2410.01359). */                               \
-    OP(attention, (struct device *, struct matrix out, float *lse, struct matrix q, struct matrix k,                   \
-                   struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals))                       \
-    OP(attention_backward, (struct device *, struct matrix dq, struct matrix dk, struct matrix dv,                     \
+    OP(attention, (struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,             \
+                   struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals),                       \
+                  (device, out, lse, q, k, v, heads, kv_heads, intervals))                                             \
+    OP(attention_backward, (struct device *device, struct matrix dq, struct matrix dk, struct matrix dv,               \
                             struct matrix dout, struct matrix out, const float *lse, struct matrix q,                  \
                             struct matrix k, struct matrix v, i64 heads, i64 kv_heads,                                 \
-                            const struct intervals *intervals))                                                        \
+                            const struct intervals *intervals),                                                        \
+                           (device, dq, dk, dv, dout, out, lse, q, k, v, heads, kv_heads, intervals))                  \
     /* ---- mixture of experts ----                                                                                    \
-     * p = softmax(logits) [N,E] F32; experts [N,K] = the topk[i] largest of p + bias, falling, smaller id first among  \
-     * equals, -1 beyond topk[i]; weights [N,K] = p of those / max(sum, norm_min), 0 beyond. usage [E] F32 += 1 per     \
+     * p = softmax(logits) [N,E] F32; experts [N,K] = the topk[i] largest of p + bias, falling, smaller id first among \
+     * equals, -1 beyond topk[i]; weights [N,K] = p of those / max(sum, norm_min), 0 beyond. usage [E] F32 += 1 per    \
      * assignment of a position with counted[i]. (Wang et al. 2024, arXiv 2408.15664: bias chooses, never weighs.) */  \
-    OP(route, (struct device *, float *p, i32 *experts, float *weights, float *usage, struct matrix logits,            \
-               const float *bias, const i32 *topk, const u8 *counted, i64 k_max, float norm_min))                      \
-    /* The same with experts given (choices made elsewhere are replayed): p, weights and usage follow from them. */     \
-    OP(route_given, (struct device *, float *p, float *weights, float *usage, const i32 *experts,                      \
-                     struct matrix logits, const u8 *counted, i64 k_max, float norm_min))                              \
-    OP(route_backward, (struct device *, struct matrix dlogits, const float *dweights, const float *p,                 \
-                        const i32 *experts, const float *weights, i64 k_max, float norm_min))                          \
-    /* Sorted order: offsets [E+1] (multiples of GROUP_ROWS), slot [N,K] row of each assignment or -1, source           \
+    OP(route, (struct device *device, float *p, i32 *experts, float *weights, float *usage, struct matrix logits,      \
+               const float *bias, const i32 *topk, const u8 *counted, i64 k_max, float norm_min),                      \
+              (device, p, experts, weights, usage, logits, bias, topk, counted, k_max, norm_min))                      \
+    /* The same with experts given (choices made elsewhere are replayed): p, weights and usage follow from them. */    \
+    OP(route_given, (struct device *device, float *p, float *weights, float *usage, const i32 *experts,                \
+                     struct matrix logits, const u8 *counted, i64 k_max, float norm_min),                              \
+                    (device, p, weights, usage, experts, logits, counted, k_max, norm_min))                            \
+    OP(route_backward, (struct device *device, struct matrix dlogits, const float *dweights, const float *p,           \
+                        const i32 *experts, const float *weights, i64 k_max, float norm_min),                          \
+                       (device, dlogits, dweights, p, experts, weights, k_max, norm_min))                              \
+    /* Sorted order: offsets [E+1] (multiples of group_rows), slot [N,K] row of each assignment or -1, source          \
      * [rows_bound] position of each row or -1. Within a group, rows follow positions. */                              \
-    OP(route_sort, (struct device *, i32 *offsets, i32 *slot, i32 *source, i64 rows_bound, const i32 *experts,         \
-                    i64 n, i64 k_max, i64 experts_count))                                                              \
-    /* out[i] = sum_j weights[i,j] y[slot[i,j]] (weights NULL: 1); dy[slot] = weight . dout, dweights[i,j] =            \
+    OP(route_sort, (struct device *device, i32 *offsets, i32 *slot, i32 *source, i64 rows_bound, const i32 *experts,   \
+                    i64 n, i64 k_max, i64 experts_count, i64 group_rows),                                              \
+                   (device, offsets, slot, source, rows_bound, experts, n, k_max, experts_count, group_rows))          \
+    /* Rows that arrive from R ranks lie by rank, then by expert: from [R, E] rows each. regroup [rows_bound]: the     \
+     * arrived row of each row grouped by expert, or -1, each group beginning at a multiple of GROUP_ROWS; arrived     \
+     * [sum of from] its inverse; offsets [E+1]. */                                                                    \
+    OP(route_regroup, (struct device *device, i32 *offsets, i32 *regroup, i32 *arrived, i64 rows_bound,                \
+                       const i32 *from, i64 ranks, i64 experts),                                                       \
+                      (device, offsets, regroup, arrived, rows_bound, from, ranks, experts))                           \
+    /* out[i] = sum_j weights[i,j] y[slot[i,j]] (weights NULL: 1); dy[slot] = weight . dout, dweights[i,j] =           \
      * dout[i] . y[slot]. Rows of dy no assignment owns, up to offsets[E], become zero. */                             \
-    OP(combine, (struct device *, struct matrix out, struct matrix y, const i32 *slot, const float *weights,           \
-                 i64 k_max, bool add))                                                                                 \
-    OP(combine_backward, (struct device *, struct matrix dy, float *dweights, struct matrix dout, struct matrix y,     \
-                          const i32 *slot, const i32 *source, const i32 *rows, const float *weights, i64 k_max))       \
+    OP(combine, (struct device *device, struct matrix out, struct matrix y, const i32 *slot, const float *weights,     \
+                 i64 k_max, bool add), (device, out, y, slot, weights, k_max, add))                                    \
+    OP(combine_backward, (struct device *device, struct matrix dy, float *dweights, struct matrix dout,                \
+                          struct matrix y, const i32 *slot, const i32 *source, const i32 *rows,                        \
+                          const float *weights, i64 k_max),                                                            \
+                         (device, dy, dweights, dout, y, slot, source, rows, weights, k_max))                          \
     /* Rows [0, *rows) of the sorted buffer: out[r] = x[source[r]], zero where source is -1. */                        \
-    OP(dispatch, (struct device *, struct matrix out, struct matrix x, const i32 *source, const i32 *rows))            \
-    /* bias_e += speed . sign(mean(usage) - usage_e); usage is cleared (aux-loss-free balancing). */                   \
-    OP(route_balance, (struct device *, float *bias, float *usage, i64 experts, float speed))                          \
+    OP(dispatch, (struct device *device, struct matrix out, struct matrix x, const i32 *source, const i32 *rows),      \
+                 (device, out, x, source, rows))                                                                       \
+    /* use += usage; bias_e += speed . sign(mean(usage) - usage_e), NULL: not here; usage is cleared. use [E] F64.     \
+     * (aux-loss-free balancing) */                                                                                    \
+    OP(route_balance, (struct device *device, float *bias, float *usage, double *use, i64 experts, float speed),       \
+                      (device, bias, usage, use, experts, speed))                                                      \
     /* ---- losses: one value a target; the gradient's coefficient is read in the backward ----                        \
      * loss[i] = lse[i] - logits[i, target[i]] (target -100: 0); entropy [N] of the distribution if not NULL. */       \
-    OP(cross_entropy, (struct device *, float *loss, float *lse, float *entropy, struct matrix logits,                 \
-                       const i32 *target))                                                                             \
+    OP(cross_entropy, (struct device *device, float *loss, float *lse, float *entropy, struct matrix logits,           \
+                       const i32 *target), (device, loss, lse, entropy, logits, target))                               \
     /* dlogits = coefficient[i] . (softmax - onehot); dlogits F32 or BF16. */                                          \
-    OP(cross_entropy_backward, (struct device *, struct matrix dlogits, struct matrix logits, const float *lse,        \
-                                const i32 *target, const float *coefficient))                                          \
+    OP(cross_entropy_backward, (struct device *device, struct matrix dlogits, struct matrix logits,                    \
+                                const float *lse, const i32 *target, const float *coefficient),                        \
+                               (device, dlogits, logits, lse, target, coefficient))                                    \
     /* loss[i] = mean over the d bits of binary cross entropy with logits; bits u8 0 or 1 [N,d]. */                    \
-    OP(bit_cross_entropy, (struct device *, float *loss, float *entropy, struct matrix logits, const u8 *bits))        \
-    OP(bit_cross_entropy_backward, (struct device *, struct matrix dlogits, struct matrix logits, const u8 *bits,      \
-                                    const float *coefficient))                                                         \
+    OP(bit_cross_entropy, (struct device *device, float *loss, float *entropy, struct matrix logits,                   \
+                           const u8 *bits), (device, loss, entropy, logits, bits))                                     \
+    OP(bit_cross_entropy_backward, (struct device *device, struct matrix dlogits, struct matrix logits,                \
+                                    const u8 *bits, const float *coefficient),                                         \
+                                   (device, dlogits, logits, bits, coefficient))                                       \
     /* loss[i] = mean over columns of |x - y| or (x - y)^2. dx = coefficient[i] . derivative / columns. */             \
-    OP(distance, (struct device *, float *loss, struct matrix x, struct matrix y, enum distance kind))                 \
-    OP(distance_backward, (struct device *, struct matrix dx, struct matrix x, struct matrix y, enum distance kind,    \
-                           const float *coefficient, bool add))                                                        \
-    /* ---- optimizer (one tensor or one slice of it) ---- */                                                          \
-    /* out[0] (F64) += sum of squares of g. adamw takes scale . g (clipping). */                                        \
-    OP(sum_squares, (struct device *, double *out, const float *g, i64 count))                                         \
-    /* p, m, v F32 master and moments; copy: BF16 or F32 image of p used by the products (may be NULL). g NULL: 0. */   \
-    OP(adamw, (struct device *, float *p, float *m, float *v, void *copy, enum dtype copy_dtype, const float *g,       \
-               float scale, i64 count, const struct adamw *adamw))                                                     \
+    OP(distance, (struct device *device, float *loss, struct matrix x, struct matrix y, enum distance kind),           \
+                 (device, loss, x, y, kind))                                                                           \
+    OP(distance_backward, (struct device *device, struct matrix dx, struct matrix x, struct matrix y,                  \
+                           enum distance kind, const float *coefficient, bool add),                                    \
+                          (device, dx, x, y, kind, coefficient, add))                                                  \
+    /* A loss's coefficients: out[i] = scale . weight[i], the product in f64. */                                       \
+    OP(coefficients, (struct device *device, float *out, const float *weight, i64 n, double scale),                    \
+                     (device, out, weight, n, scale))                                                                  \
+    /* ---- optimizer ----                                                                                             \
+     * sum[0] (F64) += squares of all gradients, in order. */                                                          \
+    OP(sum_squares, (struct device *device, double *sum, const struct updates *updates), (device, sum, updates))       \
+    /* AdamW (Loshchilov & Hutter 2019) over the list. norm = sqrt(sum[0]): where it is not finite nothing moves; where\
+     * clip > 0 and norm > clip gradients are taken times clip / (norm + 1e-6). */                                     \
+    OP(adamw, (struct device *device, const struct updates *updates, const double *sum, double clip,                   \
+               const struct adamw *adamw), (device, updates, sum, clip, adamw))                                        \
+    /* Slices of stacked gradients dw [parts, rows / parts] with written[part] 0 become zero, and are marked. */       \
+    OP(zero_unwritten, (struct device *device, struct matrix dw, u8 *written, i64 parts), (device, dw, written, parts))\
+    /* ---- sums for the log, F64, each in the order of i ----                                                         \
+     * sums[2 s], sums[2 s + 1] += weight[i] / levels times value[i], and that weight alone; s = stream[i], or 0 where \
+     * stream is NULL. */                                                                                              \
+    OP(sum_by_stream, (struct device *device, double *sums, const float *value, const float *weight, const u8 *stream, \
+                       i64 n, i64 levels), (device, sums, value, weight, stream, n, levels))                           \
+    /* sum[0] += value[0] + ... + value[n-1]. */                                                                       \
+    OP(sum_values, (struct device *device, double *sum, const float *value, i64 n), (device, sum, value, n))           \
     /* ---- sampling ----                                                                                              \
      * code[i] and its log-probability under the same temperature; draws keyed by (identity[i,0..3]). */               \
-    OP(sample, (struct device *, i32 *code, float *logprob, struct matrix logits, const u32 *identity,                 \
-                const struct sampling *sampling))                                                                      \
-    OP(sample_bits, (struct device *, u8 *bits, float *logprob, struct matrix logits, const u32 *identity,             \
-                     const struct sampling *sampling))                                                                 \
+    OP(sample, (struct device *device, i32 *code, float *logprob, struct matrix logits, const u32 *identity,           \
+                const struct sampling *sampling), (device, code, logprob, logits, identity, sampling))                 \
+    OP(sample_bits, (struct device *device, u8 *bits, float *logprob, struct matrix logits, const u32 *identity,       \
+                     const struct sampling *sampling), (device, bits, logprob, logits, identity, sampling))            \
+    /* Ids that cannot be drawn: logits[i,j] = -1e30 unless bit j % 32 of allowed[set[i]][j / 32] is 1; F32. allowed   \
+     * [sets, ceil(V / 32)]; set[i] -1: all may. */                                                                    \
+    OP(forbid, (struct device *device, struct matrix logits, const u32 *allowed, const i32 *set),                      \
+               (device, logits, allowed, set))                                                                         \
+    /* Audio codes drawn for one level: codes[i, level] (of [N, levels]) = drawn[i], or `end` where the frame's level 0\
+     * is; row[i] = level . (end + 1) + that code: its row of the stacked embeddings. */                               \
+    OP(settle_codes, (struct device *device, i32 *codes, i32 *row, const i32 *drawn, i64 n, i64 levels, i64 level,     \
+                      i32 end), (device, codes, row, drawn, n, levels, level, end))                                    \
     /* ---- media ----                                                                                                 \
-     * Each of n images [h_in*w_in, C] to [h_out*w_out, C]; F32 or BF16. area: mean over rows floor(i h/H) ..           \
+     * Each of n images [h_in*w_in, C] to [h_out*w_out, C]; F32 or BF16. area: mean over rows floor(i h/H) ..          \
      * ceil((i+1) h/H)-1; bilinear: source max(0, (i+0.5) h/H - 0.5), edges clamped (F.interpolate). backward adds. */ \
-    OP(resize, (struct device *, struct matrix out, struct matrix x, i64 n, i64 h_in, i64 w_in, i64 h_out,             \
-                i64 w_out, enum resize kind))                                                                          \
-    OP(resize_backward, (struct device *, struct matrix dx, struct matrix dout, i64 n, i64 h_in, i64 w_in, i64 h_out,  \
-                         i64 w_out, enum resize kind))                                                                 \
+    OP(resize, (struct device *device, struct matrix out, struct matrix x, i64 n, i64 h_in, i64 w_in, i64 h_out,       \
+                i64 w_out, enum resize kind), (device, out, x, n, h_in, w_in, h_out, w_out, kind))                     \
+    OP(resize_backward, (struct device *device, struct matrix dx, struct matrix dout, i64 n, i64 h_in, i64 w_in,       \
+                         i64 h_out, i64 w_out, enum resize kind),                                                      \
+                        (device, dx, dout, n, h_in, w_in, h_out, w_out, kind))                                         \
     /* out[j] = x[i] with axes permuted: x has `shape` (rank <= 8), out axis a is x axis order[a]. */                  \
-    OP(permute, (struct device *, void *out, const void *x, enum dtype dtype, int rank, const i64 *shape,              \
-                 const int *order))                                                                                    \
-    /* Vision quantiser, f32, fixed order, per latent image x [h*w, d] of n: for scale k, u = area(r, s_k);             \
-     * bit = u > 0; q = bilinear(a_k (2 bit - 1)); r -= q. bits u8 [n, sum s_k^2, d]; sum [n*h*w, d] = sum of q; u      \
-     * [n, sum s_k^2, d] the values before the sign (may be NULL). flip (may be NULL) [n, sum s_k^2, d]: 1 inverts that \
+    OP(permute, (struct device *device, void *out, const void *x, enum dtype dtype, int rank, const i64 *shape,        \
+                 const i64 *order), (device, out, x, dtype, rank, shape, order))                                       \
+    /* Vision quantiser, f32, fixed order, per latent image x [h*w, d] of n: for scale k, u = area(r, s_k);            \
+     * bit = u > 0; q = bilinear(a_k (2 bit - 1)); r -= q. bits u8 [n, sum s_k^2, d]; sum [n*h*w, d] = sum of q; u     \
+     * [n, sum s_k^2, d] the values before the sign (may be NULL). flip (may be NULL) [n, sum s_k^2, d]: 1 inverts that\
      * bit in what is summed on, so that later scales' bits correct it (Infinity, bit-wise self-correction). */        \
-    OP(quantize_bits, (struct device *, u8 *bits, float *sum, float *u, const float *x, const u8 *flip, i64 n,         \
-                       i64 h, i64 w, i64 d, const i32 *scales, i64 scale_count, const float *amplitude))               \
-    /* What the backbone reads: for k >= 2 the sum of coarser scales lowered to s_k (area), and last the whole sum      \
-     * lowered to 1x1; inputs [n, sum_{k>=2} s_k^2 + 1, d] F32; sum [n*h*w, d] (may be NULL) the whole. Bits as they    \
+    OP(quantize_bits, (struct device *device, u8 *bits, float *sum, float *u, const float *x, const u8 *flip, i64 n,   \
+                       i64 h, i64 w, i64 d, const i64 *scales, i64 scale_count, const float *amplitude),               \
+                      (device, bits, sum, u, x, flip, n, h, w, d, scales, scale_count, amplitude))                     \
+    /* What the backbone reads: for k >= 2 the sum of coarser scales lowered to s_k (area), and last the whole sum     \
+     * lowered to 1x1; inputs [n, sum_{k>=2} s_k^2 + 1, d] F32; sum [n*h*w, d] (may be NULL) the whole. Bits as they   \
      * were summed, i.e. with flips applied. */                                                                        \
-    OP(dequantize_bits, (struct device *, float *inputs, float *sum, const u8 *bits, i64 n, i64 h, i64 w, i64 d,       \
-                         const i32 *scales, i64 scale_count, const float *amplitude))                                  \
+    OP(dequantize_bits, (struct device *device, float *inputs, float *sum, const u8 *bits, i64 n, i64 h, i64 w,        \
+                         i64 d, const i64 *scales, i64 scale_count, const float *amplitude),                           \
+                        (device, inputs, sum, bits, n, h, w, d, scales, scale_count, amplitude))                       \
     /* How evenly a bit-wise code is used, from u [n, tokens, d] of quantize_bits: with p = sigmoid(sharpness u / a_k),\
      * entropy[0] = mean over scales of (mean over positions and bits of H(p) - mean over bits of H(mean of p over     \
-     * positions)), nats; mean_p [scale_count, d]; magnitude [scale_count] = mean |u|. The backward adds to dx [n*h*w, d]\
+     * positions)), nats; mean_p [scale_count, d]; magnitude [scale_count] = mean |u|. The backward adds to dx         \
+     * [n*h*w, d]                                                                                                      \
      * coefficient[0] times the derivative through u = area mean of x alone. All F32. */                               \
-    OP(bit_entropy, (struct device *, float *entropy, float *mean_p, float *magnitude, const float *u, i64 n, i64 d,   \
-                     const i32 *scales, i64 scale_count, const float *amplitude, float sharpness))                     \
-    OP(bit_entropy_backward, (struct device *, float *dx, const float *u, const float *mean_p, i64 n, i64 h, i64 w, i64 d,\
-                              const i32 *scales, i64 scale_count, const float *amplitude, float sharpness,             \
-                              const float *coefficient))                                                               \
-    /* Residual vector quantiser: code[i,l] = nearest of codebook l [K,d] to r (squared distance, smaller id among      \
-     * equals), r -= it; sum [N,d] of the chosen; residual [N,L,d] before each level (may be NULL). codebooks           \
+    OP(bit_entropy, (struct device *device, float *entropy, float *mean_p, float *magnitude, const float *u, i64 n,    \
+                     i64 d, const i64 *scales, i64 scale_count, const float *amplitude, float sharpness),              \
+                    (device, entropy, mean_p, magnitude, u, n, d, scales, scale_count, amplitude, sharpness))          \
+    OP(bit_entropy_backward, (struct device *device, float *dx, const float *u, const float *mean_p, i64 n, i64 h,     \
+                              i64 w, i64 d, const i64 *scales, i64 scale_count, const float *amplitude,                \
+                              float sharpness, const float *coefficient),                                              \
+                             (device, dx, u, mean_p, n, h, w, d, scales, scale_count, amplitude, sharpness,            \
+                              coefficient))                                                                            \
+    /* Residual vector quantiser: code[i,l] = nearest of codebook l [K,d] to r (squared distance, smaller id among     \
+     * equals), r -= it; sum [N,d] of the chosen; residual [N,L,d] before each level (may be NULL). codebooks          \
      * [L*K, d] F32. */                                                                                                \
-    OP(quantize_vectors, (struct device *, i32 *codes, float *sum, float *residual, struct matrix x,                   \
-                          const float *codebooks, i64 levels, i64 codes_count))                                        \
+    OP(quantize_vectors, (struct device *device, i32 *codes, float *sum, float *residual, struct matrix x,             \
+                          const float *codebooks, i64 levels, i64 codes_count),                                        \
+                         (device, codes, sum, residual, x, codebooks, levels, codes_count))                            \
     /* Short-time Fourier transform of each row of x [B,n] F32, n > n_fft/2: periodic Hann windows of n_fft (even)     \
      * samples, frame f centred on sample f . hop, the signal reflected at its ends (torch.stft, center). spectrum     \
      * [B (n/hop + 1), 2 (n_fft/2 + 1)]: real parts, then imaginary ones; with `magnitude` sqrt(re^2 + im^2) alone.    \
      * backward: dx of the complex form. inverse: the signal whose windows are nearest (Griffin & Lim 1984). */        \
-    OP(stft, (struct device *, struct matrix spectrum, struct matrix x, i64 n_fft, i64 hop, bool magnitude))           \
-    OP(stft_backward, (struct device *, struct matrix dx, struct matrix dspectrum, i64 n_fft, i64 hop))                \
-    OP(stft_inverse, (struct device *, struct matrix x, struct matrix spectrum, i64 n_fft, i64 hop))
+    OP(stft, (struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft, i64 hop, bool magnitude),     \
+             (device, spectrum, x, n_fft, hop, magnitude))                                                             \
+    OP(stft_backward, (struct device *device, struct matrix dx, struct matrix dspectrum, i64 n_fft, i64 hop),          \
+                      (device, dx, dspectrum, n_fft, hop))                                                             \
+    OP(stft_inverse, (struct device *device, struct matrix x, struct matrix spectrum, i64 n_fft, i64 hop),             \
+                     (device, x, spectrum, n_fft, hop))
 /* clang-format on */
 
-/* One table of functions per backend. */
+/* One table of functions per backend. `names` are those of the arguments: to hand a call on. */
 struct kernels {
-#define OP(name, arguments) void(*name) arguments;
+#define OP(name, arguments, names) void(*name) arguments;
     WEFT_OPS(OP)
 #undef OP
 };
@@ -279,9 +375,25 @@ struct held {
 /* Code and descriptors: measured with oneDNN 2.6, a shape costs about 64 kB and each worker's copy 42 kB more. */
 enum { PRIMITIVE_SHAPE_BYTES = 64 << 10, PRIMITIVE_COPY_BYTES = 42 << 10 };
 
+/* ---- Two memories ---- */
+/* Ops and collectives touch device memory alone, on the CPU too; host code crosses by device_put and device_get, queued
+ * like ops and done when they return. Device memory of the CPU and meta is address space until it is touched, and is
+ * not zeroed unless by the zero op; meta keeps what is put and gives zeros where nothing was. */
+struct memory {
+    void *(*alloc)(struct device *device, i64 bytes); /* 64-byte aligned at least; no memory is a panic */
+    void (*release)(struct device *device, void *block, i64 bytes);
+    void (*put)(struct device *device, void *out, const void *host, i64 bytes);
+    void (*get)(struct device *device, void *host, const void *in, i64 bytes);
+    /* Between these, transports of host memory may touch a CPU's device memory. May nest. */
+    void (*unlock)(struct device *device);
+    void (*lock)(struct device *device);
+};
+extern const struct memory cpu_memory;
+
 enum backend { BACKEND_CPU, BACKEND_CUDA, BACKEND_META };
 struct device {
     const struct kernels *ops;
+    const struct memory *memory;
     enum backend backend;
     bool has_bf16;    /* bf16 products are at least as fast as f32 */
     void *queue;      /* CUDA stream; NULL elsewhere */
@@ -290,7 +402,20 @@ struct device {
 };
 struct held device_held(const struct device *device);
 i64 held_bytes(const struct held *held, int workers);
+void *device_alloc(struct device *device, i64 bytes);
+void device_free(struct device *device, void *block, i64 bytes);
+void device_put(struct device *device, void *out, const void *host, i64 bytes);
+void device_get(struct device *device, void *host, const void *in, i64 bytes);
+/* An arena of device memory; closed by device_arena_close. */
+void device_arena_open(struct device *device, struct arena *arena, i64 reserved_bytes);
+void device_arena_close(struct device *device, struct arena *arena);
+
 void device_open_cpu(struct device *device);
+/* The CPU with a wall between the two memories, for tests: device memory can only be touched by ops, collectives, put
+ * and get, and an op is refused every pointer outside of it. The environment's WEFT_GUARD=1 makes it of every device
+ * that device_open_cpu would open for a model. */
+void device_open_guarded(struct device *device);
+void guarded_close(struct device *device); /* its part of device_close */
 void device_open_meta(struct device *device);
 void device_close(struct device *device);
 const char *device_name(const struct device *device); /* "cpu (AVX-512, bf16)", ...: a literal */

@@ -61,7 +61,8 @@ struct tensor *cache_text_step(struct cache *cache, const struct cache_tokens *t
 {
     struct batch b;
     struct forward out;
-    struct forward_options options = {.cache = cache->layer, .routes = t->routes, .keep_routes = t->keep_routes};
+    struct forward_options options = {
+        .cache = cache->layer, .routes = t->routes, .keep_routes = t->keep_routes != NULL};
     tape_clear(&cache->tape, false);
     batch_init(&b, &cache->tape.host, t->n, &(struct batch_widths){0});
     b.cache_row = arena_alloc(&cache->tape.host, t->n * 4);
@@ -73,9 +74,10 @@ struct tensor *cache_text_step(struct cache *cache, const struct cache_tokens *t
     b.end = cache->end;
     b.hole_begin = cache->hole_begin;
     b.hole_end = cache->hole_end;
-    for (i64 layer = 0; layer < cache->model->config.layers; layer++)
-        cache->layer[layer].row = b.cache_row;
     model_forward(&out, &cache->tape, cache->model, &b, &cache->sub, &options);
+    if (t->keep_routes)
+        device_get(cache->model->device, t->keep_routes, out.routes,
+                   cache->model->config.layers * t->n * cache->sub.topk * 4);
     return out.logits[TARGET_TEXT][0];
 }
 

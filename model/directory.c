@@ -125,10 +125,13 @@ int model_save_hf(const struct model *model, const char *directory, enum dtype d
 static struct tensor_source *add_use_counts(struct weight_list *list, const struct model *model)
 {
     const struct model_config *c = &model->config;
-    i64 n = c->layers * max_i64(c->experts, 1);
+    i64 n = model_use_count(c);
+    double *counts = memory_alloc(n * (i64)sizeof *counts);
     float *use = arena_alloc(&list->memory, n * 4);
+    model_use_get(counts, model);
     for (i64 i = 0; i < n; i++)
-        use[i] = (float)model->use[i];
+        use[i] = (float)counts[i];
+    memory_free(counts);
     if (list->count == list->capacity) {
         i64 size = (i64)sizeof *list->tensors;
         list->tensors = memory_resize(list->tensors, list->capacity * size, (list->capacity + 1) * size);
@@ -180,10 +183,13 @@ static int load_use_counts(struct model *model, const struct safetensors *extra)
     if (!view || tensor_view_elements(view) != n)
         return 0; /* statistics: absent ones are zeros */
     float *use = memory_alloc(n * 4);
+    double *counts = memory_alloc(n * (i64)sizeof *counts);
     int status = tensor_view_to_f32(use, view);
     for (i64 i = 0; i < n; i++)
-        model->use[i] = use[i];
+        counts[i] = (double)use[i];
+    model_use_put(model, counts);
     memory_free(use);
+    memory_free(counts);
     return status;
 }
 

@@ -20,7 +20,8 @@ static struct tensor *attend(struct pass *p, struct tensor *n, const struct laye
                           .t_pairs = c->t_pairs,
                           .positions = p->coordinates,
                           .intervals = p->intervals,
-                          .cache = p->options->cache ? &p->options->cache[layer] : NULL};
+                          .cache = p->options->cache ? &p->options->cache[layer] : NULL,
+                          .cache_row = p->cache_row};
     n = parallel_enter(p, n);
     struct tensor *out = op_attention(p->tape, model_linear(p, n, l->qkv), &a);
     return parallel_sum(p, model_linear(p, out, l->out));
@@ -34,7 +35,7 @@ struct tensor *model_dense(struct pass *p, struct tensor *n, struct weight *gate
 
 struct tensor *model_floats(struct pass *p, const float *values, i64 rows, i64 columns)
 {
-    struct tensor *t = op_borrow(p->tape, upload(p, values, rows * columns * 4), DTYPE_F32, rows, columns);
+    struct tensor *t = op_borrow(p->tape, (void *)(uintptr_t)values, DTYPE_F32, rows, columns);
     return p->tape->activations == DTYPE_F32 ? t : op_scale(p->tape, t, 1, p->tape->activations);
 }
 
@@ -66,28 +67,6 @@ static struct tensor *run_layer(struct tape *tape, void *context, struct tensor 
     return op_add(tape, sum, y);
 }
 
-static void prepare(struct pass *p)
-{
-    const struct batch *b = p->batch;
-    p->coordinates = upload(p, b->coordinates, b->n * 12);
-    p->intervals = (struct intervals){.queries = b->n,
-                                      .keys = b->keys,
-                                      .query = upload(p, b->query, b->n * 4),
-                                      .begin = upload(p, b->begin, b->keys * 4),
-                                      .end = upload(p, b->end, b->keys * 4),
-                                      .hole_begin = upload(p, b->hole_begin, b->keys * 4),
-                                      .hole_end = upload(p, b->hole_end, b->keys * 4)};
-    i32 *topk = arena_alloc(&p->tape->host, b->n * 4);
-    u8 *counted = arena_alloc(&p->tape->host, b->n);
-    for (i64 i = 0; i < b->n; i++) {
-        i64 k = p->sub->sample_topk && b->sample[i] >= 0 ? p->sub->sample_topk[b->sample[i]] : p->sub->topk;
-        topk[i] = b->sample[i] < 0 ? 0 : (i32)k;
-        counted[i] = b->sample[i] >= 0 && p->sub->counts && k == p->model->config.topk;
-    }
-    p->topk = upload(p, topk, b->n * 4);
-    p->counted = upload(p, counted, b->n);
-}
-
 static struct tensor *run_layers(struct pass *p, struct tensor *x)
 {
     i64 count = p->end_layer - p->first_layer;
@@ -106,6 +85,16 @@ static struct tensor *run_layers(struct pass *p, struct tensor *x)
     return x;
 }
 
+/* Room for the choices of every layer; those that are not run have none. */
+static void keep_routes(struct pass *p)
+{
+    i64 count = p->model->config.layers * p->batch->n * p->sub->topk;
+    if (!p->options->keep_routes)
+        return;
+    p->out->routes = tape_alloc(p->tape, count * 4);
+    p->tape->device->ops->fill_ids(p->tape->device, p->out->routes, count, -1);
+}
+
 void model_forward(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
                    const struct submodel *sub, const struct forward_options *options)
 {
@@ -116,13 +105,25 @@ void model_forward(struct forward *out, struct tape *tape, struct model *model, 
     *wanted = options ? *options : (struct forward_options){0};
     *p = (struct pass){.out = out, .tape = tape, .model = model, .batch = batch, .sub = kept, .options = wanted};
     memset(out, 0, sizeof *out);
-    prepare(p);
     parallel_prepare(p);
+    pass_put(p);
+    keep_routes(p);
     out->hidden = parallel_anchor(p, run_layers(p, parallel_first(p) ? modality_inputs(p) : parallel_receive(p)));
     if (parallel_last(p))
         final_heads(p, out->hidden);
     else
         parallel_send(p, out->hidden);
+}
+
+double forward_mean_loss(const struct forward *out, struct tape *tape, enum target_kind kind)
+{
+    struct device *device = tape->device;
+    const struct loss *loss = &out->loss[kind][0];
+    double host[2], *sums = tape_alloc(tape, sizeof host);
+    device->ops->zero(device, sums, sizeof host);
+    device->ops->sum_by_stream(device, sums, loss->value, out->weight[kind], NULL, loss->n, 1);
+    device_get(device, host, sums, sizeof host);
+    return host[1] > 0 ? host[0] / host[1] : 0;
 }
 
 void submodel_full(struct submodel *sub, const struct model_config *config)

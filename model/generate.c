@@ -525,8 +525,6 @@ static void open_batch(struct run *run, struct batch *b, i64 n)
     b->end = run->cache.end;
     b->hole_begin = run->cache.hole_begin;
     b->hole_end = run->cache.hole_end;
-    for (i64 layer = 0; layer < c->layers; layer++)
-        run->cache.layer[layer].row = b->cache_row;
 }
 
 static u32 *audio_identities(struct run *run, i64 n)

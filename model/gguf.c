@@ -248,14 +248,18 @@ static void write_rows(struct file_writer *out, const struct gguf_tensor *t, con
     file_write(out, buffer, n * 2);
 }
 
-static void write_tensor(struct file_writer *out, const struct gguf_tensor *t)
+static void write_tensor(struct file_writer *out, const struct weights *weights, const struct gguf_tensor *t)
 {
     static const char zeros[ALIGNMENT];
     const struct weight *w = t->weight;
     bf16 *buffer = memory_alloc(t->rows * w->columns * 2);
-    for (i64 part = 0; part < w->parts; part++)
-        write_rows(out, t, w->master + (part * w->rows + t->first_row) * w->columns, buffer);
+    float *rows = memory_alloc(t->rows * w->columns * 4);
+    for (i64 part = 0; part < w->parts; part++) {
+        weight_get(weights, w, part * w->rows + t->first_row, t->rows, rows);
+        write_rows(out, t, rows, buffer);
+    }
     file_write(out, zeros, round_up(tensor_bytes(t), ALIGNMENT) - tensor_bytes(t));
+    memory_free(rows);
     memory_free(buffer);
 }
 
@@ -317,24 +321,33 @@ static bool same_entry(struct cursor *c, const struct gguf_tensor *t, u64 offset
     return same && take(c, 8) == offset && !c->broken;
 }
 
-static bool same_values(const u8 *stored, const struct gguf_tensor *t)
+static bool same_rows(const u8 *stored, const float *rows, i64 n, enum dtype dtype)
 {
-    const struct weight *w = t->weight;
-    i64 n = t->rows * w->columns;
-    for (i64 part = 0; part < w->parts; part++) {
-        const float *rows = w->master + (part * w->rows + t->first_row) * w->columns;
-        const u8 *at = stored + part * n * dtype_bytes(t->dtype);
-        for (i64 i = 0; i < n; i++) {
-            bf16 narrow = bf16_from_f32(rows[i]);
-            if (memcmp(t->dtype == DTYPE_F32 ? (const void *)(rows + i) : &narrow, at + i * dtype_bytes(t->dtype),
-                       (size_t)dtype_bytes(t->dtype)) != 0)
-                return false;
-        }
+    if (dtype == DTYPE_F32)
+        return memcmp(stored, rows, (size_t)n * 4) == 0;
+    for (i64 i = 0; i < n; i++) {
+        bf16 narrow = bf16_from_f32(rows[i]);
+        if (memcmp(&narrow, stored + 2 * i, 2) != 0)
+            return false;
     }
     return true;
 }
 
-static int verify(const struct gguf *g, const char *path)
+static bool same_values(const u8 *stored, const struct weights *weights, const struct gguf_tensor *t)
+{
+    const struct weight *w = t->weight;
+    i64 n = t->rows * w->columns;
+    float *rows = memory_alloc(n * 4);
+    bool same = true;
+    for (i64 part = 0; part < w->parts && same; part++) {
+        weight_get(weights, w, part * w->rows + t->first_row, t->rows, rows);
+        same = same_rows(stored + part * n * dtype_bytes(t->dtype), rows, n, t->dtype);
+    }
+    memory_free(rows);
+    return same;
+}
+
+static int verify(const struct gguf *g, const struct weights *weights, const char *path)
 {
     struct file_view view;
     if (file_map(&view, path))
@@ -353,7 +366,7 @@ static int verify(const struct gguf *g, const char *path)
     i64 base = round_up(c.at, ALIGNMENT);
     same &= base + (i64)offset == view.bytes;
     for (i64 i = 0; same && i < g->tensor_count; i++) {
-        same = same_values(view.data + base, &g->tensors[i]);
+        same = same_values(view.data + base, weights, &g->tensors[i]);
         base += round_up(tensor_bytes(&g->tensors[i]), ALIGNMENT);
     }
     file_unmap(&view);
@@ -378,10 +391,10 @@ int model_save_gguf(const struct model *m, const struct text_tokenizer *tokenize
     if (status == 0) {
         write_header(&out, &g);
         for (i64 i = 0; i < g.tensor_count; i++)
-            write_tensor(&out, &g.tensors[i]);
+            write_tensor(&out, &m->weights, &g.tensors[i]);
         status = file_writer_commit(&out);
         if (status == 0)
-            status = verify(&g, path);
+            status = verify(&g, &m->weights, path);
     }
     text_release(&g.keys);
     memory_free(g.tensors);

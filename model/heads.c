@@ -3,7 +3,7 @@
 
 struct modality {
     enum input_kind input;                                                /* INPUTS: it enters as another does */
-    struct tensor *(*enter)(struct pass *p, const struct input_list *in); /* [n, C] */
+    struct tensor *(*enter)(struct pass *p, const struct input_list *in); /* [n, C]; lists are the device's */
     enum target_kind target;                                              /* TARGETS: it is never predicted */
     struct loss (*loss)(struct tape *tape, struct tensor *logits, const void *target, const float *coefficient,
                         bool want_entropy);
@@ -26,7 +26,7 @@ static struct loss loss_of_bits(struct tape *tape, struct tensor *logits, const 
 
 static void score(struct pass *p, const struct modality *m, i64 level, struct tensor *logits, const void *target)
 {
-    i64 n = p->batch->targets[m->target].n;
+    i64 n = p->targets[m->target].n;
     float *coefficient = p->tape->recording ? tape_alloc(p->tape, n * 4) : NULL;
     p->out->coefficient[m->target][level] = coefficient;
     p->out->logits[m->target][level] = logits;
@@ -35,7 +35,7 @@ static void score(struct pass *p, const struct modality *m, i64 level, struct te
 
 static struct tensor *rows_of(struct pass *p, struct tensor *x, const struct target_list *t)
 {
-    return op_gather(p->tape, x, upload(p, t->position, t->n * 4), t->n);
+    return op_gather(p->tape, x, t->position, t->n);
 }
 
 static float eps_of(const struct pass *p)
@@ -47,50 +47,25 @@ static float eps_of(const struct pass *p)
 
 static struct tensor *text_input(struct pass *p, const struct input_list *in)
 {
-    return op_gather(p->tape, &p->model->embed->value, upload(p, in->ids, in->n * 4), in->n);
+    return op_gather(p->tape, &p->model->embed->value, in->ids, in->n);
 }
 
 static void text_head(struct pass *p, const struct modality *m, struct tensor *x)
 {
-    const struct target_list *t = &p->batch->targets[TARGET_TEXT];
+    const struct target_list *t = &p->targets[TARGET_TEXT];
     struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &p->model->norm->value, eps_of(p));
     struct tensor *logits = op_linear(p->tape, h, &p->model->head->value, DTYPE_F32);
-    score(p, m, 0, logits, upload(p, t->ids, t->n * 4));
-}
-
-/* The target positions alone, with the intervals of their own keys: what precedes them among themselves. */
-static struct intervals subset_intervals(struct pass *p, const struct target_list *t)
-{
-    const struct batch *b = p->batch;
-    i32 *columns = arena_alloc(&p->tape->host, t->n * 5 * 4);
-    for (i64 i = 0; i < t->n; i++) {
-        i64 at = t->position[i];
-        columns[i] = (i32)at;
-        columns[t->n + i] = b->begin[at];
-        columns[2 * t->n + i] = b->end[at];
-        columns[3 * t->n + i] = b->hole_begin[at];
-        columns[4 * t->n + i] = b->hole_end[at];
-    }
-    const i32 *c = upload(p, columns, t->n * 5 * 4);
-    return (struct intervals){t->n, t->n, c, c + t->n, c + 2 * t->n, c + 3 * t->n, c + 4 * t->n};
-}
-
-static float *subset_coordinates(struct pass *p, const struct target_list *t)
-{
-    float *out = arena_alloc(&p->tape->host, t->n * 12);
-    for (i64 i = 0; i < 3 * t->n; i++)
-        out[i] = p->batch->coordinates[3 * t->position[i / 3] + i % 3];
-    return upload(p, out, t->n * 12);
+    score(p, m, 0, logits, t->ids);
 }
 
 static void mtp_head(struct pass *p, const struct modality *modality, struct tensor *x)
 {
     struct model *m = p->model;
     const struct model_config *c = &m->config;
-    const struct target_list *t = &p->batch->targets[TARGET_MTP];
+    const struct target_list *t = &p->targets[TARGET_MTP];
     if (!c->mtp)
         return;
-    struct tensor *next = op_gather(p->tape, &m->embed->value, upload(p, t->next, t->n * 4), t->n);
+    struct tensor *next = op_gather(p->tape, &m->embed->value, t->next, t->n);
     struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &m->norm->value, eps_of(p));
     struct tensor *both[2] = {op_rmsnorm(p->tape, next, &m->mtp_embed_norm->value, eps_of(p)),
                               op_rmsnorm(p->tape, h, &m->mtp_hidden_norm->value, eps_of(p))};
@@ -99,12 +74,12 @@ static void mtp_head(struct pass *p, const struct modality *modality, struct ten
                           .width = c->head_width,
                           .theta = (float)c->rope_theta,
                           .t_pairs = c->t_pairs,
-                          .positions = subset_coordinates(p, t),
-                          .intervals = subset_intervals(p, t)};
+                          .positions = p->mtp.coordinates,
+                          .intervals = p->mtp.intervals};
     struct tensor *in = model_linear(p, op_concat(p->tape, both, 2), m->mtp_project);
     struct tensor *out = op_rmsnorm(p->tape, model_block(p, in, &m->mtp, &a), &m->norm->value, eps_of(p));
     struct tensor *logits = op_linear(p->tape, out, &m->head->value, DTYPE_F32);
-    score(p, modality, 0, logits, upload(p, t->ids, t->n * 4));
+    score(p, modality, 0, logits, t->ids);
 }
 
 /* ---- vision-out: the sum of coarser scales in, with an embedding of the scale; d bits out ---- */
@@ -112,16 +87,16 @@ static void mtp_head(struct pass *p, const struct modality *modality, struct ten
 static struct tensor *vision_out_input(struct pass *p, const struct input_list *in)
 {
     struct tensor *f = model_floats(p, in->features, in->n, p->model->config.bits);
-    struct tensor *scale = op_gather(p->tape, &p->model->scale_embed->value, upload(p, in->scale, in->n * 4), in->n);
+    struct tensor *scale = op_gather(p->tape, &p->model->scale_embed->value, in->scale, in->n);
     return op_add(p->tape, model_linear(p, f, p->model->vision_embed), scale);
 }
 
 static void vision_head(struct pass *p, const struct modality *m, struct tensor *x)
 {
-    const struct target_list *t = &p->batch->targets[TARGET_VISION];
+    const struct target_list *t = &p->targets[TARGET_VISION];
     struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &p->model->vision_norm->value, eps_of(p));
     struct tensor *logits = op_linear(p->tape, h, &p->model->vision_head->value, DTYPE_F32);
-    score(p, m, 0, logits, upload(p, t->bits, t->n * p->model->config.bits));
+    score(p, m, 0, logits, t->bits);
 }
 
 /* ---- audio: the sum of its levels' embeddings in; one head a level, on the top layers, each code's embedding added
@@ -132,78 +107,50 @@ i64 audio_head_layer(const struct model_config *config, i64 level)
     return config->layers - config->levels + level;
 }
 
-static const i32 *level_rows(struct pass *p, const i32 *codes, i64 n, i64 level)
-{
-    const struct model_config *c = &p->model->config;
-    i32 *rows = arena_alloc(&p->tape->host, n * 4);
-    for (i64 i = 0; i < n; i++) {
-        i32 code = codes[i * c->levels + level];
-        rows[i] = code < 0 ? -1 : (i32)(level * (c->codes + 1) + code);
-    }
-    return upload(p, rows, n * 4);
-}
-
 static struct tensor *audio_input(struct pass *p, const struct input_list *in)
 {
     struct tensor *sum = NULL;
     for (i64 level = 0; level < p->model->config.levels; level++) {
         struct tensor *e =
-            op_gather(p->tape, &p->model->audio_embed->value, level_rows(p, in->ids, in->n, level), in->n);
+            op_gather(p->tape, &p->model->audio_embed->value, p->audio.input_rows + level * in->n, in->n);
         sum = sum ? op_add(p->tape, sum, e) : e;
     }
     return sum;
 }
 
-static i32 *level_targets(struct pass *p, const struct target_list *t, i64 level)
-{
-    i32 *ids = arena_alloc(&p->tape->host, t->n * 4);
-    for (i64 i = 0; i < t->n; i++)
-        ids[i] = t->ids[i * p->model->config.levels + level];
-    return upload(p, ids, t->n * 4);
-}
-
-/* While generating, the level's code is drawn here and takes the target's place. A frame whose level 0 is EOA is EOA at
- * all levels. */
-static void draw_codes(struct pass *p, struct tensor *logits, i64 level)
+/* While generating, the level's code is drawn here and takes the target's place: returns its rows of the embeddings. A
+ * frame whose level 0 is EOA is EOA at all levels. */
+static const i32 *draw_codes(struct pass *p, struct tensor *logits, i64 n, i64 level)
 {
     const struct model_config *c = &p->model->config;
-    const struct target_list *t = &p->batch->targets[TARGET_AUDIO];
     struct device *device = p->tape->device;
-    struct forward *out = p->out;
-    i32 *code = tape_alloc(p->tape, t->n * 4);
-    float *logprob = tape_alloc(p->tape, t->n * 4);
-    u32 *identity = arena_alloc(&p->tape->host, t->n * 16);
-    for (i64 i = 0; i < 4 * t->n; i++)
-        identity[i] = i % 4 == 3 ? (u32)level : p->options->audio_identity[i];
+    i32 *drawn = tape_alloc(p->tape, n * 4), *rows = tape_alloc(p->tape, n * 4);
+    float *logprob = tape_alloc(p->tape, n * 4);
     if (level == 0)
-        out->audio_codes = arena_alloc(&p->tape->host, t->n * c->levels * 4);
-    device->ops->sample(device, code, logprob, tensor_matrix(logits), identity, p->options->audio_sampling);
-    for (i64 i = 0; i < t->n; i++) {
-        bool ended = level > 0 && out->audio_codes[i * c->levels] == c->codes;
-        out->audio_codes[i * c->levels + level] = ended ? (i32)c->codes : code[i];
-    }
+        p->out->audio_codes = tape_alloc(p->tape, n * c->levels * 4);
+    device->ops->sample(device, drawn, logprob, tensor_matrix(logits), p->audio.identity + level * n * 4,
+                        p->options->audio_sampling);
+    device->ops->settle_codes(device, p->out->audio_codes, rows, drawn, n, c->levels, level, (i32)c->codes);
+    return rows;
 }
 
 static struct tensor *audio_head(struct pass *p, const struct modality *modality, struct tensor *x, i64 layer)
 {
     struct model *m = p->model;
-    const struct target_list *t = &p->batch->targets[TARGET_AUDIO];
+    const struct target_list *t = &p->targets[TARGET_AUDIO];
     i64 level = layer - audio_head_layer(&m->config, 0);
     if (level < 0)
         return x;
     struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &m->audio_norm[level]->value, eps_of(p));
     struct tensor *logits = op_linear(p->tape, h, &m->audio_head[level]->value, DTYPE_F32);
-    const i32 *codes = t->ids;
-    if (p->options->audio_sampling) {
-        draw_codes(p, logits, level);
-        codes = p->out->audio_codes;
-    } else {
-        score(p, modality, level, logits, level_targets(p, t, level));
-    }
+    const i32 *rows = p->audio.target_rows ? p->audio.target_rows + level * t->n : NULL;
+    if (p->options->audio_sampling)
+        rows = draw_codes(p, logits, t->n, level);
+    else
+        score(p, modality, level, logits, p->audio.target_ids + level * t->n);
     if (level + 1 == m->config.levels)
         return x;
-    struct tensor *e = op_gather(p->tape, &m->audio_embed->value, level_rows(p, codes, t->n, level), t->n);
-    struct place place = {e, upload(p, t->position, t->n * 4)};
+    struct place place = {op_gather(p->tape, &m->audio_embed->value, rows, t->n), t->position};
     return op_add(p->tape, x, op_place(p->tape, x->rows, x->columns, x->dtype, &place, 1));
 }
 
@@ -219,7 +166,7 @@ static const struct modality modalities[] = {
 
 static bool predicted(const struct pass *p, const struct modality *m)
 {
-    return m->target != TARGETS && p->batch->targets[m->target].n;
+    return m->target != TARGETS && p->targets[m->target].n;
 }
 
 struct tensor *modality_inputs(struct pass *p)
@@ -228,9 +175,9 @@ struct tensor *modality_inputs(struct pass *p)
     int count = 0;
     for (i64 i = 0; i < COUNT_OF(modalities); i++) {
         const struct modality *m = &modalities[i];
-        const struct input_list *in = m->enter ? &p->batch->inputs[m->input] : NULL;
+        const struct input_list *in = m->enter ? &p->inputs[m->input] : NULL;
         if (in && in->n)
-            places[count++] = (struct place){m->enter(p, in), upload(p, in->position, in->n * 4)};
+            places[count++] = (struct place){m->enter(p, in), in->position};
     }
     return op_place(p->tape, p->batch->n, p->model->config.width, p->tape->activations, places, count);
 }

@@ -7,6 +7,10 @@
 /* What this rank does in a layer: nothing, run it, or only serve its experts to expert ranks whose sub-model keeps it.
  */
 enum layer_part { LAYER_SKIPPED, LAYER_RUN, LAYER_SERVED };
+struct branch { /* of positions that attend among themselves alone; on the device */
+    struct intervals intervals;
+    const float *coordinates; /* [n, 3] */
+};
 struct pass { /* one forward */
     struct forward *out;
     struct tape *tape;
@@ -17,11 +21,22 @@ struct pass { /* one forward */
     i64 first_layer, end_layer; /* of the chunk */
     u8 part[LAYERS_MOST];       /* enum layer_part */
     i64 receive_rows;           /* rows there is room for from other expert ranks */
-    /* on the device */
+    /* on the device, by pass_put */
     const float *coordinates;
     struct intervals intervals;
+    const i32 *cache_row; /* [n]; generation */
     const i32 *topk;
     const u8 *counted;
+    const i32 *member[LAYERS_MOST]; /* kept experts of each layer; NULL: all */
+    const i32 *routes;              /* [L, n, K] given choices, or NULL */
+    struct input_list inputs[INPUTS];
+    struct target_list targets[TARGETS];
+    struct {
+        const i32 *input_rows, *target_rows, *target_ids; /* [levels, n] */
+        const u32 *identity;                              /* [levels, n, 4] */
+    } audio;
+    struct branch mtp, cells, merger;
+    const i32 *side_by_side; /* [2, cells] rows of features and of the ViT's output */
 };
 struct layer_pass {
     struct pass *pass;
@@ -29,13 +44,7 @@ struct layer_pass {
     i64 layer;
 };
 
-/* The device's copy of host memory that outlives the pass. Backends that compute in host memory read it where it lies.
- */
-static inline void *upload(struct pass *p, const void *host, i64 bytes)
-{
-    require(p->tape->device->backend != BACKEND_CUDA, "upload of %lld bytes", (long long)bytes);
-    return (void *)(uintptr_t)host;
-}
+void pass_put(struct pass *p); /* put.c: what the pass reads of its batch, to the device */
 
 /* x w^T in the activations' dtype */
 struct tensor *model_linear(struct pass *p, struct tensor *x, struct weight *w);
@@ -43,7 +52,7 @@ struct tensor *model_dense(struct pass *p, struct tensor *n, struct weight *gate
 /* A dense layer of a branch (ViT, multi-token prediction), whole on every rank. */
 struct tensor *model_block(struct pass *p, struct tensor *x, const struct layer_weights *l,
                            const struct attention *attention);
-/* The batch's floats in the activations' dtype. */
+/* Floats on the device, in the activations' dtype. */
 struct tensor *model_floats(struct pass *p, const float *values, i64 rows, i64 columns);
 struct tensor *moe_forward(struct pass *p, struct tensor *n, const struct layer_weights *l, i64 layer);
 struct tensor *vision_in_forward(struct pass *p, const struct input_list *in); /* [n, C] */

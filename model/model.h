@@ -62,8 +62,9 @@ struct model {
     struct vision_in_weights vision_in;
     struct weight *mtp_embed_norm, *mtp_hidden_norm, *mtp_project;
     struct layer_weights mtp;
-    float *usage;                    /* [L, E] assignments counted since the last optimizer step */
-    double *use;                     /* [L, E] and over the whole training: extraction's order */
+    /* device memory: [L, E] assignments counted since the last optimizer step; and over the whole training, F64 */
+    float *usage;
+    double *use;
     const struct parallel *parallel; /* its ranks (dist/): parallel_alone() unless opened over several */
 };
 /* Adds the table's rows and allocates; weights are then initialised or loaded. dtype: of activations and products.
@@ -102,26 +103,35 @@ struct forward_options {
     i64 chunk;                     /* of a pipeline: the first one embeds, the last one has the heads */
     struct attention_cache *cache; /* [L]; generation only */
     const i32 *routes;             /* [L, n, K] replayed choices; NULL: choose */
-    i32 *keep_routes;              /* [L, n, K] out; NULL: not wanted */
+    bool keep_routes;              /* forward.routes is wanted */
     float *usage;                  /* [L, E] adds assignments of counted positions; NULL: model->usage when training */
     /* next-codec prediction while generating: draws level by level (codes [n, levels]) */
     const struct sampling *audio_sampling;
-    const u32 *audio_identity; /* [n, 4] of each audio target */
-};
-struct forward {
+    const u32 *audio_identity;              /* [n, 4] of each audio target */
+};                                          /* usage is device memory, the other arrays are the host's */
+struct forward {                            /* all of it device memory, until tape_clear */
     struct loss loss[TARGETS][LEVELS_MOST]; /* audio: one a level; others: [0] */
-    /* [n] device memory, to be filled before tape_backward; NULL without recording */
+    /* [n] to be filled before tape_backward; NULL without recording */
     float *coefficient[TARGETS][LEVELS_MOST];
     struct tensor *logits[TARGETS][LEVELS_MOST];
-    struct tensor *hidden; /* [N, C] after the last layer */
-    i32 *audio_codes;      /* [n, levels] drawn */
+    struct tensor *hidden;        /* [N, C] after the last layer */
+    i32 *audio_codes;             /* [n, levels] drawn */
+    i32 *routes;                  /* [L, n, K] choices, -1 where none was made; with keep_routes */
+    const float *weight[TARGETS]; /* [n] the batch's target weights */
+    const u8 *stream[TARGETS];    /* [n] and streams */
 };
+/* Mean of a target kind's losses by their weights, over the batch (one level). Waits for the device. */
+double forward_mean_loss(const struct forward *out, struct tape *tape, enum target_kind kind);
 /* Shapes follow from batch and sub-model. Panics on a batch that does not fit the configuration. */
 void model_forward(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
                    const struct submodel *sub, const struct forward_options *options /* may be NULL */);
 /* bias_e += speed . sign(mean usage - usage_e) in every MoE layer, usage added to model->use and cleared. Call once per
  * optimizer step, after usage was summed over ranks. */
 void model_balance(struct model *model, double speed);
+/* How often each expert was chosen in the whole training, [L, max(E, 1)]: extraction's order. */
+i64 model_use_count(const struct model_config *config);
+void model_use_get(double *use, const struct model *model);
+void model_use_put(struct model *model, const double *use);
 
 /* ---- Model directories ---- */
 int model_config_load(struct model_config *config, const char *directory);

@@ -2,8 +2,6 @@
  * grouped product per projection, nothing dropped; shared experts beside them. */
 #include "model/inside.h"
 
-#include <string.h>
-
 /* The sub-model's experts: their router rows and biases gathered together, so that all later calls have the shapes of
  * the extracted model and the bits are the same. */
 struct chosen_experts {
@@ -16,12 +14,11 @@ struct chosen_experts {
 static struct chosen_experts choose_experts(struct pass *p, const struct layer_weights *l, i64 layer)
 {
     struct chosen_experts chosen = {p->model->config.experts, NULL, &l->router->value, l->bias->value.data};
-    const i32 *ids = p->sub->expert[layer];
-    if (!ids)
+    if (!p->member[layer])
         return chosen;
     struct device *device = p->tape->device;
     chosen.count = p->sub->expert_count;
-    chosen.member = upload(p, ids, chosen.count * 4);
+    chosen.member = p->member[layer];
     chosen.router = op_gather(p->tape, &l->router->value, chosen.member, chosen.count);
     float *bias = tape_alloc(p->tape, chosen.count * 4);
     device->ops->gather(device, matrix_of(bias, DTYPE_F32, chosen.count, 1),
@@ -41,7 +38,7 @@ static float *usage_of(struct pass *p, i64 layer, const struct chosen_experts *c
 static struct routing *route(struct pass *p, struct tensor *n, const struct chosen_experts *chosen, i64 layer)
 {
     i64 assignments = n->rows * p->sub->topk;
-    const i32 *replay = p->options->routes ? p->options->routes + layer * assignments : NULL;
+    const i32 *replay = p->routes ? p->routes + layer * assignments : NULL;
     struct routing_inputs in = {.bias = chosen->bias,
                                 .topk = p->topk,
                                 .counted = p->counted,
@@ -52,9 +49,9 @@ static struct routing *route(struct pass *p, struct tensor *n, const struct chos
                                 .norm_min = (float)p->model->config.norm_min};
     struct tensor *exact = n->dtype == DTYPE_F32 ? n : op_scale(p->tape, n, 1, DTYPE_F32);
     struct routing *routing = op_route(p->tape, op_linear(p->tape, exact, chosen->router, DTYPE_F32), &in);
-    if (p->options->keep_routes)
-        for (i64 i = 0; i < assignments; i++)
-            p->options->keep_routes[layer * assignments + i] = routing->chosen[i];
+    if (p->out->routes)
+        p->tape->device->ops->copy_ids(p->tape->device, p->out->routes + layer * assignments, routing->chosen,
+                                       assignments);
     return routing;
 }
 
@@ -117,12 +114,24 @@ void model_balance(struct model *model, double speed)
 {
     const struct model_config *c = &model->config;
     for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
-        float *usage = model->usage + layer * c->experts;
-        struct weight *bias = model->layer[layer].bias;
-        for (i64 e = 0; e < c->experts; e++)
-            model->use[layer * c->experts + e] += usage[e];
-        if (bias->parts)
-            model->device->ops->route_balance(model->device, bias->master, usage, c->experts, (float)speed);
-        memset(usage, 0, (size_t)c->experts * 4); /* also of layers other ranks hold */
+        struct weight *bias = model->layer[layer].bias; /* other ranks hold other layers' */
+        model->device->ops->route_balance(model->device, bias->parts ? bias->master : NULL,
+                                          model->usage + layer * c->experts, model->use + layer * c->experts,
+                                          c->experts, (float)speed);
     }
+}
+
+i64 model_use_count(const struct model_config *config)
+{
+    return config->layers * max_i64(config->experts, 1);
+}
+
+void model_use_get(double *use, const struct model *model)
+{
+    device_get(model->device, use, model->use, model_use_count(&model->config) * (i64)sizeof *use);
+}
+
+void model_use_put(struct model *model, const double *use)
+{
+    device_put(model->device, model->use, use, model_use_count(&model->config) * (i64)sizeof *use);
 }

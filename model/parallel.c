@@ -75,7 +75,7 @@ static void agree_on_layers(struct pass *p)
         bytes[r] = sizeof *plans;
     memcpy(plans[comm->rank].runs, p->part, sizeof p->part);
     plans[comm->rank].assignments = most;
-    comm_all_gather(comm, plans, bytes);
+    comm_all_gather(comm_host(comm), plans, bytes);
     for (i64 r = 0; r < comm->size && !comm->transport->counts_only; r++) {
         most = max_i64(most, plans[r].assignments);
         for (i64 layer = 0; layer < LAYERS_MOST; layer++)

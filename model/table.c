@@ -327,16 +327,19 @@ int model_open(struct model *model, struct device *device, const struct model_co
     backbone_rows(&b);
     extra_rows(&b);
     weights_allocate(&model->weights);
-    i64 counts = config->layers * max_i64(config->experts, 1);
-    model->use = memory_alloc(counts * (i64)sizeof *model->use);
-    model->usage = memory_alloc(counts * (i64)sizeof *model->usage);
+    i64 counts = model_use_count(config);
+    model->use = device_alloc(device, counts * (i64)sizeof *model->use);
+    model->usage = device_alloc(device, counts * (i64)sizeof *model->usage);
+    device->ops->zero(device, model->use, counts * (i64)sizeof *model->use);
+    device->ops->zero(device, model->usage, counts * (i64)sizeof *model->usage);
     return 0;
 }
 
 void model_close(struct model *model)
 {
+    i64 counts = model_use_count(&model->config);
+    device_free(model->device, model->use, counts * (i64)sizeof *model->use);
+    device_free(model->device, model->usage, counts * (i64)sizeof *model->usage);
     weights_close(&model->weights);
-    memory_free(model->use);
-    memory_free(model->usage);
     memset(model, 0, sizeof *model);
 }

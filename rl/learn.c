@@ -177,22 +177,11 @@ static void set_coefficients(struct learner *l, struct learn_sample *s, struct f
         coefficient[j] *= policy_scale(&l->policy);
 }
 
-/* Where a batch of the trainer lies, its tape does, too. */
-static struct tape *tape_of(struct trainer *t, const struct batch *b)
+static void objective(struct trainer *t, struct flight *flight, struct forward *out, const double total[TARGETS])
 {
-    for (i64 i = 0; i < t->flight_count; i++)
-        if (&t->flights[i].batch == b)
-            return &t->flights[i].tape;
-    panic("a batch that is not in flight");
-}
-
-static void objective(struct trainer *t, struct forward *out, const struct batch *b, i64 micro,
-                      const double total[TARGETS])
-{
-    (void)micro;
     (void)total;
-    take_policy(t->objective_context, tape_of(t, b), out, b);
-    visit_samples(t->objective_context, out, b, set_coefficients);
+    take_policy(t->objective_context, &flight->tape, out, &flight->batch);
+    visit_samples(t->objective_context, out, &flight->batch, set_coefficients);
 }
 
 static void keep_old(struct learner *l, struct learn_sample *s, struct forward *out, i64 first)

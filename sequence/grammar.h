@@ -21,7 +21,7 @@ struct vision_config;
 enum { SHAPES_MOST = 16, SCALES_MOST = 16 };
 struct shape { /* of image-out and video-out: what a shape token stands for */
     i64 scale_count;
-    i32 scales[SCALES_MOST]; /* s_k: scale k has s_k x s_k positions; s_1 = 1 */
+    i64 scales[SCALES_MOST]; /* s_k: scale k has s_k x s_k positions; s_1 = 1 */
     bool video;
     i64 frames; /* latent frames the tokenizer was trained with; the grammar itself lets a video end after any */
 };

@@ -300,7 +300,7 @@ struct permuted {
     struct tensor *x, *y;
     int rank;
     i64 shape[8]; /* of y */
-    int order[8]; /* from y back to x */
+    i64 order[8]; /* from y back to x */
 };
 
 BACKWARD(permute)
@@ -316,7 +316,7 @@ BACKWARD(permute)
         device->ops->copy(device, dx.matrix, matrix_of(to, dy.dtype, dx.matrix.rows, dx.matrix.columns), 1, true);
 }
 
-struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i64 *shape, const int *order,
+struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i64 *shape, const i64 *order,
                           i64 columns)
 {
     i64 elements = x->rows * x->columns;

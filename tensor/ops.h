@@ -23,7 +23,7 @@ struct tensor *op_add(struct tape *tape, struct tensor *a, struct tensor *b);
 struct tensor *op_scale(struct tape *tape, struct tensor *x, float scale, enum dtype dtype); /* also the cast */
 struct tensor *op_swiglu(struct tape *tape, struct tensor *gate_up);
 struct tensor *op_activate(struct tape *tape, struct tensor *x, enum activation kind);
-struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i64 *shape, const int *order,
+struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i64 *shape, const i64 *order,
                           i64 columns);
 /* The same block seen with another number of columns. */
 struct tensor *op_view(struct tape *tape, struct tensor *x, i64 columns);
@@ -44,7 +44,6 @@ struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dty
  * first written to its rows, and attention reads the cache's columns. */
 struct attention_cache {
     struct matrix k, v; /* [columns, G*D] */
-    const i32 *row;     /* [N] where each position's key goes; -1: nowhere */
 };
 struct attention {
     i64 heads, kv_heads, width; /* H, G, D */
@@ -53,6 +52,7 @@ struct attention {
     const float *positions; /* [N,3] */
     struct intervals intervals;
     const struct attention_cache *cache; /* NULL in training */
+    const i32 *cache_row;                /* [N] where each position's key goes; -1: nowhere */
 };
 struct tensor *op_attention(struct tape *tape, struct tensor *qkv, const struct attention *attention);
 
@@ -101,7 +101,7 @@ struct bit_use {
 };
 struct bit_grid {
     i64 n, h, w;
-    const i32 *scales;
+    const i64 *scales;
     i64 scale_count;
     const float *amplitude;
     float sharpness;

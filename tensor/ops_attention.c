@@ -47,8 +47,8 @@ static void attention_backward(struct tape_record *base, struct device *device, 
 
 static void write_cache(struct device *device, struct matrix qkv, const struct attention *a)
 {
-    device->ops->scatter(device, a->cache->k, key_part(qkv, a), a->cache->row);
-    device->ops->scatter(device, a->cache->v, value_part(qkv, a), a->cache->row);
+    device->ops->scatter(device, a->cache->k, key_part(qkv, a), a->cache_row);
+    device->ops->scatter(device, a->cache->v, value_part(qkv, a), a->cache_row);
 }
 
 struct tensor *op_attention(struct tape *tape, struct tensor *qkv, const struct attention *a)

@@ -63,7 +63,7 @@ struct routing *op_route(struct tape *tape, struct tensor *logits, const struct 
     if (fresh) {
         choose(device, r, logits, in);
         device->ops->route_sort(device, r->offsets, r->slot, r->source, r->rows_bound, r->chosen, r->n, r->k_max,
-                                r->experts);
+                                r->experts, GROUP_ROWS);
     }
     r->groups = (struct groups){r->experts, r->offsets, in->member};
     struct route_record *record = tape_record(tape, sizeof *record, route_backward, &logits, 1, &r->weights, 1);

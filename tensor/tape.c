@@ -2,25 +2,26 @@
 
 #include <string.h>
 
-#define HOST_BYTES ((i64)16 << 30) /* of address space: pictures come through it as floats */
+#define HOST_BYTES ((i64)16 << 30) /* of address space */
 
 void tape_open(struct tape *tape, struct device *device, enum dtype activations, i64 reserved_bytes)
 {
-    bool counting = device->backend == BACKEND_META;
     memset(tape, 0, sizeof *tape);
     tape->device = device;
     tape->activations = activations;
-    arena_open(&tape->arena, reserved_bytes, counting);
-    arena_open(&tape->kept, reserved_bytes / 8 + 4096, counting);
+    device_arena_open(device, &tape->arena, reserved_bytes);
+    device_arena_open(device, &tape->kept, reserved_bytes / 8 + 4096);
     arena_open(&tape->host, HOST_BYTES, false);
+    arena_open(&tape->staged, HOST_BYTES, false);
     tape->recording = true;
 }
 
 void tape_close(struct tape *tape)
 {
-    arena_close(&tape->arena);
-    arena_close(&tape->kept);
+    device_arena_close(tape->device, &tape->arena);
+    device_arena_close(tape->device, &tape->kept);
     arena_close(&tape->host);
+    arena_close(&tape->staged);
 }
 
 void tape_clear(struct tape *tape, bool recording)
@@ -28,6 +29,8 @@ void tape_clear(struct tape *tape, bool recording)
     arena_reset(&tape->arena, 0);
     arena_reset(&tape->kept, 0);
     arena_reset(&tape->host, 0);
+    arena_reset(&tape->staged, 0);
+    tape->staged_to = NULL;
     memset(tape->free, 0, sizeof tape->free);
     tape->last = NULL;
     tape->recording = recording;
@@ -53,6 +56,36 @@ struct tensor *tape_tensor(struct tape *tape, enum dtype dtype, i64 rows, i64 co
 void *tape_alloc(struct tape *tape, i64 bytes)
 {
     return arena_alloc(&tape->arena, bytes);
+}
+
+/* Both arenas round alike, so blocks lie in both at the same distances. */
+void *tape_stage(struct tape *tape, void **host, i64 bytes)
+{
+    char *to = tape_alloc(tape, bytes), *from = arena_alloc(&tape->staged, bytes);
+    if (!tape->staged_to) {
+        tape->staged_to = to;
+        tape->staged_from = from - tape->staged.base;
+    }
+    require(to - tape->staged_to == from - tape->staged.base - tape->staged_from,
+            "device memory was taken between two staged blocks");
+    *host = from;
+    return to;
+}
+
+void *tape_stage_copy(struct tape *tape, const void *values, i64 bytes)
+{
+    void *host, *to = tape_stage(tape, &host, bytes);
+    if (bytes > 0)
+        memcpy(host, values, (size_t)bytes);
+    return to;
+}
+
+void tape_put(struct tape *tape)
+{
+    if (tape->staged_to)
+        device_put(tape->device, tape->staged_to, tape->staged.base + tape->staged_from,
+                   tape->staged.used_bytes - tape->staged_from);
+    tape->staged_to = NULL;
 }
 
 void *tape_record(struct tape *tape, i64 record_bytes,

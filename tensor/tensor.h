@@ -17,7 +17,7 @@ struct tensor {
     enum dtype dtype, grad_dtype;
     i64 rows, columns;
     bool needs_grad, grad_written;
-    u8 *parts_written; /* stacked expert weights: which slices have a gradient, [parts]; NULL elsewhere */
+    u8 *parts_written; /* trained weights: which slices have a gradient, [parts] device memory; NULL elsewhere */
     i64 parts;
 };
 static inline struct matrix tensor_matrix(const struct tensor *t)
@@ -47,9 +47,12 @@ struct free_class { /* dead gradients of one size */
 };
 struct tape {
     struct device *device;
-    struct arena arena; /* device memory: data of tensors, saved values, gradients */
-    struct arena kept;  /* device memory that survives the resets of recomputation */
-    struct arena host;  /* tensors and records themselves */
+    struct arena arena;  /* device memory: data of tensors, saved values, gradients */
+    struct arena kept;   /* device memory that survives the resets of recomputation */
+    struct arena host;   /* tensors and records themselves */
+    struct arena staged; /* host memory on its way to `arena`, see tape_stage */
+    char *staged_to;     /* where its first byte that is not there yet goes */
+    i64 staged_from;
     struct tape_record *last;
     bool recording;         /* off: forward only */
     enum dtype activations; /* BF16 or F32: what ops make of activations */
@@ -66,6 +69,11 @@ void tape_clear(struct tape *tape, bool recording); /* before each forward */
  * returns it zeroed, to be filled, or NULL if the tape does not record or no input needs a gradient. */
 struct tensor *tape_tensor(struct tape *tape, enum dtype dtype, i64 rows, i64 columns);
 void *tape_alloc(struct tape *tape, i64 bytes); /* device memory until tape_clear; not zeroed */
+/* Host memory crosses to the device in one block: reserve what a pass reads, write it to *host, and tape_put copies all
+ * that was reserved since the last one. Nothing else may be allocated on the tape in between. */
+void *tape_stage(struct tape *tape, void **host, i64 bytes);
+void *tape_stage_copy(struct tape *tape, const void *values, i64 bytes); /* the same, written at once */
+void tape_put(struct tape *tape);
 void *tape_record(struct tape *tape, i64 record_bytes,
                   void (*backward)(struct tape_record *, struct device *, struct tape *), struct tensor *const *inputs,
                   int input_count, struct tensor *const *outputs, int output_count);
@@ -88,8 +96,7 @@ struct matrix tape_output_gradient(const struct tensor *output);
  * returns false and the block's earlier memory. */
 bool tape_keep(struct tape *tape, void **data, i64 bytes);
 
-/* Seeds: gradients of loss tensors are coefficients the caller wrote (see the losses in ops.h); then runs all records.
- */
+/* Seeds: gradients of loss tensors are coefficients in device memory (see the losses in ops.h); runs all records. */
 void tape_backward(struct tape *tape);
 
 /* Runs `block` without recording its inside, keeping only its output; the backward runs it again. `context` must stay

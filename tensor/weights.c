@@ -143,7 +143,23 @@ static void allocate_one(struct weights *weights, struct weight *w)
     w->value.needs_grad = true;
     w->m = arena_alloc(&weights->memory, share * 4);
     w->v = arena_alloc(&weights->memory, share * 4);
-    w->value.parts_written = memory_alloc(w->parts);
+    weights->written_count += w->parts;
+}
+
+/* Gradients and their marks stand in the order of the table. */
+static void place_gradients(struct weights *weights)
+{
+    float *grad = weights->grads = arena_alloc(&weights->memory, weights->grad_elements * 4);
+    u8 *written = weights->written = arena_alloc(&weights->memory, weights->written_count);
+    for (i64 i = 0; i < weights->count; i++) {
+        struct weight *w = &weights->list[i];
+        if (!w->value.needs_grad)
+            continue;
+        w->value.grad = grad;
+        w->value.parts_written = written;
+        grad += round_up(elements_of(w), 16);
+        written += w->parts;
+    }
 }
 
 void weights_allocate(struct weights *weights)
@@ -151,20 +167,14 @@ void weights_allocate(struct weights *weights)
     i64 bytes = 0;
     for (i64 i = 0; i < weights->count; i++) {
         i64 n = round_up(elements_of(&weights->list[i]), 16);
-        bytes += n * 18 + 320;
+        bytes += n * 18 + 320 + weights->list[i].parts;
         weights->grad_elements += weights->training && weights->list[i].spec.trained ? n : 0;
     }
-    arena_open(&weights->memory, bytes + 4096, weights->device->backend == BACKEND_META);
-    weights->grads = arena_alloc(&weights->memory, weights->grad_elements * 4);
-    float *grad = weights->grads;
-    for (i64 i = 0; i < weights->count; i++) {
-        struct weight *w = &weights->list[i];
-        allocate_one(weights, w);
-        if (!w->value.needs_grad)
-            continue;
-        w->value.grad = grad;
-        grad += round_up(elements_of(w), 16);
-    }
+    device_arena_open(weights->device, &weights->memory, bytes + 4096);
+    for (i64 i = 0; i < weights->count; i++)
+        allocate_one(weights, &weights->list[i]);
+    place_gradients(weights);
+    weights_begin_step(weights);
 }
 
 void weights_close(struct weights *weights)
@@ -175,11 +185,10 @@ void weights_close(struct weights *weights)
         memory_free((char *)(uintptr_t)w->spec.fused);
         for (int p = 0; p < 4; p++)
             memory_free((char *)(uintptr_t)w->spec.pieces[p].name);
-        memory_free(w->value.parts_written);
     }
     memory_free(weights->list);
     if (weights->memory.base)
-        arena_close(&weights->memory);
+        device_arena_close(weights->device, &weights->memory);
     *weights = (struct weights){0};
 }
 
@@ -204,18 +213,32 @@ static i64 logical_row(const struct weight *w, i64 row)
     panic("%s: row out of range", w->spec.name);
 }
 
-/* Row `row` of this rank's slice: to its copy and, where this rank keeps it, to the master. */
-void weight_put(struct weight *w, i64 row, i64 column, const float *values, i64 count)
+static void put_copy(struct weights *weights, struct weight *w, i64 at, i64 count, const float *values)
 {
-    i64 at = row * w->columns + column;
+    char *to = (char *)w->value.data + at * dtype_bytes(w->value.dtype);
     if (w->value.dtype == DTYPE_F32) {
-        memcpy((float *)w->value.data + at, values, (size_t)count * 4);
+        device_put(weights->device, to, values, count * 4);
         return;
     }
+    bf16 *narrow = memory_alloc(count * 2);
     for (i64 i = 0; i < count; i++)
-        ((bf16 *)w->value.data)[at + i] = bf16_from_f32(values[i]);
-    if (row >= w->share_first && row < w->share_first + w->share_rows)
-        memcpy(w->master + at - w->share_first * w->columns, values, (size_t)count * 4);
+        narrow[i] = bf16_from_f32(values[i]);
+    device_put(weights->device, to, narrow, count * 2);
+    memory_free(narrow);
+}
+
+void weight_put(struct weights *weights, struct weight *w, i64 row, i64 rows, const float *values)
+{
+    i64 first = max_i64(row, w->share_first), end = min_i64(row + rows, w->share_first + w->share_rows);
+    put_copy(weights, w, row * w->columns, rows * w->columns, values);
+    if (w->value.dtype != DTYPE_F32 && first < end)
+        device_put(weights->device, w->master + (first - w->share_first) * w->columns,
+                   values + (first - row) * w->columns, (end - first) * w->columns * 4);
+}
+
+void weight_get(const struct weights *weights, const struct weight *w, i64 row, i64 rows, float *values)
+{
+    device_get(weights->device, values, w->master + (row - w->share_first) * w->columns, rows * w->columns * 4);
 }
 
 void weight_share_to_logical(float *logical, const struct weight *w, const float *share)
@@ -240,8 +263,8 @@ struct init_job {
     struct weight *weight;
     struct rng_key key;
     u32 identity;
+    float *values; /* of this rank's slice */
 };
-enum { INIT_RUN = 256 };
 
 /* Four normals a draw (two Box-Muller pairs) would be faster; one keeps element i's value independent of its
  * neighbours. */
@@ -257,36 +280,32 @@ static void init_row(void *context, i64 tile, int worker)
 {
     const struct init_job *job = context;
     struct weight *w = job->weight;
-    float values[INIT_RUN];
     (void)worker;
     i64 part = w->first_part + tile / w->rows, row = logical_row(w, tile % w->rows);
     u64 first = (u64)((part * w->spec.rows + row) * w->spec.columns + w->first_column);
-    for (i64 c = 0; c < w->columns; c += INIT_RUN) {
-        i64 count = min_i64(INIT_RUN, w->columns - c);
-        for (i64 i = 0; i < count; i++)
-            values[i] = init_value(job, first + (u64)(c + i));
-        weight_put(w, tile, c, values, count);
-    }
+    for (i64 c = 0; c < w->columns; c++)
+        job->values[tile * w->columns + c] = init_value(job, first + (u64)c);
 }
 
-void weight_clear_moments(struct weight *w)
+void weight_clear_moments(struct weights *weights, struct weight *w)
 {
+    struct device *device = weights->device;
     if (!w->m)
         return;
-    memset(w->m, 0, (size_t)(w->share_rows * w->columns) * 4);
-    memset(w->v, 0, (size_t)(w->share_rows * w->columns) * 4);
+    device->ops->zero(device, w->m, w->share_rows * w->columns * 4);
+    device->ops->zero(device, w->v, w->share_rows * w->columns * 4);
 }
 
 void weights_init(struct weights *weights, u64 seed)
 {
-    if (weights->device->backend == BACKEND_META)
-        return;
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
         u32 identity = (u32)hash_bytes(w->spec.name, (i64)strlen(w->spec.name), 0);
-        struct init_job job = {w, {seed, RNG_INIT}, identity};
+        struct init_job job = {w, {seed, RNG_INIT}, identity, memory_alloc(elements_of(w) * 4)};
         workers_run(w->parts * w->rows, init_row, &job);
-        weight_clear_moments(w);
+        weight_put(weights, w, 0, w->parts * w->rows, job.values);
+        weight_clear_moments(weights, w);
+        memory_free(job.values);
     }
 }
 
@@ -303,25 +322,20 @@ void weights_refresh(struct weights *weights)
 
 void weights_begin_step(struct weights *weights)
 {
-    for (i64 i = 0; i < weights->count; i++) {
-        struct tensor *t = &weights->list[i].value;
-        t->grad_written = false;
-        if (t->parts_written)
-            memset(t->parts_written, 0, (size_t)t->parts);
-    }
+    for (i64 i = 0; i < weights->count; i++)
+        weights->list[i].value.grad_written = false;
+    if (weights->written_count)
+        weights->device->ops->zero(weights->device, weights->written, weights->written_count);
 }
 
 void weights_settle_gradients(struct weights *weights)
 {
+    struct device *device = weights->device;
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
-        i64 part_bytes = w->rows * w->columns * 4;
-        for (i64 p = 0; w->value.needs_grad && p < w->parts; p++) {
-            if (w->value.grad_written || w->value.parts_written[p])
-                continue;
-            weights->device->ops->zero(weights->device, (char *)w->value.grad + p * part_bytes, part_bytes);
-            w->value.parts_written[p] = 1;
-        }
+        if (w->value.needs_grad && !w->value.grad_written)
+            device->ops->zero_unwritten(device, matrix_of(w->value.grad, DTYPE_F32, w->parts * w->rows, w->columns),
+                                        w->value.parts_written, w->parts);
         w->value.grad_written = w->value.needs_grad;
     }
 }

@@ -71,9 +71,11 @@ struct weights {
     enum dtype dtype; /* of TYPE_ACTIVATION copies */
     bool training;
     struct weights_layout layout;
-    struct arena memory; /* copies, gradients, masters, moments */
+    struct arena memory; /* device memory: copies, gradients, masters, moments */
     float *grads;        /* all gradients lie in one block */
     i64 grad_elements;
+    u8 *written; /* and all parts_written */
+    i64 written_count;
 };
 
 /* Usage: open, add rows, allocate, then init or load. Added names are copied. */
@@ -96,10 +98,11 @@ i64 weight_sharers(const struct weight_spec *spec, const struct weights_layout *
 i64 weight_sharer(const struct weight_spec *spec, const struct weights_layout *layout);
 /* Fills what of the weight `spec` a rank at `layout` holds; the other fields are left alone. */
 void weight_place(struct weight *weight, const struct weights_layout *layout, bool training);
-/* `count` values of row `row` of this rank's slice, from `column` on: to the copy and, in this rank's share, the
- * master. */
-void weight_put(struct weight *weight, i64 row, i64 column, const float *values, i64 count);
-void weight_clear_moments(struct weight *weight);
+/* The way of values between host memory and a weight: rows [row, +rows) of this rank's slice to the copy and, in this
+ * rank's share, to the master; rows of the share's masters. */
+void weight_put(struct weights *weights, struct weight *weight, i64 row, i64 rows, const float *values);
+void weight_get(const struct weights *weights, const struct weight *weight, i64 row, i64 rows, float *values);
+void weight_clear_moments(struct weights *weights, struct weight *weight);
 /* Between the logical matrix [spec.parts * spec.rows, spec.columns] and the rows of a placed weight's share. */
 void weight_share_to_logical(float *logical, const struct weight *placed, const float *share);
 void weight_share_from_logical(float *share, const struct weight *placed, const float *logical);
@@ -109,8 +112,8 @@ i64 weights_bytes(const struct weights *weights);
 /* Reads this rank's slices of every row that stands in `file` from an open set; other tensors are ignored. -1 names the
  * first tensor that is missing or misshapen. */
 int weights_load(struct weights *weights, const struct safetensors *set, enum weight_file file, const char *origin);
-/* Tensors of `file` as they go to disk (one rank holds all). dtype: BF16 or F32 for TYPE_ACTIVATION rows. Memory behind
- * the list lives until weight_list_release. */
+/* Tensors of `file` as they go to disk (one rank holds all). dtype: BF16 or F32 for TYPE_ACTIVATION rows. Their data is
+ * read from the device when it is written (tensor_source_copy where it is wanted as a whole). */
 struct weight_list {
     struct tensor_source *tensors;
     i64 count, capacity;

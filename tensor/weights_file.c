@@ -42,10 +42,14 @@ static int check_shape(const char *origin, const struct tensor_view *view, int r
 
 /* Rows from `row` on of this rank's slice are rows [first, +rows) and this rank's columns of a logical block of floats.
  */
-static void put_block(struct weight *w, i64 row, const float *in, i64 first, i64 rows)
+static void put_block(struct weights *weights, struct weight *w, i64 row, const float *in, i64 first, i64 rows)
 {
-    for (i64 r = 0; r < rows; r++)
-        weight_put(w, row + r, 0, in + (first + r) * w->spec.columns + w->first_column, w->columns);
+    bool whole = w->columns == w->spec.columns;
+    float *cut = whole ? NULL : memory_alloc(rows * w->columns * 4);
+    for (i64 r = 0; r < rows && !whole; r++)
+        memcpy(cut + r * w->columns, in + (first + r) * w->spec.columns + w->first_column, (size_t)w->columns * 4);
+    weight_put(weights, w, row, rows, whole ? in + first * w->columns : cut);
+    memory_free(cut);
 }
 
 static float *view_values(const struct tensor_view *view, const char *origin)
@@ -58,7 +62,8 @@ static float *view_values(const struct tensor_view *view, const char *origin)
     return NULL;
 }
 
-static int load_piece(struct weight *w, const struct safetensors *set, i64 part, int piece, i64 row, const char *origin)
+static int load_piece(struct weights *weights, struct weight *w, const struct safetensors *set, i64 part, int piece,
+                      i64 row, const char *origin)
 {
     char name[512];
     i64 shape[2] = {w->spec.pieces[piece].rows, w->spec.columns};
@@ -72,12 +77,12 @@ static int load_piece(struct weight *w, const struct safetensors *set, i64 part,
     float *values = view_values(view, origin);
     if (!values)
         return -1;
-    put_block(w, part * w->rows + row, values, w->piece_first[piece], w->piece_rows[piece]);
+    put_block(weights, w, part * w->rows + row, values, w->piece_first[piece], w->piece_rows[piece]);
     memory_free(values);
     return 0;
 }
 
-static int load_fused(struct weight *w, const struct tensor_view *view, const char *origin)
+static int load_fused(struct weights *weights, struct weight *w, const struct tensor_view *view, const char *origin)
 {
     i64 shape[3] = {w->spec.parts, w->spec.rows, w->spec.columns};
     int skip = w->spec.parts == 1;
@@ -89,7 +94,7 @@ static int load_fused(struct weight *w, const struct tensor_view *view, const ch
     for (i64 part = 0, row = 0; part < w->parts; part++) {
         i64 base = (w->first_part + part) * w->spec.rows;
         for (int i = 0; i < 4 && w->spec.pieces[i].name; i++) {
-            put_block(w, row, values, base + w->piece_first[i], w->piece_rows[i]);
+            put_block(weights, w, row, values, base + w->piece_first[i], w->piece_rows[i]);
             row += w->piece_rows[i];
             base += w->spec.pieces[i].rows;
         }
@@ -98,15 +103,15 @@ static int load_fused(struct weight *w, const struct tensor_view *view, const ch
     return 0;
 }
 
-static int load_one(struct weight *w, const struct safetensors *set, const char *origin)
+static int load_one(struct weights *weights, struct weight *w, const struct safetensors *set, const char *origin)
 {
     const struct tensor_view *fused = w->spec.fused && w->parts ? safetensors_find(set, w->spec.fused) : NULL;
     if (fused)
-        return load_fused(w, fused, origin);
+        return load_fused(weights, w, fused, origin);
     for (i64 part = 0; part < w->parts; part++) {
         i64 row = 0;
         for (int i = 0; i < 4 && w->spec.pieces[i].name; row += w->piece_rows[i++])
-            if (load_piece(w, set, part, i, row, origin))
+            if (load_piece(weights, w, set, part, i, row, origin))
                 return -1;
     }
     return 0;
@@ -116,9 +121,9 @@ int weights_load(struct weights *weights, const struct safetensors *set, enum we
 {
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
-        if (w->spec.file == file && load_one(w, set, origin))
+        if (w->spec.file == file && load_one(weights, w, set, origin))
             return -1;
-        weight_clear_moments(w);
+        weight_clear_moments(weights, w);
     }
     return 0;
 }
@@ -139,35 +144,43 @@ static const char *keep_name(struct weight_list *list, const char *name)
     return memcpy(arena_alloc(&list->memory, bytes), name, (size_t)bytes);
 }
 
-static const void *as_dtype(struct weight_list *list, const struct weight *w, enum dtype dtype)
+static void read_device(void *device, void *out, const void *data, i64 bytes)
 {
-    i64 n = w->parts * w->rows * w->columns;
-    if (dtype == DTYPE_F32)
-        return w->master;
-    if (w->value.dtype == dtype)
-        return w->value.data;
-    bf16 *out = arena_alloc(&list->memory, n * 2);
-    for (i64 i = 0; i < n; i++)
-        out[i] = bf16_from_f32(w->master[i]);
-    return out;
+    device_get(device, out, data, bytes);
 }
 
-static void list_one(struct weight_list *list, const struct weight *w, enum dtype dtype)
+/* As it stands on the device, or rounded here. */
+static struct tensor_source source_of(struct weight_list *list, const struct weights *weights, const struct weight *w,
+                                      enum dtype dtype)
 {
-    const char *data = as_dtype(list, w, dtype);
+    i64 n = w->parts * w->rows * w->columns;
+    struct tensor_source source = {.dtype = dtype, .read = read_device, .context = weights->device};
+    source.data = dtype == DTYPE_F32 ? w->master : w->value.data;
+    if (dtype == DTYPE_F32 || w->value.dtype == dtype)
+        return source;
+    bf16 *out = arena_alloc(&list->memory, n * 2);
+    float *values = memory_alloc(n * 4);
+    weight_get(weights, w, 0, w->parts * w->rows, values);
+    for (i64 i = 0; i < n; i++)
+        out[i] = bf16_from_f32(values[i]);
+    memory_free(values);
+    return (struct tensor_source){.dtype = dtype, .data = out};
+}
+
+static void list_one(struct weight_list *list, const struct weights *weights, const struct weight *w, enum dtype dtype)
+{
+    struct tensor_source source = source_of(list, weights, w, dtype);
     char name[512];
     for (i64 part = 0; part < w->parts; part++)
         for (int i = 0; i < 4 && w->spec.pieces[i].name; i++) {
-            struct tensor_source *t = push(list);
+            i64 rows = w->spec.pieces[i].rows;
             part_name(name, sizeof name, w->spec.pieces[i].name, part);
-            *t = (struct tensor_source){.name = keep_name(list, name),
-                                        .dtype = dtype,
-                                        .rank = w->spec.disk_rank,
-                                        .shape = {w->spec.pieces[i].rows, w->columns},
-                                        .data = data};
-            if (t->rank == 1)
-                t->shape[0] = w->columns;
-            data += w->spec.pieces[i].rows * w->columns * dtype_bytes(dtype);
+            source.name = keep_name(list, name);
+            source.rank = w->spec.disk_rank;
+            source.shape[0] = source.rank == 1 ? w->columns : rows;
+            source.shape[1] = w->columns;
+            *push(list) = source;
+            source.data = (const char *)source.data + rows * w->columns * dtype_bytes(dtype);
         }
 }
 
@@ -185,7 +198,7 @@ void weights_list(struct weight_list *list, const struct weights *weights, enum 
     for (i64 i = 0; i < weights->count; i++) {
         const struct weight *w = &weights->list[i];
         if (w->spec.file == file)
-            list_one(list, w, w->spec.type == TYPE_F32 ? DTYPE_F32 : dtype);
+            list_one(list, weights, w, w->spec.type == TYPE_F32 ? DTYPE_F32 : dtype);
     }
 }
 
@@ -196,7 +209,8 @@ void weight_list_release(struct weight_list *list)
     *list = (struct weight_list){0};
 }
 
-static void list_state(struct weight_list *list, const struct weight *w, const char *kind, const float *data)
+static void list_state(struct weight_list *list, struct device *device, const struct weight *w, const char *kind,
+                       const float *data)
 {
     char name[512];
     if (!data)
@@ -206,26 +220,24 @@ static void list_state(struct weight_list *list, const struct weight *w, const c
                                          .dtype = DTYPE_F32,
                                          .rank = 2,
                                          .shape = {w->parts * w->rows, w->columns},
-                                         .data = data};
+                                         .data = data,
+                                         .read = read_device,
+                                         .context = device};
 }
 
 void weights_list_optimizer(struct weight_list *list, const struct weights *weights)
 {
     open_list(list, weights);
     for (i64 i = 0; i < weights->count; i++) {
-        list_state(list, &weights->list[i], "master", weights->list[i].master);
-        list_state(list, &weights->list[i], "m", weights->list[i].m);
-        list_state(list, &weights->list[i], "v", weights->list[i].v);
+        const struct weight *w = &weights->list[i];
+        list_state(list, weights->device, w, "master", w->master);
+        list_state(list, weights->device, w, "m", w->m);
+        list_state(list, weights->device, w, "v", w->v);
     }
 }
 
-static bool is_whole(const struct weight *w)
-{
-    return w->share_rows == w->spec.parts * w->spec.rows && w->columns == w->spec.columns;
-}
-
-/* Copies of all rows of this rank's slice, also of those whose masters other ranks keep. */
-static void put_slice(struct weight *w, const float *logical)
+/* All rows of this rank's slice to its copies, also of those whose masters other ranks keep. */
+static void put_slice(struct weights *weights, struct weight *w, const float *logical)
 {
     struct weight all = *w;
     i64 n = w->parts * w->rows;
@@ -233,25 +245,21 @@ static void put_slice(struct weight *w, const float *logical)
     all.share_first = 0;
     all.share_rows = n;
     weight_share_from_logical(slice, &all, logical);
-    for (i64 row = 0; row < n; row++)
-        weight_put(w, row, 0, slice + row * w->columns, w->columns);
+    weight_put(weights, w, 0, n, slice);
     memory_free(slice);
 }
 
-static int load_cut(struct weight *w, const struct tensor_view *view, float *out, bool is_master, const char *origin)
+static void put_share(struct weights *weights, struct weight *w, float *to, const float *logical)
 {
-    float *logical = view_values(view, origin);
-    if (!logical)
-        return -1;
-    if (is_master)
-        put_slice(w, logical);
-    else
-        weight_share_from_logical(out, w, logical);
-    memory_free(logical);
-    return 0;
+    i64 count = w->share_rows * w->columns;
+    float *share = memory_alloc(count * 4);
+    weight_share_from_logical(share, w, logical);
+    device_put(weights->device, to, share, count * 4);
+    memory_free(share);
 }
 
-static int load_state(struct weight *w, const struct safetensors *set, const char *kind, float *out, const char *origin)
+static int load_state(struct weights *weights, struct weight *w, const struct safetensors *set, const char *kind,
+                      float *out, const char *origin)
 {
     char name[512];
     i64 shape[2] = {w->spec.parts * w->spec.rows, w->spec.columns};
@@ -263,17 +271,24 @@ static int load_state(struct weight *w, const struct safetensors *set, const cha
         return error_set("%s: tensor %s is missing", origin, name);
     if (check_shape(origin, view, 2, shape))
         return -1;
-    return is_whole(w) ? tensor_view_to_f32(out, view) : load_cut(w, view, out, strcmp(kind, "master") == 0, origin);
+    float *logical = view_values(view, origin);
+    if (!logical)
+        return -1;
+    if (strcmp(kind, "master") == 0) /* of no rows, all three stand at one address */
+        put_slice(weights, w, logical);
+    else
+        put_share(weights, w, out, logical);
+    memory_free(logical);
+    return 0;
 }
 
 int weights_load_optimizer(struct weights *weights, const struct safetensors *set, const char *origin)
 {
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
-        if (load_state(w, set, "master", w->master, origin) || load_state(w, set, "m", w->m, origin) ||
-            load_state(w, set, "v", w->v, origin))
+        if (load_state(weights, w, set, "master", w->master, origin) ||
+            load_state(weights, w, set, "m", w->m, origin) || load_state(weights, w, set, "v", w->v, origin))
             return -1;
     }
-    weights_refresh(weights);
     return 0;
 }

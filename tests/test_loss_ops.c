@@ -174,9 +174,9 @@ static double objective_bit_cross_entropy(struct op_run *run)
 }
 
 /* ---- adamw: copy none, f32, bf16; bit 2: no gradient ---- */
-enum { ADAM_P, ADAM_M, ADAM_V, ADAM_G, ADAM_COPY };
+enum { ADAM_P, ADAM_M, ADAM_V, ADAM_G, ADAM_COPY, ADAM_SUM, ADAM_WRITTEN };
 static const struct adamw adamw = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.1f, .step = 3};
-static const float adamw_scale = 0.25f;
+static const double adamw_norm = 16, adamw_clip = 4;
 
 static void setup_adamw(struct op_run *run)
 {
@@ -187,6 +187,10 @@ static void setup_adamw(struct op_run *run)
     op_array(run, "v", UPDATED, DTYPE_F32, count);
     op_array(run, "g", INPUT, DTYPE_F32, count);
     op_array(run, "copy", copy ? OUTPUT : INPUT, copy == 2 ? DTYPE_BF16 : DTYPE_F32, count);
+    op_array(run, "sum", INPUT, DTYPE_F64, 1);
+    op_array(run, "written", INPUT, DTYPE_U8, 1);
+    op_values(run, ADAM_SUM)[0] = adamw_norm * adamw_norm;
+    op_values(run, ADAM_WRITTEN)[0] = !(run->variant & 4);
     for (i64 i = 0; i < count; i++) {
         op_values(run, ADAM_V)[i] = i % 9 == 0 ? 0 : fabs(op_values(run, ADAM_V)[i]);
         op_values(run, ADAM_G)[i] *= i % 3 == 0 ? 1e-4 : i % 9 == 4 ? 0 : 1;
@@ -196,10 +200,17 @@ static void setup_adamw(struct op_run *run)
 static void call_adamw(struct device *device, struct op_run *run)
 {
     int copy = run->variant & 3;
-    device->ops->adamw(device, op_data(run, ADAM_P), op_data(run, ADAM_M), op_data(run, ADAM_V),
-                       copy ? op_data(run, ADAM_COPY) : NULL, copy == 2 ? DTYPE_BF16 : DTYPE_F32,
-                       run->variant & 4 ? NULL : op_data(run, ADAM_G), adamw_scale, run->operands[ADAM_P].columns,
-                       &adamw);
+    struct update update = {.p = op_data(run, ADAM_P),
+                            .m = op_data(run, ADAM_M),
+                            .v = op_data(run, ADAM_V),
+                            .copy = copy ? op_data(run, ADAM_COPY) : NULL,
+                            .copy_dtype = copy == 2 ? DTYPE_BF16 : DTYPE_F32,
+                            .g = op_data(run, ADAM_G),
+                            .written = op_data(run, ADAM_WRITTEN),
+                            .count = run->operands[ADAM_P].columns,
+                            .lr_factor = 1,
+                            .decay_factor = 1};
+    device->ops->adamw(device, &(struct updates){1, &update}, op_data(run, ADAM_SUM), adamw_clip, &adamw);
 }
 
 static void reference_adamw(struct op_run *run)
@@ -207,7 +218,7 @@ static void reference_adamw(struct op_run *run)
     double *p = op_values(run, ADAM_P), *m = op_values(run, ADAM_M), *v = op_values(run, ADAM_V);
     double b1 = adamw.beta1, b2 = adamw.beta2, lr = adamw.lr, step = (double)adamw.step;
     for (i64 i = 0; i < run->operands[ADAM_P].columns; i++) {
-        double g = run->variant & 4 ? 0 : op_values(run, ADAM_G)[i] * adamw_scale;
+        double g = run->variant & 4 ? 0 : op_values(run, ADAM_G)[i] * adamw_clip / (adamw_norm + 1e-6);
         p[i] *= 1 - lr * adamw.decay;
         m[i] = b1 * m[i] + (1 - b1) * g;
         v[i] = b2 * v[i] + (1 - b2) * g * g;
@@ -225,7 +236,11 @@ static void setup_sum_squares(struct op_run *run)
 
 static void call_sum_squares(struct device *device, struct op_run *run)
 {
-    device->ops->sum_squares(device, op_data(run, 1), op_data(run, 0), run->operands[0].columns);
+    /* two updates, and one between them that has no gradient */
+    const float *g = op_data(run, 0);
+    i64 count = run->operands[0].columns, first = count / 3;
+    const struct update list[] = {{.g = g, .count = first}, {.count = 5}, {.g = g + first, .count = count - first}};
+    device->ops->sum_squares(device, op_data(run, 1), &(struct updates){COUNT_OF(list), list});
 }
 
 static void reference_sum_squares(struct op_run *run)
@@ -520,8 +535,17 @@ static void adamw_is_that_of_torch(void **state)
                                  eps,
                                  i < 2 ? decay : 0,
                                  t};
-            g.device.ops->adamw(&g.device, p.data, m.data, v.data, copy.data, DTYPE_BF16,
-                                golden_load(&g, numbered("grad", i, t)), 1, p.rows * p.columns, &step);
+            struct update update = {.p = p.data,
+                                    .m = m.data,
+                                    .v = v.data,
+                                    .copy = copy.data,
+                                    .copy_dtype = DTYPE_BF16,
+                                    .g = golden_load(&g, numbered("grad", i, t)),
+                                    .count = p.rows * p.columns,
+                                    .lr_factor = 1,
+                                    .decay_factor = 1};
+            double sum = 1;
+            g.device.ops->adamw(&g.device, &(struct updates){1, &update}, &sum, 0, &step);
             golden_check(&g, numbered("param", i, t), p, 1e-6, 1e-7);
             golden_check(&g, numbered("m", i, t), m, 1e-5, 1e-10);
             golden_check(&g, numbered("v", i, t), v, 1e-5, 1e-18);
@@ -542,7 +566,8 @@ static void norms_are_those_of_torch(void **state)
         g.prefix = c ? "clip.1." : "clip.0.";
         for (int i = 0; i < 3; i++) {
             struct matrix grad = golden_matrix(&g, (const char *[]){"grad.0", "grad.1", "grad.2"}[i]);
-            g.device.ops->sum_squares(&g.device, &squares, grad.data, grad.rows * grad.columns);
+            struct update update = {.g = grad.data, .count = grad.rows * grad.columns};
+            g.device.ops->sum_squares(&g.device, &squares, &(struct updates){1, &update});
         }
         float norm = (float)sqrt(squares);
         golden_check(&g, "norm", matrix_of(&norm, DTYPE_F32, 1, 1), 1e-6, 0);

@@ -446,7 +446,7 @@ struct permute_run {
     enum dtype dtype;
     int rank;
     i64 shape[6];
-    int order[6];
+    i64 order[6];
 };
 
 static void run_permute(void *context)
@@ -565,7 +565,7 @@ static void distance_equals_double_loop(void **state)
 
 /* ---- vision quantiser ---- */
 enum { SCALES = 4 };
-static const i32 SCALE_SIZES[SCALES] = {1, 2, 3, 6};
+static const i64 SCALE_SIZES[SCALES] = {1, 2, 3, 6};
 static const float AMPLITUDES[SCALES] = {0.9f, 0.7f, 0.5f, 0.25f};
 enum { TOKENS = 1 + 4 + 9 + 36, INPUTS = 4 + 9 + 36 + 1 };
 

@@ -149,13 +149,14 @@ static void setup_route_balance(struct op_run *run)
 {
     op_array(run, "bias", UPDATED, DTYPE_F32, run->columns);
     op_array(run, "usage", UPDATED, DTYPE_F32, run->columns);
+    op_array(run, "use", UPDATED, DTYPE_F64, run->columns);
     for (i64 e = 0; e < run->columns; e++)
         op_values(run, 1)[e] = (double)(run->rows == 7 ? 5 : draw(9, e, 0)); /* one case of equal use */
 }
 
 static void call_route_balance(struct device *device, struct op_run *run)
 {
-    device->ops->route_balance(device, op_data(run, 0), op_data(run, 1), run->columns, 0.125f);
+    device->ops->route_balance(device, op_data(run, 0), op_data(run, 1), op_data(run, 2), run->columns, 0.125f);
 }
 
 static void reference_route_balance(struct op_run *run)
@@ -165,6 +166,7 @@ static void reference_route_balance(struct op_run *run)
         mean += usage[e] / (double)run->columns;
     for (i64 e = 0; e < run->columns; e++) {
         bias[e] += fabs(usage[e] - mean) < 1e-6 ? 0 : usage[e] < mean ? 0.125 : -0.125;
+        op_values(run, 2)[e] += usage[e];
         usage[e] = 0;
     }
 }
@@ -190,7 +192,7 @@ static void setup_route_sort(struct op_run *run)
 static void call_route_sort(struct device *device, struct op_run *run)
 {
     device->ops->route_sort(device, op_data(run, SORT_OFFSETS), op_data(run, SORT_SLOT), op_data(run, SORT_SOURCE),
-                            sort_rows(run), op_data(run, SORT_EXPERTS), run->rows, 3, run->columns);
+                            sort_rows(run), op_data(run, SORT_EXPERTS), run->rows, 3, run->columns, GROUP_ROWS);
 }
 
 static void reference_route_sort(struct op_run *run)

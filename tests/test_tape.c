@@ -118,7 +118,7 @@ static void run_activate(struct trial *t)
 
 static void run_permute(struct trial *t)
 {
-    finish(t, op_permute(&t->tape, &t->x[0], 3, (const i64[]){2, 3, 4}, (const int[]){1, 2, 0}, 4));
+    finish(t, op_permute(&t->tape, &t->x[0], 3, (const i64[]){2, 3, 4}, (const i64[]){1, 2, 0}, 4));
 }
 
 static void run_view(struct trial *t)
@@ -185,7 +185,7 @@ static void run_distance(struct trial *t)
 
 static void run_bit_entropy(struct trial *t)
 {
-    static const i32 scales[] = {1, 2};
+    static const i64 scales[] = {1, 2};
     static const float amplitude[] = {0.5f, 0.25f};
     static u8 bits[5 * 3];
     static float sum[4 * 3], u[5 * 3];

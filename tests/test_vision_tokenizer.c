@@ -246,7 +246,7 @@ enum {
     ENTROPY_SCALES = 4,
     ENTROPY_TOKENS = 1 + 4 + 9 + 25
 };
-static const i32 entropy_scales[ENTROPY_SCALES] = {1, 2, 3, 5};
+static const i64 entropy_scales[ENTROPY_SCALES] = {1, 2, 3, 5};
 static const float entropy_amplitudes[ENTROPY_SCALES] = {0.5f, 0.7f, 0.3f, 0.2f};
 static const float entropy_sharpness = 1.5f;
 

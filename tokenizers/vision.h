@@ -35,7 +35,7 @@ struct vision_shape {
     i64 latent_frames, h, w;     /* T', the finest grid */
     double rate_hz;              /* frames a second; 0 for a still */
     i64 scale_count;
-    i32 scales[VISION_SCALES_MOST]; /* s_k, ascending; the last is max(h, w) */
+    i64 scales[VISION_SCALES_MOST]; /* s_k, ascending; the last is max(h, w) */
     i64 amplitude;                  /* row of the table of amplitudes: equal for shapes of equal grid and scales */
 };
 struct vision_config {

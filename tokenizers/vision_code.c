@@ -21,7 +21,7 @@ static void store_rows(struct vision *vision, float *out, struct tensor *x, i64 
     struct tape *tape = &vision->tape;
     i64 positions = x->rows / (frames * n);
     const i64 shape[4] = {frames, n, positions, x->columns};
-    const int order[4] = {1, 0, 2, 3};
+    const i64 order[4] = {1, 0, 2, 3};
     struct tensor *wide = op_scale(tape, x, 1, DTYPE_F32);
     vision->device->ops->permute(vision->device, out, wide->data, DTYPE_F32, 4, shape, order);
 }
@@ -121,7 +121,7 @@ static void decode_piece(struct vision *vision, u8 *pixels, const float *sum, st
     i64 stride = vision->config.stride, frames = vision_latent_frames(size.frames), d = vision->config.bits;
     i64 positions = size.height / stride * (size.width / stride);
     const i64 shape[4] = {size.n, frames, positions, d};
-    const int order[4] = {1, 0, 2, 3};
+    const i64 order[4] = {1, 0, 2, 3};
     tape_clear(tape, false);
     struct tensor *x = tape_tensor(tape, DTYPE_F32, size.n * frames * positions, d);
     vision->device->ops->permute(vision->device, x->data, sum, DTYPE_F32, 4, shape, order);

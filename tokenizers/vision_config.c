@@ -23,12 +23,12 @@ i64 vision_tokens(const struct vision_shape *shape)
 }
 
 /* 1, 2, 3, 4, 6, 8, 12, 16, ... as Infinity's lists go, ending at the grid itself. */
-static i64 default_scales(i32 *scales, i64 grid)
+static i64 default_scales(i64 *scales, i64 grid)
 {
     i64 count = 0;
     for (i64 s = 1; s < grid && count < VISION_SCALES_MOST - 1; s += s < 4 ? 1 : s < 8 ? 2 : s / 4)
-        scales[count++] = (i32)s;
-    scales[count++] = (i32)grid;
+        scales[count++] = s;
+    scales[count++] = grid;
     return count;
 }
 
@@ -80,7 +80,7 @@ int vision_add_shape(struct vision_config *config, i64 frames, i64 height, i64 w
         return error_usage("%s: height and width must be multiples of the stride, %lld", s.name,
                            (long long)config->stride);
     for (i64 k = 0; scales && k < scale_count; k++)
-        s.scales[k] = (i32)scales[k];
+        s.scales[k] = scales[k];
     if (!scales)
         s.scale_count = default_scales(s.scales, max_i64(s.h, s.w));
     if (check_scales(&s))

@@ -220,7 +220,7 @@ static struct tensor *expand_time(struct tape *tape, struct tensor *x, const str
 {
     i64 channels = x->columns, rows = g->n * g->h * g->w;
     const i64 shape[4] = {g->frames, rows, VISION_GROUP, channels};
-    const int order[4] = {0, 2, 1, 3};
+    const i64 order[4] = {0, 2, 1, 3};
     x = add_time(tape, x, at->dec_time1, *g);
     x = op_linear(tape, x, &at->dec_expand->value, tape->activations);
     x = op_permute(tape, x, 4, shape, order, channels);
@@ -261,7 +261,7 @@ struct tensor *vision_patches(struct tape *tape, const struct vision *vision, co
     require(tape->device->backend != BACKEND_CUDA, "vision: pixels are converted in host memory");
     i64 h = s.height / PATCH, w = s.width / PATCH;
     const i64 shape[7] = {s.n, s.frames, h, PATCH, w, PATCH, 3};
-    const int order[7] = {1, 0, 2, 4, 3, 5, 6};
+    const i64 order[7] = {1, 0, 2, 4, 3, 5, 6};
     struct tensor *x = tape_tensor(tape, tape->activations, s.n * s.frames * s.height * s.width, 3);
     struct pixel_job job = {x->data, pixels, x->rows * 3, x->dtype};
     if (tape->device->backend != BACKEND_META)
@@ -282,7 +282,7 @@ struct tensor *vision_features(struct tape *tape, const struct vision *vision, s
     g.h /= ratio;
     g.w /= ratio;
     const i64 shape[6] = {g.frames * g.n, g.h, ratio, g.w, ratio, fine};
-    const int order[6] = {0, 1, 3, 2, 4, 5};
+    const i64 order[6] = {0, 1, 3, 2, 4, 5};
     x = op_permute(tape, x, 6, shape, order, ratio * ratio * fine);
     x = op_linear(tape, x, &at->enc_down->value, tape->activations);
     if (c->inflated)
@@ -322,7 +322,7 @@ struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, str
     x = op_rmsnorm(tape, x, &at->dec_norm->value, norm_eps);
     x = op_linear(tape, x, &at->dec_up->value, tape->activations);
     const i64 shape[6] = {g.frames * g.n, g.h, g.w, ratio, ratio, fine};
-    const int order[6] = {0, 1, 3, 2, 4, 5};
+    const i64 order[6] = {0, 1, 3, 2, 4, 5};
     x = op_permute(tape, x, 6, shape, order, fine);
     g.h *= ratio;
     g.w *= ratio;

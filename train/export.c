@@ -32,7 +32,7 @@ static float *probe_logits(struct model *model, i64 *count)
     model_forward(&out, &tape, model, &batch, &full, NULL);
     *count = batch.n * model->config.vocabulary;
     float *logits = memory_alloc(*count * 4);
-    memcpy(logits, out.logits[TARGET_TEXT][0]->data, (size_t)*count * 4);
+    device_get(model->device, logits, out.logits[TARGET_TEXT][0]->data, *count * 4);
     tape_close(&tape);
     arena_close(&arena);
     return logits;
@@ -46,13 +46,13 @@ static int check_finite(const struct model *model, const char *directory)
     weights_list(&list, &model->weights, FILE_HF, DTYPE_F32);
     for (i64 i = 0; status == 0 && i < list.count; i++) {
         const struct tensor_source *t = &list.tensors[i];
-        i64 n = 1;
-        for (int d = 0; d < t->rank; d++)
-            n *= t->shape[d];
+        i64 n = tensor_source_bytes(t) / 4;
+        float *values = tensor_source_copy(t);
         for (i64 e = 0; status == 0 && e < n; e++)
-            if (!isfinite(((const float *)t->data)[e]))
+            if (!isfinite(values[e]))
                 status = error_set("%s: %s holds numbers that are not finite: the training that made it broke down",
                                    directory, t->name);
+        memory_free(values);
     }
     weight_list_release(&list);
     return status;

@@ -91,12 +91,14 @@ static void unigram_entropies(struct heldout *out, const struct counts *c)
         out->unigram[STREAM_AUDIO][TARGET_AUDIO] = sum / (double)c->levels;
 }
 
-static i32 *room_for_routes(struct arena *arena, const struct batch *batch, const struct model *model,
-                            const struct submodel *sub)
+/* [L, n, K] on the host; NULL where the forward kept none. */
+static i32 *get_routes(struct arena *arena, const struct forward *forward, const struct batch *batch,
+                       const struct model *model, const struct submodel *sub)
 {
-    i64 count = model->config.layers * batch->n * sub->topk;
-    i32 *routes = arena_alloc(arena, count * 4);
-    memset(routes, 0xff, (size_t)count * 4); /* -1, also of layers that do not route */
+    i64 bytes = model->config.layers * batch->n * sub->topk * 4;
+    i32 *routes = forward->routes ? arena_alloc(arena, bytes) : NULL;
+    if (routes)
+        device_get(model->device, routes, forward->routes, bytes);
     return routes;
 }
 
@@ -115,6 +117,20 @@ static void run_chunks(struct forward *out, struct tape *tape, struct model *mod
             for (int level = 0; level < LEVELS_MOST; level++)
                 if (next.loss[kind][level].value)
                     out->loss[kind][level] = next.loss[kind][level];
+    }
+}
+
+/* Text that follows a medium in its sample is what the model says of it: it counts as a target of that stream. */
+static void tell_streams(struct target_list *list, const struct batch *b)
+{
+    u8 medium = STREAM_TEXT;
+    for (i64 i = 0, t = 0; i < b->n; i++) {
+        if (i == 0 || b->sample[i] != b->sample[i - 1])
+            medium = STREAM_TEXT;
+        if (b->stream[i] == STREAM_IMAGE_IN || b->stream[i] == STREAM_VIDEO_IN || b->stream[i] == STREAM_AUDIO)
+            medium = b->stream[i];
+        for (; t < list->n && list->position[t] == i; t++)
+            list->stream[t] = list->stream[t] == STREAM_TEXT ? medium : list->stream[t];
     }
 }
 
@@ -137,11 +153,12 @@ static int walk_rows(const struct heldout_pass *pass, struct model *model, const
         status = loader_batch(loader, step, 0, &batch, &arena);
         if (status)
             break;
-        struct forward_options options = {.keep_routes =
-                                              pass->want_routes ? room_for_routes(&arena, &batch, model, sub) : NULL};
+        for (int kind = TARGET_TEXT; kind <= TARGET_MTP; kind++)
+            tell_streams(&batch.targets[kind], &batch);
+        struct forward_options options = {.keep_routes = pass->want_routes};
         tape_clear(&tape, false);
         run_chunks(&forward, &tape, model, &batch, sub, &options);
-        pass->visit(pass->context, &batch, &forward, options.keep_routes);
+        pass->visit(pass->context, &batch, &forward, get_routes(&arena, &forward, &batch, model, sub));
         if (comm_any(model->parallel->world, interrupted()))
             status = STAGE_INTERRUPTED;
     }
@@ -236,35 +253,17 @@ struct measuring {
     struct heldout *out;
     struct counts counts;
     const struct model_config *config;
+    struct device *device;
+    struct step_sums *sums; /* device memory */
 };
-
-/* Text that follows a medium in its sample is what the model says of it: it counts as a target of that stream. */
-static u8 *streams_told_of(const struct target_list *list, const struct batch *b)
-{
-    u8 *streams = memory_alloc(max_i64(list->n, 1)), medium = STREAM_TEXT;
-    for (i64 i = 0, t = 0; i < b->n; i++) {
-        if (i == 0 || b->sample[i] != b->sample[i - 1])
-            medium = STREAM_TEXT;
-        if (b->stream[i] == STREAM_IMAGE_IN || b->stream[i] == STREAM_VIDEO_IN || b->stream[i] == STREAM_AUDIO)
-            medium = b->stream[i];
-        for (; t < list->n && list->position[t] == i; t++)
-            streams[t] = list->stream[t] == STREAM_TEXT ? medium : list->stream[t];
-    }
-    return streams;
-}
 
 static void measure_batch(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes)
 {
     (void)routes;
     struct measuring *m = context;
-    struct batch told = *batch;
-    for (int kind = TARGET_TEXT; kind <= TARGET_MTP; kind++)
-        told.targets[kind].stream = streams_told_of(&batch->targets[kind], batch);
-    step_add_losses(&m->out->sums, forward, &told, m->config);
-    count_targets(&m->counts, &told);
+    step_sums_add(m->device, m->sums, forward, m->config);
+    count_targets(&m->counts, batch);
     m->out->positions += step_positions(batch);
-    for (int kind = TARGET_TEXT; kind <= TARGET_MTP; kind++)
-        memory_free(told.targets[kind].stream);
 }
 
 /* A token's content has a character for each of its bytes (GPT-2's byte alphabet); special tokens are no text. */
@@ -296,20 +295,24 @@ static int measure_bytes(struct heldout *out, const struct counts *c, const char
 int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
                     const char *part, i64 length, i64 most_rows)
 {
-    struct measuring m = {.out = out, .config = &model->config};
+    struct device *device = model->device;
+    struct measuring m = {.out = out, .config = &model->config, .device = device, .sums = step_sums_open(device)};
     struct heldout_pass pass = {directory, part, length, most_rows, false, measure_batch, &m, &out->left_out};
     double begin = clock_s();
     memset(out, 0, sizeof *out);
     counts_init(&m.counts, &model->config);
+    step_sums_clear(device, m.sums);
     int status = heldout_walk(&pass, model, sub);
     if (status == 0) {
-        comm_all_reduce(model->parallel->pipeline, out->sums.loss, STREAMS * TARGETS, DTYPE_F64);
-        comm_all_reduce(model->parallel->pipeline, out->sums.weight, STREAMS * TARGETS, DTYPE_F64);
+        double squares;
+        step_sums_reduce(model->parallel->pipeline, m.sums);
+        step_sums_get(&out->sums, &squares, model->device, m.sums);
         status = measure_bytes(out, &m.counts, directory);
     }
     unigram_entropies(out, &m.counts);
     out->seconds = clock_s() - begin;
     counts_release(&m.counts);
+    step_sums_close(device, m.sums);
     return status;
 }
 

@@ -33,79 +33,84 @@ struct lr_schedule lr_of_settings(const struct optimizer_settings *settings, i64
                                 .decay = (enum lr_decay)settings->decay};
 }
 
-/* What of a part this rank updates. A part has one gradient or none: experts apart, everything else whole. */
-struct slice {
-    i64 first, count;  /* elements of the rank's share */
-    void *copy;        /* what products read, where that is no master; NULL */
-    const float *grad; /* NULL: none was written */
-};
-
-static struct slice slice_of(const struct weight *w, i64 part)
+/* A part has one gradient or none: experts apart, everything else whole. */
+static struct update update_of(const struct weight *w, i64 part)
 {
     i64 begin = max_i64(part * w->rows, w->share_first);
     i64 end = min_i64((part + 1) * w->rows, w->share_first + w->share_rows), at = begin * w->columns;
-    bool written = w->value.grad_written || w->value.parts_written[part];
-    return (struct slice){
-        .first = (begin - w->share_first) * w->columns,
-        .count = max_i64(0, end - begin) * w->columns,
+    i64 first = (begin - w->share_first) * w->columns;
+    return (struct update){
+        .p = w->master + first,
+        .m = w->m + first,
+        .v = w->v + first,
         .copy = w->value.dtype == DTYPE_F32 ? NULL : (char *)w->value.data + at * dtype_bytes(w->value.dtype),
-        .grad = written ? (const float *)w->value.grad + at : NULL};
+        .copy_dtype = w->value.dtype,
+        .g = (const float *)w->value.grad + at,
+        .written = w->value.grad_written ? NULL : w->value.parts_written + part,
+        .count = max_i64(0, end - begin) * w->columns,
+        .lr_factor = w->spec.lr_factor,
+        .decay_factor = w->spec.decay};
 }
 
-static double gradient_norm(struct weights *weights, const struct parallel *parallel)
+static i64 parts_of(const struct weights *weights)
 {
-    struct device *device = weights->device;
-    double total = 0;
+    i64 parts = 0;
+    for (i64 i = 0; i < weights->count; i++)
+        parts += weights->list[i].value.needs_grad ? weights->list[i].parts : 0;
+    return parts;
+}
+
+/* All this rank updates, or of that what it counts in a sum over the world. */
+static struct updates list_updates(struct update *list, const struct weights *weights, bool counted_alone)
+{
+    struct updates updates = {0, list};
     for (i64 i = 0; i < weights->count; i++) {
         const struct weight *w = &weights->list[i];
-        bool counted = w->value.needs_grad && shares_counted(w, &weights->layout);
-        for (i64 p = 0; counted && p < w->parts; p++) {
-            struct slice s = slice_of(w, p);
-            if (s.grad && s.count)
-                device->ops->sum_squares(device, &total, s.grad, s.count);
+        if (!w->value.needs_grad || (counted_alone && !shares_counted(w, &weights->layout)))
+            continue;
+        for (i64 p = 0; p < w->parts; p++) {
+            list[updates.count] = update_of(w, p);
+            updates.count += list[updates.count].count > 0;
         }
     }
-    comm_all_reduce(parallel->world, &total, 1, DTYPE_F64);
-    return sqrt(total);
+    return updates;
 }
 
-static void update_weight(struct weights *weights, struct weight *w, const struct adamw *base, float scale)
+void optimizer_step_over(const struct parallel *parallel, struct weights *weights,
+                         const struct optimizer_settings *settings, double lr, i64 step, double *squares)
 {
     struct device *device = weights->device;
-    struct adamw adamw = *base;
-    adamw.lr *= w->spec.lr_factor;
-    adamw.decay = w->spec.decay ? base->decay : 0;
-    for (i64 p = 0; p < w->parts; p++) {
-        struct slice s = slice_of(w, p);
-        if (s.count)
-            device->ops->adamw(device, w->master + s.first, w->m + s.first, w->v + s.first, s.copy, w->value.dtype,
-                               s.grad, scale, s.count, &adamw);
-    }
-}
-
-struct optimizer_result optimizer_step_over(const struct parallel *parallel, struct weights *weights,
-                                            const struct optimizer_settings *settings, double lr, i64 step)
-{
-    struct optimizer_result result = {gradient_norm(weights, parallel), lr, false};
-    double clip = settings->clip;
-    if (!isfinite(result.grad_norm)) {
-        log_warn("step %lld: the norm of the gradients is not finite; this update is skipped", (long long)step);
-        result.skipped = true;
-        return result;
-    }
-    float scale = clip > 0 && result.grad_norm > clip ? (float)(clip / (result.grad_norm + 1e-6)) : 1;
+    struct update *list = memory_alloc(max_i64(parts_of(weights), 1) * (i64)sizeof *list);
+    struct updates counted = list_updates(list, weights, true);
     struct adamw adamw = {
         (float)lr, (float)settings->beta1, (float)settings->beta2, (float)settings->eps, (float)settings->weight_decay,
         step + 1};
-    for (i64 i = 0; i < weights->count; i++)
-        if (weights->list[i].value.needs_grad)
-            update_weight(weights, &weights->list[i], &adamw, scale);
+    device->ops->zero(device, squares, sizeof *squares);
+    device->ops->sum_squares(device, squares, &counted);
+    comm_all_reduce(parallel->world, squares, 1, DTYPE_F64);
+    struct updates all = list_updates(list, weights, false);
+    device->ops->adamw(device, &all, squares, settings->clip, &adamw);
+    memory_free(list);
     shares_spread(weights, parallel);
+}
+
+struct optimizer_result optimizer_result_of(double squares, double lr, i64 step)
+{
+    struct optimizer_result result = {sqrt(squares), lr, false};
+    if (isfinite(result.grad_norm))
+        return result;
+    log_warn("step %lld: the norm of the gradients is not finite; this update is skipped", (long long)step);
+    result.skipped = true;
     return result;
 }
 
 struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr,
                                        i64 step)
 {
-    return optimizer_step_over(parallel_alone(), weights, settings, lr, step);
+    struct device *device = weights->device;
+    double squares, *sum = device_alloc(device, sizeof *sum);
+    optimizer_step_over(parallel_alone(), weights, settings, lr, step, sum);
+    device_get(device, &squares, sum, sizeof squares);
+    device_free(device, sum, sizeof *sum);
+    return optimizer_result_of(squares, lr, step);
 }

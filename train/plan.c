@@ -33,7 +33,8 @@ void step_memory_of(struct step_memory *out, const struct trainer *t)
     for (i64 i = 0; i < t->flight_count; i++) {
         const struct flight *f = &t->flights[i];
         out->activations += f->tape.arena.peak_bytes + f->tape.kept.peak_bytes;
-        out->host += f->tape.host.peak_bytes + f->arena.peak_bytes - untouched_bytes(f, &t->model->config);
+        out->host += f->tape.host.peak_bytes + f->tape.staged.peak_bytes + f->arena.peak_bytes -
+                     untouched_bytes(f, &t->model->config);
     }
 }
 
@@ -68,7 +69,7 @@ void plan_batches_init(struct plan_batches *p, const struct model_config *config
     *p =
         (struct plan_batches){.config = config, .rows = rows, .micro_rows = micro_rows, .length = length, .seed = seed};
     for (i64 k = 0; k < still.scale_count; k++)
-        still.scales[k] = (i32)(k + 1);
+        still.scales[k] = k + 1;
     struct shape clip = still;
     clip.video = true;
     clip.frames = CLIP_FRAMES;

@@ -1,6 +1,7 @@
 #include "train/step.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_bytes)
@@ -8,6 +9,7 @@ void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_byt
     struct turns turns;
     memset(trainer, 0, sizeof *trainer);
     trainer->model = model;
+    trainer->sums = step_sums_open(model->device);
     trainer->objective = objective_plain;
     for (int kind = 0; kind < TARGETS; kind++)
         trainer->balance.weight[kind] = 1;
@@ -27,6 +29,7 @@ void trainer_close(struct trainer *trainer)
         arena_close(&trainer->flights[i].arena);
     }
     memory_free(trainer->flights);
+    step_sums_close(trainer->model->device, trainer->sums);
 }
 
 static struct flight *find_flight(struct trainer *t, const struct turn *turn)
@@ -65,15 +68,15 @@ static int run_forward(struct step_result *result, struct trainer *t, i64 step, 
     pick(&sub, t, &f->arena, step, &f->batch);
     tape_clear(&f->tape, true);
     model_forward(&out, &f->tape, t->model, &f->batch, &sub, &options);
-    t->objective(t, &out, &f->batch, turn->micro, totals);
-    step_add_losses(result, &out, &f->batch, &t->model->config);
+    f->busy = true;
+    f->chunk = turn->chunk;
+    f->micro = turn->micro;
+    t->objective(t, f, &out, totals);
+    step_sums_add(t->model->device, t->sums, &out, &t->model->config);
     if (turn->chunk + 1 == model_chunks(t->model)) {
         result->positions += step_positions(&f->batch);
         result->flops += 3 * step_flops(&t->model->config, &f->batch, &sub);
     }
-    f->busy = true;
-    f->chunk = turn->chunk;
-    f->micro = turn->micro;
     return 0;
 }
 
@@ -84,22 +87,19 @@ static void run_backward(struct trainer *t, const struct turn *turn)
     f->busy = false;
 }
 
-/* Of the ranks of a comm: what each counted of its own micro-batches and layers. */
-static void sum_over(struct comm *comm, struct step_result *r, struct model *model)
+/* Over all ranks: what each counted of its own micro-batches and layers. */
+static void sum_over_ranks(struct trainer *t, const struct step_result *result)
 {
-    enum { KINDS = STREAMS * TARGETS };
-    const struct model_config *c = &model->config;
-    double sums[2 * KINDS + 4] = {[2 * KINDS] = r->entropy, r->entropy_weight, r->flops, (double)r->positions};
-    memcpy(sums, r->loss, sizeof r->loss);
-    memcpy(sums + KINDS, r->weight, sizeof r->weight);
-    comm_all_reduce(comm, sums, COUNT_OF(sums), DTYPE_F64);
-    comm_all_reduce(comm, model->usage, c->layers * max_i64(c->experts, 1), DTYPE_F32);
-    memcpy(r->loss, sums, sizeof r->loss);
-    memcpy(r->weight, sums + KINDS, sizeof r->weight);
-    r->entropy = sums[2 * KINDS];
-    r->entropy_weight = sums[2 * KINDS + 1];
-    r->flops = sums[2 * KINDS + 2];
-    r->positions = (i64)sums[2 * KINDS + 3];
+    const struct parallel *ranks = t->model->parallel;
+    struct device *device = t->model->device;
+    i64 experts = model_use_count(&t->model->config);
+    double counted[2] = {result->flops, (double)result->positions};
+    device_put(device, &t->sums->flops, counted, sizeof counted);
+    struct comm *comms[2] = {ranks->data, ranks->pipeline};
+    for (int i = 0; i < 2; i++) {
+        step_sums_reduce(comms[i], t->sums);
+        comm_all_reduce(comms[i], t->model->usage, experts, DTYPE_F32);
+    }
 }
 
 /* The running means move once a step, after it: within a step coefficients are constant. */
@@ -124,6 +124,7 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
         return -1;
     require(micro_batches > 0, "step %lld has no micro-batch", (long long)step);
     weights_begin_step(&model->weights);
+    step_sums_clear(model->device, t->sums);
     for (i64 i = 0; i < 2 * turns.count * turns.chunks; i++) {
         struct turn turn = turn_at(&turns, i);
         if (!turn.forward)
@@ -132,10 +133,12 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
             return -1;
     }
     shares_reduce(&model->weights, ranks);
-    sum_over(ranks->data, result, model);
-    sum_over(ranks->pipeline, result, model);
-    result->optimizer = optimizer_step_over(ranks, &model->weights, t->optimizer, lr_at(&t->lr, step), step);
+    sum_over_ranks(t, result);
+    double lr = lr_at(&t->lr, step), squares;
+    optimizer_step_over(ranks, &model->weights, t->optimizer, lr, step, &t->sums->squares);
     model_balance(model, schedule_at(&t->bias_speed, step));
+    step_sums_get(result, &squares, model->device, t->sums);
+    result->optimizer = optimizer_result_of(squares, lr, step);
     move_balance(t, result);
     result->seconds = clock_s() - begin;
     return 0;
@@ -148,38 +151,73 @@ static double balanced_weight(const struct trainer *t, enum target_kind kind, co
     return t->balance.weight[kind] * (t->balance.posterior && kind != TARGET_MTP ? reference / own : 1);
 }
 
-void objective_plain(struct trainer *t, struct forward *out, const struct batch *batch, i64 micro,
-                     const double totals[TARGETS])
+void objective_plain(struct trainer *t, struct flight *flight, struct forward *out, const double totals[TARGETS])
 {
-    (void)micro;
+    struct device *device = flight->tape.device;
     for (int kind = 0; kind < TARGETS; kind++) {
-        const struct target_list *list = &batch->targets[kind];
         i64 levels = kind == TARGET_AUDIO ? t->model->config.levels : 1;
         double coefficient =
             totals[kind] > 0 ? balanced_weight(t, kind, t->running) / (totals[kind] * (double)levels) : 0;
         for (i64 level = 0; level < levels; level++)
-            for (i64 i = 0; out->coefficient[kind][level] && i < list->n; i++)
-                out->coefficient[kind][level][i] = (float)(coefficient * list->weight[i]);
+            if (out->coefficient[kind][level])
+                device->ops->coefficients(device, out->coefficient[kind][level], out->weight[kind],
+                                          out->loss[kind][level].n, coefficient);
     }
 }
 
-void step_add_losses(struct step_result *result, const struct forward *out, const struct batch *batch,
-                     const struct model_config *config)
+/* ---- Sums ---- */
+
+struct step_sums *step_sums_open(struct device *device)
+{
+    return device_alloc(device, sizeof(struct step_sums));
+}
+
+void step_sums_close(struct device *device, struct step_sums *sums)
+{
+    device_free(device, sums, sizeof *sums);
+}
+
+void step_sums_clear(struct device *device, struct step_sums *sums)
+{
+    device->ops->zero(device, sums, sizeof *sums);
+}
+
+void step_sums_add(struct device *device, struct step_sums *sums, const struct forward *out,
+                   const struct model_config *config)
 {
     for (int kind = 0; kind < TARGETS; kind++) {
-        const struct target_list *list = &batch->targets[kind];
         i64 levels = kind == TARGET_AUDIO ? config->levels : 1;
-        for (i64 level = 0; level < levels; level++)
-            for (i64 i = 0; out->loss[kind][level].value && i < list->n; i++) {
-                double weight = list->weight[i] / (double)levels;
-                result->loss[list->stream[i]][kind] += weight * out->loss[kind][level].value[i];
-                result->weight[list->stream[i]][kind] += weight;
-                if (out->loss[kind][level].entropy) {
-                    result->entropy += weight * out->loss[kind][level].entropy[i];
-                    result->entropy_weight += weight;
-                }
-            }
+        for (i64 level = 0; level < levels; level++) {
+            const struct loss *loss = &out->loss[kind][level];
+            if (loss->value)
+                device->ops->sum_by_stream(device, &sums->loss[kind][0][0], loss->value, out->weight[kind],
+                                           out->stream[kind], loss->n, levels);
+            if (loss->value && loss->entropy)
+                device->ops->sum_by_stream(device, sums->entropy, loss->entropy, out->weight[kind], NULL, loss->n,
+                                           levels);
+        }
     }
+}
+
+void step_sums_reduce(struct comm *comm, struct step_sums *sums)
+{
+    comm_all_reduce(comm, sums, (i64)(offsetof(struct step_sums, squares) / sizeof(double)), DTYPE_F64);
+}
+
+void step_sums_get(struct step_result *result, double *squares, struct device *device, const struct step_sums *sums)
+{
+    struct step_sums s;
+    device_get(device, &s, sums, sizeof s);
+    for (int stream = 0; stream < STREAMS; stream++)
+        for (int kind = 0; kind < TARGETS; kind++) {
+            result->loss[stream][kind] = s.loss[kind][stream][0];
+            result->weight[stream][kind] = s.loss[kind][stream][1];
+        }
+    result->entropy = s.entropy[0];
+    result->entropy_weight = s.entropy[1];
+    result->flops = s.flops;
+    result->positions = (i64)s.positions;
+    *squares = s.squares;
 }
 
 i64 step_positions(const struct batch *batch)

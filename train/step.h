@@ -16,9 +16,10 @@ struct batch_source {
     const i32 *(*routes)(void *context, i64 step, i64 micro);
 };
 
-/* How losses become coefficients. The plain one is below; rl/ has its own. */
+/* How losses become coefficients: ops on the flight's tape. The plain one is below; rl/ has its own. */
 struct trainer;
-typedef void objective_fn(struct trainer *trainer, struct forward *out, const struct batch *batch, i64 micro,
+struct flight;
+typedef void objective_fn(struct trainer *trainer, struct flight *flight, struct forward *out,
                           const double totals[TARGETS]);
 
 struct balance_settings { /* coefficient of each target kind */
@@ -47,8 +48,16 @@ struct flight { /* a micro-batch between its forward and its backward */
     struct tape tape;
     struct arena arena; /* its host memory */
 };
+/* What a step counts, in device memory: read once, at its end. */
+struct step_sums {
+    double loss[TARGETS][STREAMS][2]; /* sums of weight . loss, and of the weights */
+    double entropy[2];                /* likewise over all targets */
+    double flops, positions;
+    double squares; /* of the gradients */
+};
 struct trainer {
     struct model *model;
+    struct step_sums *sums; /* device memory */
     struct flight *flights;
     i64 flight_count;
     struct batch_source source;
@@ -79,9 +88,14 @@ int train_step(struct step_result *result, struct trainer *trainer, i64 step);
 
 objective_fn objective_plain; /* coefficient = weight / total of its kind . the kind's balanced weight */
 
-/* Adds a batch's losses to the sums by (stream, target kind): also for evaluation. */
-void step_add_losses(struct step_result *result, const struct forward *out, const struct batch *batch,
-                     const struct model_config *config);
+/* Sums of losses by (stream, target kind), also for evaluation: cleared, added to by each batch, read once. */
+struct step_sums *step_sums_open(struct device *device);
+void step_sums_close(struct device *device, struct step_sums *sums);
+void step_sums_clear(struct device *device, struct step_sums *sums);
+void step_sums_add(struct device *device, struct step_sums *sums, const struct forward *out,
+                   const struct model_config *config);
+void step_sums_reduce(struct comm *comm, struct step_sums *sums); /* over its ranks, but for squares */
+void step_sums_get(struct step_result *result, double *squares, struct device *device, const struct step_sums *sums);
 i64 step_positions(const struct batch *batch);                                  /* without padding */
 double step_mean_loss(const struct step_result *result, enum target_kind kind); /* over all streams; NaN if none */
 /* Model flops of one batch through a sub-model, forward only; x3 with the backward. */

@@ -73,10 +73,13 @@ struct optimizer_result {
  * so. Expert slices without a gradient decay their moments as with a zero one. */
 struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr,
                                        i64 step);
-/* The same over ranks, after shares_reduce: the norm is that of all, each rank updates its share, copies are spread. */
+/* The same over ranks, after shares_reduce: the norm is that of all, each rank updates its share, copies are spread.
+ * The host waits for nothing: squares [1] (device memory) becomes the norm's square, which optimizer_result_of reads
+ * once it is there. */
 struct parallel;
-struct optimizer_result optimizer_step_over(const struct parallel *parallel, struct weights *weights,
-                                            const struct optimizer_settings *settings, double lr, i64 step);
+void optimizer_step_over(const struct parallel *parallel, struct weights *weights,
+                         const struct optimizer_settings *settings, double lr, i64 step, double *squares);
+struct optimizer_result optimizer_result_of(double squares, double lr, i64 step);
 
 /* ---- Checkpoints ---- */
 /* DIRECTORY/step-000123/ holds what `save` writes (a model directory, codec weights), weft/optimizer.safetensors and

@@ -1,79 +1,118 @@
 #include "kernels/cpu/rows.h"
 
-enum { TILE = 1 << 16, SQUARES_RUN = 4096 };
+enum { TILE = 1 << 16, SQUARES_RUN = 4096, TILES_SLOT = 6, SQUARES_SLOT = 7 };
 
-struct update {
+/* Tiles of a list of updates: those of update i are first[i] .. first[i + 1] - 1. */
+struct tiled {
+    const struct updates *updates;
+    i64 *first, tiles;
+};
+static struct tiled cut_updates(const struct updates *updates)
+{
+    struct tiled t = {updates, CPU(scratch)(0, TILES_SLOT, (updates->count + 1) * (i64)sizeof(i64)), 0};
+    for (i64 i = 0; i < updates->count; i++) {
+        t.first[i] = t.tiles;
+        t.tiles += ceil_div(updates->list[i].count, TILE);
+    }
+    t.first[updates->count] = t.tiles;
+    return t;
+}
+
+struct run { /* elements begin .. end - 1 of an update; g NULL: a gradient of zero */
+    const struct update *update;
+    const float *g;
+    i64 begin, end;
+};
+static struct run run_of(const struct tiled *t, i64 tile)
+{
+    i64 low = 0, high = t->updates->count; /* first[low] <= tile < first[high] */
+    while (high - low > 1) {
+        i64 middle = (low + high) / 2;
+        if (t->first[middle] <= tile)
+            low = middle;
+        else
+            high = middle;
+    }
+    const struct update *u = &t->updates->list[low];
+    i64 begin = (tile - t->first[low]) * TILE;
+    bool has_gradient = u->g && (!u->written || *u->written);
+    return (struct run){u, has_gradient ? u->g : NULL, begin, min_i64(begin + TILE, u->count)};
+}
+
+struct factors {
     float keep, beta1, beta2, rate, root, eps, scale; /* p = keep p - rate m / (root sqrt(v) + eps) */
 };
-struct job {
-    float *p, *m, *v;
-    void *copy;
-    enum dtype copy_dtype;
-    const float *g;
-    i64 count;
-    struct update update;
-};
 
-INLINED void update_run(const struct job *job, i64 begin, i64 end, bool has_copy, bool has_gradient, enum dtype dtype)
+INLINED void update_run(const struct run *run, struct factors f, bool has_copy, bool has_gradient, enum dtype dtype)
 {
-    float *p = job->p, *m = job->m, *v = job->v;
-    const float *g = job->g;
-    void *copy = job->copy;
-    struct update u = job->update;
+    float *p = run->update->p, *m = run->update->m, *v = run->update->v;
+    const float *g = run->g;
+    void *copy = run->update->copy;
 #pragma omp simd
-    for (i64 i = begin; i < end; i++) {
-        float d = has_gradient ? g[i] * u.scale : 0.0f;
-        m[i] = u.beta1 * m[i] + (1 - u.beta1) * d;
-        v[i] = u.beta2 * v[i] + (1 - u.beta2) * d * d;
-        p[i] = u.keep * p[i] - u.rate * m[i] / (u.root * __builtin_sqrtf(v[i]) + u.eps);
+    for (i64 i = run->begin; i < run->end; i++) {
+        float d = has_gradient ? g[i] * f.scale : 0.0f;
+        m[i] = f.beta1 * m[i] + (1 - f.beta1) * d;
+        v[i] = f.beta2 * v[i] + (1 - f.beta2) * d * d;
+        p[i] = f.keep * p[i] - f.rate * m[i] / (f.root * __builtin_sqrtf(v[i]) + f.eps);
         if (has_copy)
             element_store(copy, i, p[i], dtype);
     }
 }
 
+struct adamw_job {
+    struct tiled tiled;
+    const struct adamw *adamw;
+    double correction1, correction2;
+    float scale;
+};
+
 static void run_adamw(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    const struct adamw_job *job = context;
+    const struct adamw *a = job->adamw;
+    struct run run = run_of(&job->tiled, tile);
+    float lr = a->lr * run.update->lr_factor;
+    struct factors f = {.keep = 1 - lr * (a->decay * run.update->decay_factor),
+                        .beta1 = a->beta1,
+                        .beta2 = a->beta2,
+                        .rate = (float)(lr / job->correction1),
+                        .root = (float)(1 / sqrt(job->correction2)),
+                        .eps = a->eps,
+                        .scale = job->scale};
     (void)worker;
-    i64 begin = tile * TILE, end = min_i64(begin + TILE, job->count);
-    if (job->copy)
-        BY_FLAG_DTYPE(job->g != NULL, job->copy_dtype, update_run, job, begin, end, true);
+    if (run.update->copy)
+        BY_FLAG_DTYPE(run.g != NULL, run.update->copy_dtype, update_run, &run, f, true);
     else
-        BY_FLAG_DTYPE(job->g != NULL, DTYPE_F32, update_run, job, begin, end, false);
+        BY_FLAG_DTYPE(run.g != NULL, DTYPE_F32, update_run, &run, f, false);
 }
 
-void CPU(adamw)(struct device *device, float *p, float *m, float *v, void *copy, enum dtype copy_dtype, const float *g,
-                float scale, i64 count, const struct adamw *adamw)
+void CPU(adamw)(struct device *device, const struct updates *updates, const double *sum, double clip,
+                const struct adamw *adamw)
 {
+    double norm = sqrt(sum[0]);
     (void)device;
-    double correction1 = 1 - pow(adamw->beta1, (double)adamw->step);
-    double correction2 = 1 - pow(adamw->beta2, (double)adamw->step);
-    struct job job = {p, m, v, copy, copy_dtype, g, count};
-    job.update = (struct update){.keep = 1 - adamw->lr * adamw->decay,
-                                 .beta1 = adamw->beta1,
-                                 .beta2 = adamw->beta2,
-                                 .rate = (float)(adamw->lr / correction1),
-                                 .root = (float)(1 / sqrt(correction2)),
-                                 .eps = adamw->eps,
-                                 .scale = scale};
-    workers_run(ceil_div(count, TILE), run_adamw, &job);
+    if (!isfinite(norm))
+        return;
+    struct adamw_job job = {cut_updates(updates), adamw, 1 - pow(adamw->beta1, (double)adamw->step),
+                            1 - pow(adamw->beta2, (double)adamw->step),
+                            clip > 0 && norm > clip ? (float)(clip / (norm + 1e-6)) : 1};
+    workers_run(job.tiled.tiles, run_adamw, &job);
 }
 
 struct squares_job {
-    const float *g;
+    struct tiled tiled;
     double *partials;
-    i64 count;
 };
 
 static void run_squares(void *context, i64 tile, int worker)
 {
     const struct squares_job *job = context;
-    (void)worker;
-    i64 tile_end = min_i64((tile + 1) * TILE, job->count);
+    struct run run = run_of(&job->tiled, tile);
     double total = 0;
-    for (i64 begin = tile * TILE; begin < tile_end; begin += SQUARES_RUN) {
-        const float *g = job->g + begin;
-        i64 n = min_i64(SQUARES_RUN, tile_end - begin);
+    (void)worker;
+    for (i64 begin = run.begin; run.g && begin < run.end; begin += SQUARES_RUN) {
+        const float *g = run.g + begin;
+        i64 n = min_i64(SQUARES_RUN, run.end - begin);
         float sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (i64 i = 0; i < n; i++)
@@ -83,12 +122,23 @@ static void run_squares(void *context, i64 tile, int worker)
     job->partials[tile] = total;
 }
 
-void CPU(sum_squares)(struct device *device, double *out, const float *g, i64 count)
+void CPU(sum_squares)(struct device *device, double *sum, const struct updates *updates)
 {
     (void)device;
-    i64 tiles = ceil_div(count, TILE);
-    struct squares_job job = {g, CPU(scratch)(0, 7, tiles * (i64)sizeof(double)), count};
-    workers_run(tiles, run_squares, &job);
-    for (i64 tile = 0; tile < tiles; tile++)
-        out[0] += job.partials[tile];
+    struct squares_job job = {cut_updates(updates), NULL};
+    job.partials = CPU(scratch)(0, SQUARES_SLOT, job.tiled.tiles * (i64)sizeof(double));
+    workers_run(job.tiled.tiles, run_squares, &job);
+    for (i64 tile = 0; tile < job.tiled.tiles; tile++)
+        sum[0] += job.partials[tile];
+}
+
+void CPU(zero_unwritten)(struct device *device, struct matrix dw, u8 *written, i64 parts)
+{
+    i64 bytes = dw.rows / parts * dw.columns * 4;
+    (void)device;
+    for (i64 p = 0; p < parts; p++)
+        if (!written[p]) {
+            memset((char *)dw.data + p * bytes, 0, (size_t)bytes);
+            written[p] = 1;
+        }
 }

@@ -6,7 +6,7 @@ struct job {
     float *mean_p, *magnitude, *each; /* each [scale_count]: the scale's part of the entropy */
     float *dx;
     const float *u, *amplitude, *means;
-    const i32 *scales;
+    const i64 *scales;
     i64 n, h, w, d, scale_count, tokens;
     float sharpness, coefficient;
 };
@@ -72,7 +72,7 @@ static i64 check_scales(struct job *job)
 }
 
 void CPU(bit_entropy)(struct device *device, float *entropy, float *mean_p, float *magnitude, const float *u, i64 n,
-                      i64 d, const i32 *scales, i64 scale_count, const float *amplitude, float sharpness)
+                      i64 d, const i64 *scales, i64 scale_count, const float *amplitude, float sharpness)
 {
     (void)device;
     struct job job = {.mean_p = mean_p,
@@ -137,7 +137,7 @@ static void run_image(void *context, i64 image, int worker)
 }
 
 void CPU(bit_entropy_backward)(struct device *device, float *dx, const float *u, const float *mean_p, i64 n, i64 h,
-                               i64 w, i64 d, const i32 *scales, i64 scale_count, const float *amplitude,
+                               i64 w, i64 d, const i64 *scales, i64 scale_count, const float *amplitude,
                                float sharpness, const float *coefficient)
 {
     (void)device;

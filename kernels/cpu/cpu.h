@@ -14,7 +14,7 @@
 #define CPU_JOIN(level, name) CPU_JOIN2(level, name)
 #define CPU(name) CPU_JOIN(CPU_LEVEL, name)
 
-#define OP(name, arguments) void CPU(name) arguments;
+#define OP(name, arguments, names) void CPU(name) arguments;
 WEFT_OPS(OP)
 #undef OP
 

@@ -23,7 +23,7 @@ static void fill_strides(struct plan *plan)
 }
 
 /* False if there is nothing to move. */
-static bool open_plan(struct plan *plan, int rank, const i64 *shape, const int *order)
+static bool open_plan(struct plan *plan, int rank, const i64 *shape, const i64 *order)
 {
     i64 stride[RANK_MOST], elements = 1;
     require(rank >= 1 && rank <= RANK_MOST, "permute: rank %d", rank);
@@ -163,7 +163,7 @@ static void run_strips(void *context, i64 tile, int worker)
 }
 
 void CPU(permute)(struct device *device, void *out, const void *x, enum dtype dtype, int rank, const i64 *shape,
-                  const int *order)
+                  const i64 *order)
 {
     struct plan plan = {.out = out, .x = x, .element = dtype_bytes(dtype)};
     (void)device;

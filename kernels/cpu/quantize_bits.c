@@ -8,11 +8,11 @@ struct job {
     const float *x, *amplitude;
     const u8 *flip, *coded;
     i64 h, w, d, tokens, scale_count;
-    const i32 *scales;
+    const i64 *scales;
 };
 enum { SLOT_REST, SLOT_VALUES, SLOT_SUM };
 
-static i64 tokens_of(const i32 *scales, i64 count)
+static i64 tokens_of(const i64 *scales, i64 count)
 {
     i64 tokens = 0;
     for (i64 k = 0; k < count; k++)
@@ -20,7 +20,7 @@ static i64 tokens_of(const i32 *scales, i64 count)
     return tokens;
 }
 
-static i64 largest_of(const i32 *scales, i64 count)
+static i64 largest_of(const i64 *scales, i64 count)
 {
     i64 largest = 1;
     for (i64 k = 0; k < count; k++)
@@ -62,7 +62,7 @@ static void run_quantize(void *context, i64 image, int worker)
 }
 
 void CPU(quantize_bits)(struct device *device, u8 *bits, float *sum, float *u, const float *x, const u8 *flip, i64 n,
-                        i64 h, i64 w, i64 d, const i32 *scales, i64 scale_count, const float *amplitude)
+                        i64 h, i64 w, i64 d, const i64 *scales, i64 scale_count, const float *amplitude)
 {
     (void)device;
     struct job job = {.bits = bits,
@@ -101,7 +101,7 @@ static void run_dequantize(void *context, i64 image, int worker)
 }
 
 void CPU(dequantize_bits)(struct device *device, float *inputs, float *sum, const u8 *bits, i64 n, i64 h, i64 w, i64 d,
-                          const i32 *scales, i64 scale_count, const float *amplitude)
+                          const i64 *scales, i64 scale_count, const float *amplitude)
 {
     (void)device;
     struct job job = {.inputs = inputs,

@@ -139,7 +139,7 @@ void CPU(route_backward)(struct device *device, struct matrix dlogits, const flo
     workers_run(ceil_div(dlogits.rows, job.rows_tile), run_backward, &job);
 }
 
-void CPU(route_balance)(struct device *device, float *bias, float *usage, i64 experts, float speed)
+void CPU(route_balance)(struct device *device, float *bias, float *usage, double *use, i64 experts, float speed)
 {
     (void)device;
     double total = 0;
@@ -147,7 +147,9 @@ void CPU(route_balance)(struct device *device, float *bias, float *usage, i64 ex
         total += usage[e];
     float mean = (float)(total / (double)max_i64(experts, 1));
     for (i64 e = 0; e < experts; e++) {
-        bias[e] += speed * (float)((mean > usage[e]) - (mean < usage[e]));
+        use[e] += (double)usage[e];
+        if (bias)
+            bias[e] += speed * (float)((mean > usage[e]) - (mean < usage[e]));
         usage[e] = 0;
     }
 }

@@ -17,7 +17,7 @@ static bool is_among(const char *name, const char *const *names)
 
 int cuda_check_ops(const char *const *names)
 {
-#define HAS(name, arguments) {#name, cuda_kernels.name != NULL},
+#define HAS(name, arguments, names) {#name, cuda_kernels.name != NULL},
     const struct {
         const char *name;
         bool present;
@@ -30,6 +30,25 @@ int cuda_check_ops(const char *const *names)
     text_release(&missing);
     return result;
 }
+
+static void *alloc(struct device *device, i64 bytes)
+{
+    (void)device;
+    return cuda_alloc(bytes);
+}
+
+static void release(struct device *device, void *block, i64 bytes)
+{
+    (void)device, (void)bytes;
+    cuda_free(block);
+}
+
+static void no_wall(struct device *device)
+{
+    (void)device;
+}
+
+static const struct memory cuda_memory = {alloc, release, cuda_upload, cuda_download, no_wall, no_wall};
 
 int device_open_cuda(struct device *device, int index)
 {
@@ -51,7 +70,12 @@ int device_open_cuda(struct device *device, int index)
     handles->workspace = cuda_alloc(WORKSPACE_BYTES);
     handles->workspace_bytes = WORKSPACE_BYTES;
     handles->products = cuda_products_open();
-    *device = (struct device){&cuda_kernels, BACKEND_CUDA, true, queue, handles, {0}};
+    *device = (struct device){.ops = &cuda_kernels,
+                              .memory = &cuda_memory,
+                              .backend = BACKEND_CUDA,
+                              .has_bf16 = true,
+                              .queue = queue,
+                              .handles = handles};
     return 0;
 }
 

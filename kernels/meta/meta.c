@@ -6,7 +6,7 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* ops name arguments they do not cost */
 
-#define OP(name, arguments) static void name arguments;
+#define OP(name, arguments, names) static void name arguments;
 WEFT_OPS(OP)
 #undef OP
 
@@ -148,6 +148,36 @@ static void zero(struct device *device, void *data, i64 size_bytes)
     count(device, 0, (double)size_bytes);
 }
 
+static void fill(struct device *device, float *out, i64 values, float value)
+{
+    count(device, 0, 4.0 * (double)values);
+}
+
+static void fill_ids(struct device *device, i32 *out, i64 ids, i32 value)
+{
+    count(device, 0, 4.0 * (double)ids);
+}
+
+static void copy_ids(struct device *device, i32 *out, const i32 *ids, i64 n)
+{
+    count(device, 0, 8.0 * (double)n);
+}
+
+static void widen_bytes(struct device *device, struct matrix out, const u8 *narrow, float scale, float shift)
+{
+    count(device, 0, bytes(out) + elements(out));
+}
+
+static void shift_divide(struct device *device, struct matrix out, struct matrix x, float shift, float divisor)
+{
+    count(device, 0, bytes(out) + bytes(x));
+}
+
+static void running_mean(struct device *device, float *mean, const float *x, i64 values, double keep)
+{
+    count(device, 0, 12.0 * (double)values);
+}
+
 static void bias_add(struct device *device, struct matrix out, struct matrix x, struct matrix bias)
 {
     count(device, 0, bytes(out) + bytes(x));
@@ -248,7 +278,7 @@ static void route_backward(struct device *device, struct matrix dlogits, const f
 }
 
 static void route_sort(struct device *device, i32 *offsets, i32 *slot, i32 *source, i64 rows_bound, const i32 *experts,
-                       i64 n, i64 k_max, i64 experts_count)
+                       i64 n, i64 k_max, i64 experts_count, i64 group_rows)
 {
     count(device, 0, 8.0 * (double)(n * k_max) + 4.0 * (double)rows_bound);
 }
@@ -271,9 +301,15 @@ static void dispatch(struct device *device, struct matrix out, struct matrix x, 
     count(device, 0, bytes(out) * 2);
 }
 
-static void route_balance(struct device *device, float *bias, float *usage, i64 experts, float speed)
+static void route_regroup(struct device *device, i32 *offsets, i32 *regroup, i32 *arrived, i64 rows_bound,
+                          const i32 *from, i64 ranks, i64 experts)
 {
-    count(device, 0, 16.0 * (double)experts);
+    count(device, 0, 8.0 * (double)rows_bound);
+}
+
+static void route_balance(struct device *device, float *bias, float *usage, double *use, i64 experts, float speed)
+{
+    count(device, 0, 32.0 * (double)experts);
 }
 
 /* ---- losses ---- */
@@ -311,17 +347,51 @@ static void distance_backward(struct device *device, struct matrix dx, struct ma
     count(device, 0, written(dx, add_dx) + bytes(x) + bytes(y));
 }
 
-/* ---- optimizer ---- */
-static void sum_squares(struct device *device, double *out, const float *g, i64 n)
+static void coefficients(struct device *device, float *out, const float *weight, i64 n, double scale)
 {
-    count(device, 0, 4.0 * (double)n);
+    count(device, 0, 8.0 * (double)n);
+}
+
+/* ---- optimizer ---- */
+static double updated(const struct updates *updates)
+{
+    double elements = 0;
+    for (i64 i = 0; i < updates->count; i++)
+        elements += (double)updates->list[i].count;
+    return elements;
+}
+
+static void sum_squares(struct device *device, double *sum, const struct updates *updates)
+{
+    count(device, 0, 4 * updated(updates));
 }
 
 /* p, m and v are read and written. */
-static void adamw(struct device *device, float *p, float *m, float *v, void *image, enum dtype image_dtype,
-                  const float *g, float scale, i64 n, const struct adamw *settings)
+static void adamw(struct device *device, const struct updates *updates, const double *sum, double clip,
+                  const struct adamw *settings)
 {
-    count(device, 0, (double)n * (double)(24 + (g ? 4 : 0) + (image ? dtype_bytes(image_dtype) : 0)));
+    double moved = 0;
+    for (i64 i = 0; i < updates->count; i++) {
+        const struct update *u = &updates->list[i];
+        moved += (double)u->count * (double)(24 + (u->g ? 4 : 0) + (u->copy ? dtype_bytes(u->copy_dtype) : 0));
+    }
+    count(device, 0, moved);
+}
+
+static void zero_unwritten(struct device *device, struct matrix dw, u8 *written_slices, i64 parts)
+{
+    count(device, 0, (double)parts);
+}
+
+static void sum_by_stream(struct device *device, double *sums, const float *value, const float *weight,
+                          const u8 *stream, i64 n, i64 levels)
+{
+    count(device, 0, 9.0 * (double)n);
+}
+
+static void sum_values(struct device *device, double *sum, const float *value, i64 n)
+{
+    count(device, 0, 4.0 * (double)n);
 }
 
 /* ---- sampling ---- */
@@ -335,6 +405,17 @@ static void sample_bits(struct device *device, u8 *bits, float *logprob, struct 
                         const struct sampling *sampling)
 {
     count(device, 0, bytes(logits) + elements(logits));
+}
+
+static void forbid(struct device *device, struct matrix logits, const u32 *allowed, const i32 *set)
+{
+    count(device, 0, 2 * bytes(logits));
+}
+
+static void settle_codes(struct device *device, i32 *codes, i32 *row, const i32 *drawn, i64 n, i64 levels, i64 level,
+                         i32 end)
+{
+    count(device, 0, 16.0 * (double)n);
 }
 
 /* ---- media ---- */
@@ -351,7 +432,7 @@ static void resize_backward(struct device *device, struct matrix dx, struct matr
 }
 
 static void permute(struct device *device, void *out, const void *x, enum dtype dtype, int rank, const i64 *shape,
-                    const int *order)
+                    const i64 *order)
 {
     double moved = 2.0 * (double)dtype_bytes(dtype);
     for (int a = 0; a < rank; a++)
@@ -361,19 +442,19 @@ static void permute(struct device *device, void *out, const void *x, enum dtype 
 
 /* Each scale goes over the whole grid: lowered, and raised into the sum and off the rest. */
 static void quantize_bits(struct device *device, u8 *bits, float *sum, float *u, const float *x, const u8 *flip, i64 n,
-                          i64 h, i64 w, i64 d, const i32 *scales, i64 scale_count, const float *amplitude)
+                          i64 h, i64 w, i64 d, const i64 *scales, i64 scale_count, const float *amplitude)
 {
     count(device, 0, 4.0 * (double)(n * h * w * d) * (double)(5 * scale_count + 3));
 }
 
 static void dequantize_bits(struct device *device, float *inputs, float *sum, const u8 *bits, i64 n, i64 h, i64 w,
-                            i64 d, const i32 *scales, i64 scale_count, const float *amplitude)
+                            i64 d, const i64 *scales, i64 scale_count, const float *amplitude)
 {
     count(device, 0, 4.0 * (double)(n * h * w * d) * (double)(3 * scale_count + 2));
 }
 
 static void bit_entropy(struct device *device, float *entropy, float *mean_p, float *magnitude, const float *u, i64 n,
-                        i64 d, const i32 *scales, i64 scale_count, const float *amplitude, float sharpness)
+                        i64 d, const i64 *scales, i64 scale_count, const float *amplitude, float sharpness)
 {
     double tokens = 0;
     for (i64 k = 0; k < scale_count; k++)
@@ -382,7 +463,7 @@ static void bit_entropy(struct device *device, float *entropy, float *mean_p, fl
 }
 
 static void bit_entropy_backward(struct device *device, float *dx, const float *u, const float *mean_p, i64 n, i64 h,
-                                 i64 w, i64 d, const i32 *scales, i64 scale_count, const float *amplitude,
+                                 i64 w, i64 d, const i64 *scales, i64 scale_count, const float *amplitude,
                                  float sharpness, const float *coefficient)
 {
     count(device, 0, 8.0 * (double)(n * h * w * d) * (double)scale_count);
@@ -417,5 +498,5 @@ static void stft_inverse(struct device *device, struct matrix x, struct matrix s
     count_stft(device, spectrum, x, n_fft);
 }
 
-#define OP(name, arguments) .name = name,
+#define OP(name, arguments, names) .name = name,
 const struct kernels meta_kernels = {WEFT_OPS(OP)};

@@ -1,0 +1,234 @@
+/* The CPU's ops behind a wall: device memory is PROT_NONE but while an op, a collective, put or get runs, and an op is
+ * refused every pointer that is not in a live block of it. Freed blocks stay closed for good, fresh ones hold NaN as
+ * far as they are small. What is host memory by the contract (kernels.h) is told by type. */
+#include "kernels/kernels.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { BLOCKS_MOST = 4096, PAGE_BYTES = 4096, FILLED_MOST_BYTES = 1 << 20 };
+#define REGION_BYTES ((i64)1 << 42)
+
+struct block {
+    char *base;
+    i64 bytes;
+};
+struct wall {
+    const struct kernels *inner;
+    char *region;
+    i64 used_bytes, count;
+    int open; /* how many have unlocked it */
+    struct block blocks[BLOCKS_MOST];
+};
+
+static struct wall *wall_of(struct device *device)
+{
+    return device->handles;
+}
+
+/* ---- The wall ---- */
+
+static void set_protection(const struct wall *wall, int protection)
+{
+    for (i64 i = 0; i < wall->count; i++)
+        require(mprotect(wall->blocks[i].base, (size_t)wall->blocks[i].bytes, protection) == 0,
+                "mprotect of %lld bytes", (long long)wall->blocks[i].bytes);
+}
+
+static void unlock(struct device *device)
+{
+    struct wall *wall = wall_of(device);
+    if (wall->open++ == 0)
+        set_protection(wall, PROT_READ | PROT_WRITE);
+}
+
+static void lock(struct device *device)
+{
+    struct wall *wall = wall_of(device);
+    if (--wall->open == 0)
+        set_protection(wall, PROT_NONE);
+}
+
+static void *guarded_alloc(struct device *device, i64 bytes)
+{
+    struct wall *wall = wall_of(device);
+    i64 size = round_up(max_i64(bytes, 1), PAGE_BYTES);
+    require(wall->count < BLOCKS_MOST, "more than %d blocks of device memory", BLOCKS_MOST);
+    require(wall->used_bytes + size + PAGE_BYTES <= REGION_BYTES, "the guarded region is used up");
+    struct block *block = &wall->blocks[wall->count++];
+    *block = (struct block){wall->region + wall->used_bytes, size};
+    wall->used_bytes += size + PAGE_BYTES; /* a closed page between blocks */
+    unlock(device);
+    if (size <= FILLED_MOST_BYTES)
+        memset(block->base, 0xff, (size_t)size);
+    lock(device);
+    return block->base;
+}
+
+static void guarded_release(struct device *device, void *memory, i64 bytes)
+{
+    struct wall *wall = wall_of(device);
+    (void)bytes;
+    for (i64 i = 0; i < wall->count; i++)
+        if (wall->blocks[i].base == memory) {
+            mprotect(memory, (size_t)wall->blocks[i].bytes, PROT_NONE);
+            madvise(memory, (size_t)wall->blocks[i].bytes, MADV_DONTNEED);
+            wall->blocks[i] = wall->blocks[--wall->count];
+            return;
+        }
+    panic("%p is no block of device memory", memory);
+}
+
+static bool is_device_memory(const struct wall *wall, const void *data, i64 bytes)
+{
+    const char *at = data;
+    for (i64 i = 0; i < wall->count; i++) {
+        const struct block *b = &wall->blocks[i];
+        if (at >= b->base && at + bytes <= b->base + b->bytes)
+            return true;
+    }
+    return false;
+}
+
+static void guarded_put(struct device *device, void *out, const void *host, i64 bytes)
+{
+    require(is_device_memory(wall_of(device), out, bytes), "put of %lld bytes to host memory", (long long)bytes);
+    require(!is_device_memory(wall_of(device), host, 1), "put from device memory");
+    unlock(device);
+    memcpy(out, host, (size_t)bytes);
+    lock(device);
+}
+
+static void guarded_get(struct device *device, void *host, const void *in, i64 bytes)
+{
+    require(is_device_memory(wall_of(device), in, bytes), "get of %lld bytes from host memory", (long long)bytes);
+    require(!is_device_memory(wall_of(device), host, 1), "get to device memory");
+    unlock(device);
+    memcpy(host, in, (size_t)bytes);
+    lock(device);
+}
+
+static const struct memory guarded_memory = {guarded_alloc, guarded_release, guarded_put, guarded_get, unlock, lock};
+
+/* ---- What an op is handed ---- */
+
+static void check_range(struct device *device, const void *data, i64 bytes, const char *op, const char *name)
+{
+    require(!data || is_device_memory(wall_of(device), data, max_i64(bytes, 0)),
+            "%s: `%s` is not device memory (%lld bytes)", op, name, (long long)bytes);
+}
+
+static void check_pointer(struct device *device, const void *data, const char *op, const char *name)
+{
+    check_range(device, data, 1, op, name);
+}
+
+static void check_matrix(struct device *device, struct matrix m, const char *op, const char *name)
+{
+    bool empty = m.rows == 0 || m.columns == 0;
+    if (!empty)
+        check_range(device, m.data, ((m.rows - 1) * m.stride + m.columns) * dtype_bytes(m.dtype), op, name);
+}
+
+static void check_groups(struct device *device, const struct groups *g, const char *op, const char *name)
+{
+    check_range(device, g->offsets, (g->count + 1) * 4, op, name);
+    check_range(device, g->member, g->count * 4, op, name);
+}
+
+static void check_intervals(struct device *device, const struct intervals *v, const char *op, const char *name)
+{
+    const i32 *columns[] = {v->begin, v->end, v->hole_begin, v->hole_end};
+    check_range(device, v->query, v->queries * 4, op, name);
+    for (i64 i = 0; i < COUNT_OF(columns); i++)
+        check_range(device, columns[i], v->keys * 4, op, name);
+}
+
+static void check_updates(struct device *device, const struct updates *updates, const char *op, const char *name)
+{
+    for (i64 i = 0; i < updates->count; i++) {
+        const struct update *u = &updates->list[i];
+        const float *floats[] = {u->p, u->m, u->v, u->g};
+        for (i64 j = 0; j < COUNT_OF(floats); j++)
+            check_range(device, floats[j], u->count * 4, op, name);
+        check_range(device, u->copy, u->copy ? u->count * dtype_bytes(u->copy_dtype) : 0, op, name);
+        check_pointer(device, u->written, op, name);
+    }
+}
+
+/* Scalars, shapes, settings. */
+static void check_nothing(struct device *device, ...)
+{
+    (void)device;
+}
+
+#define POINTERS(type) const type * : check_pointer, type * : check_pointer
+#define CHECK(op, x)                                                                                                   \
+    _Generic((x),                                                                                                      \
+        struct matrix: check_matrix,                                                                                   \
+        const struct groups *: check_groups,                                                                           \
+        const struct intervals *: check_intervals,                                                                     \
+        const struct updates *: check_updates,                                                                         \
+        POINTERS(void),                                                                                                \
+        POINTERS(float),                                                                                               \
+        POINTERS(double),                                                                                              \
+        POINTERS(i32),                                                                                                 \
+        POINTERS(u32),                                                                                                 \
+        POINTERS(u8),                                                                                                  \
+        default: check_nothing)(device, x, op, #x);
+#define CHECK1(op, x) CHECK(op, x)
+#define CHECK2(op, x, ...) CHECK(op, x) CHECK1(op, __VA_ARGS__)
+#define CHECK3(op, x, ...) CHECK(op, x) CHECK2(op, __VA_ARGS__)
+#define CHECK4(op, x, ...) CHECK(op, x) CHECK3(op, __VA_ARGS__)
+#define CHECK5(op, x, ...) CHECK(op, x) CHECK4(op, __VA_ARGS__)
+#define CHECK6(op, x, ...) CHECK(op, x) CHECK5(op, __VA_ARGS__)
+#define CHECK7(op, x, ...) CHECK(op, x) CHECK6(op, __VA_ARGS__)
+#define CHECK8(op, x, ...) CHECK(op, x) CHECK7(op, __VA_ARGS__)
+#define CHECK9(op, x, ...) CHECK(op, x) CHECK8(op, __VA_ARGS__)
+#define CHECK10(op, x, ...) CHECK(op, x) CHECK9(op, __VA_ARGS__)
+#define CHECK11(op, x, ...) CHECK(op, x) CHECK10(op, __VA_ARGS__)
+#define CHECK12(op, x, ...) CHECK(op, x) CHECK11(op, __VA_ARGS__)
+#define CHECK13(op, x, ...) CHECK(op, x) CHECK12(op, __VA_ARGS__)
+#define CHECK14(op, x, ...) CHECK(op, x) CHECK13(op, __VA_ARGS__)
+#define CHECK15(op, x, ...) CHECK(op, x) CHECK14(op, __VA_ARGS__)
+#define CHECK16(op, x, ...) CHECK(op, x) CHECK15(op, __VA_ARGS__)
+#define SEVENTEENTH(a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, name, ...) name
+#define CHECK_ALL(op, ...)                                                                                             \
+    SEVENTEENTH(__VA_ARGS__, CHECK16, CHECK15, CHECK14, CHECK13, CHECK12, CHECK11, CHECK10, CHECK9, CHECK8, CHECK7,    \
+                CHECK6, CHECK5, CHECK4, CHECK3, CHECK2, CHECK1, )                                                      \
+    (op, __VA_ARGS__)
+#define UNWRAP(...) __VA_ARGS__
+
+/* Each op: its pointers are checked, the wall opens, the CPU runs it, the wall closes. */
+#define OP(name, arguments, names)                                                                                     \
+    static void guarded_##name arguments                                                                               \
+    {                                                                                                                  \
+        CHECK_ALL(#name, UNWRAP names)                                                                                 \
+        unlock(device);                                                                                                \
+        wall_of(device)->inner->name names;                                                                            \
+        lock(device);                                                                                                  \
+    }
+WEFT_OPS(OP)
+#undef OP
+#define OP(name, arguments, names) .name = guarded_##name,
+static const struct kernels guarded_kernels = {WEFT_OPS(OP)};
+#undef OP
+
+void device_open_guarded(struct device *device)
+{
+    device_open_cpu(device);
+    struct wall *wall = memory_alloc(sizeof *wall);
+    wall->inner = device->ops;
+    void *region = mmap(NULL, (size_t)REGION_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    require(region != MAP_FAILED, "cannot reserve %lld bytes of address space", (long long)REGION_BYTES);
+    wall->region = region;
+    device->ops = &guarded_kernels;
+    device->memory = &guarded_memory;
+    device->handles = wall;
+}
+
+void guarded_close(struct device *device)
+{
+    munmap(wall_of(device)->region, (size_t)REGION_BYTES);
+    memory_free(wall_of(device));
+}
