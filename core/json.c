@@ -294,6 +294,20 @@ struct json *json_of_number(double value)
     return created(isfinite(value) ? json_real(value) : json_null());
 }
 
+struct json *json_of_numbers(const double *values, i64 count)
+{
+    struct json *array = weft_json_array();
+    for (i64 i = 0; i < count; i++)
+        json_push(array, json_of_number(values[i]));
+    return array;
+}
+
+void json_numbers(double *out, i64 count, const struct json *array)
+{
+    for (i64 i = 0; i < min_i64(count, json_count(array)); i++)
+        out[i] = json_number(json_at(array, i), out[i]);
+}
+
 struct json *json_of_bool(bool value)
 {
     return created(json_boolean(value));

@@ -53,7 +53,9 @@ void json_push(struct json *array, struct json *value);                  /* take
 struct json *json_of_string(const char *text); /* must be UTF-8; invalid bytes become U+FFFD */
 struct json *json_of_bytes(const char *bytes, i64 length);
 struct json *json_of_integer(i64 value);
-struct json *json_of_number(double value); /* NaN and infinities become null */
+struct json *json_of_number(double value);                           /* NaN and infinities become null */
+struct json *json_of_numbers(const double *values, i64 count);       /* an array */
+void json_numbers(double *out, i64 count, const struct json *array); /* what it lacks stays as it is */
 struct json *json_of_bool(bool value);
 struct json *json_of_null(void);
 struct json *json_copy(const struct json *value); /* deep */
