@@ -337,8 +337,9 @@ static int update_minibatch(struct learn_result *result, struct learner *l, i64 
     if (train_step(&step, &l->trainer, update + result->updates))
         return -1;
     result->updates++;
-    result->grad_norm += step.optimizer.grad_norm;
-    result->lr = step.optimizer.lr;
+    result->optimizer.grad_norm += step.optimizer.grad_norm;
+    result->optimizer.skipped += step.optimizer.skipped;
+    result->optimizer.lr = step.optimizer.lr;
     result->flops += step.flops;
     result->positions += step.positions;
     return 0;
@@ -363,7 +364,7 @@ int learner_step(struct learn_result *result, struct learner *l, struct cohort *
     }
     result->spread = spread;
     result->sums = l->sums;
-    result->grad_norm /= (double)max_i64(result->updates, 1);
+    result->optimizer.grad_norm /= (double)max_i64(result->updates, 1);
     result->seconds = clock_s() - begin;
     return status;
 }

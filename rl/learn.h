@@ -38,8 +38,9 @@ struct learner {
 };
 struct learn_result {
     struct surrogate_sums sums;
-    i64 cohorts, spread, updates; /* updates made in this step: a minibatch without samples makes none */
-    double grad_norm, lr, flops, seconds;
+    i64 cohorts, spread, updates;      /* updates made in this step: a minibatch without samples makes none */
+    struct optimizer_result optimizer; /* the updates' mean norm, the last one's rate, how many were skipped */
+    double flops, seconds;
     i64 positions;
 };
 /* The policy and the trainer's optimizer, lr, bias_speed, seed and recompute are the caller's to set. */

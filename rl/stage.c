@@ -47,12 +47,11 @@ const struct setting rl_table[] = {
     ROW(surrogate.hint_attempts, "hint.attempts", INTEGER, "4", 1, 1000, NULL,
         "k: answers whose best reward is that pass@k, where extra_info.pass is not given"),
     JUDGE_ROWS(struct rl_settings),
-    OPTIMIZER_ROWS_SHAPED(struct rl_settings, "1e-4", "0.99", "0", "10", "constant"), /* its steps are updates */
+    OPTIMIZER_ROWS_SHAPED(struct rl_settings, "1e-4", "0.99", "0", "-10", "constant"), /* its steps are updates */
     ROW(bias_speed, "bias_speed", SCHEDULE, "0", 0, 1, NULL, "step of the router's balancing bias"),
     ROW(replay_routes, "replay_routes", BOOL, "true", 0, 0, NULL, "training takes the experts that the rollout took"),
     ROW(recompute, "recompute", BOOL, "false", 0, 0, NULL, "keep only the layers' inputs for the backward"),
-    ROW(checkpoint_steps, "checkpoint_steps", INTEGER, "10", 1, 1e9, NULL, "steps between checkpoints"),
-    ROW(keep, "keep", INTEGER, "2", 1, 1e6, NULL, "checkpoints kept"),
+    TRAINING_ROWS(struct rl_settings, "10"),
     {0}};
 
 struct run { /* of one call */
@@ -68,11 +67,9 @@ struct run { /* of one call */
     struct sampler sampler;
     struct learner learner;
     struct judge *judge;
-    struct metrics *metrics;
     struct json *heldout; /* rewards of held-out prompts, before and after */
     double *success;      /* [prompts] running success rate; -1: never answered */
     i64 updates;
-    char *checkpoints;
 };
 struct times {
     double draw, judge, learn;
@@ -196,35 +193,10 @@ static int measure_passes(struct run *r)
 
 /* ---- Checkpoints ---- */
 
-static int save_files(void *context, const char *directory)
+static int save(void *context, const char *folder)
 {
     struct run *r = context;
-    char *path = path_join(directory, "weft/rollouts.safetensors");
-    int status =
-        model_save(&r->model, directory) || install_tokenizers(directory, r->s->from) || pool_save(&r->pool, path) ? -1
-                                                                                                                   : 0;
-    memory_free(path);
-    return status;
-}
-
-static struct checkpoint_parts parts_of(struct run *r, struct weights **list)
-{
-    list[0] = &r->model.weights;
-    return (struct checkpoint_parts){(struct weights *const *)list, 1, save_files, r};
-}
-
-static struct json *numbers(const double *values, i64 count)
-{
-    struct json *list = json_array();
-    for (i64 i = 0; i < count; i++)
-        json_push(list, json_of_number(values[i]));
-    return list;
-}
-
-static void read_numbers(double *values, i64 count, const struct json *list)
-{
-    for (i64 i = 0; i < min_i64(count, json_count(list)); i++)
-        values[i] = json_number(json_at(list, i), values[i]);
+    return model_save(&r->model, folder) || install_tokenizers(folder, r->s->from) ? -1 : 0;
 }
 
 static i64 use_count(const struct run *r)
@@ -232,54 +204,51 @@ static i64 use_count(const struct run *r)
     return r->model.config.layers * max_i64(r->model.config.experts, 1);
 }
 
-static int save(void *context, i64 step)
+static const char pool_file[] = "weft/rollouts.safetensors";
+
+static int write_state(void *context, struct json *state, const char *folder)
 {
     struct run *r = context;
-    struct weights *list[1];
-    struct checkpoint_parts parts = parts_of(r, list);
-    struct json *state = json_object();
+    char *path = path_join(folder, pool_file);
     json_set(state, "updates", json_of_integer(r->updates));
-    json_set(state, "success", numbers(r->success, r->prompts.count));
-    json_set(state, "pass", numbers(r->pool.pass, r->prompts.count));
-    json_set(state, "expert_use", numbers(r->model.use, use_count(r)));
+    json_set(state, "success", json_of_numbers(r->success, r->prompts.count));
+    json_set(state, "pass", json_of_numbers(r->pool.pass, r->prompts.count));
+    json_set(state, "expert_use", json_of_numbers(r->model.use, use_count(r)));
     json_set(state, "heldout", json_copy(r->heldout));
-    int status = checkpoint_save(r->checkpoints, step, &parts, state);
-    if (status == 0)
-        status = checkpoint_settle(r->checkpoints, step, r->s->keep);
-    json_free(state);
+    int status = pool_save(&r->pool, path);
+    memory_free(path);
     return status;
 }
 
-static int read_state(struct run *r, const struct json *state, i64 step)
+static int read_state(struct run *r, const struct json *state, const char *folder)
 {
     if (json_count(json_get(state, "success")) != r->prompts.count)
-        return error_set("the checkpoint of step %lld belongs to other prompts; remove %s to begin anew",
-                         (long long)step, r->checkpoints);
-    char *path = string_format("%s/step-%06lld/weft/rollouts.safetensors", r->checkpoints, (long long)step);
+        return error_set("%s belongs to other prompts; remove %s/checkpoints to begin anew", folder, r->stage->out);
+    char *path = path_join(folder, pool_file);
     r->updates = json_integer(json_get(state, "updates"), 0);
-    read_numbers(r->success, r->prompts.count, json_get(state, "success"));
-    read_numbers(r->pool.pass, r->prompts.count, json_get(state, "pass"));
-    read_numbers(r->model.use, use_count(r), json_get(state, "expert_use"));
+    json_numbers(r->success, r->prompts.count, json_get(state, "success"));
+    json_numbers(r->pool.pass, r->prompts.count, json_get(state, "pass"));
+    json_numbers(r->model.use, use_count(r), json_get(state, "expert_use"));
     json_free(r->heldout);
     r->heldout = json_copy(json_get(state, "heldout"));
     int status = pool_load(&r->pool, path);
     memory_free(path);
-    log_info("goes on from step %lld", (long long)step);
     return status;
 }
 
-/* *step: the first one to do. */
-static int resume(struct run *r, i64 *step)
+/* Rewards from before the first step are in a checkpoint's state. */
+static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
-    struct weights *list[1];
-    struct checkpoint_parts parts = parts_of(r, list);
-    struct json *state;
-    if (checkpoint_resume(r->checkpoints, step, &parts, &state))
+    struct run *r = context;
+    r->judge = judge_open(&r->s->judge, r->tokenizer, r->stage->out, step);
+    if (!r->judge || judge_check(r->judge, &r->prompts) || judge_check(r->judge, &r->held_out))
         return -1;
-    int status = state ? read_state(r, state, *step) : 0;
-    *step = max_i64(*step, 0);
-    json_free(state);
-    return status;
+    if (state)
+        return read_state(r, state, folder);
+    int status = measure_heldout(r, "start");
+    if (status == 0)
+        status = measure_passes(r);
+    return status == ROLLOUT_STOPPED ? STAGE_INTERRUPTED : status;
 }
 
 /* ---- One step ---- */
@@ -346,36 +315,36 @@ static struct eval_scores look_at(const struct run *r)
     return x;
 }
 
-static void log_step(struct run *r, i64 step, const struct eval_scores *heldout, const struct eval_scores *x,
-                     const struct learn_result *y, const struct times *t)
+static void say(struct training_step *said, const struct run *r, const struct eval_scores *heldout,
+                const struct eval_scores *x, const struct learn_result *y, const struct times *t)
 {
-    struct metrics *m = r->metrics;
-    double responses = fmax(1, y->sums.responses);
-    metrics_begin(m, step);
+    struct metrics *m = said->metrics;
+    double responses = fmax(1, y->sums.responses), spread = (double)y->spread / (double)y->cohorts;
     metrics_put(m, "reward", x->reward);
     metrics_put(m, "entropy", x->entropy);
     metrics_put(m, "length", x->length);
     metrics_put(m, "ended", x->ended);
-    metrics_put(m, "spread", (double)y->spread / (double)y->cohorts);
+    metrics_put(m, "spread", spread);
     metrics_put(m, "clipped", y->sums.clipped / responses);
     metrics_put(m, "masked", y->sums.masked / responses);
     metrics_put(m, "mismatch", y->sums.mismatch / responses);
     metrics_put(m, "ratio_distance", y->sums.ratio / responses);
     if (r->has_start)
         metrics_put(m, "kl", y->sums.kl / responses);
-    metrics_put(m, "lr", y->lr);
-    metrics_put(m, "grad_norm", y->grad_norm);
     metrics_put(m, "draw_s", t->draw);
     metrics_put(m, "judge_s", t->judge);
     metrics_put(m, "learn_s", t->learn);
     metrics_put(m, "drawn_per_s", x->length * (double)x->answers / t->draw);
-    metrics_put(m, "tokens_per_s", (double)y->positions / t->learn);
-    if (r->stage->peak_gflops > 0)
-        metrics_put(m, "peak_share", y->flops / t->learn * 1e-9 / r->stage->peak_gflops);
     if (heldout->prompts) {
         metrics_put(m, "heldout/reward", heldout->reward);
         metrics_put(m, "heldout/entropy", heldout->entropy);
     }
+    said->optimizer = y->optimizer;
+    said->count = (double)y->positions;
+    said->seconds = y->seconds;
+    said->flops = y->flops;
+    text_printf(&said->note, "reward %.3f spread %.2f entropy %.3f clipped %.2f length %.1f", x->reward, spread,
+                x->entropy, y->sums.clipped / responses, x->length);
 }
 
 /* The model that the step's answers are drawn from. Without prompts where it is not due. */
@@ -389,14 +358,7 @@ static int measure_in_between(struct eval_scores *out, struct run *r, i64 step)
     return status;
 }
 
-/* Work that was stopped in the middle is forgotten: when the step is done again it comes out the same. */
-static int stop_before(struct run *r, i64 step)
-{
-    pool_go_back(&r->pool, &r->mark);
-    return save(r, step) ? -1 : STAGE_INTERRUPTED;
-}
-
-static int run_step(void *context, i64 step, struct progress *bar)
+static int run_step(void *context, i64 step, struct training_step *said)
 {
     struct run *r = context;
     struct learn_result learnt;
@@ -407,9 +369,13 @@ static int run_step(void *context, i64 step, struct progress *bar)
         return -1;
     int status = measure_in_between(&heldout, r, step);
     if (status == 0)
-        status = draw_and_judge(r, &times, step, bar);
+        status = draw_and_judge(r, &times, step, said->bar);
+    if (status && interrupted()) { /* forgotten: when the step is done again it comes out the same */
+        pool_go_back(&r->pool, &r->mark);
+        return STAGE_INTERRUPTED;
+    }
     if (status)
-        return interrupted() ? stop_before(r, step) : status;
+        return status;
     move_success(r);
     struct eval_scores scores = look_at(r);
     if (learner_step(&learnt, &r->learner, r->pool.cohorts, r->s->prompts_per_step, r->success, r->updates))
@@ -417,13 +383,7 @@ static int run_step(void *context, i64 step, struct progress *bar)
     r->updates += learnt.updates;
     pool_drop(&r->pool);
     times.learn = learnt.seconds;
-    log_step(r, step + 1, &heldout, &scores, &learnt, &times);
-    if (metrics_end(r->metrics))
-        return -1;
-    progress_update(bar, step + 1, "reward %.3f spread %.2f entropy %.3f clipped %.2f length %.1f  %.0f tok/s",
-                    scores.reward, (double)learnt.spread / (double)learnt.cohorts, scores.entropy,
-                    learnt.sums.clipped / fmax(1, learnt.sums.responses), scores.length,
-                    (double)learnt.positions / times.learn);
+    say(said, r, &heldout, &scores, &learnt, &times);
     return 0;
 }
 
@@ -438,8 +398,6 @@ static int finish(struct run *r)
     json_set(j, "updates", json_of_integer(r->updates));
     json_set(j, "heldout", json_copy(r->heldout));
     status = json_save(path, j);
-    if (status == 0)
-        status = model_save(&r->model, r->stage->out) || install_tokenizers(r->stage->out, r->s->from) ? -1 : 0;
     memory_free(path);
     json_free(j);
     return status;
@@ -447,21 +405,17 @@ static int finish(struct run *r)
 
 static int train(struct run *r)
 {
-    i64 step;
-    if (resume(r, &step) || checkpoint_settle(r->checkpoints, step, r->s->keep))
-        return -1;
-    r->judge = judge_open(&r->s->judge, r->tokenizer, r->stage->out, step);
-    r->metrics = r->judge ? metrics_open(r->stage->out, step) : NULL;
-    if (!r->metrics || judge_check(r->judge, &r->prompts) || judge_check(r->judge, &r->held_out))
-        return -1;
-    struct training loop = {r->stage, r->s->steps, r->s->checkpoint_steps, run_step, save, r};
-    int status = step == 0 ? measure_heldout(r, "start") : 0;
-    if (status == 0 && step == 0)
-        status = measure_passes(r);
-    if (status == ROLLOUT_STOPPED)
-        return STAGE_INTERRUPTED;
-    if (status == 0)
-        status = training_run(&loop, step);
+    struct training training = {.stage = r->stage,
+                                .settings = &r->s->training,
+                                .steps = r->s->steps,
+                                .unit = "tokens",
+                                .weights = &r->model.weights,
+                                .context = r,
+                                .begin = begin,
+                                .step = run_step,
+                                .save = save,
+                                .state = write_state};
+    int status = training_run(&training);
     return status ? status : finish(r);
 }
 
@@ -488,10 +442,12 @@ static int run_with_model(struct run *r)
 
 int rl_stage(const void *settings, const struct stage *stage)
 {
+    const struct rl_settings *s = settings;
+    if (lr_check(&s->optimizer, s->steps * s->minibatches, "steps times minibatches"))
+        return -1;
     struct run *r = memory_alloc(sizeof *r);
-    r->s = settings;
+    r->s = s;
     r->stage = stage;
-    r->checkpoints = path_join(stage->out, "checkpoints");
     r->heldout = json_object();
     int status = model_load(&r->model, stage->device, r->s->from, stage->dtype, true);
     if (status == 0) {
@@ -506,10 +462,8 @@ int rl_stage(const void *settings, const struct stage *stage)
     prompts_release(&r->held_out);
     pool_mark_release(&r->mark);
     judge_close(r->judge);
-    metrics_close(r->metrics);
     json_free(r->heldout);
     memory_free(r->success);
-    memory_free(r->checkpoints);
     memory_free(r);
     return status;
 }

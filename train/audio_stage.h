@@ -13,8 +13,9 @@ struct audio_settings {
     double crop_s;
     struct audio_config config;
     double unquantised_share, commitment, codebook_decay, augment;
-    i64 vocoder_rounds, memory_mb, checkpoint_steps;
+    i64 vocoder_rounds, memory_mb;
     double bad_share;
+    struct training_settings training;
     struct optimizer_settings optimizer;
 };
 extern const struct setting audio_stage_table[];

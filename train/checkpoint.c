@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* DIRECTORY/step-000123/weft/... */
-static char *step_path(const char *directory, i64 step)
+char *checkpoint_path(const char *directory, i64 step)
 {
     return string_format("%s/step-%06lld", directory, (long long)step);
 }
@@ -89,7 +88,7 @@ static int save_state(const char *folder, i64 step, const struct json *state)
 
 int checkpoint_save(const char *directory, i64 step, const struct checkpoint_parts *parts, const struct json *state)
 {
-    char *path = step_path(directory, step), *temporary = string_format("%s.tmp", path);
+    char *path = checkpoint_path(directory, step), *temporary = string_format("%s.tmp", path);
     char *weft = path_join(temporary, "weft");
     int status = directory_remove(temporary);
     if (status == 0)
@@ -199,7 +198,7 @@ static struct json *newest_whole(const char *directory, char **path)
     *path = NULL;
     for (i64 i = 0; i < count && !j; i++) {
         memory_free(*path);
-        *path = step_path(directory, steps[i]);
+        *path = checkpoint_path(directory, steps[i]);
         j = verify_folder(*path);
         if (!j && i + 1 < count)
             log_warn("%s; falling back to the checkpoint before it", error_text());
@@ -276,7 +275,7 @@ int checkpoint_settle(const char *directory, i64 step, i64 keep)
     i64 *steps, count = list_steps(&steps, directory);
     int status = count ? move_latest(directory, step) : 0;
     for (i64 i = 0; i < count && status == 0; i++) {
-        char *path = step_path(directory, steps[i]);
+        char *path = checkpoint_path(directory, steps[i]);
         if (steps[i] <= step && keep-- <= 0)
             status = directory_remove(path);
         memory_free(path);

@@ -17,13 +17,13 @@ struct metrics {
 };
 
 /* Keeps whole lines up to the step the run resumes from: a torn last line and later ones are written again. */
-static int cut_back(const char *path, i64 resume_step)
+static int cut_back(const char *path, i64 done)
 {
     struct text all = {0}, kept = {0};
     int status = file_exists(path) ? file_read(&all, path) : 0;
     for (char *line = all.data, *end; status == 0 && line && (end = strchr(line, '\n')); line = end + 1) {
         struct json *j = json_parse(line, end - line, path);
-        if (j && json_integer(json_get(j, "step"), -1) <= resume_step)
+        if (j && json_integer(json_get(j, "step"), -1) <= done)
             text_append(&kept, line, end + 1 - line);
         json_free(j);
     }
@@ -34,11 +34,11 @@ static int cut_back(const char *path, i64 resume_step)
     return status;
 }
 
-struct metrics *metrics_open(const char *directory, i64 resume_step)
+struct metrics *metrics_open(const char *directory, i64 done)
 {
     struct metrics *m = memory_alloc(sizeof *m);
     m->path = path_join(directory, "metrics.jsonl");
-    if (cut_back(m->path, resume_step) == 0) {
+    if (cut_back(m->path, done) == 0) {
         m->file = fopen(m->path, "a");
         if (!m->file)
             error_errno("%s", m->path);
@@ -65,6 +65,8 @@ static void forget_line(struct metrics *m)
 
 void metrics_begin(struct metrics *m, i64 step)
 {
+    if (!m)
+        return;
     forget_line(m);
     m->step = step;
     m->line = json_object();
@@ -75,6 +77,8 @@ void metrics_begin(struct metrics *m, i64 step)
 
 void metrics_put(struct metrics *m, const char *name, double value)
 {
+    if (!m)
+        return;
     json_set(m->line, name, json_of_number(value));
     if (isfinite(value)) {
         if (m->count < METRICS_MOST) /* the tag is copied: callers build names in place */
@@ -89,6 +93,8 @@ void metrics_put(struct metrics *m, const char *name, double value)
 int metrics_end(struct metrics *m)
 {
     struct text text = {0};
+    if (!m)
+        return 0;
     if (m->nonfinite)
         json_set(m->line, "nonfinite", m->nonfinite);
     json_print(&text, m->line, 0);

@@ -23,7 +23,7 @@ double lr_at(const struct lr_schedule *s, i64 step)
 
 struct lr_schedule lr_of_settings(const struct optimizer_settings *settings, i64 steps)
 {
-    i64 warmup = min_i64(settings->warmup, steps / 2);
+    i64 warmup = settings->warmup < 0 ? min_i64(-settings->warmup, steps / 2) : settings->warmup;
     return (struct lr_schedule){.peak = settings->lr,
                                 .min = settings->lr * settings->min_lr_ratio,
                                 .warmup = warmup,
@@ -31,6 +31,16 @@ struct lr_schedule lr_of_settings(const struct optimizer_settings *settings, i64
                                 .decay_start = max_i64(warmup, steps - (i64)((double)steps * settings->decay_share)),
                                 .shape = (enum lr_shape)settings->shape,
                                 .decay = (enum lr_decay)settings->decay};
+}
+
+int lr_check(const struct optimizer_settings *settings, i64 steps, const char *key)
+{
+    if (settings->warmup <= steps)
+        return 0;
+    return error_usage(
+        "optimizer.warmup is %lld steps, and %s gives %lld: expected no more than those, or -%lld for as "
+        "many but at most half of them",
+        (long long)settings->warmup, key, (long long)steps, (long long)settings->warmup);
 }
 
 /* A part has one gradient or none: experts apart, everything else whole. */
@@ -94,14 +104,9 @@ void optimizer_step_over(const struct parallel *parallel, struct weights *weight
     shares_spread(weights, parallel);
 }
 
-struct optimizer_result optimizer_result_of(double squares, double lr, i64 step)
+struct optimizer_result optimizer_result_of(double squares, double lr)
 {
-    struct optimizer_result result = {sqrt(squares), lr, false};
-    if (isfinite(result.grad_norm))
-        return result;
-    log_warn("step %lld: the norm of the gradients is not finite; this update is skipped", (long long)step);
-    result.skipped = true;
-    return result;
+    return (struct optimizer_result){sqrt(squares), lr, !isfinite(squares)};
 }
 
 struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr,
@@ -112,5 +117,5 @@ struct optimizer_result optimizer_step(struct weights *weights, const struct opt
     optimizer_step_over(parallel_alone(), weights, settings, lr, step, sum);
     device_get(device, &squares, sum, sizeof squares);
     device_free(device, sum, sizeof *sum);
-    return optimizer_result_of(squares, lr, step);
+    return optimizer_result_of(squares, lr);
 }

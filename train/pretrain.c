@@ -12,8 +12,7 @@
 #define COMMON_ROWS(steps_default, elastic_default, rows_default, lr_default)                                          \
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL, "shards"),                                                          \
         ROW(steps, "steps", INTEGER, steps_default, 1, 1e9, NULL, "optimizer steps"),                                  \
-        ROW(checkpoint_steps, "checkpoint_steps", INTEGER, "200", 1, 1e9, NULL, "steps between checkpoints"),          \
-        ROW(keep, "keep", INTEGER, "2", 1, 1e6, NULL, "checkpoints kept"),                                             \
+        TRAINING_ROWS(struct pretrain_settings, "200"),                                                                \
         ROW(heldout_rows, "heldout_rows", INTEGER, "64", 0, 1e9, NULL, "rows of held-out measurements; 0: all"),       \
         ROW(grid_steps, "grid_steps", INTEGER, "0", 0, 1e9, NULL,                                                      \
             "steps between held-out losses of a grid of sub-models; 0: never"),                                        \
@@ -61,12 +60,10 @@ const struct setting sft_table[] = {
 struct run { /* of one call */
     const struct pretrain_settings *s;
     const struct stage *stage;
-    struct model model;
+    struct model model, whole; /* whole: while saving, on the first rank */
     struct trainer trainer;
     struct loader *loader;
-    struct metrics *metrics;
     struct json *heldout;
-    char *checkpoints;
     bool told; /* that samples are left out */
 };
 
@@ -194,7 +191,7 @@ static int measure_heldout(struct run *r, const char *when)
 }
 
 /* Goes into the line of the step that is next. */
-static int measure_grid(struct run *r, i64 step)
+static int measure_grid(struct metrics *metrics, struct run *r, i64 step)
 {
     struct grid_point points[16];
     struct arena arena;
@@ -207,125 +204,82 @@ static int measure_grid(struct run *r, i64 step)
         char name[96];
         status = heldout_measure(&h, &r->model, &points[i].sub, r->s->data, "validation", length, 8);
         snprintf(name, sizeof name, "grid/%s/text", points[i].name);
-        if (r->metrics && status == 0)
-            metrics_put(r->metrics, name, heldout_mean(&h, TARGET_TEXT));
+        if (status == 0)
+            metrics_put(metrics, name, heldout_mean(&h, TARGET_TEXT));
     }
     arena_close(&arena);
     return status;
 }
 
-/* ---- Checkpoints ---- */
+/* ---- What the loop calls ---- */
 
 static i64 use_count(const struct run *r)
 {
     return r->model.config.layers * max_i64(r->model.config.experts, 1);
 }
 
-struct whole { /* what the first rank writes */
-    const struct run *run;
-    struct model model;
-};
-
-static int save_whole(void *context, const char *directory)
-{
-    const struct whole *whole = context;
-    return model_save(&whole->model, directory) || install_tokenizers(directory, whole->run->s->data) ? -1 : 0;
-}
-
-static int write_checkpoint(struct run *r, struct whole *whole, i64 step)
-{
-    struct weights *const list[] = {&whole->model.weights};
-    struct checkpoint_parts parts = {list, 1, save_whole, whole};
-    struct json *state = json_object(), *running = json_array(), *use = json_array();
-    for (int kind = 0; kind < TARGETS; kind++)
-        json_push(running, json_of_number(r->trainer.running[kind]));
-    for (i64 i = 0; i < use_count(r); i++)
-        json_push(use, json_of_number(r->model.use[i]));
-    json_set(state, "running_losses", running);
-    json_set(state, "expert_use", use);
-    json_set(state, "heldout", json_copy(r->heldout));
-    int status = checkpoint_save(r->checkpoints, step, &parts, state);
-    if (status == 0)
-        status = checkpoint_settle(r->checkpoints, step, r->s->keep);
-    json_free(state);
-    return status;
-}
-
-/* All ranks bring their weights together; the first one writes, as a checkpoint or (step -1) as the stage's result. */
-static int save(void *context, i64 step)
+static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
     struct run *r = context;
-    struct whole whole = {.run = r};
-    int status = 0;
-    model_gather(&whole.model, &r->model);
-    if (is_first(r))
-        status = step < 0 ? save_whole(&whole, r->stage->out) : write_checkpoint(r, &whole, step);
-    model_gather_release(&whole.model, &r->model);
-    return status;
+    (void)step;
+    (void)folder;
+    if (!state)
+        return measure_heldout(r, "start");
+    json_numbers(r->trainer.running, TARGETS, json_get(state, "running_losses"));
+    json_numbers(r->model.use, use_count(r), json_get(state, "expert_use"));
+    json_free(r->heldout);
+    r->heldout = json_copy(json_get(state, "heldout"));
+    return 0;
 }
 
-/* *step: the first one to do. Every rank reads its own. */
-static int resume(struct run *r, i64 *step)
+static int write_state(void *context, struct json *state, const char *folder)
 {
-    struct weights *const list[] = {&r->model.weights};
-    struct checkpoint_parts parts = {list, 1, NULL, NULL};
-    struct json *state;
-    if (checkpoint_resume(r->checkpoints, step, &parts, &state))
-        return -1;
-    if (state) {
-        for (int kind = 0; kind < TARGETS; kind++)
-            r->trainer.running[kind] = json_number(json_at(json_get(state, "running_losses"), kind), 0);
-        for (i64 i = 0; i < use_count(r); i++)
-            r->model.use[i] = json_number(json_at(json_get(state, "expert_use"), i), 0);
-        json_free(r->heldout);
-        r->heldout = json_copy(json_get(state, "heldout"));
-        log_info("goes on from step %lld", (long long)*step);
-    }
-    *step = max_i64(*step, 0);
-    json_free(state);
-    i64 first = *step;
-    comm_broadcast(r->stage->ranks->world, &first, sizeof first, 0);
-    return first == *step ? 0
-                          : error_set("%s: this rank would go on from step %lld, the first from %lld: they do not see "
-                                      "the same files",
-                                      r->checkpoints, (long long)*step, (long long)first);
+    struct run *r = context;
+    (void)folder;
+    json_set(state, "running_losses", json_of_numbers(r->trainer.running, TARGETS));
+    json_set(state, "expert_use", json_of_numbers(r->model.use, use_count(r)));
+    json_set(state, "heldout", json_copy(r->heldout));
+    return 0;
 }
 
-/* ---- The loop ---- */
-
-static void log_step(struct run *r, const struct step_result *x)
+static struct weights *gather(void *context)
 {
-    struct metrics *m = r->metrics;
+    struct run *r = context;
+    model_gather(&r->whole, &r->model);
+    return &r->whole.weights;
+}
+
+static void release(void *context)
+{
+    struct run *r = context;
+    model_gather_release(&r->whole, &r->model);
+}
+
+static int save(void *context, const char *folder)
+{
+    struct run *r = context;
+    return model_save(&r->whole, folder) || install_tokenizers(folder, r->s->data) ? -1 : 0;
+}
+
+static void say_losses(struct training_step *said, const struct step_result *x)
+{
+    static const enum target_kind shown[] = {TARGET_TEXT, TARGET_VISION, TARGET_AUDIO};
     char name[64];
     for (int kind = 0; kind < TARGETS; kind++)
         if (isfinite(step_mean_loss(x, kind))) {
             snprintf(name, sizeof name, "loss/%s", target_names[kind]);
-            metrics_put(m, name, step_mean_loss(x, kind));
+            metrics_put(said->metrics, name, step_mean_loss(x, kind));
         }
     for (int stream = 0; stream < STREAMS; stream++)
         for (int kind = 0; kind < TARGETS; kind++)
             if (x->weight[stream][kind] > 0) {
                 snprintf(name, sizeof name, "loss/%s/%s", stream_names[stream], target_names[kind]);
-                metrics_put(m, name, x->loss[stream][kind] / x->weight[stream][kind]);
+                metrics_put(said->metrics, name, x->loss[stream][kind] / x->weight[stream][kind]);
             }
-    metrics_put(m, "lr", x->optimizer.lr);
-    metrics_put(m, "grad_norm", x->optimizer.grad_norm);
-    metrics_put(m, "tokens_per_s", (double)x->positions / x->seconds);
-    metrics_put(m, "peak_share", x->flops / x->seconds * 1e-9 / r->stage->peak_gflops);
-    metrics_put(m, "wait_share", x->wait_s / x->seconds);
-}
-
-/* Of the kinds of targets there are. */
-static void show(struct progress *bar, const struct run *r, i64 step, const struct step_result *x)
-{
-    static const enum target_kind shown[] = {TARGET_TEXT, TARGET_VISION, TARGET_AUDIO};
-    struct text losses = {0};
     for (i64 i = 0; i < COUNT_OF(shown); i++)
         if (isfinite(step_mean_loss(x, shown[i])))
-            text_printf(&losses, "%s %.3f ", target_names[shown[i]], step_mean_loss(x, shown[i]));
-    progress_update(bar, step, "%s %.0f tok/s  %.0f %% of peak", losses.data ? losses.data : "",
-                    (double)x->positions / x->seconds, 100 * x->flops / x->seconds * 1e-9 / r->stage->peak_gflops);
-    text_release(&losses);
+            text_printf(&said->note, "%s%s %.3f", said->note.length ? " " : "", target_names[shown[i]],
+                        step_mean_loss(x, shown[i]));
 }
 
 /* The first time; how many there were is said at the end. */
@@ -339,91 +293,87 @@ static void tell_left_out(struct run *r, bool at_end)
              at_end ? "in all" : "so far");
 }
 
-static int run_step(void *context, i64 step, struct progress *bar)
+static int run_step(void *context, i64 step, struct training_step *said)
 {
     struct run *r = context;
-    struct step_result result;
+    struct step_result x;
     bool grid_due = step && r->s->grid_steps && step % r->s->grid_steps == 0;
-    if (r->metrics)
-        metrics_begin(r->metrics, step + 1);
-    int status = grid_due ? measure_grid(r, step) : 0;
-    if (status == STAGE_INTERRUPTED)
-        return save(r, step) ? -1 : STAGE_INTERRUPTED;
+    int status = grid_due ? measure_grid(said->metrics, r, step) : 0;
+    if (status)
+        return status;
     r->trainer.balance.weight[TARGET_MTP] = r->model.config.mtp ? schedule_at(&r->s->mtp_weight, step) : 0;
-    if (status || train_step(&result, &r->trainer, step))
+    if (train_step(&x, &r->trainer, step))
         return -1;
-    if (r->metrics)
-        log_step(r, &result);
-    if (r->metrics && metrics_end(r->metrics))
-        return -1;
+    say_losses(said, &x);
+    metrics_put(said->metrics, "wait_share", x.wait_s / x.seconds);
+    said->optimizer = x.optimizer;
+    said->count = (double)x.positions;
+    said->seconds = x.seconds;
+    said->flops = x.flops;
     tell_left_out(r, false);
-    show(bar, r, step + 1, &result);
     return 0;
-}
-
-static int finish(struct run *r)
-{
-    char *path = path_join(r->stage->out, "heldout.json");
-    tell_left_out(r, true);
-    int status = measure_heldout(r, "end");
-    if (status == 0 && is_first(r))
-        status = json_save(path, r->heldout);
-    if (status == 0)
-        status = save(r, -1);
-    memory_free(path);
-    return status;
 }
 
 static int train(struct run *r)
 {
-    i64 step;
-    if (resume(r, &step))
-        return -1;
-    if (is_first(r)) {
-        if (checkpoint_settle(r->checkpoints, step, r->s->keep))
-            return -1;
-        r->metrics = metrics_open(r->stage->out, step);
-        if (!r->metrics)
-            return -1;
+    struct training training = {.stage = r->stage,
+                                .settings = &r->s->training,
+                                .steps = r->s->steps,
+                                .unit = "tokens",
+                                .weights = &r->model.weights,
+                                .context = r,
+                                .begin = begin,
+                                .step = run_step,
+                                .save = save,
+                                .state = write_state,
+                                .gather = gather,
+                                .release = release};
+    int status = training_run(&training);
+    if (status)
+        return status;
+    tell_left_out(r, true);
+    status = measure_heldout(r, "end");
+    if (status == 0 && is_first(r)) {
+        char *path = path_join(r->stage->out, "heldout.json");
+        status = json_save(path, r->heldout);
+        memory_free(path);
     }
-    if (!r->heldout)
-        r->heldout = json_object();
-    struct training loop = {r->stage, r->s->steps, r->s->checkpoint_steps, run_step, save, r};
-    int status = step == 0 ? measure_heldout(r, "start") : 0;
-    if (status == 0)
-        status = training_run(&loop, step);
-    return status ? status : finish(r);
+    return status;
+}
+
+static int run_with_model(struct run *r)
+{
+    struct loader_settings loader = r->s->loader;
+    loader.slice_rows = r->s->elastic_on ? r->s->elastic.slice_rows : loader.micro_rows;
+    if (r->s->elastic_on && elastic_check(&r->s->elastic, &r->model.config, r->stage->ranks->layout.expert))
+        return -1;
+    if (loader.window == 0)
+        loader.window = r->model.config.window;
+    r->model.config.window = loader.window;
+    r->loader = loader_open(r->s->data, "train", &loader, r->stage->seed);
+    if (!r->loader)
+        return -1;
+    open_trainer(r);
+    int status = train(r);
+    trainer_close(&r->trainer);
+    loader_close(r->loader);
+    return status;
 }
 
 static int run_stage(const struct pretrain_settings *s, const struct stage *stage)
 {
+    if (lr_check(&s->optimizer, s->steps, "steps"))
+        return -1;
     struct run *r = memory_alloc(sizeof *r);
     r->s = s;
     r->stage = stage;
-    r->checkpoints = path_join(stage->out, "checkpoints");
-    struct loader_settings loader = s->loader;
-    loader.slice_rows = s->elastic_on ? s->elastic.slice_rows : loader.micro_rows;
+    r->heldout = json_object();
     int status = open_model(r);
-    if (status == 0 && s->elastic_on)
-        status = elastic_check(&s->elastic, &r->model.config, stage->ranks->layout.expert);
     if (status == 0) {
-        if (loader.window == 0)
-            loader.window = r->model.config.window;
-        r->model.config.window = loader.window;
-        r->loader = loader_open(s->data, "train", &loader, stage->seed);
-        if (r->loader) {
-            open_trainer(r);
-            status = train(r);
-            trainer_close(&r->trainer);
-            loader_close(r->loader);
-        } else {
-            status = -1;
-        }
-        metrics_close(r->metrics);
+        status = run_with_model(r);
         model_close(&r->model);
     }
     json_free(r->heldout);
-    memory_free(r->checkpoints);
     memory_free(r);
     return status;
 }

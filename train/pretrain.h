@@ -6,7 +6,8 @@
 
 struct pretrain_settings {
     char *data, *from;
-    i64 steps, checkpoint_steps, keep, grid_steps, heldout_rows;
+    i64 steps, grid_steps, heldout_rows;
+    struct training_settings training;
     struct model_config model; /* sizes; the tokenizers' come from the shards */
     bool elastic_on, recompute, posterior;
     struct elastic_settings elastic;

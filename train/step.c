@@ -138,7 +138,7 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     optimizer_step_over(ranks, &model->weights, t->optimizer, lr, step, &t->sums->squares);
     model_balance(model, schedule_at(&t->bias_speed, step));
     step_sums_get(result, &squares, model->device, t->sums);
-    result->optimizer = optimizer_result_of(squares, lr, step);
+    result->optimizer = optimizer_result_of(squares, lr);
     move_balance(t, result);
     result->seconds = clock_s() - begin;
     return 0;

@@ -43,12 +43,13 @@ struct optimizer_settings { /* rows of every training stage's table; see OPTIMIZ
 };
 /* Rows for a settings table whose struct has a `struct optimizer_settings optimizer`. lr_default etc. as YAML text. */
 #define OPTIMIZER_ROWS(type, lr_default, beta2_default, decay_default)                                                 \
-    OPTIMIZER_ROWS_SHAPED(type, lr_default, beta2_default, decay_default, "50", "wsd")
+    OPTIMIZER_ROWS_SHAPED(type, lr_default, beta2_default, decay_default, "-50", "wsd")
 #define OPTIMIZER_ROWS_SHAPED(type, lr_default, beta2_default, decay_default, warmup_default, shape_default)           \
     SETTING(type, optimizer.lr, "optimizer.lr", NUMBER, lr_default, 0, 10, NULL, "peak learning rate"),                \
         SETTING(type, optimizer.min_lr_ratio, "optimizer.min_lr_ratio", NUMBER, "0.02", 0, 1, NULL,                    \
                 "last learning rate as a share of the peak"),                                                          \
-        SETTING(type, optimizer.warmup, "optimizer.warmup", INTEGER, warmup_default, 0, 1e9, NULL, "warm-up steps"),   \
+        SETTING(type, optimizer.warmup, "optimizer.warmup", INTEGER, warmup_default, -1e9, 1e9, NULL,                  \
+                "warm-up steps; -50: 50, or half of the steps where those are fewer"),                                 \
         SETTING(type, optimizer.shape, "optimizer.shape", CHOICE, shape_default, 0, 0, "constant|cosine|wsd",          \
                 "course of the learning rate"),                                                                        \
         SETTING(type, optimizer.decay, "optimizer.decay", CHOICE, "linear", 0, 0, "cosine|linear|1-sqrt",              \
@@ -63,14 +64,15 @@ struct optimizer_settings { /* rows of every training stage's table; see OPTIMIZ
         SETTING(type, optimizer.clip, "optimizer.clip", NUMBER, "1.0", 0, 1e9, NULL,                                   \
                 "largest norm of all gradients together; 0: none")
 struct lr_schedule lr_of_settings(const struct optimizer_settings *settings, i64 steps);
+int lr_check(const struct optimizer_settings *settings, i64 steps, const char *key); /* key: where steps come from */
 
 /* ---- Optimizer: AdamW over a weights table ---- */
 struct optimizer_result {
     double grad_norm, lr;
-    bool skipped;
+    i64 skipped; /* updates: 1, because the norm is not finite, or 0 */
 };
-/* One update from the gradients in the table; step counts from 0. A norm that is not finite skips the update and says
- * so. Expert slices without a gradient decay their moments as with a zero one. */
+/* One update from the gradients in the table; step counts from 0. A norm that is not finite skips the update. Expert
+ * slices without a gradient decay their moments as with a zero one. */
 struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr,
                                        i64 step);
 /* The same over ranks, after shares_reduce: the norm is that of all, each rank updates its share, copies are spread.
@@ -79,7 +81,7 @@ struct optimizer_result optimizer_step(struct weights *weights, const struct opt
 struct parallel;
 void optimizer_step_over(const struct parallel *parallel, struct weights *weights,
                          const struct optimizer_settings *settings, double lr, i64 step, double *squares);
-struct optimizer_result optimizer_result_of(double squares, double lr, i64 step);
+struct optimizer_result optimizer_result_of(double squares, double lr);
 
 /* ---- Checkpoints ---- */
 /* DIRECTORY/step-000123/ holds what `save` writes (a model directory, codec weights), weft/optimizer.safetensors and
@@ -99,27 +101,64 @@ int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_
 /* DIRECTORY/latest names `step`, and of the checkpoints up to it the newest `keep` stay: after a save, and after a
  * resume in case the save was killed before this. Without checkpoints it does nothing. */
 int checkpoint_settle(const char *directory, i64 step, i64 keep);
+char *checkpoint_path(const char *directory, i64 step); /* DIRECTORY/step-000123: memory_free */
 int checkpoint_check(const char *step_folder); /* every file of its inventory; -1 names the first that differs */
 int checkpoint_verify(const char *directory, char **path); /* the newest whole step's folder: memory_free(*path) */
 
-/* ---- The loop of a training stage ---- */
-struct training {
-    const struct stage *stage;
-    i64 steps, checkpoint_steps;
-    int (*step)(void *context, i64 step, struct progress *bar); /* 0, -1, or STAGE_INTERRUPTED: it has saved */
-    int (*save)(void *context, i64 done);                       /* a checkpoint after `done` steps */
-    void *context;
-};
-/* Steps begin .. steps - 1. Saves every checkpoint_steps, at the end, and when any rank is interrupted. 0, -1 or
- * STAGE_INTERRUPTED. */
-int training_run(const struct training *training, i64 begin);
-
 /* ---- Metrics: metrics.jsonl is the truth, cut back to the checkpoint's step on resume ---- */
-struct metrics;                                                       /* also writes TensorBoard events beside it */
-struct metrics *metrics_open(const char *directory, i64 resume_step); /* lines with "step" > resume_step are dropped */
-void metrics_begin(struct metrics *metrics, i64 step);
+/* One line for each optimizer step; its "step" is how many were done when it was written: 1, 2, ... */
+struct metrics;                                                /* also writes TensorBoard events beside it */
+struct metrics *metrics_open(const char *directory, i64 done); /* lines with "step" > done are dropped */
+void metrics_begin(struct metrics *metrics, i64 step);         /* metrics NULL, of this and the others: nothing */
 void metrics_put(struct metrics *metrics, const char *name, double value);
 int metrics_end(struct metrics *metrics);
 void metrics_close(struct metrics *metrics);
+
+/* ---- The loop of a stage that trains ---- */
+/* It owns resuming, metrics, the progress line, checkpoints and the last save; a stage gives what differs:
+ *
+ *   newest whole checkpoint -> begin -> (step, a line of metrics) x steps -> save
+ *                                          |
+ *                                          +-> save, state: every checkpoint_steps, at the end, when interrupted
+ *
+ * Steps are handed out counted from 0; files and messages count the steps done. With several ranks all make the calls
+ * together, but save and state, which are the first rank's, and its alone are metrics and checkpoints. */
+struct training_settings {
+    i64 checkpoint_steps, keep;
+};
+/* Rows for a settings table whose struct has a `struct training_settings training`. */
+#define TRAINING_ROWS(type, steps_default)                                                                             \
+    SETTING(type, training.checkpoint_steps, "checkpoint_steps", INTEGER, steps_default, 1, 1e9, NULL,                 \
+            "steps between checkpoints"),                                                                              \
+        SETTING(type, training.keep, "keep", INTEGER, "2", 1, 1e6, NULL, "checkpoints kept")
+
+struct training_step {       /* what a step says of itself */
+    struct metrics *metrics; /* its line is open: for metrics_put */
+    struct progress *bar;    /* for a step that takes long */
+    struct optimizer_result optimizer;
+    double count;          /* of units gone through, and `seconds` that it took; 0: all of the step's */
+    double seconds, flops; /* model flops of products; 0: not counted */
+    struct text note;      /* losses, for the progress line; the loop releases it */
+};
+struct training {
+    const struct stage *stage;
+    const struct training_settings *settings;
+    i64 steps;
+    const char *unit;        /* of speed: "tokens" */
+    struct weights *weights; /* whose masters and moments a checkpoint holds */
+    void *context;           /* of the calls; each returns 0, or -1 with a message */
+    /* Before the first step of this call, when the weights stand: `step` are done; state and folder are the
+     * checkpoint's, NULL where the stage begins. STAGE_INTERRUPTED: stop. May be NULL. */
+    int (*begin)(void *context, i64 step, const struct json *state, const char *folder);
+    /* STAGE_INTERRUPTED: stopped within, and all is as it was before; that is saved. */
+    int (*step)(void *context, i64 step, struct training_step *said);
+    int (*save)(void *context, const char *folder); /* what others read: a model directory, a tokenizer */
+    /* What else the next step depends on: into `state`, or into files in the checkpoint's weft/. May be NULL. */
+    int (*state)(void *context, struct json *state, const char *folder);
+    /* Around saving, where ranks hold parts: the whole, on the first rank. NULL: the weights are whole. */
+    struct weights *(*gather)(void *context);
+    void (*release)(void *context);
+};
+int training_run(const struct training *training); /* 0, -1 or STAGE_INTERRUPTED */
 
 #endif

@@ -1,25 +1,175 @@
+/* The loop of every stage that trains. */
 #include "dist/dist.h"
 #include "train/train.h"
 
-static int run_one(const struct training *t, i64 step, struct progress *bar)
+#include <stdio.h>
+
+struct loop { /* of one call */
+    const struct training *t;
+    struct comm *world;
+    struct metrics *metrics; /* NULL on ranks but the first */
+    struct json *state;      /* of the checkpoint that is being written */
+    char *checkpoints;
+    struct progress bar;
+    double speed, flops; /* a second, running means */
+};
+
+static bool is_first(const struct loop *l)
 {
+    return l->world->rank == 0;
+}
+
+/* ---- Saving and going on ---- */
+
+static int write_files(void *context, const char *folder)
+{
+    struct loop *l = context;
+    const struct training *t = l->t;
+    int status = t->save(t->context, folder);
+    return status || !t->state ? status : t->state(t->context, l->state, folder);
+}
+
+static int write_checkpoint(struct loop *l, struct weights *weights, i64 done)
+{
+    struct checkpoint_parts parts = {&weights, 1, write_files, l};
+    l->state = json_object();
+    int status = checkpoint_save(l->checkpoints, done, &parts, l->state);
+    if (status == 0)
+        status = checkpoint_settle(l->checkpoints, done, l->t->settings->keep);
+    json_free(l->state);
+    return status;
+}
+
+/* All ranks bring their weights together; the first one writes, as a checkpoint or (done -1) as the stage's result. */
+static int save(struct loop *l, i64 done)
+{
+    const struct training *t = l->t;
+    struct weights *whole = t->gather ? t->gather(t->context) : t->weights;
+    int status = 0;
+    if (is_first(l))
+        status = done < 0 ? t->save(t->context, t->stage->out) : write_checkpoint(l, whole, done);
+    if (t->gather)
+        t->release(t->context);
+    return status;
+}
+
+/* Every rank has read its own. */
+static int check_together(const struct loop *l, i64 done)
+{
+    i64 first = done;
+    comm_broadcast(l->world, &first, sizeof first, 0);
+    return first == done ? 0
+                         : error_set("%s: this rank would go on from step %lld, the first from %lld: they do not see "
+                                     "the same files",
+                                     l->checkpoints, (long long)done, (long long)first);
+}
+
+static int begin_at(struct loop *l, i64 done, const struct json *state)
+{
+    const struct training *t = l->t;
+    char *folder = state ? checkpoint_path(l->checkpoints, done) : NULL;
+    int status = 0;
+    if (state)
+        log_info("%s: goes on from step %lld", t->stage->name, (long long)done);
+    if (is_first(l)) {
+        l->metrics = metrics_open(t->stage->out, done);
+        status = l->metrics ? 0 : -1;
+    }
+    if (status == 0 && t->begin)
+        status = t->begin(t->context, done, state, folder);
+    memory_free(folder);
+    return status;
+}
+
+/* From the last checkpoint, or from the beginning. */
+static int resume(struct loop *l, i64 *done)
+{
+    struct weights *weights = l->t->weights;
+    struct checkpoint_parts parts = {&weights, 1, NULL, NULL};
+    struct json *state;
+    if (checkpoint_resume(l->checkpoints, done, &parts, &state))
+        return -1;
+    int status = check_together(l, *done);
+    if (status == 0 && is_first(l))
+        status = checkpoint_settle(l->checkpoints, *done, l->t->settings->keep);
+    *done = max_i64(*done, 0);
+    if (status == 0)
+        status = begin_at(l, *done, state);
+    json_free(state);
+    return status;
+}
+
+/* ---- Steps ---- */
+
+static double move(double *mean, double now)
+{
+    return *mean += (*mean > 0 ? 0.05 : 1) * (now - *mean);
+}
+
+static void show(struct loop *l, i64 done, const struct training_step *x, double seconds)
+{
+    const char *unit = l->t->unit, *note = x->note.data ? x->note.data : "";
+    double peak = l->t->stage->peak_gflops * 1e9, speed = move(&l->speed, x->count / seconds);
+    double flops = move(&l->flops, x->flops / seconds);
+    if (peak > 0 && flops > 0)
+        progress_update(&l->bar, done, "%s, %.0f %s/s, %.0f %% of peak", note, speed, unit, 100 * flops / peak);
+    else
+        progress_update(&l->bar, done, "%s, %.0f %s/s", note, speed, unit);
+}
+
+/* `seconds`: of all of the step. */
+static int report(struct loop *l, i64 done, const struct training_step *x, double seconds)
+{
+    char name[64];
+    double peak = l->t->stage->peak_gflops * 1e9, busy = x->seconds > 0 ? x->seconds : seconds;
+    snprintf(name, sizeof name, "%s_per_s", l->t->unit);
+    metrics_put(l->metrics, "lr", x->optimizer.lr);
+    metrics_put(l->metrics, "grad_norm", x->optimizer.grad_norm);
+    metrics_put(l->metrics, "skipped", (double)x->optimizer.skipped);
+    metrics_put(l->metrics, "seconds", seconds);
+    metrics_put(l->metrics, name, x->count / busy);
+    if (peak > 0 && x->flops > 0)
+        metrics_put(l->metrics, "peak_share", x->flops / busy / peak);
+    if (x->optimizer.skipped && is_first(l))
+        log_warn("%s: step %lld: the norm of the gradients is not finite; %lld update%s skipped", l->t->stage->name,
+                 (long long)done, (long long)x->optimizer.skipped, x->optimizer.skipped > 1 ? "s are" : " is");
+    show(l, done, x, busy);
+    return metrics_end(l->metrics);
+}
+
+static int run_step(struct loop *l, i64 step)
+{
+    const struct training *t = l->t;
+    struct training_step said = {.metrics = l->metrics, .bar = &l->bar};
     i64 done = step + 1;
-    int status = t->step(t->context, step, bar);
+    double begin = clock_s();
+    metrics_begin(l->metrics, done);
+    int status = t->step(t->context, step, &said);
+    if (status == 0)
+        status = report(l, done, &said, clock_s() - begin);
+    text_release(&said.note);
     if (status)
-        return status;
-    bool stop = comm_any(t->stage->ranks->world, interrupted());
-    if ((stop || done == t->steps || done % t->checkpoint_steps == 0) && t->save(t->context, done))
+        return status == STAGE_INTERRUPTED && save(l, step) ? -1 : status;
+    bool stop = comm_any(l->world, interrupted());
+    if ((stop || done == t->steps || done % t->settings->checkpoint_steps == 0) && save(l, done))
         return -1;
     return stop && done < t->steps ? STAGE_INTERRUPTED : 0;
 }
 
-int training_run(const struct training *t, i64 begin)
+int training_run(const struct training *t)
 {
-    struct progress bar;
-    int status = 0;
-    progress_init(&bar, t->stage->name, t->steps);
-    for (i64 step = begin; step < t->steps && status == 0; step++)
-        status = run_one(t, step, &bar);
-    progress_close(&bar);
+    struct loop l = {.t = t, .world = t->stage->ranks->world, .checkpoints = path_join(t->stage->out, "checkpoints")};
+    i64 done;
+    int status = resume(&l, &done);
+    if (status == 0) {
+        progress_init(&l.bar, t->stage->name, t->steps);
+        for (; done < t->steps && status == 0; done++)
+            status = run_step(&l, done);
+        progress_close(&l.bar);
+    }
+    if (status == 0)
+        status = save(&l, -1);
+    metrics_close(l.metrics);
+    memory_free(l.checkpoints);
     return status;
 }

@@ -35,7 +35,7 @@ const struct setting vision_stage_table[] = {
     ROW(loss.sharpness, "loss.sharpness", NUMBER, "0.125", 1e-6, 1e3, NULL,
         "of the bits' probability in the entropy term, sigmoid(sharpness u / a): higher spreads them more evenly"),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of media that may be unreadable"),
-    ROW(checkpoint_steps, "checkpoint_steps", INTEGER, "1000", 1, 1e9, NULL, "steps between checkpoints"),
+    TRAINING_ROWS(struct vision_settings, "1000"),
     OPTIMIZER_ROWS(struct vision_settings, "3e-3", "0.95", "0"),
     {0}};
 
@@ -86,143 +86,101 @@ static int fill_config(struct vision_config *config, const struct vision_setting
 
 /* ---- running ---- */
 
-enum { KEEP = 2 }; /* checkpoints */
-
 struct run {
     struct vision_trainer trainer;
-    const struct stage *stage;
-    struct checkpoint_parts parts;
-    struct weights *weights[1];
-    struct metrics *metrics;
-    char *checkpoints;
-    i64 total;
-    double flops[2],
-        rate_hz; /* flops of a step on stills among stills, and of one on clips; pictures a second, running mean */
+    double flops[3]; /* of a step on stills, on clips, and on stills among clips; 0: not counted yet */
 };
 
-static int save_tokenizer(void *context, const char *directory)
+static double flops_of(struct run *run, i64 step, bool clips)
 {
-    return vision_save(context, directory);
+    double *flops = &run->flops[step < run->trainer.still_steps ? 0 : clips ? 1 : 2];
+    if (*flops == 0)
+        *flops = vision_step_flops(&run->trainer, step);
+    return *flops;
 }
 
-static int save_checkpoint(void *context, i64 done)
+static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
     struct run *run = context;
-    int status = checkpoint_save(run->checkpoints, done, &run->parts, NULL);
-    return status ? status : checkpoint_settle(run->checkpoints, done, KEEP);
-}
-
-static int write_metrics(struct run *run, i64 step, const struct vision_step_result *r, double seconds)
-{
-    metrics_begin(run->metrics, step);
-    metrics_put(run->metrics, r->clips ? "clips/loss" : "stills/loss", r->loss);
-    metrics_put(run->metrics, r->clips ? "clips/psnr_db" : "stills/psnr_db", r->psnr_db);
-    metrics_put(run->metrics, "commitment", r->losses.commitment);
-    metrics_put(run->metrics, "bit_entropy_loss", r->losses.entropy);
-    metrics_put(run->metrics, "lr", r->optimizer.lr);
-    metrics_put(run->metrics, "grad_norm", r->optimizer.grad_norm);
-    metrics_put(run->metrics, "seconds", seconds);
-    return metrics_end(run->metrics);
-}
-
-static void show_progress(struct run *run, i64 step, const struct vision_step_result *r, double seconds,
-                          struct progress *bar)
-{
-    double flops = run->flops[step >= run->trainer.still_steps];
-    double share = run->stage->peak_gflops > 0 ? flops / seconds / run->stage->peak_gflops * 1e-7 : 0;
-    run->rate_hz += (run->rate_hz > 0 ? 0.05 : 1) * ((double)r->frames / seconds - run->rate_hz);
-    progress_update(bar, step + 1, "%s loss %.4f, %.2f dB, %.0f pictures/s, %.0f %% of peak",
-                    r->clips ? "clips" : "stills", r->loss, r->psnr_db, run->rate_hz, share);
-}
-
-static int run_step(void *context, i64 step, struct progress *bar)
-{
-    struct run *run = context;
-    struct vision_step_result result;
-    double start_s = clock_s();
-    vision_step(&result, &run->trainer, step);
-    double seconds = clock_s() - start_s;
-    show_progress(run, step, &result, seconds, bar);
-    return write_metrics(run, step, &result, seconds);
-}
-
-/* From the last checkpoint, or from the beginning. */
-static int begin_run(struct run *run, i64 *begin)
-{
-    struct json *state = NULL;
-    vision_init(&run->trainer.vision, run->stage->seed);
-    if (checkpoint_resume(run->checkpoints, begin, &run->parts, &state))
-        return -1;
-    json_free(state);
-    if (checkpoint_settle(run->checkpoints, *begin, KEEP))
-        return -1;
-    *begin = max_i64(*begin, 0);
-    if (*begin)
-        log_info("%s: goes on from step %lld", run->stage->name, (long long)*begin);
-    if (*begin > run->trainer.still_steps)
+    (void)state;
+    (void)folder;
+    if (step > run->trainer.still_steps)
         vision_inflate(&run->trainer.vision);
-    run->metrics = metrics_open(run->stage->out, *begin - 1);
-    return run->metrics ? 0 : -1;
+    return 0;
 }
 
-static void describe(const struct run *run)
+static int run_step(void *context, i64 step, struct training_step *said)
 {
-    const struct vision_trainer *t = &run->trainer;
-    const struct vision_media *m = t->media;
-    log_info("%s: %lld pictures, %lld clips, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step on stills",
-             run->stage->name, (long long)m->still_count, (long long)m->clip_count, (double)m->bytes * 1e-6,
-             (double)weights_parameters(&t->vision.weights) * 1e-6, (double)weights_bytes(&t->vision.weights) * 1e-6,
-             run->flops[0] * 1e-9);
+    struct run *run = context;
+    struct vision_step_result y;
+    vision_step(&y, &run->trainer, step);
+    metrics_put(said->metrics, y.clips ? "clips/loss" : "stills/loss", y.loss);
+    metrics_put(said->metrics, y.clips ? "clips/psnr_db" : "stills/psnr_db", y.psnr_db);
+    metrics_put(said->metrics, "commitment", y.losses.commitment);
+    metrics_put(said->metrics, "bit_entropy_loss", y.losses.entropy);
+    said->optimizer = y.optimizer;
+    said->count = (double)y.frames;
+    said->flops = flops_of(run, step, y.clips);
+    text_printf(&said->note, "%s loss %.4f, %.2f dB", y.clips ? "clips" : "stills", y.loss, y.psnr_db);
+    return 0;
 }
 
-static int train(struct run *run, const struct vision_media *held_out)
+static int save(void *context, const char *folder)
 {
-    i64 begin;
+    const struct run *run = context;
+    return vision_save(&run->trainer.vision, folder);
+}
+
+static int train(struct run *run, const struct stage *stage, const struct vision_media *held_out)
+{
     struct vision_trainer *t = &run->trainer;
-    run->flops[0] = vision_step_flops(t, 0);
-    run->flops[1] = t->clip_steps ? vision_step_flops(t, t->still_steps) : 0;
-    describe(run);
-    struct training loop = {run->stage, run->total, t->settings->checkpoint_steps, run_step, save_checkpoint, run};
-    int status = begin_run(run, &begin);
-    if (status == 0)
-        status = training_run(&loop, begin);
-    if (run->metrics)
-        metrics_close(run->metrics);
-    if (status == 0)
-        status = vision_save(&t->vision, run->stage->out);
-    if (status == 0)
-        status = vision_report(t, held_out, run->stage->out);
+    const struct vision_media *m = t->media;
+    struct training training = {.stage = stage,
+                                .settings = &t->settings->training,
+                                .steps = t->still_steps + t->clip_steps,
+                                .unit = "pictures",
+                                .weights = &t->vision.weights,
+                                .context = run,
+                                .begin = begin,
+                                .step = run_step,
+                                .save = save};
+    log_info("%s: %lld pictures, %lld clips, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step on stills",
+             stage->name, (long long)m->still_count, (long long)m->clip_count, (double)m->bytes * 1e-6,
+             (double)weights_parameters(&t->vision.weights) * 1e-6, (double)weights_bytes(&t->vision.weights) * 1e-6,
+             flops_of(run, 0, false) * 1e-9);
+    vision_init(&t->vision, stage->seed);
+    int status = training_run(&training);
+    return status ? status : vision_report(t, held_out, stage->out);
+}
+
+static int run_stage(const struct vision_settings *s, const struct stage *stage, const struct vision_media *media,
+                     const struct vision_media *held_out)
+{
+    bool clips = s->clip_steps > 0 && media->clip_count > 0;
+    struct vision_config config;
+    if (s->clip_steps > 0 && !clips)
+        log_warn("%s: no clips in %s: a tokenizer of stills", stage->name, s->data);
+    if (fill_config(&config, s, clips) || lr_check(&s->optimizer, s->steps, "steps") ||
+        (clips && lr_check(&s->optimizer, s->clip_steps, "clip_steps")))
+        return -1;
+    struct run run = {.trainer = {.settings = s,
+                                  .media = media,
+                                  .seed = stage->seed,
+                                  .clip_shape = clips ? 1 : -1,
+                                  .still_steps = s->steps,
+                                  .clip_steps = clips ? s->clip_steps : 0}};
+    vision_trainer_open(&run.trainer, stage->device, &config, stage->dtype);
+    int status = train(&run, stage, held_out);
+    vision_trainer_close(&run.trainer);
     return status;
 }
 
 int vision_stage(const void *settings, const struct stage *stage)
 {
-    const struct vision_settings *s = settings;
     struct vision_media media, held_out;
-    struct vision_config config;
-    if (load_media(&media, &held_out, s))
+    if (load_media(&media, &held_out, settings))
         return -1;
-    bool clips = s->clip_steps > 0 && media.clip_count > 0;
-    if (s->clip_steps > 0 && !clips)
-        log_warn("%s: no clips in %s: a tokenizer of stills", stage->name, s->data);
-    int status = fill_config(&config, s, clips);
-    if (status == 0) {
-        struct run run = {.trainer = {.settings = s,
-                                      .media = &media,
-                                      .seed = stage->seed,
-                                      .clip_shape = clips ? 1 : -1,
-                                      .still_steps = s->steps,
-                                      .clip_steps = clips ? s->clip_steps : 0},
-                          .stage = stage,
-                          .checkpoints = path_join(stage->out, "checkpoints")};
-        vision_trainer_open(&run.trainer, stage->device, &config, stage->dtype);
-        run.weights[0] = &run.trainer.vision.weights;
-        run.parts = (struct checkpoint_parts){run.weights, 1, save_tokenizer, &run.trainer.vision};
-        run.total = run.trainer.still_steps + run.trainer.clip_steps;
-        status = train(&run, &held_out);
-        vision_trainer_close(&run.trainer);
-        memory_free(run.checkpoints);
-    }
+    int status = run_stage(settings, stage, &media, &held_out);
     vision_media_release(&media);
     vision_media_release(&held_out);
     return status;

@@ -16,7 +16,7 @@ struct vision_settings {
     struct integer_list channels, blocks, scales;
     double augment, amplitude_keep, clip_lr, bad_share;
     struct vision_loss_weights loss;
-    i64 checkpoint_steps;
+    struct training_settings training;
     struct optimizer_settings optimizer;
 };
 extern const struct setting vision_stage_table[];
