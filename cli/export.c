@@ -2,7 +2,7 @@
 #include "cli/cli.h"
 #include "model/decode.h"
 #include "tokenizers/text.h"
-#include "train/export.h"
+#include "studio/export.h"
 
 #include <stdio.h>
 #include <string.h>

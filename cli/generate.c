@@ -1,6 +1,6 @@
 /* weft generate: any modality in, any out. */
 #include "cli/cli.h"
-#include "train/preview.h"
+#include "studio/preview.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,12 +6,12 @@
 #include "data/prepare.h"
 #include "dist/dist.h"
 #include "rl/rl.h"
-#include "train/audio_stage.h"
-#include "train/extract_stage.h"
+#include "codecs/audio_stage.h"
+#include "studio/extract_stage.h"
 #include "train/plan.h"
 #include "train/pretrain.h"
-#include "train/text_stage.h"
-#include "train/vision_stage.h"
+#include "codecs/text_stage.h"
+#include "codecs/vision_stage.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "dist/dist.h"
 #include "core/safetensors.h"
 #include "data/media.h"
-#include "train/audio_step.h"
+#include "codecs/audio_step.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -10,7 +10,7 @@
 
 #include "core/core.h"
 
-/* What each folder may include besides itself; "cli, bench -> rl -> train -> ..." written out. */
+/* What each folder may include besides itself; "cli, bench -> rl, codecs, studio -> train -> ..." written out. */
 static const struct {
     const char *folder, *below;
 } law[] = {
@@ -24,10 +24,12 @@ static const struct {
     {"model", "core kernels tensor dist tokenizers sequence"},
     {"elastic", "core kernels tensor dist tokenizers sequence data model"},
     {"train", "core kernels tensor dist tokenizers sequence data model elastic"},
+    {"codecs", "core kernels tensor dist tokenizers sequence data train"},
+    {"studio", "core kernels tensor dist tokenizers sequence data model elastic train"},
     {"rl", "core kernels tensor dist tokenizers sequence data model elastic train"},
     {"corpus", "core kernels tensor dist tokenizers sequence data"},
-    {"bench", "core kernels tensor dist tokenizers sequence data model elastic train rl"},
-    {"cli", "core kernels tensor dist tokenizers sequence data model elastic train rl bench"},
+    {"bench", "core kernels tensor dist tokenizers sequence data model elastic train codecs studio rl"},
+    {"cli", "core kernels tensor dist tokenizers sequence data model elastic train codecs studio rl bench"},
 };
 static const struct {
     const char *header, *files;

@@ -7,10 +7,10 @@
 #include "core/json.h"
 #include "data/media.h"
 #include "tests/shard_fixture.h"
-#include "train/extract_stage.h"
-#include "train/grid_stage.h"
+#include "studio/extract_stage.h"
+#include "studio/grid_stage.h"
 #include "train/pretrain.h"
-#include "train/routing.h"
+#include "studio/routing.h"
 #include <cmocka.h>
 
 enum { EXPERTS = 8, TOPK = 2, LAYERS = 4, PUSHED_LAYER = 2, PUSHED_EXPERT = 5 };

@@ -4,7 +4,7 @@
 #include "dist/dist.h"
 #include "data/media.h"
 #include "kernels/resample.h"
-#include "train/vision_step.h"
+#include "codecs/vision_step.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,0 +1,278 @@
+/* The audio tokenizer's recordings: read once, kept as 16-bit samples, crops drawn by keys. */
+#include "data/media.h"
+#include "codecs/audio_step.h"
+#include "data/captions.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- reading ---- */
+
+struct entry {
+    struct audio_clip clip;
+    char *problem; /* why it was skipped */
+};
+struct listing {
+    struct entry *entries;
+    i64 count, capacity;
+};
+
+static void add_entry(struct listing *list, const struct entry *entry)
+{
+    if (list->count == list->capacity) {
+        i64 next = max_i64(256, 2 * list->capacity), size = (i64)sizeof *list->entries;
+        list->entries = memory_resize(list->entries, list->capacity * size, next * size);
+        list->capacity = next;
+    }
+    list->entries[list->count++] = *entry;
+}
+
+static void add_line(void *context, const char *folder, const struct json *line)
+{
+    char *path = captions_path(folder, line, "audio");
+    if (!line)
+        add_entry(context, &(struct entry){.problem = string_copy(error_text())});
+    else if (path)
+        add_entry(context,
+                  &(struct entry){.clip = {.path = path,
+                                           .text = string_copy(json_string(json_get(line, "text"), "")),
+                                           .speaker = string_copy(json_string(json_get(line, "speaker"), ""))}});
+}
+
+static int read_sound(struct sound *out, const char *path)
+{
+    struct file_view view;
+    if (file_map(&view, path))
+        return -1;
+    int status = sound_read(out, view.data, view.bytes, path, AUDIO_RATE_HZ);
+    file_unmap(&view);
+    return status;
+}
+
+static int read_clip(struct audio_clip *clip)
+{
+    struct sound sound;
+    if (read_sound(&sound, clip->path))
+        return -1;
+    clip->samples = sound.samples;
+    clip->values = memory_alloc(sound.samples * 2);
+    for (i64 i = 0; i < sound.samples; i++)
+        clip->values[i] = (int16_t)lrintf(fminf(fmaxf(sound.values[i], -1), 1) * 32767);
+    sound_release(&sound);
+    return 0;
+}
+
+static void run_entry(void *context, i64 tile, int worker)
+{
+    struct entry *entry = &((const struct listing *)context)->entries[tile];
+    (void)worker;
+    if (!entry->problem && read_clip(&entry->clip))
+        entry->problem = string_copy(error_text()); /* the message belongs to this thread */
+}
+
+static void clip_free(struct audio_clip *clip)
+{
+    memory_free(clip->path);
+    memory_free(clip->text);
+    memory_free(clip->speaker);
+    memory_free(clip->values);
+}
+
+static void take_entry(struct audio_media *media, struct entry *entry, i64 bytes_most)
+{
+    struct audio_clip *clip = &entry->clip;
+    if (entry->problem) {
+        log_warn("skipped: %s", entry->problem);
+        memory_free(entry->problem);
+        clip_free(clip);
+        media->bad_count++;
+        return;
+    }
+    if (media->bytes + clip->samples * 2 > bytes_most) {
+        memory_free(clip->values);
+        clip->values = NULL;
+    } else {
+        media->bytes += clip->samples * 2;
+    }
+    media->samples += clip->samples;
+    media->clips[media->count++] = *clip;
+}
+
+/* So many files at a time that those beyond the budget do not stay. */
+static void read_entries(struct audio_media *media, struct listing *list, i64 bytes_most)
+{
+    enum { AT_ONCE = 256 };
+    for (i64 at = 0; at < list->count && !interrupted(); at += AT_ONCE) {
+        struct listing part = {list->entries + at, min_i64(AT_ONCE, list->count - at), 0};
+        workers_run(part.count, run_entry, &part);
+        for (i64 i = 0; i < part.count; i++)
+            take_entry(media, &part.entries[i], bytes_most);
+    }
+}
+
+int audio_media_load(struct audio_media *media, const char *folder, double bad_share, i64 memory_mb)
+{
+    struct listing list = {0};
+    *media = (struct audio_media){0};
+    int status = captions_read(folder, add_line, &list);
+    media->clips = memory_alloc((list.count + 1) * (i64)sizeof *media->clips);
+    if (status == 0)
+        read_entries(media, &list, memory_mb << 20);
+    for (i64 i = media->count + media->bad_count; i < list.count; i++)
+        clip_free(&list.entries[i].clip);
+    if (status == 0 && interrupted())
+        status = error_interrupted();
+    if (status == 0 && (double)media->bad_count > bad_share * (double)list.count)
+        status = error_set("%s: %lld of %lld recordings cannot be read, more than the share of %g that may be bad",
+                           folder, (long long)media->bad_count, (long long)list.count, bad_share);
+    memory_free(list.entries);
+    if (status)
+        audio_media_release(media);
+    return status;
+}
+
+void audio_media_release(struct audio_media *media)
+{
+    for (i64 i = 0; i < media->count; i++)
+        clip_free(&media->clips[i]);
+    memory_free(media->clips);
+    *media = (struct audio_media){0};
+}
+
+/* The clip with its samples in memory; *own tells that they are the caller's to free. */
+static int need_values(struct audio_clip *out, const struct audio_clip *clip, bool *own)
+{
+    *out = *clip;
+    *own = clip->values == NULL;
+    return *own ? read_clip(out) : 0;
+}
+
+float *audio_clip_samples(const struct audio_clip *clip, i64 *frames)
+{
+    struct audio_clip held;
+    bool own;
+    if (need_values(&held, clip, &own))
+        return NULL;
+    *frames = audio_frames(held.samples);
+    float *out = memory_alloc(*frames * AUDIO_FRAME_SAMPLES * 4);
+    for (i64 i = 0; i < held.samples; i++)
+        out[i] = (float)held.values[i] / 32767;
+    if (own)
+        memory_free(held.values);
+    return out;
+}
+
+/* ---- crops ---- */
+
+enum draw { DRAW_USED, DRAW_SPEED, DRAW_GAIN, DRAW_NOISE, DRAW_CUT, DRAW_EQUALISER }; /* which of an item's draws */
+
+struct drawn {
+    const struct audio_draw *draw;
+    u32 item;
+};
+
+static double uniform(const struct drawn *d, enum draw which, u32 index, double low, double high)
+{
+    struct rng_key key = {d->draw->seed, RNG_AUGMENT};
+    return low + (high - low) * rng_uniform(key, (u32)d->draw->step, d->item, which, index);
+}
+
+static double normal(const struct drawn *d, enum draw which, u32 index)
+{
+    return rng_normal((struct rng_key){d->draw->seed, RNG_AUGMENT}, (u32)d->draw->step, d->item, which, index);
+}
+
+static float value_at(const struct audio_clip *clip, i64 at)
+{
+    return at >= 0 && at < clip->samples ? (float)clip->values[at] / 32767 : 0;
+}
+
+/* Samples at begin, begin + speed, ...; between samples a cubic through the four around it (Catmull & Rom 1974). */
+static void copy_resampled(float *out, i64 n, const struct audio_clip *clip, double begin, double speed)
+{
+    for (i64 i = 0; i < n; i++) {
+        double at = begin + speed * (double)i;
+        i64 left = (i64)floor(at);
+        float t = (float)(at - (double)left), a = value_at(clip, left - 1), b = value_at(clip, left);
+        float c = value_at(clip, left + 1), d = value_at(clip, left + 2);
+        out[i] = b + 0.5f * t * (c - a + t * (2 * a - 5 * b + 4 * c - d + t * (3 * (b - c) + d - a)));
+    }
+}
+
+static void copy_plain(float *out, i64 n, const struct audio_clip *clip, i64 begin)
+{
+    for (i64 i = 0; i < n; i++)
+        out[i] = value_at(clip, begin + i);
+}
+
+static void add_noise(float *out, i64 n, const struct drawn *d, float size)
+{
+    struct rng_key key = {d->draw->seed, RNG_AUGMENT};
+    for (i64 i = 0; i < n; i += 4) {
+        u32 words[4];
+        rng_draw(words, key, (u32)d->draw->step, d->item, DRAW_NOISE, 1 + (u32)(i / 4));
+        for (i64 j = 0; j < 4 && i + j < n; j++)
+            out[i + j] += size * ((float)(words[j] >> 8) * 0x1p-23f - 1) * 1.7320508f; /* of that standard deviation */
+    }
+}
+
+static void draw_response(float *response, i64 bins, const struct drawn *d)
+{
+    static const double pi = 3.14159265358979323846;
+    double height[4], phase[4], cut = (double)bins;
+    for (u32 j = 0; j < 4; j++) {
+        height[j] = 0.25 * normal(d, DRAW_EQUALISER, j);
+        phase[j] = uniform(d, DRAW_EQUALISER, 4 + j, 0, 2 * pi);
+    }
+    if (uniform(d, DRAW_CUT, 0, 0, 1) < 1.0 / 3)
+        cut = uniform(d, DRAW_CUT, 1, 0.4, 0.9) * (double)bins;
+    for (i64 k = 0; k < bins; k++) {
+        double neper = 0, above = fmax(0, (double)k - cut);
+        for (int j = 0; j < 4; j++)
+            neper += height[j] * cos(pi * (j + 1) * (double)k / (double)bins + phase[j]);
+        response[k] = (float)exp(neper - above); /* a bin above the edge loses 8.7 dB */
+    }
+}
+
+static i64 draw_begin(const struct drawn *d, const struct audio_clip *clip, i64 span)
+{
+    struct rng_key key = {d->draw->seed, RNG_CROP};
+    i64 spare = clip->samples - span,
+        place = rng_below(key, (spare < 0 ? -spare : spare) + 1, (u32)d->draw->step, d->item, 1, 0);
+    return spare < 0 ? -place : place;
+}
+
+static void draw_augmented(float *out, float *response, const struct drawn *d, const struct audio_clip *clip)
+{
+    i64 n = d->draw->samples;
+    double speed = uniform(d, DRAW_SPEED, 0, 0, 1) < 2.0 / 3 ? uniform(d, DRAW_SPEED, 1, 0.85, 1.2) : 1;
+    float gain = (float)exp(0.3 * normal(d, DRAW_GAIN, 0));
+    copy_resampled(out, n, clip, (double)draw_begin(d, clip, (i64)((double)n * speed)), speed);
+    for (i64 i = 0; i < n; i++)
+        out[i] *= gain;
+    add_noise(out, n, d, (float)uniform(d, DRAW_NOISE, 0, 0, 0.002));
+    draw_response(response, d->draw->bins, d);
+}
+
+int audio_media_draw(float *samples, float *response, const struct audio_media *media, const struct audio_draw *draw)
+{
+    struct rng_key key = {draw->seed, RNG_CROP};
+    for (i64 i = 0; i < draw->n; i++) {
+        struct drawn d = {draw, (u32)i};
+        struct audio_clip clip;
+        bool own;
+        if (need_values(&clip, &media->clips[rng_below(key, media->count, (u32)draw->step, (u32)i, 0, 0)], &own))
+            return -1;
+        if (uniform(&d, DRAW_USED, 0, 0, 1) < draw->augment) {
+            draw_augmented(samples + i * draw->samples, response + i * draw->bins, &d, &clip);
+        } else {
+            copy_plain(samples + i * draw->samples, draw->samples, &clip, draw_begin(&d, &clip, draw->samples));
+            for (i64 k = 0; k < draw->bins; k++)
+                response[i * draw->bins + k] = 1;
+        }
+        if (own)
+            memory_free(clip.values);
+    }
+    return 0;
+}

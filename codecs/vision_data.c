@@ -1,0 +1,246 @@
+/* The vision tokenizer's media: read once, kept as bytes, drawn by keys. */
+#include "data/media.h"
+#include "data/captions.h"
+#include "codecs/vision_step.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { KEPT_FRAMES = 8 };
+
+struct entry {
+    char *path, *problem; /* problem: why it was skipped */
+    bool is_clip;
+    struct clip clip;
+};
+struct listing {
+    struct entry *entries;
+    i64 count, capacity;
+    const struct vision_media_request *request;
+};
+
+/* ---- reading ---- */
+
+static void add_entry(struct listing *list, const struct entry *entry)
+{
+    if (list->count == list->capacity) {
+        i64 next = max_i64(256, 2 * list->capacity), size = (i64)sizeof *list->entries;
+        list->entries = memory_resize(list->entries, list->capacity * size, next * size);
+        list->capacity = next;
+    }
+    list->entries[list->count++] = *entry;
+}
+
+static void add_line(void *context, const char *folder, const struct json *line)
+{
+    char *image = captions_path(folder, line, "image");
+    char *path = image ? image : captions_path(folder, line, "video");
+    if (!line)
+        add_entry(context, &(struct entry){.problem = string_copy(error_text())});
+    else if (path)
+        add_entry(context, &(struct entry){.path = path, .is_clip = !image});
+}
+
+static int read_entry(struct entry *entry, const struct vision_media_request *request)
+{
+    struct file_view view;
+    struct clip as_stored = {0};
+    struct clip_request wanted = {request->rate_hz, KEPT_FRAMES * request->frames, request->size, request->size};
+    if (file_map(&view, entry->path))
+        return -1;
+    const void *data = view.data;
+    int status = entry->is_clip ? clip_read(&entry->clip, data, view.bytes, entry->path, &wanted)
+                                : image_read(&as_stored, data, view.bytes, entry->path);
+    if (status == 0 && !entry->is_clip) {
+        clip_resize(&entry->clip, &as_stored, request->size, request->size);
+        clip_release(&as_stored);
+    }
+    file_unmap(&view);
+    return status;
+}
+
+static void run_entry(void *context, i64 tile, int worker)
+{
+    const struct listing *list = context;
+    struct entry *entry = &list->entries[tile];
+    (void)worker;
+    if (!entry->problem && !interrupted() && read_entry(entry, list->request))
+        entry->problem = string_copy(error_text()); /* the message belongs to this thread */
+}
+
+/* A clip shorter than wanted stands still at its end. */
+static u8 *take_pixels(struct clip *clip, i64 least)
+{
+    i64 frame = clip->height * clip->width * 3, frames = max_i64(clip->frames, least);
+    u8 *pixels = memory_alloc(frames * frame);
+    for (i64 f = 0; f < frames; f++)
+        memcpy(pixels + f * frame, clip->pixels + min_i64(f, clip->frames - 1) * frame, (size_t)frame);
+    clip->frames = frames;
+    return pixels;
+}
+
+static void take_entry(struct vision_media *media, struct entry *entry, i64 least_frames)
+{
+    if (entry->problem) {
+        log_warn("skipped: %s", entry->problem);
+        media->bad_count++;
+    } else if (entry->is_clip) {
+        media->clips[media->clip_count] = take_pixels(&entry->clip, least_frames);
+        media->clip_frames[media->clip_count++] = entry->clip.frames;
+        media->bytes += entry->clip.frames * media->size * media->size * 3;
+    } else if (entry->clip.pixels) {
+        media->stills[media->still_count++] = take_pixels(&entry->clip, 1);
+        media->bytes += media->size * media->size * 3;
+    }
+    clip_release(&entry->clip);
+    memory_free(entry->problem);
+    memory_free(entry->path);
+}
+
+int vision_media_load(struct vision_media *media, const char *folder, const struct vision_media_request *request)
+{
+    struct listing list = {.request = request};
+    *media = (struct vision_media){.size = request->size};
+    int status = captions_read(folder, add_line, &list);
+    if (status == 0)
+        workers_run(list.count, run_entry, &list);
+    media->stills = memory_alloc((list.count + 1) * (i64)sizeof(u8 *));
+    media->clips = memory_alloc((list.count + 1) * (i64)sizeof(u8 *));
+    media->clip_frames = memory_alloc((list.count + 1) * (i64)sizeof(i64));
+    for (i64 i = 0; i < list.count; i++)
+        take_entry(media, &list.entries[i], request->frames);
+    memory_free(list.entries);
+    if (status == 0 && interrupted())
+        status = error_interrupted();
+    if (status == 0 && (double)media->bad_count > request->bad_share * (double)list.count)
+        status =
+            error_set("%s: %lld of %lld pictures and clips cannot be read, more than the share of %g that may be bad",
+                      folder, (long long)media->bad_count, (long long)list.count, request->bad_share);
+    if (status)
+        vision_media_release(media);
+    return status;
+}
+
+void vision_media_release(struct vision_media *media)
+{
+    for (i64 i = 0; i < media->still_count; i++)
+        memory_free(media->stills[i]);
+    for (i64 i = 0; i < media->clip_count; i++)
+        memory_free(media->clips[i]);
+    memory_free(media->stills);
+    memory_free(media->clips);
+    memory_free(media->clip_frames);
+    *media = (struct vision_media){0};
+}
+
+/* ---- augmentation ---- */
+
+enum { FRACTION = 8, ONE = 1 << FRACTION };
+
+struct warp { /* source position of an output one, both from the picture's middle */
+    double xx, xy, x0, yx, yy, y0;
+};
+
+static double draw_between(struct rng_key key, i64 step, i64 item, u32 which, double low, double high)
+{
+    return low + (high - low) * rng_uniform(key, (u32)step, (u32)item, which, 0);
+}
+
+/* Flip, turn up to a quarter radian, size 0.8 to 1.18, shift up to 5 of 64 pixels. */
+static struct warp draw_warp(struct rng_key key, i64 step, i64 item, i64 size)
+{
+    double flip = draw_between(key, step, item, 1, -1, 1) < 0 ? -1 : 1,
+           turn = draw_between(key, step, item, 2, -0.25, 0.25);
+    double scale = 1 / draw_between(key, step, item, 3, 0.8, 1.18), shift = 5.0 / 64 * (double)size;
+    double dx = draw_between(key, step, item, 4, -shift, shift), dy = draw_between(key, step, item, 5, -shift, shift);
+    double c = cos(turn) * scale, s = sin(turn) * scale;
+    return (struct warp){flip * c, flip * s, -flip * (c * dx + s * dy), -s, c, s * dx - c * dy};
+}
+
+static inline const u8 *pixel_at(const u8 *picture, i64 size, i64 x, i64 y)
+{
+    static const u8 white[3] = {255, 255, 255};
+    return x >= 0 && y >= 0 && x < size && y < size ? picture + (y * size + x) * 3 : white;
+}
+
+/* Bilinear, white beyond the edges; x and y are in units of 1 / ONE pixel from the centre of the first. */
+static inline void sample_pixel(u8 out[3], const u8 *picture, i64 size, i64 x, i64 y)
+{
+    i64 left = x >> FRACTION, top = y >> FRACTION;
+    i32 u = (i32)(x & (ONE - 1)), v = (i32)(y & (ONE - 1));
+    const u8 *a = pixel_at(picture, size, left, top), *b = pixel_at(picture, size, left + 1, top);
+    const u8 *c = pixel_at(picture, size, left, top + 1), *d = pixel_at(picture, size, left + 1, top + 1);
+    for (int i = 0; i < 3; i++) {
+        i32 upper = a[i] * (ONE - u) + b[i] * u, lower = c[i] * (ONE - u) + d[i] * u;
+        out[i] = (u8)((upper * (ONE - v) + lower * v + (1 << (2 * FRACTION - 1))) >> (2 * FRACTION));
+    }
+}
+
+static void warp_picture(u8 *out, const u8 *picture, i64 size, const struct warp *w)
+{
+    double middle = 0.5 * (double)(size - 1);
+    for (i64 y = 0; y < size; y++) {
+        double v = (double)y - middle;
+        double x0 = (w->xy * v + w->x0 - w->xx * middle + middle) * ONE,
+               y0 = (w->yy * v + w->y0 - w->yx * middle + middle) * ONE;
+        for (i64 x = 0; x < size; x++)
+            sample_pixel(out + (y * size + x) * 3, picture, size, (i64)floor(x0 + w->xx * ONE * (double)x),
+                         (i64)floor(y0 + w->yx * ONE * (double)x));
+    }
+}
+
+/* ---- drawing ---- */
+
+struct draw_job {
+    u8 *pixels;
+    const struct vision_media *media;
+    const struct vision_draw *draw;
+    const u8 **source; /* [n] first frame of each item */
+};
+
+static void run_item(void *context, i64 item, int worker)
+{
+    const struct draw_job *job = context;
+    const struct vision_draw *d = job->draw;
+    i64 size = job->media->size, bytes = size * size * 3;
+    struct rng_key key = {d->seed, RNG_AUGMENT};
+    bool warps = draw_between(key, d->step, item, 0, 0, 1) < d->augment;
+    struct warp warp = draw_warp(key, d->step, item, size);
+    u8 *out = job->pixels + item * d->frames * bytes;
+    (void)worker;
+    for (i64 f = 0; warps && f < d->frames; f++)
+        warp_picture(out + f * bytes, job->source[item] + f * bytes, size, &warp);
+    if (!warps)
+        memcpy(out, job->source[item], (size_t)(d->frames * bytes));
+}
+
+/* Where an item's frames begin: of a longer clip somewhere; a still from a folder without stills is a clip's frame. */
+static const u8 *item_source(const struct vision_media *media, const struct vision_draw *draw, i64 item, i64 index)
+{
+    if (draw->frames == 1 && media->still_count)
+        return media->stills[index];
+    i64 starts = media->clip_frames[index] - draw->frames + 1;
+    i64 start = rng_below((struct rng_key){draw->seed, RNG_CROP}, starts, (u32)draw->step, (u32)item, 0, 0);
+    return media->clips[index] + start * media->size * media->size * 3;
+}
+
+void vision_media_draw(u8 *pixels, const struct vision_media *media, const struct vision_draw *draw)
+{
+    i64 count = draw->frames == 1 && media->still_count ? media->still_count : media->clip_count, epoch = -1;
+    require(count > 0, "a batch of media where there are none");
+    i32 *order = memory_alloc(count * 4);
+    const u8 **source = memory_alloc(draw->n * (i64)sizeof *source);
+    for (i64 i = 0; i < draw->n; i++) {
+        i64 at = draw->first + i;
+        if (at / count != epoch) {
+            epoch = at / count;
+            rng_permutation(order, count, (struct rng_key){draw->seed, RNG_SHUFFLE}, (u32)epoch, draw->frames == 1);
+        }
+        source[i] = item_source(media, draw, i, order[at % count]);
+    }
+    struct draw_job job = {pixels, media, draw, source};
+    workers_run(draw->n, run_item, &job);
+    memory_free(order);
+    memory_free(source);
+}

@@ -1,0 +1,188 @@
+/* What a trained vision tokenizer keeps of media it never saw: numbers and pictures. */
+#include "data/media.h"
+#include "codecs/vision_step.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, DEAD_PER_MILLE = 10, MOST_ITEMS = 256, TOGETHER = 16 };
+
+struct measured {
+    double square_error; /* mean over pixels */
+    i64 items;
+    i64 *ones; /* [tokens of all scales: scale, bit] counts of set bits */
+    i64 *seen; /* [scale] positions */
+};
+
+/* Every bit of every scale is one of the code's; it is dead if it says the same 99 times out of 100. */
+static void count_bits(struct measured *m, const u8 *bits, i64 frames, const struct vision_shape *shape, i64 d)
+{
+    for (i64 f = 0; f < frames; f++)
+        for (i64 k = 0; k < shape->scale_count; k++) {
+            i64 square = (i64)shape->scales[k] * shape->scales[k];
+            for (i64 i = 0; i < square * d; i++)
+                m->ones[k * d + i % d] += *bits++;
+            m->seen[k] += square;
+        }
+}
+
+/* Side by side: original, reconstruction; a clip's frames in a line, its reconstruction below. */
+struct sheet {
+    u8 *pixels;
+    i64 size, rows, columns; /* in pictures */
+};
+
+static struct sheet sheet_open(i64 size, i64 rows, i64 columns)
+{
+    struct sheet sheet = {memory_alloc(size * size * 3 * rows * columns), size, rows, columns};
+    memset(sheet.pixels, 255, (size_t)(size * size * 3 * rows * columns));
+    return sheet;
+}
+
+static void sheet_put(struct sheet *sheet, const u8 *picture, i64 row, i64 column)
+{
+    i64 line = sheet->size * 3, stride = sheet->columns * line;
+    if (row >= sheet->rows || column >= sheet->columns)
+        return;
+    for (i64 y = 0; y < sheet->size; y++)
+        memcpy(sheet->pixels + (row * sheet->size + y) * stride + column * line, picture + y * line, (size_t)line);
+}
+
+static int sheet_close(struct sheet *sheet, const char *folder, const char *name)
+{
+    char *samples = path_join(folder, "samples"), *path = path_join(samples, name);
+    int status = directory_make(samples);
+    if (status == 0)
+        status = image_write_png(path, sheet->pixels, sheet->rows * sheet->size, sheet->columns * sheet->size);
+    memory_free(sheet->pixels);
+    memory_free(samples);
+    memory_free(path);
+    return status;
+}
+
+static void put_item(struct sheet *sheet, const u8 *original, const u8 *again, i64 item, i64 frames)
+{
+    i64 bytes = sheet->size * sheet->size * 3;
+    for (i64 f = 0; f < frames && frames > 1; f++) {
+        sheet_put(sheet, original + f * bytes, 2 * item, f);
+        sheet_put(sheet, again + f * bytes, 2 * item + 1, f);
+    }
+    if (frames == 1) {
+        sheet_put(sheet, original, item / SHEET_COLUMNS, item % SHEET_COLUMNS * 2);
+        sheet_put(sheet, again, item / SHEET_COLUMNS, item % SHEET_COLUMNS * 2 + 1);
+    }
+}
+
+/* Items [first, first + n), copied side by side and through the code. */
+static void measure_some(struct measured *m, struct sheet *sheet, struct vision *vision, u8 *const *items, i64 first,
+                         i64 n, const struct vision_shape *shape)
+{
+    i64 pixels = shape->frames * shape->height * shape->width * 3, d = vision->config.bits;
+    u8 *in = memory_alloc(n * pixels), *again = memory_alloc(n * pixels);
+    u8 *bits = memory_alloc(n * shape->latent_frames * vision_tokens(shape) * d);
+    for (i64 i = 0; i < n; i++)
+        memcpy(in + i * pixels, items[first + i], (size_t)pixels);
+    vision_reconstruct(vision, again, bits, in, n, shape);
+    m->square_error += vision_square_error(in, again, n * pixels) * (double)n;
+    count_bits(m, bits, n * shape->latent_frames, shape, d);
+    for (i64 i = 0; i < n; i++)
+        put_item(sheet, in + i * pixels, again + i * pixels, first + i, shape->frames);
+    memory_free(in);
+    memory_free(again);
+    memory_free(bits);
+}
+
+/* The first MOST_ITEMS of a kind. */
+static void measure(struct measured *m, struct sheet *sheet, struct vision *vision, u8 *const *items, i64 count,
+                    const struct vision_shape *shape)
+{
+    m->ones = memory_alloc(shape->scale_count * vision->config.bits * (i64)sizeof(i64));
+    m->seen = memory_alloc(shape->scale_count * (i64)sizeof(i64));
+    m->items = min_i64(count, MOST_ITEMS);
+    for (i64 i = 0; i < m->items; i += TOGETHER)
+        measure_some(m, sheet, vision, items, i, min_i64(TOGETHER, m->items - i), shape);
+    m->square_error /= (double)m->items;
+}
+
+static double bit_entropy(double p)
+{
+    return p <= 0 || p >= 1 ? 0 : -(p * log2(p) + (1 - p) * log2(1 - p));
+}
+
+static struct json *scales_json(const struct measured *m, const struct vision_shape *shape, i64 d, struct text *line)
+{
+    struct json *out = json_array();
+    i64 dead_bits = 0;
+    text_printf(line, "; entropy of a bit by scale");
+    for (i64 k = 0; k < shape->scale_count; k++) {
+        double entropy = 0;
+        i64 dead = 0;
+        for (i64 c = 0; c < d; c++) {
+            double p = (double)m->ones[k * d + c] / (double)max_i64(m->seen[k], 1);
+            entropy += bit_entropy(p) / (double)d;
+            dead += fmin(p, 1 - p) * 1000 < DEAD_PER_MILLE;
+        }
+        struct json *scale = json_object();
+        json_set(scale, "scale", json_of_integer(shape->scales[k]));
+        json_set(scale, "entropy_bits", json_of_number(entropy));
+        json_set(scale, "dead_bits", json_of_integer(dead));
+        json_push(out, scale);
+        text_printf(line, " %.2f", entropy);
+        dead_bits += dead;
+    }
+    text_printf(line, ", %lld of %lld dead", (long long)dead_bits, (long long)(shape->scale_count * d));
+    return out;
+}
+
+static int report_kind(struct json *report, struct vision_trainer *t, u8 *const *items, i64 count, i64 shape_index,
+                       const char *kind, const char *folder)
+{
+    const struct vision_shape *shape = &t->vision.config.shapes[shape_index];
+    bool clips = shape->frames > 1;
+    struct measured m = {0};
+    struct text line = {0};
+    i64 shown = min_i64(count, clips ? SHEET_CLIPS : SHEET_PAIRS);
+    struct sheet sheet = clips ? sheet_open(shape->width, 2 * shown, shape->frames)
+                               : sheet_open(shape->width, ceil_div(shown, SHEET_COLUMNS), 2 * SHEET_COLUMNS);
+    measure(&m, &sheet, &t->vision, items, count, shape);
+    double psnr = vision_psnr(m.square_error);
+    struct json *entry = json_object();
+    json_set(entry, "items", json_of_integer(m.items));
+    json_set(entry, "psnr_db", json_of_number(psnr));
+    json_set(entry, "psnr_of", json_of_string("the mean squared error, pixels in 0..1"));
+    json_set(entry, "scales", scales_json(&m, shape, t->vision.config.bits, &line));
+    json_set(report, kind, entry);
+    log_info("%s: PSNR %.2f dB (of the mean error of %lld, pixels in 0..1)%s", kind, psnr, (long long)m.items,
+             line.data);
+    char name[64];
+    snprintf(name, sizeof name, "%s.png", kind);
+    int status = sheet_close(&sheet, folder, name);
+    memory_free(m.ones);
+    memory_free(m.seen);
+    text_release(&line);
+    return status;
+}
+
+int vision_report(struct vision_trainer *t, const struct vision_media *held_out, const char *folder)
+{
+    struct json *report = json_object();
+    char *path = path_join(folder, "report.json");
+    int status = 0;
+    json_set(report, "parameters", json_of_integer(weights_parameters(&t->vision.weights)));
+    if (held_out->still_count)
+        status =
+            report_kind(report, t, held_out->stills, held_out->still_count, t->still_shape, "stills_held_out", folder);
+    if (status == 0 && t->media->still_count)
+        status =
+            report_kind(report, t, t->media->stills, t->media->still_count, t->still_shape, "stills_training", folder);
+    if (status == 0 && t->clip_shape >= 0 && held_out->clip_count)
+        status = report_kind(report, t, held_out->clips, held_out->clip_count, t->clip_shape, "clips_held_out", folder);
+    if (status == 0 && t->clip_shape >= 0 && t->media->clip_count)
+        status = report_kind(report, t, t->media->clips, t->media->clip_count, t->clip_shape, "clips_training", folder);
+    if (status == 0)
+        status = json_save(path, report);
+    json_free(report);
+    memory_free(path);
+    return status;
+}

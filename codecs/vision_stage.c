@@ -1,0 +1,187 @@
+#include "codecs/vision_stage.h"
+#include "data/captions.h"
+#include "codecs/vision_step.h"
+
+#include <string.h>
+
+#define ROW(member, ...) SETTING(struct vision_settings, member, __VA_ARGS__)
+const struct setting vision_stage_table[] = {
+    ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
+        "captions.jsonl in it, in its train/ and validation/, or in folders in it; held-out media: validation/ in or "
+        "beside it"),
+    ROW(steps, "steps", INTEGER, "4000", 1, 1e9, NULL, "steps on stills"),
+    ROW(clip_steps, "clip_steps", INTEGER, "600", 0, 1e9, NULL, "steps on clips that follow; 0: a tokenizer of stills"),
+    ROW(batch, "batch", INTEGER, "8", 1, 65536, NULL, "stills of a step"),
+    ROW(clip_batch, "clip_batch", INTEGER, "4", 1, 65536, NULL, "clips of a step"),
+    ROW(still_batch, "still_batch", INTEGER, "16", 1, 65536, NULL, "stills of a step among the clips"),
+    ROW(still_share, "still_share", NUMBER, "0.25", 0, 0.9, NULL, "share of steps on stills among the clips"),
+    ROW(size, "size", INTEGER, "64", 8, 4096, NULL, "height and width, pixels"),
+    ROW(frames, "frames", INTEGER, "9", 1, 1025, NULL, "frames of a clip: 1, 5, 9, ..."),
+    ROW(rate_hz, "rate_hz", NUMBER, "8", 0, 1000, NULL, "frames a second taken of a clip; 0: all, counted as 8"),
+    ROW(stride, "stride", INTEGER, "16", 8, 16, NULL, "pixels of a latent position: 8 or 16"),
+    ROW(bits, "bits", INTEGER, "32", 1, 256, NULL, "bits of a vision token"),
+    ROW(channels, "channels", INTEGERS, "[64, 128]", 1, 4096, NULL,
+        "width at a quarter of the resolution, and at the latent grid"),
+    ROW(blocks, "blocks", INTEGERS, "[1, 1]", 0, VISION_BLOCKS_MOST, NULL, "residual blocks at each"),
+    ROW(scales, "scales", INTEGERS, "", 1, 4096, NULL,
+        "sides of the scales, coarse to fine; none: 1, 2, 3, 4, 6, 8, 12, ... to the grid"),
+    ROW(augment, "augment", NUMBER, "0.6", 0, 1, NULL, "share of items that are flipped, turned, scaled, shifted"),
+    ROW(amplitude_keep, "amplitude_keep", NUMBER, "0.99", 0, 1, NULL, "decay of the running means of |u_k|"),
+    ROW(clip_lr, "clip_lr", NUMBER, "0.5", 0, 10, NULL, "peak learning rate on clips, times optimizer.lr"),
+    ROW(loss.l1, "loss.l1", NUMBER, "1", 0, 1e6, NULL, "weight of mean |error|, pixels in -1..1"),
+    ROW(loss.l2, "loss.l2", NUMBER, "1", 0, 1e6, NULL, "weight of the mean squared error"),
+    ROW(loss.commitment, "loss.commitment", NUMBER, "0.25", 0, 1e6, NULL, "weight of (latent - its code)^2"),
+    ROW(loss.entropy, "loss.entropy", NUMBER, "0.1", 0, 1e6, NULL, "weight of the entropy term of bits"),
+    ROW(loss.sharpness, "loss.sharpness", NUMBER, "0.125", 1e-6, 1e3, NULL,
+        "of the bits' probability in the entropy term, sigmoid(sharpness u / a): higher spreads them more evenly"),
+    ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of media that may be unreadable"),
+    TRAINING_ROWS(struct vision_settings, "1000"),
+    OPTIMIZER_ROWS(struct vision_settings, "3e-3", "0.95", "0"),
+    {0}};
+
+/* ---- media ---- */
+
+static int load_media(struct vision_media *train, struct vision_media *held_out, const struct vision_settings *s)
+{
+    struct captions_folders folders;
+    struct vision_media_request request = {s->size, s->frames, s->rate_hz, s->bad_share};
+    *held_out = (struct vision_media){0};
+    int status = captions_find(&folders, s->data, "{\"image\": PATH} or {\"video\": PATH}");
+    if (status == 0)
+        status = vision_media_load(train, folders.train, &request);
+    if (status == 0 && folders.held_out && vision_media_load(held_out, folders.held_out, &request)) {
+        vision_media_release(train);
+        status = -1;
+    }
+    if (status == 0 && train->still_count + train->clip_count == 0) {
+        status = error_set("%s: no pictures and no clips in captions.jsonl", folders.train);
+        vision_media_release(train);
+        vision_media_release(held_out);
+    }
+    captions_folders_release(&folders);
+    return status;
+}
+
+/* ---- configuration ---- */
+
+static int fill_config(struct vision_config *config, const struct vision_settings *s, bool clips)
+{
+    i64 *scales = s->scales.count ? s->scales.values : NULL;
+    if (s->channels.count != 2 || s->blocks.count != 2)
+        return error_usage("channels and blocks are lists of two");
+    *config = (struct vision_config){.stride = s->stride, .bits = s->bits};
+    for (int i = 0; i < 2; i++) {
+        config->channels[i] = s->channels.values[i];
+        config->blocks[i] = s->blocks.values[i];
+    }
+    if (s->stride != 8 && s->stride != 16)
+        return error_usage("stride is %lld; expected 8 or 16", (long long)s->stride);
+    if (vision_add_shape(config, 1, s->size, s->size, 0, scales, s->scales.count))
+        return -1;
+    if (clips &&
+        vision_add_shape(config, s->frames, s->size, s->size, s->rate_hz ? s->rate_hz : 8, scales, s->scales.count))
+        return -1;
+    return vision_config_check(config);
+}
+
+/* ---- running ---- */
+
+struct run {
+    struct vision_trainer trainer;
+    double flops[3]; /* of a step on stills, on clips, and on stills among clips; 0: not counted yet */
+};
+
+static double flops_of(struct run *run, i64 step, bool clips)
+{
+    double *flops = &run->flops[step < run->trainer.still_steps ? 0 : clips ? 1 : 2];
+    if (*flops == 0)
+        *flops = vision_step_flops(&run->trainer, step);
+    return *flops;
+}
+
+static int begin(void *context, i64 step, const struct json *state, const char *folder)
+{
+    struct run *run = context;
+    (void)state;
+    (void)folder;
+    if (step > run->trainer.still_steps)
+        vision_inflate(&run->trainer.vision);
+    return 0;
+}
+
+static int run_step(void *context, i64 step, struct training_step *said)
+{
+    struct run *run = context;
+    struct vision_step_result y;
+    vision_step(&y, &run->trainer, step);
+    metrics_put(said->metrics, y.clips ? "clips/loss" : "stills/loss", y.loss);
+    metrics_put(said->metrics, y.clips ? "clips/psnr_db" : "stills/psnr_db", y.psnr_db);
+    metrics_put(said->metrics, "commitment", y.losses.commitment);
+    metrics_put(said->metrics, "bit_entropy_loss", y.losses.entropy);
+    said->optimizer = y.optimizer;
+    said->count = (double)y.frames;
+    said->flops = flops_of(run, step, y.clips);
+    text_printf(&said->note, "%s loss %.4f, %.2f dB", y.clips ? "clips" : "stills", y.loss, y.psnr_db);
+    return 0;
+}
+
+static int save(void *context, const char *folder)
+{
+    const struct run *run = context;
+    return vision_save(&run->trainer.vision, folder);
+}
+
+static int train(struct run *run, const struct stage *stage, const struct vision_media *held_out)
+{
+    struct vision_trainer *t = &run->trainer;
+    const struct vision_media *m = t->media;
+    struct training training = {.stage = stage,
+                                .settings = &t->settings->training,
+                                .steps = t->still_steps + t->clip_steps,
+                                .unit = "pictures",
+                                .weights = &t->vision.weights,
+                                .context = run,
+                                .begin = begin,
+                                .step = run_step,
+                                .save = save};
+    log_info("%s: %lld pictures, %lld clips, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step on stills",
+             stage->name, (long long)m->still_count, (long long)m->clip_count, (double)m->bytes * 1e-6,
+             (double)weights_parameters(&t->vision.weights) * 1e-6, (double)weights_bytes(&t->vision.weights) * 1e-6,
+             flops_of(run, 0, false) * 1e-9);
+    vision_init(&t->vision, stage->seed);
+    int status = training_run(&training);
+    return status ? status : vision_report(t, held_out, stage->out);
+}
+
+static int run_stage(const struct vision_settings *s, const struct stage *stage, const struct vision_media *media,
+                     const struct vision_media *held_out)
+{
+    bool clips = s->clip_steps > 0 && media->clip_count > 0;
+    struct vision_config config;
+    if (s->clip_steps > 0 && !clips)
+        log_warn("%s: no clips in %s: a tokenizer of stills", stage->name, s->data);
+    if (fill_config(&config, s, clips) || lr_check(&s->optimizer, s->steps, "steps") ||
+        (clips && lr_check(&s->optimizer, s->clip_steps, "clip_steps")))
+        return -1;
+    struct run run = {.trainer = {.settings = s,
+                                  .media = media,
+                                  .seed = stage->seed,
+                                  .clip_shape = clips ? 1 : -1,
+                                  .still_steps = s->steps,
+                                  .clip_steps = clips ? s->clip_steps : 0}};
+    vision_trainer_open(&run.trainer, stage->device, &config, stage->dtype);
+    int status = train(&run, stage, held_out);
+    vision_trainer_close(&run.trainer);
+    return status;
+}
+
+int vision_stage(const void *settings, const struct stage *stage)
+{
+    struct vision_media media, held_out;
+    if (load_media(&media, &held_out, settings))
+        return -1;
+    int status = run_stage(settings, stage, &media, &held_out);
+    vision_media_release(&media);
+    vision_media_release(&held_out);
+    return status;
+}

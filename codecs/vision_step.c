@@ -1,0 +1,129 @@
+/* The vision tokenizer's training step, top to bottom. */
+#include "codecs/vision_step.h"
+
+#include <math.h>
+#include <string.h>
+
+void vision_trainer_open(struct vision_trainer *t, struct device *device, const struct vision_config *config,
+                         enum dtype dtype)
+{
+    const struct vision_settings *s = t->settings;
+    i64 frames = max_i64(max_i64(s->batch, s->still_batch), t->clip_steps ? s->clip_batch * s->frames : 0);
+    vision_open(&t->vision, device, config, dtype, true);
+    tape_open(&t->tape, device, dtype, (i64)16 << 30);
+    t->pixels = memory_alloc(frames * s->size * s->size * 3);
+}
+
+void vision_trainer_close(struct vision_trainer *t)
+{
+    tape_close(&t->tape);
+    vision_close(&t->vision);
+    memory_free(t->pixels);
+    t->pixels = NULL;
+}
+
+/* Among clips, still number i comes before clip step (i + 1) / share. */
+static i64 stills_among_clips(const struct vision_settings *s, i64 clip_step)
+{
+    return (i64)floor((double)clip_step * s->still_share);
+}
+
+struct vision_batch vision_step_batch(const struct vision_trainer *t, i64 step)
+{
+    const struct vision_settings *s = t->settings;
+    i64 into_clips = step - t->still_steps, stills = into_clips < 0 ? 0 : stills_among_clips(s, into_clips);
+    bool clips = into_clips >= 0 && stills_among_clips(s, into_clips + 1) == stills;
+    struct vision_batch batch = {.clips = clips};
+    batch.shape = &t->vision.config.shapes[clips ? t->clip_shape : t->still_shape];
+    batch.draw =
+        (struct vision_draw){.frames = batch.shape->frames, .step = step, .augment = s->augment, .seed = t->seed};
+    if (into_clips < 0) {
+        batch.draw.n = s->batch;
+        batch.draw.first = step * s->batch;
+    } else if (clips) {
+        batch.draw.n = s->clip_batch;
+        batch.draw.first = (into_clips - stills) * s->clip_batch;
+    } else {
+        batch.draw.n = s->still_batch;
+        batch.draw.first = t->still_steps * s->batch + stills * s->still_batch;
+    }
+    return batch;
+}
+
+/* Stills and clips have a course of the learning rate each. */
+static double learning_rate(const struct vision_trainer *t, i64 step)
+{
+    const struct vision_settings *s = t->settings;
+    bool clips = step >= t->still_steps;
+    struct optimizer_settings optimizer = s->optimizer;
+    optimizer.lr *= clips ? s->clip_lr : 1;
+    struct lr_schedule schedule = lr_of_settings(&optimizer, clips ? t->clip_steps : t->still_steps);
+    return lr_at(&schedule, clips ? step - t->still_steps : step);
+}
+
+static void forget_moments(struct weights *weights)
+{
+    for (i64 i = 0; i < weights->count; i++) {
+        struct weight *w = &weights->list[i];
+        if (!w->m)
+            continue;
+        memset(w->m, 0, (size_t)(w->value.rows * w->value.columns) * 4);
+        memset(w->v, 0, (size_t)(w->value.rows * w->value.columns) * 4);
+    }
+}
+
+/* The running mean starts short, so that the first steps do not quantise with a guess. */
+static double amplitude_keep(const struct vision_settings *s, i64 step)
+{
+    return fmin(s->amplitude_keep, (double)step / (double)(step + 10));
+}
+
+static double weighted(const struct vision_losses *l, const struct vision_loss_weights *w)
+{
+    return w->l1 * l->l1 + w->l2 * l->l2 + w->commitment * l->commitment + w->entropy * l->entropy;
+}
+
+void vision_step(struct vision_step_result *result, struct vision_trainer *t, i64 step)
+{
+    struct vision *vision = &t->vision;
+    struct vision_batch batch = vision_step_batch(t, step);
+    struct vision_size size = {batch.draw.n, batch.draw.frames, t->settings->size, t->settings->size};
+    if (step >= t->still_steps)
+        vision_inflate(vision);
+    if (step == t->still_steps)
+        forget_moments(&vision->weights);
+    vision_media_draw(t->pixels, t->media, &batch.draw);
+    tape_clear(&t->tape, true);
+    weights_begin_step(&vision->weights);
+    vision_loss(&result->losses, &t->tape, vision, t->pixels, size, batch.shape, &t->settings->loss);
+    tape_backward(&t->tape);
+    i64 updates = step < t->still_steps ? step : step - t->still_steps;
+    result->optimizer = optimizer_step(&vision->weights, &t->settings->optimizer, learning_rate(t, step), updates);
+    vision_amplitude_update(vision, batch.shape, result->losses.magnitude, amplitude_keep(t->settings, step));
+    result->loss = weighted(&result->losses, &t->settings->loss);
+    result->psnr_db = vision_psnr(result->losses.l2 / 4); /* pixels in 0..1 */
+    result->frames = batch.draw.n * batch.draw.frames;
+    result->clips = batch.clips;
+}
+
+double vision_step_flops(const struct vision_trainer *t, i64 step)
+{
+    struct vision_losses losses;
+    struct vision counted;
+    struct tape tape;
+    struct device device;
+    struct vision_batch batch = vision_step_batch(t, step);
+    struct vision_size size = {batch.draw.n, batch.draw.frames, t->settings->size, t->settings->size};
+    device_open_meta(&device);
+    vision_open(&counted, &device, &t->vision.config, t->vision.dtype, true);
+    if (step >= t->still_steps)
+        vision_inflate(&counted);
+    tape_open(&tape, &device, t->vision.dtype, (i64)16 << 30);
+    vision_loss(&losses, &tape, &counted, NULL, size, batch.shape, &t->settings->loss);
+    tape_backward(&tape);
+    double flops = device.cost.flops;
+    tape_close(&tape);
+    vision_close(&counted);
+    device_close(&device);
+    return flops;
+}

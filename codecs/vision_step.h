@@ -1,0 +1,68 @@
+/* One training step of the vision tokenizer, and the media it draws from. */
+#ifndef WEFT_CODECS_VISION_STEP_H
+#define WEFT_CODECS_VISION_STEP_H
+#include "codecs/vision_stage.h"
+
+/* ---- Media: a folder's stills and clips as bytes, all of one height and width ---- */
+struct vision_media {
+    i64 size; /* height and width */
+    i64 still_count, clip_count;
+    u8 **stills; /* [size, size, 3] each */
+    u8 **clips;  /* [clip_frames[i], size, size, 3] each */
+    i64 *clip_frames;
+    i64 bad_count, bytes;
+};
+struct vision_media_request {
+    i64 size, frames; /* of a clip; shorter ones hold their last frame, of longer ones up to 8 times as many are kept */
+    double rate_hz;   /* 0: every frame */
+    double bad_share; /* of files that cannot be read: past it an error, below it each is logged and skipped */
+};
+int vision_media_load(struct vision_media *media, const char *folder, const struct vision_media_request *request);
+void vision_media_release(struct vision_media *media);
+
+/* A batch of stills or clips: `first` is how many of the kind were drawn before. Items follow a permutation an epoch;
+ * a share `augment` of them is flipped, turned, scaled and shifted, all frames of a clip alike. */
+struct vision_draw {
+    i64 n, frames, first, step;
+    double augment;
+    u64 seed;
+};
+void vision_media_draw(u8 *pixels, const struct vision_media *media, const struct vision_draw *draw);
+
+/* ---- The step ---- */
+struct vision_trainer {
+    const struct vision_settings *settings;
+    const struct vision_media *media;
+    struct vision vision;
+    struct tape tape;
+    u8 *pixels; /* of the largest batch */
+    u64 seed;
+    i64 still_steps, clip_steps; /* clips follow stills */
+    i64 still_shape, clip_shape; /* in the configuration's table; clip_shape -1: no clips */
+};
+void vision_trainer_open(struct vision_trainer *trainer, struct device *device, const struct vision_config *config,
+                         enum dtype dtype);
+void vision_trainer_close(struct vision_trainer *trainer);
+struct vision_batch { /* what a step trains on, from its number alone */
+    const struct vision_shape *shape;
+    struct vision_draw draw;
+    bool clips;
+};
+struct vision_batch vision_step_batch(const struct vision_trainer *trainer, i64 step);
+struct vision_step_result {
+    struct vision_losses losses;
+    struct optimizer_result optimizer;
+    double loss, psnr_db; /* of the batch */
+    i64 frames;           /* pictures seen */
+    bool clips;
+};
+void vision_step(struct vision_step_result *result, struct vision_trainer *trainer, i64 step);
+/* Products of one step, forward and backward, counted on shapes alone. */
+double vision_step_flops(const struct vision_trainer *trainer, i64 step);
+
+/* ---- What came out ---- */
+/* Reconstructs `held_out` (and, where it has none, training media): PSNR, entropy and dead bits per scale, printed and
+ * written to report.json; contact sheets in samples/. */
+int vision_report(struct vision_trainer *trainer, const struct vision_media *held_out, const char *folder);
+
+#endif

@@ -1,0 +1,400 @@
+#include "studio/preview.h"
+
+#include "data/cells.h"
+#include "data/media.h"
+
+#include <string.h>
+
+/* ---- Opening ---- */
+
+static int open_vision(struct studio *s, const char *directory)
+{
+    char *path = string_format("%s/weft/vision", directory);
+    int status = 0;
+    if (s->model.config.bits) {
+        status = vision_load(&s->vision, s->device, path, s->model.weights.dtype, false);
+        s->has_vision = status == 0;
+    }
+    for (i64 i = 0; s->has_vision && i < s->vision.config.shape_count && i < SHAPES_MOST; i++) {
+        const struct vision_shape *shape = &s->vision.config.shapes[i];
+        s->amplitude[i] = vision_amplitude(&s->vision, shape);
+        s->grid[2 * i] = shape->h;
+        s->grid[2 * i + 1] = shape->w;
+    }
+    memory_free(path);
+    return status;
+}
+
+static int open_audio(struct studio *s, const char *directory)
+{
+    char *path = string_format("%s/weft/audio", directory);
+    int status = 0;
+    if (s->model.config.levels) {
+        status = audio_load(&s->audio, s->device, path);
+        s->has_audio = status == 0;
+    }
+    memory_free(path);
+    return status;
+}
+
+static i64 most_scales(const struct vision_config *c)
+{
+    i64 most = 0;
+    for (i64 i = 0; i < c->shape_count; i++)
+        most = max_i64(most, c->shapes[i].scale_count);
+    return most;
+}
+
+/* Tokenizers put beside a model that was trained with others would be read past their ends. */
+static int check_sizes(const struct studio *s, const char *directory)
+{
+    const struct model_config *m = &s->model.config;
+    const struct vision_config *v = &s->vision.config;
+    bool cells = s->has_vision && m->cell_features;
+    const struct {
+        const char *name;
+        bool counts, fits;
+        i64 model, tokenizer;
+    } sizes[] = {
+        {"ids of text", true, text_vocabulary(s->text) <= m->vocabulary, m->vocabulary, text_vocabulary(s->text)},
+        {"bits of a vision token", s->has_vision, v->bits == m->bits, m->bits, v->bits},
+        {"scales of a picture", s->has_vision, most_scales(v) < m->scales, m->scales - 1, most_scales(v)},
+        {"features of a vision cell", cells, v->channels[1] == m->cell_features, m->cell_features, v->channels[1]},
+        {"pixel values of a vision cell", cells, VISION_GROUP * v->stride * v->stride * 3 == m->patch_values,
+         m->patch_values, VISION_GROUP * v->stride * v->stride * 3},
+        {"audio levels", s->has_audio, s->audio.config.levels == m->levels, m->levels, s->audio.config.levels},
+        {"audio codes", s->has_audio, s->audio.config.codes == m->codes, m->codes, s->audio.config.codes},
+    };
+    for (i64 i = 0; i < COUNT_OF(sizes); i++)
+        if (sizes[i].counts && !sizes[i].fits)
+            return error_set("%s: its tokenizer has %lld %s, the model %lld: they were not trained together", directory,
+                             (long long)sizes[i].tokenizer, sizes[i].name, (long long)sizes[i].model);
+    return 0;
+}
+
+int studio_open(struct studio *s, struct device *device, const char *directory, enum dtype dtype)
+{
+    memset(s, 0, sizeof *s);
+    s->device = device;
+    if (model_load(&s->model, device, directory, dtype, false))
+        return -1;
+    s->text = text_tokenizer_load(directory);
+    int status = s->text ? open_vision(s, directory) : -1;
+    if (status == 0)
+        status = open_audio(s, directory);
+    if (status == 0)
+        status = check_sizes(s, directory);
+    if (status == 0)
+        status = vocabulary_load(&s->vocabulary, s->text, s->has_vision ? &s->vision.config : NULL);
+    if (status)
+        studio_close(s);
+    return status;
+}
+
+void studio_close(struct studio *s)
+{
+    if (s->has_audio)
+        audio_close(&s->audio);
+    if (s->has_vision)
+        vision_close(&s->vision);
+    if (s->text)
+        text_tokenizer_free(s->text);
+    model_close(&s->model);
+    memset(s, 0, sizeof *s);
+}
+
+/* ---- Prompts ---- */
+
+void prompt_init(struct prompt *p, enum answer_kind to)
+{
+    memset(p, 0, sizeof *p);
+    p->to = to;
+}
+
+void prompt_release(struct prompt *p)
+{
+    for (i64 i = 0; i < p->owned_count; i++)
+        memory_free(p->owned[i]);
+    prompt_init(p, p->to);
+}
+
+static void *own(struct prompt *p, void *block)
+{
+    require(p->owned_count < COUNT_OF(p->owned), "a prompt of more than %d blocks", (int)COUNT_OF(p->owned));
+    return p->owned[p->owned_count++] = block;
+}
+
+static int push_part(struct prompt *p, const struct part *part)
+{
+    if (p->part_count == COUNT_OF(p->parts))
+        return error_set("a prompt has at most %d parts", (int)COUNT_OF(p->parts));
+    p->parts[p->part_count++] = *part;
+    return 0;
+}
+
+int prompt_ids(struct prompt *p, const i32 *ids, i64 count)
+{
+    i32 *copy = own(p, memory_alloc(max_i64(count, 1) * 4));
+    memcpy(copy, ids, (size_t)count * 4);
+    return push_part(p, &(struct part){.kind = STREAM_TEXT, .ids = copy, .count = count});
+}
+
+static bool is_captioned(const struct prompt *p)
+{
+    return p && (p->to != ANSWER_TEXT || p->media_count > 0);
+}
+
+int prompt_text(struct prompt *p, const struct studio *s, const char *text)
+{
+    struct id_list ids = {0};
+    struct encode_options options = {.begins_word = is_captioned(p)};
+    int status = text_encode(s->text, &ids, text, (i64)strlen(text), &options);
+    if (status == 0 && ids.count)
+        status = prompt_ids(p, ids.ids, ids.count);
+    id_list_release(&ids);
+    return status;
+}
+
+static const struct vision_shape *first_shape(const struct studio *s, bool video)
+{
+    for (i64 i = 0; s->has_vision && i < s->vision.config.shape_count; i++)
+        if ((s->vision.config.shapes[i].frames > 1) == video)
+            return &s->vision.config.shapes[i];
+    return NULL;
+}
+
+/* Encoder features and pixels of a clip as the positions of a prompt. */
+static int push_cells(struct prompt *p, struct studio *s, const struct clip *clip)
+{
+    i64 stride = s->vision.config.stride, d = s->model.config.cell_features;
+    struct cells cells = {vision_latent_frames(clip->frames), clip->height / stride, clip->width / stride, stride, d};
+    i64 values = cells.frames * cells.height * cells.width * d, positions = cells.frames * cells_positions(&cells);
+    float *encoded = memory_alloc(values * 4), *features = own(p, memory_alloc(positions * CELLS * d * 4));
+    bf16 *rounded = memory_alloc(values * 2);
+    u8 *pixels = own(p, memory_alloc(positions * CELLS * cells_patch(&cells)));
+    vision_encode(&s->vision, NULL, encoded, clip->pixels, 1, clip->frames, clip->height, clip->width);
+    for (i64 i = 0; i < values; i++)
+        rounded[i] = bf16_from_f32(encoded[i]);
+    cells_lay(features, pixels, rounded, clip->pixels, &cells);
+    memory_free(encoded);
+    memory_free(rounded);
+    enum stream kind = clip->frames > 1 ? STREAM_VIDEO_IN : STREAM_IMAGE_IN;
+    p->media[p->media_count++] = (struct media_block){.kind = kind,
+                                                      .frames = cells.frames,
+                                                      .features = features,
+                                                      .pixels = pixels,
+                                                      .frame_positions = cells_positions(&cells)};
+    return push_part(p, &(struct part){.kind = kind,
+                                       .frames = cells.frames,
+                                       .height = ceil_div(cells.height, 2),
+                                       .width = ceil_div(cells.width, 2)});
+}
+
+static int push_picture(struct prompt *p, struct studio *s, const char *path, bool video)
+{
+    const struct vision_shape *shape = first_shape(s, video);
+    struct file_view view;
+    struct clip clip = {0}, fitted = {0};
+    if (!shape || !s->model.config.cell_features)
+        return error_usage("%s: this model reads no %s", path, video ? "clips" : "pictures");
+    if (p->media_count == COUNT_OF(p->media))
+        return error_set("a prompt has at most %d media", (int)COUNT_OF(p->media));
+    if (file_map(&view, path))
+        return -1;
+    const struct clip_request request = {shape->rate_hz, shape->frames, shape->height, shape->width};
+    int status = video ? clip_read(&clip, view.data, view.bytes, path, &request)
+                       : image_read(&clip, view.data, view.bytes, path);
+    file_unmap(&view);
+    if (status)
+        return -1;
+    if (!video)
+        clip_resize(&fitted, &clip, shape->height, shape->width);
+    struct clip *used = video ? &clip : &fitted;
+    used->frames = vision_frames(vision_latent_frames(used->frames)); /* 1, 5, 9, ... */
+    status = push_cells(p, s, used);
+    clip_release(&clip);
+    clip_release(&fitted);
+    return status;
+}
+
+int prompt_image(struct prompt *p, struct studio *s, const char *path)
+{
+    return push_picture(p, s, path, false);
+}
+
+int prompt_video(struct prompt *p, struct studio *s, const char *path)
+{
+    return push_picture(p, s, path, true);
+}
+
+int prompt_audio(struct prompt *p, struct studio *s, const char *path)
+{
+    struct file_view view;
+    struct sound sound;
+    if (!s->has_audio)
+        return error_usage("%s: this model hears nothing", path);
+    if (p->media_count == COUNT_OF(p->media))
+        return error_set("a prompt has at most %d media", (int)COUNT_OF(p->media));
+    if (file_map(&view, path))
+        return -1;
+    int status = sound_read(&sound, view.data, view.bytes, path, AUDIO_RATE_HZ);
+    file_unmap(&view);
+    if (status)
+        return -1;
+    i64 frames = audio_frames(sound.samples), levels = s->model.config.levels;
+    i32 *codes = own(p, memory_alloc((frames + 1) * levels * 4));
+    audio_encode(&s->audio, &(struct audio_item){sound.values, sound.samples, codes}, 1);
+    for (i64 l = 0; l < levels; l++)
+        codes[frames * levels + l] = (i32)s->model.config.codes;
+    sound_release(&sound);
+    p->media[p->media_count++] = (struct media_block){.kind = STREAM_AUDIO, .frames = frames, .codes = codes};
+    return push_part(p, &(struct part){.kind = STREAM_AUDIO, .count = frames});
+}
+
+static int ask_picture(struct prompt *p, const struct studio *s, bool video, const char *name)
+{
+    const struct vocabulary *v = &s->vocabulary;
+    for (i64 i = 0; s->has_vision && i < s->vision.config.shape_count; i++) {
+        const struct vision_shape *shape = &s->vision.config.shapes[i];
+        if ((shape->frames > 1) != video || (name && strcmp(name, shape->name) != 0))
+            continue;
+        p->opening[0] = v->shape[i];
+        p->opening[1] = video ? v->bov : v->boi;
+        p->opening_count = 2;
+        p->most = (shape_positions(&v->shapes[i]) + 1) * shape->latent_frames + 4;
+        return 0;
+    }
+    return name ? error_usage("--shape %s: the vision tokenizer has no such shape for this kind", name)
+                : error_usage("this model makes no %s", video ? "clips" : "pictures");
+}
+
+int prompt_ask(struct prompt *p, const struct studio *s, const char *shape, i64 most)
+{
+    enum answer_kind to = p->to;
+    if (to == ANSWER_IMAGE || to == ANSWER_VIDEO)
+        return ask_picture(p, s, to == ANSWER_VIDEO, shape);
+    p->most = most ? most : to == ANSWER_AUDIO ? 100 : 64;
+    if (to == ANSWER_TEXT)
+        return 0;
+    if (!s->has_audio)
+        return error_usage("this model makes no sound");
+    p->opening[0] = s->vocabulary.boa;
+    p->opening_count = 1;
+    return 0;
+}
+
+struct generate_request prompt_request(const struct prompt *p, u32 identity, i64 copies)
+{
+    return (struct generate_request){.parts = p->parts,
+                                     .part_count = p->part_count,
+                                     .media = p->media,
+                                     .opening = p->opening,
+                                     .opening_count = p->opening_count,
+                                     .media_only = p->to != ANSWER_TEXT,
+                                     .stop = {-1, -1, -1, -1},
+                                     .most = p->most,
+                                     .copies = copies,
+                                     .identity = identity};
+}
+
+int studio_generate(struct answer *answers, struct studio *s, const struct generate_request *requests, i64 count,
+                    const struct studio_options *o)
+{
+    struct submodel full;
+    submodel_full(&full, &s->model.config);
+    struct generator g = {.model = &s->model,
+                          .sub = o->sub ? o->sub : &full,
+                          .vocabulary = &s->vocabulary,
+                          .amplitude = s->amplitude,
+                          .grid = s->grid,
+                          .sampling = o->sampling,
+                          .slots = o->slots,
+                          .bar = o->bar};
+    return generate(answers, &g, requests, count);
+}
+
+/* ---- Answers ---- */
+
+int answer_text(struct text *out, const struct studio *s, const struct prompt *p, const struct answer *a)
+{
+    struct text all = {0};
+    int status = text_decode(s->text, &all, a->ids.ids, a->ids.count, true);
+    bool spaced = is_captioned(p) && all.length && all.data[0] == ' ';
+    if (status == 0)
+        text_append(out, all.data ? all.data + spaced : "", all.length - spaced);
+    text_release(&all);
+    return status;
+}
+
+int answer_pixels(u8 **pixels, i64 size[3], double *rate_hz, struct studio *s, const struct answer *a)
+{
+    if (!a->has_medium || !a->medium.bits)
+        return error_set("the answer holds no picture");
+    const struct vision_shape *shape = &s->vision.config.shapes[a->medium.shape];
+    i64 frames = a->medium.frames;
+    float *sum = memory_alloc(frames * shape->h * shape->w * s->model.config.bits * 4);
+    size[0] = vision_frames(frames);
+    size[1] = shape->height;
+    size[2] = shape->width;
+    *rate_hz = shape->rate_hz;
+    *pixels = memory_alloc(size[0] * size[1] * size[2] * 3);
+    vision_dequantize(&s->vision, sum, a->medium.bits, frames, shape);
+    vision_decode(&s->vision, *pixels, sum, 1, frames, shape->h, shape->w);
+    memory_free(sum);
+    return 0;
+}
+
+/* A code the sampler drew as the end in the middle of a frame cannot be spoken: the nearest thing is the first code. */
+int answer_samples(float **samples, i64 *count, struct studio *s, const struct answer *a, u64 seed)
+{
+    i64 frames = a->has_medium ? a->medium.frames : 0, levels = s->model.config.levels;
+    if (frames == 0 || !a->medium.codes)
+        return error_set("the answer holds no sound");
+    for (i64 i = 0; i < frames * levels; i++)
+        if (a->medium.codes[i] >= s->model.config.codes)
+            a->medium.codes[i] = 0;
+    const struct vocoder vocoder = {32, seed};
+    *count = frames * AUDIO_FRAME_SAMPLES;
+    *samples = memory_alloc(*count * 4);
+    audio_decode(&s->audio, *samples, a->medium.codes, frames, &vocoder);
+    return 0;
+}
+
+static int save_pictures(const char *path, struct studio *s, const struct answer *a)
+{
+    struct clip clip = {0};
+    i64 size[3];
+    if (answer_pixels(&clip.pixels, size, &clip.rate_hz, s, a))
+        return -1;
+    clip.frames = size[0];
+    clip.height = size[1];
+    clip.width = size[2];
+    int status =
+        clip.frames == 1 ? image_write_png(path, clip.pixels, clip.height, clip.width) : clip_write_mp4(path, &clip);
+    memory_free(clip.pixels);
+    return status;
+}
+
+static int save_sound(const char *path, struct studio *s, const struct answer *a, u64 seed)
+{
+    struct sound sound = {.rate_hz = AUDIO_RATE_HZ};
+    if (answer_samples(&sound.values, &sound.samples, s, a, seed))
+        return -1;
+    int status = sound_write_wav(path, &sound);
+    memory_free(sound.values);
+    return status;
+}
+
+int answer_save(const char *path, struct studio *s, const struct prompt *p, const struct answer *a, u64 seed)
+{
+    struct text text = {0};
+    if (a->has_medium && a->medium.bits)
+        return save_pictures(path, s, a);
+    if (a->has_medium && a->medium.codes)
+        return save_sound(path, s, a, seed);
+    int status = answer_text(&text, s, p, a);
+    if (status == 0)
+        status = file_replace(path, text.data ? text.data : "", text.length);
+    text_release(&text);
+    return status;
+}

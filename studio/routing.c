@@ -1,0 +1,211 @@
+#include "studio/routing.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROW(member, key, type, fallback, low, high, help)                                                              \
+    SETTING(struct routing_settings, member, key, type, fallback, low, high, NULL, help)
+const struct setting routing_table[] = {
+    ROW(from, "from", REFERENCE, NULL, 0, 0, "model to look into"),
+    ROW(data, "data", REFERENCE, NULL, 0, 0, "shards"),
+    ROW(part, "part", STRING, "validation", 0, 0, "part of the shards"),
+    ROW(rows, "rows", INTEGER, "0", 0, 1e9, "rows looked at, at most; 0: all"),
+    ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions of a row"),
+    ROW(trace, "trace", INTEGER, "0", 0, 1e9, "positions whose choices are written one by one"),
+    SUBMODEL_ROWS(struct routing_settings, sub),
+    {0}};
+
+/* ---- Counts ---- */
+
+static bool is_routed(const struct model_config *config, i64 layer)
+{
+    return layer >= config->first_moe_layer;
+}
+
+void routing_counts_init(struct routing_counts *c, const struct model_config *config, const struct submodel *sub)
+{
+    *c = (struct routing_counts){.experts = sub->expert_count, .topk = sub->topk};
+    c->layer = memory_alloc(LAYERS_MOST * 4);
+    for (i64 i = 0; i < sub->layer_count; i++)
+        if (is_routed(config, sub->layer[i]))
+            c->layer[c->layers++] = sub->layer[i];
+    c->expert = memory_alloc(max_i64(c->layers * c->experts, 1) * 4);
+    c->count = memory_alloc(max_i64(c->layers * STREAMS * c->experts, 1) * 8);
+    for (i64 l = 0; l < c->layers; l++)
+        for (i64 e = 0; e < c->experts; e++)
+            c->expert[l * c->experts + e] = sub->expert[c->layer[l]] ? sub->expert[c->layer[l]][e] : (i32)e;
+}
+
+void routing_counts_release(struct routing_counts *c)
+{
+    memory_free(c->layer);
+    memory_free(c->expert);
+    memory_free(c->count);
+    *c = (struct routing_counts){0};
+}
+
+void routing_count(struct routing_counts *c, const struct batch *batch, const i32 *routes)
+{
+    for (i64 i = 0; i < batch->n; i++)
+        c->positions[batch->stream[i]] += batch->sample[i] >= 0;
+    for (i64 l = 0; l < c->layers; l++)
+        for (i64 i = 0; i < batch->n; i++) {
+            const i32 *chosen = routes + (c->layer[l] * batch->n + i) * c->topk;
+            i64 *use = c->count + (l * STREAMS + batch->stream[i]) * c->experts;
+            for (i64 k = 0; k < c->topk && batch->sample[i] >= 0; k++)
+                if (chosen[k] >= 0)
+                    use[chosen[k]]++;
+        }
+}
+
+/* ---- Statistics ---- */
+
+/* marks[e]: expert e is among the quarter used most. Each has its rank: how many are used more, or as much with a
+ * smaller id. */
+static void mark_most_used(bool *marks, const i64 *use, i64 experts)
+{
+    i64 quarter = max_i64(1, (experts + 2) / 4);
+    for (i64 e = 0; e < experts; e++) {
+        i64 rank = 0;
+        for (i64 other = 0; other < experts; other++)
+            rank += use[other] > use[e] || (use[other] == use[e] && other < e);
+        marks[e] = use[e] > 0 && rank < quarter;
+    }
+}
+
+double routing_overlap(const i64 *use_a, const i64 *use_b, i64 experts)
+{
+    bool *a = memory_alloc(2 * experts), *b = a + experts;
+    i64 both = 0, either = 0;
+    mark_most_used(a, use_a, experts);
+    mark_most_used(b, use_b, experts);
+    for (i64 e = 0; e < experts; e++) {
+        both += a[e] && b[e];
+        either += a[e] || b[e];
+    }
+    memory_free(a);
+    return either ? (double)both / (double)either : NAN;
+}
+
+double routing_entropy(const i64 *use, i64 experts)
+{
+    double total = 0, h = 0;
+    for (i64 e = 0; e < experts; e++)
+        total += (double)use[e];
+    for (i64 e = 0; e < experts; e++)
+        if (use[e] > 0)
+            h -= (double)use[e] / total * log((double)use[e] / total);
+    return total > 0 && experts > 1 ? h / log((double)experts) : NAN;
+}
+
+/* ---- Measuring ---- */
+
+struct look { /* one pass */
+    struct routing_counts counts;
+    i64 trace, position;
+    struct file_writer writer;
+};
+
+static void trace_position(struct look *look, const struct batch *batch, const i32 *routes, i64 i, struct text *line)
+{
+    const struct routing_counts *c = &look->counts;
+    for (i64 l = 0; l < c->layers; l++) {
+        const i32 *chosen = routes + (c->layer[l] * batch->n + i) * c->topk;
+        text_clear(line);
+        text_printf(line, "{\"position\":%lld,\"sample\":%d,\"stream\":\"%s\",\"layer\":%d,\"experts\":[",
+                    (long long)look->position, batch->sample[i], stream_names[batch->stream[i]], c->layer[l]);
+        for (i64 k = 0; k < c->topk && chosen[k] >= 0; k++)
+            text_printf(line, "%s%d", k ? "," : "", c->expert[l * c->experts + chosen[k]]);
+        text_printf(line, "]}\n");
+        file_write(&look->writer, line->data, line->length);
+    }
+}
+
+static void look_at(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes)
+{
+    (void)forward;
+    struct look *look = context;
+    struct text line = {0};
+    routing_count(&look->counts, batch, routes);
+    for (i64 i = 0; i < batch->n && look->position < look->trace; i++)
+        if (batch->sample[i] >= 0) {
+            trace_position(look, batch, routes, i, &line);
+            look->position++;
+        }
+    text_release(&line);
+}
+
+/* Opens the trace where one is wanted, and closes it whatever happens. */
+static int walk(struct look *look, const struct routing_settings *s, const char *out, struct model *model,
+                const struct submodel *sub)
+{
+    struct heldout_pass pass = {s->data, s->part, s->length, s->rows, true, look_at, look};
+    look->trace = s->trace;
+    if (s->trace == 0)
+        return heldout_walk(&pass, model, sub);
+    char *path = path_join(out, "trace.jsonl");
+    int status = file_writer_open(&look->writer, path);
+    memory_free(path);
+    if (status)
+        return -1;
+    status = heldout_walk(&pass, model, sub);
+    if (status)
+        file_writer_abandon(&look->writer);
+    else
+        status = file_writer_commit(&look->writer);
+    return status;
+}
+
+static int save(const struct routing_settings *s, const char *out, const struct look *look, const struct model *model,
+                const struct submodel *sub)
+{
+    struct json *j = routing_json(&look->counts);
+    char *path = path_join(out, "routing.json");
+    json_set(j, "part", json_of_string(s->part));
+    json_set(j, "submodel", submodel_to_json(sub, &model->config));
+    int status = json_save(path, j);
+    if (status == 0)
+        status = routing_save_tables(&look->counts, out);
+    if (status == 0)
+        status = routing_save_pictures(&look->counts, out);
+    json_free(j);
+    memory_free(path);
+    return status;
+}
+
+static int measure(const struct routing_settings *s, const char *out, struct model *model)
+{
+    struct look look = {0};
+    struct submodel sub;
+    struct arena arena;
+    arena_open(&arena, 64 << 20, false);
+    int status = submodel_parse(&sub, &arena, &s->sub, model);
+    if (status == 0) {
+        routing_counts_init(&look.counts, &model->config, &sub);
+        status = look.counts.layers
+                     ? walk(&look, s, out, model, &sub)
+                     : error_set("%s: no layer of it has experts, so there is no routing to look at", s->from);
+        if (status == 0)
+            status = save(s, out, &look, model, &sub);
+        routing_counts_release(&look.counts);
+    }
+    arena_close(&arena);
+    return status;
+}
+
+int routing_measure(const struct routing_settings *s, const char *out, struct device *device)
+{
+    struct model model;
+    if (model_load(&model, device, s->from, DTYPE_OTHER, false))
+        return -1;
+    int status = measure(s, out, &model);
+    model_close(&model);
+    return status;
+}
+
+int routing_stage(const void *settings, const struct stage *stage)
+{
+    return routing_measure(settings, stage->out, stage->device);
+}

@@ -1,0 +1,467 @@
+#include "studio/samples.h"
+
+#include "core/json.h"
+#include "data/media.h"
+#include "data/captions.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ROW(member, key, type, fallback, low, high, help)                                                              \
+    SETTING(struct samples_settings, member, key, type, fallback, low, high, NULL, help)
+const struct setting samples_table[] = {
+    ROW(from, "from", REFERENCE, NULL, 0, 0, "model"),
+    ROW(data, "data", REFERENCE, NULL, 0, 0,
+        "captions.jsonl in it, in its train/ and validation/, or in folders in it"),
+    ROW(pictures, "pictures", INTEGER, "100", 0, 100000, "captions of each part that become pictures"),
+    ROW(clips, "clips", INTEGER, "60", 0, 100000, "captions of each part that become clips"),
+    ROW(sounds, "sounds", INTEGER, "60", 0, 100000, "captions of each part that are spoken"),
+    ROW(texts, "texts", INTEGER, "40", 0, 100000, "media of each kind and part that are described"),
+    ROW(show, "show", INTEGER, "12", 0, 1000, "of each, written as files"),
+    ROW(temperature, "temperature", NUMBER, "0", 0, 100, "of sampling; 0: the likeliest"),
+    ROW(prompts, "prompts", STRINGS, "", 0, 0, "texts to go on from"),
+    {0}};
+
+enum { KIND_PICTURE, KIND_CLIP, KIND_SOUND, KINDS };
+static const char *const kind_keys[KINDS] = {"image", "video", "audio"};
+static const char *const kind_ends[KINDS] = {"png", "mp4", "wav"};
+static const enum answer_kind kind_answers[KINDS] = {ANSWER_IMAGE, ANSWER_VIDEO, ANSWER_AUDIO};
+
+struct item {
+    char *text, *path;
+    u8 *own, *made;            /* pixels */
+    float *own_mel, *made_mel; /* [frames, 80] */
+    i64 own_count, made_count; /* bytes, or spectra */
+};
+struct set { /* of one kind and part */
+    int kind;
+    const char *part;
+    struct item *items;
+    i64 count;
+};
+struct studio_run {
+    const struct samples_settings *s;
+    const struct stage *stage;
+    struct studio studio;
+    struct yardstick yardstick;
+    struct json *report;
+};
+
+/* ---- Captions: distinct texts in a drawn order ---- */
+
+struct captions {
+    char **texts, **paths;
+    i64 count, capacity;
+};
+
+static void push_caption(struct captions *c, const char *text, char *path)
+{
+    if (c->count == c->capacity) {
+        i64 next = max_i64(256, 2 * c->capacity);
+        c->texts = memory_resize(c->texts, c->capacity * 8, next * 8);
+        c->paths = memory_resize(c->paths, c->capacity * 8, next * 8);
+        c->capacity = next;
+    }
+    c->texts[c->count] = string_copy(text);
+    c->paths[c->count++] = path;
+}
+
+struct wanted {
+    struct captions *out;
+    const char *key;
+};
+
+static void add_caption(void *context, const char *folder, const struct json *line)
+{
+    const struct wanted *wanted = context;
+    const char *text = json_string(json_get(line, "text"), NULL);
+    char *path = text ? captions_path(folder, line, wanted->key) : NULL;
+    if (path)
+        push_caption(wanted->out, text, path);
+}
+
+static void captions_release(struct captions *c)
+{
+    for (i64 i = 0; i < c->count; i++) {
+        memory_free(c->texts[i]);
+        memory_free(c->paths[i]);
+    }
+    memory_free(c->texts);
+    memory_free(c->paths);
+}
+
+static bool seen_before(const struct set *set, const char *text)
+{
+    for (i64 i = 0; i < set->count; i++)
+        if (strcmp(set->items[i].text, text) == 0)
+            return true;
+    return false;
+}
+
+static int choose(struct set *set, const struct studio_run *r, int kind, const char *part, i64 most)
+{
+    struct captions all = {0};
+    char *folder = captions_part(r->s->data, part);
+    struct wanted wanted = {&all, kind_keys[kind]};
+    int status = folder ? captions_read(folder, add_caption, &wanted) : 0;
+    i32 *order = memory_alloc(max_i64(all.count, 1) * 4);
+    *set = (struct set){kind, part, memory_alloc(max_i64(most, 1) * (i64)sizeof *set->items), 0};
+    rng_permutation(order, all.count, (struct rng_key){r->stage->seed, RNG_SPLIT}, (u32)kind, 0);
+    for (i64 i = 0; i < all.count && set->count < most; i++)
+        if (!seen_before(set, all.texts[order[i]]))
+            set->items[set->count++] =
+                (struct item){.text = string_copy(all.texts[order[i]]), .path = string_copy(all.paths[order[i]])};
+    memory_free(order);
+    captions_release(&all);
+    memory_free(folder);
+    return status;
+}
+
+static void set_release(struct set *set)
+{
+    for (i64 i = 0; i < set->count; i++) {
+        struct item *x = &set->items[i];
+        void *blocks[] = {x->text, x->path, x->own, x->made, x->own_mel, x->made_mel};
+        for (i64 b = 0; b < COUNT_OF(blocks); b++)
+            memory_free(blocks[b]);
+    }
+    memory_free(set->items);
+}
+
+/* ---- Originals ---- */
+
+static float *spectra_of(struct studio_run *r, const float *samples, i64 count, i64 *spectra)
+{
+    float *m = yardstick_spectra(&r->yardstick, spectra, samples, count);
+    float *copy = memory_alloc(max_i64(*spectra, 1) * AUDIO_BANDS * 4);
+    memcpy(copy, m, (size_t)(*spectra * AUDIO_BANDS) * 4);
+    return copy;
+}
+
+static int load_original(struct studio_run *r, int kind, struct item *item)
+{
+    struct file_view view;
+    struct clip clip = {0}, fitted = {0};
+    struct sound sound;
+    if (file_map(&view, item->path))
+        return -1;
+    int status;
+    if (kind == KIND_SOUND) {
+        status = sound_read(&sound, view.data, view.bytes, item->path, AUDIO_RATE_HZ);
+        if (status == 0) {
+            item->own_mel = spectra_of(r, sound.values, sound.samples, &item->own_count);
+            sound_release(&sound);
+        }
+    } else {
+        const struct vision_shape *shape = NULL;
+        for (i64 i = 0; !shape && i < r->studio.vision.config.shape_count; i++)
+            if ((r->studio.vision.config.shapes[i].frames > 1) == (kind == KIND_CLIP))
+                shape = &r->studio.vision.config.shapes[i];
+        const struct clip_request request = {shape->rate_hz, shape->frames, shape->height, shape->width};
+        status = kind == KIND_CLIP ? clip_read(&clip, view.data, view.bytes, item->path, &request)
+                                   : image_read(&clip, view.data, view.bytes, item->path);
+        if (status == 0) {
+            clip_resize(&fitted, &clip, shape->height, shape->width);
+            item->own = fitted.pixels;
+            item->own_count = fitted.frames * fitted.height * fitted.width * 3;
+            clip_release(&clip);
+        }
+    }
+    file_unmap(&view);
+    return status;
+}
+
+/* ---- Making ---- */
+
+static int keep_made(struct studio_run *r, int kind, struct item *item, const struct answer *a, i64 index)
+{
+    i64 size[3], samples;
+    double rate;
+    float *values;
+    if (kind != KIND_SOUND) {
+        if (answer_pixels(&item->made, size, &rate, &r->studio, a))
+            return -1;
+        item->made_count = size[0] * size[1] * size[2] * 3;
+        return 0;
+    }
+    if (!a->has_medium || a->medium.frames == 0)
+        return 0; /* it said nothing: farthest from everything */
+    if (answer_samples(&values, &samples, &r->studio, a, r->stage->seed + (u64)index))
+        return -1;
+    item->made_mel = spectra_of(r, values, samples, &item->made_count);
+    memory_free(values);
+    return 0;
+}
+
+static char *sample_path(const struct studio_run *r, const struct set *set, i64 i, const char *what)
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s-%s-%02lld%s.%s", set->part, kind_keys[set->kind], (long long)i, what,
+             kind_ends[set->kind]);
+    return path_join(r->stage->out, name);
+}
+
+static int show_item(struct studio_run *r, const struct set *set, i64 i, const struct answer *a, struct json *list)
+{
+    char *made = sample_path(r, set, i, ""), *own = sample_path(r, set, i, "-original");
+    struct json *j = json_object();
+    bool silent = set->kind == KIND_SOUND && !(a->has_medium && a->medium.frames);
+    int status = silent ? 0 : answer_save(made, &r->studio, NULL, a, r->stage->seed + (u64)i);
+    if (status == 0)
+        status = file_copy(own, set->items[i].path);
+    json_set(j, "text", json_of_string(set->items[i].text));
+    json_set(j, "made", silent ? json_of_null() : json_of_string(strrchr(made, '/') + 1));
+    json_set(j, "original", json_of_string(strrchr(own, '/') + 1));
+    json_push(list, j);
+    memory_free(made);
+    memory_free(own);
+    return status;
+}
+
+static int generate_set(struct answer *answers, struct studio_run *r, struct set *set)
+{
+    struct prompt *prompts = memory_alloc(set->count * (i64)sizeof *prompts);
+    struct generate_request *requests = memory_alloc(set->count * (i64)sizeof *requests);
+    struct studio_options o = {.sampling = {(float)r->s->temperature, 1, 0, {r->stage->seed, RNG_SAMPLING}},
+                               .slots = 24};
+    struct progress bar;
+    char label[64];
+    int status = 0;
+    snprintf(label, sizeof label, "%s %s", set->part, kind_keys[set->kind]);
+    progress_init(&bar, label, set->count);
+    o.bar = &bar;
+    for (i64 i = 0; i < set->count && status == 0; i++) {
+        prompt_init(&prompts[i], kind_answers[set->kind]);
+        status = prompt_text(&prompts[i], &r->studio, set->items[i].text);
+        if (status == 0)
+            status = prompt_ask(&prompts[i], &r->studio, NULL, 0);
+        requests[i] = prompt_request(&prompts[i], (u32)i, 1);
+    }
+    if (status == 0)
+        status = studio_generate(answers, &r->studio, requests, set->count, &o);
+    progress_close(&bar);
+    for (i64 i = 0; i < set->count; i++)
+        prompt_release(&prompts[i]);
+    memory_free(prompts);
+    memory_free(requests);
+    return status;
+}
+
+/* ---- Measuring ---- */
+
+static double pixel_distance(const u8 *a, i64 a_count, const u8 *b, i64 b_count)
+{
+    i64 n = min_i64(a_count, b_count);
+    double sum = 0;
+    for (i64 i = 0; i < n; i++)
+        sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    return n ? sum / (double)n : INFINITY;
+}
+
+static double spectral_gap(const float *a, i64 a_count, const float *b, i64 b_count)
+{
+    const float silence = logf(0.01f);
+    i64 n = max_i64(a_count, b_count) * AUDIO_BANDS;
+    double sum = 0;
+    for (i64 i = 0; i < n; i++) {
+        float x = i < a_count * AUDIO_BANDS ? a[i] : silence, y = i < b_count * AUDIO_BANDS ? b[i] : silence;
+        sum += fabs((double)x - y);
+    }
+    return n ? sum / (double)n : INFINITY;
+}
+
+static double gap(int kind, const struct item *made, const struct item *own)
+{
+    if (kind == KIND_SOUND)
+        return made->made_mel ? spectral_gap(made->made_mel, made->made_count, own->own_mel, own->own_count) : INFINITY;
+    return pixel_distance(made->made, made->made_count, own->own, own->own_count);
+}
+
+static struct json *nearness(const struct set *set)
+{
+    struct json *j = json_object();
+    double nearer = 0, pairs = 0;
+    i64 first = 0, five = 0;
+    for (i64 i = 0; i < set->count; i++) {
+        double own = gap(set->kind, &set->items[i], &set->items[i]);
+        i64 before = 0;
+        for (i64 k = 0; k < set->count; k++) {
+            if (k == i)
+                continue;
+            bool other_nearer = !(own < gap(set->kind, &set->items[i], &set->items[k]));
+            before += other_nearer;
+            nearer += !other_nearer;
+            pairs++;
+        }
+        first += before == 0;
+        five += before < 5;
+    }
+    json_set(j, "captions", json_of_integer(set->count));
+    json_set(j, "pair", json_of_number(pairs > 0 ? nearer / pairs : NAN));
+    json_set(j, "first", json_of_integer(first));
+    json_set(j, "first_five", json_of_integer(five));
+    return j;
+}
+
+static int make_set(struct studio_run *r, int kind, const char *part, i64 most)
+{
+    struct set set;
+    char key[64];
+    int status = choose(&set, r, kind, part, most);
+    struct answer *answers = memory_alloc(max_i64(set.count, 1) * (i64)sizeof *answers);
+    struct json *shown = json_array();
+    for (i64 i = 0; i < set.count && status == 0; i++)
+        status = load_original(r, kind, &set.items[i]);
+    if (status == 0 && set.count)
+        status = generate_set(answers, r, &set);
+    for (i64 i = 0; i < set.count && status == 0; i++) {
+        status = keep_made(r, kind, &set.items[i], &answers[i], i);
+        if (status == 0 && i < r->s->show)
+            status = show_item(r, &set, i, &answers[i], shown);
+    }
+    if (status == 0 && set.count) {
+        struct json *j = nearness(&set);
+        log_info("%s %s: nearer to its own original %.1f %%, nearest of %lld: %lld", part, kind_keys[kind],
+                 100 * json_number(json_get(j, "pair"), 0), (long long)set.count,
+                 (long long)json_integer(json_get(j, "first"), 0));
+        json_set(j, "shown", shown);
+        shown = NULL;
+        snprintf(key, sizeof key, "%s/%s", part, kind_keys[kind]);
+        json_set(r->report, key, j);
+    }
+    json_free(shown);
+    for (i64 i = 0; i < set.count; i++)
+        answer_release(&answers[i]);
+    memory_free(answers);
+    set_release(&set);
+    return status;
+}
+
+/* ---- Words from media ---- */
+
+static int tell_medium(struct prompt *p, struct studio *s, int kind, const char *path)
+{
+    return kind == KIND_PICTURE ? prompt_image(p, s, path)
+           : kind == KIND_CLIP  ? prompt_video(p, s, path)
+                                : prompt_audio(p, s, path);
+}
+
+static int describe_one(struct text *out, struct studio_run *r, int kind, const char *path, i64 index)
+{
+    struct prompt p;
+    struct answer a = {0};
+    struct studio_options o = {.sampling = {0, 1, 0, {r->stage->seed, RNG_SAMPLING}}, .slots = 1};
+    prompt_init(&p, ANSWER_TEXT);
+    int status = tell_medium(&p, &r->studio, kind, path);
+    if (status == 0)
+        status = prompt_ask(&p, &r->studio, NULL, 40);
+    struct generate_request request = prompt_request(&p, (u32)index, 1);
+    if (status == 0)
+        status = studio_generate(&a, &r->studio, &request, 1, &o);
+    if (status == 0)
+        status = answer_text(out, &r->studio, &p, &a);
+    answer_release(&a);
+    prompt_release(&p);
+    return status;
+}
+
+static int describe_set(struct studio_run *r, int kind, const char *part)
+{
+    struct set set;
+    struct json *j = json_object(), *shown = json_array();
+    i64 right = 0;
+    char key[64];
+    int status = choose(&set, r, kind, part, r->s->texts);
+    for (i64 i = 0; i < set.count && status == 0; i++) {
+        struct text said = {0};
+        status = describe_one(&said, r, kind, set.items[i].path, i);
+        bool same = said.data && strcmp(said.data, set.items[i].text) == 0;
+        right += same;
+        if (i < r->s->show) {
+            struct json *one = json_object();
+            json_set(one, "text", json_of_string(set.items[i].text));
+            json_set(one, "said", json_of_bytes(said.data ? said.data : "", said.length));
+            json_push(shown, one);
+        }
+        text_release(&said);
+    }
+    snprintf(key, sizeof key, "%s/%s-to-text", part, kind_keys[kind]);
+    json_set(j, "media", json_of_integer(set.count));
+    json_set(j, "exact", json_of_integer(right));
+    json_set(j, "shown", shown);
+    if (set.count && status == 0)
+        log_info("%s %s to text: %lld of %lld word for word", part, kind_keys[kind], (long long)right,
+                 (long long)set.count);
+    json_set(r->report, key, j);
+    set_release(&set);
+    return status;
+}
+
+static int go_on_from(struct studio_run *r)
+{
+    struct json *list = json_array();
+    int status = 0;
+    for (i64 i = 0; i < r->s->prompts.count && status == 0; i++) {
+        struct prompt p;
+        struct answer a = {0};
+        struct text said = {0};
+        struct studio_options o = {.sampling = {0.8f, 0.95f, 0, {r->stage->seed, RNG_SAMPLING}}, .slots = 1};
+        prompt_init(&p, ANSWER_TEXT);
+        status = prompt_text(&p, &r->studio, r->s->prompts.values[i]);
+        if (status == 0)
+            status = prompt_ask(&p, &r->studio, NULL, 40);
+        struct generate_request request = prompt_request(&p, (u32)i, 1);
+        if (status == 0)
+            status = studio_generate(&a, &r->studio, &request, 1, &o);
+        if (status == 0)
+            status = answer_text(&said, &r->studio, &p, &a);
+        struct json *j = json_object();
+        json_set(j, "prompt", json_of_string(r->s->prompts.values[i]));
+        json_set(j, "said", json_of_bytes(said.data ? said.data : "", said.length));
+        json_push(list, j);
+        text_release(&said);
+        answer_release(&a);
+        prompt_release(&p);
+    }
+    json_set(r->report, "text", list);
+    return status;
+}
+
+static int run_all(struct studio_run *r)
+{
+    static const char *const parts[] = {"train", "validation"};
+    const i64 counts[KINDS] = {r->studio.has_vision ? r->s->pictures : 0, r->studio.has_vision ? r->s->clips : 0,
+                               r->studio.has_audio ? r->s->sounds : 0};
+    char *media = captions_part(r->s->data, "train");
+    if (!media)
+        log_warn("%s: no captions.jsonl in it or in folders in it: samples of text alone", r->s->data);
+    memory_free(media);
+    int status = go_on_from(r);
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int part = 0; part < 2 && status == 0; part++) {
+            if (counts[kind])
+                status = make_set(r, kind, parts[part], counts[kind]);
+            if (status == 0 && counts[kind] && (kind == KIND_SOUND || r->studio.model.config.cell_features))
+                status = describe_set(r, kind, parts[part]);
+        }
+    return status;
+}
+
+int samples_stage(const void *settings, const struct stage *stage)
+{
+    struct studio_run r = {.s = settings, .stage = stage};
+    if (studio_open(&r.studio, stage->device, r.s->from, DTYPE_OTHER))
+        return -1;
+    yardstick_open(&r.yardstick, stage->device);
+    r.report = json_object();
+    int status = run_all(&r);
+    char *path = path_join(stage->out, "samples.json");
+    if (status == 0)
+        status = json_save(path, r.report);
+    memory_free(path);
+    json_free(r.report);
+    yardstick_close(&r.yardstick);
+    studio_close(&r.studio);
+    return status;
+}
