@@ -1,7 +1,7 @@
 /* Commands on model directories: logits, extract. */
 #include "cli/cli.h"
 #include "core/json.h"
-#include "studio/extract_stage.h"
+#include "studio/studio.h"
 
 #include <math.h>
 #include <stdio.h>

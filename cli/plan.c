@@ -2,16 +2,14 @@
  * them. The step runs on the meta backend, on batches of draws, with the full model: sub-models need less. */
 #include "cli/cli.h"
 #include "cli/stages.h"
+#include "codecs/codecs.h"
 #include "core/json.h"
 #include "data/prepare.h"
 #include "dist/dist.h"
 #include "rl/rl.h"
-#include "codecs/audio_stage.h"
-#include "studio/extract_stage.h"
+#include "studio/studio.h"
 #include "train/plan.h"
 #include "train/pretrain.h"
-#include "codecs/text_stage.h"
-#include "codecs/vision_stage.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,18 +1,12 @@
 #include "cli/stages.h"
 
 #include "cli/stage_command.h"
+#include "codecs/codecs.h"
 #include "data/prepare.h"
 #include "rl/rl.h"
-#include "codecs/audio_stage.h"
-#include "studio/export.h"
-#include "studio/extract_stage.h"
-#include "studio/grid_stage.h"
+#include "studio/studio.h"
 #include "train/pretrain.h"
 #include "train/report.h"
-#include "studio/routing.h"
-#include "studio/samples.h"
-#include "codecs/text_stage.h"
-#include "codecs/vision_stage.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* The audio tokenizer's recordings: read once, kept as 16-bit samples, crops drawn by keys. */
-#include "data/media.h"
 #include "codecs/audio_step.h"
 #include "data/captions.h"
+#include "data/media.h"
 
 #include <math.h>
 #include <stdio.h>

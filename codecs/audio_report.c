@@ -1,6 +1,6 @@
 /* What a trained audio tokenizer keeps of sounds and voices it never heard: numbers, sounds, pictures. */
-#include "data/media.h"
 #include "codecs/audio_step.h"
+#include "data/media.h"
 
 #include <math.h>
 #include <stdio.h>

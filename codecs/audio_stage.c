@@ -1,4 +1,3 @@
-#include "codecs/audio_stage.h"
 #include "codecs/audio_step.h"
 #include "data/captions.h"
 

@@ -1,7 +1,7 @@
 /* One training step of the audio tokenizer, the sounds it draws from, and the report at the end. */
 #ifndef WEFT_CODECS_AUDIO_STEP_H
 #define WEFT_CODECS_AUDIO_STEP_H
-#include "codecs/audio_stage.h"
+#include "codecs/codecs.h"
 
 /* ---- Sounds: a folder's recordings at AUDIO_RATE_HZ, mono, 16 bits ---- */
 struct audio_clip {

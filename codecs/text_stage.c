@@ -1,4 +1,4 @@
-#include "codecs/text_stage.h"
+#include "codecs/codecs.h"
 
 #include "data/sources.h"
 #include "sequence/grammar.h"

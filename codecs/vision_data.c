@@ -1,7 +1,7 @@
 /* The vision tokenizer's media: read once, kept as bytes, drawn by keys. */
-#include "data/media.h"
-#include "data/captions.h"
 #include "codecs/vision_step.h"
+#include "data/captions.h"
+#include "data/media.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* What a trained vision tokenizer keeps of media it never saw: numbers and pictures. */
-#include "data/media.h"
 #include "codecs/vision_step.h"
+#include "data/media.h"
 
 #include <math.h>
 #include <stdio.h>

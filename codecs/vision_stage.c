@@ -1,6 +1,5 @@
-#include "codecs/vision_stage.h"
-#include "data/captions.h"
 #include "codecs/vision_step.h"
+#include "data/captions.h"
 
 #include <string.h>
 

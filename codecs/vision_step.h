@@ -1,7 +1,7 @@
 /* One training step of the vision tokenizer, and the media it draws from. */
 #ifndef WEFT_CODECS_VISION_STEP_H
 #define WEFT_CODECS_VISION_STEP_H
-#include "codecs/vision_stage.h"
+#include "codecs/codecs.h"
 
 /* ---- Media: a folder's stills and clips as bytes, all of one height and width ---- */
 struct vision_media {

@@ -1,4 +1,4 @@
-#include "studio/export.h"
+#include "studio/studio.h"
 
 #include "elastic/elastic.h"
 #include "tokenizers/text.h"

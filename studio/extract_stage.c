@@ -1,4 +1,4 @@
-#include "studio/extract_stage.h"
+#include "studio/studio.h"
 
 #include "train/pretrain.h"
 

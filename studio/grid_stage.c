@@ -1,4 +1,4 @@
-#include "studio/grid_stage.h"
+#include "studio/studio.h"
 
 #include "core/json.h"
 #include "model/decode.h"

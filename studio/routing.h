@@ -1,9 +1,9 @@
 /* Who uses which expert: how often each of the six streams chooses each expert of each MoE layer, over held-out
  * samples; how much the most used experts of two streams overlap; how evenly a stream spreads (ERNIE 5.0 report 6.4.1,
- * figures 8 to 10). Also the stage `routing`. */
+ * figures 8 to 10). */
 #ifndef WEFT_STUDIO_ROUTING_H
 #define WEFT_STUDIO_ROUTING_H
-#include "train/heldout.h"
+#include "studio/studio.h"
 
 /* Counts over positions that are no padding. Layers are the routed ones that the sub-model keeps, experts those it
  * keeps. */
@@ -28,17 +28,6 @@ void routing_count(struct routing_counts *counts, const struct batch *batch, con
 double routing_overlap(const i64 *use_a, const i64 *use_b, i64 experts);
 /* -sum p log p / log E of p = use / sum: 1 is even, 0 one expert alone. NaN without use or with a single expert. */
 double routing_entropy(const i64 *use, i64 experts);
-
-struct routing_settings {
-    char *from, *data, *part;
-    i64 rows, length, trace;
-    struct submodel_options sub;
-};
-extern const struct setting routing_table[];
-/* Measures and writes into the existing folder `out`: routing.json, use.csv, overlap.csv, entropy.csv, pictures as SVG
- * and PNG, routing.html; trace.jsonl with the choices at the first `trace` positions. 0, -1 or STAGE_INTERRUPTED. */
-int routing_measure(const struct routing_settings *settings, const char *out, struct device *device);
-int routing_stage(const void *settings, const struct stage *stage);
 
 /* What routing_measure writes of the counts: routing_files.c, routing_pictures.c. */
 struct json *routing_json(const struct routing_counts *counts);

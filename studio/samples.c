@@ -1,8 +1,9 @@
-#include "studio/samples.h"
+#include "studio/preview.h"
+#include "studio/studio.h"
 
 #include "core/json.h"
-#include "data/media.h"
 #include "data/captions.h"
+#include "data/media.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* The audio tokenizer: transforms against PyTorch's numbers, the front end and its inverse, network, training. */
-#include "dist/dist.h"
+#include "codecs/audio_step.h"
 #include "core/safetensors.h"
 #include "data/media.h"
-#include "codecs/audio_step.h"
+#include "dist/dist.h"
 
 #include <math.h>
 #include <setjmp.h>

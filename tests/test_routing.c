@@ -6,11 +6,10 @@
 #include <string.h>
 #include "core/json.h"
 #include "data/media.h"
-#include "tests/shard_fixture.h"
-#include "studio/extract_stage.h"
-#include "studio/grid_stage.h"
-#include "train/pretrain.h"
 #include "studio/routing.h"
+#include "studio/studio.h"
+#include "tests/shard_fixture.h"
+#include "train/pretrain.h"
 #include <cmocka.h>
 
 enum { EXPERTS = 8, TOPK = 2, LAYERS = 4, PUSHED_LAYER = 2, PUSHED_EXPERT = 5 };

@@ -1,10 +1,10 @@
 /* The vision tokenizer: its gradients, what its code keeps, what inflation and time may not change, its files, its
  * stage. */
 #define _GNU_SOURCE
-#include "dist/dist.h"
-#include "data/media.h"
-#include "kernels/resample.h"
 #include "codecs/vision_step.h"
+#include "data/media.h"
+#include "dist/dist.h"
+#include "kernels/resample.h"
 
 #include <math.h>
 #include <setjmp.h>
