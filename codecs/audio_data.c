@@ -1,6 +1,6 @@
 /* The audio tokenizer's recordings: read once, kept as 16-bit samples, crops drawn by keys. */
 #include "codecs/audio_step.h"
-#include "data/captions.h"
+#include "codecs/media.h"
 #include "data/media.h"
 
 #include <math.h>
@@ -8,37 +8,6 @@
 #include <string.h>
 
 /* ---- reading ---- */
-
-struct entry {
-    struct audio_clip clip;
-    char *problem; /* why it was skipped */
-};
-struct listing {
-    struct entry *entries;
-    i64 count, capacity;
-};
-
-static void add_entry(struct listing *list, const struct entry *entry)
-{
-    if (list->count == list->capacity) {
-        i64 next = max_i64(256, 2 * list->capacity), size = (i64)sizeof *list->entries;
-        list->entries = memory_resize(list->entries, list->capacity * size, next * size);
-        list->capacity = next;
-    }
-    list->entries[list->count++] = *entry;
-}
-
-static void add_line(void *context, const char *folder, const struct json *line)
-{
-    char *path = captions_path(folder, line, "audio");
-    if (!line)
-        add_entry(context, &(struct entry){.problem = string_copy(error_text())});
-    else if (path)
-        add_entry(context,
-                  &(struct entry){.clip = {.path = path,
-                                           .text = string_copy(json_string(json_get(line, "text"), "")),
-                                           .speaker = string_copy(json_string(json_get(line, "speaker"), ""))}});
-}
 
 static int read_sound(struct sound *out, const char *path)
 {
@@ -63,12 +32,52 @@ static int read_clip(struct audio_clip *clip)
     return 0;
 }
 
-static void run_entry(void *context, i64 tile, int worker)
+struct load {
+    struct audio_media *media;
+    i64 bytes_most;
+};
+
+static int read_medium(void *context, void *content, const struct medium *medium)
 {
-    struct entry *entry = &((const struct listing *)context)->entries[tile];
-    (void)worker;
-    if (!entry->problem && read_clip(&entry->clip))
-        entry->problem = string_copy(error_text()); /* the message belongs to this thread */
+    struct audio_clip *clip = content;
+    (void)context;
+    clip->path = medium->path;
+    return read_clip(clip);
+}
+
+static void take_medium(void *context, void *content, struct medium *medium)
+{
+    const struct load *load = context;
+    struct audio_media *media = load->media;
+    struct audio_clip *clip = content;
+    if (media->bytes + clip->samples * 2 > load->bytes_most) {
+        memory_free(clip->values);
+        clip->values = NULL;
+    } else {
+        media->bytes += clip->samples * 2;
+    }
+    media->samples += clip->samples;
+    clip->text = medium->text;
+    clip->speaker = medium->speaker;
+    media->clips[media->count++] = *clip;
+    *medium = (struct medium){0};
+}
+
+int audio_media_load(struct audio_media *media, const char *folder, double bad_share, i64 memory_mb)
+{
+    static const char *const keys[] = {"audio", NULL};
+    struct load load = {media, memory_mb << 20};
+    struct media_reader reader = {"recordings", bad_share, sizeof(struct audio_clip), read_medium, take_medium, &load};
+    struct media_list list;
+    int status = media_list(&list, folder, keys);
+    *media = (struct audio_media){.clips = memory_alloc((list.count + 1) * (i64)sizeof *media->clips)};
+    if (status == 0)
+        status = media_read(&list, &reader);
+    media->bad_count = list.bad_count;
+    media_list_release(&list);
+    if (status)
+        audio_media_release(media);
+    return status;
 }
 
 static void clip_free(struct audio_clip *clip)
@@ -77,59 +86,6 @@ static void clip_free(struct audio_clip *clip)
     memory_free(clip->text);
     memory_free(clip->speaker);
     memory_free(clip->values);
-}
-
-static void take_entry(struct audio_media *media, struct entry *entry, i64 bytes_most)
-{
-    struct audio_clip *clip = &entry->clip;
-    if (entry->problem) {
-        log_warn("skipped: %s", entry->problem);
-        memory_free(entry->problem);
-        clip_free(clip);
-        media->bad_count++;
-        return;
-    }
-    if (media->bytes + clip->samples * 2 > bytes_most) {
-        memory_free(clip->values);
-        clip->values = NULL;
-    } else {
-        media->bytes += clip->samples * 2;
-    }
-    media->samples += clip->samples;
-    media->clips[media->count++] = *clip;
-}
-
-/* So many files at a time that those beyond the budget do not stay. */
-static void read_entries(struct audio_media *media, struct listing *list, i64 bytes_most)
-{
-    enum { AT_ONCE = 256 };
-    for (i64 at = 0; at < list->count && !interrupted(); at += AT_ONCE) {
-        struct listing part = {list->entries + at, min_i64(AT_ONCE, list->count - at), 0};
-        workers_run(part.count, run_entry, &part);
-        for (i64 i = 0; i < part.count; i++)
-            take_entry(media, &part.entries[i], bytes_most);
-    }
-}
-
-int audio_media_load(struct audio_media *media, const char *folder, double bad_share, i64 memory_mb)
-{
-    struct listing list = {0};
-    *media = (struct audio_media){0};
-    int status = captions_read(folder, add_line, &list);
-    media->clips = memory_alloc((list.count + 1) * (i64)sizeof *media->clips);
-    if (status == 0)
-        read_entries(media, &list, memory_mb << 20);
-    for (i64 i = media->count + media->bad_count; i < list.count; i++)
-        clip_free(&list.entries[i].clip);
-    if (status == 0 && interrupted())
-        status = error_interrupted();
-    if (status == 0 && (double)media->bad_count > bad_share * (double)list.count)
-        status = error_set("%s: %lld of %lld recordings cannot be read, more than the share of %g that may be bad",
-                           folder, (long long)media->bad_count, (long long)list.count, bad_share);
-    memory_free(list.entries);
-    if (status)
-        audio_media_release(media);
-    return status;
 }
 
 void audio_media_release(struct audio_media *media)

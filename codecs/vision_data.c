@@ -1,6 +1,6 @@
 /* The vision tokenizer's media: read once, kept as bytes, drawn by keys. */
+#include "codecs/media.h"
 #include "codecs/vision_step.h"
-#include "data/captions.h"
 #include "data/media.h"
 
 #include <math.h>
@@ -9,64 +9,31 @@
 
 enum { KEPT_FRAMES = 8 };
 
-struct entry {
-    char *path, *problem; /* problem: why it was skipped */
-    bool is_clip;
-    struct clip clip;
-};
-struct listing {
-    struct entry *entries;
-    i64 count, capacity;
-    const struct vision_media_request *request;
-};
-
 /* ---- reading ---- */
 
-static void add_entry(struct listing *list, const struct entry *entry)
-{
-    if (list->count == list->capacity) {
-        i64 next = max_i64(256, 2 * list->capacity), size = (i64)sizeof *list->entries;
-        list->entries = memory_resize(list->entries, list->capacity * size, next * size);
-        list->capacity = next;
-    }
-    list->entries[list->count++] = *entry;
-}
+struct load {
+    struct vision_media *media;
+    const struct vision_media_request *request;
+};
+enum { IMAGE, VIDEO };
+static const char *const keys[] = {[IMAGE] = "image", [VIDEO] = "video", NULL};
 
-static void add_line(void *context, const char *folder, const struct json *line)
+static int read_medium(void *context, void *content, const struct medium *medium)
 {
-    char *image = captions_path(folder, line, "image");
-    char *path = image ? image : captions_path(folder, line, "video");
-    if (!line)
-        add_entry(context, &(struct entry){.problem = string_copy(error_text())});
-    else if (path)
-        add_entry(context, &(struct entry){.path = path, .is_clip = !image});
-}
-
-static int read_entry(struct entry *entry, const struct vision_media_request *request)
-{
+    const struct vision_media_request *request = ((struct load *)context)->request;
+    struct clip_request wanted = {request->rate_hz, KEPT_FRAMES * request->frames, request->size, request->size};
     struct file_view view;
     struct clip as_stored = {0};
-    struct clip_request wanted = {request->rate_hz, KEPT_FRAMES * request->frames, request->size, request->size};
-    if (file_map(&view, entry->path))
+    if (file_map(&view, medium->path))
         return -1;
-    const void *data = view.data;
-    int status = entry->is_clip ? clip_read(&entry->clip, data, view.bytes, entry->path, &wanted)
-                                : image_read(&as_stored, data, view.bytes, entry->path);
-    if (status == 0 && !entry->is_clip) {
-        clip_resize(&entry->clip, &as_stored, request->size, request->size);
+    int status = medium->kind == VIDEO ? clip_read(content, view.data, view.bytes, medium->path, &wanted)
+                                       : image_read(&as_stored, view.data, view.bytes, medium->path);
+    if (status == 0 && medium->kind == IMAGE) {
+        clip_resize(content, &as_stored, request->size, request->size);
         clip_release(&as_stored);
     }
     file_unmap(&view);
     return status;
-}
-
-static void run_entry(void *context, i64 tile, int worker)
-{
-    const struct listing *list = context;
-    struct entry *entry = &list->entries[tile];
-    (void)worker;
-    if (!entry->problem && !interrupted() && read_entry(entry, list->request))
-        entry->problem = string_copy(error_text()); /* the message belongs to this thread */
 }
 
 /* A clip shorter than wanted stands still at its end. */
@@ -80,43 +47,36 @@ static u8 *take_pixels(struct clip *clip, i64 least)
     return pixels;
 }
 
-static void take_entry(struct vision_media *media, struct entry *entry, i64 least_frames)
+static void take_medium(void *context, void *content, struct medium *medium)
 {
-    if (entry->problem) {
-        log_warn("skipped: %s", entry->problem);
-        media->bad_count++;
-    } else if (entry->is_clip) {
-        media->clips[media->clip_count] = take_pixels(&entry->clip, least_frames);
-        media->clip_frames[media->clip_count++] = entry->clip.frames;
-        media->bytes += entry->clip.frames * media->size * media->size * 3;
-    } else if (entry->clip.pixels) {
-        media->stills[media->still_count++] = take_pixels(&entry->clip, 1);
-        media->bytes += media->size * media->size * 3;
+    const struct load *load = context;
+    struct vision_media *media = load->media;
+    struct clip *clip = content;
+    if (medium->kind == IMAGE) {
+        media->stills[media->still_count++] = take_pixels(clip, 1);
+    } else {
+        media->clips[media->clip_count] = take_pixels(clip, load->request->frames);
+        media->clip_frames[media->clip_count++] = clip->frames;
     }
-    clip_release(&entry->clip);
-    memory_free(entry->problem);
-    memory_free(entry->path);
+    media->bytes += clip->frames * media->size * media->size * 3;
+    clip_release(clip);
 }
 
 int vision_media_load(struct vision_media *media, const char *folder, const struct vision_media_request *request)
 {
-    struct listing list = {.request = request};
-    *media = (struct vision_media){.size = request->size};
-    int status = captions_read(folder, add_line, &list);
+    struct load load = {media, request};
+    struct media_reader reader = {"pictures and clips", request->bad_share, sizeof(struct clip),
+                                  read_medium,          take_medium,        &load};
+    struct media_list list;
+    int status = media_list(&list, folder, keys);
+    *media = (struct vision_media){.size = request->size,
+                                   .stills = memory_alloc((list.count + 1) * (i64)sizeof(u8 *)),
+                                   .clips = memory_alloc((list.count + 1) * (i64)sizeof(u8 *)),
+                                   .clip_frames = memory_alloc((list.count + 1) * (i64)sizeof(i64))};
     if (status == 0)
-        workers_run(list.count, run_entry, &list);
-    media->stills = memory_alloc((list.count + 1) * (i64)sizeof(u8 *));
-    media->clips = memory_alloc((list.count + 1) * (i64)sizeof(u8 *));
-    media->clip_frames = memory_alloc((list.count + 1) * (i64)sizeof(i64));
-    for (i64 i = 0; i < list.count; i++)
-        take_entry(media, &list.entries[i], request->frames);
-    memory_free(list.entries);
-    if (status == 0 && interrupted())
-        status = error_interrupted();
-    if (status == 0 && (double)media->bad_count > request->bad_share * (double)list.count)
-        status =
-            error_set("%s: %lld of %lld pictures and clips cannot be read, more than the share of %g that may be bad",
-                      folder, (long long)media->bad_count, (long long)list.count, request->bad_share);
+        status = media_read(&list, &reader);
+    media->bad_count = list.bad_count;
+    media_list_release(&list);
     if (status)
         vision_media_release(media);
     return status;
