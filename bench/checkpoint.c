@@ -47,10 +47,9 @@ static int copy_rate(double *rate, const char *folder, i64 bytes)
 
 static int save_rate(double *rate, const char *folder, struct weights *weights, i64 bytes, i64 step)
 {
-    struct checkpoint_parts parts = {&weights, 1, NULL, NULL};
     struct json *state = json_object();
     double begin = clock_s();
-    int status = checkpoint_save(folder, step, &parts, state);
+    int status = checkpoint_save(folder, step, &(struct checkpoint_parts){.weights = weights}, state);
     *rate = (double)bytes / (clock_s() - begin) * 1e-9;
     json_free(state);
     return status == 0 ? checkpoint_settle(folder, step, 1) : status;

@@ -77,8 +77,7 @@ static inline void fixture_model(const char *shards, struct device *device)
     weights_init(&model.weights, 3);
     struct fixture_parts saved = {&model, shards};
     require(directory_make(folder) == 0 && fixture_save_model(&saved, folder) == 0, "%s", error_text());
-    struct weights *weights[1] = {&model.weights};
-    struct checkpoint_parts parts = {(struct weights *const *)weights, 1, fixture_save_model, &saved};
+    struct checkpoint_parts parts = {&model.weights, fixture_save_model, &saved};
     require(directory_make(checkpoints) == 0 && checkpoint_save(checkpoints, 7, &parts, NULL) == 0, "%s", error_text());
     model_close(&model);
     fixture_save_tokenizers(folder, device);

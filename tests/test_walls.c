@@ -237,10 +237,9 @@ static void save_checkpoint(struct run *r, const char *folder, i64 step)
 {
     struct model whole;
     model_gather(&whole, &r->model);
-    struct weights *list[] = {&whole.weights};
     struct json *state = json_object();
     if (r->parallel.world->rank == 0 &&
-        checkpoint_save(folder, step, &(struct checkpoint_parts){list, 1, NULL, NULL}, state))
+        checkpoint_save(folder, step, &(struct checkpoint_parts){.weights = &whole.weights}, state))
         panic("%s", error_text());
     json_free(state);
     model_gather_release(&whole, &r->model);
@@ -255,9 +254,8 @@ static void save_losses(const char *folder, const char *from, const struct toy *
     i64 first = 0;
     open_run(r, toy, world, layout, 3e-3);
     if (from) {
-        struct weights *list[] = {&r->model.weights};
         struct json *state;
-        if (checkpoint_resume(from, &first, &(struct checkpoint_parts){list, 1, NULL, NULL}, &state))
+        if (checkpoint_resume(from, &first, &r->model.weights, &state))
             comm_stop(world, "%s", error_text());
         require(first == HALF, "the checkpoint in %s is of step %lld", from, (long long)first);
         json_free(state);

@@ -6,23 +6,21 @@
 #include <string.h>
 #include <unistd.h>
 
+static const char optimizer_file[] = "weft/optimizer.safetensors";
+
 char *checkpoint_path(const char *directory, i64 step)
 {
     return string_format("%s/step-%06lld", directory, (long long)step);
 }
 
-static int save_optimizer(const char *folder, const struct checkpoint_parts *parts)
+static int save_optimizer(const char *folder, const struct weights *weights)
 {
-    int status = 0;
-    for (i64 i = 0; i < parts->weights_count && status == 0; i++) {
-        struct weight_list list;
-        char *path = i == 0 ? string_format("%s/weft/optimizer.safetensors", folder)
-                            : string_format("%s/weft/optimizer-%lld.safetensors", folder, (long long)i);
-        weights_list_optimizer(&list, parts->weights[i]);
-        status = safetensors_save(path, list.tensors, list.count, NULL);
-        weight_list_release(&list);
-        memory_free(path);
-    }
+    struct weight_list list;
+    char *path = path_join(folder, optimizer_file);
+    weights_list_optimizer(&list, weights);
+    int status = safetensors_save(path, list.tensors, list.count, NULL);
+    weight_list_release(&list);
+    memory_free(path);
     return status;
 }
 
@@ -96,7 +94,7 @@ int checkpoint_save(const char *directory, i64 step, const struct checkpoint_par
     if (status == 0 && parts->save)
         status = parts->save(parts->context, temporary);
     if (status == 0)
-        status = save_optimizer(temporary, parts);
+        status = save_optimizer(temporary, parts->weights);
     if (status == 0)
         status = save_state(temporary, step, state);
     if (status == 0)
@@ -210,24 +208,20 @@ static struct json *newest_whole(const char *directory, char **path)
     return j;
 }
 
-static int load_optimizer(const char *folder, const struct checkpoint_parts *parts)
+static int load_optimizer(const char *folder, struct weights *weights)
 {
-    int status = 0;
-    for (i64 i = 0; i < parts->weights_count && status == 0; i++) {
-        struct safetensors set;
-        char *path = i == 0 ? string_format("%s/weft/optimizer.safetensors", folder)
-                            : string_format("%s/weft/optimizer-%lld.safetensors", folder, (long long)i);
-        status = safetensors_open(&set, path);
-        if (status == 0) {
-            status = weights_load_optimizer(parts->weights[i], &set, path);
-            safetensors_close(&set);
-        }
-        memory_free(path);
+    struct safetensors set;
+    char *path = path_join(folder, optimizer_file);
+    int status = safetensors_open(&set, path);
+    if (status == 0) {
+        status = weights_load_optimizer(weights, &set, path);
+        safetensors_close(&set);
     }
+    memory_free(path);
     return status;
 }
 
-int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_parts *parts, struct json **state)
+int checkpoint_resume(const char *directory, i64 *step, struct weights *weights, struct json **state)
 {
     char *path;
     i64 *steps, count = list_steps(&steps, directory);
@@ -241,7 +235,7 @@ int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_
     if (!j)
         status = -1;
     else
-        status = load_optimizer(path, parts);
+        status = load_optimizer(path, weights);
     if (status == 0) {
         *step = json_integer(json_get(j, "step"), -1);
         *state = json_copy(json_get(j, "state"));

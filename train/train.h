@@ -88,8 +88,7 @@ struct optimizer_result optimizer_result_of(double squares, double lr);
  * weft/state.json: the caller's state and an inventory of every file with size and checksum. Written beside, fsynced,
  * renamed; then it is settled. Nothing in it depends on time, host, threads or ranks. */
 struct checkpoint_parts {
-    struct weights *const *weights; /* their masters and moments are stored: weft/optimizer.safetensors, -1, -2, ... */
-    i64 weights_count;
+    const struct weights *weights;                     /* their masters and moments are stored */
     int (*save)(void *context, const char *directory); /* what others read; may be NULL */
     void *context;
 };
@@ -97,7 +96,7 @@ int checkpoint_save(const char *directory, i64 step, const struct checkpoint_par
 /* Finds the newest checkpoint that is whole (checksums verified), falling back to earlier ones with a warning that
  * names what is wrong; loads masters and moments; *state is the caller's to free. *step = -1 if there is none at all.
  */
-int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_parts *parts, struct json **state);
+int checkpoint_resume(const char *directory, i64 *step, struct weights *weights, struct json **state);
 /* DIRECTORY/latest names `step`, and of the checkpoints up to it the newest `keep` stay: after a save, and after a
  * resume in case the save was killed before this. Without checkpoints it does nothing. */
 int checkpoint_settle(const char *directory, i64 step, i64 keep);

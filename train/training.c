@@ -31,7 +31,7 @@ static int write_files(void *context, const char *folder)
 
 static int write_checkpoint(struct loop *l, struct weights *weights, i64 done)
 {
-    struct checkpoint_parts parts = {&weights, 1, write_files, l};
+    struct checkpoint_parts parts = {weights, write_files, l};
     l->state = json_object();
     int status = checkpoint_save(l->checkpoints, done, &parts, l->state);
     if (status == 0)
@@ -84,10 +84,8 @@ static int begin_at(struct loop *l, i64 done, const struct json *state)
 /* From the last checkpoint, or from the beginning. */
 static int resume(struct loop *l, i64 *done)
 {
-    struct weights *weights = l->t->weights;
-    struct checkpoint_parts parts = {&weights, 1, NULL, NULL};
     struct json *state;
-    if (checkpoint_resume(l->checkpoints, done, &parts, &state))
+    if (checkpoint_resume(l->checkpoints, done, l->t->weights, &state))
         return -1;
     int status = check_together(l, *done);
     if (status == 0 && is_first(l))
