@@ -1,7 +1,7 @@
 /* The audio tokenizer's recordings: read once, kept as 16-bit samples, crops drawn by keys. */
 #include "codecs/audio_step.h"
-#include "codecs/media.h"
 #include "data/media.h"
+#include "data/media_list.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* The vision tokenizer's media: read once, kept as bytes, drawn by keys. */
-#include "codecs/media.h"
 #include "codecs/vision_step.h"
 #include "data/media.h"
+#include "data/media_list.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,9 +26,9 @@ static int read_medium(void *context, void *content, const struct medium *medium
     struct clip as_stored = {0};
     if (file_map(&view, medium->path))
         return -1;
-    int status = medium->kind == VIDEO ? clip_read(content, view.data, view.bytes, medium->path, &wanted)
-                                       : image_read(&as_stored, view.data, view.bytes, medium->path);
-    if (status == 0 && medium->kind == IMAGE) {
+    int status = medium->key == VIDEO ? clip_read(content, view.data, view.bytes, medium->path, &wanted)
+                                      : image_read(&as_stored, view.data, view.bytes, medium->path);
+    if (status == 0 && medium->key == IMAGE) {
         clip_resize(content, &as_stored, request->size, request->size);
         clip_release(&as_stored);
     }
@@ -52,7 +52,7 @@ static void take_medium(void *context, void *content, struct medium *medium)
     const struct load *load = context;
     struct vision_media *media = load->media;
     struct clip *clip = content;
-    if (medium->kind == IMAGE) {
+    if (medium->key == IMAGE) {
         media->stills[media->still_count++] = take_pixels(clip, 1);
     } else {
         media->clips[media->clip_count] = take_pixels(clip, load->request->frames);

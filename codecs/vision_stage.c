@@ -44,19 +44,13 @@ static int load_media(struct vision_media *train, struct vision_media *held_out,
 {
     struct captions_folders folders;
     struct vision_media_request request = {s->size, s->frames, s->rate_hz, s->bad_share};
-    *held_out = (struct vision_media){0};
     int status = captions_find(&folders, s->data, "{\"image\": PATH} or {\"video\": PATH}");
     if (status == 0)
         status = vision_media_load(train, folders.train, &request);
-    if (status == 0 && folders.held_out && vision_media_load(held_out, folders.held_out, &request)) {
-        vision_media_release(train);
-        status = -1;
-    }
-    if (status == 0 && train->still_count + train->clip_count == 0) {
+    if (status == 0 && train->still_count + train->clip_count == 0)
         status = error_set("%s: no pictures and no clips in captions.jsonl", folders.train);
-        vision_media_release(train);
-        vision_media_release(held_out);
-    }
+    if (status == 0 && folders.held_out)
+        status = vision_media_load(held_out, folders.held_out, &request);
     captions_folders_release(&folders);
     return status;
 }
@@ -176,10 +170,10 @@ static int run_stage(const struct vision_settings *s, const struct stage *stage,
 
 int vision_stage(const void *settings, const struct stage *stage)
 {
-    struct vision_media media, held_out;
-    if (load_media(&media, &held_out, settings))
-        return -1;
-    int status = run_stage(settings, stage, &media, &held_out);
+    struct vision_media media = {0}, held_out = {0};
+    int status = load_media(&media, &held_out, settings);
+    if (status == 0)
+        status = run_stage(settings, stage, &media, &held_out);
     vision_media_release(&media);
     vision_media_release(&held_out);
     return status;

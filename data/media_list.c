@@ -1,19 +1,10 @@
-#include "codecs/media.h"
+#include "data/media_list.h"
 
 #include "data/captions.h"
 
 #include <string.h>
 
 enum { AT_ONCE = 256 }; /* files, so that what is not kept of them does not pile up */
-
-void medium_release(struct medium *m)
-{
-    memory_free(m->path);
-    memory_free(m->problem);
-    memory_free(m->text);
-    memory_free(m->speaker);
-    *m = (struct medium){0};
-}
 
 static struct medium *add(struct media_list *list)
 {
@@ -30,11 +21,11 @@ static void add_line(void *context, const char *folder, const struct json *line)
     struct media_list *list = context;
     if (!line)
         add(list)->problem = string_copy(error_text());
-    for (int kind = 0; list->keys[kind]; kind++) {
-        char *path = captions_path(folder, line, list->keys[kind]);
+    for (int key = 0; list->keys[key]; key++) {
+        char *path = captions_path(folder, line, list->keys[key]);
         if (!path)
             continue;
-        *add(list) = (struct medium){.kind = kind,
+        *add(list) = (struct medium){.key = key,
                                      .path = path,
                                      .text = string_copy(json_string(json_get(line, "text"), "")),
                                      .speaker = string_copy(json_string(json_get(line, "speaker"), ""))};
@@ -50,8 +41,13 @@ int media_list(struct media_list *list, const char *folder, const char *const *k
 
 void media_list_release(struct media_list *list)
 {
-    for (i64 i = 0; i < list->count; i++)
-        medium_release(&list->media[i]);
+    for (i64 i = 0; i < list->count; i++) {
+        struct medium *m = &list->media[i];
+        memory_free(m->path);
+        memory_free(m->problem);
+        memory_free(m->text);
+        memory_free(m->speaker);
+    }
     memory_free(list->media);
     *list = (struct media_list){0};
 }

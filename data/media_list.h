@@ -1,16 +1,15 @@
 /* The media that captions.jsonl of a folder names: listed, then read in parallel and taken in the order of their lines.
  */
-#ifndef WEFT_CODECS_MEDIA_H
-#define WEFT_CODECS_MEDIA_H
+#ifndef WEFT_DATA_MEDIA_LIST_H
+#define WEFT_DATA_MEDIA_LIST_H
 #include "core/core.h"
 
 struct medium {
-    int kind;             /* which of the keys named it */
-    char *path, *problem; /* problem: why it is skipped */
+    int key;              /* which one named it */
+    char *path, *problem; /* problem: why it is skipped; without a path if its line is no JSON */
     char *text, *speaker; /* "" where its line says nothing */
     bool read;
 };
-void medium_release(struct medium *medium);
 struct media_list {
     const char *folder, *const *keys; /* borrowed */
     struct medium *media;
@@ -25,7 +24,7 @@ struct media_reader {
     double bad_share;  /* of files that cannot be read: past it an error, below it each is logged and skipped */
     i64 content_bytes; /* of what `read` fills, which is zeroed before */
     int (*read)(void *context, void *content, const struct medium *medium); /* on any worker */
-    void (*take)(void *context, void *content, struct medium *medium); /* content is taken; the medium may be moved */
+    void (*take)(void *context, void *content, struct medium *medium); /* owns the content, may move the medium out */
     void *context;
 };
 int media_read(struct media_list *list, const struct media_reader *reader);

@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "data/captions.h"
 #include "data/media.h"
+#include "data/media_list.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -51,47 +52,6 @@ struct studio_run {
 
 /* ---- Captions: distinct texts in a drawn order ---- */
 
-struct captions {
-    char **texts, **paths;
-    i64 count, capacity;
-};
-
-static void push_caption(struct captions *c, const char *text, char *path)
-{
-    if (c->count == c->capacity) {
-        i64 next = max_i64(256, 2 * c->capacity);
-        c->texts = memory_resize(c->texts, c->capacity * 8, next * 8);
-        c->paths = memory_resize(c->paths, c->capacity * 8, next * 8);
-        c->capacity = next;
-    }
-    c->texts[c->count] = string_copy(text);
-    c->paths[c->count++] = path;
-}
-
-struct wanted {
-    struct captions *out;
-    const char *key;
-};
-
-static void add_caption(void *context, const char *folder, const struct json *line)
-{
-    const struct wanted *wanted = context;
-    const char *text = json_string(json_get(line, "text"), NULL);
-    char *path = text ? captions_path(folder, line, wanted->key) : NULL;
-    if (path)
-        push_caption(wanted->out, text, path);
-}
-
-static void captions_release(struct captions *c)
-{
-    for (i64 i = 0; i < c->count; i++) {
-        memory_free(c->texts[i]);
-        memory_free(c->paths[i]);
-    }
-    memory_free(c->texts);
-    memory_free(c->paths);
-}
-
 static bool seen_before(const struct set *set, const char *text)
 {
     for (i64 i = 0; i < set->count; i++)
@@ -102,19 +62,26 @@ static bool seen_before(const struct set *set, const char *text)
 
 static int choose(struct set *set, const struct studio_run *r, int kind, const char *part, i64 most)
 {
-    struct captions all = {0};
+    const char *const keys[] = {kind_keys[kind], NULL};
     char *folder = captions_part(r->s->data, part);
-    struct wanted wanted = {&all, kind_keys[kind]};
-    int status = folder ? captions_read(folder, add_caption, &wanted) : 0;
+    struct media_list all = {0};
+    int status = folder ? media_list(&all, folder, keys) : 0;
     i32 *order = memory_alloc(max_i64(all.count, 1) * 4);
+    const struct medium **captioned = memory_alloc(max_i64(all.count, 1) * 8);
+    i64 count = 0;
+    for (i64 i = 0; i < all.count; i++)
+        if (all.media[i].path && *all.media[i].text)
+            captioned[count++] = &all.media[i];
     *set = (struct set){kind, part, memory_alloc(max_i64(most, 1) * (i64)sizeof *set->items), 0};
-    rng_permutation(order, all.count, (struct rng_key){r->stage->seed, RNG_SPLIT}, (u32)kind, 0);
-    for (i64 i = 0; i < all.count && set->count < most; i++)
-        if (!seen_before(set, all.texts[order[i]]))
-            set->items[set->count++] =
-                (struct item){.text = string_copy(all.texts[order[i]]), .path = string_copy(all.paths[order[i]])};
+    rng_permutation(order, count, (struct rng_key){r->stage->seed, RNG_SPLIT}, (u32)kind, 0);
+    for (i64 i = 0; i < count && set->count < most; i++) {
+        const struct medium *m = captioned[order[i]];
+        if (!seen_before(set, m->text))
+            set->items[set->count++] = (struct item){.text = string_copy(m->text), .path = string_copy(m->path)};
+    }
     memory_free(order);
-    captions_release(&all);
+    memory_free(captioned);
+    media_list_release(&all);
     memory_free(folder);
     return status;
 }
