@@ -83,7 +83,7 @@ static int status_of_first(const struct runner *run, int status)
     if (status < 0)
         return status;
     comm_barrier(run->world);
-    comm_broadcast(run->world, &status, sizeof status, 0);
+    comm_broadcast(comm_host(run->world), &status, sizeof status, 0);
     return status;
 }
 
@@ -269,7 +269,7 @@ static int run_partial(const struct runner *run, struct recipe_stage *s, const c
     double begin = clock_s();
     if (s->kind->work != LIGHT)
         stage.peak_gflops = kernels_matrix_peak(stage.device, 2048, run->dtype, 0.5);
-    comm_all_reduce(stage.ranks->world, &stage.peak_gflops, 1, DTYPE_F64);
+    comm_all_reduce(comm_host(stage.ranks->world), &stage.peak_gflops, 1, DTYPE_F64);
     int status = s->kind->run(s->settings, &stage);
     if (status < 0 && error_status() == STATUS_INTERRUPTED)
         status = STAGE_INTERRUPTED;

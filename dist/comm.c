@@ -87,15 +87,18 @@ void *comm_scratch(struct comm *comm, i64 bytes)
     return comm->scratch;
 }
 
-/* Transports of host memory move a CPU's device memory where it lies. */
+/* Transports of host memory move a CPU's device memory where it lies. Without a device (parallel_alone) there is
+ * nobody to exchange with, and only bytes of the host. */
 static void unlock(struct comm *comm)
 {
-    comm->device->memory->unlock(comm->device);
+    if (comm->device)
+        comm->device->memory->unlock(comm->device);
 }
 
 static void lock(struct comm *comm)
 {
-    comm->device->memory->lock(comm->device);
+    if (comm->device)
+        comm->device->memory->lock(comm->device);
 }
 
 /* ---- All ranks in the same call, of the same size? ---- */

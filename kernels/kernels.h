@@ -412,8 +412,7 @@ void device_arena_close(struct device *device, struct arena *arena);
 
 void device_open_cpu(struct device *device);
 /* The CPU with a wall between the two memories, for tests: device memory can only be touched by ops, collectives, put
- * and get, and an op is refused every pointer outside of it. The environment's WEFT_GUARD=1 makes it of every device
- * that device_open_cpu would open for a model. */
+ * and get, and an op is refused every pointer outside of it. WEFT_GUARD=1 makes `weft` run its models on one. */
 void device_open_guarded(struct device *device);
 void guarded_close(struct device *device); /* its part of device_close */
 void device_open_meta(struct device *device);

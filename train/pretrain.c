@@ -213,9 +213,23 @@ static int measure_grid(struct metrics *metrics, struct run *r, i64 step)
 
 /* ---- What the loop calls ---- */
 
-static i64 use_count(const struct run *r)
+static struct json *use_json(const struct run *r)
 {
-    return r->model.config.layers * max_i64(r->model.config.experts, 1);
+    i64 count = model_use_count(&r->model.config);
+    double *use = memory_alloc(count * (i64)sizeof *use);
+    model_use_get(use, &r->model);
+    struct json *j = json_of_numbers(use, count);
+    memory_free(use);
+    return j;
+}
+
+static void put_use(struct run *r, const struct json *j)
+{
+    i64 count = model_use_count(&r->model.config);
+    double *use = memory_alloc(count * (i64)sizeof *use);
+    json_numbers(use, count, j);
+    model_use_put(&r->model, use);
+    memory_free(use);
 }
 
 static int begin(void *context, i64 step, const struct json *state, const char *folder)
@@ -226,7 +240,7 @@ static int begin(void *context, i64 step, const struct json *state, const char *
     if (!state)
         return measure_heldout(r, "start");
     json_numbers(r->trainer.running, TARGETS, json_get(state, "running_losses"));
-    json_numbers(r->model.use, use_count(r), json_get(state, "expert_use"));
+    put_use(r, json_get(state, "expert_use"));
     json_free(r->heldout);
     r->heldout = json_copy(json_get(state, "heldout"));
     return 0;
@@ -237,7 +251,7 @@ static int write_state(void *context, struct json *state, const char *folder)
     struct run *r = context;
     (void)folder;
     json_set(state, "running_losses", json_of_numbers(r->trainer.running, TARGETS));
-    json_set(state, "expert_use", json_of_numbers(r->model.use, use_count(r)));
+    json_set(state, "expert_use", use_json(r));
     json_set(state, "heldout", json_copy(r->heldout));
     return 0;
 }

@@ -57,7 +57,7 @@ static int save(struct loop *l, i64 done)
 static int check_together(const struct loop *l, i64 done)
 {
     i64 first = done;
-    comm_broadcast(l->world, &first, sizeof first, 0);
+    comm_broadcast(comm_host(l->world), &first, sizeof first, 0);
     return first == done ? 0
                          : error_set("%s: this rank would go on from step %lld, the first from %lld: they do not see "
                                      "the same files",

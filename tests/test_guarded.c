@@ -1,0 +1,258 @@
+/* Host and device are two memories: whole training steps on a device whose memory is closed outside ops, collectives,
+ * put and get, with the bits of the plain CPU; and the wall itself refuses what it should. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "elastic/elastic.h"
+#include "train/plan.h"
+
+enum { ROWS = 4, MICRO_ROWS = 2, LENGTH = 192, STEPS = 3 };
+static const struct model_config config = {.vocabulary = 96,
+                                           .width = 32,
+                                           .layers = 6,
+                                           .heads = 2,
+                                           .kv_heads = 1,
+                                           .head_width = 16,
+                                           .dense_width = 48,
+                                           .experts = 8,
+                                           .topk = 2,
+                                           .expert_width = 16,
+                                           .shared_experts = 1,
+                                           .first_moe_layer = 1,
+                                           .rope_theta = 1e4,
+                                           .norm_eps = 1e-6,
+                                           .norm_min = 1e-12,
+                                           .init_std = 0.05,
+                                           .max_positions = 512,
+                                           .eos_id = 1,
+                                           .bits = 6,
+                                           .scales = 4,
+                                           .cell_features = 12,
+                                           .patch_values = 48,
+                                           .vit_layers = 1,
+                                           .vit_width = 16,
+                                           .vit_heads = 2,
+                                           .levels = 3,
+                                           .codes = 20,
+                                           .mtp = true,
+                                           .t_pairs = 2};
+static const struct elastic_settings draws = {.depth_full = 0.3,
+                                              .depth_drop = 0.3,
+                                              .experts_full = 0.3,
+                                              .expert_groups = 1,
+                                              .topk_full = 0.5,
+                                              .topk_min = 1,
+                                              .slice_rows = MICRO_ROWS};
+
+struct variant {
+    enum dtype dtype;
+    bool elastic, recompute;
+    i64 chunks; /* of a pipeline in one process */
+};
+
+/* A hash of all masters, moments, use counts and losses after STEPS steps. */
+static u64 run_steps(struct device *device, const struct variant *v)
+{
+    struct model *model = memory_alloc(sizeof *model);
+    struct trainer *trainer = memory_alloc(sizeof *trainer);
+    struct plan_batches batches;
+    struct parallel parallel;
+    struct comm *world = comm_open(device, &(struct launch){.size = 1, .local_size = 1});
+    struct optimizer_settings optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
+    u64 hash = 0;
+    assert_int_equal(parallel_open(&parallel, world, &(struct layout){.chunks = v->chunks}), 0);
+    require(model_open(model, device, &config, v->dtype, true, &parallel) == 0, "%s", error_text());
+    weights_init(&model->weights, 1);
+    trainer_open(trainer, model, (i64)1 << 30);
+    plan_batches_init(&batches, &config, ROWS, MICRO_ROWS, LENGTH, 7);
+    trainer->source = plan_batches_source(&batches);
+    trainer->optimizer = &optimizer;
+    trainer->lr = (struct lr_schedule){.peak = 1e-2};
+    trainer->balance.posterior = true;
+    trainer->balance.decay = 0.9;
+    trainer->elastic = v->elastic ? &draws : NULL;
+    trainer->recompute = v->recompute;
+    trainer->want_entropy = true;
+    for (i64 step = 0; step < STEPS; step++) {
+        struct step_result result;
+        assert_int_equal(train_step(&result, trainer, step), 0);
+        assert_true(result.optimizer.grad_norm > 0 && !result.optimizer.skipped);
+        hash = hash_bytes(result.loss, sizeof result.loss, hash);
+        hash = hash_bytes(&result.entropy, sizeof result.entropy, hash);
+    }
+    double *use = memory_alloc(model_use_count(&config) * 8);
+    model_use_get(use, model);
+    hash = hash_bytes(use, model_use_count(&config) * 8, hash);
+    memory_free(use);
+    for (i64 i = 0; i < model->weights.count; i++) {
+        const struct weight *w = &model->weights.list[i];
+        i64 count = w->share_rows * w->columns;
+        float *values = memory_alloc(count * 4);
+        weight_get(&model->weights, w, 0, w->share_rows, values);
+        hash = hash_bytes(values, count * 4, hash);
+        memory_free(values);
+    }
+    plan_batches_release(&batches);
+    trainer_close(trainer);
+    model_close(model);
+    memory_free(trainer);
+    memory_free(model);
+    parallel_close(&parallel);
+    comm_close(world);
+    return hash;
+}
+
+static void check_variant(const struct variant *v)
+{
+    struct device cpu, guarded;
+    device_open_cpu(&cpu);
+    device_open_guarded(&guarded);
+    assert_int_equal(run_steps(&guarded, v), run_steps(&cpu, v));
+    device_close(&guarded);
+    device_close(&cpu);
+}
+
+static void steps_of_all_modalities(void **state)
+{
+    (void)state;
+    check_variant(&(struct variant){DTYPE_F32, false, false, 1});
+}
+
+static void steps_in_bf16(void **state)
+{
+    (void)state;
+    check_variant(&(struct variant){DTYPE_BF16, false, false, 1});
+}
+
+static void steps_of_sub_models_recomputed(void **state)
+{
+    (void)state;
+    check_variant(&(struct variant){DTYPE_F32, true, true, 1});
+}
+
+static void steps_of_a_pipeline(void **state)
+{
+    (void)state;
+    check_variant(&(struct variant){DTYPE_F32, true, false, 2});
+}
+
+/* ---- The wall ---- */
+
+static struct device device;
+
+static void read_directly(float *x)
+{
+    volatile float value = x[3];
+    (void)value;
+}
+
+static void write_directly(float *x)
+{
+    x[3] = 1;
+}
+
+static void read_after_free(float *x)
+{
+    device_free(&device, x, 256);
+    read_directly(x);
+}
+
+static void op_on_host_memory(float *x)
+{
+    float host[4];
+    device.ops->add(&device, matrix_of(x, DTYPE_F32, 1, 4), matrix_of(x, DTYPE_F32, 1, 4),
+                    matrix_of(host, DTYPE_F32, 1, 4));
+}
+
+static void op_past_the_end(float *x)
+{
+    device.ops->fill(&device, x + 1024, 1, 0);
+}
+
+static void host_columns(float *x)
+{
+    static const i32 column[4];
+    struct intervals v = {4, 4, column, column, column, column, column};
+    struct matrix m = matrix_of(x, DTYPE_F32, 4, 4);
+    device.ops->attention(&device, m, x + 16, m, m, m, 1, 1, &v);
+}
+
+static void get_from_the_host(float *x)
+{
+    float host[4] = {0}, out[4];
+    (void)x;
+    device_get(&device, out, host, sizeof host);
+}
+
+static void put_into_the_host(float *x)
+{
+    float host[4], out[4] = {0};
+    (void)x;
+    device_put(&device, host, out, sizeof out);
+}
+
+/* In a process of its own, which must not come to its end. */
+static void assert_stopped(void (*wrong)(float *x))
+{
+    pid_t child = fork();
+    int status = 0;
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr))
+            _exit(0);
+        signal(SIGSEGV, SIG_DFL); /* sanitizers take it for a defect */
+        signal(SIGABRT, SIG_DFL);
+        wrong(device_alloc(&device, 4096));
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
+}
+
+static void the_wall_refuses(void **state)
+{
+    (void)state;
+    device_open_guarded(&device);
+    void (*const wrong[])(float *) = {read_directly,   write_directly, read_after_free,   op_on_host_memory,
+                                      op_past_the_end, host_columns,   get_from_the_host, put_into_the_host};
+    for (i64 i = 0; i < COUNT_OF(wrong); i++)
+        assert_stopped(wrong[i]);
+    device_close(&device);
+}
+
+static void the_wall_opens_for_ops(void **state)
+{
+    (void)state;
+    float host[4] = {1, 2, 3, 4}, out[4];
+    device_open_guarded(&device);
+    float *x = device_alloc(&device, sizeof host);
+    device_put(&device, x, host, sizeof host);
+    struct matrix m = matrix_of(x, DTYPE_F32, 1, 4);
+    device.ops->add(&device, m, m, m);
+    device_get(&device, out, x, sizeof out);
+    for (int i = 0; i < 4; i++)
+        assert_true(out[i] == 2 * host[i]);
+    device_free(&device, x, sizeof host);
+    device_close(&device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_wall_refuses),
+        cmocka_unit_test(the_wall_opens_for_ops),
+        cmocka_unit_test(steps_of_all_modalities),
+        cmocka_unit_test(steps_in_bf16),
+        cmocka_unit_test(steps_of_sub_models_recomputed),
+        cmocka_unit_test(steps_of_a_pipeline),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
