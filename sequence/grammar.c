@@ -136,9 +136,10 @@ static void take_free_id(struct grammar *g, i32 id)
     }
 }
 
+/* What could be nothing else (BOI, BOV, EOI) is no target: it would dilute the text's loss, by which the others are
+ * balanced. */
 static void take_begin(struct grammar *g, i32 id)
 {
-    target_id(g, id, g->stream);
     append_id(g, id);
     open_block(g);
     want_at_last(g, WANT_BITS);
@@ -166,7 +167,8 @@ static void close_holes(struct grammar *g)
 
 static void take_vision_end(struct grammar *g, i32 id)
 {
-    target_id(g, id, g->stream);
+    if (g->shape->video) /* NEXT was the other choice */
+        target_id(g, id, g->stream);
     close_block(g, g->frame + 1, g->shape->scales[g->shape->scale_count - 1]);
     close_holes(g);
     append_id(g, id);
@@ -252,14 +254,17 @@ static bool frame_masked(const struct grammar *g)
            rng_uniform(o->key, o->identity[0], o->identity[1], (u32)(g->blocks - 1), (u32)g->frame) < o->mask_share;
 }
 
-/* Keys of this frame are hidden from the end of the window on, or from the next frame if the frame is masked. */
+/* What is predicted of frame t sees the frames t - window .. t - 1 that are not masked (VideoAR, arXiv 2601.05966, eq.
+ * 9). Its first scale is predicted at the last position of frame t - 1: so keys of a frame are hidden from the last
+ * position of its window's last frame on. A masked frame's own last position still sees itself. */
 static void dig_hole(const struct grammar *g, struct position *p)
 {
     i64 positions = shape_positions(g->shape), seen = g->options.window;
-    bool masked = g->shape->video && frame_masked(g);
+    bool masked = g->shape->video && frame_masked(g), is_last = g->scale == g->shape->scale_count;
     if (!g->shape->video || (!masked && seen == 0))
         return;
-    p->hole_begin = (i32)(g->block_first + (g->frame + 1 + (masked ? 0 : seen)) * positions);
+    i64 first_blind = (g->frame + 1 + (masked ? 0 : seen)) * positions - 1;
+    p->hole_begin = (i32)(g->block_first + first_blind + (masked && is_last));
     p->hole_end = HOLE_OPEN;
 }
 

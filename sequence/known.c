@@ -89,7 +89,7 @@ static void count_text(struct count *c, i64 n, double weight)
 static void count_vision(struct count *c, const struct shape *shape, i64 frames, double weight)
 {
     count_id(c, weight);
-    c->out->totals[TARGET_TEXT] += weight * (double)(1 + frames); /* BOI or BOV; NEXT, EOV or EOI */
+    c->out->totals[TARGET_TEXT] += shape->video ? weight * (double)frames : 0; /* NEXT, EOV */
     c->out->totals[TARGET_VISION] += weight * (double)(frames * shape_tokens(shape));
     c->text_run = 0;
 }

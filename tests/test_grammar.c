@@ -163,35 +163,35 @@ static void image_out_is_predicted_scale_by_scale(void **state)
     struct part parts[] = {one_word, still, one_word};
     EXPECT(parts, NULL,
            "0 text 50 0,0,0 0 -> STILL(image-out)\n"
-           "1 image-out STILL 1,1,1 1 -> BOI\n"
+           "1 image-out STILL 1,1,1 1\n"
            "2 image-out BOI 2,2,2 2 -> bits[0,0,k0]\n"
            "3 image-out sum[0,0,k1] 3,3,3 3 -> bits[0,1,k1]\n"
            "4 image-out sum[0,1,k1] 3,3,4 3 -> bits[0,2,k1]\n"
            "5 image-out sum[0,2,k1] 3,4,3 3 -> bits[0,3,k1]\n"
            "6 image-out sum[0,3,k1] 3,4,4 3 -> bits[0,4,k1]\n"
-           "7 image-out sum[0,4,k2] 3,3.5,3.5 7 -> EOI\n"
+           "7 image-out sum[0,4,k2] 3,3.5,3.5 7\n"
            "8 image-out EOI 5,5,5 8 -> 50(text)\n"
            "9 text 50 6,6,6 9 -> END\n");
     (void)state;
 }
 
-#define CLIP_TEXT(hole0, hole1)                                                                                        \
-    "0 video-out CLIP 0,0,0 0 -> BOV\n"                                                                                \
+#define CLIP_TEXT(hole0, last0, hole1, last1, hole2)                                                                   \
+    "0 video-out CLIP 0,0,0 0\n"                                                                                       \
     "1 video-out BOV 1,1,1 1 -> bits[0,0,k0]\n"                                                                        \
     "2 video-out sum[0,0,k1] 2,2,2 2" hole0 " -> bits[0,1,k1]\n"                                                       \
     "3 video-out sum[0,1,k1] 2,2,3 2" hole0 " -> bits[0,2,k1]\n"                                                       \
     "4 video-out sum[0,2,k1] 2,3,2 2" hole0 " -> bits[0,3,k1]\n"                                                       \
     "5 video-out sum[0,3,k1] 2,3,3 2" hole0 " -> bits[0,4,k1]\n"                                                       \
-    "6 video-out sum[0,4,k2] 2,2.5,2.5 6" hole0 " -> NEXT -> bits[1,0,k0]\n"                                           \
+    "6 video-out sum[0,4,k2] 2,2.5,2.5 6" last0 " -> NEXT -> bits[1,0,k0]\n"                                           \
     "7 video-out sum[1,0,k1] 3,2,2 7" hole1 " -> bits[1,1,k1]\n"                                                       \
     "8 video-out sum[1,1,k1] 3,2,3 7" hole1 " -> bits[1,2,k1]\n"                                                       \
     "9 video-out sum[1,2,k1] 3,3,2 7" hole1 " -> bits[1,3,k1]\n"                                                       \
     "10 video-out sum[1,3,k1] 3,3,3 7" hole1 " -> bits[1,4,k1]\n"                                                      \
-    "11 video-out sum[1,4,k2] 3,2.5,2.5 11" hole1 " -> NEXT -> bits[2,0,k0]\n"                                         \
-    "12 video-out sum[2,0,k1] 4,2,2 12 -> bits[2,1,k1]\n"                                                              \
-    "13 video-out sum[2,1,k1] 4,2,3 12 -> bits[2,2,k1]\n"                                                              \
-    "14 video-out sum[2,2,k1] 4,3,2 12 -> bits[2,3,k1]\n"                                                              \
-    "15 video-out sum[2,3,k1] 4,3,3 12 -> bits[2,4,k1]\n"                                                              \
+    "11 video-out sum[1,4,k2] 3,2.5,2.5 11" last1 " -> NEXT -> bits[2,0,k0]\n"                                         \
+    "12 video-out sum[2,0,k1] 4,2,2 12" hole2 " -> bits[2,1,k1]\n"                                                     \
+    "13 video-out sum[2,1,k1] 4,2,3 12" hole2 " -> bits[2,2,k1]\n"                                                     \
+    "14 video-out sum[2,2,k1] 4,3,2 12" hole2 " -> bits[2,3,k1]\n"                                                     \
+    "15 video-out sum[2,3,k1] 4,3,3 12" hole2 " -> bits[2,4,k1]\n"                                                     \
     "16 video-out sum[2,4,k2] 4,2.5,2.5 16 -> EOV\n"                                                                   \
     "17 video-out EOV 5,5,5 17 -> END(text)\n"
 
@@ -199,9 +199,10 @@ static void video_out_goes_from_frame_to_frame(void **state)
 {
     struct part parts[] = {clip};
     struct grammar_options window = {.window = 1}, masked = {.mask_share = 1};
-    EXPECT(parts, NULL, CLIP_TEXT("", ""));
-    EXPECT(parts, &window, CLIP_TEXT(" [12,17)", "")); /* frame 2 does not see frame 0, what follows does */
-    EXPECT(parts, &masked, CLIP_TEXT(" [7,17)", " [12,17)"));
+    EXPECT(parts, NULL, CLIP_TEXT("", "", "", "", ""));
+    /* what is predicted of frame 2, from its first scale at position 11 on, does not see frame 0; what follows does */
+    EXPECT(parts, &window, CLIP_TEXT(" [11,17)", " [11,17)", " [16,17)", " [16,17)", ""));
+    EXPECT(parts, &masked, CLIP_TEXT(" [6,17)", " [7,17)", " [11,17)", " [12,17)", " [16,17)"));
     (void)state;
 }
 
@@ -326,7 +327,7 @@ static void holes_are_open_until_the_video_ends(void **state)
     assert_int_equal(grammar_id(&g, BOV), 0);
     grammar_take(&g);
     grammar_bits(&g);
-    assert_int_equal(g.positions[0].hole_begin, 12);
+    assert_int_equal(g.positions[0].hole_begin, 11);
     assert_int_equal(g.positions[0].hole_end, HOLE_OPEN);
     grammar_bits(&g);
     grammar_take(&g);
@@ -486,7 +487,7 @@ static void batches_hold_samples_apart(void **state)
             else if (i == j)
                 assert_true(sees);
         }
-    assert_int_equal(b.hole_begin[g.count + 3], g.count + 13);
+    assert_int_equal(b.hole_begin[g.count + 3], g.count + 12);
     assert_int_equal(b.inputs[INPUT_TEXT].ids[b.inputs[INPUT_TEXT].n - 1], -1);
     grammar_release(&g);
     arena_close(&arena);

@@ -136,10 +136,12 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     sum_over_ranks(t, result);
     double lr = lr_at(&t->lr, step), squares;
     optimizer_step_over(ranks, &model->weights, t->optimizer, lr, step, &t->sums->squares);
-    model_balance(model, schedule_at(&t->bias_speed, step));
     step_sums_get(result, &squares, model->device, t->sums);
     result->optimizer = optimizer_result_of(squares, lr);
-    move_balance(t, result);
+    bool moves = !result->optimizer.skipped; /* what else an update moves stands still with it */
+    model_balance(model, moves ? schedule_at(&t->bias_speed, step) : 0);
+    if (moves)
+        move_balance(t, result);
     result->seconds = clock_s() - begin;
     return 0;
 }
