@@ -36,6 +36,7 @@ static const struct bound {
     BOUND("weft.vit_heads", vit_heads, 0, 1 << 16),
     BOUND("weft.audio_levels", levels, 0, LEVELS_MOST),
     BOUND("weft.audio_codes", codes, 0, 1 << 24),
+    BOUND("weft.mtp_width", mtp_width, 0, 1 << 20),
     BOUND("weft.time_pairs", t_pairs, 0, 1 << 16),
     BOUND("weft.video_window", window, 0, 1 << 20),
 #undef BOUND
@@ -260,6 +261,7 @@ static const struct key weft_keys[] = {
     KEY("audio_levels", INTEGER, levels),
     KEY("audio_codes", INTEGER, codes),
     KEY("mtp", FLAG, mtp),
+    KEY("mtp_width", INTEGER, mtp_width),
     KEY("video_window", INTEGER, window),
     KEY("time_pairs", INTEGER, t_pairs),
 };

@@ -19,6 +19,7 @@ static struct json *weft_json(const struct model_config *c)
     json_set(w, "audio_levels", json_of_integer(c->levels));
     json_set(w, "audio_codes", json_of_integer(c->codes));
     json_set(w, "mtp", json_of_bool(c->mtp));
+    json_set(w, "mtp_width", json_of_integer(c->mtp_width));
     json_set(w, "time_pairs", json_of_integer(c->t_pairs));
     json_set(w, "video_window", json_of_integer(c->window));
     return w;

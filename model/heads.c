@@ -58,6 +58,9 @@ static void text_head(struct pass *p, const struct modality *m, struct tensor *x
     score(p, m, 0, logits, t->ids);
 }
 
+/* Multi-token prediction (DeepSeek-V3, arXiv 2412.19437, eq. 21 - 24): at each position the hidden state and the
+ * embedding of the id that follows, each under a norm of its own, enter one more block, which sees what the position
+ * sees; norm and head are the text's. Where no id of text follows, nothing is known of the next position. */
 static void mtp_head(struct pass *p, const struct modality *modality, struct tensor *x)
 {
     struct model *m = p->model;
@@ -65,21 +68,20 @@ static void mtp_head(struct pass *p, const struct modality *modality, struct ten
     const struct target_list *t = &p->targets[TARGET_MTP];
     if (!c->mtp)
         return;
-    struct tensor *next = op_gather(p->tape, &m->embed->value, t->next, t->n);
-    struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &m->norm->value, eps_of(p));
+    struct tensor *next = op_gather(p->tape, &m->embed->value, p->next, p->batch->n);
     struct tensor *both[2] = {op_rmsnorm(p->tape, next, &m->mtp_embed_norm->value, eps_of(p)),
-                              op_rmsnorm(p->tape, h, &m->mtp_hidden_norm->value, eps_of(p))};
+                              op_rmsnorm(p->tape, x, &m->mtp_hidden_norm->value, eps_of(p))};
     struct attention a = {.heads = c->heads,
                           .kv_heads = c->kv_heads,
                           .width = c->head_width,
                           .theta = (float)c->rope_theta,
                           .t_pairs = c->t_pairs,
-                          .positions = p->mtp.coordinates,
-                          .intervals = p->mtp.intervals};
+                          .positions = p->coordinates,
+                          .intervals = p->intervals};
     struct tensor *in = model_linear(p, op_concat(p->tape, both, 2), m->mtp_project);
-    struct tensor *out = op_rmsnorm(p->tape, model_block(p, in, &m->mtp, &a), &m->norm->value, eps_of(p));
-    struct tensor *logits = op_linear(p->tape, out, &m->head->value, DTYPE_F32);
-    score(p, modality, 0, logits, t->ids);
+    struct tensor *out = model_block(p, in, &m->mtp, &a);
+    struct tensor *h = op_rmsnorm(p->tape, rows_of(p, out, t), &m->norm->value, eps_of(p));
+    score(p, modality, 0, op_linear(p->tape, h, &m->head->value, DTYPE_F32), t->ids);
 }
 
 /* ---- vision-out: the sum of coarser scales in, with an embedding of the scale; d bits out ---- */

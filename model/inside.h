@@ -35,7 +35,8 @@ struct pass { /* one forward */
         const i32 *input_rows, *target_rows, *target_ids; /* [levels, n] */
         const u32 *identity;                              /* [levels, n, 4] */
     } audio;
-    struct branch mtp, cells, merger;
+    const i32 *next; /* [n] ids of text at the positions after; with targets of multi-token prediction */
+    struct branch cells, merger;
     const i32 *side_by_side; /* [2, cells] rows of features and of the ViT's output */
 };
 struct layer_pass {

@@ -32,8 +32,9 @@ struct model_config {
     i64 vit_layers, vit_width, vit_heads;
     i64 levels, codes; /* of audio; 0: none */
     bool mtp;
-    i64 window;  /* earlier latent frames that a frame of a clip sees; 0: all */
-    i64 t_pairs; /* pairs of a head that turn by time: floor(D/2 * 20/64) */
+    i64 mtp_width; /* of its feed-forward; 0, until a model is opened: dense_width, or else that of top-k experts */
+    i64 window;    /* earlier latent frames that a frame of a clip sees; 0: all */
+    i64 t_pairs;   /* pairs of a head that turn by time: floor(D/2 * 20/64) */
 };
 int model_config_check(const struct model_config *config);          /* -1 and what does not fit */
 i64 audio_head_layer(const struct model_config *config, i64 level); /* after which layer the level's head stands */

@@ -78,12 +78,27 @@ static void put_lists(struct pass *p)
         to->stream = (u8 *)(uintptr_t)put(p, from->stream, from->n);
         if (kind == TARGET_TEXT || kind == TARGET_MTP)
             to->ids = (i32 *)(uintptr_t)put(p, from->ids, from->n * 4);
-        if (kind == TARGET_MTP)
-            to->next = (i32 *)(uintptr_t)put(p, from->next, from->n * 4);
         if (kind == TARGET_VISION)
             to->bits = (u8 *)(uintptr_t)put(p, from->bits, from->n * c->bits);
         p->out->weight[kind] = to->weight;
         p->out->stream[kind] = to->stream;
+    }
+}
+
+/* The id of text that stands at the next position of the sample; -1: none does. */
+static void put_next(struct pass *p)
+{
+    const struct batch *b = p->batch;
+    const struct input_list *text = &b->inputs[INPUT_TEXT];
+    void *host;
+    p->next = tape_stage(p->tape, &host, b->n * 4);
+    i32 *next = host;
+    for (i64 i = 0; i < b->n; i++)
+        next[i] = -1;
+    for (i64 i = 0; i < text->n; i++) {
+        i64 at = text->position[i];
+        if (at > 0 && b->sample[at] >= 0 && b->sample[at] == b->sample[at - 1])
+            next[at - 1] = text->ids[i];
     }
 }
 
@@ -173,24 +188,6 @@ static struct columns stage_branch(struct pass *p, struct branch *branch, i64 n)
     return c;
 }
 
-/* Multi-token prediction: the target positions alone, each sees what precedes it among them. */
-static void put_mtp(struct pass *p)
-{
-    const struct batch *b = p->batch;
-    const struct target_list *t = &b->targets[TARGET_MTP];
-    struct columns c = stage_branch(p, &p->mtp, t->n);
-    for (i64 i = 0; i < t->n; i++) {
-        i64 at = t->position[i];
-        c.query[i] = (i32)at;
-        c.begin[i] = b->begin[at];
-        c.end[i] = b->end[at];
-        c.hole_begin[i] = b->hole_begin[at];
-        c.hole_end[i] = b->hole_end[at];
-        for (i64 axis = 0; axis < 3; axis++)
-            c.coordinates[3 * i + axis] = b->coordinates[3 * at + axis];
-    }
-}
-
 /* Cells of one image or latent frame attend to each other: its positions stand side by side and share `begin`. Their
  * coordinates are the position's, in height and width a cell's own: cell 2r + c stands half a step from the centre. */
 static void put_cells(struct pass *p)
@@ -243,7 +240,7 @@ void pass_put(struct pass *p)
     put_lists(p);
     put_audio(p);
     if (p->model->config.mtp && p->batch->targets[TARGET_MTP].n)
-        put_mtp(p);
+        put_next(p);
     if (p->batch->inputs[INPUT_VISION_IN].n) {
         put_cells(p);
         put_merger(p);

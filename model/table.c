@@ -211,12 +211,11 @@ static void mtp_rows(struct builder *b)
 {
     struct model *m = b->model;
     const struct model_config *c = &m->config;
-    i64 dense = c->dense_width ? c->dense_width : c->topk * c->expert_width;
     m->mtp_embed_norm = norm(b, "mtp.embed_norm", "model.", "mtp_emb_norm.0.weight", c->width);
     m->mtp_hidden_norm = norm(b, "mtp.hidden_norm", "model.", "mtp_hidden_norm.0.weight", c->width);
     m->mtp_project = matrix(b, "mtp.project", "model.", "mtp_linear_proj.0.weight", c->width, 2 * c->width, AXIS_NONE);
     attention_rows(b, &m->mtp, "mtp", "model.mtp_block.0.", c->width, c->heads, c->kv_heads, c->head_width);
-    dense_rows(b, &m->mtp, "mtp", "model.mtp_block.0.", c->width, dense);
+    dense_rows(b, &m->mtp, "mtp", "model.mtp_block.0.", c->width, c->mtp_width);
 }
 
 static void vision_rows(struct builder *b)
@@ -322,6 +321,8 @@ int model_open(struct model *model, struct device *device, const struct model_co
     struct weights_layout place = parallel_place(&model->parallel->layout, model->parallel->world->rank);
     place.layers = config->layers;
     model->config = *config;
+    if (config->mtp && !config->mtp_width) /* written down: a sub-model of fewer experts keeps the block */
+        model->config.mtp_width = config->dense_width ? config->dense_width : config->topk * config->expert_width;
     model->device = device;
     weights_open(&model->weights, device, dtype, training, &place);
     backbone_rows(&b);

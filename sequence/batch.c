@@ -22,7 +22,6 @@ static void init_target(struct target_list *list, struct arena *arena, i64 n, i6
     *list =
         (struct target_list){.position = take(arena, n, 4), .weight = take(arena, n, 4), .stream = take(arena, n, 1)};
     list->ids = ids ? take(arena, n * ids, 4) : NULL;
-    list->next = ids ? take(arena, n, 4) : NULL;
     list->bits = bits ? take(arena, n * bits, 1) : NULL;
 }
 

@@ -39,7 +39,6 @@ struct target_list {
     i64 n;
     i32 *position; /* [n] ascending; a position may appear once */
     i32 *ids;      /* text: [n]; mtp: [n]; audio: [n, levels] */
-    i32 *next;     /* mtp: [n] the id at the next position, an input of the block */
     u8 *bits;      /* vision: [n, d], 0 or 1 */
     float *weight; /* [n] */
     u8 *stream;    /* [n] enum stream of the sample part it belongs to */

@@ -50,7 +50,6 @@ static void lay_targets(struct batch *b, i64 at, const struct position *p, const
     }
     if (next && says_text(p) && says_text(next) && next->text_weight > 0) {
         i64 i = lay_target(b, TARGET_MTP, at, next->text_weight, next->text_stream);
-        b->targets[TARGET_MTP].next[i] = p->text;
         b->targets[TARGET_MTP].ids[i] = next->text;
     }
     if (p->out != TARGETS && p->out_weight > 0)

@@ -112,7 +112,6 @@ static void add_mtp(struct batch *b)
     for (i64 i = 0; i < b->n; i++)
         if (i % LENGTH < LENGTH - 2) {
             list->position[list->n] = (i32)i;
-            list->next[list->n] = ids[i + 1];
             list->ids[list->n] = ids[i + 2];
             list->weight[list->n] = 1;
             list->stream[list->n++] = STREAM_TEXT;
