@@ -4,26 +4,19 @@
 #include "data/media_list.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 /* ---- reading ---- */
 
-static int read_sound(struct sound *out, const char *path)
-{
-    struct file_view view;
-    if (file_map(&view, path))
-        return -1;
-    int status = sound_read(out, view.data, view.bytes, path, AUDIO_RATE_HZ);
-    file_unmap(&view);
-    return status;
-}
-
 static int read_clip(struct audio_clip *clip)
 {
+    struct file_view view;
     struct sound sound;
-    if (read_sound(&sound, clip->path))
+    if (file_map(&view, clip->path))
         return -1;
+    int status = sound_read(&sound, view.data, view.bytes, clip->path, AUDIO_RATE_HZ);
+    file_unmap(&view);
+    if (status)
+        return status;
     clip->samples = sound.samples;
     clip->values = memory_alloc(sound.samples * 2);
     for (i64 i = 0; i < sound.samples; i++)
@@ -73,25 +66,21 @@ int audio_media_load(struct audio_media *media, const char *folder, double bad_s
     *media = (struct audio_media){.clips = memory_alloc((list.count + 1) * (i64)sizeof *media->clips)};
     if (status == 0)
         status = media_read(&list, &reader);
-    media->bad_count = list.bad_count;
     media_list_release(&list);
     if (status)
         audio_media_release(media);
     return status;
 }
 
-static void clip_free(struct audio_clip *clip)
-{
-    memory_free(clip->path);
-    memory_free(clip->text);
-    memory_free(clip->speaker);
-    memory_free(clip->values);
-}
-
 void audio_media_release(struct audio_media *media)
 {
-    for (i64 i = 0; i < media->count; i++)
-        clip_free(&media->clips[i]);
+    for (i64 i = 0; i < media->count; i++) {
+        struct audio_clip *clip = &media->clips[i];
+        memory_free(clip->path);
+        memory_free(clip->text);
+        memory_free(clip->speaker);
+        memory_free(clip->values);
+    }
     memory_free(media->clips);
     *media = (struct audio_media){0};
 }

@@ -1,8 +1,6 @@
 #include "codecs/audio_step.h"
 #include "data/captions.h"
 
-#include <string.h>
-
 #define ROW(member, ...) SETTING(struct audio_settings, member, __VA_ARGS__)
 const struct setting audio_stage_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,

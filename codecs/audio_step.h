@@ -11,7 +11,7 @@ struct audio_clip {
 };
 struct audio_media {
     struct audio_clip *clips;
-    i64 count, bad_count, samples, bytes;
+    i64 count, samples, bytes;
 };
 /* Files that cannot be read are named in the log and skipped; more than bad_share of them is an error. */
 int audio_media_load(struct audio_media *media, const char *folder, double bad_share, i64 memory_mb);

@@ -4,7 +4,6 @@
 #include "data/media_list.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { KEPT_FRAMES = 8 };

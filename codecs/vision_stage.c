@@ -1,8 +1,6 @@
 #include "codecs/vision_step.h"
 #include "data/captions.h"
 
-#include <string.h>
-
 #define ROW(member, ...) SETTING(struct vision_settings, member, __VA_ARGS__)
 const struct setting vision_stage_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,

@@ -6,7 +6,6 @@
 #include "train/pretrain.h"
 
 #include <math.h>
-#include <string.h>
 
 #define ROW(member, ...) SETTING(struct rl_settings, member, __VA_ARGS__)
 const struct setting rl_table[] = {

@@ -120,8 +120,8 @@ void metrics_close(struct metrics *metrics);
  *                                          |
  *                                          +-> save, state: every checkpoint_steps, at the end, when interrupted
  *
- * Steps are handed out counted from 0; files and messages count the steps done. With several ranks all make the calls
- * together, but save and state, which are the first rank's, and its alone are metrics and checkpoints. */
+ * `step` gets numbers from 0; files and messages count the steps done. Over several ranks all are called together, save
+ * and state on the first alone, which writes metrics and checkpoints. */
 struct training_settings {
     i64 checkpoint_steps, keep;
 };
@@ -131,7 +131,7 @@ struct training_settings {
             "steps between checkpoints"),                                                                              \
         SETTING(type, training.keep, "keep", INTEGER, "2", 1, 1e6, NULL, "checkpoints kept")
 
-struct training_step {       /* what a step says of itself */
+struct training_step {       /* what a step says of itself; zeros before */
     struct metrics *metrics; /* its line is open: for metrics_put */
     struct progress *bar;    /* for a step that takes long */
     struct optimizer_result optimizer;
