@@ -69,7 +69,7 @@ struct comm {
     void *state;           /* the transport's */
     struct span *out, *in; /* [size], for the collectives */
     i64 *bytes;            /* [size] */
-    void *scratch; /* device memory */
+    void *scratch;         /* device memory */
     i64 scratch_bytes, calls;
 };
 /* The same ranks for bytes of host memory (who needs whom, how many): the control plane. A transport that moves device
@@ -151,10 +151,10 @@ struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype
  * Rank r owns experts r E/R .. (r+1) E/R - 1. Lives until tape_clear. */
 struct expert_exchange {
     struct comm *comm;
-    struct routing order; /* of the rows sent, without padding: for op_dispatch and op_combine */
-    struct groups groups; /* of the rows that arrived, by this rank's experts */
-    i64 rows_bound;       /* of the buffer they are regrouped into */
-    i64 *send, *receive;  /* [ranks] rows */
+    struct routing order;                      /* of the rows sent, without padding: for op_dispatch and op_combine */
+    struct groups groups;                      /* of the rows that arrived, by this rank's experts */
+    i64 rows_bound;                            /* of the buffer they are regrouped into */
+    i64 *send, *receive;                       /* [ranks] rows */
     i64 send_rows, receive_rows, grouped_rows; /* the last with the padding of groups */
     i32 *regroup, *arrived; /* [rows_bound] arrived row of each grouped row or -1; [receive_rows] its inverse */
 };

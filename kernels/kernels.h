@@ -58,6 +58,14 @@ static inline i64 groups_rows_bound(i64 assignments, i64 count) /* rows a sorted
     return round_up(assignments + min_i64(count, assignments) * (GROUP_ROWS - 1), GROUP_ROWS);
 }
 
+/* How a router chooses and weighs. The weight of a chosen expert is p / max(sum of the chosen p, norm_min): with a
+ * small norm_min weights add up to 1, and one expert alone always weighs 1, so that its router learns nothing; with 1,
+ * which no sum passes, the weight is p itself (Fedus et al. 2021, eq. 2). */
+struct router {
+    i64 k_max; /* K */
+    float norm_min;
+};
+
 /* Which keys a query sees: query i sees key j iff begin[j] <= i < end[j] and not hole_begin[j] <= i < hole_end[j]. */
 struct intervals {
     i64 queries, keys;
@@ -204,18 +212,18 @@ struct sampling {
                            (device, dq, dk, dv, dout, out, lse, q, k, v, heads, kv_heads, intervals))                  \
     /* ---- mixture of experts ----                                                                                    \
      * p = softmax(logits) [N,E] F32; experts [N,K] = the topk[i] largest of p + bias, falling, smaller id first among \
-     * equals, -1 beyond topk[i]; weights [N,K] = p of those / max(sum, norm_min), 0 beyond. usage [E] F32 += 1 per    \
-     * assignment of a position with counted[i]. (Wang et al. 2024, arXiv 2408.15664: bias chooses, never weighs.) */  \
+     * equals, -1 beyond topk[i]; weights [N,K] as struct router says, 0 beyond. usage [E] F32 += 1 per assignment of a\
+     * position with counted[i]. (Wang et al. 2024, arXiv 2408.15664: bias chooses, never weighs.) */                  \
     OP(route, (struct device *device, float *p, i32 *experts, float *weights, float *usage, struct matrix logits,      \
-               const float *bias, const i32 *topk, const u8 *counted, i64 k_max, float norm_min),                      \
-              (device, p, experts, weights, usage, logits, bias, topk, counted, k_max, norm_min))                      \
+               const float *bias, const i32 *topk, const u8 *counted, const struct router *router),                    \
+              (device, p, experts, weights, usage, logits, bias, topk, counted, router))                               \
     /* The same with experts given (choices made elsewhere are replayed): p, weights and usage follow from them. */    \
     OP(route_given, (struct device *device, float *p, float *weights, float *usage, const i32 *experts,                \
-                     struct matrix logits, const u8 *counted, i64 k_max, float norm_min),                              \
-                    (device, p, weights, usage, experts, logits, counted, k_max, norm_min))                            \
+                     struct matrix logits, const u8 *counted, const struct router *router),                            \
+                    (device, p, weights, usage, experts, logits, counted, router))                                     \
     OP(route_backward, (struct device *device, struct matrix dlogits, const float *dweights, const float *p,           \
-                        const i32 *experts, const float *weights, i64 k_max, float norm_min),                          \
-                       (device, dlogits, dweights, p, experts, weights, k_max, norm_min))                              \
+                        const i32 *experts, const float *weights, const struct router *router),                        \
+                       (device, dlogits, dweights, p, experts, weights, router))                                       \
     /* Sorted order: offsets [E+1] (multiples of group_rows), slot [N,K] row of each assignment or -1, source          \
      * [rows_bound] position of each row or -1. Within a group, rows follow positions. */                              \
     OP(route_sort, (struct device *device, i32 *offsets, i32 *slot, i32 *source, i64 rows_bound, const i32 *experts,   \

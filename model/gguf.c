@@ -379,6 +379,11 @@ int model_save_gguf(const struct model *m, const struct text_tokenizer *tokenize
     struct file_writer out;
     if (m->config.first_moe_layer == m->config.layers)
         return error_set("GGUF: a model without experts is another architecture; export it to hf");
+    if (m->config.norm_min > 1e-3)
+        return error_set(
+            "GGUF: its readers let the weights of the chosen experts add up to 1, this model's moe_norm_min "
+            "%g keeps their probabilities: export it to hf",
+            m->config.norm_min);
     model_keys(&g, &m->config, dtype);
     tokenizer_keys(&g, tokenizer, &m->config);
     tensor(&g, "token_embd.weight", m->embed, 0, m->config.vocabulary, dtype);

@@ -45,8 +45,7 @@ static struct routing *route(struct pass *p, struct tensor *n, const struct chos
                                 .usage = usage_of(p, layer, chosen),
                                 .member = chosen->member,
                                 .replay = replay,
-                                .k_max = p->sub->topk,
-                                .norm_min = (float)p->model->config.norm_min};
+                                .router = {p->sub->topk, (float)p->model->config.norm_min}};
     struct tensor *exact = n->dtype == DTYPE_F32 ? n : op_scale(p->tape, n, 1, DTYPE_F32);
     struct routing *routing = op_route(p->tape, op_linear(p->tape, exact, chosen->router, DTYPE_F32), &in);
     if (p->out->routes)

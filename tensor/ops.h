@@ -74,8 +74,7 @@ struct routing_inputs {
     float *usage;      /* [E]; NULL: not counted */
     const i32 *member; /* [E] slices of the stacked weights; NULL: identity */
     const i32 *replay; /* [N,K] choices made elsewhere (at rollout); NULL: choose */
-    i64 k_max;
-    float norm_min;
+    struct router router;
 };
 struct routing *op_route(struct tape *tape, struct tensor *logits /* [N,E] F32 */, const struct routing_inputs *inputs);
 struct tensor *op_dispatch(struct tape *tape, struct tensor *x, const struct routing *routing); /* [rows_bound, C] */

@@ -4,7 +4,7 @@ struct route_record {
     struct tape_record record;
     struct tensor *logits;
     struct routing *routing;
-    float norm_min;
+    struct router router;
 };
 
 static void route_backward(struct tape_record *base, struct device *device, struct tape *tape)
@@ -15,8 +15,7 @@ static void route_backward(struct tape_record *base, struct device *device, stru
     struct gradient d = dweights.data ? tape_gradient(tape, self->logits) : (struct gradient){0};
     require(!d.add, "router logits have one use");
     if (d.matrix.data)
-        device->ops->route_backward(device, d.matrix, dweights.data, r->p, r->chosen, r->weights->data, r->k_max,
-                                    self->norm_min);
+        device->ops->route_backward(device, d.matrix, dweights.data, r->p, r->chosen, r->weights->data, &self->router);
 }
 
 /* One block of memory for all a routing decides, so that it is kept or replayed as a whole. */
@@ -44,18 +43,18 @@ static void choose(struct device *device, struct routing *r, struct tensor *logi
 {
     if (!in->replay) {
         device->ops->route(device, r->p, r->chosen, r->weights->data, in->usage, tensor_matrix(logits), in->bias,
-                           in->topk, in->counted, in->k_max, in->norm_min);
+                           in->topk, in->counted, &in->router);
         return;
     }
     device->ops->route_given(device, r->p, r->weights->data, in->usage, r->chosen, tensor_matrix(logits), in->counted,
-                             in->k_max, in->norm_min);
+                             &in->router);
 }
 
 struct routing *op_route(struct tape *tape, struct tensor *logits, const struct routing_inputs *in)
 {
     struct device *device = tape->device;
     struct routing *r = arena_alloc(&tape->host, sizeof *r);
-    *r = (struct routing){.n = logits->rows, .k_max = in->k_max, .experts = logits->columns};
+    *r = (struct routing){.n = logits->rows, .k_max = in->router.k_max, .experts = logits->columns};
     r->rows_bound = groups_rows_bound(r->n * r->k_max, r->experts);
     bool fresh = keep_routing(tape, r);
     if (in->replay)
@@ -70,7 +69,7 @@ struct routing *op_route(struct tape *tape, struct tensor *logits, const struct 
     if (record) {
         record->logits = logits;
         record->routing = r;
-        record->norm_min = in->norm_min;
+        record->router = in->router;
     }
     return r;
 }

@@ -50,8 +50,8 @@ static void call_route(struct device *device, struct op_run *run)
 {
     device->ops->route(device, op_data(run, ROUTE_P), op_data(run, ROUTE_EXPERTS), op_data(run, ROUTE_WEIGHTS),
                        run->variant & 1 ? NULL : op_data(run, ROUTE_USAGE), op_as_matrix(run, ROUTE_LOGITS),
-                       op_data(run, ROUTE_BIAS), op_data(run, ROUTE_TOPK), op_data(run, ROUTE_COUNTED), k_max_of(run),
-                       NORM_MIN);
+                       op_data(run, ROUTE_BIAS), op_data(run, ROUTE_TOPK), op_data(run, ROUTE_COUNTED),
+                       &(struct router){k_max_of(run), NORM_MIN});
 }
 
 static bool is_taken(const double *experts, i64 count, i64 e)
@@ -127,7 +127,7 @@ static void call_route_backward(struct device *device, struct op_run *run)
 {
     device->ops->route_backward(device, op_as_matrix(run, UNROUTE_DLOGITS), op_data(run, UNROUTE_DWEIGHTS),
                                 op_data(run, UNROUTE_P), op_data(run, UNROUTE_EXPERTS), op_data(run, UNROUTE_WEIGHTS),
-                                k_max_of(run), (float)norm_min_of(run));
+                                &(struct router){k_max_of(run), (float)norm_min_of(run)});
 }
 
 static double objective_route(struct op_run *run)
@@ -360,7 +360,7 @@ static void equal_scores_choose_the_smaller_expert(void **state)
     u8 counted = 1;
     logits[33] = 1;
     struct matrix m = matrix_of(logits, DTYPE_F32, 1, E);
-    device.ops->route(&device, p, experts, weights, usage, m, bias, &topk, &counted, 4, NORM_MIN);
+    device.ops->route(&device, p, experts, weights, usage, m, bias, &topk, &counted, &(struct router){4, NORM_MIN});
     assert_memory_equal(experts, ((i32[]){33, 0, 1, 2}), sizeof experts);
     assert_true(usage[33] == 1 && usage[2] == 1 && usage[3] == 0);
     device_close(&device);
@@ -375,8 +375,8 @@ static void nan_scores_still_choose_different_experts(void **state)
     float logits[5] = {NAN, 1, NAN, 2, -INFINITY}, bias[5] = {0}, p[5], weights[5], usage[5] = {0};
     i32 experts[5], topk = 5, seen = 0;
     u8 counted = 1;
-    device.ops->route(&device, p, experts, weights, usage, matrix_of(logits, DTYPE_F32, 1, 5), bias, &topk, &counted, 5,
-                      NORM_MIN);
+    device.ops->route(&device, p, experts, weights, usage, matrix_of(logits, DTYPE_F32, 1, 5), bias, &topk, &counted,
+                      &(struct router){5, NORM_MIN});
     for (int j = 0; j < 5; j++)
         seen |= 1 << experts[j];
     assert_int_equal(seen, 31);
@@ -395,11 +395,11 @@ static void check_golden(struct golden *g)
     for (i64 i = 0; i < n; i++)
         topk[i] = (i32)k;
     ops->route(&g->device, p.data, experts, weights.data, usage, logits, golden_load(g, "bias"), topk,
-               golden_alloc(g, n), k, NORM_MIN);
+               golden_alloc(g, n), &(struct router){k, NORM_MIN});
     golden_check(g, "p", p, 1e-5, 1e-8);
     golden_check(g, "y", weights, 1e-5, 1e-7);
     assert_memory_equal(experts, golden_load(g, "experts"), n * k * 4);
-    ops->route_backward(&g->device, dlogits, dy.data, p.data, experts, weights.data, k, NORM_MIN);
+    ops->route_backward(&g->device, dlogits, dy.data, p.data, experts, weights.data, &(struct router){k, NORM_MIN});
     golden_check(g, "dlogits", dlogits, 1e-5, 1e-6);
 }
 

@@ -43,6 +43,9 @@ const struct setting pretrain_table[] = {
     ROW(model.topk, "model.topk", INTEGER, "2", 1, 1024, NULL, "K"),
     ROW(model.expert_width, "model.expert_width", INTEGER, "128", 1, 1e6, NULL, "F"),
     ROW(model.shared_experts, "model.shared_experts", INTEGER, "0", 0, 64, NULL, "always active experts"),
+    ROW(model.norm_min, "model.norm_min", NUMBER, "1e-12", 0, 1, NULL,
+        "an expert weighs its probability over the chosen ones' sum, or over this if that is more; 1: the probability "
+        "itself, by which a top-1 router learns (not in GGUF)"),
     ROW(model.tied, "model.tied", BOOL, "true", 0, 0, NULL, "one matrix for embedding and text head"),
     ROW(model.mtp, "model.mtp", BOOL, "true", 0, 0, NULL, "one multi-token-prediction block"),
     ROW(model.rope_theta, "model.rope_theta", NUMBER, "1000000", 1, 1e12, NULL, "base of rotary positions"),
@@ -73,7 +76,6 @@ struct model_config pretrain_config(const struct pretrain_settings *s)
 {
     struct model_config c = s->model;
     c.norm_eps = 1e-5;
-    c.norm_min = 1e-12;
     c.max_positions = 131072;
     c.t_pairs = c.head_width / 2 * 20 / 64; /* as the head of 64 pairs of the report keeps 20 for time */
     return c;

@@ -6,15 +6,15 @@ struct job {
     struct matrix logits;
     const float *bias;
     const i32 *topk;
-    i64 k_max, rows_tile;
-    float norm_min;
+    struct router router;
+    i64 rows_tile;
 };
 struct backward_job {
     struct matrix dlogits;
     const float *dweights, *p, *weights;
     const i32 *experts;
-    i64 k_max, rows_tile;
-    float norm_min;
+    struct router router;
+    i64 rows_tile;
 };
 
 static void softmax(float *p, const float *logits, i64 n)
@@ -48,9 +48,9 @@ static i32 take_best(float *scores, i64 n)
 static void choose(const struct job *job, i64 row, const float *p, float *scores)
 {
     i64 n = job->logits.columns, k = job->topk[row];
-    i32 *experts = job->experts + row * job->k_max;
-    float *weights = job->weights + row * job->k_max, sum = 0;
-    require(k >= 0 && k <= job->k_max, "route: top-%lld of %lld", (long long)k, (long long)job->k_max);
+    i32 *experts = job->experts + row * job->router.k_max;
+    float *weights = job->weights + row * job->router.k_max, sum = 0;
+    require(k >= 0 && k <= job->router.k_max, "route: top-%lld of %lld", (long long)k, (long long)job->router.k_max);
 #pragma omp simd
     for (i64 e = 0; e < n; e++) {
         float score = p[e] + job->bias[e];
@@ -61,10 +61,10 @@ static void choose(const struct job *job, i64 row, const float *p, float *scores
         weights[j] = p[experts[j]];
         sum += weights[j];
     }
-    float norm = sum > job->norm_min ? sum : job->norm_min;
+    float norm = sum > job->router.norm_min ? sum : job->router.norm_min;
     for (i64 j = 0; j < k; j++)
         weights[j] /= norm;
-    for (i64 j = k; j < job->k_max; j++) {
+    for (i64 j = k; j < job->router.k_max; j++) {
         experts[j] = -1;
         weights[j] = 0;
     }
@@ -83,11 +83,12 @@ static void run_tile(void *context, i64 tile, int worker)
 }
 
 void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, float *usage, struct matrix logits,
-                const float *bias, const i32 *topk, const u8 *counted, i64 k_max, float norm_min)
+                const float *bias, const i32 *topk, const u8 *counted, const struct router *router)
 {
     (void)device;
+    i64 k_max = router->k_max;
     require(k_max <= logits.columns, "route: top-%lld of %lld experts", (long long)k_max, (long long)logits.columns);
-    struct job job = {p, weights, experts, logits, bias, topk, k_max, tile_rows(logits.columns), norm_min};
+    struct job job = {p, weights, experts, logits, bias, topk, *router, tile_rows(logits.columns)};
     workers_run(ceil_div(logits.rows, job.rows_tile), run_tile, &job);
     for (i64 i = 0; usage && i < logits.rows; i++)
         for (i64 j = 0; counted[i] && j < topk[i]; j++)
@@ -99,15 +100,16 @@ void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, f
 static void backward_row(float *dlogits, const struct backward_job *job, i64 row)
 {
     i64 n = job->dlogits.columns, k = 0;
-    const i32 *experts = job->experts + row * job->k_max;
-    const float *w = job->weights + row * job->k_max, *dw = job->dweights + row * job->k_max, *p = job->p + row * n;
+    const i32 *experts = job->experts + row * job->router.k_max;
+    const float *w = job->weights + row * job->router.k_max, *dw = job->dweights + row * job->router.k_max,
+                *p = job->p + row * n;
     float sum = 0, pull = 0, mean = 0;
-    for (; k < job->k_max && experts[k] >= 0; k++) {
+    for (; k < job->router.k_max && experts[k] >= 0; k++) {
         sum += p[experts[k]];
         pull += dw[k] * w[k];
     }
-    if (sum <= job->norm_min) {
-        sum = job->norm_min;
+    if (sum <= job->router.norm_min) {
+        sum = job->router.norm_min;
         pull = 0;
     }
     for (i64 j = 0; j < k; j++)
@@ -132,10 +134,10 @@ static void run_backward(void *context, i64 tile, int worker)
 }
 
 void CPU(route_backward)(struct device *device, struct matrix dlogits, const float *dweights, const float *p,
-                         const i32 *experts, const float *weights, i64 k_max, float norm_min)
+                         const i32 *experts, const float *weights, const struct router *router)
 {
     (void)device;
-    struct backward_job job = {dlogits, dweights, p, weights, experts, k_max, tile_rows(dlogits.columns), norm_min};
+    struct backward_job job = {dlogits, dweights, p, weights, experts, *router, tile_rows(dlogits.columns)};
     workers_run(ceil_div(dlogits.rows, job.rows_tile), run_backward, &job);
 }
 

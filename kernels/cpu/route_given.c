@@ -13,18 +13,19 @@ static void softmax_row(float *restrict p, const float *restrict logits, i64 n)
 }
 
 void CPU(route_given)(struct device *device, float *p, float *weights, float *usage, const i32 *experts,
-                      struct matrix logits, const u8 *counted, i64 k_max, float norm_min)
+                      struct matrix logits, const u8 *counted, const struct router *router)
 {
     (void)device;
     i64 n = logits.columns;
     for (i64 i = 0; i < logits.rows; i++) {
         float sum = 0;
         softmax_row(p + i * n, (const float *)logits.data + i * logits.stride, n);
-        for (i64 j = 0; j < k_max; j++)
-            sum += experts[i * k_max + j] >= 0 ? p[i * n + experts[i * k_max + j]] : 0;
-        for (i64 j = 0; j < k_max; j++) {
-            i32 e = experts[i * k_max + j];
-            weights[i * k_max + j] = e >= 0 ? p[i * n + e] / (sum > norm_min ? sum : norm_min) : 0;
+        for (i64 j = 0; j < router->k_max; j++)
+            sum += experts[i * router->k_max + j] >= 0 ? p[i * n + experts[i * router->k_max + j]] : 0;
+        for (i64 j = 0; j < router->k_max; j++) {
+            i32 e = experts[i * router->k_max + j];
+            weights[i * router->k_max + j] =
+                e >= 0 ? p[i * n + e] / (sum > router->norm_min ? sum : router->norm_min) : 0;
             if (usage && counted[i] && e >= 0)
                 usage[e] += 1;
         }

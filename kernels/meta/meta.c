@@ -260,21 +260,21 @@ static void attention_backward(struct device *device, struct matrix dq, struct m
 
 /* ---- mixture of experts ---- */
 static void route(struct device *device, float *p, i32 *experts, float *weights, float *usage, struct matrix logits,
-                  const float *bias, const i32 *topk, const u8 *counted, i64 k_max, float norm_min)
+                  const float *bias, const i32 *topk, const u8 *counted, const struct router *router)
 {
-    count(device, 0, 2 * bytes(logits) + 8.0 * (double)(logits.rows * k_max));
+    count(device, 0, 2 * bytes(logits) + 8.0 * (double)(logits.rows * router->k_max));
 }
 
 static void route_given(struct device *device, float *p, float *weights, float *usage, const i32 *experts,
-                        struct matrix logits, const u8 *counted, i64 k_max, float norm_min)
+                        struct matrix logits, const u8 *counted, const struct router *router)
 {
-    count(device, 0, 2 * bytes(logits) + 8.0 * (double)(logits.rows * k_max));
+    count(device, 0, 2 * bytes(logits) + 8.0 * (double)(logits.rows * router->k_max));
 }
 
 static void route_backward(struct device *device, struct matrix dlogits, const float *dweights, const float *p,
-                           const i32 *experts, const float *weights, i64 k_max, float norm_min)
+                           const i32 *experts, const float *weights, const struct router *router)
 {
-    count(device, 0, 2 * bytes(dlogits) + 12.0 * (double)(dlogits.rows * k_max));
+    count(device, 0, 2 * bytes(dlogits) + 12.0 * (double)(dlogits.rows * router->k_max));
 }
 
 static void route_sort(struct device *device, i32 *offsets, i32 *slot, i32 *source, i64 rows_bound, const i32 *experts,
