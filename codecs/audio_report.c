@@ -27,13 +27,12 @@ struct report {
 
 static void mark_sounds(struct coded *out, struct audio_tokenizer *audio, const float *samples)
 {
-    i64 n = out->frames * AUDIO_FRAME_SAMPLES, mark = arena_mark(&audio->arena);
-    float *m = arena_alloc(&audio->arena, n / AUDIO_HOP * AUDIO_BANDS * 4);
-    mel_spectra(audio->device, m, &audio->mel, matrix_of((float *)(uintptr_t)samples, DTYPE_F32, 1, n), NULL,
-                &audio->arena);
-    for (i64 i = 0; i < n / AUDIO_HOP; i++)
+    i64 spectra = out->frames * AUDIO_FRAME_SPECTRA;
+    float *m = memory_alloc(spectra * AUDIO_BANDS * 4);
+    audio_spectra(audio, m, samples, out->frames);
+    for (i64 i = 0; i < spectra; i++)
         out->sounds[i / AUDIO_FRAME_SPECTRA] |= spectrum_sounds(m + i * AUDIO_BANDS, AUDIO_BANDS);
-    arena_reset(&audio->arena, mark);
+    memory_free(m);
 }
 
 /* `shift` samples of silence before it. NULL: it can no longer be read. */
@@ -465,7 +464,7 @@ static int write_sample(struct picture *p, struct report *r, i64 item, i64 clip)
     if (!original)
         return -1;
     float *other = memory_alloc(n * 4), *m = memory_alloc(spectra * AUDIO_BANDS * 4);
-    mel_spectra(audio->device, m, &audio->mel, matrix_of(original, DTYPE_F32, 1, n), NULL, &audio->arena);
+    audio_spectra(audio, m, original, coded->frames);
     put_spectrogram(p, item, 0, m, spectra);
     decode_levels(other, m, r, coded, audio->config.levels);
     put_spectrogram(p, item, 1, m, spectra);

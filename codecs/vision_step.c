@@ -1,8 +1,9 @@
 /* The vision tokenizer's training step, top to bottom. */
 #include "codecs/vision_step.h"
 
+#include "dist/dist.h"
+
 #include <math.h>
-#include <string.h>
 
 void vision_trainer_open(struct vision_trainer *t, struct device *device, const struct vision_config *config,
                          enum dtype dtype)
@@ -63,13 +64,8 @@ static double learning_rate(const struct vision_trainer *t, i64 step)
 
 static void forget_moments(struct weights *weights)
 {
-    for (i64 i = 0; i < weights->count; i++) {
-        struct weight *w = &weights->list[i];
-        if (!w->m)
-            continue;
-        memset(w->m, 0, (size_t)(w->value.rows * w->value.columns) * 4);
-        memset(w->v, 0, (size_t)(w->value.rows * w->value.columns) * 4);
-    }
+    for (i64 i = 0; i < weights->count; i++)
+        weight_clear_moments(weights, &weights->list[i]);
 }
 
 /* The running mean starts short, so that the first steps do not quantise with a guess. */
@@ -78,6 +74,11 @@ static double amplitude_keep(const struct vision_settings *s, i64 step)
     return fmin(s->amplitude_keep, (double)step / (double)(step + 10));
 }
 
+struct vision_sums { /* device memory, read once at the end of a step */
+    double losses[VISION_SUMS];
+    double squares; /* of the gradients */
+};
+
 static double weighted(const struct vision_losses *l, const struct vision_loss_weights *w)
 {
     return w->l1 * l->l1 + w->l2 * l->l2 + w->commitment * l->commitment + w->entropy * l->entropy;
@@ -85,9 +86,12 @@ static double weighted(const struct vision_losses *l, const struct vision_loss_w
 
 void vision_step(struct vision_step_result *result, struct vision_trainer *t, i64 step)
 {
+    const struct vision_settings *s = t->settings;
     struct vision *vision = &t->vision;
+    struct device *device = vision->device;
     struct vision_batch batch = vision_step_batch(t, step);
-    struct vision_size size = {batch.draw.n, batch.draw.frames, t->settings->size, t->settings->size};
+    struct vision_size size = {batch.draw.n, batch.draw.frames, s->size, s->size};
+    struct vision_sums sums, *on_device;
     if (step >= t->still_steps)
         vision_inflate(vision);
     if (step == t->still_steps)
@@ -95,12 +99,18 @@ void vision_step(struct vision_step_result *result, struct vision_trainer *t, i6
     vision_media_draw(t->pixels, t->media, &batch.draw);
     tape_clear(&t->tape, true);
     weights_begin_step(&vision->weights);
-    vision_loss(&result->losses, &t->tape, vision, t->pixels, size, batch.shape, &t->settings->loss);
+    on_device = tape_alloc(&t->tape, sizeof *on_device);
+    device->ops->zero(device, on_device, sizeof *on_device);
+    const float *magnitude = vision_loss(on_device->losses, &t->tape, vision, t->pixels, size, batch.shape, &s->loss);
     tape_backward(&t->tape);
     i64 updates = step < t->still_steps ? step : step - t->still_steps;
-    result->optimizer = optimizer_step(&vision->weights, &t->settings->optimizer, learning_rate(t, step), updates);
-    vision_amplitude_update(vision, batch.shape, result->losses.magnitude, amplitude_keep(t->settings, step));
-    result->loss = weighted(&result->losses, &t->settings->loss);
+    double lr = learning_rate(t, step);
+    optimizer_step_over(parallel_alone(), &vision->weights, &s->optimizer, lr, updates, &on_device->squares);
+    vision_amplitude_update(vision, batch.shape, magnitude, amplitude_keep(s, step));
+    device_get(device, &sums, on_device, sizeof sums);
+    result->losses = vision_losses_of(sums.losses, vision, size);
+    result->optimizer = optimizer_result_of(sums.squares, lr);
+    result->loss = weighted(&result->losses, &s->loss);
     result->psnr_db = vision_psnr(result->losses.l2 / 4); /* pixels in 0..1 */
     result->frames = batch.draw.n * batch.draw.frames;
     result->clips = batch.clips;
@@ -108,7 +118,6 @@ void vision_step(struct vision_step_result *result, struct vision_trainer *t, i6
 
 double vision_step_flops(const struct vision_trainer *t, i64 step)
 {
-    struct vision_losses losses;
     struct vision counted;
     struct tape tape;
     struct device device;
@@ -119,7 +128,8 @@ double vision_step_flops(const struct vision_trainer *t, i64 step)
     if (step >= t->still_steps)
         vision_inflate(&counted);
     tape_open(&tape, &device, t->vision.dtype, (i64)16 << 30);
-    vision_loss(&losses, &tape, &counted, NULL, size, batch.shape, &t->settings->loss);
+    double *sums = tape_alloc(&tape, VISION_SUMS * (i64)sizeof *sums);
+    vision_loss(sums, &tape, &counted, t->pixels, size, batch.shape, &t->settings->loss);
     tape_backward(&tape);
     double flops = device.cost.flops;
     tape_close(&tape);

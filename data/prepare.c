@@ -58,7 +58,8 @@ static void describe_vision(struct shard_meta *meta, const struct vision *vision
         shape_of_vision(&out->shape, &c->shapes[i]);
         out->h = c->shapes[i].h;
         out->w = c->shapes[i].w;
-        memcpy(out->amplitude, vision_amplitude(vision, &c->shapes[i]), (size_t)c->shapes[i].scale_count * 4);
+        device_get(vision->device, out->amplitude, vision_amplitude(vision, &c->shapes[i]),
+                   c->shapes[i].scale_count * 4);
     }
 }
 

@@ -110,6 +110,17 @@ struct updates {
 enum activation { ACTIVATION_SILU, ACTIVATION_GELU /* erf form */ };
 enum resize { RESIZE_AREA, RESIZE_BILINEAR };
 enum distance { DISTANCE_L1, DISTANCE_L2 /* squared */ };
+enum map { MAP_LOG, MAP_MAX, MAP_EXP };
+
+/* Codebooks of a residual vector quantiser in training: L levels of K words of `width`. Rows are drawn by (step, level,
+ * code, attempt) under `key`. */
+struct codebooks {
+    i64 levels, codes, width;
+    double decay; /* of the running counts and sums */
+    i64 patience;
+    struct rng_key key;
+    i64 step;
+};
 
 /* How a code is drawn from logits. temperature 0: greedy, the smallest id of equals. */
 struct sampling {
@@ -179,6 +190,18 @@ struct sampling {
     /* out[i] = scale . bytes[i] + shift, dense. */                                                                    \
     OP(widen_bytes, (struct device *device, struct matrix out, const u8 *bytes, float scale, float shift),             \
                     (device, out, bytes, scale, shift))                                                                \
+    /* bytes[i] = (x[i] + shift) . scale, the nearest of 0 to 255, dense. */                                            \
+    OP(narrow_bytes, (struct device *device, u8 *bytes, struct matrix x, float shift, float scale),                    \
+                     (device, bytes, x, shift, scale))                                                                 \
+    /* out = ln max(x, least), max(x, least) or e^x, F32; may run in place. */                                         \
+    OP(map, (struct device *device, struct matrix out, struct matrix x, enum map kind, float least),                   \
+            (device, out, x, kind, least))                                                                             \
+    /* x[i,c] *= by[i / repeat, c], F32. */                                                                            \
+    OP(multiply_rows, (struct device *device, struct matrix x, const float *by, i64 repeat),                           \
+                      (device, x, by, repeat))                                                                         \
+    /* x *= over / (under + eps), F32. */                                                                              \
+    OP(multiply_ratio, (struct device *device, struct matrix x, struct matrix over, struct matrix under, float eps),   \
+                       (device, x, over, under, eps))                                                                  \
     /* out = (x + shift) / divisor, F32; may run in place. */                                                          \
     OP(shift_divide, (struct device *device, struct matrix out, struct matrix x, float shift, float divisor),          \
                      (device, out, x, shift, divisor))                                                                 \
@@ -346,6 +369,17 @@ struct sampling {
     OP(quantize_vectors, (struct device *device, i32 *codes, float *sum, float *residual, struct matrix x,             \
                           const float *codebooks, i64 levels, i64 codes_count),                                        \
                          (device, codes, sum, residual, x, codebooks, levels, codes_count))                            \
+    /* Code words in training, f64, rows in order: counts and sums of the residual rows [n,L,d] of each code [n,L] move \
+     * use and words; words unseen for more than `patience` calls become a drawn row. revived[0] (F64) += their number.\
+     * words [L*K,d], use, unseen [L*K]. */                                                                            \
+    OP(codebook_move, (struct device *device, float *words, float *use, float *unseen, double *revived,                \
+                       const i32 *codes, const float *residual, i64 n, const struct codebooks *books),                 \
+                      (device, words, use, unseen, revived, codes, residual, n, books))                                \
+    /* A round of k-means: words [K,d] of a level become the means of the rows of x [n,d] F32 that codes [n] gives     \
+     * them, or a drawn row where there are none; codes NULL: all are drawn. */                                        \
+    OP(codebook_mean, (struct device *device, float *words, const i32 *codes, struct matrix x, i64 level, i64 attempt, \
+                       const struct codebooks *books),                                                                 \
+                      (device, words, codes, x, level, attempt, books))                                                \
     /* Short-time Fourier transform of each row of x [B,n] F32, n > n_fft/2: periodic Hann windows of n_fft (even)     \
      * samples, frame f centred on sample f . hop, the signal reflected at its ends (torch.stft, center). spectrum     \
      * [B (n/hop + 1), 2 (n_fft/2 + 1)]: real parts, then imaginary ones; with `magnitude` sqrt(re^2 + im^2) alone.    \
@@ -355,7 +389,13 @@ struct sampling {
     OP(stft_backward, (struct device *device, struct matrix dx, struct matrix dspectrum, i64 n_fft, i64 hop),          \
                       (device, dx, dspectrum, n_fft, hop))                                                             \
     OP(stft_inverse, (struct device *device, struct matrix x, struct matrix spectrum, i64 n_fft, i64 hop),             \
-                     (device, x, spectrum, n_fft, hop))
+                     (device, x, spectrum, n_fft, hop))                                                                \
+    /* Griffin-Lim: spectrum [N, 2 bins] of magnitude [M, bins], the last row again for rows past it: with phases drawn\
+     * by (row, bin), or with those of now + momentum (now - last). */                                                 \
+    OP(phases_draw, (struct device *device, struct matrix spectrum, struct matrix magnitude, struct rng_key key),      \
+                    (device, spectrum, magnitude, key))                                                                \
+    OP(phases_push, (struct device *device, struct matrix spectrum, struct matrix now, struct matrix last,             \
+                     struct matrix magnitude, float momentum), (device, spectrum, now, last, magnitude, momentum))
 /* clang-format on */
 
 /* One table of functions per backend. `names` are those of the arguments: to hand a call on. */

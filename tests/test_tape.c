@@ -2,6 +2,7 @@
  * op twice on the same tensors also shows that the second gradient adds to the first. */
 #include "core/core.h"
 #include "tensor/ops.h"
+#include "tests/device.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,11 +13,13 @@
 
 enum { LEAVES = 3, ROWS_MOST = 64, VALUES_MOST = 256 };
 static const double step = 4e-3, tolerance = 2e-3;
+static struct device device;
 
 struct trial {
     struct tape tape;
     struct tensor x[LEAVES];
-    float coefficient[ROWS_MOST], noise[VALUES_MOST];
+    float weight[ROWS_MOST];
+    float *coefficient, *noise; /* the same weights, and VALUES_MOST of noise, in device memory */
     double objective;
 };
 struct tape_case {
@@ -33,11 +36,22 @@ static float random_float(u32 a, u32 b)
     return (float)(2 * rng_uniform((struct rng_key){11, RNG_TEST}, a, b, 0, 0) - 1);
 }
 
+/* An operand in device memory, until the trial's tape is cleared. */
+#define PUT(t, values) put(t, values, sizeof(values))
+static void *put(struct trial *t, const void *values, i64 bytes)
+{
+    void *out = tape_stage_copy(&t->tape, values, bytes);
+    tape_put(&t->tape);
+    return out;
+}
+
 static void add_loss(struct trial *t, const float *value, i64 n)
 {
+    float values[ROWS_MOST];
     assert_true(n <= ROWS_MOST);
+    device_get(t->tape.device, values, value, n * 4);
     for (i64 i = 0; i < n; i++)
-        t->objective += (double)t->coefficient[i] * (double)value[i];
+        t->objective += (double)t->weight[i] * (double)values[i];
 }
 
 /* The objective of an op with an output: its distance from noise. */
@@ -60,7 +74,8 @@ static void run_experts(struct trial *t)
 {
     static const i32 chosen[] = {0, 2, 1, 3, 2, 0, 3, 1, 0, 1};
     static const u8 counted[5];
-    const struct routing_inputs in = {.counted = counted, .replay = chosen, .router = {2, 1e-6f}};
+    const struct routing_inputs in = {
+        .counted = PUT(t, counted), .replay = PUT(t, chosen), .router = {2, 1e-6f}};
     struct routing *r = op_route(&t->tape, &t->x[0], &in);
     struct tensor *rows = op_dispatch(&t->tape, &t->x[1], r);
     finish(t, op_combine(&t->tape, op_linear_grouped(&t->tape, rows, &t->x[2], &r->groups), r));
@@ -135,13 +150,13 @@ static void run_concat(struct trial *t)
 static void run_gather(struct trial *t)
 {
     static const i32 index[] = {2, 0, -1, 2, 1};
-    finish(t, op_gather(&t->tape, &t->x[0], index, COUNT_OF(index)));
+    finish(t, op_gather(&t->tape, &t->x[0], PUT(t, index), COUNT_OF(index)));
 }
 
 static void run_place(struct trial *t)
 {
     static const i32 first[] = {4, 0}, second[] = {1, 2, 4};
-    const struct place places[] = {{&t->x[0], first}, {&t->x[1], second}};
+    const struct place places[] = {{&t->x[0], PUT(t, first)}, {&t->x[1], PUT(t, second)}};
     finish(t, op_place(&t->tape, 6, 3, DTYPE_F32, places, 2));
 }
 
@@ -150,27 +165,28 @@ static void run_attention(struct trial *t)
 {
     static const i32 query[] = {0, 1, 2, 3, 4, 5}, end[] = {6, 6, 6, 6, 6, 6};
     static const i32 hole_begin[] = {0, 3, 0, 0, 0, 0}, hole_end[] = {0, 5, 0, 0, 0, 0};
+    const i32 *at = PUT(t, query);
     const struct attention a = {.heads = 2,
                                 .kv_heads = 1,
                                 .width = 4,
                                 .theta = 100,
                                 .t_pairs = 1,
                                 .positions = t->noise,
-                                .intervals = {6, 6, query, query, end, hole_begin, hole_end}};
+                                .intervals = {6, 6, at, at, PUT(t, end), PUT(t, hole_begin), PUT(t, hole_end)}};
     finish(t, op_attention(&t->tape, op_scale(&t->tape, &t->x[0], 1, DTYPE_F32), &a));
 }
 
 static void run_cross_entropy(struct trial *t)
 {
     static const i32 target[] = {1, 4, 0};
-    struct loss loss = op_cross_entropy(&t->tape, &t->x[0], target, t->coefficient, false);
+    struct loss loss = op_cross_entropy(&t->tape, &t->x[0], PUT(t, target), t->coefficient, false);
     add_loss(t, loss.value, loss.n);
 }
 
 static void run_bit_cross_entropy(struct trial *t)
 {
     static const u8 bits[] = {1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0};
-    struct loss loss = op_bit_cross_entropy(&t->tape, &t->x[0], bits, t->coefficient, false);
+    struct loss loss = op_bit_cross_entropy(&t->tape, &t->x[0], PUT(t, bits), t->coefficient, false);
     add_loss(t, loss.value, loss.n);
 }
 
@@ -186,10 +202,11 @@ static void run_distance(struct trial *t)
 static void run_bit_entropy(struct trial *t)
 {
     static const i64 scales[] = {1, 2};
-    static const float amplitude[] = {0.5f, 0.25f};
-    static u8 bits[5 * 3];
-    static float sum[4 * 3], u[5 * 3];
+    static const float amplitudes[] = {0.5f, 0.25f};
+    const float *amplitude = PUT(t, amplitudes);
     const struct bit_grid grid = {1, 2, 2, scales, 2, amplitude, 1.5f};
+    u8 *bits = tape_alloc(&t->tape, 5 * 3);
+    float *sum = tape_alloc(&t->tape, 4 * 3 * 4), *u = tape_alloc(&t->tape, 5 * 3 * 4);
     t->tape.device->ops->quantize_bits(t->tape.device, bits, sum, u, t->x[0].data, NULL, 1, 2, 2, 3, scales, 2,
                                        amplitude);
     add_loss(t, op_bit_entropy(&t->tape, &t->x[0], u, &grid, t->coefficient).value, 1);
@@ -238,67 +255,85 @@ static double objective(struct trial *t, const struct tape_case *c, bool recordi
     return t->objective;
 }
 
-static void open_trial(struct trial *t, struct device *device, const struct tape_case *c)
+static float *draw_floats(u32 stream, i64 count)
+{
+    float *values = memory_alloc(count * 4);
+    for (i64 i = 0; i < count; i++)
+        values[i] = random_float(stream, (u32)i);
+    float *out = to_device(&device, values, count * 4);
+    memory_free(values);
+    return out;
+}
+
+static void open_trial(struct trial *t, const struct tape_case *c)
 {
     memset(t, 0, sizeof *t);
-    tape_open(&t->tape, device, DTYPE_F32, 1 << 22);
+    tape_open(&t->tape, &device, DTYPE_F32, 1 << 22);
     for (u32 i = 0; i < ROWS_MOST; i++)
-        t->coefficient[i] = 1 + 0.5f * random_float(0, i);
-    for (u32 i = 0; i < VALUES_MOST; i++)
-        t->noise[i] = random_float(1, i);
+        t->weight[i] = 1 + 0.5f * random_float(0, i);
+    t->coefficient = to_device(&device, t->weight, sizeof t->weight);
+    t->noise = draw_floats(1, VALUES_MOST);
     for (u32 k = 0; k < LEAVES && c->leaves[k].rows; k++) {
         i64 rows = c->leaves[k].rows, columns = c->leaves[k].columns, parts = c->leaves[k].parts;
-        float *data = memory_alloc(rows * columns * 4);
-        for (i64 i = 0; i < rows * columns; i++)
-            data[i] = random_float(2 + k, (u32)i);
+        float *data = draw_floats(2 + k, rows * columns);
         t->x[k] = (struct tensor){.data = data, .rows = rows, .columns = columns, .needs_grad = true, .parts = parts};
         t->x[k].dtype = t->x[k].grad_dtype = DTYPE_F32;
-        t->x[k].parts_written = parts ? memory_alloc(parts) : NULL;
-        t->x[k].grad = parts ? memory_alloc(rows * columns * 4) : NULL;
+        if (!parts)
+            continue;
+        t->x[k].parts_written = device_alloc(&device, parts);
+        t->x[k].grad = device_alloc(&device, rows * columns * 4);
+        device.ops->zero(&device, t->x[k].parts_written, parts);
     }
+}
+
+/* The objective with element i moved. */
+static double objective_at(struct trial *t, const struct tape_case *c, int k, i64 i, float value)
+{
+    device_put(t->tape.device, (float *)t->x[k].data + i, &value, 4);
+    return objective(t, c, false);
 }
 
 static void check_leaf(struct trial *t, const struct tape_case *c, int k, const float *gradient)
 {
-    float *data = t->x[k].data, most = 0.1f;
     i64 count = t->x[k].rows * t->x[k].columns;
+    float *data = to_host(t->tape.device, t->x[k].data, count * 4), most = 0.1f;
     for (i64 i = 0; i < count; i++)
         most = fmaxf(most, fabsf(gradient[i]));
     for (i64 i = 0; i < count; i++) {
-        float at = data[i];
-        data[i] = at + (float)step;
-        double above = objective(t, c, false);
-        data[i] = at - (float)step;
-        double slope = (above - objective(t, c, false)) / (2 * step);
-        data[i] = at;
+        double above = objective_at(t, c, k, i, data[i] + (float)step);
+        double slope = (above - objective_at(t, c, k, i, data[i] - (float)step)) / (2 * step);
+        device_put(t->tape.device, (float *)t->x[k].data + i, &data[i], 4);
         if (!(fabs(slope - (double)gradient[i]) <= tolerance * (double)most))
             fail_msg("%s: element %d of input %d: gradient %g, by differences %g", c->ops, (int)i, k,
                      (double)gradient[i], slope);
     }
+    memory_free(data);
 }
 
 static void close_trial(struct trial *t)
 {
     for (int k = 0; k < LEAVES; k++) {
-        memory_free(t->x[k].data);
-        memory_free(t->x[k].parts_written);
+        i64 bytes = t->x[k].rows * t->x[k].columns * 4;
+        device_free(&device, t->x[k].data, bytes);
+        device_free(&device, t->x[k].parts_written, t->x[k].parts);
         if (t->x[k].parts)
-            memory_free(t->x[k].grad);
+            device_free(&device, t->x[k].grad, bytes);
     }
+    device_free(&device, t->coefficient, sizeof t->weight);
+    device_free(&device, t->noise, VALUES_MOST * 4);
     tape_close(&t->tape);
 }
 
-static void check_case(struct device *device, const struct tape_case *c)
+static void check_case(const struct tape_case *c)
 {
     static struct trial t;
     float *gradients[LEAVES] = {NULL};
-    open_trial(&t, device, c);
+    open_trial(&t, c);
     objective(&t, c, true);
     tape_backward(&t.tape);
     for (int k = 0; k < LEAVES && t.x[k].data; k++) {
-        i64 bytes = t.x[k].rows * t.x[k].columns * 4;
         assert_non_null(t.x[k].grad);
-        gradients[k] = memcpy(memory_alloc(bytes), t.x[k].grad, (size_t)bytes);
+        gradients[k] = to_host(&device, t.x[k].grad, t.x[k].rows * t.x[k].columns * 4);
     }
     for (int k = 0; k < LEAVES && t.x[k].data; k++) {
         check_leaf(&t, c, k, gradients[k]);
@@ -310,11 +345,8 @@ static void check_case(struct device *device, const struct tape_case *c)
 static void gradients_match_differences(void **state)
 {
     (void)state;
-    struct device device;
-    device_open_cpu(&device);
     for (i64 i = 0; i < COUNT_OF(cases); i++)
-        check_case(&device, &cases[i]);
-    device_close(&device);
+        check_case(&cases[i]);
 }
 
 /* ---- that the table is whole ---- */
@@ -346,11 +378,16 @@ static void every_op_has_a_case(void **state)
     text_release(&text);
 }
 
-int main(void)
+static int run(const char *name)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_match_differences),
         cmocka_unit_test(every_op_has_a_case),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return on_both_devices(&device, run);
 }

@@ -31,28 +31,30 @@ static inline i64 audio_frames(i64 samples)
 /* m = ln(max(sum over bins of triangle . |X|, 0.01)), triangles of height 1, evenly spaced on the HTK mel scale from 0
  * to half the sample rate. |X|: op stft, periodic Hann window. */
 struct mel {
+    struct device *device;
     i64 n_fft, hop, bands, bins; /* bins = n_fft / 2 + 1 */
-    float *matrix;               /* [bands, bins] */
+    float *matrix;               /* [bands, bins], device memory */
     float *inverse;              /* [bins, bands], pseudo-inverse */
 };
-void mel_init(struct mel *mel, i64 n_fft, i64 hop, i64 bands);
+void mel_init(struct mel *mel, struct device *device, i64 n_fft, i64 hop, i64 bands);
 void mel_release(struct mel *mel);
+/* Spectra, magnitudes and samples here are device memory, and so is the arena: scratch from it is given back. */
 /* m [B * (n / hop), bands] of each row of x [B, n]: the first n / hop spectra of each. response [B, bins] multiplies
- * magnitudes (augmentation); NULL: none. n > n_fft / 2. Scratch from the arena, given back. */
-void mel_spectra(struct device *device, float *m, const struct mel *mel, struct matrix x, const float *response,
-                 struct arena *arena);
+ * magnitudes (augmentation); NULL: none. n > n_fft / 2. */
+void mel_spectra(float *m, const struct mel *mel, struct matrix x, const float *response, struct arena *arena);
+/* m [padded / hop, bands] in the arena, of samples from host memory and silence up to `padded`. */
+float *mel_spectra_of(const struct mel *mel, const float *samples, i64 count, i64 padded, struct arena *arena);
 /* Magnitudes [spectra, bins] whose mel is near exp(m): pseudo-inverse, then 20 multiplicative updates (Lee & Seung
  * 2001) towards it. */
-void mel_invert(struct device *device, float *magnitude, const struct mel *mel, const float *m, i64 spectra,
-                struct arena *arena);
+void mel_invert(float *magnitude, const struct mel *mel, const float *m, i64 spectra, struct arena *arena);
 /* n samples whose spectra have these magnitudes [n / hop, bins]: fast Griffin-Lim (Perraudin et al. 2013), momentum
  * 0.99, first phases drawn by (spectrum, bin) under RNG_PHASE. n a multiple of hop, n > n_fft / 2. */
 struct vocoder {
     i64 rounds;
     u64 seed;
 };
-void vocode(struct device *device, float *samples, const struct mel *mel, const float *magnitude, i64 n,
-            const struct vocoder *vocoder, struct arena *arena);
+void vocode(float *samples, const struct mel *mel, const float *magnitude, i64 n, const struct vocoder *vocoder,
+            struct arena *arena);
 
 /* The yardstick: 80 bands, n_fft 1024, hop 256; |difference| of m summed over the spectra in which the original sounds
  * (mean of m over bands above ln 0.01 by AUDIO_SOUNDING), and their number. */
@@ -63,13 +65,12 @@ struct spectral_sum {
 };
 double spectral_mean(const struct spectral_sum *sum); /* 0 of nothing */
 struct yardstick {
-    struct device *device;
     struct mel mel;
-    struct arena arena;
+    struct arena spectra, scratch; /* host memory, device memory */
 };
 void yardstick_open(struct yardstick *yardstick, struct device *device);
 void yardstick_close(struct yardstick *yardstick);
-/* m of the yardstick, [*spectra, 80], in its arena until the next call. */
+/* m of the yardstick, [*spectra, 80], host memory until the next call. */
 float *yardstick_spectra(struct yardstick *yardstick, i64 *spectra, const float *samples, i64 count);
 bool spectrum_sounds(const float *m, i64 bands);
 /* Adds the distance of two sounds of equal length. */
@@ -111,7 +112,7 @@ struct audio_tokenizer {
     struct audio_weights w;
     struct mel mel;
     struct tape tape;   /* of encode and decode; training brings its own */
-    struct arena arena; /* scratch of spectra */
+    struct arena arena; /* device memory: scratch of spectra and codebooks, layouts */
 };
 void audio_open(struct audio_tokenizer *audio, struct device *device, const struct audio_config *config,
                 enum dtype dtype, bool training); /* weights are not set yet: weights_init or a checkpoint */
@@ -121,13 +122,14 @@ void audio_close(struct audio_tokenizer *audio);
 int audio_load(struct audio_tokenizer *audio, struct device *device, const char *directory);
 int audio_save(const struct audio_tokenizer *audio, const char *directory);
 
-/* Rows of several sounds in one block and who their neighbours are: rows of one never see another's, nor padding. */
+/* Rows of several sounds in one block and who their neighbours are: rows of one never see another's, nor padding. It
+ * stands in the tokenizer's arena until that is reset below it. */
 struct audio_layout {
     i64 frames;                                   /* rows at 12.5 Hz; four times as many at 50 Hz */
     i32 *coarse[AUDIO_COARSE], *fine[AUDIO_FINE]; /* [3 * rows]: t-d, t, t+d; -1: nothing there */
 };
-void audio_layout_init(struct audio_layout *layout, i64 frames, const i64 *lengths, i64 count); /* rest: padding */
-void audio_layout_release(struct audio_layout *layout);
+void audio_layout_init(struct audio_layout *layout, struct audio_tokenizer *audio, i64 frames, const i64 *lengths,
+                       i64 count); /* rest: padding */
 /* Spectra as the network sees them: (m + 1) / 2.5. z F32 [F, D] of spectra [4F, 160], two a row; and back. */
 struct tensor *audio_encoder(struct audio_tokenizer *audio, struct tape *tape, struct tensor *spectra,
                              const struct audio_layout *layout);
@@ -151,18 +153,22 @@ struct codebook_settings {
     i64 patience, rounds; /* steps; rounds of k-means */
     u64 seed;
 };
-i64 codebooks_update(struct audio_tokenizer *audio, const struct audio_quantised *quantised, i64 frames,
-                     const struct codebook_settings *settings, i64 step); /* words revived */
-void codebooks_start(struct audio_tokenizer *audio, const float *z, i64 n, const struct codebook_settings *settings,
+/* revived[0] (device memory) += words that returned. */
+void codebooks_update(struct audio_tokenizer *audio, double *revived, const struct audio_quantised *quantised,
+                      i64 frames, const struct codebook_settings *settings, i64 step);
+/* z [n, D], device memory, is used up. */
+void codebooks_start(struct audio_tokenizer *audio, float *z, i64 n, const struct codebook_settings *settings,
                      i64 step);
 
-/* ---- Encoding and decoding ---- */
+/* ---- Encoding and decoding: host memory in and out ---- */
 struct audio_item {
     const float *samples; /* at AUDIO_RATE_HZ */
     i64 count;
     i32 *codes; /* [audio_frames(count), L], the caller's */
 };
 void audio_encode(struct audio_tokenizer *audio, const struct audio_item *items, i64 count);
+/* Spectra m [8 F, 80] of samples [1280 F]. */
+void audio_spectra(struct audio_tokenizer *audio, float *m, const float *samples, i64 frames);
 /* Spectra m [8 F, 80] from the first `levels` of each frame's L codes. */
 void audio_decode_spectra(struct audio_tokenizer *audio, float *m, const i32 *codes, i64 frames, i64 levels);
 void audio_decode(struct audio_tokenizer *audio, float *samples, const i32 *codes, i64 frames,

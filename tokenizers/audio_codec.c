@@ -103,40 +103,59 @@ struct piece {
 };
 struct pass {
     struct audio_tokenizer *audio;
-    float *input; /* [PASS_FRAMES, columns], the caller fills rows of a new piece */
-    i64 columns, used, count;
+    struct matrix input; /* [PASS_FRAMES, columns], device memory */
+    i64 used, count;
     i64 lengths[PASS_FRAMES];
     struct piece pieces[PASS_FRAMES];
     void (*run)(struct pass *pass, const struct audio_layout *layout);
     void *context;
 };
 
+static struct pass *open_pass(struct audio_tokenizer *audio, i64 columns,
+                              void (*run)(struct pass *pass, const struct audio_layout *layout), const void *context)
+{
+    struct pass *p = memory_alloc(sizeof *p);
+    float *input = arena_alloc(&audio->arena, PASS_FRAMES * columns * 4);
+    *p = (struct pass){.audio = audio,
+                       .input = matrix_of(input, DTYPE_F32, PASS_FRAMES, columns),
+                       .run = run,
+                       .context = (void *)(uintptr_t)context};
+    return p;
+}
+
 static void flush(struct pass *p)
 {
+    struct device *device = p->audio->device;
+    struct arena *arena = &p->audio->arena;
     struct audio_layout layout;
     if (p->count == 0)
         return;
-    memset(p->input + p->used * p->columns, 0, (size_t)((PASS_FRAMES - p->used) * p->columns) * 4);
-    audio_layout_init(&layout, PASS_FRAMES, p->lengths, p->count);
+    i64 mark = arena_mark(arena);
+    struct matrix rest = matrix_rows(p->input, p->used, PASS_FRAMES - p->used);
+    device->ops->zero(device, rest.data, rest.rows * rest.columns * 4);
+    audio_layout_init(&layout, p->audio, PASS_FRAMES, p->lengths, p->count);
     tape_clear(&p->audio->tape, false);
     p->run(p, &layout);
-    audio_layout_release(&layout);
+    arena_reset(arena, mark);
     p->used = p->count = 0;
 }
 
 /* Rows of frames [begin, begin + length), of which [first, first + count) are wanted. */
-static void add_piece(struct pass *p, i64 item, const float *rows, i64 begin, i64 length, i64 first, i64 count)
+static void add_piece(struct pass *p, i64 item, struct matrix rows, i64 begin, i64 length, i64 first, i64 count)
 {
+    struct device *device = p->audio->device;
     if (p->used + length > PASS_FRAMES)
         flush(p);
-    memcpy(p->input + p->used * p->columns, rows + begin * p->columns, (size_t)(length * p->columns) * 4);
+    device->ops->copy(device, matrix_rows(p->input, p->used, length), matrix_rows(rows, begin, length), 1, false);
     p->pieces[p->count] = (struct piece){item, p->used, first - begin, count, first};
     p->lengths[p->count++] = length;
     p->used += length;
 }
 
-static void add_rows(struct pass *p, i64 item, const float *rows, i64 frames)
+/* rows [frames, columns], device memory */
+static void add_rows(struct pass *p, i64 item, struct matrix rows)
 {
+    i64 frames = rows.rows;
     if (frames <= PASS_FRAMES) {
         if (frames > 0)
             add_piece(p, item, rows, 0, frames, 0, frames);
@@ -156,49 +175,51 @@ static void run_encode(struct pass *p, const struct audio_layout *layout)
     struct tape *tape = &audio->tape;
     const struct audio_item *items = p->context;
     i64 levels = audio->config.levels;
-    struct tensor *in = op_borrow(tape, p->input, DTYPE_F32, 4 * PASS_FRAMES, p->columns / 4);
+    struct tensor *in = op_borrow(tape, p->input.data, DTYPE_F32, 4 * PASS_FRAMES, p->input.columns / 4);
     struct tensor *z = audio_encoder(audio, tape, op_scale(tape, in, 1, tape->activations), layout);
     struct tensor *sum = tape_tensor(tape, DTYPE_F32, z->rows, z->columns);
     i32 *codes = tape_alloc(tape, z->rows * levels * 4);
     audio->device->ops->quantize_vectors(audio->device, codes, sum->data, NULL, tensor_matrix(z),
                                          audio->w.codebooks->value.data, levels, audio->config.codes);
+    i32 *got = memory_alloc(p->used * levels * 4);
+    device_get(audio->device, got, codes, p->used * levels * 4);
     for (i64 i = 0; i < p->count; i++) {
         const struct piece *piece = &p->pieces[i];
-        memcpy(items[piece->item].codes + piece->first * levels, codes + (piece->row + piece->keep) * levels,
+        memcpy(items[piece->item].codes + piece->first * levels, got + (piece->row + piece->keep) * levels,
                (size_t)(piece->count * levels) * 4);
     }
+    memory_free(got);
 }
 
-/* Spectra of a sound padded to whole frames, as the network sees them; in the arena. */
-static float *item_spectra(struct audio_tokenizer *audio, const struct audio_item *item)
+/* Spectra of a sound padded to whole frames, as the network sees them, [frames, BANDS_A_FRAME]; in the arena. */
+static struct matrix item_spectra(struct audio_tokenizer *audio, const struct audio_item *item)
 {
-    i64 frames = audio_frames(item->count), n = frames * AUDIO_FRAME_SAMPLES;
-    float *m = arena_alloc(&audio->arena, frames * BANDS_A_FRAME * 4), *x = arena_alloc(&audio->arena, n * 4);
-    memcpy(x, item->samples, (size_t)item->count * 4);
-    memset(x + item->count, 0, (size_t)(n - item->count) * 4);
-    mel_spectra(audio->device, m, &audio->mel, matrix_of(x, DTYPE_F32, 1, n), NULL, &audio->arena);
-    for (i64 i = 0; i < frames * BANDS_A_FRAME; i++)
-        m[i] = (m[i] + 1) / 2.5f;
-    return m;
+    i64 frames = audio_frames(item->count);
+    float *m = mel_spectra_of(&audio->mel, item->samples, item->count, frames * AUDIO_FRAME_SAMPLES, &audio->arena);
+    struct matrix rows = matrix_of(m, DTYPE_F32, frames, BANDS_A_FRAME);
+    audio->device->ops->shift_divide(audio->device, rows, rows, 1, 2.5f);
+    return rows;
 }
 
 void audio_encode(struct audio_tokenizer *audio, const struct audio_item *items, i64 count)
 {
     i64 mark = arena_mark(&audio->arena);
-    struct pass *p = memory_alloc(sizeof *p);
-    *p = (struct pass){.audio = audio,
-                       .columns = BANDS_A_FRAME,
-                       .run = run_encode,
-                       .context = (void *)(uintptr_t)items,
-                       .input = arena_alloc(&audio->arena, PASS_FRAMES * BANDS_A_FRAME * 4)};
+    struct pass *p = open_pass(audio, BANDS_A_FRAME, run_encode, items);
     for (i64 i = 0; i < count; i++) {
         i64 inner = arena_mark(&audio->arena);
         if (items[i].count > 0)
-            add_rows(p, i, item_spectra(audio, &items[i]), audio_frames(items[i].count));
+            add_rows(p, i, item_spectra(audio, &items[i]));
         arena_reset(&audio->arena, inner);
     }
     flush(p);
     memory_free(p);
+    arena_reset(&audio->arena, mark);
+}
+
+void audio_spectra(struct audio_tokenizer *audio, float *m, const float *samples, i64 frames)
+{
+    i64 mark = arena_mark(&audio->arena), n = frames * AUDIO_FRAME_SAMPLES;
+    device_get(audio->device, m, mel_spectra_of(&audio->mel, samples, n, n, &audio->arena), frames * BANDS_A_FRAME * 4);
     arena_reset(&audio->arena, mark);
 }
 
@@ -207,45 +228,47 @@ void audio_encode(struct audio_tokenizer *audio, const struct audio_item *items,
 static void run_decode(struct pass *p, const struct audio_layout *layout)
 {
     struct tape *tape = &p->audio->tape;
-    struct tensor *latent = op_borrow(tape, p->input, DTYPE_F32, PASS_FRAMES, p->columns);
+    struct tensor *latent = op_borrow(tape, p->input.data, DTYPE_F32, PASS_FRAMES, p->input.columns);
     struct tensor *out = audio_decoder(p->audio, tape, latent, layout);
     float *m = p->context;
     for (i64 i = 0; i < p->count; i++) {
         const struct piece *piece = &p->pieces[i];
-        const float *from = (const float *)out->data + (piece->row + piece->keep) * BANDS_A_FRAME;
-        for (i64 j = 0; j < piece->count * BANDS_A_FRAME; j++)
-            m[piece->first * BANDS_A_FRAME + j] = from[j] * 2.5f - 1;
+        i64 first = piece->first * BANDS_A_FRAME, values = piece->count * BANDS_A_FRAME;
+        device_get(p->audio->device, m + first, (float *)out->data + (piece->row + piece->keep) * BANDS_A_FRAME,
+                   values * 4);
+        for (i64 j = first; j < first + values; j++)
+            m[j] = m[j] * 2.5f - 1;
     }
 }
 
-/* [F, D] sums of the words of the first `levels` levels, from level 0 up. */
-static float *code_words(struct audio_tokenizer *audio, const i32 *codes, i64 frames, i64 levels)
+/* [F, D] sums of the words of the first `levels` levels, from level 0 up; in the arena. */
+static struct matrix code_words(struct audio_tokenizer *audio, const i32 *codes, i64 frames, i64 levels)
 {
     const struct audio_config *c = &audio->config;
-    float *sums = arena_alloc(&audio->arena, frames * c->latent * 4);
-    memset(sums, 0, (size_t)(frames * c->latent) * 4);
-    for (i64 f = 0; f < frames; f++)
-        for (i64 level = 0; level < levels; level++) {
+    struct device *device = audio->device;
+    i64 bytes = levels * frames * 4;
+    i32 *rows = memory_alloc(bytes), *index = arena_alloc(&audio->arena, bytes);
+    struct matrix sums = matrix_of(arena_alloc(&audio->arena, frames * c->latent * 4), DTYPE_F32, frames, c->latent);
+    for (i64 level = 0; level < levels; level++)
+        for (i64 f = 0; f < frames; f++) {
             i64 code = codes[f * c->levels + level];
             require(code >= 0 && code < c->codes, "frame %lld level %lld: code %lld of %lld", (long long)f,
                     (long long)level, (long long)code, (long long)c->codes);
-            const float *word = audio->w.codebooks->master + (level * c->codes + code) * c->latent;
-            for (i64 i = 0; i < c->latent; i++)
-                sums[f * c->latent + i] += word[i];
+            rows[level * frames + f] = (i32)(level * c->codes + code);
         }
+    device_put(device, index, rows, bytes);
+    device->ops->zero(device, sums.data, frames * c->latent * 4);
+    for (i64 level = 0; level < levels; level++)
+        device->ops->gather(device, sums, tensor_matrix(&audio->w.codebooks->value), index + level * frames, true);
+    memory_free(rows);
     return sums;
 }
 
 void audio_decode_spectra(struct audio_tokenizer *audio, float *m, const i32 *codes, i64 frames, i64 levels)
 {
-    i64 mark = arena_mark(&audio->arena), d = audio->config.latent;
-    struct pass *p = memory_alloc(sizeof *p);
-    *p = (struct pass){.audio = audio,
-                       .columns = d,
-                       .run = run_decode,
-                       .context = m,
-                       .input = arena_alloc(&audio->arena, PASS_FRAMES * d * 4)};
-    add_rows(p, 0, code_words(audio, codes, frames, levels), frames);
+    i64 mark = arena_mark(&audio->arena);
+    struct pass *p = open_pass(audio, audio->config.latent, run_decode, m);
+    add_rows(p, 0, code_words(audio, codes, frames, levels));
     flush(p);
     memory_free(p);
     arena_reset(&audio->arena, mark);
@@ -254,10 +277,13 @@ void audio_decode_spectra(struct audio_tokenizer *audio, float *m, const i32 *co
 static void vocode_frames(struct audio_tokenizer *audio, float *samples, const float *m, i64 frames,
                           const struct vocoder *vocoder)
 {
-    i64 mark = arena_mark(&audio->arena), spectra = frames * AUDIO_FRAME_SPECTRA;
+    i64 mark = arena_mark(&audio->arena), spectra = frames * AUDIO_FRAME_SPECTRA, n = frames * AUDIO_FRAME_SAMPLES;
+    float *logs = arena_alloc(&audio->arena, spectra * AUDIO_BANDS * 4), *x = arena_alloc(&audio->arena, n * 4);
     float *magnitude = arena_alloc(&audio->arena, spectra * audio->mel.bins * 4);
-    mel_invert(audio->device, magnitude, &audio->mel, m, spectra, &audio->arena);
-    vocode(audio->device, samples, &audio->mel, magnitude, frames * AUDIO_FRAME_SAMPLES, vocoder, &audio->arena);
+    device_put(audio->device, logs, m, spectra * AUDIO_BANDS * 4);
+    mel_invert(magnitude, &audio->mel, logs, spectra, &audio->arena);
+    vocode(x, &audio->mel, magnitude, n, vocoder, &audio->arena);
+    device_get(audio->device, samples, x, n * 4);
     arena_reset(&audio->arena, mark);
 }
 
@@ -265,10 +291,10 @@ static void vocode_frames(struct audio_tokenizer *audio, float *samples, const f
 void audio_vocode(struct audio_tokenizer *audio, float *samples, const float *m, i64 frames,
                   const struct vocoder *vocoder)
 {
-    i64 mark = arena_mark(&audio->arena), fade = VOCODE_OVERLAP * AUDIO_FRAME_SAMPLES;
+    i64 fade = VOCODE_OVERLAP * AUDIO_FRAME_SAMPLES;
+    float *piece = memory_alloc(min_i64(VOCODE_FRAMES, frames) * AUDIO_FRAME_SAMPLES * 4);
     for (i64 first = 0; first < frames; first += VOCODE_FRAMES - VOCODE_OVERLAP) {
         i64 count = min_i64(VOCODE_FRAMES, frames - first), begin = first * AUDIO_FRAME_SAMPLES;
-        float *piece = arena_alloc(&audio->arena, count * AUDIO_FRAME_SAMPLES * 4);
         vocode_frames(audio, piece, m + first * BANDS_A_FRAME, count, vocoder);
         i64 faded = first > 0 ? min_i64(fade, count * AUDIO_FRAME_SAMPLES) : 0;
         for (i64 i = 0; i < faded; i++) {
@@ -276,18 +302,17 @@ void audio_vocode(struct audio_tokenizer *audio, float *samples, const float *m,
             piece[i] = share * piece[i] + (1 - share) * samples[begin + i];
         }
         memcpy(samples + begin, piece, (size_t)(count * AUDIO_FRAME_SAMPLES) * 4);
-        arena_reset(&audio->arena, mark);
         if (first + count == frames)
             break;
     }
+    memory_free(piece);
 }
 
 void audio_decode(struct audio_tokenizer *audio, float *samples, const i32 *codes, i64 frames,
                   const struct vocoder *vocoder)
 {
-    i64 mark = arena_mark(&audio->arena);
-    float *m = arena_alloc(&audio->arena, frames * BANDS_A_FRAME * 4);
+    float *m = memory_alloc(frames * BANDS_A_FRAME * 4);
     audio_decode_spectra(audio, m, codes, frames, audio->config.levels);
     audio_vocode(audio, samples, m, frames, vocoder);
-    arena_reset(&audio->arena, mark);
+    memory_free(m);
 }

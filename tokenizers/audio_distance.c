@@ -2,21 +2,21 @@
 #include "tokenizers/audio.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { N_FFT = 1024, HOP = 256 };
 
 void yardstick_open(struct yardstick *yardstick, struct device *device)
 {
-    yardstick->device = device;
-    mel_init(&yardstick->mel, N_FFT, HOP, AUDIO_BANDS);
-    arena_open(&yardstick->arena, (i64)1 << 36, false);
+    mel_init(&yardstick->mel, device, N_FFT, HOP, AUDIO_BANDS);
+    arena_open(&yardstick->spectra, (i64)1 << 36, false);
+    device_arena_open(device, &yardstick->scratch, (i64)1 << 36);
 }
 
 void yardstick_close(struct yardstick *yardstick)
 {
+    device_arena_close(yardstick->mel.device, &yardstick->scratch);
+    arena_close(&yardstick->spectra);
     mel_release(&yardstick->mel);
-    arena_close(&yardstick->arena);
 }
 
 double spectral_mean(const struct spectral_sum *sum)
@@ -28,17 +28,16 @@ static float *append_spectra(struct yardstick *y, i64 *spectra, const float *sam
 {
     i64 padded = max_i64(round_up(count, HOP), N_FFT);
     *spectra = padded / HOP;
-    float *m = arena_alloc(&y->arena, *spectra * AUDIO_BANDS * 4);
-    float *x = arena_alloc(&y->arena, padded * 4);
-    memcpy(x, samples, (size_t)count * 4);
-    memset(x + count, 0, (size_t)(padded - count) * 4);
-    mel_spectra(y->device, m, &y->mel, matrix_of(x, DTYPE_F32, 1, padded), NULL, &y->arena);
+    float *m = arena_alloc(&y->spectra, *spectra * AUDIO_BANDS * 4);
+    const float *device_m = mel_spectra_of(&y->mel, samples, count, padded, &y->scratch);
+    device_get(y->mel.device, m, device_m, *spectra * AUDIO_BANDS * 4);
+    arena_reset(&y->scratch, 0);
     return m;
 }
 
 float *yardstick_spectra(struct yardstick *yardstick, i64 *spectra, const float *samples, i64 count)
 {
-    arena_reset(&yardstick->arena, 0);
+    arena_reset(&yardstick->spectra, 0);
     return append_spectra(yardstick, spectra, samples, count);
 }
 

@@ -87,9 +87,9 @@ void audio_open(struct audio_tokenizer *audio, struct device *device, const stru
     weights_open(&audio->weights, device, dtype, training, NULL);
     add_rows(audio);
     weights_allocate(&audio->weights);
-    mel_init(&audio->mel, 4 * AUDIO_HOP, AUDIO_HOP, AUDIO_BANDS);
+    mel_init(&audio->mel, device, 4 * AUDIO_HOP, AUDIO_HOP, AUDIO_BANDS);
     tape_open(&audio->tape, device, dtype, (i64)1 << 34);
-    arena_open(&audio->arena, (i64)1 << 36, false);
+    device_arena_open(device, &audio->arena, (i64)1 << 36);
 }
 
 void audio_close(struct audio_tokenizer *audio)
@@ -97,29 +97,33 @@ void audio_close(struct audio_tokenizer *audio)
     weights_close(&audio->weights);
     mel_release(&audio->mel);
     tape_close(&audio->tape);
-    arena_close(&audio->arena);
+    device_arena_close(audio->device, &audio->arena);
     memset(audio, 0, sizeof *audio);
 }
 
 /* ---- neighbours ---- */
 
-static i32 *taps(const i64 *lengths, i64 count, i64 rows_a_frame, i64 rows, i64 distance)
+/* [3 * rows] in the arena. */
+static i32 *taps(struct audio_tokenizer *audio, const i64 *lengths, i64 count, i64 rows_a_frame, i64 rows, i64 distance)
 {
-    i32 *index = memory_alloc(3 * rows * 4);
+    i32 *host = memory_alloc(3 * rows * 4), *index = arena_alloc(&audio->arena, 3 * rows * 4);
     i64 row = 0;
-    memset(index, 0xff, (size_t)(3 * rows) * 4);
+    memset(host, 0xff, (size_t)(3 * rows) * 4);
     for (i64 s = 0; s < count; s++) {
         i64 begin = row, end = row + lengths[s] * rows_a_frame;
         for (; row < end; row++)
             for (i64 tap = 0; tap < 3; tap++) {
                 i64 at = row + (tap - 1) * distance;
-                index[3 * row + tap] = at >= begin && at < end ? (i32)at : -1;
+                host[3 * row + tap] = at >= begin && at < end ? (i32)at : -1;
             }
     }
+    device_put(audio->device, index, host, 3 * rows * 4);
+    memory_free(host);
     return index;
 }
 
-void audio_layout_init(struct audio_layout *layout, i64 frames, const i64 *lengths, i64 count)
+void audio_layout_init(struct audio_layout *layout, struct audio_tokenizer *audio, i64 frames, const i64 *lengths,
+                       i64 count)
 {
     i64 total = 0;
     for (i64 i = 0; i < count; i++)
@@ -127,18 +131,9 @@ void audio_layout_init(struct audio_layout *layout, i64 frames, const i64 *lengt
     require(total <= frames, "%lld frames in a layout of %lld", (long long)total, (long long)frames);
     layout->frames = frames;
     for (i64 i = 0; i < AUDIO_COARSE; i++)
-        layout->coarse[i] = taps(lengths, count, 1, frames, i + 1);
+        layout->coarse[i] = taps(audio, lengths, count, 1, frames, i + 1);
     for (i64 i = 0; i < AUDIO_FINE; i++)
-        layout->fine[i] = taps(lengths, count, ROWS_A_FRAME, ROWS_A_FRAME * frames, i + 1);
-}
-
-void audio_layout_release(struct audio_layout *layout)
-{
-    for (i64 i = 0; i < AUDIO_COARSE; i++)
-        memory_free(layout->coarse[i]);
-    for (i64 i = 0; i < AUDIO_FINE; i++)
-        memory_free(layout->fine[i]);
-    *layout = (struct audio_layout){0};
+        layout->fine[i] = taps(audio, lengths, count, ROWS_A_FRAME, ROWS_A_FRAME * frames, i + 1);
 }
 
 /* ---- forward ---- */

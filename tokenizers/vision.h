@@ -97,7 +97,7 @@ int vision_config_parse(struct vision_config *config, const struct json *value, 
 
 /* ---- Many at once: forward only, on all workers; n of any size, as pieces of a bounded memory ---- */
 /* frames must be 1, 5, 9, ...; height and width multiples of the stride. A long video is worked on part by part.
- * Outputs may be NULL where not wanted. */
+ * Arrays are host memory; outputs may be NULL where not wanted. */
 /* latent [n, T', h, w, d] of bf16 values, features [n, T', h, w, D_cnn]. */
 void vision_encode(struct vision *vision, float *latent, float *features, const u8 *pixels, i64 n, i64 frames,
                    i64 height, i64 width);
@@ -123,7 +123,7 @@ struct vision_size {
     i64 n, frames, height, width;
 };
 /* Pixels as patches [frames * n * H/4 * W/4, 48], values -1..1: what the encoder reads and the decoder must return. */
-struct tensor *vision_patches(struct tape *tape, const struct vision *vision, const u8 *pixels,
+struct tensor *vision_patches(struct tape *tape, const struct vision *vision, const u8 *pixels /* host memory */,
                               struct vision_size size);
 /* features [T' * n * h * w, D_cnn], activations' dtype. */
 struct tensor *vision_features(struct tape *tape, const struct vision *vision, struct tensor *patches,
@@ -135,20 +135,23 @@ struct tensor *vision_latent(struct tape *tape, const struct vision *vision, str
 struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, struct tensor *sum,
                              struct vision_size size);
 
-/* The losses of one batch, means over all pixels or positions. coefficients: of L1, L2, commitment, entropy. */
+/* The losses of one batch, means over all pixels or positions; pixels in -1..1. */
 struct vision_losses {
-    double l1, l2, commitment, entropy;   /* unweighted; pixels in -1..1 */
-    double magnitude[VISION_SCALES_MOST]; /* mean |u_k| */
+    double l1, l2, commitment, entropy;
 };
 struct vision_loss_weights {
     double l1, l2, commitment, entropy;
     double sharpness; /* of the entropy term: p = sigmoid(sharpness u / a_k) */
 };
-/* Forward with losses; tape_backward may follow. Fills `losses` from the forward. */
-void vision_loss(struct vision_losses *losses, struct tape *tape, const struct vision *vision, const u8 *pixels,
-                 struct vision_size size, const struct vision_shape *shape, const struct vision_loss_weights *weights);
+enum { VISION_L1, VISION_L2, VISION_COMMITMENT, VISION_ENTROPY, VISION_SUMS };
+/* Forward with losses; tape_backward may follow. sums [VISION_SUMS] (device memory) gain those of all rows, of which
+ * vision_losses_of makes means once the host has them. Returns mean |u_k| [scale_count], device memory of the tape. */
+const float *vision_loss(double *sums, struct tape *tape, const struct vision *vision, const u8 *pixels,
+                         struct vision_size size, const struct vision_shape *shape,
+                         const struct vision_loss_weights *weights);
+struct vision_losses vision_losses_of(const double *sums, const struct vision *vision, struct vision_size size);
 /* a_k += (1 - keep) (mean |u_k| - a_k) */
-void vision_amplitude_update(struct vision *vision, const struct vision_shape *shape, const double *magnitude,
+void vision_amplitude_update(struct vision *vision, const struct vision_shape *shape, const float *magnitude,
                              double keep);
 /* After training on stills: temporal layers join; stills are coded as before. */
 void vision_inflate(struct vision *vision);

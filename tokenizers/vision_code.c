@@ -16,14 +16,14 @@ static i64 clips_of_piece(i64 n, i64 frames, i64 height, i64 width)
 }
 
 /* Rows (time, n, positions) -> (n, time, positions), as f32. */
-static void store_rows(struct vision *vision, float *out, struct tensor *x, i64 frames, i64 n)
+static void get_rows(struct vision *vision, float *out, struct tensor *x, i64 frames, i64 n)
 {
     struct tape *tape = &vision->tape;
     i64 positions = x->rows / (frames * n);
     const i64 shape[4] = {frames, n, positions, x->columns};
     const i64 order[4] = {1, 0, 2, 3};
-    struct tensor *wide = op_scale(tape, x, 1, DTYPE_F32);
-    vision->device->ops->permute(vision->device, out, wide->data, DTYPE_F32, 4, shape, order);
+    struct tensor *ordered = op_permute(tape, op_scale(tape, x, 1, DTYPE_F32), 4, shape, order, x->columns);
+    device_get(vision->device, out, ordered->data, x->rows * x->columns * 4);
 }
 
 static void encode_piece(struct vision *vision, float *latent, float *features, const u8 *pixels,
@@ -34,9 +34,9 @@ static void encode_piece(struct vision *vision, float *latent, float *features, 
     tape_clear(tape, false);
     struct tensor *f = vision_features(tape, vision, vision_patches(tape, vision, pixels, size), size);
     if (features)
-        store_rows(vision, features, f, frames, size.n);
+        get_rows(vision, features, f, frames, size.n);
     if (latent)
-        store_rows(vision, latent, vision_latent(tape, vision, f), frames, size.n);
+        get_rows(vision, latent, vision_latent(tape, vision, f), frames, size.n);
 }
 
 /* One long clip, part by part; the context's latents are computed again and dropped. */
@@ -77,41 +77,20 @@ void vision_encode(struct vision *vision, float *latent, float *features, const 
 
 /* ---- decoding ---- */
 
-struct store_job {
-    u8 *pixels;
-    const struct tensor *patches; /* rows (time, n, h, w), [4, 4, 3] each */
-    struct vision_size size;
-    i64 skip; /* frames at the beginning that are dropped */
-};
-
-static inline u8 to_byte(float value)
+/* Patches of rows (time, n, h, w) as bytes [n, frames - skip, height, width, 3]. */
+static void get_pixels(struct vision *vision, u8 *pixels, const struct tensor *patches, struct vision_size s, i64 skip)
 {
-    float scaled = (value + 1) * 127.5f + 0.5f;
-    return scaled <= 0 ? 0 : scaled >= 255 ? 255 : (u8)scaled;
-}
-
-static void store_patch(u8 *pixels, const struct tensor *t, i64 row, i64 width)
-{
-    for (i64 y = 0; y < PATCH; y++)
-        for (i64 i = 0; i < PATCH * 3; i++) {
-            i64 at = row * t->columns + y * PATCH * 3 + i;
-            float value =
-                t->dtype == DTYPE_F32 ? ((const float *)t->data)[at] : bf16_to_f32(((const bf16 *)t->data)[at]);
-            pixels[y * width * 3 + i] = to_byte(value);
-        }
-}
-
-static void store_line(void *context, i64 tile, int worker)
-{
-    const struct store_job *job = context;
-    struct vision_size s = job->size;
-    i64 h = s.height / PATCH, w = s.width / PATCH, y = tile % h, frame = tile / h % (s.frames - job->skip),
-        n = tile / h / (s.frames - job->skip);
-    i64 row = (((frame + job->skip) * s.n + n) * h + y) * w;
-    u8 *out = job->pixels + (((n * (s.frames - job->skip) + frame) * s.height + y * PATCH) * s.width) * 3;
-    (void)worker;
-    for (i64 x = 0; x < w; x++)
-        store_patch(out + x * PATCH * 3, job->patches, row + x, s.width);
+    struct tape *tape = &vision->tape;
+    struct device *device = vision->device;
+    i64 frame = s.height * s.width * 3, bytes = s.n * s.frames * frame;
+    const i64 shape[6] = {s.frames, s.n, s.height / PATCH, s.width / PATCH, PATCH, PATCH * 3};
+    const i64 order[6] = {1, 0, 2, 4, 3, 5};
+    u8 *narrow = tape_alloc(tape, bytes), *ordered = tape_alloc(tape, bytes);
+    device->ops->narrow_bytes(device, narrow, tensor_matrix(patches), 1, 127.5f);
+    device->ops->permute(device, ordered, narrow, DTYPE_U8, 6, shape, order);
+    for (i64 i = 0; i < s.n; i++)
+        device_get(device, pixels + i * (s.frames - skip) * frame, ordered + (i * s.frames + skip) * frame,
+                   (s.frames - skip) * frame);
 }
 
 /* sum [n, T', positions, d]; the first `skip` frames of each clip are not stored. */
@@ -124,9 +103,9 @@ static void decode_piece(struct vision *vision, u8 *pixels, const float *sum, st
     const i64 order[4] = {1, 0, 2, 3};
     tape_clear(tape, false);
     struct tensor *x = tape_tensor(tape, DTYPE_F32, size.n * frames * positions, d);
-    vision->device->ops->permute(vision->device, x->data, sum, DTYPE_F32, 4, shape, order);
-    struct store_job job = {pixels, vision_pixels(tape, vision, x, size), size, skip};
-    workers_run(size.n * (size.frames - skip) * (size.height / PATCH), store_line, &job);
+    device_put(vision->device, x->data, sum, x->rows * d * 4);
+    x = op_permute(tape, x, 4, shape, order, d);
+    get_pixels(vision, pixels, vision_pixels(tape, vision, x, size), size, skip);
 }
 
 static void decode_long(struct vision *vision, u8 *pixels, const float *sum, struct vision_size size)
@@ -163,21 +142,56 @@ const float *vision_amplitude(const struct vision *vision, const struct vision_s
     return (const float *)vision->at.amplitude->value.data + shape->amplitude * VISION_SCALES_MOST;
 }
 
+/* Of n latent frames: n are worked on at once, bits [n, tokens, d] and grids [n, h, w, d] of them lie on the tape. */
+struct coded {
+    i64 n, bits_count, values;
+    u8 *bits;
+    float *latent, *sum;
+};
+
+static struct coded open_coded(struct vision *vision, i64 n, const struct vision_shape *shape)
+{
+    struct tape *tape = &vision->tape;
+    i64 stride = vision->config.stride, d = vision->config.bits;
+    struct coded c = {.n = clips_of_piece(n, 1, shape->h * stride, shape->w * stride),
+                      .bits_count = vision_tokens(shape) * d,
+                      .values = shape->h * shape->w * d};
+    tape_clear(tape, false);
+    c.bits = tape_alloc(tape, c.n * c.bits_count);
+    c.latent = tape_alloc(tape, c.n * c.values * 4);
+    c.sum = tape_alloc(tape, c.n * c.values * 4);
+    return c;
+}
+
 void vision_quantize(struct vision *vision, u8 *bits, float *sum, const float *latent, i64 n,
                      const struct vision_shape *shape)
 {
-    vision->device->ops->quantize_bits(vision->device, bits, sum, NULL, latent, NULL, n, shape->h, shape->w,
-                                       vision->config.bits, shape->scales, shape->scale_count,
-                                       vision_amplitude(vision, shape));
+    struct device *device = vision->device;
+    struct coded c = open_coded(vision, n, shape);
+    for (i64 i = 0; i < n; i += c.n) {
+        i64 count = min_i64(c.n, n - i);
+        device_put(device, c.latent, latent + i * c.values, count * c.values * 4);
+        device->ops->quantize_bits(device, c.bits, c.sum, NULL, c.latent, NULL, count, shape->h, shape->w,
+                                   vision->config.bits, shape->scales, shape->scale_count,
+                                   vision_amplitude(vision, shape));
+        device_get(device, bits + i * c.bits_count, c.bits, count * c.bits_count);
+        device_get(device, sum + i * c.values, c.sum, count * c.values * 4);
+    }
 }
 
 void vision_dequantize(struct vision *vision, float *sum, const u8 *bits, i64 n, const struct vision_shape *shape)
 {
-    i64 d = vision->config.bits, first = (i64)shape->scales[0] * shape->scales[0];
-    float *inputs = memory_alloc(n * (vision_tokens(shape) - first + 1) * d * 4);
-    vision->device->ops->dequantize_bits(vision->device, inputs, sum, bits, n, shape->h, shape->w, d, shape->scales,
-                                         shape->scale_count, vision_amplitude(vision, shape));
-    memory_free(inputs);
+    struct device *device = vision->device;
+    struct coded c = open_coded(vision, n, shape);
+    i64 d = vision->config.bits, first = shape->scales[0] * shape->scales[0];
+    float *inputs = tape_alloc(&vision->tape, c.n * (vision_tokens(shape) - first + 1) * d * 4);
+    for (i64 i = 0; i < n; i += c.n) {
+        i64 count = min_i64(c.n, n - i);
+        device_put(device, c.bits, bits + i * c.bits_count, count * c.bits_count);
+        device->ops->dequantize_bits(device, inputs, c.sum, c.bits, count, shape->h, shape->w, d, shape->scales,
+                                     shape->scale_count, vision_amplitude(vision, shape));
+        device_get(device, sum + i * c.values, c.sum, count * c.values * 4);
+    }
 }
 
 void vision_reconstruct(struct vision *vision, u8 *out, u8 *bits, const u8 *pixels, i64 n,

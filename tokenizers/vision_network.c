@@ -8,7 +8,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { PATCH = 4, PATCH_VALUES = PATCH * PATCH * 3 };
 static const float norm_eps = 1e-6f;
@@ -121,22 +120,21 @@ void vision_close(struct vision *vision)
 }
 
 /* Column block `last` of each row's taps becomes the identity, or every block of rows. */
-static void copy_taps(struct weight *w, i64 channels, bool rows)
+static void put_taps(struct weights *weights, struct weight *w, i64 channels, bool rows)
 {
-    memset(w->master, 0, (size_t)(w->rows * w->columns) * 4);
+    float *values = memory_alloc(w->rows * w->columns * 4);
     for (i64 tap = rows ? 0 : VISION_GROUP - 1; tap < VISION_GROUP; tap++)
         for (i64 c = 0; c < channels; c++)
-            w->master[rows ? (tap * channels + c) * w->columns + c : c * w->columns + tap * channels + c] = 1;
+            values[rows ? (tap * channels + c) * w->columns + c : c * w->columns + tap * channels + c] = 1;
+    weight_put(weights, w, 0, w->rows, values);
+    memory_free(values);
 }
 
 void vision_init(struct vision *vision, u64 seed)
 {
     weights_init(&vision->weights, seed);
-    if (vision->device->backend == BACKEND_META)
-        return;
-    copy_taps(vision->at.enc_reduce, vision->config.channels[1], false);
-    copy_taps(vision->at.dec_expand, vision->config.channels[1], true);
-    weights_refresh(&vision->weights);
+    put_taps(&vision->weights, vision->at.enc_reduce, vision->config.channels[1], false);
+    put_taps(&vision->weights, vision->at.dec_expand, vision->config.channels[1], true);
 }
 
 void vision_inflate(struct vision *vision)
@@ -209,9 +207,11 @@ static struct tensor *reduce_time(struct tape *tape, struct tensor *x, const str
 static struct tensor *drop_rows(struct tape *tape, struct tensor *x, i64 skip)
 {
     i64 rows = x->rows - skip;
-    i32 *index = arena_alloc(&tape->host, rows * 4);
+    void *host;
+    const i32 *index = tape_stage(tape, &host, rows * 4);
     for (i64 i = 0; i < rows; i++)
-        index[i] = (i32)(skip + i);
+        ((i32 *)host)[i] = (i32)(skip + i);
+    tape_put(tape);
     return op_gather(tape, x, index, rows);
 }
 
@@ -229,44 +229,23 @@ static struct tensor *expand_time(struct tape *tape, struct tensor *x, const str
     return add_time(tape, x, at->dec_time2, *g);
 }
 
-struct pixel_job {
-    void *out;
-    const u8 *pixels;
-    i64 count;
-    enum dtype dtype;
-};
-enum { PIXEL_TILE = 1 << 15 };
-
 /* 0..255 -> -1..1 */
-static void run_pixels(void *context, i64 tile, int worker)
-{
-    const struct pixel_job *job = context;
-    i64 end = min_i64((tile + 1) * PIXEL_TILE, job->count);
-    (void)worker;
-    for (i64 i = tile * PIXEL_TILE; i < end; i++) {
-        float value = (float)job->pixels[i] * (2.0f / 255) - 1;
-        if (job->dtype == DTYPE_F32)
-            ((float *)job->out)[i] = value;
-        else
-            ((bf16 *)job->out)[i] = bf16_from_f32(value);
-    }
-}
-
 struct tensor *vision_patches(struct tape *tape, const struct vision *vision, const u8 *pixels, struct vision_size s)
 {
+    struct device *device = tape->device;
     i64 stride = vision->config.stride;
     require(s.n > 0 && s.height % stride == 0 && s.width % stride == 0 && (s.frames - 1) % VISION_GROUP == 0,
             "vision: %lld clips of %lld frames of %lld x %lld", (long long)s.n, (long long)s.frames,
             (long long)s.height, (long long)s.width);
-    require(tape->device->backend != BACKEND_CUDA, "vision: pixels are converted in host memory");
-    i64 h = s.height / PATCH, w = s.width / PATCH;
-    const i64 shape[7] = {s.n, s.frames, h, PATCH, w, PATCH, 3};
-    const i64 order[7] = {1, 0, 2, 4, 3, 5, 6};
-    struct tensor *x = tape_tensor(tape, tape->activations, s.n * s.frames * s.height * s.width, 3);
-    struct pixel_job job = {x->data, pixels, x->rows * 3, x->dtype};
-    if (tape->device->backend != BACKEND_META)
-        workers_run(ceil_div(job.count, PIXEL_TILE), run_pixels, &job);
-    return op_permute(tape, x, 7, shape, order, PATCH_VALUES);
+    i64 h = s.height / PATCH, w = s.width / PATCH, bytes = s.n * s.frames * s.height * s.width * 3;
+    const i64 shape[6] = {s.n, s.frames, h, PATCH, w, PATCH * 3};
+    const i64 order[6] = {1, 0, 2, 4, 3, 5};
+    u8 *in = tape_alloc(tape, bytes), *ordered = tape_alloc(tape, bytes);
+    struct tensor *x = tape_tensor(tape, tape->activations, bytes / PATCH_VALUES, PATCH_VALUES);
+    device_put(device, in, pixels, bytes);
+    device->ops->permute(device, ordered, in, DTYPE_U8, 6, shape, order);
+    device->ops->widen_bytes(device, tensor_matrix(x), ordered, 2.0f / 255, -1);
+    return x;
 }
 
 struct tensor *vision_features(struct tape *tape, const struct vision *vision, struct tensor *patches,

@@ -52,6 +52,37 @@ void CPU(widen_bytes)(struct device *device, struct matrix out, const u8 *bytes,
     workers_run(ceil_div(job.count, TILE), run_widen, &job);
 }
 
+struct narrow_job {
+    u8 *bytes;
+    const void *x;
+    i64 count;
+    float shift, scale;
+    enum dtype dtype;
+};
+
+INLINED void narrow_run(const struct narrow_job *job, i64 begin, i64 end, enum dtype dtype)
+{
+    for (i64 i = begin; i < end; i++) {
+        float value = (element_load(job->x, i, dtype) + job->shift) * job->scale + 0.5f;
+        job->bytes[i] = !(value > 0) ? 0 : value >= 255 ? 255 : (u8)value;
+    }
+}
+
+static void run_narrow(void *context, i64 tile, int worker)
+{
+    const struct narrow_job *job = context;
+    (void)worker;
+    BY_DTYPE(job->dtype, narrow_run, job, tile * TILE, min_i64((tile + 1) * TILE, job->count));
+}
+
+void CPU(narrow_bytes)(struct device *device, u8 *bytes, struct matrix x, float shift, float scale)
+{
+    struct narrow_job job = {bytes, x.data, x.rows * x.columns, shift, scale, x.dtype};
+    (void)device;
+    require(matrix_is_dense(x), "narrow_bytes of rows %lld apart", (long long)x.stride);
+    workers_run(ceil_div(job.count, TILE), run_narrow, &job);
+}
+
 struct shift_job {
     struct matrix out, x;
     float shift, divisor;

@@ -168,6 +168,26 @@ static void widen_bytes(struct device *device, struct matrix out, const u8 *narr
     count(device, 0, bytes(out) + elements(out));
 }
 
+static void narrow_bytes(struct device *device, u8 *narrow, struct matrix x, float shift, float scale)
+{
+    count(device, 0, bytes(x) + elements(x));
+}
+
+static void map(struct device *device, struct matrix out, struct matrix x, enum map kind, float least)
+{
+    count(device, 0, bytes(out) + bytes(x));
+}
+
+static void multiply_rows(struct device *device, struct matrix x, const float *by, i64 repeat)
+{
+    count(device, 0, 2 * bytes(x) + bytes(x) / (double)repeat);
+}
+
+static void multiply_ratio(struct device *device, struct matrix x, struct matrix over, struct matrix under, float eps)
+{
+    count(device, 0, 2 * bytes(x) + bytes(over) + bytes(under));
+}
+
 static void shift_divide(struct device *device, struct matrix out, struct matrix x, float shift, float divisor)
 {
     count(device, 0, bytes(out) + bytes(x));
@@ -476,6 +496,19 @@ static void quantize_vectors(struct device *device, i32 *codes, float *sum, floa
     count(device, 2 * elements(x) * words, bytes(x) + 4 * (words * (double)x.columns + elements(x)));
 }
 
+static void codebook_move(struct device *device, float *words, float *use, float *unseen, double *revived,
+                          const i32 *codes, const float *residual, i64 n, const struct codebooks *books)
+{
+    double each = (double)(books->levels * books->width);
+    count(device, 0, 4 * each * ((double)n + 2 * (double)books->codes));
+}
+
+static void codebook_mean(struct device *device, float *words, const i32 *codes, struct matrix x, i64 level,
+                          i64 attempt, const struct codebooks *books)
+{
+    count(device, 0, bytes(x) + 4 * (double)(books->codes * books->width));
+}
+
 /* Two products with [bins, bins] bases a frame, whatever the direction. */
 static void count_stft(struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft)
 {
@@ -496,6 +529,17 @@ static void stft_backward(struct device *device, struct matrix dx, struct matrix
 static void stft_inverse(struct device *device, struct matrix x, struct matrix spectrum, i64 n_fft, i64 hop)
 {
     count_stft(device, spectrum, x, n_fft);
+}
+
+static void phases_draw(struct device *device, struct matrix spectrum, struct matrix magnitude, struct rng_key key)
+{
+    count(device, 0, bytes(spectrum) + bytes(magnitude));
+}
+
+static void phases_push(struct device *device, struct matrix spectrum, struct matrix now, struct matrix last,
+                        struct matrix magnitude, float momentum)
+{
+    count(device, 0, 3 * bytes(spectrum) + bytes(magnitude));
 }
 
 #define OP(name, arguments, names) .name = name,

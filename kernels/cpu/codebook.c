@@ -1,0 +1,127 @@
+/* Codebooks as training moves them: moving averages, revival, rounds of k-means. Sums run over rows in order. */
+#include "kernels/cpu/cpu.h"
+
+enum { SLOT_COUNTS, SLOT_SUMS, SLOT_REVIVED };
+
+struct rows { /* what a level's words are made of */
+    const i32 *codes;
+    const float *values;
+    i64 n, codes_stride, stride;
+};
+struct book { /* one level */
+    const struct codebooks *books;
+    float *words, *use, *unseen; /* [K, d], [K], [K] */
+    double *counts, *sums;       /* [K], [K, d] of the rows of each code */
+    i64 level, attempt;
+};
+
+static void open_sums(struct book *b, int worker)
+{
+    i64 k = b->books->codes;
+    b->counts = CPU(scratch)(worker, SLOT_COUNTS, k * 8);
+    b->sums = CPU(scratch)(worker, SLOT_SUMS, k * b->books->width * 8);
+}
+
+static void gather_sums(struct book *b, const struct rows *rows)
+{
+    i64 d = b->books->width;
+    memset(b->counts, 0, (size_t)b->books->codes * 8);
+    memset(b->sums, 0, (size_t)(b->books->codes * d) * 8);
+    for (i64 i = 0; i < rows->n && rows->codes; i++) {
+        i64 code = rows->codes[i * rows->codes_stride];
+        const float *row = rows->values + i * rows->stride;
+        double *sum = b->sums + code * d;
+        b->counts[code]++;
+        for (i64 c = 0; c < d; c++)
+            sum[c] += (double)row[c];
+    }
+}
+
+static void take_drawn(struct book *b, i64 code, const struct rows *rows)
+{
+    i64 d = b->books->width;
+    i64 at = rng_below(b->books->key, rows->n, (u32)b->books->step, (u32)b->level, (u32)code, (u32)b->attempt);
+    memcpy(b->words + code * d, rows->values + at * rows->stride, (size_t)d * 4);
+}
+
+/* word = running sum / running count; the sum is word . count, so the count alone is kept. */
+static void move_word(struct book *b, i64 code)
+{
+    double decay = b->books->decay, count = b->counts[code];
+    double before = decay * (double)b->use[code], after = before + (1 - decay) * count;
+    float *word = b->words + code * b->books->width;
+    const double *sum = b->sums + code * b->books->width;
+    b->unseen[code] = count > 0 ? 0 : b->unseen[code] + 1;
+    if (count > 0)
+        for (i64 c = 0; c < b->books->width; c++)
+            word[c] = (float)((before * (double)word[c] + (1 - decay) * sum[c]) / after);
+    b->use[code] = (float)after;
+}
+
+static i64 revive(struct book *b, const struct rows *rows)
+{
+    i64 revived = 0;
+    for (i64 code = 0; code < b->books->codes; code++) {
+        if (b->unseen[code] <= (float)b->books->patience)
+            continue;
+        take_drawn(b, code, rows);
+        b->use[code] = (float)rows->n / (float)b->books->codes;
+        b->unseen[code] = 0;
+        revived++;
+    }
+    return revived;
+}
+
+struct move_job {
+    const struct codebooks *books;
+    float *words, *use, *unseen;
+    const i32 *codes;
+    const float *residual;
+    i64 n, *revived; /* [L] */
+};
+
+static void run_level(void *context, i64 level, int worker)
+{
+    const struct move_job *job = context;
+    const struct codebooks *s = job->books;
+    struct book b = {.books = s,
+                     .words = job->words + level * s->codes * s->width,
+                     .use = job->use + level * s->codes,
+                     .unseen = job->unseen + level * s->codes,
+                     .level = level};
+    struct rows rows = {job->codes + level, job->residual + level * s->width, job->n, s->levels, s->levels * s->width};
+    open_sums(&b, worker);
+    gather_sums(&b, &rows);
+    for (i64 code = 0; code < s->codes; code++)
+        move_word(&b, code);
+    job->revived[level] = revive(&b, &rows);
+}
+
+void CPU(codebook_move)(struct device *device, float *words, float *use, float *unseen, double *revived,
+                        const i32 *codes, const float *residual, i64 n, const struct codebooks *books)
+{
+    struct move_job job = {books, words, use, unseen, codes, residual, n, NULL};
+    (void)device;
+    job.revived = CPU(scratch)(0, SLOT_REVIVED, books->levels * 8);
+    workers_run(books->levels, run_level, &job);
+    for (i64 level = 0; level < books->levels; level++)
+        revived[0] += (double)job.revived[level];
+}
+
+void CPU(codebook_mean)(struct device *device, float *words, const i32 *codes, struct matrix x, i64 level, i64 attempt,
+                        const struct codebooks *books)
+{
+    struct book b = {.books = books, .words = words, .level = level, .attempt = attempt};
+    struct rows rows = {codes, x.data, x.rows, 1, x.stride};
+    i64 d = books->width;
+    (void)device;
+    require(x.dtype == DTYPE_F32 && x.columns == d, "codebook_mean: rows of %lld F32", (long long)d);
+    open_sums(&b, 0);
+    gather_sums(&b, &rows);
+    for (i64 code = 0; code < books->codes; code++) {
+        for (i64 c = 0; c < d && b.counts[code] > 0; c++)
+            words[code * d + c] = (float)(b.sums[code * d + c] / b.counts[code]);
+        if (b.counts[code] == 0)
+            take_drawn(&b, code, &rows);
+    }
+}

@@ -1,0 +1,43 @@
+/* The two devices of the CPU, plain and behind the wall between host and device memory, for tests that show that both
+ * give the same; and what a test needs to reach device memory. */
+#ifndef WEFT_TESTS_DEVICE_H
+#define WEFT_TESTS_DEVICE_H
+#include "tensor/weights.h"
+
+/* device_free */
+static inline __attribute__((unused)) void *to_device(struct device *device, const void *host, i64 bytes)
+{
+    void *block = device_alloc(device, bytes);
+    device_put(device, block, host, bytes);
+    return block;
+}
+
+/* memory_free */
+static inline __attribute__((unused)) void *to_host(struct device *device, const void *data, i64 bytes)
+{
+    void *block = memory_alloc(max_i64(bytes, 1));
+    device_get(device, block, data, bytes);
+    return block;
+}
+
+/* All rows of a weight: memory_free. */
+static inline __attribute__((unused)) float *weight_values(const struct weights *weights, const struct weight *w)
+{
+    float *values = memory_alloc(w->share_rows * w->columns * 4);
+    weight_get(weights, w, w->share_first, w->share_rows, values);
+    return values;
+}
+
+/* Opens each device in turn and runs the tests of `run` with it. */
+static inline int on_both_devices(struct device *device, int (*run)(const char *name))
+{
+    int failed = 0;
+    for (int guarded = 0; guarded < 2; guarded++) {
+        (guarded ? device_open_guarded : device_open_cpu)(device);
+        failed += run(device_name(device));
+        device_close(device);
+    }
+    return failed;
+}
+
+#endif
