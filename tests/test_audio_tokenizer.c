@@ -3,6 +3,7 @@
 #include "core/safetensors.h"
 #include "data/media.h"
 #include "dist/dist.h"
+#include "tests/device.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -55,12 +56,15 @@ static void check_stft(const struct safetensors *set, int item, i64 n_fft, i64 h
     float *x = golden(&n, set, item, "x"), *y = golden(&ny, set, item, "y"), *dy = golden(&ny, set, item, "dy");
     float *dx = golden(&n, set, item, "dx"), *plain = golden(&ny, set, item, "abs");
     i64 frames = n / hop + 1;
-    float *s = memory_alloc(2 * ny * 4), *magnitude = memory_alloc(ny * 4), *back = memory_alloc(n * 4);
-    struct matrix xm = matrix_of(x, DTYPE_F32, 1, n), sm = matrix_of(s, DTYPE_F32, frames, 2 * bins);
+    float *xd = to_device(&device, x, n * 4), *sd = device_alloc(&device, 2 * ny * 4);
+    float *magnitude_d = device_alloc(&device, ny * 4), *back_d = device_alloc(&device, n * 4);
+    struct matrix xm = matrix_of(xd, DTYPE_F32, 1, n), sm = matrix_of(sd, DTYPE_F32, frames, 2 * bins);
     assert_int_equal(ny, frames * bins);
     device.ops->stft(&device, sm, xm, n_fft, hop, false);
-    device.ops->stft(&device, matrix_of(magnitude, DTYPE_F32, frames, bins), xm, n_fft, hop, true);
-    device.ops->stft_inverse(&device, matrix_of(back, DTYPE_F32, 1, n), sm, n_fft, hop);
+    device.ops->stft(&device, matrix_of(magnitude_d, DTYPE_F32, frames, bins), xm, n_fft, hop, true);
+    device.ops->stft_inverse(&device, matrix_of(back_d, DTYPE_F32, 1, n), sm, n_fft, hop);
+    float *s = to_host(&device, sd, 2 * ny * 4), *magnitude = to_host(&device, magnitude_d, ny * 4);
+    float *back = to_host(&device, back_d, n * 4);
     for (i64 i = n_fft / 2; i < n - n_fft / 2; i++)
         assert_true(fabsf(back[i] - x[i]) < 1e-5f);
     for (i64 f = 0; f < frames; f++)
@@ -72,7 +76,9 @@ static void check_stft(const struct safetensors *set, int item, i64 n_fft, i64 h
             *re *= d;
             *im *= d;
         }
-    device.ops->stft_backward(&device, matrix_of(back, DTYPE_F32, 1, n), sm, n_fft, hop);
+    device_put(&device, sd, s, 2 * ny * 4);
+    device.ops->stft_backward(&device, matrix_of(back_d, DTYPE_F32, 1, n), sm, n_fft, hop);
+    device_get(&device, back, back_d, n * 4);
     double worst = 0;
     for (i64 i = 0; i < n; i++)
         worst = fmax(worst, fabs((double)back[i] - (double)dx[i]));
@@ -80,6 +86,10 @@ static void check_stft(const struct safetensors *set, int item, i64 n_fft, i64 h
     void *blocks[] = {x, y, dy, dx, plain, s, magnitude, back};
     for (i64 i = 0; i < COUNT_OF(blocks); i++)
         memory_free(blocks[i]);
+    device_free(&device, xd, n * 4);
+    device_free(&device, sd, 2 * ny * 4);
+    device_free(&device, magnitude_d, ny * 4);
+    device_free(&device, back_d, n * 4);
 }
 
 static void stft_is_torchs(void **state)
@@ -103,17 +113,19 @@ static void mel_bands_cover_every_bin_once(void **state)
 {
     (void)state;
     struct mel mel;
-    mel_init(&mel, 640, 160, 80);
+    mel_init(&mel, &device, 640, 160, 80);
+    float *matrix = to_host(&device, mel.matrix, 80 * mel.bins * 4);
+    float *inverse = to_host(&device, mel.inverse, 80 * mel.bins * 4);
     for (i64 k = 2; k < 310; k++) {
         double sum = 0;
         for (i64 b = 0; b < 80; b++)
-            sum += mel.matrix[b * mel.bins + k];
+            sum += matrix[b * mel.bins + k];
         assert_true(fabs(sum - 1) < 1e-5);
     }
     for (i64 b = 0; b < 80; b++) {
         double sum = 0;
         for (i64 k = 0; k < mel.bins; k++) {
-            float value = mel.matrix[b * mel.bins + k];
+            float value = matrix[b * mel.bins + k];
             assert_true(value >= 0 && value <= 1);
             sum += value;
         }
@@ -123,9 +135,11 @@ static void mel_bands_cover_every_bin_once(void **state)
         for (i64 j = 0; j < 80; j++) {
             double sum = 0;
             for (i64 k = 0; k < mel.bins; k++)
-                sum += (double)mel.matrix[i * mel.bins + k] * (double)mel.inverse[k * 80 + j];
+                sum += (double)matrix[i * mel.bins + k] * (double)inverse[k * 80 + j];
             assert_true(fabs(sum - (i == j)) < 1e-3);
         }
+    memory_free(matrix);
+    memory_free(inverse);
     mel_release(&mel);
 }
 
@@ -135,17 +149,17 @@ static double vocoded_distance(const float *sound, i64 n, i64 rounds, u64 seed)
     struct arena arena;
     struct yardstick yardstick;
     struct spectral_sum sum = {0};
-    mel_init(&mel, 640, 160, 80);
-    arena_open(&arena, (i64)1 << 30, false);
+    mel_init(&mel, &device, 640, 160, 80);
+    device_arena_open(&device, &arena, (i64)1 << 30);
     yardstick_open(&yardstick, &device);
-    float *m = arena_alloc(&arena, n / 160 * 80 * 4), *magnitude = arena_alloc(&arena, n / 160 * mel.bins * 4);
-    float *out = arena_alloc(&arena, n * 4);
-    mel_spectra(&device, m, &mel, matrix_of((float *)(uintptr_t)sound, DTYPE_F32, 1, n), NULL, &arena);
-    mel_invert(&device, magnitude, &mel, m, n / 160, &arena);
-    vocode(&device, out, &mel, magnitude, n, &(struct vocoder){rounds, seed}, &arena);
+    float *magnitude = arena_alloc(&arena, n / 160 * mel.bins * 4), *x = arena_alloc(&arena, n * 4);
+    mel_invert(magnitude, &mel, mel_spectra_of(&mel, sound, n, n, &arena), n / 160, &arena);
+    vocode(x, &mel, magnitude, n, &(struct vocoder){rounds, seed}, &arena);
+    float *out = to_host(&device, x, n * 4);
     yardstick_add(&yardstick, &sum, sound, out, n);
+    memory_free(out);
     yardstick_close(&yardstick);
-    arena_close(&arena);
+    device_arena_close(&device, &arena);
     mel_release(&mel);
     return spectral_mean(&sum);
 }
@@ -167,20 +181,21 @@ static void a_long_sound_has_the_spectra_of_its_parts(void **state)
     i64 n = 4500 * 160, part = 1000 * 160, from = 3900;
     struct mel mel;
     struct arena arena;
-    mel_init(&mel, 640, 160, 80);
-    arena_open(&arena, (i64)1 << 32, false);
-    float *x = make_sound(n, 2), *m = memory_alloc(n / 160 * 80 * 4), *other = memory_alloc(part / 160 * 80 * 4);
+    mel_init(&mel, &device, 640, 160, 80);
+    device_arena_open(&device, &arena, (i64)1 << 32);
+    float *x = make_sound(n, 2);
     for (i64 at = 0; at < n; at++)
         x[at] += 0.01f * (float)rng_uniform(test_key, (u32)at, 7, 0, 0);
-    mel_spectra(&device, m, &mel, matrix_of(x, DTYPE_F32, 1, n), NULL, &arena);
-    mel_spectra(&device, other, &mel, matrix_of(x + from * 160 - part / 2, DTYPE_F32, 1, part), NULL, &arena);
+    float *m = to_host(&device, mel_spectra_of(&mel, x, n, n, &arena), n / 160 * 80 * 4);
+    float *other =
+        to_host(&device, mel_spectra_of(&mel, x + from * 160 - part / 2, part, part, &arena), part / 160 * 80 * 4);
     for (i64 f = 10; f < 990; f++)
         for (i64 b = 0; b < 80; b++)
             assert_true(fabsf(m[(from - 500 + f) * 80 + b] - other[f * 80 + b]) < 1e-4f);
     memory_free(x);
     memory_free(m);
     memory_free(other);
-    arena_close(&arena);
+    device_arena_close(&device, &arena);
     mel_release(&mel);
 }
 
@@ -195,95 +210,94 @@ static void fill_weights(struct audio_tokenizer *audio)
     for (i64 i = 0; i < audio->weights.count; i++) {
         struct weight *w = &audio->weights.list[i];
         i64 n = w->rows * w->columns;
-        float scale = w == audio->w.codebooks ? 0.7f : 0.7f / sqrtf((float)w->columns);
+        float scale = w == audio->w.codebooks ? 0.7f : 0.7f / sqrtf((float)w->columns), *values = memory_alloc(n * 4);
         for (i64 j = 0; j < n; j++)
-            w->master[j] = scale * (float)rng_normal(test_key, 20, (u32)i, (u32)j, 0);
+            values[j] = scale * (float)rng_normal(test_key, 20, (u32)i, (u32)j, 0);
+        weight_put(&audio->weights, w, 0, w->rows, values);
+        memory_free(values);
     }
-    weights_refresh(&audio->weights);
-}
-
-static double network_loss(struct audio_tokenizer *audio, struct tape *tape, float *in, float *target,
-                           const struct audio_layout *layout, const float *coefficient, bool recording)
-{
-    i64 rows = 4 * layout->frames;
-    double sum = 0;
-    tape_clear(tape, recording);
-    struct tensor *x = op_borrow(tape, in, DTYPE_F32, rows, 160), *y = op_borrow(tape, target, DTYPE_F32, rows, 160);
-    struct tensor *z = audio_encoder(audio, tape, x, layout);
-    struct loss loss = op_distance(tape, audio_decoder(audio, tape, z, layout), y, DISTANCE_L2, coefficient);
-    for (i64 i = 0; i < rows; i++)
-        sum += (double)coefficient[i] * (double)loss.value[i];
-    return sum;
 }
 
 struct toy_problem {
     struct audio_tokenizer audio;
     struct audio_layout layout;
     struct tape tape;
-    float *in, *target, *coefficient;
+    float *in, *target, *coefficient; /* device memory */
 };
+enum { FRAMES = 5, ROWS = 4 * FRAMES, VALUES = ROWS * 160 };
 
 static double toy_loss(struct toy_problem *p, bool recording)
 {
-    return network_loss(&p->audio, &p->tape, p->in, p->target, &p->layout, p->coefficient, recording);
-}
-
-static double loss_at(struct toy_problem *p, struct weight *w, const float *direction, float far)
-{
-    i64 n = w->rows * w->columns;
-    float *kept = memory_alloc(n * 4);
-    memcpy(kept, w->master, (size_t)n * 4);
-    for (i64 j = 0; j < n; j++)
-        w->master[j] += far * direction[j];
-    double loss = toy_loss(p, false);
-    memcpy(w->master, kept, (size_t)n * 4);
-    memory_free(kept);
-    return loss;
+    float values[ROWS];
+    double sum = 0;
+    tape_clear(&p->tape, recording);
+    struct tensor *x = op_borrow(&p->tape, p->in, DTYPE_F32, ROWS, 160),
+                  *y = op_borrow(&p->tape, p->target, DTYPE_F32, ROWS, 160);
+    struct tensor *z = audio_encoder(&p->audio, &p->tape, x, &p->layout);
+    struct tensor *out = audio_decoder(&p->audio, &p->tape, z, &p->layout);
+    struct loss loss = op_distance(&p->tape, out, y, DISTANCE_L2, p->coefficient);
+    device_get(&device, values, loss.value, sizeof values);
+    for (i64 i = 0; i < ROWS; i++)
+        sum += (double)values[i] / ROWS;
+    return sum;
 }
 
 /* Along a random direction: one number for a whole matrix. */
 static void check_slope(struct toy_problem *p, struct weight *w, u32 index)
 {
     i64 n = w->rows * w->columns;
-    float *direction = memory_alloc(n * 4), h = 3e-3f;
-    double slope = 0;
+    float *direction = memory_alloc(n * 4), *moved = memory_alloc(n * 4), h = 3e-3f;
+    float *kept = weight_values(&p->audio.weights, w), *gradient = to_host(&device, w->value.grad, n * 4);
+    double slope = 0, losses[2];
     for (i64 j = 0; j < n; j++) {
         direction[j] = (float)rng_normal(test_key, 23, index, (u32)j, 0) / sqrtf((float)n);
-        slope += (double)direction[j] * (double)((float *)w->value.grad)[j];
+        slope += (double)direction[j] * (double)gradient[j];
     }
-    double measured = (loss_at(p, w, direction, h) - loss_at(p, w, direction, -h)) / (2 * (double)h);
+    for (int side = 0; side < 2; side++) {
+        for (i64 j = 0; j < n; j++)
+            moved[j] = kept[j] + (side ? h : -h) * direction[j];
+        weight_put(&p->audio.weights, w, 0, w->rows, moved);
+        losses[side] = toy_loss(p, false);
+    }
+    weight_put(&p->audio.weights, w, 0, w->rows, kept);
+    double measured = (losses[1] - losses[0]) / (2 * (double)h);
     assert_true(fabs(measured - slope) < 2e-4 + 0.02 * fabs(slope));
-    memory_free(direction);
+    void *blocks[] = {direction, moved, kept, gradient};
+    for (i64 i = 0; i < COUNT_OF(blocks); i++)
+        memory_free(blocks[i]);
+}
+
+static float *normals(u32 stream, i64 count)
+{
+    float *values = memory_alloc(count * 4);
+    for (i64 i = 0; i < count; i++)
+        values[i] = (float)rng_normal(test_key, stream, (u32)i, 0, 0);
+    float *out = to_device(&device, values, count * 4);
+    memory_free(values);
+    return out;
 }
 
 static void gradients_are_the_differences_they_should_be(void **state)
 {
     (void)state;
-    enum { FRAMES = 5, ROWS = 4 * FRAMES, VALUES = ROWS * 160 };
     struct toy_problem p = {
-        .in = memory_alloc(VALUES * 4), .target = memory_alloc(VALUES * 4), .coefficient = memory_alloc(ROWS * 4)};
+        .in = normals(21, VALUES), .target = normals(22, VALUES), .coefficient = device_alloc(&device, ROWS * 4)};
     audio_open(&p.audio, &device, &toy, DTYPE_F32, true);
     fill_weights(&p.audio);
     tape_open(&p.tape, &device, DTYPE_F32, (i64)1 << 30);
-    audio_layout_init(&p.layout, FRAMES, (i64[]){3, 2}, 2);
-    for (u32 i = 0; i < VALUES; i++) {
-        p.in[i] = (float)rng_normal(test_key, 21, i, 0, 0);
-        p.target[i] = (float)rng_normal(test_key, 22, i, 0, 0);
-    }
-    for (int i = 0; i < ROWS; i++)
-        p.coefficient[i] = 1.0f / ROWS;
+    audio_layout_init(&p.layout, &p.audio, FRAMES, (i64[]){3, 2}, 2);
+    device.ops->fill(&device, p.coefficient, ROWS, 1.0f / ROWS);
     weights_begin_step(&p.audio.weights);
     toy_loss(&p, true);
     tape_backward(&p.tape);
     for (i64 i = 0; i < p.audio.weights.count; i++)
         if (p.audio.weights.list[i].spec.trained)
             check_slope(&p, &p.audio.weights.list[i], (u32)i);
-    audio_layout_release(&p.layout);
     tape_close(&p.tape);
     audio_close(&p.audio);
-    memory_free(p.in);
-    memory_free(p.target);
-    memory_free(p.coefficient);
+    device_free(&device, p.in, VALUES * 4);
+    device_free(&device, p.target, VALUES * 4);
+    device_free(&device, p.coefficient, ROWS * 4);
 }
 
 /* ---- codebooks ---- */
@@ -291,68 +305,90 @@ static void gradients_are_the_differences_they_should_be(void **state)
 static double quantisation_error(struct audio_tokenizer *audio, const float *z, i64 n)
 {
     i64 d = audio->config.latent;
-    i32 *codes = memory_alloc(n * audio->config.levels * 4);
-    float *sum = memory_alloc(n * d * 4);
+    float *x = to_device(&device, z, n * d * 4), *sum_d = device_alloc(&device, n * d * 4);
+    i32 *codes = device_alloc(&device, n * audio->config.levels * 4);
     double error = 0;
-    device.ops->quantize_vectors(&device, codes, sum, NULL, matrix_of((float *)(uintptr_t)z, DTYPE_F32, n, d),
-                                 audio->w.codebooks->master, audio->config.levels, audio->config.codes);
+    device.ops->quantize_vectors(&device, codes, sum_d, NULL, matrix_of(x, DTYPE_F32, n, d), audio->w.codebooks->master,
+                                 audio->config.levels, audio->config.codes);
+    float *sum = to_host(&device, sum_d, n * d * 4);
     for (i64 i = 0; i < n * d; i++)
         error += (double)(z[i] - sum[i]) * (double)(z[i] - sum[i]);
-    memory_free(codes);
     memory_free(sum);
+    device_free(&device, codes, n * audio->config.levels * 4);
+    device_free(&device, x, n * d * 4);
+    device_free(&device, sum_d, n * d * 4);
     return error / (double)n;
+}
+
+/* The words that k-means leaves. */
+static float *started(struct audio_tokenizer *audio, const float *z, i64 n, i64 step)
+{
+    struct codebook_settings settings = {0.95, 5, 8, 9};
+    i64 bytes = n * audio->config.latent * 4;
+    float *vectors = to_device(&device, z, bytes);
+    codebooks_start(audio, vectors, n, &settings, step);
+    device_free(&device, vectors, bytes);
+    return weight_values(&audio->weights, audio->w.codebooks);
 }
 
 static void k_means_finds_clusters_again_and_again(void **state)
 {
     (void)state;
-    enum { N = 600, CENTRES = 16 };
-    struct codebook_settings settings = {0.95, 5, 8, 9};
-    struct audio_tokenizer first, second;
-    float z[N * 4];
+    enum { N = 600, CENTRES = 16, BYTES = 2 * 8 * 4 * sizeof(float) };
+    struct audio_tokenizer audio;
+    float z[N * 4], *words[3];
     for (u32 i = 0; i < N; i++)
         for (u32 c = 0; c < 4; c++)
             z[i * 4 + c] =
                 (float)(3 * rng_normal(test_key, 30, i % CENTRES, c, 0) + 0.1 * rng_normal(test_key, 31, i, c, 0));
-    audio_open(&first, &device, &toy, DTYPE_F32, true);
-    audio_open(&second, &device, &toy, DTYPE_F32, true);
-    codebooks_start(&first, z, N, &settings, 7);
+    audio_open(&audio, &device, &toy, DTYPE_F32, true);
+    words[0] = started(&audio, z, N, 7);
+    assert_true(quantisation_error(&audio, z, N) < 0.1 * 4 * 9); /* of a variance of 9 each */
+    words[1] = started(&audio, z, N, 8);
     workers_start(1);
-    codebooks_start(&second, z, N, &settings, 7);
+    words[2] = started(&audio, z, N, 7);
     workers_start(0);
-    assert_memory_equal(first.w.codebooks->master, second.w.codebooks->master, 2 * 8 * 4 * sizeof(float));
-    assert_true(quantisation_error(&first, z, N) < 0.1 * 4 * 9); /* of a variance of 9 each */
-    codebooks_start(&second, z, N, &settings, 8);
-    assert_memory_not_equal(first.w.codebooks->master, second.w.codebooks->master, 2 * 8 * 4 * sizeof(float));
-    audio_close(&first);
-    audio_close(&second);
+    assert_memory_not_equal(words[0], words[1], BYTES);
+    assert_memory_equal(words[0], words[2], BYTES);
+    for (int i = 0; i < 3; i++)
+        memory_free(words[i]);
+    audio_close(&audio);
 }
 
 static void words_follow_their_vectors_and_unseen_ones_return(void **state)
 {
     (void)state;
     enum { N = 8 };
+    static const i32 host_codes[N] = {0, 0, 0, 0, 1, 1, 1, 1};
     struct audio_config one = {16, 4, 1, 4};
     struct codebook_settings settings = {0.5, 2, 8, 9};
     struct audio_tokenizer audio;
-    i32 codes[N] = {0, 0, 0, 0, 1, 1, 1, 1};
-    float residual[N * 4];
-    i64 revived[4];
+    float values[N * 4];
+    double revived[4];
+    for (int i = 0; i < N * 4; i++)
+        values[i] = (float)(i / 16 + 1) + (float)(i % 4);
+    i32 *codes = to_device(&device, host_codes, sizeof host_codes);
+    float *residual = to_device(&device, values, sizeof values);
+    double *count = device_alloc(&device, sizeof *count);
     audio_open(&audio, &device, &one, DTYPE_F32, true);
     weights_init(&audio.weights, 1);
-    for (int i = 0; i < N * 4; i++)
-        residual[i] = (float)(i / 16 + 1) + (float)(i % 4);
-    for (i64 step = 0; step < 4; step++)
-        revived[step] = codebooks_update(&audio, &(struct audio_quantised){codes, residual}, N, &settings, step);
+    for (i64 step = 0; step < 4; step++) {
+        device.ops->zero(&device, count, sizeof *count);
+        codebooks_update(&audio, count, &(struct audio_quantised){codes, residual}, N, &settings, step);
+        device_get(&device, &revived[step], count, sizeof *count);
+    }
+    float *words = weight_values(&audio.weights, audio.w.codebooks);
     for (int c = 0; c < 4; c++) {
-        assert_true(fabsf(audio.w.codebooks->master[c] - (float)(1 + c)) < 1e-5f);
-        assert_true(fabsf(audio.w.codebooks->master[4 + c] - (float)(2 + c)) < 1e-5f);
+        assert_true(fabsf(words[c] - (float)(1 + c)) < 1e-5f);
+        assert_true(fabsf(words[4 + c] - (float)(2 + c)) < 1e-5f);
     }
     assert_true(revived[0] == 0 && revived[1] == 0 && revived[2] == 2 && revived[3] == 0);
-    for (int code = 2; code < 4; code++) { /* a residual of the batch */
-        float value = audio.w.codebooks->master[code * 4];
-        assert_true(value == 1 || value == 2);
-    }
+    for (int code = 2; code < 4; code++) /* a residual of the batch */
+        assert_true(words[code * 4] == 1 || words[code * 4] == 2);
+    memory_free(words);
+    device_free(&device, codes, sizeof host_codes);
+    device_free(&device, residual, sizeof values);
+    device_free(&device, count, sizeof *count);
     audio_close(&audio);
 }
 
@@ -604,7 +640,7 @@ static void a_resumed_run_is_the_uninterrupted_one(void **state)
         memory_free(blocks[i]);
 }
 
-int main(void)
+static int run(const char *name)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stft_is_torchs),
@@ -620,8 +656,10 @@ int main(void)
         cmocka_unit_test(training_learns_one_sound),
         cmocka_unit_test(a_resumed_run_is_the_uninterrupted_one),
     };
-    device_open_cpu(&device);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    device_close(&device);
-    return failed;
+    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return on_both_devices(&device, run);
 }
