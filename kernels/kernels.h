@@ -190,7 +190,7 @@ struct sampling {
     /* out[i] = scale . bytes[i] + shift, dense. */                                                                    \
     OP(widen_bytes, (struct device *device, struct matrix out, const u8 *bytes, float scale, float shift),             \
                     (device, out, bytes, scale, shift))                                                                \
-    /* bytes[i] = (x[i] + shift) . scale, the nearest of 0 to 255, dense. */                                            \
+    /* bytes[i] = (x[i] + shift) . scale, the nearest of 0 to 255, dense. */                                           \
     OP(narrow_bytes, (struct device *device, u8 *bytes, struct matrix x, float shift, float scale),                    \
                      (device, bytes, x, shift, scale))                                                                 \
     /* out = ln max(x, least), max(x, least) or e^x, F32; may run in place. */                                         \
@@ -369,7 +369,7 @@ struct sampling {
     OP(quantize_vectors, (struct device *device, i32 *codes, float *sum, float *residual, struct matrix x,             \
                           const float *codebooks, i64 levels, i64 codes_count),                                        \
                          (device, codes, sum, residual, x, codebooks, levels, codes_count))                            \
-    /* Code words in training, f64, rows in order: counts and sums of the residual rows [n,L,d] of each code [n,L] move \
+    /* Code words in training, f64, rows in order: counts and sums of the residual rows [n,L,d] of each code [n,L] move\
      * use and words; words unseen for more than `patience` calls become a drawn row. revived[0] (F64) += their number.\
      * words [L*K,d], use, unseen [L*K]. */                                                                            \
     OP(codebook_move, (struct device *device, float *words, float *use, float *unseen, double *revived,                \

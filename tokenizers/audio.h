@@ -38,8 +38,8 @@ struct mel {
 };
 void mel_init(struct mel *mel, struct device *device, i64 n_fft, i64 hop, i64 bands);
 void mel_release(struct mel *mel);
-/* Spectra, magnitudes and samples here are device memory, and so is the arena: scratch from it is given back. */
-/* m [B * (n / hop), bands] of each row of x [B, n]: the first n / hop spectra of each. response [B, bins] multiplies
+/* Arrays and arenas are device memory here, but for the samples of mel_spectra_of; scratch from an arena is given back.
+ * m [B * (n / hop), bands] of each row of x [B, n]: the first n / hop spectra of each. response [B, bins] multiplies
  * magnitudes (augmentation); NULL: none. n > n_fft / 2. */
 void mel_spectra(float *m, const struct mel *mel, struct matrix x, const float *response, struct arena *arena);
 /* m [padded / hop, bands] in the arena, of samples from host memory and silence up to `padded`. */
