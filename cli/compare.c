@@ -1,7 +1,7 @@
 /* weft compare MODEL --to DIR: this model against a folder of reference tensors, as tests/golden/moe holds them. */
 #include "cli/cli.h"
 #include "core/json.h"
-#include "model/decode.h"
+#include "model/generate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -244,7 +244,7 @@ static void report_greedy(struct comparison *c, const i32 *prompt, i64 length, c
     i64 wrong = 0;
     i32 *got = memory_alloc(count * 4);
     submodel_full(&sub, &c->model.config);
-    decode_greedy(got, NULL, &c->model, &sub, prompt, length, count, -1);
+    decode_greedy(got, &c->model, &sub, prompt, length, count);
     for (i64 i = 0; i < count; i++)
         wrong += got[i] != want[i];
     report(c, "greedy tokens that differ", (double)wrong, 0, "0");

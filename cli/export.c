@@ -1,6 +1,5 @@
 /* weft export MODEL -o OUT --to hf|gguf: the text backbone for other software, reloaded and compared. */
 #include "cli/cli.h"
-#include "model/decode.h"
 #include "studio/studio.h"
 #include "tokenizers/text.h"
 

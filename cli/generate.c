@@ -62,7 +62,7 @@ static int run(const char *directory, const struct request *r)
     arena_open(&arena, 64 << 20, false);
     prompt_init(&prompt, r->kind);
     struct studio_options options = {
-        .sampling = {(float)temperature, (float)top_p, 0, {(u64)seed, RNG_SAMPLING}}, .sub = &sub, .slots = 1};
+        .sampling = {(float)temperature, (float)top_p, 0, {(u64)seed, RNG_SAMPLING}}, .sub = &sub, .seats = 1};
     status = submodel_parse(&sub, &arena, &r->sub, &studio.model);
     if (status == 0)
         status = build(&prompt, &studio, r, most);

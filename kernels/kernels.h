@@ -178,7 +178,7 @@ struct sampling {
                  (device, y, x, kind))                                                                                 \
     OP(activate_backward, (struct device *device, struct matrix dx, struct matrix dy, struct matrix x,                 \
                            enum activation kind, bool add), (device, dx, dy, x, kind, add))                            \
-    /* out = scale . x (+ out if add); dtypes may differ: this is also the cast. */                                    \
+    /* out = scale . x (+ out if add); dtypes may differ: this is also the cast. Like ones may run in place. */        \
     OP(copy, (struct device *device, struct matrix out, struct matrix x, float scale, bool add),                       \
              (device, out, x, scale, add))                                                                             \
     /* out = a + b; may run in place on a. */                                                                          \

@@ -1,123 +1,458 @@
-#include "model/decode.h"
+#include "model/decoding.h"
 
 #include <string.h>
 
-void cache_open(struct cache *cache, struct model *model, const struct submodel *sub, i64 columns)
+const struct vocabulary vocabulary_of_text = {
+    .boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = -1, .im_start = -1, .im_end = -1};
+
+/* ---- Answers ---- */
+
+void routes_push(struct routes *routes, i64 width, const u16 *route)
+{
+    if (routes->count == routes->capacity) {
+        i64 next = max_i64(32, 2 * routes->capacity);
+        routes->list = memory_resize(routes->list, routes->capacity * width * 2, next * width * 2);
+        routes->capacity = next;
+    }
+    memcpy(routes->list + routes->count++ * width, route, (size_t)width * 2);
+}
+
+void answer_push(struct answer *a, i32 id, float logprob, float entropy, bool told)
+{
+    if (a->count == a->capacity) {
+        i64 next = max_i64(32, 2 * a->capacity);
+        a->ids = memory_resize(a->ids, a->capacity * 4, next * 4);
+        a->logprob = memory_resize(a->logprob, a->capacity * 4, next * 4);
+        a->entropy = memory_resize(a->entropy, a->capacity * 4, next * 4);
+        a->told = memory_resize(a->told, a->capacity, next);
+        a->capacity = next;
+    }
+    a->ids[a->count] = id;
+    a->logprob[a->count] = logprob;
+    a->entropy[a->count] = entropy;
+    a->told[a->count++] = told;
+}
+
+void answer_release(struct answer *a)
+{
+    memory_free(a->ids);
+    memory_free(a->logprob);
+    memory_free(a->entropy);
+    memory_free(a->told);
+    memory_free(a->routes.list);
+    memory_free(a->medium.bits);
+    memory_free(a->medium.codes);
+    *a = (struct answer){0};
+}
+
+/* ---- The cache ---- */
+
+/* Zeroed: hidden keys are multiplied by 0. */
+static struct matrix open_columns(struct cache *cache, const struct model *model, i64 width)
+{
+    enum dtype dtype = model->weights.dtype;
+    i64 bytes = cache->columns * width * dtype_bytes(dtype);
+    void *data = arena_alloc(&cache->memory, bytes);
+    model->device->ops->zero(model->device, data, bytes);
+    return matrix_of(data, dtype, cache->columns, width);
+}
+
+static void cache_open(struct cache *cache, const struct model *model, i64 columns)
 {
     const struct model_config *c = &model->config;
     i64 width = c->kv_heads * c->head_width, bytes = columns * width * dtype_bytes(model->weights.dtype);
-    *cache = (struct cache){.model = model, .sub = *sub, .columns = columns};
-    arena_open(&cache->memory, c->layers * (2 * bytes + 256) + columns * 16 + 4096, false);
-    tape_open(&cache->tape, model->device, model->weights.dtype, (i64)8 << 30);
+    cache->columns = columns;
+    device_arena_open(model->device, &cache->memory, c->layers * 2 * (bytes + 256) + 4096);
     cache->layer = memory_alloc(c->layers * (i64)sizeof *cache->layer);
     for (i64 i = 0; i < c->layers; i++) {
-        cache->layer[i].k = matrix_of(arena_alloc(&cache->memory, bytes), model->weights.dtype, columns, width);
-        cache->layer[i].v = matrix_of(arena_alloc(&cache->memory, bytes), model->weights.dtype, columns, width);
+        cache->layer[i].k = open_columns(cache, model, width);
+        cache->layer[i].v = open_columns(cache, model, width);
     }
-    cache->begin = arena_alloc(&cache->memory, columns * 4);
-    cache->end = arena_alloc(&cache->memory, columns * 4);
-    cache->hole_begin = arena_alloc(&cache->memory, columns * 4);
-    cache->hole_end = arena_alloc(&cache->memory, columns * 4);
-    cache_clear(cache);
+    cache->begin = memory_alloc(columns * 16);
+    cache->end = cache->begin + columns;
+    cache->hole_begin = cache->end + columns;
+    cache->hole_end = cache->hole_begin + columns;
 }
 
-void cache_clear(struct cache *cache)
+static void cache_close(struct cache *cache, const struct model *model)
 {
-    memset(cache->begin, 0, (size_t)cache->columns * 4);
-    memset(cache->end, 0, (size_t)cache->columns * 4);
-    memset(cache->hole_begin, 0, (size_t)cache->columns * 4);
-    memset(cache->hole_end, 0, (size_t)cache->columns * 4);
-}
-
-void cache_close(struct cache *cache)
-{
-    tape_close(&cache->tape);
-    arena_close(&cache->memory);
+    device_arena_close(model->device, &cache->memory);
     memory_free(cache->layer);
-    *cache = (struct cache){0};
+    memory_free(cache->begin);
 }
 
-static void place_token(struct cache *cache, struct batch *b, const struct cache_tokens *t, i64 i)
+/* Amplitudes are device memory. */
+static void find_input_scales(struct decoder *d)
 {
-    struct target_list *targets = &b->targets[TARGET_TEXT];
-    i32 column = t->column[i];
-    cache->begin[column] = column;
-    cache->end[column] = t->end[i];
-    cache->hole_begin[column] = cache->hole_end[column] = 0;
-    b->sample[i] = 0;
-    b->stream[i] = STREAM_TEXT;
-    b->query[i] = b->cache_row[i] = column;
-    for (int axis = 0; axis < 3; axis++)
-        b->coordinates[3 * i + axis] = (float)t->coordinate[i];
-    b->inputs[INPUT_TEXT].position[i] = (i32)i;
-    b->inputs[INPUT_TEXT].ids[i] = t->ids[i];
-    if (t->wanted[i]) {
-        targets->position[targets->n] = (i32)i;
-        targets->ids[targets->n++] = -100;
+    const struct decoder_options *o = &d->options;
+    for (i64 i = 0; o->amplitude && i < o->vocabulary->shape_count; i++) {
+        float amplitude[SCALES_MOST];
+        i64 scales = o->vocabulary->shapes[i].scale_count;
+        device_get(o->model->device, amplitude, o->amplitude[i], scales * 4);
+        d->input_scale[i] = shape_input_scale(amplitude, scales);
     }
 }
 
-struct tensor *cache_text_step(struct cache *cache, const struct cache_tokens *t)
+void decoder_open(struct decoder *d, const struct decoder_options *o, i64 seats, i64 columns)
 {
-    struct batch b;
-    struct forward out;
-    struct forward_options options = {
-        .cache = cache->layer, .routes = t->routes, .keep_routes = t->keep_routes != NULL};
-    tape_clear(&cache->tape, false);
-    batch_init(&b, &cache->tape.host, t->n, &(struct batch_widths){0});
-    b.cache_row = arena_alloc(&cache->tape.host, t->n * 4);
-    for (i64 i = 0; i < t->n; i++)
-        place_token(cache, &b, t, i);
-    b.inputs[INPUT_TEXT].n = t->n;
-    b.keys = cache->columns;
-    b.begin = cache->begin;
-    b.end = cache->end;
-    b.hole_begin = cache->hole_begin;
-    b.hole_end = cache->hole_end;
-    model_forward(&out, &cache->tape, cache->model, &b, &cache->sub, &options);
-    if (t->keep_routes)
-        device_get(cache->model->device, t->keep_routes, out.routes,
-                   cache->model->config.layers * t->n * cache->sub.topk * 4);
-    return out.logits[TARGET_TEXT][0];
+    const struct model_config *c = &o->model->config;
+    *d = (struct decoder){.options = *o, .sub = *o->sub, .seat_count = seats, .seat_columns = columns};
+    find_input_scales(d);
+    d->route_width = o->keep_routes ? c->layers * o->sub->topk : 0;
+    d->seats = memory_alloc(seats * (i64)sizeof *d->seats);
+    cache_open(&d->cache, o->model, seats * columns);
+    tape_open(&d->tape, o->model->device, o->model->weights.dtype, (i64)8 << 30);
 }
 
-static i32 argmax(const float *logits, i64 n)
+/* ---- Prompts ---- */
+
+static int tell_prompt(struct grammar *g, const struct decoder_options *o, const struct generate_request *r)
 {
-    i64 best = 0;
-    for (i64 i = 1; i < n; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return (i32)best;
+    grammar_init(g, o->vocabulary, &(struct grammar_options){.window = o->model->config.window});
+    grammar_begin(g);
+    for (i64 i = 0; i < r->part_count; i++)
+        if (grammar_part(g, &r->parts[i]))
+            return -1;
+    for (i64 i = 0; i < r->opening_count; i++)
+        if (grammar_id(g, r->opening[i]))
+            return -1;
+    return grammar_length(g) ? 0 : error_usage("it is empty: expected at least one id or medium to go on from");
 }
 
-i64 decode_greedy(i32 *ids, float *logits, struct model *model, const struct submodel *sub, const i32 *prompt,
-                  i64 prompt_length, i64 count, i32 stop_id)
+/* Codes of a frame go into the hidden state of the position before it: every copy needs that one for itself. */
+static i64 own_positions(const struct grammar *g, const struct generate_request *r)
 {
-    i64 columns = prompt_length + count, vocabulary = model->config.vocabulary, made = 0;
-    i32 *line = memory_alloc(4 * columns * 4), *column = line + columns, *end = column + columns, *text = end + columns;
-    u8 *wanted = memory_alloc(columns);
-    struct cache cache;
-    cache_open(&cache, model, sub, columns);
-    for (i64 i = 0; i < columns; i++) {
-        column[i] = line[i] = (i32)i;
-        end[i] = (i32)columns;
-        text[i] = i < prompt_length ? prompt[i] : 0;
-        wanted[i] = i + 1 >= prompt_length;
+    return g->want == WANT_FRAME && r->copies > 1;
+}
+
+i64 request_columns(const struct decoder_options *o, const struct generate_request *r)
+{
+    struct grammar g;
+    i64 columns = tell_prompt(&g, o, r);
+    if (columns == 0)
+        columns = grammar_length(&g) + r->copies * (r->most + own_positions(&g, r));
+    grammar_release(&g);
+    return columns;
+}
+
+/* ---- Seats ---- */
+
+static void free_seat(struct seat *s)
+{
+    for (i64 c = 0; c < s->copies; c++)
+        grammar_release(&s->flows[c].grammar);
+    memory_free(s->flows);
+    *s = (struct seat){0};
+}
+
+static bool all_done(const struct answer *answers, i64 count)
+{
+    for (i64 i = 0; i < count; i++)
+        if (!answers[i].done)
+            return false;
+    return true;
+}
+
+static void open_flows(struct decoder *d, struct seat *s)
+{
+    s->copies = s->request->copies;
+    s->flows = memory_alloc(s->copies * (i64)sizeof *s->flows);
+    for (i64 c = 0; c < s->copies; c++)
+        s->flows[c] = (struct flow){.answer = &d->answers[c], .seat = s, .copy = c};
+    struct grammar *g = &s->flows[0].grammar;
+    require(tell_prompt(g, &d->options, s->request) == 0, "a prompt that cannot be told: %s", error_text());
+    s->prompt = grammar_length(g);
+    s->shared = s->prompt - own_positions(g, s->request);
+    require(s->shared + s->copies * (s->request->most + s->prompt - s->shared) <= d->seat_columns,
+            "a request that does not fit its seat");
+}
+
+/* The next request with something to do. What stood there before must not be seen by who sits there now. */
+static void take_seat(struct decoder *d, struct seat *s)
+{
+    i64 index = s - d->seats;
+    for (; d->next < d->count && !s->request; d->answers += d->requests[d->next++].copies)
+        if (!all_done(d->answers, d->requests[d->next].copies)) {
+            *s = (struct seat){
+                .request = &d->requests[d->next], .base = index * d->seat_columns, .set = d->set_of[d->next]};
+            open_flows(d, s);
+            memset(d->cache.begin + s->base, 0, (size_t)d->seat_columns * 4);
+            memset(d->cache.end + s->base, 0, (size_t)d->seat_columns * 4);
+        }
+}
+
+static void tell_beginning(struct flow *f)
+{
+    for (i64 i = 0; i < f->answer->count && !f->answer->done; i++)
+        require(grammar_id(&f->grammar, f->answer->ids[i]) == 0, "an answer's beginning: %s", error_text());
+}
+
+/* After what they share, copies go on alone. */
+static void fork_seat(struct seat *s)
+{
+    for (i64 c = 1; c < s->copies; c++) {
+        grammar_copy(&s->flows[c].grammar, &s->flows[0].grammar);
+        s->flows[c].shift = s->flows[0].shift;
     }
-    for (i64 at = 0; made < count;) {
-        i64 n = at ? 1 : prompt_length;
-        struct cache_tokens t = {n, text + at, column + at, line + at, end + at, wanted + at, NULL, NULL};
-        const float *row = cache_text_step(&cache, &t)->data;
-        at += n;
-        if (logits)
-            memcpy(logits + made * vocabulary, row, (size_t)vocabulary * 4);
-        ids[made] = argmax(row, vocabulary);
-        if (ids[made++] == stop_id || at == columns)
-            break;
-        text[at] = ids[made - 1];
+    for (i64 c = 0; c < s->copies; c++)
+        tell_beginning(&s->flows[c]);
+    s->forked = true;
+}
+
+/* ---- Positions into the batch ---- */
+
+static i64 room_of(const struct seat *s)
+{
+    return s->request->most + s->prompt - s->shared;
+}
+
+static i64 column_of(const struct flow *f, i64 number)
+{
+    const struct seat *s = f->seat;
+    return s->base + number + (number < s->shared ? 0 : f->copy * room_of(s));
+}
+
+static i64 end_of(const struct flow *f, i64 number)
+{
+    const struct seat *s = f->seat;
+    i64 copies = number < s->shared ? s->copies : f->copy + 1;
+    return s->base + s->shared + copies * room_of(s);
+}
+
+static struct source source_of(const struct decoder *d, const struct flow *f, i64 number)
+{
+    if (number >= f->seat->prompt)
+        return (struct source){d->route_width ? &f->answer->routes : NULL, number - f->seat->prompt};
+    return (struct source){f->copy == 0 && d->route_width ? f->seat->request->routes : NULL, number};
+}
+
+/* Up to which position the experts are known. */
+static i64 routed(const struct flow *f)
+{
+    const struct routes *prompt = f->seat->request->routes;
+    i64 known = prompt ? min_i64(prompt->count, f->seat->prompt) : 0;
+    return known < f->seat->prompt ? known : known + f->answer->routes.count;
+}
+
+static const struct media_block *block_of(const struct flow *f, i64 number)
+{
+    const struct generate_request *r = f->seat->request;
+    i64 given = 0;
+    for (i64 i = 0; i < r->part_count; i++)
+        given += r->parts[i].kind != STREAM_TEXT;
+    return number < given ? &r->media[number] : &f->answer->medium;
+}
+
+/* The row of its frame's inputs, among those of all pictures that are read now. */
+static i64 picture_row(struct decoder *d, const struct media_block *m, const struct slot *in)
+{
+    const struct shape *shape = &d->options.vocabulary->shapes[m->shape];
+    const u8 *bits = m->bits + in->frame * shape_tokens(shape) * d->options.model->config.bits;
+    if (d->picture_count == 0 || d->pictures[d->picture_count - 1].bits != bits) {
+        d->pictures[d->picture_count++] = (struct picture){bits, m->shape, d->picture_rows};
+        d->picture_rows += shape_positions(shape);
     }
-    cache_close(&cache);
-    memory_free(line);
-    memory_free(wanted);
-    return made;
+    return d->pictures[d->picture_count - 1].first_row + in->row;
+}
+
+static void lay_input(struct decoder *d, const struct flow *f, const struct position *p, i64 at)
+{
+    const struct model_config *c = &d->options.model->config;
+    struct input_list *in = &d->batch.inputs[p->input];
+    i64 i = in->n++, features = CELLS * c->cell_features, pixels = CELLS * c->patch_values;
+    in->position[i] = (i32)at;
+    if (p->input == INPUT_TEXT) {
+        in->ids[i] = p->id;
+        return;
+    }
+    const struct media_block *m = block_of(f, p->in.block);
+    i64 row = p->in.frame * m->frame_positions + p->in.row;
+    if (p->input == INPUT_AUDIO) {
+        memcpy(in->ids + i * c->levels, m->codes + p->in.frame * c->levels, (size_t)c->levels * 4);
+    } else if (p->input == INPUT_VISION_OUT) {
+        d->picture_row[i] = (i32)picture_row(d, m, &p->in);
+        in->scale[i] = p->in.scale;
+    } else {
+        memcpy(in->features + i * features, m->features + row * features, (size_t)features * 4);
+        memcpy(in->pixels + i * pixels, m->pixels + row * pixels, (size_t)pixels);
+    }
+}
+
+/* Text after a video sees all of it: its frames were laid before its end was known. */
+static void close_holes(struct cache *cache, const struct flow *f)
+{
+    const struct grammar *g = &f->grammar;
+    i32 end = (i32)column_of(f, g->block_end);
+    for (i64 number = g->block_first; number < g->block_end; number++) {
+        i64 column = column_of(f, number);
+        if (cache->hole_end[column] == HOLE_OPEN)
+            cache->hole_end[column] = cache->hole_begin[column] < end ? end : 0;
+    }
+}
+
+static void lay_position(struct decoder *d, const struct flow *f, const struct position *p, i64 number)
+{
+    struct batch *b = &d->batch;
+    struct cache *cache = &d->cache;
+    i64 column = column_of(f, number), at = b->n++;
+    bool hole = p->hole_end > p->hole_begin, open = p->hole_end == HOLE_OPEN;
+    cache->begin[column] = (i32)column_of(f, p->begin);
+    cache->end[column] = (i32)end_of(f, number);
+    cache->hole_begin[column] = hole ? (i32)column_of(f, p->hole_begin) : 0;
+    cache->hole_end[column] = !hole ? 0 : open ? HOLE_OPEN : (i32)column_of(f, p->hole_end);
+    b->sample[at] = 0;
+    b->stream[at] = p->stream;
+    b->query[at] = b->cache_row[at] = (i32)column;
+    memcpy(b->coordinates + 3 * at, p->at, sizeof p->at);
+    d->sources[at] = source_of(d, f, number);
+    lay_input(d, f, p, at);
+}
+
+/* How many of the next `count` positions there is room for: groups see all of themselves, and are not cut. A group
+ * that is longer than a forward takes one alone. */
+static i64 fitting(const struct decoder *d, const struct grammar *g, i64 count)
+{
+    i64 n = max_i64(0, FORWARD_POSITIONS - d->batch.n);
+    if (count <= n)
+        return count;
+    while (n > 0 && g->positions[n].begin < g->first + n)
+        n--;
+    if (n > 0 || d->batch.n > 0)
+        return n;
+    for (n = 1; n < count && g->positions[n].begin < g->first + n;)
+        n++;
+    return n;
+}
+
+/* Positions below number `end`; returns whether all of them are in the cache then. */
+static bool lay(struct decoder *d, struct flow *f, i64 end)
+{
+    struct grammar *g = &f->grammar;
+    end = min_i64(end, grammar_length(g));
+    i64 last = d->replay ? min_i64(end, routed(f)) : end, n = fitting(d, g, max_i64(0, last - g->first));
+    if (n > 0) {
+        f->shift = d->batch.n - g->first;
+        close_holes(&d->cache, f);
+    }
+    for (i64 i = 0; i < n; i++)
+        lay_position(d, f, &g->positions[i], g->first + i);
+    grammar_take(g, n);
+    return g->first >= end;
+}
+
+static void lay_seat(struct decoder *d, struct seat *s)
+{
+    if (!s->forked) {
+        if (!lay(d, &s->flows[0], s->shared))
+            return;
+        fork_seat(s);
+        for (i64 c = 0; c < s->copies; c++)
+            if (!s->flows[c].answer->done && s->flows[c].grammar.count == 0)
+                want_draws(d, &s->flows[c]);
+    }
+    for (i64 c = 0; c < s->copies; c++) {
+        struct flow *f = &s->flows[c];
+        if (!f->answer->done && f->grammar.count && lay(d, f, INT64_MAX))
+            want_draws(d, f);
+    }
+}
+
+/* A bound, of address space. */
+static i64 pending_positions(const struct decoder *d)
+{
+    i64 n = 0;
+    for (i64 i = 0; i < d->seat_count; i++) {
+        const struct seat *s = &d->seats[i];
+        for (i64 c = 0; c < s->copies; c++)
+            n += s->flows[c].grammar.count + (s->forked ? 0 : s->flows[c].answer->count + s->prompt - s->shared);
+    }
+    return n;
+}
+
+static void open_batch(struct decoder *d)
+{
+    const struct model_config *c = &d->options.model->config;
+    struct batch_widths widths = {c->bits, c->levels, c->cell_features, c->patch_values};
+    struct batch *b = &d->batch;
+    i64 n = pending_positions(d);
+    tape_clear(&d->tape, false);
+    struct arena *host = &d->tape.host;
+    batch_init(b, host, n, &widths);
+    b->cache_row = arena_alloc(host, n * 4);
+    b->n = 0;
+    b->keys = d->cache.columns;
+    b->begin = d->cache.begin;
+    b->end = d->cache.end;
+    b->hole_begin = d->cache.hole_begin;
+    b->hole_end = d->cache.hole_end;
+    d->sources = arena_alloc(host, n * (i64)sizeof *d->sources);
+    d->pictures = arena_alloc(host, n * (i64)sizeof *d->pictures);
+    d->picture_row = arena_alloc(host, n * 4);
+    d->picture_count = d->picture_rows = d->text.n = d->bits.n = d->frames.n = 0;
+}
+
+/* Returns whether there is something to run. */
+static bool lay_seats(struct decoder *d, bool replay)
+{
+    open_batch(d);
+    d->replay = replay;
+    for (i64 i = 0; i < d->seat_count; i++)
+        if (d->seats[i].request)
+            lay_seat(d, &d->seats[i]);
+    return d->batch.n > 0;
+}
+
+/* ---- Steps ---- */
+
+static void forget_requests(struct decoder *d)
+{
+    for (i64 i = 0; i < d->seat_count; i++)
+        free_seat(&d->seats[i]);
+    device_free(d->options.model->device, d->allowed, d->allowed_bytes);
+    memory_free(d->set_of);
+    d->allowed = NULL;
+    d->allowed_bytes = 0;
+}
+
+void decoder_begin(struct decoder *d, struct answer *answers, const struct generate_request *requests, i64 count)
+{
+    forget_requests(d);
+    d->answers = answers;
+    d->requests = requests;
+    d->count = count;
+    d->next = 0;
+    memset(d->cache.begin, 0, (size_t)d->cache.columns * 16);
+    find_allowed(d);
+}
+
+void decoder_close(struct decoder *d)
+{
+    if (!d->seats)
+        return;
+    forget_requests(d);
+    cache_close(&d->cache, d->options.model);
+    tape_close(&d->tape);
+    draws_release(&d->text);
+    draws_release(&d->bits);
+    draws_release(&d->frames);
+    memory_free(d->seats);
+    *d = (struct decoder){0};
+}
+
+bool decoder_step(struct decoder *d)
+{
+    bool busy = false;
+    for (i64 i = 0; i < d->seat_count; i++) {
+        struct seat *s = &d->seats[i];
+        if (s->request && all_done(s->flows[0].answer, s->copies))
+            free_seat(s);
+        take_seat(d, s);
+        busy |= s->request != NULL;
+    }
+    if (!busy)
+        return false;
+    if (!d->route_width || !lay_seats(d, true))
+        require(lay_seats(d, false), "answers that are not done, and nothing to read");
+    run_and_draw(d);
+    return true;
 }

@@ -1,37 +1,130 @@
-/* Text decoding through the cache: prefill and single steps of many requests at once. All requests share one cache; a
- * request owns a contiguous range of columns, reserved for its longest answer; a cohort's prompt is stored once and its
- * `end` covers the ranges that follow it. */
+/* The decoder: answers to prompts, any modality in, any out, many at once, by the same forward as training.
+ *
+ * The grammar says what comes next; positions are laid into a batch whose keys are columns of one cache, the model
+ * runs, what the grammar wants is drawn and handed back. A seat of the cache belongs to one request:
+ *
+ *     | prompt | answer of copy 0 | answer of copy 1 | ... |    each answer with room for `most` positions
+ *
+ * The prompt stands once; its keys are seen by all copies, those of a copy by itself alone. When all answers of a
+ * request are done, the next one takes its seat. Groups of any size (a text id, a frame of sound, a whole scale of a
+ * picture) mix in one forward, which takes at most FORWARD_POSITIONS of them: longer prompts take several.
+ *
+ * Answers may have a beginning already, with the experts its ids went to: those are replayed, and the answer goes on.
+ */
 #ifndef WEFT_MODEL_DECODE_H
 #define WEFT_MODEL_DECODE_H
 #include "model/model.h"
+#include "sequence/grammar.h"
 
-struct cache {
+enum { FORWARD_POSITIONS = 4096 };
+
+/* Codes and features of one medium of a sample, by the number of its block. */
+struct media_block {
+    enum stream kind;
+    i64 frames;            /* latent frames of a picture or clip; frames of sound */
+    i64 shape;             /* image-out, video-out: index in the vocabulary */
+    const float *features; /* vision-in: [positions, 4, cell_features] */
+    const u8 *pixels;      /* vision-in: [positions, 4, patch_values] */
+    i64 frame_positions;   /* vision-in: positions of a frame */
+    u8 *bits;              /* image-out, video-out: [frames, tokens, d] */
+    i32 *codes;            /* audio: [frames, levels] */
+};
+struct routes { /* of positions in order: [count, L . K], experts of each layer, 65535: none */
+    u16 *list;
+    i64 count, capacity;
+};
+void routes_push(struct routes *routes, i64 width, const u16 *route);
+
+struct answer {
+    i32 *ids;       /* [count] of text, the stop id included */
+    float *logprob; /* [count]; 0 where told */
+    float *entropy; /* [count] of the distribution it was drawn from, with want_entropy */
+    u8 *told;       /* [count] 1: not drawn */
+    i64 count, capacity;
+    struct routes routes;      /* of its positions that were read, with keep_routes */
+    struct media_block medium; /* the drawn one, if any */
+    bool has_medium, done;
+    bool ended; /* by its own end, not by `most` */
+};
+void answer_push(struct answer *answer, i32 id, float logprob, float entropy, bool told);
+void answer_release(struct answer *answer);
+
+struct generate_request {
+    const struct part *parts; /* the prompt, told to the grammar */
+    i64 part_count;
+    const struct media_block *media; /* of the prompt's parts that are media, in order */
+    const i32 *opening;              /* ids that follow: a shape token and BOI or BOV, BOA, the answer's header */
+    i64 opening_count;
+    /* end with the first medium; otherwise text alone is drawn, until an id of `stop` or the sample's end */
+    bool media_only;
+    i32 stop[4];          /* -1: none */
+    const i32 *forbidden; /* ids that text has not, beside those that open or close a medium; may be NULL */
+    i64 forbidden_count;
+    i64 most;   /* positions of an answer: ids, frames of sound, ...; it ends with what reaches them */
+    i64 copies; /* answers to the same prompt */
+    /* Draws are keyed by (identity, copy, position, level) or, by_place, text by (identity, copy, place in the answer,
+     * 0). */
+    u32 identity;
+    bool by_place;
+    struct routes *routes; /* of the prompt, kept or replayed; NULL: neither */
+};
+
+struct decoder_options {
     struct model *model;
-    struct submodel sub;
-    i64 columns;
-    struct attention_cache *layer;            /* [L] */
-    i32 *begin, *end, *hole_begin, *hole_end; /* [columns]; an unwritten column is seen by nobody */
+    const struct submodel *sub; /* read when the decoder is opened; its arrays must outlive it */
+    const struct vocabulary *vocabulary;
+    const float *const *amplitude; /* [shapes] of the vision tokenizer, device memory; NULL without vision */
+    const i64 *grid;               /* [shapes * 2] h, w of the finest scale */
+    struct sampling sampling;
+    /* Log-probabilities are those of the loss that training uses, on logits divided by the temperature. */
+    bool want_entropy;
+    bool keep_routes;
+};
+/* No brackets, no shapes, no end: every id is text. */
+extern const struct vocabulary vocabulary_of_text;
+
+struct cache { /* keys and values in device memory; who sees a column: nobody where it is unwritten */
+    struct attention_cache *layer; /* [L] */
     struct arena memory;
+    i64 columns;
+    i32 *begin, *end, *hole_begin, *hole_end; /* [columns] */
+};
+struct draws { /* rows of logits to draw from, in order */
+    i64 n, capacity;
+    struct flow **flow;
+    i32 *row, *set; /* of the logits; of the allowed ids */
+    u32 *identity;  /* [n, 4] */
+};
+struct decoder {
+    struct decoder_options options;
+    struct submodel sub;
+    struct cache cache;
     struct tape tape; /* forward only, cleared every step */
+    i64 seat_count, seat_columns, route_width;
+    float input_scale[SHAPES_MOST]; /* of vision-out */
+    struct seat *seats;
+    struct answer *answers; /* of the next request */
+    const struct generate_request *requests;
+    i64 count, next;
+    u32 *allowed;               /* device memory: bit sets of ids, the grammar's and those of requests */
+    i64 allowed_bytes, *set_of; /* [count] of each request */
+    /* the forward at hand */
+    struct batch batch;
+    struct draws text, bits, frames;
+    struct source *sources;   /* [n] whose position it is */
+    struct picture *pictures; /* what is read of pictures, and which row of it by each input */
+    i64 picture_count, picture_rows;
+    i32 *picture_row;
+    bool replay; /* takes positions whose routes are known, and nothing is drawn */
 };
-/* Room for `columns` keys. The sub-model's arrays must outlive the cache. */
-void cache_open(struct cache *cache, struct model *model, const struct submodel *sub, i64 columns);
-void cache_close(struct cache *cache);
-void cache_clear(struct cache *cache);
+/* Columns that a request takes; -1: its prompt cannot be told. */
+i64 request_columns(const struct decoder_options *options, const struct generate_request *request);
+/* `seats` requests at a time, of at most `columns` each. */
+void decoder_open(struct decoder *decoder, const struct decoder_options *options, i64 seats, i64 columns);
+void decoder_close(struct decoder *decoder);
+/* Forgets what it was at. answers: copies of each request, in order, zeroed or begun; all borrowed until the last step.
+ */
+void decoder_begin(struct decoder *decoder, struct answer *answers, const struct generate_request *requests, i64 count);
+bool decoder_step(struct decoder *decoder); /* one forward; false, and none, when every answer is done */
 
-/* One forward of n text tokens, token i at column[i] (ascending), with text coordinate coordinate[i], visible to
- * queries below end[i]. Logits of the tokens where wanted[i], in order: [count, V] F32, valid until the next call. */
-struct cache_tokens {
-    i64 n;
-    const i32 *ids, *column, *coordinate, *end;
-    const u8 *wanted;
-    const i32 *routes; /* [L, n, K] replayed, or NULL */
-    i32 *keep_routes;
-};
-struct tensor *cache_text_step(struct cache *cache, const struct cache_tokens *tokens);
-
-/* Greedy continuation of one prompt; ids [count]; stops early at stop_id (-1: never); returns how many were made.
- * logits [count, V]: what each was picked from; may be NULL. */
-i64 decode_greedy(i32 *ids, float *logits, struct model *model, const struct submodel *sub, const i32 *prompt,
-                  i64 prompt_length, i64 count, i32 stop_id);
 #endif

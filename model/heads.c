@@ -128,11 +128,9 @@ static const i32 *draw_codes(struct pass *p, struct tensor *logits, i64 n, i64 l
     struct device *device = p->tape->device;
     i32 *drawn = tape_alloc(p->tape, n * 4), *rows = tape_alloc(p->tape, n * 4);
     float *logprob = tape_alloc(p->tape, n * 4);
-    if (level == 0)
-        p->out->audio_codes = tape_alloc(p->tape, n * c->levels * 4);
     device->ops->sample(device, drawn, logprob, tensor_matrix(logits), p->audio.identity + level * n * 4,
                         p->options->audio_sampling);
-    device->ops->settle_codes(device, p->out->audio_codes, rows, drawn, n, c->levels, level, (i32)c->codes);
+    device->ops->settle_codes(device, p->options->audio_codes, rows, drawn, n, c->levels, level, (i32)c->codes);
     return rows;
 }
 

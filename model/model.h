@@ -4,7 +4,7 @@
  *
  *     batch -> embed -> [ norm, attention, add+norm, experts, add ] x L -> heads -> one loss a target
  *
- * The door to the folder: configuration, the model and its weights, sub-models, forward, generation, model directories.
+ * The door to the folder: configuration, the model and its weights, sub-models, forward, model directories.
  */
 #ifndef WEFT_MODEL_H
 #define WEFT_MODEL_H
@@ -104,11 +104,14 @@ struct forward_options {
     i64 chunk;                     /* of a pipeline: the first one embeds, the last one has the heads */
     struct attention_cache *cache; /* [L]; generation only */
     const i32 *routes;             /* [L, n, K] replayed choices; NULL: choose */
-    bool keep_routes;              /* forward.routes is wanted */
+    bool keep_routes;              /* forward.routes is wanted, */
+    i32 *routes_out;               /* in this device memory; NULL: the tape's */
     float *usage;                  /* [L, E] adds assignments of counted positions; NULL: model->usage when training */
-    /* next-codec prediction while generating: draws level by level (codes [n, levels]) */
+    const float *scale_sums;       /* [n, d] device memory: features of vision-out; NULL: the batch's */
+    /* next-codec prediction while generating: draws level by level */
     const struct sampling *audio_sampling;
     const u32 *audio_identity;              /* [n, 4] of each audio target */
+    i32 *audio_codes;                       /* [n, levels] device memory: what was drawn */
 };                                          /* usage is device memory, the other arrays are the host's */
 struct forward {                            /* all of it device memory, until tape_clear */
     struct loss loss[TARGETS][LEVELS_MOST]; /* audio: one a level; others: [0] */
@@ -116,7 +119,6 @@ struct forward {                            /* all of it device memory, until ta
     float *coefficient[TARGETS][LEVELS_MOST];
     struct tensor *logits[TARGETS][LEVELS_MOST];
     struct tensor *hidden;        /* [N, C] after the last layer */
-    i32 *audio_codes;             /* [n, levels] drawn */
     i32 *routes;                  /* [L, n, K] choices, -1 where none was made; with keep_routes */
     const float *weight[TARGETS]; /* [n] the batch's target weights */
     const u8 *stream[TARGETS];    /* [n] and streams */

@@ -59,7 +59,8 @@ static void put_lists(struct pass *p)
         if (!from->n)
             continue;
         to->position = (i32 *)(uintptr_t)put(p, from->position, from->n * 4);
-        to->features = (float *)(uintptr_t)put(p, from->features, from->n * floats[kind] * 4);
+        const float *there = kind == INPUT_VISION_OUT ? p->options->scale_sums : NULL;
+        to->features = (float *)(uintptr_t)(there ? there : put(p, from->features, from->n * floats[kind] * 4));
         if (kind == INPUT_TEXT)
             to->ids = (i32 *)(uintptr_t)put(p, from->ids, from->n * 4);
         if (kind == INPUT_VISION_OUT)

@@ -21,16 +21,16 @@ static void add_cohort(struct eval_scores *out, const struct cohort *c)
 {
     double mean = 0, ids = 0, entropy = 0, ended = 0, size = (double)c->size;
     for (i64 i = 0; i < c->size; i++) {
-        const struct rollout *r = &c->rollouts[i];
+        const struct answer *a = &c->rollouts[i].answer;
         double drawn = 0, sum = 0;
-        for (i64 j = 0; j < r->count; j++) {
-            drawn += !r->told[j];
-            sum += r->told[j] ? 0 : r->entropy[j];
+        for (i64 j = 0; j < a->count; j++) {
+            drawn += !a->told[j];
+            sum += a->told[j] ? 0 : a->entropy[j];
         }
-        mean += r->reward / size;
+        mean += c->rollouts[i].reward / size;
         ids += drawn / size;
         entropy += sum / drawn / size;
-        ended += r->ended / size;
+        ended += a->ended / size;
     }
     out->reward += mean;
     out->error += mean * mean;

@@ -266,12 +266,12 @@ static int observe(struct judge *j, struct rollout *r, const char *observation, 
                          chat_message(&ids, j->tokenizer, "user", observation) || chat_answer_header(&ids, j->tokenizer)
                      ? -1
                      : 0;
-    bool room = r->ended && r->turns < j->s->turns && r->count + ids.count < most;
+    bool room = r->answer.ended && r->turns < j->s->turns && r->answer.count + ids.count < most;
     if (status == 0 && room) {
         for (i64 i = 0; i < ids.count; i++)
-            rollout_push(r, ids.ids[i], 0, 0, true);
+            answer_push(&r->answer, ids.ids[i], 0, 0, true);
         r->turns++;
-        r->done = r->ended = false;
+        r->answer.done = r->answer.ended = false;
     } else {
         r->judged = true;
         r->reward = 0;
@@ -289,7 +289,7 @@ static int apply(i64 *open, struct judge *j, struct verdict *c, i64 most)
         return 0;
     }
     int status = observe(j, r, c->line.observation, most);
-    *open += !r->done;
+    *open += !r->answer.done;
     return status;
 }
 
@@ -299,7 +299,7 @@ static i64 collect(struct verdict *cases, struct cohort *const *cohorts, i64 cou
     for (i64 i = 0; i < count; i++)
         for (i64 c = 0; c < cohorts[i]->size; c++) {
             const struct rollout *r = &cohorts[i]->rollouts[c];
-            if (!r->done || r->judged)
+            if (!r->answer.done || r->judged)
                 continue;
             if (cases)
                 cases[n] = (struct verdict){.cohort = cohorts[i], .rollout = c};

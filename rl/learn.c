@@ -4,7 +4,7 @@
 
 /* ---- Samples into batches ---- */
 
-static int tell_answer(struct grammar *g, const struct rollout *r)
+static int tell_answer(struct grammar *g, const struct answer *r)
 {
     i64 last = r->count - 1; /* predicted, not an input */
     for (i64 i = 0, next; i < last; i = next) {
@@ -34,10 +34,10 @@ static int lay_answer(struct batch *b, i64 at, struct grammar *g, const struct l
     i64 before = s->cohort->ids.count - 1;
     struct part last = {.kind = STREAM_TEXT, .ids = s->cohort->ids.ids + before, .count = 1};
     grammar_begin(g);
-    if (grammar_part(g, &last) || tell_answer(g, s->rollout))
+    if (grammar_part(g, &last) || tell_answer(g, s->answer))
         return error_prefix("prompt %lld", (long long)s->cohort->number);
     batch_lay(b, at, g, (i32)number);
-    for (i64 i = 3 * at; i < 3 * (at + s->rollout->count); i++)
+    for (i64 i = 3 * at; i < 3 * (at + s->answer->count); i++)
         b->coordinates[i] += (float)before;
     return 0;
 }
@@ -52,7 +52,7 @@ static i64 lay_cohort(struct batch *b, i64 at, struct grammar *g, const struct l
     for (i64 i = first; i < end; i++) {
         if (lay_answer(b, at, g, &l->samples[i], i))
             return -1;
-        at += l->samples[i].rollout->count;
+        at += l->samples[i].answer->count;
     }
     for (i64 i = prompt; i < answers; i++)
         b->end[i] = (i32)at;
@@ -64,7 +64,7 @@ static i64 positions_of(const struct learner *l, i64 i, i64 first)
 {
     const struct learn_sample *s = &l->samples[i];
     bool beside = i > first && s[-1].cohort == s->cohort;
-    return s->rollout->count + (beside ? 0 : s->cohort->ids.count - 1);
+    return s->answer->count + (beside ? 0 : s->cohort->ids.count - 1);
 }
 
 static i64 plan(void *context, i64 step, double totals[TARGETS])
@@ -99,13 +99,13 @@ static void fill_routes(struct learner *l, const struct batch *b, i64 begin, i64
     memset(out, 0xff, (size_t)bytes);
     for (i64 i = begin; i < end; i++) {
         const struct learn_sample *s = &l->samples[i];
-        i64 before = s->cohort->ids.count - 1, rest = s->rollout->count - 1;
+        i64 before = s->cohort->ids.count - 1, rest = s->answer->count - 1;
         if (i == begin || s[-1].cohort != s->cohort) {
             lay_routes(out, l, b, at, &s->cohort->routes, 0, before);
             at += before;
         }
         lay_routes(out, l, b, at, &s->cohort->routes, before, 1);
-        lay_routes(out, l, b, at + 1, &s->rollout->routes, 0, rest);
+        lay_routes(out, l, b, at + 1, &s->answer->routes, 0, rest);
         at += 1 + rest;
     }
     l->routes = out;
@@ -245,7 +245,7 @@ void learner_close(struct learner *l)
     arena_close(&l->host);
 }
 
-static i64 count_drawn(const struct rollout *r)
+static i64 count_drawn(const struct answer *r)
 {
     i64 n = 0;
     for (i64 i = 0; i < r->count; i++)
@@ -253,7 +253,7 @@ static i64 count_drawn(const struct rollout *r)
     return n;
 }
 
-static double mean_entropy(const struct rollout *r, i64 drawn)
+static double mean_entropy(const struct answer *r, i64 drawn)
 {
     double sum = 0;
     for (i64 i = 0; i < r->count; i++)
@@ -261,13 +261,13 @@ static double mean_entropy(const struct rollout *r, i64 drawn)
     return sum / (double)drawn;
 }
 
-static void add_sample(struct learner *l, const struct cohort *c, const struct rollout *r, double advantage,
+static void add_sample(struct learner *l, const struct cohort *c, const struct answer *r, double advantage,
                        double success)
 {
     struct learn_sample *s = &l->samples[l->count++];
     i64 n = count_drawn(r);
     float *drawn = arena_alloc(&l->arena, n * 4);
-    *s = (struct learn_sample){.cohort = c, .rollout = r};
+    *s = (struct learn_sample){.cohort = c, .answer = r};
     s->y = (struct response){.n = n, .rollout = drawn, .advantage = advantage};
     s->y.weight = well_learned_weight(l->s, advantage, mean_entropy(r, n), success);
     s->old = arena_alloc(&l->arena, n * 4);
@@ -298,7 +298,7 @@ void learner_load(struct learner *l, struct cohort *const *cohorts, i64 count, c
             continue;
         }
         for (i64 r = 0; r < c->size; r++)
-            add_sample(l, c, &c->rollouts[r], advantage[r], success ? success[c->prompt_index] : 0);
+            add_sample(l, c, &c->rollouts[r].answer, advantage[r], success ? success[c->prompt_index] : 0);
     }
 }
 

@@ -15,7 +15,7 @@
 
 struct learn_sample {
     const struct cohort *cohort;
-    const struct rollout *rollout;
+    const struct answer *answer;
     struct response y;
     float *old, *start; /* where y's are measured to */
 };

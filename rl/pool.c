@@ -74,20 +74,20 @@ enum { MARK = 4 }; /* values of a rollout: ids, observations, done, ended */
 
 static void mark_of(i64 *values, const struct rollout *r)
 {
-    values[0] = r->count;
+    values[0] = r->answer.count;
     values[1] = r->turns;
-    values[2] = r->done;
-    values[3] = r->ended;
+    values[2] = r->answer.done;
+    values[3] = r->answer.ended;
 }
 
 static void go_back(struct rollout *r, const i64 *values)
 {
-    r->count = values[0];
+    r->answer.count = values[0];
     r->turns = values[1];
-    r->done = values[2];
-    r->ended = values[3];
+    r->answer.done = values[2];
+    r->answer.ended = values[3];
     r->judged = false;
-    r->routes.count = min_i64(r->routes.count, rollout_routed(r));
+    r->answer.routes.count = min_i64(r->answer.routes.count, rollout_routed(r));
 }
 
 void pool_mark(struct pool_mark *mark, const struct pool *p)
@@ -122,13 +122,13 @@ struct columns {                                     /* of all rollouts, one aft
     struct text ids, logprob, entropy, told, routes; /* routes: of prompts and rollouts in turn, as bytes */
 };
 
-static void append_rollout(struct columns *all, const struct rollout *r, i64 width)
+static void append_answer(struct columns *all, const struct answer *a, i64 width)
 {
-    text_append(&all->ids, r->ids, r->count * 4);
-    text_append(&all->logprob, r->logprob, r->count * 4);
-    text_append(&all->entropy, r->entropy, r->count * 4);
-    text_append(&all->told, r->told, r->count);
-    text_append(&all->routes, r->routes.list, r->routes.count * width * 2);
+    text_append(&all->ids, a->ids, a->count * 4);
+    text_append(&all->logprob, a->logprob, a->count * 4);
+    text_append(&all->entropy, a->entropy, a->count * 4);
+    text_append(&all->told, a->told, a->count);
+    text_append(&all->routes, a->routes.list, a->routes.count * width * 2);
 }
 
 int pool_save(const struct pool *p, const char *path)
@@ -142,8 +142,8 @@ int pool_save(const struct pool *p, const char *path)
         cohorts[2 * i + 1] = p->cohorts[i]->hint;
         text_append(&all.routes, p->cohorts[i]->routes.list, p->cohorts[i]->routes.count * p->route_width * 2);
         for (i64 c = 0; c < p->group; c++) {
-            append_rollout(&all, &p->cohorts[i]->rollouts[c], p->route_width);
-            n += p->cohorts[i]->rollouts[c].count;
+            append_answer(&all, &p->cohorts[i]->rollouts[c].answer, p->route_width);
+            n += p->cohorts[i]->rollouts[c].answer.count;
         }
     }
     const struct tensor_source tensors[] = {
@@ -204,10 +204,10 @@ static int load_rollout(struct rollout *r, struct reading *in, const i64 *values
         memcpy(&id, in->all.ids.data + 4 * i, 4);
         memcpy(&logprob, in->all.logprob.data + 4 * i, 4);
         memcpy(&entropy, in->all.entropy.data + 4 * i, 4);
-        rollout_push(r, id, logprob, entropy, in->all.told.data[i]);
+        answer_push(&r->answer, id, logprob, entropy, in->all.told.data[i]);
     }
     in->at += values[0];
-    if (load_routes(&r->routes, in, rollout_routed(r), width, path))
+    if (load_routes(&r->answer.routes, in, rollout_routed(r), width, path))
         return -1;
     go_back(r, values);
     return 0;

@@ -14,20 +14,10 @@
 #include "model/decode.h"
 #include "rl/policy.h"
 #include "rl/prompts.h"
-#include "sequence/grammar.h"
 
-struct routes { /* of ids in order: [count, width], experts of each layer, 65535: none */
-    u16 *list;
-    i64 count, capacity;
-};
 struct rollout {
-    i32 *ids;
-    float *logprob, *entropy; /* [count] of the distribution it was drawn from; 0 where told */
-    u8 *told;                 /* [count] 1: an observation's id, not drawn */
-    i64 count, capacity;
-    struct routes routes;
-    i64 turns;        /* observations so far */
-    bool done, ended; /* ended: by <|im_end|> or the sample's end, not by its length */
+    struct answer answer; /* told: an observation's ids */
+    i64 turns;            /* observations so far */
     bool judged;
     double reward; /* once judged */
 };
@@ -44,25 +34,20 @@ void cohort_init(struct cohort *cohort, const struct task *prompt, i64 prompt_in
 void cohort_release(struct cohort *cohort);
 void cohort_rest(struct cohort *cohort); /* a prompt read but not answered is read anew: its routes are forgotten */
 bool cohort_done(const struct cohort *cohort);
-void routes_push(struct routes *routes, i64 width, const u16 *route);
-void rollout_push(struct rollout *rollout, i32 id, float logprob, float entropy, bool told);
 /* The answer as text, its hint before it; special tokens are left out. */
 i64 rollout_routed(const struct rollout *rollout); /* ids whose routes are kept between two calls */
 int rollout_text(struct text *out, const struct cohort *cohort, i64 copy, const struct text_tokenizer *tokenizer);
 
 struct sampler {
     struct model *model;
-    struct submodel sub;
     const struct text_tokenizer *tokenizer;
     struct vocabulary vocabulary;
     struct sampling sampling; /* draws keyed by (cohort, rollout, place in the answer, 0) */
     i64 most;                 /* ids of an answer, told ones included */
-    i64 seats;                /* cohorts in the cache at a time */
     i32 *forbidden;           /* ids that open a medium, or that no text has */
     i64 forbidden_count;
     i64 route_width; /* L . K; 0: a model without experts */
-    struct cache cache;
-    i64 forwards, positions; /* of the last call */
+    struct decoder decoder;
 };
 /* Room for `seats` cohorts of `size` rollouts and prompts of `longest` ids. -1: the tokenizer lacks what chats need. */
 int sampler_open(struct sampler *sampler, struct model *model, const struct submodel *sub,

@@ -297,8 +297,8 @@ static struct eval_scores look_at(const struct run *r)
     double drawn = 0;
     for (i64 i = 0; i < r->s->prompts_per_step; i++)
         for (i64 c = 0; c < r->s->group; c++) {
-            const struct rollout *y = &r->pool.cohorts[i]->rollouts[c];
-            x.reward += y->reward;
+            const struct answer *y = &r->pool.cohorts[i]->rollouts[c].answer;
+            x.reward += r->pool.cohorts[i]->rollouts[c].reward;
             x.length += (double)y->count;
             x.ended += y->ended;
             x.answers++;

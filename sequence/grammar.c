@@ -1,6 +1,7 @@
 #include "sequence/grammar.h"
 
 #include <math.h>
+#include <string.h>
 
 void grammar_init(struct grammar *g, const struct vocabulary *vocabulary, const struct grammar_options *options)
 {
@@ -25,10 +26,20 @@ void grammar_begin(struct grammar *g)
     *g = fresh;
 }
 
-void grammar_take(struct grammar *g)
+void grammar_take(struct grammar *g, i64 count)
 {
-    g->first += g->count;
-    g->count = 0;
+    g->first += count;
+    g->count -= count;
+    if (g->count)
+        memmove(g->positions, g->positions + count, (size_t)g->count * sizeof *g->positions);
+}
+
+void grammar_copy(struct grammar *copy, const struct grammar *g)
+{
+    i64 bytes = g->count * (i64)sizeof *g->positions;
+    *copy = *g;
+    copy->capacity = g->count;
+    copy->positions = bytes ? memcpy(memory_alloc(bytes), g->positions, (size_t)bytes) : NULL;
 }
 
 /* The place of a position, or NULL once it was taken. */

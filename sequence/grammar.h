@@ -113,8 +113,10 @@ static inline i64 grammar_length(const struct grammar *grammar)
 {
     return grammar->first + grammar->count;
 }
-/* The generator copies the positions into its batch and forgets them: numbers go on, targets are no longer kept. */
-void grammar_take(struct grammar *grammar);
+/* The decoder copies the first `count` positions into its batch and forgets them: numbers go on, targets are no longer
+ * kept. */
+void grammar_take(struct grammar *grammar, i64 count);
+void grammar_copy(struct grammar *copy, const struct grammar *grammar); /* goes on alone, with memory of its own */
 
 /* -1 and a message: the id cannot stand here. */
 int grammar_id(struct grammar *grammar, i32 id);

@@ -1,7 +1,7 @@
 #include "studio/studio.h"
 
 #include "core/json.h"
-#include "model/decode.h"
+#include "model/generate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static double decode_seconds(struct model *model, const struct submodel *sub, i6
     for (u32 i = 0; i < PROMPT; i++)
         prompt[i] = (i32)rng_below((struct rng_key){5, RNG_TEST}, model->config.vocabulary, i, 0, 0, 0);
     double begin = clock_s();
-    decode_greedy(ids, NULL, model, sub, prompt, PROMPT, count, -1);
+    decode_greedy(ids, model, sub, prompt, PROMPT, count);
     double seconds = clock_s() - begin;
     memory_free(ids);
     return seconds;

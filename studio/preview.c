@@ -302,15 +302,13 @@ int studio_generate(struct answer *answers, struct studio *s, const struct gener
 {
     struct submodel full;
     submodel_full(&full, &s->model.config);
-    struct generator g = {.model = &s->model,
-                          .sub = o->sub ? o->sub : &full,
-                          .vocabulary = &s->vocabulary,
-                          .amplitude = s->amplitude,
-                          .grid = s->grid,
-                          .sampling = o->sampling,
-                          .slots = o->slots,
-                          .bar = o->bar};
-    return generate(answers, &g, requests, count);
+    struct decoder_options d = {.model = &s->model,
+                                .sub = o->sub ? o->sub : &full,
+                                .vocabulary = &s->vocabulary,
+                                .amplitude = s->amplitude,
+                                .grid = s->grid,
+                                .sampling = o->sampling};
+    return generate(answers, &d, requests, count, o->seats, o->bar);
 }
 
 /* ---- Answers ---- */
@@ -318,7 +316,7 @@ int studio_generate(struct answer *answers, struct studio *s, const struct gener
 int answer_text(struct text *out, const struct studio *s, const struct prompt *p, const struct answer *a)
 {
     struct text all = {0};
-    int status = text_decode(s->text, &all, a->ids.ids, a->ids.count, true);
+    int status = text_decode(s->text, &all, a->ids, a->count, true);
     bool spaced = is_captioned(p) && all.length && all.data[0] == ' ';
     if (status == 0)
         text_append(out, all.data ? all.data + spaced : "", all.length - spaced);

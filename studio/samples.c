@@ -192,7 +192,7 @@ static int generate_set(struct answer *answers, struct studio_run *r, struct set
     struct prompt *prompts = memory_alloc(set->count * (i64)sizeof *prompts);
     struct generate_request *requests = memory_alloc(set->count * (i64)sizeof *requests);
     struct studio_options o = {.sampling = {(float)r->s->temperature, 1, 0, {r->stage->seed, RNG_SAMPLING}},
-                               .slots = 24};
+                               .seats = 24};
     struct progress bar;
     char label[64];
     int status = 0;
@@ -319,7 +319,7 @@ static int describe_one(struct text *out, struct studio_run *r, int kind, const 
 {
     struct prompt p;
     struct answer a = {0};
-    struct studio_options o = {.sampling = {0, 1, 0, {r->stage->seed, RNG_SAMPLING}}, .slots = 1};
+    struct studio_options o = {.sampling = {0, 1, 0, {r->stage->seed, RNG_SAMPLING}}, .seats = 1};
     prompt_init(&p, ANSWER_TEXT);
     int status = tell_medium(&p, &r->studio, kind, path);
     if (status == 0)
@@ -374,7 +374,7 @@ static int go_on_from(struct studio_run *r)
         struct prompt p;
         struct answer a = {0};
         struct text said = {0};
-        struct studio_options o = {.sampling = {0.8f, 0.95f, 0, {r->stage->seed, RNG_SAMPLING}}, .slots = 1};
+        struct studio_options o = {.sampling = {0.8f, 0.95f, 0, {r->stage->seed, RNG_SAMPLING}}, .seats = 1};
         prompt_init(&p, ANSWER_TEXT);
         status = prompt_text(&p, &r->studio, r->s->prompts.values[i]);
         if (status == 0)

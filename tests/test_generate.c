@@ -59,21 +59,21 @@ static void make_model(struct model *model)
     weights_init(&model->weights, 5);
 }
 
-static struct generator make_generator(struct model *model, const struct submodel *sub, const struct vocabulary *v)
+static struct decoder_options make_options(struct model *model, const struct submodel *sub, const struct vocabulary *v)
 {
     static const float *const amplitudes[2] = {amplitude, amplitude};
     static const i64 grid[4] = {3, 3, 3, 3};
-    return (struct generator){.model = model,
-                              .sub = sub,
-                              .vocabulary = v,
-                              .amplitude = amplitudes,
-                              .grid = grid,
-                              .sampling = {.temperature = 0, .top_p = 1, .key = {1, RNG_SAMPLING}}};
+    return (struct decoder_options){.model = model,
+                                    .sub = sub,
+                                    .vocabulary = v,
+                                    .amplitude = amplitudes,
+                                    .grid = grid,
+                                    .sampling = {.temperature = 0, .top_p = 1, .key = {1, RNG_SAMPLING}}};
 }
 
 /* The sample with its answer, as the packer would lay it. */
-static void lay_known(struct batch *b, struct arena *arena, const struct generator *from, const struct part *parts,
-                      i64 count, const struct media_block *medium)
+static void lay_known(struct batch *b, struct arena *arena, const struct decoder_options *from,
+                      const struct part *parts, i64 count, const struct media_block *medium)
 {
     struct grammar g;
     struct batch_widths widths = {.bits = BITS, .levels = LEVELS};
@@ -136,8 +136,7 @@ static i64 generate_picture(i32 shape_id, i32 begin, i64 shape, i64 most, i64 wi
     make_model(&model);
     model.config.window = window;
     submodel_full(&sub, &model.config);
-    struct generator g = make_generator(&model, &sub, &v);
-    g.slots = 2; /* the others wait for a place */
+    struct decoder_options g = make_options(&model, &sub, &v);
     for (i64 i = 0; i < REQUESTS; i++) {
         parts[i][0] = (struct part){.kind = STREAM_TEXT, .ids = prompt + i, .count = 3};
         parts[i][1] = (struct part){.weight = 1, .shape = shape};
@@ -151,7 +150,7 @@ static i64 generate_picture(i32 shape_id, i32 begin, i64 shape, i64 most, i64 wi
                                                 .copies = 1,
                                                 .identity = (u32)i};
     }
-    assert_int_equal(generate(answers, &g, requests, REQUESTS), 0);
+    assert_int_equal(generate(answers, &g, requests, REQUESTS, 2, NULL), 0);
     arena_open(&arena, 64 << 20, false);
     for (i64 i = 0; i < REQUESTS; i++) {
         struct batch b;
@@ -218,7 +217,7 @@ static void drawn_sound_is_what_training_would_predict(void **state)
     struct part parts[2] = {{.kind = STREAM_TEXT, .ids = prompt, .count = 3}, {.kind = STREAM_AUDIO, .weight = 1}};
     make_model(&model);
     submodel_full(&sub, &model.config);
-    struct generator g = make_generator(&model, &sub, &v);
+    struct decoder_options g = make_options(&model, &sub, &v);
     const struct generate_request request = {.parts = parts,
                                              .part_count = 1,
                                              .opening = opening,
@@ -227,7 +226,7 @@ static void drawn_sound_is_what_training_would_predict(void **state)
                                              .stop = {-1, -1, -1, -1},
                                              .most = 12,
                                              .copies = 1};
-    assert_int_equal(generate(&answer, &g, &request, 1), 0);
+    assert_int_equal(generate(&answer, &g, &request, 1, 0, NULL), 0);
     assert_true(answer.has_medium && answer.medium.frames >= 1);
     arena_open(&arena, 64 << 20, false);
     parts[1].count = answer.medium.frames;
@@ -257,19 +256,19 @@ static void copies_share_a_prompt_and_draw_alone(void **state)
     struct part part = {.kind = STREAM_TEXT, .ids = prompt, .count = 5};
     make_model(&model);
     submodel_full(&sub, &model.config);
-    struct generator g = make_generator(&model, &sub, &v);
+    struct decoder_options g = make_options(&model, &sub, &v);
     g.sampling.temperature = 1;
     struct generate_request request = {
         .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = 9, .copies = 4, .identity = 6};
-    assert_int_equal(generate(together, &g, &request, 1), 0);
+    assert_int_equal(generate(together, &g, &request, 1, 0, NULL), 0);
     request.copies = 1;
-    assert_int_equal(generate(&alone, &g, &request, 1), 0);
-    assert_int_equal(alone.ids.count, together[0].ids.count);
-    assert_memory_equal(alone.ids.ids, together[0].ids.ids, (size_t)alone.ids.count * 4);
+    assert_int_equal(generate(&alone, &g, &request, 1, 0, NULL), 0);
+    assert_int_equal(alone.count, together[0].count);
+    assert_memory_equal(alone.ids, together[0].ids, (size_t)alone.count * 4);
     i64 different = 0;
     for (i64 c = 1; c < 4; c++)
-        different += together[c].ids.count != alone.ids.count ||
-                     memcmp(together[c].ids.ids, alone.ids.ids, (size_t)alone.ids.count * 4) != 0;
+        different +=
+            together[c].count != alone.count || memcmp(together[c].ids, alone.ids, (size_t)alone.count * 4) != 0;
     assert_true(different > 0);
     for (i64 c = 0; c < 4; c++)
         answer_release(&together[c]);

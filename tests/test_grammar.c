@@ -284,7 +284,7 @@ static void generate(struct grammar *g, const struct part *parts, i64 count, boo
             for (i64 at = g->want_first; take && at < g->want_first + g->want_count; at++)
                 assert_in_range(at, 0, grammar_length(g) - 1);
             if (take)
-                grammar_take(g);
+                grammar_take(g, g->count);
         }
     }
     assert_true(grammar_allows(g, END));
@@ -325,12 +325,12 @@ static void holes_are_open_until_the_video_ends(void **state)
     grammar_init(&g, &vocabulary, &(struct grammar_options){.window = 1});
     assert_int_equal(grammar_id(&g, CLIP), 0);
     assert_int_equal(grammar_id(&g, BOV), 0);
-    grammar_take(&g);
+    grammar_take(&g, g.count);
     grammar_bits(&g);
     assert_int_equal(g.positions[0].hole_begin, 11);
     assert_int_equal(g.positions[0].hole_end, HOLE_OPEN);
     grammar_bits(&g);
-    grammar_take(&g);
+    grammar_take(&g, g.count);
     assert_int_equal(g.block_end, 0);
     assert_int_equal(grammar_id(&g, EOV), 0);
     assert_int_equal(g.block_first, 2);

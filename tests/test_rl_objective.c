@@ -251,9 +251,9 @@ static void open_cohorts(struct cohort *list, struct cohort **cohorts, struct ta
         for (i64 r = 0; r < 3; r++) {
             struct rollout *y = &list[i].rollouts[r];
             for (i64 j = 0; j < 2 + r + i; j++)
-                rollout_push(y, (i32)(4 + (7 * j + 5 * r + i) % 50), -2 - 0.1f * (float)j, 1, j == 1 && r == 2);
+                answer_push(&y->answer, (i32)(4 + (7 * j + 5 * r + i) % 50), -2 - 0.1f * (float)j, 1, j == 1 && r == 2);
             y->reward = (double)(r == 1);
-            y->done = y->judged = true;
+            y->answer.done = y->judged = true;
         }
     }
 }

@@ -140,7 +140,7 @@ static bool same_routes(const struct routes *a, const struct routes *b, i64 widt
     return a->count == b->count && (a->count == 0 || memcmp(a->list, b->list, (size_t)(a->count * width) * 2) == 0);
 }
 
-static bool same_rollout(const struct rollout *a, const struct rollout *b)
+static bool same_answer(const struct answer *a, const struct answer *b)
 {
     return a->count == b->count && a->done == b->done && a->ended == b->ended &&
            (a->count == 0 || (memcmp(a->ids, b->ids, (size_t)a->count * 4) == 0 &&
@@ -154,8 +154,8 @@ static bool same_pool(const struct pool *a, const struct pool *b)
         same &= a->cohorts[i]->number == b->cohorts[i]->number && a->cohorts[i]->ids.count == b->cohorts[i]->ids.count;
         same &= same_routes(&a->cohorts[i]->routes, &b->cohorts[i]->routes, a->route_width);
         for (i64 r = 0; r < GROUP; r++) {
-            const struct rollout *x = &a->cohorts[i]->rollouts[r], *y = &b->cohorts[i]->rollouts[r];
-            same &= same_rollout(x, y) && same_routes(&x->routes, &y->routes, a->route_width);
+            const struct answer *x = &a->cohorts[i]->rollouts[r].answer, *y = &b->cohorts[i]->rollouts[r].answer;
+            same &= same_answer(x, y) && same_routes(&x->routes, &y->routes, a->route_width);
         }
     }
     return same;
@@ -179,10 +179,10 @@ static void check_drawn_as_trained(float temperature, bool forbid)
     assert_int_equal(rollouts_draw(&sampler, pool.cohorts, pool.count, pool.count, NULL), 0);
     for (i64 i = 0; i < pool.count; i++)
         for (i64 r = 0; r < GROUP; r++) {
-            struct rollout *y = &pool.cohorts[i]->rollouts[r];
+            const struct answer *y = &pool.cohorts[i]->rollouts[r].answer;
             assert_true(y->done && (y->ended || y->count == MOST));
             different += lengths[y->count]++ == 0;
-            y->reward = (double)r;
+            pool.cohorts[i]->rollouts[r].reward = (double)r;
         }
     assert_true(different > 4);
     const struct vocabulary none = {.boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = -1};
@@ -251,7 +251,7 @@ static void test_routes_are_replayed(void **state)
     sampler.most = MOST / 3;
     assert_int_equal(rollouts_draw(&sampler, pool.cohorts, pool.count, pool.count, NULL), 0);
     for (i64 i = 0; i < PROMPTS * GROUP; i++) {
-        struct rollout *r = &pool.cohorts[i / GROUP]->rollouts[i % GROUP];
+        struct answer *r = &pool.cohorts[i / GROUP]->rollouts[i % GROUP].answer;
         before[i] = r->count;
         r->done = r->ended; /* the others are to go on */
         assert_int_equal(r->routes.count, r->count - 1);
@@ -261,7 +261,7 @@ static void test_routes_are_replayed(void **state)
     assert_int_equal(rollouts_draw(&sampler, pool.cohorts, pool.count, pool.count, NULL), 0);
     for (i64 i = 0; i < PROMPTS * GROUP; i++) {
         pool.cohorts[i / GROUP]->rollouts[i % GROUP].reward = (double)(i % GROUP);
-        split += pool.cohorts[i / GROUP]->rollouts[i % GROUP].count > before[i];
+        split += pool.cohorts[i / GROUP]->rollouts[i % GROUP].answer.count > before[i];
     }
     assert_true(split > 3);
     learner_open(&l, &model, &none, &s, 1, 300);
@@ -293,9 +293,9 @@ static void test_forbidden_ids_are_not_drawn(void **state)
     for (i64 i = 0; i < pool.count; i++)
         for (i64 r = 0; r < GROUP; r++) {
             assert_int_equal(rollout_text(&text, pool.cohorts[i], r, tokenizer), 0);
-            for (i64 j = 0; j < pool.cohorts[i]->rollouts[r].count; j++)
+            for (i64 j = 0; j < pool.cohorts[i]->rollouts[r].answer.count; j++)
                 for (i64 f = 0; f < sampler.forbidden_count; f++)
-                    assert_int_not_equal(pool.cohorts[i]->rollouts[r].ids[j], sampler.forbidden[f]);
+                    assert_int_not_equal(pool.cohorts[i]->rollouts[r].answer.ids[j], sampler.forbidden[f]);
         }
     text_release(&text);
     pool_close(&pool);
@@ -319,7 +319,7 @@ static void test_draws_depend_on_the_prompt_alone(void **state)
     assert_int_equal(rollouts_draw(&narrow, b.cohorts, b.count, b.count, NULL), 0);
     for (i64 i = 0; i < a.count; i++)
         for (i64 r = 0; r < GROUP; r++) {
-            const struct rollout *x = &a.cohorts[i]->rollouts[r], *y = &b.cohorts[i]->rollouts[r];
+            const struct answer *x = &a.cohorts[i]->rollouts[r].answer, *y = &b.cohorts[i]->rollouts[r].answer;
             assert_int_equal(x->count, y->count);
             assert_memory_equal(x->ids, y->ids, (size_t)x->count * 4);
         }
@@ -334,7 +334,7 @@ static i64 unfinished(const struct pool *p)
     i64 n = 0;
     for (i64 i = 0; i < p->count; i++)
         for (i64 r = 0; r < GROUP; r++)
-            n += p->cohorts[i]->rollouts[r].count > 0 && !p->cohorts[i]->rollouts[r].done;
+            n += p->cohorts[i]->rollouts[r].answer.count > 0 && !p->cohorts[i]->rollouts[r].answer.done;
     return n;
 }
 

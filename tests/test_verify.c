@@ -590,9 +590,9 @@ static void open_cohort(const char *style)
     for (i64 i = 0; i < 2; i++) {
         struct id_list ids = {0};
         text_encode(tokenizer, &ids, i ? "b" : "a", 1, NULL);
-        rollout_push(&cohort.rollouts[i], ids.ids[0], -1, 1, false);
-        rollout_push(&cohort.rollouts[i], text_token_id(tokenizer, "<|im_end|>"), -1, 1, false);
-        cohort.rollouts[i].done = cohort.rollouts[i].ended = true;
+        answer_push(&cohort.rollouts[i].answer, ids.ids[0], -1, 1, false);
+        answer_push(&cohort.rollouts[i].answer, text_token_id(tokenizer, "<|im_end|>"), -1, 1, false);
+        cohort.rollouts[i].answer.done = cohort.rollouts[i].answer.ended = true;
         id_list_release(&ids);
     }
 }
@@ -641,8 +641,8 @@ static void test_rewards_are_written_and_replayed(void **state)
     assert_int_equal(file_read(&second, path), 0);
     assert_string_equal(first.data, second.data);
     forget_rewards();
-    assert_int_equal(judge_once(&bad, directory, 3, 4), -1); /* another step is another question */
-    cohort.rollouts[0].ids[0] = cohort.rollouts[1].ids[0];   /* and so is another answer */
+    assert_int_equal(judge_once(&bad, directory, 3, 4), -1);             /* another step is another question */
+    cohort.rollouts[0].answer.ids[0] = cohort.rollouts[1].answer.ids[0]; /* and so is another answer */
     assert_int_equal(judge_once(&bad, directory, 3, 3), -1);
     text_release(&first);
     text_release(&second);
@@ -682,12 +682,12 @@ static void test_observations_go_on(void **state)
     (void)state;
     open_cohort("program");
     assert_int_equal(judge_once(&settings, NULL, 0, 0), 1);
-    assert_false(cohort.rollouts[0].done);
+    assert_false(cohort.rollouts[0].answer.done);
     assert_int_equal(cohort.rollouts[0].turns, 1);
     assert_true(cohort.rollouts[1].judged);
     assert_int_equal(rollout_text(&text, &cohort, 0, tokenizer), 0);
     assert_string_equal(text.data, "a\nuser\nmore\nassistant\n");
-    assert_true(cohort.rollouts[0].told[2] && !cohort.rollouts[0].told[1]);
+    assert_true(cohort.rollouts[0].answer.told[2] && !cohort.rollouts[0].answer.told[1]);
     text_release(&text);
     close_cohort();
 }
@@ -702,7 +702,7 @@ static void test_null_is_no_score(void **state)
     open_cohort("program");
     assert_int_equal(judge_once(&settings, NULL, 0, 0), 1);
     assert_int_equal(cohort.rollouts[0].turns, 1);
-    assert_false(cohort.rollouts[0].done);
+    assert_false(cohort.rollouts[0].answer.done);
     assert_true(cohort.rollouts[1].judged && cohort.rollouts[1].reward == 0.25);
     close_cohort();
 }

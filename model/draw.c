@@ -1,0 +1,410 @@
+/* What a forward of the decoder is asked for, what is drawn, and what becomes of it. One block goes to the device
+ * before it, one comes back. */
+#include "model/decoding.h"
+
+#include <string.h>
+
+/* ---- Ids that may stand ---- */
+
+enum { SET_BOI, SET_BOV, SET_EOI, SET_FRAME_END, SETS_OF_GRAMMAR };
+
+static void set_bit(u32 *set, i32 id, bool allowed)
+{
+    if (id >= 0)
+        set[id / 32] = allowed ? set[id / 32] | 1u << id % 32 : set[id / 32] & ~(1u << id % 32);
+}
+
+/* In plain text neither those that open a medium, or that no token has, nor those that the request forbids. */
+static void fill_text_set(u32 *set, const struct decoder *d, const struct generate_request *r)
+{
+    const struct vocabulary *v = d->options.vocabulary;
+    const i32 brackets[] = {v->boi, v->eoi, v->bov, v->eov, v->next, v->boa};
+    i64 vocabulary = d->options.model->config.vocabulary;
+    memset(set, 0xff, (size_t)ceil_div(vocabulary, 32) * 4);
+    for (i64 i = 0; i < COUNT_OF(brackets); i++)
+        set_bit(set, brackets[i], false);
+    for (i64 i = 0; i < v->shape_count; i++)
+        set_bit(set, v->shape[i], false);
+    for (i64 i = v->ids; v->ids && i < vocabulary; i++)
+        set_bit(set, (i32)i, false);
+    for (i64 i = 0; i < r->forbidden_count; i++)
+        set_bit(set, r->forbidden[i], false);
+}
+
+/* Requests that follow one another and forbid the same ids share a set. */
+void find_allowed(struct decoder *d)
+{
+    const struct vocabulary *v = d->options.vocabulary;
+    const i32 only[SETS_OF_GRAMMAR][2] = {{v->boi, -1}, {v->bov, -1}, {v->eoi, -1}, {v->next, v->eov}};
+    i64 words = ceil_div(d->options.model->config.vocabulary, 32), sets = SETS_OF_GRAMMAR;
+    d->set_of = memory_alloc(max_i64(d->count, 1) * 8);
+    for (i64 i = 0; i < d->count; i++) {
+        const struct generate_request *r = &d->requests[i];
+        sets += i == 0 || r->forbidden != r[-1].forbidden || r->forbidden_count != r[-1].forbidden_count;
+        d->set_of[i] = sets - 1;
+    }
+    u32 *host = memory_alloc(sets * words * 4);
+    for (i64 i = 0; i < SETS_OF_GRAMMAR * 2; i++)
+        set_bit(host + i / 2 * words, only[i / 2][i % 2], true);
+    for (i64 i = 0; i < d->count; i++)
+        if (i == 0 || d->set_of[i] != d->set_of[i - 1])
+            fill_text_set(host + d->set_of[i] * words, d, &d->requests[i]);
+    d->allowed_bytes = sets * words * 4;
+    d->allowed = device_alloc(d->options.model->device, d->allowed_bytes);
+    device_put(d->options.model->device, d->allowed, host, d->allowed_bytes);
+    memory_free(host);
+}
+
+static i32 set_of(const struct flow *f)
+{
+    switch (f->grammar.want) {
+    case WANT_BEGIN:
+        return f->grammar.shape->video ? SET_BOV : SET_BOI;
+    case WANT_IMAGE_END:
+        return SET_EOI;
+    case WANT_FRAME_END:
+        return SET_FRAME_END;
+    default:
+        return (i32)f->seat->set;
+    }
+}
+
+/* ---- What is wanted ---- */
+
+static void push_draw(struct draws *d, struct flow *f, i64 row, i64 place, i64 level)
+{
+    if (d->n == d->capacity) {
+        i64 next = max_i64(64, 2 * d->capacity);
+        d->flow = memory_resize(d->flow, d->capacity * 8, next * 8);
+        d->row = memory_resize(d->row, d->capacity * 4, next * 4);
+        d->set = memory_resize(d->set, d->capacity * 4, next * 4);
+        d->identity = memory_resize(d->identity, d->capacity * 16, next * 16);
+        d->capacity = next;
+    }
+    u32 *identity = d->identity + 4 * d->n;
+    identity[0] = f->seat->request->identity;
+    identity[1] = (u32)f->copy;
+    identity[2] = (u32)place;
+    identity[3] = (u32)level;
+    d->flow[d->n] = f;
+    d->set[d->n] = set_of(f);
+    d->row[d->n++] = (i32)row;
+}
+
+void draws_release(struct draws *d)
+{
+    memory_free(d->flow);
+    memory_free(d->row);
+    memory_free(d->set);
+    memory_free(d->identity);
+}
+
+static i64 push_target(struct batch *b, enum target_kind kind, i64 position)
+{
+    struct target_list *t = &b->targets[kind];
+    if (t->n && t->position[t->n - 1] == position)
+        return t->n - 1; /* copies of one prompt share its last position */
+    t->position[t->n] = (i32)position;
+    t->weight[t->n] = 0;
+    if (kind == TARGET_TEXT)
+        t->ids[t->n] = -100;
+    return t->n++;
+}
+
+/* At the end of a frame NEXT and the bits of the next frame's first scale are drawn at the same position. */
+void want_draws(struct decoder *d, struct flow *f)
+{
+    const struct grammar *g = &f->grammar;
+    const struct seat *s = f->seat;
+    struct batch *b = &d->batch;
+    for (i64 i = 0; i < g->want_count && !d->replay; i++) {
+        i64 number = g->want_first + i, at = number + f->shift;
+        i64 place = s->request->by_place ? number + 1 - s->prompt : number;
+        if (g->want == WANT_FRAME)
+            push_draw(&d->frames, f, push_target(b, TARGET_AUDIO, at), number, 0);
+        else if (g->want != WANT_BITS)
+            push_draw(&d->text, f, push_target(b, TARGET_TEXT, at), place, s->request->by_place ? 0 : 100);
+        if (g->want == WANT_BITS || g->want == WANT_FRAME_END)
+            push_draw(&d->bits, f, push_target(b, TARGET_VISION, at), number, 0);
+    }
+}
+
+/* ---- What becomes of it ---- */
+
+static void end_flow(struct flow *f, bool ended)
+{
+    f->answer->done = true;
+    f->answer->ended = ended;
+}
+
+/* What was drawn is in the answer; it is not read where nothing more would fit. */
+static void end_full(struct flow *f)
+{
+    if (!f->answer->done && grammar_length(&f->grammar) - f->seat->prompt >= f->seat->request->most)
+        end_flow(f, false);
+}
+
+static bool is_stop(const struct generate_request *r, i32 id)
+{
+    for (i64 i = 0; i < COUNT_OF(r->stop); i++)
+        if (r->stop[i] >= 0 && r->stop[i] == id)
+            return true;
+    return false;
+}
+
+static void tell_id(const struct decoder *d, struct flow *f, i32 id, float logprob, float entropy)
+{
+    const struct generate_request *r = f->seat->request;
+    struct grammar *g = &f->grammar;
+    bool plain = g->want == WANT_ID, in_medium = g->want == WANT_IMAGE_END || g->want == WANT_FRAME_END;
+    if (plain)
+        answer_push(f->answer, id, logprob, entropy, false);
+    if (plain && (id == d->options.vocabulary->end || is_stop(r, id)))
+        end_flow(f, true);
+    else if (grammar_id(g, id))
+        panic("drawn id: %s", error_text());
+    if (in_medium && g->want == WANT_ID && r->media_only)
+        end_flow(f, true);
+    end_full(f);
+}
+
+static void open_medium(const struct decoder *d, struct flow *f)
+{
+    struct answer *a = f->answer;
+    const struct shape *shape = f->grammar.shape;
+    i64 frame = f->grammar.frame, bytes = shape_tokens(shape) * d->options.model->config.bits;
+    if (a->has_medium && frame < a->medium.frames)
+        return;
+    a->medium.bits = memory_resize(a->medium.bits, frame * bytes, (frame + 1) * bytes);
+    a->medium.frames = frame + 1;
+    a->medium.shape = shape - d->options.vocabulary->shapes;
+    a->medium.kind = shape->video ? STREAM_VIDEO_OUT : STREAM_IMAGE_OUT;
+    a->has_medium = true;
+}
+
+static void tell_bits(const struct decoder *d, struct flow *f, const u8 *bits, i64 count)
+{
+    i64 width = d->options.model->config.bits;
+    open_medium(d, f);
+    const struct shape *shape = f->grammar.shape;
+    i64 first = f->grammar.frame * shape_tokens(shape);
+    for (i64 k = 0; k < f->grammar.scale; k++)
+        first += shape->scales[k] * shape->scales[k];
+    memcpy(f->answer->medium.bits + first * width, bits, (size_t)(count * width));
+    grammar_bits(&f->grammar);
+    end_full(f);
+}
+
+static void tell_frame(const struct decoder *d, struct flow *f, const i32 *codes)
+{
+    const struct model_config *c = &d->options.model->config;
+    struct media_block *m = &f->answer->medium;
+    bool end = codes[0] == c->codes;
+    i64 frame = c->levels * 4;
+    m->codes = memory_resize(m->codes, m->frames * frame, (m->frames + 1) * frame);
+    memcpy(m->codes + m->frames++ * c->levels, codes, (size_t)frame);
+    m->kind = STREAM_AUDIO;
+    f->answer->has_medium = true;
+    if (end && f->seat->request->media_only) {
+        m->frames--;
+        end_flow(f, true);
+        return;
+    }
+    grammar_frame(&f->grammar, end);
+    end_full(f);
+}
+
+/* ---- One block of what is drawn ---- */
+
+struct drawn {
+    i32 *code, *frame, *routes; /* text [n]; sound [n, levels]; [L, n, K] of all positions */
+    float *logprob, *entropy;   /* of text [n]; where entropy is wanted logprob is -log-probability */
+    u8 *bits;                   /* [n, d] */
+};
+
+static void *take(char **block, i64 bytes)
+{
+    void *part = *block;
+    *block += round_up(bytes, 64);
+    return part;
+}
+
+enum { DRAWN_PARTS = 6 };
+
+/* Returns the size of the block. */
+static i64 measure(i64 bytes[DRAWN_PARTS], const struct decoder *d)
+{
+    const struct model_config *c = &d->options.model->config;
+    i64 sum = 0;
+    bytes[0] = bytes[1] = d->text.n * 4;
+    bytes[2] = d->options.want_entropy ? d->text.n * 4 : 0;
+    bytes[3] = d->bits.n * c->bits;
+    bytes[4] = d->frames.n * c->levels * 4;
+    bytes[5] = d->replay ? 0 : d->route_width * d->batch.n * 4;
+    for (int i = 0; i < DRAWN_PARTS; i++)
+        sum += round_up(bytes[i], 64);
+    return sum;
+}
+
+static struct drawn lay_out(char *block, const i64 bytes[DRAWN_PARTS])
+{
+    struct drawn d;
+    d.code = take(&block, bytes[0]);
+    d.logprob = take(&block, bytes[1]);
+    d.entropy = take(&block, bytes[2]);
+    d.bits = take(&block, bytes[3]);
+    d.frame = take(&block, bytes[4]);
+    d.routes = take(&block, bytes[5]);
+    return d;
+}
+
+struct staged { /* draws on the device */
+    const i32 *row, *set;
+    const u32 *identity;
+};
+
+static struct staged stage(struct tape *tape, const struct draws *d)
+{
+    struct staged s = {0};
+    if (d->n) {
+        s.row = tape_stage_copy(tape, d->row, d->n * 4);
+        s.set = tape_stage_copy(tape, d->set, d->n * 4);
+        s.identity = tape_stage_copy(tape, d->identity, d->n * 16);
+    }
+    return s;
+}
+
+static void draw_text(struct decoder *d, struct drawn *to, struct tensor *logits, const struct staged *s)
+{
+    struct device *device = d->tape.device;
+    struct sampling sampling = d->options.sampling;
+    i64 n = d->text.n;
+    struct matrix m = tensor_matrix(op_gather(&d->tape, logits, s->row, n));
+    if (d->options.want_entropy && sampling.temperature > 0) {
+        if (sampling.temperature != 1)
+            device->ops->copy(device, m, m, 1 / sampling.temperature, false);
+        sampling.temperature = 1;
+    }
+    device->ops->forbid(device, m, d->allowed, s->set);
+    device->ops->sample(device, to->code, to->logprob, m, s->identity, &sampling);
+    if (d->options.want_entropy)
+        device->ops->cross_entropy(device, to->logprob, tape_alloc(&d->tape, n * 4), to->entropy, m, to->code);
+}
+
+static void draw_bits(struct decoder *d, struct drawn *to, struct tensor *logits, const struct staged *s)
+{
+    i64 n = d->bits.n;
+    struct matrix m = tensor_matrix(op_gather(&d->tape, logits, s->row, n));
+    d->tape.device->ops->sample_bits(d->tape.device, to->bits, tape_alloc(&d->tape, n * 4), m, s->identity,
+                                     &d->options.sampling);
+}
+
+/* Of a frame all bits stand side by side. */
+static void tell_all(struct decoder *d, const struct drawn *drawn)
+{
+    const struct model_config *c = &d->options.model->config;
+    bool entropy = d->options.want_entropy;
+    for (i64 i = 0; i < d->frames.n; i++)
+        tell_frame(d, d->frames.flow[i], drawn->frame + c->levels * i);
+    for (i64 i = 0; i < d->text.n; i++)
+        tell_id(d, d->text.flow[i], drawn->code[i], entropy ? -drawn->logprob[i] : drawn->logprob[i],
+                entropy ? drawn->entropy[i] : 0);
+    for (i64 i = 0, next; i < d->bits.n; i = next) {
+        struct flow *f = d->bits.flow[i];
+        for (next = i + 1; next < d->bits.n && d->bits.flow[next] == f;)
+            next++;
+        if (f->grammar.want == WANT_BITS && !f->answer->done)
+            tell_bits(d, f, drawn->bits + i * c->bits, next - i);
+    }
+}
+
+/* ---- Routes: u16 [position, L, K] where they are kept, i32 [L, n, K] in a forward ---- */
+
+static i32 *route_at(const struct decoder *d, i32 *routes, i64 i, i64 j)
+{
+    i64 k = d->sub.topk;
+    return &routes[(j / k * d->batch.n + i) * k + j % k];
+}
+
+static i32 *known_routes(struct decoder *d)
+{
+    i64 width = d->route_width;
+    i32 *routes = arena_alloc(&d->tape.host, width * d->batch.n * 4);
+    for (i64 i = 0; i < d->batch.n; i++) {
+        const u16 *route = d->sources[i].routes->list + d->sources[i].place * width;
+        for (i64 j = 0; j < width; j++)
+            *route_at(d, routes, i, j) = route[j] == UINT16_MAX ? -1 : route[j];
+    }
+    return routes;
+}
+
+static void keep_routes(struct decoder *d, i32 *routes)
+{
+    i64 width = d->route_width;
+    u16 *route = arena_alloc(&d->tape.host, width * 2);
+    for (i64 i = 0; i < d->batch.n; i++) {
+        for (i64 j = 0; j < width; j++)
+            route[j] = (u16)*route_at(d, routes, i, j);
+        if (d->sources[i].routes)
+            routes_push(d->sources[i].routes, width, route);
+    }
+}
+
+/* ---- The forward ---- */
+
+/* What vision-out reads, [n, d]: of each frame the sums of the scales drawn so far, of about unit size; rows of later
+ * scales are not looked at. */
+static const float *sum_scales(struct decoder *d)
+{
+    const struct vocabulary *v = d->options.vocabulary;
+    struct device *device = d->tape.device;
+    struct tape *tape = &d->tape;
+    i64 width = d->options.model->config.bits, n = d->batch.inputs[INPUT_VISION_OUT].n;
+    const u8 **bits = arena_alloc(&tape->host, d->picture_count * 8);
+    const i32 *rows = tape_stage_copy(tape, d->picture_row, n * 4);
+    for (i64 i = 0; i < d->picture_count; i++)
+        bits[i] = tape_stage_copy(tape, d->pictures[i].bits, shape_tokens(&v->shapes[d->pictures[i].shape]) * width);
+    tape_put(tape);
+    struct matrix sums = tensor_matrix(tape_tensor(tape, DTYPE_F32, d->picture_rows, width));
+    struct matrix scaled = tensor_matrix(tape_tensor(tape, DTYPE_F32, d->picture_rows, width));
+    struct matrix out = tensor_matrix(tape_tensor(tape, DTYPE_F32, n, width));
+    for (i64 i = 0; i < d->picture_count; i++) {
+        i64 index = d->pictures[i].shape, first = d->pictures[i].first_row;
+        const struct shape *shape = &v->shapes[index];
+        struct matrix part = matrix_rows(sums, first, shape_positions(shape));
+        device->ops->dequantize_bits(device, part.data, NULL, bits[i], 1, d->options.grid[2 * index],
+                                     d->options.grid[2 * index + 1], width, shape->scales, shape->scale_count,
+                                     d->options.amplitude[index]);
+        device->ops->copy(device, matrix_rows(scaled, first, part.rows), part, d->input_scale[index], false);
+    }
+    device->ops->gather(device, out, scaled, rows, false);
+    return out.data;
+}
+
+void run_and_draw(struct decoder *d)
+{
+    struct tape *tape = &d->tape;
+    struct forward out;
+    i64 parts[DRAWN_PARTS], bytes = measure(parts, d);
+    struct forward_options o = {.cache = d->cache.layer,
+                                .routes = d->replay ? known_routes(d) : NULL,
+                                .keep_routes = d->route_width && !d->replay,
+                                .scale_sums = d->picture_count ? sum_scales(d) : NULL,
+                                .audio_sampling = &d->options.sampling,
+                                .audio_identity = d->frames.identity};
+    char *block = tape_alloc(tape, bytes), *copy = arena_alloc(&tape->host, bytes);
+    struct drawn device = lay_out(block, parts), host = lay_out(copy, parts);
+    o.audio_codes = device.frame;
+    o.routes_out = device.routes;
+    struct staged text = stage(tape, &d->text), bits = stage(tape, &d->bits);
+    model_forward(&out, tape, d->options.model, &d->batch, &d->sub, &o);
+    if (d->text.n)
+        draw_text(d, &device, out.logits[TARGET_TEXT][0], &text);
+    if (d->bits.n)
+        draw_bits(d, &device, out.logits[TARGET_VISION][0], &bits);
+    if (bytes)
+        device_get(tape->device, copy, block, bytes);
+    if (o.keep_routes)
+        keep_routes(d, host.routes);
+    tell_all(d, &host);
+}
