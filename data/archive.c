@@ -3,6 +3,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <string.h>
+#include <strings.h>
 
 enum { BLOCK_BYTES = 1 << 16 };
 
@@ -21,7 +22,7 @@ static int damaged(const struct archive_file *f)
 static bool ends_with(const char *text, const char *end)
 {
     size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
+    return n >= m && strcasecmp(text + n - m, end) == 0;
 }
 
 /* By the name alone: a text that happens to begin like a compressed file is a text. */

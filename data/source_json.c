@@ -123,18 +123,49 @@ static int add_content(struct build *b, const struct json *content)
     return 0;
 }
 
-/* Each message begins with a part that has its role; an empty one has an empty text. */
-static int add_message(struct build *b, const char *role, const struct json *content, i32 number)
+/* As Qwen2.5's chat template writes it. `arguments` is JSON, or a text that is JSON. */
+static int add_call(struct build *b, const struct json *call, bool first)
 {
+    const struct json *function = sample_key(call, "function") ? sample_key(call, "function") : call;
+    const struct json *name = json_get(function, "name"), *arguments = json_get(function, "arguments");
+    if (json_kind(name) != JSON_STRING)
+        return error_set("a call of a tool has no name: expected {\"function\": {\"name\", \"arguments\"}}");
+    struct text text = {0};
+    text_printf(&text, "%s<tool_call>\n{\"name\": ", first ? "" : "\n");
+    json_print(&text, name, 0);
+    text_printf(&text, ", \"arguments\": ");
+    if (json_kind(arguments) == JSON_STRING)
+        text_append(&text, json_string(arguments, ""), json_string_length(arguments));
+    else
+        json_print(&text, arguments, 0);
+    text_printf(&text, "}\n</tool_call>");
+    int status = sample_add_text(b->out, text.data, text.length);
+    text_release(&text);
+    return status;
+}
+
+/* Content that is null counts as absent, which it may be beside calls of tools. */
+static int add_said(struct build *b, const struct json *message)
+{
+    const struct json *content = json_get(message, "content"), *calls = sample_key(message, "tool_calls");
     i64 first = b->out->count;
-    if (add_content(b, content) < 0)
-        return -1;
+    if ((content && json_kind(content) != JSON_NULL) || (!content && !calls))
+        if (add_content(b, content) < 0)
+            return -1;
+    for (i64 i = 0; i < json_count(calls); i++)
+        if (add_call(b, json_at(calls, i), b->out->count == first) < 0)
+            return -1;
+    return 0;
+}
+
+/* A message begins at part `first` with its role; an empty one has an empty text. */
+static void end_message(struct build *b, i64 first, const char *role, i32 number)
+{
     if (b->out->count == first)
         sample_add(b->out, SAMPLE_TEXT);
     for (i64 i = first; i < b->out->count; i++)
         b->out->parts[i].message = number;
     b->out->parts[first].role = string_copy(role);
-    return 0;
 }
 
 static int add_messages(struct build *b, const struct json *messages)
@@ -147,8 +178,10 @@ static int add_messages(struct build *b, const struct json *messages)
         const char *role = json_string(json_get(message, "role"), "");
         if (!*role || strlen(role) > 32)
             return error_set("message %lld has no role: expected system, user or assistant", (long long)i + 1);
-        if (add_message(b, role, json_get(message, "content"), (i32)i) < 0)
+        i64 first = b->out->count;
+        if (add_said(b, message) < 0)
             return error_prefix("message %lld", (long long)i + 1);
+        end_message(b, first, role, (i32)i);
     }
     return 0;
 }
@@ -156,7 +189,14 @@ static int add_messages(struct build *b, const struct json *messages)
 static int add_turn(struct build *b, const struct json *asked, const struct json *answered)
 {
     b->out->form = SAMPLE_CHAT;
-    return add_message(b, "user", asked, 0) < 0 || add_message(b, "assistant", answered, 1) < 0 ? -1 : 0;
+    if (add_content(b, asked) < 0)
+        return -1;
+    end_message(b, 0, "user", 0);
+    i64 answer = b->out->count;
+    if (add_content(b, answered) < 0)
+        return -1;
+    end_message(b, answer, "assistant", 1);
+    return 0;
 }
 
 /* ---- the others ---- */

@@ -146,6 +146,22 @@ static void a_null_counts_as_absent(void **state)
     (void)state;
 }
 
+static void calls_of_tools_are_said(void **state)
+{
+    const char text[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"7*6?\"}, {\"role\": \"assistant\", \"content\": null, "
+        "\"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"mul\", \"arguments\": \"{}\"}}]}, "
+        "{\"role\": \"tool\", \"content\": \"42\"}, {\"role\": \"assistant\", \"content\": null}]}\n"
+        "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]}]}\n"
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{}]}]}\n";
+    expect(put("tools.jsonl", text, sizeof text - 1),
+           "chat <user> text'7*6?' <assistant> text'<tool_call>\n{\"name\": \"mul\", \"arguments\": {}}\n</tool_call>' "
+           "<tool> text'42' <assistant> text\n"
+           "chat <assistant> text'<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\":1}}\n</tool_call>'\n"
+           "bad\n");
+    (void)state;
+}
+
 static void names_say_where(void **state)
 {
     char *path = put("where.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}", 26);
@@ -240,6 +256,8 @@ static void compressed_files_are_read(void **state)
     zstd(&zst, line, sizeof line - 1);
     expect(put("x.jsonl.gz", gz.data, gz.length), "plain text'packed'\n");
     expect(put("x.jsonl.zst", zst.data, zst.length), "plain text'packed'\n");
+    expect(put("X.JSONL.GZ", gz.data, gz.length), "plain text'packed'\n");
+    expect(put("X.JSONL.ZST", zst.data, zst.length), "plain text'packed'\n");
     expect(put("y.jsonl.gz", gz.data, gz.length / 2), "failed\n");
     text_release(&gz);
     text_release(&zst);
@@ -391,12 +409,19 @@ static void folders_can_be_left_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_become_samples),      cmocka_unit_test(messages_hold_any_media),
-        cmocka_unit_test(names_say_where),           cmocka_unit_test(text_is_cut_at_blank_lines),
-        cmocka_unit_test(compressed_files_are_read), cmocka_unit_test(members_with_one_key_are_a_sample),
-        cmocka_unit_test(indexed_documents_are_ids), cmocka_unit_test(damaged_indexes_are_refused),
-        cmocka_unit_test(folders_are_read_by_name),  cmocka_unit_test(folders_can_be_left_out),
-        cmocka_unit_test(a_null_counts_as_absent),   cmocka_unit_test(a_byte_order_mark_is_no_text),
+        cmocka_unit_test(lines_become_samples),
+        cmocka_unit_test(messages_hold_any_media),
+        cmocka_unit_test(names_say_where),
+        cmocka_unit_test(text_is_cut_at_blank_lines),
+        cmocka_unit_test(compressed_files_are_read),
+        cmocka_unit_test(members_with_one_key_are_a_sample),
+        cmocka_unit_test(indexed_documents_are_ids),
+        cmocka_unit_test(damaged_indexes_are_refused),
+        cmocka_unit_test(folders_are_read_by_name),
+        cmocka_unit_test(folders_can_be_left_out),
+        cmocka_unit_test(a_null_counts_as_absent),
+        cmocka_unit_test(calls_of_tools_are_said),
+        cmocka_unit_test(a_byte_order_mark_is_no_text),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }
