@@ -1,4 +1,5 @@
 /* Recipes: YAML to checked settings. Every message names the file and the line. */
+#include "cli/inputs.h"
 #include "cli/stages.h"
 #include "core/json.h"
 
@@ -271,26 +272,6 @@ void recipe_close(struct recipe *r)
     *r = (struct recipe){0};
 }
 
-/* Names and sizes of all files below a path, so that another folder is another input. */
-static u64 hash_path(const char *path, u64 seed)
-{
-    char **names;
-    i64 count;
-    if (!file_is_directory(path)) {
-        i64 bytes = file_bytes(path);
-        return hash_bytes(&bytes, sizeof bytes, hash_bytes(path, (i64)strlen(path), seed));
-    }
-    if (directory_list(&names, &count, path))
-        return seed;
-    for (i64 i = 0; i < count; i++) {
-        char *below = path_join(path, names[i]);
-        seed = hash_path(below, seed);
-        memory_free(below);
-    }
-    string_list_free(names, count);
-    return seed;
-}
-
 static int hash_stage_output(struct json *inputs, const struct recipe *r, const struct recipe_stage *from,
                              const char *reference)
 {
@@ -306,20 +287,25 @@ static int hash_stage_output(struct json *inputs, const struct recipe *r, const 
     return hash ? 0 : -1;
 }
 
+static int hash_path(struct json *inputs, const struct recipe *r, const char *path)
+{
+    if (!file_exists(path))
+        return error_set("there is no %s: expected a file or folder", path);
+    char *digest = input_digest(path, r->run);
+    if (digest)
+        json_set(inputs, path, json_of_string(digest));
+    memory_free(digest);
+    return digest ? 0 : -1;
+}
+
 static int resolve_one(struct recipe *r, struct recipe_stage *s, char **reference)
 {
-    char digest[20], *resolved;
-    if (is_path(*reference)) {
-        if (!file_exists(*reference))
-            return error_set("there is no %s: expected a file or folder", *reference);
-        snprintf(digest, sizeof digest, "%016llx", (unsigned long long)hash_path(*reference, 0));
-        json_set(s->inputs, *reference, json_of_string(digest));
-        return 0;
-    }
+    if (is_path(*reference))
+        return hash_path(s->inputs, r, *reference);
     struct recipe_stage *from = find_stage(r, *reference, strcspn(*reference, "/"));
     if (hash_stage_output(s->inputs, r, from, *reference))
         return -1;
-    resolved = path_join(r->run, *reference);
+    char *resolved = path_join(r->run, *reference);
     memory_free(*reference);
     *reference = resolved;
     return 0;

@@ -1,5 +1,6 @@
 /* weft run RECIPE: stages in order; what is done is skipped, what was cut short goes on. */
 #include "cli/cli.h"
+#include "cli/inputs.h"
 #include "cli/stages.h"
 #include "core/json.h"
 #include "dist/dist.h"
@@ -132,12 +133,30 @@ static void name_differences(struct text *out, const struct json *a, const struc
     text_release(&right);
 }
 
+/* An input by path that an older version took for the same by the names and sizes of its files. */
+static bool knew_less(const struct json *was, const struct json *now)
+{
+    const struct json *before = json_get(was, "inputs"), *inputs = json_get(now, "inputs");
+    struct json_iterator it;
+    for (bool more = json_first(&it, inputs); more; more = json_next(&it, inputs)) {
+        const char *digest = json_string(json_get(before, it.key), INPUT_MARK);
+        if (strncmp(json_string(it.value, ""), INPUT_MARK, strlen(INPUT_MARK)) == 0 &&
+            strncmp(digest, INPUT_MARK, strlen(INPUT_MARK)) != 0)
+            return true;
+    }
+    return false;
+}
+
 static int refuse_change(const char *folder, const struct json *was, const struct json *now)
 {
     struct text names = {0};
-    name_differences(&names, json_get(was, "identity") ? json_get(was, "identity") : was, now, "");
-    error_set("%s was made with other settings: %s. Choose another run folder, or --redo to make it anew", folder,
-              names.length ? names.data : "its inputs");
+    const struct json *identity = json_get(was, "identity") ? json_get(was, "identity") : was;
+    name_differences(&names, identity, now, "");
+    error_set("%s was made with other settings or inputs: %s%s. Choose another run folder, or --redo to make it anew",
+              folder, names.length ? names.data : "its inputs",
+              knew_less(identity, now) ? " (by an older version, which did not look into the files of its inputs: "
+                                         "whether they are the same cannot be known)"
+                                       : "");
     text_release(&names);
     return -1;
 }

@@ -1,0 +1,216 @@
+#include "cli/inputs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+enum { DEPTH_MOST = 16, AT_ONCE = 256 };
+static const i64 second_ns = 1000000000, shown_bytes = (i64)1 << 30;
+
+struct known { /* a file as it was when it was hashed */
+    char *path;
+    i64 bytes, modified_ns, changed_ns;
+    u64 inode, hash;
+    bool is_file, is_hashed;
+};
+struct known_list {
+    struct known *files;
+    i64 count, capacity;
+};
+
+static struct known *push(struct known_list *list, const struct known *file)
+{
+    if (list->count == list->capacity) {
+        i64 next = max_i64(256, 2 * list->capacity), size = (i64)sizeof *file;
+        list->files = memory_resize(list->files, list->capacity * size, next * size);
+        list->capacity = next;
+    }
+    list->files[list->count] = *file;
+    return &list->files[list->count++];
+}
+
+static void list_release(struct known_list *list)
+{
+    for (i64 i = 0; i < list->count; i++)
+        memory_free(list->files[i].path);
+    memory_free(list->files);
+    *list = (struct known_list){0};
+}
+
+/* ---- What is there ---- */
+
+static i64 nanoseconds(const struct timespec *time)
+{
+    return (i64)time->tv_sec * second_ns + (i64)time->tv_nsec;
+}
+
+static void list_files(struct known_list *list, const char *path, int depth)
+{
+    struct stat status;
+    char **names;
+    i64 count;
+    bool found = stat(path, &status) == 0;
+    if (found && S_ISDIR(status.st_mode) && depth < DEPTH_MOST && directory_list(&names, &count, path) == 0) {
+        for (i64 i = 0; i < count; i++) {
+            char *below = path_join(path, names[i]);
+            list_files(list, below, depth + 1);
+            memory_free(below);
+        }
+        string_list_free(names, count);
+        return;
+    }
+    struct known *file = push(list, &(struct known){.path = string_copy(path)});
+    if (!found || !S_ISREG(status.st_mode))
+        return;
+    file->is_file = true;
+    file->bytes = (i64)status.st_size;
+    file->modified_ns = nanoseconds(&status.st_mtim);
+    file->changed_ns = nanoseconds(&status.st_ctim);
+    file->inode = (u64)status.st_ino;
+}
+
+/* ---- The cache: HASH BYTES MODIFIED CHANGED INODE PATH, in order of the paths ---- */
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(((const struct known *)a)->path, ((const struct known *)b)->path);
+}
+
+static void cache_load(struct known_list *cache, const char *path)
+{
+    struct text text = {0};
+    if (!file_exists(path) || file_read(&text, path) < 0)
+        return;
+    for (char *line = text.data, *end; (end = strchr(line, '\n')); line = end + 1) {
+        unsigned long long hash, inode;
+        long long bytes, modified, changed;
+        int at = 0;
+        *end = 0;
+        if (sscanf(line, "%llx %lld %lld %lld %llu %n", &hash, &bytes, &modified, &changed, &inode, &at) == 5 && at > 0)
+            push(cache, &(struct known){string_copy(line + at), bytes, modified, changed, inode, hash, true, true});
+    }
+    if (cache->count)
+        qsort(cache->files, (size_t)cache->count, sizeof *cache->files, compare_paths);
+    text_release(&text);
+}
+
+static bool is_below(const char *path, const char *root)
+{
+    size_t length = strlen(root);
+    return strncmp(path, root, length) == 0 &&
+           (path[length] == 0 || path[length] == '/' || (length && root[length - 1] == '/'));
+}
+
+static void print_known(struct text *out, const struct known *k)
+{
+    if (!strchr(k->path, '\n'))
+        text_printf(out, "%016llx %lld %lld %lld %llu %s\n", (unsigned long long)k->hash, (long long)k->bytes,
+                    (long long)k->modified_ns, (long long)k->changed_ns, (unsigned long long)k->inode, k->path);
+}
+
+/* A file that changed a moment ago may change again without its times telling. */
+static void cache_save(const struct known_list *cache, const struct known_list *files, const char *root,
+                       const char *path, i64 begin_ns)
+{
+    struct text out = {0};
+    for (i64 i = 0; i < cache->count; i++)
+        if (!is_below(cache->files[i].path, root))
+            print_known(&out, &cache->files[i]);
+    for (i64 i = 0; i < files->count; i++) {
+        const struct known *k = &files->files[i];
+        if (k->is_hashed && max_i64(k->modified_ns, k->changed_ns) < begin_ns - 2 * second_ns)
+            print_known(&out, k);
+    }
+    if (file_replace(path, out.data ? out.data : "", out.length) < 0)
+        log_warn("%s", error_text());
+    text_release(&out);
+}
+
+/* Returns the bytes that are to be read. */
+static i64 take_cached(struct known_list *files, const struct known_list *cache)
+{
+    i64 bytes = 0;
+    for (i64 i = 0; i < files->count; i++) {
+        struct known *k = &files->files[i];
+        const struct known *was =
+            cache->count ? bsearch(k, cache->files, (size_t)cache->count, sizeof *k, compare_paths) : NULL;
+        if (k->is_file && was && was->bytes == k->bytes && was->modified_ns == k->modified_ns &&
+            was->changed_ns == k->changed_ns && was->inode == k->inode) {
+            k->hash = was->hash;
+            k->is_hashed = true;
+        }
+        bytes += k->is_file && !k->is_hashed ? k->bytes : 0;
+    }
+    return bytes;
+}
+
+/* ---- Contents ---- */
+
+static void hash_one(void *context, i64 tile, int worker)
+{
+    struct known *k = (struct known *)context + tile;
+    struct file_view view;
+    (void)worker;
+    if (!k->is_file || k->is_hashed || interrupted() || file_map(&view, k->path) < 0)
+        return;
+    k->hash = hash_bytes(view.data, view.bytes, 0);
+    k->is_hashed = true;
+    file_unmap(&view);
+}
+
+static int hash_contents(struct known_list *files, i64 bytes)
+{
+    struct progress progress;
+    i64 done = 0;
+    if (bytes >= shown_bytes)
+        progress_init(&progress, "bytes of inputs", bytes);
+    for (i64 at = 0; at < files->count && !interrupted(); at += AT_ONCE) {
+        i64 n = min_i64(AT_ONCE, files->count - at);
+        for (i64 i = at; i < at + n; i++)
+            done += files->files[i].is_file && !files->files[i].is_hashed ? files->files[i].bytes : 0;
+        workers_run(n, hash_one, files->files + at);
+        if (bytes >= shown_bytes)
+            progress_update(&progress, done, "%lld files", (long long)(at + n));
+    }
+    if (bytes >= shown_bytes)
+        progress_close(&progress);
+    return interrupted() ? error_interrupted() : 0;
+}
+
+static char *digest_of(const struct known_list *files, const char *root)
+{
+    struct text all = {0};
+    for (i64 i = 0; i < files->count; i++) {
+        const struct known *k = &files->files[i];
+        const char *name = k->path + strlen(root);
+        u64 numbers[] = {k->is_hashed, (u64)k->bytes, k->hash};
+        text_append(&all, name, (i64)strlen(name) + 1);
+        text_append(&all, numbers, sizeof numbers);
+    }
+    char *digest = string_format(INPUT_MARK "%016llx", (unsigned long long)hash_bytes(all.data, all.length, 0));
+    text_release(&all);
+    return digest;
+}
+
+char *input_digest(const char *path, const char *run)
+{
+    struct timespec now;
+    struct known_list files = {0}, cache = {0};
+    char *stored = path_join(run, "inputs.cache");
+    clock_gettime(CLOCK_REALTIME, &now);
+    list_files(&files, path, 0);
+    cache_load(&cache, stored);
+    i64 bytes = take_cached(&files, &cache);
+    bool fresh = false;
+    for (i64 i = 0; i < files.count; i++)
+        fresh |= files.files[i].is_file && !files.files[i].is_hashed;
+    char *digest = fresh && hash_contents(&files, bytes) < 0 ? NULL : digest_of(&files, path);
+    if (digest && fresh)
+        cache_save(&cache, &files, path, stored, nanoseconds(&now));
+    list_release(&files);
+    list_release(&cache);
+    memory_free(stored);
+    return digest;
+}

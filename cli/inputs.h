@@ -1,0 +1,13 @@
+/* What a stage reads by path, as one number: names, sizes and contents (XXH3) of all files below it, so that no edit
+ * passes for what was read before. What a file's contents hash to is kept in RUN/inputs.cache, a line a file, and
+ * believed as long as its size, inode and times of modification and change are the same: the last of them no program
+ * can set. */
+#ifndef WEFT_CLI_INPUTS_H
+#define WEFT_CLI_INPUTS_H
+#include "core/core.h"
+
+/* Older runs knew names and sizes alone; their digests have no such mark. */
+#define INPUT_MARK "xxh3-"
+/* `run`: the run's folder. memory_free; NULL where it was interrupted. What cannot be read counts as its name. */
+char *input_digest(const char *path, const char *run);
+#endif
