@@ -1,22 +1,16 @@
 /* The audio tokenizer's recordings: read once, kept as 16-bit samples, crops drawn by keys. */
 #include "codecs/audio_step.h"
 #include "data/media.h"
-#include "data/media_list.h"
 
 #include <math.h>
 
 /* ---- reading ---- */
 
-static int read_clip(struct audio_clip *clip)
+static int decode(struct audio_clip *clip, const struct file_view *file)
 {
-    struct file_view view;
     struct sound sound;
-    if (file_map(&view, clip->path))
+    if (sound_read(&sound, file->data, file->bytes, clip->path, AUDIO_RATE_HZ))
         return -1;
-    int status = sound_read(&sound, view.data, view.bytes, clip->path, AUDIO_RATE_HZ);
-    file_unmap(&view);
-    if (status)
-        return status;
     clip->samples = sound.samples;
     clip->values = memory_alloc(sound.samples * 2);
     for (i64 i = 0; i < sound.samples; i++)
@@ -25,25 +19,37 @@ static int read_clip(struct audio_clip *clip)
     return 0;
 }
 
+static int read_clip(struct audio_clip *clip)
+{
+    struct file_view file;
+    if (file_map(&file, clip->path))
+        return -1;
+    int status = decode(clip, &file);
+    file_unmap(&file);
+    return status;
+}
+
 struct load {
     struct audio_media *media;
     i64 bytes_most;
 };
 
-static int read_medium(void *context, void *content, const struct medium *medium)
+static int read_medium(void *context, void *content, const struct medium *medium, const struct file_view *file)
 {
     struct audio_clip *clip = content;
     (void)context;
     clip->path = medium->path;
-    return read_clip(clip);
+    return decode(clip, file);
 }
 
+/* What stands in an archive cannot be read again, and stays. */
 static void take_medium(void *context, void *content, struct medium *medium)
 {
     const struct load *load = context;
     struct audio_media *media = load->media;
     struct audio_clip *clip = content;
-    if (media->bytes + clip->samples * 2 > load->bytes_most) {
+    i64 n = media->count, size = (i64)sizeof *clip;
+    if (media->bytes + clip->samples * 2 > load->bytes_most && !medium->carried) {
         memory_free(clip->values);
         clip->values = NULL;
     } else {
@@ -52,35 +58,42 @@ static void take_medium(void *context, void *content, struct medium *medium)
     media->samples += clip->samples;
     clip->text = medium->text;
     clip->speaker = medium->speaker;
+    if ((n & (n - 1)) == 0)
+        media->clips = memory_resize(media->clips, n * size, max_i64(1, 2 * n) * size);
     media->clips[media->count++] = *clip;
-    *medium = (struct medium){0};
+    medium->path = medium->text = medium->speaker = NULL;
 }
 
-int audio_media_load(struct audio_media *media, const char *folder, double bad_share, i64 memory_mb)
+int audio_media_load(struct audio_media *media, const struct media_request *from, double bad_share, i64 memory_mb)
 {
-    static const char *const keys[] = {"audio", NULL};
     struct load load = {media, memory_mb << 20};
-    struct media_reader reader = {"recordings", bad_share, sizeof(struct audio_clip), read_medium, take_medium, &load};
-    struct media_list list;
-    int status = media_list(&list, folder, keys);
-    *media = (struct audio_media){.clips = memory_alloc((list.count + 1) * (i64)sizeof *media->clips)};
-    if (status == 0)
-        status = media_read(&list, &reader);
-    media_list_release(&list);
+    struct media_reader reader = {.what = "recordings",
+                                  .bad_share = bad_share,
+                                  .content_bytes = sizeof(struct audio_clip),
+                                  .read = read_medium,
+                                  .take = take_medium,
+                                  .context = &load};
+    struct media_request all = *from;
+    all.kinds = 1 << SAMPLE_AUDIO;
+    *media = (struct audio_media){0};
+    int status = media_read(&reader, &all);
     if (status)
         audio_media_release(media);
     return status;
 }
 
+static void clip_free(struct audio_clip *clip)
+{
+    memory_free(clip->path);
+    memory_free(clip->text);
+    memory_free(clip->speaker);
+    memory_free(clip->values);
+}
+
 void audio_media_release(struct audio_media *media)
 {
-    for (i64 i = 0; i < media->count; i++) {
-        struct audio_clip *clip = &media->clips[i];
-        memory_free(clip->path);
-        memory_free(clip->text);
-        memory_free(clip->speaker);
-        memory_free(clip->values);
-    }
+    for (i64 i = 0; i < media->count; i++)
+        clip_free(&media->clips[i]);
     memory_free(media->clips);
     *media = (struct audio_media){0};
 }

@@ -1,11 +1,10 @@
 #include "codecs/audio_step.h"
-#include "data/captions.h"
 
 #define ROW(member, ...) SETTING(struct audio_settings, member, __VA_ARGS__)
 const struct setting audio_stage_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
-        "captions.jsonl in it, in its train/ and validation/, or in folders in it; held-out voices: validation/ in or "
-        "beside it"),
+        "folder of recordings, as `prepare` reads it; captions are not needed; held-out voices: its validation"),
+    SPLIT_ROWS(struct audio_settings),
     ROW(steps, "steps", INTEGER, "2000", 1, 1e9, NULL, "steps"),
     ROW(batch, "batch", INTEGER, "12", 1, 65536, NULL, "crops of a step"),
     ROW(crop_s, "crop_s", NUMBER, "1.28", 0.08, 600, NULL, "length of a crop, seconds; rounded to frames of 0.08"),
@@ -25,18 +24,15 @@ const struct setting audio_stage_table[] = {
 
 /* ---- recordings ---- */
 
-static int load_media(struct audio_media *train, struct audio_media *held_out, const struct audio_settings *s)
+static int load_media(struct audio_media *train, struct audio_media *held_out, const struct audio_settings *s, u64 seed)
 {
-    struct captions_folders folders;
-    int status = captions_find(&folders, s->data, "{\"audio\": PATH, \"text\": ...}");
-    if (status == 0)
-        status = audio_media_load(train, folders.train, s->bad_share, s->memory_mb);
+    struct media_request from = {s->data, SPLIT_TRAIN, seed, s->validation, s->test, .says = true};
+    int status = audio_media_load(train, &from, s->bad_share, s->memory_mb);
     if (status == 0 && train->count == 0)
-        status = error_set("%s: no recordings in captions.jsonl", folders.train);
-    if (status == 0 && folders.held_out)
-        status = audio_media_load(held_out, folders.held_out, s->bad_share, s->memory_mb);
-    captions_folders_release(&folders);
-    return status;
+        status = error_set("%s: no recordings to train with", s->data);
+    from.split = SPLIT_VALIDATION;
+    from.says = false;
+    return status ? status : audio_media_load(held_out, &from, s->bad_share, s->memory_mb);
 }
 
 /* ---- running ---- */
@@ -91,7 +87,7 @@ int audio_stage(const void *settings, const struct stage *stage)
     if (status == 0)
         status = lr_check(&s->optimizer, s->steps, "steps");
     if (status == 0)
-        status = load_media(&media, &held_out, s);
+        status = load_media(&media, &held_out, s, stage->seed);
     if (status == 0) {
         struct audio_trainer trainer = {.settings = s, .media = &media, .seed = stage->seed};
         audio_trainer_open(&trainer, stage->device, stage->dtype);

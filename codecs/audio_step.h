@@ -2,10 +2,11 @@
 #ifndef WEFT_CODECS_AUDIO_STEP_H
 #define WEFT_CODECS_AUDIO_STEP_H
 #include "codecs/codecs.h"
+#include "data/media_list.h"
 
 /* ---- Sounds: a folder's recordings at AUDIO_RATE_HZ, mono, 16 bits ---- */
 struct audio_clip {
-    char *path, *text, *speaker; /* text and speaker "" where captions.jsonl says nothing */
+    char *path, *text, *speaker; /* text and speaker "" where nothing is said */
     i64 samples;
     int16_t *values; /* NULL: beyond memory_mb, read again when drawn */
 };
@@ -14,7 +15,7 @@ struct audio_media {
     i64 count, samples, bytes;
 };
 /* Files that cannot be read are named in the log and skipped; more than bad_share of them is an error. */
-int audio_media_load(struct audio_media *media, const char *folder, double bad_share, i64 memory_mb);
+int audio_media_load(struct audio_media *media, const struct media_request *from, double bad_share, i64 memory_mb);
 void audio_media_release(struct audio_media *media);
 /* A whole recording as floats, padded with silence to frames: memory_free. NULL: message. */
 float *audio_clip_samples(const struct audio_clip *clip, i64 *frames);

@@ -1,6 +1,7 @@
 /* codecs: the training of tokenizers. Text by counting pairs; vision and audio on the loop of train/train.h, each with
  * a step of its own (vision_step.h, audio_step.h) that draws from media kept in memory. The door to the folder: its
- * three stages. */
+ * three stages. Each reads the part train of its folder (data/sources.h); what would be drawn from it for validation
+ * and test by `prepare`, with the same seed and shares, is not learned from. */
 #ifndef WEFT_CODECS_H
 #define WEFT_CODECS_H
 #include "tokenizers/audio.h"
@@ -12,6 +13,7 @@
 struct text_settings {
     char *data;
     i64 vocabulary, bytes;
+    double validation, test;
     double bad_share; /* of samples that could not be read: more is an error */
     int family;
     bool nfc;
@@ -21,12 +23,12 @@ extern const struct setting text_stage_table[];
 int text_stage(const void *settings, const struct stage *stage);
 
 /* ---- Vision ---- */
-/* The stage `tokenizer-vision`: trains the vision tokenizer on stills, inflates it, trains it on clips. Reads a folder
- * with captions.jsonl, lines {"image": PATH, ...} and {"video": PATH, ...}; other keys and lines are ignored. Leaves in
- * its folder: config.json, weights.safetensors (what vision_load reads), report.json, metrics.jsonl, samples/
- * (originals beside reconstructions), checkpoints/. */
+/* The stage `tokenizer-vision`: trains the vision tokenizer on stills, inflates it, trains it on clips, with or
+ * without captions. Leaves in its folder: config.json, weights.safetensors (what vision_load reads), report.json,
+ * metrics.jsonl, samples/ (originals beside reconstructions), checkpoints/. */
 struct vision_settings {
     char *data;
+    double validation, test;
     i64 steps, clip_steps, batch, clip_batch, still_batch; /* still_batch: of the stills among clips */
     double still_share;
     i64 size, frames, stride, bits;
@@ -41,12 +43,12 @@ extern const struct setting vision_stage_table[];
 int vision_stage(const void *settings, const struct stage *stage);
 
 /* ---- Audio ---- */
-/* The stage `tokenizer-audio`: trains the audio tokenizer. Reads a folder with captions.jsonl, lines {"audio": PATH,
- * "text": ..., "speaker": ...}; text serves the report alone, other keys and lines are ignored. Leaves in its folder:
+/* The stage `tokenizer-audio`: trains the audio tokenizer; what is said serves the report alone. Leaves in its folder:
  * config.json, weights.safetensors (what audio_load reads), report.json, metrics.jsonl, samples/ (originals beside
  * reconstructions), checkpoints/. */
 struct audio_settings {
     char *data;
+    double validation, test;
     i64 steps, batch;
     double crop_s;
     struct audio_config config;

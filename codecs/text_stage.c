@@ -9,9 +9,10 @@
 #define ROW(member, ...) SETTING(struct text_settings, member, __VA_ARGS__)
 const struct setting text_stage_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
-        "folder or file: .txt, .jsonl (.gz, .zst), .tar; what has no text is passed over"),
+        "folder or file: .txt, .jsonl (.gz, .zst), .tar; its part train; what has no text is passed over"),
     ROW(vocabulary, "vocabulary", INTEGER, "8192", 300, 1e6, NULL, "ids in all: bytes, merges, special tokens"),
-    ROW(bytes, "bytes", INTEGER, "20000000", 1, 1e12, NULL, "most text read"),
+    ROW(bytes, "bytes", INTEGER, "20000000", 1, 1e12, NULL, "most text used, evenly of all files by their size"),
+    SPLIT_ROWS(struct text_settings),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of samples that may be unreadable"),
     ROW(family, "family", CHOICE, "qwen2", 0, 0, "qwen2|gpt-2|llama-bpe", "pre-tokenisation"),
     ROW(nfc, "nfc", BOOL, "false", 0, 0, NULL, "normalise to NFC (other software may not)"),
@@ -21,42 +22,99 @@ const struct setting text_stage_table[] = {
 struct feed {
     const struct text_settings *settings;
     struct text_trainer *trainer;
+    struct source *source;
+    i64 *taken;                  /* [files] samples read so far; -1: all of them */
     i64 bytes, texts, read, bad; /* read: samples, the bad ones among them */
 };
 
-static int feed_sample(struct feed *feed, const struct sample *sample)
+/* About `room` bytes, cut between words where one ends near, else between characters; never none. */
+static i64 cut_length(const struct text *text, i64 room)
+{
+    enum { NEAR = 32 };
+    if (text->length <= room)
+        return text->length;
+    for (i64 length = room; length > max_i64(0, room - NEAR); length--)
+        if (strchr(" \n\t", text->data[length]))
+            return length;
+    while (room < text->length && ((u8)text->data[room] & 0xc0) == 0x80)
+        room++;
+    return room;
+}
+
+static int feed_sample(struct feed *feed, const struct sample *sample, double until)
 {
     int status = 0;
-    for (i64 i = 0; i < sample->count && status == 0 && feed->bytes < feed->settings->bytes; i++) {
+    for (i64 i = 0; i < sample->count && status == 0 && (double)feed->bytes < until; i++) {
         const struct text *text = &sample->parts[i].bytes;
-        if (sample->parts[i].kind != SAMPLE_TEXT || text->length == 0)
+        i64 length = sample->parts[i].kind == SAMPLE_TEXT ? cut_length(text, (i64)until + 1 - feed->bytes) : 0;
+        if (length == 0)
             continue;
-        feed->bytes += text->length;
+        feed->bytes += length;
         feed->texts++;
-        status = text_trainer_feed(feed->trainer, text->data, text->length);
+        status = text_trainer_feed(feed->trainer, text->data, length);
     }
     return status ? error_prefix("%s", sample->name) : 0;
 }
 
-static int feed_all(struct feed *feed, struct source *source)
+/* Of a file that was read before, what was taken is passed over. */
+static int feed_file(struct feed *feed, i64 file, double until)
 {
     struct sample sample;
-    enum source_result result;
+    i64 known = feed->taken[file];
     int status = 0;
-    while (status == 0 && feed->bytes < feed->settings->bytes &&
-           (result = source_next(source, &sample)) != SOURCE_END) {
-        if (result == SOURCE_FAILED)
-            return -1;
-        feed->read++;
-        if (result == SOURCE_SAMPLE) {
-            status = feed_sample(feed, &sample);
-            sample_release(&sample);
-        } else {
+    for (i64 i = 0; status == 0 && (i < known || (double)feed->bytes < until); i++) {
+        enum source_result result = source_next_in(feed->source, file, &sample);
+        if (i >= known && result != SOURCE_END) {
+            feed->read++;
+            feed->bad += result != SOURCE_SAMPLE;
+        }
+        if (i >= known && (result == SOURCE_BAD || result == SOURCE_DAMAGED))
             log_warn("skipped: %s", error_text());
-            feed->bad++;
+        if (result == SOURCE_SAMPLE && i >= known && sample.split == SPLIT_TRAIN)
+            status = feed_sample(feed, &sample, until);
+        sample_release(&sample);
+        feed->taken[file] = max_i64(feed->taken[file], i + 1);
+        if (result == SOURCE_END || result == SOURCE_DAMAGED) {
+            feed->taken[file] = -1;
+            break;
         }
     }
     return status;
+}
+
+static bool is_due(const struct feed *feed, const struct source_file *file, i64 index)
+{
+    return file->use == FILE_SAMPLES && file->split <= SPLIT_TRAIN && feed->taken[index] >= 0;
+}
+
+/* Up to each file, no more than its share of the bytes so far; what files before it did not have falls to it. */
+static int feed_round(struct feed *feed)
+{
+    i64 count, total = 0, behind = 0;
+    double first = (double)feed->bytes, wanted = (double)feed->settings->bytes - first;
+    const struct source_file *files = source_files(feed->source, &count);
+    int status = 0;
+    for (i64 i = 0; i < count; i++)
+        total += is_due(feed, &files[i], i) ? max_i64(files[i].bytes, 1) : 0;
+    for (i64 i = 0; i < count && status == 0; i++) {
+        if (!is_due(feed, &files[i], i))
+            continue;
+        behind += max_i64(files[i].bytes, 1);
+        status = feed_file(feed, i, first + wanted * (double)behind / (double)total);
+        if (interrupted())
+            return error_interrupted();
+    }
+    return status;
+}
+
+static bool has_more(const struct feed *feed)
+{
+    i64 count;
+    const struct source_file *files = source_files(feed->source, &count);
+    for (i64 i = 0; i < count; i++)
+        if (is_due(feed, &files[i], i))
+            return true;
+    return false;
 }
 
 static int check_fed(const struct feed *feed)
@@ -68,11 +126,27 @@ static int check_fed(const struct feed *feed)
     return feed->texts ? 0 : error_set("%s: no text there: expected .txt or .jsonl files with some", s->data);
 }
 
-static int feed_data(struct feed *feed)
+static int feed_data(struct feed *feed, u64 seed)
 {
-    struct source *source = source_open(feed->settings->data);
-    int status = source ? feed_all(feed, source) : -1;
-    source_close(source);
+    const struct text_settings *s = feed->settings;
+    i64 count;
+    feed->source =
+        source_open(s->data, &(struct source_request){.seed = seed, .validation = s->validation, .test = s->test});
+    if (!feed->source)
+        return -1;
+    source_files(feed->source, &count);
+    feed->taken = memory_alloc(max_i64(1, count) * 8);
+    int status = 0;
+    while (status == 0 && feed->bytes < s->bytes && has_more(feed))
+        status = feed_round(feed);
+    if (status == 0)
+        source_log(feed->source);
+    if (status == 0 && source_lost(feed->source) > s->bad_share)
+        status =
+            error_set("%s: files that hold %.1f %% of the bytes are damaged or cannot be read; bad_share allows %g",
+                      s->data, 100 * source_lost(feed->source), s->bad_share);
+    source_close(feed->source);
+    memory_free(feed->taken);
     return status ? status : check_fed(feed);
 }
 
@@ -97,7 +171,7 @@ int text_stage(const void *settings, const struct stage *stage)
     struct text_training training = {families[s->family], s->nfc, s->vocabulary, special, false};
     struct feed feed = {.settings = s, .trainer = text_trainer_open(&training)};
     struct text_tokenizer *tokenizer = NULL;
-    int status = feed.trainer ? feed_data(&feed) : -1;
+    int status = feed.trainer ? feed_data(&feed, stage->seed) : -1;
     if (status == 0)
         tokenizer = text_trainer_finish(feed.trainer);
     else if (feed.trainer)

@@ -1,7 +1,6 @@
 /* The vision tokenizer's media: read once, kept as bytes, drawn by keys. */
 #include "codecs/vision_step.h"
 #include "data/media.h"
-#include "data/media_list.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,25 +13,19 @@ struct load {
     struct vision_media *media;
     const struct vision_media_request *request;
 };
-enum { IMAGE, VIDEO };
-static const char *const keys[] = {[IMAGE] = "image", [VIDEO] = "video", NULL};
 
-static int read_medium(void *context, void *content, const struct medium *medium)
+static int read_medium(void *context, void *content, const struct medium *medium, const struct file_view *file)
 {
     const struct vision_media_request *request = ((struct load *)context)->request;
     struct clip_request wanted = {request->rate_hz, KEPT_FRAMES * request->frames, request->size, request->size};
-    struct file_view view;
     struct clip as_stored = {0};
-    if (file_map(&view, medium->path))
+    if (medium->kind == SAMPLE_VIDEO)
+        return clip_read(content, file->data, file->bytes, medium->path, &wanted);
+    if (image_read(&as_stored, file->data, file->bytes, medium->path))
         return -1;
-    int status = medium->key == VIDEO ? clip_read(content, view.data, view.bytes, medium->path, &wanted)
-                                      : image_read(&as_stored, view.data, view.bytes, medium->path);
-    if (status == 0 && medium->key == IMAGE) {
-        clip_resize(content, &as_stored, request->size, request->size);
-        clip_release(&as_stored);
-    }
-    file_unmap(&view);
-    return status;
+    clip_resize(content, &as_stored, request->size, request->size);
+    clip_release(&as_stored);
+    return 0;
 }
 
 /* A clip shorter than wanted stands still at its end. */
@@ -46,14 +39,23 @@ static u8 *take_pixels(struct clip *clip, i64 least)
     return pixels;
 }
 
+/* Room for one more; lists have that of the next power of two. */
+static void *grown(void *list, i64 count, i64 size)
+{
+    return count & (count - 1) ? list : memory_resize(list, count * size, max_i64(1, 2 * count) * size);
+}
+
 static void take_medium(void *context, void *content, struct medium *medium)
 {
     const struct load *load = context;
     struct vision_media *media = load->media;
     struct clip *clip = content;
-    if (medium->key == IMAGE) {
+    if (medium->kind == SAMPLE_IMAGE) {
+        media->stills = grown(media->stills, media->still_count, sizeof(u8 *));
         media->stills[media->still_count++] = take_pixels(clip, 1);
     } else {
+        media->clips = grown(media->clips, media->clip_count, sizeof(u8 *));
+        media->clip_frames = grown(media->clip_frames, media->clip_count, sizeof(i64));
         media->clips[media->clip_count] = take_pixels(clip, load->request->frames);
         media->clip_frames[media->clip_count++] = clip->frames;
     }
@@ -61,21 +63,21 @@ static void take_medium(void *context, void *content, struct medium *medium)
     clip_release(clip);
 }
 
-int vision_media_load(struct vision_media *media, const char *folder, const struct vision_media_request *request)
+int vision_media_load(struct vision_media *media, const struct media_request *from,
+                      const struct vision_media_request *request)
 {
     struct load load = {media, request};
-    struct media_reader reader = {"pictures and clips", request->bad_share, sizeof(struct clip),
-                                  read_medium,          take_medium,        &load};
-    struct media_list list;
-    int status = media_list(&list, folder, keys);
-    *media = (struct vision_media){.size = request->size,
-                                   .stills = memory_alloc((list.count + 1) * (i64)sizeof(u8 *)),
-                                   .clips = memory_alloc((list.count + 1) * (i64)sizeof(u8 *)),
-                                   .clip_frames = memory_alloc((list.count + 1) * (i64)sizeof(i64))};
-    if (status == 0)
-        status = media_read(&list, &reader);
-    media->bad_count = list.bad_count;
-    media_list_release(&list);
+    struct media_reader reader = {.what = "pictures and clips",
+                                  .bad_share = request->bad_share,
+                                  .content_bytes = sizeof(struct clip),
+                                  .read = read_medium,
+                                  .take = take_medium,
+                                  .context = &load};
+    struct media_request all = *from;
+    all.kinds = 1 << SAMPLE_IMAGE | 1 << SAMPLE_VIDEO;
+    *media = (struct vision_media){.size = request->size};
+    int status = media_read(&reader, &all);
+    media->bad_count = reader.bad_count;
     if (status)
         vision_media_release(media);
     return status;

@@ -1,11 +1,10 @@
 #include "codecs/vision_step.h"
-#include "data/captions.h"
 
 #define ROW(member, ...) SETTING(struct vision_settings, member, __VA_ARGS__)
 const struct setting vision_stage_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
-        "captions.jsonl in it, in its train/ and validation/, or in folders in it; held-out media: validation/ in or "
-        "beside it"),
+        "folder of pictures and clips, as `prepare` reads it; captions are not needed; held-out media: its validation"),
+    SPLIT_ROWS(struct vision_settings),
     ROW(steps, "steps", INTEGER, "4000", 1, 1e9, NULL, "steps on stills"),
     ROW(clip_steps, "clip_steps", INTEGER, "600", 0, 1e9, NULL, "steps on clips that follow; 0: a tokenizer of stills"),
     ROW(batch, "batch", INTEGER, "8", 1, 65536, NULL, "stills of a step"),
@@ -38,19 +37,17 @@ const struct setting vision_stage_table[] = {
 
 /* ---- media ---- */
 
-static int load_media(struct vision_media *train, struct vision_media *held_out, const struct vision_settings *s)
+static int load_media(struct vision_media *train, struct vision_media *held_out, const struct vision_settings *s,
+                      u64 seed)
 {
-    struct captions_folders folders;
+    struct media_request from = {s->data, SPLIT_TRAIN, seed, s->validation, s->test, .says = true};
     struct vision_media_request request = {s->size, s->frames, s->rate_hz, s->bad_share};
-    int status = captions_find(&folders, s->data, "{\"image\": PATH} or {\"video\": PATH}");
-    if (status == 0)
-        status = vision_media_load(train, folders.train, &request);
+    int status = vision_media_load(train, &from, &request);
     if (status == 0 && train->still_count + train->clip_count == 0)
-        status = error_set("%s: no pictures and no clips in captions.jsonl", folders.train);
-    if (status == 0 && folders.held_out)
-        status = vision_media_load(held_out, folders.held_out, &request);
-    captions_folders_release(&folders);
-    return status;
+        status = error_set("%s: no pictures and no clips to train with", s->data);
+    from.split = SPLIT_VALIDATION;
+    from.says = false;
+    return status ? status : vision_media_load(held_out, &from, &request);
 }
 
 /* ---- configuration ---- */
@@ -169,7 +166,7 @@ static int run_stage(const struct vision_settings *s, const struct stage *stage,
 int vision_stage(const void *settings, const struct stage *stage)
 {
     struct vision_media media = {0}, held_out = {0};
-    int status = load_media(&media, &held_out, settings);
+    int status = load_media(&media, &held_out, settings, stage->seed);
     if (status == 0)
         status = run_stage(settings, stage, &media, &held_out);
     vision_media_release(&media);

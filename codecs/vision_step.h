@@ -2,6 +2,7 @@
 #ifndef WEFT_CODECS_VISION_STEP_H
 #define WEFT_CODECS_VISION_STEP_H
 #include "codecs/codecs.h"
+#include "data/media_list.h"
 
 /* ---- Media: a folder's stills and clips as bytes, all of one height and width ---- */
 struct vision_media {
@@ -17,7 +18,8 @@ struct vision_media_request {
     double rate_hz;   /* 0: every frame */
     double bad_share; /* of files that cannot be read: past it an error, below it each is logged and skipped */
 };
-int vision_media_load(struct vision_media *media, const char *folder, const struct vision_media_request *request);
+int vision_media_load(struct vision_media *media, const struct media_request *from,
+                      const struct vision_media_request *request);
 void vision_media_release(struct vision_media *media);
 
 /* A batch of stills or clips: `first` is how many of the kind were drawn before. Items follow a permutation an epoch;

@@ -1,102 +1,174 @@
 #include "data/media_list.h"
 
-#include "data/captions.h"
-
 #include <string.h>
 
 enum { AT_ONCE = 256 }; /* files, so that what is not kept of them does not pile up */
 
-static struct medium *add(struct media_list *list)
+typedef int medium_fn(void *context, struct medium *medium); /* owns it */
+
+static void medium_release(struct medium *m)
 {
+    memory_free(m->path);
+    memory_free(m->problem);
+    memory_free(m->text);
+    memory_free(m->speaker);
+    text_release(&m->bytes);
+    *m = (struct medium){0};
+}
+
+/* ---- from samples ---- */
+
+static char *text_of(const struct sample *sample)
+{
+    bool said = sample->count > 1 && sample->parts[1].kind == SAMPLE_TEXT && sample->parts[1].bytes.data;
+    return string_copy(said ? sample->parts[1].bytes.data : "");
+}
+
+static struct medium medium_of(struct sample *sample)
+{
+    struct sample_part *part = &sample->parts[0];
+    struct medium m = {.kind = part->kind,
+                       .path = part->path ? part->path : string_copy(sample->name),
+                       .bytes = part->bytes,
+                       .carried = !part->path,
+                       .text = text_of(sample),
+                       .speaker = string_copy(sample->speaker ? sample->speaker : "")};
+    part->path = NULL;
+    part->bytes = (struct text){0};
+    return m;
+}
+
+/* What cannot be read becomes a medium with a problem. False: none that is wanted. */
+static bool take_sample(struct medium *out, const struct media_request *request, enum source_result result,
+                        struct sample *sample)
+{
+    bool wanted = sample->split == request->split;
+    if (result == SOURCE_SAMPLE)
+        wanted = wanted && sample->form == SAMPLE_CAPTIONED && (request->kinds >> sample->parts[0].kind & 1);
+    if (wanted)
+        *out = result == SOURCE_SAMPLE ? medium_of(sample) : (struct medium){.problem = string_copy(error_text())};
+    return wanted;
+}
+
+static int visit(const struct media_request *request, medium_fn *see, void *context)
+{
+    struct source *source = source_open(request->data, &(struct source_request){.seed = request->seed,
+                                                                                .validation = request->validation,
+                                                                                .test = request->test,
+                                                                                .media_alone = true});
+    struct sample sample;
+    struct medium medium;
+    enum source_result result;
+    int status = source ? 0 : -1;
+    while (status == 0 && (result = source_next(source, &sample)) != SOURCE_END) {
+        if (take_sample(&medium, request, result, &sample))
+            status = see(context, &medium);
+        sample_release(&sample);
+    }
+    if (status == 0 && request->says)
+        source_log(source);
+    source_close(source);
+    return status;
+}
+
+/* ---- listing ---- */
+
+static int add_medium(void *context, struct medium *medium)
+{
+    struct media_list *list = context;
     if (list->count == list->capacity) {
         i64 next = max_i64(256, 2 * list->capacity), size = (i64)sizeof *list->media;
         list->media = memory_resize(list->media, list->capacity * size, next * size);
         list->capacity = next;
     }
-    return &list->media[list->count++];
+    text_release(&medium->bytes);
+    list->media[list->count++] = *medium;
+    return 0;
 }
 
-static void add_line(void *context, const char *folder, const struct json *line)
+int media_list(struct media_list *list, const struct media_request *request)
 {
-    struct media_list *list = context;
-    if (!line)
-        add(list)->problem = string_copy(error_text());
-    for (int key = 0; list->keys[key]; key++) {
-        char *path = captions_path(folder, line, list->keys[key]);
-        if (!path)
-            continue;
-        *add(list) = (struct medium){.key = key,
-                                     .path = path,
-                                     .text = string_copy(json_string(json_get(line, "text"), "")),
-                                     .speaker = string_copy(json_string(json_get(line, "speaker"), ""))};
-        return;
-    }
-}
-
-int media_list(struct media_list *list, const char *folder, const char *const *keys)
-{
-    *list = (struct media_list){.folder = folder, .keys = keys};
-    return captions_read(folder, add_line, list);
+    *list = (struct media_list){0};
+    return visit(request, add_medium, list);
 }
 
 void media_list_release(struct media_list *list)
 {
-    for (i64 i = 0; i < list->count; i++) {
-        struct medium *m = &list->media[i];
-        memory_free(m->path);
-        memory_free(m->problem);
-        memory_free(m->text);
-        memory_free(m->speaker);
-    }
+    for (i64 i = 0; i < list->count; i++)
+        medium_release(&list->media[i]);
     memory_free(list->media);
     *list = (struct media_list){0};
 }
 
+/* ---- reading ---- */
+
 struct job {
-    const struct media_reader *reader;
-    struct medium *media;
+    struct media_reader *reader;
+    struct medium media[AT_ONCE];
     char *contents;
+    i64 count;
 };
 
 static void read_one(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
-    const struct media_reader *r = job->reader;
+    struct job *job = context;
+    struct media_reader *r = job->reader;
     struct medium *m = &job->media[tile];
+    struct file_view file = {(const u8 *)m->bytes.data, m->bytes.length};
     (void)worker;
     if (m->problem || interrupted())
         return;
-    m->read = r->read(r->context, job->contents + tile * r->content_bytes, m) == 0;
+    int status = m->carried ? 0 : file_map(&file, m->path);
+    m->read = status == 0 && r->read(r->context, job->contents + tile * r->content_bytes, m, &file) == 0;
     if (!m->read)
         m->problem = string_copy(error_text()); /* the message belongs to this thread */
+    if (status == 0 && !m->carried)
+        file_unmap(&file);
 }
 
-static void take_one(struct media_list *list, const struct media_reader *r, void *content, struct medium *m)
+static void take_one(struct media_reader *r, void *content, struct medium *m)
 {
     if (m->problem) {
         log_warn("skipped: %s", m->problem);
-        list->bad_count++;
+        r->bad_count++;
     } else if (m->read) {
         r->take(r->context, content, m);
     }
+    r->count++;
+    medium_release(m);
 }
 
-int media_read(struct media_list *list, const struct media_reader *r)
+static int read_all(struct job *job)
 {
-    char *contents = memory_alloc(AT_ONCE * r->content_bytes);
-    for (i64 at = 0; at < list->count; at += AT_ONCE) {
-        struct job job = {r, list->media + at, contents};
-        i64 n = min_i64(AT_ONCE, list->count - at);
-        memset(contents, 0, (size_t)(n * r->content_bytes));
-        workers_run(n, read_one, &job);
-        for (i64 i = 0; i < n; i++)
-            take_one(list, r, contents + i * r->content_bytes, &job.media[i]);
-    }
-    memory_free(contents);
-    if (interrupted())
-        return error_interrupted();
-    if ((double)list->bad_count > r->bad_share * (double)list->count)
-        return error_set("%s: %lld of %lld %s cannot be read, more than the share of %g that may be bad", list->folder,
-                         (long long)list->bad_count, (long long)list->count, r->what, r->bad_share);
-    return 0;
+    struct media_reader *r = job->reader;
+    memset(job->contents, 0, (size_t)(job->count * r->content_bytes));
+    workers_run(job->count, read_one, job);
+    for (i64 i = 0; i < job->count; i++)
+        take_one(r, job->contents + i * r->content_bytes, &job->media[i]);
+    job->count = 0;
+    return interrupted() ? error_interrupted() : 0;
+}
+
+static int gather(void *context, struct medium *medium)
+{
+    struct job *job = context;
+    job->media[job->count++] = *medium;
+    return job->count == AT_ONCE ? read_all(job) : 0;
+}
+
+int media_read(struct media_reader *r, const struct media_request *request)
+{
+    struct job *job = memory_alloc(sizeof *job);
+    job->reader = r;
+    job->contents = memory_alloc(AT_ONCE * r->content_bytes);
+    r->count = r->bad_count = 0;
+    int status = visit(request, gather, job);
+    if (status == 0)
+        status = read_all(job);
+    memory_free(job->contents);
+    memory_free(job);
+    if (status == 0 && (double)r->bad_count > r->bad_share * (double)r->count)
+        status = error_set("%s: %lld of %lld %s cannot be read, more than the share of %g that may be bad",
+                           request->data, (long long)r->bad_count, (long long)r->count, r->what, r->bad_share);
+    return status;
 }

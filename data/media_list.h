@@ -1,32 +1,42 @@
-/* The media that captions.jsonl of a folder names: listed, then read in parallel and taken in the order of their lines.
- */
+/* The media of a folder and what is said of them, in whatever form they stand there (sources.h): captions.jsonl,
+ * metadata.jsonl, texts beside media, archives, and media alone; listed, or read in parallel and taken in order. */
 #ifndef WEFT_DATA_MEDIA_LIST_H
 #define WEFT_DATA_MEDIA_LIST_H
-#include "core/core.h"
+#include "data/sources.h"
 
+struct media_request {
+    const char *data;
+    enum split split;
+    u64 seed;
+    double validation, test; /* shares drawn where data names no parts */
+    bool says;               /* logs what is left out: one of several readers of a folder does */
+    u32 kinds;               /* 1 << SAMPLE_IMAGE, ..; others are passed over */
+};
 struct medium {
-    int key;              /* which one named it */
-    char *path, *problem; /* problem: why it is skipped; without a path if its line is no JSON */
-    char *text, *speaker; /* "" where its line says nothing */
-    bool read;
+    enum sample_kind kind;
+    char *path, *problem; /* problem: why it is skipped, without a path if its line is none */
+    struct text bytes;    /* of a file in an archive: path is what it is called, not where it can be read again */
+    bool carried, read;   /* carried: it is in an archive */
+    char *text, *speaker; /* "" where nothing is said */
 };
 struct media_list {
-    const char *folder, *const *keys; /* borrowed */
     struct medium *media;
-    i64 count, capacity, bad_count;
+    i64 count, capacity;
 };
-/* keys: of lines, "image", "video" or "audio"; NULL ends. The list is the caller's to release, also after -1. */
-int media_list(struct media_list *list, const char *folder, const char *const *keys);
+/* Without bytes. The list is the caller's to release, also after -1. */
+int media_list(struct media_list *list, const struct media_request *request);
 void media_list_release(struct media_list *list);
 
 struct media_reader {
     const char *what;  /* "recordings", for messages */
     double bad_share;  /* of files that cannot be read: past it an error, below it each is logged and skipped */
     i64 content_bytes; /* of what `read` fills, which is zeroed before */
-    int (*read)(void *context, void *content, const struct medium *medium); /* on any worker */
+    int (*read)(void *context, void *content, const struct medium *medium,
+                const struct file_view *file);                         /* any worker */
     void (*take)(void *context, void *content, struct medium *medium); /* owns the content, may move the medium out */
     void *context;
+    i64 count, bad_count; /* filled */
 };
-int media_read(struct media_list *list, const struct media_reader *reader);
+int media_read(struct media_reader *reader, const struct media_request *request);
 
 #endif

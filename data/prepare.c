@@ -2,22 +2,21 @@
 
 #include <string.h>
 
-static const char *const split_names[SPLITS] = {"train", "validation", "test"};
 enum { BATCH_ITEMS = 256, BATCH_BYTES = 1 << 28, INTERRUPTED = 1 };
 
 #define ROW(member, key, type, fallback, low, high, help)                                                              \
     SETTING(struct prepare_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting prepare_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0,
-        "folder or file; folders train, validation, test in it are those parts; without train, all else is train"),
+        "folder or file; folders train, validation, test in it are those parts; without train, all else is train; "
+        "`weft inspect` says what becomes of its files"),
     ROW(text, "text", REFERENCE, NULL, 0, 0, "text tokenizer"),
     ROW(vision, "vision", REFERENCE, "", 0, 0, "vision tokenizer; without one pictures and clips are left out"),
     ROW(audio, "audio", REFERENCE, "", 0, 0, "audio tokenizer; without one sounds are left out"),
     ROW(directions, "directions", STRINGS, "", 0, 0,
         "what samples are made for: text, image-in, image-out, video-in, video-out, audio-in, audio-out, chat; none: "
         "all"),
-    ROW(validation, "validation", NUMBER, "0.01", 0, 1, "share for validation where data has neither folder"),
-    ROW(test, "test", NUMBER, "0", 0, 1, "share for test where data has neither folder"),
+    SPLIT_ROWS(struct prepare_settings),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, "largest share of samples that may be unreadable"),
     ROW(dropout, "dropout", NUMBER, "0", 0, 1, "BPE-dropout of plain texts for training"),
     ROW(dropout_copies, "dropout_copies", INTEGER, "1", 1, 1000, "copies of each, with other draws"),
@@ -161,14 +160,6 @@ static int make_batch(struct prepare *p, struct item *items, i64 count)
     return too_many_bad(p, 4 * BATCH_ITEMS);
 }
 
-static enum split draw_split(const struct prepare *p, u32 number)
-{
-    double draw = rng_uniform((struct rng_key){p->seed, RNG_SPLIT}, number, 0, 0, 0);
-    return draw < p->settings->validation                       ? SPLIT_VALIDATION
-           : draw < p->settings->validation + p->settings->test ? SPLIT_TEST
-                                                                : SPLIT_TRAIN;
-}
-
 /* Samples made at a time: fewer where a clip takes much memory. */
 static i64 batch_items(const struct prepare *p)
 {
@@ -181,7 +172,7 @@ static i64 batch_items(const struct prepare *p)
 }
 
 /* *ended at the end of the source. */
-static int fill_batch(struct prepare *p, struct source *source, struct item *items, i64 *count, int split, bool *ended)
+static void fill_batch(struct prepare *p, struct source *source, struct item *items, i64 *count, bool *ended)
 {
     i64 most = batch_items(p);
     *count = 0;
@@ -189,10 +180,9 @@ static int fill_batch(struct prepare *p, struct source *source, struct item *ite
         struct item *item = &items[*count];
         enum source_result result = source_next(source, &item->sample);
         *ended = result == SOURCE_END;
-        if (result == SOURCE_END || result == SOURCE_FAILED)
-            return result == SOURCE_END ? 0 : -1;
+        if (result == SOURCE_END)
+            return;
         item->number = (u32)p->read++;
-        item->split = split < 0 ? draw_split(p, item->number) : (enum split)split;
         if (result == SOURCE_SAMPLE) {
             ++*count;
             continue;
@@ -200,7 +190,6 @@ static int fill_batch(struct prepare *p, struct source *source, struct item *ite
         log_warn("skipped: %s", error_text());
         p->bad++;
     }
-    return 0;
 }
 
 static void show(const struct prepare *p, const struct source *source, struct progress *progress)
@@ -211,16 +200,15 @@ static void show(const struct prepare *p, const struct source *source, struct pr
     progress_update(progress, done, "%lld samples", (long long)p->read);
 }
 
-static int make_batches(struct prepare *p, struct source *source, int split, struct progress *progress)
+static int make_batches(struct prepare *p, struct source *source, struct progress *progress)
 {
     struct item *items = memory_alloc(BATCH_ITEMS * (i64)sizeof *items);
     bool ended = false;
     int status = 0;
     while (status == 0 && !ended) {
         i64 count;
-        status = fill_batch(p, source, items, &count, split, &ended);
-        if (status == 0)
-            status = make_batch(p, items, count);
+        fill_batch(p, source, items, &count, &ended);
+        status = make_batch(p, items, count);
         for (i64 i = 0; i < count; i++)
             item_release(&items[i]);
         show(p, source, progress);
@@ -229,41 +217,31 @@ static int make_batches(struct prepare *p, struct source *source, int split, str
     return status;
 }
 
-/* split: where all of it goes; -1: drawn. left_out: as source_open_without takes it. */
-static int make_source(struct prepare *p, const char *path, int split, const char *const *left_out)
+static int check_lost(const struct prepare *p, const struct source *source)
 {
-    struct source *source = source_open_without(path, left_out);
-    static const char *const labels[] = {"bytes of data", "bytes of train", "bytes of validation", "bytes of test"};
+    if (source_lost(source) <= p->settings->bad_share)
+        return 0;
+    return error_set("%s: files that hold %.1f %% of the bytes are damaged or cannot be read; bad_share allows %g: see "
+                     "the warnings above",
+                     p->settings->data, 100 * source_lost(source), p->settings->bad_share);
+}
+
+static int make_all(struct prepare *p)
+{
+    const struct prepare_settings *s = p->settings;
+    struct source *source =
+        source_open(s->data, &(struct source_request){.seed = p->seed, .validation = s->validation, .test = s->test});
     struct progress progress;
     if (!source)
         return -1;
-    progress_init(&progress, labels[split + 1], 1);
-    int status = make_batches(p, source, split, &progress);
+    progress_init(&progress, "bytes of data", 1);
+    int status = make_batches(p, source, &progress);
     progress_close(&progress);
-    source_close(source);
-    return status;
-}
-
-/* Folders named like the parts are the parts; without one of that name, train is all that is in none of them. */
-static int make_all(struct prepare *p)
-{
-    const char *data = p->settings->data;
-    const char *const heldout[] = {split_names[SPLIT_VALIDATION], split_names[SPLIT_TEST], NULL};
-    char *paths[SPLITS];
-    bool present[SPLITS];
-    for (int split = 0; split < SPLITS; split++) {
-        paths[split] = path_join(data, split_names[split]);
-        present[split] = file_is_directory(paths[split]);
+    if (status == 0) {
+        source_log(source);
+        status = check_lost(p, source);
     }
-    bool drawn = !present[SPLIT_VALIDATION] && !present[SPLIT_TEST];
-    int train = drawn ? -1 : SPLIT_TRAIN;
-    int status =
-        present[SPLIT_TRAIN] ? make_source(p, paths[SPLIT_TRAIN], train, NULL) : make_source(p, data, train, heldout);
-    for (int split = SPLIT_VALIDATION; split < SPLITS && status == 0; split++)
-        if (present[split])
-            status = make_source(p, paths[split], split, NULL);
-    for (int split = 0; split < SPLITS; split++)
-        memory_free(paths[split]);
+    source_close(source);
     return status;
 }
 

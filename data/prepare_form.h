@@ -8,8 +8,6 @@
 #include "tokenizers/audio.h"
 #include "tokenizers/vision.h"
 
-enum split { SPLIT_TRAIN, SPLIT_VALIDATION, SPLIT_TEST, SPLITS };
-
 /* One part of a sample as it is made. */
 struct made {
     struct id_list ids, head; /* text; head: what stands before it in a chat and is a prompt even of an answer */
@@ -23,7 +21,6 @@ struct made {
 };
 struct item {
     struct sample sample;
-    enum split split;
     u32 number;        /* of the sample, for draws */
     bool left_out;     /* nothing of it is wanted, or no tokenizer for it was given */
     bool too_long;     /* a sound of it is longer than audio_seconds */

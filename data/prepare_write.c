@@ -22,8 +22,10 @@ static void push(struct record *r, struct shard_part part, bool condition)
 static void finish(struct prepare *p, const struct item *item, enum direction direction, struct record *r)
 {
     if (r->count > 0 && r->count <= UINT16_MAX) {
-        shard_write_sample(p->writers[item->split], direction, item->sample.name, r->parts, r->count);
-        p->records[item->split][direction]++;
+        shard_write_sample(p->writers[item->sample.split], direction, item->sample.name, r->parts, r->count);
+        if (item->sample.goes_on)
+            shard_write_on(p->writers[item->sample.split]);
+        p->records[item->sample.split][direction]++;
     }
     r->count = 0;
 }
@@ -107,7 +109,7 @@ static void write_captioned(struct prepare *p, const struct item *item)
     static const enum direction made_of[] = {[SAMPLE_IMAGE] = DIRECTION_IMAGE_OUT,
                                              [SAMPLE_VIDEO] = DIRECTION_VIDEO_OUT,
                                              [SAMPLE_AUDIO] = DIRECTION_AUDIO_OUT};
-    struct shard_writer *w = p->writers[item->split];
+    struct shard_writer *w = p->writers[item->sample.split];
     const struct made *m = &item->made[0];
     enum sample_kind kind = item->sample.parts[0].kind;
     struct shard_part words = write_ids(w, &item->made[1].ids), note = write_note(w, &item->sample.parts[1].bytes),
@@ -133,7 +135,7 @@ static void write_plain(struct prepare *p, const struct item *item)
 {
     const struct prepare_settings *s = p->settings;
     const struct sample_part *part = &item->sample.parts[0];
-    bool drawn = s->dropout > 0 && item->split == SPLIT_TRAIN && part->kind == SAMPLE_TEXT;
+    bool drawn = s->dropout > 0 && item->sample.split == SPLIT_TRAIN && part->kind == SAMPLE_TEXT;
     struct record record = {0};
     for (i64 copy = 0; copy < (drawn ? s->dropout_copies : 1); copy++) {
         struct id_list ids = {0};
@@ -146,7 +148,7 @@ static void write_plain(struct prepare *p, const struct item *item)
                     error_text());
         const struct id_list *used = drawn ? &ids : &item->made[0].ids;
         if (used->count)
-            push(&record, write_ids(p->writers[item->split], used), false);
+            push(&record, write_ids(p->writers[item->sample.split], used), false);
         finish(p, item, DIRECTION_TEXT, &record);
         id_list_release(&ids);
     }
@@ -162,7 +164,7 @@ struct run {
 static void end_run(struct prepare *p, const struct item *item, struct record *r, struct run *run)
 {
     if (run->ids.count)
-        push(r, write_ids(p->writers[item->split], &run->ids), run->condition);
+        push(r, write_ids(p->writers[item->sample.split], &run->ids), run->condition);
     run->ids.count = 0;
 }
 
@@ -201,7 +203,7 @@ static void write_turns(struct prepare *p, const struct item *item)
         add_run(p, item, &record, &run, m->head.ids, m->head.count, true);
         if (m->in || m->out) {
             end_run(p, item, &record, &run);
-            push(&record, write_medium(p, p->writers[item->split], m, m->out), condition || m->in);
+            push(&record, write_medium(p, p->writers[item->sample.split], m, m->out), condition || m->in);
         } else {
             add_run(p, item, &record, &run, m->ids.ids, m->ids.count, condition);
         }
@@ -221,5 +223,5 @@ void prepare_write(struct prepare *p, const struct item *item)
         write_captioned(p, item);
     else
         write_turns(p, item);
-    p->samples[item->split]++;
+    p->samples[item->sample.split]++;
 }

@@ -13,6 +13,7 @@ void sample_release(struct sample *s)
     }
     memory_free(s->parts);
     memory_free(s->name);
+    memory_free(s->speaker);
     *s = (struct sample){0};
 }
 

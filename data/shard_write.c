@@ -90,6 +90,13 @@ void shard_write_sample(struct shard_writer *w, enum direction direction, const 
         text_append(&w->names, name, (i64)strlen(name) + 1);
 }
 
+void shard_write_on(struct shard_writer *w)
+{
+    i64 size = (i64)sizeof(struct shard_sample);
+    require(w->samples.length >= size, "no sample that could go on");
+    ((struct shard_sample *)(w->samples.data + w->samples.length - size))->goes_on = 1;
+}
+
 static int write_index(struct shard_writer *w)
 {
     struct index_header header = {.version = SHARD_VERSION,

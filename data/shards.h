@@ -46,8 +46,9 @@ struct shard_part {
 struct shard_sample {
     u64 first_part;
     u16 parts;
-    u8 direction, reserved;
-    u32 name; /* where it came from: offset into names */
+    u8 direction;
+    u8 goes_on; /* its text has no end here: the next sample goes on with it */
+    u32 name;   /* where it came from: offset into names */
 };
 
 /* ---- What the samples are made of (shards.json) ------------------------------------------------------------------ */
@@ -100,6 +101,7 @@ struct shard_writer *shard_writer_open(const char *directory, const struct shard
 void shard_write_payload(struct shard_writer *writer, struct shard_part *part, const void *payload, i64 bytes);
 void shard_write_sample(struct shard_writer *writer, enum direction direction, const char *name,
                         const struct shard_part *parts, i64 count);
+void shard_write_on(struct shard_writer *writer); /* the sample written last goes on in the next */
 /* Frees the writer whatever happens; the index is written last. */
 int shard_writer_close(struct shard_writer *writer);
 void shard_writer_abandon(struct shard_writer *writer);

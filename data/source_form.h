@@ -4,15 +4,37 @@
 #include "core/json.h"
 #include "data/sources.h"
 
+/* source_notes.c: what became no sample, counted by kind. */
+struct notes {
+    struct source_note *list;
+    i64 count, total;
+};
+void notes_add(struct notes *notes, const char *where, const char *format, ...) PRINTF(3, 4);
+void notes_release(struct notes *notes);
+
 /* A file being read; its functions stand in a table, one row a format. */
+struct reading { /* what readers are told and tell; theirs until the source is closed */
+    bool media_alone;
+    struct notes notes;
+};
 struct reader_kind {
-    const char *suffix; /* of file names */
-    void *(*open)(const char *path);
+    const char *suffix; /* of file names; NULL: not by the name */
+    void *(*open)(const struct source_file *file, struct reading *reading);
     enum source_result (*next)(void *reader, struct sample *out);
     i64 (*position)(const void *reader); /* bytes of the file behind it */
     void (*close)(void *reader);
 };
-extern const struct reader_kind text_reader, lines_reader, tar_reader, index_reader;
+extern const struct reader_kind text_reader, lines_reader, tar_reader, index_reader, pair_reader;
+
+/* listing.c: the files of a path, what each becomes, in the order in which they are read. */
+struct listing {
+    struct source_file *files;
+    i64 count, capacity;
+};
+int listing_open(struct listing *listing, const char *path);
+void listing_close(struct listing *listing);
+int medium_kind(const char *extension);       /* enum sample_kind by the last part of a name; SAMPLE_TEXT; -1: none */
+const char *name_extension(const char *name); /* behind the last dot; "" */
 
 /* source_json.c: one object to a sample. *passed: it is none, and need not be (a reinforcement prompt, statistics). */
 struct json_place {
@@ -21,10 +43,12 @@ struct json_place {
     /* Of a tar: the member that a reference names, moved into the part; -1 if there is none. */
     int (*find)(void *context, struct sample_part *part, const char *reference);
     void *context;
+    bool media_alone; /* a caption may be missing */
 };
 /* A key whose value is null counts as absent, as tables written line by line have every key: NULL. */
 const struct json *sample_key(const struct json *object, const char *key);
 int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed);
+const struct json *sample_caption(const struct json *object); /* NULL: none that is a text */
 /* Refuses what is not UTF-8; empty texts are not added. */
 int sample_add_text(struct sample *out, const char *text, i64 length);
 bool name_ends_with(const char *name, const char *suffix); /* without regard to case */

@@ -74,9 +74,11 @@ static i64 idx_position(const void *reader)
     return x->documents ? (i64)((double)x->index.bytes * (double)x->next / (double)x->documents) : 0;
 }
 
-static void *idx_open(const char *path)
+static void *idx_open(const struct source_file *file, struct reading *reading)
 {
     struct idx *x = memory_alloc(sizeof *x);
+    const char *path = file->path;
+    (void)reading;
     x->path = string_copy(path);
     x->ids_path = string_format("%.*sbin", (int)strlen(path) - 3, path);
     if (file_map(&x->index, path) < 0 || check_header(x) < 0 || file_map(&x->ids, x->ids_path) < 0) {
@@ -143,7 +145,7 @@ static enum source_result idx_next(void *reader, struct sample *out)
     while (x->next < x->documents) {
         if (x->given > x->ids.bytes / id_bytes(x->dtype)) {
             error_set("%s: its sequences overlap: more ids than %s holds", x->path, x->ids_path);
-            return SOURCE_FAILED;
+            return SOURCE_DAMAGED;
         }
         i64 document = x->next++;
         out->name = string_format("%s:%lld", x->path, (long long)document);

@@ -21,6 +21,17 @@ const struct json *sample_key(const struct json *object, const char *key)
     return json_kind(value) == JSON_NULL ? NULL : value;
 }
 
+const struct json *sample_caption(const struct json *object)
+{
+    static const char *const keys[] = {"text", "caption", "transcription"};
+    for (i64 i = 0; i < COUNT_OF(keys); i++)
+        if (sample_key(object, keys[i])) {
+            const struct json *caption = sample_key(object, keys[i]);
+            return json_kind(caption) == JSON_STRING && json_string_length(caption) > 0 ? caption : NULL;
+        }
+    return NULL;
+}
+
 static int add_text(struct build *b, const struct json *text)
 {
     return sample_add_text(b->out, json_string(text, ""), json_string_length(text));
@@ -201,15 +212,26 @@ static int add_turn(struct build *b, const struct json *asked, const struct json
 
 /* ---- the others ---- */
 
-static int add_captioned(struct build *b, enum sample_kind kind)
+static int add_captioned(struct build *b, enum sample_kind kind, const char *key, const char *reference)
 {
-    const struct json *text = sample_key(b->object, sample_key(b->object, "text") ? "text" : "caption");
+    const struct json *text = sample_caption(b->object);
+    const char *speaker = json_string(json_get(b->object, "speaker"), NULL);
     b->out->form = SAMPLE_CAPTIONED;
-    if (json_kind(text) != JSON_STRING || json_string_length(text) == 0)
-        return error_set("a file without a caption: expected {\"%s\": FILE, \"text\": CAPTION}", medium_keys[kind]);
-    if (add_medium(b, kind, reference_of(json_get(b->object, medium_keys[kind]), kind)) < 0)
+    if (!text && !b->place->media_alone)
+        return error_set("a file without a caption: expected {\"%s\": FILE, \"text\": CAPTION}", key);
+    if (add_medium(b, kind, reference) < 0)
         return -1;
-    return add_text(b, text);
+    b->out->speaker = speaker ? string_copy(speaker) : NULL;
+    return text ? add_text(b, text) : 0;
+}
+
+/* As in metadata.jsonl of Hugging Face's folders: what it is, the name says. */
+static int add_named(struct build *b, const char *name)
+{
+    int kind = medium_kind(name_extension(name));
+    if (kind <= SAMPLE_TEXT)
+        return error_set("file_name %.80s: expected the name of a picture, a clip or a sound", name);
+    return add_captioned(b, (enum sample_kind)kind, "file_name", name);
 }
 
 /* {"texts": [TEXT or null, ..], "images": [FILE or null, ..]} of equal length, as in interleaved documents. */
@@ -241,7 +263,9 @@ static int add_object(struct build *b, bool *passed)
         return add_messages(b, sample_key(o, "messages"));
     for (enum sample_kind kind = SAMPLE_IMAGE; kind <= SAMPLE_AUDIO; kind++)
         if (sample_key(o, medium_keys[kind]))
-            return add_captioned(b, kind);
+            return add_captioned(b, kind, medium_keys[kind], reference_of(json_get(o, medium_keys[kind]), kind));
+    if (json_kind(json_get(o, "file_name")) == JSON_STRING)
+        return add_named(b, json_string(json_get(o, "file_name"), ""));
     if (json_kind(json_get(o, "texts")) == JSON_ARRAY)
         return add_interleaved(b, json_get(o, "texts"), json_get(o, "images"));
     if (both_strings(json_get(o, "question"), json_get(o, "answer")))

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { BLOCK_BYTES = 1 << 16, DOCUMENT_BYTES = 1 << 16 };
+enum { BLOCK_BYTES = 1 << 16, PIECE_BYTES = 1 << 16 };
 
 int line_reader_open(struct line_reader *r, const char *path)
 {
@@ -83,16 +83,18 @@ int line_reader_next(struct line_reader *r)
 struct lines {
     struct line_reader reader;
     char *folder;
+    struct reading *reading;
 };
 
-static void *lines_open(const char *path)
+static void *lines_open(const struct source_file *file, struct reading *reading)
 {
     struct lines *lines = memory_alloc(sizeof *lines);
-    if (line_reader_open(&lines->reader, path) < 0) {
+    if (line_reader_open(&lines->reader, file->path) < 0) {
         memory_free(lines);
         return NULL;
     }
-    lines->folder = path_folder(path);
+    lines->folder = path_folder(file->path);
+    lines->reading = reading;
     return lines;
 }
 
@@ -113,10 +115,13 @@ static enum source_result parse_line(struct lines *lines, struct sample *out, bo
 {
     struct line_reader *r = &lines->reader;
     out->name = string_format("%s:%lld", r->path, (long long)r->number);
-    struct json_place place = {.origin = out->name, .folder = lines->folder};
+    struct json_place place = {
+        .origin = out->name, .folder = lines->folder, .media_alone = lines->reading->media_alone};
     struct json *value = json_parse_line(r->line.data, r->line.length, r->path, r->number);
     int status = value ? sample_of_json(out, value, &place, passed) : -1;
     json_free(value);
+    if (status == 0 && *passed)
+        notes_add(&lines->reading->notes, out->name, "lines without a text, a file or messages");
     if (status < 0 || *passed)
         sample_release(out);
     return status < 0 ? SOURCE_BAD : SOURCE_SAMPLE;
@@ -140,7 +145,7 @@ static enum source_result lines_next(void *reader, struct sample *out)
             if (status == -2)
                 error_set("%s:%lld: a line of more than %d bytes", lines->reader.path, (long long)lines->reader.number,
                           LINE_BYTES_MAX);
-            return status == 0 ? SOURCE_END : status == -1 ? SOURCE_FAILED : SOURCE_BAD;
+            return status == 0 ? SOURCE_END : status == -1 ? SOURCE_DAMAGED : SOURCE_BAD;
         }
         if (is_blank(&lines->reader.line))
             continue;
@@ -152,62 +157,102 @@ static enum source_result lines_next(void *reader, struct sample *out)
 
 /* ---- plain text ---- */
 
-static void *text_open(const char *path)
+/* One piece is read ahead, for only the next one tells whether a text is at its end. */
+struct texts {
+    struct line_reader reader;
+    struct text next;
+    i64 first;     /* line that `next` begins with */
+    int status;    /* of line_reader_next behind `next` */
+    char *problem; /* where that is -1 */
+    bool begun;
+};
+
+static void *text_open(const struct source_file *file, struct reading *reading)
 {
-    struct line_reader *reader = memory_alloc(sizeof *reader);
-    if (line_reader_open(reader, path) == 0)
-        return reader;
-    memory_free(reader);
+    struct texts *t = memory_alloc(sizeof *t);
+    (void)reading;
+    if (line_reader_open(&t->reader, file->path) == 0)
+        return t;
+    memory_free(t);
     return NULL;
 }
 
 static void text_close(void *reader)
 {
-    line_reader_close(reader);
-    memory_free(reader);
+    struct texts *t = reader;
+    line_reader_close(&t->reader);
+    text_release(&t->next);
+    memory_free(t->problem);
+    memory_free(t);
 }
 
 static i64 text_position(const void *reader)
 {
-    return archive_file_position(((const struct line_reader *)reader)->file);
+    return archive_file_position(((const struct texts *)reader)->reader.file);
 }
 
-/* Lines until a blank one behind which the piece is large enough, or the piece would grow too large. */
-static int gather(struct line_reader *r, struct text *piece)
+/* Lines until a blank one behind which the piece is large enough, or the piece would grow too large. Blank lines alone
+ * are none. */
+static void gather(struct texts *t)
 {
-    int status;
-    while ((status = line_reader_next(r)) == 1) {
-        text_append(piece, r->line.data, r->line.length);
-        text_append(piece, "\n", 1);
-        if (piece->length > DOCUMENT_BYTES || (piece->length > DOCUMENT_BYTES / 2 && is_blank(&r->line)))
-            return 1;
+    bool blank = true;
+    text_clear(&t->next);
+    t->first = t->reader.number + 1;
+    while ((t->status = line_reader_next(&t->reader)) == 1) {
+        bool ends = is_blank(&t->reader.line);
+        blank = blank && ends;
+        text_append(&t->next, t->reader.line.data, t->reader.line.length);
+        text_append(&t->next, "\n", 1);
+        i64 length = t->next.length;
+        if (blank && length > PIECE_BYTES)
+            text_clear(&t->next);
+        else if (length > PIECE_BYTES || (length > PIECE_BYTES / 2 && ends))
+            break;
     }
-    return status == 0 ? piece->length > 0 : status;
+    if (t->status == -1)
+        t->problem = string_copy(error_text());
+    if (blank)
+        text_clear(&t->next);
+}
+
+/* What stands at its end decides whether it goes on; a damaged rest does. */
+static enum source_result give_piece(struct texts *t, struct sample *out)
+{
+    struct text piece = t->next;
+    i64 first = t->first;
+    int status = t->status;
+    t->next = (struct text){0};
+    if (status == 1)
+        gather(t);
+    out->name = string_format("%s:%lld", t->reader.path, (long long)first);
+    out->form = SAMPLE_PLAIN;
+    out->goes_on = status < 0 || (status == 1 && (t->next.length > 0 || t->status < 0));
+    status = sample_add_text(out, piece.data, piece.length);
+    text_release(&piece);
+    if (status == 0)
+        return SOURCE_SAMPLE;
+    error_prefix("%s", out->name);
+    sample_release(out);
+    return SOURCE_BAD;
 }
 
 static enum source_result text_next(void *reader, struct sample *out)
 {
-    struct line_reader *r = reader;
-    struct text piece = {0};
-    i64 first = r->number + 1;
-    int status = gather(r, &piece);
-    enum source_result result = status == 1    ? SOURCE_SAMPLE
-                                : status == 0  ? SOURCE_END
-                                : status == -1 ? SOURCE_FAILED
-                                               : SOURCE_BAD;
-    if (result == SOURCE_BAD)
-        error_set("%s:%lld: a line of more than %d bytes", r->path, (long long)r->number, LINE_BYTES_MAX);
-    if (result == SOURCE_SAMPLE) {
-        out->name = string_format("%s:%lld", r->path, (long long)first);
-        out->form = SAMPLE_PLAIN;
-        if (sample_add_text(out, piece.data, piece.length) < 0) {
-            error_prefix("%s", out->name);
-            sample_release(out);
-            result = SOURCE_BAD;
-        }
+    struct texts *t = reader;
+    if (!t->begun)
+        gather(t);
+    t->begun = true;
+    if (t->next.length)
+        return give_piece(t, out);
+    if (t->status == -2) {
+        error_set("%s:%lld: a line of more than %d bytes", t->reader.path, (long long)t->reader.number, LINE_BYTES_MAX);
+        gather(t);
+        return SOURCE_BAD;
     }
-    text_release(&piece);
-    return result;
+    if (t->status == 0)
+        return SOURCE_END;
+    error_set("%s", t->problem);
+    return SOURCE_DAMAGED;
 }
 
 const struct reader_kind lines_reader = {".jsonl", lines_open, lines_next, lines_position, lines_close};

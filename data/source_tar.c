@@ -12,6 +12,7 @@ enum { MEMBERS_MAX = 4096 };
 struct member {
     char *extension; /* lower case */
     struct text bytes;
+    bool used;
 };
 struct tar {
     struct archive_file *file;
@@ -20,30 +21,11 @@ struct tar {
     i64 count, capacity, bytes;
     char *next_key; /* of the member read ahead; NULL at the end */
     struct member next;
-    bool begun, failed;
+    bool begun;
     char *problem; /* of the gathered members */
+    char *broken;  /* why nothing can be read behind them */
+    struct reading *reading;
 };
-
-static const struct {
-    const char *extensions;
-    enum sample_kind kind;
-} kinds[] = {{" txt text transcript caption ", SAMPLE_TEXT},
-             {" jpg jpeg png webp bmp ppm pgm tif tiff gif ", SAMPLE_IMAGE},
-             {" mp4 webm mkv mov avi m4v ", SAMPLE_VIDEO},
-             {" wav flac mp3 ogg opus m4a ", SAMPLE_AUDIO}};
-
-/* By the last part of an extension: seg.png is a picture. -1: none that we use. */
-static int kind_of(const char *extension)
-{
-    char word[16];
-    const char *dot = strrchr(extension, '.');
-    if (snprintf(word, sizeof word, " %s ", dot ? dot + 1 : extension) >= (int)sizeof word)
-        return -1;
-    for (i64 i = 0; i < COUNT_OF(kinds); i++)
-        if (strstr(kinds[i].extensions, word))
-            return (int)kinds[i].kind;
-    return -1;
-}
 
 static void member_release(struct member *m)
 {
@@ -62,15 +44,16 @@ static void clear(struct tar *t)
     t->key = t->problem = NULL;
 }
 
-static void *tar_open(const char *path)
+static void *tar_open(const struct source_file *file, struct reading *reading)
 {
     struct tar *t = memory_alloc(sizeof *t);
-    t->file = archive_file_open(path, true);
+    t->file = archive_file_open(file->path, true);
     if (!t->file) {
         memory_free(t);
         return NULL;
     }
-    t->path = string_copy(path);
+    t->path = string_copy(file->path);
+    t->reading = reading;
     return t;
 }
 
@@ -82,6 +65,7 @@ static void tar_close(void *reader)
     member_release(&t->next);
     memory_free(t->members);
     memory_free(t->next_key);
+    memory_free(t->broken);
     memory_free(t->path);
     memory_free(t);
 }
@@ -110,9 +94,11 @@ static int read_ahead(struct tar *t)
     const char *name;
     int status;
     t->next_key = NULL;
-    while ((status = archive_file_next(t->file, &name)) == 1)
+    while ((status = archive_file_next(t->file, &name)) == 1) {
         if (split_name(name, &t->next_key, &t->next.extension))
             return archive_file_read_all(t->file, &t->next.bytes);
+        notes_add(&t->reading->notes, t->path, "members whose name is not KEY.EXTENSION");
+    }
     return status;
 }
 
@@ -131,10 +117,20 @@ static void keep(struct tar *t)
     t->next = (struct member){0};
 }
 
+/* A sample is whole once a member of another key has begun, be that damaged or not. */
+static int break_off(struct tar *t)
+{
+    bool whole = t->next_key && strcmp(t->next_key, t->key) != 0;
+    t->broken = string_copy(error_text());
+    return whole ? 1 : -1;
+}
+
 /* The members of one key: 1; 0 at the end; -1: damaged. */
 static int gather(struct tar *t)
 {
     clear(t);
+    if (t->broken)
+        return error_set("%s", t->broken);
     if (!t->begun && read_ahead(t) < 0)
         return -1;
     t->begun = true;
@@ -149,7 +145,7 @@ static int gather(struct tar *t)
                              ARCHIVE_MEMBER_BYTES_MAX);
         memory_free(t->next_key);
         if (read_ahead(t) < 0)
-            return -1;
+            return break_off(t);
     }
     return 1;
 }
@@ -157,7 +153,7 @@ static int gather(struct tar *t)
 static struct member *member_of(struct tar *t, int kind)
 {
     for (i64 i = 0; i < t->count; i++)
-        if (kind_of(t->members[i].extension) == kind)
+        if (medium_kind(t->members[i].extension) == kind)
             return &t->members[i];
     return NULL;
 }
@@ -172,21 +168,23 @@ static int find_member(void *context, struct sample_part *part, const char *refe
     for (i64 i = 0; i < t->count; i++)
         if (strcasecmp(t->members[i].extension, extension) == 0) {
             text_append(&part->bytes, t->members[i].bytes.data, t->members[i].bytes.length);
+            t->members[i].used = true;
             return 0;
         }
     return error_set("%.80s: the sample has no such member", reference);
 }
 
-static int from_json(struct tar *t, struct sample *out, const struct member *json, bool *passed)
+static int from_json(struct tar *t, struct sample *out, struct member *json, bool *passed)
 {
     struct json_place place = {.origin = out->name, .find = find_member, .context = t};
+    json->used = true;
     struct json *value = json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, out->name);
     int status = value ? sample_of_json(out, value, &place, passed) : -1;
     json_free(value);
     return status;
 }
 
-static const struct member *json_member(const struct tar *t)
+static struct member *json_member(const struct tar *t)
 {
     for (i64 i = 0; i < t->count; i++)
         if (strcmp(t->members[i].extension, "json") == 0 || strcmp(t->members[i].extension, "jsn") == 0)
@@ -197,14 +195,17 @@ static const struct member *json_member(const struct tar *t)
 /* The caption: a member of text, else the JSON's text or caption. */
 static int add_caption(struct tar *t, struct sample *out)
 {
-    const struct member *text = member_of(t, SAMPLE_TEXT), *json = json_member(t);
-    if (text)
+    struct member *text = member_of(t, SAMPLE_TEXT), *json = json_member(t);
+    if (text) {
+        text->used = true;
         return sample_add_text(out, text->bytes.data, text->bytes.length);
+    }
     if (!json)
         return 0;
     struct json *value = json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, out->name);
-    const struct json *caption = sample_key(value, sample_key(value, "text") ? "text" : "caption");
+    const struct json *caption = sample_caption(value);
     int status = value ? sample_add_text(out, json_string(caption, ""), json_string_length(caption)) : -1;
+    json->used = caption != NULL;
     json_free(value);
     return status;
 }
@@ -219,25 +220,66 @@ static bool json_leads(const struct tar *t)
     return leads;
 }
 
+/* A clip before a picture before a sound, as in folders: pictures beside clips are thumbnails. */
+static void take_medium(struct tar *t, struct sample *out)
+{
+    static const enum sample_kind order[] = {SAMPLE_VIDEO, SAMPLE_IMAGE, SAMPLE_AUDIO};
+    for (i64 i = 0; i < COUNT_OF(order) && out->count == 0; i++) {
+        struct member *medium = member_of(t, order[i]);
+        if (!medium)
+            continue;
+        medium->used = true;
+        sample_add(out, order[i])->bytes = medium->bytes;
+        medium->bytes = (struct text){0};
+    }
+}
+
 static int build(struct tar *t, struct sample *out, bool *passed)
 {
     if (json_leads(t))
         return from_json(t, out, json_member(t), passed);
     out->form = SAMPLE_CAPTIONED;
-    for (int kind = SAMPLE_IMAGE; kind <= SAMPLE_AUDIO && out->count == 0; kind++) {
-        struct member *medium = member_of(t, kind);
-        if (!medium)
-            continue;
-        sample_add(out, (enum sample_kind)kind)->bytes = medium->bytes;
-        medium->bytes = (struct text){0};
-    }
+    take_medium(t, out);
     i64 media = out->count;
     if (media == 0)
         out->form = SAMPLE_PLAIN;
     if (add_caption(t, out) < 0)
         return -1;
     *passed = out->count == 0;
-    return media && out->count == 1 ? error_set("a medium without a text beside it: expected .txt or .json") : 0;
+    return media && out->count == 1 && !t->reading->media_alone
+               ? error_set("a medium without a text beside it: expected .txt or .json")
+               : 0;
+}
+
+static void note_unused(struct tar *t, const char *name)
+{
+    for (i64 i = 0; i < t->count; i++) {
+        const char *dot = strrchr(t->members[i].extension, '.');
+        const char *extension = dot ? dot + 1 : t->members[i].extension;
+        bool known = medium_kind(extension) >= 0;
+        if (!t->members[i].used)
+            notes_add(&t->reading->notes, name, "members ending in .%.16s%s", extension,
+                      known ? " beside what their sample is made of" : "");
+    }
+}
+
+static enum source_result build_sample(struct tar *t, struct sample *out, bool *passed)
+{
+    if (t->problem) {
+        error_set("%s", t->problem);
+        return SOURCE_BAD;
+    }
+    out->name = string_format("%s:%s", t->path, t->key);
+    int status = build(t, out, passed);
+    if (status < 0)
+        error_prefix("%s", out->name);
+    else
+        note_unused(t, out->name);
+    if (*passed)
+        notes_add(&t->reading->notes, out->name, "samples without a text or a medium");
+    if (status < 0 || *passed)
+        sample_release(out);
+    return status < 0 ? SOURCE_BAD : SOURCE_SAMPLE;
 }
 
 static enum source_result tar_next(void *reader, struct sample *out)
@@ -245,23 +287,12 @@ static enum source_result tar_next(void *reader, struct sample *out)
     struct tar *t = reader;
     for (;;) {
         bool passed = false;
-        int status = t->failed ? 0 : gather(t);
-        if (status <= 0) {
-            t->failed = true;
-            return status == 0 ? SOURCE_END : SOURCE_FAILED;
-        }
-        if (t->problem) {
-            error_set("%s", t->problem);
-            return SOURCE_BAD;
-        }
-        out->name = string_format("%s:%s", t->path, t->key);
-        status = build(t, out, &passed);
-        if (status < 0)
-            error_prefix("%s", out->name);
-        if (status < 0 || passed)
-            sample_release(out);
-        if (!passed || status < 0)
-            return status < 0 ? SOURCE_BAD : SOURCE_SAMPLE;
+        int status = gather(t);
+        if (status <= 0)
+            return status == 0 ? SOURCE_END : SOURCE_DAMAGED;
+        enum source_result result = build_sample(t, out, &passed);
+        if (!passed || result == SOURCE_BAD)
+            return result;
     }
 }
 

@@ -1,160 +1,138 @@
 #include "data/source_form.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static const struct reader_kind *const kinds[] = {&text_reader, &lines_reader, &tar_reader, &index_reader};
-
+struct place { /* of a medium among the files */
+    u64 hash;
+    i64 file;
+};
 struct source {
-    const char *const *left_out; /* folders of the folder that was named; NULL: none */
-    char **paths;                /* of the files, in order */
-    i64 count, capacity, at;
-    i64 *bytes;                     /* of each file */
-    const struct reader_kind *kind; /* of the file that is open; NULL: none */
+    struct source_request request;
+    struct listing listing;
+    struct reading reading;
+    char *folder;              /* whose names are left out of what draws are keyed by, as it was given */
+    char *real;                /* the same from the root */
+    struct place *media;       /* ordered by hash */
+    i64 media_count, at, open; /* the file that is read next; the one that is open, -1: none */
     void *reader;
+    i64 total, behind, lost; /* bytes of files that are read */
 };
 
-static const struct reader_kind *kind_of(const char *name)
+/* ---- names of media ---- */
+
+/* From the root, without `.`, `..` and doubled slashes; links are not followed. */
+static char *real_name(const char *path)
 {
-    for (i64 i = 0; i < COUNT_OF(kinds); i++) {
-        const char *const packed[] = {"", ".gz", ".zst"};
-        for (i64 k = 0; k < (kinds[i] == &index_reader ? 1 : COUNT_OF(packed)); k++) {
-            char *suffix = string_format("%s%s", kinds[i]->suffix, packed[k]);
-            bool fits = name_ends_with(name, suffix);
-            memory_free(suffix);
-            if (fits)
-                return kinds[i];
+    char *here = *path == '/' ? NULL : getcwd(NULL, 0), *all = string_format("%s/%s", here ? here : "", path);
+    char *out = string_copy(all), *end = out;
+    for (char *save, *word = strtok_r(all, "/", &save); word; word = strtok_r(NULL, "/", &save)) {
+        if (strcmp(word, ".") == 0)
+            continue;
+        if (strcmp(word, "..") == 0) {
+            while (end > out && *--end != '/')
+                ;
+            continue;
         }
+        *end++ = '/';
+        memmove(end, word, strlen(word));
+        end += strlen(word);
     }
-    return NULL;
+    *end = 0;
+    free(here);
+    memory_free(all);
+    return out;
 }
 
-static void push_path(struct source *s, char *path)
+static u64 hash_of_medium(const char *path)
 {
-    if (s->count == s->capacity) {
-        i64 next = max_i64(64, 2 * s->capacity), size = (i64)sizeof *s->paths;
-        s->paths = memory_resize(s->paths, s->capacity * size, next * size);
-        s->capacity = next;
-    }
-    s->paths[s->count++] = path;
+    char *name = real_name(path);
+    u64 hash = hash_bytes(name, (i64)strlen(name), 0);
+    memory_free(name);
+    return hash;
 }
 
-static bool is_left_out(const struct source *s, const char *name)
+static int compare_places(const void *a, const void *b)
 {
-    for (const char *const *at = s->left_out; at && *at; at++)
-        if (strcmp(*at, name) == 0)
+    u64 left = ((const struct place *)a)->hash, right = ((const struct place *)b)->hash;
+    return left < right ? -1 : left > right;
+}
+
+static void weigh_and_index(struct source *s)
+{
+    for (i64 i = 0; i < s->listing.count; i++)
+        s->total += s->listing.files[i].reader ? s->listing.files[i].bytes : 0;
+    s->media = memory_alloc(max_i64(1, s->listing.count) * (i64)sizeof *s->media);
+    for (i64 i = 0; i < s->listing.count; i++)
+        if (medium_kind(name_extension(s->listing.files[i].path)) > SAMPLE_TEXT)
+            s->media[s->media_count++] = (struct place){hash_of_medium(s->listing.files[i].path), i};
+    if (s->media_count)
+        qsort(s->media, (size_t)s->media_count, sizeof *s->media, compare_places);
+}
+
+static struct source_file *find_medium(const struct source *s, const char *path)
+{
+    struct place wanted = {hash_of_medium(path), 0};
+    const struct place *found =
+        s->media_count ? bsearch(&wanted, s->media, (size_t)s->media_count, sizeof wanted, compare_places) : NULL;
+    return found ? &s->listing.files[found->file] : NULL;
+}
+
+/* ---- opening ---- */
+
+static void note_left_out(struct source *s)
+{
+    for (i64 i = 0; i < s->listing.count; i++)
+        if (s->listing.files[i].use == FILE_LEFT_OUT)
+            notes_add(&s->reading.notes, s->listing.files[i].path, "%s", s->listing.files[i].why);
+}
+
+static bool has_anything(const struct source *s)
+{
+    for (i64 i = 0; i < s->listing.count; i++)
+        if (s->listing.files[i].use == FILE_SAMPLES || s->listing.files[i].use == FILE_MEDIUM)
             return true;
     return false;
 }
 
-/* Files of a folder and of those in it, in order of their names. */
-static int walk_folder(struct source *s, const char *path, int depth)
+static int open_listing(struct source *s, const char *path)
 {
-    enum { DEPTH_MOST = 16 };
-    char **names;
-    i64 count;
-    if (depth > DEPTH_MOST)
-        return error_set("%s: folders %d deep: does a link lead back to them?", path, depth);
-    if (directory_list(&names, &count, path) < 0)
+    if (listing_open(&s->listing, path) < 0)
         return -1;
-    int status = 0;
-    for (i64 i = 0; i < count && status == 0; i++) {
-        char *file = path_join(path, names[i]);
-        bool folder = file_is_directory(file);
-        if (folder && !(depth == 0 && is_left_out(s, names[i])))
-            status = walk_folder(s, file, depth + 1);
-        if (!folder && kind_of(names[i]))
-            push_path(s, file);
-        else
-            memory_free(file);
-    }
-    string_list_free(names, count);
-    return status;
+    if (has_anything(s))
+        return 0;
+    note_left_out(s);
+    error_set(
+        "%s: nothing there that can be read: expected .txt, .jsonl (captions.jsonl, metadata.jsonl), media beside "
+        "texts of the same name, .tar, or .idx with .bin",
+        path);
+    const struct source_note *note = s->reading.notes.list;
+    return note ? error_prefix("%lld %s (%s)", (long long)note->count, note->what, note->first) : -1;
 }
 
-static int list_files(struct source *s, const char *path)
-{
-    if (walk_folder(s, path, 0))
-        return -1;
-    return s->count
-               ? 0
-               : error_set("%s: nothing there that can be read: expected .txt, .jsonl (captions.jsonl), .tar, or .idx "
-                           "with .bin",
-                           path);
-}
-
-static int list_one(struct source *s, const char *path)
-{
-    if (!kind_of(path) && !name_ends_with(path, ".bin"))
-        return error_set(
-            "%s: of a kind that cannot be read: expected .txt, .jsonl, .tar (.gz, .zst), .idx, or a folder", path);
-    push_path(s, kind_of(path) ? string_copy(path) : string_format("%.*sidx", (int)strlen(path) - 3, path));
-    return 0;
-}
-
-static void weigh_files(struct source *s)
-{
-    s->bytes = memory_alloc(max_i64(1, s->count) * 8);
-    for (i64 i = 0; i < s->count; i++)
-        s->bytes[i] = max_i64(0, file_bytes(s->paths[i]));
-}
-
-struct source *source_open(const char *path)
-{
-    return source_open_without(path, NULL);
-}
-
-struct source *source_open_without(const char *path, const char *const *left_out)
+struct source *source_open(const char *path, const struct source_request *request)
 {
     struct source *s = memory_alloc(sizeof *s);
-    s->left_out = left_out;
-    int status = !file_exists(path)        ? error_set("%s: there is no such file or folder", path)
-                 : file_is_directory(path) ? list_files(s, path)
-                                           : list_one(s, path);
-    if (status < 0) {
+    *s = (struct source){.request = request ? *request : (struct source_request){0}, .open = -1};
+    s->reading.media_alone = s->request.media_alone;
+    if (open_listing(s, path) < 0) {
         source_close(s);
         return NULL;
     }
-    weigh_files(s);
+    s->folder = file_is_directory(path) ? string_copy(path) : path_folder(path);
+    s->real = real_name(s->folder);
+    note_left_out(s);
+    weigh_and_index(s);
     return s;
 }
 
 static void close_reader(struct source *s)
 {
-    if (s->kind)
-        s->kind->close(s->reader);
-    s->kind = NULL;
-}
-
-enum source_result source_next(struct source *s, struct sample *out)
-{
-    *out = (struct sample){0};
-    for (;;) {
-        if (!s->kind && s->at == s->count)
-            return SOURCE_END;
-        if (!s->kind) {
-            const char *path = s->paths[s->at++];
-            const struct reader_kind *kind = kind_of(path);
-            s->reader = kind->open(path);
-            if (!s->reader)
-                return SOURCE_FAILED;
-            s->kind = kind;
-        }
-        enum source_result result = s->kind->next(s->reader, out);
-        if (result != SOURCE_END)
-            return result;
-        close_reader(s);
-    }
-}
-
-void source_progress(const struct source *s, i64 *done, i64 *total)
-{
-    i64 open = s->kind ? s->at - 1 : s->at;
-    *done = s->kind ? min_i64(s->kind->position(s->reader), s->bytes[open]) : 0;
-    *total = 0;
-    for (i64 i = 0; i < s->count; i++) {
-        *done += i < open ? s->bytes[i] : 0;
-        *total += s->bytes[i];
-    }
+    if (s->open >= 0)
+        s->listing.files[s->open].reader->close(s->reader);
+    s->open = -1;
+    s->reader = NULL;
 }
 
 void source_close(struct source *s)
@@ -162,9 +140,221 @@ void source_close(struct source *s)
     if (!s)
         return;
     close_reader(s);
-    for (i64 i = 0; i < s->count; i++)
-        memory_free(s->paths[i]);
-    memory_free(s->paths);
-    memory_free(s->bytes);
+    listing_close(&s->listing);
+    notes_release(&s->reading.notes);
+    memory_free(s->media);
+    memory_free(s->folder);
+    memory_free(s->real);
     memory_free(s);
+}
+
+/* ---- parts ---- */
+
+static const char *without_folder(const char *name, const char *folder)
+{
+    size_t length = strlen(folder);
+    if (strncmp(name, folder, length) != 0)
+        return name;
+    return name + length + strspn(name + length, "/");
+}
+
+static const char *first_medium(const struct sample *sample)
+{
+    for (i64 i = 0; i < sample->count; i++)
+        if (sample->parts[i].path)
+            return sample->parts[i].path;
+    return NULL;
+}
+
+/* By the medium, so that all captions of a picture fall on one side; by names within the folder, so that it may move.
+ */
+static enum split draw_split(const struct source *s, const struct sample *sample)
+{
+    const struct source_request *r = &s->request;
+    const char *medium = first_medium(sample);
+    char *real = medium ? real_name(medium) : NULL;
+    const char *key = real ? without_folder(real, s->real) : without_folder(sample->name, s->folder);
+    u64 hash = hash_bytes(key, (i64)strlen(key), 0);
+    double draw = rng_uniform((struct rng_key){r->seed, RNG_SPLIT}, (u32)hash, (u32)(hash >> 32), 0, 0);
+    memory_free(real);
+    return draw < r->validation ? SPLIT_VALIDATION : draw < r->validation + r->test ? SPLIT_TEST : SPLIT_TRAIN;
+}
+
+/* enum split, or SPLIT_NONE. */
+static int decide_split(const struct source *s, const struct source_file *file, const struct sample *sample)
+{
+    const char *medium = first_medium(sample);
+    int split = file->split;
+    if (split == SPLIT_NONE && medium) {
+        const struct source_file *place = find_medium(s, medium);
+        split = place ? place->split : SPLIT_NONE;
+    }
+    return split == SPLIT_DRAWN ? (int)draw_split(s, sample) : split;
+}
+
+/* ---- reading ---- */
+
+static void name_media(struct source *s, const struct sample *sample)
+{
+    for (i64 i = 0; i < sample->count; i++) {
+        struct source_file *file = sample->parts[i].path ? find_medium(s, sample->parts[i].path) : NULL;
+        if (file && file->use == FILE_MEDIUM)
+            file->use = FILE_NAMED;
+    }
+}
+
+/* False: of no part, and noted. */
+static bool take_sample(struct source *s, struct source_file *file, struct sample *sample)
+{
+    int split = decide_split(s, file, sample);
+    name_media(s, sample);
+    if (split < 0) {
+        notes_add(&s->reading.notes, sample->name, "samples beside the part train, in no part");
+        file->passed++;
+        sample_release(sample);
+        return false;
+    }
+    sample->split = (enum split)split;
+    file->samples++;
+    return true;
+}
+
+static enum source_result open_reader(struct source *s, i64 index)
+{
+    struct source_file *file = &s->listing.files[index];
+    close_reader(s);
+    s->reader = file->reader->open(file, &s->reading);
+    if (s->reader) {
+        s->open = index;
+        return SOURCE_SAMPLE;
+    }
+    file->bad++;
+    s->lost += file->bytes;
+    return SOURCE_DAMAGED;
+}
+
+static void end_damaged(struct source *s, struct source_file *file)
+{
+    s->lost += max_i64(0, file->bytes - file->reader->position(s->reader));
+    file->bad++;
+    close_reader(s);
+}
+
+/* A medium whose JSON has no caption waits to be named, as if that were not there. */
+static void end_file(struct source *s, struct source_file *file)
+{
+    close_reader(s);
+    if (file->reader == &pair_reader && file->samples == 0 && file->bad == 0)
+        file->use = FILE_MEDIUM;
+}
+
+enum source_result source_next_in(struct source *s, i64 index, struct sample *out)
+{
+    struct source_file *file = &s->listing.files[index];
+    *out = (struct sample){0};
+    if (!file->reader)
+        return SOURCE_END;
+    if (s->open != index && open_reader(s, index) != SOURCE_SAMPLE) {
+        out->split = (enum split)max_i64(file->split, SPLIT_TRAIN);
+        return SOURCE_DAMAGED;
+    }
+    for (;;) {
+        i64 noted = s->reading.notes.total;
+        enum source_result result = file->reader->next(s->reader, out);
+        file->passed += s->reading.notes.total - noted;
+        if (result == SOURCE_SAMPLE && !take_sample(s, file, out))
+            continue;
+        if (result == SOURCE_BAD)
+            file->bad++;
+        else if (result == SOURCE_DAMAGED)
+            end_damaged(s, file);
+        else if (result == SOURCE_END)
+            end_file(s, file);
+        if (result != SOURCE_SAMPLE)
+            *out = (struct sample){.split = (enum split)max_i64(file->split, SPLIT_TRAIN)};
+        return result;
+    }
+}
+
+static void note_alone(struct source *s, const struct source_file *file)
+{
+    static const char *const names[] = {
+        [SAMPLE_IMAGE] = "pictures", [SAMPLE_VIDEO] = "clips", [SAMPLE_AUDIO] = "sounds"};
+    if (file->why)
+        notes_add(&s->reading.notes, file->path, "%s", file->why);
+    else
+        notes_add(&s->reading.notes, file->path, "%s that no line names and no text stands beside",
+                  names[medium_kind(name_extension(file->path))]);
+}
+
+static void give_alone(struct source *s, struct source_file *file, struct sample *out)
+{
+    *out = (struct sample){.form = SAMPLE_CAPTIONED, .name = string_copy(file->path)};
+    sample_add(out, (enum sample_kind)medium_kind(name_extension(file->path)))->path = string_copy(file->path);
+    take_sample(s, file, out);
+}
+
+/* Behind all others come media that nothing names: samples where these are wanted, else noted. */
+static enum source_result next_alone(struct source *s, struct sample *out)
+{
+    while (s->at < 2 * s->listing.count) {
+        struct source_file *file = &s->listing.files[s->at++ - s->listing.count];
+        if (file->use != FILE_MEDIUM)
+            continue;
+        if (s->request.media_alone && !file->why && file->split != SPLIT_NONE) {
+            give_alone(s, file, out);
+            return SOURCE_SAMPLE;
+        }
+        note_alone(s, file);
+    }
+    return SOURCE_END;
+}
+
+enum source_result source_next(struct source *s, struct sample *out)
+{
+    while (s->at < s->listing.count) {
+        const struct source_file *file = &s->listing.files[s->at];
+        enum source_result result = file->use == FILE_SAMPLES ? source_next_in(s, s->at, out) : SOURCE_END;
+        if (result == SOURCE_END || result == SOURCE_DAMAGED) {
+            s->behind += file->reader ? file->bytes : 0;
+            s->at++;
+        }
+        if (result != SOURCE_END)
+            return result;
+    }
+    return next_alone(s, out);
+}
+
+/* ---- what stands there ---- */
+
+void source_progress(const struct source *s, i64 *done, i64 *total)
+{
+    const struct source_file *file = s->open >= 0 ? &s->listing.files[s->open] : NULL;
+    *done = s->behind + (file ? min_i64(file->reader->position(s->reader), file->bytes) : 0);
+    *total = s->total;
+}
+
+double source_lost(const struct source *s)
+{
+    return s->total ? (double)s->lost / (double)s->total : 0;
+}
+
+const struct source_file *source_files(const struct source *s, i64 *count)
+{
+    *count = s->listing.count;
+    return s->listing.files;
+}
+
+const struct source_note *source_notes(const struct source *s, i64 *count)
+{
+    *count = s->reading.notes.count;
+    return s->reading.notes.list;
+}
+
+void source_log(const struct source *s)
+{
+    for (i64 i = 0; i < s->reading.notes.count; i++) {
+        const struct source_note *note = &s->reading.notes.list[i];
+        log_info("left out: %lld %s (the first: %s)", (long long)note->count, note->what, note->first);
+    }
 }

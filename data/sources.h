@@ -1,20 +1,30 @@
 /* Sources: other people's files to samples, one after another.
  *
- *   .txt                  documents, cut at blank lines into pieces of at most 64 KiB
- *   .jsonl                a line {"text": ..}; {"image"|"video"|"audio": FILE, "text": CAPTION}; {"messages": [..]};
- *                         {"question", "answer"} or {"prompt", "completion"}; other lines are passed over
+ *   .txt                  a document; a large one in pieces of about 64 KiB, cut at blank lines, that go on in the next
+ *   .jsonl                a line {"text": ..}; {"image"|"video"|"audio": FILE, "text": CAPTION}; {"file_name": FILE,
+ *                         "text": CAPTION} (metadata.jsonl); {"messages": [..]}; {"question", "answer"} or {"prompt",
+ *                         "completion"}; other lines are passed over
  *   .txt, .jsonl + .gz .zst
+ *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, and .json with a "caption"
  *   .tar                  WebDataset: members KEY.EXT that follow each other are one sample
  *   .idx beside .bin      Megatron: documents of ids
  *   a folder              all of these in it, by name
  *
- * A message's content is text, with <image> <video> <audio> standing for the files listed under "images", "videos",
- * "audios", or a list of {"type": "text"|"image"|"video"|"audio", ..}. Files are named relative to the folder of the
- * file that names them. A sample is an ordered list of parts; media are named or carried as bytes, never decoded here.
+ * A caption stands under "text", "caption" or "transcription". A message's content is text, with <image> <video>
+ * <audio> standing for the files listed under "images", "videos", "audios", or a list of {"type":
+ * "text"|"image"|"video"|"audio",
+ * ..}. Files are named relative to the folder of the file that names them. A sample is an ordered list of parts; media
+ * are named or carried as bytes, never decoded here. What becomes no sample is noted: nothing disappears silently.
+ *
+ * Parts. What stands in a folder train, validation or test of the folder that is read, or in a file of such a name
+ * (train.jsonl, test-00001.tar), is of that part, also under the names training; valid, val, dev; testing, eval,
+ * evaluation. Where there are parts but no train, what is in none is train; where there is a train, it is left out, but
+ * for lines of captions.jsonl and metadata.jsonl about media in a part. Where there are none, samples are drawn, keyed
+ * by their first medium, so that all that is said of one stays together, or else by their place.
  */
 #ifndef WEFT_DATA_SOURCES_H
 #define WEFT_DATA_SOURCES_H
-#include "core/core.h"
+#include "core/settings.h"
 
 enum sample_kind { SAMPLE_TEXT, SAMPLE_IMAGE, SAMPLE_VIDEO, SAMPLE_AUDIO, SAMPLE_IDS };
 struct sample_part {
@@ -24,6 +34,8 @@ struct sample_part {
     i32 message;       /* of a chat: which; else 0 */
     char *role;        /* set on the first part of a message */
 };
+enum split { SPLIT_TRAIN, SPLIT_VALIDATION, SPLIT_TEST, SPLITS };
+extern const char *const split_names[SPLITS];
 enum sample_form {
     SAMPLE_PLAIN,     /* one text */
     SAMPLE_CAPTIONED, /* one medium and its text */
@@ -32,7 +44,10 @@ enum sample_form {
 };
 struct sample {
     enum sample_form form;
-    char *name; /* FILE:LINE, or FILE:KEY: for messages */
+    enum split split;
+    bool goes_on;  /* a text that is not at its end: the next sample goes on with it */
+    char *name;    /* FILE:LINE, or FILE:KEY: for messages */
+    char *speaker; /* of a captioned sound; NULL: not said */
     struct sample_part *parts;
     i64 count, capacity;
 };
@@ -42,17 +57,59 @@ struct sample_part *sample_add(struct sample *sample, enum sample_kind kind);
 enum source_result {
     SOURCE_SAMPLE,
     SOURCE_END,
-    SOURCE_BAD,   /* what stands here is no sample: error_text() says why; the next call goes on behind it */
-    SOURCE_FAILED /* nothing more can be read: error_text() says why */
+    SOURCE_BAD,    /* what stands here is no sample: error_text() says why; the next call goes on behind it */
+    SOURCE_DAMAGED /* the rest of a file cannot be read: error_text() says why; the next call goes on behind the file */
 };
+struct source_request {
+    u64 seed; /* of drawn parts */
+    double validation, test;
+    bool media_alone; /* media without a caption are samples too */
+};
+/* Rows for a settings table whose struct has `double validation, test`. */
+#define SPLIT_ROWS(type)                                                                                               \
+    SETTING(type, validation, "validation", NUMBER, "0.01", 0, 1, NULL,                                                \
+            "share for validation where data has neither that part nor test"),                                         \
+        SETTING(type, test, "test", NUMBER, "0", 0, 1, NULL,                                                           \
+                "share for test where data has neither that part nor validation")
+
 struct source;
-struct source *source_open(const char *path); /* NULL: message */
-/* All of a folder but these folders in it; the list, the caller's, ends with NULL. NULL: all. */
-struct source *source_open_without(const char *path, const char *const *left_out);
-/* After SOURCE_SAMPLE out is the caller's to release. */
+/* request NULL: nothing is drawn. NULL: message. */
+struct source *source_open(const char *path, const struct source_request *request);
+/* After SOURCE_SAMPLE out is the caller's to release, else it holds nothing but the part. Train comes first. */
 enum source_result source_next(struct source *source, struct sample *out);
+/* The same of one of its files: SOURCE_END is that file's, and so is SOURCE_DAMAGED, behind which it begins anew. */
+enum source_result source_next_in(struct source *source, i64 file, struct sample *out);
 /* How far, in bytes of its files; what they hold differs, so time left is a guess. */
 void source_progress(const struct source *source, i64 *done, i64 *total);
+double source_lost(const struct source *source); /* share of the bytes in files that were damaged, so far */
 void source_close(struct source *source);
+
+/* ---- What stands there and what becomes of it ---- */
+enum file_use {
+    FILE_SAMPLES, /* it is read; a medium with its caption beside it too */
+    FILE_MEDIUM,  /* it waits for a line to name it */
+    FILE_NAMED,   /* one did */
+    FILE_BESIDE,  /* it belongs to the file that `why` names: a caption, metadata, ids of an index */
+    FILE_LEFT_OUT
+};
+struct source_file {
+    char *path, *caption; /* caption: the file of a medium's */
+    char *why;            /* a file is not read */
+    i64 bytes;
+    enum file_use use;
+    int split; /* enum split; SPLIT_DRAWN; SPLIT_NONE */
+    const struct reader_kind *reader;
+    i64 samples, bad, passed; /* so far; passed: lines and members that became nothing */
+};
+enum { SPLIT_DRAWN = -1, SPLIT_NONE = -2 };
+const struct source_file *source_files(const struct source *source, i64 *count);
+
+/* Of what became no sample, so many and the first of them. Media that no line named are known at the end. */
+struct source_note {
+    char *what, *first;
+    i64 count;
+};
+const struct source_note *source_notes(const struct source *source, i64 *count);
+void source_log(const struct source *source); /* a line each */
 
 #endif

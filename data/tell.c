@@ -59,7 +59,7 @@ void loader_tell(const struct loader *l, const struct entry *entry, struct telli
     const struct shard_sample *sample = &l->shards.samples[entry->sample];
     bool drop = drops_conditions(l, entry, sample->direction);
     out->count = 0;
-    out->end = l->vocabulary.end;
+    out->end = sample->goes_on ? -1 : l->vocabulary.end;
     for (i64 i = 0; i < sample->parts; i++) {
         i64 index = (i64)sample->first_part + i;
         const struct shard_part *part = &l->shards.parts[index];

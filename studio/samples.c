@@ -2,7 +2,6 @@
 #include "studio/studio.h"
 
 #include "core/json.h"
-#include "data/captions.h"
 #include "data/media.h"
 #include "data/media_list.h"
 
@@ -14,8 +13,8 @@
     SETTING(struct samples_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting samples_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, "model"),
-    ROW(data, "data", REFERENCE, NULL, 0, 0,
-        "captions.jsonl in it, in its train/ and validation/, or in folders in it"),
+    ROW(data, "data", REFERENCE, NULL, 0, 0, "folder of media with captions, as `prepare` reads it"),
+    SPLIT_ROWS(struct samples_settings),
     ROW(pictures, "pictures", INTEGER, "100", 0, 100000, "captions of each part that become pictures"),
     ROW(clips, "clips", INTEGER, "60", 0, 100000, "captions of each part that become clips"),
     ROW(sounds, "sounds", INTEGER, "60", 0, 100000, "captions of each part that are spoken"),
@@ -28,6 +27,7 @@ const struct setting samples_table[] = {
 enum { KIND_PICTURE, KIND_CLIP, KIND_SOUND, KINDS };
 static const char *const kind_keys[KINDS] = {"image", "video", "audio"};
 static const char *const kind_ends[KINDS] = {"png", "mp4", "wav"};
+static const enum sample_kind sample_kinds[KINDS] = {SAMPLE_IMAGE, SAMPLE_VIDEO, SAMPLE_AUDIO};
 static const enum answer_kind kind_answers[KINDS] = {ANSWER_IMAGE, ANSWER_VIDEO, ANSWER_AUDIO};
 
 struct item {
@@ -60,17 +60,24 @@ static bool seen_before(const struct set *set, const char *text)
     return false;
 }
 
+static struct media_request request_of(const struct studio_run *r, const char *part)
+{
+    enum split split = strcmp(part, "train") == 0 ? SPLIT_TRAIN : SPLIT_VALIDATION;
+    return (struct media_request){r->s->data, split, r->stage->seed, r->s->validation, r->s->test};
+}
+
+/* Of files alone: originals are read again. */
 static int choose(struct set *set, const struct studio_run *r, int kind, const char *part, i64 most)
 {
-    const char *const keys[] = {kind_keys[kind], NULL};
-    char *folder = captions_part(r->s->data, part);
-    struct media_list all = {0};
-    int status = folder ? media_list(&all, folder, keys) : 0;
+    struct media_list all;
+    struct media_request request = request_of(r, part);
+    request.kinds = 1u << sample_kinds[kind];
+    int status = media_list(&all, &request);
     i32 *order = memory_alloc(max_i64(all.count, 1) * 4);
     const struct medium **captioned = memory_alloc(max_i64(all.count, 1) * 8);
     i64 count = 0;
     for (i64 i = 0; i < all.count; i++)
-        if (all.media[i].path && *all.media[i].text)
+        if (all.media[i].path && !all.media[i].carried && *all.media[i].text)
             captioned[count++] = &all.media[i];
     *set = (struct set){kind, part, memory_alloc(max_i64(most, 1) * (i64)sizeof *set->items), 0};
     rng_permutation(order, count, (struct rng_key){r->stage->seed, RNG_SPLIT}, (u32)kind, 0);
@@ -82,7 +89,6 @@ static int choose(struct set *set, const struct studio_run *r, int kind, const c
     memory_free(order);
     memory_free(captioned);
     media_list_release(&all);
-    memory_free(folder);
     return status;
 }
 
@@ -401,10 +407,6 @@ static int run_all(struct studio_run *r)
     static const char *const parts[] = {"train", "validation"};
     const i64 counts[KINDS] = {r->studio.has_vision ? r->s->pictures : 0, r->studio.has_vision ? r->s->clips : 0,
                                r->studio.has_audio ? r->s->sounds : 0};
-    char *media = captions_part(r->s->data, "train");
-    if (!media)
-        log_warn("%s: no captions.jsonl in it or in folders in it: samples of text alone", r->s->data);
-    memory_free(media);
     int status = go_on_from(r);
     for (int kind = 0; kind < KINDS; kind++)
         for (int part = 0; part < 2 && status == 0; part++) {

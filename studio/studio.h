@@ -14,7 +14,7 @@
 struct samples_settings {
     char *from, *data;
     i64 pictures, clips, sounds, show, texts;
-    double temperature;
+    double temperature, validation, test; /* the latter drawn where data names no parts */
     struct string_list prompts;
 };
 extern const struct setting samples_table[];

@@ -23,8 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t cut = (size_t)min_i64(data[0] + 256 * data[1], (i64)size - 2);
     put(path, "bin", data + 2 + cut, size - 2 - cut);
     put(path, "idx", data + 2, cut);
-    struct source *source = source_open(path);
-    while ((result = source_next(source, &sample)) != SOURCE_END && result != SOURCE_FAILED)
+    struct source *source = source_open(path, NULL);
+    while ((result = source_next(source, &sample)) != SOURCE_END)
         if (result == SOURCE_SAMPLE) {
             require(sample.count == 1 && sample.parts[0].bytes.length % 4 == 0, "a document that is no list of ids");
             sample_release(&sample);

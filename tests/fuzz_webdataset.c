@@ -14,9 +14,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     snprintf(path, sizeof path, "/dev/shm/fuzz-%ld.tar", (long)getpid());
     FILE *file = fopen(path, "wb");
     require(file && fwrite(data, 1, size, file) == size && fclose(file) == 0, "%s cannot be written", path);
-    struct source *source = source_open(path);
-    while (source && (result = source_next(source, &sample)) != SOURCE_END && result != SOURCE_FAILED) {
-        require(result == SOURCE_BAD || (sample.count > 0 && sample.name), "a sample without parts or name");
+    struct source *source = source_open(path, NULL);
+    while (source && (result = source_next(source, &sample)) != SOURCE_END) {
+        require(result != SOURCE_SAMPLE || (sample.count > 0 && sample.name), "a sample without parts or name");
         if (result == SOURCE_SAMPLE)
             sample_release(&sample);
     }

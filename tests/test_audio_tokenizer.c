@@ -557,7 +557,7 @@ static void training_learns_one_sound(void **state)
         {"steps", "240"}, {"batch", "2"}, {"augment", "0"}, {"width", "64"}, {"optimizer.lr", "4e-3"}};
     write_recordings(folder, 1, 16 * 1280, false);
     read_settings(&settings, folder, more, COUNT_OF(more));
-    assert_int_equal(audio_media_load(&media, folder, 0, 100), 0);
+    assert_int_equal(audio_media_load(&media, &(struct media_request){.data = folder}, 0, 100), 0);
     trainer = (struct audio_trainer){.settings = &settings, .media = &media, .seed = 1};
     audio_trainer_open(&trainer, &device, DTYPE_F32);
     weights_init(&trainer.audio.weights, 1);
@@ -609,13 +609,15 @@ static void a_resumed_run_is_the_uninterrupted_one(void **state)
 {
     (void)state;
     char *folder = temporary_folder(), *out = path_join(folder, "out"), *whole = path_join(folder, "whole");
+    char *data = path_join(folder, "data");
     char *last = path_join(out, "checkpoints/step-000012"), *report = path_join(out, "report.json");
     struct audio_settings settings;
     struct setting_override more[] = {{"steps", "12"},           {"batch", "3"},       {"augment", "0.5"},
                                       {"checkpoint_steps", "6"}, {"bad_share", "0.2"}, {"memory_mb", "0"},
                                       {"optimizer.warmup", "2"}};
-    write_recordings(folder, 4, 15000, true);
-    read_settings(&settings, folder, more, COUNT_OF(more));
+    assert_int_equal(directory_make(data), 0);
+    write_recordings(data, 4, 15000, true);
+    read_settings(&settings, data, more, COUNT_OF(more));
     struct text first = stage_weights(&settings, whole);
     workers_start(1);
     struct text killed = stage_weights(&settings, out);
@@ -633,7 +635,7 @@ static void a_resumed_run_is_the_uninterrupted_one(void **state)
     settings_release(&settings, audio_stage_table);
     directory_remove(folder);
     struct text *texts[] = {&first, &killed, &second};
-    void *blocks[] = {folder, out, whole, last, report};
+    void *blocks[] = {folder, out, whole, last, report, data};
     for (i64 i = 0; i < COUNT_OF(texts); i++)
         text_release(texts[i]);
     for (i64 i = 0; i < COUNT_OF(blocks); i++)

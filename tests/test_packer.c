@@ -605,6 +605,31 @@ static void building_is_fast(void **state)
     (void)state;
 }
 
+/* A document in two samples has one end: the first of them predicts nothing at its last position. */
+static void a_text_in_two_samples_ends_once(void **state)
+{
+    char *part = path_join(folder, "cut");
+    struct loader_settings settings = plain;
+    struct loader_step s;
+    struct batch b;
+    struct shard_writer *writer = shard_writer_open(part, &fixture_meta, 20000);
+    struct shard_part first = fixture_text(writer, 1, 50), second = fixture_text(writer, 2, 30);
+    shard_write_sample(writer, DIRECTION_TEXT, "a", &first, 1);
+    shard_write_on(writer);
+    shard_write_sample(writer, DIRECTION_TEXT, "b", &second, 1);
+    assert_int_equal(shard_writer_close(writer), 0);
+    settings.in_order = true;
+    struct loader *l = loader_open(folder, "cut", &settings, 5);
+    assert_int_equal(loader_step(l, 0, &s), 0);
+    assert_int_equal(s.totals[TARGET_TEXT], 49 + 30);
+    arena_reset(&arena, 0);
+    assert_int_equal(loader_batch(l, 0, 0, &b, &arena), 0);
+    assert_int_equal(b.targets[TARGET_TEXT].n, 49 + 30);
+    loader_close(l);
+    memory_free(part);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -624,6 +649,7 @@ int main(void)
         cmocka_unit_test(conditions_are_dropped_for_media_that_are_made),
         cmocka_unit_test(in_order_there_is_one_pass),
         cmocka_unit_test(long_texts_go_on_in_the_next_piece),
+        cmocka_unit_test(a_text_in_two_samples_ends_once),
         cmocka_unit_test(what_cannot_be_filled_is_an_error),
         cmocka_unit_test(building_is_fast),
     };

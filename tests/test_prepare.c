@@ -358,6 +358,65 @@ static void without_tokenizers_media_are_left_out(void **state)
     (void)state;
 }
 
+/* A torn archive is one bad sample, whatever stands behind it is read; more of the bytes than bad_share are an error.
+ */
+static void damaged_files_are_counted(void **state)
+{
+    char *data = path_join(folder, "torn"), *kept = corpus;
+    struct prepare_settings settings = settings_of(data);
+    struct text lines = {0};
+    struct shards s;
+    assert_int_equal(directory_make(data), 0);
+    corpus = data;
+    for (i64 i = 0; i < 200; i++)
+        text_printf(&lines, "{\"text\": \"some text %lld\"}\n", (long long)i);
+    put("z.jsonl", lines.data);
+    put("a.tar", "no archive");
+    char *link = path_join(data, "b.jsonl");
+    assert_int_equal(symlink("nowhere", link), 0);
+    settings.validation = 0;
+    run(&settings);
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    assert_int_equal(s.sample_count, 200);
+    shards_close(&s);
+    settings.bad_share = 0.005;
+    assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
+    assert_non_null(strstr(error_text(), "2 of 202"));
+    put("c.tar", lines.data);
+    settings.bad_share = 0.05;
+    assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
+    assert_non_null(strstr(error_text(), "of the bytes are damaged"));
+    corpus = kept;
+    text_release(&lines);
+    memory_free(data);
+    memory_free(link);
+    (void)state;
+}
+
+static void a_long_text_is_several_samples_with_one_end(void **state)
+{
+    char *data = path_join(folder, "long"), *kept = corpus;
+    struct prepare_settings settings = settings_of(data);
+    struct text lines = {0};
+    struct shards s;
+    assert_int_equal(directory_make(data), 0);
+    corpus = data;
+    for (i64 i = 0; i < 8000; i++)
+        text_printf(&lines, "line %lld\n\n", (long long)i);
+    put("a.txt", lines.data);
+    settings.validation = 0;
+    run(&settings);
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    assert_in_range(s.sample_count, 2, 10);
+    for (i64 i = 0; i < s.sample_count; i++)
+        assert_int_equal(s.samples[i].goes_on, i + 1 < s.sample_count);
+    shards_close(&s);
+    corpus = kept;
+    text_release(&lines);
+    memory_free(data);
+    (void)state;
+}
+
 static void assert_samples(const char *part, i64 count, const char *only)
 {
     struct shards s;
@@ -441,6 +500,8 @@ int main(void)
         cmocka_unit_test(chosen_directions_and_copies),
         cmocka_unit_test(unreadable_files_are_counted),
         cmocka_unit_test(without_tokenizers_media_are_left_out),
+        cmocka_unit_test(damaged_files_are_counted),
+        cmocka_unit_test(a_long_text_is_several_samples_with_one_end),
         cmocka_unit_test(held_out_folders_stay_out_of_train),
         cmocka_unit_test(long_sounds_are_left_out_not_bad),
         cmocka_unit_test(clips_have_the_shape_that_is_shown),

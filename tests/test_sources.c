@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "data/sources.h"
 #include <cmocka.h>
@@ -47,18 +49,18 @@ static void draw_part(struct text *out, const struct sample_part *part)
         text_printf(out, "'%.*s'", (int)min_i64(part->bytes.length, 60), part->bytes.data);
 }
 
-/* All that a source gives, a line each: FORM PARTS, or "bad"; ends with "failed" if it did. */
+/* All that a source gives, a line each: FORM PARTS, "bad" or "damaged". */
 static void draw(struct text *out, const char *path)
 {
     static const char *const forms[] = {"plain", "captioned", "chat", "mixed"};
-    struct source *source = source_open(path);
+    struct source *source = source_open(path, NULL);
     struct sample sample;
     enum source_result result;
     if (!source)
         fail_msg("%s", error_text());
-    while ((result = source_next(source, &sample)) == SOURCE_SAMPLE || result == SOURCE_BAD) {
-        if (result == SOURCE_BAD) {
-            text_printf(out, "bad\n");
+    while ((result = source_next(source, &sample)) != SOURCE_END) {
+        if (result != SOURCE_SAMPLE) {
+            text_printf(out, result == SOURCE_BAD ? "bad\n" : "damaged\n");
             continue;
         }
         text_printf(out, "%s", forms[sample.form]);
@@ -67,8 +69,6 @@ static void draw(struct text *out, const char *path)
         text_printf(out, "\n");
         sample_release(&sample);
     }
-    if (result == SOURCE_FAILED)
-        text_printf(out, "failed\n");
     source_close(source);
 }
 
@@ -165,7 +165,7 @@ static void calls_of_tools_are_said(void **state)
 static void names_say_where(void **state)
 {
     char *path = put("where.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}", 26);
-    struct source *source = source_open(path);
+    struct source *source = source_open(path, NULL);
     struct sample sample;
     assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
     assert_non_null(strstr(sample.name, "where.jsonl:1"));
@@ -185,11 +185,12 @@ static void text_is_cut_at_blank_lines(void **state)
     for (i64 i = 0; i < 20000; i++)
         text_printf(&whole, "line %lld%s\n", (long long)i, i % 10 == 9 ? "\n" : "");
     char *path = put("long.txt", whole.data, whole.length);
-    struct source *source = source_open(path);
+    struct source *source = source_open(path, NULL);
     i64 pieces = 0;
     for (; source_next(source, &sample) == SOURCE_SAMPLE; pieces++) {
         text_append(&again, sample.parts[0].bytes.data, sample.parts[0].bytes.length);
         assert_memory_equal(sample.parts[0].bytes.data, "line", 4);
+        assert_int_equal(sample.goes_on, again.length < whole.length);
         sample_release(&sample);
     }
     assert_in_range(pieces, 4, 8);
@@ -258,7 +259,7 @@ static void compressed_files_are_read(void **state)
     expect(put("x.jsonl.zst", zst.data, zst.length), "plain text'packed'\n");
     expect(put("X.JSONL.GZ", gz.data, gz.length), "plain text'packed'\n");
     expect(put("X.JSONL.ZST", zst.data, zst.length), "plain text'packed'\n");
-    expect(put("y.jsonl.gz", gz.data, gz.length / 2), "failed\n");
+    expect(put("y.jsonl.gz", gz.data, gz.length / 2), "damaged\n");
     text_release(&gz);
     text_release(&zst);
     (void)state;
@@ -313,6 +314,9 @@ static void members_with_one_key_are_a_sample(void **state)
     tar_member(&tar, "h.jpg", "HJ");
     tar_member(&tar, "i.jpg", "IJ");
     tar_member(&tar, "i.json", "{\"messages\": null, \"texts\": null, \"text\": null, \"caption\": \"plum\"}");
+    tar_member(&tar, "j.jpg", "thumb");
+    tar_member(&tar, "j.mp4", "JV");
+    tar_member(&tar, "j.txt", "a clip");
     tar_end(&tar);
     expect(put("set.tar", tar.data, tar.length), "captioned image'PNG' text'apple'\n"
                                                  "captioned audio'RIFF' text'pear'\n"
@@ -320,8 +324,9 @@ static void members_with_one_key_are_a_sample(void **state)
                                                  "bad\nbad\n"
                                                  "mixed text'see' image'P1'\n"
                                                  "chat <user> image'HJ'\n"
-                                                 "captioned image'IJ' text'plum'\n");
-    expect(put("cut.tar", tar.data, 512 + 512 + 512 + 2), "failed\n");
+                                                 "captioned image'IJ' text'plum'\n"
+                                                 "captioned video'JV' text'a clip'\n");
+    expect(put("cut.tar", tar.data, 512 + 512 + 512 + 2), "damaged\n");
     text_release(&tar);
     (void)state;
 }
@@ -349,7 +354,7 @@ static void damaged_indexes_are_refused(void **state)
         struct text drawn = {0};
         char *path = put("m.idx", golden_idx, kept);
         draw(&drawn, path);
-        assert_string_equal(drawn.data, "failed\n");
+        assert_string_equal(drawn.data, "damaged\n");
         text_release(&drawn);
         memory_free(path);
     }
@@ -359,7 +364,7 @@ static void damaged_indexes_are_refused(void **state)
     expect(put("m.idx", bad, sizeof bad), "bad\nplain ids,4,5\n");
     memset(bad + 26, 0, 8);
     bad[33] = 0x80; /* the least number of documents there can be */
-    expect(put("m.idx", bad, sizeof bad), "failed\n");
+    expect(put("m.idx", bad, sizeof bad), "damaged\n");
     (void)state;
 }
 
@@ -373,36 +378,247 @@ static void folders_are_read_by_name(void **state)
     memory_free(put("sub/x.png", "?", 1));
     expect(string_copy(sub), "plain text'one\n'\nplain text'two\n'\ncaptioned image@sub/x.png text'y'\n");
     memory_free(sub);
-    assert_null(source_open("/nowhere/at/all"));
+    assert_null(source_open("/nowhere/at/all", NULL));
     char *path = put("x.xyz", "", 0);
-    assert_null(source_open(path));
+    assert_null(source_open(path, NULL));
     assert_non_null(strstr(error_text(), ".jsonl"));
     memory_free(path);
     (void)state;
 }
 
-static void folders_can_be_left_out(void **state)
+/* ---- folders ---- */
+
+static void put_all(const char *const files[][2], i64 count)
 {
-    const char *const left_out[] = {"test", "b.txt", NULL};
+    for (i64 i = 0; i < count; i++) {
+        char *path = path_join(folder, files[i][0]), *slash = strrchr(path, '/');
+        *slash = 0;
+        assert_int_equal(directory_make(path), 0);
+        memory_free(path);
+        memory_free(put(files[i][0], files[i][1], (i64)strlen(files[i][1])));
+    }
+}
+
+static void a_text_beside_a_medium_is_its_caption(void **state)
+{
+    static const char *const files[][2] = {{"laion/1.JPG", "J"},
+                                           {"laion/1.txt", "red apple\n"},
+                                           {"laion/1.json", "{\"caption\": \"no\"}"},
+                                           {"laion/2.jpg", "J"},
+                                           {"laion/2.json", "{\"caption\": \"pear\"}"},
+                                           {"laion/3.mp4", "V"},
+                                           {"laion/3.jpg", "J"},
+                                           {"laion/3.txt", "a clip"},
+                                           {"laion/4.wav", "W"},
+                                           {"laion/4.transcript", "said"},
+                                           {"laion/5.png", "P"},
+                                           {"laion/6.txt", "alone"},
+                                           {"laion/7.parquet", "?"},
+                                           {"laion/8.png", "P"},
+                                           {"laion/8.json", "{\"width\": 3}"},
+                                           {"laion/.hidden.txt", "h"},
+                                           {"laion/README", "r"}};
+    put_all(files, COUNT_OF(files));
+    char *path = path_join(folder, "laion");
+    expect(string_copy(path), "captioned image@laion/1.JPG text'red apple'\n"
+                              "captioned image@laion/2.jpg text'pear'\n"
+                              "captioned video@laion/3.mp4 text'a clip'\n"
+                              "captioned audio@laion/4.wav text'said'\n"
+                              "plain text'alone\n'\n");
+    struct source *source = source_open(path, NULL);
     struct sample sample;
-    char *whole = path_join(folder, "whole");
-    char *deep = path_join(whole, "deep/test"), *test = path_join(whole, "test");
-    assert_int_equal(directory_make(deep) || directory_make(test), 0);
-    memory_free(put("whole/a.txt", "a", 1));
-    memory_free(put("whole/b.txt", "b", 1)); /* a file of that name stays */
-    memory_free(put("whole/deep/test/c.txt", "c", 1));
-    memory_free(put("whole/test/d.txt", "d", 1));
-    struct source *source = source_open_without(whole, left_out);
-    for (const char *expected = "abc"; *expected; expected++) {
-        assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
-        assert_int_equal(sample.parts[0].bytes.data[0], *expected);
+    struct text all = {0};
+    i64 count;
+    while (source_next(source, &sample) == SOURCE_SAMPLE)
+        sample_release(&sample);
+    const struct source_note *notes = source_notes(source, &count);
+    for (i64 i = 0; i < count; i++)
+        text_printf(&all, "%lld %s: %s\n", (long long)notes[i].count, notes[i].what, notes[i].first + strlen(path) + 1);
+    assert_string_equal(all.data, "1 hidden files and folders: .hidden.txt\n"
+                                  "1 files ending in .parquet, which nothing reads: 7.parquet\n"
+                                  "1 files whose name says nothing of what they hold: README\n"
+                                  "1 media beside a clip of the same name, which has its caption: 3.jpg\n"
+                                  "2 pictures that no line names and no text stands beside: 5.png\n");
+    source_close(source);
+    text_release(&all);
+    memory_free(path);
+    (void)state;
+}
+
+static void metadata_names_its_files(void **state)
+{
+    static const char *const files[][2] = {{"hf/metadata.jsonl",
+                                            "{\"file_name\": \"a.png\", \"text\": \"one\"}\n"
+                                            "{\"file_name\": \"./b.MP4\", \"caption\": \"two\"}\n"
+                                            "{\"file_name\": \"c.flac\", \"transcription\": \"three\"}\n"
+                                            "{\"file_name\": \"d.doc\", \"text\": \"four\"}\n{\"score\": 1}\n"},
+                                           {"hf/a.png", "P"},
+                                           {"hf/b.MP4", "V"},
+                                           {"hf/c.flac", "F"}};
+    put_all(files, COUNT_OF(files));
+    char *path = path_join(folder, "hf");
+    expect(string_copy(path), "captioned image@hf/a.png text'one'\n"
+                              "captioned video@hf/./b.MP4 text'two'\n"
+                              "captioned audio@hf/c.flac text'three'\n"
+                              "bad\n");
+    struct source *source = source_open(path, NULL);
+    struct sample sample;
+    i64 count;
+    while (source_next(source, &sample) != SOURCE_END)
+        sample_release(&sample);
+    const struct source_note *notes = source_notes(source, &count);
+    assert_int_equal(count, 1);
+    assert_string_equal(notes[0].what, "lines without a text, a file or messages");
+    assert_non_null(strstr(notes[0].first, "metadata.jsonl:5"));
+    source_close(source);
+    memory_free(path);
+    (void)state;
+}
+
+static void damaged_files_are_passed(void **state)
+{
+    struct text tar = {0}, gz = {0};
+    static const char *const files[][2] = {{"torn/c.txt", "whole"}};
+    put_all(files, COUNT_OF(files));
+    gzip(&gz, "a text that is cut", 18);
+    memory_free(put("torn/b.txt.gz", gz.data, gz.length - 12));
+    tar_member(&tar, "a.txt", "first");
+    tar_member(&tar, "b.txt", "second");
+    memory_free(put("torn/a.tar", tar.data, 3 * 512 + 3));
+    char *link = path_join(folder, "torn/d.jsonl"), *path = path_join(folder, "torn");
+    assert_int_equal(symlink("nowhere", link), 0);
+    expect(string_copy(path), "plain text'first'\ndamaged\ndamaged\nplain text'whole\n'\ndamaged\n");
+    struct source *source = source_open(path, NULL);
+    struct sample sample;
+    i64 named = 0;
+    for (enum source_result result; (result = source_next(source, &sample)) != SOURCE_END; sample_release(&sample))
+        named += result == SOURCE_DAMAGED && strstr(error_text(), "/torn/") != NULL;
+    assert_int_equal(named, 3);
+    assert_true(source_lost(source) < 1);
+    source_close(source);
+    text_release(&gz);
+    text_release(&tar);
+    memory_free(link);
+    memory_free(path);
+    (void)state;
+}
+
+/* In a child that is nobody: nothing is closed to the one who runs these tests as root. */
+static void what_may_not_be_read_is_passed(void **state)
+{
+    static const char *const files[][2] = {{"shut/a.txt", "a"}, {"shut/b.txt", "b"}, {"shut/deep/c.txt", "c"}};
+    put_all(files, COUNT_OF(files));
+    char *file = path_join(folder, "shut/a.txt"), *below = path_join(folder, "shut/deep");
+    assert_int_equal(chmod(folder, 0755) || chmod(file, 0) || chmod(below, 0), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct sample sample;
+        char *path = path_join(folder, "shut");
+        char seen[8] = {0};
+        int n = 0;
+        if (geteuid() == 0 && setuid(65534))
+            _exit(9);
+        struct source *source = source_open(path, NULL);
+        for (enum source_result result; source && n < 7 && (result = source_next(source, &sample)) != SOURCE_END;)
+            seen[n++] = result == SOURCE_SAMPLE ? sample.parts[0].bytes.data[0] : '!';
+        _exit(strcmp(seen, "!b!") != 0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(chmod(below, 0755), 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    memory_free(file);
+    memory_free(below);
+    (void)state;
+}
+
+/* ---- parts ---- */
+
+/* NAME:PART of each sample: train, validation or x for test. */
+static void draw_parts(struct text *out, const char *name, const struct source_request *request)
+{
+    char *path = path_join(folder, name);
+    struct source *source = source_open(path, request);
+    struct sample sample;
+    if (!source)
+        fail_msg("%s", error_text());
+    while (source_next(source, &sample) == SOURCE_SAMPLE) {
+        text_printf(out, "%s:%c\n", sample.name + strlen(path) + 1, "tvx"[sample.split]);
         sample_release(&sample);
     }
-    assert_int_equal(source_next(source, &sample), SOURCE_END);
     source_close(source);
-    memory_free(whole);
-    memory_free(deep);
-    memory_free(test);
+    memory_free(path);
+}
+
+static void expect_parts(const char *name, const char *expected)
+{
+    struct text drawn = {0};
+    draw_parts(&drawn, name, &(struct source_request){.validation = 0.5, .test = 0.5});
+    assert_string_equal(drawn.data, expected);
+    text_release(&drawn);
+}
+
+static void names_say_the_part(void **state)
+{
+    static const char *const files[][2] = {{"p1/test/a.txt", "1"},
+                                           {"p1/train/deep/test/b.txt", "2"},
+                                           {"p1/val/c.txt", "3"},
+                                           {"p1/d.txt", "4"},
+                                           {"p2/books/a.txt", "1"},
+                                           {"p2/validation/b.txt", "2"},
+                                           {"p3/test.jsonl", "{\"text\": \"1\"}"},
+                                           {"p3/train-0.txt", "2"},
+                                           {"p3/testimony.txt", "3"}};
+    put_all(files, COUNT_OF(files));
+    expect_parts("p1", "train/deep/test/b.txt:1:t\nval/c.txt:1:v\ntest/a.txt:1:x\n");
+    expect_parts("p2", "books/a.txt:1:t\nvalidation/b.txt:1:v\n");
+    expect_parts("p3", "train-0.txt:1:t\ntest.jsonl:1:x\n");
+    (void)state;
+}
+
+static void metadata_may_stand_above_the_parts(void **state)
+{
+    static const char *const files[][2] = {{"up/train/a.png", "P"},
+                                           {"up/test/b.png", "P"},
+                                           {"up/c.png", "P"},
+                                           {"up/metadata.jsonl", "{\"file_name\": \"test/b.png\", \"text\": \"1\"}\n"
+                                                                 "{\"file_name\": \"train/a.png\", \"text\": \"2\"}\n"
+                                                                 "{\"file_name\": \"c.png\", \"text\": \"3\"}\n"}};
+    put_all(files, COUNT_OF(files));
+    expect_parts("up", "metadata.jsonl:1:x\nmetadata.jsonl:2:t\n");
+    (void)state;
+}
+
+/* Five captions of a picture are on one side, wherever the folder stands and whatever else is in it. */
+static void draws_follow_the_medium(void **state)
+{
+    struct text lines = {0}, first = {0}, second = {0};
+    struct source_request request = {.seed = 3, .validation = 0.5};
+    char *sides = memory_alloc(41), *path = path_join(folder, "drawn"), *moved = path_join(folder, "moved");
+    assert_int_equal(directory_make(path), 0);
+    for (i64 i = 0; i < 200; i++)
+        text_printf(&lines, "{\"image\": \"%s%lld.png\", \"text\": \"said %lld\"}\n", i % 3 ? "" : "x/../",
+                    (long long)i % 40, (long long)i);
+    memory_free(put("drawn/captions.jsonl", lines.data, lines.length));
+    draw_parts(&first, "drawn", &request);
+    const char *at = first.data;
+    i64 held_out = 0;
+    for (i64 i = 0; i < 200; i++, at = strchr(at, '\n') + 1) {
+        char side = strchr(at, '\n')[-1];
+        assert_true(i < 40 || sides[i % 40] == side);
+        sides[i % 40] = side;
+        held_out += side == 'v';
+    }
+    assert_in_range(held_out, 50, 150);
+    assert_int_equal(rename(path, moved), 0);
+    draw_parts(&second, "moved", &request);
+    assert_string_equal(first.data, second.data);
+    text_release(&lines);
+    text_release(&first);
+    text_release(&second);
+    memory_free(sides);
+    memory_free(path);
+    memory_free(moved);
     (void)state;
 }
 
@@ -418,7 +634,13 @@ int main(void)
         cmocka_unit_test(indexed_documents_are_ids),
         cmocka_unit_test(damaged_indexes_are_refused),
         cmocka_unit_test(folders_are_read_by_name),
-        cmocka_unit_test(folders_can_be_left_out),
+        cmocka_unit_test(a_text_beside_a_medium_is_its_caption),
+        cmocka_unit_test(metadata_names_its_files),
+        cmocka_unit_test(damaged_files_are_passed),
+        cmocka_unit_test(what_may_not_be_read_is_passed),
+        cmocka_unit_test(names_say_the_part),
+        cmocka_unit_test(metadata_may_stand_above_the_parts),
+        cmocka_unit_test(draws_follow_the_medium),
         cmocka_unit_test(a_null_counts_as_absent),
         cmocka_unit_test(calls_of_tools_are_said),
         cmocka_unit_test(a_byte_order_mark_is_no_text),

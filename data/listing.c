@@ -1,0 +1,354 @@
+/* The files of a folder and what each becomes, decided by names alone: which are read, which belong to another, which
+ * are left out and why, and of which part they are. */
+#include "data/source_form.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+enum { DEPTH_MOST = 16 };
+static const struct reader_kind *const readers[] = {&text_reader, &lines_reader, &tar_reader, &index_reader};
+const char *const split_names[SPLITS] = {"train", "validation", "test"};
+
+/* ---- names ---- */
+
+const char *name_extension(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *dot = strrchr(slash ? slash + 1 : name, '.');
+    return dot ? dot + 1 : "";
+}
+
+static bool is_one_of(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+    for (const char *at = words; length && *at; at += strcspn(at, " "), at += *at == ' ')
+        if (strncasecmp(at, word, length) == 0 && (at[length] == ' ' || at[length] == 0))
+            return true;
+    return false;
+}
+
+int medium_kind(const char *extension)
+{
+    static const char *const words[] = {[SAMPLE_TEXT] = "txt text transcript caption",
+                                        [SAMPLE_IMAGE] = "jpg jpeg png webp bmp ppm pgm tif tiff gif",
+                                        [SAMPLE_VIDEO] = "mp4 webm mkv mov avi m4v",
+                                        [SAMPLE_AUDIO] = "wav flac mp3 ogg opus m4a"};
+    const char *dot = strrchr(extension, '.');
+    for (int kind = 0; kind < COUNT_OF(words); kind++)
+        if (is_one_of(words[kind], dot ? dot + 1 : extension))
+            return kind;
+    return -1;
+}
+
+static bool is_medium(const char *name)
+{
+    return medium_kind(name_extension(name)) > SAMPLE_TEXT;
+}
+
+static const struct reader_kind *reader_of(const char *name)
+{
+    static const char *const packed[] = {"", ".gz", ".zst"};
+    for (i64 i = 0; i < COUNT_OF(readers); i++)
+        for (i64 k = 0; k < (readers[i] == &index_reader ? 1 : COUNT_OF(packed)); k++) {
+            char suffix[16];
+            snprintf(suffix, sizeof suffix, "%s%s", readers[i]->suffix, packed[k]);
+            if (name_ends_with(name, suffix))
+                return readers[i];
+        }
+    return NULL;
+}
+
+/* The part that a folder's name, or the first word of a file's, says; SPLIT_DRAWN: none. */
+static int split_of(const char *name, bool folder)
+{
+    static const char *const words[SPLITS] = {"train training", "validation valid val dev",
+                                              "test testing eval evaluation"};
+    char word[16];
+    size_t length = folder ? strlen(name) : strcspn(name, ".-_");
+    if (length >= sizeof word || (!folder && !reader_of(name)))
+        return SPLIT_DRAWN;
+    snprintf(word, sizeof word, "%.*s", (int)length, name);
+    for (int split = 0; split < SPLITS; split++)
+        if (is_one_of(words[split], word))
+            return split;
+    return SPLIT_DRAWN;
+}
+
+/* ---- files ---- */
+
+static struct source_file *push(struct listing *l, char *path, int split)
+{
+    struct stat status;
+    if (l->count == l->capacity) {
+        i64 next = max_i64(64, 2 * l->capacity), size = (i64)sizeof *l->files;
+        l->files = memory_resize(l->files, l->capacity * size, next * size);
+        l->capacity = next;
+    }
+    struct source_file *file = &l->files[l->count++];
+    *file = (struct source_file){.path = path, .split = split};
+    file->bytes = stat(path, &status) == 0 ? (i64)status.st_size : 0;
+    return file;
+}
+
+static void leave_out(struct source_file *file, char *why)
+{
+    file->use = FILE_LEFT_OUT;
+    memory_free(file->why);
+    file->why = why;
+}
+
+/* The text of these reasons is the kind under which files are counted. */
+static char *why_unknown(const char *name)
+{
+    const char *extension = name_extension(name);
+    if (!*extension || strlen(extension) > 16)
+        return string_copy("files whose name says nothing of what they hold");
+    if (strcasecmp(extension, "json") == 0)
+        return string_copy("files ending in .json, which belong to no medium (JSON lines end in .jsonl)");
+    return string_format("files ending in .%s, which nothing reads", extension);
+}
+
+static void classify(struct source_file *file)
+{
+    file->reader = reader_of(file->path);
+    file->use = file->reader ? FILE_SAMPLES : is_medium(file->path) ? FILE_MEDIUM : FILE_LEFT_OUT;
+    if (file->use == FILE_LEFT_OUT)
+        file->why = why_unknown(file->path);
+}
+
+/* ---- files that belong together: those of one folder, in order of their names ---- */
+
+static size_t stem_length(const char *path)
+{
+    const char *extension = name_extension(path);
+    return *extension ? (size_t)(extension - path) : strlen(path);
+}
+
+/* Files of `list` that differ from file i behind the last dot alone: [*begin, *end). */
+static void find_stem(struct source_file **list, i64 count, i64 i, i64 *begin, i64 *end)
+{
+    size_t length = stem_length(list[i]->path);
+    *begin = i;
+    *end = i + 1;
+    while (*begin > 0 && strncmp(list[*begin - 1]->path, list[i]->path, length) == 0)
+        --*begin;
+    while (*end < count && strncmp(list[*end]->path, list[i]->path, length) == 0)
+        ++*end;
+}
+
+static void belong(struct source_file *file, const struct source_file *to, const char *what)
+{
+    file->use = FILE_BESIDE;
+    memory_free(file->why);
+    file->why = string_format("%s of %s", what, to->path);
+}
+
+/* A clip before a picture before a sound: pictures beside clips are thumbnails. */
+static struct source_file *leader(struct source_file **list, i64 begin, i64 end, size_t length)
+{
+    static const int order[] = {SAMPLE_VIDEO, SAMPLE_IMAGE, SAMPLE_AUDIO};
+    for (i64 k = 0; k < COUNT_OF(order); k++)
+        for (i64 i = begin; i < end; i++)
+            if (stem_length(list[i]->path) == length && medium_kind(list[i]->path + length) == order[k])
+                return list[i];
+    return NULL;
+}
+
+static bool is_metadata(const char *path, size_t length)
+{
+    return is_one_of("json jsn", path + length);
+}
+
+static void take_caption(struct source_file *medium, struct source_file *caption, const char *what)
+{
+    if (medium->caption)
+        what = "metadata";
+    else
+        medium->caption = string_copy(caption->path);
+    medium->use = FILE_SAMPLES;
+    medium->reader = &pair_reader;
+    belong(caption, medium, what);
+}
+
+/* One stem: its medium, the caption beside it, and what else is there. */
+static void match_stem(struct source_file **list, i64 begin, i64 end, size_t length)
+{
+    struct source_file *medium = leader(list, begin, end, length);
+    if (!medium || medium->caption)
+        return;
+    for (i64 i = begin; i < end; i++)
+        if (stem_length(list[i]->path) == length && medium_kind(list[i]->path + length) == SAMPLE_TEXT)
+            take_caption(medium, list[i], "caption");
+    for (i64 i = begin; i < end; i++)
+        if (stem_length(list[i]->path) == length && is_metadata(list[i]->path, length))
+            take_caption(medium, list[i], "caption or metadata");
+    for (i64 i = begin; medium->caption && i < end; i++)
+        if (list[i]->use == FILE_MEDIUM && stem_length(list[i]->path) == length)
+            list[i]->why = string_format("media beside a %s of the same name, which has its caption",
+                                         medium_kind(medium->path + length) == SAMPLE_VIDEO ? "clip" : "picture");
+}
+
+static void match_index(struct source_file **list, i64 begin, i64 end)
+{
+    for (i64 i = begin; i < end; i++)
+        for (i64 k = begin; k < end; k++)
+            if (list[i]->reader == &index_reader && name_ends_with(list[k]->path, ".bin"))
+                belong(list[k], list[i], "ids");
+}
+
+static void match_files(struct source_file **list, i64 count)
+{
+    for (i64 i = 0; i < count; i++) {
+        i64 begin, end;
+        if (list[i]->use == FILE_MEDIUM) {
+            find_stem(list, count, i, &begin, &end);
+            match_stem(list, begin, end, stem_length(list[i]->path));
+        } else if (list[i]->reader == &index_reader) {
+            find_stem(list, count, i, &begin, &end);
+            match_index(list, begin, end);
+        }
+    }
+}
+
+/* ---- walking ---- */
+
+/* Links may lead to a pipe, as those of a shell do. */
+static bool is_special(const char *path)
+{
+    struct stat status;
+    return lstat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) &&
+           !S_ISLNK(status.st_mode);
+}
+
+static void walk(struct listing *l, const char *path, int split, int depth);
+
+static void add_entry(struct listing *l, char *path, const char *name, int split, int depth)
+{
+    bool folder = file_is_directory(path);
+    if (depth == 0)
+        split = split_of(name, folder);
+    if (*name == '.') {
+        leave_out(push(l, path, split), string_copy("hidden files and folders"));
+    } else if (is_special(path)) {
+        leave_out(push(l, path, split), string_copy("pipes, sockets and devices"));
+    } else if (folder) {
+        walk(l, path, split, depth + 1);
+        memory_free(path);
+    } else {
+        classify(push(l, path, split));
+    }
+}
+
+/* A folder that cannot be listed is a file that cannot be read: it is found out, and counted, when it is its turn. */
+static void add_unlisted(struct listing *l, const char *path, int split)
+{
+    push(l, string_copy(path), split)->reader = &lines_reader;
+}
+
+static void match_folder(struct listing *l, const char *path, i64 first)
+{
+    struct source_file **direct = memory_alloc(max_i64(1, l->count - first) * (i64)sizeof *direct);
+    i64 count = 0;
+    size_t length = strlen(path);
+    for (i64 i = first; i < l->count; i++) {
+        const char *below = l->files[i].path + length;
+        if (!strchr(below + (*below == '/'), '/') && l->files[i].use != FILE_BESIDE)
+            direct[count++] = &l->files[i];
+    }
+    match_files(direct, count);
+    memory_free(direct);
+}
+
+static void walk(struct listing *l, const char *path, int split, int depth)
+{
+    char **names;
+    i64 count, first = l->count;
+    if (depth > DEPTH_MOST) {
+        leave_out(push(l, string_copy(path), split), string_copy("folders so deep that a link seems to lead back"));
+        return;
+    }
+    if (directory_list(&names, &count, path) < 0) {
+        add_unlisted(l, path, split);
+        return;
+    }
+    for (i64 i = 0; i < count; i++)
+        add_entry(l, path_join(path, names[i]), names[i], split, depth);
+    string_list_free(names, count);
+    match_folder(l, path, first);
+}
+
+/* ---- parts ---- */
+
+static bool names_media(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t length = strcspn(name, ".");
+    return reader_of(name) == &lines_reader && ((length == 8 && strncasecmp(name, "captions", 8) == 0) ||
+                                                (length == 8 && strncasecmp(name, "metadata", 8) == 0));
+}
+
+static void settle_parts(struct listing *l)
+{
+    bool train = false, held_out = false;
+    for (i64 i = 0; i < l->count; i++) {
+        train |= l->files[i].split == SPLIT_TRAIN;
+        held_out |= l->files[i].split > SPLIT_TRAIN;
+    }
+    for (i64 i = 0; i < l->count; i++) {
+        struct source_file *file = &l->files[i];
+        if (file->split >= 0)
+            continue;
+        file->split = train ? SPLIT_NONE : held_out ? SPLIT_TRAIN : SPLIT_DRAWN;
+        if (train && file->use == FILE_SAMPLES && !names_media(file->path))
+            leave_out(file, string_copy("files beside the part train, in no part"));
+    }
+}
+
+/* Train first: parts follow each other in the order of their names in `enum split`. */
+static void order_parts(struct listing *l)
+{
+    struct source_file *ordered = memory_alloc(max_i64(1, l->capacity) * (i64)sizeof *ordered);
+    i64 count = 0;
+    for (int split = 0; split < SPLITS; split++)
+        for (i64 i = 0; i < l->count; i++)
+            if (max_i64(l->files[i].split, 0) == split)
+                ordered[count++] = l->files[i];
+    memory_free(l->files);
+    l->files = ordered;
+}
+
+static int add_one(struct listing *l, const char *path)
+{
+    bool ids = name_ends_with(path, ".bin");
+    char *file = ids ? string_format("%.*sidx", (int)strlen(path) - 3, path) : string_copy(path);
+    classify(push(l, file, SPLIT_DRAWN));
+    if (l->files[0].use == FILE_SAMPLES)
+        return 0;
+    return error_set("%s: of a kind that cannot be read: expected .txt, .jsonl, .tar (.gz, .zst), .idx, or a folder",
+                     path);
+}
+
+int listing_open(struct listing *l, const char *path)
+{
+    *l = (struct listing){0};
+    if (!file_exists(path))
+        return error_set("%s: there is no such file or folder", path);
+    if (!file_is_directory(path))
+        return add_one(l, path);
+    walk(l, path, SPLIT_DRAWN, 0);
+    settle_parts(l);
+    order_parts(l);
+    return 0;
+}
+
+void listing_close(struct listing *l)
+{
+    for (i64 i = 0; i < l->count; i++) {
+        memory_free(l->files[i].path);
+        memory_free(l->files[i].caption);
+        memory_free(l->files[i].why);
+    }
+    memory_free(l->files);
+    *l = (struct listing){0};
+}
