@@ -101,19 +101,6 @@ static int save_tokenizers(const struct prepare *p, const char *out)
     return status;
 }
 
-static int open_writers(struct prepare *p, const char *out)
-{
-    for (int split = 0; split < SPLITS; split++) {
-        char *path = path_join(out, split_names[split]);
-        if (directory_remove(path) == 0)
-            p->writers[split] = shard_writer_open(path, &p->meta, p->settings->shard_bytes);
-        memory_free(path);
-        if (!p->writers[split])
-            return -1;
-    }
-    return 0;
-}
-
 static void close_all(struct prepare *p)
 {
     for (int split = 0; split < SPLITS; split++)
@@ -129,21 +116,21 @@ static void close_all(struct prepare *p)
 
 static int too_many_bad(const struct prepare *p, i64 least)
 {
-    if (p->read < least || (double)p->bad <= p->settings->bad_share * (double)p->read)
+    if (p->counts.read < least || (double)p->counts.bad <= p->settings->bad_share * (double)p->counts.read)
         return 0;
     return error_set("%s: %lld of %lld samples could not be read; bad_share allows %g: see the warnings above",
-                     p->settings->data, (long long)p->bad, (long long)p->read, p->settings->bad_share);
+                     p->settings->data, (long long)p->counts.bad, (long long)p->counts.read, p->settings->bad_share);
 }
 
 static void take_item(struct prepare *p, struct item *item)
 {
     if (item->problem) {
         log_warn("skipped: %s: %s", item->sample.name, item->problem);
-        p->bad++;
+        p->counts.bad++;
     } else if (item->too_long) {
-        p->too_long++;
+        p->counts.too_long++;
     } else if (item->left_out) {
-        p->left_out++;
+        p->counts.left_out++;
     } else {
         prepare_write(p, item);
     }
@@ -182,13 +169,13 @@ static void fill_batch(struct prepare *p, struct source *source, struct item *it
         *ended = result == SOURCE_END;
         if (result == SOURCE_END)
             return;
-        item->number = (u32)p->read++;
+        item->number = (u32)p->counts.read++;
         if (result == SOURCE_SAMPLE) {
             ++*count;
             continue;
         }
         log_warn("skipped: %s", error_text());
-        p->bad++;
+        p->counts.bad++;
     }
 }
 
@@ -197,20 +184,49 @@ static void show(const struct prepare *p, const struct source *source, struct pr
     i64 done, total;
     source_progress(source, &done, &total);
     progress->total = total;
-    progress_update(progress, done, "%lld samples", (long long)p->read);
+    progress_update(progress, done, "%lld samples", (long long)p->counts.read);
+}
+
+/* Another process, interrupted or killed, came so far: what it read is read again, but not made. */
+static int pass_over(const struct prepare *p, struct source *source)
+{
+    struct sample sample;
+    for (i64 i = 0; i < p->counts.read; i++) {
+        if (source_next(source, &sample) == SOURCE_END)
+            return error_set("%s: fewer samples than were read before: remove %s and prepare anew", p->settings->data,
+                             p->out);
+        sample_release(&sample);
+        if (interrupted())
+            return INTERRUPTED;
+    }
+    if (p->counts.read)
+        log_info("goes on behind %lld samples", (long long)p->counts.read);
+    return 0;
+}
+
+/* A batch that was interrupted is forgotten: nothing of it has been written. */
+static int next_batch(struct prepare *p, struct source *source, struct item *items, bool *ended)
+{
+    struct prepare_counts before = p->counts;
+    i64 count;
+    fill_batch(p, source, items, &count, ended);
+    int status = make_batch(p, items, count);
+    for (i64 i = 0; i < count; i++)
+        item_release(&items[i]);
+    if (status == INTERRUPTED)
+        p->counts = before;
+    if ((status == 0 && progress_is_due(p)) || status == INTERRUPTED)
+        status = progress_save(p) < 0 ? -1 : status;
+    return status;
 }
 
 static int make_batches(struct prepare *p, struct source *source, struct progress *progress)
 {
     struct item *items = memory_alloc(BATCH_ITEMS * (i64)sizeof *items);
     bool ended = false;
-    int status = 0;
+    int status = pass_over(p, source);
     while (status == 0 && !ended) {
-        i64 count;
-        fill_batch(p, source, items, &count, &ended);
-        status = make_batch(p, items, count);
-        for (i64 i = 0; i < count; i++)
-            item_release(&items[i]);
+        status = next_batch(p, source, items, &ended);
         show(p, source, progress);
     }
     memory_free(items);
@@ -249,27 +265,27 @@ static void say_what_was_made(const struct prepare *p)
 {
     for (int split = 0; split < SPLITS; split++) {
         struct text line = {0};
-        text_printf(&line, "%s: %lld samples", split_names[split], (long long)p->samples[split]);
+        text_printf(&line, "%s: %lld samples", split_names[split], (long long)p->counts.samples[split]);
         for (int d = 0; d < DIRECTIONS; d++)
-            if (p->records[split][d])
-                text_printf(&line, ", %lld %s", (long long)p->records[split][d], direction_names[d]);
+            if (p->counts.records[split][d])
+                text_printf(&line, ", %lld %s", (long long)p->counts.records[split][d], direction_names[d]);
         log_info("%s", line.data);
         text_release(&line);
     }
-    if (p->bad || p->left_out)
-        log_info("%lld of %lld samples could not be read, %lld were not wanted or have no tokenizer", (long long)p->bad,
-                 (long long)p->read, (long long)p->left_out);
-    if (p->too_long)
-        log_info("%lld samples with a sound of more than %g s (audio_seconds) were left out", (long long)p->too_long,
-                 p->settings->audio_seconds);
+    if (p->counts.bad || p->counts.left_out)
+        log_info("%lld of %lld samples could not be read, %lld were not wanted or have no tokenizer",
+                 (long long)p->counts.bad, (long long)p->counts.read, (long long)p->counts.left_out);
+    if (p->counts.too_long)
+        log_info("%lld samples with a sound of more than %g s (audio_seconds) were left out",
+                 (long long)p->counts.too_long, p->settings->audio_seconds);
 }
 
 static int finish(struct prepare *p)
 {
     if (too_many_bad(p, 1) < 0)
         return -1;
-    if (p->samples[SPLIT_TRAIN] == 0)
-        return error_set("%s: no sample for training among %lld", p->settings->data, (long long)p->read);
+    if (p->counts.samples[SPLIT_TRAIN] == 0)
+        return error_set("%s: no sample for training among %lld", p->settings->data, (long long)p->counts.read);
     for (int split = 0; split < SPLITS; split++) {
         struct shard_writer *writer = p->writers[split];
         p->writers[split] = NULL;
@@ -277,19 +293,19 @@ static int finish(struct prepare *p)
             return -1;
     }
     say_what_was_made(p);
-    return 0;
+    return progress_remove(p);
 }
 
 int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
                   enum dtype dtype)
 {
     struct prepare *p = memory_alloc(sizeof *p);
-    *p = (struct prepare){.settings = settings, .seed = seed};
+    *p = (struct prepare){.settings = settings, .out = out, .seed = seed, .dtype = dtype};
     int status = read_directions(p);
     if (status == 0)
         status = open_tokenizers(p, device, dtype);
     if (status == 0)
-        status = shard_meta_save(&p->meta, out) < 0 || save_tokenizers(p, out) < 0 || open_writers(p, out) < 0 ? -1 : 0;
+        status = shard_meta_save(&p->meta, out) < 0 || save_tokenizers(p, out) < 0 || progress_open(p) < 0 ? -1 : 0;
     if (status == 0)
         status = make_all(p);
     if (status == 0)

@@ -17,7 +17,8 @@ struct prepare_settings {
     i64 shard_bytes;
 };
 extern const struct setting prepare_table[];
-/* out: an existing folder. 0; -1 with a message; 1: interrupted() said so, nothing is kept. */
+/* out: an existing folder; what a killed or interrupted call left there is gone on with, to the same bytes. 0; -1 with
+ * a message; 1: interrupted() said so. */
 int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
                   enum dtype dtype);
 

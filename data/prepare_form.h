@@ -1,5 +1,5 @@
-/* What prepare.c (which samples, into which part), prepare_read.c (files to pixels, sound and ids), prepare_encode.c
- * (tokenizers) and prepare_write.c (records) tell each other. */
+/* What prepare.c (which samples, into which part), prepare_progress.c (how far it came), prepare_read.c (files to
+ * pixels, sound and ids), prepare_encode.c (tokenizers) and prepare_write.c (records) tell each other. */
 #ifndef WEFT_DATA_PREPARE_FORM_H
 #define WEFT_DATA_PREPARE_FORM_H
 #include "data/media.h"
@@ -27,9 +27,14 @@ struct item {
     char *problem;     /* why it could not be made */
     struct made *made; /* [sample.count] */
 };
+struct prepare_counts {
+    i64 samples[SPLITS], records[SPLITS][DIRECTIONS], read, bad, left_out, too_long;
+};
 struct prepare {
     const struct prepare_settings *settings;
+    const char *out;
     u64 seed;
+    enum dtype dtype;
     bool wanted[DIRECTIONS];
     struct text_tokenizer *text;
     struct vision vision;
@@ -38,12 +43,21 @@ struct prepare {
     struct vocabulary vocabulary;
     struct shard_meta meta;
     struct shard_writer *writers[SPLITS];
-    i64 samples[SPLITS], records[SPLITS][DIRECTIONS], read, bad, left_out, too_long;
+    struct prepare_counts counts;
+    double saved_s; /* when, and with how many bytes of payloads, progress was saved */
+    i64 saved_bytes;
 };
 void prepare_read(struct prepare *prepare, struct item *items, i64 count);   /* on all workers */
 void prepare_encode(struct prepare *prepare, struct item *items, i64 count); /* one kind of medium after another */
 void prepare_write(struct prepare *prepare, const struct item *item);
 void item_release(struct item *item);
+
+/* prepare_progress.c: OUT/progress.json, with what was read so far and marks of the shards. A process that finds it
+ * goes on behind the last batch that it tells of, if the settings are the same. */
+int progress_save(struct prepare *prepare); /* between two batches */
+bool progress_is_due(const struct prepare *prepare);
+int progress_open(struct prepare *prepare); /* the writers, and the counts where there is something to go on from */
+int progress_remove(const struct prepare *prepare); /* all is done */
 
 /* prepare_chat.c: the one chat layout. `ids`, `head` and what ends the message, of part i of a chat. */
 int chat_encode(const struct prepare *prepare, struct item *item, i64 part);

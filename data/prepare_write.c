@@ -25,7 +25,7 @@ static void finish(struct prepare *p, const struct item *item, enum direction di
         shard_write_sample(p->writers[item->sample.split], direction, item->sample.name, r->parts, r->count);
         if (item->sample.goes_on)
             shard_write_on(p->writers[item->sample.split]);
-        p->records[item->sample.split][direction]++;
+        p->counts.records[item->sample.split][direction]++;
     }
     r->count = 0;
 }
@@ -223,5 +223,5 @@ void prepare_write(struct prepare *p, const struct item *item)
         write_captioned(p, item);
     else
         write_turns(p, item);
-    p->samples[item->sample.split]++;
+    p->counts.samples[item->sample.split]++;
 }

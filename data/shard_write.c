@@ -1,15 +1,23 @@
+#include "data/append.h"
 #include "data/shard_form.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+static const char *const table_names[SHARD_TABLES] = {"samples.part", "parts.part", "shards.part", "names.part"};
 
 struct shard_writer {
     char *directory;
     struct shard_meta meta;
     i64 shard_bytes; /* a shard is closed once it has as many */
-    struct file_writer file;
+    struct appender file;
     bool open, failed; /* failed: the message stands in `problem` */
     char *problem;
     struct text samples, parts, sizes, names; /* growing tables */
+    struct appender tables[SHARD_TABLES];     /* their bytes up to the last mark */
+    bool marked;
+    i64 written;
 };
 
 static void fail(struct shard_writer *w)
@@ -35,44 +43,56 @@ static i64 shards_closed(const struct shard_writer *w)
     return w->sizes.length / 8;
 }
 
+/* 00000.shard.part */
+static char *part_path(const struct shard_writer *w, i64 number)
+{
+    char *path = shard_path(w->directory, number), *part = string_format("%s.part", path);
+    memory_free(path);
+    return part;
+}
+
 static void begin_shard(struct shard_writer *w)
 {
     struct shard_header header = {.version = SHARD_VERSION, .number = (u32)shards_closed(w)};
     memcpy(header.magic, SHARD_MAGIC, 8);
-    char *path = shard_path(w->directory, shards_closed(w));
-    if (file_writer_open(&w->file, path) < 0)
+    char *path = part_path(w, shards_closed(w));
+    if (append_open(&w->file, path, 0) < 0)
         fail(w);
     else
         w->open = true;
     if (w->open)
-        file_write(&w->file, &header, sizeof header);
+        append_write(&w->file, &header, sizeof header);
     memory_free(path);
 }
 
 static void end_shard(struct shard_writer *w)
 {
-    u64 bytes = (u64)w->file.written_bytes;
+    u64 bytes = (u64)w->file.bytes;
+    char *path = shard_path(w->directory, shards_closed(w)), *part = part_path(w, shards_closed(w));
     w->open = false;
-    if (file_writer_commit(&w->file) < 0)
+    if (append_close(&w->file) < 0 || (rename(part, path) && error_errno("%s: cannot be renamed", part)))
         fail(w);
     text_append(&w->sizes, &bytes, 8);
+    memory_free(path);
+    memory_free(part);
 }
 
 void shard_write_payload(struct shard_writer *w, struct shard_part *part, const void *payload, i64 bytes)
 {
     static const u8 zeros[SHARD_ALIGN];
-    if (w->open && w->file.written_bytes >= w->shard_bytes)
+    if (w->open && w->file.bytes >= w->shard_bytes)
         end_shard(w);
     if (!w->open && !w->failed)
         begin_shard(w);
     if (w->failed)
         return;
     part->shard = (u32)shards_closed(w);
-    part->offset = (u64)w->file.written_bytes;
+    part->offset = (u64)w->file.bytes;
     part->bytes = (u64)bytes;
     part->hash = hash_bytes(payload, bytes, 0);
-    file_write(&w->file, payload, bytes);
-    file_write(&w->file, zeros, round_up(bytes, SHARD_ALIGN) - bytes);
+    append_write(&w->file, payload, bytes);
+    append_write(&w->file, zeros, round_up(bytes, SHARD_ALIGN) - bytes);
+    w->written += bytes;
 }
 
 void shard_write_sample(struct shard_writer *w, enum direction direction, const char *name,
@@ -122,6 +142,8 @@ static int write_index(struct shard_writer *w)
 
 static void release(struct shard_writer *w)
 {
+    for (i64 i = 0; w->marked && i < SHARD_TABLES; i++)
+        append_abandon(&w->tables[i]);
     text_release(&w->samples);
     text_release(&w->parts);
     text_release(&w->sizes);
@@ -140,11 +162,137 @@ int shard_writer_close(struct shard_writer *w)
     return status;
 }
 
+/* What was marked stays, to go on from. */
 void shard_writer_abandon(struct shard_writer *w)
 {
     if (!w)
         return;
-    if (w->open)
-        file_writer_abandon(&w->file);
+    if (w->open) {
+        char *path = part_path(w, shards_closed(w));
+        append_abandon(&w->file);
+        if (!w->marked)
+            unlink(path);
+        memory_free(path);
+    }
     release(w);
+}
+
+/* ---- going on ---- */
+
+i64 shard_writer_bytes(const struct shard_writer *w)
+{
+    return w->written;
+}
+
+static struct text *table_of(struct shard_writer *w, i64 i)
+{
+    struct text *const tables[SHARD_TABLES] = {&w->samples, &w->parts, &w->sizes, &w->names};
+    return tables[i];
+}
+
+static int open_tables(struct shard_writer *w, const struct shard_mark *mark)
+{
+    int status = 0;
+    for (i64 i = 0; i < SHARD_TABLES && status == 0; i++) {
+        char *path = path_join(w->directory, table_names[i]);
+        status = append_open(&w->tables[i], path, mark->tables[i]);
+        memory_free(path);
+        for (i64 k = 0; status < 0 && k < i; k++)
+            append_abandon(&w->tables[k]);
+    }
+    w->marked = status == 0;
+    return status;
+}
+
+int shard_writer_mark(struct shard_writer *w, struct shard_mark *out)
+{
+    *out = (struct shard_mark){0};
+    if (w->failed)
+        return error_set("%s", w->problem);
+    if (!w->marked && open_tables(w, out) < 0)
+        return -1;
+    out->shard = w->open ? w->file.bytes : 0;
+    for (i64 i = 0; i < SHARD_TABLES; i++) {
+        const struct text *table = table_of(w, i);
+        i64 known = w->tables[i].bytes;
+        out->tables[i] = table->length;
+        if (table->length > known)
+            append_write(&w->tables[i], table->data + known, table->length - known);
+        if (append_sync(&w->tables[i]) < 0)
+            return -1;
+    }
+    return w->open ? append_sync(&w->file) : 0;
+}
+
+static int load_tables(struct shard_writer *w, const struct shard_mark *mark)
+{
+    int status = open_tables(w, mark);
+    for (i64 i = 0; i < SHARD_TABLES && status == 0; i++) {
+        char *path = path_join(w->directory, table_names[i]);
+        status = file_read(table_of(w, i), path);
+        memory_free(path);
+    }
+    return status;
+}
+
+/* A machine that lost its power may have forgotten the new name of a shard, not what is in it. */
+static int check_closed(const struct shard_writer *w)
+{
+    int status = 0;
+    for (i64 number = 0; status == 0 && number < shards_closed(w); number++) {
+        u64 bytes;
+        char *path = shard_path(w->directory, number), *part = part_path(w, number);
+        memcpy(&bytes, w->sizes.data + 8 * number, 8);
+        if (!file_exists(path) && rename(part, path))
+            status = error_errno("%s: cannot be renamed", part);
+        if (status == 0 && file_bytes(path) != (i64)bytes)
+            status = error_set("%s: not the %llu bytes that were written", path, (unsigned long long)bytes);
+        memory_free(path);
+        memory_free(part);
+    }
+    return status;
+}
+
+/* The shard that was open may have been ended since, and others begun. */
+static int reopen_shard(struct shard_writer *w, i64 bytes)
+{
+    int status = 0;
+    bool more = true;
+    for (i64 number = shards_closed(w); status == 0 && more; number++) {
+        char *path = shard_path(w->directory, number), *part = part_path(w, number);
+        bool kept = bytes > 0 && number == shards_closed(w);
+        more = kept || file_exists(path) || file_exists(part);
+        if (kept && !file_exists(part) && rename(path, part))
+            status = error_errno("%s: cannot be renamed", path);
+        if (kept && status == 0)
+            status = append_open(&w->file, part, bytes);
+        w->open |= kept && status == 0;
+        if (!kept && more)
+            status = directory_remove(path) < 0 || directory_remove(part) < 0 ? -1 : 0;
+        memory_free(path);
+        memory_free(part);
+    }
+    return status;
+}
+
+struct shard_writer *shard_writer_resume(const char *directory, const struct shard_meta *meta, i64 shard_bytes,
+                                         const struct shard_mark *mark)
+{
+    struct shard_writer *w = shard_writer_open(directory, meta, shard_bytes);
+    if (w && (load_tables(w, mark) < 0 || check_closed(w) < 0 || reopen_shard(w, mark->shard) < 0)) {
+        shard_writer_abandon(w);
+        return NULL;
+    }
+    return w;
+}
+
+int shard_parts_remove(const char *directory)
+{
+    int status = 0;
+    for (i64 i = 0; i < SHARD_TABLES && status == 0; i++) {
+        char *path = path_join(directory, table_names[i]);
+        status = directory_remove(path);
+        memory_free(path);
+    }
+    return status;
 }

@@ -106,4 +106,18 @@ void shard_write_on(struct shard_writer *writer); /* the sample written last goe
 int shard_writer_close(struct shard_writer *writer);
 void shard_writer_abandon(struct shard_writer *writer);
 
+/* How far a writer came, so that another process may go on from there. Until the folder is done its files are
+ * 00000.shard.part, the shard being written, and samples.part, parts.part, shards.part and names.part, the tables of
+ * the index. A mark is bytes of each; what stands behind is cut off by shard_writer_resume. */
+enum { SHARD_TABLES = 4 };
+struct shard_mark {
+    i64 tables[SHARD_TABLES], shard; /* shard: of the open one; 0: none is */
+};
+i64 shard_writer_bytes(const struct shard_writer *writer); /* of payloads so far, that is since it was opened */
+/* Everything is on the disk when it returns 0. */
+int shard_writer_mark(struct shard_writer *writer, struct shard_mark *out);
+struct shard_writer *shard_writer_resume(const char *directory, const struct shard_meta *meta, i64 shard_bytes,
+                                         const struct shard_mark *mark);
+int shard_parts_remove(const char *directory); /* of a folder that is done */
+
 #endif

@@ -1,4 +1,5 @@
-/* Folders of other people's files, seen from outside: a stage knows when what it reads has changed. */
+/* Folders of other people's files, seen from outside: a stage knows when what it reads has changed; prepare goes on
+ * where it was killed. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -176,11 +178,134 @@ static void what_an_older_version_made_is_refused_with_the_reason(void **state)
     (void)state;
 }
 
+/* ---- Killed and gone on with ---- */
+
+static pid_t begin_within(rlim_t bytes, const char *recipe, const char *name)
+{
+    char *where = string_format("run=%s/%s", folder, name), *err = in_folder("stderr");
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit limit = {bytes, bytes};
+        int descriptor = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        if (descriptor < 0 || dup2(descriptor, 2) < 0 || (bytes && setrlimit(RLIMIT_FSIZE, &limit)))
+            _exit(9);
+        execl(WEFT_PROGRAM, "weft", "run", recipe, where, (char *)NULL);
+        _exit(9);
+    }
+    memory_free(where);
+    memory_free(err);
+    return child;
+}
+
+/* Fails, in the middle of a write, at a file of that size; 0: at none. */
+static int run_within(rlim_t bytes, const char *recipe, const char *name)
+{
+    int status;
+    pid_t child = begin_within(bytes, recipe, name);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* Killed once it has saved how far it came, if it does not end before. */
+static void run_killed(const char *recipe, const char *name)
+{
+    int status;
+    bool ended = false;
+    char *progress = string_format("%s/%s/shards.partial/progress.json", folder, name);
+    pid_t child = begin_within(0, recipe, name);
+    while (!file_exists(progress) && !ended) {
+        usleep(500);
+        ended = waitpid(child, &status, WNOHANG) == child;
+    }
+    if (!ended)
+        assert_true(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
+    memory_free(progress);
+}
+
+static void list_below(struct text *out, const char *path, const char *name)
+{
+    char **names;
+    i64 count;
+    struct text content = {0};
+    if (file_is_directory(path)) {
+        assert_int_equal(directory_list(&names, &count, path), 0);
+        for (i64 i = 0; i < count; i++) {
+            char *below = path_join(path, names[i]), *longer = string_format("%s/%s", name, names[i]);
+            list_below(out, below, longer);
+            memory_free(below);
+            memory_free(longer);
+        }
+        string_list_free(names, count);
+        return;
+    }
+    assert_int_equal(file_read(&content, path), 0);
+    text_printf(out, "%s %lld %016llx\n", name, (long long)content.length,
+                (unsigned long long)hash_bytes(content.data, content.length, 0));
+    text_release(&content);
+}
+
+/* What was written behind the last mark, and what a torn write leaves there, counts for nothing. */
+static void spoil_tables(const char *name)
+{
+    char *path = string_format("%s/%s/shards.partial/train/samples.part", folder, name);
+    FILE *file = fopen(path, "a");
+    assert_non_null(file);
+    fputs("torn", file);
+    fclose(file);
+    memory_free(path);
+}
+
+static void a_killed_prepare_goes_on_to_the_same_bytes(void **state)
+{
+    struct text lines = {0}, yaml = {0}, whole = {0}, again = {0};
+    char *recipe = in_folder("kill.yaml");
+    for (i64 i = 0; i < 6000; i++)
+        text_printf(&lines, i % 50 == 7 ? "no sample\n" : "{\"text\": \"line %lld of many\"}\n", (long long)i);
+    put("kill/a.jsonl", lines.data);
+    put("kill/b.txt", "the last text\n");
+    text_printf(&yaml,
+                "run: /none\nstages:\n"
+                "  bpe: {kind: tokenizer-text, data: %s/kill, vocabulary: 300}\n"
+                "  shards: {kind: prepare, data: %s/kill, text: bpe, validation: 0.3, test: 0.1, shard_bytes: 16384, "
+                "dropout: 0.1}\n",
+                folder, folder);
+    put("kill.yaml", yaml.data);
+    assert_int_equal(run_within(0, recipe, "whole"), 0);
+    assert_int_equal(run_within(60000, recipe, "cut"), 1);
+    spoil_tables("cut");
+    assert_int_equal(run_within(100000, recipe, "cut"), 1);
+    read_output(&complained, "stderr");
+    expect_in(&complained, "goes on behind ");
+    spoil_tables("cut");
+    assert_int_equal(run_within(0, recipe, "cut"), 0);
+    run_killed(recipe, "killed");
+    assert_int_equal(run_within(0, recipe, "killed"), 0);
+    char *first = in_folder("whole/shards"), *second = in_folder("cut/shards"), *third = in_folder("killed/shards");
+    list_below(&whole, first, "");
+    list_below(&again, second, "");
+    assert_string_equal(whole.data, again.data);
+    text_clear(&again);
+    list_below(&again, third, "");
+    assert_string_equal(whole.data, again.data);
+    assert_null(strstr(whole.data, "part "));
+    assert_null(strstr(whole.data, "progress.json"));
+    struct text *texts[] = {&lines, &yaml, &whole, &again};
+    for (i64 i = 0; i < COUNT_OF(texts); i++)
+        text_release(texts[i]);
+    memory_free(recipe);
+    memory_free(first);
+    memory_free(second);
+    memory_free(third);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_edit_of_equal_length_is_seen),
         cmocka_unit_test(contents_are_read_once),
+        cmocka_unit_test(a_killed_prepare_goes_on_to_the_same_bytes),
         cmocka_unit_test(what_an_older_version_made_is_refused_with_the_reason),
     };
     return cmocka_run_group_tests(tests, make, clear);

@@ -1,0 +1,160 @@
+#include "data/prepare_form.h"
+#include "data/shard_form.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { VERSION = 1 };
+static const double often_s = 10;
+
+/* ---- What is saved ---- */
+
+/* Of everything that decides what is made, but for what stands in the folders: that is the caller's to know. */
+static char *identity_of(const struct prepare *p)
+{
+    struct text text = {0};
+    struct json *settings = settings_to_json(p->settings, prepare_table);
+    json_print(&text, settings, 0);
+    text_printf(&text, " %llu %d %llu", (unsigned long long)p->seed, (int)p->dtype,
+                (unsigned long long)shard_meta_hash(&p->meta));
+    char *identity = string_format("%016llx", (unsigned long long)hash_bytes(text.data, text.length, 0));
+    json_free(settings);
+    text_release(&text);
+    return identity;
+}
+
+static struct json *integers(const i64 *values, i64 count)
+{
+    struct json *list = json_array();
+    for (i64 i = 0; i < count; i++)
+        json_push(list, json_of_integer(values[i]));
+    return list;
+}
+
+static int read_integers(i64 *values, i64 count, const struct json *list)
+{
+    for (i64 i = 0; i < count; i++) {
+        const struct json *value = json_at(list, i);
+        if (json_kind(value) != JSON_INTEGER || json_integer(value, -1) < 0)
+            return -1;
+        values[i] = json_integer(value, -1);
+    }
+    return json_count(list) == count ? 0 : -1;
+}
+
+enum { COUNTS = sizeof(struct prepare_counts) / sizeof(i64), MARKS = sizeof(struct shard_mark) / sizeof(i64) };
+
+static struct json *progress_json(const struct prepare *p, const struct shard_mark marks[SPLITS])
+{
+    struct json *j = json_object();
+    char *identity = identity_of(p);
+    json_set(j, "version", json_of_integer(VERSION));
+    json_set(j, "identity", json_of_string(identity));
+    json_set(j, "counts", integers((const i64 *)&p->counts, COUNTS));
+    for (int split = 0; split < SPLITS; split++)
+        json_set(j, split_names[split], integers((const i64 *)&marks[split], MARKS));
+    memory_free(identity);
+    return j;
+}
+
+static i64 bytes_written(const struct prepare *p)
+{
+    i64 bytes = 0;
+    for (int split = 0; split < SPLITS; split++)
+        bytes += shard_writer_bytes(p->writers[split]);
+    return bytes;
+}
+
+bool progress_is_due(const struct prepare *p)
+{
+    return clock_s() - p->saved_s >= often_s || bytes_written(p) - p->saved_bytes >= p->settings->shard_bytes / 4;
+}
+
+int progress_save(struct prepare *p)
+{
+    struct shard_mark marks[SPLITS];
+    int status = 0;
+    for (int split = 0; split < SPLITS && status == 0; split++)
+        status = shard_writer_mark(p->writers[split], &marks[split]);
+    if (status < 0)
+        return -1;
+    char *path = path_join(p->out, "progress.json");
+    struct json *j = progress_json(p, marks);
+    status = json_save(path, j);
+    p->saved_s = clock_s();
+    p->saved_bytes = bytes_written(p);
+    json_free(j);
+    memory_free(path);
+    return status;
+}
+
+/* ---- Going on ---- */
+
+static int begin(struct prepare *p)
+{
+    for (int split = 0; split < SPLITS; split++) {
+        char *path = path_join(p->out, split_names[split]);
+        if (directory_remove(path) == 0)
+            p->writers[split] = shard_writer_open(path, &p->meta, p->settings->shard_bytes);
+        memory_free(path);
+        if (!p->writers[split])
+            return -1;
+    }
+    return 0;
+}
+
+static int resume(struct prepare *p, const struct json *j)
+{
+    struct shard_mark marks[SPLITS];
+    struct prepare_counts counts;
+    int status = read_integers((i64 *)&counts, COUNTS, json_get(j, "counts"));
+    for (int split = 0; split < SPLITS; split++)
+        if (read_integers((i64 *)&marks[split], MARKS, json_get(j, split_names[split])) < 0)
+            status = -1;
+    if (status < 0)
+        return error_set("progress.json is damaged");
+    for (int split = 0; split < SPLITS && status == 0; split++) {
+        char *path = path_join(p->out, split_names[split]);
+        p->writers[split] = shard_writer_resume(path, &p->meta, p->settings->shard_bytes, &marks[split]);
+        status = p->writers[split] ? 0 : -1;
+        memory_free(path);
+    }
+    for (int split = 0; split < SPLITS && status < 0; split++) {
+        shard_writer_abandon(p->writers[split]);
+        p->writers[split] = NULL;
+    }
+    if (status == 0)
+        p->counts = counts;
+    return status;
+}
+
+int progress_open(struct prepare *p)
+{
+    char *path = path_join(p->out, "progress.json"), *identity = identity_of(p);
+    struct json *j = file_exists(path) ? json_load(path) : NULL;
+    bool same = json_integer(json_get(j, "version"), 0) == VERSION &&
+                strcmp(json_string(json_get(j, "identity"), ""), identity) == 0;
+    int status = same ? resume(p, j) : -1;
+    if (same && status < 0)
+        log_warn("begins anew, for what was made before cannot be gone on with: %s", error_text());
+    if (status < 0)
+        status = directory_remove(path) < 0 || begin(p) < 0 ? -1 : 0;
+    p->saved_s = clock_s();
+    json_free(j);
+    memory_free(path);
+    memory_free(identity);
+    return status;
+}
+
+int progress_remove(const struct prepare *p)
+{
+    char *path = path_join(p->out, "progress.json");
+    int status = directory_remove(path);
+    for (int split = 0; split < SPLITS && status == 0; split++) {
+        char *part = path_join(p->out, split_names[split]);
+        status = shard_parts_remove(part);
+        memory_free(part);
+    }
+    memory_free(path);
+    return status;
+}
