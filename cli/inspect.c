@@ -1,6 +1,7 @@
 /* weft inspect PATH: what a file or folder holds, and whether it is whole. */
 #include "cli/cli.h"
 #include "cli/inspect.h"
+#include "data/sources.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -62,7 +63,20 @@ static bool is_codec(const char *directory)
     return codec;
 }
 
-static struct json *inspect_folder(const char *path, bool verify)
+static struct json *inspect_others(const char *path, bool files)
+{
+    struct json *found = inspect_sources(path, files);
+    if (!found) {
+        char *why = string_copy(error_text());
+        error_set("%s: a folder of no kind known here: no model (config.json), shards (shards.json), tokenizer "
+                  "(tokenizer.json), checkpoints (step-*) or run (run.json) in it; and as data: %s",
+                  path, why);
+        memory_free(why);
+    }
+    return found;
+}
+
+static struct json *inspect_folder(const char *path, bool verify, bool files)
 {
     if (has(path, "weft/state.json") || holds_steps(path))
         return inspect_checkpoint(path);
@@ -74,11 +88,7 @@ static struct json *inspect_folder(const char *path, bool verify)
         return inspect_tokenizer(path);
     if (has(path, "run.json"))
         return inspect_run(path);
-    error_set(
-        "%s: a folder of no kind known here: no model (config.json), shards (shards.json), tokenizer (tokenizer.json), "
-        "checkpoints (step-*) or run (run.json) in it",
-        path);
-    return NULL;
+    return inspect_others(path, files);
 }
 
 static bool is_gguf(const char *path)
@@ -91,7 +101,7 @@ static bool is_gguf(const char *path)
     return found;
 }
 
-static struct json *inspect_file(const char *path, bool verify)
+static struct json *inspect_file(const char *path, bool verify, bool files)
 {
     if (ends_with(path, ".safetensors"))
         return inspect_safetensors(path, verify);
@@ -101,6 +111,8 @@ static struct json *inspect_file(const char *path, bool verify)
         return inspect_recipe(path);
     if (ends_with(path, ".gguf") || is_gguf(path))
         return inspect_gguf(path);
+    if (source_reads(path))
+        return inspect_sources(path, files);
     return inspect_media(path);
 }
 
@@ -109,7 +121,7 @@ int command_inspect(int argc, char **argv)
     struct arguments a;
     bool json = false, verify = false;
     const struct option options[] = {
-        {"json", NULL, NULL, &json, "one JSON object"},
+        {"json", NULL, NULL, &json, "one JSON object; of a folder of data with what becomes of each file"},
         {"verify", NULL, NULL, &verify, "read and check every byte; below 1 GiB that is done unasked"},
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
@@ -121,7 +133,8 @@ int command_inspect(int argc, char **argv)
         return command_failed();
     }
     verify |= bytes_below(path) < VERIFIED_BYTES;
-    struct json *found = file_is_directory(path) ? inspect_folder(path, verify) : inspect_file(path, verify);
+    struct json *found =
+        file_is_directory(path) ? inspect_folder(path, verify, json) : inspect_file(path, verify, json);
     if (!found) {
         command_failed();
         return 1; /* what is wrong is the file, not the way it was asked for */

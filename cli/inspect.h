@@ -18,6 +18,8 @@ struct json *inspect_recipe(const char *path);
 struct json *inspect_media(const char *path);
 struct json *inspect_gguf(const char *path);
 struct json *inspect_run(const char *directory);
+/* Texts, lines, archives and media that are not prepared yet: what each becomes. files: also of each file. */
+struct json *inspect_sources(const char *path, bool files);
 
 void inspect_show(struct text *out, const struct json *value);
 #endif

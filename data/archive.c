@@ -48,7 +48,7 @@ struct archive_file *archive_file_open(const char *path, bool tar)
     require(f->archive, "no memory for an archive");
     expect_format(f->archive, path, tar);
     if (archive_read_open_filename(f->archive, path, BLOCK_BYTES) != ARCHIVE_OK) {
-        damaged(f);
+        error_set("%s: cannot be opened: %s", path, strerror(archive_errno(f->archive)));
         archive_file_close(f);
         return NULL;
     }

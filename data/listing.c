@@ -59,6 +59,11 @@ static const struct reader_kind *reader_of(const char *name)
     return NULL;
 }
 
+bool source_reads(const char *path)
+{
+    return reader_of(path) != NULL || name_ends_with(path, ".bin");
+}
+
 /* The part that a folder's name, or the first word of a file's, says; SPLIT_DRAWN: none. */
 static int split_of(const char *name, bool folder)
 {

@@ -72,6 +72,7 @@ struct source_request {
         SETTING(type, test, "test", NUMBER, "0", 0, 1, NULL,                                                           \
                 "share for test where data has neither that part nor validation")
 
+bool source_reads(const char *path); /* a file, by its name */
 struct source;
 /* request NULL: nothing is drawn. NULL: message. */
 struct source *source_open(const char *path, const struct source_request *request);

@@ -1,5 +1,5 @@
-/* Folders of other people's files, seen from outside: a stage knows when what it reads has changed; prepare goes on
- * where it was killed. */
+/* Folders of other people's files, seen from outside: a stage knows when what it reads has changed; inspect says what
+ * becomes of them; prepare goes on where it was killed. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -178,6 +178,68 @@ static void what_an_older_version_made_is_refused_with_the_reason(void **state)
     (void)state;
 }
 
+/* ---- What a folder becomes ---- */
+
+static const char *text_at(const struct json *list, i64 index, const char *key)
+{
+    return json_string(json_get(json_at(list, index), key), "");
+}
+
+static i64 number_at(const struct json *list, i64 index, const char *key)
+{
+    return json_integer(json_get(json_at(list, index), key), -1);
+}
+
+static void inspect_says_what_becomes_of_every_file(void **state)
+{
+    char *data = in_folder("mixed"), *lines = in_folder("mixed/c.jsonl");
+    for (i64 i = 0; i < 20; i++) {
+        char *picture = string_format("mixed/%02lld.jpg", (long long)i),
+             *text = string_format("mixed/%02lld.txt", (long long)i);
+        put(picture, "J");
+        put(text, "said\n");
+        memory_free(picture);
+        memory_free(text);
+    }
+    put("mixed/a.parquet", "?");
+    put("mixed/b.png", "P");
+    put("mixed/c.jsonl",
+        "{\"image\": \"d.png\", \"text\": \"x\"}\n{\"score\": 2}\n{\"image\": \"no.png\", \"text\": \"x\"}\n");
+    put("mixed/d.png", "P");
+    assert_int_equal(WEFT("inspect", data, "--json"), 0);
+    struct json *j = json_parse(said.data, said.length, "inspect");
+    const struct json *samples = json_get(j, "samples"), *left_out = json_get(j, "left_out"),
+                      *files = json_get(j, "listing");
+    assert_int_equal(json_count(samples), 1);
+    assert_string_equal(text_at(samples, 0, "becomes"), "captioned picture");
+    assert_int_equal(number_at(samples, 0, "samples"), 21);
+    assert_int_equal(json_count(left_out), 3);
+    assert_string_equal(text_at(left_out, 0, "what"), "files ending in .parquet, which nothing reads");
+    assert_string_equal(text_at(left_out, 1, "what"), "lines without a text, a file or messages");
+    assert_string_equal(text_at(left_out, 2, "what"), "pictures that no line names and no text stands beside");
+    assert_int_equal(json_integer(json_get(j, "bad"), 0), 1);
+    assert_non_null(strstr(text_at(json_get(j, "bad_first"), 0, "why"), "no.png"));
+    assert_int_equal(json_count(files), 44);
+    i64 seen = 0;
+    for (i64 i = 0; i < json_count(files); i++) {
+        const char *name = text_at(files, i, "file"), *becomes = text_at(files, i, "becomes");
+        seen += strcmp(name, "b.png") == 0 && strcmp(becomes, "nothing") == 0;
+        seen += strcmp(name, "d.png") == 0 && strcmp(becomes, "a medium that a line names") == 0;
+        seen += strcmp(name, "07.txt") == 0 && strcmp(becomes, "part of a sample") == 0;
+        seen += strcmp(name, "c.jsonl") == 0 && number_at(files, i, "passed") == 1;
+    }
+    assert_int_equal(seen, 4);
+    json_free(j);
+    assert_int_equal(WEFT("inspect", data), 0);
+    expect_in(&said, "captioned picture       21\n");
+    expect_in(&said, "mixed/a.parquet");
+    assert_int_equal(WEFT("inspect", lines), 0);
+    expect_in(&said, "captioned picture        1\n");
+    memory_free(data);
+    memory_free(lines);
+    (void)state;
+}
+
 /* ---- Killed and gone on with ---- */
 
 static pid_t begin_within(rlim_t bytes, const char *recipe, const char *name)
@@ -305,6 +367,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_edit_of_equal_length_is_seen),
         cmocka_unit_test(contents_are_read_once),
+        cmocka_unit_test(inspect_says_what_becomes_of_every_file),
         cmocka_unit_test(a_killed_prepare_goes_on_to_the_same_bytes),
         cmocka_unit_test(what_an_older_version_made_is_refused_with_the_reason),
     };

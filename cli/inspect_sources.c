@@ -1,0 +1,238 @@
+/* A folder of data as the stages would read it: which samples its files become, and what is left out, why. Media are
+ * not decoded. */
+#include "cli/inspect.h"
+#include "data/sources.h"
+
+#include <string.h>
+
+enum { FIRST_BAD = 10 };
+enum outcome {
+    BECOMES_TEXT,
+    BECOMES_IDS,
+    BECOMES_IMAGE,
+    BECOMES_VIDEO,
+    BECOMES_AUDIO,
+    BECOMES_CHAT,
+    BECOMES_MIXED,
+    OUTCOMES
+};
+static const char *const outcome_names[OUTCOMES] = {"text",
+                                                    "document of ids",
+                                                    "captioned picture",
+                                                    "captioned clip",
+                                                    "captioned sound",
+                                                    "conversation",
+                                                    "document of texts and media"};
+
+struct tally {
+    i64 samples[SPLITS][OUTCOMES], bad;
+    struct json *bad_first;
+};
+
+static enum outcome outcome_of(const struct sample *sample)
+{
+    static const enum outcome media[] = {
+        [SAMPLE_IMAGE] = BECOMES_IMAGE, [SAMPLE_VIDEO] = BECOMES_VIDEO, [SAMPLE_AUDIO] = BECOMES_AUDIO};
+    switch (sample->form) {
+    case SAMPLE_PLAIN:
+        return sample->parts[0].kind == SAMPLE_IDS ? BECOMES_IDS : BECOMES_TEXT;
+    case SAMPLE_CAPTIONED:
+        return media[sample->parts[0].kind];
+    case SAMPLE_CHAT:
+        return BECOMES_CHAT;
+    case SAMPLE_MIXED:
+        break;
+    }
+    return BECOMES_MIXED;
+}
+
+static void count_bad(struct tally *tally, const char *why)
+{
+    if (tally->bad++ >= FIRST_BAD)
+        return;
+    struct json *row = json_object();
+    json_set(row, "why", json_of_string(why));
+    json_push(tally->bad_first, row);
+}
+
+/* NULL: they are all there. */
+static const char *missing_medium(const struct sample *sample)
+{
+    for (i64 i = 0; i < sample->count; i++) {
+        const char *path = sample->parts[i].path;
+        if (path && (!file_exists(path) || file_is_directory(path)))
+            return path;
+    }
+    return NULL;
+}
+
+static void count_sample(struct tally *tally, const struct sample *sample)
+{
+    const char *missing = missing_medium(sample);
+    if (!missing) {
+        tally->samples[sample->split][outcome_of(sample)]++;
+        return;
+    }
+    char *why = string_format("%s: there is no file %s", sample->name, missing);
+    count_bad(tally, why);
+    memory_free(why);
+}
+
+static void read_all(struct tally *tally, struct source *source)
+{
+    struct sample sample;
+    enum source_result result;
+    while ((result = source_next(source, &sample)) != SOURCE_END) {
+        if (result == SOURCE_SAMPLE)
+            count_sample(tally, &sample);
+        else
+            count_bad(tally, error_text());
+        sample_release(&sample);
+    }
+}
+
+/* ---- as JSON ---- */
+
+static const char *split_name(int split)
+{
+    return split == SPLIT_DRAWN ? "drawn" : split == SPLIT_NONE ? "none" : split_names[split];
+}
+
+static struct json *samples_json(const struct tally *tally, bool drawn)
+{
+    struct json *list = json_array();
+    for (int split = 0; split < SPLITS; split++)
+        for (int outcome = 0; outcome < OUTCOMES; outcome++) {
+            if (tally->samples[split][outcome] == 0)
+                continue;
+            struct json *row = json_object();
+            json_set(row, "part", json_of_string(drawn ? "drawn" : split_names[split]));
+            json_set(row, "becomes", json_of_string(outcome_names[outcome]));
+            json_set(row, "samples", json_of_integer(tally->samples[split][outcome]));
+            json_push(list, row);
+        }
+    return list;
+}
+
+static struct json *notes_json(const struct source *source)
+{
+    i64 count;
+    const struct source_note *notes = source_notes(source, &count);
+    struct json *list = json_array();
+    for (i64 i = 0; i < count; i++) {
+        struct json *row = json_object();
+        json_set(row, "count", json_of_integer(notes[i].count));
+        json_set(row, "what", json_of_string(notes[i].what));
+        json_set(row, "first", json_of_string(notes[i].first));
+        json_push(list, row);
+    }
+    return list;
+}
+
+static const char *becomes(const struct source_file *file)
+{
+    switch (file->use) {
+    case FILE_SAMPLES:
+        return file->caption ? "a captioned medium" : "samples";
+    case FILE_NAMED:
+        return "a medium that a line names";
+    case FILE_BESIDE:
+        return "part of a sample";
+    case FILE_MEDIUM:
+    case FILE_LEFT_OUT:
+        break;
+    }
+    return "nothing";
+}
+
+static struct json *uses_json(const struct source_file *files, i64 count)
+{
+    static const struct source_file kinds[] = {{.use = FILE_SAMPLES},
+                                               {.use = FILE_SAMPLES, .caption = (char *)""},
+                                               {.use = FILE_NAMED},
+                                               {.use = FILE_BESIDE},
+                                               {.use = FILE_LEFT_OUT}};
+    struct json *list = json_array();
+    for (i64 k = 0; k < COUNT_OF(kinds); k++) {
+        i64 n = 0, bytes = 0;
+        for (i64 i = 0; i < count; i++)
+            if (strcmp(becomes(&files[i]), becomes(&kinds[k])) == 0) {
+                n++;
+                bytes += files[i].bytes;
+            }
+        if (n == 0)
+            continue;
+        struct json *row = json_object();
+        json_set(row, "becomes", json_of_string(becomes(&kinds[k])));
+        json_set(row, "files", json_of_integer(n));
+        json_set(row, "bytes", json_of_integer(bytes));
+        json_push(list, row);
+    }
+    return list;
+}
+
+static struct json *file_json(const struct source_file *file, const char *root)
+{
+    size_t length = strlen(root);
+    bool below = strncmp(file->path, root, length) == 0 && file->path[length];
+    const char *name = below ? file->path + length + strspn(file->path + length, "/") : file->path;
+    const char *why = file->why                  ? file->why
+                      : file->use == FILE_MEDIUM ? "no line names it and no text stands beside it"
+                                                 : NULL;
+    struct json *row = json_object();
+    json_set(row, "file", json_of_string(name));
+    json_set(row, "bytes", json_of_integer(file->bytes));
+    json_set(row, "part", json_of_string(split_name(file->split)));
+    json_set(row, "becomes", json_of_string(becomes(file)));
+    json_set(row, "samples", json_of_integer(file->samples));
+    json_set(row, "bad", json_of_integer(file->bad));
+    json_set(row, "passed", json_of_integer(file->passed));
+    if (why)
+        json_set(row, "why", json_of_string(why));
+    return row;
+}
+
+static struct json *source_json(const struct source *source, struct tally *tally, const char *path, bool files)
+{
+    i64 count, bytes = 0;
+    const struct source_file *all = source_files(source, &count);
+    struct json *j = json_object(), *list = json_array();
+    bool drawn = count > 0;
+    for (i64 i = 0; i < count; i++) {
+        bytes += all[i].bytes;
+        drawn = drawn && all[i].split == SPLIT_DRAWN;
+        if (files)
+            json_push(list, file_json(&all[i], path));
+    }
+    json_set(j, "kind", json_of_string("data"));
+    json_set(j, "files", json_of_integer(count));
+    json_set(j, "bytes", json_of_integer(bytes));
+    json_set(j, "files_become", uses_json(all, count));
+    json_set(j, "parts", json_of_string(drawn ? "drawn" : "named"));
+    json_set(j, "samples", samples_json(tally, drawn));
+    json_set(j, "left_out", notes_json(source));
+    json_set(j, "bad", json_of_integer(tally->bad));
+    if (tally->bad)
+        json_set(j, "bad_first", tally->bad_first);
+    else
+        json_free(tally->bad_first);
+    if (files)
+        json_set(j, "listing", list);
+    else
+        json_free(list);
+    return j;
+}
+
+struct json *inspect_sources(const char *path, bool files)
+{
+    struct source *source = source_open(path, NULL);
+    struct tally tally = {.bad_first = json_array()};
+    if (!source) {
+        json_free(tally.bad_first);
+        return NULL;
+    }
+    read_all(&tally, source);
+    struct json *j = source_json(source, &tally, path, files);
+    source_close(source);
+    return j;
+}
