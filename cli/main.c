@@ -19,7 +19,7 @@ const struct command commands[] = {
      true},
     {"reconstruct", "MODEL FILE... -o DIR", "media through their tokenizer and back, side by side", command_reconstruct,
      true},
-    {"inspect", "PATH [--json]", "what a file or folder holds; checks its checksums", command_inspect},
+    {"inspect", "PATH [--json]", "what a file or folder holds, or becomes; checks its checksums", command_inspect},
     {"export", "MODEL -o OUT --to hf|gguf", "the text backbone for other software", command_export},
     {"report", "RUN", "report.html anew", command_report},
     {"plan", "RECIPE [STAGE...] [STAGE.key=value...] [--ranks N] [--layout SIZES]",
