@@ -21,7 +21,7 @@ const struct command commands[] = {
      true},
     {"inspect", "PATH [--json]", "what a file or folder holds, or becomes; checks its checksums", command_inspect},
     {"export", "MODEL -o OUT --to hf|gguf", "the text backbone for other software", command_export},
-    {"report", "RUN", "report.html anew", command_report},
+    {"report", "RUN...", "report.html anew, of several runs one page", command_report},
     {"plan", "RECIPE [STAGE...] [STAGE.key=value...] [--ranks N] [--layout SIZES]",
      "memory, flops, traffic and time of training stages, without running them", command_plan},
     {"bench", "NAME|all", "measure against the goals, as ratios in one run", command_bench},

@@ -268,9 +268,11 @@ static void log_timing(const struct runner *run, const struct recipe_stage *s, d
     char *path = path_join(run->recipe.run, "timings.jsonl");
     FILE *file = fopen(path, "a");
     if (file) {
-        fprintf(file,
-                "{\"stage\":\"%s\",\"kind\":\"%s\",\"seconds\":%.1f,\"peak_bytes\":%lld,\"matrix_peak_gflops\":%.0f}\n",
-                s->name, s->kind->name, seconds, (long long)memory_peak_bytes(), peak_gflops);
+        fprintf(file, "{\"stage\":\"%s\",\"kind\":\"%s\",\"seconds\":%.1f,\"peak_bytes\":%lld", s->name, s->kind->name,
+                seconds, (long long)memory_peak_bytes());
+        if (peak_gflops > 0) /* it was measured */
+            fprintf(file, ",\"matrix_peak_gflops\":%.0f", peak_gflops);
+        fprintf(file, "}\n");
         fclose(file);
     }
     memory_free(path);

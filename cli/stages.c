@@ -1,12 +1,12 @@
 #include "cli/stages.h"
 
 #include "cli/stage_command.h"
+#include "cli/stage_report.h"
 #include "codecs/codecs.h"
 #include "data/prepare.h"
 #include "rl/rl.h"
 #include "studio/studio.h"
 #include "train/pretrain.h"
-#include "train/report.h"
 
 #include <string.h>
 

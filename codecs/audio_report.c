@@ -1,6 +1,7 @@
 /* What a trained audio tokenizer keeps of sounds and voices it never heard: numbers, sounds, pictures. */
 #include "codecs/audio_step.h"
 #include "data/media.h"
+#include "data/spectrogram.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -426,36 +427,32 @@ static void report_probe(struct report *r)
 
 /* ---- samples ---- */
 
-enum { SHOWN_SPECTRA = 240, GAP = 4 };
-
-struct picture { /* a row for each recording: the original left, the reconstruction right */
-    u8 *pixels;
-    i64 width, height;
-};
-
-static void put_spectrogram(struct picture *p, i64 item, i64 column, const float *m, i64 spectra)
-{
-    for (i64 x = 0; x < min_i64(spectra, SHOWN_SPECTRA); x++)
-        for (i64 b = 0; b < AUDIO_BANDS; b++) {
-            double level = fmin(fmax((m[x * AUDIO_BANDS + b] - log(0.01)) / 8, 0), 1);
-            i64 y = item * (AUDIO_BANDS + GAP) + AUDIO_BANDS - 1 - b;
-            u8 *pixel = p->pixels + (y * p->width + column * (SHOWN_SPECTRA + GAP) + x) * 3;
-            pixel[0] = (u8)(255 * fmin(1, 2 * level));
-            pixel[1] = (u8)(255 * level * level);
-            pixel[2] = (u8)(255 * fmax(fmin(1, 4 * level) * (1 - level), 4 * level - 3));
-        }
-}
-
-static int write_wav(const char *folder, i64 item, const char *what, float *samples, i64 n)
+static int write_wav(const char *path, float *samples, i64 n)
 {
     struct sound sound = {n, AUDIO_RATE_HZ, samples};
-    char *path = string_format("%s/samples/%02lld-%s.wav", folder, (long long)item, what);
-    int status = sound_write_wav(path, &sound);
-    memory_free(path);
+    return sound_write_wav(path, &sound);
+}
+
+/* samples/NN-WHAT.wav and .png, named in `entry`. */
+static int write_sound(struct json *entry, const struct report *r, i64 item, const char *what, float *samples,
+                       const float *m, i64 spectra)
+{
+    char *name = string_format("samples/%02lld-%s.wav", (long long)item, what);
+    char *picture = string_format("samples/%02lld-%s.png", (long long)item, what);
+    char *key = string_format("%s_picture", what), *wav = path_join(r->folder, name);
+    char *png = path_join(r->folder, picture);
+    int status = write_wav(wav, samples, spectra * AUDIO_HOP);
+    if (status == 0)
+        status = spectrogram_write_png(png, m, spectra);
+    json_set(entry, what, json_of_string(name));
+    json_set(entry, key, json_of_string(picture));
+    char *blocks[] = {name, picture, key, wav, png};
+    for (i64 i = 0; i < COUNT_OF(blocks); i++)
+        memory_free(blocks[i]);
     return status;
 }
 
-static int write_sample(struct picture *p, struct report *r, i64 item, i64 clip)
+static int write_sample(struct json *list, struct report *r, i64 item, i64 clip)
 {
     struct audio_tokenizer *audio = &r->trainer->audio;
     const struct coded *coded = &r->other[clip];
@@ -464,13 +461,14 @@ static int write_sample(struct picture *p, struct report *r, i64 item, i64 clip)
     if (!original)
         return -1;
     float *other = memory_alloc(n * 4), *m = memory_alloc(spectra * AUDIO_BANDS * 4);
+    struct json *entry = json_object();
+    json_set(entry, "text", json_of_string(r->held_out->clips[clip].text));
     audio_spectra(audio, m, original, coded->frames);
-    put_spectrogram(p, item, 0, m, spectra);
+    int status = write_sound(entry, r, item, "original", original, m, spectra);
     decode_levels(other, m, r, coded, audio->config.levels);
-    put_spectrogram(p, item, 1, m, spectra);
-    int status = write_wav(r->folder, item, "original", original, n);
     if (status == 0)
-        status = write_wav(r->folder, item, "reconstructed", other, n);
+        status = write_sound(entry, r, item, "reconstructed", other, m, spectra);
+    json_push(list, entry);
     memory_free(original);
     memory_free(other);
     memory_free(m);
@@ -480,18 +478,13 @@ static int write_sample(struct picture *p, struct report *r, i64 item, i64 clip)
 static int write_samples(struct report *r)
 {
     i64 count = min_i64(SAMPLES, r->other_count);
-    struct picture p = {.width = 2 * SHOWN_SPECTRA + GAP, .height = max_i64(count, 1) * (AUDIO_BANDS + GAP)};
-    char *samples = path_join(r->folder, "samples"), *path = path_join(samples, "spectrograms.png");
-    p.pixels = memory_alloc(p.width * p.height * 3);
-    memset(p.pixels, 255, (size_t)(p.width * p.height * 3));
+    struct json *list = json_array();
+    char *samples = path_join(r->folder, "samples");
     int status = directory_make(samples);
     for (i64 i = 0; i < count && status == 0; i++)
-        status = r->other[i * r->other_count / count].frames ? write_sample(&p, r, i, i * r->other_count / count) : 0;
-    if (status == 0 && count > 0)
-        status = image_write_png(path, p.pixels, p.height, p.width);
-    memory_free(p.pixels);
+        status = r->other[i * r->other_count / count].frames ? write_sample(list, r, i, i * r->other_count / count) : 0;
+    json_set(r->json, "shown", list);
     memory_free(samples);
-    memory_free(path);
     return status;
 }
 

@@ -135,6 +135,21 @@ static struct json *scales_json(const struct measured *m, const struct vision_sh
     return out;
 }
 
+/* How to cut the picture of `shown` originals and reconstructions apart again. */
+static struct json *sheet_json(const struct sheet *sheet, const char *name, i64 shown, const struct vision_shape *shape)
+{
+    struct json *j = json_object();
+    char *file = path_join("samples", name);
+    json_set(j, "file", json_of_string(file));
+    json_set(j, "pairs", json_of_integer(shown));
+    json_set(j, "frames", json_of_integer(shape->frames));
+    json_set(j, "rate_hz", json_of_number(shape->rate_hz));
+    json_set(j, "rows", json_of_integer(sheet->rows));
+    json_set(j, "columns", json_of_integer(sheet->columns));
+    memory_free(file);
+    return j;
+}
+
 static int report_kind(struct json *report, struct vision_trainer *t, u8 *const *items, i64 count, i64 shape_index,
                        const char *kind, const char *folder)
 {
@@ -157,6 +172,7 @@ static int report_kind(struct json *report, struct vision_trainer *t, u8 *const 
              line.data);
     char name[64];
     snprintf(name, sizeof name, "%s.png", kind);
+    json_set(entry, "sheet", sheet_json(&sheet, name, shown, shape));
     int status = sheet_close(&sheet, folder, name);
     memory_free(m.ones);
     memory_free(m.seen);

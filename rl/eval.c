@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { EVAL_SEATS = 64 };
+enum { EVAL_SEATS = 64, ANSWERS_KEPT = 12 };
 
 /* ---- Prompts ---- */
 
@@ -63,7 +63,25 @@ static int answer_all(struct sampler *sampler, struct judge *judge, struct cohor
     return status;
 }
 
-int eval_prompts(struct eval_scores *out, double *best, struct sampler *sampler, struct judge *judge,
+static int keep(const struct eval_kept *kept, i64 i, const struct cohort *c, const struct text_tokenizer *tokenizer)
+{
+    struct text answer = {0};
+    if (kept->best)
+        kept->best[i] = best_reward(c);
+    if (!kept->answers || json_count(kept->answers) >= ANSWERS_KEPT)
+        return 0;
+    int status = rollout_text(&answer, c, 0, tokenizer);
+    struct json *j = json_object();
+    json_set(j, "prompt", json_copy(json_get(c->prompt->source, "prompt")));
+    json_set(j, "ground_truth", json_of_string(c->prompt->ground_truth));
+    json_set(j, "answer", json_of_bytes(answer.data, answer.length));
+    json_set(j, "reward", json_of_number(c->rollouts[0].reward));
+    json_push(kept->answers, j);
+    text_release(&answer);
+    return status;
+}
+
+int eval_prompts(struct eval_scores *out, const struct eval_kept *kept, struct sampler *sampler, struct judge *judge,
                  const struct prompts *prompts, double temperature, i64 copies, u64 seed)
 {
     struct cohort *list = memory_alloc(prompts->count * (i64)sizeof *list);
@@ -78,8 +96,8 @@ int eval_prompts(struct eval_scores *out, double *best, struct sampler *sampler,
     for (i64 i = 0; i < prompts->count; i++) {
         if (status == 0)
             add_cohort(out, &list[i]);
-        if (status == 0 && best)
-            best[i] = best_reward(&list[i]);
+        if (status == 0)
+            status = keep(kept, i, &list[i], sampler->tokenizer);
         cohort_release(&list[i]);
     }
     finish_scores(out);
@@ -114,7 +132,7 @@ static int score_prompts(struct eval_scores *out, struct model *model, const str
     if (status == 0)
         status = sampler_open(&sampler, model, sub, tokenizer, seats, prompts->longest, s->copies, s->max_tokens);
     if (status == 0) {
-        status = eval_prompts(out, NULL, &sampler, judge, prompts, s->temperature, s->copies, seed);
+        status = eval_prompts(out, &(struct eval_kept){0}, &sampler, judge, prompts, s->temperature, s->copies, seed);
         if (status == ROLLOUT_STOPPED)
             status = error_interrupted();
         sampler_close(&sampler);

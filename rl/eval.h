@@ -10,9 +10,13 @@ struct eval_scores {
     double entropy, length, ended; /* means: nats an id, ids an answer, share that ended by themselves */
     i64 prompts, answers;
 };
-/* Every prompt answered `copies` times at `temperature` (0: greedy); best [prompts]: largest reward of each one's
- * answers, may be NULL. -1 and a message, ROLLOUT_STOPPED when interrupted. */
-int eval_prompts(struct eval_scores *out, double *best, struct sampler *sampler, struct judge *judge,
+struct eval_kept {        /* of the answers, where wanted */
+    double *best;         /* [prompts] largest reward of each one's answers; may be NULL */
+    struct json *answers; /* an array that gets the first few: prompt, ground_truth, answer, reward; may be NULL */
+};
+/* Every prompt answered `copies` times at `temperature` (0: greedy). -1 and a message, ROLLOUT_STOPPED when
+ * interrupted. */
+int eval_prompts(struct eval_scores *out, const struct eval_kept *kept, struct sampler *sampler, struct judge *judge,
                  const struct prompts *prompts, double temperature, i64 copies, u64 seed);
 struct json *eval_scores_json(const struct eval_scores *scores);
 

@@ -126,7 +126,7 @@ static void open_learner(struct run *r)
 
 /* ---- Held-out prompts ---- */
 
-static int measure(struct eval_scores *out, double *best, struct run *r, const struct prompts *prompts,
+static int measure(struct eval_scores *out, const struct eval_kept *kept, struct run *r, const struct prompts *prompts,
                    double temperature, i64 copies)
 {
     struct sampler sampler;
@@ -135,7 +135,7 @@ static int measure(struct eval_scores *out, double *best, struct run *r, const s
     int status =
         sampler_open(&sampler, &r->model, &r->full, r->tokenizer, seats, prompts->longest, copies, r->s->max_tokens);
     if (status == 0)
-        status = eval_prompts(out, best, &sampler, judge, prompts, temperature, copies,
+        status = eval_prompts(out, kept, &sampler, judge, prompts, temperature, copies,
                               hash_bytes("held out", 8, r->stage->seed));
     sampler_close(&sampler);
     judge_close(judge);
@@ -148,16 +148,20 @@ static int measure_heldout(struct run *r, const char *when)
     struct eval_scores sampled, greedy;
     if (r->held_out.count == 0)
         return 0;
-    int status = measure(&sampled, NULL, r, &r->held_out, r->s->temperature, 1);
+    struct eval_kept shown = {.answers = json_array()};
+    int status = measure(&sampled, &(struct eval_kept){0}, r, &r->held_out, r->s->temperature, 1);
     if (status == 0)
-        status = measure(&greedy, NULL, r, &r->held_out, 0, 1);
-    if (status)
+        status = measure(&greedy, &shown, r, &r->held_out, 0, 1);
+    if (status) {
+        json_free(shown.answers);
         return status;
+    }
     log_info("held-out %s: reward %.3f +- %.3f, greedy %.3f, entropy %.3f, length %.1f", when, sampled.reward,
              sampled.error, greedy.reward, sampled.entropy, sampled.length);
     struct json *both = json_object();
     json_set(both, "sampled", eval_scores_json(&sampled));
     json_set(both, "greedy", eval_scores_json(&greedy));
+    json_set(both, "answers", shown.answers);
     json_set(r->heldout, when, both);
     return 0;
 }
@@ -177,8 +181,9 @@ static int measure_passes(struct run *r)
             index[unknown.count] = i;
             unknown.list[unknown.count++] = r->prompts.list[i];
         }
+    struct eval_kept kept = {.best = passes};
     int status =
-        unknown.count ? measure(&scores, passes, r, &unknown, r->s->temperature, r->s->surrogate.hint_attempts) : 0;
+        unknown.count ? measure(&scores, &kept, r, &unknown, r->s->temperature, r->s->surrogate.hint_attempts) : 0;
     for (i64 i = 0; i < unknown.count && status == 0; i++)
         r->pool.pass[index[i]] = passes[i];
     if (unknown.count && status == 0)
@@ -351,7 +356,7 @@ static int measure_in_between(struct eval_scores *out, struct run *r, i64 step)
 {
     bool due = r->held_out.count && r->s->eval_steps && step && step % r->s->eval_steps == 0;
     *out = (struct eval_scores){0};
-    int status = due ? measure(out, NULL, r, &r->held_out, r->s->temperature, 1) : 0;
+    int status = due ? measure(out, &(struct eval_kept){0}, r, &r->held_out, r->s->temperature, 1) : 0;
     if (due && status == 0)
         log_info("step %lld: held-out reward %.3f, entropy %.3f", (long long)step, out->reward, out->entropy);
     return status;

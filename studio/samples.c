@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "data/media.h"
 #include "data/media_list.h"
+#include "data/spectrogram.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -168,25 +169,51 @@ static int keep_made(struct studio_run *r, int kind, struct item *item, const st
     return 0;
 }
 
-static char *sample_path(const struct studio_run *r, const struct set *set, i64 i, const char *what)
+static char *sample_path(const struct studio_run *r, const struct set *set, i64 i, const char *what, const char *end)
 {
     char name[96];
-    snprintf(name, sizeof name, "%s-%s-%02lld%s.%s", set->part, kind_keys[set->kind], (long long)i, what,
-             kind_ends[set->kind]);
+    snprintf(name, sizeof name, "%s-%s-%02lld%s.%s", set->part, kind_keys[set->kind], (long long)i, what, end);
     return path_join(r->stage->out, name);
+}
+
+static struct json *file_name(const char *path)
+{
+    return json_of_string(strrchr(path, '/') + 1);
+}
+
+/* The name of a sound's picture, for the report. */
+static int show_spectra(struct json *j, const char *key, const char *path, const float *mel, i64 spectra)
+{
+    json_set(j, key, file_name(path));
+    return spectrogram_write_png(path, mel, spectra);
+}
+
+static int show_sound(struct json *j, const struct studio_run *r, const struct set *set, i64 i)
+{
+    const struct item *item = &set->items[i];
+    char *made = sample_path(r, set, i, "", "png"), *own = sample_path(r, set, i, "-original", "png");
+    int status = show_spectra(j, "original_picture", own, item->own_mel, item->own_count);
+    if (status == 0 && item->made_mel)
+        status = show_spectra(j, "made_picture", made, item->made_mel, item->made_count);
+    memory_free(made);
+    memory_free(own);
+    return status;
 }
 
 static int show_item(struct studio_run *r, const struct set *set, i64 i, const struct answer *a, struct json *list)
 {
-    char *made = sample_path(r, set, i, ""), *own = sample_path(r, set, i, "-original");
+    const char *end = kind_ends[set->kind];
+    char *made = sample_path(r, set, i, "", end), *own = sample_path(r, set, i, "-original", end);
     struct json *j = json_object();
     bool silent = set->kind == KIND_SOUND && !(a->has_medium && a->medium.frames);
     int status = silent ? 0 : answer_save(made, &r->studio, NULL, a, r->stage->seed + (u64)i);
     if (status == 0)
         status = file_copy(own, set->items[i].path);
     json_set(j, "text", json_of_string(set->items[i].text));
-    json_set(j, "made", silent ? json_of_null() : json_of_string(strrchr(made, '/') + 1));
-    json_set(j, "original", json_of_string(strrchr(own, '/') + 1));
+    json_set(j, "made", silent ? json_of_null() : file_name(made));
+    json_set(j, "original", file_name(own));
+    if (status == 0 && set->kind == KIND_SOUND)
+        status = show_sound(j, r, set, i);
     json_push(list, j);
     memory_free(made);
     memory_free(own);
@@ -340,6 +367,21 @@ static int describe_one(struct text *out, struct studio_run *r, int kind, const 
     return status;
 }
 
+/* The medium itself stands beside what was made of its caption, or is put there. */
+static int show_description(struct json *list, const struct studio_run *r, const struct set *set, i64 i,
+                            const struct text *said)
+{
+    struct json *j = json_object();
+    char *own = sample_path(r, set, i, "-original", kind_ends[set->kind]);
+    json_set(j, "text", json_of_string(set->items[i].text));
+    json_set(j, "said", json_of_bytes(said->data ? said->data : "", said->length));
+    json_set(j, "original", file_name(own));
+    json_push(list, j);
+    int status = file_copy(own, set->items[i].path);
+    memory_free(own);
+    return status;
+}
+
 static int describe_set(struct studio_run *r, int kind, const char *part)
 {
     struct set set;
@@ -352,12 +394,8 @@ static int describe_set(struct studio_run *r, int kind, const char *part)
         status = describe_one(&said, r, kind, set.items[i].path, i);
         bool same = said.data && strcmp(said.data, set.items[i].text) == 0;
         right += same;
-        if (i < r->s->show) {
-            struct json *one = json_object();
-            json_set(one, "text", json_of_string(set.items[i].text));
-            json_set(one, "said", json_of_bytes(said.data ? said.data : "", said.length));
-            json_push(shown, one);
-        }
+        if (status == 0 && i < r->s->show)
+            status = show_description(shown, r, &set, i, &said);
         text_release(&said);
     }
     snprintf(key, sizeof key, "%s/%s-to-text", part, kind_keys[kind]);

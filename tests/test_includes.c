@@ -27,9 +27,10 @@ static const struct {
     {"codecs", "core kernels tensor dist tokenizers sequence data train"},
     {"studio", "core kernels tensor dist tokenizers sequence data model elastic train"},
     {"rl", "core kernels tensor dist tokenizers sequence data model elastic train"},
+    {"report", "core"},
     {"corpus", "core kernels tensor dist tokenizers sequence data"},
     {"bench", "core kernels tensor dist tokenizers sequence data model elastic train codecs studio rl"},
-    {"cli", "core kernels tensor dist tokenizers sequence data model elastic train codecs studio rl bench"},
+    {"cli", "core kernels tensor dist tokenizers sequence data model elastic train codecs studio rl report bench"},
 };
 static const struct {
     const char *header, *files;

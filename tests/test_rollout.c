@@ -437,14 +437,25 @@ static void test_the_best_of_several_answers(void **state)
     struct judge *judge = judge_open(&settings, tokenizer, NULL, 0);
     struct eval_scores scores;
     double best[PROMPTS], mean = 0;
+    struct json *answers = json_array();
     (void)state;
     open_sampler(&sampler, 4);
-    assert_int_equal(eval_prompts(&scores, best, &sampler, judge, &prompts, 1, GROUP, 7), 0);
+    assert_int_equal(eval_prompts(&scores, &(struct eval_kept){best, answers}, &sampler, judge, &prompts, 1, GROUP, 7),
+                     0);
     for (i64 i = 0; i < PROMPTS; i++) {
         assert_true(best[i] == 0 || best[i] == 1);
         mean += best[i] / PROMPTS;
     }
     assert_true(mean <= scores.reward * GROUP + 1e-9 && mean > scores.reward);
+    assert_int_equal(json_count(answers), PROMPTS);
+    for (i64 i = 0; i < PROMPTS; i++) { /* what a reader wants to see beside the mean */
+        const struct json *one = json_at(answers, i);
+        assert_string_equal(json_string(json_get(one, "ground_truth"), ""), prompts.list[i].ground_truth);
+        assert_int_not_equal(json_kind(json_get(one, "prompt")), JSON_NULL);
+        assert_int_equal(json_kind(json_get(one, "answer")), JSON_STRING);
+        assert_true(json_number(json_get(one, "reward"), -1) <= best[i]);
+    }
+    json_free(answers);
     sampler_close(&sampler);
     judge_close(judge);
 }

@@ -351,6 +351,8 @@ static int train(struct run *r)
     status = measure_heldout(r, "end");
     if (status == 0 && is_first(r)) {
         char *path = path_join(r->stage->out, "heldout.json");
+        json_set(r->heldout, "parameters", json_of_integer(weights_parameters(&r->model.weights)));
+        json_set(r->heldout, "active", json_of_integer(model_parameters_active(&r->model.config)));
         status = json_save(path, r->heldout);
         memory_free(path);
     }

@@ -125,7 +125,8 @@ static int report(struct loop *l, i64 done, const struct training_step *x, doubl
     metrics_put(l->metrics, "grad_norm", x->optimizer.grad_norm);
     metrics_put(l->metrics, "skipped", (double)x->optimizer.skipped);
     metrics_put(l->metrics, "seconds", seconds);
-    metrics_put(l->metrics, name, x->count / busy);
+    if (x->count > 0) /* a step of reinforcement learning may find nothing to learn from */
+        metrics_put(l->metrics, name, x->count / busy);
     if (peak > 0 && x->flops > 0)
         metrics_put(l->metrics, "peak_share", x->flops / busy / peak);
     if (x->optimizer.skipped && is_first(l))

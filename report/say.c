@@ -1,29 +1,9 @@
-#include "train/report.h"
+#include "report/report.h"
 
-#include "core/json.h"
+#include "report/run.h"
 
 #include <math.h>
 #include <string.h>
-
-const struct setting report_table[] = {{0}};
-
-static struct json *load(const char *run, const char *stage, const char *name)
-{
-    char *path = string_format("%s/%s/%s", run, stage, name);
-    struct json *j = file_exists(path) ? json_load(path) : NULL;
-    memory_free(path);
-    return j;
-}
-
-static const struct json *same_target(const struct json *list, const struct json *as)
-{
-    for (i64 i = 0; i < json_count(list); i++)
-        if (strcmp(json_string(json_get(json_at(list, i), "stream"), ""), json_string(json_get(as, "stream"), "")) ==
-                0 &&
-            strcmp(json_string(json_get(json_at(list, i), "target"), ""), json_string(json_get(as, "target"), "")) == 0)
-            return json_at(list, i);
-    return NULL;
-}
 
 /* Of every stream what it is there for: captions of what is looked at, bits of pictures, codes of sound; not the words
  * around these, nor the second next token.
@@ -79,59 +59,61 @@ static double reward_of(const struct json *rl, const char *when)
 
 static void say_rl(const char *stage, const struct json *rl)
 {
-    log_info("%-8s mean reward on held-out prompts: %.2f before, %.2f after", stage, reward_of(rl, "start"),
-             reward_of(rl, "end"));
+    if (isfinite(reward_of(rl, "end")))
+        log_info("%-8s mean reward on held-out prompts: %.2f before, %.2f after", stage, reward_of(rl, "start"),
+                 reward_of(rl, "end"));
 }
 
-/* What a person wants to know when a run is over, in few lines. */
-static void say_summary(const char *run, const char *page)
+static void say_stage(const struct run_stage *s)
 {
     static const struct {
         const char *file;
         void (*say)(const char *, const struct json *);
     } kinds[] = {{"heldout.json", say_heldout}, {"samples.json", say_samples}, {"rl.json", say_rl}};
-    char **names;
-    i64 count;
-    if (directory_list(&names, &count, run))
-        return;
-    struct text made = {0};
-    for (i64 i = 0; i < count; i++) {
-        struct json *done = strstr(names[i], ".partial") ? NULL : load(run, names[i], "done.json");
-        const char *kind = json_string(json_get(json_get(done, "identity"), "kind"), "");
-        for (i64 k = 0; done && strcmp(kind, "sft") != 0 && k < COUNT_OF(kinds); k++) {
-            struct json *j = load(run, names[i], kinds[k].file);
-            if (j)
-                kinds[k].say(names[i], j);
-            json_free(j);
-        }
-        if (done)
-            text_printf(&made, "%s%s", made.length ? ", " : "", names[i]);
-        json_free(done);
+    for (i64 k = 0; strcmp(stage_kind(s), "sft") != 0 && k < COUNT_OF(kinds); k++) {
+        struct json *j = stage_json(s, kinds[k].file);
+        if (j)
+            kinds[k].say(s->name, j);
+        json_free(j);
     }
-    string_list_free(names, count);
-    log_info("made:    %s in %s", made.length ? made.data : "nothing yet", run);
-    log_info("look at: %s", page);
-    log_info("try:     weft generate %s/base --prompt \"red apple\" --to image --greedy -o apple.png", run);
-    log_info("         weft generate %s/base --prompt \"seven\" --to audio -o seven.wav", run);
-    log_info("         weft grid %s/base --data %s/shards", run, run);
-    text_release(&made);
 }
 
-int report_stage(const void *settings, const struct stage *stage)
+/* The first finished stage of a kind, or NULL. */
+static const char *stage_of_kind(const struct run *run, const char *kind)
 {
-    char *run = string_copy(stage->out), *slash = strrchr(run, '/');
-    (void)settings;
-    if (slash)
-        *slash = 0;
-    const char *folder = slash ? run : ".";
-    char *inside = path_join(stage->out, "report.html"), *beside = path_join(folder, "report.html");
-    int status = report_write(folder, inside);
-    if (status == 0)
-        status = report_write(folder, beside);
-    if (status == 0)
-        say_summary(folder, beside);
-    memory_free(inside);
-    memory_free(beside);
-    memory_free(run);
+    for (i64 i = 0; i < run->count; i++)
+        if (run->stages[i].finished && strcmp(stage_kind(&run->stages[i]), kind) == 0)
+            return run->stages[i].name;
+    return NULL;
+}
+
+static void say_what_next(const struct run *run)
+{
+    const char *base = stage_of_kind(run, "pretrain"), *shards = stage_of_kind(run, "prepare");
+    if (!base)
+        return;
+    log_info("try:     weft generate %s/%s --prompt \"red apple\" --to image --greedy -o apple.png", run->path, base);
+    log_info("         weft generate %s/%s --prompt \"seven\" --to audio -o seven.wav", run->path, base);
+    if (shards)
+        log_info("         weft grid %s/%s --data %s/%s", run->path, base, run->path, shards);
+}
+
+int report_say(const char *path, const char *page)
+{
+    struct run run;
+    struct text made = {0};
+    int status = run_open(&run, path);
+    for (i64 i = 0; i < run.count && status == 0; i++)
+        if (run.stages[i].finished) {
+            say_stage(&run.stages[i]);
+            text_printf(&made, "%s%s", made.length ? ", " : "", run.stages[i].name);
+        }
+    if (status == 0) {
+        log_info("made:    %s in %s", made.length ? made.data : "nothing yet", path);
+        log_info("look at: %s", page);
+        say_what_next(&run);
+    }
+    text_release(&made);
+    run_close(&run);
     return status;
 }

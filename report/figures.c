@@ -1,0 +1,231 @@
+/* Key figures: what one would tell of a run in a breath, read from what its stages left. */
+#include "report/page.h"
+
+#include <math.h>
+#include <string.h>
+
+static struct figure *add(struct figures *all, const struct run_stage *stage, const char *label, double value,
+                          enum unit unit, int digits)
+{
+    if (!isfinite(value))
+        return NULL;
+    if (all->count == all->capacity) {
+        i64 next = max_i64(32, 2 * all->capacity);
+        all->list = memory_resize(all->list, all->capacity * (i64)sizeof *all->list, next * (i64)sizeof *all->list);
+        all->capacity = next;
+    }
+    struct figure *f = &all->list[all->count++];
+    *f = (struct figure){string_copy(stage ? stage->name : "all"), string_copy(label), NULL, NAN, value, unit, digits};
+    return f;
+}
+
+/* On the first screen; the note says what the number is of. Of several alike the first one stands there. */
+static void show(struct figures *all, struct figure *f, const char *tile, const char *note)
+{
+    if (!f)
+        return;
+    for (const struct figure *other = all->list; other < f; other++)
+        if (other->tile && strcmp(other->tile, tile) == 0)
+            return;
+    f->tile = string_copy(tile);
+    f->note = string_copy(note);
+}
+
+/* ---- The whole run ---- */
+
+static void add_run(struct figures *all, const struct run *run)
+{
+    double seconds = NAN, bytes = NAN;
+    i64 finished = 0;
+    for (i64 i = 0; i < run->count; i++) {
+        const struct run_stage *s = &run->stages[i];
+        seconds = isfinite(s->seconds) ? s->seconds + (isfinite(seconds) ? seconds : 0) : seconds;
+        bytes = fmax(bytes, s->peak_bytes);
+        finished += s->finished;
+    }
+    struct text note = {0};
+    text_printf(&note, "%lld stages", (long long)finished);
+    if (isfinite(bytes)) {
+        text_printf(&note, "; the program held ");
+        put_figure(&note, bytes, UNIT_BYTES, 0);
+        text_printf(&note, " of memory at most");
+    }
+    show(all, add(all, NULL, "time", seconds, UNIT_SECONDS, 0), "Time", note.data);
+    add(all, NULL, "peak memory", bytes, UNIT_BYTES, 0);
+    text_release(&note);
+}
+
+/* ---- Backbones ---- */
+
+static void add_size(struct figures *all, const struct run_stage *s, const struct json *heldout)
+{
+    double active = number_at(heldout, "active");
+    struct text note = {0};
+    if (isfinite(active)) {
+        put_figure(&note, active, UNIT_COUNT, 0);
+        text_printf(&note, " of them at work on a token");
+    }
+    show(all, add(all, s, "parameters", number_at(heldout, "parameters"), UNIT_COUNT, 0), "Parameters",
+         note.data ? note.data : "");
+    add(all, s, "active parameters", active, UNIT_COUNT, 0);
+    text_release(&note);
+}
+
+static void add_loss(struct figures *all, const struct run_stage *s, const struct json *start, const struct json *end)
+{
+    const char *stream = json_string(json_get(end, "stream"), ""), *target = json_string(json_get(end, "target"), "");
+    char *label = strcmp(stream, target) == 0 ? string_format("held-out loss, %s", stream)
+                                              : string_format("held-out loss, %s: %s", stream, target);
+    struct figure *f = add(all, s, label, number_at(end, "loss"), UNIT_NUMBER, 3);
+    if (f) {
+        f->before = number_at(same_target(start, end), "loss");
+        char *note = string_format("nats a token, held out; by frequency alone %.2f", number_at(end, "unigram"));
+        if (strcmp(stream, "text") == 0 && strcmp(target, "text") == 0)
+            show(all, f, "Loss on text", note);
+        memory_free(note);
+    }
+    memory_free(label);
+}
+
+static void add_heldout(struct figures *all, const struct run_stage *s)
+{
+    struct json *j = stage_json(s, "heldout.json");
+    const struct json *start = json_get(j, "start"), *end = json_get(j, "end");
+    if (j)
+        add_size(all, s, j);
+    for (i64 i = 0; i < json_count(end); i++)
+        add_loss(all, s, start, json_at(end, i));
+    json_free(j);
+}
+
+static void add_speed(struct figures *all, const struct run_stage *s)
+{
+    static const char *const keys[][2] = {
+        {"tokens_per_s", "tokens/s"}, {"pictures_per_s", "pictures/s"}, {"frames_per_s", "frames/s"}};
+    struct series share = series_of(&s->metrics, "peak_share");
+    struct text note = {0};
+    if (share.n)
+        text_printf(&note, "tokens/s in training, %.0f %% of the matrix peak", 100 * series_median(&share));
+    for (i64 i = 0; i < COUNT_OF(keys); i++) {
+        struct series speed = series_of(&s->metrics, keys[i][0]);
+        struct figure *f = add(all, s, keys[i][1], series_median(&speed), UNIT_COUNT, 0);
+        if (i == 0)
+            show(all, f, "Speed", note.data ? note.data : "tokens/s in training");
+        series_release(&speed);
+    }
+    add(all, s, "share of the matrix peak", series_median(&share), UNIT_SHARE, 1);
+    series_release(&share);
+    text_release(&note);
+}
+
+/* ---- Tokenizers ---- */
+
+static void add_kept(struct figures *all, const struct run_stage *s)
+{
+    struct json *j = stage_json(s, "report.json");
+    const struct json *stills = json_get(j, "stills_held_out"), *clips = json_get(j, "clips_held_out");
+    const struct json *sound = json_get(j, "held_out_distance"), *probe = json_get(j, "digit_probe");
+    add(all, s, "parameters", number_at(j, "parameters"), UNIT_COUNT, 0);
+    show(all, add(all, s, "PSNR of new pictures", number_at(stills, "psnr_db"), UNIT_DECIBEL, 1),
+         "Pictures through tokens", "PSNR on pictures it never saw");
+    add(all, s, "PSNR of new clips", number_at(clips, "psnr_db"), UNIT_DECIBEL, 1);
+    struct figure *f = add(all, s, "log-mel distance of new sounds", number_at(sound, "log_mel"), UNIT_NUMBER, 3);
+    char *note = string_format("log-mel distance on new voices; the mean spectrum's is %.2f",
+                               number_at(sound, "log_mel_mean_spectrum"));
+    show(all, f, "Speech through tokens", note);
+    add(all, s, "digits told from level 0", json_number(json_at(json_get(probe, "accuracy"), 0), NAN), UNIT_SHARE, 1);
+    memory_free(note);
+    json_free(j);
+}
+
+/* ---- Samples ---- */
+
+static void add_samples(struct figures *all, const struct run_stage *s)
+{
+    static const char *const names[][3] = {
+        {"validation/image", "new pictures from words, nearer to their own", "Pictures from new captions"},
+        {"train/image", "pictures from words, nearer to their own", NULL},
+        {"validation/video", "new clips from words, nearer to their own", NULL},
+        {"train/video", "clips from words, nearer to their own", NULL},
+        {"validation/audio", "new speech from words, nearer to its own", NULL},
+        {"train/audio", "speech from words, nearer to its own", NULL}};
+    struct json *j = stage_json(s, "samples.json");
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        double pair = number_at(json_get(j, names[i][0]), "pair");
+        struct figure *f = add(all, s, names[i][1], pair, UNIT_SHARE, 1);
+        if (names[i][2])
+            show(all, f, names[i][2], "nearer to their own original than to another's; chance is 50 %");
+    }
+    struct json_iterator it;
+    for (bool more = json_first(&it, j); more; more = json_next(&it, j)) {
+        double media = number_at(it.value, "media"), exact = number_at(it.value, "exact");
+        char *label = string_format("%s, word for word", it.key);
+        add(all, s, label, media > 0 ? exact / media : NAN, UNIT_SHARE, 1);
+        memory_free(label);
+    }
+    json_free(j);
+}
+
+/* ---- Reinforcement learning, evaluation, sub-models ---- */
+
+static void add_rewards(struct figures *all, const struct run_stage *s)
+{
+    struct json *j = stage_json(s, "rl.json"), *eval = stage_json(s, "eval.json");
+    const struct json *start = json_get(json_get(j, "heldout"), "start"),
+                      *end = json_get(json_get(j, "heldout"), "end");
+    static const char *const how[] = {"sampled", "greedy"};
+    for (i64 i = 0; i < COUNT_OF(how); i++) {
+        char *label = string_format("reward on held-out prompts, %s", how[i]);
+        struct figure *f = add(all, s, label, number_at(json_get(end, how[i]), "reward"), UNIT_NUMBER, 3);
+        if (f)
+            f->before = number_at(json_get(start, how[i]), "reward");
+        show(all, f, "Reward", "mean on held-out prompts, before and after reinforcement learning");
+        memory_free(label);
+    }
+    add(all, s, "mean reward", number_at(eval, "reward"), UNIT_NUMBER, 3);
+    add(all, s, "bits per byte of text", number_at(eval, "bits_per_byte"), UNIT_NUMBER, 3);
+    json_free(j);
+    json_free(eval);
+}
+
+static void add_grid(struct figures *all, const struct run_stage *s)
+{
+    struct json *j = stage_json(s, "grid.json");
+    for (i64 i = 0; i < json_count(j); i++) {
+        char *label = string_format("summed loss of %s", json_string(json_get(json_at(j, i), "name"), ""));
+        add(all, s, label, number_at(json_at(j, i), "loss_all"), UNIT_NUMBER, 3);
+        memory_free(label);
+    }
+    json_free(j);
+}
+
+void figures_collect(struct figures *all, const struct run *run)
+{
+    static void (*const parts[])(struct figures *, const struct run_stage *) = {add_heldout, add_speed,   add_kept,
+                                                                                add_samples, add_rewards, add_grid};
+    *all = (struct figures){0};
+    add_run(all, run);
+    for (i64 i = 0; i < run->count; i++)
+        for (i64 k = 0; k < COUNT_OF(parts); k++)
+            parts[k](all, &run->stages[i]);
+}
+
+void figures_release(struct figures *all)
+{
+    for (i64 i = 0; i < all->count; i++) {
+        struct figure *f = &all->list[i];
+        char *texts[] = {f->stage, f->label, f->note, f->tile};
+        for (i64 k = 0; k < COUNT_OF(texts); k++)
+            memory_free(texts[k]);
+    }
+    memory_free(all->list);
+    *all = (struct figures){0};
+}
+
+const struct figure *figures_find(const struct figures *all, const char *stage, const char *label)
+{
+    for (i64 i = 0; i < all->count; i++)
+        if (strcmp(all->list[i].stage, stage) == 0 && strcmp(all->list[i].label, label) == 0)
+            return &all->list[i];
+    return NULL;
+}

@@ -1,0 +1,334 @@
+#include "report/page.h"
+
+#include "report/report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Sections and groups ---- */
+
+void cut_back(struct text *text, i64 length)
+{
+    text->length = length;
+    if (text->data)
+        text->data[length] = 0;
+}
+
+void section_open(struct page *p, const char *id, const char *title, const char *lede)
+{
+    p->section_begin = p->html.length;
+    p->section_id = string_copy(id);
+    p->section_title = string_copy(title);
+    text_printf(&p->html, "<section id='%s'>", id);
+    html_element(&p->html, "h2", NULL, "%s", title);
+    if (lede)
+        html_element(&p->html, "p", "lede", "%s", lede);
+    p->section_body = p->html.length;
+}
+
+void section_close(struct page *p)
+{
+    if (p->html.length == p->section_body)
+        cut_back(&p->html, p->section_begin);
+    else {
+        text_printf(&p->html, "</section>\n");
+        text_printf(&p->contents, "<a href='#%s'>", p->section_id);
+        html_text(&p->contents, p->section_title);
+        text_printf(&p->contents, "</a>");
+    }
+    memory_free(p->section_id);
+    memory_free(p->section_title);
+}
+
+void group_open(struct page *p, const char *format, ...)
+{
+    char title[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(title, sizeof title, format, list);
+    va_end(list);
+    p->group_begin = p->html.length;
+    html_element(&p->html, "h3", NULL, "%s", title);
+    p->group_body = p->html.length;
+}
+
+void put_made_by(struct page *p, const char *command)
+{
+    text_printf(&p->html, "<p class='made'>Made by ");
+    html_element(&p->html, "code", NULL, "%s", command);
+    text_printf(&p->html, "</p>");
+}
+
+static const struct run *run_of(const struct page *p, const struct run_stage *stage)
+{
+    for (i64 r = 0; r < p->run_count; r++)
+        if (stage >= p->runs[r].stages && stage < p->runs[r].stages + p->runs[r].count)
+            return &p->runs[r];
+    return NULL;
+}
+
+void group_close(struct page *p, const struct run_stage *maker)
+{
+    if (p->html.length == p->group_body)
+        cut_back(&p->html, p->group_begin);
+    else if (maker) {
+        char *command = command_of(run_of(p, maker), maker);
+        put_made_by(p, command);
+        memory_free(command);
+    }
+}
+
+void put_note(struct page *p, const char *format, ...)
+{
+    char note[1024];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(note, sizeof note, format, list);
+    va_end(list);
+    html_element(&p->html, "p", "soft", "%s", note);
+}
+
+char *command_of(const struct run *run, const struct run_stage *stage)
+{
+    struct text out = {0};
+    char *place = string_format("run=%s", run->path);
+    text_printf(&out, "weft run ");
+    shell_word(&out, json_string(json_get(run->about, "recipe"), "RECIPE"));
+    text_printf(&out, " ");
+    shell_word(&out, place);
+    text_printf(&out, " ");
+    shell_word(&out, stage->name);
+    memory_free(place);
+    return out.data;
+}
+
+/* ---- Figures ---- */
+
+void figure_open(struct page *p, const char *class, const char *title)
+{
+    text_printf(&p->html, "<figure class='%s'><figcaption>", class);
+    html_text(&p->html, title);
+    text_printf(&p->html, "</figcaption>");
+}
+
+void figure_close(struct page *p)
+{
+    text_printf(&p->html, "</figure>");
+}
+
+void figure_chart(struct page *p, const char *title, const struct chart *chart)
+{
+    i64 begin = p->html.length;
+    figure_open(p, "chart", title);
+    if (chart_draw(&p->html, chart))
+        figure_close(p);
+    else
+        cut_back(&p->html, begin);
+}
+
+static char *short_name(const char *name)
+{
+    return strlen(name) > 16 ? string_format("%.14s..", name) : string_copy(name);
+}
+
+/* Where it stands at the end: the mean of the last hundredth of the steps. */
+static char *last_value(const struct series *s, bool percent)
+{
+    double sum = 0;
+    i64 begin = s->n - max_i64(min_i64(s->n, 1), s->n / 100);
+    for (i64 i = begin; i < s->n; i++)
+        sum += s->y[i] / (double)(s->n - begin);
+    return s->n == 0 ? string_copy("") : percent ? string_format("%.0f %%", 100 * sum) : string_format("%.4g", sum);
+}
+
+static char *about_panel(const struct page *p, const char *stage, const struct panel *panel, const struct series *all)
+{
+    struct text about = {0};
+    text_printf(&about, "%s of %s over steps", panel->title, stage);
+    for (i64 r = 0; r < p->run_count; r++)
+        if (all[r].n)
+            text_printf(&about, "; %s%sfrom %.4g to %.4g %s", p->run_count > 1 ? p->runs[r].name : "",
+                        p->run_count > 1 ? " " : "", all[r].y[0], all[r].y[all[r].n - 1], panel->unit);
+    return about.data;
+}
+
+void figure_panel(struct page *p, const char *stage, const struct panel *panel)
+{
+    struct series *all = memory_alloc(p->run_count * (i64)sizeof *all);
+    struct chart_line *lines = memory_alloc(p->run_count * (i64)sizeof *lines);
+    char **names = memory_alloc(p->run_count * (i64)sizeof *names);
+    for (i64 r = 0; r < p->run_count; r++) {
+        const struct run_stage *s = run_find(&p->runs[r], stage);
+        all[r] = series_of(s ? &s->metrics : &(struct lines){0}, panel->key);
+        names[r] = p->run_count > 1 ? short_name(p->runs[r].name) : last_value(&all[r], panel->percent);
+        lines[r] =
+            (struct chart_line){names[r], p->run_count > 1 ? (int)r : panel->colour, all[r].x, all[r].y, all[r].n};
+    }
+    char *about = about_panel(p, stage, panel, all);
+    figure_chart(p, panel->title,
+                 &(struct chart){.about = about,
+                                 .x_name = "step",
+                                 .y_name = panel->unit,
+                                 .lines = lines,
+                                 .line_count = p->run_count,
+                                 .from_zero = panel->from_zero,
+                                 .percent = panel->percent});
+    for (i64 r = 0; r < p->run_count; r++) {
+        series_release(&all[r]);
+        memory_free(names[r]);
+    }
+    memory_free(about);
+    memory_free(all);
+    memory_free(lines);
+    memory_free(names);
+}
+
+bool stage_trained(const struct page *p, const char *stage)
+{
+    for (i64 r = 0; r < p->run_count; r++) {
+        const struct run_stage *s = run_find(&p->runs[r], stage);
+        if (s && s->metrics.count)
+            return true;
+    }
+    return false;
+}
+
+int colour_of(const char *name)
+{
+    static const char *const names[][2] = {{"text", "0"},     {"vision", "1"},    {"audio", "2"},
+                                           {"mtp", "7"},      {"image-out", "1"}, {"video-out", "6"},
+                                           {"image-in", "4"}, {"video-in", "3"}};
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        if (strcmp(name, names[i][0]) == 0)
+            return names[i][1][0] - '0';
+    return 5;
+}
+
+/* ---- Tables ---- */
+
+void table_open(struct page *p, const char *const *heads, i64 count)
+{
+    text_printf(&p->html, "<div class='wide'><table><tr>");
+    for (i64 i = 0; i < count; i++)
+        html_element(&p->html, "th", *heads[i] == '<' ? "w" : NULL, "%s", heads[i] + (*heads[i] == '<'));
+    text_printf(&p->html, "</tr>");
+}
+
+void cell_words(struct page *p, const char *format, ...)
+{
+    char words[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(words, sizeof words, format, list);
+    va_end(list);
+    html_element(&p->html, "td", NULL, "%s", words);
+}
+
+void cell_figure(struct page *p, double value, enum unit unit, int digits)
+{
+    text_printf(&p->html, "<td>");
+    if (isfinite(value))
+        put_figure(&p->html, value, unit, digits);
+    text_printf(&p->html, "</td>");
+}
+
+void table_close(struct page *p)
+{
+    text_printf(&p->html, "</table></div>");
+}
+
+/* ---- Media ---- */
+
+bool put_medium(struct page *p, const struct run_stage *stage, const char *file, const char *about)
+{
+    char *path = stage_file(stage, file);
+    const char *end = path ? strrchr(path, '.') : NULL;
+    bool video = end && strcmp(end, ".mp4") == 0, sound = end && strcmp(end, ".wav") == 0;
+    i64 begin = p->html.length;
+    text_printf(&p->html, "<%s", video ? "video autoplay loop muted playsinline" : sound ? "audio controls" : "img");
+    text_printf(&p->html, video || sound ? " aria-label='" : " alt='");
+    html_text(&p->html, about);
+    text_printf(&p->html, "' src='");
+    bool there = path && html_data_uri(&p->html, path) == 0;
+    if (there)
+        text_printf(&p->html, video ? "'></video>" : sound ? "'></audio>" : "'>");
+    else
+        cut_back(&p->html, begin);
+    memory_free(path);
+    return there;
+}
+
+/* ---- The whole ---- */
+
+static void find_stages(struct page *p)
+{
+    i64 most = 0;
+    for (i64 r = 0; r < p->run_count; r++)
+        most += p->runs[r].count;
+    p->stages = memory_alloc(max_i64(most, 1) * (i64)sizeof *p->stages);
+    for (i64 r = 0; r < p->run_count; r++)
+        for (i64 i = 0; i < p->runs[r].count; i++) {
+            bool known = false;
+            for (i64 k = 0; k < p->stage_count; k++)
+                known |= strcmp(p->stages[k], p->runs[r].stages[i].name) == 0;
+            if (!known)
+                p->stages[p->stage_count++] = p->runs[r].stages[i].name;
+        }
+}
+
+static void put_sections(struct page *p)
+{
+    static void (*const parts[])(struct page *) = {put_stages,     put_comparison, put_samples, put_training,
+                                                   put_heldout,    put_submodels,  put_rewards, put_routing,
+                                                   put_tokenizers, put_settings};
+    find_stages(p);
+    for (i64 i = 0; i < COUNT_OF(parts); i++)
+        parts[i](p);
+}
+
+static void assemble(struct text *out, struct page *p)
+{
+    struct page head = {.runs = p->runs, .run_count = p->run_count};
+    put_summary(&head);
+    text_printf(out, "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
+                     "content='width=device-width,initial-scale=1'><link rel='icon' href='data:,'>");
+    text_printf(out, "<title>Weft: ");
+    html_text(out, p->runs[0].name);
+    text_printf(out,
+                "</title>\n<style>\n%s%s</style></head>\n<body><header>%s<nav aria-label='Sections'>%s</nav></header>"
+                "\n<main>%s</main>\n<footer>This page is one file. %s remakes it from what the stages left behind.",
+                page_style, p->css.data ? p->css.data : "", head.html.data, p->contents.data ? p->contents.data : "",
+                p->html.data ? p->html.data : "", "<code>weft report</code>");
+    text_printf(out, "</footer>\n<script>%s</script></body></html>\n", page_script);
+    text_release(&head.html);
+}
+
+static int write_page(const char *out, const struct run *runs, i64 count)
+{
+    struct page p = {.runs = runs, .run_count = count};
+    struct text whole = {0};
+    put_sections(&p);
+    assemble(&whole, &p);
+    int status = file_replace(out, whole.data, whole.length);
+    text_release(&whole);
+    text_release(&p.html);
+    text_release(&p.contents);
+    text_release(&p.css);
+    memory_free(p.stages);
+    return status;
+}
+
+int report_write(const char *out, const char *const *runs, i64 count)
+{
+    struct run *list = memory_alloc(max_i64(count, 1) * (i64)sizeof *list);
+    int status = 0;
+    for (i64 i = 0; i < count && status == 0; i++)
+        status = run_open(&list[i], runs[i]);
+    if (status == 0)
+        status = write_page(out, list, count);
+    for (i64 i = 0; i < count; i++)
+        run_close(&list[i]);
+    memory_free(list);
+    return status;
+}

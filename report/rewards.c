@@ -1,0 +1,185 @@
+/* Reinforcement learning: rewards over steps, prompts with their answers before and after; evaluation. */
+#include "report/page.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- Over steps ---- */
+
+static const struct panel panels[] = {
+    {"entropy", "Entropy of an id", "nats", 4, true, false},
+    {"length", "Length of answers", "ids", 5, true, false},
+    {"spread", "Prompts whose answers differ in reward", "of the step's prompts", 1, true, true},
+    {"clipped", "Answers whose ratio was clipped", "of answers", 6, true, true},
+    {"kl", "Divergence from the start", "nats", 3, true, false},
+    {"grad_norm", "Norm of the gradient before clipping", "", 7, true, false},
+    {"drawn_per_s", "Speed of drawing answers", "ids/s", 4, true, false},
+    {"tokens_per_s", "Speed of learning", "tokens/s", 4, true, false},
+    {"peak_share", "Share of the matrix peak in learning", "of the peak measured at the stage's start", 5, true, true},
+};
+
+/* Rewards while training, of one run with those on held-out prompts: before, in between, after. */
+static void put_rewards_of_one(struct page *p, const struct run_stage *s, const struct json *rl)
+{
+    struct series reward = series_of(&s->metrics, "reward"), heldout = series_of(&s->metrics, "heldout/reward");
+    const struct json *at = json_get(rl, "heldout");
+    double before = number_at(json_get(json_get(at, "start"), "sampled"), "reward");
+    double after = number_at(json_get(json_get(at, "end"), "sampled"), "reward");
+    const struct chart_line lines[] = {{"in training", 0, reward.x, reward.y, reward.n},
+                                       {"held out", 1, heldout.x, heldout.y, heldout.n}};
+    const struct chart_mark marks[] = {{"before", 0, before, 1, true},
+                                       {"after", number_at(rl, "steps"), after, 1, true}};
+    figure_chart(p, "Mean reward, and on held-out prompts (ringed)",
+                 &(struct chart){.about = "Mean reward over steps, and on held-out prompts before and after",
+                                 .x_name = "step",
+                                 .y_name = "reward",
+                                 .lines = lines,
+                                 .line_count = 2,
+                                 .marks = marks,
+                                 .mark_count = 2,
+                                 .from_zero = true});
+    series_release(&reward);
+    series_release(&heldout);
+}
+
+static void put_course(struct page *p, const char *stage, const struct run_stage *s, const struct json *rl)
+{
+    static const struct panel reward = {"reward", "Mean reward in training", "reward", 0, true, false};
+    text_printf(&p->html, "<div class='charts'>");
+    if (p->run_count == 1)
+        put_rewards_of_one(p, s, rl);
+    else
+        figure_panel(p, stage, &reward);
+    for (i64 i = 0; i < COUNT_OF(panels); i++)
+        figure_panel(p, stage, &panels[i]);
+    text_printf(&p->html, "</div>");
+}
+
+/* ---- Before and after ---- */
+
+static void put_scores(struct page *p, const struct json *heldout)
+{
+    static const char *const heads[] = {"held-out prompts", "reward before", "reward after",
+                                        "length before",    "length after",  "prompts"};
+    static const char *const how[][2] = {{"greedy", "likeliest answer"}, {"sampled", "drawn answer"}};
+    const struct json *start = json_get(heldout, "start"), *end = json_get(heldout, "end");
+    if (!start && !end)
+        return;
+    table_open(p, heads, COUNT_OF(heads));
+    for (i64 i = 0; i < COUNT_OF(how); i++) {
+        const struct json *before = json_get(start, how[i][0]), *after = json_get(end, how[i][0]);
+        text_printf(&p->html, "<tr>");
+        cell_words(p, "%s", how[i][1]);
+        cell_figure(p, number_at(before, "reward"), UNIT_NUMBER, 3);
+        cell_figure(p, number_at(after, "reward"), UNIT_NUMBER, 3);
+        cell_figure(p, number_at(before, "length"), UNIT_NUMBER, 1);
+        cell_figure(p, number_at(after, "length"), UNIT_NUMBER, 1);
+        cell_figure(p, number_at(before ? before : after, "prompts"), UNIT_NUMBER, 0);
+        text_printf(&p->html, "</tr>");
+    }
+    table_close(p);
+}
+
+/* A string, or a list of messages: the last one is what was asked. */
+static const char *asked(const struct json *prompt)
+{
+    const struct json *last = json_at(prompt, json_count(prompt) - 1);
+    return json_kind(prompt) == JSON_STRING ? json_string(prompt, "") : json_string(json_get(last, "content"), "");
+}
+
+static void put_answer(struct page *p, const struct json *answer)
+{
+    text_printf(&p->html, "<td class='w'><div class='answer'>");
+    html_text(&p->html, json_string(json_get(answer, "answer"), ""));
+    text_printf(&p->html, "</div></td><td%s>", number_at(answer, "reward") > 0 ? " class='same'" : "");
+    if (isfinite(number_at(answer, "reward")))
+        text_printf(&p->html, "%.3g", number_at(answer, "reward"));
+    text_printf(&p->html, "</td>");
+}
+
+static void put_answers(struct page *p, const struct json *before, const struct json *after)
+{
+    static const char *const heads[] = {"<prompt", "<right answer", "<before", "reward", "<after", "reward"};
+    i64 count = max_i64(json_count(before), json_count(after));
+    if (count == 0)
+        return;
+    html_element(&p->html, "h4", NULL, "Held-out prompts and their likeliest answers");
+    table_open(p, heads, COUNT_OF(heads));
+    for (i64 i = 0; i < count; i++) {
+        const struct json *one = json_at(after, i) ? json_at(after, i) : json_at(before, i);
+        text_printf(&p->html, "<tr><td class='w'><div class='answer'>");
+        html_text(&p->html, asked(json_get(one, "prompt")));
+        text_printf(&p->html, "</div></td><td class='w'><div class='answer'>");
+        html_text(&p->html, json_string(json_get(one, "ground_truth"), ""));
+        text_printf(&p->html, "</div></td>");
+        put_answer(p, json_at(before, i));
+        put_answer(p, json_at(after, i));
+        text_printf(&p->html, "</tr>");
+    }
+    table_close(p);
+}
+
+/* ---- Evaluation ---- */
+
+static void put_evaluation(struct page *p, const struct run_stage *s)
+{
+    static const struct {
+        const char *key, *name;
+        enum unit unit;
+        int digits;
+    } rows[] = {{"reward", "mean reward", UNIT_NUMBER, 3},
+                {"standard_error", "its standard error", UNIT_NUMBER, 3},
+                {"bits_per_byte", "bits per byte of text", UNIT_NUMBER, 3},
+                {"positions", "positions measured", UNIT_COUNT, 0},
+                {"prompts", "prompts answered", UNIT_COUNT, 0}};
+    static const char *const heads[] = {"figure", "value"};
+    struct json *j = stage_json(s, "eval.json");
+    i64 shown = 0;
+    group_open(p, "%s: evaluation", s->name);
+    for (i64 i = 0; i < COUNT_OF(rows); i++)
+        if (isfinite(number_at(j, rows[i].key))) {
+            if (shown++ == 0)
+                table_open(p, heads, 2);
+            text_printf(&p->html, "<tr>");
+            cell_words(p, "%s", rows[i].name);
+            cell_figure(p, number_at(j, rows[i].key), rows[i].unit, rows[i].digits);
+            text_printf(&p->html, "</tr>");
+        }
+    if (shown)
+        table_close(p);
+    group_close(p, s);
+    json_free(j);
+}
+
+static void put_stage(struct page *p, const char *stage)
+{
+    const struct run_stage *s = NULL;
+    for (i64 r = p->run_count - 1; r >= 0; r--)
+        s = run_find(&p->runs[r], stage) ? run_find(&p->runs[r], stage) : s;
+    bool rewarded = s && s->metrics.count && json_get(s->metrics.list[0], "reward");
+    struct json *rl = s ? stage_json(s, "rl.json") : NULL;
+    const struct json *heldout = json_get(rl, "heldout");
+    if (rewarded || heldout) {
+        group_open(p, "%s", stage);
+        if (p->run_count == 1)
+            put_scores(p, heldout);
+        if (rewarded)
+            put_course(p, stage, s, rl);
+        if (p->run_count == 1)
+            put_answers(p, json_get(json_get(heldout, "start"), "answers"),
+                        json_get(json_get(heldout, "end"), "answers"));
+        group_close(p, s);
+    }
+    json_free(rl);
+    if (s && p->run_count == 1)
+        put_evaluation(p, s);
+}
+
+void put_rewards(struct page *p)
+{
+    section_open(p, "rewards", "Rewards",
+                 "Rewards come from a verifier that knows the right answer. Held-out prompts are never trained on.");
+    for (i64 i = 0; i < p->stage_count; i++)
+        put_stage(p, p->stages[i]);
+    section_close(p);
+}

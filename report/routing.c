@@ -1,0 +1,212 @@
+/* Who uses which expert: a map for each layer, how much streams share, how evenly they spread. */
+#include "report/page.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { OPEN_LAYERS = 9 }; /* more stand folded away */
+
+struct routing { /* routing.json, as far as it can be drawn */
+    const struct json *layers, *positions;
+    const char **streams; /* that have positions */
+    i64 *stream_index;    /* in the file's list of streams */
+    i64 stream_count, experts;
+    double topk, most; /* most: the largest share of a stream's positions at one expert */
+};
+
+static const struct json *counts_of(const struct json *layer, const char *stream)
+{
+    return json_get(json_get(json_get(layer, "streams"), stream), "counts");
+}
+
+/* Share of the stream's positions that choose the expert. */
+static double share_of(const struct routing *r, const struct json *layer, const char *stream, i64 expert)
+{
+    double positions = json_number(json_get(r->positions, stream), 0);
+    return positions > 0 ? json_number(json_at(counts_of(layer, stream), expert), NAN) / positions : NAN;
+}
+
+static void routing_open(struct routing *r, const struct json *file)
+{
+    const struct json *names = json_get(file, "streams");
+    *r = (struct routing){.layers = json_get(file, "layers"),
+                          .positions = json_get(file, "positions"),
+                          .topk = json_number(json_get(file, "topk"), NAN),
+                          .experts = json_count(json_get(json_at(json_get(file, "layers"), 0), "experts"))};
+    r->streams = memory_alloc((json_count(names) + 1) * (i64)sizeof *r->streams);
+    r->stream_index = memory_alloc((json_count(names) + 1) * 8);
+    for (i64 i = 0; i < json_count(names); i++) {
+        const char *name = json_string(json_at(names, i), "");
+        if (json_number(json_get(r->positions, name), 0) > 0) {
+            r->streams[r->stream_count] = name;
+            r->stream_index[r->stream_count++] = i;
+        }
+    }
+    for (i64 l = 0; l < json_count(r->layers); l++)
+        for (i64 s = 0; s < r->stream_count; s++)
+            for (i64 e = 0; e < r->experts; e++)
+                r->most = fmax(r->most, share_of(r, json_at(r->layers, l), r->streams[s], e));
+}
+
+static void routing_close(struct routing *r)
+{
+    memory_free(r->streams);
+    memory_free(r->stream_index);
+}
+
+static i64 layer_number(const struct routing *r, i64 l)
+{
+    return json_integer(json_get(json_at(r->layers, l), "layer"), l);
+}
+
+/* ---- Use ---- */
+
+static void put_use(struct page *p, const struct routing *r, i64 l)
+{
+    const struct json *layer = json_at(r->layers, l), *ids = json_get(layer, "experts");
+    double *values = memory_alloc(max_i64(r->stream_count * r->experts, 1) * 8);
+    i32 *numbers = memory_alloc(max_i64(r->experts, 1) * 4);
+    char title[96], about[160];
+    for (i64 e = 0; e < r->experts; e++) {
+        numbers[e] = (i32)json_integer(json_at(ids, e), e);
+        for (i64 s = 0; s < r->stream_count; s++)
+            values[s * r->experts + e] = share_of(r, layer, r->streams[s], e);
+    }
+    snprintf(title, sizeof title, "Layer %lld", (long long)layer_number(r, l));
+    snprintf(about, sizeof about,
+             "Map of layer %lld: share of each stream's positions that choose each of %lld experts",
+             (long long)layer_number(r, l), (long long)r->experts);
+    figure_open(p, "chart", title);
+    chart_heat(&p->html, &(struct heat){.about = about,
+                                        .rows = r->stream_count,
+                                        .columns = r->experts,
+                                        .values = values,
+                                        .row_names = r->streams,
+                                        .column_numbers = numbers,
+                                        .column_title = "expert",
+                                        .most = r->most});
+    figure_close(p);
+    memory_free(values);
+    memory_free(numbers);
+}
+
+static void put_uses(struct page *p, const struct routing *r, const struct run_stage *s)
+{
+    i64 layers = json_count(r->layers), open = min_i64(layers, OPEN_LAYERS);
+    group_open(p, "%s: which experts each stream chooses", s->name);
+    put_note(p,
+             "A row is a stream, a column an expert; the colour is the share of the stream's positions that choose it "
+             "(top-%.0f of %lld; even use would be %.1f %%).",
+             r->topk, (long long)r->experts, 100 * r->topk / (double)r->experts);
+    text_printf(&p->html, "<div class='key'><span>0 %%</span><span class='ramp'></span><span>%.0f %%</span></div>",
+                100 * r->most);
+    text_printf(&p->html, "<div class='charts'>");
+    for (i64 l = 0; l < open; l++)
+        put_use(p, r, l);
+    text_printf(&p->html, "</div>");
+    if (open < layers) {
+        text_printf(&p->html, "<details><summary>%lld more layers</summary><div class='charts'>",
+                    (long long)(layers - open));
+        for (i64 l = open; l < layers; l++)
+            put_use(p, r, l);
+        text_printf(&p->html, "</div></details>");
+    }
+    group_close(p, s);
+}
+
+/* ---- Overlap ---- */
+
+static void put_overlap(struct page *p, const struct routing *r, i64 l)
+{
+    const struct json *rows = json_get(json_at(r->layers, l), "overlap");
+    double *values = memory_alloc(max_i64(r->stream_count * r->stream_count, 1) * 8);
+    char title[96], about[160];
+    for (i64 a = 0; a < r->stream_count; a++)
+        for (i64 b = 0; b < r->stream_count; b++)
+            values[a * r->stream_count + b] =
+                a == b ? NAN : json_number(json_at(json_at(rows, r->stream_index[a]), r->stream_index[b]), NAN);
+    snprintf(title, sizeof title, "Layer %lld", (long long)layer_number(r, l));
+    snprintf(about, sizeof about, "Layer %lld: overlap of the experts that each two streams use most",
+             (long long)layer_number(r, l));
+    figure_open(p, "chart", title);
+    chart_heat(&p->html, &(struct heat){.about = about,
+                                        .rows = r->stream_count,
+                                        .columns = r->stream_count,
+                                        .values = values,
+                                        .row_names = r->streams,
+                                        .column_names = r->streams,
+                                        .most = 1,
+                                        .print = true});
+    figure_close(p);
+    memory_free(values);
+}
+
+static void put_overlaps(struct page *p, const struct routing *r, const struct run_stage *s)
+{
+    i64 layers = json_count(r->layers), shown[3] = {0, layers / 2, layers - 1};
+    if (r->stream_count < 2)
+        return;
+    group_open(p, "%s: how much streams share", s->name);
+    put_note(
+        p,
+        "Of the quarter of experts that two streams use most: intersection over union. 1 is the same experts, 0 none "
+        "in common; independent choices would give about 0.14. First, middle and last layer.");
+    text_printf(&p->html, "<div class='charts'>");
+    for (i64 i = 0; i < COUNT_OF(shown); i++)
+        if (i == 0 || shown[i] != shown[i - 1])
+            put_overlap(p, r, shown[i]);
+    text_printf(&p->html, "</div>");
+    group_close(p, s);
+}
+
+/* ---- Spread ---- */
+
+static void put_spread(struct page *p, const struct routing *r, const struct run_stage *s)
+{
+    i64 layers = json_count(r->layers);
+    struct chart_line *lines = memory_alloc((r->stream_count + 1) * (i64)sizeof *lines);
+    double *values = memory_alloc(max_i64(2 * r->stream_count * layers, 1) * 8);
+    for (i64 i = 0; i < r->stream_count; i++) {
+        double *x = values + 2 * i * layers, *y = x + layers;
+        lines[i] = (struct chart_line){r->streams[i], colour_of(r->streams[i]), x, y, 0};
+        for (i64 l = 0; l < layers; l++) {
+            const struct json *one = json_get(json_get(json_at(r->layers, l), "streams"), r->streams[i]);
+            x[lines[i].n] = (double)layer_number(r, l);
+            y[lines[i].n] = json_number(json_get(one, "entropy"), NAN);
+            lines[i].n += isfinite(y[lines[i].n]);
+        }
+    }
+    group_open(p, "%s: how evenly streams spread over experts", s->name);
+    text_printf(&p->html, "<div class='charts'>");
+    figure_chart(p, "Entropy of a stream's use of experts; 1 is even, 0 a single expert",
+                 &(struct chart){.about = "Normalised entropy of expert use by layer, a line for each stream",
+                                 .x_name = "layer",
+                                 .y_name = "share of the most possible",
+                                 .lines = lines,
+                                 .line_count = r->stream_count});
+    text_printf(&p->html, "</div>");
+    group_close(p, s);
+    memory_free(lines);
+    memory_free(values);
+}
+
+void put_routing(struct page *p)
+{
+    section_open(p, "routing", "Routing",
+                 "The router never sees a modality: what specialises does so by itself. Measured on held-out samples.");
+    for (i64 i = 0; i < p->runs[0].count && p->run_count == 1; i++) {
+        const struct run_stage *s = &p->runs[0].stages[i];
+        struct json *file = stage_json(s, "routing.json");
+        struct routing r;
+        routing_open(&r, file);
+        if (json_count(r.layers) && r.stream_count && r.experts) {
+            put_uses(p, &r, s);
+            put_overlaps(p, &r, s);
+            put_spread(p, &r, s);
+        }
+        routing_close(&r);
+        json_free(file);
+    }
+    section_close(p);
+}

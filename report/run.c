@@ -1,0 +1,254 @@
+#include "report/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Files ---- */
+
+static struct json *load(const char *folder, const char *name)
+{
+    char *path = path_join(folder, name);
+    struct json *j = file_exists(path) ? json_load(path) : NULL;
+    if (!j && file_exists(path))
+        log_warn("%s: left out of the page", error_text());
+    memory_free(path);
+    return j;
+}
+
+static void push_line(struct lines *all, struct json *line)
+{
+    if (all->count == all->capacity) {
+        i64 next = max_i64(256, 2 * all->capacity);
+        all->list = memory_resize(all->list, all->capacity * 8, next * 8);
+        all->capacity = next;
+    }
+    all->list[all->count++] = line;
+}
+
+/* A last line that was torn when its writer was killed is left out. */
+static struct lines load_lines(const char *folder, const char *name)
+{
+    struct lines all = {0};
+    struct text content = {0};
+    char *path = path_join(folder, name);
+    if (file_exists(path) && file_read(&content, path) == 0)
+        for (char *line = content.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
+            struct json *j = json_parse(line, end - line, path);
+            if (j)
+                push_line(&all, j);
+        }
+    text_release(&content);
+    memory_free(path);
+    return all;
+}
+
+static void lines_release(struct lines *all)
+{
+    for (i64 i = 0; i < all->count; i++)
+        json_free(all->list[i]);
+    memory_free(all->list);
+}
+
+struct json *stage_json(const struct run_stage *stage, const char *file)
+{
+    return load(stage->folder, file);
+}
+
+static bool leads_out(const char *name)
+{
+    size_t n = strlen(name);
+    return *name == 0 || *name == '/' || strcmp(name, "..") == 0 || strncmp(name, "../", 3) == 0 ||
+           strstr(name, "/../") || (n > 2 && strcmp(name + n - 3, "/..") == 0);
+}
+
+char *stage_file(const struct run_stage *stage, const char *name)
+{
+    char *path = name && !leads_out(name) ? path_join(stage->folder, name) : NULL;
+    if (path && file_exists(path) && !file_is_directory(path))
+        return path;
+    memory_free(path);
+    return NULL;
+}
+
+/* ---- Stages ---- */
+
+static bool add_stage(struct run *run, const char *name, const char *folder, bool finished)
+{
+    struct run_stage s = {.finished = finished, .seconds = NAN, .peak_gflops = NAN, .peak_bytes = NAN};
+    struct json *about = load(folder, finished ? "done.json" : "identity.json");
+    if (!about)
+        return false;
+    s.identity = json_copy(finished ? json_get(about, "identity") : about);
+    if (!finished && strcmp(stage_kind(&s), "report") == 0) { /* the one that is being written */
+        json_free(about);
+        json_free(s.identity);
+        return false;
+    }
+    s.name = string_copy(name);
+    s.folder = string_copy(folder);
+    s.metrics = load_lines(folder, "metrics.jsonl");
+    json_free(about);
+    run->stages = memory_resize(run->stages, run->count * (i64)sizeof s, (run->count + 1) * (i64)sizeof s);
+    run->stages[run->count++] = s;
+    return true;
+}
+
+/* NAME/ if it is finished, else NAME.partial/. */
+static void find_stage(struct run *run, const char *name)
+{
+    char *folder = path_join(run->path, name), *partial = string_format("%s.partial", folder);
+    if (!run_find(run, name) && !add_stage(run, name, folder, true))
+        add_stage(run, name, partial, false);
+    memory_free(folder);
+    memory_free(partial);
+}
+
+/* A stage that was cut short and went on has several lines. */
+static void add_timing(struct run *run, const struct json *line)
+{
+    const char *name = json_string(json_get(line, "stage"), "");
+    for (i64 i = 0; i < run->count; i++) {
+        struct run_stage *s = &run->stages[i];
+        if (strcmp(s->name, name) != 0)
+            continue;
+        double peak = json_number(json_get(line, "matrix_peak_gflops"), 0);
+        s->seconds = json_number(json_get(line, "seconds"), 0) + (isfinite(s->seconds) ? s->seconds : 0);
+        s->peak_bytes = fmax(s->peak_bytes, json_number(json_get(line, "peak_bytes"), NAN));
+        s->peak_gflops = peak > 0 ? peak : NAN;
+    }
+}
+
+/* First those that the clock saw, in its order, then the others by name. */
+static int find_stages(struct run *run)
+{
+    struct lines timings = load_lines(run->path, "timings.jsonl");
+    char **names;
+    i64 count;
+    for (i64 i = 0; i < timings.count; i++) {
+        const char *name = json_string(json_get(timings.list[i], "stage"), "");
+        if (!leads_out(name))
+            find_stage(run, name);
+    }
+    int status = directory_list(&names, &count, run->path);
+    for (i64 i = 0; i < count && status == 0; i++) {
+        char *dot = strstr(names[i], ".partial");
+        if (dot && dot[8] == 0)
+            *dot = 0;
+        find_stage(run, names[i]);
+    }
+    if (status == 0)
+        string_list_free(names, count);
+    for (i64 i = 0; i < timings.count; i++)
+        add_timing(run, timings.list[i]);
+    lines_release(&timings);
+    return status;
+}
+
+static char *last_part(const char *path)
+{
+    char *full = realpath(path, NULL), *slash = full ? strrchr(full, '/') : NULL;
+    char *name = string_copy(slash && slash[1] ? slash + 1 : path);
+    free(full);
+    return name;
+}
+
+int run_open(struct run *run, const char *path)
+{
+    *run = (struct run){.path = string_copy(path), .name = last_part(path)};
+    char *file = path_join(path, "run.json");
+    int status = file_exists(file) ? 0 : error_set("%s: no run.json there: expected the folder of a run", path);
+    run->about = status ? NULL : load(path, "run.json");
+    if (status == 0)
+        status = find_stages(run);
+    memory_free(file);
+    return status;
+}
+
+void run_close(struct run *run)
+{
+    for (i64 i = 0; i < run->count; i++) {
+        struct run_stage *s = &run->stages[i];
+        json_free(s->identity);
+        lines_release(&s->metrics);
+        memory_free(s->name);
+        memory_free(s->folder);
+    }
+    json_free(run->about);
+    memory_free(run->stages);
+    memory_free(run->path);
+    memory_free(run->name);
+    *run = (struct run){0};
+}
+
+const struct run_stage *run_find(const struct run *run, const char *name)
+{
+    for (i64 i = 0; i < run->count; i++)
+        if (strcmp(run->stages[i].name, name) == 0)
+            return &run->stages[i];
+    return NULL;
+}
+
+const char *stage_kind(const struct run_stage *stage)
+{
+    return json_string(json_get(stage->identity, "kind"), "");
+}
+
+/* ---- Values ---- */
+
+double number_at(const struct json *object, const char *key)
+{
+    return json_number(json_get(object, key), NAN);
+}
+
+static bool same_string(const struct json *a, const struct json *b, const char *key)
+{
+    return strcmp(json_string(json_get(a, key), ""), json_string(json_get(b, key), "")) == 0;
+}
+
+const struct json *same_target(const struct json *list, const struct json *as)
+{
+    for (i64 i = 0; i < json_count(list); i++)
+        if (same_string(json_at(list, i), as, "stream") && same_string(json_at(list, i), as, "target"))
+            return json_at(list, i);
+    return NULL;
+}
+
+struct series series_of(const struct lines *lines, const char *key)
+{
+    struct series s = {memory_alloc(max_i64(lines->count, 1) * 8), memory_alloc(max_i64(lines->count, 1) * 8), 0};
+    for (i64 i = 0; i < lines->count; i++) {
+        double x = json_number(json_get(lines->list[i], "step"), NAN);
+        double y = json_number(json_get(lines->list[i], key), NAN);
+        if (isfinite(x) && isfinite(y)) {
+            s.x[s.n] = x;
+            s.y[s.n++] = y;
+        }
+    }
+    return s;
+}
+
+void series_release(struct series *s)
+{
+    memory_free(s->x);
+    memory_free(s->y);
+    *s = (struct series){0};
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double series_median(const struct series *s)
+{
+    if (s->n == 0)
+        return NAN;
+    double *sorted = memory_alloc(s->n * 8);
+    memcpy(sorted, s->y, (size_t)s->n * 8);
+    qsort(sorted, (size_t)s->n, 8, by_size);
+    double median = sorted[s->n / 2];
+    memory_free(sorted);
+    return median;
+}

@@ -1,0 +1,181 @@
+/* What the model makes of words, and says of media, beside the originals. */
+#include "report/media.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { KIND_IMAGE, KIND_VIDEO, KIND_AUDIO, KINDS };
+static const char *const kind_keys[KINDS] = {"image", "video", "audio"};
+static const char *const kind_made[KINDS] = {"Pictures made from words", "Clips made from words", "Words spoken"};
+static const char *const kind_told[KINDS] = {"Pictures described", "Clips described", "Speech written down"};
+static const struct {
+    const char *key, *name;
+} parts[] = {{"validation", "captions it never saw"}, {"train", "captions it was trained on"}};
+
+static const char *name_at(const struct json *j, const char *key)
+{
+    return json_string(json_get(j, key), NULL);
+}
+
+/* ---- Made from words ---- */
+
+static void put_half(struct page *p, const struct run_stage *s, const char *title, const char *file, const char *about)
+{
+    text_printf(&p->html, "<div><small>%s</small>", title);
+    if (!put_medium(p, s, file, about))
+        text_printf(&p->html, "<span class='nothing'>nothing came</span>");
+    text_printf(&p->html, "</div>");
+}
+
+static void put_pair(struct page *p, const struct run_stage *s, const struct json *item)
+{
+    const char *text = json_string(json_get(item, "text"), "");
+    char *own = string_format("Original: %s", text), *made = string_format("Made from the words: %s", text);
+    text_printf(&p->html, "<figure class='pair'><div class='two-up'>");
+    put_half(p, s, "original", name_at(item, "original"), own);
+    put_half(p, s, "made", name_at(item, "made"), made);
+    text_printf(&p->html, "</div><figcaption>");
+    html_text(&p->html, text);
+    text_printf(&p->html, "</figcaption></figure>");
+    memory_free(own);
+    memory_free(made);
+}
+
+/* The longest sound's picture, in pixels. */
+static i64 widest(const struct run_stage *s, const struct json *list)
+{
+    i64 most = 1;
+    for (i64 i = 0; i < json_count(list); i++) {
+        most = max_i64(most, picture_width(s, name_at(json_at(list, i), "original_picture")));
+        most = max_i64(most, picture_width(s, name_at(json_at(list, i), "made_picture")));
+    }
+    return most;
+}
+
+static void put_sounds(struct page *p, const struct run_stage *s, const struct json *item, i64 most)
+{
+    const char *text = json_string(json_get(item, "text"), ""), *own = name_at(item, "original_picture");
+    const char *made = name_at(item, "made_picture");
+    char *about_own = string_format("Original: %s", text), *about_made = string_format("Spoken by the model: %s", text);
+    struct sound_card cards[] = {
+        {"original", name_at(item, "original"), own, (double)picture_width(s, own) / (double)most},
+        {"made", name_at(item, "made"), made, (double)picture_width(s, made) / (double)most}};
+    text_printf(&p->html, "<figure class='pair'>");
+    put_sound(p, s, &cards[0], about_own);
+    put_sound(p, s, &cards[1], about_made);
+    text_printf(&p->html, "<figcaption>");
+    html_text(&p->html, text);
+    text_printf(&p->html, "</figcaption></figure>");
+    memory_free(about_own);
+    memory_free(about_made);
+}
+
+static void put_made(struct page *p, const struct run_stage *s, const struct json *set, int kind, const char *part)
+{
+    const struct json *list = json_get(set, "shown");
+    double pair = number_at(set, "pair");
+    if (json_count(list) == 0)
+        return;
+    i64 most = kind == KIND_AUDIO ? widest(s, list) : 1;
+    html_element(&p->html, "h4", NULL, "From %s", part);
+    if (isfinite(pair))
+        put_note(p,
+                 "%.1f %% of pairs nearer to their own original than to another's (chance: 50 %%); nearest of all "
+                 "%lld: %lld (chance: 1).",
+                 100 * pair, (long long)json_integer(json_get(set, "captions"), 0),
+                 (long long)json_integer(json_get(set, "first"), 0));
+    text_printf(&p->html, "<div class='media%s'>", kind == KIND_AUDIO ? " sounds" : "");
+    for (i64 i = 0; i < json_count(list); i++)
+        if (kind == KIND_AUDIO)
+            put_sounds(p, s, json_at(list, i), most);
+        else
+            put_pair(p, s, json_at(list, i));
+    text_printf(&p->html, "</div>");
+}
+
+/* ---- Words from media ---- */
+
+static void put_told_one(struct page *p, const struct run_stage *s, const struct json *item, int kind)
+{
+    const char *text = json_string(json_get(item, "text"), ""), *said = json_string(json_get(item, "said"), "");
+    bool same = strcmp(text, said) == 0;
+    text_printf(&p->html, "<figure class='said told%s'>", kind == KIND_AUDIO ? " wide-medium" : "");
+    put_medium(p, s, name_at(item, "original"), text);
+    text_printf(&p->html, "<dl><dt>it says</dt><dd%s>", same ? " class='same'" : "");
+    html_text(&p->html, *said ? said : "(nothing)");
+    text_printf(&p->html, "</dd><dt>%s</dt>", same ? "word for word right" : "right would be");
+    if (!same)
+        html_element(&p->html, "dd", NULL, "%s", text);
+    text_printf(&p->html, "</dl></figure>");
+}
+
+static void put_told(struct page *p, const struct run_stage *s, const struct json *set, int kind, const char *part)
+{
+    const struct json *list = json_get(set, "shown");
+    if (json_count(list) == 0)
+        return;
+    html_element(&p->html, "h4", NULL, "Of %s", part);
+    put_note(p, "%lld of %lld word for word.", (long long)json_integer(json_get(set, "exact"), 0),
+             (long long)json_integer(json_get(set, "media"), 0));
+    text_printf(&p->html, "<div class='words'>");
+    for (i64 i = 0; i < json_count(list); i++)
+        put_told_one(p, s, json_at(list, i), kind);
+    text_printf(&p->html, "</div>");
+}
+
+static void put_texts(struct page *p, const struct run_stage *s, const struct json *list)
+{
+    group_open(p, "Texts gone on with");
+    if (json_count(list)) {
+        text_printf(&p->html, "<div class='words'>");
+        for (i64 i = 0; i < json_count(list); i++) {
+            text_printf(&p->html, "<p class='said'><b>");
+            html_text(&p->html, json_string(json_get(json_at(list, i), "prompt"), ""));
+            text_printf(&p->html, "</b> ");
+            html_text(&p->html, json_string(json_get(json_at(list, i), "said"), ""));
+            text_printf(&p->html, "</p>");
+        }
+        text_printf(&p->html, "</div>");
+    }
+    group_close(p, s);
+}
+
+/* ---- The stage ---- */
+
+static void put_stage(struct page *p, const struct run_stage *s, const struct json *file)
+{
+    char key[64];
+    for (int kind = 0; kind < KINDS; kind++) {
+        group_open(p, "%s", kind_made[kind]);
+        for (i64 i = 0; i < COUNT_OF(parts); i++) {
+            snprintf(key, sizeof key, "%s/%s", parts[i].key, kind_keys[kind]);
+            put_made(p, s, json_get(file, key), kind, parts[i].name);
+        }
+        group_close(p, s);
+    }
+    for (int kind = 0; kind < KINDS; kind++) {
+        group_open(p, "%s", kind_told[kind]);
+        for (i64 i = 0; i < COUNT_OF(parts); i++) {
+            snprintf(key, sizeof key, "%s/%s-to-text", parts[i].key, kind_keys[kind]);
+            put_told(p, s, json_get(file, key), kind, parts[i].name);
+        }
+        group_close(p, s);
+    }
+    put_texts(p, s, json_get(file, "text"));
+}
+
+void put_samples(struct page *p)
+{
+    section_open(
+        p, "samples", "Samples",
+        "Originals beside what the model makes of their captions, and captions beside what it says of the media. "
+        "They were drawn, not chosen.");
+    for (i64 i = 0; i < p->runs[0].count && p->run_count == 1; i++) {
+        struct json *file = stage_json(&p->runs[0].stages[i], "samples.json");
+        if (file)
+            put_stage(p, &p->runs[0].stages[i], file);
+        json_free(file);
+    }
+    section_close(p);
+}

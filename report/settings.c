@@ -1,0 +1,144 @@
+/* How to make it again: the command, and every stage's settings; of several runs, what differs. */
+#include "report/page.h"
+
+#include <string.h>
+
+/* A setting by its path, as the recipe's STAGE.key=value writes it. */
+static void put_settings_of(struct page *p, const struct json *value, const char *path)
+{
+    struct json_iterator it;
+    if (json_kind(value) == JSON_OBJECT) {
+        for (bool more = json_first(&it, value); more; more = json_next(&it, value)) {
+            char *below = *path ? string_format("%s.%s", path, it.key) : string_copy(it.key);
+            put_settings_of(p, it.value, below);
+            memory_free(below);
+        }
+        return;
+    }
+    struct text text = {0};
+    if (json_kind(value) == JSON_STRING)
+        text_printf(&text, "%s", json_string(value, ""));
+    else if (json_kind(value) == JSON_REAL)
+        text_printf(&text, "%g", json_number(value, 0));
+    else
+        json_print(&text, value, 0);
+    text_printf(&p->html, "<tr><td>");
+    html_text(&p->html, path);
+    text_printf(&p->html, "</td><td class='w'>");
+    html_text(&p->html, text.data);
+    text_printf(&p->html, "</td></tr>");
+    text_release(&text);
+}
+
+static void put_stage(struct page *p, const struct run *run, const struct run_stage *s)
+{
+    static const char *const heads[] = {"setting", "<value"};
+    char *command = command_of(run, s);
+    text_printf(&p->html, "<details><summary>");
+    html_text(&p->html, s->name);
+    text_printf(&p->html, "</summary>");
+    put_made_by(p, command);
+    if (json_count(json_get(s->identity, "settings"))) {
+        table_open(p, heads, COUNT_OF(heads));
+        put_settings_of(p, json_get(s->identity, "settings"), "");
+        table_close(p);
+    }
+    text_printf(&p->html, "</details>");
+    memory_free(command);
+}
+
+/* ---- What differs between runs ---- */
+
+static bool same_json(const struct json *a, const struct json *b)
+{
+    struct text left = {0}, right = {0};
+    json_print(&left, a, 0);
+    json_print(&right, b, 0);
+    bool same = left.length == right.length && memcmp(left.data, right.data, (size_t)left.length) == 0;
+    text_release(&left);
+    text_release(&right);
+    return same;
+}
+
+static void put_cell(struct page *p, const struct json *value)
+{
+    struct text text = {0};
+    if (value)
+        json_print(&text, value, 0);
+    cell_words(p, "%s", text.data ? text.data : "");
+    text_release(&text);
+}
+
+/* The values of one path in all runs' stages, a row where they are not all the same. */
+static void put_differences(struct page *p, const struct json **values, const char *path)
+{
+    bool object = false, same = true;
+    struct json_iterator it;
+    for (i64 r = 0; r < p->run_count; r++) {
+        object |= json_kind(values[r]) == JSON_OBJECT;
+        same &= same_json(values[r], values[0]);
+    }
+    if (same)
+        return;
+    if (!object) {
+        text_printf(&p->html, "<tr>");
+        cell_words(p, "%s", path);
+        for (i64 r = 0; r < p->run_count; r++)
+            put_cell(p, values[r]);
+        text_printf(&p->html, "</tr>");
+        return;
+    }
+    const struct json **below = memory_alloc(p->run_count * (i64)sizeof *below);
+    for (bool more = json_first(&it, values[0]); more; more = json_next(&it, values[0])) {
+        char *name = string_format("%s.%s", path, it.key);
+        for (i64 r = 0; r < p->run_count; r++)
+            below[r] = json_get(values[r], it.key);
+        put_differences(p, below, name);
+        memory_free(name);
+    }
+    memory_free(below);
+}
+
+static void put_all_differences(struct page *p)
+{
+    static const char *const keys[] = {"seed", "precision", "settings"};
+    const char **heads = memory_alloc((p->run_count + 1) * (i64)sizeof *heads);
+    const struct json **values = memory_alloc(p->run_count * (i64)sizeof *values);
+    heads[0] = "setting";
+    for (i64 r = 0; r < p->run_count; r++)
+        heads[r + 1] = p->runs[r].name;
+    group_open(p, "What differs");
+    table_open(p, heads, p->run_count + 1);
+    i64 begin = p->html.length;
+    for (i64 i = 0; i < p->stage_count; i++)
+        for (i64 k = i ? 2 : 0; k < COUNT_OF(keys); k++) { /* seed and precision are the run's */
+            i64 there = 0;
+            for (i64 r = 0; r < p->run_count; r++) {
+                const struct run_stage *s = run_find(&p->runs[r], p->stages[i]);
+                values[r] = s ? json_get(s->identity, keys[k]) : NULL;
+                there += values[r] != NULL;
+            }
+            char *path = string_copy(k == 2 ? p->stages[i] : keys[k]);
+            if (there == p->run_count)
+                put_differences(p, values, path);
+            memory_free(path);
+        }
+    if (p->html.length == begin)
+        text_printf(&p->html, "<tr><td colspan='%lld'>nothing</td></tr>", (long long)p->run_count + 1);
+    table_close(p);
+    group_close(p, NULL);
+    memory_free(heads);
+    memory_free(values);
+}
+
+void put_settings(struct page *p)
+{
+    section_open(p, "again", "Settings",
+                 "What is done is skipped, what was cut short goes on. Every stage's settings as it ran.");
+    if (p->run_count > 1)
+        put_all_differences(p);
+    else
+        for (i64 i = 0; i < p->runs[0].count; i++)
+            put_stage(p, &p->runs[0], &p->runs[0].stages[i]);
+    section_close(p);
+}

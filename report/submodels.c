@@ -1,0 +1,152 @@
+/* The grid of sub-models: loss against active parameters, and a table. */
+#include "report/page.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* KEY may name a target of "loss": "loss/text". */
+static double value_of(const struct json *point, const char *key)
+{
+    return strncmp(key, "loss/", 5) == 0 ? number_at(json_get(point, "loss"), key + 5) : number_at(point, key);
+}
+
+/* The one with the most active parameters is the whole model. */
+static i64 full_of(const struct json *points)
+{
+    i64 full = 0;
+    for (i64 i = 1; i < json_count(points); i++)
+        if (number_at(json_at(points, i), "active") > number_at(json_at(points, full), "active"))
+            full = i;
+    return full;
+}
+
+struct plotted {
+    const char *key, *title, *unit;
+    int colour;
+};
+
+/* Sub-models by their number in the table; of several runs each in its colour. */
+static i64 add_marks(struct chart_mark *marks, char (*names)[24], const struct json *points, const char *key,
+                     int colour, bool numbered)
+{
+    i64 full = full_of(points);
+    for (i64 i = 0; i < json_count(points); i++) {
+        const struct json *point = json_at(points, i);
+        if (i == full && numbered)
+            snprintf(names[i], sizeof names[i], "full");
+        else
+            snprintf(names[i], sizeof names[i], numbered ? "%lld" : "", (long long)(i + 1));
+        marks[i] = (struct chart_mark){names[i], number_at(point, "active"), value_of(point, key), colour, i == full};
+    }
+    return json_count(points);
+}
+
+static void put_plot(struct page *p, struct json *const *files, const struct plotted *plotted)
+{
+    i64 most = 1, count = 0;
+    for (i64 r = 0; r < p->run_count; r++)
+        most += json_count(files[r]);
+    struct chart_mark *marks = memory_alloc(most * (i64)sizeof *marks);
+    char(*names)[24] = memory_alloc(most * (i64)sizeof *names);
+    for (i64 r = 0; r < p->run_count; r++)
+        count += add_marks(marks + count, names + count, files[r], plotted->key,
+                           p->run_count > 1 ? (int)r : plotted->colour, p->run_count == 1);
+    char *about =
+        string_format("%s of sub-models against their active parameters; the table has the numbers", plotted->title);
+    figure_chart(p, plotted->title,
+                 &(struct chart){.about = about,
+                                 .x_name = "active parameters",
+                                 .y_name = plotted->unit,
+                                 .marks = marks,
+                                 .mark_count = count});
+    memory_free(about);
+    memory_free(marks);
+    memory_free(names);
+}
+
+static void put_choice(struct page *p, const struct json *sub)
+{
+    const struct json *layers = json_get(sub, "layers"), *experts = json_get(sub, "experts");
+    text_printf(&p->html, "<td>");
+    if (json_count(layers))
+        text_printf(&p->html, "%lld", (long long)json_count(layers));
+    text_printf(&p->html, "</td><td>");
+    if (json_kind(experts) == JSON_INTEGER)
+        text_printf(&p->html, "%lld", (long long)json_integer(experts, 0));
+    else if (json_count(experts))
+        text_printf(&p->html, "%lld", (long long)json_count(json_at(experts, json_count(experts) - 1)));
+    text_printf(&p->html, "</td>");
+    cell_figure(p, number_at(sub, "topk"), UNIT_NUMBER, 0);
+}
+
+static void put_point(struct page *p, const struct json *point, i64 number, bool full)
+{
+    static const char *const losses[] = {"loss/text", "loss/vision", "loss/audio"};
+    text_printf(&p->html, "<tr><td>%lld</td><td class='w'>%s", (long long)number, full ? "<b>" : "");
+    html_text(&p->html, json_string(json_get(point, "name"), ""));
+    text_printf(&p->html, "%s</td>", full ? "</b>" : "");
+    put_choice(p, json_get(point, "submodel"));
+    cell_figure(p, number_at(point, "parameters"), UNIT_COUNT, 0);
+    cell_figure(p, number_at(point, "active"), UNIT_COUNT, 0);
+    for (i64 k = 0; k < COUNT_OF(losses); k++)
+        cell_figure(p, value_of(point, losses[k]), UNIT_NUMBER, 4);
+    cell_figure(p, number_at(point, "loss_all"), UNIT_NUMBER, 4);
+    cell_figure(p, number_at(point, "tokens_per_s"), UNIT_COUNT, 0);
+    text_printf(&p->html, "</tr>");
+}
+
+static void put_points(struct page *p, const struct json *points)
+{
+    static const char *const heads[] = {"",       "<sub-model", "layers", "experts", "top-k", "parameters",
+                                        "active", "text",       "vision", "audio",   "sum",   "decoded tokens/s"};
+    i64 full = full_of(points);
+    table_open(p, heads, COUNT_OF(heads));
+    for (i64 i = 0; i < json_count(points); i++)
+        put_point(p, json_at(points, i), i + 1, i == full);
+    table_close(p);
+}
+
+static void put_grid(struct page *p, const char *stage, struct json *const *files)
+{
+    static const struct plotted plots[] = {
+        {"loss_all", "Summed loss", "nats", 4},
+        {"loss/text", "Loss on text", "nats a token", 0},
+        {"loss/vision", "Loss on bits of pictures", "nats a bit", 1},
+        {"loss/audio", "Loss on codes of sound", "nats a code", 2},
+        {"tokens_per_s", "Speed of decoding one token after another", "tokens/s", 5}};
+    const struct run_stage *s = NULL;
+    for (i64 r = p->run_count - 1; r >= 0; r--)
+        s = files[r] ? run_find(&p->runs[r], stage) : s;
+    group_open(p, "%s: held-out loss against active parameters", stage);
+    text_printf(&p->html, "<div class='charts'>");
+    for (i64 i = 0; i < COUNT_OF(plots); i++)
+        put_plot(p, files, &plots[i]);
+    text_printf(&p->html, "</div>");
+    if (p->run_count == 1)
+        put_points(p, files[0]);
+    group_close(p, s);
+}
+
+void put_submodels(struct page *p)
+{
+    struct json **files = memory_alloc(p->run_count * (i64)sizeof *files);
+    section_open(
+        p, "sub-models", "Sub-models",
+        "One set of weights, run with fewer layers, fewer experts or a smaller top-k. The full model is ringed; "
+        "numbers are those of the table.");
+    for (i64 i = 0; i < p->stage_count; i++) {
+        i64 points = 0;
+        for (i64 r = 0; r < p->run_count; r++) {
+            const struct run_stage *s = run_find(&p->runs[r], p->stages[i]);
+            files[r] = s ? stage_json(s, "grid.json") : NULL;
+            points += json_kind(files[r]) == JSON_ARRAY ? json_count(files[r]) : 0;
+        }
+        if (points)
+            put_grid(p, p->stages[i], files);
+        for (i64 r = 0; r < p->run_count; r++)
+            json_free(files[r]);
+    }
+    section_close(p);
+    memory_free(files);
+}

@@ -1,0 +1,324 @@
+/* The first screen: what was made and how well; then where the time went. Of several runs: every figure side by side.
+ */
+#include "report/page.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- What was made ---- */
+
+static const char *const kinds[][2] = {
+    {"tokenizer-text", "a text tokenizer"},    {"tokenizer-vision", "a vision tokenizer"},
+    {"tokenizer-audio", "an audio tokenizer"}, {"pretrain", "an elastic mixture-of-experts backbone"},
+    {"extract", "a sub-model cut out of it"},  {"sft", "supervised fine-tuning"},
+    {"rl", "reinforcement learning"},          {"export", "an export for other software"}};
+
+static bool has_kind(const struct run *run, const char *kind)
+{
+    for (i64 i = 0; i < run->count; i++)
+        if (run->stages[i].finished && strcmp(stage_kind(&run->stages[i]), kind) == 0)
+            return true;
+    return false;
+}
+
+static void put_made(struct page *p, const struct run *run)
+{
+    struct text made = {0};
+    i64 left = 0, unfinished = 0;
+    for (i64 i = 0; i < COUNT_OF(kinds); i++)
+        left += has_kind(run, kinds[i][0]);
+    for (i64 i = 0; i < COUNT_OF(kinds); i++)
+        if (has_kind(run, kinds[i][0])) {
+            left--;
+            text_printf(&made, "%s%s", made.length == 0 ? "" : left ? ", " : " and ", kinds[i][1]);
+        }
+    for (i64 i = 0; i < run->count; i++)
+        unfinished += !run->stages[i].finished;
+    text_printf(&p->html, "<p class='lede'>");
+    html_text(&p->html, made.data ? "Made here: " : "Nothing is finished here yet");
+    html_text(&p->html, made.data);
+    text_printf(&p->html, ".");
+    if (unfinished)
+        text_printf(&p->html, " %lld stage%s not finished.", (long long)unfinished, unfinished > 1 ? "s are" : " is");
+    if (json_get(run->about, "precision")) {
+        text_printf(&p->html, " Arithmetic in ");
+        html_text(&p->html, json_string(json_get(run->about, "precision"), ""));
+        text_printf(&p->html, ".");
+    }
+    text_printf(&p->html, "</p>");
+    text_release(&made);
+}
+
+static void put_tile(struct page *p, const struct figure *f)
+{
+    text_printf(&p->html, "<div class='tile'>");
+    html_element(&p->html, "dt", NULL, "%s", f->tile);
+    text_printf(&p->html, "<dd><b>");
+    if (isfinite(f->before)) {
+        text_printf(&p->html, "<i>");
+        put_figure(&p->html, f->before, f->unit, f->digits > 2 ? 2 : f->digits);
+        text_printf(&p->html, " \u2192 </i>");
+    }
+    put_figure(&p->html, f->value, f->unit, f->unit == UNIT_SHARE ? 0 : f->digits > 2 ? 2 : f->digits);
+    text_printf(&p->html, "</b></dd>");
+    html_element(&p->html, "dd", "soft", "%s", f->note ? f->note : "");
+    text_printf(&p->html, "</div>");
+}
+
+/* In the order in which one would ask. */
+static void put_tiles(struct page *p, const struct figures *all)
+{
+    static const char *const order[] = {"Parameters",
+                                        "Loss on text",
+                                        "Pictures from new captions",
+                                        "Reward",
+                                        "Pictures through tokens",
+                                        "Speech through tokens",
+                                        "Speed",
+                                        "Time",
+                                        "Memory"};
+    text_printf(&p->html, "<dl class='tiles'>");
+    for (i64 o = 0; o < COUNT_OF(order); o++)
+        for (i64 i = 0; i < all->count; i++)
+            if (all->list[i].tile && strcmp(all->list[i].tile, order[o]) == 0)
+                put_tile(p, &all->list[i]);
+    text_printf(&p->html, "</dl>");
+}
+
+void put_summary(struct page *p)
+{
+    const struct run *run = p->runs;
+    struct figures all;
+    text_printf(&p->html, "<p class='brand'>Weft: report of %s</p>", p->run_count > 1 ? "several runs" : "a run");
+    if (p->run_count > 1) {
+        html_element(&p->html, "h1", NULL, "%lld runs", (long long)p->run_count);
+        text_printf(&p->html, "<p class='lede'>");
+        for (i64 i = 0; i < p->run_count; i++) {
+            text_printf(&p->html, "%s<code>", i ? " " : "");
+            html_text(&p->html, p->runs[i].path);
+            text_printf(&p->html, "</code>");
+        }
+        text_printf(&p->html, "</p>");
+        return;
+    }
+    html_element(&p->html, "h1", NULL, "%s", run->name);
+    put_made(p, run);
+    figures_collect(&all, run);
+    put_tiles(p, &all);
+    figures_release(&all);
+}
+
+/* ---- Where the time went ---- */
+
+static double all_seconds(const struct run *run, double *longest)
+{
+    double sum = 0;
+    *longest = 0;
+    for (i64 i = 0; i < run->count; i++)
+        if (isfinite(run->stages[i].seconds)) {
+            sum += run->stages[i].seconds;
+            *longest = fmax(*longest, run->stages[i].seconds);
+        }
+    return sum;
+}
+
+/* The median over steps, in the unit of what it trains on. */
+static void put_speed(struct page *p, const struct run_stage *s)
+{
+    static const char *const keys[][2] = {
+        {"tokens_per_s", "tokens/s"}, {"pictures_per_s", "pictures/s"}, {"frames_per_s", "frames/s"}};
+    struct series share = series_of(&s->metrics, "peak_share");
+    text_printf(&p->html, "<td>");
+    for (i64 i = 0; i < COUNT_OF(keys); i++) {
+        struct series speed = series_of(&s->metrics, keys[i][0]);
+        if (speed.n) {
+            put_figure(&p->html, series_median(&speed), UNIT_COUNT, 0);
+            text_printf(&p->html, " %s", keys[i][1]);
+        }
+        series_release(&speed);
+    }
+    text_printf(&p->html, "</td>");
+    cell_figure(p, series_median(&share), UNIT_SHARE, 0);
+    series_release(&share);
+}
+
+struct columns { /* that anything was measured for */
+    bool speed, peak, memory;
+};
+
+static struct columns columns_of(const struct run *run)
+{
+    struct columns c = {0};
+    for (i64 i = 0; i < run->count; i++) {
+        struct series share = series_of(&run->stages[i].metrics, "peak_share");
+        c.peak |= isfinite(run->stages[i].peak_gflops);
+        c.memory |= isfinite(run->stages[i].peak_bytes);
+        c.speed |= run->stages[i].metrics.count > 0;
+        series_release(&share);
+    }
+    return c;
+}
+
+static void put_stage(struct page *p, const struct run_stage *s, const struct columns *c, double longest)
+{
+    text_printf(&p->html, "<tr><td>");
+    html_text(&p->html, s->name);
+    text_printf(&p->html, "</td><td class='kind'>");
+    html_text(&p->html, stage_kind(s));
+    text_printf(&p->html, s->finished ? "</td>" : ", <b>not finished</b></td>");
+    cell_figure(p, s->seconds, UNIT_SECONDS, 0);
+    text_printf(&p->html, "<td class='bars'>");
+    if (isfinite(s->seconds) && longest > 0)
+        text_printf(&p->html, "<span class='bar' style='width:%.1f%%'></span>", 100 * s->seconds / longest);
+    text_printf(&p->html, "</td>");
+    if (c->speed)
+        put_speed(p, s);
+    if (c->peak) {
+        text_printf(&p->html, "<td>");
+        if (isfinite(s->peak_gflops))
+            text_printf(&p->html, "%.0f", s->peak_gflops);
+        text_printf(&p->html, "</td>");
+    }
+    if (c->memory)
+        cell_figure(p, s->peak_bytes, UNIT_BYTES, 0);
+    text_printf(&p->html, "</tr>");
+}
+
+static void put_stage_table(struct page *p, const struct run *run)
+{
+    struct columns c = columns_of(run);
+    const char *heads[8] = {"stage", "<kind", "time", ""};
+    i64 n = 4;
+    double longest, sum = all_seconds(run, &longest);
+    if (c.speed) {
+        heads[n++] = "speed, median";
+        heads[n++] = "share of peak";
+    }
+    if (c.peak)
+        heads[n++] = "matrix peak, GFLOP/s";
+    if (c.memory)
+        heads[n++] = "memory so far";
+    table_open(p, heads, n);
+    for (i64 i = 0; i < run->count; i++)
+        put_stage(p, &run->stages[i], &c, longest);
+    if (sum > 0) {
+        text_printf(&p->html, "<tr class='sum'><td>all</td><td></td>");
+        cell_figure(p, sum, UNIT_SECONDS, 0);
+        for (i64 i = 3; i < n; i++)
+            text_printf(&p->html, "<td></td>");
+        text_printf(&p->html, "</tr>");
+    }
+    table_close(p);
+}
+
+void put_stages(struct page *p)
+{
+    if (p->run_count > 1)
+        return;
+    section_open(p, "stages", "Stages",
+                 "Each stage leaves a folder; the next ones read it. Shares are of the matrix peak measured when the "
+                 "stage began; a blank was not measured.");
+    if (p->runs[0].count)
+        put_stage_table(p, &p->runs[0]);
+    section_close(p);
+}
+
+/* ---- Several runs ---- */
+
+struct spread {
+    double mean, deviation, least, most;
+    i64 n;
+};
+
+static struct spread spread_of(const double *values, i64 count)
+{
+    struct spread s = {0, 0, INFINITY, -INFINITY, 0};
+    for (i64 i = 0; i < count; i++)
+        if (isfinite(values[i])) {
+            s.mean += values[i];
+            s.least = fmin(s.least, values[i]);
+            s.most = fmax(s.most, values[i]);
+            s.n++;
+        }
+    s.mean /= (double)max_i64(s.n, 1);
+    for (i64 i = 0; i < count; i++)
+        if (isfinite(values[i]))
+            s.deviation += (values[i] - s.mean) * (values[i] - s.mean);
+    s.deviation = s.n > 1 ? sqrt(s.deviation / (double)(s.n - 1)) : NAN;
+    return s;
+}
+
+/* Mean and standard deviation over runs, least to most, then each run. */
+static void put_row(struct page *p, const struct figure *f, const struct figures *all)
+{
+    double *values = memory_alloc(p->run_count * 8);
+    for (i64 r = 0; r < p->run_count; r++) {
+        const struct figure *own = figures_find(&all[r], f->stage, f->label);
+        values[r] = own ? own->value : NAN;
+    }
+    struct spread s = spread_of(values, p->run_count);
+    text_printf(&p->html, "<tr><td class='w'>");
+    html_text(&p->html, f->label);
+    text_printf(&p->html, "</td>");
+    cell_figure(p, s.mean, f->unit, f->digits);
+    cell_figure(p, s.deviation, f->unit, f->digits);
+    text_printf(&p->html, "<td>");
+    put_figure(&p->html, s.least, f->unit, f->digits);
+    text_printf(&p->html, " to ");
+    put_figure(&p->html, s.most, f->unit, f->digits);
+    text_printf(&p->html, "</td>");
+    for (i64 r = 0; r < p->run_count; r++)
+        cell_figure(p, values[r], f->unit, f->digits);
+    text_printf(&p->html, "</tr>");
+    memory_free(values);
+}
+
+static bool first_with(const struct figures *all, i64 run, const struct figure *f)
+{
+    for (i64 r = 0; r < run; r++)
+        if (figures_find(&all[r], f->stage, f->label))
+            return false;
+    return true;
+}
+
+static void put_stage_rows(struct page *p, const char *stage, const struct figures *all, const char *const *heads)
+{
+    bool whole = strcmp(stage, "all") == 0;
+    group_open(p, "%s%s", whole ? "The whole run" : "Stage ", whole ? "" : stage);
+    bool any = false;
+    for (i64 r = 0; r < p->run_count; r++)
+        for (i64 i = 0; i < all[r].count; i++)
+            if (strcmp(all[r].list[i].stage, stage) == 0 && first_with(all, r, &all[r].list[i])) {
+                if (!any)
+                    table_open(p, heads, 4 + p->run_count);
+                any = true;
+                put_row(p, &all[r].list[i], all);
+            }
+    if (any)
+        table_close(p);
+    group_close(p, NULL);
+}
+
+void put_comparison(struct page *p)
+{
+    if (p->run_count < 2)
+        return;
+    struct figures *all = memory_alloc(p->run_count * (i64)sizeof *all);
+    const char **heads = memory_alloc((4 + p->run_count) * (i64)sizeof *heads);
+    static const char *const first[] = {"figure", "mean", "std", "least to most"};
+    memcpy(heads, first, sizeof first);
+    for (i64 r = 0; r < p->run_count; r++) {
+        figures_collect(&all[r], &p->runs[r]);
+        heads[4 + r] = p->runs[r].name;
+    }
+    section_open(p, "figures", "Figures and their spread",
+                 "Standard deviations are over runs. A blank was not measured in that run.");
+    put_stage_rows(p, "all", all, heads);
+    for (i64 i = 0; i < p->stage_count; i++)
+        put_stage_rows(p, p->stages[i], all, heads);
+    section_close(p);
+    for (i64 r = 0; r < p->run_count; r++)
+        figures_release(&all[r]);
+    memory_free(all);
+    memory_free(heads);
+}

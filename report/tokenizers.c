@@ -1,0 +1,232 @@
+/* What tokenizers keep of media they never saw. */
+#include "report/media.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { OPEN_PAIRS = 20 }; /* more stand folded away */
+
+/* ---- Vision: pairs cut out of one picture by the page itself, so that it is in the page once ---- */
+
+struct sheet {
+    i64 pairs, frames, rows, columns, index;
+    double rate_hz;
+    const char *what; /* "held-out picture" */
+};
+
+/* The share of the way that a background picture is moved by. */
+static double moved(i64 at, i64 count)
+{
+    return count > 1 ? 100 * (double)at / (double)(count - 1) : 0;
+}
+
+static void put_cell(struct page *p, const struct sheet *s, i64 pair, bool again)
+{
+    i64 pairs_a_row = max_i64(1, s->columns / 2), row = pair / pairs_a_row, column = pair % pairs_a_row * 2 + again;
+    if (s->frames > 1) {
+        row = 2 * pair + again;
+        column = 0;
+    }
+    text_printf(&p->html,
+                "<i role='img' aria-label='%s %lld, %s' class='s%lld' style='background-position:%.3f%% %.3f%%",
+                s->what, (long long)pair + 1, again ? "out of its tokens" : "original", (long long)s->index,
+                moved(column, s->columns), moved(row, s->rows));
+    if (s->frames > 1)
+        text_printf(&p->html, ";animation:play %.3fs steps(%lld,jump-none) infinite",
+                    (double)s->frames / (s->rate_hz > 0 ? s->rate_hz : 8), (long long)s->frames);
+    text_printf(&p->html, "'></i>");
+}
+
+static void put_cells(struct page *p, const struct sheet *s, i64 begin, i64 end)
+{
+    text_printf(&p->html, "<div class='media sheet'>");
+    for (i64 i = begin; i < end; i++) {
+        text_printf(&p->html, "<figure class='pair'><div class='two-up'><div><small>original</small>");
+        put_cell(p, s, i, false);
+        text_printf(&p->html, "</div><div><small>from tokens</small>");
+        put_cell(p, s, i, true);
+        text_printf(&p->html, "</div></div></figure>");
+    }
+    text_printf(&p->html, "</div>");
+}
+
+/* The picture goes into the page's style once. False where it is not there. */
+static bool add_sheet(struct page *p, struct sheet *s, const struct run_stage *stage, const struct json *j)
+{
+    char *path = stage_file(stage, json_string(json_get(j, "file"), NULL));
+    *s = (struct sheet){.pairs = json_integer(json_get(j, "pairs"), 0),
+                        .frames = json_integer(json_get(j, "frames"), 1),
+                        .rows = json_integer(json_get(j, "rows"), 0),
+                        .columns = json_integer(json_get(j, "columns"), 0),
+                        .index = p->sheets,
+                        .rate_hz = json_number(json_get(j, "rate_hz"), 0)};
+    i64 begin = p->css.length, room = s->frames > 1 ? s->rows / 2 : s->rows * (s->columns / 2);
+    s->pairs = min_i64(s->pairs, room);
+    text_printf(&p->css, ".s%lld{background-size:%lld%% %lld%%;background-image:url(", (long long)s->index,
+                (long long)(100 * s->columns), (long long)(100 * s->rows));
+    bool there = path && s->pairs > 0 && html_data_uri(&p->css, path) == 0;
+    if (there) {
+        text_printf(&p->css, ")}\n");
+        p->sheets++;
+    } else if (p->css.data)
+        cut_back(&p->css, begin);
+    memory_free(path);
+    return there;
+}
+
+static void put_sheet(struct page *p, const struct run_stage *stage, const struct json *j, const char *what)
+{
+    struct sheet s;
+    if (!add_sheet(p, &s, stage, j))
+        return;
+    s.what = what;
+    put_cells(p, &s, 0, min_i64(s.pairs, OPEN_PAIRS));
+    if (s.pairs > OPEN_PAIRS) {
+        text_printf(&p->html, "<details><summary>%lld more</summary>", (long long)(s.pairs - OPEN_PAIRS));
+        put_cells(p, &s, OPEN_PAIRS, s.pairs);
+        text_printf(&p->html, "</details>");
+    }
+}
+
+static const struct {
+    const char *key, *title, *what;
+} vision_kinds[] = {{"stills_held_out", "Pictures it never saw", "New picture"},
+                    {"clips_held_out", "Clips it never saw", "New clip"},
+                    {"stills_training", "Pictures it was trained on", "Training picture"},
+                    {"clips_training", "Clips it was trained on", "Training clip"}};
+
+static void put_vision_table(struct page *p, const struct json *file)
+{
+    static const char *const heads[] = {"", "PSNR, dB", "media", "entropy of a bit, by scale", "dead bits, by scale"};
+    table_open(p, heads, COUNT_OF(heads));
+    for (i64 i = 0; i < COUNT_OF(vision_kinds); i++) {
+        const struct json *kind = json_get(file, vision_kinds[i].key), *scales = json_get(kind, "scales");
+        struct text entropy = {0}, dead = {0};
+        if (!kind)
+            continue;
+        for (i64 k = 0; k < json_count(scales); k++) {
+            const struct json *scale = json_at(scales, k);
+            text_printf(&entropy, "%s%.2f", k ? "  " : "", json_number(json_get(scale, "entropy_bits"), 0));
+            text_printf(&dead, "%s%lld", k ? "  " : "", (long long)json_integer(json_get(scale, "dead_bits"), 0));
+        }
+        text_printf(&p->html, "<tr>");
+        cell_words(p, "%s", vision_kinds[i].title);
+        cell_figure(p, number_at(kind, "psnr_db"), UNIT_NUMBER, 2);
+        cell_figure(p, number_at(kind, "items"), UNIT_NUMBER, 0);
+        cell_words(p, "%s", entropy.data ? entropy.data : "");
+        cell_words(p, "%s", dead.data ? dead.data : "");
+        text_printf(&p->html, "</tr>");
+        text_release(&entropy);
+        text_release(&dead);
+    }
+    table_close(p);
+}
+
+static void put_vision(struct page *p, const struct run_stage *s, const struct json *file)
+{
+    group_open(p, "%s: pictures and clips through tokens", s->name);
+    put_vision_table(p, file);
+    for (i64 i = 0; i < COUNT_OF(vision_kinds); i++) {
+        const struct json *sheet = json_get(json_get(file, vision_kinds[i].key), "sheet");
+        if (!sheet)
+            continue;
+        html_element(&p->html, "h4", NULL, "%s", vision_kinds[i].title);
+        put_sheet(p, s, sheet, vision_kinds[i].what);
+    }
+    group_close(p, s);
+}
+
+/* ---- Audio ---- */
+
+static void put_row(struct page *p, const char *name, double value, enum unit unit, int digits)
+{
+    if (!isfinite(value))
+        return;
+    text_printf(&p->html, "<tr>");
+    cell_words(p, "%s", name);
+    cell_figure(p, value, unit, digits);
+    text_printf(&p->html, "</tr>");
+}
+
+static void put_levels(struct page *p, const struct json *file, const char *key, const char *title)
+{
+    const struct json *levels = json_get(json_get(file, key), "levels");
+    for (i64 i = 0; i < json_count(levels); i++) {
+        char *name = string_format("%s: codes in even use, level %lld (%lld never used)", title, (long long)i,
+                                   (long long)json_integer(json_get(json_at(levels, i), "dead"), 0));
+        put_row(p, name, number_at(json_at(levels, i), "perplexity"), UNIT_NUMBER, 0);
+        memory_free(name);
+    }
+}
+
+static void put_audio_table(struct page *p, const struct json *file)
+{
+    static const char *const heads[] = {"figure", "value"};
+    const struct json *distance = json_get(file, "held_out_distance"), *probe = json_get(file, "digit_probe");
+    table_open(p, heads, COUNT_OF(heads));
+    put_row(p, "log-mel distance on new voices, all levels", number_at(distance, "log_mel"), UNIT_NUMBER, 3);
+    put_row(p, "with level 0 alone", number_at(distance, "log_mel_level_0"), UNIT_NUMBER, 3);
+    put_row(p, "of the mean spectrum, for comparison", number_at(distance, "log_mel_mean_spectrum"), UNIT_NUMBER, 3);
+    for (i64 i = 0; i < json_count(json_get(probe, "accuracy")); i++) {
+        char *name = string_format("spoken digits told from level %lld alone (chance: 10 %%)", (long long)i);
+        put_row(p, name, json_number(json_at(json_get(probe, "accuracy"), i), NAN), UNIT_SHARE, 1);
+        memory_free(name);
+    }
+    put_levels(p, file, "held_out", "New voices");
+    table_close(p);
+}
+
+static void put_heard(struct page *p, const struct run_stage *s, const struct json *list)
+{
+    double longest = 0;
+    for (i64 i = 0; i < json_count(list); i++)
+        longest = fmax(longest, json_number(json_get(json_at(list, i), "seconds"), 0));
+    text_printf(&p->html, "<div class='media sounds'>");
+    for (i64 i = 0; i < json_count(list); i++) {
+        const struct json *one = json_at(list, i);
+        const char *text = json_string(json_get(one, "text"), "");
+        double seconds = json_number(json_get(one, "seconds"), 0), share = longest > 0 ? seconds / longest : 1;
+        struct sound_card own = {"original", json_string(json_get(one, "original"), NULL),
+                                 json_string(json_get(one, "original_picture"), NULL), share};
+        struct sound_card again = {"from tokens", json_string(json_get(one, "reconstructed"), NULL),
+                                   json_string(json_get(one, "reconstructed_picture"), NULL), share};
+        text_printf(&p->html, "<figure class='pair'>");
+        put_sound(p, s, &own, text);
+        put_sound(p, s, &again, text);
+        text_printf(&p->html, "<figcaption>");
+        html_text(&p->html, text);
+        text_printf(&p->html, " <span class='soft'>%.2f s</span></figcaption></figure>", seconds);
+    }
+    text_printf(&p->html, "</div>");
+}
+
+static void put_audio(struct page *p, const struct run_stage *s, const struct json *file)
+{
+    const struct json *list = json_get(file, "shown");
+    group_open(p, "%s: speech through tokens", s->name);
+    put_audio_table(p, file);
+    if (json_count(list)) {
+        html_element(&p->html, "h4", NULL, "Voices it never heard");
+        put_note(p, "Time runs to the right, mel bands from 0 to 8 kHz upwards; bright is loud.");
+        put_heard(p, s, list);
+    }
+    group_close(p, s);
+}
+
+void put_tokenizers(struct page *p)
+{
+    section_open(p, "tokenizers", "Tokenizers",
+                 "Media into tokens and back: what is lost here, no model can bring back.");
+    for (i64 i = 0; i < p->runs[0].count && p->run_count == 1; i++) {
+        const struct run_stage *s = &p->runs[0].stages[i];
+        struct json *file = stage_json(s, "report.json");
+        bool vision = json_get(file, "stills_held_out") || json_get(file, "stills_training");
+        if (vision)
+            put_vision(p, s, file);
+        else if (json_get(file, "training") || json_get(file, "held_out_distance"))
+            put_audio(p, s, file);
+        json_free(file);
+    }
+    section_close(p);
+}

@@ -1,0 +1,191 @@
+/* Loss, speed and share of the matrix peak of every stage that trains by steps, and losses on held-out samples. */
+#include "report/page.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct run_stage *any_stage(const struct page *p, const char *name)
+{
+    for (i64 r = 0; r < p->run_count; r++)
+        if (run_find(&p->runs[r], name))
+            return run_find(&p->runs[r], name);
+    return NULL;
+}
+
+/* What reinforcement learning does has its own section. */
+static bool has_losses(const struct page *p, const char *stage)
+{
+    const struct run_stage *s = any_stage(p, stage);
+    return stage_trained(p, stage) && s && !json_get(s->metrics.list ? s->metrics.list[0] : NULL, "reward");
+}
+
+void put_training(struct page *p)
+{
+    static const struct panel panels[] = {
+        {"loss/text", "Loss on text", "nats a token", 0, false, false},
+        {"loss/vision", "Loss on bits of pictures and clips", "nats a bit", 1, false, false},
+        {"loss/audio", "Loss on codes of sound", "nats a code", 2, false, false},
+        {"loss/mtp", "Loss on the token after next", "nats a token", 7, false, false},
+        {"stills/loss", "Loss on stills", "", 1, false, false},
+        {"clips/loss", "Loss on clips", "", 6, false, false},
+        {"stills/psnr_db", "PSNR of stills", "dB", 1, false, false},
+        {"clips/psnr_db", "PSNR of clips", "dB", 6, false, false},
+        {"loss", "Loss", "", 2, false, false},
+        {"log_mel", "Log-mel distance", "nats", 2, false, false},
+        {"tokens_per_s", "Speed", "tokens/s", 4, true, false},
+        {"pictures_per_s", "Speed", "pictures/s", 4, true, false},
+        {"frames_per_s", "Speed", "frames/s", 4, true, false},
+        {"peak_share", "Share of the matrix peak", "of the peak measured at the stage's start", 5, true, true},
+        {"grad_norm", "Norm of the gradient before clipping", "", 7, true, false},
+    };
+    section_open(p, "training", "Training",
+                 "Each stage over its steps. Lines are means of neighbouring steps, the pale band spans the least and "
+                 "the most of them.");
+    for (i64 i = 0; i < p->stage_count; i++) {
+        if (!has_losses(p, p->stages[i]))
+            continue;
+        const struct run_stage *s = any_stage(p, p->stages[i]);
+        group_open(p, "%s: %s", s->name, stage_kind(s));
+        i64 begin = p->html.length;
+        text_printf(&p->html, "<div class='charts'>");
+        i64 inside = p->html.length;
+        for (i64 k = 0; k < COUNT_OF(panels); k++)
+            figure_panel(p, p->stages[i], &panels[k]);
+        if (p->html.length == inside)
+            cut_back(&p->html, begin);
+        else
+            text_printf(&p->html, "</div>");
+        group_close(p, s);
+    }
+    section_close(p);
+}
+
+/* ---- Held-out losses ---- */
+
+struct loss { /* of a stream and target, means over runs */
+    const char *stream, *target;
+    double before, after, unigram;
+    double deviation; /* of `after` over runs */
+};
+struct losses {
+    struct loss *list;
+    i64 count;
+};
+
+static struct loss mean_loss(struct json *const *files, i64 count, const struct json *as)
+{
+    struct loss l = {json_string(json_get(as, "stream"), ""), json_string(json_get(as, "target"), ""), 0, 0, 0, 0};
+    double squares = 0, n = 0;
+    for (i64 r = 0; r < count; r++) {
+        const struct json *end = same_target(json_get(files[r], "end"), as);
+        const struct json *start = same_target(json_get(files[r], "start"), as);
+        if (!isfinite(number_at(end, "loss")))
+            continue;
+        n++;
+        l.before += number_at(start, "loss");
+        l.after += number_at(end, "loss");
+        l.unigram += number_at(end, "unigram");
+        squares += number_at(end, "loss") * number_at(end, "loss");
+    }
+    l.before /= n;
+    l.after /= n;
+    l.unigram /= n;
+    l.deviation = n > 1 ? sqrt(fmax(0, squares - n * l.after * l.after) / (n - 1)) : NAN;
+    return l;
+}
+
+static struct losses losses_of(struct json *const *files, i64 count)
+{
+    const struct json *first = NULL;
+    for (i64 r = count - 1; r >= 0; r--)
+        first = json_count(json_get(files[r], "end")) ? json_get(files[r], "end") : first;
+    struct losses all = {memory_alloc((json_count(first) + 1) * (i64)sizeof *all.list), 0};
+    for (i64 i = 0; i < json_count(first); i++) {
+        struct loss l = mean_loss(files, count, json_at(first, i));
+        if (isfinite(l.after))
+            all.list[all.count++] = l;
+    }
+    return all;
+}
+
+static char *name_of(const struct loss *l)
+{
+    return strcmp(l->stream, l->target) == 0 ? string_copy(l->stream) : string_format("%s: %s", l->stream, l->target);
+}
+
+static void put_ranges(struct page *p, const char *stage, const struct losses *all)
+{
+    struct chart_range *rows = memory_alloc((all->count + 1) * (i64)sizeof *rows);
+    char **names = memory_alloc((all->count + 1) * (i64)sizeof *names);
+    char *about =
+        string_format("Held-out losses of %s before and after training; the table beside it has the numbers", stage);
+    for (i64 i = 0; i < all->count; i++) {
+        const struct loss *l = &all->list[i];
+        names[i] = name_of(l);
+        rows[i] = (struct chart_range){names[i], l->before, l->after, l->unigram, colour_of(l->target)};
+    }
+    i64 begin = p->html.length;
+    figure_open(p, "chart", "From before (ring) to after (dot); the tick is what frequency alone would give");
+    if (chart_ranges(&p->html, about, "nats a target", rows, all->count))
+        figure_close(p);
+    else
+        cut_back(&p->html, begin);
+    for (i64 i = 0; i < all->count; i++)
+        memory_free(names[i]);
+    memory_free(about);
+    memory_free(rows);
+    memory_free(names);
+}
+
+static void put_table(struct page *p, const struct losses *all)
+{
+    static const char *const heads[] = {"stream: target", "before", "after", "by frequency", "std over runs"};
+    table_open(p, heads, p->run_count > 1 ? 5 : 4);
+    for (i64 i = 0; i < all->count; i++) {
+        const struct loss *l = &all->list[i];
+        char *name = name_of(l);
+        text_printf(&p->html, "<tr>");
+        cell_words(p, "%s", name);
+        cell_figure(p, l->before, UNIT_NUMBER, 3);
+        text_printf(&p->html, "<td><b>%.3f</b></td>", l->after);
+        cell_figure(p, l->unigram, UNIT_NUMBER, 3);
+        if (p->run_count > 1)
+            cell_figure(p, l->deviation, UNIT_NUMBER, 3);
+        text_printf(&p->html, "</tr>");
+        memory_free(name);
+    }
+    table_close(p);
+}
+
+static void put_stage_losses(struct page *p, const char *stage)
+{
+    struct json **files = memory_alloc(p->run_count * (i64)sizeof *files);
+    for (i64 r = 0; r < p->run_count; r++) {
+        const struct run_stage *s = run_find(&p->runs[r], stage);
+        files[r] = s ? stage_json(s, "heldout.json") : NULL;
+    }
+    struct losses all = losses_of(files, p->run_count);
+    if (all.count) {
+        group_open(p, "%s", stage);
+        text_printf(&p->html, "<div class='charts'>");
+        put_ranges(p, stage, &all);
+        put_table(p, &all);
+        text_printf(&p->html, "</div>");
+        group_close(p, any_stage(p, stage));
+    }
+    for (i64 r = 0; r < p->run_count; r++)
+        json_free(files[r]);
+    memory_free(all.list);
+    memory_free(files);
+}
+
+void put_heldout(struct page *p)
+{
+    section_open(p, "heldout", "Held-out loss",
+                 "Of every stream, by what is predicted: the next token of text, the one after it (mtp), bits of "
+                 "pictures (vision), codes of sound (audio).");
+    for (i64 i = 0; i < p->stage_count; i++)
+        put_stage_losses(p, p->stages[i]);
+    section_close(p);
+}
