@@ -55,7 +55,7 @@ double audio_step_flops(const struct audio_trainer *trainer);
 
 /* ---- What came out ---- */
 /* Codebook health on `media`, distances on `held_out` (beside the mean spectrum's), a linear probe of digits from the
- * codes of each level: printed, and written to report.json; sounds and spectrograms to samples/. */
+ * codes of each level: printed, and written to report.json; sounds with their spectrograms to samples/. */
 int audio_report(struct audio_trainer *trainer, const struct audio_media *held_out, const char *folder);
 
 #endif

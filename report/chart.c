@@ -204,16 +204,17 @@ static bool overlap(const struct box *a, const struct box *b)
     return a->x < b->x + b->width && b->x < a->x + a->width && a->y < b->y + b->height && b->y < a->y + a->height;
 }
 
-/* Beside the mark at x, y: the first of six places that meets none of the boxes. */
+/* Beside the mark at x, y: the first place around it that meets none of the boxes. */
 static struct box place_words(const struct frame *f, const struct box *boxes, i64 count, double x, double y,
                               const char *words)
 {
     double width = 7.2 * (double)strlen(words), height = LETTER;
     const struct box places[] = {{x + 7, y - 14, width, height},         {x - 7 - width, y - 14, width, height},
                                  {x + 7, y + 2, width, height},          {x - 7 - width, y + 2, width, height},
-                                 {x - width / 2, y - 22, width, height}, {x - width / 2, y + 10, width, height}};
+                                 {x - width / 2, y - 22, width, height}, {x - width / 2, y + 10, width, height},
+                                 {x - 12 - width, y - 6, width, height}, {x + 12, y - 6, width, height}};
     for (i64 i = 0; i < COUNT_OF(places); i++) {
-        bool free = places[i].x >= f->x.from && places[i].x + width <= WIDTH;
+        bool free = places[i].x >= f->x.from && places[i].x + width <= WIDTH && places[i].y + height <= f->y.from;
         for (i64 k = 0; k < count && free; k++)
             free = !overlap(&places[i], &boxes[k]);
         if (free)

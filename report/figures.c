@@ -15,12 +15,12 @@ static struct figure *add(struct figures *all, const struct run_stage *stage, co
         all->capacity = next;
     }
     struct figure *f = &all->list[all->count++];
-    *f = (struct figure){string_copy(stage ? stage->name : "all"), string_copy(label), NULL, NAN, value, unit, digits};
+    *f = (struct figure){string_copy(stage ? stage->name : "all"), string_copy(label), NAN, value, unit, digits, NULL};
     return f;
 }
 
-/* On the first screen; the note says what the number is of. Of several alike the first one stands there. */
-static void show(struct figures *all, struct figure *f, const char *tile, const char *note)
+/* On the first screen. Of several alike the first one stands there. */
+static void show(struct figures *all, struct figure *f, const char *tile, const char *note, const char *detail)
 {
     if (!f)
         return;
@@ -29,6 +29,7 @@ static void show(struct figures *all, struct figure *f, const char *tile, const 
             return;
     f->tile = string_copy(tile);
     f->note = string_copy(note);
+    f->detail = string_copy(detail ? detail : "");
 }
 
 /* ---- The whole run ---- */
@@ -36,23 +37,20 @@ static void show(struct figures *all, struct figure *f, const char *tile, const 
 static void add_run(struct figures *all, const struct run *run)
 {
     double seconds = NAN, bytes = NAN;
-    i64 finished = 0;
     for (i64 i = 0; i < run->count; i++) {
         const struct run_stage *s = &run->stages[i];
         seconds = isfinite(s->seconds) ? s->seconds + (isfinite(seconds) ? seconds : 0) : seconds;
         bytes = fmax(bytes, s->peak_bytes);
-        finished += s->finished;
     }
-    struct text note = {0};
-    text_printf(&note, "%lld stages", (long long)finished);
+    struct text detail = {0};
     if (isfinite(bytes)) {
-        text_printf(&note, "; the program held ");
-        put_figure(&note, bytes, UNIT_BYTES, 0);
-        text_printf(&note, " of memory at most");
+        text_printf(&detail, "at most ");
+        put_figure(&detail, bytes, UNIT_BYTES, 0);
+        text_printf(&detail, " of memory");
     }
-    show(all, add(all, NULL, "time", seconds, UNIT_SECONDS, 0), "Time", note.data);
+    show(all, add(all, NULL, "time", seconds, UNIT_SECONDS, 0), "Time", "all stages together", detail.data);
     add(all, NULL, "peak memory", bytes, UNIT_BYTES, 0);
-    text_release(&note);
+    text_release(&detail);
 }
 
 /* ---- Backbones ---- */
@@ -60,15 +58,15 @@ static void add_run(struct figures *all, const struct run *run)
 static void add_size(struct figures *all, const struct run_stage *s, const struct json *heldout)
 {
     double active = number_at(heldout, "active");
-    struct text note = {0};
+    struct text detail = {0};
     if (isfinite(active)) {
-        put_figure(&note, active, UNIT_COUNT, 0);
-        text_printf(&note, " of them at work on a token");
+        put_figure(&detail, active, UNIT_COUNT, 0);
+        text_printf(&detail, " at work on a token");
     }
     show(all, add(all, s, "parameters", number_at(heldout, "parameters"), UNIT_COUNT, 0), "Parameters",
-         note.data ? note.data : "");
+         "of the backbone", detail.data);
     add(all, s, "active parameters", active, UNIT_COUNT, 0);
-    text_release(&note);
+    text_release(&detail);
 }
 
 static void add_loss(struct figures *all, const struct run_stage *s, const struct json *start, const struct json *end)
@@ -79,10 +77,10 @@ static void add_loss(struct figures *all, const struct run_stage *s, const struc
     struct figure *f = add(all, s, label, number_at(end, "loss"), UNIT_NUMBER, 3);
     if (f) {
         f->before = number_at(same_target(start, end), "loss");
-        char *note = string_format("nats a token, held out; by frequency alone %.2f", number_at(end, "unigram"));
+        char *detail = string_format("by frequency alone %.2f", number_at(end, "unigram"));
         if (strcmp(stream, "text") == 0 && strcmp(target, "text") == 0)
-            show(all, f, "Loss on text", note);
-        memory_free(note);
+            show(all, f, "Loss on text", "nats a token, held out", isfinite(number_at(end, "unigram")) ? detail : NULL);
+        memory_free(detail);
     }
     memory_free(label);
 }
@@ -103,19 +101,19 @@ static void add_speed(struct figures *all, const struct run_stage *s)
     static const char *const keys[][2] = {
         {"tokens_per_s", "tokens/s"}, {"pictures_per_s", "pictures/s"}, {"frames_per_s", "frames/s"}};
     struct series share = series_of(&s->metrics, "peak_share");
-    struct text note = {0};
+    struct text detail = {0};
     if (share.n)
-        text_printf(&note, "tokens/s in training, %.0f %% of the matrix peak", 100 * series_median(&share));
+        text_printf(&detail, "%.0f %% of the matrix peak", 100 * series_median(&share));
     for (i64 i = 0; i < COUNT_OF(keys); i++) {
         struct series speed = series_of(&s->metrics, keys[i][0]);
         struct figure *f = add(all, s, keys[i][1], series_median(&speed), UNIT_COUNT, 0);
         if (i == 0)
-            show(all, f, "Speed", note.data ? note.data : "tokens/s in training");
+            show(all, f, "Speed", "tokens/s in training", detail.data);
         series_release(&speed);
     }
     add(all, s, "share of the matrix peak", series_median(&share), UNIT_SHARE, 1);
     series_release(&share);
-    text_release(&note);
+    text_release(&detail);
 }
 
 /* ---- Tokenizers ---- */
@@ -127,14 +125,14 @@ static void add_kept(struct figures *all, const struct run_stage *s)
     const struct json *sound = json_get(j, "held_out_distance"), *probe = json_get(j, "digit_probe");
     add(all, s, "parameters", number_at(j, "parameters"), UNIT_COUNT, 0);
     show(all, add(all, s, "PSNR of new pictures", number_at(stills, "psnr_db"), UNIT_DECIBEL, 1),
-         "Pictures through tokens", "PSNR on pictures it never saw");
+         "Pictures through tokens", "PSNR on pictures it never saw", NULL);
     add(all, s, "PSNR of new clips", number_at(clips, "psnr_db"), UNIT_DECIBEL, 1);
     struct figure *f = add(all, s, "log-mel distance of new sounds", number_at(sound, "log_mel"), UNIT_NUMBER, 3);
-    char *note = string_format("log-mel distance on new voices; the mean spectrum's is %.2f",
-                               number_at(sound, "log_mel_mean_spectrum"));
-    show(all, f, "Speech through tokens", note);
+    double mean = number_at(sound, "log_mel_mean_spectrum");
+    char *detail = string_format("the mean spectrum's is %.2f", mean);
+    show(all, f, "Speech through tokens", "log-mel distance on new voices", isfinite(mean) ? detail : NULL);
     add(all, s, "digits told from level 0", json_number(json_at(json_get(probe, "accuracy"), 0), NAN), UNIT_SHARE, 1);
-    memory_free(note);
+    memory_free(detail);
     json_free(j);
 }
 
@@ -154,7 +152,7 @@ static void add_samples(struct figures *all, const struct run_stage *s)
         double pair = number_at(json_get(j, names[i][0]), "pair");
         struct figure *f = add(all, s, names[i][1], pair, UNIT_SHARE, 1);
         if (names[i][2])
-            show(all, f, names[i][2], "nearer to their own original than to another's; chance is 50 %");
+            show(all, f, names[i][2], "nearer to their own original than to another's", "chance is 50 %");
     }
     struct json_iterator it;
     for (bool more = json_first(&it, j); more; more = json_next(&it, j)) {
@@ -179,7 +177,7 @@ static void add_rewards(struct figures *all, const struct run_stage *s)
         struct figure *f = add(all, s, label, number_at(json_get(end, how[i]), "reward"), UNIT_NUMBER, 3);
         if (f)
             f->before = number_at(json_get(start, how[i]), "reward");
-        show(all, f, "Reward", "mean on held-out prompts, before and after reinforcement learning");
+        show(all, f, "Reward", "mean on held-out prompts", "before and after reinforcement learning");
         memory_free(label);
     }
     add(all, s, "mean reward", number_at(eval, "reward"), UNIT_NUMBER, 3);
@@ -214,7 +212,7 @@ void figures_release(struct figures *all)
 {
     for (i64 i = 0; i < all->count; i++) {
         struct figure *f = &all->list[i];
-        char *texts[] = {f->stage, f->label, f->note, f->tile};
+        char *texts[] = {f->stage, f->label, f->tile, f->note, f->detail};
         for (i64 k = 0; k < COUNT_OF(texts); k++)
             memory_free(texts[k]);
     }

@@ -49,7 +49,7 @@ void html_id(struct text *out, const char *text)
     }
 }
 
-/* ---- Numbers ---- */
+/* ---- Numbers: a unit stays on the line of its number ---- */
 
 static void put_count(struct text *out, double value)
 {
@@ -60,7 +60,7 @@ static void put_count(struct text *out, double value)
     for (i64 i = 0; i < COUNT_OF(sizes); i++)
         if (fabs(value) >= sizes[i].size) {
             double scaled = value / sizes[i].size;
-            text_printf(out, "%.*f %s",
+            text_printf(out, "%.*f\u00a0%s",
                         fabs(scaled) < 9.995   ? 2
                         : fabs(scaled) < 99.95 ? 1
                                                : 0,
@@ -74,22 +74,22 @@ static void put_bytes(struct text *out, double value)
 {
     double mib = value / (1 << 20);
     if (mib >= 1000)
-        text_printf(out, "%.1f GiB", mib / 1024);
+        text_printf(out, "%.1f\u00a0GiB", mib / 1024);
     else
-        text_printf(out, "%.0f MiB", mib);
+        text_printf(out, "%.0f\u00a0MiB", mib);
 }
 
 static void put_seconds(struct text *out, double value)
 {
     i64 s = llround(value);
     if (value < 10)
-        text_printf(out, "%.1f s", value);
+        text_printf(out, "%.1f\u00a0s", value);
     else if (s < 60)
-        text_printf(out, "%lld s", (long long)s);
+        text_printf(out, "%lld\u00a0s", (long long)s);
     else if (s < 3600)
-        text_printf(out, "%lld min %lld s", (long long)(s / 60), (long long)(s % 60));
+        text_printf(out, "%lld\u00a0min %lld\u00a0s", (long long)(s / 60), (long long)(s % 60));
     else
-        text_printf(out, "%lld h %lld min", (long long)(s / 3600), (long long)(s % 3600 / 60));
+        text_printf(out, "%lld\u00a0h %lld\u00a0min", (long long)(s / 3600), (long long)(s % 3600 / 60));
 }
 
 void put_figure(struct text *out, double value, enum unit unit, int digits)
@@ -104,8 +104,8 @@ void put_figure(struct text *out, double value, enum unit unit, int digits)
         put_seconds(out, value);
     else
         text_printf(out, "%.*f%s", digits, unit == UNIT_SHARE ? 100 * value : value,
-                    unit == UNIT_SHARE     ? " %"
-                    : unit == UNIT_DECIBEL ? " dB"
+                    unit == UNIT_SHARE     ? "\u00a0%"
+                    : unit == UNIT_DECIBEL ? "\u00a0dB"
                                            : "");
 }
 

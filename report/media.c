@@ -3,30 +3,41 @@
 #include <math.h>
 #include <string.h>
 
-i64 picture_width(const struct run_stage *stage, const char *file)
+static u32 word_at(const u8 *bytes)
+{
+    return bytes[0] | (u32)bytes[1] << 8 | (u32)bytes[2] << 16 | (u32)bytes[3] << 24;
+}
+
+/* Of the 44 bytes that begin the WAV files of stages: bytes a second at 28, bytes of samples at 40. */
+double sound_seconds(const struct run_stage *stage, const char *file)
 {
     char *path = stage_file(stage, file);
     struct file_view view;
-    i64 width = 0;
+    double seconds = 0;
     if (path && file_map(&view, path) == 0) {
-        if (view.bytes > 24 && memcmp(view.data + 12, "IHDR", 4) == 0)
-            width = (i64)view.data[16] << 24 | view.data[17] << 16 | view.data[18] << 8 | view.data[19];
+        if (view.bytes >= 44 && memcmp(view.data + 8, "WAVE", 4) == 0 && word_at(view.data + 28) > 0)
+            seconds = (double)word_at(view.data + 40) / word_at(view.data + 28);
         file_unmap(&view);
     }
     memory_free(path);
-    return width;
+    return seconds;
 }
 
 void put_sound(struct page *p, const struct run_stage *stage, const struct sound_card *card, const char *about)
 {
     char *seen = string_format("Spectrogram: %s", about);
     text_printf(&p->html, "<div class='sound'>");
-    html_element(&p->html, "small", NULL, "%s", card->title);
-    if (picture_width(stage, card->picture)) {
-        text_printf(&p->html, "<div class='box' style='width:%.1f%%'>", 100 * fmin(fmax(card->share, 0.05), 1));
-        put_medium(p, stage, card->picture, seen);
+    double seconds = sound_seconds(stage, card->sound);
+    if (seconds > 0)
+        html_element(&p->html, "small", NULL, "%s, %.2f s", card->title, seconds);
+    else
+        html_element(&p->html, "small", NULL, "%s", card->title);
+    i64 begin = p->html.length;
+    text_printf(&p->html, "<div class='box' style='width:%.1f%%'>", 100 * fmin(fmax(card->share, 0.05), 1));
+    if (put_medium(p, stage, card->picture, seen))
         text_printf(&p->html, "</div>");
-    }
+    else
+        cut_back(&p->html, begin);
     if (!put_medium(p, stage, card->sound, about))
         text_printf(&p->html, "<span class='soft'>silence</span>");
     text_printf(&p->html, "</div>");

@@ -55,7 +55,7 @@ void group_open(struct page *p, const char *format, ...)
 
 void put_made_by(struct page *p, const char *command)
 {
-    text_printf(&p->html, "<p class='made'>Made by ");
+    text_printf(&p->html, "<p class='made'>Made by%s ", p->run_count > 1 ? ", in the first run," : "");
     html_element(&p->html, "code", NULL, "%s", command);
     text_printf(&p->html, "</p>");
 }
@@ -97,6 +97,8 @@ char *command_of(const struct run *run, const struct run_stage *stage)
     shell_word(&out, json_string(json_get(run->about, "recipe"), "RECIPE"));
     text_printf(&out, " ");
     shell_word(&out, place);
+    if (json_get(stage->identity, "seed"))
+        text_printf(&out, " seed=%lld", (long long)json_integer(json_get(stage->identity, "seed"), 0));
     text_printf(&out, " ");
     shell_word(&out, stage->name);
     memory_free(place);
@@ -139,7 +141,12 @@ static char *last_value(const struct series *s, bool percent)
     i64 begin = s->n - max_i64(min_i64(s->n, 1), s->n / 100);
     for (i64 i = begin; i < s->n; i++)
         sum += s->y[i] / (double)(s->n - begin);
-    return s->n == 0 ? string_copy("") : percent ? string_format("%.0f %%", 100 * sum) : string_format("%.4g", sum);
+    if (s->n == 0)
+        return string_copy("");
+    return percent               ? string_format("%.0f %%", 100 * sum)
+           : fabs(sum) >= 9999.5 ? string_format("%.1fk", sum * 1e-3)
+           : fabs(sum) >= 100    ? string_format("%.0f", sum)
+                                 : string_format("%.3g", sum);
 }
 
 static char *about_panel(const struct page *p, const char *stage, const struct panel *panel, const struct series *all)

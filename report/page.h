@@ -56,11 +56,11 @@ bool put_medium(struct page *page, const struct run_stage *stage, const char *fi
 
 /* ---- Key figures of a run: the first screen, and tables of several runs ---- */
 struct figure {
-    char *stage, *label, *note;
+    char *stage, *label;
     double before, value; /* NaN: none */
     enum unit unit;
     int digits;
-    char *tile; /* its title on the first screen, or NULL */
+    char *tile, *note, *detail; /* on the first screen, or NULL: title, what the number is of, numbers beside it */
 };
 struct figures {
     struct figure *list;

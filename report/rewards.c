@@ -160,7 +160,7 @@ static void put_stage(struct page *p, const char *stage)
     struct json *rl = s ? stage_json(s, "rl.json") : NULL;
     const struct json *heldout = json_get(rl, "heldout");
     if (rewarded || heldout) {
-        group_open(p, "%s", stage);
+        group_open(p, "%s: reinforcement learning", stage);
         if (p->run_count == 1)
             put_scores(p, heldout);
         if (rewarded)

@@ -73,7 +73,7 @@ static void put_use(struct page *p, const struct routing *r, i64 l)
         for (i64 s = 0; s < r->stream_count; s++)
             values[s * r->experts + e] = share_of(r, layer, r->streams[s], e);
     }
-    snprintf(title, sizeof title, "Layer %lld", (long long)layer_number(r, l));
+    snprintf(title, sizeof title, "Layer %lld: who chooses which expert", (long long)layer_number(r, l));
     snprintf(about, sizeof about,
              "Map of layer %lld: share of each stream's positions that choose each of %lld experts",
              (long long)layer_number(r, l), (long long)r->experts);
@@ -126,7 +126,7 @@ static void put_overlap(struct page *p, const struct routing *r, i64 l)
         for (i64 b = 0; b < r->stream_count; b++)
             values[a * r->stream_count + b] =
                 a == b ? NAN : json_number(json_at(json_at(rows, r->stream_index[a]), r->stream_index[b]), NAN);
-    snprintf(title, sizeof title, "Layer %lld", (long long)layer_number(r, l));
+    snprintf(title, sizeof title, "Layer %lld: most used experts in common", (long long)layer_number(r, l));
     snprintf(about, sizeof about, "Layer %lld: overlap of the experts that each two streams use most",
              (long long)layer_number(r, l));
     figure_open(p, "chart", title);

@@ -42,25 +42,14 @@ static void put_pair(struct page *p, const struct run_stage *s, const struct jso
     memory_free(made);
 }
 
-/* The longest sound's picture, in pixels. */
-static i64 widest(const struct run_stage *s, const struct json *list)
+static void put_sounds(struct page *p, const struct run_stage *s, const struct json *item)
 {
-    i64 most = 1;
-    for (i64 i = 0; i < json_count(list); i++) {
-        most = max_i64(most, picture_width(s, name_at(json_at(list, i), "original_picture")));
-        most = max_i64(most, picture_width(s, name_at(json_at(list, i), "made_picture")));
-    }
-    return most;
-}
-
-static void put_sounds(struct page *p, const struct run_stage *s, const struct json *item, i64 most)
-{
-    const char *text = json_string(json_get(item, "text"), ""), *own = name_at(item, "original_picture");
-    const char *made = name_at(item, "made_picture");
+    const char *text = json_string(json_get(item, "text"), ""), *own = name_at(item, "original");
+    const char *made = name_at(item, "made");
     char *about_own = string_format("Original: %s", text), *about_made = string_format("Spoken by the model: %s", text);
-    struct sound_card cards[] = {
-        {"original", name_at(item, "original"), own, (double)picture_width(s, own) / (double)most},
-        {"made", name_at(item, "made"), made, (double)picture_width(s, made) / (double)most}};
+    double own_s = sound_seconds(s, own), made_s = sound_seconds(s, made), longer = fmax(fmax(own_s, made_s), 1e-3);
+    struct sound_card cards[] = {{"original", own, name_at(item, "original_picture"), own_s / longer},
+                                 {"made", made, name_at(item, "made_picture"), made_s / longer}};
     text_printf(&p->html, "<figure class='pair'>");
     put_sound(p, s, &cards[0], about_own);
     put_sound(p, s, &cards[1], about_made);
@@ -77,7 +66,6 @@ static void put_made(struct page *p, const struct run_stage *s, const struct jso
     double pair = number_at(set, "pair");
     if (json_count(list) == 0)
         return;
-    i64 most = kind == KIND_AUDIO ? widest(s, list) : 1;
     html_element(&p->html, "h4", NULL, "From %s", part);
     if (isfinite(pair))
         put_note(p,
@@ -88,7 +76,7 @@ static void put_made(struct page *p, const struct run_stage *s, const struct jso
     text_printf(&p->html, "<div class='media%s'>", kind == KIND_AUDIO ? " sounds" : "");
     for (i64 i = 0; i < json_count(list); i++)
         if (kind == KIND_AUDIO)
-            put_sounds(p, s, json_at(list, i), most);
+            put_sounds(p, s, json_at(list, i));
         else
             put_pair(p, s, json_at(list, i));
     text_printf(&p->html, "</div>");

@@ -61,7 +61,7 @@ static void put_tile(struct page *p, const struct figure *f)
     }
     put_figure(&p->html, f->value, f->unit, f->unit == UNIT_SHARE ? 0 : f->digits > 2 ? 2 : f->digits);
     text_printf(&p->html, "</b></dd>");
-    html_element(&p->html, "dd", "soft", "%s", f->note ? f->note : "");
+    html_element(&p->html, "dd", "soft", "%s%s%s", f->note, *f->detail ? "; " : "", f->detail);
     text_printf(&p->html, "</div>");
 }
 
@@ -85,6 +85,70 @@ static void put_tiles(struct page *p, const struct figures *all)
     text_printf(&p->html, "</dl>");
 }
 
+/* ---- Spread over runs ---- */
+
+struct spread {
+    double mean, deviation, least, most;
+    i64 n;
+};
+
+static struct spread spread_of(const double *values, i64 count)
+{
+    struct spread s = {0, 0, INFINITY, -INFINITY, 0};
+    for (i64 i = 0; i < count; i++)
+        if (isfinite(values[i])) {
+            s.mean += values[i];
+            s.least = fmin(s.least, values[i]);
+            s.most = fmax(s.most, values[i]);
+            s.n++;
+        }
+    s.mean /= (double)max_i64(s.n, 1);
+    for (i64 i = 0; i < count; i++)
+        if (isfinite(values[i]))
+            s.deviation += (values[i] - s.mean) * (values[i] - s.mean);
+    s.deviation = s.n > 1 ? sqrt(s.deviation / (double)(s.n - 1)) : NAN;
+    return s;
+}
+
+static struct spread figure_spread(double *values, const struct figures *all, i64 runs, const struct figure *f)
+{
+    for (i64 r = 0; r < runs; r++) {
+        const struct figure *own = figures_find(&all[r], f->stage, f->label);
+        values[r] = own ? own->value : NAN;
+    }
+    return spread_of(values, runs);
+}
+
+/* The first run's figures as means, with how far they differ. */
+static void put_tiles_of_several(struct page *p)
+{
+    struct figures *all = memory_alloc(p->run_count * (i64)sizeof *all);
+    double *values = memory_alloc(p->run_count * 8);
+    for (i64 r = 0; r < p->run_count; r++)
+        figures_collect(&all[r], &p->runs[r]);
+    for (i64 i = 0; i < all[0].count; i++) {
+        struct figure *f = &all[0].list[i];
+        struct spread s = figure_spread(values, all, p->run_count, f);
+        struct text detail = {0};
+        if (!f->tile)
+            continue;
+        text_printf(&detail, "mean of %lld runs, ", (long long)s.n);
+        put_figure(&detail, s.least, f->unit, f->digits);
+        text_printf(&detail, " to ");
+        put_figure(&detail, s.most, f->unit, f->digits);
+        memory_free(f->detail);
+        f->detail = string_copy(detail.data);
+        f->value = s.mean;
+        f->before = NAN;
+        text_release(&detail);
+    }
+    put_tiles(p, &all[0]);
+    for (i64 r = 0; r < p->run_count; r++)
+        figures_release(&all[r]);
+    memory_free(values);
+    memory_free(all);
+}
+
 void put_summary(struct page *p)
 {
     const struct run *run = p->runs;
@@ -99,6 +163,7 @@ void put_summary(struct page *p)
             text_printf(&p->html, "</code>");
         }
         text_printf(&p->html, "</p>");
+        put_tiles_of_several(p);
         return;
     }
     html_element(&p->html, "h1", NULL, "%s", run->name);
@@ -225,38 +290,11 @@ void put_stages(struct page *p)
 
 /* ---- Several runs ---- */
 
-struct spread {
-    double mean, deviation, least, most;
-    i64 n;
-};
-
-static struct spread spread_of(const double *values, i64 count)
-{
-    struct spread s = {0, 0, INFINITY, -INFINITY, 0};
-    for (i64 i = 0; i < count; i++)
-        if (isfinite(values[i])) {
-            s.mean += values[i];
-            s.least = fmin(s.least, values[i]);
-            s.most = fmax(s.most, values[i]);
-            s.n++;
-        }
-    s.mean /= (double)max_i64(s.n, 1);
-    for (i64 i = 0; i < count; i++)
-        if (isfinite(values[i]))
-            s.deviation += (values[i] - s.mean) * (values[i] - s.mean);
-    s.deviation = s.n > 1 ? sqrt(s.deviation / (double)(s.n - 1)) : NAN;
-    return s;
-}
-
 /* Mean and standard deviation over runs, least to most, then each run. */
 static void put_row(struct page *p, const struct figure *f, const struct figures *all)
 {
     double *values = memory_alloc(p->run_count * 8);
-    for (i64 r = 0; r < p->run_count; r++) {
-        const struct figure *own = figures_find(&all[r], f->stage, f->label);
-        values[r] = own ? own->value : NAN;
-    }
-    struct spread s = spread_of(values, p->run_count);
+    struct spread s = figure_spread(values, all, p->run_count, f);
     text_printf(&p->html, "<tr><td class='w'>");
     html_text(&p->html, f->label);
     text_printf(&p->html, "</td>");

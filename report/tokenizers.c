@@ -107,8 +107,8 @@ static void put_vision_table(struct page *p, const struct json *file)
             continue;
         for (i64 k = 0; k < json_count(scales); k++) {
             const struct json *scale = json_at(scales, k);
-            text_printf(&entropy, "%s%.2f", k ? "  " : "", json_number(json_get(scale, "entropy_bits"), 0));
-            text_printf(&dead, "%s%lld", k ? "  " : "", (long long)json_integer(json_get(scale, "dead_bits"), 0));
+            text_printf(&entropy, "%s%.2f", k ? " \u00b7 " : "", json_number(json_get(scale, "entropy_bits"), 0));
+            text_printf(&dead, "%s%lld", k ? " \u00b7 " : "", (long long)json_integer(json_get(scale, "dead_bits"), 0));
         }
         text_printf(&p->html, "<tr>");
         cell_words(p, "%s", vision_kinds[i].title);
@@ -179,24 +179,20 @@ static void put_audio_table(struct page *p, const struct json *file)
 
 static void put_heard(struct page *p, const struct run_stage *s, const struct json *list)
 {
-    double longest = 0;
-    for (i64 i = 0; i < json_count(list); i++)
-        longest = fmax(longest, json_number(json_get(json_at(list, i), "seconds"), 0));
     text_printf(&p->html, "<div class='media sounds'>");
     for (i64 i = 0; i < json_count(list); i++) {
         const struct json *one = json_at(list, i);
         const char *text = json_string(json_get(one, "text"), "");
-        double seconds = json_number(json_get(one, "seconds"), 0), share = longest > 0 ? seconds / longest : 1;
         struct sound_card own = {"original", json_string(json_get(one, "original"), NULL),
-                                 json_string(json_get(one, "original_picture"), NULL), share};
+                                 json_string(json_get(one, "original_picture"), NULL), 1};
         struct sound_card again = {"from tokens", json_string(json_get(one, "reconstructed"), NULL),
-                                   json_string(json_get(one, "reconstructed_picture"), NULL), share};
+                                   json_string(json_get(one, "reconstructed_picture"), NULL), 1};
         text_printf(&p->html, "<figure class='pair'>");
         put_sound(p, s, &own, text);
         put_sound(p, s, &again, text);
         text_printf(&p->html, "<figcaption>");
         html_text(&p->html, text);
-        text_printf(&p->html, " <span class='soft'>%.2f s</span></figcaption></figure>", seconds);
+        text_printf(&p->html, "</figcaption></figure>");
     }
     text_printf(&p->html, "</div>");
 }

@@ -46,7 +46,8 @@ void put_training(struct page *p)
         if (!has_losses(p, p->stages[i]))
             continue;
         const struct run_stage *s = any_stage(p, p->stages[i]);
-        group_open(p, "%s: %s", s->name, stage_kind(s));
+        bool same = strcmp(s->name, stage_kind(s)) == 0;
+        group_open(p, "%s%s%s", s->name, same ? "" : ": ", same ? "" : stage_kind(s));
         i64 begin = p->html.length;
         text_printf(&p->html, "<div class='charts'>");
         i64 inside = p->html.length;

@@ -605,6 +605,39 @@ static struct text stage_weights(const struct audio_settings *settings, const ch
 
 /* The later checkpoint and what followed it are lost, as if the run had been killed. Recordings are read again as they
  * are drawn; one in five cannot be read. */
+/* Every recording that the report shows has its sounds and their pictures. */
+static void held_out_recordings_are_kept_with_pictures(void **state)
+{
+    static const char *const keys[] = {"original", "original_picture", "reconstructed", "reconstructed_picture"};
+    char *folder = temporary_folder(), *train = path_join(folder, "train"), *other = path_join(folder, "validation");
+    char *out = path_join(folder, "out"), *report = path_join(out, "report.json");
+    struct audio_settings settings;
+    struct setting_override more[] = {
+        {"steps", "2"}, {"batch", "2"}, {"vocoder_rounds", "2"}, {"optimizer.warmup", "1"}};
+    (void)state;
+    assert_true(directory_make(train) == 0 && directory_make(other) == 0);
+    write_recordings(train, 2, 9000, false);
+    write_recordings(other, 3, 9000, false);
+    read_settings(&settings, folder, more, COUNT_OF(more));
+    struct text weights = stage_weights(&settings, out);
+    struct json *j = json_load(report);
+    const struct json *shown = json_get(j, "shown");
+    assert_int_equal(json_count(shown), 3);
+    for (i64 i = 0; i < json_count(shown); i++)
+        for (i64 k = 0; k < COUNT_OF(keys); k++) {
+            char *path = path_join(out, json_string(json_get(json_at(shown, i), keys[k]), "none"));
+            assert_true(file_exists(path) && file_bytes(path) > 44);
+            memory_free(path);
+        }
+    json_free(j);
+    settings_release(&settings, audio_stage_table);
+    directory_remove(folder);
+    text_release(&weights);
+    void *blocks[] = {folder, train, other, out, report};
+    for (i64 i = 0; i < COUNT_OF(blocks); i++)
+        memory_free(blocks[i]);
+}
+
 static void a_resumed_run_is_the_uninterrupted_one(void **state)
 {
     (void)state;
@@ -657,6 +690,7 @@ static int run(const char *name)
         cmocka_unit_test(a_saved_tokenizer_is_the_same),
         cmocka_unit_test(training_learns_one_sound),
         cmocka_unit_test(a_resumed_run_is_the_uninterrupted_one),
+        cmocka_unit_test(held_out_recordings_are_kept_with_pictures),
     };
     return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }

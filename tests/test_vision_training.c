@@ -169,6 +169,29 @@ static void cut_short(const char *out, const char *last)
     memory_free(checkpoints);
 }
 
+/* The report says how each picture of originals and reconstructions is cut apart. */
+static void assert_sheets_are_there(const char *out)
+{
+    char *path = path_join(out, "report.json");
+    struct json *report = json_load(path);
+    struct json_iterator it;
+    i64 sheets = 0;
+    for (bool more = json_first(&it, report); more; more = json_next(&it, report)) {
+        const struct json *sheet = json_get(it.value, "sheet");
+        if (!sheet)
+            continue;
+        i64 rows = json_integer(json_get(sheet, "rows"), 0), columns = json_integer(json_get(sheet, "columns"), 0);
+        i64 pairs = json_integer(json_get(sheet, "pairs"), 0), frames = json_integer(json_get(sheet, "frames"), 0);
+        char *file = path_join(out, json_string(json_get(sheet, "file"), "none"));
+        assert_true(file_exists(file) && pairs > 0 && 2 * pairs * frames <= rows * columns);
+        memory_free(file);
+        sheets++;
+    }
+    assert_true(sheets > 0);
+    json_free(report);
+    memory_free(path);
+}
+
 static void resumed_runs_equal_uninterrupted_ones(void **state)
 {
     (void)state;
@@ -190,6 +213,7 @@ static void resumed_runs_equal_uninterrupted_ones(void **state)
         assert_same_file(out[0], out[1], "config.json");
         assert_same_file(out[0], out[1], "report.json");
         assert_same_file(out[0], out[1], "samples/stills_training.png");
+        assert_sheets_are_there(out[0]);
     }
     memory_free(out[0]);
     memory_free(out[1]);

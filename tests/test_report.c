@@ -1,0 +1,509 @@
+/* The page of a run, made of little that is made up: what is there is shown, what is not is left out, and nothing that
+ * a run holds becomes part of the page's markup. */
+#include "core/json.h"
+#include "report/page.h"
+#include "report/report.h"
+#include "tests/scratch.h"
+
+#include <math.h>
+
+/* ---- A run made up ---- */
+
+static char *run_folder(const char *name) /* fresh, with a run.json; memory_free */
+{
+    char *folder = path_join(directory, name), *about = path_join(folder, "run.json");
+    succeed(directory_remove(folder));
+    succeed(directory_make(folder));
+    succeed(file_replace(about, "{\"precision\":\"f32\",\"recipe\":\"r.yaml\"}", 37));
+    memory_free(about);
+    return folder;
+}
+
+static void put(const char *run, const char *stage, const char *name, const char *content)
+{
+    char *folder = path_join(run, stage), *path = path_join(folder, name);
+    succeed(directory_make(folder));
+    succeed(file_replace(path, content, (i64)strlen(content)));
+    memory_free(folder);
+    memory_free(path);
+}
+
+static void put_done(const char *run, const char *stage, const char *kind)
+{
+    char *done =
+        string_format("{\"hash\":\"0\",\"identity\":{\"kind\":\"%s\",\"seed\":7,\"settings\":{\"steps\":3}}}", kind);
+    put(run, stage, "done.json", done);
+    memory_free(done);
+}
+
+/* ---- The page ---- */
+
+static bool is_void(const char *tag)
+{
+    static const char *const names[] = {"meta", "link", "img", "!doctype"};
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        if (strcmp(tag, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Every element is closed, in order. Markup stands between < and >, since text holds neither. */
+static void assert_well_formed(const char *html)
+{
+    char open[64][16];
+    i64 depth = 0;
+    const char *style = strstr(html, "<style>"), *style_end = strstr(html, "</style>");
+    const char *script = strstr(html, "<script>"), *script_end = strstr(html, "</script>");
+    for (const char *at = style; at; at = strchr(at + 1, '<')) {
+        char tag[16] = "";
+        if ((at > style && at < style_end) || (at > script && at < script_end))
+            continue;
+        sscanf(at + 1, *(at + 1) == '/' ? "/%15[a-z0-9!]" : "%15[a-z0-9!]", tag);
+        if (!*tag || is_void(tag) || strcmp(tag, "path") == 0 || strcmp(tag, "rect") == 0 || strcmp(tag, "circle") == 0)
+            continue;
+        if (at[1] != '/') {
+            assert_true(depth < 64);
+            strcpy(open[depth++], tag);
+        } else if (depth > 0) {
+            if (strcmp(open[depth - 1], tag) != 0)
+                fail_msg("<%s> is closed by </%s>: %.80s", open[depth - 1], tag, at);
+            depth--;
+        } else
+            assert_true(strcmp(tag, "head") == 0 || strcmp(tag, "html") == 0); /* opened before the style */
+    }
+    assert_int_equal(depth, 0);
+}
+
+static bool has_word(const char *text, const char *word)
+{
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++) {
+        bool begins = at == text || strchr(" >'(,;", at[-1]), ends = strchr(" <'),.;%", at[strlen(word)]);
+        if (begins && ends)
+            return true;
+    }
+    return false;
+}
+
+static struct text page_of(const char *const *runs, i64 count)
+{
+    struct text html = {0};
+    const char *path = path_of("page.html");
+    succeed(report_write(path, runs, count));
+    succeed(file_read(&html, path));
+    assert_well_formed(html.data);
+    const char *body = strstr(html.data, "<body>");
+    assert_false(has_word(body, "nan") || has_word(body, "-nan") || has_word(body, "inf") || has_word(body, "(null)"));
+    return html;
+}
+
+static void shows(const struct text *page, const char *words)
+{
+    if (!strstr(page->data, words))
+        fail_msg("the page does not show \"%s\"", words);
+}
+
+static void lacks(const struct text *page, const char *words)
+{
+    const char *at = strstr(page->data, words);
+    if (at)
+        fail_msg("the page holds \"%s\": %.120s", words, at);
+}
+
+/* ---- Parts ---- */
+
+static void test_a_run_of_nothing(void **state)
+{
+    char *run = run_folder("empty");
+    (void)state;
+    struct text page = page_of((const char *const *)&run, 1);
+    shows(&page, "Nothing is finished here yet");
+    lacks(&page, "<section");
+    lacks(&page, "<figure");
+    text_release(&page);
+    memory_free(run);
+}
+
+static void test_a_folder_that_is_no_run(void **state)
+{
+    const char *none = path_of("none");
+    (void)state;
+    succeed(directory_make(none));
+    assert_int_equal(report_write(path_of("page.html"), &none, 1), -1);
+    assert_says("no run.json there");
+}
+
+static void test_what_was_not_measured_is_not_printed(void **state)
+{
+    char *run = run_folder("bare"), *timings = path_join(run, "timings.jsonl");
+    (void)state;
+    put_done(run, "base", "pretrain");
+    put(run, "base", "metrics.jsonl",
+        "{\"step\":1,\"loss/text\":3}\n{\"step\":2,\"loss/text\":2.5,\"loss/audio\":null}\n{\"st");
+    const char *line = "{\"stage\":\"base\",\"kind\":\"pretrain\",\"seconds\":2,\"matrix_peak_gflops\":0}\n";
+    succeed(file_replace(timings, line, (i64)strlen(line)));
+    struct text page = page_of((const char *const *)&run, 1);
+    shows(&page, "Loss on text");
+    lacks(&page, "Loss on codes of sound");
+    lacks(&page, "GFLOP/s");
+    lacks(&page, "Share of the matrix peak");
+    lacks(&page, "tokens/s");
+    lacks(&page, "MiB");
+    text_release(&page);
+    memory_free(timings);
+    memory_free(run);
+}
+
+static void test_stages_that_are_not_finished(void **state)
+{
+    char *run = run_folder("half");
+    (void)state;
+    put(run, "base.partial", "identity.json", "{\"kind\":\"pretrain\"}");
+    put(run, "report.partial", "identity.json", "{\"kind\":\"report\"}"); /* the page that is being written */
+    put(run, "strange", "notes.txt", "no stage");
+    struct text page = page_of((const char *const *)&run, 1);
+    shows(&page, "not finished");
+    shows(&page, "1 stage is not finished.");
+    lacks(&page, ">report<");
+    lacks(&page, "strange");
+    text_release(&page);
+    memory_free(run);
+}
+
+/* Files of every section with nothing in them, with null where numbers stand, and cut off. */
+static void test_damaged_files_leave_their_part_out(void **state)
+{
+    static const char *const files[] = {"heldout.json", "grid.json",   "rl.json",   "routing.json",
+                                        "samples.json", "report.json", "eval.json", "metrics.jsonl"};
+    static const char *const contents[] = {
+        "",
+        "{",
+        "[]",
+        "{}",
+        "null",
+        "[{}]",
+        "[[],null,1,\"x\"]",
+        "{\"start\":[],\"end\":[{}],\"heldout\":{\"start\":{},\"end\":[]},\"layers\":[],\"streams\":[],\"shown\":[]}",
+        "{\"end\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":null}],\"streams\":[\"text\"],\"positions\":{"
+        "\"text\":0},"
+        "\"layers\":[{\"experts\":[]}],\"stills_held_out\":{\"psnr_db\":null,\"scales\":[],\"sheet\":{\"file\":\"x."
+        "png\","
+        "\"pairs\":-1,\"rows\":0,\"columns\":0}},\"train/image\":{\"shown\":[{}]},\"validation/"
+        "audio\":{\"shown\":[{}]},"
+        "\"train/image-to-text\":{\"shown\":[{}]},\"text\":[{}],\"reward\":null}"};
+    (void)state;
+    for (i64 c = 0; c < COUNT_OF(contents); c++) {
+        char *run = run_folder("damaged");
+        put_done(run, "one", "pretrain");
+        for (i64 f = 0; f < COUNT_OF(files); f++)
+            put(run, "one", files[f], contents[c]);
+        const char *two[] = {run, run};
+        struct text alone = page_of(two, 1), both = page_of(two, 2);
+        shows(&alone, "Settings");
+        shows(&both, "2 runs");
+        text_release(&alone);
+        text_release(&both);
+        memory_free(run);
+    }
+}
+
+static void test_hostile_words_stay_words(void **state)
+{
+    static const char bad[] = "<script>alert(1)</script>'\\\" onload='x' &amp; ]]>";
+    char *run = run_folder("<img src=x onerror=alert(2)> 'run'"), *text = NULL;
+    (void)state;
+    text = string_format(
+        "{\"text\":[{\"prompt\":\"%s\",\"said\":\"%s\"}],\"%s\":{},\"train/image-to-text\":{\"media\":1,\"exact\":0,"
+        "\"shown\":[{\"text\":\"%s\",\"said\":\"%s\",\"original\":\"%s\"}]}}",
+        bad, bad, bad, bad, bad, bad);
+    put_done(run, "base", "pre<b>train");
+    put_done(run, "<i>name", "rl");
+    put(run, "base", "samples.json", text);
+    memory_free(text);
+    text = string_format(
+        "{\"heldout\":{\"start\":{\"answers\":[{\"prompt\":\"%s\",\"ground_truth\":\"%s\",\"answer\":\"%s\","
+        "\"reward\":1}]}}}",
+        bad, bad, bad);
+    put(run, "<i>name", "rl.json", text);
+    memory_free(text);
+    text = string_format("[{\"name\":\"%s\",\"active\":10,\"loss_all\":1}]", bad);
+    put(run, "base", "grid.json", text);
+    memory_free(text);
+    struct text page = page_of((const char *const *)&run, 1);
+    lacks(&page, "alert(1)</script>");
+    lacks(&page, "<img src=x");
+    lacks(&page, "<b>train");
+    lacks(&page, "<i>name");
+    lacks(&page, "' onload='");
+    shows(&page, "&#60;script&#62;alert(1)&#60;/script&#62;&#39;&#34; onload=&#39;x&#39; &#38;amp;");
+    text_release(&page);
+    memory_free(run);
+}
+
+static void test_no_file_from_outside_comes_in(void **state)
+{
+    static const char *const names[] = {
+        "../secret.png", "../../outside/secret.png", "/etc/hostname", "a/../../secret.png", "..", "", "secret.txt"};
+    char *run = run_folder("outside");
+    (void)state;
+    put_done(run, "base", "generate");
+    put(run, ".", "secret.png", "SECRET SECRET SECRET");
+    put(run, "base", "secret.txt", "SECRET SECRET SECRET");
+    put(run, "base", "inside.png", "INSIDE INSIDE INSIDE");
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        char *text = string_format(
+            "{\"train/image\":{\"shown\":[{\"text\":\"x\",\"made\":\"%s\",\"original\":\"inside.png\"}]}}", names[i]);
+        put(run, "base", "samples.json", text);
+        struct text page = page_of((const char *const *)&run, 1);
+        shows(&page, "SU5TSURFIElOU0lERSBJTlNJREU="); /* INSIDE in base 64 */
+        shows(&page, "nothing came");
+        lacks(&page, "U0VDUkVU");
+        text_release(&page);
+        memory_free(text);
+    }
+    memory_free(run);
+}
+
+static void test_the_full_model_is_marked(void **state)
+{
+    char *run = run_folder("grid");
+    (void)state;
+    put_done(run, "grid", "grid");
+    put(run, "grid", "grid.json",
+        "[{\"name\":\"small\",\"submodel\":{\"layers\":[0],\"experts\":2,\"topk\":1},\"parameters\":100,\"active\":50,"
+        "\"loss\":{\"text\":2.5},\"loss_all\":2.5,\"tokens_per_s\":10},{\"name\":\"whole\",\"submodel\":{\"layers\":[0,"
+        "1],"
+        "\"experts\":4,\"topk\":2},\"parameters\":200,\"active\":120,\"loss\":{\"text\":2},\"loss_all\":2,\"tokens_per_"
+        "s\":5}]");
+    struct text page = page_of((const char *const *)&run, 1);
+    shows(&page, "<b>whole</b>");
+    shows(&page, ">full</text>");
+    shows(&page, "class='r c"); /* the ring */
+    shows(&page, "Loss on text");
+    lacks(&page, "Loss on codes of sound");
+    lacks(&page, "{&#34;"); /* no JSON */
+    text_release(&page);
+    memory_free(run);
+}
+
+static void test_routing_maps_say_what_they_show(void **state)
+{
+    char *run = run_folder("routing");
+    (void)state;
+    put_done(run, "look", "routing");
+    put(run, "look", "routing.json",
+        "{\"streams\":[\"text\",\"image-in\",\"audio\"],\"positions\":{\"text\":10,\"image-in\":0,\"audio\":4},"
+        "\"topk\":1,\"experts\":2,"
+        "\"layers\":[{\"layer\":3,\"experts\":[0,5],\"streams\":{\"text\":{\"counts\":[10,0],\"entropy\":0},\"audio\":{"
+        "\"counts\":[1,3],"
+        "\"entropy\":0.8}},\"overlap\":[[1,null,0.25],[null,null,null],[0.25,null,1]]}]}");
+    struct text page = page_of((const char *const *)&run, 1);
+    shows(&page, "Layer 3: who chooses which expert");
+    shows(
+        &page,
+        "the colour is the share of the stream&#39;s positions that choose it (top-1 of 2; even use would be 50.0 %)");
+    shows(&page, "<span>100 %</span>");   /* text at expert 0 */
+    shows(&page, "fill-opacity='0.750'"); /* audio at expert 5 */
+    shows(&page, ">0.25</text>");
+    lacks(&page, ">image-in</text>"); /* it had no positions */
+    text_release(&page);
+    memory_free(run);
+}
+
+static void test_answers_before_and_after(void **state)
+{
+    char *run = run_folder("rl");
+    (void)state;
+    put_done(run, "rl", "rl");
+    put(run, "rl", "metrics.jsonl", "{\"step\":1,\"reward\":0.25}\n{\"step\":2,\"reward\":0.75}\n");
+    put(run, "rl", "rl.json",
+        "{\"steps\":2,\"heldout\":{\"start\":{\"sampled\":{\"reward\":0.125},\"answers\":[{\"prompt\":[{\"role\":"
+        "\"system\",\"content\":"
+        "\"be short\"},{\"role\":\"user\",\"content\":\"sort "
+        "21\"}],\"ground_truth\":\"12\",\"answer\":\"21\",\"reward\":0}]},"
+        "\"end\":{\"sampled\":{\"reward\":0.875},\"answers\":[{\"prompt\":[{\"role\":\"user\",\"content\":\"sort "
+        "21\"}],"
+        "\"ground_truth\":\"12\",\"answer\":\"12\",\"reward\":1}]}}}");
+    struct text page = page_of((const char *const *)&run, 1);
+    shows(&page, "0.12 \u2192 </i>0.88"); /* the first screen */
+    shows(&page, "sort 21</div>");
+    shows(&page, "<div class='answer'>21</div></td><td>0</td>");
+    shows(&page, "<div class='answer'>12</div></td><td class='same'>1</td>");
+    shows(&page, "weft run r.yaml run=");
+    shows(&page, " seed=7 rl</code>");
+    lacks(&page, "be short");
+    lacks(&page, "{&#34;");
+    text_release(&page);
+    memory_free(run);
+}
+
+static void test_several_runs_have_their_spread(void **state)
+{
+    static const double losses[] = {1, 3, 5};
+    char *runs[3];
+    (void)state;
+    for (int r = 0; r < 3; r++) {
+        char name[8], *heldout = string_format(
+                          "{\"end\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":%g,\"unigram\":6}]}", losses[r]);
+        snprintf(name, sizeof name, "run%d", r);
+        runs[r] = run_folder(name);
+        put_done(runs[r], "base", "pretrain");
+        put(runs[r], "base", "heldout.json", heldout);
+        put(runs[r], "base", "metrics.jsonl", "{\"step\":1,\"loss/text\":3}\n{\"step\":2,\"loss/text\":2}\n");
+        memory_free(heldout);
+    }
+    put(runs[2], "base", "done.json", "{\"identity\":{\"kind\":\"pretrain\",\"seed\":8,\"settings\":{\"steps\":4}}}");
+    struct text page = page_of((const char *const *)runs, 3);
+    shows(&page, "<td>3.000</td><td>2.000</td><td>1.000 to 5.000</td><td>1.000</td><td>3.000</td><td>5.000</td>");
+    shows(&page, "<td>seed</td><td>7</td><td>7</td><td>8</td>");
+    shows(&page, "<td>base.steps</td><td>3</td><td>3</td><td>4</td>");
+    for (int r = 0; r < 3; r++) {
+        char label[24];
+        snprintf(label, sizeof label, ">run%d</text>", r); /* a line each, named at its end */
+        shows(&page, label);
+        memory_free(runs[r]);
+    }
+    text_release(&page);
+}
+
+/* ---- Charts and numbers ---- */
+
+static i64 count_of(const char *text, const char *word)
+{
+    i64 n = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++)
+        n++;
+    return n;
+}
+
+static void test_charts_leave_out_what_is_not_finite(void **state)
+{
+    const struct chart_mark marks[] = {{"a", 1, NAN, 0, false}, {"b", INFINITY, 2, 0, false}, {"c", 3, 4, 1, true}};
+    struct text svg = {0};
+    (void)state;
+    assert_false(
+        chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .marks = marks, .mark_count = 2}));
+    assert_int_equal(svg.length, 0);
+    assert_true(
+        chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .marks = marks, .mark_count = 3}));
+    assert_int_equal(count_of(svg.data, "<circle"), 2); /* one mark and its ring */
+    assert_null(strstr(svg.data, "nan"));
+    text_clear(&svg);
+    assert_false(chart_ranges(&svg, "", "", &(struct chart_range){"x", NAN, NAN, NAN, 0}, 1));
+    assert_true(chart_ranges(&svg, "", "", &(struct chart_range){"x", NAN, 2, NAN, 0}, 1));
+    assert_null(strstr(svg.data, "nan"));
+    text_release(&svg);
+}
+
+/* Ticks that are near each other differ in their letters, at every size of numbers. */
+static void test_ticks_differ(void **state)
+{
+    static const double centres[] = {0, 12.55, 0.6854, 1e-7, 123456, 2.3e9, -5};
+    static const double widths[] = {1, 0.02, 0.0005, 3e-8, 40, 1e8, 1e-3};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(centres); i++) {
+        double x[] = {1, 2}, y[] = {centres[i], centres[i] + widths[i]};
+        const struct chart_line line = {"", 0, x, y, 2};
+        struct text svg = {0};
+        char before[32] = "";
+        i64 ticks = 0;
+        chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .lines = &line, .line_count = 1});
+        for (const char *at = svg.data; (at = strstr(at, "class='e'>")) != NULL; at++, ticks++) {
+            char tick[32];
+            assert_int_equal(sscanf(at, "class='e'>%31[^<]", tick), 1);
+            assert_string_not_equal(tick, before);
+            strcpy(before, tick);
+        }
+        assert_in_range(ticks, 2, 12);
+        text_release(&svg);
+    }
+}
+
+static void test_long_lines_become_means_with_a_band(void **state)
+{
+    enum { N = 10000 };
+    double *x = memory_alloc(N * 8), *y = memory_alloc(N * 8);
+    struct text svg = {0};
+    (void)state;
+    for (i64 i = 0; i < N; i++) {
+        x[i] = (double)i;
+        y[i] = i % 2 ? 1 : -1;
+    }
+    const struct chart_line line = {"end", 0, x, y, N};
+    assert_true(
+        chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .lines = &line, .line_count = 1}));
+    assert_true(svg.length < 12000);
+    assert_non_null(strstr(svg.data, "class='b c0'"));
+    assert_non_null(strstr(svg.data, ">end</text>"));
+    text_release(&svg);
+    memory_free(x);
+    memory_free(y);
+}
+
+static void test_figures_are_told_in_their_units(void **state)
+{
+    static const struct {
+        double value;
+        enum unit unit;
+        int digits;
+        const char *told;
+    } rows[] = {{14950000, UNIT_COUNT, 0, "14.9\u00a0M"},
+                {999.7, UNIT_COUNT, 0, "1000"},
+                {12, UNIT_COUNT, 0, "12"},
+                {1184632832, UNIT_BYTES, 0, "1.1\u00a0GiB"},
+                {406929408, UNIT_BYTES, 0, "388\u00a0MiB"},
+                {0.26, UNIT_SECONDS, 0, "0.3\u00a0s"},
+                {490.2, UNIT_SECONDS, 0, "8\u00a0min 10\u00a0s"},
+                {59.7, UNIT_SECONDS, 0, "1\u00a0min 0\u00a0s"},
+                {7322, UNIT_SECONDS, 0, "2\u00a0h 2\u00a0min"},
+                {0.753, UNIT_SHARE, 0, "75\u00a0%"},
+                {NAN, UNIT_NUMBER, 2, "\u2013"},
+                {INFINITY, UNIT_BYTES, 0, "\u2013"},
+                {20.4549, UNIT_DECIBEL, 1, "20.5\u00a0dB"},
+                {-0.5, UNIT_NUMBER, 3, "-0.500"}};
+    struct text told = {0};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        text_clear(&told);
+        put_figure(&told, rows[i].value, rows[i].unit, rows[i].digits);
+        assert_string_equal(told.data, rows[i].told);
+    }
+    text_release(&told);
+}
+
+static void test_commands_are_quoted_for_a_shell(void **state)
+{
+    static const char *const words[][2] = {
+        {"out/quickstart", "out/quickstart"}, {"my run", "'my run'"}, {"it's", "'it'\\''s'"}, {"", "''"},
+        {"$(rm -r x)", "'$(rm -r x)'"},       {"a;b", "'a;b'"}};
+    struct text told = {0};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(words); i++) {
+        text_clear(&told);
+        shell_word(&told, words[i][0]);
+        assert_string_equal(told.data, words[i][1]);
+    }
+    text_release(&told);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_run_of_nothing),
+        cmocka_unit_test(test_a_folder_that_is_no_run),
+        cmocka_unit_test(test_what_was_not_measured_is_not_printed),
+        cmocka_unit_test(test_stages_that_are_not_finished),
+        cmocka_unit_test(test_damaged_files_leave_their_part_out),
+        cmocka_unit_test(test_hostile_words_stay_words),
+        cmocka_unit_test(test_no_file_from_outside_comes_in),
+        cmocka_unit_test(test_the_full_model_is_marked),
+        cmocka_unit_test(test_routing_maps_say_what_they_show),
+        cmocka_unit_test(test_answers_before_and_after),
+        cmocka_unit_test(test_several_runs_have_their_spread),
+        cmocka_unit_test(test_charts_leave_out_what_is_not_finite),
+        cmocka_unit_test(test_ticks_differ),
+        cmocka_unit_test(test_long_lines_become_means_with_a_band),
+        cmocka_unit_test(test_figures_are_told_in_their_units),
+        cmocka_unit_test(test_commands_are_quoted_for_a_shell),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
