@@ -88,14 +88,19 @@ static void put_told_one(struct page *p, const struct run_stage *s, const struct
 {
     const char *text = json_string(json_get(item, "text"), ""), *said = json_string(json_get(item, "said"), "");
     bool same = strcmp(text, said) == 0;
+    i64 begin = p->html.length;
     text_printf(&p->html, "<figure class='said told%s'>", kind == KIND_AUDIO ? " wide-medium" : "");
-    put_medium(p, s, name_at(item, "original"), text);
+    bool seen = put_medium(p, s, name_at(item, "original"), text);
+    if (!seen) {
+        cut_back(&p->html, begin);
+        text_printf(&p->html, "<div class='said told wide-medium'>");
+    }
     text_printf(&p->html, "<dl><dt>it says</dt><dd%s>", same ? " class='same'" : "");
     html_text(&p->html, *said ? said : "(nothing)");
     text_printf(&p->html, "</dd><dt>%s</dt>", same ? "word for word right" : "right would be");
     if (!same)
         html_element(&p->html, "dd", NULL, "%s", text);
-    text_printf(&p->html, "</dl></figure>");
+    text_printf(&p->html, seen ? "</dl></figure>" : "</dl></div>");
 }
 
 static void put_told(struct page *p, const struct run_stage *s, const struct json *set, int kind, const char *part)

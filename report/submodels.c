@@ -35,8 +35,8 @@ static i64 add_marks(struct chart_mark *marks, char (*names)[24], const struct j
         const struct json *point = json_at(points, i);
         if (i == full && numbered)
             snprintf(names[i], sizeof names[i], "full");
-        else
-            snprintf(names[i], sizeof names[i], numbered ? "%lld" : "", (long long)(i + 1));
+        else if (numbered)
+            snprintf(names[i], sizeof names[i], "%lld", (long long)(i + 1));
         marks[i] = (struct chart_mark){names[i], number_at(point, "active"), value_of(point, key), colour, i == full};
     }
     return json_count(points);
