@@ -216,7 +216,7 @@ int colour_of(const char *name)
 
 void table_open(struct page *p, const char *const *heads, i64 count)
 {
-    text_printf(&p->html, "<div class='wide'><table><tr>");
+    text_printf(&p->html, "<div class='wide' tabindex='0'><table><tr>");
     for (i64 i = 0; i < count; i++)
         html_element(&p->html, "th", *heads[i] == '<' ? "w" : NULL, "%s", heads[i] + (*heads[i] == '<'));
     text_printf(&p->html, "</tr>");

@@ -105,6 +105,7 @@ const char page_style[] =
     ".answer{white-space:pre-wrap;max-height:12em;overflow:auto}\n"
     "details{margin:12px 0}summary{cursor:pointer;color:var(--accent)}\n"
     "footer{margin-top:64px;padding-top:18px;padding-bottom:40px;color:var(--soft);font-size:14px}\n"
+    "@media(max-width:900px){th,td{padding:7px 8px}}\n"
     "@media(max-width:560px){.tiles{grid-template-columns:1fr 1fr;gap:8px}.tile{padding:10px 12px}.tile "
     "b{font-size:21px}"
     ".tile i{font-size:16px}header,main,footer{padding:0 14px}.pair{padding:8px}h2{margin-top:48px}}\n"

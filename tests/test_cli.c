@@ -725,6 +725,31 @@ static void a_folder_of_others_is_no_stage(void **state)
     memory_free(path);
 }
 
+static void the_page_shows_what_stages_left(void)
+{
+    static const char *const words[] = {"held-out loss against active parameters", ">full</text>",
+                                        "which experts each stream chooses"};
+    char *run_folder = in_folder("run"), *timings = path_join(run_folder, "timings.jsonl");
+    char *alone = path_join(run_folder, "report.html"), *both = in_folder("both.html");
+    struct text page = {0}, clock = {0};
+    assert_int_equal(file_read(&clock, timings), 0);
+    assert_null(strstr(clock.data, "matrix_peak_gflops")); /* none of these stages measures it */
+    assert_int_equal(WEFT("report", run_folder), 0);
+    assert_int_equal(WEFT("report", run_folder, run_folder, "-o", both), 0);
+    assert_int_equal(file_read(&page, alone), 0);
+    for (i64 i = 0; i < COUNT_OF(words); i++)
+        if (!strstr(page.data, words[i]))
+            fail_msg("the page does not show \"%s\"", words[i]);
+    assert_null(strstr(page.data, "GFLOP/s"));
+    assert_int_equal(file_read(&page, both), 0);
+    assert_non_null(strstr(page.data, "2 runs"));
+    void *blocks[] = {run_folder, timings, alone, both};
+    for (i64 i = 0; i < COUNT_OF(blocks); i++)
+        memory_free(blocks[i]);
+    text_release(&page);
+    text_release(&clock);
+}
+
 static void a_recipe_runs_extract_grid_and_routing(void **state)
 {
     (void)state;
@@ -747,6 +772,7 @@ static void a_recipe_runs_extract_grid_and_routing(void **state)
     }
     text_release(&recipe);
     memory_free(path);
+    the_page_shows_what_stages_left();
 }
 
 /* The first call leaves a file and fails; the second one would stumble over it. */
