@@ -2,8 +2,8 @@
 #ifndef WEFT_TESTS_MODEL_FIXTURE_H
 #define WEFT_TESTS_MODEL_FIXTURE_H
 #include "data/media.h"
-#include "model/model.h"
 #include "tests/shard_fixture.h"
+#include "tests/toy.h"
 #include "tokenizers/audio.h"
 #include "tokenizers/vision.h"
 #include "train/pretrain.h"
@@ -45,36 +45,9 @@ static inline void fixture_model(const char *shards, struct device *device)
 {
     struct model model;
     char *folder = path_join(shards, "model"), *checkpoints = path_join(shards, "checkpoints");
-    struct model_config c = {.vocabulary = round_up(fixture_meta.vocabulary, 16),
-                             .width = 32,
-                             .layers = 4,
-                             .heads = 2,
-                             .kv_heads = 1,
-                             .head_width = 16,
-                             .dense_width = 32,
-                             .experts = 8,
-                             .topk = 2,
-                             .expert_width = 16,
-                             .first_moe_layer = 1,
-                             .tied = true,
-                             .rope_theta = 1e6,
-                             .norm_eps = 1e-5,
-                             .norm_min = 1e-12,
-                             .init_std = 0.5,
-                             .max_positions = 4096,
-                             .bits = 6,
-                             .scales = 5,
-                             .cell_features = 5,
-                             .patch_values = 4 * 8 * 8 * 3,
-                             .vit_layers = 1,
-                             .vit_width = 16,
-                             .vit_heads = 2,
-                             .levels = 2,
-                             .codes = 16,
-                             .mtp = true,
-                             .t_pairs = 2};
-    require(model_open(&model, device, &c, DTYPE_F32, true, NULL) == 0, "%s", error_text());
-    weights_init(&model.weights, 3);
+    struct model_config c = toy_config(4, TOY_ALL & ~(unsigned)TOY_SHARED);
+    c.vocabulary = round_up(fixture_meta.vocabulary, 16);
+    toy_open(&model, device, &c, true);
     struct fixture_parts saved = {&model, shards};
     require(directory_make(folder) == 0 && fixture_save_model(&saved, folder) == 0, "%s", error_text());
     struct checkpoint_parts parts = {&model.weights, fixture_save_model, &saved};

@@ -8,64 +8,26 @@
 #include <string.h>
 
 #include "model/generate.h"
+#include "tests/toy_batch.h"
 
-enum { BITS = 8, LEVELS = 2, CODES = 16, VOCABULARY = 64, REQUESTS = 6 };
-enum { BOI = 40, EOI, BOV, EOV, NEXT, BOA, END, SHAPE_IMAGE, SHAPE_VIDEO };
+enum { REQUESTS = 6 };
 
 static struct device device;
 static const float amplitude[3] = {0.5f, 0.4f, 0.3f};
 
-static struct vocabulary make_vocabulary(void)
-{
-    struct vocabulary v = {.boi = BOI,
-                           .eoi = EOI,
-                           .bov = BOV,
-                           .eov = EOV,
-                           .next = NEXT,
-                           .boa = BOA,
-                           .end = END,
-                           .im_start = -1,
-                           .im_end = -1,
-                           .shape = {SHAPE_IMAGE, SHAPE_VIDEO},
-                           .shape_count = 2};
-    v.shapes[0] = (struct shape){.scale_count = 3, .scales = {1, 2, 3}, .frames = 1};
-    v.shapes[1] = (struct shape){.scale_count = 3, .scales = {1, 2, 3}, .frames = 2, .video = true};
-    return v;
-}
-
 static void make_model(struct model *model)
 {
-    const struct model_config config = {.vocabulary = VOCABULARY,
-                                        .width = 32,
-                                        .layers = 4,
-                                        .heads = 2,
-                                        .kv_heads = 1,
-                                        .head_width = 16,
-                                        .dense_width = 48,
-                                        .experts = 4,
-                                        .topk = 2,
-                                        .expert_width = 16,
-                                        .tied = true,
-                                        .rope_theta = 1e4,
-                                        .norm_eps = 1e-5,
-                                        .norm_min = 1e-12,
-                                        .init_std = 0.3,
-                                        .bits = BITS,
-                                        .scales = 4,
-                                        .levels = LEVELS,
-                                        .codes = CODES,
-                                        .t_pairs = 2};
-    assert_int_equal(model_open(model, &device, &config, DTYPE_F32, false, NULL), 0);
-    weights_init(&model->weights, 5);
+    const struct model_config config = toy_config(4, TOY_TIED | TOY_MADE | TOY_AUDIO);
+    toy_open(model, &device, &config, false);
 }
 
-static struct decoder_options make_options(struct model *model, const struct submodel *sub, const struct vocabulary *v)
+static struct decoder_options make_options(struct model *model, const struct submodel *sub)
 {
     static const float *const amplitudes[2] = {amplitude, amplitude};
-    static const i64 grid[4] = {3, 3, 3, 3};
+    static const i64 grid[4] = {3, 3, 2, 2};
     return (struct decoder_options){.model = model,
                                     .sub = sub,
-                                    .vocabulary = v,
+                                    .vocabulary = &toy_vocabulary,
                                     .amplitude = amplitudes,
                                     .grid = grid,
                                     .sampling = {.temperature = 0, .top_p = 1, .key = {1, RNG_SAMPLING}}};
@@ -76,32 +38,32 @@ static void lay_known(struct batch *b, struct arena *arena, const struct decoder
                       const struct part *parts, i64 count, const struct media_block *medium)
 {
     struct grammar g;
-    struct batch_widths widths = {.bits = BITS, .levels = LEVELS};
     const struct vocabulary *v = from->vocabulary;
     grammar_init(&g, v, &(struct grammar_options){.window = from->model->config.window});
     grammar_begin(&g);
     g.weight = 1;
     for (i64 i = 0; i < count; i++)
         assert_int_equal(grammar_part(&g, &parts[i]), 0);
-    assert_int_equal(grammar_end(&g, END), 0);
-    batch_init(b, arena, grammar_length(&g), &widths);
+    assert_int_equal(grammar_end(&g, TOY_END), 0);
+    batch_init(b, arena, grammar_length(&g), &toy_widths);
     batch_lay(b, 0, &g, 0);
     if (medium->bits) {
         const struct shape *shape = &v->shapes[medium->shape];
         i64 rows = shape_positions(shape), at = 0;
-        float *inputs = arena_alloc(arena, medium->frames * rows * BITS * 4);
-        device.ops->dequantize_bits(&device, inputs, NULL, medium->bits, medium->frames, 3, 3, BITS, shape->scales, 3,
-                                    amplitude);
-        for (i64 i = 0; i < medium->frames * rows * BITS; i++)
-            b->inputs[INPUT_VISION_OUT].features[at++] = inputs[i] * shape_input_scale(amplitude, 3);
-        memcpy(b->targets[TARGET_VISION].bits, medium->bits, (size_t)(medium->frames * shape_tokens(shape) * BITS));
+        i64 edge = shape->scales[shape->scale_count - 1];
+        float *inputs = arena_alloc(arena, medium->frames * rows * TOY_BITS * 4);
+        device.ops->dequantize_bits(&device, inputs, NULL, medium->bits, medium->frames, edge, edge, TOY_BITS,
+                                    shape->scales, shape->scale_count, amplitude);
+        for (i64 i = 0; i < medium->frames * rows * TOY_BITS; i++)
+            b->inputs[INPUT_VISION_OUT].features[at++] = inputs[i] * shape_input_scale(amplitude, shape->scale_count);
+        memcpy(b->targets[TARGET_VISION].bits, medium->bits, (size_t)(medium->frames * shape_tokens(shape) * TOY_BITS));
     }
     if (medium->codes) {
-        i64 n = medium->frames * LEVELS;
+        i64 n = medium->frames * TOY_LEVELS;
         memcpy(b->inputs[INPUT_AUDIO].ids, medium->codes, (size_t)n * 4);
         memcpy(b->targets[TARGET_AUDIO].ids, medium->codes, (size_t)n * 4);
-        for (i64 l = 0; l < LEVELS; l++)
-            b->inputs[INPUT_AUDIO].ids[n + l] = b->targets[TARGET_AUDIO].ids[n + l] = CODES;
+        for (i64 l = 0; l < TOY_LEVELS; l++)
+            b->inputs[INPUT_AUDIO].ids[n + l] = b->targets[TARGET_AUDIO].ids[n + l] = TOY_CODES;
     }
     grammar_release(&g);
 }
@@ -116,16 +78,16 @@ static void forward_known(struct forward *out, struct tape *tape, struct model *
 
 static void check_bits(const struct forward *out, const struct answer *a, i64 tokens)
 {
-    const float *logits = out->logits[TARGET_VISION][0]->data;
-    for (i64 i = 0; i < a->medium.frames * tokens * BITS; i++)
+    float *logits = toy_tensor(&device, out->logits[TARGET_VISION][0]);
+    for (i64 i = 0; i < a->medium.frames * tokens * TOY_BITS; i++)
         assert_int_equal(a->medium.bits[i], logits[i] > 0);
+    memory_free(logits);
 }
 
 /* Returns the most frames of one answer. */
 static i64 generate_picture(i32 shape_id, i32 begin, i64 shape, i64 most, i64 window)
 {
     i64 frames = 0;
-    struct vocabulary v = make_vocabulary();
     struct model model;
     struct submodel sub;
     struct answer answers[REQUESTS] = {0};
@@ -136,7 +98,7 @@ static i64 generate_picture(i32 shape_id, i32 begin, i64 shape, i64 most, i64 wi
     make_model(&model);
     model.config.window = window;
     submodel_full(&sub, &model.config);
-    struct decoder_options g = make_options(&model, &sub, &v);
+    struct decoder_options g = make_options(&model, &sub);
     for (i64 i = 0; i < REQUESTS; i++) {
         parts[i][0] = (struct part){.kind = STREAM_TEXT, .ids = prompt + i, .count = 3};
         parts[i][1] = (struct part){.weight = 1, .shape = shape};
@@ -164,7 +126,7 @@ static i64 generate_picture(i32 shape_id, i32 begin, i64 shape, i64 most, i64 wi
         parts[i][1].frames = answers[i].medium.frames;
         lay_known(&b, &arena, &g, parts[i], 2, &answers[i].medium);
         forward_known(&out, &tape, &model, &sub, &b);
-        check_bits(&out, &answers[i], shape_tokens(&v.shapes[shape]));
+        check_bits(&out, &answers[i], shape_tokens(&toy_vocabulary.shapes[shape]));
         tape_close(&tape);
     }
     for (i64 i = 0; i < REQUESTS; i++)
@@ -177,20 +139,20 @@ static i64 generate_picture(i32 shape_id, i32 begin, i64 shape, i64 most, i64 wi
 static void a_drawn_picture_is_what_training_would_predict(void **state)
 {
     (void)state;
-    assert_int_equal(generate_picture(SHAPE_IMAGE, BOI, 0, 40, 0), 1);
+    assert_int_equal(generate_picture(TOY_IMAGE, TOY_BOI, 0, 40, 0), 1);
 }
 
 static void a_drawn_clip_is_what_training_would_predict(void **state)
 {
     (void)state;
-    assert_true(generate_picture(SHAPE_VIDEO, BOV, 1, 200, 0) > 2);
+    assert_true(generate_picture(TOY_VIDEO, TOY_BOV, 1, 200, 0) > 2);
 }
 
 /* With a window of one frame: the holes of training are dug in the cache as the frames come. */
 static void a_drawn_clip_looks_back_as_far_as_in_training(void **state)
 {
     (void)state;
-    assert_true(generate_picture(SHAPE_VIDEO, BOV, 1, 200, 1) > 2);
+    assert_true(generate_picture(TOY_VIDEO, TOY_BOV, 1, 200, 1) > 2);
 }
 
 static i32 best_code(const float *logits, i64 n)
@@ -205,7 +167,6 @@ static i32 best_code(const float *logits, i64 n)
 static void drawn_sound_is_what_training_would_predict(void **state)
 {
     (void)state;
-    struct vocabulary v = make_vocabulary();
     struct model model;
     struct submodel sub;
     struct answer answer = {0};
@@ -213,11 +174,11 @@ static void drawn_sound_is_what_training_would_predict(void **state)
     struct batch b;
     struct tape tape;
     struct forward out;
-    const i32 prompt[3] = {3, 7, 11}, opening[1] = {BOA};
+    const i32 prompt[3] = {3, 7, 11}, opening[1] = {TOY_BOA};
     struct part parts[2] = {{.kind = STREAM_TEXT, .ids = prompt, .count = 3}, {.kind = STREAM_AUDIO, .weight = 1}};
     make_model(&model);
     submodel_full(&sub, &model.config);
-    struct decoder_options g = make_options(&model, &sub, &v);
+    struct decoder_options g = make_options(&model, &sub);
     const struct generate_request request = {.parts = parts,
                                              .part_count = 1,
                                              .opening = opening,
@@ -232,11 +193,13 @@ static void drawn_sound_is_what_training_would_predict(void **state)
     parts[1].count = answer.medium.frames;
     lay_known(&b, &arena, &g, parts, 2, &answer.medium);
     forward_known(&out, &tape, &model, &sub, &b);
-    for (i64 frame = 0; frame < answer.medium.frames; frame++)
-        for (i64 l = 0; l < LEVELS; l++) {
-            const float *row = (const float *)out.logits[TARGET_AUDIO][l]->data + frame * (CODES + 1);
-            assert_int_equal(answer.medium.codes[frame * LEVELS + l], best_code(row, CODES + 1));
-        }
+    for (i64 l = 0; l < TOY_LEVELS; l++) {
+        float *logits = toy_tensor(&device, out.logits[TARGET_AUDIO][l]);
+        for (i64 frame = 0; frame < answer.medium.frames; frame++)
+            assert_int_equal(answer.medium.codes[frame * TOY_LEVELS + l],
+                             best_code(logits + frame * (TOY_CODES + 1), TOY_CODES + 1));
+        memory_free(logits);
+    }
     tape_close(&tape);
     arena_close(&arena);
     answer_release(&answer);
@@ -248,7 +211,6 @@ static void drawn_sound_is_what_training_would_predict(void **state)
 static void copies_share_a_prompt_and_draw_alone(void **state)
 {
     (void)state;
-    struct vocabulary v = make_vocabulary();
     struct model model;
     struct submodel sub;
     struct answer together[4] = {0}, alone = {0};
@@ -256,7 +218,7 @@ static void copies_share_a_prompt_and_draw_alone(void **state)
     struct part part = {.kind = STREAM_TEXT, .ids = prompt, .count = 5};
     make_model(&model);
     submodel_full(&sub, &model.config);
-    struct decoder_options g = make_options(&model, &sub, &v);
+    struct decoder_options g = make_options(&model, &sub);
     g.sampling.temperature = 1;
     struct generate_request request = {
         .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = 9, .copies = 4, .identity = 6};

@@ -13,38 +13,11 @@
 #include <cmocka.h>
 
 #include "elastic/elastic.h"
+#include "tests/toy.h"
 #include "train/plan.h"
 
 enum { ROWS = 4, MICRO_ROWS = 2, LENGTH = 192, STEPS = 3 };
-static const struct model_config config = {.vocabulary = 96,
-                                           .width = 32,
-                                           .layers = 6,
-                                           .heads = 2,
-                                           .kv_heads = 1,
-                                           .head_width = 16,
-                                           .dense_width = 48,
-                                           .experts = 8,
-                                           .topk = 2,
-                                           .expert_width = 16,
-                                           .shared_experts = 1,
-                                           .first_moe_layer = 1,
-                                           .rope_theta = 1e4,
-                                           .norm_eps = 1e-6,
-                                           .norm_min = 1e-12,
-                                           .init_std = 0.05,
-                                           .max_positions = 512,
-                                           .eos_id = 1,
-                                           .bits = 6,
-                                           .scales = 4,
-                                           .cell_features = 12,
-                                           .patch_values = 48,
-                                           .vit_layers = 1,
-                                           .vit_width = 16,
-                                           .vit_heads = 2,
-                                           .levels = 3,
-                                           .codes = 20,
-                                           .mtp = true,
-                                           .t_pairs = 2};
+static struct model_config config;
 static const struct elastic_settings draws = {.depth_full = 0.3,
                                               .depth_drop = 0.3,
                                               .experts_full = 0.3,
@@ -254,5 +227,6 @@ int main(void)
         cmocka_unit_test(steps_of_sub_models_recomputed),
         cmocka_unit_test(steps_of_a_pipeline),
     };
+    config = toy_config(6, TOY_ALL & ~(unsigned)TOY_TIED);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "tests/toy.h"
+
 enum { PROMPTS = 10, GROUP = 3, MOST = 24 };
 static struct device device;
 static struct text_tokenizer *tokenizer;
@@ -40,31 +42,15 @@ static void make_tokenizer(const char *directory)
 static void make_model(const char *directory, const struct text_tokenizer *of)
 {
     struct model m;
-    struct model_config c = {.vocabulary = round_up(text_vocabulary(of), 16),
-                             .width = 32,
-                             .layers = 2,
-                             .heads = 2,
-                             .kv_heads = 1,
-                             .head_width = 16,
-                             .dense_width = 48,
-                             .experts = 4,
-                             .topk = 2,
-                             .expert_width = 16,
-                             .tied = true,
-                             .rope_theta = 1e4,
-                             .norm_eps = 1e-5,
-                             .norm_min = 1e-12,
-                             .init_std = 0.3,
-                             .max_positions = 512,
-                             .mtp = true,
-                             .t_pairs = 2};
+    struct model_config c = toy_config(2, TOY_TIED | TOY_MTP);
+    c.vocabulary = round_up(text_vocabulary(of), 16);
     c.pad_id = c.eos_id = c.bos_id = text_token_id(of, "<|endoftext|>");
-    require(model_open(&m, &device, &c, DTYPE_F32, true, NULL) == 0, "%s", error_text());
-    weights_init(&m.weights, 3);
-    float *row = m.embed->master + text_token_id(of, "<|im_end|>") * c.width;
+    toy_open(&m, &device, &c, true);
+    float *embed = toy_weight(&device, m.embed), *row = embed + text_token_id(of, "<|im_end|>") * c.width;
     for (i64 i = 0; i < c.width; i++)
         row[i] *= 4;
-    weights_refresh(&m.weights);
+    toy_set_weight(&m.weights, m.embed, embed);
+    memory_free(embed);
     require(model_save(&m, directory) == 0, "%s", error_text());
     model_close(&m);
 }
@@ -214,12 +200,16 @@ static void test_drawn_as_trained(void **state)
 /* Unsettles the router, so that it would choose other experts. */
 static void shake_router(float by)
 {
-    for (i64 i = 0; i < model.config.layers; i++)
-        if (model.layer[i].router)
-            for (i64 j = 0; j < model.config.experts * model.config.width; j++)
-                model.layer[i].router->master[j] +=
-                    by * (float)rng_normal((struct rng_key){9, RNG_TEST}, (u32)i, (u32)j, 0, 0);
-    weights_refresh(&model.weights);
+    for (i64 i = 0; i < model.config.layers; i++) {
+        struct weight *router = model.layer[i].router;
+        if (!router)
+            continue;
+        float *values = toy_weight(&device, router);
+        for (i64 j = 0; j < weight_elements(router); j++)
+            values[j] += by * (float)rng_normal((struct rng_key){9, RNG_TEST}, (u32)i, (u32)j, 0, 0);
+        toy_set_weight(&model.weights, router, values);
+        memory_free(values);
+    }
 }
 
 /* Ids drawn after the weights moved: training with the experts of the rollout sees them as they were drawn, although

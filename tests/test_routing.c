@@ -9,6 +9,7 @@
 #include "studio/routing.h"
 #include "studio/studio.h"
 #include "tests/shard_fixture.h"
+#include "tests/toy.h"
 #include "train/pretrain.h"
 #include <cmocka.h>
 
@@ -72,39 +73,12 @@ static void padding_and_dropped_layers_are_not_counted(void **state)
 
 static void make_model(void)
 {
+    const float push[EXPERTS] = {[PUSHED_EXPERT] = 100}; /* every position chooses it */
     struct model model;
-    struct model_config c = {.vocabulary = round_up(fixture_meta.vocabulary, 16),
-                             .width = 32,
-                             .layers = LAYERS,
-                             .heads = 2,
-                             .kv_heads = 1,
-                             .head_width = 16,
-                             .dense_width = 32,
-                             .experts = EXPERTS,
-                             .topk = TOPK,
-                             .expert_width = 16,
-                             .first_moe_layer = 1,
-                             .tied = true,
-                             .rope_theta = 1e6,
-                             .norm_eps = 1e-5,
-                             .norm_min = 1e-12,
-                             .init_std = 0.5,
-                             .max_positions = 4096,
-                             .bits = 6,
-                             .scales = 4,
-                             .cell_features = 5,
-                             .patch_values = 4 * 8 * 8 * 3,
-                             .vit_layers = 1,
-                             .vit_width = 16,
-                             .vit_heads = 2,
-                             .levels = 2,
-                             .codes = 16,
-                             .mtp = true,
-                             .t_pairs = 2};
-    require(model_open(&model, &device, &c, DTYPE_F32, false, NULL) == 0, "%s", error_text());
-    weights_init(&model.weights, 3);
-    model.layer[PUSHED_LAYER].bias->master[PUSHED_EXPERT] = 100; /* every position chooses it */
-    weights_refresh(&model.weights);
+    struct model_config c = toy_config(LAYERS, TOY_ALL & ~(unsigned)TOY_SHARED);
+    c.vocabulary = round_up(fixture_meta.vocabulary, 16);
+    toy_open(&model, &device, &c, false);
+    toy_set_weight(&model.weights, model.layer[PUSHED_LAYER].bias, push);
     require(directory_make(model_folder) == 0 && model_save(&model, model_folder) == 0, "%s", error_text());
     require(install_tokenizers(model_folder, shards) == 0, "%s", error_text());
     model_close(&model);

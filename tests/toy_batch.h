@@ -1,0 +1,236 @@
+/* Random samples of every modality for the toy, laid into a batch as the packer does, and which group each of its
+ * positions belongs to: counted here from the parts alone, apart from the grammar that lays them. */
+#ifndef WEFT_TESTS_TOY_BATCH_H
+#define WEFT_TESTS_TOY_BATCH_H
+#include "sequence/grammar.h"
+#include "tests/toy.h"
+
+enum { TOY_IDS = 40, TOY_BOI = TOY_IDS, TOY_EOI, TOY_BOV, TOY_EOV, TOY_NEXT, TOY_BOA, TOY_END, TOY_IMAGE, TOY_VIDEO };
+static const struct vocabulary toy_vocabulary = {
+    .ids = TOY_VOCABULARY,
+    .boi = TOY_BOI,
+    .eoi = TOY_EOI,
+    .bov = TOY_BOV,
+    .eov = TOY_EOV,
+    .next = TOY_NEXT,
+    .boa = TOY_BOA,
+    .end = TOY_END,
+    .im_start = -1,
+    .im_end = -1,
+    .shape = {TOY_IMAGE, TOY_VIDEO},
+    .shape_count = 2,
+    .shapes = {{.scale_count = 3, .scales = {1, 2, 3}, .frames = 1},
+               {.scale_count = 2, .scales = {1, 2}, .video = true, .frames = 2}},
+};
+static const struct batch_widths toy_widths = {TOY_BITS, TOY_LEVELS, TOY_FEATURES, TOY_PATCH};
+
+/* ---- Samples ---- */
+
+enum { TOY_PARTS = 5, TOY_WORDS = 6 };
+struct toy_sample {
+    struct part parts[TOY_PARTS];
+    i64 count;
+    i32 ids[TOY_PARTS][TOY_WORDS];
+};
+
+static inline i64 toy_below(i64 bound, struct rng_key key, u32 number, i64 part, u32 what)
+{
+    return rng_below(key, bound, number, (u32)part, what, 0);
+}
+
+static inline void toy_draw_part(struct toy_sample *s, struct rng_key key, u32 number, enum stream kind)
+{
+    static const float weights[3] = {1, 1, 0.5f};
+    i64 at = s->count++;
+    bool clip = kind == STREAM_VIDEO_IN || kind == STREAM_VIDEO_OUT;
+    s->parts[at] = (struct part){.kind = kind,
+                                 .weight = weights[toy_below(3, key, number, at, 0)],
+                                 .ids = s->ids[at],
+                                 .count = 1 + toy_below(kind == STREAM_TEXT ? TOY_WORDS : 3, key, number, at, 1),
+                                 .frames = clip ? 1 + toy_below(3, key, number, at, 2) : 1,
+                                 .height = 1 + toy_below(2, key, number, at, 3),
+                                 .width = 1 + toy_below(2, key, number, at, 4),
+                                 .shape = kind == STREAM_VIDEO_OUT};
+    for (u32 i = 0; i < TOY_WORDS; i++)
+        s->ids[at][i] = (i32)toy_below(TOY_IDS, key, number, at, 5 + i);
+}
+
+/* Two to five parts; the second is of a kind that goes round with the sample's number, the others of any. */
+static inline void toy_draw_sample(struct toy_sample *s, struct rng_key key, u32 number)
+{
+    i64 count = 2 + toy_below(TOY_PARTS - 1, key, number, TOY_PARTS, 0);
+    s->count = 0;
+    while (s->count < count) {
+        i64 any = toy_below(STREAMS, key, number, s->count, 20);
+        toy_draw_part(s, key, number, (enum stream)(s->count == 1 ? (i64)(number % STREAMS) : any));
+    }
+}
+
+/* ---- Groups: text, one id each; a picture or a clip's frame that is given, all at once; of what is made, the
+ * positions of a scale, and the frame's last one; an audio frame ---- */
+
+struct toy_groups {
+    i32 *group; /* [n] of a position, counted over the whole batch; brackets are ids */
+    i64 n;
+    i32 count;
+};
+
+static inline void toy_push_group(struct toy_groups *g, i64 positions)
+{
+    for (i64 i = 0; i < positions; i++)
+        g->group[g->n++] = g->count;
+    g->count++;
+}
+
+static inline void toy_push_singles(struct toy_groups *g, i64 positions)
+{
+    for (i64 i = 0; i < positions; i++)
+        toy_push_group(g, 1);
+}
+
+static inline void toy_push_part(struct toy_groups *g, const struct vocabulary *v, const struct part *p)
+{
+    const struct shape *shape = &v->shapes[p->shape];
+    bool given = p->kind == STREAM_IMAGE_IN || p->kind == STREAM_VIDEO_IN;
+    bool made = p->kind == STREAM_IMAGE_OUT || p->kind == STREAM_VIDEO_OUT;
+    if (p->kind == STREAM_TEXT)
+        toy_push_singles(g, p->count);
+    if (p->kind == STREAM_AUDIO)
+        toy_push_singles(g, 1 + p->count + 1); /* BOA, the frames, the one that ends it */
+    if (given || made)
+        toy_push_singles(g, given ? 1 : 2); /* a shape before what is made */
+    for (i64 frame = 0; (given || made) && frame < p->frames; frame++) {
+        if (given)
+            toy_push_group(g, p->height * p->width);
+        for (i64 k = 1; made && k < shape->scale_count; k++)
+            toy_push_group(g, (i64)shape->scales[k] * shape->scales[k]);
+        if (made)
+            toy_push_group(g, 1);
+    }
+    if (given || made)
+        toy_push_singles(g, 1);
+}
+
+/* ---- What stands at the positions: draws, in agreement with one another where the same thing stands twice ---- */
+
+static inline void toy_fill_ids(struct batch *b, struct rng_key key)
+{
+    struct input_list *in = &b->inputs[INPUT_TEXT];
+    struct target_list *mtp = &b->targets[TARGET_MTP], *text = &b->targets[TARGET_TEXT];
+    i32 *id = memory_alloc((b->n + 2) * 4);
+    for (i64 i = 0; i < in->n; i++) {
+        if (in->ids[i] >= 0 && in->ids[i] < TOY_IDS) /* brackets stay */
+            in->ids[i] = (i32)rng_below(key, TOY_IDS, (u32)i, 0, 0, 6);
+        id[in->position[i]] = in->ids[i];
+    }
+    for (i64 i = 0; i < text->n; i++)
+        if (text->ids[i] < TOY_IDS)
+            text->ids[i] = id[text->position[i] + 1];
+    for (i64 i = 0; i < mtp->n; i++)
+        if (mtp->ids[i] < TOY_IDS)
+            mtp->ids[i] = id[mtp->position[i] + 2];
+    memory_free(id);
+}
+
+static inline void toy_fill_audio(struct batch *b, struct rng_key key)
+{
+    struct input_list *in = &b->inputs[INPUT_AUDIO];
+    struct target_list *t = &b->targets[TARGET_AUDIO];
+    for (i64 i = 0, next = 0; i < in->n; i++) {
+        bool last = i + 1 == in->n || in->position[i + 1] != in->position[i] + 1;
+        i32 *codes = in->ids + i * TOY_LEVELS;
+        for (i64 l = 0; l < TOY_LEVELS; l++)
+            codes[l] = last ? TOY_CODES : (i32)rng_below(key, TOY_CODES, (u32)i, (u32)l, 0, 7);
+        if (next < t->n && t->position[next] + 1 == in->position[i])
+            memcpy(t->ids + next++ * TOY_LEVELS, codes, TOY_LEVELS * 4);
+    }
+}
+
+static inline void toy_fill_vision(struct batch *b, struct rng_key key)
+{
+    const struct input_list *given = &b->inputs[INPUT_VISION_IN], *made = &b->inputs[INPUT_VISION_OUT];
+    const struct target_list *t = &b->targets[TARGET_VISION];
+    for (i64 i = 0; i < given->n * CELLS * TOY_FEATURES; i++)
+        given->features[i] = (float)rng_normal(key, (u32)i, 0, 0, 8);
+    for (i64 i = 0; i < given->n * CELLS * TOY_PATCH; i++)
+        given->pixels[i] = (u8)rng_u32(key, (u32)i, 0, 0, 9);
+    for (i64 i = 0; i < made->n * TOY_BITS; i++)
+        made->features[i] = (float)rng_normal(key, (u32)i, 0, 0, 10);
+    for (i64 i = 0; i < t->n * TOY_BITS; i++)
+        t->bits[i] = (u8)(rng_u32(key, (u32)i, 0, 0, 11) % 2);
+}
+
+/* ---- A batch ---- */
+
+struct toy_batch {
+    struct batch batch;
+    struct toy_groups groups;
+};
+
+static inline void toy_tell(struct grammar *g, const struct toy_sample *s, u32 number)
+{
+    g->options.identity[0] = number;
+    grammar_begin(g);
+    for (i64 i = 0; i < s->count; i++)
+        require(grammar_part(g, &s->parts[i]) == 0, "%s", error_text());
+    require(grammar_end(g, TOY_END) == 0, "%s", error_text());
+}
+
+static inline i64 toy_length(const struct toy_sample *s)
+{
+    struct measure m;
+    grammar_measure(&m, &toy_vocabulary, s->parts, s->count, TOY_END);
+    return m.length;
+}
+
+/* Samples one after another, up to three positions of padding behind each; clips look back one frame, and some frames
+ * are hidden. Sample i has the number first + i. */
+static inline void toy_lay(struct toy_batch *out, struct arena *arena, const struct toy_sample *samples, i64 count,
+                           struct rng_key key, i32 first)
+{
+    struct grammar g;
+    struct batch *b = &out->batch;
+    i64 n = 0, at = 0, pads[count];
+    for (i64 i = 0; i < count; i++)
+        n += toy_length(&samples[i]) + (pads[i] = toy_below(4, key, (u32)i, TOY_PARTS, 1));
+    batch_init(b, arena, n, &toy_widths);
+    b->rows = 1;
+    out->groups = (struct toy_groups){.group = arena_alloc(arena, n * 4)};
+    grammar_init(&g, &toy_vocabulary,
+                 &(struct grammar_options){.window = 1, .mask_share = 0.3, .reweight = true, .key = key});
+    for (i64 i = 0; i < count; i++) {
+        toy_tell(&g, &samples[i], (u32)i);
+        batch_lay(b, at, &g, first + (i32)i);
+        for (i64 p = 0; p < samples[i].count; p++)
+            toy_push_part(&out->groups, &toy_vocabulary, &samples[i].parts[p]);
+        at += grammar_length(&g);
+        require(out->groups.n == at, "sample %lld has %lld positions, its groups %lld", (long long)i, (long long)at,
+                (long long)out->groups.n);
+        batch_pad(b, at, pads[i]);
+        toy_push_singles(&out->groups, pads[i]);
+        at += pads[i];
+    }
+    grammar_release(&g);
+    toy_fill_ids(b, key);
+    toy_fill_audio(b, key);
+    toy_fill_vision(b, key);
+}
+
+/* `count` samples with numbers first, first + 1, ...: six in a row have every modality. */
+static inline void toy_batch_init(struct toy_batch *out, struct arena *arena, i64 count, struct rng_key key, i32 first)
+{
+    struct toy_sample *samples = memory_alloc(count * (i64)sizeof *samples);
+    for (i64 i = 0; i < count; i++)
+        toy_draw_sample(&samples[i], key, (u32)(first + i));
+    toy_lay(out, arena, samples, count, key, first);
+    memory_free(samples);
+}
+
+static inline void toy_totals(double totals[TARGETS], const struct batch *b) /* adds */
+{
+    for (int kind = 0; kind < TARGETS; kind++)
+        for (i64 i = 0; i < b->targets[kind].n; i++)
+            totals[kind] += (double)b->targets[kind].weight[i];
+}
+
+#endif
