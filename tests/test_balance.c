@@ -1,0 +1,250 @@
+/* How losses become coefficients: weight over the step's total of the kind, times the kind's own weight, rescaled (but
+ * for the multi-token block) by text's running mean loss over its own; means that move once a step, after it. All is
+ * worked out here in double from the batches and the losses alone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+
+#include "tests/toy_train.h"
+
+enum { SAMPLES = 7 };
+static const double own_weight[TARGETS] = {1, 0.3, 2, 0.5};
+
+static struct device device;
+static struct arena arena;
+static struct toy_run run;
+
+/* What the objective gave out in this step, and what losses it saw. */
+static struct step_seen {
+    i64 step;
+    double expected[TARGETS]; /* of a target of weight 1, before division by the total */
+    double pulled[TARGETS];   /* sums of coefficient . loss */
+    double loss[TARGETS], weight[TARGETS];
+    i64 coefficients;
+} seen;
+
+static i64 levels_of(int kind)
+{
+    return kind == TARGET_AUDIO ? TOY_LEVELS : 1;
+}
+
+/* Of the whole step, counted apart from the source's. */
+static double total_of(int kind, i64 step)
+{
+    double totals[TARGETS] = {0};
+    for (i64 i = 0; i < run.each; i++)
+        toy_totals(totals, &run.batches[(step * run.each + i) % run.count].batch);
+    return totals[kind];
+}
+
+static void look_at_level(const struct forward *out, const struct target_list *list, int kind, i64 level, double total)
+{
+    float *coefficient = toy_floats(&device, out->coefficient[kind][level], list->n);
+    float *loss = toy_floats(&device, out->loss[kind][level].value, list->n);
+    for (i64 i = 0; i < list->n; i++) {
+        double share = (double)list->weight[i] / (double)levels_of(kind);
+        double expected = seen.expected[kind] * share / total;
+        if (!(fabs(coefficient[i] - expected) <= 1e-6 * expected))
+            fail_msg("%s, target %d: coefficient %.9g, expected %.9g", target_names[kind], (int)i, coefficient[i],
+                     expected);
+        seen.pulled[kind] += (double)coefficient[i] * loss[i];
+        seen.loss[kind] += share * loss[i];
+        seen.weight[kind] += share;
+        seen.coefficients++;
+    }
+    memory_free(coefficient);
+    memory_free(loss);
+}
+
+static void objective(struct trainer *t, struct flight *flight, struct forward *out, const double totals[TARGETS])
+{
+    const struct batch *batch = &flight->batch;
+    objective_plain(t, flight, out, totals);
+    for (int kind = 0; kind < TARGETS; kind++)
+        for (i64 level = 0; batch->targets[kind].n && level < levels_of(kind); level++)
+            look_at_level(out, &batch->targets[kind], kind, level, total_of(kind, seen.step));
+}
+
+static void open_run(i64 each, bool posterior)
+{
+    struct model_config c = toy_config(4, TOY_ALL);
+    arena_reset(&arena, 0);
+    toy_run_open(&run, &device, &c, each);
+    for (i64 i = 0; i < TOY_BATCHES; i++)
+        toy_batch_init(&run.batches[i], &arena, SAMPLES, (struct rng_key){(u64)i, RNG_TEST}, 0);
+    memcpy(run.trainer.balance.weight, own_weight, sizeof own_weight);
+    run.trainer.balance.posterior = posterior;
+    run.trainer.balance.decay = 0.75;
+    run.trainer.objective = objective;
+}
+
+static struct step_result step_with(const double expected[TARGETS], i64 step)
+{
+    memset(&seen, 0, sizeof seen);
+    memcpy(seen.expected, expected, sizeof seen.expected);
+    seen.step = step;
+    struct step_result result = toy_step(&run, step);
+    assert_true(seen.coefficients > 20);
+    return result;
+}
+
+static double mean(int kind)
+{
+    return seen.loss[kind] / seen.weight[kind];
+}
+
+static void expect_near(const char *what, int kind, double got, double want)
+{
+    if (!(fabs(got - want) <= 1e-6 * fabs(want)))
+        fail_msg("%s of %s: %.9g, expected %.9g", what, target_names[kind], got, want);
+}
+
+/* Means of 4, 3, 0.5 and 8: bits count 8 times as much as they are, sound half; the block keeps its share of text. */
+static void small_losses_are_raised_and_large_ones_lowered(void **state)
+{
+    const double means[TARGETS] = {4, 3, 0.5, 8}, expected[TARGETS] = {1, 0.3, 16, 0.25};
+    (void)state;
+    open_run(2, true);
+    memcpy(run.trainer.running, means, sizeof means);
+    step_with(expected, 0);
+    toy_run_close(&run);
+}
+
+static void without_it_means_do_not_matter(void **state)
+{
+    const double means[TARGETS] = {4, 3, 0.5, 8};
+    (void)state;
+    open_run(2, false);
+    memcpy(run.trainer.running, means, sizeof means);
+    step_with(own_weight, 0);
+    toy_run_close(&run);
+}
+
+/* Means follow the losses of one step after another; the first are taken whole. */
+static void means_move_once_a_step_after_it(void **state)
+{
+    double running[TARGETS] = {0};
+    (void)state;
+    open_run(2, true);
+    run.count = TOY_BATCHES;
+    for (i64 step = 0; step < 4; step++) {
+        double expected[TARGETS];
+        for (int kind = 0; kind < TARGETS; kind++) {
+            double ratio = step > 0 && kind != TARGET_MTP ? running[TARGET_TEXT] / running[kind] : 1;
+            expected[kind] = own_weight[kind] * ratio;
+        }
+        struct step_result result = step_with(expected, step);
+        for (int kind = 0; kind < TARGETS; kind++) {
+            expect_near("weights", kind, seen.weight[kind], total_of(kind, step));
+            expect_near("mean loss", kind, step_mean_loss(&result, kind), mean(kind));
+            running[kind] = step ? 0.75 * running[kind] + 0.25 * mean(kind) : mean(kind);
+            expect_near("running mean", kind, run.trainer.running[kind], running[kind]);
+        }
+    }
+    assert_true(fabs(running[TARGET_AUDIO] - mean(TARGET_AUDIO)) > 1e-3 * running[TARGET_AUDIO]); /* steps differ */
+    toy_run_close(&run);
+}
+
+/* Once means have settled, every kind pulls as hard as text: its own weight times text's mean loss. */
+static void all_kinds_move_in_the_interval_of_text(void **state)
+{
+    double expected[TARGETS];
+    (void)state;
+    open_run(1, true);
+    step_with(own_weight, 0);
+    for (int kind = 0; kind < TARGETS; kind++)
+        expected[kind] = own_weight[kind] * (kind == TARGET_MTP ? 1 : mean(TARGET_TEXT) / mean(kind));
+    step_with(expected, 1);
+    expect_near("pull", TARGET_TEXT, seen.pulled[TARGET_TEXT], mean(TARGET_TEXT));
+    expect_near("pull", TARGET_MTP, seen.pulled[TARGET_MTP], 0.3 * mean(TARGET_MTP));
+    expect_near("pull", TARGET_VISION, seen.pulled[TARGET_VISION], 2 * mean(TARGET_TEXT));
+    expect_near("pull", TARGET_AUDIO, seen.pulled[TARGET_AUDIO], 0.5 * mean(TARGET_TEXT));
+    toy_run_close(&run);
+}
+
+static void put_words(struct toy_batch *b)
+{
+    struct toy_sample samples[2] = {0};
+    for (u32 i = 0; i < 2; i++)
+        for (i64 part = 0; part < 3; part++)
+            toy_draw_part(&samples[i], (struct rng_key){6, RNG_TEST}, i, STREAM_TEXT);
+    toy_lay(b, &arena, samples, 2, (struct rng_key){6, RNG_TEST}, 0);
+}
+
+/* A step of words alone leaves the means of media where they were. */
+static void a_kind_without_targets_keeps_its_mean(void **state)
+{
+    double before[TARGETS];
+    (void)state;
+    open_run(1, true);
+    put_words(&run.batches[1]);
+    run.count = 2;
+    step_with(own_weight, 0);
+    memcpy(before, run.trainer.running, sizeof before);
+    struct step_result result = step_with(own_weight, 1);
+    assert_true(isnan(step_mean_loss(&result, TARGET_VISION)) && isnan(step_mean_loss(&result, TARGET_AUDIO)));
+    assert_true(run.trainer.running[TARGET_VISION] == before[TARGET_VISION]);
+    assert_true(run.trainer.running[TARGET_AUDIO] == before[TARGET_AUDIO]);
+    assert_true(run.trainer.running[TARGET_TEXT] != before[TARGET_TEXT]);
+    toy_run_close(&run);
+}
+
+/* Losses are told apart by the stream their position belongs to. */
+static void losses_are_summed_by_stream(void **state)
+{
+    double weight[STREAMS][TARGETS] = {0};
+    (void)state;
+    open_run(1, true);
+    struct step_result result = step_with(own_weight, 0);
+    const struct batch *b = &run.batches[0].batch;
+    for (int kind = 0; kind < TARGETS; kind++)
+        for (i64 i = 0; i < b->targets[kind].n; i++)
+            weight[b->targets[kind].stream[i]][kind] += (double)b->targets[kind].weight[i];
+    for (int kind = 0; kind < TARGETS; kind++) {
+        double loss = 0;
+        for (int stream = 0; stream < STREAMS; stream++) {
+            assert_float_equal(result.weight[stream][kind], weight[stream][kind], 1e-4);
+            loss += result.loss[stream][kind];
+        }
+        expect_near("sum of losses", kind, loss, seen.loss[kind]);
+    }
+    assert_true(weight[STREAM_IMAGE_OUT][TARGET_VISION] > 0 && weight[STREAM_VIDEO_OUT][TARGET_VISION] > 0);
+    toy_run_close(&run);
+}
+
+/* In AdamW's first step every element with a gradient moves by the learning rate of that step. */
+static void a_step_moves_weights_by_its_learning_rate(void **state)
+{
+    (void)state;
+    open_run(1, false);
+    run.trainer.lr = (struct lr_schedule){.peak = 8e-3, .warmup = 8, .shape = LR_CONSTANT};
+    float *before = toy_weight(&device, run.model.norm);
+    struct step_result result = step_with(own_weight, 0);
+    float *after = toy_weight(&device, run.model.norm);
+    assert_float_equal(result.optimizer.lr, 1e-3, 1e-12);
+    for (i64 i = 0; i < weight_elements(run.model.norm); i++)
+        assert_float_equal(fabsf(after[i] - before[i]), 1e-3, 2e-6);
+    memory_free(before);
+    memory_free(after);
+    assert_float_equal(step_with(own_weight, 2).optimizer.lr, 3e-3, 1e-12);
+    toy_run_close(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_losses_are_raised_and_large_ones_lowered),
+        cmocka_unit_test(without_it_means_do_not_matter),
+        cmocka_unit_test(means_move_once_a_step_after_it),
+        cmocka_unit_test(all_kinds_move_in_the_interval_of_text),
+        cmocka_unit_test(a_kind_without_targets_keeps_its_mean),
+        cmocka_unit_test(losses_are_summed_by_stream),
+        cmocka_unit_test(a_step_moves_weights_by_its_learning_rate),
+    };
+    device_open_cpu(&device);
+    arena_open(&arena, (i64)1 << 32, false);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
