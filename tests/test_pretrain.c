@@ -1,0 +1,175 @@
+/* Settings of the stage `pretrain` reach the step: its learning rates, its draws, the weight of each kind of target. */
+#include "core/json.h"
+#include "dist/dist.h"
+#include "tests/shard_fixture.h"
+#include "tests/scratch.h"
+#include "tests/toy.h"
+#include "train/pretrain.h"
+
+#include <math.h>
+
+enum { STEPS = 8, SEED = 5 };
+static struct device device;
+static char *shards;
+
+static int make(void **state)
+{
+    shards = fixture_shards("pretrain", 200, 30);
+    device_open_cpu(&device);
+    char *validation = path_join(shards, "validation");
+    require(symlink("train", validation) == 0, "cannot link %s", validation);
+    memory_free(validation);
+    return make_directory(state);
+}
+
+static int clear(void **state)
+{
+    directory_remove(shards);
+    memory_free(shards);
+    return remove_directory(state);
+}
+
+/* The stage with `more` settings (flow YAML), its results in the folder `name`. */
+static void train(const char *name, const char *more)
+{
+    struct pretrain_settings s = {0};
+    struct stage stage = {.name = "base",
+                          .out = path_of(name),
+                          .seed = SEED,
+                          .device = &device,
+                          .dtype = DTYPE_F32,
+                          .peak_gflops = 1,
+                          .ranks = parallel_alone()};
+    char *text = string_format("{data: %s, steps: %d, heldout_rows: 1, batch: {rows: 4, length: 128, micro_rows: 4},"
+                               " model: {width: 32, layers: 4, heads: 4, kv_heads: 2, head_width: 8, experts: 8, "
+                               "expert_width: 16, tied: false,"
+                               " init_std: 0.3, vit_layers: 1, vit_width: 16, vit_heads: 2}, %s}",
+                               shards, STEPS, more);
+    struct yaml *recipe = yaml_parse(text, (i64)strlen(text), name);
+    assert_non_null(recipe);
+    succeed(settings_read(&s, pretrain_table, yaml_root(recipe), NULL, NULL, 0));
+    succeed(directory_make(stage.out));
+    succeed(pretrain_stage(&s, &stage));
+    settings_release(&s, pretrain_table);
+    yaml_free(recipe);
+    memory_free(text);
+}
+
+static void read_metric(double values[STEPS], const char *name, const char *metric)
+{
+    struct text text = {0};
+    char *folder = path_of(name), *path = path_join(folder, "metrics.jsonl");
+    succeed(file_read(&text, path));
+    char *line = text.data;
+    for (i64 step = 0; step < STEPS; step++) {
+        char *end = strchr(line, '\n');
+        assert_non_null(end);
+        struct json *j = json_parse(line, end - line, path);
+        values[step] = json_number(json_get(j, metric), NAN);
+        assert_true(isfinite(values[step]));
+        json_free(j);
+        line = end + 1;
+    }
+    text_release(&text);
+    memory_free(path);
+}
+
+/* ---- Learning rates ---- */
+
+static void learning_rates_are_those_of_the_settings(void **state)
+{
+    static const double wsd[STEPS] = {1e-3, 2e-3, 2e-3, 2e-3, 2e-3, 1.55e-3, 1.1e-3, 0.65e-3};
+    double lr[STEPS];
+    (void)state;
+    train("rates", "elastic: {on: false}, optimizer: {lr: 2e-3, warmup: 2, min_lr_ratio: 0.1, decay_share: 0.5}");
+    read_metric(lr, "rates", "lr");
+    for (i64 step = 0; step < STEPS; step++)
+        assert_float_equal(lr[step], wsd[step], 1e-12);
+}
+
+/* ---- Elastic draws ---- */
+
+static i64 steps_apart(const char *metric, const char *one, const char *other)
+{
+    double a[STEPS], b[STEPS];
+    i64 apart = 0;
+    read_metric(a, one, metric);
+    read_metric(b, other, metric);
+    for (i64 step = 0; step < STEPS; step++)
+        apart += a[step] != b[step];
+    return apart;
+}
+
+static void each_axis_of_the_draws_is_drawn(void **state)
+{
+    (void)state;
+    train("whole", "elastic: {on: false}");
+    train("full", "elastic: {on: true, depth_full: 1, experts_full: 1, topk_full: 1}");
+    assert_int_equal(steps_apart("loss/text", "whole", "full"), 0);
+    train("depth", "elastic: {on: true, depth_full: 0, depth_drop: 1, experts_full: 1, topk_full: 1}");
+    assert_int_equal(steps_apart("loss/text", "whole", "depth"), STEPS);
+    train("experts", "elastic: {on: true, depth_full: 1, experts_full: 0, topk_full: 1}");
+    assert_int_equal(steps_apart("loss/text", "whole", "experts"), STEPS);
+    train("topk", "elastic: {on: true, depth_full: 1, experts_full: 1, topk_full: 0}");
+    assert_int_equal(steps_apart("loss/text", "whole", "topk"), STEPS);
+}
+
+/* ---- Weights of the kinds of targets ---- */
+
+static bool moved(const char *name, const char *weight)
+{
+    static struct model trained, fresh;
+    succeed(model_load(&trained, &device, path_of(name), DTYPE_F32, false));
+    succeed(model_open(&fresh, &device, &trained.config, DTYPE_F32, false, NULL));
+    weights_init(&fresh.weights, SEED);
+    struct weight *w = weights_find(&trained.weights, weight);
+    float *after = toy_weight(&device, w), *before = toy_weight(&device, weights_find(&fresh.weights, weight));
+    bool differ = memcmp(before, after, (size_t)weight_elements(w) * 4) != 0;
+    memory_free(before);
+    memory_free(after);
+    model_close(&trained);
+    model_close(&fresh);
+    return differ;
+}
+
+/* What has no weight teaches nothing: without decay its head stays as it began. The block speaks through text's. */
+static void each_kind_of_target_has_the_weight_of_its_setting(void **state)
+{
+    static const struct {
+        const char *name, *loss, *still;
+    } cases[] = {{"none of text", "{text: 0, mtp: 0}", "head"},
+                 {"none of mtp", "{mtp: 0}", "mtp.project"},
+                 {"none of vision", "{vision: 0}", "vision.head"},
+                 {"none of audio", "{audio: 0}", "audio.head.1"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char *more = string_format("elastic: {on: false}, optimizer: {weight_decay: 0}, loss: %s", cases[i].loss);
+        train(cases[i].name, more);
+        for (i64 k = 0; k < COUNT_OF(cases); k++) {
+            bool still = k == i || (i == 0 && k == 1);
+            if (moved(cases[i].name, cases[k].still) == still)
+                fail_msg("%s: %s %s", cases[i].name, cases[k].still, still ? "moved" : "did not move");
+        }
+        memory_free(more);
+    }
+}
+
+/* Means are known after the first step: from the second update on kinds are rescaled. */
+static void kinds_are_rescaled_where_the_settings_say_so(void **state)
+{
+    (void)state;
+    train("rescaled", "elastic: {on: false}, loss: {posterior: true}");
+    train("as they are", "elastic: {on: false}, loss: {posterior: false}");
+    assert_int_equal(steps_apart("loss/vision", "rescaled", "as they are"), STEPS - 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(learning_rates_are_those_of_the_settings),
+        cmocka_unit_test(each_axis_of_the_draws_is_drawn),
+        cmocka_unit_test(each_kind_of_target_has_the_weight_of_its_setting),
+        cmocka_unit_test(kinds_are_rescaled_where_the_settings_say_so),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}
