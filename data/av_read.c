@@ -5,6 +5,7 @@
 #include <libavformat/avformat.h>
 #include <libavutil/display.h>
 #include <libavutil/imgutils.h>
+#include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
 #include <libswresample/swresample.h>
 #include <libswscale/swscale.h>
@@ -61,7 +62,7 @@ struct source {
     AVCodecContext *codec;
     AVPacket *packet;
     AVFrame *frame;
-    bool draining;
+    bool draining, end_damaged; /* end_damaged: the last packet is */
     i64 packets, damaged;
 };
 
@@ -152,12 +153,21 @@ static AVStream *best_stream(const struct source *source, enum AVMediaType type)
     return source->format->streams[index];
 }
 
+/* With AV_EF_EXPLODE libav's reader refuses any tag that it does not know; without, it gives half a picture and says
+ * so in the log alone. */
+static bool is_tiff(const struct form *form)
+{
+    return strcmp(form->reader, "tiff") == 0;
+}
+
 static int open_decoder(struct source *source, const AVCodec *decoder)
 {
     source->codec = avcodec_alloc_context3(decoder);
     require(source->codec, "no memory for libav");
     source->codec->thread_count = 1;
     source->codec->max_pixels = PICTURE_PIXELS_MAX;
+    if (decoder->type == AVMEDIA_TYPE_AUDIO || (source->form->class == FORM_STILL && !is_tiff(source->form)))
+        source->codec->err_recognition = AV_EF_CRCCHECK | AV_EF_EXPLODE; /* no half pictures, no sounds made up */
     int code = 0;
     if (source->stream) {
         source->codec->pkt_timebase = source->stream->time_base;
@@ -185,6 +195,12 @@ static int source_select(struct source *source, enum AVMediaType type)
     return open_decoder(source, decoder);
 }
 
+static void note_damage(struct source *source, bool damaged)
+{
+    source->damaged += damaged;
+    source->end_damaged |= damaged;
+}
+
 /* One packet to the decoder, or at the end of the file none: it gives what it still holds. */
 static int feed_decoder(struct source *source)
 {
@@ -198,10 +214,17 @@ static int feed_decoder(struct source *source)
     }
     if (source->packet->stream_index == source->stream->index) {
         source->packets++;
-        source->damaged += avcodec_send_packet(source->codec, source->packet) < 0;
+        source->end_damaged = false;
+        note_damage(source, avcodec_send_packet(source->codec, source->packet) < 0);
     }
     av_packet_unref(source->packet);
     return 0;
+}
+
+/* Decoders fill what they could not read with what stood there before. */
+static bool is_damaged(const AVFrame *frame)
+{
+    return frame->decode_error_flags || frame->flags & AV_FRAME_FLAG_CORRUPT;
 }
 
 /* 1: source->frame holds the next frame. 0: there are no more. */
@@ -209,11 +232,13 @@ static int source_next(struct source *source)
 {
     for (;;) {
         int code = avcodec_receive_frame(source->codec, source->frame);
-        if (code == 0)
+        if (code == 0) {
+            note_damage(source, is_damaged(source->frame));
             return 1;
-        if (code == AVERROR_EOF || (code < 0 && source->draining))
+        }
+        note_damage(source, code != AVERROR(EAGAIN) && code != AVERROR_EOF);
+        if (code == AVERROR_EOF || source->draining)
             return 0;
-        source->damaged += code != AVERROR(EAGAIN);
         if (feed_decoder(source) < 0)
             return -1;
     }
@@ -255,12 +280,13 @@ struct orientation {
 
 /* What scaling depends on; the scaler is set up anew only where it changes. */
 struct scale_key {
-    int width, height, format, space, range, out_width, out_height;
+    int width, height, format, space, range, location, out_width, out_height;
 };
 
 struct scaler {
     struct SwsContext *sws;
     struct scale_key key;
+    AVFrame *even;   /* the source with a row or column more, where its chroma has half as many, rounded up */
     AVFrame *scaled; /* RGB24, or RGBA where the source has transparency */
     u8 *row;         /* one row of RGB */
 };
@@ -268,6 +294,7 @@ struct scaler {
 static void scaler_release(struct scaler *scaler)
 {
     sws_freeContext(scaler->sws);
+    av_frame_free(&scaler->even);
     av_frame_free(&scaler->scaled);
     memory_free(scaler->row);
 }
@@ -327,27 +354,107 @@ static void set_colours(struct SwsContext *sws, const AVFrame *frame)
                              contrast, saturation);
 }
 
+/* Where chroma of half the size stands between luma, in 1/256 of its distance. Video that does not say has it beside
+ * the left one of two columns (H.264, E.2.1), stills between them. */
+static void set_chroma_place(struct SwsContext *sws, const AVFrame *frame, int location)
+{
+    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(frame->format);
+    bool left =
+        location == AVCHROMA_LOC_LEFT || location == AVCHROMA_LOC_TOPLEFT || location == AVCHROMA_LOC_BOTTOMLEFT;
+    bool top = location == AVCHROMA_LOC_TOP || location == AVCHROMA_LOC_TOPLEFT;
+    bool bottom = location == AVCHROMA_LOC_BOTTOM || location == AVCHROMA_LOC_BOTTOMLEFT;
+    if (is_yuv(frame->format) && descriptor->log2_chroma_w == 1)
+        av_opt_set_int(sws, "src_h_chr_pos", left ? 0 : 128, 0);
+    if (is_yuv(frame->format) && descriptor->log2_chroma_h == 1)
+        av_opt_set_int(sws, "src_v_chr_pos", top ? 0 : bottom ? 256 : 128, 0);
+}
+
+/* swscale stretches the chroma over all rows and columns of luma. Where these are odd and nothing is scaled, it is
+ * given one more of them, which is cut off again; where the picture is scaled, the error is below a pixel of the
+ * original. */
+static bool wants_even(const struct scale_key *key)
+{
+    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(key->format);
+    bool odd =
+        (key->width & 1 && descriptor->log2_chroma_w == 1) || (key->height & 1 && descriptor->log2_chroma_h == 1);
+    return odd && is_yuv(key->format) && key->width == key->out_width && key->height == key->out_height;
+}
+
+static AVFrame *frame_with_room(int format, int width, int height)
+{
+    AVFrame *frame = av_frame_alloc();
+    require(frame, "no memory for libav");
+    frame->format = format;
+    frame->width = width;
+    frame->height = height;
+    require(av_frame_get_buffer(frame, 0) == 0, "no memory for a picture of %dx%d", height, width);
+    return frame;
+}
+
+static int open_sws(struct scaler *scaler, const AVFrame *from, int location)
+{
+    const AVFrame *to = scaler->scaled;
+    scaler->sws = sws_alloc_context();
+    require(scaler->sws, "no memory for libav");
+    const struct {
+        const char *name;
+        i64 value;
+    } options[] = {{"srcw", from->width},
+                   {"srch", from->height},
+                   {"src_format", from->format},
+                   {"dstw", to->width},
+                   {"dsth", to->height},
+                   {"dst_format", to->format},
+                   {"sws_flags", SWS_LANCZOS | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT}};
+    for (i64 i = 0; i < COUNT_OF(options); i++)
+        av_opt_set_int(scaler->sws, options[i].name, options[i].value, 0);
+    set_chroma_place(scaler->sws, from, location);
+    int code = sws_init_context(scaler->sws, NULL, NULL);
+    if (code >= 0)
+        set_colours(scaler->sws, from);
+    return code;
+}
+
 static int scaler_set(struct scaler *scaler, const struct scale_key *key, const AVFrame *frame)
 {
     if (scaler->sws && memcmp(&scaler->key, key, sizeof *key) == 0)
         return 0;
     scaler_release(scaler);
-    *scaler = (struct scaler){.key = *key, .scaled = av_frame_alloc()};
-    require(scaler->scaled, "no memory for libav");
-    scaler->scaled->format = has_transparency(frame->format) ? AV_PIX_FMT_RGBA : AV_PIX_FMT_RGB24;
+    *scaler = (struct scaler){.key = *key};
+    bool even = wants_even(key);
+    if (even) {
+        scaler->even = frame_with_room(key->format, key->width + (key->width & 1), key->height + (key->height & 1));
+        scaler->even->color_range = frame->color_range;
+        scaler->even->colorspace = frame->colorspace;
+    }
+    scaler->scaled =
+        frame_with_room(has_transparency(frame->format) ? AV_PIX_FMT_RGBA : AV_PIX_FMT_RGB24,
+                        even ? scaler->even->width : key->out_width, even ? scaler->even->height : key->out_height);
+    scaler->row = memory_alloc(key->out_width * 3);
+    int code = open_sws(scaler, even ? scaler->even : frame, key->location);
     scaler->scaled->width = key->out_width;
     scaler->scaled->height = key->out_height;
-    scaler->row = memory_alloc(key->out_width * 3);
-    int code = av_frame_get_buffer(scaler->scaled, 0);
-    if (code < 0)
-        return code;
-    scaler->sws =
-        sws_getContext(frame->width, frame->height, frame->format, key->out_width, key->out_height,
-                       scaler->scaled->format, SWS_LANCZOS | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT, NULL, NULL, NULL);
-    if (!scaler->sws)
-        return AVERROR(EINVAL);
-    set_colours(scaler->sws, frame);
-    return 0;
+    return code;
+}
+
+/* Each plane of `frame`, its last row and column repeated where `even` has one more. */
+static void fill_even(AVFrame *even, const AVFrame *frame)
+{
+    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(frame->format);
+    for (int plane = 0; plane < 4 && even->data[plane]; plane++) {
+        bool chroma = plane == 1 || plane == 2;
+        int step = descriptor->comp[plane < descriptor->nb_components ? plane : 1].step;
+        int width = chroma ? AV_CEIL_RSHIFT(frame->width, descriptor->log2_chroma_w) : frame->width;
+        int height = chroma ? AV_CEIL_RSHIFT(frame->height, descriptor->log2_chroma_h) : frame->height;
+        int wanted = chroma ? width : even->width, rows = chroma ? height : even->height;
+        for (int y = 0; y < rows; y++) {
+            u8 *to = even->data[plane] + (i64)y * even->linesize[plane];
+            memcpy(to, frame->data[plane] + (i64)min_i64(y, height - 1) * frame->linesize[plane],
+                   (size_t)(width * step));
+            if (wanted > width)
+                memcpy(to + width * step, to + (width - 1) * step, (size_t)step);
+        }
+    }
 }
 
 /* The scaled frame, turned, to a window of out [.., stride pixels, 3]. */
@@ -390,7 +497,7 @@ static void shown_shape(double *height, double *width, const AVFrame *frame, str
 
 /* One frame into out [height, width, 3], keeping its shape, centred on white. */
 static int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const AVFrame *frame,
-                       struct orientation turn)
+                       struct orientation turn, int chroma_location)
 {
     double shown_height, shown_width;
     i64 inner_height, inner_width;
@@ -401,13 +508,17 @@ static int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, co
                             .format = frame->format,
                             .space = (int)frame->colorspace,
                             .range = (int)frame->color_range,
+                            .location = chroma_location,
                             .out_width = (int)(turn.transposed ? inner_height : inner_width),
                             .out_height = (int)(turn.transposed ? inner_width : inner_height)};
     int code = scaler_set(scaler, &key, frame);
     if (code < 0)
         return code;
-    code = sws_scale(scaler->sws, (const u8 *const *)frame->data, frame->linesize, 0, frame->height,
-                     scaler->scaled->data, scaler->scaled->linesize);
+    if (scaler->even)
+        fill_even(scaler->even, frame);
+    const AVFrame *from = scaler->even ? scaler->even : frame;
+    code = sws_scale(scaler->sws, (const u8 *const *)from->data, from->linesize, 0, from->height, scaler->scaled->data,
+                     scaler->scaled->linesize);
     if (code < 0)
         return code;
     if (inner_height != height || inner_width != width)
@@ -478,7 +589,10 @@ static int keep_frame(struct picker *picker, AVFrame *frame)
     if (reserve_frame(picker) < 0)
         return -1;
     u8 *pixels = out->pixels + out->frames * out->height * out->width * 3;
-    int code = scale_frame(pixels, out->height, out->width, &picker->scaler, frame, turn);
+    int location = (int)frame->chroma_location;
+    if (location == AVCHROMA_LOC_UNSPECIFIED)
+        location = picker->source.stream ? AVCHROMA_LOC_LEFT : AVCHROMA_LOC_CENTER;
+    int code = scale_frame(pixels, out->height, out->width, &picker->scaler, frame, turn, location);
     if (code < 0)
         return av_problem(picker->source.origin, "a frame could not be scaled", code);
     out->frames++;
@@ -631,7 +745,10 @@ static int decode_still(struct source *source)
         avcodec_send_packet(source->codec, NULL);
         code = avcodec_receive_frame(source->codec, source->frame);
     }
-    return code < 0 ? av_problem(source->origin, source->form->name, code) : 0;
+    if (code < 0)
+        return av_problem(source->origin, source->form->name, code);
+    bool half = is_damaged(source->frame) || (is_tiff(source->form) && last_complaint[0]);
+    return half ? av_problem(source->origin, source->form->name, AVERROR_INVALIDDATA) : 0;
 }
 
 int av_read_still(struct clip *out, const void *bytes, i64 count, const char *origin, const struct form *form)
@@ -655,7 +772,7 @@ struct mixer {
     struct source source;
     struct SwrContext *swr; /* NULL while the rate is as wanted */
     struct sound *out;
-    i64 capacity, wanted_hz, rate_hz; /* rate_hz: the stream's */
+    i64 capacity, wanted_hz, rate_hz, samples; /* rate_hz, samples: the stream's */
     float *mono;
     i64 mono_capacity;
 };
@@ -771,7 +888,20 @@ static int mix_frame(struct mixer *mixer)
         return error_set("%s: the sample rate changes from %lld to %d in the middle; convert it to one rate",
                          mixer->source.origin, (long long)mixer->rate_hz, frame->sample_rate);
     mix_to_mono(mixer, frame);
+    mixer->samples += frame->nb_samples;
     return append_samples(mixer, frame->nb_samples);
+}
+
+/* A FLAC file states its samples, or 0 where it was written to a pipe; nothing else in it says where its end is. */
+static int check_end(const struct mixer *mixer)
+{
+    const struct source *source = &mixer->source;
+    bool states = source->format->duration_estimation_method == AVFMT_DURATION_FROM_STREAM;
+    i64 stated = states ? max_i64(source->stream->duration, 0) : 0;
+    if (strcmp(source->form->reader, "flac") != 0 || (mixer->samples >= stated && !source->end_damaged))
+        return 0;
+    return error_set("%s: cut short or damaged: %lld whole samples of a FLAC sound that states %lld; copy it again",
+                     source->origin, (long long)mixer->samples, (long long)stated);
 }
 
 static int mix(struct mixer *mixer, const void *bytes, i64 count, const char *origin, const struct form *form)
@@ -783,7 +913,8 @@ static int mix(struct mixer *mixer, const void *bytes, i64 count, const char *or
     while ((more = source_next(source)) > 0)
         if (source->frame->nb_samples > 0 && mix_frame(mixer) < 0)
             return -1;
-    if (more < 0 || source_check_damage(source) < 0 || (mixer->swr && append_samples(mixer, 0) < 0))
+    if (more < 0 || check_end(mixer) < 0 || source_check_damage(source) < 0 ||
+        (mixer->swr && append_samples(mixer, 0) < 0))
         return -1;
     if (!mixer->out->samples)
         return error_set("%s: %s with no samples in it", origin, form->name);

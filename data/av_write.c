@@ -44,6 +44,7 @@ static void describe_codec(AVCodecContext *codec, const struct clip *clip)
     codec->colorspace = AVCOL_SPC_SMPTE170M; /* swscale's default matrix */
     codec->color_primaries = AVCOL_PRI_SMPTE170M;
     codec->color_trc = AVCOL_TRC_SMPTE170M;
+    codec->chroma_sample_location = AVCHROMA_LOC_CENTER; /* and its default place of chroma */
 }
 
 static int open_codec(struct writer *writer, const struct clip *clip)

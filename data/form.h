@@ -7,11 +7,14 @@ enum form_class { FORM_PNG, FORM_STILL, FORM_CONTAINER, FORM_SOUND };
 struct form {
     const char *name;      /* "a PNG picture" */
     enum form_class class; /* a container may hold video, sound or both */
-    const char *reader;    /* libav's name: of the decoder for FORM_STILL, else of the demuxer */
+    const char *reader;    /* libav's name: of the decoder for stills, else of the demuxer */
 };
 const struct form *form_of(const void *bytes, i64 count); /* NULL: none we know */
 
-/* -1 and a message if the file's own lengths say that its end is missing. */
+bool form_holds(const u8 *bytes, i64 count, i64 at, const char *wanted, i64 length);
+
+/* whole.c: -1 and a message if what the file says of itself (lengths, counts, end markers) shows that its end is
+ * missing. */
 int form_check_whole(const struct form *form, const void *bytes, i64 count, const char *origin);
 
 /* What the bytes are, for messages: a form's name, "an empty file", "text", "unknown bytes". */

@@ -1,0 +1,359 @@
+/* Small files of every kind against numbers that other decoders made of them (tests/media/make.sh), and cut short at
+ * every byte. */
+#include "data/media.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static struct file_view map(const char *name)
+{
+    char path[256];
+    struct file_view view;
+    snprintf(path, sizeof path, SOURCE_TREE "/tests/media/%s", name);
+    if (file_map(&view, path) < 0)
+        fail_msg("%s", error_text());
+    return view;
+}
+
+static void assert_says(const char *wanted)
+{
+    if (!strstr(error_text(), wanted))
+        fail_msg("the message \"%s\" does not contain \"%s\"", error_text(), wanted);
+}
+
+/* ---- What other decoders read ---- */
+
+static int read_frames(struct clip *out, const struct file_view *file, const char *name)
+{
+    return media_kind(file->data, file->bytes, name) == MEDIA_VIDEO
+               ? clip_read(out, file->data, file->bytes, name, &(struct clip_request){0})
+               : image_read(out, file->data, file->bytes, name);
+}
+
+struct picture_case {
+    const char *name, *reference;
+    i64 frames, frame; /* how many there are; the one that is compared */
+    double mean, most; /* of |ours - theirs|, 0..255 */
+};
+
+/* Where chroma has half the size, decoders interpolate it each in their own way. */
+static const struct picture_case pictures[] = {
+    {"full-chroma.jpg", "full-chroma.jpg.ppm", 1, 0, 0.1, 4},
+    {"half-chroma.jpg", "half-chroma.jpg.ppm", 1, 0, 1.2, 12},
+    {"progressive.jpg", "progressive.jpg.ppm", 1, 0, 0.1, 4},
+    {"lossy.webp", "lossy.webp.ppm", 1, 0, 1.3, 13},
+    {"lossless.webp", "lossless.ppm", 1, 0, 0, 0},
+    {"raw.tiff", "lossless.ppm", 1, 0, 0, 0},
+    {"lzw.tiff", "lossless.ppm", 1, 0, 0, 0},
+    {"five.gif", "five.gif.ppm", 5, 4, 0, 0},
+    {"bt601-limited.mp4", "bt601-limited.mp4.ppm", 5, 0, 0.8, 6},
+    {"bt601-full.mp4", "bt601-full.mp4.ppm", 5, 0, 0.8, 6},
+    {"bt709-limited.mp4", "bt709-limited.mp4.ppm", 5, 0, 0.8, 6},
+    {"bt709-full.mp4", "bt709-full.mp4.ppm", 5, 0, 0.8, 6},
+    {"vp9.webm", "vp9.webm.ppm", 5, 0, 0.8, 6},
+};
+
+static void check_picture(const struct picture_case *c)
+{
+    struct file_view file = map(c->name), reference = map(c->reference);
+    struct clip clip;
+    long long height, width;
+    int begin = 0;
+    if (read_frames(&clip, &file, c->name) < 0)
+        fail_msg("%s", error_text());
+    assert_int_equal(sscanf((const char *)reference.data, "P6 %lld %lld 255%n", &width, &height, &begin), 2);
+    assert_int_equal(clip.frames, c->frames);
+    assert_int_equal(clip.height, height);
+    assert_int_equal(clip.width, width);
+    const u8 *ours = clip.pixels + c->frame * height * width * 3, *theirs = reference.data + begin + 1;
+    double sum = 0, most = 0;
+    for (i64 i = 0; i < height * width * 3; i++) {
+        sum += abs(ours[i] - theirs[i]);
+        most = fmax(most, abs(ours[i] - theirs[i]));
+    }
+    sum /= (double)(height * width * 3);
+    if (sum > c->mean || most > c->most)
+        fail_msg("%s: differs by %.3f in the mean, by %.0f at most", c->name, sum, most);
+    clip_release(&clip);
+    file_unmap(&file);
+    file_unmap(&reference);
+}
+
+static void pictures_and_clips_read_as_other_decoders_read_them(void **state)
+{
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(pictures); i++)
+        check_picture(&pictures[i]);
+}
+
+static void a_gif_as_a_picture_is_its_first_frame(void **state)
+{
+    (void)state;
+    struct file_view file = map("five.gif");
+    struct clip all, first;
+    assert_int_equal(clip_read(&all, file.data, file.bytes, "five.gif", &(struct clip_request){0}), 0);
+    assert_int_equal(image_read(&first, file.data, file.bytes, "five.gif"), 0);
+    assert_int_equal(first.frames, 1);
+    assert_memory_equal(first.pixels, all.pixels, first.height * first.width * 3);
+    clip_release(&all);
+    clip_release(&first);
+    file_unmap(&file);
+}
+
+struct sound_case {
+    const char *name, *reference;
+    i64 rate_hz, delay; /* samples that only our decoder gives, in front */
+    double mean, most;  /* of |ours - theirs|, -1..1 */
+};
+
+static const struct sound_case sounds[] = {
+    {"two.flac", "two.flac.s16", 32000, 0, 1e-7, 1e-7}, {"two.mp3", "two.mp3.s16", 32000, 0, 2e-5, 5e-5},
+    {"bare.mp3", "bare.mp3.s16", 32000, 0, 2e-5, 5e-5}, {"two.aac", "two.aac.s16", 32000, 1024, 2e-4, 5e-3},
+    {"two.m4a", "two.aac.s16", 32000, 0, 2e-4, 5e-3},   {"two.ogg", "two.ogg.s16", 32000, 0, 2e-5, 5e-5},
+    {"two.opus", "two.opus.s16", 48000, 0, 2e-4, 1e-3}, {"two.webm", "two.opus.s16", 48000, 0, 2e-4, 1e-3},
+};
+
+static void check_sound(const struct sound_case *c)
+{
+    struct file_view file = map(c->name), reference = map(c->reference);
+    struct sound sound;
+    if (sound_read(&sound, file.data, file.bytes, c->name, 0) < 0)
+        fail_msg("%s", error_text());
+    const int16_t *theirs = (const int16_t *)(const void *)reference.data; /* [samples, 2] */
+    i64 samples = reference.bytes / 4;
+    double sum = 0, most = 0;
+    assert_int_equal(sound.rate_hz, c->rate_hz);
+    assert_int_equal(sound.samples, samples + c->delay);
+    for (i64 i = 0; i < samples; i++) {
+        double away = fabs((double)sound.values[i + c->delay] - (theirs[2 * i] + theirs[2 * i + 1]) / 65536.0);
+        sum += away / (double)samples;
+        most = fmax(most, away);
+    }
+    if (sum > c->mean || most > c->most)
+        fail_msg("%s: differs by %.7f in the mean, by %.7f at most", c->name, sum, most);
+    sound_release(&sound);
+    file_unmap(&file);
+    file_unmap(&reference);
+}
+
+static void sounds_read_as_other_decoders_read_them(void **state)
+{
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(sounds); i++)
+        check_sound(&sounds[i]);
+}
+
+/* ---- Cut short ---- */
+
+struct content { /* of any file */
+    struct clip clip;
+    struct sound sound;
+};
+
+static int read_any(struct content *out, const void *bytes, i64 count, const char *name)
+{
+    *out = (struct content){0};
+    switch (media_kind(bytes, count, name)) {
+    case MEDIA_UNKNOWN:
+        return -1;
+    case MEDIA_SOUND:
+        return sound_read(&out->sound, bytes, count, name, 0);
+    case MEDIA_VIDEO:
+        return clip_read(&out->clip, bytes, count, name, &(struct clip_request){0});
+    default:
+        return image_read(&out->clip, bytes, count, name);
+    }
+}
+
+static void content_release(struct content *content)
+{
+    clip_release(&content->clip);
+    sound_release(&content->sound);
+}
+
+static i64 pixel_bytes(const struct clip *clip)
+{
+    return clip->frames * clip->height * clip->width * 3;
+}
+
+static bool same_content(const struct content *a, const struct content *b)
+{
+    if (pixel_bytes(&a->clip) != pixel_bytes(&b->clip) || a->sound.samples != b->sound.samples)
+        return false;
+    return a->clip.pixels ? memcmp(a->clip.pixels, b->clip.pixels, (size_t)pixel_bytes(&a->clip)) == 0
+                          : memcmp(a->sound.values, b->sound.values, (size_t)a->sound.samples * 4) == 0;
+}
+
+/* Returns how many of all cuts give a part of the file as if it were all. */
+static i64 count_half(const u8 *bytes, i64 count, const char *name)
+{
+    struct content whole, part;
+    i64 half = 0;
+    if (read_any(&whole, bytes, count, name) < 0)
+        fail_msg("%s", error_text());
+    for (i64 cut = 1; cut < count; cut += 1 + count / 700) {
+        u8 *copy = memory_alloc(cut); /* its end is where the memory ends */
+        memcpy(copy, bytes, (size_t)cut);
+        if (read_any(&part, copy, cut, name) == 0)
+            half += !same_content(&part, &whole);
+        content_release(&part);
+        memory_free(copy);
+    }
+    content_release(&whole);
+    return half;
+}
+
+static void no_file_that_is_cut_short_is_read_in_part(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "full-chroma.jpg", "progressive.jpg", "lossy.webp", "lossless.webp",  "raw.tiff",   "lzw.tiff",  "five.gif",
+        "vp9.webm",        "live.webm",       "short.avi",  "bt709-full.mp4", "two.flac",   "two.mp3",   "two.m4a",
+        "two.ogg",         "two.opus",        "two.webm",   "short.au",       "short.aiff", "short.rf64"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        struct file_view file = map(names[i]);
+        i64 half = count_half(file.data, file.bytes, names[i]);
+        if (half)
+            fail_msg("%s: %lld cuts of it are read in part", names[i], (long long)half);
+        file_unmap(&file);
+    }
+}
+
+/* Nothing in these says how many frames there are: a cut between two cannot be seen, any other is. */
+static void streams_of_frames_are_refused_unless_cut_between_two(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        i64 frames;
+    } streams[] = {{"bare.mp3", 3}, {"two.aac", 5}};
+    for (i64 i = 0; i < COUNT_OF(streams); i++) {
+        struct file_view file = map(streams[i].name);
+        i64 accepted = 0;
+        for (i64 cut = 1; cut < file.bytes; cut++) {
+            struct content part;
+            accepted += read_any(&part, file.data, cut, streams[i].name) == 0;
+            content_release(&part);
+        }
+        if (accepted < 1 || accepted > streams[i].frames)
+            fail_msg("%s: %lld cuts are accepted", streams[i].name, (long long)accepted);
+        file_unmap(&file);
+    }
+}
+
+static void refuse_picture(const struct text *file, i64 count, const char *name, const char *wanted)
+{
+    struct clip clip;
+    assert_int_equal(image_read(&clip, file->data, count, name), -1);
+    assert_null(clip.pixels);
+    assert_says(name);
+    assert_says(wanted);
+}
+
+/* Cameras put a small JPEG, with an end marker of its own, into a segment of the large one. */
+static void a_thumbnails_end_is_not_the_pictures(void **state)
+{
+    (void)state;
+    struct file_view picture = map("half-chroma.jpg"), thumbnail = map("full-chroma.jpg");
+    struct text file = {0};
+    i64 segment = thumbnail.bytes + 8;
+    text_append(&file, picture.data, 2);
+    text_append(&file, (const u8[]){0xff, 0xe1, (u8)(segment >> 8), (u8)segment}, 4);
+    text_append(&file, "Exif\0\0", 6);
+    text_append(&file, thumbnail.data, thumbnail.bytes);
+    text_append(&file, picture.data + 2, picture.bytes - 2);
+    assert_int_equal(count_half((const u8 *)file.data, file.length, "camera.jpg"), 0);
+    for (i64 cut = file.length - 200; cut < file.length; cut++)
+        refuse_picture(&file, cut, "camera.jpg", "cut short");
+    text_release(&file);
+    file_unmap(&picture);
+    file_unmap(&thumbnail);
+}
+
+/* A copy that broke off and was filled up: the end marker is there, half the picture is not. */
+static void a_jpeg_with_a_hole_is_refused(void **state)
+{
+    (void)state;
+    struct file_view picture = map("full-chroma.jpg");
+    struct text file = {0};
+    text_append(&file, picture.data, picture.bytes - 150);
+    text_append(&file, "\xff\xd9", 2);
+    refuse_picture(&file, file.length, "hole.jpg", "a JPEG picture");
+    text_release(&file);
+    file_unmap(&picture);
+}
+
+static void a_damaged_tiff_is_refused(void **state)
+{
+    (void)state;
+    struct file_view picture = map("lzw.tiff");
+    struct text file = {0};
+    text_append(&file, picture.data, picture.bytes);
+    memset(file.data + 3000, 0xff, 400);
+    refuse_picture(&file, file.length, "worn.tiff", "a TIFF picture");
+    text_release(&file);
+    file_unmap(&picture);
+}
+
+static void append_number(struct text *out, u32 value, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        text_append(out, &(u8){(u8)(value >> (8 * i))}, 1);
+}
+
+/* TIFF 6.0 wants StripByteCounts (279); without it a decoder takes what there is. */
+static void a_tiff_without_lengths_is_refused(void **state)
+{
+    (void)state;
+    static const u32 entries[][2] = {{256, 16}, {257, 16}, {258, 8}, {259, 1}, {262, 1}, {273, 8 + 2 + 6 * 12 + 4}};
+    struct text file = {0};
+    u8 pixels[16 * 16] = {0};
+    text_append(&file, "II*\0\x08\0\0\0\x06\0", 10);
+    for (i64 i = 0; i < COUNT_OF(entries); i++) {
+        append_number(&file, entries[i][0], 2);
+        append_number(&file, 3, 2); /* SHORT */
+        append_number(&file, 1, 4);
+        append_number(&file, entries[i][1], 4);
+    }
+    append_number(&file, 0, 4);
+    text_append(&file, pixels, sizeof pixels);
+    refuse_picture(&file, file.length, "old.tiff", "StripByteCounts");
+    text_release(&file);
+}
+
+/* Of a recording in packets, one that does not fit its checksum: 1 of 18 is more than the twentieth that is allowed. */
+static void a_flipped_bit_in_a_flac_is_noticed(void **state)
+{
+    (void)state;
+    struct file_view file = map("two.flac");
+    struct text copy = {0};
+    struct sound sound;
+    text_append(&copy, file.data, file.bytes);
+    copy.data[copy.length * 3 / 4] ^= 1; /* the first half is padding */
+    assert_int_equal(sound_read(&sound, copy.data, copy.length, "worn.flac", 0), -1);
+    assert_says("worn.flac");
+    assert_null(sound.values);
+    text_release(&copy);
+    file_unmap(&file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pictures_and_clips_read_as_other_decoders_read_them),
+        cmocka_unit_test(a_gif_as_a_picture_is_its_first_frame),
+        cmocka_unit_test(sounds_read_as_other_decoders_read_them),
+        cmocka_unit_test(no_file_that_is_cut_short_is_read_in_part),
+        cmocka_unit_test(streams_of_frames_are_refused_unless_cut_between_two),
+        cmocka_unit_test(a_thumbnails_end_is_not_the_pictures),
+        cmocka_unit_test(a_jpeg_with_a_hole_is_refused),
+        cmocka_unit_test(a_damaged_tiff_is_refused),
+        cmocka_unit_test(a_tiff_without_lengths_is_refused),
+        cmocka_unit_test(a_flipped_bit_in_a_flac_is_noticed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
