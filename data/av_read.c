@@ -1,14 +1,9 @@
 /* Video, sound and stills from memory through libav. One thread per decoder: callers run many files at once, and the
  * same bytes give the same frames. */
-#include "data/form.h"
+#include "data/av_scale.h"
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
-#include <libavutil/display.h>
-#include <libavutil/imgutils.h>
-#include <libavutil/opt.h>
-#include <libavutil/pixdesc.h>
 #include <libswresample/swresample.h>
-#include <libswscale/swscale.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -270,263 +265,6 @@ enum media_kind av_container_kind(const void *bytes, i64 count, const char *orig
     return kind;
 }
 
-/* ---- Frames to RGB
- * --------------------------------------------------------------------------------------------------- */
-
-/* How the stored picture is to be shown: dest x runs along source x, or, transposed, along source y. */
-struct orientation {
-    bool transposed, mirror_x, mirror_y;
-};
-
-/* What scaling depends on; the scaler is set up anew only where it changes. */
-struct scale_key {
-    int width, height, format, space, range, location, out_width, out_height;
-};
-
-struct scaler {
-    struct SwsContext *sws;
-    struct scale_key key;
-    AVFrame *even;   /* the source with a row or column more, where its chroma has half as many, rounded up */
-    AVFrame *scaled; /* RGB24, or RGBA where the source has transparency */
-    u8 *row;         /* one row of RGB */
-};
-
-static void scaler_release(struct scaler *scaler)
-{
-    sws_freeContext(scaler->sws);
-    av_frame_free(&scaler->even);
-    av_frame_free(&scaler->scaled);
-    memory_free(scaler->row);
-}
-
-static const i32 *stream_matrix(const AVStream *stream)
-{
-#if LIBAVCODEC_VERSION_INT >= AV_VERSION_INT(60, 30, 100)
-    const AVCodecParameters *parameters = stream->codecpar;
-    const AVPacketSideData *side =
-        av_packet_side_data_get(parameters->coded_side_data, parameters->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
-    return side && side->size >= 36 ? (const i32 *)(const void *)side->data : NULL;
-#else
-    size_t bytes = 0;
-    const u8 *data = av_stream_get_side_data(stream, AV_PKT_DATA_DISPLAYMATRIX, &bytes);
-    return data && bytes >= 36 ? (const i32 *)(const void *)data : NULL;
-#endif
-}
-
-/* Telephones store pictures lying down and say so in a matrix: x' = m[0] x + m[3] y, y' = m[1] x + m[4] y. */
-static struct orientation orientation_of(const AVFrame *frame, const AVStream *stream)
-{
-    const AVFrameSideData *side = av_frame_get_side_data(frame, AV_FRAME_DATA_DISPLAYMATRIX);
-    const i32 *m = NULL;
-    if (side && side->size >= 36)
-        m = (const i32 *)(const void *)side->data;
-    else if (stream)
-        m = stream_matrix(stream);
-    if (!m)
-        return (struct orientation){0};
-    if (llabs(m[0]) >= llabs(m[3]))
-        return (struct orientation){false, m[0] < 0, m[4] < 0};
-    return (struct orientation){true, m[3] < 0, m[1] < 0};
-}
-
-static bool has_transparency(int format)
-{
-    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(format);
-    return descriptor && (descriptor->flags & (AV_PIX_FMT_FLAG_ALPHA | AV_PIX_FMT_FLAG_PAL));
-}
-
-static bool is_yuv(int format)
-{
-    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(format);
-    return descriptor && !(descriptor->flags & AV_PIX_FMT_FLAG_RGB) && descriptor->nb_components >= 3;
-}
-
-static void set_colours(struct SwsContext *sws, const AVFrame *frame)
-{
-    int *from_table, *to_table, from_range, to_range, brightness, contrast, saturation;
-    if (sws_getColorspaceDetails(sws, &from_table, &from_range, &to_table, &to_range, &brightness, &contrast,
-                                 &saturation) < 0 ||
-        !is_yuv(frame->format))
-        return;
-    if (frame->color_range != AVCOL_RANGE_UNSPECIFIED)
-        from_range = frame->color_range == AVCOL_RANGE_JPEG;
-    sws_setColorspaceDetails(sws, sws_getCoefficients((int)frame->colorspace), from_range, to_table, 1, brightness,
-                             contrast, saturation);
-}
-
-/* Where chroma of half the size stands between luma, in 1/256 of its distance. Video that does not say has it beside
- * the left one of two columns (H.264, E.2.1), stills between them. */
-static void set_chroma_place(struct SwsContext *sws, const AVFrame *frame, int location)
-{
-    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(frame->format);
-    bool left =
-        location == AVCHROMA_LOC_LEFT || location == AVCHROMA_LOC_TOPLEFT || location == AVCHROMA_LOC_BOTTOMLEFT;
-    bool top = location == AVCHROMA_LOC_TOP || location == AVCHROMA_LOC_TOPLEFT;
-    bool bottom = location == AVCHROMA_LOC_BOTTOM || location == AVCHROMA_LOC_BOTTOMLEFT;
-    if (is_yuv(frame->format) && descriptor->log2_chroma_w == 1)
-        av_opt_set_int(sws, "src_h_chr_pos", left ? 0 : 128, 0);
-    if (is_yuv(frame->format) && descriptor->log2_chroma_h == 1)
-        av_opt_set_int(sws, "src_v_chr_pos", top ? 0 : bottom ? 256 : 128, 0);
-}
-
-/* swscale stretches the chroma over all rows and columns of luma. Where these are odd and nothing is scaled, it is
- * given one more of them, which is cut off again; where the picture is scaled, the error is below a pixel of the
- * original. */
-static bool wants_even(const struct scale_key *key)
-{
-    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(key->format);
-    bool odd =
-        (key->width & 1 && descriptor->log2_chroma_w == 1) || (key->height & 1 && descriptor->log2_chroma_h == 1);
-    return odd && is_yuv(key->format) && key->width == key->out_width && key->height == key->out_height;
-}
-
-static AVFrame *frame_with_room(int format, int width, int height)
-{
-    AVFrame *frame = av_frame_alloc();
-    require(frame, "no memory for libav");
-    frame->format = format;
-    frame->width = width;
-    frame->height = height;
-    require(av_frame_get_buffer(frame, 0) == 0, "no memory for a picture of %dx%d", height, width);
-    return frame;
-}
-
-static int open_sws(struct scaler *scaler, const AVFrame *from, int location)
-{
-    const AVFrame *to = scaler->scaled;
-    scaler->sws = sws_alloc_context();
-    require(scaler->sws, "no memory for libav");
-    const struct {
-        const char *name;
-        i64 value;
-    } options[] = {{"srcw", from->width},
-                   {"srch", from->height},
-                   {"src_format", from->format},
-                   {"dstw", to->width},
-                   {"dsth", to->height},
-                   {"dst_format", to->format},
-                   {"sws_flags", SWS_LANCZOS | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT}};
-    for (i64 i = 0; i < COUNT_OF(options); i++)
-        av_opt_set_int(scaler->sws, options[i].name, options[i].value, 0);
-    set_chroma_place(scaler->sws, from, location);
-    int code = sws_init_context(scaler->sws, NULL, NULL);
-    if (code >= 0)
-        set_colours(scaler->sws, from);
-    return code;
-}
-
-static int scaler_set(struct scaler *scaler, const struct scale_key *key, const AVFrame *frame)
-{
-    if (scaler->sws && memcmp(&scaler->key, key, sizeof *key) == 0)
-        return 0;
-    scaler_release(scaler);
-    *scaler = (struct scaler){.key = *key};
-    bool even = wants_even(key);
-    if (even) {
-        scaler->even = frame_with_room(key->format, key->width + (key->width & 1), key->height + (key->height & 1));
-        scaler->even->color_range = frame->color_range;
-        scaler->even->colorspace = frame->colorspace;
-    }
-    scaler->scaled =
-        frame_with_room(has_transparency(frame->format) ? AV_PIX_FMT_RGBA : AV_PIX_FMT_RGB24,
-                        even ? scaler->even->width : key->out_width, even ? scaler->even->height : key->out_height);
-    scaler->row = memory_alloc(key->out_width * 3);
-    int code = open_sws(scaler, even ? scaler->even : frame, key->location);
-    scaler->scaled->width = key->out_width;
-    scaler->scaled->height = key->out_height;
-    return code;
-}
-
-/* Each plane of `frame`, its last row and column repeated where `even` has one more. */
-static void fill_even(AVFrame *even, const AVFrame *frame)
-{
-    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(frame->format);
-    for (int plane = 0; plane < 4 && even->data[plane]; plane++) {
-        bool chroma = plane == 1 || plane == 2;
-        int step = descriptor->comp[plane < descriptor->nb_components ? plane : 1].step;
-        int width = chroma ? AV_CEIL_RSHIFT(frame->width, descriptor->log2_chroma_w) : frame->width;
-        int height = chroma ? AV_CEIL_RSHIFT(frame->height, descriptor->log2_chroma_h) : frame->height;
-        int wanted = chroma ? width : even->width, rows = chroma ? height : even->height;
-        for (int y = 0; y < rows; y++) {
-            u8 *to = even->data[plane] + (i64)y * even->linesize[plane];
-            memcpy(to, frame->data[plane] + (i64)min_i64(y, height - 1) * frame->linesize[plane],
-                   (size_t)(width * step));
-            if (wanted > width)
-                memcpy(to + width * step, to + (width - 1) * step, (size_t)step);
-        }
-    }
-}
-
-/* The scaled frame, turned, to a window of out [.., stride pixels, 3]. */
-static void place(u8 *out, i64 stride, const struct scaler *scaler, struct orientation turn)
-{
-    const AVFrame *scaled = scaler->scaled;
-    for (i64 y = 0; y < scaled->height; y++) {
-        const u8 *row = scaled->data[0] + y * scaled->linesize[0];
-        if (scaled->format == AV_PIX_FMT_RGBA) {
-            pixels_blend_white(scaler->row, row, scaled->width);
-            row = scaler->row;
-        }
-        i64 along_y = (turn.transposed ? turn.mirror_x : turn.mirror_y) ? scaled->height - 1 - y : y;
-        if (!turn.transposed && !turn.mirror_x) {
-            memcpy(out + along_y * stride * 3, row, (size_t)scaled->width * 3);
-            continue;
-        }
-        for (i64 x = 0; x < scaled->width; x++) {
-            i64 along_x = (turn.transposed ? turn.mirror_y : turn.mirror_x) ? scaled->width - 1 - x : x;
-            i64 at = turn.transposed ? along_x * stride + along_y : along_y * stride + along_x;
-            memcpy(out + at * 3, row + x * 3, 3);
-        }
-    }
-}
-
-/* The container's word on the shape of pixels counts before the stream's. */
-static AVRational pixel_shape(const struct source *source, AVFrame *frame)
-{
-    return av_guess_sample_aspect_ratio(source->format, source->stream, frame);
-}
-
-/* Display shape of a frame: turned, and with square pixels. */
-static void shown_shape(double *height, double *width, const AVFrame *frame, struct orientation turn)
-{
-    AVRational pixel = frame->sample_aspect_ratio;
-    double across = frame->width * (pixel.num > 0 && pixel.den > 0 ? av_q2d(pixel) : 1), down = frame->height;
-    *height = turn.transposed ? across : down;
-    *width = turn.transposed ? down : across;
-}
-
-/* One frame into out [height, width, 3], keeping its shape, centred on white. */
-static int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const AVFrame *frame,
-                       struct orientation turn, int chroma_location)
-{
-    double shown_height, shown_width;
-    i64 inner_height, inner_width;
-    shown_shape(&shown_height, &shown_width, frame, turn);
-    picture_fit(&inner_height, &inner_width, shown_height, shown_width, height, width);
-    struct scale_key key = {.width = frame->width,
-                            .height = frame->height,
-                            .format = frame->format,
-                            .space = (int)frame->colorspace,
-                            .range = (int)frame->color_range,
-                            .location = chroma_location,
-                            .out_width = (int)(turn.transposed ? inner_height : inner_width),
-                            .out_height = (int)(turn.transposed ? inner_width : inner_height)};
-    int code = scaler_set(scaler, &key, frame);
-    if (code < 0)
-        return code;
-    if (scaler->even)
-        fill_even(scaler->even, frame);
-    const AVFrame *from = scaler->even ? scaler->even : frame;
-    code = sws_scale(scaler->sws, (const u8 *const *)from->data, from->linesize, 0, from->height, scaler->scaled->data,
-                     scaler->scaled->linesize);
-    if (code < 0)
-        return code;
-    if (inner_height != height || inner_width != width)
-        memset(out, 255, (size_t)(height * width * 3));
-    place(out + ((height - inner_height) / 2 * width + (width - inner_width) / 2) * 3, width, scaler, turn);
-    return 0;
-}
-
 /* ---- Clips
  * ------------------------------------------------------------------------------------------------------------ */
 
@@ -544,6 +282,12 @@ struct picker {
 static bool picker_full(const struct picker *picker)
 {
     return picker->request.max_frames > 0 && picker->out->frames >= picker->request.max_frames;
+}
+
+/* The container's word on the shape of pixels counts before the stream's. */
+static AVRational pixel_shape(const struct source *source, AVFrame *frame)
+{
+    return av_guess_sample_aspect_ratio(source->format, source->stream, frame);
 }
 
 /* Without a size in the request the first frame gives it; pixels then stay as they are, square or not. */
@@ -772,7 +516,8 @@ struct mixer {
     struct source source;
     struct SwrContext *swr; /* NULL while the rate is as wanted */
     struct sound *out;
-    i64 capacity, wanted_hz, rate_hz, samples; /* rate_hz, samples: the stream's */
+    i64 capacity, wanted_hz, most_samples;
+    i64 rate_hz, samples; /* of the stream */
     float *mono;
     i64 mono_capacity;
 };
@@ -904,17 +649,23 @@ static int check_end(const struct mixer *mixer)
                      source->origin, (long long)mixer->samples, (long long)stated);
 }
 
+static bool mixer_full(const struct mixer *mixer)
+{
+    return mixer->most_samples && mixer->out->samples > mixer->most_samples;
+}
+
 static int mix(struct mixer *mixer, const void *bytes, i64 count, const char *origin, const struct form *form)
 {
     struct source *source = &mixer->source;
     if (source_open(source, bytes, count, origin, form) < 0 || source_select(source, AVMEDIA_TYPE_AUDIO) < 0)
         return -1;
-    int more;
-    while ((more = source_next(source)) > 0)
+    int more = 0;
+    while (!mixer_full(mixer) && (more = source_next(source)) > 0)
         if (source->frame->nb_samples > 0 && mix_frame(mixer) < 0)
             return -1;
-    if (more < 0 || check_end(mixer) < 0 || source_check_damage(source) < 0 ||
-        (mixer->swr && append_samples(mixer, 0) < 0))
+    bool whole = !mixer_full(mixer);
+    if (more < 0 || (whole && check_end(mixer) < 0) || source_check_damage(source) < 0 ||
+        (whole && mixer->swr && append_samples(mixer, 0) < 0))
         return -1;
     if (!mixer->out->samples)
         return error_set("%s: %s with no samples in it", origin, form->name);
@@ -925,12 +676,17 @@ static int mix(struct mixer *mixer, const void *bytes, i64 count, const char *or
 
 int sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz)
 {
+    return sound_read_most(out, bytes, count, origin, rate_hz, 0);
+}
+
+int sound_read_most(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, i64 most_samples)
+{
     *out = (struct sound){0};
     const struct form *form = form_of(bytes, count);
     if (!form || (form->class != FORM_CONTAINER && form->class != FORM_SOUND))
         return error_set("%s: expected a sound (WAV, FLAC, MP3, Ogg, AAC, AIFF) or a video with sound, found %s",
                          origin, form_describe(bytes, count));
-    struct mixer mixer = {.out = out, .wanted_hz = rate_hz};
+    struct mixer mixer = {.out = out, .wanted_hz = rate_hz, .most_samples = most_samples};
     int status = mix(&mixer, bytes, count, origin, form);
     source_close(&mixer.source);
     swr_free(&mixer.swr);

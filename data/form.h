@@ -34,6 +34,9 @@ enum { PICTURE_PIXELS_MAX = 1 << 26 };
 /* The largest size of a shape that fits into fit_height x fit_width; at least one pixel. */
 void picture_fit(i64 *out_height, i64 *out_width, double height, double width, i64 fit_height, i64 fit_width);
 
+/* resize.c: [height, width, 3] to [out_height, out_width, 3], whatever their shapes. */
+void pixels_resize(u8 *out, i64 out_height, i64 out_width, const u8 *in, i64 height, i64 width);
+
 /* libav writes no log; what it says of an error stands behind "CONTEXT: WHAT: " in the message. Returns -1. */
 void av_keep_quiet(void); /* before any other call */
 int av_problem(const char *context, const char *what, int code);

@@ -1,4 +1,4 @@
-/* Media files to and from memory. av_read.c and av_write.c are the only files that know libav*, png.c libpng.
+/* Media files to and from memory. av_read.c, av_scale.c and av_write.c are the only files that know libav*, png.c libpng.
  * Readers take a file's bytes (a mapping, a member of an archive); `origin` names it in messages. They never crash on
  * foreign bytes: -1 and a message with origin, what is wrong, what was expected. What a reader fills is the caller's to
  * release; after -1 it holds nothing. A file that is cut short is refused, not read in part, where anything in it tells
@@ -49,6 +49,8 @@ int clip_encode_mp4(struct text *out, const struct clip *clip);
 
 /* The mean of all channels, resampled to rate_hz (0: as it is). Of a video, its sound. No samples is an error. */
 int sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz);
+/* Stops behind most_samples (0: never): a longer sound comes back with more than that, and its end is not looked at. */
+int sound_read_most(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, i64 most_samples);
 int sound_write_wav(const char *path, const struct sound *sound); /* 16-bit PCM, atomic */
 void sound_encode_wav(struct text *out, const struct sound *sound);
 

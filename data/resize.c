@@ -115,6 +115,16 @@ static void resize_frame(u8 *out, i64 stride_bytes, const u8 *in, i64 height, i6
     memory_free(narrow);
 }
 
+void pixels_resize(u8 *out, i64 out_height, i64 out_width, const u8 *in, i64 height, i64 width)
+{
+    struct axis down, across;
+    axis_init(&down, out_height, height);
+    axis_init(&across, out_width, width);
+    resize_frame(out, out_width * 3, in, height, width, &down, &across);
+    axis_release(&down);
+    axis_release(&across);
+}
+
 void picture_fit(i64 *out_height, i64 *out_width, double height, double width, i64 fit_height, i64 fit_width)
 {
     double scale = fmin((double)fit_height / height, (double)fit_width / width);

@@ -1,13 +1,8 @@
 /* Small files of every kind against numbers that other decoders made of them (tests/media/make.sh), and cut short at
  * every byte. */
-#include "data/media.h"
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/media_fixture.h"
+
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 static struct file_view map(const char *name)
 {
@@ -17,12 +12,6 @@ static struct file_view map(const char *name)
     if (file_map(&view, path) < 0)
         fail_msg("%s", error_text());
     return view;
-}
-
-static void assert_says(const char *wanted)
-{
-    if (!strstr(error_text(), wanted))
-        fail_msg("the message \"%s\" does not contain \"%s\"", error_text(), wanted);
 }
 
 /* ---- What other decoders read ---- */
@@ -101,6 +90,27 @@ static void a_gif_as_a_picture_is_its_first_frame(void **state)
     assert_memory_equal(first.pixels, all.pixels, first.height * first.width * 3);
     clip_release(&all);
     clip_release(&first);
+    file_unmap(&file);
+}
+
+/* Red in all of them: what is transparent is black, and must not be mixed in before it is blended on white. */
+static void transparency_is_blended_before_it_is_scaled(void **state)
+{
+    (void)state;
+    struct file_view file = map("disc.gif");
+    struct clip clip;
+    i64 white = 0, red = 0;
+    assert_int_equal(
+        clip_read(&clip, file.data, file.bytes, "disc.gif", &(struct clip_request){.height = 22, .width = 22}), 0);
+    for (i64 i = 0; i < 22 * 22; i++) {
+        const u8 *pixel = clip.pixels + i * 3;
+        if (pixel[0] < 250)
+            fail_msg("pixel %lld is (%d, %d, %d)", (long long)i, pixel[0], pixel[1], pixel[2]);
+        white += pixel[1] > 250;
+        red += pixel[1] < 5;
+    }
+    assert_true(white > 200 && red > 30);
+    clip_release(&clip);
     file_unmap(&file);
 }
 
@@ -299,12 +309,6 @@ static void a_damaged_tiff_is_refused(void **state)
     file_unmap(&picture);
 }
 
-static void append_number(struct text *out, u32 value, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        text_append(out, &(u8){(u8)(value >> (8 * i))}, 1);
-}
-
 /* TIFF 6.0 wants StripByteCounts (279); without it a decoder takes what there is. */
 static void a_tiff_without_lengths_is_refused(void **state)
 {
@@ -314,12 +318,12 @@ static void a_tiff_without_lengths_is_refused(void **state)
     u8 pixels[16 * 16] = {0};
     text_append(&file, "II*\0\x08\0\0\0\x06\0", 10);
     for (i64 i = 0; i < COUNT_OF(entries); i++) {
-        append_number(&file, entries[i][0], 2);
-        append_number(&file, 3, 2); /* SHORT */
-        append_number(&file, 1, 4);
-        append_number(&file, entries[i][1], 4);
+        append_le(&file, entries[i][0], 2);
+        append_le(&file, 3, 2); /* SHORT */
+        append_le(&file, 1, 4);
+        append_le(&file, entries[i][1], 4);
     }
-    append_number(&file, 0, 4);
+    append_le(&file, 0, 4);
     text_append(&file, pixels, sizeof pixels);
     refuse_picture(&file, file.length, "old.tiff", "StripByteCounts");
     text_release(&file);
@@ -346,6 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_and_clips_read_as_other_decoders_read_them),
         cmocka_unit_test(a_gif_as_a_picture_is_its_first_frame),
+        cmocka_unit_test(transparency_is_blended_before_it_is_scaled),
         cmocka_unit_test(sounds_read_as_other_decoders_read_them),
         cmocka_unit_test(no_file_that_is_cut_short_is_read_in_part),
         cmocka_unit_test(streams_of_frames_are_refused_unless_cut_between_two),

@@ -34,6 +34,11 @@ ff -f lavfi -i "testsrc2=size=44x30:rate=8:duration=0.625" -vf "split[a][b];[a]p
 gif2rgb -1 -o "$work/gif" five.gif
 { printf 'P6\n44 30\n255\n'; cat "$work/gif"; } >five.gif.ppm
 
+# A red disc; what is transparent around it is black.
+disc="lt(hypot(X-22,Y-15),10)"
+ff -f lavfi -i "color=size=44x30:rate=8:duration=0.25,format=rgba,geq=r='255*$disc':g=0:b=0:a='255*$disc'" \
+    -vf "split[a][b];[a]palettegen=transparency_color=black[p];[b][p]paletteuse=dither=none" -gifflags -offsetting-transdiff "${plain[@]}" disc.gif
+
 # ---- Clips, 64x48 ----
 to_yuv() { echo "zscale=matrix=$1:range=$2:primariesin=709:transferin=709:primaries=709:transfer=709,format=yuv420p"; }
 moving="color=size=64x48:rate=8,format=rgb24,$colours,format=gbrp"

@@ -1,0 +1,261 @@
+/* Decoded frames to RGB: colours by what the frame says of itself, transparency blended on white before anything is
+ * scaled, turned as the file says. */
+#include "data/av_scale.h"
+#include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+#include <libavutil/display.h>
+#include <libavutil/opt.h>
+#include <libavutil/pixdesc.h>
+#include <libswscale/swscale.h>
+#include <string.h>
+
+void scaler_release(struct scaler *scaler)
+{
+    sws_freeContext(scaler->sws);
+    av_frame_free(&scaler->even);
+    av_frame_free(&scaler->rgb);
+    memory_free(scaler->native);
+    memory_free(scaler->scaled);
+}
+
+static const i32 *stream_matrix(const AVStream *stream)
+{
+#if LIBAVCODEC_VERSION_INT >= AV_VERSION_INT(60, 30, 100)
+    const AVCodecParameters *parameters = stream->codecpar;
+    const AVPacketSideData *side =
+        av_packet_side_data_get(parameters->coded_side_data, parameters->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+    return side && side->size >= 36 ? (const i32 *)(const void *)side->data : NULL;
+#else
+    size_t bytes = 0;
+    const u8 *data = av_stream_get_side_data(stream, AV_PKT_DATA_DISPLAYMATRIX, &bytes);
+    return data && bytes >= 36 ? (const i32 *)(const void *)data : NULL;
+#endif
+}
+
+/* Telephones store pictures lying down and say so in a matrix: x' = m[0] x + m[3] y, y' = m[1] x + m[4] y. */
+struct orientation orientation_of(const AVFrame *frame, const AVStream *stream)
+{
+    const AVFrameSideData *side = av_frame_get_side_data(frame, AV_FRAME_DATA_DISPLAYMATRIX);
+    const i32 *m = NULL;
+    if (side && side->size >= 36)
+        m = (const i32 *)(const void *)side->data;
+    else if (stream)
+        m = stream_matrix(stream);
+    if (!m)
+        return (struct orientation){0};
+    if (llabs(m[0]) >= llabs(m[3]))
+        return (struct orientation){false, m[0] < 0, m[4] < 0};
+    return (struct orientation){true, m[3] < 0, m[1] < 0};
+}
+
+static bool has_transparency(int format)
+{
+    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(format);
+    return descriptor && (descriptor->flags & (AV_PIX_FMT_FLAG_ALPHA | AV_PIX_FMT_FLAG_PAL));
+}
+
+static bool is_yuv(int format)
+{
+    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(format);
+    return descriptor && !(descriptor->flags & AV_PIX_FMT_FLAG_RGB) && descriptor->nb_components >= 3;
+}
+
+static void set_colours(struct SwsContext *sws, const AVFrame *frame)
+{
+    int *from_table, *to_table, from_range, to_range, brightness, contrast, saturation;
+    if (sws_getColorspaceDetails(sws, &from_table, &from_range, &to_table, &to_range, &brightness, &contrast,
+                                 &saturation) < 0 ||
+        !is_yuv(frame->format))
+        return;
+    if (frame->color_range != AVCOL_RANGE_UNSPECIFIED)
+        from_range = frame->color_range == AVCOL_RANGE_JPEG;
+    sws_setColorspaceDetails(sws, sws_getCoefficients((int)frame->colorspace), from_range, to_table, 1, brightness,
+                             contrast, saturation);
+}
+
+/* Where chroma of half the size stands between luma, in 1/256 of its distance. Video that does not say has it beside
+ * the left one of two columns (H.264, E.2.1), stills between them. */
+static void set_chroma_place(struct SwsContext *sws, const AVFrame *frame, int location)
+{
+    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(frame->format);
+    bool left =
+        location == AVCHROMA_LOC_LEFT || location == AVCHROMA_LOC_TOPLEFT || location == AVCHROMA_LOC_BOTTOMLEFT;
+    bool top = location == AVCHROMA_LOC_TOP || location == AVCHROMA_LOC_TOPLEFT;
+    bool bottom = location == AVCHROMA_LOC_BOTTOM || location == AVCHROMA_LOC_BOTTOMLEFT;
+    if (is_yuv(frame->format) && descriptor->log2_chroma_w == 1)
+        av_opt_set_int(sws, "src_h_chr_pos", left ? 0 : 128, 0);
+    if (is_yuv(frame->format) && descriptor->log2_chroma_h == 1)
+        av_opt_set_int(sws, "src_v_chr_pos", top ? 0 : bottom ? 256 : 128, 0);
+}
+
+/* swscale stretches the chroma over all rows and columns of luma: where these are odd, it is given one more of them,
+ * which is cut off again. */
+static bool wants_even(const struct scale_key *key)
+{
+    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(key->format);
+    bool wide = key->width & 1 && descriptor->log2_chroma_w == 1,
+         high = key->height & 1 && descriptor->log2_chroma_h == 1;
+    return is_yuv(key->format) && (wide || high);
+}
+
+static AVFrame *frame_with_room(int format, int width, int height)
+{
+    AVFrame *frame = av_frame_alloc();
+    require(frame, "no memory for libav");
+    frame->format = format;
+    frame->width = width;
+    frame->height = height;
+    require(av_frame_get_buffer(frame, 0) == 0, "no memory for a picture of %dx%d", height, width);
+    return frame;
+}
+
+static int open_sws(struct scaler *scaler, const AVFrame *from, int location)
+{
+    const AVFrame *to = scaler->rgb;
+    scaler->sws = sws_alloc_context();
+    require(scaler->sws, "no memory for libav");
+    const struct {
+        const char *name;
+        i64 value;
+    } options[] = {{"srcw", from->width},
+                   {"srch", from->height},
+                   {"src_format", from->format},
+                   {"dstw", to->width},
+                   {"dsth", to->height},
+                   {"dst_format", to->format},
+                   {"sws_flags", SWS_LANCZOS | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT}};
+    for (i64 i = 0; i < COUNT_OF(options); i++)
+        av_opt_set_int(scaler->sws, options[i].name, options[i].value, 0);
+    set_chroma_place(scaler->sws, from, location);
+    int code = sws_init_context(scaler->sws, NULL, NULL);
+    if (code >= 0)
+        set_colours(scaler->sws, from);
+    return code;
+}
+
+/* Transparent pixels have colours of their own, often black: they are blended before anything is scaled. */
+static int scaler_set(struct scaler *scaler, const struct scale_key *key, const AVFrame *frame)
+{
+    if (scaler->sws && memcmp(&scaler->key, key, sizeof *key) == 0)
+        return 0;
+    scaler_release(scaler);
+    *scaler = (struct scaler){.key = *key};
+    bool even = wants_even(key), clear = has_transparency(key->format);
+    int width = key->width + (even && key->width & 1), height = key->height + (even && key->height & 1);
+    scaler->resizes = (even || clear) && (key->width != key->out_width || key->height != key->out_height);
+    bool native = even || scaler->resizes;
+    scaler->rgb = frame_with_room(clear ? AV_PIX_FMT_RGBA : AV_PIX_FMT_RGB24, native ? width : key->out_width,
+                                  native ? height : key->out_height);
+    if (even) {
+        scaler->even = frame_with_room(key->format, width, height);
+        scaler->even->color_range = frame->color_range;
+        scaler->even->colorspace = frame->colorspace;
+    }
+    if (scaler->resizes) {
+        scaler->native = memory_alloc((i64)key->width * key->height * 3);
+        scaler->scaled = memory_alloc((i64)key->out_width * key->out_height * 3);
+    }
+    return open_sws(scaler, even ? scaler->even : frame, key->location);
+}
+
+/* Each plane of `frame`, its last row and column repeated where `even` has one more. */
+static void fill_even(AVFrame *even, const AVFrame *frame)
+{
+    const AVPixFmtDescriptor *descriptor = av_pix_fmt_desc_get(frame->format);
+    for (int plane = 0; plane < 4 && even->data[plane]; plane++) {
+        bool chroma = plane == 1 || plane == 2;
+        int step = descriptor->comp[plane < descriptor->nb_components ? plane : 1].step;
+        int width = chroma ? AV_CEIL_RSHIFT(frame->width, descriptor->log2_chroma_w) : frame->width;
+        int height = chroma ? AV_CEIL_RSHIFT(frame->height, descriptor->log2_chroma_h) : frame->height;
+        int wanted = chroma ? width : even->width, rows = chroma ? height : even->height;
+        for (int y = 0; y < rows; y++) {
+            u8 *to = even->data[plane] + (i64)y * even->linesize[plane];
+            memcpy(to, frame->data[plane] + (i64)min_i64(y, height - 1) * frame->linesize[plane],
+                   (size_t)(width * step));
+            if (wanted > width)
+                memcpy(to + width * step, to + (width - 1) * step, (size_t)step);
+        }
+    }
+}
+
+/* The frame as RGB of the wanted size: rows that are *row_bytes apart, valid until the next call. NULL and *code: libav
+ * failed. */
+static const u8 *scale_pixels(i64 *row_bytes, int *code, struct scaler *scaler, const AVFrame *frame)
+{
+    const struct scale_key *key = &scaler->key;
+    if (scaler->even)
+        fill_even(scaler->even, frame);
+    const AVFrame *from = scaler->even ? scaler->even : frame, *rgb = scaler->rgb;
+    u8 *rows = rgb->data[0];
+    *row_bytes = rgb->linesize[0];
+    *code = sws_scale(scaler->sws, (const u8 *const *)from->data, from->linesize, 0, from->height, rgb->data,
+                      rgb->linesize);
+    if (*code < 0)
+        return NULL;
+    for (i64 y = 0; y < rgb->height && rgb->format == AV_PIX_FMT_RGBA; y++)
+        pixels_blend_white(rows + y * *row_bytes, rows + y * *row_bytes, rgb->width);
+    if (!scaler->resizes)
+        return rows;
+    for (i64 y = 0; y < key->height; y++)
+        memcpy(scaler->native + y * key->width * 3, rows + y * *row_bytes, (size_t)key->width * 3);
+    pixels_resize(scaler->scaled, key->out_height, key->out_width, scaler->native, key->height, key->width);
+    *row_bytes = (i64)key->out_width * 3;
+    return scaler->scaled;
+}
+
+/* Pixels of the wanted size, turned, to a window of out [.., stride pixels, 3]. */
+static void place(u8 *out, i64 stride, const u8 *pixels, i64 row_bytes, const struct scale_key *key,
+                  struct orientation turn)
+{
+    i64 height = key->out_height, width = key->out_width;
+    for (i64 y = 0; y < height; y++) {
+        const u8 *row = pixels + y * row_bytes;
+        i64 along_y = (turn.transposed ? turn.mirror_x : turn.mirror_y) ? height - 1 - y : y;
+        if (!turn.transposed && !turn.mirror_x) {
+            memcpy(out + along_y * stride * 3, row, (size_t)width * 3);
+            continue;
+        }
+        for (i64 x = 0; x < width; x++) {
+            i64 along_x = (turn.transposed ? turn.mirror_y : turn.mirror_x) ? width - 1 - x : x;
+            i64 at = turn.transposed ? along_x * stride + along_y : along_y * stride + along_x;
+            memcpy(out + at * 3, row + x * 3, 3);
+        }
+    }
+}
+
+void shown_shape(double *height, double *width, const AVFrame *frame, struct orientation turn)
+{
+    AVRational pixel = frame->sample_aspect_ratio;
+    double across = frame->width * (pixel.num > 0 && pixel.den > 0 ? av_q2d(pixel) : 1), down = frame->height;
+    *height = turn.transposed ? across : down;
+    *width = turn.transposed ? down : across;
+}
+
+int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const AVFrame *frame, struct orientation turn,
+                int chroma_location)
+{
+    double shown_height, shown_width;
+    i64 inner_height, inner_width;
+    shown_shape(&shown_height, &shown_width, frame, turn);
+    picture_fit(&inner_height, &inner_width, shown_height, shown_width, height, width);
+    struct scale_key key = {.width = frame->width,
+                            .height = frame->height,
+                            .format = frame->format,
+                            .space = (int)frame->colorspace,
+                            .range = (int)frame->color_range,
+                            .location = chroma_location,
+                            .out_width = (int)(turn.transposed ? inner_height : inner_width),
+                            .out_height = (int)(turn.transposed ? inner_width : inner_height)};
+    int code = scaler_set(scaler, &key, frame);
+    if (code < 0)
+        return code;
+    i64 row_bytes;
+    const u8 *pixels = scale_pixels(&row_bytes, &code, scaler, frame);
+    if (!pixels)
+        return code;
+    if (inner_height != height || inner_width != width)
+        memset(out, 255, (size_t)(height * width * 3));
+    place(out + ((height - inner_height) / 2 * width + (width - inner_width) / 2) * 3, width, pixels, row_bytes, &key,
+          turn);
+    return 0;
+}
