@@ -1,0 +1,37 @@
+#include "data/shaped.h"
+
+#include <string.h>
+
+int shaped_image_read(struct clip *out, const struct vision_shape *shape, const void *bytes, i64 count,
+                      const char *origin)
+{
+    struct clip stored;
+    if (image_read(&stored, bytes, count, origin) < 0)
+        return -1;
+    clip_resize(out, &stored, shape->height, shape->width);
+    clip_release(&stored);
+    return 0;
+}
+
+static void stand_still(struct clip *clip)
+{
+    i64 frames = 1 + round_up(clip->frames - 1, VISION_GROUP), frame = clip->height * clip->width * 3;
+    clip->pixels = memory_resize(clip->pixels, clip->frames * frame, frames * frame);
+    for (; clip->frames < frames; clip->frames++)
+        memcpy(clip->pixels + clip->frames * frame, clip->pixels + (clip->frames - 1) * frame, (size_t)frame);
+}
+
+int shaped_clip_read(struct clip *out, bool *longer, const struct vision_shape *shape, i64 most_frames,
+                     const void *bytes, i64 count, const char *origin)
+{
+    i64 asked = most_frames ? most_frames + 1 : 0; /* one more shows whether there is more */
+    struct clip_request request = {shape->rate_hz, asked, shape->height, shape->width};
+    if (clip_read(out, bytes, count, origin, &request) < 0)
+        return -1;
+    bool more = most_frames && out->frames > most_frames;
+    out->frames -= more;
+    if (longer)
+        *longer = more;
+    stand_still(out);
+    return 0;
+}

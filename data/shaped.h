@@ -1,0 +1,14 @@
+/* Pictures and clips as a shape of the vision tokenizer takes them: one rule for shards, prompts and reconstructions. A
+ * picture keeps its proportions, on white. Of a clip the first frames are taken, at the shape's rate (0: every frame);
+ * one of fewer than 1 + 4 k frames stands still at its end up to that many, as it does in training. */
+#ifndef WEFT_DATA_SHAPED_H
+#define WEFT_DATA_SHAPED_H
+#include "data/media.h"
+#include "tokenizers/vision.h"
+
+int shaped_image_read(struct clip *out, const struct vision_shape *shape, const void *bytes, i64 count,
+                      const char *origin);
+/* most_frames: of the file, 0: all. *longer (may be NULL): the file has more than these. */
+int shaped_clip_read(struct clip *out, bool *longer, const struct vision_shape *shape, i64 most_frames,
+                     const void *bytes, i64 count, const char *origin);
+#endif
