@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "core/json.h"
 #include "data/media.h"
+#include "data/shaped.h"
 #include "tokenizers/audio.h"
 #include "tokenizers/vision.h"
 
@@ -190,18 +191,13 @@ static int finish_picture(struct reconstruction *r, const char *file, const stru
 static int reconstruct_picture(struct reconstruction *r, const char *file, const struct file_view *view, bool video)
 {
     const struct vision_shape *shape = need_vision(r) ? NULL : choose_shape(r, video, file);
-    struct clip read = {0}, fitted = {0};
+    struct clip fitted;
     if (!shape)
         return -1;
-    const struct clip_request request = {shape->rate_hz, r->most_frames, shape->height, shape->width};
-    if (video ? clip_read(&fitted, view->data, view->bytes, file, &request)
-              : image_read(&read, view->data, view->bytes, file))
+    if (video ? shaped_clip_read(&fitted, NULL, shape, r->most_frames, view->data, view->bytes, file)
+              : shaped_image_read(&fitted, shape, view->data, view->bytes, file))
         return -1;
-    if (!video)
-        clip_resize(&fitted, &read, shape->height, shape->width);
-    fitted.frames = vision_frames(vision_latent_frames(fitted.frames)); /* cut to 1, 5, 9, ... */
     int status = finish_picture(r, file, &fitted, shape);
-    clip_release(&read);
     clip_release(&fitted);
     return status;
 }

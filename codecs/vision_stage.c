@@ -13,7 +13,9 @@ const struct setting vision_stage_table[] = {
     ROW(still_share, "still_share", NUMBER, "0.25", 0, 0.9, NULL, "share of steps on stills among the clips"),
     ROW(size, "size", INTEGER, "64", 8, 4096, NULL, "height and width, pixels"),
     ROW(frames, "frames", INTEGER, "9", 1, 1025, NULL, "frames of a clip: 1, 5, 9, ..."),
-    ROW(rate_hz, "rate_hz", NUMBER, "8", 0, 1000, NULL, "frames a second taken of a clip; 0: all, counted as 8"),
+    ROW(rate_hz, "rate_hz", NUMBER, "8", 0, 1000, NULL,
+        "frames a second taken of a clip, here and wherever the tokenizer reads one; 0: every frame, whatever the "
+        "clip's rate, and clips that are made are played at 8"),
     ROW(stride, "stride", INTEGER, "16", 8, 16, NULL, "pixels of a latent position: 8 or 16"),
     ROW(bits, "bits", INTEGER, "32", 1, 256, NULL, "bits of a vision token"),
     ROW(channels, "channels", INTEGERS, "[64, 128]", 1, 4096, NULL,
@@ -66,8 +68,7 @@ static int fill_config(struct vision_config *config, const struct vision_setting
         return error_usage("stride is %lld; expected 8 or 16", (long long)s->stride);
     if (vision_add_shape(config, 1, s->size, s->size, 0, scales, s->scales.count))
         return -1;
-    if (clips &&
-        vision_add_shape(config, s->frames, s->size, s->size, s->rate_hz ? s->rate_hz : 8, scales, s->scales.count))
+    if (clips && vision_add_shape(config, s->frames, s->size, s->size, s->rate_hz, scales, s->scales.count))
         return -1;
     return vision_config_check(config);
 }

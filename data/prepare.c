@@ -132,6 +132,7 @@ static void take_item(struct prepare *p, struct item *item)
     } else if (item->left_out) {
         p->counts.left_out++;
     } else {
+        p->counts.clips_cut += item->clip_cut;
         prepare_write(p, item);
     }
 }
@@ -261,6 +262,22 @@ static int make_all(struct prepare *p)
     return status;
 }
 
+static void say_of_cut_clips(const struct prepare *p)
+{
+    struct text shapes = {0};
+    for (i64 i = 0; p->has_vision && i < p->vision.config.shape_count; i++) {
+        const struct vision_shape *s = &p->vision.config.shapes[i];
+        if (s->frames > 1)
+            text_printf(&shapes, "%s%lld frames", shapes.length ? ", " : "", (long long)s->frames);
+        if (s->frames > 1 && s->rate_hz > 0)
+            text_printf(&shapes, " at %g a second", s->rate_hz);
+    }
+    if (p->counts.clips_cut)
+        log_warn("%lld samples have a clip that is longer than the vision tokenizer's (%s): only its beginning is used",
+                 (long long)p->counts.clips_cut, shapes.data);
+    text_release(&shapes);
+}
+
 static void say_what_was_made(const struct prepare *p)
 {
     for (int split = 0; split < SPLITS; split++) {
@@ -278,6 +295,7 @@ static void say_what_was_made(const struct prepare *p)
     if (p->counts.too_long)
         log_info("%lld samples with a sound of more than %g s (audio_seconds) were left out",
                  (long long)p->counts.too_long, p->settings->audio_seconds);
+    say_of_cut_clips(p);
 }
 
 static int finish(struct prepare *p)

@@ -4,6 +4,7 @@
 #define WEFT_DATA_PREPARE_FORM_H
 #include "data/media.h"
 #include "data/prepare.h"
+#include "data/shaped.h"
 #include "data/sources.h"
 #include "tokenizers/audio.h"
 #include "tokenizers/vision.h"
@@ -24,11 +25,12 @@ struct item {
     u32 number;        /* of the sample, for draws */
     bool left_out;     /* nothing of it is wanted, or no tokenizer for it was given */
     bool too_long;     /* a sound of it is longer than audio_seconds */
+    bool clip_cut;     /* a clip of it is longer than its shape; the beginning is used */
     char *problem;     /* why it could not be made */
     struct made *made; /* [sample.count] */
 };
 struct prepare_counts {
-    i64 samples[SPLITS], records[SPLITS][DIRECTIONS], read, bad, left_out, too_long;
+    i64 samples[SPLITS], records[SPLITS][DIRECTIONS], read, bad, left_out, too_long, clips_cut;
 };
 struct prepare {
     const struct prepare_settings *settings;

@@ -112,39 +112,33 @@ static int read_image(const struct prepare *p, struct made *made, const void *by
     return made->shape >= 0 ? 0 : error_set("the vision tokenizer has no shape for stills");
 }
 
-/* To 1 + 4 k frames: the last one stands still, as the tokenizer was trained. */
-static void pad_frames(struct clip *clip)
-{
-    i64 frames = 1 + round_up(clip->frames - 1, VISION_GROUP), frame = clip->height * clip->width * 3;
-    clip->pixels = memory_resize(clip->pixels, clip->frames * frame, frames * frame);
-    for (; clip->frames < frames; clip->frames++)
-        memcpy(clip->pixels + clip->frames * frame, clip->pixels + (clip->frames - 1) * frame, (size_t)frame);
-}
-
-static int read_clip(const struct prepare *p, struct made *made, const void *bytes, i64 count, const char *origin)
+static int read_clip(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
+                     const char *origin)
 {
     double height, width;
+    bool longer;
     if (clip_shown_size(&height, &width, bytes, count, origin) < 0)
         return -1;
     made->shape = nearest_shape(&p->vision.config, true, height, width);
     if (made->shape < 0)
         return error_set("the vision tokenizer has no shape for clips");
     const struct vision_shape *s = &p->vision.config.shapes[made->shape];
-    if (clip_read(&made->clip, bytes, count, origin,
-                  &(struct clip_request){s->rate_hz, s->frames, s->height, s->width}) < 0)
+    if (shaped_clip_read(&made->clip, &longer, s, s->frames, bytes, count, origin) < 0)
         return -1;
-    pad_frames(&made->clip);
+    item->clip_cut |= longer;
     made->frames = vision_latent_frames(made->clip.frames);
     return 0;
 }
 
+/* Of a longer sound no more is decoded than shows that it is. */
 static int read_sound(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
                       const char *origin)
 {
-    if (sound_read(&made->sound, bytes, count, origin, AUDIO_RATE_HZ) < 0)
+    i64 most = (i64)(p->settings->audio_seconds * AUDIO_RATE_HZ);
+    if (sound_read_most(&made->sound, bytes, count, origin, AUDIO_RATE_HZ, most) < 0)
         return -1;
     made->code_frames = audio_frames(made->sound.samples);
-    if ((double)made->sound.samples > p->settings->audio_seconds * AUDIO_RATE_HZ) {
+    if (made->sound.samples > most) {
         item->too_long = true;
         sound_release(&made->sound);
     }
@@ -160,7 +154,7 @@ static int read_medium(const struct prepare *p, struct item *item, i64 part)
         return -1;
     struct made *made = &item->made[part];
     int status = in->kind == SAMPLE_IMAGE   ? read_image(p, made, view.data, view.bytes, origin)
-                 : in->kind == SAMPLE_VIDEO ? read_clip(p, made, view.data, view.bytes, origin)
+                 : in->kind == SAMPLE_VIDEO ? read_clip(p, item, made, view.data, view.bytes, origin)
                                             : read_sound(p, item, made, view.data, view.bytes, origin);
     if (in->path)
         file_unmap(&view);

@@ -2,6 +2,7 @@
 
 #include "data/cells.h"
 #include "data/media.h"
+#include "data/shaped.h"
 
 #include <string.h>
 
@@ -11,7 +12,7 @@ static int open_vision(struct studio *s, const char *directory)
 {
     char *path = string_format("%s/weft/vision", directory);
     int status = 0;
-    if (s->model.config.bits) {
+    if (s->model.config.bits && file_is_directory(path)) { /* text needs none */
         status = vision_load(&s->vision, s->device, path, s->model.weights.dtype, false);
         s->has_vision = status == 0;
     }
@@ -29,7 +30,7 @@ static int open_audio(struct studio *s, const char *directory)
 {
     char *path = string_format("%s/weft/audio", directory);
     int status = 0;
-    if (s->model.config.levels) {
+    if (s->model.config.levels && file_is_directory(path)) {
         status = audio_load(&s->audio, s->device, path);
         s->has_audio = status == 0;
     }
@@ -78,6 +79,7 @@ int studio_open(struct studio *s, struct device *device, const char *directory, 
     s->device = device;
     if (model_load(&s->model, device, directory, dtype, false))
         return -1;
+    s->directory = string_copy(directory);
     s->text = text_tokenizer_load(directory);
     int status = s->text ? open_vision(s, directory) : -1;
     if (status == 0)
@@ -100,6 +102,7 @@ void studio_close(struct studio *s)
     if (s->text)
         text_tokenizer_free(s->text);
     model_close(&s->model);
+    memory_free(s->directory);
     memset(s, 0, sizeof *s);
 }
 
@@ -155,7 +158,7 @@ int prompt_text(struct prompt *p, const struct studio *s, const char *text)
     return status;
 }
 
-static const struct vision_shape *first_shape(const struct studio *s, bool video)
+const struct vision_shape *studio_shape(const struct studio *s, bool video)
 {
     for (i64 i = 0; s->has_vision && i < s->vision.config.shape_count; i++)
         if ((s->vision.config.shapes[i].frames > 1) == video)
@@ -190,30 +193,45 @@ static int push_cells(struct prompt *p, struct studio *s, const struct clip *cli
                                        .width = ceil_div(cells.width, 2)});
 }
 
+/* Why a model with such heads cannot use them; else what it never learned. */
+static int refuse(const struct studio *s, const char *what, const char *kind, i64 heads, const char *never)
+{
+    if (heads)
+        return error_set("%s: the model's %s tokenizer is missing: no folder %s/weft/%s; copy it there from the shards "
+                         "or the run the model was trained in",
+                         what, kind, s->directory, kind);
+    return error_usage("%s: this model %s", what, never);
+}
+
+static int read_picture(struct clip *out, const struct vision_shape *shape, const char *path)
+{
+    struct file_view view;
+    bool longer = false;
+    if (file_map(&view, path))
+        return -1;
+    int status = shape->frames > 1 ? shaped_clip_read(out, &longer, shape, shape->frames, view.data, view.bytes, path)
+                                   : shaped_image_read(out, shape, view.data, view.bytes, path);
+    file_unmap(&view);
+    if (longer)
+        log_warn("%s: longer than the %lld frames that the model reads: only its beginning is used", path,
+                 (long long)shape->frames);
+    return status;
+}
+
 static int push_picture(struct prompt *p, struct studio *s, const char *path, bool video)
 {
-    const struct vision_shape *shape = first_shape(s, video);
-    struct file_view view;
-    struct clip clip = {0}, fitted = {0};
+    const struct vision_shape *shape = studio_shape(s, video);
+    struct clip clip;
+    if (!s->has_vision)
+        return refuse(s, path, "vision", s->model.config.bits, "reads no pictures");
     if (!shape || !s->model.config.cell_features)
         return error_usage("%s: this model reads no %s", path, video ? "clips" : "pictures");
     if (p->media_count == COUNT_OF(p->media))
         return error_set("a prompt has at most %d media", (int)COUNT_OF(p->media));
-    if (file_map(&view, path))
+    if (read_picture(&clip, shape, path))
         return -1;
-    const struct clip_request request = {shape->rate_hz, shape->frames, shape->height, shape->width};
-    int status = video ? clip_read(&clip, view.data, view.bytes, path, &request)
-                       : image_read(&clip, view.data, view.bytes, path);
-    file_unmap(&view);
-    if (status)
-        return -1;
-    if (!video)
-        clip_resize(&fitted, &clip, shape->height, shape->width);
-    struct clip *used = video ? &clip : &fitted;
-    used->frames = vision_frames(vision_latent_frames(used->frames)); /* 1, 5, 9, ... */
-    status = push_cells(p, s, used);
+    int status = push_cells(p, s, &clip);
     clip_release(&clip);
-    clip_release(&fitted);
     return status;
 }
 
@@ -232,7 +250,7 @@ int prompt_audio(struct prompt *p, struct studio *s, const char *path)
     struct file_view view;
     struct sound sound;
     if (!s->has_audio)
-        return error_usage("%s: this model hears nothing", path);
+        return refuse(s, path, "audio", s->model.config.levels, "hears nothing");
     if (p->media_count == COUNT_OF(p->media))
         return error_set("a prompt has at most %d media", (int)COUNT_OF(p->media));
     if (file_map(&view, path))
@@ -254,7 +272,9 @@ int prompt_audio(struct prompt *p, struct studio *s, const char *path)
 static int ask_picture(struct prompt *p, const struct studio *s, bool video, const char *name)
 {
     const struct vocabulary *v = &s->vocabulary;
-    for (i64 i = 0; s->has_vision && i < s->vision.config.shape_count; i++) {
+    if (!s->has_vision)
+        return refuse(s, video ? "--to video" : "--to image", "vision", s->model.config.bits, "makes no pictures");
+    for (i64 i = 0; i < s->vision.config.shape_count; i++) {
         const struct vision_shape *shape = &s->vision.config.shapes[i];
         if ((shape->frames > 1) != video || (name && strcmp(name, shape->name) != 0))
             continue;
@@ -277,7 +297,7 @@ int prompt_ask(struct prompt *p, const struct studio *s, const char *shape, i64 
     if (to == ANSWER_TEXT)
         return 0;
     if (!s->has_audio)
-        return error_usage("this model makes no sound");
+        return refuse(s, "--to audio", "audio", s->model.config.levels, "makes no sound");
     p->opening[0] = s->vocabulary.boa;
     p->opening_count = 1;
     return 0;
@@ -334,7 +354,7 @@ int answer_pixels(u8 **pixels, i64 size[3], double *rate_hz, struct studio *s, c
     size[0] = vision_frames(frames);
     size[1] = shape->height;
     size[2] = shape->width;
-    *rate_hz = shape->rate_hz;
+    *rate_hz = shape->rate_hz > 0 || frames == 1 ? shape->rate_hz : VISION_RATE_HZ;
     *pixels = memory_alloc(size[0] * size[1] * size[2] * 3);
     vision_dequantize(&s->vision, sum, a->medium.bits, frames, shape);
     vision_decode(&s->vision, *pixels, sum, 1, frames, shape->h, shape->w);

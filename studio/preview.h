@@ -7,6 +7,7 @@
 
 struct studio {
     struct device *device;
+    char *directory;
     struct model model;
     struct text_tokenizer *text;
     struct vision vision;
@@ -16,10 +17,12 @@ struct studio {
     const float *amplitude[SHAPES_MOST];
     i64 grid[2 * SHAPES_MOST];
 };
-/* directory: a model directory with tokenizer.json, and weft/vision, weft/audio where the model has those heads. dtype
- * DTYPE_OTHER: as stored. */
+/* directory: a model directory with tokenizer.json, and weft/vision, weft/audio where the model has those heads: where
+ * one is missing, all that needs it is refused, and the rest is not. dtype DTYPE_OTHER: as stored. */
 int studio_open(struct studio *studio, struct device *device, const char *directory, enum dtype dtype);
 void studio_close(struct studio *studio);
+/* The first shape of clips or of stills in the vision tokenizer's table; NULL: there is none. */
+const struct vision_shape *studio_shape(const struct studio *studio, bool video);
 
 enum answer_kind { ANSWER_TEXT, ANSWER_IMAGE, ANSWER_VIDEO, ANSWER_AUDIO };
 /* A prompt in the making; parts keep their order. Memory is the prompt's until prompt_release. */

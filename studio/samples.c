@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "data/media.h"
 #include "data/media_list.h"
+#include "data/shaped.h"
 #include "data/spectrogram.h"
 
 #include <math.h>
@@ -41,7 +42,7 @@ struct set { /* of one kind and part */
     int kind;
     const char *part;
     struct item *items;
-    i64 count;
+    i64 count, unreadable;
 };
 struct studio_run {
     const struct samples_settings *s;
@@ -80,7 +81,7 @@ static int choose(struct set *set, const struct studio_run *r, int kind, const c
     for (i64 i = 0; i < all.count; i++)
         if (all.media[i].path && !all.media[i].carried && *all.media[i].text)
             captioned[count++] = &all.media[i];
-    *set = (struct set){kind, part, memory_alloc(max_i64(most, 1) * (i64)sizeof *set->items), 0};
+    *set = (struct set){kind, part, memory_alloc(max_i64(most, 1) * (i64)sizeof *set->items), 0, 0};
     rng_permutation(order, count, (struct rng_key){r->stage->seed, RNG_SPLIT}, (u32)kind, 0);
     for (i64 i = 0; i < count && set->count < most; i++) {
         const struct medium *m = captioned[order[i]];
@@ -93,17 +94,6 @@ static int choose(struct set *set, const struct studio_run *r, int kind, const c
     return status;
 }
 
-static void set_release(struct set *set)
-{
-    for (i64 i = 0; i < set->count; i++) {
-        struct item *x = &set->items[i];
-        void *blocks[] = {x->text, x->path, x->own, x->made, x->own_mel, x->made_mel};
-        for (i64 b = 0; b < COUNT_OF(blocks); b++)
-            memory_free(blocks[b]);
-    }
-    memory_free(set->items);
-}
-
 /* ---- Originals ---- */
 
 static float *spectra_of(struct studio_run *r, const float *samples, i64 count, i64 *spectra)
@@ -114,37 +104,64 @@ static float *spectra_of(struct studio_run *r, const float *samples, i64 count, 
     return copy;
 }
 
+static int read_original(struct studio_run *r, int kind, struct item *item, const struct file_view *view)
+{
+    struct clip clip;
+    struct sound sound;
+    if (kind == KIND_SOUND) {
+        if (sound_read(&sound, view->data, view->bytes, item->path, AUDIO_RATE_HZ))
+            return -1;
+        item->own_mel = spectra_of(r, sound.values, sound.samples, &item->own_count);
+        sound_release(&sound);
+        return 0;
+    }
+    const struct vision_shape *shape = studio_shape(&r->studio, kind == KIND_CLIP);
+    if (kind == KIND_CLIP ? shaped_clip_read(&clip, NULL, shape, shape->frames, view->data, view->bytes, item->path)
+                          : shaped_image_read(&clip, shape, view->data, view->bytes, item->path))
+        return -1;
+    item->own = clip.pixels;
+    item->own_count = clip.frames * clip.height * clip.width * 3;
+    return 0;
+}
+
 static int load_original(struct studio_run *r, int kind, struct item *item)
 {
     struct file_view view;
-    struct clip clip = {0}, fitted = {0};
-    struct sound sound;
     if (file_map(&view, item->path))
         return -1;
-    int status;
-    if (kind == KIND_SOUND) {
-        status = sound_read(&sound, view.data, view.bytes, item->path, AUDIO_RATE_HZ);
-        if (status == 0) {
-            item->own_mel = spectra_of(r, sound.values, sound.samples, &item->own_count);
-            sound_release(&sound);
-        }
-    } else {
-        const struct vision_shape *shape = NULL;
-        for (i64 i = 0; !shape && i < r->studio.vision.config.shape_count; i++)
-            if ((r->studio.vision.config.shapes[i].frames > 1) == (kind == KIND_CLIP))
-                shape = &r->studio.vision.config.shapes[i];
-        const struct clip_request request = {shape->rate_hz, shape->frames, shape->height, shape->width};
-        status = kind == KIND_CLIP ? clip_read(&clip, view.data, view.bytes, item->path, &request)
-                                   : image_read(&clip, view.data, view.bytes, item->path);
-        if (status == 0) {
-            clip_resize(&fitted, &clip, shape->height, shape->width);
-            item->own = fitted.pixels;
-            item->own_count = fitted.frames * fitted.height * fitted.width * 3;
-            clip_release(&clip);
-        }
-    }
+    int status = read_original(r, kind, item, &view);
     file_unmap(&view);
     return status;
+}
+
+static void item_release(struct item *x)
+{
+    void *blocks[] = {x->text, x->path, x->own, x->made, x->own_mel, x->made_mel};
+    for (i64 b = 0; b < COUNT_OF(blocks); b++)
+        memory_free(blocks[b]);
+}
+
+static void set_release(struct set *set)
+{
+    for (i64 i = 0; i < set->count; i++)
+        item_release(&set->items[i]);
+    memory_free(set->items);
+}
+
+/* Captions whose file cannot be read leave the set. */
+static void load_originals(struct studio_run *r, struct set *set)
+{
+    i64 kept = 0;
+    for (i64 i = 0; i < set->count; i++) {
+        if (load_original(r, set->kind, &set->items[i]) == 0) {
+            set->items[kept++] = set->items[i];
+            continue;
+        }
+        log_warn("skipped: %s", error_text());
+        item_release(&set->items[i]);
+    }
+    set->unreadable = set->count - kept;
+    set->count = kept;
 }
 
 /* ---- Making ---- */
@@ -299,6 +316,7 @@ static struct json *nearness(const struct set *set)
         five += before < 5;
     }
     json_set(j, "captions", json_of_integer(set->count));
+    json_set(j, "unreadable", json_of_integer(set->unreadable));
     json_set(j, "pair", json_of_number(pairs > 0 ? nearer / pairs : NAN));
     json_set(j, "first", json_of_integer(first));
     json_set(j, "first_five", json_of_integer(five));
@@ -310,10 +328,10 @@ static int make_set(struct studio_run *r, int kind, const char *part, i64 most)
     struct set set;
     char key[64];
     int status = choose(&set, r, kind, part, most);
+    if (status == 0)
+        load_originals(r, &set);
     struct answer *answers = memory_alloc(max_i64(set.count, 1) * (i64)sizeof *answers);
     struct json *shown = json_array();
-    for (i64 i = 0; i < set.count && status == 0; i++)
-        status = load_original(r, kind, &set.items[i]);
     if (status == 0 && set.count)
         status = generate_set(answers, r, &set);
     for (i64 i = 0; i < set.count && status == 0; i++) {
@@ -348,15 +366,20 @@ static int tell_medium(struct prompt *p, struct studio *s, int kind, const char 
                                 : prompt_audio(p, s, path);
 }
 
-static int describe_one(struct text *out, struct studio_run *r, int kind, const char *path, i64 index)
+/* *readable: the file was; where it was not, that is no failure. */
+static int describe_one(struct text *out, bool *readable, struct studio_run *r, int kind, const char *path, i64 index)
 {
     struct prompt p;
     struct answer a = {0};
     struct studio_options o = {.sampling = {0, 1, 0, {r->stage->seed, RNG_SAMPLING}}, .seats = 1};
     prompt_init(&p, ANSWER_TEXT);
-    int status = tell_medium(&p, &r->studio, kind, path);
-    if (status == 0)
-        status = prompt_ask(&p, &r->studio, NULL, 40);
+    *readable = tell_medium(&p, &r->studio, kind, path) == 0;
+    if (!*readable) {
+        log_warn("skipped: %s", error_text());
+        prompt_release(&p);
+        return 0;
+    }
+    int status = prompt_ask(&p, &r->studio, NULL, 40);
     struct generate_request request = prompt_request(&p, (u32)index, 1);
     if (status == 0)
         status = studio_generate(&a, &r->studio, &request, 1, &o);
@@ -391,20 +414,23 @@ static int describe_set(struct studio_run *r, int kind, const char *part)
     int status = choose(&set, r, kind, part, r->s->texts);
     for (i64 i = 0; i < set.count && status == 0; i++) {
         struct text said = {0};
-        status = describe_one(&said, r, kind, set.items[i].path, i);
+        bool readable;
+        status = describe_one(&said, &readable, r, kind, set.items[i].path, i);
+        set.unreadable += !readable;
         bool same = said.data && strcmp(said.data, set.items[i].text) == 0;
         right += same;
-        if (status == 0 && i < r->s->show)
+        if (status == 0 && readable && i < r->s->show)
             status = show_description(shown, r, &set, i, &said);
         text_release(&said);
     }
     snprintf(key, sizeof key, "%s/%s-to-text", part, kind_keys[kind]);
-    json_set(j, "media", json_of_integer(set.count));
+    json_set(j, "media", json_of_integer(set.count - set.unreadable));
+    json_set(j, "unreadable", json_of_integer(set.unreadable));
     json_set(j, "exact", json_of_integer(right));
     json_set(j, "shown", shown);
     if (set.count && status == 0)
         log_info("%s %s to text: %lld of %lld word for word", part, kind_keys[kind], (long long)right,
-                 (long long)set.count);
+                 (long long)(set.count - set.unreadable));
     json_set(r->report, key, j);
     set_release(&set);
     return status;
@@ -443,8 +469,13 @@ static int go_on_from(struct studio_run *r)
 static int run_all(struct studio_run *r)
 {
     static const char *const parts[] = {"train", "validation"};
-    const i64 counts[KINDS] = {r->studio.has_vision ? r->s->pictures : 0, r->studio.has_vision ? r->s->clips : 0,
+    const i64 counts[KINDS] = {studio_shape(&r->studio, false) ? r->s->pictures : 0,
+                               studio_shape(&r->studio, true) ? r->s->clips : 0,
                                r->studio.has_audio ? r->s->sounds : 0};
+    if (r->studio.model.config.bits && !r->studio.has_vision)
+        log_warn("%s: its vision tokenizer (weft/vision) is missing: no pictures, no clips", r->s->from);
+    if (r->studio.model.config.levels && !r->studio.has_audio)
+        log_warn("%s: its audio tokenizer (weft/audio) is missing: no sounds", r->s->from);
     int status = go_on_from(r);
     for (int kind = 0; kind < KINDS; kind++)
         for (int part = 0; part < 2 && status == 0; part++) {

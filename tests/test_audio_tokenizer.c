@@ -175,6 +175,29 @@ static void griffin_lim_brings_true_spectra_back(void **state)
     memory_free(sound);
 }
 
+/* The largest crop that the setting crop_s allows: several signals at once. */
+static void crops_may_be_as_long_as_their_setting_allows(void **state)
+{
+    (void)state;
+    i64 n = MEL_SPECTRA_TOGETHER * 160, bytes = n / 160 * 80 * 4;
+    struct mel mel;
+    struct arena arena;
+    mel_init(&mel, &device, 640, 160, 80);
+    device_arena_open(&device, &arena, (i64)1 << 32);
+    float *x = make_sound(n, 2), *two = arena_alloc(&arena, 2 * n * 4), *m = arena_alloc(&arena, 2 * bytes);
+    device_put(&device, two, x, n * 4);
+    device_put(&device, two + n, x, n * 4);
+    mel_spectra(m, &mel, matrix_of(two, DTYPE_F32, 2, n), NULL, &arena);
+    float *both = to_host(&device, m, 2 * bytes), *one = to_host(&device, mel_spectra_of(&mel, x, n, n, &arena), bytes);
+    assert_memory_equal(both, one, (size_t)bytes);
+    assert_memory_equal(both + bytes / 4, one, (size_t)bytes);
+    memory_free(x);
+    memory_free(both);
+    memory_free(one);
+    device_arena_close(&device, &arena);
+    mel_release(&mel);
+}
+
 static void a_long_sound_has_the_spectra_of_its_parts(void **state)
 {
     (void)state;
@@ -682,6 +705,7 @@ static int run(const char *name)
         cmocka_unit_test(mel_bands_cover_every_bin_once),
         cmocka_unit_test(griffin_lim_brings_true_spectra_back),
         cmocka_unit_test(a_long_sound_has_the_spectra_of_its_parts),
+        cmocka_unit_test(crops_may_be_as_long_as_their_setting_allows),
         cmocka_unit_test(gradients_are_the_differences_they_should_be),
         cmocka_unit_test(k_means_finds_clusters_again_and_again),
         cmocka_unit_test(words_follow_their_vectors_and_unseen_ones_return),

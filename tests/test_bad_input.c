@@ -288,6 +288,8 @@ static void recipes_are_refused_by_line(void **state)
         RECIPE(PRETRAIN("optimizer: {shape: cosin}"), "r.yaml:6", "optimizer.shape", "constant|cosine|wsd"),
         RECIPE(PRETRAIN("steps: -5"), "r.yaml:6", "steps", "expected 1 to 1000000000"),
         RECIPE(PRETRAIN("optimizer: {lr: 11}"), "r.yaml:6", "optimizer.lr", "out of range"),
+        RECIPE("run: out\nstages:\n  a: {kind: tokenizer-audio, data: ./data, crop_s: 50}\n", "r.yaml:3", "crop_s",
+               "expected 0.08 to 40.96"),
         RECIPE(PRETRAIN("data: ./there"), "r.yaml:6", "data", "twice"),
         RECIPE(PRETRAIN("from: bass"), "r.yaml:6", "from", "\"bass\" names no stage"),
         RECIPE("run: out\nstages:\n  base: {kind: extract, from: ../model, topk: 1}\n"

@@ -40,7 +40,9 @@ void mel_init(struct mel *mel, struct device *device, i64 n_fft, i64 hop, i64 ba
 void mel_release(struct mel *mel);
 /* Arrays and arenas are device memory here, but for the samples of mel_spectra_of; scratch from an arena is given back.
  * m [B * (n / hop), bands] of each row of x [B, n]: the first n / hop spectra of each. response [B, bins] multiplies
- * magnitudes (augmentation); NULL: none. n > n_fft / 2. */
+ * magnitudes (augmentation); NULL: none. n > n_fft / 2; of several rows, or with a response, n is at most
+ * MEL_SPECTRA_TOGETHER hops. */
+enum { MEL_SPECTRA_TOGETHER = 4096 };
 void mel_spectra(float *m, const struct mel *mel, struct matrix x, const float *response, struct arena *arena);
 /* m [padded / hop, bands] in the arena, of samples from host memory and silence up to `padded`. */
 float *mel_spectra_of(const struct mel *mel, const float *samples, i64 count, i64 padded, struct arena *arena);

@@ -4,7 +4,7 @@
 #include <math.h>
 
 static const float floor_magnitude = 0.01f, floor_inverse = 1e-4f;
-enum { CHUNK_SPECTRA = 4096, INVERSE_UPDATES = 20 };
+enum { CHUNK_SPECTRA = MEL_SPECTRA_TOGETHER, INVERSE_UPDATES = 20 };
 
 static double mel_of_hz(double hz)
 {

@@ -25,7 +25,8 @@ enum {
     VISION_SHAPES_MOST = 16,
     VISION_SCALES_MOST = 16,
     VISION_NAME_MOST = 32,
-    VISION_GROUP = 4 /* frames of a latent frame */
+    VISION_GROUP = 4,  /* frames of a latent frame */
+    VISION_RATE_HZ = 8 /* at which clips of a shape without a rate are played when they are made */
 };
 
 /* A kind of picture or clip the tokenizer codes. The backbone's shape tokens are this table's rows, in order. */
@@ -33,7 +34,7 @@ struct vision_shape {
     char name[VISION_NAME_MOST]; /* "64x64", "64x64x9" */
     i64 frames, height, width;   /* pixels; frames 1: a still */
     i64 latent_frames, h, w;     /* T', the finest grid */
-    double rate_hz;              /* frames a second; 0 for a still */
+    double rate_hz;              /* frames a second taken of a clip; 0: every frame; 0 for a still */
     i64 scale_count;
     i64 scales[VISION_SCALES_MOST]; /* s_k, ascending; the last is max(h, w) */
     i64 amplitude;                  /* row of the table of amplitudes: equal for shapes of equal grid and scales */
