@@ -173,6 +173,129 @@ static double objective_bit_cross_entropy(struct op_run *run)
     return sum;
 }
 
+/* ---- bit_entropy of images of 2 x 2, scales 1 and 2; variant 1: some bits say the same everywhere ---- */
+enum { BIT_TOKENS = 5, BIT_CELLS = 4 };
+enum { BITS_U, BITS_AMPLITUDE, BITS_ENTROPY, BITS_MEAN, BITS_MAGNITUDE };
+enum { BITSB_U, BITSB_AMPLITUDE, BITSB_MEAN, BITSB_COEFFICIENT, BITSB_DX };
+static const i64 bit_scales[2] = {1, 2};
+static const double bit_sharpness = 1.5;
+
+static i64 bit_images(const struct op_run *run)
+{
+    return max_i64(run->rows, 1);
+}
+
+static void setup_bits(struct op_run *run)
+{
+    i64 count = bit_images(run) * BIT_TOKENS * run->columns;
+    op_array(run, "u", INPUT, DTYPE_F32, count);
+    op_array(run, "amplitude", INPUT, DTYPE_F32, 2);
+    for (i64 i = 0; run->variant && i < count; i++)
+        if (i % run->columns % 3 < 2) /* sigmoid(900) is 1, sigmoid(-900) 0 */
+            op_values(run, BITS_U)[i] = i % run->columns % 3 ? 300 : -300;
+    op_values(run, BITS_AMPLITUDE)[0] = 0.5;
+    op_values(run, BITS_AMPLITUDE)[1] = 0.25;
+}
+
+/* u of bit c at position i of a scale, all images in a row. */
+static double bit_u(const struct op_run *run, i64 k, i64 i, i64 c)
+{
+    i64 square = k ? BIT_CELLS : 1;
+    return op_values(run, BITS_U)[((i / square) * BIT_TOKENS + k + i % square) * run->columns + c];
+}
+
+static double bit_p(const struct op_run *run, i64 k, i64 i, i64 c)
+{
+    return 1 / (1 + exp(-bit_sharpness / op_values(run, BITS_AMPLITUDE)[k] * bit_u(run, k, i, c)));
+}
+
+static double entropy_of_bit(double p)
+{
+    return p > 0 && p < 1 ? -p * log(p) - (1 - p) * log1p(-p) : 0;
+}
+
+static double bit_mean(const struct op_run *run, i64 k, i64 c)
+{
+    double sum = 0;
+    i64 positions = bit_images(run) * (k ? BIT_CELLS : 1);
+    for (i64 i = 0; i < positions; i++)
+        sum += bit_p(run, k, i, c);
+    return sum / (double)positions;
+}
+
+static void setup_bit_entropy(struct op_run *run)
+{
+    setup_bits(run);
+    op_array(run, "entropy", OUTPUT, DTYPE_F32, 1);
+    op_array(run, "mean_p", OUTPUT, DTYPE_F32, 2 * run->columns);
+    op_array(run, "magnitude", OUTPUT, DTYPE_F32, 2);
+}
+
+static void call_bit_entropy(struct device *device, struct op_run *run)
+{
+    device->ops->bit_entropy(device, op_data(run, BITS_ENTROPY), op_data(run, BITS_MEAN), op_data(run, BITS_MAGNITUDE),
+                             op_data(run, BITS_U), bit_images(run), run->columns, bit_scales, 2,
+                             op_data(run, BITS_AMPLITUDE), (float)bit_sharpness);
+}
+
+static void reference_bit_entropy(struct op_run *run)
+{
+    double entropy = 0;
+    for (i64 k = 0; k < 2; k++) {
+        i64 positions = bit_images(run) * (k ? BIT_CELLS : 1), values = positions * run->columns;
+        double magnitude = 0;
+        for (i64 c = 0; c < run->columns; c++) {
+            double mean = bit_mean(run, k, c);
+            for (i64 i = 0; i < positions; i++) {
+                entropy += entropy_of_bit(bit_p(run, k, i, c)) / (2 * (double)values);
+                magnitude += fabs(bit_u(run, k, i, c)) / (double)values;
+            }
+            entropy -= entropy_of_bit(mean) / (2 * (double)run->columns);
+            op_values(run, BITS_MEAN)[k * run->columns + c] = mean;
+        }
+        op_values(run, BITS_MAGNITUDE)[k] = magnitude;
+    }
+    op_values(run, BITS_ENTROPY)[0] = entropy;
+}
+
+static void setup_bit_entropy_backward(struct op_run *run)
+{
+    setup_bits(run);
+    op_array(run, "mean_p", INPUT, DTYPE_F32, 2 * run->columns);
+    op_array(run, "coefficient", INPUT, DTYPE_F32, 1);
+    op_operand(run, "dx", UPDATED, DTYPE_F32, bit_images(run) * BIT_CELLS, run->columns, 0);
+    for (i64 i = 0; i < 2 * run->columns; i++)
+        op_values(run, BITSB_MEAN)[i] = bit_mean(run, i / run->columns, i % run->columns);
+    op_values(run, BITSB_COEFFICIENT)[0] = (double)(bit_images(run) * run->columns);
+}
+
+static void call_bit_entropy_backward(struct device *device, struct op_run *run)
+{
+    device->ops->bit_entropy_backward(device, op_data(run, BITSB_DX), op_data(run, BITSB_U), op_data(run, BITSB_MEAN),
+                                      bit_images(run), 2, 2, run->columns, bit_scales, 2, op_data(run, BITSB_AMPLITUDE),
+                                      (float)bit_sharpness, op_data(run, BITSB_COEFFICIENT));
+}
+
+/* By u: (logit(mean p) - z) p (1 - p) slope, over all positions, bits and scales; a cell has a share in each area. */
+static double bit_slope(const struct op_run *run, i64 k, i64 i, i64 c)
+{
+    double slope = bit_sharpness / op_values(run, BITSB_AMPLITUDE)[k], p = bit_p(run, k, i, c);
+    double mean = op_values(run, BITSB_MEAN)[k * run->columns + c];
+    i64 values = bit_images(run) * (k ? BIT_CELLS : 1) * run->columns * 2;
+    if (mean <= 0 || mean >= 1)
+        return 0;
+    return (log(mean / (1 - mean)) - slope * bit_u(run, k, i, c)) * p * (1 - p) * slope / (double)values;
+}
+
+static void reference_bit_entropy_backward(struct op_run *run)
+{
+    for (i64 cell = 0; cell < bit_images(run) * BIT_CELLS; cell++)
+        for (i64 c = 0; c < run->columns; c++)
+            op_values(run, BITSB_DX)[cell * run->columns + c] +=
+                op_values(run, BITSB_COEFFICIENT)[0] *
+                (bit_slope(run, 0, cell / BIT_CELLS, c) / BIT_CELLS + bit_slope(run, 1, cell, c));
+}
+
 /* ---- adamw: copy none, f32, bf16; bit 2: no gradient ---- */
 enum { ADAM_P, ADAM_M, ADAM_V, ADAM_G, ADAM_COPY, ADAM_SUM, ADAM_WRITTEN };
 static const struct adamw adamw = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.1f, .step = 3};
@@ -380,6 +503,9 @@ static const struct op_case cases[] = {
     {"bit_cross_entropy", 2, setup_bit_cross_entropy, call_bit_cross_entropy, reference_bit_cross_entropy, NULL},
     {"bit_cross_entropy_backward", 2, setup_bit_cross_entropy_backward, call_bit_cross_entropy_backward, NULL,
      objective_bit_cross_entropy},
+    {"bit_entropy", 2, setup_bit_entropy, call_bit_entropy, reference_bit_entropy, NULL},
+    {"bit_entropy_backward", 2, setup_bit_entropy_backward, call_bit_entropy_backward, reference_bit_entropy_backward,
+     NULL},
     {"adamw", 7, setup_adamw, call_adamw, reference_adamw, NULL},
     {"sum_squares", 1, setup_sum_squares, call_sum_squares, reference_sum_squares, NULL},
     {"sample", COUNT_OF(samplings), setup_sample, call_sample, reference_sample, NULL},

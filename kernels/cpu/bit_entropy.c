@@ -27,9 +27,16 @@ static inline float logit_entropy(float z)
     return vector_log1p(e) + a * e / (1.0f + e);
 }
 
-static inline float logit(float p)
+/* A bit that says the same everywhere has p = 0 or 1, and an infinite logit: no entropy. In the backward the logit
+ * meets p (1 - p) = 0 at every position; it is that of the nearest p in f32. */
+static inline float mean_entropy(float p)
 {
-    return logf(p / (1.0f - p));
+    return p > 0.0f && p < 1.0f ? logit_entropy(logf(p / (1.0f - p))) : 0.0f;
+}
+
+static inline float mean_logit_of(float p)
+{
+    return p <= 0.0f ? -103.0f : p >= 1.0f ? 17.0f : logf(p / (1.0f - p));
 }
 
 /* sums of one position are added to those of its scale: [3][d] p, H(p), |u| */
@@ -57,7 +64,7 @@ static void run_scale(void *context, i64 k, int worker)
     for (i64 c = 0; c < d; c++) {
         float p = sums[c] / count;
         job->mean_p[k * d + c] = p;
-        together += logit_entropy(logit(p));
+        together += mean_entropy(p);
     }
     job->each[k] = (row_sum(sums + d, d) / count - together) / (float)d;
     job->magnitude[k] = row_sum(sums + 2 * d, d) / (count * (float)d);
@@ -128,7 +135,7 @@ static void run_image(void *context, i64 image, int worker)
         float slope = job->sharpness / job->amplitude[k];
         float factor = job->coefficient * slope / (float)(job->scale_count * job->n * s * s * d);
         for (i64 c = 0; c < d; c++)
-            mean_logit[c] = logit(job->means[k * d + c]);
+            mean_logit[c] = mean_logit_of(job->means[k * d + c]);
         for (i64 i = 0; i < s * s; i++, u += d) {
             derive(du, u, mean_logit, d, slope, factor);
             spread(dx, du, job, i / s, i % s, s);
