@@ -26,6 +26,13 @@ struct new_characters {
 extern const struct new_characters NEW_CHARACTERS[];
 extern const int NEW_CHARACTER_COUNT;
 
+/* Alphabetic (so in \w) though symbols by category: letters in circles and squares. */
+struct range {
+    u32 first, last;
+};
+extern const struct range ALPHABETIC_SYMBOLS[];
+extern const int ALPHABETIC_SYMBOL_COUNT;
+
 const u8 *unicode_classes(void); /* classes of the characters below CHAR_TABLE; lives as long as the process */
 
 static inline u8 char_class(const u8 *classes, u32 c)

@@ -1,6 +1,6 @@
 /* Regular expressions of tokenizer.json, written for Oniguruma, run by PCRE2. The only file that knows PCRE2.
  *
- * Where the two mean different things the pattern is rewritten (white space, letters of newer Unicode, lines) or
+ * Where the two mean different things the pattern is rewritten (white space, words, letters of newer Unicode, lines) or
  * refused (classes within classes, \h): a wrong cut would silently change every id. */
 #include "tokenizers/text_internal.h"
 
@@ -41,6 +41,55 @@ static i64 rewrite_category(struct text *out, const char *pattern, bool in_class
     return end + 1 - pattern;
 }
 
+/* Characters of \w, for a class: Alphabetic, marks, decimal numbers and connectors, as Oniguruma has them. Outside of
+ * brackets it looks up the first 256 in a table of its own, which takes superscripts and fractions too. */
+static void append_word(struct text *out, bool in_class)
+{
+    text_printf(out, "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}%s", in_class ? "" : "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}");
+    for (int i = 0; i < ALPHABETIC_SYMBOL_COUNT; i++)
+        text_printf(out, "\\x{%x}-\\x{%x}", ALPHABETIC_SYMBOLS[i].first, ALPHABETIC_SYMBOLS[i].last);
+    for (int i = 0; i < NEW_CHARACTER_COUNT; i++)
+        if (strchr("LM", NEW_CHARACTERS[i].category[0]) || strcmp(NEW_CHARACTERS[i].category, "Nd") == 0)
+            text_printf(out, "\\x{%x}-\\x{%x}", NEW_CHARACTERS[i].first, NEW_CHARACTERS[i].last);
+}
+
+static bool is_word_in_class(const u8 *classes, u32 c)
+{
+    bool joins = c == 0x200c || c == 0x200d; /* of Rust's \w, not of Oniguruma's */
+    return char_class(classes, c) & CHAR_WORD && !joins;
+}
+
+/* All others, one after another: a class cannot hold another one's complement. */
+static void append_not_word(struct text *out)
+{
+    const u8 *classes = unicode_classes();
+    for (u32 c = 0, last; c < 0x110000; c = last + 1) {
+        last = c;
+        if (is_word_in_class(classes, c) || (c >= 0xd800 && c <= 0xdfff))
+            continue;
+        while (last + 1 < 0x110000 && last + 1 != 0xd800 && !is_word_in_class(classes, last + 1))
+            last++;
+        text_printf(out, "\\x{%x}-\\x{%x}", c, last);
+    }
+}
+
+/* \w \W \b \B, c their letter; PCRE2's own take no marks and connectors, but all numbers. */
+static void rewrite_word(struct text *out, char c, bool in_class)
+{
+    if (in_class) {
+        c == 'w' ? append_word(out, true) : append_not_word(out);
+        return;
+    }
+    struct text word = {0};
+    append_word(&word, false);
+    if (c == 'w' || c == 'W')
+        text_printf(out, "[%s%s]", c == 'W' ? "^" : "", word.data);
+    else
+        text_printf(out, "(?:(?<=[%s])(?%c[%s])|(?<![%s])(?%c[%s]))", word.data, c == 'b' ? '!' : '=', word.data,
+                    word.data, c == 'b' ? '=' : '!', word.data);
+    text_release(&word);
+}
+
 /* One escape at pattern[i]; returns where it ends, or -1. */
 static i64 rewrite_escape(struct text *out, const char *pattern, i64 i, bool in_class, const char *origin)
 {
@@ -51,7 +100,9 @@ static i64 rewrite_escape(struct text *out, const char *pattern, i64 i, bool in_
     if (c == 0 || strchr("hHXRKCyY", c))
         return error_set("%s: regular expression %s: \\%c at byte %lld is not supported; use a class in brackets",
                          origin, pattern, c ? c : ' ', (long long)i);
-    if (c == 's' || c == 'S')
+    if (c == 'w' || c == 'W' || (!in_class && (c == 'b' || c == 'B')))
+        rewrite_word(out, c, in_class);
+    else if (c == 's' || c == 'S')
         text_printf(out, in_class ? "%s" : "[%s]", c == 's' ? SPACES : NOT_SPACES);
     else
         text_append(out, pattern + i, 2);
@@ -83,8 +134,11 @@ static int rewrite(struct text *out, const char *pattern, const char *origin)
             length += pattern[i + 1] == '^' ? 1 + (pattern[i + 2] == ']') : pattern[i + 1] == ']';
         else if (in_class && c == '[')
             length = strstr(pattern + i, ":]") ? strstr(pattern + i, ":]") + 2 - (pattern + i) : 2;
+        if (in_class && strncmp(pattern + i, "[:word:]", 8) == 0)
+            append_word(out, true);
+        else
+            text_append(out, pattern + i, length);
         in_class = in_class ? c != ']' : c == '[';
-        text_append(out, pattern + i, length);
         i += length;
     }
     return 0;

@@ -42,9 +42,6 @@ const struct new_characters NEW_CHARACTERS[] = {
 };
 const int NEW_CHARACTER_COUNT = COUNT_OF(NEW_CHARACTERS);
 
-struct range {
-    u32 first, last;
-};
 static const struct range SPACES[] = {
     {0x9, 0xd},       {0x20, 0x20},     {0x85, 0x85},     {0xa0, 0xa0},     {0x1680, 0x1680},
     {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
@@ -66,9 +63,9 @@ static const struct range OPAQUE[] = {
     {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae}, {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef},
     {0x1e6e3, 0x1e6e3}, {0x1e6e6, 0x1e6e6}, {0x1e6ee, 0x1e6ef}, {0x1e6f5, 0x1e6f5},
 };
-/* Alphabetic (so in \w) though symbols by category: letters in circles and squares. */
-static const struct range ALPHABETIC_SYMBOLS[] = {
+const struct range ALPHABETIC_SYMBOLS[] = {
     {0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
+const int ALPHABETIC_SYMBOL_COUNT = COUNT_OF(ALPHABETIC_SYMBOLS);
 
 static u8 class_table[CHAR_TABLE];
 static pthread_once_t class_once = PTHREAD_ONCE_INIT;
