@@ -178,10 +178,7 @@ static int finish_picture(struct reconstruction *r, const char *file, const stru
     put_side_by_side(&both, clip, &back);
     int status = video ? clip_write_mp4(path, &both) : image_write_png(path, both.pixels, both.height, both.width);
     if (status == 0)
-        report(
-            r, file, path, "PSNR",
-            vision_psnr(vision_square_error(clip->pixels, back.pixels, clip->frames * clip->height * clip->width * 3)),
-            "dB");
+        report(r, file, path, "PSNR", vision_psnr(shaped_square_error(clip, back.pixels)), "dB");
     clip_release(&back);
     clip_release(&both);
     memory_free(path);

@@ -50,12 +50,17 @@ static void take_medium(void *context, void *content, struct medium *medium)
     const struct load *load = context;
     struct vision_media *media = load->media;
     struct clip *clip = content;
+    struct inner inner = {clip->inner_height, clip->inner_width};
     if (medium->kind == SAMPLE_IMAGE) {
         media->stills = grown(media->stills, media->still_count, sizeof(u8 *));
+        media->still_inner = grown(media->still_inner, media->still_count, sizeof inner);
+        media->still_inner[media->still_count] = inner;
         media->stills[media->still_count++] = take_pixels(clip, 1);
     } else {
         media->clips = grown(media->clips, media->clip_count, sizeof(u8 *));
         media->clip_frames = grown(media->clip_frames, media->clip_count, sizeof(i64));
+        media->clip_inner = grown(media->clip_inner, media->clip_count, sizeof inner);
+        media->clip_inner[media->clip_count] = inner;
         media->clips[media->clip_count] = take_pixels(clip, load->request->frames);
         media->clip_frames[media->clip_count++] = clip->frames;
     }
@@ -92,6 +97,8 @@ void vision_media_release(struct vision_media *media)
     memory_free(media->stills);
     memory_free(media->clips);
     memory_free(media->clip_frames);
+    memory_free(media->still_inner);
+    memory_free(media->clip_inner);
     *media = (struct vision_media){0};
 }
 

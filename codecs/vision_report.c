@@ -1,6 +1,6 @@
 /* What a trained vision tokenizer keeps of media it never saw: numbers and pictures. */
 #include "codecs/vision_step.h"
-#include "data/media.h"
+#include "data/shaped.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, DEAD_PER_MILLE = 10, MOST_ITEMS = 256, TOGETHER = 16 };
 
 struct measured {
-    double square_error; /* mean over pixels */
+    double square_error; /* mean over items of the mean over the pixels of their pictures */
     i64 items;
     i64 *ones; /* [tokens of all scales: scale, bit] counts of set bits */
     i64 *seen; /* [scale] positions */
@@ -74,32 +74,47 @@ static void put_item(struct sheet *sheet, const u8 *original, const u8 *again, i
     }
 }
 
-/* Items [first, first + n), copied side by side and through the code. */
-static void measure_some(struct measured *m, struct sheet *sheet, struct vision *vision, u8 *const *items, i64 first,
-                         i64 n, const struct vision_shape *shape)
+struct items { /* of one kind */
+    u8 *const *pixels;
+    const struct inner *inner;
+    i64 count;
+    i32 *order; /* they are measured in: all of them, drawn */
+};
+
+/* Items [first, first + n) of the order, copied side by side and through the code. */
+static void measure_some(struct measured *m, struct sheet *sheet, struct vision *vision, const struct items *items,
+                         i64 first, i64 n, const struct vision_shape *shape)
 {
     i64 pixels = shape->frames * shape->height * shape->width * 3, d = vision->config.bits;
     u8 *in = memory_alloc(n * pixels), *again = memory_alloc(n * pixels);
     u8 *bits = memory_alloc(n * shape->latent_frames * vision_tokens(shape) * d);
     for (i64 i = 0; i < n; i++)
-        memcpy(in + i * pixels, items[first + i], (size_t)pixels);
+        memcpy(in + i * pixels, items->pixels[items->order[first + i]], (size_t)pixels);
     vision_reconstruct(vision, again, bits, in, n, shape);
-    m->square_error += vision_square_error(in, again, n * pixels) * (double)n;
     count_bits(m, bits, n * shape->latent_frames, shape, d);
-    for (i64 i = 0; i < n; i++)
+    for (i64 i = 0; i < n; i++) {
+        struct inner inner = items->inner[items->order[first + i]];
+        struct clip item = {.frames = shape->frames,
+                            .height = shape->height,
+                            .width = shape->width,
+                            .pixels = in + i * pixels,
+                            .inner_height = inner.height,
+                            .inner_width = inner.width};
+        m->square_error += shaped_square_error(&item, again + i * pixels);
         put_item(sheet, in + i * pixels, again + i * pixels, first + i, shape->frames);
+    }
     memory_free(in);
     memory_free(again);
     memory_free(bits);
 }
 
-/* The first MOST_ITEMS of a kind. */
-static void measure(struct measured *m, struct sheet *sheet, struct vision *vision, u8 *const *items, i64 count,
+/* At most MOST_ITEMS of a kind. */
+static void measure(struct measured *m, struct sheet *sheet, struct vision *vision, const struct items *items,
                     const struct vision_shape *shape)
 {
     m->ones = memory_alloc(shape->scale_count * vision->config.bits * (i64)sizeof(i64));
     m->seen = memory_alloc(shape->scale_count * (i64)sizeof(i64));
-    m->items = min_i64(count, MOST_ITEMS);
+    m->items = min_i64(items->count, MOST_ITEMS);
     for (i64 i = 0; i < m->items; i += TOGETHER)
         measure_some(m, sheet, vision, items, i, min_i64(TOGETHER, m->items - i), shape);
     m->square_error /= (double)m->items;
@@ -150,22 +165,26 @@ static struct json *sheet_json(const struct sheet *sheet, const char *name, i64 
     return j;
 }
 
-static int report_kind(struct json *report, struct vision_trainer *t, u8 *const *items, i64 count, i64 shape_index,
+static int report_kind(struct json *report, struct vision_trainer *t, struct items items, i64 shape_index,
                        const char *kind, const char *folder)
 {
+    if (items.count == 0)
+        return 0;
     const struct vision_shape *shape = &t->vision.config.shapes[shape_index];
     bool clips = shape->frames > 1;
     struct measured m = {0};
     struct text line = {0};
-    i64 shown = min_i64(count, clips ? SHEET_CLIPS : SHEET_PAIRS);
+    i64 shown = min_i64(items.count, clips ? SHEET_CLIPS : SHEET_PAIRS);
     struct sheet sheet = clips ? sheet_open(shape->width, 2 * shown, shape->frames)
                                : sheet_open(shape->width, ceil_div(shown, SHEET_COLUMNS), 2 * SHEET_COLUMNS);
-    measure(&m, &sheet, &t->vision, items, count, shape);
+    items.order = memory_alloc(items.count * 4);
+    rng_permutation(items.order, items.count, (struct rng_key){t->seed, RNG_SHUFFLE}, UINT32_MAX, clips);
+    measure(&m, &sheet, &t->vision, &items, shape);
     double psnr = vision_psnr(m.square_error);
     struct json *entry = json_object();
     json_set(entry, "items", json_of_integer(m.items));
     json_set(entry, "psnr_db", json_of_number(psnr));
-    json_set(entry, "psnr_of", json_of_string("the mean squared error, pixels in 0..1"));
+    json_set(entry, "psnr_of", json_of_string("the mean squared error within pictures, pixels in 0..1"));
     json_set(entry, "scales", scales_json(&m, shape, t->vision.config.bits, &line));
     json_set(report, kind, entry);
     log_info("%s: PSNR %.2f dB (of the mean error of %lld, pixels in 0..1)%s", kind, psnr, (long long)m.items,
@@ -174,6 +193,7 @@ static int report_kind(struct json *report, struct vision_trainer *t, u8 *const 
     snprintf(name, sizeof name, "%s.png", kind);
     json_set(entry, "sheet", sheet_json(&sheet, name, shown, shape));
     int status = sheet_close(&sheet, folder, name);
+    memory_free(items.order);
     memory_free(m.ones);
     memory_free(m.seen);
     text_release(&line);
@@ -186,16 +206,17 @@ int vision_report(struct vision_trainer *t, const struct vision_media *held_out,
     char *path = path_join(folder, "report.json");
     int status = 0;
     json_set(report, "parameters", json_of_integer(weights_parameters(&t->vision.weights)));
-    if (held_out->still_count)
-        status =
-            report_kind(report, t, held_out->stills, held_out->still_count, t->still_shape, "stills_held_out", folder);
-    if (status == 0 && t->media->still_count)
-        status =
-            report_kind(report, t, t->media->stills, t->media->still_count, t->still_shape, "stills_training", folder);
-    if (status == 0 && t->clip_shape >= 0 && held_out->clip_count)
-        status = report_kind(report, t, held_out->clips, held_out->clip_count, t->clip_shape, "clips_held_out", folder);
-    if (status == 0 && t->clip_shape >= 0 && t->media->clip_count)
-        status = report_kind(report, t, t->media->clips, t->media->clip_count, t->clip_shape, "clips_training", folder);
+    const struct vision_media *media[2] = {held_out, t->media};
+    static const char *const stills[2] = {"stills_held_out", "stills_training"};
+    static const char *const clips[2] = {"clips_held_out", "clips_training"};
+    for (int i = 0; i < 2 && status == 0; i++) {
+        struct items items = {media[i]->stills, media[i]->still_inner, media[i]->still_count, NULL};
+        status = report_kind(report, t, items, t->still_shape, stills[i], folder);
+    }
+    for (int i = 0; i < 2 && status == 0 && t->clip_shape >= 0; i++) {
+        struct items items = {media[i]->clips, media[i]->clip_inner, media[i]->clip_count, NULL};
+        status = report_kind(report, t, items, t->clip_shape, clips[i], folder);
+    }
     if (status == 0)
         status = json_save(path, report);
     json_free(report);

@@ -5,12 +5,16 @@
 #include "data/media_list.h"
 
 /* ---- Media: a folder's stills and clips as bytes, all of one height and width ---- */
+struct inner { /* size of the picture in it, which stands centred on white */
+    i64 height, width;
+};
 struct vision_media {
     i64 size; /* height and width */
     i64 still_count, clip_count;
     u8 **stills; /* [size, size, 3] each */
     u8 **clips;  /* [clip_frames[i], size, size, 3] each */
     i64 *clip_frames;
+    struct inner *still_inner, *clip_inner;
     i64 bad_count, bytes;
 };
 struct vision_media_request {

@@ -339,7 +339,10 @@ static int keep_frame(struct picker *picker, AVFrame *frame)
     int code = scale_frame(pixels, out->height, out->width, &picker->scaler, frame, turn, location);
     if (code < 0)
         return av_problem(picker->source.origin, "a frame could not be scaled", code);
-    out->frames++;
+    if (out->frames++ == 0) {
+        out->inner_height = turn.transposed ? picker->scaler.key.out_width : picker->scaler.key.out_height;
+        out->inner_width = turn.transposed ? picker->scaler.key.out_height : picker->scaler.key.out_width;
+    }
     return 0;
 }
 

@@ -1,18 +1,19 @@
-/* Media files to and from memory. av_read.c, av_scale.c and av_write.c are the only files that know libav*, png.c libpng.
- * Readers take a file's bytes (a mapping, a member of an archive); `origin` names it in messages. They never crash on
- * foreign bytes: -1 and a message with origin, what is wrong, what was expected. What a reader fills is the caller's to
- * release; after -1 it holds nothing. A file that is cut short is refused, not read in part, where anything in it tells
- * (an MPEG transport stream, or MP3 and AAC frames without a count, may end behind any frame); of a long stream a
- * twentieth of the packets may be damaged. Nothing is read but the bytes given: references to other files are not
- * followed. */
+/* Media files to and from memory. av_read.c, av_scale.c and av_write.c are the only files that know libav*, png.c
+ * libpng. Readers take a file's bytes (a mapping, a member of an archive); `origin` names it in messages. They never
+ * crash on foreign bytes: -1 and a message with origin, what is wrong, what was expected. What a reader fills is the
+ * caller's to release; after -1 it holds nothing. A file that is cut short is refused, not read in part, where anything
+ * in it tells (an MPEG transport stream, or MP3 and AAC frames without a count, may end behind any frame); of a long
+ * stream a twentieth of the packets may be damaged. Nothing is read but the bytes given: references to other files are
+ * not followed. */
 #ifndef WEFT_DATA_MEDIA_H
 #define WEFT_DATA_MEDIA_H
 #include "core/core.h"
 
 struct clip { /* an image is a clip of one frame */
     i64 frames, height, width;
-    double rate_hz; /* frames a second; 0 for a still */
-    u8 *pixels;     /* [frames, height, width, 3] RGB */
+    double rate_hz;                /* frames a second; 0 for a still */
+    u8 *pixels;                    /* [frames, height, width, 3] RGB */
+    i64 inner_height, inner_width; /* of the picture, where it stands centred on white; 0: all of it */
 };
 struct sound {
     i64 samples;

@@ -21,6 +21,7 @@ struct loader_settings {
     i64 window;                             /* frames a frame of a clip looks back; 0: all */
     double frame_mask;                      /* share of frames hidden from later ones */
     bool in_order;                          /* evaluation: one pass in order, nothing dropped, flipped or masked */
+    bool drawn;                             /* with in_order: the order is drawn, so that the first rows are a sample */
 };
 /* Rows for a settings table whose struct has a `struct loader_settings loader`. */
 #define LOADER_ROWS(type, rows_default, length_default)                                                                \

@@ -57,7 +57,7 @@ static void begin_epoch(struct loader *l, i64 epoch)
     p->epoch = epoch;
     p->cursor = 0;
     p->order = list_epoch(l, epoch, &p->order_count);
-    if (l->settings.in_order)
+    if (l->settings.in_order && !l->settings.drawn)
         return;
     i32 *places = memory_alloc(max_i64(1, p->order_count) * 4);
     struct showing *shuffled = memory_alloc(max_i64(1, p->order_count) * (i64)sizeof *shuffled);

@@ -142,6 +142,8 @@ void clip_resize(struct clip *out, const struct clip *in, i64 height, i64 width)
     axis_init(&down, inner_height, in->height);
     axis_init(&across, inner_width, in->width);
     clip_init(out, in->frames, height, width, in->rate_hz);
+    out->inner_height = inner_height;
+    out->inner_width = inner_width;
     memset(out->pixels, 255, (size_t)(out->frames * height * width * 3));
     i64 corner = ((height - inner_height) / 2 * width + (width - inner_width) / 2) * 3;
     for (i64 f = 0; f < in->frames; f++)

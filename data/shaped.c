@@ -35,3 +35,16 @@ int shaped_clip_read(struct clip *out, bool *longer, const struct vision_shape *
     stand_still(out);
     return 0;
 }
+
+double shaped_square_error(const struct clip *clip, const u8 *pixels)
+{
+    i64 height = clip->inner_height ? clip->inner_height : clip->height;
+    i64 width = clip->inner_width ? clip->inner_width : clip->width;
+    i64 top = (clip->height - height) / 2, left = (clip->width - width) / 2;
+    double sum = 0;
+    for (i64 y = 0; y < clip->frames * height; y++) {
+        i64 row = y / height * clip->height + top + y % height, at = (row * clip->width + left) * 3;
+        sum += vision_square_error(clip->pixels + at, pixels + at, width * 3);
+    }
+    return sum / (double)(clip->frames * height);
+}

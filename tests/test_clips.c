@@ -128,6 +128,8 @@ static void clips_fit_on_white(void **state)
     make_mp4(&mp4);
     struct clip_request request = {.rate_hz = 8, .max_frames = 2, .height = 20, .width = 40};
     assert_int_equal(clip_read(&clip, mp4.data, mp4.length, "a.mp4", &request), 0);
+    assert_int_equal(clip.inner_height, 20);
+    assert_int_equal(clip.inner_width, 20);
     for (i64 i = 0; i < 2 * 20 * 40; i++) {
         i64 x = i % 40;
         bool white = clip.pixels[i * 3] == 255 && clip.pixels[i * 3 + 1] == 255 && clip.pixels[i * 3 + 2] == 255;

@@ -519,10 +519,11 @@ static void conditions_are_dropped_for_media_that_are_made(void **state)
     (void)state;
 }
 
-static void in_order_there_is_one_pass(void **state)
+static void expect_one_pass(bool drawn)
 {
     struct loader_settings settings = all_options();
     settings.in_order = true;
+    settings.drawn = drawn;
     struct loader *l = open_with(&settings);
     struct loader_step s;
     i64 *seen = memory_alloc(SAMPLES * 8), step = 0;
@@ -535,6 +536,30 @@ static void in_order_there_is_one_pass(void **state)
     assert_int_equal(s.rows, 0);
     memory_free(seen);
     loader_close(l);
+}
+
+static void in_order_there_is_one_pass(void **state)
+{
+    expect_one_pass(false);
+    expect_one_pass(true);
+    (void)state;
+}
+
+/* Few rows of a pass are from all over the shards. */
+static void a_drawn_order_makes_the_first_rows_a_sample(void **state)
+{
+    struct loader_settings settings = plain;
+    for (int drawn = 0; drawn < 2; drawn++) {
+        settings.in_order = true;
+        settings.drawn = drawn;
+        struct loader *l = open_with(&settings);
+        const struct step_plan *first = plan_step(l, 0);
+        i64 late = 0, count = first->rows.entries.count;
+        for (i64 i = 0; i < count; i++)
+            late += first->rows.entries.data[i].sample >= SAMPLES / 2;
+        assert_true(drawn ? late * 4 > count && late * 4 < 3 * count : late == 0);
+        loader_close(l);
+    }
     (void)state;
 }
 
@@ -648,6 +673,7 @@ int main(void)
         cmocka_unit_test(every_showing_draws_anew),
         cmocka_unit_test(conditions_are_dropped_for_media_that_are_made),
         cmocka_unit_test(in_order_there_is_one_pass),
+        cmocka_unit_test(a_drawn_order_makes_the_first_rows_a_sample),
         cmocka_unit_test(long_texts_go_on_in_the_next_piece),
         cmocka_unit_test(a_text_in_two_samples_ends_once),
         cmocka_unit_test(what_cannot_be_filled_is_an_error),

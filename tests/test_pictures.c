@@ -1,5 +1,6 @@
 /* Pictures survive the way to a file and back; bad ones are refused with a message that says why. The PNG and BMP files
  * here are put together byte by byte, so that readers are not tested against their own library's writer. */
+#include "data/shaped.h"
 #include "tests/media_fixture.h"
 
 static struct rng_key key(void)
@@ -378,6 +379,30 @@ static void resizing_keeps_the_shape_on_white(void **state)
     clip_release(&out);
 }
 
+/* 20 rows of 40 stand in a square of 40; what is wrong with the white around them does not count. */
+static void errors_count_within_the_picture(void **state)
+{
+    (void)state;
+    struct clip in, out;
+    clip_init(&in, 1, 20, 40, 0);
+    memset(in.pixels, 100, 20 * 40 * 3);
+    clip_resize(&out, &in, 40, 40);
+    assert_int_equal(out.inner_height, 20);
+    assert_int_equal(out.inner_width, 40);
+    u8 *other = memory_alloc(40 * 40 * 3);
+    memcpy(other, out.pixels, 40 * 40 * 3);
+    assert_true(shaped_square_error(&out, other) == 0);
+    memset(other, 0, 10 * 40 * 3);
+    assert_true(shaped_square_error(&out, other) == 0);
+    memset(other + 10 * 40 * 3, 110, 20 * 40 * 3);
+    assert_true(fabs(shaped_square_error(&out, other) - pow(10.0 / 255, 2)) < 1e-9);
+    out.inner_height = out.inner_width = 0; /* all of it */
+    assert_true(shaped_square_error(&out, other) > 0.2);
+    memory_free(other);
+    clip_release(&in);
+    clip_release(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +413,7 @@ int main(void)
         cmocka_unit_test(other_stills_read_through_libav),
         cmocka_unit_test(resizing_is_lanczos),
         cmocka_unit_test(resizing_keeps_the_shape_on_white),
+        cmocka_unit_test(errors_count_within_the_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

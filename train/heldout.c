@@ -226,7 +226,8 @@ int heldout_walk(const struct heldout_pass *pass, struct model *model, const str
                                 .slice_rows = MICRO_ROWS,
                                 .text_condition = 1,
                                 .window = model->config.window,
-                                .in_order = true};
+                                .in_order = true,
+                                .drawn = pass->most_rows > 0}; /* shards stand in the order of their files' names */
     for (int d = 0; d < DIRECTIONS; d++)
         s.mixture[d] = 1;
     struct loader *loader = loader_open(pass->directory, pass->part, &s, 0);

@@ -1,4 +1,4 @@
-/* Held-out loss: one pass over a part of a shard folder, in order, nothing dropped, flipped or masked. */
+/* Held-out loss: one pass over a part of a shard folder, nothing dropped, flipped or masked. */
 #ifndef WEFT_TRAIN_HELDOUT_H
 #define WEFT_TRAIN_HELDOUT_H
 #include "data/packer.h"
@@ -16,7 +16,8 @@ struct heldout {
     double seconds;
 };
 void heldout_warn(const struct heldout *heldout, const char *part, i64 length); /* of samples left out, if there are */
-/* directory: shards; part: "validation", "test", ...; rows of `length` positions, at most `most_rows` (0: all). */
+/* directory: shards; part: "validation", "test", ...; rows of `length` positions, at most `most_rows` (0: all) of
+ * samples in a drawn order, the same in every call. */
 int heldout_measure(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
                     const char *part, i64 length, i64 most_rows);
 /* The pass itself: `visit` sees every micro-batch after its forward. want_routes: with the experts each position chose,
