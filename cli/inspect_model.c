@@ -38,6 +38,49 @@ static int check_finite(const struct safetensors *set, const char *origin)
     return 0;
 }
 
+struct sums {
+    i64 files, stated;
+};
+
+static int check_sum(struct sums *sums, const char *path)
+{
+    int found = safetensors_check(path);
+    sums->files++;
+    sums->stated += found == 1;
+    return found < 0 ? -1 : 0;
+}
+
+/* Of the safetensors files of a folder, not of those below it; where it is none, of nothing. */
+static int check_folder_sums(struct sums *sums, const char *directory, const char *below)
+{
+    char *folder = *below ? path_join(directory, below) : string_copy(directory), **names = NULL;
+    i64 count = 0;
+    int status = file_is_directory(folder) ? directory_list(&names, &count, folder) : 0;
+    for (i64 i = 0; i < count && status == 0; i++) {
+        char *path = path_join(folder, names[i]), *end = strrchr(names[i], '.');
+        if (end && strcmp(end, ".safetensors") == 0)
+            status = check_sum(sums, path);
+        memory_free(path);
+    }
+    string_list_free(names, count);
+    memory_free(folder);
+    return status;
+}
+
+static void set_sums(struct json *j, const struct sums *sums)
+{
+    struct text text = {0};
+    if (sums->stated == sums->files)
+        text_printf(&text, "fit");
+    else if (sums->stated)
+        text_printf(&text, "fit in %lld of %lld files, the others state none", (long long)sums->stated,
+                    (long long)sums->files);
+    else
+        text_printf(&text, "none are stated, as in files of other software: flipped bits cannot be seen");
+    json_set(j, "checksums", json_of_string(text.data));
+    text_release(&text);
+}
+
 /* Elements by number format. */
 static struct json *dtypes_json(const struct safetensors *set)
 {
@@ -85,9 +128,10 @@ struct json *inspect_safetensors(const char *path, bool verify)
     if (safetensors_open(&set, path))
         return NULL;
     struct json *j = NULL, *list = json_array();
+    struct sums sums = {0};
     for (i64 i = 0; i < set.count; i++)
         json_push(list, tensor_json(&set.tensors[i]));
-    if (!verify || check_finite(&set, path) == 0) {
+    if (!verify || (check_sum(&sums, path) == 0 && check_finite(&set, path) == 0)) {
         j = json_object();
         json_set(j, "kind", json_of_string("safetensors"));
         json_set(j, "bytes", json_of_integer(set.files[0].bytes));
@@ -95,6 +139,8 @@ struct json *inspect_safetensors(const char *path, bool verify)
             json_set(j, "metadata", json_copy(set.metadata));
         set_tensors(j, &set);
         json_set(j, "verified", json_of_bool(verify));
+        if (verify)
+            set_sums(j, &sums);
         json_set(j, "list", list);
     } else {
         json_free(list);
@@ -188,9 +234,10 @@ struct json *inspect_codec(const char *directory, bool verify)
 {
     char *path = path_join(directory, "weights.safetensors");
     struct safetensors set;
+    struct sums sums = {0};
     int status = safetensors_open(&set, path);
     if (status == 0) {
-        status = verify ? check_finite(&set, path) : 0;
+        status = verify && (check_sum(&sums, path) || check_finite(&set, path)) ? -1 : 0;
         safetensors_close(&set);
     }
     memory_free(path);
@@ -199,6 +246,8 @@ struct json *inspect_codec(const char *directory, bool verify)
     struct json *j = is_audio(directory) ? audio_json(directory) : vision_json(directory);
     if (j)
         json_set(j, "verified", json_of_bool(verify));
+    if (j && verify)
+        set_sums(j, &sums);
     return j;
 }
 
@@ -283,10 +332,20 @@ static int add_tokenizer(struct json *j, const char *directory, const char *belo
     return found ? 0 : -1;
 }
 
+static int check_sums(struct sums *sums, const char *directory)
+{
+    static const char *const folders[] = {"", "weft", "weft/vision", "weft/audio"};
+    int status = 0;
+    for (i64 i = 0; i < COUNT_OF(folders) && status == 0; i++)
+        status = check_folder_sums(sums, directory, folders[i]);
+    return status;
+}
+
 struct json *inspect_model(const char *directory, bool verify)
 {
     struct model_config config;
-    if (model_config_load(&config, directory))
+    struct sums sums = {0};
+    if (model_config_load(&config, directory) || (verify && check_sums(&sums, directory)))
         return NULL;
     struct json *j = json_object();
     json_set(j, "kind", json_of_string("model"));
@@ -300,6 +359,8 @@ struct json *inspect_model(const char *directory, bool verify)
         return NULL;
     }
     json_set(j, "verified", json_of_bool(verify));
+    if (verify)
+        set_sums(j, &sums);
     return j;
 }
 

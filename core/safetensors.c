@@ -472,6 +472,74 @@ static struct json *header_entry(const struct tensor_source *source, i64 begin)
     return entry;
 }
 
+/* ---- Checksums: a string of the header's metadata, which other software passes over ---- */
+
+static const char DIGEST_KEY[] = "weft.xxh3";
+
+enum { READ_BYTES = 4 << 20 }; /* on their way from elsewhere to a file; also what is hashed at a time */
+
+/* XXH3 of a tensor's name, type and shape, and of its bytes piece by piece, each the next one's seed. */
+static u64 tensor_digest(const struct tensor_source *source, void *buffer)
+{
+    struct text head = {0};
+    text_printf(&head, "%s %s", source->name, dtype_name(source->dtype));
+    for (int i = 0; i < source->rank; i++)
+        text_printf(&head, " %lld", (long long)source->shape[i]);
+    u64 digest = hash_bytes(head.data, head.length, 0);
+    i64 bytes = tensor_source_bytes(source);
+    for (i64 at = 0; at < bytes; at += READ_BYTES) {
+        i64 run = min_i64(READ_BYTES, bytes - at);
+        const char *piece = (const char *)source->data + at;
+        if (source->read)
+            source->read(source->context, buffer, piece, run);
+        digest = hash_bytes(source->read ? buffer : piece, run, digest);
+    }
+    text_release(&head);
+    return digest;
+}
+
+static char *digest_text(u64 digest)
+{
+    return string_format("%016llx", (unsigned long long)digest);
+}
+
+/* A file's digest is the sum of its tensors', in any order. */
+static void add_digest(struct json *metadata, const struct tensor_source *const *order, i64 count)
+{
+    void *buffer = memory_alloc(READ_BYTES);
+    u64 digest = 0;
+    for (i64 i = 0; i < count; i++)
+        digest += tensor_digest(order[i], buffer);
+    char *stated = digest_text(digest);
+    json_set(metadata, DIGEST_KEY, json_of_string(stated));
+    memory_free(stated);
+    memory_free(buffer);
+}
+
+int safetensors_check(const char *path)
+{
+    struct safetensors set;
+    if (safetensors_open(&set, path) < 0)
+        return -1;
+    const char *stated = json_string(json_get(set.metadata, DIGEST_KEY), NULL);
+    u64 digest = 0;
+    for (i64 i = 0; stated && i < set.count; i++) {
+        const struct tensor_view *view = &set.tensors[i];
+        struct tensor_source source = {
+            .name = view->name, .dtype = view->dtype, .rank = view->rank, .data = view->data};
+        memcpy(source.shape, view->shape, sizeof view->shape);
+        digest += tensor_digest(&source, NULL);
+    }
+    char *found = digest_text(digest);
+    int status = !stated ? 0 : strcmp(stated, found) == 0 ? 1 : -1;
+    if (status < 0)
+        error_set("%s: the checksum of its tensors is %s, it states %s: the file was damaged or changed; copy it again",
+                  path, found, stated);
+    memory_free(found);
+    safetensors_close(&set);
+    return status;
+}
+
 /* The header, padded so that the data begin at a multiple of 8. */
 static int build_header(struct text *out, const struct tensor_source *const *order, i64 count,
                         const char *const *metadata)
@@ -480,6 +548,8 @@ static int build_header(struct text *out, const struct tensor_source *const *ord
     struct json *root = json_object(), *pairs = json_object();
     for (const char *const *pair = metadata ? metadata : from_torch; *pair; pair += 2)
         json_set(pairs, pair[0], json_of_string(pair[1]));
+    if (!metadata)
+        add_digest(pairs, order, count);
     json_set(root, "__metadata__", pairs);
     int status = 0;
     i64 begin = 0;
@@ -497,8 +567,6 @@ static int build_header(struct text *out, const struct tensor_source *const *ord
                            (long long)out->length, HEADER_BYTES_MAX);
     return status;
 }
-
-enum { READ_BYTES = 4 << 20 }; /* on their way from elsewhere to a file */
 
 void *tensor_source_copy(const struct tensor_source *source)
 {

@@ -27,6 +27,9 @@ struct safetensors {             /* read side: the union of one or more mapped f
 int safetensors_open(struct safetensors *set, const char *path); /* one file */
 /* model.safetensors, or the index's shards */
 int safetensors_open_model(struct safetensors *set, const char *directory);
+/* Every byte of one file against the checksum it states. 1: it fits; 0: it states none, as files of other software;
+ * -1: message. */
+int safetensors_check(const char *path);
 void safetensors_close(struct safetensors *set);
 /* NULL if absent, no message */
 const struct tensor_view *safetensors_find(const struct safetensors *set, const char *name);
@@ -47,7 +50,8 @@ struct tensor_source { /* write side; data is borrowed until the call returns */
 };
 i64 tensor_source_bytes(const struct tensor_source *source);
 void *tensor_source_copy(const struct tensor_source *source); /* memory_free */
-/* Atomic. metadata: pairs of strings {key, value, ..., NULL}, or NULL for {"format":"pt"}. */
+/* Atomic. metadata: pairs of strings {key, value, ..., NULL}, or NULL for {"format":"pt"} and a checksum of all
+ * tensors, which other software passes over. */
 int safetensors_save(const char *path, const struct tensor_source *tensors, i64 count, const char *const *metadata);
 /* STEM.safetensors, or STEM-00001-of-0000N.safetensors with STEM.safetensors.index.json where more than shard_bytes. */
 int safetensors_save_sharded(const char *directory, const char *stem, const struct tensor_source *tensors, i64 count,

@@ -456,6 +456,15 @@ static void texts_are_refused_by_line(void **state)
         }                                                                                                              \
     }
 
+#define WORN(name) /* a bit of it is another */                                                                        \
+    {                                                                                                                  \
+        .folder = "model", .damage = {name, FLIPPED}, .words = {"inspect", "model"}, .says = {                         \
+            name,                                                                                                      \
+            "the checksum of its tensors",                                                                             \
+            "damaged or changed"                                                                                       \
+        }                                                                                                              \
+    }
+
 static void models_are_refused_by_file(void **state)
 {
     static const struct row rows[] = {
@@ -494,6 +503,10 @@ static void models_are_refused_by_file(void **state)
         CONFIG("\"rope_parameters\": {", "\"rope_parameters\": [], \"x\": {", "key rope_parameters", "an object"),
         MODEL("model/config.json", REPLACED, "\"hidden_size\": 32", "\"hidden_size\": 64", "expected [320,64]",
               "does not describe these weights"),
+        WORN("model/model.safetensors"),
+        WORN("model/weft/extra.safetensors"),
+        WORN("model/weft/vision/weights.safetensors"),
+        WORN("model/weft/audio/weights.safetensors"),
         MODEL("model/model.safetensors", GONE, NULL, NULL, "model: no weights", "expected model.safetensors"),
         MODEL("model/model.safetensors", EMPTY, NULL, NULL, "model.safetensors", "too few"),
         MODEL("model/model.safetensors", HALF, NULL, NULL, "model.safetensors"),

@@ -16,7 +16,7 @@ static void the_golden_file_is_written_and_read(void **state)
     (void)state;
     float values[2] = {1, 2}, read[2];
     struct tensor_source source = {"a", DTYPE_F32, 1, {2}, values};
-    succeed(safetensors_save(path_of("a.safetensors"), &source, 1, NULL));
+    succeed(safetensors_save(path_of("a.safetensors"), &source, 1, (const char *const[]){"format", "pt", NULL}));
     struct text text = {0};
     succeed(file_read(&text, path_of("a.safetensors")));
     assert_int_equal(text.length, sizeof golden - 1);
@@ -44,7 +44,7 @@ static void save_again(const char *path, const struct safetensors *set)
         sources[i] = (struct tensor_source){view->name, view->dtype, view->rank, {0}, view->data};
         memcpy(sources[i].shape, view->shape, sizeof view->shape);
     }
-    succeed(safetensors_save(path, sources, set->count, NULL));
+    succeed(safetensors_save(path, sources, set->count, (const char *const[]){"format", "pt", NULL}));
     memory_free(sources);
 }
 
@@ -72,6 +72,32 @@ static void files_of_the_reference_are_rewritten_byte_for_byte(void **state)
         safetensors_close(&set);
         memory_free(path);
     }
+}
+
+static void flipped_bits_do_not_fit_the_checksum(void **state)
+{
+    (void)state;
+    const float values[3] = {1, 2, 3};
+    const struct tensor_source sources[] = {
+        {"b", DTYPE_F32, 1, {3}, values}, {"a", DTYPE_BF16, 2, {1, 2}, values}, {"none", DTYPE_F32, 1, {0}, NULL}};
+    char *path = path_of("sums.safetensors");
+    struct text file = {0};
+    succeed(safetensors_save(path, sources, COUNT_OF(sources), NULL));
+    assert_int_equal(safetensors_check(path), 1);
+    succeed(file_read(&file, path));
+    for (i64 i = file.length - 16; i < file.length; i++) { /* the tensors' bytes */
+        file.data[i] ^= 4;
+        succeed(file_replace(path, file.data, file.length));
+        file.data[i] ^= 4;
+        assert_int_equal(safetensors_check(path), -1);
+        assert_says("checksum");
+    }
+    char *name = strstr(file.data + 8, "\"a\"");
+    name[1] = 'c';
+    succeed(file_replace(path, file.data, file.length));
+    assert_int_equal(safetensors_check(path), -1);
+    text_release(&file);
+    assert_int_equal(safetensors_check(GOLDEN "/moe/tied-shared2-bias/model.safetensors"), 0);
 }
 
 static void a_sharded_model_is_one_set(void **state)
@@ -319,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_golden_file_is_written_and_read),
         cmocka_unit_test(files_of_the_reference_are_rewritten_byte_for_byte),
+        cmocka_unit_test(flipped_bits_do_not_fit_the_checksum),
         cmocka_unit_test(a_sharded_model_is_one_set),
         cmocka_unit_test(all_numeric_types_convert_to_f32),
         cmocka_unit_test(bad_headers_are_refused),
