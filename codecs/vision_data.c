@@ -17,7 +17,8 @@ struct load {
 static int read_medium(void *context, void *content, const struct medium *medium, const struct file_view *file)
 {
     const struct vision_media_request *request = ((struct load *)context)->request;
-    struct clip_request wanted = {request->rate_hz, KEPT_FRAMES * request->frames, request->size, request->size};
+    /* one frame more shows whether there are more */
+    struct clip_request wanted = {request->rate_hz, KEPT_FRAMES * request->frames + 1, request->size, request->size};
     struct clip as_stored = {0};
     if (medium->kind == SAMPLE_VIDEO)
         return clip_read(content, file->data, file->bytes, medium->path, &wanted);
@@ -50,6 +51,9 @@ static void take_medium(void *context, void *content, struct medium *medium)
     const struct load *load = context;
     struct vision_media *media = load->media;
     struct clip *clip = content;
+    bool longer = clip->frames > KEPT_FRAMES * load->request->frames;
+    clip->frames -= longer;
+    media->cut_count += longer;
     struct inner inner = {clip->inner_height, clip->inner_width};
     if (medium->kind == SAMPLE_IMAGE) {
         media->stills = grown(media->stills, media->still_count, sizeof(u8 *));
@@ -83,6 +87,9 @@ int vision_media_load(struct vision_media *media, const struct media_request *fr
     *media = (struct vision_media){.size = request->size};
     int status = media_read(&reader, &all);
     media->bad_count = reader.bad_count;
+    if (media->cut_count)
+        log_warn("%s: %lld clips have more than %lld frames: only so many from their beginning are used", from->data,
+                 (long long)media->cut_count, (long long)(KEPT_FRAMES * request->frames));
     if (status)
         vision_media_release(media);
     return status;

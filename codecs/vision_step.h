@@ -15,7 +15,7 @@ struct vision_media {
     u8 **clips;  /* [clip_frames[i], size, size, 3] each */
     i64 *clip_frames;
     struct inner *still_inner, *clip_inner;
-    i64 bad_count, bytes;
+    i64 bad_count, cut_count, bytes; /* cut_count: clips with more frames than are kept */
 };
 struct vision_media_request {
     i64 size, frames; /* of a clip; shorter ones hold their last frame, of longer ones up to 8 times as many are kept */

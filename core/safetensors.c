@@ -479,14 +479,13 @@ static const char DIGEST_KEY[] = "weft.xxh3";
 enum { READ_BYTES = 4 << 20 }; /* on their way from elsewhere to a file; also what is hashed at a time */
 
 /* XXH3 of a tensor's name, type and shape, and of its bytes piece by piece, each the next one's seed. */
-static u64 tensor_digest(const struct tensor_source *source, void *buffer)
+static u64 tensor_digest(const struct tensor_source *source, i64 bytes, void *buffer)
 {
     struct text head = {0};
     text_printf(&head, "%s %s", source->name, dtype_name(source->dtype));
     for (int i = 0; i < source->rank; i++)
         text_printf(&head, " %lld", (long long)source->shape[i]);
     u64 digest = hash_bytes(head.data, head.length, 0);
-    i64 bytes = tensor_source_bytes(source);
     for (i64 at = 0; at < bytes; at += READ_BYTES) {
         i64 run = min_i64(READ_BYTES, bytes - at);
         const char *piece = (const char *)source->data + at;
@@ -509,7 +508,7 @@ static void add_digest(struct json *metadata, const struct tensor_source *const 
     void *buffer = memory_alloc(READ_BYTES);
     u64 digest = 0;
     for (i64 i = 0; i < count; i++)
-        digest += tensor_digest(order[i], buffer);
+        digest += tensor_digest(order[i], tensor_source_bytes(order[i]), buffer);
     char *stated = digest_text(digest);
     json_set(metadata, DIGEST_KEY, json_of_string(stated));
     memory_free(stated);
@@ -528,7 +527,7 @@ int safetensors_check(const char *path)
         struct tensor_source source = {
             .name = view->name, .dtype = view->dtype, .rank = view->rank, .data = view->data};
         memcpy(source.shape, view->shape, sizeof view->shape);
-        digest += tensor_digest(&source, NULL);
+        digest += tensor_digest(&source, view->bytes, NULL);
     }
     char *found = digest_text(digest);
     int status = !stated ? 0 : strcmp(stated, found) == 0 ? 1 : -1;
