@@ -60,7 +60,7 @@ static int make_text(struct studio *studio)
 {
     struct prompt prompt;
     struct answer answer = {0};
-    struct studio_options options = {.sampling = {0, 1, 0, {1, RNG_SAMPLING}}, .slots = 1};
+    struct studio_options options = {.sampling = {0, 1, 0, {1, RNG_SAMPLING}}, .seats = 1};
     prompt_init(&prompt, ANSWER_TEXT);
     int status = prompt_text(&prompt, studio, "these words") || prompt_ask(&prompt, studio, NULL, 4);
     struct generate_request request = prompt_request(&prompt, 0, 1);
