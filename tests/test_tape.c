@@ -74,8 +74,7 @@ static void run_experts(struct trial *t)
 {
     static const i32 chosen[] = {0, 2, 1, 3, 2, 0, 3, 1, 0, 1};
     static const u8 counted[5];
-    const struct routing_inputs in = {
-        .counted = PUT(t, counted), .replay = PUT(t, chosen), .router = {2, 1e-6f}};
+    const struct routing_inputs in = {.counted = PUT(t, counted), .replay = PUT(t, chosen), .router = {2, 1e-6f}};
     struct routing *r = op_route(&t->tape, &t->x[0], &in);
     struct tensor *rows = op_dispatch(&t->tape, &t->x[1], r);
     finish(t, op_combine(&t->tape, op_linear_grouped(&t->tape, rows, &t->x[2], &r->groups), r));
