@@ -329,6 +329,8 @@ int prepare_stage(const struct prepare_settings *settings, const char *out, u64 
     if (status == 0)
         status = finish(p);
     close_all(p);
+    if (status < 0)
+        progress_discard(p);
     memory_free(p);
     return status;
 }

@@ -46,6 +46,7 @@ struct prepare {
     struct shard_meta meta;
     struct shard_writer *writers[SPLITS];
     struct prepare_counts counts;
+    bool begun;     /* anew */
     double saved_s; /* when, and with how many bytes of payloads, progress was saved */
     i64 saved_bytes;
 };
@@ -59,7 +60,8 @@ void item_release(struct item *item);
 int progress_save(struct prepare *prepare); /* between two batches */
 bool progress_is_due(const struct prepare *prepare);
 int progress_open(struct prepare *prepare); /* the writers, and the counts where there is something to go on from */
-int progress_remove(const struct prepare *prepare); /* all is done */
+void progress_discard(const struct prepare *prepare); /* after a failure: what nobody can go on from */
+int progress_remove(const struct prepare *prepare);   /* all is done */
 
 /* prepare_chat.c: the one chat layout. `ids`, `head` and what ends the message, of part i of a chat. */
 int chat_encode(const struct prepare *prepare, struct item *item, i64 part);

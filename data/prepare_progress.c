@@ -92,6 +92,7 @@ int progress_save(struct prepare *p)
 
 static int begin(struct prepare *p)
 {
+    p->begun = true;
     for (int split = 0; split < SPLITS; split++) {
         char *path = path_join(p->out, split_names[split]);
         if (directory_remove(path) == 0)
@@ -144,6 +145,18 @@ int progress_open(struct prepare *p)
     memory_free(path);
     memory_free(identity);
     return status;
+}
+
+void progress_discard(const struct prepare *p)
+{
+    char *path = path_join(p->out, "progress.json");
+    for (int split = 0; split < SPLITS && p->begun && !file_exists(path); split++) {
+        char *part = path_join(p->out, split_names[split]);
+        if (directory_remove(part) < 0)
+            log_warn("%s", error_text());
+        memory_free(part);
+    }
+    memory_free(path);
 }
 
 int progress_remove(const struct prepare *p)

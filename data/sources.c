@@ -88,6 +88,18 @@ static void note_left_out(struct source *s)
             notes_add(&s->reading.notes, s->listing.files[i].path, "%s", s->listing.files[i].why);
 }
 
+static void leave_texts_out(struct source *s)
+{
+    for (i64 i = 0; i < s->listing.count; i++) {
+        struct source_file *file = &s->listing.files[i];
+        if (file->use != FILE_SAMPLES || (file->reader != &text_reader && file->reader != &index_reader))
+            continue;
+        file->use = FILE_LEFT_OUT;
+        file->reader = NULL;
+        file->why = string_copy("files of text alone");
+    }
+}
+
 static bool has_anything(const struct source *s)
 {
     for (i64 i = 0; i < s->listing.count; i++)
@@ -100,6 +112,8 @@ static int open_listing(struct source *s, const char *path)
 {
     if (listing_open(&s->listing, path) < 0)
         return -1;
+    if (s->request.media_alone)
+        leave_texts_out(s);
     if (has_anything(s))
         return 0;
     note_left_out(s);

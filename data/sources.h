@@ -63,7 +63,7 @@ enum source_result {
 struct source_request {
     u64 seed; /* of drawn parts */
     double validation, test;
-    bool media_alone; /* media without a caption are samples too */
+    bool media_alone; /* media without a caption are samples too, and files of text alone are left out */
 };
 /* Rows for a settings table whose struct has `double validation, test`. */
 #define SPLIT_ROWS(type)                                                                                               \
