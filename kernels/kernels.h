@@ -130,6 +130,14 @@ struct sampling {
     struct rng_key key;
 };
 
+/* Of the op `surrogate`. */
+enum { SURROGATE_MISC, SURROGATE_GSPO, SURROGATE_GRPO };
+struct surrogate {
+    int algorithm;
+    double eps, mismatch_low, mismatch_high, kl;
+    float scale; /* of coefficients */
+};
+
 /* clang-format off */
 #define WEFT_OPS(OP)                                                                                                   \
     /* ---- products ----                                                                                              \
@@ -326,6 +334,28 @@ struct sampling {
      * is; row[i] = level . (end + 1) + that code: its row of the stacked embeddings. */                               \
     OP(settle_codes, (struct device *device, i32 *codes, i32 *row, const i32 *drawn, i64 n, i64 levels, i64 level,     \
                       i32 end), (device, codes, row, drawn, n, levels, level, end))                                    \
+    /* ---- reinforcement learning ----                                                                                \
+     * out[i] = loss[i] + logits[i, target[i]]: the log-sum-exp of a cross entropy from its loss. */                   \
+    OP(log_normalizers, (struct device *device, float *out, const float *loss, struct matrix logits,                   \
+                         const i32 *target), (device, out, loss, logits, target))                                      \
+    /* In place: x[i,j] += to[i] - from[i]; F32. */                                                                    \
+    OP(shift_rows, (struct device *device, struct matrix x, const float *to, const float *from), (device, x, to, from))\
+    /* Responses y of drawn ids j, response i those from segment[i] to segment[i+1] - 1; loss = -log pi(y_j), the other\
+     * log-probabilities as they are. coefficient[j] = scale . weight_i . dJ_i / d log pi(y_j):                        \
+     *   r_j = pi(y_j) / pi_old(y_j)    s = exp(mean_j log r_j)    k_j = pi_old(y_j) / pi_rollout(y_j)                 \
+     *   M(k) = k if low <= k <= high, else 0                                                                          \
+     *   misc   J = 1/|y| sum_j M(k_j) min(s A, clip(s, 1 +- eps) A)                                                   \
+     *   gspo   J = M(exp mean_j log k_j) min(s A, clip(s, 1 +- eps) A)                                                \
+     *   grpo   J = 1/|y| sum_j M(k_j) min(r_j A, clip(r_j, 1 +- eps) A)                                               \
+     * each less kl . mean_j (exp(d) - d - 1), d = log pi_start - log pi. In misc id j carries the gradient of s_j =   \
+     * s . pi(y_j) / [pi(y_j)], the denominator constant. old NULL: pi itself; start NULL: no kl. All in f64, in order.\
+     * sums [8] F64 += responses, ids, and over responses the means over ids of what was clipped, masked, of |log k|,  \
+     * |r - 1|, the kl term; and weight_i . J_i. */                                                                    \
+    OP(surrogate, (struct device *device, float *coefficient, double *sums, const float *loss, const float *old,       \
+                   const float *rollout, const float *start, const i32 *segment, const double *advantage,              \
+                   const double *weight, i64 responses, const struct surrogate *settings),                             \
+                  (device, coefficient, sums, loss, old, rollout, start, segment, advantage, weight, responses,        \
+                   settings))                                                                                          \
     /* ---- media ----                                                                                                 \
      * Each of n images [h_in*w_in, C] to [h_out*w_out, C]; F32 or BF16. area: mean over rows floor(i h/H) ..          \
      * ceil((i+1) h/H)-1; bilinear: source max(0, (i+0.5) h/H - 0.5), edges clamped (F.interpolate). backward adds. */ \

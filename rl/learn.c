@@ -148,56 +148,104 @@ static int fill(void *context, i64 step, i64 micro, struct batch *b, struct aren
 
 /* ---- The objective ---- */
 
-/* Targets of a sample stand together: calls `visit` with each sample and its first target. */
-typedef void visit_fn(struct learner *l, struct learn_sample *s, struct forward *out, i64 first);
-static void visit_samples(struct learner *l, struct forward *out, const struct batch *b, visit_fn *visit)
+/* Targets of a sample stand together: whose the first of these is. */
+static struct learn_sample *sample_at(const struct learner *l, const struct batch *b, i64 first)
 {
     const struct target_list *t = &b->targets[TARGET_TEXT];
-    for (i64 first = 0, n; first < t->n; first += n) {
-        struct learn_sample *s = &l->samples[b->sample[t->position[first]]];
-        n = s->y.n;
-        require(first + n <= t->n && b->sample[t->position[first + n - 1]] == s - l->samples,
-                "a sample without some of its targets");
-        visit(l, s, out, first);
+    struct learn_sample *s = &l->samples[b->sample[t->position[first]]];
+    i64 last = first + s->y.n - 1;
+    require(last < t->n && b->sample[t->position[last]] == s - l->samples, "a sample without some of its targets");
+    return s;
+}
+
+struct responses { /* of a micro-batch, on the device, as the op `surrogate` wants them */
+    i64 count;
+    const i32 *segment;
+    const float *rollout, *old, *start;
+    const double *advantage, *weight;
+};
+
+static float *stage(const float **device, struct tape *tape, bool wanted, i64 n)
+{
+    void *host = NULL;
+    *device = wanted ? tape_stage(tape, &host, n * 4) : NULL;
+    return host;
+}
+
+static void append(float *out, const float *values, i64 n)
+{
+    if (out)
+        memcpy(out, values, (size_t)n * 4);
+}
+
+static struct responses put_responses(const struct learner *l, struct tape *tape, const struct batch *b)
+{
+    i64 n = b->targets[TARGET_TEXT].n, most = l->micro[l->micros] - l->micro[0];
+    const struct response *any = &sample_at(l, b, 0)->y;
+    struct responses r = {0};
+    void *segment, *advantage, *weight;
+    r.segment = tape_stage(tape, &segment, (most + 1) * 4);
+    r.advantage = tape_stage(tape, &advantage, most * 8);
+    r.weight = tape_stage(tape, &weight, most * 8);
+    float *rollout = stage(&r.rollout, tape, true, n), *old = stage(&r.old, tape, any->old != NULL, n);
+    float *start = stage(&r.start, tape, any->start != NULL, n);
+    i64 at = 0;
+    for (; at < n; r.count++) {
+        const struct response *y = &sample_at(l, b, at)->y;
+        ((i32 *)segment)[r.count] = (i32)at;
+        ((double *)advantage)[r.count] = y->advantage;
+        ((double *)weight)[r.count] = y->weight;
+        append(rollout + at, y->rollout, y->n);
+        append(old ? old + at : NULL, y->old, y->n);
+        append(start ? start + at : NULL, y->start, y->n);
+        at += y->n;
     }
+    ((i32 *)segment)[r.count] = (i32)at;
+    tape_put(tape);
+    return r;
 }
 
 static void take_policy(struct learner *l, struct tape *tape, struct forward *out, const struct batch *b)
 {
-    if (b->targets[TARGET_TEXT].n)
-        policy_losses(out->loss[TARGET_TEXT][0].value, tape, out->logits[TARGET_TEXT][0], b->targets[TARGET_TEXT].ids,
-                      &l->policy);
-}
-
-static void set_coefficients(struct learner *l, struct learn_sample *s, struct forward *out, i64 first)
-{
-    float *coefficient = out->coefficient[TARGET_TEXT][0] + first;
-    surrogate_coefficients(coefficient, &l->sums, l->s, &s->y, out->loss[TARGET_TEXT][0].value + first);
-    for (i64 j = 0; j < s->y.n; j++)
-        coefficient[j] *= policy_scale(&l->policy);
+    policy_losses(out->loss[TARGET_TEXT][0].value, tape, out->logits[TARGET_TEXT][0], b->targets[TARGET_TEXT].ids,
+                  &l->policy);
 }
 
 static void objective(struct trainer *t, struct flight *flight, struct forward *out, const double total[TARGETS])
 {
+    struct learner *l = t->objective_context;
+    struct device *device = flight->tape.device;
+    const struct surrogate s = {l->s->algorithm,     l->s->eps, l->s->mismatch_low,
+                                l->s->mismatch_high, l->s->kl,  policy_scale(&l->policy)};
     (void)total;
-    take_policy(t->objective_context, &flight->tape, out, &flight->batch);
-    visit_samples(t->objective_context, out, &flight->batch, set_coefficients);
+    if (!flight->batch.targets[TARGET_TEXT].n)
+        return;
+    take_policy(l, &flight->tape, out, &flight->batch);
+    struct responses r = put_responses(l, &flight->tape, &flight->batch);
+    device->ops->surrogate(device, out->coefficient[TARGET_TEXT][0], l->sums, out->loss[TARGET_TEXT][0].value, r.old,
+                           r.rollout, r.start, r.segment, r.advantage, r.weight, r.count, &s);
 }
 
-static void keep_old(struct learner *l, struct learn_sample *s, struct forward *out, i64 first)
+void learner_sums(struct surrogate_sums *out, struct learner *l)
 {
-    (void)l;
-    for (i64 j = 0; j < s->y.n; j++)
-        s->old[j] = -out->loss[TARGET_TEXT][0].value[first + j];
-    s->y.old = s->old;
+    struct device *device = l->trainer.model->device;
+    device_get(device, out, l->sums, sizeof *out);
+    device->ops->zero(device, l->sums, sizeof *out);
 }
 
-static void keep_start(struct learner *l, struct learn_sample *s, struct forward *out, i64 first)
+/* Log-probabilities of a micro-batch's samples, to `old` or `start`. */
+static void keep_losses(struct learner *l, const struct forward *out, const struct batch *b, bool start)
 {
-    (void)l;
-    for (i64 j = 0; j < s->y.n; j++)
-        s->start[j] = -out->loss[TARGET_TEXT][0].value[first + j];
-    s->y.start = s->start;
+    i64 n = b->targets[TARGET_TEXT].n;
+    float *loss = arena_alloc(&l->host, n * 4);
+    device_get(l->tape.device, loss, out->loss[TARGET_TEXT][0].value, n * 4);
+    for (i64 at = 0; at < n;) {
+        struct learn_sample *s = sample_at(l, b, at);
+        float *to = start ? s->start : s->old;
+        for (i64 j = 0; j < s->y.n; j++)
+            to[j] = -loss[at++];
+        *(start ? &s->y.start : &s->y.old) = to;
+    }
 }
 
 int learner_measure(struct learner *l, struct model *model)
@@ -216,8 +264,10 @@ int learner_measure(struct learner *l, struct model *model)
         struct forward_options options = {.routes = model ? NULL : routes_of(l, 0, micro)};
         tape_clear(&l->tape, false);
         model_forward(&out, &l->tape, model ? model : trained, &batch, &full, &options);
+        if (!batch.targets[TARGET_TEXT].n)
+            continue;
         take_policy(l, &l->tape, &out, &batch);
-        visit_samples(l, &out, &batch, model ? keep_start : keep_old);
+        keep_losses(l, &out, &batch, model != NULL);
     }
     return 0;
 }
@@ -235,10 +285,13 @@ void learner_open(struct learner *l, struct model *model, const struct vocabular
     tape_open(&l->tape, model->device, model->weights.dtype, (i64)64 << 30);
     arena_open(&l->arena, (i64)16 << 30, false);
     arena_open(&l->host, (i64)1 << 32, false);
+    l->sums = device_alloc(model->device, sizeof(struct surrogate_sums));
+    model->device->ops->zero(model->device, l->sums, sizeof(struct surrogate_sums));
 }
 
 void learner_close(struct learner *l)
 {
+    device_free(l->tape.device, l->sums, sizeof(struct surrogate_sums));
     trainer_close(&l->trainer);
     tape_close(&l->tape);
     arena_close(&l->arena);
@@ -351,7 +404,6 @@ int learner_step(struct learn_result *result, struct learner *l, struct cohort *
     double begin = clock_s();
     int status = 0;
     *result = (struct learn_result){.cohorts = count};
-    l->sums = (struct surrogate_sums){0};
     learner_load(l, cohorts, count, success);
     i64 size = cohorts[0]->size, spread = l->count / size;
     for (i64 m = 0; m < l->minibatches && status == 0; m++)
@@ -363,7 +415,7 @@ int learner_step(struct learn_result *result, struct learner *l, struct cohort *
             status = update_minibatch(result, l, first, end, update);
     }
     result->spread = spread;
-    result->sums = l->sums;
+    learner_sums(&result->sums, l);
     result->optimizer.grad_norm /= (double)max_i64(result->updates, 1);
     result->seconds = clock_s() - begin;
     return status;

@@ -34,7 +34,7 @@ struct learner {
     const i32 *routes; /* [L, n, K] of the batch filled last */
     i64 *micro;        /* [micros + 1] first sample of each micro-batch of the update at hand */
     i64 micros;
-    struct surrogate_sums sums;
+    double *sums; /* device memory: struct surrogate_sums */
 };
 struct learn_result {
     struct surrogate_sums sums;
@@ -53,6 +53,7 @@ int learner_step(struct learn_result *result, struct learner *learner, struct co
 /* For tests and measurements: samples and micro-batches of the cohorts as one update; then any of the trainer's calls.
  */
 void learner_load(struct learner *learner, struct cohort *const *cohorts, i64 count, const double *success);
+void learner_sums(struct surrogate_sums *out, struct learner *learner); /* since the last call */
 i64 learner_plan(struct learner *learner, i64 first, i64 end); /* samples [first, end): number of micro-batches */
 /* of the plan: model NULL: the trained one, to `old` */
 int learner_measure(struct learner *learner, struct model *model);

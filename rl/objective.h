@@ -1,22 +1,13 @@
 /* The objective of reinforcement learning: each drawn id's coefficient from log-probabilities. The forward gives
- * loss_j = -log pi(y_j), the backward reads c_j, so that the gradient is that of -J: c_j = dJ / d log pi(y_j).
- *
- *   r_j = pi(y_j; now) / pi(y_j; old)       s = exp(mean_j log r_j)        (sequence level, as in GSPO)
- *   k_j = pi(y_j; old) / pi_rollout(y_j)    M(k) = k if low <= k <= high, else 0
- *
- *   misc   J = mean_i 1/|y| sum_j M(k_j) min(s A, clip(s, 1 +- eps) A)          [R eq. 3]
- *          ratio and clip of the sequence, mask of each id
- *   gspo   J = mean_i M(exp mean_j log k_j) min(s A, clip(s, 1 +- eps) A)       [R eq. 2]
- *   grpo   J = mean_i 1/|y| sum_j M(k_j) min(r_j A, clip(r_j, 1 +- eps) A)      [R eq. 1]
- *
- * In misc the term of id j carries the gradient of id j alone, s_j = s . pi(y_j) / [pi(y_j)] with the denominator
- * constant (GSPO-token): without mask the sum is GSPO's gradient. `old` are the weights of the step's beginning,
- * pi_rollout those that drew. kl takes away kl . mean_j (exp(d) - d - 1), d = log pi_start - log pi. */
+ * loss_j = -log pi(y_j), the backward reads c_j, so that the gradient is that of -J: c_j = dJ / d log pi(y_j). J of the
+ * algorithms is the op `surrogate` of kernels.h: misc [R eq. 3] has ratio and clip of the sequence and the mask of each
+ * id, gspo [R eq. 2] both of the sequence, grpo [R eq. 1] both of each id; without mask misc's gradient is that of
+ * gspo. `old` are the weights of the step's beginning, pi_rollout those that drew. What is decided beside it stands
+ * here. */
 #ifndef WEFT_RL_OBJECTIVE_H
 #define WEFT_RL_OBJECTIVE_H
-#include "core/core.h"
+#include "kernels/kernels.h"
 
-enum { SURROGATE_MISC, SURROGATE_GSPO, SURROGATE_GRPO };
 struct surrogate_settings {
     int algorithm;
     double eps;
@@ -36,13 +27,9 @@ struct response { /* a rollout, its drawn ids alone */
     double advantage;
     double weight; /* 1 / responses of the update, times what WPSM leaves of it */
 };
-struct surrogate_sums { /* over responses, for the log */
+struct surrogate_sums { /* of the op, for the log */
     double responses, ids, clipped, masked, mismatch, ratio, kl, value;
 };
-/* coefficient [n] and the sums from loss [n]. */
-void surrogate_coefficients(float *coefficient, struct surrogate_sums *sums, const struct surrogate_settings *settings,
-                            const struct response *response, const float *loss);
-
 /* (r - mean) / (std + eps), or without the division; false: all alike, nothing to learn from. The standard deviation is
  * that of the cohort itself, over G. */
 bool advantages(double *advantage, const double *reward, i64 count, const struct surrogate_settings *settings);

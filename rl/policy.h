@@ -11,10 +11,8 @@ struct policy {
     i64 forbidden_count;
 };
 float policy_scale(const struct policy *policy); /* of logits: 1 / temperature */
-/* The model's logits [n, V], F32, become the policy's, in place. */
-void policy_logits(struct matrix logits, const struct policy *policy);
-/* The same for logits whose loss is recorded already: loss [n] becomes the policy's -log pi(target). The backward of
- * the record then gives temperature times the policy's gradient. */
+/* The model's logits, whose loss is recorded already, become the policy's in place, and loss [n] its -log pi(target);
+ * target is host memory. The backward of the record then gives temperature times the policy's gradient. */
 void policy_losses(float *loss, struct tape *tape, struct tensor *logits, const i32 *target,
                    const struct policy *policy);
 

@@ -13,6 +13,7 @@
 
 enum { MOST = 16 };
 static const struct rng_key key = {5, RNG_TEST};
+static struct device device; /* the CPU, then behind the wall between host and device */
 
 /* ---- The surrogate J of one response, as in the report; `bare` is what carries no gradient ---- */
 
@@ -21,6 +22,41 @@ struct example {
     float loss[MOST], old[MOST], rollout[MOST], start[MOST], coefficient[MOST];
     struct response y;
 };
+
+static void *put(const void *values, i64 bytes)
+{
+    void *block = values ? device_alloc(&device, bytes) : NULL;
+    if (values)
+        device_put(&device, block, values, bytes);
+    return block;
+}
+
+/* The op, of one response. */
+static void coefficients_of(float *coefficient, struct surrogate_sums *sums, const struct surrogate_settings *s,
+                            const struct response *y, const float *loss)
+{
+    const struct surrogate settings = {s->algorithm, s->eps, s->mismatch_low, s->mismatch_high, s->kl, 1};
+    const i32 segment[2] = {0, (i32)y->n};
+    i64 bytes = y->n * 4;
+    struct {
+        void *block;
+        i64 bytes;
+    } on[] = {{put(coefficient, bytes), bytes},
+              {put(sums, sizeof *sums), sizeof *sums},
+              {put(loss, bytes), bytes},
+              {put(y->old, bytes), bytes},
+              {put(y->rollout, bytes), bytes},
+              {put(y->start, bytes), bytes},
+              {put(segment, sizeof segment), 8},
+              {put(&y->advantage, 8), 8},
+              {put(&y->weight, 8), 8}};
+    device.ops->surrogate(&device, on[0].block, on[1].block, on[2].block, on[3].block, on[4].block, on[5].block,
+                          on[6].block, on[7].block, on[8].block, 1, &settings);
+    device_get(&device, coefficient, on[0].block, bytes);
+    device_get(&device, sums, on[1].block, sizeof *sums);
+    for (i64 i = 0; i < COUNT_OF(on); i++)
+        device_free(&device, on[i].block, on[i].bytes);
+}
 
 static double clip(double x, double eps)
 {
@@ -91,7 +127,7 @@ static void check_example(const struct surrogate_settings *s, struct example *e,
     struct surrogate_sums sums = {0};
     for (i64 j = 0; j < e->n; j++)
         now[j] = -(double)e->loss[j];
-    surrogate_coefficients(e->coefficient, &sums, s, &e->y, e->loss);
+    coefficients_of(e->coefficient, &sums, s, &e->y, e->loss);
     for (i64 j = 0; j < e->n; j++) {
         memcpy(moved, now, sizeof now);
         moved[j] = now[j] + h;
@@ -136,7 +172,7 @@ static void test_sequence_level_is_gspo(void **state)
         double mean = 0;
         draw_example(&e, i, 0.2);
         memcpy(e.rollout, e.old, sizeof e.old);
-        surrogate_coefficients(e.coefficient, &sums, &s, &e.y, e.loss);
+        coefficients_of(e.coefficient, &sums, &s, &e.y, e.loss);
         for (i64 j = 0; j < e.n; j++)
             mean += (-(double)e.loss[j] - e.old[j]) / (double)e.n;
         for (i64 j = 0; j < e.n; j++)
@@ -152,9 +188,9 @@ static void test_without_old_the_ratio_is_one(void **state)
     const float loss[2] = {0.5f, 0.5f}, rollout[2] = {-0.5f, -2.5f};
     struct response y = {.n = 2, .rollout = rollout, .advantage = -1.5, .weight = 1};
     struct surrogate_sums sums = {0};
-    float c[2];
+    float c[2] = {0};
     (void)state;
-    surrogate_coefficients(c, &sums, &s, &y, loss);
+    coefficients_of(c, &sums, &s, &y, loss);
     assert_true(fabs(c[0] + 0.75) < 1e-6);
     assert_true(c[1] == 0); /* k = exp(2), beyond 2 */
     assert_true(fabs(sums.masked - 0.5) < 1e-9 && sums.clipped == 0 && sums.ratio == 0);
@@ -166,10 +202,10 @@ static void test_clip_by_sign(void **state)
     (void)state;
     for (int i = 0; i < 4;
          i++) { /* ratio up or down, advantage plus or minus: only moving on in the paid direction is cut */
-        float loss = 1, old = i & 1 ? -1.5f : -0.5f, c;
+        float loss = 1, old = i & 1 ? -1.5f : -0.5f, c = 0;
         struct response y = {.n = 1, .rollout = &old, .old = &old, .advantage = i & 2 ? 1 : -1, .weight = 1};
         struct surrogate_sums sums = {0};
-        surrogate_coefficients(&c, &sums, &s, &y, &loss);
+        coefficients_of(&c, &sums, &s, &y, &loss);
         bool up = i & 1, positive = i & 2, cut = up == positive;
         assert_int_equal(c == 0, cut);
         assert_true(sums.clipped == cut);
@@ -212,7 +248,6 @@ static void test_hints_fade_by_success(void **state)
 
 /* ---- In a model: cohorts that share their prompt give the gradient of answers laid alone ---- */
 
-static struct device device;
 static const struct vocabulary vocabulary = {
     .boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = 1, .im_start = 2, .im_end = 3};
 
@@ -265,6 +300,7 @@ static void gradients(struct slope *slopes, struct model *m, struct cohort *cons
     static double none;
     struct learner l;
     struct step_result result;
+    struct surrogate_sums sums;
     learner_open(&l, m, &vocabulary, &s, 1, positions);
     l.trainer.optimizer = &still;
     l.trainer.lr = lr_of_settings(&still, 10);
@@ -274,7 +310,8 @@ static void gradients(struct slope *slopes, struct model *m, struct cohort *cons
     learner_plan(&l, 0, l.count);
     assert_int_equal(learner_measure(&l, NULL), 0);
     assert_int_equal(train_step(&result, &l.trainer, 0), 0);
-    assert_true(l.sums.ratio < 1e-9); /* measured and trained forward are the same */
+    learner_sums(&sums, &l);
+    assert_true(sums.responses > 0 && sums.ratio < 1e-9); /* measured and trained forward are the same */
     for (i64 i = 0; i < m->weights.count; i++)
         slopes[i] = slope_of(&m->weights.list[i]);
     learner_close(&l);
@@ -309,9 +346,11 @@ static void test_sharing_a_prompt_changes_nothing(void **state)
 static double value_of(struct learner *l)
 {
     struct step_result result;
-    l->sums = (struct surrogate_sums){0};
+    struct surrogate_sums sums;
+    learner_sums(&sums, l);
     assert_int_equal(train_step(&result, &l->trainer, 0), 0);
-    return l->sums.value;
+    learner_sums(&sums, l);
+    return sums.value;
 }
 
 /* Moves the last norm's weights along a fixed direction. */
@@ -333,6 +372,7 @@ static void check_slope(struct model *m, struct cohort *const *cohorts, i64 coun
     struct learner l;
     const double h = 4e-3;
     double slope = 0;
+
     learner_open(&l, m, &vocabulary, &s, 1, 4096);
     l.policy = *policy;
     l.trainer.optimizer = &still;
@@ -389,9 +429,13 @@ int main(void)
                                        cmocka_unit_test(test_hints_fade_by_success),
                                        cmocka_unit_test(test_sharing_a_prompt_changes_nothing),
                                        cmocka_unit_test(test_gradient_of_the_policy)};
-    device_open_cpu(&device);
     workers_start(2);
+    device_open_cpu(&device);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    device_close(&device);
+    device_open_guarded(&device);
+    failed += cmocka_run_group_tests_name("behind the wall", tests, NULL, NULL);
+    device_close(&device);
     workers_stop();
     return failed;
 }

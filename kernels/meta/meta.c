@@ -438,6 +438,26 @@ static void settle_codes(struct device *device, i32 *codes, i32 *row, const i32 
     count(device, 0, 16.0 * (double)n);
 }
 
+/* ---- reinforcement learning ---- */
+static void log_normalizers(struct device *device, float *out, const float *loss, struct matrix logits,
+                            const i32 *target)
+{
+    count(device, 0, 16.0 * (double)logits.rows);
+}
+
+static void shift_rows(struct device *device, struct matrix x, const float *to, const float *from)
+{
+    count(device, 0, 2 * bytes(x));
+}
+
+/* How long responses are is data. */
+static void surrogate(struct device *device, float *coefficient, double *sums, const float *loss, const float *old,
+                      const float *rollout, const float *start, const i32 *segment, const double *advantage,
+                      const double *weight, i64 responses, const struct surrogate *settings)
+{
+    count(device, 0, 20.0 * (double)responses);
+}
+
 /* ---- media ---- */
 static void resize(struct device *device, struct matrix out, struct matrix x, i64 n, i64 h_in, i64 w_in, i64 h_out,
                    i64 w_out, enum resize kind)
