@@ -111,8 +111,8 @@ const char *string_nearest(const char *word, const char *const *names);
  * seed and purpose, counted by a logical identity. Values of the enum never change; new ones are appended. */
 enum rng_purpose {
     RNG_INIT = 1,         /* weight index, element */
-    RNG_SHUFFLE = 2,      /* epoch, index */
-    RNG_MIXTURE = 3,      /* epoch, sample */
+    RNG_SHUFFLE = 2,      /* epoch, index; the packer's: slots of a pass, rows of a window */
+    RNG_MIXTURE = 3,      /* pass, group, copy */
     RNG_DEPTH = 4,        /* step, slice, layer */
     RNG_EXPERTS = 5,      /* step, slice; layer and expert group in the seed */
     RNG_TOPK = 6,         /* step, sample */
@@ -139,6 +139,8 @@ u32 rng_u32(struct rng_key key, u32 a, u32 b, u32 c, u32 d);
 double rng_uniform(struct rng_key key, u32 a, u32 b, u32 c, u32 d);       /* [0, 1), 32 bits */
 i64 rng_below(struct rng_key key, i64 bound, u32 a, u32 b, u32 c, u32 d); /* 0 .. bound-1 */
 double rng_normal(struct rng_key key, u32 a, u32 b, u32 c, u32 d);
+/* Where index i of 0..n-1 goes in a permutation of them, by a few rounds on that index alone. */
+i64 rng_permuted(i64 index, i64 n, struct rng_key key, u32 a, u32 b, u32 c);
 void rng_permutation(i32 *out, i64 n, struct rng_key key, u32 a, u32 b); /* of 0..n-1 */
 
 u64 hash_bytes(const void *data, i64 bytes, u64 seed); /* XXH3, 64 bits */

@@ -63,3 +63,34 @@ void rng_permutation(i32 *out, i64 n, struct rng_key key, u32 a, u32 b)
         out[j] = kept;
     }
 }
+
+/* Of the hash that ends murmur3. */
+static u32 mix(u32 x)
+{
+    x = (x ^ x >> 16) * 0x85ebca6bu;
+    x = (x ^ x >> 13) * 0xc2b2ae35u;
+    return x ^ x >> 16;
+}
+
+/* A Feistel network over the least even number of bits that holds n, walked on until it lands below n. */
+i64 rng_permuted(i64 index, i64 n, struct rng_key key, u32 a, u32 b, u32 c)
+{
+    enum { ROUNDS = 6 };
+    u32 keys[4], half = 1;
+    require(0 <= index && index < n, "rng_permuted: %lld of %lld", (long long)index, (long long)n);
+    while ((i64)1 << 2 * half < n)
+        half++;
+    u64 at = (u64)index;
+    u32 mask = (u32)(((u64)1 << half) - 1);
+    rng_draw(keys, key, a, b, c, 0);
+    do {
+        u32 left = (u32)(at >> half), right = (u32)at & mask;
+        for (u32 round = 0; round < ROUNDS; round++) {
+            u32 next = left ^ (mix((right + round * 0x9e3779b9u) ^ keys[round % 4]) & mask);
+            left = right;
+            right = next;
+        }
+        at = (u64)left << half | right;
+    } while (at >= (u64)n);
+    return (i64)at;
+}

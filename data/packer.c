@@ -49,6 +49,7 @@ struct loader *loader_open(const char *directory, const char *part, const struct
                                       .mask_share = settings->in_order ? 0 : settings->frame_mask,
                                       .key = {seed, RNG_FRAME_MASK}};
     grammar_init(&l->grammar, &l->vocabulary, &options);
+    order_init(l);
     return l;
 }
 
@@ -59,6 +60,7 @@ void loader_close(struct loader *l)
     for (i64 i = 0; i < PLANS_KEPT; i++)
         step_plan_release(&l->plans[i]);
     planner_release(&l->planner);
+    order_release(&l->order);
     telling_release(&l->telling);
     grammar_release(&l->grammar);
     text_tokenizer_free(l->tokenizer);

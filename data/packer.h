@@ -1,9 +1,10 @@
 /* The packer: samples of a shard folder to rows of T positions, rows to batches.
  *
- *   samples -- mixture, shuffled anew each epoch --> windows -- best-fit packing --> rows -- dealt to steps --> batches
+ *   samples -- mixture, order --> windows -- best-fit packing --> rows -- dealt to steps --> batches
  *
- * Everything is a function of (shards, settings, seed, step, micro-batch): rows are planned from the index alone, so
- * any rank knows all rows and the totals, resuming reads nothing, and a rank builds only the micro-batches it asks for.
+ * Everything is a function of (shards, settings, seed, step, micro-batch): the rows of any step are planned from the
+ * index alone by packing a window or two, so any rank knows all rows and the totals, a run goes on anywhere at once,
+ * and a rank builds only the micro-batches it asks for. An epoch shows every sample as often as the mixture says.
  * Texts longer than a row are cut into several; other samples longer than a row are left out and counted. */
 #ifndef WEFT_DATA_PACKER_H
 #define WEFT_DATA_PACKER_H
@@ -84,6 +85,6 @@ int loader_step(struct loader *loader, i64 step, struct loader_step *out);
 int loader_batch(struct loader *loader, i64 step, i64 micro, struct batch *batch, struct arena *arena);
 /* Asks for the parts of a micro-batch that will be wanted, if the step has it, so that the disk works meanwhile. */
 void loader_prefetch(struct loader *loader, i64 step, i64 micro);
-i64 loader_left_out(const struct loader *loader); /* samples longer than a row so far, in this epoch or earlier ones */
+i64 loader_left_out(const struct loader *loader); /* samples longer than a row of the step planned last */
 
 #endif

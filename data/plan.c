@@ -1,22 +1,21 @@
+/* Steps to rows. The order's places are cut into windows, each packed by itself; a window's rows are as many in every
+ * pass, so a table of a pass's windows (counted as far as it is asked for) says in which window a row stands, and
+ * beyond a pass arithmetic does. Where rows change their length, those of the window at hand that no step has taken are
+ * taken apart and packed anew; the windows of the new length follow. */
 #include "data/plan.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Rows are packed in windows of this many, and shuffled within: enough that best-fit leaves little room. */
 enum { WINDOW_ROWS = 256 };
-enum { EMPTY_EPOCHS = 10000, SHOWN_TIMES = 100 };
-
-static struct rng_key key_of(const struct loader *l, enum rng_purpose purpose)
-{
-    return (struct rng_key){l->seed, purpose};
-}
+enum { WINDOW_CARRIED = -2, WINDOW_JOINING = -1, NO_WINDOW = -3 }; /* before those of the grid */
 
 void planner_release(struct planner *p)
 {
-    memory_free(p->order);
-    entries_release(&p->window);
-    rows_release(&p->waiting);
+    entries_release(&p->carried);
+    entries_release(&p->gathered);
+    rows_release(&p->packed);
+    memory_free(p->rows_before);
     *p = (struct planner){0};
 }
 
@@ -25,136 +24,52 @@ void step_plan_release(struct step_plan *plan)
     rows_release(&plan->rows);
 }
 
-/* ---- epochs: which samples, in which order ---- */
+/* ---- The grid: `windows` of them in `period` places, and so on for ever ---- */
 
-static i64 times_seen(const struct loader *l, i64 sample, i64 epoch)
+static i64 window_begin(const struct planner *p, i64 window)
 {
-    double often = l->settings.mixture[l->shards.samples[sample].direction];
-    if (l->settings.in_order)
-        return often > 0;
-    double whole = floor(often);
-    double draw = rng_uniform(key_of(l, RNG_MIXTURE), (u32)epoch, (u32)sample, 0, 0);
-    return (i64)whole + (draw < often - whole);
+    return window / p->windows * p->period + window % p->windows * p->period / p->windows;
 }
 
-static struct showing *list_epoch(const struct loader *l, i64 epoch, i64 *count)
+static void set_grid(struct planner *p, const struct loader *l)
 {
-    i64 n = 0;
-    for (i64 s = 0; s < l->shards.sample_count; s++)
-        n += times_seen(l, s, epoch);
-    struct showing *list = memory_alloc(max_i64(1, n) * (i64)sizeof *list);
-    *count = 0;
-    for (i64 s = 0; s < l->shards.sample_count; s++)
-        for (i64 times = times_seen(l, s, epoch), copy = 0; copy < times; copy++)
-            list[(*count)++] = (struct showing){(i32)s, (i32)copy};
-    return list;
+    double wanted = (double)(WINDOW_ROWS * p->length), has = order_positions(l, p->length);
+    bool several = has > 0 && has < wanted && !l->settings.in_order; /* passes in a window */
+    p->period = max_i64(1, l->order.slots) * (several ? (i64)(wanted / has) : 1);
+    p->windows = min_i64(p->period, max_i64(1, (i64)(has / wanted)));
+    p->first = p->begin / p->period * p->windows;
+    while (window_begin(p, p->first) < p->begin)
+        p->first++;
 }
 
-static void begin_epoch(struct loader *l, i64 epoch)
-{
-    struct planner *p = &l->planner;
-    memory_free(p->order);
-    p->epoch = epoch;
-    p->cursor = 0;
-    p->order = list_epoch(l, epoch, &p->order_count);
-    if (l->settings.in_order && !l->settings.drawn)
-        return;
-    i32 *places = memory_alloc(max_i64(1, p->order_count) * 4);
-    struct showing *shuffled = memory_alloc(max_i64(1, p->order_count) * (i64)sizeof *shuffled);
-    rng_permutation(places, p->order_count, key_of(l, RNG_SHUFFLE), (u32)epoch, 0);
-    for (i64 i = 0; i < p->order_count; i++)
-        shuffled[i] = p->order[places[i]];
-    memory_free(places);
-    memory_free(p->order);
-    p->order = shuffled;
-}
+/* ---- A window: entries, none longer than a row ---- */
 
-/* ---- windows: entries, none longer than a row ---- */
-
-static bool is_plain_text(const struct loader *l, i64 sample)
-{
-    const struct shard_sample *s = &l->shards.samples[sample];
-    i64 parts = 0;
-    for (i64 i = 0; i < s->parts; i++)
-        if (l->shards.parts[(i64)s->first_part + i].kind != PART_NOTE)
-            parts++;
-    return s->direction == DIRECTION_TEXT && parts == 1;
-}
-
-/* Returns the positions added. */
-static i64 split(struct planner *p, const struct entry *whole)
+static void split(struct entries *out, const struct entry *whole, i64 length)
 {
     i64 end = whole->first + whole->length;
-    for (i64 first = whole->first; first < end; first += p->length) {
-        i64 count = min_i64(p->length, end - first);
+    for (i64 first = whole->first; first < end; first += length) {
+        i64 count = min_i64(length, end - first);
         struct entry piece = *whole;
         piece.first = first;
         piece.count = piece.length = count;
-        entries_push(&p->window, &piece);
-    }
-    return whole->length;
-}
-
-static i64 add_entry(struct loader *l, const struct entry *entry)
-{
-    struct planner *p = &l->planner;
-    if (entry->length == 0)
-        return 0;
-    if (entry->length > p->length && is_plain_text(l, entry->sample))
-        return split(p, entry);
-    if (entry->length > p->length) {
-        p->left_out++;
-        return 0;
-    }
-    entries_push(&p->window, entry);
-    return entry->length;
-}
-
-static i64 add_sample(struct loader *l, const struct showing *showing)
-{
-    struct entry entry = {.sample = showing->sample, .epoch = (i32)l->planner.epoch, .copy = showing->copy};
-    struct measure measure;
-    loader_tell(l, &entry, &l->telling);
-    grammar_measure(&measure, &l->vocabulary, l->telling.parts, l->telling.count, l->telling.end);
-    entry.length = measure.length;
-    return add_entry(l, &entry);
-}
-
-static bool has_shown(const struct loader *l)
-{
-    for (i64 i = 0; i < l->shards.sample_count; i++)
-        if (l->settings.mixture[l->shards.samples[i].direction] > 0)
-            return true;
-    return false;
-}
-
-/* What a small mixture leaves out of one epoch comes in a later one: only many samples that are shown and add nothing
- * (all longer than a row), or very many epochs without one, end the search. */
-static void gather(struct loader *l)
-{
-    struct planner *p = &l->planner;
-    i64 fruitless = 0, empty = 0, total = 0, wanted = WINDOW_ROWS * p->length;
-    for (i64 i = 0; i < p->window.count; i++)
-        total += p->window.data[i].length;
-    while (total < wanted && fruitless <= SHOWN_TIMES * l->shards.sample_count && empty < EMPTY_EPOCHS) {
-        if (p->order && p->cursor < p->order_count) {
-            i64 added = add_sample(l, &p->order[p->cursor++]);
-            fruitless = added ? 0 : fruitless + 1;
-            total += added;
-            continue;
-        }
-        if (p->order && (l->settings.in_order || !has_shown(l)))
-            return;
-        begin_epoch(l, p->order ? p->epoch + 1 : 0);
-        empty = p->order_count ? 0 : empty + 1;
+        entries_push(out, &piece);
     }
 }
 
-static void shuffle_rows(struct loader *l, struct rows *rows)
+static void add_entry(struct planner *p, const struct loader *l, const struct entry *entry)
+{
+    bool plain_text = entry->place >= 0 || is_plain_text(l, entry->sample); /* order_room has seen to the others */
+    if (entry->length > p->length && plain_text)
+        split(&p->gathered, entry, p->length);
+    else if (entry->length > 0 && entry->length <= p->length)
+        entries_push(&p->gathered, entry);
+}
+
+static void shuffle_rows(const struct loader *l, struct rows *rows, i64 begin)
 {
     struct rows shuffled = {0};
     i32 *order = memory_alloc(max_i64(1, rows->count) * 4);
-    rng_permutation(order, rows->count, key_of(l, RNG_SHUFFLE), (u32)l->planner.windows, 1);
+    rng_permutation(order, rows->count, (struct rng_key){l->seed, RNG_SHUFFLE}, (u32)begin, 1 + (u32)(begin >> 32));
     for (i64 i = 0; i < rows->count; i++) {
         i64 from = rows->offset[order[i]], to = rows->offset[order[i] + 1];
         rows_push(&shuffled, rows->entries.data + from, to - from);
@@ -164,62 +79,200 @@ static void shuffle_rows(struct loader *l, struct rows *rows)
     *rows = shuffled;
 }
 
-static bool plan_window(struct loader *l)
+/* Opens window `number`: its rows stand in `packed` until another is opened. Entries have the room they need in any
+ * pass; which samples stand there is found out when a row is taken. */
+static void open_window(struct loader *l, i64 number)
 {
     struct planner *p = &l->planner;
-    gather(l);
-    fit(&p->waiting, &p->window, p->length);
-    p->window.count = p->taken = 0;
+    bool carried = number == WINDOW_CARRIED, joining = number == WINDOW_JOINING;
+    i64 begin = joining ? p->begin : window_begin(p, max_i64(0, number));
+    i64 end = joining ? window_begin(p, p->first) : window_begin(p, max_i64(0, number) + 1);
+    if (p->open == number)
+        return;
+    p->gathered.count = 0;
+    for (i64 i = 0; carried && i < p->carried.count; i++)
+        add_entry(p, l, &p->carried.data[i]);
+    for (i64 place = begin; !carried && place < end; place++)
+        add_entry(p, l, &(struct entry){.place = place, .length = order_room(l, place, p->length)});
+    fit(&p->packed, &p->gathered, p->length);
     if (!l->settings.in_order)
-        shuffle_rows(l, &p->waiting);
-    p->windows++;
-    return p->waiting.count > 0;
+        shuffle_rows(l, &p->packed, carried ? ~p->begin : begin);
+    p->open = number;
 }
 
-/* ---- steps ---- */
+/* ---- Where a row stands ---- */
 
-/* Rows of another length are taken apart again; their entries come first in the next window. */
-static void change_length(struct loader *l, i64 length)
+static void begin_length(struct loader *l, i64 length)
+{
+    struct planner *p = &l->planner;
+    p->length = length;
+    p->taken = p->counted = p->carried_rows = p->joining_rows = 0;
+    p->left_out = order_too_long(l, length);
+    p->open = NO_WINDOW;
+    set_grid(p, l);
+    if (p->carried.count) {
+        open_window(l, WINDOW_CARRIED);
+        p->carried_rows = p->packed.count;
+    }
+    p->joining_known = window_begin(p, p->first) == p->begin;
+}
+
+static void count_window(struct loader *l)
+{
+    struct planner *p = &l->planner;
+    if (p->counted + 2 > p->capacity) {
+        i64 wanted = max_i64(64, 2 * p->capacity);
+        p->rows_before = memory_resize(p->rows_before, p->capacity * 8, wanted * 8);
+        p->capacity = wanted;
+    }
+    open_window(l, p->first + p->counted);
+    p->rows_before[0] = 0;
+    p->rows_before[p->counted + 1] = p->rows_before[p->counted] + p->packed.count;
+    p->counted++;
+}
+
+/* The window of the grid in which its row `*row` stands; *row becomes that within the window. -1: there is none. */
+static i64 find_in_grid(struct loader *l, i64 *row)
+{
+    struct planner *p = &l->planner;
+    i64 most = l->settings.in_order ? p->windows - p->first : p->windows, lap = 0, low = 0;
+    while (p->counted < most && (p->counted == 0 || p->rows_before[p->counted] <= *row))
+        count_window(l);
+    i64 all = p->counted ? p->rows_before[p->counted] : 0;
+    if (*row >= all) {
+        if (all == 0 || l->settings.in_order)
+            return -1;
+        lap = *row / all;
+        *row %= all;
+    }
+    for (i64 high = p->counted - 1; low < high;) {
+        i64 middle = (low + high + 1) / 2;
+        if (p->rows_before[middle] <= *row)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    *row -= p->rows_before[low];
+    return p->first + lap * p->windows + low;
+}
+
+/* Opens the window in which row `row` of this length stands; returns its place there, -1 if there is none. */
+static i64 find_row(struct loader *l, i64 row)
+{
+    struct planner *p = &l->planner;
+    if (row < p->carried_rows) {
+        open_window(l, WINDOW_CARRIED);
+        return row;
+    }
+    row -= p->carried_rows;
+    if (l->order.slots == 0)
+        return -1;
+    if (!p->joining_known) {
+        open_window(l, WINDOW_JOINING);
+        p->joining_rows = p->packed.count;
+        p->joining_known = true;
+    }
+    if (row < p->joining_rows) {
+        open_window(l, WINDOW_JOINING);
+        return row;
+    }
+    row -= p->joining_rows;
+    i64 window = find_in_grid(l, &row);
+    if (window >= 0)
+        open_window(l, window);
+    return window < 0 ? -1 : row;
+}
+
+/* ---- Who stands there ---- */
+
+/* A place's entry is told which sample it shows: one that is shorter than the room, or a text with fewer pieces. */
+static void meet(struct loader *l, struct entry *entry)
+{
+    struct measure measure;
+    if (entry->place < 0)
+        return;
+    struct entry shown = order_at(l, entry->place);
+    loader_tell(l, &shown, &l->telling);
+    grammar_measure(&measure, &l->vocabulary, l->telling.parts, l->telling.count, l->telling.end);
+    shown.place = -1;
+    shown.length = measure.length;
+    if (measure.length > l->planner.length && is_plain_text(l, shown.sample)) {
+        shown.first = entry->first;
+        shown.count = shown.length = max_i64(0, min_i64(l->planner.length, measure.length - entry->first));
+    } else if (entry->first > 0 || measure.length > l->planner.length) {
+        shown.length = 0;
+    }
+    *entry = shown;
+}
+
+static void meet_row(struct loader *l, struct entries *out, i64 row)
+{
+    const struct rows *rows = &l->planner.packed;
+    for (i64 i = rows->offset[row]; i < rows->offset[row + 1]; i++) {
+        struct entry entry = rows->entries.data[i];
+        meet(l, &entry);
+        if (entry.length > 0)
+            entries_push(out, &entry);
+    }
+}
+
+/* ---- Steps ---- */
+
+/* Rows of the open window that no step has taken go on as entries. */
+static void carry(struct loader *l)
 {
     struct planner *p = &l->planner;
     struct entries left = {0};
-    p->length = length;
-    for (i64 i = p->waiting.count ? p->waiting.offset[p->taken] : 0; i < p->waiting.entries.count; i++)
-        entries_push(&left, &p->waiting.entries.data[i]);
-    rows_clear(&p->waiting);
-    p->taken = 0;
-    for (i64 i = 0; i < left.count; i++)
-        add_entry(l, &left.data[i]);
-    entries_release(&left);
+    i64 row = find_row(l, p->taken), window = p->open;
+    if (row < 0 || (window == WINDOW_CARRIED && row == 0))
+        return;
+    for (i64 i = row; i < p->packed.count; i++)
+        meet_row(l, &left, i);
+    entries_release(&p->carried);
+    p->carried = left;
+    if (window != WINDOW_CARRIED)
+        p->begin = window_begin(p, window == WINDOW_JOINING ? p->first : window + 1);
 }
 
-static void take_row(struct planner *p, struct rows *out)
-{
-    i64 from = p->waiting.offset[p->taken], to = p->waiting.offset[p->taken + 1];
-    rows_push(out, p->waiting.entries.data + from, to - from);
-    p->taken++;
-}
-
-static int plan_next(struct loader *l, struct step_plan *plan)
+static void go_to(struct loader *l, i64 step)
 {
     struct planner *p = &l->planner;
-    i64 step = p->next_step, length = (i64)schedule_at(&l->settings.length, step);
+    if (step < p->next_step) {
+        p->next_step = p->begin = p->length = 0;
+        p->carried.count = 0;
+    }
+    for (;; p->next_step++) {
+        i64 length = (i64)schedule_at(&l->settings.length, p->next_step);
+        if (p->length && length != p->length)
+            carry(l);
+        if (length != p->length)
+            begin_length(l, length);
+        if (p->next_step == step)
+            return;
+        p->taken += (i64)schedule_at(&l->settings.rows, p->next_step);
+    }
+}
+
+static int plan_rows(struct loader *l, struct step_plan *plan, i64 step)
+{
+    struct entries entries = {0};
     i64 rows = (i64)schedule_at(&l->settings.rows, step);
-    if (length != p->length)
-        change_length(l, length);
+    go_to(l, step);
     plan->step = step;
     rows_clear(&plan->rows);
-    while (plan->rows.count < rows) {
-        if (p->taken == p->waiting.count && !plan_window(l)) {
-            if (l->settings.in_order)
-                break;
-            return error_set("%s: no sample of a mixture above 0 fits a row of %lld positions", l->shards.directory,
-                             (long long)length);
-        }
-        take_row(p, &plan->rows);
+    for (i64 i = 0; i < rows; i++) {
+        i64 row = find_row(l, l->planner.taken + i);
+        if (row < 0)
+            break;
+        entries.count = 0;
+        meet_row(l, &entries, row);
+        rows_push(&plan->rows, entries.data, entries.count);
     }
-    p->next_step++;
-    return 0;
+    entries_release(&entries);
+    if (plan->rows.count == rows || l->settings.in_order)
+        return 0;
+    return error_set("%s: no sample of a mixture above 0 fits a row of %lld positions", l->shards.directory,
+                     (long long)l->planner.length);
 }
 
 static void add_totals(struct loader *l, struct loader_step *s, const struct entry *entry)
@@ -249,16 +302,9 @@ const struct step_plan *plan_step(struct loader *l, i64 step)
     struct step_plan *plan = &l->plans[step % PLANS_KEPT];
     if (plan->step == step)
         return plan;
-    if (step < l->planner.next_step)
-        planner_release(&l->planner);
-    while (l->planner.next_step <= step) {
-        plan = &l->plans[l->planner.next_step % PLANS_KEPT];
-        if (plan_next(l, plan) < 0) {
-            plan->step = -1;
-            return NULL;
-        }
-        if (plan->step < step)
-            plan->step = -1; /* passed over: its totals were not counted */
+    if (plan_rows(l, plan, step) < 0) {
+        plan->step = -1;
+        return NULL;
     }
     summarise(l, plan);
     return plan;

@@ -3,15 +3,14 @@
 #define WEFT_DATA_PLAN_H
 #include "data/packer.h"
 
-/* A sample each time it is shown, or for a text that is longer than a row [first, first + count) of its ids. */
-struct showing {
-    i32 sample, copy; /* copy: how often the epoch showed it before; below COPIES_MOST */
-};
+/* A sample each time it is shown, or for a text that is longer than a row [first, first + count) of its ids. `copy`:
+ * which of an epoch's showings it is. */
 enum { COPIES_MOST = 1024 };
 struct entry {
     i32 sample, epoch, copy;
     i64 first, count; /* of a piece; count 0: the whole sample */
     i64 length;       /* positions */
+    i64 place;        /* in the order, of an entry that is not yet told its sample; -1: it is */
 };
 /* With the sample, what the draws are keyed by: no two showings share one. */
 static inline u32 entry_showing(const struct entry *entry)
@@ -52,15 +51,44 @@ struct step_plan {
     struct loader_step summary;
     struct rows rows; /* an entry's index is its sample's number within the step */
 };
+/* ---- order.c: what stands at place 0, 1, ... of the endless order ---- */
+struct order_group {          /* samples of like lengths, the longest first */
+    i64 first, samples, slot; /* slot: the group's first, in a pass */
+    i64 whole, extra;         /* each sample so often in a pass; slots beyond that */
+    bool plain_text;          /* cut where it is longer than a row */
+};
+struct order {
+    i64 epochs, slots; /* of a pass, after which the slots come again with other samples */
+    i32 *samples, *lengths;
+    i64 sample_count;
+    struct order_group *groups;
+    i64 group_count;
+};
+struct loader;
+void order_init(struct loader *loader);
+void order_release(struct order *order);
+bool is_plain_text(const struct loader *loader, i64 sample);
+/* Positions that what stands there may need in any pass, in rows of `length`; 0: it is left out. */
+i64 order_room(const struct loader *loader, i64 place, i64 length);
+struct entry order_at(const struct loader *loader, i64 place);
+double order_positions(const struct loader *loader, i64 length); /* of a pass, with its rooms */
+i64 order_too_long(const struct loader *loader, i64 length);     /* samples that are left out */
+
+/* ---- plan.c ---- */
 struct planner {
-    i64 next_step;
-    i64 epoch, cursor;     /* cursor: in `order` */
-    i64 windows, length;   /* windows planned so far; T of the rows that wait */
-    struct showing *order; /* of the epoch; NULL before the first */
-    i64 order_count;
-    struct entries window; /* being gathered */
-    struct rows waiting;
-    i64 taken; /* rows of `waiting` already given to a step */
+    i64 next_step, taken;   /* steps gone through, and how many rows of this length they took */
+    i64 length;             /* T; 0: nothing planned yet */
+    i64 begin;              /* place from which on windows have this length */
+    struct entries carried; /* of rows of another length that no step took: they come first */
+    i64 carried_rows, joining_rows;
+    bool joining_known;  /* joining: the window from `begin` to the grid */
+    i64 period, windows; /* the grid */
+    i64 first;           /* its first window from `begin` on */
+    i64 *rows_before;    /* [counted + 1] in windows first, first + 1, ... */
+    i64 counted, capacity;
+    i64 open; /* the window whose rows are in `packed` */
+    struct entries gathered;
+    struct rows packed;
     i64 left_out;
 };
 enum { PLANS_KEPT = 2 };
@@ -71,6 +99,7 @@ struct loader {
     struct vocabulary vocabulary;
     struct text_tokenizer *tokenizer;
     struct device *device;
+    struct order order;
     struct planner planner;
     struct step_plan plans[PLANS_KEPT];
     struct telling telling;
@@ -79,6 +108,7 @@ struct loader {
 };
 /* tell.c: without ids, so that no shard is touched. */
 void loader_tell(const struct loader *loader, const struct entry *entry, struct telling *out);
+void loader_tell_whole(const struct loader *loader, i64 sample, struct telling *out); /* with its prompt */
 /* plan.c: the step's plan, borrowed until the next call; NULL and a message: nothing to plan with. */
 const struct step_plan *plan_step(struct loader *loader, i64 step);
 void planner_release(struct planner *planner);

@@ -54,10 +54,9 @@ static struct part as_told(const struct loader *l, const struct shard_part *part
                          .shape = part->shape};
 }
 
-void loader_tell(const struct loader *l, const struct entry *entry, struct telling *out)
+static void tell(const struct loader *l, const struct entry *entry, bool drop, struct telling *out)
 {
     const struct shard_sample *sample = &l->shards.samples[entry->sample];
-    bool drop = drops_conditions(l, entry, sample->direction);
     out->count = 0;
     out->end = sample->goes_on ? -1 : l->vocabulary.end;
     for (i64 i = 0; i < sample->parts; i++) {
@@ -73,4 +72,14 @@ void loader_tell(const struct loader *l, const struct entry *entry, struct telli
         }
         push_part(out, &told, index);
     }
+}
+
+void loader_tell(const struct loader *l, const struct entry *entry, struct telling *out)
+{
+    tell(l, entry, drops_conditions(l, entry, l->shards.samples[entry->sample].direction), out);
+}
+
+void loader_tell_whole(const struct loader *l, i64 sample, struct telling *out)
+{
+    tell(l, &(struct entry){.sample = (i32)sample}, false, out);
 }
