@@ -90,11 +90,20 @@ static int status_of_first(const struct runner *run, int status)
 
 /* ---- What a stage was made of ---- */
 
+/* Every stage draws for itself: two that read the same shards see them in another order. */
+static u64 seed_of(const struct runner *run, const struct recipe_stage *s)
+{
+    return hash_bytes(s->name, (i64)strlen(s->name), run->recipe.seed);
+}
+
 static struct json *identity_of(const struct runner *run, const struct recipe_stage *s)
 {
+    char seed[20];
     struct json *j = json_object();
     json_set(j, "kind", json_of_string(s->kind->name));
+    snprintf(seed, sizeof seed, "%016llx", (unsigned long long)seed_of(run, s));
     json_set(j, "seed", json_of_integer((i64)run->recipe.seed));
+    json_set(j, "stage_seed", json_of_string(seed));
     json_set(j, "precision", json_of_string(run->dtype == DTYPE_BF16 ? "bf16" : "f32"));
     json_set(j, "settings", json_copy(s->resolved));
     json_set(j, "inputs", json_copy(s->inputs));
@@ -109,6 +118,22 @@ static void hash_of(char out[20], const struct json *identity)
     text_release(&text);
 }
 
+/* What is done stays so though it is older than the stages' own seeds: all then drew from the recipe's. */
+static bool is_made_of(const struct json *done, const struct json *identity)
+{
+    struct json *older = json_object();
+    struct json_iterator it;
+    char hash[20], older_hash[20];
+    for (bool more = json_first(&it, identity); more; more = json_next(&it, identity))
+        if (strcmp(it.key, "stage_seed") != 0)
+            json_set(older, it.key, json_copy(it.value));
+    hash_of(hash, identity);
+    hash_of(older_hash, older);
+    json_free(older);
+    const char *was = json_string(json_get(done, "hash"), "");
+    return strcmp(was, hash) == 0 || strcmp(was, older_hash) == 0;
+}
+
 /* Names of what differs between two JSON values, as paths. */
 static void name_differences(struct text *out, const struct json *a, const struct json *b, const char *path)
 {
@@ -121,7 +146,7 @@ static void name_differences(struct text *out, const struct json *a, const struc
             memory_free(below);
         }
         for (bool more = json_first(&it, b); more; more = json_next(&it, b))
-            if (!json_get(a, it.key))
+            if (!json_get(a, it.key) && strcmp(it.key, "stage_seed") != 0)
                 text_printf(out, "%s%s%s%s", out->length ? ", " : "", path, *path ? "." : "", it.key);
         return;
     }
@@ -151,6 +176,9 @@ static int refuse_change(const char *folder, const struct json *was, const struc
 {
     struct text names = {0};
     const struct json *identity = json_get(was, "identity") ? json_get(was, "identity") : was;
+    if (was && identity == was && !json_get(was, "stage_seed"))
+        text_printf(&names, "stage_seed (stages have seeds of their own now; an older program made this from the "
+                            "recipe's)");
     name_differences(&names, identity, now, "");
     error_set("%s was made with other settings or inputs: %s%s. Choose another run folder, or --redo to make it anew",
               folder, names.length ? names.data : "its inputs",
@@ -183,11 +211,10 @@ static int refuse_foreign(const char *folder)
 /* SKIPPED if the stage stands finished with the same identity. */
 static int check_finished(const struct runner *run, const char *folder, const struct json *identity)
 {
-    char *path = path_join(folder, "done.json"), hash[20];
+    char *path = path_join(folder, "done.json");
     struct json *done = NULL;
     int status = load_if_there(&done, path, folder, run->redo);
-    hash_of(hash, identity);
-    if (status == 0 && done && strcmp(json_string(json_get(done, "hash"), ""), hash) == 0)
+    if (status == 0 && done && is_made_of(done, identity))
         status = SKIPPED;
     else if (status == 0 && file_exists(folder) && !file_exists(path))
         status = refuse_foreign(folder);
@@ -283,7 +310,7 @@ static int run_partial(const struct runner *run, struct recipe_stage *s, const c
 {
     struct stage stage = {.name = s->name,
                           .out = partial,
-                          .seed = run->recipe.seed,
+                          .seed = seed_of(run, s),
                           .device = cli_device(),
                           .dtype = run->dtype,
                           .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone()};
