@@ -133,8 +133,9 @@ static int config_of(struct model_config *c, const struct recipe *r, const struc
 {
     if (trains_backbone(s)) {
         const struct pretrain_settings *settings = s->settings;
-        if (settings->from && *settings->from)
-            return config_of_reference(c, r, s, settings->from);
+        const char *other = settings->continues && *settings->continues ? settings->continues : settings->from;
+        if (other && *other)
+            return config_of_reference(c, r, s, other);
         *c = pretrain_config(settings);
         return tokenizer_sizes(c, r, settings->data);
     }

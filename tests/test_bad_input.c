@@ -906,7 +906,7 @@ static void samples_that_fit_no_row_are_counted(void **state)
         fail_msg("%s", complained.data);
     expect_words("validation: ");
     expect_words("longer than a row of 8 positions and were not measured");
-    expect_words("longer than batch.length and were left out");
+    expect_words("longer than batch.length and are left out");
 }
 
 /* ---- Full disks ---- */

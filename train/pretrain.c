@@ -3,6 +3,7 @@
 #include "core/json.h"
 #include "tokenizers/audio.h"
 #include "tokenizers/vision.h"
+#include "train/continued.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +12,8 @@
 #define ROW(member, ...) SETTING(struct pretrain_settings, member, __VA_ARGS__)
 #define COMMON_ROWS(steps_default, elastic_default, rows_default, lr_default)                                          \
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL, "shards"),                                                          \
+        ROW(continues, "continue", REFERENCE, "", 0, 0, NULL,                                                          \
+            "stage to go on with as if both were one run: moments, draws, step and data too, up to `steps` in all"),   \
         ROW(steps, "steps", INTEGER, steps_default, 1, 1e9, NULL, "optimizer steps"),                                  \
         TRAINING_ROWS(struct pretrain_settings, "200"),                                                                \
         ROW(heldout_rows, "heldout_rows", INTEGER, "64", 0, 1e9, NULL, "rows of held-out measurements; 0: all"),       \
@@ -30,7 +33,7 @@
 
 const struct setting pretrain_table[] = {
     COMMON_ROWS("1000", "true", "16", "2e-3"),
-    ROW(from, "from", REFERENCE, "", 0, 0, NULL, "model to start from, with new moments; its sizes hold"),
+    ROW(from, "from", REFERENCE, "", 0, 0, NULL, "model to start from, with new moments and draws; its sizes hold"),
     ROW(model.width, "model.width", INTEGER, "192", 8, 1e6, NULL, "C"),
     ROW(model.layers, "model.layers", INTEGER, "8", 1, LAYERS_MOST, NULL, "L"),
     ROW(model.heads, "model.heads", INTEGER, "6", 1, 1024, NULL, "H"),
@@ -57,7 +60,7 @@ const struct setting pretrain_table[] = {
 
 const struct setting sft_table[] = {
     COMMON_ROWS("200", "false", "16", "5e-4"),
-    ROW(from, "from", REFERENCE, NULL, 0, 0, NULL, "model to start from, with new moments"),
+    ROW(from, "from", REFERENCE, "", 0, 0, NULL, "model to start from, with new moments and draws; or see continue"),
     {0}};
 
 struct run { /* of one call */
@@ -67,7 +70,9 @@ struct run { /* of one call */
     struct trainer trainer;
     struct loader *loader;
     struct json *heldout;
-    bool told; /* that samples are left out */
+    bool told;                  /* that samples are left out */
+    struct continued continued; /* where another stage is */
+    u64 seed;                   /* of the stage, or of the one in which what is continued began */
 };
 
 /* ---- The model: sizes of the settings and the tokenizers, or a model that exists ---- */
@@ -114,14 +119,20 @@ static int open_new_model(struct run *r)
                            (long long)c.levels, (long long)c.layers);
     if (model_open(&r->model, r->stage->device, &c, r->stage->dtype, true, r->stage->ranks))
         return error_prefix("model");
-    weights_init(&r->model.weights, r->stage->seed);
+    weights_init(&r->model.weights, r->seed);
     return 0;
+}
+
+static bool is_given(const char *reference)
+{
+    return reference && *reference;
 }
 
 static int open_model(struct run *r)
 {
-    int status = r->s->from && *r->s->from
-                     ? model_load_over(r->stage->ranks, &r->model, r->stage->device, r->s->from, r->stage->dtype, true)
+    const char *from = r->continued.folder ? r->continued.folder : r->s->from;
+    int status = is_given(from)
+                     ? model_load_over(r->stage->ranks, &r->model, r->stage->device, from, r->stage->dtype, true)
                      : open_new_model(r);
     if (status == 0)
         log_info("model: %.2f M parameters, %.2f M active", (double)weights_parameters(&r->model.weights) * 1e-6,
@@ -166,7 +177,7 @@ static void open_trainer(struct run *r)
     t->bias_speed = r->s->bias_speed;
     t->balance = (struct balance_settings){
         {r->s->text_weight, 0, r->s->vision_weight, r->s->audio_weight}, r->s->posterior, 0.98};
-    t->seed = r->stage->seed;
+    t->seed = r->seed;
     t->recompute = r->s->recompute;
 }
 
@@ -251,7 +262,10 @@ static int begin(void *context, i64 step, const struct json *state, const char *
 static int write_state(void *context, struct json *state, const char *folder)
 {
     struct run *r = context;
+    char seed[20];
     (void)folder;
+    snprintf(seed, sizeof seed, "%016llx", (unsigned long long)r->seed);
+    json_set(state, "seed", json_of_string(seed));
     json_set(state, "running_losses", json_of_numbers(r->trainer.running, TARGETS));
     json_set(state, "expert_use", use_json(r));
     json_set(state, "heldout", json_copy(r->heldout));
@@ -298,15 +312,14 @@ static void say_losses(struct training_step *said, const struct step_result *x)
                         step_mean_loss(x, shown[i]));
 }
 
-/* The first time; how many there were is said at the end. */
-static void tell_left_out(struct run *r, bool at_end)
+/* Once, at the first length that is too short. */
+static void tell_left_out(struct run *r)
 {
     i64 count = loader_left_out(r->loader);
-    if (count == 0 || !is_first(r) || (r->told && !at_end))
+    if (count == 0 || !is_first(r) || r->told)
         return;
     r->told = true;
-    log_warn("%lld samples shown %s are longer than batch.length and were left out", (long long)count,
-             at_end ? "in all" : "so far");
+    log_warn("%lld samples are longer than batch.length and are left out", (long long)count);
 }
 
 static int run_step(void *context, i64 step, struct training_step *said)
@@ -326,7 +339,7 @@ static int run_step(void *context, i64 step, struct training_step *said)
     said->count = (double)x.positions;
     said->seconds = x.seconds;
     said->flops = x.flops;
-    tell_left_out(r, false);
+    tell_left_out(r);
     return 0;
 }
 
@@ -337,6 +350,7 @@ static int train(struct run *r)
                                 .steps = r->s->steps,
                                 .unit = "tokens",
                                 .weights = &r->model.weights,
+                                .continues = r->continued.checkpoints,
                                 .context = r,
                                 .begin = begin,
                                 .step = run_step,
@@ -347,7 +361,6 @@ static int train(struct run *r)
     int status = training_run(&training);
     if (status)
         return status;
-    tell_left_out(r, true);
     status = measure_heldout(r, "end");
     if (status == 0 && is_first(r)) {
         char *path = path_join(r->stage->out, "heldout.json");
@@ -368,7 +381,7 @@ static int run_with_model(struct run *r)
     if (loader.window == 0)
         loader.window = r->model.config.window;
     r->model.config.window = loader.window;
-    r->loader = loader_open(r->s->data, "train", &loader, r->stage->seed);
+    r->loader = loader_open(r->s->data, "train", &loader, r->seed);
     if (!r->loader)
         return -1;
     open_trainer(r);
@@ -378,6 +391,18 @@ static int run_with_model(struct run *r)
     return status;
 }
 
+static int open_continued(struct run *r)
+{
+    if (!is_given(r->s->continues))
+        return 0;
+    if (is_given(r->s->from))
+        return error_usage("from and continue: a stage starts from a model, or goes on with a stage; leave one out");
+    if (continued_open(&r->continued, r->s->continues) || continued_check(&r->continued, r->s))
+        return -1;
+    r->seed = r->continued.seed;
+    return 0;
+}
+
 static int run_stage(const struct pretrain_settings *s, const struct stage *stage)
 {
     if (lr_check(&s->optimizer, s->steps, "steps"))
@@ -385,12 +410,16 @@ static int run_stage(const struct pretrain_settings *s, const struct stage *stag
     struct run *r = memory_alloc(sizeof *r);
     r->s = s;
     r->stage = stage;
+    r->seed = stage->seed;
     r->heldout = json_object();
-    int status = open_model(r);
+    int status = open_continued(r);
+    if (status == 0)
+        status = open_model(r);
     if (status == 0) {
         status = run_with_model(r);
         model_close(&r->model);
     }
+    continued_close(&r->continued);
     json_free(r->heldout);
     memory_free(r);
     return status;
@@ -405,6 +434,8 @@ int pretrain_stage(const void *settings, const struct stage *stage)
 int sft_stage(const void *settings, const struct stage *stage)
 {
     struct pretrain_settings s = *(const struct pretrain_settings *)settings;
+    if (!is_given(s.from) && !is_given(s.continues))
+        return error_usage("from is missing: expected the model to tune, or continue and a stage to go on with");
     for (int d = 0; d < DIRECTIONS; d++)
         s.loader.mixture[d] = d == DIRECTION_CHAT ? s.loader.mixture[d] : 0;
     return run_stage(&s, stage);

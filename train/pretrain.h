@@ -5,7 +5,7 @@
 #include "train/heldout.h"
 
 struct pretrain_settings {
-    char *data, *from;
+    char *data, *from, *continues;
     i64 steps, grid_steps, heldout_rows;
     struct training_settings training;
     struct model_config model; /* sizes; the tokenizers' come from the shards */

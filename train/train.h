@@ -145,9 +145,10 @@ struct training {
     i64 steps;
     const char *unit;        /* of speed: "tokens" */
     struct weights *weights; /* whose masters and moments a checkpoint holds */
+    const char *continues;   /* another stage's checkpoints, where this one's begin; NULL: at step 0 */
     void *context;           /* of the calls; each returns 0, or -1 with a message */
     /* Before the first step of this call, when the weights stand: `step` are done; state and folder are the
-     * checkpoint's, NULL where the stage begins. STAGE_INTERRUPTED: stop. May be NULL. */
+     * checkpoint's, NULL at step 0. STAGE_INTERRUPTED: stop. May be NULL. */
     int (*begin)(void *context, i64 step, const struct json *state, const char *folder);
     /* STAGE_INTERRUPTED: stopped within, and all is as it was before; that is saved. */
     int (*step)(void *context, i64 step, struct training_step *said);

@@ -64,13 +64,14 @@ static int check_together(const struct loop *l, i64 done)
                                      l->checkpoints, (long long)done, (long long)first);
 }
 
-static int begin_at(struct loop *l, i64 done, const struct json *state)
+static int begin_at(struct loop *l, i64 done, const char *checkpoints, const struct json *state)
 {
     const struct training *t = l->t;
-    char *folder = state ? checkpoint_path(l->checkpoints, done) : NULL;
+    char *folder = state ? checkpoint_path(checkpoints, done) : NULL;
     int status = 0;
     if (state)
-        log_info("%s: goes on from step %lld", t->stage->name, (long long)done);
+        log_info("%s: goes on from step %lld%s%s", t->stage->name, (long long)done,
+                 checkpoints == l->checkpoints ? "" : " of ", checkpoints == l->checkpoints ? "" : checkpoints);
     if (is_first(l)) {
         l->metrics = metrics_open(t->stage->out, done);
         status = l->metrics ? 0 : -1;
@@ -81,18 +82,26 @@ static int begin_at(struct loop *l, i64 done, const struct json *state)
     return status;
 }
 
-/* From the last checkpoint, or from the beginning. */
+/* From the last checkpoint, from that of the stage that is continued, or from the beginning. */
 static int resume(struct loop *l, i64 *done)
 {
     struct json *state;
-    if (checkpoint_resume(l->checkpoints, done, l->t->weights, &state))
+    const char *from = l->checkpoints, *other = l->t->continues;
+    if (checkpoint_resume(from, done, l->t->weights, &state))
         return -1;
+    if (*done < 0 && other) {
+        from = other;
+        if (checkpoint_resume(from, done, l->t->weights, &state))
+            return -1;
+        if (*done < 0)
+            return error_set("%s: there is no checkpoint to continue from", other);
+    }
     int status = check_together(l, *done);
     if (status == 0 && is_first(l))
         status = checkpoint_settle(l->checkpoints, *done, l->t->settings->keep);
     *done = max_i64(*done, 0);
     if (status == 0)
-        status = begin_at(l, *done, state);
+        status = begin_at(l, *done, from, state);
     json_free(state);
     return status;
 }

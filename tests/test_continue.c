@@ -1,0 +1,248 @@
+/* Stages of one recipe: each draws for itself; and one that continues another is, bit for bit, what one run would have
+ * been. The program itself runs them. */
+#include <math.h>
+#include <sys/wait.h>
+#include "core/json.h"
+#include "scratch.h"
+#include "tests/shard_fixture.h"
+
+static char *shards;
+static struct text complained;
+
+/* SETTINGS: of all stages; steps and optimizer follow the trajectory. */
+#define COMMON                                                                                                         \
+    "checkpoint_steps: 2, keep: 9, heldout_rows: 2, batch: {rows: 2, length: 128, micro_rows: 1}, "                    \
+    "elastic: {slice_rows: 1}"
+#define MODEL                                                                                                          \
+    "model: {width: 32, layers: 4, heads: 2, kv_heads: 1, head_width: 16, experts: 4, expert_width: 16, vit_layers: "  \
+    "1, vit_width: 16, vit_heads: 2}"
+#define CURVE "optimizer: {shape: constant, warmup: 2}"
+
+static int setup(void **state)
+{
+    make_directory(state);
+    shards = fixture_shards("continue", 160, 40);
+    char *train = path_join(shards, "train"), *validation = path_join(shards, "validation");
+    require(symlink(train, validation) == 0, "cannot link %s", validation);
+    memory_free(train);
+    memory_free(validation);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    directory_remove(shards);
+    memory_free(shards);
+    text_release(&complained);
+    return remove_directory(state);
+}
+
+/* NAME.yaml with these stages (%s: the shards), its run in the folder NAME; the words follow on the command line. */
+static int run(const char *name, const char *stages, const char *words)
+{
+    char *recipe = string_format("%s.yaml", path_of(name)), *err = path_of("stderr");
+    struct text text = {0};
+    text_printf(&text, "run: %s\nprecision: f32\nstages:\n", path_of(name));
+    text_printf(&text, stages, shards, shards, shards);
+    succeed(file_replace(recipe, text.data, text.length));
+    char *command = string_format("WEFT_THREADS=1 %s run %s %s 2>%s", WEFT_PROGRAM, recipe, words, err);
+    int status = system(command);
+    text_release(&complained);
+    succeed(file_read(&complained, err));
+    text_append(&complained, "", 0);
+    text_release(&text);
+    memory_free(recipe);
+    memory_free(command);
+    return WEXITSTATUS(status);
+}
+
+static void run_well(const char *name, const char *stages, const char *words)
+{
+    if (run(name, stages, words))
+        fail_msg("%s", complained.data);
+}
+
+static void expect_words(const char *words)
+{
+    if (!complained.data || !strstr(complained.data, words))
+        fail_msg("expected \"%s\" in: %s", words, complained.data ? complained.data : "(nothing)");
+}
+
+static bool same_files(const char *a, const char *b)
+{
+    struct text x = {0}, y = {0};
+    succeed(file_read(&x, path_of(a)));
+    succeed(file_read(&y, path_of(b)));
+    bool same = x.length == y.length && memcmp(x.data, y.data, (size_t)x.length) == 0;
+    text_release(&x);
+    text_release(&y);
+    return same;
+}
+
+/* Of the line of metrics whose step is `step`. */
+static double metric(const char *stage_folder, i64 step, const char *name)
+{
+    struct text text = {0};
+    double value = NAN;
+    char *path = path_join(path_of(stage_folder), "metrics.jsonl");
+    succeed(file_read(&text, path));
+    for (char *line = text.data, *end; line && (end = memchr(line, '\n', (size_t)(text.data + text.length - line)));
+         line = end + 1) {
+        struct json *j = json_parse(line, end - line, "metrics");
+        if (json_integer(json_get(j, "step"), -1) == step)
+            value = json_number(json_get(j, name), NAN);
+        json_free(j);
+    }
+    text_release(&text);
+    memory_free(path);
+    return value;
+}
+
+static void stages_draw_for_themselves(void **state)
+{
+    static const char *const two = "  one: {kind: pretrain, data: %s, steps: 2, " COMMON ", " MODEL ", " CURVE "}\n"
+                                   "  two: {kind: pretrain, data: %s, steps: 2, " COMMON ", " MODEL ", " CURVE "}\n";
+    (void)state;
+    run_well("two", two, "");
+    assert_true(metric("two/one", 1, "loss/text") != metric("two/two", 1, "loss/text"));
+    run_well("again", two, "two"); /* alone it is the same */
+    assert_true(same_files("two/two/model.safetensors", "again/two/model.safetensors"));
+}
+
+/* Takes the stage's own seed out of an identity, as older programs wrote it. */
+static struct json *without_stage_seed(const struct json *identity)
+{
+    struct json *older = json_object();
+    struct json_iterator it;
+    for (bool more = json_first(&it, identity); more; more = json_next(&it, identity))
+        if (strcmp(it.key, "stage_seed") != 0)
+            json_set(older, it.key, json_copy(it.value));
+    return older;
+}
+
+static void what_older_programs_finished_stays(void **state)
+{
+    static const char *const one = "  one: {kind: pretrain, data: %s, steps: 2, " COMMON ", " MODEL ", " CURVE "}\n";
+    struct text printed = {0};
+    char hash[20];
+    (void)state;
+    run_well("older", one, "");
+    struct json *done = json_load(path_of("older/one/done.json")), *identity = NULL;
+    assert_non_null(done);
+    assert_non_null(json_string(json_get(json_get(done, "identity"), "stage_seed"), NULL));
+    identity = without_stage_seed(json_get(done, "identity"));
+    json_print(&printed, identity, 0);
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)hash_bytes(printed.data, printed.length, 0));
+    json_set(done, "hash", json_of_string(hash));
+    json_set(done, "identity", json_copy(identity));
+    succeed(json_save(path_of("older/one/done.json"), done));
+    run_well("older", one, "");
+    expect_words("one: done before");
+    assert_int_equal(rename(path_of("older/one"), path_of("older/one.partial")), 0);
+    assert_int_equal(unlink(path_of("older/one.partial/done.json")), 0);
+    succeed(json_save(path_of("older/one.partial/identity.json"), identity));
+    assert_int_equal(run("older", one, ""), 1); /* begun with other draws */
+    expect_words("stage one");
+    expect_words("stage_seed");
+    expect_words("--redo");
+    json_free(done);
+    json_free(identity);
+    text_release(&printed);
+}
+
+#define SHORT "  base: {kind: pretrain, data: %s, steps: 4, " COMMON ", " MODEL ", " CURVE "}\n"
+
+static void continued_equals_at_once(void **state)
+{
+    static const char *const at_once =
+                                 "  base: {kind: pretrain, data: %s, steps: 8, " COMMON ", " MODEL ", " CURVE "}\n",
+                             *const parts = SHORT "  more: {kind: pretrain, continue: base, data: %s, steps: 8, " COMMON
+                                                  ", " CURVE "}\n";
+    static const char *const files[] = {"weft/optimizer.safetensors", "weft/state.json", "weft/extra.safetensors",
+                                        "model.safetensors"};
+    static const char *const metrics[] = {"loss/text", "loss/vision", "loss/audio", "grad_norm", "lr"};
+    (void)state;
+    run_well("once", at_once, "");
+    run_well("parts", parts, "");
+    expect_words("goes on from step 4 of");
+    for (i64 i = 0; i < COUNT_OF(files); i++) {
+        char *a = string_format("once/base/checkpoints/step-000008/%s", files[i]);
+        char *b = string_format("parts/more/checkpoints/step-000008/%s", files[i]);
+        assert_true(same_files(a, b));
+        memory_free(a);
+        memory_free(b);
+    }
+    for (i64 step = 5; step <= 8; step++)
+        for (i64 i = 0; i < COUNT_OF(metrics); i++)
+            assert_true(metric("once/base", step, metrics[i]) == metric("parts/more", step, metrics[i]));
+    assert_true(isnan(metric("parts/more", 4, "lr")));
+    assert_true(same_files("once/base/heldout.json", "parts/more/heldout.json"));
+}
+
+/* Cut short behind its first own checkpoint, it goes on from that one. */
+static void what_continues_is_resumed(void **state)
+{
+    static const char *const parts =
+        SHORT "  more: {kind: pretrain, continue: base, data: %s, steps: 8, " COMMON ", " CURVE "}\n";
+    (void)state;
+    run_well("parts", parts, "");
+    assert_int_equal(rename(path_of("parts/more"), path_of("parts/more.partial")), 0);
+    assert_int_equal(unlink(path_of("parts/more.partial/done.json")), 0);
+    succeed(directory_remove(path_of("parts/more.partial/checkpoints/step-000008")));
+    run_well("parts", parts, "");
+    expect_words("goes on from step 6\n");
+    assert_true(same_files("once/base/checkpoints/step-000008/weft/optimizer.safetensors",
+                           "parts/more/checkpoints/step-000008/weft/optimizer.safetensors"));
+}
+
+static void a_branch_may_decay_and_lengthen(void **state)
+{
+    static const char *const branch =
+        SHORT "  decay: {kind: pretrain, continue: base, data: %s, steps: 8, " COMMON
+              ", optimizer: {shape: wsd, decay_share: 0.5, warmup: 2}, mixture: {text: 3}}\n"
+              "  longer: {kind: pretrain, continue: decay, data: %s, steps: 10, checkpoint_steps: 2, heldout_rows: 2, "
+              "batch: {rows: 2, length: 256, micro_rows: 1}, elastic: {on: false}}\n";
+    (void)state;
+    run_well("branch", branch, "");
+    assert_true(metric("branch/decay", 5, "lr") == metric("branch/base", 4, "lr"));
+    assert_true(metric("branch/decay", 8, "lr") < metric("branch/decay", 6, "lr"));
+    assert_true(isfinite(metric("branch/longer", 10, "loss/text")));
+    assert_true(isnan(metric("branch/longer", 8, "loss/text")));
+}
+
+static void what_cannot_be_carried_is_refused(void **state)
+{
+    static const char *const parts =
+        SHORT "  more: {kind: pretrain, continue: base, data: %s, steps: 8, " COMMON ", " CURVE "}\n";
+    (void)state;
+    run_well("refused", parts, "base");
+    assert_int_equal(run("refused", parts, "more more.steps=4"), 2);
+    expect_words("steps is 4, and");
+    assert_int_equal(run("refused", parts, "more more.model.width=64"), 2);
+    expect_words("model.width is 64");
+    run_well("refused", parts, "more more.model.width=32"); /* said again is no change */
+    assert_int_equal(run("refused", parts, "more --redo more.from=base"), 2);
+    expect_words("from and continue");
+    char *tokenizer = path_join(shards, "text/tokenizer.json");
+    struct text was = {0};
+    succeed(file_read(&was, tokenizer));
+    char *changed = string_format("%.*s ", (int)was.length, was.data);
+    succeed(file_replace(tokenizer, changed, was.length + 1));
+    int status = run("refused", parts, "more --redo");
+    succeed(file_replace(tokenizer, was.data, was.length));
+    assert_int_equal(status, 1);
+    expect_words("made with another tokenizer");
+    text_release(&was);
+    memory_free(tokenizer);
+    memory_free(changed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stages_draw_for_themselves),      cmocka_unit_test(what_older_programs_finished_stays),
+        cmocka_unit_test(continued_equals_at_once),        cmocka_unit_test(what_continues_is_resumed),
+        cmocka_unit_test(a_branch_may_decay_and_lengthen), cmocka_unit_test(what_cannot_be_carried_is_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,130 @@
+/* What `continue:` goes on from: another stage's newest whole checkpoint, and what of it cannot be otherwise now. */
+#include "train/continued.h"
+
+#include "core/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The checkpoint ---- */
+
+static int read_state(struct continued *c)
+{
+    char *path = string_format("%s/weft/state.json", c->folder);
+    struct json *j = json_load(path);
+    const char *seed = json_string(json_get(json_get(j, "state"), "seed"), NULL);
+    c->step = json_integer(json_get(j, "step"), -1);
+    int status = j ? 0 : -1;
+    if (status == 0 && !seed)
+        status = error_set("%s: it holds no seed, so its draws cannot go on: expected a checkpoint of a stage pretrain "
+                           "or sft of this version; train that stage anew (--redo), or start from its model (from:)",
+                           path);
+    if (status == 0)
+        c->seed = strtoull(seed, NULL, 16);
+    json_free(j);
+    memory_free(path);
+    return status;
+}
+
+int continued_open(struct continued *c, const char *stage_folder)
+{
+    *c = (struct continued){.checkpoints = path_join(stage_folder, "checkpoints")};
+    return checkpoint_verify(c->checkpoints, &c->folder) ? error_prefix("continue") : read_state(c);
+}
+
+void continued_close(struct continued *c)
+{
+    memory_free(c->checkpoints);
+    memory_free(c->folder);
+    *c = (struct continued){0};
+}
+
+/* ---- What must be as it was ---- */
+
+static double value_of(const struct setting *row, const void *settings)
+{
+    const char *field = (const char *)settings + row->offset;
+    if (row->type == SETTING_BOOL)
+        return *(const bool *)field;
+    return row->type == SETTING_INTEGER ? (double)*(const i64 *)field : *(const double *)field;
+}
+
+static double fallback_of(const struct setting *row)
+{
+    return row->type == SETTING_BOOL ? strcmp(row->fallback, "true") == 0 : strtod(row->fallback, NULL);
+}
+
+/* A size that is left at its default is the model's. */
+static int check_sizes(const struct continued *c, const struct pretrain_settings *s)
+{
+    struct pretrain_settings stands = {0};
+    if (model_config_load(&stands.model, c->folder))
+        return -1;
+    for (const struct setting *row = pretrain_table; row->key; row++) {
+        if (strncmp(row->key, "model.", 6) != 0)
+            continue;
+        double asked = value_of(row, s), has = value_of(row, &stands);
+        if (asked != fallback_of(row) && asked != has)
+            return error_usage("%s is %g, and the model of %s has %g: what is continued keeps its sizes; leave it out, "
+                               "or train a new model",
+                               row->key, asked, c->folder, has);
+    }
+    return 0;
+}
+
+/* Files of tokenizers, in a model directory and in shards. */
+static int compare_files(const char *has, const char *now)
+{
+    struct text a = {0}, b = {0};
+    int status = file_read(&a, has) || file_read(&b, now) ? -1 : 0;
+    if (status == 0 && (a.length != b.length || memcmp(a.data, b.data, (size_t)a.length) != 0))
+        status = error_set("%s differs from %s: the shards were made with another tokenizer, and the model to continue "
+                           "knows only its own; prepare shards with that one",
+                           now, has);
+    text_release(&a);
+    text_release(&b);
+    return status;
+}
+
+static int compare_folders(const char *has, const char *now)
+{
+    char **names;
+    i64 count;
+    if (!file_is_directory(has) || directory_list(&names, &count, has))
+        return file_is_directory(has) ? -1 : 0;
+    int status = 0;
+    for (i64 i = 0; i < count && status == 0; i++) {
+        char *a = path_join(has, names[i]), *b = path_join(now, names[i]);
+        if (!file_is_directory(a))
+            status = compare_files(a, b);
+        memory_free(a);
+        memory_free(b);
+    }
+    string_list_free(names, count);
+    return status;
+}
+
+static int check_tokenizers(const struct continued *c, const char *shards)
+{
+    static const char *const pairs[][2] = {{"weft/vision", "vision"}, {"weft/audio", "audio"}};
+    char *has = path_join(c->folder, "tokenizer.json"), *now = path_join(shards, "text/tokenizer.json");
+    int status = compare_files(has, now);
+    memory_free(has);
+    memory_free(now);
+    for (i64 i = 0; i < COUNT_OF(pairs) && status == 0; i++) {
+        has = path_join(c->folder, pairs[i][0]);
+        now = path_join(shards, pairs[i][1]);
+        status = compare_folders(has, now);
+        memory_free(has);
+        memory_free(now);
+    }
+    return status;
+}
+
+int continued_check(const struct continued *c, const struct pretrain_settings *s)
+{
+    if (c->step >= s->steps)
+        return error_usage("steps is %lld, and %s has gone %lld already: expected more; steps count from the beginning",
+                           (long long)s->steps, c->folder, (long long)c->step);
+    return check_sizes(c, s) || check_tokenizers(c, s->data) ? -1 : 0;
+}
