@@ -18,11 +18,11 @@ static struct shard_meta fixture_meta = {
     .shapes = {{{.scale_count = 3, .scales = {1, 2, 4}, .frames = 1}, 4, 4, {0.5f, 0.4f, 0.3f}},
                {{.scale_count = 2, .scales = {1, 2}, .video = true, .frames = 3}, 2, 2, {0.5f, 0.4f}}}};
 
-static inline void fixture_tokenizer(const char *directory)
+static inline void fixture_tokenizer(const char *folder)
 {
     struct text_trainer *trainer =
         text_trainer_open(&(struct text_training){.vocabulary = 320, .special_tokens = grammar_special_tokens});
-    char *path = path_join(directory, "text");
+    char *path = path_join(folder, "text");
     require(text_trainer_feed(trainer, "the words of this text, and these words again", 45) == 0, "%s", error_text());
     struct text_tokenizer *tokenizer = text_trainer_finish(trainer);
     require(directory_make(path) == 0 && text_tokenizer_save(tokenizer, path) == 0, "%s", error_text());
@@ -97,21 +97,21 @@ static inline void fixture_sample(struct shard_writer *writer, i64 i, i64 longes
     shard_write_sample(writer, direction, name, parts, count);
 }
 
-/* directory/train with `count` samples; returns the folder, memory_free. */
+/* folder/train with `count` samples; returns the folder, memory_free. */
 static inline char *fixture_shards(const char *name, i64 count, i64 longest)
 {
-    char *directory = string_format("/dev/shm/weft-%s-%ld", name, (long)getpid());
-    char *train = path_join(directory, "train");
-    require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
-    fixture_tokenizer(directory);
-    require(shard_meta_save(&fixture_meta, directory) == 0, "%s", error_text());
+    char *folder = string_format("/dev/shm/weft-%s-%ld", name, (long)getpid());
+    char *train = path_join(folder, "train");
+    require(directory_remove(folder) == 0 && directory_make(folder) == 0, "%s", error_text());
+    fixture_tokenizer(folder);
+    require(shard_meta_save(&fixture_meta, folder) == 0, "%s", error_text());
     struct shard_writer *writer = shard_writer_open(train, &fixture_meta, 20000);
     require(writer, "%s", error_text());
     for (i64 i = 0; i < count; i++)
         fixture_sample(writer, i, longest);
     require(shard_writer_close(writer) == 0, "%s", error_text());
     memory_free(train);
-    return directory;
+    return folder;
 }
 
 #endif
