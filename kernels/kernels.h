@@ -132,7 +132,7 @@ struct sampling {
 
 /* Of the op `surrogate`. */
 enum { SURROGATE_MISC, SURROGATE_GSPO, SURROGATE_GRPO };
-struct surrogate {
+struct surrogate_options {
     int algorithm;
     double eps, mismatch_low, mismatch_high, kl;
     float scale; /* of coefficients */
@@ -353,9 +353,9 @@ struct surrogate {
      * |r - 1|, the kl term; and weight_i . J_i. */                                                                    \
     OP(surrogate, (struct device *device, float *coefficient, double *sums, const float *loss, const float *old,       \
                    const float *rollout, const float *start, const i32 *segment, const double *advantage,              \
-                   const double *weight, i64 responses, const struct surrogate *settings),                             \
+                   const double *weight, i64 responses, const struct surrogate_options *options),                      \
                   (device, coefficient, sums, loss, old, rollout, start, segment, advantage, weight, responses,        \
-                   settings))                                                                                          \
+                   options))                                                                                           \
     /* ---- media ----                                                                                                 \
      * Each of n images [h_in*w_in, C] to [h_out*w_out, C]; F32 or BF16. area: mean over rows floor(i h/H) ..          \
      * ceil((i+1) h/H)-1; bilinear: source max(0, (i+0.5) h/H - 0.5), edges clamped (F.interpolate). backward adds. */ \

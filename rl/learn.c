@@ -215,8 +215,8 @@ static void objective(struct trainer *t, struct flight *flight, struct forward *
 {
     struct learner *l = t->objective_context;
     struct device *device = flight->tape.device;
-    const struct surrogate s = {l->s->algorithm,     l->s->eps, l->s->mismatch_low,
-                                l->s->mismatch_high, l->s->kl,  policy_scale(&l->policy)};
+    const struct surrogate_options s = {l->s->algorithm,     l->s->eps, l->s->mismatch_low,
+                                        l->s->mismatch_high, l->s->kl,  policy_scale(&l->policy)};
     (void)total;
     if (!flight->batch.targets[TARGET_TEXT].n)
         return;

@@ -12,8 +12,10 @@
 
 enum { REQUESTS = 6 };
 
-static struct device device;
+static struct device device; /* the CPU, then behind the wall between host and device */
 static const float amplitude[3] = {0.5f, 0.4f, 0.3f};
+static float *amplitude_there;
+static int behind_the_wall;
 
 static void make_model(struct model *model)
 {
@@ -23,14 +25,29 @@ static void make_model(struct model *model)
 
 static struct decoder_options make_options(struct model *model, const struct submodel *sub)
 {
-    static const float *const amplitudes[2] = {amplitude, amplitude};
+    static const float *amplitudes[2];
     static const i64 grid[4] = {3, 3, 2, 2};
+    amplitudes[0] = amplitudes[1] = amplitude_there;
     return (struct decoder_options){.model = model,
                                     .sub = sub,
                                     .vocabulary = &toy_vocabulary,
                                     .amplitude = amplitudes,
                                     .grid = grid,
                                     .sampling = {.temperature = 0, .top_p = 1, .key = {1, RNG_SAMPLING}}};
+}
+
+static void dequantize(float *inputs, const u8 *bits, i64 frames, const struct shape *shape)
+{
+    i64 edge = shape->scales[shape->scale_count - 1], bytes = frames * shape_tokens(shape) * TOY_BITS,
+        values = frames * shape_positions(shape) * TOY_BITS * 4;
+    u8 *coded = device_alloc(&device, bytes);
+    float *there = device_alloc(&device, values);
+    device_put(&device, coded, bits, bytes);
+    device.ops->dequantize_bits(&device, there, NULL, coded, frames, edge, edge, TOY_BITS, shape->scales,
+                                shape->scale_count, amplitude_there);
+    device_get(&device, inputs, there, values);
+    device_free(&device, coded, bytes);
+    device_free(&device, there, values);
 }
 
 /* The sample with its answer, as the packer would lay it. */
@@ -50,10 +67,8 @@ static void lay_known(struct batch *b, struct arena *arena, const struct decoder
     if (medium->bits) {
         const struct shape *shape = &v->shapes[medium->shape];
         i64 rows = shape_positions(shape), at = 0;
-        i64 edge = shape->scales[shape->scale_count - 1];
         float *inputs = arena_alloc(arena, medium->frames * rows * TOY_BITS * 4);
-        device.ops->dequantize_bits(&device, inputs, NULL, medium->bits, medium->frames, edge, edge, TOY_BITS,
-                                    shape->scales, shape->scale_count, amplitude);
+        dequantize(inputs, medium->bits, medium->frames, shape);
         for (i64 i = 0; i < medium->frames * rows * TOY_BITS; i++)
             b->inputs[INPUT_VISION_OUT].features[at++] = inputs[i] * shape_input_scale(amplitude, shape->scale_count);
         memcpy(b->targets[TARGET_VISION].bits, medium->bits, (size_t)(medium->frames * shape_tokens(shape) * TOY_BITS));
@@ -164,45 +179,92 @@ static i32 best_code(const float *logits, i64 n)
     return (i32)best;
 }
 
-static void drawn_sound_is_what_training_would_predict(void **state)
+static void check_sound(struct model *model, const struct submodel *sub, const struct decoder_options *g,
+                        struct part *parts, const struct answer *answer)
 {
-    (void)state;
-    struct model model;
-    struct submodel sub;
-    struct answer answer = {0};
     struct arena arena;
     struct batch b;
     struct tape tape;
     struct forward out;
-    const i32 prompt[3] = {3, 7, 11}, opening[1] = {TOY_BOA};
-    struct part parts[2] = {{.kind = STREAM_TEXT, .ids = prompt, .count = 3}, {.kind = STREAM_AUDIO, .weight = 1}};
-    make_model(&model);
-    submodel_full(&sub, &model.config);
-    struct decoder_options g = make_options(&model, &sub);
-    const struct generate_request request = {.parts = parts,
-                                             .part_count = 1,
-                                             .opening = opening,
-                                             .opening_count = 1,
-                                             .media_only = true,
-                                             .stop = {-1, -1, -1, -1},
-                                             .most = 12,
-                                             .copies = 1};
-    assert_int_equal(generate(&answer, &g, &request, 1, 0, NULL), 0);
-    assert_true(answer.has_medium && answer.medium.frames >= 1);
     arena_open(&arena, 64 << 20, false);
-    parts[1].count = answer.medium.frames;
-    lay_known(&b, &arena, &g, parts, 2, &answer.medium);
-    forward_known(&out, &tape, &model, &sub, &b);
+    parts[1].count = answer->medium.frames;
+    lay_known(&b, &arena, g, parts, 2, &answer->medium);
+    forward_known(&out, &tape, model, sub, &b);
     for (i64 l = 0; l < TOY_LEVELS; l++) {
         float *logits = toy_tensor(&device, out.logits[TARGET_AUDIO][l]);
-        for (i64 frame = 0; frame < answer.medium.frames; frame++)
-            assert_int_equal(answer.medium.codes[frame * TOY_LEVELS + l],
+        for (i64 frame = 0; frame < answer->medium.frames; frame++)
+            assert_int_equal(answer->medium.codes[frame * TOY_LEVELS + l],
                              best_code(logits + frame * (TOY_CODES + 1), TOY_CODES + 1));
         memory_free(logits);
     }
     tape_close(&tape);
     arena_close(&arena);
-    answer_release(&answer);
+}
+
+/* Of copies each has a hidden state of its own before its first frame; greedy ones are all alike. */
+static void drawn_sound_is_what_training_would_predict(void **state)
+{
+    (void)state;
+    struct model model;
+    struct submodel sub;
+    const i32 prompt[3] = {3, 7, 11}, opening[1] = {TOY_BOA};
+    struct part parts[2] = {{.kind = STREAM_TEXT, .ids = prompt, .count = 3}, {.kind = STREAM_AUDIO, .weight = 1}};
+    make_model(&model);
+    submodel_full(&sub, &model.config);
+    struct decoder_options g = make_options(&model, &sub);
+    struct generate_request request = {.parts = parts,
+                                       .part_count = 1,
+                                       .opening = opening,
+                                       .opening_count = 1,
+                                       .media_only = true,
+                                       .stop = {-1, -1, -1, -1},
+                                       .most = 12};
+    for (request.copies = 1; request.copies <= 3; request.copies += 2) {
+        struct answer answers[3] = {0};
+        assert_int_equal(generate(answers, &g, &request, 1, 0, NULL), 0);
+        for (i64 c = 0; c < request.copies; c++) {
+            assert_true(answers[c].has_medium && answers[c].medium.frames >= 1);
+            check_sound(&model, &sub, &g, parts, &answers[c]);
+            answer_release(&answers[c]);
+        }
+    }
+    model_close(&model);
+}
+
+/* Drawn at a temperature, the copies of a sound differ, and the first is that of a lone request. */
+static void copies_of_a_sound_are_drawn_alone(void **state)
+{
+    (void)state;
+    struct model model;
+    struct submodel sub;
+    struct answer together[3] = {0}, alone = {0};
+    const i32 prompt[3] = {3, 7, 11}, opening[1] = {TOY_BOA};
+    struct part part = {.kind = STREAM_TEXT, .ids = prompt, .count = 3};
+    make_model(&model);
+    submodel_full(&sub, &model.config);
+    struct decoder_options g = make_options(&model, &sub);
+    g.sampling.temperature = 2;
+    struct generate_request request = {.parts = &part,
+                                       .part_count = 1,
+                                       .opening = opening,
+                                       .opening_count = 1,
+                                       .media_only = true,
+                                       .stop = {-1, -1, -1, -1},
+                                       .most = 9,
+                                       .copies = 3};
+    assert_int_equal(generate(together, &g, &request, 1, 0, NULL), 0);
+    request.copies = 1;
+    assert_int_equal(generate(&alone, &g, &request, 1, 0, NULL), 0);
+    i64 frames = alone.medium.frames, different = 0;
+    assert_int_equal(frames, together[0].medium.frames);
+    assert_memory_equal(alone.medium.codes, together[0].medium.codes, (size_t)frames * TOY_LEVELS * 4);
+    for (i64 c = 1; c < 3; c++)
+        different += together[c].medium.frames != frames ||
+                     memcmp(together[c].medium.codes, alone.medium.codes, (size_t)frames * TOY_LEVELS * 4) != 0;
+    assert_int_equal(different, 2);
+    for (i64 c = 0; c < 3; c++)
+        answer_release(&together[c]);
+    answer_release(&alone);
     model_close(&model);
 }
 
@@ -238,6 +300,132 @@ static void copies_share_a_prompt_and_draw_alone(void **state)
     model_close(&model);
 }
 
+/* ---- Pictures that are looked at ---- */
+
+enum { PICTURE = 2 }; /* positions of its edge */
+
+/* Requests of one batch do not see one another's pictures, not even where one ends and the next begins. */
+static void pictures_of_one_batch_are_kept_apart(void **state)
+{
+    (void)state;
+    enum { POSITIONS = PICTURE * PICTURE, COUNT = 3 };
+    static float features[COUNT][POSITIONS * CELLS * TOY_FEATURES];
+    static u8 pixels[COUNT][POSITIONS * CELLS * TOY_PATCH];
+    const struct model_config config = toy_config(2, TOY_TIED | TOY_MADE | TOY_SEEN);
+    const struct part part = {.kind = STREAM_IMAGE_IN, .frames = 1, .height = PICTURE, .width = PICTURE};
+    struct model model;
+    struct submodel sub;
+    struct media_block media[COUNT];
+    struct generate_request requests[COUNT];
+    struct answer together[COUNT] = {0};
+    i64 different = 0;
+    toy_open(&model, &device, &config, false);
+    submodel_full(&sub, &model.config);
+    for (i64 r = 0; r < COUNT; r++) {
+        for (i64 i = 0; i < COUNT_OF(features[r]); i++)
+            features[r][i] = (float)rng_normal((struct rng_key){3, RNG_TEST}, (u32)i, (u32)r, 0, 0);
+        for (i64 i = 0; i < COUNT_OF(pixels[r]); i++)
+            pixels[r][i] = (u8)rng_below((struct rng_key){4, RNG_TEST}, 256, (u32)i, (u32)r, 0, 0);
+        media[r] = (struct media_block){STREAM_IMAGE_IN, 1, 0, features[r], pixels[r], POSITIONS, NULL, NULL};
+        requests[r] = (struct generate_request){.parts = &part,
+                                                .part_count = 1,
+                                                .media = &media[r],
+                                                .stop = {-1, -1, -1, -1},
+                                                .most = 12,
+                                                .copies = 1,
+                                                .identity = (u32)r};
+    }
+    struct decoder_options g = make_options(&model, &sub);
+    g.want_entropy = true;
+    assert_int_equal(generate(together, &g, requests, COUNT, 0, NULL), 0);
+    for (i64 r = 0; r < COUNT; r++) {
+        struct answer alone = {0};
+        assert_int_equal(generate(&alone, &g, &requests[r], 1, 0, NULL), 0);
+        assert_int_equal(alone.count, together[r].count);
+        assert_memory_equal(alone.ids, together[r].ids, (size_t)alone.count * 4);
+        for (i64 i = 0; i < alone.count; i++)
+            assert_float_equal(alone.entropy[i], together[r].entropy[i], 1e-4);
+        different += memcmp(alone.entropy, together[0].entropy, 4) != 0;
+        answer_release(&alone);
+    }
+    assert_true(different >= COUNT - 1); /* what is said depends on what is seen */
+    for (i64 r = 0; r < COUNT; r++)
+        answer_release(&together[r]);
+    model_close(&model);
+}
+
+/* ---- Bounds ---- */
+
+/* A prompt longer than a forward takes several; then it is answered as the whole sample would be. At most `most` ids.
+ */
+static void long_prompts_take_several_forwards(void **state)
+{
+    (void)state;
+    enum { LENGTH = 2 * FORWARD_POSITIONS + 100, MADE = 3 };
+    struct model model;
+    struct submodel sub;
+    struct arena arena;
+    struct batch b;
+    struct tape tape;
+    struct forward out;
+    i32 *ids = memory_alloc((LENGTH + MADE) * 4), made[MADE];
+    struct decoder d;
+    struct answer answer = {0};
+    i64 steps = 0;
+    make_model(&model);
+    submodel_full(&sub, &model.config);
+    for (i64 i = 0; i < LENGTH; i++)
+        ids[i] = (i32)rng_below((struct rng_key){6, RNG_TEST}, 40, (u32)i, 0, 0, 0);
+    struct part part = {.kind = STREAM_TEXT, .ids = ids, .count = LENGTH};
+    const struct generate_request request = {
+        .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = MADE, .copies = 1};
+    struct decoder_options g = make_options(&model, &sub);
+    g.vocabulary = &vocabulary_of_text;
+    decoder_open(&d, &g, 1, request_columns(&g, &request));
+    decoder_begin(&d, &answer, &request, 1);
+    while (decoder_step(&d))
+        steps++;
+    decoder_close(&d);
+    assert_int_equal(steps, 3 + MADE - 1);
+    assert_int_equal(answer.count, MADE);
+    assert_true(answer.done && !answer.ended);
+    memcpy(ids + LENGTH, answer.ids, sizeof made);
+    decode_greedy(made, &model, &sub, ids, LENGTH, MADE);
+    assert_memory_equal(made, answer.ids, sizeof made);
+    arena_open(&arena, 64 << 20, false);
+    batch_of_ids(&b, &arena, ids, 1, LENGTH + MADE, true);
+    forward_known(&out, &tape, &model, &sub, &b);
+    float *logits = toy_tensor(&device, out.logits[TARGET_TEXT][0]);
+    for (i64 i = 0; i < MADE; i++)
+        assert_int_equal(answer.ids[i], best_code(logits + (LENGTH - 1 + i) * TOY_VOCABULARY, TOY_VOCABULARY));
+    memory_free(logits);
+    memory_free(ids);
+    tape_close(&tape);
+    arena_close(&arena);
+    answer_release(&answer);
+    model_close(&model);
+}
+
+static int open_device(void **state)
+{
+    (void)state;
+    if (behind_the_wall)
+        device_open_guarded(&device);
+    else
+        device_open_cpu(&device);
+    amplitude_there = device_alloc(&device, sizeof amplitude);
+    device_put(&device, amplitude_there, amplitude, sizeof amplitude);
+    return 0;
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    device_free(&device, amplitude_there, sizeof amplitude);
+    device_close(&device);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,8 +433,13 @@ int main(void)
         cmocka_unit_test(a_drawn_clip_is_what_training_would_predict),
         cmocka_unit_test(a_drawn_clip_looks_back_as_far_as_in_training),
         cmocka_unit_test(drawn_sound_is_what_training_would_predict),
+        cmocka_unit_test(copies_of_a_sound_are_drawn_alone),
         cmocka_unit_test(copies_share_a_prompt_and_draw_alone),
+        cmocka_unit_test(pictures_of_one_batch_are_kept_apart),
+        cmocka_unit_test(long_prompts_take_several_forwards),
     };
-    device_open_cpu(&device);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = 0;
+    for (behind_the_wall = 0; behind_the_wall < 2; behind_the_wall++)
+        failed += cmocka_run_group_tests(tests, open_device, close_device);
+    return failed;
 }

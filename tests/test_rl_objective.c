@@ -35,7 +35,7 @@ static void *put(const void *values, i64 bytes)
 static void coefficients_of(float *coefficient, struct surrogate_sums *sums, const struct surrogate_settings *s,
                             const struct response *y, const float *loss)
 {
-    const struct surrogate settings = {s->algorithm, s->eps, s->mismatch_low, s->mismatch_high, s->kl, 1};
+    const struct surrogate_options settings = {s->algorithm, s->eps, s->mismatch_low, s->mismatch_high, s->kl, 1};
     const i32 segment[2] = {0, (i32)y->n};
     i64 bytes = y->n * 4;
     struct {

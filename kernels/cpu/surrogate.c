@@ -28,7 +28,7 @@ static double clipped_term(bool *cut, double ratio, double advantage, double eps
 }
 
 /* Subtracts the penalty's derivative, and returns its value: exp(d) - d - 1 (Schulman's k3). */
-static double pull_back(double *slope, const struct surrogate *s, const struct response *y, i64 j)
+static double pull_back(double *slope, const struct surrogate_options *s, const struct response *y, i64 j)
 {
     if (!y->start || s->kl <= 0)
         return 0;
@@ -37,7 +37,8 @@ static double pull_back(double *slope, const struct surrogate *s, const struct r
     return exp(d) - d - 1;
 }
 
-static void score_response(float *coefficient, struct sums *sums, const struct surrogate *s, const struct response *y)
+static void score_response(float *coefficient, struct sums *sums, const struct surrogate_options *s,
+                           const struct response *y)
 {
     double mean_ratio = 0, mean_mismatch = 0, n = (double)y->n;
     for (i64 j = 0; j < y->n; j++) {
@@ -66,7 +67,7 @@ static void score_response(float *coefficient, struct sums *sums, const struct s
 
 void CPU(surrogate)(struct device *device, float *coefficient, double *sums, const float *loss, const float *old,
                     const float *rollout, const float *start, const i32 *segment, const double *advantage,
-                    const double *weight, i64 responses, const struct surrogate *settings)
+                    const double *weight, i64 responses, const struct surrogate_options *options)
 {
     (void)device;
     for (i64 i = 0; i < responses; i++) {
@@ -74,6 +75,6 @@ void CPU(surrogate)(struct device *device, float *coefficient, double *sums, con
         struct response y = {
             segment[i + 1] - at, loss + at, old ? old + at : NULL, rollout + at, start ? start + at : NULL,
             advantage[i],        weight[i]};
-        score_response(coefficient + at, (struct sums *)sums, settings, &y);
+        score_response(coefficient + at, (struct sums *)sums, options, &y);
     }
 }

@@ -453,7 +453,7 @@ static void shift_rows(struct device *device, struct matrix x, const float *to, 
 /* How long responses are is data. */
 static void surrogate(struct device *device, float *coefficient, double *sums, const float *loss, const float *old,
                       const float *rollout, const float *start, const i32 *segment, const double *advantage,
-                      const double *weight, i64 responses, const struct surrogate *settings)
+                      const double *weight, i64 responses, const struct surrogate_options *options)
 {
     count(device, 0, 20.0 * (double)responses);
 }
