@@ -203,23 +203,22 @@ static int save(void *context, const char *folder)
     return model_save(&r->model, folder) || install_tokenizers(folder, r->s->from) ? -1 : 0;
 }
 
-static i64 use_count(const struct run *r)
-{
-    return r->model.config.layers * max_i64(r->model.config.experts, 1);
-}
-
 static const char pool_file[] = "weft/rollouts.safetensors";
 
 static int write_state(void *context, struct json *state, const char *folder)
 {
     struct run *r = context;
     char *path = path_join(folder, pool_file);
+    i64 uses = model_use_count(&r->model.config);
+    double *use = memory_alloc(uses * 8);
+    model_use_get(use, &r->model);
     json_set(state, "updates", json_of_integer(r->updates));
     json_set(state, "success", json_of_numbers(r->success, r->prompts.count));
     json_set(state, "pass", json_of_numbers(r->pool.pass, r->prompts.count));
-    json_set(state, "expert_use", json_of_numbers(r->model.use, use_count(r)));
+    json_set(state, "expert_use", json_of_numbers(use, uses));
     json_set(state, "heldout", json_copy(r->heldout));
     int status = pool_save(&r->pool, path);
+    memory_free(use);
     memory_free(path);
     return status;
 }
@@ -229,10 +228,14 @@ static int read_state(struct run *r, const struct json *state, const char *folde
     if (json_count(json_get(state, "success")) != r->prompts.count)
         return error_set("%s belongs to other prompts; remove %s/checkpoints to begin anew", folder, r->stage->out);
     char *path = path_join(folder, pool_file);
+    i64 uses = model_use_count(&r->model.config);
+    double *use = memory_alloc(uses * 8);
     r->updates = json_integer(json_get(state, "updates"), 0);
     json_numbers(r->success, r->prompts.count, json_get(state, "success"));
     json_numbers(r->pool.pass, r->prompts.count, json_get(state, "pass"));
-    json_numbers(r->model.use, use_count(r), json_get(state, "expert_use"));
+    json_numbers(use, uses, json_get(state, "expert_use"));
+    model_use_put(&r->model, use);
+    memory_free(use);
     json_free(r->heldout);
     r->heldout = json_copy(json_get(state, "heldout"));
     int status = pool_load(&r->pool, path);

@@ -25,6 +25,7 @@ static struct text_tokenizer *tokenizer;
 static struct model model;
 static struct prompts prompts;
 static char *folder, *program;
+static int behind_the_wall; /* between host and device */
 
 /* ---- A world: folder/model, folder/prompts.jsonl ---- */
 
@@ -79,12 +80,20 @@ static void find_world(void)
     memory_free(path);
 }
 
+static void open_device(void)
+{
+    if (behind_the_wall)
+        device_open_guarded(&device);
+    else
+        device_open_cpu(&device);
+}
+
 static int open_world(void **state)
 {
     char *directory, *path;
     (void)state;
     log_set_level(LOG_QUIET);
-    device_open_cpu(&device);
+    open_device();
     workers_start(2);
     folder = string_format("/dev/shm/weft-rollout-%ld", (long)getpid());
     directory = path_join(folder, "model");
@@ -107,6 +116,7 @@ static int close_world(void **state)
     directory_remove(folder);
     prompts_release(&prompts);
     model_close(&model);
+    device_close(&device);
     text_tokenizer_free(tokenizer);
     memory_free(folder);
     workers_stop();
@@ -488,7 +498,7 @@ static pid_t start_stage(const char *out)
 {
     pid_t child = fork();
     if (child == 0) {
-        execl(program, program, folder, out, (char *)NULL);
+        execl(program, program, folder, out, behind_the_wall ? "1" : "0", (char *)NULL);
         _exit(127);
     }
     return child;
@@ -592,7 +602,8 @@ static void test_killed_and_resumed(void **state)
 static int stage_alone(char **argv)
 {
     log_set_level(LOG_QUIET);
-    device_open_cpu(&device);
+    behind_the_wall = argv[3][0] == '1';
+    open_device();
     workers_start(2);
     signals_catch();
     int status = run_stage(argv[1], argv[2]);
@@ -612,7 +623,10 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_the_best_of_several_answers),
                                        cmocka_unit_test(test_killed_and_resumed)};
     program = argv[0];
-    if (argc == 3)
+    if (argc == 4)
         return stage_alone(argv);
-    return cmocka_run_group_tests(tests, open_world, close_world);
+    int failed = 0;
+    for (behind_the_wall = 0; behind_the_wall < 2; behind_the_wall++)
+        failed += cmocka_run_group_tests(tests, open_world, close_world);
+    return failed;
 }
