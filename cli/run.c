@@ -311,6 +311,7 @@ static int run_partial(const struct runner *run, struct recipe_stage *s, const c
     struct stage stage = {.name = s->name,
                           .out = partial,
                           .seed = seed_of(run, s),
+                          .recipe_seed = run->recipe.seed,
                           .device = cli_device(),
                           .dtype = run->dtype,
                           .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone()};

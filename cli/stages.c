@@ -13,7 +13,7 @@
 /* data/ stands below train/ and does not know stages. */
 static int run_prepare(const void *settings, const struct stage *stage)
 {
-    return prepare_stage(settings, stage->out, stage->seed, stage->device, stage->dtype);
+    return prepare_stage(settings, stage->out, stage->recipe_seed, stage->device, stage->dtype);
 }
 
 #define KIND(name, help, table, type, run, work)                                                                       \

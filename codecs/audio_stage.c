@@ -88,7 +88,7 @@ int audio_stage(const void *settings, const struct stage *stage)
     if (status == 0)
         status = lr_check(&s->optimizer, s->steps, "steps");
     if (status == 0)
-        status = load_media(&media, &held_out, s, stage->seed);
+        status = load_media(&media, &held_out, s, stage->recipe_seed);
     if (status == 0) {
         struct audio_trainer trainer = {.settings = s, .media = &media, .seed = stage->seed};
         audio_trainer_open(&trainer, stage->device, stage->dtype);

@@ -171,7 +171,7 @@ int text_stage(const void *settings, const struct stage *stage)
     struct text_training training = {families[s->family], s->nfc, s->vocabulary, special, false};
     struct feed feed = {.settings = s, .trainer = text_trainer_open(&training)};
     struct text_tokenizer *tokenizer = NULL;
-    int status = feed.trainer ? feed_data(&feed, stage->seed) : -1;
+    int status = feed.trainer ? feed_data(&feed, stage->recipe_seed) : -1;
     if (status == 0)
         tokenizer = text_trainer_finish(feed.trainer);
     else if (feed.trainer)

@@ -167,7 +167,7 @@ static int run_stage(const struct vision_settings *s, const struct stage *stage,
 int vision_stage(const void *settings, const struct stage *stage)
 {
     struct vision_media media = {0}, held_out = {0};
-    int status = load_media(&media, &held_out, settings, stage->seed);
+    int status = load_media(&media, &held_out, settings, stage->recipe_seed);
     if (status == 0)
         status = run_stage(settings, stage, &media, &held_out);
     vision_media_release(&media);

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <sys/wait.h>
 #include "core/json.h"
-#include "scratch.h"
 #include "tests/shard_fixture.h"
+#include "tests/scratch.h"
 
 static char *shards;
 static struct text complained;
@@ -107,6 +107,27 @@ static void stages_draw_for_themselves(void **state)
     assert_true(metric("two/one", 1, "loss/text") != metric("two/two", 1, "loss/text"));
     run_well("again", two, "two"); /* alone it is the same */
     assert_true(same_files("two/two/model.safetensors", "again/two/model.safetensors"));
+}
+
+/* Which samples are held out is drawn by every stage alike: none may learn from what another one holds out. */
+static void stages_hold_out_the_same(void **state)
+{
+    char *texts = path_join(shards, "texts"), *stages;
+    (void)state;
+    succeed(directory_make(texts));
+    for (int i = 0; i < 60; i++) {
+        char *file = string_format("%s/%02d.txt", texts, i), *words = string_format("the words of text %d", i);
+        succeed(file_replace(file, words, (i64)strlen(words)));
+        memory_free(file);
+        memory_free(words);
+    }
+    stages = string_format("  one: {kind: prepare, data: %s, text: %s/text, validation: 0.3, test: 0.1}\n"
+                           "  two: {kind: prepare, data: %s, text: %s/text, validation: 0.3, test: 0.1}\n",
+                           texts, shards, texts, shards);
+    run_well("parts-drawn", stages, "");
+    assert_true(same_files("parts-drawn/one/validation/index", "parts-drawn/two/validation/index"));
+    memory_free(stages);
+    memory_free(texts);
 }
 
 /* Takes the stage's own seed out of an identity, as older programs wrote it. */
@@ -240,9 +261,10 @@ static void what_cannot_be_carried_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_draw_for_themselves),      cmocka_unit_test(what_older_programs_finished_stays),
-        cmocka_unit_test(continued_equals_at_once),        cmocka_unit_test(what_continues_is_resumed),
-        cmocka_unit_test(a_branch_may_decay_and_lengthen), cmocka_unit_test(what_cannot_be_carried_is_refused),
+        cmocka_unit_test(stages_draw_for_themselves),         cmocka_unit_test(stages_hold_out_the_same),
+        cmocka_unit_test(what_older_programs_finished_stays), cmocka_unit_test(continued_equals_at_once),
+        cmocka_unit_test(what_continues_is_resumed),          cmocka_unit_test(a_branch_may_decay_and_lengthen),
+        cmocka_unit_test(what_cannot_be_carried_is_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -15,7 +15,8 @@ struct parallel;
 struct stage {
     const char *name; /* in the recipe */
     const char *out;  /* existing folder; may hold an earlier call's checkpoints */
-    u64 seed;
+    u64 seed;         /* of this stage alone */
+    u64 recipe_seed;  /* of what all stages draw alike: which samples are held out */
     struct device *device;
     enum dtype dtype;   /* the precision resolved for this run: DTYPE_BF16 or DTYPE_F32 */
     double peak_gflops; /* matrix peak measured at the stage's start, of all its ranks together */
