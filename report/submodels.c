@@ -110,7 +110,7 @@ static void put_points(struct page *p, const struct json *points)
 static void put_grid(struct page *p, const char *stage, struct json *const *files)
 {
     static const struct plotted plots[] = {
-        {"loss_all", "Summed loss", "nats", 4},
+        {"loss_all", "Weighted loss", "nats", 4},
         {"loss/text", "Loss on text", "nats a token", 0},
         {"loss/vision", "Loss on bits of pictures", "nats a bit", 1},
         {"loss/audio", "Loss on codes of sound", "nats a code", 2},

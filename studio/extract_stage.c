@@ -32,6 +32,8 @@ int extract_directory(const char *from, const char *out, const struct submodel_o
         if (status == 0)
             status = install_tokenizers(out, from);
         if (status == 0)
+            status = loss_weights_copy(out, from);
+        if (status == 0)
             tell(&model, &extracted, &sub);
         model_close(&extracted);
     }

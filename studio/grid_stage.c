@@ -47,15 +47,14 @@ static double decode_speed(struct model *model, const struct submodel *sub, i64 
 static int measure_point(struct grid_point *point, struct model *model, const struct grid_settings *s)
 {
     struct heldout h;
+    double weights[TARGETS];
     int status = heldout_measure(&h, model, &point->sub, s->data, s->part, s->length, s->rows);
     if (status)
         return status;
-    point->loss_all = 0;
-    for (int kind = 0; kind < TARGETS; kind++) {
+    loss_weights_load(weights, s->from);
+    for (int kind = 0; kind < TARGETS; kind++)
         point->loss[kind] = heldout_mean(&h, kind);
-        if (kind != TARGET_MTP && isfinite(point->loss[kind]))
-            point->loss_all += point->loss[kind];
-    }
+    point->loss_all = heldout_sum(&h, weights);
     point->tokens_per_s = decode_speed(model, &point->sub, s->decode_tokens);
     return 0;
 }

@@ -4,11 +4,12 @@
 #include "tests/shard_fixture.h"
 #include "tests/scratch.h"
 #include "tests/toy.h"
+#include "studio/studio.h"
 #include "train/pretrain.h"
 
 #include <math.h>
 
-enum { STEPS = 8, SEED = 5 };
+enum { STEPS = 8, SEED = 6 }; /* with which every step has vision */
 static struct device device;
 static char *shards;
 
@@ -163,6 +164,53 @@ static void kinds_are_rescaled_where_the_settings_say_so(void **state)
     assert_int_equal(steps_apart("loss/vision", "rescaled", "as they are"), STEPS - 2);
 }
 
+/* A grid sums the losses with the weights that the training ended with. */
+static void a_grid_weighs_losses_as_training_did(void **state)
+{
+    struct grid_result result;
+    struct grid_settings s = {.from = path_of("rescaled"), .data = shards, .part = "validation", .rows = 4};
+    double weights[TARGETS], sum = 0;
+    (void)state;
+    s.length = 128;
+    s.decode_tokens = 1;
+    loss_weights_load(weights, s.from);
+    assert_true(weights[TARGET_TEXT] == 1);
+    assert_true(weights[TARGET_VISION] > 2); /* bits lose less than ids */
+    succeed(grid_measure_all(&result, &s, &device));
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (kind != TARGET_MTP)
+            sum += weights[kind] * result.points[0].loss[kind];
+    assert_float_equal(result.points[0].loss_all, sum, 1e-9);
+    assert_true(result.points[0].loss_all > result.points[0].loss[TARGET_TEXT] + result.points[0].loss[TARGET_VISION]);
+    grid_result_release(&result);
+}
+
+static void a_ramp_of_rows_is_checked_before_the_first_step(void **state)
+{
+    i64 steps[] = {0, 10, 20};
+    double rows[] = {4, 8, 10};
+    struct loader_settings loader = {.rows = {steps, rows, 3}, .micro_rows = 2};
+    struct layout alone = {.data = 1, .expert = 1, .tensor = 1, .pipeline = 1, .chunks = 1}, data = alone,
+                  expert = alone, chunks = alone;
+    (void)state;
+    data.data = expert.data = chunks.pipeline = chunks.chunks = 2;
+    expert.expert = 2;
+    succeed(pretrain_check_batches(&loader, &alone, 0, 30));
+    succeed(pretrain_check_batches(&loader, &data, 0, 30));
+    succeed(pretrain_check_batches(&loader, &expert, 0, 20)); /* 2 and 4 micro-batches */
+    assert_int_equal(pretrain_check_batches(&loader, &expert, 0, 21), -1);
+    assert_says("batch.rows is 10 at step 20");
+    assert_says("expected a multiple of 2");
+    assert_int_equal(error_status(), STATUS_USAGE);
+    assert_int_equal(pretrain_check_batches(&loader, &chunks, 0, 30), -1);
+    rows[2] = 12;
+    succeed(pretrain_check_batches(&loader, &chunks, 0, 30));
+    loader.rows.linear = true;
+    assert_int_equal(pretrain_check_batches(&loader, &expert, 0, 30), -1);
+    assert_says("at step 3");                                  /* 5 rows: three micro-batches */
+    succeed(pretrain_check_batches(&loader, &expert, 20, 30)); /* where what is continued stands */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +218,8 @@ int main(void)
         cmocka_unit_test(each_axis_of_the_draws_is_drawn),
         cmocka_unit_test(each_kind_of_target_has_the_weight_of_its_setting),
         cmocka_unit_test(kinds_are_rescaled_where_the_settings_say_so),
+        cmocka_unit_test(a_grid_weighs_losses_as_training_did),
+        cmocka_unit_test(a_ramp_of_rows_is_checked_before_the_first_step),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

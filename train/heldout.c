@@ -351,3 +351,31 @@ struct json *heldout_json(const struct heldout *h)
         }
     return all;
 }
+
+double heldout_sum(const struct heldout *h, const double weights[TARGETS])
+{
+    double sum = 0;
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (kind != TARGET_MTP && isfinite(heldout_mean(h, kind)))
+            sum += weights[kind] * heldout_mean(h, kind);
+    return sum;
+}
+
+void loss_weights_load(double weights[TARGETS], const char *model_directory)
+{
+    char *path = path_join(model_directory, LOSS_WEIGHTS_FILE);
+    struct json *j = file_exists(path) ? json_load(path) : NULL;
+    for (int kind = 0; kind < TARGETS; kind++)
+        weights[kind] = json_number(json_get(j, target_names[kind]), 1);
+    json_free(j);
+    memory_free(path);
+}
+
+int loss_weights_copy(const char *to, const char *from)
+{
+    char *in = path_join(from, LOSS_WEIGHTS_FILE), *out = path_join(to, LOSS_WEIGHTS_FILE);
+    int status = file_exists(in) ? file_copy(out, in) : 0;
+    memory_free(in);
+    memory_free(out);
+    return status;
+}

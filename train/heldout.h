@@ -35,6 +35,12 @@ int heldout_walk(const struct heldout_pass *pass, struct model *model, const str
 /* NaN: no such targets */
 double heldout_loss(const struct heldout *heldout, enum stream stream, enum target_kind kind);
 double heldout_mean(const struct heldout *heldout, enum target_kind kind);
+/* Sum of the means with the weights that pretrain left in the model directory (1 where it left none); multi-token
+ * prediction apart. */
+#define LOSS_WEIGHTS_FILE "weft/loss_weights.json"
+double heldout_sum(const struct heldout *heldout, const double weights[TARGETS]);
+void loss_weights_load(double weights[TARGETS], const char *model_directory);
+int loss_weights_copy(const char *to, const char *from); /* model directories */
 struct json *heldout_json(const struct heldout *heldout);
 
 #endif

@@ -3,50 +3,59 @@
  * several chunks a rank the interleaved order (Narayanan et al. 2021, arXiv 2104.04473, section 2.2). */
 #include "train/step.h"
 
-int turns_init(struct turns *turns, const struct parallel *parallel, i64 micro_batches)
+i64 pipeline_multiple(const struct layout *l)
+{
+    if (l->chunks > 1)
+        return l->data * l->pipeline;
+    return l->expert > 1 ? l->data : 1;
+}
+
+int pipeline_check(const struct layout *l, i64 micro_batches)
+{
+    i64 multiple = pipeline_multiple(l);
+    if (micro_batches % multiple == 0)
+        return 0;
+    const char *why = l->chunks > 1 ? "several chunks a pipeline rank go through them in rounds"
+                                    : "expert ranks run every layer together";
+    return error_usage("%lld micro-batches a step on %lld data and %lld pipeline ranks: expected a multiple of %lld, "
+                       "since %s; change batch.rows, batch.micro_rows or the layout",
+                       (long long)micro_batches, (long long)l->data, (long long)l->pipeline, (long long)multiple, why);
+}
+
+void pipeline_schedule_init(struct pipeline_schedule *s, const struct parallel *parallel, i64 micro_batches)
 {
     const struct layout *l = &parallel->layout;
     i64 rank = parallel->data->rank;
-    *turns = (struct turns){.ranks = l->pipeline,
-                            .rank = parallel->pipeline->rank,
-                            .chunks = l->chunks,
-                            .first = rank,
-                            .stride = l->data,
-                            .count = ceil_div(max_i64(0, micro_batches - rank), l->data)};
-    if (l->expert > 1 && micro_batches % l->data)
-        return error_set(
-            "%lld micro-batches on %lld data ranks do not come out even, which expert ranks need: they run "
-            "every layer together",
-            (long long)micro_batches, (long long)l->data);
-    if (l->chunks > 1 && turns->count % l->pipeline)
-        return error_set("%lld micro-batches of a data rank on %lld pipeline ranks do not come out even, which several "
-                         "chunks a rank need",
-                         (long long)turns->count, (long long)l->pipeline);
-    return 0;
+    *s = (struct pipeline_schedule){.ranks = l->pipeline,
+                                    .rank = parallel->pipeline->rank,
+                                    .chunks = l->chunks,
+                                    .first = rank,
+                                    .stride = l->data,
+                                    .count = ceil_div(max_i64(0, micro_batches - rank), l->data)};
 }
 
-i64 turns_ahead(const struct turns *t)
+i64 pipeline_warmup(const struct pipeline_schedule *s)
 {
-    i64 behind = t->ranks - 1 - t->rank;
-    return t->chunks == 1 ? behind : 2 * behind + (t->chunks - 1) * t->ranks;
+    i64 behind = s->ranks - 1 - s->rank;
+    return s->chunks == 1 ? behind : 2 * behind + (s->chunks - 1) * s->ranks;
 }
 
 /* The k-th forward or backward: runs of `ranks` micro-batches go through one chunk after the other. */
-static struct turn nth(const struct turns *t, i64 k, bool forward)
+static struct pipeline_task nth(const struct pipeline_schedule *s, i64 k, bool forward)
 {
-    i64 round = t->ranks * t->chunks, own = k % round / t->ranks;
-    i64 micro = k / round * t->ranks + k % t->ranks;
-    return (struct turn){.forward = forward,
-                         .chunk = (forward ? own : t->chunks - 1 - own) * t->ranks + t->rank,
-                         .micro = t->first + micro * t->stride};
+    i64 round = s->ranks * s->chunks, own = k % round / s->ranks;
+    i64 micro = k / round * s->ranks + k % s->ranks;
+    return (struct pipeline_task){.forward = forward,
+                                  .chunk = (forward ? own : s->chunks - 1 - own) * s->ranks + s->rank,
+                                  .micro = s->first + micro * s->stride};
 }
 
-struct turn turn_at(const struct turns *t, i64 i)
+struct pipeline_task pipeline_task_at(const struct pipeline_schedule *s, i64 i)
 {
-    i64 all = t->count * t->chunks, ahead = min_i64(turns_ahead(t), all), after = i - ahead;
+    i64 all = s->count * s->chunks, ahead = min_i64(pipeline_warmup(s), all), after = i - ahead;
     if (after < 0)
-        return nth(t, i, true);
+        return nth(s, i, true);
     if (after < 2 * (all - ahead))
-        return nth(t, after % 2 ? after / 2 : ahead + after / 2, after % 2 == 0);
-    return nth(t, i - all, false);
+        return nth(s, after % 2 ? after / 2 : ahead + after / 2, after % 2 == 0);
+    return nth(s, i - all, false);
 }

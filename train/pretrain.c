@@ -285,10 +285,25 @@ static void release(void *context)
     model_gather_release(&r->whole, &r->model);
 }
 
+/* Which the losses of kinds are summed with, where models are compared by one number. */
+static int save_loss_weights(const struct run *r, const char *folder)
+{
+    struct json *j = json_object();
+    char *path = path_join(folder, LOSS_WEIGHTS_FILE);
+    for (int kind = 0; kind < TARGETS; kind++)
+        json_set(j, target_names[kind], json_of_number(trainer_weight(&r->trainer, kind)));
+    int status = json_save(path, j);
+    json_free(j);
+    memory_free(path);
+    return status;
+}
+
 static int save(void *context, const char *folder)
 {
     struct run *r = context;
-    return model_save(&r->whole, folder) || install_tokenizers(folder, r->s->data) ? -1 : 0;
+    if (model_save(&r->whole, folder) || save_loss_weights(r, folder))
+        return -1;
+    return install_tokenizers(folder, r->s->data);
 }
 
 static void say_losses(struct training_step *said, const struct step_result *x)
@@ -372,6 +387,19 @@ static int train(struct run *r)
     return status;
 }
 
+/* A schedule stands still behind its last point. */
+int pretrain_check_batches(const struct loader_settings *loader, const struct layout *layout, i64 first, i64 steps)
+{
+    const struct schedule *rows = &loader->rows;
+    i64 last = min_i64(steps - 1, max_i64(first, rows->count ? rows->steps[rows->count - 1] : 0));
+    for (i64 step = first; step <= last; step++) {
+        i64 now = (i64)schedule_at(rows, step);
+        if (pipeline_check(layout, ceil_div(now, loader->micro_rows)))
+            return error_prefix("batch.rows is %lld at step %lld", (long long)now, (long long)step);
+    }
+    return 0;
+}
+
 static int run_with_model(struct run *r)
 {
     struct loader_settings loader = r->s->loader;
@@ -381,6 +409,8 @@ static int run_with_model(struct run *r)
     if (loader.window == 0)
         loader.window = r->model.config.window;
     r->model.config.window = loader.window;
+    if (pretrain_check_batches(&loader, &r->stage->ranks->layout, r->continued.step, r->s->steps))
+        return -1;
     r->loader = loader_open(r->s->data, "train", &loader, r->seed);
     if (!r->loader)
         return -1;

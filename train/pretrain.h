@@ -20,6 +20,8 @@ extern const struct setting pretrain_table[], sft_table[];
 /* What a new model has beside the settings: constants, and what a shard folder's tokenizers give. */
 struct model_config pretrain_config(const struct pretrain_settings *settings);
 int pretrain_sizes(struct model_config *config, const char *shards);
+/* Every step's micro-batches come out even over the layout: looked at before the first of them. */
+int pretrain_check_batches(const struct loader_settings *loader, const struct layout *layout, i64 first, i64 steps);
 int pretrain_stage(const void *settings, const struct stage *stage);
 int sft_stage(const void *settings, const struct stage *stage);
 

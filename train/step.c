@@ -6,15 +6,15 @@
 
 void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_bytes)
 {
-    struct turns turns;
+    struct pipeline_schedule schedule;
     memset(trainer, 0, sizeof *trainer);
     trainer->model = model;
     trainer->sums = step_sums_open(model->device);
     trainer->objective = objective_plain;
     for (int kind = 0; kind < TARGETS; kind++)
         trainer->balance.weight[kind] = 1;
-    turns_init(&turns, model->parallel, 0);
-    trainer->flight_count = turns_ahead(&turns) + 1;
+    pipeline_schedule_init(&schedule, model->parallel, 0);
+    trainer->flight_count = pipeline_warmup(&schedule) + 1;
     trainer->flights = memory_alloc(trainer->flight_count * (i64)sizeof *trainer->flights);
     for (i64 i = 0; i < trainer->flight_count; i++) {
         tape_open(&trainer->flights[i].tape, model->device, model->weights.dtype, reserved_bytes);
@@ -32,14 +32,14 @@ void trainer_close(struct trainer *trainer)
     step_sums_close(trainer->model->device, trainer->sums);
 }
 
-static struct flight *find_flight(struct trainer *t, const struct turn *turn)
+static struct flight *find_flight(struct trainer *t, const struct pipeline_task *task)
 {
     for (i64 i = 0; i < t->flight_count; i++) {
         struct flight *f = &t->flights[i];
-        if (turn->forward ? !f->busy : f->busy && f->chunk == turn->chunk && f->micro == turn->micro)
+        if (task->forward ? !f->busy : f->busy && f->chunk == task->chunk && f->micro == task->micro)
             return f;
     }
-    panic("chunk %lld of micro-batch %lld is not in flight", (long long)turn->chunk, (long long)turn->micro);
+    panic("chunk %lld of micro-batch %lld is not in flight", (long long)task->chunk, (long long)task->micro);
 }
 
 static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i64 step, const struct batch *batch)
@@ -52,37 +52,37 @@ static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i
 
 /* One micro-batch through one chunk of the layers (all of them without a pipeline): read, choose a sub-model, forward,
  * coefficients. */
-static int run_forward(struct step_result *result, struct trainer *t, i64 step, const struct turn *turn,
+static int run_forward(struct step_result *result, struct trainer *t, i64 step, const struct pipeline_task *task,
                        const double *totals)
 {
-    struct flight *f = find_flight(t, turn);
+    struct flight *f = find_flight(t, task);
     struct submodel sub;
     struct forward out;
-    struct forward_options options = {.recompute = t->recompute, .want_entropy = t->want_entropy, .chunk = turn->chunk};
+    struct forward_options options = {.recompute = t->recompute, .want_entropy = t->want_entropy, .chunk = task->chunk};
     double begin = clock_s();
     arena_reset(&f->arena, 0);
-    if (t->source.fill(t->source.context, step, turn->micro, &f->batch, &f->arena))
+    if (t->source.fill(t->source.context, step, task->micro, &f->batch, &f->arena))
         return -1;
     result->wait_s += clock_s() - begin;
-    options.routes = t->source.routes ? t->source.routes(t->source.context, step, turn->micro) : NULL;
+    options.routes = t->source.routes ? t->source.routes(t->source.context, step, task->micro) : NULL;
     pick(&sub, t, &f->arena, step, &f->batch);
     tape_clear(&f->tape, true);
     model_forward(&out, &f->tape, t->model, &f->batch, &sub, &options);
     f->busy = true;
-    f->chunk = turn->chunk;
-    f->micro = turn->micro;
+    f->chunk = task->chunk;
+    f->micro = task->micro;
     t->objective(t, f, &out, totals);
     step_sums_add(t->model->device, t->sums, &out, &t->model->config);
-    if (turn->chunk + 1 == model_chunks(t->model)) {
+    if (task->chunk + 1 == model_chunks(t->model)) {
         result->positions += step_positions(&f->batch);
         result->flops += 3 * step_flops(&t->model->config, &f->batch, &sub);
     }
     return 0;
 }
 
-static void run_backward(struct trainer *t, const struct turn *turn)
+static void run_backward(struct trainer *t, const struct pipeline_task *task)
 {
-    struct flight *f = find_flight(t, turn);
+    struct flight *f = find_flight(t, task);
     tape_backward(&f->tape);
     f->busy = false;
 }
@@ -116,20 +116,21 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
 {
     struct model *model = t->model;
     const struct parallel *ranks = model->parallel;
-    struct turns turns;
+    struct pipeline_schedule schedule;
     double totals[TARGETS] = {0}, begin = clock_s();
     memset(result, 0, sizeof *result);
     i64 micro_batches = t->source.plan(t->source.context, step, totals);
-    if (micro_batches < 0 || turns_init(&turns, ranks, micro_batches))
+    if (micro_batches < 0 || pipeline_check(&ranks->layout, micro_batches))
         return -1;
+    pipeline_schedule_init(&schedule, ranks, micro_batches);
     require(micro_batches > 0, "step %lld has no micro-batch", (long long)step);
     weights_begin_step(&model->weights);
     step_sums_clear(model->device, t->sums);
-    for (i64 i = 0; i < 2 * turns.count * turns.chunks; i++) {
-        struct turn turn = turn_at(&turns, i);
-        if (!turn.forward)
-            run_backward(t, &turn);
-        else if (run_forward(result, t, step, &turn, totals))
+    for (i64 i = 0; i < 2 * schedule.count * schedule.chunks; i++) {
+        struct pipeline_task task = pipeline_task_at(&schedule, i);
+        if (!task.forward)
+            run_backward(t, &task);
+        else if (run_forward(result, t, step, &task, totals))
             return -1;
     }
     shares_reduce(&model->weights, ranks);
@@ -146,8 +147,9 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     return 0;
 }
 
-static double balanced_weight(const struct trainer *t, enum target_kind kind, const double *running)
+double trainer_weight(const struct trainer *t, enum target_kind kind)
 {
+    const double *running = t->running;
     double reference = running[TARGET_TEXT] ? running[TARGET_TEXT] : 1;
     double own = running[kind] ? running[kind] : reference;
     return t->balance.weight[kind] * (t->balance.posterior && kind != TARGET_MTP ? reference / own : 1);
@@ -158,8 +160,7 @@ void objective_plain(struct trainer *t, struct flight *flight, struct forward *o
     struct device *device = flight->tape.device;
     for (int kind = 0; kind < TARGETS; kind++) {
         i64 levels = kind == TARGET_AUDIO ? t->model->config.levels : 1;
-        double coefficient =
-            totals[kind] > 0 ? balanced_weight(t, kind, t->running) / (totals[kind] * (double)levels) : 0;
+        double coefficient = totals[kind] > 0 ? trainer_weight(t, kind) / (totals[kind] * (double)levels) : 0;
         for (i64 level = 0; level < levels; level++)
             if (out->coefficient[kind][level])
                 device->ops->coefficients(device, out->coefficient[kind][level], out->weight[kind],

@@ -27,19 +27,20 @@ struct balance_settings { /* coefficient of each target kind */
     bool posterior; /* rescale every kind by its own running mean, so that all move in the interval of text's */
     double decay;   /* of the running means */
 };
-/* ---- The order of forwards and backwards of one rank ---- */
-struct turn {
+/* ---- pipeline.c: the order of forwards and backwards of one rank ---- */
+struct pipeline_task {
     bool forward;
     i64 chunk, micro; /* micro: within the global batch, which is dealt to the data ranks in turn */
 };
-struct turns {
+struct pipeline_schedule {
     i64 ranks, rank, chunks;  /* of the pipeline; chunks of each rank */
     i64 count, first, stride; /* micro-batches of this data rank */
 };
-/* -1: they do not come out even */
-int turns_init(struct turns *turns, const struct parallel *parallel, i64 micro_batches);
-i64 turns_ahead(const struct turns *turns);            /* forwards before the first backward */
-struct turn turn_at(const struct turns *turns, i64 i); /* i < 2 . count . chunks */
+i64 pipeline_multiple(const struct layout *layout);                 /* a step's micro-batches are a multiple of it */
+int pipeline_check(const struct layout *layout, i64 micro_batches); /* -1 and a message where they are none */
+void pipeline_schedule_init(struct pipeline_schedule *schedule, const struct parallel *parallel, i64 micro_batches);
+i64 pipeline_warmup(const struct pipeline_schedule *schedule); /* forwards before the first backward */
+struct pipeline_task pipeline_task_at(const struct pipeline_schedule *schedule, i64 i); /* i < 2 . count . chunks */
 
 struct flight { /* a micro-batch between its forward and its backward */
     bool busy;
@@ -86,6 +87,7 @@ void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_byt
 void trainer_close(struct trainer *trainer);
 int train_step(struct step_result *result, struct trainer *trainer, i64 step);
 
+double trainer_weight(const struct trainer *trainer, enum target_kind kind); /* of a kind's mean loss, now */
 objective_fn objective_plain; /* coefficient = weight / total of its kind . the kind's balanced weight */
 
 /* Sums of losses by (stream, target kind), also for evaluation: cleared, added to by each batch, read once. */
