@@ -17,7 +17,8 @@ int pipeline_check(const struct layout *l, i64 micro_batches)
         return 0;
     const char *why = l->chunks > 1 ? "several chunks a pipeline rank go through them in rounds"
                                     : "expert ranks run every layer together";
-    return error_usage("%lld micro-batches a step on %lld data and %lld pipeline ranks: expected a multiple of %lld, "
+    return error_usage("%lld micro-batches of a step do not come out even over %lld data and %lld pipeline ranks: "
+                       "expected a multiple of %lld, "
                        "since %s; change batch.rows, batch.micro_rows or the layout",
                        (long long)micro_batches, (long long)l->data, (long long)l->pipeline, (long long)multiple, why);
 }
