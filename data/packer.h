@@ -47,8 +47,8 @@ struct loader_settings {
                 "the same of words to speech"),                                                                        \
         SETTING(type, loader.mixture[DIRECTION_CHAT], "mixture.chat", NUMBER, "1", 0, 1000, NULL,                      \
                 "the same of conversations"),                                                                          \
-        SETTING(type, loader.condition_drop, "pack.condition_drop", NUMBER, "0.1", 0, 1, NULL,                         \
-                "share of prompts of media left out, for guidance"),                                                   \
+        SETTING(type, loader.condition_drop, "pack.condition_drop", NUMBER, "0", 0, 1, NULL,                           \
+                "share of prompts of media left out: for guidance, which Weft itself does not do"),                    \
         SETTING(type, loader.text_condition, "pack.text_condition", NUMBER, "1", 0, 1000, NULL,                        \
                 "loss weight of captions that are prompts"),                                                           \
         SETTING(type, loader.audio_condition, "pack.audio_condition", NUMBER, "0", 0, 1000, NULL,                      \

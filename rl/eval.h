@@ -39,6 +39,8 @@ struct json *eval_model(struct model *model, const struct submodel *sub, const s
                 "program and arguments that judge answers, JSON lines in, scores or observations out"),                \
         SETTING(type, judge.seconds, "program_seconds", NUMBER, "60", 0.01, 1e6, NULL,                                 \
                 "time it has for all answers of a step"),                                                              \
+        SETTING(type, judge.failures, "program_failures", INTEGER, "3", 0, 1e6, NULL,                                  \
+                "times in a row it may hang or break: the prompts of that step then teach nothing"),                   \
         SETTING(type, judge.turns, "turns", INTEGER, "0", 0, 1000, NULL, "observations an answer may get")
 
 #endif

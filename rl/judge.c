@@ -12,6 +12,7 @@ struct line { /* of rewards.jsonl */
     u64 answer;
     double score;
     char *observation; /* NULL: a score */
+    bool failed;       /* there is none */
 };
 struct judge {
     const struct judge_settings *s;
@@ -20,6 +21,7 @@ struct judge {
     int file; /* -1: none */
     struct line *old;
     i64 old_count, old_capacity;
+    i64 failures;      /* of the program since it last answered */
     struct text fresh; /* lines not written yet */
 };
 
@@ -34,7 +36,8 @@ static void read_line(struct judge *j, const char *at, i64 length, i64 from_step
                         json_integer(json_get(o, "turn"), 0),
                         0,
                         json_number(json_get(o, "score"), 0),
-                        NULL};
+                        NULL,
+                        json_get(o, "failed") != NULL};
     unsigned long long answer;
     if (line.step >= from_step && sscanf(json_string(json_get(o, "answer"), ""), "%llx", &answer) == 1) {
         const char *observation = json_string(json_get(o, "observation"), NULL);
@@ -104,6 +107,8 @@ static void add_line(struct judge *j, const struct line *line)
     json_set(o, "answer", json_of_string(answer));
     if (line->observation)
         json_set(o, "observation", json_of_string(line->observation));
+    else if (line->failed)
+        json_set(o, "failed", json_of_bool(true));
     else
         json_set(o, "score", json_of_number(line->score));
     json_print(&j->fresh, o, 0);
@@ -210,11 +215,12 @@ static int look_at(struct judge *j, struct verdict *c, i64 step, i64 *asked, str
     if (rollout_text(answer, c->cohort, c->rollout, j->tokenizer) || verifier_for(&verifier, j, c->cohort->prompt))
         return -1;
     c->line = (struct line){
-        step, c->cohort->number, c->rollout, r->turns, hash_bytes(answer->data, answer->length, 0), 0, NULL};
+        step, c->cohort->number, c->rollout, r->turns, hash_bytes(answer->data, answer->length, 0), 0, NULL, false};
     const struct line *old = find_line(j, step, c->cohort, c->rollout, c->line.answer);
     c->known = old != NULL;
     if (old) {
         c->line.score = old->score;
+        c->line.failed = old->failed;
         c->line.observation = old->observation ? string_copy(old->observation) : NULL;
         return 0;
     }
@@ -237,6 +243,19 @@ static void take_answer(struct line *line, const struct json *answer)
     line->observation = scored ? NULL : string_copy(json_string(json_get(answer, "observation"), ""));
 }
 
+/* A program that hangs or breaks costs this step its answers, not the run: nothing is learnt from their prompts. */
+static int go_on_without(struct judge *j, struct verdict *cases, i64 count, i64 asked)
+{
+    if (error_status() == STATUS_INTERRUPTED)
+        return -1;
+    if (++j->failures > j->s->failures)
+        return error_prefix("%lld times in a row (program_failures), now", (long long)j->failures);
+    log_warn("%s; the prompts of these %lld answers teach nothing in this step", error_text(), (long long)asked);
+    for (i64 i = 0; i < count; i++)
+        cases[i].line.failed |= cases[i].question != NULL;
+    return 0;
+}
+
 static int ask_program(struct judge *j, struct verdict *cases, i64 count, i64 asked)
 {
     struct json **questions = memory_alloc(max_i64(asked, 1) * (i64)sizeof *questions);
@@ -246,8 +265,13 @@ static int ask_program(struct judge *j, struct verdict *cases, i64 count, i64 as
         if (cases[i].question)
             questions[n++] = cases[i].question;
     int status = asked ? program_ask(answers, j->argv, questions, asked, j->s->seconds) : 0;
+    bool answered = status == 0;
+    if (answered && asked)
+        j->failures = 0;
+    else if (!answered)
+        status = go_on_without(j, cases, count, asked);
     n = 0;
-    for (i64 i = 0; i < count && status == 0; i++) {
+    for (i64 i = 0; i < count && answered; i++) {
         if (!cases[i].question)
             continue;
         take_answer(&cases[i].line, answers[n]);
@@ -285,6 +309,7 @@ static int apply(i64 *open, struct judge *j, struct verdict *c, i64 most)
     struct rollout *r = &c->cohort->rollouts[c->rollout];
     if (!c->line.observation) {
         r->judged = true;
+        r->unjudged = c->line.failed;
         r->reward = c->line.score;
         return 0;
     }

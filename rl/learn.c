@@ -330,7 +330,7 @@ static void add_sample(struct learner *l, const struct cohort *c, const struct a
             *drawn++ = r->logprob[i];
 }
 
-/* Cohorts whose rewards are all alike teach nothing and are left out. */
+/* Cohorts whose rewards are all alike, or not known, teach nothing and are left out. */
 void learner_load(struct learner *l, struct cohort *const *cohorts, i64 count, const double *success)
 {
     arena_reset(&l->arena, 0);
@@ -344,9 +344,12 @@ void learner_load(struct learner *l, struct cohort *const *cohorts, i64 count, c
         const struct cohort *c = cohorts[i];
         i64 mark = arena_mark(&l->arena);
         double *reward = arena_alloc(&l->arena, c->size * 16), *advantage = reward + c->size;
-        for (i64 r = 0; r < c->size; r++)
+        bool judged = true;
+        for (i64 r = 0; r < c->size; r++) {
             reward[r] = c->rollouts[r].reward;
-        if (!advantages(advantage, reward, c->size, l->s)) {
+            judged &= !c->rollouts[r].unjudged;
+        }
+        if (!judged || !advantages(advantage, reward, c->size, l->s)) {
             arena_reset(&l->arena, mark);
             continue;
         }

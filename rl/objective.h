@@ -16,6 +16,7 @@ struct surrogate_settings {
     bool divide_by_std;
     double advantage_eps;
     double mask_share, mask_entropy, mask_success; /* alpha, eta, tau of WPSM [R eq. 4]; share 0: off */
+    double mask_solved;                            /* reward from which an answer solves its prompt */
     double hint_share, hint_decay;                 /* p_initial, gamma of AHRL [R eq. 5]; share 0: off */
     i64 hint_attempts;                             /* k of pass@k */
 };

@@ -28,6 +28,17 @@ bool cohort_done(const struct cohort *c)
     return true;
 }
 
+double cohort_success(const struct cohort *c, double solved)
+{
+    i64 good = 0;
+    for (i64 i = 0; i < c->size; i++) {
+        if (c->hint > 0 || c->rollouts[i].unjudged)
+            return -1;
+        good += c->rollouts[i].reward >= solved;
+    }
+    return (double)good / (double)c->size;
+}
+
 void cohort_rest(struct cohort *c)
 {
     if (c->rollouts[0].answer.count == 0)

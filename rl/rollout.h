@@ -20,6 +20,7 @@ struct rollout {
     i64 turns;            /* observations so far */
     bool judged;
     double reward; /* once judged */
+    bool unjudged; /* the program that should have said it failed */
 };
 struct cohort {
     const struct task *prompt;
@@ -34,6 +35,8 @@ void cohort_init(struct cohort *cohort, const struct task *prompt, i64 prompt_in
 void cohort_release(struct cohort *cohort);
 void cohort_rest(struct cohort *cohort); /* a prompt read but not answered is read anew: its routes are forgotten */
 bool cohort_done(const struct cohort *cohort);
+/* Share of its answers with a reward of at least `solved`; -1: hinted, or not all of them judged. */
+double cohort_success(const struct cohort *cohort, double solved);
 /* The answer as text, its hint before it; special tokens are left out. */
 i64 rollout_routed(const struct rollout *rollout); /* ids whose routes are kept between two calls */
 int rollout_text(struct text *out, const struct cohort *cohort, i64 copy, const struct text_tokenizer *tokenizer);

@@ -39,7 +39,9 @@ const struct setting rl_table[] = {
         "how far well-learned positives are masked; 0: not"),
     ROW(surrogate.mask_entropy, "mask.entropy", NUMBER, "0.05", 0, 100, NULL,
         "well learned: entropy below, nats an id"),
-    ROW(surrogate.mask_success, "mask.success", NUMBER, "0.75", 0, 1, NULL, "and success of the prompt above"),
+    ROW(surrogate.mask_success, "mask.success", NUMBER, "0.75", 0, 1, NULL,
+        "and the share of the prompt's answers that solved it, without a hint, above"),
+    ROW(surrogate.mask_solved, "mask.solved", NUMBER, "1", -1e9, 1e9, NULL, "reward from which an answer solves it"),
     ROW(surrogate.hint_share, "hint.share", NUMBER, "0", 0, 1, NULL, "of extra_info.think told at first; 0: no hints"),
     ROW(surrogate.hint_decay, "hint.decay", NUMBER, "0.05", 0, 100, NULL,
         "share . exp(-decay . step . pass@k at the start)"),
@@ -280,21 +282,15 @@ static int draw_and_judge(struct run *r, struct times *times, i64 step, struct p
     return 0;
 }
 
-static double mean_reward(const struct cohort *c)
-{
-    double sum = 0;
-    for (i64 i = 0; i < c->size; i++)
-        sum += c->rollouts[i].reward;
-    return sum / (double)c->size;
-}
-
-/* Halves the weight of what was: prompts come by a few times only. */
+/* Halves the weight of what was: prompts come by a few times only. Answers that were told how to begin, or that nobody
+ * judged, say nothing of it. */
 static void move_success(struct run *r)
 {
     for (i64 i = 0; i < r->s->prompts_per_step; i++) {
         const struct cohort *c = r->pool.cohorts[i];
-        double *success = &r->success[c->prompt_index], now = mean_reward(c);
-        *success = *success < 0 ? now : 0.5 * (*success + now);
+        double *success = &r->success[c->prompt_index], now = cohort_success(c, r->s->surrogate.mask_solved);
+        if (now >= 0)
+            *success = *success < 0 ? now : 0.5 * (*success + now);
     }
 }
 

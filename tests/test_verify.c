@@ -617,7 +617,7 @@ static i64 judge_once(const struct judge_settings *settings, const char *directo
 static void forget_rewards(void)
 {
     for (i64 i = 0; i < 2; i++) {
-        cohort.rollouts[i].judged = false;
+        cohort.rollouts[i].judged = cohort.rollouts[i].unjudged = false;
         cohort.rollouts[i].reward = -1;
     }
 }
@@ -650,6 +650,46 @@ static void test_rewards_are_written_and_replayed(void **state)
     directory_remove(directory);
     memory_free(path);
     memory_free(directory);
+}
+
+/* The first failure leaves answers unjudged, on disk too; one more in a row ends it. */
+static void test_a_program_that_hangs_costs_a_step(void **state)
+{
+    char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
+    char *argv[] = {"sh", "-c", "sleep 100"};
+    struct judge_settings hangs = {.program = {argv, 3}, .seconds = 0.2, .failures = 1};
+    struct cohort *list = &cohort;
+    i64 open = -1;
+    (void)state;
+    require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
+    open_cohort("program");
+    struct judge *judge = judge_open(&hangs, tokenizer, directory, 0);
+    assert_int_equal(judge_cohorts(&open, judge, &list, 1, 3, 100), 0);
+    assert_true(open == 0 && cohort.rollouts[0].judged && cohort.rollouts[1].unjudged);
+    assert_true(cohort_success(&cohort, 0) < 0);
+    forget_rewards();
+    assert_int_equal(judge_cohorts(&open, judge, &list, 1, 4, 100), -1);
+    assert_non_null(strstr(error_text(), "2 times in a row"));
+    judge_close(judge);
+    forget_rewards();
+    assert_int_equal(judge_once(&hangs, directory, 3, 3), 0); /* known: nobody is asked */
+    assert_true(cohort.rollouts[0].unjudged);
+    close_cohort();
+    directory_remove(directory);
+    memory_free(directory);
+}
+
+static void test_success_is_of_answers_without_a_hint(void **state)
+{
+    (void)state;
+    open_cohort("exact");
+    cohort.rollouts[0].reward = 30;
+    cohort.rollouts[1].reward = 7;
+    assert_true(cohort_success(&cohort, 10) == 0.5);
+    assert_true(cohort_success(&cohort, 1) == 1);
+    cohort.hint = 1;
+    assert_true(cohort_success(&cohort, 1) < 0);
+    close_cohort();
 }
 
 /* A kill in the middle of a line: what is whole stays, the rest is judged again. */
@@ -739,6 +779,8 @@ int main(void)
                                        cmocka_unit_test(test_full_pipes),
                                        cmocka_unit_test(test_rewards_are_written_and_replayed),
                                        cmocka_unit_test(test_a_torn_line_is_cut_off),
+                                       cmocka_unit_test(test_a_program_that_hangs_costs_a_step),
+                                       cmocka_unit_test(test_success_is_of_answers_without_a_hint),
                                        cmocka_unit_test(test_observations_go_on),
                                        cmocka_unit_test(test_null_is_no_score)};
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
