@@ -142,65 +142,45 @@ static int fill(void *context, i64 step, i64 micro, struct batch *b, struct aren
     batch_pad(b, at, b->n - at);
     if (l->route_width)
         fill_routes(l, b, begin, end, arena);
+    i64 drawn = 0;
+    for (i64 i = begin; i < end; i++)
+        drawn += l->samples[i].y.n;
+    require(b->targets[TARGET_TEXT].n == drawn, "samples without some of their targets");
     b->targets[TARGET_MTP].n = 0; /* the block rests: rewards say nothing about it */
     return 0;
 }
 
 /* ---- The objective ---- */
 
-/* Targets of a sample stand together: whose the first of these is. */
-static struct learn_sample *sample_at(const struct learner *l, const struct batch *b, i64 first)
-{
-    const struct target_list *t = &b->targets[TARGET_TEXT];
-    struct learn_sample *s = &l->samples[b->sample[t->position[first]]];
-    i64 last = first + s->y.n - 1;
-    require(last < t->n && b->sample[t->position[last]] == s - l->samples, "a sample without some of its targets");
-    return s;
-}
-
 struct responses { /* of a micro-batch, on the device, as the op `surrogate` wants them */
-    i64 count;
     const i32 *segment;
     const float *rollout, *old, *start;
     const double *advantage, *weight;
 };
 
-static float *stage(const float **device, struct tape *tape, bool wanted, i64 n)
+static const float *put_floats(struct tape *tape, const float *values, i64 n)
 {
-    void *host = NULL;
-    *device = wanted ? tape_stage(tape, &host, n * 4) : NULL;
-    return host;
+    return values ? tape_stage_copy(tape, values, n * 4) : NULL;
 }
 
-static void append(float *out, const float *values, i64 n)
+/* Of samples in order, as their targets are; log-probabilities of all samples stand side by side. */
+static struct responses put_responses(struct tape *tape, const struct learn_sample *s, i64 count)
 {
-    if (out)
-        memcpy(out, values, (size_t)n * 4);
-}
-
-static struct responses put_responses(const struct learner *l, struct tape *tape, const struct batch *b)
-{
-    i64 n = b->targets[TARGET_TEXT].n, most = l->micro[l->micros] - l->micro[0];
-    const struct response *any = &sample_at(l, b, 0)->y;
-    struct responses r = {0};
+    i64 n = 0;
+    struct responses r;
     void *segment, *advantage, *weight;
-    r.segment = tape_stage(tape, &segment, (most + 1) * 4);
-    r.advantage = tape_stage(tape, &advantage, most * 8);
-    r.weight = tape_stage(tape, &weight, most * 8);
-    float *rollout = stage(&r.rollout, tape, true, n), *old = stage(&r.old, tape, any->old != NULL, n);
-    float *start = stage(&r.start, tape, any->start != NULL, n);
-    i64 at = 0;
-    for (; at < n; r.count++) {
-        const struct response *y = &sample_at(l, b, at)->y;
-        ((i32 *)segment)[r.count] = (i32)at;
-        ((double *)advantage)[r.count] = y->advantage;
-        ((double *)weight)[r.count] = y->weight;
-        append(rollout + at, y->rollout, y->n);
-        append(old ? old + at : NULL, y->old, y->n);
-        append(start ? start + at : NULL, y->start, y->n);
-        at += y->n;
+    r.segment = tape_stage(tape, &segment, (count + 1) * 4);
+    r.advantage = tape_stage(tape, &advantage, count * 8);
+    r.weight = tape_stage(tape, &weight, count * 8);
+    for (i64 i = 0; i < count; n += s[i++].y.n) {
+        ((i32 *)segment)[i] = (i32)n;
+        ((double *)advantage)[i] = s[i].y.advantage;
+        ((double *)weight)[i] = s[i].y.weight;
     }
-    ((i32 *)segment)[r.count] = (i32)at;
+    ((i32 *)segment)[count] = (i32)n;
+    r.rollout = put_floats(tape, s->y.rollout, n);
+    r.old = put_floats(tape, s->y.old, n);
+    r.start = put_floats(tape, s->y.start, n);
     tape_put(tape);
     return r;
 }
@@ -217,13 +197,12 @@ static void objective(struct trainer *t, struct flight *flight, struct forward *
     struct device *device = flight->tape.device;
     const struct surrogate_options s = {l->s->algorithm,     l->s->eps, l->s->mismatch_low,
                                         l->s->mismatch_high, l->s->kl,  policy_scale(&l->policy)};
+    i64 begin = l->micro[flight->micro], count = l->micro[flight->micro + 1] - begin;
     (void)total;
-    if (!flight->batch.targets[TARGET_TEXT].n)
-        return;
     take_policy(l, &flight->tape, out, &flight->batch);
-    struct responses r = put_responses(l, &flight->tape, &flight->batch);
+    struct responses r = put_responses(&flight->tape, &l->samples[begin], count);
     device->ops->surrogate(device, out->coefficient[TARGET_TEXT][0], l->sums, out->loss[TARGET_TEXT][0].value, r.old,
-                           r.rollout, r.start, r.segment, r.advantage, r.weight, r.count, &s);
+                           r.rollout, r.start, r.segment, r.advantage, r.weight, count, &s);
 }
 
 void learner_sums(struct surrogate_sums *out, struct learner *l)
@@ -234,18 +213,15 @@ void learner_sums(struct surrogate_sums *out, struct learner *l)
 }
 
 /* Log-probabilities of a micro-batch's samples, to `old` or `start`. */
-static void keep_losses(struct learner *l, const struct forward *out, const struct batch *b, bool start)
+static void keep_losses(struct learner *l, const struct forward *out, i64 micro, bool start)
 {
-    i64 n = b->targets[TARGET_TEXT].n;
-    float *loss = arena_alloc(&l->host, n * 4);
-    device_get(l->tape.device, loss, out->loss[TARGET_TEXT][0].value, n * 4);
-    for (i64 at = 0; at < n;) {
-        struct learn_sample *s = sample_at(l, b, at);
-        float *to = start ? s->start : s->old;
-        for (i64 j = 0; j < s->y.n; j++)
-            to[j] = -loss[at++];
-        *(start ? &s->y.start : &s->y.old) = to;
-    }
+    i64 begin = l->micro[micro], n = out->loss[TARGET_TEXT][0].n;
+    float *to = start ? l->samples[begin].start : l->samples[begin].old;
+    device_get(l->tape.device, to, out->loss[TARGET_TEXT][0].value, n * 4);
+    for (i64 j = 0; j < n; j++)
+        to[j] = -to[j];
+    for (i64 i = begin; i < l->micro[micro + 1]; i++)
+        *(start ? &l->samples[i].y.start : &l->samples[i].y.old) = start ? l->samples[i].start : l->samples[i].old;
 }
 
 int learner_measure(struct learner *l, struct model *model)
@@ -264,10 +240,8 @@ int learner_measure(struct learner *l, struct model *model)
         struct forward_options options = {.routes = model ? NULL : routes_of(l, 0, micro)};
         tape_clear(&l->tape, false);
         model_forward(&out, &l->tape, model ? model : trained, &batch, &full, &options);
-        if (!batch.targets[TARGET_TEXT].n)
-            continue;
         take_policy(l, &l->tape, &out, &batch);
-        keep_losses(l, &out, &batch, model != NULL);
+        keep_losses(l, &out, micro, model != NULL);
     }
     return 0;
 }
@@ -319,12 +293,13 @@ static void add_sample(struct learner *l, const struct cohort *c, const struct a
 {
     struct learn_sample *s = &l->samples[l->count++];
     i64 n = count_drawn(r);
-    float *drawn = arena_alloc(&l->arena, n * 4);
+    float *drawn = l->logprobs + l->drawn;
     *s = (struct learn_sample){.cohort = c, .answer = r};
     s->y = (struct response){.n = n, .rollout = drawn, .advantage = advantage};
     s->y.weight = well_learned_weight(l->s, advantage, mean_entropy(r, n), success);
-    s->old = arena_alloc(&l->arena, n * 4);
-    s->start = l->start ? arena_alloc(&l->arena, n * 4) : NULL;
+    s->old = drawn + l->drawn_most;
+    s->start = s->old + l->drawn_most;
+    l->drawn += n;
     for (i64 i = 0; i < r->count; i++)
         if (!r->told[i])
             *drawn++ = r->logprob[i];
@@ -336,8 +311,13 @@ void learner_load(struct learner *l, struct cohort *const *cohorts, i64 count, c
     arena_reset(&l->arena, 0);
     l->count = 0;
     i64 most = 0;
-    for (i64 i = 0; i < count; i++)
+    l->drawn = l->drawn_most = 0;
+    for (i64 i = 0; i < count; i++) {
         most += cohorts[i]->size;
+        for (i64 r = 0; r < cohorts[i]->size; r++)
+            l->drawn_most += cohorts[i]->rollouts[r].answer.count;
+    }
+    l->logprobs = arena_alloc(&l->arena, 3 * l->drawn_most * 4);
     l->samples = arena_alloc(&l->arena, most * (i64)sizeof *l->samples);
     l->micro = arena_alloc(&l->arena, (most + 1) * 8);
     for (i64 i = 0; i < count; i++) {

@@ -29,6 +29,8 @@ struct learner {
     struct tape tape;           /* of measurements: forward only */
     struct arena arena, host;   /* a step's samples; a measured micro-batch */
     struct learn_sample *samples;
+    float *logprobs;       /* [3, drawn_most] of the drawn ids of all samples: rollout, old, start */
+    i64 drawn, drawn_most; /* ids so far */
     i64 count;
     i64 route_width;   /* L . K of the routes to replay; 0: the router chooses */
     const i32 *routes; /* [L, n, K] of the batch filled last */
