@@ -83,7 +83,8 @@ static int run(struct toy *toy, const char *name, double peak_gflops)
                           .peak_gflops = peak_gflops,
                           .ranks = parallel_alone()};
     struct training_settings settings = {.checkpoint_steps = 2, .keep = 2};
-    struct training training = {&stage, &settings, STEPS, "things", &toy->weights, NULL, toy, begin, step, save, write_state};
+    struct training training = {&stage, &settings, STEPS, "things", &toy->weights, NULL,
+                                toy,    begin,     step,  save,     write_state};
     struct weight_spec spec = weight_matrix("w", 2, 2);
     weights_open(&toy->weights, &device, DTYPE_F32, true, NULL);
     weights_add(&toy->weights, &spec);

@@ -166,10 +166,10 @@ static void gradients_match_finite_differences(void **state)
     tape_open(&tape, &device, DTYPE_F32, (i64)1 << 30);
     u8 *pixels = toy_pixels(3, 5, 16);
     struct probe s = {.vision = &vision,
-                          .pixels = pixels,
-                          .size = {3, 5, 16, 16},
-                          .shape = &vision.config.shapes[1],
-                          .weights = {0.7, 1.3, 0.5, 4, 0.8}};
+                      .pixels = pixels,
+                      .size = {3, 5, 16, 16},
+                      .shape = &vision.config.shapes[1],
+                      .weights = {0.7, 1.3, 0.5, 4, 0.8}};
     double sums[VISION_SUMS];
     tape_clear(&tape, true);
     weights_begin_step(&vision.weights);
