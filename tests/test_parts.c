@@ -66,7 +66,7 @@ static void put_words(const char *name, i64 bytes, const char *word)
 static struct text_tokenizer *train(const struct setting_override *more, i64 count)
 {
     struct text_settings settings = {0};
-    struct stage stage = {.name = "bpe", .out = out, .seed = 1};
+    struct stage stage = {.name = "bpe", .out = out, .seed = 1, .recipe_seed = 1};
     struct setting_override all[8] = {{"data", data}, {"vocabulary", "360"}};
     for (i64 i = 0; i < count; i++)
         all[2 + i] = more[i];

@@ -179,7 +179,8 @@ static void write_data(const char *captions)
 static struct json *run_samples(struct samples_settings settings)
 {
     char *out = in_root("samples"), *data = in_root("data"), *path = path_join(out, "samples.json");
-    struct stage stage = {.name = "samples", .out = out, .seed = 1, .device = &device, .dtype = DTYPE_F32};
+    struct stage stage = {
+        .name = "samples", .out = out, .seed = 1, .recipe_seed = 1, .device = &device, .dtype = DTYPE_F32};
     settings.from = model;
     settings.data = data;
     assert_int_equal(directory_remove(out), 0);
