@@ -283,7 +283,7 @@ static int compare_training(struct comparison *c)
 {
     struct tape tape;
     struct arena arena;
-    arena_open(&arena, (i64)1 << 30, false);
+    arena_open(&arena, (i64)1 << 30);
     tape_open(&tape, cli_device(), DTYPE_F32, (i64)16 << 30);
     tape_clear(&tape, true);
     weights_begin_step(&c->model.weights);

@@ -47,7 +47,7 @@ static int run_eval(const struct eval_settings *s, const struct submodel_options
         return error_set("--data %s: there is no such folder or file", s->data);
     if (model_load(&model, cli_device(), s->from, DTYPE_OTHER, false))
         return -1;
-    arena_open(&arena, 64 << 20, false);
+    arena_open(&arena, 64 << 20);
     if (submodel_parse(&sub, &arena, o, &model) == 0)
         result = eval_model(&model, &sub, s, seed);
     arena_close(&arena);

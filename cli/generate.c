@@ -59,7 +59,7 @@ static int run(const char *directory, const struct request *r)
     double top_p = option_number(r->top_p, "top-p", 1, 0, 1, &status);
     if (status || studio_open(&studio, cli_device(), directory, DTYPE_OTHER))
         return -1;
-    arena_open(&arena, 64 << 20, false);
+    arena_open(&arena, 64 << 20);
     prompt_init(&prompt, r->kind);
     struct studio_options options = {
         .sampling = {(float)temperature, (float)top_p, 0, {(u64)seed, RNG_SAMPLING}}, .sub = &sub, .seats = 1};

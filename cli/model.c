@@ -30,7 +30,7 @@ static int write_logits(const char *out, struct model *model, const struct submo
     struct tape tape;
     struct batch batch;
     struct forward forward;
-    arena_open(&arena, (i64)1 << 32, false);
+    arena_open(&arena, (i64)1 << 32);
     tape_open(&tape, model->device, model->weights.dtype, (i64)32 << 30);
     tape_clear(&tape, false);
     batch_of_ids(&batch, &arena, ids, shape[0], shape[1], true);
@@ -67,7 +67,7 @@ static int run_logits(const char *directory, const char *in, const char *out, en
         safetensors_close(&set);
         return -1;
     }
-    arena_open(&arena, 64 << 20, false);
+    arena_open(&arena, 64 << 20);
     i32 *ids = read_ids(shape, &set, "input_ids", model.config.vocabulary, in);
     int status = ids ? submodel_parse(&sub, &arena, o, &model) : -1;
     if (status == 0)

@@ -115,7 +115,7 @@ static int cut_config(struct model_config *c, const struct submodel_options *opt
     struct arena arena;
     struct model *model = memory_alloc(sizeof *model);
     device_open_meta(&meta);
-    arena_open(&arena, 64 << 20, false);
+    arena_open(&arena, 64 << 20);
     int status = model_open(model, &meta, c, DTYPE_F32, false, NULL);
     if (status == 0)
         status = submodel_parse(&sub, &arena, options, model);

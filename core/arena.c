@@ -2,14 +2,13 @@
 
 #include <sys/mman.h>
 
-void arena_open(struct arena *arena, i64 reserved_bytes, bool counting)
+void arena_open(struct arena *arena, i64 reserved_bytes)
 {
-    *arena = (struct arena){.reserved_bytes = reserved_bytes, .counting = counting};
+    *arena = (struct arena){.reserved_bytes = reserved_bytes};
     void *base =
         mmap(NULL, (size_t)reserved_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     require(base != MAP_FAILED, "cannot reserve %lld bytes of address space", (long long)reserved_bytes);
-    if (!counting)
-        madvise(base, (size_t)reserved_bytes, MADV_HUGEPAGE);
+    madvise(base, (size_t)reserved_bytes, MADV_HUGEPAGE);
     arena->base = base;
 }
 

@@ -162,13 +162,12 @@ void workers_run(i64 tiles, worker_fn *run, void *context); /* returns when all 
  *    |  live blocks, 64-aligned |  free again    |  address space, no memory behind it  |
  *
  * Address space is reserved, memory appears when first touched and stays: a warm step neither allocates nor faults.
- * A counting arena (meta backend) only measures: nothing touches its blocks but the host's few words (read: zeros). */
+ * (kernels.h has arenas of device memory.) */
 struct arena {
     char *base;
     i64 used_bytes, peak_bytes, reserved_bytes;
-    bool counting;
 };
-void arena_open(struct arena *arena, i64 reserved_bytes, bool counting);
+void arena_open(struct arena *arena, i64 reserved_bytes);
 void arena_close(struct arena *arena);
 void *arena_alloc(struct arena *arena, i64 bytes); /* panics past reserved_bytes; memory is not zeroed */
 static inline i64 arena_mark(const struct arena *arena)

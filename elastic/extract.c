@@ -113,7 +113,7 @@ static int prove_equal(struct model *out, struct model *from, const struct submo
     float *masked = memory_alloc(n * 4), *extracted = memory_alloc(n * 4);
     for (u32 i = 0; i < ROWS * LENGTH; i++)
         ids[i] = (i32)rng_below((struct rng_key){7, RNG_TEST}, from->config.vocabulary, i, 0, 0, 0);
-    arena_open(&arena, 16 << 20, false);
+    arena_open(&arena, 16 << 20);
     batch_of_ids(&batch, &arena, ids, ROWS, LENGTH, true);
     submodel_full(&full, &out->config);
     logits_of(masked, from, sub, &batch);

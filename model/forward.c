@@ -92,7 +92,8 @@ static void keep_routes(struct pass *p)
     if (!p->options->keep_routes)
         return;
     p->out->routes = p->options->routes_out ? p->options->routes_out : tape_alloc(p->tape, count * 4);
-    p->tape->device->ops->fill_ids(p->tape->device, p->out->routes, count, -1);
+    p->kept_routes = p->out->routes;
+    p->tape->device->ops->fill_ids(p->tape->device, p->kept_routes, count, -1);
 }
 
 void model_forward(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
@@ -113,6 +114,7 @@ void model_forward(struct forward *out, struct tape *tape, struct model *model, 
         final_heads(p, out->hidden);
     else
         parallel_send(p, out->hidden);
+    p->out = NULL;
 }
 
 double forward_mean_loss(const struct forward *out, struct tape *tape, enum target_kind kind)

@@ -11,8 +11,8 @@ struct branch { /* of positions that attend among themselves alone; on the devic
     struct intervals intervals;
     const float *coordinates; /* [n, 3] */
 };
-struct pass { /* one forward */
-    struct forward *out;
+struct pass {            /* one forward */
+    struct forward *out; /* NULL in the backward: recomputed layers have none */
     struct tape *tape;
     struct model *model;
     const struct batch *batch;
@@ -29,6 +29,7 @@ struct pass { /* one forward */
     const u8 *counted;
     const i32 *member[LAYERS_MOST]; /* kept experts of each layer; NULL: all */
     const i32 *routes;              /* [L, n, K] given choices, or NULL */
+    i32 *kept_routes;               /* [L, n, K] where choices are kept, or NULL */
     struct input_list inputs[INPUTS];
     struct target_list targets[TARGETS];
     struct {

@@ -24,7 +24,7 @@ static float *probe_logits(struct model *model, i64 *count)
     i32 ids[ROWS * LENGTH];
     for (u32 i = 0; i < ROWS * LENGTH; i++)
         ids[i] = (i32)rng_below((struct rng_key){11, RNG_TEST}, model->config.vocabulary, i, 0, 0, 0);
-    arena_open(&arena, 16 << 20, false);
+    arena_open(&arena, 16 << 20);
     tape_open(&tape, model->device, model->weights.dtype, (i64)4 << 30);
     tape_clear(&tape, false);
     batch_of_ids(&batch, &arena, ids, ROWS, LENGTH, true);

@@ -23,7 +23,7 @@ int extract_directory(const char *from, const char *out, const struct submodel_o
     struct arena arena;
     if (model_load(&model, device, from, DTYPE_OTHER, false))
         return -1;
-    arena_open(&arena, 64 << 20, false);
+    arena_open(&arena, 64 << 20);
     int status = submodel_parse(&sub, &arena, options, &model);
     if (status == 0)
         status = elastic_extract(&extracted, &model, &sub);

@@ -80,7 +80,7 @@ int grid_measure_all(struct grid_result *out, const struct grid_settings *s, str
     if (model_load(&model, device, s->from, DTYPE_OTHER, false))
         return -1;
     out->config = model.config;
-    arena_open(&out->memory, 64 << 20, false);
+    arena_open(&out->memory, 64 << 20);
     int status = measure_points(out, &model, s);
     model_close(&model);
     if (status)

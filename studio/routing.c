@@ -180,7 +180,7 @@ static int measure(const struct routing_settings *s, const char *out, struct mod
     struct look look = {0};
     struct submodel sub;
     struct arena arena;
-    arena_open(&arena, 64 << 20, false);
+    arena_open(&arena, 64 << 20);
     int status = submodel_parse(&sub, &arena, &s->sub, model);
     if (status == 0) {
         routing_counts_init(&look.counts, &model->config, &sub);

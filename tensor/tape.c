@@ -11,8 +11,8 @@ void tape_open(struct tape *tape, struct device *device, enum dtype activations,
     tape->activations = activations;
     device_arena_open(device, &tape->arena, reserved_bytes);
     device_arena_open(device, &tape->kept, reserved_bytes / 8 + 4096);
-    arena_open(&tape->host, HOST_BYTES, false);
-    arena_open(&tape->staged, HOST_BYTES, false);
+    arena_open(&tape->host, HOST_BYTES);
+    arena_open(&tape->staged, HOST_BYTES);
     tape->recording = true;
 }
 

@@ -189,7 +189,7 @@ static void open_list(struct weight_list *list, const struct weights *weights)
     const struct weights_layout *l = &weights->layout;
     require(l->data_ranks * l->tensor_ranks * l->chunk_ranks == 1, "one rank must hold all that is listed");
     *list = (struct weight_list){0};
-    arena_open(&list->memory, weights_bytes(weights) + weights->count * 4096 + (64 << 20), false);
+    arena_open(&list->memory, weights_bytes(weights) + weights->count * 4096 + (64 << 20));
 }
 
 void weights_list(struct weight_list *list, const struct weights *weights, enum weight_file file, enum dtype dtype)

@@ -245,6 +245,6 @@ int main(void)
         cmocka_unit_test(a_step_moves_weights_by_its_learning_rate),
     };
     device_open_cpu(&device);
-    arena_open(&arena, (i64)1 << 32, false);
+    arena_open(&arena, (i64)1 << 32);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

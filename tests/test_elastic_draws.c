@@ -411,6 +411,6 @@ int main(void)
         cmocka_unit_test(a_step_runs_the_sub_model_it_drew),
     };
     device_open_cpu(&device);
-    arena_open(&arena, (i64)1 << 32, false);
+    arena_open(&arena, (i64)1 << 32);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,7 +128,7 @@ static i64 generate_picture(i32 shape_id, i32 begin, i64 shape, i64 most, i64 wi
                                                 .identity = (u32)i};
     }
     assert_int_equal(generate(answers, &g, requests, REQUESTS, 2, NULL), 0);
-    arena_open(&arena, 64 << 20, false);
+    arena_open(&arena, 64 << 20);
     for (i64 i = 0; i < REQUESTS; i++) {
         struct batch b;
         struct tape tape;
@@ -186,7 +186,7 @@ static void check_sound(struct model *model, const struct submodel *sub, const s
     struct batch b;
     struct tape tape;
     struct forward out;
-    arena_open(&arena, 64 << 20, false);
+    arena_open(&arena, 64 << 20);
     parts[1].count = answer->medium.frames;
     lay_known(&b, &arena, g, parts, 2, &answer->medium);
     forward_known(&out, &tape, model, sub, &b);
@@ -392,7 +392,7 @@ static void long_prompts_take_several_forwards(void **state)
     memcpy(ids + LENGTH, answer.ids, sizeof made);
     decode_greedy(made, &model, &sub, ids, LENGTH, MADE);
     assert_memory_equal(made, answer.ids, sizeof made);
-    arena_open(&arena, 64 << 20, false);
+    arena_open(&arena, 64 << 20);
     batch_of_ids(&b, &arena, ids, 1, LENGTH + MADE, true);
     forward_known(&out, &tape, &model, &sub, &b);
     float *logits = toy_tensor(&device, out.logits[TARGET_TEXT][0]);

@@ -107,7 +107,7 @@ static void check_folder(const char *name, bool recompute)
         fail_msg("%s", error_text());
     open_file(&expected, folder, "expected.safetensors");
     const struct tensor_view *ids = safetensors_find(&expected, "input_ids");
-    arena_open(&arena, 64 << 20, false);
+    arena_open(&arena, 64 << 20);
     tape_open(&tape, &device, DTYPE_F32, (i64)1 << 30);
     tape_clear(&tape, true);
     weights_begin_step(&model.weights);

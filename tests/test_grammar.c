@@ -431,7 +431,7 @@ static void measured_lengths_and_totals_are_those_built(void **state)
 {
     struct arena arena;
     struct grammar g;
-    arena_open(&arena, 1 << 28, false);
+    arena_open(&arena, 1 << 28);
     grammar_init(&g, &vocabulary, &(struct grammar_options){.reweight = true});
     for (u32 sample = 0; sample < 2000; sample++) {
         arena_reset(&arena, 0);
@@ -450,7 +450,7 @@ static void later_ids_are_predicted_where_both_are_text(void **state)
     struct arena arena;
     struct grammar g;
     struct batch b;
-    arena_open(&arena, 1 << 24, false);
+    arena_open(&arena, 1 << 24);
     grammar_init(&g, &vocabulary, NULL);
     tell(&g, parts, COUNT_OF(parts), END);
     batch_init(&b, &arena, g.count, &(struct batch_widths){.bits = 4});
@@ -471,7 +471,7 @@ static void batches_hold_samples_apart(void **state)
     struct arena arena;
     struct grammar g;
     struct batch b;
-    arena_open(&arena, 1 << 24, false);
+    arena_open(&arena, 1 << 24);
     grammar_init(&g, &vocabulary, &(struct grammar_options){.window = 1});
     tell(&g, parts, COUNT_OF(parts), END);
     batch_init(&b, &arena, 2 * g.count + 1, &(struct batch_widths){.bits = 4});

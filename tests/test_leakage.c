@@ -331,7 +331,7 @@ static int make(void **state)
     (void)state;
     device_open_cpu(&device);
     workers_start(1);
-    arena_open(&arena, (i64)1 << 32, false);
+    arena_open(&arena, (i64)1 << 32);
     open_loader();
     return 0;
 }

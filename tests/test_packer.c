@@ -24,7 +24,7 @@ static int make(void **state)
 {
     (void)state;
     folder = fixture_shards("packer", SAMPLES, 200);
-    arena_open(&arena, (i64)1 << 32, false);
+    arena_open(&arena, (i64)1 << 32);
     return 0;
 }
 

@@ -269,7 +269,7 @@ static void the_packer_reads_it(void **state)
     struct arena arena;
     if (!loader)
         fail_msg("%s", error_text());
-    arena_open(&arena, (i64)1 << 30, false);
+    arena_open(&arena, (i64)1 << 30);
     for (i64 i = 0; i < 3; i++) {
         assert_int_equal(loader_step(loader, i, &step), 0);
         if (loader_batch(loader, i, 0, &batch, &arena) < 0)

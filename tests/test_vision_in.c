@@ -214,6 +214,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_enters_is_that_of_plain_loops)};
     device_open_cpu(&device);
-    arena_open(&arena, (i64)1 << 30, false);
+    arena_open(&arena, (i64)1 << 30);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

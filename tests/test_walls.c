@@ -511,7 +511,7 @@ static struct traffic count_traffic(const struct toy *toy, const struct layout *
     assert_int_equal(parallel_open(&parallel, world, layout), 0);
     assert_int_equal(model_open(&model, &meta, &toy->config, DTYPE_F32, true, &parallel), 0);
     tape_open(&tape, &meta, DTYPE_F32, (i64)1 << 28);
-    arena_open(&arena, 1 << 20, false);
+    arena_open(&arena, 1 << 20);
     tape_clear(&tape, true);
     fill((void *)(uintptr_t)toy, 0, 0, &batch, &arena);
     submodel_full(&sub, &toy->config);

@@ -261,6 +261,6 @@ int main(void)
     };
     device_open_cpu(&device);
     workers_start(1);
-    arena_open(&arena, (i64)1 << 32, false);
+    arena_open(&arena, (i64)1 << 32);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

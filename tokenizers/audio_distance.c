@@ -8,7 +8,7 @@ enum { N_FFT = 1024, HOP = 256 };
 void yardstick_open(struct yardstick *yardstick, struct device *device)
 {
     mel_init(&yardstick->mel, device, N_FFT, HOP, AUDIO_BANDS);
-    arena_open(&yardstick->spectra, (i64)1 << 36, false);
+    arena_open(&yardstick->spectra, (i64)1 << 36);
     device_arena_open(device, &yardstick->scratch, (i64)1 << 36);
 }
 

@@ -141,7 +141,7 @@ static int walk_rows(const struct heldout_pass *pass, struct model *model, const
     struct arena arena;
     struct loader_step plan;
     int status = 0;
-    arena_open(&arena, (i64)64 << 30, false);
+    arena_open(&arena, (i64)64 << 30);
     tape_open(&tape, model->device, model->weights.dtype, (i64)64 << 30);
     for (i64 step = 0; status == 0 && (pass->most_rows == 0 || step * MICRO_ROWS < pass->most_rows); step++) {
         struct batch batch;

@@ -210,7 +210,7 @@ static int measure_grid(struct metrics *metrics, struct run *r, i64 step)
     struct arena arena;
     i64 length = (i64)schedule_at(&r->s->loader.length, step);
     int status = 0;
-    arena_open(&arena, 64 << 20, false);
+    arena_open(&arena, 64 << 20);
     i64 n = elastic_grid(points, COUNT_OF(points), &arena, &r->model);
     for (i64 i = 0; i < n && status == 0; i++) {
         struct heldout h;

@@ -18,7 +18,7 @@ void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_byt
     trainer->flights = memory_alloc(trainer->flight_count * (i64)sizeof *trainer->flights);
     for (i64 i = 0; i < trainer->flight_count; i++) {
         tape_open(&trainer->flights[i].tape, model->device, model->weights.dtype, reserved_bytes);
-        arena_open(&trainer->flights[i].arena, (i64)1 << 32, false);
+        arena_open(&trainer->flights[i].arena, (i64)1 << 32);
     }
 }
 
