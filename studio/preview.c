@@ -387,8 +387,8 @@ static int save_pictures(const char *path, struct studio *s, const struct answer
     clip.frames = size[0];
     clip.height = size[1];
     clip.width = size[2];
-    int status =
-        clip.frames == 1 ? image_write_png(path, clip.pixels, clip.height, clip.width) : clip_write_mp4(path, &clip);
+    bool moves = a->medium.kind == STREAM_VIDEO_OUT; /* also if it ended after its first frame */
+    int status = moves ? clip_write_mp4(path, &clip) : image_write_png(path, clip.pixels, clip.height, clip.width);
     memory_free(clip.pixels);
     return status;
 }
