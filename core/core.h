@@ -71,6 +71,7 @@ struct progress {
     i64 total, done;
     double begin_s, shown_s;
     bool terminal;
+    i64 before; /* done when it began: what is left is foreseen from what came since */
 };
 void progress_init(struct progress *progress, const char *label, i64 total);
 void progress_update(struct progress *progress, i64 done, const char *note_format, ...) PRINTF(3, 4);

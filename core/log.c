@@ -86,8 +86,9 @@ static void show(struct progress *progress, double now, const char *note)
 {
     char left[32] = "?";
     double spent = now - progress->begin_s;
-    if (progress->done > 0)
-        format_duration(left, sizeof left, spent * (double)(progress->total - progress->done) / (double)progress->done);
+    i64 since = progress->done - progress->before;
+    if (since > 0)
+        format_duration(left, sizeof left, spent * (double)(progress->total - progress->done) / (double)since);
     progress->shown_s = now;
     if (level < LOG_NORMAL)
         return;

@@ -171,6 +171,7 @@ int training_run(const struct training *t)
     int status = resume(&l, &done);
     if (status == 0) {
         progress_init(&l.bar, t->stage->name, t->steps);
+        l.bar.before = done;
         for (; done < t->steps && status == 0; done++)
             status = run_step(&l, done);
         progress_close(&l.bar);
