@@ -33,7 +33,7 @@ static enum outcome outcome_of(const struct sample *sample)
 {
     static const enum outcome media[] = {
         [SAMPLE_IMAGE] = BECOMES_IMAGE, [SAMPLE_VIDEO] = BECOMES_VIDEO, [SAMPLE_AUDIO] = BECOMES_AUDIO};
-    switch (sample->form) {
+    switch (sample->layout) {
     case SAMPLE_PLAIN:
         return sample->parts[0].kind == SAMPLE_IDS ? BECOMES_IDS : BECOMES_TEXT;
     case SAMPLE_CAPTIONED:

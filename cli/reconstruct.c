@@ -22,7 +22,7 @@ struct reconstruction {
     const char *out; /* folder being written */
     struct vision vision;
     struct audio_tokenizer audio;
-    struct yardstick yardstick;
+    struct mel_distance mel;
     bool has_vision, has_audio;
 };
 
@@ -76,7 +76,7 @@ static int need_audio(struct reconstruction *r)
         return -1;
     r->has_audio = audio_load(&r->audio, cli_device(), folder) == 0;
     if (r->has_audio)
-        yardstick_open(&r->yardstick, cli_device());
+        mel_distance_open(&r->mel, cli_device());
     memory_free(folder);
     return r->has_audio ? 0 : -1;
 }
@@ -212,7 +212,7 @@ static int finish_sound(struct reconstruction *r, const char *file, const struct
     memcpy(original.values, sound->values, (size_t)sound->samples * 4);
     audio_encode(&r->audio, &(struct audio_item){sound->values, sound->samples, codes}, 1);
     audio_decode(&r->audio, back.values, codes, frames, &(struct vocoder){GRIFFIN_LIM_ROUNDS, (u64)r->seed});
-    yardstick_add(&r->yardstick, &distance, original.values, back.values, padded);
+    mel_distance_add(&r->mel, &distance, original.values, back.values, padded);
     char *path = output_path(r, file, ".wav"), *before = output_path(r, file, "-original.wav");
     back.samples = original.samples = sound->samples;
     int status = sound_write_wav(path, &back);
@@ -263,7 +263,7 @@ static int reconstruct_all(void *context, const char *folder)
     if (r->has_vision)
         vision_close(&r->vision);
     if (r->has_audio) {
-        yardstick_close(&r->yardstick);
+        mel_distance_close(&r->mel);
         audio_close(&r->audio);
     }
     return status;

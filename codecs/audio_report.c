@@ -18,7 +18,7 @@ struct report {
     struct audio_trainer *trainer;
     const struct audio_media *held_out;
     const char *folder;
-    struct yardstick yardstick;
+    struct mel_distance mel;
     struct json *json;
     struct coded *train, *other; /* of the first HEALTH_CLIPS recordings */
     i64 train_count, other_count;
@@ -163,7 +163,7 @@ static void mean_spectrum(double *mean, struct report *r)
         float *samples = audio_clip_samples(&media->clips[i], &frames);
         if (!samples)
             continue;
-        const float *m = yardstick_spectra(&r->yardstick, &spectra, samples, frames * AUDIO_FRAME_SAMPLES);
+        const float *m = mel_distance_spectra(&r->mel, &spectra, samples, frames * AUDIO_FRAME_SAMPLES);
         for (i64 f = 0; f < spectra; f++, m += AUDIO_BANDS)
             if (spectrum_sounds(m, AUDIO_BANDS)) {
                 seen++;
@@ -176,11 +176,11 @@ static void mean_spectrum(double *mean, struct report *r)
         mean[b] /= (double)max_i64(seen, 1);
 }
 
-static void add_mean_distance(struct spectral_sum *sum, struct yardstick *yardstick, const double *mean,
+static void add_mean_distance(struct spectral_sum *sum, struct mel_distance *mel, const double *mean,
                               const float *samples, i64 count)
 {
     i64 spectra;
-    const float *m = yardstick_spectra(yardstick, &spectra, samples, count);
+    const float *m = mel_distance_spectra(mel, &spectra, samples, count);
     for (i64 f = 0; f < spectra; f++, m += AUDIO_BANDS) {
         double difference = 0;
         if (!spectrum_sounds(m, AUDIO_BANDS))
@@ -212,10 +212,10 @@ static void add_distances(struct distances *out, struct report *r, const struct 
         return;
     float *other = memory_alloc(n * 4), *m = memory_alloc(n / AUDIO_HOP * AUDIO_BANDS * 4);
     decode_levels(other, m, r, coded, r->trainer->audio.config.levels);
-    yardstick_add(&r->yardstick, &out->all, original, other, n);
+    mel_distance_add(&r->mel, &out->all, original, other, n);
     decode_levels(other, m, r, coded, 1);
-    yardstick_add(&r->yardstick, &out->first, original, other, n);
-    add_mean_distance(&out->mean, &r->yardstick, mean, original, n);
+    mel_distance_add(&r->mel, &out->first, original, other, n);
+    add_mean_distance(&out->mean, &r->mel, mean, original, n);
     memory_free(original);
     memory_free(other);
     memory_free(m);
@@ -492,7 +492,7 @@ int audio_report(struct audio_trainer *trainer, const struct audio_media *held_o
 {
     struct report r = {.trainer = trainer, .held_out = held_out, .folder = folder, .json = json_object()};
     char *path = path_join(folder, "report.json");
-    yardstick_open(&r.yardstick, trainer->audio.device);
+    mel_distance_open(&r.mel, trainer->audio.device);
     r.train = encode_media(&r.train_count, &trainer->audio, trainer->media);
     r.other = encode_media(&r.other_count, &trainer->audio, held_out);
     json_set(r.json, "parameters", json_of_integer(weights_parameters(&trainer->audio.weights)));
@@ -507,7 +507,7 @@ int audio_report(struct audio_trainer *trainer, const struct audio_media *held_o
         status = json_save(path, r.json);
     coded_free(r.train, r.train_count);
     coded_free(r.other, r.other_count);
-    yardstick_close(&r.yardstick);
+    mel_distance_close(&r.mel);
     json_free(r.json);
     memory_free(path);
     return status;

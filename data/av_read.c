@@ -5,50 +5,14 @@
 #include <libavformat/avformat.h>
 #include <libswresample/swresample.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <string.h>
-
-/* ---- What libav says ------------------------------------------------------------------------------------------------
- */
-
-static _Thread_local char last_complaint[160];
-
-static void keep_complaint(void *who, int level, const char *format, va_list arguments)
-{
-    (void)who;
-    if (level > AV_LOG_ERROR)
-        return;
-    vsnprintf(last_complaint, sizeof last_complaint, format, arguments);
-    last_complaint[strcspn(last_complaint, "\r\n")] = 0;
-}
-
-static void set_log_callback(void)
-{
-    av_log_set_callback(keep_complaint);
-}
-
-void av_keep_quiet(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, set_log_callback);
-    last_complaint[0] = 0;
-}
-
-int av_problem(const char *context, const char *what, int code)
-{
-    char reason[AV_ERROR_MAX_STRING_SIZE] = "";
-    av_strerror(code, reason, sizeof reason);
-    const char *between = last_complaint[0] ? ": " : "";
-    return error_set("%s: %s: %s%s%s", context, what, reason, between, last_complaint);
-}
 
 /* ---- A decoded stream of a file in memory ---------------------------------------------------------------------------
  */
 
 struct source {
     const char *origin;
-    const struct form *form;
+    const struct file_kind *kind;
     const u8 *bytes;
     i64 count, at; /* how far the demuxer has read */
     AVFormatContext *format;
@@ -104,11 +68,11 @@ static void source_close(struct source *source)
 }
 
 static void source_init(struct source *source, const void *bytes, i64 count, const char *origin,
-                        const struct form *form)
+                        const struct file_kind *kind)
 {
     enum { BUFFER_BYTES = 1 << 15 };
     av_keep_quiet();
-    *source = (struct source){.origin = origin, .form = form, .bytes = bytes, .count = count};
+    *source = (struct source){.origin = origin, .kind = kind, .bytes = bytes, .count = count};
     source->packet = av_packet_alloc();
     source->frame = av_frame_alloc();
     source->format = avformat_alloc_context();
@@ -119,19 +83,20 @@ static void source_init(struct source *source, const void *bytes, i64 count, con
     source->format->io_open = refuse_other_files;
 }
 
-static int source_open(struct source *source, const void *bytes, i64 count, const char *origin, const struct form *form)
+static int source_open(struct source *source, const void *bytes, i64 count, const char *origin,
+                       const struct file_kind *kind)
 {
-    source_init(source, bytes, count, origin, form);
-    if (form_check_whole(form, bytes, count, origin) < 0)
+    source_init(source, bytes, count, origin, kind);
+    if (file_check_whole(kind, bytes, count, origin) < 0)
         return -1;
-    const AVInputFormat *demuxer = av_find_input_format(form->reader);
+    const AVInputFormat *demuxer = av_find_input_format(kind->reader);
     if (!demuxer)
         return error_set("%s: %s: this libavformat has no '%s' reader; convert the file or install another FFmpeg",
-                         origin, form->name, form->reader);
+                         origin, kind->name, kind->reader);
     int code = avformat_open_input(&source->format, NULL, demuxer, NULL);
     if (code >= 0)
         code = avformat_find_stream_info(source->format, NULL);
-    return code < 0 ? av_problem(origin, form->name, code) : 0;
+    return code < 0 ? av_problem(origin, kind->name, code) : 0;
 }
 
 static bool is_cover(const AVStream *stream)
@@ -150,9 +115,9 @@ static AVStream *best_stream(const struct source *source, enum AVMediaType type)
 
 /* With AV_EF_EXPLODE libav's reader refuses any tag that it does not know; without, it gives half a picture and says
  * so in the log alone. */
-static bool is_tiff(const struct form *form)
+static bool is_tiff(const struct file_kind *kind)
 {
-    return strcmp(form->reader, "tiff") == 0;
+    return strcmp(kind->reader, "tiff") == 0;
 }
 
 static int open_decoder(struct source *source, const AVCodec *decoder)
@@ -161,7 +126,7 @@ static int open_decoder(struct source *source, const AVCodec *decoder)
     require(source->codec, "no memory for libav");
     source->codec->thread_count = 1;
     source->codec->max_pixels = PICTURE_PIXELS_MAX;
-    if (decoder->type == AVMEDIA_TYPE_AUDIO || (source->form->class == FORM_STILL && !is_tiff(source->form)))
+    if (decoder->type == AVMEDIA_TYPE_AUDIO || (source->kind->class == FILE_STILL && !is_tiff(source->kind)))
         source->codec->err_recognition = AV_EF_CRCCHECK | AV_EF_EXPLODE; /* no half pictures, no sounds made up */
     int code = 0;
     if (source->stream) {
@@ -170,14 +135,14 @@ static int open_decoder(struct source *source, const AVCodec *decoder)
     }
     if (code >= 0)
         code = avcodec_open2(source->codec, decoder, NULL);
-    return code < 0 ? av_problem(source->origin, source->form->name, code) : 0;
+    return code < 0 ? av_problem(source->origin, source->kind->name, code) : 0;
 }
 
 static int source_select(struct source *source, enum AVMediaType type)
 {
     source->stream = best_stream(source, type);
     if (!source->stream)
-        return error_set("%s: %s without %s in it", source->origin, source->form->name,
+        return error_set("%s: %s without %s in it", source->origin, source->kind->name,
                          type == AVMEDIA_TYPE_VIDEO ? "video" : "sound");
     for (unsigned i = 0; i < source->format->nb_streams; i++)
         if (source->format->streams[i] != source->stream)
@@ -201,7 +166,7 @@ static int feed_decoder(struct source *source)
 {
     int code = av_read_frame(source->format, source->packet);
     if (code < 0 && code != AVERROR_EOF && !avio_feof(source->io))
-        return av_problem(source->origin, source->form->name, code);
+        return av_problem(source->origin, source->kind->name, code);
     if (code < 0) {
         source->draining = true;
         avcodec_send_packet(source->codec, NULL);
@@ -244,29 +209,28 @@ static int source_check_damage(const struct source *source)
 {
     if (source->damaged * 20 <= source->packets)
         return 0;
-    const char *between = last_complaint[0] ? ": " : "";
+    const char *complaint = av_complaint(), *between = complaint[0] ? ": " : "";
     return error_set("%s: damaged: %lld of %lld packets could not be decoded%s%s", source->origin,
-                     (long long)source->damaged, (long long)source->packets, between, last_complaint);
+                     (long long)source->damaged, (long long)source->packets, between, complaint);
 }
 
-enum media_kind av_container_kind(const void *bytes, i64 count, const char *origin, const struct form *form)
+enum media_kind av_container_kind(const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
 {
     struct source source;
-    enum media_kind kind = MEDIA_UNKNOWN;
-    if (source_open(&source, bytes, count, origin, form) == 0) {
+    enum media_kind medium = MEDIA_UNKNOWN;
+    if (source_open(&source, bytes, count, origin, kind) == 0) {
         if (best_stream(&source, AVMEDIA_TYPE_VIDEO))
-            kind = MEDIA_VIDEO;
+            medium = MEDIA_VIDEO;
         else if (best_stream(&source, AVMEDIA_TYPE_AUDIO))
-            kind = MEDIA_SOUND;
+            medium = MEDIA_SOUND;
         else
-            error_set("%s: %s without video or sound in it", origin, form->name);
+            error_set("%s: %s without video or sound in it", origin, kind->name);
     }
     source_close(&source);
-    return kind;
+    return medium;
 }
 
-/* ---- Clips
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Clips ---- */
 
 struct picker {
     struct source source;
@@ -415,23 +379,24 @@ static int pick_every(struct picker *picker)
     return more;
 }
 
-static int open_video(struct source *source, const void *bytes, i64 count, const char *origin, const struct form *form)
+static int open_video(struct source *source, const void *bytes, i64 count, const char *origin,
+                      const struct file_kind *kind)
 {
-    if (!form || form->class != FORM_CONTAINER)
+    if (!kind || kind->class != FILE_CONTAINER)
         return error_set("%s: expected a video (MP4, MOV, MKV, WebM, AVI, Ogg, GIF), found %s", origin,
-                         form_describe(bytes, count));
-    return source_open(source, bytes, count, origin, form) < 0 || source_select(source, AVMEDIA_TYPE_VIDEO) < 0 ? -1
+                         file_describe(bytes, count));
+    return source_open(source, bytes, count, origin, kind) < 0 || source_select(source, AVMEDIA_TYPE_VIDEO) < 0 ? -1
                                                                                                                 : 0;
 }
 
 static int no_frames(const struct source *source)
 {
-    return error_set("%s: %s whose video has no frames", source->origin, source->form->name);
+    return error_set("%s: %s whose video has no frames", source->origin, source->kind->name);
 }
 
 static int pick(struct picker *picker, const void *bytes, i64 count, const char *origin)
 {
-    if (open_video(&picker->source, bytes, count, origin, form_of(bytes, count)) < 0)
+    if (open_video(&picker->source, bytes, count, origin, file_kind_of(bytes, count)) < 0)
         return -1;
     bool by_time = picker->request.rate_hz > 0;
     picker->out->rate_hz = by_time ? picker->request.rate_hz : frame_rate(&picker->source);
@@ -458,7 +423,7 @@ int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin
 int clip_shown_size(double *height, double *width, const void *bytes, i64 count, const char *origin)
 {
     struct source source = {0};
-    int status = open_video(&source, bytes, count, origin, form_of(bytes, count));
+    int status = open_video(&source, bytes, count, origin, file_kind_of(bytes, count));
     if (status == 0)
         status = source_next(&source);
     if (status == 0)
@@ -471,16 +436,15 @@ int clip_shown_size(double *height, double *width, const void *bytes, i64 count,
     return status > 0 ? 0 : -1;
 }
 
-/* ---- Stills
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- Stills ---- */
 
 static int decode_still(struct source *source)
 {
-    const AVCodec *decoder = avcodec_find_decoder_by_name(source->form->reader);
+    const AVCodec *decoder = avcodec_find_decoder_by_name(source->kind->reader);
     if (!decoder)
-        return error_set("%s: this libavcodec cannot read %s; convert it to PNG", source->origin, source->form->name);
+        return error_set("%s: this libavcodec cannot read %s; convert it to PNG", source->origin, source->kind->name);
     if (source->count > INT_MAX / 2)
-        return error_set("%s: %s of more than 1 GiB; make it smaller", source->origin, source->form->name);
+        return error_set("%s: %s of more than 1 GiB; make it smaller", source->origin, source->kind->name);
     if (open_decoder(source, decoder) < 0)
         return -1;
     int code = av_new_packet(source->packet, (int)source->count);
@@ -493,15 +457,15 @@ static int decode_still(struct source *source)
         code = avcodec_receive_frame(source->codec, source->frame);
     }
     if (code < 0)
-        return av_problem(source->origin, source->form->name, code);
-    bool half = is_damaged(source->frame) || (is_tiff(source->form) && last_complaint[0]);
-    return half ? av_problem(source->origin, source->form->name, AVERROR_INVALIDDATA) : 0;
+        return av_problem(source->origin, source->kind->name, code);
+    bool half = is_damaged(source->frame) || (is_tiff(source->kind) && av_complaint()[0]);
+    return half ? av_problem(source->origin, source->kind->name, AVERROR_INVALIDDATA) : 0;
 }
 
-int av_read_still(struct clip *out, const void *bytes, i64 count, const char *origin, const struct form *form)
+int av_read_still(struct clip *out, const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
 {
     struct picker picker = {.out = out};
-    source_init(&picker.source, bytes, count, origin, form);
+    source_init(&picker.source, bytes, count, origin, kind);
     int status = decode_still(&picker.source);
     if (status == 0)
         status = keep_frame(&picker, picker.source.frame);
@@ -512,8 +476,7 @@ int av_read_still(struct clip *out, const void *bytes, i64 count, const char *or
     return status;
 }
 
-/* ---- Sound
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Sound ---- */
 
 struct mixer {
     struct source source;
@@ -646,7 +609,7 @@ static int check_end(const struct mixer *mixer)
     const struct source *source = &mixer->source;
     bool states = source->format->duration_estimation_method == AVFMT_DURATION_FROM_STREAM;
     i64 stated = states ? max_i64(source->stream->duration, 0) : 0;
-    if (strcmp(source->form->reader, "flac") != 0 || (mixer->samples >= stated && !source->end_damaged))
+    if (strcmp(source->kind->reader, "flac") != 0 || (mixer->samples >= stated && !source->end_damaged))
         return 0;
     return error_set("%s: cut short or damaged: %lld whole samples of a FLAC sound that states %lld; copy it again",
                      source->origin, (long long)mixer->samples, (long long)stated);
@@ -657,10 +620,10 @@ static bool mixer_full(const struct mixer *mixer)
     return mixer->most_samples && mixer->out->samples > mixer->most_samples;
 }
 
-static int mix(struct mixer *mixer, const void *bytes, i64 count, const char *origin, const struct form *form)
+static int mix(struct mixer *mixer, const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
 {
     struct source *source = &mixer->source;
-    if (source_open(source, bytes, count, origin, form) < 0 || source_select(source, AVMEDIA_TYPE_AUDIO) < 0)
+    if (source_open(source, bytes, count, origin, kind) < 0 || source_select(source, AVMEDIA_TYPE_AUDIO) < 0)
         return -1;
     int more = 0;
     while (!mixer_full(mixer) && (more = source_next(source)) > 0)
@@ -671,7 +634,7 @@ static int mix(struct mixer *mixer, const void *bytes, i64 count, const char *or
         (whole && mixer->swr && append_samples(mixer, 0) < 0))
         return -1;
     if (!mixer->out->samples)
-        return error_set("%s: %s with no samples in it", origin, form->name);
+        return error_set("%s: %s with no samples in it", origin, kind->name);
     for (i64 i = 0; i < mixer->out->samples; i++) /* resampling overshoots a little */
         mixer->out->values[i] = clamp_sample(mixer->out->values[i]);
     return 0;
@@ -685,12 +648,12 @@ int sound_read(struct sound *out, const void *bytes, i64 count, const char *orig
 int sound_read_most(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, i64 most_samples)
 {
     *out = (struct sound){0};
-    const struct form *form = form_of(bytes, count);
-    if (!form || (form->class != FORM_CONTAINER && form->class != FORM_SOUND))
+    const struct file_kind *kind = file_kind_of(bytes, count);
+    if (!kind || (kind->class != FILE_CONTAINER && kind->class != FILE_SOUND))
         return error_set("%s: expected a sound (WAV, FLAC, MP3, Ogg, AAC, AIFF) or a video with sound, found %s",
-                         origin, form_describe(bytes, count));
+                         origin, file_describe(bytes, count));
     struct mixer mixer = {.out = out, .wanted_hz = rate_hz, .most_samples = most_samples};
-    int status = mix(&mixer, bytes, count, origin, form);
+    int status = mix(&mixer, bytes, count, origin, kind);
     source_close(&mixer.source);
     swr_free(&mixer.swr);
     memory_free(mixer.mono);

@@ -1,7 +1,7 @@
 /* Decoded frames to RGB of a wanted size: what av_read.c asks av_scale.c for. */
 #ifndef WEFT_DATA_AV_SCALE_H
 #define WEFT_DATA_AV_SCALE_H
-#include "data/form.h"
+#include "data/file_kind.h"
 
 struct AVFrame;
 struct AVStream;

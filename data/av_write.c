@@ -1,6 +1,6 @@
 /* Clips to H.264 in MP4, in memory. One thread, fixed options, no clock and no version strings of the container: the
  * same clip gives the same bytes. */
-#include "data/form.h"
+#include "data/file_kind.h"
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libavutil/opt.h>

@@ -1,58 +1,25 @@
-/* Pictures, clips and sounds as memory, and which reader a file goes to. */
-#include "data/form.h"
+/* Which reader a file goes to; files of pictures, clips and sounds. */
+#include "data/file_kind.h"
 #include <string.h>
-
-void clip_init(struct clip *clip, i64 frames, i64 height, i64 width, double rate_hz)
-{
-    *clip = (struct clip){.frames = frames, .height = height, .width = width, .rate_hz = rate_hz};
-    clip->pixels = memory_alloc(frames * height * width * 3);
-}
-
-void clip_release(struct clip *clip)
-{
-    memory_free(clip->pixels);
-    *clip = (struct clip){0};
-}
-
-void sound_init(struct sound *sound, i64 samples, i64 rate_hz)
-{
-    *sound = (struct sound){.samples = samples, .rate_hz = rate_hz};
-    sound->values = memory_alloc(samples * (i64)sizeof *sound->values);
-}
-
-void sound_release(struct sound *sound)
-{
-    memory_free(sound->values);
-    *sound = (struct sound){0};
-}
-
-void pixels_blend_white(u8 *out, const u8 *rgba, i64 pixels)
-{
-    for (i64 i = 0; i < pixels; i++, out += 3, rgba += 4) {
-        int alpha = rgba[3], white = 255 * (255 - alpha) + 127;
-        for (int c = 0; c < 3; c++)
-            out[c] = (u8)((rgba[c] * alpha + white) / 255);
-    }
-}
 
 enum media_kind media_kind(const void *bytes, i64 count, const char *origin)
 {
-    const struct form *form = form_of(bytes, count);
-    if (!form) {
-        error_set("%s: expected a picture, a video or a sound, found %s", origin, form_describe(bytes, count));
+    const struct file_kind *kind = file_kind_of(bytes, count);
+    if (!kind) {
+        error_set("%s: expected a picture, a video or a sound, found %s", origin, file_describe(bytes, count));
         return MEDIA_UNKNOWN;
     }
-    switch (form->class) {
-    case FORM_PNG:
+    switch (kind->class) {
+    case FILE_PNG:
         return MEDIA_PNG;
-    case FORM_STILL:
+    case FILE_STILL:
         return MEDIA_STILL;
-    case FORM_SOUND:
+    case FILE_SOUND:
         return MEDIA_SOUND;
-    case FORM_CONTAINER:
+    case FILE_CONTAINER:
         break;
     }
-    return av_container_kind(bytes, count, origin, form);
+    return av_container_kind(bytes, count, origin, kind);
 }
 
 static int read_first_frame(struct clip *out, const void *bytes, i64 count, const char *origin)
@@ -65,16 +32,16 @@ static int read_first_frame(struct clip *out, const void *bytes, i64 count, cons
 int image_read(struct clip *out, const void *bytes, i64 count, const char *origin)
 {
     *out = (struct clip){0};
-    const struct form *form = form_of(bytes, count);
-    if (form && form->class == FORM_CONTAINER && strcmp(form->reader, "gif") == 0)
+    const struct file_kind *kind = file_kind_of(bytes, count);
+    if (kind && kind->class == FILE_CONTAINER && strcmp(kind->reader, "gif") == 0)
         return read_first_frame(out, bytes, count, origin);
-    if (!form || (form->class != FORM_PNG && form->class != FORM_STILL))
+    if (!kind || (kind->class != FILE_PNG && kind->class != FILE_STILL))
         return error_set("%s: expected a picture (PNG, JPEG, WebP, BMP, TIFF, GIF), found %s", origin,
-                         form_describe(bytes, count));
-    if (form_check_whole(form, bytes, count, origin) < 0)
+                         file_describe(bytes, count));
+    if (file_check_whole(kind, bytes, count, origin) < 0)
         return -1;
-    return form->class == FORM_PNG ? png_read(out, bytes, count, origin)
-                                   : av_read_still(out, bytes, count, origin, form);
+    return kind->class == FILE_PNG ? png_read(out, bytes, count, origin)
+                                   : av_read_still(out, bytes, count, origin, kind);
 }
 
 int image_write_png(const char *path, const u8 *pixels, i64 height, i64 width)

@@ -44,7 +44,7 @@ static bool take_sample(struct medium *out, const struct media_request *request,
 {
     bool wanted = sample->split == request->split;
     if (result == SOURCE_SAMPLE)
-        wanted = wanted && sample->form == SAMPLE_CAPTIONED && (request->kinds >> sample->parts[0].kind & 1);
+        wanted = wanted && sample->layout == SAMPLE_CAPTIONED && (request->kinds >> sample->parts[0].kind & 1);
     if (wanted)
         *out = result == SOURCE_SAMPLE ? medium_of(sample) : (struct medium){.problem = string_copy(error_text())};
     return wanted;

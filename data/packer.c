@@ -61,7 +61,7 @@ void loader_close(struct loader *l)
         step_plan_release(&l->plans[i]);
     planner_release(&l->planner);
     order_release(&l->order);
-    telling_release(&l->telling);
+    grammar_parts_release(&l->given);
     grammar_release(&l->grammar);
     text_tokenizer_free(l->tokenizer);
     shards_close(&l->shards);
@@ -96,7 +96,7 @@ int loader_step(struct loader *l, i64 step, struct loader_step *out)
     return 0;
 }
 
-/* ---- one sample: ids from the shard, told to the grammar ---- */
+/* ---- one sample: ids from the shard, fed to the grammar ---- */
 
 static int check_ids(const struct loader *l, const struct shard_part *part, const i32 *ids)
 {
@@ -117,74 +117,64 @@ static int read_text(struct loader *l, const struct entry *entry, struct part *p
         return -1;
     part->ids = ids + entry->first;
     if (entry->count && entry->first + entry->count < stored->count)
-        l->telling.end = ids[entry->first + entry->count];
+        l->given.end = ids[entry->first + entry->count];
     return 0;
 }
 
-static int tell_sample(struct loader *l, const struct entry *entry)
+static int feed_sample(struct loader *l, const struct entry *entry)
 {
     struct grammar *g = &l->grammar;
-    struct telling *t = &l->telling;
-    loader_tell(l, entry, t);
+    struct grammar_parts *t = &l->given;
+    loader_parts(l, entry, t);
     g->options.identity[0] = (u32)entry->sample;
     g->options.identity[1] = entry_showing(entry);
     grammar_begin(g);
-    for (i64 i = 0; i < t->count; i++)
+    for (i64 i = 0; i < t->count; i++) {
+        t->begin[i] = grammar_length(g);
         if ((t->parts[i].kind == STREAM_TEXT && read_text(l, entry, &t->parts[i], t->index[i]) < 0) ||
             grammar_part(g, &t->parts[i]) < 0)
             return error_prefix("%s, sample %d (%s)", l->shards.directory, entry->sample,
                                 shards_name(&l->shards, entry->sample));
+    }
     require(grammar_length(g) == entry->length, "sample %d: planned %lld positions, built %lld", entry->sample,
             (long long)entry->length, (long long)grammar_length(g));
     return grammar_end(g, t->end);
 }
 
-/* ---- its media: where their entries begin, in order of the parts ---- */
+/* ---- its parts: laid one after another, so that each medium's entries begin where the lists end ---- */
 
-struct counters {
-    i64 input[INPUTS], target[TARGETS];
-};
-
-static void counters_read(struct counters *c, const struct batch *b)
+/* The lists a medium's payload goes to. */
+static void lists_of(enum stream kind, enum input_kind *input, enum target_kind *target)
 {
-    for (int i = 0; i < INPUTS; i++)
-        c->input[i] = b->inputs[i].n;
-    for (int i = 0; i < TARGETS; i++)
-        c->target[i] = b->targets[i].n;
+    bool given = kind == STREAM_IMAGE_IN || kind == STREAM_VIDEO_IN;
+    *input = given ? INPUT_VISION_IN : kind == STREAM_AUDIO ? INPUT_AUDIO : INPUT_VISION_OUT;
+    *target = kind == STREAM_AUDIO ? TARGET_AUDIO : TARGET_VISION;
 }
 
-static void note_fill(struct loader *l, struct counters *c, const struct part *part, struct fill fill)
+static void lay_part(struct loader *l, const struct entry *entry, i64 i, u32 block, struct batch *b, i64 at, i32 sample)
 {
-    bool listed = part->weight > 0;
-    enum input_kind input = part->kind == STREAM_AUDIO ? INPUT_AUDIO : INPUT_VISION_OUT;
-    enum target_kind target = part->kind == STREAM_AUDIO ? TARGET_AUDIO : TARGET_VISION;
-    i64 inputs = part->count + 1, targets = listed ? part->count + 1 : 0;
-    if (part->kind == STREAM_IMAGE_IN || part->kind == STREAM_VIDEO_IN) {
-        input = INPUT_VISION_IN;
-        inputs = part->frames * part->height * part->width;
-        targets = 0;
-    } else if (part->kind != STREAM_AUDIO) {
-        inputs = part->frames * shape_positions(&l->vocabulary.shapes[part->shape]);
-        targets = listed ? part->frames * shape_tokens(&l->vocabulary.shapes[part->shape]) : 0;
-    }
-    fill.input = c->input[input];
-    fill.target = targets ? c->target[target] : -1;
-    c->input[input] += inputs;
-    c->target[target] += targets;
-    fills_push(l->fills, &fill);
+    const struct grammar_parts *given = &l->given;
+    i64 end = i + 1 < given->count ? given->begin[i + 1] : l->grammar.count;
+    enum input_kind input;
+    enum target_kind target;
+    lists_of(given->parts[i].kind, &input, &target);
+    struct fill fill = {.part = given->index[i],
+                        .input = b->inputs[input].n,
+                        .target = b->targets[target].n,
+                        .identity = {(u32)entry->sample, entry_showing(entry) * 4096 + block}};
+    batch_lay_part(b, at, &l->grammar, given->begin[i], end, sample);
+    if (fill.target == b->targets[target].n)
+        fill.target = -1;
+    if (given->parts[i].kind != STREAM_TEXT)
+        fills_push(l->fills, &fill);
 }
 
-static void note_fills(struct loader *l, const struct entry *entry, struct counters *c)
+static void lay_sample(struct loader *l, const struct entry *entry, struct batch *b, i64 at, i32 sample)
 {
     u32 block = 0;
-    for (i64 i = 0; i < l->telling.count; i++) {
-        const struct part *part = &l->telling.parts[i];
-        struct fill fill = {.part = l->telling.index[i],
-                            .identity = {(u32)entry->sample, entry_showing(entry) * 4096 + block}};
-        if (part->kind == STREAM_TEXT)
-            continue;
-        note_fill(l, c, part, fill);
-        block++;
+    for (i64 i = 0; i < l->given.count; i++) {
+        lay_part(l, entry, i, block, b, at, sample);
+        block += l->given.parts[i].kind != STREAM_TEXT;
     }
 }
 
@@ -195,12 +185,9 @@ static int build_row(struct loader *l, const struct step_plan *plan, i64 row, i6
     i64 end = at + plan->summary.length;
     for (i64 i = plan->rows.offset[row]; i < plan->rows.offset[row + 1]; i++) {
         const struct entry *entry = &plan->rows.entries.data[i];
-        struct counters counters;
-        counters_read(&counters, b);
-        if (tell_sample(l, entry) < 0)
+        if (feed_sample(l, entry) < 0)
             return -1;
-        batch_lay(b, at, &l->grammar, (i32)i);
-        note_fills(l, entry, &counters);
+        lay_sample(l, entry, b, at, (i32)i);
         at += entry->length;
     }
     batch_pad(b, at, end - at);
@@ -259,8 +246,8 @@ void loader_prefetch(struct loader *l, i64 step, i64 micro)
         return;
     i64 end = min_i64(first + l->settings.micro_rows, plan->rows.count);
     for (i64 i = plan->rows.offset[first]; i < plan->rows.offset[end]; i++) {
-        loader_tell(l, &plan->rows.entries.data[i], &l->telling);
-        for (i64 part = 0; part < l->telling.count; part++)
-            shards_prefetch(&l->shards, l->telling.index[part]);
+        loader_parts(l, &plan->rows.entries.data[i], &l->given);
+        for (i64 part = 0; part < l->given.count; part++)
+            shards_prefetch(&l->shards, l->given.index[part]);
     }
 }

@@ -192,8 +192,8 @@ static void meet(struct loader *l, struct entry *entry)
     if (entry->place < 0)
         return;
     struct entry shown = order_at(l, entry->place);
-    loader_tell(l, &shown, &l->telling);
-    grammar_measure(&measure, &l->vocabulary, l->telling.parts, l->telling.count, l->telling.end);
+    loader_parts(l, &shown, &l->given);
+    grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
     shown.place = -1;
     shown.length = measure.length;
     if (measure.length > l->planner.length && is_plain_text(l, shown.sample)) {
@@ -278,8 +278,8 @@ static int plan_rows(struct loader *l, struct step_plan *plan, i64 step)
 static void add_totals(struct loader *l, struct loader_step *s, const struct entry *entry)
 {
     struct measure measure;
-    loader_tell(l, entry, &l->telling);
-    grammar_measure(&measure, &l->vocabulary, l->telling.parts, l->telling.count, l->telling.end);
+    loader_parts(l, entry, &l->given);
+    grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
     s->positions += measure.length;
     s->epoch = entry->epoch;
     for (int kind = 0; kind < TARGETS; kind++)

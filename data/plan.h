@@ -37,14 +37,15 @@ void rows_release(struct rows *rows);
 /* fit.c: each entry goes to the row with the least room that is enough. */
 void fit(struct rows *out, const struct entries *entries, i64 length);
 
-/* A sample's parts as the grammar takes them, prompts dropped and weighed; index[i]: the shard's part. */
-struct telling {
+/* A sample's parts as the grammar takes them, prompts dropped and weighed. */
+struct grammar_parts {
     struct part *parts;
-    i64 *index;
+    i64 *index; /* the shard's part */
+    i64 *begin; /* its first position, once the grammar has it (packer.c) */
     i64 count, capacity;
     i32 end; /* id the last position predicts; -1: none */
 };
-void telling_release(struct telling *telling);
+void grammar_parts_release(struct grammar_parts *given);
 
 struct step_plan {
     i64 step; /* -1: none */
@@ -102,13 +103,13 @@ struct loader {
     struct order order;
     struct planner planner;
     struct step_plan plans[PLANS_KEPT];
-    struct telling telling;
+    struct grammar_parts given;
     struct grammar grammar;
     struct fills *fills; /* packer.c's */
 };
-/* tell.c: without ids, so that no shard is touched. */
-void loader_tell(const struct loader *loader, const struct entry *entry, struct telling *out);
-void loader_tell_whole(const struct loader *loader, i64 sample, struct telling *out); /* with its prompt */
+/* conditions.c: without ids, so that no shard is touched. */
+void loader_parts(const struct loader *loader, const struct entry *entry, struct grammar_parts *out);
+void loader_parts_whole(const struct loader *loader, i64 sample, struct grammar_parts *out); /* with its prompt */
 /* plan.c: the step's plan, borrowed until the next call; NULL and a message: nothing to plan with. */
 const struct step_plan *plan_step(struct loader *loader, i64 step);
 void planner_release(struct planner *planner);

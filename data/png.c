@@ -1,5 +1,5 @@
 /* PNG through libpng. Its errors come back by longjmp; what must survive one lives in a struct. */
-#include "data/form.h"
+#include "data/file_kind.h"
 #include <png.h>
 #include <setjmp.h>
 #include <stdio.h>

@@ -1,28 +1,8 @@
-#include "data/prepare_form.h"
+#include "data/prepare_internal.h"
 
 #include <string.h>
 
 enum { BATCH_ITEMS = 256, BATCH_BYTES = 1 << 28, INTERRUPTED = 1 };
-
-#define ROW(member, key, type, fallback, low, high, help)                                                              \
-    SETTING(struct prepare_settings, member, key, type, fallback, low, high, NULL, help)
-const struct setting prepare_table[] = {
-    ROW(data, "data", REFERENCE, NULL, 0, 0,
-        "folder or file; folders train, validation, test in it are those parts; without train, all else is train; "
-        "`weft inspect` says what becomes of its files"),
-    ROW(text, "text", REFERENCE, NULL, 0, 0, "text tokenizer"),
-    ROW(vision, "vision", REFERENCE, "", 0, 0, "vision tokenizer; without one pictures and clips are left out"),
-    ROW(audio, "audio", REFERENCE, "", 0, 0, "audio tokenizer; without one sounds are left out"),
-    ROW(directions, "directions", STRINGS, "", 0, 0,
-        "what samples are made for: text, image-in, image-out, video-in, video-out, audio-in, audio-out, chat; none: "
-        "all"),
-    SPLIT_ROWS(struct prepare_settings),
-    ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, "largest share of samples that may be unreadable"),
-    ROW(dropout, "dropout", NUMBER, "0", 0, 1, "BPE-dropout of plain texts for training"),
-    ROW(dropout_copies, "dropout_copies", INTEGER, "1", 1, 1000, "copies of each, with other draws"),
-    ROW(audio_seconds, "audio_seconds", NUMBER, "30", 0.01, 3600, "longer sounds are left out"),
-    ROW(shard_bytes, "shard_bytes", INTEGER, "268435456", 4096, 1e12, "size at which a shard file ends"),
-    {0}};
 
 /* ---- opening ---- */
 

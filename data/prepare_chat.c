@@ -1,6 +1,6 @@
 /* A conversation in the one chat layout: <|im_start|>ROLE\nCONTENT<|im_end|>\n. An answer's text is encoded by itself,
  * as it will be when it is generated behind its role; a question's text together with its role, as templates do. */
-#include "data/prepare_form.h"
+#include "data/prepare_internal.h"
 
 #include <string.h>
 
@@ -13,7 +13,7 @@ const char *chat_role(const struct sample *sample, i64 part)
 
 bool chat_answers(const struct sample *sample, i64 part)
 {
-    return sample->form == SAMPLE_CHAT && strcmp(chat_role(sample, part), "assistant") == 0;
+    return sample->layout == SAMPLE_CHAT && strcmp(chat_role(sample, part), "assistant") == 0;
 }
 
 static int encode(const struct prepare *p, struct id_list *out, const char *text, i64 length)

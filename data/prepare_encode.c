@@ -1,4 +1,4 @@
-#include "data/prepare_form.h"
+#include "data/prepare_internal.h"
 
 #include <string.h>
 

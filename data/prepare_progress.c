@@ -1,5 +1,5 @@
-#include "data/prepare_form.h"
-#include "data/shard_form.h"
+#include "data/prepare_internal.h"
+#include "data/shard_layout.h"
 
 #include <stdio.h>
 #include <string.h>

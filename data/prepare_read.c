@@ -1,4 +1,4 @@
-#include "data/prepare_form.h"
+#include "data/prepare_internal.h"
 
 #include <math.h>
 #include <string.h>
@@ -38,12 +38,12 @@ static bool decide_use(const struct prepare *p, struct item *item)
 {
     static const enum direction directions[] = {DIRECTION_TEXT, DIRECTION_TEXT, DIRECTION_CHAT, DIRECTION_IMAGE_IN};
     const struct sample *s = &item->sample;
-    bool any = s->form != SAMPLE_CAPTIONED && p->wanted[directions[s->form]];
+    bool any = s->layout != SAMPLE_CAPTIONED && p->wanted[directions[s->layout]];
     for (i64 i = 0; i < s->count; i++) {
         struct made *made = &item->made[i];
         enum sample_kind kind = s->parts[i].kind;
         bool medium = kind != SAMPLE_TEXT && kind != SAMPLE_IDS;
-        if (s->form == SAMPLE_CAPTIONED) {
+        if (s->layout == SAMPLE_CAPTIONED) {
             captioned_use(p, made, kind);
             any = any || made->in || made->out;
         } else if (medium) {
@@ -77,7 +77,7 @@ static int read_text(const struct prepare *p, struct item *item, i64 part)
     if (item->sample.parts[part].kind == SAMPLE_IDS)
         return take_ids(p, &item->made[part], bytes);
     return text_encode(p->text, &item->made[part].ids, bytes->data ? bytes->data : "", bytes->length,
-                       &(struct encode_options){.plain = true, .begins_word = item->sample.form == SAMPLE_CAPTIONED});
+                       &(struct encode_options){.plain = true, .begins_word = item->sample.layout == SAMPLE_CAPTIONED});
 }
 
 /* ---- pictures and clips: the shape nearest in proportions, then in area ---- */
@@ -169,9 +169,9 @@ static int read_item(const struct prepare *p, struct item *item)
     for (i64 i = 0; i < s->count; i++) {
         enum sample_kind kind = s->parts[i].kind;
         bool text = kind == SAMPLE_TEXT || kind == SAMPLE_IDS;
-        if (s->form == SAMPLE_CHAT && chat_encode(p, item, i) < 0)
+        if (s->layout == SAMPLE_CHAT && chat_encode(p, item, i) < 0)
             return -1;
-        if (s->form != SAMPLE_CHAT && text && read_text(p, item, i) < 0)
+        if (s->layout != SAMPLE_CHAT && text && read_text(p, item, i) < 0)
             return -1;
         if (!text && read_medium(p, item, i) < 0)
             return -1;

@@ -1,4 +1,4 @@
-#include "data/prepare_form.h"
+#include "data/prepare_internal.h"
 
 #include <string.h>
 
@@ -183,7 +183,7 @@ static void end_message(struct prepare *p, const struct item *item, struct recor
 {
     const struct sample *s = &item->sample;
     struct id_list feed = {0};
-    if (s->form != SAMPLE_CHAT || (part + 1 < s->count && !s->parts[part + 1].role))
+    if (s->layout != SAMPLE_CHAT || (part + 1 < s->count && !s->parts[part + 1].role))
         return;
     add_run(p, item, r, run, &p->vocabulary.im_end, 1, !chat_answers(s, part));
     require(text_encode(p->text, &feed, "\n", 1, &(struct encode_options){.plain = true}) == 0, "%s", error_text());
@@ -199,7 +199,7 @@ static void write_turns(struct prepare *p, const struct item *item)
     struct run run = {0};
     for (i64 i = 0; i < s->count; i++) {
         const struct made *m = &item->made[i];
-        bool condition = s->form == SAMPLE_CHAT && !chat_answers(s, i);
+        bool condition = s->layout == SAMPLE_CHAT && !chat_answers(s, i);
         add_run(p, item, &record, &run, m->head.ids, m->head.count, true);
         if (m->in || m->out) {
             end_run(p, item, &record, &run);
@@ -210,16 +210,16 @@ static void write_turns(struct prepare *p, const struct item *item)
         end_message(p, item, &record, &run, i);
     }
     end_run(p, item, &record, &run);
-    finish(p, item, s->form == SAMPLE_CHAT ? DIRECTION_CHAT : DIRECTION_IMAGE_IN, &record);
+    finish(p, item, s->layout == SAMPLE_CHAT ? DIRECTION_CHAT : DIRECTION_IMAGE_IN, &record);
     id_list_release(&run.ids);
     memory_free(record.parts);
 }
 
 void prepare_write(struct prepare *p, const struct item *item)
 {
-    if (item->sample.form == SAMPLE_PLAIN)
+    if (item->sample.layout == SAMPLE_PLAIN)
         write_plain(p, item);
-    else if (item->sample.form == SAMPLE_CAPTIONED)
+    else if (item->sample.layout == SAMPLE_CAPTIONED)
         write_captioned(p, item);
     else
         write_turns(p, item);

@@ -1,4 +1,4 @@
-#include "data/source_form.h"
+#include "data/source_readers.h"
 #include "tokenizers/text.h"
 
 #include <string.h>

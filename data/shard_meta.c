@@ -1,5 +1,5 @@
 /* shards.json: what the samples of a folder are made of. */
-#include "data/shard_form.h"
+#include "data/shard_layout.h"
 
 const char *const direction_names[DIRECTIONS] = {"text",      "image-in", "image-out", "video-in",
                                                  "video-out", "audio-in", "audio-out", "chat"};

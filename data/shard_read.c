@@ -1,4 +1,4 @@
-#include "data/shard_form.h"
+#include "data/shard_layout.h"
 
 #include <stdio.h>
 #include <string.h>

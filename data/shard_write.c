@@ -1,5 +1,5 @@
 #include "data/append.h"
-#include "data/shard_form.h"
+#include "data/shard_layout.h"
 
 #include <stdio.h>
 #include <string.h>

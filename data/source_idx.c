@@ -1,6 +1,6 @@
 /* Megatron's indexed datasets: PREFIX.idx says where in PREFIX.bin each sequence of ids stands, and which sequences are
  * a document. Little-endian, unaligned. */
-#include "data/source_form.h"
+#include "data/source_readers.h"
 
 #include <string.h>
 
@@ -149,7 +149,7 @@ static enum source_result idx_next(void *reader, struct sample *out)
         }
         i64 document = x->next++;
         out->name = string_format("%s:%lld", x->path, (long long)document);
-        out->form = SAMPLE_PLAIN;
+        out->layout = SAMPLE_PLAIN;
         int status = add_document(x, out, document);
         if (status == 0 && out->parts[0].bytes.length > 0)
             return SOURCE_SAMPLE;

@@ -1,5 +1,5 @@
 /* One JSON object to a sample. */
-#include "data/source_form.h"
+#include "data/source_readers.h"
 
 #include <string.h>
 
@@ -181,7 +181,7 @@ static void end_message(struct build *b, i64 first, const char *role, i32 number
 
 static int add_messages(struct build *b, const struct json *messages)
 {
-    b->out->form = SAMPLE_CHAT;
+    b->out->layout = SAMPLE_CHAT;
     if (json_kind(messages) != JSON_ARRAY || json_count(messages) == 0)
         return error_set("key messages: expected a list of {\"role\", \"content\"}");
     for (i64 i = 0; i < json_count(messages); i++) {
@@ -199,7 +199,7 @@ static int add_messages(struct build *b, const struct json *messages)
 
 static int add_turn(struct build *b, const struct json *asked, const struct json *answered)
 {
-    b->out->form = SAMPLE_CHAT;
+    b->out->layout = SAMPLE_CHAT;
     if (add_content(b, asked) < 0)
         return -1;
     end_message(b, 0, "user", 0);
@@ -216,7 +216,7 @@ static int add_captioned(struct build *b, enum sample_kind kind, const char *key
 {
     const struct json *text = sample_caption(b->object);
     const char *speaker = json_string(json_get(b->object, "speaker"), NULL);
-    b->out->form = SAMPLE_CAPTIONED;
+    b->out->layout = SAMPLE_CAPTIONED;
     if (!text && !b->place->media_alone)
         return error_set("a file without a caption: expected {\"%s\": FILE, \"text\": CAPTION}", key);
     if (add_medium(b, kind, reference) < 0)
@@ -237,7 +237,7 @@ static int add_named(struct build *b, const char *name)
 /* {"texts": [TEXT or null, ..], "images": [FILE or null, ..]} of equal length, as in interleaved documents. */
 static int add_interleaved(struct build *b, const struct json *texts, const struct json *images)
 {
-    b->out->form = SAMPLE_MIXED;
+    b->out->layout = SAMPLE_MIXED;
     if (json_kind(images) != JSON_ARRAY || json_count(images) != json_count(texts))
         return error_set("\"texts\" has %lld entries, \"images\" %lld: expected as many", (long long)json_count(texts),
                          (long long)json_count(images));
@@ -272,7 +272,7 @@ static int add_object(struct build *b, bool *passed)
         return add_turn(b, json_get(o, "question"), json_get(o, "answer"));
     if (both_strings(json_get(o, "prompt"), json_get(o, "completion")))
         return add_turn(b, json_get(o, "prompt"), json_get(o, "completion"));
-    b->out->form = SAMPLE_PLAIN;
+    b->out->layout = SAMPLE_PLAIN;
     if (json_kind(text) == JSON_STRING)
         return add_text(b, text);
     *passed = !text;

@@ -1,6 +1,6 @@
 /* Files of lines: JSON lines, and plain text cut at blank lines. */
 #include "data/archive.h"
-#include "data/source_form.h"
+#include "data/source_readers.h"
 
 #include <string.h>
 
@@ -225,7 +225,7 @@ static enum source_result give_piece(struct texts *t, struct sample *out)
     if (status == 1)
         gather(t);
     out->name = string_format("%s:%lld", t->reader.path, (long long)first);
-    out->form = SAMPLE_PLAIN;
+    out->layout = SAMPLE_PLAIN;
     out->goes_on = status < 0 || (status == 1 && (t->next.length > 0 || t->status < 0));
     status = sample_add_text(out, piece.data, piece.length);
     text_release(&piece);

@@ -1,5 +1,5 @@
 /* A medium and the file beside it that has its caption: a text, or JSON as img2dataset writes it. */
-#include "data/source_form.h"
+#include "data/source_readers.h"
 
 #include <string.h>
 #include <strings.h>
@@ -64,7 +64,7 @@ static enum source_result pair_next(void *reader, struct sample *out)
         return SOURCE_END;
     pair->given = true;
     out->name = string_copy(pair->file.path);
-    out->form = SAMPLE_CAPTIONED;
+    out->layout = SAMPLE_CAPTIONED;
     struct sample_part *medium = sample_add(out, (enum sample_kind)medium_kind(name_extension(pair->file.path)));
     medium->path = string_copy(pair->file.path);
     int status = pair->file.caption ? add_caption(out, pair->file.caption) : 0;

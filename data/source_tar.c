@@ -1,7 +1,7 @@
 /* WebDataset: members of a tar whose names agree up to the first dot of the last part are one sample, as long as they
  * follow each other; what follows that dot says what a member is. */
 #include "data/archive.h"
-#include "data/source_form.h"
+#include "data/source_readers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -238,11 +238,11 @@ static int build(struct tar *t, struct sample *out, bool *passed)
 {
     if (json_leads(t))
         return from_json(t, out, json_member(t), passed);
-    out->form = SAMPLE_CAPTIONED;
+    out->layout = SAMPLE_CAPTIONED;
     take_medium(t, out);
     i64 media = out->count;
     if (media == 0)
-        out->form = SAMPLE_PLAIN;
+        out->layout = SAMPLE_PLAIN;
     if (add_caption(t, out) < 0)
         return -1;
     *passed = out->count == 0;

@@ -1,4 +1,4 @@
-#include "data/source_form.h"
+#include "data/source_readers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -303,7 +303,7 @@ static void note_alone(struct source *s, const struct source_file *file)
 
 static void give_alone(struct source *s, struct source_file *file, struct sample *out)
 {
-    *out = (struct sample){.form = SAMPLE_CAPTIONED, .name = string_copy(file->path)};
+    *out = (struct sample){.layout = SAMPLE_CAPTIONED, .name = string_copy(file->path)};
     sample_add(out, (enum sample_kind)medium_kind(name_extension(file->path)))->path = string_copy(file->path);
     take_sample(s, file, out);
 }

@@ -36,14 +36,14 @@ struct sample_part {
 };
 enum split { SPLIT_TRAIN, SPLIT_VALIDATION, SPLIT_TEST, SPLITS };
 extern const char *const split_names[SPLITS];
-enum sample_form {
+enum sample_layout {
     SAMPLE_PLAIN,     /* one text */
     SAMPLE_CAPTIONED, /* one medium and its text */
     SAMPLE_CHAT,      /* messages */
     SAMPLE_MIXED      /* texts and media in turn */
 };
 struct sample {
-    enum sample_form form;
+    enum sample_layout layout;
     enum split split;
     bool goes_on;  /* a text that is not at its end: the next sample goes on with it */
     char *name;    /* FILE:LINE, or FILE:KEY: for messages */

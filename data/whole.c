@@ -1,6 +1,6 @@
 /* Whether a file's end is there, by the lengths and counts that its own bytes state. Decoders do not say: most give
  * what they found so far and call it the end. No libav here. */
-#include "data/form.h"
+#include "data/file_kind.h"
 #include <string.h>
 
 static u64 big_endian(const u8 *bytes, int length)
@@ -74,10 +74,10 @@ static bool riff_open_length(u64 length_bytes)
  * Tech 3306) leaves the lengths open and states them with 64 bits in its first chunk: RIFF's, then the data's. */
 static int check_riff(const u8 *bytes, i64 count, const char *origin)
 {
-    bool wide = form_holds(bytes, count, 0, "RF64", 4) && form_holds(bytes, count, 12, "ds64", 4) && count >= 36;
+    bool wide = bytes_match(bytes, count, 0, "RF64", 4) && bytes_match(bytes, count, 12, "ds64", 4) && count >= 36;
     u64 size_bytes = little_endian(bytes + 4, 4);
     i64 end = riff_open_length(size_bytes) ? count : 8 + (i64)size_bytes;
-    for (i64 at = 12; at + 8 <= count && (at < end || form_holds(bytes, count, at, "RIFF", 4));) {
+    for (i64 at = 12; at + 8 <= count && (at < end || bytes_match(bytes, count, at, "RIFF", 4));) {
         u64 chunk_bytes = little_endian(bytes + at + 4, 4);
         bool data = memcmp(bytes + at, "data", 4) == 0;
         if (data && wide && chunk_bytes == 0xffffffffu)
@@ -129,7 +129,7 @@ static int check_segment(const u8 *bytes, i64 count, const char *origin)
     if (!length || size_bytes > (u64)count)
         return cut_short(origin, "the EBML header", 4 + (u64)length + (length ? size_bytes : 8), count);
     i64 at = 4 + length + (i64)size_bytes;
-    if (!form_holds(bytes, count, at, "\x18\x53\x80\x67", 4))
+    if (!bytes_match(bytes, count, at, "\x18\x53\x80\x67", 4))
         return error_set("%s: no Matroska segment at byte %lld; the file is cut short or damaged", origin,
                          (long long)at);
     length = ebml_number(&size_bytes, &unknown, bytes + at + 4, count - at - 4);
@@ -216,7 +216,7 @@ static int check_ogg(const u8 *bytes, i64 count, const char *origin)
 {
     i64 at = 0;
     bool ended = false;
-    while (form_holds(bytes, count, at, "OggS", 4)) {
+    while (bytes_match(bytes, count, at, "OggS", 4)) {
         i64 segments = at + 27 <= count ? bytes[at + 26] : 0, end = at + 27 + segments;
         if (end <= count)
             for (i64 i = 0; i < segments; i++)
@@ -298,7 +298,7 @@ static bool mp3_frame(struct mp3_frame *out, const u8 *bytes, i64 count)
 static i64 mp3_frames_stated(const u8 *bytes, i64 count, const struct mp3_frame *frame)
 {
     i64 at = 4 + frame->side_bytes;
-    bool stated = form_holds(bytes, count, at, "Xing", 4) || form_holds(bytes, count, at, "Info", 4);
+    bool stated = bytes_match(bytes, count, at, "Xing", 4) || bytes_match(bytes, count, at, "Info", 4);
     return stated && at + 12 <= count && bytes[at + 7] & 1 ? (i64)big_endian(bytes + at + 8, 4) : 0;
 }
 
@@ -307,7 +307,7 @@ static int check_mp3(const u8 *bytes, i64 count, const char *origin)
 {
     i64 at = 0, frames = 0, stated = 0;
     struct mp3_frame frame;
-    if (form_holds(bytes, count, 0, "ID3", 3) && count >= 10)
+    if (bytes_match(bytes, count, 0, "ID3", 3) && count >= 10)
         at = 10 + (bytes[6] << 21 | bytes[7] << 14 | bytes[8] << 7 | bytes[9]) + (bytes[5] & 0x10 ? 10 : 0);
     if (at >= count)
         return cut_short(origin, "the ID3 tag", (u64)at, count);
@@ -323,7 +323,7 @@ static int check_mp3(const u8 *bytes, i64 count, const char *origin)
                      (long long)frames - 1, (long long)stated);
 }
 
-int form_check_whole(const struct form *form, const void *bytes, i64 count, const char *origin)
+int file_check_whole(const struct file_kind *kind, const void *bytes, i64 count, const char *origin)
 {
     static const struct {
         const char *reader;
@@ -333,7 +333,7 @@ int form_check_whole(const struct form *form, const void *bytes, i64 count, cons
                   {"matroska", check_segment}, {"ogg", check_ogg},    {"flv", check_flv},   {"wav", check_riff},
                   {"aiff", check_aiff},        {"au", check_au},      {"aac", check_adts},  {"mp3", check_mp3}};
     for (i64 i = 0; i < COUNT_OF(checks); i++)
-        if (strcmp(checks[i].reader, form->reader) == 0)
+        if (strcmp(checks[i].reader, kind->reader) == 0)
             return checks[i].check(bytes, count, origin);
     return 0;
 }

@@ -168,13 +168,13 @@ struct tensor *op_expert_return(struct tape *tape, struct tensor *grouped, const
 /* ---- A weights table over ranks (ZeRO-1: Rajbhandari et al. 2020) ---- */
 /* Each data rank keeps the masters and moments of its share of every weight's rows. */
 /* Sums gradients over the ranks that hold the same weight; afterwards each rank's share of each is whole. */
-void shares_reduce(struct weights *weights, const struct parallel *parallel);
+void zero_reduce(struct weights *weights, const struct parallel *parallel);
 /* Copies of the shares the ranks updated, to all that hold the weight. */
-void shares_spread(struct weights *weights, const struct parallel *parallel);
+void zero_gather_copies(struct weights *weights, const struct parallel *parallel);
 /* Whether this rank counts the weight's share in a sum over the world: one of several equal ones does. */
-bool shares_counted(const struct weight *weight, const struct weights_layout *place);
+bool zero_counted(const struct weight *weight, const struct weights_layout *place);
 /* On world rank 0 `whole` becomes a table with all of every weight: masters, moments where training, copies; elsewhere
  * it stays empty. With one rank too it is a copy. weights_close it. */
-void shares_gather(struct weights *whole, const struct weights *mine, const struct parallel *parallel);
+void zero_collect(struct weights *whole, const struct weights *mine, const struct parallel *parallel);
 
 #endif

@@ -5,46 +5,6 @@
 const struct vocabulary vocabulary_of_text = {
     .boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = -1, .im_start = -1, .im_end = -1};
 
-/* ---- Answers ---- */
-
-void routes_push(struct routes *routes, i64 width, const u16 *route)
-{
-    if (routes->count == routes->capacity) {
-        i64 next = max_i64(32, 2 * routes->capacity);
-        routes->list = memory_resize(routes->list, routes->capacity * width * 2, next * width * 2);
-        routes->capacity = next;
-    }
-    memcpy(routes->list + routes->count++ * width, route, (size_t)width * 2);
-}
-
-void answer_push(struct answer *a, i32 id, float logprob, float entropy, bool told)
-{
-    if (a->count == a->capacity) {
-        i64 next = max_i64(32, 2 * a->capacity);
-        a->ids = memory_resize(a->ids, a->capacity * 4, next * 4);
-        a->logprob = memory_resize(a->logprob, a->capacity * 4, next * 4);
-        a->entropy = memory_resize(a->entropy, a->capacity * 4, next * 4);
-        a->told = memory_resize(a->told, a->capacity, next);
-        a->capacity = next;
-    }
-    a->ids[a->count] = id;
-    a->logprob[a->count] = logprob;
-    a->entropy[a->count] = entropy;
-    a->told[a->count++] = told;
-}
-
-void answer_release(struct answer *a)
-{
-    memory_free(a->ids);
-    memory_free(a->logprob);
-    memory_free(a->entropy);
-    memory_free(a->told);
-    memory_free(a->routes.list);
-    memory_free(a->medium.bits);
-    memory_free(a->medium.codes);
-    *a = (struct answer){0};
-}
-
 /* ---- The cache ---- */
 
 /* Zeroed: hidden keys are multiplied by 0. */
@@ -106,7 +66,7 @@ void decoder_open(struct decoder *d, const struct decoder_options *o, i64 seats,
 
 /* ---- Prompts ---- */
 
-static int tell_prompt(struct grammar *g, const struct decoder_options *o, const struct generate_request *r)
+static int feed_prompt(struct grammar *g, const struct decoder_options *o, const struct generate_request *r)
 {
     grammar_init(g, o->vocabulary, &(struct grammar_options){.window = o->model->config.window});
     grammar_begin(g);
@@ -128,7 +88,7 @@ static i64 own_positions(const struct grammar *g, const struct generate_request 
 i64 request_columns(const struct decoder_options *o, const struct generate_request *r)
 {
     struct grammar g;
-    i64 columns = tell_prompt(&g, o, r);
+    i64 columns = feed_prompt(&g, o, r);
     if (columns == 0)
         columns = grammar_length(&g) + r->copies * (r->most + own_positions(&g, r));
     grammar_release(&g);
@@ -160,7 +120,7 @@ static void open_flows(struct decoder *d, struct seat *s)
     for (i64 c = 0; c < s->copies; c++)
         s->flows[c] = (struct flow){.answer = &d->answers[c], .seat = s, .copy = c};
     struct grammar *g = &s->flows[0].grammar;
-    require(tell_prompt(g, &d->options, s->request) == 0, "a prompt that cannot be told: %s", error_text());
+    require(feed_prompt(g, &d->options, s->request) == 0, "a prompt the grammar does not take: %s", error_text());
     s->prompt = grammar_length(g);
     s->shared = s->prompt - own_positions(g, s->request);
     require(s->shared + s->copies * (s->request->most + s->prompt - s->shared) <= d->seat_columns,
@@ -181,7 +141,7 @@ static void take_seat(struct decoder *d, struct seat *s)
         }
 }
 
-static void tell_beginning(struct flow *f)
+static void feed_beginning(struct flow *f)
 {
     for (i64 i = 0; i < f->answer->count && !f->answer->done; i++)
         require(grammar_id(&f->grammar, f->answer->ids[i]) == 0, "an answer's beginning: %s", error_text());
@@ -195,7 +155,7 @@ static void fork_seat(struct seat *s)
         s->flows[c].shift = s->flows[0].shift;
     }
     for (i64 c = 0; c < s->copies; c++)
-        tell_beginning(&s->flows[c]);
+        feed_beginning(&s->flows[c]);
     s->forked = true;
 }
 

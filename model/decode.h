@@ -37,20 +37,20 @@ void routes_push(struct routes *routes, i64 width, const u16 *route);
 
 struct answer {
     i32 *ids;       /* [count] of text, the stop id included */
-    float *logprob; /* [count]; 0 where told */
+    float *logprob; /* [count]; 0 where given */
     float *entropy; /* [count] of the distribution it was drawn from, with want_entropy */
-    u8 *told;       /* [count] 1: not drawn */
+    u8 *given;      /* [count] 1: not drawn */
     i64 count, capacity;
     struct routes routes;      /* of its positions that were read, with keep_routes */
     struct media_block medium; /* the drawn one, if any */
     bool has_medium, done;
     bool ended; /* by its own end, not by `most` */
 };
-void answer_push(struct answer *answer, i32 id, float logprob, float entropy, bool told);
+void answer_push(struct answer *answer, i32 id, float logprob, float entropy, bool given);
 void answer_release(struct answer *answer);
 
 struct generate_request {
-    const struct part *parts; /* the prompt, told to the grammar */
+    const struct part *parts; /* the prompt, for the grammar */
     i64 part_count;
     const struct media_block *media; /* of the prompt's parts that are media, in order */
     const i32 *opening;              /* ids that follow: a shape token and BOI or BOV, BOA, the answer's header */
@@ -117,7 +117,7 @@ struct decoder {
     i32 *picture_row;
     bool replay; /* takes positions whose routes are known, and nothing is drawn */
 };
-/* Columns that a request takes; -1: its prompt cannot be told. */
+/* Columns that a request takes; -1: its the grammar does not take its prompt. */
 i64 request_columns(const struct decoder_options *options, const struct generate_request *request);
 /* `seats` requests at a time, of at most `columns` each. */
 void decoder_open(struct decoder *decoder, const struct decoder_options *options, i64 seats, i64 columns);

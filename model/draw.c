@@ -152,7 +152,7 @@ static bool is_stop(const struct generate_request *r, i32 id)
     return false;
 }
 
-static void tell_id(const struct decoder *d, struct flow *f, i32 id, float logprob, float entropy)
+static void feed_id(const struct decoder *d, struct flow *f, i32 id, float logprob, float entropy)
 {
     const struct generate_request *r = f->seat->request;
     struct grammar *g = &f->grammar;
@@ -182,7 +182,7 @@ static void open_medium(const struct decoder *d, struct flow *f)
     a->has_medium = true;
 }
 
-static void tell_bits(const struct decoder *d, struct flow *f, const u8 *bits, i64 count)
+static void feed_bits(const struct decoder *d, struct flow *f, const u8 *bits, i64 count)
 {
     i64 width = d->options.model->config.bits;
     open_medium(d, f);
@@ -195,7 +195,7 @@ static void tell_bits(const struct decoder *d, struct flow *f, const u8 *bits, i
     end_full(f);
 }
 
-static void tell_frame(const struct decoder *d, struct flow *f, const i32 *codes)
+static void feed_frame(const struct decoder *d, struct flow *f, const i32 *codes)
 {
     const struct model_config *c = &d->options.model->config;
     struct media_block *m = &f->answer->medium;
@@ -300,21 +300,21 @@ static void draw_bits(struct decoder *d, struct drawn *to, struct tensor *logits
 }
 
 /* Of a frame all bits stand side by side. */
-static void tell_all(struct decoder *d, const struct drawn *drawn)
+static void feed_all(struct decoder *d, const struct drawn *drawn)
 {
     const struct model_config *c = &d->options.model->config;
     bool entropy = d->options.want_entropy;
     for (i64 i = 0; i < d->frames.n; i++)
-        tell_frame(d, d->frames.flow[i], drawn->frame + c->levels * i);
+        feed_frame(d, d->frames.flow[i], drawn->frame + c->levels * i);
     for (i64 i = 0; i < d->text.n; i++)
-        tell_id(d, d->text.flow[i], drawn->code[i], entropy ? -drawn->logprob[i] : drawn->logprob[i],
+        feed_id(d, d->text.flow[i], drawn->code[i], entropy ? -drawn->logprob[i] : drawn->logprob[i],
                 entropy ? drawn->entropy[i] : 0);
     for (i64 i = 0, next; i < d->bits.n; i = next) {
         struct flow *f = d->bits.flow[i];
         for (next = i + 1; next < d->bits.n && d->bits.flow[next] == f;)
             next++;
         if (f->grammar.want == WANT_BITS && !f->answer->done)
-            tell_bits(d, f, drawn->bits + i * c->bits, next - i);
+            feed_bits(d, f, drawn->bits + i * c->bits, next - i);
     }
 }
 
@@ -406,5 +406,5 @@ void run_and_draw(struct decoder *d)
         device_get(tape->device, copy, block, bytes);
     if (o.keep_routes)
         keep_routes(d, host.routes);
-    tell_all(d, &host);
+    feed_all(d, &host);
 }

@@ -4,7 +4,7 @@
 #include "model/decode.h"
 
 /* answers [requests * copies], zeroed; the caller releases them. seats: requests at a time, 0: 16. bar: moved as
- * answers are done; NULL: none. -1 and a message: a prompt that cannot be told, or interrupted. */
+ * answers are done; NULL: none. -1 and a message: a prompt the grammar does not take, or interrupted. */
 int generate(struct answer *answers, const struct decoder_options *options, const struct generate_request *requests,
              i64 count, i64 seats, struct progress *bar);
 

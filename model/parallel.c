@@ -103,7 +103,7 @@ void model_gather(struct model *whole, const struct model *model)
 {
     *whole = *model;
     if (model->parallel->world->size > 1)
-        shares_gather(&whole->weights, &model->weights, model->parallel);
+        zero_collect(&whole->weights, &model->weights, model->parallel);
     whole->parallel = parallel_alone();
 }
 

@@ -24,8 +24,8 @@ static void add_cohort(struct eval_scores *out, const struct cohort *c)
         const struct answer *a = &c->rollouts[i].answer;
         double drawn = 0, sum = 0;
         for (i64 j = 0; j < a->count; j++) {
-            drawn += !a->told[j];
-            sum += a->told[j] ? 0 : a->entropy[j];
+            drawn += !a->given[j];
+            sum += a->given[j] ? 0 : a->entropy[j];
         }
         mean += c->rollouts[i].reward / size;
         ids += drawn / size;

@@ -4,17 +4,17 @@
 
 /* ---- Samples into batches ---- */
 
-static int tell_answer(struct grammar *g, const struct answer *r)
+static int feed_answer(struct grammar *g, const struct answer *r)
 {
     i64 last = r->count - 1; /* predicted, not an input */
     for (i64 i = 0, next; i < last; i = next) {
-        for (next = i + 1; next < last && r->told[next] == r->told[i];)
+        for (next = i + 1; next < last && r->given[next] == r->given[i];)
             next++;
-        struct part part = {.kind = STREAM_TEXT, .weight = r->told[i] ? 0 : 1, .ids = r->ids + i, .count = next - i};
+        struct part part = {.kind = STREAM_TEXT, .weight = r->given[i] ? 0 : 1, .ids = r->ids + i, .count = next - i};
         if (grammar_part(g, &part))
             return -1;
     }
-    g->weight = r->told[last] ? 0 : 1;
+    g->weight = r->given[last] ? 0 : 1;
     return grammar_end(g, r->ids[last]);
 }
 
@@ -34,7 +34,7 @@ static int lay_answer(struct batch *b, i64 at, struct grammar *g, const struct l
     i64 before = s->cohort->ids.count - 1;
     struct part last = {.kind = STREAM_TEXT, .ids = s->cohort->ids.ids + before, .count = 1};
     grammar_begin(g);
-    if (grammar_part(g, &last) || tell_answer(g, s->answer))
+    if (grammar_part(g, &last) || feed_answer(g, s->answer))
         return error_prefix("prompt %lld", (long long)s->cohort->number);
     batch_lay(b, at, g, (i32)number);
     for (i64 i = 3 * at; i < 3 * (at + s->answer->count); i++)
@@ -191,16 +191,16 @@ static void take_policy(struct learner *l, struct tape *tape, struct forward *ou
                   &l->policy);
 }
 
-static void objective(struct trainer *t, struct flight *flight, struct forward *out, const double total[TARGETS])
+static void objective(struct trainer *t, struct micro_batch *m, struct forward *out, const double total[TARGETS])
 {
     struct learner *l = t->objective_context;
-    struct device *device = flight->tape.device;
+    struct device *device = m->tape.device;
     const struct surrogate_options s = {l->s->algorithm,     l->s->eps, l->s->mismatch_low,
                                         l->s->mismatch_high, l->s->kl,  policy_scale(&l->policy)};
-    i64 begin = l->micro[flight->micro], count = l->micro[flight->micro + 1] - begin;
+    i64 begin = l->micro[m->micro], count = l->micro[m->micro + 1] - begin;
     (void)total;
-    take_policy(l, &flight->tape, out, &flight->batch);
-    struct responses r = put_responses(&flight->tape, &l->samples[begin], count);
+    take_policy(l, &m->tape, out, &m->batch);
+    struct responses r = put_responses(&m->tape, &l->samples[begin], count);
     device->ops->surrogate(device, out->coefficient[TARGET_TEXT][0], l->sums, out->loss[TARGET_TEXT][0].value, r.old,
                            r.rollout, r.start, r.segment, r.advantage, r.weight, count, &s);
 }
@@ -276,7 +276,7 @@ static i64 count_drawn(const struct answer *r)
 {
     i64 n = 0;
     for (i64 i = 0; i < r->count; i++)
-        n += !r->told[i];
+        n += !r->given[i];
     return n;
 }
 
@@ -284,7 +284,7 @@ static double mean_entropy(const struct answer *r, i64 drawn)
 {
     double sum = 0;
     for (i64 i = 0; i < r->count; i++)
-        sum += r->told[i] ? 0 : r->entropy[i];
+        sum += r->given[i] ? 0 : r->entropy[i];
     return sum / (double)drawn;
 }
 
@@ -301,7 +301,7 @@ static void add_sample(struct learner *l, const struct cohort *c, const struct a
     s->start = s->old + l->drawn_most;
     l->drawn += n;
     for (i64 i = 0; i < r->count; i++)
-        if (!r->told[i])
+        if (!r->given[i])
             *drawn++ = r->logprob[i];
 }
 

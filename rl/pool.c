@@ -118,8 +118,8 @@ void pool_mark_release(struct pool_mark *mark)
 
 /* ---- Files ---- */
 
-struct columns {                                     /* of all rollouts, one after another */
-    struct text ids, logprob, entropy, told, routes; /* routes: of prompts and rollouts in turn, as bytes */
+struct columns {                                      /* of all rollouts, one after another */
+    struct text ids, logprob, entropy, given, routes; /* routes: of prompts and rollouts in turn, as bytes */
 };
 
 static void append_answer(struct columns *all, const struct answer *a, i64 width)
@@ -127,7 +127,7 @@ static void append_answer(struct columns *all, const struct answer *a, i64 width
     text_append(&all->ids, a->ids, a->count * 4);
     text_append(&all->logprob, a->logprob, a->count * 4);
     text_append(&all->entropy, a->entropy, a->count * 4);
-    text_append(&all->told, a->told, a->count);
+    text_append(&all->given, a->given, a->count);
     text_append(&all->routes, a->routes.list, a->routes.count * width * 2);
 }
 
@@ -152,13 +152,13 @@ int pool_save(const struct pool *p, const char *path)
         {.name = "ids", .dtype = DTYPE_I32, .rank = 1, .shape = {n}, .data = all.ids.data},
         {.name = "logprob", .dtype = DTYPE_F32, .rank = 1, .shape = {n}, .data = all.logprob.data},
         {.name = "entropy", .dtype = DTYPE_F32, .rank = 1, .shape = {n}, .data = all.entropy.data},
-        {.name = "told", .dtype = DTYPE_U8, .rank = 1, .shape = {n}, .data = all.told.data},
+        {.name = "given", .dtype = DTYPE_U8, .rank = 1, .shape = {n}, .data = all.given.data},
         {.name = "routes", .dtype = DTYPE_U8, .rank = 1, .shape = {all.routes.length}, .data = all.routes.data}};
     int status = safetensors_save(path, tensors, COUNT_OF(tensors), NULL);
     text_release(&all.ids);
     text_release(&all.logprob);
     text_release(&all.entropy);
-    text_release(&all.told);
+    text_release(&all.given);
     text_release(&all.routes);
     pool_mark_release(&mark);
     memory_free(cohorts);
@@ -204,7 +204,7 @@ static int load_rollout(struct rollout *r, struct reading *in, const i64 *values
         memcpy(&id, in->all.ids.data + 4 * i, 4);
         memcpy(&logprob, in->all.logprob.data + 4 * i, 4);
         memcpy(&entropy, in->all.entropy.data + 4 * i, 4);
-        answer_push(&r->answer, id, logprob, entropy, in->all.told.data[i]);
+        answer_push(&r->answer, id, logprob, entropy, in->all.given.data[i]);
     }
     in->at += values[0];
     if (load_routes(&r->answer.routes, in, rollout_routed(r), width, path))
@@ -241,10 +241,10 @@ int pool_load(struct pool *p, const char *path)
     all->ids.data = (char *)column(&counts[2], &set, "ids", DTYPE_I32, path);
     all->logprob.data = (char *)column(&counts[3], &set, "logprob", DTYPE_F32, path);
     all->entropy.data = (char *)column(&counts[4], &set, "entropy", DTYPE_F32, path);
-    all->told.data = (char *)column(&counts[5], &set, "told", DTYPE_U8, path);
+    all->given.data = (char *)column(&counts[5], &set, "given", DTYPE_U8, path);
     all->routes.data = (char *)column(&all->routes.length, &set, "routes", DTYPE_U8, path);
     i64 count = counts[0] / 2;
-    bool found = cohorts && marks && all->ids.data && all->logprob.data && all->entropy.data && all->told.data &&
+    bool found = cohorts && marks && all->ids.data && all->logprob.data && all->entropy.data && all->given.data &&
                  all->routes.data;
     int status = found ? 0 : -1;
     if (found && (counts[1] != count * p->group * MARK || count > p->per_step * p->batches || counts[2] != counts[3] ||

@@ -16,7 +16,7 @@
 #include "rl/prompts.h"
 
 struct rollout {
-    struct answer answer; /* told: an observation's ids */
+    struct answer answer; /* given: an observation's ids */
     i64 turns;            /* observations so far */
     bool judged;
     double reward; /* once judged */
@@ -46,7 +46,7 @@ struct sampler {
     const struct text_tokenizer *tokenizer;
     struct vocabulary vocabulary;
     struct sampling sampling; /* draws keyed by (cohort, rollout, place in the answer, 0) */
-    i64 most;                 /* ids of an answer, told ones included */
+    i64 most;                 /* ids of an answer, given ones included */
     i32 *forbidden;           /* ids that open a medium, or that no text has */
     i64 forbidden_count;
     i64 route_width; /* L . K; 0: a model without experts */

@@ -282,7 +282,7 @@ static int draw_and_judge(struct run *r, struct times *times, i64 step, struct p
     return 0;
 }
 
-/* Halves the weight of what was: prompts come by a few times only. Answers that were told how to begin, or that nobody
+/* Halves the weight of what was: prompts come by a few times only. Answers that were given how to begin, or that nobody
  * judged, say nothing of it. */
 static void move_success(struct run *r)
 {
@@ -307,8 +307,8 @@ static struct eval_scores look_at(const struct run *r)
             x.ended += y->ended;
             x.answers++;
             for (i64 j = 0; j < y->count; j++) {
-                x.entropy += y->told[j] ? 0 : y->entropy[j];
-                drawn += !y->told[j];
+                x.entropy += y->given[j] ? 0 : y->entropy[j];
+                drawn += !y->given[j];
             }
         }
     x.reward /= (double)x.answers;

@@ -3,7 +3,7 @@
  * grammar_want asks for and hands it back. It sees ids, shapes and counts only: where features, bits or codes belong it
  * leaves a slot, that others fill.
  *
- *   drawn at the last positions        told to the machine    what the machine then appends
+ *   drawn at the last positions        fed to the machine     what the machine then appends
  *   text head: an id                   grammar_id             the id's position (NEXT has none)
  *   vision head: bits of a scale       grammar_bits           the positions of the next scale, or the frame's last one
  *   audio heads: codes of a frame      grammar_frame          the frame's position
@@ -93,7 +93,7 @@ struct grammar_options { /* of video-out */
 struct grammar {
     const struct vocabulary *vocabulary;
     struct grammar_options options;
-    float weight;               /* of what is told next: targets are recorded with it */
+    float weight;               /* of what is fed next: targets are recorded with it */
     struct position *positions; /* [count] those not taken yet, from number `first` on */
     i64 first, count, capacity;
     enum want want;
@@ -153,6 +153,8 @@ void grammar_measure(struct measure *out, const struct vocabulary *vocabulary, c
  * streams. Entries stand in the order of the positions, so whoever fills features, bits and codes walks positions and
  * lists together. A multi-token target stands where the next two ids are both of text. */
 void batch_lay(struct batch *batch, i64 at, const struct grammar *grammar, i32 sample);
+/* Its positions first .. end - 1 alone; parts are laid in order. */
+void batch_lay_part(struct batch *batch, i64 at, const struct grammar *grammar, i64 first, i64 end, i32 sample);
 /* Positions [at, at + n) belong to nobody: each sees itself, predicts nothing, is not routed. */
 void batch_pad(struct batch *batch, i64 at, i64 n);
 

@@ -1,7 +1,7 @@
-/* Samples whose codes are all known: what the packer tells the grammar, and how long that is. */
+/* Samples whose codes are all known: what the packer feeds the grammar, and how long that is. */
 #include "sequence/grammar.h"
 
-static int tell_text(struct grammar *g, const struct part *part)
+static int feed_text(struct grammar *g, const struct part *part)
 {
     for (i64 i = 0; i < part->count; i++)
         if (grammar_id(g, part->ids[i]) < 0 || g->want != WANT_ID)
@@ -9,7 +9,7 @@ static int tell_text(struct grammar *g, const struct part *part)
     return 0;
 }
 
-static int tell_vision(struct grammar *g, const struct part *part)
+static int feed_vision(struct grammar *g, const struct part *part)
 {
     const struct vocabulary *v = g->vocabulary;
     bool video = part->kind == STREAM_VIDEO_OUT;
@@ -28,7 +28,7 @@ static int tell_vision(struct grammar *g, const struct part *part)
     return grammar_id(g, video ? v->eov : v->eoi);
 }
 
-static int tell_audio(struct grammar *g, const struct part *part)
+static int feed_audio(struct grammar *g, const struct part *part)
 {
     if (grammar_id(g, g->vocabulary->boa) < 0)
         return -1;
@@ -42,16 +42,16 @@ int grammar_part(struct grammar *g, const struct part *part)
     g->weight = part->weight;
     switch (part->kind) {
     case STREAM_TEXT:
-        return tell_text(g, part);
+        return feed_text(g, part);
     case STREAM_IMAGE_IN:
     case STREAM_VIDEO_IN:
         g->weight = 0;
         return grammar_cells(g, part->kind == STREAM_VIDEO_IN, part->frames, part->height, part->width);
     case STREAM_IMAGE_OUT:
     case STREAM_VIDEO_OUT:
-        return tell_vision(g, part);
+        return feed_vision(g, part);
     default:
-        return tell_audio(g, part);
+        return feed_audio(g, part);
     }
 }
 

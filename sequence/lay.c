@@ -56,16 +56,21 @@ static void lay_targets(struct batch *b, i64 at, const struct position *p, const
         lay_target(b, p->out, at, p->out_weight, p->stream);
 }
 
-void batch_lay(struct batch *b, i64 at, const struct grammar *g, i32 sample)
+void batch_lay_part(struct batch *b, i64 at, const struct grammar *g, i64 first, i64 end, i32 sample)
 {
     require(g->first == 0 && at + g->count <= b->n, "a sample of %lld positions at %lld of a batch of %lld",
             (long long)g->count, (long long)at, (long long)b->n);
-    for (i64 i = 0; i < g->count; i++) {
+    for (i64 i = first; i < end; i++) {
         const struct position *p = &g->positions[i];
         lay_column(b, at, i, p, g->count, sample);
         lay_input(b, at + i, p);
         lay_targets(b, at + i, p, i + 1 < g->count ? p + 1 : NULL);
     }
+}
+
+void batch_lay(struct batch *b, i64 at, const struct grammar *g, i32 sample)
+{
+    batch_lay_part(b, at, g, 0, g->count, sample);
 }
 
 void batch_pad(struct batch *b, i64 at, i64 n)

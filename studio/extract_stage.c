@@ -7,7 +7,7 @@ const struct setting extract_table[] = {
     SUBMODEL_ROWS(struct extract_settings, sub),
     {0}};
 
-static void tell(const struct model *model, const struct model *extracted, const struct submodel *sub)
+static void log_sizes(const struct model *model, const struct model *extracted, const struct submodel *sub)
 {
     log_info("kept %lld of %lld layers, %lld of %lld experts, top-%lld of %lld: %.2f of the parameters; logits equal "
              "bit for bit",
@@ -34,7 +34,7 @@ int extract_directory(const char *from, const char *out, const struct submodel_o
         if (status == 0)
             status = loss_weights_copy(out, from);
         if (status == 0)
-            tell(&model, &extracted, &sub);
+            log_sizes(&model, &extracted, &sub);
         model_close(&extracted);
     }
     arena_close(&arena);

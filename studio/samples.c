@@ -48,7 +48,7 @@ struct studio_run {
     const struct samples_settings *s;
     const struct stage *stage;
     struct studio studio;
-    struct yardstick yardstick;
+    struct mel_distance mel;
     struct json *report;
 };
 
@@ -98,7 +98,7 @@ static int choose(struct set *set, const struct studio_run *r, int kind, const c
 
 static float *spectra_of(struct studio_run *r, const float *samples, i64 count, i64 *spectra)
 {
-    float *m = yardstick_spectra(&r->yardstick, spectra, samples, count);
+    float *m = mel_distance_spectra(&r->mel, spectra, samples, count);
     float *copy = memory_alloc(max_i64(*spectra, 1) * AUDIO_BANDS * 4);
     memcpy(copy, m, (size_t)(*spectra * AUDIO_BANDS) * 4);
     return copy;
@@ -492,7 +492,7 @@ int samples_stage(const void *settings, const struct stage *stage)
     struct studio_run r = {.s = settings, .stage = stage};
     if (studio_open(&r.studio, stage->device, r.s->from, DTYPE_OTHER))
         return -1;
-    yardstick_open(&r.yardstick, stage->device);
+    mel_distance_open(&r.mel, stage->device);
     r.report = json_object();
     int status = run_all(&r);
     char *path = path_join(stage->out, "samples.json");
@@ -500,7 +500,7 @@ int samples_stage(const void *settings, const struct stage *stage)
         status = json_save(path, r.report);
     memory_free(path);
     json_free(r.report);
-    yardstick_close(&r.yardstick);
+    mel_distance_close(&r.mel);
     studio_close(&r.studio);
     return status;
 }

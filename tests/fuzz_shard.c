@@ -1,6 +1,6 @@
 /* Fuzz target: any bytes as the index of a shard folder (with its checksum set right, so that what lies behind it is
  * reached), as shards.json, or as a shard are read or refused; what is opened can be read through. */
-#include "data/shard_form.h"
+#include "data/shard_layout.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -78,7 +78,7 @@ static void draw(struct text *out, const struct grammar *g)
     }
 }
 
-static void tell(struct grammar *g, const struct part *parts, i64 count, i32 end)
+static void give(struct grammar *g, const struct part *parts, i64 count, i32 end)
 {
     grammar_begin(g);
     for (i64 i = 0; i < count; i++)
@@ -93,7 +93,7 @@ static void expect(const struct part *parts, i64 count, const struct grammar_opt
     struct grammar g;
     struct text drawn = {0};
     grammar_init(&g, &vocabulary, options);
-    tell(&g, parts, count, END);
+    give(&g, parts, count, END);
     draw(&drawn, &g);
     assert_string_equal(drawn.data, expected);
     text_release(&drawn);
@@ -224,7 +224,7 @@ static void scales_are_aligned_on_their_centre(void **state)
     struct part parts[] = {{.kind = STREAM_IMAGE_OUT, .weight = 1, .frames = 1, .shape = 2}};
     struct grammar g;
     grammar_init(&g, &vocabulary, NULL);
-    tell(&g, parts, 1, END);
+    give(&g, parts, 1, END);
     assert_float_equal(g.positions[2].at[1], 2 + 0.5, 0); /* scale 2: cells 2 wide, centres at 0.5 and 2.5 */
     assert_float_equal(g.positions[5].at[2], 2 + 2.5, 0);
     assert_float_equal(g.positions[6].at[1], 2, 0); /* the finest: whole numbers */
@@ -241,7 +241,7 @@ static void scale_weights_have_mean_one(void **state)
     struct grammar g;
     double sum = 0;
     grammar_init(&g, &vocabulary, &(struct grammar_options){.reweight = true});
-    tell(&g, parts, 1, END);
+    give(&g, parts, 1, END);
     for (i64 i = 0; i < g.count; i++)
         sum += g.positions[i].out == TARGET_VISION ? g.positions[i].out_weight : 0;
     assert_float_equal(sum / 21, 2, 1e-5);
@@ -301,7 +301,7 @@ static void drawing_what_is_wanted_gives_the_same_sample(void **state)
     struct text a = {0}, b = {0};
     grammar_init(&known, &vocabulary, &window);
     grammar_init(&drawn, &vocabulary, &window);
-    tell(&known, parts, COUNT_OF(parts), END);
+    give(&known, parts, COUNT_OF(parts), END);
     grammar_begin(&drawn);
     generate(&drawn, parts, COUNT_OF(parts), false);
     draw(&a, &known);
@@ -411,7 +411,7 @@ static void lay_and_measure(struct grammar *g, struct arena *arena, u32 sample)
     i64 count = 1 + rng_below((struct rng_key){7, RNG_TEST}, 6, sample, 99, 0, 0);
     for (i64 i = 0; i < count; i++)
         parts[i] = random_part(sample, (u32)i);
-    tell(g, parts, count, END);
+    give(g, parts, count, END);
     grammar_measure(&measured, &vocabulary, parts, count, END);
     assert_int_equal(measured.length, g->count);
     batch_init(&batch, arena, g->count + 5, &(struct batch_widths){4, 2, 8, 3});
@@ -452,7 +452,7 @@ static void later_ids_are_predicted_where_both_are_text(void **state)
     struct batch b;
     arena_open(&arena, 1 << 24);
     grammar_init(&g, &vocabulary, NULL);
-    tell(&g, parts, COUNT_OF(parts), END);
+    give(&g, parts, COUNT_OF(parts), END);
     batch_init(&b, &arena, g.count, &(struct batch_widths){.bits = 4});
     batch_lay(&b, 0, &g, 0);
     const struct target_list *mtp = &b.targets[TARGET_MTP];
@@ -473,7 +473,7 @@ static void batches_hold_samples_apart(void **state)
     struct batch b;
     arena_open(&arena, 1 << 24);
     grammar_init(&g, &vocabulary, &(struct grammar_options){.window = 1});
-    tell(&g, parts, COUNT_OF(parts), END);
+    give(&g, parts, COUNT_OF(parts), END);
     batch_init(&b, &arena, 2 * g.count + 1, &(struct batch_widths){.bits = 4});
     batch_lay(&b, 0, &g, 0);
     batch_lay(&b, g.count, &g, 1);

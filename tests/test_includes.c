@@ -41,7 +41,7 @@ static const struct {
     {"yaml.h", "core/yaml.c"},
     {"xxhash.h", "core/hash.c"},
     {"png.h", "data/png.c"},
-    {"libav", "data/av_read.c data/av_scale.c data/av_write.c"},
+    {"libav", "data/av_problem.c data/av_read.c data/av_scale.c data/av_write.c"},
     {"libsw", "data/av_read.c data/av_scale.c data/av_write.c"},
     {"archive.h", "data/archive.c"},
     {"pcre2.h", "tokenizers/text_regex.c"},

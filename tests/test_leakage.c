@@ -35,9 +35,9 @@ static void pack_toy(struct toy_batch *out, i64 number)
 
 static void push_entry(struct toy_groups *groups, const struct entry *entry)
 {
-    loader_tell(loader, entry, &loader->telling);
-    for (i64 i = 0; i < loader->telling.count; i++)
-        toy_push_part(groups, &loader->vocabulary, &loader->telling.parts[i]);
+    loader_parts(loader, entry, &loader->given);
+    for (i64 i = 0; i < loader->given.count; i++)
+        toy_push_part(groups, &loader->vocabulary, &loader->given.parts[i]);
 }
 
 static void pack_shards(struct toy_batch *out, i64 number)

@@ -70,7 +70,7 @@ static void run_steps(struct outcome *out, struct device *device, enum dtype dty
         require(train_step(&result, trainer, step) == 0, "%s", error_text());
         out->model_flops += result.flops;
         for (int kind = 0; kind < TARGETS; kind++)
-            out->targets[kind] += (double)trainer->flights[0].batch.targets[kind].n;
+            out->targets[kind] += (double)trainer->in_flight[0].batch.targets[kind].n;
     }
     out->counted_flops = device->cost.flops;
     out->held = device_held(device);

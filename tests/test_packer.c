@@ -99,8 +99,8 @@ static i64 whole_length(struct loader *l, i64 sample)
 {
     struct entry entry = {.sample = (i32)sample};
     struct measure measure;
-    loader_tell(l, &entry, &l->telling);
-    grammar_measure(&measure, &l->vocabulary, l->telling.parts, l->telling.count, l->telling.end);
+    loader_parts(l, &entry, &l->given);
+    grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
     return measure.length;
 }
 
@@ -508,8 +508,8 @@ static void conditions_are_dropped_for_media_that_are_made(void **state)
     struct loader *l = open_with(&settings);
     i64 dropped[DIRECTIONS] = {0};
     for (i64 i = 0; i < SAMPLES; i++) {
-        loader_tell(l, &(struct entry){.sample = (i32)i}, &l->telling);
-        dropped[i % DIRECTIONS] += i % DIRECTIONS != DIRECTION_TEXT && l->telling.count == 1;
+        loader_parts(l, &(struct entry){.sample = (i32)i}, &l->given);
+        dropped[i % DIRECTIONS] += i % DIRECTIONS != DIRECTION_TEXT && l->given.count == 1;
     }
     for (int d = 0; d < DIRECTIONS; d++) {
         bool made = d == DIRECTION_IMAGE_OUT || d == DIRECTION_VIDEO_OUT || d == DIRECTION_AUDIO_OUT;

@@ -52,8 +52,8 @@ static const struct step_plan *planned(struct loader *l, i64 step)
 static i64 whole_length(struct loader *l, i64 sample)
 {
     struct measure measure;
-    loader_tell_whole(l, sample, &l->telling);
-    grammar_measure(&measure, &l->vocabulary, l->telling.parts, l->telling.count, l->telling.end);
+    loader_parts_whole(l, sample, &l->given);
+    grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
     return measure.length;
 }
 

@@ -387,15 +387,15 @@ static void test_damaged_files(void **state)
     const i64 cohorts[2] = {0, 0}, rollouts[12] = {5, 0, 0, 0};
     const i32 ids[2] = {1, 2};
     const float zeros[2] = {0};
-    const u8 told[2] = {0};
+    const u8 given[2] = {0};
     const struct tensor_source tensors[] = {
         {.name = "cohorts", .dtype = DTYPE_I64, .rank = 2, .shape = {1, 2}, .data = cohorts},
         {.name = "rollouts", .dtype = DTYPE_I64, .rank = 2, .shape = {3, 4}, .data = rollouts},
         {.name = "ids", .dtype = DTYPE_I32, .rank = 1, .shape = {2}, .data = ids},
         {.name = "logprob", .dtype = DTYPE_F32, .rank = 1, .shape = {2}, .data = zeros},
         {.name = "entropy", .dtype = DTYPE_F32, .rank = 1, .shape = {2}, .data = zeros},
-        {.name = "told", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = told},
-        {.name = "routes", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = told}};
+        {.name = "given", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = given},
+        {.name = "routes", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = given}};
     (void)state;
     for (i64 count = 1; count <= COUNT_OF(tensors); count++) {
         assert_int_equal(safetensors_save(path, tensors, count, NULL), 0);

@@ -63,7 +63,7 @@ static void draw(struct text *out, const char *path)
             text_printf(out, result == SOURCE_BAD ? "bad\n" : "damaged\n");
             continue;
         }
-        text_printf(out, "%s", forms[sample.form]);
+        text_printf(out, "%s", forms[sample.layout]);
         for (i64 i = 0; i < sample.count; i++)
             draw_part(out, &sample.parts[i]);
         text_printf(out, "\n");

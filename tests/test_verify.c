@@ -727,7 +727,7 @@ static void test_observations_go_on(void **state)
     assert_true(cohort.rollouts[1].judged);
     assert_int_equal(rollout_text(&text, &cohort, 0, tokenizer), 0);
     assert_string_equal(text.data, "a\nuser\nmore\nassistant\n");
-    assert_true(cohort.rollouts[0].answer.told[2] && !cohort.rollouts[0].answer.told[1]);
+    assert_true(cohort.rollouts[0].answer.given[2] && !cohort.rollouts[0].answer.given[1]);
     text_release(&text);
     close_cohort();
 }

@@ -518,8 +518,8 @@ static struct traffic count_traffic(const struct toy *toy, const struct layout *
     model_forward(&out, &tape, &model, &batch, &sub, &(struct forward_options){.recompute = toy->recompute});
     tape_backward(&tape);
     traffic.passes = meta.cost.traffic;
-    shares_reduce(&model.weights, &parallel);
-    shares_spread(&model.weights, &parallel);
+    zero_reduce(&model.weights, &parallel);
+    zero_gather_copies(&model.weights, &parallel);
     traffic.update = meta.cost.traffic - traffic.passes;
     arena_close(&arena);
     tape_close(&tape);

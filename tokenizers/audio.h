@@ -58,26 +58,26 @@ struct vocoder {
 void vocode(float *samples, const struct mel *mel, const float *magnitude, i64 n, const struct vocoder *vocoder,
             struct arena *arena);
 
-/* The yardstick: 80 bands, n_fft 1024, hop 256; |difference| of m summed over the spectra in which the original sounds
- * (mean of m over bands above ln 0.01 by AUDIO_SOUNDING), and their number. */
+/* Distance of log-mel spectra: 80 bands, n_fft 1024, hop 256; |difference| of m summed over the spectra in which the
+ * original sounds (mean of m over bands above ln 0.01 by AUDIO_SOUNDING), and their number. */
 #define AUDIO_SOUNDING 0.2
 struct spectral_sum {
     double sum; /* of means over bands */
     i64 spectra;
 };
 double spectral_mean(const struct spectral_sum *sum); /* 0 of nothing */
-struct yardstick {
+struct mel_distance {
     struct mel mel;
     struct arena spectra, scratch; /* host memory, device memory */
 };
-void yardstick_open(struct yardstick *yardstick, struct device *device);
-void yardstick_close(struct yardstick *yardstick);
-/* m of the yardstick, [*spectra, 80], host memory until the next call. */
-float *yardstick_spectra(struct yardstick *yardstick, i64 *spectra, const float *samples, i64 count);
+void mel_distance_open(struct mel_distance *distance, struct device *device);
+void mel_distance_close(struct mel_distance *distance);
+/* m of that, [*spectra, 80], host memory until the next call. */
+float *mel_distance_spectra(struct mel_distance *distance, i64 *spectra, const float *samples, i64 count);
 bool spectrum_sounds(const float *m, i64 bands);
 /* Adds the distance of two sounds of equal length. */
-void yardstick_add(struct yardstick *yardstick, struct spectral_sum *sum, const float *original, const float *other,
-                   i64 count);
+void mel_distance_add(struct mel_distance *distance, struct spectral_sum *sum, const float *original,
+                      const float *other, i64 count);
 
 /* ---- The network ---- */
 struct audio_config {

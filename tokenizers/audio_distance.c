@@ -5,18 +5,18 @@
 
 enum { N_FFT = 1024, HOP = 256 };
 
-void yardstick_open(struct yardstick *yardstick, struct device *device)
+void mel_distance_open(struct mel_distance *distance, struct device *device)
 {
-    mel_init(&yardstick->mel, device, N_FFT, HOP, AUDIO_BANDS);
-    arena_open(&yardstick->spectra, (i64)1 << 36);
-    device_arena_open(device, &yardstick->scratch, (i64)1 << 36);
+    mel_init(&distance->mel, device, N_FFT, HOP, AUDIO_BANDS);
+    arena_open(&distance->spectra, (i64)1 << 36);
+    device_arena_open(device, &distance->scratch, (i64)1 << 36);
 }
 
-void yardstick_close(struct yardstick *yardstick)
+void mel_distance_close(struct mel_distance *distance)
 {
-    device_arena_close(yardstick->mel.device, &yardstick->scratch);
-    arena_close(&yardstick->spectra);
-    mel_release(&yardstick->mel);
+    device_arena_close(distance->mel.device, &distance->scratch);
+    arena_close(&distance->spectra);
+    mel_release(&distance->mel);
 }
 
 double spectral_mean(const struct spectral_sum *sum)
@@ -24,21 +24,21 @@ double spectral_mean(const struct spectral_sum *sum)
     return sum->spectra ? sum->sum / (double)sum->spectra : 0;
 }
 
-static float *append_spectra(struct yardstick *y, i64 *spectra, const float *samples, i64 count)
+static float *append_spectra(struct mel_distance *distance, i64 *spectra, const float *samples, i64 count)
 {
     i64 padded = max_i64(round_up(count, HOP), N_FFT);
     *spectra = padded / HOP;
-    float *m = arena_alloc(&y->spectra, *spectra * AUDIO_BANDS * 4);
-    const float *device_m = mel_spectra_of(&y->mel, samples, count, padded, &y->scratch);
-    device_get(y->mel.device, m, device_m, *spectra * AUDIO_BANDS * 4);
-    arena_reset(&y->scratch, 0);
+    float *m = arena_alloc(&distance->spectra, *spectra * AUDIO_BANDS * 4);
+    const float *device_m = mel_spectra_of(&distance->mel, samples, count, padded, &distance->scratch);
+    device_get(distance->mel.device, m, device_m, *spectra * AUDIO_BANDS * 4);
+    arena_reset(&distance->scratch, 0);
     return m;
 }
 
-float *yardstick_spectra(struct yardstick *yardstick, i64 *spectra, const float *samples, i64 count)
+float *mel_distance_spectra(struct mel_distance *distance, i64 *spectra, const float *samples, i64 count)
 {
-    arena_reset(&yardstick->spectra, 0);
-    return append_spectra(yardstick, spectra, samples, count);
+    arena_reset(&distance->spectra, 0);
+    return append_spectra(distance, spectra, samples, count);
 }
 
 bool spectrum_sounds(const float *m, i64 bands)
@@ -49,12 +49,12 @@ bool spectrum_sounds(const float *m, i64 bands)
     return sum / (double)bands > log(0.01) + AUDIO_SOUNDING;
 }
 
-void yardstick_add(struct yardstick *yardstick, struct spectral_sum *sum, const float *original, const float *other,
-                   i64 count)
+void mel_distance_add(struct mel_distance *distance, struct spectral_sum *sum, const float *original,
+                      const float *other, i64 count)
 {
     i64 spectra;
-    const float *a = yardstick_spectra(yardstick, &spectra, original, count);
-    const float *b = append_spectra(yardstick, &spectra, other, count);
+    const float *a = mel_distance_spectra(distance, &spectra, original, count);
+    const float *b = append_spectra(distance, &spectra, other, count);
     for (i64 f = 0; f < spectra; f++, a += AUDIO_BANDS, b += AUDIO_BANDS) {
         double difference = 0;
         if (!spectrum_sounds(a, AUDIO_BANDS))

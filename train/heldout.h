@@ -9,7 +9,7 @@ struct heldout {
      * the model says of it, and counts as text of that stream. */
     struct step_result sums;
     /* nats a target that a predictor knowing only how often each target occurs would need: ids by their frequency in
-     * the stream; bits each by its own; codes by level. The yardstick every loss should pass. */
+     * the stream; bits each by its own; codes by level. What every loss should pass. */
     double unigram[STREAMS][TARGETS];
     double bytes_of_text;    /* decoded from text targets: for bits per byte */
     i64 positions, left_out; /* left out: samples longer than a row */

@@ -76,7 +76,7 @@ static struct updates list_updates(struct update *list, const struct weights *we
     struct updates updates = {0, list};
     for (i64 i = 0; i < weights->count; i++) {
         const struct weight *w = &weights->list[i];
-        if (!w->value.needs_grad || (counted_alone && !shares_counted(w, &weights->layout)))
+        if (!w->value.needs_grad || (counted_alone && !zero_counted(w, &weights->layout)))
             continue;
         for (i64 p = 0; p < w->parts; p++) {
             list[updates.count] = update_of(w, p);
@@ -101,7 +101,7 @@ void optimizer_step_over(const struct parallel *parallel, struct weights *weight
     struct updates all = list_updates(list, weights, false);
     device->ops->adamw(device, &all, squares, settings->clip, &adamw);
     memory_free(list);
-    shares_spread(weights, parallel);
+    zero_gather_copies(weights, parallel);
 }
 
 struct optimizer_result optimizer_result_of(double squares, double lr)

@@ -19,7 +19,7 @@ static void add_weights(struct step_memory *out, const struct weights *weights)
 }
 
 /* A batch has room for a picture at every position; what no picture came to is never touched. */
-static i64 untouched_bytes(const struct flight *f, const struct model_config *c)
+static i64 untouched_bytes(const struct micro_batch *f, const struct model_config *c)
 {
     i64 positions = c->cell_features ? f->batch.n - f->batch.inputs[INPUT_VISION_IN].n : 0;
     return positions * CELLS * (4 * c->cell_features + c->patch_values);
@@ -30,8 +30,8 @@ void step_memory_of(struct step_memory *out, const struct trainer *t)
     struct held held = device_held(t->model->device);
     *out = (struct step_memory){.backend = held_bytes(&held, workers_count())};
     add_weights(out, &t->model->weights);
-    for (i64 i = 0; i < t->flight_count; i++) {
-        const struct flight *f = &t->flights[i];
+    for (i64 i = 0; i < t->in_flight_count; i++) {
+        const struct micro_batch *f = &t->in_flight[i];
         out->activations += f->tape.arena.peak_bytes + f->tape.kept.peak_bytes;
         out->host += f->tape.host.peak_bytes + f->tape.staged.peak_bytes + f->arena.peak_bytes -
                      untouched_bytes(f, &t->model->config);
@@ -138,7 +138,7 @@ static int draw_sample(struct part parts[2], i32 *ids, const struct plan_batches
     return kind == STREAM_TEXT ? 1 : 2;
 }
 
-static void tell(struct plan_batches *p, const struct part *parts, int count)
+static void add_sample(struct plan_batches *p, const struct part *parts, int count)
 {
     grammar_begin(&p->grammar);
     for (int i = 0; i < count; i++)
@@ -152,7 +152,7 @@ static void lay_row(struct plan_batches *p, struct batch *b, i64 at, struct iden
     for (;; id.sample++) {
         struct part parts[2];
         i32 ids[WORDS_MOST];
-        tell(p, parts, draw_sample(parts, ids, p, id));
+        add_sample(p, parts, draw_sample(parts, ids, p, id));
         if (at + grammar_length(&p->grammar) > end)
             break;
         batch_lay(b, at, &p->grammar, (i32)(id.row * (u32)p->length + id.sample));

@@ -14,32 +14,32 @@ void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_byt
     for (int kind = 0; kind < TARGETS; kind++)
         trainer->balance.weight[kind] = 1;
     pipeline_schedule_init(&schedule, model->parallel, 0);
-    trainer->flight_count = pipeline_warmup(&schedule) + 1;
-    trainer->flights = memory_alloc(trainer->flight_count * (i64)sizeof *trainer->flights);
-    for (i64 i = 0; i < trainer->flight_count; i++) {
-        tape_open(&trainer->flights[i].tape, model->device, model->weights.dtype, reserved_bytes);
-        arena_open(&trainer->flights[i].arena, (i64)1 << 32);
+    trainer->in_flight_count = pipeline_warmup(&schedule) + 1;
+    trainer->in_flight = memory_alloc(trainer->in_flight_count * (i64)sizeof *trainer->in_flight);
+    for (i64 i = 0; i < trainer->in_flight_count; i++) {
+        tape_open(&trainer->in_flight[i].tape, model->device, model->weights.dtype, reserved_bytes);
+        arena_open(&trainer->in_flight[i].arena, (i64)1 << 32);
     }
 }
 
 void trainer_close(struct trainer *trainer)
 {
-    for (i64 i = 0; i < trainer->flight_count; i++) {
-        tape_close(&trainer->flights[i].tape);
-        arena_close(&trainer->flights[i].arena);
+    for (i64 i = 0; i < trainer->in_flight_count; i++) {
+        tape_close(&trainer->in_flight[i].tape);
+        arena_close(&trainer->in_flight[i].arena);
     }
-    memory_free(trainer->flights);
+    memory_free(trainer->in_flight);
     step_sums_close(trainer->model->device, trainer->sums);
 }
 
-static struct flight *find_flight(struct trainer *t, const struct pipeline_task *task)
+static struct micro_batch *find_in_flight(struct trainer *t, const struct pipeline_task *task)
 {
-    for (i64 i = 0; i < t->flight_count; i++) {
-        struct flight *f = &t->flights[i];
+    for (i64 i = 0; i < t->in_flight_count; i++) {
+        struct micro_batch *f = &t->in_flight[i];
         if (task->forward ? !f->busy : f->busy && f->chunk == task->chunk && f->micro == task->micro)
             return f;
     }
-    panic("chunk %lld of micro-batch %lld is not in flight", (long long)task->chunk, (long long)task->micro);
+    panic("chunk %lld of micro-batch %lld is not in micro_batch", (long long)task->chunk, (long long)task->micro);
 }
 
 static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i64 step, const struct batch *batch)
@@ -55,7 +55,7 @@ static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i
 static int run_forward(struct step_result *result, struct trainer *t, i64 step, const struct pipeline_task *task,
                        const double *totals)
 {
-    struct flight *f = find_flight(t, task);
+    struct micro_batch *f = find_in_flight(t, task);
     struct submodel sub;
     struct forward out;
     struct forward_options options = {.recompute = t->recompute, .want_entropy = t->want_entropy, .chunk = task->chunk};
@@ -82,7 +82,7 @@ static int run_forward(struct step_result *result, struct trainer *t, i64 step, 
 
 static void run_backward(struct trainer *t, const struct pipeline_task *task)
 {
-    struct flight *f = find_flight(t, task);
+    struct micro_batch *f = find_in_flight(t, task);
     tape_backward(&f->tape);
     f->busy = false;
 }
@@ -133,7 +133,7 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
         else if (run_forward(result, t, step, &task, totals))
             return -1;
     }
-    shares_reduce(&model->weights, ranks);
+    zero_reduce(&model->weights, ranks);
     sum_over_ranks(t, result);
     double lr = lr_at(&t->lr, step), squares;
     optimizer_step_over(ranks, &model->weights, t->optimizer, lr, step, &t->sums->squares);
@@ -155,9 +155,9 @@ double trainer_weight(const struct trainer *t, enum target_kind kind)
     return t->balance.weight[kind] * (t->balance.posterior && kind != TARGET_MTP ? reference / own : 1);
 }
 
-void objective_plain(struct trainer *t, struct flight *flight, struct forward *out, const double totals[TARGETS])
+void objective_plain(struct trainer *t, struct micro_batch *m, struct forward *out, const double totals[TARGETS])
 {
-    struct device *device = flight->tape.device;
+    struct device *device = m->tape.device;
     for (int kind = 0; kind < TARGETS; kind++) {
         i64 levels = kind == TARGET_AUDIO ? t->model->config.levels : 1;
         double coefficient = totals[kind] > 0 ? trainer_weight(t, kind) / (totals[kind] * (double)levels) : 0;

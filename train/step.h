@@ -16,10 +16,10 @@ struct batch_source {
     const i32 *(*routes)(void *context, i64 step, i64 micro);
 };
 
-/* How losses become coefficients: ops on the flight's tape. The plain one is below; rl/ has its own. */
+/* How losses become coefficients: ops on the micro_batch's tape. The plain one is below; rl/ has its own. */
 struct trainer;
-struct flight;
-typedef void objective_fn(struct trainer *trainer, struct flight *flight, struct forward *out,
+struct micro_batch;
+typedef void objective_fn(struct trainer *trainer, struct micro_batch *m, struct forward *out,
                           const double totals[TARGETS]);
 
 struct balance_settings { /* coefficient of each target kind */
@@ -42,7 +42,7 @@ void pipeline_schedule_init(struct pipeline_schedule *schedule, const struct par
 i64 pipeline_warmup(const struct pipeline_schedule *schedule); /* forwards before the first backward */
 struct pipeline_task pipeline_task_at(const struct pipeline_schedule *schedule, i64 i); /* i < 2 . count . chunks */
 
-struct flight { /* a micro-batch between its forward and its backward */
+struct micro_batch { /* a micro-batch between its forward and its backward */
     bool busy;
     i64 chunk, micro;
     struct batch batch;
@@ -59,8 +59,8 @@ struct step_sums {
 struct trainer {
     struct model *model;
     struct step_sums *sums; /* device memory */
-    struct flight *flights;
-    i64 flight_count;
+    struct micro_batch *in_flight;
+    i64 in_flight_count;
     struct batch_source source;
     objective_fn *objective;
     void *objective_context;

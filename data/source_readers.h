@@ -1,6 +1,6 @@
-/* The readers of single files, behind sources.c. Each fills a sample whose name and form it sets. */
-#ifndef WEFT_DATA_SOURCE_FORM_H
-#define WEFT_DATA_SOURCE_FORM_H
+/* The readers of single files, behind sources.c. Each fills a sample whose name and layout it sets. */
+#ifndef WEFT_DATA_SOURCE_READERS_H
+#define WEFT_DATA_SOURCE_READERS_H
 #include "core/json.h"
 #include "data/sources.h"
 
@@ -13,7 +13,7 @@ void notes_add(struct notes *notes, const char *where, const char *format, ...) 
 void notes_release(struct notes *notes);
 
 /* A file being read; its functions stand in a table, one row a format. */
-struct reading { /* what readers are told and tell; theirs until the source is closed */
+struct reading { /* what readers get and give; theirs until the source is closed */
     bool media_alone;
     struct notes notes;
 };
@@ -33,8 +33,10 @@ struct listing {
 };
 int listing_open(struct listing *listing, const char *path);
 void listing_close(struct listing *listing);
+/* suffixes.c */
 int medium_kind(const char *extension);       /* enum sample_kind by the last part of a name; SAMPLE_TEXT; -1: none */
 const char *name_extension(const char *name); /* behind the last dot; "" */
+bool is_one_of(const char *words, const char *word); /* separated by spaces; without regard to case */
 
 /* source_json.c: one object to a sample. *passed: it is none, and need not be (a reinforcement prompt, statistics). */
 struct json_place {

@@ -1,6 +1,6 @@
-/* Lanczos resampling of RGB bytes, in integers, so that every machine gives the same pixels. The kernel is three lobes
- * wide, widened by the factor when shrinking (Turkowski 1990, "Filters for common resampling tasks"). */
-#include "data/form.h"
+/* Pixels: blended on white, and resampled (Lanczos) in integers, so that every machine gives the same. The kernel is
+ * three lobes wide, widened by the factor when shrinking (Turkowski 1990, "Filters for common resampling tasks"). */
+#include "data/file_kind.h"
 #include <math.h>
 #include <string.h>
 
@@ -151,4 +151,13 @@ void clip_resize(struct clip *out, const struct clip *in, i64 height, i64 width)
                      in->pixels + f * in->height * in->width * 3, in->height, in->width, &down, &across);
     axis_release(&down);
     axis_release(&across);
+}
+
+void pixels_blend_white(u8 *out, const u8 *rgba, i64 pixels)
+{
+    for (i64 i = 0; i < pixels; i++, out += 3, rgba += 4) {
+        int alpha = rgba[3], white = 255 * (255 - alpha) + 127;
+        for (int c = 0; c < 3; c++)
+            out[c] = (u8)((rgba[c] * alpha + white) / 255);
+    }
 }

@@ -3,53 +3,53 @@
 
 #include <string.h>
 
-static struct comm *sharers_of(const struct weight *w, const struct parallel *p)
+static struct comm *zero_ranks(const struct weight *w, const struct parallel *p)
 {
     return w->spec.expert_axis ? p->replica : p->data;
 }
 
 /* elements[r] of rank r's share of this rank's slice. */
-static void share_sizes(i64 *elements, const struct weight *w, i64 ranks)
+static void zero_sizes(i64 *elements, const struct weight *w, i64 ranks)
 {
     i64 rows = w->parts * w->rows;
     for (i64 r = 0; r < ranks; r++)
         elements[r] = (rows * (r + 1) / ranks - rows * r / ranks) * w->columns;
 }
 
-void shares_reduce(struct weights *weights, const struct parallel *p)
+void zero_reduce(struct weights *weights, const struct parallel *p)
 {
     if (p->data->size * p->pipeline->size == 1)
         return;
     weights_settle_gradients(weights);
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
-        struct comm *comm = sharers_of(w, p);
+        struct comm *comm = zero_ranks(w, p);
         i64 sizes[comm->size];
         if (!w->value.needs_grad)
             continue;
         if (w->spec.shared)
             comm_all_reduce(p->pipeline, w->value.grad, w->value.rows * w->columns, DTYPE_F32);
-        share_sizes(sizes, w, comm->size);
+        zero_sizes(sizes, w, comm->size);
         comm_reduce_scatter(comm, w->value.grad, sizes, DTYPE_F32);
     }
 }
 
-void shares_spread(struct weights *weights, const struct parallel *p)
+void zero_gather_copies(struct weights *weights, const struct parallel *p)
 {
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
-        struct comm *comm = sharers_of(w, p);
+        struct comm *comm = zero_ranks(w, p);
         i64 sizes[comm->size];
         if (!w->value.needs_grad || comm->size == 1)
             continue;
-        share_sizes(sizes, w, comm->size);
+        zero_sizes(sizes, w, comm->size);
         for (i64 r = 0; r < comm->size; r++)
             sizes[r] *= dtype_bytes(w->value.dtype);
         comm_all_gather(comm, w->value.data, sizes);
     }
 }
 
-bool shares_counted(const struct weight *w, const struct weights_layout *place)
+bool zero_counted(const struct weight *w, const struct weights_layout *place)
 {
     bool first_of_tensor = w->spec.tensor_axis != AXIS_NONE || place->tensor_rank == 0;
     bool first_of_pipeline = !w->spec.shared || place->chunk_rank == 0;
@@ -72,7 +72,7 @@ static struct weight contribution(const struct weight *w, const struct weights_l
     struct weight placed = *w;
     weight_place(&placed, place, training);
     bool repeated = !(training && w->spec.trained) && weight_sharer(&w->spec, place) > 0;
-    if (repeated || !shares_counted(w, place))
+    if (repeated || !zero_counted(w, place))
         placed.share_rows = 0;
     return placed;
 }
@@ -114,7 +114,7 @@ static void gather_state(struct weights *all, struct weight *whole, const struct
     memory_free(logical);
 }
 
-void shares_gather(struct weights *whole, const struct weights *mine, const struct parallel *p)
+void zero_collect(struct weights *whole, const struct weights *mine, const struct parallel *p)
 {
     bool root = p->world->rank == 0;
     *whole = (struct weights){0};

@@ -1,6 +1,6 @@
 /* What stands in the files of a shard folder, byte for byte: what shard_read.c and shard_write.c tell each other. */
-#ifndef WEFT_DATA_SHARD_FORM_H
-#define WEFT_DATA_SHARD_FORM_H
+#ifndef WEFT_DATA_SHARD_LAYOUT_H
+#define WEFT_DATA_SHARD_LAYOUT_H
 #include "data/shards.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__

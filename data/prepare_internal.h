@@ -1,7 +1,7 @@
 /* What prepare.c (which samples, into which part), prepare_progress.c (how far it came), prepare_read.c (files to
  * pixels, sound and ids), prepare_encode.c (tokenizers) and prepare_write.c (records) tell each other. */
-#ifndef WEFT_DATA_PREPARE_FORM_H
-#define WEFT_DATA_PREPARE_FORM_H
+#ifndef WEFT_DATA_PREPARE_INTERNAL_H
+#define WEFT_DATA_PREPARE_INTERNAL_H
 #include "data/media.h"
 #include "data/prepare.h"
 #include "data/shaped.h"

@@ -1,19 +1,21 @@
-/* From a shard's sample to what the grammar is told: which parts, with which weight, what stands after the last. */
+/* From a shard's sample to the parts the grammar gets: which of them, with which weight, what stands after the last. */
 #include "data/plan.h"
 
-void telling_release(struct telling *t)
+void grammar_parts_release(struct grammar_parts *t)
 {
     memory_free(t->parts);
     memory_free(t->index);
-    *t = (struct telling){0};
+    memory_free(t->begin);
+    *t = (struct grammar_parts){0};
 }
 
-static void push_part(struct telling *t, const struct part *part, i64 index)
+static void push_part(struct grammar_parts *t, const struct part *part, i64 index)
 {
     if (t->count == t->capacity) {
         i64 wanted = max_i64(16, 2 * t->capacity);
         t->parts = memory_resize(t->parts, t->capacity * (i64)sizeof *part, wanted * (i64)sizeof *part);
         t->index = memory_resize(t->index, t->capacity * 8, wanted * 8);
+        t->begin = memory_resize(t->begin, t->capacity * 8, wanted * 8);
         t->capacity = wanted;
     }
     t->index[t->count] = index;
@@ -43,7 +45,7 @@ static float weight_of(const struct loader *l, const struct shard_part *part, en
 }
 
 /* Positions of a picture that is given: 2 x 2 cells each. */
-static struct part as_told(const struct loader *l, const struct shard_part *part, enum direction direction)
+static struct part part_for_grammar(const struct loader *l, const struct shard_part *part, enum direction direction)
 {
     return (struct part){.kind = part->kind,
                          .weight = weight_of(l, part, direction),
@@ -54,7 +56,7 @@ static struct part as_told(const struct loader *l, const struct shard_part *part
                          .shape = part->shape};
 }
 
-static void tell(const struct loader *l, const struct entry *entry, bool drop, struct telling *out)
+static void list_parts(const struct loader *l, const struct entry *entry, bool drop, struct grammar_parts *out)
 {
     const struct shard_sample *sample = &l->shards.samples[entry->sample];
     out->count = 0;
@@ -64,22 +66,22 @@ static void tell(const struct loader *l, const struct entry *entry, bool drop, s
         const struct shard_part *part = &l->shards.parts[index];
         if (part->kind == PART_NOTE || (drop && part->condition))
             continue;
-        struct part told = as_told(l, part, sample->direction);
+        struct part given = part_for_grammar(l, part, sample->direction);
         if (entry->count) {
-            told.count = entry->count;
+            given.count = entry->count;
             if (entry->first + entry->count < part->count)
                 out->end = 0; /* the id that follows, whatever it is */
         }
-        push_part(out, &told, index);
+        push_part(out, &given, index);
     }
 }
 
-void loader_tell(const struct loader *l, const struct entry *entry, struct telling *out)
+void loader_parts(const struct loader *l, const struct entry *entry, struct grammar_parts *out)
 {
-    tell(l, entry, drops_conditions(l, entry, l->shards.samples[entry->sample].direction), out);
+    list_parts(l, entry, drops_conditions(l, entry, l->shards.samples[entry->sample].direction), out);
 }
 
-void loader_tell_whole(const struct loader *l, i64 sample, struct telling *out)
+void loader_parts_whole(const struct loader *l, i64 sample, struct grammar_parts *out)
 {
-    tell(l, &(struct entry){.sample = (i32)sample}, false, out);
+    list_parts(l, &(struct entry){.sample = (i32)sample}, false, out);
 }

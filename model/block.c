@@ -1,0 +1,30 @@
+/* Pieces of layers that the backbone, its heads and branches share. */
+#include "model/inside.h"
+
+struct tensor *model_linear(struct pass *p, struct tensor *x, struct weight *w)
+{
+    return op_linear(p->tape, x, &w->value, p->tape->activations);
+}
+
+struct tensor *model_dense(struct pass *p, struct tensor *n, struct weight *gate_up, struct weight *down)
+{
+    struct tensor *inside = op_swiglu(p->tape, model_linear(p, n, gate_up));
+    return model_linear(p, inside, down);
+}
+
+struct tensor *model_floats(struct pass *p, const float *values, i64 rows, i64 columns)
+{
+    struct tensor *t = op_borrow(p->tape, (void *)(uintptr_t)values, DTYPE_F32, rows, columns);
+    return p->tape->activations == DTYPE_F32 ? t : op_scale(p->tape, t, 1, p->tape->activations);
+}
+
+struct tensor *model_block(struct pass *p, struct tensor *x, const struct layer_weights *l,
+                           const struct attention *attention)
+{
+    float eps = (float)p->model->config.norm_eps;
+    struct tensor *sum;
+    struct tensor *n1 = op_rmsnorm(p->tape, x, &l->norm1->value, eps);
+    struct tensor *attended = op_attention(p->tape, model_linear(p, n1, l->qkv), attention);
+    struct tensor *n2 = op_add_rmsnorm(p->tape, &sum, x, model_linear(p, attended, l->out), &l->norm2->value, eps);
+    return op_add(p->tape, sum, model_dense(p, n2, l->gate_up, l->down));
+}
