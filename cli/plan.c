@@ -43,7 +43,7 @@ static bool trains_backbone(const struct recipe_stage *s)
     return strcmp(s->kind->name, "pretrain") == 0 || strcmp(s->kind->name, "sft") == 0;
 }
 
-static int sizes_of_vision(struct model_config *c, const struct vision_settings *v)
+static int sizes_of_vision(struct token_sizes *sizes, const struct vision_settings *v)
 {
     struct vision_config vision = {.stride = v->stride, .bits = v->bits};
     const i64 *scales = v->scales.count ? v->scales.values : NULL;
@@ -51,10 +51,10 @@ static int sizes_of_vision(struct model_config *c, const struct vision_settings 
         return error_usage("channels is a list of two");
     if (vision_add_shape(&vision, 1, v->size, v->size, 0, scales, v->scales.count))
         return -1;
-    c->bits = v->bits;
-    c->scales = vision.shapes[0].scale_count + 1;
-    c->cell_features = v->channels.values[1];
-    c->patch_values = VISION_GROUP * v->stride * v->stride * 3;
+    sizes->bits = v->bits;
+    sizes->scales = vision.shapes[0].scale_count;
+    sizes->cell_features = v->channels.values[1];
+    sizes->patch_values = VISION_GROUP * v->stride * v->stride * 3;
     return 0;
 }
 
@@ -69,13 +69,14 @@ static int sizes_of_stages(struct model_config *c, const struct recipe *r, const
                   r->path);
         return UNKNOWN;
     }
-    c->vocabulary = round_up(((const struct text_settings *)text->settings)->vocabulary, 16);
-    if (vision && sizes_of_vision(c, vision->settings))
+    struct token_sizes sizes = {.vocabulary = ((const struct text_settings *)text->settings)->vocabulary};
+    if (vision && sizes_of_vision(&sizes, vision->settings))
         return -1;
     if (audio) {
-        c->levels = ((const struct audio_settings *)audio->settings)->config.levels;
-        c->codes = ((const struct audio_settings *)audio->settings)->config.codes;
+        sizes.levels = ((const struct audio_settings *)audio->settings)->config.levels;
+        sizes.codes = ((const struct audio_settings *)audio->settings)->config.codes;
     }
+    model_config_set_tokens(c, &sizes);
     return 0;
 }
 

@@ -210,12 +210,8 @@ static int fill_media(struct loader *l, struct batch *b, struct arena *arena)
 static void init_batch(struct loader *l, const struct step_plan *plan, i64 first, i64 end, struct batch *b,
                        struct arena *arena)
 {
-    const struct shard_meta *m = &l->shards.meta;
-    struct batch_widths widths = {.bits = m->bits,
-                                  .levels = m->levels,
-                                  .cell_features = m->cell_features,
-                                  .patch_values = 4 * m->stride * m->stride * 3};
-    batch_init(b, arena, (end - first) * plan->summary.length, &widths);
+    struct token_sizes sizes = shard_token_sizes(&l->shards.meta);
+    batch_init(b, arena, (end - first) * plan->summary.length, &sizes);
     b->rows = end - first;
     b->first_row = first;
     b->slice = l->settings.slice_rows > 0 ? first / l->settings.slice_rows : 0;

@@ -1,8 +1,22 @@
 /* shards.json: what the samples of a folder are made of. */
 #include "data/shard_layout.h"
+#include "tokenizers/vision.h"
 
 const char *const direction_names[DIRECTIONS] = {"text",      "image-in", "image-out", "video-in",
                                                  "video-out", "audio-in", "audio-out", "chat"};
+
+struct token_sizes shard_token_sizes(const struct shard_meta *m)
+{
+    struct token_sizes sizes = {.vocabulary = m->vocabulary,
+                                .bits = m->bits,
+                                .cell_features = m->cell_features,
+                                .patch_values = m->cell_features ? VISION_GROUP * m->stride * m->stride * 3 : 0,
+                                .levels = m->levels,
+                                .codes = m->codes};
+    for (i64 i = 0; i < m->shape_count; i++)
+        sizes.scales = max_i64(sizes.scales, m->shapes[i].shape.scale_count);
+    return sizes;
+}
 
 static struct json *shape_json(const struct shard_shape *shape)
 {

@@ -64,6 +64,7 @@ struct shard_meta {
     i64 shape_count;
     struct shard_shape shapes[SHAPES_MOST];
 };
+struct token_sizes shard_token_sizes(const struct shard_meta *meta);
 int shard_meta_load(struct shard_meta *meta, const char *directory);
 int shard_meta_save(const struct shard_meta *meta, const char *directory);
 /* Bytes of a part's payload, but for notes; -1 if meta has no such parts. */

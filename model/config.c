@@ -100,6 +100,28 @@ static int check_experts(const struct model_config *c)
     return 0;
 }
 
+struct token_sizes model_token_sizes(const struct model_config *c)
+{
+    return (struct token_sizes){.vocabulary = c->vocabulary,
+                                .bits = c->bits,
+                                .scales = max_i64(c->scales - 1, 0),
+                                .cell_features = c->cell_features,
+                                .patch_values = c->patch_values,
+                                .levels = c->levels,
+                                .codes = c->codes};
+}
+
+void model_config_set_tokens(struct model_config *c, const struct token_sizes *sizes)
+{
+    c->vocabulary = round_up(sizes->vocabulary, 16);
+    c->bits = sizes->bits;
+    c->scales = sizes->bits ? sizes->scales + 1 : 0;
+    c->cell_features = sizes->cell_features;
+    c->patch_values = sizes->patch_values;
+    c->levels = sizes->levels;
+    c->codes = sizes->codes;
+}
+
 int model_config_check(const struct model_config *c)
 {
     if (check_bounds(c) || check_backbone(c) || check_experts(c))

@@ -332,12 +332,12 @@ static i64 pending_positions(const struct decoder *d)
 static void open_batch(struct decoder *d)
 {
     const struct model_config *c = &d->options.model->config;
-    struct batch_widths widths = {c->bits, c->levels, c->cell_features, c->patch_values};
+    struct token_sizes sizes = model_token_sizes(c);
     struct batch *b = &d->batch;
     i64 n = pending_positions(d);
     tape_clear(&d->tape, false);
     struct arena *host = &d->tape.host;
-    batch_init(b, host, n, &widths);
+    batch_init(b, host, n, &sizes);
     b->cache_row = arena_alloc(host, n * 4);
     b->n = 0;
     b->keys = d->cache.columns;

@@ -36,7 +36,9 @@ struct model_config {
     i64 window;    /* earlier latent frames that a frame of a clip sees; 0: all */
     i64 t_pairs;   /* pairs of a head that turn by time: floor(D/2 * 20/64) */
 };
-int model_config_check(const struct model_config *config);          /* -1 and what does not fit */
+int model_config_check(const struct model_config *config); /* -1 and what does not fit */
+struct token_sizes model_token_sizes(const struct model_config *config);
+void model_config_set_tokens(struct model_config *config, const struct token_sizes *sizes);
 i64 audio_head_layer(const struct model_config *config, i64 level); /* after which layer the level's head stands */
 
 struct layer_weights {

@@ -128,7 +128,7 @@ static int fill(void *context, i64 step, i64 micro, struct batch *b, struct aren
     (void)step;
     for (i64 i = begin; i < end; i++)
         n += positions_of(l, i, begin);
-    batch_init(b, arena, round_up(n, 128), &(struct batch_widths){0});
+    batch_init(b, arena, round_up(n, 128), &(struct token_sizes){0});
     b->rows = 1;
     grammar_init(&grammar, l->vocabulary, NULL);
     for (i64 first = begin, next; first < end && at >= 0; first = next) {

@@ -25,7 +25,7 @@ static void init_target(struct target_list *list, struct arena *arena, i64 n, i6
     list->bits = bits ? take(arena, n * bits, 1) : NULL;
 }
 
-void batch_init(struct batch *b, struct arena *arena, i64 n, const struct batch_widths *w)
+void batch_init(struct batch *b, struct arena *arena, i64 n, const struct token_sizes *w)
 {
     *b = (struct batch){.n = n, .keys = n};
     b->sample = take(arena, n, 4);
@@ -65,7 +65,7 @@ static void push_text_target(struct target_list *list, i64 position, i32 id, flo
 
 void batch_of_ids(struct batch *b, struct arena *arena, const i32 *ids, i64 rows, i64 length, bool every_position)
 {
-    batch_init(b, arena, rows * length, &(struct batch_widths){0});
+    batch_init(b, arena, rows * length, &(struct token_sizes){0});
     b->rows = rows;
     for (i64 i = 0; i < b->n; i++) {
         i64 t = i % length, begin = i - t;

@@ -25,6 +25,17 @@ enum input_kind { INPUT_TEXT, INPUT_VISION_IN, INPUT_VISION_OUT, INPUT_AUDIO, IN
 enum target_kind { TARGET_TEXT, TARGET_MTP, TARGET_VISION, TARGET_AUDIO, TARGETS };
 extern const char *const target_names[TARGETS];
 
+/* What tokenizers decide of shards, batches and models; 0: no such modality. */
+struct token_sizes {
+    i64 vocabulary;                  /* ids of text are below */
+    i64 bits, scales;                /* of a vision token; of the largest shape */
+    i64 cell_features, patch_values; /* vision-in: encoder features and pixel values of a cell */
+    i64 levels, codes;               /* audio */
+};
+/* -1 and a message where a model cannot read what `holder` (a folder) holds: a batch that does not fit has no meaning,
+ * and tokenizers of other sizes would be read past their ends. */
+int token_sizes_check(const struct token_sizes *model, const struct token_sizes *given, const char *holder);
+
 struct input_list {
     i64 n;
     i32 *position; /* [n] ascending */
@@ -60,11 +71,8 @@ struct batch {
 };
 
 /* A batch with room for n positions, lists with room for as many entries as their kind can have; all from one arena,
- * which the caller resets to reuse. 0: the batch has no such list. */
-struct batch_widths {
-    i64 bits, levels, cell_features, patch_values;
-};
-void batch_init(struct batch *batch, struct arena *arena, i64 n, const struct batch_widths *widths);
+ * which the caller resets to reuse. No list where a size is 0. */
+void batch_init(struct batch *batch, struct arena *arena, i64 n, const struct token_sizes *sizes);
 
 /* Plain text: `rows` samples of T ids each, causal, positions 0..T-1; next-id targets of weight 1 at all but the last
  * position of a row (and, with every_position, a target -100 there, so that logits exist for all). */

@@ -38,39 +38,30 @@ static int open_audio(struct studio *s, const char *directory)
     return status;
 }
 
-static i64 most_scales(const struct vision_config *c)
+static struct token_sizes sizes_of(const struct studio *s)
 {
-    i64 most = 0;
-    for (i64 i = 0; i < c->shape_count; i++)
-        most = max_i64(most, c->shapes[i].scale_count);
-    return most;
+    const struct vision_config *v = &s->vision.config;
+    struct token_sizes sizes = {.vocabulary = text_vocabulary(s->text)};
+    if (s->has_vision) {
+        sizes.bits = v->bits;
+        for (i64 i = 0; i < v->shape_count; i++)
+            sizes.scales = max_i64(sizes.scales, v->shapes[i].scale_count);
+    }
+    if (s->has_vision && s->model.config.cell_features) { /* a model may make pictures and read none */
+        sizes.cell_features = v->channels[1];
+        sizes.patch_values = VISION_GROUP * v->stride * v->stride * 3;
+    }
+    if (s->has_audio) {
+        sizes.levels = s->audio.config.levels;
+        sizes.codes = s->audio.config.codes;
+    }
+    return sizes;
 }
 
-/* Tokenizers put beside a model that was trained with others would be read past their ends. */
 static int check_sizes(const struct studio *s, const char *directory)
 {
-    const struct model_config *m = &s->model.config;
-    const struct vision_config *v = &s->vision.config;
-    bool cells = s->has_vision && m->cell_features;
-    const struct {
-        const char *name;
-        bool counts, fits;
-        i64 model, tokenizer;
-    } sizes[] = {
-        {"ids of text", true, text_vocabulary(s->text) <= m->vocabulary, m->vocabulary, text_vocabulary(s->text)},
-        {"bits of a vision token", s->has_vision, v->bits == m->bits, m->bits, v->bits},
-        {"scales of a picture", s->has_vision, most_scales(v) < m->scales, m->scales - 1, most_scales(v)},
-        {"features of a vision cell", cells, v->channels[1] == m->cell_features, m->cell_features, v->channels[1]},
-        {"pixel values of a vision cell", cells, VISION_GROUP * v->stride * v->stride * 3 == m->patch_values,
-         m->patch_values, VISION_GROUP * v->stride * v->stride * 3},
-        {"audio levels", s->has_audio, s->audio.config.levels == m->levels, m->levels, s->audio.config.levels},
-        {"audio codes", s->has_audio, s->audio.config.codes == m->codes, m->codes, s->audio.config.codes},
-    };
-    for (i64 i = 0; i < COUNT_OF(sizes); i++)
-        if (sizes[i].counts && !sizes[i].fits)
-            return error_set("%s: its tokenizer has %lld %s, the model %lld: they were not trained together", directory,
-                             (long long)sizes[i].tokenizer, sizes[i].name, (long long)sizes[i].model);
-    return 0;
+    struct token_sizes model = model_token_sizes(&s->model.config), given = sizes_of(s);
+    return token_sizes_check(&model, &given, directory);
 }
 
 int studio_open(struct studio *s, struct device *device, const char *directory, enum dtype dtype)

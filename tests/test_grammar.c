@@ -414,7 +414,8 @@ static void lay_and_measure(struct grammar *g, struct arena *arena, u32 sample)
     give(g, parts, count, END);
     grammar_measure(&measured, &vocabulary, parts, count, END);
     assert_int_equal(measured.length, g->count);
-    batch_init(&batch, arena, g->count + 5, &(struct batch_widths){4, 2, 8, 3});
+    batch_init(&batch, arena, g->count + 5,
+               &(struct token_sizes){.bits = 4, .levels = 2, .cell_features = 8, .patch_values = 3});
     batch_pad(&batch, 0, 3);
     batch_lay(&batch, 3, g, 8);
     batch_pad(&batch, 3 + g->count, 2);
@@ -453,7 +454,7 @@ static void later_ids_are_predicted_where_both_are_text(void **state)
     arena_open(&arena, 1 << 24);
     grammar_init(&g, &vocabulary, NULL);
     give(&g, parts, COUNT_OF(parts), END);
-    batch_init(&b, &arena, g.count, &(struct batch_widths){.bits = 4});
+    batch_init(&b, &arena, g.count, &(struct token_sizes){.bits = 4});
     batch_lay(&b, 0, &g, 0);
     const struct target_list *mtp = &b.targets[TARGET_MTP];
     assert_int_equal(mtp->n, 3);
@@ -474,7 +475,7 @@ static void batches_hold_samples_apart(void **state)
     arena_open(&arena, 1 << 24);
     grammar_init(&g, &vocabulary, &(struct grammar_options){.window = 1});
     give(&g, parts, COUNT_OF(parts), END);
-    batch_init(&b, &arena, 2 * g.count + 1, &(struct batch_widths){.bits = 4});
+    batch_init(&b, &arena, 2 * g.count + 1, &(struct token_sizes){.bits = 4});
     batch_lay(&b, 0, &g, 0);
     batch_lay(&b, g.count, &g, 1);
     batch_pad(&b, 2 * g.count, 1);

@@ -22,7 +22,8 @@ static const struct vocabulary toy_vocabulary = {
     .shapes = {{.scale_count = 3, .scales = {1, 2, 3}, .frames = 1},
                {.scale_count = 2, .scales = {1, 2}, .video = true, .frames = 2}},
 };
-static const struct batch_widths toy_widths = {TOY_BITS, TOY_LEVELS, TOY_FEATURES, TOY_PATCH};
+static const struct token_sizes toy_widths = {
+    .bits = TOY_BITS, .levels = TOY_LEVELS, .cell_features = TOY_FEATURES, .patch_values = TOY_PATCH};
 
 /* ---- Samples ---- */
 

@@ -167,42 +167,6 @@ static int walk_rows(const struct heldout_pass *pass, struct model *model, const
     return status;
 }
 
-/* Sizes that shards and model must share: a batch that does not fit has no meaning. */
-static int check_sizes(const struct model_config *c, const struct loader *loader, const char *directory)
-{
-    const struct shard_meta *m = loader_meta(loader);
-    i64 scales = 0;
-    for (i64 i = 0; i < m->shape_count; i++)
-        scales = max_i64(scales, m->shapes[i].shape.scale_count);
-    const struct {
-        const char *name;
-        i64 model, shards;
-    } sizes[] = {
-        {"bits of a vision token", c->bits, m->bits},
-        {"features of a vision cell", c->cell_features, m->cell_features},
-        {"pixel values of a vision cell", c->patch_values, m->cell_features ? 4 * m->stride * m->stride * 3 : 0},
-        {"audio levels", c->levels, m->levels},
-        {"audio codes", c->codes, m->codes},
-    };
-    if (m->vocabulary > c->vocabulary)
-        return error_set("%s: ids up to %lld, the model has %lld: it was trained with another tokenizer", directory,
-                         (long long)m->vocabulary - 1, (long long)c->vocabulary);
-    if (m->bits && !c->bits)
-        return error_set("%s holds pictures, which this model does not read: prepare shards without a vision tokenizer",
-                         directory);
-    if (m->levels && !c->levels)
-        return error_set("%s holds sounds, which this model does not read: prepare shards without an audio tokenizer",
-                         directory);
-    if (scales >= c->scales && m->bits)
-        return error_set("%s: pictures of %lld scales, the model has %lld: they were made with another tokenizer",
-                         directory, (long long)scales, (long long)c->scales - 1);
-    for (i64 i = 0; i < COUNT_OF(sizes); i++)
-        if (sizes[i].shards && sizes[i].model != sizes[i].shards)
-            return error_set("%s: %lld %s, the model has %lld: they were made with other tokenizers", directory,
-                             (long long)sizes[i].shards, sizes[i].name, (long long)sizes[i].model);
-    return 0;
-}
-
 /* All that is measured, or `length` if that is less: a longer row would only be padded. -1 and a message. */
 static i64 length_used(struct loader *loader, i64 length)
 {
@@ -233,7 +197,8 @@ int heldout_walk(const struct heldout_pass *pass, struct model *model, const str
     struct loader *loader = loader_open(pass->directory, pass->part, &s, 0);
     if (!loader)
         return -1;
-    int status = check_sizes(&model->config, loader, pass->directory);
+    struct token_sizes sizes = model_token_sizes(&model->config), given = shard_token_sizes(loader_meta(loader));
+    int status = token_sizes_check(&sizes, &given, pass->directory);
     i64 length = status == 0 ? length_used(loader, pass->length) : -1;
     if (length > 0 && length < pass->length) {
         row_length = (double)length;

@@ -185,10 +185,9 @@ static void fill_payload(const struct plan_batches *p, struct batch *b)
 static int fill(void *context, i64 step, i64 micro, struct batch *b, struct arena *arena)
 {
     struct plan_batches *p = context;
-    const struct model_config *c = p->config;
+    struct token_sizes sizes = model_token_sizes(p->config);
     i64 first = micro * p->micro_rows, rows = min_i64(p->micro_rows, p->rows - first);
-    batch_init(b, arena, rows * p->length,
-               &(struct batch_widths){c->bits, c->levels, c->cell_features, c->patch_values});
+    batch_init(b, arena, rows * p->length, &sizes);
     b->rows = rows;
     b->first_row = first;
     b->slice = micro;

@@ -39,15 +39,10 @@ int pretrain_sizes(struct model_config *c, const char *shards)
     struct text_tokenizer *tokenizer = text_tokenizer_load(path);
     int status = tokenizer ? shard_meta_load(&meta, shards) : -1;
     if (status == 0) {
-        c->vocabulary = round_up(text_vocabulary(tokenizer), 16);
+        struct token_sizes sizes = shard_token_sizes(&meta);
+        sizes.vocabulary = text_vocabulary(tokenizer);
+        model_config_set_tokens(c, &sizes);
         c->pad_id = c->eos_id = c->bos_id = max_i64(0, text_token_id(tokenizer, "<|endoftext|>"));
-        c->bits = meta.bits;
-        for (i64 i = 0; i < meta.shape_count; i++)
-            c->scales = max_i64(c->scales, meta.shapes[i].shape.scale_count + 1);
-        c->cell_features = meta.cell_features;
-        c->patch_values = meta.cell_features ? VISION_GROUP * meta.stride * meta.stride * 3 : 0;
-        c->levels = meta.levels;
-        c->codes = meta.codes;
     }
     if (tokenizer)
         text_tokenizer_free(tokenizer);
@@ -360,9 +355,13 @@ static int run_with_model(struct run *r)
     r->loader = loader_open(r->s->data, "train", &loader, r->seed);
     if (!r->loader)
         return -1;
-    open_trainer(r);
-    int status = train(r);
-    trainer_close(&r->trainer);
+    struct token_sizes sizes = model_token_sizes(&r->model.config), given = shard_token_sizes(loader_meta(r->loader));
+    int status = token_sizes_check(&sizes, &given, r->s->data);
+    if (status == 0) {
+        open_trainer(r);
+        status = train(r);
+        trainer_close(&r->trainer);
+    }
     loader_close(r->loader);
     return status;
 }
