@@ -25,7 +25,7 @@ int command_bench(int argc, char **argv)
 {
     bool json = false, found = false;
     struct arguments a;
-    const struct option options[] = {{"json", NULL, NULL, &json, "one JSON object a line"}, {NULL}};
+    const struct option options[] = {{"json", NULL, NULL, &json, "one JSON object a line"}, DEVICE_OPTION, {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status > 0 && argc > 1) /* not where options alone are looked at */
         print_names();

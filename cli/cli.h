@@ -46,7 +46,14 @@ double option_number(const char *text, const char *name, double fallback, double
 /* A folder that appears whole or not at all: `write` fills a temporary one beside it, OUT.tmp-PID-N, which stays behind
  * only where the process is killed. What exists already is refused. Keeps the status and message of `write`. */
 int output_folder(const char *out, int (*write)(void *context, const char *folder), void *context);
-struct device *cli_device(void); /* the CPU, opened once */
+/* device.c: opened once, as --device says or by itself; -1 and a message: there is none such. */
+#define DEVICE_OPTION                                                                                                  \
+    {                                                                                                                  \
+        "device", "auto|cpu|cuda|cuda:N", &cli_device_wanted, NULL, "where it computes; auto: a GPU, if there is one"  \
+    }
+extern const char *cli_device_wanted;
+int cli_device_open(void);
+struct device *cli_device(void);
 /* A tensor of ids, I32 or I64 [B,T], none of them beyond the vocabulary: memory_free; NULL and a message. */
 struct safetensors;
 i32 *read_ids(i64 shape[2], const struct safetensors *set, const char *name, i64 vocabulary, const char *path);

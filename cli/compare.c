@@ -316,6 +316,7 @@ int command_compare(int argc, char **argv)
     const char *to = NULL;
     const struct option options[] = {{"to", "DIR", &to, NULL, "folder with expected.safetensors and grads.safetensors"},
                                      {"json", NULL, NULL, &c.json, "one JSON object a line"},
+                                     DEVICE_OPTION,
                                      {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0 && !to)

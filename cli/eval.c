@@ -91,6 +91,7 @@ int command_eval(int argc, char **argv)
         {"program", "FILE", &program, NULL, "judges answers to prompts of style program: JSON lines in, scores out"},
         {"json", NULL, NULL, &json, "one JSON object"},
         SUBMODEL_OPTIONS(o),
+        DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0 && !data)

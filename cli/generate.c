@@ -109,6 +109,7 @@ int command_generate(int argc, char **argv)
         {"max-tokens", "N", &r.most, NULL, "ids of text (64) or frames of sound (100)"},
         {"o", "FILE", &r.out, NULL, "PNG, MP4, WAV or text to write; text goes to stdout without it"},
         SUBMODEL_OPTIONS(r.sub),
+        DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0)

@@ -43,6 +43,7 @@ int command_grid(int argc, char **argv)
                                      {"length", "T", &length, NULL, "positions of a row (512)"},
                                      {"tokens", "N", &tokens, NULL, "tokens decoded for the speed (64)"},
                                      {"json", NULL, NULL, &json, "one JSON object a sub-model"},
+                                     DEVICE_OPTION,
                                      {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0 && !data)

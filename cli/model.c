@@ -89,6 +89,7 @@ int command_logits(int argc, char **argv)
                                      {"o", "FILE", &out, NULL, "safetensors to write: logits f32 [B,T,V], loss"},
                                      {"dtype", "f32|bf16", &dtype_text, NULL, "of the computation (f32)"},
                                      SUBMODEL_OPTIONS(o),
+                                     DEVICE_OPTION,
                                      {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0 && (!ids || !out))

@@ -102,7 +102,7 @@ int options_parse(struct arguments *arguments, int argc, char **argv, const stru
     }
     if (arguments->count < least)
         return error_usage("weft %s: %d argument%s expected; --help explains", argv[0], least, least == 1 ? "" : "s");
-    return 0;
+    return cli_device_wanted ? cli_device_open() : 0;
 }
 
 int command_failed(void)
@@ -135,15 +135,4 @@ double option_number(const char *text, const char *name, double fallback, double
     if (*end || end == text || !(value >= low && value <= high))
         *status = error_usage("--%s %s: expected a number from %g to %g", name, text, low, high);
     return value;
-}
-
-struct device *cli_device(void)
-{
-    static struct device device;
-    const char *guard = getenv("WEFT_GUARD");
-    if (!device.ops && guard && strcmp(guard, "1") == 0)
-        device_open_guarded(&device);
-    else if (!device.ops)
-        device_open_cpu(&device);
-    return &device;
 }

@@ -280,6 +280,7 @@ int command_reconstruct(int argc, char **argv)
         {"frames", "N", &frames, NULL, "frames of a clip, at most (all)"},
         {"seed", "N", &seed, NULL, "of the phases a sound begins with (1)"},
         {"json", NULL, NULL, &r.json, "one JSON object a file"},
+        DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 2, INT_MAX);
     if (status == 0 && !out)

@@ -20,6 +20,7 @@ int command_routing(int argc, char **argv)
         {"length", "T", &length, NULL, "positions of a row (512)"},
         {"trace", "N", &trace, NULL, "write the choices at the first N positions one by one"},
         SUBMODEL_OPTIONS(sub),
+        DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0 && (!data || !out))

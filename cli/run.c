@@ -386,7 +386,7 @@ static int resolve_precision(struct runner *run, struct recipe_stage *none)
     run->dtype = strcmp(wanted, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
     if (run->dtype == DTYPE_BF16 && !can)
         status = error_set(
-            "this run is in bf16, which this machine's CPU does not support: precision=f32 makes another run");
+            "this run is in bf16, which this device does not do well: precision=f32 makes another run");
     if (!stored && status == 0) {
         stored = json_object();
         json_set(stored, "precision", json_of_string(wanted));
@@ -446,6 +446,7 @@ int command_run(int argc, char **argv)
         {"redo", NULL, NULL, &run.redo, "make stages anew whose settings changed"},
         {"layout", "SIZES", &run.layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive="},
         {"kinds", NULL, NULL, &kinds, "list every stage kind and its settings"},
+        DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 0, 64);
     if (status == 0 && kinds) {

@@ -24,6 +24,8 @@ void *arena_alloc(struct arena *arena, i64 bytes)
     i64 begin = round_up(arena->used_bytes, 64), end = begin + max_i64(bytes, 0);
     require(end <= arena->reserved_bytes, "arena of %lld bytes is too small for %lld more",
             (long long)arena->reserved_bytes, (long long)bytes);
+    if (arena->grow && end > arena->backed_bytes)
+        arena->grow(arena, end);
     arena->used_bytes = end;
     arena->peak_bytes = max_i64(arena->peak_bytes, end);
     return arena->base + begin;

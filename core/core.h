@@ -163,10 +163,13 @@ void workers_run(i64 tiles, worker_fn *run, void *context); /* returns when all 
  *    |  live blocks, 64-aligned |  free again    |  address space, no memory behind it  |
  *
  * Address space is reserved, memory appears when first touched and stays: a warm step neither allocates nor faults.
- * (kernels.h has arenas of device memory.) */
+ * Arenas of device memory (kernels.h) may need more than a touch: `grow` puts memory behind the first `bytes`. */
 struct arena {
     char *base;
     i64 used_bytes, peak_bytes, reserved_bytes;
+    i64 backed_bytes;                             /* with memory behind it, where there is a `grow` */
+    void (*grow)(struct arena *arena, i64 bytes); /* NULL: memory appears when touched */
+    void *owner;                                  /* of grow */
 };
 void arena_open(struct arena *arena, i64 reserved_bytes);
 void arena_close(struct arena *arena);

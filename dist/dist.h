@@ -7,7 +7,7 @@
  *              nccl.c (device memory: an all-reduce so far, no transport)
  *     parallel the comms a layout {data, expert, tensor, pipeline} cuts the world into      layout.c
  *     ops      collectives that record their backward                                        ops.c, experts.c
- *     shares   a weights table over ranks: sum gradients, spread copies, gather whole        shares.c
+ *     zero     a weights table over ranks (ZeRO): sum gradients, gather copies, gather whole zero.c
  *
  * World rank = (pipeline . data + d) . tensor + t. Expert ranks lie inside data ranks: data rank d holds the experts of
  * expert rank d % expert, and the ranks with the same experts are a `replica` comm.

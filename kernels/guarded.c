@@ -108,7 +108,19 @@ static void guarded_get(struct device *device, void *host, const void *in, i64 b
     lock(device);
 }
 
-static const struct memory guarded_memory = {guarded_alloc, guarded_release, guarded_put, guarded_get, unlock, lock};
+static void close_wall(struct device *device)
+{
+    munmap(wall_of(device)->region, (size_t)REGION_BYTES);
+    memory_free(wall_of(device));
+}
+
+static const struct memory guarded_memory = {.alloc = guarded_alloc,
+                                             .release = guarded_release,
+                                             .put = guarded_put,
+                                             .get = guarded_get,
+                                             .unlock = unlock,
+                                             .lock = lock,
+                                             .close = close_wall};
 
 /* ---- What an op is handed ---- */
 
@@ -225,10 +237,4 @@ void device_open_guarded(struct device *device)
     device->ops = &guarded_kernels;
     device->memory = &guarded_memory;
     device->handles = wall;
-}
-
-void guarded_close(struct device *device)
-{
-    munmap(wall_of(device)->region, (size_t)REGION_BYTES);
-    memory_free(wall_of(device));
 }

@@ -61,8 +61,20 @@ static void no_wall(struct device *device)
     (void)device;
 }
 
-const struct memory cpu_memory = {cpu_alloc, unmap, copy_bytes, copy_bytes, no_wall, no_wall};
-static const struct memory meta_memory = {meta_alloc, unmap, copy_bytes, copy_bytes, no_wall, no_wall};
+static void close_meta(struct device *device)
+{
+    memory_free(device->handles);
+}
+
+const struct memory cpu_memory = {
+    .alloc = cpu_alloc, .release = unmap, .put = copy_bytes, .get = copy_bytes, .unlock = no_wall, .lock = no_wall};
+static const struct memory meta_memory = {.alloc = meta_alloc,
+                                          .release = unmap,
+                                          .put = copy_bytes,
+                                          .get = copy_bytes,
+                                          .unlock = no_wall,
+                                          .lock = no_wall,
+                                          .close = close_meta};
 
 void *device_alloc(struct device *device, i64 bytes)
 {
@@ -85,14 +97,31 @@ void device_get(struct device *device, void *host, const void *in, i64 bytes)
     device->memory->get(device, host, in, bytes);
 }
 
+static void grow(struct arena *arena, i64 bytes)
+{
+    struct device *device = arena->owner;
+    i64 to = min_i64(round_up(bytes, GROW_BYTES), arena->reserved_bytes);
+    device->memory->grow(device, arena->base, arena->backed_bytes, to);
+    arena->backed_bytes = to;
+}
+
 void device_arena_open(struct device *device, struct arena *arena, i64 reserved_bytes)
 {
-    *arena = (struct arena){.base = device_alloc(device, reserved_bytes), .reserved_bytes = reserved_bytes};
+    const struct memory *memory = device->memory;
+    if (memory->grow)
+        reserved_bytes = round_up(reserved_bytes, GROW_BYTES);
+    *arena = (struct arena){.base = (memory->reserve ? memory->reserve : memory->alloc)(device, reserved_bytes),
+                            .reserved_bytes = reserved_bytes,
+                            .grow = memory->grow ? grow : NULL,
+                            .owner = device};
 }
 
 void device_arena_close(struct device *device, struct arena *arena)
 {
-    device_free(device, arena->base, arena->reserved_bytes);
+    if (device->memory->unreserve && arena->base)
+        device->memory->unreserve(device, arena->base, arena->reserved_bytes, arena->backed_bytes);
+    else
+        device_free(device, arena->base, arena->reserved_bytes);
     *arena = (struct arena){0};
 }
 
@@ -136,10 +165,8 @@ i64 held_bytes(const struct held *held, int workers)
 
 void device_close(struct device *device)
 {
-    if (device->backend == BACKEND_META)
-        memory_free(device->handles);
-    else if (device->handles)
-        guarded_close(device);
+    if (device->memory && device->memory->close)
+        device->memory->close(device);
     *device = (struct device){0};
 }
 

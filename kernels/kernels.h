@@ -462,10 +462,17 @@ struct memory {
     void (*release)(struct device *device, void *block, i64 bytes);
     void (*put)(struct device *device, void *out, const void *host, i64 bytes);
     void (*get)(struct device *device, void *host, const void *in, i64 bytes);
+    /* Address space for an arena, and memory behind its bytes [from, to), both multiples of GROW_BYTES; NULL: alloc and
+     * release do, and memory appears when touched. */
+    void *(*reserve)(struct device *device, i64 bytes);
+    void (*grow)(struct device *device, void *base, i64 from, i64 to);
+    void (*unreserve)(struct device *device, void *base, i64 bytes, i64 backed_bytes);
     /* Between these, transports of host memory may touch a CPU's device memory. May nest. */
     void (*unlock)(struct device *device);
     void (*lock)(struct device *device);
+    void (*close)(struct device *device); /* its part of device_close; NULL: nothing to do */
 };
+enum { GROW_BYTES = 32 << 20 };
 extern const struct memory cpu_memory;
 
 enum backend { BACKEND_CPU, BACKEND_CUDA, BACKEND_META };
@@ -484,7 +491,7 @@ void *device_alloc(struct device *device, i64 bytes);
 void device_free(struct device *device, void *block, i64 bytes);
 void device_put(struct device *device, void *out, const void *host, i64 bytes);
 void device_get(struct device *device, void *host, const void *in, i64 bytes);
-/* An arena of device memory; closed by device_arena_close. */
+/* An arena of device memory; closed by device_arena_close, before its device is. */
 void device_arena_open(struct device *device, struct arena *arena, i64 reserved_bytes);
 void device_arena_close(struct device *device, struct arena *arena);
 
@@ -492,7 +499,6 @@ void device_open_cpu(struct device *device);
 /* The CPU with a wall between the two memories, for tests: device memory can only be touched by ops, collectives, put
  * and get, and an op is refused every pointer outside of it. WEFT_GUARD=1 makes `weft` run its models on one. */
 void device_open_guarded(struct device *device);
-void guarded_close(struct device *device); /* its part of device_close */
 void device_open_meta(struct device *device);
 void device_close(struct device *device);
 const char *device_name(const struct device *device); /* "cpu (AVX-512, bf16)", ...: a literal */

@@ -48,7 +48,12 @@ static void no_wall(struct device *device)
     (void)device;
 }
 
-static const struct memory cuda_memory = {alloc, release, cuda_upload, cuda_download, no_wall, no_wall};
+static const struct memory cuda_memory = {.alloc = alloc,
+                                          .release = release,
+                                          .put = cuda_upload,
+                                          .get = cuda_download,
+                                          .unlock = no_wall,
+                                          .lock = no_wall};
 
 int device_open_cuda(struct device *device, int index)
 {

@@ -1,0 +1,64 @@
+/* Where a command computes: --device, or a GPU where one can run all ops, or the CPU. */
+#include "cli/cli.h"
+#include "dist/dist.h"
+#include "kernels/cuda/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *cli_device_wanted;
+static struct device device;
+
+static bool is_guarded(void)
+{
+    const char *guard = getenv("WEFT_GUARD");
+    return guard && strcmp(guard, "1") == 0;
+}
+
+static void open_cpu(void)
+{
+    if (is_guarded())
+        device_open_guarded(&device);
+    else
+        device_open_cpu(&device);
+}
+
+/* Without a number each rank of a machine takes its own. */
+static int open_gpu(const char *number)
+{
+    struct launch launch;
+    i64 index = 0;
+    int status = 0;
+    if (*number)
+        index = option_integer(number, "device cuda", 0, 0, 1023, &status);
+    else if ((status = launch_detect(&launch)) == 0)
+        index = launch.local_rank;
+    if (status == 0)
+        status = cuda_check_ops(NULL);
+    return status == 0 ? device_open_cuda(&device, (int)index) : status;
+}
+
+int cli_device_open(void)
+{
+    const char *wanted = cli_device_wanted ? cli_device_wanted : "auto";
+    if (device.ops)
+        return 0;
+    if (strcmp(wanted, "cpu") == 0 || is_guarded()) {
+        open_cpu();
+        return 0;
+    }
+    if (strcmp(wanted, "auto") == 0) {
+        if (open_gpu(""))
+            open_cpu();
+        return 0;
+    }
+    if (strncmp(wanted, "cuda", 4) == 0 && (!wanted[4] || (wanted[4] == ':' && wanted[5])))
+        return open_gpu(wanted[4] ? wanted + 5 : "");
+    return error_usage("--device %s: expected auto, cpu, cuda or cuda:N", wanted);
+}
+
+struct device *cli_device(void)
+{
+    require(cli_device_open() == 0, "%s", error_text());
+    return &device;
+}
