@@ -7,7 +7,7 @@
 #include "kernels/resample.h"
 
 /* out[y, x] = area mean of grid [h, w] lowered to [s, s], one row of it; d floats between positions. */
-RESAMPLE void bits_lower(float *out, const float *grid, long y, long x, long h, long w, long d, long lanes, long s)
+FORMULA void bits_lower(float *out, const float *grid, long y, long x, long h, long w, long d, long lanes, long s)
 {
     long y0 = area_begin(y, h, s), y1 = area_end(y, h, s), x0 = area_begin(x, w, s), x1 = area_end(x, w, s);
     for (long c = 0; c < lanes; c++)
@@ -21,13 +21,13 @@ RESAMPLE void bits_lower(float *out, const float *grid, long y, long x, long h, 
 }
 
 /* +amplitude or -amplitude of one bit. */
-RESAMPLE float bit_value(unsigned char bit, float amplitude)
+FORMULA float bit_value(unsigned char bit, float amplitude)
 {
     return bit ? amplitude : -amplitude;
 }
 
 /* Adds one scale, raised from [s, s] to [h, w], to sum, and takes it off rest (may be NULL). */
-RESAMPLE void bits_raise(float *sum, float *rest, const float *values, long h, long w, long d, long lanes, long s)
+FORMULA void bits_raise(float *sum, float *rest, const float *values, long h, long w, long d, long lanes, long s)
 {
     for (long y = 0; y < h; y++) {
         struct between v = bilinear_between(y, s, h);

@@ -3,20 +3,16 @@
  * has nothing left to contract. */
 #ifndef WEFT_RESAMPLE_H
 #define WEFT_RESAMPLE_H
+#include "kernels/formula.h"
+
 #include <math.h>
 
-#ifdef __CUDACC__
-#define RESAMPLE static __host__ __device__ inline
-#else
-#define RESAMPLE static inline
-#endif
-
 /* area: output i of n_out is the mean of inputs [area_begin, area_end). */
-RESAMPLE long area_begin(long i, long n_in, long n_out)
+FORMULA long area_begin(long i, long n_in, long n_out)
 {
     return i * n_in / n_out;
 }
-RESAMPLE long area_end(long i, long n_in, long n_out)
+FORMULA long area_end(long i, long n_in, long n_out)
 {
     return ((i + 1) * n_in + n_out - 1) / n_out;
 }
@@ -26,7 +22,7 @@ struct between {
     long low, high;
     float weight;
 };
-RESAMPLE struct between bilinear_between(long i, long n_in, long n_out)
+FORMULA struct between bilinear_between(long i, long n_in, long n_out)
 {
     /* (i + 0.5) n_in / n_out - 0.5 = ((2 i + 1) n_in - n_out) / (2 n_out), floored in integers: no rounding decides. */
     long numerator = (2 * i + 1) * n_in - n_out;
@@ -37,7 +33,7 @@ RESAMPLE struct between bilinear_between(long i, long n_in, long n_out)
     b.weight = (float)(numerator - b.low * 2 * n_out) / (float)(2 * n_out);
     return b;
 }
-RESAMPLE float between_of(float low, float high, float weight)
+FORMULA float between_of(float low, float high, float weight)
 {
     return fmaf(weight, high, (1.0f - weight) * low);
 }

@@ -1,4 +1,5 @@
 #include "kernels/cpu/rows.h"
+#include "kernels/swiglu.h"
 
 struct job {
     struct matrix out, dy, gate_up;
@@ -10,7 +11,7 @@ INLINED void forward_row(void *y, const void *gate, const void *up, i64 n, enum 
 #pragma omp simd
     for (i64 i = 0; i < n; i++) {
         float g = element_load(gate, i, dtype);
-        element_store(y, i, g * vector_sigmoid(g) * element_load(up, i, dtype), dtype);
+        element_store(y, i, swiglu_of(g, element_load(up, i, dtype), vector_sigmoid(g)), dtype);
     }
 }
 
@@ -34,16 +35,15 @@ void CPU(swiglu)(struct device *device, struct matrix y, struct matrix gate_up)
     workers_run(ceil_div(y.rows, job.rows_tile), run_forward, &job);
 }
 
-/* d silu(g) / dg = s (1 + g (1 - s)), s = sigmoid(g). */
 INLINED void backward_row(void *dgate, void *dup, const void *dy, const void *gate, const void *up, i64 n,
                           enum dtype dtype)
 {
 #pragma omp simd
     for (i64 i = 0; i < n; i++) {
         float g = element_load(gate, i, dtype), u = element_load(up, i, dtype), d = element_load(dy, i, dtype);
-        float s = vector_sigmoid(g), silu = g * s;
-        element_store(dgate, i, d * u * (s + silu * (1 - s)), dtype);
-        element_store(dup, i, d * silu, dtype);
+        float s = vector_sigmoid(g);
+        element_store(dgate, i, swiglu_dgate(d, g, u, s), dtype);
+        element_store(dup, i, swiglu_dup(d, g, s), dtype);
     }
 }
 

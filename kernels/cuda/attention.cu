@@ -92,7 +92,7 @@ __device__ static void store(const struct problem &p, i64 row, i64 head, int lan
 
 template <typename T> __global__ void attend(struct problem p)
 {
-    extern __shared__ float shared[];
+    DYNAMIC_SHARED(float, shared);
     i64 padded = p.width + 1, head = blockIdx.y, first = (i64)blockIdx.x * QUERIES;
     float *q = shared, *k = q + QUERIES * padded, *v = k + KEYS * padded, *scores = v + KEYS * padded;
     int row = threadIdx.x / LANES, lane = threadIdx.x % LANES;
@@ -121,8 +121,7 @@ template <typename T> static void launch(struct device *device, const struct pro
     dim3 grid((unsigned)ceil_div(p.intervals.queries, QUERIES), (unsigned)p.heads);
     i64 bytes = ((QUERIES + 2 * KEYS) * (p.width + 1) + QUERIES * KEYS) * 4;
     CUDA_CHECK(cudaFuncSetAttribute(attend<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-    attend<T><<<grid, BLOCK_THREADS, (size_t)bytes, cuda_queue_of(device)>>>(p);
-    CUDA_CHECK(cudaGetLastError());
+    LAUNCH(device, attend<T>, grid, BLOCK_THREADS, bytes, p);
 }
 
 extern "C" void cuda_attention(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,

@@ -50,9 +50,116 @@ void cuda_products_close(struct cuda_products *products);
 #endif
 
 #ifdef __CUDACC__
-/* ---- Kernels' side ---- */
-enum { BLOCK_THREADS = 256 };
+#include <utility>
 
+/* ---- Kernels' side ----
+ * Sources are compiled by nvcc, and by g++ for the emulated GPU of tests/emulator, which knows no <<<>>> and no
+ * __shared__: a kernel is launched by LAUNCH and its kin, shared memory is declared by SHARED and DYNAMIC_SHARED, what
+ * only PTX can say stands in ptx.h. An elementwise kernel is launched by LAUNCH_ELEMENTS and loops by ELEMENTS (read
+ * copy.cu); one that sums over rows is launched by LAUNCH_ROWS, one block a row, loops by COLUMNS and ends in block_sum
+ * (read rmsnorm.cu). */
+enum { BLOCK_THREADS = 256, WARP_THREADS = 32 };
+
+/* LAUNCH(device, kernel, grid, threads, dynamic shared bytes, arguments...); a template with a comma stands in
+ * brackets. SHARED(float, sums, 8): an array of a block. DYNAMIC_SHARED(float, tile): the dynamic bytes, aligned to 16,
+ * and to 1024 where the bytes are a multiple of it. */
+#ifdef WEFT_EMULATED
+#define LAUNCH(device, kernel, grid, threads, bytes, ...)                                                              \
+    do {                                                                                                               \
+        emu::call({#kernel, grid, threads, (size_t)(bytes), cuda_queue_of(device)}, kernel, __VA_ARGS__);              \
+        CUDA_CHECK(cudaGetLastError());                                                                                \
+    } while (0)
+#define SHARED(type, name, count)                                                                                      \
+    static char name##_tag;                                                                                            \
+    auto &name = *(type(*)[count])emu::static_shared(&name##_tag, sizeof(type[count]), alignof(type), #name)
+#define DYNAMIC_SHARED(type, name) type *name = (type *)emu::dynamic_shared()
+#else
+#define LAUNCH(device, kernel, grid, threads, bytes, ...)                                                              \
+    do {                                                                                                               \
+        (kernel)<<<(grid), (threads), (size_t)(bytes), cuda_queue_of(device)>>>(__VA_ARGS__);                          \
+        CUDA_CHECK(cudaGetLastError());                                                                                \
+    } while (0)
+#define SHARED(type, name, count) __shared__ type name[count]
+#define DYNAMIC_SHARED(type, name)                                                                                     \
+    extern __shared__ __align__(1024) char dynamic_shared_memory[];                                                    \
+    type *name = (type *)dynamic_shared_memory
+#endif
+
+/* kernel<bf16> or kernel<float> */
+#define LAUNCH_BY_DTYPE(device, dtype, kernel, grid, threads, bytes, ...)                                              \
+    do {                                                                                                               \
+        if ((dtype) == DTYPE_BF16)                                                                                     \
+            LAUNCH(device, kernel<bf16>, grid, threads, bytes, __VA_ARGS__);                                           \
+        else                                                                                                           \
+            LAUNCH(device, kernel<float>, grid, threads, bytes, __VA_ARGS__);                                          \
+    } while (0)
+/* kernel<first, second> */
+#define LAUNCH_BY_DTYPES(device, first, second, kernel, grid, threads, bytes, ...)                                     \
+    do {                                                                                                               \
+        if ((first) == DTYPE_BF16 && (second) == DTYPE_BF16)                                                           \
+            LAUNCH(device, (kernel<bf16, bf16>), grid, threads, bytes, __VA_ARGS__);                                   \
+        else if ((first) == DTYPE_BF16)                                                                                \
+            LAUNCH(device, (kernel<bf16, float>), grid, threads, bytes, __VA_ARGS__);                                  \
+        else if ((second) == DTYPE_BF16)                                                                               \
+            LAUNCH(device, (kernel<float, bf16>), grid, threads, bytes, __VA_ARGS__);                                  \
+        else                                                                                                           \
+            LAUNCH(device, (kernel<float, float>), grid, threads, bytes, __VA_ARGS__);                                 \
+    } while (0)
+
+/* A thread an element, as far as a grid is large. */
+static inline unsigned blocks_for(i64 elements)
+{
+    return (unsigned)min_i64(max_i64(ceil_div(elements, BLOCK_THREADS), 1), 1 << 16);
+}
+/* Threads of the block that has a row of so many columns: narrow rows, few. */
+static inline unsigned threads_for(i64 columns)
+{
+    unsigned threads = BLOCK_THREADS;
+    while (threads > WARP_THREADS && threads / 2 >= columns)
+        threads /= 2;
+    return threads;
+}
+/* Nothing is launched for no elements, or no rows. */
+#define LAUNCH_ELEMENTS(device, dtype, kernel, elements, ...)                                                          \
+    do {                                                                                                               \
+        if ((elements) > 0)                                                                                            \
+            LAUNCH_BY_DTYPE(device, dtype, kernel, blocks_for(elements), BLOCK_THREADS, 0, __VA_ARGS__);               \
+    } while (0)
+#define LAUNCH_ROWS(device, dtype, kernel, rows, columns, ...)                                                         \
+    do {                                                                                                               \
+        if ((rows) > 0)                                                                                                \
+            LAUNCH_BY_DTYPE(device, dtype, kernel, (unsigned)(rows), threads_for(columns), 0, __VA_ARGS__);            \
+    } while (0)
+
+/* Elements of this thread in a loop over `count` of them. */
+#define GRID_STRIDE(i, count)                                                                                          \
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (count); i += (i64)gridDim.x * blockDim.x)
+/* The same over a matrix, `at.row` and `at.column` of each. */
+#define ELEMENTS(at, rows, columns)                                                                                    \
+    for (struct element at = first_element(columns); at.row < (rows); at = next_element(at, columns))
+/* Columns of this thread in a loop over a row that is the block's. */
+#define COLUMNS(i, columns) for (i64 i = threadIdx.x; i < (columns); i += blockDim.x)
+
+struct element {
+    i64 row, column, rows_step, columns_step;
+};
+__device__ inline struct element first_element(i64 columns)
+{
+    i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x, step = (i64)gridDim.x * blockDim.x;
+    return {first / columns, first % columns, step / columns, step % columns};
+}
+__device__ inline struct element next_element(struct element at, i64 columns)
+{
+    at.row += at.rows_step;
+    at.column += at.columns_step;
+    if (at.column >= columns) {
+        at.column -= columns;
+        at.row++;
+    }
+    return at;
+}
+
+/* ---- Elements ---- */
 __device__ inline float to_f32(float value)
 {
     return value;
@@ -85,40 +192,41 @@ __device__ inline float element_of(struct matrix m, i64 row, i64 column)
     return m.dtype == DTYPE_BF16 ? to_f32(row_of<bf16>(m, row)[column]) : row_of<float>(m, row)[column];
 }
 
-/* The sum over a block of BLOCK_THREADS, in every thread, by a fixed tree. */
-__device__ inline float block_sum(float value)
+__device__ inline float sigmoid(float x)
 {
-    __shared__ float warps[BLOCK_THREADS / 32];
-    for (int step = 16; step; step /= 2)
-        value += __shfl_xor_sync(0xffffffffu, value, step);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        warps[threadIdx.x / 32] = value;
-    __syncthreads();
-    float sum = 0;
-    for (int i = 0; i < BLOCK_THREADS / 32; i++)
-        sum += warps[i];
-    return sum;
+    return 1.0f / (1.0f + expf(-x));
 }
 
-/* Elements this thread handles in a loop over `count` of them. */
-#define GRID_STRIDE(i, count)                                                                                          \
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (count); i += (i64)gridDim.x * blockDim.x)
+/* ---- Sums of a block, in every thread: f32 or f64, by a tree that the number of threads fixes ---- */
+struct plus {
+    template <typename T> __device__ T operator()(T a, T b) const { return a + b; }
+};
+struct larger {
+    template <typename T> __device__ T operator()(T a, T b) const { return a > b ? a : b; }
+};
 
-static inline unsigned blocks_for(i64 elements)
+/* All threads of the block call it, a multiple of 32 of them. */
+template <typename T, typename Combine> __device__ inline T block_combine(T value, T none, Combine combine)
 {
-    return (unsigned)min_i64(max_i64(ceil_div(elements, BLOCK_THREADS), 1), 1 << 16);
+    SHARED(T, warps, 1024 / WARP_THREADS);
+    for (int step = WARP_THREADS / 2; step; step /= 2)
+        value = combine(value, __shfl_xor_sync(0xffffffffu, value, step));
+    __syncthreads(); /* of the call before this one */
+    if (threadIdx.x % WARP_THREADS == 0)
+        warps[threadIdx.x / WARP_THREADS] = value;
+    __syncthreads();
+    for (unsigned i = 0; i < blockDim.x / WARP_THREADS; i++)
+        none = combine(none, warps[i]);
+    return none;
 }
-
-/* Runs kernel<bf16> or kernel<float>. */
-#define LAUNCH(device, dtype, kernel, grid, ...)                                                                       \
-    do {                                                                                                               \
-        if ((dtype) == DTYPE_BF16)                                                                                     \
-            kernel<bf16><<<(grid), BLOCK_THREADS, 0, cuda_queue_of(device)>>>(__VA_ARGS__);                            \
-        else                                                                                                           \
-            kernel<float><<<(grid), BLOCK_THREADS, 0, cuda_queue_of(device)>>>(__VA_ARGS__);                           \
-        CUDA_CHECK(cudaGetLastError());                                                                                \
-    } while (0)
+template <typename T> __device__ inline T block_sum(T value)
+{
+    return block_combine(value, (T)0, plus());
+}
+__device__ inline float block_max(float value)
+{
+    return block_combine(value, -INFINITY, larger());
+}
 #endif
 
 #endif

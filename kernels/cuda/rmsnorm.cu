@@ -13,7 +13,8 @@ __global__ void normalize(struct matrix y, float *rstd, struct matrix sum, struc
     i64 row = blockIdx.x;
     const T *from = b.data ? row_of<T>(sum, row) : row_of<T>(x, row);
     float squares = 0;
-    for (i64 i = threadIdx.x; i < x.columns; i += BLOCK_THREADS) {
+    COLUMNS(i, x.columns)
+    {
         if (b.data)
             row_of<T>(sum, row)[i] = from_f32<T>(to_f32(row_of<T>(x, row)[i]) + to_f32(row_of<T>(b, row)[i]));
         squares += to_f32(from[i]) * to_f32(from[i]);
@@ -21,8 +22,8 @@ __global__ void normalize(struct matrix y, float *rstd, struct matrix sum, struc
     float r = 1.0f / sqrtf(block_sum(squares) / (float)x.columns + eps);
     if (threadIdx.x == 0)
         rstd[row] = r;
-    for (i64 i = threadIdx.x; i < x.columns; i += BLOCK_THREADS)
-        row_of<T>(y, row)[i] = from_f32<T>(weight_of(w, i) * to_f32(from_f32<T>(to_f32(from[i]) * r)));
+    COLUMNS(i, x.columns)
+    row_of<T>(y, row)[i] = from_f32<T>(weight_of(w, i) * to_f32(from_f32<T>(to_f32(from[i]) * r)));
 }
 
 static void run(struct device *device, struct matrix y, float *rstd, struct matrix sum, struct matrix x,
@@ -31,8 +32,7 @@ static void run(struct device *device, struct matrix y, float *rstd, struct matr
     require(y.rows == x.rows && y.columns == x.columns && y.dtype == x.dtype && (!w.data || w.columns == x.columns),
             "rmsnorm: [%lld,%lld] from [%lld,%lld]", (long long)y.rows, (long long)y.columns, (long long)x.rows,
             (long long)x.columns);
-    if (x.rows > 0)
-        LAUNCH(device, x.dtype, normalize, (unsigned)x.rows, y, rstd, sum, x, b, w, eps);
+    LAUNCH_ROWS(device, x.dtype, normalize, x.rows, x.columns, y, rstd, sum, x, b, w, eps);
 }
 
 extern "C" void cuda_rmsnorm(struct device *device, struct matrix y, float *rstd, struct matrix x, struct matrix w,
@@ -61,10 +61,11 @@ __global__ void backward_rows(struct matrix dx, struct matrix dy, struct matrix 
     const T *d = row_of<T>(dy, row), *from = row_of<T>(x, row);
     T *to = row_of<T>(dx, row);
     float r = rstd[row], sum = 0;
-    for (i64 i = threadIdx.x; i < x.columns; i += BLOCK_THREADS)
-        sum += to_f32(d[i]) * weight_of(w, i) * to_f32(from[i]);
+    COLUMNS(i, x.columns)
+    sum += to_f32(d[i]) * weight_of(w, i) * to_f32(from[i]);
     float mean = r * block_sum(sum) / (float)x.columns;
-    for (i64 i = threadIdx.x; i < x.columns; i += BLOCK_THREADS) {
+    COLUMNS(i, x.columns)
+    {
         float g = r * (to_f32(d[i]) * weight_of(w, i) - to_f32(from[i]) * r * mean);
         to[i] = from_f32<T>(add ? to_f32(to[i]) + g : g);
     }
@@ -104,10 +105,9 @@ static void backward_weights(struct device *device, struct matrix dw, struct mat
     require(count * x.columns * 4 <= handles->workspace_bytes, "rmsnorm_backward: %lld columns", (long long)x.columns);
     dim3 grid((unsigned)ceil_div(x.columns, BLOCK_THREADS), (unsigned)count);
     if (count > 0)
-        LAUNCH(device, x.dtype, weight_partials, grid, partials, dy, x, rstd, rows);
-    add_partials<<<blocks_for(x.columns), BLOCK_THREADS, 0, cuda_queue_of(device)>>>((float *)dw.data, partials, count,
-                                                                                     x.columns, add);
-    CUDA_CHECK(cudaGetLastError());
+        LAUNCH_BY_DTYPE(device, x.dtype, weight_partials, grid, BLOCK_THREADS, 0, partials, dy, x, rstd, rows);
+    LAUNCH(device, add_partials, blocks_for(x.columns), BLOCK_THREADS, 0, (float *)dw.data, partials, count, x.columns,
+           add);
 }
 
 extern "C" void cuda_rmsnorm_backward(struct device *device, struct matrix dx, struct matrix dw, struct matrix dy,
@@ -118,8 +118,7 @@ extern "C" void cuda_rmsnorm_backward(struct device *device, struct matrix dx, s
                 (!dw.data || (dw.columns == x.columns && dw.dtype == DTYPE_F32)),
             "rmsnorm_backward: dx [%lld,%lld], dy [%lld,%lld], x [%lld,%lld]", (long long)dx.rows,
             (long long)dx.columns, (long long)dy.rows, (long long)dy.columns, (long long)x.rows, (long long)x.columns);
-    if (x.rows > 0)
-        LAUNCH(device, x.dtype, backward_rows, (unsigned)x.rows, dx, dy, x, w, rstd, add_dx);
+    LAUNCH_ROWS(device, x.dtype, backward_rows, x.rows, x.columns, dx, dy, x, w, rstd, add_dx);
     if (dw.data)
         backward_weights(device, dw, dy, x, rstd, add_dw);
 }

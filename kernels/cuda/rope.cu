@@ -27,6 +27,6 @@ extern "C" void cuda_rope(struct device *device, struct matrix x, const float *p
     require(x.columns % (2 * heads) == 0 && t_pairs >= 0 && t_pairs <= pairs,
             "rope: %lld columns, %lld heads, %lld pairs of t", (long long)x.columns, (long long)heads,
             (long long)t_pairs);
-    LAUNCH(device, x.dtype, turn, blocks_for(x.rows * pairs), x, positions, heads, pairs, (double)theta, t_pairs,
-           inverse);
+    LAUNCH_ELEMENTS(device, x.dtype, turn, (x.rows * pairs), x, positions, heads, pairs, (double)theta, t_pairs,
+                    inverse);
 }

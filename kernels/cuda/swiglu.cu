@@ -1,18 +1,13 @@
 #include "kernels/cuda/cuda.h"
-
-__device__ static float sigmoid(float x)
-{
-    return 1.0f / (1.0f + expf(-x));
-}
+#include "kernels/swiglu.h"
 
 template <typename T> __global__ void forward(struct matrix y, struct matrix gate_up)
 {
-    GRID_STRIDE(i, y.rows * y.columns)
+    ELEMENTS(at, y.rows, y.columns)
     {
-        i64 row = i / y.columns, column = i % y.columns;
-        const T *from = row_of<T>(gate_up, row) + column;
+        const T *from = row_of<T>(gate_up, at.row) + at.column;
         float g = to_f32(from[0]);
-        row_of<T>(y, row)[column] = from_f32<T>(g * sigmoid(g) * to_f32(from[y.columns]));
+        row_of<T>(y, at.row)[at.column] = from_f32<T>(swiglu_of(g, to_f32(from[y.columns]), sigmoid(g)));
     }
 }
 
@@ -21,21 +16,19 @@ extern "C" void cuda_swiglu(struct device *device, struct matrix y, struct matri
     require(y.rows == gate_up.rows && gate_up.columns == 2 * y.columns && y.dtype == gate_up.dtype,
             "swiglu: [%lld,%lld] from [%lld,%lld]", (long long)y.rows, (long long)y.columns, (long long)gate_up.rows,
             (long long)gate_up.columns);
-    LAUNCH(device, y.dtype, forward, blocks_for(y.rows * y.columns), y, gate_up);
+    LAUNCH_ELEMENTS(device, y.dtype, forward, y.rows * y.columns, y, gate_up);
 }
 
-/* d silu(g) / dg = s (1 + g (1 - s)), s = sigmoid(g). */
 template <typename T> __global__ void backward(struct matrix dgate_up, struct matrix dy, struct matrix gate_up)
 {
-    GRID_STRIDE(i, dy.rows * dy.columns)
+    ELEMENTS(at, dy.rows, dy.columns)
     {
-        i64 row = i / dy.columns, column = i % dy.columns;
-        const T *from = row_of<T>(gate_up, row) + column;
-        T *to = row_of<T>(dgate_up, row) + column;
-        float g = to_f32(from[0]), u = to_f32(from[dy.columns]), d = to_f32(row_of<T>(dy, row)[column]);
-        float s = sigmoid(g), silu = g * s;
-        to[0] = from_f32<T>(d * u * (s + silu * (1 - s)));
-        to[dy.columns] = from_f32<T>(d * silu);
+        const T *from = row_of<T>(gate_up, at.row) + at.column;
+        T *to = row_of<T>(dgate_up, at.row) + at.column;
+        float g = to_f32(from[0]), u = to_f32(from[dy.columns]), d = to_f32(row_of<T>(dy, at.row)[at.column]);
+        float s = sigmoid(g);
+        to[0] = from_f32<T>(swiglu_dgate(d, g, u, s));
+        to[dy.columns] = from_f32<T>(swiglu_dup(d, g, s));
     }
 }
 
@@ -47,5 +40,5 @@ extern "C" void cuda_swiglu_backward(struct device *device, struct matrix dgate_
             "swiglu_backward: [%lld,%lld] from [%lld,%lld] and [%lld,%lld]", (long long)dgate_up.rows,
             (long long)dgate_up.columns, (long long)dy.rows, (long long)dy.columns, (long long)gate_up.rows,
             (long long)gate_up.columns);
-    LAUNCH(device, dy.dtype, backward, blocks_for(dy.rows * dy.columns), dgate_up, dy, gate_up);
+    LAUNCH_ELEMENTS(device, dy.dtype, backward, dy.rows * dy.columns, dgate_up, dy, gate_up);
 }

@@ -1,0 +1,473 @@
+/* The threads of a block as fibers; barriers; warps and warpgroups that meet. */
+#include "inside.h"
+
+#include <deque>
+#include <map>
+#include <string>
+#include <sys/mman.h>
+#include <vector>
+
+/* ---- Fibers: a stack each, and a switch that keeps what a call keeps ---- */
+extern "C" void emu_switch(void **save, void *to);
+#if defined(__x86_64__)
+asm(".text\n.globl emu_switch\nemu_switch:\n"
+    "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+    "movq %rsp,(%rdi)\nmovq %rsi,%rsp\n"
+    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\npopq %rcx\njmp *%rcx\n");
+enum { SAVED_WORDS = 6, RETURN_WORD = 6 };
+#elif defined(__aarch64__)
+asm(".text\n.globl emu_switch\nemu_switch:\n"
+    "sub sp,sp,#160\nstp x19,x20,[sp]\nstp x21,x22,[sp,#16]\nstp x23,x24,[sp,#32]\nstp x25,x26,[sp,#48]\n"
+    "stp x27,x28,[sp,#64]\nstp x29,x30,[sp,#80]\nstp d8,d9,[sp,#96]\nstp d10,d11,[sp,#112]\nstp d12,d13,[sp,#128]\n"
+    "stp d14,d15,[sp,#144]\nmov x9,sp\nstr x9,[x0]\nmov sp,x1\n"
+    "ldp x19,x20,[sp]\nldp x21,x22,[sp,#16]\nldp x23,x24,[sp,#32]\nldp x25,x26,[sp,#48]\nldp x27,x28,[sp,#64]\n"
+    "ldp x29,x30,[sp,#80]\nldp d8,d9,[sp,#96]\nldp d10,d11,[sp,#112]\nldp d12,d13,[sp,#128]\nldp d14,d15,[sp,#144]\n"
+    "add sp,sp,#160\nret\n");
+enum { SAVED_WORDS = 20, RETURN_WORD = 11 };
+#else
+#error "fibers are written for x86-64 and aarch64"
+#endif
+
+namespace emu
+{
+thread *self;
+uint3 block_index;
+dim3 block_dim, grid_dim;
+modes mode;
+int thread_count;
+
+enum { STACK_BYTES = 256 << 10, BARRIERS = 16, GROUPS = 8, STACK_STAGGER = 64, STAGGER_BYTES = 832 };
+enum state { READY, WAITING /* for others */, POLLING /* for a condition */, ENDED };
+
+struct fiber {
+    void *stack_pointer;
+    TSAN(void *tsan;)
+};
+static void *main_stack_pointer;
+static fiber *idle[MOST_THREADS], *current;
+static int idle_count;
+TSAN(static void *tsan_main; static char grid_began, grid_ended;)
+
+/* ---- The running block ---- */
+struct progress { /* of a thread */
+    enum state state;
+    fiber *on;
+    const char *where; /* it waits */
+    bool (*ready)(void *);
+    void *context;
+};
+struct barrier_state {
+    int arrived, count;
+    bool any, all;
+    int sum, results[3];
+    const char *file;
+    int line;
+    std::vector<int> waiting;
+    TSAN(unsigned generation; char sync[2];)
+};
+struct group { /* lanes of one warp, or threads of one warpgroup, that meet */
+    unsigned mask;
+    const char *what;
+    int arrived;
+    void *operands[WARPGROUP];
+    int threads[WARPGROUP];
+};
+static thread threads[MOST_THREADS];
+static progress progresses[MOST_THREADS];
+static int order[MOST_THREADS], begun, ended;
+static barrier_state barriers[BARRIERS];
+static group groups[MOST_THREADS / WARP][GROUPS], warpgroups[MOST_THREADS / WARPGROUP];
+static std::deque<std::function<void()>> deferred;
+static void (*body)(void *);
+static void *body_arguments;
+
+unsigned dice()
+{
+    static uint64_t s = 88172645463325252u;
+    s ^= s << 13, s ^= s >> 7, s ^= s << 17;
+    return (unsigned)(s >> 20);
+}
+
+/* ---- Switching ---- */
+static void resume(fiber *f)
+{
+    current = f;
+    TSAN(__tsan_switch_to_fiber(f->tsan, 1);)
+    emu_switch(&main_stack_pointer, f->stack_pointer);
+    current = nullptr;
+}
+
+static void leave()
+{
+    fiber *f = current;
+    TSAN(__tsan_switch_to_fiber(tsan_main, 1);)
+    emu_switch(&f->stack_pointer, main_stack_pointer);
+}
+
+static void wait_here(enum state state, const char *where)
+{
+    thread *own = self;
+    progress *p = &progresses[own->number];
+    p->state = state;
+    p->where = where;
+    p->on = current;
+    leave();
+    self = own;
+}
+
+static bool complete(const barrier_state &b)
+{
+    return b.arrived && b.arrived == (b.count ? b.count : thread_count - ended);
+}
+
+static void open_barrier(barrier_state &b)
+{
+    b.results[ANY] = b.any, b.results[ALL] = b.all, b.results[COUNT] = b.sum;
+    for (int number : b.waiting)
+        progresses[number].state = READY;
+    b.waiting.clear();
+    b.arrived = b.sum = 0;
+    b.any = false;
+    b.all = true;
+    TSAN(b.generation++;)
+}
+
+static void run_thread()
+{
+    thread *t = self = &threads[order[begun++]];
+    progresses[t->number].state = READY;
+    TSAN(__tsan_acquire(&grid_began);)
+    body(body_arguments);
+    TSAN(__tsan_release(&grid_ended);)
+    copies_end();
+    progresses[t->number].state = ENDED;
+    ended++;
+    for (barrier_state &b : barriers)
+        if (complete(b))
+            open_barrier(b);
+}
+
+/* Threads that need not wait run one after the other on the same fiber. */
+static void run_fiber()
+{
+    for (;;) {
+        do
+            run_thread();
+        while (begun < thread_count TSAN(&&false));
+        idle[idle_count++] = current;
+        leave();
+    }
+}
+
+static fiber *make_fiber()
+{
+    static int made;
+    fiber *f = new fiber;
+    char *stack =
+        (char *)mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stack == MAP_FAILED)
+        fault("no memory for the stack of fiber %d", made);
+    mprotect(stack, PAGE_BYTES, PROT_NONE);
+    /* stacks do not all begin in the same set of the cache; 8 modulo 16 as behind a call */
+    void **top = (void **)(stack + STACK_BYTES - made++ % STACK_STAGGER * STAGGER_BYTES) - 2;
+    top -= SAVED_WORDS;
+    memset(top, 0, SAVED_WORDS * sizeof *top);
+    top[RETURN_WORD] = (void *)run_fiber;
+    f->stack_pointer = top;
+    TSAN(f->tsan = __tsan_create_fiber(0);)
+    return f;
+}
+
+static fiber *idle_fiber()
+{
+    return idle_count ? idle[--idle_count] : make_fiber();
+}
+
+void fibers_open()
+{
+    TSAN(tsan_main = __tsan_get_current_fiber();)
+}
+
+/* ---- Order ---- */
+void others_first()
+{
+    if (mode.order == ORDER_MIXED && dice() % 2)
+        wait_here(READY, "its turn");
+}
+
+static void arrange(int block)
+{
+    uint64_t s = 88172645463325252u + (unsigned)block;
+    for (int i = 0; i < thread_count; i++)
+        order[i] = mode.order == ORDER_DOWN ? thread_count - 1 - i : i;
+    for (int i = thread_count - 1; mode.order == ORDER_MIXED && i > 0; i--) {
+        s ^= s << 13, s ^= s >> 7, s ^= s << 17;
+        std::swap(order[i], order[s % (unsigned)(i + 1)]);
+    }
+}
+
+static bool poll()
+{
+    bool any = false;
+    for (int i = 0; i < thread_count; i++)
+        if (progresses[i].state == POLLING && progresses[i].ready(progresses[i].context)) {
+            progresses[i].state = READY;
+            any = true;
+        }
+    return any;
+}
+
+static bool any_ready()
+{
+    for (int i = 0; i < thread_count; i++)
+        if (progresses[i].state == READY)
+            return true;
+    return false;
+}
+
+/* Every thread that can go on does so once; in mixed order as many, by dice. */
+static bool run_round()
+{
+    bool mixed = mode.order == ORDER_MIXED, any = false;
+    for (; begun < thread_count; any = true)
+        resume(idle_fiber());
+    for (int i = 0; i < thread_count; i++) {
+        if (mixed && dice() % 16 == 0)
+            poll();
+        int number = order[mixed ? (int)(dice() % (unsigned)thread_count) : i];
+        if (progresses[number].state == READY) {
+            resume(progresses[number].on);
+            any = true;
+        }
+    }
+    return any || any_ready();
+}
+
+static void report_deadlock()
+{
+    std::map<std::string, std::vector<int>> where;
+    std::string text;
+    for (int i = 0; i < thread_count; i++)
+        if (progresses[i].state != ENDED)
+            where[progresses[i].where].push_back(i);
+    for (auto &w : where)
+        text += "; " + std::to_string(w.second.size()) + " wait at " + w.first + " (the first is thread " +
+                std::to_string(w.second[0]) + ")";
+    self = nullptr;
+    fault("block (%u,%u,%u) cannot go on: %d of its %d threads have ended%s", block_index.x, block_index.y,
+          block_index.z, ended, thread_count, text.c_str());
+}
+
+static void run_deferred()
+{
+    std::function<void()> run = deferred.front();
+    deferred.pop_front();
+    run();
+}
+
+bool happens_later()
+{
+    return mode.asynchronous == LATE || (mode.asynchronous == MIXED && dice() % 2);
+}
+
+void defer(std::function<void()> run)
+{
+    deferred.push_back(run);
+}
+
+/* ---- A block ---- */
+static void reset_block()
+{
+    begun = ended = 0;
+    for (barrier_state &b : barriers) {
+        b.arrived = b.count = b.sum = 0;
+        b.any = false;
+        b.all = true;
+        b.waiting.clear();
+    }
+    for (int i = 0; i < thread_count; i++) {
+        unsigned n = (unsigned)i;
+        threads[i] = {
+            {n % block_dim.x, n / block_dim.x % block_dim.y, n / (block_dim.x * block_dim.y)}, i, i / WARP, i % WARP};
+        progresses[i] = {WAITING, nullptr, "its beginning", nullptr, nullptr};
+    }
+}
+
+static void run_block(int block)
+{
+    shared_poison();
+    TSAN(__tsan_release(&grid_began);)
+    arrange(block);
+    reset_block();
+    while (ended < thread_count) {
+        bool stuck = !run_round() && !poll() && ended < thread_count;
+        if (stuck && deferred.empty())
+            report_deadlock();
+        if (!deferred.empty() && (stuck || (mode.asynchronous == MIXED && dice() % 2)))
+            run_deferred();
+    }
+    while (!deferred.empty())
+        run_deferred();
+    self = nullptr;
+    products_end();
+    shared_check();
+}
+
+void run_grid(const launch &launch, void (*run)(void *), void *arguments)
+{
+    block_dim = launch.block;
+    grid_dim = launch.grid;
+    thread_count = (int)(block_dim.x * block_dim.y * block_dim.z);
+    body = run;
+    body_arguments = arguments;
+    shared_begin(launch.shared, launch.name);
+    for (unsigned z = 0; z < grid_dim.z; z++)
+        for (unsigned y = 0; y < grid_dim.y; y++)
+            for (unsigned x = 0; x < grid_dim.x; x++) {
+                block_index = {x, y, z};
+                run_block((int)(x + y * grid_dim.x));
+            }
+    TSAN(__tsan_acquire(&grid_ended);)
+}
+
+/* ---- Meetings ---- */
+static inline bool same(const char *a, const char *b)
+{
+    return a == b || strcmp(a, b) == 0;
+}
+
+/* The group of this mask, or a free one; several disjoint sets of lanes may be meeting at once. */
+static group &group_of(group *list, int count, unsigned mask, const char *what)
+{
+    group *unused = nullptr;
+    for (int i = 0; i < count; i++) {
+        if (list[i].arrived && list[i].mask == mask) {
+            if (!same(list[i].what, what))
+                fault("%s, while other threads of mask %08x are at %s", what, mask, list[i].what);
+            return list[i];
+        }
+        if (!list[i].arrived && !unused)
+            unused = &list[i];
+    }
+    if (!unused)
+        fault("%s: more than %d sets of lanes meet at once", what, count);
+    unused->mask = mask;
+    unused->what = what;
+    return *unused;
+}
+
+/* True for the last to come, who then runs what all came for and opens the group. */
+static inline bool arrive(group &g, int wanted, int place, void *operand)
+{
+    g.operands[place] = operand;
+    g.threads[place] = self->number;
+    if (++g.arrived == wanted)
+        return true;
+    wait_here(WAITING, g.what);
+    return false;
+}
+
+static inline void open_group(group &g, int places, unsigned mask)
+{
+    g.arrived = 0;
+    for (int k = 0; k < places; k++)
+        if ((places == WARPGROUP || mask >> k & 1) && g.threads[k] != self->number)
+            progresses[g.threads[k]].state = READY;
+}
+
+void meet_warp(unsigned mask, const char *what, void *operand, meeting *run)
+{
+    if (!(mask >> self->lane & 1))
+        fault("%s: lane %d is not in its own mask %08x", what, self->lane, mask);
+    group &g = group_of(groups[self->warp], GROUPS, mask, what);
+    if (arrive(g, mask == ~0u ? WARP : __builtin_popcount(mask), self->lane, operand)) {
+        run(g.operands, mask);
+        open_group(g, WARP, mask);
+    }
+}
+
+void meet_warpgroup(const char *what, void *operand, void (*run)(void **))
+{
+    group &g = group_of(&warpgroups[self->number / WARPGROUP], 1, 0, what);
+    if (arrive(g, WARPGROUP, self->number % WARPGROUP, operand)) {
+        run(g.operands);
+        open_group(g, WARPGROUP, 0);
+    }
+}
+
+static void run_ballot(void **all, unsigned mask)
+{
+    unsigned votes = 0;
+    for (int i = 0; i < WARP; i++)
+        if (mask >> i & 1)
+            votes |= ((unsigned *)all[i])[0] << i;
+    for (int i = 0; i < WARP; i++)
+        if (mask >> i & 1)
+            ((unsigned *)all[i])[1] = votes;
+}
+
+unsigned ballot(unsigned mask, bool vote)
+{
+    unsigned mine[2] = {vote, 0};
+    meet_warp(mask, "a vote", mine, run_ballot);
+    return mine[1];
+}
+
+/* The only meeting of a warp that orders memory. */
+void sync_warp(unsigned mask)
+{
+    TSAN(static unsigned generation[MOST_THREADS]; static char syncs[MOST_THREADS / WARP][2];
+         char *sync = &syncs[self->warp][generation[self->number]++ & 1]; __tsan_release(sync);)
+    meet_warp(mask, "__syncwarp", nullptr, [](void **, unsigned) {});
+    TSAN(__tsan_acquire(sync);)
+}
+
+/* ---- Barriers ---- */
+static void check_barrier(const barrier_state &b, int id, int count, const char *file, int line)
+{
+    if (!b.arrived)
+        return;
+    if (b.count != count)
+        fault("%s:%d: barrier %d of %d threads, while others wait there for %d", file, line, id, count, b.count);
+    if (id == 0 && (b.line != line || !same(b.file, file)))
+        fault("%s:%d: a barrier that not all threads of the block come to: others wait at %s:%d", file, line, b.file,
+              b.line);
+}
+
+void barrier(int id, int count, bool wait, const char *file, int line)
+{
+    barrier_state &b = barriers[id];
+    check_barrier(b, id, count, file, line);
+    b.count = count;
+    b.file = file;
+    b.line = line;
+    b.arrived++;
+    TSAN(char *sync = &b.sync[b.generation & 1]; __tsan_release(sync);)
+    if (complete(b)) {
+        open_barrier(b);
+    } else if (wait) {
+        b.waiting.push_back(self->number);
+        wait_here(WAITING, id ? "a named barrier" : "__syncthreads");
+    }
+    TSAN(if (wait) __tsan_acquire(sync);)
+}
+
+int barrier_votes(bool vote, enum vote kind, const char *file, int line)
+{
+    barrier_state &b = barriers[0];
+    b.any |= vote;
+    b.all &= vote;
+    b.sum += vote;
+    barrier(0, 0, true, file, line);
+    return b.results[kind];
+}
+
+void wait_until(const char *what, bool (*ready)(void *), void *context)
+{
+    while (!ready(context)) {
+        progresses[self->number].ready = ready;
+        progresses[self->number].context = context;
+        wait_here(POLLING, what);
+    }
+}
+} // namespace emu

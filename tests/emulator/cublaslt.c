@@ -1,0 +1,163 @@
+/* cuBLASLt's products by the project's own CPU backend. cuBLASLt thinks in columns: its matrix of `rows` and `columns`
+ * is the row-major [columns, rows] here, and d = op(a) op(b) becomes d^T = op(b)^T op(a)^T. */
+#include <cublasLt.h>
+
+#include "kernels/kernels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    *handle = NULL;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    (void)handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *operation, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+    *operation = calloc(1, sizeof **operation);
+    return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation)
+{
+    free(operation);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t bytes)
+{
+    if (bytes != sizeof(cublasOperation_t))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(attribute == CUBLASLT_MATMUL_DESC_TRANSA ? &operation->a : &operation->b, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type, uint64_t rows,
+                                          uint64_t columns, int64_t stride)
+{
+    *layout = malloc(sizeof **layout);
+    **layout = (struct emu_blas_layout){type, rows, columns, stride};
+    return stride >= (int64_t)rows ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    free(layout);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
+{
+    *preference = NULL;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    (void)preference;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void *value,
+                                                    size_t bytes)
+{
+    (void)preference, (void)value;
+    return bytes == (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? 8 : 4) ? CUBLAS_STATUS_SUCCESS
+                                                                                    : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t *results, int *found)
+{
+    (void)handle, (void)operation, (void)a, (void)b, (void)c, (void)d, (void)preference;
+    memset(results, 0, sizeof *results);
+    *found = wanted > 0;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- Products ---- */
+struct product {
+    struct emu_blas_operation operation;
+    struct matrix a, b, d;
+    bool add;
+};
+
+static struct matrix matrix_in(const void *data, const struct emu_blas_layout *layout)
+{
+    return (struct matrix){(void *)(uintptr_t)data, layout->type == CUDA_R_32F ? DTYPE_F32 : DTYPE_BF16,
+                           (i64)layout->columns,    (i64)layout->rows,
+                           layout->stride,          NULL};
+}
+
+static void copy_rows(struct matrix out, struct matrix in)
+{
+    i64 bytes = dtype_bytes(in.dtype);
+    for (i64 row = 0; row < in.rows; row++)
+        memcpy((char *)out.data + row * out.stride * bytes, (char *)in.data + row * in.stride * bytes,
+               (size_t)(in.columns * bytes));
+}
+
+/* The same in the host's memory, dense: workers have no right to touch the device's. */
+static struct matrix fetch(struct matrix in)
+{
+    struct matrix out = matrix_of(NULL, in.dtype, in.rows, in.columns);
+    out.data = memory_alloc(max_i64(in.rows * in.columns * dtype_bytes(in.dtype), 1));
+    copy_rows(out, in);
+    return out;
+}
+
+static void run_product(void *context)
+{
+    const struct product *p = context;
+    struct matrix a = fetch(p->a), b = fetch(p->b), d = fetch(p->d);
+    struct device cpu;
+    device_open_cpu(&cpu);
+    cpu.ops->matmul(&cpu, d, b, p->operation.b == CUBLAS_OP_T, a, p->operation.a == CUBLAS_OP_T, p->add);
+    copy_rows(p->d, d);
+    memory_free(a.data);
+    memory_free(b.data);
+    memory_free(d.data);
+}
+
+static bool shapes_fit(const struct product *p)
+{
+    bool turn_a = p->operation.a == CUBLAS_OP_T, turn_b = p->operation.b == CUBLAS_OP_T;
+    i64 m = turn_a ? p->a.rows : p->a.columns, k = turn_a ? p->a.columns : p->a.rows;
+    i64 n = turn_b ? p->b.columns : p->b.rows, k_of_b = turn_b ? p->b.rows : p->b.columns;
+    return p->d.columns == m && p->d.rows == n && k == k_of_b && p->a.dtype == p->b.dtype;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void *alpha, const void *a,
+                              cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout,
+                              const void *beta, const void *c, cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algorithm, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream)
+{
+    float scale, keep;
+    struct product p = {*operation, matrix_in(a, a_layout), matrix_in(b, b_layout), matrix_in(d, d_layout), false};
+    (void)handle, (void)c_layout, (void)algorithm, (void)workspace, (void)workspace_bytes;
+    memcpy(&scale, alpha, sizeof scale);
+    memcpy(&keep, beta, sizeof keep);
+    p.add = keep == 1;
+    if (scale != 1 || (keep != 0 && keep != 1))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!shapes_fit(&p) || c != d || !emu_is_device(a) || !emu_is_device(b) || !emu_is_device(d))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    struct product *kept = malloc(sizeof *kept);
+    *kept = p;
+    emu_enqueue(stream, run_product, kept);
+    return CUBLAS_STATUS_SUCCESS;
+}

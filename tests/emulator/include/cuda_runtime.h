@@ -1,0 +1,119 @@
+/* Stands for the CUDA runtime where kernels run on the CPU: the emulated GPU. Sources of kernels/cuda are compiled
+ * against this folder's headers by g++ and run as they are; what is emulated, and what is not, is told in emulator.h.
+ *
+ * Device memory is a region of its own. Only kernels, copies and the stand-ins of libraries may touch it; a host that
+ * looks into it, a kernel that passes the end of a buffer, and whatever else a GPU would bear in silence or answer with
+ * a late error ends the program with a message that names kernel, block and thread. A copy of pageable memory has
+ * happened (to the device: was taken) when the call returns, one of pinned memory (cudaMallocHost) happens when its
+ * stream comes to it.
+ *
+ * Read from the environment when the devices are counted:
+ *   WEFT_EMU_ORDER=up|down|mixed      the order of a block's threads between two barriers; mixed also breaks in between
+ *   WEFT_EMU_ASYNC=early|late|mixed   when asynchronous copies and products happen: at once, when waited for, by dice
+ *   WEFT_EMU_STREAMS=early|late       late: streams stand still until somebody waits for them
+ *   WEFT_EMU_NO_PKEY=1                guard device memory by mprotect (slower) where there are protection keys too
+ *   WEFT_EMU_NCCL_S=10                seconds after which a rank no longer waits for another one (nccl.c) */
+#ifndef EMULATED_CUDA_RUNTIME_H
+#define EMULATED_CUDA_RUNTIME_H
+#include <stddef.h>
+#include <stdint.h>
+
+#define WEFT_EMULATED 1
+#define CUDART_VERSION 12040
+
+typedef enum {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorNotReady = 600
+} cudaError_t;
+typedef struct emu_stream *cudaStream_t;
+typedef struct emu_event *cudaEvent_t;
+typedef struct emu_graph *cudaGraph_t, *cudaGraphExec_t;
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost,
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice,
+    cudaMemcpyDefault
+};
+enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
+enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeGlobal,
+    cudaStreamCaptureModeThreadLocal,
+    cudaStreamCaptureModeRelaxed
+};
+struct cudaDeviceProp {
+    char name[256];
+    size_t totalGlobalMem, sharedMemPerBlockOptin;
+    int major, minor, multiProcessorCount, l2CacheSize;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
+cudaError_t cudaMalloc(void **memory, size_t bytes);
+cudaError_t cudaFree(void *memory);
+cudaError_t cudaMallocHost(void **memory, size_t bytes);
+cudaError_t cudaFreeHost(void *memory);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaDeviceSynchronize(void);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+/* A capture is a line: work of one stream. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+cudaError_t cudaGetLastError(void);
+const char *cudaGetErrorString(cudaError_t status);
+
+/* For stand-ins of libraries: `run` happens in the stream's order, with device memory open to it, and again with each
+ * launch of a graph it was captured in; context is malloc'd and freed with the last of them. */
+void emu_enqueue(cudaStream_t stream, void (*run)(void *context), void *context);
+int emu_is_device(const void *memory);
+cudaError_t emu_limit_shared(const void *kernel, int bytes);
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef __cplusplus
+struct uint3 {
+    unsigned x, y, z;
+};
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+template <class K> inline cudaError_t cudaFuncSetAttribute(K kernel, cudaFuncAttribute, int bytes)
+{
+    return emu_limit_shared((const void *)kernel, bytes);
+}
+#ifdef __CUDACC__
+#include "emulator.h"
+#endif
+#else
+typedef struct {
+    unsigned x, y, z;
+} dim3;
+#endif
+#endif

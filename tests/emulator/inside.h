@@ -1,0 +1,74 @@
+/* What the emulator's own files share. blocks.cpp: fibers, the threads of a block, barriers, warps. asynchronous.cpp:
+ * copies and products that happen later. shared.cpp: shared memory. memory.cpp: device memory, its gate, faults.
+ * streams.cpp: streams, events, graphs, launches. checks.cpp: where the compiler's checks arrive. */
+#ifndef EMULATOR_INSIDE_H
+#define EMULATOR_INSIDE_H
+#ifndef __CUDACC__
+#define __CUDACC__
+#endif
+#include <cuda_runtime.h>
+
+#include <functional>
+
+#ifdef EMULATOR_TSAN
+extern "C" {
+void *__tsan_get_current_fiber(void);
+void *__tsan_create_fiber(unsigned flags);
+void __tsan_switch_to_fiber(void *fiber, unsigned flags); /* flags 1: orders nothing */
+void __tsan_acquire(void *at);
+void __tsan_release(void *at);
+void __tsan_write16(void *at);
+}
+#define TSAN(...) __VA_ARGS__
+#else
+#define TSAN(...)
+#endif
+
+namespace emu
+{
+enum { WARP = 32, WARPGROUP = 128, MOST_THREADS = 1024, PAGE_BYTES = 4096 };
+enum { MOST_STATIC_BYTES = 48 << 10, MOST_SHARED_BYTES = 227 << 10, WINDOW_BYTES = 256 << 10 };
+
+enum order { ORDER_UP, ORDER_DOWN, ORDER_MIXED };
+enum moment { EARLY, LATE, MIXED };
+struct modes {
+    enum order order;
+    enum moment asynchronous, streams;
+};
+extern modes mode;
+unsigned dice(); /* the same throws in every run */
+
+/* ---- blocks.cpp ---- */
+extern int thread_count;
+void run_grid(const launch &launch, void (*body)(void *), void *arguments);
+bool happens_later(); /* of a piece of asynchronous work */
+/* Work that happens when nothing else can, or in mixed mode at any time before. */
+void defer(std::function<void()> run);
+void fibers_open();
+
+/* ---- asynchronous.cpp ---- */
+void copies_end();   /* of a thread that has ended */
+void products_end(); /* of a block */
+
+/* ---- shared.cpp ---- */
+void shared_open();
+void shared_begin(size_t dynamic_bytes, const char *name); /* a launch */
+void shared_poison();                                      /* a block begins */
+void shared_check();                                       /* a block has ended */
+bool behind_shared(const char *at);
+
+/* ---- memory.cpp ---- */
+/* While one stands, device memory is open to this thread. */
+struct inside_device {
+    inside_device();
+    ~inside_device();
+    inside_device(const inside_device &) = delete;
+};
+void memory_open();
+void set_running(const char *kernel); /* what messages name */
+bool is_device(const void *at);
+bool buffer_holds(const void *at, size_t bytes);
+bool is_pinned(const void *at);
+void check_arguments(const char *name, const void *arguments, size_t bytes);
+} // namespace emu
+#endif

@@ -1,0 +1,298 @@
+/* Device memory: a region of addresses that is closed but while kernels and copies run, each buffer's end at a page
+ * nobody may touch; and what is said when somebody does. */
+#include "inside.h"
+
+#include <errno.h>
+#include <execinfo.h>
+#include <map>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+namespace emu
+{
+enum { UNWRITTEN = 0xff, ALIGNMENT = 16 };
+static const size_t REGION_BYTES = (size_t)64 << 30, FILLED_BYTES = (size_t)64 << 20;
+
+struct buffer {   /* keyed by its first page */
+    size_t pages; /* bytes, without the guarded one */
+    size_t bytes;
+    char *begin() const;
+    char *first_page;
+};
+static char *region, *region_end, *region_next;
+static std::map<char *, buffer> buffers;
+static std::multimap<size_t, char *> released; /* by pages */
+static std::map<char *, size_t> pinned;        /* host memory by its beginning */
+static std::vector<const buffer *> opened;     /* without a key: what the work under way has touched */
+static int key = -1;
+static thread_local int depth;
+
+char *buffer::begin() const
+{
+    return first_page + pages - ((bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1));
+}
+
+/* ---- Faults ---- */
+static const char *running = "";
+
+void fault(const char *format, ...)
+{
+    va_list arguments;
+    void *frames[32];
+    va_start(arguments, format);
+    fprintf(stderr, "emulated GPU: ");
+    if (self)
+        fprintf(stderr, "%s, block (%u,%u,%u) thread (%u,%u,%u): ", running, block_index.x, block_index.y,
+                block_index.z, self->index.x, self->index.y, self->index.z);
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\n");
+    va_end(arguments);
+    backtrace_symbols_fd(frames, backtrace(frames, 32), STDERR_FILENO);
+    abort();
+}
+
+void set_running(const char *name)
+{
+    running = name;
+}
+
+static const buffer *buffer_before(const char *at)
+{
+    auto next = buffers.upper_bound((char *)at);
+    return next == buffers.begin() ? nullptr : &(--next)->second;
+}
+
+/* Without a key buffers are opened one by one, as work comes to them. */
+static bool open_touched(const char *at)
+{
+    const buffer *b = buffer_before(at);
+    if (key >= 0 || depth == 0 || !b || at >= b->first_page + b->pages)
+        return false;
+    for (const buffer *other : opened)
+        if (other == b)
+            return false;
+    mprotect(b->first_page, b->pages, PROT_READ | PROT_WRITE);
+    opened.push_back(b);
+    return true;
+}
+
+static void report_device_access(char *at)
+{
+    const buffer *b = buffer_before(at);
+    if (depth == 0)
+        fault("the host touches device memory at %p", (void *)at);
+    if (b && at >= b->begin() + b->bytes && at < b->first_page + b->pages + PAGE_BYTES)
+        fault("byte %zd of a buffer of %zu is touched", at - b->begin(), b->bytes);
+    fault("device memory at %p is touched, where there is no buffer", (void *)at);
+}
+
+static void on_fault(int number, siginfo_t *info, void *)
+{
+    char *at = (char *)info->si_addr;
+    if (number == SIGFPE && self)
+        fault("a division by zero");
+    if (number == SIGSEGV && open_touched(at))
+        return;
+    if (number == SIGSEGV && at >= region && at < region_end)
+        report_device_access(at);
+    if (number == SIGSEGV && behind_shared(at))
+        fault("the end of dynamic shared memory is passed");
+    if (self)
+        fault("the address %p is touched", (void *)at);
+    signal(number, SIG_DFL); /* not ours: happens again, and ends the program */
+}
+
+static void watch_faults()
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    sigaction(SIGSEGV, &action, nullptr);
+    sigaction(SIGFPE, &action, nullptr);
+}
+
+static void open_signal_stack()
+{
+    static char memory[1 << 16];
+    stack_t alternate;
+    memset(&alternate, 0, sizeof alternate);
+    alternate.ss_sp = memory;
+    alternate.ss_size = sizeof memory;
+    sigaltstack(&alternate, nullptr);
+}
+
+/* ---- The gate ---- */
+static void gate(bool open)
+{
+    if (key >= 0)
+        pkey_set(key, open ? 0 : PKEY_DISABLE_ACCESS);
+    for (const buffer *b : opened)
+        mprotect(b->first_page, b->pages, PROT_NONE);
+    opened.clear();
+}
+
+inside_device::inside_device()
+{
+    if (depth++ == 0) {
+        watch_faults(); /* others may have taken the signals */
+        gate(true);
+    }
+}
+
+inside_device::~inside_device()
+{
+    if (--depth == 0)
+        gate(false);
+}
+
+void memory_open()
+{
+    region = (char *)mmap(nullptr, REGION_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (region == MAP_FAILED)
+        fault("no addresses for device memory");
+    region_next = region;
+    region_end = region + REGION_BYTES;
+    if (!getenv("WEFT_EMU_NO_PKEY"))
+        key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    open_signal_stack();
+    watch_faults();
+}
+
+/* ---- Buffers ---- */
+bool is_device(const void *at)
+{
+    return (const char *)at >= region && (const char *)at < region_end;
+}
+
+bool buffer_holds(const void *at, size_t bytes)
+{
+    const buffer *b = buffer_before((const char *)at);
+    return b && (const char *)at >= b->begin() && (const char *)at + bytes <= b->begin() + b->bytes;
+}
+
+bool is_pinned(const void *at)
+{
+    auto next = pinned.upper_bound((char *)at);
+    return next != pinned.begin() && (const char *)at < (--next)->first + next->second;
+}
+
+static char *take_pages(size_t pages)
+{
+    auto old = released.find(pages);
+    char *at = region_next;
+    if (old != released.end()) {
+        at = old->second;
+        released.erase(old);
+    } else if (region_next + pages + PAGE_BYTES > region_end) {
+        return nullptr;
+    } else {
+        region_next += pages + PAGE_BYTES;
+    }
+    return at;
+}
+
+/* Readable by those whom the gate lets in; NaN, as far as it is not so large that it is meant to be touched in parts.
+ */
+static void prepare(const buffer &b)
+{
+    inside_device open;
+    if (key >= 0)
+        pkey_mprotect(b.first_page, b.pages, PROT_READ | PROT_WRITE, key);
+    if (b.pages <= FILLED_BYTES)
+        memset(b.first_page, UNWRITTEN, b.pages);
+}
+
+/* A kernel has written before the buffer's beginning or between its end and the guarded page. */
+static void check_margins(const buffer &b)
+{
+    inside_device open;
+    size_t before = (size_t)(b.begin() - b.first_page), used = before + b.bytes;
+    for (size_t i = 0; b.pages <= FILLED_BYTES && i < b.pages; i++) {
+        if (i == before)
+            i = used;
+        if (i < b.pages && (unsigned char)b.first_page[i] != UNWRITTEN)
+            fault("byte %zd of a buffer of %zu was written", (ptrdiff_t)i - (ptrdiff_t)before, b.bytes);
+    }
+}
+
+/* An argument that is an address of the host's. */
+void check_arguments(const char *name, const void *arguments, size_t bytes)
+{
+    for (size_t i = sizeof(void *); i + sizeof(void *) <= bytes; i += sizeof(void *)) {
+        uintptr_t word, least = (uintptr_t)1 << 32;
+        memcpy(&word, (const char *)arguments + i, sizeof word);
+        if (word < least || word >> 47 || is_device((void *)word))
+            continue;
+        if (msync((void *)(word & ~(uintptr_t)(PAGE_BYTES - 1)), PAGE_BYTES, MS_ASYNC) == 0)
+            fault("%s is given an address of the host, %p, at byte %zu of its arguments", name, (void *)word,
+                  i - sizeof(void *));
+    }
+}
+} // namespace emu
+
+using namespace emu;
+extern "C" {
+int emu_is_device(const void *memory)
+{
+    return is_device(memory);
+}
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    buffer b;
+    b.bytes = bytes;
+    b.pages = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    b.first_page = take_pages(b.pages);
+    if (!b.first_page)
+        return cudaErrorMemoryAllocation;
+    buffers[b.first_page] = b;
+    prepare(b);
+    *memory = b.begin();
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    if (!memory)
+        return cudaSuccess;
+    cudaDeviceSynchronize();
+    const buffer *found = buffer_before((char *)memory);
+    if (!found || found->begin() != memory)
+        return cudaErrorInvalidValue;
+    check_margins(*found);
+    buffer b = *found;
+    buffers.erase(b.first_page);
+    madvise(b.first_page, b.pages, MADV_DONTNEED);
+    mprotect(b.first_page, b.pages, PROT_NONE);
+    released.insert({b.pages, b.first_page});
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    *total_bytes = REGION_BYTES;
+    *free_bytes = (size_t)(region_end - region_next);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **memory, size_t bytes)
+{
+    *memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    if (!*memory)
+        return cudaErrorMemoryAllocation;
+    pinned[(char *)*memory] = bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    cudaDeviceSynchronize();
+    pinned.erase((char *)memory);
+    free(memory);
+    return cudaSuccess;
+}
+}

@@ -1,0 +1,362 @@
+/* Streams are queues of work: run as it comes, or with WEFT_EMU_STREAMS=late when somebody waits for it. One thread at
+ * a time works on the emulated GPU. */
+#include "inside.h"
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+using namespace emu;
+typedef std::function<bool()> work; /* false: it cannot happen yet */
+
+struct emu_event {
+    long recorded, happened;
+};
+struct emu_stream {
+    std::deque<work> queue;
+    std::vector<work> *capture;
+};
+struct emu_graph {
+    std::vector<work> nodes;
+};
+static emu_stream default_stream;
+static std::vector<emu_stream *> streams = {&default_stream};
+static std::map<const void *, int> shared_limits; /* of kernels that were given one */
+static cudaError_t last_error;
+static std::recursive_mutex working;
+typedef std::lock_guard<std::recursive_mutex> only_one;
+
+/* ---- Queues ---- */
+static bool advance(emu_stream *s)
+{
+    if (s->queue.empty() || !s->queue.front()())
+        return false;
+    s->queue.pop_front();
+    return true;
+}
+
+/* Runs one piece of work, of this stream where that can be, else of one it may be waiting for. */
+static void advance_any(emu_stream *s)
+{
+    if (advance(s))
+        return;
+    for (size_t i = streams.size(); i-- > 0;)
+        if (streams[i] != s && advance(streams[i]))
+            return;
+    fault("streams wait for each other, or for an event that was never recorded");
+}
+
+static void drain(emu_stream *s)
+{
+    only_one lock(working);
+    while (!s->queue.empty())
+        advance_any(s);
+}
+
+static void push(cudaStream_t stream, work run)
+{
+    only_one lock(working);
+    emu_stream *s = stream ? stream : &default_stream;
+    if (s->capture) {
+        s->capture->push_back(run);
+        return;
+    }
+    s->queue.push_back(run);
+    if (mode.streams == EARLY)
+        drain(s);
+}
+
+static void push_device_work(cudaStream_t stream, std::function<void()> run)
+{
+    push(stream, [run] {
+        inside_device open;
+        run();
+        return true;
+    });
+}
+
+/* ---- Launches ---- */
+static bool launch_is_possible(const launch &l, const void *kernel)
+{
+    auto limit = shared_limits.find(kernel);
+    size_t most = limit == shared_limits.end() ? (size_t)MOST_STATIC_BYTES : (size_t)limit->second;
+    size_t threads = (size_t)l.block.x * l.block.y * l.block.z;
+    return threads >= 1 && threads <= MOST_THREADS && l.grid.x >= 1 && l.grid.x <= 2147483647u && l.grid.y >= 1 &&
+           l.grid.y <= 65535 && l.grid.z >= 1 && l.grid.z <= 65535 && l.shared <= most;
+}
+
+void emu::enqueue(const launch &l, const void *kernel, void (*body)(void *), void *arguments, size_t bytes)
+{
+    std::shared_ptr<void> kept(arguments, free);
+    if (!launch_is_possible(l, kernel)) {
+        last_error = cudaErrorInvalidConfiguration;
+        return;
+    }
+    check_arguments(l.name, arguments, bytes);
+    push_device_work(l.stream, [=] {
+        set_running(l.name);
+        run_grid(l, body, kept.get());
+    });
+}
+
+extern "C" {
+void emu_enqueue(cudaStream_t stream, void (*run)(void *), void *context)
+{
+    std::shared_ptr<void> kept(context, free);
+    push_device_work(stream, [=] { run(kept.get()); });
+}
+
+cudaError_t emu_limit_shared(const void *kernel, int bytes)
+{
+    if (bytes > MOST_SHARED_BYTES)
+        return cudaErrorInvalidValue;
+    shared_limits[kernel] = bytes;
+    return cudaSuccess;
+}
+
+/* ---- The device ---- */
+static char first_letter(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value ? value[0] : 0;
+}
+
+static enum moment moment_of(const char *variable)
+{
+    char letter = first_letter(variable);
+    return letter == 'l' ? LATE : letter == 'm' ? MIXED : EARLY;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    static std::once_flag once;
+    std::call_once(once, [] {
+        memory_open();
+        shared_open();
+        fibers_open();
+    });
+    char letter = first_letter("WEFT_EMU_ORDER");
+    mode.order = letter == 'd' ? ORDER_DOWN : letter == 'm' ? ORDER_MIXED : ORDER_UP;
+    mode.asynchronous = moment_of("WEFT_EMU_ASYNC");
+    mode.streams = moment_of("WEFT_EMU_STREAMS");
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
+{
+    size_t unused;
+    memset(p, 0, sizeof *p);
+    strcpy(p->name, "emulated GPU");
+    p->major = 9;
+    p->multiProcessorCount = 2;
+    p->sharedMemPerBlockOptin = MOST_SHARED_BYTES;
+    p->l2CacheSize = 50 << 20;
+    return cudaMemGetInfo(&unused, &p->totalGlobalMem);
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    return device == 0 ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
+}
+
+const char *cudaGetErrorString(cudaError_t status)
+{
+    switch (status) {
+    case cudaSuccess:
+        return "no error";
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorInvalidConfiguration:
+        return "invalid configuration of a launch";
+    case cudaErrorNotReady:
+        return "not ready";
+    default:
+        return "invalid value";
+    }
+}
+
+/* ---- Copies ---- */
+static bool range_is(const void *at, size_t bytes, bool device)
+{
+    return device ? buffer_holds(at, bytes) : !is_device(at);
+}
+
+/* What is copied of pageable memory was taken when the call returns. */
+static void push_upload(void *to, const void *from, size_t bytes, cudaStream_t stream)
+{
+    std::vector<char> taken((const char *)from, (const char *)from + bytes);
+    push_device_work(stream, [=] { memcpy(to, taken.data(), bytes); });
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    bool to_device = is_device(to), of_device = is_device(from);
+    if (kind != cudaMemcpyDefault) {
+        to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+        of_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    }
+    if (bytes && (!range_is(to, bytes, to_device) || !range_is(from, bytes, of_device)))
+        return cudaErrorInvalidValue;
+    if (!of_device && !is_pinned(from))
+        push_upload(to, from, bytes, stream);
+    else
+        push_device_work(stream, [=] { memcpy(to, from, bytes); });
+    if (!to_device && !is_pinned(to))
+        return cudaStreamSynchronize(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
+{
+    if (bytes && !buffer_holds(memory, bytes))
+        return cudaErrorInvalidValue;
+    push_device_work(stream, [=] { memset(memory, value, bytes); });
+    return cudaSuccess;
+}
+
+/* ---- Streams ---- */
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    only_one lock(working);
+    *stream = new emu_stream{};
+    streams.push_back(*stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    only_one lock(working);
+    drain(stream);
+    for (size_t i = 0; i < streams.size(); i++)
+        if (streams[i] == stream)
+            streams.erase(streams.begin() + (long)i);
+    delete stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    emu_stream *s = stream ? stream : &default_stream;
+    if (s->capture)
+        fault("the host waits for a stream that is being captured");
+    drain(s);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    only_one lock(working);
+    emu_stream *s = stream ? stream : &default_stream;
+    while (advance(s)) {
+    }
+    return s->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    only_one lock(working);
+    for (size_t i = 0; i < streams.size(); i++)
+        drain(streams[i]);
+    return cudaSuccess;
+}
+
+/* ---- Events ---- */
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+    *event = new emu_event{};
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    cudaDeviceSynchronize();
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    long number = ++event->recorded;
+    push(stream, [=] {
+        event->happened = number;
+        return true;
+    });
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    long number = event->recorded;
+    push(stream, [=] { return event->happened >= number; });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    only_one lock(working);
+    while (event->happened < event->recorded)
+        advance_any(&default_stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    return event->happened < event->recorded ? cudaErrorNotReady : cudaSuccess;
+}
+
+/* ---- Graphs ---- */
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode)
+{
+    stream->capture = new std::vector<work>;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    *graph = new emu_graph{*stream->capture};
+    delete stream->capture;
+    stream->capture = nullptr;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+    *exec = new emu_graph{*graph};
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    for (const work &node : exec->nodes)
+        push(stream, node);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    delete exec;
+    return cudaSuccess;
+}
+}
