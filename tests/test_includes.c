@@ -16,6 +16,7 @@ static const struct {
 } law[] = {
     {"core", ""},
     {"kernels", "core"},
+    {"cases", "core kernels"},
     {"tensor", "core kernels"},
     {"dist", "core kernels tensor"},
     {"tokenizers", "core kernels tensor dist"},
@@ -29,8 +30,9 @@ static const struct {
     {"rl", "core kernels tensor dist tokenizers sequence data model elastic train"},
     {"report", "core"},
     {"corpus", "core kernels tensor dist tokenizers sequence data"},
-    {"bench", "core kernels tensor dist tokenizers sequence data model elastic train codecs studio rl"},
-    {"cli", "core kernels tensor dist tokenizers sequence data model elastic train codecs studio rl report bench"},
+    {"bench", "core kernels cases tensor dist tokenizers sequence data model elastic train codecs studio rl"},
+    {"cli",
+     "core kernels cases tensor dist tokenizers sequence data model elastic train codecs studio rl report bench"},
 };
 static const struct {
     const char *header, *files;

@@ -1,7 +1,7 @@
 /* Learning rates step by step against the reference's (tests/golden/optim), what settings make of them, and whole
  * optimizer steps over a table of weights against torch's AdamW and its clipping. Muon, of which the folder also has
  * numbers, is not built. */
-#include "tests/ops.h"
+#include "tests/golden.h"
 #include "tests/toy.h"
 #include "train/train.h"
 

@@ -1,0 +1,457 @@
+/* The mixture of experts: routing, sorting, dispatch and combine. */
+#include "cases/cases.h"
+
+#include <math.h>
+#include <string.h>
+
+#define NORM_MIN 1e-12f
+
+static void softmax(double *p, const double *x, i64 n)
+{
+    double most = -INFINITY, sum = 0;
+    for (i64 i = 0; i < n; i++)
+        most = fmax(most, x[i]);
+    for (i64 i = 0; i < n; i++)
+        sum += p[i] = exp(x[i] - most);
+    for (i64 i = 0; i < n; i++)
+        p[i] /= sum;
+}
+
+/* ---- route: E = columns, k from 0 to 4 by position; bit 0: no usage, bit 1: many equal scores, of which the smaller
+ * id goes first ---- */
+enum { ROUTE_LOGITS, ROUTE_BIAS, ROUTE_TOPK, ROUTE_COUNTED, ROUTE_P, ROUTE_EXPERTS, ROUTE_WEIGHTS, ROUTE_USAGE };
+
+static i64 k_max_of(const struct op_run *run)
+{
+    return min_i64(run->columns, 4);
+}
+
+static void setup_route(struct op_run *run)
+{
+    i64 n = run->rows, k = k_max_of(run);
+    op_operand(run, "logits", INPUT, DTYPE_F32, n, run->columns, run->gap);
+    op_array(run, "bias", INPUT, DTYPE_F32, run->columns);
+    op_array(run, "topk", INPUT, DTYPE_I32, n);
+    op_array(run, "counted", INPUT, DTYPE_U8, n);
+    op_array(run, "p", OUTPUT, DTYPE_F32, n * run->columns);
+    op_array(run, "experts", OUTPUT, DTYPE_I32, n * k);
+    op_array(run, "weights", OUTPUT, DTYPE_F32, n * k);
+    op_array(run, "usage", UPDATED, DTYPE_F32, run->columns);
+    for (i64 i = 0; i < n; i++) {
+        op_values(run, ROUTE_TOPK)[i] = (double)op_below(k + 1, i, 0);
+        op_values(run, ROUTE_COUNTED)[i] = (double)op_below(2, i, 1);
+    }
+    for (i64 e = 0; e < run->columns; e++)
+        op_values(run, ROUTE_USAGE)[e] = (double)e;
+    for (i64 i = 0; run->variant & 2 && i < n * run->columns; i++)
+        op_values(run, ROUTE_LOGITS)[i] = floor(op_values(run, ROUTE_LOGITS)[i]);
+    for (i64 e = 0; run->variant & 2 && e < run->columns; e++)
+        op_values(run, ROUTE_BIAS)[e] = 0;
+}
+
+static void call_route(struct device *device, struct op_run *run)
+{
+    device->ops->route(device, op_data(run, ROUTE_P), op_data(run, ROUTE_EXPERTS), op_data(run, ROUTE_WEIGHTS),
+                       run->variant & 1 ? NULL : op_data(run, ROUTE_USAGE), op_as_matrix(run, ROUTE_LOGITS),
+                       op_data(run, ROUTE_BIAS), op_data(run, ROUTE_TOPK), op_data(run, ROUTE_COUNTED),
+                       &(struct router){k_max_of(run), NORM_MIN});
+}
+
+static bool is_taken(const double *experts, i64 count, i64 e)
+{
+    for (i64 j = 0; j < count; j++)
+        if ((i64)experts[j] == e)
+            return true;
+    return false;
+}
+
+static void reference_route(struct op_run *run)
+{
+    i64 n = run->columns, k = k_max_of(run);
+    for (i64 i = 0; i < run->rows; i++) {
+        double *p = op_values(run, ROUTE_P) + i * n, *experts = op_values(run, ROUTE_EXPERTS) + i * k, sum = 0;
+        softmax(p, op_values(run, ROUTE_LOGITS) + i * n, n);
+        for (i64 j = 0; j < k; j++) {
+            i64 best = -1;
+            for (i64 e = 0; j < (i64)op_values(run, ROUTE_TOPK)[i] && e < n; e++)
+                if (!is_taken(experts, j, e) &&
+                    (best < 0 || p[e] + op_values(run, ROUTE_BIAS)[e] > p[best] + op_values(run, ROUTE_BIAS)[best]))
+                    best = e;
+            experts[j] = (double)best;
+            sum += best < 0 ? 0 : p[best];
+            if (best >= 0 && op_values(run, ROUTE_COUNTED)[i] > 0 && !(run->variant & 1))
+                op_values(run, ROUTE_USAGE)[best] += 1;
+        }
+        for (i64 j = 0; j < k; j++)
+            op_values(run, ROUTE_WEIGHTS)[i * k + j] = experts[j] < 0 ? 0 : p[(i64)experts[j]] / fmax(sum, NORM_MIN);
+    }
+}
+
+/* ---- route_given; bit 0: the sum is held at norm_min, bit 1: no usage ---- */
+enum { GIVEN_LOGITS, GIVEN_EXPERTS, GIVEN_COUNTED, GIVEN_P, GIVEN_WEIGHTS, GIVEN_USAGE };
+
+static double norm_min_of(const struct op_run *run)
+{
+    return run->variant & 1 ? 1.5 : (double)NORM_MIN;
+}
+
+/* Different experts, fewer than k at most positions. */
+static void fill_experts(struct op_run *run, int index)
+{
+    i64 k = k_max_of(run);
+    for (i64 i = 0; i < run->rows; i++)
+        for (i64 j = 0; j < k; j++)
+            op_values(run, index)[i * k + j] =
+                j < i % (k + 1) ? (double)((op_below(run->columns, i, 0) + j) % run->columns) : -1;
+}
+
+/* weights of one row's experts, -1 at the end */
+static void weigh(double *weights, const double *p, const double *experts, i64 k, double norm_min)
+{
+    double sum = 0;
+    for (i64 j = 0; j < k; j++)
+        sum += experts[j] < 0 ? 0 : p[(i64)experts[j]];
+    for (i64 j = 0; j < k; j++)
+        weights[j] = experts[j] < 0 ? 0 : p[(i64)experts[j]] / fmax(sum, norm_min);
+}
+
+static void setup_route_given(struct op_run *run)
+{
+    i64 n = run->rows, k = k_max_of(run);
+    op_floats(run, "logits", INPUT, n, run->columns);
+    op_array(run, "experts", INPUT, DTYPE_I32, n * k);
+    op_array(run, "counted", INPUT, DTYPE_U8, n);
+    op_array(run, "p", OUTPUT, DTYPE_F32, n * run->columns);
+    op_array(run, "weights", OUTPUT, DTYPE_F32, n * k);
+    op_array(run, "usage", run->variant & 2 ? INPUT : UPDATED, DTYPE_F32, run->columns);
+    fill_experts(run, GIVEN_EXPERTS);
+    op_fill_below(run, GIVEN_COUNTED, 2, 0);
+    op_fill_below(run, GIVEN_USAGE, 100, 0);
+}
+
+static void call_route_given(struct device *device, struct op_run *run)
+{
+    device->ops->route_given(device, op_data(run, GIVEN_P), op_data(run, GIVEN_WEIGHTS),
+                             run->variant & 2 ? NULL : op_data(run, GIVEN_USAGE), op_data(run, GIVEN_EXPERTS),
+                             op_as_matrix(run, GIVEN_LOGITS), op_data(run, GIVEN_COUNTED),
+                             &(struct router){k_max_of(run), (float)norm_min_of(run)});
+}
+
+static void reference_route_given(struct op_run *run)
+{
+    i64 n = run->columns, k = k_max_of(run);
+    for (i64 i = 0; i < run->rows; i++) {
+        double *p = op_values(run, GIVEN_P) + i * n;
+        const double *experts = op_values(run, GIVEN_EXPERTS) + i * k;
+        softmax(p, op_values(run, GIVEN_LOGITS) + i * n, n);
+        weigh(op_values(run, GIVEN_WEIGHTS) + i * k, p, experts, k, norm_min_of(run));
+        for (i64 j = 0; j < k; j++)
+            if (experts[j] >= 0 && op_values(run, GIVEN_COUNTED)[i] > 0)
+                op_values(run, GIVEN_USAGE)[(i64)experts[j]] += 1;
+    }
+}
+
+/* ---- route_backward: bit 0: the sum is held at norm_min ---- */
+enum { UNROUTE_LOGITS, UNROUTE_P, UNROUTE_EXPERTS, UNROUTE_WEIGHTS, UNROUTE_DWEIGHTS, UNROUTE_DLOGITS };
+
+static void setup_route_backward(struct op_run *run)
+{
+    i64 n = run->rows, e = run->columns, k = k_max_of(run);
+    op_matrix(run, "logits", INPUT, n, e);
+    op_array(run, "p", INPUT, DTYPE_F32, n * e);
+    op_array(run, "experts", INPUT, DTYPE_I32, n * k);
+    op_array(run, "weights", INPUT, DTYPE_F32, n * k);
+    op_array(run, "dweights", INPUT, DTYPE_F32, n * k);
+    op_gradient(run, "dlogits", OUTPUT, run->dtype, UNROUTE_LOGITS);
+    fill_experts(run, UNROUTE_EXPERTS);
+    for (i64 i = 0; i < n; i++) {
+        double *logits = op_values(run, UNROUTE_LOGITS) + i * e, *p = op_values(run, UNROUTE_P) + i * e;
+        for (i64 j = 0; j < e; j++)
+            logits[j] = op_round((float)logits[j], run->dtype);
+        softmax(p, logits, e);
+        weigh(op_values(run, UNROUTE_WEIGHTS) + i * k, p, op_values(run, UNROUTE_EXPERTS) + i * k, k, norm_min_of(run));
+    }
+}
+
+static void call_route_backward(struct device *device, struct op_run *run)
+{
+    device->ops->route_backward(device, op_as_matrix(run, UNROUTE_DLOGITS), op_data(run, UNROUTE_DWEIGHTS),
+                                op_data(run, UNROUTE_P), op_data(run, UNROUTE_EXPERTS), op_data(run, UNROUTE_WEIGHTS),
+                                &(struct router){k_max_of(run), (float)norm_min_of(run)});
+}
+
+static double objective_route(struct op_run *run)
+{
+    i64 e = run->columns, k = k_max_of(run);
+    double sum = 0, weights[4], *p = memory_alloc(e * 8);
+    for (i64 i = 0; i < run->rows; i++) {
+        softmax(p, op_values(run, UNROUTE_LOGITS) + i * e, e);
+        weigh(weights, p, op_values(run, UNROUTE_EXPERTS) + i * k, k, norm_min_of(run));
+        for (i64 j = 0; j < k; j++)
+            sum += op_values(run, UNROUTE_DWEIGHTS)[i * k + j] * weights[j];
+    }
+    memory_free(p);
+    return sum;
+}
+
+/* ---- route_balance ---- */
+static void setup_route_balance(struct op_run *run)
+{
+    op_array(run, "bias", UPDATED, DTYPE_F32, run->columns);
+    op_array(run, "usage", UPDATED, DTYPE_F32, run->columns);
+    op_array(run, "use", UPDATED, DTYPE_F64, run->columns);
+    for (i64 e = 0; e < run->columns; e++)
+        op_values(run, 1)[e] = (double)(run->rows == 7 ? 5 : op_below(9, e, 0)); /* one case of equal use */
+}
+
+static void call_route_balance(struct device *device, struct op_run *run)
+{
+    device->ops->route_balance(device, op_data(run, 0), op_data(run, 1), op_data(run, 2), run->columns, 0.125f);
+}
+
+static void reference_route_balance(struct op_run *run)
+{
+    double *bias = op_values(run, 0), *usage = op_values(run, 1), mean = 0;
+    for (i64 e = 0; e < run->columns; e++)
+        mean += usage[e] / (double)run->columns;
+    for (i64 e = 0; e < run->columns; e++) {
+        bias[e] += fabs(usage[e] - mean) < 1e-6 ? 0 : usage[e] < mean ? 0.125 : -0.125;
+        op_values(run, 2)[e] += usage[e];
+        usage[e] = 0;
+    }
+}
+
+/* ---- route_sort: E = columns, K = 3 ---- */
+enum { SORT_EXPERTS, SORT_OFFSETS, SORT_SLOT, SORT_SOURCE };
+
+static i64 sort_rows(const struct op_run *run)
+{
+    return groups_rows_bound(run->rows * 3, run->columns);
+}
+
+static void setup_route_sort(struct op_run *run)
+{
+    op_array(run, "experts", INPUT, DTYPE_I32, run->rows * 3);
+    op_array(run, "offsets", OUTPUT, DTYPE_I32, run->columns + 1);
+    op_array(run, "slot", OUTPUT, DTYPE_I32, run->rows * 3);
+    op_array(run, "source", OUTPUT, DTYPE_I32, sort_rows(run));
+    for (i64 a = 0; a < run->rows * 3; a++)
+        op_values(run, SORT_EXPERTS)[a] = (double)op_below(run->columns + 1, a, 0) - 1;
+}
+
+static void call_route_sort(struct device *device, struct op_run *run)
+{
+    device->ops->route_sort(device, op_data(run, SORT_OFFSETS), op_data(run, SORT_SLOT), op_data(run, SORT_SOURCE),
+                            sort_rows(run), op_data(run, SORT_EXPERTS), run->rows, 3, run->columns, GROUP_ROWS);
+}
+
+static void reference_route_sort(struct op_run *run)
+{
+    i64 row = 0;
+    for (i64 r = 0; r < sort_rows(run); r++)
+        op_values(run, SORT_SOURCE)[r] = -1;
+    for (i64 e = 0; e < run->columns; e++) {
+        op_values(run, SORT_OFFSETS)[e] = (double)row;
+        for (i64 a = 0; a < run->rows * 3; a++)
+            if ((i64)op_values(run, SORT_EXPERTS)[a] == e) {
+                op_values(run, SORT_SOURCE)[row] = (double)(a / 3);
+                op_values(run, SORT_SLOT)[a] = (double)row++;
+            }
+        row = round_up(row, GROUP_ROWS);
+    }
+    op_values(run, SORT_OFFSETS)[run->columns] = (double)row;
+    for (i64 a = 0; a < run->rows * 3; a++)
+        if (op_values(run, SORT_EXPERTS)[a] < 0)
+            op_values(run, SORT_SLOT)[a] = -1;
+}
+
+/* ---- route_regroup: rows from 3 ranks to E = columns ---- */
+enum { REGROUP_FROM, REGROUP_OFFSETS, REGROUP_REGROUP, REGROUP_ARRIVED };
+enum { RANKS = 3 };
+
+static i64 regroup_sum(const struct op_run *run)
+{
+    i64 sum = 0;
+    for (i64 i = 0; i < RANKS * run->columns; i++)
+        sum += (i64)op_values(run, REGROUP_FROM)[i];
+    return sum;
+}
+
+static void setup_route_regroup(struct op_run *run)
+{
+    op_array(run, "from", INPUT, DTYPE_I32, RANKS * run->columns);
+    op_fill_below(run, REGROUP_FROM, 1 + 2 * ceil_div(run->rows, RANKS * run->columns), 0);
+    op_array(run, "offsets", OUTPUT, DTYPE_I32, run->columns + 1);
+    op_array(run, "regroup", OUTPUT, DTYPE_I32, groups_rows_bound(regroup_sum(run), run->columns));
+    op_array(run, "arrived", OUTPUT, DTYPE_I32, regroup_sum(run));
+}
+
+static void call_route_regroup(struct device *device, struct op_run *run)
+{
+    device->ops->route_regroup(device, op_data(run, REGROUP_OFFSETS), op_data(run, REGROUP_REGROUP),
+                               op_data(run, REGROUP_ARRIVED), run->operands[REGROUP_REGROUP].columns,
+                               op_data(run, REGROUP_FROM), RANKS, run->columns);
+}
+
+/* The first row that arrives from a rank; within it they lie by expert. */
+static i64 arrival_of(const struct op_run *run, i64 rank)
+{
+    i64 row = 0;
+    for (i64 i = 0; i < rank * run->columns; i++)
+        row += (i64)op_values(run, REGROUP_FROM)[i];
+    return row;
+}
+
+static void reference_route_regroup(struct op_run *run)
+{
+    i64 row = 0, arrival[RANKS];
+    for (i64 r = 0; r < run->operands[REGROUP_REGROUP].columns; r++)
+        op_values(run, REGROUP_REGROUP)[r] = -1;
+    for (i64 r = 0; r < RANKS; r++)
+        arrival[r] = arrival_of(run, r);
+    for (i64 e = 0; e < run->columns; e++) {
+        op_values(run, REGROUP_OFFSETS)[e] = (double)row;
+        for (i64 r = 0; r < RANKS; r++)
+            for (i64 n = (i64)op_values(run, REGROUP_FROM)[r * run->columns + e]; n > 0; n--) {
+                op_values(run, REGROUP_REGROUP)[row] = (double)arrival[r];
+                op_values(run, REGROUP_ARRIVED)[arrival[r]++] = (double)row++;
+            }
+        row = round_up(row, GROUP_ROWS);
+    }
+    op_values(run, REGROUP_OFFSETS)[run->columns] = (double)row;
+}
+
+/* ---- dispatch, combine (bit 0: add, bit 1: no weights), combine_backward (bit 1) ---- */
+enum { MOE_X, MOE_Y, MOE_SLOT, MOE_SOURCE, MOE_ROWS, MOE_WEIGHTS, MOE_DY, MOE_DWEIGHTS };
+enum { K = 3 };
+
+static i64 bound_of(const struct op_run *run)
+{
+    return run->rows * K + 9;
+}
+static i64 rows_of(const struct op_run *run)
+{
+    return run->rows * K + 4;
+}
+
+/* x [N, C] by position, y [bound, C] by sorted row; assignments stand at scattered rows, some nowhere. */
+static void setup_moe(struct op_run *run, enum role x, enum role y)
+{
+    i64 n = run->rows;
+    op_matrix(run, "x", x, n, run->columns);
+    op_matrix(run, "y", y, bound_of(run), run->columns);
+    op_array(run, "slot", INPUT, DTYPE_I32, n * K);
+    op_array(run, "source", INPUT, DTYPE_I32, bound_of(run));
+    op_array(run, "rows", INPUT, DTYPE_I32, 1);
+    op_array(run, "weights", INPUT, DTYPE_F32, n * K);
+    i32 *order = memory_alloc(rows_of(run) * 4);
+    rng_permutation(order, rows_of(run), (struct rng_key){4, RNG_TEST}, 0, 0);
+    for (i64 r = 0; r < bound_of(run); r++)
+        op_values(run, MOE_SOURCE)[r] = -1;
+    for (i64 a = 0; a < n * K; a++) {
+        op_values(run, MOE_SLOT)[a] = a % 5 == 2 ? -1 : order[a];
+        if (a % 5 != 2)
+            op_values(run, MOE_SOURCE)[order[a]] = (double)(a / K);
+    }
+    op_values(run, MOE_ROWS)[0] = (double)rows_of(run);
+    memory_free(order);
+}
+
+static void setup_dispatch(struct op_run *run)
+{
+    setup_moe(run, INPUT, UPDATED);
+}
+static void setup_combine(struct op_run *run)
+{
+    setup_moe(run, run->variant & 1 ? UPDATED : OUTPUT, INPUT);
+}
+
+static void setup_combine_backward(struct op_run *run)
+{
+    setup_moe(run, INPUT, INPUT);
+    op_matrix(run, "dy", UPDATED, bound_of(run), run->columns);
+    op_array(run, "dweights", UPDATED, DTYPE_F32, run->rows * K);
+}
+
+static void call_dispatch(struct device *device, struct op_run *run)
+{
+    device->ops->dispatch(device, op_as_matrix(run, MOE_Y), op_as_matrix(run, MOE_X), op_data(run, MOE_SOURCE),
+                          op_data(run, MOE_ROWS));
+}
+
+static void reference_dispatch(struct op_run *run)
+{
+    i64 n = run->columns;
+    for (i64 i = 0; i < rows_of(run) * n; i++) {
+        i64 from = (i64)op_values(run, MOE_SOURCE)[i / n];
+        op_values(run, MOE_Y)[i] = from < 0 ? 0 : op_values(run, MOE_X)[from * n + i % n];
+    }
+}
+
+static const float *weights_of(const struct op_run *run)
+{
+    return run->variant & 2 ? NULL : op_data(run, MOE_WEIGHTS);
+}
+
+static void call_combine(struct device *device, struct op_run *run)
+{
+    device->ops->combine(device, op_as_matrix(run, MOE_X), op_as_matrix(run, MOE_Y), op_data(run, MOE_SLOT),
+                         weights_of(run), K, run->variant & 1);
+}
+
+static void reference_combine(struct op_run *run)
+{
+    i64 n = run->columns;
+    for (i64 i = 0; i < run->rows * n; i++) {
+        double sum = run->variant & 1 ? op_values(run, MOE_X)[i] : 0;
+        for (i64 a = i / n * K; a < (i / n + 1) * K; a++) {
+            i64 slot = (i64)op_values(run, MOE_SLOT)[a];
+            double weight = run->variant & 2 ? 1 : op_values(run, MOE_WEIGHTS)[a];
+            sum += slot < 0 ? 0 : weight * op_values(run, MOE_Y)[slot * n + i % n];
+        }
+        op_values(run, MOE_X)[i] = sum;
+    }
+}
+
+static void call_combine_backward(struct device *device, struct op_run *run)
+{
+    device->ops->combine_backward(device, op_as_matrix(run, MOE_DY),
+                                  run->variant & 2 ? NULL : op_data(run, MOE_DWEIGHTS), op_as_matrix(run, MOE_X),
+                                  op_as_matrix(run, MOE_Y), op_data(run, MOE_SLOT), op_data(run, MOE_SOURCE),
+                                  op_data(run, MOE_ROWS), weights_of(run), K);
+}
+
+static void reference_combine_backward(struct op_run *run)
+{
+    i64 n = run->columns;
+    memset(op_values(run, MOE_DY), 0, (size_t)(rows_of(run) * n) * 8);
+    for (i64 a = 0; a < run->rows * K; a++) {
+        i64 slot = (i64)op_values(run, MOE_SLOT)[a];
+        double weight = run->variant & 2 ? 1 : op_values(run, MOE_WEIGHTS)[a], dot = 0;
+        for (i64 c = 0; slot >= 0 && c < n; c++) {
+            double d = op_values(run, MOE_X)[a / K * n + c];
+            op_values(run, MOE_DY)[slot * n + c] = weight * d;
+            dot += d * op_values(run, MOE_Y)[slot * n + c];
+        }
+        if (!(run->variant & 2))
+            op_values(run, MOE_DWEIGHTS)[a] = dot;
+    }
+}
+
+const struct op_case expert_cases[] = {
+    {"route", 4, setup_route, call_route, reference_route, .usual = {4096, 64}, .alike = ONE_DTYPE},
+    {"route_given", 4, setup_route_given, call_route_given, reference_route_given, .usual = {4096, 64},
+     .alike = ONE_DTYPE},
+    {"route_backward", 2, setup_route_backward, call_route_backward, .objective = objective_route, .usual = {4096, 64}},
+    {"route_sort", 1, setup_route_sort, call_route_sort, reference_route_sort, .usual = {4096, 64},
+     .alike = ONE_DTYPE | NO_GAPS},
+    {"route_regroup", 1, setup_route_regroup, call_route_regroup, reference_route_regroup, .usual = {4096, 64},
+     .alike = ONE_DTYPE | NO_GAPS},
+    {"dispatch", 1, setup_dispatch, call_dispatch, reference_dispatch, .usual = {4096, 512}},
+    {"combine", 4, setup_combine, call_combine, reference_combine, .usual = {4096, 512}},
+    {"combine_backward", 4, setup_combine_backward, call_combine_backward, reference_combine_backward,
+     .usual = {4096, 512}},
+    {"route_balance", 1, setup_route_balance, call_route_balance, reference_route_balance, .usual = {4096, 64},
+     .alike = ONE_DTYPE | NO_GAPS},
+    {0},
+};

@@ -1,0 +1,197 @@
+/* Matrix products; rows grouped by expert. */
+#include "cases/cases.h"
+
+/* ---- matmul [rows, depth] by [depth, columns]; bit 0: transpose a, bit 1: not b, bit 2: add, bit 3: out as a ---- */
+enum { MUL_A, MUL_B, MUL_OUT };
+static const struct op_shape matmul_shapes[] = {{1, 1, 1},     {1, 37, 40},   {4, 301, 123},  {5, 70, 40},
+                                                {33, 130, 48}, {67, 129, 35}, {130, 64, 520}, {-1}};
+
+static i64 depth_of(const struct op_run *run)
+{
+    return run->depth > 0 ? run->depth : run->columns;
+}
+
+static bool turns_a(const struct op_run *run)
+{
+    return run->variant & 1;
+}
+static bool turns_b(const struct op_run *run)
+{
+    return !(run->variant & 2);
+}
+
+static void setup_matmul(struct op_run *run)
+{
+    i64 m = run->rows, n = run->columns, k = depth_of(run);
+    op_matrix(run, "a", INPUT, turns_a(run) ? k : m, turns_a(run) ? m : k);
+    op_matrix(run, "b", INPUT, turns_b(run) ? n : k, turns_b(run) ? k : n);
+    op_operand(run, "out", run->variant & 4 ? UPDATED : OUTPUT, run->variant & 8 ? run->dtype : DTYPE_F32, m, n,
+               run->gap);
+}
+
+static void call_matmul(struct device *device, struct op_run *run)
+{
+    device->ops->matmul(device, op_as_matrix(run, MUL_OUT), op_as_matrix(run, MUL_A), turns_a(run),
+                        op_as_matrix(run, MUL_B), turns_b(run), run->variant & 4);
+}
+
+static void reference_matmul(struct op_run *run)
+{
+    i64 m = run->rows, n = run->columns, k = depth_of(run);
+    const double *a = op_values(run, MUL_A), *b = op_values(run, MUL_B);
+    for (i64 i = 0; i < m; i++)
+        for (i64 j = 0; j < n; j++) {
+            double *out = &op_values(run, MUL_OUT)[i * n + j], sum = run->variant & 4 ? *out : 0;
+            for (i64 l = 0; l < k; l++)
+                sum += a[turns_a(run) ? l * m + i : i * k + l] * b[turns_b(run) ? j * k + l : l * n + j];
+            *out = sum;
+        }
+}
+
+/* ---- Groups: about `rows` rows of GROUPS experts, one of which has none; bit 1: they are members of more ---- */
+enum { GROUPS = 4, MEMBERS = 6, REST = 7 /* rows behind the last group */ };
+static const struct op_shape grouped_shapes[] = {{0, 3, 5}, {9, 1, 1}, {40, 37, 48}, {240, 70, 33}, {-1}};
+static const i32 members[GROUPS] = {4, 1, 5, 2};
+
+static i64 experts_of(const struct op_run *run)
+{
+    return run->variant & 2 ? MEMBERS : GROUPS;
+}
+
+static i64 slice_of(const struct op_run *run, i64 group) /* of the weights */
+{
+    return run->variant & 2 ? members[group] : group;
+}
+
+/* Rows that positions take; the group is rounded up. */
+static i64 taken_of(const struct op_run *run, i64 group)
+{
+    return group == 1 ? 0 : run->rows / GROUPS + (run->rows > 0 ? op_below(run->rows / GROUPS + 1, group, 0) : 0);
+}
+
+static i64 group_begin(const struct op_run *run, i64 group)
+{
+    i64 row = 0;
+    for (i64 g = 0; g < group; g++)
+        row += round_up(taken_of(run, g), GROUP_ROWS);
+    return row;
+}
+
+static i64 rows_of(const struct op_run *run)
+{
+    return group_begin(run, GROUPS) + REST;
+}
+
+/* Rows by group, zero where it was rounded up. */
+static int sorted_matrix(struct op_run *run, const char *name, enum role role, i64 columns)
+{
+    int index = op_matrix(run, name, role, rows_of(run), columns);
+    for (i64 g = 0; role == INPUT && g < GROUPS; g++)
+        for (i64 r = group_begin(run, g) + taken_of(run, g); r < group_begin(run, g + 1); r++)
+            for (i64 c = 0; c < columns; c++)
+                op_values(run, index)[r * columns + c] = 0;
+    return index;
+}
+
+enum { GROUP_OFFSETS, GROUP_MEMBER, GROUP_X, GROUP_W, GROUP_Y, GROUP_WRITTEN };
+
+static void setup_groups(struct op_run *run)
+{
+    op_array(run, "offsets", INPUT, DTYPE_I32, GROUPS + 1);
+    op_array(run, "member", INPUT, DTYPE_I32, GROUPS);
+    for (i64 g = 0; g <= GROUPS; g++)
+        op_values(run, GROUP_OFFSETS)[g] = (double)group_begin(run, g);
+    for (i64 g = 0; g < GROUPS; g++)
+        op_values(run, GROUP_MEMBER)[g] = members[g];
+}
+
+static struct groups groups_of(const struct op_run *run)
+{
+    return (struct groups){GROUPS, op_data(run, GROUP_OFFSETS), run->variant & 2 ? op_data(run, GROUP_MEMBER) : NULL};
+}
+
+/* ---- matmul_grouped; bit 0: weights as they stand, not transposed ---- */
+static void setup_grouped(struct op_run *run)
+{
+    i64 n = run->columns, k = depth_of(run);
+    bool turned = !(run->variant & 1);
+    setup_groups(run);
+    sorted_matrix(run, "a", INPUT, k);
+    op_matrix(run, "w", INPUT, experts_of(run) * (turned ? n : k), turned ? k : n);
+    sorted_matrix(run, "out", UPDATED, n);
+}
+
+static void call_grouped(struct device *device, struct op_run *run)
+{
+    struct groups groups = groups_of(run);
+    device->ops->matmul_grouped(device, op_as_matrix(run, GROUP_Y), op_as_matrix(run, GROUP_X),
+                                op_as_matrix(run, GROUP_W), experts_of(run), !(run->variant & 1), &groups);
+}
+
+static void reference_grouped(struct op_run *run)
+{
+    i64 n = run->columns, k = depth_of(run);
+    for (i64 g = 0; g < GROUPS; g++) {
+        const double *w = op_values(run, GROUP_W) + slice_of(run, g) * n * k;
+        for (i64 r = group_begin(run, g); r < group_begin(run, g + 1); r++)
+            for (i64 j = 0; j < n; j++) {
+                double sum = 0;
+                for (i64 l = 0; l < k; l++)
+                    sum += op_values(run, GROUP_X)[r * k + l] * w[run->variant & 1 ? l * n + j : j * k + l];
+                op_values(run, GROUP_Y)[r * n + j] = sum;
+            }
+    }
+}
+
+/* ---- matmul_grouped_weights: some slices have a gradient already ---- */
+static void setup_grouped_weights(struct op_run *run)
+{
+    i64 n = run->columns, k = depth_of(run);
+    setup_groups(run);
+    sorted_matrix(run, "x", INPUT, k);
+    op_floats(run, "dw", UPDATED, experts_of(run) * n, k);
+    sorted_matrix(run, "dy", INPUT, n);
+    op_array(run, "written", UPDATED, DTYPE_U8, experts_of(run));
+    op_fill_below(run, GROUP_WRITTEN, 2, 0);
+}
+
+static void call_grouped_weights(struct device *device, struct op_run *run)
+{
+    struct groups groups = groups_of(run);
+    device->ops->matmul_grouped_weights(device, op_as_matrix(run, GROUP_W), op_data(run, GROUP_WRITTEN),
+                                        experts_of(run), op_as_matrix(run, GROUP_Y), op_as_matrix(run, GROUP_X),
+                                        &groups);
+}
+
+static void reference_slice(struct op_run *run, i64 group, double *dw, bool add)
+{
+    i64 n = run->columns, k = depth_of(run);
+    for (i64 i = 0; i < n * k; i++) {
+        double sum = add ? dw[i] : 0;
+        for (i64 r = group_begin(run, group); r < group_begin(run, group + 1); r++)
+            sum += op_values(run, GROUP_Y)[r * n + i / k] * op_values(run, GROUP_X)[r * k + i % k];
+        dw[i] = sum;
+    }
+}
+
+static void reference_grouped_weights(struct op_run *run)
+{
+    for (i64 g = 0; g < GROUPS; g++) {
+        double *written = &op_values(run, GROUP_WRITTEN)[slice_of(run, g)];
+        if (group_begin(run, g) == group_begin(run, g + 1))
+            continue;
+        reference_slice(run, g, op_values(run, GROUP_W) + slice_of(run, g) * run->columns * depth_of(run),
+                        *written > 0);
+        *written = 1;
+    }
+}
+
+const struct op_case product_cases[] = {
+    {"matmul", 16, setup_matmul, call_matmul, reference_matmul, .usual = {4096, 512, 512}, .shapes = matmul_shapes,
+     .multiplies = true},
+    {"matmul_grouped", 4, setup_grouped, call_grouped, reference_grouped, .usual = {4096, 512, 512},
+     .shapes = grouped_shapes, .multiplies = true},
+    {"matmul_grouped_weights", 4, setup_grouped_weights, call_grouped_weights, reference_grouped_weights,
+     .usual = {4096, 512, 512}, .shapes = grouped_shapes, .multiplies = true},
+    {0},
+};

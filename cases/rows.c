@@ -1,0 +1,277 @@
+/* Norms, rope and activations. */
+#include "cases/cases.h"
+
+#include <math.h>
+
+#define EPS 1e-5
+
+/* ---- rmsnorm: variant bit 0: no w ---- */
+enum { NORM_X, NORM_W, NORM_Y, NORM_RSTD, NORM_B, NORM_SUM };
+
+static void setup_rmsnorm(struct op_run *run)
+{
+    op_matrix(run, "x", INPUT, run->rows, run->columns);
+    op_matrix(run, "w", INPUT, 1, run->columns);
+    op_matrix(run, "y", OUTPUT, run->rows, run->columns);
+    op_array(run, "rstd", OUTPUT, DTYPE_F32, run->rows);
+}
+
+static struct matrix norm_weight(struct op_run *run)
+{
+    return run->variant & 1 ? (struct matrix){0} : op_as_matrix(run, NORM_W);
+}
+
+static void call_rmsnorm(struct device *device, struct op_run *run)
+{
+    device->ops->rmsnorm(device, op_as_matrix(run, NORM_Y), op_data(run, NORM_RSTD), op_as_matrix(run, NORM_X),
+                         norm_weight(run), EPS);
+}
+
+static double rstd_of(const double *x, i64 n)
+{
+    double squares = 0;
+    for (i64 j = 0; j < n; j++)
+        squares += x[j] * x[j];
+    return 1 / sqrt(squares / (double)n + (double)(float)EPS);
+}
+
+static void norm_rows(struct op_run *run, const double *x)
+{
+    i64 n = run->columns;
+    for (i64 i = 0; i < run->rows; i++) {
+        double r = op_values(run, NORM_RSTD)[i] = rstd_of(x + i * n, n);
+        for (i64 j = 0; j < n; j++)
+            op_values(run, NORM_Y)[i * n + j] =
+                op_round(x[i * n + j] * r, run->dtype) * (run->variant & 1 ? 1 : op_values(run, NORM_W)[j]);
+    }
+}
+
+static void reference_rmsnorm(struct op_run *run)
+{
+    norm_rows(run, op_values(run, NORM_X));
+}
+
+static void setup_add_rmsnorm(struct op_run *run)
+{
+    setup_rmsnorm(run);
+    op_matrix(run, "b", INPUT, run->rows, run->columns);
+    op_matrix(run, "sum", OUTPUT, run->rows, run->columns);
+}
+
+static void call_add_rmsnorm(struct device *device, struct op_run *run)
+{
+    device->ops->add_rmsnorm(device, op_as_matrix(run, NORM_SUM), op_as_matrix(run, NORM_Y), op_data(run, NORM_RSTD),
+                             op_as_matrix(run, NORM_X), op_as_matrix(run, NORM_B), norm_weight(run), EPS);
+}
+
+static void reference_add_rmsnorm(struct op_run *run)
+{
+    double *sum = op_values(run, NORM_SUM);
+    for (i64 i = 0; i < run->rows * run->columns; i++)
+        sum[i] = op_round(op_values(run, NORM_X)[i] + op_values(run, NORM_B)[i], run->dtype);
+    norm_rows(run, sum);
+}
+
+/* Bits of the variant: no w, dx adds, dw adds, dw not wanted. */
+enum { BACK_X, BACK_W, BACK_DY, BACK_RSTD, BACK_DX, BACK_DW };
+
+static void setup_rmsnorm_backward(struct op_run *run)
+{
+    op_matrix(run, "x", INPUT, run->rows, run->columns);
+    op_matrix(run, "w", INPUT, 1, run->columns);
+    op_matrix(run, "dy", INPUT, run->rows, run->columns);
+    op_array(run, "rstd", INPUT, DTYPE_F32, run->rows);
+    op_gradient(run, "dx", run->variant & 2 ? UPDATED : OUTPUT, run->dtype, BACK_X);
+    op_gradient(run, "dw", run->variant & 4 ? UPDATED : OUTPUT, DTYPE_F32, BACK_W);
+    run->operands[BACK_DW].input = run->variant & 9 ? -1 : BACK_W;
+    run->operands[BACK_DW].role = run->variant & 9 ? INPUT : run->operands[BACK_DW].role;
+    for (i64 i = 0; i < run->rows * run->columns; i++) /* as memory will hold it, since rstd follows from it */
+        op_values(run, BACK_X)[i] = op_round((float)op_values(run, BACK_X)[i], run->dtype);
+    for (i64 i = 0; i < run->rows; i++)
+        op_values(run, BACK_RSTD)[i] = rstd_of(op_values(run, BACK_X) + i * run->columns, run->columns);
+}
+
+static void call_rmsnorm_backward(struct device *device, struct op_run *run)
+{
+    struct matrix dw = op_as_matrix(run, BACK_DW);
+    if (run->variant & 9)
+        dw.data = NULL;
+    device->ops->rmsnorm_backward(device, op_as_matrix(run, BACK_DX), dw, op_as_matrix(run, BACK_DY),
+                                  op_as_matrix(run, BACK_X), norm_weight(run), op_data(run, BACK_RSTD),
+                                  run->variant & 2, run->variant & 4);
+}
+
+static double objective_rmsnorm(struct op_run *run)
+{
+    double sum = 0;
+    i64 n = run->columns;
+    for (i64 i = 0; i < run->rows; i++) {
+        const double *x = op_values(run, BACK_X) + i * n, r = rstd_of(x, n);
+        for (i64 j = 0; j < n; j++)
+            sum += op_values(run, BACK_DY)[i * n + j] * x[j] * r * (run->variant & 1 ? 1 : op_values(run, BACK_W)[j]);
+    }
+    return sum;
+}
+
+/* ---- rope: three heads of `columns` pairs; bit 0: inverse, bit 1: all pairs turn by t ---- */
+enum { ROPE_X, ROPE_POSITIONS };
+
+static i64 rope_t_pairs(const struct op_run *run)
+{
+    return run->variant & 2 ? run->columns : run->columns / 3;
+}
+
+static void setup_rope(struct op_run *run)
+{
+    op_matrix(run, "x", UPDATED, run->rows, 6 * run->columns);
+    op_array(run, "positions", INPUT, DTYPE_F32, run->rows * 3);
+    for (i64 i = 0; i < run->rows * 3; i++)
+        op_values(run, ROPE_POSITIONS)[i] = fabs(op_random(i, 1, 1)) * (i % 5 == 0 ? 60000 : 40);
+}
+
+static void call_rope(struct device *device, struct op_run *run)
+{
+    device->ops->rope(device, op_as_matrix(run, ROPE_X), op_data(run, ROPE_POSITIONS), 3, 1e4f, rope_t_pairs(run),
+                      run->variant & 1);
+}
+
+static void reference_rope(struct op_run *run)
+{
+    i64 pairs = run->columns;
+    for (i64 i = 0; i < run->rows; i++)
+        for (i64 j = 0; j < pairs; j++) {
+            i64 axis = j >= pairs - rope_t_pairs(run) ? 0 : j % 2 == 0 ? 1 : 2;
+            double angle = op_values(run, ROPE_POSITIONS)[i * 3 + axis] * pow(1e4, -(double)j / (double)pairs);
+            double c = cos(angle), s = run->variant & 1 ? -sin(angle) : sin(angle);
+            for (i64 head = 0; head < 3; head++) {
+                double *x = op_values(run, ROPE_X) + i * 6 * pairs + head * 2 * pairs + 2 * j, a = x[0], b = x[1];
+                x[0] = a * c - b * s;
+                x[1] = b * c + a * s;
+            }
+        }
+}
+
+/* ---- swiglu ---- */
+enum { GLU_GATE_UP, GLU_Y, GLU_DGATE_UP };
+
+static double silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+
+static void setup_swiglu(struct op_run *run)
+{
+    op_matrix(run, "gate_up", INPUT, run->rows, 2 * run->columns);
+    op_matrix(run, "y", OUTPUT, run->rows, run->columns);
+    for (i64 i = 0; i < run->rows * 2 * run->columns; i++) /* some far out on either side */
+        op_values(run, GLU_GATE_UP)[i] *= i % 7 == 0 ? 30 : 2;
+}
+
+static void call_swiglu(struct device *device, struct op_run *run)
+{
+    device->ops->swiglu(device, op_as_matrix(run, GLU_Y), op_as_matrix(run, GLU_GATE_UP));
+}
+
+static double swiglu_at(const struct op_run *run, i64 i)
+{
+    i64 n = run->columns;
+    const double *row = op_values(run, GLU_GATE_UP) + i / n * 2 * n;
+    return silu(row[i % n]) * row[n + i % n];
+}
+
+static void reference_swiglu(struct op_run *run)
+{
+    for (i64 i = 0; i < run->rows * run->columns; i++)
+        op_values(run, GLU_Y)[i] = swiglu_at(run, i);
+}
+
+static void setup_swiglu_backward(struct op_run *run)
+{
+    setup_swiglu(run);
+    run->operands[GLU_Y].role = INPUT;
+    run->operands[GLU_Y].name = "dy";
+    op_gradient(run, "dgate_up", OUTPUT, run->dtype, GLU_GATE_UP);
+}
+
+static void call_swiglu_backward(struct device *device, struct op_run *run)
+{
+    device->ops->swiglu_backward(device, op_as_matrix(run, GLU_DGATE_UP), op_as_matrix(run, GLU_Y),
+                                 op_as_matrix(run, GLU_GATE_UP));
+}
+
+static double objective_swiglu(struct op_run *run)
+{
+    double sum = 0;
+    for (i64 i = 0; i < run->rows * run->columns; i++)
+        sum += op_values(run, GLU_Y)[i] * swiglu_at(run, i);
+    return sum;
+}
+
+/* ---- activate: bit 0: gelu, bit 1: add ---- */
+enum { ACT_X, ACT_Y, ACT_DX };
+
+static enum activation kind_of(const struct op_run *run)
+{
+    return run->variant & 1 ? ACTIVATION_GELU : ACTIVATION_SILU;
+}
+
+static double activation(const struct op_run *run, double x)
+{
+    return run->variant & 1 ? 0.5 * x * (1 + erf(x / sqrt(2))) : silu(x);
+}
+
+static void setup_activate(struct op_run *run)
+{
+    op_matrix(run, "x", INPUT, run->rows, run->columns);
+    op_matrix(run, "y", OUTPUT, run->rows, run->columns);
+    for (i64 i = 0; i < run->rows * run->columns; i++)
+        op_values(run, ACT_X)[i] *= i % 7 == 0 ? 30 : 2;
+}
+
+static void call_activate(struct device *device, struct op_run *run)
+{
+    device->ops->activate(device, op_as_matrix(run, ACT_Y), op_as_matrix(run, ACT_X), kind_of(run));
+}
+
+static void reference_activate(struct op_run *run)
+{
+    for (i64 i = 0; i < run->rows * run->columns; i++)
+        op_values(run, ACT_Y)[i] = activation(run, op_values(run, ACT_X)[i]);
+}
+
+static void setup_activate_backward(struct op_run *run)
+{
+    setup_activate(run);
+    run->operands[ACT_Y].role = INPUT;
+    run->operands[ACT_Y].name = "dy";
+    op_gradient(run, "dx", run->variant & 2 ? UPDATED : OUTPUT, run->dtype, ACT_X);
+}
+
+static void call_activate_backward(struct device *device, struct op_run *run)
+{
+    device->ops->activate_backward(device, op_as_matrix(run, ACT_DX), op_as_matrix(run, ACT_Y),
+                                   op_as_matrix(run, ACT_X), kind_of(run), run->variant & 2);
+}
+
+static double objective_activate(struct op_run *run)
+{
+    double sum = 0;
+    for (i64 i = 0; i < run->rows * run->columns; i++)
+        sum += op_values(run, ACT_Y)[i] * activation(run, op_values(run, ACT_X)[i]);
+    return sum;
+}
+
+const struct op_case row_cases[] = {
+    {"rmsnorm", 2, setup_rmsnorm, call_rmsnorm, reference_rmsnorm, .usual = {4096, 512}},
+    {"add_rmsnorm", 2, setup_add_rmsnorm, call_add_rmsnorm, reference_add_rmsnorm, .usual = {4096, 512}},
+    {"rmsnorm_backward", 16, setup_rmsnorm_backward, call_rmsnorm_backward, .objective = objective_rmsnorm,
+     .usual = {4096, 512}},
+    {"rope", 4, setup_rope, call_rope, reference_rope, .usual = {4096, 64}},
+    {"swiglu", 1, setup_swiglu, call_swiglu, reference_swiglu, .usual = {4096, 1024}},
+    {"swiglu_backward", 1, setup_swiglu_backward, call_swiglu_backward, .objective = objective_swiglu,
+     .usual = {4096, 1024}},
+    {"activate", 2, setup_activate, call_activate, reference_activate, .usual = {4096, 1024}},
+    {"activate_backward", 4, setup_activate_backward, call_activate_backward, .objective = objective_activate,
+     .usual = {4096, 1024}},
+    {0},
+};

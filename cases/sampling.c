@@ -1,0 +1,199 @@
+/* Draws from logits, and what may be drawn. */
+#include "cases/cases.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- sample: the code at which the running sum passes the draw, among what top_k and top_p leave ---- */
+enum { SAMPLE_LOGITS, SAMPLE_IDENTITY, SAMPLE_CODE, SAMPLE_LOGPROB };
+static const struct sampling samplings[] = {
+    {.temperature = 1, .top_p = 1, .key = {11, RNG_SAMPLING}},
+    {.temperature = 0.5f, .top_p = 1, .key = {12, RNG_SAMPLING}},
+    {.temperature = 2, .top_p = 0.6f, .key = {13, RNG_SAMPLING}},
+    {.temperature = 1, .top_p = 1, .top_k = 5, .key = {14, RNG_SAMPLING}},
+    {.temperature = 1, .top_p = 0.7f, .top_k = 20, .key = {15, RNG_SAMPLING}},
+    {.temperature = 0, .top_p = 1, .key = {16, RNG_SAMPLING}},
+};
+
+static void setup_sample(struct op_run *run)
+{
+    op_matrix(run, "logits", INPUT, run->rows, run->columns);
+    op_array(run, "identity", INPUT, DTYPE_I32, run->rows * 4);
+    op_array(run, "code", OUTPUT, DTYPE_I32, run->rows);
+    op_array(run, "logprob", OUTPUT, DTYPE_F32, run->rows);
+    for (i64 i = 0; i < run->rows * 4; i++)
+        op_values(run, SAMPLE_IDENTITY)[i] = (double)(i % 4 == 3 ? i / 7 : i);
+    for (i64 i = 0; i < run->rows * run->columns; i++) /* many equal ones */
+        op_values(run, SAMPLE_LOGITS)[i] = rint(op_values(run, SAMPLE_LOGITS)[i] * 8) / 4;
+}
+
+static void call_sample(struct device *device, struct op_run *run)
+{
+    device->ops->sample(device, op_data(run, SAMPLE_CODE), op_data(run, SAMPLE_LOGPROB),
+                        op_as_matrix(run, SAMPLE_LOGITS), op_data(run, SAMPLE_IDENTITY), &samplings[run->variant]);
+}
+
+static const double *sorted_by;
+static int falling(const void *a, const void *b)
+{
+    i32 x = *(const i32 *)a, y = *(const i32 *)b;
+    return sorted_by[x] != sorted_by[y] ? (sorted_by[x] < sorted_by[y] ? 1 : -1) : x - y;
+}
+
+/* The ids to draw from, in the order of drawing; returns how many. */
+static i64 candidates(i32 *ids, const double *p, i64 n, const struct sampling *s)
+{
+    double mass = 0, sum = 0;
+    for (i64 i = 0; i < n; i++)
+        ids[i] = (i32)i;
+    if (s->top_k == 0 && s->top_p == 1)
+        return n;
+    sorted_by = p;
+    qsort(ids, (size_t)n, sizeof *ids, falling);
+    i64 count = s->top_k > 0 ? min_i64(s->top_k, n) : n, kept = 0;
+    for (i64 i = 0; i < count; i++)
+        mass += p[ids[i]];
+    while (kept < count && (kept == 0 || sum < s->top_p * mass))
+        sum += p[ids[kept++]];
+    return kept;
+}
+
+static i32 draw_from(const i32 *ids, const double *p, i64 count, double u)
+{
+    double mass = 0, sum = 0;
+    for (i64 i = 0; i < count; i++)
+        mass += p[ids[i]];
+    for (i64 i = 0; i < count; i++) {
+        sum += p[ids[i]];
+        if (sum > u * mass)
+            return ids[i];
+    }
+    return ids[0];
+}
+
+static void reference_sample(struct op_run *run)
+{
+    const struct sampling *s = &samplings[run->variant];
+    i64 n = run->columns;
+    double *p = memory_alloc(n * 8), greedy = s->temperature == 0, t = greedy ? 1 : (double)s->temperature;
+    i32 *ids = memory_alloc(n * 4);
+    for (i64 i = 0; i < run->rows; i++) {
+        const double *id = op_values(run, SAMPLE_IDENTITY) + i * 4, *x = op_values(run, SAMPLE_LOGITS) + i * n;
+        double u = rng_uniform(s->key, (u32)id[0], (u32)id[1], (u32)id[2], (u32)id[3]), sum = 0;
+        for (i64 j = 0; j < n; j++)
+            sum += p[j] = exp(x[j] / t);
+        i64 count = candidates(ids, p, n, greedy ? &(struct sampling){.top_k = 1, .top_p = 1} : s);
+        i32 code = draw_from(ids, p, count, u);
+        op_values(run, SAMPLE_CODE)[i] = code;
+        op_values(run, SAMPLE_LOGPROB)[i] = greedy ? 0 : log(p[code] / sum);
+    }
+    memory_free(p);
+    memory_free(ids);
+}
+
+/* ---- sample_bits: bit 0: greedy ---- */
+static const struct sampling bit_samplings[] = {{.temperature = 0.75f, .top_p = 1, .key = {21, RNG_SAMPLING}},
+                                                {.temperature = 0, .top_p = 1, .key = {21, RNG_SAMPLING}}};
+
+static void setup_sample_bits(struct op_run *run)
+{
+    setup_sample(run);
+    run->operands[SAMPLE_CODE].role = INPUT;
+    op_array(run, "bits", OUTPUT, DTYPE_U8, run->rows * run->columns);
+}
+
+static void call_sample_bits(struct device *device, struct op_run *run)
+{
+    device->ops->sample_bits(device, op_data(run, SAMPLE_LOGPROB + 1), op_data(run, SAMPLE_LOGPROB),
+                             op_as_matrix(run, SAMPLE_LOGITS), op_data(run, SAMPLE_IDENTITY),
+                             &bit_samplings[run->variant]);
+}
+
+static void reference_sample_bits(struct op_run *run)
+{
+    const struct sampling *s = &bit_samplings[run->variant];
+    i64 n = run->columns;
+    for (i64 i = 0; i < run->rows; i++) {
+        const double *id = op_values(run, SAMPLE_IDENTITY) + i * 4;
+        double logprob = 0;
+        for (i64 j = 0; j < n; j++) {
+            double x = op_values(run, SAMPLE_LOGITS)[i * n + j], *bit = &op_values(run, SAMPLE_LOGPROB + 1)[i * n + j];
+            u32 draws[4];
+            rng_draw(draws, s->key, (u32)id[0], (u32)id[1], (u32)id[2], (u32)id[3] ^ (u32)(j / 4) << 16);
+            *bit = s->temperature == 0 ? x > 0 : draws[j % 4] * 0x1p-32 < 1 / (1 + exp(-x / (double)s->temperature));
+            if (s->temperature > 0)
+                logprob -= softplus((*bit > 0 ? -x : x) / (double)s->temperature);
+        }
+        op_values(run, SAMPLE_LOGPROB)[i] = logprob;
+    }
+}
+
+/* ---- ids that may be drawn: every third set is all ---- */
+enum { FORBID_LOGITS, FORBID_ALLOWED, FORBID_SET, FORBID_SETS = 2 };
+
+static void setup_forbid(struct op_run *run)
+{
+    i64 words = ceil_div(run->columns, 32);
+    op_floats(run, "logits", UPDATED, run->rows, run->columns);
+    op_array(run, "allowed", INPUT, DTYPE_I32, FORBID_SETS * words);
+    op_array(run, "set", INPUT, DTYPE_I32, run->rows);
+    for (i64 i = 0; i < FORBID_SETS * words; i++)
+        op_values(run, FORBID_ALLOWED)[i] =
+            (double)(i32)rng_below((struct rng_key){8, RNG_TEST}, INT32_MAX, (u32)i, 0, 0, 0);
+    for (i64 i = 0; i < run->rows; i++)
+        op_values(run, FORBID_SET)[i] = (double)(i % 3) - 1;
+}
+
+static void call_forbid(struct device *device, struct op_run *run)
+{
+    device->ops->forbid(device, op_as_matrix(run, FORBID_LOGITS), op_data(run, FORBID_ALLOWED),
+                        op_data(run, FORBID_SET));
+}
+
+static void reference_forbid(struct op_run *run)
+{
+    i64 words = ceil_div(run->columns, 32);
+    for (i64 i = 0; i < run->rows * run->columns; i++) {
+        i64 set = (i64)op_values(run, FORBID_SET)[i / run->columns], id = i % run->columns;
+        i64 word = set < 0 ? -1 : (i64)op_values(run, FORBID_ALLOWED)[set * words + id / 32];
+        if (!(word >> id % 32 & 1))
+            op_values(run, FORBID_LOGITS)[i] = -1e30f;
+    }
+}
+
+/* ---- settle_codes: the variant is the level ---- */
+enum { SETTLE_CODES, SETTLE_ROW, SETTLE_DRAWN };
+enum { LEVELS = 3, END = 5 };
+
+static void setup_settle_codes(struct op_run *run)
+{
+    op_fill_below(run, op_array(run, "codes", UPDATED, DTYPE_I32, run->rows * LEVELS), END + 1, 0);
+    op_array(run, "row", OUTPUT, DTYPE_I32, run->rows);
+    op_fill_below(run, op_array(run, "drawn", INPUT, DTYPE_I32, run->rows), END + 1, 0);
+}
+
+static void call_settle_codes(struct device *device, struct op_run *run)
+{
+    device->ops->settle_codes(device, op_data(run, SETTLE_CODES), op_data(run, SETTLE_ROW), op_data(run, SETTLE_DRAWN),
+                              run->rows, LEVELS, run->variant, END);
+}
+
+static void reference_settle_codes(struct op_run *run)
+{
+    for (i64 i = 0; i < run->rows; i++) {
+        double *codes = op_values(run, SETTLE_CODES) + i * LEVELS;
+        bool ended = run->variant > 0 && codes[0] >= END;
+        codes[run->variant] = ended ? END : op_values(run, SETTLE_DRAWN)[i];
+        op_values(run, SETTLE_ROW)[i] = run->variant * (END + 1) + codes[run->variant];
+    }
+}
+
+const struct op_case sampling_cases[] = {
+    {"sample", COUNT_OF(samplings), setup_sample, call_sample, reference_sample, .usual = {256, 16384}},
+    {"sample_bits", COUNT_OF(bit_samplings), setup_sample_bits, call_sample_bits, reference_sample_bits,
+     .usual = {4096, 32}},
+    {"forbid", 1, setup_forbid, call_forbid, reference_forbid, .usual = {256, 16384}, .alike = ONE_DTYPE},
+    {"settle_codes", LEVELS, setup_settle_codes, call_settle_codes, reference_settle_codes, .usual = {4096, 1},
+     .alike = ONE_DTYPE | NO_GAPS},
+    {0},
+};
