@@ -317,7 +317,7 @@ static int run_partial(const struct runner *run, struct recipe_stage *s, const c
                           .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone()};
     double begin = clock_s();
     if (s->kind->work != LIGHT)
-        stage.peak_gflops = kernels_matrix_peak(stage.device, 2048, run->dtype, 0.5);
+        stage.peak_gflops = kernels_matrix_peak(stage.device, run->dtype, 0.2);
     comm_all_reduce(comm_host(stage.ranks->world), &stage.peak_gflops, 1, DTYPE_F64);
     int status = s->kind->run(s->settings, &stage);
     if (status < 0 && error_status() == STATUS_INTERRUPTED)

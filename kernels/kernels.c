@@ -5,16 +5,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define LEVEL(level)                                                                                                   \
-    WEFT_OPS(DECLARE_##level)                                                                                          \
-    const struct kernels cpu_##level##_kernels = {WEFT_OPS(NAME_##level)};
-#define DECLARE_v3(name, arguments, names) void cpu_v3_##name arguments;
-#define DECLARE_v4(name, arguments, names) void cpu_v4_##name arguments;
-#define NAME_v3(name, arguments, names) .name = cpu_v3_##name,
-#define NAME_v4(name, arguments, names) .name = cpu_v4_##name,
-LEVEL(v3)
-LEVEL(v4)
-
 _Atomic i64 cpu_scratch_bytes, cpu_primitives;
 
 /* ---- The CPU's two memories are one: address space that appears when it is touched ---- */
@@ -125,25 +115,6 @@ void device_arena_close(struct device *device, struct arena *arena)
     *arena = (struct arena){0};
 }
 
-/* WEFT_CPU=v3 holds dispatch down, to try what an older machine would do. */
-static bool use_v4(void)
-{
-    const char *wanted = getenv("WEFT_CPU");
-    if (wanted && strcmp(wanted, "v3") == 0)
-        return false;
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-
-void device_open_cpu(struct device *device)
-{
-    bool v4 = use_v4();
-    *device =
-        (struct device){.ops = v4 ? &cpu_v4_kernels : &cpu_v3_kernels, .memory = &cpu_memory, .backend = BACKEND_CPU};
-    device->has_bf16 = v4 && __builtin_cpu_supports("avx512bf16");
-    workers_count();
-}
-
 void device_open_meta(struct device *device)
 {
     *device = (struct device){.ops = &meta_kernels, .memory = &meta_memory, .backend = BACKEND_META, .has_bf16 = true};
@@ -170,24 +141,13 @@ void device_close(struct device *device)
     *device = (struct device){0};
 }
 
-const char *device_name(const struct device *device)
-{
-    if (device->backend == BACKEND_META)
-        return "meta";
-    if (device->backend == BACKEND_CUDA)
-        return "cuda";
-    if (device->handles)
-        return "cpu (guarded)";
-    return device->ops == &cpu_v3_kernels ? "cpu (AVX2)" : device->has_bf16 ? "cpu (AVX-512, bf16)" : "cpu (AVX-512)";
-}
-
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-double kernels_matrix_peak(struct device *device, i64 n, enum dtype dtype, double seconds)
+double kernels_product_rate(struct device *device, i64 n, enum dtype dtype, double seconds)
 {
     enum { ROUNDS = 64 };
     double rates[ROUNDS];

@@ -6,6 +6,7 @@
 #ifndef WEFT_CPU_H
 #define WEFT_CPU_H
 #include "kernels/kernels.h"
+#include "kernels/levels.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,0 +1,149 @@
+/* Which instructions the CPU backend is made of on this machine. */
+#include "kernels/levels.h"
+#include "kernels/kernels.h"
+
+#include <cpuid.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define LEVEL(level)                                                                                                   \
+    WEFT_OPS(DECLARE_##level)                                                                                          \
+    const struct kernels cpu_##level##_kernels = {WEFT_OPS(NAME_##level)};
+#define DECLARE_v3(name, arguments, names) void cpu_v3_##name arguments;
+#define DECLARE_v4(name, arguments, names) void cpu_v4_##name arguments;
+#define NAME_v3(name, arguments, names) .name = cpu_v3_##name,
+#define NAME_v4(name, arguments, names) .name = cpu_v4_##name,
+LEVEL(v3)
+LEVEL(v4)
+
+/* Tiles of bf16 (leaf 7 of CPUID), which Linux gives to a process that asks for their 8 kB of state. */
+static bool may_use_tiles(void)
+{
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_BF16) && (d & AMX_TILE) &&
+           syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
+static enum cpu_level best_level(void)
+{
+    bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return !v4 ? CPU_LEVEL_V3 : __builtin_cpu_supports("avx512bf16") && may_use_tiles() ? CPU_LEVEL_AMX : CPU_LEVEL_V4;
+}
+
+/* WEFT_CPU=v3 or v4 holds dispatch down, to try what an older machine would do. */
+static enum cpu_level level_of_machine(void)
+{
+    const char *wanted = getenv("WEFT_CPU");
+    enum cpu_level most = wanted && strcmp(wanted, "v3") == 0   ? CPU_LEVEL_V3
+                          : wanted && strcmp(wanted, "v4") == 0 ? CPU_LEVEL_V4
+                                                                : CPU_LEVEL_AMX;
+    enum cpu_level best = best_level();
+    return best < most ? best : most;
+}
+
+void device_open_cpu(struct device *device)
+{
+    enum cpu_level level = level_of_machine();
+    *device = (struct device){.ops = level == CPU_LEVEL_V3 ? &cpu_v3_kernels : &cpu_v4_kernels,
+                              .memory = &cpu_memory,
+                              .backend = BACKEND_CPU,
+                              .level = level};
+    device->has_bf16 = level > CPU_LEVEL_V3 && __builtin_cpu_supports("avx512bf16");
+    workers_count();
+}
+
+static const char *cpu_name(const struct device *device)
+{
+    switch (device->level) {
+    case CPU_LEVEL_V3:
+        return "cpu (AVX2)";
+    case CPU_LEVEL_V4:
+        return device->has_bf16 ? "cpu (AVX-512, bf16)" : "cpu (AVX-512)";
+    case CPU_LEVEL_AMX:
+        return "cpu (AVX-512, AMX)";
+    }
+    return "cpu";
+}
+
+const char *device_name(const struct device *device)
+{
+    if (device->backend == BACKEND_META)
+        return "meta";
+    if (device->backend == BACKEND_CUDA)
+        return "cuda";
+    return device->handles ? "cpu (guarded)" : cpu_name(device);
+}
+
+/* ---- The matrix peak ---- */
+
+enum instruction { FMA_AVX2, FMA_AVX512, PAIRS_AVX512, TILES, INSTRUCTIONS };
+
+static double run_once(enum instruction instruction)
+{
+    switch (instruction) {
+    case FMA_AVX2:
+        return cpu_v3_peak_run(false);
+    case FMA_AVX512:
+        return cpu_v4_peak_run(false);
+    case PAIRS_AVX512:
+        return cpu_v4_peak_run(true);
+    default:
+        return cpu_amx_peak_run();
+    }
+}
+
+struct slice {
+    enum instruction instruction;
+    double flops; /* of one run: all are alike */
+};
+
+static void run_slice(void *context, i64 tile, int worker)
+{
+    struct slice *slice = context;
+    double flops = run_once(slice->instruction);
+    (void)worker;
+    if (tile == 0)
+        slice->flops = flops;
+}
+
+static double slice_rate(enum instruction instruction)
+{
+    struct slice slice = {instruction, 0};
+    i64 runs = 32 * workers_count();
+    double begin = clock_s();
+    workers_run(runs, run_slice, &slice);
+    return slice.flops * (double)runs / (clock_s() - begin) * 1e-9;
+}
+
+/* Of the machine, whatever the level is held down to: oneDNN knows nothing of that. */
+static bool has(enum cpu_level machine, enum instruction instruction, bool pairs)
+{
+    switch (instruction) {
+    case FMA_AVX2:
+        return machine == CPU_LEVEL_V3;
+    case FMA_AVX512:
+        return machine >= CPU_LEVEL_V4;
+    case PAIRS_AVX512:
+        return machine >= CPU_LEVEL_V4 && pairs && __builtin_cpu_supports("avx512bf16");
+    default:
+        return machine == CPU_LEVEL_AMX && pairs;
+    }
+}
+
+double kernels_matrix_peak(struct device *device, enum dtype dtype, double seconds)
+{
+    enum { SLICES_LEAST = 3 };
+    double best = 0, begin = clock_s();
+    enum cpu_level machine = best_level();
+    require(device->backend == BACKEND_CPU, "the matrix peak is measured on a CPU");
+    for (i64 slices = 0; slices < SLICES_LEAST || clock_s() - begin < seconds; slices++)
+        for (int i = 0; i < INSTRUCTIONS; i++)
+            if (has(machine, (enum instruction)i, dtype == DTYPE_BF16))
+                best = fmax(best, slice_rate((enum instruction)i));
+    return best;
+}
