@@ -1,4 +1,5 @@
 #include "kernels/kernels.h"
+#include "kernels/levels.h"
 #include "kernels/meta/meta.h"
 
 #include <stdlib.h>
@@ -117,7 +118,8 @@ void device_arena_close(struct device *device, struct arena *arena)
 
 void device_open_meta(struct device *device)
 {
-    *device = (struct device){.ops = &meta_kernels, .memory = &meta_memory, .backend = BACKEND_META, .has_bf16 = true};
+    *device = (struct device){
+        .ops = &meta_kernels, .memory = &meta_memory, .backend = BACKEND_META, .level = cpu_level(), .has_bf16 = true};
     device->handles = memory_alloc(sizeof(struct meta_shapes));
 }
 

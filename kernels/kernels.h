@@ -482,10 +482,10 @@ struct device {
     const struct memory *memory;
     enum backend backend;
     enum cpu_level level; /* of a CPU: the instructions its ops are made of */
-    bool has_bf16;    /* bf16 products are at least as fast as f32 */
-    void *queue;      /* CUDA stream; NULL elsewhere */
-    void *handles;    /* library handles of the backend */
-    struct cost cost; /* meta only */
+    bool has_bf16;        /* bf16 products are at least as fast as f32 */
+    void *queue;          /* CUDA stream; NULL elsewhere */
+    void *handles;        /* library handles of the backend */
+    struct cost cost;     /* meta only */
 };
 struct held device_held(const struct device *device);
 i64 held_bytes(const struct held *held, int workers);
@@ -505,9 +505,9 @@ void device_open_meta(struct device *device);
 void device_close(struct device *device);
 const char *device_name(const struct device *device); /* "cpu (AVX-512, bf16)", ...: a literal */
 
-/* The matrix peak, GFLOP/s: what the best instruction of a CPU for products of bf16 (or f32) does on all workers when its
- * operands stay in registers. The best of slices of a few ms in about `seconds`: others slow a core down, none makes it
- * faster. */
+/* The matrix peak, GFLOP/s: what the best instruction of a CPU for products of bf16 (or f32) does on all workers when
+ * its operands stay in registers. The best of slices of a few ms in about `seconds`: others slow a core down, none
+ * makes it faster. */
 double kernels_matrix_peak(struct device *device, enum dtype dtype, double seconds);
 /* Median GFLOP/s of products of n^3 by the op, 3 to 64 of them in about `seconds`. */
 double kernels_product_rate(struct device *device, i64 n, enum dtype dtype, double seconds);

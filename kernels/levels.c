@@ -18,6 +18,19 @@
 #define NAME_v4(name, arguments, names) .name = cpu_v4_##name,
 LEVEL(v3)
 LEVEL(v4)
+#define OP(name, arguments, names) void cpu_amx_##name arguments;
+WEFT_OPS(OP)
+#undef OP
+
+/* Products on tiles, all else as on v4. */
+static const struct kernels *amx_kernels(void)
+{
+    static struct kernels kernels;
+    kernels = cpu_v4_kernels;
+    kernels.matmul = cpu_amx_matmul;
+    kernels.matmul_grouped_weights = cpu_amx_matmul_grouped_weights;
+    return &kernels;
+}
 
 /* Tiles of bf16 (leaf 7 of CPUID), which Linux gives to a process that asks for their 8 kB of state. */
 static bool may_use_tiles(void)
@@ -36,7 +49,7 @@ static enum cpu_level best_level(void)
 }
 
 /* WEFT_CPU=v3 or v4 holds dispatch down, to try what an older machine would do. */
-static enum cpu_level level_of_machine(void)
+enum cpu_level cpu_level(void)
 {
     const char *wanted = getenv("WEFT_CPU");
     enum cpu_level most = wanted && strcmp(wanted, "v3") == 0   ? CPU_LEVEL_V3
@@ -48,11 +61,11 @@ static enum cpu_level level_of_machine(void)
 
 void device_open_cpu(struct device *device)
 {
-    enum cpu_level level = level_of_machine();
-    *device = (struct device){.ops = level == CPU_LEVEL_V3 ? &cpu_v3_kernels : &cpu_v4_kernels,
-                              .memory = &cpu_memory,
-                              .backend = BACKEND_CPU,
-                              .level = level};
+    enum cpu_level level = cpu_level();
+    const struct kernels *ops = level == CPU_LEVEL_V3   ? &cpu_v3_kernels
+                                : level == CPU_LEVEL_V4 ? &cpu_v4_kernels
+                                                        : amx_kernels();
+    *device = (struct device){.ops = ops, .memory = &cpu_memory, .backend = BACKEND_CPU, .level = level};
     device->has_bf16 = level > CPU_LEVEL_V3 && __builtin_cpu_supports("avx512bf16");
     workers_count();
 }

@@ -1,7 +1,9 @@
 /* What a file of kernels/cpu offers at each level it is compiled for, besides the ops. */
 #ifndef WEFT_LEVELS_H
 #define WEFT_LEVELS_H
-#include <stdbool.h>
+#include "kernels/kernels.h"
+
+enum cpu_level cpu_level(void); /* of this machine, or what WEFT_CPU holds it down to */
 
 /* Multiplies registers for some 0.1 ms on the calling thread; returns the flops. pairs: by the instruction for pairs of
  * bf16, which the CPU must have. */

@@ -1,10 +1,21 @@
 /* Products of bf16 on tiles: eight registers of 16 rows of 64 bytes. 0 to 3 hold a block of 32 x 32 sums in f32, 4 and
- * 5 hold 32 rows of a, 6 and 7 hold 32 columns of b, all 32 deep. */
+ * 5 hold 32 rows of a, 6 and 7 hold 32 columns of b; a step is 32 deep.
+ *
+ *     a      rows as they lie, or blocks of 32 rows: [rows / 32][depth / 32][2][16 rows][32]
+ *     b      panels of 32 columns: [columns / 32][depth / 32][2][16 pairs of the depth][16 columns][2]
+ *     sums   blocks: [2 halves of the columns][32 rows][16]
+ *
+ * A sum is taken pair by pair in the order of the depth, whatever the product is cut into: tiles only decide what is
+ * near. A panel of b, or a block of a, stays in the first cache for a run of DEPTH_RUN (32 kB), the other operand
+ * streams through it from the second. Finished sums leave while the next block is multiplied. */
 #ifndef WEFT_CPU_AMX_H
 #define WEFT_CPU_AMX_H
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/tiles.h"
 
 #include <immintrin.h>
+
+#define INLINED static inline __attribute__((always_inline))
 
 /* Tiles hold nothing and do nothing between the two: a system that switches threads need not save them. */
 static inline void amx_begin(void)
@@ -24,7 +35,194 @@ static inline void amx_begin(void)
 
 static inline void amx_end(void)
 {
+    _mm_sfence(); /* streamed sums are there for who comes next */
     _tile_release();
 }
+
+INLINED __mmask32 amx_mask(i64 columns) /* of the first `columns` of 32 */
+{
+    return columns >= AMX_BLOCK ? ~(__mmask32)0 : ((__mmask32)1 << columns) - 1;
+}
+
+/* 32 values of a row; zeros where there are none. */
+INLINED __m512i amx_load_row(struct matrix m, i64 row, i64 column, __mmask32 mask)
+{
+    return row < m.rows ? _mm512_maskz_loadu_epi16(mask, matrix_at(m, row, column)) : _mm512_setzero_si512();
+}
+
+/* ---- Sums on their way out ---- */
+
+enum amx_store { STORE_NONE, STREAM_BF16, STREAM_F32, STORE_BF16, STORE_F32, ADD_BF16, ADD_F32 };
+struct amx_drain {
+    const float *sums;
+    char *out;
+    i64 row_bytes, row, rows; /* the next one, and how many there are */
+    __mmask32 mask;           /* of columns */
+    enum amx_store store;
+};
+
+/* Streamed past the caches where whole lines are overwritten and nobody could find them there later. */
+static inline struct amx_drain amx_drain_to(struct matrix out, i64 row, i64 column, const float *sums, bool add,
+                                            bool far)
+{
+    i64 rows = min_i64(AMX_BLOCK, out.rows - row), columns = min_i64(AMX_BLOCK, out.columns - column);
+    i64 bytes = element_bytes(out.dtype), narrow = out.dtype == DTYPE_BF16;
+    char *to = matrix_at(out, row, column);
+    bool lines = columns == AMX_BLOCK && (((uintptr_t)to | (uintptr_t)(out.stride * bytes)) & 63) == 0;
+    enum amx_store store = add            ? (narrow ? ADD_BF16 : ADD_F32)
+                           : lines && far ? (narrow ? STREAM_BF16 : STREAM_F32)
+                                          : (narrow ? STORE_BF16 : STORE_F32);
+    return (struct amx_drain){sums, to, out.stride * bytes, 0, rows, amx_mask(columns), store};
+}
+
+INLINED void amx_drain_row(const struct amx_drain *d)
+{
+    __m512 low = _mm512_load_ps(d->sums + d->row * 16), high = _mm512_load_ps(d->sums + 512 + d->row * 16);
+    char *to = d->out + d->row * d->row_bytes;
+    __mmask16 mask = (__mmask16)d->mask, mask_high = (__mmask16)(d->mask >> 16);
+    if (d->store == STREAM_BF16) {
+        _mm512_stream_si512((void *)to, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    } else if (d->store == STREAM_F32) {
+        _mm512_stream_ps((void *)to, low);
+        _mm512_stream_ps((void *)(to + 64), high);
+    } else if (d->store == STORE_F32 || d->store == ADD_F32) {
+        if (d->store == ADD_F32) {
+            low = _mm512_add_ps(low, _mm512_maskz_loadu_ps(mask, to));
+            high = _mm512_add_ps(high, _mm512_maskz_loadu_ps(mask_high, to + 64));
+        }
+        _mm512_mask_storeu_ps(to, mask, low);
+        _mm512_mask_storeu_ps(to + 64, mask_high, high);
+    } else {
+        if (d->store == ADD_BF16) {
+            __m512i old = _mm512_maskz_loadu_epi16(d->mask, to);
+            __m512i old_low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(old));
+            __m512i old_high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(old, 1));
+            low = _mm512_add_ps(low, _mm512_castsi512_ps(_mm512_slli_epi32(old_low, 16)));
+            high = _mm512_add_ps(high, _mm512_castsi512_ps(_mm512_slli_epi32(old_high, 16)));
+        }
+        _mm512_mask_storeu_epi16(to, d->mask, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    }
+}
+
+INLINED void amx_drain_rows(struct amx_drain *d, i64 rows)
+{
+    for (i64 end = min_i64(d->row + rows, d->rows); d->row < end; d->row++)
+        amx_drain_row(d);
+}
+
+static inline void amx_drain_all(struct amx_drain *d)
+{
+    if (d->store != STORE_NONE)
+        amx_drain_rows(d, d->rows);
+    d->store = STORE_NONE;
+}
+
+/* ---- One block of sums ---- */
+
+struct amx_ahead { /* lines to fetch while a block is multiplied: at each step one in each of `rows` rows */
+    const char *at;
+    i64 row_bytes, step_bytes, rows;
+};
+struct amx_block {
+    const char *a, *b;
+    i64 a_row_bytes, a_step_bytes; /* of a: between rows, between steps */
+    i64 steps;
+    float *sums;
+    bool resume; /* go on from the sums that stand there */
+    struct amx_ahead ahead;
+};
+
+#define AMX_LOAD(streams, tile, from, row_bytes)                                                                       \
+    do {                                                                                                               \
+        if (streams)                                                                                                   \
+            _tile_stream_loadd(tile, from, (size_t)(row_bytes));                                                       \
+        else                                                                                                           \
+            _tile_loadd(tile, from, (size_t)(row_bytes));                                                              \
+    } while (0)
+
+INLINED void amx_load_sums(const struct amx_block *block)
+{
+    if (block->resume) {
+        _tile_loadd(0, block->sums, 64);
+        _tile_loadd(2, block->sums + 256, 64);
+        _tile_loadd(1, block->sums + 512, 64);
+        _tile_loadd(3, block->sums + 768, 64);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+}
+
+/* The one loop all products spend their time in. streams: the operand that does not stay in the first cache. */
+INLINED void amx_multiply(const struct amx_block *block, bool a_streams, struct amx_drain *drain)
+{
+    const char *a = block->a, *a_half = a + 16 * block->a_row_bytes, *b = block->b, *ahead = block->ahead.at;
+    i64 steps = block->steps, rows_a_step = drain->store == STORE_NONE ? 0 : ceil_div(AMX_BLOCK, steps);
+    amx_load_sums(block);
+    for (i64 step = 0; step < steps; step++) {
+        AMX_LOAD(!a_streams, 6, b, 64);
+        AMX_LOAD(a_streams, 4, a, block->a_row_bytes);
+        _tile_dpbf16ps(0, 4, 6);
+        AMX_LOAD(!a_streams, 7, b + 1024, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        AMX_LOAD(a_streams, 5, a_half, block->a_row_bytes);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+        amx_drain_rows(drain, rows_a_step);
+        for (i64 row = 0; row < block->ahead.rows; row++)
+            _mm_prefetch(ahead + row * block->ahead.row_bytes, _MM_HINT_T1);
+        ahead += block->ahead.step_bytes;
+        a += block->a_step_bytes;
+        a_half += block->a_step_bytes;
+        b += AMX_STEP_BYTES;
+    }
+    _tile_stored(0, block->sums, 64);
+    _tile_stored(2, block->sums + 256, 64);
+    _tile_stored(1, block->sums + 512, 64);
+    _tile_stored(3, block->sums + 768, 64);
+    drain->store = STORE_NONE;
+}
+
+/* ---- A tile of the output, one run of its depth ---- */
+
+struct amx_tile {
+    struct matrix out; /* the tile's own part of it */
+    bool add, far;     /* to what stands in out; out is too large to be found in a cache later */
+    bool first, last;  /* run of the depth */
+    const char *a;
+    i64 a_row_bytes, a_step_bytes, a_block_bytes; /* between rows, steps, blocks of 32 rows */
+    const char *b;
+    i64 panel_bytes; /* between panels */
+    i64 steps;
+    float *sums; /* blocks of all the tile, or two of them where one run is all */
+    bool keep;   /* sums stay in their blocks */
+};
+/* a_stays: blocks of a stay near, and b streams; else the panels of b do. */
+void amx_run_tile(const struct amx_tile *tile, bool a_stays);
+
+static inline bool amx_is_far(struct matrix out)
+{
+    return out.rows * out.columns * element_bytes(out.dtype) >= AMX_STREAM_BYTES;
+}
+
+/* ---- Operands in the order tiles want ---- */
+
+/* 32 deep and 32 wide, 2 kB: rows of the depth, or (transposed) columns of it, that are not there are zeros. */
+void amx_pack_b(char *out, struct matrix m, bool transposed, i64 depth, i64 column);
+void amx_pack_panel(char *out, struct matrix m, bool transposed, i64 depth, i64 steps, i64 column);
+void amx_pack_a_transposed(char *out, struct matrix m, i64 depth, i64 row); /* a = m^T */
+/* Rows of a for a run of a tile: as they lie, or copied to slot 0 of the worker. */
+enum { AMX_SLOT_A, AMX_SLOT_B, AMX_SLOT_SUMS, AMX_SLOT_SHARED = 7 };
+void amx_place_a(struct amx_tile *tile, struct matrix a, i64 row, i64 depth, bool copy, int worker);
+
+/* ---- What the ops hand on: to each other, and where tiles are of no use to AVX-512 and oneDNN ---- */
+
+void amx_gradient(struct matrix dw, struct matrix dy, struct matrix x, bool add);
+void *cpu_v4_scratch(int worker, int slot, i64 bytes);
+#define OP(name, arguments, names) void cpu_v4_##name arguments;
+WEFT_OPS(OP)
+#undef OP
 
 #endif

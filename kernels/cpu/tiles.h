@@ -71,6 +71,113 @@ static inline i64 group_depth(i64 left)
     return whole ? whole : left;
 }
 
+/* ---- products on tiles of AMX (amx.h), which make no primitives: blocks of 32 x 32 sums over steps of 32. What a tile
+ * of the output reads of b, or of a where b is small, stays in the second cache, and so do its sums. ---- */
+enum { AMX_BLOCK = 32, AMX_STEP_BYTES = 2048, AMX_SUMS = AMX_BLOCK * AMX_BLOCK, AMX_RUN_STEPS = DEPTH_RUN / AMX_BLOCK };
+enum { AMX_NEAR_BYTES = 512 << 10, AMX_STREAM_BYTES = 1 << 20 };
+enum { AMX_ROWS_MOST = 256, AMX_COLUMNS_MOST = 512, AMX_TILES_WANTED = 16 };
+
+static inline i64 amx_steps(i64 depth)
+{
+    return ceil_div(depth, AMX_BLOCK);
+}
+
+static inline i64 amx_even(i64 length, i64 most) /* the longest of equal parts, whole blocks */
+{
+    return round_up(ceil_div(length, ceil_div(length, most)), AMX_BLOCK);
+}
+
+struct amx_tiling {
+    i64 rows, columns; /* of a tile */
+    i64 run_steps;     /* of a run of the depth */
+    bool a_stays;      /* all of b is near: blocks of a stay in the first cache */
+};
+
+static inline struct amx_tiling amx_tiling_of(i64 rows, i64 columns, i64 depth)
+{
+    i64 steps = amx_steps(depth), panels = ceil_div(columns, AMX_BLOCK);
+    struct amx_tiling t = {.run_steps = ceil_div(steps, ceil_div(steps, AMX_RUN_STEPS))};
+    t.a_stays = steps <= AMX_RUN_STEPS && panels * steps * AMX_STEP_BYTES <= AMX_NEAR_BYTES;
+    t.columns = t.a_stays ? columns : amx_even(columns, AMX_COLUMNS_MOST);
+    t.rows = t.a_stays ? AMX_ROWS_MOST / 2 : AMX_ROWS_MOST;
+    while (t.rows > AMX_BLOCK && ceil_div(rows, t.rows) * ceil_div(columns, t.columns) < AMX_TILES_WANTED)
+        t.rows /= 2;
+    return t;
+}
+
+/* Gradients of weights: segments of the depth are summed apart where there are few tiles. */
+struct amx_gradient_tiling {
+    i64 rows, columns, segments, depth; /* of a tile; of one segment */
+};
+
+static inline struct amx_gradient_tiling amx_gradient_tiling_of(i64 rows, i64 columns, i64 depth)
+{
+    struct amx_gradient_tiling t = {amx_even(rows, AMX_ROWS_MOST), amx_even(columns, AMX_COLUMNS_MOST), 1, 0};
+    i64 tiles = ceil_div(rows, t.rows) * ceil_div(columns, t.columns);
+    while (tiles * t.segments < SUMS_WANTED && depth / (2 * t.segments) >= DEPTH_RUN)
+        t.segments *= 2;
+    t.depth = round_up(ceil_div(depth, t.segments), DEPTH_RUN);
+    t.segments = ceil_div(depth, t.depth);
+    return t;
+}
+
+/* What has too few rows to pay for a panel's packing is left to oneDNN. */
+enum { AMX_ROWS_LEAST = 128 };
+static inline bool amx_has(struct matrix out, struct matrix a, bool transpose_a, struct matrix b, bool transpose_b)
+{
+    i64 depth = transpose_a ? a.rows : a.columns;
+    return a.dtype == DTYPE_BF16 && b.dtype == DTYPE_BF16 && out.rows > 0 && out.columns > 0 && depth > 0 &&
+           (transpose_a ? sums_of_data(out, transpose_a, transpose_b) : out.rows >= AMX_ROWS_LEAST);
+}
+
+static inline bool amx_has_gradient(struct matrix dw, struct matrix dy, struct matrix x)
+{
+    return dy.dtype == DTYPE_BF16 && x.dtype == DTYPE_BF16 && dw.dtype == DTYPE_F32 && dw.rows > 0 && dw.columns > 0;
+}
+
+/* Rows of a are read as they lie unless the first cache would not hold them so, or a step or block of them were not
+ * whole. */
+static inline bool amx_copies(struct matrix a, const struct amx_tiling *tiling)
+{
+    return a.columns % AMX_BLOCK != 0 || a.columns > tiling->run_steps * AMX_BLOCK ||
+           (tiling->a_stays && a.stride % 1024 == 0);
+}
+
+struct amx_scratch { /* bytes: of a worker, for rows of a, panels of b and sums of a tile; and of all together */
+    i64 a, b, sums, shared;
+};
+
+static inline struct amx_scratch amx_scratch_of(i64 rows, i64 columns, i64 steps, bool all_sums)
+{
+    i64 row_blocks = ceil_div(rows, AMX_BLOCK), panels = ceil_div(columns, AMX_BLOCK);
+    return (struct amx_scratch){row_blocks * steps * AMX_STEP_BYTES, panels * steps * AMX_STEP_BYTES,
+                                (all_sums ? row_blocks * panels : 2) * AMX_SUMS * 4, 0};
+}
+
+static inline struct amx_scratch amx_rows_scratch(struct matrix out, struct matrix a, const struct amx_tiling *t)
+{
+    i64 steps = amx_steps(a.columns), rows = min_i64(t->rows, out.rows), columns = min_i64(t->columns, out.columns);
+    struct amx_scratch s = amx_scratch_of(rows, columns, t->run_steps, steps > t->run_steps);
+    s.a = amx_copies(a, t) || a.rows % AMX_BLOCK != 0 ? s.a : 0;
+    s.b = 0;
+    s.shared = ceil_div(out.columns, AMX_BLOCK) * steps * AMX_STEP_BYTES;
+    return s;
+}
+
+/* Panels of gradients are a little longer than they hold: whole ones would share few sets of a cache. */
+enum { AMX_PANEL_STEPS = AMX_RUN_STEPS + 1 };
+
+/* Of one tile whose sums take so many rows of data, and of segments. */
+static inline struct amx_scratch amx_gradient_scratch(i64 rows, i64 columns, i64 depth)
+{
+    return amx_scratch_of(rows, columns, AMX_PANEL_STEPS, depth > DEPTH_RUN);
+}
+static inline i64 amx_segments_bytes(const struct amx_gradient_tiling *t, i64 rows, i64 columns)
+{
+    i64 tiles = ceil_div(rows, t->rows) * ceil_div(columns, t->columns);
+    return t->segments > 1 ? t->segments * tiles * t->rows * t->columns * 4 : 0;
+}
+
 /* ---- attention: queries times heads of a group, and keys, of a tile; keys come in blocks ---- */
 enum { KEY_BLOCK = 32 };
 enum { FORWARD_ROWS_MOST = 128, FORWARD_KEYS_MOST = 512, BACKWARD_ROWS_MOST = 256, BACKWARD_KEYS_MOST = 128 };

@@ -73,6 +73,32 @@ static void see_runs(struct device *device, const struct seen_product *p, i64 ro
     }
 }
 
+/* ---- Products on tiles: scratch alone ---- */
+
+static void see_tile(struct device *device, struct amx_scratch scratch)
+{
+    see_scratch(device, 0, scratch.a);
+    see_scratch(device, 1, scratch.b);
+    see_scratch(device, 2, scratch.sums);
+    see_scratch(device, 7, scratch.shared);
+}
+
+static void see_rows_on_tiles(struct device *device, struct matrix out, struct matrix a)
+{
+    struct amx_tiling tiling = amx_tiling_of(out.rows, out.columns, a.columns);
+    see_tile(device, amx_rows_scratch(out, a, &tiling));
+}
+
+static void see_gradient_on_tiles(struct device *device, struct matrix dw, i64 depth)
+{
+    struct amx_gradient_tiling t = amx_gradient_tiling_of(dw.rows, dw.columns, depth);
+    struct amx_scratch scratch =
+        amx_gradient_scratch(min_i64(t.rows, dw.rows), min_i64(t.columns, dw.columns), min_i64(t.depth, depth));
+    scratch.sums = t.segments > 1 ? 0 : scratch.sums;
+    scratch.shared = amx_segments_bytes(&t, dw.rows, dw.columns);
+    see_tile(device, scratch);
+}
+
 /* As the CPU backend cuts it. */
 void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
                      bool transpose_b, bool add)
@@ -80,7 +106,13 @@ void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, 
     struct seen_product p = {out, a, transpose_a, transpose_b, add, sums_of_data(out, transpose_a, transpose_b)};
     i64 k = transpose_a ? a.rows : a.columns;
     struct lengths rows = {0}, columns = {0}, segments = {0};
-    (void)b;
+    if (device->level == CPU_LEVEL_AMX && amx_has(out, a, transpose_a, b, transpose_b)) {
+        if (transpose_a)
+            see_gradient_on_tiles(device, out, k);
+        else
+            see_rows_on_tiles(device, out, a);
+        return;
+    }
     if (out.rows == 0 || out.columns == 0 || has_few_rows(out.rows, transpose_a, transpose_b))
         return;
     p.tiling = tiling_of(out.rows, out.columns, k, p.sums_data);
@@ -112,6 +144,12 @@ void meta_see_grouped(struct device *device, struct matrix out, struct matrix a,
 void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x)
 {
     i64 slice = dw.rows / experts;
+    if (device->level == CPU_LEVEL_AMX && amx_has_gradient(dw, dy, x)) {
+        i64 rows = min_i64(amx_even(slice, AMX_ROWS_MOST), slice);
+        see_tile(device,
+                 amx_gradient_scratch(rows, min_i64(amx_even(dw.columns, AMX_COLUMNS_MOST), dw.columns), x.rows));
+        return;
+    }
     for (i64 row = 0; row < slice; row += GROUP_OUT_ROWS_TILE)
         for (i64 column = 0; column < x.columns; column += GROUP_COLUMNS_TILE)
             for (i64 depth = GROUP_ROWS; depth <= min_i64(DEPTH_RUN, x.rows); depth += GROUP_ROWS)
