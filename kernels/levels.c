@@ -1,5 +1,6 @@
 /* Which instructions the CPU backend is made of on this machine. */
 #include "kernels/levels.h"
+#include "kernels/cuda/device.h"
 #include "kernels/kernels.h"
 
 #include <cpuid.h>
@@ -153,7 +154,9 @@ double kernels_matrix_peak(struct device *device, enum dtype dtype, double secon
     enum { SLICES_LEAST = 3 };
     double best = 0, begin = clock_s();
     enum cpu_level machine = best_level();
-    require(device->backend == BACKEND_CPU, "the matrix peak is measured on a CPU");
+    if (device->backend == BACKEND_CUDA)
+        return cuda_matrix_peak(device, dtype);
+    require(device->backend == BACKEND_CPU, "the matrix peak of a device that computes");
     for (i64 slices = 0; slices < SLICES_LEAST || clock_s() - begin < seconds; slices++)
         for (int i = 0; i < INSTRUCTIONS; i++)
             if (has(machine, (enum instruction)i, dtype == DTYPE_BF16))

@@ -52,7 +52,7 @@ int main(int argc, char **argv)
         print_message("skipped: %s\n", error_text());
     int failed = cmocka_run_group_tests(TESTS, NULL, NULL);
     if (has_gpu)
-        device_close_cuda(&gpu);
+        device_close(&gpu);
     workers_stop();
     return failed;
 }

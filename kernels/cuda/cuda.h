@@ -23,11 +23,12 @@ extern "C" {
 
 /* What device->handles points to. The workspace is shared by all ops: the queue runs one at a time. */
 struct cuda_handles {
-    struct cuda_products *products; /* of matmul.c */
+    int index, major, minor, processors; /* the GPU's number, compute capability, multiprocessors */
+    struct cuda_products *products;      /* of matmul.c */
     void *workspace;
     i64 workspace_bytes;
 };
-static inline struct cuda_handles *cuda_handles_of(struct device *device)
+static inline struct cuda_handles *cuda_handles_of(const struct device *device)
 {
     return (struct cuda_handles *)device->handles;
 }
@@ -43,6 +44,17 @@ extern "C" {
 #define DECLARE(name) __typeof__(*((struct kernels *)0)->name) cuda_##name;
 WEFT_CUDA_OPS(DECLARE)
 #undef DECLARE
+/* memory.c: the functions of struct memory. Copies are queued behind the ops before them and have happened when the
+ * call returns. */
+int cuda_memory_open(void);
+void *cuda_alloc(struct device *device, i64 bytes);
+void cuda_release(struct device *device, void *memory, i64 bytes);
+void *cuda_reserve(struct device *device, i64 bytes);
+void cuda_grow(struct device *device, void *base, i64 from, i64 to);
+void cuda_unreserve(struct device *device, void *base, i64 bytes, i64 backed_bytes);
+void cuda_put(struct device *device, void *out, const void *host, i64 bytes);
+void cuda_get(struct device *device, void *host, const void *memory, i64 bytes);
+void cuda_wait(struct device *device);
 struct cuda_products *cuda_products_open(void);
 void cuda_products_close(struct cuda_products *products);
 #ifdef __cplusplus

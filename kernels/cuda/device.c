@@ -31,16 +31,14 @@ int cuda_check_ops(const char *const *names)
     return result;
 }
 
-static void *alloc(struct device *device, i64 bytes)
+static void close_device(struct device *device)
 {
-    (void)device;
-    return cuda_alloc(bytes);
-}
-
-static void release(struct device *device, void *block, i64 bytes)
-{
-    (void)device, (void)bytes;
-    cuda_free(block);
+    struct cuda_handles *handles = cuda_handles_of(device);
+    cuda_wait(device);
+    cuda_products_close(handles->products);
+    cuda_release(device, handles->workspace, handles->workspace_bytes);
+    CUDA_CHECK(cudaStreamDestroy(cuda_queue_of(device)));
+    memory_free(handles);
 }
 
 static void no_wall(struct device *device)
@@ -48,79 +46,71 @@ static void no_wall(struct device *device)
     (void)device;
 }
 
-static const struct memory cuda_memory = {.alloc = alloc,
-                                          .release = release,
-                                          .put = cuda_upload,
-                                          .get = cuda_download,
+static const struct memory cuda_memory = {.alloc = cuda_alloc,
+                                          .release = cuda_release,
+                                          .put = cuda_put,
+                                          .get = cuda_get,
+                                          .reserve = cuda_reserve,
+                                          .grow = cuda_grow,
+                                          .unreserve = cuda_unreserve,
                                           .unlock = no_wall,
-                                          .lock = no_wall};
+                                          .lock = no_wall,
+                                          .close = close_device};
 
-int device_open_cuda(struct device *device, int index)
+static int check_device(struct cudaDeviceProp *properties, int index)
 {
     int count = 0;
     cudaError_t status = cudaGetDeviceCount(&count);
-    struct cudaDeviceProp properties;
     if (status != cudaSuccess)
         return error_set("no GPU can be used (are there one and its driver?): %s", cudaGetErrorString(status));
     if (index < 0 || index >= count)
         return error_set("there is no GPU %d: this machine has %d, counted from 0", index, count);
-    CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
-    if (properties.major * 10 + properties.minor < OLDEST)
-        return error_set("GPU %d (%s) is sm_%d%d: sm_%d or newer is needed", index, properties.name, properties.major,
-                         properties.minor, OLDEST);
-    struct cuda_handles *handles = memory_alloc(sizeof *handles);
+    CUDA_CHECK(cudaGetDeviceProperties(properties, index));
+    if (properties->major * 10 + properties->minor < OLDEST)
+        return error_set("GPU %d (%s) is sm_%d%d: sm_%d or newer is needed", index, properties->name, properties->major,
+                         properties->minor, OLDEST);
+    return 0;
+}
+
+int device_open_cuda(struct device *device, int index)
+{
+    struct cudaDeviceProp properties;
     cudaStream_t queue;
+    if (check_device(&properties, index) || cuda_memory_open())
+        return -1;
     CUDA_CHECK(cudaSetDevice(index));
+    CUDA_CHECK(cudaFree(NULL)); /* makes the context that the driver's own calls need */
     CUDA_CHECK(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking));
-    handles->workspace = cuda_alloc(WORKSPACE_BYTES);
-    handles->workspace_bytes = WORKSPACE_BYTES;
-    handles->products = cuda_products_open();
+    struct cuda_handles *handles = memory_alloc(sizeof *handles);
     *device = (struct device){.ops = &cuda_kernels,
                               .memory = &cuda_memory,
                               .backend = BACKEND_CUDA,
                               .has_bf16 = true,
                               .queue = queue,
                               .handles = handles};
+    *handles = (struct cuda_handles){.index = index,
+                                     .major = properties.major,
+                                     .minor = properties.minor,
+                                     .processors = properties.multiProcessorCount,
+                                     .products = cuda_products_open(),
+                                     .workspace = cuda_alloc(device, WORKSPACE_BYTES),
+                                     .workspace_bytes = WORKSPACE_BYTES};
     return 0;
 }
 
-void device_close_cuda(struct device *device)
+/* Flops a clock of one multiprocessor, from the vendor's tuning guides: dense bf16 with f32 sums, and f32. */
+double cuda_matrix_peak(const struct device *device, enum dtype dtype)
 {
-    struct cuda_handles *handles = cuda_handles_of(device);
-    cuda_wait(device);
-    cuda_products_close(handles->products);
-    cuda_free(handles->workspace);
-    CUDA_CHECK(cudaStreamDestroy(cuda_queue_of(device)));
-    memory_free(handles);
-    *device = (struct device){0};
-}
-
-void *cuda_alloc(i64 bytes)
-{
-    void *memory;
-    cudaError_t status = cudaMalloc(&memory, (size_t)max_i64(bytes, 1));
-    require(status == cudaSuccess, "no %lld bytes of device memory: %s", (long long)bytes, cudaGetErrorString(status));
-    return memory;
-}
-
-void cuda_free(void *memory)
-{
-    CUDA_CHECK(cudaFree(memory));
-}
-
-void cuda_upload(struct device *device, void *out, const void *host, i64 bytes)
-{
-    CUDA_CHECK(cudaMemcpyAsync(out, host, (size_t)bytes, cudaMemcpyHostToDevice, cuda_queue_of(device)));
-    cuda_wait(device);
-}
-
-void cuda_download(struct device *device, void *host, const void *memory, i64 bytes)
-{
-    CUDA_CHECK(cudaMemcpyAsync(host, memory, (size_t)bytes, cudaMemcpyDeviceToHost, cuda_queue_of(device)));
-    cuda_wait(device);
-}
-
-void cuda_wait(struct device *device)
-{
-    CUDA_CHECK(cudaStreamSynchronize(cuda_queue_of(device)));
+    static const struct {
+        int version, bf16, f32;
+    } rows[] = {{80, 2048, 128}, {86, 1024, 256},  {87, 1024, 256},  {89, 1024, 256},
+                {90, 4096, 256}, {100, 8192, 256}, {103, 8192, 256}, {120, 1024, 256}};
+    const struct cuda_handles *handles = cuda_handles_of(device);
+    int clock_khz = 0;
+    if (cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, handles->index) != cudaSuccess)
+        return 0;
+    for (i64 i = 0; i < COUNT_OF(rows); i++)
+        if (rows[i].version == handles->major * 10 + handles->minor)
+            return (double)(dtype == DTYPE_BF16 ? rows[i].bf16 : rows[i].f32) * handles->processors * clock_khz * 1e-6;
+    return 0;
 }

@@ -14,16 +14,10 @@ extern const struct kernels cuda_kernels;
 
 /* -1 and a message where there is no toolkit, no GPU number `index`, or one older than sm_80. */
 int device_open_cuda(struct device *device, int index);
-void device_close_cuda(struct device *device);
-
 /* 0, or -1 and a message that lists which of `names` (NULL-terminated; NULL: all ops) the backend lacks. */
 int cuda_check_ops(const char *const *names);
 
-/* Device memory. Copies are queued behind the ops before them and have happened when the call returns. */
-void *cuda_alloc(i64 bytes);
-void cuda_free(void *memory);
-void cuda_upload(struct device *device, void *out, const void *host, i64 bytes);
-void cuda_download(struct device *device, void *host, const void *memory, i64 bytes);
-void cuda_wait(struct device *device);
+/* Dense products of tensor cores (or f32 units), GFLOP/s, by the device's architecture and clock; 0: unknown. */
+double cuda_matrix_peak(const struct device *device, enum dtype dtype);
 
 #endif

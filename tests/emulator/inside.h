@@ -1,6 +1,7 @@
 /* What the emulator's own files share. blocks.cpp: fibers, the threads of a block, barriers, warps. asynchronous.cpp:
  * copies and products that happen later. shared.cpp: shared memory. memory.cpp: device memory, its gate, faults.
- * streams.cpp: streams, events, graphs, launches. checks.cpp: where the compiler's checks arrive. */
+ * virtual.cpp: the driver's virtual memory. streams.cpp: streams, events, graphs, launches. checks.cpp: where the
+ * compiler's checks arrive. */
 #ifndef EMULATOR_INSIDE_H
 #define EMULATOR_INSIDE_H
 #ifndef __CUDACC__
@@ -67,6 +68,10 @@ struct inside_device {
 void memory_open();
 void set_running(const char *kernel); /* what messages name */
 bool is_device(const void *at);
+char *reserve_pages(size_t bytes); /* nullptr: no room; virtual.cpp */
+void unreserve_pages(char *at, size_t bytes);
+void buffer_grow(char *at, size_t bytes); /* the buffer that ends at `at`, or a new one */
+void buffer_drop(char *at, size_t bytes);
 bool buffer_holds(const void *at, size_t bytes);
 bool is_pinned(const void *at);
 void check_arguments(const char *name, const void *arguments, size_t bytes);

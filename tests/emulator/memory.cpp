@@ -14,7 +14,7 @@
 namespace emu
 {
 enum { UNWRITTEN = 0xff, ALIGNMENT = 16 };
-static const size_t REGION_BYTES = (size_t)64 << 30, FILLED_BYTES = (size_t)64 << 20;
+static const size_t REGION_BYTES = (size_t)8 << 40, FILLED_BYTES = (size_t)64 << 20;
 
 struct buffer {   /* keyed by its first page */
     size_t pages; /* bytes, without the guarded one */
@@ -217,6 +217,48 @@ static void check_margins(const buffer &b)
         if (i < b.pages && (unsigned char)b.first_page[i] != UNWRITTEN)
             fault("byte %zd of a buffer of %zu was written", (ptrdiff_t)i - (ptrdiff_t)before, b.bytes);
     }
+}
+
+/* ---- Virtual memory: a buffer of whole pages that begins where its addresses do ---- */
+enum { ARENA_ALIGNMENT = 2 << 20 };
+
+char *reserve_pages(size_t bytes)
+{
+    size_t before = (size_t)(-(uintptr_t)region_next & (ARENA_ALIGNMENT - 1));
+    if (region_next + before + bytes + PAGE_BYTES > region_end)
+        return nullptr;
+    char *at = region_next + before;
+    region_next = at + bytes + PAGE_BYTES;
+    return at;
+}
+
+/* The last reserved is given out again: what a program opens and closes in turn takes no new addresses. */
+void unreserve_pages(char *at, size_t bytes)
+{
+    if (at + bytes + PAGE_BYTES == region_next)
+        region_next = at;
+}
+
+void buffer_grow(char *at, size_t bytes)
+{
+    const buffer *before = buffer_before(at);
+    buffer b = {bytes, bytes, at};
+    if (before && before->begin() + before->bytes == at) {
+        b = *before;
+        b.bytes = b.pages = b.pages + bytes;
+    }
+    buffers[b.first_page] = b;
+    inside_device open;
+    if (key >= 0)
+        pkey_mprotect(at, bytes, PROT_READ | PROT_WRITE, key);
+    memset(at, UNWRITTEN, bytes);
+}
+
+void buffer_drop(char *at, size_t bytes)
+{
+    buffers.erase(at);
+    madvise(at, bytes, MADV_DONTNEED);
+    mprotect(at, bytes, PROT_NONE);
 }
 
 /* An argument that is an address of the host's. */

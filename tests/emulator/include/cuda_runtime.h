@@ -12,6 +12,7 @@
  *   WEFT_EMU_ASYNC=early|late|mixed   when asynchronous copies and products happen: at once, when waited for, by dice
  *   WEFT_EMU_STREAMS=early|late       late: streams stand still until somebody waits for them
  *   WEFT_EMU_NO_PKEY=1                guard device memory by mprotect (slower) where there are protection keys too
+ *   WEFT_EMU_MEMORY=BYTES            what arenas may take in all (default: what they like)
  *   WEFT_EMU_NCCL_S=10                seconds after which a rank no longer waits for another one (nccl.c) */
 #ifndef EMULATED_CUDA_RUNTIME_H
 #define EMULATED_CUDA_RUNTIME_H
@@ -59,6 +60,8 @@ cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);
+enum cudaDeviceAttr { cudaDevAttrClockRate = 13 };
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 cudaError_t cudaMalloc(void **memory, size_t bytes);
 cudaError_t cudaFree(void *memory);

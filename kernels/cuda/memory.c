@@ -1,0 +1,122 @@
+/* Device memory. Arenas are address space of which the driver maps more when they grow, so that nothing moves and a
+ * warm step allocates nothing; the driver's library is opened when the first arena is, so that a program built with
+ * CUDA starts where there is none. */
+#include "kernels/cuda/cuda.h"
+
+#include <cuda.h>
+#include <dlfcn.h>
+
+#ifndef CUDA_DRIVER_LIBRARY /* the emulated GPU's is the program itself */
+#define CUDA_DRIVER_LIBRARY "libcuda.so.1"
+#endif
+
+static struct {
+    CUresult (*reserve)(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags);
+    CUresult (*unreserve)(CUdeviceptr at, size_t bytes);
+    CUresult (*create)(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
+                       unsigned long long flags);
+    CUresult (*release)(CUmemGenericAllocationHandle handle);
+    CUresult (*map)(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                    unsigned long long flags);
+    CUresult (*unmap)(CUdeviceptr at, size_t bytes);
+    CUresult (*allow)(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count);
+} driver;
+
+int cuda_memory_open(void)
+{
+    const struct {
+        void *out;
+        const char *name;
+    } functions[] = {{&driver.reserve, "cuMemAddressReserve"},
+                     {&driver.unreserve, "cuMemAddressFree"},
+                     {&driver.create, "cuMemCreate"},
+                     {&driver.release, "cuMemRelease"},
+                     {&driver.map, "cuMemMap"},
+                     {&driver.unmap, "cuMemUnmap"},
+                     {&driver.allow, "cuMemSetAccess"}};
+    void *library = dlopen(CUDA_DRIVER_LIBRARY, RTLD_NOW | RTLD_GLOBAL);
+    for (i64 i = 0; i < COUNT_OF(functions); i++) {
+        void *function = library ? dlsym(library, functions[i].name) : NULL;
+        if (!function)
+            return error_set("no GPU can be used: %s", dlerror());
+        *(void **)functions[i].out = function;
+    }
+    return 0;
+}
+
+void *cuda_alloc(struct device *device, i64 bytes)
+{
+    void *memory;
+    (void)device;
+    cudaError_t status = cudaMalloc(&memory, (size_t)max_i64(bytes, 1));
+    require(status == cudaSuccess, "no %lld bytes of GPU memory: %s", (long long)bytes, cudaGetErrorString(status));
+    return memory;
+}
+
+void cuda_release(struct device *device, void *memory, i64 bytes)
+{
+    (void)device, (void)bytes;
+    CUDA_CHECK(cudaFree(memory));
+}
+
+static CUmemLocation place_of(const struct device *device)
+{
+    return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cuda_handles_of(device)->index};
+}
+
+void *cuda_reserve(struct device *device, i64 bytes)
+{
+    CUdeviceptr at;
+    (void)device;
+    CUresult status = driver.reserve(&at, (size_t)bytes, 0, 0, 0);
+    require(status == CUDA_SUCCESS, "the driver reserves no %lld bytes of addresses: CUDA error %d", (long long)bytes,
+            (int)status);
+    return (void *)(uintptr_t)at;
+}
+
+void cuda_grow(struct device *device, void *base, i64 from, i64 to)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = place_of(device)};
+    CUmemAccessDesc access = {.location = properties.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)base + (CUdeviceptr)from;
+    size_t bytes = (size_t)(to - from);
+    CUresult status = driver.create(&handle, bytes, &properties, 0);
+    require(
+        status != CUDA_ERROR_OUT_OF_MEMORY,
+        "the GPU has no %.2f GiB more: make batches smaller (batch.micro_rows) or recompute (recompute: true); `weft "
+        "plan` says what a stage needs",
+        (double)bytes / (1 << 30));
+    if (status == CUDA_SUCCESS)
+        status = driver.map(at, bytes, 0, handle, 0);
+    if (status == CUDA_SUCCESS)
+        status = driver.allow(at, bytes, &access, 1);
+    require(status == CUDA_SUCCESS, "the driver maps no %lld bytes: CUDA error %d", (long long)bytes, (int)status);
+    driver.release(handle); /* it stays as long as it is mapped */
+}
+
+void cuda_unreserve(struct device *device, void *base, i64 bytes, i64 backed_bytes)
+{
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)base;
+    cuda_wait(device);
+    if (backed_bytes > 0)
+        require(driver.unmap(at, (size_t)backed_bytes) == CUDA_SUCCESS, "an arena that cannot be unmapped");
+    require(driver.unreserve(at, (size_t)bytes) == CUDA_SUCCESS, "an arena that cannot be given back");
+}
+
+void cuda_put(struct device *device, void *out, const void *host, i64 bytes)
+{
+    CUDA_CHECK(cudaMemcpyAsync(out, host, (size_t)bytes, cudaMemcpyHostToDevice, cuda_queue_of(device)));
+    cuda_wait(device);
+}
+
+void cuda_get(struct device *device, void *host, const void *memory, i64 bytes)
+{
+    CUDA_CHECK(cudaMemcpyAsync(host, memory, (size_t)bytes, cudaMemcpyDeviceToHost, cuda_queue_of(device)));
+    cuda_wait(device);
+}
+
+void cuda_wait(struct device *device)
+{
+    CUDA_CHECK(cudaStreamSynchronize(cuda_queue_of(device)));
+}
