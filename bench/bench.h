@@ -15,6 +15,14 @@ struct bench {
     const char *name, *summary;
     bench_fn *run;
 };
+/* One op, or all, by its case (cases/cases.h). */
+struct op_bench {
+    const char *name;          /* NULL: ops are listed */
+    const char *dtype, *shape; /* f32 or bf16; 4096x512 or 4096x512x64; NULL: as training has them */
+    i64 variant;
+    bool json;
+};
+int bench_op(struct device *device, const struct op_bench *settings);
 extern const struct bench benches[]; /* ends with a NULL name */
 void bench_print(const struct bench_row *row, bool json);
 double bench_median(double *values, i64 count); /* sorts them */

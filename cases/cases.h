@@ -19,7 +19,7 @@ struct operand {
     enum role role;
     i64 rows, columns, stride;
     int input;      /* of a gradient: the operand it is the derivative by; -1 elsewhere */
-    void *data;     /* device memory [rows, stride], between run_put and run_release */
+    void *data;     /* device memory [rows, stride], between op_put and op_release */
     void *image;    /* the same on the host: what is put, then what was got */
     double *values; /* [rows, columns] */
 };
@@ -49,6 +49,7 @@ struct op_case {
     void (*reference)(struct op_run *run);
     double (*objective)(struct op_run *run);
     struct op_shape usual;         /* as training has it: what is timed */
+    i64 depth_step;                /* depth is a multiple of it; 0: the op has none */
     unsigned alike;                /* ONE_DTYPE, NO_GAPS */
     const struct op_shape *shapes; /* to be checked, ending with rows -1; NULL: those all row-wise ops take */
     double bf16_slack;             /* of ops that round to bf16 inside: error allowed, of the largest value */
@@ -81,10 +82,10 @@ double softplus(double x);
 double log_sum_exp(const double *x, i64 n);
 
 /* ---- Running a case ---- */
-void run_open(struct op_run *run, const struct op_case *c); /* rows, columns, depth, dtype, variant and gap are set */
-void run_put(struct op_run *run, struct device *device);    /* operands to device memory, once more if called again */
-void run_get(struct op_run *run, struct device *device);    /* outputs into the images */
-void run_release(struct op_run *run, struct device *device);
+void op_open(struct op_run *run, const struct op_case *c); /* rows, columns, depth, dtype, variant and gap are set */
+void op_put(struct op_run *run, struct device *device);    /* operands to device memory, once more if called again */
+void op_get(struct op_run *run, struct device *device);    /* outputs into the images */
+void op_release(struct op_run *run, struct device *device);
 double operand_at(const struct operand *o, i64 row, i64 column); /* of its image */
 i64 operand_bytes(const struct operand *o);
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GAP = 5, PROBES = 48, FEW_PROBES = 12, MANY_ELEMENTS = 4096, FEW_MOST = 1 << 18 };
+enum { GAP = 5, PROBES = 48, FEW_PROBES = 8, MANY_ELEMENTS = 4096, FEW_MOST = 1 << 18 };
 
 static const struct op_shape row_shapes[] = {{0, 3},  {1, 1},    {1, 37},    {3, 1},     {3, 3},
                                              {7, 37}, {1000, 3}, {1000, 37}, {3, 20000}, {-1}};
@@ -58,9 +58,9 @@ static u64 outputs_hash(const struct op_run *run, int k)
 
 static void run_once(const struct op_case *c, struct op_run *run, struct device *device)
 {
-    run_put(run, device);
+    op_put(run, device);
     c->call(device, run);
-    run_get(run, device);
+    op_get(run, device);
 }
 
 /* Twice; on a CPU from 1, 2 and 4 workers. */
@@ -170,7 +170,7 @@ struct checking {
 static int check_run(const struct op_case *c, struct op_run *run, void *context)
 {
     const struct checking *checking = context;
-    run_open(run, c);
+    op_open(run, c);
     int status = check_bits(c, run, checking->device, checking->workers);
     if (status == 0)
         status = check_gaps(c, run) || check_inputs(c, run) ? -1 : 0;
@@ -178,7 +178,7 @@ static int check_run(const struct op_case *c, struct op_run *run, void *context)
         status = check_gradients(c, run);
     if (status == 0 && c->reference)
         status = check_reference(c, run);
-    run_release(run, checking->device);
+    op_release(run, checking->device);
     return status;
 }
 

@@ -191,7 +191,7 @@ static void mean_reference(struct op_run *run)
 
 const struct op_case code_cases[] = {
     {"quantize_vectors", 2, setup_quantize_vectors, call_quantize_vectors, reference_quantize_vectors,
-     .usual = {4096, 64, 256}, .shapes = vector_shapes, .multiplies = true},
+     .usual = {4096, 64, 256}, .depth_step = 2, .shapes = vector_shapes, .multiplies = true},
     {"codebook_move", 1, setup_move, call_move, move_reference, .usual = {4096, 64}, .alike = ONE_DTYPE | NO_GAPS},
     {"codebook_mean", 2, setup_mean, call_mean, mean_reference, .usual = {4096, 64}, .alike = ONE_DTYPE},
     {0},

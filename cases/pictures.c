@@ -447,16 +447,16 @@ static void reference_bit_entropy_backward(struct op_run *run)
 }
 
 const struct op_case picture_cases[] = {
-    {"resize", 2 * COUNT_OF(sizes), setup_resize, call_resize, reference_resize, .usual = {64, 64, 32},
+    {"resize", 2 * COUNT_OF(sizes), setup_resize, call_resize, reference_resize, .usual = {64, 64, 32}, .depth_step = 2,
      .shapes = picture_shapes},
     {"resize_backward", 2 * COUNT_OF(sizes), setup_resize_backward, call_resize_backward, reference_resize_backward,
-     .usual = {64, 64, 32}, .shapes = picture_shapes},
+     .usual = {64, 64, 32}, .depth_step = 2, .shapes = picture_shapes},
     {"permute", COUNT_OF(permutations), setup_permute, call_permute, reference_permute, .usual = {4096, 512},
      .alike = NO_GAPS, .shapes = permute_shapes},
     {"quantize_bits", 8, setup_quantize_bits, call_quantize_bits, reference_quantize_bits, .usual = {64, 16, 16},
-     .alike = ONE_DTYPE | NO_GAPS, .shapes = picture_shapes},
+     .depth_step = 1, .alike = ONE_DTYPE | NO_GAPS, .shapes = picture_shapes},
     {"dequantize_bits", 4, setup_dequantize_bits, call_dequantize_bits, reference_dequantize_bits,
-     .usual = {64, 16, 16}, .alike = ONE_DTYPE | NO_GAPS, .shapes = picture_shapes},
+     .usual = {64, 16, 16}, .depth_step = 1, .alike = ONE_DTYPE | NO_GAPS, .shapes = picture_shapes},
     {"bit_entropy", 2, setup_bit_entropy, call_bit_entropy, reference_bit_entropy, .usual = {1024, 16},
      .alike = ONE_DTYPE | NO_GAPS},
     {"bit_entropy_backward", 2, setup_bit_entropy_backward, call_bit_entropy_backward, reference_bit_entropy_backward,

@@ -162,7 +162,7 @@ static void image_of_values(struct operand *o)
 }
 
 /* ---- A run ---- */
-void run_open(struct op_run *run, const struct op_case *c)
+void op_open(struct op_run *run, const struct op_case *c)
 {
     run->count = 0;
     c->setup(run);
@@ -175,7 +175,7 @@ void run_open(struct op_run *run, const struct op_case *c)
     }
 }
 
-void run_put(struct op_run *run, struct device *device)
+void op_put(struct op_run *run, struct device *device)
 {
     for (int k = 0; k < run->count; k++) {
         struct operand *o = &run->operands[k];
@@ -189,13 +189,13 @@ void run_put(struct op_run *run, struct device *device)
     }
 }
 
-void run_get(struct op_run *run, struct device *device)
+void op_get(struct op_run *run, struct device *device)
 {
     for (int k = 0; k < run->count; k++)
         device_get(device, run->operands[k].image, run->operands[k].data, operand_bytes(&run->operands[k]));
 }
 
-void run_release(struct op_run *run, struct device *device)
+void op_release(struct op_run *run, struct device *device)
 {
     for (int k = 0; k < run->count; k++) {
         struct operand *o = &run->operands[k];

@@ -223,12 +223,12 @@ static void reference_stft_inverse(struct op_run *run)
 }
 
 const struct op_case sound_cases[] = {
-    {"stft", 4, setup_stft, call_stft, reference_stft, .usual = {4, 24000, 1024}, .alike = ONE_DTYPE,
+    {"stft", 4, setup_stft, call_stft, reference_stft, .usual = {4, 24000, 1024}, .depth_step = 4, .alike = ONE_DTYPE,
      .shapes = stft_shapes, .multiplies = true},
     {"stft_backward", 2, setup_stft_backward, call_stft_backward, reference_stft_backward, .usual = {4, 24000, 1024},
-     .alike = ONE_DTYPE, .shapes = stft_shapes, .multiplies = true},
+     .depth_step = 4, .alike = ONE_DTYPE, .shapes = stft_shapes, .multiplies = true},
     {"stft_inverse", 2, setup_stft_inverse, call_stft_inverse, reference_stft_inverse, .usual = {4, 24000, 1024},
-     .alike = ONE_DTYPE, .shapes = stft_shapes, .multiplies = true},
+     .depth_step = 4, .alike = ONE_DTYPE, .shapes = stft_shapes, .multiplies = true},
     {"phases_draw", 1, setup_draw, call_draw, draw_reference, .usual = {1024, 513}, .alike = ONE_DTYPE},
     {"phases_push", 1, setup_push, call_push, push_reference, .usual = {1024, 513}, .alike = ONE_DTYPE},
     {0},

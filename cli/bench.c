@@ -9,6 +9,7 @@ static int unknown_bench(const char *name)
     struct text known = {0};
     for (const struct bench *b = benches; b->name; b++)
         text_printf(&known, " %s", b->name);
+    text_printf(&known, " op");
     error_usage("weft bench: there is no \"%s\"; known:%s", name, known.data);
     text_release(&known);
     return command_failed();
@@ -19,24 +20,52 @@ static void print_names(void)
     printf("\n");
     for (const struct bench *b = benches; b->name; b++)
         printf("  %-28s %s\n", b->name, b->summary);
+    printf("  %-28s %s\n", "op [OP|all]", "an op's time, GFLOP/s and GB/s; without OP the ops there are");
 }
 
-int command_bench(int argc, char **argv)
+static int run_benches(const char *name, bool json)
 {
-    bool json = false, found = false;
-    struct arguments a;
-    const struct option options[] = {{"json", NULL, NULL, &json, "one JSON object a line"}, DEVICE_OPTION, {NULL}};
-    int status = options_parse(&a, argc, argv, options, 1, 1);
-    if (status > 0 && argc > 1) /* not where options alone are looked at */
-        print_names();
-    if (status)
-        return status < 0 ? command_failed() : 0;
+    bool found = false, all = strcmp(name, "all") == 0;
     for (const struct bench *b = benches; b->name; b++) {
-        if (strcmp(a.positional[0], "all") != 0 && strcmp(a.positional[0], b->name) != 0)
+        if (!all && strcmp(name, b->name) != 0)
             continue;
         found = true;
         if (b->run(cli_device(), json))
             return command_failed();
     }
-    return found ? 0 : unknown_bench(a.positional[0]);
+    return found ? 0 : unknown_bench(name);
+}
+
+static int run_op(struct op_bench *op, const struct arguments *a, const char *variant)
+{
+    int status = 0;
+    op->name = a->count > 1 ? a->positional[1] : NULL;
+    op->variant = option_integer(variant, "variant", 0, 0, 1 << 16, &status);
+    return status || bench_op(cli_device(), op) ? command_failed() : 0;
+}
+
+int command_bench(int argc, char **argv)
+{
+    const char *variant = NULL;
+    struct op_bench op = {0};
+    struct arguments a;
+    const struct option options[] = {
+        {"json", NULL, NULL, &op.json, "one JSON object a line"},
+        {"dtype", "f32|bf16", &op.dtype, NULL, "op: of activations [bf16 where it is fast]"},
+        {"shape", "RxC[xD]", &op.shape, NULL, "op: rows, columns and depth of its case"},
+        {"variant", "N", &variant, NULL, "op: which of its case's [0]"},
+        DEVICE_OPTION,
+        {NULL}};
+    int status = options_parse(&a, argc, argv, options, 1, 2);
+    if (status > 0 && argc > 1) /* not where options alone are looked at */
+        print_names();
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    if (strcmp(a.positional[0], "op") == 0)
+        return run_op(&op, &a, variant);
+    if (a.count > 1 || op.dtype || op.shape || variant) {
+        error_usage("weft bench %s: only `weft bench op` takes more than a name", a.positional[0]);
+        return command_failed();
+    }
+    return run_benches(a.positional[0], op.json);
 }

@@ -71,12 +71,12 @@ static int count_run(const struct op_case *c, struct op_run *run, void *context)
 {
     struct device *meta = context;
     meta->cost = (struct cost){0};
-    run_open(run, c);
-    run_put(run, meta);
+    op_open(run, c);
+    op_put(run, meta);
     c->call(meta, run);
     bool costs = meta->cost.bytes > 0 && (meta->cost.flops > 0) == c->multiplies;
     bool right = meta->cost.calls == 1 && (costs || !has_elements(run));
-    run_release(run, meta);
+    op_release(run, meta);
     return right ? 0 : error_set("%s counts %g flops, %g bytes", c->name, meta->cost.flops, meta->cost.bytes);
 }
 

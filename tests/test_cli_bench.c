@@ -1,0 +1,100 @@
+/* `weft bench op`: the list, a table, JSON lines, and what is refused. What is measured is nobody's assertion. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <cmocka.h>
+
+#include "core/json.h"
+#include "kernels/kernels.h"
+
+static struct text said; /* of the last run: stdout and stderr */
+
+static int weft(const char *words)
+{
+    char *command = string_format("WEFT_THREADS=1 %s %s 2>&1", WEFT_PROGRAM, words), part[4096];
+    FILE *out = popen(command, "r");
+    size_t bytes;
+    assert_non_null(out);
+    text_clear(&said);
+    while ((bytes = fread(part, 1, sizeof part, out)) > 0)
+        text_append(&said, part, (i64)bytes);
+    int status = pclose(out);
+    memory_free(command);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void expect(const char *part)
+{
+    if (!said.data || !strstr(said.data, part))
+        fail_msg("expected \"%s\" in: %s", part, said.data ? said.data : "(nothing)");
+}
+
+static void without_a_name_it_lists_every_op(void **state)
+{
+#define NAME(name, arguments, names) #name,
+    static const char *const names[] = {WEFT_OPS(NAME)};
+    (void)state;
+    assert_int_equal(weft("bench op"), 0);
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        expect(names[i]);
+    assert_int_equal(weft("bench op --json"), 0);
+    expect("{\"op\":\"matmul\",\"variants\":16,");
+}
+
+static void an_op_is_timed(void **state)
+{
+    (void)state;
+    assert_int_equal(weft("bench op matmul --shape 40x30x20 --dtype f32 --variant 3 --json"), 0);
+    struct json *j = json_parse(said.data, said.length, "stdout");
+    assert_non_null(j);
+    assert_string_equal(json_string(json_get(j, "shape"), ""), "40x30x20");
+    assert_string_equal(json_string(json_get(j, "dtype"), ""), "F32");
+    assert_int_equal(json_integer(json_get(j, "variant"), -1), 3);
+    assert_true(json_number(json_get(j, "flops"), NAN) == 2 * 40 * 30 * 20);
+    assert_true(json_number(json_get(j, "seconds"), NAN) > 0);
+    assert_true(json_number(json_get(j, "ratio"), NAN) > 0);
+    json_free(j);
+    assert_int_equal(weft("bench op rope --shape 30x8"), 0);
+    expect("rope ");
+    expect("GB/s\n");
+}
+
+static void what_it_does_not_know_it_refuses(void **state)
+{
+    static const struct {
+        const char *words, *complaint;
+    } wrong[] = {{"bench op swigul", "did you mean swiglu?"},
+                 {"bench op swiglu --shape 30", "expected ROWSxCOLUMNS"},
+                 {"bench op swiglu --shape 0x5", "expected ROWSxCOLUMNS"},
+                 {"bench op swiglu --shape 3x5x7", "rows and columns alone"},
+                 {"bench op stft --shape 3x50x7", "a multiple of 4"},
+                 {"bench op swiglu --dtype f16", "expected f32 or bf16"},
+                 {"bench op fill --dtype bf16", "one type alone"},
+                 {"bench op swiglu --variant 1", "swiglu has 1"},
+                 {"bench op all --shape 3x3", "one op's"},
+                 {"bench step --dtype f32", "only `weft bench op`"},
+                 {"bench nothing", "there is no \"nothing\""}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(wrong); i++) {
+        assert_int_equal(weft(wrong[i].words), 2);
+        expect(wrong[i].complaint);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_a_name_it_lists_every_op),
+        cmocka_unit_test(an_op_is_timed),
+        cmocka_unit_test(what_it_does_not_know_it_refuses),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    text_release(&said);
+    return failed;
+}
