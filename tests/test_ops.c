@@ -59,6 +59,62 @@ static void behind_the_wall_they_are_plain_loops(void **state)
     check_all(&device, &(struct check_scope){.few = true});
 }
 
+/* ---- The check itself: an op that is wrong in one place ---- */
+static struct kernels broken;
+
+static void last_is_wrong(struct device *device, struct matrix out, struct matrix a, struct matrix b)
+{
+    cpu_v3_kernels.add(device, out, a, b);
+    if (out.rows > 0 && out.dtype == DTYPE_F32)
+        ((float *)out.data)[(out.rows - 1) * out.stride + out.columns - 1] += 0.01f;
+}
+
+static void writes_behind_a_row(struct device *device, struct matrix out, struct matrix a, struct matrix b)
+{
+    cpu_v3_kernels.add(device, out, a, b);
+    if (out.rows > 0 && out.stride > out.columns)
+        ((u8 *)out.data)[out.columns * dtype_bytes(out.dtype)] = 0;
+}
+
+static void writes_an_input(struct device *device, struct matrix out, struct matrix a, struct matrix b)
+{
+    if (b.rows > 0)
+        ((u8 *)b.data)[1] = 0x11;
+    cpu_v3_kernels.add(device, out, a, b);
+}
+
+static void differs_in_time(struct device *device, struct matrix out, struct matrix a, struct matrix b)
+{
+    static int calls;
+    cpu_v3_kernels.add(device, out, a, b);
+    if (out.rows > 0)
+        *(u8 *)out.data ^= (u8)(++calls & 1); /* far below the tolerance */
+}
+
+static void what_is_wrong_is_found(void **state)
+{
+    static const struct {
+        void (*add)(struct device *device, struct matrix out, struct matrix a, struct matrix b);
+        const char *message;
+    } wrong[] = {{last_is_wrong, "add variant 0, F32, rows 1, columns 37, depth 0, gap 0, out: [0,36] is "},
+                 {writes_behind_a_row, "gap 5, out: written behind row 0"},
+                 {writes_an_input, "b: an input, written at [0,0]"},
+                 {differs_in_time, "out: other bits again"}};
+    struct device device;
+    (void)state;
+    device_open_cpu(&device);
+    broken = cpu_v3_kernels;
+    device.ops = &broken;
+    for (i64 i = 0; i < COUNT_OF(wrong); i++) {
+        broken.add = wrong[i].add;
+        assert_int_equal(case_check(case_find("add"), &device, &(struct check_scope){.few = true}), -1);
+        if (!strstr(error_text(), wrong[i].message))
+            fail_msg("expected \"%s\" in: %s", wrong[i].message, error_text());
+    }
+    device_close(&device);
+}
+
+/* ---- The meta backend ---- */
 static bool has_elements(const struct op_run *run)
 {
     for (int k = 0; k < run->count; k++)
@@ -187,6 +243,7 @@ int main(void)
         cmocka_unit_test(on_the_cpu_they_are_plain_loops),
         cmocka_unit_test(with_avx2_they_are_plain_loops),
         cmocka_unit_test(behind_the_wall_they_are_plain_loops),
+        cmocka_unit_test(what_is_wrong_is_found),
         cmocka_unit_test(meta_counts_them),
         cmocka_unit_test(rmsnorm_is_that_of_torch),
         cmocka_unit_test(rope_is_exact_and_near_that_of_transformers),
