@@ -1,11 +1,12 @@
 /* The instructions C++ has no words for, each twice: as PTX, and as what it means on the emulated GPU (tests/emulator).
  * No kernel writes asm itself; tests/test_emulator.cu holds each against plain loops. Layouts: PTX ISA 9.7.14 (mma,
- * ldmatrix) and 9.7.15 (wgmma). What stands under "Hopper" is for kernels within `#ifdef WEFT_HOPPER`. */
+ * ldmatrix) and 9.7.15 (wgmma). The body of a kernel that uses what stands under "Hopper" stands in `#ifdef
+ * WEFT_HOPPER`. */
 #ifndef WEFT_CUDA_PTX_H
 #define WEFT_CUDA_PTX_H
 #include "kernels/cuda/cuda.h"
 
-#if defined(WEFT_EMULATED) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if defined(WEFT_EMULATED) || !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define WEFT_HOPPER 1
 #endif
 
@@ -173,7 +174,6 @@ __device__ inline void barrier_arrive_only(int id, int count)
 }
 
 /* ---- Hopper ---- */
-#ifdef WEFT_HOPPER
 /* An mbarrier in shared memory: a phase of it ends when its arrivals and the bytes expected have come. */
 __device__ inline void mbarrier_init(u64 *barrier, u32 arrivals)
 {
@@ -212,7 +212,8 @@ __device__ inline void fence_proxy_async(void)
     PTX(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), (void)0);
 }
 
-/* A box of a row-major matrix of 16-bit elements, by the copy engine (TMA); rows of 128 bytes, swizzled by 128. */
+/* A box of a row-major matrix of 16-bit elements, by the copy engine (TMA); rows of 128 bytes, swizzled by 128. What
+ * lies outside of the matrix is zero. */
 __device__ inline void tile_load(void *shared, const tile_map *map, u64 *barrier, i32 column, i32 row)
 {
     PTX(asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -265,6 +266,29 @@ __device__ inline void warpgroup_mma_64x128(float (&d)[64], u64 a, u64 b, bool a
 #undef PTX_4
 #endif
 }
+
+/* ---- The host's side ---- */
+/* Boxes of 64 columns and `box_rows` rows of a bf16 matrix; its data and stride are multiples of 16 bytes. */
+enum { TILE_COLUMNS = 64 };
+static inline tile_map tile_map_of(struct matrix m, int box_rows)
+{
+#ifdef WEFT_EMULATED
+    return {(const char *)m.data, m.columns, m.rows, m.stride * 2, TILE_COLUMNS, box_rows};
+#else
+    static PFN_cuTensorMapEncodeTiled_v12000 encode;
+    cudaDriverEntryPointQueryResult found;
+    tile_map map;
+    if (!encode)
+        CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000,
+                                                    cudaEnableDefault, &found));
+    cuuint64_t size[2] = {(cuuint64_t)m.columns, (cuuint64_t)m.rows}, stride[1] = {(cuuint64_t)m.stride * 2};
+    cuuint32_t box[2] = {TILE_COLUMNS, (cuuint32_t)box_rows}, step[2] = {1, 1};
+    CUresult made = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, m.data, size, stride, box, step,
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    require(made == CUDA_SUCCESS, "a tensor map: error %d", (int)made);
+    return map;
 #endif
+}
 
 #endif
