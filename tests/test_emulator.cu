@@ -311,7 +311,7 @@ template <bool RIGHT> static void stage_freed_too_early()
 }
 
 /* ---- Streams ---- */
-static inline void wait_for(cudaStream_t stream, cudaStream_t other)
+[[maybe_unused]] static void wait_for(cudaStream_t stream, cudaStream_t other)
 {
     cudaEvent_t event;
     CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
