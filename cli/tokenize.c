@@ -7,13 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int encode_line(struct text *out, const struct text_tokenizer *tokenizer, const struct json *line)
+static int encode_line(struct text *out, const struct text_tokenizer *tokenizer, const struct json *line, bool bare)
 {
+    const struct encode_options options = {.add_template = !bare};
     const struct json *text = json_get(line, "text");
     struct id_list ids = {0};
     if (json_kind(text) != JSON_STRING)
         return error_set("expected an object with a string \"text\"");
-    int status = text_encode(tokenizer, &ids, json_string(text, ""), json_string_length(text), NULL);
+    int status = text_encode(tokenizer, &ids, json_string(text, ""), json_string_length(text), &options);
     text_printf(out, "{\"ids\":[");
     for (i64 i = 0; i < ids.count; i++)
         text_printf(out, "%s%d", i ? "," : "", ids.ids[i]);
@@ -51,7 +52,7 @@ static int decode_line(struct text *out, const struct text_tokenizer *tokenizer,
     return status;
 }
 
-static int run_lines(const struct text_tokenizer *tokenizer, bool decode)
+static int run_lines(const struct text_tokenizer *tokenizer, bool decode, bool bare)
 {
     char *line = NULL;
     size_t capacity = 0;
@@ -65,7 +66,7 @@ static int run_lines(const struct text_tokenizer *tokenizer, bool decode)
             continue;
         struct json *j = json_parse_line(line, length, "stdin", number);
         text_clear(&out);
-        status = !j ? -1 : decode ? decode_line(&out, tokenizer, j) : encode_line(&out, tokenizer, j);
+        status = !j ? -1 : decode ? decode_line(&out, tokenizer, j) : encode_line(&out, tokenizer, j, bare);
         if (status && j)
             error_prefix("stdin:%lld", (long long)number);
         json_free(j);
@@ -86,15 +87,18 @@ static int run_lines(const struct text_tokenizer *tokenizer, bool decode)
 int command_tokenize(int argc, char **argv)
 {
     struct arguments a;
-    bool decode = false;
-    const struct option options[] = {{"decode", NULL, NULL, &decode, "ids to text"}, {NULL}};
+    bool decode = false, plain = false;
+    const struct option options[] = {
+        {"decode", NULL, NULL, &decode, "ids to text"},
+        {"plain", NULL, NULL, &plain, "without the ids that the tokenizer's post-processor puts around a text"},
+        {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status)
         return status < 0 ? command_failed() : 0;
     struct text_tokenizer *tokenizer = text_tokenizer_load(a.positional[0]);
     if (!tokenizer)
         return command_failed();
-    status = run_lines(tokenizer, decode);
+    status = run_lines(tokenizer, decode, plain);
     text_tokenizer_free(tokenizer);
     return status ? command_failed() : 0;
 }

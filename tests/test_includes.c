@@ -47,7 +47,7 @@ static const struct {
     {"libsw", "data/av_read.c data/av_scale.c data/av_write.c"},
     {"archive.h", "data/archive.c"},
     {"pcre2.h", "tokenizers/text_regex.c"},
-    {"utf8proc.h", "tokenizers/text_unicode.c"},
+    {"utf8proc.h", "tokenizers/text_unicode.c tokenizers/text_forms.c tokenizers/text_properties.c"},
     {"cublas", "kernels/cuda/matmul.c"},
     {"nccl.h", "dist/nccl.cu dist/nccl.c"},
 };

@@ -461,11 +461,23 @@ static void bad_files_are_refused_with_a_reason(void **state)
     assert_refused((struct parts){.vocab = "\"a\":4000000000000", .merges = ""}, "4000000000000");
     assert_refused((struct parts){.vocab = "", .merges = ""}, "model.vocab is empty");
     assert_refused((struct parts){.added = "7"}, "added_tokens[0]");
-    assert_refused((struct parts){.normalizer = "{\"type\":\"Lowercase\"}"}, "normalizer");
-    assert_refused((struct parts){.pre_tokenizer = "null"}, "pre_tokenizer is null");
+    assert_refused((struct parts){.normalizer = "{\"type\":\"Uppercase\"}"}, "normalizer: type 'Uppercase'");
+    assert_refused((struct parts){.normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{}]}"},
+                   "normalizer.normalizers[1] has no type");
+    assert_refused((struct parts){.normalizer = "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"A\"}"}, "base64");
+    assert_refused((struct parts){.normalizer = "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"/////wAA\"}"},
+                   "table of replacements is damaged");
+    assert_refused(
+        (struct parts){.normalizer = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}"},
+        "normalizer.pattern");
     assert_refused((struct parts){.pre_tokenizer = "{\"type\":\"Metaspace\"}"}, "pre_tokenizer");
+    assert_refused((struct parts){.pre_tokenizer = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Best\"}]}"},
+                   "pre_tokenizer.pretokenizers[0]: type 'Best' is not supported; expected one of Sequence, Split");
+    assert_refused((struct parts){.pre_tokenizer = "{\"type\":\"Punctuation\",\"behavior\":\"Merged\"}"}, "behavior");
     assert_refused((struct parts){.post_processor = "{\"type\":\"Strange\"}"}, "post_processor");
-    assert_refused((struct parts){.model = ",\"end_of_word_suffix\":\"</w>\""}, "end_of_word_suffix");
+    assert_refused((struct parts){.post_processor = "{\"type\":\"TemplateProcessing\",\"single\":[]}"},
+                   "post_processor.single");
+    assert_refused((struct parts){.model = ",\"continuing_subword_prefix\":\"bbb\""}, "continuing_subword_prefix");
     static const char *const documents[] = {"",
                                             "[]",
                                             "{}",

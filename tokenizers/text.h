@@ -13,6 +13,10 @@ struct text_tokenizer;
 struct text_tokenizer *text_tokenizer_load(const char *path);
 struct text_tokenizer *text_tokenizer_parse(const char *json, i64 length, const char *origin);
 void text_tokenizer_free(struct text_tokenizer *tokenizer);
+/* Adds special tokens that it does not have yet (NULL-terminated), of whatever kind it is; ids count on after all
+ * others.
+ */
+int text_tokenizer_add_special(struct text_tokenizer *tokenizer, const char *const *contents);
 /* Writes tokenizer.json and tokenizer_config.json; the latter as it was where the tokenizer was read with one. */
 int text_tokenizer_save(const struct text_tokenizer *tokenizer, const char *directory);
 

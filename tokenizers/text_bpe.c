@@ -59,6 +59,7 @@ struct symbol {
 };
 struct long_word {
     const struct pair_table *table;
+    struct bpe_scratch *scratch;
     struct symbol *symbols;
     struct candidate *heap, *skipped;
     i64 heap_count, skipped_count;
@@ -95,14 +96,32 @@ static struct candidate heap_pop(struct long_word *word)
     return top;
 }
 
+/* Remembers what an unused piece was seen to be made of last. */
+static void note_unused(struct bpe_scratch *scratch, i32 left, i32 right, i32 id)
+{
+    i64 i = 0;
+    while (i < scratch->unused_count && scratch->unused[i].id != id)
+        i++;
+    if (i == scratch->unused_capacity) {
+        i64 old = scratch->unused_capacity, size = (i64)sizeof *scratch->unused;
+        scratch->unused_capacity = max_i64(16, 2 * old);
+        scratch->unused = memory_resize(scratch->unused, old * size, scratch->unused_capacity * size);
+    }
+    scratch->unused[i] = (struct merge){left, right, id, 0};
+    scratch->unused_count = max_i64(scratch->unused_count, i + 1);
+}
+
 static void consider(struct long_word *word, i32 position)
 {
     i32 next = position < 0 ? -1 : word->symbols[position].next;
     if (next < 0)
         return;
     const struct pair_slot *pair = pair_find(word->table, word->symbols[position].id, word->symbols[next].id);
-    if (pair->rank != NO_RANK)
-        heap_push(word, (struct candidate){pair->rank, position, pair->id});
+    if (pair->rank == NO_RANK)
+        return;
+    heap_push(word, (struct candidate){pair->rank, position, pair->id});
+    if (word->scratch->unused_types && word->scratch->unused_types[pair->id].type == PIECE_UNUSED)
+        note_unused(word->scratch, pair->left, pair->right, pair->id);
 }
 
 static void apply(struct long_word *word, struct candidate taken)
@@ -156,9 +175,9 @@ static void word_carve(struct long_word *word, struct bpe_scratch *scratch, i64 
 i64 bpe_merge(const struct pair_table *table, struct bpe_scratch *scratch, i32 *ids, i64 count,
               struct bpe_dropout *dropout)
 {
-    if (count <= SHORT_WORD && !dropout)
+    if (count <= SHORT_WORD && !dropout && !scratch->unused_types)
         return merge_short(table, ids, count);
-    struct long_word word = {table};
+    struct long_word word = {table, scratch};
     word_carve(&word, scratch, count);
     for (i64 i = 0; i < count; i++)
         word.symbols[i] = (struct symbol){ids[i], (i32)i - 1, i + 1 < count ? (i32)i + 1 : -1};
@@ -170,4 +189,25 @@ i64 bpe_merge(const struct pair_table *table, struct bpe_scratch *scratch, i32 *
         if (word.symbols[i].id >= 0)
             ids[kept++] = word.symbols[i].id;
     return kept;
+}
+
+/* ---- Where merges may join ---- */
+void adjacency_init(struct adjacency *adjacency, i64 pairs)
+{
+    u32 bits = 16;
+    while (bits < 24 && (i64)1 << bits < 8 * pairs)
+        bits++;
+    *adjacency = (struct adjacency){memory_alloc(((i64)1 << bits) / 8), 64 - bits};
+}
+
+void adjacency_add(struct adjacency *adjacency, const u8 *text, i64 length)
+{
+    u32 left, right;
+    if (length == 0)
+        return;
+    for (i64 i = utf8_decode(&left, text); i < length; left = right) {
+        i += utf8_decode(&right, text + i);
+        u64 bit = adjacency_bit(adjacency, left, right);
+        adjacency->bits[bit >> 6] |= (u64)1 << (bit & 63);
+    }
 }

@@ -20,10 +20,8 @@ static const u64 COUNT_BITS = (u64)0xf0 << 56;
 struct encoder {
     struct encoder *next;
     struct word *words;
-    i32 *ids; /* of the piece being merged */
-    i64 id_capacity;
-    struct bpe_scratch bpe;
-    struct text normal, prefixed;
+    struct model_scratch model;
+    struct text normal[2], rewritten[MAX_SPLITTERS];
     struct regex_scratch *regex;
 };
 struct encoder_pool {
@@ -39,7 +37,7 @@ struct encode_call {
 };
 
 /* ---- Lists and encoders ---- */
-static void id_list_reserve(struct id_list *list, i64 more)
+void id_list_reserve(struct id_list *list, i64 more)
 {
     if (list->count + more <= list->capacity)
         return;
@@ -70,10 +68,14 @@ struct encoder_pool *encoder_pool_open(void)
 static void encoder_close(struct encoder *encoder)
 {
     memory_free(encoder->words);
-    memory_free(encoder->ids);
-    memory_free(encoder->bpe.memory);
-    text_release(&encoder->normal);
-    text_release(&encoder->prefixed);
+    memory_free(encoder->model.bpe.memory);
+    memory_free(encoder->model.bpe.unused);
+    memory_free(encoder->model.cells);
+    id_list_release(&encoder->model.symbols);
+    text_release(&encoder->normal[0]);
+    text_release(&encoder->normal[1]);
+    for (int i = 0; i < MAX_SPLITTERS; i++)
+        text_release(&encoder->rewritten[i]);
     regex_scratch_close(encoder->regex);
     memory_free(encoder);
 }
@@ -112,37 +114,13 @@ static void encoder_give_back(struct encoder_pool *pool, struct encoder *encoder
 }
 
 /* ---- Words ---- */
-static int unknown_byte(const struct text_tokenizer *tokenizer, u8 byte)
-{
-    return error_set(
-        "%s: the vocabulary has no token for byte 0x%02x, which the text holds; train it with all 256 bytes",
-        tokenizer->origin, byte);
-}
-
-/* The piece's ids, left in encoder->ids; their number, or -1. */
-static i64 merge_piece(struct encode_call *call, const u8 *piece, i64 length)
+static int merge_piece(struct encode_call *call, const u8 *piece, i64 length)
 {
     const struct text_tokenizer *tokenizer = call->tokenizer;
-    struct encoder *encoder = call->encoder;
     if (length > MAX_PIECE_BYTES)
         return error_set("a piece of the text has %lld bytes without a place to cut; at most %d are taken",
                          (long long)length, MAX_PIECE_BYTES);
-    if (length > encoder->id_capacity) {
-        memory_free(encoder->ids);
-        encoder->id_capacity = max_i64(256, 2 * length);
-        encoder->ids = memory_alloc(encoder->id_capacity * (i64)sizeof(i32));
-    }
-    if (tokenizer->ignore_merges) {
-        encoder->ids[0] = string_table_find(&tokenizer->by_bytes, tokenizer, true, piece, length);
-        if (encoder->ids[0] >= 0)
-            return 1;
-    }
-    for (i64 i = 0; i < length; i++) {
-        encoder->ids[i] = tokenizer->byte_ids[piece[i]];
-        if (encoder->ids[i] < 0)
-            return unknown_byte(tokenizer, piece[i]);
-    }
-    return bpe_merge(&tokenizer->pairs, &encoder->bpe, encoder->ids, length, call->dropout);
+    return tokenizer->model->encode(tokenizer, &call->encoder->model, call->out, piece, length, call->dropout);
 }
 
 /* The first 15 bytes at `piece`, those past `length` 0, and the length. `readable` bytes may be read. */
@@ -169,16 +147,15 @@ static inline struct word *word_slot(struct encoder *encoder, u64 low, u64 high)
 
 static int encode_new_piece(struct encode_call *call, const u8 *piece, i64 length, struct word *slot, u64 low, u64 high)
 {
-    i64 count = merge_piece(call, piece, length);
-    if (count < 0)
+    struct id_list *out = call->out;
+    i64 before = out->count;
+    if (merge_piece(call, piece, length))
         return -1;
-    id_list_reserve(call->out, count);
-    memcpy(call->out->ids + call->out->count, call->encoder->ids, (size_t)count * sizeof(i32));
-    call->out->count += count;
+    i64 count = out->count - before;
     if (!slot || count > WORD_IDS)
         return 0;
     *slot = (struct word){low, high | (u64)count << 60};
-    memcpy(slot->ids, call->encoder->ids, (size_t)count * sizeof(i32));
+    memcpy(slot->ids, out->ids + before, (size_t)count * sizeof(i32));
     return 0;
 }
 
@@ -199,29 +176,24 @@ static inline int encode_piece(struct encode_call *call, const u8 *piece, i64 le
 }
 
 /* ---- Pieces ---- */
-static int encode_split(struct encode_call *call, int step, const u8 *text, i64 length);
+static int encode_split(struct encode_call *call, int step, const u8 *text, i64 length, bool first);
 
-static int encode_prefixed(struct encode_call *call, int step, const u8 *text, i64 length)
+static int encode_rewritten(struct encode_call *call, int step, const u8 *text, i64 length, bool first)
 {
-    struct text *prefixed = &call->encoder->prefixed;
-    if (text[0] == ' ')
-        return encode_split(call, step + 1, text, length);
-    text_clear(prefixed);
-    text_append(prefixed, " ", 1);
-    text_append(prefixed, text, length);
-    return encode_split(call, step + 1, (const u8 *)prefixed->data, prefixed->length);
+    const struct splitter *splitter = &call->tokenizer->splitters.steps[step];
+    struct text *out = &call->encoder->rewritten[step];
+    text_clear(out);
+    if (splitter->rewrite(splitter, out, text, length, first))
+        text = (const u8 *)out->data, length = out->length;
+    return encode_split(call, step + 1, text, length, first);
 }
 
-static int encode_split(struct encode_call *call, int step, const u8 *text, i64 length)
+/* Pieces as they come out, without joining or dropping any. */
+static int encode_isolated(struct encode_call *call, int step, const u8 *text, i64 length, bool first)
 {
-    const struct text_tokenizer *tokenizer = call->tokenizer;
-    if (step == tokenizer->splitter_count)
-        return encode_piece(call, text, length, length);
-    const struct splitter *splitter = &tokenizer->splitters[step];
-    if (splitter->kind == SPLIT_PREFIX_SPACE)
-        return encode_prefixed(call, step, text, length);
+    const struct splitter *splitter = &call->tokenizer->splitters.steps[step];
     struct split_cursor cursor = {call->encoder->regex};
-    bool last = step + 1 == tokenizer->splitter_count;
+    bool last = step + 1 == call->tokenizer->splitters.count;
     int status = 0;
     for (i64 at = 0; at < length && status == 0;) {
         i64 end = splitter_next(splitter, &cursor, text, at, length);
@@ -229,125 +201,85 @@ static int encode_split(struct encode_call *call, int step, const u8 *text, i64 
             return -1;
         if (end > at)
             status = last ? encode_piece(call, text + at, end - at, length - at)
-                          : encode_split(call, step + 1, text + at, end - at);
+                          : encode_split(call, step + 1, text + at, end - at, first && at == 0);
         at = end;
     }
     return status;
 }
 
-/* ---- Added tokens ---- */
-/* First of order[low..high) whose byte at `depth` is `byte` or more. */
-static i64 narrow(const struct text_tokenizer *tokenizer, const struct matcher *matcher, i64 low, i64 high, i64 depth,
-                  int byte)
+static int encode_joined(struct encode_call *call, int step, const u8 *text, i64 length, bool first)
 {
-    while (low < high) {
-        i64 middle = low + (high - low) / 2;
-        const struct added_token *token = &tokenizer->added[matcher->order[middle]];
-        if ((u8)tokenizer_string(tokenizer, token->match)[depth] < byte)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* The longest added token at text[0], NULL if there is none. */
-static const struct added_token *longest_at(const struct text_tokenizer *tokenizer, const struct matcher *matcher,
-                                            const u8 *text, i64 length)
-{
-    const struct added_token *best = NULL;
-    i64 low = matcher->first[text[0]], high = matcher->first[text[0] + 1];
-    for (i64 depth = 1; low < high; depth++) {
-        const struct added_token *token = &tokenizer->added[matcher->order[low]];
-        if (token->match_length == depth)
-            best = token;
-        while (low < high && tokenizer->added[matcher->order[low]].match_length == depth)
-            low++;
-        if (depth == length)
-            break;
-        low = narrow(tokenizer, matcher, low, high, depth, text[depth]);
-        high = narrow(tokenizer, matcher, low, high, depth, text[depth] + 1);
-    }
-    return best;
-}
-
-static const struct added_token *next_added(i64 *at, const struct text_tokenizer *tokenizer,
-                                            const struct matcher *matcher, const u8 *text, i64 length)
-{
-    for (i64 i = *at; i < length; i++) {
-        if (matcher->first[text[i]] == matcher->first[text[i] + 1])
-            continue;
-        const struct added_token *token = longest_at(tokenizer, matcher, text + i, length - i);
-        if (token)
-            return *at = i, token;
-    }
-    return NULL;
-}
-
-static bool class_before(const u8 *text, i64 at, u8 class)
-{
-    u32 c;
-    return at > 0 && (utf8_decode(&c, text + utf8_before(text, at)), char_class(unicode_classes(), c) & class);
-}
-
-static bool class_after(const u8 *text, i64 at, i64 length, u8 class)
-{
-    u32 c;
-    return at < length && (utf8_decode(&c, text + at), char_class(unicode_classes(), c) & class);
-}
-
-typedef int segment_fn(struct encode_call *call, const u8 *text, i64 length);
-
-/* Ids for the matcher's tokens, `segment` for what is between them. */
-static int encode_around(struct encode_call *call, const struct matcher *matcher, segment_fn *segment, const u8 *text,
-                         i64 length)
-{
-    i64 done = 0, at = 0;
-    const struct added_token *token;
-    while (matcher->count && (token = next_added(&at, call->tokenizer, matcher, text, length))) {
-        i64 begin = at, end = at + token->match_length;
-        at = end;
-        if (token->single_word && (class_before(text, begin, CHAR_WORD) || class_after(text, end, length, CHAR_WORD)))
-            continue;
-        while (token->lstrip && begin > done && class_before(text, begin, CHAR_SPACE))
-            begin = utf8_before(text, begin);
-        while (token->rstrip && class_after(text, end, length, CHAR_SPACE)) {
-            u32 c;
-            end += utf8_decode(&c, text + end);
-        }
-        if (done < begin && segment(call, text + done, begin - done))
+    const struct splitter *splitter = &call->tokenizer->splitters.steps[step];
+    struct split_cursor cursor = {call->encoder->regex};
+    i64 at = 0, begin, end;
+    int found;
+    while ((found = splitter_piece(splitter, &cursor, text, length, &at, &begin, &end)) > 0)
+        if (encode_split(call, step + 1, text + begin, end - begin, first && begin == 0))
             return -1;
-        id_list_push(call->out, token->id);
-        done = end;
+    return found;
+}
+
+static int encode_split(struct encode_call *call, int step, const u8 *text, i64 length, bool first)
+{
+    const struct splitters *chain = &call->tokenizer->splitters;
+    if (step == chain->count)
+        return encode_piece(call, text, length, length);
+    if (chain->steps[step].rewrite)
+        return encode_rewritten(call, step, text, length, first);
+    return chain->steps[step].behavior == BEHAVIOR_ISOLATED ? encode_isolated(call, step, text, length, first)
+                                                            : encode_joined(call, step, text, length, first);
+}
+
+/* ---- Stretches between added tokens ---- */
+static void push_token(struct encode_call *call, const struct added_match *match)
+{
+    id_list_push(call->out, match->token->id);
+}
+
+/* What HF normalised and found no added token in. */
+static int encode_between(struct encode_call *call, const struct normal *normal, i64 begin, i64 end)
+{
+    bool first = normal->first && begin == 0;
+    return begin < end ? encode_split(call, 0, normal->text + begin, end - begin, first) : 0;
+}
+
+static int encode_normal(struct encode_call *call, const struct normal *normal, bool plain)
+{
+    const struct matcher *matcher = &call->tokenizer->normalized;
+    struct added_cursor cursor = {0};
+    struct added_match match;
+    i64 done = 0;
+    while (!plain && added_next(&match, &cursor, call->tokenizer, matcher, normal->text, normal->length)) {
+        if (encode_between(call, normal, done, match.begin))
+            return -1;
+        push_token(call, &match);
+        done = match.end;
     }
-    return done < length ? segment(call, text + done, length - done) : 0;
+    return encode_between(call, normal, done, normal->length);
 }
 
-static int encode_normal(struct encode_call *call, const u8 *text, i64 length)
+static int encode_stretch(struct encode_call *call, const u8 *text, i64 length, bool first, bool plain)
 {
-    return encode_split(call, 0, text, length);
-}
-
-static int encode_raw(struct encode_call *call, const u8 *text, i64 length)
-{
-    struct text *normal = &call->encoder->normal;
-    if (call->tokenizer->nfc && unicode_nfc(normal, text, length))
-        text = (const u8 *)normal->data, length = normal->length;
-    return encode_around(call, &call->tokenizer->normalized, encode_normal, text, length);
-}
-
-static int encode_plain(struct encode_call *call, const u8 *text, i64 length)
-{
-    struct text *normal = &call->encoder->normal;
-    if (call->tokenizer->nfc && unicode_nfc(normal, text, length))
-        text = (const u8 *)normal->data, length = normal->length;
-    return length ? encode_normal(call, text, length) : 0;
+    struct normal normal = {text, length, first};
+    if (length == 0)
+        return 0;
+    if (normalizers_apply(&call->tokenizer->normalizers, &normal, call->encoder->normal, call->encoder->regex))
+        return -1;
+    return encode_normal(call, &normal, plain);
 }
 
 static int encode(struct encode_call *call, const struct encode_options *o, const u8 *text, i64 length)
 {
-    return o->plain ? encode_plain(call, text, length)
-                    : encode_around(call, &call->tokenizer->raw, encode_raw, text, length);
+    struct added_cursor cursor = {0};
+    struct added_match match;
+    i64 done = 0;
+    while (!o->plain && added_next(&match, &cursor, call->tokenizer, &call->tokenizer->raw, text, length)) {
+        if (encode_stretch(call, text + done, match.begin - done, done == 0, o->plain))
+            return -1;
+        push_token(call, &match);
+        done = match.end;
+    }
+    return encode_stretch(call, text + done, length - done, done == 0, o->plain);
 }
 
 static int encode_after_space(struct encode_call *call, const struct encode_options *o, const u8 *text, i64 length)

@@ -70,21 +70,45 @@ static struct json *added_tokens_decoder(const struct text_tokenizer *tokenizer)
     return decoder;
 }
 
-static struct json *model_of(const struct text_tokenizer *tokenizer)
+static struct json *vocab_of(const struct text_tokenizer *tokenizer)
 {
-    struct json *model = json_copy(json_get(tokenizer->settings, "model"));
-    struct json *vocab = json_object(), *merges = json_array();
+    struct json *vocab = json_object();
     for (i64 id = 0; id < tokenizer->vocabulary; id++)
         if (tokenizer->tokens[id].content >= 0 && tokenizer->tokens[id].in_model)
             json_set(vocab, tokenizer_string(tokenizer, tokenizer->tokens[id].content), json_of_integer(id));
+    return vocab;
+}
+
+static struct json *scored_vocab_of(const struct text_tokenizer *tokenizer)
+{
+    struct json *vocab = json_array();
+    for (i64 id = 0; id < tokenizer->model_tokens; id++) {
+        struct json *pair = json_array();
+        json_push(pair, content_of(tokenizer, (i32)id));
+        json_push(pair, json_of_number(tokenizer->scores[id]));
+        json_push(vocab, pair);
+    }
+    return vocab;
+}
+
+static struct json *merges_of(const struct text_tokenizer *tokenizer)
+{
+    struct json *merges = json_array();
     for (i64 i = 0; i < tokenizer->merge_count; i++) {
         struct json *pair = json_array();
         json_push(pair, content_of(tokenizer, tokenizer->merges[i].left));
         json_push(pair, content_of(tokenizer, tokenizer->merges[i].right));
         json_push(merges, pair);
     }
-    json_set(model, "vocab", vocab);
-    json_set(model, "merges", merges);
+    return merges;
+}
+
+static struct json *model_of(const struct text_tokenizer *tokenizer)
+{
+    struct json *model = json_copy(json_get(tokenizer->settings, "model"));
+    json_set(model, "vocab", tokenizer->model == &MODEL_UNIGRAM ? scored_vocab_of(tokenizer) : vocab_of(tokenizer));
+    if (tokenizer->model == &MODEL_BPE)
+        json_set(model, "merges", merges_of(tokenizer));
     return model;
 }
 

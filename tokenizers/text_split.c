@@ -127,33 +127,23 @@ static i64 next_gpt2(const u8 *classes, const u8 *text, i64 i, i64 length)
     return run_end(classes, text, word + bytes, length, LETTER_NUMBER_SPACE, wanted);
 }
 
-/* Matches and the gaps between them are pieces alike ("Isolated"). An empty match cuts; directly behind a match it does
- * not count and the search goes on one character further, as in Oniguruma's iterator. */
-static i64 next_regex(const struct regex *regex, struct split_cursor *cursor, const u8 *text, i64 at, i64 length)
+/* ---- Spans of expressions and strings ---- */
+static i64 span_of_found(const struct splitter *splitter, struct split_cursor *cursor, const u8 *text, i64 at,
+                         i64 length)
 {
-    while (!cursor->found && !cursor->exhausted) {
-        i64 begin, end;
-        int found = cursor->search_from > length
-                        ? 0
-                        : regex_find(&begin, &end, regex, cursor->scratch, text, cursor->search_from, length);
+    if (!cursor->found && !cursor->exhausted) {
+        int found = finder_next(&splitter->find, &cursor->find, cursor->scratch, text, length);
         if (found < 0)
             return -1;
-        cursor->exhausted = !found;
-        if (found && begin == end && cursor->any && cursor->match_end == end) {
-            u32 c;
-            i64 from = cursor->search_from;
-            cursor->search_from = from + (from < length ? utf8_decode(&c, text + from) : 1);
-        } else if (found) {
-            cursor->found = cursor->any = true;
-            cursor->match_begin = begin, cursor->match_end = cursor->search_from = end;
-        }
+        cursor->found = found, cursor->exhausted = !found;
     }
+    cursor->matched = cursor->found && at >= cursor->find.begin;
     if (!cursor->found)
         return length;
-    if (at < cursor->match_begin)
-        return cursor->match_begin;
+    if (at < cursor->find.begin)
+        return cursor->find.begin;
     cursor->found = false;
-    return cursor->match_end;
+    return cursor->find.end;
 }
 
 i64 splitter_next(const struct splitter *splitter, struct split_cursor *cursor, const u8 *text, i64 at, i64 length)
@@ -166,27 +156,83 @@ i64 splitter_next(const struct splitter *splitter, struct split_cursor *cursor, 
         return next_qwen2(classes, text, at, length, 3);
     case SPLIT_GPT2:
         return next_gpt2(classes, text, at, length);
+    case SPLIT_REGEX:
     default:
-        return next_regex(splitter->regex, cursor, text, at, length);
+        return splitter->span ? splitter->span(splitter, cursor, text, at, length)
+                              : span_of_found(splitter, cursor, text, at, length);
     }
+}
+
+/* ---- Pieces of spans, by behavior ---- */
+static int next_span(const struct splitter *splitter, struct split_cursor *cursor, const u8 *text, i64 at, i64 length)
+{
+    cursor->matched = true;
+    cursor->span_end = splitter_next(splitter, cursor, text, at, length);
+    cursor->ahead_matched = cursor->matched != splitter->invert;
+    cursor->ahead = true;
+    return cursor->span_end < 0 ? -1 : 0;
+}
+
+/* Takes further spans into the piece that ends at *end: all of the same kind, or one of the other. */
+static int extend(const struct splitter *splitter, struct split_cursor *cursor, const u8 *text, i64 length, i64 *end,
+                  bool matched)
+{
+    bool all = splitter->behavior == BEHAVIOR_CONTIGUOUS;
+    bool one =
+        (splitter->behavior == BEHAVIOR_PREVIOUS && !matched) || (splitter->behavior == BEHAVIOR_NEXT && matched);
+    while ((all || one) && *end < length) {
+        if (next_span(splitter, cursor, text, *end, length))
+            return -1;
+        if ((cursor->ahead_matched == matched) != all)
+            return 0; /* the next piece's first span */
+        *end = cursor->span_end;
+        cursor->ahead = false;
+        one = false;
+    }
+    return 0;
+}
+
+int splitter_piece(const struct splitter *splitter, struct split_cursor *cursor, const u8 *text, i64 length, i64 *at,
+                   i64 *begin, i64 *end)
+{
+    while (*at < length) {
+        if (!cursor->ahead && next_span(splitter, cursor, text, *at, length))
+            return -1;
+        bool matched = cursor->ahead_matched;
+        cursor->ahead = false;
+        *begin = *at, *end = cursor->span_end;
+        if (extend(splitter, cursor, text, length, end, matched))
+            return -1;
+        *at = *end;
+        if (*end > *begin && !(matched && splitter->behavior == BEHAVIOR_REMOVED))
+            return 1;
+    }
+    return 0;
+}
+
+/* ---- Making ---- */
+void splitter_use_known(struct splitter *splitter, const char *pattern)
+{
+    static const struct {
+        const char *const *pattern;
+        enum split_kind kind;
+    } known[] = {{&REGEX_QWEN2, SPLIT_QWEN2}, {&REGEX_LLAMA, SPLIT_LLAMA}, {&REGEX_GPT2, SPLIT_GPT2}};
+    for (i64 i = 0; i < COUNT_OF(known); i++)
+        if (strcmp(pattern, *known[i].pattern) == 0)
+            splitter->kind = known[i].kind;
 }
 
 int splitter_init(struct splitter *splitter, const char *pattern, bool plain, const char *origin)
 {
-    *splitter = (struct splitter){SPLIT_REGEX, NULL, unicode_classes()};
-    if (!plain && strcmp(pattern, REGEX_QWEN2) == 0)
-        splitter->kind = SPLIT_QWEN2;
-    else if (!plain && strcmp(pattern, REGEX_LLAMA) == 0)
-        splitter->kind = SPLIT_LLAMA;
-    else if (!plain && strcmp(pattern, REGEX_GPT2) == 0)
-        splitter->kind = SPLIT_GPT2;
-    else
-        splitter->regex = regex_open(pattern, origin);
-    return splitter->kind == SPLIT_REGEX && !splitter->regex ? -1 : 0;
+    *splitter = (struct splitter){.kind = SPLIT_REGEX, .classes = unicode_classes()};
+    if (!plain)
+        splitter_use_known(splitter, pattern);
+    if (splitter->kind == SPLIT_REGEX)
+        splitter->find.regex = regex_open(pattern, origin);
+    return splitter->kind == SPLIT_REGEX && !splitter->find.regex ? -1 : 0;
 }
 
 void splitter_release(struct splitter *splitter)
 {
-    regex_close(splitter->regex);
-    *splitter = (struct splitter){SPLIT_PREFIX_SPACE};
+    finder_release(&splitter->find);
 }

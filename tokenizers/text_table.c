@@ -81,7 +81,7 @@ static void string_table_grow(struct string_table *table, const struct text_toke
 }
 
 /* The first token of a content stays. */
-static void string_table_add(struct string_table *table, const struct text_tokenizer *tokenizer, bool bytes, i32 id)
+void string_table_add(struct string_table *table, const struct text_tokenizer *tokenizer, bool bytes, i32 id)
 {
     if (!table->slots || 2 * (table->count + 1) > (i64)table->mask + 1)
         string_table_grow(table, tokenizer, bytes);
@@ -108,16 +108,23 @@ void text_tokenizer_free(struct text_tokenizer *tokenizer)
 {
     if (!tokenizer)
         return;
-    for (int i = 0; i < tokenizer->splitter_count; i++)
-        splitter_release(&tokenizer->splitters[i]);
+    for (int i = 0; i < tokenizer->splitters.count; i++)
+        splitter_release(&tokenizer->splitters.steps[i]);
+    normalizers_release(&tokenizer->normalizers);
+    decoders_release(&tokenizer->decoders);
+    trie_release(&tokenizer->trie);
+    trie_release(&tokenizer->continuing);
+    trie_release(&tokenizer->user_defined);
     encoder_pool_close(tokenizer->encoders);
     json_free(tokenizer->settings);
     json_free(tokenizer->config);
     text_release(&tokenizer->strings);
+    text_release(&tokenizer->raw_file);
     void *blocks[] = {
         tokenizer->tokens,          tokenizer->by_content.slots, tokenizer->by_bytes.slots, tokenizer->merges,
         tokenizer->added,           tokenizer->pairs.slots,      tokenizer->raw.order,      tokenizer->normalized.order,
-        tokenizer->template_before, tokenizer->template_after,   tokenizer->origin};
+        tokenizer->template_before, tokenizer->template_after,   tokenizer->origin,         tokenizer->adjacency.bits,
+        tokenizer->scores,          tokenizer->bmp_ids,          tokenizer->subword_prefix, tokenizer->word_suffix};
     for (i64 i = 0; i < COUNT_OF(blocks); i++)
         memory_free(blocks[i]);
     memory_free(tokenizer);
@@ -128,7 +135,7 @@ const char *tokenizer_string(const struct text_tokenizer *tokenizer, i64 offset)
     return tokenizer->strings.data + offset;
 }
 
-static i64 keep_string(struct text_tokenizer *tokenizer, const char *bytes, i64 length)
+i64 tokenizer_keep_string(struct text_tokenizer *tokenizer, const char *bytes, i64 length)
 {
     i64 offset = tokenizer->strings.length;
     text_append(&tokenizer->strings, bytes, length);
@@ -139,6 +146,12 @@ static i64 keep_string(struct text_tokenizer *tokenizer, const char *bytes, i64 
 i32 tokenizer_find(const struct text_tokenizer *tokenizer, const char *content, i64 length)
 {
     return string_table_find(&tokenizer->by_content, tokenizer, false, content, length);
+}
+
+i32 tokenizer_find_model(const struct text_tokenizer *tokenizer, const void *content, i64 length)
+{
+    i32 id = tokenizer_find(tokenizer, content, length);
+    return id >= 0 && tokenizer->tokens[id].in_model ? id : -1;
 }
 
 /* What a token decodes to: its characters as bytes; if one of them stands for no byte, the string as it is. */
@@ -158,7 +171,7 @@ static void token_decode(struct text_tokenizer *tokenizer, struct token *token, 
         text_append(&bytes, &(char){(char)byte}, 1);
     }
     token->bytes_length = bytes.length;
-    token->bytes = keep_string(tokenizer, bytes.length ? bytes.data : "", bytes.length);
+    token->bytes = tokenizer_keep_string(tokenizer, bytes.length ? bytes.data : "", bytes.length);
     text_release(&bytes);
 }
 
@@ -188,8 +201,9 @@ static int put_token(struct text_tokenizer *tokenizer, const char *content, i64 
     if (token->content >= 0)
         return error_set("%s: id %lld is given to '%s' and to '%s'; every token needs its own", tokenizer->origin,
                          (long long)id, tokenizer_string(tokenizer, token->content), content);
-    token->content = keep_string(tokenizer, content, length);
+    token->content = tokenizer_keep_string(tokenizer, content, length);
     token->content_length = length;
+    token->shown = token->content, token->shown_length = length;
     token_decode(tokenizer, token, token->content, length);
     string_table_add(&tokenizer->by_content, tokenizer, false, (i32)id);
     return 0;
@@ -216,16 +230,20 @@ static int unknown_in_merge(const struct text_tokenizer *tokenizer, const char *
 int tokenizer_add_merge(struct text_tokenizer *tokenizer, const char *left, i64 left_length, const char *right,
                         i64 right_length)
 {
-    struct merge merge = {tokenizer_find(tokenizer, left, left_length), tokenizer_find(tokenizer, right, right_length),
-                          -1};
+    struct merge merge = {tokenizer_find_model(tokenizer, left, left_length),
+                          tokenizer_find_model(tokenizer, right, right_length), -1, (u32)tokenizer->merge_count};
+    i64 prefix = tokenizer->subword_prefix ? (i64)strlen(tokenizer->subword_prefix) : 0;
     if (merge.left < 0)
         return unknown_in_merge(tokenizer, left, left_length);
     if (merge.right < 0)
         return unknown_in_merge(tokenizer, right, right_length);
+    if (right_length < prefix)
+        return error_set("%s: model.merges[%lld]: '%.*s' is shorter than continuing_subword_prefix", tokenizer->origin,
+                         (long long)tokenizer->merge_count, (int)right_length, right);
     struct text both = {0};
     text_append(&both, left, left_length);
-    text_append(&both, right, right_length);
-    merge.id = tokenizer_find(tokenizer, both.data, both.length);
+    text_append(&both, right + prefix, right_length - prefix);
+    merge.id = tokenizer_find_model(tokenizer, both.data, both.length);
     int status = merge.id < 0 ? unknown_in_merge(tokenizer, both.data, both.length) : 0;
     text_release(&both);
     if (status)
@@ -251,21 +269,55 @@ static void push_added(struct text_tokenizer *tokenizer, struct added_token toke
 
 /* What is looked for is the token as the normalizer leaves it, where the token asks for that. If that changes it, HF
  * also decodes it so, and no longer knows it as special then. */
-static void set_match(struct text_tokenizer *tokenizer, struct added_token *added)
+static int set_match(struct text_tokenizer *tokenizer, struct added_token *added)
 {
     struct token *token = &tokenizer->tokens[added->id];
-    struct text normal = {0};
-    const u8 *content = (const u8 *)tokenizer_string(tokenizer, token->content);
+    struct text content = {0}, buffers[2] = {{0}};
+    struct regex_scratch *scratch = regex_scratch_open();
+    text_append(&content, tokenizer_string(tokenizer, token->content), token->content_length);
+    struct normal normal = {(const u8 *)content.data, content.length, true};
+    int status = added->normalized ? normalizers_apply(&tokenizer->normalizers, &normal, buffers, scratch) : 0;
+    bool differs = normal.length != content.length || memcmp(normal.text, content.data, (size_t)normal.length) != 0;
     added->match = token->content, added->match_length = token->content_length;
-    bool differs = added->normalized && tokenizer->nfc && unicode_nfc(&normal, content, token->content_length) &&
-                   (normal.length != token->content_length || memcmp(normal.data, content, (size_t)normal.length) != 0);
-    if (differs) {
-        added->match = keep_string(tokenizer, normal.data, normal.length);
+    if (status == 0 && differs) {
+        added->match = tokenizer_keep_string(tokenizer, (const char *)normal.text, normal.length);
         added->match_length = normal.length;
+        token->shown = added->match, token->shown_length = added->match_length;
         token_decode(tokenizer, token, added->match, normal.length);
     }
     token->skipped = token->special && !differs;
-    text_release(&normal);
+    text_release(&content);
+    text_release(&buffers[0]);
+    text_release(&buffers[1]);
+    regex_scratch_close(scratch);
+    return status;
+}
+
+static int note_added(struct text_tokenizer *tokenizer, i64 id, struct added_flags flags)
+{
+    tokenizer->tokens[id].special |= flags.special;
+    if (tokenizer->tokens[id].added)
+        return 0;
+    tokenizer->tokens[id].added = true;
+    struct added_token token = {(i32)id, 0, 0, flags.single_word, flags.lstrip, flags.rstrip, flags.normalized};
+    if (set_match(tokenizer, &token))
+        return -1;
+    push_added(tokenizer, token);
+    if (id >= tokenizer->model_tokens)
+        tokenizer->added_next = max_i64(tokenizer->added_next, id + 1);
+    return 0;
+}
+
+i64 tokenizer_add_added_at(struct text_tokenizer *tokenizer, const char *content, i64 length, struct added_flags flags,
+                           i64 id)
+{
+    i32 known = tokenizer_find(tokenizer, content, length);
+    if (known >= 0 && known != id)
+        return error_set("%s: added token '%s' has id %lld, but the vocabulary gives it %d", tokenizer->origin, content,
+                         (long long)id, (int)known);
+    if (known < 0 && put_token(tokenizer, content, length, id))
+        return -1;
+    return note_added(tokenizer, id, flags) ? -1 : id;
 }
 
 i64 tokenizer_add_added(struct text_tokenizer *tokenizer, const char *content, i64 length, struct added_flags flags)
@@ -275,67 +327,11 @@ i64 tokenizer_add_added(struct text_tokenizer *tokenizer, const char *content, i
         id = tokenizer->added_next;
         while (id < tokenizer->vocabulary && tokenizer->tokens[id].content >= 0)
             id++; /* model.vocab has holes */
-        if (put_token(tokenizer, content, length, id))
-            return -1;
     }
-    tokenizer->tokens[id].special |= flags.special;
-    if (tokenizer->tokens[id].added)
-        return id;
-    tokenizer->tokens[id].added = true;
-    struct added_token token = {(i32)id, 0, 0, flags.single_word, flags.lstrip, flags.rstrip, flags.normalized};
-    set_match(tokenizer, &token);
-    push_added(tokenizer, token);
-    if (id >= tokenizer->model_tokens)
-        tokenizer->added_next = max_i64(tokenizer->added_next, id + 1);
-    return id;
+    return tokenizer_add_added_at(tokenizer, content, length, flags, id);
 }
 
 /* ---- Sealing ---- */
-struct sort_key {
-    const struct text_tokenizer *tokenizer;
-    i32 index;
-};
-
-static int compare_matches(const void *a, const void *b)
-{
-    const struct sort_key *x = a, *y = b;
-    const struct added_token *p = &x->tokenizer->added[x->index], *q = &y->tokenizer->added[y->index];
-    const char *left = tokenizer_string(x->tokenizer, p->match), *right = tokenizer_string(x->tokenizer, q->match);
-    int order = memcmp(left, right, (size_t)min_i64(p->match_length, q->match_length));
-    if (order)
-        return order;
-    if (p->match_length != q->match_length)
-        return p->match_length < q->match_length ? -1 : 1;
-    return x->index - y->index;
-}
-
-static void matcher_init(struct matcher *matcher, const struct text_tokenizer *tokenizer, bool normalized)
-{
-    struct sort_key *keys = memory_alloc(tokenizer->added_count * (i64)sizeof *keys);
-    for (i64 i = 0; i < tokenizer->added_count; i++)
-        if (tokenizer->added[i].normalized == normalized && tokenizer->added[i].match_length > 0)
-            keys[matcher->count++] = (struct sort_key){tokenizer, (i32)i};
-    qsort(keys, (size_t)matcher->count, sizeof *keys, compare_matches);
-    matcher->order = memory_alloc(matcher->count * (i64)sizeof(i32));
-    for (i64 i = 0; i < matcher->count; i++) {
-        matcher->order[i] = keys[i].index;
-        matcher->first[(u8)*tokenizer_string(tokenizer, tokenizer->added[keys[i].index].match) + 1]++;
-    }
-    for (int b = 0; b < 256; b++)
-        matcher->first[b + 1] += matcher->first[b];
-    memory_free(keys);
-}
-
-static void find_byte_ids(struct text_tokenizer *tokenizer)
-{
-    for (int byte = 0; byte < 256; byte++) {
-        u8 key[4];
-        i32 id = tokenizer_find(tokenizer, (char *)key, utf8_encode(key, byte_to_char((u8)byte)));
-        bool known = id >= 0 && tokenizer->tokens[id].in_model;
-        tokenizer->byte_ids[byte] = known ? id : tokenizer->unknown;
-    }
-}
-
 static int check_template(const struct text_tokenizer *tokenizer, const i32 *ids, i64 count)
 {
     for (i64 i = 0; i < count; i++)
@@ -351,15 +347,21 @@ int tokenizer_seal(struct text_tokenizer *tokenizer)
         return -1;
     if (tokenizer->model_tokens == 0)
         return error_set("%s: model.vocab is empty; expected tokens with their ids", tokenizer->origin);
-    find_byte_ids(tokenizer);
-    pair_table_init(&tokenizer->pairs, tokenizer->merge_count + 1);
-    for (i64 i = 0; i < tokenizer->merge_count; i++) {
-        const struct merge *merge = &tokenizer->merges[i];
-        pair_table_set(&tokenizer->pairs, merge->left, merge->right, (u32)i, merge->id);
-    }
-    for (i64 id = 0; tokenizer->ignore_merges && id < tokenizer->vocabulary; id++)
-        if (tokenizer->tokens[id].in_model && tokenizer->tokens[id].bytes != tokenizer->tokens[id].content)
-            string_table_add(&tokenizer->by_bytes, tokenizer, true, (i32)id);
+    if (tokenizer->model->seal && tokenizer->model->seal(tokenizer))
+        return -1;
+    tokenizer->decodes_bytes =
+        decoders_are_byte_level(&tokenizer->decoders) || (tokenizer->decoders.count == 0 && tokenizer->byte_level);
+    matcher_init(&tokenizer->raw, tokenizer, false);
+    matcher_init(&tokenizer->normalized, tokenizer, true);
+    return 0;
+}
+
+int text_tokenizer_add_special(struct text_tokenizer *tokenizer, const char *const *contents)
+{
+    struct added_flags flags = {.special = true};
+    for (; *contents; contents++)
+        if (**contents && tokenizer_add_added(tokenizer, *contents, (i64)strlen(*contents), flags) < 0)
+            return -1;
     matcher_init(&tokenizer->raw, tokenizer, false);
     matcher_init(&tokenizer->normalized, tokenizer, true);
     return 0;
@@ -406,11 +408,12 @@ i64 text_merge(const struct text_tokenizer *tokenizer, i64 i, i32 *left, i32 *ri
 const char *text_regex_family(const struct text_tokenizer *tokenizer)
 {
     static const char *const names[] = {"qwen2", "llama-bpe", "gpt-2"};
-    bool known = tokenizer->splitter_count == 1 && tokenizer->splitters[0].kind <= SPLIT_GPT2;
-    return known ? names[tokenizer->splitters[0].kind] : "other";
+    const struct splitters *chain = &tokenizer->splitters;
+    bool known = tokenizer->byte_level && chain->count == 1 && chain->steps[0].kind <= SPLIT_GPT2;
+    return known ? names[chain->steps[0].kind] : "other";
 }
 
 bool text_normalizes_nfc(const struct text_tokenizer *tokenizer)
 {
-    return tokenizer->nfc;
+    return normalizers_are_nfc(&tokenizer->normalizers);
 }

@@ -445,6 +445,7 @@ static int build(struct text_tokenizer *tokenizer, const struct text_trainer *tr
 {
     i32 byte_ids[256];
     struct json *document = trained_document(trainer);
+    tokenizer->model = &MODEL_BPE;
     int status = tokenizer_configure(tokenizer, document);
     json_free(document);
     if (status || add_first(tokenizer, trainer, byte_ids) || learn(tokenizer, trainer, byte_ids))
