@@ -6,7 +6,8 @@
 
 struct regex;
 struct regex_scratch; /* what one thread needs to match; one serves all expressions */
-struct regex *regex_open(const char *pattern, const char *origin); /* Oniguruma's meaning; NULL: message */
+struct regex *regex_open(const char *pattern, const char *origin);      /* Oniguruma's meaning; NULL: message */
+struct regex *regex_open_rust(const char *pattern, const char *origin); /* as Rust means it: $ is the text's end */
 void regex_close(struct regex *regex);
 struct regex_scratch *regex_scratch_open(void);
 void regex_scratch_close(struct regex_scratch *scratch);

@@ -239,7 +239,7 @@ static void push_token(struct encode_call *call, const struct added_match *match
 /* What HF normalised and found no added token in. */
 static int encode_between(struct encode_call *call, const struct normal *normal, i64 begin, i64 end)
 {
-    bool first = normal->first && begin == 0;
+    bool first = normal->origin > 0 && begin == 0;
     return begin < end ? encode_split(call, 0, normal->text + begin, end - begin, first) : 0;
 }
 
@@ -260,9 +260,12 @@ static int encode_normal(struct encode_call *call, const struct normal *normal, 
 
 static int encode_stretch(struct encode_call *call, const u8 *text, i64 length, bool first, bool plain)
 {
-    struct normal normal = {text, length, first};
+    struct normal normal = {text, length, 0};
+    u32 c;
     if (length == 0)
         return 0;
+    if (first)
+        normal.origin = utf8_decode(&c, text);
     if (normalizers_apply(&call->tokenizer->normalizers, &normal, call->encoder->normal, call->encoder->regex))
         return -1;
     return encode_normal(call, &normal, plain);

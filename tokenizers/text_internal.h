@@ -104,6 +104,9 @@ struct source source_of(const struct source *source, const char *key, i64 index)
 /* FILE: PLACE: kind 'NAME' is not supported; expected one of ... */
 int refuse_kind(const struct source *source, const char *name, const char *const *known);
 
+/* The expression without classes within classes and &&; appended. */
+int regex_expand_classes(struct text *out, const char *pattern, const char *origin);
+
 /* ---- Finding a string or an expression ---- */
 struct finder {
     struct regex *regex; /* NULL: the string */
@@ -134,7 +137,7 @@ struct normalizer;
 struct normal {
     const u8 *text;
     i64 length;
-    bool first; /* its first character comes from the first one of what was given: Metaspace asks */
+    i64 origin; /* how much of its beginning comes from the first character of the whole text: Metaspace asks */
 };
 struct normalizers {
     struct normalizer *steps;
@@ -393,6 +396,8 @@ struct text_tokenizer {
     struct json *config;   /* tokenizer_config.json as read; NULL */
     struct text raw_file;  /* a .model or .tiktoken file as read: it is saved as it was */
     const char *raw_name;  /* its name in a folder; NULL: tokenizer.json */
+    char *pattern;         /* of a tiktoken file: its expression */
+    char *begin_token, *end_token; /* of a .model file */
 
     /* Of BPE. */
     bool ignore_merges, fuse_unknown, byte_fallback, byte_level; /* byte_level: tokens are looked up by their bytes */

@@ -47,6 +47,15 @@ static int read_model(struct text_tokenizer *tokenizer, const struct json *model
 }
 
 /* ---- added tokens ---- */
+static struct added_flags read_flags(const struct json *token)
+{
+    return (struct added_flags){
+        json_bool(json_get(token, "special"), false),    json_bool(json_get(token, "single_word"), false),
+        json_bool(json_get(token, "lstrip"), false),     json_bool(json_get(token, "rstrip"), false),
+        json_bool(json_get(token, "normalized"), false),
+    };
+}
+
 static int read_added(struct text_tokenizer *tokenizer, const struct json *token, i64 i)
 {
     const struct json *content = json_get(token, "content");
@@ -56,12 +65,7 @@ static int read_added(struct text_tokenizer *tokenizer, const struct json *token
                          (long long)i);
     if (json_string_length(content) == 0)
         return 0; /* HF drops it */
-    struct added_flags flags = {
-        json_bool(json_get(token, "special"), false),    json_bool(json_get(token, "single_word"), false),
-        json_bool(json_get(token, "lstrip"), false),     json_bool(json_get(token, "rstrip"), false),
-        json_bool(json_get(token, "normalized"), false),
-    };
-    i64 id = tokenizer_add_added(tokenizer, json_string(content, ""), json_string_length(content), flags);
+    i64 id = tokenizer_add_added(tokenizer, json_string(content, ""), json_string_length(content), read_flags(token));
     if (id >= 0 && id != want)
         log_warn(
             "%s: added token '%s' has id %lld in the file; HF tokenizers counts on after the vocabulary and gives it "
@@ -101,34 +105,113 @@ struct text_tokenizer *text_tokenizer_parse(const char *json, i64 length, const 
     return tokenizer;
 }
 
-/* tokenizer_config.json beside the tokenizer is kept as it is, so that a copy has the same roles and chat layout. */
-static int read_config(struct text_tokenizer *tokenizer, const char *path)
+/* ---- Files ---- */
+/* tokenizer_config.json beside the tokenizer, which is kept as it is, so that a copy has the same roles and chat
+ * layout. NULL without a message: there is none. */
+static int read_config(struct json **config, const char *path)
 {
     const char *slash = strrchr(path, '/');
-    char *config = string_format("%.*stokenizer_config.json", slash ? (int)(slash + 1 - path) : 0, path);
+    char *name = string_format("%.*stokenizer_config.json", slash ? (int)(slash + 1 - path) : 0, path);
     int status = 0;
-    if (file_exists(config)) {
-        tokenizer->config = json_load(config);
-        status = tokenizer->config ? 0 : -1;
-        if (tokenizer->config && json_kind(tokenizer->config) != JSON_OBJECT)
-            status = error_set("%s: expected an object", config);
+    *config = NULL;
+    if (file_exists(name)) {
+        *config = json_load(name);
+        status = *config ? 0 : -1;
+        if (*config && json_kind(*config) != JSON_OBJECT)
+            status = error_set("%s: expected an object", name);
     }
-    memory_free(config);
+    memory_free(name);
     return status;
+}
+
+/* Formats that hold no added tokens have them in tokenizer_config.json, by id. */
+static int add_listed(struct text_tokenizer *tokenizer, const struct json *config)
+{
+    struct json_iterator at;
+    const struct json *list = json_get(config, "added_tokens_decoder");
+    for (bool more = json_first(&at, list); more; more = json_next(&at, list)) {
+        char *end;
+        i64 id = strtoll(at.key, &end, 10);
+        const struct json *content = json_get(at.value, "content");
+        if (*end || end == at.key || json_kind(content) != JSON_STRING || json_string_length(content) == 0)
+            return error_set("%s: tokenizer_config.json: added_tokens_decoder: '%s': expected an id and an object with "
+                             "content",
+                             tokenizer->origin, at.key);
+        if (tokenizer_add_added_at(tokenizer, json_string(content, ""), json_string_length(content),
+                                   read_flags(at.value), id) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* What transformers puts around a text of a .model file, where its settings say so. */
+static int add_ends(struct text_tokenizer *tokenizer, const struct json *config)
+{
+    static const char *const keys[2][2] = {{"add_bos_token", "bos_token"}, {"add_eos_token", "eos_token"}};
+    const char *fallback[] = {tokenizer->begin_token, tokenizer->end_token};
+    for (int end = 0; end < 2; end++) {
+        if (!json_bool(json_get(config, keys[end][0]), false))
+            continue;
+        const struct json *role = json_get(config, keys[end][1]);
+        const char *name =
+            json_string(json_kind(role) == JSON_OBJECT ? json_get(role, "content") : role, fallback[end]);
+        i32 id = name ? text_token_id(tokenizer, name) : -1;
+        if (id < 0)
+            return error_set("%s: tokenizer_config.json: %s, but the vocabulary has no token '%s'", tokenizer->origin,
+                             keys[end][0], name ? name : "");
+        i32 **ids = end ? &tokenizer->template_after : &tokenizer->template_before;
+        *ids = memory_alloc(sizeof(i32));
+        **ids = id;
+        *(end ? &tokenizer->after_count : &tokenizer->before_count) = 1;
+    }
+    return 0;
+}
+
+/* A file of any format; the first bytes tell which. */
+static struct text_tokenizer *parse_any(const struct text *file, const struct json *config, const char *path)
+{
+    i64 at = 0;
+    while (at < file->length && strchr(" \t\r\n", file->data[at]) && file->data[at])
+        at++;
+    bool model = sentencepiece_looks_like(file->data, file->length);
+    if (!model && (at == file->length || file->data[at] == '{' || file->data[at] == '[' || file->data[at] == 'n'))
+        return text_tokenizer_parse(file->data ? file->data : "", file->length, path);
+    struct text_tokenizer *tokenizer = model ? sentencepiece_parse(file->data, file->length, path)
+                                             : tiktoken_parse(file->data, file->length, config, path);
+    if (tokenizer && (add_listed(tokenizer, config) || add_ends(tokenizer, config) || tokenizer_seal(tokenizer))) {
+        text_tokenizer_free(tokenizer);
+        return NULL;
+    }
+    return tokenizer;
+}
+
+/* The tokenizer's file in a folder: tokenizer.json before others. memory_free. */
+static char *file_in(const char *folder)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tokenizer.tiktoken", "tiktoken.model",
+                                        "qwen.tiktoken"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        char *path = path_join(folder, names[i]);
+        if (file_exists(path))
+            return path;
+        memory_free(path);
+    }
+    return path_join(folder, names[0]); /* the message will say that it is not there */
 }
 
 struct text_tokenizer *text_tokenizer_load(const char *path)
 {
-    char *file = file_is_directory(path) ? path_join(path, "tokenizer.json") : string_copy(path);
-    struct text json = {0};
+    char *name = file_is_directory(path) ? file_in(path) : string_copy(path);
+    struct text file = {0};
+    struct json *config = NULL;
     struct text_tokenizer *tokenizer = NULL;
-    if (file_read(&json, file) == 0)
-        tokenizer = text_tokenizer_parse(json.data, json.length, file);
-    if (tokenizer && read_config(tokenizer, file)) {
-        text_tokenizer_free(tokenizer);
-        tokenizer = NULL;
-    }
-    text_release(&json);
-    memory_free(file);
+    if (file_read(&file, name) == 0 && read_config(&config, name) == 0)
+        tokenizer = parse_any(&file, config, name);
+    if (tokenizer)
+        tokenizer->config = config;
+    else
+        json_free(config);
+    text_release(&file);
+    memory_free(name);
     return tokenizer;
 }

@@ -41,12 +41,21 @@ static void begin(struct text *out)
     text_append(out, "", 0);
 }
 
+static i64 first_bytes(const struct text *text)
+{
+    u32 c;
+    return text->length ? utf8_decode(&c, (const u8 *)text->data) : 0;
+}
+
 /* Unicode's forms. */
 static int apply_nfc(const struct normalizer *step, struct normal *normal, struct text *out,
                      struct regex_scratch *scratch)
 {
     (void)step, (void)scratch;
-    return unicode_nfc(out, normal->text, normal->length);
+    if (!unicode_nfc(out, normal->text, normal->length))
+        return 0;
+    normal->origin = max_i64(normal->origin, normal->origin ? first_bytes(out) : 0); /* a mark joined it */
+    return 1;
 }
 
 #define APPLY_FORM(name, form)                                                                                         \
@@ -54,7 +63,10 @@ static int apply_nfc(const struct normalizer *step, struct normal *normal, struc
                     struct regex_scratch *scratch)                                                                     \
     {                                                                                                                  \
         (void)step, (void)scratch;                                                                                     \
+        unicode_normalize(out, normal->text, normal->origin, form);                                                    \
+        i64 origin = out->length;                                                                                      \
         unicode_normalize(out, normal->text, normal->length, form);                                                    \
+        normal->origin = origin && out->length ? max_i64(origin, first_bytes(out)) : 0;                                \
         return 1;                                                                                                      \
     }
 APPLY_FORM(apply_nfd, FORM_NFD)
@@ -77,6 +89,8 @@ static int apply_lowercase(const struct normalizer *step, struct normal *normal,
                            struct regex_scratch *scratch)
 {
     (void)step, (void)scratch;
+    lower_text(out, normal->text, normal->origin);
+    normal->origin = out->length;
     lower_text(out, normal->text, normal->length);
     return 1;
 }
@@ -84,16 +98,18 @@ static int apply_lowercase(const struct normalizer *step, struct normal *normal,
 /* Leaves out characters with a property. */
 static void drop_property(struct normal *normal, struct text *out, u8 property)
 {
+    i64 origin = 0;
     begin(out);
     for (i64 i = 0; i < normal->length;) {
         u32 c;
         int bytes = utf8_decode(&c, normal->text + i);
         if (!(char_properties(c) & property))
             text_append(out, normal->text + i, bytes);
-        else if (i == 0)
-            normal->first = false;
         i += bytes;
+        if (i == normal->origin)
+            origin = out->length;
     }
+    normal->origin = origin;
 }
 
 static int apply_strip_accents(const struct normalizer *step, struct normal *normal, struct text *out,
@@ -119,7 +135,7 @@ static int apply_strip(const struct normalizer *step, struct normal *normal, str
         if (!is_space(c))
             break;
         normal->text += bytes, normal->length -= bytes;
-        normal->first = false;
+        normal->origin = max_i64(0, normal->origin - bytes);
     }
     while (step->strip_right && normal->length) {
         i64 last = utf8_before(normal->text, normal->length);
@@ -156,6 +172,7 @@ static int apply_nmt(const struct normalizer *step, struct normal *normal, struc
                      struct regex_scratch *scratch)
 {
     (void)step, (void)scratch;
+    i64 origin = 0;
     begin(out);
     for (i64 i = 0; i < normal->length;) {
         u32 c;
@@ -164,10 +181,11 @@ static int apply_nmt(const struct normalizer *step, struct normal *normal, struc
             text_append(out, " ", 1);
         else if (!nmt_drops(c))
             text_append(out, normal->text + i, bytes);
-        else if (i == 0)
-            normal->first = false;
         i += bytes;
+        if (i == normal->origin)
+            origin = out->length;
     }
+    normal->origin = origin;
     return 1;
 }
 
@@ -197,6 +215,7 @@ static int apply_prepend(const struct normalizer *step, struct normal *normal, s
     begin(out);
     text_append(out, step->content, step->content_length);
     text_append(out, normal->text, normal->length);
+    normal->origin += normal->origin ? step->content_length : 0;
     return 1;
 }
 
@@ -209,25 +228,21 @@ static int read_replace(struct normalizer *step, const struct json *value, const
                : 0;
 }
 
-static bool is_one_character(const u8 *text, i64 length)
-{
-    u32 c;
-    return length > 0 && utf8_decode(&c, text) == length;
-}
-
 static int apply_replace(const struct normalizer *step, struct normal *normal, struct text *out,
                          struct regex_scratch *scratch)
 {
     struct find_cursor cursor = {0};
-    i64 done = 0;
+    i64 done = 0, origin = normal->origin;
     int found;
     bool any = false;
     while ((found = finder_next(&step->find, &cursor, scratch, normal->text, normal->length)) > 0) {
         if (!any)
             begin(out);
-        if (!any && cursor.begin == 0 && cursor.end > 0) /* its stand-in lies where its last character lay */
-            normal->first &= step->content_length > 0 && is_one_character(normal->text, cursor.end);
         any = true;
+        if (cursor.end <= normal->origin) /* its stand-in lies where its last character lay */
+            origin += step->content_length - (cursor.end - cursor.begin);
+        else if (cursor.begin < normal->origin)
+            origin -= normal->origin - cursor.begin;
         text_append(out, normal->text + done, cursor.begin - done);
         text_append(out, step->content, step->content_length);
         done = cursor.end;
@@ -235,6 +250,7 @@ static int apply_replace(const struct normalizer *step, struct normal *normal, s
     if (found < 0 || !any)
         return found;
     text_append(out, normal->text + done, normal->length - done);
+    normal->origin = origin;
     return 1;
 }
 
@@ -261,14 +277,13 @@ static int read_bert(struct normalizer *step, const struct json *value, const st
 /* Cleans and sets Chinese characters apart. */
 static void bert_clean(const struct normalizer *step, struct normal *normal, struct text *out)
 {
+    i64 origin = 0;
     begin(out);
     for (i64 i = 0; i < normal->length;) {
         u32 c;
         int bytes = utf8_decode(&c, normal->text + i);
         bool dropped = step->clean && (c == 0 || char_properties(c) & PROPERTY_CONTROL);
         bool apart = step->space_chinese && is_chinese(c);
-        if (dropped && i == 0)
-            normal->first = false;
         if (!dropped && step->clean && is_space(c))
             text_append(out, " ", 1);
         else if (!dropped) {
@@ -277,27 +292,31 @@ static void bert_clean(const struct normalizer *step, struct normal *normal, str
             text_append(out, " ", apart);
         }
         i += bytes;
+        if (i == normal->origin)
+            origin = out->length;
     }
+    normal->origin = origin;
 }
 
 static int apply_bert(const struct normalizer *step, struct normal *normal, struct text *out,
                       struct regex_scratch *scratch)
 {
-    (void)scratch;
     struct text other = {0};
-    struct text *now = out, *next = &other;
-    bert_clean(step, normal, now);
+    struct normal now = *normal;
+    bert_clean(step, &now, out);
+    now.text = (const u8 *)out->data, now.length = out->length;
     if (step->strip_accents) {
-        unicode_normalize(next, (const u8 *)now->data, now->length, FORM_NFD);
-        struct normal plain = {(const u8 *)next->data, next->length, normal->first};
-        drop_property(&plain, now, PROPERTY_ACCENT);
-        normal->first = plain.first;
+        apply_nfd(step, &now, &other, scratch);
+        now.text = (const u8 *)other.data, now.length = other.length;
+        drop_property(&now, out, PROPERTY_ACCENT);
+        now.text = (const u8 *)out->data, now.length = out->length;
     }
     if (step->lower) {
-        lower_text(next, (const u8 *)now->data, now->length);
-        struct text held = *now;
-        *now = *next, *next = held;
+        apply_lowercase(step, &now, &other, scratch);
+        struct text held = *out;
+        *out = other, other = held;
     }
+    normal->origin = now.origin;
     text_release(&other);
     return 1;
 }
@@ -323,22 +342,27 @@ static int apply_precompiled(const struct normalizer *step, struct normal *norma
 {
     (void)scratch;
     const u8 *text = normal->text;
+    i64 origin = normal->origin, end;
     begin(out);
-    for (i64 i = 0; i < normal->length;) {
-        i64 end = grapheme_end(text, i, normal->length), taken;
+    for (i64 i = 0; i < normal->length; i = end) {
+        i64 at = i, taken;
+        end = grapheme_end(text, i, normal->length);
         const char *whole = end - i < 6 ? charsmap_find(step->charsmap, &taken, text + i, end - i, false) : NULL;
         if (whole) {
             text_append(out, whole, (i64)strlen(whole));
-            i = end;
+            at = end;
         }
-        while (i < end) {
+        while (at < end) {
             u32 c;
-            int bytes = utf8_decode(&c, text + i);
-            const char *part = charsmap_find(step->charsmap, &taken, text + i, bytes, false);
-            text_append(out, part ? part : (const char *)text + i, part ? (i64)strlen(part) : bytes);
-            i += bytes;
+            int bytes = utf8_decode(&c, text + at);
+            const char *part = charsmap_find(step->charsmap, &taken, text + at, bytes, false);
+            text_append(out, part ? part : (const char *)text + at, part ? (i64)strlen(part) : bytes);
+            at += bytes;
         }
+        if (i == 0 && origin) /* a cluster's first stand-in, or all of what stands for one character */
+            origin = end > normal->origin ? first_bytes(out) : out->length;
     }
+    normal->origin = origin && out->length ? max_i64(origin, 1) : 0;
     return 1;
 }
 
@@ -346,9 +370,13 @@ static int apply_byte_level(const struct normalizer *step, struct normal *normal
                             struct regex_scratch *scratch)
 {
     (void)step, (void)scratch;
+    i64 origin = 0;
     begin(out);
-    for (i64 i = 0; i < normal->length; i++)
+    for (i64 i = 0; i < normal->length; i++) {
         append_character(out, byte_to_char(normal->text[i]));
+        origin = i < normal->origin ? out->length : origin;
+    }
+    normal->origin = origin;
     return 1;
 }
 

@@ -25,6 +25,26 @@ static const char NOT_SPACES[] = "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{
                                  "\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}"
                                  "\\x{2060}-\\x{2fff}\\x{3001}-\\x{d7ff}\\x{e000}-\\x{10ffff}";
 
+/* \p{Han} means the script, not also what the script shares with others, as PCRE2 has it since 10.40. Returns the
+ * length, 0 if something else stands there. */
+static i64 rewrite_script(struct text *out, const char *pattern, bool in_class)
+{
+    static const char *const scripts[] = {"Han",      "Hiragana", "Katakana", "Hangul", "Latin",     "Greek",
+                                          "Cyrillic", "Arabic",   "Hebrew",   "Thai",   "Devanagari"};
+    const char *kind = PCRE2_MAJOR > 10 || PCRE2_MINOR >= 40 ? "sc:" : "";
+    for (i64 i = 0; i < COUNT_OF(scripts); i++) {
+        size_t length = strlen(scripts[i]);
+        if ((pattern[1] != 'p' && pattern[1] != 'P') || pattern[2] != '{' ||
+            strncmp(pattern + 3, scripts[i], length) != 0 || pattern[3 + length] != '}')
+            continue;
+        bool young = i == 0 && pattern[1] == 'p'; /* ideographs that came with Unicode 15 */
+        text_printf(out, "%s\\%c{%s%s}%s%s", in_class || !young ? "" : "[", pattern[1], kind, scripts[i],
+                    young ? "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}" : "", in_class || !young ? "" : "]");
+        return (i64)length + 4;
+    }
+    return 0;
+}
+
 /* \p{L}, \p{Lu}, ... at pattern[i], with the characters that PCRE2 may be too old to know; returns its length, 0 if
  * something else stands there. */
 static i64 rewrite_category(struct text *out, const char *pattern, bool in_class)
@@ -95,6 +115,8 @@ static i64 rewrite_escape(struct text *out, const char *pattern, i64 i, bool in_
 {
     char c = pattern[i + 1];
     i64 category = rewrite_category(out, pattern + i, in_class);
+    if (!category && c)
+        category = rewrite_script(out, pattern + i, in_class);
     if (category)
         return i + category;
     if (c == 0 || strchr("hHXRKCyY", c))
@@ -144,10 +166,14 @@ static int rewrite(struct text *out, const char *pattern, const char *origin)
     return 0;
 }
 
-struct regex *regex_open(const char *pattern, const char *origin)
+static struct regex *open_as(const char *pattern, const char *origin, u32 options)
 {
-    struct text rewritten = {0};
-    if (rewrite(&rewritten, pattern, origin)) {
+    struct text plain = {0}, rewritten = {0};
+    int status = regex_expand_classes(&plain, pattern, origin);
+    if (status == 0)
+        status = rewrite(&rewritten, plain.data, origin);
+    text_release(&plain);
+    if (status) {
         text_release(&rewritten);
         return NULL;
     }
@@ -157,7 +183,7 @@ struct regex *regex_open(const char *pattern, const char *origin)
     pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* Oniguruma's . and $ know no other */
     pcre2_code *compiled =
         pcre2_compile((PCRE2_SPTR)rewritten.data, (PCRE2_SIZE)rewritten.length,
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &offset, context);
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | options, &code, &offset, context);
     pcre2_compile_context_free(context);
     if (!compiled) {
         PCRE2_UCHAR message[256];
@@ -171,6 +197,16 @@ struct regex *regex_open(const char *pattern, const char *origin)
     struct regex *regex = memory_alloc(sizeof *regex);
     *regex = (struct regex){compiled, string_copy(pattern), string_copy(origin)};
     return regex;
+}
+
+struct regex *regex_open(const char *pattern, const char *origin)
+{
+    return open_as(pattern, origin, PCRE2_MULTILINE);
+}
+
+struct regex *regex_open_rust(const char *pattern, const char *origin)
+{
+    return open_as(pattern, origin, PCRE2_DOLLAR_ENDONLY);
 }
 
 void regex_close(struct regex *regex)

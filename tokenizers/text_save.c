@@ -164,11 +164,25 @@ static int save_json(const char *directory, const char *name, struct json *value
     return status;
 }
 
+/* Other formats are saved as they were read; what they do not hold stands in tokenizer_config.json. */
+static int save_raw(const struct text_tokenizer *tokenizer, struct json *config, const char *directory)
+{
+    char *path = path_join(directory, tokenizer->raw_name);
+    json_set(config, "added_tokens_decoder", added_tokens_decoder(tokenizer));
+    if (tokenizer->pattern)
+        json_set(config, "pat_str", json_of_string(tokenizer->pattern));
+    int status = file_replace(path, tokenizer->raw_file.data, tokenizer->raw_file.length);
+    memory_free(path);
+    return save_json(directory, "tokenizer_config.json", config) || status ? -1 : 0;
+}
+
 int text_tokenizer_save(const struct text_tokenizer *tokenizer, const char *directory)
 {
     if (directory_make(directory))
         return -1;
     struct json *config = tokenizer->config ? json_copy(tokenizer->config) : config_of(tokenizer);
+    if (tokenizer->raw_name)
+        return save_raw(tokenizer, config, directory);
     int status = save_json(directory, "tokenizer_config.json", config);
     return status ? status : save_json(directory, "tokenizer.json", document_of(tokenizer));
 }

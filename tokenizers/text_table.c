@@ -124,7 +124,8 @@ void text_tokenizer_free(struct text_tokenizer *tokenizer)
         tokenizer->tokens,          tokenizer->by_content.slots, tokenizer->by_bytes.slots, tokenizer->merges,
         tokenizer->added,           tokenizer->pairs.slots,      tokenizer->raw.order,      tokenizer->normalized.order,
         tokenizer->template_before, tokenizer->template_after,   tokenizer->origin,         tokenizer->adjacency.bits,
-        tokenizer->scores,          tokenizer->bmp_ids,          tokenizer->subword_prefix, tokenizer->word_suffix};
+        tokenizer->scores,          tokenizer->bmp_ids,          tokenizer->subword_prefix, tokenizer->word_suffix,
+        tokenizer->pattern,         tokenizer->begin_token,      tokenizer->end_token};
     for (i64 i = 0; i < COUNT_OF(blocks); i++)
         memory_free(blocks[i]);
     memory_free(tokenizer);
@@ -212,7 +213,7 @@ static int put_token(struct text_tokenizer *tokenizer, const char *content, i64 
 int tokenizer_add(struct text_tokenizer *tokenizer, const char *content, i64 length, i64 id)
 {
     if (tokenizer_find(tokenizer, content, length) >= 0)
-        return error_set("%s: token '%s' stands in model.vocab twice", tokenizer->origin, content);
+        return error_set("%s: token '%s' stands in the vocabulary twice", tokenizer->origin, content);
     if (put_token(tokenizer, content, length, id))
         return -1;
     tokenizer->tokens[id].in_model = true;
@@ -275,7 +276,7 @@ static int set_match(struct text_tokenizer *tokenizer, struct added_token *added
     struct text content = {0}, buffers[2] = {{0}};
     struct regex_scratch *scratch = regex_scratch_open();
     text_append(&content, tokenizer_string(tokenizer, token->content), token->content_length);
-    struct normal normal = {(const u8 *)content.data, content.length, true};
+    struct normal normal = {(const u8 *)content.data, content.length, 0};
     int status = added->normalized ? normalizers_apply(&tokenizer->normalizers, &normal, buffers, scratch) : 0;
     bool differs = normal.length != content.length || memcmp(normal.text, content.data, (size_t)normal.length) != 0;
     added->match = token->content, added->match_length = token->content_length;
