@@ -140,6 +140,7 @@ static void check_matrix(struct device *device, struct matrix m, const char *op,
     bool empty = m.rows == 0 || m.columns == 0;
     if (!empty)
         check_range(device, m.data, ((m.rows - 1) * m.stride + m.columns) * dtype_bytes(m.dtype), op, name);
+    check_range(device, m.packed, 1, op, name);
 }
 
 static void check_groups(struct device *device, const struct groups *g, const char *op, const char *name)

@@ -26,22 +26,25 @@ struct matrix {
     enum dtype dtype;
     i64 rows, columns, stride;
     const float *scales; /* fp8 only: one per row block; NULL elsewhere */
+    const void *packed;  /* the backend's own image of the same numbers (op pack_weight); NULL: none */
 };
 static inline struct matrix matrix_of(void *data, enum dtype dtype, i64 rows, i64 columns)
 {
-    return (struct matrix){data, dtype, rows, columns, columns, NULL};
+    return (struct matrix){data, dtype, rows, columns, columns, NULL, NULL};
 }
 /* Columns [first, first + count) of a matrix, borrowed. */
 static inline struct matrix matrix_columns(struct matrix m, i64 first, i64 count)
 {
     m.data = (char *)m.data + first * (m.dtype == DTYPE_F32 ? 4 : 2);
     m.columns = count;
+    m.packed = NULL;
     return m;
 }
 static inline struct matrix matrix_rows(struct matrix m, i64 first, i64 count)
 {
     m.data = (char *)m.data + first * m.stride * (m.dtype == DTYPE_F32 ? 4 : 2);
     m.rows = count;
+    m.packed = NULL;
     return m;
 }
 
@@ -154,6 +157,9 @@ struct surrogate_options {
     OP(matmul_grouped_weights, (struct device *device, struct matrix dw, u8 *written, i64 experts, struct matrix dy,   \
                                 struct matrix x, const struct groups *groups),                                         \
                                (device, dw, written, experts, dy, x, groups))                                          \
+    /* The backend's image of a weight [parts, w.rows / parts, w.columns] for products with it or its slices, of as many  \
+     * bytes as kernels_packed_bytes says. Products give the same bits with an image or without. */                    \
+    OP(pack_weight, (struct device *device, void *image, struct matrix w, i64 parts), (device, image, w, parts))       \
     /* y = conv(x, w); w BF16 or F32 as x. dx (adds if asked), dw (F32, adds if asked). */                             \
     OP(conv, (struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv),      \
              (device, y, x, w, conv))                                                                                  \
@@ -504,6 +510,9 @@ void device_open_guarded(struct device *device);
 void device_open_meta(struct device *device);
 void device_close(struct device *device);
 const char *device_name(const struct device *device); /* "cpu (AVX-512, bf16)", ...: a literal */
+
+/* Bytes of the image pack_weight makes of a BF16 weight; 0: the backend wants none. */
+i64 kernels_packed_bytes(const struct device *device, i64 parts, i64 rows, i64 columns);
 
 /* The matrix peak, GFLOP/s: what the best instruction of a CPU for products of bf16 (or f32) does on all workers when
  * its operands stay in registers. The best of slices of a few ms in about `seconds`: others slow a core down, none

@@ -1,5 +1,6 @@
 /* Which instructions the CPU backend is made of on this machine. */
 #include "kernels/levels.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/cuda/device.h"
 #include "kernels/kernels.h"
 
@@ -29,6 +30,8 @@ static const struct kernels *amx_kernels(void)
     static struct kernels kernels;
     kernels = cpu_v4_kernels;
     kernels.matmul = cpu_amx_matmul;
+    kernels.matmul_grouped = cpu_amx_matmul_grouped;
+    kernels.pack_weight = cpu_amx_pack_weight;
     kernels.matmul_grouped_weights = cpu_amx_matmul_grouped_weights;
     return &kernels;
 }
@@ -69,6 +72,12 @@ void device_open_cpu(struct device *device)
     *device = (struct device){.ops = ops, .memory = &cpu_memory, .backend = BACKEND_CPU, .level = level};
     device->has_bf16 = level > CPU_LEVEL_V3 && __builtin_cpu_supports("avx512bf16");
     workers_count();
+}
+
+i64 kernels_packed_bytes(const struct device *device, i64 parts, i64 rows, i64 columns)
+{
+    bool tiles = device->backend != BACKEND_CUDA && device->level == CPU_LEVEL_AMX;
+    return tiles ? parts * amx_image_bytes(rows, columns) : 0;
 }
 
 static const char *cpu_name(const struct device *device)

@@ -21,6 +21,7 @@ static void begin_row(struct builder *b, i64 parts, i64 rows, i64 columns)
                                   .columns = columns,
                                   .disk_rank = 2,
                                   .trained = true,
+                                  .multiplied = true,
                                   .init_std = (float)b->model->config.init_std,
                                   .layer = b->layer,
                                   .decay = true};
@@ -72,7 +73,7 @@ static struct weight *norm(struct builder *b, const char *name, const char *pref
     piece(b, 1, prefix, disk);
     b->row.disk_rank = 1;
     b->row.init = INIT_ONES;
-    b->row.decay = false;
+    b->row.decay = b->row.multiplied = false;
     return end_row(b, name);
 }
 
@@ -190,6 +191,7 @@ static void backbone_rows(struct builder *b)
     m->embed = c->tied || c->mtp
                    ? shared_matrix(b, "embed", "model.", "embed_tokens.weight", c->vocabulary, c->width)
                    : matrix(b, "embed", "model.", "embed_tokens.weight", c->vocabulary, c->width, AXIS_NONE);
+    m->embed->spec.multiplied = c->tied;
     for (i64 i = 0; i < c->layers; i++) {
         char stem[64], prefix[96];
         snprintf(stem, sizeof stem, "layers.%lld", (long long)i);
@@ -225,6 +227,7 @@ static void vision_rows(struct builder *b)
     b->layer = -1;
     m->vision_embed = matrix(b, "vision.embed", "weft.", "vision_embed.weight", c->width, c->bits, AXIS_NONE);
     m->scale_embed = matrix(b, "vision.scale_embed", "weft.", "scale_embed.weight", c->scales, c->width, AXIS_NONE);
+    m->scale_embed->spec.multiplied = false;
     b->layer = c->layers;
     m->vision_norm = norm(b, "vision.norm", "weft.", "vision_norm.weight", c->width);
     m->vision_head = matrix(b, "vision.head", "weft.", "vision_head.weight", c->bits, c->width, AXIS_NONE);
@@ -260,6 +263,7 @@ static void audio_rows(struct builder *b)
     const struct model_config *c = &m->config;
     i64 codes = c->codes + 1;
     m->audio_embed = shared_matrix(b, "audio.embed", "weft.", "audio_embed.weight", c->levels * codes, c->width);
+    m->audio_embed->spec.multiplied = false;
     for (i64 l = 0; l < c->levels; l++) {
         char name[64], disk[96];
         b->layer = audio_head_layer(c, l);

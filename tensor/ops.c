@@ -39,8 +39,8 @@ BACKWARD(linear)
 
 struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype)
 {
-    require(x->columns == w->columns, "linear: [%lld,%lld] by [%lld,%lld]", (long long)x->rows, (long long)x->columns,
-            (long long)w->rows, (long long)w->columns);
+    require(x->columns == w->columns && w->parts <= 1, "linear: [%lld,%lld] by [%lld,%lld]", (long long)x->rows,
+            (long long)x->columns, (long long)w->rows, (long long)w->columns);
     struct tensor *y = tape_tensor(tape, dtype, x->rows, w->rows);
     y->grad_dtype = x->dtype;
     tape->device->ops->matmul(tape->device, tensor_matrix(y), tensor_matrix(x), false, tensor_matrix(w), true, false);

@@ -19,10 +19,13 @@ struct tensor {
     bool needs_grad, grad_written;
     u8 *parts_written; /* trained weights: which slices have a gradient, [parts] device memory; NULL elsewhere */
     i64 parts;
+    const void *packed; /* trained weights: the backend's image of data, while it is one; NULL elsewhere */
 };
 static inline struct matrix tensor_matrix(const struct tensor *t)
 {
-    return matrix_of(t->data, t->dtype, t->rows, t->columns);
+    struct matrix m = matrix_of(t->data, t->dtype, t->rows, t->columns);
+    m.packed = t->packed;
+    return m;
 }
 
 struct tape;

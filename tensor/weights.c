@@ -98,6 +98,7 @@ struct weight_spec weight_matrix(const char *name, i64 rows, i64 columns)
                                 .pieces = {{name, rows}},
                                 .disk_rank = 2,
                                 .trained = true,
+                                .multiplied = true,
                                 .decay = true,
                                 .init = INIT_NORMAL,
                                 .init_std = 1 / sqrtf((float)columns)};
@@ -128,6 +129,13 @@ static enum dtype copy_dtype(const struct weights *weights, const struct weight 
     return w->spec.type == TYPE_F32 ? DTYPE_F32 : weights->dtype;
 }
 
+static i64 image_bytes_of(const struct weights *weights, const struct weight *w)
+{
+    bool wanted = weights->training && w->spec.trained && w->spec.multiplied && elements_of(w) > 0 &&
+                  copy_dtype(weights, w) == DTYPE_BF16;
+    return wanted ? kernels_packed_bytes(weights->device, w->parts, w->rows, w->columns) : 0;
+}
+
 /* A copy in f32 holds the master. */
 static void allocate_one(struct weights *weights, struct weight *w)
 {
@@ -140,6 +148,8 @@ static void allocate_one(struct weights *weights, struct weight *w)
                                    : arena_alloc(&weights->memory, share * 4);
     if (!weights->training || !w->spec.trained || n == 0)
         return;
+    w->image_bytes = image_bytes_of(weights, w);
+    w->image = w->image_bytes ? arena_alloc(&weights->memory, w->image_bytes) : NULL;
     w->value.needs_grad = true;
     w->m = arena_alloc(&weights->memory, share * 4);
     w->v = arena_alloc(&weights->memory, share * 4);
@@ -162,19 +172,27 @@ static void place_gradients(struct weights *weights)
     }
 }
 
+static void forget_gradients(struct weights *weights)
+{
+    for (i64 i = 0; i < weights->count; i++)
+        weights->list[i].value.grad_written = false;
+    if (weights->written_count)
+        weights->device->ops->zero(weights->device, weights->written, weights->written_count);
+}
+
 void weights_allocate(struct weights *weights)
 {
     i64 bytes = 0;
     for (i64 i = 0; i < weights->count; i++) {
         i64 n = round_up(elements_of(&weights->list[i]), 16);
-        bytes += n * 18 + 320 + weights->list[i].parts;
+        bytes += n * 18 + 384 + weights->list[i].parts + image_bytes_of(weights, &weights->list[i]);
         weights->grad_elements += weights->training && weights->list[i].spec.trained ? n : 0;
     }
     device_arena_open(weights->device, &weights->memory, bytes + 4096);
     for (i64 i = 0; i < weights->count; i++)
         allocate_one(weights, &weights->list[i]);
     place_gradients(weights);
-    weights_begin_step(weights);
+    forget_gradients(weights);
 }
 
 void weights_close(struct weights *weights)
@@ -231,6 +249,7 @@ void weight_put(struct weights *weights, struct weight *w, i64 row, i64 rows, co
 {
     i64 first = max_i64(row, w->share_first), end = min_i64(row + rows, w->share_first + w->share_rows);
     put_copy(weights, w, row * w->columns, rows * w->columns, values);
+    weight_changed(w);
     if (w->value.dtype != DTYPE_F32 && first < end)
         device_put(weights->device, w->master + (first - w->share_first) * w->columns,
                    values + (first - row) * w->columns, (end - first) * w->columns * 4);
@@ -313,6 +332,7 @@ void weights_refresh(struct weights *weights)
 {
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
+        weight_changed(w);
         if (w->value.dtype != DTYPE_F32)
             weights->device->ops->copy(weights->device,
                                        matrix_rows(tensor_matrix(&w->value), w->share_first, w->share_rows),
@@ -320,12 +340,26 @@ void weights_refresh(struct weights *weights)
     }
 }
 
+void weight_changed(struct weight *w)
+{
+    w->value.packed = NULL;
+}
+
+void weights_pack(struct weights *weights)
+{
+    struct device *device = weights->device;
+    for (i64 i = 0; i < weights->count; i++) {
+        struct weight *w = &weights->list[i];
+        if (w->image && !w->value.packed)
+            device->ops->pack_weight(device, w->image, tensor_matrix(&w->value), w->parts);
+        w->value.packed = w->image;
+    }
+}
+
 void weights_begin_step(struct weights *weights)
 {
-    for (i64 i = 0; i < weights->count; i++)
-        weights->list[i].value.grad_written = false;
-    if (weights->written_count)
-        weights->device->ops->zero(weights->device, weights->written, weights->written_count);
+    forget_gradients(weights);
+    weights_pack(weights);
 }
 
 void weights_settle_gradients(struct weights *weights)

@@ -37,7 +37,8 @@ struct weight_spec {  /* a row of the table; logical shapes, whatever the layout
     enum weight_file file;
     enum weight_init init;
     float init_std;
-    bool trained; /* by the optimizer; false: state, such as the router's bias */
+    bool trained;    /* by the optimizer; false: state, such as the router's bias */
+    bool multiplied; /* read by products: where it is trained, a backend may want an image of its copy */
     bool decay;
     float lr_factor;
     enum tensor_axis tensor_axis;
@@ -50,6 +51,8 @@ struct weight_spec {  /* a row of the table; logical shapes, whatever the layout
 struct weight {
     struct weight_spec spec; /* owns its names */
     struct tensor value;     /* this rank's slice: what products read, and its gradient */
+    void *image;             /* device memory for the backend's image of the copy; NULL: it wants none */
+    i64 image_bytes;
     /* F32, of the rows [share_first, +share_rows); m, v NULL where not trained or not training */
     float *master, *m, *v;
     i64 share_first, share_rows; /* of the parts * rows: what this data rank updates; one rank, or untrained: all */
@@ -90,7 +93,10 @@ struct weight *weights_find(struct weights *weights, const char *name); /* panic
 
 void weights_init(struct weights *weights, u64 seed); /* the same values for every layout */
 void weights_refresh(struct weights *weights);        /* copies from masters, of this rank's share */
-void weights_begin_step(struct weights *weights);     /* forgets gradients */
+void weights_begin_step(struct weights *weights);     /* forgets gradients, makes images that are not there */
+/* Images of copies are dropped when a copy changes; products do without. This makes those that are not there. */
+void weights_pack(struct weights *weights);
+void weight_changed(struct weight *weight); /* its copy is, not by weight_put */
 /* Gradients of expert slices nobody was routed to become zeros: for who reads gradients as a whole. */
 void weights_settle_gradients(struct weights *weights);
 /* How many data ranks share the masters of a weight, and this rank's number among them. */

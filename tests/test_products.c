@@ -188,6 +188,78 @@ static void rows_of_experts_are_plain_loops_in_double(void **state)
     }
 }
 
+/* ---- Images of weights ---- */
+
+struct image_case {
+    i64 parts, rows, columns, activations; /* rows of these, of all groups together */
+    bool transpose, add;
+    enum dtype out;
+};
+
+static void multiply(struct matrix out, struct matrix a, struct matrix w, const struct image_case *c,
+                     const struct groups *groups)
+{
+    if (c->parts > 1)
+        device.ops->matmul_grouped(&device, out, a, w, c->parts, c->transpose, groups);
+    else
+        device.ops->matmul(&device, out, a, false, w, c->transpose, c->add);
+}
+
+static void check_image(const struct image_case *c, struct matrix w, const struct groups *groups)
+{
+    struct matrix a = drawn(DTYPE_BF16, c->activations, c->transpose ? c->columns : c->rows, 2);
+    struct matrix plain = drawn(c->out, c->activations, c->transpose ? c->rows : c->columns, 3);
+    struct matrix imaged = drawn(c->out, c->activations, c->transpose ? c->rows : c->columns, 3);
+    struct matrix with = w;
+    i64 bytes = kernels_packed_bytes(&device, c->parts, c->rows, c->columns);
+    void *image = memory_alloc(bytes);
+    device.ops->pack_weight(&device, image, w, c->parts);
+    with.packed = image;
+    for (int workers = 1; workers <= 4; workers *= 2) {
+        workers_start(workers);
+        multiply(plain, a, w, c, groups);
+        multiply(imaged, a, with, c, groups);
+        if (memcmp(plain.data, imaged.data, (size_t)bytes_of(plain)) != 0)
+            fail_msg("%lld x [%lld,%lld]: other bits with an image", (long long)c->parts, (long long)c->rows,
+                     (long long)c->columns);
+    }
+    for (i64 i = 0; c->parts > 1 && i < c->activations; i += 5)
+        for (i64 j = 0, group = i / (c->activations / 3); j < plain.columns; j += 7) {
+            double sum = 0;
+            i64 first = groups->member[group] * c->rows;
+            for (i64 l = 0; l < a.columns; l++)
+                sum += value_at(a, i, l) * (c->transpose ? value_at(w, first + j, l) : value_at(w, first + l, j));
+            expect_near(imaged, i, j, sum, sqrt((double)a.columns));
+        }
+    memory_free(a.data);
+    memory_free(plain.data);
+    memory_free(imaged.data);
+    memory_free(image);
+}
+
+/* Three groups of a stack, out of order: an image is sliced by part as the weight is. */
+static void an_image_changes_no_bits(void **state)
+{
+    static const struct image_case cases[] = {
+        {1, 96, 64, 300, true, false, DTYPE_BF16},  {1, 70, 50, 130, true, true, DTYPE_F32},
+        {1, 70, 550, 130, false, true, DTYPE_BF16}, {1, 1056, 700, 257, true, false, DTYPE_F32},
+        {4, 64, 96, 240, true, false, DTYPE_BF16},  {4, 70, 40, 144, true, false, DTYPE_F32},
+        {4, 70, 40, 144, false, false, DTYPE_BF16}, {5, 610, 530, 1680, true, false, DTYPE_BF16},
+        {5, 610, 530, 96, false, false, DTYPE_F32}, {4, 33, 600, 48, true, false, DTYPE_BF16},
+    };
+    const i32 member[3] = {3, 0, 2};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        const struct image_case *c = &cases[i];
+        i32 third = (i32)c->activations / 3, offsets[4] = {0, third, 2 * third, 3 * third};
+        struct groups groups = {3, offsets, member};
+        struct matrix w = drawn(DTYPE_BF16, c->parts * c->rows, c->columns, 1);
+        if (kernels_packed_bytes(&device, c->parts, c->rows, c->columns))
+            check_image(c, w, &groups);
+        memory_free(w.data);
+    }
+}
+
 static void lengths_of_data_make_few_primitives(void **state)
 {
     enum { MOST = 1500, N = 64, K = 32 };
@@ -216,6 +288,7 @@ static int run_level(const char *level)
         cmocka_unit_test(products_are_plain_loops_in_double),
         cmocka_unit_test(gradients_of_experts_are_plain_loops_in_double),
         cmocka_unit_test(rows_of_experts_are_plain_loops_in_double),
+        cmocka_unit_test(an_image_changes_no_bits),
         cmocka_unit_test(lengths_of_data_make_few_primitives),
     };
     enum cpu_level before = device.level;

@@ -12,7 +12,7 @@ static void add_weights(struct step_memory *out, const struct weights *weights)
     for (i64 i = 0; i < weights->count; i++) {
         const struct weight *w = &weights->list[i];
         i64 share = w->share_rows * w->columns * 4;
-        out->copies += w->value.rows * w->value.columns * dtype_bytes(w->value.dtype);
+        out->copies += w->value.rows * w->value.columns * dtype_bytes(w->value.dtype) + w->image_bytes;
         out->masters += w->value.dtype == DTYPE_F32 ? 0 : share;
         out->moments += w->m ? 2 * share : 0;
     }

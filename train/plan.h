@@ -10,7 +10,7 @@
 #include "train/step.h"
 
 struct step_memory { /* bytes */
-    i64 copies;      /* what products read; in f32 the masters are these */
+    i64 copies;      /* what products read, images among it; in f32 the masters are these */
     i64 masters, moments, gradients;
     i64 activations; /* tapes: activations, their gradients, kept routings; most of any step so far */
     i64 host;        /* tapes' records and batches */

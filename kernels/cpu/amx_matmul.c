@@ -7,15 +7,15 @@ struct job {
     struct amx_tiling tiling;
     struct amx_scratch scratch;
     i64 column_tiles, steps;
-    char *image; /* of b: panels of all its depth */
+    const char *image; /* of b: panels of all its depth */
 };
 
 static void pack_panel(void *context, i64 panel, int worker)
 {
     const struct job *job = context;
     (void)worker;
-    amx_pack_panel(job->image + panel * job->steps * AMX_STEP_BYTES, job->b, job->transpose_b, 0, job->steps,
-                   panel * AMX_BLOCK);
+    amx_pack_panel((char *)(uintptr_t)job->image + panel * job->steps * AMX_STEP_BYTES, job->b, job->transpose_b, 0,
+                   job->steps, panel * AMX_BLOCK);
 }
 
 static void run_tile(void *context, i64 index, int worker)
@@ -54,9 +54,10 @@ static void multiply_rows(struct matrix out, struct matrix a, struct matrix b, b
                       .steps = amx_steps(a.columns)};
     job.column_tiles = ceil_div(out.columns, job.tiling.columns);
     job.copy = amx_copies(a, &job.tiling);
-    job.scratch = amx_rows_scratch(out, a, &job.tiling);
-    job.image = cpu_v4_scratch(0, AMX_SLOT_SHARED, job.scratch.shared);
-    workers_run(panels, pack_panel, &job);
+    job.scratch = amx_rows_scratch(out, a, b, &job.tiling);
+    job.image = b.packed ? amx_image_of(b, 1, 0, transpose_b) : cpu_v4_scratch(0, AMX_SLOT_SHARED, job.scratch.shared);
+    if (!b.packed)
+        workers_run(panels, pack_panel, &job);
     workers_run(ceil_div(out.rows, job.tiling.rows) * job.column_tiles, run_tile, &job);
 }
 

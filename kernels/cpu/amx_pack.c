@@ -27,7 +27,15 @@ INLINED void transpose(__m512i r[16])
     }
 }
 
-INLINED void pack_columns(char *out, struct matrix m, i64 depth, i64 column)
+INLINED void put(char *out, __m512i value, bool far)
+{
+    if (far)
+        _mm512_stream_si512((void *)out, value);
+    else
+        _mm512_store_si512(out, value);
+}
+
+INLINED void pack_columns(char *out, struct matrix m, i64 depth, i64 column, bool far)
 {
     __mmask32 mask = amx_mask(m.columns - depth);
     for (int half = 0; half < 2; half++) {
@@ -36,12 +44,12 @@ INLINED void pack_columns(char *out, struct matrix m, i64 depth, i64 column)
             rows[i] = amx_load_row(m, column + 16 * half + i, depth, mask);
         transpose(rows);
         for (int i = 0; i < 16; i++)
-            _mm512_store_si512(out + 1024 * half + 64 * i, rows[i]);
+            put(out + 1024 * half + 64 * i, rows[i], far);
     }
 }
 
 /* Pairs of two rows: the words of each, in turn. */
-INLINED void pack_pairs(char *out, struct matrix m, i64 depth, i64 column)
+INLINED void pack_pairs(char *out, struct matrix m, i64 depth, i64 column, bool far)
 {
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
                                          5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
@@ -50,17 +58,17 @@ INLINED void pack_pairs(char *out, struct matrix m, i64 depth, i64 column)
     for (int i = 0; i < 16; i++) {
         __m512i even = amx_load_row(m, depth + 2 * i, column, mask),
                 odd = amx_load_row(m, depth + 2 * i + 1, column, mask);
-        _mm512_store_si512(out + 64 * i, _mm512_permutex2var_epi16(even, low, odd));
-        _mm512_store_si512(out + 1024 + 64 * i, _mm512_permutex2var_epi16(even, high, odd));
+        put(out + 64 * i, _mm512_permutex2var_epi16(even, low, odd), far);
+        put(out + 1024 + 64 * i, _mm512_permutex2var_epi16(even, high, odd), far);
     }
 }
 
 void amx_pack_b(char *out, struct matrix m, bool transposed, i64 depth, i64 column)
 {
     if (transposed)
-        pack_columns(out, m, depth, column);
+        pack_columns(out, m, depth, column, false);
     else
-        pack_pairs(out, m, depth, column);
+        pack_pairs(out, m, depth, column, false);
 }
 
 void amx_pack_panel(char *out, struct matrix m, bool transposed, i64 depth, i64 steps, i64 column)
@@ -90,4 +98,37 @@ void amx_pack_a_transposed(char *out, struct matrix m, i64 depth, i64 row)
         for (int i = 0; i < 16; i++)
             _mm512_store_si512(out + 1024 * half + 64 * i, pairs[i]);
     }
+}
+
+/* ---- Images of weights ---- */
+
+struct image_job {
+    char *image;
+    struct matrix w;
+    i64 part_rows, strips; /* of 32 rows in a part */
+};
+
+/* 32 rows of a part: one panel of its first half, one step of each panel of its second. */
+static void pack_strip(void *context, i64 index, int worker)
+{
+    const struct image_job *job = context;
+    i64 part = index / job->strips, strip = index % job->strips, steps = amx_steps(job->w.columns);
+    i64 half = amx_half_image_bytes(job->part_rows, job->w.columns);
+    struct matrix slice = matrix_rows(job->w, part * job->part_rows, job->part_rows);
+    char *panel = job->image + 2 * part * half + strip * steps * AMX_STEP_BYTES;
+    char *step = job->image + (2 * part + 1) * half + strip * AMX_STEP_BYTES;
+    (void)worker;
+    for (i64 i = 0; i < steps; i++) {
+        pack_columns(panel + i * AMX_STEP_BYTES, slice, i * AMX_BLOCK, strip * AMX_BLOCK, true);
+        pack_pairs(step + i * job->strips * AMX_STEP_BYTES, slice, strip * AMX_BLOCK, i * AMX_BLOCK, true);
+    }
+    _mm_sfence();
+}
+
+void cpu_amx_pack_weight(struct device *device, void *image, struct matrix w, i64 parts)
+{
+    struct image_job job = {image, w, w.rows / parts, amx_steps(w.rows / parts)};
+    (void)device;
+    require(w.dtype == DTYPE_BF16, "only weights of bf16 have an image");
+    workers_run(parts * job.strips, pack_strip, &job);
 }

@@ -154,14 +154,56 @@ static inline struct amx_scratch amx_scratch_of(i64 rows, i64 columns, i64 steps
                                 (all_sums ? row_blocks * panels : 2) * AMX_SUMS * 4, 0};
 }
 
-static inline struct amx_scratch amx_rows_scratch(struct matrix out, struct matrix a, const struct amx_tiling *t)
+static inline struct amx_scratch amx_rows_scratch(struct matrix out, struct matrix a, struct matrix b,
+                                                  const struct amx_tiling *t)
 {
     i64 steps = amx_steps(a.columns), rows = min_i64(t->rows, out.rows), columns = min_i64(t->columns, out.columns);
     struct amx_scratch s = amx_scratch_of(rows, columns, t->run_steps, steps > t->run_steps);
     s.a = amx_copies(a, t) || a.rows % AMX_BLOCK != 0 ? s.a : 0;
     s.b = 0;
-    s.shared = ceil_div(out.columns, AMX_BLOCK) * steps * AMX_STEP_BYTES;
+    s.shared = b.packed ? 0 : ceil_div(out.columns, AMX_BLOCK) * steps * AMX_STEP_BYTES;
     return s;
+}
+
+/* Groups have their own rows: the panels of their slice stay near, and rows stream. */
+enum { AMX_GROUP_ROWS_MOST = 512, AMX_GROUP_ROWS_LEAST = 32 };
+static inline bool amx_has_groups(struct matrix out, struct matrix a, struct matrix w, const struct groups *groups)
+{
+    return a.dtype == DTYPE_BF16 && w.dtype == DTYPE_BF16 && a.columns > 0 && out.columns > 0 &&
+           a.rows >= AMX_GROUP_ROWS_LEAST * groups->count;
+}
+
+static inline struct amx_tiling amx_groups_tiling(i64 columns, i64 depth)
+{
+    struct amx_tiling t = amx_tiling_of(AMX_GROUP_ROWS_MOST, columns, depth);
+    t.rows = AMX_GROUP_ROWS_MOST;
+    t.columns = amx_even(columns, AMX_COLUMNS_MOST);
+    t.a_stays = false;
+    return t;
+}
+
+static inline struct amx_scratch amx_groups_scratch(struct matrix a, struct matrix w, const struct amx_tiling *t)
+{
+    i64 rows = min_i64(t->rows, a.rows);
+    struct amx_scratch s = amx_scratch_of(rows, t->columns, t->run_steps, amx_steps(a.columns) > t->run_steps);
+    s.a = amx_copies(a, t) ? s.a : 0;
+    s.b = w.packed ? 0 : s.b;
+    return s;
+}
+
+/* The image of a slice: panels of its rows, for products with its transpose, and then panels of its columns. */
+static inline i64 amx_half_image_bytes(i64 rows, i64 columns)
+{
+    return amx_steps(rows) * amx_steps(columns) * AMX_STEP_BYTES;
+}
+static inline i64 amx_image_bytes(i64 rows, i64 columns)
+{
+    return 2 * amx_half_image_bytes(rows, columns);
+}
+static inline const char *amx_image_of(struct matrix w, i64 parts, i64 part, bool transposed)
+{
+    i64 half = amx_half_image_bytes(w.rows / parts, w.columns);
+    return (const char *)w.packed + (2 * part + !transposed) * half;
 }
 
 /* Panels of gradients are a little longer than they hold: whole ones would share few sets of a cache. */

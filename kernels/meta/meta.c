@@ -50,7 +50,7 @@ static double grouped_rows(i64 bound, const struct groups *groups)
 static void matmul_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, i64 experts,
                            bool transpose, const struct groups *groups)
 {
-    meta_see_grouped(device, out, a, w, transpose);
+    meta_see_grouped(device, out, a, w, transpose, groups);
     double rows = grouped_rows(a.rows, groups), share = rows / (double)max_i64(a.rows, 1);
     double used = (double)groups->count / (double)experts;
     count(device, 2 * rows * (double)a.columns * (double)out.columns,
@@ -64,6 +64,12 @@ static void matmul_grouped_weights(struct device *device, struct matrix dw, u8 *
     double rows = grouped_rows(x.rows, groups), share = rows / (double)max_i64(x.rows, 1);
     double used = (double)groups->count / (double)experts;
     count(device, 2 * rows * (double)dy.columns * (double)x.columns, (bytes(dy) + bytes(x)) * share + bytes(dw) * used);
+}
+
+static void pack_weight(struct device *device, void *image, struct matrix w, i64 parts)
+{
+    (void)image;
+    count(device, 0, bytes(w) + (double)kernels_packed_bytes(device, parts, w.rows / parts, w.columns));
 }
 
 static double conv_flops(struct matrix y, const struct conv *c)

@@ -12,7 +12,8 @@ struct meta_shapes {             /* a meta device's `handles` */
 };
 void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
                      bool transpose_b, bool add);
-void meta_see_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, bool transpose);
+void meta_see_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, bool transpose,
+                      const struct groups *groups);
 void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x);
 void meta_see_attention(struct device *device, struct matrix q, struct matrix k, i64 heads, i64 kv_heads,
                         const struct intervals *intervals, bool backward);

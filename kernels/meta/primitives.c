@@ -83,10 +83,10 @@ static void see_tile(struct device *device, struct amx_scratch scratch)
     see_scratch(device, 7, scratch.shared);
 }
 
-static void see_rows_on_tiles(struct device *device, struct matrix out, struct matrix a)
+static void see_rows_on_tiles(struct device *device, struct matrix out, struct matrix a, struct matrix b)
 {
     struct amx_tiling tiling = amx_tiling_of(out.rows, out.columns, a.columns);
-    see_tile(device, amx_rows_scratch(out, a, &tiling));
+    see_tile(device, amx_rows_scratch(out, a, b, &tiling));
 }
 
 static void see_gradient_on_tiles(struct device *device, struct matrix dw, i64 depth)
@@ -110,7 +110,7 @@ void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, 
         if (transpose_a)
             see_gradient_on_tiles(device, out, k);
         else
-            see_rows_on_tiles(device, out, a);
+            see_rows_on_tiles(device, out, a, b);
         return;
     }
     if (out.rows == 0 || out.columns == 0 || has_few_rows(out.rows, transpose_a, transpose_b))
@@ -131,9 +131,14 @@ void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, 
 }
 
 /* Groups end anywhere: every multiple of GROUP_ROWS comes up. */
-void meta_see_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, bool transpose)
+void meta_see_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, bool transpose,
+                      const struct groups *groups)
 {
-    (void)w;
+    if (device->level == CPU_LEVEL_AMX && amx_has_groups(out, a, w, groups)) {
+        struct amx_tiling tiling = amx_groups_tiling(out.columns, a.columns);
+        see_tile(device, amx_groups_scratch(a, w, &tiling));
+        return;
+    }
     for (i64 column = 0; column < out.columns; column += GROUP_COLUMNS_TILE)
         for (i64 rows = GROUP_ROWS; rows <= min_i64(GROUP_ROWS_TILE, a.rows); rows += GROUP_ROWS) {
             i64 columns = min_i64(GROUP_COLUMNS_TILE, out.columns - column);

@@ -1,0 +1,92 @@
+/* Rows of groups with stacked weights on tiles: a tile is a piece of one group's rows with some columns of its slice.
+ */
+#include "kernels/cpu/amx.h"
+
+struct piece {
+    i64 group, begin, rows;
+};
+struct job {
+    struct matrix out, a, w;
+    bool transpose, far, copy;
+    i64 experts, steps, column_tiles;
+    struct amx_tiling tiling;
+    struct amx_scratch scratch;
+    const struct groups *groups;
+    struct piece *pieces;
+};
+
+static i64 cut_pieces(struct piece *pieces, const struct groups *groups)
+{
+    i64 count = 0;
+    for (i64 g = 0; g < groups->count; g++)
+        for (i64 begin = groups->offsets[g], end = groups->offsets[g + 1]; begin < end; begin += AMX_GROUP_ROWS_MOST)
+            pieces[count++] = (struct piece){g, begin, min_i64(AMX_GROUP_ROWS_MOST, end - begin)};
+    return count;
+}
+
+/* Panels of a run for the columns of a tile: those of the image, or packed here. */
+static void place_b(struct amx_tile *tile, const struct job *job, i64 expert, i64 step, i64 column, int worker)
+{
+    if (job->w.packed) {
+        tile->b = amx_image_of(job->w, job->experts, expert, job->transpose) +
+                  (column / AMX_BLOCK * job->steps + step) * AMX_STEP_BYTES;
+        tile->panel_bytes = job->steps * AMX_STEP_BYTES;
+        return;
+    }
+    i64 rows = job->w.rows / job->experts;
+    struct matrix slice = matrix_rows(job->w, expert * rows, rows);
+    char *out = cpu_v4_scratch(worker, AMX_SLOT_B, job->scratch.b);
+    tile->b = out;
+    tile->panel_bytes = tile->steps * AMX_STEP_BYTES;
+    for (i64 i = 0; i < tile->out.columns; i += AMX_BLOCK, out += tile->panel_bytes)
+        amx_pack_panel(out, slice, job->transpose, step * AMX_BLOCK, tile->steps, column + i);
+}
+
+static void run_tile(void *context, i64 index, int worker)
+{
+    const struct job *job = context;
+    const struct piece *piece = &job->pieces[index / job->column_tiles];
+    i64 column = index % job->column_tiles * job->tiling.columns;
+    i64 expert = job->groups->member ? job->groups->member[piece->group] : piece->group;
+    struct matrix rows = matrix_rows(job->out, piece->begin, piece->rows);
+    struct amx_tile tile = {.out = matrix_columns(rows, column, min_i64(job->tiling.columns, rows.columns - column)),
+                            .far = job->far,
+                            .sums = cpu_v4_scratch(worker, AMX_SLOT_SUMS, job->scratch.sums)};
+    amx_begin();
+    for (i64 step = 0; step < job->steps; step += tile.steps) {
+        tile.steps = min_i64(job->tiling.run_steps, job->steps - step);
+        tile.first = step == 0;
+        tile.last = step + tile.steps == job->steps;
+        place_b(&tile, job, expert, step, column, worker);
+        amx_place_a(&tile, job->a, piece->begin, step * AMX_BLOCK, job->copy, worker);
+        amx_run_tile(&tile, false);
+    }
+    amx_end();
+}
+
+void cpu_amx_matmul_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, i64 experts,
+                            bool transpose, const struct groups *groups)
+{
+    i64 slice = w.rows / experts, rows = groups->offsets[groups->count];
+    bool fits = a.columns == (transpose ? w.columns : slice) && out.columns == (transpose ? slice : w.columns) &&
+                rows <= min_i64(a.rows, out.rows);
+    if (!fits || !amx_has_groups(out, a, w, groups)) {
+        cpu_v4_matmul_grouped(device, out, a, w, experts, transpose, groups);
+        return;
+    }
+    struct job job = {.out = out,
+                      .a = a,
+                      .w = w,
+                      .transpose = transpose,
+                      .far = amx_is_far(out),
+                      .experts = experts,
+                      .steps = amx_steps(a.columns),
+                      .tiling = amx_groups_tiling(out.columns, a.columns),
+                      .groups = groups};
+    job.scratch = amx_groups_scratch(a, w, &job.tiling);
+    job.copy = amx_copies(a, &job.tiling);
+    job.column_tiles = ceil_div(out.columns, job.tiling.columns);
+    job.pieces =
+        cpu_v4_scratch(0, AMX_SLOT_SHARED, (rows / AMX_GROUP_ROWS_MOST + groups->count) * (i64)sizeof *job.pieces);
+    workers_run(cut_pieces(job.pieces, groups) * job.column_tiles, run_tile, &job);
+}
