@@ -48,6 +48,21 @@ static void reference_matmul(struct op_run *run)
         }
 }
 
+/* ---- pack_weight: a product by the image of b, where the backend makes one of such ---- */
+static void call_packed(struct device *device, struct op_run *run)
+{
+    struct matrix b = op_as_matrix(run, MUL_B);
+    i64 bytes = b.dtype == DTYPE_BF16 ? kernels_packed_bytes(device, 1, b.rows, b.columns) : 0;
+    void *image = device_alloc(device, bytes);
+    if (bytes > 0) {
+        device->ops->pack_weight(device, image, b, 1);
+        b.packed = image;
+    }
+    device->ops->matmul(device, op_as_matrix(run, MUL_OUT), op_as_matrix(run, MUL_A), turns_a(run), b, turns_b(run),
+                        run->variant & 4);
+    device_free(device, image, bytes);
+}
+
 /* ---- Groups: about `rows` rows of GROUPS experts, one of which has none; bit 1: they are members of more ---- */
 enum { GROUPS = 4, MEMBERS = 6, REST = 7 /* rows behind the last group */ };
 static const struct op_shape grouped_shapes[] = {{0, 3, 5}, {9, 1, 1}, {40, 37, 48}, {240, 70, 33}, {-1}};
@@ -188,6 +203,8 @@ static void reference_grouped_weights(struct op_run *run)
 
 const struct op_case product_cases[] = {
     {"matmul", 16, setup_matmul, call_matmul, reference_matmul, .usual = {4096, 512, 512}, .depth_step = 1,
+     .shapes = matmul_shapes, .multiplies = true},
+    {"pack_weight", 16, setup_matmul, call_packed, reference_matmul, .usual = {4096, 512, 512}, .depth_step = 1,
      .shapes = matmul_shapes, .multiplies = true},
     {"matmul_grouped", 4, setup_grouped, call_grouped, reference_grouped, .usual = {4096, 512, 512}, .depth_step = 1,
      .shapes = grouped_shapes, .multiplies = true},

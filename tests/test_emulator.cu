@@ -31,7 +31,7 @@ template <class T> static T *device_array(i64 count)
 template <class T> static T *upload(const T *values, i64 count)
 {
     T *memory = device_array<T>(count);
-    cuda_upload(&gpu, memory, values, count * (i64)sizeof(T));
+    cuda_put(&gpu, memory, values, count * (i64)sizeof(T));
     return memory;
 }
 
@@ -48,7 +48,7 @@ static float *counting(i64 count)
 static void expect_line(const float *out, i64 count, float first, float step)
 {
     float values[4096];
-    cuda_download(&gpu, values, out, count * 4);
+    cuda_get(&gpu, values, out, count * 4);
     for (i64 i = 0; i < count; i++)
         if (values[i] != first + (float)i * step)
             _exit(WRONG_RESULT);
@@ -234,7 +234,7 @@ template <bool RIGHT> static void host_reads_the_device()
     const float *memory = counting(4);
     float value[4] = {0, 0, 0, 3};
     if (RIGHT)
-        cuda_download(&gpu, value, memory, sizeof value);
+        cuda_get(&gpu, value, memory, sizeof value);
     if ((RIGHT ? value : memory)[3] != 3)
         _exit(WRONG_RESULT);
 }
@@ -398,7 +398,7 @@ static struct matrix whole_numbers(bf16 *values, i64 rows, i64 columns, i64 seed
 static void expect_product(const float *out, const bf16 *a, const bf16 *b, i64 m, i64 n, i64 k)
 {
     static float got[M * N];
-    cuda_download(&gpu, got, out, m * n * 4);
+    cuda_get(&gpu, got, out, m * n * 4);
     for (i64 i = 0; i < m * n; i++) {
         float sum = 0;
         for (i64 c = 0; c < k; c++)
@@ -488,7 +488,7 @@ static void meetings_mean_what_they_say()
 {
     float *out = device_array<float>(12 * 32), got[12 * 32];
     LAUNCH(&gpu, small_things, 1, 32, 0, out);
-    cuda_download(&gpu, got, out, sizeof got);
+    cuda_get(&gpu, got, out, sizeof got);
     for (int lane = 0; lane < 32; lane++) {
         float wanted[12] = {(float)(lane == 0 ? 1 : lane - 1),
                             (float)(lane == 31 ? 31 : lane + 1),
