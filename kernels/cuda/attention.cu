@@ -1,21 +1,9 @@
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/attention.h"
 
 /* Flash attention's forward (Dao et al. 2022): a block keeps QUERIES queries of one head and walks over tiles of KEYS
- * keys; the running maximum and sum of a query rescale what it has. Products are f32 in ordinary registers: simple and
- * right; tensor cores come with the backward. Tiles no query of the block can see are skipped. */
+ * keys; the running maximum and sum of a query rescale what it has. Products are f32 in ordinary registers, for f32 and
+ * for what attention_mma.cu does not take. Tiles no query of the block can see are skipped. */
 enum { QUERIES = 32, KEYS = 32, LANES = BLOCK_THREADS / QUERIES, WIDTH_MOST = 256 };
-
-struct problem {
-    struct matrix out, q, k, v;
-    float *lse;
-    i64 heads, kv_heads, width;
-    struct intervals intervals;
-};
-
-__device__ static bool sees(const struct intervals &of, i32 i, i64 j)
-{
-    return of.begin[j] <= i && i < of.end[j] && !(of.hole_begin[j] <= i && i < of.hole_end[j]);
-}
 
 /* [rows, width] of f32 with one float of padding a row; rows past the end are zero. */
 template <typename T>
@@ -28,18 +16,17 @@ __device__ static void load_tile(float *tile, struct matrix from, i64 first, int
     }
 }
 
-/* Whether any query of [first, last] may see a key of the tile: exact but for holes narrower than the block. */
 __device__ static bool tile_is_seen(const struct intervals &of, i32 first, i32 last, i64 key)
 {
     int seen = 0;
     for (i64 j = key + threadIdx.x; j < of.keys && j < key + KEYS; j += BLOCK_THREADS)
-        seen |= of.begin[j] <= last && first < of.end[j] && !(of.hole_begin[j] <= first && last < of.hole_end[j]);
+        seen |= any_sees(of, first, last, j);
     return __syncthreads_or(seen);
 }
 
 /* Scores of one query and the KEYS of a tile, LANES threads a query; -inf where a key is not seen. */
-__device__ static void fill_scores(float *scores, const float *q, const float *k, const struct problem &p, i32 query,
-                                   bool live, i64 key, int lane)
+__device__ static void fill_scores(float *scores, const float *q, const float *k, const struct attention_problem &p,
+                                   i32 query, bool live, i64 key, int lane)
 {
     float scale = rsqrtf((float)p.width);
     for (int j = lane; j < KEYS; j += LANES) {
@@ -79,7 +66,7 @@ __device__ static void take_tile(struct running *r, const float *scores, const f
 }
 
 template <typename T>
-__device__ static void store(const struct problem &p, i64 row, i64 head, int lane, struct running *r)
+__device__ static void store(const struct attention_problem &p, i64 row, i64 head, int lane, struct running *r)
 {
     T *out = row_of<T>(p.out, row) + head * p.width;
 #pragma unroll
@@ -90,7 +77,7 @@ __device__ static void store(const struct problem &p, i64 row, i64 head, int lan
         p.lse[row * p.heads + head] = r->sum > 0 ? r->most + logf(r->sum) : -INFINITY;
 }
 
-template <typename T> __global__ void attend(struct problem p)
+template <typename T> __global__ void attend(struct attention_problem p)
 {
     DYNAMIC_SHARED(float, shared);
     i64 padded = p.width + 1, head = blockIdx.y, first = (i64)blockIdx.x * QUERIES;
@@ -116,7 +103,7 @@ template <typename T> __global__ void attend(struct problem p)
         store<T>(p, first + row, head, lane, &r);
 }
 
-template <typename T> static void launch(struct device *device, const struct problem &p)
+template <typename T> static void launch(struct device *device, const struct attention_problem &p)
 {
     dim3 grid((unsigned)ceil_div(p.intervals.queries, QUERIES), (unsigned)p.heads);
     i64 bytes = ((QUERIES + 2 * KEYS) * (p.width + 1) + QUERIES * KEYS) * 4;
@@ -134,8 +121,10 @@ extern "C" void cuda_attention(struct device *device, struct matrix out, float *
             "attention: q [%lld,%lld], k [%lld,%lld], %lld heads, %lld key-value heads (of width %d at most)",
             (long long)q.rows, (long long)q.columns, (long long)k.rows, (long long)k.columns, (long long)heads,
             (long long)kv_heads, (int)WIDTH_MOST);
-    struct problem p = {out, q, k, v, lse, heads, kv_heads, width, *intervals};
+    struct attention_problem p = {out, q, k, v, lse, heads, kv_heads, width, *intervals};
     if (intervals->queries == 0)
+        return;
+    if (attention_on_tensor_cores(device, p))
         return;
     if (q.dtype == DTYPE_BF16)
         launch<bf16>(device, p);
