@@ -6,12 +6,6 @@
 #include <deque>
 #include <vector>
 
-#ifdef EMULATOR_TSAN
-#define WRITES16(at) __tsan_write16(at)
-#else
-#define WRITES16(at) (void)0
-#endif
-
 namespace emu
 {
 enum { UNWRITTEN = 0xff };
@@ -43,6 +37,7 @@ static std::deque<std::vector<copy>> &own_copies()
 
 void copy_async(void *shared, const void *from, int bytes, bool there)
 {
+    unseen whole;
     copy c = {shared, from, bytes, there, !happens_later()};
     if ((uintptr_t)shared % (unsigned)bytes || (there && (uintptr_t)from % (unsigned)bytes))
         fault("cp.async to %p from %p: both must be multiples of %d", shared, from, bytes);
@@ -54,19 +49,28 @@ void copy_async(void *shared, const void *from, int bytes, bool there)
     own_copies().back().push_back(c);
 }
 
+TSAN(static void write_seen(void *at) /* from here on others may read, behind a barrier */
+     {
+         __tsan_ignore_thread_end();
+         __tsan_write16(at);
+         __tsan_ignore_thread_begin();
+     })
+
 void copies_commit()
 {
+    unseen whole;
     own_copies().emplace_back();
 }
 
 void copies_wait(int left)
 {
+    unseen whole;
     auto &groups = copies[self->number];
     while ((int)groups.size() - 1 > left) {
         for (const copy &c : groups.front()) {
-            WRITES16(c.to); /* from here on others may read, behind a barrier */
             if (!c.happened)
                 run_copy(c);
+            TSAN(write_seen(c.to);)
         }
         groups.pop_front();
     }
@@ -74,6 +78,7 @@ void copies_wait(int left)
 
 void copies_end()
 {
+    unseen whole;
     if (copies[self->number].empty())
         return;
     copies_commit();
@@ -176,6 +181,7 @@ void load_box(void *shared, const tile_map *map, uint64_t *barrier, int column, 
     if (map->box_columns * 2 != 128 || (uintptr_t)map->base % 16 || map->stride_bytes % 16)
         fault("a map of boxes of %d columns, %lld bytes a row: 64 columns and multiples of 16 bytes are emulated",
               map->box_columns, (long long)map->stride_bytes);
+    unseen whole;
     box b = {shared_address(shared), *map, made(barrier), column, row};
     if (!happens_later()) {
         run_load(b);
@@ -250,6 +256,7 @@ static products gather_products(void **all)
 
 static void meet_product(void **all)
 {
+    unseen whole;
     products gathered = gather_products(all);
     auto &groups = own_products();
     bool behind_others = false;
@@ -276,11 +283,15 @@ void wgmma_fence()
 
 void wgmma_commit()
 {
-    meet_warpgroup("wgmma.commit_group", nullptr, [](void **) { own_products().emplace_back(); });
+    meet_warpgroup("wgmma.commit_group", nullptr, [](void **) {
+        unseen whole;
+        own_products().emplace_back();
+    });
 }
 
 static void meet_wait(void **all)
 {
+    unseen whole;
     auto &groups = own_products();
     while ((int)groups.size() - 1 > *(int *)all[0]) {
         for (size_t i = 0; i < groups.front().size(); i += WARPGROUP)

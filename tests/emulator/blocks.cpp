@@ -62,7 +62,7 @@ struct barrier_state {
     int sum, results[3];
     const char *file;
     int line;
-    std::vector<int> waiting;
+    int waiting[MOST_THREADS], waiting_count;
     TSAN(unsigned generation; char sync[2];)
 };
 struct group { /* lanes of one warp, or threads of one warpgroup, that meet */
@@ -75,6 +75,7 @@ struct group { /* lanes of one warp, or threads of one warpgroup, that meet */
 static thread threads[MOST_THREADS];
 static progress progresses[MOST_THREADS];
 static int order[MOST_THREADS], begun, ended;
+TSAN(static int blocks_run;)
 static barrier_state barriers[BARRIERS];
 static group groups[MOST_THREADS / WARP][GROUPS], warpgroups[MOST_THREADS / WARPGROUP];
 static std::deque<std::function<void()>> deferred;
@@ -123,10 +124,9 @@ static bool complete(const barrier_state &b)
 static void open_barrier(barrier_state &b)
 {
     b.results[ANY] = b.any, b.results[ALL] = b.all, b.results[COUNT] = b.sum;
-    for (int number : b.waiting)
-        progresses[number].state = READY;
-    b.waiting.clear();
-    b.arrived = b.sum = 0;
+    for (int i = 0; i < b.waiting_count; i++)
+        progresses[b.waiting[i]].state = READY;
+    b.arrived = b.sum = b.waiting_count = 0;
     b.any = false;
     b.all = true;
     TSAN(b.generation++;)
@@ -154,7 +154,7 @@ static void run_fiber()
         do
             run_thread();
         while (begun < thread_count TSAN(&&false));
-        idle[idle_count++] = current;
+        TSAN(if (false)) idle[idle_count++] = current;
         leave();
     }
 }
@@ -178,10 +178,24 @@ static fiber *make_fiber()
     return f;
 }
 
-static fiber *idle_fiber()
+#ifdef EMULATOR_TSAN
+/* A fiber for each thread, as what one fiber does is in order; in each block another one. */
+static fiber *next_fiber()
+{
+    static fiber *of[MOST_THREADS];
+    int count = thread_count + WARP < MOST_THREADS ? thread_count + WARP : MOST_THREADS;
+    fiber **f = &of[(unsigned)(begun + blocks_run) % (unsigned)count];
+    return *f ? *f : *f = make_fiber();
+}
+#else
+static fiber *next_fiber()
 {
     return idle_count ? idle[--idle_count] : make_fiber();
 }
+#endif
+
+TSAN(extern "C" const char *__tsan_default_options() /* fibers are not waited for at the end */
+     { return "atexit_sleep_ms=0"; })
 
 void fibers_open()
 {
@@ -230,7 +244,7 @@ static bool run_round()
 {
     bool mixed = mode.order == ORDER_MIXED, any = false;
     for (; begun < thread_count; any = true)
-        resume(idle_fiber());
+        resume(next_fiber());
     for (int i = 0; i < thread_count; i++) {
         if (mixed && dice() % 16 == 0)
             poll();
@@ -280,10 +294,9 @@ static void reset_block()
 {
     begun = ended = 0;
     for (barrier_state &b : barriers) {
-        b.arrived = b.count = b.sum = 0;
+        b.arrived = b.count = b.sum = b.waiting_count = 0;
         b.any = false;
         b.all = true;
-        b.waiting.clear();
     }
     for (int i = 0; i < thread_count; i++) {
         unsigned n = (unsigned)i;
@@ -299,6 +312,7 @@ static void run_block(int block)
     TSAN(__tsan_release(&grid_began);)
     arrange(block);
     reset_block();
+    TSAN(blocks_run++;)
     while (ended < thread_count) {
         bool stuck = !run_round() && !poll() && ended < thread_count;
         if (stuck && deferred.empty())
@@ -446,7 +460,7 @@ void barrier(int id, int count, bool wait, const char *file, int line)
     if (complete(b)) {
         open_barrier(b);
     } else if (wait) {
-        b.waiting.push_back(self->number);
+        b.waiting[b.waiting_count++] = self->number;
         wait_here(WAITING, id ? "a named barrier" : "__syncthreads");
     }
     TSAN(if (wait) __tsan_acquire(sync);)

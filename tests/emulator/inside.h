@@ -19,6 +19,8 @@ void __tsan_switch_to_fiber(void *fiber, unsigned flags); /* flags 1: orders not
 void __tsan_acquire(void *at);
 void __tsan_release(void *at);
 void __tsan_write16(void *at);
+void __tsan_ignore_thread_begin(void);
+void __tsan_ignore_thread_end(void);
 }
 #define TSAN(...) __VA_ARGS__
 #else
@@ -38,6 +40,12 @@ struct modes {
 };
 extern modes mode;
 unsigned dice(); /* the same throws in every run */
+
+/* While one stands, what this fiber does is the emulator's doing, not its thread's. */
+struct unseen {
+    unseen() { TSAN(__tsan_ignore_thread_begin();) }
+    ~unseen() { TSAN(__tsan_ignore_thread_end();) }
+};
 
 /* ---- blocks.cpp ---- */
 extern int thread_count;

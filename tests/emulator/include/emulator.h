@@ -115,7 +115,7 @@ template <class T> struct shuffled {
     T in, out;
     int from;
 };
-template <class T> void run_shuffle(void **all, unsigned mask)
+template <class T> EMU_UNSEEN void run_shuffle(void **all, unsigned mask)
 {
     for (int lane = 0; lane < 32; lane++) {
         shuffled<T> *s = (shuffled<T> *)all[lane];
