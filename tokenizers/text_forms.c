@@ -5,7 +5,9 @@
 #include <utf8proc.h>
 
 /* Compatibility decompositions younger than Unicode 9: such characters stay as they are. */
-static const struct range YOUNG_COMPATIBLES[] = {{0x0, 0x0}};
+static const struct range YOUNG_COMPATIBLES[] = {
+    {0x32ff, 0x32ff},   {0xa7f1, 0xa7f4},   {0xab69, 0xab69},   {0x10781, 0x10785}, {0x10787, 0x107b0},
+    {0x107b2, 0x107ba}, {0x1ccd6, 0x1ccf9}, {0x1e030, 0x1e06d}, {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9}};
 
 struct characters {
     i32 *data;
@@ -126,6 +128,21 @@ void unicode_normalize(struct text *out, const u8 *text, i64 length, enum unicod
 }
 
 /* ---- Grapheme clusters ---- */
+static bool is_control(u32 c) /* a cluster of its own: what breaks before and after */
+{
+    int class = utf8proc_get_property((utf8proc_int32_t)c)->boundclass;
+    return class == UTF8PROC_BOUNDCLASS_CR || class == UTF8PROC_BOUNDCLASS_LF || class == UTF8PROC_BOUNDCLASS_CONTROL;
+}
+
+/* Marks that utf8proc may be too old to know. */
+static bool is_new_mark(u32 c)
+{
+    for (int i = 0; i < NEW_CHARACTER_COUNT && c >= NEW_CHARACTERS[i].first; i++)
+        if (c <= NEW_CHARACTERS[i].last && NEW_CHARACTERS[i].category[0] == 'M')
+            return true;
+    return false;
+}
+
 i64 grapheme_end(const u8 *text, i64 at, i64 length)
 {
     u32 c, next;
@@ -133,10 +150,8 @@ i64 grapheme_end(const u8 *text, i64 at, i64 length)
     i64 end = at + utf8_decode(&c, text + at);
     while (end < length && end - at < 8) {
         int bytes = utf8_decode(&next, text + end);
-        bool mark = false;
-        for (int i = 0; i < NEW_CHARACTER_COUNT && next >= NEW_CHARACTERS[i].first; i++)
-            mark |= next <= NEW_CHARACTERS[i].last && NEW_CHARACTERS[i].category[0] == 'M';
-        if (utf8proc_grapheme_break_stateful((utf8proc_int32_t)c, (utf8proc_int32_t)next, &state) && !mark)
+        bool breaks = utf8proc_grapheme_break_stateful((utf8proc_int32_t)c, (utf8proc_int32_t)next, &state);
+        if (breaks && (is_control(c) || !is_new_mark(next)))
             break;
         c = next;
         end += bytes;

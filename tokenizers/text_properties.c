@@ -138,7 +138,8 @@ static void mark_exceptions(void)
 {
     static const struct range punctuation[] = {{0x21, 0x2f}, {0x3a, 0x40},     {0x5b, 0x60},
                                                {0x7b, 0x7e}, {0x166d, 0x166d}, {0x111c9, 0x111c9}};
-    static const struct range accents[] = {{0x1734, 0x1734}}, marks[] = {{0x1cf2, 0x1cf3}};
+    static const struct range accents[] = {{0x1734, 0x1734}, {0x1171e, 0x1171e}};
+    static const struct range marks[] = {{0x1cf2, 0x1cf3}, {0x1171e, 0x1171e}};
     static const struct range replacement[] = {{0xfffd, 0xfffd}}, spaces[] = {{9, 10}, {13, 13}};
     clear(KEPT_FORMATS, COUNT_OF(KEPT_FORMATS), PROPERTY_CONTROL);
     clear(YOUNG_ACCENTS, COUNT_OF(YOUNG_ACCENTS), PROPERTY_ACCENT);

@@ -111,18 +111,12 @@ static int fill_cells(const struct text_tokenizer *tokenizer, struct viterbi_cel
     return 0;
 }
 
-/* SentencePiece keeps sums as float but compares them as double. User-defined symbols have a score that wins. */
-static inline void consider_float(struct viterbi_cell *cell, double score, i64 begin, i32 id)
-{
-    if (cell->begin < 0 || score > cell->score)
-        *cell = (struct viterbi_cell){(float)score, begin, id};
-}
-
-static double score_of(const struct text_tokenizer *tokenizer, i32 id, i64 length, float here)
+/* SentencePiece's sums are float. The score of a user-defined symbol is made to win. */
+static float score_of(const struct text_tokenizer *tokenizer, i32 id, i64 length)
 {
     if (tokenizer->tokens[id].type == PIECE_USER_DEFINED)
-        return (double)((float)length * (float)tokenizer->most_score) - 0.1 + (double)here;
-    return (double)tokenizer->tokens[id].score + (double)here;
+        return (float)((float)length * (float)tokenizer->most_score - 0.1);
+    return tokenizer->tokens[id].score;
 }
 
 static void fill_cells_float(const struct text_tokenizer *tokenizer, struct viterbi_cell *cells, const u8 *piece,
@@ -139,11 +133,11 @@ static void fill_cells_float(const struct text_tokenizer *tokenizer, struct vite
             i32 id = tokenizer->trie.values[node];
             if (id < 0)
                 continue;
-            consider_float(&cells[i + 1], score_of(tokenizer, id, i + 1 - at, here), at, id);
+            consider(&cells[i + 1], score_of(tokenizer, id, i + 1 - at) + here, at, id);
             single |= i + 1 == at + bytes;
         }
         if (!single)
-            consider_float(&cells[at + bytes], unknown + here, at, tokenizer->unknown);
+            consider(&cells[at + bytes], unknown + here, at, tokenizer->unknown);
     }
 }
 

@@ -437,8 +437,11 @@ def dump(path, rows):
             f.write(json.dumps(row, ensure_ascii=True, separators=(",", ":")) + "\n")
 
 
-def row_of(ids, decoded, shown=None):
-    row = {"ids": ids, "decoded": decoded}
+def row_of(text, ids, decoded, shown=None):
+    """decoded: where it is not the text; shown: without special tokens, where it is not as decoded."""
+    row = {"ids": ids}
+    if decoded != text:
+        row["decoded"] = decoded
     if shown is not None and shown != decoded:
         row["shown"] = shown
     return row
@@ -446,7 +449,7 @@ def row_of(ids, decoded, shown=None):
 
 def main(out):
     os.makedirs(out, exist_ok=True)
-    lines = list(texts(5, 4000 if FULL else 90))
+    lines = list(texts(5, 4000 if FULL else 60))
     dump(os.path.join(out, "texts.jsonl"), [{"text": t} for t in lines])
     for make in FAMILIES:
         name, tok = make.__name__, make()
@@ -454,7 +457,8 @@ def main(out):
         open(os.path.join(out, name + ".json"), "w", encoding="utf-8").write(text)
         tok = Tokenizer.from_str(text)
         ids = [tok.encode(t).ids for t in lines]
-        dump(os.path.join(out, name + ".ids.jsonl"), [row_of(i, tok.decode(i, skip_special_tokens=False), tok.decode(i, skip_special_tokens=True)) for i in ids])
+        dump(os.path.join(out, name + ".ids.jsonl"),
+             [row_of(t, i, tok.decode(i, skip_special_tokens=False), tok.decode(i, skip_special_tokens=True)) for t, i in zip(lines, ids)])
         print(name, tok.get_vocab_size())
     import sentencepiece
     for name, make in SENTENCEPIECE.items():
@@ -462,7 +466,7 @@ def main(out):
         open(os.path.join(out, name + ".model"), "wb").write(blob)
         sp = sentencepiece.SentencePieceProcessor(model_proto=blob)
         ids = [sp.encode(t) for t in lines]
-        dump(os.path.join(out, name + ".ids.jsonl"), [row_of(i, sp.decode(i)) for i in ids])
+        dump(os.path.join(out, name + ".ids.jsonl"), [row_of(t, i, sp.decode(i)) for t, i in zip(lines, ids)])
         print(name, sp.get_piece_size())
     import tiktoken
     table = ranks()
@@ -475,7 +479,7 @@ def main(out):
         json.dump(config, open(os.path.join(out, name, "tokenizer_config.json"), "w"))
         enc = tiktoken.Encoding(name, pat_str=expression, mergeable_ranks=table, special_tokens=specials)
         ids = [enc.encode(t, allowed_special="all") for t in lines]
-        dump(os.path.join(out, name + ".ids.jsonl"), [row_of(i, enc.decode(i)) for i in ids])
+        dump(os.path.join(out, name + ".ids.jsonl"), [row_of(t, i, enc.decode(i)) for t, i in zip(lines, ids)])
         print(name, len(table))
 
 
