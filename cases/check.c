@@ -7,9 +7,9 @@
 
 enum { GAP = 5, PROBES = 48, FEW_PROBES = 8, MANY_ELEMENTS = 4096, FEW_MOST = 1 << 18 };
 
-static const struct op_shape row_shapes[] = {{0, 3},  {1, 1},    {1, 37},    {3, 1},     {3, 3},
-                                             {7, 37}, {1000, 3}, {1000, 37}, {3, 20000}, {-1}};
-static const struct op_shape few_shapes[] = {{0, 3}, {1, 37}, {7, 37}, {130, 3}, {-1}};
+static const struct op_shape row_shapes[] = {{0, 3},    {1, 1},     {1, 37},   {3, 1},     {3, 3}, {7, 37},
+                                             {1000, 3}, {1000, 37}, {5, 1300}, {3, 20000}, {-1}};
+static const struct op_shape few_shapes[] = {{0, 3}, {1, 37}, {7, 37}, {130, 3}, {2, 1300}, {-1}};
 
 PRINTF(4, 5)
 static int wrong(const struct op_case *c, const struct op_run *run, const struct operand *o, const char *format, ...)

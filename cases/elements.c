@@ -394,6 +394,9 @@ static void reference_scatter(struct op_run *run)
     }
 }
 
+static const struct op_shape scatter_add_shapes[] = {{0, 3},    {1, 1},    {1, 37},    {7, 37},    {130, 3},
+                                                     {5, 1300}, {4100, 1}, {1000, 37}, {3, 20000}, {-1}};
+
 const struct op_case element_cases[] = {
     {"copy", 8, setup_copy, call_copy, reference_copy, .usual = {4096, 512}},
     {"add", 2, setup_add, call_add, reference_add, .usual = {4096, 512}},
@@ -415,7 +418,8 @@ const struct op_case element_cases[] = {
     {"bias_add", 2, setup_bias_add, call_bias_add, reference_bias_add, .usual = {4096, 512}},
     {"column_sums", 2, setup_column_sums, call_column_sums, reference_column_sums, .usual = {4096, 512}},
     {"gather", 4, setup_gather, call_gather, reference_gather, .usual = {4096, 512}},
-    {"scatter_add", 2, setup_scatter_add, call_scatter_add, reference_scatter_add, .usual = {4096, 512}},
+    {"scatter_add", 2, setup_scatter_add, call_scatter_add, reference_scatter_add, .usual = {4096, 512},
+     .shapes = scatter_add_shapes},
     {"scatter", 1, setup_scatter, call_scatter, reference_scatter, .usual = {4096, 512}},
     {0},
 };

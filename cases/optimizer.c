@@ -3,10 +3,15 @@
 
 #include <math.h>
 
-/* ---- adamw: copy none, f32, bf16; bit 2: no gradient ---- */
+static const struct op_shape optimizer_shapes[] = {{0, 3},  {1, 1},    {1, 37},    {7, 37}, {130, 3},
+                                                   {2, 64}, {2, 5500}, {3, 90000}, {-1}};
+
+/* ---- adamw: copy none, f32, bf16; bit 2: no gradient. A list of UPDATES, the first as long as all others together,
+ * some empty, moved at different speeds ---- */
 enum { ADAM_P, ADAM_M, ADAM_V, ADAM_G, ADAM_COPY, ADAM_SUM, ADAM_WRITTEN };
 static const struct adamw adamw = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.1f, .step = 3};
 static const double adamw_norm = 16, adamw_clip = 4;
+enum { UPDATES = 70 };
 
 static void setup_adamw(struct op_run *run)
 {
@@ -27,35 +32,63 @@ static void setup_adamw(struct op_run *run)
     }
 }
 
+static i64 update_begin(i64 count, i64 i)
+{
+    return i == 0 ? 0 : count / 2 + (count - count / 2) * (i - 1) / (UPDATES - 1);
+}
+
+static float decay_factor(i64 i)
+{
+    return (float)(i % 2);
+}
+
+static float lr_factor(i64 i)
+{
+    return (float)(1 + i % 3) / 2;
+}
+
 static void call_adamw(struct device *device, struct op_run *run)
 {
-    int copy = run->variant & 3;
-    struct update update = {.p = op_data(run, ADAM_P),
-                            .m = op_data(run, ADAM_M),
-                            .v = op_data(run, ADAM_V),
-                            .copy = copy ? op_data(run, ADAM_COPY) : NULL,
-                            .copy_dtype = copy == 2 ? DTYPE_BF16 : DTYPE_F32,
-                            .g = op_data(run, ADAM_G),
-                            .written = op_data(run, ADAM_WRITTEN),
-                            .count = run->operands[ADAM_P].columns,
-                            .lr_factor = 1,
-                            .decay_factor = 1};
-    device->ops->adamw(device, &(struct updates){1, &update}, op_data(run, ADAM_SUM), adamw_clip, &adamw);
+    int kind = run->variant & 3;
+    i64 count = run->operands[ADAM_P].columns;
+    struct update list[UPDATES];
+    for (i64 i = 0; i < UPDATES; i++) {
+        i64 begin = update_begin(count, i);
+        void *copy = kind == 2 ? (void *)((bf16 *)op_data(run, ADAM_COPY) + begin)
+                               : (void *)((float *)op_data(run, ADAM_COPY) + begin);
+        list[i] = (struct update){.p = (float *)op_data(run, ADAM_P) + begin,
+                                  .m = (float *)op_data(run, ADAM_M) + begin,
+                                  .v = (float *)op_data(run, ADAM_V) + begin,
+                                  .copy = kind ? copy : NULL,
+                                  .copy_dtype = kind == 2 ? DTYPE_BF16 : DTYPE_F32,
+                                  .g = (const float *)op_data(run, ADAM_G) + begin,
+                                  .written = op_data(run, ADAM_WRITTEN),
+                                  .count = update_begin(count, i + 1) - begin,
+                                  .lr_factor = lr_factor(i),
+                                  .decay_factor = decay_factor(i)};
+    }
+    device->ops->adamw(device, &(struct updates){UPDATES, list}, op_data(run, ADAM_SUM), adamw_clip, &adamw);
+}
+
+static void move_element(struct op_run *run, i64 i, double lr, double decay)
+{
+    double *p = &op_values(run, ADAM_P)[i], *m = &op_values(run, ADAM_M)[i], *v = &op_values(run, ADAM_V)[i];
+    double b1 = adamw.beta1, b2 = adamw.beta2, step = (double)adamw.step;
+    double g = run->variant & 4 ? 0 : op_values(run, ADAM_G)[i] * adamw_clip / (adamw_norm + 1e-6);
+    *p *= 1 - lr * decay;
+    *m = b1 * *m + (1 - b1) * g;
+    *v = b2 * *v + (1 - b2) * g * g;
+    *p -= lr / (1 - pow(b1, step)) * *m / (sqrt(*v) / sqrt(1 - pow(b2, step)) + (double)adamw.eps);
+    if (run->variant & 3)
+        op_values(run, ADAM_COPY)[i] = *p;
 }
 
 static void reference_adamw(struct op_run *run)
 {
-    double *p = op_values(run, ADAM_P), *m = op_values(run, ADAM_M), *v = op_values(run, ADAM_V);
-    double b1 = adamw.beta1, b2 = adamw.beta2, lr = adamw.lr, step = (double)adamw.step;
-    for (i64 i = 0; i < run->operands[ADAM_P].columns; i++) {
-        double g = run->variant & 4 ? 0 : op_values(run, ADAM_G)[i] * adamw_clip / (adamw_norm + 1e-6);
-        p[i] *= 1 - lr * adamw.decay;
-        m[i] = b1 * m[i] + (1 - b1) * g;
-        v[i] = b2 * v[i] + (1 - b2) * g * g;
-        p[i] -= lr / (1 - pow(b1, step)) * m[i] / (sqrt(v[i]) / sqrt(1 - pow(b2, step)) + (double)adamw.eps);
-        if (run->variant & 3)
-            op_values(run, ADAM_COPY)[i] = p[i];
-    }
+    i64 count = run->operands[ADAM_P].columns;
+    for (i64 update = 0; update < UPDATES; update++)
+        for (i64 i = update_begin(count, update); i < update_begin(count, update + 1); i++)
+            move_element(run, i, adamw.lr * lr_factor(update), adamw.decay * decay_factor(update));
 }
 
 static void setup_sum_squares(struct op_run *run)
@@ -150,8 +183,9 @@ static void reference_sum_values(struct op_run *run)
 
 const struct op_case optimizer_cases[] = {
     {"sum_squares", 1, setup_sum_squares, call_sum_squares, reference_sum_squares, .usual = {4096, 512},
-     .alike = ONE_DTYPE | NO_GAPS},
-    {"adamw", 7, setup_adamw, call_adamw, reference_adamw, .usual = {4096, 512}, .alike = ONE_DTYPE | NO_GAPS},
+     .alike = ONE_DTYPE | NO_GAPS, .shapes = optimizer_shapes},
+    {"adamw", 7, setup_adamw, call_adamw, reference_adamw, .usual = {4096, 512}, .alike = ONE_DTYPE | NO_GAPS,
+     .shapes = optimizer_shapes},
     {"zero_unwritten", 1, setup_zero_unwritten, call_zero_unwritten, reference_zero_unwritten, .usual = {1024, 512},
      .alike = ONE_DTYPE | NO_GAPS},
     {"sum_by_stream", 2, setup_sum_by_stream, call_sum_by_stream, reference_sum_by_stream, .usual = {65536, 1},
