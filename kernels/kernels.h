@@ -311,7 +311,7 @@ struct surrogate_options {
     OP(coefficients, (struct device *device, float *out, const float *weight, i64 n, double scale),                    \
                      (device, out, weight, n, scale))                                                                  \
     /* ---- optimizer ----                                                                                             \
-     * sum[0] (F64) += squares of all gradients, in order. */                                                          \
+     * sum[0] (F64) += squares of all gradients, in an order that counts fix. */                                       \
     OP(sum_squares, (struct device *device, double *sum, const struct updates *updates), (device, sum, updates))       \
     /* AdamW (Loshchilov & Hutter 2019) over the list. norm = sqrt(sum[0]): where it is not finite nothing moves; where\
      * clip > 0 and norm > clip gradients are taken times clip / (norm + 1e-6). */                                     \
@@ -319,7 +319,7 @@ struct surrogate_options {
                const struct adamw *adamw), (device, updates, sum, clip, adamw))                                        \
     /* Slices of stacked gradients dw [parts, rows / parts] with written[part] 0 become zero, and are marked. */       \
     OP(zero_unwritten, (struct device *device, struct matrix dw, u8 *written, i64 parts), (device, dw, written, parts))\
-    /* ---- sums for the log, F64, each in the order of i ----                                                         \
+    /* ---- sums for the log, F64, in an order that n fixes ----                                                       \
      * sums[2 s], sums[2 s + 1] += weight[i] / levels times value[i], and that weight alone; s = stream[i], or 0 where \
      * stream is NULL. */                                                                                              \
     OP(sum_by_stream, (struct device *device, double *sums, const float *value, const float *weight, const u8 *stream, \

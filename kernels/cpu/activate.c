@@ -1,3 +1,4 @@
+#include "kernels/activate.h"
 #include "kernels/cpu/rows.h"
 
 struct job {
@@ -29,17 +30,15 @@ static inline float vector_erf(float x)
 INLINED float activation(float x, enum activation kind)
 {
     if (kind == ACTIVATION_SILU)
-        return x * vector_sigmoid(x);
-    return 0.5f * x * (1 + vector_erf(x * 0.70710678f));
+        return silu_of(x, vector_sigmoid(x));
+    return gelu_of(x, vector_erf(x * GELU_ARGUMENT));
 }
 
 INLINED float derivative(float x, enum activation kind)
 {
-    if (kind == ACTIVATION_SILU) {
-        float s = vector_sigmoid(x);
-        return s * (1 + x * (1 - s));
-    }
-    return 0.5f * (1 + vector_erf(x * 0.70710678f)) + x * 0.39894228f * vector_exp(-0.5f * x * x);
+    if (kind == ACTIVATION_SILU)
+        return silu_slope(x, vector_sigmoid(x));
+    return gelu_slope(x, vector_erf(x * GELU_ARGUMENT), vector_exp(-0.5f * x * x));
 }
 
 INLINED void forward_row(void *y, const void *x, i64 n, enum activation kind, enum dtype dtype)

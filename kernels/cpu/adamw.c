@@ -1,3 +1,4 @@
+#include "kernels/adamw.h"
 #include "kernels/cpu/rows.h"
 
 enum { TILE = 1 << 16, SQUARES_RUN = 4096, TILES_SLOT = 6, SQUARES_SLOT = 7 };
@@ -39,11 +40,8 @@ static struct run run_of(const struct tiled *t, i64 tile)
     return (struct run){u, has_gradient ? u->g : NULL, begin, min_i64(begin + TILE, u->count)};
 }
 
-struct factors {
-    float keep, beta1, beta2, rate, root, eps, scale; /* p = keep p - rate m / (root sqrt(v) + eps) */
-};
-
-INLINED void update_run(const struct run *run, struct factors f, bool has_copy, bool has_gradient, enum dtype dtype)
+INLINED void update_run(const struct run *run, struct adamw_factors f, bool has_copy, bool has_gradient,
+                        enum dtype dtype)
 {
     float *p = run->update->p, *m = run->update->m, *v = run->update->v;
     const float *g = run->g;
@@ -51,9 +49,7 @@ INLINED void update_run(const struct run *run, struct factors f, bool has_copy, 
 #pragma omp simd
     for (i64 i = run->begin; i < run->end; i++) {
         float d = has_gradient ? g[i] * f.scale : 0.0f;
-        m[i] = f.beta1 * m[i] + (1 - f.beta1) * d;
-        v[i] = f.beta2 * v[i] + (1 - f.beta2) * d * d;
-        p[i] = f.keep * p[i] - f.rate * m[i] / (f.root * __builtin_sqrtf(v[i]) + f.eps);
+        adamw_element(&p[i], &m[i], &v[i], d, f);
         if (has_copy)
             element_store(copy, i, p[i], dtype);
     }
@@ -62,26 +58,19 @@ INLINED void update_run(const struct run *run, struct factors f, bool has_copy, 
 struct adamw_job {
     struct tiled tiled;
     const struct adamw *adamw;
-    double correction1, correction2;
+    struct adamw_corrections corrections;
     float scale;
 };
 
 static void run_adamw(void *context, i64 tile, int worker)
 {
     const struct adamw_job *job = context;
-    const struct adamw *a = job->adamw;
     struct run run = run_of(&job->tiled, tile);
-    float lr = a->lr * run.update->lr_factor;
-    struct factors f = {.keep = 1 - lr * (a->decay * run.update->decay_factor),
-                        .beta1 = a->beta1,
-                        .beta2 = a->beta2,
-                        .rate = (float)(lr / job->correction1),
-                        .root = (float)(1 / sqrt(job->correction2)),
-                        .eps = a->eps,
-                        .scale = job->scale};
+    const struct update *u = run.update;
+    struct adamw_factors f = adamw_factors_of(job->adamw, job->corrections, u->lr_factor, u->decay_factor, job->scale);
     (void)worker;
-    if (run.update->copy)
-        BY_FLAG_DTYPE(run.g != NULL, run.update->copy_dtype, update_run, &run, f, true);
+    if (u->copy)
+        BY_FLAG_DTYPE(run.g != NULL, u->copy_dtype, update_run, &run, f, true);
     else
         BY_FLAG_DTYPE(run.g != NULL, DTYPE_F32, update_run, &run, f, false);
 }
@@ -93,9 +82,7 @@ void CPU(adamw)(struct device *device, const struct updates *updates, const doub
     (void)device;
     if (!isfinite(norm))
         return;
-    struct adamw_job job = {cut_updates(updates), adamw, 1 - pow(adamw->beta1, (double)adamw->step),
-                            1 - pow(adamw->beta2, (double)adamw->step),
-                            clip > 0 && norm > clip ? (float)(clip / (norm + 1e-6)) : 1};
+    struct adamw_job job = {cut_updates(updates), adamw, adamw_corrections_of(adamw), adamw_scale(norm, clip)};
     workers_run(job.tiled.tiles, run_adamw, &job);
 }
 

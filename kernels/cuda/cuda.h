@@ -57,6 +57,8 @@ void cuda_get(struct device *device, void *host, const void *memory, i64 bytes);
 void cuda_wait(struct device *device);
 struct cuda_products *cuda_products_open(void);
 void cuda_products_close(struct cuda_products *products);
+/* out[c] (+)= the sum over rows of partials [count, columns], in their order (bias.cu). */
+void cuda_add_partials(struct device *device, float *out, const float *partials, i64 count, i64 columns, bool add);
 #ifdef __cplusplus
 }
 #endif
@@ -239,6 +241,88 @@ __device__ inline float block_max(float value)
 {
     return block_combine(value, -INFINITY, larger());
 }
+
+/* ---- Runs of neighbouring elements, read and written at once: kernels<T, N> with N = QUAD where every row of every
+ * operand begins at a multiple of QUAD elements and has so many, N = 1 elsewhere (read activate.cu) ---- */
+enum { QUAD = 4 };
+template <typename T, int N> struct alignas(N * sizeof(T)) elements {
+    T at[N];
+};
+template <int N, typename T> __device__ inline elements<T, N> load(const T *from)
+{
+    return *(const elements<T, N> *)from;
+}
+template <typename T, int N> __device__ inline void store(T *to, elements<T, N> values)
+{
+    *(elements<T, N> *)to = values;
+}
+
+static inline bool array_in_quads(const void *data, i64 element_bytes, i64 columns)
+{
+    return (uintptr_t)data % (uintptr_t)(QUAD * element_bytes) == 0 && columns % QUAD == 0;
+}
+static inline bool in_quads(struct matrix m)
+{
+    return array_in_quads(m.data, dtype_bytes(m.dtype), m.columns) && (m.stride % QUAD == 0 || m.rows <= 1);
+}
+template <typename... More> static inline bool in_quads(struct matrix m, More... more)
+{
+    return in_quads(m) && in_quads(more...);
+}
+
+/* A thread N elements of a matrix, that are N columns of its row from `column` on. */
+#define RUNS(N, at, column, rows, columns)                                                                             \
+    for (struct element at = first_element((columns) / (N)); at.row < (rows); at = next_element(at, (columns) / (N)))  \
+        for (i64 column = at.column * (N), once = 1; once; once = 0)
+
+/* kernel<T, N> for the dtype; nothing for no elements. */
+#define LAUNCH_RUNS(device, quads, dtype, kernel, elements, ...)                                                       \
+    do {                                                                                                               \
+        bool quads_ = (quads), bf16_ = (dtype) == DTYPE_BF16;                                                          \
+        i64 elements_ = (elements);                                                                                    \
+        unsigned blocks_ = blocks_for(quads_ ? elements_ / QUAD : elements_);                                          \
+        if (elements_ > 0 && quads_ && bf16_)                                                                          \
+            LAUNCH(device, (kernel<bf16, QUAD>), blocks_, BLOCK_THREADS, 0, __VA_ARGS__);                              \
+        else if (elements_ > 0 && quads_)                                                                              \
+            LAUNCH(device, (kernel<float, QUAD>), blocks_, BLOCK_THREADS, 0, __VA_ARGS__);                             \
+        else if (elements_ > 0 && bf16_)                                                                               \
+            LAUNCH(device, (kernel<bf16, 1>), blocks_, BLOCK_THREADS, 0, __VA_ARGS__);                                 \
+        else if (elements_ > 0)                                                                                        \
+            LAUNCH(device, (kernel<float, 1>), blocks_, BLOCK_THREADS, 0, __VA_ARGS__);                                \
+    } while (0)
+#define LAUNCH_ROWS_OF_RUNS(device, quads, dtype, kernel, rows, columns, ...)                                          \
+    do {                                                                                                               \
+        bool quads_ = (quads), bf16_ = (dtype) == DTYPE_BF16;                                                          \
+        i64 rows_ = (rows);                                                                                            \
+        unsigned threads_ = threads_for(quads_ ? (columns) / QUAD : (columns));                                        \
+        if (rows_ > 0 && quads_ && bf16_)                                                                              \
+            LAUNCH(device, (kernel<bf16, QUAD>), (unsigned)rows_, threads_, 0, __VA_ARGS__);                           \
+        else if (rows_ > 0 && quads_)                                                                                  \
+            LAUNCH(device, (kernel<float, QUAD>), (unsigned)rows_, threads_, 0, __VA_ARGS__);                          \
+        else if (rows_ > 0 && bf16_)                                                                                   \
+            LAUNCH(device, (kernel<bf16, 1>), (unsigned)rows_, threads_, 0, __VA_ARGS__);                              \
+        else if (rows_ > 0)                                                                                            \
+            LAUNCH(device, (kernel<float, 1>), (unsigned)rows_, threads_, 0, __VA_ARGS__);                             \
+    } while (0)
+/* kernel<first, second, N> */
+#define LAUNCH_BY_DTYPES_N(device, N, first, second, kernel, grid, threads, ...)                                       \
+    do {                                                                                                               \
+        if ((first) == DTYPE_BF16 && (second) == DTYPE_BF16)                                                           \
+            LAUNCH(device, (kernel<bf16, bf16, N>), grid, threads, 0, __VA_ARGS__);                                    \
+        else if ((first) == DTYPE_BF16)                                                                                \
+            LAUNCH(device, (kernel<bf16, float, N>), grid, threads, 0, __VA_ARGS__);                                   \
+        else if ((second) == DTYPE_BF16)                                                                               \
+            LAUNCH(device, (kernel<float, bf16, N>), grid, threads, 0, __VA_ARGS__);                                   \
+        else                                                                                                           \
+            LAUNCH(device, (kernel<float, float, N>), grid, threads, 0, __VA_ARGS__);                                  \
+    } while (0)
+#define LAUNCH_RUNS_BY_DTYPES(device, quads, first, second, kernel, grid, threads, ...)                                \
+    do {                                                                                                               \
+        if (quads)                                                                                                     \
+            LAUNCH_BY_DTYPES_N(device, QUAD, first, second, kernel, grid, threads, __VA_ARGS__);                       \
+        else                                                                                                           \
+            LAUNCH_BY_DTYPES_N(device, 1, first, second, kernel, grid, threads, __VA_ARGS__);                          \
+    } while (0)
 #endif
 
 #endif

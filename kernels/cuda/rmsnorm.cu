@@ -85,17 +85,6 @@ __global__ void weight_partials(float *partials, struct matrix dy, struct matrix
     partials[blockIdx.y * x.columns + column] = sum;
 }
 
-__global__ void add_partials(float *dw, const float *partials, i64 count, i64 columns, bool add)
-{
-    GRID_STRIDE(column, columns)
-    {
-        float sum = 0;
-        for (i64 i = 0; i < count; i++)
-            sum += partials[i * columns + column];
-        dw[column] = add ? dw[column] + sum : sum;
-    }
-}
-
 static void backward_weights(struct device *device, struct matrix dw, struct matrix dy, struct matrix x,
                              const float *rstd, bool add)
 {
@@ -106,8 +95,7 @@ static void backward_weights(struct device *device, struct matrix dw, struct mat
     dim3 grid((unsigned)ceil_div(x.columns, BLOCK_THREADS), (unsigned)count);
     if (count > 0)
         LAUNCH_BY_DTYPE(device, x.dtype, weight_partials, grid, BLOCK_THREADS, 0, partials, dy, x, rstd, rows);
-    LAUNCH(device, add_partials, blocks_for(x.columns), BLOCK_THREADS, 0, (float *)dw.data, partials, count, x.columns,
-           add);
+    cuda_add_partials(device, (float *)dw.data, partials, count, x.columns, add);
 }
 
 extern "C" void cuda_rmsnorm_backward(struct device *device, struct matrix dx, struct matrix dw, struct matrix dy,

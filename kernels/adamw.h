@@ -1,0 +1,45 @@
+/* AdamW (Loshchilov & Hutter 2019) on one element, and what is one for all elements of an update. */
+#ifndef WEFT_ADAMW_H
+#define WEFT_ADAMW_H
+#include "kernels/formula.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+
+/* p = keep p - rate m / (root sqrt(v) + eps); gradients are taken times scale */
+struct adamw_factors {
+    float keep, beta1, beta2, rate, root, eps, scale;
+};
+struct adamw_corrections { /* of the moments, which begin at 0 */
+    double first, second;
+};
+
+static inline struct adamw_corrections adamw_corrections_of(const struct adamw *adamw)
+{
+    struct adamw_corrections c = {1 - pow(adamw->beta1, (double)adamw->step),
+                                  1 - pow(adamw->beta2, (double)adamw->step)};
+    return c;
+}
+
+FORMULA float adamw_scale(double norm, double clip)
+{
+    return clip > 0 && norm > clip ? (float)(clip / (norm + 1e-6)) : 1;
+}
+
+FORMULA struct adamw_factors adamw_factors_of(const struct adamw *a, struct adamw_corrections c, float lr_factor,
+                                              float decay_factor, float scale)
+{
+    float lr = a->lr * lr_factor;
+    struct adamw_factors f = {1 - lr * (a->decay * decay_factor), a->beta1, a->beta2, (float)(lr / c.first),
+                              (float)(1 / sqrt(c.second)),        a->eps,   scale};
+    return f;
+}
+
+FORMULA void adamw_element(float *p, float *m, float *v, float gradient, struct adamw_factors f)
+{
+    *m = f.beta1 * *m + (1 - f.beta1) * gradient;
+    *v = f.beta2 * *v + (1 - f.beta2) * gradient * gradient;
+    *p = f.keep * *p - f.rate * *m / (f.root * sqrtf(*v) + f.eps);
+}
+
+#endif

@@ -1,0 +1,73 @@
+#include "kernels/cuda/cuda.h"
+
+template <typename T, int N>
+static __global__ void bias_elements(struct matrix out, struct matrix x, struct matrix bias)
+{
+    RUNS(N, at, column, x.rows, x.columns)
+    {
+        elements<T, N> values = load<N>(row_of<T>(x, at.row) + column);
+        for (int k = 0; k < N; k++)
+            values.at[k] = from_f32<T>(to_f32(values.at[k]) + element_of(bias, 0, column + k));
+        store(row_of<T>(out, at.row) + column, values);
+    }
+}
+
+extern "C" void cuda_bias_add(struct device *device, struct matrix out, struct matrix x, struct matrix bias)
+{
+    require(out.rows == x.rows && out.columns == x.columns && out.dtype == x.dtype && bias.columns == x.columns,
+            "bias_add: [%lld,%lld] from [%lld,%lld] and [%lld]", (long long)out.rows, (long long)out.columns,
+            (long long)x.rows, (long long)x.columns, (long long)bias.columns);
+    LAUNCH_RUNS(device, in_quads(out, x), x.dtype, bias_elements, x.rows * x.columns, out, x, bias);
+}
+
+/* A warp of columns and a run of rows to a block, every LINES-th row to a thread. */
+enum { LINES = BLOCK_THREADS / WARP_THREADS, RUNS_MOST = 64, RUN_LEAST = 4 * LINES };
+
+template <typename T> static __global__ void sum_runs(float *partials, struct matrix x, i64 rows)
+{
+    SHARED(float, sums, BLOCK_THREADS);
+    i64 column = (i64)blockIdx.x * WARP_THREADS + threadIdx.x % WARP_THREADS, begin = blockIdx.y * rows;
+    i64 end = begin + rows < x.rows ? begin + rows : x.rows;
+    float sum = 0;
+    for (i64 row = begin + threadIdx.x / WARP_THREADS; row < end && column < x.columns; row += LINES)
+        sum += to_f32(row_of<T>(x, row)[column]);
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x >= WARP_THREADS || column >= x.columns)
+        return;
+    for (int line = 1; line < LINES; line++)
+        sum += sums[line * WARP_THREADS + threadIdx.x];
+    partials[blockIdx.y * x.columns + column] = sum;
+}
+
+static __global__ void add_partials(float *out, const float *partials, i64 count, i64 columns, bool add)
+{
+    GRID_STRIDE(column, columns)
+    {
+        float sum = 0;
+        for (i64 i = 0; i < count; i++)
+            sum += partials[i * columns + column];
+        out[column] = add ? out[column] + sum : sum;
+    }
+}
+
+extern "C" void cuda_add_partials(struct device *device, float *out, const float *partials, i64 count, i64 columns,
+                                  bool add)
+{
+    if (columns > 0)
+        LAUNCH(device, add_partials, blocks_for(columns), BLOCK_THREADS, 0, out, partials, count, columns, add);
+}
+
+extern "C" void cuda_column_sums(struct device *device, struct matrix out, struct matrix x, bool add)
+{
+    struct cuda_handles *handles = cuda_handles_of(device);
+    float *partials = (float *)handles->workspace;
+    i64 rows = max_i64(RUN_LEAST, ceil_div(x.rows, RUNS_MOST)), count = ceil_div(x.rows, rows);
+    require(out.columns == x.columns && out.dtype == DTYPE_F32, "column_sums: [%lld] from [%lld,%lld]",
+            (long long)out.columns, (long long)x.rows, (long long)x.columns);
+    require(count * x.columns * 4 <= handles->workspace_bytes, "column_sums: %lld columns", (long long)x.columns);
+    dim3 grid((unsigned)ceil_div(x.columns, WARP_THREADS), (unsigned)count);
+    if (count > 0 && x.columns > 0)
+        LAUNCH_BY_DTYPE(device, x.dtype, sum_runs, grid, BLOCK_THREADS, 0, partials, x, rows);
+    cuda_add_partials(device, (float *)out.data, partials, count, x.columns, add);
+}

@@ -1,0 +1,93 @@
+#include "kernels/cuda/cuda.h"
+
+#include <float.h>
+
+enum { IGNORED = -100 };
+
+/* Of logits seen so far: the largest, and sums over z = x - most of e^z and z e^z. What is impossible (-inf) counts
+ * nothing: z is held above where e^z is 0. */
+struct seen {
+    float most, sum, product;
+};
+
+__device__ static float held(float z)
+{
+    return z < -100 ? -100 : z;
+}
+
+/* The same over z of a larger `most`. */
+__device__ static struct seen seen_from(struct seen s, float most)
+{
+    float shift = held(s.most - most), factor = expf(shift);
+    return {most, s.sum * factor, factor * (s.product + shift * s.sum)};
+}
+
+template <typename T, int N> __device__ static struct seen see(struct seen s, elements<T, N> x)
+{
+    float most = s.most;
+    for (int k = 0; k < N; k++)
+        most = fmaxf(most, to_f32(x.at[k]));
+    if (most > s.most)
+        s = seen_from(s, most);
+    for (int k = 0; k < N; k++) {
+        float z = held(to_f32(x.at[k]) - most), e = expf(z);
+        s.sum += e;
+        s.product += z * e;
+    }
+    return s;
+}
+
+/* A block a row, which is read once. */
+template <typename T, int N>
+static __global__ void losses(float *loss, float *lse, float *entropy, struct matrix logits, const i32 *target)
+{
+    i64 row = blockIdx.x;
+    const T *x = row_of<T>(logits, row);
+    struct seen s = {-FLT_MAX, 0, 0};
+    COLUMNS(i, logits.columns / N)
+    s = see<T, N>(s, load<N>(x + i * N));
+    s = seen_from(s, block_max(s.most));
+    float sum = block_sum(s.sum), product = block_sum(s.product);
+    if (threadIdx.x > 0)
+        return;
+    lse[row] = s.most + logf(sum);
+    loss[row] = target[row] == IGNORED ? 0 : logf(sum) - (to_f32(x[target[row]]) - s.most);
+    if (entropy)
+        entropy[row] = logf(sum) - product / sum;
+}
+
+extern "C" void cuda_cross_entropy(struct device *device, float *loss, float *lse, float *entropy, struct matrix logits,
+                                   const i32 *target)
+{
+    LAUNCH_ROWS_OF_RUNS(device, in_quads(logits), logits.dtype, losses, logits.rows, logits.columns, loss, lse, entropy,
+                        logits, target);
+}
+
+template <typename Out, typename In, int N>
+static __global__ void gradients(struct matrix dlogits, struct matrix logits, const float *lse, const i32 *target,
+                                 const float *coefficient)
+{
+    RUNS(N, at, column, logits.rows, logits.columns)
+    {
+        elements<In, N> x = load<N>(row_of<In>(logits, at.row) + column);
+        elements<Out, N> dx = {};
+        float least = lse[at.row], factor = coefficient[at.row];
+        i64 right = target[at.row];
+        for (int k = 0; k < N && right != IGNORED; k++)
+            dx.at[k] = from_f32<Out>(factor * (expf(to_f32(x.at[k]) - least) - (float)(column + k == right)));
+        store(row_of<Out>(dlogits, at.row) + column, dx);
+    }
+}
+
+extern "C" void cuda_cross_entropy_backward(struct device *device, struct matrix dlogits, struct matrix logits,
+                                            const float *lse, const i32 *target, const float *coefficient)
+{
+    bool quads = in_quads(dlogits, logits);
+    i64 runs = logits.rows * logits.columns / (quads ? QUAD : 1);
+    require(dlogits.rows == logits.rows && dlogits.columns == logits.columns,
+            "cross_entropy_backward: [%lld,%lld] from [%lld,%lld]", (long long)dlogits.rows, (long long)dlogits.columns,
+            (long long)logits.rows, (long long)logits.columns);
+    if (runs > 0)
+        LAUNCH_RUNS_BY_DTYPES(device, quads, dlogits.dtype, logits.dtype, gradients, blocks_for(runs), BLOCK_THREADS,
+                              dlogits, logits, lse, target, coefficient);
+}
