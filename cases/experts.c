@@ -265,6 +265,10 @@ static void reference_route_sort(struct op_run *run)
             op_values(run, SORT_SLOT)[a] = -1;
 }
 
+/* More assignments than one run of a parallel sort has, and more runs than one. */
+static const struct op_shape sort_shapes[] = {{0, 3},   {1, 1},    {1, 37},   {3, 1},     {7, 37},
+                                              {130, 3}, {750, 40}, {1500, 3}, {3, 20000}, {-1}};
+
 /* ---- route_regroup: rows from 3 ranks to E = columns ---- */
 enum { REGROUP_FROM, REGROUP_OFFSETS, REGROUP_REGROUP, REGROUP_ARRIVED };
 enum { RANKS = 3 };
@@ -324,6 +328,9 @@ static void reference_route_regroup(struct op_run *run)
 /* ---- dispatch, combine (bit 0: add, bit 1: no weights), combine_backward (bit 1) ---- */
 enum { MOE_X, MOE_Y, MOE_SLOT, MOE_SOURCE, MOE_ROWS, MOE_WEIGHTS, MOE_DY, MOE_DWEIGHTS };
 enum { K = 3 };
+
+static const struct op_shape moe_shapes[] = {{0, 3},    {1, 37},   {7, 37},    {130, 3},
+                                             {130, 64}, {3, 1032}, {3, 20000}, {-1}};
 
 static i64 bound_of(const struct op_run *run)
 {
@@ -444,13 +451,13 @@ const struct op_case expert_cases[] = {
      .alike = ONE_DTYPE},
     {"route_backward", 2, setup_route_backward, call_route_backward, .objective = objective_route, .usual = {4096, 64}},
     {"route_sort", 1, setup_route_sort, call_route_sort, reference_route_sort, .usual = {4096, 64},
-     .alike = ONE_DTYPE | NO_GAPS},
+     .shapes = sort_shapes, .alike = ONE_DTYPE | NO_GAPS},
     {"route_regroup", 1, setup_route_regroup, call_route_regroup, reference_route_regroup, .usual = {4096, 64},
      .alike = ONE_DTYPE | NO_GAPS},
-    {"dispatch", 1, setup_dispatch, call_dispatch, reference_dispatch, .usual = {4096, 512}},
-    {"combine", 4, setup_combine, call_combine, reference_combine, .usual = {4096, 512}},
+    {"dispatch", 1, setup_dispatch, call_dispatch, reference_dispatch, .usual = {4096, 512}, .shapes = moe_shapes},
+    {"combine", 4, setup_combine, call_combine, reference_combine, .usual = {4096, 512}, .shapes = moe_shapes},
     {"combine_backward", 4, setup_combine_backward, call_combine_backward, reference_combine_backward,
-     .usual = {4096, 512}},
+     .usual = {4096, 512}, .shapes = moe_shapes},
     {"route_balance", 1, setup_route_balance, call_route_balance, reference_route_balance, .usual = {4096, 64},
      .alike = ONE_DTYPE | NO_GAPS},
     {0},

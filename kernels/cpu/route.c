@@ -1,4 +1,5 @@
 #include "kernels/cpu/rows.h"
+#include "kernels/route.h"
 
 struct job {
     float *p, *weights;
@@ -52,16 +53,14 @@ static void choose(const struct job *job, i64 row, const float *p, float *scores
     float *weights = job->weights + row * job->router.k_max, sum = 0;
     require(k >= 0 && k <= job->router.k_max, "route: top-%lld of %lld", (long long)k, (long long)job->router.k_max);
 #pragma omp simd
-    for (i64 e = 0; e < n; e++) {
-        float score = p[e] + job->bias[e];
-        scores[e] = score > -3e38f ? score : -3e38f; /* above what is taken, even a NaN */
-    }
+    for (i64 e = 0; e < n; e++)
+        scores[e] = route_score(p[e], job->bias[e]); /* above what is taken */
     for (i64 j = 0; j < k; j++) {
         experts[j] = take_best(scores, n);
         weights[j] = p[experts[j]];
         sum += weights[j];
     }
-    float norm = sum > job->router.norm_min ? sum : job->router.norm_min;
+    float norm = route_norm(sum, job->router.norm_min);
     for (i64 j = 0; j < k; j++)
         weights[j] /= norm;
     for (i64 j = k; j < job->router.k_max; j++) {
@@ -95,30 +94,16 @@ void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, f
             usage[experts[i * k_max + j]] += 1;
 }
 
-/* With w_j = p_j / s: dp_j = (dw_j - sum_k dw_k w_k) / s, the sum only where s is not held at norm_min; then the
- * softmax's dlogits = p (dp - sum dp p), dp being 0 for experts not chosen. */
 static void backward_row(float *dlogits, const struct backward_job *job, i64 row)
 {
-    i64 n = job->dlogits.columns, k = 0;
     const i32 *experts = job->experts + row * job->router.k_max;
-    const float *w = job->weights + row * job->router.k_max, *dw = job->dweights + row * job->router.k_max,
-                *p = job->p + row * n;
-    float sum = 0, pull = 0, mean = 0;
-    for (; k < job->router.k_max && experts[k] >= 0; k++) {
-        sum += p[experts[k]];
-        pull += dw[k] * w[k];
-    }
-    if (sum <= job->router.norm_min) {
-        sum = job->router.norm_min;
-        pull = 0;
-    }
-    for (i64 j = 0; j < k; j++)
-        mean += (dw[j] - pull) / sum * p[experts[j]];
+    const float *dw = job->dweights + row * job->router.k_max, *p = job->p + row * job->dlogits.columns;
+    struct route_slope slope = route_slope_of(p, experts, job->weights + row * job->router.k_max, dw, job->router);
 #pragma omp simd
-    for (i64 e = 0; e < n; e++)
-        dlogits[e] = -p[e] * mean;
-    for (i64 j = 0; j < k; j++)
-        dlogits[experts[j]] += p[experts[j]] * ((dw[j] - pull) / sum);
+    for (i64 e = 0; e < job->dlogits.columns; e++)
+        dlogits[e] = -p[e] * slope.mean;
+    for (i64 j = 0; j < slope.k; j++)
+        dlogits[experts[j]] += p[experts[j]] * route_dp(&slope, dw[j]);
 }
 
 static void run_backward(void *context, i64 tile, int worker)
@@ -151,7 +136,7 @@ void CPU(route_balance)(struct device *device, float *bias, float *usage, double
     for (i64 e = 0; e < experts; e++) {
         use[e] += (double)usage[e];
         if (bias)
-            bias[e] += speed * (float)((mean > usage[e]) - (mean < usage[e]));
+            bias[e] += route_bias_step(mean, usage[e], speed);
         usage[e] = 0;
     }
 }

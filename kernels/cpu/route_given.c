@@ -1,4 +1,5 @@
 #include "kernels/cpu/cpu.h"
+#include "kernels/route.h"
 
 /* Few rows (one layer's router) and a pass that only replay needs: plain and serial. */
 static void softmax_row(float *restrict p, const float *restrict logits, i64 n)
@@ -24,8 +25,7 @@ void CPU(route_given)(struct device *device, float *p, float *weights, float *us
             sum += experts[i * router->k_max + j] >= 0 ? p[i * n + experts[i * router->k_max + j]] : 0;
         for (i64 j = 0; j < router->k_max; j++) {
             i32 e = experts[i * router->k_max + j];
-            weights[i * router->k_max + j] =
-                e >= 0 ? p[i * n + e] / (sum > router->norm_min ? sum : router->norm_min) : 0;
+            weights[i * router->k_max + j] = e >= 0 ? p[i * n + e] / route_norm(sum, router->norm_min) : 0;
             if (usage && counted[i] && e >= 0)
                 usage[e] += 1;
         }

@@ -323,6 +323,43 @@ template <typename... More> static inline bool in_quads(struct matrix m, More...
         else                                                                                                           \
             LAUNCH_BY_DTYPES_N(device, 1, first, second, kernel, grid, threads, __VA_ARGS__);                          \
     } while (0)
+/* The same of a warp, in every lane; all of its lanes call it. */
+template <typename T, typename Combine> __device__ inline T warp_combine(T value, Combine combine)
+{
+    for (int step = WARP_THREADS / 2; step; step /= 2)
+        value = combine(value, __shfl_xor_sync(0xffffffffu, value, step));
+    return value;
+}
+__device__ inline float warp_sum(float value)
+{
+    return warp_combine(value, plus());
+}
+__device__ inline float warp_max(float value)
+{
+    return warp_combine(value, larger());
+}
+
+/* Sum over the threads before this one; of all of them in *total. All threads call it, a multiple of 32 of them. */
+template <typename T> __device__ inline T block_scan(T value, T *total)
+{
+    SHARED(T, warps, 1024 / WARP_THREADS);
+    unsigned lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
+    T sum = value, before = 0;
+    for (unsigned step = 1; step < WARP_THREADS; step *= 2) {
+        T from = __shfl_up_sync(0xffffffffu, sum, step);
+        sum += lane >= step ? from : 0;
+    }
+    __syncthreads(); /* of the call before this one */
+    if (lane == WARP_THREADS - 1)
+        warps[warp] = sum;
+    __syncthreads();
+    *total = 0;
+    for (unsigned i = 0; i < blockDim.x / WARP_THREADS; i++) {
+        before += i < warp ? warps[i] : 0;
+        *total += warps[i];
+    }
+    return before + sum - value;
+}
 #endif
 
 #endif

@@ -1,0 +1,154 @@
+#include "kernels/cuda/cuda.h"
+
+enum { WARPS = 8 };
+
+/* Columns that one load or store moves: 16 bytes where every row begins at a multiple of them, else one element. */
+template <typename T, int count> struct alignas(sizeof(T) * count < 16 ? sizeof(T) * count : 16) columns_of {
+    T at[count];
+};
+template <typename T> __device__ static bool is_vector(struct matrix m)
+{
+    return ((uintptr_t)m.data | (uintptr_t)(m.stride * sizeof(T)) | (uintptr_t)(m.columns * sizeof(T))) % 16 == 0;
+}
+/* A run of columns of a row that is a block's. */
+template <typename T, int count>
+__device__ static struct columns_of<T, count> *columns_at(struct matrix m, i64 row, i64 column) {
+    return (struct columns_of<T, count> *)(row_of<T>(m, row) + column);
+}
+
+struct combining {
+    struct matrix out, y, dout;
+    const i32 *slot, *source, *rows;
+    const float *weights;
+    float *dweights;
+    i64 k_max;
+    bool add;
+};
+
+template <typename Out, typename T, int count> __device__ static void combine_row(const struct combining &c, i64 row)
+{
+    for (i64 column = (i64)threadIdx.x * count; column < c.out.columns; column += (i64)blockDim.x * count) {
+        float sum[count] = {};
+        for (i64 a = row * c.k_max; a < (row + 1) * c.k_max; a++) {
+            if (c.slot[a] < 0)
+                continue;
+            float weight = c.weights ? c.weights[a] : 1;
+            struct columns_of<T, count> y = *columns_at<T, count>(c.y, c.slot[a], column);
+#pragma unroll
+            for (int i = 0; i < count; i++)
+                sum[i] += weight * to_f32(y.at[i]);
+        }
+        struct columns_of<Out, count> *to = columns_at<Out, count>(c.out, row, column), out;
+        if (c.add)
+            out = *to;
+#pragma unroll
+        for (int i = 0; i < count; i++)
+            out.at[i] = from_f32<Out>(c.add ? to_f32(out.at[i]) + sum[i] : sum[i]);
+        *to = out;
+    }
+}
+
+/* One block a position. */
+template <typename Out, typename T> __global__ void combine_rows(struct combining c)
+{
+    if (is_vector<T>(c.y) && is_vector<Out>(c.out))
+        combine_row<Out, T, 16 / sizeof(T)>(c, blockIdx.x);
+    else
+        combine_row<Out, T, 1>(c, blockIdx.x);
+}
+
+extern "C" void cuda_combine(struct device *device, struct matrix out, struct matrix y, const i32 *slot,
+                             const float *weights, i64 k_max, bool add)
+{
+    require(out.columns == y.columns, "combine: %lld columns from %lld", (long long)out.columns, (long long)y.columns);
+    struct combining c = {out, y, {}, slot, NULL, NULL, weights, NULL, k_max, add};
+    if (out.rows > 0)
+        LAUNCH_BY_DTYPES(device, out.dtype, y.dtype, combine_rows, (unsigned)out.rows, threads_for(out.columns / 4), 0,
+                         c);
+}
+
+/* dy = weight . dout of one assignment by a warp; returns dout . y. */
+template <typename T, int count>
+__device__ static float backward_row(const struct combining &c, i64 position, i64 slot, float weight)
+{
+    float dot = 0;
+    for (i64 column = threadIdx.x % WARP_THREADS * count; column < c.y.columns; column += WARP_THREADS * count) {
+        struct columns_of<T, count> d = *columns_at<T, count>(c.dout, position, column),
+                                    y = *columns_at<T, count>(c.y, slot, column), out;
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+            out.at[i] = from_f32<T>(weight * to_f32(d.at[i]));
+            dot += to_f32(d.at[i]) * to_f32(y.at[i]);
+        }
+        *columns_at<T, count>(c.out, slot, column) = out;
+    }
+    return warp_sum(dot);
+}
+
+template <typename T> __device__ static void backward_assignment(const struct combining &c, i64 a)
+{
+    i64 slot = c.slot[a];
+    float dot = 0, weight = c.weights ? c.weights[a] : 1;
+    if (slot >= 0 && is_vector<T>(c.out) && is_vector<T>(c.y) && is_vector<T>(c.dout))
+        dot = backward_row<T, 16 / sizeof(T)>(c, a / c.k_max, slot, weight);
+    else if (slot >= 0)
+        dot = backward_row<T, 1>(c, a / c.k_max, slot, weight);
+    if (c.dweights && threadIdx.x % WARP_THREADS == 0)
+        c.dweights[a] = dot;
+}
+
+/* A warp an assignment; those behind clear the rows that none owns. */
+template <typename T> __global__ void backward_rows(struct combining c)
+{
+    i64 at = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, assignments = c.dout.rows * c.k_max;
+    if (at < assignments) {
+        backward_assignment<T>(c, at);
+        return;
+    }
+    i64 row = at - assignments;
+    if (row < *c.rows && c.source[row] < 0)
+        for (i64 i = threadIdx.x % WARP_THREADS; i < c.out.columns; i += WARP_THREADS)
+            row_of<T>(c.out, row)[i] = 0;
+}
+
+extern "C" void cuda_combine_backward(struct device *device, struct matrix dy, float *dweights, struct matrix dout,
+                                      struct matrix y, const i32 *slot, const i32 *source, const i32 *rows,
+                                      const float *weights, i64 k_max)
+{
+    require(dy.rows == y.rows && dy.columns == y.columns && dout.columns == y.columns && dy.dtype == y.dtype &&
+                dout.dtype == y.dtype,
+            "combine_backward: dy [%lld,%lld], dout [%lld,%lld], y [%lld,%lld]", (long long)dy.rows,
+            (long long)dy.columns, (long long)dout.rows, (long long)dout.columns, (long long)y.rows,
+            (long long)y.columns);
+    struct combining c = {dy, y, dout, slot, source, rows, weights, dweights, k_max, false};
+    i64 warps = dout.rows * k_max + dy.rows;
+    if (warps > 0)
+        LAUNCH_BY_DTYPE(device, y.dtype, backward_rows, (unsigned)ceil_div(warps, WARPS), WARPS * WARP_THREADS, 0, c);
+}
+
+template <typename T, int count> __device__ static void move_row(struct matrix out, struct matrix x, i64 to, i64 from)
+{
+    for (i64 column = (i64)threadIdx.x * count; column < x.columns; column += (i64)blockDim.x * count)
+        *columns_at<T, count>(out, to, column) =
+            from < 0 ? columns_of<T, count>{} : *columns_at<T, count>(x, from, column);
+}
+
+/* One block a row of the bound. */
+template <typename T>
+__global__ void dispatch_rows(struct matrix out, struct matrix x, const i32 *source, const i32 *rows)
+{
+    if (blockIdx.x >= (unsigned)*rows)
+        return;
+    if (is_vector<T>(out) && is_vector<T>(x))
+        move_row<T, 16 / sizeof(T)>(out, x, blockIdx.x, source[blockIdx.x]);
+    else
+        move_row<T, 1>(out, x, blockIdx.x, source[blockIdx.x]);
+}
+
+extern "C" void cuda_dispatch(struct device *device, struct matrix out, struct matrix x, const i32 *source,
+                              const i32 *rows)
+{
+    require(out.columns == x.columns && out.dtype == x.dtype, "dispatch: [%lld,%lld] from [%lld,%lld]",
+            (long long)out.rows, (long long)out.columns, (long long)x.rows, (long long)x.columns);
+    LAUNCH_ROWS(device, out.dtype, dispatch_rows, out.rows, out.columns / 4, out, x, source, rows);
+}

@@ -1,0 +1,201 @@
+#include "kernels/cuda/cuda.h"
+#include "kernels/route.h"
+
+/* A warp has a position. Blocks stay and take row after row, so that each hands on its counts once. */
+enum { WARPS = 8, BLOCKS_MOST = 1024, COUNTED_BY_BLOCK = 8192 /* experts whose counts fit in shared memory */ };
+
+struct routing {
+    float *p, *weights;
+    i32 *experts;
+    const i32 *given; /* experts chosen elsewhere; NULL: bias and topk choose */
+    const float *bias;
+    const i32 *topk;
+    const u8 *counted;
+    i32 *counts; /* [E] assignments of counted positions; NULL: not wanted */
+    struct matrix logits;
+    struct router router;
+};
+
+template <typename T> __device__ static void softmax(float *p, const T *logits, i64 n, int lane)
+{
+    float most = -INFINITY, sum = 0;
+    for (i64 e = lane; e < n; e += WARP_THREADS)
+        most = fmaxf(most, to_f32(logits[e]));
+    most = warp_max(most);
+    for (i64 e = lane; e < n; e += WARP_THREADS) {
+        p[e] = expf(to_f32(logits[e]) - most);
+        sum += p[e];
+    }
+    float scale = 1 / warp_sum(sum);
+    for (i64 e = lane; e < n; e += WARP_THREADS)
+        p[e] *= scale;
+    __syncwarp();
+}
+
+struct ranked {
+    float score;
+    i32 expert;
+};
+__device__ static bool is_before(struct ranked a, struct ranked b)
+{
+    return a.score > b.score || (a.score == b.score && a.expert < b.expert);
+}
+
+/* The best of those behind `last`: nothing needs to be marked as taken. */
+__device__ static struct ranked next_best(const float *p, const float *bias, i64 n, struct ranked last, int lane)
+{
+    struct ranked best = {-INFINITY, INT32_MAX};
+    for (i64 e = lane; e < n; e += WARP_THREADS) {
+        struct ranked one = {route_score(p[e], bias[e]), (i32)e};
+        if (is_before(last, one) && is_before(one, best))
+            best = one;
+    }
+    for (int step = WARP_THREADS / 2; step; step /= 2) {
+        struct ranked other = {__shfl_xor_sync(0xffffffffu, best.score, step),
+                               __shfl_xor_sync(0xffffffffu, best.expert, step)};
+        if (is_before(other, best))
+            best = other;
+    }
+    return best;
+}
+
+__device__ static void choose(const struct routing &r, const float *p, i32 *experts, i64 row, int lane)
+{
+    i64 k = r.topk[row];
+    struct ranked last = {INFINITY, -1};
+    for (i64 j = 0; j < r.router.k_max; j++) {
+        if (j < k)
+            last = next_best(p, r.bias, r.logits.columns, last, lane);
+        if (lane == 0)
+            experts[j] = j < k ? last.expert : -1;
+    }
+    __syncwarp();
+}
+
+__device__ static void weigh(const struct routing &r, const float *p, const i32 *experts, i32 *counts, i64 row,
+                             int lane)
+{
+    float sum = 0;
+    for (i64 j = 0; j < r.router.k_max; j++)
+        sum += experts[j] >= 0 ? p[experts[j]] : 0;
+    for (i64 j = lane; j < r.router.k_max; j += WARP_THREADS) {
+        i32 e = experts[j];
+        r.weights[row * r.router.k_max + j] = e >= 0 ? p[e] / route_norm(sum, r.router.norm_min) : 0;
+        if (r.counts && e >= 0 && r.counted[row])
+            atomicAdd(&counts[e], 1);
+    }
+}
+
+template <typename T> __global__ void __launch_bounds__(WARPS *WARP_THREADS) route_rows(struct routing r)
+{
+    DYNAMIC_SHARED(i32, block_counts);
+    i64 n = r.logits.columns;
+    int lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
+    bool by_block = r.counts && n <= COUNTED_BY_BLOCK;
+    for (i64 e = threadIdx.x; by_block && e < n; e += blockDim.x)
+        block_counts[e] = 0;
+    __syncthreads();
+    for (i64 row = (i64)blockIdx.x * WARPS + warp; row < r.logits.rows; row += (i64)gridDim.x * WARPS) {
+        float *p = r.p + row * n;
+        softmax(p, row_of<T>(r.logits, row), n, lane);
+        if (!r.given)
+            choose(r, p, r.experts + row * r.router.k_max, row, lane);
+        weigh(r, p, (r.given ? r.given : r.experts) + row * r.router.k_max, by_block ? block_counts : r.counts, row,
+              lane);
+    }
+    __syncthreads();
+    for (i64 e = threadIdx.x; by_block && e < n; e += blockDim.x)
+        if (block_counts[e])
+            atomicAdd(&r.counts[e], block_counts[e]);
+}
+
+/* Counts are whole: in which order they were added does not show. */
+__global__ void add_counts(float *usage, const i32 *counts, i64 n)
+{
+    GRID_STRIDE(e, n)
+    usage[e] += (float)counts[e];
+}
+
+static void run(struct device *device, struct routing r, float *usage)
+{
+    struct cuda_handles *handles = cuda_handles_of(device);
+    i64 n = r.logits.columns;
+    require(r.router.k_max <= n && n * 4 <= handles->workspace_bytes, "route: top-%lld of %lld experts",
+            (long long)r.router.k_max, (long long)n);
+    if (r.logits.rows == 0)
+        return;
+    if (usage) {
+        r.counts = (i32 *)handles->workspace;
+        CUDA_CHECK(cudaMemsetAsync(r.counts, 0, (size_t)n * 4, cuda_queue_of(device)));
+    }
+    i64 blocks = min_i64(ceil_div(r.logits.rows, WARPS), BLOCKS_MOST),
+        bytes = usage && n <= COUNTED_BY_BLOCK ? n * 4 : 0;
+    LAUNCH_BY_DTYPE(device, r.logits.dtype, route_rows, (unsigned)blocks, WARPS * WARP_THREADS, bytes, r);
+    if (usage)
+        LAUNCH(device, add_counts, blocks_for(n), BLOCK_THREADS, 0, usage, r.counts, n);
+}
+
+extern "C" void cuda_route(struct device *device, float *p, i32 *experts, float *weights, float *usage,
+                           struct matrix logits, const float *bias, const i32 *topk, const u8 *counted,
+                           const struct router *router)
+{
+    struct routing r = {p, weights, experts, NULL, bias, topk, counted, NULL, logits, *router};
+    run(device, r, usage);
+}
+
+extern "C" void cuda_route_given(struct device *device, float *p, float *weights, float *usage, const i32 *experts,
+                                 struct matrix logits, const u8 *counted, const struct router *router)
+{
+    struct routing r = {p, weights, NULL, experts, NULL, NULL, counted, NULL, logits, *router};
+    run(device, r, usage);
+}
+
+template <typename T>
+__global__ void backward_rows(struct matrix dlogits, const float *dweights, const float *p, const i32 *experts,
+                              const float *weights, struct router router)
+{
+    i64 row = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, n = dlogits.columns;
+    if (row >= dlogits.rows)
+        return;
+    p += row * n;
+    experts += row * router.k_max;
+    dweights += row * router.k_max;
+    struct route_slope slope = route_slope_of(p, experts, weights + row * router.k_max, dweights, router);
+    for (i64 e = threadIdx.x % WARP_THREADS; e < n; e += WARP_THREADS) {
+        float d = -p[e] * slope.mean;
+        for (i64 j = 0; j < slope.k; j++)
+            d += experts[j] == e ? p[e] * route_dp(&slope, dweights[j]) : 0;
+        row_of<T>(dlogits, row)[e] = from_f32<T>(d);
+    }
+}
+
+extern "C" void cuda_route_backward(struct device *device, struct matrix dlogits, const float *dweights, const float *p,
+                                    const i32 *experts, const float *weights, const struct router *router)
+{
+    if (dlogits.rows > 0)
+        LAUNCH_BY_DTYPE(device, dlogits.dtype, backward_rows, (unsigned)ceil_div(dlogits.rows, WARPS),
+                        WARPS * WARP_THREADS, 0, dlogits, dweights, p, experts, weights, *router);
+}
+
+/* One block. */
+__global__ void balance(float *bias, float *usage, double *use, i64 experts, float speed)
+{
+    double sum = 0;
+    COLUMNS(e, experts)
+    sum += (double)usage[e];
+    float mean = (float)(block_sum(sum) / (double)experts);
+    COLUMNS(e, experts)
+    {
+        use[e] += (double)usage[e];
+        if (bias)
+            bias[e] += route_bias_step(mean, usage[e], speed);
+        usage[e] = 0;
+    }
+}
+
+extern "C" void cuda_route_balance(struct device *device, float *bias, float *usage, double *use, i64 experts,
+                                   float speed)
+{
+    if (experts > 0)
+        LAUNCH(device, balance, 1, threads_for(experts), 0, bias, usage, use, experts, speed);
+}
