@@ -91,7 +91,7 @@ int device_open_cuda(struct device *device, int index)
     *handles = (struct cuda_handles){.index = index,
                                      .major = properties.major,
                                      .minor = properties.minor,
-                                     .processors = properties.multiProcessorCount,
+                                     .multiprocessors = properties.multiProcessorCount,
                                      .products = cuda_products_open(),
                                      .workspace = cuda_alloc(device, WORKSPACE_BYTES),
                                      .workspace_bytes = WORKSPACE_BYTES};
@@ -111,6 +111,6 @@ double cuda_matrix_peak(const struct device *device, enum dtype dtype)
         return 0;
     for (i64 i = 0; i < COUNT_OF(rows); i++)
         if (rows[i].version == handles->major * 10 + handles->minor)
-            return (double)(dtype == DTYPE_BF16 ? rows[i].bf16 : rows[i].f32) * handles->processors * clock_khz * 1e-6;
+            return (double)(dtype == DTYPE_BF16 ? rows[i].bf16 : rows[i].f32) * handles->multiprocessors * clock_khz * 1e-6;
     return 0;
 }

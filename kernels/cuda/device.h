@@ -12,7 +12,8 @@
     OP(fill_ids) OP(copy_ids) OP(widen_bytes) OP(narrow_bytes) OP(shift_divide) OP(running_mean) OP(gather) \
     OP(scatter_add) OP(scatter) OP(cross_entropy) OP(cross_entropy_backward) OP(coefficients) OP(zero_unwritten) \
     OP(sum_squares) OP(adamw) OP(sum_by_stream) OP(sum_values) OP(route) OP(route_given) OP(route_backward) \
-    OP(route_balance) OP(route_sort) OP(route_regroup) OP(combine) OP(combine_backward) OP(dispatch)
+    OP(route_balance) OP(route_sort) OP(route_regroup) OP(combine) OP(combine_backward) OP(dispatch) \
+    OP(matmul_grouped) OP(matmul_grouped_weights)
 /* clang-format on */
 extern const struct kernels cuda_kernels;
 

@@ -1,0 +1,368 @@
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/ptx.h"
+
+/* Products of ragged groups of rows. Blocks stay and take tile after tile of the output; which group a tile belongs to
+ * is found from offsets in device memory, so the host knows no counts. Each output is one sum along k in order: bits do
+ * not depend on how many blocks there are. */
+enum { THREADS = 256, GROUPS_MOST = 4096 };
+
+/* An operand of a tile's product: `outer` counts rows of the product for a, columns for b. It lies [outer, k], or
+ * [k, outer] where it is turned. What is past the ends is zero. */
+struct side {
+    const void *data; /* of outer 0, k 0 */
+    i64 stride, outer, outer_end, k, k_end;
+    bool vector; /* 16 bytes at a time may be read */
+};
+struct work {
+    struct side a, b;
+    struct matrix out; /* its first row and column are those of the tile, its size what is left */
+    bool add;
+};
+
+__device__ static void store(const struct work &w, i64 row, i64 column, float value)
+{
+    if (row >= w.out.rows || column >= w.out.columns)
+        return;
+    if (w.out.dtype == DTYPE_BF16) {
+        row_of<bf16>(w.out, row)[column] = from_f32<bf16>(value);
+    } else {
+        float *to = row_of<float>(w.out, row) + column;
+        *to = w.add ? *to + value : value;
+    }
+}
+
+/* Columns `column` (even) and the next. */
+__device__ static void store_pair(const struct work &w, i64 row, i64 column, float first, float second)
+{
+    bool is_bf16 = w.out.dtype == DTYPE_BF16;
+    uintptr_t bits = (uintptr_t)w.out.data | (uintptr_t)(w.out.stride * (is_bf16 ? 2 : 4));
+    if (row >= w.out.rows || column + 1 >= w.out.columns || bits % (is_bf16 ? 4 : 8) != 0) {
+        store(w, row, column, first);
+        store(w, row, column + 1, second);
+    } else if (is_bf16) {
+        *(u32 *)(row_of<bf16>(w.out, row) + column) = pack_bf16(first, second);
+    } else {
+        float2 *to = (float2 *)(row_of<float>(w.out, row) + column), old = w.add ? *to : make_float2(0, 0);
+        *to = make_float2(old.x + first, old.y + second);
+    }
+}
+
+/* ---- f32: tiles in ordinary registers, 4 x 4 outputs a thread ---- */
+template <typename T, bool turn_a, bool turn_b> struct engine;
+
+template <bool turn_a, bool turn_b> struct engine<float, turn_a, turn_b> {
+    enum { M = 64, N = 64, K = 16, OWN = 4, ACROSS = N / OWN };
+    struct shared {
+        float a[K][M + 4], b[K][N + 4];
+    };
+
+    template <bool turned> __device__ static void load(float (*tile)[M + 4], const struct side &s, i64 k)
+    {
+        for (int i = threadIdx.x; i < M * K; i += THREADS) {
+            int outer = turned ? i % M : i / K, depth = turned ? i / M : i % K;
+            i64 row = s.outer + outer, at = s.k + k + depth;
+            bool there = row < s.outer_end && at < s.k_end;
+            tile[depth][outer] =
+                there ? ((const float *)s.data)[turned ? at * s.stride + row : row * s.stride + at] : 0;
+        }
+    }
+
+    __device__ static void multiply(struct shared *tiles, const struct work &w)
+    {
+        float d[OWN][OWN] = {};
+        int row = threadIdx.x / ACROSS * OWN, column = threadIdx.x % ACROSS * OWN;
+        for (i64 k = 0; k < w.a.k_end - w.a.k; k += K) {
+            __syncthreads();
+            load<turn_a>(tiles->a, w.a, k);
+            load<turn_b>(tiles->b, w.b, k);
+            __syncthreads();
+#pragma unroll
+            for (int l = 0; l < K; l++)
+#pragma unroll
+                for (int i = 0; i < OWN; i++)
+#pragma unroll
+                    for (int j = 0; j < OWN; j++)
+                        d[i][j] += tiles->a[l][row + i] * tiles->b[l][column + j];
+        }
+#pragma unroll
+        for (int i = 0; i < OWN; i++)
+#pragma unroll
+            for (int j = 0; j < OWN; j++)
+                store(w, row + i, column + j, d[i][j]);
+    }
+};
+
+/* ---- bf16: tensor cores (mma.sync), the next STAGES - 1 steps of k on their way; a warp has 64 x 32 outputs ---- */
+template <bool turn_a, bool turn_b> struct engine<bf16, turn_a, turn_b> {
+    enum { M = 128, N = 128, K = 32, STAGES = 4, WARP_M = 64, WARP_N = 32, DOWN = WARP_M / 16, ACROSS = WARP_N / 8 };
+
+    /* Rows are padded so that the eight of an ldmatrix meet each bank once. */
+    template <bool turned> struct tile {
+        enum { ROWS = turned ? K : M, COLUMNS_ = turned ? M : K };
+        bf16 at[ROWS][COLUMNS_ + 8];
+    };
+    struct stage {
+        tile<turn_a> a;
+        tile<turn_b> b;
+    };
+    struct shared {
+        stage at[STAGES];
+    };
+
+    template <bool turned> __device__ static void load(tile<turned> *to, const struct side &s, i64 k)
+    {
+        enum { CHUNKS = tile<turned>::COLUMNS_ / 8 };
+        i64 row = turned ? s.k + k : s.outer, row_end = turned ? s.k_end : s.outer_end;
+        i64 column = turned ? s.outer : s.k + k, column_end = turned ? s.outer_end : s.k_end;
+        const bf16 *from = (const bf16 *)s.data;
+        for (int i = threadIdx.x; i < tile<turned>::ROWS * CHUNKS; i += THREADS) {
+            int r = i / CHUNKS, c = i % CHUNKS * 8;
+            i64 left = row + r < row_end ? column_end - (column + c) : 0, at = (row + r) * s.stride + column + c;
+            if (s.vector) {
+                copy_async(&to->at[r][c], from + (left > 0 ? at : 0), left > 0);
+                continue;
+            }
+            for (int j = 0; j < 8; j++)
+                to->at[r][c + j] = j < left ? from[at + j] : 0;
+        }
+    }
+
+    __device__ static void load_stage(struct shared *tiles, const struct work &w, i64 step)
+    {
+        if (step * K < w.a.k_end - w.a.k) {
+            load<turn_a>(&tiles->at[step % STAGES].a, w.a, step * K);
+            load<turn_b>(&tiles->at[step % STAGES].b, w.b, step * K);
+        }
+        copies_commit();
+    }
+
+    __device__ static void load_a(u32 (&out)[4], const tile<turn_a> &a, int outer, int k, int lane)
+    {
+        if (turn_a)
+            load_matrices_transposed(out, &a.at[k + lane / 16 * 8 + lane % 8][outer + lane / 8 % 2 * 8]);
+        else
+            load_matrices(out, &a.at[outer + lane % 16][k + lane / 16 * 8]);
+    }
+    /* Of 16 columns: out[0..1] are the first eight's. */
+    __device__ static void load_b(u32 (&out)[4], const tile<turn_b> &b, int outer, int k, int lane)
+    {
+        if (turn_b)
+            load_matrices_transposed(out, &b.at[k + lane % 16][outer + lane / 16 * 8]);
+        else
+            load_matrices(out, &b.at[outer + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
+    }
+
+    /* `down`: how many of the warp's strips of 16 rows have any. */
+    __device__ static void multiply_stage(float (&d)[DOWN][ACROSS][4], const stage &s, int row, int column, int down)
+    {
+        int lane = threadIdx.x % WARP_THREADS;
+#pragma unroll
+        for (int k = 0; k < K; k += 16) {
+            u32 b[ACROSS / 2][4];
+#pragma unroll
+            for (int j = 0; j < ACROSS / 2; j++)
+                load_b(b[j], s.b, column + 16 * j, k, lane);
+#pragma unroll
+            for (int i = 0; i < DOWN; i++) {
+                u32 a[4];
+                if (i >= down)
+                    break;
+                load_a(a, s.a, row + 16 * i, k, lane);
+#pragma unroll
+                for (int j = 0; j < ACROSS; j++)
+                    mma(d[i][j], a, b[j / 2] + j % 2 * 2);
+            }
+        }
+    }
+
+    __device__ static void multiply(struct shared *tiles, const struct work &w)
+    {
+        float d[DOWN][ACROSS][4] = {};
+        int lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
+        int row = warp % (M / WARP_M) * WARP_M, column = warp / (M / WARP_M) * WARP_N;
+        int down = column < w.out.columns ? (int)((w.out.rows - row + 15) / 16) : 0;
+        for (int step = 0; step < STAGES - 1; step++)
+            load_stage(tiles, w, step);
+        for (i64 step = 0; step * K < w.a.k_end - w.a.k; step++) {
+            copies_wait<STAGES - 2>();
+            __syncthreads();
+            load_stage(tiles, w, step + STAGES - 1);
+            if (down > 0)
+                multiply_stage(d, tiles->at[step % STAGES], row, column, down);
+        }
+        __syncthreads(); /* before the next tile's copies */
+#pragma unroll
+        for (int i = 0; i < DOWN; i++)
+#pragma unroll
+            for (int j = 0; j < ACROSS; j++)
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    store_pair(w, row + 16 * i + lane / 4 + 8 * half, column + 8 * j + lane % 4 * 2, d[i][j][2 * half],
+                               d[i][j][2 * half + 1]);
+    }
+};
+
+/* ---- Which tile is whose ---- */
+enum product { BY_TURNED /* a W^T */, BY_STANDING /* a W */, OF_WEIGHTS /* dy^T x */ };
+
+struct grouped {
+    struct matrix out, a, b;
+    u8 *written; /* of weights */
+    i64 slice_rows;
+    struct groups groups;
+    bool vector_a, vector_b;
+};
+
+/* How many tiles an output of so many rows and columns is. */
+template <typename E> __device__ static i32 tiles_of(i64 rows, i64 columns)
+{
+    return (i32)((rows + E::M - 1) / E::M * ((columns + E::N - 1) / E::N));
+}
+
+/* starts [groups + 1]: the first tile of each group. */
+template <typename E, enum product product> __device__ static void count_tiles(i32 *starts, const struct grouped &p)
+{
+    i32 before = 0;
+    for (i64 first = 0; first < p.groups.count; first += THREADS) {
+        i64 g = first + threadIdx.x;
+        i64 rows = g < p.groups.count ? p.groups.offsets[g + 1] - p.groups.offsets[g] : 0;
+        i32 total, tiles = product != OF_WEIGHTS ? tiles_of<E>(rows, p.out.columns)
+                                                 : (rows > 0 ? tiles_of<E>(p.slice_rows, p.out.columns) : 0);
+        i32 earlier = block_scan(tiles, &total);
+        if (g < p.groups.count)
+            starts[g] = before + earlier;
+        before += total;
+    }
+    if (threadIdx.x == 0)
+        starts[p.groups.count] = before;
+    __syncthreads();
+}
+
+/* The group that has tile number `tile`. */
+__device__ static i64 group_of(const i32 *starts, i64 groups, i32 tile)
+{
+    i64 low = 0, high = groups; /* starts[low] <= tile < starts[high] */
+    while (high - low > 1) {
+        i64 middle = (low + high) / 2;
+        if (starts[middle] <= tile)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+__device__ static struct matrix part_of(struct matrix m, i64 row, i64 column, i64 rows)
+{
+    m.data = (char *)m.data + (row * m.stride + column) * (m.dtype == DTYPE_BF16 ? 2 : 4);
+    m.rows = rows;
+    m.columns -= column;
+    return m;
+}
+
+template <typename E, enum product product>
+__device__ static struct work work_of(const struct grouped &p, i64 group, i32 tile)
+{
+    i64 across = (p.out.columns + E::N - 1) / E::N, row = tile / across * E::M, column = tile % across * E::N;
+    i64 begin = p.groups.offsets[group], end = p.groups.offsets[group + 1];
+    i64 member = p.groups.member ? p.groups.member[group] : group, slice = member * p.slice_rows;
+    struct work w = {
+        {p.a.data, p.a.stride, 0, 0, 0, 0, p.vector_a}, {p.b.data, p.b.stride, 0, 0, 0, 0, p.vector_b}, {}};
+    if (product == OF_WEIGHTS) {
+        w.a.k = w.b.k = begin;
+        w.a.k_end = w.b.k_end = end;
+        w.a.outer = row;
+        w.a.outer_end = p.slice_rows;
+        w.b.outer = column;
+        w.b.outer_end = p.out.columns;
+        w.out = part_of(p.out, slice + row, column, p.slice_rows - row);
+        w.add = p.written[member];
+        return w;
+    }
+    w.a.outer = begin + row;
+    w.a.outer_end = end;
+    w.a.k_end = w.b.k_end = p.a.columns;
+    w.b.data = part_of(p.b, slice, 0, p.slice_rows).data;
+    w.b.outer = column;
+    w.b.outer_end = p.out.columns;
+    w.out = part_of(p.out, begin + row, column, end - begin - row);
+    return w;
+}
+
+template <typename T, enum product product> __global__ void __launch_bounds__(THREADS, 2) multiply(struct grouped p)
+{
+    typedef engine<T, product == OF_WEIGHTS, product != BY_TURNED> E;
+    DYNAMIC_SHARED(char, memory);
+    typename E::shared *tiles = (typename E::shared *)memory;
+    i32 *starts = (i32 *)(memory + sizeof *tiles);
+    count_tiles<E, product>(starts, p);
+    for (i32 tile = (i32)blockIdx.x; tile < starts[p.groups.count]; tile += (i32)gridDim.x) {
+        i64 group = group_of(starts, p.groups.count, tile);
+        E::multiply(tiles, work_of<E, product>(p, group, tile - starts[group]));
+    }
+}
+
+template <typename T, enum product product> static void launch(struct device *device, struct grouped p)
+{
+    typedef engine<T, product == OF_WEIGHTS, product != BY_TURNED> E;
+    i64 rows = product == OF_WEIGHTS ? p.slice_rows : p.out.rows, bytes = sizeof(typename E::shared);
+    i64 down = product == OF_WEIGHTS ? p.groups.count * ceil_div(rows, E::M) : ceil_div(rows, E::M) + p.groups.count;
+    i64 tiles = down * ceil_div(p.out.columns, E::N);
+    if (tiles == 0)
+        return;
+    CUDA_CHECK(cudaFuncSetAttribute((multiply<T, product>), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    (int)(bytes + (GROUPS_MOST + 1) * 4)));
+    LAUNCH(device, (multiply<T, product>), (unsigned)min_i64(tiles, 2 * cuda_handles_of(device)->multiprocessors),
+           THREADS, bytes + (p.groups.count + 1) * 4, p);
+}
+
+/* Whether a bf16 matrix may be read in pieces of 16 bytes. */
+static bool reads_vectors(struct matrix m)
+{
+    return (uintptr_t)m.data % 16 == 0 && m.stride % 8 == 0 && m.columns % 8 == 0;
+}
+
+extern "C" void cuda_matmul_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w,
+                                    i64 experts, bool transpose, const struct groups *groups)
+{
+    i64 slice_rows = w.rows / experts;
+    require(a.columns == (transpose ? w.columns : slice_rows) && out.columns == (transpose ? slice_rows : w.columns) &&
+                a.dtype == w.dtype && groups->count <= GROUPS_MOST,
+            "matmul_grouped: [%lld,%lld] from [%lld,%lld] and %lld slices of [%lld,%lld]", (long long)out.rows,
+            (long long)out.columns, (long long)a.rows, (long long)a.columns, (long long)experts, (long long)slice_rows,
+            (long long)w.columns);
+    struct grouped p = {out, a, w, NULL, slice_rows, *groups, reads_vectors(a), reads_vectors(w)};
+    if (a.dtype == DTYPE_BF16 && transpose)
+        launch<bf16, BY_TURNED>(device, p);
+    else if (a.dtype == DTYPE_BF16)
+        launch<bf16, BY_STANDING>(device, p);
+    else if (transpose)
+        launch<float, BY_TURNED>(device, p);
+    else
+        launch<float, BY_STANDING>(device, p);
+}
+
+__global__ void mark_written(u8 *written, struct groups groups)
+{
+    GRID_STRIDE(g, groups.count)
+    if (groups.offsets[g + 1] > groups.offsets[g])
+        written[groups.member ? groups.member[g] : g] = 1;
+}
+
+extern "C" void cuda_matmul_grouped_weights(struct device *device, struct matrix dw, u8 *written, i64 experts,
+                                            struct matrix dy, struct matrix x, const struct groups *groups)
+{
+    i64 slice_rows = dw.rows / experts;
+    require(dy.columns == slice_rows && x.columns == dw.columns && dy.dtype == x.dtype && dw.dtype == DTYPE_F32 &&
+                groups->count <= GROUPS_MOST,
+            "matmul_grouped_weights: %lld slices of [%lld,%lld] from [%lld,%lld] and [%lld,%lld]", (long long)experts,
+            (long long)slice_rows, (long long)dw.columns, (long long)dy.rows, (long long)dy.columns, (long long)x.rows,
+            (long long)x.columns);
+    struct grouped p = {dw, dy, x, written, slice_rows, *groups, reads_vectors(dy), reads_vectors(x)};
+    if (dy.dtype == DTYPE_BF16)
+        launch<bf16, OF_WEIGHTS>(device, p);
+    else
+        launch<float, OF_WEIGHTS>(device, p);
+    if (groups->count > 0)
+        LAUNCH(device, mark_written, blocks_for(groups->count), BLOCK_THREADS, 0, written, *groups);
+}
