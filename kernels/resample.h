@@ -38,4 +38,30 @@ FORMULA float between_of(float low, float high, float weight)
     return fmaf(weight, high, (1.0f - weight) * low);
 }
 
+/* The same seen from input i: what it weighs in output o. */
+FORMULA float area_weight(long i, long o, long n_in, long n_out)
+{
+    long begin = area_begin(o, n_in, n_out), end = area_end(o, n_in, n_out);
+    return begin <= i && i < end ? 1.0f / (float)(end - begin) : 0.0f;
+}
+FORMULA float bilinear_weight(long i, long o, long n_in, long n_out)
+{
+    struct between b = bilinear_between(o, n_in, n_out);
+    if (b.low == b.high)
+        return i == b.low ? 1.0f : 0.0f;
+    return i == b.low ? 1.0f - b.weight : i == b.high ? b.weight : 0.0f;
+}
+/* And the outputs that read it, neighbours. area: o n_in / n_out < i + 1 and (o + 1) n_in / n_out > i, the area with
+ * both sizes exchanged. bilinear: i - 1 < (o + 0.5) n_in / n_out - 0.5 < i + 1. */
+FORMULA long bilinear_reader_begin(long i, long n_in, long n_out)
+{
+    long numerator = (2 * i - 1) * n_out - n_in;
+    return numerator < 0 ? 0 : numerator / (2 * n_in) + 1;
+}
+FORMULA long bilinear_reader_end(long i, long n_in, long n_out)
+{
+    long end = ((2 * i + 3) * n_out + n_in - 1) / (2 * n_in);
+    return i == n_in - 1 || end > n_out ? n_out : end;
+}
+
 #endif

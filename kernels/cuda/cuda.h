@@ -36,6 +36,14 @@ static inline cudaStream_t cuda_queue_of(struct device *device)
 {
     return (cudaStream_t)device->queue;
 }
+/* The workspace's first `bytes`, aligned as allocations are. */
+static inline void *cuda_workspace_of(struct device *device, const char *op, i64 bytes)
+{
+    struct cuda_handles *handles = cuda_handles_of(device);
+    require(bytes <= handles->workspace_bytes, "%s needs %lld bytes of workspace, there are %lld", op, (long long)bytes,
+            (long long)handles->workspace_bytes);
+    return handles->workspace;
+}
 
 /* Each op of the list under the type the contract gives it: a file that defines another does not compile. */
 #ifdef __cplusplus
