@@ -1,0 +1,60 @@
+/* Stands for NCCL where there is no GPU: ranks are processes of one machine, bytes go through memory they share. */
+#ifndef EMULATED_NCCL_H
+#define EMULATED_NCCL_H
+#include <cuda_runtime.h>
+
+#define NCCL_UNIQUE_ID_BYTES 128
+typedef struct {
+    char internal[NCCL_UNIQUE_ID_BYTES];
+} ncclUniqueId;
+typedef struct ncclComm *ncclComm_t;
+typedef enum {
+    ncclSuccess,
+    ncclUnhandledCudaError,
+    ncclSystemError,
+    ncclInternalError,
+    ncclInvalidArgument,
+    ncclInvalidUsage,
+    ncclRemoteError,
+    ncclInProgress
+} ncclResult_t;
+typedef enum {
+    ncclInt8 = 0,
+    ncclUint8 = 1,
+    ncclInt32 = 2,
+    ncclFloat32 = 7,
+    ncclFloat64 = 8,
+    ncclBfloat16 = 9
+} ncclDataType_t;
+typedef enum { ncclSum } ncclRedOp_t;
+typedef struct {
+    int blocking;
+} ncclConfig_t;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+const char *ncclGetErrorString(ncclResult_t result);
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank);
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config);
+ncclResult_t ncclCommDestroy(ncclComm_t comm);
+ncclResult_t ncclCommAbort(ncclComm_t comm);
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error);
+ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream);
+ncclResult_t ncclBroadcast(const void *in, void *out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream);
+ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream);
+ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+#ifdef __cplusplus
+}
+#endif
+#endif

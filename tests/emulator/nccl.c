@@ -1,0 +1,406 @@
+/* A comm is one file of shared memory: a slot a rank for collectives, a mailbox for each pair. Collectives compare what
+ * the ranks asked for, which NCCL does not: what differs is a message here and a hang there. Nobody waits longer than
+ * WEFT_EMU_NCCL_S seconds (10), and less for a process that is gone: then the comm has an asynchronous error. */
+#include <nccl.h>
+
+#include "core/core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { RANKS = 16, PIECE_BYTES = 1 << 16 };
+struct call {
+    char name[16];
+    size_t count;
+    int type, root;
+};
+struct slot {
+    _Atomic unsigned turn; /* meetings this rank has come to */
+    _Atomic int pid;
+    struct call call;
+    int color, key;
+    char data[PIECE_BYTES];
+};
+struct mail {
+    _Atomic unsigned sent, taken;
+    size_t bytes;
+    char data[PIECE_BYTES];
+};
+struct shared {
+    struct slot slots[RANKS];
+    struct mail mail[RANKS][RANKS]; /* [from][to] */
+};
+struct ncclComm {
+    struct shared *s;
+    int rank, ranks;
+    unsigned turn, splits;
+    char name[NCCL_UNIQUE_ID_BYTES];
+    ncclResult_t error;
+    bool aborted;
+};
+
+/* ---- Waiting ---- */
+static double most_seconds(void)
+{
+    const char *value = getenv("WEFT_EMU_NCCL_S");
+    return value ? atof(value) : 10;
+}
+
+/* False once there is nothing to wait for any more. */
+static bool wait_on(struct ncclComm *c, double begin_s, int peer, const char *what)
+{
+    int pid = c->s->slots[peer].pid;
+    bool gone = pid && kill(pid, 0) != 0 && errno == ESRCH;
+    sched_yield();
+    if (!c->aborted && !gone && clock_s() - begin_s < most_seconds())
+        return true;
+    c->error = gone ? ncclRemoteError : ncclInternalError;
+    fprintf(stderr, "emulated NCCL: rank %d of %d: %s: rank %d %s\n", c->rank, c->ranks, what, peer,
+            gone ? "is gone" : "does not come");
+    return false;
+}
+
+/* Everybody has come as far as this rank. */
+static bool meet(struct ncclComm *c, const char *what)
+{
+    double begin_s = clock_s();
+    c->s->slots[c->rank].turn = ++c->turn;
+    for (int r = 0; r < c->ranks; r++)
+        while ((int)(c->s->slots[r].turn - c->turn) < 0)
+            if (!wait_on(c, begin_s, r, what))
+                return false;
+    return true;
+}
+
+/* ---- Comms ---- */
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    static const char *const names[] = {"no error",         "CUDA error",    "system error",           "internal error",
+                                        "invalid argument", "invalid usage", "a remote process ended", "in progress"};
+    return names[result];
+}
+
+static struct ncclComm *join(const char *name, int ranks, int rank)
+{
+    struct ncclComm *c = memory_alloc(sizeof *c);
+    int file = shm_open(name, O_CREAT | O_RDWR, 0600);
+    require(file >= 0 && ranks <= RANKS && ftruncate(file, sizeof(struct shared)) == 0, "emulated NCCL: %s", name);
+    c->s = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    c->rank = rank;
+    c->ranks = ranks;
+    snprintf(c->name, sizeof c->name, "%s", name);
+    c->s->slots[rank].pid = getpid();
+    bool all = meet(c, "joining");
+    if (rank == 0)
+        shm_unlink(name);
+    if (all)
+        return c;
+    ncclCommDestroy(c);
+    return NULL;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    memset(id, 0, sizeof *id);
+    snprintf(id->internal, sizeof id->internal, "/weft-nccl-%d-%.0f", (int)getpid(), clock_s() * 1e9);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank)
+{
+    *comm = join(id.internal, ranks, rank);
+    return *comm ? ncclSuccess : ncclSystemError;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *out, ncclConfig_t *config)
+{
+    char name[NCCL_UNIQUE_ID_BYTES + 32];
+    int ranks = 0, rank = 0;
+    (void)config;
+    c->s->slots[c->rank].color = color;
+    c->s->slots[c->rank].key = key;
+    if (!meet(c, "split"))
+        return c->error;
+    for (int r = 0; r < c->ranks; r++)
+        if (c->s->slots[r].color == color) {
+            ranks++;
+            rank += c->s->slots[r].key < key || (c->s->slots[r].key == key && r < c->rank);
+        }
+    snprintf(name, sizeof name, "%s-%u-%d", c->name, c->splits++, color);
+    if (!meet(c, "split"))
+        return c->error;
+    *out = color < 0 ? NULL : join(name, ranks, rank);
+    return color < 0 || *out ? ncclSuccess : ncclSystemError;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t c)
+{
+    munmap(c->s, sizeof *c->s);
+    memory_free(c);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t c)
+{
+    c->aborted = true;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error)
+{
+    *error = c->error;
+    return ncclSuccess;
+}
+
+/* ---- Work, in the stream ---- */
+enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, SEND, RECEIVE };
+static const char *const kind_names[] = {"all-reduce", "reduce-scatter", "all-gather", "broadcast", "send", "receive"};
+struct work {
+    enum kind kind;
+    const char *in;
+    char *out;
+    size_t count;
+    ncclDataType_t type;
+    int peer; /* or root */
+    struct ncclComm *c;
+    size_t done_bytes;
+};
+enum { WORKS_MOST = 256 };
+struct batch { /* of one group */
+    int count;
+    struct work works[WORKS_MOST];
+};
+
+static size_t bytes_of(ncclDataType_t type)
+{
+    switch (type) {
+    case ncclFloat64:
+        return 8;
+    case ncclFloat32:
+    case ncclInt32:
+        return 4;
+    case ncclBfloat16:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+/* Sums of bf16 are rounded after each addition, as on a ring. */
+static void add(char *sum, const char *part, size_t count, ncclDataType_t type)
+{
+    for (size_t i = 0; i < count; i++)
+        if (type == ncclFloat32)
+            ((float *)sum)[i] += ((const float *)part)[i];
+        else if (type == ncclFloat64)
+            ((double *)sum)[i] += ((const double *)part)[i];
+        else if (type == ncclInt32)
+            ((i32 *)sum)[i] += ((const i32 *)part)[i];
+        else
+            ((bf16 *)sum)[i] = bf16_from_f32(bf16_to_f32(((bf16 *)sum)[i]) + bf16_to_f32(((const bf16 *)part)[i]));
+}
+
+static bool all_ask_the_same(const struct work *w)
+{
+    struct ncclComm *c = w->c;
+    struct call own = {.count = w->count, .type = (int)w->type, .root = w->peer};
+    snprintf(own.name, sizeof own.name, "%s", kind_names[w->kind]);
+    c->s->slots[c->rank].call = own;
+    if (!meet(c, own.name))
+        return false;
+    for (int r = 0; r < c->ranks; r++) {
+        const struct call *other = &c->s->slots[r].call;
+        if (memcmp(other, &own, sizeof own) != 0) {
+            fprintf(stderr, "emulated NCCL: rank %d: %s of %zu meets %s of %zu of rank %d\n", c->rank, own.name,
+                    own.count, other->name, other->count, r);
+            c->error = ncclInvalidUsage;
+        }
+    }
+    return meet(c, own.name) && c->error == ncclSuccess;
+}
+
+/* Of the sum of elements [first, first + count) what this rank gets. */
+static void store_sum(const struct work *w, size_t first, size_t count)
+{
+    const struct ncclComm *c = w->c;
+    static _Alignas(8) char sum[PIECE_BYTES];
+    size_t size = bytes_of(w->type), ranks = (size_t)c->ranks;
+    size_t own = w->kind == REDUCE_SCATTER ? (size_t)c->rank * w->count : 0, end = own + w->count;
+    memcpy(sum, c->s->slots[0].data, count * size);
+    for (size_t r = 1; r < ranks; r++)
+        add(sum, c->s->slots[r].data, count, w->type);
+    size_t from = first > own ? first : own, to = first + count < end ? first + count : end;
+    if (from < to)
+        memcpy(w->out + (from - own) * size, sum + (from - first) * size, (to - from) * size);
+}
+
+/* All slots hold the ranks' elements [first, first + count). */
+static void take_piece(const struct work *w, size_t first, size_t count)
+{
+    size_t size = bytes_of(w->type);
+    if (w->kind == ALL_GATHER)
+        for (int r = 0; r < w->c->ranks; r++)
+            memcpy(w->out + ((size_t)r * w->count + first) * size, w->c->s->slots[r].data, count * size);
+    else if (w->kind == BROADCAST)
+        memcpy(w->out + first * size, w->c->s->slots[w->peer].data, count * size);
+    else
+        store_sum(w, first, count);
+}
+
+static void run_collective(const struct work *w)
+{
+    struct ncclComm *c = w->c;
+    size_t size = bytes_of(w->type), piece = PIECE_BYTES / size;
+    size_t all = w->kind == REDUCE_SCATTER ? w->count * (size_t)c->ranks : w->count;
+    if (!all_ask_the_same(w))
+        return;
+    for (size_t first = 0; first < all; first += piece) {
+        size_t count = all - first < piece ? all - first : piece;
+        memcpy(c->s->slots[c->rank].data, w->in + first * size, count * size);
+        if (!meet(c, kind_names[w->kind]))
+            return;
+        take_piece(w, first, count);
+        if (!meet(c, kind_names[w->kind]))
+            return;
+    }
+}
+
+static void send_piece(struct work *w, struct mail *m, size_t bytes)
+{
+    if (m->sent != m->taken)
+        return;
+    memcpy(m->data, w->in + w->done_bytes, bytes);
+    m->bytes = bytes;
+    m->sent++;
+    w->done_bytes += bytes;
+}
+
+static void receive_piece(struct work *w, struct mail *m, size_t bytes, size_t all)
+{
+    if (m->sent == m->taken)
+        return;
+    if (m->bytes == bytes) {
+        memcpy(w->out + w->done_bytes, m->data, bytes);
+        w->done_bytes += bytes;
+    } else {
+        fprintf(stderr, "emulated NCCL: rank %d receives %zu bytes of rank %d, which sends %zu\n", w->c->rank, bytes,
+                w->peer, m->bytes);
+        w->c->error = ncclInvalidUsage;
+        w->done_bytes = all;
+    }
+    m->taken++;
+}
+
+/* One piece if it can go; true once all went. */
+static bool move(struct work *w)
+{
+    struct ncclComm *c = w->c;
+    size_t all = w->count * bytes_of(w->type), left = all - w->done_bytes;
+    size_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
+    if (left && w->kind == SEND)
+        send_piece(w, &c->s->mail[c->rank][w->peer], bytes);
+    else if (left)
+        receive_piece(w, &c->s->mail[w->peer][c->rank], bytes, all);
+    return w->done_bytes == all;
+}
+
+static void run_batch(void *context)
+{
+    struct batch *b = context;
+    double begin_s = clock_s();
+    for (int i = 0; i < b->count; i++) {
+        b->works[i].done_bytes = 0;
+        if (b->works[i].kind < SEND)
+            run_collective(&b->works[i]);
+    }
+    for (bool moving = true; moving;) {
+        moving = false;
+        for (int i = 0; i < b->count; i++) {
+            struct work *w = &b->works[i];
+            if (w->kind < SEND || move(w))
+                continue;
+            moving = true;
+            if (!wait_on(w->c, begin_s, w->peer, kind_names[w->kind]))
+                return;
+        }
+    }
+}
+
+/* ---- Groups ---- */
+static int depth;
+static struct batch open_batch;
+static cudaStream_t open_stream;
+
+ncclResult_t ncclGroupStart(void)
+{
+    depth++;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    if (--depth || open_batch.count == 0)
+        return ncclSuccess;
+    struct batch *b = malloc(sizeof *b);
+    *b = open_batch;
+    open_batch.count = 0;
+    emu_enqueue(open_stream, run_batch, b);
+    return ncclSuccess;
+}
+
+static ncclResult_t enqueue(struct work w, cudaStream_t stream)
+{
+    bool host = w.count && ((w.in && !emu_is_device(w.in)) || (w.out && !emu_is_device(w.out)));
+    if (host || w.peer < 0 || w.peer >= w.c->ranks)
+        return ncclInvalidArgument;
+    require(open_batch.count < WORKS_MOST, "emulated NCCL: more than %d calls in a group", WORKS_MOST);
+    ncclGroupStart();
+    open_batch.works[open_batch.count++] = w;
+    open_stream = stream;
+    return ncclGroupEnd();
+}
+
+ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    (void)op;
+    return enqueue((struct work){ALL_REDUCE, in, out, count, type, 0, comm, 0}, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream)
+{
+    (void)op;
+    return enqueue((struct work){REDUCE_SCATTER, in, out, count, type, 0, comm, 0}, stream);
+}
+
+ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+    return enqueue((struct work){ALL_GATHER, in, out, count, type, 0, comm, 0}, stream);
+}
+
+ncclResult_t ncclBroadcast(const void *in, void *out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+    return enqueue((struct work){BROADCAST, in, out, count, type, root, comm, 0}, stream);
+}
+
+ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
+{
+    return enqueue((struct work){SEND, in, NULL, count, type, peer, comm, 0}, stream);
+}
+
+ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
+{
+    return enqueue((struct work){RECEIVE, NULL, out, count, type, peer, comm, 0}, stream);
+}

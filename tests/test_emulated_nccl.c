@@ -1,0 +1,171 @@
+/* Ranks on emulated GPUs: dist/nccl.c and the collectives beside it over processes, and what goes wrong among them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <nccl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dist/nccl.h"
+#include "kernels/cuda/device.h"
+
+enum { RANKS = 4, COUNT = 50000, BLOCK = 8000 };
+
+struct rank {
+    int rank;
+    struct device gpu;
+    struct nccl *nccl;
+    ncclComm_t comm;
+    float *host, *in, *out; /* [COUNT * 2] each */
+};
+
+static void put(struct rank *r)
+{
+    device_put(&r->gpu, r->in, r->host, COUNT * 2 * 4);
+}
+static void get(struct rank *r)
+{
+    device_get(&r->gpu, r->host, r->out, COUNT * 2 * 4);
+}
+
+/* ---- What a rank does; true where it came out right ---- */
+static bool sums(struct rank *r)
+{
+    bool right = true;
+    for (int i = 0; i < COUNT; i++)
+        r->host[i] = (float)(r->rank + i % 7);
+    device_put(&r->gpu, r->out, r->host, COUNT * 4);
+    nccl_all_reduce(r->nccl, &r->gpu, r->out, COUNT, DTYPE_F32);
+    get(r);
+    for (int i = 0; i < COUNT; i++)
+        right &= r->host[i] == (float)(6 + 4 * (i % 7));
+    return right;
+}
+
+/* Rank r sends p 1000 (r + p + 1) values of 10 r + p. */
+static bool all_to_all(struct rank *r)
+{
+    bool right = true;
+    for (int p = 0; p < RANKS; p++)
+        for (int i = 0; i < 1000 * (r->rank + p + 1); i++)
+            r->host[p * BLOCK + i] = (float)(10 * r->rank + p);
+    put(r);
+    ncclGroupStart();
+    for (int p = 0; p < RANKS; p++) {
+        size_t count = (size_t)(1000 * (r->rank + p + 1));
+        ncclSend(r->in + p * BLOCK, count, ncclFloat32, p, r->comm, r->gpu.queue);
+        ncclRecv(r->out + p * BLOCK, count, ncclFloat32, p, r->comm, r->gpu.queue);
+    }
+    ncclGroupEnd();
+    get(r);
+    for (int p = 0; p < RANKS; p++)
+        for (int i = 0; i < 1000 * (r->rank + p + 1); i++)
+            right &= r->host[p * BLOCK + i] == (float)(10 * p + r->rank);
+    return right;
+}
+
+/* Even ranks among themselves, odd ones too: a sum in two halves, and put together again. */
+static bool pairs(struct rank *r)
+{
+    ncclComm_t pair;
+    bool right = ncclCommSplit(r->comm, r->rank % 2, r->rank, &pair, NULL) == ncclSuccess;
+    for (int i = 0; i < 2 * COUNT; i++)
+        r->host[i] = (float)(r->rank * 1000 + i % 5);
+    put(r);
+    ncclReduceScatter(r->in, r->out, COUNT, ncclFloat32, ncclSum, pair, r->gpu.queue);
+    ncclAllGather(r->out, r->in, COUNT, ncclFloat32, pair, r->gpu.queue);
+    ncclBroadcast(r->in, r->out, 2 * COUNT, ncclFloat32, 1, pair, r->gpu.queue);
+    get(r);
+    for (int i = 0; i < 2 * COUNT; i++)
+        right &= r->host[i] == (float)(r->rank % 2 * 2000 + 2000 + 2 * (i % 5));
+    ncclCommDestroy(pair);
+    return right;
+}
+
+static bool failed_with(struct rank *r, ncclResult_t wanted)
+{
+    ncclResult_t error;
+    cudaStreamSynchronize(r->gpu.queue);
+    ncclCommGetAsyncError(r->comm, &error);
+    return error == wanted;
+}
+
+static bool another_size(struct rank *r)
+{
+    ncclAllReduce(r->in, r->out, r->rank == 2 ? 10 : 11, ncclFloat32, ncclSum, r->comm, r->gpu.queue);
+    return failed_with(r, ncclInvalidUsage);
+}
+
+static bool host_memory(struct rank *r)
+{
+    return ncclAllReduce(r->host, r->out, 10, ncclFloat32, ncclSum, r->comm, r->gpu.queue) == ncclInvalidArgument;
+}
+
+/* Whether it is seen to be gone or only not to come depends on when its parent looks after it. */
+static bool rank_that_is_gone(struct rank *r)
+{
+    setenv("WEFT_EMU_NCCL_S", "0.3", 1);
+    if (r->rank == 1)
+        return true;
+    nccl_all_reduce(r->nccl, &r->gpu, r->out, COUNT, DTYPE_F32);
+    return !failed_with(r, ncclSuccess);
+}
+
+/* ---- Ranks as processes ---- */
+static bool run_rank(int rank, const u8 *id, bool (*run)(struct rank *))
+{
+    struct rank r = {.rank = rank};
+    if (device_open_cuda(&r.gpu, 0) != 0 || !(r.nccl = nccl_open(id, rank, RANKS)))
+        return false;
+    memcpy(&r.comm, r.nccl, sizeof r.comm); /* its first field */
+    r.host = memory_alloc(COUNT * 2 * 4);
+    r.in = device_alloc(&r.gpu, COUNT * 2 * 4);
+    r.out = device_alloc(&r.gpu, COUNT * 2 * 4);
+    return run(&r);
+}
+
+static void on_ranks(bool (*run)(struct rank *))
+{
+    u8 id[NCCL_ID_BYTES];
+    pid_t children[RANKS];
+    assert_int_equal(nccl_make_id(id), 0);
+    for (int rank = 0; rank < RANKS; rank++) {
+        children[rank] = fork();
+        if (children[rank] == 0)
+            _exit(run_rank(rank, id, run) ? 0 : 1);
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        int status = 1;
+        waitpid(children[rank], &status, 0);
+        assert_int_equal(status, 0);
+    }
+}
+
+static void collectives_reach_all_ranks(void **state)
+{
+    (void)state;
+    on_ranks(sums);
+    on_ranks(all_to_all);
+    on_ranks(pairs);
+}
+
+static void mistakes_are_errors_not_hangs(void **state)
+{
+    (void)state;
+    on_ranks(another_size);
+    on_ranks(host_memory);
+    on_ranks(rank_that_is_gone);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives_reach_all_ranks),
+        cmocka_unit_test(mistakes_are_errors_not_hangs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
