@@ -267,7 +267,7 @@ void check_arguments(const char *name, const void *arguments, size_t bytes)
     for (size_t i = sizeof(void *); i + sizeof(void *) <= bytes; i += sizeof(void *)) {
         uintptr_t word, least = (uintptr_t)1 << 32;
         memcpy(&word, (const char *)arguments + i, sizeof word);
-        if (word < least || word >> 47 || (uint32_t)word < 1 << 16 || is_device((void *)word))
+        if (word < least || word >> 47 || (uint32_t)word < 16 || is_device((void *)word))
             continue;
         if (msync((void *)(word & ~(uintptr_t)(PAGE_BYTES - 1)), PAGE_BYTES, MS_ASYNC) == 0)
             fault("%s is given an address of the host, %p, at byte %zu of its arguments", name, (void *)word,
