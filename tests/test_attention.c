@@ -271,6 +271,55 @@ static void bits_do_not_depend_on_threads(void **state)
     workers_start(0);
 }
 
+/* How far two matrices are apart, over the size of the second. */
+static double distance(struct matrix a, struct matrix b)
+{
+    double apart = 0, size = 0;
+    for (i64 i = 0; i < a.rows; i++)
+        for (i64 j = 0; j < a.columns; j++) {
+            double x = (double)get(a, i, j), y = (double)get(b, i, j);
+            apart += (x - y) * (x - y);
+            size += y * y;
+        }
+    return sqrt(apart / fmax(size, 1e-30));
+}
+
+/* Heads whose width is whole tiles, in groups that fill blocks of rows and do not: bf16 on this CPU against f32 on
+ * AVX2. */
+static void levels_agree(void **state)
+{
+    static const struct shape heads[] = {
+        {300, 300, 8, 2, 64, 70, 9, false, true},   {77, 77, 3, 1, 32, 0, 0, false, false},
+        {120, 400, 10, 2, 96, 90, 20, true, true},  {5, 9, 4, 4, 64, 0, 0, false, false},
+        {530, 530, 4, 4, 128, 200, 0, false, true}, {64, 64, 32, 1, 32, 20, 5, false, false},
+    };
+    static const enum tensor results[] = {OUT, DQ, DK, DV};
+    (void)state;
+    for (i64 i = 0; device.has_bf16 && i < COUNT_OF(heads); i++) {
+        const struct kernels *best = device.ops;
+        struct problem half, whole;
+        open_shape(&half, &heads[i], DTYPE_BF16);
+        open_shape(&whole, &heads[i], DTYPE_F32);
+        for (int t = 0; t < TENSORS; t++)
+            for (i64 r = 0; r < half.m[t].rows; r++)
+                for (i64 c = 0; c < half.m[t].columns; c++)
+                    set(whole.m[t], r, c, get(half.m[t], r, c));
+        run_forward(&half);
+        run_backward(&half);
+        device.ops = &cpu_v3_kernels;
+        run_forward(&whole);
+        run_backward(&whole);
+        device.ops = best;
+        for (i64 t = 0; t < COUNT_OF(results); t++) {
+            double apart = distance(half.m[results[t]], whole.m[results[t]]);
+            if (!(apart < 0.02))
+                fail_msg("shape %lld: result %lld is %g apart", (long long)i, (long long)t, apart);
+        }
+        close_problem(&half);
+        close_problem(&whole);
+    }
+}
+
 /* Rows [from, past) of two matrices of one shape. */
 static bool same_rows(struct matrix a, struct matrix b, i64 from, i64 past)
 {
@@ -355,9 +404,8 @@ static int open_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_torch),
-        cmocka_unit_test(bits_do_not_depend_on_threads),
-        cmocka_unit_test(samples_do_not_touch_each_other),
+        cmocka_unit_test(agrees_with_torch),     cmocka_unit_test(bits_do_not_depend_on_threads),
+        cmocka_unit_test(levels_agree),          cmocka_unit_test(samples_do_not_touch_each_other),
         cmocka_unit_test(partial_results_merge),
     };
     return cmocka_run_group_tests(tests, open_device, NULL);

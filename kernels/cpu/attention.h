@@ -19,8 +19,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/tiles.h"
 
-enum { KEY_SPAN = 512 };
-
 #ifdef __AVX512F__
 #include <immintrin.h>
 #endif

@@ -14,6 +14,7 @@ struct job {
     struct matrix dq, dk, dv, dout, out, q, k, v;
     const float *lse;
     char *keys, *values;        /* packed [G][keys_padded][D] */
+    char *key_operands;         /* keys as b of products; themselves where these are not made */
     float *dkeys, *dvalues;     /* the same, f32 */
     i32 *before;                /* [tiles][spans]: 1 + number of the tile whose turn precedes this one's; 0: none */
     _Atomic i32 *done;          /* [G][spans]: 1 + number of the last tile that added to the span */
@@ -21,11 +22,13 @@ struct job {
 };
 struct tile {
     const struct query_tile *queries;
-    i64 number, head, rows; /* head: key-value head */
+    i64 number, head; /* key-value head */
+    i64 rows;         /* of the queries; where operands are made, up to a block of them, with zeros */
     float *scores, *dscores, *dq, *lse, *delta;
-    void *p, *ds, *q, *dout;
-    bf16 *turned;     /* ds, transposed */
-    bool consecutive; /* the queries' indices follow each other */
+    void *p, *ds;
+    const void *q, *dout, *q_turned, *dout_turned; /* as b of products */
+    bf16 *turned;                                  /* ds, transposed */
+    bool consecutive;                              /* the queries' indices follow each other */
 };
 
 static i64 matrix_bytes(const struct job *job, i64 rows)
@@ -67,38 +70,55 @@ static void load_statistics(const struct tile *tile, const struct job *job)
 {
     i64 group = job->plan.group, width = job->width, heads = group * job->kv_heads;
     float factor = 1.0f / sqrtf((float)width);
-    for (i64 i = 0; i < tile->rows; i++) {
+    i64 rows = tile->queries->count * group;
+    for (i64 i = 0; i < rows; i++) {
         i64 query = tile->queries->first + i / group, head = tile->head * group + i % group;
         const void *dout = matrix_at(job->dout, query, head * width), *out = matrix_at(job->out, query, head * width);
         float lse = job->lse[query * heads + head];
         tile->lse[i] = lse == -INFINITY ? 1e30f : lse * LOG2_E; /* of no key: every probability is zero */
         tile->delta[i] = factor * (job->q.dtype == DTYPE_F32 ? dot_f32(dout, out, width) : dot_bf16(dout, out, width));
     }
+    for (i64 i = rows; i < tile->rows; i++) {
+        tile->lse[i] = 1e30f;
+        tile->delta[i] = 0;
+    }
+}
+
+static void load_queries(struct tile *tile, const struct job *job, i64 bytes, int worker)
+{
+    i64 first = tile->queries->first, count = tile->queries->count, columns = job->plan.group * job->width;
+    i64 rows = count * job->plan.group, there = matrix_bytes(job, rows),
+        missing = matrix_bytes(job, tile->rows) - there;
+    char *at = CPU(scratch)(worker, 2, (CPU(has_operands)() ? 6 : 2) * bytes), *q = at, *dout = at + bytes;
+    CPU(pack)(q, job->q, first, count, tile->head * columns, columns);
+    CPU(pack)(dout, job->dout, first, count, tile->head * columns, columns);
+    memset(q + there, 0, (size_t)missing);
+    memset(dout + there, 0, (size_t)missing);
+    tile->q = CPU(operand)(at + 2 * bytes, q, tile->rows, job->width, false);
+    tile->dout = CPU(operand)(at + 3 * bytes, dout, tile->rows, job->width, false);
+    tile->q_turned = CPU(operand)(at + 4 * bytes, q, tile->rows, job->width, true);
+    tile->dout_turned = CPU(operand)(at + 5 * bytes, dout, tile->rows, job->width, true);
 }
 
 static void open_tile(struct tile *tile, const struct job *job, i64 index, int worker)
 {
     i64 group = job->plan.group, bytes = element_bytes(job->q.dtype), most = attention_rows_most(&job->plan);
-    i64 area = most * BACKWARD_KEYS_MOST, packed = matrix_bytes(job, most);
+    i64 area = most * BACKWARD_KEYS_MOST;
     tile->number = index / job->kv_heads;
     tile->queries = &job->plan.tiles[tile->number];
     tile->head = index % job->kv_heads;
-    tile->rows = tile->queries->count * group;
+    tile->rows = round_up(tile->queries->count * group, CPU(has_operands)() ? KEY_BLOCK : 1);
     tile->scores = CPU(scratch)(worker, 0, 2 * area * 4);
     tile->dscores = tile->scores + area;
     tile->p = bytes == 4 ? (void *)tile->scores : CPU(scratch)(worker, 1, 3 * area * bytes);
     tile->ds = bytes == 4 ? (void *)tile->dscores : (char *)tile->p + area * bytes;
     tile->turned = (bf16 *)tile->p + 2 * area;
-    tile->q = CPU(scratch)(worker, 2, 2 * packed);
-    tile->dout = (char *)tile->q + packed;
     tile->dq = CPU(scratch)(worker, 3, most * (job->width + 2) * 4);
     tile->lse = tile->dq + most * job->width;
     tile->delta = tile->lse + most;
     const i32 *query = job->plan.intervals->query + tile->queries->first;
     tile->consecutive = query[tile->queries->count - 1] - query[0] == tile->queries->count - 1;
-    i64 first = tile->queries->first, count = tile->queries->count, columns = group * job->width;
-    CPU(pack)(tile->q, job->q, first, count, tile->head * columns, columns);
-    CPU(pack)(tile->dout, job->dout, first, count, tile->head * columns, columns);
+    load_queries(tile, job, matrix_bytes(job, most), worker);
     memset(tile->dq, 0, (size_t)(tile->rows * job->width) * 4);
     load_statistics(tile, job);
 }
@@ -287,12 +307,12 @@ static void run_products(const struct tile *tile, const struct job *job, const s
                           .transpose_b = true,
                           .dtype = job->q.dtype,
                           .out_dtype = DTYPE_F32};
-    CPU(gemm)(tile->scores, key, tile->q, &scores);
-    CPU(gemm)(tile->dscores, value, tile->dout, &scores);
+    CPU(gemm)(tile->scores, key, tile->q_turned, &scores);
+    CPU(gemm)(tile->dscores, value, tile->dout_turned, &scores);
     if (run->mask_from < run->mask_to)
         mask_scores(tile, job, run);
     find_gradients(tile, job, keys);
-    add_queries(tile, job, key, keys);
+    add_queries(tile, job, job->key_operands + matrix_bytes(job, at), keys);
 }
 
 static void add_products(const struct tile *tile, const struct job *job, const struct key_run *run)
@@ -378,6 +398,7 @@ static void pack_span(void *context, i64 index, int worker)
     i64 first = index / job->kv_heads * BACKWARD_KEYS_MOST, head = index % job->kv_heads, width = job->width;
     i64 rows = min_i64(BACKWARD_KEYS_MOST, keys_padded(job->k.rows) - first), at = key_row(job, head, first);
     CPU(pack)(job->keys + matrix_bytes(job, at), job->k, first, rows, head * width, width);
+    CPU(operand)(job->key_operands + matrix_bytes(job, at), job->keys + matrix_bytes(job, at), rows, width, false);
     CPU(pack)(job->values + matrix_bytes(job, at), job->v, first, rows, head * width, width);
     memset(job->dkeys + at * width, 0, (size_t)(rows * width) * 4);
     memset(job->dvalues + at * width, 0, (size_t)(rows * width) * 4);
@@ -417,9 +438,11 @@ void CPU(attention_backward)(struct device *device, struct matrix dq, struct mat
     CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, tiling);
     job.spans = ceil_div(k.rows, BACKWARD_KEYS_MOST);
     i64 rows = kv_heads * keys_padded(k.rows), bytes = matrix_bytes(&job, rows);
-    job.keys = CPU(scratch)(0, 6, 2 * bytes + 2 * rows * job.width * 4);
+    i64 operands = CPU(has_operands)() ? bytes : 0;
+    job.keys = CPU(scratch)(0, 6, 2 * bytes + operands + 2 * rows * job.width * 4);
     job.values = job.keys + bytes;
-    job.dkeys = (float *)(job.values + bytes);
+    job.key_operands = operands ? job.values + bytes : job.keys;
+    job.dkeys = (float *)(job.values + bytes + operands);
     job.dvalues = job.dkeys + rows * job.width;
     order_tiles(&job);
     workers_run(job.spans * kv_heads, pack_span, &job);

@@ -221,7 +221,13 @@ static inline i64 amx_segments_bytes(const struct amx_gradient_tiling *t, i64 ro
 }
 
 /* ---- attention: queries times heads of a group, and keys, of a tile; keys come in blocks ---- */
-enum { KEY_BLOCK = 32 };
+enum { KEY_BLOCK = 32, KEY_SPAN = 512 };
+/* On tiles: whole blocks of a head's width; and queries enough that keys are packed once for all. */
+static inline bool amx_has_attention(struct matrix q, struct matrix k, i64 heads, i64 kv_heads)
+{
+    return q.dtype == DTYPE_BF16 && q.columns / heads % AMX_BLOCK == 0 && heads / kv_heads <= AMX_BLOCK &&
+           q.rows * 4 >= k.rows;
+}
 enum { FORWARD_ROWS_MOST = 128, FORWARD_KEYS_MOST = 512, BACKWARD_ROWS_MOST = 256, BACKWARD_KEYS_MOST = 128 };
 
 #endif
