@@ -41,6 +41,40 @@ static void word_characters_are_those_of_oniguruma(void **state)
     check_set("[[:word:]]", true, false);
 }
 
+/* Classes within classes and intersections are the sets that Oniguruma and Rust make of them. */
+static void check_joined(const char *pattern, const char *members, const char *others)
+{
+    struct regex *regex = regex_open(pattern, "joined.json");
+    i64 begin, end;
+    if (!regex)
+        fail_msg("%s", error_text());
+    for (i64 i = 0, bytes; members[i]; i += bytes) {
+        u32 c;
+        bytes = utf8_decode(&c, (const u8 *)members + i);
+        if (regex_find(&begin, &end, regex, scratch, (const u8 *)members + i, 0, bytes) != 1)
+            fail_msg("%s: U+%04X is not matched", pattern, c);
+    }
+    for (i64 i = 0, bytes; others[i]; i += bytes) {
+        u32 c;
+        bytes = utf8_decode(&c, (const u8 *)others + i);
+        if (regex_find(&begin, &end, regex, scratch, (const u8 *)others + i, 0, bytes) != 0)
+            fail_msg("%s: U+%04X is matched", pattern, c);
+    }
+    regex_close(regex);
+}
+
+static void classes_join_as_in_oniguruma(void **state)
+{
+    (void)state;
+    check_joined("[a[bc]d]", "abcd", "e[]");
+    check_joined("[^a[bc]]", "de[", "abc");
+    check_joined("[^(\\s|[.,])]", "ab", "( |.,)");
+    check_joined("[a-z&&[^aeiou]]", "bcz", "aeA&");
+    check_joined("[a-z&&[a-f]&&[^b]]", "acf", "bgz");
+    check_joined("[\\p{L}&&[^\\p{Han}]]", "a\xc3\xa9\xe3\x81\x82", "1\xe4\xbd\xa0");
+    check_joined("\\p{Han}", "\xe4\xbd\xa0\xe3\x80\x85", "\xe3\x80\x82\xe3\x83\xbc"); /* not what it shares */
+}
+
 static void check_case(const struct json *one)
 {
     const char *pattern = json_string(json_get(one, "pattern"), ""), *text = json_string(json_get(one, "text"), "");
@@ -103,6 +137,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(word_characters_are_those_of_oniguruma),
+        cmocka_unit_test(classes_join_as_in_oniguruma),
         cmocka_unit_test(texts_are_cut_at_words_as_by_oniguruma),
     };
     return cmocka_run_group_tests(tests, open_golden, close_golden);

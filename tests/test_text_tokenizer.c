@@ -306,7 +306,8 @@ static void splitters_are_the_expressions(void **state)
 static void unsupported_expressions_are_refused(void **state)
 {
     (void)state;
-    static const char *const patterns[] = {"[a[bc]]", "[a-z&&b]", "\\h+", "(", "a\\", "[\\p{L}"};
+    static const char *const patterns[] = {"[a[^bc]]", "[^a-z&&b]", "[a&&]", "[a&&b&&c&&d&&e]",
+                                           "\\h+",     "(",         "a\\",   "[\\p{L}"};
     for (i64 i = 0; i < COUNT_OF(patterns); i++) {
         assert_null(regex_open(patterns[i], "here.json"));
         assert_non_null(strstr(error_text(), "here.json"));

@@ -66,13 +66,17 @@ static int read_bpe(struct text_tokenizer *tokenizer, const struct json *model, 
 /* ---- Pairs by what they make ---- */
 enum { MOST_TOKEN_BYTES = 1024 };
 
+/* A token that merges make, and are made of; of no type: all but added ones. */
+static bool is_merged(const struct token *token)
+{
+    return token->content >= 0 && token->in_model &&
+           (token->type == 0 || token->type == PIECE_NORMAL || token->type == PIECE_UNUSED);
+}
+
 static i32 find_part(const struct text_tokenizer *tokenizer, bool bytes, const char *part, i64 length)
 {
     i32 id = string_table_find(bytes ? &tokenizer->by_bytes : &tokenizer->by_content, tokenizer, bytes, part, length);
-    if (id < 0 || !tokenizer->tokens[id].in_model || tokenizer->tokens[id].type > PIECE_UNUSED)
-        return -1;
-    u8 type = tokenizer->tokens[id].type;
-    return type == 0 || type == PIECE_NORMAL || type == PIECE_UNUSED ? id : -1;
+    return id >= 0 && is_merged(&tokenizer->tokens[id]) ? id : -1;
 }
 
 static void push_merge(struct text_tokenizer *tokenizer, struct merge merge)
@@ -115,13 +119,11 @@ static int by_rank(const void *a, const void *b)
 int bpe_pairs_from_tokens(struct text_tokenizer *tokenizer, const u32 *ranks, bool bytes)
 {
     for (i64 id = 0; id < tokenizer->vocabulary; id++) {
-        const struct token *token = &tokenizer->tokens[id];
-        bool merges = token->content >= 0 && token->in_model &&
-                      (token->type == 0 || token->type == PIECE_NORMAL || token->type == PIECE_UNUSED);
-        if (merges && cut_token(tokenizer, (i32)id, ranks[id], bytes))
+        if (is_merged(&tokenizer->tokens[id]) && cut_token(tokenizer, (i32)id, ranks[id], bytes))
             return -1;
     }
-    qsort(tokenizer->merges, (size_t)tokenizer->merge_count, sizeof *tokenizer->merges, by_rank);
+    if (tokenizer->merge_count)
+        qsort(tokenizer->merges, (size_t)tokenizer->merge_count, sizeof *tokenizer->merges, by_rank);
     return 0;
 }
 
@@ -358,7 +360,7 @@ static int push_symbols(const struct text_tokenizer *tokenizer, struct id_list *
 static void push_used(const struct text_tokenizer *tokenizer, const struct model_scratch *scratch, struct id_list *out,
                       i32 id, int depth)
 {
-    if (tokenizer->tokens[id].type == PIECE_UNUSED && depth < 64)
+    if (tokenizer->tokens[id].type == PIECE_UNUSED && depth < MOST_TOKEN_BYTES)
         for (i64 i = 0; i < scratch->bpe.unused_count; i++)
             if (scratch->bpe.unused[i].id == id) {
                 push_used(tokenizer, scratch, out, scratch->bpe.unused[i].left, depth + 1);

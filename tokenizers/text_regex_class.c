@@ -120,7 +120,9 @@ static int expand_class(struct text *out, const char *pattern, i64 begin, i64 en
             status = refuse_class(pattern, begin, origin);
             break;
         }
-        status = collect(&operands[count++], pattern, i, stop, origin);
+        bool dangling = stop < end - 1 && stop + 2 >= end - 1; /* nothing stands behind the last && */
+        status =
+            dangling ? refuse_class(pattern, begin, origin) : collect(&operands[count++], pattern, i, stop, origin);
         i = stop + 2;
     }
     if (status == 0 && (count == 0 || (negated && count > 1)))
