@@ -1,25 +1,11 @@
 #include "core/core.h"
+#include "core/philox.h"
 
 #include <math.h>
 
-/* One draw: ten rounds of two 32x32 -> 64 products (Salmon et al. 2011, section 3.1, constants of philox4x32). */
 void rng_draw(u32 out[4], struct rng_key key, u32 a, u32 b, u32 c, u32 d)
 {
-    u32 k0 = (u32)key.seed, k1 = (u32)(key.seed >> 32) ^ ((u32)key.purpose * 0x85ebca6bu);
-    for (int round = 0; round < 10; round++) {
-        u64 left = (u64)0xd2511f53u * a, right = (u64)0xcd9e8d57u * c;
-        u32 next_a = (u32)(right >> 32) ^ b ^ k0, next_c = (u32)(left >> 32) ^ d ^ k1;
-        b = (u32)right;
-        d = (u32)left;
-        a = next_a;
-        c = next_c;
-        k0 += 0x9e3779b9u;
-        k1 += 0xbb67ae85u;
-    }
-    out[0] = a;
-    out[1] = b;
-    out[2] = c;
-    out[3] = d;
+    philox(out, key.seed, (u32)key.purpose, a, b, c, d);
 }
 
 u32 rng_u32(struct rng_key key, u32 a, u32 b, u32 c, u32 d)

@@ -72,6 +72,8 @@ void cuda_add_partials(struct device *device, float *out, const float *partials,
 #endif
 
 #ifdef __CUDACC__
+#include "core/philox.h"
+
 #include <utility>
 
 /* ---- Kernels' side ----
@@ -217,6 +219,18 @@ __device__ inline float element_of(struct matrix m, i64 row, i64 column)
 __device__ inline float sigmoid(float x)
 {
     return 1.0f / (1.0f + expf(-x));
+}
+
+/* As core's functions of these names. */
+__device__ inline void rng_draw_on_device(u32 out[4], struct rng_key key, u32 a, u32 b, u32 c, u32 d)
+{
+    philox(out, key.seed, (u32)key.purpose, a, b, c, d);
+}
+__device__ inline double rng_uniform_on_device(struct rng_key key, u32 a, u32 b, u32 c, u32 d)
+{
+    u32 out[4];
+    rng_draw_on_device(out, key, a, b, c, d);
+    return out[0] * 0x1p-32;
 }
 
 /* ---- Sums of a block, in every thread: f32 or f64, by a tree that the number of threads fixes ---- */
