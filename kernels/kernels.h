@@ -354,7 +354,7 @@ struct surrogate_options {
      *   gspo   J = M(exp mean_j log k_j) min(s A, clip(s, 1 +- eps) A)                                                \
      *   grpo   J = 1/|y| sum_j M(k_j) min(r_j A, clip(r_j, 1 +- eps) A)                                               \
      * each less kl . mean_j (exp(d) - d - 1), d = log pi_start - log pi. In misc id j carries the gradient of s_j =   \
-     * s . pi(y_j) / [pi(y_j)], the denominator constant. old NULL: pi itself; start NULL: no kl. All in f64, in order.\
+     * s . pi(y_j) / [pi(y_j)], the denominator constant. old NULL: pi itself; start NULL: no kl. All in f64.          \
      * sums [8] F64 += responses, ids, and over responses the means over ids of what was clipped, masked, of |log k|,  \
      * |r - 1|, the kl term; and weight_i . J_i. */                                                                    \
     OP(surrogate, (struct device *device, float *coefficient, double *sums, const float *loss, const float *old,       \

@@ -1,88 +1,40 @@
 #include "kernels/cpu/bytes.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/permute.h"
 
-/* Axes that stay neighbours are merged first. Then either the innermost axis stays innermost, and runs of it are
- * copied, or x's innermost axis and out's span a plane that is transposed in blocks. */
-enum { RANK_MOST = 8, BLOCK = 32, TILE_BYTES = 64 << 10 };
+/* Either the innermost axis stays innermost, and runs of it are copied, or x's innermost axis and out's span a plane
+ * that is transposed in blocks. */
+enum { BLOCK = 32, TILE_BYTES = 64 << 10 };
 
 struct plan {
     char *out;
     const char *x;
-    int rank;
-    i64 size[RANK_MOST], from[RANK_MOST], to[RANK_MOST]; /* per out axis: length, strides in x and out, in elements */
-    i64 element, tile;                                   /* bytes; runs or strips of a tile */
+    struct permute_axes axes;
+    i64 element, tile; /* bytes; runs or strips of a tile */
 };
 
-static void fill_strides(struct plan *plan)
-{
-    i64 stride = 1;
-    for (int a = plan->rank - 1; a >= 0; a--) {
-        plan->to[a] = stride;
-        stride *= plan->size[a];
-    }
-}
-
-/* False if there is nothing to move. */
-static bool open_plan(struct plan *plan, int rank, const i64 *shape, const i64 *order)
-{
-    i64 stride[RANK_MOST], elements = 1;
-    require(rank >= 1 && rank <= RANK_MOST, "permute: rank %d", rank);
-    for (int a = rank - 1; a >= 0; a--) {
-        stride[a] = elements;
-        elements *= shape[a];
-    }
-    plan->rank = 0;
-    for (int a = 0; a < rank; a++) {
-        i64 size = shape[order[a]], from = stride[order[a]];
-        int last = plan->rank - 1;
-        if (size == 1)
-            continue;
-        if (last >= 0 && plan->from[last] == from * size) {
-            plan->size[last] *= size;
-            plan->from[last] = from;
-        } else {
-            plan->size[plan->rank] = size;
-            plan->from[plan->rank++] = from;
-        }
-    }
-    if (plan->rank == 0) {
-        plan->size[0] = plan->from[0] = 1;
-        plan->rank = 1;
-    }
-    fill_strides(plan);
-    return elements > 0;
-}
-
 /* Offsets in x and out of the index-th place over the axes other than the last and `skip`. */
-static void place(const struct plan *plan, i64 index, int skip, i64 *from, i64 *to)
+static void place(const struct permute_axes *axes, i64 index, int skip, i64 *from, i64 *to)
 {
     *from = *to = 0;
-    for (int a = plan->rank - 2; a >= 0; a--) {
+    for (int a = axes->rank - 2; a >= 0; a--) {
         if (a == skip)
             continue;
-        *from += index % plan->size[a] * plan->from[a];
-        *to += index % plan->size[a] * plan->to[a];
-        index /= plan->size[a];
+        *from += index % axes->size[a] * axes->from[a];
+        *to += index % axes->size[a] * axes->to[a];
+        index /= axes->size[a];
     }
-}
-
-static i64 places(const struct plan *plan, int skip)
-{
-    i64 count = 1;
-    for (int a = 0; a < plan->rank - 1; a++)
-        count *= a == skip ? 1 : plan->size[a];
-    return count;
 }
 
 static void run_copies(void *context, i64 tile, int worker)
 {
     const struct plan *plan = context;
-    i64 length = plan->size[plan->rank - 1] * plan->element, count = places(plan, -1);
-    i64 inner = plan->size[plan->rank - 2], step = plan->from[plan->rank - 2], from = 0, to;
+    i64 length = plan->axes.size[plan->axes.rank - 1] * plan->element, count = permute_places(&plan->axes, -1);
+    i64 inner = plan->axes.size[plan->axes.rank - 2], step = plan->axes.from[plan->axes.rank - 2], from = 0, to;
     (void)worker;
     for (i64 i = tile * plan->tile; i < min_i64((tile + 1) * plan->tile, count); i++) {
         if (i % inner == 0 || i == tile * plan->tile)
-            place(plan, i, -1, &from, &to);
+            place(&plan->axes, i, -1, &from, &to);
         if (length <= 512 && length % 2 == 0)
             copy_short(plan->out + i * length, plan->x + from * plan->element, length);
         else
@@ -95,7 +47,7 @@ static void run_copies(void *context, i64 tile, int worker)
 static void run_piece(void *context, i64 tile, int worker)
 {
     const struct plan *plan = context;
-    i64 first = tile * TILE_BYTES, bytes = min_i64(TILE_BYTES, plan->size[0] * plan->element - first);
+    i64 first = tile * TILE_BYTES, bytes = min_i64(TILE_BYTES, plan->axes.size[0] * plan->element - first);
     (void)worker;
     memcpy(plan->out + first, plan->x + first, (size_t)bytes);
 }
@@ -125,38 +77,30 @@ static void transpose_block(char *out, i64 out_stride, const char *in, i64 in_st
         transpose_u64(out, out_stride, in, in_stride, rows, columns);
 }
 
-static int unit_axis(const struct plan *plan)
-{
-    int axis = 0;
-    while (plan->from[axis] != 1)
-        axis++;
-    return axis;
-}
-
 /* A strip: BLOCK entries of x's innermost axis (rows of the plane) by all of out's (columns). */
 static void transpose_strip(const struct plan *plan, int rows_axis, i64 strip)
 {
-    int last = plan->rank - 1;
-    i64 strips = ceil_div(plan->size[rows_axis], BLOCK), row = strip % strips * BLOCK, from, to;
-    i64 rows = min_i64(BLOCK, plan->size[rows_axis] - row), columns = plan->size[last];
-    place(plan, strip / strips, rows_axis, &from, &to);
+    int last = plan->axes.rank - 1;
+    i64 strips = ceil_div(plan->axes.size[rows_axis], BLOCK), row = strip % strips * BLOCK, from, to;
+    i64 rows = min_i64(BLOCK, plan->axes.size[rows_axis] - row), columns = plan->axes.size[last];
+    place(&plan->axes, strip / strips, rows_axis, &from, &to);
     from += row;
-    to += row * plan->to[rows_axis];
+    to += row * plan->axes.to[rows_axis];
     for (i64 column = 0; column < columns; column += BLOCK)
-        transpose_block(plan->out + (to + column) * plan->element, plan->to[rows_axis],
-                        plan->x + (from + column * plan->from[last]) * plan->element, plan->from[last], rows,
+        transpose_block(plan->out + (to + column) * plan->element, plan->axes.to[rows_axis],
+                        plan->x + (from + column * plan->axes.from[last]) * plan->element, plan->axes.from[last], rows,
                         min_i64(BLOCK, columns - column), plan->element);
 }
 
 static i64 strips_of(const struct plan *plan, int rows_axis)
 {
-    return places(plan, rows_axis) * ceil_div(plan->size[rows_axis], BLOCK);
+    return permute_places(&plan->axes, rows_axis) * ceil_div(plan->axes.size[rows_axis], BLOCK);
 }
 
 static void run_strips(void *context, i64 tile, int worker)
 {
     const struct plan *plan = context;
-    int axis = unit_axis(plan);
+    int axis = permute_unit_axis(&plan->axes);
     (void)worker;
     for (i64 strip = tile * plan->tile; strip < min_i64((tile + 1) * plan->tile, strips_of(plan, axis)); strip++)
         transpose_strip(plan, axis, strip);
@@ -167,16 +111,16 @@ void CPU(permute)(struct device *device, void *out, const void *x, enum dtype dt
 {
     struct plan plan = {.out = out, .x = x, .element = dtype_bytes(dtype)};
     (void)device;
-    if (!open_plan(&plan, rank, shape, order))
+    if (!permute_axes_of(&plan.axes, rank, shape, order))
         return;
-    i64 line = plan.size[plan.rank - 1] * plan.element;
-    if (plan.rank == 1) {
+    i64 line = plan.axes.size[plan.axes.rank - 1] * plan.element;
+    if (plan.axes.rank == 1) {
         workers_run(ceil_div(line, TILE_BYTES), run_piece, &plan);
-    } else if (plan.from[plan.rank - 1] == 1) {
+    } else if (plan.axes.from[plan.axes.rank - 1] == 1) {
         plan.tile = max_i64(1, TILE_BYTES / line);
-        workers_run(ceil_div(places(&plan, -1), plan.tile), run_copies, &plan);
+        workers_run(ceil_div(permute_places(&plan.axes, -1), plan.tile), run_copies, &plan);
     } else {
         plan.tile = max_i64(1, TILE_BYTES / (line * BLOCK));
-        workers_run(ceil_div(strips_of(&plan, unit_axis(&plan)), plan.tile), run_strips, &plan);
+        workers_run(ceil_div(strips_of(&plan, permute_unit_axis(&plan.axes)), plan.tile), run_strips, &plan);
     }
 }

@@ -1,0 +1,62 @@
+#include "kernels/cuda/cuda.h"
+
+template <typename T, int N>
+static __global__ void row_distances(float *loss, struct matrix x, struct matrix y, enum distance kind)
+{
+    i64 row = blockIdx.x;
+    float sum = 0;
+    COLUMNS(i, x.columns / N)
+    {
+        elements<T, N> a = load<N>(row_of<T>(x, row) + i * N), b = load<N>(row_of<T>(y, row) + i * N);
+        for (int k = 0; k < N; k++) {
+            float d = to_f32(a.at[k]) - to_f32(b.at[k]);
+            sum += kind == DISTANCE_L1 ? fabsf(d) : d * d;
+        }
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        loss[row] = sum / (float)x.columns;
+}
+
+static void check_pair(struct matrix x, struct matrix y)
+{
+    require(x.rows == y.rows && x.columns == y.columns && x.dtype == y.dtype, "distance: [%lld,%lld] and [%lld,%lld]",
+            (long long)x.rows, (long long)x.columns, (long long)y.rows, (long long)y.columns);
+}
+
+extern "C" void cuda_distance(struct device *device, float *loss, struct matrix x, struct matrix y, enum distance kind)
+{
+    check_pair(x, y);
+    LAUNCH_ROWS_OF_RUNS(device, in_quads(x, y), x.dtype, row_distances, x.rows, x.columns, loss, x, y, kind);
+}
+
+template <typename T, int N>
+static __global__ void derivatives(struct matrix dx, struct matrix x, struct matrix y, enum distance kind,
+                                   const float *coefficient, bool add)
+{
+    RUNS(N, at, column, x.rows, x.columns)
+    {
+        T *to = row_of<T>(dx, at.row) + column;
+        elements<T, N> a = load<N>(row_of<T>(x, at.row) + column), b = load<N>(row_of<T>(y, at.row) + column);
+        elements<T, N> values = {};
+        float scale = coefficient[at.row] / (float)x.columns;
+        if (add)
+            values = load<N>(to);
+        for (int k = 0; k < N; k++) {
+            float d = to_f32(a.at[k]) - to_f32(b.at[k]), sign = d > 0 ? scale : d < 0 ? -scale : 0.0f;
+            float slope = kind == DISTANCE_L1 ? sign : 2.0f * scale * d;
+            values.at[k] = from_f32<T>(add ? to_f32(values.at[k]) + slope : slope);
+        }
+        store(to, values);
+    }
+}
+
+extern "C" void cuda_distance_backward(struct device *device, struct matrix dx, struct matrix x, struct matrix y,
+                                       enum distance kind, const float *coefficient, bool add)
+{
+    check_pair(x, y);
+    require(dx.rows == x.rows && dx.columns == x.columns && dx.dtype == x.dtype,
+            "distance_backward: dx [%lld,%lld] of x [%lld,%lld]", (long long)dx.rows, (long long)dx.columns,
+            (long long)x.rows, (long long)x.columns);
+    LAUNCH_RUNS(device, in_quads(dx, x, y), x.dtype, derivatives, x.rows * x.columns, dx, x, y, kind, coefficient, add);
+}

@@ -1,0 +1,56 @@
+#include "kernels/cuda/cuda.h"
+
+#include "kernels/surrogate.h"
+
+enum { SUMS = 8 };
+
+/* A block a response; sums [responses, SUMS]. */
+static __global__ void score_responses(float *coefficient, double *sums, const float *loss, const float *old,
+                                       const float *rollout, const float *start, const i32 *segment,
+                                       const double *advantage, const double *weight, struct surrogate_options options)
+{
+    i64 i = blockIdx.x;
+    struct surrogate_response y =
+        surrogate_response_of(loss, old, rollout, start, segment[i], segment[i + 1], advantage[i], weight[i]);
+    struct surrogate_means mean = {0, 0};
+    struct surrogate_sums_of_ids of_ids = {0, 0, 0, 0, 0, 0};
+    COLUMNS(j, y.n)
+    {
+        mean.ratio += surrogate_log_ratio(&y, j) / (double)y.n;
+        mean.mismatch += surrogate_log_mismatch(&y, j) / (double)y.n;
+    }
+    mean = {block_sum(mean.ratio), block_sum(mean.mismatch)};
+    COLUMNS(j, y.n)
+    coefficient[segment[i] + j] = surrogate_score(&of_ids, &options, &y, j, mean);
+    double all[SUMS] = {1,
+                        (double)y.n,
+                        block_sum(of_ids.clipped),
+                        block_sum(of_ids.masked),
+                        block_sum(of_ids.mismatch),
+                        block_sum(of_ids.ratio),
+                        block_sum(of_ids.kl),
+                        block_sum(of_ids.value)};
+    for (int s = 0; s < SUMS && threadIdx.x == 0; s++)
+        sums[i * SUMS + s] = all[s];
+}
+
+static __global__ void add_responses(double *sums, const double *each, i64 responses)
+{
+    for (i64 i = 0; i < responses && threadIdx.x < SUMS; i++)
+        sums[threadIdx.x] += each[i * SUMS + threadIdx.x];
+}
+
+extern "C" void cuda_surrogate(struct device *device, float *coefficient, double *sums, const float *loss,
+                               const float *old, const float *rollout, const float *start, const i32 *segment,
+                               const double *advantage, const double *weight, i64 responses,
+                               const struct surrogate_options *options)
+{
+    struct cuda_handles *handles = cuda_handles_of(device);
+    double *each = (double *)handles->workspace;
+    require(responses * SUMS * 8 <= handles->workspace_bytes, "surrogate: %lld responses", (long long)responses);
+    if (responses == 0)
+        return;
+    LAUNCH(device, score_responses, (unsigned)responses, BLOCK_THREADS, 0, coefficient, each, loss, old, rollout, start,
+           segment, advantage, weight, *options);
+    LAUNCH(device, add_responses, 1, WARP_THREADS, 0, sums, each, responses);
+}
