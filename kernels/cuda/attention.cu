@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_forward.h"
 
 /* Flash attention's forward (Dao et al. 2022): a block keeps QUERIES queries of one head and walks over tiles of KEYS
  * keys; the running maximum and sum of a query rescale what it has. Products are f32 in ordinary registers, for f32 and

@@ -1,27 +1,138 @@
-/* Attention's forward in two versions: on tensor cores (attention_mma.cu), and in f32 for what those do not take. */
+/* What attention and its backward share: which tiles of rows and keys meet. Rows are pairs of a query and one of the
+ * `group` heads that share a key-value head, row = query . group + head in the group: a tile of rows reads its keys
+ * once, be the queries ever so few. */
 #ifndef WEFT_CUDA_ATTENTION_H
 #define WEFT_CUDA_ATTENTION_H
 #include "kernels/cuda/cuda.h"
 
-struct attention_problem {
-    struct matrix out, q, k, v;
-    float *lse;
-    i64 heads, kv_heads, width;
-    struct intervals intervals;
+#define LOG2_E 1.44269504f
+#define LN_2 0.693147181f
+
+enum { LISTED_MOST = 512, UNSEEN_LSE = 1 << 30 /* in place of -inf: every probability becomes 0 */ };
+
+/* What is known of a tile's keys together. */
+struct key_span {
+    i32 begin_min, end_max;           /* of keys that any query may see */
+    i32 begin_max, end_min;           /* of all keys */
+    i32 hole_begin_min, hole_end_max; /* of keys with a hole */
+    i32 hole_begin_max, hole_end_min; /* where all have one */
 };
+enum seen { SEEN_NONE, SEEN_PART, SEEN_ALL };
 
-__device__ inline bool sees(const struct intervals &of, i32 i, i64 j)
+/* By queries of indices first .. last: none only if none, all only if all. */
+__device__ inline enum seen seen_of(struct key_span s, i32 first, i32 last)
 {
-    return of.begin[j] <= i && i < of.end[j] && !(of.hole_begin[j] <= i && i < of.hole_end[j]);
+    if (last < s.begin_min || first >= s.end_max || (s.hole_begin_max <= first && last < s.hole_end_min))
+        return SEEN_NONE;
+    bool whole = s.begin_max <= first && last < s.end_min && (last < s.hole_begin_min || first >= s.hole_end_max);
+    return whole ? SEEN_ALL : SEEN_PART;
 }
 
-/* Whether any query of [first, last] may see key j: exact but for holes narrower than the run of queries. */
-__device__ inline bool any_sees(const struct intervals &of, i32 first, i32 last, i64 j)
+struct key_bounds {
+    i32 begin, end, hole_begin, hole_end;
+};
+/* Keys past the last are seen by none. */
+__device__ inline struct key_bounds bounds_of(struct intervals of, i64 key)
 {
-    return of.begin[j] <= last && first < of.end[j] && !(of.hole_begin[j] <= first && last < of.hole_end[j]);
+    if (key >= of.keys)
+        return {0, INT32_MIN, 0, 0};
+    return {of.begin[key], of.end[key], of.hole_begin[key], of.hole_end[key]};
+}
+__device__ inline bool sees(i32 query, struct key_bounds key)
+{
+    return key.begin <= query && query < key.end && !(key.hole_begin <= query && query < key.hole_end);
 }
 
-/* False where shapes, dtypes or alignments are not its own: then nothing was done. */
-bool attention_on_tensor_cores(struct device *device, const struct attention_problem &problem);
+__device__ inline i32 warp_least(i32 value)
+{
+    for (int step = WARP_THREADS / 2; step; step /= 2) {
+        i32 other = __shfl_xor_sync(0xffffffffu, value, step);
+        value = other < value ? other : value;
+    }
+    return value;
+}
+
+/* A warp a tile of `tile` keys. */
+static __global__ void summarize_keys(struct key_span *spans, struct intervals of, i64 tile)
+{
+    i64 at = (i64)blockIdx.x * (BLOCK_THREADS / WARP_THREADS) + threadIdx.x / WARP_THREADS;
+    i32 least[8]; /* largest values are kept as -1 - value, which has no overflow */
+    if (at * tile >= of.keys)
+        return;
+    for (int i = 0; i < 8; i++)
+        least[i] = INT32_MAX;
+    for (i64 j = threadIdx.x % WARP_THREADS; j < tile; j += WARP_THREADS) {
+        struct key_bounds k = bounds_of(of, at * tile + j);
+        bool seen = k.begin < k.end, hole = k.hole_begin < k.hole_end;
+        i32 values[8] = {seen ? k.begin : INT32_MAX,
+                         seen ? -1 - k.end : INT32_MAX,
+                         -1 - k.begin,
+                         k.end,
+                         hole ? k.hole_begin : INT32_MAX,
+                         hole ? -1 - k.hole_end : INT32_MAX,
+                         !seen  ? INT32_MAX
+                         : hole ? -1 - k.hole_begin
+                                : INT32_MIN,
+                         !seen  ? INT32_MAX
+                         : hole ? k.hole_end
+                                : INT32_MIN};
+        for (int i = 0; i < 8; i++)
+            least[i] = values[i] < least[i] ? values[i] : least[i];
+    }
+    for (int i = 0; i < 8; i++)
+        least[i] = warp_least(least[i]);
+    if (threadIdx.x % WARP_THREADS == 0)
+        spans[at] = {least[0], -1 - least[1], -1 - least[2], least[3],
+                     least[4], -1 - least[5], -1 - least[6], least[7]};
+}
+static inline void launch_summary(struct device *device, struct key_span *spans, struct intervals of, i64 tile)
+{
+    i64 blocks = ceil_div(ceil_div(of.keys, tile), BLOCK_THREADS / WARP_THREADS);
+    if (blocks > 0)
+        LAUNCH(device, summarize_keys, (unsigned)blocks, BLOCK_THREADS, 0, spans, of, tile);
+}
+
+/* Tiles to visit, in order; shared memory. */
+struct tile_list {
+    i32 at[LISTED_MOST]; /* 2 tile + whether all is seen */
+};
+__device__ inline i64 listed_tile(const struct tile_list *list, i32 i)
+{
+    return list->at[i] >> 1;
+}
+__device__ inline bool listed_whole(const struct tile_list *list, i32 i)
+{
+    return list->at[i] & 1;
+}
+
+/* Lists which of tiles first .. end - 1 (LISTED_MOST at most) class_of(tile) says are seen; returns how many. */
+template <typename Class> __device__ inline i32 list_tiles(struct tile_list *list, i64 first, i64 end, Class class_of)
+{
+    i32 count = 0;
+    __syncthreads(); /* the list before may still be read */
+    for (i64 base = first; base < end; base += blockDim.x) {
+        i64 tile = base + threadIdx.x;
+        enum seen seen = tile < end ? class_of(tile) : SEEN_NONE;
+        i32 total, earlier = block_scan((i32)(seen != SEEN_NONE), &total);
+        if (seen != SEEN_NONE)
+            list->at[count + earlier] = (i32)tile * 2 + (seen == SEEN_ALL);
+        count += total;
+    }
+    __syncthreads();
+    return count;
+}
+
+struct heads {
+    i64 count, kv_count, group, width;
+};
+static inline struct heads heads_of(struct matrix q, i64 heads, i64 kv_heads)
+{
+    return {heads, kv_heads, heads / kv_heads, q.columns / heads};
+}
+/* Of a matrix [queries, heads * width], the head a row (of a key-value head) is about. */
+template <typename T> __device__ inline T *head_row(struct matrix m, struct heads heads, i64 kv_head, i64 row)
+{
+    return row_of<T>(m, row / heads.group) + (kv_head * heads.group + row % heads.group) * heads.width;
+}
 
 #endif

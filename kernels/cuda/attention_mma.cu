@@ -2,7 +2,7 @@
  * four warps; keys and values come in tiles of 64, the next one while this one is used, tiles no query of the block
  * sees are skipped. In the layout of mma a lane, 4 g + t, has rows g and g + 8 of its warp, columns 2 t and 2 t + 1 of
  * each eight. */
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_forward.h"
 #include "kernels/cuda/ptx.h"
 
 enum { WARPS = 4, QUERY_TILE = 16 * WARPS, KEY_TILE = 64, THREADS = WARP_THREADS * WARPS, ROW_PAD = 8, STAGES = 2 };

@@ -21,8 +21,7 @@ struct combining {
     const i32 *slot, *source, *rows;
     const float *weights;
     float *dweights;
-    i64 k_max;
-    bool add;
+    i64 k_max, add;
 };
 
 template <typename Out, typename T, int count> __device__ static void combine_row(const struct combining &c, i64 row)

@@ -210,7 +210,7 @@ struct grouped {
     u8 *written; /* of weights */
     i64 slice_rows;
     struct groups groups;
-    bool vector_a, vector_b;
+    i64 vector_a, vector_b; /* flags */
 };
 
 /* How many tiles an output of so many rows and columns is. */
@@ -267,7 +267,7 @@ __device__ static struct work work_of(const struct grouped &p, i64 group, i32 ti
     i64 begin = p.groups.offsets[group], end = p.groups.offsets[group + 1];
     i64 member = p.groups.member ? p.groups.member[group] : group, slice = member * p.slice_rows;
     struct work w = {
-        {p.a.data, p.a.stride, 0, 0, 0, 0, p.vector_a}, {p.b.data, p.b.stride, 0, 0, 0, 0, p.vector_b}, {}};
+        {p.a.data, p.a.stride, 0, 0, 0, 0, p.vector_a != 0}, {p.b.data, p.b.stride, 0, 0, 0, 0, p.vector_b != 0}, {}};
     if (product == OF_WEIGHTS) {
         w.a.k = w.b.k = begin;
         w.a.k_end = w.b.k_end = end;

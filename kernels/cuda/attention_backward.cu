@@ -1,0 +1,250 @@
+#include "kernels/cuda/attention.h"
+
+/* The backward of flash attention (Dao et al. 2022, algorithm 4) in two passes, so that every sum has one owner: a
+ * block keeps the gradients of a tile of keys and walks over the rows that see it, then one keeps those of a tile of
+ * rows and walks over its keys. Both recompute p from lse. With ds = p (dp - delta), delta = dout . out (eq. 4 of the
+ * paper's appendix B): dv = p^T dout, dk = ds^T q D^-1/2, dq = ds k D^-1/2. */
+enum { TILE = 32, LANES = BLOCK_THREADS / TILE, WIDTH_MOST = 256 };
+
+struct statistics {
+    float lse, delta; /* lse in powers of two */
+};
+struct backward {
+    struct matrix dq, dk, dv, dout, out, q, k, v;
+    const float *lse;
+    struct statistics *statistics; /* [queries, heads] */
+    struct key_span *spans;
+    struct heads heads;
+    struct intervals of;
+    i64 rows; /* queries times group */
+};
+
+/* A warp a query and head. */
+template <typename T> __global__ void fill_statistics(struct backward b)
+{
+    i64 at = (i64)blockIdx.x * (BLOCK_THREADS / WARP_THREADS) + threadIdx.x / WARP_THREADS;
+    if (at >= b.of.queries * b.heads.count)
+        return;
+    i64 query = at / b.heads.count, column = at % b.heads.count * b.heads.width;
+    const T *dout = row_of<T>(b.dout, query) + column, *out = row_of<T>(b.out, query) + column;
+    float sum = 0;
+    for (i64 c = threadIdx.x % WARP_THREADS; c < b.heads.width; c += WARP_THREADS)
+        sum += to_f32(dout[c]) * to_f32(out[c]);
+    sum = warp_sum(sum);
+    if (threadIdx.x % WARP_THREADS == 0)
+        b.statistics[at] = {b.lse[at] == -INFINITY ? (float)UNSEEN_LSE : b.lse[at] * LOG2_E, sum};
+}
+
+/* Rows past the last have probability 0. */
+__device__ static struct statistics statistics_of(const struct backward &b, i64 kv_head, i64 row)
+{
+    if (row >= b.rows)
+        return {(float)UNSEEN_LSE, 0};
+    return b.statistics[row / b.heads.group * b.heads.count + kv_head * b.heads.group + row % b.heads.group];
+}
+__device__ static i32 query_of(const struct backward &b, i64 row)
+{
+    return b.of.query[(row < b.rows ? row : b.rows - 1) / b.heads.group];
+}
+
+/* Which tiles of `tile_rows` rows see the keys of a span. */
+__device__ static i32 list_rows(struct tile_list *list, const struct backward &b, struct key_span span, i64 section,
+                                i64 tile_rows)
+{
+    i64 tiles = (b.rows + tile_rows - 1) / tile_rows, end = section + LISTED_MOST;
+    return list_tiles(list, section, end < tiles ? end : tiles, [&](i64 tile) {
+        return seen_of(span, query_of(b, tile * tile_rows), query_of(b, tile * tile_rows + tile_rows - 1));
+    });
+}
+/* Which tiles of `tile_keys` keys are seen by rows first .. last. */
+__device__ static i32 list_keys(struct tile_list *list, const struct backward &b, i64 first, i64 last, i64 section,
+                                i64 tile_keys)
+{
+    i64 tiles = (b.of.keys + tile_keys - 1) / tile_keys, end = section + LISTED_MOST;
+    i32 first_query = query_of(b, first), last_query = query_of(b, last);
+    return list_tiles(list, section, end < tiles ? end : tiles,
+                      [&](i64 tile) { return seen_of(b.spans[tile], first_query, last_query); });
+}
+
+/* ---- f32 in ordinary registers, LANES threads a row or key of a tile ---- */
+struct plain_tiles {
+    float *q, *dout, *k, *v;                     /* [TILE][width + 1] */
+    float p[TILE][TILE + 1], ds[TILE][TILE + 1]; /* [row][key] */
+    struct tile_list list;
+};
+
+template <typename T>
+__device__ static void load_rows(float *tile, struct matrix from, const struct backward &b, i64 kv_head, i64 first)
+{
+    i64 width = b.heads.width;
+    for (i64 i = threadIdx.x; i < TILE * width; i += BLOCK_THREADS) {
+        i64 row = first + i / width;
+        tile[i / width * (width + 1) + i % width] =
+            row < b.rows ? to_f32(head_row<T>(from, b.heads, kv_head, row)[i % width]) : 0.0f;
+    }
+}
+template <typename T>
+__device__ static void load_keys(float *tile, struct matrix from, const struct backward &b, i64 kv_head, i64 first)
+{
+    i64 width = b.heads.width;
+    for (i64 i = threadIdx.x; i < TILE * width; i += BLOCK_THREADS) {
+        i64 row = first + i / width;
+        tile[i / width * (width + 1) + i % width] =
+            row < from.rows ? to_f32(row_of<T>(from, row)[kv_head * width + i % width]) : 0.0f;
+    }
+}
+
+/* p and ds of a tile of rows and one of keys. */
+__device__ static void fill_scores(struct plain_tiles *s, const struct backward &b, i64 kv_head, i64 row, i64 key)
+{
+    i64 width = b.heads.width, i = threadIdx.x / LANES;
+    struct statistics of_row = statistics_of(b, kv_head, row + i);
+    i32 query = query_of(b, row + i);
+    float scale = rsqrtf((float)width) * LOG2_E;
+    for (i64 j = threadIdx.x % LANES; j < TILE; j += LANES) {
+        float score = 0, dp = 0;
+        for (i64 c = 0; c < width; c++) {
+            score += s->q[i * (width + 1) + c] * s->k[j * (width + 1) + c];
+            dp += s->dout[i * (width + 1) + c] * s->v[j * (width + 1) + c];
+        }
+        bool seen = row + i < b.rows && sees(query, bounds_of(b.of, key + j));
+        s->p[i][j] = seen ? exp2f(score * scale - of_row.lse) : 0.0f;
+        s->ds[i][j] = s->p[i][j] * (dp - of_row.delta);
+    }
+}
+
+__device__ static struct plain_tiles *plain_tiles_of(char *memory, i64 width)
+{
+    struct plain_tiles *s = (struct plain_tiles *)memory;
+    float *tiles = (float *)(s + 1);
+    i64 floats = TILE * (width + 1);
+    if (threadIdx.x == 0) {
+        s->q = tiles;
+        s->dout = tiles + floats;
+        s->k = tiles + 2 * floats;
+        s->v = tiles + 3 * floats;
+    }
+    __syncthreads();
+    return s;
+}
+static i64 plain_bytes(i64 width)
+{
+    return (i64)sizeof(struct plain_tiles) + 4 * TILE * (width + 1) * 4;
+}
+
+/* A block: TILE keys of a key-value head. */
+template <typename T> __global__ void __launch_bounds__(BLOCK_THREADS) plain_keys(struct backward b)
+{
+    DYNAMIC_SHARED(char, memory);
+    i64 width = b.heads.width, kv_head = blockIdx.y, key = (i64)blockIdx.x * TILE, j = threadIdx.x / LANES;
+    i64 lane = threadIdx.x % LANES, tiles = (b.rows + TILE - 1) / TILE;
+    struct plain_tiles *s = plain_tiles_of(memory, width);
+    float dk[WIDTH_MOST / LANES] = {}, dv[WIDTH_MOST / LANES] = {}, scale = rsqrtf((float)width);
+    load_keys<T>(s->k, b.k, b, kv_head, key);
+    load_keys<T>(s->v, b.v, b, kv_head, key);
+    for (i64 section = 0; section < tiles; section += LISTED_MOST) {
+        i32 count = list_rows(&s->list, b, b.spans[blockIdx.x], section, TILE);
+        for (i32 n = 0; n < count; n++) {
+            i64 row = listed_tile(&s->list, n) * TILE;
+            load_rows<T>(s->q, b.q, b, kv_head, row);
+            load_rows<T>(s->dout, b.dout, b, kv_head, row);
+            __syncthreads();
+            fill_scores(s, b, kv_head, row, key);
+            __syncthreads();
+            for (int i = 0; i < TILE; i++)
+#pragma unroll
+                for (int c = 0; c < WIDTH_MOST / LANES; c++)
+                    if (lane + c * LANES < width) {
+                        dk[c] += s->ds[i][j] * s->q[i * (width + 1) + lane + c * LANES];
+                        dv[c] += s->p[i][j] * s->dout[i * (width + 1) + lane + c * LANES];
+                    }
+            __syncthreads();
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < WIDTH_MOST / LANES; c++)
+        if (key + j < b.of.keys && lane + c * LANES < width) {
+            i64 column = kv_head * width + lane + c * LANES;
+            row_of<T>(b.dk, key + j)[column] = from_f32<T>(dk[c] * scale);
+            row_of<T>(b.dv, key + j)[column] = from_f32<T>(dv[c]);
+        }
+}
+
+/* A block: TILE rows of a key-value head. */
+template <typename T> __global__ void __launch_bounds__(BLOCK_THREADS) plain_rows(struct backward b)
+{
+    DYNAMIC_SHARED(char, memory);
+    i64 width = b.heads.width, kv_head = blockIdx.y, row = (i64)blockIdx.x * TILE, i = threadIdx.x / LANES;
+    i64 lane = threadIdx.x % LANES, tiles = (b.of.keys + TILE - 1) / TILE;
+    struct plain_tiles *s = plain_tiles_of(memory, width);
+    float dq[WIDTH_MOST / LANES] = {}, scale = rsqrtf((float)width);
+    load_rows<T>(s->q, b.q, b, kv_head, row);
+    load_rows<T>(s->dout, b.dout, b, kv_head, row);
+    for (i64 section = 0; section < tiles; section += LISTED_MOST) {
+        i32 count = list_keys(&s->list, b, row, row + TILE - 1, section, TILE);
+        for (i32 n = 0; n < count; n++) {
+            i64 key = listed_tile(&s->list, n) * TILE;
+            load_keys<T>(s->k, b.k, b, kv_head, key);
+            load_keys<T>(s->v, b.v, b, kv_head, key);
+            __syncthreads();
+            fill_scores(s, b, kv_head, row, key);
+            __syncthreads();
+            for (int j = 0; j < TILE; j++)
+#pragma unroll
+                for (int c = 0; c < WIDTH_MOST / LANES; c++)
+                    if (lane + c * LANES < width)
+                        dq[c] += s->ds[i][j] * s->k[j * (width + 1) + lane + c * LANES];
+            __syncthreads();
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < WIDTH_MOST / LANES; c++)
+        if (row + i < b.rows && lane + c * LANES < width)
+            head_row<T>(b.dq, b.heads, kv_head, row + i)[lane + c * LANES] = from_f32<T>(dq[c] * scale);
+}
+
+template <typename T> static void launch_plain(struct device *device, const struct backward &b)
+{
+    i64 bytes = plain_bytes(b.heads.width);
+    dim3 keys((unsigned)ceil_div(b.of.keys, TILE), (unsigned)b.heads.kv_count);
+    dim3 rows((unsigned)ceil_div(b.rows, TILE), (unsigned)b.heads.kv_count);
+    CUDA_CHECK(cudaFuncSetAttribute(plain_keys<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    CUDA_CHECK(cudaFuncSetAttribute(plain_rows<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    launch_summary(device, b.spans, b.of, TILE);
+    if (b.of.keys > 0)
+        LAUNCH(device, plain_keys<T>, keys, BLOCK_THREADS, bytes, b);
+    if (b.rows > 0)
+        LAUNCH(device, plain_rows<T>, rows, BLOCK_THREADS, bytes, b);
+}
+
+extern "C" void cuda_attention_backward(struct device *device, struct matrix dq, struct matrix dk, struct matrix dv,
+                                        struct matrix dout, struct matrix out, const float *lse, struct matrix q,
+                                        struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
+                                        const struct intervals *intervals)
+{
+    struct cuda_handles *handles = cuda_handles_of(device);
+    struct heads sizes = heads_of(q, heads, kv_heads);
+    i64 statistics = intervals->queries * heads, key_tiles = ceil_div(intervals->keys, TILE);
+    require(q.columns % heads == 0 && heads % kv_heads == 0 && k.columns == kv_heads * sizes.width &&
+                v.columns == k.columns && out.columns == q.columns && dout.columns == q.columns &&
+                q.rows == intervals->queries && k.rows == intervals->keys && sizes.width <= WIDTH_MOST,
+            "attention_backward: q [%lld,%lld], k [%lld,%lld], %lld heads, %lld key-value heads (of width %d at most)",
+            (long long)q.rows, (long long)q.columns, (long long)k.rows, (long long)k.columns, (long long)heads,
+            (long long)kv_heads, (int)WIDTH_MOST);
+    require(statistics * (i64)sizeof(struct statistics) + key_tiles * (i64)sizeof(struct key_span) <=
+                handles->workspace_bytes,
+            "attention_backward: %lld queries of %lld heads", (long long)q.rows, (long long)heads);
+    struct backward b = {dq, dk, dv, dout, out, q, k, v, lse};
+    b.spans = (struct key_span *)handles->workspace;
+    b.statistics = (struct statistics *)(b.spans + key_tiles);
+    b.heads = sizes;
+    b.of = *intervals;
+    b.rows = intervals->queries * sizes.group;
+    if (statistics > 0)
+        LAUNCH_BY_DTYPE(device, q.dtype, fill_statistics, (unsigned)ceil_div(statistics, BLOCK_THREADS / WARP_THREADS),
+                        BLOCK_THREADS, 0, b);
+    if (q.dtype == DTYPE_BF16)
+        launch_plain<bf16>(device, b);
+    else
+        launch_plain<float>(device, b);
+}
