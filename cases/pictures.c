@@ -9,7 +9,8 @@ struct sizes {
     i64 h_in, w_in, h_out, w_out;
 };
 static const struct sizes sizes[] = {{5, 7, 13, 3}, {16, 16, 5, 6}, {1, 1, 4, 9}, {9, 4, 1, 1}};
-static const struct op_shape picture_shapes[] = {{0, 3}, {1, 1}, {3, 5}, {2, 17}, {-1}};
+static const struct op_shape picture_shapes[] = {{0, 3}, {1, 1}, {3, 5}, {2, 17}, {-1}},
+                             bits_shapes[] = {{0, 3}, {1, 1}, {3, 5}, {2, 17}, {1, 1, 64}, {-1}};
 enum { RESIZE_X, RESIZE_Y };
 
 static struct sizes sizes_of(const struct op_run *run)
@@ -214,9 +215,11 @@ static void call_quantize_bits(struct device *device, struct op_run *run)
 static double lowered(const double *cells, const struct pyramid *p, i64 side, i64 y, i64 x, i64 d)
 {
     double sum = 0;
-    for (i64 i = 0; i < p->h * p->w; i++)
-        sum += cells[i * d] * share_of(RESIZE_AREA, y, side, i / p->w, p->h) *
-               share_of(RESIZE_AREA, x, side, i % p->w, p->w);
+    for (i64 i = 0; i < p->h; i++) {
+        double share = share_of(RESIZE_AREA, y, side, i, p->h);
+        for (i64 j = 0; share > 0 && j < p->w; j++)
+            sum += cells[(i * p->w + j) * d] * share * share_of(RESIZE_AREA, x, side, j, p->w);
+    }
     return sum;
 }
 
@@ -224,9 +227,11 @@ static double lowered(const double *cells, const struct pyramid *p, i64 side, i6
 static void raise(double *cells, const double *tokens, const struct pyramid *p, i64 side, double scale, i64 d)
 {
     for (i64 i = 0; i < p->h * p->w; i++)
-        for (i64 t = 0; t < side * side; t++)
-            cells[i * d] += scale * tokens[t] * share_of(RESIZE_BILINEAR, i / p->w, p->h, t / side, side) *
-                            share_of(RESIZE_BILINEAR, i % p->w, p->w, t % side, side);
+        for (i64 y = 0; y < side; y++) {
+            double share = scale * share_of(RESIZE_BILINEAR, i / p->w, p->h, y, side);
+            for (i64 x = 0; share != 0 && x < side; x++)
+                cells[i * d] += share * share_of(RESIZE_BILINEAR, i % p->w, p->w, x, side) * tokens[y * side + x];
+        }
 }
 
 /* One channel of one picture; `rest` [h*w, d] is used up. */
@@ -454,9 +459,9 @@ const struct op_case picture_cases[] = {
     {"permute", COUNT_OF(permutations), setup_permute, call_permute, reference_permute, .usual = {4096, 512},
      .alike = NO_GAPS, .shapes = permute_shapes},
     {"quantize_bits", 8, setup_quantize_bits, call_quantize_bits, reference_quantize_bits, .usual = {64, 16, 16},
-     .depth_step = 1, .alike = ONE_DTYPE | NO_GAPS, .shapes = picture_shapes},
+     .depth_step = 1, .alike = ONE_DTYPE | NO_GAPS, .shapes = bits_shapes},
     {"dequantize_bits", 4, setup_dequantize_bits, call_dequantize_bits, reference_dequantize_bits,
-     .usual = {64, 16, 16}, .depth_step = 1, .alike = ONE_DTYPE | NO_GAPS, .shapes = picture_shapes},
+     .usual = {64, 16, 16}, .depth_step = 1, .alike = ONE_DTYPE | NO_GAPS, .shapes = bits_shapes},
     {"bit_entropy", 2, setup_bit_entropy, call_bit_entropy, reference_bit_entropy, .usual = {1024, 16},
      .alike = ONE_DTYPE | NO_GAPS},
     {"bit_entropy_backward", 2, setup_bit_entropy_backward, call_bit_entropy_backward, reference_bit_entropy_backward,

@@ -26,6 +26,12 @@ FORMULA float bit_value(unsigned char bit, float amplitude)
     return bit ? amplitude : -amplitude;
 }
 
+/* Between the four values around a position: a, b above and e, f below it. */
+FORMULA float bits_raised(float a, float b, float e, float f, float across, float down)
+{
+    return between_of(between_of(a, b, across), between_of(e, f, across), down);
+}
+
 /* Adds one scale, raised from [s, s] to [h, w], to sum, and takes it off rest (may be NULL). */
 FORMULA void bits_raise(float *sum, float *rest, const float *values, long h, long w, long d, long lanes, long s)
 {
@@ -36,7 +42,7 @@ FORMULA void bits_raise(float *sum, float *rest, const float *values, long h, lo
             const float *a = values + (v.low * s + u.low) * d, *b = values + (v.low * s + u.high) * d;
             const float *e = values + (v.high * s + u.low) * d, *f = values + (v.high * s + u.high) * d;
             for (long c = 0; c < lanes; c++) {
-                float q = between_of(between_of(a[c], b[c], u.weight), between_of(e[c], f[c], u.weight), v.weight);
+                float q = bits_raised(a[c], b[c], e[c], f[c], u.weight, v.weight);
                 sum[(y * w + x) * d + c] += q;
                 if (rest)
                     rest[(y * w + x) * d + c] -= q;
