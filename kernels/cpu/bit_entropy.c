@@ -1,3 +1,4 @@
+#include "kernels/bit_entropy.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/resample.h"
 
@@ -20,23 +21,15 @@ static i64 first_token(const struct job *job, i64 scale)
     return first;
 }
 
-/* Of p = sigmoid(z), from a = |z|, e = exp(-a): log(1 + e) + a e / (1 + e). */
 static inline float logit_entropy(float z)
 {
     float a = __builtin_fabsf(z), e = vector_exp(-a);
-    return vector_log1p(e) + a * e / (1.0f + e);
+    return logit_entropy_of(a, e, vector_log1p(e));
 }
 
-/* A bit that says the same everywhere has p = 0 or 1, and an infinite logit: no entropy. In the backward the logit
- * meets p (1 - p) = 0 at every position; it is that of the nearest p in f32. */
 static inline float mean_entropy(float p)
 {
     return p > 0.0f && p < 1.0f ? logit_entropy(logf(p / (1.0f - p))) : 0.0f;
-}
-
-static inline float mean_logit_of(float p)
-{
-    return p <= 0.0f ? -103.0f : p >= 1.0f ? 17.0f : logf(p / (1.0f - p));
 }
 
 /* sums of one position are added to those of its scale: [3][d] p, H(p), |u| */
@@ -99,14 +92,13 @@ void CPU(bit_entropy)(struct device *device, float *entropy, float *mean_p, floa
         entropy[0] += job.each[k] / (float)scale_count;
 }
 
-/* H'(p) p (1 - p) slope, H'(p) = -logit(p) = -z; the mean's part has H'(mean p) instead. */
 static void derive(float *restrict du, const float *restrict u, const float *restrict mean_logit, i64 d, float slope,
                    float factor)
 {
 #pragma omp simd
     for (i64 c = 0; c < d; c++) {
-        float z = slope * u[c], p = vector_sigmoid(z);
-        du[c] = factor * (mean_logit[c] - z) * p * (1.0f - p);
+        float z = slope * u[c];
+        du[c] = bit_entropy_derivative(z, vector_sigmoid(z), mean_logit[c], factor);
     }
 }
 

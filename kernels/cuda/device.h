@@ -16,7 +16,8 @@
     OP(matmul_grouped) OP(matmul_grouped_weights) OP(resize) OP(resize_backward) OP(sample) OP(sample_bits) \
     OP(forbid) OP(settle_codes) OP(log_normalizers) OP(shift_rows) OP(map) OP(multiply_rows) OP(multiply_ratio) \
     OP(distance) OP(distance_backward) OP(bit_cross_entropy) OP(bit_cross_entropy_backward) OP(surrogate) \
-    OP(permute) OP(attention_backward) OP(quantize_bits) OP(dequantize_bits)
+    OP(permute) OP(attention_backward) OP(quantize_bits) OP(dequantize_bits) OP(bit_entropy) \
+    OP(bit_entropy_backward)
 /* clang-format on */
 extern const struct kernels cuda_kernels;
 
