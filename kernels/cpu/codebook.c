@@ -1,4 +1,5 @@
 /* Codebooks as training moves them: moving averages, revival, rounds of k-means. Sums run over rows in order. */
+#include "kernels/codebook.h"
 #include "kernels/cpu/cpu.h"
 
 enum { SLOT_COUNTS, SLOT_SUMS, SLOT_REVIVED };
@@ -44,17 +45,16 @@ static void take_drawn(struct book *b, i64 code, const struct rows *rows)
     memcpy(b->words + code * d, rows->values + at * rows->stride, (size_t)d * 4);
 }
 
-/* word = running sum / running count; the sum is word . count, so the count alone is kept. */
 static void move_word(struct book *b, i64 code)
 {
     double decay = b->books->decay, count = b->counts[code];
-    double before = decay * (double)b->use[code], after = before + (1 - decay) * count;
+    double before = decay * (double)b->use[code], after = moved_count(before, count, decay);
     float *word = b->words + code * b->books->width;
     const double *sum = b->sums + code * b->books->width;
     b->unseen[code] = count > 0 ? 0 : b->unseen[code] + 1;
     if (count > 0)
         for (i64 c = 0; c < b->books->width; c++)
-            word[c] = (float)((before * (double)word[c] + (1 - decay) * sum[c]) / after);
+            word[c] = moved_word(word[c], sum[c], before, after, decay);
     b->use[code] = (float)after;
 }
 

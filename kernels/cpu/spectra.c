@@ -1,5 +1,6 @@
 /* Elementwise ops on spectra: mel bands, their inverse, phases. */
 #include "kernels/cpu/rows.h"
+#include "kernels/phases.h"
 
 struct map_job {
     struct matrix out, x;
@@ -116,7 +117,7 @@ static void run_draw(void *context, i64 tile, int worker)
         float *re = matrix_at(p->spectrum, f, 0), *im = re + bins;
         const float *magnitude = magnitude_of(p, f);
         for (i64 k = 0; k < bins; k++) {
-            float angle = 6.2831853f * (float)rng_uniform(p->key, (u32)f, (u32)k, 0, 0);
+            float angle = phase_drawn(rng_uniform(p->key, (u32)f, (u32)k, 0, 0));
             re[k] = magnitude[k] * cosf(angle);
             im[k] = magnitude[k] * sinf(angle);
         }
@@ -131,15 +132,14 @@ void CPU(phases_draw)(struct device *device, struct matrix spectrum, struct matr
     workers_run(ceil_div(spectrum.rows, tile_rows(spectrum.columns)), run_draw, &p);
 }
 
-/* magnitude . c / |c|, c = now + momentum (now - last) */
 static void push(float *restrict re, float *restrict im, const float *restrict now, const float *restrict last,
                  const float *restrict magnitude, i64 bins, float momentum)
 {
 #pragma omp simd
     for (i64 k = 0; k < bins; k++) {
-        float a = now[k] + momentum * (now[k] - last[k]);
-        float b = now[bins + k] + momentum * (now[bins + k] - last[bins + k]);
-        float scale = magnitude[k] / sqrtf(a * a + b * b + 1e-16f);
+        float a = phase_pushed(now[k], last[k], momentum);
+        float b = phase_pushed(now[bins + k], last[bins + k], momentum);
+        float scale = phase_scale(a, b, magnitude[k]);
         re[k] = a * scale;
         im[k] = b * scale;
     }

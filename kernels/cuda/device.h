@@ -17,7 +17,8 @@
     OP(forbid) OP(settle_codes) OP(log_normalizers) OP(shift_rows) OP(map) OP(multiply_rows) OP(multiply_ratio) \
     OP(distance) OP(distance_backward) OP(bit_cross_entropy) OP(bit_cross_entropy_backward) OP(surrogate) \
     OP(permute) OP(attention_backward) OP(quantize_bits) OP(dequantize_bits) OP(bit_entropy) \
-    OP(bit_entropy_backward)
+    OP(bit_entropy_backward) OP(quantize_vectors) OP(codebook_move) OP(codebook_mean) OP(phases_draw) \
+    OP(phases_push)
 /* clang-format on */
 extern const struct kernels cuda_kernels;
 

@@ -1,0 +1,68 @@
+#include "kernels/cuda/cuda.h"
+
+#include "core/philox.h"
+#include "kernels/phases.h"
+
+__device__ static float magnitude_at(struct matrix magnitude, i64 row, i64 bin)
+{
+    return row_of<float>(magnitude, row < magnitude.rows ? row : magnitude.rows - 1)[bin];
+}
+
+__global__ void draw_phases(struct matrix spectrum, struct matrix magnitude, struct rng_key key)
+{
+    i64 bins = magnitude.columns;
+    ELEMENTS(at, spectrum.rows, bins)
+    {
+        u32 out[4];
+        float sine, cosine, size = magnitude_at(magnitude, at.row, at.column);
+        philox(out, key.seed, (u32)key.purpose, (u32)at.row, (u32)at.column, 0, 0);
+        sincosf(phase_drawn(out[0] * 0x1p-32), &sine, &cosine);
+        float *re = row_of<float>(spectrum, at.row) + at.column;
+        re[0] = size * cosine;
+        re[bins] = size * sine;
+    }
+}
+
+__global__ void push_phases(struct matrix spectrum, struct matrix now, struct matrix last, struct matrix magnitude,
+                            float momentum)
+{
+    i64 bins = magnitude.columns;
+    ELEMENTS(at, spectrum.rows, bins)
+    {
+        const float *n = row_of<float>(now, at.row) + at.column, *l = row_of<float>(last, at.row) + at.column;
+        float a = phase_pushed(n[0], l[0], momentum), b = phase_pushed(n[bins], l[bins], momentum);
+        float scale = phase_scale(a, b, magnitude_at(magnitude, at.row, at.column));
+        float *re = row_of<float>(spectrum, at.row) + at.column;
+        re[0] = a * scale;
+        re[bins] = b * scale;
+    }
+}
+
+static void check(struct matrix spectrum, struct matrix magnitude)
+{
+    require(spectrum.columns == 2 * magnitude.columns && spectrum.dtype == DTYPE_F32 && magnitude.dtype == DTYPE_F32 &&
+                (magnitude.rows > 0 || spectrum.rows == 0),
+            "phases [%lld,%lld] of magnitudes [%lld,%lld]", (long long)spectrum.rows, (long long)spectrum.columns,
+            (long long)magnitude.rows, (long long)magnitude.columns);
+}
+
+extern "C" void cuda_phases_draw(struct device *device, struct matrix spectrum, struct matrix magnitude,
+                                 struct rng_key key)
+{
+    check(spectrum, magnitude);
+    i64 elements = spectrum.rows * magnitude.columns;
+    if (elements > 0)
+        LAUNCH(device, draw_phases, blocks_for(elements), BLOCK_THREADS, 0, spectrum, magnitude, key);
+}
+
+extern "C" void cuda_phases_push(struct device *device, struct matrix spectrum, struct matrix now, struct matrix last,
+                                 struct matrix magnitude, float momentum)
+{
+    check(spectrum, magnitude);
+    require(now.rows == spectrum.rows && last.rows == spectrum.rows && now.columns == spectrum.columns &&
+                last.columns == spectrum.columns && now.dtype == DTYPE_F32 && last.dtype == DTYPE_F32,
+            "phases_push: three spectra of one shape");
+    i64 elements = spectrum.rows * magnitude.columns;
+    if (elements > 0)
+        LAUNCH(device, push_phases, blocks_for(elements), BLOCK_THREADS, 0, spectrum, now, last, magnitude, momentum);
+}

@@ -1,0 +1,26 @@
+/* Griffin-Lim's phases (phases_draw, phases_push in kernels.h), one bin. */
+#ifndef WEFT_PHASES_H
+#define WEFT_PHASES_H
+#include "kernels/formula.h"
+
+#include <math.h>
+
+/* Of a draw of [0, 1). */
+FORMULA float phase_drawn(double uniform)
+{
+    return 6.2831853f * (float)uniform;
+}
+
+/* c = now + momentum (now - last), real or imaginary part. */
+FORMULA float phase_pushed(float now, float last, float momentum)
+{
+    return now + momentum * (now - last);
+}
+
+/* magnitude / |c| */
+FORMULA float phase_scale(float re, float im, float magnitude)
+{
+    return magnitude / sqrtf(re * re + im * im + 1e-16f);
+}
+
+#endif
