@@ -9,6 +9,7 @@ const struct bench benches[] = {
     {"experts", "the step with 256 experts against 32, a token", bench_experts},
     {"attention", "attention over packed samples and blocks against one causal sample", bench_attention},
     {"bpe", "training and encoding of byte-level BPE, one thread", bench_bpe},
+    {"tokenizers", "encoding with tokenizers of other models, one thread", bench_tokenizers},
     {"checkpoint", "writing a checkpoint against copying its bytes", bench_checkpoint},
     {"decode", "text through the cache: prefill, and token by token", bench_decode},
     {"video", "decoding and scaling a clip against ffmpeg", bench_video},

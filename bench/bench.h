@@ -28,5 +28,9 @@ void bench_print(const struct bench_row *row, bool json);
 double bench_median(double *values, i64 count); /* sorts them */
 
 bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_decode, bench_experts, bench_loader, bench_memory,
-    bench_step, bench_video;
+    bench_step, bench_tokenizers, bench_video;
+
+struct text_tokenizer;
+int bench_read_glosses(struct text *out); /* WordNet's, of the system */
+int bench_encode(double *rate, const struct text_tokenizer *tokenizer, const struct text *text); /* MB/s */
 #endif

@@ -9,7 +9,7 @@ static const char *const files[] = {"/usr/share/wordnet/data.noun", "/usr/share/
                                     "/usr/share/wordnet/data.adj", "/usr/share/wordnet/data.adv"};
 
 /* What stands behind "|": glosses and examples, a document a line. */
-static int read_glosses(struct text *out)
+int bench_read_glosses(struct text *out)
 {
     struct text file = {0};
     int status = 0;
@@ -39,7 +39,7 @@ static struct text_tokenizer *train(double *rate, const struct text *text)
     return tokenizer;
 }
 
-static int encode(double *rate, const struct text_tokenizer *tokenizer, const struct text *text)
+int bench_encode(double *rate, const struct text_tokenizer *tokenizer, const struct text *text)
 {
     struct id_list ids = {0};
     double begin = clock_s();
@@ -55,13 +55,13 @@ int bench_bpe(struct device *device, bool json)
     struct text text = {0};
     double trained[ROUNDS], encoded[ROUNDS];
     struct text_tokenizer *tokenizer = NULL;
-    int status = read_glosses(&text);
+    int status = bench_read_glosses(&text);
     (void)device;
     for (int round = 0; status == 0 && round < ROUNDS; round++) {
         if (tokenizer)
             text_tokenizer_free(tokenizer);
         tokenizer = train(&trained[round], &text);
-        status = tokenizer ? encode(&encoded[round], tokenizer, &text) : -1;
+        status = tokenizer ? bench_encode(&encoded[round], tokenizer, &text) : -1;
     }
     if (status == 0) {
         bench_print(&(struct bench_row){"bpe", "training, 16 k merges", "MB/s", "HF tokenizers",

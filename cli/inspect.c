@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/inspect.h"
 #include "data/sources.h"
+#include "tokenizers/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -76,6 +77,13 @@ static struct json *inspect_others(const char *path, bool files)
     return found;
 }
 
+static bool has_tokenizer(const char *path)
+{
+    char *file = text_tokenizer_file(path);
+    memory_free(file);
+    return file != NULL;
+}
+
 static struct json *inspect_folder(const char *path, bool verify, bool files)
 {
     if (has(path, "weft/state.json") || holds_steps(path))
@@ -84,7 +92,7 @@ static struct json *inspect_folder(const char *path, bool verify, bool files)
         return inspect_shards(path, verify);
     if (has(path, "config.json") || has(path, "model.safetensors") || has(path, "model.safetensors.index.json"))
         return is_codec(path) ? inspect_codec(path, verify) : inspect_model(path, verify);
-    if (has(path, "tokenizer.json"))
+    if (has_tokenizer(path))
         return inspect_tokenizer(path);
     if (has(path, "run.json"))
         return inspect_run(path);
@@ -105,7 +113,7 @@ static struct json *inspect_file(const char *path, bool verify, bool files)
 {
     if (ends_with(path, ".safetensors"))
         return inspect_safetensors(path, verify);
-    if (ends_with(path, ".json"))
+    if (ends_with(path, ".json") || ends_with(path, ".model") || ends_with(path, ".tiktoken"))
         return inspect_tokenizer(path);
     if (ends_with(path, ".yaml") || ends_with(path, ".yml"))
         return inspect_recipe(path);

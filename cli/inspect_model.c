@@ -163,6 +163,7 @@ struct json *inspect_tokenizer(const char *path)
             json_push(special, json_of_string(text_token_content(t, (i32)id)));
     json_set(j, "kind", json_of_string("tokenizer"));
     json_set(j, "vocabulary", json_of_integer(text_vocabulary(t)));
+    json_set(j, "model", json_of_string(text_model_name(t)));
     json_set(j, "merges", json_of_integer(text_merge(t, 0, &left, &right)));
     json_set(j, "pattern", json_of_string(text_regex_family(t)));
     json_set(j, "nfc", json_of_bool(text_normalizes_nfc(t)));
@@ -332,6 +333,15 @@ static int add_tokenizer(struct json *j, const char *directory, const char *belo
     return found ? 0 : -1;
 }
 
+/* Under the name of its file. */
+static int add_text_tokenizer(struct json *j, const char *directory)
+{
+    char *file = text_tokenizer_file(directory);
+    int status = add_tokenizer(j, directory, file ? strrchr(file, '/') + 1 : "tokenizer.json", inspect_tokenizer);
+    memory_free(file);
+    return status;
+}
+
 static int check_sums(struct sums *sums, const char *directory)
 {
     static const char *const folders[] = {"", "weft", "weft/vision", "weft/audio"};
@@ -352,8 +362,7 @@ struct json *inspect_model(const char *directory, bool verify)
     set_sizes(j, &config);
     json_set(j, "active_parameters", json_of_integer(model_parameters_active(&config)));
     if (add_weights(j, directory, verify) || add_extra(j, directory, verify) || (verify && check_loads(directory)) ||
-        add_tokenizer(j, directory, "tokenizer.json", inspect_tokenizer) ||
-        add_tokenizer(j, directory, "weft/vision", vision_json) ||
+        add_text_tokenizer(j, directory) || add_tokenizer(j, directory, "weft/vision", vision_json) ||
         add_tokenizer(j, directory, "weft/audio", audio_json)) {
         json_free(j);
         return NULL;

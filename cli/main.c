@@ -6,7 +6,7 @@
 
 const struct command commands[] = {
     {"run", "RECIPE [STAGE...] [STAGE.key=value...]", "run a recipe's stages in order", command_run, true},
-    {"tokenize", "MODEL|tokenizer.json [--decode]", "text to ids and back, JSON lines", command_tokenize},
+    {"tokenize", "MODEL|TOKENIZER [--decode] [--plain] [-o DIR]", "text to ids and back, JSON lines", command_tokenize},
     {"logits", "MODEL --ids IN.safetensors -o OUT.safetensors", "logits and loss of ids", command_logits},
     {"compare", "MODEL --to DIR", "logits, gradients and greedy tokens against reference tensors", command_compare},
     {"generate", "MODEL --prompt TEXT [--image F] [--video F] [--audio F] [--to KIND] [-o F]",

@@ -81,9 +81,9 @@ static int compare_reloaded(struct model *model, const char *folder, bool exact)
 
 static int copy_tokenizer(const char *from, const char *to)
 {
-    char *path = path_join(from, "tokenizer.json");
+    char *path = text_tokenizer_file(from);
     int status = 0;
-    if (file_exists(path)) {
+    if (path) {
         struct text_tokenizer *t = text_tokenizer_load(from);
         status = t ? text_tokenizer_save(t, to) : -1;
         if (t)
@@ -155,14 +155,18 @@ int export_hf(const char *directory, const char *out, enum dtype dtype, struct d
 static int write_gguf(const struct model *model, const char *from, const char *out, enum dtype dtype)
 {
     struct text_tokenizer *tokenizer = NULL;
-    char *path = path_join(from, "tokenizer.json");
+    char *path = text_tokenizer_file(from);
     int status = 0;
-    if (!file_exists(path))
+    if (!path)
         log_warn("%s has no tokenizer.json: the file will hold ids without a vocabulary", from);
     else if (!(tokenizer = text_tokenizer_load(from)))
         status = -1;
+    bool vocabulary = tokenizer && text_is_byte_level(tokenizer);
+    if (tokenizer && !vocabulary)
+        log_warn("%s: GGUF holds byte-level BPE, not this tokenizer: the file will hold ids without a vocabulary",
+                 path);
     if (status == 0)
-        status = model_save_gguf(model, tokenizer, out, dtype);
+        status = model_save_gguf(model, vocabulary ? tokenizer : NULL, out, dtype);
     if (status == 0)
         log_info("read back: every weight as it was written");
     if (tokenizer)

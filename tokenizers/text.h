@@ -12,6 +12,9 @@ struct text_tokenizer;
  * says otherwise gets a warning. Truncation, padding and the model's dropout are not applied. */
 struct text_tokenizer *text_tokenizer_load(const char *path);
 struct text_tokenizer *text_tokenizer_parse(const char *json, i64 length, const char *origin);
+/* Path of the tokenizer's file in a folder: tokenizer.json, tokenizer.model, tokenizer.tiktoken, ...; NULL: there is
+ * none. memory_free. */
+char *text_tokenizer_file(const char *folder);
 void text_tokenizer_free(struct text_tokenizer *tokenizer);
 /* Adds special tokens that it does not have yet (NULL-terminated), of whatever kind it is; ids count on after all
  * others.
@@ -29,6 +32,8 @@ bool text_token_is_special(const struct text_tokenizer *tokenizer, i32 id);
 i64 text_merge(const struct text_tokenizer *tokenizer, i64 i, i32 *left, i32 *right);
 const char *text_regex_family(const struct text_tokenizer *tokenizer); /* "qwen2", "gpt-2", "llama-bpe" or "other" */
 bool text_normalizes_nfc(const struct text_tokenizer *tokenizer);
+bool text_is_byte_level(const struct text_tokenizer *tokenizer);     /* BPE whose tokens are bytes, merges by rank */
+const char *text_model_name(const struct text_tokenizer *tokenizer); /* "BPE", "Unigram", "WordPiece", ... */
 
 struct id_list {
     i32 *ids;

@@ -185,8 +185,7 @@ static struct text_tokenizer *parse_any(const struct text *file, const struct js
     return tokenizer;
 }
 
-/* The tokenizer's file in a folder: tokenizer.json before others. memory_free. */
-static char *file_in(const char *folder)
+char *text_tokenizer_file(const char *folder)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tokenizer.tiktoken", "tiktoken.model",
                                         "qwen.tiktoken"};
@@ -196,12 +195,14 @@ static char *file_in(const char *folder)
             return path;
         memory_free(path);
     }
-    return path_join(folder, names[0]); /* the message will say that it is not there */
+    return NULL;
 }
 
 struct text_tokenizer *text_tokenizer_load(const char *path)
 {
-    char *name = file_is_directory(path) ? file_in(path) : string_copy(path);
+    char *name = file_is_directory(path) ? text_tokenizer_file(path) : string_copy(path);
+    if (!name) /* the message will say that it is not there */
+        name = path_join(path, "tokenizer.json");
     struct text file = {0};
     struct json *config = NULL;
     struct text_tokenizer *tokenizer = NULL;

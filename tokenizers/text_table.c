@@ -414,6 +414,16 @@ const char *text_regex_family(const struct text_tokenizer *tokenizer)
     return known ? names[chain->steps[0].kind] : "other";
 }
 
+bool text_is_byte_level(const struct text_tokenizer *tokenizer)
+{
+    return tokenizer->byte_level;
+}
+
+const char *text_model_name(const struct text_tokenizer *tokenizer)
+{
+    return tokenizer->model->name;
+}
+
 bool text_normalizes_nfc(const struct text_tokenizer *tokenizer)
 {
     return normalizers_are_nfc(&tokenizer->normalizers);

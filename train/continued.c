@@ -107,8 +107,12 @@ static int compare_folders(const char *has, const char *now)
 static int check_tokenizers(const struct continued *c, const char *shards)
 {
     static const char *const pairs[][2] = {{"weft/vision", "vision"}, {"weft/audio", "audio"}};
-    char *has = path_join(c->folder, "tokenizer.json"), *now = path_join(shards, "text/tokenizer.json");
+    char *text = path_join(shards, "text"), *now = text_tokenizer_file(text);
+    char *has = path_join(c->folder, now ? strrchr(now, '/') + 1 : "tokenizer.json");
+    if (!now)
+        now = path_join(text, "tokenizer.json");
     int status = compare_files(has, now);
+    memory_free(text);
     memory_free(has);
     memory_free(now);
     for (i64 i = 0; i < COUNT_OF(pairs) && status == 0; i++) {

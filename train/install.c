@@ -32,7 +32,8 @@ static int copy_between(const char *from, const char *below_from, const char *to
 
 int install_tokenizers(const char *directory, const char *from)
 {
-    static const char *const text_files[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
+    static const char *const text_files[] = {"tokenizer.json", "tokenizer.model", "tokenizer.tiktoken",
+                                             "tokenizer_config.json", "chat_template.jinja"};
     int status = 0;
     for (i64 i = 0; i < COUNT_OF(text_files) && status == 0; i++) {
         char *beside = path_join(from, text_files[i]), *inside = string_format("%s/text/%s", from, text_files[i]);

@@ -57,13 +57,13 @@ def reload(tok, change):
 
 
 # ---- byte-level BPE ----
-def byte_bpe(pre, normalizer=None, specials=(), vocab=VOCAB, first=False, **model):
+def byte_bpe(pre, normalizer=None, specials=(), vocab=None, first=False, **model):
     tok = Tokenizer(models.BPE(**model))
     tok.pre_tokenizer = pre
     if normalizer:
         tok.normalizer = normalizer
     tok.decoder = D.ByteLevel()
-    tok.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=vocab, show_progress=False, special_tokens=list(specials) if first else [],
+    tok.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=vocab or VOCAB, show_progress=False, special_tokens=list(specials) if first else [],
                                                         initial_alphabet=sorted(P.ByteLevel.alphabet()), **({"end_of_word_suffix": model["end_of_word_suffix"]} if "end_of_word_suffix" in model else {})))
     if not first:
         tok.add_tokens(list(specials))
@@ -130,12 +130,12 @@ def clip():
 
 
 # ---- BPE on characters ----
-def char_bpe(specials, fallback=True, pre=None, vocab=VOCAB, **model):
+def char_bpe(specials, fallback=True, pre=None, **model):
     """As converted from SentencePiece: specials, bytes, pieces."""
     tok = Tokenizer(models.BPE())
     tok.normalizer = N.Sequence([N.Prepend("▁"), N.Replace(" ", "▁")])
     tok.pre_tokenizer = pre or split("▁[^▁]*|\n+|[^▁\n]+")
-    tok.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=vocab, show_progress=False, limit_alphabet=120 if not FULL else 600))
+    tok.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=VOCAB, show_progress=False, limit_alphabet=120 if not FULL else 600))
     trained = json.loads(tok.to_str())["model"]
     vocab = {}
     for name in specials + ([f"<0x{b:02X}>" for b in range(256)] if fallback else []) + sorted(trained["vocab"], key=trained["vocab"].get):
@@ -286,7 +286,7 @@ RULES = ([(chr(c), " ") for c in (9, 10, 13, 0xA0, 0x1680, 0x2000, 0x2009, 0x200
 MAP = []
 
 
-def unigram(specials, unk, pre, normalizer=None, vocab=VOCAB, fallback=False):
+def unigram(specials, unk, pre, normalizer=None, fallback=False):
     tok = Tokenizer(models.Unigram())
     if not MAP:
         MAP.append(charsmap())
@@ -296,7 +296,7 @@ def unigram(specials, unk, pre, normalizer=None, vocab=VOCAB, fallback=False):
     elif steps:
         tok.normalizer = N.Sequence(steps)
     tok.pre_tokenizer = pre
-    tok.train_from_iterator(CORPUS, trainers.UnigramTrainer(vocab_size=vocab, show_progress=False, special_tokens=specials, unk_token=unk, max_piece_length=12))
+    tok.train_from_iterator(CORPUS, trainers.UnigramTrainer(vocab_size=VOCAB, show_progress=False, special_tokens=specials, unk_token=unk, max_piece_length=12))
     def change(d):
         if "map" in steps:
             parts = [{"type": "Precompiled", "precompiled_charsmap": MAP[0]} if s == "map" else json.loads(s.__getstate__().decode()) for s in steps]
