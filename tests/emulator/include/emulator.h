@@ -60,6 +60,15 @@ struct launch {
 };
 void enqueue(const launch &launch, const void *kernel, void (*body)(void *), void *arguments, size_t bytes);
 
+template <class T> void clear_padding(T *argument) /* that came with a struct the caller has copied */
+{
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(argument);
+#else
+    (void)argument;
+#endif
+}
+
 template <class... P, class... A> void call(const launch &launch, void (*kernel)(P...), A &&...a)
 {
     struct packed {
@@ -67,7 +76,8 @@ template <class... P, class... A> void call(const launch &launch, void (*kernel)
         std::tuple<P...> arguments;
     };
     void *memory = calloc(1, sizeof(packed)); /* so that padding is zero: arguments are searched for addresses */
-    new (memory) packed{kernel, std::tuple<P...>(std::forward<A>(a)...)};
+    packed *p = new (memory) packed{kernel, std::tuple<P...>(std::forward<A>(a)...)};
+    std::apply([](auto &...argument) { (clear_padding(&argument), ...); }, p->arguments);
     enqueue(
         launch, (const void *)kernel, [](void *p) { std::apply(((packed *)p)->kernel, ((packed *)p)->arguments); },
         memory, sizeof(packed));
