@@ -188,8 +188,12 @@ static void reference_settle_codes(struct op_run *run)
     }
 }
 
+static const struct op_shape sample_shapes[] = {{0, 3},  {1, 1},    {1, 37},     {7, 37},     {20, 3},
+                                                {3, 20}, {2, 1300}, {1000, 263}, {14, 20000}, {-1}};
+
 const struct op_case sampling_cases[] = {
-    {"sample", COUNT_OF(samplings), setup_sample, call_sample, reference_sample, .usual = {256, 16384}},
+    {"sample", COUNT_OF(samplings), setup_sample, call_sample, reference_sample, .usual = {256, 16384},
+     .shapes = sample_shapes},
     {"sample_bits", COUNT_OF(bit_samplings), setup_sample_bits, call_sample_bits, reference_sample_bits,
      .usual = {4096, 32}},
     {"forbid", 1, setup_forbid, call_forbid, reference_forbid, .usual = {256, 16384}, .alike = ONE_DTYPE},
