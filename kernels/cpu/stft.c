@@ -1,4 +1,5 @@
 #include "kernels/cpu/cpu.h"
+#include "kernels/stft.h"
 
 /* A real DFT of n = 2 h points folds into two products with symmetric [h+1, h+1] bases: with e_j = x_j + x_{n-j} and
  * o_j = x_j - x_{n-j} (e_0 = x_0, e_h = x_h, o_0 = o_h = 0),  Re_k = sum_j e_j cos(2 pi jk/n),  Im_k = -sum_j o_j
@@ -51,12 +52,6 @@ struct job {
     bool magnitude, inverse;
     float *time, *padded, *weights; /* backward and inverse: [rows * frames, n_fft], [rows, n + n_fft], [n + n_fft] */
 };
-
-static i64 reflect(i64 at, i64 n)
-{
-    at = at < 0 ? -at : at;
-    return at < n ? at : 2 * (n - 1) - at;
-}
 
 static void load_frame(float *restrict even, float *restrict odd, const float *x, const struct job *job, i64 frame)
 {

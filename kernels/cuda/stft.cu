@@ -1,0 +1,295 @@
+#include "kernels/cuda/cuda.h"
+
+#include "kernels/stft.h"
+
+/* A block transforms a frame. The n = 2 h real samples are h complex ones, z_j = x_2j + i x_2j+1, which go through a
+ * fast Fourier transform in shared memory (Stockham's, which sorts itself), radix by radix of h: 4 and 2 where it is a
+ * power of two, any prime elsewhere. A thread makes one element of a stage from `radix` elements of the one before, so
+ * that one formula serves all of them. Z then gives the n / 2 + 1 bins, or comes from them.
+ *
+ * Back in time, windowed frames lie in the workspace and each sample adds those that reach it, in their order; frames
+ * that do not fit are taken in pieces. */
+enum { RADICES_MOST = 32, SHARED_MOST = 96 << 10, BLOCKS_MOST = 1 << 20 };
+
+struct complex {
+    float re, im;
+};
+__device__ static struct complex times(struct complex a, struct complex b)
+{
+    return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+
+struct transform {
+    struct matrix spectrum, x;
+    const struct complex *turns; /* [n_fft] e^(-2 pi i j / n_fft) */
+    struct complex *memory;      /* [blocks, n_fft]; NULL: shared */
+    float *time;                 /* [frames of a piece, n_fft]: windowed */
+    i64 hop, frames;             /* frames of one signal */
+    i64 begin, end;              /* of this piece, counted over all signals */
+    int n_fft, radix_count, radices[RADICES_MOST];
+    bool magnitude, inverse;
+};
+
+__global__ void fill_turns(struct complex *turns, int n_fft)
+{
+    GRID_STRIDE(j, n_fft)
+    {
+        double sine, cosine;
+        sincos(-6.283185307179586477 * (double)j / (double)n_fft, &sine, &cosine);
+        turns[j] = {(float)cosine, (float)sine};
+    }
+}
+
+/* Periodic Hann. */
+__device__ static float window_at(const struct transform &t, i64 j)
+{
+    return 0.5f - 0.5f * t.turns[j].re;
+}
+
+/* Element d of the stage that makes transforms of `done` elements into those of done . radix; backward: e^(+...). */
+__device__ static struct complex stage_element(const struct transform &t, const struct complex *in, int d, int done,
+                                               int radix, bool backward)
+{
+    int span = done * radix, apart = t.n_fft / 2 / radix, at = d / span * done + d % done;
+    int step = d % span * (t.n_fft / span), turn = 0;
+    struct complex sum = {0, 0};
+    for (int r = 0; r < radix; r++, at += apart) {
+        struct complex by = t.turns[turn], part = times(in[at], {by.re, backward ? -by.im : by.im});
+        sum = {sum.re + part.re, sum.im + part.im};
+        turn += step;
+        turn -= turn >= t.n_fft ? t.n_fft : 0;
+    }
+    return sum;
+}
+
+/* Transforms the h elements of `from`, using `other`; returns which of the two has the result. All threads call it. */
+__device__ static struct complex *run_stages(const struct transform &t, struct complex *from, struct complex *other,
+                                             bool backward)
+{
+    __syncthreads();
+    for (int i = 0, done = 1; i < t.radix_count; done *= t.radices[i], i++) {
+        for (int d = (int)threadIdx.x; d < t.n_fft / 2; d += (int)blockDim.x)
+            other[d] = stage_element(t, from, d, done, t.radices[i], backward);
+        __syncthreads();
+        struct complex *swap = from;
+        from = other;
+        other = swap;
+    }
+    return from;
+}
+
+__device__ static void load_frame(const struct transform &t, struct complex *z, i64 frame)
+{
+    const float *x = row_of<float>(t.x, frame / t.frames);
+    i64 h = t.n_fft / 2, n = t.x.columns, begin = frame % t.frames * t.hop - h;
+    COLUMNS(j, h)
+    z[j] = {window_at(t, 2 * j) * x[reflect(begin + 2 * j, n)],
+            window_at(t, 2 * j + 1) * x[reflect(begin + 2 * j + 1, n)]};
+}
+
+/* X_k = (Z_k + conj Z_h-k) / 2 + e^(-2 pi i k / n) (Z_k - conj Z_h-k) / 2i */
+__device__ static void store_bins(const struct transform &t, const struct complex *z, i64 frame)
+{
+    i64 h = t.n_fft / 2;
+    float *out = row_of<float>(t.spectrum, frame);
+    COLUMNS(k, h + 1)
+    {
+        struct complex a = z[k % h], b = z[(h - k) % h];
+        struct complex odd = times(t.turns[k], {0.5f * (a.im + b.im), 0.5f * (b.re - a.re)});
+        float re = 0.5f * (a.re + b.re) + odd.re, im = k % h ? 0.5f * (a.im - b.im) + odd.im : 0;
+        out[k] = t.magnitude ? sqrtf(re * re + im * im) : re;
+        if (!t.magnitude)
+            out[h + 1 + k] = im;
+    }
+}
+
+/* Half of bin k with its weight, whole at the ends: the real signal's H_k of sum over all n of H_k e^(2 pi i jk / n).
+ * The inverse counts inner bins twice and divides by n. */
+__device__ static struct complex half_bin(const struct transform &t, const float *spectrum, i64 k)
+{
+    i64 h = t.n_fft / 2;
+    float whole = t.inverse ? 1.0f / (float)t.n_fft : 1, half = t.inverse ? whole : 0.5f;
+    if (k % h == 0)
+        return {spectrum[k] * whole, 0};
+    return {spectrum[k] * half, spectrum[h + 1 + k] * half};
+}
+
+/* Z_k = H_k + conj H_h-k + i e^(2 pi i k / n) (H_k - conj H_h-k) */
+__device__ static void load_bins(const struct transform &t, struct complex *z, i64 frame)
+{
+    const float *spectrum = row_of<float>(t.spectrum, frame);
+    i64 h = t.n_fft / 2;
+    COLUMNS(k, h)
+    {
+        struct complex a = half_bin(t, spectrum, k), b = half_bin(t, spectrum, h - k);
+        struct complex turn = {t.turns[k].re, -t.turns[k].im}, odd = times(turn, {a.re - b.re, a.im + b.im});
+        z[k] = {a.re + b.re - odd.im, a.im - b.im + odd.re};
+    }
+}
+
+__device__ static void store_time(const struct transform &t, const struct complex *z, i64 frame)
+{
+    float *out = t.time + (frame - t.begin) * t.n_fft;
+    COLUMNS(j, t.n_fft) out[j] = window_at(t, j) * (j % 2 ? z[j / 2].im : z[j / 2].re);
+}
+
+template <bool to_time> __global__ void transform_frames(struct transform t)
+{
+    DYNAMIC_SHARED(struct complex, shared);
+    struct complex *z = t.memory ? t.memory + (i64)blockIdx.x * t.n_fft : shared, *other = z + t.n_fft / 2;
+    for (i64 frame = t.begin + blockIdx.x; frame < t.end; frame += gridDim.x) {
+        if (to_time)
+            load_bins(t, z, frame);
+        else
+            load_frame(t, z, frame);
+        struct complex *result = run_stages(t, z, other, to_time);
+        if (to_time)
+            store_time(t, result, frame);
+        else
+            store_bins(t, result, frame);
+        __syncthreads();
+    }
+}
+
+/* What this piece's frames of a signal add at `at`, counted from n_fft / 2 before its first sample. */
+__device__ static float overlap_at(const struct transform &t, i64 signal, i64 at)
+{
+    i64 first = signal * t.frames, past = at - t.n_fft, begin = past < 0 ? 0 : past / t.hop + 1, end = at / t.hop + 1;
+    begin = begin > t.begin - first ? begin : t.begin - first;
+    end = end < t.frames ? end : t.frames;
+    end = end < t.end - first ? end : t.end - first;
+    float sum = 0;
+    for (i64 f = begin; f < end; f++)
+        sum += t.time[(first + f - t.begin) * t.n_fft + at - f * t.hop];
+    return sum;
+}
+
+/* 1 / the sum of squared windows of all frames; 0 where none reaches. */
+__device__ static float overlap_weight(const struct transform &t, i64 at)
+{
+    i64 past = at - t.n_fft, begin = past < 0 ? 0 : past / t.hop + 1;
+    float sum = 0;
+    for (i64 f = begin; f < t.frames && f * t.hop <= at; f++)
+        sum += window_at(t, at - f * t.hop) * window_at(t, at - f * t.hop);
+    return sum > 1e-8f ? 1 / sum : 0;
+}
+
+/* A thread a sample, of the signals this piece has frames of. */
+__global__ void overlap(struct transform t, i64 first_signal, i64 signals)
+{
+    i64 h = t.n_fft / 2, n = t.x.columns;
+    ELEMENTS(at, signals, n)
+    {
+        i64 signal = first_signal + at.row, i = at.column;
+        float *out = row_of<float>(t.x, signal) + i;
+        float sum = (signal * t.frames >= t.begin ? 0 : *out) + overlap_at(t, signal, h + i);
+        if (!t.inverse && i >= 1 && i <= h)
+            sum += overlap_at(t, signal, h - i);
+        if (!t.inverse && i >= n - 1 - h && i <= n - 2)
+            sum += overlap_at(t, signal, h + 2 * n - 2 - i);
+        if (t.inverse && (signal + 1) * t.frames <= t.end)
+            sum *= overlap_weight(t, h + i);
+        *out = sum;
+    }
+}
+
+static void set_radices(struct transform *t)
+{
+    int rest = t->n_fft / 2;
+    for (; rest % 4 == 0; rest /= 4)
+        t->radices[t->radix_count++] = 4;
+    for (int radix = 2; rest > 1; radix++)
+        for (; rest % radix == 0; rest /= radix)
+            t->radices[t->radix_count++] = radix;
+}
+
+static struct transform transform_of(struct matrix spectrum, struct matrix x, i64 n_fft, i64 hop, bool magnitude,
+                                     const char *op)
+{
+    i64 bins = n_fft / 2 + 1;
+    require(n_fft >= 4 && n_fft % 2 == 0 && n_fft < 1 << 20, "%s: windows of %lld samples", op, (long long)n_fft);
+    require(x.columns >= bins, "%s: %lld samples cannot be reflected by %lld", op, (long long)x.columns,
+            (long long)(bins - 1));
+    struct transform t = {};
+    t.spectrum = spectrum;
+    t.x = x;
+    t.hop = hop;
+    t.frames = hop > 0 ? x.columns / hop + 1 : 0;
+    t.n_fft = (int)n_fft;
+    t.magnitude = magnitude;
+    require(hop > 0 && x.dtype == DTYPE_F32 && spectrum.dtype == DTYPE_F32 && spectrum.rows == x.rows * t.frames &&
+                spectrum.columns == (magnitude ? 1 : 2) * bins,
+            "%s: [%lld,%lld] of [%lld,%lld] by %lld", op, (long long)spectrum.rows, (long long)spectrum.columns,
+            (long long)x.rows, (long long)x.columns, (long long)hop);
+    set_radices(&t);
+    return t;
+}
+
+/* Fills the table of turns; returns how much of the workspace is taken: the table, and what blocks need for frames
+ * that are too long for shared memory. */
+static i64 open_transform(struct device *device, struct transform *t, i64 *blocks, i64 *shared)
+{
+    i64 table = round_up(t->n_fft * (i64)sizeof(struct complex), 128), block = table;
+    char *memory = (char *)cuda_workspace_of(device, "stft", table);
+    t->turns = (struct complex *)memory;
+    LAUNCH(device, fill_turns, blocks_for(t->n_fft), BLOCK_THREADS, 0, (struct complex *)memory, t->n_fft);
+    *blocks = BLOCKS_MOST;
+    *shared = t->n_fft * (i64)sizeof(struct complex);
+    if (*shared <= SHARED_MOST)
+        return table;
+    *blocks = 2 * cuda_handles_of(device)->processors;
+    *shared = 0;
+    t->memory = (struct complex *)(memory + table);
+    cuda_workspace_of(device, "stft", table + *blocks * block);
+    return table + *blocks * block;
+}
+
+template <bool to_time>
+static void launch_frames(struct device *device, const struct transform &t, i64 blocks, i64 shared)
+{
+    CUDA_CHECK(
+        cudaFuncSetAttribute(transform_frames<to_time>, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_MOST));
+    LAUNCH(device, transform_frames<to_time>, (unsigned)min_i64(t.end - t.begin, blocks), threads_for(t.n_fft / 2),
+           shared, t);
+}
+
+extern "C" void cuda_stft(struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft, i64 hop,
+                          bool magnitude)
+{
+    i64 blocks, shared;
+    struct transform t = transform_of(spectrum, x, n_fft, hop, magnitude, "stft");
+    if (spectrum.rows == 0)
+        return;
+    open_transform(device, &t, &blocks, &shared);
+    t.end = spectrum.rows;
+    launch_frames<false>(device, t, blocks, shared);
+}
+
+static void to_time(struct device *device, struct transform t)
+{
+    i64 blocks, shared, frames = t.spectrum.rows, frame_bytes = t.n_fft * (i64)sizeof(float);
+    if (frames == 0)
+        return;
+    i64 taken = open_transform(device, &t, &blocks, &shared);
+    cuda_workspace_of(device, "stft", taken + frame_bytes);
+    i64 piece = (cuda_handles_of(device)->workspace_bytes - taken) / frame_bytes;
+    t.time = (float *)((char *)cuda_handles_of(device)->workspace + taken);
+    for (; t.begin < frames; t.begin = t.end) {
+        t.end = min_i64(frames, t.begin + piece);
+        launch_frames<true>(device, t, blocks, shared);
+        i64 first = t.begin / t.frames, signals = ceil_div(t.end, t.frames) - first;
+        LAUNCH(device, overlap, blocks_for(signals * t.x.columns), BLOCK_THREADS, 0, t, first, signals);
+    }
+}
+
+extern "C" void cuda_stft_backward(struct device *device, struct matrix dx, struct matrix dspectrum, i64 n_fft, i64 hop)
+{
+    to_time(device, transform_of(dspectrum, dx, n_fft, hop, false, "stft_backward"));
+}
+
+extern "C" void cuda_stft_inverse(struct device *device, struct matrix x, struct matrix spectrum, i64 n_fft, i64 hop)
+{
+    struct transform t = transform_of(spectrum, x, n_fft, hop, false, "stft_inverse");
+    t.inverse = true;
+    to_time(device, t);
+}
