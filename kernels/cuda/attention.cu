@@ -1,13 +1,21 @@
-#include "kernels/cuda/attention_forward.h"
+#include "kernels/cuda/attention.h"
 
-/* Flash attention's forward (Dao et al. 2022): a block keeps QUERIES queries of one head and walks over tiles of KEYS
- * keys; the running maximum and sum of a query rescale what it has. Products are f32 in ordinary registers, for f32 and
- * for what attention_mma.cu does not take. Tiles no query of the block can see are skipped. */
+/* Flash attention's forward (Dao et al. 2022): a block keeps a tile of queries and walks over tiles of keys; the
+ * running maximum and sum of a query rescale what it has. Tiles no query of the block can see are skipped. */
+
+/* ---- f32 in ordinary registers: QUERIES queries of one head a block ---- */
 enum { QUERIES = 32, KEYS = 32, LANES = BLOCK_THREADS / QUERIES, WIDTH_MOST = 256 };
+
+struct problem {
+    struct matrix out, q, k, v;
+    float *lse;
+    i64 heads, kv_heads, width;
+    struct intervals intervals;
+};
 
 /* [rows, width] of f32 with one float of padding a row; rows past the end are zero. */
 template <typename T>
-__device__ static void load_tile(float *tile, struct matrix from, i64 first, int rows, i64 column, i64 width)
+__device__ static void load_plain(float *tile, struct matrix from, i64 first, int rows, i64 column, i64 width)
 {
     for (i64 i = threadIdx.x; i < rows * width; i += BLOCK_THREADS) {
         i64 row = first + i / width;
@@ -16,24 +24,25 @@ __device__ static void load_tile(float *tile, struct matrix from, i64 first, int
     }
 }
 
+/* Whether any query of [first, last] may see a key of the tile: exact but for holes narrower than the block. */
 __device__ static bool tile_is_seen(const struct intervals &of, i32 first, i32 last, i64 key)
 {
     int seen = 0;
     for (i64 j = key + threadIdx.x; j < of.keys && j < key + KEYS; j += BLOCK_THREADS)
-        seen |= any_sees(of, first, last, j);
+        seen |= of.begin[j] <= last && first < of.end[j] && !(of.hole_begin[j] <= first && last < of.hole_end[j]);
     return __syncthreads_or(seen);
 }
 
 /* Scores of one query and the KEYS of a tile, LANES threads a query; -inf where a key is not seen. */
-__device__ static void fill_scores(float *scores, const float *q, const float *k, const struct attention_problem &p,
-                                   i32 query, bool live, i64 key, int lane)
+__device__ static void fill_scores(float *scores, const float *q, const float *k, const struct problem &p, i32 query,
+                                   bool live, i64 key, int lane)
 {
     float scale = rsqrtf((float)p.width);
     for (int j = lane; j < KEYS; j += LANES) {
         float sum = 0;
         for (i64 c = 0; c < p.width; c++)
             sum += q[c] * k[j * (p.width + 1) + c];
-        bool seen = live && key + j < p.intervals.keys && sees(p.intervals, query, key + j);
+        bool seen = live && sees(query, bounds_of(p.intervals, key + j));
         scores[j] = seen ? sum * scale : -INFINITY;
     }
 }
@@ -66,7 +75,7 @@ __device__ static void take_tile(struct running *r, const float *scores, const f
 }
 
 template <typename T>
-__device__ static void store(const struct attention_problem &p, i64 row, i64 head, int lane, struct running *r)
+__device__ static void store(const struct problem &p, i64 row, i64 head, int lane, struct running *r)
 {
     T *out = row_of<T>(p.out, row) + head * p.width;
 #pragma unroll
@@ -77,7 +86,7 @@ __device__ static void store(const struct attention_problem &p, i64 row, i64 hea
         p.lse[row * p.heads + head] = r->sum > 0 ? r->most + logf(r->sum) : -INFINITY;
 }
 
-template <typename T> __global__ void attend(struct attention_problem p)
+template <typename T> __global__ void attend(struct problem p)
 {
     DYNAMIC_SHARED(float, shared);
     i64 padded = p.width + 1, head = blockIdx.y, first = (i64)blockIdx.x * QUERIES;
@@ -88,12 +97,12 @@ template <typename T> __global__ void attend(struct attention_problem p)
     bool live = first + row <= last;
     i32 query = p.intervals.query[live ? first + row : last];
     struct running r = {-INFINITY, 0, {}};
-    load_tile<T>(q, p.q, first, QUERIES, head * p.width, p.width);
+    load_plain<T>(q, p.q, first, QUERIES, head * p.width, p.width);
     for (i64 key = 0; key < p.intervals.keys; key += KEYS) {
         if (!tile_is_seen(p.intervals, p.intervals.query[first], p.intervals.query[last], key))
             continue;
-        load_tile<T>(k, p.k, key, KEYS, column, p.width);
-        load_tile<T>(v, p.v, key, KEYS, column, p.width);
+        load_plain<T>(k, p.k, key, KEYS, column, p.width);
+        load_plain<T>(v, p.v, key, KEYS, column, p.width);
         __syncthreads();
         fill_scores(scores + row * KEYS, q + row * padded, k, p, query, live, key, lane);
         __syncthreads();
@@ -103,12 +112,266 @@ template <typename T> __global__ void attend(struct attention_problem p)
         store<T>(p, first + row, head, lane, &r);
 }
 
-template <typename T> static void launch(struct device *device, const struct attention_problem &p)
+static void launch_plain(struct device *device, const struct problem &p)
 {
     dim3 grid((unsigned)ceil_div(p.intervals.queries, QUERIES), (unsigned)p.heads);
     i64 bytes = ((QUERIES + 2 * KEYS) * (p.width + 1) + QUERIES * KEYS) * 4;
-    CUDA_CHECK(cudaFuncSetAttribute(attend<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-    LAUNCH(device, attend<T>, grid, BLOCK_THREADS, bytes, p);
+    CUDA_CHECK(cudaFuncSetAttribute(attend<float>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    LAUNCH(device, attend<float>, grid, BLOCK_THREADS, bytes, p);
+}
+
+/* ---- bf16 on tensor cores (mma.sync): a warp keeps 16 rows of a key-value head, a block WARPS warps; the next tile of
+ * keys comes while this one is used. Where there are few rows, several blocks share out the keys of each (splits); what
+ * they have is put together in the order of the keys. ---- */
+enum { WARPS = 4, ROWS = 16 * WARPS, THREADS = WARPS * WARP_THREADS, BLOCKS_ENOUGH = 128, TILES_ENOUGH = 4 };
+
+struct split {
+    float *out;       /* [splits, kv heads, rows, width], not divided by their sums */
+    float2 *sums;     /* [splits, kv heads, rows]: running maximum (of powers of two) and sum */
+    i64 count, tiles; /* of keys, each */
+};
+struct attention {
+    struct matrix out, q, k, v;
+    float *lse;
+    struct heads heads;
+    struct intervals of;
+    struct key_span *spans;
+    struct split split;
+    i64 rows, vector;
+};
+
+template <int D> struct key_tile {
+    enum { COUNT = D > 128 ? 32 : 64 };
+};
+template <int D> struct attention_tiles {
+    struct padded_row<D> q[ROWS], k[2][key_tile<D>::COUNT], v[2][key_tile<D>::COUNT];
+    struct key_bounds bounds[2][key_tile<D>::COUNT];
+    struct tile_list list;
+};
+/* A warp's 16 rows; a lane has two of them. */
+template <int D> struct row_state {
+    float out[D / 8][4], most[2], sum[2];
+    i32 query[2];
+};
+
+template <int D>
+__device__ static void load_keys(struct attention_tiles<D> *s, const struct attention &p, int to, i64 tile, bool whole)
+{
+    enum { COUNT = key_tile<D>::COUNT };
+    i64 first = tile * COUNT, column = blockIdx.y * p.heads.width;
+    load_tile<D>(s->k[to], COUNT, first, p.of.keys, p.heads.width, p.vector,
+                 [&](i64 key) { return row_of<bf16>(p.k, key) + column; });
+    load_tile<D>(s->v[to], COUNT, first, p.of.keys, p.heads.width, p.vector,
+                 [&](i64 key) { return row_of<bf16>(p.v, key) + column; });
+    if (!whole && threadIdx.x < COUNT)
+        s->bounds[to][threadIdx.x] = bounds_of(p.of, first + threadIdx.x);
+}
+
+template <int D, int N>
+__device__ static void mask(float (&x)[N / 8][4], const struct key_bounds *bounds, const i32 (&query)[2])
+{
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            struct key_bounds key = bounds[j * 8 + threadIdx.x % 4 * 2 + c];
+            x[j][c] = sees(query[0], key) ? x[j][c] : -INFINITY;
+            x[j][2 + c] = sees(query[1], key) ? x[j][2 + c] : -INFINITY;
+        }
+}
+
+/* Scores of row `half` become powers of two of themselves, `scale` times as large, less the running maximum. */
+template <int D, int N>
+__device__ static void soften(struct row_state<D> *r, float (&x)[N / 8][4], int half, float scale)
+{
+    float most = r->most[half];
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+        most = fmaxf(most, fmaxf(x[j][2 * half], x[j][2 * half + 1]) * scale);
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+    float base = most == -INFINITY ? 0 : most, rescale = exp2_approximate(r->most[half] - base);
+    r->sum[half] *= rescale;
+    r->most[half] = most;
+#pragma unroll
+    for (int j = 0; j < D / 8; j++) {
+        r->out[j][2 * half] *= rescale;
+        r->out[j][2 * half + 1] *= rescale;
+    }
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int c = 2 * half; c < 2 * half + 2; c++) {
+            x[j][c] = exp2_approximate(x[j][c] * scale - base);
+            r->sum[half] += x[j][c];
+        }
+}
+
+template <int D>
+__device__ static void take_keys(struct row_state<D> *r, struct attention_tiles<D> *s, int at, bool whole, float scale)
+{
+    enum { N = key_tile<D>::COUNT };
+    float x[N / 8][4] = {};
+    add_product<D, N>(x, s->q, threadIdx.x / WARP_THREADS * 16, s->k[at]);
+    if (!whole)
+        mask<D, N>(x, s->bounds[at], r->query);
+    soften<D, N>(r, x, 0, scale);
+    soften<D, N>(r, x, 1, scale);
+    add_weighted<D, N>(r->out, x, s->v[at]);
+}
+
+/* Key tiles first .. end - 1. */
+template <int D>
+__device__ static void walk_keys(struct row_state<D> *r, struct attention_tiles<D> *s, const struct attention &p,
+                                 i64 first, i64 end)
+{
+    i64 row = (i64)blockIdx.x * ROWS, last = row + ROWS < p.rows ? row + ROWS - 1 : p.rows - 1;
+    i32 first_query = p.of.query[row / p.heads.group], last_query = p.of.query[last / p.heads.group];
+    float scale = rsqrtf((float)p.heads.width) * LOG2_E;
+    bool live = row + threadIdx.x / WARP_THREADS * 16 < p.rows;
+    for (i64 section = first; section < end; section += LISTED_MOST) {
+        i32 count = list_tiles(&s->list, section, section + LISTED_MOST < end ? section + LISTED_MOST : end,
+                               [&](i64 tile) { return seen_of(p.spans[tile], first_query, last_query); });
+        for (i32 n = -1; n < count; n++) {
+            if (n + 1 < count)
+                load_keys(s, p, (n + 1) % 2, listed_tile(&s->list, n + 1), listed_whole(&s->list, n + 1));
+            copies_commit();
+            if (n < 0)
+                continue;
+            copies_wait<1>();
+            __syncthreads();
+            if (live)
+                take_keys<D>(r, s, n % 2, listed_whole(&s->list, n), scale);
+            __syncthreads();
+        }
+    }
+}
+
+template <int D>
+__device__ static void store_split(const struct attention &p, const struct row_state<D> &r, int half, i64 row)
+{
+    i64 at = (blockIdx.z * p.heads.kv_count + blockIdx.y) * p.rows + row;
+    float *to = p.split.out + at * p.heads.width;
+#pragma unroll
+    for (int j = 0; j < D / 8; j++)
+#pragma unroll
+        for (int c = 0; c < 2; c++)
+            if (j * 8 + threadIdx.x % 4 * 2 + c < p.heads.width)
+                to[j * 8 + threadIdx.x % 4 * 2 + c] = r.out[j][2 * half + c];
+    if (threadIdx.x % 4 == 0)
+        p.split.sums[at] = make_float2(r.most[half], r.sum[half]);
+}
+
+__device__ static void store_lse(const struct attention &p, i64 kv_head, i64 row, float most, float sum)
+{
+    p.lse[row / p.heads.group * p.heads.count + kv_head * p.heads.group + row % p.heads.group] =
+        sum > 0 ? (most + log2f(sum)) * LN_2 : -INFINITY;
+}
+
+template <int D> __device__ static void store_rows(const struct attention &p, struct row_state<D> *r, i64 first)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        i64 row = first + threadIdx.x % WARP_THREADS / 4 + 8 * half;
+        float sum = r->sum[half] + __shfl_xor_sync(0xffffffffu, r->sum[half], 1);
+        r->sum[half] = sum = sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+        if (row >= p.rows)
+            continue;
+        if (p.split.count > 1) {
+            store_split<D>(p, *r, half, row);
+            continue;
+        }
+        store_row<D>(head_row<bf16>(p.out, p.heads, blockIdx.y, row), r->out, half, p.heads.width,
+                     sum > 0 ? 1 / sum : 0);
+        if (threadIdx.x % 4 == 0)
+            store_lse(p, blockIdx.y, row, r->most[half], sum);
+    }
+}
+
+/* A block: ROWS rows, a key-value head, one split of the keys. */
+template <int D> __global__ void __launch_bounds__(THREADS) attend_mma(struct attention p)
+{
+    DYNAMIC_SHARED(char, memory);
+    struct attention_tiles<D> *s = (struct attention_tiles<D> *)memory;
+    i64 first = (i64)blockIdx.x * ROWS, own = first + threadIdx.x / WARP_THREADS * 16;
+    i64 tiles = (p.of.keys + key_tile<D>::COUNT - 1) / key_tile<D>::COUNT, begin = blockIdx.z * p.split.tiles;
+    struct row_state<D> r = {
+        {}, {-INFINITY, -INFINITY}, {}, {}
+    };
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        i64 row = own + threadIdx.x % WARP_THREADS / 4 + 8 * half;
+        r.query[half] = p.of.query[(row < p.rows ? row : p.rows - 1) / p.heads.group];
+    }
+    load_tile<D>(s->q, ROWS, first, p.rows, p.heads.width, p.vector,
+                 [&](i64 row) { return head_row<bf16>(p.q, p.heads, blockIdx.y, row); });
+    walk_keys<D>(&r, s, p, begin, begin + p.split.tiles < tiles ? begin + p.split.tiles : tiles);
+    copies_wait<0>();
+    store_rows<D>(p, &r, own);
+}
+
+/* A warp a row of a key-value head: its splits in order. */
+static __global__ void join_splits(struct attention p)
+{
+    i64 at = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, rows = p.heads.kv_count * p.rows;
+    float most = -INFINITY, sum = 0;
+    if (at >= rows)
+        return;
+    for (i64 i = 0; i < p.split.count; i++)
+        most = fmaxf(most, p.split.sums[i * rows + at].x);
+    float base = most == -INFINITY ? 0 : most;
+    for (i64 i = 0; i < p.split.count; i++)
+        sum += p.split.sums[i * rows + at].y * exp2f(p.split.sums[i * rows + at].x - base);
+    bf16 *to = head_row<bf16>(p.out, p.heads, at / p.rows, at % p.rows);
+    for (i64 c = threadIdx.x % WARP_THREADS; c < p.heads.width; c += WARP_THREADS) {
+        float value = 0;
+        for (i64 i = 0; i < p.split.count; i++)
+            value += p.split.out[(i * rows + at) * p.heads.width + c] * exp2f(p.split.sums[i * rows + at].x - base);
+        to[c] = from_f32<bf16>(sum > 0 ? value / sum : 0);
+    }
+    if (threadIdx.x % WARP_THREADS == 0)
+        store_lse(p, at / p.rows, at % p.rows, most, sum);
+}
+
+/* By shapes alone. */
+static struct split split_of(struct device *device, const struct attention &p, i64 tiles)
+{
+    struct cuda_handles *handles = cuda_handles_of(device);
+    i64 blocks = ceil_div(p.rows, ROWS) * p.heads.kv_count, rows = p.heads.kv_count * p.rows;
+    i64 wanted = max_i64(1, min_i64(BLOCKS_ENOUGH / blocks, tiles / TILES_ENOUGH));
+    struct split split = {NULL, NULL, 1, max_i64(ceil_div(tiles, wanted), 1)};
+    split.count = max_i64(ceil_div(tiles, split.tiles), 1);
+    split.sums = (float2 *)(p.spans + tiles);
+    split.out = (float *)(split.sums + split.count * rows);
+    i64 bytes =
+        tiles * (i64)sizeof(struct key_span) + (split.count > 1 ? split.count * rows * (p.heads.width + 2) * 4 : 0);
+    require(bytes <= handles->workspace_bytes, "attention: %lld keys", (long long)p.of.keys);
+    return split;
+}
+
+template <int D> static void launch_mma(struct device *device, struct attention p)
+{
+    i64 tiles = ceil_div(p.of.keys, key_tile<D>::COUNT);
+    int bytes = (int)sizeof(struct attention_tiles<D>);
+    p.split = split_of(device, p, tiles);
+    dim3 grid((unsigned)ceil_div(p.rows, ROWS), (unsigned)p.heads.kv_count, (unsigned)p.split.count);
+    launch_summary(device, p.spans, p.of, key_tile<D>::COUNT);
+    CUDA_CHECK(cudaFuncSetAttribute(attend_mma<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    LAUNCH(device, attend_mma<D>, grid, THREADS, bytes, p);
+    if (p.split.count > 1)
+        LAUNCH(device, join_splits, (unsigned)ceil_div(p.heads.kv_count * p.rows, WARPS), THREADS, 0, p);
+}
+
+static void launch_by_width(struct device *device, const struct attention &p)
+{
+    if (p.heads.width <= 32)
+        launch_mma<32>(device, p);
+    else if (p.heads.width <= 64)
+        launch_mma<64>(device, p);
+    else if (p.heads.width <= 128)
+        launch_mma<128>(device, p);
+    else
+        launch_mma<256>(device, p);
 }
 
 extern "C" void cuda_attention(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,
@@ -121,13 +384,15 @@ extern "C" void cuda_attention(struct device *device, struct matrix out, float *
             "attention: q [%lld,%lld], k [%lld,%lld], %lld heads, %lld key-value heads (of width %d at most)",
             (long long)q.rows, (long long)q.columns, (long long)k.rows, (long long)k.columns, (long long)heads,
             (long long)kv_heads, (int)WIDTH_MOST);
-    struct attention_problem p = {out, q, k, v, lse, heads, kv_heads, width, *intervals};
     if (intervals->queries == 0)
         return;
-    if (attention_on_tensor_cores(device, p))
+    if (q.dtype == DTYPE_F32) {
+        launch_plain(device, {out, q, k, v, lse, heads, kv_heads, width, *intervals});
         return;
-    if (q.dtype == DTYPE_BF16)
-        launch<bf16>(device, p);
-    else
-        launch<float>(device, p);
+    }
+    struct attention p = {out, q, k, v, lse, heads_of(q, heads, kv_heads), *intervals, NULL, {}, 0, 0};
+    p.spans = (struct key_span *)cuda_handles_of(device)->workspace;
+    p.rows = intervals->queries * p.heads.group;
+    p.vector = reads_vectors(q, width) && reads_vectors(k, width) && reads_vectors(v, width);
+    launch_by_width(device, p);
 }

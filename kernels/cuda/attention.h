@@ -3,7 +3,7 @@
  * once, be the queries ever so few. */
 #ifndef WEFT_CUDA_ATTENTION_H
 #define WEFT_CUDA_ATTENTION_H
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/ptx.h"
 
 #define LOG2_E 1.44269504f
 #define LN_2 0.693147181f
@@ -133,6 +133,112 @@ static inline struct heads heads_of(struct matrix q, i64 heads, i64 kv_heads)
 template <typename T> __device__ inline T *head_row(struct matrix m, struct heads heads, i64 kv_head, i64 row)
 {
     return row_of<T>(m, row / heads.group) + (kv_head * heads.group + row % heads.group) * heads.width;
+}
+
+/* ---- Tensor cores: tiles of bf16 in shared memory, rows padded so that the eight of an ldmatrix meet each bank once
+ */
+template <int D> struct padded_row {
+    bf16 at[D + 8];
+};
+
+/* Rows first .. first + count - 1 of those before `end`, `width` of D columns; the rest is zero. row(i) points to one;
+ * `vector`: 16 bytes at a time may be read. */
+template <int D, typename Row>
+__device__ inline void load_tile(struct padded_row<D> *to, int count, i64 first, i64 end, i64 width, bool vector,
+                                 Row row)
+{
+    for (int i = threadIdx.x; i < count * (D / 8); i += blockDim.x) {
+        int r = i / (D / 8), c = i % (D / 8) * 8;
+        i64 left = first + r < end ? width - c : 0;
+        const bf16 *from = left > 0 ? row(first + r) + c : row(0);
+        if (vector) {
+            copy_async(&to[r].at[c], from, left > 0);
+            continue;
+        }
+        for (int j = 0; j < 8; j++)
+            to[r].at[c + j] = j < left ? from[j] : 0;
+    }
+}
+static inline bool reads_vectors(struct matrix m, i64 width)
+{
+    return ((uintptr_t)m.data | (uintptr_t)(m.stride * 2) | (uintptr_t)(width * 2)) % 16 == 0;
+}
+
+/* A 16 x 16 of a product's left side that lies [row, k]. */
+template <int D> __device__ inline void load_left(u32 (&out)[4], const struct padded_row<D> *tile, int row, int k)
+{
+    int lane = threadIdx.x % WARP_THREADS;
+    load_matrices(out, &tile[row + lane % 16].at[k + lane / 16 * 8]);
+}
+/* 16 x 16 of a right side: out[0..1] are the first eight columns', out[2..3] the others'. It lies [column, k]. */
+template <int D> __device__ inline void load_right(u32 (&out)[4], const struct padded_row<D> *tile, int column, int k)
+{
+    int lane = threadIdx.x % WARP_THREADS;
+    load_matrices(out, &tile[column + lane / 16 * 8 + lane % 8].at[k + lane / 8 % 2 * 8]);
+}
+/* It lies [k, column]. */
+template <int D>
+__device__ inline void load_right_turned(u32 (&out)[4], const struct padded_row<D> *tile, int column, int k)
+{
+    int lane = threadIdx.x % WARP_THREADS;
+    load_matrices_transposed(out, &tile[k + lane % 16].at[column + lane / 16 * 8]);
+}
+
+/* d [16, N] += left [16, D] right^T, right [N, D]; the left side from shared memory. */
+template <int D, int N>
+__device__ inline void add_product(float (&d)[N / 8][4], const struct padded_row<D> *left, int row,
+                                   const struct padded_row<D> *right)
+{
+#pragma unroll
+    for (int k = 0; k < D; k += 16) {
+        u32 a[4], b[4];
+        load_left(a, left, row, k);
+#pragma unroll
+        for (int j = 0; j < N / 16; j++) {
+            load_right(b, right, 16 * j, k);
+            mma(d[2 * j], a, b);
+            mma(d[2 * j + 1], a, b + 2);
+        }
+    }
+}
+/* d [16, D] += x [16, N] right [N, D]; x as another product left it, rounded to bf16. */
+template <int D, int N>
+__device__ inline void add_weighted(float (&d)[D / 8][4], const float (&x)[N / 8][4], const struct padded_row<D> *right)
+{
+#pragma unroll
+    for (int j = 0; j < N / 16; j++) {
+        u32 a[4], b[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[i] = pack_bf16(x[2 * j + i / 2][i % 2 * 2], x[2 * j + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+        for (int c = 0; c < D / 16; c++) {
+            load_right_turned(b, right, 16 * c, 16 * j);
+            mma(d[2 * c], a, b);
+            mma(d[2 * c + 1], a, b + 2);
+        }
+    }
+}
+
+/* What a lane has of a 16 x 8 part of a product: rows lane / 4 and that + 8, columns lane % 4 * 2 and the next. Stores
+ * one of these rows of d [16, D], `width` columns of it, times a factor. */
+template <int D>
+__device__ inline void store_row(bf16 *to, const float (&d)[D / 8][4], int half, i64 width, float factor)
+{
+    int pair = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < D / 8; j++) {
+        float first = d[j][2 * half] * factor, second = d[j][2 * half + 1] * factor;
+        bf16 *at = to + 8 * j + pair;
+        if (8 * j + pair + 1 < width && (uintptr_t)at % 4 == 0) {
+            *(u32 *)at = pack_bf16(first, second);
+            continue;
+        }
+        if (8 * j + pair < width)
+            at[0] = from_f32<bf16>(first);
+        if (8 * j + pair + 1 < width)
+            at[1] = from_f32<bf16>(second);
+    }
 }
 
 #endif
