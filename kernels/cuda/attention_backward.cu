@@ -17,6 +17,7 @@ struct backward {
     struct heads heads;
     struct intervals of;
     i64 rows; /* queries times group */
+    i64 vector;
 };
 
 /* A warp a query and head. */
@@ -217,6 +218,223 @@ template <typename T> static void launch_plain(struct device *device, const stru
         LAUNCH(device, plain_rows<T>, rows, BLOCK_THREADS, bytes, b);
 }
 
+/* ---- bf16 on tensor cores (mma.sync): the same two passes; a warp keeps 16 keys, or 16 rows, a block WARPS warps ----
+ */
+enum { WARPS = 4, KEPT = 16 * WARPS, THREADS = WARPS * WARP_THREADS, TENSOR_WIDTH_MOST = 128 };
+
+template <int D> struct keys_tiles {
+    enum { ROWS = D > 64 ? 32 : 64 }; /* of a step: registers hold dk, dv and two products */
+    struct padded_row<D> k[KEPT], v[KEPT], q[2][ROWS], dout[2][ROWS];
+    struct statistics statistics[2][ROWS];
+    i32 query[2][ROWS];
+    struct tile_list list;
+};
+template <int D> struct rows_tiles {
+    struct padded_row<D> q[KEPT], dout[KEPT], k[2][KEPT], v[2][KEPT];
+    struct key_bounds bounds[2][KEPT];
+    struct tile_list list;
+};
+
+template <int D>
+__device__ static void load_rows_of(struct padded_row<D> *to, struct matrix from, const struct backward &b, int count,
+                                    i64 first)
+{
+    load_tile<D>(to, count, first, b.rows, b.heads.width, b.vector,
+                 [&](i64 row) { return head_row<bf16>(from, b.heads, blockIdx.y, row); });
+}
+template <int D>
+__device__ static void load_keys_of(struct padded_row<D> *to, struct matrix from, const struct backward &b, i64 first)
+{
+    load_tile<D>(to, KEPT, first, b.of.keys, b.heads.width, b.vector,
+                 [&](i64 key) { return row_of<bf16>(from, key) + blockIdx.y * b.heads.width; });
+}
+
+template <int D> __device__ static void load_step(struct keys_tiles<D> *s, const struct backward &b, int to, i64 first)
+{
+    load_rows_of<D>(s->q[to], b.q, b, keys_tiles<D>::ROWS, first);
+    load_rows_of<D>(s->dout[to], b.dout, b, keys_tiles<D>::ROWS, first);
+    if (threadIdx.x < keys_tiles<D>::ROWS) {
+        s->statistics[to][threadIdx.x] = statistics_of(b, blockIdx.y, first + threadIdx.x);
+        s->query[to][threadIdx.x] = query_of(b, first + threadIdx.x);
+    }
+}
+
+/* Products are [key, row]: dv += p^T dout, dk += ds^T q. */
+template <int D>
+__device__ static void take_rows(float (&dk)[D / 8][4], float (&dv)[D / 8][4], const struct keys_tiles<D> *s, int at,
+                                 bool whole, const struct key_bounds (&bounds)[2], float scale)
+{
+    enum { N = keys_tiles<D>::ROWS };
+    float p[N / 8][4] = {}, ds[N / 8][4] = {};
+    int own = threadIdx.x / WARP_THREADS * 16;
+    add_product<D, N>(p, s->k, own, s->q[at]);
+    add_product<D, N>(ds, s->v, own, s->dout[at]);
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            int row = j * 8 + threadIdx.x % 4 * 2 + c % 2;
+            struct statistics of_row = s->statistics[at][row];
+            p[j][c] =
+                whole || sees(s->query[at][row], bounds[c / 2]) ? exp2_approximate(p[j][c] * scale - of_row.lse) : 0.0f;
+            ds[j][c] = p[j][c] * (ds[j][c] - of_row.delta);
+        }
+    add_weighted<D, N>(dv, p, s->dout[at]);
+    add_weighted<D, N>(dk, ds, s->q[at]);
+}
+
+template <int D>
+__device__ static void walk_rows(float (&dk)[D / 8][4], float (&dv)[D / 8][4], struct keys_tiles<D> *s,
+                                 const struct backward &b, const struct key_bounds (&bounds)[2])
+{
+    enum { N = keys_tiles<D>::ROWS };
+    float scale = rsqrtf((float)b.heads.width) * LOG2_E;
+    struct key_span span = b.spans[blockIdx.x];
+    for (i64 section = 0; section < (b.rows + N - 1) / N; section += LISTED_MOST) {
+        i32 count = list_rows(&s->list, b, span, section, N);
+        for (i32 n = -1; n < count; n++) {
+            if (n + 1 < count)
+                load_step<D>(s, b, (n + 1) % 2, listed_tile(&s->list, n + 1) * N);
+            copies_commit();
+            if (n < 0)
+                continue;
+            copies_wait<1>();
+            __syncthreads();
+            take_rows<D>(dk, dv, s, n % 2, listed_whole(&s->list, n), bounds, scale);
+            __syncthreads();
+        }
+    }
+}
+
+/* A block: KEPT keys of a key-value head. */
+template <int D> __global__ void __launch_bounds__(THREADS) tensor_keys(struct backward b)
+{
+    DYNAMIC_SHARED(char, memory);
+    struct keys_tiles<D> *s = (struct keys_tiles<D> *)memory;
+    i64 first = (i64)blockIdx.x * KEPT;
+    i64 own = first + threadIdx.x / WARP_THREADS * 16 + threadIdx.x % WARP_THREADS / 4;
+    float dk[D / 8][4] = {}, dv[D / 8][4] = {}, scale = rsqrtf((float)b.heads.width);
+    struct key_bounds bounds[2] = {bounds_of(b.of, own), bounds_of(b.of, own + 8)};
+    load_keys_of<D>(s->k, b.k, b, first);
+    load_keys_of<D>(s->v, b.v, b, first);
+    walk_rows<D>(dk, dv, s, b, bounds);
+    copies_wait<0>();
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        i64 key = own + 8 * half;
+        if (key >= b.of.keys)
+            continue;
+        store_row<D>(row_of<bf16>(b.dk, key) + blockIdx.y * b.heads.width, dk, half, b.heads.width, scale);
+        store_row<D>(row_of<bf16>(b.dv, key) + blockIdx.y * b.heads.width, dv, half, b.heads.width, 1);
+    }
+}
+
+template <int D>
+__device__ static void load_step(struct rows_tiles<D> *s, const struct backward &b, int to, i64 first, bool whole)
+{
+    load_keys_of<D>(s->k[to], b.k, b, first);
+    load_keys_of<D>(s->v[to], b.v, b, first);
+    if (!whole && threadIdx.x < KEPT)
+        s->bounds[to][threadIdx.x] = bounds_of(b.of, first + threadIdx.x);
+}
+
+/* What a lane knows of its two rows. */
+struct two_rows {
+    struct statistics statistics[2];
+    i32 query[2];
+};
+
+/* Products are [row, key]: dq += ds k. */
+template <int D>
+__device__ static void take_keys(float (&dq)[D / 8][4], const struct rows_tiles<D> *s, int at, bool whole,
+                                 const struct two_rows &rows, float scale)
+{
+    float p[KEPT / 8][4] = {}, ds[KEPT / 8][4] = {};
+    int own = threadIdx.x / WARP_THREADS * 16;
+    add_product<D, KEPT>(p, s->q, own, s->k[at]);
+    add_product<D, KEPT>(ds, s->dout, own, s->v[at]);
+#pragma unroll
+    for (int j = 0; j < KEPT / 8; j++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            struct statistics of_row = rows.statistics[c / 2];
+            bool seen = whole || sees(rows.query[c / 2], s->bounds[at][j * 8 + threadIdx.x % 4 * 2 + c % 2]);
+            float probability = seen ? exp2_approximate(p[j][c] * scale - of_row.lse) : 0.0f;
+            ds[j][c] = probability * (ds[j][c] - of_row.delta);
+        }
+    add_weighted<D, KEPT>(dq, ds, s->k[at]);
+}
+
+template <int D>
+__device__ static void walk_keys(float (&dq)[D / 8][4], struct rows_tiles<D> *s, const struct backward &b,
+                                 const struct two_rows &rows)
+{
+    float scale = rsqrtf((float)b.heads.width) * LOG2_E;
+    i64 first = (i64)blockIdx.x * KEPT;
+    for (i64 section = 0; section < (b.of.keys + KEPT - 1) / KEPT; section += LISTED_MOST) {
+        i32 count = list_keys(&s->list, b, first, first + KEPT - 1, section, KEPT);
+        for (i32 n = -1; n < count; n++) {
+            if (n + 1 < count)
+                load_step<D>(s, b, (n + 1) % 2, listed_tile(&s->list, n + 1) * KEPT, listed_whole(&s->list, n + 1));
+            copies_commit();
+            if (n < 0)
+                continue;
+            copies_wait<1>();
+            __syncthreads();
+            take_keys<D>(dq, s, n % 2, listed_whole(&s->list, n), rows, scale);
+            __syncthreads();
+        }
+    }
+}
+
+/* A block: KEPT rows of a key-value head. */
+template <int D> __global__ void __launch_bounds__(THREADS) tensor_rows(struct backward b)
+{
+    DYNAMIC_SHARED(char, memory);
+    struct rows_tiles<D> *s = (struct rows_tiles<D> *)memory;
+    i64 first = (i64)blockIdx.x * KEPT;
+    i64 own = first + threadIdx.x / WARP_THREADS * 16 + threadIdx.x % WARP_THREADS / 4;
+    float dq[D / 8][4] = {}, scale = rsqrtf((float)b.heads.width);
+    struct two_rows rows = {{statistics_of(b, blockIdx.y, own), statistics_of(b, blockIdx.y, own + 8)},
+                            {query_of(b, own), query_of(b, own + 8)}};
+    load_rows_of<D>(s->q, b.q, b, KEPT, first);
+    load_rows_of<D>(s->dout, b.dout, b, KEPT, first);
+    walk_keys<D>(dq, s, b, rows);
+    copies_wait<0>();
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        if (own + 8 * half < b.rows)
+            store_row<D>(head_row<bf16>(b.dq, b.heads, blockIdx.y, own + 8 * half), dq, half, b.heads.width, scale);
+}
+
+template <int D> static void launch_tensor(struct device *device, const struct backward &b)
+{
+    int keys_bytes = (int)sizeof(struct keys_tiles<D>), rows_bytes = (int)sizeof(struct rows_tiles<D>);
+    dim3 keys((unsigned)ceil_div(b.of.keys, KEPT), (unsigned)b.heads.kv_count);
+    dim3 rows((unsigned)ceil_div(b.rows, KEPT), (unsigned)b.heads.kv_count);
+    CUDA_CHECK(cudaFuncSetAttribute(tensor_keys<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, keys_bytes));
+    CUDA_CHECK(cudaFuncSetAttribute(tensor_rows<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, rows_bytes));
+    launch_summary(device, b.spans, b.of, KEPT);
+    if (b.of.keys > 0)
+        LAUNCH(device, tensor_keys<D>, keys, THREADS, keys_bytes, b);
+    if (b.rows > 0)
+        LAUNCH(device, tensor_rows<D>, rows, THREADS, rows_bytes, b);
+}
+
+static void launch_by_width(struct device *device, const struct backward &b)
+{
+    if (b.q.dtype == DTYPE_F32)
+        launch_plain<float>(device, b);
+    else if (b.heads.width <= 32)
+        launch_tensor<32>(device, b);
+    else if (b.heads.width <= 64)
+        launch_tensor<64>(device, b);
+    else if (b.heads.width <= TENSOR_WIDTH_MOST)
+        launch_tensor<128>(device, b);
+    else
+        launch_plain<bf16>(device, b);
+}
+
 extern "C" void cuda_attention_backward(struct device *device, struct matrix dq, struct matrix dk, struct matrix dv,
                                         struct matrix dout, struct matrix out, const float *lse, struct matrix q,
                                         struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
@@ -243,8 +461,7 @@ extern "C" void cuda_attention_backward(struct device *device, struct matrix dq,
     if (statistics > 0)
         LAUNCH_BY_DTYPE(device, q.dtype, fill_statistics, (unsigned)ceil_div(statistics, BLOCK_THREADS / WARP_THREADS),
                         BLOCK_THREADS, 0, b);
-    if (q.dtype == DTYPE_BF16)
-        launch_plain<bf16>(device, b);
-    else
-        launch_plain<float>(device, b);
+    b.vector = reads_vectors(q, sizes.width) && reads_vectors(dout, sizes.width) && reads_vectors(k, sizes.width) &&
+               reads_vectors(v, sizes.width);
+    launch_by_width(device, b);
 }
