@@ -237,7 +237,7 @@ static i64 open_transform(struct device *device, struct transform *t, i64 *block
     *shared = t->n_fft * (i64)sizeof(struct complex);
     if (*shared <= SHARED_MOST)
         return table;
-    *blocks = 2 * cuda_handles_of(device)->processors;
+    *blocks = 2 * cuda_handles_of(device)->multiprocessors;
     *shared = 0;
     t->memory = (struct complex *)(memory + table);
     cuda_workspace_of(device, "stft", table + *blocks * block);
