@@ -2,7 +2,19 @@
  * give the same; and what a test needs to reach device memory. */
 #ifndef WEFT_TESTS_DEVICE_H
 #define WEFT_TESTS_DEVICE_H
+#include "kernels/cuda/device.h"
 #include "tensor/weights.h"
+
+/* The device of a test: the CPU, or, compiled once more with WEFT_ON_GPU, the GPU that the program is linked with, an
+ * emulated one (CMakeLists.txt: ..._emulated). */
+static inline __attribute__((unused)) void test_device_open(struct device *device)
+{
+#ifdef WEFT_ON_GPU
+    require(device_open_cuda(device, 0) == 0, "%s", error_text());
+#else
+    device_open_cpu(device);
+#endif
+}
 
 /* device_free */
 static inline __attribute__((unused)) void *to_device(struct device *device, const void *host, i64 bytes)
@@ -28,12 +40,17 @@ static inline __attribute__((unused)) float *weight_values(const struct weights 
     return values;
 }
 
-/* Opens each device in turn and runs the tests of `run` with it. */
-static inline int on_both_devices(struct device *device, int (*run)(const char *name))
+/* Opens each device in turn and runs the tests of `run` with it: the CPU's two, or the GPU. */
+static inline __attribute__((unused)) int on_both_devices(struct device *device, int (*run)(const char *name))
 {
     int failed = 0;
-    for (int guarded = 0; guarded < 2; guarded++) {
-        (guarded ? device_open_guarded : device_open_cpu)(device);
+#ifdef WEFT_ON_GPU
+    int count = 1;
+#else
+    int count = 2;
+#endif
+    for (int guarded = 0; guarded < count; guarded++) {
+        (guarded ? device_open_guarded : test_device_open)(device);
         failed += run(device_name(device));
         device_close(device);
     }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "tests/device.h"
 #include "tests/toy_train.h"
 
 enum { SAMPLES = 7 };
@@ -244,7 +245,7 @@ int main(void)
         cmocka_unit_test(losses_are_summed_by_stream),
         cmocka_unit_test(a_step_moves_weights_by_its_learning_rate),
     };
-    device_open_cpu(&device);
+    test_device_open(&device);
     arena_open(&arena, (i64)1 << 32);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

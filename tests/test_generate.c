@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "tests/device.h"
 #include "model/generate.h"
 #include "tests/toy_batch.h"
 
@@ -409,10 +410,7 @@ static void long_prompts_take_several_forwards(void **state)
 static int open_device(void **state)
 {
     (void)state;
-    if (behind_the_wall)
-        device_open_guarded(&device);
-    else
-        device_open_cpu(&device);
+    (behind_the_wall ? device_open_guarded : test_device_open)(&device);
     amplitude_there = device_alloc(&device, sizeof amplitude);
     device_put(&device, amplitude_there, amplitude, sizeof amplitude);
     return 0;

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "tests/device.h"
 #include "model/model.h"
 
 static struct device device;
@@ -159,6 +160,6 @@ int main(void)
         cmocka_unit_test(logits_and_gradients_equal_the_reference),
         cmocka_unit_test(recomputed_layers_give_the_same),
     };
-    device_open_cpu(&device);
+    test_device_open(&device);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "tests/device.h"
 #include "data/plan.h"
 #include "tests/shard_fixture.h"
 #include "tests/toy_batch.h"
@@ -329,7 +330,7 @@ static void a_level_knows_the_levels_before_it(void **state)
 static int make(void **state)
 {
     (void)state;
-    device_open_cpu(&device);
+    test_device_open(&device);
     workers_start(1);
     arena_open(&arena, (i64)1 << 32);
     open_loader();

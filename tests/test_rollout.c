@@ -1,5 +1,6 @@
 /* Rollouts and the replay buffer on a tiny random model: what is drawn is what training sees, order, marks, files; and
  * the whole stage, killed and resumed, leaves the same bytes. */
+#include "tests/device.h"
 #include "dist/dist.h"
 #include "core/json.h"
 #include "core/safetensors.h"
@@ -82,10 +83,7 @@ static void find_world(void)
 
 static void open_device(void)
 {
-    if (behind_the_wall)
-        device_open_guarded(&device);
-    else
-        device_open_cpu(&device);
+    (behind_the_wall ? device_open_guarded : test_device_open)(&device);
 }
 
 static int open_world(void **state)

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "tests/device.h"
 #include "tests/toy_batch.h"
 
 enum { LAYERS = 4, SAMPLES = 8, DIRECTIONS_TRIED = 2 };
@@ -259,7 +260,7 @@ int main(void)
         cmocka_unit_test(tied_embeddings_have_the_gradient_of_both),
         cmocka_unit_test(what_a_sub_model_leaves_out_has_none),
     };
-    device_open_cpu(&device);
+    test_device_open(&device);
     workers_start(1);
     arena_open(&arena, (i64)1 << 32);
     return cmocka_run_group_tests(tests, NULL, NULL);
