@@ -1,7 +1,7 @@
 #include "kernels/cuda/cuda.h"
 
 template <typename Out, typename In>
-__global__ void copy_elements(struct matrix out, struct matrix x, float scale, bool add)
+static __global__ void copy_elements(struct matrix out, struct matrix x, float scale, bool add)
 {
     ELEMENTS(at, x.rows, x.columns)
     {
@@ -20,7 +20,7 @@ extern "C" void cuda_copy(struct device *device, struct matrix out, struct matri
                          out, x, scale, add);
 }
 
-template <typename T> __global__ void add_elements(struct matrix out, struct matrix a, struct matrix b)
+template <typename T> static __global__ void add_elements(struct matrix out, struct matrix a, struct matrix b)
 {
     ELEMENTS(at, a.rows, a.columns)
     {

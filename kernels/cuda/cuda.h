@@ -80,8 +80,9 @@ void cuda_add_partials(struct device *device, float *out, const float *partials,
  * Sources are compiled by nvcc, and by g++ for the emulated GPU of tests/emulator, which knows no <<<>>> and no
  * __shared__: a kernel is launched by LAUNCH and its kin, shared memory is declared by SHARED and DYNAMIC_SHARED, what
  * only PTX can say stands in ptx.h. An elementwise kernel is launched by LAUNCH_ELEMENTS and loops by ELEMENTS (read
- * copy.cu); one that sums over rows is launched by LAUNCH_ROWS, one block a row, loops by COLUMNS and ends in block_sum
- * (read rmsnorm.cu). */
+ * copy.cu), or by LAUNCH_RUNS and RUNS where it takes four elements at once (read activate.cu); one that sums over rows
+ * is launched by LAUNCH_ROWS, one block a row, loops by COLUMNS and ends in block_sum (read rmsnorm.cu). Kernels of a
+ * file are static: a linker takes two templates of one name and signature for the same. */
 enum { BLOCK_THREADS = 256, WARP_THREADS = 32 };
 
 /* LAUNCH(device, kernel, grid, threads, dynamic shared bytes, arguments...); a template with a comma stands in

@@ -7,8 +7,8 @@ __device__ static float weight_of(struct matrix w, i64 column)
 
 /* One block a row. With b, x + b is written to sum and read from there. */
 template <typename T>
-__global__ void normalize(struct matrix y, float *rstd, struct matrix sum, struct matrix x, struct matrix b,
-                          struct matrix w, float eps)
+static __global__ void normalize(struct matrix y, float *rstd, struct matrix sum, struct matrix x, struct matrix b,
+                                 struct matrix w, float eps)
 {
     i64 row = blockIdx.x;
     const T *from = b.data ? row_of<T>(sum, row) : row_of<T>(x, row);
@@ -54,8 +54,8 @@ extern "C" void cuda_add_rmsnorm(struct device *device, struct matrix sum, struc
 
 /* With g = w . dy and n = x . r: dx = r (g - n mean(g n)). One block a row. */
 template <typename T>
-__global__ void backward_rows(struct matrix dx, struct matrix dy, struct matrix x, struct matrix w, const float *rstd,
-                              bool add)
+static __global__ void backward_rows(struct matrix dx, struct matrix dy, struct matrix x, struct matrix w,
+                                     const float *rstd, bool add)
 {
     i64 row = blockIdx.x;
     const T *d = row_of<T>(dy, row), *from = row_of<T>(x, row);
@@ -73,7 +73,7 @@ __global__ void backward_rows(struct matrix dx, struct matrix dy, struct matrix 
 
 /* dw = sum over rows of dy . n: a block takes BLOCK_THREADS columns of one run of rows. */
 template <typename T>
-__global__ void weight_partials(float *partials, struct matrix dy, struct matrix x, const float *rstd, i64 rows)
+static __global__ void weight_partials(float *partials, struct matrix dy, struct matrix x, const float *rstd, i64 rows)
 {
     i64 column = (i64)blockIdx.x * BLOCK_THREADS + threadIdx.x, begin = blockIdx.y * rows;
     i64 end = begin + rows < x.rows ? begin + rows : x.rows;

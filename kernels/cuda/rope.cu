@@ -2,8 +2,8 @@
 
 /* One thread turns one pair of all heads of a row. Angles are formed in f64, as positions reach 1e5. */
 template <typename T>
-__global__ void turn(struct matrix x, const float *positions, i64 heads, i64 pairs, double theta, i64 t_pairs,
-                     bool inverse)
+static __global__ void turn(struct matrix x, const float *positions, i64 heads, i64 pairs, double theta, i64 t_pairs,
+                            bool inverse)
 {
     GRID_STRIDE(i, x.rows * pairs)
     {

@@ -1,7 +1,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/swiglu.h"
 
-template <typename T> __global__ void forward(struct matrix y, struct matrix gate_up)
+template <typename T> static __global__ void forward(struct matrix y, struct matrix gate_up)
 {
     ELEMENTS(at, y.rows, y.columns)
     {
@@ -19,7 +19,7 @@ extern "C" void cuda_swiglu(struct device *device, struct matrix y, struct matri
     LAUNCH_ELEMENTS(device, y.dtype, forward, y.rows * y.columns, y, gate_up);
 }
 
-template <typename T> __global__ void backward(struct matrix dgate_up, struct matrix dy, struct matrix gate_up)
+template <typename T> static __global__ void backward(struct matrix dgate_up, struct matrix dy, struct matrix gate_up)
 {
     ELEMENTS(at, dy.rows, dy.columns)
     {
