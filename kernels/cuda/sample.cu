@@ -197,7 +197,9 @@ template <typename T> __device__ static i32 draw_all(const struct row<T> &row, d
         while (s > 0 && masses[s] == 0) /* nothing past it is possible */
             sum -= masses[--s];
         i64 end = (s + 1) * length < row.n ? (s + 1) * length : row.n;
-        id[0] = (i32)pass_target(row, s * length, end, sum, target);
+        i32 passed = (i32)pass_target(row, s * length, end, sum, target);
+        if (threadIdx.x == 0)
+            id[0] = passed;
     }
     __syncthreads();
     return id[0];
