@@ -205,7 +205,8 @@ static void reference_distance(struct op_run *run)
 static void setup_distance_backward(struct op_run *run)
 {
     setup_pair(run);
-    op_matrix(run, "dx", run->variant & 2 ? UPDATED : OUTPUT, run->rows, run->columns);
+    op_operand(run, "dx", run->variant & 2 ? UPDATED : OUTPUT, run->variant & 4 ? DTYPE_F32 : run->dtype, run->rows,
+               run->columns, run->gap);
     for (i64 i = 0; i < run->rows; i++) /* the mean over many columns would hide errors under the tolerance */
         op_values(run, DIST_COEFFICIENT)[i] *= (double)run->columns;
 }
@@ -253,7 +254,7 @@ const struct op_case loss_cases[] = {
     {"bit_cross_entropy_backward", 2, setup_bit_cross_entropy_backward, call_bit_cross_entropy_backward,
      .objective = objective_bit_cross_entropy, .usual = {4096, 32}},
     {"distance", 2, setup_distance, call_distance, reference_distance, .usual = {4096, 512}},
-    {"distance_backward", 4, setup_distance_backward, call_distance_backward, reference_distance_backward,
+    {"distance_backward", 8, setup_distance_backward, call_distance_backward, reference_distance_backward,
      .usual = {4096, 512}},
     {"coefficients", 1, setup_coefficients, call_coefficients, reference_coefficients, .usual = {65536, 1},
      .alike = ONE_DTYPE | NO_GAPS},

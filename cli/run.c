@@ -385,8 +385,7 @@ static int resolve_precision(struct runner *run, struct recipe_stage *none)
     int status = 0;
     run->dtype = strcmp(wanted, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
     if (run->dtype == DTYPE_BF16 && !can)
-        status = error_set(
-            "this run is in bf16, which this device does not do well: precision=f32 makes another run");
+        status = error_set("this run is in bf16, which this device does not do well: precision=f32 makes another run");
     if (!stored && status == 0) {
         stored = json_object();
         json_set(stored, "precision", json_of_string(wanted));

@@ -28,36 +28,19 @@ static void ops_are_plain_loops_on_the_gpu(void **state)
             fail_msg("%s", error_text());
 }
 
-static bool is_there(const char *op)
+static void all_ops_are_there(void **state)
 {
-    for (i64 i = 0; CUDA_OPS[i]; i++)
-        if (strcmp(CUDA_OPS[i], op) == 0)
-            return true;
-    return false;
-}
-
-static void missing_ops_are_named(void **state)
-{
-#define EACH(name, arguments, names) #name,
-    static const char *const ALL[] = {WEFT_OPS(EACH)};
-    bool complete = true;
     (void)state;
     if (!cuda_kernels.matmul)
         skip();
-    assert_int_equal(cuda_check_ops(CUDA_OPS), 0);
-    for (i64 i = 0; i < COUNT_OF(ALL); i++) {
-        bool there = is_there(ALL[i]);
-        complete &= there;
-        assert_int_equal(cuda_check_ops((const char *const[]){"matmul", ALL[i], NULL}), there ? 0 : -1);
-        assert_true(there || (strstr(error_text(), ALL[i]) && !strstr(error_text(), "matmul,")));
-    }
-    assert_int_equal(cuda_check_ops(NULL), complete ? 0 : -1);
+    if (cuda_check_ops(NULL) != 0)
+        fail_msg("%s", error_text());
 }
 
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest TESTS[] = {
-        cmocka_unit_test(missing_ops_are_named),
+        cmocka_unit_test(all_ops_are_there),
         cmocka_unit_test(ops_are_plain_loops_on_the_gpu),
     };
     scope.few = argc > 1 && strcmp(argv[1], "few") == 0;

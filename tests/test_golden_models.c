@@ -55,8 +55,10 @@ static void check_gradients(struct model *model, const char *folder)
     weights_settle_gradients(&model->weights);
     for (i64 i = 0; i < model->weights.count; i++) {
         struct weight *w = &model->weights.list[i];
+        float *gradient = to_host(&device, w->value.grad, w->value.needs_grad ? w->share_rows * w->columns * 4 : 0);
         if (w->value.needs_grad)
-            memcpy(w->master, w->value.grad, (size_t)(w->parts * w->rows * w->columns) * 4);
+            weight_put(&model->weights, w, 0, w->share_rows, gradient);
+        memory_free(gradient);
     }
     weights_list(&list, &model->weights, FILE_HF, DTYPE_F32);
     i64 compared = 0;
@@ -66,13 +68,14 @@ static void check_gradients(struct model *model, const char *folder)
             continue;
         float *want = values_of(&grads, list.tensors[i].name, &n);
         double norm = 0, wrong = 0;
-        const float *got = list.tensors[i].data;
+        float *got = to_host(&device, list.tensors[i].data, n * 4);
         for (i64 j = 0; j < n; j++) {
             norm += (double)want[j] * want[j];
             wrong += ((double)want[j] - got[j]) * ((double)want[j] - got[j]);
         }
         if (sqrt(wrong) > 1e-4 * sqrt(norm) + 1e-7)
             fail_msg("%s: %s differs by %g of norm %g", folder, list.tensors[i].name, sqrt(wrong), sqrt(norm));
+        memory_free(got);
         memory_free(want);
         compared++;
     }
@@ -85,12 +88,14 @@ static void check_gradients(struct model *model, const char *folder)
 static void check_usage(const struct model *model, i64 positions)
 {
     const struct model_config *c = &model->config;
+    float *usage = to_host(&device, model->usage, c->layers * c->experts * 4);
     for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
         double sum = 0;
         for (i64 e = 0; e < c->experts; e++)
-            sum += model->usage[layer * c->experts + e];
+            sum += usage[layer * c->experts + e];
         assert_true(sum == (double)(positions * c->topk));
     }
+    memory_free(usage);
 }
 
 static void check_folder(const char *name, bool recompute)
@@ -116,16 +121,16 @@ static void check_folder(const char *name, bool recompute)
     submodel_full(&sub, &model.config);
     model_forward(&out, &tape, &model, &batch, &sub, &(struct forward_options){.recompute = recompute});
     float *logits = values_of(&expected, "logits", &n);
-    double off = largest_difference(out.logits[TARGET_TEXT][0]->data, logits, n) / largest(logits, n);
+    float *own = to_host(&device, out.logits[TARGET_TEXT][0]->data, n * 4);
+    double off = largest_difference(own, logits, n) / largest(logits, n);
+    memory_free(own);
     if (off > 2e-5)
         fail_msg("%s: logits differ by %g of the largest", name, off);
-    double loss = 0, count = (double)(batch.n - batch.rows);
-    for (i64 i = 0; i < batch.n; i++) {
-        loss += batch.targets[TARGET_TEXT].weight[i] * out.loss[TARGET_TEXT][0].value[i];
-        out.coefficient[TARGET_TEXT][0][i] = batch.targets[TARGET_TEXT].weight[i] / (float)count;
-    }
+    double loss = forward_mean_loss(&out, &tape, TARGET_TEXT);
+    device.ops->coefficients(&device, out.coefficient[TARGET_TEXT][0], out.weight[TARGET_TEXT], batch.n,
+                             1 / (double)(batch.n - batch.rows));
     float *want = values_of(&expected, "loss", &n);
-    assert_true(fabs(loss / count - want[0]) < 1e-5 * want[0]);
+    assert_true(fabs(loss - want[0]) < 1e-5 * want[0]);
     tape_backward(&tape);
     check_gradients(&model, folder);
     check_usage(&model, batch.n);

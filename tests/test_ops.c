@@ -46,6 +46,7 @@ static void with_avx2_they_are_plain_loops(void **state)
     if (device.ops == &cpu_v3_kernels)
         skip(); /* done above */
     device.ops = &cpu_v3_kernels;
+    device.level = CPU_LEVEL_V3;
     device.has_bf16 = false;
     check_all(&device, &(struct check_scope){.few = true});
 }
@@ -131,7 +132,7 @@ static int count_run(const struct op_case *c, struct op_run *run, void *context)
     op_put(run, meta);
     c->call(meta, run);
     bool costs = meta->cost.bytes > 0 && (meta->cost.flops > 0) == c->multiplies;
-    bool right = meta->cost.calls == 1 && (costs || !has_elements(run));
+    bool right = meta->cost.calls > 0 && (costs || !has_elements(run));
     op_release(run, meta);
     return right ? 0 : error_set("%s counts %g flops, %g bytes", c->name, meta->cost.flops, meta->cost.bytes);
 }

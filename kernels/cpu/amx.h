@@ -158,7 +158,8 @@ INLINED void amx_load_sums(const struct amx_block *block)
 /* The one loop all products spend their time in. streams: the operand that does not stay in the first cache. */
 INLINED void amx_multiply(const struct amx_block *block, bool a_streams, struct amx_drain *drain)
 {
-    const char *a = block->a, *a_half = a + 16 * block->a_row_bytes, *b = block->b, *ahead = block->ahead.at;
+    const char *a = block->a, *a_half = a + 16 * block->a_row_bytes, *b = block->b;
+    const char *ahead = block->ahead.rows > 0 ? block->ahead.at : block->a; /* never NULL + 0 */
     i64 steps = block->steps, rows_a_step = drain->store == STORE_NONE ? 0 : ceil_div(AMX_BLOCK, steps);
     amx_load_sums(block);
     for (i64 step = 0; step < steps; step++) {

@@ -30,22 +30,22 @@ extern "C" void cuda_distance(struct device *device, float *loss, struct matrix 
     LAUNCH_ROWS_OF_RUNS(device, in_quads(x, y), x.dtype, row_distances, x.rows, x.columns, loss, x, y, kind);
 }
 
-template <typename T, int N>
+template <typename D, typename T, int N>
 static __global__ void derivatives(struct matrix dx, struct matrix x, struct matrix y, enum distance kind,
                                    const float *coefficient, bool add)
 {
     RUNS(N, at, column, x.rows, x.columns)
     {
-        T *to = row_of<T>(dx, at.row) + column;
+        D *to = row_of<D>(dx, at.row) + column;
         elements<T, N> a = load<N>(row_of<T>(x, at.row) + column), b = load<N>(row_of<T>(y, at.row) + column);
-        elements<T, N> values = {};
+        elements<D, N> values = {};
         float scale = coefficient[at.row] / (float)x.columns;
         if (add)
             values = load<N>(to);
         for (int k = 0; k < N; k++) {
             float d = to_f32(a.at[k]) - to_f32(b.at[k]), sign = d > 0 ? scale : d < 0 ? -scale : 0.0f;
             float slope = kind == DISTANCE_L1 ? sign : 2.0f * scale * d;
-            values.at[k] = from_f32<T>(add ? to_f32(values.at[k]) + slope : slope);
+            values.at[k] = from_f32<D>(add ? to_f32(values.at[k]) + slope : slope);
         }
         store(to, values);
     }
@@ -55,8 +55,11 @@ extern "C" void cuda_distance_backward(struct device *device, struct matrix dx, 
                                        enum distance kind, const float *coefficient, bool add)
 {
     check_pair(x, y);
-    require(dx.rows == x.rows && dx.columns == x.columns && dx.dtype == x.dtype,
-            "distance_backward: dx [%lld,%lld] of x [%lld,%lld]", (long long)dx.rows, (long long)dx.columns,
-            (long long)x.rows, (long long)x.columns);
-    LAUNCH_RUNS(device, in_quads(dx, x, y), x.dtype, derivatives, x.rows * x.columns, dx, x, y, kind, coefficient, add);
+    bool quads = in_quads(dx, x, y);
+    i64 runs = x.rows * x.columns / (quads ? QUAD : 1);
+    require(dx.rows == x.rows && dx.columns == x.columns, "distance_backward: dx [%lld,%lld] of x [%lld,%lld]",
+            (long long)dx.rows, (long long)dx.columns, (long long)x.rows, (long long)x.columns);
+    if (runs > 0)
+        LAUNCH_RUNS_BY_DTYPES(device, quads, dx.dtype, x.dtype, derivatives, blocks_for(runs), BLOCK_THREADS, dx, x, y,
+                              kind, coefficient, add);
 }

@@ -14,7 +14,7 @@
 namespace emu
 {
 enum { UNWRITTEN = 0xff, ALIGNMENT = 16 };
-static const size_t REGION_BYTES = (size_t)8 << 40, FILLED_BYTES = (size_t)64 << 20;
+static const size_t REGION_MOST = (size_t)8 << 40, REGION_LEAST = (size_t)64 << 30, FILLED_BYTES = (size_t)64 << 20;
 
 struct buffer {   /* keyed by its first page */
     size_t pages; /* bytes, without the guarded one */
@@ -151,11 +151,13 @@ inside_device::~inside_device()
 
 void memory_open()
 {
-    region = (char *)mmap(nullptr, REGION_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t bytes = REGION_MOST; /* sanitizers leave less */
+    for (region = (char *)MAP_FAILED; region == MAP_FAILED && bytes >= REGION_LEAST; bytes /= 2)
+        region = (char *)mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (region == MAP_FAILED)
         fault("no addresses for device memory");
     region_next = region;
-    region_end = region + REGION_BYTES;
+    region_end = region + 2 * bytes;
     if (!getenv("WEFT_EMU_NO_PKEY"))
         key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
     open_signal_stack();
@@ -316,7 +318,7 @@ cudaError_t cudaFree(void *memory)
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
-    *total_bytes = REGION_BYTES;
+    *total_bytes = (size_t)(region_end - region);
     *free_bytes = (size_t)(region_end - region_next);
     return cudaSuccess;
 }
