@@ -49,7 +49,8 @@ int output_folder(const char *out, int (*write)(void *context, const char *folde
 /* device.c: opened once, as --device says or by itself; -1 and a message: there is none such. */
 #define DEVICE_OPTION                                                                                                  \
     {                                                                                                                  \
-        "device", "auto|cpu|cuda|cuda:N", &cli_device_wanted, NULL, "where it computes; auto: a GPU, if there is one"  \
+        "device", "auto|cpu|cuda|cuda:N", &cli_device_wanted, NULL,                                                    \
+            "where it computes (cpu); auto: a GPU, if there is one"                                                    \
     }
 extern const char *cli_device_wanted;
 int cli_device_open(void);

@@ -1,4 +1,5 @@
-/* Where a command computes: --device, or a GPU where one can run all ops, or the CPU. */
+/* Where a command computes: the CPU, or what --device says; auto is a GPU where there is one that can run all ops. The
+ * CPU is the default as long as the CUDA backend has run on an emulated GPU alone. */
 #include "cli/cli.h"
 #include "dist/dist.h"
 #include "kernels/cuda/device.h"
@@ -40,7 +41,7 @@ static int open_gpu(const char *number)
 
 int cli_device_open(void)
 {
-    const char *wanted = cli_device_wanted ? cli_device_wanted : "auto";
+    const char *wanted = cli_device_wanted ? cli_device_wanted : "cpu";
     if (device.ops)
         return 0;
     if (strcmp(wanted, "cpu") == 0 || is_guarded()) {

@@ -82,10 +82,10 @@ static void say_machine(struct json *j, struct device *device)
     say(j, "memory", "%.1f GB", bytes * 1e-9);
     say(j, "precision", "auto is %s", device->has_bf16 ? "bf16" : "f32: this CPU has no fast bf16");
     if (device_open_cuda(&gpu, 0) == 0) {
-        say(j, "gpu", "%s, for tests of ops alone: stages run on the CPU", device_name(&gpu));
+        say(j, "gpu", "%s: --device cuda runs stages on it", device_name(&gpu));
         device_close(&gpu);
     } else {
-        say(j, "gpu", "none, and none is needed, stages run on the CPU: %s", error_text());
+        say(j, "gpu", "none, and none is needed: %s", error_text());
     }
 }
 
