@@ -18,6 +18,16 @@ static void pack_panel(void *context, i64 panel, int worker)
                    job->steps, panel * AMX_BLOCK);
 }
 
+/* Waking the other workers costs more than packing a few blocks. */
+static void pack_image(struct job *job, i64 panels)
+{
+    enum { ALONE_BYTES = 64 << 10 };
+    if (job->scratch.shared > ALONE_BYTES)
+        workers_run(panels, pack_panel, job);
+    for (i64 panel = 0; job->scratch.shared <= ALONE_BYTES && panel < panels; panel++)
+        pack_panel(job, panel, 0);
+}
+
 static void run_tile(void *context, i64 index, int worker)
 {
     const struct job *job = context;
@@ -57,7 +67,7 @@ static void multiply_rows(struct matrix out, struct matrix a, struct matrix b, b
     job.scratch = amx_rows_scratch(out, a, b, &job.tiling);
     job.image = b.packed ? amx_image_of(b, 1, 0, transpose_b) : cpu_v4_scratch(0, AMX_SLOT_SHARED, job.scratch.shared);
     if (!b.packed)
-        workers_run(panels, pack_panel, &job);
+        pack_image(&job, panels);
     workers_run(ceil_div(out.rows, job.tiling.rows) * job.column_tiles, run_tile, &job);
 }
 
