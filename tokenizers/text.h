@@ -1,14 +1,16 @@
-/* Byte-level BPE in the HF tokenizer.json format: trained here, or read from files of the GPT-2, Llama-3 and Qwen2
- * families. Encoding is exactly that of HF tokenizers (0.23): added tokens leftmost-longest on the raw text, NFC where
- * the file asks for it, the file's regex (PCRE2, with the Unicode corner cases of Oniguruma), merges by rank. */
+/* Text tokenizers. Byte-level BPE is trained here; read are those of other models too: tokenizer.json (BPE, Unigram,
+ * WordPiece, WordLevel, with their normalisers, pre-tokenisers, decoders and post-processors), SentencePiece .model
+ * files, tiktoken files. Ids and texts are exactly those of HF tokenizers (0.23), SentencePiece (0.2) and tiktoken
+ * (0.14). */
 #ifndef WEFT_TOKENIZERS_TEXT_H
 #define WEFT_TOKENIZERS_TEXT_H
 #include "core/core.h"
 
 struct text_tokenizer;
-/* A tokenizer.json, or a folder that holds one; NULL: message. What cannot be done exactly as HF does it is refused:
- * models other than BPE, pre-tokenizers that do not end in ByteLevel, normalizers other than NFC. Ids of added tokens
- * are those HF gives: of the vocabulary's token of the same content, else counting on after the vocabulary; a file that
+/* A file of any of these formats (its first bytes tell which), or a folder that holds one; NULL: message. A kind of step
+ * that is not known is refused by name and place. tokenizer_config.json beside a .model or tiktoken file has its added
+ * tokens (added_tokens_decoder), the expression of the latter (pattern, pat_str), and whether the former puts tokens
+ * around a text (add_bos_token, add_eos_token). Ids of added tokens of a tokenizer.json are those HF gives: of the vocabulary's token of the same content, else counting on after the vocabulary; a file that
  * says otherwise gets a warning. Truncation, padding and the model's dropout are not applied. */
 struct text_tokenizer *text_tokenizer_load(const char *path);
 struct text_tokenizer *text_tokenizer_parse(const char *json, i64 length, const char *origin);
@@ -20,7 +22,8 @@ void text_tokenizer_free(struct text_tokenizer *tokenizer);
  * others.
  */
 int text_tokenizer_add_special(struct text_tokenizer *tokenizer, const char *const *contents);
-/* Writes tokenizer.json and tokenizer_config.json; the latter as it was where the tokenizer was read with one. */
+/* Writes tokenizer.json, or the file of another format as it was read, and tokenizer_config.json: as it was where the
+ * tokenizer was read with one. */
 int text_tokenizer_save(const struct text_tokenizer *tokenizer, const char *directory);
 
 i64 text_vocabulary(const struct text_tokenizer *tokenizer); /* largest id + 1, added tokens included */

@@ -10,20 +10,31 @@
 #include <string.h>
 
 struct counted_word {
-    i64 bytes, length; /* in trainer.bytes */
+    i64 bytes, length; /* in word_counts.bytes */
     i64 count;
 };
+struct word_counts {
+    struct text bytes;
+    struct counted_word *words;
+    i64 word_count, word_capacity;
+    i32 *slots; /* words by their bytes; -1: empty */
+    u64 mask;
+};
+enum { TILE_BYTES = 1 << 20, TILES = 64 }; /* texts are kept until there is work for all threads */
 struct text_trainer {
     struct splitter splitter;
     bool nfc, specials_last;
     i64 vocabulary;
     char **specials;
     i64 special_count;
-    struct text bytes, normal;
-    struct counted_word *words;
-    i64 word_count, word_capacity;
-    i32 *slots; /* words by their bytes; -1: empty */
-    u64 mask;
+    struct word_counts counts;
+    struct text pending; /* texts one after another */
+    i64 *ends;           /* of each: nothing reaches across */
+    i64 end_count, end_capacity;
+    i64 tile_ends[TILES]; /* in ends */
+    struct word_counts tiles[TILES];
+    struct text normal[TILES];
+    i64 tile_count;
 };
 
 static const struct {
@@ -31,22 +42,148 @@ static const struct {
     const char *const *pattern;
 } FAMILIES[] = {{"qwen2", &REGEX_QWEN2}, {"gpt-2", &REGEX_GPT2}, {"llama-bpe", &REGEX_LLAMA}};
 
-/* ---- Feeding ---- */
-static void slots_grow(struct text_trainer *trainer)
+/* ---- Counting ---- */
+static void counts_grow(struct word_counts *counts)
 {
-    i64 count = trainer->slots ? 2 * ((i64)trainer->mask + 1) : 1 << 16;
-    memory_free(trainer->slots);
-    trainer->slots = memory_alloc(count * (i64)sizeof(i32));
-    trainer->mask = (u64)count - 1;
-    memset(trainer->slots, 0xff, (size_t)count * sizeof(i32));
-    for (i64 w = 0; w < trainer->word_count; w++) {
-        u64 i = hash_bytes(trainer->bytes.data + trainer->words[w].bytes, trainer->words[w].length, 0);
-        while (trainer->slots[i & trainer->mask] >= 0)
+    i64 slots = counts->slots ? 2 * ((i64)counts->mask + 1) : 1 << 14;
+    memory_free(counts->slots);
+    counts->slots = memory_alloc(slots * (i64)sizeof(i32));
+    counts->mask = (u64)slots - 1;
+    memset(counts->slots, 0xff, (size_t)slots * sizeof(i32));
+    for (i64 w = 0; w < counts->word_count; w++) {
+        u64 i = hash_bytes(counts->bytes.data + counts->words[w].bytes, counts->words[w].length, 0);
+        while (counts->slots[i & counts->mask] >= 0)
             i++;
-        trainer->slots[i & trainer->mask] = (i32)w;
+        counts->slots[i & counts->mask] = (i32)w;
     }
 }
 
+static void counts_release(struct word_counts *counts)
+{
+    text_release(&counts->bytes);
+    memory_free(counts->words);
+    memory_free(counts->slots);
+    *counts = (struct word_counts){0};
+}
+
+static void add_word(struct word_counts *counts, const u8 *piece, i64 length, i64 times, u64 slot)
+{
+    if (counts->word_count == counts->word_capacity) {
+        i64 old = counts->word_capacity, size = (i64)sizeof *counts->words;
+        counts->word_capacity = max_i64(1 << 12, 2 * old);
+        counts->words = memory_resize(counts->words, old * size, counts->word_capacity * size);
+    }
+    require(counts->word_count < INT32_MAX, "more than 2^31 different words");
+    counts->words[counts->word_count] = (struct counted_word){counts->bytes.length, length, times};
+    counts->slots[slot] = (i32)counts->word_count++;
+    text_append(&counts->bytes, piece, length);
+    if (2 * counts->word_count > (i64)counts->mask)
+        counts_grow(counts);
+}
+
+static void count_word(struct word_counts *counts, const u8 *piece, i64 length, i64 times)
+{
+    if (!counts->slots)
+        counts_grow(counts);
+    for (u64 i = hash_bytes(piece, length, 0);; i++) {
+        i32 w = counts->slots[i & counts->mask];
+        if (w < 0) {
+            add_word(counts, piece, length, times, i & counts->mask);
+            return;
+        }
+        struct counted_word *word = &counts->words[w];
+        if (word->length == length && memcmp(counts->bytes.data + word->bytes, piece, (size_t)length) == 0) {
+            word->count += times;
+            return;
+        }
+    }
+}
+
+/* ---- Feeding: texts wait, are cut into tiles by their bytes alone, and counted on all threads ---- */
+static void count_text(struct text_trainer *trainer, i64 tile, const u8 *bytes, i64 length)
+{
+    struct split_cursor cursor = {NULL};
+    struct text *normal = &trainer->normal[tile];
+    if (trainer->nfc && unicode_nfc(normal, bytes, length))
+        bytes = (const u8 *)normal->data, length = normal->length;
+    for (i64 at = 0; at < length;) {
+        i64 end = splitter_next(&trainer->splitter, &cursor, bytes, at, length);
+        count_word(&trainer->tiles[tile], bytes + at, end - at, 1);
+        at = end;
+    }
+}
+
+static void count_tile(void *context, i64 tile, int worker)
+{
+    struct text_trainer *trainer = context;
+    i64 first = tile ? trainer->tile_ends[tile - 1] : 0;
+    (void)worker;
+    for (i64 t = first; t < trainer->tile_ends[tile]; t++) {
+        i64 begin = t ? trainer->ends[t - 1] : 0;
+        count_text(trainer, tile, (const u8 *)trainer->pending.data + begin, trainer->ends[t] - begin);
+    }
+}
+
+/* Counts what waits. Tiles are joined in their order, so words stand in the same order for any number of threads. */
+static void flush_pending(struct text_trainer *trainer)
+{
+    i64 tiles = 0;
+    for (i64 t = 0, begin = 0; t < trainer->end_count; t++) {
+        bool last = t + 1 == trainer->end_count;
+        if (!last && (trainer->ends[t] - begin < TILE_BYTES || tiles == TILES - 1))
+            continue;
+        trainer->tile_ends[tiles++] = t + 1;
+        begin = trainer->ends[t];
+    }
+    workers_run(tiles, count_tile, trainer);
+    for (i64 tile = 0; tile < tiles; tile++) {
+        struct word_counts *counts = &trainer->tiles[tile];
+        for (i64 w = 0; w < counts->word_count; w++)
+            count_word(&trainer->counts, (const u8 *)counts->bytes.data + counts->words[w].bytes,
+                       counts->words[w].length, counts->words[w].count);
+        counts_release(counts);
+    }
+    text_clear(&trainer->pending);
+    trainer->end_count = 0;
+}
+
+static void push_end(struct text_trainer *trainer)
+{
+    if (trainer->end_count == trainer->end_capacity) {
+        i64 old = trainer->end_capacity;
+        trainer->end_capacity = max_i64(64, 2 * old);
+        trainer->ends = memory_resize(trainer->ends, old * 8, trainer->end_capacity * 8);
+    }
+    trainer->ends[trainer->end_count++] = trainer->pending.length;
+}
+
+/* Behind a line that a letter follows: pieces of the Qwen2 and Llama-3 expressions end there whatever comes. */
+static i64 safe_cut(const struct text_trainer *trainer, const char *text, i64 from, i64 length)
+{
+    bool lines = trainer->splitter.kind == SPLIT_QWEN2 || trainer->splitter.kind == SPLIT_LLAMA;
+    for (i64 i = from; lines && i + 1 < length; i++)
+        if (text[i] == '\n' && (u8)((text[i + 1] | 32) - 'a') < 26)
+            return i + 1;
+    return length;
+}
+
+int text_trainer_feed(struct text_trainer *trainer, const char *text, i64 length)
+{
+    i64 invalid = utf8_invalid_at((const u8 *)text, length);
+    if (invalid >= 0)
+        return error_set("text is not UTF-8 at byte %lld (0x%02x); convert it first", (long long)invalid,
+                         (u8)text[invalid]);
+    for (i64 at = 0, end; at < length; at = end) {
+        end = safe_cut(trainer, text, min_i64(length, at + TILE_BYTES), length);
+        text_append(&trainer->pending, text + at, end - at);
+        push_end(trainer);
+        if (trainer->pending.length >= (i64)TILES / 2 * TILE_BYTES)
+            flush_pending(trainer);
+    }
+    return 0;
+}
+
+/* ---- Opening ---- */
 struct text_trainer *text_trainer_open(const struct text_training *training)
 {
     const char *family = training->family ? training->family : FAMILIES[0].name;
@@ -70,7 +207,6 @@ struct text_trainer *text_trainer_open(const struct text_training *training)
     for (i64 i = 0; i < specials; i++)
         trainer->specials[i] = string_copy(training->special_tokens[i]);
     require(splitter_init(&trainer->splitter, *FAMILIES[f].pattern, false, family) == 0, "%s", error_text());
-    slots_grow(trainer);
     return trainer;
 }
 
@@ -82,60 +218,12 @@ void text_trainer_close(struct text_trainer *trainer)
     for (i64 i = 0; i < trainer->special_count; i++)
         memory_free(trainer->specials[i]);
     memory_free(trainer->specials);
-    text_release(&trainer->bytes);
-    text_release(&trainer->normal);
-    memory_free(trainer->words);
-    memory_free(trainer->slots);
+    counts_release(&trainer->counts);
+    for (i64 i = 0; i < TILES; i++)
+        text_release(&trainer->normal[i]);
+    text_release(&trainer->pending);
+    memory_free(trainer->ends);
     memory_free(trainer);
-}
-
-static void add_word(struct text_trainer *trainer, const u8 *piece, i64 length, u64 slot)
-{
-    if (trainer->word_count == trainer->word_capacity) {
-        i64 old = trainer->word_capacity, size = (i64)sizeof *trainer->words;
-        trainer->word_capacity = max_i64(1 << 14, 2 * old);
-        trainer->words = memory_resize(trainer->words, old * size, trainer->word_capacity * size);
-    }
-    require(trainer->word_count < INT32_MAX, "more than 2^31 different words");
-    trainer->words[trainer->word_count] = (struct counted_word){trainer->bytes.length, length, 1};
-    trainer->slots[slot] = (i32)trainer->word_count++;
-    text_append(&trainer->bytes, piece, length);
-    if (2 * trainer->word_count > (i64)trainer->mask)
-        slots_grow(trainer);
-}
-
-static void count_word(struct text_trainer *trainer, const u8 *piece, i64 length)
-{
-    for (u64 i = hash_bytes(piece, length, 0);; i++) {
-        i32 w = trainer->slots[i & trainer->mask];
-        if (w < 0) {
-            add_word(trainer, piece, length, i & trainer->mask);
-            return;
-        }
-        struct counted_word *word = &trainer->words[w];
-        if (word->length == length && memcmp(trainer->bytes.data + word->bytes, piece, (size_t)length) == 0) {
-            word->count++;
-            return;
-        }
-    }
-}
-
-int text_trainer_feed(struct text_trainer *trainer, const char *text, i64 length)
-{
-    const u8 *bytes = (const u8 *)text;
-    struct split_cursor cursor = {NULL};
-    i64 invalid = utf8_invalid_at(bytes, length);
-    if (invalid >= 0)
-        return error_set("text is not UTF-8 at byte %lld (0x%02x); convert it first", (long long)invalid,
-                         bytes[invalid]);
-    if (trainer->nfc && unicode_nfc(&trainer->normal, bytes, length))
-        bytes = (const u8 *)trainer->normal.data, length = trainer->normal.length;
-    for (i64 at = 0; at < length;) {
-        i64 end = splitter_next(&trainer->splitter, &cursor, bytes, at, length);
-        count_word(trainer, bytes + at, end - at);
-        at = end;
-    }
-    return 0;
 }
 
 /* ---- Merging ---- */
@@ -325,19 +413,19 @@ static void merge_word(struct learner *learner, i32 word, i32 left, i32 right, i
 
 static void learner_init(struct learner *learner, const struct text_trainer *trainer, const i32 *byte_ids)
 {
-    i64 words = trainer->word_count;
+    i64 words = trainer->counts.word_count;
     *learner = (struct learner){.node_count = 1};
-    learner->symbols = memory_alloc(trainer->bytes.length * (i64)sizeof(i32));
+    learner->symbols = memory_alloc(trainer->counts.bytes.length * (i64)sizeof(i32));
     learner->starts = memory_alloc(words * (i64)sizeof(i64));
     learner->lengths = memory_alloc(words * (i64)sizeof(i32));
     learner->counts = memory_alloc(words * (i64)sizeof(i64));
     pairs_grow(learner);
-    for (i64 i = 0; i < trainer->bytes.length; i++)
-        learner->symbols[i] = byte_ids[(u8)trainer->bytes.data[i]];
+    for (i64 i = 0; i < trainer->counts.bytes.length; i++)
+        learner->symbols[i] = byte_ids[(u8)trainer->counts.bytes.data[i]];
     for (i64 w = 0; w < words; w++) {
-        learner->starts[w] = trainer->words[w].bytes;
-        learner->lengths[w] = (i32)trainer->words[w].length;
-        learner->counts[w] = trainer->words[w].count;
+        learner->starts[w] = trainer->counts.words[w].bytes;
+        learner->lengths[w] = (i32)trainer->counts.words[w].length;
+        learner->counts[w] = trainer->counts.words[w].count;
         const i32 *symbols = learner->symbols + learner->starts[w];
         for (i32 i = 0; i + 1 < learner->lengths[w]; i++)
             pair_found(learner, symbols[i], symbols[i + 1], (i32)w);
@@ -461,6 +549,7 @@ static int build(struct text_tokenizer *tokenizer, const struct text_trainer *tr
 
 struct text_tokenizer *text_trainer_finish(struct text_trainer *trainer)
 {
+    flush_pending(trainer);
     struct text_tokenizer *tokenizer = tokenizer_new("the trained tokenizer");
     if (build(tokenizer, trainer)) {
         text_tokenizer_free(tokenizer);
