@@ -7,11 +7,12 @@
 #include "core/core.h"
 
 struct text_tokenizer;
-/* A file of any of these formats (its first bytes tell which), or a folder that holds one; NULL: message. A kind of step
- * that is not known is refused by name and place. tokenizer_config.json beside a .model or tiktoken file has its added
- * tokens (added_tokens_decoder), the expression of the latter (pattern, pat_str), and whether the former puts tokens
- * around a text (add_bos_token, add_eos_token). Ids of added tokens of a tokenizer.json are those HF gives: of the vocabulary's token of the same content, else counting on after the vocabulary; a file that
- * says otherwise gets a warning. Truncation, padding and the model's dropout are not applied. */
+/* A file of any of these formats (its first bytes tell which), or a folder that holds one; NULL: message. A kind of
+ * step that is not known is refused by name and place. tokenizer_config.json beside a .model or tiktoken file has its
+ * added tokens (added_tokens_decoder), the expression of the latter (pattern, pat_str), and whether the former puts
+ * tokens around a text (add_bos_token, add_eos_token). Ids of added tokens of a tokenizer.json are those HF gives: of
+ * the vocabulary's token of the same content, else counting on after the vocabulary; a file that says otherwise gets a
+ * warning. Truncation, padding and the model's dropout are not applied. */
 struct text_tokenizer *text_tokenizer_load(const char *path);
 struct text_tokenizer *text_tokenizer_parse(const char *json, i64 length, const char *origin);
 /* Path of the tokenizer's file in a folder: tokenizer.json, tokenizer.model, tokenizer.tiktoken, ...; NULL: there is
