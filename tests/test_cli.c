@@ -440,6 +440,22 @@ static void tokenize_there_and_back(void **state)
     memory_free(ids);
 }
 
+static void tokenize_puts_the_template_around_and_adds_tokens(void **state)
+{
+    (void)state;
+    char *copy = in_folder("extended");
+    const char *const whole[] = {"tokenize", GOLDEN "/tokenizer/families/llama2.json", NULL};
+    const char *const plain[] = {"tokenize", GOLDEN "/tokenizer/families/llama2.json", "--plain", NULL};
+    const char *const extended[] = {"tokenize", copy, "--plain", NULL};
+    assert_int_equal(run("{\"text\":\"\"}\n", whole), 0);
+    assert_string_equal(said.data, "{\"ids\":[1]}\n");
+    assert_int_equal(run("{\"text\":\"\"}\n", plain), 0);
+    assert_string_equal(said.data, "{\"ids\":[]}\n");
+    assert_int_equal(WEFT("tokenize", GOLDEN "/tokenizer/families/llama2.json", "-o", copy), 0);
+    assert_int_equal(run("{\"text\":\"<|endoftext|>\"}\n", extended), 0);
+    assert_null(strchr(said.data, ','));
+}
+
 static void extract_leaves_a_whole_model_or_nothing(void **state)
 {
     (void)state;
@@ -817,6 +833,7 @@ int main(void)
         cmocka_unit_test(keys_of_a_config_may_be_null_or_whole_reals),
         cmocka_unit_test(tokenize_tells_an_end_from_a_failure),
         cmocka_unit_test(tokenize_there_and_back),
+        cmocka_unit_test(tokenize_puts_the_template_around_and_adds_tokens),
         cmocka_unit_test(extract_leaves_a_whole_model_or_nothing),
         cmocka_unit_test(what_stands_beside_an_output_stays),
         cmocka_unit_test(truncated_models_exit_with_1),

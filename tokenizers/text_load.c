@@ -167,12 +167,20 @@ static int add_ends(struct text_tokenizer *tokenizer, const struct json *config)
     return 0;
 }
 
-/* A file of any format; the first bytes tell which. */
+static bool is_named_json(const char *path)
+{
+    size_t length = strlen(path);
+    return length >= 5 && strcmp(path + length - 5, ".json") == 0;
+}
+
+/* A file of any format; its name or its first bytes tell which. */
 static struct text_tokenizer *parse_any(const struct text *file, const struct json *config, const char *path)
 {
     i64 at = 0;
     while (at < file->length && strchr(" \t\r\n", file->data[at]) && file->data[at])
         at++;
+    if (is_named_json(path))
+        return text_tokenizer_parse(file->data ? file->data : "", file->length, path);
     bool model = sentencepiece_looks_like(file->data, file->length);
     if (!model && (at == file->length || file->data[at] == '{' || file->data[at] == '[' || file->data[at] == 'n'))
         return text_tokenizer_parse(file->data ? file->data : "", file->length, path);
