@@ -328,18 +328,6 @@ void weights_init(struct weights *weights, u64 seed)
     }
 }
 
-void weights_refresh(struct weights *weights)
-{
-    for (i64 i = 0; i < weights->count; i++) {
-        struct weight *w = &weights->list[i];
-        weight_changed(w);
-        if (w->value.dtype != DTYPE_F32)
-            weights->device->ops->copy(weights->device,
-                                       matrix_rows(tensor_matrix(&w->value), w->share_first, w->share_rows),
-                                       matrix_of(w->master, DTYPE_F32, w->share_rows, w->columns), 1, false);
-    }
-}
-
 void weight_changed(struct weight *w)
 {
     w->value.packed = NULL;

@@ -92,7 +92,6 @@ void weights_close(struct weights *weights);
 struct weight *weights_find(struct weights *weights, const char *name); /* panics if there is none */
 
 void weights_init(struct weights *weights, u64 seed); /* the same values for every layout */
-void weights_refresh(struct weights *weights);        /* copies from masters, of this rank's share */
 void weights_begin_step(struct weights *weights);     /* forgets gradients, makes images that are not there */
 /* Images of copies are dropped when a copy changes; products do without. This makes those that are not there. */
 void weights_pack(struct weights *weights);

@@ -1,31 +1,6 @@
 /* Operands of products on tiles: pairs of the depth side by side, blocks of 2 kB, zeros where there is nothing. */
 #include "kernels/cpu/amx.h"
-
-/* Rows and columns of a matrix of 16 x 16 words of 32 bits. */
-INLINED void transpose(__m512i r[16])
-{
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 8; i++) {
-        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-    }
-}
+#include "kernels/cpu/transpose.h"
 
 INLINED void put(char *out, __m512i value, bool far)
 {
@@ -42,7 +17,7 @@ INLINED void pack_columns(char *out, struct matrix m, i64 depth, i64 column, boo
         __m512i rows[16];
         for (int i = 0; i < 16; i++)
             rows[i] = amx_load_row(m, column + 16 * half + i, depth, mask);
-        transpose(rows);
+        transpose_words(rows);
         for (int i = 0; i < 16; i++)
             put(out + 1024 * half + 64 * i, rows[i], far);
     }
@@ -94,7 +69,7 @@ void amx_pack_a_transposed(char *out, struct matrix m, i64 depth, i64 row)
             __m512i odd = load_words(m, depth + 2 * i + 1, column, mask);
             pairs[i] = _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
         }
-        transpose(pairs);
+        transpose_words(pairs);
         for (int i = 0; i < 16; i++)
             _mm512_store_si512(out + 1024 * half + 64 * i, pairs[i]);
     }

@@ -5,6 +5,7 @@
  * Tiles add to a span of keys in the order of their numbers, each waiting for the one before it that reads the span; so
  * sums do not depend on threads. A tile waits only for tiles that were handed out earlier: the earliest never waits. */
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/transpose.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -199,32 +200,6 @@ static void find_gradients(const struct tile *tile, const struct job *job, i64 k
 }
 
 #ifdef __AVX512F__
-/* 16 vectors of 16 words, transposed in place: words, pairs of words, then quarters change places. */
-static inline void transpose_words(__m512i r[16])
-{
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 8; i++) {
-        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-    }
-}
-
 /* out[c][0..31] = in[0..31][c] for 16 columns: two rows at a time are the halves of a word. */
 static inline void transpose_block(bf16 *out, const bf16 *in, i64 rows, i64 columns)
 {

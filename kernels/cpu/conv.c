@@ -1,4 +1,5 @@
 #include "kernels/cpu/bytes.h"
+#include "kernels/conv.h"
 #include "kernels/cpu/cpu.h"
 
 /* A convolution is a product: the taps of each position are gathered side by side into a patch [kernel * channels], and
@@ -22,11 +23,6 @@ struct gather {
     const i32 *source[3], *run;
     bool identity; /* every patch is the row itself */
 };
-
-static i64 product3(const i64 v[3])
-{
-    return v[0] * v[1] * v[2];
-}
 
 /* Forward: position p reads p * stride - pad + tap * dilation. */
 static i32 source_forward(const struct conv *c, int axis, i64 position, i64 tap)
@@ -190,20 +186,9 @@ static void run_all_positions(struct job *job)
     workers_run(ceil_div(job->out.rows, job->positions_tile), run_positions, job);
 }
 
-static void check_shapes(const struct conv *c, struct matrix x, struct matrix y, struct matrix w)
-{
-    i64 in = product3(c->size), out = conv_out_size(c, 0) * conv_out_size(c, 1) * conv_out_size(c, 2);
-    require(
-        x.rows == c->batch * in && x.rows && y.rows && x.columns == c->in && y.rows == c->batch * out &&
-            y.columns == c->out && w.rows == c->out && w.columns == product3(c->kernel) * c->in,
-        "conv: x [%lld,%lld], y [%lld,%lld], w [%lld,%lld] do not fit %lld x [%lld -> %lld] of %lld -> %lld positions",
-        (long long)x.rows, (long long)x.columns, (long long)y.rows, (long long)y.columns, (long long)w.rows,
-        (long long)w.columns, (long long)c->batch, (long long)c->in, (long long)c->out, (long long)in, (long long)out);
-}
-
 void CPU(conv)(struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv)
 {
-    check_shapes(conv, x, y, w);
+    conv_check(conv, x, y, w);
     require(x.dtype == w.dtype, "conv: x is %s, w %s", dtype_name(x.dtype), dtype_name(w.dtype));
     struct job job = {.out = y, .w = w, .transpose_w = true};
     open_gather(&job.gather, x, conv, false);
@@ -227,7 +212,7 @@ static struct matrix turn_weights(struct matrix w, const struct conv *c)
 void CPU(conv_backward_data)(struct device *device, struct matrix dx, struct matrix dy, struct matrix w,
                              const struct conv *conv, bool add)
 {
-    check_shapes(conv, dx, dy, w);
+    conv_check(conv, dx, dy, w);
     require(dy.dtype == w.dtype, "conv_backward_data: dy is %s, w %s", dtype_name(dy.dtype), dtype_name(w.dtype));
     struct job job = {.out = dx, .add = add};
     open_gather(&job.gather, dy, conv, true);
@@ -303,7 +288,7 @@ void CPU(conv_backward_weights)(struct device *device, struct matrix dw, struct 
                                 const struct conv *conv, bool add)
 {
     (void)device;
-    check_shapes(conv, x, dy, dw);
+    conv_check(conv, x, dy, dw);
     require(dy.dtype == x.dtype && dw.dtype == DTYPE_F32, "conv_backward_weights: dy is %s, x %s, dw %s",
             dtype_name(dy.dtype), dtype_name(x.dtype), dtype_name(dw.dtype));
     struct job job = {.out = dw, .dy = dy, .add = add};

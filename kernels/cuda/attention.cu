@@ -86,7 +86,7 @@ __device__ static void store(const struct problem &p, i64 row, i64 head, int lan
         p.lse[row * p.heads + head] = r->sum > 0 ? r->most + logf(r->sum) : -INFINITY;
 }
 
-template <typename T> __global__ void attend(struct problem p)
+template <typename T> static __global__ void attend(struct problem p)
 {
     DYNAMIC_SHARED(float, shared);
     i64 padded = p.width + 1, head = blockIdx.y, first = (i64)blockIdx.x * QUERIES;
@@ -289,7 +289,7 @@ template <int D> __device__ static void store_rows(const struct attention &p, st
 }
 
 /* A block: ROWS rows, a key-value head, one split of the keys. */
-template <int D> __global__ void __launch_bounds__(THREADS) attend_mma(struct attention p)
+template <int D> static __global__ void __launch_bounds__(THREADS) attend_mma(struct attention p)
 {
     DYNAMIC_SHARED(char, memory);
     struct attention_tiles<D> *s = (struct attention_tiles<D> *)memory;

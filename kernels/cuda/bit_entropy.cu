@@ -37,7 +37,7 @@ __device__ static float mean_entropy(float p)
 }
 
 /* Block (columns, run, scale): the sums of a run of positions. */
-__global__ void entropy_partials(struct entropy_problem p)
+static __global__ void entropy_partials(struct entropy_problem p)
 {
     SHARED(float, sums, SUMS *BLOCK_THREADS);
     int k = (int)blockIdx.z, lane = (int)threadIdx.x / COLUMNS_OF_BLOCK;
@@ -65,7 +65,7 @@ __global__ void entropy_partials(struct entropy_problem p)
 }
 
 /* A block a scale. */
-__global__ void entropy_of_scales(float *mean_p, float *magnitude, struct entropy_problem p)
+static __global__ void entropy_of_scales(float *mean_p, float *magnitude, struct entropy_problem p)
 {
     int k = (int)blockIdx.x;
     float count = (float)(p.n * (i64)p.scales[k] * p.scales[k]), alone = 0, together = 0, size = 0;
@@ -90,7 +90,7 @@ __global__ void entropy_of_scales(float *mean_p, float *magnitude, struct entrop
     }
 }
 
-__global__ void entropy_of_all(float *entropy, const float *each, int scale_count)
+static __global__ void entropy_of_all(float *entropy, const float *each, int scale_count)
 {
     float sum = 0;
     for (int k = 0; k < scale_count; k++)
@@ -135,8 +135,8 @@ extern "C" void cuda_bit_entropy(struct device *device, float *entropy, float *m
 }
 
 /* A thread a channel of a cell: it has a share in each token whose area it lies in, the area of exchanged sizes. */
-__global__ void entropy_backward(float *dx, const float *mean_p, i64 h, i64 w, const float *coefficient,
-                                 struct entropy_problem p)
+static __global__ void entropy_backward(float *dx, const float *mean_p, i64 h, i64 w, const float *coefficient,
+                                        struct entropy_problem p)
 {
     GRID_STRIDE(at, p.n * h * w * p.d)
     {

@@ -57,7 +57,8 @@ struct word_state {
     i32 *revived;                /* [L*K] in the workspace */
 };
 
-__global__ void move_words(struct word_state s, const i32 *codes, const float *residual, i64 n, struct codebooks books)
+static __global__ void move_words(struct word_state s, const i32 *codes, const float *residual, i64 n,
+                                  struct codebooks books)
 {
     i64 index = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, lane = threadIdx.x % WARP_THREADS;
     if (index >= books.levels * books.codes)
@@ -87,7 +88,7 @@ __global__ void move_words(struct word_state s, const i32 *codes, const float *r
     }
 }
 
-__global__ void count_revived(double *revived, const i32 *flags, i64 count)
+static __global__ void count_revived(double *revived, const i32 *flags, i64 count)
 {
     double sum = 0;
     COLUMNS(i, count) sum += flags[i];
@@ -109,7 +110,7 @@ extern "C" void cuda_codebook_move(struct device *device, float *words, float *u
     LAUNCH(device, count_revived, 1, threads_for(count), 0, revived, state.revived, count);
 }
 
-__global__ void mean_words(float *words, struct word_rows rows, i64 level, i64 attempt, struct codebooks books)
+static __global__ void mean_words(float *words, struct word_rows rows, i64 level, i64 attempt, struct codebooks books)
 {
     i64 code = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, lane = threadIdx.x % WARP_THREADS, count = 0;
     if (code >= books.codes)

@@ -48,7 +48,7 @@ template <typename Out, typename T, int count> __device__ static void combine_ro
 }
 
 /* One block a position. */
-template <typename Out, typename T> __global__ void combine_rows(struct combining c)
+template <typename Out, typename T> static __global__ void combine_rows(struct combining c)
 {
     if (is_vector<T>(c.y) && is_vector<Out>(c.out))
         combine_row<Out, T, 16 / sizeof(T)>(c, blockIdx.x);
@@ -97,7 +97,7 @@ template <typename T> __device__ static void backward_assignment(const struct co
 }
 
 /* A warp an assignment; those behind clear the rows that none owns. */
-template <typename T> __global__ void backward_rows(struct combining c)
+template <typename T> static __global__ void backward_rows(struct combining c)
 {
     i64 at = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, assignments = c.dout.rows * c.k_max;
     if (at < assignments) {
@@ -134,7 +134,7 @@ template <typename T, int count> __device__ static void move_row(struct matrix o
 
 /* One block a row of the bound. */
 template <typename T>
-__global__ void dispatch_rows(struct matrix out, struct matrix x, const i32 *source, const i32 *rows)
+static __global__ void dispatch_rows(struct matrix out, struct matrix x, const i32 *source, const i32 *rows)
 {
     if (blockIdx.x >= (unsigned)*rows)
         return;

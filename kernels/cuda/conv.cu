@@ -1,4 +1,5 @@
 #include "kernels/cuda/ptx.h"
+#include "kernels/conv.h"
 
 /* A convolution as a product whose patches are never laid out (implicit GEMM): out [M, N] = sum over k of a b.
  *
@@ -269,7 +270,7 @@ __device__ static void fill_known(union known *known, const struct conv_problem 
 }
 
 template <typename T, enum what what, int V>
-__global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) convolve(struct conv_problem p)
+static __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) convolve(struct conv_problem p)
 {
     typedef tile<T, what == WEIGHTS> a_tile;
     typedef tile<T, what != FORWARD> b_tile;
@@ -303,7 +304,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) convolve(struct conv_
         store<T>(p, m, n, sum);
 }
 
-__global__ void add_chunks(struct matrix dw, const float *partials, i64 chunks, bool add)
+static __global__ void add_chunks(struct matrix dw, const float *partials, i64 chunks, bool add)
 {
     ELEMENTS(at, dw.rows, dw.columns)
     {
@@ -343,22 +344,6 @@ static void launch_dtype(struct device *device, const struct conv_problem &p, co
         launch<float, what>(device, p, conv);
 }
 
-static i64 product3(const i64 v[3])
-{
-    return v[0] * v[1] * v[2];
-}
-
-static void check_shapes(const struct conv *c, struct matrix x, struct matrix y, struct matrix w)
-{
-    i64 in = product3(c->size), out = conv_out_size(c, 0) * conv_out_size(c, 1) * conv_out_size(c, 2);
-    require(
-        x.rows == c->batch * in && x.rows && y.rows && x.columns == c->in && y.rows == c->batch * out &&
-            y.columns == c->out && w.rows == c->out && w.columns == product3(c->kernel) * c->in,
-        "conv: x [%lld,%lld], y [%lld,%lld], w [%lld,%lld] do not fit %lld x [%lld -> %lld] of %lld -> %lld positions",
-        (long long)x.rows, (long long)x.columns, (long long)y.rows, (long long)y.columns, (long long)w.rows,
-        (long long)w.columns, (long long)c->batch, (long long)c->in, (long long)c->out, (long long)in, (long long)out);
-}
-
 /* Every patch is the row itself: the convolution is a plain product. */
 static bool is_product(const struct conv *c)
 {
@@ -396,7 +381,7 @@ static struct conv_problem problem_of(const struct conv *c, struct matrix out, s
 extern "C" void cuda_conv(struct device *device, struct matrix y, struct matrix x, struct matrix w,
                           const struct conv *conv)
 {
-    check_shapes(conv, x, y, w);
+    conv_check(conv, x, y, w);
     require(x.dtype == w.dtype && y.dtype == x.dtype, "conv: x is %s, w %s, y %s", dtype_name(x.dtype),
             dtype_name(w.dtype), dtype_name(y.dtype));
     if (is_product(conv))
@@ -408,7 +393,7 @@ extern "C" void cuda_conv(struct device *device, struct matrix y, struct matrix 
 extern "C" void cuda_conv_backward_data(struct device *device, struct matrix dx, struct matrix dy, struct matrix w,
                                         const struct conv *conv, bool add)
 {
-    check_shapes(conv, dx, dy, w);
+    conv_check(conv, dx, dy, w);
     require(dy.dtype == w.dtype && dx.dtype == dy.dtype, "conv_backward_data: dy is %s, w %s, dx %s",
             dtype_name(dy.dtype), dtype_name(w.dtype), dtype_name(dx.dtype));
     if (is_product(conv)) {
@@ -434,7 +419,7 @@ static void cut_weights(struct device *device, struct conv_problem *p)
 extern "C" void cuda_conv_backward_weights(struct device *device, struct matrix dw, struct matrix dy, struct matrix x,
                                            const struct conv *conv, bool add)
 {
-    check_shapes(conv, x, dy, dw);
+    conv_check(conv, x, dy, dw);
     require(dy.dtype == x.dtype && dw.dtype == DTYPE_F32, "conv_backward_weights: dy is %s, x %s, dw %s",
             dtype_name(dy.dtype), dtype_name(x.dtype), dtype_name(dw.dtype));
     struct conv_problem p = problem_of(conv, dw, x, dy, WEIGHTS);

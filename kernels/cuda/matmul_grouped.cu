@@ -289,7 +289,8 @@ __device__ static struct work work_of(const struct grouped &p, i64 group, i32 ti
     return w;
 }
 
-template <typename T, enum product product> __global__ void __launch_bounds__(THREADS, 2) multiply(struct grouped p)
+template <typename T, enum product product>
+static __global__ void __launch_bounds__(THREADS, 2) multiply(struct grouped p)
 {
     typedef engine<T, product == OF_WEIGHTS, product != BY_TURNED> E;
     DYNAMIC_SHARED(char, memory);
@@ -342,7 +343,7 @@ extern "C" void cuda_matmul_grouped(struct device *device, struct matrix out, st
         launch<float, BY_STANDING>(device, p);
 }
 
-__global__ void mark_written(u8 *written, struct groups groups)
+static __global__ void mark_written(u8 *written, struct groups groups)
 {
     GRID_STRIDE(g, groups.count)
     if (groups.offsets[g + 1] > groups.offsets[g])

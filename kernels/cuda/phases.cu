@@ -8,7 +8,7 @@ __device__ static float magnitude_at(struct matrix magnitude, i64 row, i64 bin)
     return row_of<float>(magnitude, row < magnitude.rows ? row : magnitude.rows - 1)[bin];
 }
 
-__global__ void draw_phases(struct matrix spectrum, struct matrix magnitude, struct rng_key key)
+static __global__ void draw_phases(struct matrix spectrum, struct matrix magnitude, struct rng_key key)
 {
     i64 bins = magnitude.columns;
     ELEMENTS(at, spectrum.rows, bins)
@@ -23,8 +23,8 @@ __global__ void draw_phases(struct matrix spectrum, struct matrix magnitude, str
     }
 }
 
-__global__ void push_phases(struct matrix spectrum, struct matrix now, struct matrix last, struct matrix magnitude,
-                            float momentum)
+static __global__ void push_phases(struct matrix spectrum, struct matrix now, struct matrix last,
+                                   struct matrix magnitude, float momentum)
 {
     i64 bins = magnitude.columns;
     ELEMENTS(at, spectrum.rows, bins)

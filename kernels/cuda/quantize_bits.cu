@@ -136,7 +136,7 @@ __device__ static void dequantize_group(const struct bits_problem &p, const stru
     p.sum[(b.image * cells + i) * p.d + b.channel + lane] = b.cells[i * LANES + lane];
 }
 
-template <bool quantize> __global__ void walk_scales(struct bits_problem p)
+template <bool quantize> static __global__ void walk_scales(struct bits_problem p)
 {
     DYNAMIC_SHARED(char, shared);
     char *memory = p.memory ? p.memory + blockIdx.x * p.memory_bytes : shared;

@@ -14,7 +14,7 @@ struct vectors_problem {
     i64 first, rows, levels, words; /* rows of this piece */
 };
 
-__global__ void word_norms(float *norms, const float *books, i64 words, i64 d)
+static __global__ void word_norms(float *norms, const float *books, i64 words, i64 d)
 {
     GRID_STRIDE(i, words * WARP_THREADS)
     {
@@ -100,7 +100,7 @@ __device__ static void find_nearest(i32 *found, const struct vectors_problem &p,
     }
 }
 
-__global__ void walk_levels(struct vectors_problem p)
+static __global__ void walk_levels(struct vectors_problem p)
 {
     SHARED(i32, found, ROWS);
     i64 d = p.x.columns, piece = (i64)blockIdx.x * ROWS, first = p.first + piece;

@@ -34,15 +34,15 @@ __device__ static void fill_tap(struct taps taps, i64 i, i64 n_in, i64 n_out, bo
     }
 }
 
-__global__ void fill_taps(struct taps taps, i64 n_in, i64 n_out, bool area, bool backward)
+static __global__ void fill_taps(struct taps taps, i64 n_in, i64 n_out, bool area, bool backward)
 {
     GRID_STRIDE(i, taps.count) fill_tap(taps, i, n_in, n_out, area, backward);
 }
 
 /* A block a row of destination pixels of one image, a thread a channel of a pixel: first down, then across. */
 template <typename T>
-__global__ void resize_rows(struct matrix to, struct matrix from, struct taps y, struct taps x, i64 from_h, i64 from_w,
-                            i64 rows, bool add)
+static __global__ void resize_rows(struct matrix to, struct matrix from, struct taps y, struct taps x, i64 from_h,
+                                   i64 from_w, i64 rows, bool add)
 {
     unsigned channels = (unsigned)to.columns, line = (unsigned)x.count * channels;
     for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {

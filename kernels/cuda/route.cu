@@ -86,7 +86,7 @@ __device__ static void weigh(const struct routing &r, const float *p, const i32 
     }
 }
 
-template <typename T> __global__ void __launch_bounds__(WARPS *WARP_THREADS) route_rows(struct routing r)
+template <typename T> static __global__ void __launch_bounds__(WARPS *WARP_THREADS) route_rows(struct routing r)
 {
     DYNAMIC_SHARED(i32, block_counts);
     i64 n = r.logits.columns;
@@ -110,7 +110,7 @@ template <typename T> __global__ void __launch_bounds__(WARPS *WARP_THREADS) rou
 }
 
 /* Counts are whole: in which order they were added does not show. */
-__global__ void add_counts(float *usage, const i32 *counts, i64 n)
+static __global__ void add_counts(float *usage, const i32 *counts, i64 n)
 {
     GRID_STRIDE(e, n)
     usage[e] += (float)counts[e];
@@ -151,8 +151,8 @@ extern "C" void cuda_route_given(struct device *device, float *p, float *weights
 }
 
 template <typename T>
-__global__ void backward_rows(struct matrix dlogits, const float *dweights, const float *p, const i32 *experts,
-                              const float *weights, struct router router)
+static __global__ void backward_rows(struct matrix dlogits, const float *dweights, const float *p, const i32 *experts,
+                                     const float *weights, struct router router)
 {
     i64 row = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, n = dlogits.columns;
     if (row >= dlogits.rows)
@@ -178,7 +178,7 @@ extern "C" void cuda_route_backward(struct device *device, struct matrix dlogits
 }
 
 /* One block. */
-__global__ void balance(float *bias, float *usage, double *use, i64 experts, float speed)
+static __global__ void balance(float *bias, float *usage, double *use, i64 experts, float speed)
 {
     double sum = 0;
     COLUMNS(e, experts)

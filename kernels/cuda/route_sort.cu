@@ -36,7 +36,7 @@ template <typename Visit> __device__ static void walk_run(const struct sorting &
     }
 }
 
-__global__ void count_runs(struct sorting s)
+static __global__ void count_runs(struct sorting s)
 {
     DYNAMIC_SHARED(i32, counts);
     for (i64 r = (i64)blockIdx.x * WARP_THREADS + threadIdx.x; r < s.rows_bound; r += (i64)gridDim.x * WARP_THREADS)
@@ -50,7 +50,7 @@ __global__ void count_runs(struct sorting s)
 }
 
 /* One block an expert. */
-__global__ void sum_runs(struct sorting s)
+static __global__ void sum_runs(struct sorting s)
 {
     i32 *counts = s.counts + blockIdx.x * s.runs, before = 0;
     for (i64 first = 0; first < s.runs; first += blockDim.x) {
@@ -84,12 +84,12 @@ __device__ static void fill_offsets(i32 *offsets, const i32 *totals, i64 experts
         offsets[experts] = before;
 }
 
-__global__ void sum_experts(struct sorting s)
+static __global__ void sum_experts(struct sorting s)
 {
     fill_offsets(s.offsets, s.totals, s.experts_count, s.group_rows);
 }
 
-__global__ void place_runs(struct sorting s)
+static __global__ void place_runs(struct sorting s)
 {
     DYNAMIC_SHARED(i32, next);
     COLUMNS(e, s.experts_count)
@@ -134,7 +134,7 @@ struct regrouping {
 };
 
 /* One block: where each run of rows begins, as they arrive and by expert. */
-__global__ void plan_regroup(struct regrouping g)
+static __global__ void plan_regroup(struct regrouping g)
 {
     i32 before = 0;
     for (i64 first = 0; first < g.ranks * g.experts; first += blockDim.x) {
@@ -158,7 +158,7 @@ __global__ void plan_regroup(struct regrouping g)
 }
 
 /* One block a run. */
-__global__ void move_runs(struct regrouping g)
+static __global__ void move_runs(struct regrouping g)
 {
     i64 i = blockIdx.x;
     i32 arrived = g.first_arrived[i], row = g.offsets[i % g.experts] + g.first_row[i];

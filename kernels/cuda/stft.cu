@@ -30,7 +30,7 @@ struct transform {
     bool magnitude, inverse;
 };
 
-__global__ void fill_turns(struct complex *turns, int n_fft)
+static __global__ void fill_turns(struct complex *turns, int n_fft)
 {
     GRID_STRIDE(j, n_fft)
     {
@@ -133,7 +133,7 @@ __device__ static void store_time(const struct transform &t, const struct comple
     COLUMNS(j, t.n_fft) out[j] = window_at(t, j) * (j % 2 ? z[j / 2].im : z[j / 2].re);
 }
 
-template <bool to_time> __global__ void transform_frames(struct transform t)
+template <bool to_time> static __global__ void transform_frames(struct transform t)
 {
     DYNAMIC_SHARED(struct complex, shared);
     struct complex *z = t.memory ? t.memory + (i64)blockIdx.x * t.n_fft : shared, *other = z + t.n_fft / 2;
@@ -175,7 +175,7 @@ __device__ static float overlap_weight(const struct transform &t, i64 at)
 }
 
 /* A thread a sample, of the signals this piece has frames of. */
-__global__ void overlap(struct transform t, i64 first_signal, i64 signals)
+static __global__ void overlap(struct transform t, i64 first_signal, i64 signals)
 {
     i64 h = t.n_fft / 2, n = t.x.columns;
     ELEMENTS(at, signals, n)
