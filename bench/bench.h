@@ -14,6 +14,7 @@ typedef int bench_fn(struct device *device, bool json);
 struct bench {
     const char *name, *summary;
     bench_fn *run;
+    bool on_gpu; /* left out of `all` elsewhere */
 };
 /* One op, or all, by its case (cases/cases.h). */
 struct op_bench {
@@ -27,8 +28,8 @@ extern const struct bench benches[]; /* ends with a NULL name */
 void bench_print(const struct bench_row *row, bool json);
 double bench_median(double *values, i64 count); /* sorts them */
 
-bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_decode, bench_experts, bench_loader, bench_memory,
-    bench_step, bench_tokenizers, bench_video;
+bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_decode, bench_experts, bench_large, bench_loader,
+    bench_memory, bench_step, bench_tokenizers, bench_video;
 
 struct text_tokenizer;
 int bench_read_glosses(struct text *out); /* WordNet's, of the system */

@@ -47,7 +47,7 @@ static int run_case(struct outcome *out, const struct memory_case *c, struct dev
     struct plan_batches batches;
     int status;
     if (c->quickstart) {
-        status = step_bench_open_shape(b, device, dtype, &quickstart);
+        status = step_bench_open_shape(b, device, dtype, &quickstart, STEP_ARENA_BYTES);
         plan_batches_init(&batches, &b->model.config, 8, 4, 512, 1);
         b->trainer.source = plan_batches_source(&batches);
         b->trainer.balance.weight[TARGET_MTP] = 0.3;

@@ -50,12 +50,12 @@ static struct model_config shape(i64 experts)
 }
 
 int step_bench_open_shape(struct step_bench *b, struct device *device, enum dtype dtype,
-                          const struct model_config *config)
+                          const struct model_config *config, i64 arena_bytes)
 {
     if (model_open(&b->model, device, config, dtype, true, NULL))
         return -1;
     weights_init(&b->model.weights, 1);
-    trainer_open(&b->trainer, &b->model, (i64)16 << 30);
+    trainer_open(&b->trainer, &b->model, arena_bytes);
     b->optimizer = (struct optimizer_settings){
         .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
     b->trainer.optimizer = &b->optimizer;
@@ -67,7 +67,7 @@ int step_bench_open_shape(struct step_bench *b, struct device *device, enum dtyp
 int step_bench_open(struct step_bench *b, struct device *device, enum dtype dtype, i64 experts)
 {
     struct model_config config = shape(experts);
-    return step_bench_open_shape(b, device, dtype, &config);
+    return step_bench_open_shape(b, device, dtype, &config, STEP_ARENA_BYTES);
 }
 
 void step_bench_close(struct step_bench *b)

@@ -5,6 +5,7 @@
 #include "train/step.h"
 
 enum { STEP_ROWS = 4, STEP_LENGTH = 1024 };
+#define STEP_ARENA_BYTES ((i64)16 << 30) /* of address space */
 struct step_bench {
     struct model model;
     struct trainer trainer;
@@ -12,9 +13,9 @@ struct step_bench {
     i32 ids[STEP_ROWS * STEP_LENGTH];
 };
 int step_bench_open(struct step_bench *bench, struct device *device, enum dtype dtype, i64 experts);
-/* The same with a model of the caller's, who then gives the trainer batches. */
+/* The same with a model of the caller's, who then gives the trainer batches; at most arena_bytes for a step. */
 int step_bench_open_shape(struct step_bench *bench, struct device *device, enum dtype dtype,
-                          const struct model_config *config);
+                          const struct model_config *config, i64 arena_bytes);
 void step_bench_close(struct step_bench *bench);
 
 #endif

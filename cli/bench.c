@@ -27,7 +27,7 @@ static int run_benches(const char *name, bool json)
 {
     bool found = false, all = strcmp(name, "all") == 0;
     for (const struct bench *b = benches; b->name; b++) {
-        if (!all && strcmp(name, b->name) != 0)
+        if (all ? b->on_gpu && cli_device()->backend == BACKEND_CPU : strcmp(name, b->name) != 0)
             continue;
         found = true;
         if (b->run(cli_device(), json))

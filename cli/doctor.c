@@ -49,7 +49,7 @@ static double copy_bandwidth(void)
 static void say(struct json *j, const char *name, const char *format, ...) PRINTF(3, 4);
 static void say(struct json *j, const char *name, const char *format, ...)
 {
-    char text[512];
+    char text[2048];
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
@@ -76,17 +76,16 @@ static void say_build(struct json *j)
 static void say_machine(struct json *j, struct device *device)
 {
     double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    struct device gpu = {0};
+    struct text gpu = {0};
     say(j, "device", "%s, %d workers of %ld cores", device_name(device), workers_count(),
         sysconf(_SC_NPROCESSORS_ONLN));
     say(j, "memory", "%.1f GB", bytes * 1e-9);
     say(j, "precision", "auto is %s", device->has_bf16 ? "bf16" : "f32: this CPU has no fast bf16");
-    if (device_open_cuda(&gpu, 0) == 0) {
-        say(j, "gpu", "%s: --device cuda runs stages on it", device_name(&gpu));
-        device_close(&gpu);
-    } else {
+    if (cuda_describe(&gpu) == 0)
+        say(j, "gpu", "--device cuda runs stages on one; %s", gpu.data);
+    else
         say(j, "gpu", "none, and none is needed: %s", error_text());
-    }
+    text_release(&gpu);
 }
 
 /* Beside what registers alone allow, which nothing reaches: a product as a library would be measured by. */

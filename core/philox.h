@@ -29,4 +29,15 @@ PHILOX void philox(uint32_t out[4], uint64_t seed, uint32_t purpose, uint32_t a,
     out[3] = d;
 }
 
+/* What a draw is made into: [0, 1), and 0 .. bound - 1, of 64 bits, so that the product's bias is under 2^-32. */
+PHILOX double philox_uniform(const uint32_t out[4])
+{
+    return out[0] * 0x1p-32;
+}
+PHILOX int64_t philox_below(const uint32_t out[4], int64_t bound)
+{
+    uint64_t wide = (uint64_t)out[1] << 32 | out[0];
+    return (int64_t)(((unsigned __int128)wide * (uint64_t)bound) >> 64);
+}
+
 #endif

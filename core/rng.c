@@ -17,7 +17,9 @@ u32 rng_u32(struct rng_key key, u32 a, u32 b, u32 c, u32 d)
 
 double rng_uniform(struct rng_key key, u32 a, u32 b, u32 c, u32 d)
 {
-    return rng_u32(key, a, b, c, d) * 0x1p-32;
+    u32 out[4];
+    rng_draw(out, key, a, b, c, d);
+    return philox_uniform(out);
 }
 
 i64 rng_below(struct rng_key key, i64 bound, u32 a, u32 b, u32 c, u32 d)
@@ -25,8 +27,7 @@ i64 rng_below(struct rng_key key, i64 bound, u32 a, u32 b, u32 c, u32 d)
     u32 out[4];
     require(bound > 0 && bound <= ((i64)1 << 32), "rng_below: bound %lld", (long long)bound);
     rng_draw(out, key, a, b, c, d);
-    u64 wide = ((u64)out[1] << 32) | out[0]; /* 64 bits: the bias of the product below is under 2^-32 */
-    return (i64)(((unsigned __int128)wide * (u64)bound) >> 64);
+    return philox_below(out, bound);
 }
 
 /* Box and Muller; 53 and 32 bits. */

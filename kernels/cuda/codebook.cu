@@ -2,7 +2,6 @@
  * the codes of all rows, 32 at a time, and adds the rows of its own in their order, in f64. */
 #include "kernels/cuda/cuda.h"
 
-#include "core/philox.h"
 #include "kernels/codebook.h"
 
 enum { WARPS = 4, COLUMNS_OF_LANE = 4, COLUMNS_AT_ONCE = COLUMNS_OF_LANE * WARP_THREADS };
@@ -36,14 +35,12 @@ __device__ static i64 gather_sums(double (&sum)[COLUMNS_OF_LANE], const struct w
     return count;
 }
 
-/* As rng_below draws. */
 __device__ static const float *drawn_row(const struct word_rows &rows, const struct codebooks &books, i64 level,
                                          i64 code, i64 attempt)
 {
     u32 out[4];
-    philox(out, books.key.seed, (u32)books.key.purpose, (u32)books.step, (u32)level, (u32)code, (u32)attempt);
-    u64 wide = ((u64)out[1] << 32) | out[0];
-    return rows.values + (i64)(((unsigned __int128)wide * (u64)rows.n) >> 64) * rows.stride;
+    rng_draw_on_device(out, books.key, (u32)books.step, (u32)level, (u32)code, (u32)attempt);
+    return rows.values + philox_below(out, rows.n) * rows.stride;
 }
 
 __device__ static void copy_row(float *word, const float *row, i64 width)

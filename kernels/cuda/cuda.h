@@ -65,6 +65,7 @@ void cuda_get(struct device *device, void *host, const void *memory, i64 bytes);
 void cuda_wait(struct device *device);
 struct cuda_products *cuda_products_open(void);
 void cuda_products_close(struct cuda_products *products);
+size_t cuda_products_version(void); /* cuBLASLt's */
 /* out[c] (+)= the sum over rows of partials [count, columns], in their order (bias.cu). */
 void cuda_add_partials(struct device *device, float *out, const float *partials, i64 count, i64 columns, bool add);
 #ifdef __cplusplus
@@ -231,7 +232,7 @@ __device__ inline double rng_uniform_on_device(struct rng_key key, u32 a, u32 b,
 {
     u32 out[4];
     rng_draw_on_device(out, key, a, b, c, d);
-    return out[0] * 0x1p-32;
+    return philox_uniform(out);
 }
 
 /* ---- Sums of a block, in every thread: f32 or f64, by a tree that the number of threads fixes ---- */

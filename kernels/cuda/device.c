@@ -99,6 +99,39 @@ int device_open_cuda(struct device *device, int index)
     return 0;
 }
 
+static void describe_gpu(struct text *out, int index, int count)
+{
+    struct cudaDeviceProp p;
+    CUDA_CHECK(cudaGetDeviceProperties(&p, index));
+    text_printf(out, "\n%d: %s, sm_%d%d%s, %d multiprocessors, %.1f GB", index, p.name, p.major, p.minor,
+                p.major * 10 + p.minor < OLDEST ? " (too old)" : "", p.multiProcessorCount,
+                (double)p.totalGlobalMem * 1e-9);
+    const char *before = ", reaches";
+    for (int other = 0; other < count; other++) {
+        int reaches = 0;
+        if (other == index || cudaDeviceCanAccessPeer(&reaches, index, other) != cudaSuccess || !reaches)
+            continue;
+        text_printf(out, "%s %d", before, other);
+        before = "";
+    }
+}
+
+int cuda_describe(struct text *out)
+{
+    struct cudaDeviceProp properties;
+    int driver = 0, runtime = 0, count = 0;
+    if (check_device(&properties, 0))
+        return -1;
+    CUDA_CHECK(cudaGetDeviceCount(&count));
+    CUDA_CHECK(cudaDriverGetVersion(&driver));
+    CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+    text_printf(out, "driver for CUDA %d.%d, runtime %d.%d, cuBLASLt %zu", driver / 1000, driver % 1000 / 10,
+                runtime / 1000, runtime % 1000 / 10, cuda_products_version());
+    for (int index = 0; index < count; index++)
+        describe_gpu(out, index, count);
+    return 0;
+}
+
 /* Flops a clock of one multiprocessor, from the vendor's tuning guides: dense bf16 with f32 sums, and f32. */
 double cuda_matrix_peak(const struct device *device, enum dtype dtype)
 {

@@ -25,6 +25,9 @@ extern const struct kernels cuda_kernels;
 
 /* -1 and a message where there is no toolkit, no GPU number `index`, or one older than sm_80. */
 int device_open_cuda(struct device *device, int index);
+/* Versions of driver and libraries, and a line for each GPU: name, architecture, memory, which others it reaches
+ * without the host. -1 and a message where none can be used. */
+int cuda_describe(struct text *out);
 /* 0, or -1 and a message that lists which of `names` (NULL-terminated; NULL: all ops) the backend lacks. */
 int cuda_check_ops(const char *const *names);
 

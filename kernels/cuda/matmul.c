@@ -29,6 +29,11 @@ static void check(cublasStatus_t status, const char *what)
     require(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: %s failed with status %d", what, (int)status);
 }
 
+size_t cuda_products_version(void)
+{
+    return cublasLtGetVersion();
+}
+
 struct cuda_products *cuda_products_open(void)
 {
     struct cuda_products *products = memory_alloc(sizeof *products);

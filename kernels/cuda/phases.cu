@@ -1,6 +1,5 @@
 #include "kernels/cuda/cuda.h"
 
-#include "core/philox.h"
 #include "kernels/phases.h"
 
 __device__ static float magnitude_at(struct matrix magnitude, i64 row, i64 bin)
@@ -13,10 +12,9 @@ static __global__ void draw_phases(struct matrix spectrum, struct matrix magnitu
     i64 bins = magnitude.columns;
     ELEMENTS(at, spectrum.rows, bins)
     {
-        u32 out[4];
         float sine, cosine, size = magnitude_at(magnitude, at.row, at.column);
-        philox(out, key.seed, (u32)key.purpose, (u32)at.row, (u32)at.column, 0, 0);
-        sincosf(phase_drawn(out[0] * 0x1p-32), &sine, &cosine);
+        double draw = rng_uniform_on_device(key, (u32)at.row, (u32)at.column, 0, 0);
+        sincosf(phase_drawn(draw), &sine, &cosine);
         float *re = row_of<float>(spectrum, at.row) + at.column;
         re[0] = size * cosine;
         re[bins] = size * sine;

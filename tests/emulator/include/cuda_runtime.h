@@ -58,6 +58,9 @@ extern "C" {
 #endif
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device);
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaRuntimeGetVersion(int *version);
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);
 enum cudaDeviceAttr { cudaDevAttrClockRate = 13 };

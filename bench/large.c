@@ -1,0 +1,115 @@
+/* Training steps of models that fill a GPU: a mixture of 2.6 B parameters, 0.5 B of them active for a token, and a
+ * dense one of 1.5 B, on samples of 4,096 tokens, against the GPU's own largest product. */
+#include "bench/step.h"
+
+#include <math.h>
+
+enum { ROWS = 4, LENGTH = 4096, ROUNDS = 5, STEPS = 4, VOCABULARY = 32768 };
+static const i64 arena_bytes = (i64)80 << 30; /* of address space */
+
+static i64 plan(void *context, i64 step, double totals[TARGETS])
+{
+    (void)context, (void)step;
+    totals[TARGET_TEXT] = ROWS * (LENGTH - 1);
+    return 1;
+}
+
+static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena)
+{
+    i32 *ids = context;
+    (void)micro;
+    for (u32 i = 0; i < ROWS * LENGTH; i++)
+        ids[i] = (i32)rng_below((struct rng_key){1, RNG_TEST}, VOCABULARY, (u32)step, i, 0, 0);
+    batch_of_ids(batch, arena, ids, ROWS, LENGTH, false);
+    return 0;
+}
+
+static struct model_config common(i64 width, i64 layers, i64 head_width)
+{
+    return (struct model_config){.vocabulary = VOCABULARY,
+                                 .width = width,
+                                 .layers = layers,
+                                 .heads = width / head_width,
+                                 .kv_heads = 4,
+                                 .head_width = head_width,
+                                 .rope_theta = 1e6,
+                                 .norm_eps = 1e-5,
+                                 .norm_min = 1e-12,
+                                 .init_std = 0.02,
+                                 .max_positions = LENGTH,
+                                 .pad_id = 0,
+                                 .bos_id = 1,
+                                 .eos_id = 2,
+                                 .t_pairs = 10};
+}
+
+static struct model_config mixture(void)
+{
+    struct model_config c = common(1024, 24, 64);
+    c.dense_width = 4096;
+    c.experts = 64;
+    c.topk = 8;
+    c.expert_width = 512;
+    c.shared_experts = 1;
+    c.first_moe_layer = 1;
+    return c;
+}
+
+static struct model_config dense(void)
+{
+    struct model_config c = common(2048, 30, 128);
+    c.dense_width = 5632;
+    c.first_moe_layer = c.layers;
+    return c;
+}
+
+/* Of the product's rate, the median of rounds in alternation. */
+static int share_of_peak(double *rate, double *peak, struct step_bench *b, enum dtype dtype)
+{
+    double rates[ROUNDS], peaks[ROUNDS];
+    struct step_result result;
+    for (i64 round = -1, step = 0; round < ROUNDS; round++) { /* the first is not counted */
+        double flops = 0, seconds = 0;
+        for (i64 i = 0; i < STEPS; i++) {
+            if (train_step(&result, &b->trainer, step++))
+                return -1;
+            flops += result.flops;
+            seconds += result.seconds;
+        }
+        rates[round < 0 ? 0 : round] = flops / seconds * 1e-12;
+        peaks[round < 0 ? 0 : round] = kernels_matrix_peak(b->model.device, dtype, 0.1) * 1e-3;
+    }
+    *rate = bench_median(rates, ROUNDS);
+    *peak = bench_median(peaks, ROUNDS);
+    return 0;
+}
+
+static int measure(struct device *device, const char *what, struct model_config config, double goal, bool json)
+{
+    struct step_bench *b = memory_alloc(sizeof *b);
+    i32 *ids = memory_alloc((i64)ROWS * LENGTH * 4);
+    enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
+    double rate, peak;
+    int status = step_bench_open_shape(b, device, dtype, &config, arena_bytes);
+    if (status == 0) {
+        b->trainer.source = (struct batch_source){ids, plan, fill, NULL};
+        status = share_of_peak(&rate, &peak, b, dtype);
+        step_bench_close(b);
+    }
+    if (status == 0)
+        bench_print(&(struct bench_row){"large", what, "TFLOP/s", "largest product", rate, peak, goal, false, NULL},
+                    json);
+    memory_free(ids);
+    memory_free(b);
+    return status;
+}
+
+int bench_large(struct device *device, bool json)
+{
+    if (device->backend != BACKEND_CUDA)
+        return error_set("weft bench large: its models fill a GPU; give --device cuda");
+    return measure(device, "step, mixture of 2.6 B, 0.5 B active", mixture(), 0.55, json) ||
+                   measure(device, "step, dense model of 1.5 B", dense(), 0.69, json)
+               ? -1
+               : 0;
+}

@@ -1,0 +1,53 @@
+/* Stands for av_*.c in a build without libav (-DWEFT_MEDIA=OFF): clips, sounds and stills other than PNG are refused.
+ * What trains from shards needs none of them. */
+#include "data/file_kind.h"
+#include "data/media.h"
+
+static int refuse(const char *origin, const char *what)
+{
+    return error_set("%s: this program was built without libav and cannot read or write %s. Install the packages of "
+                     "scripts/setup and build again with -DWEFT_MEDIA=ON",
+                     origin, what);
+}
+
+int av_read_still(struct clip *out, const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
+{
+    (void)out, (void)bytes, (void)count;
+    return refuse(origin, kind->name);
+}
+
+enum media_kind av_container_kind(const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
+{
+    (void)bytes, (void)count;
+    refuse(origin, kind->name);
+    return MEDIA_UNKNOWN;
+}
+
+int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin, const struct clip_request *request)
+{
+    (void)out, (void)bytes, (void)count, (void)request;
+    return refuse(origin, "clips");
+}
+
+int clip_shown_size(double *height, double *width, const void *bytes, i64 count, const char *origin)
+{
+    (void)height, (void)width, (void)bytes, (void)count;
+    return refuse(origin, "clips");
+}
+
+int clip_encode_mp4(struct text *out, const struct clip *clip)
+{
+    (void)out, (void)clip;
+    return refuse("MP4", "clips");
+}
+
+int sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz)
+{
+    return sound_read_most(out, bytes, count, origin, rate_hz, 0);
+}
+
+int sound_read_most(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, i64 most_samples)
+{
+    (void)out, (void)bytes, (void)count, (void)rate_hz, (void)most_samples;
+    return refuse(origin, "sounds");
+}
