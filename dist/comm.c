@@ -19,17 +19,34 @@ struct comm *comm_new(const struct transport *transport, struct device *device, 
     return comm;
 }
 
+static void release_scratch(struct comm *comm)
+{
+    if (comm->device)
+        device_free(comm->device, comm->scratch, comm->scratch_bytes);
+    else
+        memory_free(comm->scratch);
+}
+
+/* The data plane over a control plane. What moves the host's memory moves a CPU's. */
+static struct comm *comm_over(struct comm *host, struct device *device)
+{
+    if (host->size > 1 && device->backend != BACKEND_CPU) {
+        error_set("%lld ranks on %s: there is no transport between them in this build", (long long)host->size,
+                  device_name(device));
+        return NULL;
+    }
+    struct comm *comm = comm_new(host->transport, device, host->name, host->rank, host->size);
+    comm->host = host;
+    comm->state = host->state;
+    return comm;
+}
+
 struct comm *comm_open(struct device *device, const struct launch *launch)
 {
-    if (launch->size == 1)
-        return comm_new(&local_transport, device, "world", 0, 1);
-    if (device->backend == BACKEND_META)
+    if (launch->size > 1 && device->backend == BACKEND_META)
         return comm_open_meta(device, launch->rank, launch->size);
-    if (device->backend == BACKEND_CPU)
-        return mpi_open(device, launch);
-    error_set("%lld ranks on %s: there is no transport between them in this build", (long long)launch->size,
-              device_name(device));
-    return NULL;
+    struct comm *host = launch->size == 1 ? comm_new(&local_transport, NULL, "world", 0, 1) : mpi_open(launch);
+    return host ? comm_over(host, device) : NULL;
 }
 
 struct comm *comm_open_meta(struct device *device, i64 rank, i64 size)
@@ -40,27 +57,40 @@ struct comm *comm_open_meta(struct device *device, i64 rank, i64 size)
 struct comm *comm_split(struct comm *parent, const struct group *group, const char *name)
 {
     i64 rank = (parent->rank - group->first) / max_i64(group->stride, 1);
+    bool counts_only = parent->transport->counts_only, alone = group->count == 1 && !counts_only;
     require(group->first + rank * group->stride == parent->rank && rank >= 0 && rank < group->count,
             "%s: rank %lld is none of %lld ranks from %lld", name, (long long)parent->rank, (long long)group->count,
             (long long)group->first);
-    bool alone = group->count == 1 && !parent->transport->counts_only;
-    struct comm *comm =
-        alone ? comm_new(&local_transport, parent->device, name, 0, 1) : parent->transport->split(parent, group, rank);
-    comm->name = name;
+    struct comm *over = comm_host(parent);
+    struct comm *host =
+        alone ? comm_new(&local_transport, NULL, name, 0, 1) : over->transport->split(over, group, rank);
+    host->name = name;
+    if (counts_only || !parent->device)
+        return host;
+    struct comm *comm = comm_over(host, parent->device);
+    if (!comm)
+        comm_stop(parent, "%s", error_text());
     return comm;
+}
+
+static bool owns_state(const struct comm *comm)
+{
+    return comm->state && !(comm->host && comm->host->state == comm->state);
 }
 
 void comm_close(struct comm *comm)
 {
     if (!comm)
         return;
-    comm->transport->close(comm);
+    struct comm *host = comm->host;
+    if (owns_state(comm))
+        comm->transport->close(comm);
     memory_free(comm->out);
     memory_free(comm->in);
     memory_free(comm->bytes);
-    if (comm->scratch)
-        device_free(comm->device, comm->scratch, comm->scratch_bytes);
+    release_scratch(comm);
     memory_free(comm);
+    comm_close(host);
 }
 
 void comm_stop(struct comm *comm, const char *format, ...)
@@ -80,15 +110,14 @@ void comm_stop(struct comm *comm, const char *format, ...)
 void *comm_scratch(struct comm *comm, i64 bytes)
 {
     if (bytes > comm->scratch_bytes) {
-        device_free(comm->device, comm->scratch, comm->scratch_bytes);
-        comm->scratch = device_alloc(comm->device, bytes);
+        release_scratch(comm);
+        comm->scratch = comm->device ? device_alloc(comm->device, bytes) : memory_alloc(bytes);
         comm->scratch_bytes = bytes;
     }
     return comm->scratch;
 }
 
-/* Transports of host memory move a CPU's device memory where it lies. Without a device (parallel_alone) there is
- * nobody to exchange with, and only bytes of the host. */
+/* Transports of host memory move a CPU's device memory where it lies. A control plane leaves it closed. */
 static void unlock(struct comm *comm)
 {
     if (comm->device)
@@ -118,7 +147,7 @@ static void agree(struct comm *comm, const char *name, i64 bytes)
     own->bytes = bytes;
     for (i64 r = 0; r < comm->size; r++)
         parts[r] = sizeof *calls;
-    comm->transport->all_gather(comm, calls, parts);
+    comm_host(comm)->transport->all_gather(comm_host(comm), calls, parts);
     for (i64 r = 0; r < comm->size; r++)
         if (strcmp(calls[r].name, own->name) != 0 || calls[r].bytes != own->bytes)
             comm_stop(comm,
@@ -133,7 +162,7 @@ void comm_barrier(struct comm *comm)
     if (comm->size == 1)
         return;
     agree(comm, "barrier", 0);
-    comm->transport->barrier(comm);
+    comm_host(comm)->transport->barrier(comm_host(comm));
 }
 
 void comm_broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
@@ -169,10 +198,7 @@ void comm_exchange(struct comm *comm, const struct span *out, const struct span 
     if (comm->size > 1)
         agree(comm, "exchange", 0);
     unlock(comm);
-    if (comm->size > 1)
-        comm->transport->exchange(comm, out, in);
-    else if (in[0].bytes)
-        memcpy(out[0].data, in[0].data, (size_t)in[0].bytes);
+    comm->transport->exchange(comm, out, in);
     lock(comm);
 }
 

@@ -5,6 +5,7 @@
  *     comm     who is there? collectives, written once over a transport's few functions     comm.c
  *              local.c (one rank)   mpi.c (host memory)   meta.c (no data: counts traffic)
  *              nccl.c (device memory: an all-reduce so far, no transport)
+ *              two planes: a comm moves device memory, its comm_host bytes of the host
  *     parallel the comms a layout {data, expert, tensor, pipeline} cuts the world into      layout.c
  *     ops      collectives that record their backward                                        ops.c, experts.c
  *     zero     a weights table over ranks (ZeRO): sum gradients, gather copies, gather whole zero.c
@@ -17,9 +18,10 @@
  * so every rank gets the same bits, and the same on every run. A rank that fails exits without closing its world: the
  * launcher then ends the others.
  *
- * Adding a transport: fill a struct transport. exchange, all_gather, broadcast, send, receive, barrier, split and close
- * must be there; all_reduce and reduce_scatter may be NULL, then comm.c builds them of exchange and all_gather and
- * sums on the host. A transport whose memory is a device's sets them. comm_open says which transport a device gets. */
+ * Adding a transport: fill a struct transport. exchange, all_gather, broadcast, send and receive must be there;
+ * all_reduce and reduce_scatter may be NULL, then comm.c builds them of exchange and all_gather and sums on the host. A
+ * transport of host memory is a control plane, and the data plane of a CPU; it also has barrier and split. One whose
+ * memory is a device's sets the sums. comm_open says which transport a device gets. */
 #ifndef WEFT_DIST_H
 #define WEFT_DIST_H
 #include "tensor/ops.h"
@@ -58,25 +60,26 @@ struct transport {
     void (*all_reduce)(struct comm *comm, void *data, i64 count, enum dtype dtype);             /* or NULL */
     void (*reduce_scatter)(struct comm *comm, void *data, const i64 *counts, enum dtype dtype); /* or NULL */
     struct comm *(*split)(struct comm *parent, const struct group *group, i64 rank);
-    void (*close)(struct comm *comm);
-    void (*stop)(struct comm *comm); /* ends all ranks; NULL: exit */
+    void (*close)(struct comm *comm); /* its state, where there is one */
+    void (*stop)(struct comm *comm);  /* ends all ranks; NULL: exit */
 };
 struct comm {
     const char *name; /* "data", ...: in messages */
     i64 rank, size;
-    struct device *device; /* whose memory is moved, or whose traffic is counted */
+    struct device *device; /* whose memory is moved, or whose traffic is counted; NULL: the host's */
+    struct comm *host;     /* the control plane of the same ranks; NULL: this is one */
     const struct transport *transport;
-    void *state;           /* the transport's */
+    void *state;           /* the transport's; the control plane's own where that moves device memory too */
     struct span *out, *in; /* [size], for the collectives */
     i64 *bytes;            /* [size] */
-    void *scratch;         /* device memory */
+    void *scratch;         /* of the memory it moves */
     i64 scratch_bytes, calls;
 };
-/* The same ranks for bytes of host memory (who needs whom, how many): the control plane. A transport that moves device
- * memory alone would have a second comm for it. */
+/* The same ranks for bytes of host memory (who needs whom, how many): the control plane. A comm itself moves device
+ * memory alone, the data plane. */
 static inline struct comm *comm_host(struct comm *comm)
 {
-    return comm;
+    return comm->host ? comm->host : comm;
 }
 
 /* The world: local for one rank, MPI on a CPU. NULL and a message: no such transport in this build, or the launcher and
@@ -106,9 +109,9 @@ _Noreturn void comm_stop(struct comm *comm, const char *format, ...) PRINTF(2, 3
 
 /* For transports and ops. */
 struct comm *comm_new(const struct transport *transport, struct device *device, const char *name, i64 rank, i64 size);
-void *comm_scratch(struct comm *comm, i64 bytes); /* device memory until the next call; keeps its largest size */
+void *comm_scratch(struct comm *comm, i64 bytes); /* until the next call; keeps its largest size */
 extern const struct transport local_transport, meta_transport;
-struct comm *mpi_open(struct device *device, const struct launch *launch); /* NULL and a message */
+struct comm *mpi_open(const struct launch *launch); /* a control plane; NULL and a message */
 
 /* ---- Layout ---- */
 struct layout {

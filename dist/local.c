@@ -1,5 +1,5 @@
-/* One rank: collectives return at once (comm.c); messages to oneself wait in a queue. So a pipeline of several chunks
- * runs in one process. */
+/* One rank: collectives return at once (comm.c); messages to oneself wait in a queue, of the memory they came from. So
+ * a pipeline of several chunks runs in one process. */
 #include "dist/dist.h"
 
 #include <string.h>
@@ -13,10 +13,26 @@ struct queue {
     struct message *first, *free; /* in order of sending; read ones, to be used again */
 };
 
+/* Device memory is copied by the device's ops: whole words, then half a one. */
+static void copy(struct comm *comm, void *out, const void *in, i64 bytes)
+{
+    i64 words = bytes / 4;
+    struct device *device = comm->device;
+    if (!device) {
+        memcpy(out, in, (size_t)bytes);
+        return;
+    }
+    require(bytes % 2 == 0, "%lld bytes of device memory", (long long)bytes);
+    device->ops->copy_ids(device, out, in, words);
+    if (bytes % 4)
+        device->ops->copy(device, matrix_of((i32 *)out + words, DTYPE_BF16, 1, 1),
+                          matrix_of((i32 *)(uintptr_t)in + words, DTYPE_BF16, 1, 1), 1, false);
+}
+
 static void exchange(struct comm *comm, const struct span *out, const struct span *in)
 {
-    (void)comm;
-    memcpy(out[0].data, in[0].data, (size_t)in[0].bytes);
+    if (in[0].bytes)
+        copy(comm, out[0].data, in[0].data, in[0].bytes);
 }
 
 static void all_gather(struct comm *comm, void *data, const i64 *bytes)
@@ -34,7 +50,20 @@ static void barrier(struct comm *comm)
     (void)comm;
 }
 
-static struct message *take_free(struct queue *queue, i64 bytes)
+static void *block_alloc(struct comm *comm, i64 bytes)
+{
+    return comm->device ? device_alloc(comm->device, bytes) : memory_alloc(bytes);
+}
+
+static void block_free(struct comm *comm, void *block, i64 bytes)
+{
+    if (comm->device)
+        device_free(comm->device, block, bytes);
+    else
+        memory_free(block);
+}
+
+static struct message *take_free(struct comm *comm, struct queue *queue, i64 bytes)
 {
     struct message *m = queue->free;
     if (m)
@@ -42,8 +71,8 @@ static struct message *take_free(struct queue *queue, i64 bytes)
     else
         m = memory_alloc(sizeof *m);
     if (m->capacity < bytes) {
-        memory_free(m->data);
-        m->data = memory_alloc(bytes);
+        block_free(comm, m->data, m->capacity);
+        m->data = block_alloc(comm, bytes);
         m->capacity = bytes;
     }
     return m;
@@ -55,9 +84,9 @@ static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
     if (!comm->state)
         comm->state = memory_alloc(sizeof(struct queue));
     struct queue *queue = comm->state;
-    struct message *m = take_free(queue, bytes), **end = &queue->first;
+    struct message *m = take_free(comm, queue, bytes), **end = &queue->first;
     *m = (struct message){.tag = tag, .bytes = bytes, .capacity = m->capacity, .data = m->data};
-    memcpy(m->data, data, (size_t)bytes);
+    copy(comm, m->data, data, bytes);
     while (*end)
         end = &(*end)->next;
     *end = m;
@@ -73,7 +102,7 @@ static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
     require(at && *at, "a message of tag %lld is read before it was sent", (long long)tag);
     struct message *m = *at;
     require(m->bytes == bytes, "a message of %lld bytes is read as %lld", (long long)m->bytes, (long long)bytes);
-    memcpy(data, m->data, (size_t)bytes);
+    copy(comm, data, m->data, bytes);
     *at = m->next;
     m->next = queue->free;
     queue->free = m;
@@ -81,14 +110,14 @@ static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 
 static struct comm *split(struct comm *parent, const struct group *group, i64 rank)
 {
-    return comm_new(&local_transport, parent->device, parent->name, rank, group->count);
+    return comm_new(&local_transport, NULL, parent->name, rank, group->count);
 }
 
-static void free_messages(struct message *m)
+static void free_messages(struct comm *comm, struct message *m)
 {
     while (m) {
         struct message *next = m->next;
-        memory_free(m->data);
+        block_free(comm, m->data, m->capacity);
         memory_free(m);
         m = next;
     }
@@ -97,10 +126,8 @@ static void free_messages(struct message *m)
 static void close_queue(struct comm *comm)
 {
     struct queue *queue = comm->state;
-    if (!queue)
-        return;
-    free_messages(queue->first);
-    free_messages(queue->free);
+    free_messages(comm, queue->first);
+    free_messages(comm, queue->free);
     memory_free(queue);
 }
 

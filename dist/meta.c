@@ -72,11 +72,6 @@ static struct comm *split(struct comm *parent, const struct group *group, i64 ra
     return comm_new(&meta_transport, parent->device, parent->name, rank, group->count);
 }
 
-static void close_nothing(struct comm *comm)
-{
-    (void)comm;
-}
-
 const struct transport meta_transport = {.name = "meta",
                                          .counts_only = true,
                                          .exchange = exchange,
@@ -87,5 +82,4 @@ const struct transport meta_transport = {.name = "meta",
                                          .barrier = barrier,
                                          .all_reduce = all_reduce,
                                          .reduce_scatter = reduce_scatter,
-                                         .split = split,
-                                         .close = close_nothing};
+                                         .split = split};

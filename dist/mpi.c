@@ -224,9 +224,9 @@ static const struct transport mpi_transport = {.name = "mpi",
                                                .close = close_mpi,
                                                .stop = stop};
 
-static struct comm *wrap(struct device *device, MPI_Comm mpi, const char *name, i64 rank, i64 size)
+static struct comm *wrap(MPI_Comm mpi, const char *name, i64 rank, i64 size)
 {
-    struct comm *comm = comm_new(&mpi_transport, device, name, rank, size);
+    struct comm *comm = comm_new(&mpi_transport, NULL, name, rank, size);
     struct state *state = comm->state = memory_alloc(sizeof *state);
     state->comm = mpi;
     MPI_Comm_set_errhandler(mpi, MPI_ERRORS_RETURN);
@@ -238,10 +238,10 @@ static struct comm *split(struct comm *parent, const struct group *group, i64 ra
     struct state *state = parent->state;
     MPI_Comm mpi;
     check(parent, MPI_Comm_split(state->comm, (int)group->first, (int)rank, &mpi), "split");
-    return wrap(parent->device, mpi, parent->name, rank, group->count);
+    return wrap(mpi, parent->name, rank, group->count);
 }
 
-struct comm *mpi_open(struct device *device, const struct launch *launch)
+struct comm *mpi_open(const struct launch *launch)
 {
     int rank, size, level;
     MPI_Comm mpi;
@@ -259,14 +259,13 @@ struct comm *mpi_open(struct device *device, const struct launch *launch)
         return NULL;
     }
     MPI_Comm_dup(MPI_COMM_WORLD, &mpi);
-    struct comm *comm = wrap(device, mpi, "world", rank, size);
+    struct comm *comm = wrap(mpi, "world", rank, size);
     ((struct state *)comm->state)->world = true;
     return comm;
 }
 #else
-struct comm *mpi_open(struct device *device, const struct launch *launch)
+struct comm *mpi_open(const struct launch *launch)
 {
-    (void)device;
     error_set(
         "%s says rank %lld of %lld, but this program was built without MPI: several ranks on CPUs are not possible",
         launch->source, (long long)launch->rank, (long long)launch->size);

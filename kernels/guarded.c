@@ -28,11 +28,16 @@ static struct wall *wall_of(struct device *device)
 
 /* ---- The wall ---- */
 
+static void protect(const struct block *block, int protection)
+{
+    require(mprotect(block->base, (size_t)block->bytes, protection) == 0, "mprotect of %lld bytes",
+            (long long)block->bytes);
+}
+
 static void set_protection(const struct wall *wall, int protection)
 {
     for (i64 i = 0; i < wall->count; i++)
-        require(mprotect(wall->blocks[i].base, (size_t)wall->blocks[i].bytes, protection) == 0,
-                "mprotect of %lld bytes", (long long)wall->blocks[i].bytes);
+        protect(&wall->blocks[i], protection);
 }
 
 static void unlock(struct device *device)
@@ -58,10 +63,11 @@ static void *guarded_alloc(struct device *device, i64 bytes)
     struct block *block = &wall->blocks[wall->count++];
     *block = (struct block){wall->region + wall->used_bytes, size};
     wall->used_bytes += size + PAGE_BYTES; /* a closed page between blocks */
-    unlock(device);
+    protect(block, PROT_READ | PROT_WRITE);
     if (size <= FILLED_MOST_BYTES)
         memset(block->base, 0xff, (size_t)size);
-    lock(device);
+    if (!wall->open)
+        protect(block, PROT_NONE);
     return block->base;
 }
 

@@ -27,6 +27,14 @@ static void write_recipe(void)
     text_release(&yaml);
 }
 
+static void set_guard(bool guarded)
+{
+    if (guarded)
+        setenv("WEFT_GUARD", "1", 1);
+    else
+        unsetenv("WEFT_GUARD");
+}
+
 /* Exit status of `weft run` on `ranks`; what it said is printed where it is not the expected one. */
 static void run(int ranks, const char *name, const char *more, int expected, const char *complaint)
 {
@@ -99,8 +107,10 @@ static void ranks_follow_one(void **state)
     static const struct {
         const char *name, *layout;
         int ranks;
+        bool guarded; /* device memory passes over the data plane alone, host memory over the other */
     } cases[] = {{"data", "", 2},
                  {"expert", "--layout expert=2", 2},
+                 {"guarded", "--layout expert=2", 2, true},
                  {"tensor", "--layout tensor=2", 2},
                  {"pipeline", "--layout pipeline=2", 2},
                  {"interleaved", "--layout pipeline=2,chunks=2", 2},
@@ -108,7 +118,9 @@ static void ranks_follow_one(void **state)
     (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         farthest = 0;
+        set_guard(cases[i].guarded);
         run(cases[i].ranks, cases[i].name, cases[i].layout, 0, NULL);
+        set_guard(false);
         compare_metrics(cases[i].name);
         compare_heldout(cases[i].name);
         print_message("%s: within %.1e of one rank\n", cases[i].name, farthest);
