@@ -24,7 +24,7 @@ static void open_cpu(void)
         device_open_cpu(&device);
 }
 
-/* Without a number each rank of a machine takes its own. */
+/* Without a number each rank of a machine takes its own, or the one that its launcher lets it see. */
 static int open_gpu(const char *number)
 {
     struct launch launch;
@@ -33,7 +33,7 @@ static int open_gpu(const char *number)
     if (*number)
         index = option_integer(number, "device cuda", 0, 0, 1023, &status);
     else if ((status = launch_detect(&launch)) == 0)
-        index = launch.local_rank;
+        index = launch.local_rank % max_i64(cuda_count(), 1);
     if (status == 0)
         status = cuda_check_ops(NULL);
     return status == 0 ? device_open_cuda(&device, (int)index) : status;

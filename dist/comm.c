@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PIECE_BYTES = 4 << 20 }; /* of a part that is summed at once: bounds the scratch */
 enum { CHECKED_CALLS = 16 };    /* ranks that disagree do so from the start */
@@ -30,11 +31,8 @@ static void release_scratch(struct comm *comm)
 /* The data plane over a control plane. What moves the host's memory moves a CPU's. */
 static struct comm *comm_over(struct comm *host, struct device *device)
 {
-    if (host->size > 1 && device->backend != BACKEND_CPU) {
-        error_set("%lld ranks on %s: there is no transport between them in this build", (long long)host->size,
-                  device_name(device));
-        return NULL;
-    }
+    if (host->size > 1 && device->backend == BACKEND_CUDA)
+        return nccl_over(host, device);
     struct comm *comm = comm_new(host->transport, device, host->name, host->rank, host->size);
     comm->host = host;
     comm->state = host->state;
@@ -101,10 +99,10 @@ void comm_stop(struct comm *comm, const char *format, ...)
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     fprintf(stderr, "rank %lld of %lld (%s): %s\n", (long long)comm->rank, (long long)comm->size, comm->name, message);
-    fflush(stderr);
+    fflush(NULL);
     if (comm->transport->stop)
         comm->transport->stop(comm);
-    exit(1);
+    _exit(1); /* what is queued on a device is not waited for */
 }
 
 void *comm_scratch(struct comm *comm, i64 bytes)

@@ -4,7 +4,7 @@
  *     launch   who am I?    the launcher's environment                                     launch.c
  *     comm     who is there? collectives, written once over a transport's few functions     comm.c
  *              local.c (one rank)   mpi.c (host memory)   meta.c (no data: counts traffic)
- *              nccl.c (device memory: an all-reduce so far, no transport)
+ *              nccl.c (memory of GPUs)
  *              two planes: a comm moves device memory, its comm_host bytes of the host
  *     parallel the comms a layout {data, expert, tensor, pipeline} cuts the world into      layout.c
  *     ops      collectives that record their backward                                        ops.c, experts.c
@@ -14,9 +14,11 @@
  * expert rank d % expert, and the ranks with the same experts are a `replica` comm.
  *
  * Every rank of a comm calls the same collectives in the same order with the same sizes; the first calls on each comm
- * check that and stop the run naming the ranks that differ. Sums are taken in the order of ranks, in f32 (f64 for f64),
- * so every rank gets the same bits, and the same on every run. A rank that fails exits without closing its world: the
- * launcher then ends the others.
+ * check that and stop the run naming the ranks that differ. Sums are taken in f32 (f64 for f64), and every rank gets
+ * the same bits. On CPUs they are taken in the order of ranks, and are the same on every run; on GPUs F32 and F64 in
+ * NCCL's order, which depends on its choice of algorithm (NCCL_ALGO, NCCL_PROTO fix it), BF16 by an exchange and a sum
+ * in f32 on this side. A rank that fails exits without closing its world: the launcher then ends the others, and GPUs'
+ * ranks end by themselves once a call has stood still for launch_wait_s.
  *
  * Adding a transport: fill a struct transport. exchange, all_gather, broadcast, send and receive must be there;
  * all_reduce and reduce_scatter may be NULL, then comm.c builds them of exchange and all_gather and sums on the host. A
@@ -35,6 +37,7 @@ struct launch {
     const char *source;                     /* "mpirun", ...: a literal */
 };
 int launch_detect(struct launch *launch); /* -1 and a message: half of a pair is set, a rank is out of range */
+i64 launch_wait_s(void);                  /* how long a rank waits for another that should be there: WEFT_WAIT_S, 600 */
 
 /* ---- Comms ---- */
 struct comm;
@@ -53,7 +56,10 @@ struct transport {
     /* data: the parts of all ranks, bytes[r] each, one after the other; this rank's part stands in its place. */
     void (*all_gather)(struct comm *comm, void *data, const i64 *bytes);
     void (*broadcast)(struct comm *comm, void *data, i64 bytes, i64 root);
-    /* send returns at once, the data was copied; messages of one tag between two ranks arrive in order. */
+    /* send returns at once, the data was copied (GPUs: at most 64 messages to one rank wait so); messages of one tag
+     * between two ranks arrive in order. On GPUs neighbours send alone, the last and the first rank among them, and the
+     * first message of a comm is one for all its ranks: each sends or receives one before it waits for anything else.
+     */
     void (*send)(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes);
     void (*receive)(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes);
     void (*barrier)(struct comm *comm);
@@ -62,6 +68,7 @@ struct transport {
     struct comm *(*split)(struct comm *parent, const struct group *group, i64 rank);
     void (*close)(struct comm *comm); /* its state, where there is one */
     void (*stop)(struct comm *comm);  /* ends all ranks; NULL: exit */
+    void (*look)(struct comm *comm); /* stops if a rank has ended, waits for nothing; NULL: the launcher sees to that */
 };
 struct comm {
     const char *name; /* "data", ...: in messages */
@@ -82,8 +89,8 @@ static inline struct comm *comm_host(struct comm *comm)
     return comm->host ? comm->host : comm;
 }
 
-/* The world: local for one rank, MPI on a CPU. NULL and a message: no such transport in this build, or the launcher and
- * the transport disagree on who is there. */
+/* The world: local for one rank; several meet over MPI, which moves a CPU's memory too, a GPU's goes over NCCL. NULL
+ * and a message: no such transport in this build, or the launcher and the transport disagree on who is there. */
 struct comm *comm_open(struct device *device, const struct launch *launch);
 struct comm *comm_open_meta(struct device *device, i64 rank, i64 size); /* counts device->cost.traffic */
 /* The members of this rank's group; every rank of the parent calls it, with groups of one size. Several groups make up
@@ -95,7 +102,7 @@ void comm_barrier(struct comm *comm);
 void comm_broadcast(struct comm *comm, void *data, i64 bytes, i64 root);
 /* Parts of all ranks, bytes[r] each, lie one after the other in data; this rank's stands in its place. */
 void comm_all_gather(struct comm *comm, void *data, const i64 *bytes);
-/* data[i] = sum over ranks, in the order of ranks; F32, F64, or BF16 summed in f32 and rounded once. */
+/* data[i] = sum over ranks (in which order: above); F32, F64, or BF16 summed in f32 and rounded once. */
 void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype);
 /* The same, but only this rank's part is summed; the others are left as they were. counts[r]: elements of rank r's
  * part. */
@@ -111,7 +118,8 @@ _Noreturn void comm_stop(struct comm *comm, const char *format, ...) PRINTF(2, 3
 struct comm *comm_new(const struct transport *transport, struct device *device, const char *name, i64 rank, i64 size);
 void *comm_scratch(struct comm *comm, i64 bytes); /* until the next call; keeps its largest size */
 extern const struct transport local_transport, meta_transport;
-struct comm *mpi_open(const struct launch *launch); /* a control plane; NULL and a message */
+struct comm *mpi_open(const struct launch *launch);               /* a control plane; NULL and a message */
+struct comm *nccl_over(struct comm *host, struct device *device); /* a data plane; NULL and a message */
 
 /* ---- Layout ---- */
 struct layout {

@@ -1,98 +1,650 @@
-/* The only file that knows NCCL (2.20 or newer); without it, what stands for it. */
-#include "dist/nccl.h"
+/* The only file that knows NCCL (2.19 or newer): the data plane of GPUs; without it, what stands for it.
+ *
+ * Calls are queued on the device's queue behind the ops before them, and the host goes on. Comms are non-blocking ones:
+ * what NCCL does meanwhile (joining, connecting) is waited for here, at most launch_wait_s seconds; so long too may a
+ * call stand still in the queue while the host waits for it (wait_for_queue). Then, and where NCCL reports an error,
+ * the rank says who it is and which call of which comm it was, and ends.
+ *
+ * A message is copied and leaves on a stream of its own, through a comm of the two ranks in its direction: calls of one
+ * comm run one after the other, so that on a shared one two ranks that both send first would wait for each other. Its
+ * tag and size go ahead over the control plane; the receiver takes messages in the order they left, and keeps those
+ * whose tag it was not asked for. */
+#include "dist/dist.h"
 
 #ifdef WEFT_WITH_NCCL
 #include <nccl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
-struct nccl {
-    ncclComm_t comm;
+enum { CALLS_MOST = 1024, PARCELS_MOST = 64, PIECE_ELEMENTS = 1 << 20, LETTER_TAG = 0, ABORT_S = 20 };
+
+struct letter { /* goes ahead of a message */
+    i64 tag, bytes;
+};
+struct parcel { /* a message in memory of its own */
+    struct parcel *next;
+    struct letter letter;
+    i64 capacity;
+    void *data;
+    cudaEvent_t copied, left;
+};
+struct edge { /* messages from one rank to one neighbour */
+    struct edge *next;
+    ncclComm_t nccl;
+    i64 from, to;
+    cudaStream_t stream; /* of the sender */
+    struct parcel *parcels, *arrived, *read;
+    i64 parcel_count;
+};
+struct state {
+    struct state *next; /* of all open comms */
+    struct comm *comm;
+    ncclComm_t nccl;
+    struct edge *edges, **last_edge; /* once a message was sent or received */
+    i64 calls;
+};
+struct call { /* under way in the queue */
+    struct comm *comm;
+    const char *name;
+    i64 bytes, number;
+    cudaEvent_t done;
 };
 
-static int failed(ncclResult_t result, const char *what)
+/* One device, one queue: what all comms of this process have put there. */
+static struct {
+    struct state *comms;
+    struct call calls[CALLS_MOST];
+    i64 first, count;
+    double moved_s; /* when the first one was queued, or the one before it was done */
+} queued;
+
+/* ---- Errors and waiting ---- */
+
+#define CUDA(comm, call) check_cuda(comm, call, #call)
+
+static void check_cuda(struct comm *comm, cudaError_t status, const char *call)
 {
-    return error_set("NCCL: %s: %s", what, ncclGetErrorString(result));
+    if (status != cudaSuccess)
+        comm_stop(comm, "CUDA: %s: %s", call, cudaGetErrorString(status));
 }
 
-int nccl_make_id(u8 id[NCCL_ID_BYTES])
+static void check(struct comm *comm, ncclComm_t nccl, ncclResult_t result, const char *what)
 {
-    ncclUniqueId made;
-    ncclResult_t result = ncclGetUniqueId(&made);
-    _Static_assert(sizeof made == NCCL_ID_BYTES, "an id has another size");
-    memcpy(id, &made, sizeof made);
-    return result == ncclSuccess ? 0 : failed(result, "making an id");
+    if (result != ncclSuccess && result != ncclInProgress)
+        comm_stop(comm, "NCCL: %s: %s (%s)", what, ncclGetErrorString(result), ncclGetLastError(nccl));
 }
 
-struct nccl *nccl_open(const u8 id[NCCL_ID_BYTES], int rank, int ranks)
+static void pause_s(double seconds)
 {
-    ncclUniqueId made;
-    ncclComm_t comm;
-    memcpy(&made, id, sizeof made);
-    ncclResult_t result = ncclCommInitRank(&comm, ranks, made, rank);
-    if (result != ncclSuccess) {
-        failed(result, "joining the other ranks");
-        return NULL;
+    nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
+}
+
+/* What a call began in the background has been done. */
+static void settle(struct comm *comm, ncclComm_t nccl, ncclResult_t result, const char *what)
+{
+    double begin_s = clock_s();
+    check(comm, nccl, result, what);
+    while (result == ncclInProgress) {
+        check(comm, nccl, ncclCommGetAsyncError(nccl, &result), what);
+        check(comm, nccl, result, what);
+        if (clock_s() - begin_s > (double)launch_wait_s())
+            comm_stop(comm, "NCCL: %s: not all ranks came within %lld s (WEFT_WAIT_S)", what,
+                      (long long)launch_wait_s());
+        if (result == ncclInProgress && clock_s() - begin_s > 1e-3)
+            pause_s(1e-4);
     }
-    struct nccl *nccl = memory_alloc(sizeof *nccl);
-    nccl->comm = comm;
-    return nccl;
 }
 
-void nccl_close(struct nccl *nccl)
+/* The oldest call that is not done, if any. */
+static const struct call *oldest_call(void)
 {
-    ncclCommDestroy(nccl->comm);
-    memory_free(nccl);
+    for (; queued.count; queued.first = (queued.first + 1) % CALLS_MOST, queued.count--) {
+        if (cudaEventQuery(queued.calls[queued.first].done) == cudaErrorNotReady)
+            return &queued.calls[queued.first];
+        queued.moved_s = clock_s();
+    }
+    return NULL;
 }
+
+static void check_edges(struct state *s)
+{
+    ncclResult_t result;
+    for (struct edge *e = s->edges; e; e = e->next) {
+        check(s->comm, e->nccl, ncclCommGetAsyncError(e->nccl, &result), "messages");
+        check(s->comm, e->nccl, result, "messages");
+    }
+}
+
+/* Whether what the host has waited for since `begin_s` can still come. */
+static void look_after(double begin_s)
+{
+    const struct call *call = oldest_call();
+    double stood_s = clock_s() - (begin_s > queued.moved_s ? begin_s : queued.moved_s);
+    for (struct state *s = queued.comms; s; s = s->next) {
+        struct comm *host = comm_host(s->comm);
+        ncclResult_t result;
+        check(s->comm, s->nccl, ncclCommGetAsyncError(s->nccl, &result), "errors");
+        check(s->comm, s->nccl, result, call && call->comm == s->comm ? call->name : "a call");
+        check_edges(s);
+        if (host->transport->look)
+            host->transport->look(host);
+    }
+    if (call && stood_s > (double)launch_wait_s())
+        comm_stop(call->comm,
+                  "NCCL: %s of %lld bytes (call %lld of this comm) has stood still for %lld s (WEFT_WAIT_S): another "
+                  "rank has ended, or runs another program or other settings",
+                  call->name, (long long)call->bytes, (long long)call->number, (long long)launch_wait_s());
+}
+
+static void wait_for_stream(cudaStream_t stream)
+{
+    double begin_s = clock_s(), looked_s = begin_s;
+    while (cudaStreamQuery(stream) == cudaErrorNotReady) {
+        double now_s = clock_s();
+        if (now_s - looked_s < 1e-3)
+            continue;
+        look_after(begin_s);
+        looked_s = now_s;
+        if (now_s - begin_s > 0.1)
+            pause_s(1e-4);
+    }
+}
+
+static void wait_for_queue(struct device *device) /* struct device's wait */
+{
+    wait_for_stream((cudaStream_t)device->queue);
+}
+
+static void wait_for_event(cudaEvent_t event)
+{
+    double begin_s = clock_s();
+    for (; cudaEventQuery(event) == cudaErrorNotReady; pause_s(1e-4))
+        look_after(begin_s);
+}
+
+/* ---- Calls ---- */
+
+static struct state *state_of(struct comm *comm)
+{
+    return comm->state;
+}
+
+static cudaStream_t queue_of(struct comm *comm)
+{
+    return (cudaStream_t)comm->device->queue;
+}
+
+static void make_room(void)
+{
+    if (queued.count == CALLS_MOST)
+        oldest_call();
+    if (queued.count == CALLS_MOST) {
+        wait_for_event(queued.calls[queued.first].done);
+        oldest_call();
+    }
+}
+
+/* A call has been put into the queue; no more of them than there are marks for. */
+static void mark(struct comm *comm, const char *name, i64 bytes)
+{
+    make_room();
+    struct call *call = &queued.calls[(queued.first + queued.count) % CALLS_MOST];
+    cudaEvent_t done = call->done;
+    if (!done)
+        CUDA(comm, cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
+    CUDA(comm, cudaEventRecord(done, queue_of(comm)));
+    if (queued.count++ == 0)
+        queued.moved_s = clock_s();
+    *call = (struct call){comm, name, bytes, ++state_of(comm)->calls, done};
+}
+
+static void begin_group(struct comm *comm, const char *name)
+{
+    check(comm, state_of(comm)->nccl, ncclGroupStart(), name);
+}
+
+static void end_group(struct comm *comm, const char *name)
+{
+    settle(comm, state_of(comm)->nccl, ncclGroupEnd(), name);
+}
+
+static void exchange(struct comm *comm, const struct span *out, const struct span *in)
+{
+    ncclComm_t nccl = state_of(comm)->nccl;
+    const struct span *from = &in[comm->rank], *to = &out[comm->rank];
+    i64 bytes = 0;
+    begin_group(comm, "exchange");
+    for (i64 i = 1; i < comm->size; i++) {
+        int before = (int)((comm->rank + comm->size - i) % comm->size), next = (int)((comm->rank + i) % comm->size);
+        bytes += in[next].bytes;
+        if (out[before].bytes)
+            check(comm, nccl,
+                  ncclRecv(out[before].data, (size_t)out[before].bytes, ncclUint8, before, nccl, queue_of(comm)),
+                  "exchange");
+        if (in[next].bytes)
+            check(comm, nccl, ncclSend(in[next].data, (size_t)in[next].bytes, ncclUint8, next, nccl, queue_of(comm)),
+                  "exchange");
+    }
+    end_group(comm, "exchange");
+    if (from->bytes && from->data != to->data)
+        CUDA(comm,
+             cudaMemcpyAsync(to->data, from->data, (size_t)from->bytes, cudaMemcpyDeviceToDevice, queue_of(comm)));
+    mark(comm, "exchange", bytes);
+}
+
+static bool all_alike(const struct comm *comm, const i64 *counts)
+{
+    for (i64 r = 1; r < comm->size; r++)
+        if (counts[r] != counts[0])
+            return false;
+    return true;
+}
+
+static i64 sum_until(const i64 *counts, i64 end)
+{
+    i64 sum = 0;
+    for (i64 r = 0; r < end; r++)
+        sum += counts[r];
+    return sum;
+}
+
+/* Unequal parts are as many broadcasts in one group. */
+static void all_gather(struct comm *comm, void *data, const i64 *bytes)
+{
+    ncclComm_t nccl = state_of(comm)->nccl;
+    char *at = data, *own = at + sum_until(bytes, comm->rank);
+    begin_group(comm, "all-gather");
+    if (all_alike(comm, bytes))
+        check(comm, nccl, ncclAllGather(own, data, (size_t)bytes[0], ncclUint8, nccl, queue_of(comm)), "all-gather");
+    else
+        for (i64 r = 0; r < comm->size; at += bytes[r++])
+            if (bytes[r])
+                check(comm, nccl, ncclBroadcast(at, at, (size_t)bytes[r], ncclUint8, (int)r, nccl, queue_of(comm)),
+                      "all-gather");
+    end_group(comm, "all-gather");
+    mark(comm, "all-gather", sum_until(bytes, comm->size));
+}
+
+static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
+{
+    ncclComm_t nccl = state_of(comm)->nccl;
+    settle(comm, nccl, ncclBroadcast(data, data, (size_t)bytes, ncclUint8, (int)root, nccl, queue_of(comm)),
+           "broadcast");
+    mark(comm, "broadcast", bytes);
+}
+
+/* ---- Sums ---- */
 
 static ncclDataType_t data_type(enum dtype dtype)
 {
     switch (dtype) {
     case DTYPE_F32:
         return ncclFloat32;
-    case DTYPE_BF16:
-        return ncclBfloat16;
-    case DTYPE_I32:
-        return ncclInt32;
     case DTYPE_F64:
         return ncclFloat64;
     default:
-        panic("NCCL: sums of %s", dtype_name(dtype));
+        panic("a sum of %s over ranks", dtype_name(dtype));
     }
 }
 
-void nccl_all_reduce(struct nccl *nccl, struct device *device, void *data, i64 count, enum dtype dtype)
+/* NCCL would round sums of bf16 at every rank on the way: elements [begin, begin + piece) of every rank's part travel
+ * to it instead, and are summed there in f32. */
+static void reduce_bf16_piece(struct comm *comm, bf16 *data, const i64 *counts, i64 begin, i64 piece)
 {
-    cudaStream_t queue = device->queue;
-    ncclResult_t result = ncclAllReduce(data, data, (size_t)count, data_type(dtype), ncclSum, nccl->comm, queue);
-    require(result == ncclSuccess, "NCCL: all-reduce: %s", ncclGetErrorString(result));
+    struct device *device = comm->device;
+    i64 own = max_i64(0, min_i64(counts[comm->rank] - begin, piece)), first = 0;
+    bf16 *parts = comm_scratch(comm, comm->size * piece * 2 + piece * 4), *out = NULL;
+    float *sums = (float *)(parts + comm->size * piece);
+    for (i64 r = 0; r < comm->size; first += counts[r++]) {
+        bf16 *at = data + first + min_i64(begin, counts[r]);
+        comm->in[r] = (struct span){at, max_i64(0, min_i64(counts[r] - begin, piece)) * 2};
+        comm->out[r] = (struct span){parts + r * own, own * 2};
+        out = r == comm->rank ? at : out;
+    }
+    exchange(comm, comm->out, comm->in);
+    if (own == 0)
+        return;
+    device->ops->column_sums(device, matrix_of(sums, DTYPE_F32, 1, own), matrix_of(parts, DTYPE_BF16, comm->size, own),
+                             false);
+    device->ops->copy(device, matrix_of(out, DTYPE_BF16, 1, own), matrix_of(sums, DTYPE_F32, 1, own), 1, false);
+}
+
+static void reduce_bf16(struct comm *comm, bf16 *data, const i64 *counts)
+{
+    i64 most = 0;
+    for (i64 r = 0; r < comm->size; r++)
+        most = max_i64(most, counts[r]);
+    for (i64 begin = 0; begin < most; begin += PIECE_ELEMENTS)
+        reduce_bf16_piece(comm, data, counts, begin, round_up(min_i64(PIECE_ELEMENTS, most), 2));
+}
+
+/* Unequal parts are as many reductions in one group. */
+static void reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum dtype dtype)
+{
+    ncclComm_t nccl = state_of(comm)->nccl;
+    i64 element = dtype_bytes(dtype);
+    char *at = data, *own = at + sum_until(counts, comm->rank) * element;
+    if (dtype == DTYPE_BF16) {
+        reduce_bf16(comm, data, counts);
+        return;
+    }
+    begin_group(comm, "reduce-scatter");
+    if (all_alike(comm, counts))
+        check(comm, nccl,
+              ncclReduceScatter(data, own, (size_t)counts[0], data_type(dtype), ncclSum, nccl, queue_of(comm)),
+              "reduce-scatter");
+    else
+        for (i64 r = 0; r < comm->size; at += counts[r++] * element)
+            if (counts[r])
+                check(comm, nccl,
+                      ncclReduce(at, at, (size_t)counts[r], data_type(dtype), ncclSum, (int)r, nccl, queue_of(comm)),
+                      "reduce-scatter");
+    end_group(comm, "reduce-scatter");
+    mark(comm, "reduce-scatter", sum_until(counts, comm->size) * element);
+}
+
+static void all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype)
+{
+    ncclComm_t nccl = state_of(comm)->nccl;
+    if (dtype != DTYPE_BF16) {
+        settle(comm, nccl, ncclAllReduce(data, data, (size_t)count, data_type(dtype), ncclSum, nccl, queue_of(comm)),
+               "all-reduce");
+        mark(comm, "all-reduce", count * dtype_bytes(dtype));
+        return;
+    }
+    for (i64 r = 0; r < comm->size; r++)
+        comm->bytes[r] = count * (r + 1) / comm->size - count * r / comm->size;
+    reduce_bf16(comm, data, comm->bytes);
+    for (i64 r = 0; r < comm->size; r++)
+        comm->bytes[r] *= 2;
+    all_gather(comm, data, comm->bytes);
+}
+
+/* ---- Joining ---- */
+
+static ncclUniqueId make_id(struct comm *host)
+{
+    ncclUniqueId id;
+    check(host, NULL, ncclGetUniqueId(&id), "an id for a comm");
+    return id;
+}
+
+static ncclComm_t join(struct comm *host, ncclUniqueId id, i64 rank, i64 ranks)
+{
+    ncclComm_t nccl = NULL;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclResult_t result = ncclCommInitRankConfig(&nccl, (int)ranks, id, (int)rank, &config);
+    settle(host, nccl, result, "joining the other ranks");
+    return nccl;
+}
+
+static void leave(struct comm *comm, ncclComm_t nccl)
+{
+    settle(comm, nccl, ncclCommFinalize(nccl), "leaving the other ranks");
+    ncclCommDestroy(nccl);
+}
+
+/* ---- Messages ---- */
+
+/* NCCL connects two ranks when both first ask for it: an empty word does that, so that no later send waits for its
+ * receiver. */
+static void greet(struct comm *comm, struct edge *e)
+{
+    bool sends = e->from == comm->rank;
+    void *word = comm_scratch(comm, 64);
+    settle(comm, e->nccl,
+           sends ? ncclSend(word, 1, ncclUint8, 1, e->nccl, e->stream)
+                 : ncclRecv(word, 1, ncclUint8, 0, e->nccl, queue_of(comm)),
+           "greeting a neighbour");
+}
+
+static void open_edge(struct comm *comm, i64 from, i64 to)
+{
+    struct comm *host = comm_host(comm);
+    struct state *s = state_of(comm);
+    struct edge *e = memory_alloc(sizeof *e);
+    ncclUniqueId id;
+    *e = (struct edge){.from = from, .to = to};
+    CUDA(comm, cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking));
+    if (comm->rank == from) {
+        id = make_id(host);
+        comm_send(host, to, LETTER_TAG, &id, sizeof id);
+    } else {
+        comm_receive(host, from, LETTER_TAG, &id, sizeof id);
+    }
+    e->nccl = join(host, id, comm->rank == to, 2);
+    greet(comm, e);
+    *s->last_edge = e;
+    s->last_edge = &e->next;
+}
+
+/* Every rank with its next one and the one before, in an order that is the same on all ranks: even ones first, so that
+ * most do it at the same time. */
+static void open_edges(struct comm *comm)
+{
+    const i64 steps[2] = {1, comm->size - 1};
+    for (i64 i = 0; i < min_i64(comm->size - 1, 2); i++)
+        for (i64 odd = 0; odd < 2; odd++)
+            for (i64 from = odd; from < comm->size; from += 2)
+                if (from == comm->rank || (from + steps[i]) % comm->size == comm->rank)
+                    open_edge(comm, from, (from + steps[i]) % comm->size);
+}
+
+static struct edge *edge_between(struct comm *comm, i64 from, i64 to)
+{
+    struct state *s = state_of(comm);
+    if (!s->edges)
+        open_edges(comm);
+    for (struct edge *e = s->edges; e; e = e->next)
+        if (e->from == from && e->to == to)
+            return e;
+    panic("%s: a message from rank %lld to %lld of %lld: only neighbours send them", comm->name, (long long)from,
+          (long long)to, (long long)comm->size);
+}
+
+static struct parcel *new_parcel(struct comm *comm, i64 bytes)
+{
+    struct parcel *p = memory_alloc(sizeof *p);
+    *p = (struct parcel){.data = device_alloc(comm->device, bytes), .capacity = bytes};
+    CUDA(comm, cudaEventCreateWithFlags(&p->copied, cudaEventDisableTiming));
+    CUDA(comm, cudaEventCreateWithFlags(&p->left, cudaEventDisableTiming));
+    return p;
+}
+
+/* One that has left, or a new one, or, where there are enough, the one that will be free first. */
+static struct parcel *parcel_to_send(struct comm *comm, struct edge *e, i64 bytes)
+{
+    struct parcel *p, *oldest = NULL;
+    for (p = e->parcels; p; p = p->next)
+        if (p->capacity >= bytes) {
+            if (cudaEventQuery(p->left) == cudaSuccess)
+                return p;
+            oldest = p;
+        }
+    if (oldest && e->parcel_count >= PARCELS_MOST) {
+        wait_for_event(oldest->left);
+        return oldest;
+    }
+    p = new_parcel(comm, bytes);
+    p->next = e->parcels;
+    e->parcels = p;
+    e->parcel_count++;
+    return p;
+}
+
+static void copy(struct comm *comm, void *to, const void *from, i64 bytes)
+{
+    CUDA(comm, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, queue_of(comm)));
+}
+
+static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
+{
+    struct edge *e = edge_between(comm, comm->rank, to);
+    struct parcel *p = parcel_to_send(comm, e, bytes);
+    struct letter letter = {tag, bytes};
+    copy(comm, p->data, data, bytes);
+    CUDA(comm, cudaEventRecord(p->copied, queue_of(comm)));
+    CUDA(comm, cudaStreamWaitEvent(e->stream, p->copied, 0));
+    settle(comm, e->nccl, ncclSend(p->data, (size_t)bytes, ncclUint8, 1, e->nccl, e->stream), "send");
+    CUDA(comm, cudaEventRecord(p->left, e->stream));
+    comm_send(comm_host(comm), to, LETTER_TAG, &letter, sizeof letter);
+}
+
+/* What arrived before it was asked for, in its order. */
+static struct parcel *take_arrived(struct edge *e, i64 tag)
+{
+    struct parcel **at = &e->arrived, *found;
+    while (*at && (*at)->letter.tag != tag)
+        at = &(*at)->next;
+    found = *at;
+    if (found)
+        *at = found->next;
+    return found;
+}
+
+static struct parcel *parcel_to_keep(struct comm *comm, struct edge *e, struct letter letter)
+{
+    struct parcel **at = &e->read, **end = &e->arrived, *p;
+    while (*at && (*at)->capacity < letter.bytes)
+        at = &(*at)->next;
+    p = *at;
+    if (p)
+        *at = p->next;
+    else
+        p = new_parcel(comm, letter.bytes);
+    while (*end)
+        end = &(*end)->next;
+    p->next = NULL;
+    p->letter = letter;
+    return *end = p;
+}
+
+static void check_size(struct comm *comm, i64 from, struct letter letter, i64 bytes)
+{
+    if (letter.bytes != bytes)
+        comm_stop(comm, "a message of %lld bytes from rank %lld, %lld were expected: the ranks run different sizes",
+                  (long long)letter.bytes, (long long)from, (long long)bytes);
+}
+
+static void receive_parcel(struct comm *comm, struct edge *e, void *data, i64 bytes)
+{
+    settle(comm, e->nccl, ncclRecv(data, (size_t)bytes, ncclUint8, 0, e->nccl, queue_of(comm)), "receive");
+    mark(comm, "receive", bytes);
+}
+
+static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
+{
+    struct edge *e = edge_between(comm, from, comm->rank);
+    struct parcel *kept = take_arrived(e, tag);
+    struct letter letter = {.tag = tag + 1};
+    if (kept) {
+        check_size(comm, from, kept->letter, bytes);
+        copy(comm, data, kept->data, bytes);
+        kept->next = e->read;
+        e->read = kept;
+        return;
+    }
+    while (letter.tag != tag) {
+        comm_receive(comm_host(comm), from, LETTER_TAG, &letter, sizeof letter);
+        if (letter.tag != tag)
+            receive_parcel(comm, e, parcel_to_keep(comm, e, letter)->data, letter.bytes);
+    }
+    check_size(comm, from, letter, bytes);
+    receive_parcel(comm, e, data, bytes);
+}
+
+/* ---- The end ---- */
+
+static void free_parcels(struct comm *comm, struct parcel *p)
+{
+    while (p) {
+        struct parcel *next = p->next;
+        cudaEventDestroy(p->copied);
+        cudaEventDestroy(p->left);
+        device_free(comm->device, p->data, p->capacity);
+        memory_free(p);
+        p = next;
+    }
+}
+
+static void close_edges(struct comm *comm)
+{
+    for (struct edge *e = state_of(comm)->edges, *next; e; e = next) {
+        next = e->next;
+        wait_for_stream(e->stream);
+        leave(comm, e->nccl);
+        free_parcels(comm, e->parcels);
+        free_parcels(comm, e->arrived);
+        free_parcels(comm, e->read);
+        cudaStreamDestroy(e->stream);
+        memory_free(e);
+    }
+}
+
+static void close_nccl(struct comm *comm)
+{
+    struct state *s = state_of(comm), **at = &queued.comms;
+    wait_for_queue(comm->device);
+    oldest_call(); /* all are done: none is kept that names this comm */
+    close_edges(comm);
+    leave(comm, s->nccl);
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    memory_free(s);
+    comm->state = NULL;
+}
+
+/* All of this process's comms: a kernel that waits for another rank would keep the process. An abort that itself does
+ * not end is cut short by the alarm. */
+static void stop(struct comm *comm)
+{
+    struct comm *host = comm_host(comm);
+    alarm(ABORT_S);
+    for (struct state *s = queued.comms; s; s = s->next) {
+        for (struct edge *e = s->edges; e; e = e->next)
+            ncclCommAbort(e->nccl);
+        ncclCommAbort(s->nccl);
+    }
+    if (host->transport->stop)
+        host->transport->stop(host);
+    _exit(1);
+}
+
+static const struct transport nccl_transport = {.name = "nccl",
+                                                .exchange = exchange,
+                                                .all_gather = all_gather,
+                                                .broadcast = broadcast,
+                                                .send = send,
+                                                .receive = receive,
+                                                .all_reduce = all_reduce,
+                                                .reduce_scatter = reduce_scatter,
+                                                .close = close_nccl,
+                                                .stop = stop};
+
+struct comm *nccl_over(struct comm *host, struct device *device)
+{
+    ncclUniqueId id = {0};
+    if (host->rank == 0)
+        id = make_id(host);
+    comm_broadcast(host, &id, sizeof id, 0);
+    struct comm *comm = comm_new(&nccl_transport, device, host->name, host->rank, host->size);
+    struct state *s = comm->state = memory_alloc(sizeof *s);
+    *s = (struct state){.next = queued.comms, .comm = comm, .nccl = join(host, id, host->rank, host->size)};
+    s->last_edge = &s->edges;
+    comm->host = host;
+    queued.comms = s;
+    device->wait = wait_for_queue;
+    return comm;
 }
 #else
-static int absent(void)
+struct comm *nccl_over(struct comm *host, struct device *device)
 {
-    return error_set("this program was built without NCCL: ranks on GPUs are not possible");
-}
-
-int nccl_make_id(u8 id[NCCL_ID_BYTES])
-{
-    (void)id;
-    return absent();
-}
-
-struct nccl *nccl_open(const u8 id[NCCL_ID_BYTES], int rank, int ranks)
-{
-    (void)id, (void)rank, (void)ranks;
-    absent();
+    error_set("%lld ranks on GPUs (%s) talk over NCCL, which this program was built without", (long long)host->size,
+              device_name(device));
     return NULL;
-}
-
-void nccl_close(struct nccl *nccl)
-{
-    (void)nccl;
-}
-
-void nccl_all_reduce(struct nccl *nccl, struct device *device, void *data, i64 count, enum dtype dtype)
-{
-    (void)nccl, (void)device, (void)data, (void)count, (void)dtype;
-    panic("built without NCCL");
 }
 #endif

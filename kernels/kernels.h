@@ -487,11 +487,12 @@ struct device {
     const struct kernels *ops;
     const struct memory *memory;
     enum backend backend;
-    enum cpu_level level; /* of a CPU: the instructions its ops are made of */
-    bool has_bf16;        /* bf16 products are at least as fast as f32 */
-    void *queue;          /* CUDA stream; NULL elsewhere */
-    void *handles;        /* library handles of the backend */
-    struct cost cost;     /* meta only */
+    enum cpu_level level;                /* of a CPU: the instructions its ops are made of */
+    bool has_bf16;                       /* bf16 products are at least as fast as f32 */
+    void *queue;                         /* CUDA stream; NULL elsewhere */
+    void *handles;                       /* library handles of the backend */
+    void (*wait)(struct device *device); /* for the queue, with what ranks have to say meanwhile; NULL: as it is */
+    struct cost cost;                    /* meta only */
 };
 struct held device_held(const struct device *device);
 i64 held_bytes(const struct held *held, int workers);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "tests/device.h"
 #include "tests/ranks.h"
 
 static struct device device;
@@ -23,6 +24,20 @@ static float value_of(i64 rank, i64 i)
     return (float)rng_normal((struct rng_key){1, RNG_TEST}, (u32)rank, (u32)i, 0, 0);
 }
 
+/* What lies on the device, back where it came from; the block is freed. */
+static void back(void *host, void *block, i64 bytes)
+{
+    device_get(&device, host, block, bytes);
+    device_free(&device, block, bytes);
+}
+
+static void reduce(struct comm *world, void *host, i64 count, enum dtype dtype)
+{
+    void *block = to_device(&device, host, count * dtype_bytes(dtype));
+    comm_all_reduce(world, block, count, dtype);
+    back(host, block, count * dtype_bytes(dtype));
+}
+
 /* ---- In ranks: collectives ---- */
 
 static void check_sums_f32(struct comm *world, i64 count)
@@ -30,7 +45,7 @@ static void check_sums_f32(struct comm *world, i64 count)
     float *data = memory_alloc(count * 4);
     for (i64 i = 0; i < count; i++)
         data[i] = value_of(world->rank, i % 1000);
-    comm_all_reduce(world, data, count, DTYPE_F32);
+    reduce(world, data, count, DTYPE_F32);
     for (i64 i = 0; i < count; i++) {
         float sum = value_of(0, i % 1000);
         for (i64 r = 1; r < world->size; r++)
@@ -49,8 +64,8 @@ static void check_other_sums(struct comm *world)
         wide[i] = 1e-12 * (double)(world->rank + i);
     for (i64 i = 0; i < 2001; i++)
         narrow[i] = bf16_from_f32(value_of(world->rank, i));
-    comm_all_reduce(world, wide, 5, DTYPE_F64);
-    comm_all_reduce(world, narrow, 2001, DTYPE_BF16);
+    reduce(world, wide, 5, DTYPE_F64);
+    reduce(world, narrow, 2001, DTYPE_BF16);
     for (i64 i = 0; i < 5; i++) {
         double sum = 1e-12 * (double)i;
         for (i64 r = 1; r < world->size; r++)
@@ -78,7 +93,9 @@ static void check_parts(struct comm *world)
     float *data = memory_alloc(total * 4);
     for (i64 i = 0; i < total; i++)
         data[i] = value_of(world->rank, i);
-    comm_reduce_scatter(world, data, counts, DTYPE_F32);
+    float *block = to_device(&device, data, total * 4);
+    comm_reduce_scatter(world, block, counts, DTYPE_F32);
+    device_get(&device, data, block, total * 4);
     for (i64 i = 0; i < total; i++) {
         bool own = i >= first && i < first + counts[world->rank];
         float sum = value_of(0, i);
@@ -86,7 +103,8 @@ static void check_parts(struct comm *world)
             sum += value_of(r, i);
         EXPECT(data[i] == (own ? sum : value_of(world->rank, i)));
     }
-    comm_all_gather(world, data, bytes);
+    comm_all_gather(world, block, bytes);
+    back(data, block, total * 4);
     for (i64 i = 0; i < total; i++) {
         float sum = value_of(0, i);
         for (i64 r = 1; r < world->size; r++)
@@ -100,8 +118,13 @@ static void check_broadcast_and_any(struct comm *world)
 {
     for (i64 root = 0; root < world->size; root++) {
         i64 word = world->rank == root ? 41 + root : 0;
-        comm_broadcast(world, &word, sizeof word, root);
+        i64 *block = to_device(&device, &word, sizeof word);
+        comm_broadcast(world, block, sizeof word, root);
+        back(&word, block, sizeof word);
         EXPECT(word == 41 + root);
+        word = world->rank == root ? 7 : 0;
+        comm_broadcast(comm_host(world), &word, sizeof word, root);
+        EXPECT(word == 7);
         EXPECT(comm_any(world, world->rank == root));
     }
     EXPECT(!comm_any(world, false));
@@ -115,13 +138,17 @@ static void check_rows(struct comm *world)
     i32 sent[8][ROWS_MOST][3], arrived[8][ROWS_MOST][3];
     struct span in[8], out[8];
     EXPECT(world->size <= COUNT_OF(in) && 3 * world->size <= ROWS_MOST);
-    for (i64 r = 0; r < world->size; r++) {
+    for (i64 r = 0; r < world->size; r++)
         for (i64 i = 0; i < ROWS_MOST; i++)
             sent[r][i][0] = (i32)world->rank, sent[r][i][1] = (i32)r, sent[r][i][2] = (i32)i;
-        in[r] = (struct span){sent[r], (world->rank + 2 * r) * 12};
-        out[r] = (struct span){arrived[r], (r + 2 * world->rank) * 12};
+    char *from = to_device(&device, sent, sizeof sent), *to = to_device(&device, sent, sizeof sent);
+    for (i64 r = 0; r < world->size; r++) {
+        in[r] = (struct span){from + r * (i64)sizeof sent[0], (world->rank + 2 * r) * 12};
+        out[r] = (struct span){to + r * (i64)sizeof sent[0], (r + 2 * world->rank) * 12};
     }
     comm_exchange(world, out, in);
+    back(sent, from, sizeof sent);
+    back(arrived, to, sizeof arrived);
     for (i64 r = 0; r < world->size; r++)
         for (i64 i = 0; i < r + 2 * world->rank; i++)
             EXPECT(arrived[r][i][0] == r && arrived[r][i][1] == world->rank && arrived[r][i][2] == i);
@@ -132,16 +159,17 @@ static void check_messages(struct comm *world)
 {
     enum { COUNT = 1 << 20 };
     i64 next = (world->rank + 1) % world->size, before = (world->rank + world->size - 1) % world->size;
-    i32 *data = memory_alloc(COUNT * 4);
+    i32 *data = memory_alloc(COUNT * 4), *block = device_alloc(&device, COUNT * 4);
     for (i32 tag = 0; tag < 3; tag++) {
-        for (i64 i = 0; i < COUNT; i++)
-            data[i] = (i32)(world->rank * 1000 + tag);
-        comm_send(world, next, tag, data, COUNT * 4);
+        device.ops->fill_ids(&device, block, COUNT, (i32)(world->rank * 1000 + tag));
+        comm_send(world, next, tag, block, COUNT * 4);
     }
     for (i32 tag = 2; tag >= 0; tag--) {
-        comm_receive(world, before, tag, data, COUNT * 4);
+        comm_receive(world, before, tag, block, COUNT * 4);
+        device_get(&device, data, block, COUNT * 4);
         EXPECT(data[0] == before * 1000 + tag && data[COUNT - 1] == before * 1000 + tag);
     }
+    device_free(&device, block, COUNT * 4);
     memory_free(data);
 }
 
@@ -166,7 +194,9 @@ static void expect_members(struct comm *world, struct comm *comm, const i64 *mem
     for (i64 r = 0; r < count; r++)
         bytes[r] = 8;
     all[comm->rank] = world->rank;
-    comm_all_gather(comm, all, bytes);
+    i64 *block = to_device(&device, all, sizeof all);
+    comm_all_gather(comm, block, bytes);
+    back(all, block, sizeof all);
     for (i64 r = 0; r < count; r++)
         EXPECT(all[r] == members[r]);
 }
@@ -196,31 +226,37 @@ static void run_layout(struct comm *world)
 
 static void check_enter_and_sum(struct comm *world, struct tape *tape)
 {
-    float data[6];
+    float data[6], out[6], grad[6];
     tape_clear(tape, true);
-    for (i64 i = 0; i < 6; i++)
+    for (i64 i = 0; i < 6; i++) {
         data[i] = value_of(world->rank, i);
-    struct tensor *x = op_borrow(tape, data, DTYPE_F32, 2, 3);
+        grad[i] = (float)(i + 1);
+    }
+    float *block = to_device(&device, data, sizeof data);
+    struct tensor *x = op_borrow(tape, block, DTYPE_F32, 2, 3);
     x->needs_grad = true;
     struct tensor *y = op_all_reduce(tape, world, op_scale(tape, op_enter(tape, world, x), 2, DTYPE_F32));
-    float *out = y->data, *grad = tape_gradient(tape, y).matrix.data;
+    device_get(&device, out, y->data, sizeof out);
+    device_put(&device, tape_gradient(tape, y).matrix.data, grad, sizeof grad);
     for (i64 i = 0; i < 6; i++) {
         float sum = 2 * value_of(0, i);
         for (i64 r = 1; r < world->size; r++)
             sum += 2 * value_of(r, i);
         EXPECT(out[i] == sum);
-        grad[i] = (float)(i + 1);
     }
     tape_backward(tape);
+    device_get(&device, grad, x->grad, sizeof grad);
     for (i64 i = 0; i < 6; i++)
-        EXPECT(((float *)x->grad)[i] == (float)(2 * world->size * (i + 1)));
+        EXPECT(grad[i] == (float)(2 * world->size * (i + 1)));
+    device_free(&device, block, sizeof data);
 }
 
 enum { N = 40, K = 2, E = 12, KEPT = 6 };
 
 /* Chooses `KEPT` of the experts, two for each position; of rank 0 nothing is routed to the last rank's experts. */
-static struct routing *random_routing(struct comm *world, struct tape *tape, i32 *chosen, i32 *member)
+static struct routing *random_routing(struct comm *world, struct tape *tape)
 {
+    i32 chosen[N * K], member[KEPT], *blocks = tape_alloc(tape, sizeof chosen + sizeof member);
     struct routing *r = arena_alloc(&tape->host, sizeof *r);
     for (i32 e = 0; e < KEPT; e++)
         member[e] = 2 * e + 1;
@@ -230,48 +266,60 @@ static struct routing *random_routing(struct comm *world, struct tape *tape, i32
                            i % K * (KEPT / 2)) %
                           (world->rank ? KEPT : KEPT / 2));
     chosen[3] = chosen[2] = -1;
-    *r = (struct routing){.n = N, .k_max = K, .experts = KEPT, .chosen = chosen};
-    r->groups.member = member;
+    device_put(&device, blocks, chosen, sizeof chosen);
+    device_put(&device, blocks + N * K, member, sizeof member);
+    *r = (struct routing){.n = N, .k_max = K, .experts = KEPT, .chosen = blocks};
+    r->groups.member = blocks + N * K;
     return r;
 }
 
-/* Every row that arrives stands in the group of its expert, and returns to where it came from. */
+/* Every row that arrives stands in the group of its expert. */
+static void check_groups(struct comm *world, const struct expert_exchange *ex, const struct tensor *grouped)
+{
+    i64 own = E / world->size, real = 0;
+    i32 *offsets = to_host(&device, ex->groups.offsets, (own + 1) * 4);
+    i32 *regroup = to_host(&device, ex->regroup, ex->rows_bound * 4);
+    float *at = to_host(&device, grouped->data, grouped->rows * 8);
+    for (i64 g = 0; g < own; g++) {
+        EXPECT(offsets[g] % GROUP_ROWS == 0);
+        for (i64 row = offsets[g]; row < offsets[g + 1]; row++) {
+            EXPECT(regroup[row] >= 0 || (at[2 * row] == 0 && at[2 * row + 1] == 0));
+            real += regroup[row] >= 0;
+        }
+    }
+    EXPECT(real == ex->receive_rows);
+    memory_free(offsets);
+    memory_free(regroup);
+    memory_free(at);
+}
+
+/* They return to where they came from. */
 static void check_expert_rows(struct comm *world, struct tape *tape)
 {
-    i32 chosen[N * K], member[KEPT];
-    float x[N * 2];
+    float x[N * 2], ones[N * K], sum[N * 2];
     tape_clear(tape, false);
-    struct routing *routing = random_routing(world, tape, chosen, member);
+    struct routing *routing = random_routing(world, tape);
     struct expert_exchange *ex = expert_exchange(tape, world, routing, E, N * K * world->size, "the bound");
     for (i64 i = 0; i < N; i++) {
         x[2 * i] = (float)world->rank;
         x[2 * i + 1] = (float)i;
+        ones[2 * i] = ones[2 * i + 1] = 1;
     }
-    struct tensor *rows = op_dispatch(tape, op_borrow(tape, x, DTYPE_F32, N, 2), &ex->order);
-    struct tensor *grouped = op_expert_send(tape, rows, ex);
-    i64 own = E / world->size, real = 0;
-    const float *at = grouped->data;
-    for (i64 g = 0; g < own; g++) {
-        EXPECT(ex->groups.offsets[g] % GROUP_ROWS == 0);
-        for (i64 row = ex->groups.offsets[g]; row < ex->groups.offsets[g + 1]; row++) {
-            if (ex->regroup[row] < 0)
-                EXPECT(at[2 * row] == 0 && at[2 * row + 1] == 0);
-            else
-                real++;
-        }
-    }
-    EXPECT(real == ex->receive_rows);
-    struct tensor *back = op_expert_return(tape, grouped, ex);
-    EXPECT(memcmp(back->data, rows->data, (size_t)(ex->send_rows * 8)) == 0 && ex->send_rows == N * K - 2);
-    float *sum = op_combine(tape, back,
-                            &(struct routing){
-                                .n = N,
-                                .k_max = K,
-                                .slot = ex->order.slot,
-                                .weights = op_borrow(tape, (float[N * K]){[0 ... N * K - 1] = 1}, DTYPE_F32, N, K)})
-                     ->data;
+    struct tensor *positions = tape_tensor(tape, DTYPE_F32, N, 2), *weights = tape_tensor(tape, DTYPE_F32, N, K);
+    device_put(&device, positions->data, x, sizeof x);
+    device_put(&device, weights->data, ones, sizeof ones);
+    struct tensor *rows = op_dispatch(tape, positions, &ex->order), *grouped = op_expert_send(tape, rows, ex);
+    check_groups(world, ex, grouped);
+    struct tensor *returned = op_expert_return(tape, grouped, ex);
+    char *went = to_host(&device, rows->data, ex->send_rows * 8),
+         *came = to_host(&device, returned->data, ex->send_rows * 8);
+    EXPECT(memcmp(came, went, (size_t)(ex->send_rows * 8)) == 0 && ex->send_rows == N * K - 2);
+    struct routing combined = {.n = N, .k_max = K, .slot = ex->order.slot, .weights = weights};
+    device_get(&device, sum, op_combine(tape, returned, &combined)->data, sizeof sum);
     for (i64 i = 0; i < N; i++)
         EXPECT(sum[2 * i + 1] == (float)(i == 1 ? 0 : 2 * i));
+    memory_free(went);
+    memory_free(came);
 }
 
 static void run_ops(struct comm *world)
@@ -288,16 +336,15 @@ static void run_ops(struct comm *world)
 static void run_bound(struct comm *world)
 {
     struct tape tape;
-    i32 chosen[N * K], member[KEPT];
     tape_open(&tape, &device, DTYPE_F32, (i64)64 << 20);
     tape_clear(&tape, false);
-    expert_exchange(&tape, world, random_routing(world, &tape, chosen, member), E, 2, "some.setting");
+    expert_exchange(&tape, world, random_routing(world, &tape), E, 2, "some.setting");
 }
 
 static void run_mismatch(struct comm *world)
 {
     float data[16] = {0};
-    comm_all_reduce(world, data, world->rank == 1 ? 11 : 10, DTYPE_F32);
+    reduce(world, data, world->rank == 1 ? 11 : 10, DTYPE_F32);
 }
 
 static void run_death(struct comm *world)
@@ -309,12 +356,35 @@ static void run_death(struct comm *world)
 
 static void run_short_message(struct comm *world)
 {
-    i64 words[2] = {0};
+    i64 *words = device_alloc(&device, 16);
     if (world->rank == 0)
         comm_send(world, 1, 5, words, 8);
     else
         comm_receive(world, 0, 5, words, 16);
     comm_barrier(world);
+}
+
+/* Past the calls that are compared. */
+static void run_calls(struct comm *world)
+{
+    float data[16] = {0};
+    for (int i = 0; i < 20; i++)
+        reduce(world, data, 10, DTYPE_F32);
+}
+
+static void run_late_mismatch(struct comm *world)
+{
+    run_calls(world);
+    run_mismatch(world);
+}
+
+static void run_standstill(struct comm *world)
+{
+    float data[16] = {0};
+    run_calls(world);
+    if (world->rank == 1)
+        pause();
+    reduce(world, data, 10, DTYPE_F32);
 }
 
 static const struct {
@@ -325,6 +395,8 @@ static const struct {
              {"ops", run_ops},
              {"bound", run_bound},
              {"mismatch", run_mismatch},
+             {"late-mismatch", run_late_mismatch},
+             {"standstill", run_standstill},
              {"death", run_death},
              {"short-message", run_short_message}};
 
@@ -397,6 +469,22 @@ static void ranks_that_disagree_are_named(void **state)
     (void)state;
     expect_failure(2, "mismatch", "do not run the same program with the same settings");
     expect_failure(2, "short-message", "the ranks run different sizes");
+}
+
+/* What the host of a GPU learns of a call that it has only put into the queue. */
+static void calls_that_cannot_end_are_named(void **state)
+{
+    (void)state;
+#ifdef WEFT_ON_GPU
+    setenv("WEFT_WAIT_S", "1", 1);
+    expect_failure(2, "standstill",
+                   "rank 0 of 2 (world): NCCL: all-reduce of 40 bytes (call 21 of this comm) has stood "
+                   "still for 1 s");
+    unsetenv("WEFT_WAIT_S");
+    expect_failure(2, "late-mismatch", "(world): NCCL: all-reduce: invalid usage");
+#else
+    skip();
+#endif
 }
 
 static void a_dead_rank_ends_the_others(void **state)
@@ -493,21 +581,20 @@ static void one_rank_is_trivial_and_writes_to_itself(void **state)
 {
     struct comm *comm = comm_open(&device, &(struct launch){.size = 1});
     double value = 3;
-    i64 a = 1, b = 2, rows[2] = {5, 6}, got[2];
+    i64 *words = to_device(&device, (i64[]){1, 2, 5, 6}, 32), got[4];
     (void)state;
-    comm_all_reduce(comm, &value, 1, DTYPE_F64);
+    reduce(comm, &value, 1, DTYPE_F64);
     comm_barrier(comm);
     assert_true(value == 3 && comm_any(comm, true) && !comm_any(comm, false));
-    comm_send(comm, 0, 1, &a, 8);
-    comm_send(comm, 0, 2, &b, 8);
-    comm_send(comm, 0, 1, &b, 8);
-    comm_receive(comm, 0, 2, &value, 8);
-    comm_receive(comm, 0, 1, &a, 8);
-    assert_int_equal(a, 1);
-    comm_receive(comm, 0, 1, &a, 8);
-    assert_int_equal(a, 2);
-    comm_exchange(comm, &(struct span){got, 16}, &(struct span){rows, 16});
-    assert_true(got[0] == 5 && got[1] == 6);
+    comm_send(comm, 0, 1, words, 8);
+    comm_send(comm, 0, 2, words + 1, 8);
+    comm_send(comm, 0, 1, words + 1, 6);
+    comm_receive(comm, 0, 2, words + 2, 8);
+    comm_receive(comm, 0, 1, words + 1, 8);
+    comm_receive(comm, 0, 1, words, 6);
+    comm_exchange(comm, &(struct span){words + 2, 16}, &(struct span){words, 16});
+    back(got, words, 32);
+    assert_true(got[0] == 2 && got[1] == 1 && got[2] == 2 && got[3] == 1);
     comm_close(comm);
 }
 
@@ -542,9 +629,10 @@ int main(int count, char **arguments)
         cmocka_unit_test(ops_sum_and_rows_travel),
         cmocka_unit_test(a_full_receive_buffer_names_its_setting),
         cmocka_unit_test(ranks_that_disagree_are_named),
+        cmocka_unit_test(calls_that_cannot_end_are_named),
         cmocka_unit_test(a_dead_rank_ends_the_others),
         cmocka_unit_test(a_launcher_without_mpi_is_named),
     };
-    device_open_cpu(&device);
+    test_device_open(&device);
     return count > 1 ? run_part(arguments[1]) : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static const struct {
     {"pcre2.h", "tokenizers/text_regex.c"},
     {"utf8proc.h", "tokenizers/text_unicode.c tokenizers/text_forms.c tokenizers/text_properties.c"},
     {"cublas", "kernels/cuda/matmul.c"},
-    {"nccl.h", "dist/nccl.cu dist/nccl.c"},
+    {"nccl.h", "dist/nccl.c"},
 };
 static int broken;
 

@@ -50,6 +50,8 @@ static int save(struct loop *l, i64 done)
         status = done < 0 ? t->save(t->context, t->stage->out) : write_checkpoint(l, whole, done);
     if (t->gather)
         t->release(t->context);
+    if (status == 0)
+        comm_barrier(l->world); /* a wait without a limit, which a collective's of the next step may have */
     return status;
 }
 

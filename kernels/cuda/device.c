@@ -58,6 +58,12 @@ static const struct memory cuda_memory = {.alloc = cuda_alloc,
                                           .lock = no_wall,
                                           .close = close_device};
 
+int cuda_count(void)
+{
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
 static int check_device(struct cudaDeviceProp *properties, int index)
 {
     int count = 0;

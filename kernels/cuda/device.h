@@ -23,6 +23,7 @@
 /* clang-format on */
 extern const struct kernels cuda_kernels;
 
+int cuda_count(void); /* GPUs this process sees */
 /* -1 and a message where there is no toolkit, no GPU number `index`, or one older than sm_80. */
 int device_open_cuda(struct device *device, int index);
 /* Versions of driver and libraries, and a line for each GPU: name, architecture, memory, which others it reaches

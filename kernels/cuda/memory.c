@@ -53,9 +53,17 @@ void *cuda_alloc(struct device *device, i64 bytes)
     return memory;
 }
 
+/* The driver's own waits know nothing of ranks. */
+static void wait_with_ranks(struct device *device)
+{
+    if (device->wait)
+        device->wait(device);
+}
+
 void cuda_release(struct device *device, void *memory, i64 bytes)
 {
-    (void)device, (void)bytes;
+    (void)bytes;
+    wait_with_ranks(device);
     CUDA_CHECK(cudaFree(memory));
 }
 
@@ -106,17 +114,20 @@ void cuda_unreserve(struct device *device, void *base, i64 bytes, i64 backed_byt
 
 void cuda_put(struct device *device, void *out, const void *host, i64 bytes)
 {
+    wait_with_ranks(device);
     CUDA_CHECK(cudaMemcpyAsync(out, host, (size_t)bytes, cudaMemcpyHostToDevice, cuda_queue_of(device)));
     cuda_wait(device);
 }
 
 void cuda_get(struct device *device, void *host, const void *memory, i64 bytes)
 {
+    wait_with_ranks(device);
     CUDA_CHECK(cudaMemcpyAsync(host, memory, (size_t)bytes, cudaMemcpyDeviceToHost, cuda_queue_of(device)));
     cuda_wait(device);
 }
 
 void cuda_wait(struct device *device)
 {
+    wait_with_ranks(device);
     CUDA_CHECK(cudaStreamSynchronize(cuda_queue_of(device)));
 }

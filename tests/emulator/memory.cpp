@@ -2,9 +2,11 @@
  * nobody may touch; and what is said when somebody does. */
 #include "inside.h"
 
+#include <atomic>
 #include <errno.h>
 #include <execinfo.h>
 #include <map>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/mman.h>
@@ -29,6 +31,15 @@ static std::map<char *, size_t> pinned;        /* host memory by its beginning *
 static std::vector<const buffer *> opened;     /* without a key: what the work under way has touched */
 static int key = -1;
 static thread_local int depth;
+static std::atomic_flag opening = ATOMIC_FLAG_INIT; /* one thread at a time changes what is opened */
+struct alone {
+    alone()
+    {
+        while (opening.test_and_set())
+            sched_yield();
+    }
+    ~alone() { opening.clear(); }
+};
 
 char *buffer::begin() const
 {
@@ -68,8 +79,11 @@ static const buffer *buffer_before(const char *at)
 /* Without a key buffers are opened one by one, as work comes to them. */
 static bool open_touched(const char *at)
 {
+    if (key >= 0)
+        return false;
+    alone here;
     const buffer *b = buffer_before(at);
-    if (key >= 0 || depth == 0 || !b || at >= b->first_page + b->pages)
+    if (depth == 0 || !b || at >= b->first_page + b->pages)
         return false;
     for (const buffer *other : opened)
         if (other == b)
@@ -130,6 +144,7 @@ static void gate(bool open)
 {
     if (key >= 0)
         pkey_set(key, open ? 0 : PKEY_DISABLE_ACCESS);
+    alone here;
     for (const buffer *b : opened)
         mprotect(b->first_page, b->pages, PROT_NONE);
     opened.clear();

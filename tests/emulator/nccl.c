@@ -1,12 +1,15 @@
 /* A comm is one file of shared memory: a slot a rank for collectives, a mailbox for each pair. Collectives compare what
  * the ranks asked for, which NCCL does not: what differs is a message here and a hang there. Nobody waits longer than
- * WEFT_EMU_NCCL_S seconds (10), and less for a process that is gone: then the comm has an asynchronous error. */
+ * WEFT_EMU_NCCL_S seconds (60), and less for a process that is gone: then the comm has an asynchronous error. Calls of
+ * one comm run one after the other, whatever their streams, each group on a thread of its own; one more thread lets the
+ * GPU go on while its host waits elsewhere. */
 #include <nccl.h>
 
 #include "core/core.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -14,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { RANKS = 16, PIECE_BYTES = 1 << 16 };
@@ -41,17 +45,18 @@ struct shared {
 struct ncclComm {
     struct shared *s;
     int rank, ranks;
-    unsigned turn, splits;
+    unsigned turn;
     char name[NCCL_UNIQUE_ID_BYTES];
-    ncclResult_t error;
-    bool aborted;
+    _Atomic ncclResult_t error;
+    _Atomic bool aborted;
+    _Atomic unsigned issued, finished; /* groups */
 };
 
 /* ---- Waiting ---- */
 static double most_seconds(void)
 {
     const char *value = getenv("WEFT_EMU_NCCL_S");
-    return value ? atof(value) : 10;
+    return value ? atof(value) : 60;
 }
 
 /* False once there is nothing to wait for any more. */
@@ -88,26 +93,55 @@ const char *ncclGetErrorString(ncclResult_t result)
     return names[result];
 }
 
-static struct ncclComm *join(const char *name, int ranks, int rank)
+const char *ncclGetLastError(ncclComm_t c)
 {
-    struct ncclComm *c = memory_alloc(sizeof *c);
-    int file = shm_open(name, O_CREAT | O_RDWR, 0600);
-    require(file >= 0 && ranks <= RANKS && ftruncate(file, sizeof(struct shared)) == 0, "emulated NCCL: %s", name);
-    c->s = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
-    c->rank = rank;
-    c->ranks = ranks;
-    snprintf(c->name, sizeof c->name, "%s", name);
-    c->s->slots[rank].pid = getpid();
+    (void)c;
+    return "see above";
+}
+
+static void *join(void *comm)
+{
+    struct ncclComm *c = comm;
     bool all = meet(c, "joining");
-    if (rank == 0)
-        shm_unlink(name);
-    if (all)
-        return c;
-    ncclCommDestroy(c);
+    if (c->rank == 0)
+        shm_unlink(c->name);
+    c->error = all ? ncclSuccess : ncclSystemError;
     return NULL;
 }
 
+/* ---- A GPU goes on while its host does something else, until the program ends ---- */
+static pthread_t gpu;
+static _Atomic bool going;
+
+static void *go_on(void *nothing)
+{
+    for (; going; nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL))
+        emu_advance();
+    return nothing;
+}
+
+static void stand_still(void)
+{
+    going = false;
+    pthread_join(gpu, NULL);
+}
+
+static void start_gpu(void)
+{
+    if (going)
+        return;
+    going = true;
+    require(pthread_create(&gpu, NULL, go_on, NULL) == 0 && atexit(stand_still) == 0, "emulated NCCL: no thread");
+}
+
+static void start(void *(*run)(void *), void *context)
+{
+    pthread_t thread;
+    require(pthread_create(&thread, NULL, run, context) == 0, "emulated NCCL: no thread");
+    pthread_detach(thread);
+}
+
+/* ---- Joining ---- */
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     memset(id, 0, sizeof *id);
@@ -115,31 +149,29 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank)
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
-    *comm = join(id.internal, ranks, rank);
-    return *comm ? ncclSuccess : ncclSystemError;
+    struct ncclComm *c = *comm = memory_alloc(sizeof *c);
+    int file = shm_open(id.internal, O_CREAT | O_RDWR, 0600);
+    require(file >= 0 && ranks <= RANKS && ftruncate(file, sizeof(struct shared)) == 0, "emulated NCCL: %s",
+            id.internal);
+    c->s = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    c->rank = rank;
+    c->ranks = ranks;
+    snprintf(c->name, sizeof c->name, "%s", id.internal);
+    c->s->slots[rank].pid = getpid();
+    c->error = ncclInProgress;
+    start(join, c);
+    start_gpu();
+    while (config->blocking && c->error == ncclInProgress)
+        sched_yield();
+    return c->error;
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *out, ncclConfig_t *config)
+ncclResult_t ncclCommFinalize(ncclComm_t c)
 {
-    char name[NCCL_UNIQUE_ID_BYTES + 32];
-    int ranks = 0, rank = 0;
-    (void)config;
-    c->s->slots[c->rank].color = color;
-    c->s->slots[c->rank].key = key;
-    if (!meet(c, "split"))
-        return c->error;
-    for (int r = 0; r < c->ranks; r++)
-        if (c->s->slots[r].color == color) {
-            ranks++;
-            rank += c->s->slots[r].key < key || (c->s->slots[r].key == key && r < c->rank);
-        }
-    snprintf(name, sizeof name, "%s-%u-%d", c->name, c->splits++, color);
-    if (!meet(c, "split"))
-        return c->error;
-    *out = color < 0 ? NULL : join(name, ranks, rank);
-    return color < 0 || *out ? ncclSuccess : ncclSystemError;
+    return c->issued == c->finished ? ncclSuccess : ncclInvalidUsage;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t c)
@@ -162,8 +194,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error)
 }
 
 /* ---- Work, in the stream ---- */
-enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, SEND, RECEIVE };
-static const char *const kind_names[] = {"all-reduce", "reduce-scatter", "all-gather", "broadcast", "send", "receive"};
+enum kind { ALL_REDUCE, REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, SEND, RECEIVE };
+static const char *const kind_names[] = {"all-reduce", "reduce", "reduce-scatter", "all-gather",
+                                         "broadcast",  "send",   "receive"};
 struct work {
     enum kind kind;
     const char *in;
@@ -173,10 +206,12 @@ struct work {
     int peer; /* or root */
     struct ncclComm *c;
     size_t done_bytes;
+    unsigned ticket; /* groups of this comm before it */
 };
 enum { WORKS_MOST = 256 };
 struct batch { /* of one group */
     int count;
+    _Atomic enum { WAITS, RUNS, DONE } progress;
     struct work works[WORKS_MOST];
 };
 
@@ -232,12 +267,14 @@ static bool all_ask_the_same(const struct work *w)
 static void store_sum(const struct work *w, size_t first, size_t count)
 {
     const struct ncclComm *c = w->c;
-    static _Alignas(8) char sum[PIECE_BYTES];
+    static _Thread_local _Alignas(8) char sum[PIECE_BYTES];
     size_t size = bytes_of(w->type), ranks = (size_t)c->ranks;
     size_t own = w->kind == REDUCE_SCATTER ? (size_t)c->rank * w->count : 0, end = own + w->count;
     memcpy(sum, c->s->slots[0].data, count * size);
     for (size_t r = 1; r < ranks; r++)
         add(sum, c->s->slots[r].data, count, w->type);
+    if (w->kind == REDUCE && c->rank != w->peer)
+        return;
     size_t from = first > own ? first : own, to = first + count < end ? first + count : end;
     if (from < to)
         memcpy(w->out + (from - own) * size, sum + (from - first) * size, (to - from) * size);
@@ -261,7 +298,7 @@ static void run_collective(const struct work *w)
     struct ncclComm *c = w->c;
     size_t size = bytes_of(w->type), piece = PIECE_BYTES / size;
     size_t all = w->kind == REDUCE_SCATTER ? w->count * (size_t)c->ranks : w->count;
-    if (!all_ask_the_same(w))
+    if (c->error != ncclSuccess || !all_ask_the_same(w))
         return;
     for (size_t first = 0; first < all; first += piece) {
         size_t count = all - first < piece ? all - first : piece;
@@ -336,6 +373,40 @@ static void run_batch(void *context)
 }
 
 /* ---- Groups ---- */
+static void *run_thread(void *context)
+{
+    struct batch *b = context;
+    emu_inside(run_batch, b);
+    b->progress = DONE;
+    return NULL;
+}
+
+static bool is_first_of_comm(const struct batch *b, int i)
+{
+    for (int j = 0; j < i; j++)
+        if (b->works[j].c == b->works[i].c)
+            return false;
+    return true;
+}
+
+static int poll_batch(void *context)
+{
+    struct batch *b = context;
+    if (b->progress == DONE) {
+        for (int i = 0; i < b->count; i++)
+            b->works[i].c->finished += is_first_of_comm(b, i);
+        return 1;
+    }
+    for (int i = 0; i < b->count; i++)
+        if (b->works[i].c->finished != b->works[i].ticket)
+            return 0;
+    if (b->progress == WAITS) {
+        b->progress = RUNS;
+        start(run_thread, b);
+    }
+    return 0;
+}
+
 static int depth;
 static struct batch open_batch;
 static cudaStream_t open_stream;
@@ -351,14 +422,20 @@ ncclResult_t ncclGroupEnd(void)
     if (--depth || open_batch.count == 0)
         return ncclSuccess;
     struct batch *b = malloc(sizeof *b);
-    *b = open_batch;
+    memcpy(b, &open_batch, sizeof *b);
     open_batch.count = 0;
-    emu_enqueue(open_stream, run_batch, b);
+    for (int i = 0; i < b->count; i++)
+        b->works[i].ticket = b->works[i].c->issued;
+    for (int i = 0; i < b->count; i++)
+        b->works[i].c->issued += is_first_of_comm(b, i);
+    emu_enqueue_polled(open_stream, poll_batch, b);
     return ncclSuccess;
 }
 
 static ncclResult_t enqueue(struct work w, cudaStream_t stream)
 {
+    if (w.c->error != ncclSuccess)
+        return w.c->error;
     bool host = w.count && ((w.in && !emu_is_device(w.in)) || (w.out && !emu_is_device(w.out)));
     if (host || w.peer < 0 || w.peer >= w.c->ranks)
         return ncclInvalidArgument;
@@ -373,34 +450,41 @@ ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType
                            ncclComm_t comm, cudaStream_t stream)
 {
     (void)op;
-    return enqueue((struct work){ALL_REDUCE, in, out, count, type, 0, comm, 0}, stream);
+    return enqueue((struct work){ALL_REDUCE, in, out, count, type, 0, comm}, stream);
+}
+
+ncclResult_t ncclReduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream)
+{
+    (void)op;
+    return enqueue((struct work){REDUCE, in, out, count, type, root, comm}, stream);
 }
 
 ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream)
 {
     (void)op;
-    return enqueue((struct work){REDUCE_SCATTER, in, out, count, type, 0, comm, 0}, stream);
+    return enqueue((struct work){REDUCE_SCATTER, in, out, count, type, 0, comm}, stream);
 }
 
 ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream)
 {
-    return enqueue((struct work){ALL_GATHER, in, out, count, type, 0, comm, 0}, stream);
+    return enqueue((struct work){ALL_GATHER, in, out, count, type, 0, comm}, stream);
 }
 
 ncclResult_t ncclBroadcast(const void *in, void *out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream)
 {
-    return enqueue((struct work){BROADCAST, in, out, count, type, root, comm, 0}, stream);
+    return enqueue((struct work){BROADCAST, in, out, count, type, root, comm}, stream);
 }
 
 ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-    return enqueue((struct work){SEND, in, NULL, count, type, peer, comm, 0}, stream);
+    return enqueue((struct work){SEND, in, NULL, count, type, peer, comm}, stream);
 }
 
 ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-    return enqueue((struct work){RECEIVE, NULL, out, count, type, peer, comm, 0}, stream);
+    return enqueue((struct work){RECEIVE, NULL, out, count, type, peer, comm}, stream);
 }

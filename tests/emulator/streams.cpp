@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sched.h>
 #include <vector>
 
 using namespace emu;
@@ -26,6 +27,7 @@ static std::vector<emu_stream *> streams = {&default_stream};
 static std::map<const void *, int> shared_limits; /* of kernels that were given one */
 static cudaError_t last_error;
 static std::recursive_mutex working;
+static bool outside; /* what could not happen waits for something that is not on this GPU */
 typedef std::lock_guard<std::recursive_mutex> only_one;
 
 /* ---- Queues ---- */
@@ -38,14 +40,24 @@ static bool advance(emu_stream *s)
 }
 
 /* Runs one piece of work, of this stream where that can be, else of one it may be waiting for. */
-static void advance_any(emu_stream *s)
+static bool advance_some(emu_stream *s)
 {
+    outside = false;
     if (advance(s))
-        return;
+        return true;
     for (size_t i = streams.size(); i-- > 0;)
         if (streams[i] != s && advance(streams[i]))
-            return;
-    fault("streams wait for each other, or for an event that was never recorded");
+            return true;
+    return false;
+}
+
+static void advance_any(emu_stream *s)
+{
+    if (advance_some(s))
+        return;
+    if (!outside)
+        fault("streams wait for each other, or for an event that was never recorded");
+    sched_yield();
 }
 
 static void drain(emu_stream *s)
@@ -64,8 +76,8 @@ static void push(cudaStream_t stream, work run)
         return;
     }
     s->queue.push_back(run);
-    if (mode.streams == EARLY)
-        drain(s);
+    while (mode.streams == EARLY && !s->queue.empty() && advance_some(s)) {
+    }
 }
 
 static void push_device_work(cudaStream_t stream, std::function<void()> run)
@@ -106,6 +118,29 @@ void emu_enqueue(cudaStream_t stream, void (*run)(void *), void *context)
 {
     std::shared_ptr<void> kept(context, free);
     push_device_work(stream, [=] { run(kept.get()); });
+}
+
+void emu_enqueue_polled(cudaStream_t stream, int (*poll)(void *), void *context)
+{
+    std::shared_ptr<void> kept(context, free);
+    push(stream, [=] {
+        bool done = poll(kept.get());
+        outside |= !done;
+        return done;
+    });
+}
+
+void emu_inside(void (*run)(void *), void *context)
+{
+    inside_device open;
+    run(context);
+}
+
+void emu_advance(void)
+{
+    only_one lock(working);
+    for (size_t i = 0; i < streams.size(); i++)
+        advance(streams[i]);
 }
 
 cudaError_t emu_limit_shared(const void *kernel, int bytes)
@@ -286,7 +321,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     only_one lock(working);
     emu_stream *s = stream ? stream : &default_stream;
-    while (advance(s)) {
+    while (!s->queue.empty() && advance_some(s)) {
     }
     return s->queue.empty() ? cudaSuccess : cudaErrorNotReady;
 }
@@ -340,6 +375,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
+    only_one lock(working);
+    while (event->happened < event->recorded && advance_some(&default_stream)) {
+    }
     return event->happened < event->recorded ? cudaErrorNotReady : cudaSuccess;
 }
 

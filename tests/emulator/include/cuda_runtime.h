@@ -13,7 +13,7 @@
  *   WEFT_EMU_STREAMS=early|late       late: streams stand still until somebody waits for them
  *   WEFT_EMU_NO_PKEY=1                guard device memory by mprotect (slower) where there are protection keys too
  *   WEFT_EMU_MEMORY=BYTES            what arenas may take in all (default: what they like)
- *   WEFT_EMU_NCCL_S=10                seconds after which a rank no longer waits for another one (nccl.c) */
+ *   WEFT_EMU_NCCL_S=60                seconds after which a rank no longer waits for another one (nccl.c) */
 #ifndef EMULATED_CUDA_RUNTIME_H
 #define EMULATED_CUDA_RUNTIME_H
 #include <stddef.h>
@@ -96,6 +96,10 @@ const char *cudaGetErrorString(cudaError_t status);
 /* For stand-ins of libraries: `run` happens in the stream's order, with device memory open to it, and again with each
  * launch of a graph it was captured in; context is malloc'd and freed with the last of them. */
 void emu_enqueue(cudaStream_t stream, void (*run)(void *context), void *context);
+/* For what other processes have a part in: `poll` is called until it returns 1, and may let others work meanwhile. */
+void emu_enqueue_polled(cudaStream_t stream, int (*poll)(void *context), void *context);
+void emu_inside(void (*run)(void *context), void *context); /* now, with device memory open to this thread */
+void emu_advance(void); /* one step of each stream, as a GPU goes on while its host is elsewhere */
 int emu_is_device(const void *memory);
 cudaError_t emu_limit_shared(const void *kernel, int bytes);
 #ifdef __cplusplus
