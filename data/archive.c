@@ -1,5 +1,7 @@
 #include "data/archive.h"
 
+#include "data/unpack.h"
+
 #include <archive.h>
 #include <archive_entry.h>
 #include <string.h>
@@ -104,4 +106,58 @@ void archive_file_close(struct archive_file *f)
     archive_read_free(f->archive);
     memory_free(f->path);
     memory_free(f);
+}
+
+/* The filter is given, not looked for: what is unpacked may begin like something packed. */
+static int open_memory(struct archive *a, const char *filter, const void *in, i64 bytes)
+{
+    struct archive_entry *entry;
+    int code = strcmp(filter, "gzip") == 0   ? ARCHIVE_FILTER_GZIP
+               : strcmp(filter, "zstd") == 0 ? ARCHIVE_FILTER_ZSTD
+                                             : ARCHIVE_FILTER_LZ4;
+    archive_read_support_format_raw(a);
+    archive_read_support_format_empty(a);
+    int status = archive_read_append_filter(a, code);
+    if (status == ARCHIVE_OK)
+        status = archive_read_open_memory(a, in, (size_t)bytes);
+    return status == ARCHIVE_OK ? archive_read_next_header(a, &entry) : status;
+}
+
+/* Memory is taken as it is filled: `expected` may be a lie. */
+static i64 read_memory(struct archive *a, struct text *out, i64 expected)
+{
+    enum { PIECE_BYTES = 1 << 24 };
+    i64 total = 0;
+    la_ssize_t count = 1;
+    while (count > 0 && total < expected) {
+        if (out->capacity - out->length <= 1)
+            text_room(out, max_i64(out->length, min_i64(expected - total, PIECE_BYTES)));
+        i64 room = min_i64(out->capacity - out->length - 1, expected - total);
+        count = archive_read_data(a, out->data + out->length, (size_t)room);
+        out->length += count > 0 ? count : 0;
+        total += count > 0 ? count : 0;
+    }
+    char more;
+    if (count >= 0 && archive_read_data(a, &more, 1) != 0)
+        return total + 1;
+    return count < 0 ? -1 : total;
+}
+
+int archive_unpack(struct text *out, i64 expected, const char *filter, const void *in, i64 bytes)
+{
+    struct archive *a = archive_read_new();
+    require(a, "no memory for an archive");
+    int status = open_memory(a, filter, in, bytes);
+    i64 total = status == ARCHIVE_OK ? read_memory(a, out, expected) : status == ARCHIVE_EOF ? 0 : -1;
+    const char *why = total < 0 ? archive_error_string(a) : NULL;
+    int result = 0;
+    if (total < 0)
+        result = error_set("damaged %s: %s", filter, why ? why : "cannot be unpacked");
+    else if (total != expected)
+        result = error_set("%s of %s than the %lld bytes that were announced", filter,
+                           total > expected ? "more" : "fewer", (long long)expected);
+    archive_read_free(a);
+    if (out->data)
+        out->data[out->length] = 0;
+    return result;
 }

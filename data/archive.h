@@ -16,4 +16,8 @@ int archive_file_read_all(struct archive_file *file, struct text *out);
 i64 archive_file_position(const struct archive_file *file); /* bytes of the file read so far, for progress */
 void archive_file_close(struct archive_file *file);
 
+/* Appends what `bytes` of memory hold, by one filter: gzip, zstd, lz4 (a frame). Anything but `expected` bytes is an
+ * error, without where. */
+int archive_unpack(struct text *out, i64 expected, const char *filter, const void *in, i64 bytes);
+
 #endif

@@ -1,0 +1,105 @@
+"""Small tables in every form that pyarrow writes, and what they hold as JSON lines: what test_parquet.c compares with.
+
+    python tests/golden/tables/make_tables.py        (pyarrow 26.0.1)
+
+Bytes stand as {"$bytes": HEX}. values.jsonl is what every values_*.parquet holds, nested.jsonl what nested_* do; times and decimals
+are compared as the integers they are stored as.
+"""
+import json, os, sys
+import pyarrow as pa, pyarrow.parquet as pq
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROWS = 60
+WORDS = ["", "a", "red apple", "Äpfel und Birnen", "苹果", "a" * 70, "apple", "apples", "application", "zebra\nstripes"]
+
+
+def column(kind, i):
+    return {"bool": i % 3 == 0, "i32": (i * 7919) ** 2 % 2**31 - 2**30, "i64": (i * 104729) ** 4 % 2**64 - 2**63,
+            "f32": [0.0, 1.5, -2.25, 3e38, 1e-40][i % 5], "f64": [0.0, 1.1, -2.2e300, 5e-324, i / 7][i % 5], "u32": 2**32 - 1 - i,
+            "text": WORDS[i % len(WORDS)] + str(i // 20), "bytes": bytes(range(i % 23)), "fixed": bytes([i, 255 - i, 7]),
+            "i16": i * 900 - 30000}[kind]
+
+
+TYPES = {"bool": pa.bool_(), "i32": pa.int32(), "i64": pa.int64(), "f32": pa.float32(), "f64": pa.float64(), "u32": pa.uint32(),
+         "text": pa.string(), "bytes": pa.binary(), "fixed": pa.binary(3), "i16": pa.int16()}
+ENCODINGS = {"bool": ["PLAIN", "RLE"], "i32": ["PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"],
+             "i64": ["PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"], "f32": ["PLAIN", "BYTE_STREAM_SPLIT"],
+             "f64": ["PLAIN", "BYTE_STREAM_SPLIT"], "text": ["PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"],
+             "bytes": ["PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"],
+             "fixed": ["PLAIN", "DELTA_BYTE_ARRAY", "BYTE_STREAM_SPLIT"], "u32": ["PLAIN"], "i16": ["DELTA_BINARY_PACKED"]}
+
+
+def values():
+    fields, arrays, encodings, dictionary = [], [], {}, []
+    for kind, type in TYPES.items():
+        for encoding in ENCODINGS[kind] + (["DICTIONARY"] if kind != "bool" else []):
+            for nullable in (False, True):
+                name = f"{kind}_{encoding.lower()}_{'optional' if nullable else 'required'}"
+                fields.append(pa.field(name, type, nullable))
+                cells = [None if nullable and (i % 5 == 2 or 20 <= i < 35) else column(kind, i) for i in range(ROWS)]
+                arrays.append(pa.array(cells, type))
+                if encoding == "DICTIONARY":
+                    dictionary.append(name)
+                else:
+                    encodings[name] = encoding
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields)), encodings, dictionary
+
+
+def nested():
+    message = pa.struct([("role", pa.string()), ("content", pa.string())])
+    fields = [("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])), ("words", pa.list_(pa.string())),
+              ("messages", pa.list_(message)), ("deep", pa.list_(pa.list_(pa.int32()))), ("pairs", pa.map_(pa.string(), pa.int64())),
+              ("both", pa.struct([("list", pa.list_(pa.struct([("n", pa.int32()), ("tags", pa.list_(pa.string()))]))), ("n", pa.int8())])),
+              ("large", pa.large_list(pa.large_string()))]
+    rows = []
+    for i in range(ROWS):
+        rows.append({
+            "image": None if i % 7 == 3 else {"bytes": None if i % 5 == 4 else bytes([255, 216, i]), "path": f"{i}.jpg" if i % 2 else None},
+            "words": None if i % 6 == 5 else [WORDS[(i + k) % 10] if (i + k) % 4 else None for k in range(i % 4)],
+            "messages": [{"role": ["user", "assistant"][k % 2], "content": f"turn {k} of {i}"} for k in range(i % 5)] + ([None] if i % 9 == 8 else []),
+            "deep": None if i % 8 == 7 else [None if k % 3 == 2 else list(range(k)) for k in range(i % 5)],
+            "pairs": None if i % 10 == 1 else [(f"k{k}", None if k == 1 else i * k) for k in range(i % 3)],
+            "both": None if i % 11 == 1 else {"list": None if i % 4 == 0 else [{"n": k, "tags": [None, "x"][: k % 3]} for k in range(i % 3)], "n": i},
+            "large": [f"{i}-{k}" for k in range(i % 3)]})
+    return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+
+
+def plain(value):
+    if isinstance(value, bytes):
+        return {"$bytes": value.hex()}
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, tuple):  # of a map
+        return {"key": plain(value[0]), "value": plain(value[1])}
+    return [plain(v) for v in value] if isinstance(value, list) else value
+
+
+def write_lines(name, table):
+    with open(os.path.join(HERE, name), "w", encoding="utf-8") as out:
+        for row in table.to_pylist():
+            out.write(json.dumps(plain(row), ensure_ascii=False) + "\n")
+
+
+def write_parquet(name, table, **options):
+    pq.write_table(table, os.path.join(HERE, name), row_group_size=25, data_page_size=64, write_batch_size=7, store_schema=False, **options)
+
+
+def main():
+    table, encodings, dictionary = values()
+    write_lines("values.jsonl", table)
+    for codec in ("NONE", "SNAPPY", "GZIP", "ZSTD", "LZ4"):
+        for version in ("1.0", "2.0"):
+            write_parquet(f"values_{codec.lower()}_{version[0]}.parquet", table, compression=codec, data_page_version=version,
+                          use_dictionary=dictionary, column_encoding=encodings, write_page_checksum=codec == "GZIP",
+                          write_statistics=codec == "NONE")
+    table = nested()
+    write_lines("nested.jsonl", table)
+    write_parquet("nested_1.parquet", table, compression="SNAPPY")
+    write_parquet("nested_2.parquet", table, compression="ZSTD", data_page_version="2.0")
+    write_parquet("nested_old_names.parquet", table, compression="NONE", use_compliant_nested_type=False)
+    write_parquet("brotli.parquet", table.slice(0, 4).select(["words"]), compression="BROTLI")
+    for version, codec in (("1.0", "NONE"), ("2.0", "SNAPPY"), ("2.0", "ZSTD")):
+        write_parquet(f"../../fuzz/parquet/{codec.lower()}.parquet", table.slice(0, 4), compression=codec, data_page_version=version, write_statistics=False)
+
+
+main()

@@ -1,0 +1,84 @@
+/* Rows of tables as JSON lines, bytes as {"$bytes": HEX}, and the lines that pyarrow's values were written to, to
+ * compare them. */
+#ifndef WEFT_TESTS_TABLE_TEXT_H
+#define WEFT_TESTS_TABLE_TEXT_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "data/record.h"
+#include <cmocka.h>
+
+static struct json *table_hex(const struct record *row, const struct json *value)
+{
+    const struct text *bytes = record_bytes(row, value);
+    struct json_iterator member;
+    if (bytes) {
+        struct text hex = {0};
+        text_append(&hex, "", 0);
+        for (i64 i = 0; i < bytes->length; i++)
+            text_printf(&hex, "%02x", (u8)bytes->data[i]);
+        struct json *out = json_object();
+        json_set(out, "$bytes", json_of_bytes(hex.data, hex.length));
+        text_release(&hex);
+        return out;
+    }
+    if (json_kind(value) == JSON_ARRAY) {
+        struct json *out = json_array();
+        for (i64 i = 0; i < json_count(value); i++)
+            json_push(out, table_hex(row, json_at(value, i)));
+        return out;
+    }
+    if (json_kind(value) != JSON_OBJECT)
+        return json_copy(value);
+    struct json *out = json_object();
+    for (bool more = json_first(&member, value); more; more = json_next(&member, value))
+        json_set(out, member.key, table_hex(row, member.value));
+    return out;
+}
+
+static void table_print_row(struct text *out, const struct record *row)
+{
+    struct json *value = table_hex(row, row->object);
+    json_print(out, value, 0);
+    text_append(out, "\n", 1);
+    json_free(value);
+}
+
+static void table_print_lines(struct text *out, const char *path)
+{
+    struct text text = {0};
+    assert_int_equal(file_read(&text, path), 0);
+    for (char *line = text.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        struct json *value = json_parse(line, end - line, path);
+        json_print(out, value, 0);
+        text_append(out, "\n", 1);
+        json_free(value);
+    }
+    text_release(&text);
+}
+
+/* Names the first row that is another one. */
+static void table_assert_same(const char *name, const char *rows, const char *expected)
+{
+    for (i64 row = 0;; row++) {
+        size_t length = strcspn(rows, "\n"), wanted = strcspn(expected, "\n");
+        if (length != wanted || memcmp(rows, expected, length) != 0) {
+            size_t same = 0;
+            while (rows[same] && rows[same] == expected[same])
+                same++;
+            same -= same < 60 ? same : 60;
+            fail_msg("%s: row %lld:\n%.200s\nexpected\n%.200s", name, (long long)row, rows + same, expected + same);
+        }
+        if (!rows[length] || !expected[length]) {
+            assert_int_equal(rows[length], expected[length]);
+            return;
+        }
+        rows += length + 1;
+        expected += length + 1;
+    }
+}
+
+#endif
