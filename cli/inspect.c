@@ -109,10 +109,26 @@ static bool is_gguf(const char *path)
     return found;
 }
 
+/* A list of records; a tokenizer is an object. */
+static bool is_list(const char *path)
+{
+    struct file_view view;
+    i64 at = 0;
+    if (file_map(&view, path))
+        return false;
+    while (at < view.bytes && strchr(" \t\r\n", view.data[at]) && view.data[at])
+        at++;
+    bool found = at < view.bytes && view.data[at] == '[';
+    file_unmap(&view);
+    return found;
+}
+
 static struct json *inspect_file(const char *path, bool verify, bool files)
 {
     if (ends_with(path, ".safetensors"))
         return inspect_safetensors(path, verify);
+    if (ends_with(path, ".json") && is_list(path))
+        return inspect_sources(path, files);
     if (ends_with(path, ".json") || ends_with(path, ".model") || ends_with(path, ".tiktoken"))
         return inspect_tokenizer(path);
     if (ends_with(path, ".yaml") || ends_with(path, ".yml"))

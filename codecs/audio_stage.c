@@ -27,7 +27,7 @@ const struct setting audio_stage_table[] = {
 
 static int load_media(struct audio_media *train, struct audio_media *held_out, const struct audio_settings *s, u64 seed)
 {
-    struct media_request from = {s->data, SPLIT_TRAIN, seed, s->validation, s->test, .says = true};
+    struct media_request from = {s->data, SPLIT_TRAIN, seed, s->validation, s->test, &s->columns, .says = true};
     int status = audio_media_load(train, &from, s->bad_share, s->memory_mb);
     if (status == 0 && train->count == 0)
         status = error_set("%s: no recordings to train with", s->data);

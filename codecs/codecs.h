@@ -4,6 +4,7 @@
  * and test by `prepare`, with the same seed and shares, is not learned from. */
 #ifndef WEFT_CODECS_H
 #define WEFT_CODECS_H
+#include "data/sources.h"
 #include "tokenizers/audio.h"
 #include "tokenizers/vision.h"
 #include "train/train.h"
@@ -14,6 +15,7 @@ struct text_settings {
     char *data;
     i64 vocabulary, bytes;
     double validation, test;
+    struct source_columns columns;
     double bad_share; /* of samples that could not be read: more is an error */
     int family;
     bool nfc;
@@ -29,6 +31,7 @@ int text_stage(const void *settings, const struct stage *stage);
 struct vision_settings {
     char *data;
     double validation, test;
+    struct source_columns columns;
     i64 steps, clip_steps, batch, clip_batch, still_batch; /* still_batch: of the stills among clips */
     double still_share;
     i64 size, frames, stride, bits;
@@ -49,6 +52,7 @@ int vision_stage(const void *settings, const struct stage *stage);
 struct audio_settings {
     char *data;
     double validation, test;
+    struct source_columns columns;
     i64 steps, batch;
     double crop_s;
     struct audio_config config;

@@ -130,8 +130,9 @@ static int feed_data(struct feed *feed, u64 seed)
 {
     const struct text_settings *s = feed->settings;
     i64 count;
-    feed->source =
-        source_open(s->data, &(struct source_request){.seed = seed, .validation = s->validation, .test = s->test});
+    feed->source = source_open(
+        s->data,
+        &(struct source_request){.seed = seed, .validation = s->validation, .test = s->test, .columns = &s->columns});
     if (!feed->source)
         return -1;
     source_files(feed->source, &count);

@@ -42,7 +42,7 @@ const struct setting vision_stage_table[] = {
 static int load_media(struct vision_media *train, struct vision_media *held_out, const struct vision_settings *s,
                       u64 seed)
 {
-    struct media_request from = {s->data, SPLIT_TRAIN, seed, s->validation, s->test, .says = true};
+    struct media_request from = {s->data, SPLIT_TRAIN, seed, s->validation, s->test, &s->columns, .says = true};
     struct vision_media_request request = {s->size, s->frames, s->rate_hz, s->bad_share};
     int status = vision_media_load(train, &from, &request);
     if (status == 0 && train->still_count + train->clip_count == 0)

@@ -34,6 +34,12 @@ static void expect_format(struct archive *a, const char *path, bool tar)
         archive_read_support_filter_gzip(a);
     if (ends_with(path, ".zst"))
         archive_read_support_filter_zstd(a);
+    if (ends_with(path, ".xz"))
+        archive_read_support_filter_xz(a);
+    if (ends_with(path, ".bz2"))
+        archive_read_support_filter_bzip2(a);
+    if (ends_with(path, ".lz4"))
+        archive_read_support_filter_lz4(a);
     if (tar) {
         archive_read_support_format_tar(a);
     } else {

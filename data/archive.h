@@ -6,7 +6,8 @@
 
 enum { ARCHIVE_MEMBER_BYTES_MAX = 1 << 30 };
 struct archive_file;
-/* tar: members of a .tar. Otherwise the file itself is the only member, decompressed if it ends in .gz or .zst. */
+/* tar: members of a .tar. Otherwise the file itself is the only member, decompressed if it ends in .gz,
+ * .zst, .xz, .bz2 or .lz4. */
 struct archive_file *archive_file_open(const char *path, bool tar);
 /* 1: *name (borrowed until the next call) is that of the next regular member; 0: no more; -1: damaged. */
 int archive_file_next(struct archive_file *file, const char **name);

@@ -8,7 +8,8 @@
 #include <sys/stat.h>
 
 enum { DEPTH_MOST = 16 };
-static const struct reader_kind *const readers[] = {&text_reader, &lines_reader, &tar_reader, &index_reader};
+static const struct reader_kind *const readers[] = {&text_reader, &lines_reader, &values_reader, &tar_reader,
+                                                    &csv_reader,  &tsv_reader,   &index_reader,  &parquet_reader};
 const char *const split_names[SPLITS] = {"train", "validation", "test"};
 
 /* ---- names ---- */
@@ -18,16 +19,20 @@ static bool is_medium(const char *name)
     return medium_kind(name_extension(name)) > SAMPLE_TEXT;
 }
 
+/* Files that are read from any place have their own compression inside. */
+static bool may_be_packed(const struct reader_kind *reader)
+{
+    return reader != &index_reader && reader != &parquet_reader;
+}
+
 static const struct reader_kind *reader_of(const char *name)
 {
-    static const char *const packed[] = {"", ".gz", ".zst"};
-    for (i64 i = 0; i < COUNT_OF(readers); i++)
-        for (i64 k = 0; k < (readers[i] == &index_reader ? 1 : COUNT_OF(packed)); k++) {
-            char suffix[16];
-            snprintf(suffix, sizeof suffix, "%s%s", readers[i]->suffix, packed[k]);
-            if (name_ends_with(name, suffix))
-                return readers[i];
-        }
+    i64 unpacked = name_unpacked_length(name);
+    for (i64 i = 0; i < COUNT_OF(readers); i++) {
+        i64 length = may_be_packed(readers[i]) ? unpacked : (i64)strlen(name), suffix = (i64)strlen(readers[i]->suffix);
+        if (length >= suffix && strncasecmp(name + length - suffix, readers[i]->suffix, (size_t)suffix) == 0)
+            return readers[i];
+    }
     return NULL;
 }
 
@@ -81,8 +86,6 @@ static char *why_unknown(const char *name)
     const char *extension = name_extension(name);
     if (!*extension || strlen(extension) > 16)
         return string_copy("files whose name says nothing of what they hold");
-    if (strcasecmp(extension, "json") == 0)
-        return string_copy("files ending in .json, which belong to no medium (JSON lines end in .jsonl)");
     return string_format("files ending in .%s, which nothing reads", extension);
 }
 
@@ -174,6 +177,20 @@ static void match_index(struct source_file **list, i64 begin, i64 end)
                 belong(list[k], list[i], "ids");
 }
 
+/* img2dataset writes what it knew of the pictures of a tar, or of a folder of a number, beside it. */
+static void match_table(struct source_file **list, i64 i, i64 begin, i64 end)
+{
+    char *folder = string_format("%.*s", (int)stem_length(list[i]->path) - 1, list[i]->path);
+    for (i64 k = begin; k < end; k++)
+        if (list[k]->reader == &tar_reader && list[i]->use != FILE_BESIDE)
+            belong(list[i], list[k], "metadata");
+    const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
+    bool number = *name && name[strspn(name, "0123456789")] == 0;
+    if (list[i]->use != FILE_BESIDE && number && file_is_directory(folder))
+        belong(list[i], &(struct source_file){.path = folder}, "metadata");
+    memory_free(folder);
+}
+
 static void match_files(struct source_file **list, i64 count)
 {
     for (i64 i = 0; i < count; i++) {
@@ -184,6 +201,9 @@ static void match_files(struct source_file **list, i64 count)
         } else if (list[i]->reader == &index_reader) {
             find_stem(list, count, i, &begin, &end);
             match_index(list, begin, end);
+        } else if (list[i]->reader == &parquet_reader) {
+            find_stem(list, count, i, &begin, &end);
+            match_table(list, i, begin, end);
         }
     }
 }
@@ -203,7 +223,7 @@ static void walk(struct listing *l, const char *path, int split, int depth);
 static void add_entry(struct listing *l, char *path, const char *name, int split, int depth)
 {
     bool folder = file_is_directory(path);
-    if (depth == 0)
+    if (depth == 0 || (split == SPLIT_DRAWN && !folder && reader_of(name) == &parquet_reader))
         split = split_of(name, folder);
     if (*name == '.') {
         leave_out(push(l, path, split), string_copy("hidden files and folders"));
@@ -261,8 +281,10 @@ static bool names_media(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     size_t length = strcspn(name, ".");
-    return reader_of(name) == &lines_reader && ((length == 8 && strncasecmp(name, "captions", 8) == 0) ||
-                                                (length == 8 && strncasecmp(name, "metadata", 8) == 0));
+    const struct reader_kind *reader = reader_of(name);
+    return (reader == &lines_reader || reader == &csv_reader) &&
+           ((length == 8 && strncasecmp(name, "captions", 8) == 0) ||
+            (length == 8 && strncasecmp(name, "metadata", 8) == 0));
 }
 
 static void settle_parts(struct listing *l)
@@ -302,7 +324,8 @@ static int add_one(struct listing *l, const char *path)
     classify(push(l, file, SPLIT_DRAWN));
     if (l->files[0].use == FILE_SAMPLES)
         return 0;
-    return error_set("%s: of a kind that cannot be read: expected .txt, .jsonl, .tar (.gz, .zst), .idx, or a folder",
+    return error_set("%s: of a kind that cannot be read: expected .txt, .jsonl, .json, .csv, .tar (.gz, .zst, .xz, "
+                     ".bz2, .lz4), .parquet, .idx, or a folder",
                      path);
 }
 

@@ -55,6 +55,7 @@ static int visit(const struct media_request *request, medium_fn *see, void *cont
     struct source *source = source_open(request->data, &(struct source_request){.seed = request->seed,
                                                                                 .validation = request->validation,
                                                                                 .test = request->test,
+                                                                                .columns = request->columns,
                                                                                 .media_alone = true});
     struct sample sample;
     struct medium medium;

@@ -8,9 +8,10 @@ struct media_request {
     const char *data;
     enum split split;
     u64 seed;
-    double validation, test; /* shares drawn where data names no parts */
-    bool says;               /* logs what is left out: one of several readers of a folder does */
-    u32 kinds;               /* 1 << SAMPLE_IMAGE, ..; others are passed over */
+    double validation, test;              /* shares drawn where data names no parts */
+    const struct source_columns *columns; /* NULL: nothing is called otherwise */
+    bool says;                            /* logs what is left out: one of several readers of a folder does */
+    u32 kinds;                            /* 1 << SAMPLE_IMAGE, ..; others are passed over */
 };
 struct medium {
     enum sample_kind kind;

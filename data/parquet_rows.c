@@ -1,6 +1,8 @@
 /* Rows of all columns, put together by their levels (Melnik et al. 2010, "Dremel"): a definition level says how deep an
  * entry is there, a repetition level which list goes on. */
 #include "data/parquet_inside.h"
+#include "data/table.h"
+#include "tokenizers/text.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -46,7 +48,7 @@ i64 parquet_rows(const struct parquet *p)
     return p->footer.rows;
 }
 
-/* ---- values ---- */
+/* ---- values: what is said to be a text and is not UTF-8 stays bytes, which those who take it for one refuse ---- */
 
 static float read_f32(u64 bits)
 {
@@ -85,9 +87,11 @@ static struct json *json_of_value(struct parquet *p, const struct parquet_node *
     case PARQUET_DOUBLE:
         return json_of_number(read_f64(value->bits));
     default:
-        return node->meaning == MEANS_TEXT ? json_of_bytes((const char *)value->bytes, value->length)
-                                           : record_blob(p->row, value->bytes, value->length);
+        break;
     }
+    const char *bytes = (const char *)value->bytes;
+    bool text = node->meaning == MEANS_TEXT && text_invalid_utf8(bytes, value->length) < 0;
+    return text ? json_of_bytes(bytes, value->length) : record_blob(p->row, bytes, value->length);
 }
 
 /* ---- nesting ---- */
@@ -334,3 +338,49 @@ void parquet_close(struct parquet *p)
     memory_free(p->path);
     memory_free(p);
 }
+
+/* ---- as a table ---- */
+
+static void *table_of(const char *path)
+{
+    return parquet_open(path);
+}
+
+static i64 table_columns(const void *table)
+{
+    return parquet_columns(table);
+}
+
+static const char *table_column(const void *table, i64 index)
+{
+    return parquet_column(table, index);
+}
+
+static void want_column(void *table, i64 index, bool wanted)
+{
+    parquet_want(table, index, wanted);
+}
+
+static int next_row(void *table, struct record *row)
+{
+    return parquet_next(table, row);
+}
+
+static i64 row_number(const void *table)
+{
+    return ((const struct parquet *)table)->given;
+}
+
+static double share_read(const void *table)
+{
+    const struct parquet *p = table;
+    return p->footer.rows ? (double)p->given / (double)p->footer.rows : 1;
+}
+
+static void close_table(void *table)
+{
+    parquet_close(table);
+}
+
+const struct table_kind parquet_table = {".parquet", table_of,   table_columns, table_column, want_column,
+                                         next_row,   row_number, share_read,    close_table};

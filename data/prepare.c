@@ -226,8 +226,9 @@ static int check_lost(const struct prepare *p, const struct source *source)
 static int make_all(struct prepare *p)
 {
     const struct prepare_settings *s = p->settings;
-    struct source *source =
-        source_open(s->data, &(struct source_request){.seed = p->seed, .validation = s->validation, .test = s->test});
+    struct source *source = source_open(
+        s->data, &(struct source_request){
+                     .seed = p->seed, .validation = s->validation, .test = s->test, .columns = &s->columns});
     struct progress progress;
     if (!source)
         return -1;

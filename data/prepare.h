@@ -3,12 +3,14 @@
 #define WEFT_DATA_PREPARE_H
 #include "core/settings.h"
 #include "data/shards.h"
+#include "data/sources.h"
 
 struct device;
 
 struct prepare_settings {
     char *data, *text, *vision, *audio; /* folders; vision and audio may be empty */
     struct string_list directions;      /* of direction_names; empty: all that the tokenizers allow */
+    struct source_columns columns;      /* what of `data` is called otherwise */
     double validation, test;            /* shares drawn where `data` has no folder of either name */
     double bad_share;                   /* of samples that could not be read: more is an error */
     double dropout;                     /* BPE-dropout of plain texts in train */

@@ -1,19 +1,12 @@
-/* One JSON object to a sample. */
-#include "data/source_readers.h"
+/* Media, texts and messages of a record, into a sample. */
+#include "data/source_build.h"
 
 #include <string.h>
 
-static const char *const medium_keys[] = {[SAMPLE_IMAGE] = "image", [SAMPLE_VIDEO] = "video", [SAMPLE_AUDIO] = "audio"};
+const char *const medium_keys[] = {[SAMPLE_IMAGE] = "image", [SAMPLE_VIDEO] = "video", [SAMPLE_AUDIO] = "audio"};
 static const char *const list_keys[] = {
     [SAMPLE_IMAGE] = "images", [SAMPLE_VIDEO] = "videos", [SAMPLE_AUDIO] = "audios"};
 static const char *const marks[] = {[SAMPLE_IMAGE] = "<image>", [SAMPLE_VIDEO] = "<video>", [SAMPLE_AUDIO] = "<audio>"};
-
-struct build {
-    struct sample *out;
-    const struct json *object;
-    const struct json_place *place;
-    i64 used[SAMPLE_IDS]; /* of the lists of media */
-};
 
 const struct json *sample_key(const struct json *object, const char *key)
 {
@@ -21,23 +14,19 @@ const struct json *sample_key(const struct json *object, const char *key)
     return json_kind(value) == JSON_NULL ? NULL : value;
 }
 
-const struct json *sample_caption(const struct json *object)
+bool build_is_text(const struct build *b, const struct json *value)
 {
-    static const char *const keys[] = {"text", "caption", "transcription"};
-    for (i64 i = 0; i < COUNT_OF(keys); i++)
-        if (sample_key(object, keys[i])) {
-            const struct json *caption = sample_key(object, keys[i]);
-            return json_kind(caption) == JSON_STRING && json_string_length(caption) > 0 ? caption : NULL;
-        }
-    return NULL;
+    return json_kind(value) == JSON_STRING || record_bytes(b->place->record, value);
 }
 
-static int add_text(struct build *b, const struct json *text)
+int build_text(struct build *b, const struct json *text)
 {
-    return sample_add_text(b->out, json_string(text, ""), json_string_length(text));
+    const struct text *bytes = record_bytes(b->place->record, text);
+    return bytes ? sample_add_text(b->out, bytes->data, bytes->length)
+                 : sample_add_text(b->out, json_string(text, ""), json_string_length(text));
 }
 
-static int add_medium(struct build *b, enum sample_kind kind, const char *reference)
+static int add_reference(struct build *b, enum sample_kind kind, const char *reference)
 {
     if (!reference || !*reference)
         return error_set("a part of type %s names no file: expected {\"type\": \"%s\", \"%s\": FILE}",
@@ -71,14 +60,47 @@ static const char *reference_of(const struct json *part, enum sample_kind kind)
     return NULL;
 }
 
+/* Of a table: bytes, {"bytes": BYTES}, {"image": either}; their path is what they were called. */
+static struct text *bytes_of(const struct build *b, const struct json *part, enum sample_kind kind)
+{
+    const struct json *inner = json_get(part, medium_keys[kind]);
+    const struct json *places[] = {part, json_get(part, "bytes"), inner, json_get(inner, "bytes")};
+    for (i64 i = 0; i < COUNT_OF(places); i++) {
+        struct text *bytes = record_bytes(b->place->record, places[i]);
+        if (bytes && bytes->length)
+            return bytes;
+    }
+    return NULL;
+}
+
+/* Bytes are moved out of the record. */
+int build_medium(struct build *b, enum sample_kind kind, const struct json *value)
+{
+    struct text *bytes = bytes_of(b, value, kind);
+    if (!bytes)
+        return add_reference(b, kind, reference_of(value, kind));
+    sample_add(b->out, kind)->bytes = *bytes;
+    *bytes = (struct text){0};
+    return 0;
+}
+
 /* ---- messages ---- */
+
+/* Of "images", or the one "image". */
+static const struct json *listed(const struct build *b, enum sample_kind kind)
+{
+    const struct json *list = sample_key(b->object, list_keys[kind]);
+    return list ? list : sample_key(b->object, medium_keys[kind]);
+}
 
 static int add_listed(struct build *b, enum sample_kind kind)
 {
-    const struct json *list = json_get(b->object, list_keys[kind]);
-    if (b->used[kind] >= json_count(list))
+    const struct json *list = listed(b, kind);
+    i64 count = json_kind(list) == JSON_ARRAY ? json_count(list) : list != NULL;
+    if (b->used[kind] >= count)
         return error_set("%s stands more often in the messages than \"%s\" has files", marks[kind], list_keys[kind]);
-    return add_medium(b, kind, reference_of(json_at(list, b->used[kind]++), kind));
+    i64 index = b->used[kind]++;
+    return build_medium(b, kind, json_kind(list) == JSON_ARRAY ? json_at(list, index) : list);
 }
 
 /* The first mark at or after `at`, or NULL. */
@@ -97,7 +119,7 @@ static int add_marked_text(struct build *b, const char *at, i64 length)
 {
     const char *end = at + length, *mark;
     enum sample_kind kind;
-    bool lists = sample_key(b->object, "images") || sample_key(b->object, "videos") || sample_key(b->object, "audios");
+    bool lists = listed(b, SAMPLE_IMAGE) || listed(b, SAMPLE_VIDEO) || listed(b, SAMPLE_AUDIO);
     while (lists && (mark = find_mark(at, end, &kind))) {
         if (sample_add_text(b->out, at, mark - at) < 0 || add_listed(b, kind) < 0)
             return -1;
@@ -110,14 +132,13 @@ static int add_content_part(struct build *b, const struct json *part)
 {
     const char *type = json_string(json_get(part, "type"), "text");
     if (json_kind(part) == JSON_STRING)
-        return add_text(b, part);
+        return build_text(b, part);
     if (strcmp(type, "text") == 0)
-        return add_text(b, json_get(part, "text"));
+        return build_text(b, json_get(part, "text"));
     for (enum sample_kind kind = SAMPLE_IMAGE; kind <= SAMPLE_AUDIO; kind++) {
         if (strncmp(type, medium_keys[kind], 5) != 0) /* image, image_url */
             continue;
-        const char *reference = reference_of(part, kind);
-        return reference ? add_medium(b, kind, reference) : add_listed(b, kind);
+        return bytes_of(b, part, kind) || reference_of(part, kind) ? build_medium(b, kind, part) : add_listed(b, kind);
     }
     return error_set("a part of type \"%.40s\": expected text, image, video or audio", type);
 }
@@ -155,11 +176,40 @@ static int add_call(struct build *b, const struct json *call, bool first)
     return status;
 }
 
-/* Content that is null counts as absent, which it may be beside calls of tools. */
-static int add_said(struct build *b, const struct json *message)
+/* What a role is called elsewhere: ShareGPT's, Vicuna's, OpenAI's older and newer names. */
+static const char *role_of(const char *said)
 {
-    const struct json *content = json_get(message, "content"), *calls = sample_key(message, "tool_calls");
+    static const char *const roles[][2] = {{"user", "user human prompter"},
+                                           {"assistant", "assistant gpt chatgpt model bot bing bard function_call"},
+                                           {"system", "system developer"},
+                                           {"tool", "tool function observation function_response ipython"}};
+    for (i64 i = 0; i < COUNT_OF(roles); i++)
+        if (is_one_of(roles[i][1], said))
+            return roles[i][0];
+    return NULL;
+}
+
+/* ShareGPT's call of a tool is the JSON of its name and arguments. */
+static int add_function_call(struct build *b, const struct json *value)
+{
+    struct text text = {0};
+    text_printf(&text, "<tool_call>\n");
+    text_append(&text, json_string(value, ""), json_string_length(value));
+    text_printf(&text, "\n</tool_call>");
+    int status = sample_add_text(b->out, text.data, text.length);
+    text_release(&text);
+    return status;
+}
+
+/* Content that is null counts as absent, which it may be beside calls of tools. */
+static int add_said(struct build *b, const struct json *message, const char *said)
+{
+    bool from = !sample_key(message, "content") && sample_key(message, "value");
+    const struct json *content = json_get(message, from ? "value" : "content"),
+                      *calls = sample_key(message, "tool_calls");
     i64 first = b->out->count;
+    if (strcmp(said, "function_call") == 0)
+        return add_function_call(b, content);
     if ((content && json_kind(content) != JSON_NULL) || (!content && !calls))
         if (add_content(b, content) < 0)
             return -1;
@@ -170,122 +220,53 @@ static int add_said(struct build *b, const struct json *message)
 }
 
 /* A message begins at part `first` with its role; an empty one has an empty text. */
-static void end_message(struct build *b, i64 first, const char *role, i32 number)
+static void end_message(struct build *b, i64 first, const char *role)
 {
     if (b->out->count == first)
         sample_add(b->out, SAMPLE_TEXT);
     for (i64 i = first; i < b->out->count; i++)
-        b->out->parts[i].message = number;
+        b->out->parts[i].message = b->messages;
     b->out->parts[first].role = string_copy(role);
+    b->messages++;
 }
 
-static int add_messages(struct build *b, const struct json *messages)
+/* {"role", "content"}, or ShareGPT's {"from", "value"}. */
+static int add_message(struct build *b, const struct json *message)
 {
+    const char *said = json_string(json_get(message, "role"), json_string(json_get(message, "from"), ""));
+    const char *role = role_of(said);
+    i64 first = b->out->count;
+    if (!*said)
+        return error_set("message %d has no role: expected system, user, assistant or tool", b->messages + 1);
+    if (!role)
+        return error_set("message %d has the role \"%.40s\": expected system, user, assistant or tool", b->messages + 1,
+                         said);
+    if (add_said(b, message, said) < 0)
+        return error_prefix("message %d", b->messages + 1);
+    end_message(b, first, role);
+    return 0;
+}
+
+int build_messages(struct build *b, const struct json *messages, const char *key)
+{
+    const struct json *system = sample_key(b->object, "system");
     b->out->layout = SAMPLE_CHAT;
     if (json_kind(messages) != JSON_ARRAY || json_count(messages) == 0)
-        return error_set("key messages: expected a list of {\"role\", \"content\"}");
-    for (i64 i = 0; i < json_count(messages); i++) {
-        const struct json *message = json_at(messages, i);
-        const char *role = json_string(json_get(message, "role"), "");
-        if (!*role || strlen(role) > 32)
-            return error_set("message %lld has no role: expected system, user or assistant", (long long)i + 1);
-        i64 first = b->out->count;
-        if (add_said(b, message) < 0)
-            return error_prefix("message %lld", (long long)i + 1);
-        end_message(b, first, role, (i32)i);
-    }
+        return error_set("key %s: expected a list of {\"role\", \"content\"} or {\"from\", \"value\"}", key);
+    if (strcmp(key, "conversations") == 0 && json_string_length(system) > 0 && build_message(b, "system", system) < 0)
+        return -1;
+    for (i64 i = 0; i < json_count(messages); i++)
+        if (add_message(b, json_at(messages, i)) < 0)
+            return -1;
     return 0;
 }
 
-static int add_turn(struct build *b, const struct json *asked, const struct json *answered)
+int build_message(struct build *b, const char *role, const struct json *content)
 {
+    i64 first = b->out->count;
     b->out->layout = SAMPLE_CHAT;
-    if (add_content(b, asked) < 0)
+    if (record_bytes(b->place->record, content) ? build_text(b, content) : add_content(b, content))
         return -1;
-    end_message(b, 0, "user", 0);
-    i64 answer = b->out->count;
-    if (add_content(b, answered) < 0)
-        return -1;
-    end_message(b, answer, "assistant", 1);
-    return 0;
-}
-
-/* ---- the others ---- */
-
-static int add_captioned(struct build *b, enum sample_kind kind, const char *key, const char *reference)
-{
-    const struct json *text = sample_caption(b->object);
-    const char *speaker = json_string(json_get(b->object, "speaker"), NULL);
-    b->out->layout = SAMPLE_CAPTIONED;
-    if (!text && !b->place->media_alone)
-        return error_set("a file without a caption: expected {\"%s\": FILE, \"text\": CAPTION}", key);
-    if (add_medium(b, kind, reference) < 0)
-        return -1;
-    b->out->speaker = speaker ? string_copy(speaker) : NULL;
-    return text ? add_text(b, text) : 0;
-}
-
-/* As in metadata.jsonl of Hugging Face's folders: what it is, the name says. */
-static int add_named(struct build *b, const char *name)
-{
-    int kind = medium_kind(name_extension(name));
-    if (kind <= SAMPLE_TEXT)
-        return error_set("file_name %.80s: expected the name of a picture, a clip or a sound", name);
-    return add_captioned(b, (enum sample_kind)kind, "file_name", name);
-}
-
-/* {"texts": [TEXT or null, ..], "images": [FILE or null, ..]} of equal length, as in interleaved documents. */
-static int add_interleaved(struct build *b, const struct json *texts, const struct json *images)
-{
-    b->out->layout = SAMPLE_MIXED;
-    if (json_kind(images) != JSON_ARRAY || json_count(images) != json_count(texts))
-        return error_set("\"texts\" has %lld entries, \"images\" %lld: expected as many", (long long)json_count(texts),
-                         (long long)json_count(images));
-    for (i64 i = 0; i < json_count(texts); i++) {
-        const struct json *text = json_at(texts, i), *image = json_at(images, i);
-        if (json_kind(text) == JSON_STRING && add_text(b, text) < 0)
-            return -1;
-        if (json_kind(image) == JSON_STRING && add_medium(b, SAMPLE_IMAGE, json_string(image, "")) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static bool both_strings(const struct json *a, const struct json *b)
-{
-    return json_kind(a) == JSON_STRING && json_kind(b) == JSON_STRING;
-}
-
-static int add_object(struct build *b, bool *passed)
-{
-    const struct json *o = b->object, *text = sample_key(o, "text");
-    if (sample_key(o, "messages"))
-        return add_messages(b, sample_key(o, "messages"));
-    for (enum sample_kind kind = SAMPLE_IMAGE; kind <= SAMPLE_AUDIO; kind++)
-        if (sample_key(o, medium_keys[kind]))
-            return add_captioned(b, kind, medium_keys[kind], reference_of(json_get(o, medium_keys[kind]), kind));
-    if (json_kind(json_get(o, "file_name")) == JSON_STRING)
-        return add_named(b, json_string(json_get(o, "file_name"), ""));
-    if (json_kind(json_get(o, "texts")) == JSON_ARRAY)
-        return add_interleaved(b, json_get(o, "texts"), json_get(o, "images"));
-    if (both_strings(json_get(o, "question"), json_get(o, "answer")))
-        return add_turn(b, json_get(o, "question"), json_get(o, "answer"));
-    if (both_strings(json_get(o, "prompt"), json_get(o, "completion")))
-        return add_turn(b, json_get(o, "prompt"), json_get(o, "completion"));
-    b->out->layout = SAMPLE_PLAIN;
-    if (json_kind(text) == JSON_STRING)
-        return add_text(b, text);
-    *passed = !text;
-    return text ? error_set("key text: expected a string") : 0;
-}
-
-int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed)
-{
-    struct build build = {.out = out, .object = value, .place = place};
-    if (json_kind(value) != JSON_OBJECT)
-        return error_set("%s: expected a JSON object", place->origin);
-    if (add_object(&build, passed) < 0)
-        return error_prefix("%s", place->origin);
-    *passed = *passed || out->count == 0;
+    end_message(b, first, role);
     return 0;
 }

@@ -115,8 +115,10 @@ static enum source_result parse_line(struct lines *lines, struct sample *out, bo
 {
     struct line_reader *r = &lines->reader;
     out->name = string_format("%s:%lld", r->path, (long long)r->number);
-    struct json_place place = {
-        .origin = out->name, .folder = lines->folder, .media_alone = lines->reading->media_alone};
+    struct json_place place = {.origin = out->name,
+                               .folder = lines->folder,
+                               .media_alone = lines->reading->media_alone,
+                               .columns = lines->reading->columns};
     struct json *value = json_parse_line(r->line.data, r->line.length, r->path, r->number);
     int status = value ? sample_of_json(out, value, &place, passed) : -1;
     json_free(value);

@@ -39,7 +39,7 @@ static int add_text(struct sample *out, const struct text *text)
 static int add_json(struct sample *out, const struct text *text, const char *path)
 {
     struct json *value = json_parse(text->data, text->length, path);
-    const struct json *caption = sample_caption(value);
+    const struct json *caption = sample_caption(value, NULL);
     int status = value ? sample_add_text(out, json_string(caption, ""), json_string_length(caption)) : -1;
     json_free(value);
     return status;

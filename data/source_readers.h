@@ -2,6 +2,7 @@
 #ifndef WEFT_DATA_SOURCE_READERS_H
 #define WEFT_DATA_SOURCE_READERS_H
 #include "core/json.h"
+#include "data/record.h"
 #include "data/sources.h"
 
 /* source_notes.c: what became no sample, counted by kind. */
@@ -15,6 +16,7 @@ void notes_release(struct notes *notes);
 /* A file being read; its functions stand in a table, one row a format. */
 struct reading { /* what readers get and give; theirs until the source is closed */
     bool media_alone;
+    const struct source_columns *columns; /* NULL: none are named */
     struct notes notes;
 };
 struct reader_kind {
@@ -24,7 +26,8 @@ struct reader_kind {
     i64 (*position)(const void *reader); /* bytes of the file behind it */
     void (*close)(void *reader);
 };
-extern const struct reader_kind text_reader, lines_reader, tar_reader, index_reader, pair_reader;
+extern const struct reader_kind text_reader, lines_reader, values_reader, tar_reader, index_reader, pair_reader,
+    parquet_reader, csv_reader, tsv_reader;
 
 /* listing.c: the files of a path, what each becomes, in the order in which they are read. */
 struct listing {
@@ -36,21 +39,29 @@ void listing_close(struct listing *listing);
 /* suffixes.c */
 int medium_kind(const char *extension);       /* enum sample_kind by the last part of a name; SAMPLE_TEXT; -1: none */
 const char *name_extension(const char *name); /* behind the last dot; "" */
+i64 name_unpacked_length(const char *name);   /* without .gz, .zst, .xz, .bz2, .lz4 at its end */
 bool is_one_of(const char *words, const char *word); /* separated by spaces; without regard to case */
 
-/* source_json.c: one object to a sample. *passed: it is none, and need not be (a reinforcement prompt, statistics). */
+/* source_forms.c: one object to a sample. *passed: it is none, and need not be (a reinforcement prompt, statistics). */
 struct json_place {
     const char *origin; /* FILE:LINE */
     const char *folder; /* media are named relative to it; NULL: they are members, see find */
     /* Of a tar: the member that a reference names, moved into the part; -1 if there is none. */
     int (*find)(void *context, struct sample_part *part, const char *reference);
     void *context;
-    bool media_alone; /* a caption may be missing */
+    bool media_alone;                     /* a caption may be missing */
+    const struct source_columns *columns; /* NULL: none are named */
+    const struct record *record;          /* of a table: what holds its bytes; NULL: of none */
 };
 /* A key whose value is null counts as absent, as tables written line by line have every key: NULL. */
 const struct json *sample_key(const struct json *object, const char *key);
 int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed);
-const struct json *sample_caption(const struct json *object); /* NULL: none that is a text */
+/* NULL: none that is a text. */
+const struct json *sample_caption(const struct json *object, const struct source_columns *columns);
+/* Of a table: whether any of its rows can be a sample, else a message that lists its columns; which columns are read.
+ */
+int sample_check_columns(const char *const *names, i64 count, const struct source_columns *columns, const char *path);
+bool sample_reads_column(const struct source_columns *columns, const char *name);
 /* Refuses what is not UTF-8; empty texts are not added. */
 int sample_add_text(struct sample *out, const char *text, i64 length);
 bool name_ends_with(const char *name, const char *suffix); /* without regard to case */

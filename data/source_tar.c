@@ -203,7 +203,7 @@ static int add_caption(struct tar *t, struct sample *out)
     if (!json)
         return 0;
     struct json *value = json_parse(json->bytes.data ? json->bytes.data : "", json->bytes.length, out->name);
-    const struct json *caption = sample_caption(value);
+    const struct json *caption = sample_caption(value, NULL);
     int status = value ? sample_add_text(out, json_string(caption, ""), json_string_length(caption)) : -1;
     json->used = caption != NULL;
     json_free(value);

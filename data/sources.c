@@ -117,10 +117,10 @@ static int open_listing(struct source *s, const char *path)
     if (has_anything(s))
         return 0;
     note_left_out(s);
-    error_set(
-        "%s: nothing there that can be read: expected .txt, .jsonl (captions.jsonl, metadata.jsonl), media beside "
-        "texts of the same name, .tar, or .idx with .bin",
-        path);
+    error_set("%s: nothing there that can be read: expected .txt, .jsonl (captions.jsonl, metadata.jsonl), .json, "
+              ".parquet, .csv, media beside "
+              "texts of the same name, .tar, or .idx with .bin",
+              path);
     const struct source_note *note = s->reading.notes.list;
     return note ? error_prefix("%lld %s (%s)", (long long)note->count, note->what, note->first) : -1;
 }
@@ -130,6 +130,7 @@ struct source *source_open(const char *path, const struct source_request *reques
     struct source *s = memory_alloc(sizeof *s);
     *s = (struct source){.request = request ? *request : (struct source_request){0}, .open = -1};
     s->reading.media_alone = s->request.media_alone;
+    s->reading.columns = s->request.columns;
     if (open_listing(s, path) < 0) {
         source_close(s);
         return NULL;

@@ -1,14 +1,22 @@
 /* Sources: other people's files to samples, one after another.
  *
  *   .txt                  a document; a large one in pieces of about 64 KiB, cut at blank lines, that go on in the next
- *   .jsonl                a line {"text": ..}; {"image"|"video"|"audio": FILE, "text": CAPTION}; {"file_name": FILE,
- *                         "text": CAPTION} (metadata.jsonl); {"messages": [..]}; {"question", "answer"} or {"prompt",
- *                         "completion"}; other lines are passed over
- *   .txt, .jsonl + .gz .zst
+ *   .jsonl                a line {"text": ..} or {"content": ..}; {"image"|"video"|"audio": FILE, "text": CAPTION};
+ *                         {"file_name": FILE, "text": CAPTION} (metadata.jsonl, metadata.csv); {"messages": [..]},
+ *                         {"conversations": [..]}; {"question", "answer"}, {"prompt", "completion"}, {"instruction",
+ *                         "input", "output"}; other lines are passed over
+ *   .json                 a list of such objects, or several of them
+ *   .parquet              the same by columns; pictures, clips and sounds may be in it
+ *   .csv, .tsv            the same, with a header; every value is a text
+ *   .txt .jsonl .json .csv .tsv .tar + .gz .zst .xz .bz2 .lz4
  *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, and .json with a "caption"
  *   .tar                  WebDataset: members KEY.EXT that follow each other are one sample
  *   .idx beside .bin      Megatron: documents of ids
  *   a folder              all of these in it, by name
+ *
+ * What a record is, one function decides (source_forms.c), whatever the format; a table none of whose rows can be a
+ * sample is refused with its columns; source_columns say what is called otherwise. A message is {"role", "content"}, or
+ * ShareGPT's {"from", "value"}; a role that is not known is refused.
  *
  * A caption stands under "text", "caption" or "transcription". A message's content is text, with <image> <video>
  * <audio> standing for the files listed under "images", "videos", "audios", or a list of {"type":
@@ -60,17 +68,29 @@ enum source_result {
     SOURCE_BAD,    /* what stands here is no sample: error_text() says why; the next call goes on behind it */
     SOURCE_DAMAGED /* the rest of a file cannot be read: error_text() says why; the next call goes on behind the file */
 };
+/* What of lines and tables is called otherwise than this program expects; "" or NULL: nothing. Where one is named, no
+ * others are looked at. */
+struct source_columns {
+    char *text, *image, *video, *audio, *messages, *question, *answer;
+};
 struct source_request {
     u64 seed; /* of drawn parts */
     double validation, test;
+    const struct source_columns *columns; /* borrowed until the source is closed; NULL: nothing is called otherwise */
     bool media_alone; /* media without a caption are samples too, and files of text alone are left out */
 };
-/* Rows for a settings table whose struct has `double validation, test`. */
+/* Rows for a settings table whose struct has `double validation, test` and `struct source_columns columns`. */
 #define SPLIT_ROWS(type)                                                                                               \
     SETTING(type, validation, "validation", NUMBER, "0.01", 0, 1, NULL,                                                \
             "share for validation where data has neither that part nor test"),                                         \
         SETTING(type, test, "test", NUMBER, "0", 0, 1, NULL,                                                           \
-                "share for test where data has neither that part nor validation")
+                "share for test where data has neither that part nor validation"),                                     \
+        COLUMN_ROW(type, text, "text or caption"), COLUMN_ROW(type, image, "picture"),                                 \
+        COLUMN_ROW(type, video, "clip"), COLUMN_ROW(type, audio, "sound"), COLUMN_ROW(type, messages, "conversation"), \
+        COLUMN_ROW(type, question, "question"), COLUMN_ROW(type, answer, "answer")
+#define COLUMN_ROW(type, name, what)                                                                                   \
+    SETTING(type, columns.name, "columns." #name, STRING, "", 0, 0, NULL,                                              \
+            "column of tables, or key of lines, that holds the " what)
 
 bool source_reads(const char *path); /* a file, by its name */
 struct source;

@@ -31,3 +31,10 @@ int medium_kind(const char *extension)
             return kind;
     return -1;
 }
+
+i64 name_unpacked_length(const char *name)
+{
+    const char *extension = name_extension(name);
+    i64 length = (i64)strlen(name);
+    return is_one_of("gz zst xz bz2 lz4", extension) ? length - (i64)strlen(extension) - 1 : length;
+}

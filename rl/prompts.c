@@ -1,5 +1,7 @@
 #include "rl/prompts.h"
 
+#include "data/table.h"
+
 #include <string.h>
 
 /* ---- Chat layout ---- */
@@ -154,14 +156,30 @@ static int load_array(struct prompts *all, const char *path, const struct text_t
     return status;
 }
 
+/* Rows of a table, as verl keeps its prompts. Of a prompt with media its bytes are of no use: it is refused. */
+static int load_table(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer, i64 limit)
+{
+    struct data_table table;
+    struct record row;
+    int status = data_table_open(&table, path) < 0 ? -1 : 1;
+    while (status == 1 && (!limit || all->count < limit) && (status = data_table_next(&table, &row)) == 1) {
+        status = add_prompt(all, row.object, path, table.kind->place(table.self), tokenizer) < 0 ? -1 : 1;
+        row.object = NULL;
+        record_release(&row);
+    }
+    data_table_close(&table);
+    return status < 0 ? -1 : 0;
+}
+
 int prompts_load(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer, i64 limit)
 {
     i64 length = (i64)strlen(path);
     *all = (struct prompts){0};
     if (file_is_directory(path))
-        return error_set("%s is a folder, expected a file of prompts (.jsonl, or a .json array)", path);
-    int status = length > 5 && strcmp(path + length - 5, ".json") == 0 ? load_array(all, path, tokenizer, limit)
-                                                                       : load_lines(all, path, tokenizer, limit);
+        return error_set("%s is a folder, expected a file of prompts (.jsonl, .parquet, .csv, or a .json array)", path);
+    int status = data_table_reads(path)                                  ? load_table(all, path, tokenizer, limit)
+                 : length > 5 && strcmp(path + length - 5, ".json") == 0 ? load_array(all, path, tokenizer, limit)
+                                                                         : load_lines(all, path, tokenizer, limit);
     if (status == 0 && all->count == 0)
         status = error_set("%s: no prompts in it", path);
     if (status)

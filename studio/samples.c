@@ -65,7 +65,8 @@ static bool seen_before(const struct set *set, const char *text)
 static struct media_request request_of(const struct studio_run *r, const char *part)
 {
     enum split split = strcmp(part, "train") == 0 ? SPLIT_TRAIN : SPLIT_VALIDATION;
-    return (struct media_request){r->s->data, split, r->stage->recipe_seed, r->s->validation, r->s->test};
+    return (struct media_request){r->s->data,       split,      r->stage->recipe_seed,
+                                  r->s->validation, r->s->test, .columns = &r->s->columns};
 }
 
 /* Of files alone: originals are read again. */

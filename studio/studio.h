@@ -2,6 +2,7 @@
  * them. Prompts and answers of any modality: preview.h. Counts of experts' use: routing.h. */
 #ifndef WEFT_STUDIO_H
 #define WEFT_STUDIO_H
+#include "data/sources.h"
 #include "train/heldout.h"
 
 /* ---- Samples ---- */
@@ -15,6 +16,7 @@ struct samples_settings {
     char *from, *data;
     i64 pictures, clips, sounds, show, texts;
     double temperature, validation, test; /* the latter drawn where data names no parts */
+    struct source_columns columns;
     struct string_list prompts;
 };
 extern const struct setting samples_table[];

@@ -201,7 +201,7 @@ static void inspect_says_what_becomes_of_every_file(void **state)
         memory_free(picture);
         memory_free(text);
     }
-    put("mixed/a.parquet", "?");
+    put("mixed/a.orc", "?");
     put("mixed/b.png", "P");
     put("mixed/c.jsonl",
         "{\"image\": \"d.png\", \"text\": \"x\"}\n{\"score\": 2}\n{\"image\": \"no.png\", \"text\": \"x\"}\n");
@@ -214,7 +214,7 @@ static void inspect_says_what_becomes_of_every_file(void **state)
     assert_string_equal(text_at(samples, 0, "becomes"), "captioned picture");
     assert_int_equal(number_at(samples, 0, "samples"), 21);
     assert_int_equal(json_count(left_out), 3);
-    assert_string_equal(text_at(left_out, 0, "what"), "files ending in .parquet, which nothing reads");
+    assert_string_equal(text_at(left_out, 0, "what"), "files ending in .orc, which nothing reads");
     assert_string_equal(text_at(left_out, 1, "what"), "lines without a text, a file or messages");
     assert_string_equal(text_at(left_out, 2, "what"), "pictures that no line names and no text stands beside");
     assert_int_equal(json_integer(json_get(j, "bad"), 0), 1);
@@ -232,7 +232,7 @@ static void inspect_says_what_becomes_of_every_file(void **state)
     json_free(j);
     assert_int_equal(WEFT("inspect", data), 0);
     expect_in(&said, "captioned picture       21\n");
-    expect_in(&said, "mixed/a.parquet");
+    expect_in(&said, "mixed/a.orc");
     assert_int_equal(WEFT("inspect", lines), 0);
     expect_in(&said, "captioned picture        1\n");
     memory_free(data);

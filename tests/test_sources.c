@@ -413,7 +413,7 @@ static void a_text_beside_a_medium_is_its_caption(void **state)
                                            {"laion/4.transcript", "said"},
                                            {"laion/5.png", "P"},
                                            {"laion/6.txt", "alone"},
-                                           {"laion/7.parquet", "?"},
+                                           {"laion/7.orc", "?"},
                                            {"laion/8.png", "P"},
                                            {"laion/8.json", "{\"width\": 3}"},
                                            {"laion/.hidden.txt", "h"},
@@ -435,7 +435,7 @@ static void a_text_beside_a_medium_is_its_caption(void **state)
     for (i64 i = 0; i < count; i++)
         text_printf(&all, "%lld %s: %s\n", (long long)notes[i].count, notes[i].what, notes[i].first + strlen(path) + 1);
     assert_string_equal(all.data, "1 hidden files and folders: .hidden.txt\n"
-                                  "1 files ending in .parquet, which nothing reads: 7.parquet\n"
+                                  "1 files ending in .orc, which nothing reads: 7.orc\n"
                                   "1 files whose name says nothing of what they hold: README\n"
                                   "1 media beside a clip of the same name, which has its caption: 3.jpg\n"
                                   "2 pictures that no line names and no text stands beside: 5.png\n");

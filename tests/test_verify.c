@@ -450,6 +450,24 @@ static void test_prompts(void **state)
     prompts_release(&p);
 }
 
+static void prompts_may_stand_in_a_table(void **state)
+{
+    struct prompts p;
+    struct text text = {0};
+    (void)state;
+    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/verl.parquet", tokenizer, 0), 0);
+    assert_int_equal(p.count, 1);
+    assert_string_equal(p.list[0].data_source, "openai/gsm8k");
+    assert_string_equal(p.list[0].ground_truth, "6");
+    assert_string_equal(p.list[0].style, "rule");
+    assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
+    assert_string_equal(text.data, "<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n");
+    text_release(&text);
+    prompts_release(&p);
+    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/qa.parquet", tokenizer, 0), -1);
+    assert_non_null(strstr(error_text(), "qa.parquet:1: key prompt"));
+}
+
 static void test_bad_prompts(void **state)
 {
     static const struct {
@@ -772,6 +790,7 @@ int main(void)
                                        cmocka_unit_test(test_ground_truths_that_are_none),
                                        cmocka_unit_test(test_dispatch),
                                        cmocka_unit_test(test_prompts),
+                                       cmocka_unit_test(prompts_may_stand_in_a_table),
                                        cmocka_unit_test(test_bad_prompts),
                                        cmocka_unit_test(test_order_has_each_prompt_once_an_epoch),
                                        cmocka_unit_test(test_programs),

@@ -84,7 +84,58 @@ def write_parquet(name, table, **options):
     pq.write_table(table, os.path.join(HERE, name), row_group_size=25, data_page_size=64, write_batch_size=7, store_schema=False, **options)
 
 
+def forms():
+    """Records that stages know, the same in each format."""
+    chat = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    shared = pa.list_(pa.struct([("from", pa.string()), ("value", pa.string())]))
+    yield "text", [{"id": 1, "text": "first\nline", "url": "http://a"}, {"id": 2, "text": "said \"so\", they say", "url": None}], None
+    yield "content", [{"content": "one", "stars": 3}, {"content": "", "stars": 1}, {"content": "three", "stars": None}], None
+    yield "qa", [{"question": "1+1?", "answer": "It is\n#### 2"}, {"question": "2*3?", "answer": "#### 6"}], None
+    yield "alpaca", [{"instruction": "Add.", "input": "1 and 2", "output": "3"}, {"instruction": "Greet.", "input": "", "output": "Hello"}], None
+    yield "chat", [{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}], pa.schema([("messages", chat)])
+    yield "sharegpt", [{"id": "a", "system": "Be kind.", "conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"},
+                       {"from": "function_call", "value": '{"name": "f", "arguments": {}}'}, {"from": "observation", "value": "7"}]},
+                       {"id": "b", "system": None, "conversations": [{"from": "wizard", "value": "?"}]}], \
+        pa.schema([("id", pa.string()), ("system", pa.string()), ("conversations", shared)])
+
+
+def write_forms():
+    import csv
+    os.makedirs(os.path.join(HERE, "forms"), exist_ok=True)
+    for name, rows, schema in forms():
+        path = os.path.join(HERE, "forms", name)
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), path + ".parquet", store_schema=False)
+        open(path + ".jsonl", "w").write("".join(json.dumps(row) + "\n" for row in rows))
+        json.dump(rows, open(path + ".json", "w"), indent=1)
+        if schema is None:
+            with open(path + ".csv", "w", newline="") as out:
+                writer = csv.DictWriter(out, rows[0].keys())
+                writer.writeheader()
+                writer.writerows(rows)
+    picture = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    bytes_of = lambda i: b"\xff\xd8picture %d" % i
+    write_small("pictures", [{"image": {"bytes": bytes_of(1), "path": "1.jpg"}, "caption": "a red apple"},
+                             {"image": {"bytes": None, "path": "x.jpg"}, "caption": "a file"}, {"image": None, "caption": "nothing"}],
+                pa.schema([("image", picture), ("caption", pa.string())]))
+    write_small("members", [{"jpg": bytes_of(1), "txt": b"a red apple", "__key__": "1"}],
+                pa.schema([("jpg", pa.binary()), ("txt", pa.binary()), ("__key__", pa.string())]))
+    write_small("seen", [{"images": [{"bytes": bytes_of(1), "path": None}, {"bytes": bytes_of(2), "path": None}],
+                          "conversations": [{"from": "human", "value": "<image> or <image>?"}, {"from": "gpt", "value": "both"}]}], None)
+    write_small("llava", [{"image": {"bytes": bytes_of(1), "path": None}, "conversations": [{"from": "human", "value": "<image>\nWhat?"}, {"from": "gpt", "value": "an apple"}]}], None)
+    write_small("links", [{"url": "http://a/b.jpg", "caption": "a red apple", "width": 3}], None)
+    write_small("unknown", [{"id": 1, "body": "a text"}, {"id": 2, "body": None}], None)
+    prompt = [{"role": "user", "content": "2*3?"}]
+    write_small("verl", [{"data_source": "openai/gsm8k", "prompt": prompt, "ability": "math", "reward_model": {"style": "rule", "ground_truth": "6"},
+                          "extra_info": {"split": "test", "index": 0}}], None)
+    write_small("not_utf8", [{"text": b"ab\xff"}, {"text": b"fine"}], pa.schema([("text", pa.binary())]))
+
+
+def write_small(name, rows, schema):
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), os.path.join(HERE, "forms", name + ".parquet"), store_schema=False)
+
+
 def main():
+    write_forms()
     table, encodings, dictionary = values()
     write_lines("values.jsonl", table)
     for codec in ("NONE", "SNAPPY", "GZIP", "ZSTD", "LZ4"):
