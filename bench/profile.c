@@ -1,0 +1,185 @@
+/* Where the step's time goes: every op of it by its work, in CPU time of the process, beside what the meta backend
+ * counts for the same call. Two steps: that of `weft bench step`, and the quickstart's. */
+#include "bench/quickstart.h"
+#include "bench/step.h"
+#include "core/json.h"
+#include "train/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ROUNDS = 5, ROWS_MOST = 512 };
+
+struct row { /* calls of one op with as much work each */
+    const char *op;
+    double flops, bytes; /* of a call */
+    double calls, all_flops, all_bytes, seconds[ROUNDS];
+};
+static struct {
+    const struct kernels *inner;
+    struct device meta;
+    struct row rows[ROWS_MOST];
+    i64 count;
+    int round;
+    bool by_work; /* else one row an op */
+} profile;
+
+static double cpu_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static struct row *row_of(const char *op, const struct cost *cost)
+{
+    for (i64 i = 0; i < profile.count; i++) {
+        struct row *row = &profile.rows[i];
+        bool alike = row->flops == cost->flops && row->bytes == cost->bytes;
+        if (row->op == op && (alike || !profile.by_work))
+            return row;
+    }
+    require(profile.count < ROWS_MOST, "more than %d kinds of calls", ROWS_MOST);
+    profile.rows[profile.count] = (struct row){.op = op, .flops = cost->flops, .bytes = cost->bytes};
+    return &profile.rows[profile.count++];
+}
+
+static void add_call(const char *op, double seconds)
+{
+    struct row *row = row_of(op, &profile.meta.cost);
+    row->calls++;
+    row->all_flops += profile.meta.cost.flops;
+    row->all_bytes += profile.meta.cost.bytes;
+    row->seconds[profile.round] += seconds;
+    profile.meta.cost = (struct cost){0};
+}
+
+/* Each op runs, timed, and is then counted. */
+#define OP(name, arguments, names)                                                                                     \
+    static void timed_##name arguments                                                                                 \
+    {                                                                                                                  \
+        static const char op[] = #name;                                                                                \
+        double begin = cpu_s();                                                                                        \
+        profile.inner->name names;                                                                                     \
+        double seconds = cpu_s() - begin;                                                                              \
+        device = &profile.meta;                                                                                        \
+        meta_kernels.name names;                                                                                       \
+        add_call(op, seconds);                                                                                         \
+    }
+WEFT_OPS(OP)
+#undef OP
+#define OP(name, arguments, names) .name = timed_##name,
+static const struct kernels timed_kernels = {WEFT_OPS(OP)};
+#undef OP
+
+/* ---- What is printed: a step's median of each row, the longest first ---- */
+
+static int falling(const void *a, const void *b)
+{
+    double x = ((const struct row *)a)->seconds[ROUNDS / 2], y = ((const struct row *)b)->seconds[ROUNDS / 2];
+    return (x < y) - (x > y);
+}
+
+static void print_object(const struct row *row, const char *step, double whole_s)
+{
+    struct text line = {0};
+    struct json *j = json_object();
+    double seconds = row->seconds[ROUNDS / 2];
+    json_set(j, "name", json_of_string("profile"));
+    json_set(j, "step", json_of_string(step));
+    json_set(j, "op", json_of_string(row->op));
+    json_set(j, "calls", json_of_number(row->calls / ROUNDS));
+    json_set(j, "flops", json_of_number(row->all_flops / ROUNDS));
+    json_set(j, "bytes", json_of_number(row->all_bytes / ROUNDS));
+    json_set(j, "value", json_of_number(1e3 * seconds));
+    json_set(j, "unit", json_of_string("ms"));
+    json_set(j, "against", json_of_string("the step"));
+    json_set(j, "ratio", json_of_number(seconds / whole_s));
+    json_print(&line, j, 0);
+    printf("%s\n", line.data);
+    text_release(&line);
+    json_free(j);
+}
+
+static void print_row(const struct row *row, double whole_s)
+{
+    double seconds = row->seconds[ROUNDS / 2], rate = 1e-9 / (seconds * ROUNDS);
+    printf("%-24s %6.0f %10.1f %10.2f %6.3f %9.1f %8.1f\n", row->op, row->calls / ROUNDS,
+           1e-6 * row->all_flops / row->calls, 1e3 * seconds, seconds / whole_s, row->all_flops * rate,
+           row->all_bytes * rate);
+}
+
+static void print_profile(const char *step, double whole_s, bool json)
+{
+    double inside = 0, least = 0.002 * whole_s;
+    for (i64 i = 0; i < profile.count; i++)
+        inside += bench_median(profile.rows[i].seconds, ROUNDS);
+    qsort(profile.rows, (size_t)profile.count, sizeof profile.rows[0], falling);
+    if (!json)
+        printf("%s: %.1f ms of CPU time, %.1f in ops, %d workers\n%-24s %6s %10s %10s %6s %9s %8s\n", step,
+               1e3 * whole_s, 1e3 * inside, workers_count(), "op", "calls", "Mflop/call", "ms", "share", "GFLOP/s",
+               "GB/s");
+    for (i64 i = 0; i < profile.count && profile.rows[i].seconds[ROUNDS / 2] >= least; i++)
+        if (json)
+            print_object(&profile.rows[i], step, whole_s);
+        else
+            print_row(&profile.rows[i], whole_s);
+}
+
+/* ---- The steps ---- */
+
+static int run_steps(struct step_bench *b, struct device *device, const char *name, bool json)
+{
+    struct step_result result;
+    double seconds[ROUNDS];
+    int status = train_step(&result, &b->trainer, 0);
+    profile.inner = device->ops;
+    profile.count = 0;
+    device_open_meta(&profile.meta);
+    profile.meta.level = device->level;
+    for (profile.round = 0; status == 0 && profile.round < ROUNDS; profile.round++) {
+        double begin = cpu_s();
+        device->ops = &timed_kernels;
+        status = train_step(&result, &b->trainer, profile.round + 1);
+        device->ops = profile.inner;
+        seconds[profile.round] = cpu_s() - begin;
+    }
+    device_close(&profile.meta);
+    if (status == 0)
+        print_profile(name, bench_median(seconds, ROUNDS), json);
+    return status;
+}
+
+static int profile_step(struct device *device, enum dtype dtype, bool json)
+{
+    struct step_bench *b = memory_alloc(sizeof *b);
+    profile.by_work = true;
+    int status = step_bench_open(b, device, dtype, 32) || run_steps(b, device, "step", json) ? -1 : 0;
+    step_bench_close(b);
+    memory_free(b);
+    return status;
+}
+
+static int profile_quickstart(struct device *device, enum dtype dtype, bool json)
+{
+    struct step_bench *b = memory_alloc(sizeof *b);
+    struct plan_batches batches;
+    profile.by_work = false; /* lengths differ from step to step */
+    int status = step_bench_open_shape(b, device, dtype, &quickstart);
+    plan_batches_init(&batches, &b->model.config, 8, 4, 512, 1);
+    b->trainer.source = plan_batches_source(&batches);
+    b->trainer.balance.weight[TARGET_MTP] = 0.3;
+    status = status || run_steps(b, device, "quickstart", json) ? -1 : 0;
+    plan_batches_release(&batches);
+    step_bench_close(b);
+    memory_free(b);
+    return status;
+}
+
+int bench_profile(struct device *device, bool json)
+{
+    enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
+    return profile_step(device, dtype, json) || profile_quickstart(device, dtype, json) ? -1 : 0;
+}
