@@ -167,7 +167,7 @@ static int profile_quickstart(struct device *device, enum dtype dtype, bool json
     struct step_bench *b = memory_alloc(sizeof *b);
     struct plan_batches batches;
     profile.by_work = false; /* lengths differ from step to step */
-    int status = step_bench_open_shape(b, device, dtype, &quickstart);
+    int status = step_bench_open_shape(b, device, dtype, &quickstart, STEP_ARENA_BYTES);
     plan_batches_init(&batches, &b->model.config, 8, 4, 512, 1);
     b->trainer.source = plan_batches_source(&batches);
     b->trainer.balance.weight[TARGET_MTP] = 0.3;
