@@ -1,0 +1,362 @@
+/* What tests of bad input share: what is given to the program, running it, and what a run that fails must be like: it
+ * ends by itself with status 1 or 2 and one message that names the place, and leaves nothing half-made. Included after
+ * _GNU_SOURCE is defined. */
+#ifndef WEFT_TESTS_BAD_INPUT_H
+#define WEFT_TESTS_BAD_INPUT_H
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "tests/model_fixture.h"
+#include <cmocka.h>
+
+enum { SECONDS_MOST = 600, WORDS_MOST = 14 };
+
+static char *root, *work; /* what is given, and inside it the folder the program runs in */
+static struct device device;
+static struct text said, complained; /* of the last run: stdout, stderr */
+
+/* ---- Files ---- */
+
+static void put_file(const char *path, const void *bytes, i64 count)
+{
+    require(file_replace(path, bytes, count) == 0, "%s", error_text());
+}
+
+static void copy_tree(const char *to, const char *from)
+{
+    char **names;
+    i64 count;
+    if (!file_is_directory(from)) {
+        struct text content = {0};
+        require(file_read(&content, from) == 0, "%s", error_text());
+        put_file(to, content.data, content.length);
+        text_release(&content);
+        return;
+    }
+    require(directory_make(to) == 0 && directory_list(&names, &count, from) == 0, "%s", error_text());
+    for (i64 i = 0; i < count; i++) {
+        char *in = path_join(from, names[i]), *out = path_join(to, names[i]);
+        copy_tree(out, in);
+        memory_free(in);
+        memory_free(out);
+    }
+    string_list_free(names, count);
+}
+
+/* Names of everything below a folder, with the sizes of files. */
+static void list_tree(struct text *out, const char *folder)
+{
+    char **names;
+    i64 count;
+    require(directory_list(&names, &count, folder) == 0, "%s", error_text());
+    for (i64 i = 0; i < count; i++) {
+        char *path = path_join(folder, names[i]);
+        bool below = file_is_directory(path);
+        text_printf(out, "%s %lld\n", path, below ? -1 : (long long)file_bytes(path));
+        if (below)
+            list_tree(out, path);
+        memory_free(path);
+    }
+    string_list_free(names, count);
+}
+
+static void clear_work(void)
+{
+    require(directory_remove(work) == 0 && directory_make(work) == 0, "%s", error_text());
+}
+
+/* ---- Running the program ---- */
+
+struct setting_of_run {
+    const char *input;   /* stdin */
+    const char *out;     /* where stdout goes; NULL: into `said` */
+    i64 file_bytes_most; /* 0: as many as there is room for */
+};
+
+static _Noreturn void become(const char *const *words, const struct setting_of_run *s)
+{
+    const char *argv[WORDS_MOST + 2] = {"weft"};
+    for (int i = 0; i < WORDS_MOST && words[i]; i++)
+        argv[i + 1] = words[i];
+    if (chdir(root) < 0 || !freopen("stdin", "r", stdin) || !freopen(s->out ? s->out : "stdout", "w", stdout) ||
+        !freopen("stderr", "w", stderr) || chdir(work) < 0)
+        _exit(99);
+    struct rlimit limit = {(rlim_t)s->file_bytes_most, (rlim_t)s->file_bytes_most};
+    if (s->file_bytes_most && setrlimit(RLIMIT_FSIZE, &limit) < 0)
+        _exit(98);
+    alarm(SECONDS_MOST); /* outlives exec: a program that does not end is ended by its signal */
+    execv(WEFT_PROGRAM, (char *const *)argv);
+    _exit(97);
+}
+
+static void read_output(struct text *out, const char *name)
+{
+    char *path = path_join(root, name);
+    text_clear(out);
+    require(file_read(out, path) == 0, "%s", error_text());
+    memory_free(path);
+}
+
+/* The exit status. */
+static int run_set(const char *const *words, const struct setting_of_run *s)
+{
+    char *in = path_join(root, "stdin"), *out = path_join(root, "stdout");
+    int status;
+    put_file(in, s->input ? s->input : "", s->input ? (i64)strlen(s->input) : 0);
+    put_file(out, "", 0);
+    memory_free(in);
+    memory_free(out);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0)
+        become(words, s);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    read_output(&said, "stdout");
+    read_output(&complained, "stderr");
+    if (!WIFEXITED(status))
+        fail_msg("weft %s %s was ended by signal %d%s\n%s", words[0], words[1] ? words[1] : "", WTERMSIG(status),
+                 WTERMSIG(status) == SIGALRM ? ": it did not end" : "", complained.data);
+    return WEXITSTATUS(status);
+}
+#define WEFT(...) run_set((const char *const[]){__VA_ARGS__, NULL}, &(struct setting_of_run){0})
+
+/* ---- What a bad run must be like ---- */
+
+static void name_run(struct text *out, const char *const *words)
+{
+    text_printf(out, "weft");
+    for (int i = 0; i < WORDS_MOST && words[i]; i++)
+        text_printf(out, " %s", words[i]);
+}
+
+/* One message, the last thing said. */
+static const char *only_message(void)
+{
+    const char *found = NULL;
+    int count = 0;
+    for (const char *at = complained.data; at && *at; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL)
+        if (strncmp(at, "weft", 4) == 0 && (at[4] == ':' || at[4] == ' ')) {
+            found = at;
+            count++;
+        }
+    return count == 1 && strchr(found, '\n') == complained.data + complained.length - 1 ? found : NULL;
+}
+
+static void expect_failure(const char *const *words, int status, int expected, const char *const *says)
+{
+    struct text run = {0};
+    const char *message = only_message();
+    name_run(&run, words);
+    if (status != expected)
+        fail_msg("%s: status %d, expected %d:\n%s", run.data, status, expected, complained.data);
+    if (!message || strstr(complained.data, "internal error"))
+        fail_msg("%s: expected one message at the end, \"weft: ...\":\n%s", run.data, complained.data);
+    for (int i = 0; says[i]; i++)
+        if (!strstr(message, says[i]))
+            fail_msg("%s: expected \"%s\" in:\n%s", run.data, says[i], message);
+    text_release(&run);
+}
+
+static void expect_same_tree(const char *const *words, const struct text *before)
+{
+    struct text after = {0}, run = {0};
+    text_append(&after, "", 0);
+    list_tree(&after, work);
+    name_run(&run, words);
+    if (strcmp(before->data, after.data) != 0)
+        fail_msg("%s left something behind:\n%sbefore:\n%s", run.data, after.data, before->data);
+    text_release(&after);
+    text_release(&run);
+}
+
+/* ---- Damage ---- */
+
+enum how { AS_IT_IS, TEXT, EMPTY, HALF, FLIPPED, RUBBISH, REPLACED, GONE };
+struct damage {
+    const char *name; /* in work */
+    enum how how;
+    const char *from;       /* what it is made of, in work or ../; NULL: itself */
+    const char *text, *put; /* TEXT: the content; REPLACED: what is found there, what is put in its place */
+};
+
+static void replace(struct text *content, const char *find, const char *put)
+{
+    struct text next = {0};
+    char *at = strstr(content->data, find);
+    require(at, "\"%s\" does not stand there", find);
+    text_append(&next, content->data, at - content->data);
+    text_printf(&next, "%s%s", put, at + strlen(find));
+    text_release(content);
+    *content = next;
+}
+
+static void do_damage(const struct damage *d)
+{
+    struct text content = {0};
+    char *path = path_join(work, d->name), *from = path_join(work, d->from ? d->from : d->name);
+    if (d->how == AS_IT_IS || d->how == HALF || d->how == FLIPPED || d->how == REPLACED)
+        require(file_read(&content, from) == 0, "%s", error_text());
+    if (d->how == TEXT)
+        text_printf(&content, "%s", d->text);
+    if (d->how == HALF)
+        content.length /= 2;
+    if (d->how == FLIPPED)
+        content.data[content.length / 2] ^= 1;
+    if (d->how == REPLACED)
+        replace(&content, d->text, d->put);
+    for (i64 i = 0; d->how == RUBBISH && i < 3000; i++) {
+        u8 byte = (u8)rng_u32((struct rng_key){5, RNG_TEST}, (u32)i, 0, 0, 0);
+        text_append(&content, &byte, 1);
+    }
+    if (d->how == GONE)
+        require(unlink(path) == 0, "%s cannot be removed", path);
+    else
+        put_file(path, content.data ? content.data : "", content.length);
+    text_release(&content);
+    memory_free(path);
+    memory_free(from);
+}
+
+/* ---- What is given ---- */
+
+static const struct medium {
+    const char *extension, *good, *other; /* other: a file of another kind */
+    const char *option, *expected;
+} media[] = {
+    {"png", "../picture.png", "../noise.wav", "--image", "expected a picture (PNG,"},
+    {"mp4", "../film.mp4", "../picture.png", "--video", "expected a video (MP4,"},
+    {"wav", "../noise.wav", "../picture.png", "--audio", "expected a sound (WAV,"},
+};
+
+static const char *const training =
+    "run: run\nseed: 5\nprecision: f32\nstages:\n"
+    "  base: {kind: pretrain, data: ../shards, steps: 6, checkpoint_steps: 2, heldout_rows: 2,\n"
+    "         batch: {rows: 2, length: 128, micro_rows: 1}, elastic: {slice_rows: 1},\n"
+    "         model: {width: 32, layers: 4, heads: 2, kv_heads: 1, head_width: 16, experts: 4, expert_width: 16,\n"
+    "                 vit_layers: 1, vit_width: 16, vit_heads: 2}}\n";
+
+static void append_u32(struct text *out, u32 value)
+{
+    text_append(out, &value, 4);
+}
+
+/* A list or chunk of AVI: name, size, content. */
+static void append_chunk(struct text *out, const char *name, const char *form, const struct text *content)
+{
+    text_append(out, name, 4);
+    append_u32(out, (u32)content->length + (form ? 4 : 0));
+    text_append(out, form, form ? 4 : 0);
+    text_append(out, content->data, content->length);
+}
+
+/* An AVI whose only stream is sound: "AVI RIFF File Reference" of DirectX. */
+static void put_blind_clip(const char *path)
+{
+    u32 main_header[14] = {[6] = 1}, stream[14] = {[5] = 1, [6] = 16000, [8] = 800, [11] = 2};
+    u32 wave[4] = {1 | 1 << 16, 16000, 32000, 2 | 16 << 16}; /* PCM, one channel; 16000 Hz; bytes a second; 16 bits */
+    u8 samples[1600] = {0};
+    struct text file = {0}, all = {0}, head = {0}, strl = {0}, movi = {0}, part = {0};
+    memcpy(stream, "auds", 4);
+    text_append(&part, main_header, sizeof main_header);
+    append_chunk(&head, "avih", NULL, &part);
+    text_clear(&part);
+    text_append(&part, stream, sizeof stream);
+    append_chunk(&strl, "strh", NULL, &part);
+    text_clear(&part);
+    text_append(&part, wave, sizeof wave);
+    append_chunk(&strl, "strf", NULL, &part);
+    append_chunk(&head, "LIST", "strl", &strl);
+    text_clear(&part);
+    text_append(&part, samples, sizeof samples);
+    append_chunk(&movi, "00wb", NULL, &part);
+    append_chunk(&all, "LIST", "hdrl", &head);
+    append_chunk(&all, "LIST", "movi", &movi);
+    append_chunk(&file, "RIFF", "AVI ", &all);
+    put_file(path, file.data, file.length);
+    struct text *texts[] = {&file, &all, &head, &strl, &movi, &part};
+    for (i64 i = 0; i < COUNT_OF(texts); i++)
+        text_release(texts[i]);
+}
+
+static void put_inputs_of_writings(void)
+{
+    static const i64 ids[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const struct tensor_source tensor = {
+        .name = "input_ids", .dtype = DTYPE_I64, .rank = 2, .shape = {1, 8}, .data = ids};
+    struct text words = {0};
+    for (i64 i = 0; i < 20000; i++)
+        text_printf(&words, "word %lld\n\n", (long long)(i * i % 977));
+    const struct tensor_source none = {.name = "input_ids", .dtype = DTYPE_I64, .rank = 2, .shape = {0, 8}};
+    char *to_ids = path_join(root, "ids.safetensors"), *to_none = path_join(root, "none.safetensors"),
+         *to_training = path_join(root, "training.yaml"), *to_sharding = path_join(root, "sharding.yaml"),
+         *to_words = path_join(root, "words.txt");
+    static const char *const sharding =
+        "run: run\nprecision: f32\nstages:\n  shards: {kind: prepare, data: ../words.txt, text: ../model}\n";
+    require(safetensors_save(to_ids, &tensor, 1, NULL) == 0, "%s", error_text());
+    require(safetensors_save(to_none, &none, 1, NULL) == 0, "%s", error_text());
+    put_file(to_training, training, (i64)strlen(training));
+    put_file(to_sharding, sharding, (i64)strlen(sharding));
+    put_file(to_words, words.data, words.length);
+    text_release(&words);
+    memory_free(to_ids);
+    memory_free(to_none);
+    memory_free(to_training);
+    memory_free(to_sharding);
+    memory_free(to_words);
+}
+
+static int make(void **state)
+{
+    static const char *const beside[] = {"model", "checkpoints", "picture.png", "film.mp4", "noise.wav"};
+    const struct sound silence = {.samples = 0, .rate_hz = 16000};
+    (void)state;
+    setenv("WEFT_THREADS", "1", 1);
+    device_open_cpu(&device);
+    char *given = fixture_shards("bad-input-given", 80, 40);
+    root = string_format("/dev/shm/weft-bad-input-%ld", (long)getpid());
+    work = path_join(root, "work");
+    char *shards = path_join(root, "shards"), *train_part = path_join(shards, "train"),
+         *validation = path_join(shards, "validation"), *silent = path_join(root, "silent.wav"),
+         *blind = path_join(root, "blind.avi");
+    fixture_model(given, &device);
+    fixture_media(given);
+    require(directory_remove(root) == 0 && directory_make(work) == 0, "%s", error_text());
+    for (i64 i = 0; i < COUNT_OF(beside); i++) {
+        char *from = path_join(given, beside[i]), *to = path_join(root, beside[i]);
+        assert_int_equal(rename(from, to), 0);
+        memory_free(from);
+        memory_free(to);
+    }
+    assert_int_equal(rename(given, shards), 0);
+    copy_tree(validation, train_part);
+    require(sound_write_wav(silent, &silence) == 0, "%s", error_text());
+    put_blind_clip(blind);
+    put_inputs_of_writings();
+    char *all[] = {given, shards, train_part, validation, silent, blind};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+    return 0;
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    umount2(work, MNT_DETACH); /* still there where a test failed */
+    directory_remove(root);
+    memory_free(root);
+    memory_free(work);
+    text_release(&said);
+    text_release(&complained);
+    device_close(&device);
+    return 0;
+}
+
+#endif
