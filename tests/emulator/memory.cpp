@@ -278,13 +278,21 @@ void buffer_drop(char *at, size_t bytes)
     mprotect(at, bytes, PROT_NONE);
 }
 
+/* Two small numbers side by side would be an address of what the thread sanitizer keeps beside memory: below the
+ * program. */
+#ifdef EMULATOR_TSAN
+static const uintptr_t host_begins = (uintptr_t)0x5500 << 32;
+#else
+static const uintptr_t host_begins = (uintptr_t)1 << 32;
+#endif
+
 /* An argument that is an address of the host's; a small number beside what padding holds is none. */
 void check_arguments(const char *name, const void *arguments, size_t bytes)
 {
     for (size_t i = sizeof(void *); i + sizeof(void *) <= bytes; i += sizeof(void *)) {
-        uintptr_t word, least = (uintptr_t)1 << 32;
+        uintptr_t word;
         memcpy(&word, (const char *)arguments + i, sizeof word);
-        if (word < least || word >> 47 || (uint32_t)word < 16 || is_device((void *)word))
+        if (word < host_begins || word >> 47 || (uint32_t)word < 16 || is_device((void *)word))
             continue;
         if (msync((void *)(word & ~(uintptr_t)(PAGE_BYTES - 1)), PAGE_BYTES, MS_ASYNC) == 0)
             fault("%s is given an address of the host, %p, at byte %zu of its arguments", name, (void *)word,
