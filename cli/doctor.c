@@ -67,9 +67,9 @@ static void say_build(struct json *j)
     say(j, "build", "%s", WEFT_BUILD);
     say(j, "libraries", "%s", WEFT_LIBRARIES);
 #ifdef WEFT_WITH_MPI
-    say(j, "ranks", "MPI");
+    say(j, "ranks", "MPI, TCP");
 #else
-    say(j, "ranks", "one process (built without MPI)");
+    say(j, "ranks", "TCP (built without MPI)");
 #endif
 }
 

@@ -43,7 +43,9 @@ struct comm *comm_open(struct device *device, const struct launch *launch)
 {
     if (launch->size > 1 && device->backend == BACKEND_META)
         return comm_open_meta(device, launch->rank, launch->size);
-    struct comm *host = launch->size == 1 ? comm_new(&local_transport, NULL, "world", 0, 1) : mpi_open(launch);
+    struct comm *host = launch->size == 1 ? comm_new(&local_transport, NULL, "world", 0, 1)
+                        : launch->master  ? tcp_open(launch)
+                                          : mpi_open(launch);
     return host ? comm_over(host, device) : NULL;
 }
 

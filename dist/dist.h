@@ -3,7 +3,7 @@
  *
  *     launch   who am I?    the launcher's environment                                     launch.c
  *     comm     who is there? collectives, written once over a transport's few functions     comm.c
- *              local.c (one rank)   mpi.c (host memory)   meta.c (no data: counts traffic)
+ *              local.c (one rank)   mpi.c, tcp.c (host memory)   meta.c (no data: counts traffic)
  *              nccl.c (memory of GPUs)
  *              two planes: a comm moves device memory, its comm_host bytes of the host
  *     parallel the comms a layout {data, expert, tensor, pipeline} cuts the world into      layout.c
@@ -30,11 +30,14 @@
 #include "tensor/weights.h"
 
 /* ---- Launch ---- */
-/* The first of RANK and WORLD_SIZE, OMPI_*, PMI_*, SLURM_*; one rank where none is set. MPI must then say the same: of
- * torchrun's variables that holds for one rank alone. */
+/* The first of RANK and WORLD_SIZE (torchrun's), OMPI_*, PMI_*, SLURM_*; one rank where none is set. With MASTER_ADDR
+ * and MASTER_PORT, where the first rank listens, several ranks meet over TCP, else over MPI, which must then say the
+ * same. Where torchrun itself is at that port it is the next one. */
 struct launch {
     i64 rank, size, local_rank, local_size; /* size 0: not given */
-    const char *source;                     /* "mpirun", ...: a literal */
+    const char *master;                     /* borrowed of the environment; NULL: MPI */
+    i64 port;
+    const char *source; /* "mpirun", ...: a literal */
 };
 int launch_detect(struct launch *launch); /* -1 and a message: half of a pair is set, a rank is out of range */
 i64 launch_wait_s(void);                  /* how long a rank waits for another that should be there: WEFT_WAIT_S, 600 */
@@ -118,7 +121,10 @@ _Noreturn void comm_stop(struct comm *comm, const char *format, ...) PRINTF(2, 3
 struct comm *comm_new(const struct transport *transport, struct device *device, const char *name, i64 rank, i64 size);
 void *comm_scratch(struct comm *comm, i64 bytes); /* until the next call; keeps its largest size */
 extern const struct transport local_transport, meta_transport;
-struct comm *mpi_open(const struct launch *launch);               /* a control plane; NULL and a message */
+struct comm *mpi_open(const struct launch *launch); /* a control plane; NULL and a message */
+struct comm *tcp_open(const struct launch *launch);
+/* Connections to all other ranks (-1: this one), within launch_wait_s. -1 and a message that names who did not come. */
+int rendezvous(int *sockets, const struct launch *launch);
 struct comm *nccl_over(struct comm *host, struct device *device); /* a data plane; NULL and a message */
 
 /* ---- Layout ---- */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct names { /* of one launcher's variables */
     const char *source, *rank, *size, *local_rank, *local_size;
@@ -67,6 +68,21 @@ static void fill_local(struct launch *l)
     l->local_size = l->local_size ? l->local_size : l->size;
 }
 
+/* torchrun holds the port itself where its agent keeps the store. */
+static int read_master(struct launch *l)
+{
+    const char *store = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    l->master = getenv("MASTER_ADDR");
+    if (l->size == 1 || !l->master)
+        return 0;
+    if (read_number(&l->port, "MASTER_PORT", 1))
+        return -1;
+    if (l->port == 0 || l->port > 65535)
+        return error_set("MASTER_ADDR is set, expected a MASTER_PORT from 1 to 65535 beside it");
+    l->port += store && strcmp(store, "True") == 0;
+    return 0;
+}
+
 i64 launch_wait_s(void)
 {
     i64 seconds = 600;
@@ -92,5 +108,5 @@ int launch_detect(struct launch *launch)
             *launch = read;
     }
     fill_local(launch);
-    return 0;
+    return read_master(launch);
 }

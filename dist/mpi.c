@@ -252,10 +252,10 @@ struct comm *mpi_open(const struct launch *launch)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size != launch->size || rank != launch->rank) {
-        error_set(
-            "%s says rank %lld of %lld, MPI says rank %d of %d: start ranks on CPUs with mpirun (or srun --mpi=pmix) "
-            "of the MPI this program was built with",
-            launch->source, (long long)launch->rank, (long long)launch->size, rank, size);
+        error_set("%s says rank %lld of %lld, MPI says rank %d of %d: start ranks with mpirun (or srun --mpi=pmix) of "
+                  "the MPI "
+                  "this program was built with, or set MASTER_ADDR and MASTER_PORT, where they meet over TCP",
+                  launch->source, (long long)launch->rank, (long long)launch->size, rank, size);
         return NULL;
     }
     MPI_Comm_dup(MPI_COMM_WORLD, &mpi);
@@ -266,9 +266,10 @@ struct comm *mpi_open(const struct launch *launch)
 #else
 struct comm *mpi_open(const struct launch *launch)
 {
-    error_set(
-        "%s says rank %lld of %lld, but this program was built without MPI: several ranks on CPUs are not possible",
-        launch->source, (long long)launch->rank, (long long)launch->size);
+    error_set("%s says rank %lld of %lld, but this program was built without MPI: MASTER_ADDR and MASTER_PORT say "
+              "where ranks "
+              "meet over TCP",
+              launch->source, (long long)launch->rank, (long long)launch->size);
     return NULL;
 }
 #endif

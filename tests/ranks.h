@@ -1,4 +1,4 @@
-/* For tests of several ranks: the program runs itself again under mpirun. */
+/* For tests of several ranks: the program runs itself again under mpirun, or as processes that meet over TCP. */
 #ifndef WEFT_TESTS_RANKS_H
 #define WEFT_TESTS_RANKS_H
 #include "dist/dist.h"
@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,6 +53,31 @@ static inline int ranks_run_program(struct text *said, int count, const char *pr
     bool open_mpi = system("mpirun --version 2>&1 | grep -q 'Open MPI'") == 0;
     char *command = string_format("mpirun %s -n %d %s %s", open_mpi ? "--oversubscribe --bind-to none" : "", count,
                                   program, arguments);
+    int status = ranks_shell(said, command);
+    memory_free(command);
+    return status;
+}
+
+static inline int ranks_free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    require(bind(s, (struct sockaddr *)&address, sizeof address) == 0 &&
+                getsockname(s, (struct sockaddr *)&address, &length) == 0,
+            "no free port");
+    close(s);
+    return ntohs(address.sin_port);
+}
+
+/* The same without MPI. `here` of the `count` ranks are started. */
+static inline int ranks_run_over_tcp(struct text *said, int count, int here, const char *program, const char *arguments)
+{
+    setenv("WEFT_THREADS", "1", 1);
+    char *command = string_format("sh -c 'r=0; while [ $r -lt %d ]; do RANK=$r WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 "
+                                  "MASTER_PORT=%d %s %s & pids=\"$pids $!\"; r=$((r+1)); done; status=0; "
+                                  "for pid in $pids; do wait $pid || status=$?; done; exit $status'",
+                                  here, count, ranks_free_port(), program, arguments);
     int status = ranks_shell(said, command);
     memory_free(command);
     return status;

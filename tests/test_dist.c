@@ -1,5 +1,5 @@
 /* Ranks: who am I, every collective against what it must give, layouts, rows between experts, and what is said when
- * ranks do not fit together. The program runs itself again under mpirun. */
+ * ranks do not fit together. The program runs itself again under mpirun and as processes that meet over TCP. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -412,30 +412,37 @@ static int run_part(const char *name)
 
 /* ---- From one process ---- */
 
+/* Over MPI where there is some, and over TCP. */
 static void expect_ranks(int count, const char *part)
 {
-    struct text said = {0};
-    if (ranks_missing()) {
-        print_message("skipped: %s\n", ranks_missing());
-        skip();
+    char path[1024];
+    ranks_own_path(path);
+    for (int tcp = 0; tcp < 2; tcp++) {
+        struct text said = {0};
+        if (!tcp && ranks_missing())
+            continue;
+        int status = tcp ? ranks_run_over_tcp(&said, count, count, path, part) : ranks_run(&said, count, part);
+        if (status)
+            fail_msg("%s on %d ranks over %s: status %d\n%s", part, count, tcp ? "TCP" : "MPI", status, said.data);
+        text_release(&said);
     }
-    int status = ranks_run(&said, count, part);
-    if (status)
-        fail_msg("%s on %d ranks: status %d\n%s", part, count, status, said.data);
-    text_release(&said);
+}
+
+static void check_failure(int status, struct text *said, const char *part, const char *words)
+{
+    if (status == 0 || status == 124 || !strstr(said->data ? said->data : "", words))
+        fail_msg("%s: status %d, no \"%s\" in:\n%s", part, status, words, said->data);
+    text_release(said);
 }
 
 static void expect_failure(int count, const char *part, const char *words)
 {
-    struct text said = {0};
-    if (ranks_missing()) {
-        print_message("skipped: %s\n", ranks_missing());
-        skip();
-    }
-    int status = ranks_run(&said, count, part);
-    if (status == 0 || status == 124 || !strstr(said.data ? said.data : "", words))
-        fail_msg("%s on %d ranks: status %d, no \"%s\" in:\n%s", part, count, status, words, said.data);
-    text_release(&said);
+    struct text said = {0}, other = {0};
+    char path[1024];
+    ranks_own_path(path);
+    if (!ranks_missing())
+        check_failure(ranks_run(&said, count, part), &said, part, words);
+    check_failure(ranks_run_over_tcp(&other, count, count, path, part), &other, part, words);
 }
 
 static void collectives_give_the_same_bits_on_every_rank(void **state)
@@ -493,6 +500,18 @@ static void a_dead_rank_ends_the_others(void **state)
     expect_failure(2, "death", "");
 }
 
+static void ranks_that_do_not_come_are_named(void **state)
+{
+    struct text said = {0};
+    char path[1024];
+    (void)state;
+    ranks_own_path(path);
+    setenv("WEFT_WAIT_S", "1", 1);
+    check_failure(ranks_run_over_tcp(&said, 4, 2, path, "collectives"), &said, "two of four",
+                  "ranks 2, 3 of 4 did not come to 127.0.0.1:");
+    unsetenv("WEFT_WAIT_S");
+}
+
 static void a_launcher_without_mpi_is_named(void **state)
 {
     struct text said = {0};
@@ -525,7 +544,10 @@ static void clear_launchers(void)
                            "SLURM_PROCID",
                            "SLURM_STEP_NUM_TASKS",
                            "SLURM_LOCALID",
-                           "SLURM_STEP_TASKS_PER_NODE"};
+                           "SLURM_STEP_TASKS_PER_NODE",
+                           "MASTER_ADDR",
+                           "MASTER_PORT",
+                           "TORCHELASTIC_USE_AGENT_STORE"};
     for (i64 i = 0; i < COUNT_OF(names); i++)
         unsetenv(names[i]);
 }
@@ -574,6 +596,16 @@ static void launchers_are_told_apart(void **state)
     assert_non_null(strstr(error_text(), "rank 3 of 3"));
     setenv("WORLD_SIZE", "4", 1);
     expect_launch(3, 4, 3, 4);
+    setenv("MASTER_ADDR", "here", 1);
+    assert_int_equal(launch_detect(&l), -1);
+    assert_non_null(strstr(error_text(), "expected a MASTER_PORT"));
+    setenv("MASTER_PORT", "29500", 1);
+    assert_int_equal(launch_detect(&l), 0);
+    assert_string_equal(l.master, "here");
+    assert_int_equal(l.port, 29500);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    assert_int_equal(launch_detect(&l), 0);
+    assert_int_equal(l.port, 29501);
     clear_launchers();
 }
 
@@ -631,6 +663,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(ranks_that_disagree_are_named),
         cmocka_unit_test(calls_that_cannot_end_are_named),
         cmocka_unit_test(a_dead_rank_ends_the_others),
+        cmocka_unit_test(ranks_that_do_not_come_are_named),
         cmocka_unit_test(a_launcher_without_mpi_is_named),
     };
     test_device_open(&device);

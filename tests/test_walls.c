@@ -1,6 +1,7 @@
 /* The walls: toys trained as one rank, 2 data, 2 expert, 2 tensor ranks and as pipelines of two chunks have the same
  * gradients in the first step and the same losses over 20, and a checkpoint of any of them goes on as any other. The
- * program runs itself again under mpirun; the ranks leave their results in a folder. */
+ * program runs itself again under mpirun, or over TCP; the ranks leave their results in a folder. On an emulated GPU
+ * one toy does. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,11 +9,17 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "tests/device.h"
 #include "tests/ranks.h"
 #include "tests/toy.h"
 #include "train/step.h"
 
-enum { ROWS = 2, LENGTH = 24, MICRO = 4, STEPS = 20, HALF = 10 };
+#ifdef WEFT_ON_GPU
+enum { STEPS = 4, HALF = 2 };
+#else
+enum { STEPS = 20, HALF = 10 };
+#endif
+enum { ROWS = 2, LENGTH = 24, MICRO = 4 };
 
 static struct device device;
 
@@ -64,6 +71,7 @@ struct wall {
     const char *name;
     int ranks;
     struct layout layout;
+    bool tcp; /* they meet there, else over MPI */
 };
 static const struct wall walls[] = {
     {"chunks", 1, {.chunks = 2}},
@@ -75,6 +83,8 @@ static const struct wall walls[] = {
     {"expert-tensor", 4, {.data = 2, .expert = 2, .tensor = 2}},
     {"replica", 4, {.data = 4, .expert = 2}},
     {"expert-pipeline", 4, {.data = 2, .expert = 2, .pipeline = 2}},
+    {"expert-tcp", 2, {.data = 2, .expert = 2}, true},
+    {"pipeline-tcp", 2, {.pipeline = 2}, true},
 };
 
 static const struct wall *find_wall(const char *name)
@@ -184,9 +194,11 @@ static void put_gradients(struct weights *weights)
     weights_settle_gradients(weights);
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
-        if (w->value.needs_grad)
-            memcpy(w->master, (float *)w->value.grad + w->share_first * w->columns,
-                   (size_t)(w->share_rows * w->columns) * 4);
+        if (w->value.needs_grad && w->share_rows)
+            device.ops->copy(
+                &device, matrix_of(w->master, DTYPE_F32, w->share_rows, w->columns),
+                matrix_of((float *)w->value.grad + w->share_first * w->columns, DTYPE_F32, w->share_rows, w->columns),
+                1, false);
     }
 }
 
@@ -408,7 +420,10 @@ static void run_in_ranks(const struct toy *toy, const struct wall *wall, const c
 {
     struct text said = {0};
     char *arguments = string_format("%s %s %s %s", toy->name, wall->name, folder, reference);
-    int status = ranks_run(&said, wall->ranks, arguments);
+    char path[1024];
+    ranks_own_path(path);
+    int status = wall->tcp ? ranks_run_over_tcp(&said, wall->ranks, wall->ranks, path, arguments)
+                           : ranks_run(&said, wall->ranks, arguments);
     if (status)
         fail_msg("%s as %s: status %d\n%s", toy->name, wall->name, status, said.data);
     text_release(&said);
@@ -432,7 +447,7 @@ static void check_toy(const struct toy *toy, const char *const *names, i64 count
     expect_learning(reference);
     for (i64 i = 0; i < count; i++) {
         const struct wall *wall = find_wall(names[i]);
-        if (wall->ranks > 1 && ranks_missing()) {
+        if (wall->ranks > 1 && !wall->tcp && ranks_missing()) {
             print_message("%s as %s: skipped, %s\n", toy->name, wall->name, ranks_missing());
             continue;
         }
@@ -451,7 +466,7 @@ static void check_toy(const struct toy *toy, const char *const *names, i64 count
 
 static void experts_in_every_layer(void **state)
 {
-    const char *names[] = {"chunks", "data", "expert", "tensor", "pipeline"};
+    const char *names[] = {"chunks", "data", "expert", "tensor", "pipeline", "expert-tcp", "pipeline-tcp"};
     (void)state;
     check_toy(find_toy("moe"), names, COUNT_OF(names));
 }
@@ -581,6 +596,20 @@ static int run_rank(char **arguments)
     return 0;
 }
 
+static void experts_over_nccl(void **state)
+{
+    const char *names[] = {"data", "expert", "tensor", "pipeline", "expert-tcp"};
+    (void)state;
+    check_toy(find_toy("moe"), names, COUNT_OF(names));
+}
+
+static void bf16_over_tensor_ranks(void **state)
+{
+    const char *names[] = {"tensor"};
+    (void)state;
+    check_toy(find_toy("bf16"), names, COUNT_OF(names));
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
@@ -588,7 +617,12 @@ int main(int count, char **arguments)
         cmocka_unit_test(elastic_draws),          cmocka_unit_test(elastic_draws_recomputed),
         cmocka_unit_test(bf16_roughly),           cmocka_unit_test(meta_ranks_count_the_traffic_of_a_step),
     };
-    device_open_cpu(&device);
+    const struct CMUnitTest gpu_tests[] = {cmocka_unit_test(experts_over_nccl),
+                                           cmocka_unit_test(bf16_over_tensor_ranks)};
+    test_device_open(&device);
     make_toys();
-    return count > 4 ? run_rank(arguments) : cmocka_run_group_tests(tests, NULL, remove_scratch);
+    if (count > 4)
+        return run_rank(arguments);
+    return device.backend == BACKEND_CUDA ? cmocka_run_group_tests(gpu_tests, NULL, remove_scratch)
+                                          : cmocka_run_group_tests(tests, NULL, remove_scratch);
 }

@@ -1,0 +1,294 @@
+/* How processes that know only RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT find each other: all come to the first
+ * rank, which tells each where the others listen; then every two have a connection. */
+#include "dist/dist.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char magic[8] = "weft-1";
+
+struct hello { /* the first words on every connection */
+    char magic[8];
+    i64 rank, size, port; /* of the caller's own listener */
+};
+struct home { /* where a rank listens */
+    struct sockaddr_storage address;
+    u8 beside_first; /* on the first one's machine, at an address that means another one elsewhere */
+};
+struct meeting {
+    const struct launch *launch;
+    int *sockets, listener;
+    struct home *homes;
+    double end_s;
+};
+
+static int left_ms(const struct meeting *m)
+{
+    double left_s = m->end_s - clock_s();
+    return left_s > 0 ? (int)(left_s * 1e3) + 1 : 0;
+}
+
+static void set_options(int socket)
+{
+    const struct {
+        int level, name, value;
+    } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
+                   {SOL_SOCKET, SO_KEEPALIVE, 1},
+                   {IPPROTO_TCP, TCP_KEEPIDLE, 15},
+                   {IPPROTO_TCP, TCP_KEEPINTVL, 5},
+                   {IPPROTO_TCP, TCP_KEEPCNT, 4}}; /* a machine that is gone: 35 s */
+    for (i64 i = 0; i < COUNT_OF(options); i++)
+        setsockopt(socket, options[i].level, options[i].name, &options[i].value, sizeof options[i].value);
+}
+
+/* All of it before the end; false: it will not come. */
+static bool read_all(const struct meeting *m, int socket, void *data, i64 bytes, int most_ms)
+{
+    for (i64 done = 0; done < bytes;) {
+        int left = left_ms(m);
+        struct pollfd wait = {.fd = socket, .events = POLLIN};
+        if (poll(&wait, 1, most_ms < left ? most_ms : left) <= 0)
+            return false;
+        ssize_t got = recv(socket, (char *)data + done, (size_t)(bytes - done), 0);
+        if (got <= 0)
+            return false;
+        done += got;
+    }
+    return true;
+}
+
+static bool write_all(int socket, const void *data, i64 bytes)
+{
+    for (i64 done = 0; done < bytes;) {
+        ssize_t sent = send(socket, (const char *)data + done, (size_t)(bytes - done), MSG_NOSIGNAL);
+        if (sent <= 0)
+            return false;
+        done += sent;
+    }
+    return true;
+}
+
+/* ---- Sockets ---- */
+
+/* Of both families where there are two. port 0: any. */
+static int listen_at(i64 port, i64 ranks)
+{
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((u16)port)};
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((u16)port)};
+    int on = 1, off = 0, s = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool has_six = s >= 0;
+    if (!has_six)
+        s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (has_six)
+        setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(s, has_six ? (struct sockaddr *)&six : (struct sockaddr *)&four, has_six ? sizeof six : sizeof four) ==
+            0 &&
+        listen(s, (int)ranks) == 0)
+        return s;
+    error_set("cannot listen at port %lld for other ranks: %s", (long long)port, strerror(errno));
+    close(s);
+    return -1;
+}
+
+static i64 port_of(int socket)
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    getsockname(socket, (struct sockaddr *)&address, &length);
+    return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
+                                               : ((struct sockaddr_in *)&address)->sin_port);
+}
+
+static void set_port(struct sockaddr_storage *address, i64 port)
+{
+    if (address->ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)address)->sin6_port = htons((u16)port);
+    else
+        ((struct sockaddr_in *)address)->sin_port = htons((u16)port);
+}
+
+static bool is_loopback(const struct sockaddr_storage *address)
+{
+    const struct in6_addr *six = &((const struct sockaddr_in6 *)address)->sin6_addr;
+    if (address->ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127);
+    return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+}
+
+/* -1: nobody listens there yet. */
+static int connect_once(const struct sockaddr_storage *address)
+{
+    int s = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t length = address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    if (s >= 0 && connect(s, (const struct sockaddr *)address, length) == 0)
+        return s;
+    if (s >= 0)
+        close(s);
+    return -1;
+}
+
+static int say_hello(const struct meeting *m, int socket)
+{
+    struct hello hello = {.rank = m->launch->rank, .size = m->launch->size, .port = port_of(m->listener)};
+    memcpy(hello.magic, magic, sizeof magic);
+    set_options(socket);
+    return write_all(socket, &hello, sizeof hello) ? 0 : -1;
+}
+
+/* The next rank that comes; -1: the time is over. Others that come to the port are sent away. */
+static int accept_rank(const struct meeting *m, struct hello *hello)
+{
+    enum { STRANGER_MS = 5000 };
+    struct pollfd wait = {.fd = m->listener, .events = POLLIN};
+    while (poll(&wait, 1, left_ms(m)) > 0) {
+        int s = accept(m->listener, NULL, NULL);
+        fcntl(s, F_SETFD, FD_CLOEXEC);
+        set_options(s);
+        if (s >= 0 && read_all(m, s, hello, sizeof *hello, STRANGER_MS) &&
+            memcmp(hello->magic, magic, sizeof magic) == 0)
+            return s;
+        if (s >= 0)
+            close(s);
+    }
+    return -1;
+}
+
+/* ---- The first rank ---- */
+
+static int name_missing(const struct meeting *m)
+{
+    struct text names = {0};
+    i64 missing = 0;
+    for (i64 r = 1; r < m->launch->size; r++)
+        if (m->sockets[r] < 0)
+            text_printf(&names, "%s%lld", missing++ ? ", " : "", (long long)r);
+    error_set("rank%s %s of %lld did not come to %s:%lld within %lld s (WEFT_WAIT_S)", missing > 1 ? "s" : "",
+              names.data, (long long)m->launch->size, m->launch->master, (long long)m->launch->port,
+              (long long)launch_wait_s());
+    text_release(&names);
+    return -1;
+}
+
+static int take_rank(struct meeting *m, int socket, const struct hello *hello)
+{
+    i64 size = m->launch->size;
+    socklen_t length = sizeof m->homes->address;
+    if (hello->size != size || hello->rank < 1 || hello->rank >= size || m->sockets[hello->rank] >= 0) {
+        close(socket);
+        return error_set(
+            "a process came to %s:%lld as rank %lld of %lld, this is rank 0 of %lld%s: each rank has a RANK "
+            "of its own, all have the same WORLD_SIZE, and every run has a MASTER_PORT of its own",
+            m->launch->master, (long long)m->launch->port, (long long)hello->rank, (long long)hello->size,
+            (long long)size, hello->size == size ? " and it was there before" : "");
+    }
+    struct home *home = &m->homes[hello->rank];
+    m->sockets[hello->rank] = socket;
+    getpeername(socket, (struct sockaddr *)&home->address, &length);
+    home->beside_first = is_loopback(&home->address);
+    set_port(&home->address, hello->port);
+    return 0;
+}
+
+static int gather(struct meeting *m)
+{
+    struct hello hello;
+    for (i64 come = 1; come < m->launch->size; come++) {
+        int socket = accept_rank(m, &hello);
+        if (socket < 0)
+            return name_missing(m);
+        if (take_rank(m, socket, &hello))
+            return -1;
+    }
+    for (i64 r = 1; r < m->launch->size; r++)
+        if (!write_all(m->sockets[r], m->homes, m->launch->size * (i64)sizeof *m->homes))
+            return error_set("rank %lld ended before all had come", (long long)r);
+    return 0;
+}
+
+/* ---- The others ---- */
+
+static int find_first(struct meeting *m, struct sockaddr_storage *first)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    char port[24];
+    int failed = 0;
+    snprintf(port, sizeof port, "%lld", (long long)m->launch->port);
+    do {
+        failed = getaddrinfo(m->launch->master, port, &hints, &list);
+        for (struct addrinfo *a = failed ? NULL : list; a && m->sockets[0] < 0; a = a->ai_next) {
+            memset(first, 0, sizeof *first);
+            memcpy(first, a->ai_addr, a->ai_addrlen);
+            m->sockets[0] = connect_once(first);
+        }
+        if (!failed)
+            freeaddrinfo(list);
+        if (m->sockets[0] >= 0)
+            return say_hello(m, m->sockets[0]) ? error_set("rank 0 at %s:%s hung up", m->launch->master, port) : 0;
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    } while (left_ms(m));
+    return error_set("no rank 0 was found at %s:%s within %lld s (WEFT_WAIT_S): %s", m->launch->master, port,
+                     (long long)launch_wait_s(), failed ? gai_strerror(failed) : strerror(errno));
+}
+
+static int reach(struct meeting *m, i64 rank, const struct sockaddr_storage *first)
+{
+    struct home *home = &m->homes[rank];
+    struct sockaddr_storage address = home->beside_first ? *first : home->address;
+    set_port(&address, ntohs(home->address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&home->address)->sin6_port
+                                                                 : ((struct sockaddr_in *)&home->address)->sin_port));
+    m->sockets[rank] = connect_once(&address);
+    if (m->sockets[rank] < 0 || say_hello(m, m->sockets[rank]))
+        return error_set("rank %lld cannot be reached: %s", (long long)rank, strerror(errno));
+    return 0;
+}
+
+static int join(struct meeting *m)
+{
+    struct sockaddr_storage first;
+    struct hello hello;
+    i64 rank = m->launch->rank, size = m->launch->size;
+    if (find_first(m, &first))
+        return -1;
+    if (!read_all(m, m->sockets[0], m->homes, size * (i64)sizeof *m->homes, left_ms(m)))
+        return error_set("rank 0 at %s:%lld gave up, or waits for others longer than %lld s: its own message says why",
+                         m->launch->master, (long long)m->launch->port, (long long)launch_wait_s());
+    for (i64 r = 1; r < rank; r++)
+        if (reach(m, r, &first))
+            return -1;
+    for (i64 r = rank + 1; r < size; r++) {
+        int socket = accept_rank(m, &hello);
+        if (socket < 0 || hello.rank <= rank || hello.rank >= size || m->sockets[hello.rank] >= 0)
+            return error_set("ranks after %lld did not come to this one within %lld s (WEFT_WAIT_S)", (long long)rank,
+                             (long long)launch_wait_s());
+        m->sockets[hello.rank] = socket;
+    }
+    return 0;
+}
+
+int rendezvous(int *sockets, const struct launch *launch)
+{
+    struct meeting m = {.launch = launch, .sockets = sockets, .end_s = clock_s() + (double)launch_wait_s()};
+    for (i64 r = 0; r < launch->size; r++)
+        sockets[r] = -1;
+    m.listener = listen_at(launch->rank ? 0 : launch->port, launch->size);
+    if (m.listener < 0)
+        return -1;
+    m.homes = memory_alloc(launch->size * (i64)sizeof *m.homes);
+    int status = launch->rank ? join(&m) : gather(&m);
+    for (i64 r = 0; r < launch->size && status; r++)
+        if (sockets[r] >= 0)
+            close(sockets[r]);
+    close(m.listener);
+    memory_free(m.homes);
+    return status;
+}

@@ -1,0 +1,429 @@
+/* Ranks over TCP, for processes that no MPI started: host memory. Every two ranks have one connection, which all comms
+ * share: a frame says which comm and which message it is. A thread writes, so that a send returns and two ranks may
+ * send at once; reading is the caller's. What arrives before it is asked for is kept. */
+#include "dist/dist.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { COLLECTIVE_TAG = -1, BARRIER_TAG = -2 };
+#define FRAME_MOST_BYTES ((i64)1 << 40)
+
+struct header {
+    u64 comm;
+    i64 tag, bytes;
+};
+struct frame {
+    struct frame *next;
+    struct header header;
+    const char *data; /* the caller's, who waits (borrowed), or `kept` */
+    bool borrowed;
+    i64 done_bytes; /* of header and data */
+    char *kept;
+    i64 capacity;
+};
+struct peer {
+    int socket;
+    struct frame *out, **out_end; /* to be written; under the lock */
+    struct frame *arrived;        /* in their order */
+    _Atomic bool lost;
+};
+struct net { /* of the world, shared by all comms */
+    i64 rank, size;
+    struct peer *peers;
+    struct frame *spare; /* under the lock */
+    pthread_t writer;
+    pthread_mutex_t lock;
+    pthread_cond_t posted, written;
+    i64 waiting, borrowed; /* frames to be written; those of them whose data somebody waits for */
+    bool closing;
+};
+struct state {
+    struct net *net;
+    u64 id;
+    i64 splits, *world; /* [size] the world's rank of each */
+};
+
+static struct state *state_of(const struct comm *comm)
+{
+    return comm->state;
+}
+
+static struct peer *peer_of(const struct comm *comm, i64 rank)
+{
+    return &state_of(comm)->net->peers[state_of(comm)->world[rank]];
+}
+
+_Noreturn static void stop_without(struct comm *comm, i64 rank)
+{
+    comm_stop(comm, "rank %lld of the world has ended: what it said last is the reason",
+              (long long)state_of(comm)->world[rank]);
+}
+
+/* ---- Writing ---- */
+
+/* As much as the connection takes now; true: the frame has gone, or can go nowhere. */
+static bool write_some(struct peer *peer, struct frame *f)
+{
+    i64 head = (i64)sizeof f->header, at = f->done_bytes;
+    struct iovec parts[2] = {
+        {(char *)&f->header + min_i64(at, head), (size_t)max_i64(head - at, 0)},
+        {(char *)(uintptr_t)f->data + max_i64(at - head, 0), (size_t)(f->header.bytes - max_i64(at - head, 0))}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    ssize_t sent = sendmsg(peer->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR)
+        peer->lost = true;
+    f->done_bytes += max_i64(sent, 0);
+    return peer->lost || f->done_bytes == head + f->header.bytes;
+}
+
+/* Under the lock. */
+static void retire(struct net *net, struct peer *peer)
+{
+    struct frame *f = peer->out;
+    peer->out = f->next;
+    if (!peer->out)
+        peer->out_end = &peer->out;
+    f->next = net->spare;
+    net->spare = f;
+    net->waiting--;
+    net->borrowed -= f->borrowed;
+    pthread_cond_broadcast(&net->written);
+}
+
+static i64 list_writable(struct net *net, struct pollfd *list, i64 *ranks)
+{
+    i64 count = 0;
+    for (i64 r = 0; r < net->size; r++)
+        if (net->peers[r].out) {
+            ranks[count] = r;
+            list[count++] = (struct pollfd){.fd = net->peers[r].socket, .events = POLLOUT};
+        }
+    return count;
+}
+
+static void *write_frames(void *context)
+{
+    enum { LOOK_MS = 1 }; /* for frames that were posted while others wait */
+    struct net *net = context;
+    struct pollfd list[net->size];
+    i64 ranks[net->size];
+    pthread_mutex_lock(&net->lock);
+    while (!net->closing || net->waiting) {
+        i64 count = list_writable(net, list, ranks);
+        if (count == 0) {
+            pthread_cond_wait(&net->posted, &net->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&net->lock);
+        poll(list, (nfds_t)count, LOOK_MS);
+        for (i64 i = 0; i < count; i++) {
+            struct peer *peer = &net->peers[ranks[i]];
+            bool gone = list[i].revents && write_some(peer, peer->out); /* the first one is this thread's alone */
+            if (gone) {
+                pthread_mutex_lock(&net->lock);
+                retire(net, peer);
+                pthread_mutex_unlock(&net->lock);
+            }
+        }
+        pthread_mutex_lock(&net->lock);
+    }
+    pthread_mutex_unlock(&net->lock);
+    return NULL;
+}
+
+static struct frame *spare_frame(struct net *net, i64 bytes)
+{
+    struct frame **at = &net->spare, *f;
+    while (*at && (*at)->capacity < bytes)
+        at = &(*at)->next;
+    f = *at;
+    if (f) {
+        *at = f->next;
+    } else {
+        f = memory_alloc(sizeof *f);
+        *f = (struct frame){.kept = bytes ? memory_alloc(bytes) : NULL, .capacity = bytes};
+    }
+    f->next = NULL;
+    f->done_bytes = 0;
+    return f;
+}
+
+/* `keep`: data is copied; else it stays as it is until finish(). */
+static void post(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes, bool keep)
+{
+    struct net *net = state_of(comm)->net;
+    struct peer *peer = peer_of(comm, to);
+    pthread_mutex_lock(&net->lock);
+    struct frame *f = spare_frame(net, keep ? bytes : 0);
+    f->header = (struct header){state_of(comm)->id, tag, bytes};
+    f->data = keep ? f->kept : data;
+    f->borrowed = !keep && bytes;
+    if (keep && bytes)
+        memcpy(f->kept, data, (size_t)bytes);
+    *peer->out_end = f;
+    peer->out_end = &f->next;
+    net->waiting++;
+    net->borrowed += f->borrowed;
+    pthread_cond_signal(&net->posted);
+    pthread_mutex_unlock(&net->lock);
+}
+
+/* All that is the caller's has left. */
+static void finish(struct comm *comm)
+{
+    struct net *net = state_of(comm)->net;
+    pthread_mutex_lock(&net->lock);
+    while (net->borrowed)
+        pthread_cond_wait(&net->written, &net->lock);
+    pthread_mutex_unlock(&net->lock);
+    for (i64 r = 0; r < comm->size; r++)
+        if (peer_of(comm, r)->lost)
+            stop_without(comm, r);
+}
+
+/* ---- Reading ---- */
+
+static void read_bytes(struct comm *comm, i64 from, void *data, i64 bytes)
+{
+    int socket = peer_of(comm, from)->socket;
+    for (i64 done = 0; done < bytes;) {
+        struct pollfd wait = {.fd = socket, .events = POLLIN};
+        ssize_t got = recv(socket, (char *)data + done, (size_t)(bytes - done), MSG_DONTWAIT);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+            stop_without(comm, from);
+        if (got < 0)
+            poll(&wait, 1, -1);
+        else
+            done += got;
+    }
+}
+
+static void check_size(struct comm *comm, i64 from, i64 got, i64 bytes)
+{
+    if (got != bytes)
+        comm_stop(comm, "a message of %lld bytes from rank %lld, %lld were expected: the ranks run different sizes",
+                  (long long)got, (long long)from, (long long)bytes);
+}
+
+static struct frame *take_arrived(struct comm *comm, i64 from, i64 tag)
+{
+    struct frame **at = &peer_of(comm, from)->arrived, *f;
+    while (*at && ((*at)->header.comm != state_of(comm)->id || (*at)->header.tag != tag))
+        at = &(*at)->next;
+    f = *at;
+    if (f)
+        *at = f->next;
+    return f;
+}
+
+static void keep_arrived(struct comm *comm, i64 from, struct header header)
+{
+    struct net *net = state_of(comm)->net;
+    struct frame **end = &peer_of(comm, from)->arrived;
+    pthread_mutex_lock(&net->lock);
+    struct frame *f = spare_frame(net, header.bytes);
+    pthread_mutex_unlock(&net->lock);
+    f->header = header;
+    read_bytes(comm, from, f->kept, header.bytes);
+    while (*end)
+        end = &(*end)->next;
+    *end = f;
+}
+
+static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
+{
+    struct net *net = state_of(comm)->net;
+    struct frame *f = take_arrived(comm, from, tag);
+    struct header header;
+    while (!f) {
+        read_bytes(comm, from, &header, sizeof header);
+        if (header.bytes < 0 || header.bytes > FRAME_MOST_BYTES)
+            comm_stop(comm, "rank %lld sends what is no frame", (long long)from);
+        if (header.comm == state_of(comm)->id && header.tag == tag) {
+            check_size(comm, from, header.bytes, bytes);
+            read_bytes(comm, from, data, bytes);
+            return;
+        }
+        keep_arrived(comm, from, header);
+    }
+    check_size(comm, from, f->header.bytes, bytes);
+    if (bytes)
+        memcpy(data, f->kept, (size_t)bytes);
+    pthread_mutex_lock(&net->lock);
+    f->next = net->spare;
+    net->spare = f;
+    pthread_mutex_unlock(&net->lock);
+}
+
+/* ---- The transport ---- */
+
+static void exchange(struct comm *comm, const struct span *out, const struct span *in)
+{
+    const struct span *own_out = &out[comm->rank], *own_in = &in[comm->rank];
+    for (i64 i = 1; i < comm->size; i++) {
+        i64 to = (comm->rank + i) % comm->size;
+        if (in[to].bytes)
+            post(comm, to, COLLECTIVE_TAG, in[to].data, in[to].bytes, false);
+    }
+    for (i64 i = 1; i < comm->size; i++) {
+        i64 from = (comm->rank + comm->size - i) % comm->size;
+        if (out[from].bytes)
+            receive(comm, from, COLLECTIVE_TAG, out[from].data, out[from].bytes);
+    }
+    if (own_in->bytes && own_out->data != own_in->data)
+        memcpy(own_out->data, own_in->data, (size_t)own_in->bytes);
+    finish(comm);
+}
+
+static void all_gather(struct comm *comm, void *data, const i64 *bytes)
+{
+    struct span out[comm->size], in[comm->size];
+    char *at = data, *own = NULL;
+    for (i64 r = 0; r < comm->size; at += bytes[r++]) {
+        out[r] = (struct span){at, bytes[r]};
+        own = r == comm->rank ? at : own;
+    }
+    for (i64 r = 0; r < comm->size; r++)
+        in[r] = (struct span){own, bytes[comm->rank]};
+    exchange(comm, out, in);
+}
+
+static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
+{
+    struct span out[comm->size], in[comm->size];
+    for (i64 r = 0; r < comm->size; r++) {
+        out[r] = (struct span){data, comm->rank != root && r == root ? bytes : 0};
+        in[r] = (struct span){data, comm->rank == root && r != root ? bytes : 0};
+    }
+    exchange(comm, out, in);
+}
+
+static void send_message(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
+{
+    if (peer_of(comm, to)->lost)
+        stop_without(comm, to);
+    post(comm, to, tag, data, bytes, true);
+}
+
+/* Everybody tells the first rank, which tells everybody. */
+static void barrier(struct comm *comm)
+{
+    for (i64 r = 1; r < comm->size && comm->rank == 0; r++)
+        receive(comm, r, BARRIER_TAG, NULL, 0);
+    for (i64 r = comm->rank ? 0 : 1; r < (comm->rank ? 1 : comm->size); r++)
+        post(comm, r, BARRIER_TAG, NULL, 0, false);
+    if (comm->rank)
+        receive(comm, 0, BARRIER_TAG, NULL, 0);
+}
+
+/* A connection that has come to its end, with nothing left to be read. */
+static void look(struct comm *comm)
+{
+    for (i64 r = 0; r < comm->size; r++) {
+        char next;
+        struct peer *peer = peer_of(comm, r);
+        if (r == comm->rank)
+            continue;
+        ssize_t got = recv(peer->socket, &next, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+            stop_without(comm, r);
+    }
+}
+
+static const struct transport tcp_transport;
+
+static struct comm *over(struct net *net, u64 id, i64 rank, i64 size)
+{
+    struct comm *comm = comm_new(&tcp_transport, NULL, "world", rank, size);
+    struct state *s = comm->state = memory_alloc(sizeof *s);
+    *s = (struct state){.net = net, .id = id, .world = memory_alloc(size * (i64)sizeof *s->world)};
+    return comm;
+}
+
+/* Its number follows from what all its ranks know: whose split it is, which one, and who they are. */
+static struct comm *split(struct comm *parent, const struct group *group, i64 rank)
+{
+    struct state *p = state_of(parent);
+    const i64 identity[] = {(i64)p->id, p->splits++, group->first, group->stride, group->count};
+    struct comm *comm = over(p->net, hash_bytes(identity, sizeof identity, 0), rank, group->count);
+    for (i64 r = 0; r < group->count; r++)
+        state_of(comm)->world[r] = p->world[group->first + r * group->stride];
+    return comm;
+}
+
+static void free_frames(struct frame *f)
+{
+    while (f) {
+        struct frame *next = f->next;
+        memory_free(f->kept);
+        memory_free(f);
+        f = next;
+    }
+}
+
+static void close_net(struct net *net)
+{
+    pthread_mutex_lock(&net->lock);
+    net->closing = true;
+    pthread_cond_signal(&net->posted);
+    pthread_mutex_unlock(&net->lock);
+    pthread_join(net->writer, NULL);
+    for (i64 r = 0; r < net->size; r++) {
+        free_frames(net->peers[r].arrived);
+        if (r != net->rank)
+            close(net->peers[r].socket);
+    }
+    free_frames(net->spare);
+    memory_free(net->peers);
+    memory_free(net);
+}
+
+static void close_tcp(struct comm *comm)
+{
+    struct state *s = state_of(comm);
+    if (s->id == 0) { /* the world, after which nobody has anything to say */
+        barrier(comm);
+        close_net(s->net);
+    }
+    memory_free(s->world);
+    memory_free(s);
+}
+
+static const struct transport tcp_transport = {.name = "tcp",
+                                               .exchange = exchange,
+                                               .all_gather = all_gather,
+                                               .broadcast = broadcast,
+                                               .send = send_message,
+                                               .receive = receive,
+                                               .barrier = barrier,
+                                               .split = split,
+                                               .close = close_tcp,
+                                               .look = look};
+
+struct comm *tcp_open(const struct launch *launch)
+{
+    int sockets[launch->size];
+    if (rendezvous(sockets, launch))
+        return NULL;
+    struct net *net = memory_alloc(sizeof *net);
+    *net = (struct net){.rank = launch->rank,
+                        .size = launch->size,
+                        .peers = memory_alloc(launch->size * (i64)sizeof *net->peers),
+                        .lock = PTHREAD_MUTEX_INITIALIZER,
+                        .posted = PTHREAD_COND_INITIALIZER,
+                        .written = PTHREAD_COND_INITIALIZER};
+    struct comm *comm = over(net, 0, launch->rank, launch->size);
+    for (i64 r = 0; r < launch->size; r++) {
+        net->peers[r].socket = sockets[r];
+        net->peers[r].out_end = &net->peers[r].out;
+        state_of(comm)->world[r] = r;
+    }
+    require(pthread_create(&net->writer, NULL, write_frames, net) == 0, "no thread to write to other ranks");
+    return comm;
+}
