@@ -325,6 +325,43 @@ static void reference_route_regroup(struct op_run *run)
     op_values(run, REGROUP_OFFSETS)[run->columns] = (double)row;
 }
 
+/* ---- route_count: E = columns experts, of which all are kept (variant 0), or every other one ---- */
+enum { COUNT_OFFSETS, COUNT_MEMBER, COUNT_COUNTS };
+
+static i64 count_kept(const struct op_run *run)
+{
+    return run->variant ? run->columns / 2 : run->columns;
+}
+
+static void setup_route_count(struct op_run *run)
+{
+    i64 kept = count_kept(run), row = 0;
+    op_array(run, "offsets", INPUT, DTYPE_I32, kept + 1);
+    op_array(run, "member", INPUT, DTYPE_I32, kept);
+    op_array(run, "counts", OUTPUT, DTYPE_I32, run->columns);
+    for (i64 e = 0; e <= kept; e++) {
+        op_values(run, COUNT_OFFSETS)[e] = (double)row;
+        row += op_below(1 + 2 * ceil_div(run->rows, run->columns), e, 0);
+    }
+    for (i64 e = 0; e < kept; e++)
+        op_values(run, COUNT_MEMBER)[e] = (double)(2 * e + 1);
+}
+
+static void call_route_count(struct device *device, struct op_run *run)
+{
+    device->ops->route_count(device, op_data(run, COUNT_COUNTS), op_data(run, COUNT_OFFSETS),
+                             run->variant ? op_data(run, COUNT_MEMBER) : NULL, count_kept(run), run->columns);
+}
+
+static void reference_route_count(struct op_run *run)
+{
+    const double *offsets = op_values(run, COUNT_OFFSETS);
+    for (i64 e = 0; e < run->columns; e++)
+        op_values(run, COUNT_COUNTS)[e] = 0;
+    for (i64 e = 0; e < count_kept(run); e++)
+        op_values(run, COUNT_COUNTS)[run->variant ? 2 * e + 1 : e] = offsets[e + 1] - offsets[e];
+}
+
 /* ---- dispatch, combine (bit 0: add, bit 1: no weights), combine_backward (bit 1) ---- */
 enum { MOE_X, MOE_Y, MOE_SLOT, MOE_SOURCE, MOE_ROWS, MOE_WEIGHTS, MOE_DY, MOE_DWEIGHTS };
 enum { K = 3 };
@@ -453,6 +490,8 @@ const struct op_case expert_cases[] = {
     {"route_sort", 1, setup_route_sort, call_route_sort, reference_route_sort, .usual = {4096, 64},
      .shapes = sort_shapes, .alike = ONE_DTYPE | NO_GAPS},
     {"route_regroup", 1, setup_route_regroup, call_route_regroup, reference_route_regroup, .usual = {4096, 64},
+     .alike = ONE_DTYPE | NO_GAPS},
+    {"route_count", 2, setup_route_count, call_route_count, reference_route_count, .usual = {4096, 64},
      .alike = ONE_DTYPE | NO_GAPS},
     {"dispatch", 1, setup_dispatch, call_dispatch, reference_dispatch, .usual = {4096, 512}, .shapes = moe_shapes},
     {"combine", 4, setup_combine, call_combine, reference_combine, .usual = {4096, 512}, .shapes = moe_shapes},

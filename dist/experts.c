@@ -22,42 +22,38 @@ static void sort_sent(struct tape *tape, struct expert_exchange *x, const struct
                             routing->k_max, routing->experts, 1);
 }
 
-/* Rows for each of the layer's E experts, whatever the sub-model keeps: the host waits for them. */
-static i32 *count_rows(struct tape *tape, const struct expert_exchange *x, const struct routing *routing, i64 experts)
-{
-    i32 *counts = host(tape, experts, 4);
-    if (!routing)
-        return counts;
-    i32 *offsets = host(tape, routing->experts + 1, 4), *member = NULL;
-    device_get(tape->device, offsets, x->order.offsets, (routing->experts + 1) * 4);
-    if (routing->groups.member) {
-        member = host(tape, routing->experts, 4);
-        device_get(tape->device, member, routing->groups.member, routing->experts * 4);
-    }
-    for (i64 e = 0; e < routing->experts; e++)
-        counts[member ? member[e] : e] = offsets[e + 1] - offsets[e];
-    return counts;
-}
+struct counts {         /* in one block, of which the host has a copy: it waits for nothing else in a layer */
+    const i32 *to;      /* [E] rows this rank sends to each of the layer's experts, whatever the sub-model keeps */
+    const i32 *from;    /* [ranks, own] rows each rank sends to each of this rank's */
+    const i32 *arrives; /* `from` in device memory */
+};
 
-/* from [ranks, own]: rows each rank sends to each of this rank's experts. */
-static i32 *exchange_counts(struct tape *tape, struct comm *comm, i32 *counts, i64 own)
+static struct counts exchange_counts(struct tape *tape, const struct expert_exchange *x, const struct routing *routing,
+                                     i64 experts)
 {
-    i32 *from = host(tape, comm->size * own, 4);
+    struct device *device = tape->device;
+    struct comm *comm = x->comm;
+    i64 own = experts / comm->size;
+    i32 *to = tape_alloc(tape, 2 * experts * 4), *from = to + experts, *read = host(tape, 2 * experts, 4);
+    if (routing)
+        device->ops->route_count(device, to, x->order.offsets, routing->groups.member, routing->experts, experts);
+    else
+        device->ops->fill_ids(device, to, experts, 0);
     for (i64 r = 0; r < comm->size; r++) {
-        comm->in[r] = (struct span){counts + r * own, own * 4};
+        comm->in[r] = (struct span){to + r * own, own * 4};
         comm->out[r] = (struct span){from + r * own, own * 4};
     }
-    comm_exchange(comm_host(comm), comm->out, comm->in);
-    return from;
+    comm_exchange(comm, comm->out, comm->in);
+    device_get(device, read, to, 2 * experts * 4);
+    return (struct counts){read, read + experts, from};
 }
 
-static void count_ranks(struct expert_exchange *x, const i32 *counts, const i32 *from, i64 own, const char *setting,
-                        i64 bound)
+static void count_ranks(struct expert_exchange *x, const struct counts *counts, i64 own, const char *setting, i64 bound)
 {
     for (i64 r = 0; r < x->comm->size; r++) {
         for (i64 e = 0; e < own; e++) {
-            x->send[r] += counts[r * own + e];
-            x->receive[r] += from[r * own + e];
+            x->send[r] += counts->to[r * own + e];
+            x->receive[r] += counts->from[r * own + e];
         }
         x->send_rows += x->send[r];
         x->receive_rows += x->receive[r];
@@ -67,24 +63,22 @@ static void count_ranks(struct expert_exchange *x, const i32 *counts, const i32 
                   (long long)x->receive_rows, (long long)bound, setting);
 }
 
-/* Arrived rows lie by rank, then by expert; the products want them by expert. */
-static void regroup(struct tape *tape, struct expert_exchange *x, const i32 *from, i64 own)
+/* Arrived rows lie by rank, then by expert; the products want them by expert. counts NULL: without data. */
+static void regroup(struct tape *tape, struct expert_exchange *x, const struct counts *counts, i64 own)
 {
     struct device *device = tape->device;
-    i64 count = x->comm->size * own;
-    i32 *offsets = tape_alloc(tape, (own + 1) * 4), *rows = tape_alloc(tape, count * 4);
+    i32 *offsets = tape_alloc(tape, (own + 1) * 4);
     x->regroup = tape_alloc(tape, x->rows_bound * 4);
     x->arrived = tape_alloc(tape, max_i64(x->receive_rows, 1) * 4);
-    if (from) {
-        device_put(device, rows, from, count * 4);
-        device->ops->route_regroup(device, offsets, x->regroup, x->arrived, x->rows_bound, rows, x->comm->size, own);
-    }
+    if (counts)
+        device->ops->route_regroup(device, offsets, x->regroup, x->arrived, x->rows_bound, counts->arrives,
+                                   x->comm->size, own);
     x->groups = (struct groups){own, offsets, NULL};
     x->grouped_rows = 0;
-    for (i64 e = 0; e < own && from; e++) {
+    for (i64 e = 0; e < own && counts; e++) {
         i64 sum = 0;
         for (i64 r = 0; r < x->comm->size; r++)
-            sum += from[r * own + e];
+            sum += counts->from[r * own + e];
         x->grouped_rows += round_up(sum, GROUP_ROWS);
     }
 }
@@ -114,10 +108,10 @@ struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, co
         x->grouped_rows = x->rows_bound;
         return x;
     }
-    i32 *counts = count_rows(tape, x, routing, experts), *from = exchange_counts(tape, comm, counts, own);
-    count_ranks(x, counts, from, own, setting, receive_bound);
+    struct counts counts = exchange_counts(tape, x, routing, experts);
+    count_ranks(x, &counts, own, setting, receive_bound);
     x->rows_bound = groups_rows_bound(receive_bound, own);
-    regroup(tape, x, from, own);
+    regroup(tape, x, &counts, own);
     return x;
 }
 

@@ -272,6 +272,10 @@ struct surrogate_options {
     OP(route_regroup, (struct device *device, i32 *offsets, i32 *regroup, i32 *arrived, i64 rows_bound,                \
                        const i32 *from, i64 ranks, i64 experts),                                                       \
                       (device, offsets, regroup, arrived, rows_bound, from, ranks, experts))                           \
+    /* counts [experts]: rows of each expert of a layer. offsets [kept + 1] of those that are kept, member [kept] which  \
+     * they are (NULL: the first ones). */                                                                             \
+    OP(route_count, (struct device *device, i32 *counts, const i32 *offsets, const i32 *member, i64 kept, i64 experts),\
+                    (device, counts, offsets, member, kept, experts))                                                  \
     /* out[i] = sum_j weights[i,j] y[slot[i,j]] (weights NULL: 1); dy[slot] = weight . dout, dweights[i,j] =           \
      * dout[i] . y[slot]. Rows of dy no assignment owns, up to offsets[E], become zero. */                             \
     OP(combine, (struct device *device, struct matrix out, struct matrix y, const i32 *slot, const float *weights,     \

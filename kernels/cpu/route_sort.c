@@ -50,3 +50,11 @@ void CPU(route_regroup)(struct device *device, i32 *offsets, i32 *regroup, i32 *
                 arrived[row++] = next[e]++;
             }
 }
+
+void CPU(route_count)(struct device *device, i32 *counts, const i32 *offsets, const i32 *member, i64 kept, i64 experts)
+{
+    (void)device;
+    memset(counts, 0, (size_t)experts * 4);
+    for (i64 e = 0; e < kept; e++)
+        counts[member ? member[e] : e] = offsets[e + 1] - offsets[e];
+}

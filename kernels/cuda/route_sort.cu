@@ -184,3 +184,17 @@ extern "C" void cuda_route_regroup(struct device *device, i32 *offsets, i32 *reg
     if (runs > 0)
         LAUNCH(device, move_runs, (unsigned)runs, 128, 0, g);
 }
+
+static __global__ void count_kept(i32 *counts, const i32 *offsets, const i32 *member, i64 kept)
+{
+    GRID_STRIDE(e, kept)
+    counts[member ? member[e] : e] = offsets[e + 1] - offsets[e];
+}
+
+extern "C" void cuda_route_count(struct device *device, i32 *counts, const i32 *offsets, const i32 *member, i64 kept,
+                                 i64 experts)
+{
+    CUDA_CHECK(cudaMemsetAsync(counts, 0, (size_t)experts * 4, cuda_queue_of(device)));
+    if (kept > 0)
+        LAUNCH(device, count_kept, blocks_for(kept), BLOCK_THREADS, 0, counts, offsets, member, kept);
+}

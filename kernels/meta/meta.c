@@ -333,6 +333,12 @@ static void route_regroup(struct device *device, i32 *offsets, i32 *regroup, i32
     count(device, 0, 8.0 * (double)rows_bound);
 }
 
+static void route_count(struct device *device, i32 *counts, const i32 *offsets, const i32 *member, i64 kept,
+                        i64 experts)
+{
+    count(device, 0, 4.0 * (double)(experts + 2 * kept));
+}
+
 static void route_balance(struct device *device, float *bias, float *usage, double *use, i64 experts, float speed)
 {
     count(device, 0, 32.0 * (double)experts);
