@@ -279,6 +279,11 @@ struct json *json_of_bytes(const char *bytes, i64 length)
     return created(value);
 }
 
+struct json *json_of_utf8(const char *bytes, i64 length)
+{
+    return created(json_stringn_nocheck(length ? bytes : "", (size_t)length));
+}
+
 struct json *json_of_string(const char *text)
 {
     return json_of_bytes(text, (i64)strlen(text));

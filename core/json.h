@@ -52,6 +52,7 @@ void json_set(struct json *object, const char *key, struct json *value); /* take
 void json_push(struct json *array, struct json *value);                  /* takes the value */
 struct json *json_of_string(const char *text); /* must be UTF-8; invalid bytes become U+FFFD */
 struct json *json_of_bytes(const char *bytes, i64 length);
+struct json *json_of_utf8(const char *bytes, i64 length); /* that is known to be UTF-8: it is not looked at again */
 struct json *json_of_integer(i64 value);
 struct json *json_of_number(double value);                           /* NaN and infinities become null */
 struct json *json_of_numbers(const double *values, i64 count);       /* an array */

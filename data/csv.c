@@ -206,7 +206,7 @@ static int csv_next(void *table, struct record *row)
     row->object = json_object();
     for (i64 i = 0; i < c->count; i++)
         if (c->wanted[i])
-            json_set(row->object, c->names[i].data, json_of_bytes(c->fields[i].data, c->fields[i].length));
+            json_set(row->object, c->names[i].data, json_of_utf8(c->fields[i].data, c->fields[i].length));
     return 1;
 }
 

@@ -91,7 +91,7 @@ static struct json *json_of_value(struct parquet *p, const struct parquet_node *
     }
     const char *bytes = (const char *)value->bytes;
     bool text = node->meaning == MEANS_TEXT && text_invalid_utf8(bytes, value->length) < 0;
-    return text ? json_of_bytes(bytes, value->length) : record_blob(p->row, bytes, value->length);
+    return text ? json_of_utf8(bytes, value->length) : record_blob(p->row, bytes, value->length);
 }
 
 /* ---- nesting ---- */

@@ -23,37 +23,54 @@ void text_room(struct text *text, i64 bytes)
     text->capacity = wanted;
 }
 
-static bool copy_in(struct block *b, u64 length)
+/* Short ones in one step of 16, where that stays inside of both: what is written too much is written over. */
+static inline bool copy_in(struct block *b, u64 length)
 {
-    if (length > (u64)(b->in_end - b->in) || length > (u64)(b->end - b->out))
+    u64 room_in = (u64)(b->in_end - b->in), room = (u64)(b->end - b->out);
+    if (length > room_in || length > room)
         return false;
-    memcpy(b->out, b->in, length);
+    if (length <= 16 && room_in >= 16 && room >= 16)
+        memcpy(b->out, b->in, 16);
+    else
+        memcpy(b->out, b->in, length);
     b->in += length;
     b->out += length;
     return true;
 }
 
-/* In steps of 16 where that stays inside: what is written too much is written over. */
-static bool copy_back(struct block *b, u64 offset, u64 length)
+/* What is near repeats: each copy of it doubles what the next one takes at once. */
+static void repeat(u8 *out, const u8 *from, u64 length)
 {
-    u8 *out = b->out;
+    for (u64 period = (u64)(out - from), step; length; length -= step, out += step, period += step) {
+        step = period < length ? period : length;
+        memcpy(out, from, step);
+    }
+}
+
+static inline bool copy_back(struct block *b, u64 offset, u64 length)
+{
+    u8 *out = b->out, *end = out + length;
     if (offset == 0 || offset > (u64)(out - b->begin) || length > (u64)(b->end - out))
         return false;
     const u8 *from = out - offset;
-    b->out += length;
-    if (offset >= 16 && (u64)(b->end - out) >= length + 16) {
-        for (; out < b->out; out += 16, from += 16)
-            memcpy(out, from, 16);
-    } else {
-        while (out < b->out)
-            *out++ = *from++;
+    b->out = end;
+    if (offset < 16 || (u64)(b->end - out) < length + 16) {
+        repeat(out, from, length);
+        return true;
     }
+    for (; out < end; out += 16, from += 16)
+        memcpy(out, from, 16);
     return true;
 }
 
-static u32 take_little(struct block *b, i64 count)
+static inline u32 take_little(struct block *b, i64 count)
 {
     u32 value = 0;
+    if (b->in_end - b->in >= 4) {
+        memcpy(&value, b->in, 4);
+        b->in += count;
+        return count == 4 ? value : value & ((1u << 8 * count) - 1);
+    }
     for (i64 i = 0; i < count && b->in < b->in_end; i++)
         value |= (u32)*b->in++ << 8 * i;
     return value;
@@ -73,7 +90,7 @@ static bool snappy_length(struct block *b, u64 expected)
     return false;
 }
 
-static bool snappy_literal(struct block *b, u8 tag)
+static inline bool snappy_literal(struct block *b, u8 tag)
 {
     u64 length = (u64)(tag >> 2) + 1;
     if (length > 60)
@@ -81,7 +98,7 @@ static bool snappy_literal(struct block *b, u8 tag)
     return copy_in(b, length);
 }
 
-static bool snappy_element(struct block *b)
+static inline bool snappy_element(struct block *b)
 {
     u8 tag = *b->in++;
     u64 length = (u64)(tag >> 2) + 1;
@@ -97,19 +114,19 @@ static bool snappy_element(struct block *b)
     }
 }
 
-static bool snappy(struct block *b)
+static bool snappy(struct block block)
 {
-    if (!snappy_length(b, (u64)(b->end - b->out)))
+    if (!snappy_length(&block, (u64)(block.end - block.out)))
         return false;
-    while (b->in < b->in_end)
-        if (!snappy_element(b))
+    while (block.in < block.in_end)
+        if (!snappy_element(&block))
             return false;
-    return b->out == b->end;
+    return block.out == block.end;
 }
 
 /* ---- LZ4 ---- */
 
-static u64 lz4_length(struct block *b, u64 nibble)
+static inline u64 lz4_length(struct block *b, u64 nibble)
 {
     u64 length = nibble;
     for (u8 more = 255; nibble == 15 && more == 255 && b->in < b->in_end;)
@@ -117,19 +134,19 @@ static u64 lz4_length(struct block *b, u64 nibble)
     return length;
 }
 
-static bool lz4(struct block *b)
+static bool lz4(struct block block)
 {
-    while (b->in < b->in_end) {
-        u8 token = *b->in++;
-        if (!copy_in(b, lz4_length(b, token >> 4)))
+    while (block.in < block.in_end) {
+        u8 token = *block.in++;
+        if (!copy_in(&block, lz4_length(&block, token >> 4)))
             return false;
-        if (b->in == b->in_end)
+        if (block.in == block.in_end)
             break;
-        u64 offset = take_little(b, 2);
-        if (!copy_back(b, offset, lz4_length(b, token & 15) + 4))
+        u64 offset = take_little(&block, 2);
+        if (!copy_back(&block, offset, lz4_length(&block, token & 15) + 4))
             return false;
     }
-    return b->out == b->end;
+    return block.out == block.end;
 }
 
 /* ---- both ---- */
@@ -143,7 +160,7 @@ static int unpack_block(struct text *out, i64 expected, enum packing packing, co
     text_room(out, expected);
     u8 *begin = (u8 *)out->data + out->length;
     struct block block = {in, in + bytes, begin, begin, begin + expected};
-    if (!(is_snappy ? snappy : lz4)(&block))
+    if (!(is_snappy ? snappy : lz4)(block))
         return error_set("a damaged block of %s: expected %lld bytes in it", is_snappy ? "Snappy" : "LZ4",
                          (long long)expected);
     out->length += expected;
