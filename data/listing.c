@@ -8,8 +8,9 @@
 #include <sys/stat.h>
 
 enum { DEPTH_MOST = 16 };
-static const struct reader_kind *const readers[] = {&text_reader, &lines_reader, &values_reader, &tar_reader,
-                                                    &csv_reader,  &tsv_reader,   &index_reader,  &parquet_reader};
+static const struct reader_kind *const readers[] = {&text_reader,  &lines_reader,   &values_reader,
+                                                    &tar_reader,   &csv_reader,     &tsv_reader,
+                                                    &index_reader, &parquet_reader, &arrow_reader};
 const char *const split_names[SPLITS] = {"train", "validation", "test"};
 
 /* ---- names ---- */
@@ -22,7 +23,7 @@ static bool is_medium(const char *name)
 /* Files that are read from any place have their own compression inside. */
 static bool may_be_packed(const struct reader_kind *reader)
 {
-    return reader != &index_reader && reader != &parquet_reader;
+    return reader != &index_reader && reader != &parquet_reader && reader != &arrow_reader;
 }
 
 static const struct reader_kind *reader_of(const char *name)
@@ -223,7 +224,9 @@ static void walk(struct listing *l, const char *path, int split, int depth);
 static void add_entry(struct listing *l, char *path, const char *name, int split, int depth)
 {
     bool folder = file_is_directory(path);
-    if (depth == 0 || (split == SPLIT_DRAWN && !folder && reader_of(name) == &parquet_reader))
+    const struct reader_kind *reader = folder ? NULL : reader_of(name);
+    bool table = reader == &parquet_reader || reader == &arrow_reader; /* published a folder deeper */
+    if (depth == 0 || (split == SPLIT_DRAWN && table))
         split = split_of(name, folder);
     if (*name == '.') {
         leave_out(push(l, path, split), string_copy("hidden files and folders"));
@@ -325,7 +328,7 @@ static int add_one(struct listing *l, const char *path)
     if (l->files[0].use == FILE_SAMPLES)
         return 0;
     return error_set("%s: of a kind that cannot be read: expected .txt, .jsonl, .json, .csv, .tar (.gz, .zst, .xz, "
-                     ".bz2, .lz4), .parquet, .idx, or a folder",
+                     ".bz2, .lz4), .parquet, .arrow, .idx, or a folder",
                      path);
 }
 

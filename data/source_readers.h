@@ -27,7 +27,7 @@ struct reader_kind {
     void (*close)(void *reader);
 };
 extern const struct reader_kind text_reader, lines_reader, values_reader, tar_reader, index_reader, pair_reader,
-    parquet_reader, csv_reader, tsv_reader;
+    parquet_reader, arrow_reader, csv_reader, tsv_reader;
 
 /* listing.c: the files of a path, what each becomes, in the order in which they are read. */
 struct listing {

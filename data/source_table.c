@@ -1,4 +1,4 @@
-/* Rows of tables: Parquet, CSV. */
+/* Rows of tables: Parquet, Arrow, CSV. */
 #include "data/source_readers.h"
 #include "data/table.h"
 
@@ -83,5 +83,6 @@ static enum source_result rows_next(void *reader, struct sample *out)
 }
 
 const struct reader_kind parquet_reader = {".parquet", rows_open, rows_next, rows_position, rows_close};
+const struct reader_kind arrow_reader = {".arrow", rows_open, rows_next, rows_position, rows_close};
 const struct reader_kind csv_reader = {".csv", rows_open, rows_next, rows_position, rows_close};
 const struct reader_kind tsv_reader = {".tsv", rows_open, rows_next, rows_position, rows_close};

@@ -6,7 +6,7 @@
  *                         {"conversations": [..]}; {"question", "answer"}, {"prompt", "completion"}, {"instruction",
  *                         "input", "output"}; other lines are passed over
  *   .json                 a list of such objects, or several of them
- *   .parquet              the same by columns; pictures, clips and sounds may be in it
+ *   .parquet, .arrow      the same by columns; pictures, clips and sounds may be in it (Arrow: file or stream)
  *   .csv, .tsv            the same, with a header; every value is a text
  *   .txt .jsonl .json .csv .tsv .tar + .gz .zst .xz .bz2 .lz4
  *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, and .json with a "caption"

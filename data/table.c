@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static const struct table_kind *const kinds[] = {&parquet_table, &csv_table, &tsv_table};
+static const struct table_kind *const kinds[] = {&parquet_table, &arrow_table, &csv_table, &tsv_table};
 
 static const struct table_kind *kind_of(const char *path)
 {

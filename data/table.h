@@ -14,7 +14,7 @@ struct table_kind {
     double (*share)(const void *table); /* of the file behind it */
     void (*close)(void *table);
 };
-extern const struct table_kind parquet_table, csv_table, tsv_table;
+extern const struct table_kind parquet_table, arrow_table, csv_table, tsv_table;
 
 enum { TABLE_DAMAGED = -1, TABLE_BAD = -2 };
 struct data_table {

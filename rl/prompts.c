@@ -176,7 +176,8 @@ int prompts_load(struct prompts *all, const char *path, const struct text_tokeni
     i64 length = (i64)strlen(path);
     *all = (struct prompts){0};
     if (file_is_directory(path))
-        return error_set("%s is a folder, expected a file of prompts (.jsonl, .parquet, .csv, or a .json array)", path);
+        return error_set(
+            "%s is a folder, expected a file of prompts (.jsonl, .parquet, .arrow, .csv, or a .json array)", path);
     int status = data_table_reads(path)                                  ? load_table(all, path, tokenizer, limit)
                  : length > 5 && strcmp(path + length - 5, ".json") == 0 ? load_array(all, path, tokenizer, limit)
                                                                          : load_lines(all, path, tokenizer, limit);

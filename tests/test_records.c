@@ -99,11 +99,11 @@ static void records_are_the_same_in_every_format(void **state)
          true},
         {"chat", "chat <user> text'Hi' <assistant> text'Hello'\n", false},
     };
-    static const char *const suffixes[] = {"parquet", "jsonl", "json", "csv"};
+    static const char *const suffixes[] = {"parquet", "arrow", "jsonl", "json", "csv"};
     for (i64 i = 0; i < COUNT_OF(forms); i++)
-        for (i64 k = 0; k < 3 + forms[i].flat; k++)
+        for (i64 k = 0; k < 4 + forms[i].flat; k++)
             expect(form(forms[i].name, suffixes[k]), NULL, forms[i].expected);
-    for (i64 k = 0; k < 2; k++)
+    for (i64 k = 0; k < 3; k++)
         expect(form("sharegpt", suffixes[k]), NULL,
                "chat <system> text'Be kind.' <user> text'Hi' <assistant> text'Hello' <assistant> "
                "text'<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>' <tool> text'7'\n"

@@ -6,7 +6,7 @@ Bytes stand as {"$bytes": HEX}. values.jsonl is what every values_*.parquet hold
 are compared as the integers they are stored as.
 """
 import json, os, sys
-import pyarrow as pa, pyarrow.parquet as pq
+import pyarrow as pa, pyarrow.ipc as ipc, pyarrow.parquet as pq
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = 60
@@ -64,6 +64,78 @@ def nested():
     return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 
 
+def arrow_types():
+    """name, type, cells, and the cells as they are compared (times as integers)."""
+    def some(make):
+        return [None if i % 5 == 2 or 20 <= i < 35 else make(i) for i in range(ROWS)]
+    for name, type in (("i8", pa.int8()), ("u8", pa.uint8()), ("i16", pa.int16()), ("u16", pa.uint16()), ("i32", pa.int32()), ("i64", pa.int64())):
+        yield name, type, some(lambda i: i * 2 - (50 if name[0] == "i" else 0)), None
+    yield "u32", pa.uint32(), some(lambda i: 2**32 - 1 - i), None
+    yield "u64", pa.uint64(), some(lambda i: 2**60 + i), None
+    yield "f16", pa.float16(), some(lambda i: [0.0, 1.5, -2.25, 65504.0, 2.0**-24][i % 5]), None
+    yield "f32", pa.float32(), some(lambda i: column("f32", i)), None
+    yield "f64", pa.float64(), some(lambda i: column("f64", i)), None
+    yield "bool", pa.bool_(), some(lambda i: i % 3 == 0), None
+    for name, type in (("text", pa.string()), ("large_text", pa.large_string()), ("text_view", pa.string_view())):
+        yield name, type, some(lambda i: column("text", i)), None
+    for name, type in (("bytes", pa.binary()), ("large_bytes", pa.large_binary()), ("bytes_view", pa.binary_view())):
+        yield name, type, some(lambda i: column("bytes", i)), None
+    yield "fixed", pa.binary(3), some(lambda i: column("fixed", i)), None
+    yield "null", pa.null(), [None] * ROWS, None
+    yield "words", pa.dictionary(pa.int8(), pa.string()), some(lambda i: WORDS[i * 7 % 10]), None
+    yield "numbers", pa.dictionary(pa.uint16(), pa.int64()), some(lambda i: i // 3 * 10**12), None
+    for name, type in (("list", pa.list_(pa.int32())), ("large_list", pa.large_list(pa.int32()))):
+        yield name, type, some(lambda i: [None if k == 1 else i * k for k in range(i % 4)]), None
+    yield "fixed_list", pa.list_(pa.int16(), 2), some(lambda i: [i, None]), None
+    yield "lists", pa.list_(pa.list_(pa.string())), some(lambda i: [["a", None], [], None][: i % 4]), None
+    yield "chat", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])), \
+        some(lambda i: [{"role": "user", "content": f"{i}"}, None, {"role": None, "content": "x"}][: i % 4]), None
+    yield "listed_words", pa.list_(pa.dictionary(pa.int32(), pa.string())), some(lambda i: [WORDS[(i + k) % 10] for k in range(i % 3)]), None
+    yield "map", pa.map_(pa.string(), pa.int32()), some(lambda i: [(f"k{k}", k) for k in range(i % 3)]), None
+    yield "date", pa.date32(), [None if v is None else v for v in some(lambda i: i * 100)], "int"
+    yield "time", pa.timestamp("us"), some(lambda i: i * 10**12), "int"
+
+
+def arrow_table():
+    names, arrays, fields = [], [], []
+    rows = [{} for _ in range(ROWS)]
+    for name, type, cells, how in arrow_types():
+        array = pa.array(cells, pa.int32() if type == pa.date32() else pa.int64()).cast(type) if how == "int" else pa.array(cells, type)
+        arrays.append(array)
+        fields.append(pa.field(name, type))
+        for row, cell in zip(rows, cells if how == "int" else array.to_pylist()):
+            row[name] = cell
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields)), rows
+
+
+def write_arrow(name, table, stream, codec, chunk=25):
+    options = ipc.IpcWriteOptions(compression=codec, emit_dictionary_deltas=stream)
+    new = ipc.new_stream if stream else ipc.new_file
+    with new(os.path.join(HERE, name), table.schema, options=options) as out:
+        out.write_table(table, max_chunksize=chunk)
+
+
+def arrows():
+    table, rows = arrow_table()
+    with open(os.path.join(HERE, "arrow.jsonl"), "w", encoding="utf-8") as out:
+        for row in rows:
+            out.write(json.dumps(plain(row), ensure_ascii=False) + "\n")
+    for stream in (False, True):
+        for codec in (None, "lz4", "zstd"):
+            write_arrow(f"{'stream' if stream else 'file'}_{codec or 'none'}.arrow", table, stream, codec)
+    few = table.slice(0, 4).select(["text", "words", "chat", "text_view", "f16"])
+    write_arrow("../../fuzz/arrow/none.arrow", few, True, None)
+    write_arrow("../../fuzz/arrow/zstd.arrow", few, False, "zstd")
+    with ipc.new_stream(os.path.join(HERE, "deltas.arrow"), pa.schema([("w", pa.dictionary(pa.int8(), pa.string()))]),
+                        options=ipc.IpcWriteOptions(emit_dictionary_deltas=True)) as out:
+        for words in (["a", "b"], ["a", "b", "c"], ["x"]):
+            out.write_batch(pa.record_batch([pa.DictionaryArray.from_arrays(pa.array(range(len(words)), pa.int8()), words)], names=["w"]))
+    union = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
+    ends = pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array(["r"]))
+    views = pa.array([[1], [2]], pa.list_view(pa.int64()))
+    write_arrow("unread.arrow", pa.table({"union": union, "ends": ends, "views": views, "text": ["one", "two"]}), True, None)
+
+
 def plain(value):
     if isinstance(value, bytes):
         return {"$bytes": value.hex()}
@@ -104,6 +176,7 @@ def write_forms():
     os.makedirs(os.path.join(HERE, "forms"), exist_ok=True)
     for name, rows, schema in forms():
         path = os.path.join(HERE, "forms", name)
+        write_arrow(f"forms/{name}.arrow", pa.Table.from_pylist(rows, schema=schema), True, None)
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), path + ".parquet", store_schema=False)
         open(path + ".jsonl", "w").write("".join(json.dumps(row) + "\n" for row in rows))
         json.dump(rows, open(path + ".json", "w"), indent=1)
@@ -136,6 +209,7 @@ def write_small(name, rows, schema):
 
 def main():
     write_forms()
+    arrows()
     table, encodings, dictionary = values()
     write_lines("values.jsonl", table)
     for codec in ("NONE", "SNAPPY", "GZIP", "ZSTD", "LZ4"):
