@@ -58,6 +58,9 @@ static int read_head(struct arrow *a, i64 *length)
 static int next_message(struct arrow *a, struct message *m)
 {
     i64 length;
+    if (a->blocks && a->block == a->block_count)
+        return 0;
+    a->at = a->blocks ? a->blocks[a->block++] : a->at;
     *m = (struct message){.at = a->at};
     if (read_head(a, &length) < 0)
         return -1;
@@ -77,21 +80,60 @@ static int next_message(struct arrow *a, struct message *m)
     return 1;
 }
 
+/* ---- schemas ---- */
+
+static int read_schema(struct arrow *a, struct flatbuffer *f, i64 table, i64 at)
+{
+    if (flatbuffer_integer(f, table, 0, 2, 0) != 0)
+        return damaged(a, at, "big-endian values, which are not read");
+    if (arrow_fields_read(&a->fields, &a->field_count, f, flatbuffer_reference(f, table, 1)) < 0)
+        return error_prefix("%s: byte %lld", a->path, (long long)at);
+    return 0;
+}
+
+/* Blocks of 24 bytes: an offset, and lengths that the messages say again. */
+static int add_blocks(struct arrow *a, struct flatbuffer *f, i64 list, i64 at)
+{
+    i64 count = flatbuffer_count(f, list, 24);
+    a->blocks = memory_resize(a->blocks, max_i64(1, a->block_count) * 8, max_i64(1, a->block_count + count) * 8);
+    for (i64 i = 0; i < count; i++) {
+        i64 offset = flatbuffer_word(f, list + 4 + 24 * i);
+        if (offset < 8 || offset > at)
+            return damaged(a, at, "a footer that puts a message outside of the file");
+        a->blocks[a->block_count++] = offset;
+    }
+    return 0;
+}
+
+/* What a file holds, its footer says; not all programs write a stream in front of it. */
+static int read_footer(struct arrow *a)
+{
+    i64 bytes = a->file.bytes, length = bytes >= 18 ? read_i32(a->file.data + bytes - 10) : -1;
+    if (bytes < 18 || memcmp(a->file.data + bytes - 6, "ARROW1", 6) != 0)
+        return damaged(a, bytes, "no \"ARROW1\" at the end of the file: it is cut short");
+    if (length < 0 || length > bytes - 18)
+        return damaged(a, bytes - 10, "a footer of more bytes than the file has");
+    i64 at = bytes - 10 - length;
+    struct flatbuffer f = {a->file.data + at, length, false};
+    i64 root = flatbuffer_root(&f), schema = flatbuffer_reference(&f, root, 1);
+    i64 dictionaries = flatbuffer_reference(&f, root, 2), batches = flatbuffer_reference(&f, root, 3);
+    a->blocks = memory_alloc(8);
+    if (add_blocks(a, &f, dictionaries, at) < 0 || add_blocks(a, &f, batches, at) < 0)
+        return -1;
+    return f.bad || !schema ? damaged(a, at, "a damaged footer") : read_schema(a, &f, schema, at);
+}
+
 int arrow_schema_read(struct arrow *a)
 {
     struct message m;
-    bool file = a->file.bytes >= 8 && memcmp(a->file.data, "ARROW1\0\0", 8) == 0;
-    a->at = file ? 8 : 0;
+    if (a->file.bytes >= 8 && memcmp(a->file.data, "ARROW1\0\0", 8) == 0)
+        return read_footer(a);
     int status = next_message(a, &m);
     if (status < 0)
         return -1;
     if (status == 0 || m.type != HEADER_SCHEMA)
         return damaged(a, m.at, "no schema: expected a file or a stream of Arrow");
-    if (flatbuffer_integer(&m.flat, m.header, 0, 2, 0) != 0)
-        return damaged(a, m.at, "big-endian values, which are not read");
-    if (arrow_fields_read(&a->fields, &a->field_count, &m.flat, flatbuffer_reference(&m.flat, m.header, 1)) < 0)
-        return error_prefix("%s: byte %lld", a->path, (long long)m.at);
-    return 0;
+    return read_schema(a, &m.flat, m.header, m.at);
 }
 
 /* ---- arrays ---- */

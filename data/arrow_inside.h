@@ -83,7 +83,9 @@ struct arrow_dictionary {
 struct arrow {
     char *path;
     struct file_view file;
-    i64 at; /* of the next message */
+    i64 at;      /* of the next message */
+    i64 *blocks; /* of a file: where each message is, dictionaries before batches; NULL: a stream */
+    i64 block, block_count;
     struct arrow_field *fields;
     i64 field_count;
     bool *wanted; /* [field_count] */

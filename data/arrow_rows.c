@@ -242,6 +242,7 @@ static void close_table(void *table)
     arrow_fields_release(a->fields, a->field_count);
     file_unmap(&a->file);
     memory_free(a->dictionaries);
+    memory_free(a->blocks);
     memory_free(a->wanted);
     memory_free(a->path);
     memory_free(a);

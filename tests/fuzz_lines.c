@@ -1,5 +1,5 @@
-/* Fuzz target: any bytes (the first says which) as JSON lines, as a text, or as the JSON beside a medium are read or
- * refused, and reading ends. */
+/* Fuzz target: any bytes (the first says which) as JSON lines, as a text, as the JSON beside a medium, as a list of
+ * JSON or as a table of separated values are read or refused, and reading ends. */
 #include "data/sources.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ static void put(char path[64], const char *end, const uint8_t *data, size_t size
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const ends[] = {"jsonl", "txt", "json"};
+    static const char *const ends[] = {"jsonl", "txt", "json", "json", "csv"};
     char folder[64], path[64], medium[64];
     struct sample sample;
     enum source_result result;
@@ -24,8 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     snprintf(folder, sizeof folder, "/dev/shm/fuzz-%ld", (long)getpid());
     require(directory_make(folder) == 0, "%s", error_text());
-    put(path, ends[data[0] % 3], data + 1, size - 1);
-    if (data[0] % 3 == 2)
+    put(path, ends[data[0] % 5], data + 1, size - 1);
+    if (data[0] % 5 == 2)
         put(medium, "png", data, 1);
     struct source *source = source_open(folder, &(struct source_request){.validation = 0.5});
     require(source, "%s", error_text());
@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     source_close(source);
     unlink(path);
-    if (data[0] % 3 == 2)
+    if (data[0] % 5 == 2)
         unlink(medium);
     return 0;
 }

@@ -132,6 +132,26 @@ static void files_cut_short_are_refused(void **state)
     (void)state;
 }
 
+/* polars leaves out the head of the message before it: a file's footer says where its messages are. */
+static void files_need_no_stream_in_front(void **state)
+{
+    struct text whole = {0}, rows = {0}, expected = {0};
+    char *from = golden("file_none.arrow"), *lines = golden("arrow.jsonl");
+    assert_int_equal(file_read(&whole, from), 0);
+    memset(whole.data + 8, 0x55, 64);
+    char *path = put(whole.data, whole.length);
+    read_rows(&rows, path, NULL);
+    table_print_lines(&expected, lines);
+    table_assert_same("file_none.arrow", rows.data, expected.data);
+    text_release(&whole);
+    text_release(&rows);
+    text_release(&expected);
+    memory_free(from);
+    memory_free(lines);
+    drop(path);
+    (void)state;
+}
+
 static void damaged_files_end(void **state)
 {
     struct text whole = {0};
@@ -162,6 +182,7 @@ int main(void)
         cmocka_unit_test(types_that_are_not_read_are_passed),
         cmocka_unit_test(files_cut_short_are_refused),
         cmocka_unit_test(damaged_files_end),
+        cmocka_unit_test(files_need_no_stream_in_front),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
