@@ -27,6 +27,7 @@ static const char *const outcome_names[OUTCOMES] = {"text",
 struct tally {
     i64 samples[SPLITS][OUTCOMES], bad;
     struct json *bad_first;
+    u32 *becomes; /* [files] 1 << outcome */
 };
 
 static enum outcome outcome_of(const struct sample *sample)
@@ -66,9 +67,12 @@ static const char *missing_medium(const struct sample *sample)
     return NULL;
 }
 
-static void count_sample(struct tally *tally, const struct sample *sample)
+/* file: -1 where it is not known. */
+static void count_sample(struct tally *tally, const struct sample *sample, i64 file)
 {
     const char *missing = missing_medium(sample);
+    if (!missing && file >= 0)
+        tally->becomes[file] |= 1u << outcome_of(sample);
     if (!missing) {
         tally->samples[sample->split][outcome_of(sample)]++;
         return;
@@ -82,9 +86,12 @@ static void read_all(struct tally *tally, struct source *source)
 {
     struct sample sample;
     enum source_result result;
+    i64 count;
+    source_files(source, &count);
+    tally->becomes = memory_alloc(max_i64(1, count) * (i64)sizeof *tally->becomes);
     while ((result = source_next(source, &sample)) != SOURCE_END) {
         if (result == SOURCE_SAMPLE)
-            count_sample(tally, &sample);
+            count_sample(tally, &sample, source_at(source));
         else
             count_bad(tally, error_text());
         sample_release(&sample);
@@ -171,7 +178,66 @@ static struct json *uses_json(const struct source_file *files, i64 count)
     return list;
 }
 
-static struct json *file_json(const struct source_file *file, const char *root)
+static struct json *outcomes_json(u32 becomes)
+{
+    struct text names = {0};
+    for (int outcome = 0; outcome < OUTCOMES; outcome++)
+        if (becomes >> outcome & 1)
+            text_printf(&names, "%s%s", names.length ? ", " : "", outcome_names[outcome]);
+    struct json *value = json_of_string(names.length ? names.data : "nothing");
+    text_release(&names);
+    return value;
+}
+
+struct format {
+    const char *ending;
+    i64 files, samples, bad;
+    u32 becomes;
+};
+
+/* Where one of this ending is counted: it, or the place behind the last. */
+static struct format *format_of(struct format *formats, i64 *count, i64 most, const char *ending)
+{
+    i64 i = 0;
+    while (i < *count && strcmp(formats[i].ending, ending) != 0)
+        i++;
+    if (i == most)
+        return NULL;
+    if (i == *count)
+        formats[(*count)++].ending = ending;
+    return &formats[i];
+}
+
+/* The formats of files that are read whole, each with what its records become. */
+static struct json *formats_json(const struct source *source, const struct tally *tally)
+{
+    struct format formats[32] = {{0}};
+    i64 count, used = 0;
+    const struct source_file *files = source_files(source, &count);
+    struct json *list = json_array();
+    for (i64 i = 0; i < count; i++) {
+        const char *ending = source_ending(&files[i]);
+        struct format *format = ending ? format_of(formats, &used, COUNT_OF(formats), ending) : NULL;
+        if (!format)
+            continue;
+        format->files++;
+        format->samples += files[i].samples;
+        format->bad += files[i].bad;
+        format->becomes |= tally->becomes[i];
+    }
+    for (i64 i = 0; i < used; i++) {
+        struct json *row = json_object();
+        json_set(row, "ending", json_of_string(formats[i].ending));
+        json_set(row, "files", json_of_integer(formats[i].files));
+        json_set(row, "samples", json_of_integer(formats[i].samples));
+        json_set(row, "bad", json_of_integer(formats[i].bad));
+        json_set(row, "become", outcomes_json(formats[i].becomes));
+        json_push(list, row);
+    }
+    return list;
+}
+
+static struct json *file_json(const struct source_file *file, const char *root, u32 outcomes)
 {
     size_t length = strlen(root);
     bool below = strncmp(file->path, root, length) == 0 && file->path[length];
@@ -184,6 +250,8 @@ static struct json *file_json(const struct source_file *file, const char *root)
     json_set(row, "bytes", json_of_integer(file->bytes));
     json_set(row, "part", json_of_string(split_name(file->split)));
     json_set(row, "becomes", json_of_string(becomes(file)));
+    if (outcomes)
+        json_set(row, "samples_become", outcomes_json(outcomes));
     json_set(row, "samples", json_of_integer(file->samples));
     json_set(row, "bad", json_of_integer(file->bad));
     json_set(row, "passed", json_of_integer(file->passed));
@@ -202,12 +270,13 @@ static struct json *source_json(const struct source *source, struct tally *tally
         bytes += all[i].bytes;
         drawn = drawn && all[i].split == SPLIT_DRAWN;
         if (files)
-            json_push(list, file_json(&all[i], path));
+            json_push(list, file_json(&all[i], path, tally->becomes[i]));
     }
     json_set(j, "kind", json_of_string("data"));
     json_set(j, "files", json_of_integer(count));
     json_set(j, "bytes", json_of_integer(bytes));
     json_set(j, "files_become", uses_json(all, count));
+    json_set(j, "formats", formats_json(source, tally));
     json_set(j, "parts", json_of_string(drawn ? "drawn" : "named"));
     json_set(j, "samples", samples_json(tally, drawn));
     json_set(j, "left_out", notes_json(source));
@@ -233,6 +302,7 @@ struct json *inspect_sources(const char *path, bool files)
     }
     read_all(&tally, source);
     struct json *j = source_json(source, &tally, path, files);
+    memory_free(tally.becomes);
     source_close(source);
     return j;
 }

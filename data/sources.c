@@ -360,6 +360,16 @@ const struct source_file *source_files(const struct source *s, i64 *count)
     return s->listing.files;
 }
 
+i64 source_at(const struct source *s)
+{
+    return s->open;
+}
+
+const char *source_ending(const struct source_file *file)
+{
+    return file->use == FILE_SAMPLES && file->reader ? file->reader->suffix : NULL;
+}
+
 const struct source_note *source_notes(const struct source *s, i64 *count)
 {
     *count = s->reading.notes.count;

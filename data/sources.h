@@ -124,6 +124,8 @@ struct source_file {
 };
 enum { SPLIT_DRAWN = -1, SPLIT_NONE = -2 };
 const struct source_file *source_files(const struct source *source, i64 *count);
+i64 source_at(const struct source *source);                       /* file of what source_next gave last; -1: of none */
+const char *source_ending(const struct source_file *source_file); /* what the names of its format end in; NULL: none */
 
 /* Of what became no sample, so many and the first of them. Media that no line named are known at the end. */
 struct source_note {

@@ -232,6 +232,7 @@ static void inspect_says_what_becomes_of_every_file(void **state)
     json_free(j);
     assert_int_equal(WEFT("inspect", data), 0);
     expect_in(&said, "captioned picture       21\n");
+    expect_in(&said, ".jsonl      1        2    0  captioned picture\n");
     expect_in(&said, "mixed/a.orc");
     assert_int_equal(WEFT("inspect", lines), 0);
     expect_in(&said, "captioned picture        1\n");
