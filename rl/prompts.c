@@ -106,6 +106,26 @@ static int read_prompt(struct task *p, const struct text_tokenizer *tokenizer)
     return encode_messages(p, tokenizer) || encode_think(p, tokenizer) ? -1 : 0;
 }
 
+/* {"question", "answer"}, as GSM8K is published, in verl's fields: what stands behind the last "####" is the truth.
+ * Takes `source`, and gives it back where it is anything else. */
+static struct json *as_prompt(struct json *source)
+{
+    const struct json *question = json_get(source, "question");
+    const char *answer = json_string(json_get(source, "answer"), NULL), *truth = answer, *marked = NULL;
+    if (json_get(source, "prompt") || json_kind(question) != JSON_STRING || !answer)
+        return source;
+    while ((truth = strstr(truth, "####")) != NULL)
+        marked = truth += 4;
+    truth = marked ? marked + strspn(marked, " ") : answer;
+    struct json *prompt = json_object(), *model = json_object();
+    json_set(model, "ground_truth", json_of_bytes(truth, (i64)strcspn(truth, marked ? "\r\n" : "")));
+    json_set(prompt, "data_source", json_of_string(marked ? "openai/gsm8k" : ""));
+    json_set(prompt, "prompt", json_copy(question));
+    json_set(prompt, "reward_model", model);
+    json_free(source);
+    return prompt;
+}
+
 /* Takes `source`. */
 static int add_prompt(struct prompts *all, struct json *source, const char *path, i64 line,
                       const struct text_tokenizer *tokenizer)
@@ -114,7 +134,7 @@ static int add_prompt(struct prompts *all, struct json *source, const char *path
         all->list = memory_resize(all->list, all->count * (i64)sizeof *all->list,
                                   max_i64(1, 2 * all->count) * (i64)sizeof *all->list);
     struct task *p = &all->list[all->count++];
-    *p = (struct task){.source = source, .origin = string_format("%s:%lld", path, (long long)line)};
+    *p = (struct task){.source = as_prompt(source), .origin = string_format("%s:%lld", path, (long long)line)};
     if (read_prompt(p, tokenizer))
         return error_prefix("%s", p->origin);
     all->longest = max_i64(all->longest, p->ids.count + p->think.count);

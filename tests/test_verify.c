@@ -464,8 +464,30 @@ static void prompts_may_stand_in_a_table(void **state)
     assert_string_equal(text.data, "<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n");
     text_release(&text);
     prompts_release(&p);
-    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/qa.parquet", tokenizer, 0), -1);
-    assert_non_null(strstr(error_text(), "qa.parquet:1: key prompt"));
+    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/text.parquet", tokenizer, 0), -1);
+    assert_non_null(strstr(error_text(), "text.parquet:1: key prompt"));
+}
+
+static void questions_are_prompts_as_published(void **state)
+{
+    static const char *const names[] = {"qa.parquet", "qa.jsonl", "qa.json", "qa.csv"};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        struct prompts p;
+        enum verifier verifier;
+        struct text text = {0};
+        char *path = string_format("%s/tables/forms/%s", GOLDEN, names[i]);
+        assert_int_equal(prompts_load(&p, path, tokenizer, 0), 0);
+        assert_int_equal(p.count, 2);
+        assert_string_equal(p.list[0].ground_truth, "2");
+        assert_int_equal(verifier_of(&verifier, &p.list[1]), 0);
+        assert_int_equal(verifier, VERIFY_GSM8K);
+        assert_int_equal(text_decode(tokenizer, &text, p.list[1].ids.ids, p.list[1].ids.count, false), 0);
+        assert_string_equal(text.data, "<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n");
+        text_release(&text);
+        prompts_release(&p);
+        memory_free(path);
+    }
 }
 
 static void test_bad_prompts(void **state)
@@ -791,6 +813,7 @@ int main(void)
                                        cmocka_unit_test(test_dispatch),
                                        cmocka_unit_test(test_prompts),
                                        cmocka_unit_test(prompts_may_stand_in_a_table),
+                                       cmocka_unit_test(questions_are_prompts_as_published),
                                        cmocka_unit_test(test_bad_prompts),
                                        cmocka_unit_test(test_order_has_each_prompt_once_an_epoch),
                                        cmocka_unit_test(test_programs),
