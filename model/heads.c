@@ -24,13 +24,35 @@ static struct loss loss_of_bits(struct tape *tape, struct tensor *logits, const 
     return op_bit_cross_entropy(tape, logits, bits, coefficient, want_entropy);
 }
 
+static float *new_coefficient(struct pass *p, enum target_kind kind, i64 level)
+{
+    struct device *device = p->tape->device;
+    i64 n = p->targets[kind].n, levels = kind == TARGET_AUDIO ? p->model->config.levels : 1;
+    float *coefficient = p->tape->recording ? tape_alloc(p->tape, n * 4) : NULL;
+    if (coefficient && p->options->factors)
+        device->ops->coefficients(device, coefficient, p->out->weight[kind], n,
+                                  p->options->factors[kind] / (double)levels);
+    return p->out->coefficient[kind][level] = coefficient;
+}
+
 static void score(struct pass *p, const struct modality *m, i64 level, struct tensor *logits, const void *target)
 {
-    i64 n = p->targets[m->target].n;
-    float *coefficient = p->tape->recording ? tape_alloc(p->tape, n * 4) : NULL;
-    p->out->coefficient[m->target][level] = coefficient;
+    float *coefficient = new_coefficient(p, m->target, level);
     p->out->logits[m->target][level] = logits;
     p->out->loss[m->target][level] = m->loss(p->tape, logits, target, coefficient, p->options->want_entropy);
+}
+
+/* Ids from the hidden states at their positions. */
+static void score_ids(struct pass *p, const struct modality *m, struct tensor *h)
+{
+    struct tensor *head = &p->model->head->value;
+    const i32 *ids = p->targets[m->target].ids;
+    if (!p->options->factors) {
+        score(p, m, 0, op_linear(p->tape, h, head, DTYPE_F32), ids);
+        return;
+    }
+    p->out->loss[m->target][0] =
+        op_linear_cross_entropy(p->tape, h, head, ids, new_coefficient(p, m->target, 0), p->options->want_entropy);
 }
 
 static struct tensor *rows_of(struct pass *p, struct tensor *x, const struct target_list *t)
@@ -54,8 +76,7 @@ static void text_head(struct pass *p, const struct modality *m, struct tensor *x
 {
     const struct target_list *t = &p->targets[TARGET_TEXT];
     struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &p->model->norm->value, eps_of(p));
-    struct tensor *logits = op_linear(p->tape, h, &p->model->head->value, DTYPE_F32);
-    score(p, m, 0, logits, t->ids);
+    score_ids(p, m, h);
 }
 
 /* Multi-token prediction (DeepSeek-V3, arXiv 2412.19437, eq. 21 - 24): at each position the hidden state and the
@@ -81,7 +102,7 @@ static void mtp_head(struct pass *p, const struct modality *modality, struct ten
     struct tensor *in = model_linear(p, op_concat(p->tape, both, 2), m->mtp_project);
     struct tensor *out = model_block(p, in, &m->mtp, &a);
     struct tensor *h = op_rmsnorm(p->tape, rows_of(p, out, t), &m->norm->value, eps_of(p));
-    score(p, modality, 0, op_linear(p->tape, h, &m->head->value, DTYPE_F32), t->ids);
+    score_ids(p, modality, h);
 }
 
 /* ---- vision-out: the sum of coarser scales in, with an embedding of the scale; d bits out ---- */

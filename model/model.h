@@ -102,6 +102,9 @@ void submodel_full(struct submodel *sub, const struct model_config *config);
 /* ---- Forward ---- */
 struct forward_options {
     bool want_entropy;
+    /* [TARGETS]: coefficients are weights times these (over levels), known before the losses: ids are then predicted
+     * without keeping their logits. NULL: they are filled between forward and backward. */
+    const double *factors;
     bool recompute;                /* keep only the layers' inputs, run them again in the backward */
     i64 chunk;                     /* of a pipeline: the first one embeds, the last one has the heads */
     struct attention_cache *cache; /* [L]; generation only */
@@ -117,13 +120,13 @@ struct forward_options {
 };                                          /* usage is device memory, the other arrays are the host's */
 struct forward {                            /* all of it device memory, until tape_clear */
     struct loss loss[TARGETS][LEVELS_MOST]; /* audio: one a level; others: [0] */
-    /* [n] to be filled before tape_backward; NULL without recording */
+    /* [n] filled with options.factors, else to be filled before tape_backward; NULL without recording */
     float *coefficient[TARGETS][LEVELS_MOST];
-    struct tensor *logits[TARGETS][LEVELS_MOST];
-    struct tensor *hidden;        /* [N, C] after the last layer */
-    i32 *routes;                  /* [L, n, K] choices, -1 where none was made; with keep_routes */
-    const float *weight[TARGETS]; /* [n] the batch's target weights */
-    const u8 *stream[TARGETS];    /* [n] and streams */
+    struct tensor *logits[TARGETS][LEVELS_MOST]; /* NULL where they were not kept */
+    struct tensor *hidden;                       /* [N, C] after the last layer */
+    i32 *routes;                                 /* [L, n, K] choices, -1 where none was made; with keep_routes */
+    const float *weight[TARGETS];                /* [n] the batch's target weights */
+    const u8 *stream[TARGETS];                   /* [n] and streams */
 };
 /* Mean of a target kind's losses by their weights, over the batch (one level). Waits for the device. */
 double forward_mean_loss(const struct forward *out, struct tape *tape, enum target_kind kind);

@@ -255,6 +255,7 @@ void learner_open(struct learner *l, struct model *model, const struct vocabular
     trainer_open(&l->trainer, model, (i64)64 << 30);
     l->trainer.source = (struct batch_source){l, plan, fill, routes_of};
     l->trainer.objective = objective;
+    l->trainer.from_losses = true;
     l->trainer.objective_context = l;
     tape_open(&l->tape, model->device, model->weights.dtype, (i64)64 << 30);
     arena_open(&l->arena, (i64)16 << 30);

@@ -88,6 +88,10 @@ struct loss {
 };
 struct loss op_cross_entropy(struct tape *tape, struct tensor *logits, const i32 *target, const float *coefficient,
                              bool want_entropy);
+/* The cross entropy of logits h w^T, which exist a chunk of rows at a time. coefficient [N] must stand there already:
+ * gradients are made in the same pass. NULL: forward only. */
+struct loss op_linear_cross_entropy(struct tape *tape, struct tensor *h, struct tensor *w, const i32 *target,
+                                    const float *coefficient, bool want_entropy);
 struct loss op_bit_cross_entropy(struct tape *tape, struct tensor *logits, const u8 *bits, const float *coefficient,
                                  bool want_entropy);
 /* Mean over columns of |x-y| or (x-y)^2 for each row; y is not differentiated. */

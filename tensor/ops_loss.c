@@ -47,6 +47,66 @@ struct loss op_cross_entropy(struct tape *tape, struct tensor *logits, const i32
     return loss;
 }
 
+/* ---- cross entropy of a product, whose logits would be the largest tensor of a step ---- */
+
+enum { CHUNK_ROWS = 1024 };
+struct linear_loss_record {
+    struct tape_record record;
+    struct tensor *h, *dh; /* dh: the gradient of h, made in the forward */
+};
+struct linear_loss {
+    struct tensor *h, *w, *dh; /* dh NULL: not wanted */
+    struct gradient dw;
+    const i32 *target;
+    const float *coefficient;
+    struct loss loss;
+};
+
+static void linear_cross_entropy_backward(struct tape_record *base, struct device *device, struct tape *tape)
+{
+    struct linear_loss_record *self = (struct linear_loss_record *)base;
+    struct gradient d = tape_gradient(tape, self->h);
+    device->ops->copy(device, d.matrix, tensor_matrix(self->dh), 1, d.add);
+}
+
+/* Rows [first, first + count): logits, their losses, and what these give to h and w. */
+static void run_chunk(struct tape *tape, const struct linear_loss *l, i64 first, i64 count)
+{
+    const struct kernels *ops = tape->device->ops;
+    struct matrix w = tensor_matrix(l->w), h = matrix_rows(tensor_matrix(l->h), first, count);
+    struct matrix logits = tensor_matrix(tape_tensor(tape, DTYPE_F32, count, l->w->rows));
+    float *lse = tape_alloc(tape, count * 4), *entropy = l->loss.entropy ? l->loss.entropy + first : NULL;
+    ops->matmul(tape->device, logits, h, false, w, true, false);
+    ops->cross_entropy(tape->device, l->loss.value + first, lse, entropy, logits, l->target + first);
+    if (!l->coefficient)
+        return;
+    struct matrix dlogits = tensor_matrix(tape_tensor(tape, l->h->dtype, count, l->w->rows));
+    ops->cross_entropy_backward(tape->device, dlogits, logits, lse, l->target + first, l->coefficient + first);
+    if (l->dw.matrix.data)
+        ops->matmul(tape->device, l->dw.matrix, dlogits, true, h, false, l->dw.add || first > 0);
+    if (l->dh)
+        ops->matmul(tape->device, matrix_rows(tensor_matrix(l->dh), first, count), dlogits, false, w, false, false);
+}
+
+struct loss op_linear_cross_entropy(struct tape *tape, struct tensor *h, struct tensor *w, const i32 *target,
+                                    const float *coefficient, bool want_entropy)
+{
+    struct linear_loss l = {.h = h, .w = w, .target = target, .loss = new_loss(tape, h->rows, want_entropy)};
+    if (coefficient && tape->recording) {
+        struct linear_loss_record *r = tape_record(tape, sizeof *r, linear_cross_entropy_backward, &h, 1, NULL, 0);
+        l.coefficient = coefficient;
+        l.dw = tape_gradient(tape, w);
+        l.dh = r ? tape_tensor(tape, h->grad_dtype, h->rows, h->columns) : NULL;
+        KEEP(r, .h = h, .dh = l.dh);
+    }
+    for (i64 first = 0; first < h->rows; first += CHUNK_ROWS) {
+        i64 mark = arena_mark(&tape->arena);
+        run_chunk(tape, &l, first, min_i64(CHUNK_ROWS, h->rows - first));
+        arena_reset(&tape->arena, mark);
+    }
+    return l.loss;
+}
+
 static void bit_cross_entropy_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
     struct loss_record *self = (struct loss_record *)base;

@@ -182,6 +182,13 @@ static void run_cross_entropy(struct trial *t)
     add_loss(t, loss.value, loss.n);
 }
 
+static void run_linear_cross_entropy(struct trial *t)
+{
+    static const i32 target[] = {1, 4, -100};
+    struct loss loss = op_linear_cross_entropy(&t->tape, &t->x[0], &t->x[1], PUT(t, target), t->coefficient, false);
+    add_loss(t, loss.value, loss.n);
+}
+
 static void run_bit_cross_entropy(struct trial *t)
 {
     static const u8 bits[] = {1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0};
@@ -237,6 +244,7 @@ static const struct tape_case cases[] = {
     {"place", run_place, 2, {{2, 3}, {3, 3}}},
     {"attention", run_attention, 2, {{6, 16}}},
     {"cross_entropy", run_cross_entropy, 1, {{3, 5}}},
+    {"linear_cross_entropy", run_linear_cross_entropy, 2, {{3, 4}, {5, 4}}},
     {"bit_cross_entropy", run_bit_cross_entropy, 1, {{3, 4}}},
     {"distance", run_distance, 2, {{3, 4}}},
     {"bit_entropy", run_bit_entropy, 2, {{4, 3}}},
@@ -348,6 +356,80 @@ static void gradients_match_differences(void **state)
         check_case(&cases[i]);
 }
 
+/* ---- a product's cross entropy, by chunks of its rows and whole ---- */
+
+enum { HEAD_ROWS = 2300, HEAD_WIDTH = 8, HEAD_IDS = 40 };
+struct head_trial {
+    struct tape tape;
+    struct tensor h, w;
+    i32 *target;
+    float *coefficient;
+    float *loss, *dh, *dw; /* the host's */
+};
+
+static struct tensor leaf(u32 stream, i64 rows, i64 columns)
+{
+    return (struct tensor){.data = draw_floats(stream, rows * columns),
+                           .rows = rows,
+                           .columns = columns,
+                           .dtype = DTYPE_F32,
+                           .grad_dtype = DTYPE_F32,
+                           .needs_grad = true};
+}
+
+static void run_head(struct head_trial *t, bool chunks)
+{
+    i32 target[HEAD_ROWS];
+    for (i64 i = 0; i < HEAD_ROWS; i++)
+        target[i] = i % 7 == 3 ? -100 : (i32)(i * 31 % HEAD_IDS);
+    tape_open(&t->tape, &device, DTYPE_F32, 1 << 24);
+    tape_clear(&t->tape, true);
+    t->h = leaf(2, HEAD_ROWS, HEAD_WIDTH);
+    t->w = leaf(3, HEAD_IDS, HEAD_WIDTH);
+    t->coefficient = draw_floats(4, HEAD_ROWS);
+    t->target = to_device(&device, target, sizeof target);
+    struct loss loss = chunks ? op_linear_cross_entropy(&t->tape, &t->h, &t->w, t->target, t->coefficient, false)
+                              : op_cross_entropy(&t->tape, op_linear(&t->tape, &t->h, &t->w, DTYPE_F32), t->target,
+                                                 t->coefficient, false);
+    tape_backward(&t->tape);
+    t->loss = to_host(&device, loss.value, HEAD_ROWS * 4);
+    t->dh = to_host(&device, t->h.grad, HEAD_ROWS * HEAD_WIDTH * 4);
+    t->dw = to_host(&device, t->w.grad, HEAD_IDS * HEAD_WIDTH * 4);
+}
+
+static void close_head(struct head_trial *t)
+{
+    float *host[] = {t->loss, t->dh, t->dw};
+    for (i64 i = 0; i < COUNT_OF(host); i++)
+        memory_free(host[i]);
+    device_free(&device, t->h.data, HEAD_ROWS * HEAD_WIDTH * 4);
+    device_free(&device, t->w.data, HEAD_IDS * HEAD_WIDTH * 4);
+    device_free(&device, t->coefficient, HEAD_ROWS * 4);
+    device_free(&device, t->target, HEAD_ROWS * 4);
+    tape_close(&t->tape);
+}
+
+static void expect_alike(const char *what, const float *chunks, const float *whole, i64 count)
+{
+    for (i64 i = 0; i < count; i++)
+        if (!(fabsf(chunks[i] - whole[i]) <= 1e-5f * (1 + fabsf(whole[i]))))
+            fail_msg("%s: element %d is %.9g by chunks, %.9g whole", what, (int)i, (double)chunks[i], (double)whole[i]);
+}
+
+static void chunks_of_a_head_are_the_whole_in_less_memory(void **state)
+{
+    static struct head_trial chunks, whole;
+    (void)state;
+    run_head(&chunks, true);
+    run_head(&whole, false);
+    expect_alike("loss", chunks.loss, whole.loss, HEAD_ROWS);
+    expect_alike("dh", chunks.dh, whole.dh, HEAD_ROWS * HEAD_WIDTH);
+    expect_alike("dw", chunks.dw, whole.dw, HEAD_IDS * HEAD_WIDTH);
+    assert_true(3 * chunks.tape.arena.peak_bytes < 2 * whole.tape.arena.peak_bytes);
+    close_head(&chunks);
+    close_head(&whole);
+}
+
 /* ---- that the table is whole ---- */
 
 static bool is_listed(const char *op, size_t length)
@@ -381,6 +463,7 @@ static int run(const char *name)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_match_differences),
+        cmocka_unit_test(chunks_of_a_head_are_the_whole_in_less_memory),
         cmocka_unit_test(every_op_has_a_case),
     };
     return cmocka_run_group_tests_name(name, tests, NULL, NULL);

@@ -10,7 +10,6 @@ void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_byt
     memset(trainer, 0, sizeof *trainer);
     trainer->model = model;
     trainer->sums = step_sums_open(model->device);
-    trainer->objective = objective_plain;
     for (int kind = 0; kind < TARGETS; kind++)
         trainer->balance.weight[kind] = 1;
     pipeline_schedule_init(&schedule, model->parallel, 0);
@@ -59,7 +58,9 @@ static int run_forward(struct step_result *result, struct trainer *t, i64 step, 
     struct submodel sub;
     struct forward out;
     struct forward_options options = {.recompute = t->recompute, .want_entropy = t->want_entropy, .chunk = task->chunk};
-    double begin = clock_s();
+    double begin = clock_s(), factors[TARGETS];
+    trainer_factors(factors, t, totals);
+    options.factors = t->from_losses ? NULL : factors;
     arena_reset(&f->arena, 0);
     if (t->source.fill(t->source.context, step, task->micro, &f->batch, &f->arena))
         return -1;
@@ -71,7 +72,8 @@ static int run_forward(struct step_result *result, struct trainer *t, i64 step, 
     f->busy = true;
     f->chunk = task->chunk;
     f->micro = task->micro;
-    t->objective(t, f, &out, totals);
+    if (t->objective)
+        t->objective(t, f, &out, totals);
     step_sums_add(t->model->device, t->sums, &out, &t->model->config);
     if (task->chunk + 1 == model_chunks(t->model)) {
         result->positions += step_positions(&f->batch);
@@ -155,17 +157,10 @@ double trainer_weight(const struct trainer *t, enum target_kind kind)
     return t->balance.weight[kind] * (t->balance.posterior && kind != TARGET_MTP ? reference / own : 1);
 }
 
-void objective_plain(struct trainer *t, struct micro_batch *m, struct forward *out, const double totals[TARGETS])
+void trainer_factors(double factors[TARGETS], const struct trainer *t, const double totals[TARGETS])
 {
-    struct device *device = m->tape.device;
-    for (int kind = 0; kind < TARGETS; kind++) {
-        i64 levels = kind == TARGET_AUDIO ? t->model->config.levels : 1;
-        double coefficient = totals[kind] > 0 ? trainer_weight(t, kind) / (totals[kind] * (double)levels) : 0;
-        for (i64 level = 0; level < levels; level++)
-            if (out->coefficient[kind][level])
-                device->ops->coefficients(device, out->coefficient[kind][level], out->weight[kind],
-                                          out->loss[kind][level].n, coefficient);
-    }
+    for (int kind = 0; kind < TARGETS; kind++)
+        factors[kind] = totals[kind] > 0 ? trainer_weight(t, kind) / totals[kind] : 0;
 }
 
 /* ---- Sums ---- */

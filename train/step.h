@@ -16,7 +16,7 @@ struct batch_source {
     const i32 *(*routes)(void *context, i64 step, i64 micro);
 };
 
-/* How losses become coefficients: ops on the micro_batch's tape. The plain one is below; rl/ has its own. */
+/* Called after a forward, on its tape: rl/ makes coefficients of losses here. */
 struct trainer;
 struct micro_batch;
 typedef void objective_fn(struct trainer *trainer, struct micro_batch *m, struct forward *out,
@@ -62,8 +62,9 @@ struct trainer {
     struct micro_batch *in_flight;
     i64 in_flight_count;
     struct batch_source source;
-    objective_fn *objective;
+    objective_fn *objective; /* may be NULL */
     void *objective_context;
+    bool from_losses; /* the objective fills coefficients; else they are weights times trainer_factors */
     const struct optimizer_settings *optimizer;
     const struct elastic_settings *elastic; /* NULL: always the full model */
     struct lr_schedule lr;
@@ -88,7 +89,8 @@ void trainer_close(struct trainer *trainer);
 int train_step(struct step_result *result, struct trainer *trainer, i64 step);
 
 double trainer_weight(const struct trainer *trainer, enum target_kind kind); /* of a kind's mean loss, now */
-objective_fn objective_plain; /* coefficient = weight / total of its kind . the kind's balanced weight */
+/* The kind's balanced weight / total of its weights: what coefficients are, of a target of weight 1. */
+void trainer_factors(double factors[TARGETS], const struct trainer *trainer, const double totals[TARGETS]);
 
 /* Sums of losses by (stream, target kind), also for evaluation: cleared, added to by each batch, read once. */
 struct step_sums *step_sums_open(struct device *device);
