@@ -117,6 +117,14 @@ static void check_edges(struct state *s)
     }
 }
 
+/* Which call an error of the comm belongs to: the oldest under way, or, if none is, the last one that was. */
+static const char *suspect(const struct comm *comm, const struct call *call)
+{
+    const struct call *last = &queued.calls[(queued.first + CALLS_MOST - 1) % CALLS_MOST];
+    const struct call *of = call ? call : last;
+    return of->comm == comm ? of->name : "a call";
+}
+
 /* Whether what the host has waited for since `begin_s` can still come. */
 static void look_after(double begin_s)
 {
@@ -125,8 +133,8 @@ static void look_after(double begin_s)
     for (struct state *s = queued.comms; s; s = s->next) {
         struct comm *host = comm_host(s->comm);
         ncclResult_t result;
-        check(s->comm, s->nccl, ncclCommGetAsyncError(s->nccl, &result), "errors");
-        check(s->comm, s->nccl, result, call && call->comm == s->comm ? call->name : "a call");
+        check(s->comm, s->nccl, ncclCommGetAsyncError(s->nccl, &result), "asking for errors");
+        check(s->comm, s->nccl, result, suspect(s->comm, call));
         check_edges(s);
         if (host->transport->look)
             host->transport->look(host);

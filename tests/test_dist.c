@@ -388,6 +388,16 @@ static void run_standstill(struct comm *world)
     reduce(world, data, 10, DTYPE_F32);
 }
 
+/* Rank 1 ends in the middle of things. */
+static void run_late_death(struct comm *world)
+{
+    float data[16] = {0};
+    run_calls(world);
+    if (world->rank == 1)
+        _exit(7);
+    reduce(world, data, 10, DTYPE_F32);
+}
+
 static const struct {
     const char *name;
     void (*run)(struct comm *world);
@@ -399,6 +409,7 @@ static const struct {
              {"late-mismatch", run_late_mismatch},
              {"standstill", run_standstill},
              {"death", run_death},
+             {"late-death", run_late_death},
              {"short-message", run_short_message}};
 
 static int run_part(const char *name)
@@ -499,6 +510,7 @@ static void a_dead_rank_ends_the_others(void **state)
 {
     (void)state;
     expect_failure(2, "death", "");
+    expect_failure(3, "late-death", "ended"); /* "rank 1 of the world has ended", or what mpirun says */
 }
 
 static void ranks_that_do_not_come_are_named(void **state)

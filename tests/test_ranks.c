@@ -1,5 +1,5 @@
-/* The program over ranks: `weft run` under mpirun follows one rank, in every layout, and a run that ranks began one
- * process ends. */
+/* The program over ranks: `weft run` under mpirun, or meeting over TCP, follows one rank, in every layout, and a run
+ * that ranks began one process ends. */
 #include "tests/ranks.h"
 #include <math.h>
 #include <setjmp.h>
@@ -35,17 +35,26 @@ static void set_guard(bool guarded)
         unsetenv("WEFT_GUARD");
 }
 
+enum meeting { OVER_MPI, OVER_TCP };
+
 /* Exit status of `weft run` on `ranks`; what it said is printed where it is not the expected one. */
-static void run(int ranks, const char *name, const char *more, int expected, const char *complaint)
+static void run_over(enum meeting meeting, int ranks, const char *name, const char *more, int expected,
+                     const char *complaint)
 {
     struct text said = {0};
     char *arguments = string_format("run %s run=%s/%s %s", recipe, out, name, more);
-    int status = ranks_run_program(&said, ranks, WEFT_PROGRAM, arguments);
+    int status = meeting == OVER_TCP ? ranks_run_over_tcp(&said, ranks, ranks, WEFT_PROGRAM, arguments)
+                                     : ranks_run_program(&said, ranks, WEFT_PROGRAM, arguments);
     if (status != expected || (complaint && (!said.data || !strstr(said.data, complaint))))
         fail_msg("%d ranks, %s: status %d, expected %d and \"%s\" in:\n%s", ranks, arguments, status, expected,
                  complaint ? complaint : "", said.data ? said.data : "");
     text_release(&said);
     memory_free(arguments);
+}
+
+static void run(int ranks, const char *name, const char *more, int expected, const char *complaint)
+{
+    run_over(OVER_MPI, ranks, name, more, expected, complaint);
 }
 
 static double farthest; /* relative */
@@ -107,10 +116,13 @@ static void ranks_follow_one(void **state)
     static const struct {
         const char *name, *layout;
         int ranks;
+        enum meeting meeting;
         bool guarded; /* device memory passes over the data plane alone, host memory over the other */
     } cases[] = {{"data", "", 2},
                  {"expert", "--layout expert=2", 2},
-                 {"guarded", "--layout expert=2", 2, true},
+                 {"guarded", "--layout expert=2", 2, OVER_MPI, true},
+                 {"tcp", "--layout expert=2", 2, OVER_TCP},
+                 {"tcp-pipeline", "--layout pipeline=2,chunks=2", 2, OVER_TCP},
                  {"tensor", "--layout tensor=2", 2},
                  {"pipeline", "--layout pipeline=2", 2},
                  {"interleaved", "--layout pipeline=2,chunks=2", 2},
@@ -119,7 +131,7 @@ static void ranks_follow_one(void **state)
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         farthest = 0;
         set_guard(cases[i].guarded);
-        run(cases[i].ranks, cases[i].name, cases[i].layout, 0, NULL);
+        run_over(cases[i].meeting, cases[i].ranks, cases[i].name, cases[i].layout, 0, NULL);
         set_guard(false);
         compare_metrics(cases[i].name);
         compare_heldout(cases[i].name);
