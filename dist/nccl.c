@@ -57,7 +57,8 @@ static struct {
     struct state *comms;
     struct call calls[CALLS_MOST];
     i64 first, count;
-    double moved_s; /* when the first one was queued, or the one before it was done */
+    double moved_s;  /* when the first one was queued, or the one before it was done */
+    double looked_s; /* when it was last asked whether all ranks are there */
 } queued;
 
 /* ---- Errors and waiting ---- */
@@ -125,19 +126,27 @@ static const char *suspect(const struct comm *comm, const struct call *call)
     return of->comm == comm ? of->name : "a call";
 }
 
+static void look_for_ranks(struct comm *world)
+{
+    double now_s = clock_s();
+    if (!world->transport->look || now_s - queued.looked_s < 0.1)
+        return;
+    world->transport->look(world);
+    queued.looked_s = now_s;
+}
+
 /* Whether what the host has waited for since `begin_s` can still come. */
 static void look_after(double begin_s)
 {
     const struct call *call = oldest_call();
     double stood_s = clock_s() - (begin_s > queued.moved_s ? begin_s : queued.moved_s);
     for (struct state *s = queued.comms; s; s = s->next) {
-        struct comm *host = comm_host(s->comm);
         ncclResult_t result;
         check(s->comm, s->nccl, ncclCommGetAsyncError(s->nccl, &result), "asking for errors");
         check(s->comm, s->nccl, result, suspect(s->comm, call));
         check_edges(s);
-        if (host->transport->look)
-            host->transport->look(host);
+        if (!s->next) /* the first one that was opened: the world */
+            look_for_ranks(comm_host(s->comm));
     }
     if (call && stood_s > (double)launch_wait_s())
         comm_stop(call->comm,

@@ -1,5 +1,6 @@
 /* How processes that know only RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT find each other: all come to the first
- * rank, which tells each where the others listen; then every two have a connection. */
+ * rank, which tells each where the others listen; then every two have a connection. A rank has as many open files as
+ * there are ranks: the usual limit lets a thousand meet. */
 #include "dist/dist.h"
 
 #include <arpa/inet.h>
