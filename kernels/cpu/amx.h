@@ -123,13 +123,21 @@ struct amx_ahead { /* lines to fetch while a block is multiplied: at each step o
     const char *at;
     i64 row_bytes, step_bytes, rows;
 };
+INLINED void amx_fetch_lines(struct amx_ahead *ahead)
+{
+    for (i64 row = 0; row < ahead->rows; row++)
+        _mm_prefetch(ahead->at + row * ahead->row_bytes, _MM_HINT_T1);
+    if (ahead->rows > 0) /* never NULL + 0 */
+        ahead->at += ahead->step_bytes;
+}
+
 struct amx_block {
     const char *a, *b;
     i64 a_row_bytes, a_step_bytes; /* of a: between rows, between steps */
     i64 steps;
     float *sums;
     bool resume; /* go on from the sums that stand there */
-    struct amx_ahead ahead;
+    struct amx_ahead ahead[2];
 };
 
 #define AMX_LOAD(streams, tile, from, row_bytes)                                                                       \
@@ -159,7 +167,7 @@ INLINED void amx_load_sums(const struct amx_block *block)
 INLINED void amx_multiply(const struct amx_block *block, bool a_streams, struct amx_drain *drain)
 {
     const char *a = block->a, *a_half = a + 16 * block->a_row_bytes, *b = block->b;
-    const char *ahead = block->ahead.rows > 0 ? block->ahead.at : block->a; /* never NULL + 0 */
+    struct amx_ahead first = block->ahead[0], second = block->ahead[1];
     i64 steps = block->steps, rows_a_step = drain->store == STORE_NONE ? 0 : ceil_div(AMX_BLOCK, steps);
     amx_load_sums(block);
     for (i64 step = 0; step < steps; step++) {
@@ -172,9 +180,8 @@ INLINED void amx_multiply(const struct amx_block *block, bool a_streams, struct 
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
         amx_drain_rows(drain, rows_a_step);
-        for (i64 row = 0; row < block->ahead.rows; row++)
-            _mm_prefetch(ahead + row * block->ahead.row_bytes, _MM_HINT_T1);
-        ahead += block->ahead.step_bytes;
+        amx_fetch_lines(&first);
+        amx_fetch_lines(&second);
         a += block->a_step_bytes;
         a_half += block->a_step_bytes;
         b += AMX_STEP_BYTES;
@@ -188,6 +195,10 @@ INLINED void amx_multiply(const struct amx_block *block, bool a_streams, struct 
 
 /* ---- A tile of the output, one run of its depth ---- */
 
+struct amx_rows { /* of an operand as it lies */
+    const char *at;
+    i64 row_bytes, bytes, rows; /* between rows, of one, and how many; 0: none */
+};
 struct amx_tile {
     struct matrix out; /* the tile's own part of it */
     bool add, far;     /* to what stands in out; out is too large to be found in a cache later */
@@ -197,8 +208,9 @@ struct amx_tile {
     const char *b;
     i64 panel_bytes; /* between panels */
     i64 steps;
-    float *sums; /* blocks of all the tile, or two of them where one run is all */
-    bool keep;   /* sums stay in their blocks */
+    float *sums;             /* blocks of all the tile, or two of them where one run is all */
+    bool keep;               /* sums stay in their blocks */
+    struct amx_rows next[2]; /* what will be read after this tile: it comes nearer meanwhile */
 };
 /* a_stays: blocks of a stay near, and b streams; else the panels of b do. */
 void amx_run_tile(const struct amx_tile *tile, bool a_stays);

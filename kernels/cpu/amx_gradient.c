@@ -4,17 +4,49 @@
 
 enum { PANEL_BYTES = AMX_PANEL_STEPS * AMX_STEP_BYTES };
 
-/* Row by row of both operands, whole lines at a time. */
-static void pack_run(char *a, char *b, struct matrix dy, struct matrix x, i64 depth, const struct amx_tile *tile,
-                     i64 row, i64 column)
+/* Row by row of the operands, whole lines at a time. */
+static void pack_columns(char *b, struct matrix x, i64 depth, i64 steps, i64 column, i64 columns)
 {
-    for (i64 step = 0; step < tile->steps; step++, depth += AMX_BLOCK) {
-        i64 at = step * AMX_STEP_BYTES;
-        for (i64 i = 0; i < tile->out.columns; i += AMX_BLOCK, at += PANEL_BYTES)
-            amx_pack_b(b + at, x, false, depth, column + i);
-        at = step * AMX_STEP_BYTES;
-        for (i64 i = 0; i < tile->out.rows; i += AMX_BLOCK, at += PANEL_BYTES)
-            amx_pack_a_transposed(a + at, dy, depth, row + i);
+    for (i64 step = 0; step < steps; step++) {
+        char *to = b + step * AMX_STEP_BYTES;
+        for (i64 i = 0; i < columns; i += AMX_BLOCK, to += PANEL_BYTES)
+            amx_pack_b(to, x, false, depth + step * AMX_BLOCK, column + i);
+    }
+}
+
+static void pack_rows(char *a, struct matrix dy, i64 depth, i64 steps, i64 row, i64 rows)
+{
+    for (i64 step = 0; step < steps; step++) {
+        char *to = a + step * AMX_STEP_BYTES;
+        for (i64 i = 0; i < rows; i += AMX_BLOCK, to += PANEL_BYTES)
+            amx_pack_a_transposed(to, dy, depth + step * AMX_BLOCK, row + i);
+    }
+}
+
+static struct amx_rows rows_of(struct matrix m, i64 row, i64 column, i64 columns)
+{
+    i64 rows = min_i64(DEPTH_RUN, m.rows - row);
+    return (struct amx_rows){matrix_at(m, row, column), m.stride * 2, columns * 2, max_i64(rows, 0)};
+}
+
+/* A run of the tile's depth, a part of its rows after the other: x is packed once for all of them. */
+static void run_parts(const struct amx_tile *tile, struct matrix dy, struct matrix x, i64 depth, i64 row, i64 column)
+{
+    pack_columns((char *)(uintptr_t)tile->b, x, depth, tile->steps, column, tile->out.columns);
+    for (i64 first = 0; first < tile->out.rows; first += AMX_ROWS_MOST) {
+        struct amx_tile part = *tile;
+        i64 rows = min_i64(AMX_ROWS_MOST, tile->out.rows - first);
+        part.out = matrix_rows(tile->out, first, rows);
+        part.sums += tile->first && tile->last && !tile->keep ? 0 : first * round_up(tile->out.columns, AMX_BLOCK);
+        pack_rows((char *)(uintptr_t)tile->a, dy, depth, tile->steps, row + first, rows);
+        if (first + rows < tile->out.rows) {
+            part.next[0] =
+                rows_of(dy, depth, row + first + rows, min_i64(AMX_ROWS_MOST, tile->out.rows - first - rows));
+        } else {
+            part.next[0] = rows_of(x, depth + DEPTH_RUN, column, tile->out.columns);
+            part.next[1] = rows_of(dy, depth + DEPTH_RUN, row, min_i64(AMX_ROWS_MOST, tile->out.rows));
+        }
+        amx_run_tile(&part, true);
     }
 }
 
@@ -23,12 +55,11 @@ static void sum_tile(struct amx_tile *tile, struct matrix dy, struct matrix x, i
                      int worker)
 {
     struct amx_scratch scratch = amx_gradient_scratch(tile->out.rows, tile->out.columns, end - begin);
-    char *a = cpu_v4_scratch(worker, AMX_SLOT_A, scratch.a), *b = cpu_v4_scratch(worker, AMX_SLOT_B, scratch.b);
     if (!tile->keep)
         tile->sums = cpu_v4_scratch(worker, AMX_SLOT_SUMS, scratch.sums);
     dy.rows = x.rows = end;
-    tile->a = a;
-    tile->b = b;
+    tile->a = cpu_v4_scratch(worker, AMX_SLOT_A, scratch.a);
+    tile->b = cpu_v4_scratch(worker, AMX_SLOT_B, scratch.b);
     tile->a_row_bytes = AMX_BLOCK * 2;
     tile->a_step_bytes = AMX_STEP_BYTES;
     tile->a_block_bytes = tile->panel_bytes = PANEL_BYTES;
@@ -37,8 +68,7 @@ static void sum_tile(struct amx_tile *tile, struct matrix dy, struct matrix x, i
         tile->steps = amx_steps(min_i64(DEPTH_RUN, end - depth));
         tile->first = depth == begin;
         tile->last = depth + DEPTH_RUN >= end;
-        pack_run(a, b, dy, x, depth, tile, row, column);
-        amx_run_tile(tile, true);
+        run_parts(tile, dy, x, depth, row, column);
     }
     amx_end();
 }
@@ -153,7 +183,7 @@ void cpu_amx_matmul_grouped_weights(struct device *device, struct matrix dw, u8 
                               .dy = dy,
                               .x = x,
                               .slice_rows = slice,
-                              .rows = amx_even(slice, AMX_ROWS_MOST),
+                              .rows = amx_even(slice, AMX_SLICE_ROWS_MOST),
                               .columns = amx_even(dw.columns, AMX_COLUMNS_MOST),
                               .groups = groups,
                               .written = written};

@@ -18,6 +18,16 @@ static struct amx_ahead ahead_of(const struct amx_tile *t, bool a_stays, i64 row
     return (struct amx_ahead){t->b + (column + 1) * t->panel_bytes + row * share * 64, 64, AMX_STEP_BYTES, share};
 }
 
+/* The share of block number `block`: each step takes a line, or part of one, of a few rows. */
+static struct amx_ahead share_of(const struct amx_rows *rows, i64 block, i64 blocks, i64 steps)
+{
+    i64 share = ceil_div(rows->rows, blocks), first = block * share;
+    if (first >= rows->rows)
+        return (struct amx_ahead){0};
+    return (struct amx_ahead){rows->at + first * rows->row_bytes, rows->row_bytes, ceil_div(rows->bytes, steps),
+                              min_i64(share, rows->rows - first)};
+}
+
 INLINED void run(const struct amx_tile *t, bool a_stays)
 {
     i64 rows = ceil_div(t->out.rows, AMX_BLOCK), columns = ceil_div(t->out.columns, AMX_BLOCK);
@@ -32,7 +42,10 @@ INLINED void run(const struct amx_tile *t, bool a_stays)
                                   .steps = t->steps,
                                   .sums = t->sums + (alone ? i % 2 : row * columns + column) * AMX_SUMS,
                                   .resume = !t->first,
-                                  .ahead = ahead_of(t, a_stays, row, rows, column, columns)};
+                                  .ahead = {ahead_of(t, a_stays, row, rows, column, columns)}};
+        for (int k = 0; k < 2; k++)
+            if (t->next[k].rows > 0)
+                block.ahead[k] = share_of(&t->next[k], i, rows * columns, t->steps);
         amx_multiply(&block, !a_stays, &drain);
         if (t->last && !t->keep)
             drain = amx_drain_to(t->out, row * AMX_BLOCK, column * AMX_BLOCK, block.sums, t->add, t->far);

@@ -75,7 +75,7 @@ static inline i64 group_depth(i64 left)
  * of the output reads of b, or of a where b is small, stays in the second cache, and so do its sums. ---- */
 enum { AMX_BLOCK = 32, AMX_STEP_BYTES = 2048, AMX_SUMS = AMX_BLOCK * AMX_BLOCK, AMX_RUN_STEPS = DEPTH_RUN / AMX_BLOCK };
 enum { AMX_NEAR_BYTES = 512 << 10, AMX_STREAM_BYTES = 1 << 20 };
-enum { AMX_ROWS_MOST = 256, AMX_COLUMNS_MOST = 512, AMX_TILES_WANTED = 16 };
+enum { AMX_ROWS_MOST = 256, AMX_SLICE_ROWS_MOST = 512, AMX_COLUMNS_MOST = 512, AMX_TILES_WANTED = 16 };
 
 static inline i64 amx_steps(i64 depth)
 {
@@ -212,7 +212,9 @@ enum { AMX_PANEL_STEPS = AMX_RUN_STEPS + 1 };
 /* Of one tile whose sums take so many rows of data, and of segments. */
 static inline struct amx_scratch amx_gradient_scratch(i64 rows, i64 columns, i64 depth)
 {
-    return amx_scratch_of(rows, columns, AMX_PANEL_STEPS, depth > DEPTH_RUN);
+    struct amx_scratch s = amx_scratch_of(rows, columns, AMX_PANEL_STEPS, depth > DEPTH_RUN);
+    s.a = amx_scratch_of(min_i64(rows, AMX_ROWS_MOST), columns, AMX_PANEL_STEPS, false).a;
+    return s;
 }
 static inline i64 amx_segments_bytes(const struct amx_gradient_tiling *t, i64 rows, i64 columns)
 {

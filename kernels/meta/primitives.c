@@ -150,7 +150,7 @@ void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 exper
 {
     i64 slice = dw.rows / experts;
     if (device->level == CPU_LEVEL_AMX && amx_has_gradient(dw, dy, x)) {
-        i64 rows = min_i64(amx_even(slice, AMX_ROWS_MOST), slice);
+        i64 rows = min_i64(amx_even(slice, AMX_SLICE_ROWS_MOST), slice);
         see_tile(device,
                  amx_gradient_scratch(rows, min_i64(amx_even(dw.columns, AMX_COLUMNS_MOST), dw.columns), x.rows));
         return;
