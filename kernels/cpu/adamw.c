@@ -1,7 +1,7 @@
 #include "kernels/adamw.h"
 #include "kernels/cpu/rows.h"
 
-enum { TILE = 1 << 16, SQUARES_RUN = 4096, TILES_SLOT = 6, SQUARES_SLOT = 7 };
+enum { TILE = 1 << 16, SQUARES_RUN = 4096, SQUARES_AT_ONCE = 4, TILES_SLOT = 6, SQUARES_SLOT = 7 };
 
 /* Tiles of a list of updates: those of update i are first[i] .. first[i + 1] - 1. */
 struct tiled {
@@ -91,21 +91,40 @@ struct squares_job {
     double *partials;
 };
 
+static float squares_of(const float *g, i64 n)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (i64 i = 0; i < n; i++)
+        sum += g[i] * g[i];
+    return sum;
+}
+
+/* Memory gives four streams faster than one. */
+static double add_runs(double total, const float *g)
+{
+    float first = 0, second = 0, third = 0, fourth = 0;
+#pragma omp simd reduction(+ : first, second, third, fourth)
+    for (i64 i = 0; i < SQUARES_RUN; i++) {
+        first += g[i] * g[i];
+        second += g[SQUARES_RUN + i] * g[SQUARES_RUN + i];
+        third += g[2 * SQUARES_RUN + i] * g[2 * SQUARES_RUN + i];
+        fourth += g[3 * SQUARES_RUN + i] * g[3 * SQUARES_RUN + i];
+    }
+    return total + first + second + third + fourth;
+}
+
 static void run_squares(void *context, i64 tile, int worker)
 {
     const struct squares_job *job = context;
     struct run run = run_of(&job->tiled, tile);
     double total = 0;
     (void)worker;
-    for (i64 begin = run.begin; run.g && begin < run.end; begin += SQUARES_RUN) {
-        const float *g = run.g + begin;
-        i64 n = min_i64(SQUARES_RUN, run.end - begin);
-        float sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (i64 i = 0; i < n; i++)
-            sum += g[i] * g[i];
-        total += sum;
-    }
+    i64 begin = run.g ? run.begin : run.end;
+    for (; begin + SQUARES_AT_ONCE * SQUARES_RUN <= run.end; begin += SQUARES_AT_ONCE * SQUARES_RUN)
+        total = add_runs(total, run.g + begin);
+    for (; begin < run.end; begin += SQUARES_RUN)
+        total += squares_of(run.g + begin, min_i64(SQUARES_RUN, run.end - begin));
     job->partials[tile] = total;
 }
 
