@@ -167,6 +167,7 @@ static void wait_for_stream(cudaStream_t stream)
         if (now_s - begin_s > 0.1)
             pause_s(1e-4);
     }
+    look_after(begin_s); /* a call that failed is done too */
 }
 
 static void wait_for_queue(struct device *device) /* struct device's wait */
@@ -589,9 +590,10 @@ static void free_parcels(struct comm *comm, struct parcel *p)
 
 static void close_edges(struct comm *comm)
 {
-    for (struct edge *e = state_of(comm)->edges, *next; e; e = next) {
-        next = e->next;
+    struct state *s = state_of(comm);
+    for (struct edge *e = s->edges; e; e = s->edges) {
         wait_for_stream(e->stream);
+        s->edges = e->next;
         leave(comm, e->nccl);
         free_parcels(comm, e->parcels);
         free_parcels(comm, e->arrived);
