@@ -393,6 +393,30 @@ static void damaged_files_are_counted(void **state)
     (void)state;
 }
 
+static void pictures_of_a_table_are_made(void **state)
+{
+    char *data = path_join(folder, "table"), *to = path_join(data, "png.parquet");
+    struct prepare_settings settings = settings_of(data);
+    struct shards s;
+    assert_int_equal(directory_make(data) || file_copy(to, GOLDEN "/tables/forms/png.parquet"), 0);
+    settings.columns = (struct source_columns){.image = "picture", .text = "alt"};
+    settings.bad_share = 0.5;
+    run(&settings);
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    assert_int_equal(s.sample_count, 2);
+    const struct shard_part *p = find(&s, DIRECTION_IMAGE_IN, "png.parquet:1");
+    assert_true(p[0].kind == STREAM_IMAGE_IN && p[0].condition);
+    assert_text(&s, p + 1, false, " red apple");
+    p = find(&s, DIRECTION_IMAGE_OUT, "png.parquet:1");
+    assert_true(p[1].kind == STREAM_IMAGE_OUT && !p[1].condition);
+    shards_close(&s);
+    settings.columns.text = "title";
+    assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
+    memory_free(data);
+    memory_free(to);
+    (void)state;
+}
+
 static void a_long_text_is_several_samples_with_one_end(void **state)
 {
     char *data = path_join(folder, "long"), *kept = corpus;
@@ -501,6 +525,7 @@ int main(void)
         cmocka_unit_test(unreadable_files_are_counted),
         cmocka_unit_test(without_tokenizers_media_are_left_out),
         cmocka_unit_test(damaged_files_are_counted),
+        cmocka_unit_test(pictures_of_a_table_are_made),
         cmocka_unit_test(a_long_text_is_several_samples_with_one_end),
         cmocka_unit_test(held_out_folders_stay_out_of_train),
         cmocka_unit_test(long_sounds_are_left_out_not_bad),

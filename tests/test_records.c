@@ -212,6 +212,12 @@ static void lists_of_objects_have_any_layout(void **state)
     (void)state;
 }
 
+static void tables_may_be_empty(void **state)
+{
+    expect(form("empty", "parquet"), NULL, "");
+    (void)state;
+}
+
 /* Made by xz, bzip2 and lz4 of {"text": "packed"}. */
 static void other_compressions_are_read(void **state)
 {
@@ -273,6 +279,7 @@ int main(void)
         cmocka_unit_test(fields_may_hold_anything),
         cmocka_unit_test(lists_of_objects_have_any_layout),
         cmocka_unit_test(other_compressions_are_read),
+        cmocka_unit_test(tables_may_be_empty),
         cmocka_unit_test(parts_are_named_by_shards_of_tables),
         cmocka_unit_test(tables_beside_tars_are_no_collections),
     };

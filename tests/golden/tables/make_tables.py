@@ -200,6 +200,10 @@ def write_forms():
     prompt = [{"role": "user", "content": "2*3?"}]
     write_small("verl", [{"data_source": "openai/gsm8k", "prompt": prompt, "ability": "math", "reward_model": {"style": "rule", "ground_truth": "6"},
                           "extra_info": {"split": "test", "index": 0}}], None)
+    png = open(os.path.join(HERE, "../../fuzz/png/rgb.png"), "rb").read()
+    write_small("png", [{"id": 1, "alt": "red apple", "jpeg": None, "picture": {"bytes": png, "path": "1.png"}},
+                        {"id": 2, "alt": "a torn one", "jpeg": None, "picture": {"bytes": png[:40], "path": "2.png"}}], None)
+    write_small("empty", [], pa.schema([("text", pa.string())]))
     write_small("not_utf8", [{"text": b"ab\xff"}, {"text": b"fine"}], pa.schema([("text", pa.binary())]))
 
 
