@@ -148,11 +148,34 @@ static int add_named(struct build *b, const struct form *form, const struct json
     return add_captioned(b, (enum sample_kind)kind, form->keys[0], values[0]);
 }
 
+/* {"texts": [{"user", "assistant"}, ..], "images": [..]}, as The Cauldron has it: the first question is of all
+ * pictures. */
+static int add_dialogue(struct build *b, const struct json *texts)
+{
+    i64 pictures = json_count(json_get(b->object, "images"));
+    int status = 0;
+    for (i64 i = 0; i < json_count(texts) && status == 0; i++) {
+        const struct json *user = json_get(json_at(texts, i), "user"), *said = json_get(json_at(texts, i), "assistant");
+        struct json *content = json_array(), *text = json_object();
+        for (i64 k = 0; i == 0 && k < pictures; k++) {
+            json_push(content, json_object());
+            json_set(json_at(content, k), "type", json_of_string("image"));
+        }
+        json_set(text, "text", json_of_bytes(json_string(user, ""), json_string_length(user)));
+        json_push(content, text);
+        status = build_message(b, "user", content) < 0 || build_message(b, "assistant", said) < 0 ? -1 : 0;
+        json_free(content);
+    }
+    return status;
+}
+
 /* {"texts": [TEXT or null, ..], "images": [FILE or null, ..]} of equal length, as in interleaved documents. */
 static int add_interleaved(struct build *b, const struct form *form, const struct json *const *values)
 {
     const struct json *texts = values[0], *images = json_get(b->object, "images");
     (void)form;
+    if (sample_key(json_at(texts, 0), "user"))
+        return add_dialogue(b, texts);
     b->out->layout = SAMPLE_MIXED;
     if (json_kind(images) != JSON_ARRAY || json_count(images) != json_count(texts))
         return error_set("\"texts\" has %lld entries, \"images\" %lld: expected as many", (long long)json_count(texts),

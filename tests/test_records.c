@@ -118,6 +118,9 @@ static void tables_carry_media(void **state)
     expect(form("members", "parquet"), NULL, "captioned image'\xff\xd8picture 1' text'a red apple'\n");
     expect(form("seen", "parquet"), NULL,
            "chat <user> image'\xff\xd8picture 1' text' or ' image'\xff\xd8picture 2' text'?' <assistant> text'both'\n");
+    expect(form("cauldron", "parquet"), NULL,
+           "chat <user> image'\xff\xd8picture 1' image'\xff\xd8picture 2' text'Which?' <assistant> text'The first' "
+           "<user> text'Why?' <assistant> text'It is red'\n");
     expect(form("llava", "parquet"), NULL,
            "chat <user> image'\xff\xd8picture 1' text'\nWhat?' <assistant> text'an apple'\n");
     (void)state;

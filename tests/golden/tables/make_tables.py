@@ -195,6 +195,8 @@ def write_forms():
     write_small("seen", [{"images": [{"bytes": bytes_of(1), "path": None}, {"bytes": bytes_of(2), "path": None}],
                           "conversations": [{"from": "human", "value": "<image> or <image>?"}, {"from": "gpt", "value": "both"}]}], None)
     write_small("llava", [{"image": {"bytes": bytes_of(1), "path": None}, "conversations": [{"from": "human", "value": "<image>\nWhat?"}, {"from": "gpt", "value": "an apple"}]}], None)
+    write_small("cauldron", [{"images": [{"bytes": bytes_of(1), "path": None}, {"bytes": bytes_of(2), "path": None}],
+                              "texts": [{"user": "Which?", "assistant": "The first", "source": "x"}, {"user": "Why?", "assistant": "It is red", "source": "x"}]}], None)
     write_small("links", [{"url": "http://a/b.jpg", "caption": "a red apple", "width": 3}], None)
     write_small("unknown", [{"id": 1, "body": "a text"}, {"id": 2, "body": None}], None)
     prompt = [{"role": "user", "content": "2*3?"}]
