@@ -17,8 +17,8 @@
  * check that and stop the run naming the ranks that differ. Sums are taken in f32 (f64 for f64), and every rank gets
  * the same bits. On CPUs they are taken in the order of ranks, and are the same on every run; on GPUs F32 and F64 in
  * NCCL's order, which depends on its choice of algorithm (NCCL_ALGO, NCCL_PROTO fix it), BF16 by an exchange and a sum
- * in f32 on this side. A rank that fails exits without closing its world: the launcher then ends the others, and GPUs'
- * ranks end by themselves once a call has stood still for launch_wait_s.
+ * in f32 on this side. A rank that fails exits without closing its world: the launcher then ends the others, over TCP
+ * they see its connection end, and GPUs' ranks end by themselves once a call has stood still for launch_wait_s.
  *
  * Adding a transport: fill a struct transport. exchange, all_gather, broadcast, send and receive must be there;
  * all_reduce and reduce_scatter may be NULL, then comm.c builds them of exchange and all_gather and sums on the host. A

@@ -306,6 +306,7 @@ static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
 
 static void send_message(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
 {
+    require(to != comm->rank, "%s: rank %lld sends to itself", comm->name, (long long)to);
     if (peer_of(comm, to)->lost)
         stop_without(comm, to);
     post(comm, to, tag, data, bytes, true);

@@ -508,9 +508,13 @@ static void calls_that_cannot_end_are_named(void **state)
 
 static void a_dead_rank_ends_the_others(void **state)
 {
+    struct text said = {0};
+    char path[1024];
     (void)state;
     expect_failure(2, "death", "");
-    expect_failure(3, "late-death", "ended"); /* "rank 1 of the world has ended", or what mpirun says */
+    expect_failure(3, "late-death", "");
+    ranks_own_path(path);
+    check_failure(ranks_run_over_tcp(&said, 3, 3, path, "late-death"), &said, "late-death", "ended");
 }
 
 static void ranks_that_do_not_come_are_named(void **state)
