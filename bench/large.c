@@ -1,6 +1,7 @@
 /* Training steps of models that fill a GPU: a mixture of 2.6 B parameters, 0.5 B of them active for a token, and a
- * dense one of 1.5 B, on samples of 4,096 tokens, against the GPU's own largest product. */
-#include "bench/step.h"
+ * dense one of 1.5 B, on samples of 4,096 tokens, against the GPU's own largest product; and, without one, what such a
+ * GPU would need at its limits, op by op. */
+#include "bench/profile.h"
 
 #include <math.h>
 
@@ -84,32 +85,73 @@ static int share_of_peak(double *rate, double *peak, struct step_bench *b, enum 
     return 0;
 }
 
-static int measure(struct device *device, const char *what, struct model_config config, double goal, bool json)
+static const struct large {
+    const char *what;
+    struct model_config (*config)(void);
+    double goal;
+} models[] = {{"step, mixture of 2.6 B, 0.5 B active", mixture, 0.55}, {"step, dense model of 1.5 B", dense, 0.69}};
+
+struct opened {
+    struct step_bench bench;
+    i32 ids[ROWS * LENGTH];
+};
+
+static struct opened *open_large(const struct large *l, struct device *device, enum dtype dtype)
 {
-    struct step_bench *b = memory_alloc(sizeof *b);
-    i32 *ids = memory_alloc((i64)ROWS * LENGTH * 4);
-    enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
-    double rate, peak;
-    int status = step_bench_open_shape(b, device, dtype, &config, arena_bytes);
-    if (status == 0) {
-        b->trainer.source = (struct batch_source){ids, plan, fill, NULL};
-        status = share_of_peak(&rate, &peak, b, dtype);
-        step_bench_close(b);
+    struct opened *o = memory_alloc(sizeof *o);
+    struct model_config config = l->config();
+    if (step_bench_open_shape(&o->bench, device, dtype, &config, arena_bytes) == 0) {
+        o->bench.trainer.source = (struct batch_source){o->ids, plan, fill, NULL};
+        return o;
     }
-    if (status == 0)
-        bench_print(&(struct bench_row){"large", what, "TFLOP/s", "largest product", rate, peak, goal, false, NULL},
-                    json);
-    memory_free(ids);
-    memory_free(b);
-    return status;
+    memory_free(o);
+    return NULL;
+}
+
+static void close_large(struct opened *o)
+{
+    step_bench_close(&o->bench);
+    memory_free(o);
 }
 
 int bench_large(struct device *device, bool json)
 {
+    enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
+    int status = 0;
     if (device->backend != BACKEND_CUDA)
         return error_set("weft bench large: its models fill a GPU; give --device cuda");
-    return measure(device, "step, mixture of 2.6 B, 0.5 B active", mixture(), 0.55, json) ||
-                   measure(device, "step, dense model of 1.5 B", dense(), 0.69, json)
-               ? -1
-               : 0;
+    for (i64 i = 0; status == 0 && i < COUNT_OF(models); i++) {
+        double rate, peak;
+        struct opened *o = open_large(&models[i], device, dtype);
+        if (!o)
+            return -1;
+        status = share_of_peak(&rate, &peak, &o->bench, dtype);
+        close_large(o);
+        if (status == 0)
+            bench_print(&(struct bench_row){"large", models[i].what, "TFLOP/s", "largest product", rate, peak,
+                                            models[i].goal, false, NULL},
+                        json);
+    }
+    return status;
+}
+
+/* An H200: what a product of 8192^3 in bf16 and a copy of 8 GB reached on one through PyTorch, and a launch in a graph.
+ */
+static const struct machine_limits h200 = {790e12, 4.3e12, 2e-6};
+
+int bench_roofline(struct device *device, bool json)
+{
+    (void)device;
+    int status = 0;
+    for (i64 i = 0; status == 0 && i < COUNT_OF(models); i++) {
+        struct device meta;
+        device_open_meta(&meta);
+        meta.level = CPU_LEVEL_V3; /* no images of weights */
+        struct opened *o = open_large(&models[i], &meta, DTYPE_BF16);
+        status = o ? profile_steps(&o->bench, models[i].what, &h200, false, json) : -1;
+        if (o)
+            close_large(o);
+        device_close(&meta);
+    }
+    return status;
 }

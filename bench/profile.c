@@ -1,7 +1,8 @@
 /* Where the step's time goes: every op of it by its work, in CPU time of the process, beside what the meta backend
- * counts for the same call. Two steps: that of `weft bench step`, and the quickstart's. */
+ * counts for the same call. Two steps: that of `weft bench step`, and the quickstart's. Or, instead of time, what a
+ * machine would need at its limits (large.c). */
+#include "bench/profile.h"
 #include "bench/quickstart.h"
-#include "bench/step.h"
 #include "core/json.h"
 #include "train/plan.h"
 
@@ -24,6 +25,7 @@ static struct {
     i64 count;
     int round;
     bool by_work; /* else one row an op */
+    const struct machine_limits *limits;
 } profile;
 
 static double cpu_s(void)
@@ -46,9 +48,18 @@ static struct row *row_of(const char *op, const struct cost *cost)
     return &profile.rows[profile.count++];
 }
 
+/* Arithmetic and memory at the same time, whichever takes longer. */
+static double least_seconds(const struct machine_limits *limits, const struct cost *cost)
+{
+    double compute_s = cost->flops / limits->flops_per_s, memory_s = cost->bytes / limits->bytes_per_s;
+    return limits->launch_s + (compute_s > memory_s ? compute_s : memory_s);
+}
+
 static void add_call(const char *op, double seconds)
 {
     struct row *row = row_of(op, &profile.meta.cost);
+    if (profile.limits->flops_per_s > 0)
+        seconds = least_seconds(profile.limits, &profile.meta.cost);
     row->calls++;
     row->all_flops += profile.meta.cost.flops;
     row->all_bytes += profile.meta.cost.bytes;
@@ -111,16 +122,29 @@ static void print_row(const struct row *row, double whole_s)
            row->all_bytes * rate);
 }
 
+static void print_head(const char *step, double whole_s)
+{
+    double inside_s = 0, flops = 0;
+    for (i64 i = 0; i < profile.count; i++) {
+        inside_s += profile.rows[i].seconds[ROUNDS / 2];
+        flops += profile.rows[i].all_flops / ROUNDS;
+    }
+    if (profile.limits->flops_per_s > 0)
+        printf("%s: %.1f ms at the machine's limits, %.0f TFLOP/s\n", step, 1e3 * whole_s, 1e-12 * flops / whole_s);
+    else
+        printf("%s: %.1f ms of CPU time, %.1f in ops, %d workers\n", step, 1e3 * whole_s, 1e3 * inside_s,
+               workers_count());
+    printf("%-24s %6s %10s %10s %6s %9s %8s\n", "op", "calls", "Mflop/call", "ms", "share", "GFLOP/s", "GB/s");
+}
+
 static void print_profile(const char *step, double whole_s, bool json)
 {
-    double inside = 0, least = 0.002 * whole_s;
+    double least = 0.002 * whole_s;
     for (i64 i = 0; i < profile.count; i++)
-        inside += bench_median(profile.rows[i].seconds, ROUNDS);
+        bench_median(profile.rows[i].seconds, ROUNDS);
     qsort(profile.rows, (size_t)profile.count, sizeof profile.rows[0], falling);
     if (!json)
-        printf("%s: %.1f ms of CPU time, %.1f in ops, %d workers\n%-24s %6s %10s %10s %6s %9s %8s\n", step,
-               1e3 * whole_s, 1e3 * inside, workers_count(), "op", "calls", "Mflop/call", "ms", "share", "GFLOP/s",
-               "GB/s");
+        print_head(step, whole_s);
     for (i64 i = 0; i < profile.count && profile.rows[i].seconds[ROUNDS / 2] >= least; i++)
         if (json)
             print_object(&profile.rows[i], step, whole_s);
@@ -130,13 +154,24 @@ static void print_profile(const char *step, double whole_s, bool json)
 
 /* ---- The steps ---- */
 
-static int run_steps(struct step_bench *b, struct device *device, const char *name, bool json)
+static double seconds_of_round(void)
 {
+    double sum = 0;
+    for (i64 i = 0; i < profile.count; i++)
+        sum += profile.rows[i].seconds[profile.round];
+    return sum;
+}
+
+int profile_steps(struct step_bench *b, const char *name, const struct machine_limits *limits, bool by_work, bool json)
+{
+    struct device *device = b->model.device;
     struct step_result result;
     double seconds[ROUNDS];
     int status = train_step(&result, &b->trainer, 0);
     profile.inner = device->ops;
     profile.count = 0;
+    profile.by_work = by_work;
+    profile.limits = limits;
     device_open_meta(&profile.meta);
     profile.meta.level = device->level;
     for (profile.round = 0; status == 0 && profile.round < ROUNDS; profile.round++) {
@@ -144,7 +179,7 @@ static int run_steps(struct step_bench *b, struct device *device, const char *na
         device->ops = &timed_kernels;
         status = train_step(&result, &b->trainer, profile.round + 1);
         device->ops = profile.inner;
-        seconds[profile.round] = cpu_s() - begin;
+        seconds[profile.round] = limits->flops_per_s > 0 ? seconds_of_round() : cpu_s() - begin;
     }
     device_close(&profile.meta);
     if (status == 0)
@@ -152,11 +187,12 @@ static int run_steps(struct step_bench *b, struct device *device, const char *na
     return status;
 }
 
+static const struct machine_limits timed = {0};
+
 static int profile_step(struct device *device, enum dtype dtype, bool json)
 {
     struct step_bench *b = memory_alloc(sizeof *b);
-    profile.by_work = true;
-    int status = step_bench_open(b, device, dtype, 32) || run_steps(b, device, "step", json) ? -1 : 0;
+    int status = step_bench_open(b, device, dtype, 32) || profile_steps(b, "step", &timed, true, json) ? -1 : 0;
     step_bench_close(b);
     memory_free(b);
     return status;
@@ -166,12 +202,12 @@ static int profile_quickstart(struct device *device, enum dtype dtype, bool json
 {
     struct step_bench *b = memory_alloc(sizeof *b);
     struct plan_batches batches;
-    profile.by_work = false; /* lengths differ from step to step */
     int status = step_bench_open_shape(b, device, dtype, &quickstart, STEP_ARENA_BYTES);
     plan_batches_init(&batches, &b->model.config, 8, 4, 512, 1);
     b->trainer.source = plan_batches_source(&batches);
     b->trainer.balance.weight[TARGET_MTP] = 0.3;
-    status = status || run_steps(b, device, "quickstart", json) ? -1 : 0;
+    status =
+        status || profile_steps(b, "quickstart", &timed, false, json) ? -1 : 0; /* lengths differ from step to step */
     plan_batches_release(&batches);
     step_bench_close(b);
     memory_free(b);
