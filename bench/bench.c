@@ -15,7 +15,7 @@ const struct bench benches[] = {
     {"decode", "text through the cache: prefill, and token by token", bench_decode},
     {"video", "decoding and scaling a clip against ffmpeg", bench_video},
     {"loader", "waiting for data in the step against the whole of it", bench_loader},
-    {"large", "training steps of models that fill a GPU, against its largest product", bench_large, true},
+    {"large", "training steps of models that fill a GPU, against its matrix peak", bench_large, true},
     {"roofline", "the same steps op by op at the limits of an H200, on paper", bench_roofline},
     {"memory", "memory of training steps against what the meta backend foresees", bench_memory},
     {NULL},
