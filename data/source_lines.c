@@ -1,81 +1,43 @@
 /* Files of lines: JSON lines, and plain text cut at blank lines. */
-#include "data/archive.h"
 #include "data/source_readers.h"
 
 #include <string.h>
 
-enum { BLOCK_BYTES = 1 << 16, PIECE_BYTES = 1 << 16 };
+enum { PIECE_BYTES = 1 << 16 };
 
 int line_reader_open(struct line_reader *r, const char *path)
 {
-    const char *name;
-    *r = (struct line_reader){.file = archive_file_open(path, false)};
-    int status = r->file ? archive_file_next(r->file, &name) : -1;
-    if (status < 0) {
-        archive_file_close(r->file);
-        return -1;
-    }
-    r->ended = status == 0;
-    r->path = string_copy(path);
-    r->block = memory_alloc(BLOCK_BYTES);
-    return 0;
+    *r = (struct line_reader){0};
+    return char_reader_open(&r->in, path);
 }
 
 void line_reader_close(struct line_reader *r)
 {
-    archive_file_close(r->file);
+    char_reader_close(&r->in);
     text_release(&r->line);
-    memory_free(r->block);
-    memory_free(r->path);
-    *r = (struct line_reader){0};
-}
-
-static int refill(struct line_reader *r)
-{
-    i64 count = r->ended ? 0 : archive_file_read(r->file, r->block, BLOCK_BYTES);
-    r->at = 0;
-    r->filled = max_i64(count, 0);
-    r->ended = count <= 0;
-    return count < 0 ? -1 : 0;
 }
 
 /* To the line feed or the end of the file. */
-static int gather_line(struct line_reader *r)
+int line_reader_next(struct line_reader *r)
 {
-    bool any = false, cut = false;
-    for (;;) {
-        if (r->at == r->filled && refill(r) < 0)
-            return -1;
-        if (r->filled == 0)
-            return cut ? -2 : any;
-        const char *from = r->block + r->at, *feed = memchr(from, '\n', (size_t)(r->filled - r->at));
-        i64 length = (feed ? feed - from : r->filled - r->at);
-        any = true;
+    struct char_reader *in = &r->in;
+    bool cut = false;
+    text_clear(&r->line);
+    r->number++;
+    int next = char_peek(in);
+    if (next < 0)
+        return next == CHAR_END ? 0 : -1;
+    for (; next >= 0; next = char_peek(in)) {
+        const char *from = in->block + in->at, *feed = memchr(from, '\n', (size_t)(in->filled - in->at));
+        i64 length = feed ? feed - from : in->filled - in->at;
         cut = cut || r->line.length + length > LINE_BYTES_MAX;
         if (!cut)
             text_append(&r->line, from, length);
-        r->at += length + (feed ? 1 : 0);
+        in->at += length + (feed ? 1 : 0);
         if (feed)
-            return cut ? -2 : 1;
+            break;
     }
-}
-
-/* Windows programs put a byte order mark in front of UTF-8. */
-static void drop_mark(struct text *line)
-{
-    if (line->length < 3 || memcmp(line->data, "\xef\xbb\xbf", 3) != 0)
-        return;
-    line->length -= 3;
-    memmove(line->data, line->data + 3, (size_t)line->length + 1);
-}
-
-int line_reader_next(struct line_reader *r)
-{
-    text_clear(&r->line);
-    int status = gather_line(r);
-    if (++r->number == 1)
-        drop_mark(&r->line);
-    return status;
+    return next == CHAR_DAMAGED ? -1 : cut ? -2 : 1;
 }
 
 /* ---- JSON lines ---- */
@@ -108,18 +70,18 @@ static void lines_close(void *reader)
 
 static i64 lines_position(const void *reader)
 {
-    return archive_file_position(((const struct lines *)reader)->reader.file);
+    return archive_file_position(((const struct lines *)reader)->reader.in.file);
 }
 
 static enum source_result parse_line(struct lines *lines, struct sample *out, bool *passed)
 {
     struct line_reader *r = &lines->reader;
-    out->name = string_format("%s:%lld", r->path, (long long)r->number);
+    out->name = string_format("%s:%lld", r->in.path, (long long)r->number);
     struct json_place place = {.origin = out->name,
                                .folder = lines->folder,
                                .media_alone = lines->reading->media_alone,
                                .columns = lines->reading->columns};
-    struct json *value = json_parse_line(r->line.data, r->line.length, r->path, r->number);
+    struct json *value = json_parse_line(r->line.data, r->line.length, r->in.path, r->number);
     int status = value ? sample_of_json(out, value, &place, passed) : -1;
     json_free(value);
     if (status == 0 && *passed)
@@ -145,8 +107,8 @@ static enum source_result lines_next(void *reader, struct sample *out)
         int status = line_reader_next(&lines->reader);
         if (status <= 0) {
             if (status == -2)
-                error_set("%s:%lld: a line of more than %d bytes", lines->reader.path, (long long)lines->reader.number,
-                          LINE_BYTES_MAX);
+                error_set("%s:%lld: a line of more than %d bytes", lines->reader.in.path,
+                          (long long)lines->reader.number, LINE_BYTES_MAX);
             return status == 0 ? SOURCE_END : status == -1 ? SOURCE_DAMAGED : SOURCE_BAD;
         }
         if (is_blank(&lines->reader.line))
@@ -190,7 +152,7 @@ static void text_close(void *reader)
 
 static i64 text_position(const void *reader)
 {
-    return archive_file_position(((const struct texts *)reader)->reader.file);
+    return archive_file_position(((const struct texts *)reader)->reader.in.file);
 }
 
 /* Lines until a blank one behind which the piece is large enough, or the piece would grow too large. Blank lines alone
@@ -226,7 +188,7 @@ static enum source_result give_piece(struct texts *t, struct sample *out)
     t->next = (struct text){0};
     if (status == 1)
         gather(t);
-    out->name = string_format("%s:%lld", t->reader.path, (long long)first);
+    out->name = string_format("%s:%lld", t->reader.in.path, (long long)first);
     out->layout = SAMPLE_PLAIN;
     out->goes_on = status < 0 || (status == 1 && (t->next.length > 0 || t->status < 0));
     status = sample_add_text(out, piece.data, piece.length);
@@ -247,7 +209,8 @@ static enum source_result text_next(void *reader, struct sample *out)
     if (t->next.length)
         return give_piece(t, out);
     if (t->status == -2) {
-        error_set("%s:%lld: a line of more than %d bytes", t->reader.path, (long long)t->reader.number, LINE_BYTES_MAX);
+        error_set("%s:%lld: a line of more than %d bytes", t->reader.in.path, (long long)t->reader.number,
+                  LINE_BYTES_MAX);
         gather(t);
         return SOURCE_BAD;
     }

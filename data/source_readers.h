@@ -2,6 +2,7 @@
 #ifndef WEFT_DATA_SOURCE_READERS_H
 #define WEFT_DATA_SOURCE_READERS_H
 #include "core/json.h"
+#include "data/char_reader.h"
 #include "data/record.h"
 #include "data/sources.h"
 
@@ -69,12 +70,9 @@ char *path_folder(const char *path);                       /* of its file; memor
 
 /* Lines of a file that may be compressed. */
 struct line_reader {
-    struct archive_file *file;
-    char *path;
+    struct char_reader in;
     struct text line;
-    char *block;
-    i64 at, filled, number; /* number of the line read last */
-    bool ended;
+    i64 number; /* of the line read last */
 };
 enum { LINE_BYTES_MAX = 1 << 26 };
 int line_reader_open(struct line_reader *reader, const char *path);
