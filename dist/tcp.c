@@ -70,10 +70,10 @@ _Noreturn static void stop_without(struct comm *comm, i64 rank)
 /* As much as the connection takes now; true: the frame has gone, or can go nowhere. */
 static bool write_some(struct peer *peer, struct frame *f)
 {
-    i64 head = (i64)sizeof f->header, at = f->done_bytes;
-    struct iovec parts[2] = {
-        {(char *)&f->header + min_i64(at, head), (size_t)max_i64(head - at, 0)},
-        {(char *)(uintptr_t)f->data + max_i64(at - head, 0), (size_t)(f->header.bytes - max_i64(at - head, 0))}};
+    i64 head = (i64)sizeof f->header, in_head = min_i64(f->done_bytes, head), in_data = f->done_bytes - in_head;
+    struct iovec parts[2] = {{(char *)&f->header + in_head, (size_t)(head - in_head)}};
+    if (in_data < f->header.bytes)
+        parts[1] = (struct iovec){(char *)(uintptr_t)f->data + in_data, (size_t)(f->header.bytes - in_data)};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     ssize_t sent = sendmsg(peer->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno != EAGAIN && errno != EINTR)
