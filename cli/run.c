@@ -118,22 +118,6 @@ static void hash_of(char out[20], const struct json *identity)
     text_release(&text);
 }
 
-/* What is done stays so though it is older than the stages' own seeds: all then drew from the recipe's. */
-static bool is_made_of(const struct json *done, const struct json *identity)
-{
-    struct json *older = json_object();
-    struct json_iterator it;
-    char hash[20], older_hash[20];
-    for (bool more = json_first(&it, identity); more; more = json_next(&it, identity))
-        if (strcmp(it.key, "stage_seed") != 0)
-            json_set(older, it.key, json_copy(it.value));
-    hash_of(hash, identity);
-    hash_of(older_hash, older);
-    json_free(older);
-    const char *was = json_string(json_get(done, "hash"), "");
-    return strcmp(was, hash) == 0 || strcmp(was, older_hash) == 0;
-}
-
 /* Names of what differs between two JSON values, as paths. */
 static void name_differences(struct text *out, const struct json *a, const struct json *b, const char *path)
 {
@@ -158,6 +142,34 @@ static void name_differences(struct text *out, const struct json *a, const struc
     text_release(&right);
 }
 
+/* A setting that an older program did not know stood at its default. */
+static struct json *with_defaults(const struct json *was, const struct json *defaults)
+{
+    struct json *out = json_object();
+    struct json_iterator it;
+    for (bool more = json_first(&it, was); more; more = json_next(&it, was)) {
+        const struct json *below = json_get(defaults, it.key);
+        bool both = json_kind(it.value) == JSON_OBJECT && json_kind(below) == JSON_OBJECT;
+        json_set(out, it.key, both ? with_defaults(it.value, below) : json_copy(it.value));
+    }
+    for (bool more = json_first(&it, defaults); more; more = json_next(&it, defaults))
+        if (!json_get(was, it.key))
+            json_set(out, it.key, json_copy(it.value));
+    return out;
+}
+
+/* What differs between what something was made of, or is becoming, and what is wanted; nothing: it is that. */
+static void compare_identities(struct text *out, const struct json *was, const struct json *now,
+                               const struct recipe_stage *s)
+{
+    struct json *defaults = json_object(), *known;
+    json_set(defaults, "settings", settings_defaults(s->kind->table, (i64)s->kind->settings_bytes));
+    known = with_defaults(was, defaults);
+    name_differences(out, known, now, "");
+    json_free(known);
+    json_free(defaults);
+}
+
 /* An input by path that an older version took for the same by the names and sizes of its files. */
 static bool knew_less(const struct json *was, const struct json *now)
 {
@@ -172,20 +184,13 @@ static bool knew_less(const struct json *was, const struct json *now)
     return false;
 }
 
-static int refuse_change(const char *folder, const struct json *was, const struct json *now)
+static int refuse_change(const char *folder, const struct json *was, const struct json *now, const char *names)
 {
-    struct text names = {0};
-    const struct json *identity = json_get(was, "identity") ? json_get(was, "identity") : was;
-    if (was && identity == was && !json_get(was, "stage_seed"))
-        text_printf(&names, "stage_seed (stages have seeds of their own now; an older program made this from the "
-                            "recipe's)");
-    name_differences(&names, identity, now, "");
     error_set("%s was made with other settings or inputs: %s%s. Choose another run folder, or --redo to make it anew",
-              folder, names.length ? names.data : "its inputs",
-              knew_less(identity, now) ? " (by an older version, which did not look into the files of its inputs: "
-                                         "whether they are the same cannot be known)"
-                                       : "");
-    text_release(&names);
+              folder, *names ? names : "its inputs",
+              knew_less(was, now) ? " (by an older version, which did not look into the files of its inputs: "
+                                    "whether they are the same cannot be known)"
+                                  : "");
     return -1;
 }
 
@@ -208,18 +213,25 @@ static int refuse_foreign(const char *folder)
                      folder);
 }
 
-/* SKIPPED if the stage stands finished with the same identity. */
-static int check_finished(const struct runner *run, const char *folder, const struct json *identity)
+/* SKIPPED if the stage stands finished with the same identity; one that is older than the stages' own seeds too. */
+static int check_finished(const struct runner *run, const char *folder, const struct json *identity,
+                          const struct recipe_stage *s)
 {
     char *path = path_join(folder, "done.json");
     struct json *done = NULL;
+    struct text names = {0};
     int status = load_if_there(&done, path, folder, run->redo);
-    if (status == 0 && done && is_made_of(done, identity))
+    const struct json *was = json_get(done, "identity");
+    text_append(&names, "", 0);
+    if (was)
+        compare_identities(&names, was, identity, s);
+    if (status == 0 && was && names.length == 0)
         status = SKIPPED;
     else if (status == 0 && file_exists(folder) && !file_exists(path))
         status = refuse_foreign(folder);
     else if (status == 0 && file_exists(folder))
-        status = run->redo ? directory_remove(folder) : refuse_change(folder, done, identity);
+        status = run->redo ? directory_remove(folder) : refuse_change(folder, was, identity, names.data);
+    text_release(&names);
     json_free(done);
     memory_free(path);
     return status;
@@ -241,20 +253,34 @@ static void unlock_folder(struct runner *run)
     run->lock = -1;
 }
 
+/* Names what makes a partial folder become something else. */
+static void compare_partial(struct text *out, const struct json *was, const struct json *identity,
+                            const struct recipe_stage *s)
+{
+    text_append(out, "", 0);
+    if (!was)
+        text_printf(out, "nothing says what it was to become");
+    else if (!json_get(was, "stage_seed"))
+        text_printf(out, "stage_seed (stages have seeds of their own now; an older program made this from the "
+                         "recipe's)");
+    if (was)
+        compare_identities(out, was, identity, s);
+}
+
 /* A partial folder remembers what it is becoming. */
-static int open_partial(struct runner *run, const char *folder, const struct json *identity)
+static int open_partial(struct runner *run, const char *folder, const struct json *identity,
+                        const struct recipe_stage *s)
 {
     char *path = path_join(folder, "identity.json"), *checkpoints = path_join(folder, "checkpoints");
     struct json *was = NULL;
-    struct text a = {0}, b = {0};
+    struct text names = {0};
     int status = file_exists(folder) ? lock_folder(run, folder) : 0;
     if (status == 0)
         status = load_if_there(&was, path, folder, run->redo);
-    json_print(&a, was, 0);
-    json_print(&b, identity, 0);
-    if (status == 0 && was && strcmp(a.data, b.data) != 0 && file_exists(checkpoints) && !run->redo)
-        status = refuse_change(folder, was, identity);
-    else if (status == 0 && file_exists(folder) && (!was || strcmp(a.data, b.data) != 0))
+    compare_partial(&names, was, identity, s);
+    if (status == 0 && was && names.length && file_exists(checkpoints) && !run->redo)
+        status = refuse_change(folder, was, identity, names.data);
+    else if (status == 0 && file_exists(folder) && names.length)
         status = directory_remove(folder); /* nothing is lost that took training */
     if (status == 0)
         status = directory_make(folder);
@@ -266,8 +292,7 @@ static int open_partial(struct runner *run, const char *folder, const struct jso
         status = directory_sweep(folder);
     if (status == 0)
         status = json_save(path, identity);
-    text_release(&a);
-    text_release(&b);
+    text_release(&names);
     json_free(was);
     memory_free(path);
     memory_free(checkpoints);
@@ -336,13 +361,13 @@ static int run_partial(const struct runner *run, struct recipe_stage *s, const c
 static int begin_stage(struct runner *run, const struct recipe_stage *s, const char *partial, const char *folder,
                        const struct json *identity)
 {
-    int status = check_finished(run, folder, identity);
+    int status = check_finished(run, folder, identity, s);
     if (status == SKIPPED)
         log_info("%s: done before", s->name);
     if (status)
         return status;
     log_info("%s: %s", s->name, s->kind->help);
-    return open_partial(run, partial, identity);
+    return open_partial(run, partial, identity, s);
 }
 
 static int resolve_stage(struct runner *run, struct recipe_stage *s)

@@ -673,6 +673,21 @@ struct json *settings_to_json(const void *values, const struct setting *table)
     return root;
 }
 
+struct json *settings_defaults(const struct setting *table, i64 bytes)
+{
+    struct json *root = json_object();
+    void *values = memory_alloc(bytes);
+    for (const struct setting *setting = table; setting->key; setting++) {
+        if (!setting->fallback)
+            continue;
+        require(read_default(values, setting, "default") == 0, "table of settings: %s", error_text());
+        set_nested(root, setting->key, value_to_json(values, setting));
+    }
+    settings_release(values, table);
+    memory_free(values);
+    return root;
+}
+
 void settings_help(struct text *out, const struct setting *table, const char *indent)
 {
     static const char *const types[] = {"integer",  "number",  "true or false", "text",     "choice",

@@ -98,6 +98,8 @@ void settings_release(void *values, const struct setting *table);
 /* Resolved values, in table order, as a nested JSON object: what is stored and hashed. */
 struct json;
 struct json *settings_to_json(const void *values, const struct setting *table);
+/* The same of the settings that have a default, alone; bytes: of the struct. */
+struct json *settings_defaults(const struct setting *table, i64 bytes);
 /* key, type, default, range, help */
 void settings_help(struct text *out, const struct setting *table, const char *indent);
 #endif
