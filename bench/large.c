@@ -27,21 +27,13 @@ static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct 
 
 static struct model_config common(i64 width, i64 layers, i64 head_width)
 {
-    return (struct model_config){.vocabulary = VOCABULARY,
-                                 .width = width,
-                                 .layers = layers,
-                                 .heads = width / head_width,
-                                 .kv_heads = 4,
-                                 .head_width = head_width,
-                                 .rope_theta = 1e6,
-                                 .norm_eps = 1e-5,
-                                 .norm_min = 1e-12,
-                                 .init_std = 0.02,
-                                 .max_positions = LENGTH,
-                                 .pad_id = 0,
-                                 .bos_id = 1,
-                                 .eos_id = 2,
-                                 .t_pairs = 10};
+    struct model_config c = step_bench_config(VOCABULARY, LENGTH);
+    c.width = width;
+    c.layers = layers;
+    c.heads = width / head_width;
+    c.kv_heads = 4;
+    c.head_width = head_width;
+    return c;
 }
 
 static struct model_config mixture(void)

@@ -24,29 +24,35 @@ static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct 
     return 0;
 }
 
-static struct model_config shape(i64 experts)
+struct model_config step_bench_config(i64 vocabulary, i64 positions)
 {
-    return (struct model_config){.vocabulary = 8192,
-                                 .width = 512,
-                                 .layers = 8,
-                                 .heads = 8,
-                                 .kv_heads = 2,
-                                 .head_width = 64,
-                                 .dense_width = 1536,
-                                 .experts = experts,
-                                 .topk = 4,
-                                 .expert_width = 256,
-                                 .shared_experts = 1,
-                                 .first_moe_layer = 1,
+    return (struct model_config){.vocabulary = vocabulary,
                                  .rope_theta = 1e6,
                                  .norm_eps = 1e-5,
                                  .norm_min = 1e-12,
                                  .init_std = 0.02,
-                                 .max_positions = STEP_LENGTH,
+                                 .max_positions = positions,
                                  .pad_id = 0,
                                  .bos_id = 1,
                                  .eos_id = 2,
                                  .t_pairs = 10};
+}
+
+static struct model_config shape(i64 experts)
+{
+    struct model_config c = step_bench_config(8192, STEP_LENGTH);
+    c.width = 512;
+    c.layers = 8;
+    c.heads = 8;
+    c.kv_heads = 2;
+    c.head_width = 64;
+    c.dense_width = 1536;
+    c.experts = experts;
+    c.topk = 4;
+    c.expert_width = 256;
+    c.shared_experts = 1;
+    c.first_moe_layer = 1;
+    return c;
 }
 
 int step_bench_open_shape(struct step_bench *b, struct device *device, enum dtype dtype,

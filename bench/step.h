@@ -12,6 +12,8 @@ struct step_bench {
     struct optimizer_settings optimizer;
     i32 ids[STEP_ROWS * STEP_LENGTH];
 };
+/* What models of benches have alike; the rest is zero. */
+struct model_config step_bench_config(i64 vocabulary, i64 positions);
 int step_bench_open(struct step_bench *bench, struct device *device, enum dtype dtype, i64 experts);
 /* The same with a model of the caller's, who then gives the trainer batches; at most arena_bytes for a step. */
 int step_bench_open_shape(struct step_bench *bench, struct device *device, enum dtype dtype,

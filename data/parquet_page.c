@@ -2,6 +2,7 @@
 #include "data/parquet_inside.h"
 
 #include <string.h>
+#include <zlib.h>
 
 enum page_type { PAGE_DATA, PAGE_INDEX, PAGE_DICTIONARY, PAGE_DATA_2 };
 enum { HEADER_BYTES = 512, HEADER_BYTES_MAX = 1 << 24 };
@@ -114,20 +115,6 @@ static int read_header(struct parquet_column *c, struct page_header *h)
 
 /* ---- contents ---- */
 
-/* IEEE 802.3, as gzip's. */
-static u32 crc32(const u8 *bytes, i64 count)
-{
-    u32 table[256], crc = ~0u;
-    for (u32 i = 0; i < 256; i++) {
-        table[i] = i;
-        for (int bit = 0; bit < 8; bit++)
-            table[i] = table[i] >> 1 ^ (table[i] & 1 ? 0xedb88320u : 0);
-    }
-    for (i64 i = 0; i < count; i++)
-        crc = crc >> 8 ^ table[(crc ^ bytes[i]) & 255];
-    return ~crc;
-}
-
 static enum packing packing_of(int codec)
 {
     static const enum packing packings[] = {
@@ -156,7 +143,7 @@ static int read_page(struct parquet_column *c, const struct page_header *h, stru
         return -1;
     const u8 *packed = (const u8 *)c->packed.data;
     c->at += h->packed_bytes;
-    if (h->has_crc && crc32(packed, h->packed_bytes) != h->crc)
+    if (h->has_crc && crc32_z(0, packed, (size_t)h->packed_bytes) != h->crc)
         return damaged(c, "a page whose checksum is another one than its header says");
     text_clear(out);
     text_room(out, plain);

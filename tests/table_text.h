@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "data/record.h"
 #include <cmocka.h>
 
@@ -79,6 +80,19 @@ static void table_assert_same(const char *name, const char *rows, const char *ex
         rows += length + 1;
         expected += length + 1;
     }
+}
+
+static inline char *put(const void *bytes, i64 count, const char *suffix)
+{
+    char *path = string_format("/dev/shm/weft-table-%ld%s", (long)getpid(), suffix);
+    assert_int_equal(file_replace(path, bytes, count), 0);
+    return path;
+}
+
+static inline void drop(char *path)
+{
+    unlink(path);
+    memory_free(path);
 }
 
 #endif

@@ -89,19 +89,6 @@ static void types_that_are_not_read_are_passed(void **state)
 
 /* ---- damage ---- */
 
-static char *put(const void *bytes, i64 count)
-{
-    char *path = string_format("/dev/shm/weft-arrow-%ld.arrow", (long)getpid());
-    assert_int_equal(file_replace(path, bytes, count), 0);
-    return path;
-}
-
-static void drop(char *path)
-{
-    unlink(path);
-    memory_free(path);
-}
-
 /* A stream may end behind any message: what is read of it then is the beginning, else a message says where. */
 static void files_cut_short_are_refused(void **state)
 {
@@ -114,7 +101,7 @@ static void files_cut_short_are_refused(void **state)
         i64 refused = 0;
         for (i64 kept = 0; kept < whole.length; kept += 1 + kept / 8) {
             struct text rows = {0};
-            char *path = put(whole.data, kept);
+            char *path = put(whole.data, kept, ".arrow");
             read_rows(&rows, path, NULL);
             const char *message = rows.data ? strstr(rows.data, path) : NULL;
             i64 read = message ? message - rows.data : rows.length;
@@ -139,7 +126,7 @@ static void files_need_no_stream_in_front(void **state)
     char *from = golden("file_none.arrow"), *lines = golden("arrow.jsonl");
     assert_int_equal(file_read(&whole, from), 0);
     memset(whole.data + 8, 0x55, 64);
-    char *path = put(whole.data, whole.length);
+    char *path = put(whole.data, whole.length, ".arrow");
     read_rows(&rows, path, NULL);
     table_print_lines(&expected, lines);
     table_assert_same("file_none.arrow", rows.data, expected.data);
@@ -161,7 +148,7 @@ static void damaged_files_end(void **state)
     for (i64 at = 8; at < whole.length; at += 37) {
         struct text rows = {0};
         whole.data[at] = (char)(whole.data[at] ^ 0x55);
-        char *path = put(whole.data, whole.length);
+        char *path = put(whole.data, whole.length, ".arrow");
         read_rows(&rows, path, NULL);
         said += rows.data && strstr(rows.data, path);
         whole.data[at] = (char)(whole.data[at] ^ 0x55);

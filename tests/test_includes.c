@@ -43,6 +43,7 @@ static const struct {
     {"yaml.h", "core/yaml.c"},
     {"xxhash.h", "core/hash.c"},
     {"png.h", "data/png.c"},
+    {"zlib.h", "data/parquet_page.c"},
     {"libav", "data/av_problem.c data/av_read.c data/av_scale.c data/av_write.c"},
     {"libsw", "data/av_read.c data/av_scale.c data/av_write.c"},
     {"archive.h", "data/archive.c"},

@@ -97,31 +97,18 @@ static void what_is_not_read_is_refused_by_name(void **state)
 
 /* ---- damage ---- */
 
-static char *put(const void *bytes, i64 count)
-{
-    char *path = string_format("/dev/shm/weft-parquet-%ld", (long)getpid());
-    assert_int_equal(file_replace(path, bytes, count), 0);
-    return path;
-}
-
-static void drop(char *path)
-{
-    unlink(path);
-    memory_free(path);
-}
-
 static void files_cut_short_are_refused(void **state)
 {
     struct text whole = {0};
     char *from = golden("nested_1.parquet");
     assert_int_equal(file_read(&whole, from), 0);
     for (i64 kept = 0; kept < whole.length; kept += 1 + kept / 8) {
-        char *path = put(whole.data, kept);
+        char *path = put(whole.data, kept, ".parquet");
         refuse(path, kept < 12 ? "no Parquet file" : "byte");
         drop(path);
     }
     memcpy(whole.data + whole.length - 4, "PARE", 4);
-    char *path = put(whole.data, whole.length);
+    char *path = put(whole.data, whole.length, ".parquet");
     refuse(path, "encrypted");
     drop(path);
     text_release(&whole);
@@ -140,7 +127,7 @@ static void damaged_files_end(void **state)
     for (i64 at = 4; at < whole.length; at += 509) {
         struct text rows = {0};
         whole.data[at] = (char)(whole.data[at] ^ 0x55);
-        char *path = put(whole.data, whole.length);
+        char *path = put(whole.data, whole.length, ".parquet");
         read_rows(&rows, path, NULL);
         assert_non_null(rows.data);
         assert_true(strstr(rows.data, path) || at > whole.length - 40000 || strcmp(rows.data, sound.data) == 0);
