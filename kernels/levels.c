@@ -23,8 +23,6 @@ LEVEL(v4)
 #define OP(name, arguments, names) void cpu_amx_##name arguments;
 WEFT_OPS(OP)
 #undef OP
-extern typeof(cpu_amx_attention) amx_attention;
-extern typeof(cpu_amx_attention_backward) amx_attention_backward;
 
 /* Products on tiles, all else as on v4. */
 static const struct kernels *amx_kernels(void)
@@ -33,8 +31,8 @@ static const struct kernels *amx_kernels(void)
     kernels = cpu_v4_kernels;
     kernels.matmul = cpu_amx_matmul;
     kernels.matmul_grouped = cpu_amx_matmul_grouped;
-    kernels.attention = amx_attention;
-    kernels.attention_backward = amx_attention_backward;
+    kernels.attention = cpu_amx_attention;
+    kernels.attention_backward = cpu_amx_attention_backward;
     kernels.pack_weight = cpu_amx_pack_weight;
     kernels.matmul_grouped_weights = cpu_amx_matmul_grouped_weights;
     return &kernels;

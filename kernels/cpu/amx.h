@@ -148,13 +148,14 @@ struct amx_block {
             _tile_loadd(tile, from, (size_t)(row_bytes));                                                              \
     } while (0)
 
-INLINED void amx_load_sums(const struct amx_block *block)
+/* Sums of a block, or zeros where there are none to go on from. */
+INLINED void amx_load_sums(const float *sums, bool resume)
 {
-    if (block->resume) {
-        _tile_loadd(0, block->sums, 64);
-        _tile_loadd(2, block->sums + 256, 64);
-        _tile_loadd(1, block->sums + 512, 64);
-        _tile_loadd(3, block->sums + 768, 64);
+    if (resume) {
+        _tile_loadd(0, sums, 64);
+        _tile_loadd(2, sums + 256, 64);
+        _tile_loadd(1, sums + 512, 64);
+        _tile_loadd(3, sums + 768, 64);
     } else {
         _tile_zero(0);
         _tile_zero(1);
@@ -163,13 +164,21 @@ INLINED void amx_load_sums(const struct amx_block *block)
     }
 }
 
+INLINED void amx_store_sums(float *sums)
+{
+    _tile_stored(0, sums, 64);
+    _tile_stored(2, sums + 256, 64);
+    _tile_stored(1, sums + 512, 64);
+    _tile_stored(3, sums + 768, 64);
+}
+
 /* The one loop all products spend their time in. streams: the operand that does not stay in the first cache. */
 INLINED void amx_multiply(const struct amx_block *block, bool a_streams, struct amx_drain *drain)
 {
     const char *a = block->a, *a_half = a + 16 * block->a_row_bytes, *b = block->b;
     struct amx_ahead first = block->ahead[0], second = block->ahead[1];
     i64 steps = block->steps, rows_a_step = drain->store == STORE_NONE ? 0 : ceil_div(AMX_BLOCK, steps);
-    amx_load_sums(block);
+    amx_load_sums(block->sums, block->resume);
     for (i64 step = 0; step < steps; step++) {
         AMX_LOAD(!a_streams, 6, b, 64);
         AMX_LOAD(a_streams, 4, a, block->a_row_bytes);
@@ -186,10 +195,7 @@ INLINED void amx_multiply(const struct amx_block *block, bool a_streams, struct 
         a_half += block->a_step_bytes;
         b += AMX_STEP_BYTES;
     }
-    _tile_stored(0, block->sums, 64);
-    _tile_stored(2, block->sums + 256, 64);
-    _tile_stored(1, block->sums + 512, 64);
-    _tile_stored(3, block->sums + 768, 64);
+    amx_store_sums(block->sums);
     drain->store = STORE_NONE;
 }
 
@@ -232,8 +238,6 @@ void amx_place_a(struct amx_tile *tile, struct matrix a, i64 row, i64 depth, boo
 
 /* ---- What the ops hand on: to each other, and where tiles are of no use to AVX-512 and oneDNN ---- */
 
-typeof(CPU(attention)) amx_attention;
-typeof(CPU(attention_backward)) amx_attention_backward;
 void amx_gradient(struct matrix dw, struct matrix dy, struct matrix x, bool add);
 void *cpu_v4_scratch(int worker, int slot, i64 bytes);
 #define OP(name, arguments, names) void cpu_v4_##name arguments;

@@ -217,22 +217,14 @@ static void run_tile(void *context, i64 index, int worker)
     close_tile(&tile, job);
 }
 
-/* A span of one head's keys or values, as products want it. */
-static void pack_span(char *out, const struct job *job, struct matrix m, i64 first, i64 rows, i64 head, bool transposed,
-                      int worker)
-{
-    char *dense = CPU(has_operands)() ? CPU(scratch)(worker, 4, matrix_bytes(job, KEY_SPAN)) : out;
-    CPU(pack)(dense, m, first, rows, head * job->width, job->width);
-    CPU(operand)(out, dense, rows, job->width, transposed);
-}
-
 static void pack_keys(void *context, i64 index, int worker)
 {
     const struct job *job = context;
+    (void)worker;
     i64 padded = keys_padded(job->k.rows), first = index / job->kv_heads * KEY_SPAN, head = index % job->kv_heads;
     i64 rows = min_i64(KEY_SPAN, padded - first), at = matrix_bytes(job, head * padded + first);
-    pack_span(job->keys + at, job, job->k, first, rows, head, true, worker);
-    pack_span(job->values + at, job, job->v, first, rows, head, false, worker);
+    CPU(pack)(job->keys + at, job->k, first, rows, head * job->width, job->width);
+    CPU(pack)(job->values + at, job->v, first, rows, head * job->width, job->width);
 }
 
 void CPU(attention)(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,

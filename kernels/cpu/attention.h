@@ -56,11 +56,36 @@ struct attention_plan {
 /* The plan lives in worker 0's scratch slot 7. */
 void CPU(attention_plan)(struct attention_plan *plan, const struct intervals *intervals, i64 group,
                          struct attention_tiling tiling);
+/* The first block from `block` on that some query with an index in [low, high] may see, or plan->blocks. */
+i64 CPU(attention_next)(const struct attention_plan *plan, i64 block, i32 low, i32 high);
 /* The run of keys that follows *run in this tile; {0} asks for the first. */
 bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, const struct query_tile *tile);
 
 void CPU(attention_check)(struct matrix q, struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
                           const struct intervals *intervals);
+
+/* May a query whose index lies in [low, high] see a key within these bounds? */
+static inline bool attention_some_seen(const struct key_bounds *b, i32 low, i32 high)
+{
+    return b->begin_min <= high && b->end_max > low && !(b->hole_begin_max <= low && b->hole_end_min > high);
+}
+
+static inline bool attention_all_seen(const struct key_bounds *b, i32 low, i32 high)
+{
+    return b->begin_max <= low && b->end_min > high && (b->hole_begin_min > high || b->hole_end_max <= low);
+}
+
+/* ---- Whose turn it is to add to a span of keys: tiles do so in the order of their numbers, so sums do not depend on
+ * threads. A tile waits only for tiles that were handed out earlier: the earliest never waits. ---- */
+struct attention_turns {
+    i64 keys, spans;   /* of a span, which a run must not cross; spans there are */
+    i32 *before;       /* [tiles][spans]: 1 + number of the tile whose turn precedes this one's; 0: none */
+    _Atomic i32 *done; /* [G][spans]: 1 + number of the last tile that added to the span */
+};
+/* In worker 0's scratch slot 5. */
+void CPU(attention_order)(struct attention_turns *turns, const struct attention_plan *plan, i64 kv_heads);
+void CPU(attention_wait)(const struct attention_turns *turns, i64 tile, i64 head, i64 span);
+void CPU(attention_end)(const struct attention_turns *turns, i64 tile, i64 head, i64 span);
 
 static inline i64 attention_rows_most(const struct attention_plan *plan)
 {

@@ -2,34 +2,27 @@
  * recomputes their probabilities from lse, keeps dq to itself and adds to dk and dv. Scores are held transposed,
  * [keys, rows], so that dk and dv are plain products and what belongs to a query lies along the row.
  *
- * Tiles add to a span of keys in the order of their numbers, each waiting for the one before it that reads the span; so
- * sums do not depend on threads. A tile waits only for tiles that were handed out earlier: the earliest never waits. */
+ * Tiles take turns at a span of keys (attention.h). */
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/transpose.h"
-
-#include <sched.h>
-#include <stdatomic.h>
 
 struct job {
     struct attention_plan plan;
     struct matrix dq, dk, dv, dout, out, q, k, v;
     const float *lse;
-    char *keys, *values;        /* packed [G][keys_padded][D] */
-    char *key_operands;         /* keys as b of products; themselves where these are not made */
-    float *dkeys, *dvalues;     /* the same, f32 */
-    i32 *before;                /* [tiles][spans]: 1 + number of the tile whose turn precedes this one's; 0: none */
-    _Atomic i32 *done;          /* [G][spans]: 1 + number of the last tile that added to the span */
-    i64 kv_heads, width, spans; /* a span: BACKWARD_KEYS_MOST keys */
+    char *keys, *values;    /* packed [G][keys_padded][D] */
+    float *dkeys, *dvalues; /* the same, f32 */
+    struct attention_turns turns;
+    i64 kv_heads, width;
 };
 struct tile {
     const struct query_tile *queries;
     i64 number, head; /* key-value head */
-    i64 rows;         /* of the queries; where operands are made, up to a block of them, with zeros */
+    i64 rows;         /* of the queries */
     float *scores, *dscores, *dq, *lse, *delta;
-    void *p, *ds;
-    const void *q, *dout, *q_turned, *dout_turned; /* as b of products */
-    bf16 *turned;                                  /* ds, transposed */
-    bool consecutive;                              /* the queries' indices follow each other */
+    void *p, *ds, *q, *dout;
+    bf16 *turned;     /* ds, transposed */
+    bool consecutive; /* the queries' indices follow each other */
 };
 
 static i64 matrix_bytes(const struct job *job, i64 rows)
@@ -71,34 +64,22 @@ static void load_statistics(const struct tile *tile, const struct job *job)
 {
     i64 group = job->plan.group, width = job->width, heads = group * job->kv_heads;
     float factor = 1.0f / sqrtf((float)width);
-    i64 rows = tile->queries->count * group;
-    for (i64 i = 0; i < rows; i++) {
+    for (i64 i = 0; i < tile->rows; i++) {
         i64 query = tile->queries->first + i / group, head = tile->head * group + i % group;
         const void *dout = matrix_at(job->dout, query, head * width), *out = matrix_at(job->out, query, head * width);
         float lse = job->lse[query * heads + head];
         tile->lse[i] = lse == -INFINITY ? 1e30f : lse * LOG2_E; /* of no key: every probability is zero */
         tile->delta[i] = factor * (job->q.dtype == DTYPE_F32 ? dot_f32(dout, out, width) : dot_bf16(dout, out, width));
     }
-    for (i64 i = rows; i < tile->rows; i++) {
-        tile->lse[i] = 1e30f;
-        tile->delta[i] = 0;
-    }
 }
 
 static void load_queries(struct tile *tile, const struct job *job, i64 bytes, int worker)
 {
     i64 first = tile->queries->first, count = tile->queries->count, columns = job->plan.group * job->width;
-    i64 rows = count * job->plan.group, there = matrix_bytes(job, rows),
-        missing = matrix_bytes(job, tile->rows) - there;
-    char *at = CPU(scratch)(worker, 2, (CPU(has_operands)() ? 6 : 2) * bytes), *q = at, *dout = at + bytes;
-    CPU(pack)(q, job->q, first, count, tile->head * columns, columns);
-    CPU(pack)(dout, job->dout, first, count, tile->head * columns, columns);
-    memset(q + there, 0, (size_t)missing);
-    memset(dout + there, 0, (size_t)missing);
-    tile->q = CPU(operand)(at + 2 * bytes, q, tile->rows, job->width, false);
-    tile->dout = CPU(operand)(at + 3 * bytes, dout, tile->rows, job->width, false);
-    tile->q_turned = CPU(operand)(at + 4 * bytes, q, tile->rows, job->width, true);
-    tile->dout_turned = CPU(operand)(at + 5 * bytes, dout, tile->rows, job->width, true);
+    tile->q = CPU(scratch)(worker, 2, 2 * bytes);
+    tile->dout = (char *)tile->q + bytes;
+    CPU(pack)(tile->q, job->q, first, count, tile->head * columns, columns);
+    CPU(pack)(tile->dout, job->dout, first, count, tile->head * columns, columns);
 }
 
 static void open_tile(struct tile *tile, const struct job *job, i64 index, int worker)
@@ -108,7 +89,7 @@ static void open_tile(struct tile *tile, const struct job *job, i64 index, int w
     tile->number = index / job->kv_heads;
     tile->queries = &job->plan.tiles[tile->number];
     tile->head = index % job->kv_heads;
-    tile->rows = round_up(tile->queries->count * group, CPU(has_operands)() ? KEY_BLOCK : 1);
+    tile->rows = tile->queries->count * group;
     tile->scores = CPU(scratch)(worker, 0, 2 * area * 4);
     tile->dscores = tile->scores + area;
     tile->p = bytes == 4 ? (void *)tile->scores : CPU(scratch)(worker, 1, 3 * area * bytes);
@@ -255,20 +236,6 @@ static void add_queries(const struct tile *tile, const struct job *job, const vo
     CPU(gemm)(tile->dq, half ? tile->turned : tile->ds, key, &dq);
 }
 
-static void wait_turn(const struct job *job, const struct tile *tile, i64 span)
-{
-    i32 before = job->before[tile->number * job->spans + span];
-    _Atomic i32 *done = &job->done[tile->head * job->spans + span];
-    while (atomic_load_explicit(done, memory_order_acquire) != before)
-        sched_yield();
-}
-
-static void end_turn(const struct job *job, const struct tile *tile, i64 span)
-{
-    _Atomic i32 *done = &job->done[tile->head * job->spans + span];
-    atomic_store_explicit(done, (i32)tile->number + 1, memory_order_release);
-}
-
 static void run_products(const struct tile *tile, const struct job *job, const struct key_run *run)
 {
     i64 rows = tile->rows, keys = run->count, width = job->width, at = key_row(job, tile->head, run->first);
@@ -282,12 +249,12 @@ static void run_products(const struct tile *tile, const struct job *job, const s
                           .transpose_b = true,
                           .dtype = job->q.dtype,
                           .out_dtype = DTYPE_F32};
-    CPU(gemm)(tile->scores, key, tile->q_turned, &scores);
-    CPU(gemm)(tile->dscores, value, tile->dout_turned, &scores);
+    CPU(gemm)(tile->scores, key, tile->q, &scores);
+    CPU(gemm)(tile->dscores, value, tile->dout, &scores);
     if (run->mask_from < run->mask_to)
         mask_scores(tile, job, run);
     find_gradients(tile, job, keys);
-    add_queries(tile, job, job->key_operands + matrix_bytes(job, at), keys);
+    add_queries(tile, job, key, keys);
 }
 
 static void add_products(const struct tile *tile, const struct job *job, const struct key_run *run)
@@ -324,46 +291,16 @@ static void run_tile(void *context, i64 index, int worker)
     while (CPU(attention_run)(&run, &job->plan, tile.queries)) {
         i64 span = run.first / BACKWARD_KEYS_MOST;
         if (turn >= 0 && turn != span)
-            end_turn(job, &tile, turn);
+            CPU(attention_end)(&job->turns, tile.number, tile.head, turn);
         run_products(&tile, job, &run);
         if (turn != span)
-            wait_turn(job, &tile, span);
+            CPU(attention_wait)(&job->turns, tile.number, tile.head, span);
         turn = span;
         add_products(&tile, job, &run);
     }
     if (turn >= 0)
-        end_turn(job, &tile, turn);
+        CPU(attention_end)(&job->turns, tile.number, tile.head, turn);
     close_tile(&tile, job);
-}
-
-static void mark_spans(void *context, i64 number, int worker)
-{
-    const struct job *job = context;
-    (void)worker;
-    struct key_run run = {0};
-    i32 *read = job->before + number * job->spans;
-    memset(read, 0, (size_t)job->spans * sizeof *read);
-    while (CPU(attention_run)(&run, &job->plan, &job->plan.tiles[number]))
-        read[run.first / BACKWARD_KEYS_MOST] = 1;
-}
-
-static void order_tiles(struct job *job)
-{
-    i64 spans = job->spans, tiles = job->plan.tile_count;
-    i64 turns = tiles * spans, counters = job->kv_heads * spans;
-    job->before = CPU(scratch)(0, 5, (turns + counters + spans) * (i64)sizeof *job->before);
-    job->done = (_Atomic i32 *)(job->before + turns);
-    i32 *last = (i32 *)(job->done + counters);
-    memset(last, 0, (size_t)spans * sizeof *last);
-    for (i64 i = 0; i < counters; i++)
-        atomic_init(&job->done[i], 0);
-    workers_run(tiles, mark_spans, job);
-    for (i64 i = 0; i < turns; i++) {
-        if (!job->before[i])
-            continue;
-        job->before[i] = last[i % spans];
-        last[i % spans] = (i32)(i / spans) + 1;
-    }
 }
 
 static void pack_span(void *context, i64 index, int worker)
@@ -373,7 +310,6 @@ static void pack_span(void *context, i64 index, int worker)
     i64 first = index / job->kv_heads * BACKWARD_KEYS_MOST, head = index % job->kv_heads, width = job->width;
     i64 rows = min_i64(BACKWARD_KEYS_MOST, keys_padded(job->k.rows) - first), at = key_row(job, head, first);
     CPU(pack)(job->keys + matrix_bytes(job, at), job->k, first, rows, head * width, width);
-    CPU(operand)(job->key_operands + matrix_bytes(job, at), job->keys + matrix_bytes(job, at), rows, width, false);
     CPU(pack)(job->values + matrix_bytes(job, at), job->v, first, rows, head * width, width);
     memset(job->dkeys + at * width, 0, (size_t)(rows * width) * 4);
     memset(job->dvalues + at * width, 0, (size_t)(rows * width) * 4);
@@ -411,16 +347,14 @@ void CPU(attention_backward)(struct device *device, struct matrix dq, struct mat
                       .width = q.columns / heads};
     struct attention_tiling tiling = {BACKWARD_ROWS_MOST, KEY_BLOCK, BACKWARD_KEYS_MOST, true};
     CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, tiling);
-    job.spans = ceil_div(k.rows, BACKWARD_KEYS_MOST);
     i64 rows = kv_heads * keys_padded(k.rows), bytes = matrix_bytes(&job, rows);
-    i64 operands = CPU(has_operands)() ? bytes : 0;
-    job.keys = CPU(scratch)(0, 6, 2 * bytes + operands + 2 * rows * job.width * 4);
+    job.keys = CPU(scratch)(0, 6, 2 * bytes + 2 * rows * job.width * 4);
     job.values = job.keys + bytes;
-    job.key_operands = operands ? job.values + bytes : job.keys;
-    job.dkeys = (float *)(job.values + bytes + operands);
+    job.dkeys = (float *)(job.values + bytes);
     job.dvalues = job.dkeys + rows * job.width;
-    order_tiles(&job);
-    workers_run(job.spans * kv_heads, pack_span, &job);
+    job.turns.keys = BACKWARD_KEYS_MOST;
+    CPU(attention_order)(&job.turns, &job.plan, kv_heads);
+    workers_run(job.turns.spans * kv_heads, pack_span, &job);
     workers_run(job.plan.tile_count * kv_heads, run_tile, &job);
-    workers_run(job.spans * kv_heads, store_span, &job);
+    workers_run(job.turns.spans * kv_heads, store_span, &job);
 }

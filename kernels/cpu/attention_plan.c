@@ -59,17 +59,6 @@ static struct key_bounds join(struct key_bounds a, const struct key_bounds *b)
     return a;
 }
 
-/* May a query whose index lies in [low, high] see a key within these bounds? */
-static inline bool some_seen(const struct key_bounds *b, i32 low, i32 high)
-{
-    return b->begin_min <= high && b->end_max > low && !(b->hole_begin_max <= low && b->hole_end_min > high);
-}
-
-static inline bool all_seen(const struct key_bounds *b, i32 low, i32 high)
-{
-    return b->begin_max <= low && b->end_min > high && (b->hole_begin_min > high || b->hole_end_max <= low);
-}
-
 static void bound_span(void *context, i64 tile, int worker)
 {
     const struct attention_plan *plan = context;
@@ -84,15 +73,14 @@ static void bound_span(void *context, i64 tile, int worker)
     plan->span[tile] = all;
 }
 
-/* The first block from `block` on that some query in [low, high] may see, or plan->blocks. */
-static i64 next_seen(const struct attention_plan *plan, i64 block, i32 low, i32 high)
+i64 CPU(attention_next)(const struct attention_plan *plan, i64 block, i32 low, i32 high)
 {
     const i64 per_span = KEY_SPAN / KEY_BLOCK;
     while (block < plan->blocks) {
         i64 span = block / per_span, past = min_i64((span + 1) * per_span, plan->blocks);
-        if (some_seen(&plan->span[span], low, high))
+        if (attention_some_seen(&plan->span[span], low, high))
             for (; block < past; block++)
-                if (some_seen(&plan->block[block], low, high))
+                if (attention_some_seen(&plan->block[block], low, high))
                     return block;
         block = past;
     }
@@ -103,7 +91,7 @@ static struct query_tile make_tile(const struct attention_plan *plan, i64 first,
 {
     const i32 *query = plan->intervals->query + first;
     struct query_tile tile = {(i32)first, (i32)count, 0};
-    for (i64 block = 0; (block = next_seen(plan, block, query[0], query[count - 1])) < plan->blocks; block++)
+    for (i64 block = 0; (block = CPU(attention_next)(plan, block, query[0], query[count - 1])) < plan->blocks; block++)
         tile.blocks++;
     return tile;
 }
@@ -171,12 +159,12 @@ bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, 
 {
     const i32 *query = plan->intervals->query + tile->first;
     i32 low = query[0], high = query[tile->count - 1];
-    i64 first = next_seen(plan, (run->first + run->count) / KEY_BLOCK, low, high), past = first;
+    i64 first = CPU(attention_next)(plan, (run->first + run->count) / KEY_BLOCK, low, high), past = first;
     i64 most = plan->tiling.keys_most / KEY_BLOCK,
         limit = plan->tiling.aligned ? round_up(first + 1, most) : first + most;
     *run = (struct key_run){first * KEY_BLOCK, 0, plan->tiling.keys_most, 0};
-    for (; past < min_i64(limit, plan->blocks) && some_seen(&plan->block[past], low, high); past++) {
-        if (all_seen(&plan->block[past], low, high) && (past + 1) * KEY_BLOCK <= plan->intervals->keys)
+    for (; past < min_i64(limit, plan->blocks) && attention_some_seen(&plan->block[past], low, high); past++) {
+        if (attention_all_seen(&plan->block[past], low, high) && (past + 1) * KEY_BLOCK <= plan->intervals->keys)
             continue;
         run->mask_from = min_i64(run->mask_from, (past - first) * KEY_BLOCK);
         run->mask_to = (past - first + 1) * KEY_BLOCK;

@@ -28,11 +28,6 @@ struct gemm {
 };
 void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm);
 
-/* What gemm wants as b of a dense [rows, width], or (transposed) of its transpose: the same, or made in `out`, which is
- * as large. On tiles, rows and width are multiples of 32 there, and block after block of 32 rows may be b alone. */
-const void *CPU(operand)(void *out, const void *dense, i64 rows, i64 width, bool transposed);
-bool CPU(has_operands)(void); /* they are made */
-
 /* Rows [first, first + rows) of columns [column, column + width), densely; rows past the last are zero. */
 void CPU(pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 width);
 

@@ -151,17 +151,6 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm)
     check(dnnl_primitive_execute(p->primitive, local.stream, 3, arguments), "dnnl_primitive_execute");
 }
 
-const void *CPU(operand)(void *out, const void *dense, i64 rows, i64 width, bool transposed)
-{
-    (void)out, (void)rows, (void)width, (void)transposed;
-    return dense;
-}
-
-bool CPU(has_operands)(void)
-{
-    return false;
-}
-
 void *CPU(scratch)(int worker, int slot, i64 bytes)
 {
     enum { WORKERS_MAX = 256, SLOTS = 8 };

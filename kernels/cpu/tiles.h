@@ -224,12 +224,29 @@ static inline i64 amx_segments_bytes(const struct amx_gradient_tiling *t, i64 ro
 
 /* ---- attention: queries times heads of a group, and keys, of a tile; keys come in blocks ---- */
 enum { KEY_BLOCK = 32, KEY_SPAN = 512 };
-/* On tiles: whole blocks of a head's width; and queries enough that keys are packed once for all. */
+enum { AMX_ATTENTION_ROWS = 256, AMX_ATTENTION_CHUNK = 8, AMX_ATTENTION_SPAN = 4 }; /* of a tile; blocks of keys */
+enum { FORWARD_ROWS_MOST = 128, FORWARD_KEYS_MOST = 512, BACKWARD_ROWS_MOST = 256, BACKWARD_KEYS_MOST = 128 };
+
+/* On tiles (amx_attention.h): whole blocks of a head's width; and queries enough that keys are packed once for all. */
 static inline bool amx_has_attention(struct matrix q, struct matrix k, i64 heads, i64 kv_heads)
 {
-    return q.dtype == DTYPE_BF16 && q.columns / heads % AMX_BLOCK == 0 && heads / kv_heads <= AMX_BLOCK &&
+    return q.dtype == DTYPE_BF16 && q.columns / heads % AMX_BLOCK == 0 && heads / kv_heads <= AMX_ATTENTION_ROWS &&
            q.rows * 4 >= k.rows;
 }
-enum { FORWARD_ROWS_MOST = 128, FORWARD_KEYS_MOST = 512, BACKWARD_ROWS_MOST = 256, BACKWARD_KEYS_MOST = 128 };
+
+/* Bytes of a worker: scores and probabilities of a few blocks of keys, a block's queries, its sums. */
+static inline i64 amx_attention_bytes(i64 width)
+{
+    return AMX_ATTENTION_CHUNK * (2 * AMX_SUMS * 4 + AMX_STEP_BYTES) +
+           width / AMX_BLOCK * (AMX_STEP_BYTES + AMX_SUMS * 4);
+}
+/* Scores of two blocks; probabilities, their gradients and these once more for all rows of a tile; its queries and
+ * gradients in two forms each; sums; two numbers a row. */
+static inline i64 amx_attention_backward_bytes(i64 width)
+{
+    i64 blocks = AMX_ATTENTION_ROWS / AMX_BLOCK, steps = width / AMX_BLOCK;
+    return 4 * AMX_SUMS * 4 + blocks * ((2 + AMX_ATTENTION_SPAN) * AMX_STEP_BYTES +
+                                        steps * (4 * AMX_STEP_BYTES + AMX_SUMS * 4) + 2 * AMX_BLOCK * 4);
+}
 
 #endif

@@ -177,10 +177,18 @@ static i64 longest_stretch(const struct intervals *v)
     return v->begin ? longest : v->keys;
 }
 
+/* Keys and values once or twice as operands, and the sums of their gradients. */
+static void see_attention_on_tiles(struct device *device, struct matrix k, i64 width, bool backward)
+{
+    i64 packed = round_up(k.rows, KEY_BLOCK) * k.columns;
+    see_scratch(device, 0, backward ? amx_attention_backward_bytes(width) : amx_attention_bytes(width));
+    see_scratch(device, 6, backward ? packed * (3 * 2 + 2 * 4) : packed * 2 * 2);
+}
+
 /* Tiles of queries are halved where that spares keys: the four largest sizes come up, and runs of keys of every width
  * up to the longest sample. */
-void meta_see_attention(struct device *device, struct matrix q, struct matrix k, i64 heads, i64 kv_heads,
-                        const struct intervals *intervals, bool backward)
+static void see_attention(struct device *device, struct matrix q, struct matrix k, i64 heads, i64 kv_heads,
+                          const struct intervals *intervals, bool backward)
 {
     enum { SIZES = 4 };
     i64 group = heads / kv_heads, width = q.columns / heads, bytes = dtype_bytes(q.dtype);
@@ -188,19 +196,26 @@ void meta_see_attention(struct device *device, struct matrix q, struct matrix k,
     i64 keys_most = backward ? BACKWARD_KEYS_MOST : FORWARD_KEYS_MOST;
     i64 longest = round_up(longest_stretch(intervals), KEY_BLOCK), products = backward ? 3 : 2;
     i64 rows = group, packed = kv_heads * round_up(k.rows, KEY_BLOCK) * width;
-    bool tiles = device->level == CPU_LEVEL_AMX && amx_has_attention(q, k, heads, kv_heads);
     while (rows * 2 <= rows_most && rows < longest * group)
         rows *= 2;
-    for (int size = 0; !tiles && size < SIZES && rows % group == 0 && rows > 0; size++, rows /= 2)
+    for (int size = 0; size < SIZES && rows % group == 0 && rows > 0; size++, rows /= 2)
         for (i64 keys = KEY_BLOCK; keys <= min_i64(keys_most, longest); keys += KEY_BLOCK)
             for (i64 p = 0; p < products; p++)
                 see(device, (struct shape){rows, keys, width, 32 + p + 4 * backward, q.dtype, 0});
     see_scratch(device, 0, (1 + backward) * rows_most * keys_most * 4);
     see_scratch(device, 1, bytes == 4 ? 0 : (backward ? 3 : 1) * rows_most * keys_most * bytes);
-    see_scratch(device, 2, (backward ? (tiles ? 6 : 2) : 1) * rows_most * width * bytes);
+    see_scratch(device, 2, (1 + backward) * rows_most * width * bytes);
     see_scratch(device, 3, (rows_most * (width + 2) + FORWARD_KEYS_MOST) * 4);
-    see_scratch(device, 4, tiles && !backward ? KEY_SPAN * width * bytes : 0);
-    see_scratch(device, 6, 2 * packed * (bytes + (backward ? 4 : 0)) + (tiles && backward ? packed * bytes : 0));
+    see_scratch(device, 6, 2 * packed * (bytes + (backward ? 4 : 0)));
+}
+
+void meta_see_attention(struct device *device, struct matrix q, struct matrix k, i64 heads, i64 kv_heads,
+                        const struct intervals *intervals, bool backward)
+{
+    if (device->level == CPU_LEVEL_AMX && amx_has_attention(q, k, heads, kv_heads))
+        see_attention_on_tiles(device, k, q.columns / heads, backward);
+    else
+        see_attention(device, q, k, heads, kv_heads, intervals, backward);
     see_scratch(device, 7, intervals->queries * 12 + k.rows);
 }
 
