@@ -1,4 +1,5 @@
 #include "cli/inputs.h"
+#include "data/sources.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@ struct known { /* a file as it was when it was hashed */
     i64 bytes, modified_ns, changed_ns;
     u64 inode, hash;
     bool is_file, is_hashed;
+    bool by_size; /* its contents are not looked at */
 };
 struct known_list {
     struct known *files;
@@ -128,6 +130,11 @@ static void cache_save(const struct known_list *cache, const struct known_list *
     text_release(&out);
 }
 
+static bool is_due(const struct known *k)
+{
+    return k->is_file && !k->is_hashed && !k->by_size;
+}
+
 /* Returns the bytes that are to be read. */
 static i64 take_cached(struct known_list *files, const struct known_list *cache)
 {
@@ -141,7 +148,7 @@ static i64 take_cached(struct known_list *files, const struct known_list *cache)
             k->hash = was->hash;
             k->is_hashed = true;
         }
-        bytes += k->is_file && !k->is_hashed ? k->bytes : 0;
+        bytes += is_due(k) ? k->bytes : 0;
     }
     return bytes;
 }
@@ -153,7 +160,7 @@ static void hash_one(void *context, i64 tile, int worker)
     struct known *k = (struct known *)context + tile;
     struct file_view view;
     (void)worker;
-    if (!k->is_file || k->is_hashed || interrupted() || file_map(&view, k->path) < 0)
+    if (!is_due(k) || interrupted() || file_map(&view, k->path) < 0)
         return;
     k->hash = hash_bytes(view.data, view.bytes, 0);
     k->is_hashed = true;
@@ -169,7 +176,7 @@ static int hash_contents(struct known_list *files, i64 bytes)
     for (i64 at = 0; at < files->count && !interrupted(); at += AT_ONCE) {
         i64 n = min_i64(AT_ONCE, files->count - at);
         for (i64 i = at; i < at + n; i++)
-            done += files->files[i].is_file && !files->files[i].is_hashed ? files->files[i].bytes : 0;
+            done += is_due(&files->files[i]) ? files->files[i].bytes : 0;
         workers_run(n, hash_one, files->files + at);
         if (bytes >= shown_bytes)
             progress_update(&progress, done, "%lld files", (long long)(at + n));
@@ -185,7 +192,7 @@ static char *digest_of(const struct known_list *files, const char *root)
     for (i64 i = 0; i < files->count; i++) {
         const struct known *k = &files->files[i];
         const char *name = k->path + strlen(root);
-        u64 numbers[] = {k->is_hashed, (u64)k->bytes, k->hash};
+        u64 numbers[] = {k->is_hashed && !k->by_size, (u64)k->bytes, k->by_size ? 0 : k->hash};
         text_append(&all, name, (i64)strlen(name) + 1);
         text_append(&all, numbers, sizeof numbers);
     }
@@ -194,18 +201,47 @@ static char *digest_of(const struct known_list *files, const char *root)
     return digest;
 }
 
-char *input_digest(const char *path, const char *run)
+static void set_by_size(struct known_list *list, char *path, bool by_size)
+{
+    struct known wanted = {.path = path},
+                 *k = bsearch(&wanted, list->files, (size_t)list->count, sizeof wanted, compare_paths);
+    if (k)
+        k->by_size = by_size;
+}
+
+static int leave_to_others(struct known_list *list, const char *path, i64 part, i64 parts)
+{
+    struct source *source = source_open(path, &(struct source_request){.part = part, .parts = parts});
+    i64 count = 0;
+    const struct source_file *files = source ? source_files(source, &count) : NULL;
+    if (list->count)
+        qsort(list->files, (size_t)list->count, sizeof *list->files, compare_paths);
+    for (i64 i = 0; i < count; i++)
+        set_by_size(list, files[i].path, files[i].use != FILE_SAMPLES || files[i].elsewhere);
+    for (i64 i = 0; i < count; i++)
+        if (files[i].use == FILE_SAMPLES && !files[i].elsewhere && files[i].caption)
+            set_by_size(list, files[i].caption, false);
+    source_close(source);
+    return source ? 0 : -1;
+}
+
+char *input_digest(const char *path, const char *run, i64 part, i64 parts)
 {
     struct timespec now;
     struct known_list files = {0}, cache = {0};
     char *stored = path_join(run, "inputs.cache");
     clock_gettime(CLOCK_REALTIME, &now);
     list_files(&files, path, 0);
+    if (parts > 1 && leave_to_others(&files, path, part, parts) < 0) {
+        list_release(&files);
+        memory_free(stored);
+        return NULL;
+    }
     cache_load(&cache, stored);
     i64 bytes = take_cached(&files, &cache);
     bool fresh = false;
     for (i64 i = 0; i < files.count; i++)
-        fresh |= files.files[i].is_file && !files.files[i].is_hashed;
+        fresh |= is_due(&files.files[i]);
     char *digest = fresh && hash_contents(&files, bytes) < 0 ? NULL : digest_of(&files, path);
     if (digest && fresh)
         cache_save(&cache, &files, path, stored, nanoseconds(&now));

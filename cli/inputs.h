@@ -8,6 +8,8 @@
 
 /* Older runs knew names and sizes alone; their digests have no such mark. */
 #define INPUT_MARK "xxh3-"
-/* `run`: the run's folder. memory_free; NULL where it was interrupted. What cannot be read counts as its name. */
-char *input_digest(const char *path, const char *run);
+/* `run`: the run's folder. Where `parts` share the files of `path` (setting part of `prepare`; 0: none do), of files
+ * that this one does not read, and of media, names and sizes count alone, so that n of them do not read everything n
+ * times. memory_free; NULL and a message where it was interrupted. What cannot be read counts as its name. */
+char *input_digest(const char *path, const char *run, i64 part, i64 parts);
 #endif

@@ -21,7 +21,7 @@ static i64 positions_of(const struct shards *shards, const struct shard_sample *
     struct measure measure;
     i64 count = 0;
     for (i64 i = 0; i < sample->parts; i++) {
-        const struct shard_part *p = &shards->parts[sample->first_part + (u64)i];
+        const struct shard_part *p = shards_part(shards, (i64)sample->first_part + i);
         if (p->kind != PART_NOTE)
             parts[count++] = (struct part){.kind = p->kind,
                                            .count = p->count,
@@ -55,23 +55,21 @@ static struct json *directions_json(const struct tally *tally)
 static struct json *tally_json(const struct shards *shards, const struct vocabulary *vocabulary)
 {
     struct tally tally[DIRECTIONS] = {{0}};
-    i64 positions = 0, longest = 0, bytes = 0;
+    i64 positions = 0, longest = 0;
     for (i64 i = 0; i < shards->sample_count; i++) {
-        const struct shard_sample *sample = &shards->samples[i];
-        i64 length = positions_of(shards, sample, vocabulary);
-        tally[sample->direction].samples++;
-        tally[sample->direction].positions += length;
+        struct shard_sample sample = shards_sample(shards, i);
+        i64 length = positions_of(shards, &sample, vocabulary);
+        tally[sample.direction].samples++;
+        tally[sample.direction].positions += length;
         positions += length;
         longest = max_i64(longest, length);
     }
-    for (i64 i = 0; i < shards->shard_count; i++)
-        bytes += shards->files[i].bytes;
     struct json *j = json_object();
     json_set(j, "samples", json_of_integer(shards->sample_count));
     json_set(j, "positions", json_of_integer(positions));
     json_set(j, "longest", json_of_integer(longest));
     json_set(j, "shards", json_of_integer(shards->shard_count));
-    json_set(j, "bytes", json_of_integer(bytes));
+    json_set(j, "bytes", json_of_integer(shards->bytes));
     json_set(j, "directions", directions_json(tally));
     return j;
 }

@@ -83,11 +83,13 @@ static int sizes_of_stages(struct model_config *c, const struct recipe *r, const
 /* Shards that stand are asked, else the stages that will make them. */
 static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const char *data)
 {
-    const struct recipe_stage *prepare = find_stage(r, data, "prepare");
-    char *folder = prepare ? path_join(r->run, data) : string_copy(data), *file = path_join(folder, "shards.json");
+    char *first = data_line(data, 0);
+    const struct recipe_stage *prepare = find_stage(r, first, "prepare");
+    char *folder = prepare ? path_join(r->run, first) : string_copy(first), *file = path_join(folder, "shards.json");
     int status = !prepare || file_exists(file) ? pretrain_sizes(c, folder) : sizes_of_stages(c, r, prepare->settings);
     memory_free(file);
     memory_free(folder);
+    memory_free(first);
     return status;
 }
 

@@ -2,6 +2,7 @@
 #include "cli/inputs.h"
 #include "cli/stages.h"
 #include "core/json.h"
+#include "data/prepare.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -178,20 +179,48 @@ static int unknown_reference(const struct recipe *r, const char *reference, cons
     return -1;
 }
 
-/* What a stage reads is a path or a stage of this recipe: found out before the first stage runs. */
-static int check_references(struct recipe *r, const struct recipe_stage *s, const struct yaml_node *mapping)
+/* Calls `visit` with each line of a setting; what it leaves in its place stands there then. */
+static int each_reference(struct recipe *r, struct recipe_stage *s, const struct setting *row,
+                          int (*visit)(struct recipe *r, struct recipe_stage *s, const struct setting *row,
+                                       char **line))
 {
-    for (const struct setting *row = s->kind->table; row->key; row++) {
-        if (row->type != SETTING_REFERENCE)
-            continue;
-        const char *value = *(char *const *)((char *)s->settings + row->offset);
-        if (!value || !*value || is_path(value) || find_stage(r, value, strcspn(value, "/")))
-            continue;
-        const struct yaml_node *node = yaml_get(mapping, row->key);
-        bool written = node && yaml_scalar(node) && strcmp(yaml_scalar(node), value) == 0;
-        return unknown_reference(r, value, row->key, written ? yaml_where(node) : "command line");
+    char **lines;
+    int status = 0;
+    for (i64 i = 0; status == 0 && (lines = setting_lines(s->settings, row, i)); i++) {
+        struct text out = {0};
+        for (const char *at = *lines; status == 0 && at && *at;) {
+            size_t length = strcspn(at, "\n");
+            char *line = string_format("%.*s", (int)length, at);
+            status = visit(r, s, row, &line);
+            text_printf(&out, "%s%s", out.length ? "\n" : "", line);
+            memory_free(line);
+            at += length + (at[length] == '\n');
+        }
+        if (status == 0 && out.length) {
+            memory_free(*lines);
+            *lines = string_copy(out.data);
+        }
+        text_release(&out);
     }
-    return 0;
+    return status;
+}
+
+static int check_reference(struct recipe *r, struct recipe_stage *s, const struct setting *row, char **line)
+{
+    if (is_path(*line) || find_stage(r, *line, strcspn(*line, "/")))
+        return 0;
+    const struct yaml_node *node = yaml_get(yaml_get(yaml_get(yaml_root(r->document), "stages"), s->name), row->key);
+    bool elsewhere = !node || (yaml_scalar(node) && strcmp(yaml_scalar(node), *line) != 0);
+    return unknown_reference(r, *line, row->key, elsewhere ? "command line" : yaml_where(node));
+}
+
+/* What a stage reads is a path or a stage of this recipe: found out before the first stage runs. */
+static int check_references(struct recipe *r, struct recipe_stage *s)
+{
+    int status = 0;
+    for (const struct setting *row = s->kind->table; row->key && status == 0; row++)
+        status = each_reference(r, s, row, check_reference);
+    return status;
 }
 
 static int read_stages(struct recipe *r, const struct yaml_node *stages, const struct word *words, int count)
@@ -211,8 +240,7 @@ static int read_stages(struct recipe *r, const struct yaml_node *stages, const s
         if (words[i].stage && !find_stage(r, words[i].stage, strlen(words[i].stage)))
             return unknown_stage(r, words[i].stage);
     for (i64 i = 0; i < r->count; i++)
-        if (read_stage(&r->stages[i], yaml_value(stages, i), words, count) ||
-            check_references(r, &r->stages[i], yaml_value(stages, i)))
+        if (read_stage(&r->stages[i], yaml_value(stages, i), words, count) || check_references(r, &r->stages[i]))
             return -1;
     return 0;
 }
@@ -287,21 +315,32 @@ static int hash_stage_output(struct json *inputs, const struct recipe *r, const 
     return hash ? 0 : -1;
 }
 
-static int hash_path(struct json *inputs, const struct recipe *r, const char *path)
+/* Of what `prepare` reads a part of. */
+static char *digest_of(const struct recipe *r, const struct recipe_stage *s, const struct setting *row,
+                       const char *path)
+{
+    i64 part = 0, parts = 0;
+    bool shared = strcmp(s->kind->name, "prepare") == 0 && strcmp(row->key, "data") == 0;
+    if (shared && prepare_part(&part, &parts, ((const struct prepare_settings *)s->settings)->part) < 0)
+        return NULL;
+    return input_digest(path, r->run, part, parts);
+}
+
+static int hash_path(const struct recipe *r, struct recipe_stage *s, const struct setting *row, const char *path)
 {
     if (!file_exists(path))
         return error_set("there is no %s: expected a file or folder", path);
-    char *digest = input_digest(path, r->run);
+    char *digest = digest_of(r, s, row, path);
     if (digest)
-        json_set(inputs, path, json_of_string(digest));
+        json_set(s->inputs, path, json_of_string(digest));
     memory_free(digest);
     return digest ? 0 : -1;
 }
 
-static int resolve_one(struct recipe *r, struct recipe_stage *s, char **reference)
+static int resolve_one(struct recipe *r, struct recipe_stage *s, const struct setting *row, char **reference)
 {
     if (is_path(*reference))
-        return hash_path(s->inputs, r, *reference);
+        return hash_path(r, s, row, *reference);
     struct recipe_stage *from = find_stage(r, *reference, strcspn(*reference, "/"));
     if (hash_stage_output(s->inputs, r, from, *reference))
         return -1;
@@ -315,10 +354,8 @@ int recipe_resolve(struct recipe *r, struct recipe_stage *s)
 {
     json_free(s->inputs);
     s->inputs = json_object();
-    for (const struct setting *row = s->kind->table; row->key; row++) {
-        char **value = (char **)((char *)s->settings + row->offset);
-        if (row->type == SETTING_REFERENCE && *value && **value && resolve_one(r, s, value))
+    for (const struct setting *row = s->kind->table; row->key; row++)
+        if (each_reference(r, s, row, resolve_one))
             return error_prefix("%s: stage %s, %s", r->path, s->name, row->key);
-    }
     return 0;
 }

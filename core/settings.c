@@ -167,10 +167,37 @@ static bool is_stage_name(const char *text, size_t length)
 static int read_reference(char **out, const struct source *source)
 {
     const char *text = yaml_scalar(source->node);
-    bool path = text && (*text == '/' || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0);
+    bool path =
+        text && !strchr(text, '\n') && (*text == '/' || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0);
     if (!text || (*text && !path && !is_stage_name(text, strcspn(text, "/"))))
         return wrong(source, "a stage's name, perhaps with /part, or a path that begins with /, ./ or ../");
     return read_string(out, source);
+}
+
+/* A list becomes a line each. */
+static int read_references(char **out, const struct source *source)
+{
+    struct text lines = {0};
+    int status = 0;
+    if (!yaml_is_sequence(source->node))
+        return read_reference(out, source);
+    for (i64 i = 0; i < yaml_count(source->node) && status == 0; i++) {
+        char *one = NULL;
+        struct source member = *source;
+        member.node = yaml_value(source->node, i);
+        status = read_reference(&one, &member);
+        if (status == 0 && !one)
+            status = wrong(&member, "a stage's name or a path");
+        if (status == 0)
+            text_printf(&lines, "%s%s", i ? "\n" : "", one);
+        memory_free(one);
+    }
+    if (status == 0 && lines.length == 0)
+        status = wrong(source, "at least one stage's name or path");
+    if (status == 0)
+        *out = string_copy(lines.data);
+    text_release(&lines);
+    return status;
 }
 
 /* "first-last" or one integer; a minus in front is a sign. */
@@ -357,6 +384,8 @@ static int read_value(void *out, const struct source *source)
         return read_schedule(field, source);
     case SETTING_REFERENCE:
         return read_reference(field, source);
+    case SETTING_REFERENCES:
+        return read_references(field, source);
     }
     panic("setting %s: no such type: %d", source->setting->key, (int)source->setting->type);
 }
@@ -541,7 +570,7 @@ int settings_read(void *out, const struct setting *table, const struct yaml_node
 
 static void release_value(void *field, enum setting_type type)
 {
-    if (type == SETTING_STRING || type == SETTING_REFERENCE) {
+    if (type == SETTING_STRING || type == SETTING_REFERENCE || type == SETTING_REFERENCES) {
         memory_free(*(char **)field);
         *(char **)field = NULL;
     } else if (type == SETTING_INTEGERS) {
@@ -558,6 +587,12 @@ static void release_value(void *field, enum setting_type type)
         memory_free(((struct schedule *)field)->values);
         *(struct schedule *)field = (struct schedule){0};
     }
+}
+
+char **setting_lines(void *values, const struct setting *setting, i64 index)
+{
+    bool one = setting->type == SETTING_REFERENCE || setting->type == SETTING_REFERENCES;
+    return one && index == 0 ? field_of(values, setting) : NULL;
 }
 
 void settings_release(void *values, const struct setting *table)
@@ -622,6 +657,18 @@ static struct json *strings_to_json(const struct string_list *list)
     return array;
 }
 
+static struct json *lines_to_json(const char *lines)
+{
+    if (!lines || !strchr(lines, '\n'))
+        return string_to_json(lines);
+    struct json *array = json_array();
+    for (size_t length; *lines; lines += length + (lines[length] == '\n')) {
+        length = strcspn(lines, "\n");
+        json_push(array, json_of_bytes(lines, (i64)length));
+    }
+    return array;
+}
+
 static struct json *value_to_json(const void *values, const struct setting *setting)
 {
     const void *field = field_of(values, setting);
@@ -635,6 +682,8 @@ static struct json *value_to_json(const void *values, const struct setting *sett
     case SETTING_STRING:
     case SETTING_REFERENCE:
         return string_to_json(*(char *const *)field);
+    case SETTING_REFERENCES:
+        return lines_to_json(*(char *const *)field);
     case SETTING_CHOICE:
         return choice_to_json(*(const int *)field, setting);
     case SETTING_INTEGERS:
@@ -690,8 +739,9 @@ struct json *settings_defaults(const struct setting *table, i64 bytes)
 
 void settings_help(struct text *out, const struct setting *table, const char *indent)
 {
-    static const char *const types[] = {"integer",  "number",  "true or false", "text",     "choice",
-                                        "integers", "numbers", "texts",         "schedule", "stage or path"};
+    static const char *const types[] = {"integer",  "number",        "true or false",  "text",
+                                        "choice",   "integers",      "numbers",        "texts",
+                                        "schedule", "stage or path", "stages or paths"};
     int width = 0;
     for (const struct setting *setting = table; setting->key; setting++)
         width = (int)max_i64(width, (i64)strlen(setting->key));

@@ -14,16 +14,17 @@
 #include "core/core.h"
 
 enum setting_type {
-    SETTING_INTEGER,   /* i64; 1_000, 1e3, 64k (1024s), 2M are accepted */
-    SETTING_NUMBER,    /* double */
-    SETTING_BOOL,      /* bool: true, false */
-    SETTING_STRING,    /* char * */
-    SETTING_CHOICE,    /* int: index into `choices`, "a|b|c" */
-    SETTING_INTEGERS,  /* struct integer_list: [1, 2, 3] or "0-3,6" */
-    SETTING_NUMBERS,   /* struct number_list */
-    SETTING_STRINGS,   /* struct string_list: a single scalar is a list of one */
-    SETTING_SCHEDULE,  /* struct schedule: a number, or [[step, value], ...] */
-    SETTING_REFERENCE, /* char *: another stage's name, optionally /part, or a path beginning with / ./ ../ */
+    SETTING_INTEGER,    /* i64; 1_000, 1e3, 64k (1024s), 2M are accepted */
+    SETTING_NUMBER,     /* double */
+    SETTING_BOOL,       /* bool: true, false */
+    SETTING_STRING,     /* char * */
+    SETTING_CHOICE,     /* int: index into `choices`, "a|b|c" */
+    SETTING_INTEGERS,   /* struct integer_list: [1, 2, 3] or "0-3,6" */
+    SETTING_NUMBERS,    /* struct number_list */
+    SETTING_STRINGS,    /* struct string_list: a single scalar is a list of one */
+    SETTING_SCHEDULE,   /* struct schedule: a number, or [[step, value], ...] */
+    SETTING_REFERENCE,  /* char *: another stage's name, optionally /part, or a path beginning with / ./ ../ */
+    SETTING_REFERENCES, /* char *: one of these or a list of them, a line each */
 };
 struct integer_list {
     i64 *values;
@@ -95,6 +96,8 @@ struct setting_override {
 int settings_read(void *out, const struct setting *table, const struct yaml_node *mapping, const char *const *ignored,
                   const struct setting_override *overrides, i64 override_count);
 void settings_release(void *values, const struct setting *table);
+/* The references of a setting, a line each: text number `index` of it, which may be replaced; NULL: it has no more. */
+char **setting_lines(void *values, const struct setting *setting, i64 index);
 /* Resolved values, in table order, as a nested JSON object: what is stored and hashed. */
 struct json;
 struct json *settings_to_json(const void *values, const struct setting *table);

@@ -32,7 +32,7 @@ static bool drops_conditions(const struct loader *l, const struct entry *entry, 
     const struct loader_settings *s = &l->settings;
     struct rng_key key = {l->seed, RNG_CONDITION};
     return makes_media(direction) && !s->in_order && s->condition_drop > 0 &&
-           rng_uniform(key, (u32)entry->sample, entry_showing(entry), 0, 0) < s->condition_drop;
+           rng_uniform(key, entry_identity(entry), entry_showing(entry), 0, 0) < s->condition_drop;
 }
 
 static float weight_of(const struct loader *l, const struct shard_part *part, enum direction direction)
@@ -58,30 +58,30 @@ static struct part part_for_grammar(const struct loader *l, const struct shard_p
 
 static void list_parts(const struct loader *l, const struct entry *entry, bool drop, struct grammar_parts *out)
 {
-    const struct shard_sample *sample = &l->shards.samples[entry->sample];
+    struct shard_sample sample = shards_sample(&l->shards, entry->sample);
+    const struct shard_part *parts = shards_part(&l->shards, (i64)sample.first_part);
     out->count = 0;
-    out->end = sample->goes_on ? -1 : l->vocabulary.end;
-    for (i64 i = 0; i < sample->parts; i++) {
-        i64 index = (i64)sample->first_part + i;
-        const struct shard_part *part = &l->shards.parts[index];
+    out->end = sample.goes_on ? -1 : l->vocabulary.end;
+    for (i64 i = 0; i < sample.parts; i++) {
+        const struct shard_part *part = &parts[i];
         if (part->kind == PART_NOTE || (drop && part->condition))
             continue;
-        struct part given = part_for_grammar(l, part, sample->direction);
+        struct part given = part_for_grammar(l, part, sample.direction);
         if (entry->count) {
             given.count = entry->count;
             if (entry->first + entry->count < part->count)
                 out->end = 0; /* the id that follows, whatever it is */
         }
-        push_part(out, &given, index);
+        push_part(out, &given, (i64)sample.first_part + i);
     }
 }
 
 void loader_parts(const struct loader *l, const struct entry *entry, struct grammar_parts *out)
 {
-    list_parts(l, entry, drops_conditions(l, entry, l->shards.samples[entry->sample].direction), out);
+    list_parts(l, entry, drops_conditions(l, entry, shards_sample(&l->shards, entry->sample).direction), out);
 }
 
 void loader_parts_whole(const struct loader *l, i64 sample, struct grammar_parts *out)
 {
-    list_parts(l, &(struct entry){.sample = (i32)sample}, false, out);
+    list_parts(l, &(struct entry){.sample = sample}, false, out);
 }

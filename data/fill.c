@@ -13,18 +13,19 @@ void fills_push(struct fills *fills, const struct fill *fill)
     fills->data[fills->count++] = *fill;
 }
 
-static int bad_code(const struct loader *l, const struct shard_part *part, i64 code)
+static int bad_code(const struct loader *l, i64 index, i64 code)
 {
+    const struct shard_part *part = shards_part(&l->shards, index);
     return error_set("%s/%05u.shard: payload at byte %llu: code %lld, shards.json says codes are below %lld",
-                     l->shards.directory, part->shard, (unsigned long long)part->offset, (long long)code,
-                     (long long)l->shards.meta.codes);
+                     shards_folder_of_part(&l->shards, index)->directory, part->shard, (unsigned long long)part->offset,
+                     (long long)code, (long long)l->shards.meta.codes);
 }
 
 /* ---- audio: codes of each frame; the frame that ends it is EOA at all levels ---- */
 
 int fill_audio(struct loader *l, const struct fill *fill, struct batch *b)
 {
-    const struct shard_part *part = &l->shards.parts[fill->part];
+    const struct shard_part *part = shards_part(&l->shards, fill->part);
     const u16 *codes = shards_payload(&l->shards, fill->part);
     i64 levels = l->shards.meta.levels, count = part->count * levels;
     if (!codes)
@@ -32,7 +33,7 @@ int fill_audio(struct loader *l, const struct fill *fill, struct batch *b)
     i32 *in = b->inputs[INPUT_AUDIO].ids + fill->input * levels;
     for (i64 i = 0; i < count; i++) {
         if (codes[i] >= l->shards.meta.codes)
-            return bad_code(l, part, codes[i]);
+            return bad_code(l, fill->part, codes[i]);
         in[i] = codes[i];
     }
     for (i64 i = 0; i < levels; i++)
@@ -46,7 +47,7 @@ int fill_audio(struct loader *l, const struct fill *fill, struct batch *b)
 
 int fill_vision_in(struct loader *l, const struct fill *fill, struct batch *b)
 {
-    const struct shard_part *part = &l->shards.parts[fill->part];
+    const struct shard_part *part = shards_part(&l->shards, fill->part);
     const bf16 *features = shards_payload(&l->shards, fill->part);
     const struct cells cells = {part->frames, part->height, part->width, l->shards.meta.stride,
                                 l->shards.meta.cell_features};

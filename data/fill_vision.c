@@ -28,7 +28,7 @@ static void pictures_init(struct pictures *p, const struct loader *l, i64 shape,
                            .inputs = shape_positions(&s->shape),
                            .bits = l->shards.meta.bits};
     for (i64 i = 0; i < fills->count; i++) {
-        const struct shard_part *part = &l->shards.parts[fills->data[i].part];
+        const struct shard_part *part = shards_part(&l->shards, fills->data[i].part);
         p->frames += is_made(part) && part->shape == shape ? part->frames : 0;
     }
     i64 wide = p->frames * p->bits;
@@ -76,7 +76,7 @@ static bool flips(const struct loader *l)
 
 static int read_latents(struct loader *l, const struct pictures *p, i64 at, const struct fill *fill)
 {
-    const struct shard_part *part = &l->shards.parts[fill->part];
+    const struct shard_part *part = shards_part(&l->shards, fill->part);
     const bf16 *latent = shards_payload(&l->shards, fill->part);
     i64 values = p->cells * p->bits;
     if (!latent)
@@ -133,7 +133,7 @@ static void copy_each(struct loader *l, const struct fills *fills, struct batch 
 {
     i64 at = 0;
     for (i64 i = 0; i < fills->count; i++) {
-        const struct shard_part *part = &l->shards.parts[fills->data[i].part];
+        const struct shard_part *part = shards_part(&l->shards, fills->data[i].part);
         if (!is_made(part) || &l->shards.meta.shapes[part->shape] != p->shape)
             continue;
         copy(b, p, at, part->frames, &fills->data[i]);
@@ -149,7 +149,7 @@ static int fill_shape(struct loader *l, i64 shape, const struct fills *fills, st
     if (p.frames == 0)
         return 0;
     for (i64 i = 0; i < fills->count; i++) {
-        const struct shard_part *part = &l->shards.parts[fills->data[i].part];
+        const struct shard_part *part = shards_part(&l->shards, fills->data[i].part);
         if (!is_made(part) || part->shape != shape)
             continue;
         if (read_latents(l, &p, at, &fills->data[i]) < 0)

@@ -20,25 +20,27 @@ static struct rng_key key_of(const struct loader *l, enum rng_purpose purpose)
 
 bool is_plain_text(const struct loader *l, i64 sample)
 {
-    const struct shard_sample *s = &l->shards.samples[sample];
+    struct shard_sample s = shards_sample(&l->shards, sample);
+    const struct shard_part *part = shards_part(&l->shards, (i64)s.first_part);
     i64 parts = 0;
-    for (i64 i = 0; i < s->parts; i++)
-        if (l->shards.parts[(i64)s->first_part + i].kind != PART_NOTE)
+    for (i64 i = 0; i < s.parts; i++)
+        if (part[i].kind != PART_NOTE)
             parts++;
-    return s->direction == DIRECTION_TEXT && parts == 1;
+    return s.direction == DIRECTION_TEXT && parts == 1;
 }
 
 /* ---- Building ---- */
 
 struct listed { /* a sample that is shown; the key sorts by direction, plain text apart, the longest first */
     u64 key;
-    i32 sample, length;
+    i64 sample;
+    i32 length;
 };
 enum { CLASSES = 2 * DIRECTIONS };
 
 static i64 class_of(const struct loader *l, i64 sample)
 {
-    return 2 * (i64)l->shards.samples[sample].direction + is_plain_text(l, sample);
+    return 2 * (i64)shards_sample(&l->shards, sample).direction + is_plain_text(l, sample);
 }
 
 static double often(const struct loader *l, i64 class)
@@ -69,7 +71,7 @@ static struct listed *list_samples(struct loader *l, i64 *count)
         u64 key = (u64) class << 32 | (u32)(INT32_MAX - length);
         require(length <= INT32_MAX, "sample %lld has %lld positions", (long long)i, (long long)length);
         if (length > 0)
-            list[(*count)++] = (struct listed){l->settings.in_order ? 0 : key, (i32)i, (i32)length};
+            list[(*count)++] = (struct listed){l->settings.in_order ? 0 : key, i, (i32)length};
     }
     qsort(list, (size_t)*count, sizeof *list, by_key);
     return list;
@@ -137,7 +139,7 @@ void order_init(struct loader *l)
     i64 count;
     struct listed *list = list_samples(l, &count);
     *o = (struct order){.sample_count = count, .epochs = 1};
-    o->samples = memory_alloc(max_i64(1, count) * 4);
+    o->samples = memory_alloc(max_i64(1, count) * 8);
     o->lengths = memory_alloc(max_i64(1, count) * 4);
     for (i64 i = 0; i < count; i++) {
         o->samples[i] = list[i].sample;

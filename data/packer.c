@@ -4,18 +4,21 @@
 
 /* ---- opening ---- */
 
-static int open_vocabulary(struct loader *l, const char *directory)
+static int open_vocabulary(struct loader *l, const char *data)
 {
     struct shape shapes[SHAPES_MOST];
     const struct shard_meta *meta = &l->shards.meta;
     for (i64 i = 0; i < meta->shape_count; i++)
         shapes[i] = meta->shapes[i].shape;
-    char *path = path_join(directory, "text");
+    char *first = shard_folders_first(data), *path = first ? path_join(first, "text") : NULL;
+    if (!path)
+        return -1;
     l->tokenizer = text_tokenizer_load(path);
     int status = l->tokenizer ? vocabulary_init(&l->vocabulary, l->tokenizer, shapes, meta->shape_count) : -1;
     if (status == 0 && text_vocabulary(l->tokenizer) != meta->vocabulary)
         status = error_set("%s: %lld ids where shards.json says %lld; prepare the shards again", path,
                            (long long)text_vocabulary(l->tokenizer), (long long)meta->vocabulary);
+    memory_free(first);
     memory_free(path);
     return status;
 }
@@ -30,7 +33,7 @@ static int check_settings(const struct loader_settings *s)
     return 0;
 }
 
-struct loader *loader_open(const char *directory, const char *part, const struct loader_settings *settings, u64 seed)
+struct loader *loader_open(const char *data, const char *part, const struct loader_settings *settings, u64 seed)
 {
     struct loader *l = memory_alloc(sizeof *l);
     *l = (struct loader){.settings = *settings, .seed = seed};
@@ -39,8 +42,7 @@ struct loader *loader_open(const char *directory, const char *part, const struct
     l->device = memory_alloc(sizeof *l->device);
     l->fills = memory_alloc(sizeof *l->fills);
     device_open_cpu(l->device);
-    if (check_settings(settings) < 0 || shards_open(&l->shards, directory, part) < 0 ||
-        open_vocabulary(l, directory) < 0) {
+    if (check_settings(settings) < 0 || shards_open(&l->shards, data, part) < 0 || open_vocabulary(l, data) < 0) {
         loader_close(l);
         return NULL;
     }
@@ -98,22 +100,23 @@ int loader_step(struct loader *l, i64 step, struct loader_step *out)
 
 /* ---- one sample: ids from the shard, fed to the grammar ---- */
 
-static int check_ids(const struct loader *l, const struct shard_part *part, const i32 *ids)
+static int check_ids(const struct loader *l, i64 index, const i32 *ids)
 {
+    const struct shard_part *part = shards_part(&l->shards, index);
     for (i64 i = 0; i < part->count; i++)
         if (ids[i] < 0 || ids[i] >= l->shards.meta.vocabulary)
-            return error_set("%s/%05u.shard: payload at byte %llu: id %d of a vocabulary of %lld", l->shards.directory,
-                             part->shard, (unsigned long long)part->offset, ids[i],
-                             (long long)l->shards.meta.vocabulary);
+            return error_set("%s/%05u.shard: payload at byte %llu: id %d of a vocabulary of %lld",
+                             shards_folder_of_part(&l->shards, index)->directory, part->shard,
+                             (unsigned long long)part->offset, ids[i], (long long)l->shards.meta.vocabulary);
     return 0;
 }
 
 static int read_text(struct loader *l, const struct entry *entry, struct part *part, i64 index)
 {
-    const struct shard_part *stored = &l->shards.parts[index];
+    const struct shard_part *stored = shards_part(&l->shards, index);
     bool known = l->shards.verified[index];
     const i32 *ids = shards_payload(&l->shards, index);
-    if (!ids || (!known && check_ids(l, stored, ids) < 0))
+    if (!ids || (!known && check_ids(l, index, ids) < 0))
         return -1;
     part->ids = ids + entry->first;
     if (entry->count && entry->first + entry->count < stored->count)
@@ -126,18 +129,18 @@ static int feed_sample(struct loader *l, const struct entry *entry)
     struct grammar *g = &l->grammar;
     struct grammar_parts *t = &l->given;
     loader_parts(l, entry, t);
-    g->options.identity[0] = (u32)entry->sample;
+    g->options.identity[0] = entry_identity(entry);
     g->options.identity[1] = entry_showing(entry);
     grammar_begin(g);
     for (i64 i = 0; i < t->count; i++) {
         t->begin[i] = grammar_length(g);
         if ((t->parts[i].kind == STREAM_TEXT && read_text(l, entry, &t->parts[i], t->index[i]) < 0) ||
             grammar_part(g, &t->parts[i]) < 0)
-            return error_prefix("%s, sample %d (%s)", l->shards.directory, entry->sample,
-                                shards_name(&l->shards, entry->sample));
+            return error_prefix("%s, sample %lld (%s)", shards_folder_of_sample(&l->shards, entry->sample)->directory,
+                                (long long)entry->sample, shards_name(&l->shards, entry->sample));
     }
-    require(grammar_length(g) == entry->length, "sample %d: planned %lld positions, built %lld", entry->sample,
-            (long long)entry->length, (long long)grammar_length(g));
+    require(grammar_length(g) == entry->length, "sample %lld: planned %lld positions, built %lld",
+            (long long)entry->sample, (long long)entry->length, (long long)grammar_length(g));
     return grammar_end(g, t->end);
 }
 
@@ -161,7 +164,7 @@ static void lay_part(struct loader *l, const struct entry *entry, i64 i, u32 blo
     struct fill fill = {.part = given->index[i],
                         .input = b->inputs[input].n,
                         .target = b->targets[target].n,
-                        .identity = {(u32)entry->sample, entry_showing(entry) * 4096 + block}};
+                        .identity = {entry_identity(entry), entry_showing(entry) * 4096 + block}};
     batch_lay_part(b, at, &l->grammar, given->begin[i], end, sample);
     if (fill.target == b->targets[target].n)
         fill.target = -1;
@@ -198,7 +201,7 @@ static int fill_media(struct loader *l, struct batch *b, struct arena *arena)
 {
     for (i64 i = 0; i < l->fills->count; i++) {
         const struct fill *fill = &l->fills->data[i];
-        int kind = l->shards.parts[fill->part].kind;
+        int kind = shards_part(&l->shards, fill->part)->kind;
         if (kind == STREAM_AUDIO && fill_audio(l, fill, b) < 0)
             return -1;
         if ((kind == STREAM_IMAGE_IN || kind == STREAM_VIDEO_IN) && fill_vision_in(l, fill, b) < 0)

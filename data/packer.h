@@ -65,9 +65,9 @@ struct loader_settings {
                 "share of a clip's latent frames hidden from later ones")
 
 struct loader;
-/* DIR/PART of a shard folder, with the tokenizer in DIR/text. settings are copied but for their schedules, which stay
- * the caller's. */
-struct loader *loader_open(const char *directory, const char *part, const struct loader_settings *settings, u64 seed);
+/* PART of the shard folders that `data` names (shards.h), with the tokenizer of the first. settings are copied but for
+ * their schedules, which stay the caller's. */
+struct loader *loader_open(const char *data, const char *part, const struct loader_settings *settings, u64 seed);
 void loader_close(struct loader *loader);
 const struct vocabulary *loader_vocabulary(const struct loader *loader);
 const struct shard_meta *loader_meta(const struct loader *loader);

@@ -271,7 +271,7 @@ static int plan_rows(struct loader *l, struct step_plan *plan, i64 step)
     entries_release(&entries);
     if (plan->rows.count == rows || l->settings.in_order)
         return 0;
-    return error_set("%s: no sample of a mixture above 0 fits a row of %lld positions", l->shards.directory,
+    return error_set("%s: no sample of a mixture above 0 fits a row of %lld positions", l->shards.folders[0].directory,
                      (long long)l->planner.length);
 }
 

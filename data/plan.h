@@ -7,12 +7,18 @@
  * which of an epoch's showings it is. */
 enum { COPIES_MOST = 1024 };
 struct entry {
-    i32 sample, epoch, copy;
+    i64 sample;
+    i32 epoch, copy;
     i64 first, count; /* of a piece; count 0: the whole sample */
     i64 length;       /* positions */
     i64 place;        /* in the order, of an entry that is not yet told its sample; -1: it is */
 };
-/* With the sample, what the draws are keyed by: no two showings share one. */
+/* What the draws are keyed by: the sample, and which of its showings it is. No two showings share both, up to 4 G
+ * samples; beyond, draws of some are alike. */
+static inline u32 entry_identity(const struct entry *entry)
+{
+    return (u32)entry->sample ^ (u32)(entry->sample >> 32) * 0x9e3779b9u;
+}
 static inline u32 entry_showing(const struct entry *entry)
 {
     return (u32)entry->epoch * COPIES_MOST + (u32)entry->copy;
@@ -60,7 +66,8 @@ struct order_group {          /* samples of like lengths, the longest first */
 };
 struct order {
     i64 epochs, slots; /* of a pass, after which the slots come again with other samples */
-    i32 *samples, *lengths;
+    i64 *samples;
+    i32 *lengths;
     i64 sample_count;
     struct order_group *groups;
     i64 group_count;

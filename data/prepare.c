@@ -1,5 +1,6 @@
 #include "data/prepare_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { BATCH_ITEMS = 256, BATCH_BYTES = 1 << 28, INTERRUPTED = 1 };
@@ -23,6 +24,21 @@ static int read_directions(struct prepare *p)
         p->wanted[d] = true;
     }
     return 0;
+}
+
+int prepare_part(i64 *part, i64 *parts, const char *text)
+{
+    char *end = NULL;
+    const char *at = text;
+    *part = *parts = 0;
+    if (!text || !*text)
+        return 0;
+    *part = strtoll(at, &end, 10);
+    if (end > at && *end == '/')
+        *parts = strtoll(at = end + 1, &end, 10);
+    if (end > at && *end == 0 && *part >= 0 && *part < *parts)
+        return 0;
+    return error_usage("part: \"%s\": expected i/n, i from 0 to n - 1, such as 0/8 for the first of eight", text);
 }
 
 static void describe_vision(struct shard_meta *meta, const struct vision *vision)
@@ -90,6 +106,7 @@ static void close_all(struct prepare *p)
     if (p->has_audio)
         audio_close(&p->audio);
     text_tokenizer_free(p->text);
+    json_free(p->reached);
 }
 
 /* ---- samples ---- */
@@ -150,7 +167,7 @@ static void fill_batch(struct prepare *p, struct source *source, struct item *it
         *ended = result == SOURCE_END;
         if (result == SOURCE_END)
             return;
-        item->number = (u32)p->counts.read++;
+        p->counts.read++;
         if (result == SOURCE_SAMPLE) {
             ++*count;
             continue;
@@ -168,21 +185,16 @@ static void show(const struct prepare *p, const struct source *source, struct pr
     progress_update(progress, done, "%lld samples", (long long)p->counts.read);
 }
 
-/* Another process, interrupted or killed, came so far: what it read is read again, but not made. */
-static int pass_over(const struct prepare *p, struct source *source)
+/* Another process, interrupted or killed, came so far. */
+static int go_on(struct prepare *p, struct source *source)
 {
-    struct sample sample;
-    for (i64 i = 0; i < p->counts.read; i++) {
-        if (source_next(source, &sample) == SOURCE_END)
-            return error_set("%s: fewer samples than were read before: remove %s and prepare anew", p->settings->data,
-                             p->out);
-        sample_release(&sample);
-        if (interrupted())
-            return INTERRUPTED;
-    }
-    if (p->counts.read)
-        log_info("goes on behind %lld samples", (long long)p->counts.read);
-    return 0;
+    if (!p->reached)
+        return 0;
+    int status = source_go_on(source, p->reached);
+    if (status < 0)
+        return error_prefix("remove %s and prepare anew", p->out);
+    log_info("goes on behind %lld samples", (long long)p->counts.read);
+    return status;
 }
 
 /* A batch that was interrupted is forgotten: nothing of it has been written. */
@@ -194,8 +206,12 @@ static int next_batch(struct prepare *p, struct source *source, struct item *ite
     int status = make_batch(p, items, count);
     for (i64 i = 0; i < count; i++)
         item_release(&items[i]);
-    if (status == INTERRUPTED)
+    if (status == INTERRUPTED) {
         p->counts = before;
+    } else {
+        json_free(p->reached);
+        p->reached = source_state(source);
+    }
     if ((status == 0 && progress_is_due(p)) || status == INTERRUPTED)
         status = progress_save(p) < 0 ? -1 : status;
     return status;
@@ -205,7 +221,7 @@ static int make_batches(struct prepare *p, struct source *source, struct progres
 {
     struct item *items = memory_alloc(BATCH_ITEMS * (i64)sizeof *items);
     bool ended = false;
-    int status = pass_over(p, source);
+    int status = go_on(p, source);
     while (status == 0 && !ended) {
         status = next_batch(p, source, items, &ended);
         show(p, source, progress);
@@ -226,9 +242,12 @@ static int check_lost(const struct prepare *p, const struct source *source)
 static int make_all(struct prepare *p)
 {
     const struct prepare_settings *s = p->settings;
-    struct source *source = source_open(
-        s->data, &(struct source_request){
-                     .seed = p->seed, .validation = s->validation, .test = s->test, .columns = &s->columns});
+    struct source *source = source_open(s->data, &(struct source_request){.seed = p->seed,
+                                                                          .validation = s->validation,
+                                                                          .test = s->test,
+                                                                          .columns = &s->columns,
+                                                                          .part = p->part,
+                                                                          .parts = p->parts});
     struct progress progress;
     if (!source)
         return -1;
@@ -283,7 +302,7 @@ static int finish(struct prepare *p)
 {
     if (too_many_bad(p, 1) < 0)
         return -1;
-    if (p->counts.samples[SPLIT_TRAIN] == 0)
+    if (p->counts.samples[SPLIT_TRAIN] == 0 && p->parts <= 1) /* one of several parts may have no file */
         return error_set("%s: no sample for training among %lld", p->settings->data, (long long)p->counts.read);
     for (int split = 0; split < SPLITS; split++) {
         struct shard_writer *writer = p->writers[split];
@@ -300,7 +319,7 @@ int prepare_stage(const struct prepare_settings *settings, const char *out, u64 
 {
     struct prepare *p = memory_alloc(sizeof *p);
     *p = (struct prepare){.settings = settings, .out = out, .seed = seed, .dtype = dtype};
-    int status = read_directions(p);
+    int status = read_directions(p) < 0 ? -1 : prepare_part(&p->part, &p->parts, settings->part);
     if (status == 0)
         status = open_tokenizers(p, device, dtype);
     if (status == 0)

@@ -17,8 +17,10 @@ struct prepare_settings {
     i64 dropout_copies;                 /* of each of them */
     double audio_seconds;               /* longer sounds are left out */
     i64 shard_bytes;
+    char *part; /* "i/n": of the files that are read, every n-th from the i-th on, counted from 0; empty: all */
 };
 extern const struct setting prepare_table[];
+int prepare_part(i64 *part, i64 *parts, const char *text); /* "i/n"; parts 0: all files */
 /* out: an existing folder; what a killed or interrupted call left there is gone on with, to the same bytes. 0; -1 with
  * a message; 1: interrupted() said so. */
 int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,

@@ -22,7 +22,6 @@ struct made {
 };
 struct item {
     struct sample sample;
-    u32 number;        /* of the sample, for draws */
     bool left_out;     /* nothing of it is wanted, or no tokenizer for it was given */
     bool too_long;     /* a sound of it is longer than audio_seconds */
     bool clip_cut;     /* a clip of it is longer than its shape; the beginning is used */
@@ -36,6 +35,7 @@ struct prepare {
     const struct prepare_settings *settings;
     const char *out;
     u64 seed;
+    i64 part, parts; /* parts 0: all files */
     enum dtype dtype;
     bool wanted[DIRECTIONS];
     struct text_tokenizer *text;
@@ -46,8 +46,9 @@ struct prepare {
     struct shard_meta meta;
     struct shard_writer *writers[SPLITS];
     struct prepare_counts counts;
-    bool begun;     /* anew */
-    double saved_s; /* when, and with how many bytes of payloads, progress was saved */
+    bool begun;           /* anew */
+    struct json *reached; /* state of the source behind the last batch that was written */
+    double saved_s;       /* when, and with how many bytes of payloads, progress was saved */
     i64 saved_bytes;
 };
 void prepare_read(struct prepare *prepare, struct item *items, i64 count);   /* on all workers */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 static const double often_s = 10;
 
 /* ---- What is saved ---- */
@@ -50,6 +50,8 @@ static struct json *progress_json(const struct prepare *p, const struct shard_ma
     char *identity = identity_of(p);
     json_set(j, "version", json_of_integer(VERSION));
     json_set(j, "identity", json_of_string(identity));
+    if (p->reached)
+        json_set(j, "source", json_copy(p->reached));
     json_set(j, "counts", integers((const i64 *)&p->counts, COUNTS));
     for (int split = 0; split < SPLITS; split++)
         json_set(j, split_names[split], integers((const i64 *)&marks[split], MARKS));
@@ -124,8 +126,10 @@ static int resume(struct prepare *p, const struct json *j)
         shard_writer_abandon(p->writers[split]);
         p->writers[split] = NULL;
     }
-    if (status == 0)
+    if (status == 0) {
         p->counts = counts;
+        p->reached = json_get(j, "source") ? json_copy(json_get(j, "source")) : NULL;
+    }
     return status;
 }
 

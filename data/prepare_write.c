@@ -130,6 +130,13 @@ static void write_captioned(struct prepare *p, const struct item *item)
     memory_free(record.parts);
 }
 
+/* The same whatever is read before, so that a part draws as the whole. */
+static u32 document_of(const struct item *item, i64 copy)
+{
+    u64 hash = hash_bytes(&item->sample.key, sizeof item->sample.key, (u64)copy);
+    return (u32)(hash ^ hash >> 32);
+}
+
 /* Plain texts for training once more for each copy, cut into tokens in other ways. */
 static void write_plain(struct prepare *p, const struct item *item)
 {
@@ -142,7 +149,7 @@ static void write_plain(struct prepare *p, const struct item *item)
         struct encode_options options = {.plain = true,
                                          .dropout = s->dropout,
                                          .key = {p->seed, RNG_BPE_DROPOUT},
-                                         .document = item->number * (u32)s->dropout_copies + (u32)copy};
+                                         .document = document_of(item, copy)};
         if (drawn)
             require(text_encode(p->text, &ids, part->bytes.data, part->bytes.length, &options) == 0, "%s",
                     error_text());

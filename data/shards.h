@@ -7,11 +7,17 @@
  *   index   header | samples | parts | shards | names    little-endian, mapped; an XXH3 of all of it in the header
  *   shard   header | payloads, each on 16 bytes          mapped; an XXH3 of each payload stands with its part
  *
- * The index holds every length, so rows are planned without touching a shard. A payload is verified when first read.
- * What does not fit, is cut short or has changed is refused with file and offset. */
+ * The index holds every length, so rows are planned without touching a shard: one is mapped when a payload of it is
+ * wanted, and a payload is verified when first read. What does not fit, is cut short or has changed is refused with
+ * file and offset.
+ *
+ * `data` names what is read: a shard folder, a folder with shard folders in it (the parts that mappers made), or
+ * several of either, a line each. They count as one: samples and parts are numbered through, in the order of the lines
+ * and, in a folder, of names. */
 #ifndef WEFT_DATA_SHARDS_H
 #define WEFT_DATA_SHARDS_H
 #include "core/json.h"
+#include "core/settings.h"
 #include "sequence/grammar.h"
 
 /* What a sample teaches: mixture weights are per direction. */
@@ -71,28 +77,45 @@ int shard_meta_save(const struct shard_meta *meta, const char *directory);
 i64 shard_payload_bytes(const struct shard_meta *meta, const struct shard_part *part);
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
-struct shards {
+struct shard_folder {
     char *directory; /* of the part: DIR/train */
-    struct shard_meta meta;
     struct file_view index;
-    const struct shard_sample *samples;
+    const struct shard_sample *samples; /* as they stand in the index: first_part counts within the folder */
     const struct shard_part *parts;
+    const u8 *sizes; /* of the shards, u64 each, on any byte */
     const char *names;
     i64 sample_count, part_count, shard_count, names_bytes;
-    struct file_view *files;
-    u8 *verified; /* [part_count] */
+    i64 first_sample, first_part; /* of all folders' */
+    u64 hash;                     /* of the index */
+    struct file_view *files;      /* [shard_count]; no data: not mapped yet */
 };
-/* DIR/PART; PART may be NULL where `directory` names the part itself. */
-int shards_open(struct shards *shards, const char *directory, const char *part);
+struct shards {
+    struct shard_meta meta; /* the same in all */
+    struct shard_folder *folders;
+    i64 folder_count, sample_count, part_count, shard_count, bytes; /* bytes: of the shards */
+    u8 *verified;                                                   /* [part_count] */
+};
+/* DATA/PART; PART may be NULL where `data` names one part itself. */
+int shards_open(struct shards *shards, const char *data, const char *part);
 void shards_close(struct shards *shards);
+const struct shard_folder *shards_folder_of_sample(const struct shards *shards, i64 sample);
+const struct shard_folder *shards_folder_of_part(const struct shards *shards, i64 part);
+struct shard_sample shards_sample(const struct shards *shards, i64 sample);  /* first_part: of all folders */
+const struct shard_part *shards_part(const struct shards *shards, i64 part); /* those of a sample stand together */
+const char *shards_name(const struct shards *shards, i64 sample);
 /* Borrowed until shards_close; NULL and a message if the payload has changed. Not for several threads at once. */
 const void *shards_payload(struct shards *shards, i64 part);
-void shards_prefetch(const struct shards *shards, i64 part); /* asks the system to read ahead; returns at once */
-int shards_verify(struct shards *shards);                    /* every payload */
-static inline const char *shards_name(const struct shards *shards, i64 sample)
-{
-    return shards->names + shards->samples[sample].name;
-}
+void shards_prefetch(struct shards *shards, i64 part); /* asks the system to read ahead; returns at once */
+int shards_verify(struct shards *shards);              /* every payload */
+
+/* shard_folders.c: the shard folders that `data` names. What is not finished yet is refused. */
+int shard_folders_list(struct string_list *out, const char *data);
+char *shard_folders_first(const char *data); /* whose tokenizers stand for all; memory_free; NULL: message */
+int shard_folders_check(const char *data);   /* all have the same tokenizers */
+#define DATA_HELP                                                                                                      \
+    "shards: a folder that prepare made, a folder with such folders in it, or a list of them, which count as one"
+i64 data_lines(const char *data);
+char *data_line(const char *data, i64 index); /* memory_free */
 
 /* ---- Writing: into a folder that the caller renames when all is done --------------------------------------------- */
 struct shard_writer;

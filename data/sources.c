@@ -18,6 +18,7 @@ struct source {
     i64 media_count, at, open; /* the file that is read next; the one that is open, -1: none */
     void *reader;
     i64 total, behind, lost; /* bytes of files that are read */
+    i64 given;               /* results of source_next in the file that is read */
 };
 
 /* ---- names of media ---- */
@@ -59,10 +60,15 @@ static int compare_places(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
+static bool is_read(const struct source_file *file)
+{
+    return file->reader && !file->elsewhere;
+}
+
 static void weigh_and_index(struct source *s)
 {
     for (i64 i = 0; i < s->listing.count; i++)
-        s->total += s->listing.files[i].reader ? s->listing.files[i].bytes : 0;
+        s->total += is_read(&s->listing.files[i]) ? s->listing.files[i].bytes : 0;
     s->media = memory_alloc(max_i64(1, s->listing.count) * (i64)sizeof *s->media);
     for (i64 i = 0; i < s->listing.count; i++)
         if (medium_kind(name_extension(s->listing.files[i].path)) > SAMPLE_TEXT)
@@ -81,9 +87,19 @@ static struct source_file *find_medium(const struct source *s, const char *path)
 
 /* ---- opening ---- */
 
+/* Every parts-th file that is read, counted in the order of the listing: names decide, not when who comes. */
+static void deal_files(struct source *s)
+{
+    i64 number = 0;
+    for (i64 i = 0; s->request.parts > 1 && i < s->listing.count; i++)
+        if (s->listing.files[i].use == FILE_SAMPLES)
+            s->listing.files[i].elsewhere = number++ % s->request.parts != s->request.part;
+}
+
+/* Of several parts the first tells of them. */
 static void note_left_out(struct source *s)
 {
-    for (i64 i = 0; i < s->listing.count; i++)
+    for (i64 i = 0; s->request.part == 0 && i < s->listing.count; i++)
         if (s->listing.files[i].use == FILE_LEFT_OUT)
             notes_add(&s->reading.notes, s->listing.files[i].path, "%s", s->listing.files[i].why);
 }
@@ -137,6 +153,7 @@ struct source *source_open(const char *path, const struct source_request *reques
     }
     s->folder = file_is_directory(path) ? string_copy(path) : path_folder(path);
     s->real = real_name(s->folder);
+    deal_files(s);
     note_left_out(s);
     weigh_and_index(s);
     return s;
@@ -229,7 +246,9 @@ static bool take_sample(struct source *s, struct source_file *file, struct sampl
         sample_release(sample);
         return false;
     }
+    const char *place = without_folder(sample->name, s->folder);
     sample->split = (enum split)split;
+    sample->key = hash_bytes(place, (i64)strlen(place), 0);
     file->samples++;
     return true;
 }
@@ -309,10 +328,11 @@ static void give_alone(struct source *s, struct source_file *file, struct sample
     take_sample(s, file, out);
 }
 
-/* Behind all others come media that nothing names: samples where these are wanted, else noted. */
+/* Behind all others come media that nothing names: samples where these are wanted, else noted. One of several parts
+ * cannot know what the others' lines name. */
 static enum source_result next_alone(struct source *s, struct sample *out)
 {
-    while (s->at < 2 * s->listing.count) {
+    while (s->request.parts <= 1 && s->at < 2 * s->listing.count) {
         struct source_file *file = &s->listing.files[s->at++ - s->listing.count];
         if (file->use != FILE_MEDIUM)
             continue;
@@ -329,15 +349,117 @@ enum source_result source_next(struct source *s, struct sample *out)
 {
     while (s->at < s->listing.count) {
         const struct source_file *file = &s->listing.files[s->at];
-        enum source_result result = file->use == FILE_SAMPLES ? source_next_in(s, s->at, out) : SOURCE_END;
+        bool due = file->use == FILE_SAMPLES && !file->elsewhere;
+        enum source_result result = due ? source_next_in(s, s->at, out) : SOURCE_END;
+        s->given++;
         if (result == SOURCE_END || result == SOURCE_DAMAGED) {
-            s->behind += file->reader ? file->bytes : 0;
+            s->behind += is_read(file) ? file->bytes : 0;
             s->at++;
+            s->given = 0;
         }
         if (result != SOURCE_END)
             return result;
     }
     return next_alone(s, out);
+}
+
+/* ---- going on ---- */
+
+static struct json *notes_json(const struct notes *notes)
+{
+    struct json *list = json_array();
+    for (i64 i = 0; i < notes->count; i++) {
+        struct json *note = json_array();
+        json_push(note, json_of_string(notes->list[i].what));
+        json_push(note, json_of_string(notes->list[i].first));
+        json_push(note, json_of_integer(notes->list[i].count));
+        json_push(list, note);
+    }
+    return list;
+}
+
+/* What reading made of media: those that lines named, and those whose JSON had no caption. Runs of files: [first,
+ * count, first, count, ...]. */
+static bool became(const struct source_file *file, enum file_use use)
+{
+    return file->use == use && (use == FILE_NAMED || file->reader == &pair_reader);
+}
+
+static struct json *uses_json(const struct source *s, enum file_use use)
+{
+    struct json *runs = json_array();
+    for (i64 k = 0, end; s->media_count && k < s->listing.count; k = end + 1) {
+        for (end = k; end < s->listing.count && became(&s->listing.files[end], use); end++)
+            ;
+        if (end > k) {
+            json_push(runs, json_of_integer(k));
+            json_push(runs, json_of_integer(end - k));
+        }
+    }
+    return runs;
+}
+
+struct json *source_state(const struct source *s)
+{
+    struct json *j = json_object();
+    json_set(j, "file", json_of_integer(s->at));
+    json_set(j, "given", json_of_integer(s->given));
+    json_set(j, "lost", json_of_integer(s->lost));
+    json_set(j, "notes", notes_json(&s->reading.notes));
+    json_set(j, "named", uses_json(s, FILE_NAMED));
+    json_set(j, "waiting", uses_json(s, FILE_MEDIUM));
+    return j;
+}
+
+static void restore_notes(struct notes *notes, const struct json *list)
+{
+    notes_release(notes);
+    for (i64 i = 0; i < json_count(list); i++) {
+        const struct json *note = json_at(list, i);
+        i64 count = json_integer(json_at(note, 2), 0);
+        notes_add(notes, json_string(json_at(note, 1), ""), "%s", json_string(json_at(note, 0), ""));
+        notes->list[i].count = count;
+        notes->total += count - 1;
+    }
+}
+
+static void restore_uses(struct source *s, const struct json *runs, enum file_use use)
+{
+    for (i64 i = 0; i + 1 < json_count(runs); i += 2) {
+        i64 first = json_integer(json_at(runs, i), 0), count = json_integer(json_at(runs, i + 1), 0);
+        for (i64 k = max_i64(0, first); k < min_i64(first + count, s->listing.count); k++)
+            s->listing.files[k].use = use;
+    }
+}
+
+static int pass_over(struct source *s, i64 count)
+{
+    struct sample sample;
+    i64 file = s->at;
+    while (s->given < count) {
+        if (source_next(s, &sample) == SOURCE_END || s->at != file)
+            return error_set("%s: fewer samples than were read before", s->listing.files[file].path);
+        sample_release(&sample);
+        if (interrupted())
+            return 1;
+    }
+    return 0;
+}
+
+int source_go_on(struct source *s, const struct json *state)
+{
+    i64 file = json_integer(json_get(state, "file"), -1), given = json_integer(json_get(state, "given"), -1);
+    if (file < 0 || file > 2 * s->listing.count || given < 0 || (given > 0 && file >= s->listing.count))
+        return error_set("the place that was reached is none of %s", s->folder);
+    for (i64 i = 0; i < min_i64(file, s->listing.count); i++)
+        s->behind += is_read(&s->listing.files[i]) ? s->listing.files[i].bytes : 0;
+    s->at = file;
+    int status = pass_over(s, given);
+    s->lost = json_integer(json_get(state, "lost"), 0);
+    restore_notes(&s->reading.notes, json_get(state, "notes"));
+    restore_uses(s, json_get(state, "waiting"), FILE_MEDIUM);
+    restore_uses(s, json_get(state, "named"), FILE_NAMED);
+    return status;
 }
 
 /* ---- what stands there ---- */

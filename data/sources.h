@@ -51,6 +51,7 @@ enum sample_layout {
     SAMPLE_MIXED      /* texts and media in turn */
 };
 struct sample {
+    u64 key; /* of its place: the same wherever the folder stands and whatever is read before it */
     enum sample_layout layout;
     enum split split;
     bool goes_on;  /* a text that is not at its end: the next sample goes on with it */
@@ -78,6 +79,7 @@ struct source_request {
     double validation, test;
     const struct source_columns *columns; /* borrowed until the source is closed; NULL: nothing is called otherwise */
     bool media_alone; /* media without a caption are samples too, and files of text alone are left out */
+    i64 part, parts;  /* of the files that are read, in their order, every parts-th from `part` on; parts 0: all */
 };
 /* Rows for a settings table whose struct has `double validation, test` and `struct source_columns columns`. */
 #define SPLIT_ROWS(type)                                                                                               \
@@ -104,6 +106,11 @@ enum source_result source_next_in(struct source *source, i64 file, struct sample
 void source_progress(const struct source *source, i64 *done, i64 *total);
 double source_lost(const struct source *source); /* share of the bytes in files that were damaged, so far */
 void source_close(struct source *source);
+/* How far it came, for another process to go on from: the files before this one are not opened again, and this one is
+ * read again up to the same sample. Only for the same path and request. */
+struct json;
+struct json *source_state(const struct source *source);
+int source_go_on(struct source *source, const struct json *state); /* 0, -1, 1: interrupted() */
 
 /* ---- What stands there and what becomes of it ---- */
 enum file_use {
@@ -120,6 +127,7 @@ struct source_file {
     enum file_use use;
     int split; /* enum split; SPLIT_DRAWN; SPLIT_NONE */
     const struct reader_kind *reader;
+    bool elsewhere;           /* of another part than the one asked for */
     i64 samples, bad, passed; /* so far; passed: lines and members that became nothing */
 };
 enum { SPLIT_DRAWN = -1, SPLIT_NONE = -2 };

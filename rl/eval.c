@@ -183,7 +183,8 @@ static struct json *eval_on_shards(struct model *model, const struct submodel *s
 
 struct json *eval_model(struct model *model, const struct submodel *sub, const struct eval_settings *s, u64 seed)
 {
-    return file_is_directory(s->data) ? eval_on_shards(model, sub, s) : eval_on_prompts(model, sub, s, seed);
+    bool file = file_exists(s->data) && !file_is_directory(s->data);
+    return file ? eval_on_prompts(model, sub, s, seed) : eval_on_shards(model, sub, s);
 }
 
 /* ---- The stage ---- */
@@ -191,7 +192,7 @@ struct json *eval_model(struct model *model, const struct submodel *sub, const s
 #define ROW(member, ...) SETTING(struct eval_settings, member, __VA_ARGS__)
 const struct setting eval_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, NULL, "model directory"),
-    ROW(data, "data", REFERENCE, NULL, 0, 0, NULL, "shards, or a file of prompts"),
+    ROW(data, "data", REFERENCES, NULL, 0, 0, NULL, DATA_HELP "; or a file of prompts"),
     ROW(part, "part", STRING, "validation", 0, 0, NULL, "of the shards: train, validation, test"),
     ROW(rows, "rows", INTEGER, "0", 0, 1e9, NULL, "rows of the shards that are measured; 0: all"),
     ROW(length, "length", INTEGER, "512", 8, 1 << 20, NULL, "positions of a row"),

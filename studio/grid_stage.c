@@ -13,7 +13,7 @@ enum { PROMPT = 16, DECODE_ROUNDS = 3 };
     SETTING(struct grid_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting grid_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, "model whose sub-models are measured"),
-    ROW(data, "data", REFERENCE, NULL, 0, 0, "shards"),
+    ROW(data, "data", REFERENCES, NULL, 0, 0, DATA_HELP),
     ROW(part, "part", STRING, "validation", 0, 0, "part of the shards"),
     ROW(rows, "rows", INTEGER, "64", 0, 1e9, "rows measured, at most; 0: all"),
     ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions of a row"),

@@ -8,7 +8,7 @@
     SETTING(struct routing_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting routing_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, "model to look into"),
-    ROW(data, "data", REFERENCE, NULL, 0, 0, "shards"),
+    ROW(data, "data", REFERENCES, NULL, 0, 0, DATA_HELP),
     ROW(part, "part", STRING, "validation", 0, 0, "part of the shards"),
     ROW(rows, "rows", INTEGER, "0", 0, 1e9, "rows looked at, at most; 0: all"),
     ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions of a row"),

@@ -54,7 +54,8 @@ static void read_through(const char *directory)
         require(strlen(shards_name(&shards, i)) < (size_t)shards.names_bytes, "a name without end");
     for (i64 i = 0; i < shards.part_count; i++) {
         const u8 *payload = shards_payload(&shards, i);
-        volatile u8 last = payload && shards.parts[i].bytes ? payload[shards.parts[i].bytes - 1] : 0;
+        volatile u8 last =
+            payload && shards.folders[0].parts[i].bytes ? payload[shards.folders[0].parts[i].bytes - 1] : 0;
         (void)last;
     }
     shards_close(&shards);

@@ -308,10 +308,10 @@ static i64 open_alone(struct loader **l, struct batch *b, enum direction directi
 
 static const struct shard_part *medium_of(struct loader *l, i64 sample, const void **payload)
 {
-    for (i64 i = (i64)l->shards.samples[sample].first_part;; i++)
-        if (l->shards.parts[i].kind != STREAM_TEXT) {
+    for (i64 i = (i64)l->shards.folders[0].samples[sample].first_part;; i++)
+        if (l->shards.folders[0].parts[i].kind != STREAM_TEXT) {
             *payload = shards_payload(&l->shards, i);
-            return &l->shards.parts[i];
+            return &l->shards.folders[0].parts[i];
         }
 }
 
@@ -363,7 +363,7 @@ static void cells_hold_their_features_and_pixels(void **state)
                 check_cell(part, payload, &b.inputs[INPUT_VISION_IN], f * 4 + cell, k, f,
                            min_i64(cell / 2 * 2 + k / 2, 2), cell % 2 * 2 + k % 2);
     assert_int_equal(plan_step(l, 0)->rows.entries.data[0].length - 12 - 2,
-                     l->shards.parts[l->shards.samples[sample].first_part + 1].count);
+                     l->shards.folders[0].parts[l->shards.folders[0].samples[sample].first_part + 1].count);
     loader_close(l);
     (void)state;
 }
@@ -459,7 +459,7 @@ static i64 entries_in(struct loader *l, i64 steps, enum direction direction, i64
     for (i64 step = 0; step < steps; step++)
         for (i64 i = 0; i < plan_step(l, step)->rows.entries.count; i++) {
             const struct entry *e = &plan_step(l, step)->rows.entries.data[i];
-            count += l->shards.samples[e->sample].direction == direction && e->epoch == epoch;
+            count += l->shards.folders[0].samples[e->sample].direction == direction && e->epoch == epoch;
         }
     return count;
 }
@@ -490,7 +490,8 @@ static void every_showing_draws_anew(void **state)
     struct entry *all = memory_alloc(most * (i64)sizeof *all);
     for (i64 step = 0; step < 60; step++)
         for (i64 i = 0; i < plan_step(l, step)->rows.entries.count && count < most; i++)
-            if (l->shards.samples[plan_step(l, step)->rows.entries.data[i].sample].direction == DIRECTION_IMAGE_OUT)
+            if (l->shards.folders[0].samples[plan_step(l, step)->rows.entries.data[i].sample].direction ==
+                DIRECTION_IMAGE_OUT)
                 all[count++] = plan_step(l, step)->rows.entries.data[i];
     assert_true(count > 50);
     for (i64 i = 0; i < count; i++)

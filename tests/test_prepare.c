@@ -156,15 +156,15 @@ static void run(const struct prepare_settings *settings)
 static const struct shard_part *find(const struct shards *s, enum direction direction, const char *name)
 {
     for (i64 i = 0; i < s->sample_count; i++)
-        if (s->samples[i].direction == direction && strstr(shards_name(s, i), name))
-            return s->parts + s->samples[i].first_part;
+        if (s->folders[0].samples[i].direction == direction && strstr(shards_name(s, i), name))
+            return s->folders[0].parts + s->folders[0].samples[i].first_part;
     fail_msg("no %s of %s", direction_names[direction], name);
     return NULL;
 }
 
 static const void *payload(struct shards *s, const struct shard_part *part)
 {
-    const void *data = shards_payload(s, part - s->parts);
+    const void *data = shards_payload(s, part - s->folders[0].parts);
     assert_non_null(data);
     return data;
 }
@@ -313,8 +313,8 @@ static void chosen_directions_and_copies(void **state)
     assert_int_equal(shards_open(&s, out, "train"), 0);
     assert_int_equal(s.sample_count, 2 + 2 * 3);
     for (i64 i = 0; i < s.sample_count; i++)
-        if (s.samples[i].direction == DIRECTION_TEXT && strstr(shards_name(&s, i), ":2"))
-            assert_text(&s, s.parts + s.samples[i].first_part, false, "more of it");
+        if (s.folders[0].samples[i].direction == DIRECTION_TEXT && strstr(shards_name(&s, i), ":2"))
+            assert_text(&s, s.folders[0].parts + s.folders[0].samples[i].first_part, false, "more of it");
     shards_close(&s);
     names[1] = "imag-in";
     assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
@@ -433,7 +433,7 @@ static void a_long_text_is_several_samples_with_one_end(void **state)
     assert_int_equal(shards_open(&s, out, "train"), 0);
     assert_in_range(s.sample_count, 2, 10);
     for (i64 i = 0; i < s.sample_count; i++)
-        assert_int_equal(s.samples[i].goes_on, i + 1 < s.sample_count);
+        assert_int_equal(s.folders[0].samples[i].goes_on, i + 1 < s.sample_count);
     shards_close(&s);
     corpus = kept;
     text_release(&lines);

@@ -368,10 +368,44 @@ static void bad_documents_are_refused(void **state)
     assert_says("/nonexistent/r.yaml");
 }
 
+static void references_are_one_or_a_list(void **state)
+{
+    static const struct setting lines[] = {
+        SETTING(struct example, data, "data", REFERENCES, NULL, 0, 0, NULL, "shards"), {0}};
+    static const struct {
+        const char *text, *lines, *json;
+    } cases[] = {{"data: ./a", "./a", "{\"data\":\"./a\"}"},
+                 {"data: [shards, ./b]", "shards\n./b", "{\"data\":[\"shards\",\"./b\"]}"},
+                 {"data: [a b]", NULL, "expected a stage's name"},
+                 {"data: []", NULL, "at least one"},
+                 {"data: [[a]]", NULL, "found a list"}};
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct example values = {0};
+        struct text json = {0};
+        struct yaml *document = yaml_parse(cases[i].text, (i64)strlen(cases[i].text), "recipe.yaml");
+        int status = settings_read(&values, lines, yaml_root(document), NULL, NULL, 0);
+        assert_int_equal(status, cases[i].lines ? 0 : -1);
+        if (status == 0) {
+            struct json *j = settings_to_json(&values, lines);
+            json_print(&json, j, 0);
+            assert_string_equal(values.data, cases[i].lines);
+            assert_string_equal(json.data, cases[i].json);
+            json_free(j);
+        } else {
+            assert_says(cases[i].json);
+        }
+        settings_release(&values, lines);
+        yaml_free(document);
+        text_release(&json);
+    }
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_fill_what_is_absent),
+        cmocka_unit_test(references_are_one_or_a_list),
         cmocka_unit_test(every_type_is_read),
         cmocka_unit_test(integers_may_be_written_in_many_ways),
         cmocka_unit_test(wrong_values_are_refused_with_their_line),

@@ -36,7 +36,7 @@ static void what_is_written_is_read(void **state)
     assert_true(s.shard_count > 2);
     assert_string_equal(shards_name(&s, 9), "sample:9");
     assert_int_equal(shards_verify(&s), 0);
-    const struct shard_sample *text = &s.samples[8];
+    const struct shard_sample *text = &s.folders[0].samples[8];
     assert_int_equal(text->direction, DIRECTION_TEXT);
     assert_int_equal(text->parts, 2);
     const i32 *ids = shards_payload(&s, (i64)text->first_part);
@@ -96,9 +96,9 @@ static void changed_payloads_are_named_with_their_place(void **state)
     struct shards s;
     assert_int_equal(shards_open(&s, folder, "train"), 0);
     i64 part = s.part_count / 2;
-    char *path = string_format("%s/train/%05u.shard", folder, s.parts[part].shard), says[64];
-    snprintf(says, sizeof says, "byte %llu", (unsigned long long)s.parts[part].offset);
-    i64 at = (i64)(s.parts[part].offset + s.parts[part].bytes / 2);
+    char *path = string_format("%s/train/%05u.shard", folder, s.folders[0].parts[part].shard), says[64];
+    snprintf(says, sizeof says, "byte %llu", (unsigned long long)s.folders[0].parts[part].offset);
+    i64 at = (i64)(s.folders[0].parts[part].offset + s.folders[0].parts[part].bytes / 2);
     shards_close(&s);
     spoil(path, at, 1);
     refused(path, says);

@@ -244,13 +244,14 @@ static double bytes_of_token(const struct text_tokenizer *tokenizer, i32 id)
     return bytes;
 }
 
-static int measure_bytes(struct heldout *out, const struct counts *c, const char *directory)
+static int measure_bytes(struct heldout *out, const struct counts *c, const char *data)
 {
-    char *path = path_join(directory, "text");
-    struct text_tokenizer *tokenizer = text_tokenizer_load(path);
+    char *first = shard_folders_first(data), *path = first ? path_join(first, "text") : NULL;
+    struct text_tokenizer *tokenizer = path ? text_tokenizer_load(path) : NULL;
     for (i64 id = 0; tokenizer && id < c->vocabulary; id++)
         if (c->text[STREAM_TEXT][id] > 0)
             out->bytes_of_text += c->text[STREAM_TEXT][id] * bytes_of_token(tokenizer, (i32)id);
+    memory_free(first);
     memory_free(path);
     if (!tokenizer)
         return -1;

@@ -32,11 +32,11 @@ struct model_config pretrain_config(const struct pretrain_settings *s)
     return c;
 }
 
-int pretrain_sizes(struct model_config *c, const char *shards)
+int pretrain_sizes(struct model_config *c, const char *data)
 {
     struct shard_meta meta;
-    char *path = path_join(shards, "text");
-    struct text_tokenizer *tokenizer = text_tokenizer_load(path);
+    char *shards = shard_folders_first(data), *path = shards ? path_join(shards, "text") : NULL;
+    struct text_tokenizer *tokenizer = path ? text_tokenizer_load(path) : NULL;
     int status = tokenizer ? shard_meta_load(&meta, shards) : -1;
     if (status == 0) {
         struct token_sizes sizes = shard_token_sizes(&meta);
@@ -46,6 +46,7 @@ int pretrain_sizes(struct model_config *c, const char *shards)
     }
     if (tokenizer)
         text_tokenizer_free(tokenizer);
+    memory_free(shards);
     memory_free(path);
     return status;
 }
@@ -242,9 +243,12 @@ static int save_loss_weights(const struct run *r, const char *folder)
 static int save(void *context, const char *folder)
 {
     struct run *r = context;
-    if (model_save(&r->whole, folder) || save_loss_weights(r, folder))
-        return -1;
-    return install_tokenizers(folder, r->s->data);
+    char *shards = shard_folders_first(r->s->data);
+    int status = !shards || model_save(&r->whole, folder) || save_loss_weights(r, folder) ? -1 : 0;
+    if (status == 0)
+        status = install_tokenizers(folder, shards);
+    memory_free(shards);
+    return status;
 }
 
 static void say_losses(struct training_step *said, const struct step_result *x)
@@ -387,7 +391,7 @@ static int run_stage(const struct pretrain_settings *s, const struct stage *stag
     r->stage = stage;
     r->seed = stage->seed;
     r->heldout = json_object();
-    int status = open_continued(r);
+    int status = shard_folders_check(s->data) < 0 ? -1 : open_continued(r);
     if (status == 0)
         status = open_model(r);
     if (status == 0) {

@@ -5,7 +5,8 @@
 #include "train/heldout.h"
 
 struct pretrain_settings {
-    char *data, *from, *continues;
+    char *data; /* shard folders, a line each */
+    char *from, *continues;
     i64 steps, grid_steps, heldout_rows;
     struct training_settings training;
     struct model_config model; /* sizes; the tokenizers' come from the shards */
@@ -19,7 +20,7 @@ struct pretrain_settings {
 extern const struct setting pretrain_table[], sft_table[];
 /* What a new model has beside the settings: constants, and what a shard folder's tokenizers give. */
 struct model_config pretrain_config(const struct pretrain_settings *settings);
-int pretrain_sizes(struct model_config *config, const char *shards);
+int pretrain_sizes(struct model_config *config, const char *data);
 /* Every step's micro-batches come out even over the layout: looked at before the first of them. */
 int pretrain_check_batches(const struct loader_settings *loader, const struct layout *layout, i64 first, i64 steps);
 int pretrain_stage(const void *settings, const struct stage *stage);

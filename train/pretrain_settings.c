@@ -3,7 +3,7 @@
 
 #define ROW(member, ...) SETTING(struct pretrain_settings, member, __VA_ARGS__)
 #define COMMON_ROWS(steps_default, elastic_default, rows_default, lr_default)                                          \
-    ROW(data, "data", REFERENCE, NULL, 0, 0, NULL, "shards"),                                                          \
+    ROW(data, "data", REFERENCES, NULL, 0, 0, NULL, DATA_HELP),                                                        \
         ROW(continues, "continue", REFERENCE, "", 0, 0, NULL,                                                          \
             "stage to go on with as if both were one run: moments, draws, step and data too, up to `steps` in all"),   \
         ROW(steps, "steps", INTEGER, steps_default, 1, 1e9, NULL, "optimizer steps"),                                  \
