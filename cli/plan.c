@@ -4,6 +4,7 @@
 #include "cli/stages.h"
 #include "codecs/codecs.h"
 #include "core/json.h"
+#include "data/mixer.h"
 #include "data/prepare.h"
 #include "dist/dist.h"
 #include "rl/rl.h"
@@ -26,6 +27,7 @@ struct plan { /* of one stage */
     struct step_memory memory; /* of the rank that needs most */
     i64 parameters, active;
     double flops, traffic; /* of a step: of all ranks; of the rank that sends most */
+    struct json *sources;  /* of a mixture whose shards stand; NULL */
 };
 
 /* ---- The model a stage trains: of its settings and its tokenizers', or of the model it starts from ---- */
@@ -140,7 +142,7 @@ static int config_of(struct model_config *c, const struct recipe *r, const struc
         if (other && *other)
             return config_of_reference(c, r, s, other);
         *c = pretrain_config(settings);
-        return tokenizer_sizes(c, r, settings->data);
+        return tokenizer_sizes(c, r, settings->data.all);
     }
     if (strcmp(s->kind->name, "extract") == 0) {
         const struct extract_settings *settings = s->settings;
@@ -222,11 +224,97 @@ static int plan_rank(struct plan *p, i64 rank)
     return status;
 }
 
+/* ---- What each source of a mixture will give ---- */
+
+static char *resolved(const struct recipe *r, const char *lines)
+{
+    struct text out = {0};
+    for (i64 i = 0; i < data_lines(lines); i++) {
+        char *line = data_line(lines, i);
+        size_t length = strcspn(line, "/");
+        bool stage = false;
+        for (i64 k = 0; k < r->count; k++)
+            stage |= strlen(r->stages[k].name) == length && strncmp(r->stages[k].name, line, length) == 0;
+        text_printf(&out, "%s%s%s%s", i ? "\n" : "", stage ? r->run : "", stage ? "/" : "", line);
+        memory_free(line);
+    }
+    return out.data;
+}
+
+/* The shards of all stand. */
+static bool stands(const struct source_list *list)
+{
+    struct string_list folders;
+    bool all = true;
+    for (i64 i = 0; i < list->count && all; i++) {
+        all = shard_folders_list(&folders, list->values[i].data) == 0;
+        string_list_free(folders.values, folders.count);
+    }
+    return all;
+}
+
+static struct json *source_json(const struct mixer_source *s, const struct pretrain_settings *settings)
+{
+    i64 length = largest(&settings->loader.length);
+    struct json *j = json_object();
+    json_set(j, "name", json_of_string(s->name));
+    json_set(j, "samples", json_of_integer(s->samples));
+    json_set(j, "epoch_positions", json_of_number(s->epoch));
+    json_set(j, "rows", json_of_integer(s->rows));
+    json_set(j, "epochs", json_of_number(s->epoch > 0 ? (double)(s->rows * length) / s->epoch : 0));
+    return j;
+}
+
+/* Sources without shards yet are no error: p->sources stays NULL. */
+static int plan_sources(struct plan *p, const struct recipe *r)
+{
+    const struct source_list *data = &p->settings->data;
+    struct source_list list = {.values = memory_alloc(max_i64(1, data->count) * (i64)sizeof *list.values),
+                               .count = data->count};
+    struct mixer *mixer = NULL;
+    int status = 0;
+    for (i64 i = 0; i < data->count; i++) {
+        list.values[i] = data->values[i];
+        list.values[i].data = resolved(r, data->values[i].data);
+    }
+    bool known = data->count > 0 && stands(&list);
+    if (known) {
+        mixer = mixer_open(&list, "train", &p->settings->loader, r->seed);
+        p->sources = json_array();
+        status = mixer ? 0 : -1;
+    }
+    for (i64 i = 0; i < data->count && known && status == 0; i++) {
+        struct mixer_source source;
+        status = mixer_source(mixer, i, p->settings->steps, &source);
+        if (status == 0)
+            json_push(p->sources, source_json(&source, p->settings));
+    }
+    mixer_close(mixer);
+    for (i64 i = 0; i < data->count; i++)
+        memory_free(list.values[i].data);
+    memory_free(list.values);
+    return status;
+}
+
 /* ---- What is said ---- */
 
 static double steps_seconds(const struct plan *p, double gflops)
 {
     return p->flops / (double)p->ranks / (gflops * 1e9) * (double)p->settings->steps;
+}
+
+static void print_sources(const struct plan *p)
+{
+    double rows = 0;
+    for (i64 i = 0; i < json_count(p->sources); i++)
+        rows += json_number(json_get(json_at(p->sources, i), "rows"), 0);
+    for (i64 i = 0; i < json_count(p->sources); i++) {
+        const struct json *s = json_at(p->sources, i);
+        printf("  source   %-12s %5.1f %% of the rows, %.2f epochs of %lld samples, %.3f M positions\n",
+               json_string(json_get(s, "name"), ""), 100 * json_number(json_get(s, "rows"), 0) / rows,
+               json_number(json_get(s, "epochs"), 0), (long long)json_integer(json_get(s, "samples"), 0),
+               json_number(json_get(s, "epoch_positions"), 0) * 1e-6);
+    }
 }
 
 static void print_plan(const struct plan *p, double gflops)
@@ -246,6 +334,7 @@ static void print_plan(const struct plan *p, double gflops)
         printf("  traffic  %10.1f MB a step, sent by the rank that sends most\n", p->traffic * 1e-6);
     if (gflops > 0)
         printf("  time     %10.1f s at %g GFLOP/s a rank\n", steps_seconds(p, gflops), gflops);
+    print_sources(p);
 }
 
 static void print_json(const struct plan *p, double gflops)
@@ -259,6 +348,8 @@ static void print_json(const struct plan *p, double gflops)
     json_set(j, "rank", json_of_integer(p->worst_rank));
     json_set(j, "bytes", step_memory_json(&p->memory));
     json_set(j, "flops", json_of_number(p->flops));
+    if (p->sources)
+        json_set(j, "sources", json_copy(p->sources));
     json_set(j, "traffic", json_of_number(p->traffic));
     if (gflops > 0)
         json_set(j, "seconds", json_of_number(steps_seconds(p, gflops)));
@@ -279,7 +370,7 @@ static int plan_stage(const struct recipe *r, const struct recipe_stage *s, stru
     for (i64 rank = 0; rank < p->ranks; rank++)
         if (plan_rank(p, rank))
             return error_prefix("%s: stage %s", r->path, s->name);
-    return 0;
+    return plan_sources(p, r) < 0 ? error_prefix("%s: stage %s", r->path, s->name) : 0;
 }
 
 /* What cannot be known yet is named; it is an error where nothing else was asked for. */
@@ -291,14 +382,17 @@ static int plan_recipe(const struct recipe *r, const struct plan *with, double g
         if (!r->stages[i].selected || !trains_backbone(&r->stages[i]))
             continue;
         int status = plan_stage(r, &r->stages[i], &plan);
-        if (status < 0)
+        if (status < 0) {
+            json_free(plan.sources);
             return -1;
+        }
         chosen++;
         planned += status == 0;
         if (status == 0)
             (json ? print_json : print_plan)(&plan, gflops);
         else
             log_warn("stage %s is not planned: %s", r->stages[i].name, error_text());
+        json_free(plan.sources);
     }
     if (chosen == 0)
         return error_usage("%s: no stage of kind pretrain or sft was chosen: only those are planned", r->path);

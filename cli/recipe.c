@@ -202,6 +202,7 @@ static int each_reference(struct recipe *r, struct recipe_stage *s, const struct
         }
         text_release(&out);
     }
+    setting_lines_done(s->settings, row);
     return status;
 }
 

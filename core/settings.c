@@ -200,6 +200,78 @@ static int read_references(char **out, const struct source *source)
     return status;
 }
 
+/* ---- Sources: a table of their own for each ---- */
+
+static const struct setting source_table[] = {
+    SETTING(struct data_source, data, "data", REFERENCES, NULL, 0, 0, NULL, "shards"),
+    SETTING(struct data_source, share, "share", SCHEDULE, "", 0, 1e12, NULL, "share of each step's rows"),
+    SETTING(struct data_source, weight, "weight", SCHEDULE, "", 0, 1e12, NULL, "how often for once of another"),
+    SETTING(struct data_source, epochs, "epochs", NUMBER, "0", 0, 1e9, NULL, "at most; 0: no end"),
+    {0}};
+
+static void join_sources(struct source_list *list)
+{
+    struct text all = {0};
+    for (i64 i = 0; i < list->count; i++)
+        text_printf(&all, "%s%s", i ? "\n" : "", list->values[i].data);
+    if (list->count) {
+        memory_free(list->all);
+        list->all = string_copy(all.data);
+    }
+    text_release(&all);
+}
+
+static int read_source(struct data_source *out, const struct source *source)
+{
+    char *key = string_format("%s.%s", source->setting->key, out->name);
+    struct setting setting = {.key = key};
+    struct source inside = *source;
+    int status = 0;
+    inside.setting = &setting;
+    if (yaml_is_mapping(source->node))
+        status = settings_read(out, source_table, source->node, NULL, NULL, 0);
+    else
+        status = read_references(&out->data, &inside);
+    if (status == 0 && (!is_stage_name(out->name, strlen(out->name)) || !out->data))
+        status = wrong(&inside, "a name of letters, digits, - and _, and its shards");
+    if (status == 0 && out->share.count && out->weight.count)
+        status = error_usage("%s: %s: a share or a weight, not both", place(source), key);
+    memory_free(key);
+    return status;
+}
+
+/* Shares are of one whole: all sources have one, or none has. */
+static int check_sources(const struct source_list *list, const struct source *source)
+{
+    i64 shares = 0;
+    for (i64 i = 0; i < list->count; i++)
+        shares += list->values[i].share.count > 0;
+    if (list->count == 0)
+        return wrong(source, "at least one source");
+    return shares == 0 || shares == list->count
+               ? 0
+               : error_usage("%s: %s: a share for every source, or for none", place(source), source->setting->key);
+}
+
+static int read_sources(struct source_list *out, const struct source *source)
+{
+    if (!yaml_is_mapping(source->node))
+        return read_references(&out->all, source);
+    int status = 0;
+    out->values = memory_alloc(max_i64(1, yaml_count(source->node)) * (i64)sizeof *out->values);
+    for (i64 i = 0; i < yaml_count(source->node) && status == 0; i++) {
+        struct source member = *source;
+        member.node = yaml_value(source->node, i);
+        out->values[out->count++].name = string_copy(yaml_key(source->node, i));
+        status = read_source(&out->values[i], &member);
+    }
+    if (status == 0)
+        status = check_sources(out, source);
+    if (status == 0)
+        join_sources(out);
+    return status;
+}
+
 /* "first-last" or one integer; a minus in front is a sign. */
 static bool parse_range(i64 *first, i64 *last, const char *text)
 {
@@ -386,6 +458,8 @@ static int read_value(void *out, const struct source *source)
         return read_reference(field, source);
     case SETTING_REFERENCES:
         return read_references(field, source);
+    case SETTING_SOURCES:
+        return read_sources(field, source);
     }
     panic("setting %s: no such type: %d", source->setting->key, (int)source->setting->type);
 }
@@ -591,14 +665,38 @@ static void release_value(void *field, enum setting_type type)
 
 char **setting_lines(void *values, const struct setting *setting, i64 index)
 {
+    if (setting->type == SETTING_SOURCES) {
+        struct source_list *list = field_of(values, setting);
+        return index < list->count ? &list->values[index].data : index == 0 ? &list->all : NULL;
+    }
     bool one = setting->type == SETTING_REFERENCE || setting->type == SETTING_REFERENCES;
     return one && index == 0 ? field_of(values, setting) : NULL;
+}
+
+void setting_lines_done(void *values, const struct setting *setting)
+{
+    if (setting->type == SETTING_SOURCES)
+        join_sources(field_of(values, setting));
+}
+
+static void release_sources(struct source_list *list)
+{
+    for (i64 i = 0; i < list->count; i++) {
+        settings_release(&list->values[i], source_table);
+        memory_free(list->values[i].name);
+    }
+    memory_free(list->values);
+    memory_free(list->all);
+    *list = (struct source_list){0};
 }
 
 void settings_release(void *values, const struct setting *table)
 {
     for (; table->key; table++)
-        release_value(field_of(values, table), table->type);
+        if (table->type == SETTING_SOURCES)
+            release_sources(field_of(values, table));
+        else
+            release_value(field_of(values, table), table->type);
 }
 
 static struct json *string_to_json(const char *text)
@@ -669,6 +767,14 @@ static struct json *lines_to_json(const char *lines)
     return array;
 }
 
+static struct json *sources_to_json(const struct source_list *list)
+{
+    struct json *object = json_object();
+    for (i64 i = 0; i < list->count; i++)
+        json_set(object, list->values[i].name, settings_to_json(&list->values[i], source_table));
+    return object;
+}
+
 static struct json *value_to_json(const void *values, const struct setting *setting)
 {
     const void *field = field_of(values, setting);
@@ -684,6 +790,9 @@ static struct json *value_to_json(const void *values, const struct setting *sett
         return string_to_json(*(char *const *)field);
     case SETTING_REFERENCES:
         return lines_to_json(*(char *const *)field);
+    case SETTING_SOURCES:
+        return ((const struct source_list *)field)->count ? sources_to_json(field)
+                                                          : lines_to_json(((const struct source_list *)field)->all);
     case SETTING_CHOICE:
         return choice_to_json(*(const int *)field, setting);
     case SETTING_INTEGERS:
@@ -739,9 +848,10 @@ struct json *settings_defaults(const struct setting *table, i64 bytes)
 
 void settings_help(struct text *out, const struct setting *table, const char *indent)
 {
-    static const char *const types[] = {"integer",  "number",        "true or false",  "text",
-                                        "choice",   "integers",      "numbers",        "texts",
-                                        "schedule", "stage or path", "stages or paths"};
+    static const char *const types[] = {"integer",       "number",          "true or false",
+                                        "text",          "choice",          "integers",
+                                        "numbers",       "texts",           "schedule",
+                                        "stage or path", "stages or paths", "stages or paths, or sources by name"};
     int width = 0;
     for (const struct setting *setting = table; setting->key; setting++)
         width = (int)max_i64(width, (i64)strlen(setting->key));

@@ -25,6 +25,7 @@ enum setting_type {
     SETTING_SCHEDULE,   /* struct schedule: a number, or [[step, value], ...] */
     SETTING_REFERENCE,  /* char *: another stage's name, optionally /part, or a path beginning with / ./ ../ */
     SETTING_REFERENCES, /* char *: one of these or a list of them, a line each */
+    SETTING_SOURCES,    /* struct source_list: the same, or {NAME: {data: references, share: 3, ...}, ...} */
 };
 struct integer_list {
     i64 *values;
@@ -45,6 +46,17 @@ struct schedule {
     double *values;
     i64 count;
     bool linear;
+};
+/* What is mixed: `share`, of each step's rows, or `weight`, of what the source has; one of them over steps, or none. */
+struct data_source {
+    char *name, *data; /* data: references, a line each */
+    struct schedule share, weight;
+    double epochs; /* at most so many; 0: no end */
+};
+struct source_list {
+    char *all; /* references of all sources, a line each */
+    struct data_source *values;
+    i64 count; /* 0: `all` without a name */
 };
 double schedule_at(const struct schedule *schedule, i64 step);
 
@@ -96,8 +108,10 @@ struct setting_override {
 int settings_read(void *out, const struct setting *table, const struct yaml_node *mapping, const char *const *ignored,
                   const struct setting_override *overrides, i64 override_count);
 void settings_release(void *values, const struct setting *table);
-/* The references of a setting, a line each: text number `index` of it, which may be replaced; NULL: it has no more. */
+/* The references of a setting, a line each: text number `index` of it, which may be replaced; NULL: it has no more.
+ * setting_lines_done follows once they are. */
 char **setting_lines(void *values, const struct setting *setting, i64 index);
+void setting_lines_done(void *values, const struct setting *setting);
 /* Resolved values, in table order, as a nested JSON object: what is stored and hashed. */
 struct json;
 struct json *settings_to_json(const void *values, const struct setting *table);

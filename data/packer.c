@@ -36,7 +36,7 @@ static int check_settings(const struct loader_settings *s)
 struct loader *loader_open(const char *data, const char *part, const struct loader_settings *settings, u64 seed)
 {
     struct loader *l = memory_alloc(sizeof *l);
-    *l = (struct loader){.settings = *settings, .seed = seed};
+    *l = (struct loader){.settings = *settings, .seed = seed, .limit = INT64_MAX};
     for (i64 i = 0; i < PLANS_KEPT; i++)
         l->plans[i].step = -1;
     l->device = memory_alloc(sizeof *l->device);
@@ -183,21 +183,21 @@ static void lay_sample(struct loader *l, const struct entry *entry, struct batch
 
 /* ---- a micro-batch ---- */
 
-static int build_row(struct loader *l, const struct step_plan *plan, i64 row, i64 at, struct batch *b)
+int loader_row(struct loader *l, const struct step_plan *plan, i64 row, i64 at, i64 sample, struct batch *b)
 {
     i64 end = at + plan->summary.length;
     for (i64 i = plan->rows.offset[row]; i < plan->rows.offset[row + 1]; i++) {
         const struct entry *entry = &plan->rows.entries.data[i];
         if (feed_sample(l, entry) < 0)
             return -1;
-        lay_sample(l, entry, b, at, (i32)i);
+        lay_sample(l, entry, b, at, (i32)(sample + i));
         at += entry->length;
     }
     batch_pad(b, at, end - at);
     return 0;
 }
 
-static int fill_media(struct loader *l, struct batch *b, struct arena *arena)
+int loader_media(struct loader *l, struct batch *b, struct arena *arena)
 {
     for (i64 i = 0; i < l->fills->count; i++) {
         const struct fill *fill = &l->fills->data[i];
@@ -207,15 +207,16 @@ static int fill_media(struct loader *l, struct batch *b, struct arena *arena)
         if ((kind == STREAM_IMAGE_IN || kind == STREAM_VIDEO_IN) && fill_vision_in(l, fill, b) < 0)
             return -1;
     }
-    return fill_vision_out(l, l->fills, b, arena);
+    int status = fill_vision_out(l, l->fills, b, arena);
+    l->fills->count = 0;
+    return status;
 }
 
-static void init_batch(struct loader *l, const struct step_plan *plan, i64 first, i64 end, struct batch *b,
-                       struct arena *arena)
+void loader_begin_batch(struct loader *l, i64 first, i64 rows, i64 length, struct batch *b, struct arena *arena)
 {
     struct token_sizes sizes = shard_token_sizes(&l->shards.meta);
-    batch_init(b, arena, (end - first) * plan->summary.length, &sizes);
-    b->rows = end - first;
+    batch_init(b, arena, rows * length, &sizes);
+    b->rows = rows;
     b->first_row = first;
     b->slice = l->settings.slice_rows > 0 ? first / l->settings.slice_rows : 0;
     l->fills->count = 0;
@@ -230,23 +231,26 @@ int loader_batch(struct loader *l, i64 step, i64 micro, struct batch *b, struct 
     i64 end = min_i64(first + micro_rows, plan->rows.count);
     require(micro >= 0 && first < plan->rows.count, "micro-batch %lld of step %lld, which has %lld rows",
             (long long)micro, (long long)step, (long long)plan->rows.count);
-    init_batch(l, plan, first, end, b, arena);
+    loader_begin_batch(l, first, end - first, plan->summary.length, b, arena);
     for (i64 row = first; row < end; row++)
-        if (build_row(l, plan, row, (row - first) * plan->summary.length, b) < 0)
+        if (loader_row(l, plan, row, (row - first) * plan->summary.length, 0, b) < 0)
             return -1;
-    return fill_media(l, b, arena);
+    return loader_media(l, b, arena);
+}
+
+void loader_prefetch_row(struct loader *l, const struct step_plan *plan, i64 row)
+{
+    for (i64 i = plan->rows.offset[row]; i < plan->rows.offset[row + 1]; i++) {
+        loader_parts(l, &plan->rows.entries.data[i], &l->given);
+        for (i64 part = 0; part < l->given.count; part++)
+            shards_prefetch(&l->shards, l->given.index[part]);
+    }
 }
 
 void loader_prefetch(struct loader *l, i64 step, i64 micro)
 {
     const struct step_plan *plan = plan_step(l, step);
     i64 first = micro * l->settings.micro_rows;
-    if (!plan || first >= plan->rows.count)
-        return;
-    i64 end = min_i64(first + l->settings.micro_rows, plan->rows.count);
-    for (i64 i = plan->rows.offset[first]; i < plan->rows.offset[end]; i++) {
-        loader_parts(l, &plan->rows.entries.data[i], &l->given);
-        for (i64 part = 0; part < l->given.count; part++)
-            shards_prefetch(&l->shards, l->given.index[part]);
-    }
+    for (i64 row = first; plan && row < min_i64(first + l->settings.micro_rows, plan->rows.count); row++)
+        loader_prefetch_row(l, plan, row);
 }

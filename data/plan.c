@@ -2,6 +2,7 @@
  * pass, so a table of a pass's windows (counted as far as it is asked for) says in which window a row stands, and
  * beyond a pass arithmetic does. Where rows change their length, those of the window at hand that no step has taken are
  * taken apart and packed anew; the windows of the new length follow. */
+#include "data/mixer.h"
 #include "data/plan.h"
 
 #include <string.h>
@@ -22,6 +23,24 @@ void planner_release(struct planner *p)
 void step_plan_release(struct step_plan *plan)
 {
     rows_release(&plan->rows);
+}
+
+/* ---- What is asked for ---- */
+
+static i64 rows_of_step(const struct loader *l, i64 step)
+{
+    return l->mixer ? mixer_rows(l->mixer, step, l->number) : (i64)schedule_at(&l->settings.rows, step);
+}
+
+void loader_limit(struct loader *l, double epochs)
+{
+    double places = epochs / (double)l->order.epochs * (double)l->order.slots;
+    l->limit = places < 0x1p62 ? (i64)(places + 0.5) : INT64_MAX;
+}
+
+double plan_epoch_positions(const struct loader *l, i64 length)
+{
+    return order_positions(l, length) / (double)l->order.epochs;
 }
 
 /* ---- The grid: `windows` of them in `period` places, and so on for ever ---- */
@@ -86,7 +105,7 @@ static void open_window(struct loader *l, i64 number)
     struct planner *p = &l->planner;
     bool carried = number == WINDOW_CARRIED, joining = number == WINDOW_JOINING;
     i64 begin = joining ? p->begin : window_begin(p, max_i64(0, number));
-    i64 end = joining ? window_begin(p, p->first) : window_begin(p, max_i64(0, number) + 1);
+    i64 end = min_i64(l->limit, joining ? window_begin(p, p->first) : window_begin(p, max_i64(0, number) + 1));
     if (p->open == number)
         return;
     p->gathered.count = 0;
@@ -153,7 +172,8 @@ static i64 find_in_grid(struct loader *l, i64 *row)
             high = middle - 1;
     }
     *row -= p->rows_before[low];
-    return p->first + lap * p->windows + low;
+    i64 window = p->first + lap * p->windows + low;
+    return window_begin(p, window) < l->limit ? window : -1;
 }
 
 /* Opens the window in which row `row` of this length stands; returns its place there, -1 if there is none. */
@@ -180,7 +200,7 @@ static i64 find_row(struct loader *l, i64 row)
     i64 window = find_in_grid(l, &row);
     if (window >= 0)
         open_window(l, window);
-    return window < 0 ? -1 : row;
+    return window < 0 || row >= l->planner.packed.count ? -1 : row; /* a limit cuts its window */
 }
 
 /* ---- Who stands there ---- */
@@ -224,6 +244,10 @@ static void carry(struct loader *l)
     struct planner *p = &l->planner;
     struct entries left = {0};
     i64 row = find_row(l, p->taken), window = p->open;
+    if (row < 0) { /* nothing is left below the limit */
+        p->carried.count = 0;
+        p->begin = l->limit == INT64_MAX ? p->begin : l->limit;
+    }
     if (row < 0 || (window == WINDOW_CARRIED && row == 0))
         return;
     for (i64 i = row; i < p->packed.count; i++)
@@ -249,14 +273,14 @@ static void go_to(struct loader *l, i64 step)
             begin_length(l, length);
         if (p->next_step == step)
             return;
-        p->taken += (i64)schedule_at(&l->settings.rows, p->next_step);
+        p->taken += rows_of_step(l, p->next_step);
     }
 }
 
 static int plan_rows(struct loader *l, struct step_plan *plan, i64 step)
 {
     struct entries entries = {0};
-    i64 rows = (i64)schedule_at(&l->settings.rows, step);
+    i64 rows = rows_of_step(l, step);
     go_to(l, step);
     plan->step = step;
     rows_clear(&plan->rows);
@@ -273,6 +297,31 @@ static int plan_rows(struct loader *l, struct step_plan *plan, i64 step)
         return 0;
     return error_set("%s: no sample of a mixture above 0 fits a row of %lld positions", l->shards.folders[0].directory,
                      (long long)l->planner.length);
+}
+
+/* A row has no more positions than its length: far from the limit nothing needs to be packed. */
+static bool is_far_from_limit(const struct loader *l, i64 rows)
+{
+    const struct planner *p = &l->planner;
+    i64 passes = l->order.slots ? l->limit / l->order.slots : 0;
+    double whole = (double)passes * order_positions(l, p->length) / (double)p->length;
+    return l->limit == INT64_MAX || (p->begin == 0 && p->carried_rows == 0 && (double)(p->taken + rows) < whole / 2);
+}
+
+i64 plan_rows_left(struct loader *l, i64 step, i64 most)
+{
+    i64 low = 0, high = most;
+    go_to(l, step);
+    if (most == 0 || is_far_from_limit(l, most) || find_row(l, l->planner.taken + most - 1) >= 0)
+        return most;
+    while (low < high) {
+        i64 middle = (low + high) / 2;
+        if (find_row(l, l->planner.taken + middle) >= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 static void add_totals(struct loader *l, struct loader_step *s, const struct entry *entry)

@@ -73,6 +73,7 @@ struct order {
     i64 group_count;
 };
 struct loader;
+struct mixer;
 void order_init(struct loader *loader);
 void order_release(struct order *order);
 bool is_plain_text(const struct loader *loader, i64 sample);
@@ -113,12 +114,27 @@ struct loader {
     struct grammar_parts given;
     struct grammar grammar;
     struct fills *fills; /* packer.c's */
+    struct mixer *mixer; /* of several sources: it says how many rows of a step are this one's; NULL: all are */
+    i64 number;          /* among the mixer's */
+    i64 limit;           /* places from here on are not shown */
 };
 /* conditions.c: without ids, so that no shard is touched. */
 void loader_parts(const struct loader *loader, const struct entry *entry, struct grammar_parts *out);
 void loader_parts_whole(const struct loader *loader, i64 sample, struct grammar_parts *out); /* with its prompt */
+/* packer.c, for the mixer: row `row` of the plan, laid from position `at` on; its media once all rows are. `sample`:
+ * the number of the plan's first among the batch's samples. */
+int loader_row(struct loader *loader, const struct step_plan *plan, i64 row, i64 at, i64 sample, struct batch *batch);
+int loader_media(struct loader *loader, struct batch *batch, struct arena *arena);
+void loader_begin_batch(struct loader *loader, i64 first, i64 rows, i64 length, struct batch *batch,
+                        struct arena *arena);
+void loader_prefetch_row(struct loader *loader, const struct step_plan *plan, i64 row);
 /* plan.c: the step's plan, borrowed until the next call; NULL and a message: nothing to plan with. */
 const struct step_plan *plan_step(struct loader *loader, i64 step);
+i64 plan_rows_left(struct loader *loader, i64 step, i64 most); /* that the step could take, `most` at most */
+double plan_epoch_positions(const struct loader *loader, i64 length);
+void loader_limit(struct loader *loader, double epochs);
+/* mixer.c: a source's part of a step. */
+const struct step_plan *mixer_plan(struct mixer *mixer, i64 number, i64 step);
 void planner_release(struct planner *planner);
 void step_plan_release(struct step_plan *plan);
 

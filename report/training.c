@@ -63,6 +63,43 @@ void put_training(struct page *p)
     section_close(p);
 }
 
+/* ---- What sources of a mixture gave ---- */
+
+static void put_sources_of(struct page *p, const struct run_stage *s, const struct json *list)
+{
+    static const char *const heads[] = {"<source", "samples", "rows", "positions", "epochs"};
+    group_open(p, "%s", s->name);
+    table_open(p, heads, COUNT_OF(heads));
+    for (i64 i = 0; i < json_count(list); i++) {
+        const struct json *source = json_at(list, i);
+        text_printf(&p->html, "<tr>");
+        cell_words(p, "%s", json_string(json_get(source, "name"), ""));
+        cell_figure(p, number_at(source, "samples"), UNIT_NUMBER, 0);
+        cell_figure(p, number_at(source, "rows"), UNIT_NUMBER, 0);
+        cell_figure(p, number_at(source, "positions"), UNIT_NUMBER, 0);
+        cell_figure(p, number_at(source, "epochs"), UNIT_NUMBER, 2);
+        text_printf(&p->html, "</tr>");
+    }
+    table_close(p);
+    group_close(p, s);
+}
+
+void put_sources(struct page *p)
+{
+    section_open(
+        p, "sources", "Sources",
+        "What each source of a mixture gave: rows, positions that were no padding, and how often all of it was "
+        "shown.");
+    for (i64 i = 0; i < p->stage_count; i++) {
+        const struct run_stage *s = any_stage(p, p->stages[i]);
+        struct json *list = s ? stage_json(s, "sources.json") : NULL;
+        if (json_count(list))
+            put_sources_of(p, s, list);
+        json_free(list);
+    }
+    section_close(p);
+}
+
 /* ---- Held-out losses ---- */
 
 struct loss { /* of a stream and target, means over runs */

@@ -19,6 +19,7 @@ struct example {
     struct number_list shares;
     struct string_list files;
     struct schedule bias;
+    struct source_list sources;
 };
 
 static const struct setting table[] = {
@@ -401,11 +402,53 @@ static void references_are_one_or_a_list(void **state)
     (void)state;
 }
 
+static void sources_have_names_and_shares(void **state)
+{
+    static const struct setting rows[] = {SETTING(struct example, sources, "data", SOURCES, NULL, 0, 0, NULL, "shards"),
+                                          {0}};
+    static const struct {
+        const char *text, *all, *says;
+    } cases[] = {{"data: [a, ./b]", "a\n./b", NULL},
+                 {"data: {web: a, code: {data: [./b, ./c], weight: 2, epochs: 4}}", "a\n./b\n./c", NULL},
+                 {"data: {web: {data: a, share: 1}, code: {data: b, share: [[0, 1], [9, 2]]}}", "a\nb", NULL},
+                 {"data: {web: {data: a, share: 1}, code: b}", NULL, "a share for every source, or for none"},
+                 {"data: {web: {data: a, share: 1, weight: 1}}", NULL, "not both"},
+                 {"data: {web: {share: 1}}", NULL, "key data is missing"},
+                 {"data: {web: {data: a, epoch: 1}}", NULL, "did you mean epochs"},
+                 {"data: {'a/b': a}", NULL, "a name of letters"},
+                 {"data: {}", NULL, "at least one source"},
+                 {"data: {web: {data: a, share: -1}}", NULL, "out of range"}};
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct example values = {0};
+        struct yaml *document = yaml_parse(cases[i].text, (i64)strlen(cases[i].text), "recipe.yaml");
+        int status = settings_read(&values, rows, yaml_root(document), NULL, NULL, 0);
+        assert_int_equal(status, cases[i].all ? 0 : -1);
+        if (status == 0)
+            assert_string_equal(values.sources.all, cases[i].all);
+        else
+            assert_says(cases[i].says);
+        if (i == 1) {
+            char **lines = setting_lines(&values, rows, 1);
+            memory_free(*lines);
+            *lines = string_copy("/made");
+            setting_lines_done(&values, rows);
+            assert_string_equal(values.sources.all, "a\n/made");
+            assert_true(values.sources.values[1].epochs == 4 && schedule_at(&values.sources.values[1].weight, 3) == 2);
+            assert_null(setting_lines(&values, rows, 2));
+        }
+        settings_release(&values, rows);
+        assert_null(values.sources.all);
+        yaml_free(document);
+    }
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_fill_what_is_absent),
         cmocka_unit_test(references_are_one_or_a_list),
+        cmocka_unit_test(sources_have_names_and_shares),
         cmocka_unit_test(every_type_is_read),
         cmocka_unit_test(integers_may_be_written_in_many_ways),
         cmocka_unit_test(wrong_values_are_refused_with_their_line),

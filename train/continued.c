@@ -130,7 +130,7 @@ int continued_check(const struct continued *c, const struct pretrain_settings *s
     if (c->step >= s->steps)
         return error_usage("steps is %lld, and %s has gone %lld already: expected more; steps count from the beginning",
                            (long long)s->steps, c->folder, (long long)c->step);
-    char *shards = shard_folders_first(s->data);
+    char *shards = shard_folders_first(s->data.all);
     int status = !shards || check_sizes(c, s) || check_tokenizers(c, shards) ? -1 : 0;
     memory_free(shards);
     return status;

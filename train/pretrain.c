@@ -3,6 +3,7 @@
 #include "core/json.h"
 #include "tokenizers/audio.h"
 #include "tokenizers/vision.h"
+#include "data/mixer.h"
 #include "train/continued.h"
 
 #include <math.h>
@@ -14,7 +15,8 @@ struct run { /* of one call */
     const struct stage *stage;
     struct model model, whole; /* whole: while saving, on the first rank */
     struct trainer trainer;
-    struct loader *loader;
+    struct mixer *mixer;
+    double *shown; /* positions of each source so far */
     struct json *heldout;
     bool told;                  /* that samples are left out */
     struct continued continued; /* where another stage is */
@@ -54,7 +56,7 @@ int pretrain_sizes(struct model_config *c, const char *data)
 static int open_new_model(struct run *r)
 {
     struct model_config c = pretrain_config(r->s);
-    if (pretrain_sizes(&c, r->s->data))
+    if (pretrain_sizes(&c, r->s->data.all))
         return -1;
     if (2 * c.levels > c.layers)
         return error_usage("%lld audio levels need as many of the top layers, at most half of model.layers %lld",
@@ -93,7 +95,7 @@ static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
     struct run *r = context;
     struct loader_step planned;
-    if (loader_step(r->loader, step, &planned))
+    if (mixer_step(r->mixer, step, &planned))
         return -1;
     memcpy(totals, planned.totals, sizeof planned.totals);
     return planned.micro_batches;
@@ -102,9 +104,9 @@ static i64 plan(void *context, i64 step, double totals[TARGETS])
 static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena)
 {
     struct run *r = context;
-    if (loader_batch(r->loader, step, micro, batch, arena))
+    if (mixer_batch(r->mixer, step, micro, batch, arena))
         return -1;
-    loader_prefetch(r->loader, step, micro + r->stage->ranks->layout.data);
+    mixer_prefetch(r->mixer, step, micro + r->stage->ranks->layout.data);
     return 0;
 }
 
@@ -131,7 +133,7 @@ static int measure_heldout(struct run *r, const char *when)
     struct submodel full;
     i64 length = (i64)schedule_at(&r->s->loader.length, r->s->steps);
     submodel_full(&full, &r->model.config);
-    int status = heldout_measure(&h, &r->model, &full, r->s->data, "validation", length, r->s->heldout_rows);
+    int status = heldout_measure(&h, &r->model, &full, r->s->data.all, "validation", length, r->s->heldout_rows);
     if (status)
         return status;
     if (is_first(r) && strcmp(when, "start") == 0)
@@ -157,7 +159,7 @@ static int measure_grid(struct metrics *metrics, struct run *r, i64 step)
     for (i64 i = 0; i < n && status == 0; i++) {
         struct heldout h;
         char name[96];
-        status = heldout_measure(&h, &r->model, &points[i].sub, r->s->data, "validation", length, 8);
+        status = heldout_measure(&h, &r->model, &points[i].sub, r->s->data.all, "validation", length, 8);
         snprintf(name, sizeof name, "grid/%s/text", points[i].name);
         if (status == 0)
             metrics_put(metrics, name, heldout_mean(&h, TARGET_TEXT));
@@ -196,6 +198,8 @@ static int begin(void *context, i64 step, const struct json *state, const char *
         return measure_heldout(r, "start");
     json_numbers(r->trainer.running, TARGETS, json_get(state, "running_losses"));
     put_use(r, json_get(state, "expert_use"));
+    if (json_count(json_get(state, "shown")) == r->s->data.count)
+        json_numbers(r->shown, r->s->data.count, json_get(state, "shown"));
     json_free(r->heldout);
     r->heldout = json_copy(json_get(state, "heldout"));
     return 0;
@@ -211,6 +215,8 @@ static int write_state(void *context, struct json *state, const char *folder)
     json_set(state, "running_losses", json_of_numbers(r->trainer.running, TARGETS));
     json_set(state, "expert_use", use_json(r));
     json_set(state, "heldout", json_copy(r->heldout));
+    if (r->s->data.count)
+        json_set(state, "shown", json_of_numbers(r->shown, r->s->data.count));
     return 0;
 }
 
@@ -243,7 +249,7 @@ static int save_loss_weights(const struct run *r, const char *folder)
 static int save(void *context, const char *folder)
 {
     struct run *r = context;
-    char *shards = shard_folders_first(r->s->data);
+    char *shards = shard_folders_first(r->s->data.all);
     int status = !shards || model_save(&r->whole, folder) || save_loss_weights(r, folder) ? -1 : 0;
     if (status == 0)
         status = install_tokenizers(folder, shards);
@@ -275,11 +281,57 @@ static void say_losses(struct training_step *said, const struct step_result *x)
 /* Once, at the first length that is too short. */
 static void tell_left_out(struct run *r)
 {
-    i64 count = loader_left_out(r->loader);
+    i64 count = mixer_left_out(r->mixer);
     if (count == 0 || !is_first(r) || r->told)
         return;
     r->told = true;
     log_warn("%lld samples are longer than batch.length and are left out", (long long)count);
+}
+
+/* Which part of the step's positions is each source's. */
+static int say_sources(struct run *r, i64 step, struct training_step *said)
+{
+    struct loader_step all, one;
+    char name[96];
+    if (r->s->data.count == 0)
+        return 0;
+    if (mixer_step(r->mixer, step, &all))
+        return -1;
+    for (i64 i = 0; i < r->s->data.count; i++) {
+        if (mixer_source_step(r->mixer, i, step, &one))
+            return -1;
+        r->shown[i] += (double)one.positions;
+        snprintf(name, sizeof name, "source/%s", r->s->data.values[i].name);
+        metrics_put(said->metrics, name, (double)one.positions / (double)all.positions);
+    }
+    return 0;
+}
+
+static struct json *sources_json(struct run *r, i64 step)
+{
+    struct json *list = json_array();
+    struct mixer_source source;
+    for (i64 i = 0; i < r->s->data.count && mixer_source(r->mixer, i, step, &source) == 0; i++) {
+        struct json *j = json_object();
+        json_set(j, "name", json_of_string(source.name));
+        json_set(j, "samples", json_of_integer(source.samples));
+        json_set(j, "epoch_positions", json_of_number(source.epoch));
+        json_set(j, "rows", json_of_integer(source.rows));
+        json_set(j, "positions", json_of_number(r->shown[i]));
+        json_set(j, "epochs", json_of_number(source.epoch > 0 ? r->shown[i] / source.epoch : 0));
+        json_push(list, j);
+    }
+    return list;
+}
+
+static int save_sources(struct run *r)
+{
+    struct json *list = sources_json(r, r->s->steps);
+    char *path = path_join(r->stage->out, "sources.json");
+    int status = json_count(list) ? json_save(path, list) : 0;
+    json_free(list);
+    memory_free(path);
+    return status;
 }
 
 static int run_step(void *context, i64 step, struct training_step *said)
@@ -291,7 +343,7 @@ static int run_step(void *context, i64 step, struct training_step *said)
     if (status)
         return status;
     r->trainer.balance.weight[TARGET_MTP] = r->model.config.mtp ? schedule_at(&r->s->mtp_weight, step) : 0;
-    if (train_step(&x, &r->trainer, step))
+    if (train_step(&x, &r->trainer, step) || say_sources(r, step, said))
         return -1;
     say_losses(said, &x);
     metrics_put(said->metrics, "wait_share", x.wait_s / x.seconds);
@@ -326,7 +378,7 @@ static int train(struct run *r)
         char *path = path_join(r->stage->out, "heldout.json");
         json_set(r->heldout, "parameters", json_of_integer(weights_parameters(&r->model.weights)));
         json_set(r->heldout, "active", json_of_integer(model_parameters_active(&r->model.config)));
-        status = json_save(path, r->heldout);
+        status = json_save(path, r->heldout) || save_sources(r) ? -1 : 0;
         memory_free(path);
     }
     return status;
@@ -345,6 +397,17 @@ int pretrain_check_batches(const struct loader_settings *loader, const struct la
     return 0;
 }
 
+/* Where every source has an end, the run's steps are dealt beforehand: it does not stop in the middle. */
+static int check_epochs(struct run *r)
+{
+    struct mixer_source last;
+    const struct source_list *data = &r->s->data;
+    for (i64 i = 0; i < data->count; i++)
+        if (data->values[i].epochs == 0)
+            return 0;
+    return data->count ? mixer_source(r->mixer, 0, r->s->steps, &last) : 0;
+}
+
 static int run_with_model(struct run *r)
 {
     struct loader_settings loader = r->s->loader;
@@ -356,17 +419,21 @@ static int run_with_model(struct run *r)
     r->model.config.window = loader.window;
     if (pretrain_check_batches(&loader, &r->stage->ranks->layout, r->continued.step, r->s->steps))
         return -1;
-    r->loader = loader_open(r->s->data, "train", &loader, r->seed);
-    if (!r->loader)
+    r->mixer = mixer_open(&r->s->data, "train", &loader, r->seed);
+    if (!r->mixer || check_epochs(r) < 0) {
+        mixer_close(r->mixer);
         return -1;
-    struct token_sizes sizes = model_token_sizes(&r->model.config), given = shard_token_sizes(loader_meta(r->loader));
-    int status = token_sizes_check(&sizes, &given, r->s->data);
+    }
+    r->shown = memory_alloc(mixer_count(r->mixer) * 8);
+    struct token_sizes sizes = model_token_sizes(&r->model.config), given = shard_token_sizes(mixer_meta(r->mixer));
+    int status = token_sizes_check(&sizes, &given, r->s->data.all);
     if (status == 0) {
         open_trainer(r);
         status = train(r);
         trainer_close(&r->trainer);
     }
-    loader_close(r->loader);
+    mixer_close(r->mixer);
+    memory_free(r->shown);
     return status;
 }
 
@@ -391,7 +458,7 @@ static int run_stage(const struct pretrain_settings *s, const struct stage *stag
     r->stage = stage;
     r->seed = stage->seed;
     r->heldout = json_object();
-    int status = shard_folders_check(s->data) < 0 ? -1 : open_continued(r);
+    int status = shard_folders_check(s->data.all) < 0 ? -1 : open_continued(r);
     if (status == 0)
         status = open_model(r);
     if (status == 0) {

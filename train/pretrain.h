@@ -5,7 +5,7 @@
 #include "train/heldout.h"
 
 struct pretrain_settings {
-    char *data; /* shard folders, a line each */
+    struct source_list data;
     char *from, *continues;
     i64 steps, grid_steps, heldout_rows;
     struct training_settings training;

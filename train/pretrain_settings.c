@@ -1,9 +1,13 @@
 /* Settings of the stages pretrain and sft. */
 #include "train/pretrain.h"
 
+#define SOURCES_HELP                                                                                                   \
+    DATA_HELP                                                                                                          \
+        "; or sources by name, {NAME: {data: .., share: 3, epochs: 2}, ..}: rows of a step are dealt to them by "      \
+        "`share`, or by `weight` times what an epoch of each has; both may change over steps"
 #define ROW(member, ...) SETTING(struct pretrain_settings, member, __VA_ARGS__)
 #define COMMON_ROWS(steps_default, elastic_default, rows_default, lr_default)                                          \
-    ROW(data, "data", REFERENCES, NULL, 0, 0, NULL, DATA_HELP),                                                        \
+    ROW(data, "data", SOURCES, NULL, 0, 0, NULL, SOURCES_HELP),                                                        \
         ROW(continues, "continue", REFERENCE, "", 0, 0, NULL,                                                          \
             "stage to go on with as if both were one run: moments, draws, step and data too, up to `steps` in all"),   \
         ROW(steps, "steps", INTEGER, steps_default, 1, 1e9, NULL, "optimizer steps"),                                  \
