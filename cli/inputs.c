@@ -225,7 +225,27 @@ static int leave_to_others(struct known_list *list, const char *path, i64 part, 
     return source ? 0 : -1;
 }
 
-char *input_digest(const char *path, const char *run, i64 part, i64 parts)
+/* A shard beside its index: that holds checksums of all that is in it, and who reads compares them. */
+static bool is_indexed(const char *path)
+{
+    static const char ending[] = ".shard";
+    size_t length = strlen(path), end = sizeof ending - 1;
+    const char *slash = strrchr(path, '/');
+    if (!slash || length < end || strcmp(path + length - end, ending) != 0)
+        return false;
+    char *index = string_format("%.*s/index", (int)(slash - path), path);
+    bool found = file_exists(index);
+    memory_free(index);
+    return found;
+}
+
+static void leave_to_indexes(struct known_list *list)
+{
+    for (i64 i = 0; i < list->count; i++)
+        list->files[i].by_size |= is_indexed(list->files[i].path);
+}
+
+static char *digest_below(const char *path, const char *run, i64 part, i64 parts, bool whole_shards)
 {
     struct timespec now;
     struct known_list files = {0}, cache = {0};
@@ -237,6 +257,8 @@ char *input_digest(const char *path, const char *run, i64 part, i64 parts)
         memory_free(stored);
         return NULL;
     }
+    if (!whole_shards)
+        leave_to_indexes(&files);
     cache_load(&cache, stored);
     i64 bytes = take_cached(&files, &cache);
     bool fresh = false;
@@ -249,4 +271,14 @@ char *input_digest(const char *path, const char *run, i64 part, i64 parts)
     list_release(&cache);
     memory_free(stored);
     return digest;
+}
+
+char *input_digest(const char *path, const char *run, i64 part, i64 parts)
+{
+    return digest_below(path, run, part, parts, false);
+}
+
+char *input_digest_before(const char *path, const char *run)
+{
+    return digest_below(path, run, 0, 0, true);
 }

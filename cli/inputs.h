@@ -12,4 +12,6 @@
  * that this one does not read, and of media, names and sizes count alone, so that n of them do not read everything n
  * times. memory_free; NULL and a message where it was interrupted. What cannot be read counts as its name. */
 char *input_digest(const char *path, const char *run, i64 part, i64 parts);
+/* The same as programs told it that read shards wholly, instead of the index beside them, which has their checksums. */
+char *input_digest_before(const char *path, const char *run);
 #endif

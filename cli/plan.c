@@ -303,6 +303,12 @@ static double steps_seconds(const struct plan *p, double gflops)
     return p->flops / (double)p->ranks / (gflops * 1e9) * (double)p->settings->steps;
 }
 
+static double disk_of(const struct plan *p)
+{
+    double one = (double)checkpoint_bytes(p->parameters, p->dtype);
+    return one * (double)(p->settings->training.keep + 1) + (double)(p->parameters * dtype_bytes(p->dtype));
+}
+
 static void print_sources(const struct plan *p)
 {
     double rows = 0;
@@ -329,6 +335,9 @@ static void print_plan(const struct plan *p, double gflops)
     printf(" weights %.1f, masters %.1f, moments %.1f, gradients %.1f, activations %.1f, host %.1f, backend %.1f\n",
            (double)m->copies * 1e-6, (double)m->masters * 1e-6, (double)m->moments * 1e-6, (double)m->gradients * 1e-6,
            (double)m->activations * 1e-6, (double)m->host * 1e-6, (double)m->backend * 1e-6);
+    printf("  disk     %10.1f MB: %lld checkpoints kept, one more while it is written, and the model; without "
+           "tokenizers\n",
+           disk_of(p) * 1e-6, (long long)p->settings->training.keep);
     printf("  flops    %10.2f GFLOP a step, of all ranks\n", p->flops * 1e-9);
     if (p->ranks > 1)
         printf("  traffic  %10.1f MB a step, sent by the rank that sends most\n", p->traffic * 1e-6);
@@ -347,6 +356,7 @@ static void print_json(const struct plan *p, double gflops)
     json_set(j, "ranks", json_of_integer(p->ranks));
     json_set(j, "rank", json_of_integer(p->worst_rank));
     json_set(j, "bytes", step_memory_json(&p->memory));
+    json_set(j, "disk", json_of_number(disk_of(p)));
     json_set(j, "flops", json_of_number(p->flops));
     if (p->sources)
         json_set(j, "sources", json_copy(p->sources));
@@ -373,29 +383,69 @@ static int plan_stage(const struct recipe *r, const struct recipe_stage *s, stru
     return plan_sources(p, r) < 0 ? error_prefix("%s: stage %s", r->path, s->name) : 0;
 }
 
+/* ---- Shards ---- */
+
+/* The settings with what the stages that they name have made; false: not all of it stands. */
+static bool settle_prepare(struct prepare_settings *out, const struct recipe *r, const struct prepare_settings *s)
+{
+    char **references[] = {&out->data, &out->text, &out->vision, &out->audio};
+    bool all = true;
+    *out = *s;
+    for (i64 i = 0; i < COUNT_OF(references); i++) {
+        bool given = *references[i] && **references[i];
+        *references[i] = given ? resolved(r, *references[i]) : string_copy("");
+        all &= !given || file_exists(*references[i]);
+    }
+    return all;
+}
+
+/* 0, -1 with a message, or UNKNOWN with one. */
+static int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json)
+{
+    struct prepare_settings settings;
+    struct prepare_estimate e;
+    int status = UNKNOWN;
+    if (settle_prepare(&settings, r, s->settings))
+        status = prepare_estimate(&e, &settings, cli_device());
+    else
+        error_set("what it reads is made by other stages: known once they have run");
+    if (status == 0 && json)
+        printf("{\"stage\":\"%s\",\"disk\":%.0f,\"read\":%.0f,\"files\":%lld,\"files_read\":%lld}\n", s->name, e.made,
+               e.read, (long long)e.files, (long long)e.files_read);
+    else if (status == 0)
+        printf("%s: about %.1f MB of shards from %.1f MB, by %lld samples of %lld of %lld files\n", s->name,
+               e.made * 1e-6, e.read * 1e-6, (long long)e.samples, (long long)e.files_read, (long long)e.files);
+    memory_free(settings.data);
+    memory_free(settings.text);
+    memory_free(settings.vision);
+    memory_free(settings.audio);
+    return status;
+}
+
 /* What cannot be known yet is named; it is an error where nothing else was asked for. */
 static int plan_recipe(const struct recipe *r, const struct plan *with, double gflops, bool json)
 {
     i64 chosen = 0, planned = 0;
     for (i64 i = 0; i < r->count; i++) {
         struct plan plan = *with;
-        if (!r->stages[i].selected || !trains_backbone(&r->stages[i]))
+        bool shards = strcmp(r->stages[i].kind->name, "prepare") == 0;
+        if (!r->stages[i].selected || (!shards && !trains_backbone(&r->stages[i])))
             continue;
-        int status = plan_stage(r, &r->stages[i], &plan);
+        int status = shards ? plan_prepare(r, &r->stages[i], json) : plan_stage(r, &r->stages[i], &plan);
         if (status < 0) {
             json_free(plan.sources);
             return -1;
         }
         chosen++;
         planned += status == 0;
-        if (status == 0)
+        if (status == 0 && !shards)
             (json ? print_json : print_plan)(&plan, gflops);
-        else
+        else if (status)
             log_warn("stage %s is not planned: %s", r->stages[i].name, error_text());
         json_free(plan.sources);
     }
     if (chosen == 0)
-        return error_usage("%s: no stage of kind pretrain or sft was chosen: only those are planned", r->path);
+        return error_usage("%s: no stage of kind prepare, pretrain or sft was chosen: only those are planned", r->path);
     return planned ? 0 : -1;
 }
 

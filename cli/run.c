@@ -158,13 +158,31 @@ static struct json *with_defaults(const struct json *was, const struct json *def
     return out;
 }
 
+/* An input that is what an older program took it for has the digest of now. */
+static void renew_inputs(struct json *known, const struct json *now, const char *run)
+{
+    struct json *before = json_get(known, "inputs");
+    const struct json *inputs = json_get(now, "inputs");
+    struct json_iterator it;
+    for (bool more = json_first(&it, inputs); more; more = json_next(&it, inputs)) {
+        const char *was = json_string(json_get(before, it.key), NULL), *is = json_string(it.value, "");
+        if (!was || strcmp(was, is) == 0 || strncmp(is, INPUT_MARK, strlen(INPUT_MARK)) != 0)
+            continue;
+        char *digest = input_digest_before(it.key, run);
+        if (digest && strcmp(was, digest) == 0)
+            json_set(before, it.key, json_of_string(is));
+        memory_free(digest);
+    }
+}
+
 /* What differs between what something was made of, or is becoming, and what is wanted; nothing: it is that. */
 static void compare_identities(struct text *out, const struct json *was, const struct json *now,
-                               const struct recipe_stage *s)
+                               const struct recipe_stage *s, const char *run)
 {
     struct json *defaults = json_object(), *known;
     json_set(defaults, "settings", settings_defaults(s->kind->table, (i64)s->kind->settings_bytes));
     known = with_defaults(was, defaults);
+    renew_inputs(known, now, run);
     name_differences(out, known, now, "");
     json_free(known);
     json_free(defaults);
@@ -224,7 +242,7 @@ static int check_finished(const struct runner *run, const char *folder, const st
     const struct json *was = json_get(done, "identity");
     text_append(&names, "", 0);
     if (was)
-        compare_identities(&names, was, identity, s);
+        compare_identities(&names, was, identity, s, run->recipe.run);
     if (status == 0 && was && names.length == 0)
         status = SKIPPED;
     else if (status == 0 && file_exists(folder) && !file_exists(path))
@@ -255,7 +273,7 @@ static void unlock_folder(struct runner *run)
 
 /* Names what makes a partial folder become something else. */
 static void compare_partial(struct text *out, const struct json *was, const struct json *identity,
-                            const struct recipe_stage *s)
+                            const struct recipe_stage *s, const char *run)
 {
     text_append(out, "", 0);
     if (!was)
@@ -264,7 +282,7 @@ static void compare_partial(struct text *out, const struct json *was, const stru
         text_printf(out, "stage_seed (stages have seeds of their own now; an older program made this from the "
                          "recipe's)");
     if (was)
-        compare_identities(out, was, identity, s);
+        compare_identities(out, was, identity, s, run);
 }
 
 /* A partial folder remembers what it is becoming. */
@@ -277,7 +295,7 @@ static int open_partial(struct runner *run, const char *folder, const struct jso
     int status = file_exists(folder) ? lock_folder(run, folder) : 0;
     if (status == 0)
         status = load_if_there(&was, path, folder, run->redo);
-    compare_partial(&names, was, identity, s);
+    compare_partial(&names, was, identity, s, run->recipe.run);
     if (status == 0 && was && names.length && file_exists(checkpoints) && !run->redo)
         status = refuse_change(folder, was, identity, names.data);
     else if (status == 0 && file_exists(folder) && names.length)

@@ -208,6 +208,9 @@ int directory_replace(const char *temporary, const char *path); /* sync, then re
 /* sorted by bytes, without . and ..; string_list_free */
 int directory_list(char ***names, i64 *count, const char *path);
 void string_list_free(char **names, i64 count);
+/* Whether the disk of `path` takes so many bytes more and keeps WEFT_SPARE_BYTES (16 MiB) besides; -1 and a message
+ * before it is full: `what` is what they are for. */
+int disk_check(const char *path, i64 bytes, const char *what);
 char *path_join(const char *directory, const char *name); /* memory_free */
 
 /* A stream being written beside its path; a failed write is remembered and reported by commit. */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES ((i64)1 << 20)
@@ -477,4 +478,26 @@ void file_writer_abandon(struct file_writer *writer)
     if (writer->temporary)
         unlink(writer->temporary);
     writer_release(writer);
+}
+
+/* ---- Room ---- */
+
+static double spare_bytes(void)
+{
+    const char *text = getenv("WEFT_SPARE_BYTES");
+    return text && *text ? strtod(text, NULL) : 16.0 * (1 << 20);
+}
+
+int disk_check(const char *path, i64 bytes, const char *what)
+{
+    struct statvfs disk;
+    if (statvfs(path, &disk) < 0 || disk.f_blocks == 0) /* a file system that does not say */
+        return 0;
+    double room = (double)disk.f_bavail * (double)disk.f_frsize, spare = spare_bytes();
+    if (room >= (double)bytes + spare)
+        return 0;
+    return error_set(
+        "%s: %.0f MB are free, and %s needs %.0f MB with %.0f MB to spare (WEFT_SPARE_BYTES): make room and "
+        "run again",
+        path, room * 1e-6, what, (double)bytes * 1e-6, spare * 1e-6);
 }

@@ -97,7 +97,7 @@ static int save_tokenizers(const struct prepare *p, const char *out)
     return status;
 }
 
-static void close_all(struct prepare *p)
+void prepare_close(struct prepare *p)
 {
     for (int split = 0; split < SPLITS; split++)
         shard_writer_abandon(p->writers[split]);
@@ -197,13 +197,25 @@ static int go_on(struct prepare *p, struct source *source)
     return status;
 }
 
+/* What was made stays, to be gone on with. */
+static int stop_for_room(struct prepare *p)
+{
+    char *why = string_copy(error_text());
+    int status = progress_save(p) < 0 ? -1 : error_set("%s", why);
+    memory_free(why);
+    return status;
+}
+
 /* A batch that was interrupted is forgotten: nothing of it has been written. */
 static int next_batch(struct prepare *p, struct source *source, struct item *items, bool *ended)
 {
     struct prepare_counts before = p->counts;
-    i64 count;
+    i64 count, bytes = progress_bytes(p);
+    if (disk_check(p->out, 2 * p->batch_bytes, "the next batch of shards") < 0)
+        return stop_for_room(p);
     fill_batch(p, source, items, &count, ended);
     int status = make_batch(p, items, count);
+    p->batch_bytes = max_i64(p->batch_bytes, progress_bytes(p) - bytes);
     for (i64 i = 0; i < count; i++)
         item_release(&items[i]);
     if (status == INTERRUPTED) {
@@ -314,21 +326,25 @@ static int finish(struct prepare *p)
     return progress_remove(p);
 }
 
+int prepare_open(struct prepare *p, struct device *device)
+{
+    int status = read_directions(p) < 0 ? -1 : prepare_part(&p->part, &p->parts, p->settings->part);
+    return status == 0 ? open_tokenizers(p, device, p->dtype) : -1;
+}
+
 int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
                   enum dtype dtype)
 {
     struct prepare *p = memory_alloc(sizeof *p);
     *p = (struct prepare){.settings = settings, .out = out, .seed = seed, .dtype = dtype};
-    int status = read_directions(p) < 0 ? -1 : prepare_part(&p->part, &p->parts, settings->part);
-    if (status == 0)
-        status = open_tokenizers(p, device, dtype);
+    int status = prepare_open(p, device);
     if (status == 0)
         status = shard_meta_save(&p->meta, out) < 0 || save_tokenizers(p, out) < 0 || progress_open(p) < 0 ? -1 : 0;
     if (status == 0)
         status = make_all(p);
     if (status == 0)
         status = finish(p);
-    close_all(p);
+    prepare_close(p);
     if (status < 0)
         progress_discard(p);
     memory_free(p);

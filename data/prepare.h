@@ -21,6 +21,12 @@ struct prepare_settings {
 };
 extern const struct setting prepare_table[];
 int prepare_part(i64 *part, i64 *parts, const char *text); /* "i/n"; parts 0: all files */
+/* What a call would write, in bytes, by the beginnings of some of its files. -1 and a message. */
+struct prepare_estimate {
+    double read, made; /* of all files that it reads; of shards and their index */
+    i64 files, files_read, samples;
+};
+int prepare_estimate(struct prepare_estimate *out, const struct prepare_settings *settings, struct device *device);
 /* out: an existing folder; what a killed or interrupted call left there is gone on with, to the same bytes. 0; -1 with
  * a message; 1: interrupted() said so. */
 int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,

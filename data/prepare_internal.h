@@ -49,8 +49,10 @@ struct prepare {
     bool begun;           /* anew */
     struct json *reached; /* state of the source behind the last batch that was written */
     double saved_s;       /* when, and with how many bytes of payloads, progress was saved */
-    i64 saved_bytes;
+    i64 saved_bytes, batch_bytes; /* batch_bytes: of the largest batch yet */
 };
+int prepare_open(struct prepare *prepare, struct device *device); /* what the settings name */
+void prepare_close(struct prepare *prepare);
 void prepare_read(struct prepare *prepare, struct item *items, i64 count);   /* on all workers */
 void prepare_encode(struct prepare *prepare, struct item *items, i64 count); /* one kind of medium after another */
 void prepare_write(struct prepare *prepare, const struct item *item);
@@ -59,6 +61,7 @@ void item_release(struct item *item);
 /* prepare_progress.c: OUT/progress.json, with what was read so far and marks of the shards. A process that finds it
  * goes on behind the last batch that it tells of, if the settings are the same. */
 int progress_save(struct prepare *prepare); /* between two batches */
+i64 progress_bytes(const struct prepare *prepare); /* of payloads, by this call */
 bool progress_is_due(const struct prepare *prepare);
 int progress_open(struct prepare *prepare); /* the writers, and the counts where there is something to go on from */
 void progress_discard(const struct prepare *prepare); /* after a failure: what nobody can go on from */

@@ -59,7 +59,7 @@ static struct json *progress_json(const struct prepare *p, const struct shard_ma
     return j;
 }
 
-static i64 bytes_written(const struct prepare *p)
+i64 progress_bytes(const struct prepare *p)
 {
     i64 bytes = 0;
     for (int split = 0; split < SPLITS; split++)
@@ -69,7 +69,7 @@ static i64 bytes_written(const struct prepare *p)
 
 bool progress_is_due(const struct prepare *p)
 {
-    return clock_s() - p->saved_s >= often_s || bytes_written(p) - p->saved_bytes >= p->settings->shard_bytes / 4;
+    return clock_s() - p->saved_s >= often_s || progress_bytes(p) - p->saved_bytes >= p->settings->shard_bytes / 4;
 }
 
 int progress_save(struct prepare *p)
@@ -84,7 +84,7 @@ int progress_save(struct prepare *p)
     struct json *j = progress_json(p, marks);
     status = json_save(path, j);
     p->saved_s = clock_s();
-    p->saved_bytes = bytes_written(p);
+    p->saved_bytes = progress_bytes(p);
     json_free(j);
     memory_free(path);
     return status;

@@ -178,6 +178,55 @@ static void what_an_older_version_made_is_refused_with_the_reason(void **state)
     (void)state;
 }
 
+/* As programs told an input that read shards wholly. */
+static void add_file(struct text *all, const char *name)
+{
+    struct text content = {0};
+    char *path = string_format("%s/indexed%s", folder, name);
+    assert_int_equal(file_read(&content, path), 0);
+    u64 numbers[] = {1, (u64)content.length, hash_bytes(content.data, content.length, 0)};
+    text_append(all, name, (i64)strlen(name) + 1);
+    text_append(all, numbers, sizeof numbers);
+    text_release(&content);
+    memory_free(path);
+}
+
+static void give_digest_of_before(const char *done, const char *data)
+{
+    struct text all = {0};
+    add_file(&all, "/a.txt");
+    add_file(&all, "/x/00000.shard");
+    add_file(&all, "/x/index");
+    char *digest = string_format("xxh3-%016llx", (unsigned long long)hash_bytes(all.data, all.length, 0));
+    struct json *j = json_load(done), *inputs = json_get(json_get(j, "identity"), "inputs");
+    assert_string_not_equal(json_string(json_get(inputs, data), ""), digest);
+    json_set(inputs, data, json_of_string(digest));
+    assert_int_equal(json_save(done, j), 0);
+    json_free(j);
+    memory_free(digest);
+    text_release(&all);
+}
+
+/* An index has checksums of its shards: it alone is read, and what a program that read both has made stays. */
+static void shards_are_known_by_their_index(void **state)
+{
+    char *data = in_folder("indexed"), *recipe = in_folder("indexed.yaml"), *done = in_folder("run/bpe/done.json");
+    put("indexed/a.txt", "a text of words\n");
+    put("indexed/x/index", "checksums");
+    put("indexed/x/00000.shard", "payloads");
+    put_recipe("indexed.yaml", data);
+    assert_int_equal(WEFT("run", recipe, "--redo"), 0);
+    give_digest_of_before(done, data);
+    assert_int_equal(WEFT("run", recipe), 0);
+    expect_in(&complained, "done before");
+    put("indexed/x/index", "checksumz");
+    assert_int_equal(WEFT("run", recipe), 1);
+    memory_free(data);
+    memory_free(recipe);
+    memory_free(done);
+    (void)state;
+}
+
 /* ---- What a folder becomes ---- */
 
 static const char *text_at(const struct json *list, i64 index, const char *key)
@@ -371,6 +420,7 @@ int main(void)
         cmocka_unit_test(inspect_says_what_becomes_of_every_file),
         cmocka_unit_test(a_killed_prepare_goes_on_to_the_same_bytes),
         cmocka_unit_test(what_an_older_version_made_is_refused_with_the_reason),
+        cmocka_unit_test(shards_are_known_by_their_index),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

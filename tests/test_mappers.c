@@ -321,6 +321,58 @@ static void a_source_goes_on_without_the_files_before(void **state)
     (void)state;
 }
 
+/* ---- Room ---- */
+
+static void it_stops_before_the_disk_is_full_and_goes_on(void **state)
+{
+    char *whole = path_join(folder, "whole/train"), *out = path_join(folder, "room"), *train = path_join(out, "train");
+    struct prepare_settings s = {.data = corpus,
+                                 .text = text_folder,
+                                 .bad_share = 0.05,
+                                 .validation = 0.2,
+                                 .dropout = 0.3,
+                                 .dropout_copies = 2,
+                                 .audio_seconds = 30,
+                                 .shard_bytes = 4096};
+    assert_int_equal(directory_make(out), 0);
+    setenv("WEFT_SPARE_BYTES", "1e18", 1);
+    assert_int_equal(prepare_stage(&s, out, 1, &device, DTYPE_F32), -1);
+    assert_non_null(strstr(error_text(), "make room and run again"));
+    unsetenv("WEFT_SPARE_BYTES");
+    assert_int_equal(prepare_stage(&s, out, 1, &device, DTYPE_F32), 0);
+    assert_true(hash_below(whole, 0) == hash_below(train, 0));
+    memory_free(whole);
+    memory_free(out);
+    memory_free(train);
+    (void)state;
+}
+
+static void what_it_will_write_is_foreseen(void **state)
+{
+    struct prepare_settings s = {.data = corpus,
+                                 .text = text_folder,
+                                 .bad_share = 0.05,
+                                 .dropout_copies = 1,
+                                 .audio_seconds = 30,
+                                 .shard_bytes = 1 << 20};
+    struct prepare_estimate e;
+    double made = 0;
+    char *out = path_join(folder, "foreseen");
+    assert_int_equal(prepare_estimate(&e, &s, &device), 0);
+    assert_int_equal(e.files, FILES);
+    assert_int_equal(directory_make(out) || prepare_stage(&s, out, 1, &device, DTYPE_F32), 0);
+    for (int split = 0; split < SPLITS; split++) {
+        char *index = string_format("%s/%s/index", out, split_names[split]),
+             *shard = string_format("%s/%s/00000.shard", out, split_names[split]);
+        made += (double)(file_bytes(index) + (file_exists(shard) ? file_bytes(shard) : 0));
+        memory_free(index);
+        memory_free(shard);
+    }
+    assert_float_equal(e.made / made, 1, 0.02);
+    memory_free(out);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,6 +383,8 @@ int main(void)
         cmocka_unit_test(what_does_not_belong_together_is_refused),
         cmocka_unit_test(the_packer_shows_every_sample_of_all_parts),
         cmocka_unit_test(a_source_goes_on_without_the_files_before),
+        cmocka_unit_test(it_stops_before_the_disk_is_full_and_goes_on),
+        cmocka_unit_test(what_it_will_write_is_foreseen),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

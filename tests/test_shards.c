@@ -107,6 +107,22 @@ static void changed_payloads_are_named_with_their_place(void **state)
     (void)state;
 }
 
+static void shards_are_mapped_when_a_payload_is_wanted(void **state)
+{
+    struct shards s;
+    i64 mapped = 0;
+    assert_int_equal(shards_open(&s, folder, "train"), 0);
+    assert_true(s.shard_count > 3);
+    for (i64 i = 0; i < s.shard_count; i++)
+        assert_null(s.folders[0].files[i].data);
+    assert_non_null(shards_payload(&s, s.part_count / 2));
+    for (i64 i = 0; i < s.shard_count; i++)
+        mapped += s.folders[0].files[i].data != NULL;
+    assert_int_equal(mapped, 1);
+    shards_close(&s);
+    (void)state;
+}
+
 static void files_cut_short_are_refused(void **state)
 {
     const char *paths[] = {index_path, shard_file};
@@ -176,6 +192,7 @@ int main(void)
         cmocka_unit_test(meta_reads_back),
         cmocka_unit_test(any_changed_byte_of_the_index_is_noticed),
         cmocka_unit_test(changed_payloads_are_named_with_their_place),
+        cmocka_unit_test(shards_are_mapped_when_a_payload_is_wanted),
         cmocka_unit_test(files_cut_short_are_refused),
         cmocka_unit_test(other_metas_and_missing_shards_are_refused),
         cmocka_unit_test(an_abandoned_writer_leaves_no_index),

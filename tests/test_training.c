@@ -232,6 +232,19 @@ static void a_warm_up_is_honoured_or_refused(void **state)
     assert_true(lr_at(&lr, 3) == 0.5);
 }
 
+static void without_room_for_a_checkpoint_no_step_is_made(void **state)
+{
+    struct toy toy = {.broken = -1, .stopped = -1, .killed = -1};
+    setenv("WEFT_SPARE_BYTES", "1e18", 1);
+    assert_int_equal(run(&toy, "room", 0), -1);
+    assert_non_null(strstr(error_text(), "the next checkpoint needs"));
+    unsetenv("WEFT_SPARE_BYTES");
+    succeed(run(&toy, "room", 0));
+    double sum;
+    assert_int_equal(check_metrics("room", STEPS, "lr", &sum), STEPS);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +253,7 @@ int main(void)
         cmocka_unit_test(a_skipped_update_is_in_the_metrics),
         cmocka_unit_test(a_step_stopped_within_is_made_again),
         cmocka_unit_test(a_warm_up_is_honoured_or_refused),
+        cmocka_unit_test(without_room_for_a_checkpoint_no_step_is_made),
         cmocka_unit_test(a_signal_saves_the_step_that_is_done), /* the signal stays seen: last */
     };
     log_set_level(LOG_QUIET);

@@ -101,6 +101,7 @@ int checkpoint_resume(const char *directory, i64 *step, struct weights *weights,
 /* DIRECTORY/latest names `step`, and of the checkpoints up to it the newest `keep` stay: after a save, and after a
  * resume in case the save was killed before this. Without checkpoints it does nothing. */
 int checkpoint_settle(const char *directory, i64 step, i64 keep);
+i64 checkpoint_bytes(i64 parameters, enum dtype dtype); /* of one; while it is written, keep + 1 of them stand */
 char *checkpoint_path(const char *directory, i64 step); /* DIRECTORY/step-000123: memory_free */
 int checkpoint_check(const char *step_folder); /* every file of its inventory; -1 names the first that differs */
 int checkpoint_verify(const char *directory, char **path); /* the newest whole step's folder: memory_free(*path) */

@@ -29,9 +29,23 @@ static int write_files(void *context, const char *folder)
     return status || !t->state ? status : t->state(t->context, l->state, folder);
 }
 
+/* Of masters, moments and the model that others read: nearly all of a checkpoint. */
+i64 checkpoint_bytes(i64 parameters, enum dtype dtype)
+{
+    return parameters * (12 + dtype_bytes(dtype));
+}
+
+static int check_room(const struct loop *l, const char *path)
+{
+    const struct weights *w = l->t->weights;
+    return disk_check(path, checkpoint_bytes(weights_parameters(w), w->dtype), "the next checkpoint");
+}
+
 static int write_checkpoint(struct loop *l, struct weights *weights, i64 done)
 {
     struct checkpoint_parts parts = {weights, write_files, l};
+    if (check_room(l, l->t->stage->out))
+        return -1;
     l->state = json_object();
     int status = checkpoint_save(l->checkpoints, done, &parts, l->state);
     if (status == 0)
@@ -75,7 +89,8 @@ static int begin_at(struct loop *l, i64 done, const char *checkpoints, const str
         log_info("%s: goes on from step %lld%s%s", t->stage->name, (long long)done,
                  checkpoints == l->checkpoints ? "" : " of ", checkpoints == l->checkpoints ? "" : checkpoints);
     if (is_first(l)) {
-        l->metrics = metrics_open(t->stage->out, done);
+        status = check_room(l, t->stage->out);
+        l->metrics = status ? NULL : metrics_open(t->stage->out, done);
         status = l->metrics ? 0 : -1;
     }
     if (status == 0 && t->begin)
