@@ -191,8 +191,9 @@ static int reconstruct_picture(struct reconstruction *r, const char *file, const
     struct clip fitted;
     if (!shape)
         return -1;
-    if (video ? shaped_clip_read(&fitted, NULL, shape, r->most_frames, view->data, view->bytes, file)
-              : shaped_image_read(&fitted, shape, view->data, view->bytes, file))
+    if (video ? shaped_clip_read(&fitted, NULL, shape, &(struct clip_request){.max_frames = r->most_frames}, view->data,
+                                 view->bytes, file)
+              : shaped_image_read(&fitted, shape, NULL, view->data, view->bytes, file))
         return -1;
     int status = finish_picture(r, file, &fitted, shape);
     clip_release(&fitted);

@@ -4,6 +4,7 @@
  * and test by `prepare`, with the same seed and shares, is not learned from. */
 #ifndef WEFT_CODECS_H
 #define WEFT_CODECS_H
+#include "data/media.h"
 #include "data/sources.h"
 #include "tokenizers/audio.h"
 #include "tokenizers/vision.h"
@@ -38,6 +39,7 @@ struct vision_settings {
     double rate_hz;
     struct integer_list channels, blocks, scales;
     double augment, amplitude_keep, clip_lr, bad_share;
+    struct picture_settings pictures;
     struct vision_loss_weights loss;
     struct training_settings training;
     struct optimizer_settings optimizer;

@@ -18,11 +18,13 @@ static int read_medium(void *context, void *content, const struct medium *medium
 {
     const struct vision_media_request *request = ((struct load *)context)->request;
     /* one frame more shows whether there are more */
-    struct clip_request wanted = {request->rate_hz, KEPT_FRAMES * request->frames + 1, request->size, request->size};
+    struct clip_request wanted = {request->rate_hz, KEPT_FRAMES * request->frames + 1, request->size, request->size,
+                                  &request->rules};
+    const struct image_request still = {&request->rules, request->size, request->size};
     struct clip as_stored = {0};
     if (medium->kind == SAMPLE_VIDEO)
         return clip_read(content, file->data, file->bytes, medium->path, &wanted);
-    if (image_read(&as_stored, file->data, file->bytes, medium->path))
+    if (image_read_as(&as_stored, file->data, file->bytes, medium->path, &still))
         return -1;
     clip_resize(content, &as_stored, request->size, request->size);
     clip_release(&as_stored);

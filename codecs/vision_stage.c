@@ -32,6 +32,7 @@ const struct setting vision_stage_table[] = {
     ROW(loss.entropy, "loss.entropy", NUMBER, "0.1", 0, 1e6, NULL, "weight of the entropy term of bits"),
     ROW(loss.sharpness, "loss.sharpness", NUMBER, "0.125", 1e-6, 1e3, NULL,
         "of the bits' probability in the entropy term, sigmoid(sharpness u / a): higher spreads them more evenly"),
+    PICTURE_ROWS(struct vision_settings),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of media that may be unreadable"),
     TRAINING_ROWS(struct vision_settings, "1000"),
     OPTIMIZER_ROWS(struct vision_settings, "3e-3", "0.95", "0"),
@@ -44,6 +45,8 @@ static int load_media(struct vision_media *train, struct vision_media *held_out,
 {
     struct media_request from = {s->data, SPLIT_TRAIN, seed, s->validation, s->test, &s->columns, .says = true};
     struct vision_media_request request = {s->size, s->frames, s->rate_hz, s->bad_share};
+    if (picture_rules_read(&request.rules, &s->pictures) < 0)
+        return -1;
     int status = vision_media_load(train, &from, &request);
     if (status == 0 && train->still_count + train->clip_count == 0)
         status = error_set("%s: no pictures and no clips to train with", s->data);

@@ -21,6 +21,7 @@ struct vision_media_request {
     i64 size, frames; /* of a clip; shorter ones hold their last frame, of longer ones up to 8 times as many are kept */
     double rate_hz;   /* 0: every frame */
     double bad_share; /* of files that cannot be read: past it an error, below it each is logged and skipped */
+    struct picture_rules rules;
 };
 int vision_media_load(struct vision_media *media, const struct media_request *from,
                       const struct vision_media_request *request);

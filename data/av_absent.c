@@ -1,7 +1,6 @@
 /* Stands for av_*.c in a build without libav (-DWEFT_MEDIA=OFF): clips, sounds and stills other than PNG are refused.
  * What trains from shards needs none of them. */
-#include "data/file_kind.h"
-#include "data/media.h"
+#include "data/picture.h"
 
 static int refuse(const char *origin, const char *what)
 {
@@ -10,11 +9,25 @@ static int refuse(const char *origin, const char *what)
                      origin, what);
 }
 
-int av_read_still(struct clip *out, const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
+int av_read_still(struct picture *out, const void *bytes, i64 count, const char *origin,
+                  const struct image_request *request, const struct file_kind *kind)
 {
-    (void)out, (void)bytes, (void)count;
+    (void)bytes, (void)count, (void)request;
+    *out = (struct picture){0};
     return refuse(origin, kind->name);
 }
+
+#define REFUSED(name, what)                                                                                            \
+    int name(struct picture *out, const void *bytes, i64 count, const char *origin,                                    \
+             const struct image_request *request)                                                                      \
+    {                                                                                                                  \
+        (void)bytes, (void)count, (void)request;                                                                       \
+        *out = (struct picture){0};                                                                                    \
+        return refuse(origin, what);                                                                                   \
+    }
+REFUSED(jpeg_read, "a JPEG picture")
+REFUSED(webp_read, "a WebP picture")
+REFUSED(heif_read, "a HEIF picture")
 
 enum media_kind av_container_kind(const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
 {
@@ -29,9 +42,10 @@ int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin
     return refuse(origin, "clips");
 }
 
-int clip_shown_size(double *height, double *width, const void *bytes, i64 count, const char *origin)
+int clip_shown_size(double *height, double *width, const void *bytes, i64 count, const char *origin,
+                    const struct picture_rules *rules)
 {
-    (void)height, (void)width, (void)bytes, (void)count;
+    (void)rules, (void)height, (void)width, (void)bytes, (void)count;
     return refuse(origin, "clips");
 }
 

@@ -139,7 +139,7 @@ static int scaler_set(struct scaler *scaler, const struct scale_key *key, const 
     if (scaler->sws && memcmp(&scaler->key, key, sizeof *key) == 0)
         return 0;
     scaler_release(scaler);
-    *scaler = (struct scaler){.key = *key};
+    *scaler = (struct scaler){.rules = scaler->rules, .key = *key};
     bool even = wants_even(key), clear = has_transparency(key->format);
     int width = key->width + (even && key->width & 1), height = key->height + (even && key->height & 1);
     scaler->resizes = (even || clear) && (key->width != key->out_width || key->height != key->out_height);
@@ -178,22 +178,28 @@ static void fill_even(AVFrame *even, const AVFrame *frame)
     }
 }
 
+static int convert(struct scaler *scaler, const AVFrame *frame)
+{
+    if (scaler->even)
+        fill_even(scaler->even, frame);
+    const AVFrame *from = scaler->even ? scaler->even : frame;
+    return sws_scale(scaler->sws, (const u8 *const *)from->data, from->linesize, 0, from->height, scaler->rgb->data,
+                     scaler->rgb->linesize);
+}
+
 /* The frame as RGB of the wanted size: rows that are *row_bytes apart, valid until the next call. NULL and *code: libav
  * failed. */
 static const u8 *scale_pixels(i64 *row_bytes, int *code, struct scaler *scaler, const AVFrame *frame)
 {
     const struct scale_key *key = &scaler->key;
-    if (scaler->even)
-        fill_even(scaler->even, frame);
-    const AVFrame *from = scaler->even ? scaler->even : frame, *rgb = scaler->rgb;
+    const AVFrame *rgb = scaler->rgb;
     u8 *rows = rgb->data[0];
     *row_bytes = rgb->linesize[0];
-    *code = sws_scale(scaler->sws, (const u8 *const *)from->data, from->linesize, 0, from->height, rgb->data,
-                      rgb->linesize);
+    *code = convert(scaler, frame);
     if (*code < 0)
         return NULL;
     for (i64 y = 0; y < rgb->height && rgb->format == AV_PIX_FMT_RGBA; y++)
-        pixels_blend_white(rows + y * *row_bytes, rows + y * *row_bytes, rgb->width);
+        pixels_blend(rows + y * *row_bytes, rows + y * *row_bytes, rgb->width, scaler->rules->background);
     if (!scaler->resizes)
         return rows;
     for (i64 y = 0; y < key->height; y++)
@@ -201,26 +207,6 @@ static const u8 *scale_pixels(i64 *row_bytes, int *code, struct scaler *scaler, 
     pixels_resize(scaler->scaled, key->out_height, key->out_width, scaler->native, key->height, key->width);
     *row_bytes = (i64)key->out_width * 3;
     return scaler->scaled;
-}
-
-/* Pixels of the wanted size, turned, to a window of out [.., stride pixels, 3]. */
-static void place(u8 *out, i64 stride, const u8 *pixels, i64 row_bytes, const struct scale_key *key,
-                  struct orientation turn)
-{
-    i64 height = key->out_height, width = key->out_width;
-    for (i64 y = 0; y < height; y++) {
-        const u8 *row = pixels + y * row_bytes;
-        i64 along_y = (turn.transposed ? turn.mirror_x : turn.mirror_y) ? height - 1 - y : y;
-        if (!turn.transposed && !turn.mirror_x) {
-            memcpy(out + along_y * stride * 3, row, (size_t)width * 3);
-            continue;
-        }
-        for (i64 x = 0; x < width; x++) {
-            i64 along_x = (turn.transposed ? turn.mirror_y : turn.mirror_x) ? width - 1 - x : x;
-            i64 at = turn.transposed ? along_x * stride + along_y : along_y * stride + along_x;
-            memcpy(out + at * 3, row + x * 3, 3);
-        }
-    }
 }
 
 void shown_shape(double *height, double *width, const AVFrame *frame, struct orientation turn)
@@ -255,7 +241,31 @@ int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const AVF
         return code;
     if (inner_height != height || inner_width != width)
         memset(out, 255, (size_t)(height * width * 3));
-    place(out + ((height - inner_height) / 2 * width + (width - inner_width) / 2) * 3, width, pixels, row_bytes, &key,
-          turn);
+    pixels_place(out + ((height - inner_height) / 2 * width + (width - inner_width) / 2) * 3, width, pixels, row_bytes,
+                 key.out_height, key.out_width, turn);
+    return 0;
+}
+
+int frame_unpack(struct picture *out, struct scaler *scaler, const AVFrame *frame)
+{
+    struct scale_key key = {.width = frame->width,
+                            .height = frame->height,
+                            .format = frame->format,
+                            .space = (int)frame->colorspace,
+                            .range = (int)frame->color_range,
+                            .location = AVCHROMA_LOC_CENTER,
+                            .out_width = frame->width,
+                            .out_height = frame->height};
+    int code = scaler_set(scaler, &key, frame);
+    if (code >= 0)
+        code = convert(scaler, frame);
+    if (code < 0)
+        return code;
+    bool clear = scaler->rgb->format == AV_PIX_FMT_RGBA;
+    i64 row_bytes = key.width * (clear ? 4 : 3);
+    *out = (struct picture){clear ? INKS_RGBA : INKS_RGB, key.height, key.width};
+    out->pixels = memory_alloc(key.height * row_bytes);
+    for (i64 y = 0; y < key.height; y++)
+        memcpy(out->pixels + y * row_bytes, scaler->rgb->data[0] + y * scaler->rgb->linesize[0], (size_t)row_bytes);
     return 0;
 }

@@ -1,16 +1,12 @@
 /* Decoded frames to RGB of a wanted size: what av_read.c asks av_scale.c for. */
 #ifndef WEFT_DATA_AV_SCALE_H
 #define WEFT_DATA_AV_SCALE_H
-#include "data/file_kind.h"
+#include "data/picture.h"
 
 struct AVFrame;
 struct AVStream;
 struct SwsContext;
 
-/* How the stored picture is to be shown: dest x runs along source x, or, transposed, along source y. */
-struct orientation {
-    bool transposed, mirror_x, mirror_y;
-};
 struct orientation orientation_of(const struct AVFrame *frame, const struct AVStream *stream); /* stream: or NULL */
 /* Display shape of a frame: turned, and with square pixels. */
 void shown_shape(double *height, double *width, const struct AVFrame *frame, struct orientation turn);
@@ -21,6 +17,7 @@ struct scale_key {
 };
 
 struct scaler {
+    const struct picture_rules *rules; /* the caller's, set before the first frame */
     struct SwsContext *sws;
     struct scale_key key;
     struct AVFrame *even; /* the source with a row or column more, where its chroma has half as many, rounded up */
@@ -29,9 +26,11 @@ struct scaler {
     u8 *native, *scaled;  /* where it does: RGB of the source's size and of the wanted one */
 };
 
-void scaler_release(struct scaler *scaler); /* it begins as zeros */
+void scaler_release(struct scaler *scaler); /* but for the rules it begins as zeros */
 /* One frame into out [height, width, 3], keeping its shape, centred on white. chroma_location: AVChromaLocation. A
  * negative code is libav's. */
 int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const struct AVFrame *frame,
                 struct orientation turn, int chroma_location);
+/* A still as it is stored, transparency kept: fills inks, size and pixels. A negative code is libav's. */
+int frame_unpack(struct picture *out, struct scaler *scaler, const struct AVFrame *frame);
 #endif

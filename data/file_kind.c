@@ -26,6 +26,14 @@ static const struct magic magics[] = {
     MAGIC(0, "MM\0*", NULL, "a TIFF picture", FILE_STILL, "tiff"),
     MAGIC(0, "GIF87a", NULL, "a GIF animation", FILE_CONTAINER, "gif"),
     MAGIC(0, "GIF89a", NULL, "a GIF animation", FILE_CONTAINER, "gif"),
+    MAGIC(0, "P5\n", NULL, "a PGM picture", FILE_STILL, "pgm"),
+    MAGIC(0, "P6\n", NULL, "a PPM picture", FILE_STILL, "ppm"),
+    MAGIC(4, "ftypheic", NULL, "a HEIF picture", FILE_STILL, "heif"),
+    MAGIC(4, "ftypheix", NULL, "a HEIF picture", FILE_STILL, "heif"),
+    MAGIC(4, "ftypheim", NULL, "a HEIF picture", FILE_STILL, "heif"),
+    MAGIC(4, "ftypheis", NULL, "a HEIF picture", FILE_STILL, "heif"),
+    MAGIC(4, "ftypmif1", NULL, "a HEIF picture", FILE_STILL, "heif"),
+    MAGIC(4, "ftypavif", NULL, "an AVIF picture", FILE_STILL, "heif"),
     MAGIC(4, "ftyp", NULL, "an MP4 file", FILE_CONTAINER, "mov"),
     MAGIC(4, "moov", NULL, "a QuickTime file", FILE_CONTAINER, "mov"),
     MAGIC(4, "mdat", NULL, "a QuickTime file", FILE_CONTAINER, "mov"),
@@ -71,6 +79,37 @@ const struct file_kind *file_kind_of(const void *data, i64 count)
     if (count >= 4 && bytes[0] == 0xff && (bytes[1] & 0xe6) == 0xe2)
         return &mp3;
     return NULL;
+}
+
+/* APNG: a chunk acTL stands before the picture's data. */
+static bool png_moves(const u8 *bytes, i64 count)
+{
+    for (i64 at = 8; at + 8 <= count;) {
+        if (memcmp(bytes + at + 4, "acTL", 4) == 0)
+            return true;
+        if (memcmp(bytes + at + 4, "IDAT", 4) == 0)
+            return false;
+        at += 12 + ((i64)bytes[at] << 24 | bytes[at + 1] << 16 | bytes[at + 2] << 8 | bytes[at + 3]);
+    }
+    return false;
+}
+
+/* RFC 9649, 2.7: the flags of a chunk VP8X. */
+static bool webp_moves(const u8 *bytes, i64 count)
+{
+    enum { ANIMATION = 2 };
+    return count > 20 && bytes_match(bytes, count, 12, "VP8X", 4) && bytes[20] & ANIMATION;
+}
+
+const struct file_kind *clip_kind_of(const void *bytes, i64 count)
+{
+    static const struct file_kind apng = {"an animated PNG", FILE_CONTAINER, "apng"};
+    const struct file_kind *kind = file_kind_of(bytes, count);
+    if (!kind || kind->class == FILE_CONTAINER)
+        return kind;
+    if (kind->class == FILE_PNG)
+        return png_moves(bytes, count) ? &apng : NULL;
+    return strcmp(kind->reader, "webp") == 0 && webp_moves(bytes, count) ? kind : NULL;
 }
 
 const char *file_describe(const void *data, i64 count)

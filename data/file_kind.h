@@ -11,6 +11,10 @@ struct file_kind {
 };
 const struct file_kind *file_kind_of(const void *bytes, i64 count); /* NULL: none we know */
 
+/* The same of a file that is asked for as a clip: an animated PNG is a container, an animated WebP says "webp". NULL:
+ * it has no frames that follow each other. */
+const struct file_kind *clip_kind_of(const void *bytes, i64 count);
+
 bool bytes_match(const u8 *bytes, i64 count, i64 at, const char *wanted, i64 length);
 
 /* whole.c: -1 and a message if what the file says of itself (lengths, counts, end markers) shows that its end is
@@ -20,14 +24,10 @@ int file_check_whole(const struct file_kind *kind, const void *bytes, i64 count,
 /* What the bytes are, for messages: a kind's name, "an empty file", "text", "unknown bytes". */
 const char *file_describe(const void *bytes, i64 count);
 
-/* png.c */
-int png_read(struct clip *out, const void *bytes, i64 count, const char *origin);
 /* av_read.c */
-int av_read_still(struct clip *out, const void *bytes, i64 count, const char *origin, const struct file_kind *kind);
 enum media_kind av_container_kind(const void *bytes, i64 count, const char *origin, const struct file_kind *kind);
 
-/* No picture or clip may take more: a damaged header must not ask for all memory. */
-enum { PICTURE_PIXELS_MAX = 1 << 26 };
+/* No clip may take more: a damaged header must not ask for all memory. */
 #define CLIP_BYTES_MAX ((i64)1 << 31)
 #define SOUND_SAMPLES_MAX ((i64)1 << 28)
 
@@ -43,6 +43,13 @@ void av_keep_quiet(void); /* before any other call */
 int av_problem(const char *context, const char *what, int code);
 const char *av_complaint(void); /* what it said last since av_keep_quiet; "": nothing */
 
-/* One row of pixels blended on white: RGBA -> RGB; the two may overlap if out <= rgba. */
-void pixels_blend_white(u8 *out, const u8 *rgba, i64 pixels);
+/* Pixels blended on a colour: RGBA -> RGB; the two may overlap if out <= rgba. */
+void pixels_blend(u8 *out, const u8 *rgba, i64 pixels, const u8 background[3]);
+
+/* How the stored picture is to be shown: dest x runs along source x, or, transposed, along source y. */
+struct orientation {
+    bool transposed, mirror_x, mirror_y;
+};
+/* RGB [height, width], rows row_bytes apart, turned, to a window of out [.., stride pixels, 3]. */
+void pixels_place(u8 *out, i64 stride, const u8 *pixels, i64 row_bytes, i64 height, i64 width, struct orientation turn);
 #endif

@@ -1,5 +1,6 @@
 /* Which reader a file goes to; files of pictures, clips and sounds. */
-#include "data/file_kind.h"
+#include "data/picture.h"
+#include <stdlib.h>
 #include <string.h>
 
 enum media_kind media_kind(const void *bytes, i64 count, const char *origin)
@@ -22,26 +23,73 @@ enum media_kind media_kind(const void *bytes, i64 count, const char *origin)
     return av_container_kind(bytes, count, origin, kind);
 }
 
-static int read_first_frame(struct clip *out, const void *bytes, i64 count, const char *origin)
+const struct picture_rules picture_rules_usual = {.background = {255, 255, 255}, .most_pixels = 1 << 26};
+
+int picture_rules_read(struct picture_rules *out, const struct picture_settings *settings)
 {
-    int status = clip_read(out, bytes, count, origin, &(struct clip_request){.max_frames = 1});
+    *out = picture_rules_usual;
+    if (settings->most_pixels)
+        out->most_pixels = settings->most_pixels;
+    const char *text = settings->background;
+    if (!text || !*text)
+        return 0;
+    text += *text == '#';
+    if (strlen(text) != 6 || strspn(text, "0123456789abcdefABCDEF") != 6)
+        return error_usage("pictures.background: \"%s\" is no colour: expected rrggbb in hexadecimal, as ffffff",
+                           settings->background);
+    unsigned long colour = strtoul(text, NULL, 16);
+    for (int c = 0; c < 3; c++)
+        out->background[c] = (u8)(colour >> (16 - 8 * c));
+    return 0;
+}
+
+static int read_first_frame(struct clip *out, const void *bytes, i64 count, const char *origin,
+                            const struct picture_rules *rules)
+{
+    int status = clip_read(out, bytes, count, origin, &(struct clip_request){.max_frames = 1, .rules = rules});
     out->rate_hz = 0;
+    return status;
+}
+
+static int read_picture(struct picture *out, const void *bytes, i64 count, const char *origin,
+                        const struct image_request *request, const struct file_kind *kind)
+{
+    static const struct {
+        const char *reader;
+        int (*read)(struct picture *out, const void *bytes, i64 count, const char *origin,
+                    const struct image_request *request);
+    } readers[] = {{"png", png_read}, {"mjpeg", jpeg_read}, {"webp", webp_read}, {"heif", heif_read}};
+    for (i64 i = 0; i < COUNT_OF(readers); i++)
+        if (strcmp(readers[i].reader, kind->reader) == 0)
+            return readers[i].read(out, bytes, count, origin, request);
+    return av_read_still(out, bytes, count, origin, request, kind);
+}
+
+int image_read_as(struct clip *out, const void *bytes, i64 count, const char *origin,
+                  const struct image_request *request)
+{
+    *out = (struct clip){0};
+    const struct file_kind *kind = file_kind_of(bytes, count);
+    struct image_request asked = *request;
+    asked.rules = asked.rules ? asked.rules : &picture_rules_usual;
+    if (kind && kind->class == FILE_CONTAINER && strcmp(kind->reader, "gif") == 0)
+        return read_first_frame(out, bytes, count, origin, asked.rules);
+    if (!kind || (kind->class != FILE_PNG && kind->class != FILE_STILL))
+        return error_set("%s: expected a picture (PNG, JPEG, WebP, HEIF, AVIF, BMP, TIFF, PPM, GIF), found %s", origin,
+                         file_describe(bytes, count));
+    if (file_check_whole(kind, bytes, count, origin) < 0)
+        return -1;
+    struct picture picture;
+    int status = read_picture(&picture, bytes, count, origin, &asked, kind);
+    if (status == 0)
+        picture_finish(out, &picture, &asked);
+    picture_release(&picture);
     return status;
 }
 
 int image_read(struct clip *out, const void *bytes, i64 count, const char *origin)
 {
-    *out = (struct clip){0};
-    const struct file_kind *kind = file_kind_of(bytes, count);
-    if (kind && kind->class == FILE_CONTAINER && strcmp(kind->reader, "gif") == 0)
-        return read_first_frame(out, bytes, count, origin);
-    if (!kind || (kind->class != FILE_PNG && kind->class != FILE_STILL))
-        return error_set("%s: expected a picture (PNG, JPEG, WebP, BMP, TIFF, GIF), found %s", origin,
-                         file_describe(bytes, count));
-    if (file_check_whole(kind, bytes, count, origin) < 0)
-        return -1;
-    return kind->class == FILE_PNG ? png_read(out, bytes, count, origin)
-                                   : av_read_still(out, bytes, count, origin, kind);
+    return image_read_as(out, bytes, count, origin, &(struct image_request){0});
 }
 
 int image_write_png(const char *path, const u8 *pixels, i64 height, i64 width)

@@ -1,19 +1,20 @@
-/* Media files to and from memory. av_read.c, av_scale.c and av_write.c are the only files that know libav*, png.c
- * libpng. Readers take a file's bytes (a mapping, a member of an archive); `origin` names it in messages. They never
- * crash on foreign bytes: -1 and a message with origin, what is wrong, what was expected. What a reader fills is the
- * caller's to release; after -1 it holds nothing. A file that is cut short is refused, not read in part, where anything
- * in it tells (an MPEG transport stream, or MP3 and AAC frames without a count, may end behind any frame); of a long
- * stream a twentieth of the packets may be damaged. Nothing is read but the bytes given: references to other files are
- * not followed. */
+/* Media files to and from memory. A library is known to one file: libpng to png.c, libjpeg to jpeg.c, libwebp to
+ * webp.c, libheif to heif.c, Little CMS to colour.c, libav to av_*.c. Readers take a file's bytes (a mapping, a member
+ * of an archive); `origin` names it in messages. They never crash on foreign bytes: -1 and a message with origin, what
+ * is wrong, what was expected. What a reader fills is the caller's to release; after -1 it holds nothing. A file that
+ * is cut short is refused, not read in part, where anything in it tells (an MPEG transport stream, or MP3 and AAC
+ * frames without a count, may end behind any frame); of a long stream a twentieth of the packets may be damaged.
+ * Nothing is read but the bytes given: references to other files are not followed. */
 #ifndef WEFT_DATA_MEDIA_H
 #define WEFT_DATA_MEDIA_H
-#include "core/core.h"
+#include "core/settings.h"
 
 struct clip { /* an image is a clip of one frame */
     i64 frames, height, width;
-    double rate_hz;                /* frames a second; 0 for a still */
-    u8 *pixels;                    /* [frames, height, width, 3] RGB */
-    i64 inner_height, inner_width; /* of the picture, where it stands centred on white; 0: all of it */
+    double rate_hz;                  /* frames a second; 0 for a still */
+    u8 *pixels;                      /* [frames, height, width, 3] RGB */
+    i64 inner_height, inner_width;   /* of the picture, where it stands centred on white; 0: all of it */
+    i64 stored_height, stored_width; /* in the file, where the picture was read smaller; 0: the same */
 };
 struct sound {
     i64 samples;
@@ -25,14 +26,41 @@ void clip_release(struct clip *clip);
 void sound_init(struct sound *sound, i64 samples, i64 rate_hz);
 void sound_release(struct sound *sound);
 
-/* STILL: JPEG, WebP, BMP, TIFF. */
+/* STILL: JPEG, WebP, HEIF, AVIF, BMP, TIFF, PPM. An animated PNG or WebP is a still here, and image_read gives what a
+ * viewer without animation shows; clip_read reads all of it. */
 enum media_kind { MEDIA_UNKNOWN, MEDIA_PNG, MEDIA_STILL, MEDIA_VIDEO, MEDIA_SOUND };
 /* By content, never by the name alone; opens containers, which hold either. MEDIA_UNKNOWN: error_text() says why. */
 enum media_kind media_kind(const void *bytes, i64 count, const char *origin);
 
-/* PNG (of any colour type and depth) by libpng, other stills by libav; transparency is blended on white. */
-int image_read(struct clip *out, const void *bytes, i64 count, const char *origin);
-int image_write_png(const char *path, const u8 *pixels, i64 height, i64 width); /* RGB, atomic */
+/* What a recipe says of pictures. */
+struct picture_rules {
+    u8 background[3]; /* sRGB: shows where a picture is transparent */
+    i64 most_pixels;  /* of a picture, or of a frame: a larger one is refused before it is decoded */
+};
+extern const struct picture_rules picture_rules_usual; /* white, 2^26 */
+struct picture_settings {
+    char *background;
+    i64 most_pixels;
+};
+/* Rows for a settings table whose struct has `struct picture_settings pictures`. */
+#define PICTURE_ROWS(type)                                                                                             \
+    SETTING(type, pictures.background, "pictures.background", STRING, "ffffff", 0, 0, NULL,                            \
+            "colour behind what is transparent, rrggbb in hexadecimal"),                                               \
+        SETTING(type, pictures.most_pixels, "pictures.most_pixels", INTEGER, "67108864", 1, 1 << 30, NULL,             \
+                "a picture of more pixels is refused before it is decoded")
+/* -1: a usage error. What is not set is as usual. */
+int picture_rules_read(struct picture_rules *out, const struct picture_settings *settings);
+
+/* Stored in any depth, as palette, grey or CMYK: colours to sRGB by the file's ICC profile, turned as its EXIF says,
+ * what is transparent blended on the background. */
+struct image_request {
+    const struct picture_rules *rules; /* NULL: the usual */
+    i64 fit_height, fit_width; /* a JPEG may be decoded smaller, to twice what fits into these, or more; 0: never */
+};
+int image_read_as(struct clip *out, const void *bytes, i64 count, const char *origin,
+                  const struct image_request *request);
+int image_read(struct clip *out, const void *bytes, i64 count, const char *origin); /* as it is, by the usual rules */
+int image_write_png(const char *path, const u8 *pixels, i64 height, i64 width);     /* RGB, atomic */
 void image_encode_png(struct text *out, const u8 *pixels, i64 height, i64 width);
 
 /* Frames at rate_hz from the start (nearest in time; 0: every frame), at most max_frames (0: all), scaled to fit
@@ -40,10 +68,12 @@ void image_encode_png(struct text *out, const u8 *pixels, i64 height, i64 width)
 struct clip_request {
     double rate_hz;
     i64 max_frames, height, width;
+    const struct picture_rules *rules; /* NULL: the usual */
 };
 int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin, const struct clip_request *request);
-/* The size at which a player shows the first frame: turned, and with square pixels. */
-int clip_shown_size(double *height, double *width, const void *bytes, i64 count, const char *origin);
+/* The size at which a player shows the first frame: turned, and with square pixels. rules NULL: the usual. */
+int clip_shown_size(double *height, double *width, const void *bytes, i64 count, const char *origin,
+                    const struct picture_rules *rules);
 /* H.264, yuv420p; width and height even, rate_hz above 0. The same clip gives the same bytes. */
 int clip_write_mp4(const char *path, const struct clip *clip); /* atomic */
 int clip_encode_mp4(struct text *out, const struct clip *clip);

@@ -1,4 +1,4 @@
-/* Pixels: blended on white, and resampled (Lanczos) in integers, so that every machine gives the same. The kernel is
+/* Pixels: blended, turned, and resampled (Lanczos) in integers, so that every machine gives the same. The kernel is
  * three lobes wide, widened by the factor when shrinking (Turkowski 1990, "Filters for common resampling tasks"). */
 #include "data/file_kind.h"
 #include <math.h>
@@ -137,7 +137,9 @@ void clip_resize(struct clip *out, const struct clip *in, i64 height, i64 width)
     require(height > 0 && width > 0 && in->height > 0 && in->width > 0, "a picture of %lldx%lld to %lldx%lld",
             (long long)in->height, (long long)in->width, (long long)height, (long long)width);
     i64 inner_height, inner_width;
-    picture_fit(&inner_height, &inner_width, (double)in->height, (double)in->width, height, width);
+    bool smaller = in->stored_height > 0;
+    picture_fit(&inner_height, &inner_width, (double)(smaller ? in->stored_height : in->height),
+                (double)(smaller ? in->stored_width : in->width), height, width);
     struct axis down, across;
     axis_init(&down, inner_height, in->height);
     axis_init(&across, inner_width, in->width);
@@ -153,11 +155,28 @@ void clip_resize(struct clip *out, const struct clip *in, i64 height, i64 width)
     axis_release(&across);
 }
 
-void pixels_blend_white(u8 *out, const u8 *rgba, i64 pixels)
+void pixels_blend(u8 *out, const u8 *rgba, i64 pixels, const u8 background[3])
 {
     for (i64 i = 0; i < pixels; i++, out += 3, rgba += 4) {
-        int alpha = rgba[3], white = 255 * (255 - alpha) + 127;
+        int alpha = rgba[3];
         for (int c = 0; c < 3; c++)
-            out[c] = (u8)((rgba[c] * alpha + white) / 255);
+            out[c] = (u8)((rgba[c] * alpha + background[c] * (255 - alpha) + 127) / 255);
+    }
+}
+
+void pixels_place(u8 *out, i64 stride, const u8 *pixels, i64 row_bytes, i64 height, i64 width, struct orientation turn)
+{
+    for (i64 y = 0; y < height; y++) {
+        const u8 *row = pixels + y * row_bytes;
+        i64 along_y = (turn.transposed ? turn.mirror_x : turn.mirror_y) ? height - 1 - y : y;
+        if (!turn.transposed && !turn.mirror_x) {
+            memcpy(out + along_y * stride * 3, row, (size_t)width * 3);
+            continue;
+        }
+        for (i64 x = 0; x < width; x++) {
+            i64 along_x = (turn.transposed ? turn.mirror_y : turn.mirror_x) ? width - 1 - x : x;
+            i64 at = turn.transposed ? along_x * stride + along_y : along_y * stride + along_x;
+            memcpy(out + at * 3, row + x * 3, 3);
+        }
     }
 }

@@ -1,5 +1,5 @@
 /* PNG through libpng. Its errors come back by longjmp; what must survive one lives in a struct. */
-#include "data/file_kind.h"
+#include "data/picture.h"
 #include <png.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -11,13 +11,13 @@ enum { DEFLATE_RATIO_MAX = 1032 };
 struct reader {
     const u8 *bytes;
     i64 count, at;
-    const char *origin;
+    const struct image_request *request;
     png_structp png;
     png_infop info;
     u8 *pixels; /* RGBA */
-    i64 height, width, pixels_bytes;
+    i64 height, width;
     png_bytep *rows;
-    char problem[160];
+    char problem[200];
 };
 
 static void keep_problem(png_structp png, png_const_charp problem)
@@ -60,8 +60,8 @@ static void read_header(struct reader *reader)
     reader->height = png_get_image_height(reader->png, reader->info);
     reader->width = png_get_image_width(reader->png, reader->info);
     i64 packed_bytes = (i64)png_get_rowbytes(reader->png, reader->info) * reader->height;
-    if (reader->height * reader->width > PICTURE_PIXELS_MAX)
-        png_error(reader->png, "larger than 64 megapixels; make it smaller");
+    if (picture_check_size(reader->height, reader->width, "its header", reader->request) < 0)
+        png_error(reader->png, error_text());
     if (packed_bytes / DEFLATE_RATIO_MAX > reader->count)
         png_error(reader->png, "fewer bytes than its size needs; copy it again");
 }
@@ -71,13 +71,12 @@ static void read_pixels(struct reader *reader)
     ask_for_rgba(reader);
     if (png_get_rowbytes(reader->png, reader->info) != (png_size_t)reader->width * 4)
         png_error(reader->png, "could not be turned into RGBA");
-    reader->pixels_bytes = reader->height * reader->width * 4;
-    reader->pixels = memory_alloc(reader->pixels_bytes);
+    reader->pixels = memory_alloc(reader->height * reader->width * 4);
     reader->rows = memory_alloc(reader->height * (i64)sizeof *reader->rows);
     for (i64 y = 0; y < reader->height; y++)
         reader->rows[y] = reader->pixels + y * reader->width * 4;
     png_read_image(reader->png, reader->rows);
-    png_read_end(reader->png, NULL);
+    png_read_end(reader->png, reader->info);
 }
 
 static int reader_run(struct reader *reader)
@@ -92,26 +91,38 @@ static int reader_run(struct reader *reader)
     return 0;
 }
 
-int png_read(struct clip *out, const void *bytes, i64 count, const char *origin)
+/* A chunk sRGB goes before a profile (PNG, 3rd edition, 4.3). */
+static void take_notes(struct picture *out, const struct reader *reader)
 {
-    struct reader reader = {.bytes = bytes, .count = count, .origin = origin};
+    char *name;
+    int method, intent;
+    png_bytep bytes = NULL;
+    png_uint_32 count = 0;
+    if (!png_get_sRGB(reader->png, reader->info, &intent) &&
+        png_get_iCCP(reader->png, reader->info, &name, &method, &bytes, &count))
+        text_append(&out->profile, bytes, count);
+#ifdef PNG_eXIf_SUPPORTED
+    if (png_get_eXIf_1(reader->png, reader->info, &count, &bytes))
+        out->orientation = exif_orientation(bytes, count);
+#endif
+}
+
+int png_read(struct picture *out, const void *bytes, i64 count, const char *origin, const struct image_request *request)
+{
+    struct reader reader = {.bytes = bytes, .count = count, .request = request};
     reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader, keep_problem, ignore_warning);
     require(reader.png, "libpng cannot start");
     reader.info = png_create_info_struct(reader.png);
     require(reader.info, "no memory for libpng");
     int status = reader_run(&reader);
+    *out = (struct picture){.inks = INKS_RGBA, .height = reader.height, .width = reader.width, .pixels = reader.pixels};
+    if (status == 0)
+        take_notes(out, &reader);
     png_destroy_read_struct(&reader.png, &reader.info, NULL);
     memory_free(reader.rows);
-    if (status < 0) {
-        memory_free(reader.pixels);
-        return error_set("%s: PNG picture: %s (at byte %lld of %lld)", origin, reader.problem, (long long)reader.at,
-                         (long long)count);
-    }
-    i64 pixels = reader.height * reader.width;
-    pixels_blend_white(reader.pixels, reader.pixels, pixels);
-    *out = (struct clip){.frames = 1, .height = reader.height, .width = reader.width};
-    out->pixels = memory_resize(reader.pixels, reader.pixels_bytes, pixels * 3);
-    return 0;
+    return status == 0 ? 0
+                       : error_set("%s: PNG picture: %s (at byte %lld of %lld)", origin, reader.problem,
+                                   (long long)reader.at, (long long)count);
 }
 
 static void take_bytes(png_structp png, png_bytep bytes, png_size_t count)

@@ -337,7 +337,9 @@ int prepare_stage(const struct prepare_settings *settings, const char *out, u64 
 {
     struct prepare *p = memory_alloc(sizeof *p);
     *p = (struct prepare){.settings = settings, .out = out, .seed = seed, .dtype = dtype};
-    int status = prepare_open(p, device);
+    int status = picture_rules_read(&p->rules, &settings->pictures);
+    if (status == 0)
+        status = prepare_open(p, device);
     if (status == 0)
         status = shard_meta_save(&p->meta, out) < 0 || save_tokenizers(p, out) < 0 || progress_open(p) < 0 ? -1 : 0;
     if (status == 0)

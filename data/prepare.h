@@ -2,6 +2,7 @@
 #ifndef WEFT_DATA_PREPARE_H
 #define WEFT_DATA_PREPARE_H
 #include "core/settings.h"
+#include "data/media.h"
 #include "data/shards.h"
 #include "data/sources.h"
 
@@ -12,10 +13,11 @@ struct prepare_settings {
     struct string_list directions;      /* of direction_names; empty: all that the tokenizers allow */
     struct source_columns columns;      /* what of `data` is called otherwise */
     double validation, test;            /* shares drawn where `data` has no folder of either name */
-    double bad_share;                   /* of samples that could not be read: more is an error */
-    double dropout;                     /* BPE-dropout of plain texts in train */
-    i64 dropout_copies;                 /* of each of them */
-    double audio_seconds;               /* longer sounds are left out */
+    struct picture_settings pictures;
+    double bad_share;     /* of samples that could not be read: more is an error */
+    double dropout;       /* BPE-dropout of plain texts in train */
+    i64 dropout_copies;   /* of each of them */
+    double audio_seconds; /* longer sounds are left out */
     i64 shard_bytes;
     char *part; /* "i/n": of the files that are read, every n-th from the i-th on, counted from 0; empty: all */
 };

@@ -38,6 +38,7 @@ struct prepare {
     i64 part, parts; /* parts 0: all files */
     enum dtype dtype;
     bool wanted[DIRECTIONS];
+    struct picture_rules rules;
     struct text_tokenizer *text;
     struct vision vision;
     struct audio_tokenizer audio;

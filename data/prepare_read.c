@@ -98,12 +98,29 @@ static i64 nearest_shape(const struct vision_config *config, bool video, double 
     return best;
 }
 
+/* Enough for every shape: which one it will be, the picture's own size says. */
+static struct image_request still_request(const struct prepare *p)
+{
+    struct image_request request = {&p->rules};
+    for (i64 i = 0; i < p->vision.config.shape_count; i++) {
+        const struct vision_shape *s = &p->vision.config.shapes[i];
+        if (s->frames > 1)
+            continue;
+        request.fit_height = max_i64(request.fit_height, s->height);
+        request.fit_width = max_i64(request.fit_width, s->width);
+    }
+    return request;
+}
+
 static int read_image(const struct prepare *p, struct made *made, const void *bytes, i64 count, const char *origin)
 {
     struct clip stored;
-    if (image_read(&stored, bytes, count, origin) < 0)
+    const struct image_request request = still_request(p);
+    if (image_read_as(&stored, bytes, count, origin, &request) < 0)
         return -1;
-    made->shape = nearest_shape(&p->vision.config, false, (double)stored.height, (double)stored.width);
+    i64 height = stored.stored_height ? stored.stored_height : stored.height;
+    i64 width = stored.stored_width ? stored.stored_width : stored.width;
+    made->shape = nearest_shape(&p->vision.config, false, (double)height, (double)width);
     if (made->shape >= 0)
         clip_resize(&made->clip, &stored, p->vision.config.shapes[made->shape].height,
                     p->vision.config.shapes[made->shape].width);
@@ -117,13 +134,14 @@ static int read_clip(const struct prepare *p, struct item *item, struct made *ma
 {
     double height, width;
     bool longer;
-    if (clip_shown_size(&height, &width, bytes, count, origin) < 0)
+    if (clip_shown_size(&height, &width, bytes, count, origin, &p->rules) < 0)
         return -1;
     made->shape = nearest_shape(&p->vision.config, true, height, width);
     if (made->shape < 0)
         return error_set("the vision tokenizer has no shape for clips");
     const struct vision_shape *s = &p->vision.config.shapes[made->shape];
-    if (shaped_clip_read(&made->clip, &longer, s, s->frames, bytes, count, origin) < 0)
+    if (shaped_clip_read(&made->clip, &longer, s, &(struct clip_request){.max_frames = s->frames, .rules = &p->rules},
+                         bytes, count, origin) < 0)
         return -1;
     item->clip_cut |= longer;
     made->frames = vision_latent_frames(made->clip.frames);

@@ -2,11 +2,12 @@
 
 #include <string.h>
 
-int shaped_image_read(struct clip *out, const struct vision_shape *shape, const void *bytes, i64 count,
-                      const char *origin)
+int shaped_image_read(struct clip *out, const struct vision_shape *shape, const struct picture_rules *rules,
+                      const void *bytes, i64 count, const char *origin)
 {
     struct clip stored;
-    if (image_read(&stored, bytes, count, origin) < 0)
+    const struct image_request request = {rules, shape->height, shape->width};
+    if (image_read_as(&stored, bytes, count, origin, &request) < 0)
         return -1;
     clip_resize(out, &stored, shape->height, shape->width);
     clip_release(&stored);
@@ -21,12 +22,16 @@ static void stand_still(struct clip *clip)
         memcpy(clip->pixels + clip->frames * frame, clip->pixels + (clip->frames - 1) * frame, (size_t)frame);
 }
 
-int shaped_clip_read(struct clip *out, bool *longer, const struct vision_shape *shape, i64 most_frames,
-                     const void *bytes, i64 count, const char *origin)
+int shaped_clip_read(struct clip *out, bool *longer, const struct vision_shape *shape,
+                     const struct clip_request *request, const void *bytes, i64 count, const char *origin)
 {
-    i64 asked = most_frames ? most_frames + 1 : 0; /* one more shows whether there is more */
-    struct clip_request request = {shape->rate_hz, asked, shape->height, shape->width};
-    if (clip_read(out, bytes, count, origin, &request) < 0)
+    i64 most_frames = request->max_frames;
+    struct clip_request asked = *request;
+    asked.rate_hz = shape->rate_hz;
+    asked.max_frames = most_frames ? most_frames + 1 : 0; /* one more shows whether there is more */
+    asked.height = shape->height;
+    asked.width = shape->width;
+    if (clip_read(out, bytes, count, origin, &asked) < 0)
         return -1;
     bool more = most_frames && out->frames > most_frames;
     out->frames -= more;

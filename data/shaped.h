@@ -6,11 +6,13 @@
 #include "data/media.h"
 #include "tokenizers/vision.h"
 
-int shaped_image_read(struct clip *out, const struct vision_shape *shape, const void *bytes, i64 count,
-                      const char *origin);
-/* most_frames: of the file, 0: all. *longer (may be NULL): the file has more than these. */
-int shaped_clip_read(struct clip *out, bool *longer, const struct vision_shape *shape, i64 most_frames,
-                     const void *bytes, i64 count, const char *origin);
+/* rules NULL: the usual. */
+int shaped_image_read(struct clip *out, const struct vision_shape *shape, const struct picture_rules *rules,
+                      const void *bytes, i64 count, const char *origin);
+/* Of the request its most frames and rules count, the rest is the shape's. *longer (may be NULL): the file has more
+ * than the most frames. */
+int shaped_clip_read(struct clip *out, bool *longer, const struct vision_shape *shape,
+                     const struct clip_request *request, const void *bytes, i64 count, const char *origin);
 /* Mean squared error of `pixels` [frames, height, width, 3] within the clip's picture: the white around it is no feat.
  * Values in 0..1. */
 double shaped_square_error(const struct clip *clip, const u8 *pixels);

@@ -22,7 +22,7 @@ bool is_one_of(const char *words, const char *word)
 int medium_kind(const char *extension)
 {
     static const char *const words[] = {[SAMPLE_TEXT] = "txt text transcript caption",
-                                        [SAMPLE_IMAGE] = "jpg jpeg png webp bmp ppm pgm tif tiff gif",
+                                        [SAMPLE_IMAGE] = "jpg jpeg png webp bmp ppm pgm tif tiff gif heic heif avif",
                                         [SAMPLE_VIDEO] = "mp4 webm mkv mov avi m4v",
                                         [SAMPLE_AUDIO] = "wav flac mp3 ogg opus m4a"};
     const char *dot = strrchr(extension, '.');

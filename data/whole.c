@@ -328,10 +328,11 @@ int file_check_whole(const struct file_kind *kind, const void *bytes, i64 count,
     static const struct {
         const char *reader;
         int (*check)(const u8 *bytes, i64 count, const char *origin);
-    } checks[] = {{"png", check_png},          {"mjpeg", check_jpeg}, {"webp", check_riff}, {"bmp", check_bmp},
-                  {"tiff", check_tiff},        {"gif", check_gif},    {"mov", check_boxes}, {"avi", check_riff},
-                  {"matroska", check_segment}, {"ogg", check_ogg},    {"flv", check_flv},   {"wav", check_riff},
-                  {"aiff", check_aiff},        {"au", check_au},      {"aac", check_adts},  {"mp3", check_mp3}};
+    } checks[] = {{"png", check_png},    {"apng", check_png},  {"mjpeg", check_jpeg},       {"webp", check_riff},
+                  {"bmp", check_bmp},    {"tiff", check_tiff}, {"gif", check_gif},          {"mov", check_boxes},
+                  {"heif", check_boxes}, {"avi", check_riff},  {"matroska", check_segment}, {"ogg", check_ogg},
+                  {"flv", check_flv},    {"wav", check_riff},  {"aiff", check_aiff},        {"au", check_au},
+                  {"aac", check_adts},   {"mp3", check_mp3}};
     for (i64 i = 0; i < COUNT_OF(checks); i++)
         if (strcmp(checks[i].reader, kind->reader) == 0)
             return checks[i].check(bytes, count, origin);

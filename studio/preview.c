@@ -200,8 +200,10 @@ static int read_picture(struct clip *out, const struct vision_shape *shape, cons
     bool longer = false;
     if (file_map(&view, path))
         return -1;
-    int status = shape->frames > 1 ? shaped_clip_read(out, &longer, shape, shape->frames, view.data, view.bytes, path)
-                                   : shaped_image_read(out, shape, view.data, view.bytes, path);
+    int status = shape->frames > 1
+                     ? shaped_clip_read(out, &longer, shape, &(struct clip_request){.max_frames = shape->frames},
+                                        view.data, view.bytes, path)
+                     : shaped_image_read(out, shape, NULL, view.data, view.bytes, path);
     file_unmap(&view);
     if (longer)
         log_warn("%s: longer than the %lld frames that the model reads: only its beginning is used", path,

@@ -117,8 +117,9 @@ static int read_original(struct studio_run *r, int kind, struct item *item, cons
         return 0;
     }
     const struct vision_shape *shape = studio_shape(&r->studio, kind == KIND_CLIP);
-    if (kind == KIND_CLIP ? shaped_clip_read(&clip, NULL, shape, shape->frames, view->data, view->bytes, item->path)
-                          : shaped_image_read(&clip, shape, view->data, view->bytes, item->path))
+    if (kind == KIND_CLIP ? shaped_clip_read(&clip, NULL, shape, &(struct clip_request){.max_frames = shape->frames},
+                                             view->data, view->bytes, item->path)
+                          : shaped_image_read(&clip, shape, NULL, view->data, view->bytes, item->path))
         return -1;
     item->own = clip.pixels;
     item->own_count = clip.frames * clip.height * clip.width * 3;

@@ -217,7 +217,7 @@ static void set_pixel_shape(struct text *mp4, u32 across, u32 down)
 static void assert_shown(const struct text *mp4, double height, double width)
 {
     double shown_height, shown_width;
-    if (clip_shown_size(&shown_height, &shown_width, mp4->data, mp4->length, "shown.mp4") < 0)
+    if (clip_shown_size(&shown_height, &shown_width, mp4->data, mp4->length, "shown.mp4", NULL) < 0)
         fail_msg("%s", error_text());
     assert_true(fabs(shown_height - height) < 1e-9 && fabs(shown_width - width) < 1e-9);
 }
@@ -240,9 +240,9 @@ static void clips_are_shown_with_square_pixels(void **state)
     clip_release(&clip);
     set_matrix(&mp4, (const i32[]){0, ONE, 0, -ONE, 0, 0, 0, 0, W});
     assert_shown(&mp4, 2 * CLIP_SIDE, CLIP_SIDE);
-    assert_int_equal(clip_shown_size(&height, &width, "words", 5, "text.mp4"), -1);
+    assert_int_equal(clip_shown_size(&height, &width, "words", 5, "text.mp4", NULL), -1);
     assert_says("text.mp4");
-    assert_int_equal(clip_shown_size(&height, &width, mp4.data, mp4.length - 1, "cut.mp4"), -1);
+    assert_int_equal(clip_shown_size(&height, &width, mp4.data, mp4.length - 1, "cut.mp4", NULL), -1);
     assert_says("cut short");
     text_release(&mp4);
 }
@@ -337,7 +337,8 @@ static i64 shaped_frames(const struct text *mp4, i64 frames, double rate_hz, boo
 {
     struct vision_shape shape = {.frames = frames, .height = 16, .width = 16, .rate_hz = rate_hz};
     struct clip clip;
-    if (shaped_clip_read(&clip, longer, &shape, shape.frames, mp4->data, mp4->length, "a.mp4") < 0)
+    if (shaped_clip_read(&clip, longer, &shape, &(struct clip_request){.max_frames = shape.frames}, mp4->data,
+                         mp4->length, "a.mp4") < 0)
         fail_msg("%s", error_text());
     i64 read = clip.frames, frame = 16 * 16 * 3;
     for (i64 f = 10; f < read; f++) /* behind the file's last one */

@@ -264,7 +264,7 @@ static void a_header_cannot_ask_for_all_memory(void **state)
     const struct {
         u32 side;
         const char *wanted;
-    } cases[] = {{1 << 16, "megapixels"}, {8000, "fewer bytes"}, {0, "PNG picture"}, {0x7fffffff, "PNG picture"}};
+    } cases[] = {{1 << 16, "67108864 pixels"}, {8000, "fewer bytes"}, {0, "PNG picture"}, {0x7fffffff, "PNG picture"}};
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct text png = {0}, header = {0};
         append_be32(&header, cases[i].side);

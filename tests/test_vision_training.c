@@ -228,7 +228,7 @@ static void bad_media_are_skipped_up_to_a_share(void **state)
     make_directory(folder);
     char *data = make_corpus(folder), *bad = path_join(data, "image0.png");
     struct vision_media media;
-    struct vision_media_request request = {16, 5, 8, 0.2};
+    struct vision_media_request request = {16, 5, 8, 0.2, picture_rules_usual};
     struct media_request from = {.data = data};
     assert_int_equal(file_replace(bad, "no picture", 10), 0);
     assert_int_equal(vision_media_load(&media, &from, &request), 0);
