@@ -49,6 +49,12 @@ int clip_shown_size(double *height, double *width, const void *bytes, i64 count,
     return refuse(origin, "clips");
 }
 
+int media_seconds(double *out, const void *bytes, i64 count, const char *origin)
+{
+    (void)out, (void)bytes, (void)count;
+    return refuse(origin, "clips");
+}
+
 int clip_encode_mp4(struct text *out, const struct clip *clip)
 {
     (void)out, (void)clip;

@@ -13,6 +13,9 @@ struct picker {
     AVFrame *held;  /* the frame before the one the input shows */
     double held_s;  /* its time from the start */
     bool held_kept; /* it is the last frame of out */
+    i64 first;      /* time of the first frame, in the stream's units */
+    i64 decoded;    /* frames */
+    bool sought;    /* decoding did not begin with the first frame */
 };
 
 static bool picker_full(const struct picker *picker)
@@ -85,11 +88,16 @@ static int keep_frame(struct picker *picker, AVFrame *frame)
     return 0;
 }
 
+static double next_time(const struct picker *picker)
+{
+    return picker->request.from_s + (double)picker->out->frames / picker->request.rate_hz;
+}
+
 /* Keeps the held frame for every wanted time before until_s; a repeated frame is copied. */
 static int keep_held(struct picker *picker, double until_s)
 {
     struct clip *out = picker->out;
-    while (!picker_full(picker) && (double)out->frames / picker->request.rate_hz < until_s) {
+    while (!picker_full(picker) && next_time(picker) < until_s) {
         if (!picker->held_kept) {
             if (keep_frame(picker, picker->held) < 0)
                 return -1;
@@ -129,43 +137,74 @@ static double last_duration(const struct av_input *input, const AVFrame *frame)
 }
 
 /* Seconds since the first frame; files without times count by their rate, and time never runs back. */
-static double frame_time(const struct av_input *input, i64 first, i64 index, double before_s)
+static double frame_time(const struct picker *picker, i64 index, double before_s)
 {
+    const struct av_input *input = &picker->input;
     i64 stamp = input->frame->best_effort_timestamp;
-    double time_s = stamp == AV_NOPTS_VALUE || first == AV_NOPTS_VALUE
+    double time_s = stamp == AV_NOPTS_VALUE || picker->first == AV_NOPTS_VALUE
                         ? (double)index / frame_rate(input)
-                        : ((double)stamp - (double)first) * av_q2d(input->stream->time_base);
+                        : ((double)stamp - (double)picker->first) * av_q2d(input->stream->time_base);
     return fmax(time_s, before_s);
+}
+
+/* The next frame that may be wanted; its time. What a seek decodes in front of it is not asked whether it is damaged:
+ * frames there may refer to others before the key frame. */
+static int next_frame(double *time_s, struct picker *picker, double before_s)
+{
+    struct av_input *input = &picker->input;
+    int more = input_next(input);
+    if (more <= 0)
+        return more;
+    if (picker->decoded++ == 0 && !picker->sought)
+        picker->first = input->frame->best_effort_timestamp;
+    *time_s = frame_time(picker, picker->decoded - 1, before_s);
+    if (picker->out->frames == 0 && *time_s < picker->request.from_s)
+        input->packets = input->damaged = 0;
+    return 1;
+}
+
+/* To the key frame at or before from_s, where times and an index say which it is; else all in front is decoded. */
+static void seek(struct picker *picker)
+{
+    const struct av_input *input = &picker->input;
+    AVRational base = input->stream->time_base;
+    if (picker->request.from_s <= 0 || input->stream->start_time == AV_NOPTS_VALUE)
+        return;
+    i64 wanted = input->stream->start_time + (i64)(picker->request.from_s / av_q2d(base));
+    if (av_seek_frame(input->format, input->stream->index, wanted, AVSEEK_FLAG_BACKWARD) < 0)
+        return;
+    picker->first = input->stream->start_time;
+    picker->sought = true;
 }
 
 /* Nearest in time: a frame stands for the wanted times up to half the way to the next. */
 static int pick_by_time(struct picker *picker)
 {
     struct av_input *input = &picker->input;
-    i64 first = 0, index = 0;
+    double time_s;
+    bool any = false;
     int more = 0;
-    for (; !picker_full(picker) && (more = input_next(input)) > 0; index++) {
-        if (index == 0)
-            first = input->frame->best_effort_timestamp;
-        double time_s = frame_time(input, first, index, picker->held_s);
-        if (index > 0 && keep_held(picker, (picker->held_s + time_s) / 2) < 0)
+    while (!picker_full(picker) && (more = next_frame(&time_s, picker, picker->held_s)) > 0) {
+        if (any && keep_held(picker, (picker->held_s + time_s) / 2) < 0)
             return -1;
         av_frame_unref(picker->held);
         av_frame_move_ref(picker->held, input->frame);
         picker->held_s = time_s;
         picker->held_kept = false;
+        any = true;
     }
     if (more < 0)
         return -1;
     enum { MICROSECONDS = 1000000 }; /* times are rounded: the end must not yield one more frame */
-    return index > 0 ? keep_held(picker, picker->held_s + last_duration(input, picker->held) - 1.0 / MICROSECONDS) : 0;
+    return any ? keep_held(picker, picker->held_s + last_duration(input, picker->held) - 1.0 / MICROSECONDS) : 0;
 }
 
 static int pick_every(struct picker *picker)
 {
     int more = 0;
-    while (!picker_full(picker) && (more = input_next(&picker->input)) > 0)
-        if (keep_frame(picker, picker->input.frame) < 0)
+    double time_s = 0;
+    while (!picker_full(picker) && (more = next_frame(&time_s, picker, time_s)) > 0)
+        if (time_s >= picker->request.from_s && keep_frame(picker, picker->input.frame) < 0)
             return -1;
     return more;
 }
@@ -192,10 +231,13 @@ static int pick(struct picker *picker, const void *bytes, i64 count, const char 
 {
     if (open_video(&picker->input, bytes, count, origin, picker->scaler.rules) < 0)
         return -1;
+    seek(picker);
     bool by_time = picker->request.rate_hz > 0;
     picker->out->rate_hz = by_time ? picker->request.rate_hz : frame_rate(&picker->input);
     if ((by_time ? pick_by_time(picker) : pick_every(picker)) < 0 || input_check_damage(&picker->input) < 0)
         return -1;
+    if (!picker->out->frames && picker->request.from_s > 0)
+        return error_set("%s: its video ends before %g s", origin, picker->request.from_s);
     return picker->out->frames ? 0 : no_frames(&picker->input);
 }
 
@@ -215,6 +257,8 @@ int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin
     require(picker.held, "no memory for libav");
     picker.scaler.rules = request->rules ? request->rules : &picture_rules_usual;
     int status = pick(&picker, bytes, count, origin);
+    if (request->decoded)
+        *request->decoded += picker.decoded;
     input_close(&picker.input);
     scaler_release(&picker.scaler);
     av_frame_free(&picker.held);
@@ -240,4 +284,27 @@ int clip_shown_size(double *height, double *width, const void *bytes, i64 count,
     }
     input_close(&input);
     return status > 0 ? 0 : -1;
+}
+
+int media_seconds(double *out, const void *bytes, i64 count, const char *origin)
+{
+    struct av_input input = {0};
+    const struct file_kind *kind = clip_kind_of(bytes, count);
+    *out = 0;
+    if (!kind)
+        kind = file_kind_of(bytes, count);
+    if (!kind)
+        return error_set("%s: expected a clip or a sound, found %s", origin, file_describe(bytes, count));
+    if (is_webp(bytes, count))
+        return 0;
+    int status = input_open(&input, bytes, count, origin, kind);
+    AVStream *stream = status == 0 ? input_best_stream(&input, AVMEDIA_TYPE_VIDEO) : NULL;
+    if (status == 0 && !stream)
+        stream = input_best_stream(&input, AVMEDIA_TYPE_AUDIO);
+    if (stream && stream->duration > 0)
+        *out = (double)stream->duration * av_q2d(stream->time_base);
+    else if (status == 0 && input.format->duration > 0)
+        *out = (double)input.format->duration / AV_TIME_BASE;
+    input_close(&input);
+    return status;
 }

@@ -1,5 +1,6 @@
 /* One thread per decoder: callers run many files at once, and the same bytes give the same frames. */
 #include "data/av_input.h"
+#include "data/av_deinterlace.h"
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <string.h>
@@ -37,6 +38,7 @@ static int refuse_other_files(AVFormatContext *format, AVIOContext **io, const c
 
 void input_close(struct av_input *input)
 {
+    deinterlacer_close(input->deinterlacer);
     av_frame_free(&input->frame);
     av_packet_free(&input->packet);
     avcodec_free_context(&input->codec);
@@ -160,7 +162,7 @@ bool frame_is_damaged(const AVFrame *frame)
     return frame->decode_error_flags || frame->flags & AV_FRAME_FLAG_CORRUPT;
 }
 
-int input_next(struct av_input *input)
+static int decode_next(struct av_input *input)
 {
     for (;;) {
         int code = avcodec_receive_frame(input->codec, input->frame);
@@ -172,6 +174,33 @@ int input_next(struct av_input *input)
         if (code == AVERROR_EOF || input->draining)
             return 0;
         if (feed_decoder(input) < 0)
+            return -1;
+    }
+}
+
+/* From the first interlaced frame on all go through the deinterlacer, which keeps one back to look ahead. */
+static int begin_deinterlacing(struct av_input *input)
+{
+    bool video = input->stream && input->codec->codec_type == AVMEDIA_TYPE_VIDEO;
+    if (input->deinterlacer || !video || !frame_is_interlaced(input->frame))
+        return 0;
+    input->deinterlacer = deinterlacer_open(input, input->frame);
+    return input->deinterlacer ? 0 : -1;
+}
+
+int input_next(struct av_input *input)
+{
+    for (;;) {
+        int got = input->deinterlacer ? deinterlacer_take(input->deinterlacer, input->frame) : 0;
+        if (got || input->deinterlaced_all)
+            return got;
+        int more = decode_next(input);
+        if (more < 0 || (more > 0 && begin_deinterlacing(input) < 0))
+            return -1;
+        if (!input->deinterlacer)
+            return more;
+        input->deinterlaced_all = more == 0;
+        if (deinterlacer_give(input->deinterlacer, more ? input->frame : NULL) < 0)
             return -1;
     }
 }

@@ -18,8 +18,10 @@ struct av_input {
     AVFrame *frame;
     bool draining, end_damaged; /* end_damaged: the last packet is */
     i64 packets, damaged;
-    i64 most_pixels; /* of a frame; the usual, until another is set before input_open_decoder */
-    bool strict;     /* damage is an error, never half a picture */
+    struct deinterlacer *deinterlacer; /* NULL: no frame was interlaced so far */
+    bool deinterlaced_all;             /* it has been given the last one */
+    i64 most_pixels;                   /* of a frame; the usual, until another is set before input_open_decoder */
+    bool strict;                       /* damage is an error, never half a picture */
 };
 
 /* Each but input_init returns -1 and a message; input_close goes with all of them. */

@@ -1,9 +1,11 @@
 /* Decoded frames to RGB: colours by what the frame says of itself, transparency blended on white before anything is
  * scaled, turned as the file says. */
 #include "data/av_scale.h"
+#include "data/light.h"
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libavutil/display.h>
+#include <libavutil/mastering_display_metadata.h>
 #include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
 #include <libswscale/swscale.h>
@@ -140,17 +142,20 @@ static int scaler_set(struct scaler *scaler, const struct scale_key *key, const 
         return 0;
     scaler_release(scaler);
     *scaler = (struct scaler){.rules = scaler->rules, .key = *key};
-    bool even = wants_even(key), clear = has_transparency(key->format);
+    bool bright = key->light != LIGHT_SDR;
+    bool even = wants_even(key) && !bright, clear = has_transparency(key->format) && !bright;
     int width = key->width + (even && key->width & 1), height = key->height + (even && key->height & 1);
     scaler->resizes = (even || clear) && (key->width != key->out_width || key->height != key->out_height);
     bool native = even || scaler->resizes;
-    scaler->rgb = frame_with_room(clear ? AV_PIX_FMT_RGBA : AV_PIX_FMT_RGB24, native ? width : key->out_width,
-                                  native ? height : key->out_height);
+    int format = bright ? AV_PIX_FMT_RGB48 : clear ? AV_PIX_FMT_RGBA : AV_PIX_FMT_RGB24;
+    scaler->rgb = frame_with_room(format, native ? width : key->out_width, native ? height : key->out_height);
     if (even) {
         scaler->even = frame_with_room(key->format, width, height);
         scaler->even->color_range = frame->color_range;
         scaler->even->colorspace = frame->colorspace;
     }
+    if (bright)
+        scaler->scaled = memory_alloc((i64)key->out_width * key->out_height * 3);
     if (scaler->resizes) {
         scaler->native = memory_alloc((i64)key->width * key->height * 3);
         scaler->scaled = memory_alloc((i64)key->out_width * key->out_height * 3);
@@ -187,6 +192,17 @@ static int convert(struct scaler *scaler, const AVFrame *frame)
                      scaler->rgb->linesize);
 }
 
+/* Scaled while it still is as bright as it was, now as sRGB. */
+static const u8 *dim(i64 *row_bytes, struct scaler *scaler)
+{
+    const AVFrame *rgb = scaler->rgb;
+    *row_bytes = (i64)rgb->width * 3;
+    for (i64 y = 0; y < rgb->height; y++)
+        light_to_srgb(scaler->scaled + y * *row_bytes, (const u16 *)(const void *)(rgb->data[0] + y * rgb->linesize[0]),
+                      rgb->width, (enum light)scaler->key.light, scaler->key.peak);
+    return scaler->scaled;
+}
+
 /* The frame as RGB of the wanted size: rows that are *row_bytes apart, valid until the next call. NULL and *code: libav
  * failed. */
 static const u8 *scale_pixels(i64 *row_bytes, int *code, struct scaler *scaler, const AVFrame *frame)
@@ -198,6 +214,8 @@ static const u8 *scale_pixels(i64 *row_bytes, int *code, struct scaler *scaler, 
     *code = convert(scaler, frame);
     if (*code < 0)
         return NULL;
+    if (key->light != LIGHT_SDR)
+        return dim(row_bytes, scaler);
     for (i64 y = 0; y < rgb->height && rgb->format == AV_PIX_FMT_RGBA; y++)
         pixels_blend(rows + y * *row_bytes, rows + y * *row_bytes, rgb->width, scaler->rules->background);
     if (!scaler->resizes)
@@ -217,6 +235,28 @@ void shown_shape(double *height, double *width, const AVFrame *frame, struct ori
     *width = turn.transposed ? down : across;
 }
 
+static enum light light_of(const AVFrame *frame)
+{
+    return !is_yuv(frame->format)                       ? LIGHT_SDR
+           : frame->color_trc == AVCOL_TRC_SMPTE2084    ? LIGHT_PQ
+           : frame->color_trc == AVCOL_TRC_ARIB_STD_B67 ? LIGHT_HLG
+                                                        : LIGHT_SDR;
+}
+
+/* cd/m2 of the brightest pixel, else of the display on which it was made, else of most of them. */
+static int peak_of(const AVFrame *frame)
+{
+    enum { USUAL = 1000, MOST = 10000 };
+    const AVFrameSideData *side = av_frame_get_side_data(frame, AV_FRAME_DATA_CONTENT_LIGHT_LEVEL);
+    if (side && ((const AVContentLightMetadata *)(const void *)side->data)->MaxCLL)
+        return (int)min_i64(((const AVContentLightMetadata *)(const void *)side->data)->MaxCLL, MOST);
+    side = av_frame_get_side_data(frame, AV_FRAME_DATA_MASTERING_DISPLAY_METADATA);
+    const AVMasteringDisplayMetadata *display = side ? (const void *)side->data : NULL;
+    if (!display || !display->has_luminance || display->max_luminance.den <= 0 || display->max_luminance.num <= 0)
+        return USUAL;
+    return (int)min_i64((i64)av_q2d(display->max_luminance), MOST);
+}
+
 int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const AVFrame *frame, struct orientation turn,
                 int chroma_location)
 {
@@ -231,7 +271,10 @@ int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const AVF
                             .range = (int)frame->color_range,
                             .location = chroma_location,
                             .out_width = (int)(turn.transposed ? inner_height : inner_width),
-                            .out_height = (int)(turn.transposed ? inner_width : inner_height)};
+                            .out_height = (int)(turn.transposed ? inner_width : inner_height),
+                            .light = light_of(frame)};
+    if (key.light != LIGHT_SDR)
+        key.peak = peak_of(frame);
     int code = scaler_set(scaler, &key, frame);
     if (code < 0)
         return code;

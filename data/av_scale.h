@@ -14,6 +14,8 @@ void shown_shape(double *height, double *width, const struct AVFrame *frame, str
 /* What scaling depends on; the scaler is set up anew only where it changes. */
 struct scale_key {
     int width, height, format, space, range, location, out_width, out_height;
+    int light; /* enum light */
+    int peak;  /* cd/m2, of light beyond white */
 };
 
 struct scaler {

@@ -63,17 +63,22 @@ int image_read(struct clip *out, const void *bytes, i64 count, const char *origi
 int image_write_png(const char *path, const u8 *pixels, i64 height, i64 width);     /* RGB, atomic */
 void image_encode_png(struct text *out, const u8 *pixels, i64 height, i64 width);
 
-/* Frames at rate_hz from the start (nearest in time; 0: every frame), at most max_frames (0: all), scaled to fit
- * height x width (0: as they are): the picture keeps its shape, centred on white. A file without video is an error. */
+/* Frames at rate_hz from from_s on (nearest in time; 0: every frame), at most max_frames (0: all), scaled to fit
+ * height x width (0: as they are): the picture keeps its shape, centred on white. A file without video is an error, and
+ * so is one that ends before from_s. To begin late costs a seek: what is decoded begins at the key frame before. */
 struct clip_request {
     double rate_hz;
     i64 max_frames, height, width;
     const struct picture_rules *rules; /* NULL: the usual */
+    double from_s;
+    i64 *decoded; /* NULL, or where to count the frames that were decoded for it */
 };
 int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin, const struct clip_request *request);
 /* The size at which a player shows the first frame: turned, and with square pixels. rules NULL: the usual. */
 int clip_shown_size(double *height, double *width, const void *bytes, i64 count, const char *origin,
                     const struct picture_rules *rules);
+/* How long its video is shown, or its sound if it has none, by what the file says; 0 if it does not. */
+int media_seconds(double *out, const void *bytes, i64 count, const char *origin);
 /* H.264, yuv420p; width and height even, rate_hz above 0. The same clip gives the same bytes. */
 int clip_write_mp4(const char *path, const struct clip *clip); /* atomic */
 int clip_encode_mp4(struct text *out, const struct clip *clip);

@@ -132,11 +132,11 @@ static i64 times_taken(const struct animation *a, i64 f, i64 before)
 {
     double rate_hz = a->request->rate_hz;
     if (rate_hz == 0)
-        return 1;
+        return (double)a->starts_ms[f] >= a->request->from_s * 1000;
     bool last = f + 1 == a->frames;
     double until_ms = last ? (double)a->starts_ms[f + 1] - 1e-3 : (double)(a->starts_ms[f] + a->starts_ms[f + 1]) / 2;
     i64 taken = 0;
-    while ((double)(before + taken) * 1000 / rate_hz < until_ms)
+    while (a->request->from_s * 1000 + (double)(before + taken) * 1000 / rate_hz < until_ms)
         taken++;
     return taken;
 }
@@ -199,7 +199,7 @@ static int read_frames(struct clip *out, struct animation *a)
         if (times && keep_canvas(out, a, canvas, times) < 0)
             return -1;
     }
-    return 0;
+    return out->frames ? 0 : error_set("%s: it ends before %g s", a->origin, a->request->from_s);
 }
 
 int webp_clip_read(struct clip *out, const void *bytes, i64 count, const char *origin,

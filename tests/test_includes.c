@@ -50,7 +50,7 @@ static const struct {
     {"webp/demux.h", "data/webp.c"},
     {"libheif", "data/heif.c"},
     {"libav",
-     "data/av_clip.c data/av_input.c data/av_input.h data/av_problem.c data/av_scale.c data/av_sound.c data/av_still.c "
+     "data/av_clip.c data/av_deinterlace.c data/av_input.c data/av_input.h data/av_problem.c data/av_scale.c data/av_sound.c data/av_still.c "
      "data/av_write.c"},
     {"libsw", "data/av_sound.c data/av_scale.c data/av_write.c"},
     {"archive.h", "data/archive.c"},
