@@ -1,23 +1,14 @@
 /* The instructions C++ has no words for, each twice: as PTX, and as what it means on the emulated GPU (tests/emulator).
- * No kernel writes asm itself; tests/test_emulator.cu holds each against plain loops. Layouts: PTX ISA 9.7.14 (mma,
- * ldmatrix) and 9.7.15 (wgmma). The body of a kernel that uses what stands under "Hopper" stands in `#ifdef
- * WEFT_HOPPER`. */
+ * No kernel writes asm itself; tests/test_instructions.cu holds each against plain loops. Layouts: PTX ISA 9.7.14 (mma,
+ * ldmatrix). Those of sm_90a alone: hopper.h. */
 #ifndef WEFT_CUDA_PTX_H
 #define WEFT_CUDA_PTX_H
 #include "kernels/cuda/cuda.h"
 
-#if defined(WEFT_EMULATED) || !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define WEFT_HOPPER 1
-#endif
-
 #ifdef WEFT_EMULATED
 #define PTX(device, emulated) emulated
-typedef emu::tile_map tile_map;
 #else
-#include <cuda.h>
-#include <cudaTypedefs.h>
 #define PTX(device, emulated) device
-typedef CUtensorMap tile_map;
 #define SHARED_ADDRESS(pointer) ((u32)__cvta_generic_to_shared(pointer))
 #endif
 
@@ -171,124 +162,6 @@ __device__ inline void barrier_sync(int id, int count)
 __device__ inline void barrier_arrive_only(int id, int count)
 {
     PTX(asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(count) : "memory"), emu::barrier(id, count, false, "", 0));
-}
-
-/* ---- Hopper ---- */
-/* An mbarrier in shared memory: a phase of it ends when its arrivals and the bytes expected have come. */
-__device__ inline void mbarrier_init(u64 *barrier, u32 arrivals)
-{
-    PTX(asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SHARED_ADDRESS(barrier)), "r"(arrivals)
-                     : "memory"),
-        emu::mbarrier_init(barrier, arrivals));
-}
-__device__ inline void mbarrier_arrive(u64 *barrier)
-{
-    PTX(asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SHARED_ADDRESS(barrier))
-                     : "memory"),
-        emu::mbarrier_arrive(barrier, 0));
-}
-__device__ inline void mbarrier_arrive_expecting(u64 *barrier, u32 bytes)
-{
-    PTX(asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SHARED_ADDRESS(barrier)), "r"(bytes)
-                     : "memory"),
-        emu::mbarrier_arrive(barrier, bytes));
-}
-/* Returns once the phase of this parity has ended. */
-__device__ inline void mbarrier_wait(u64 *barrier, u32 parity)
-{
-    PTX(asm volatile("{\n"
-                     ".reg .pred ended;\n"
-                     "again:\n"
-                     "mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
-                     "@!ended bra again;\n"
-                     "}\n" ::"r"(SHARED_ADDRESS(barrier)),
-                     "r"(parity)
-                     : "memory"),
-        emu::mbarrier_wait(barrier, parity));
-}
-/* What was written to shared memory by threads, mbarriers too, is seen by the copy engine and the tensor cores. */
-__device__ inline void fence_proxy_async(void)
-{
-    PTX(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), (void)0);
-}
-
-/* A box of a row-major matrix of 16-bit elements, by the copy engine (TMA); rows of 128 bytes, swizzled by 128. What
- * lies outside of the matrix is zero. */
-__device__ inline void tile_load(void *shared, const tile_map *map, u64 *barrier, i32 column, i32 row)
-{
-    PTX(asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                     "[%0], [%1, {%3, %4}], [%2];" ::"r"(SHARED_ADDRESS(shared)),
-                     "l"(map), "r"(SHARED_ADDRESS(barrier)), "r"(column), "r"(row)
-                     : "memory"),
-        emu::load_box(shared, map, barrier, column, row));
-}
-
-/* What wgmma wants to be told of a tile of 128-byte swizzled rows along k, 8 of them 1024 bytes apart; 16 columns of k
- * further is + 2. */
-__device__ inline u64 tile_descriptor(const void *tile)
-{
-    u64 address = PTX(SHARED_ADDRESS(tile), emu::shared_address(tile));
-    return (address & 0x3ffff) >> 4 | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
-}
-__device__ inline void warpgroup_fence(void)
-{
-    PTX(asm volatile("wgmma.fence.sync.aligned;" ::: "memory"), emu::wgmma_fence());
-}
-__device__ inline void warpgroup_commit(void)
-{
-    PTX(asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"), emu::wgmma_commit());
-}
-template <int left> __device__ inline void warpgroup_wait(void)
-{
-    PTX(asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory"), emu::wgmma_wait(left));
-}
-
-/* d [64, 128] += or = a [64, 16] b^T [128, 16], by the 128 threads of a warpgroup. */
-__device__ inline void warpgroup_mma_64x128(float (&d)[64], u64 a, u64 b, bool add)
-{
-#ifdef WEFT_EMULATED
-    emu::wgmma(d, 128, a, b, add);
-#else
-#define PTX_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define PTX_16(i) PTX_4(i), PTX_4(i + 4), PTX_4(i + 8), PTX_4(i + 12)
-    asm volatile("{\n"
-                 ".reg .pred add;\n"
-                 "setp.ne.b32 add, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, add, 1, 1, 0, 0;\n"
-                 "}\n"
-                 : PTX_16(0), PTX_16(16), PTX_16(32), PTX_16(48)
-                 : "l"(a), "l"(b), "r"((int)add));
-#undef PTX_16
-#undef PTX_4
-#endif
-}
-
-/* ---- The host's side ---- */
-/* Boxes of 64 columns and `box_rows` rows of a bf16 matrix; its data and stride are multiples of 16 bytes. */
-enum { TILE_COLUMNS = 64 };
-static inline tile_map tile_map_of(struct matrix m, int box_rows)
-{
-#ifdef WEFT_EMULATED
-    return {(const char *)m.data, m.columns, m.rows, m.stride * 2, TILE_COLUMNS, box_rows};
-#else
-    static PFN_cuTensorMapEncodeTiled_v12000 encode;
-    cudaDriverEntryPointQueryResult found;
-    tile_map map;
-    if (!encode)
-        CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000,
-                                                    cudaEnableDefault, &found));
-    cuuint64_t size[2] = {(cuuint64_t)m.columns, (cuuint64_t)m.rows}, stride[1] = {(cuuint64_t)m.stride * 2};
-    cuuint32_t box[2] = {TILE_COLUMNS, (cuuint32_t)box_rows}, step[2] = {1, 1};
-    CUresult made = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, m.data, size, stride, box, step,
-                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    require(made == CUDA_SUCCESS, "a tensor map: error %d", (int)made);
-    return map;
-#endif
 }
 
 #endif

@@ -312,6 +312,8 @@ static void run_block(int block)
     TSAN(__tsan_release(&grid_began);)
     arrange(block);
     reset_block();
+    mbarriers_begin();
+    hopper_begin();
     TSAN(blocks_run++;)
     while (ended < thread_count) {
         bool stuck = !run_round() && !poll() && ended < thread_count;
@@ -323,7 +325,7 @@ static void run_block(int block)
     while (!deferred.empty())
         run_deferred();
     self = nullptr;
-    products_end();
+    hopper_end();
     shared_check();
 }
 

@@ -1,7 +1,7 @@
 /* What the emulator's own files share. blocks.cpp: fibers, the threads of a block, barriers, warps. asynchronous.cpp:
- * copies and products that happen later. shared.cpp: shared memory. memory.cpp: device memory, its gate, faults.
- * virtual.cpp: the driver's virtual memory. streams.cpp: streams, events, graphs, launches. checks.cpp: where the
- * compiler's checks arrive. */
+ * cp.async and mbarriers. hopper.cpp: the copy engine, products and registers of warpgroups. shared.cpp: shared memory.
+ * memory.cpp: device memory, its gate, faults. virtual.cpp: the driver's virtual memory. streams.cpp: streams, events,
+ * graphs, launches. checks.cpp: where the compiler's checks arrive. */
 #ifndef EMULATOR_INSIDE_H
 #define EMULATOR_INSIDE_H
 #ifndef __CUDACC__
@@ -56,8 +56,19 @@ void defer(std::function<void()> run);
 void fibers_open();
 
 /* ---- asynchronous.cpp ---- */
-void copies_end();   /* of a thread that has ended */
-void products_end(); /* of a block */
+void copies_end();      /* of a thread that has ended */
+void mbarriers_begin(); /* a block */
+struct mbarrier {       /* a phase ends when its arrivals and its bytes have come */
+    uint16_t arrivals, pending;
+    int32_t bytes : 31;
+    uint32_t phase : 1;
+};
+mbarrier *mbarrier_seen_by_engine(uint64_t *barrier);
+void mbarrier_take_bytes(mbarrier *b, int bytes);
+
+/* ---- hopper.cpp ---- */
+void hopper_begin(); /* a block */
+void hopper_end();
 
 /* ---- shared.cpp ---- */
 void shared_open();
@@ -65,6 +76,10 @@ void shared_begin(size_t dynamic_bytes, const char *name); /* a launch */
 void shared_poison();                                      /* a block begins */
 void shared_check();                                       /* a block has ended */
 bool behind_shared(const char *at);
+/* Shared memory as the copy engine and the tensor cores see it: what they wrote, and what threads had at the last
+ * fence. */
+void *engine_at(uint64_t address);
+void engine_sees_all();
 
 /* ---- memory.cpp ---- */
 /* While one stands, device memory is open to this thread. */

@@ -19,6 +19,7 @@ static int array_count;
 static size_t static_bytes, dynamic_bytes;
 static const char *kernel_name;
 static char *window; /* WINDOW_BYTES, aligned to them */
+static char engine[WINDOW_BYTES];
 
 void shared_open()
 {
@@ -45,6 +46,20 @@ void shared_poison()
         memset(window, UNWRITTEN, static_bytes);
     if (dynamic_bytes)
         memset(window + WINDOW_BYTES - dynamic_bytes, UNWRITTEN, dynamic_bytes);
+    memset(engine, UNWRITTEN, static_bytes);
+    memset(engine + WINDOW_BYTES - dynamic_bytes, UNWRITTEN, dynamic_bytes);
+}
+
+void *engine_at(uint64_t address)
+{
+    return engine + address % WINDOW_BYTES;
+}
+
+void engine_sees_all()
+{
+    size_t rest = WINDOW_BYTES - dynamic_bytes;
+    memcpy(engine, window, static_bytes);
+    memcpy(engine + rest, window + rest, dynamic_bytes);
 }
 
 void shared_check()

@@ -11,8 +11,11 @@
  * no memory,
  * __syncwarp does.
  *
- * Not emulated: a missing fence between proxies (fence.proxy.async, wgmma.fence), conflicts of banks, clusters,
- * roundings of tensor cores, time. */
+ * The copy engine and the tensor cores see what threads wrote to shared memory as of the last fence.proxy.async of any
+ * thread (a fence that only this thread left out is found where the others' came earlier: in some order). Each group
+ * of a warpgroup's products must begin behind a wgmma.fence, which is what compilers ask for too.
+ *
+ * Not emulated: conflicts of banks, clusters, roundings of tensor cores, how many registers a kernel has, time. */
 #ifndef EMULATOR_H
 #define EMULATOR_H
 #include <math.h>
@@ -37,6 +40,8 @@
 
 #define EMU_UNSEEN __attribute__((no_sanitize("thread"))) /* what the hardware does is no access of a thread's */
 #define EMU_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+struct CUtensorMap_st; /* of cuda.h */
 
 namespace emu
 {
@@ -103,23 +108,30 @@ void *static_shared(const void *tag, size_t bytes, size_t alignment, const char 
 uint64_t shared_address(const void *shared); /* as PTX counts; a fault outside of it */
 void *shared_at(uint64_t address);
 
-/* ---- Asynchronous work (asynchronous.cpp) ---- */
+/* ---- Asynchronous work (asynchronous.cpp, hopper.cpp) ---- */
 void copy_async(void *shared, const void *from, int bytes, bool there);
 void copies_commit();
 void copies_wait(int left);
 void mbarrier_init(uint64_t *barrier, unsigned arrivals);
 void mbarrier_arrive(uint64_t *barrier, unsigned bytes);
 void mbarrier_wait(uint64_t *barrier, unsigned parity);
-struct tile_map { /* a row-major matrix of 2-byte elements, read in boxes */
-    const char *base;
-    int64_t columns, rows, stride_bytes;
-    int box_columns, box_rows;
+void fence_proxy_async();
+void load_box(void *shared, const CUtensorMap_st *map, uint64_t *barrier, int column, int row, int outer);
+void store_box(const CUtensorMap_st *map, const void *shared, int column, int row, int outer);
+void box_stores_commit();
+void box_stores_wait_read(int left);
+struct product { /* of a warpgroup: d [64, n] of a [64, 16] and b [16, n]; one thread's part */
+    float *d;
+    const unsigned *a_registers; /* NULL: a is in shared memory */
+    uint64_t a, b;               /* descriptors */
+    int n;
+    bool add, a_by_columns, b_by_columns;
 };
-void load_box(void *shared, const tile_map *map, uint64_t *barrier, int column, int row);
-void wgmma(float *d, int n, uint64_t a, uint64_t b, bool add);
+void wgmma(const product &own);
 void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(int left);
+void set_registers(int count, bool more); /* of the own warpgroup's threads */
 
 template <class T> struct shuffled {
     T in, out;

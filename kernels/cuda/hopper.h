@@ -1,0 +1,249 @@
+/* The instructions of Hopper (sm_90a), as ptx.h has the others: barriers of shared memory, the copy engine (TMA),
+ * products of a warpgroup (wgmma), registers handed from one warpgroup to another. The body of a kernel that uses them
+ * stands in `#ifdef WEFT_HOPPER`. Layouts: PTX ISA 5.5 (tensors), 9.7.13.15 (mbarrier), 9.7.15 (wgmma). */
+#ifndef WEFT_CUDA_HOPPER_H
+#define WEFT_CUDA_HOPPER_H
+#include "kernels/cuda/ptx.h"
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#if defined(WEFT_EMULATED) || !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define WEFT_HOPPER 1
+#endif
+
+enum { WARPGROUP_THREADS = 128 };
+
+/* ---- Barriers: a phase of an mbarrier ends when its arrivals and the bytes expected have come ---- */
+__device__ inline void mbarrier_init(u64 *barrier, u32 arrivals)
+{
+    PTX(asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SHARED_ADDRESS(barrier)), "r"(arrivals)
+                     : "memory"),
+        emu::mbarrier_init(barrier, arrivals));
+}
+__device__ inline void mbarrier_arrive(u64 *barrier)
+{
+    PTX(asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SHARED_ADDRESS(barrier))
+                     : "memory"),
+        emu::mbarrier_arrive(barrier, 0));
+}
+__device__ inline void mbarrier_arrive_expecting(u64 *barrier, u32 bytes)
+{
+    PTX(asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SHARED_ADDRESS(barrier)), "r"(bytes)
+                     : "memory"),
+        emu::mbarrier_arrive(barrier, bytes));
+}
+/* Returns once the phase of this parity has ended. */
+__device__ inline void mbarrier_wait(u64 *barrier, u32 parity)
+{
+    PTX(asm volatile("{\n"
+                     ".reg .pred ended;\n"
+                     "again:\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
+                     "@!ended bra again;\n"
+                     "}\n" ::"r"(SHARED_ADDRESS(barrier)),
+                     "r"(parity)
+                     : "memory"),
+        emu::mbarrier_wait(barrier, parity));
+}
+/* What this thread wrote to shared memory, mbarriers too, is seen by the copy engine and the tensor cores. */
+__device__ inline void fence_proxy_async(void)
+{
+    PTX(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), emu::fence_proxy_async());
+}
+
+/* ---- The copy engine: boxes of TILE_COLUMNS bf16, `rows[0]` times `rows[1]` of them, of an array of three dimensions.
+ * In shared memory a box is a row of 128 bytes after the other, swizzled by 128, from a multiple of 1024 on. What lies
+ * outside of the array is read as zero and not written. ---- */
+enum { TILE_COLUMNS = 64, TILE_ROW_BYTES = 128, TILE_ALIGNMENT = 1024 };
+typedef CUtensorMap tile_map;
+
+__device__ inline void tile_load(void *shared, const tile_map *map, u64 *barrier, i32 column, i32 row, i32 outer)
+{
+    PTX(asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(SHARED_ADDRESS(shared)),
+                     "l"(map), "r"(SHARED_ADDRESS(barrier)), "r"(column), "r"(row), "r"(outer)
+                     : "memory"),
+        emu::load_box(shared, map, barrier, column, row, outer));
+}
+/* What threads have written to the box before, behind a fence_proxy_async. */
+__device__ inline void tile_store(const tile_map *map, const void *shared, i32 column, i32 row, i32 outer)
+{
+    PTX(asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+                     "r"(SHARED_ADDRESS(shared)), "r"(column), "r"(row), "r"(outer)
+                     : "memory"),
+        emu::store_box(map, shared, column, row, outer));
+}
+__device__ inline void tile_stores_commit(void)
+{
+    PTX(asm volatile("cp.async.bulk.commit_group;" ::: "memory"), emu::box_stores_commit());
+}
+/* All but the last `left` groups of this thread have been read from shared memory. */
+template <int left> __device__ inline void tile_stores_wait_read(void)
+{
+    PTX(asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(left) : "memory"), emu::box_stores_wait_read(left));
+}
+
+/* ---- Products of a warpgroup ---- */
+/* What wgmma wants to be told of an operand that lies in boxes. By rows: rows of the operand (of a, or of b turned) are
+ * rows of the box, k its columns; rows follow each other through all boxes, 16 of k further is + 2. By columns: rows of
+ * the box are k, its 64 columns are those of the operand, whose next 64 stand `box_bytes` further; 16 of k further is
+ * + 128. */
+__device__ inline u64 tile_descriptor(const void *tile, u32 box_bytes = 16)
+{
+    u64 address = PTX(SHARED_ADDRESS(tile), emu::shared_address(tile));
+    return (address & 0x3ffff) >> 4 | (u64)(box_bytes >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+}
+enum tile_lies { BY_ROWS, BY_COLUMNS };
+template <enum tile_lies lies> __device__ inline u64 further(u64 descriptor, int k) /* a multiple of 16 */
+{
+    return descriptor + (u64)(lies == BY_ROWS ? k / 8 : k * 8);
+}
+
+/* Before the first product of a group: registers and what was written before. */
+__device__ inline void warpgroup_fence(void)
+{
+    PTX(asm volatile("wgmma.fence.sync.aligned;" ::: "memory"), emu::wgmma_fence());
+}
+__device__ inline void warpgroup_commit(void)
+{
+    PTX(asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"), emu::wgmma_commit());
+}
+template <int left> __device__ inline void warpgroup_wait(void)
+{
+    PTX(asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory"), emu::wgmma_wait(left));
+}
+/* The compiler moves no access of these registers past it: beside a fence or a wait. */
+template <int N> __device__ inline void keep_in_place(float (&d)[N])
+{
+#ifndef WEFT_EMULATED
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(d[i])::"memory");
+#endif
+}
+
+/* What thread t of a warpgroup has of d [64, N]: registers 4 j, 4 j + 1 are columns 8 j + t % 4 * 2 and the next of row
+ * warp . 16 + lane / 4, registers 4 j + 2, 4 j + 3 those of that row + 8. As a: registers 0 .. 3 are two columns of k
+ * each, of these rows, then of the next eight of k. */
+#ifndef WEFT_EMULATED
+#define NAMES_64                                                                                                       \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES_128                                                                                                      \
+    NAMES_64 ", "                                                                                                      \
+             "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                        \
+             "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define NAMES_256                                                                                                      \
+    NAMES_128 ", "                                                                                                     \
+              "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                       \
+              "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                       \
+              "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "           \
+              "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define PTX_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define PTX_16(i) PTX_4(i), PTX_4(i + 4), PTX_4(i + 8), PTX_4(i + 12)
+#define REGISTERS_64 PTX_16(0), PTX_16(16)
+#define REGISTERS_128 REGISTERS_64, PTX_16(32), PTX_16(48)
+#define REGISTERS_256 REGISTERS_128, PTX_16(64), PTX_16(80), PTX_16(96), PTX_16(112)
+/* add: the name of the operand that says whether to add; operands: those from a on; then what they are. */
+#define WGMMA(n, add, operands, ...)                                                                                   \
+    asm volatile("{\n"                                                                                                 \
+                 ".reg .pred add;\n"                                                                                   \
+                 "setp.ne.b32 add, " add ", 0;\n"                                                                      \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" NAMES_##n "}, " operands ";\n"           \
+                                                                                        "}\n"                          \
+                 : REGISTERS_##n                                                                                       \
+                 : __VA_ARGS__)
+#endif
+
+/* d [64, N] += or = a [64, 16] b [16, N], by the threads of a warpgroup; N is 64, 128 or 256. */
+template <enum tile_lies lies_a, enum tile_lies lies_b, int HALF>
+__device__ inline void warpgroup_mma(float (&d)[HALF], u64 of_a, u64 of_b, bool adds)
+{
+#ifdef WEFT_EMULATED
+    emu::wgmma({d, NULL, of_a, of_b, 2 * HALF, adds, lies_a == BY_COLUMNS, lies_b == BY_COLUMNS});
+#else
+    static_assert(HALF == 32 || HALF == 64 || HALF == 128, "products of these widths");
+#define OPERANDS "l"(of_a), "l"(of_b), "r"((int)adds), "n"((int)lies_a), "n"((int)lies_b)
+    if constexpr (HALF == 32)
+        WGMMA(64, "%34", "%32, %33, add, 1, 1, %35, %36", OPERANDS);
+    else if constexpr (HALF == 64)
+        WGMMA(128, "%66", "%64, %65, add, 1, 1, %67, %68", OPERANDS);
+    else
+        WGMMA(256, "%130", "%128, %129, add, 1, 1, %131, %132", OPERANDS);
+#undef OPERANDS
+#endif
+}
+/* The same with a in registers; N is 64 or 128. */
+template <enum tile_lies lies_b, int HALF>
+__device__ inline void warpgroup_mma(float (&d)[HALF], const u32 (&of_a)[4], u64 of_b, bool adds)
+{
+#ifdef WEFT_EMULATED
+    emu::wgmma({d, of_a, 0, of_b, 2 * HALF, adds, false, lies_b == BY_COLUMNS});
+#else
+    static_assert(HALF == 32 || HALF == 64, "products of these widths");
+#define OPERANDS "r"(of_a[0]), "r"(of_a[1]), "r"(of_a[2]), "r"(of_a[3]), "l"(of_b), "r"((int)adds), "n"((int)lies_b)
+    if constexpr (HALF == 32)
+        WGMMA(64, "%37", "{%32, %33, %34, %35}, %36, add, 1, 1, %38", OPERANDS);
+    else
+        WGMMA(128, "%69", "{%64, %65, %66, %67}, %68, add, 1, 1, %70", OPERANDS);
+#undef OPERANDS
+#endif
+}
+
+/* ---- Registers: a warpgroup gives some back, and another one waits until it has as many; multiples of 8. ---- */
+template <int count> __device__ inline void registers_give(void)
+{
+    PTX(asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count)), emu::set_registers(count, false));
+}
+template <int count> __device__ inline void registers_take(void)
+{
+    PTX(asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count)), emu::set_registers(count, true));
+}
+
+/* ---- The host's side ---- */
+/* An array of bf16, innermost dimension first; `stride` [1, 2] in elements, multiples of 8 as `data` is of 16 bytes. */
+struct tile_array {
+    const void *data;
+    i64 size[3], stride[2];
+    int box_rows[2]; /* of dimensions 1 and 2 */
+};
+
+static inline PFN_cuTensorMapEncodeTiled_v12000 tile_map_encoder(void)
+{
+    static PFN_cuTensorMapEncodeTiled_v12000 encode;
+    cudaDriverEntryPointQueryResult found;
+    if (!encode)
+        CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000,
+                                                    cudaEnableDefault, &found));
+    return encode;
+}
+
+static inline tile_map tile_map_of(const struct tile_array &of)
+{
+    tile_map map;
+    cuuint64_t size[3], stride[2] = {(cuuint64_t)of.stride[0] * 2, (cuuint64_t)of.stride[1] * 2};
+    cuuint32_t box[3] = {TILE_COLUMNS, (cuuint32_t)of.box_rows[0], (cuuint32_t)of.box_rows[1]}, step[3] = {1, 1, 1};
+    for (int i = 0; i < 3; i++)
+        size[i] = (cuuint64_t)of.size[i];
+    CUresult made = tile_map_encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)of.data, size, stride, box,
+                                       step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    require(made == CUDA_SUCCESS, "a tensor map of [%lld,%lld,%lld]: error %d", (long long)of.size[2],
+            (long long)of.size[1], (long long)of.size[0], (int)made);
+    return map;
+}
+/* Of a bf16 matrix that is `parts` slices of as many rows: coordinates are column, row of a slice, slice. */
+static inline tile_map tile_map_of(struct matrix m, i64 parts, int box_rows)
+{
+    i64 rows = m.rows / parts;
+    return tile_map_of({m.data, {m.columns, rows, parts}, {m.stride, rows * m.stride}, {box_rows, 1}});
+}
+/* Whether the copy engine can read or write the matrix. */
+static inline bool has_tile_map(struct matrix m)
+{
+    return m.dtype == DTYPE_BF16 && (uintptr_t)m.data % 16 == 0 && m.stride % 8 == 0 && m.rows > 0 && m.columns > 0 &&
+           m.rows < INT32_MAX && m.columns < INT32_MAX;
+}
+
+#endif

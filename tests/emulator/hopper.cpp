@@ -1,0 +1,355 @@
+/* What Hopper does beside its threads: boxes of the copy engine (TMA), products of warpgroups, registers that change
+ * hands. Early, work happens when it is asked for; late, when nobody can go on without it. Meanings: PTX ISA 5.5
+ * (tensors), 9.7.9.27 (cp.async.bulk), 9.7.15 (wgmma), 9.7.19.5 (setmaxnreg). */
+#include "inside.h"
+
+#include <cuda.h>
+#include <deque>
+#include <vector>
+
+namespace emu
+{
+enum { UNWRITTEN = 0xff, BOX_ROW_BYTES = 128, ELEMENT_BYTES = 2, BOX_COLUMNS = BOX_ROW_BYTES / ELEMENT_BYTES };
+
+static uint64_t swizzle(uint64_t address)
+{
+    return address ^ (address >> 7 & 7) << 4;
+}
+
+/* ---- The copy engine ---- */
+struct box {
+    uint64_t shared;
+    CUtensorMap map;
+    int at[3];
+
+    int rows() const { return map.box[1] * map.box[2]; }
+    int bytes() const { return rows() * BOX_ROW_BYTES; }
+};
+
+static box box_of(const void *shared, const CUtensorMap *map, int column, int row, int outer)
+{
+    if ((uintptr_t)shared % 1024)
+        fault("a box at %p: swizzled boxes begin at multiples of 1024 (the bytes of dynamic shared memory too)",
+              shared);
+    return {shared_address(shared), *map, {column, row, outer}};
+}
+
+/* Where a row of the box is in memory, and which of its columns: [*first, *end); none if it lies outside. */
+static char *row_of(const box &b, int row, int *first, int *end)
+{
+    int64_t y = b.at[1] + row % b.map.box[1], z = b.at[2] + row / b.map.box[1], left = b.map.size[0] - b.at[0];
+    *first = b.at[0] < 0 ? -b.at[0] : 0;
+    *end = left < BOX_COLUMNS ? (int)left : (int)BOX_COLUMNS;
+    if (y < 0 || y >= b.map.size[1] || z < 0 || z >= b.map.size[2])
+        *end = 0;
+    return b.map.base + y * b.map.stride[0] + z * b.map.stride[1] + (int64_t)b.at[0] * ELEMENT_BYTES;
+}
+
+static void run_load(const box &b, mbarrier *barrier)
+{
+    for (int row = 0, first, end; row < b.rows(); row++) {
+        const char *from = row_of(b, row, &first, &end);
+        for (int c = 0; c < BOX_COLUMNS; c++) {
+            uint64_t to = swizzle(b.shared + (uint64_t)(row * BOX_ROW_BYTES + c * ELEMENT_BYTES));
+            uint16_t value = 0;
+            if (c >= first && c < end)
+                memcpy(&value, from + c * ELEMENT_BYTES, ELEMENT_BYTES);
+            memcpy(shared_at(to), &value, ELEMENT_BYTES);
+            memcpy(engine_at(to), &value, ELEMENT_BYTES);
+        }
+    }
+    mbarrier_take_bytes(barrier, b.bytes());
+}
+
+void load_box(void *shared, const CUtensorMap *map, uint64_t *barrier, int column, int row, int outer)
+{
+    unseen whole;
+    box b = box_of(shared, map, column, row, outer);
+    mbarrier *to_tell = mbarrier_seen_by_engine(barrier);
+    if (!happens_later()) {
+        run_load(b, to_tell);
+        return;
+    }
+    memset(shared, UNWRITTEN, (size_t)b.bytes());
+    memset(engine_at(b.shared), UNWRITTEN, (size_t)b.bytes());
+    defer([b, to_tell] { run_load(b, to_tell); });
+}
+
+static void run_store(const box &b)
+{
+    for (int row = 0, first, end; row < b.rows(); row++) {
+        char *to = row_of(b, row, &first, &end);
+        for (int c = first; c < end; c++)
+            memcpy(to + c * ELEMENT_BYTES,
+                   engine_at(swizzle(b.shared + (uint64_t)(row * BOX_ROW_BYTES + c * ELEMENT_BYTES))), ELEMENT_BYTES);
+    }
+}
+
+struct store {
+    box to;
+    bool happened;
+};
+static std::deque<std::vector<store>> stores[MOST_THREADS]; /* groups of a thread; the last one is open */
+
+static std::deque<std::vector<store>> &own_stores()
+{
+    auto &groups = stores[self->number];
+    if (groups.empty())
+        groups.emplace_back();
+    return groups;
+}
+
+void store_box(const CUtensorMap *map, const void *shared, int column, int row, int outer)
+{
+    unseen whole;
+    store s = {box_of(shared, map, column, row, outer), !happens_later()};
+    if (s.happened)
+        run_store(s.to);
+    own_stores().back().push_back(s);
+}
+
+void box_stores_commit()
+{
+    unseen whole;
+    own_stores().emplace_back();
+}
+
+void box_stores_wait_read(int left)
+{
+    unseen whole;
+    auto &groups = own_stores();
+    while ((int)groups.size() - 1 > left) {
+        for (const store &s : groups.front())
+            if (!s.happened)
+                run_store(s.to);
+        groups.pop_front();
+    }
+}
+
+extern "C" {
+/* What a driver refuses, is refused; what is not emulated too. */
+static CUresult encode_map(CUtensorMap *map, CUtensorMapDataType, cuuint32_t rank, void *base, const cuuint64_t *size,
+                           const cuuint64_t *stride, const cuuint32_t *box, const cuuint32_t *step,
+                           CUtensorMapInterleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion,
+                           CUtensorMapFloatOOBfill)
+{
+    bool right = rank == 3 && (uintptr_t)base % 16 == 0 && is_device(base) && swizzle == CU_TENSOR_MAP_SWIZZLE_128B &&
+                 box[0] == BOX_COLUMNS;
+    *map = {(char *)base, {}, {}, {}};
+    for (cuuint32_t i = 0; right && i < 3; i++) {
+        right &= size[i] > 0 && size[i] <= (cuuint64_t)1 << 32 && box[i] > 0 && box[i] <= 256 && step[i] == 1;
+        right &= i == 2 || (stride[i] % 16 == 0 && stride[i] < (cuuint64_t)1 << 40);
+        map->size[i] = (int64_t)size[i];
+        map->box[i] = (int)box[i];
+        if (i < 2)
+            map->stride[i] = (int64_t)stride[i];
+    }
+    return right ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, unsigned long long,
+                                             enum cudaDriverEntryPointQueryResult *found)
+{
+    bool known = strcmp(name, "cuTensorMapEncodeTiled") == 0;
+    *function = known ? (void *)encode_map : nullptr;
+    *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
+}
+
+/* ---- Products of a warpgroup ---- */
+typedef std::vector<product> products; /* 128 for each instruction */
+struct warpgroup {
+    std::deque<products> pending; /* groups; the last one is open */
+    bool fenced;                  /* since the group before */
+    int registers;                /* of each thread */
+};
+static warpgroup warpgroups[MOST_THREADS / WARPGROUP];
+static int spare_registers; /* of all threads of the block together */
+
+static warpgroup &own_warpgroup()
+{
+    return warpgroups[self->number / WARPGROUP];
+}
+
+/* The address of an operand's element in shared memory: `i` counts rows of a or columns of b. */
+static uint64_t address_of(uint64_t descriptor, bool by_columns, int i, int k)
+{
+    uint64_t first = (descriptor & 0x3fff) << 4, next_box = (descriptor >> 16 & 0x3fff) << 4;
+    uint64_t next_eight = (descriptor >> 32 & 0x3fff) << 4;
+    uint64_t row = (uint64_t)(by_columns ? k : i), column = (uint64_t)(by_columns ? i % BOX_COLUMNS : k);
+    uint64_t box = by_columns ? (uint64_t)(i / BOX_COLUMNS) * next_box : 0;
+    return swizzle(first + box + row / 8 * next_eight + row % 8 * BOX_ROW_BYTES + column * ELEMENT_BYTES);
+}
+
+static float element(uint64_t descriptor, bool by_columns, int i, int k)
+{
+    uint16_t value;
+    memcpy(&value, engine_at(address_of(descriptor, by_columns, i, k)), ELEMENT_BYTES);
+    return __uint_as_float((unsigned)value << 16);
+}
+
+/* Of a in registers: thread t has of rows t / 4 of its warp's 16 and that + 8 the columns t % 4 * 2 and the next, of
+ * the first eight of k and of the others. */
+static float register_element(const product *p, int row, int k)
+{
+    int thread = row / 16 * 32 + row % 8 * 4 + k % 8 / 2, number = k / 8 * 2 + row % 16 / 8;
+    unsigned pair = p[thread].a_registers[number];
+    return __uint_as_float(k % 2 ? pair & 0xffff0000u : pair << 16);
+}
+
+static void store_product(const product *p, int thread, const float (*a)[16], const float (*b)[16])
+{
+    for (int i = 0; i < p->n / 2; i++) {
+        int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + thread % 4 * 2 + i % 2;
+        float sum = p->add ? p->d[i] : 0;
+        for (int k = 0; k < 16; k++)
+            sum += a[row][k] * b[column][k];
+        p->d[i] = sum;
+    }
+}
+
+static void run_product(const product *p)
+{
+    static float a[64][16], b[256][16];
+    for (int k = 0; k < 16; k++) {
+        for (int i = 0; i < 64; i++)
+            a[i][k] = p->a_registers ? register_element(p, i, k) : element(p->a, p->a_by_columns, i, k);
+        for (int i = 0; i < p->n; i++)
+            b[i][k] = element(p->b, p->b_by_columns, i, k);
+    }
+    for (int thread = 0; thread < WARPGROUP; thread++)
+        store_product(&p[thread], thread, a, b);
+}
+
+static products gather_products(void **all)
+{
+    products gathered;
+    for (int i = 0; i < WARPGROUP; i++) {
+        gathered.push_back(*(product *)all[i]);
+        const product &p = gathered[(size_t)i], &first = gathered[0];
+        if (p.a != first.a || p.b != first.b || p.add != first.add)
+            fault("wgmma: thread %d of the warpgroup has other operands than its first", i);
+    }
+    return gathered;
+}
+
+static void meet_product(void **all)
+{
+    unseen whole;
+    products gathered = gather_products(all);
+    warpgroup &own = own_warpgroup();
+    bool behind_others = false;
+    if (!own.fenced)
+        fault("wgmma: a group of products that does not begin behind a wgmma.fence");
+    if (own.pending.empty())
+        own.pending.emplace_back();
+    for (const products &p : own.pending)
+        behind_others |= !p.empty();
+    if (!behind_others && !happens_later())
+        run_product(gathered.data());
+    else
+        own.pending.back().insert(own.pending.back().end(), gathered.begin(), gathered.end());
+}
+
+static void check_descriptor(uint64_t descriptor, bool by_columns)
+{
+    if (descriptor >> 62 != 1)
+        fault("wgmma: only operands swizzled by 128 bytes are emulated");
+    if (descriptor >> 3 & 7 || (by_columns && descriptor & 7))
+        fault("wgmma: an operand that does not begin where the swizzle does (a multiple of 1024 bytes%s)",
+              by_columns ? "" : ", or a column further");
+}
+
+void wgmma(const product &own)
+{
+    product p = own;
+    if (!own.a_registers)
+        check_descriptor(own.a, own.a_by_columns);
+    check_descriptor(own.b, own.b_by_columns);
+    meet_warpgroup("wgmma", &p, meet_product);
+}
+
+void wgmma_fence()
+{
+    meet_warpgroup("wgmma.fence", nullptr, [](void **) { own_warpgroup().fenced = true; });
+}
+
+void wgmma_commit()
+{
+    meet_warpgroup("wgmma.commit_group", nullptr, [](void **) {
+        unseen whole;
+        warpgroup &own = own_warpgroup();
+        if (own.pending.empty())
+            own.pending.emplace_back();
+        own.pending.emplace_back();
+        own.fenced = false;
+    });
+}
+
+static void meet_wait(void **all)
+{
+    unseen whole;
+    auto &groups = own_warpgroup().pending;
+    while ((int)groups.size() - 1 > *(int *)all[0]) {
+        for (size_t i = 0; i < groups.front().size(); i += WARPGROUP)
+            run_product(&groups.front()[i]);
+        groups.pop_front();
+    }
+}
+
+void wgmma_wait(int left)
+{
+    meet_warpgroup("wgmma.wait_group", &left, meet_wait);
+}
+
+/* ---- Registers: a block begins with as many for each thread as the file holds ---- */
+enum { REGISTER_FILE = 64 << 10, REGISTERS_MOST = 256, REGISTERS_LEAST = 24 };
+
+static bool are_spare(void *wanted)
+{
+    return spare_registers >= *(int *)wanted;
+}
+
+void set_registers(int count, bool more)
+{
+    warpgroup &own = own_warpgroup();
+    if (count % 8 || count < REGISTERS_LEAST || count > REGISTERS_MOST)
+        fault("setmaxnreg: %d registers: a multiple of 8, %d to %d", count, REGISTERS_LEAST, REGISTERS_MOST);
+    int change = (count - own.registers) * WARPGROUP;
+    if (more ? change < 0 : change > 0)
+        fault("setmaxnreg.%s of %d registers to %d", more ? "inc" : "dec", own.registers, count);
+    meet_warpgroup("setmaxnreg", nullptr, [](void **) {});
+    if (self->number % WARPGROUP == 0) {
+        wait_until("setmaxnreg: others must give registers back", are_spare, &change);
+        own.registers = count;
+        spare_registers -= change;
+    }
+}
+
+/* ---- A block ---- */
+void hopper_begin()
+{
+    int each = REGISTER_FILE / thread_count / 8 * 8;
+    for (warpgroup &w : warpgroups)
+        w = {{}, false, each < REGISTERS_MOST ? each : (int)REGISTERS_MOST};
+    spare_registers = 0;
+}
+
+/* Nobody can wait for them any more: what they would write to or read from is gone. */
+void hopper_end()
+{
+    for (warpgroup &w : warpgroups)
+        for (const products &p : w.pending)
+            if (!p.empty())
+                fault("block (%u,%u,%u) ended before its products (wgmma) were waited for", block_index.x,
+                      block_index.y, block_index.z);
+    for (auto &groups : stores) {
+        for (const auto &group : groups)
+            if (!group.empty())
+                fault("block (%u,%u,%u) ended before its boxes were read (cp.async.bulk.wait_group.read)",
+                      block_index.x, block_index.y, block_index.z);
+        groups.clear();
+    }
+}
+} // namespace emu

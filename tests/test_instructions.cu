@@ -1,0 +1,483 @@
+/* The instructions of ptx.h and hopper.h, and what blocks and warps have for meeting: each in a tiny kernel mean what
+ * plain loops say, and where one is left out or wrong the emulated GPU tells. Tested on a real GPU too
+ * (test_instructions_gpu), which tells whether the emulated one is like it. */
+#include "tests/gpu_child.h"
+#include "kernels/cuda/hopper.h"
+
+/* Small whole numbers: sums are exact. */
+static struct matrix whole_numbers(bf16 *values, i64 rows, i64 columns, i64 seed)
+{
+    for (i64 i = 0; i < rows * columns; i++)
+        values[i] = bf16_from_f32((float)((i * 7 + seed + i / columns) % 9 - 4));
+    return matrix_of(upload(values, rows * columns), DTYPE_BF16, rows, columns);
+}
+
+struct product_shape {
+    i64 m, n, k;
+    bool a_turned, b_turned; /* it lies [k, m], [k, n] instead of [m, k], [n, k] */
+};
+/* out [m, n] against a b */
+static void expect_product(const float *out, const bf16 *a, const bf16 *b, struct product_shape s)
+{
+    static float got[64 * 256];
+    cuda_get(&gpu, got, out, s.m * s.n * 4);
+    for (i64 i = 0; i < s.m; i++)
+        for (i64 j = 0; j < s.n; j++) {
+            float sum = 0;
+            for (i64 k = 0; k < s.k; k++)
+                sum += bf16_to_f32(a[s.a_turned ? k * s.m + i : i * s.k + k]) *
+                       bf16_to_f32(b[s.b_turned ? k * s.n + j : j * s.k + k]);
+            if (got[i * s.n + j] != sum)
+                _exit(WRONG_RESULT);
+        }
+}
+
+/* ---- Ampere: d [16, 16] of a [16, 16] and b^T [16, 16], by ldmatrix and mma ---- */
+template <bool TRANSPOSED> __global__ void multiply_by_a_warp(float *out, const bf16 *a, const bf16 *b)
+{
+    struct rows {
+        bf16 at[16][24]; /* padded: rows stay multiples of 16 bytes */
+    };
+    SHARED(rows, left, 1);
+    SHARED(rows, right, 1);
+    u32 of_a[4], of_b[4];
+    float d[2][4] = {};
+    int lane = threadIdx.x;
+    for (int i = lane; i < 256; i += 32) {
+        left->at[i / 16][i % 16] = a[i];
+        (TRANSPOSED ? right->at[i % 16][i / 16] : right->at[i / 16][i % 16]) = b[i];
+    }
+    __syncwarp();
+    load_matrices(of_a, &left->at[lane % 16][lane / 16 * 8]);
+    if (TRANSPOSED)
+        load_matrices_transposed(of_b, &right->at[lane % 16][lane / 16 * 8]);
+    else
+        load_matrices(of_b, &right->at[lane / 16 * 8 + lane % 8][lane / 8 % 2 * 8]);
+    mma(d[0], of_a, of_b);
+    mma(d[1], of_a, of_b + 2);
+    for (int i = 0; i < 8; i++)
+        out[(lane / 4 + i / 2 % 2 * 8) * 16 + i / 4 * 8 + lane % 4 * 2 + i % 2] = d[i / 4][i % 4];
+}
+template <bool TRANSPOSED> static void products_of_a_warp()
+{
+    static bf16 a[256], b[256];
+    float *out = device_array<float>(256);
+    struct matrix of_a = whole_numbers(a, 16, 16, 1), of_b = whole_numbers(b, 16, 16, 2);
+    LAUNCH(&gpu, multiply_by_a_warp<TRANSPOSED>, 1, 32, 0, out, (const bf16 *)of_a.data, (const bf16 *)of_b.data);
+    expect_product(out, a, b, {16, 16, 16, false, false});
+}
+
+/* ---- Hopper ---- */
+static bool has_hopper()
+{
+    struct cudaDeviceProp properties;
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
+    return properties.major == 9;
+}
+
+/* Where a box has an element. */
+[[maybe_unused]] __device__ static bf16 *in_box(bf16 *box, int row, int column)
+{
+    return box + row * TILE_COLUMNS + (column ^ row % 8 * 8);
+}
+
+/* ---- A box of an array of three dimensions, that juts out on each side ---- */
+enum { BOX_ROWS = 4, BOX_OUTER = 2, BOX_SIZE = TILE_COLUMNS * BOX_ROWS * BOX_OUTER };
+enum { WAITED_FOR_NOTHING = 1, NO_BARRIER, NO_FENCE_OF_BARRIER };
+
+template <int BUG>
+__global__ void load_a_box(float *out, const __grid_constant__ tile_map map, int column, int row, int outer)
+{
+#ifdef WEFT_HOPPER
+    DYNAMIC_SHARED(bf16, box);
+    SHARED(u64, full, 1);
+    if (threadIdx.x == 0 && BUG != NO_BARRIER) {
+        mbarrier_init(full, 1);
+        if (BUG != NO_FENCE_OF_BARRIER)
+            fence_proxy_async();
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        mbarrier_arrive_expecting(full, BOX_SIZE * 2);
+        tile_load(box, &map, full, column, row, outer);
+    }
+    if (BUG != WAITED_FOR_NOTHING)
+        mbarrier_wait(full, 0);
+    for (int i = threadIdx.x; i < BOX_SIZE; i += 32)
+        out[i] = to_f32(*in_box(box, i / TILE_COLUMNS, i % TILE_COLUMNS));
+#endif
+}
+
+template <int BUG> static void boxes_of_the_copy_engine()
+{
+    enum { COLUMNS_ = 72, ROWS = 5, OUTER = 2 };
+    static bf16 values[COLUMNS_ * ROWS * OUTER];
+    static const int places[][3] = {{0, 0, 0}, {8, 1, -1}, {16, 2, 1}, {-3, -2, 0}};
+    static float got[BOX_SIZE];
+    if (!has_hopper())
+        return;
+    struct matrix m = whole_numbers(values, OUTER * ROWS, COLUMNS_, 3);
+    tile_map map = tile_map_of({m.data, {COLUMNS_, ROWS, OUTER}, {COLUMNS_, ROWS * COLUMNS_}, {BOX_ROWS, BOX_OUTER}});
+    float *out = device_array<float>(BOX_SIZE);
+    for (const int(&at)[3] : places) {
+        LAUNCH(&gpu, load_a_box<BUG>, 1, 32, BOX_SIZE * 2, out, map, at[0], at[1], at[2]);
+        cuda_get(&gpu, got, out, sizeof got);
+        for (int i = 0; i < BOX_SIZE; i++) {
+            int c = at[0] + i % TILE_COLUMNS, r = at[1] + i / TILE_COLUMNS % BOX_ROWS;
+            int o = at[2] + i / TILE_COLUMNS / BOX_ROWS;
+            bool inside = c >= 0 && c < COLUMNS_ && r >= 0 && r < ROWS && o >= 0 && o < OUTER;
+            if (got[i] != (inside ? bf16_to_f32(values[(o * ROWS + r) * COLUMNS_ + c]) : 0))
+                _exit(WRONG_RESULT);
+        }
+    }
+}
+
+/* Two boxes of 16 rows one after the other from the same shared memory; the second juts out. */
+enum { STORED_ROWS = 16, NO_FENCE_OF_STORE = 1, OVERWRITTEN, NOT_READ_AT_THE_END };
+template <int BUG> __global__ void store_boxes(const __grid_constant__ tile_map map)
+{
+#ifdef WEFT_HOPPER
+    DYNAMIC_SHARED(bf16, box);
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = threadIdx.x; i < STORED_ROWS * TILE_COLUMNS; i += 32)
+            *in_box(box, i / TILE_COLUMNS, i % TILE_COLUMNS) = from_f32<bf16>((float)(i % 100 + turn));
+        if (BUG != NO_FENCE_OF_STORE)
+            fence_proxy_async();
+        __syncwarp();
+        if (threadIdx.x == 0) {
+            tile_store(&map, box, turn * TILE_COLUMNS, 0, 0);
+            tile_stores_commit();
+            if (BUG != OVERWRITTEN && (BUG != NOT_READ_AT_THE_END || turn == 0))
+                tile_stores_wait_read<0>();
+        }
+        __syncwarp();
+    }
+    if (threadIdx.x == 0 && BUG == OVERWRITTEN)
+        tile_stores_wait_read<0>();
+#endif
+}
+
+template <int BUG> static void boxes_are_stored()
+{
+    enum { COLUMNS_ = 104, STRIDE = 112 };
+    static bf16 values[STORED_ROWS * STRIDE];
+    if (!has_hopper())
+        return;
+    for (i64 i = 0; i < COUNT_OF(values); i++)
+        values[i] = bf16_from_f32(-1);
+    struct matrix m = matrix_of(upload(values, COUNT_OF(values)), DTYPE_BF16, STORED_ROWS, COLUMNS_);
+    m.stride = STRIDE;
+    LAUNCH(&gpu, store_boxes<BUG>, 1, 32, STORED_ROWS * TILE_COLUMNS * 2, tile_map_of(m, 1, STORED_ROWS));
+    cuda_get(&gpu, values, m.data, sizeof values);
+    for (int i = 0; i < STORED_ROWS * STRIDE; i++) {
+        int row = i / STRIDE, column = i % STRIDE, turn = column / TILE_COLUMNS;
+        float stored = (float)((row * TILE_COLUMNS + column % TILE_COLUMNS) % 100 + turn);
+        if (bf16_to_f32(values[i]) != (column < COLUMNS_ ? stored : -1))
+            _exit(WRONG_RESULT);
+    }
+}
+
+/* ---- Products of a warpgroup: d [64, N], a and b in boxes, K in steps of one ---- */
+enum { M = 64, K = 128, STEPS = K / TILE_COLUMNS };
+enum { LOADED_WITHOUT_WAIT = 1, PRODUCT_WITHOUT_WAIT, NO_FENCE_OF_PRODUCT, OTHER_LAYOUT };
+template <int N> struct tiles {
+    bf16 a[M * TILE_COLUMNS], b[N * TILE_COLUMNS];
+};
+enum { COLUMN_BOX = TILE_COLUMNS * TILE_COLUMNS }; /* elements of a box of columns: 64 of k */
+
+template <enum tile_lies lies>
+__device__ static void load_operand(bf16 *to, const tile_map *map, int count, u64 *full, int k)
+{
+#ifdef WEFT_HOPPER
+    if (lies == BY_ROWS)
+        tile_load(to, map, full, k, 0, 0);
+    for (int i = 0; lies == BY_COLUMNS && i < count / TILE_COLUMNS; i++)
+        tile_load(to + i * COLUMN_BOX, map, full, i * TILE_COLUMNS, k, 0);
+#endif
+}
+
+template <int HALF> __device__ static void store_products(float *out, const float (&d)[HALF])
+{
+    for (int i = 0; i < HALF; i++) {
+        int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + i / 2 % 2 * 8;
+        out[row * 2 * HALF + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2] = d[i];
+    }
+}
+
+template <int BUG, enum tile_lies lies_a, enum tile_lies lies_b, int N>
+__global__ void multiply(float *out, const __grid_constant__ tile_map a, const __grid_constant__ tile_map b)
+{
+#ifdef WEFT_HOPPER
+    DYNAMIC_SHARED(tiles<N>, tile);
+    SHARED(u64, full, 1);
+    float d[N / 2];
+    u64 of_a = tile_descriptor(tile->a, COLUMN_BOX * 2), of_b = tile_descriptor(tile->b, COLUMN_BOX * 2);
+    if (threadIdx.x == 0) {
+        mbarrier_init(full, 1);
+        fence_proxy_async();
+    }
+    __syncthreads();
+    for (int step = 0; step < STEPS; step++) {
+        if (threadIdx.x == 0) {
+            mbarrier_arrive_expecting(full, sizeof(tiles<N>));
+            load_operand<lies_a>(tile->a, &a, M, full, step * TILE_COLUMNS);
+            load_operand<lies_b>(tile->b, &b, N, full, step * TILE_COLUMNS);
+        }
+        if (BUG != LOADED_WITHOUT_WAIT || step == 0)
+            mbarrier_wait(full, step % 2);
+        keep_in_place(d);
+        if (BUG != NO_FENCE_OF_PRODUCT)
+            warpgroup_fence();
+#pragma unroll
+        for (int k = 0; k < TILE_COLUMNS; k += 16)
+            warpgroup_mma<lies_a, BUG == OTHER_LAYOUT ? BY_ROWS : lies_b>(
+                d, further<lies_a>(of_a, k), further < BUG == OTHER_LAYOUT ? BY_ROWS : lies_b > (of_b, k), step || k);
+        warpgroup_commit();
+        if (BUG != PRODUCT_WITHOUT_WAIT || step + 1 == STEPS)
+            warpgroup_wait<0>();
+        keep_in_place(d);
+        __syncthreads();
+    }
+    store_products(out, d);
+#endif
+}
+
+/* What lies [rows, K], or [K, rows]. */
+static struct matrix operand_of(bf16 *values, i64 rows, bool turned, i64 seed)
+{
+    return turned ? whole_numbers(values, K, rows, seed) : whole_numbers(values, rows, K, seed);
+}
+
+template <int BUG, enum tile_lies lies_a, enum tile_lies lies_b, int N> static void products_of_a_warpgroup()
+{
+    static bf16 a[M * K], b[N * K];
+    if (!has_hopper())
+        return;
+    float *out = device_array<float>(M * N);
+    tile_map of_a = tile_map_of(operand_of(a, M, lies_a == BY_COLUMNS, 1), 1, 64);
+    tile_map of_b = tile_map_of(operand_of(b, N, lies_b == BY_COLUMNS, 2), 1, lies_b == BY_ROWS ? N : 64);
+    CUDA_CHECK(cudaFuncSetAttribute((multiply<BUG, lies_a, lies_b, N>), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    (int)sizeof(tiles<N>)));
+    LAUNCH(&gpu, (multiply<BUG, lies_a, lies_b, N>), 1, 128, sizeof(tiles<N>), out, of_a, of_b);
+    expect_product(out, a, b, {M, N, K, lies_a == BY_COLUMNS, lies_b == BY_COLUMNS});
+}
+
+/* The same with a from registers, b written to its box by threads. */
+enum { NO_FENCE_OF_OPERAND = 1 };
+template <int BUG, int N> __global__ void multiply_registers(float *out, const bf16 *a, const bf16 *b)
+{
+#ifdef WEFT_HOPPER
+    DYNAMIC_SHARED(bf16, tile);
+    float d[N / 2];
+    u32 of_a[4];
+    int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
+    for (int i = threadIdx.x; i < 16 * N; i += 128)
+        *in_box(tile + i % N / TILE_COLUMNS * COLUMN_BOX, i / N, i % TILE_COLUMNS) = b[i];
+    if (BUG != NO_FENCE_OF_OPERAND)
+        fence_proxy_async();
+    __syncthreads();
+    for (int i = 0; i < 4; i++)
+        of_a[i] = *(const u32 *)&a[(row + i % 2 * 8) * 16 + column + i / 2 * 8];
+    warpgroup_fence();
+    warpgroup_mma<BY_COLUMNS>(d, of_a, tile_descriptor(tile, COLUMN_BOX * 2), false);
+    warpgroup_commit();
+    warpgroup_wait<0>();
+    keep_in_place(d);
+    store_products(out, d);
+#endif
+}
+
+template <int BUG, int N> static void products_of_registers()
+{
+    static bf16 a[M * 16], b[16 * N];
+    if (!has_hopper())
+        return;
+    float *out = device_array<float>(M * N);
+    struct matrix of_a = whole_numbers(a, M, 16, 1), of_b = whole_numbers(b, 16, N, 2);
+    LAUNCH(&gpu, (multiply_registers<BUG, N>), 1, 128, N / TILE_COLUMNS * COLUMN_BOX * 2, out, (const bf16 *)of_a.data,
+           (const bf16 *)of_b.data);
+    expect_product(out, a, b, {M, N, 16, false, true});
+}
+
+/* ---- Registers from one warpgroup to two others ---- */
+enum { NOBODY_GIVES = 1, ONE_WARP_TAKES };
+template <int BUG> __global__ void __launch_bounds__(384, 1) hand_over_registers(float *out)
+{
+#ifdef WEFT_HOPPER
+    if (threadIdx.x / WARPGROUP_THREADS == 2) {
+        if (BUG != NOBODY_GIVES)
+            registers_give<40>();
+    } else if (BUG != ONE_WARP_TAKES || threadIdx.x < 32) {
+        registers_take<232>();
+    }
+    out[threadIdx.x] = (float)threadIdx.x;
+#endif
+}
+template <int BUG> static void registers_change_hands()
+{
+    if (!has_hopper())
+        return;
+    float *out = device_array<float>(384);
+    LAUNCH(&gpu, hand_over_registers<BUG>, 1, 384, 0, out);
+    expect_line(out, 384, 0, 1);
+}
+
+/* ---- Small things, each into a row of `out` of 32 ---- */
+__global__ void small_things(float *out)
+{
+    int lane = threadIdx.x;
+    SHARED(int, counter, 1);
+    float rows[] = {
+        __shfl_up_sync(~0u, (float)lane, 1) + (lane == 0), /* 1, 0, 1, 2, ... */
+        __shfl_down_sync(~0u, (float)lane, 1),             /* 1, 2, ..., 31, 31 */
+        __shfl_sync(~0u, (float)lane, lane / 8, 8),        /* lane / 8 of the own eight */
+        (float)__popc(__ballot_sync(~0u, lane % 3 == 0)),
+        (float)__all_sync(~0u, lane < 31),
+        (float)__any_sync(~0u, lane == 31),
+        (float)__syncthreads_count(lane < 7),
+        (float)__syncthreads_or(lane == 5),
+        (float)__syncthreads_and(lane == 5),
+    };
+    if (lane == 0)
+        counter[0] = 0;
+    __syncthreads();
+    atomicAdd(counter, lane);
+    __syncthreads();
+    for (int i = 0; i < 9; i++)
+        out[i * 32 + lane] = rows[i];
+    out[9 * 32 + lane] = (float)counter[0];
+    out[10 * 32 + lane] = block_max((float)(lane * 5 % 32));
+    out[11 * 32 + lane] = (float)block_sum(0.1 * lane);
+}
+static void meetings_mean_what_they_say()
+{
+    float *out = device_array<float>(12 * 32), got[12 * 32];
+    LAUNCH(&gpu, small_things, 1, 32, 0, out);
+    cuda_get(&gpu, got, out, sizeof got);
+    for (int lane = 0; lane < 32; lane++) {
+        float wanted[12] = {(float)(lane == 0 ? 1 : lane - 1),
+                            (float)(lane == 31 ? 31 : lane + 1),
+                            (float)(lane / 8 * 9),
+                            11,
+                            0,
+                            1,
+                            7,
+                            1,
+                            0,
+                            496,
+                            31,
+                            49.6f};
+        for (int i = 0; i < 12; i++)
+            if (got[i * 32 + lane] != wanted[i])
+                _exit(WRONG_RESULT);
+    }
+}
+
+__global__ void shift(float *data)
+{
+    float next = threadIdx.x + 1 < blockDim.x ? data[threadIdx.x + 1] : (float)blockDim.x;
+    __syncthreads();
+    data[threadIdx.x] = next;
+}
+static void graphs_run_again()
+{
+    cudaStream_t stream = cuda_queue_of(&gpu);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    float *data = counting(THREADS);
+    CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    LAUNCH(&gpu, shift, 1, THREADS, 0, data);
+    CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+    expect_line(data, THREADS, 0, 1);
+    CUDA_CHECK(cudaGraphLaunch(exec, stream));
+    expect_line(data, THREADS, 1, 1);
+    CUDA_CHECK(cudaGraphLaunch(exec, stream));
+    expect_line(data, THREADS - 1, 2, 1);
+    CUDA_CHECK(cudaGraphExecDestroy(exec));
+}
+
+/* ---- Named barriers: one warp hands its numbers to the other and goes on ---- */
+__global__ void pass_on(float *out)
+{
+    SHARED(float, all, 32);
+    if (threadIdx.x < 32) {
+        all[threadIdx.x] = (float)threadIdx.x;
+        __threadfence_block();
+        barrier_arrive_only(1, 64);
+    } else {
+        barrier_sync(1, 64);
+        out[threadIdx.x - 32] = all[63 - threadIdx.x];
+    }
+}
+static void named_barriers_hand_over()
+{
+    float *out = device_array<float>(32);
+    LAUNCH(&gpu, pass_on, 1, 64, 0, out);
+    expect_line(out, 32, 31, -1);
+}
+
+static void instructions_mean_what_they_say(void **state)
+{
+    (void)state;
+    passes_in_all_modes("a box of the copy engine", boxes_of_the_copy_engine<0>);
+    passes_in_all_modes("boxes are stored", boxes_are_stored<0>);
+    passes_in_all_modes("products of rows by rows, 64", products_of_a_warpgroup<0, BY_ROWS, BY_ROWS, 64>);
+    passes_in_all_modes("products of rows by rows, 128", products_of_a_warpgroup<0, BY_ROWS, BY_ROWS, 128>);
+    passes_in_all_modes("products of rows by rows, 256", products_of_a_warpgroup<0, BY_ROWS, BY_ROWS, 256>);
+    passes_in_all_modes("products of rows by columns", products_of_a_warpgroup<0, BY_ROWS, BY_COLUMNS, 256>);
+    passes_in_all_modes("products of columns by columns", products_of_a_warpgroup<0, BY_COLUMNS, BY_COLUMNS, 128>);
+    passes_in_all_modes("products of columns by rows", products_of_a_warpgroup<0, BY_COLUMNS, BY_ROWS, 64>);
+    passes_in_all_modes("products of registers, 64", products_of_registers<0, 64>);
+    passes_in_all_modes("products of registers, 128", products_of_registers<0, 128>);
+    passes_in_all_modes("registers change hands", registers_change_hands<0>);
+    passes_in_all_modes("a warp's products", products_of_a_warp<false>);
+    passes_in_all_modes("a warp's products, transposed", products_of_a_warp<true>);
+    passes_in_all_modes("named barriers", named_barriers_hand_over);
+    passes_in_all_modes("meetings", meetings_mean_what_they_say);
+    passes_in_all_modes("graphs", graphs_run_again);
+}
+
+#if defined(WEFT_EMULATED) && !defined(__SANITIZE_THREAD__)
+static void left_out_they_are_missed(void **state)
+{
+    (void)state;
+#define PLANTED(bug, name, words)                                                                                      \
+    {                                                                                                                  \
+#bug, name < bug>, name < 0>, words                                                                            \
+    }
+#define PRODUCT(bug, words)                                                                                            \
+    {                                                                                                                  \
+#bug, products_of_a_warpgroup < bug, BY_ROWS, BY_COLUMNS, 128>, products_of_a_warpgroup < 0, BY_ROWS,          \
+            BY_COLUMNS, 128>, words                                                                                    \
+    }
+    static const struct planted_bug planted[] = {
+        PLANTED(WAITED_FOR_NOTHING, boxes_of_the_copy_engine, NULL),
+        PLANTED(NO_BARRIER, boxes_of_the_copy_engine, "an mbarrier that nobody has initialised"),
+        PLANTED(NO_FENCE_OF_BARRIER, boxes_of_the_copy_engine, "a fence.proxy.async is missing"),
+        PLANTED(NO_FENCE_OF_STORE, boxes_are_stored, NULL),
+        PLANTED(OVERWRITTEN, boxes_are_stored, NULL),
+        PLANTED(NOT_READ_AT_THE_END, boxes_are_stored, "ended before its boxes were read"),
+        PRODUCT(LOADED_WITHOUT_WAIT, NULL),
+        PRODUCT(PRODUCT_WITHOUT_WAIT, NULL),
+        PRODUCT(OTHER_LAYOUT, NULL),
+        PRODUCT(NO_FENCE_OF_PRODUCT, "that does not begin behind a wgmma.fence"),
+        {"NO_FENCE_OF_OPERAND", products_of_registers<NO_FENCE_OF_OPERAND, 64>, products_of_registers<0, 64>, NULL},
+        PLANTED(NOBODY_GIVES, registers_change_hands, "setmaxnreg: others must give registers back"),
+        PLANTED(ONE_WARP_TAKES, registers_change_hands, "wait at setmaxnreg"),
+    };
+    are_caught(planted, COUNT_OF(planted));
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#if defined(WEFT_EMULATED) && !defined(__SANITIZE_THREAD__)
+        cmocka_unit_test(left_out_they_are_missed),
+#endif
+        cmocka_unit_test(instructions_mean_what_they_say),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
