@@ -3,6 +3,7 @@
 #include "bench/bench.h"
 #include "cases/cases.h"
 #include "core/json.h"
+#include "kernels/cuda/device.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,7 @@ struct peaks { /* a second; 0: not measured yet */
 struct measured {
     const struct op_case *c;
     struct op_run run;
+    const char *kernel; /* which of two; "" where there is one */
     double seconds, flops, bytes;
 };
 
@@ -80,7 +82,7 @@ static void measure(struct measured *m, struct device *device)
 
 static double copy_peak(struct device *device)
 {
-    struct measured copy = {.c = case_find("copy"), .run = {.rows = COPY_SIDE, .columns = COPY_SIDE}};
+    struct measured copy = {.c = case_find("copy"), .kernel = "", .run = {.rows = COPY_SIDE, .columns = COPY_SIDE}};
     measure(&copy, device);
     return copy.bytes / copy.seconds;
 }
@@ -125,6 +127,7 @@ static void print_json(const struct measured *m, const char *shape, double peak)
     struct json *j = json_object();
     json_set(j, "name", json_of_string("op"));
     json_set(j, "op", json_of_string(m->c->name));
+    json_set(j, "kernel", json_of_string(m->kernel));
     json_set(j, "variant", json_of_integer(m->run.variant));
     json_set(j, "dtype", json_of_string(dtype_name(m->run.dtype)));
     json_set(j, "shape", json_of_string(shape));
@@ -139,16 +142,18 @@ static void print_json(const struct measured *m, const char *shape, double peak)
 
 static void print_head(struct device *device)
 {
-    printf("%s, %d workers\n%-26s %7s %-5s %-14s %11s %9s %8s  share of matrix peak or copy\n", device_name(device),
+    printf("%s, %d workers\n%-30s %7s %-5s %-14s %11s %9s %8s  share of matrix peak or copy\n", device_name(device),
            workers_count(), "op", "variant", "dtype", "shape", "us", "GFLOP/s", "GB/s");
 }
 
 static void print_row(const struct measured *m, const char *shape, double peak)
 {
     double flops = m->flops / m->seconds, bytes = m->bytes / m->seconds;
-    printf("%-26s %7d %-5s %-14s %11.1f %9.1f %8.1f  %.3f of %.1f %s\n", m->c->name, m->run.variant,
-           dtype_name(m->run.dtype), shape, m->seconds * 1e6, flops * 1e-9, bytes * 1e-9,
-           (m->flops > 0 ? flops : bytes) / peak, peak * 1e-9, m->flops > 0 ? "GFLOP/s" : "GB/s");
+    char name[48];
+    snprintf(name, sizeof name, "%s%s%s", m->c->name, m->kernel[0] ? " " : "", m->kernel);
+    printf("%-30s %7d %-5s %-14s %11.1f %9.1f %8.1f  %.3f of %.1f %s\n", name, m->run.variant, dtype_name(m->run.dtype),
+           shape, m->seconds * 1e6, flops * 1e-9, bytes * 1e-9, (m->flops > 0 ? flops : bytes) / peak, peak * 1e-9,
+           m->flops > 0 ? "GFLOP/s" : "GB/s");
 }
 
 static void list_op(const struct op_case *c, bool json)
@@ -225,7 +230,7 @@ static int read_run(struct measured *m, const struct op_case *c, const struct de
                     const struct op_bench *settings)
 {
     struct op_shape shape;
-    *m = (struct measured){.c = c};
+    *m = (struct measured){.c = c, .kernel = ""};
     if (read_shape(&shape, c, settings->shape) || read_dtype(&m->run.dtype, device, c, settings->dtype))
         return -1;
     if (settings->variant >= max_i64(c->variants, 1))
@@ -238,17 +243,30 @@ static int read_run(struct measured *m, const struct op_case *c, const struct de
     return 0;
 }
 
+static void measure_and_print(struct measured *m, struct device *device, bool json, struct peaks *peaks)
+{
+    char shape[48];
+    measure(m, device);
+    shape_text(shape, &(struct op_shape){m->run.rows, m->run.columns, m->run.depth});
+    (json ? print_json : print_row)(m, shape, peak_of(peaks, m, device));
+    fflush(stdout);
+}
+
 static int bench_case(const struct op_case *c, struct device *device, const struct op_bench *settings,
                       struct peaks *peaks)
 {
     struct measured m;
-    char shape[48];
     if (read_run(&m, c, device, settings))
         return -1;
-    measure(&m, device);
-    shape_text(shape, &(struct op_shape){m.run.rows, m.run.columns, m.run.depth});
-    (settings->json ? print_json : print_row)(&m, shape, peak_of(peaks, &m, device));
-    fflush(stdout);
+    bool both = m.run.dtype == DTYPE_BF16 && cuda_has_two_kernels(device, c->name);
+    m.kernel = both ? "sm_90" : "";
+    measure_and_print(&m, device, settings->json, peaks);
+    if (both) {
+        m.kernel = "sm_80";
+        cuda_use_hopper(device, false);
+        measure_and_print(&m, device, settings->json, peaks);
+        cuda_use_hopper(device, true);
+    }
     return 0;
 }
 

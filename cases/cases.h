@@ -92,6 +92,7 @@ i64 operand_bytes(const struct operand *o);
 /* ---- Checking ---- */
 struct check_scope {
     bool few;     /* the shapes of a slow device */
+    bool bf16;    /* alone */
     bool workers; /* of the CPU: the same bits from 1, 2 and 4 */
 };
 /* Every variant, dtype and shape: outputs, gradients, gaps and inputs untouched, the same bits twice. -1 and a message

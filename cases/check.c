@@ -164,14 +164,16 @@ static int check_gradients(const struct op_case *c, struct op_run *run)
 
 struct checking {
     struct device *device;
-    bool workers;
+    const struct check_scope *scope;
 };
 
 static int check_run(const struct op_case *c, struct op_run *run, void *context)
 {
     const struct checking *checking = context;
+    if (checking->scope->bf16 && run->dtype != DTYPE_BF16)
+        return 0;
     op_open(run, c);
-    int status = check_bits(c, run, checking->device, checking->workers);
+    int status = check_bits(c, run, checking->device, checking->scope->workers);
     if (status == 0)
         status = check_gaps(c, run) || check_inputs(c, run) ? -1 : 0;
     if (status == 0 && c->objective)
@@ -210,6 +212,6 @@ int case_each(const struct op_case *c, bool few, int (*see)(const struct op_case
 
 int case_check(const struct op_case *c, struct device *device, const struct check_scope *scope)
 {
-    struct checking checking = {device, scope->workers};
+    struct checking checking = {device, scope};
     return case_each(c, scope->few, check_run, &checking);
 }

@@ -66,9 +66,9 @@ static void call_packed(struct device *device, struct op_run *run)
 /* ---- Groups: about `rows` rows of GROUPS experts, one of which has none; bit 1: they are members of more ---- */
 enum { GROUPS = 4, MEMBERS = 6, REST = 7 /* rows behind the last group */ };
 /* Several tiles down, across and along k are among them. */
-static const struct op_shape grouped_shapes[] = {{0, 3, 5},       {9, 1, 1},       {40, 37, 48},
-                                                 {240, 70, 33},   {700, 8, 40},    {12, 144, 144},
-                                                 {600, 200, 136}, {1100, 260, 33}, {-1}};
+static const struct op_shape grouped_shapes[] = {
+    {0, 3, 5},       {9, 1, 1},       {40, 37, 48},    {240, 70, 33}, {700, 8, 40}, {12, 144, 144},
+    {600, 200, 136}, {1100, 260, 33}, {500, 331, 203}, {4, 395, 163}, {-1}};
 static const i32 members[GROUPS] = {4, 1, 5, 2};
 
 static i64 experts_of(const struct op_run *run)
@@ -105,7 +105,7 @@ static int sorted_matrix(struct op_run *run, const char *name, enum role role, i
 {
     int index = op_matrix(run, name, role, rows_of(run), columns);
     for (i64 g = 0; role == INPUT && g < GROUPS; g++)
-        for (i64 r = group_begin(run, g) + taken_of(run, g); r < group_begin(run, g + 1); r++)
+        for (i64 end = group_begin(run, g + 1), r = group_begin(run, g) + taken_of(run, g); r < end; r++)
             for (i64 c = 0; c < columns; c++)
                 op_values(run, index)[r * columns + c] = 0;
     return index;
@@ -151,7 +151,7 @@ static void reference_grouped(struct op_run *run)
     i64 n = run->columns, k = depth_of(run);
     for (i64 g = 0; g < GROUPS; g++) {
         const double *w = op_values(run, GROUP_W) + slice_of(run, g) * n * k;
-        for (i64 r = group_begin(run, g); r < group_begin(run, g + 1); r++)
+        for (i64 end = group_begin(run, g + 1), r = group_begin(run, g); r < end; r++)
             for (i64 j = 0; j < n; j++) {
                 double sum = 0;
                 for (i64 l = 0; l < k; l++)
@@ -183,10 +183,10 @@ static void call_grouped_weights(struct device *device, struct op_run *run)
 
 static void reference_slice(struct op_run *run, i64 group, double *dw, bool add)
 {
-    i64 n = run->columns, k = depth_of(run);
+    i64 n = run->columns, k = depth_of(run), begin = group_begin(run, group), end = group_begin(run, group + 1);
     for (i64 i = 0; i < n * k; i++) {
         double sum = add ? dw[i] : 0;
-        for (i64 r = group_begin(run, group); r < group_begin(run, group + 1); r++)
+        for (i64 r = begin; r < end; r++)
             sum += op_values(run, GROUP_Y)[r * n + i / k] * op_values(run, GROUP_X)[r * k + i % k];
         dw[i] = sum;
     }

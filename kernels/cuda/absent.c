@@ -34,3 +34,21 @@ double cuda_matrix_peak(const struct device *device, enum dtype dtype)
     (void)device, (void)dtype;
     return 0;
 }
+
+bool cuda_is_hopper(const struct device *device)
+{
+    (void)device;
+    return false;
+}
+
+bool cuda_has_two_kernels(const struct device *device, const char *op)
+{
+    (void)device, (void)op;
+    return false;
+}
+
+void cuda_use_hopper(struct device *device, bool use)
+{
+    (void)device;
+    require(!use, "kernels for sm_90 in a program built without CUDA");
+}

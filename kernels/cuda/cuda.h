@@ -24,6 +24,7 @@ extern "C" {
 /* What device->handles points to. The workspace is shared by all ops: the queue runs one at a time. */
 struct cuda_handles {
     int index, major, minor, multiprocessors; /* the GPU's number, compute capability, multiprocessors */
+    bool hopper;                              /* ops with a kernel of its own for sm_90 take it */
     struct cuda_products *products;           /* of matmul.c */
     void *workspace;
     i64 workspace_bytes;

@@ -98,11 +98,31 @@ int device_open_cuda(struct device *device, int index)
     *handles = (struct cuda_handles){.index = index,
                                      .major = properties.major,
                                      .minor = properties.minor,
+                                     .hopper = properties.major == 9,
                                      .multiprocessors = properties.multiProcessorCount,
                                      .products = cuda_products_open(),
                                      .workspace = cuda_alloc(device, WORKSPACE_BYTES),
                                      .workspace_bytes = WORKSPACE_BYTES};
     return 0;
+}
+
+bool cuda_is_hopper(const struct device *device)
+{
+    return cuda_handles_of(device)->major == 9;
+}
+
+bool cuda_has_two_kernels(const struct device *device, const char *op)
+{
+#define QUOTED(name) #name,
+    static const char *const both[] = {WEFT_CUDA_HOPPER_OPS(QUOTED) NULL};
+    return device->backend == BACKEND_CUDA && cuda_is_hopper(device) && is_among(op, both);
+}
+
+void cuda_use_hopper(struct device *device, bool use)
+{
+    require(!use || cuda_is_hopper(device), "kernels for sm_90 on an sm_%d%d", cuda_handles_of(device)->major,
+            cuda_handles_of(device)->minor);
+    cuda_handles_of(device)->hopper = use;
 }
 
 static void describe_gpu(struct text *out, int index, int count)

@@ -14,6 +14,13 @@
 
 enum { WARPGROUP_THREADS = 128 };
 
+/* Whose thread this is, told so that the compiler sees that a warp agrees: products in a branch that it takes for
+ * divergent run one after the other. */
+__device__ inline int warp_of_block(void)
+{
+    return __shfl_sync(0xffffffffu, (int)threadIdx.x / WARP_THREADS, 0);
+}
+
 /* ---- Barriers: a phase of an mbarrier ends when its arrivals and the bytes expected have come ---- */
 __device__ inline void mbarrier_init(u64 *barrier, u32 arrivals)
 {

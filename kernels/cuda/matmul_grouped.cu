@@ -1,10 +1,8 @@
-#include "kernels/cuda/cuda.h"
-#include "kernels/cuda/ptx.h"
+#include "kernels/cuda/matmul_grouped.h"
 
-/* Products of ragged groups of rows. Blocks stay and take tile after tile of the output; which group a tile belongs to
- * is found from offsets in device memory, so the host knows no counts. Each output is one sum along k in order: bits do
- * not depend on how many blocks there are. */
-enum { THREADS = 256, GROUPS_MOST = 4096 };
+/* Products of ragged groups of rows by f32 units, and by the tensor cores as of Ampere; those of Hopper have
+ * matmul_grouped_hopper.cu. */
+enum { THREADS = 256 };
 
 /* An operand of a tile's product: `outer` counts rows of the product for a, columns for b. It lies [outer, k], or
  * [k, outer] where it is turned. What is past the ends is zero. */
@@ -18,34 +16,6 @@ struct work {
     struct matrix out; /* its first row and column are those of the tile, its size what is left */
     bool add;
 };
-
-__device__ static void store(const struct work &w, i64 row, i64 column, float value)
-{
-    if (row >= w.out.rows || column >= w.out.columns)
-        return;
-    if (w.out.dtype == DTYPE_BF16) {
-        row_of<bf16>(w.out, row)[column] = from_f32<bf16>(value);
-    } else {
-        float *to = row_of<float>(w.out, row) + column;
-        *to = w.add ? *to + value : value;
-    }
-}
-
-/* Columns `column` (even) and the next. */
-__device__ static void store_pair(const struct work &w, i64 row, i64 column, float first, float second)
-{
-    bool is_bf16 = w.out.dtype == DTYPE_BF16;
-    uintptr_t bits = (uintptr_t)w.out.data | (uintptr_t)(w.out.stride * (is_bf16 ? 2 : 4));
-    if (row >= w.out.rows || column + 1 >= w.out.columns || bits % (is_bf16 ? 4 : 8) != 0) {
-        store(w, row, column, first);
-        store(w, row, column + 1, second);
-    } else if (is_bf16) {
-        *(u32 *)(row_of<bf16>(w.out, row) + column) = pack_bf16(first, second);
-    } else {
-        float2 *to = (float2 *)(row_of<float>(w.out, row) + column), old = w.add ? *to : make_float2(0, 0);
-        *to = make_float2(old.x + first, old.y + second);
-    }
-}
 
 /* ---- f32: tiles in ordinary registers, 4 x 4 outputs a thread ---- */
 template <typename T, bool turn_a, bool turn_b> struct engine;
@@ -88,7 +58,7 @@ template <bool turn_a, bool turn_b> struct engine<float, turn_a, turn_b> {
         for (int i = 0; i < OWN; i++)
 #pragma unroll
             for (int j = 0; j < OWN; j++)
-                store(w, row + i, column + j, d[i][j]);
+                store(w.out, w.add, row + i, column + j, d[i][j]);
     }
 };
 
@@ -197,69 +167,12 @@ template <bool turn_a, bool turn_b> struct engine<bf16, turn_a, turn_b> {
             for (int j = 0; j < ACROSS; j++)
 #pragma unroll
                 for (int half = 0; half < 2; half++)
-                    store_pair(w, row + 16 * i + lane / 4 + 8 * half, column + 8 * j + lane % 4 * 2, d[i][j][2 * half],
-                               d[i][j][2 * half + 1]);
+                    store_pair(w.out, w.add, row + 16 * i + lane / 4 + 8 * half, column + 8 * j + lane % 4 * 2,
+                               d[i][j][2 * half], d[i][j][2 * half + 1]);
     }
 };
 
-/* ---- Which tile is whose ---- */
-enum product { BY_TURNED /* a W^T */, BY_STANDING /* a W */, OF_WEIGHTS /* dy^T x */ };
-
-struct grouped {
-    struct matrix out, a, b;
-    u8 *written; /* of weights */
-    i64 slice_rows;
-    struct groups groups;
-    i64 vector_a, vector_b; /* flags */
-};
-
-/* How many tiles an output of so many rows and columns is. */
-template <typename E> __device__ static i32 tiles_of(i64 rows, i64 columns)
-{
-    return (i32)((rows + E::M - 1) / E::M * ((columns + E::N - 1) / E::N));
-}
-
-/* starts [groups + 1]: the first tile of each group. */
-template <typename E, enum product product> __device__ static void count_tiles(i32 *starts, const struct grouped &p)
-{
-    i32 before = 0;
-    for (i64 first = 0; first < p.groups.count; first += THREADS) {
-        i64 g = first + threadIdx.x;
-        i64 rows = g < p.groups.count ? p.groups.offsets[g + 1] - p.groups.offsets[g] : 0;
-        i32 total, tiles = product != OF_WEIGHTS ? tiles_of<E>(rows, p.out.columns)
-                                                 : (rows > 0 ? tiles_of<E>(p.slice_rows, p.out.columns) : 0);
-        i32 earlier = block_scan(tiles, &total);
-        if (g < p.groups.count)
-            starts[g] = before + earlier;
-        before += total;
-    }
-    if (threadIdx.x == 0)
-        starts[p.groups.count] = before;
-    __syncthreads();
-}
-
-/* The group that has tile number `tile`. */
-__device__ static i64 group_of(const i32 *starts, i64 groups, i32 tile)
-{
-    i64 low = 0, high = groups; /* starts[low] <= tile < starts[high] */
-    while (high - low > 1) {
-        i64 middle = (low + high) / 2;
-        if (starts[middle] <= tile)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-__device__ static struct matrix part_of(struct matrix m, i64 row, i64 column, i64 rows)
-{
-    m.data = (char *)m.data + (row * m.stride + column) * (m.dtype == DTYPE_BF16 ? 2 : 4);
-    m.rows = rows;
-    m.columns -= column;
-    return m;
-}
-
+/* ---- A tile of a group ---- */
 template <typename E, enum product product>
 __device__ static struct work work_of(const struct grouped &p, i64 group, i32 tile)
 {
@@ -296,7 +209,7 @@ static __global__ void __launch_bounds__(THREADS, 2) multiply(struct grouped p)
     DYNAMIC_SHARED(char, memory);
     typename E::shared *tiles = (typename E::shared *)memory;
     i32 *starts = (i32 *)(memory + sizeof *tiles);
-    count_tiles<E, product>(starts, p);
+    count_tiles<E::M, E::N, product>(starts, p);
     for (i32 tile = (i32)blockIdx.x; tile < starts[p.groups.count]; tile += (i32)gridDim.x) {
         i64 group = group_of(starts, p.groups.count, tile);
         E::multiply(tiles, work_of<E, product>(p, group, tile - starts[group]));
@@ -333,6 +246,8 @@ extern "C" void cuda_matmul_grouped(struct device *device, struct matrix out, st
             (long long)out.columns, (long long)a.rows, (long long)a.columns, (long long)experts, (long long)slice_rows,
             (long long)w.columns);
     struct grouped p = {out, a, w, NULL, slice_rows, *groups, reads_vectors(a), reads_vectors(w)};
+    if (grouped_hopper(device, p, transpose ? BY_TURNED : BY_STANDING))
+        return;
     if (a.dtype == DTYPE_BF16 && transpose)
         launch<bf16, BY_TURNED>(device, p);
     else if (a.dtype == DTYPE_BF16)
@@ -360,10 +275,12 @@ extern "C" void cuda_matmul_grouped_weights(struct device *device, struct matrix
             (long long)slice_rows, (long long)dw.columns, (long long)dy.rows, (long long)dy.columns, (long long)x.rows,
             (long long)x.columns);
     struct grouped p = {dw, dy, x, written, slice_rows, *groups, reads_vectors(dy), reads_vectors(x)};
-    if (dy.dtype == DTYPE_BF16)
-        launch<bf16, OF_WEIGHTS>(device, p);
-    else
-        launch<float, OF_WEIGHTS>(device, p);
+    if (!grouped_hopper(device, p, OF_WEIGHTS)) {
+        if (dy.dtype == DTYPE_BF16)
+            launch<bf16, OF_WEIGHTS>(device, p);
+        else
+            launch<float, OF_WEIGHTS>(device, p);
+    }
     if (groups->count > 0)
         LAUNCH(device, mark_written, blocks_for(groups->count), BLOCK_THREADS, 0, written, *groups);
 }

@@ -1,0 +1,97 @@
+/* What the kernels of grouped products share: which tile of the output is whose. Blocks stay and take tile after tile;
+ * which group a tile belongs to is found from offsets in device memory, so the host knows no counts. Each output is one
+ * sum along k in order: bits do not depend on how many blocks there are. */
+#ifndef WEFT_CUDA_MATMUL_GROUPED_H
+#define WEFT_CUDA_MATMUL_GROUPED_H
+#include "kernels/cuda/ptx.h"
+
+enum { GROUPS_MOST = 4096 };
+enum product { BY_TURNED /* a W^T */, BY_STANDING /* a W */, OF_WEIGHTS /* dy^T x */ };
+
+struct grouped {
+    struct matrix out, a, b;
+    u8 *written; /* of weights */
+    i64 slice_rows;
+    struct groups groups;
+    i64 vector_a, vector_b; /* flags */
+};
+
+/* matmul_grouped_hopper.cu; false: the device or the operands are not for it, nothing is done. */
+bool grouped_hopper(struct device *device, const struct grouped &p, enum product product);
+
+/* How many tiles an output of so many rows and columns is. */
+template <int M, int N> __device__ inline i32 tiles_of(i64 rows, i64 columns)
+{
+    return (i32)((rows + M - 1) / M * ((columns + N - 1) / N));
+}
+
+/* starts [groups + 1]: the first tile of each group. All threads of the block call it. */
+template <int M, int N, enum product product> __device__ inline void count_tiles(i32 *starts, const struct grouped &p)
+{
+    i32 before = 0;
+    for (i64 first = 0; first < p.groups.count; first += blockDim.x) {
+        i64 g = first + threadIdx.x;
+        i64 rows = g < p.groups.count ? p.groups.offsets[g + 1] - p.groups.offsets[g] : 0;
+        i64 down = product == OF_WEIGHTS && rows > 0 ? p.slice_rows : rows;
+        i32 total, tiles = tiles_of<M, N>(down, p.out.columns), earlier = block_scan(tiles, &total);
+        if (g < p.groups.count)
+            starts[g] = before + earlier;
+        before += total;
+    }
+    if (threadIdx.x == 0)
+        starts[p.groups.count] = before;
+    __syncthreads();
+}
+
+/* The group that has tile number `tile`. */
+__device__ inline i64 group_of(const i32 *starts, i64 groups, i32 tile)
+{
+    i64 low = 0, high = groups; /* starts[low] <= tile < starts[high] */
+    while (high - low > 1) {
+        i64 middle = (low + high) / 2;
+        if (starts[middle] <= tile)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The same from a row and column on, of so many rows. */
+__device__ inline struct matrix part_of(struct matrix m, i64 row, i64 column, i64 rows)
+{
+    m.data = (char *)m.data + (row * m.stride + column) * (m.dtype == DTYPE_BF16 ? 2 : 4);
+    m.rows = rows;
+    m.columns -= column;
+    return m;
+}
+
+__device__ inline void store(const struct matrix &out, bool add, i64 row, i64 column, float value)
+{
+    if (row >= out.rows || column >= out.columns)
+        return;
+    if (out.dtype == DTYPE_BF16) {
+        row_of<bf16>(out, row)[column] = from_f32<bf16>(value);
+    } else {
+        float *to = row_of<float>(out, row) + column;
+        *to = add ? *to + value : value;
+    }
+}
+
+/* Columns `column` (even) and the next. */
+__device__ inline void store_pair(const struct matrix &out, bool add, i64 row, i64 column, float first, float second)
+{
+    bool is_bf16 = out.dtype == DTYPE_BF16;
+    uintptr_t bits = (uintptr_t)out.data | (uintptr_t)(out.stride * (is_bf16 ? 2 : 4));
+    if (row >= out.rows || column + 1 >= out.columns || bits % (is_bf16 ? 4 : 8) != 0) {
+        store(out, add, row, column, first);
+        store(out, add, row, column + 1, second);
+    } else if (is_bf16) {
+        *(u32 *)(row_of<bf16>(out, row) + column) = pack_bf16(first, second);
+    } else {
+        float2 *to = (float2 *)(row_of<float>(out, row) + column), old = add ? *to : make_float2(0, 0);
+        *to = make_float2(old.x + first, old.y + second);
+    }
+}
+
+#endif

@@ -1,0 +1,281 @@
+#include "kernels/cuda/hopper.h"
+#include "kernels/cuda/matmul_grouped.h"
+
+/* Products of ragged groups of rows on Hopper's tensor cores. One warp keeps the copy engine STAGES steps of k ahead,
+ * through tile after tile; two warpgroups multiply 64 rows of a tile each, and hand bf16 outputs back to the copy
+ * engine, which writes them while the next tile is multiplied. */
+enum { CONSUMERS = 2, ROWS = 64 /* of a warpgroup */, TILE_M = CONSUMERS * ROWS, TILE_K = TILE_COLUMNS };
+enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
+enum { CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40, WARP_ROWS = 16, WARPS = CONSUMER_THREADS / WARP_THREADS };
+enum { BOX = TILE_COLUMNS * TILE_K /* elements: 64 rows, or 64 columns, and 64 of k */ };
+
+template <enum product product, int N> struct layout {
+    static constexpr enum tile_lies A = product == OF_WEIGHTS ? BY_COLUMNS : BY_ROWS;
+    static constexpr enum tile_lies B = product == BY_TURNED ? BY_ROWS : BY_COLUMNS;
+    enum { STAGES = N == 256 && product != OF_WEIGHTS ? 3 : 4, STORING = product != OF_WEIGHTS ? WARPS : 1 };
+    struct stage {
+        bf16 a[CONSUMERS][BOX], b[N / TILE_COLUMNS][BOX];
+    };
+    struct shared {
+        struct stage at[STAGES];
+        bf16 out[STORING][N / TILE_COLUMNS][WARP_ROWS * TILE_COLUMNS]; /* a warp's boxes */
+        u64 full[STAGES], empty[STAGES];
+        i32 starts[1]; /* [groups + 1] */
+    };
+};
+
+/* Of a tile: its first row and column in the output of its group; what its group has. */
+struct place {
+    i32 row, column, begin, rows, slice;
+};
+template <enum product product, int N>
+__device__ static struct place place_of(const struct grouped &p, const i32 *starts, i32 tile)
+{
+    i64 group = group_of(starts, p.groups.count, tile);
+    i32 across = (i32)((p.out.columns + N - 1) / N), begin = p.groups.offsets[group];
+    tile -= starts[group];
+    return {tile / across * TILE_M, tile % across * N, begin, p.groups.offsets[group + 1] - begin,
+            p.groups.member ? p.groups.member[group] : (i32)group};
+}
+template <enum product product> __device__ static i32 depth_of(const struct grouped &p, const struct place &at)
+{
+    return product == OF_WEIGHTS ? at.rows : (i32)p.a.columns;
+}
+
+/* Which stage is next, and how often all of them were. */
+struct ring {
+    u32 at, turn;
+};
+template <int STAGES> __device__ static void advance(struct ring *r)
+{
+    r->at = r->at + 1 == STAGES ? 0 : r->at + 1;
+    r->turn ^= r->at == 0;
+}
+
+/* ---- The producer: one thread ---- */
+template <enum product product, int N>
+__device__ static void load_stage(typename layout<product, N>::stage *to, const tile_map *a, const tile_map *b,
+                                  u64 *full, const struct place &at, i32 k)
+{
+    typedef layout<product, N> L;
+    mbarrier_arrive_expecting(full, sizeof *to);
+    if (L::A == BY_ROWS)
+        tile_load(to->a[0], a, full, k, at.begin + at.row, 0);
+    for (int i = 0; L::A == BY_COLUMNS && i < CONSUMERS; i++)
+        tile_load(to->a[i], a, full, at.row + i * TILE_COLUMNS, at.begin + k, 0);
+    if (L::B == BY_ROWS)
+        tile_load(to->b[0], b, full, k, at.column, at.slice);
+    for (int i = 0; L::B == BY_COLUMNS && i < N / TILE_COLUMNS; i++)
+        tile_load(to->b[i], b, full, at.column + i * TILE_COLUMNS, product == OF_WEIGHTS ? at.begin + k : k,
+                  product == OF_WEIGHTS ? 0 : at.slice);
+}
+
+template <enum product product, int N>
+__device__ static void produce(typename layout<product, N>::shared *s, const struct grouped &p, const tile_map *a,
+                               const tile_map *b)
+{
+    struct ring r = {0, 1}; /* at first all are empty */
+    for (i32 tile = (i32)blockIdx.x; tile < s->starts[p.groups.count]; tile += (i32)gridDim.x) {
+        struct place at = place_of<product, N>(p, s->starts, tile);
+        for (i32 k = 0, depth = depth_of<product>(p, at); k < depth; k += TILE_K) {
+            mbarrier_wait(&s->empty[r.at], r.turn);
+            load_stage<product, N>(&s->at[r.at], a, b, &s->full[r.at], at, k);
+            advance<layout<product, N>::STAGES>(&r);
+        }
+    }
+}
+
+/* ---- Consumers: a warpgroup each ---- */
+/* d += or = a b of a stage, DEPTH of k from `from` on. */
+template <enum product product, int N, int DEPTH>
+__device__ static void multiply_stage(float (&d)[N / 2], const typename layout<product, N>::stage *s, int warpgroup,
+                                      i32 from, bool add)
+{
+    typedef layout<product, N> L;
+    u64 a = tile_descriptor(s->a[warpgroup], BOX * 2), b = tile_descriptor(s->b, BOX * 2);
+    keep_in_place(d);
+    warpgroup_fence();
+#pragma unroll
+    for (int k = 0; k < DEPTH; k += 16)
+        warpgroup_mma<L::A, L::B>(d, further<L::A>(a, from + k), further<L::B>(b, from + k), add || k > 0);
+    warpgroup_commit();
+}
+
+/* The products of a tile; what it has read is free for the producer. A stage's k past the end is zero in a product by
+ * weights, but in one of weights it is another group's; groups are multiples of 16 rows. */
+template <enum product product, int N>
+__device__ static void multiply_tile(float (&d)[N / 2], typename layout<product, N>::shared *s, struct ring *r,
+                                     int warpgroup, i32 depth)
+{
+    bool first = threadIdx.x % WARPGROUP_THREADS == 0;
+    i32 whole = product == OF_WEIGHTS ? depth / TILE_K * TILE_K : depth;
+    u32 before = 0;
+    for (i32 k = 0; k < whole; k += TILE_K) {
+        mbarrier_wait(&s->full[r->at], r->turn);
+        multiply_stage<product, N, TILE_K>(d, &s->at[r->at], warpgroup, 0, k > 0);
+        warpgroup_wait<1>();
+        if (k > 0 && first)
+            mbarrier_arrive(&s->empty[before]);
+        before = r->at;
+        advance<layout<product, N>::STAGES>(r);
+    }
+    warpgroup_wait<0>();
+    keep_in_place(d);
+    if (whole > 0 && first)
+        mbarrier_arrive(&s->empty[before]);
+    if (whole >= depth)
+        return;
+    mbarrier_wait(&s->full[r->at], r->turn);
+    for (i32 k = whole; k < depth; k += 16) {
+        multiply_stage<product, N, 16>(d, &s->at[r->at], warpgroup, k - whole, k > 0);
+        warpgroup_wait<0>();
+        keep_in_place(d);
+    }
+    if (first)
+        mbarrier_arrive(&s->empty[r->at]);
+    advance<layout<product, N>::STAGES>(r);
+}
+
+/* Of a warpgroup that has no rows of the tile. */
+template <enum product product, int N>
+__device__ static void pass_over(typename layout<product, N>::shared *s, struct ring *r, i32 depth)
+{
+    for (i32 k = 0; k < depth; k += TILE_K) {
+        mbarrier_wait(&s->full[r->at], r->turn);
+        if (threadIdx.x % WARPGROUP_THREADS == 0)
+            mbarrier_arrive(&s->empty[r->at]);
+        advance<layout<product, N>::STAGES>(r);
+    }
+}
+
+/* 16 rows of a warp by the copy engine; groups are multiples of as many. */
+template <int N>
+__device__ static void store_rows(bf16 (&box)[N / TILE_COLUMNS][WARP_ROWS * TILE_COLUMNS], const float (&d)[N / 2],
+                                  const tile_map *out, i32 row, i32 column, i32 columns)
+{
+    int lane = threadIdx.x % WARP_THREADS, own = lane / 4;
+    if (lane == 0)
+        tile_stores_wait_read<0>(); /* of the tile before */
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 2) {
+        int chunk = i / 4 % 8, half = i / 2 % 2;
+        bf16 *to = box[i / 32] + (own + 8 * half) * TILE_COLUMNS + ((chunk ^ own) * 8 + lane % 4 * 2);
+        *(u32 *)to = pack_bf16(d[i], d[i + 1]);
+    }
+    fence_proxy_async();
+    __syncwarp();
+    if (lane != 0)
+        return;
+    for (int i = 0; i < N / TILE_COLUMNS && column + i * TILE_COLUMNS < columns; i++)
+        tile_store(out, box[i], column + i * TILE_COLUMNS, row, 0);
+    tile_stores_commit();
+}
+
+template <int N>
+__device__ static void store_weights(const struct grouped &p, const float (&d)[N / 2], const struct place &at, i32 row)
+{
+    struct matrix out = part_of(p.out, at.slice * p.slice_rows + at.row, at.column, p.slice_rows - at.row);
+    int lane = threadIdx.x % WARP_THREADS;
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 2)
+        store_pair(out, p.written[at.slice], row + lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2, d[i], d[i + 1]);
+}
+
+template <enum product product, int N>
+__device__ static void consume(typename layout<product, N>::shared *s, const struct grouped &p, const tile_map *out,
+                               int warp)
+{
+    struct ring r = {0, 0};
+    for (i32 tile = (i32)blockIdx.x; tile < s->starts[p.groups.count]; tile += (i32)gridDim.x) {
+        struct place at = place_of<product, N>(p, s->starts, tile);
+        i32 depth = depth_of<product>(p, at), rows = product == OF_WEIGHTS ? (i32)p.slice_rows : at.rows;
+        float d[N / 2];
+        if (at.row + warp / 4 * ROWS >= rows) {
+            pass_over<product, N>(s, &r, depth);
+            continue;
+        }
+        multiply_tile<product, N>(d, s, &r, warp / 4, depth);
+        if constexpr (product == OF_WEIGHTS)
+            store_weights<N>(p, d, at, warp * WARP_ROWS);
+        else if (at.row + warp * WARP_ROWS < rows)
+            store_rows<N>(s->out[warp], d, out, at.begin + at.row + warp * WARP_ROWS, at.column, (i32)p.out.columns);
+    }
+    if (product != OF_WEIGHTS && threadIdx.x % WARP_THREADS == 0)
+        tile_stores_wait_read<0>();
+}
+
+template <enum product product, int N>
+static __global__ void __launch_bounds__(THREADS, 1)
+    multiply(struct grouped p, const __grid_constant__ tile_map a, const __grid_constant__ tile_map b,
+             const __grid_constant__ tile_map out)
+{
+#ifdef WEFT_HOPPER
+    typedef layout<product, N> L;
+    DYNAMIC_SHARED(typename L::shared, s);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < L::STAGES; i++) {
+            mbarrier_init(&s->full[i], 1);
+            mbarrier_init(&s->empty[i], CONSUMERS);
+        }
+        fence_proxy_async();
+    }
+    count_tiles<TILE_M, N, product>(s->starts, p);
+    int warp = warp_of_block();
+    if (warp >= WARPS) {
+        registers_give<PRODUCER_REGISTERS>();
+        if (threadIdx.x == CONSUMER_THREADS)
+            produce<product, N>(s, p, &a, &b);
+    } else {
+        registers_take<CONSUMER_REGISTERS>();
+        consume<product, N>(s, p, &out, warp);
+    }
+#endif
+}
+
+/* ---- The host's side ---- */
+static i64 tiles_most(const struct grouped &p, enum product product, i64 columns)
+{
+    i64 down = product == OF_WEIGHTS ? p.groups.count * ceil_div(p.slice_rows, TILE_M)
+                                     : ceil_div(p.out.rows, TILE_M) + p.groups.count;
+    return down * ceil_div(p.out.columns, columns);
+}
+
+template <enum product product, int N> static void launch(struct device *device, const struct grouped &p)
+{
+    typedef layout<product, N> L;
+    i64 parts = product == OF_WEIGHTS ? 1 : p.b.rows / p.slice_rows;
+    i64 bytes = round_up((i64)sizeof(typename L::shared) + p.groups.count * 4, TILE_ALIGNMENT);
+    unsigned blocks = (unsigned)min_i64(tiles_most(p, product, N), cuda_handles_of(device)->multiprocessors);
+    tile_map a = tile_map_of(p.a, 1, L::A == BY_ROWS ? TILE_M : TILE_K);
+    tile_map b = tile_map_of(p.b, parts, L::B == BY_ROWS ? N : TILE_K);
+    tile_map out = product == OF_WEIGHTS ? a : tile_map_of(p.out, 1, WARP_ROWS);
+    CUDA_CHECK(cudaFuncSetAttribute((multiply<product, N>), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    LAUNCH(device, (multiply<product, N>), blocks, THREADS, bytes, p, a, b, out);
+}
+
+/* Tiles of 128 columns where those of 256 would leave half of the last one empty, or multiprocessors without work. */
+template <enum product product> static void launch_by_width(struct device *device, const struct grouped &p)
+{
+    i64 last = p.out.columns % 256;
+    if ((last > 0 && last <= 128) || tiles_most(p, product, 256) < 2 * cuda_handles_of(device)->multiprocessors)
+        launch<product, 128>(device, p);
+    else
+        launch<product, 256>(device, p);
+}
+
+bool grouped_hopper(struct device *device, const struct grouped &p, enum product product)
+{
+    if (!cuda_handles_of(device)->hopper || !has_tile_map(p.a) || !has_tile_map(p.b) || p.out.columns == 0 ||
+        (product != OF_WEIGHTS && !has_tile_map(p.out)))
+        return false;
+    if (tiles_most(p, product, 128) == 0)
+        return true;
+    if (product == BY_TURNED)
+        launch_by_width<BY_TURNED>(device, p);
+    else if (product == BY_STANDING)
+        launch_by_width<BY_STANDING>(device, p);
+    else
+        launch_by_width<OF_WEIGHTS>(device, p);
+    return true;
+}
