@@ -125,21 +125,6 @@ static void launch_plain(struct device *device, const struct problem &p)
  * they have is put together in the order of the keys. ---- */
 enum { WARPS = 4, ROWS = 16 * WARPS, THREADS = WARPS * WARP_THREADS, BLOCKS_ENOUGH = 128, TILES_ENOUGH = 4 };
 
-struct split {
-    float *out;       /* [splits, kv heads, rows, width], not divided by their sums */
-    float2 *sums;     /* [splits, kv heads, rows]: running maximum (of powers of two) and sum */
-    i64 count, tiles; /* of keys, each */
-};
-struct attention {
-    struct matrix out, q, k, v;
-    float *lse;
-    struct heads heads;
-    struct intervals of;
-    struct key_span *spans;
-    struct split split;
-    i64 rows, vector;
-};
-
 template <int D> struct key_tile {
     enum { COUNT = D > 128 ? 32 : 64 };
 };
@@ -262,12 +247,6 @@ __device__ static void store_split(const struct attention &p, const struct row_s
         p.split.sums[at] = make_float2(r.most[half], r.sum[half]);
 }
 
-__device__ static void store_lse(const struct attention &p, i64 kv_head, i64 row, float most, float sum)
-{
-    p.lse[row / p.heads.group * p.heads.count + kv_head * p.heads.group + row % p.heads.group] =
-        sum > 0 ? (most + log2f(sum)) * LN_2 : -INFINITY;
-}
-
 template <int D> __device__ static void store_rows(const struct attention &p, struct row_state<D> *r, i64 first)
 {
 #pragma unroll
@@ -354,6 +333,8 @@ template <int D> static void launch_mma(struct device *device, struct attention 
     i64 tiles = ceil_div(p.of.keys, key_tile<D>::COUNT);
     int bytes = (int)sizeof(struct attention_tiles<D>);
     p.split = split_of(device, p, tiles);
+    if (p.split.count == 1 && attention_hopper(device, p))
+        return;
     dim3 grid((unsigned)ceil_div(p.rows, ROWS), (unsigned)p.heads.kv_count, (unsigned)p.split.count);
     launch_summary(device, p.spans, p.of, key_tile<D>::COUNT);
     CUDA_CHECK(cudaFuncSetAttribute(attend_mma<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));

@@ -135,6 +135,30 @@ template <typename T> __device__ inline T *head_row(struct matrix m, struct head
     return row_of<T>(m, row / heads.group) + (kv_head * heads.group + row % heads.group) * heads.width;
 }
 
+/* ---- The forward on tensor cores ---- */
+struct split {
+    float *out;       /* [splits, kv heads, rows, width], not divided by their sums */
+    float2 *sums;     /* [splits, kv heads, rows]: running maximum (of powers of two) and sum */
+    i64 count, tiles; /* of keys, each */
+};
+struct attention {
+    struct matrix out, q, k, v;
+    float *lse;
+    struct heads heads;
+    struct intervals of;
+    struct key_span *spans;
+    struct split split;
+    i64 rows, vector;
+};
+__device__ inline void store_lse(const struct attention &p, i64 kv_head, i64 row, float most, float sum)
+{
+    p.lse[row / p.heads.group * p.heads.count + kv_head * p.heads.group + row % p.heads.group] =
+        sum > 0 ? (most + log2f(sum)) * LN_2 : -INFINITY;
+}
+
+/* attention_hopper.cu, without splits; false: the device or the operands are not for it, nothing is done. */
+bool attention_hopper(struct device *device, const struct attention &p);
+
 /* ---- Tensor cores: tiles of bf16 in shared memory, rows padded so that the eight of an ldmatrix meet each bank once
  */
 template <int D> struct padded_row {

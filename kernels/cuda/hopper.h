@@ -53,6 +53,15 @@ __device__ inline void mbarrier_wait(u64 *barrier, u32 parity)
                      : "memory"),
         emu::mbarrier_wait(barrier, parity));
 }
+/* Which of a ring of stages is next, and the parity of the turn. */
+struct ring {
+    u32 at, turn;
+};
+template <int STAGES> __device__ inline void advance(struct ring *r)
+{
+    r->at = r->at + 1 == STAGES ? 0 : r->at + 1;
+    r->turn ^= r->at == 0;
+}
 /* What this thread wrote to shared memory, mbarriers too, is seen by the copy engine and the tensor cores. */
 __device__ inline void fence_proxy_async(void)
 {

@@ -42,16 +42,6 @@ template <enum product product> __device__ static i32 depth_of(const struct grou
     return product == OF_WEIGHTS ? at.rows : (i32)p.a.columns;
 }
 
-/* Which stage is next, and how often all of them were. */
-struct ring {
-    u32 at, turn;
-};
-template <int STAGES> __device__ static void advance(struct ring *r)
-{
-    r->at = r->at + 1 == STAGES ? 0 : r->at + 1;
-    r->turn ^= r->at == 0;
-}
-
 /* ---- The producer: one thread ---- */
 template <enum product product, int N>
 __device__ static void load_stage(typename layout<product, N>::stage *to, const tile_map *a, const tile_map *b,

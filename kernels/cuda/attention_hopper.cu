@@ -1,0 +1,303 @@
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/hopper.h"
+
+/* Flash attention's forward on Hopper (Dao et al. 2022; Shah et al. 2024): one warp finds the tiles of keys that are
+ * seen and keeps the copy engine STAGES of them ahead, two warpgroups have 64 rows each. A warpgroup multiplies the
+ * next tile's scores while the values of the tile before are added up, and softens the former meanwhile. */
+enum { CONSUMERS = 2, ROWS = 64 /* of a warpgroup */, BLOCK_ROWS = CONSUMERS * ROWS, KEYS = 128, STAGES = 2 };
+enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
+enum { WARPS = CONSUMER_THREADS / WARP_THREADS, CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40 };
+enum { NO_MORE = -1 };
+
+template <int D> struct shared {
+    enum { BOXES = D / TILE_COLUMNS, KEY_BOX = KEYS * TILE_COLUMNS };
+    bf16 q[CONSUMERS][BOXES][ROWS * TILE_COLUMNS], k[STAGES][BOXES][KEY_BOX], v[STAGES][BOXES][KEY_BOX];
+    struct key_bounds bounds[STAGES][KEYS]; /* of tiles that are not seen as a whole */
+    i32 whole[STAGES];                      /* or NO_MORE */
+    u64 q_full, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
+};
+
+/* ---- The producer: a warp ---- */
+template <int D>
+__device__ static void load_queries(struct shared<D> *s, const struct attention &p, const tile_map *q, i64 row)
+{
+    mbarrier_arrive_expecting(&s->q_full, sizeof s->q);
+    for (int group = 0; group < CONSUMERS; group++)
+        for (int i = 0; i < shared<D>::BOXES; i++)
+            tile_load(s->q[group][i], q, &s->q_full, i * TILE_COLUMNS, (i32)(blockIdx.y * p.heads.group),
+                      (i32)((row + group * ROWS) / p.heads.group));
+}
+
+template <int D>
+__device__ static void load_keys(struct shared<D> *s, const struct attention &p, const tile_map *k, const tile_map *v,
+                                 struct ring r, i64 tile, bool whole)
+{
+    int lane = threadIdx.x % WARP_THREADS;
+    mbarrier_wait(&s->k_empty[r.at], r.turn);
+    for (int j = lane; !whole && j < KEYS; j += WARP_THREADS)
+        s->bounds[r.at][j] = bounds_of(p.of, tile * KEYS + j);
+    if (lane == 0)
+        s->whole[r.at] = whole;
+    __syncwarp();
+    if (lane != 0)
+        return;
+    mbarrier_arrive_expecting(&s->k_full[r.at], sizeof s->k[0]);
+    for (int i = 0; i < shared<D>::BOXES; i++)
+        tile_load(s->k[r.at][i], k, &s->k_full[r.at], i * TILE_COLUMNS, (i32)blockIdx.y, (i32)(tile * KEYS));
+    mbarrier_wait(&s->v_empty[r.at], r.turn);
+    mbarrier_arrive_expecting(&s->v_full[r.at], sizeof s->v[0]);
+    for (int i = 0; i < shared<D>::BOXES; i++)
+        tile_load(s->v[r.at][i], v, &s->v_full[r.at], i * TILE_COLUMNS, (i32)blockIdx.y, (i32)(tile * KEYS));
+}
+
+/* The keys that rows `first` .. `last` see. */
+template <int D>
+__device__ static void produce(struct shared<D> *s, const struct attention &p, const tile_map *k, const tile_map *v,
+                               i64 first, i64 last)
+{
+    i32 first_query = p.of.query[first / p.heads.group], last_query = p.of.query[last / p.heads.group];
+    i64 tiles = (p.of.keys + KEYS - 1) / KEYS, lane = threadIdx.x % WARP_THREADS;
+    struct ring r = {0, 1}; /* at first all are empty */
+    for (i64 base = 0; base < tiles; base += WARP_THREADS) {
+        enum seen seen = base + lane < tiles ? seen_of(p.spans[base + lane], first_query, last_query) : SEEN_NONE;
+        u32 listed = __ballot_sync(0xffffffffu, seen != SEEN_NONE),
+            whole = __ballot_sync(0xffffffffu, seen == SEEN_ALL);
+        for (; listed; listed &= listed - 1) {
+            int at = __ffs((int)listed) - 1;
+            load_keys<D>(s, p, k, v, r, base + at, whole >> at & 1);
+            advance<STAGES>(&r);
+        }
+    }
+    mbarrier_wait(&s->k_empty[r.at], r.turn);
+    if (lane == 0) {
+        s->whole[r.at] = NO_MORE;
+        mbarrier_arrive(&s->k_full[r.at]);
+    }
+}
+
+/* ---- Consumers: a warpgroup each. Of a product a thread has rows lane / 4 of its warp's 16 and that + 8 (halves) ----
+ */
+template <int D> struct state {
+    float out[D / 2], most[2], sum[2];
+    i32 query[2];
+};
+
+/* x [64, KEYS] = q k^T */
+template <int D> __device__ static void start_scores(float (&x)[KEYS / 2], struct shared<D> *s, int group, u32 at)
+{
+    keep_in_place(x);
+    warpgroup_fence();
+#pragma unroll
+    for (int c = 0; c < D; c += 16)
+        warpgroup_mma<BY_ROWS, BY_ROWS>(
+            x, further<BY_ROWS>(tile_descriptor(s->q[group][c / TILE_COLUMNS]), c % TILE_COLUMNS),
+            further<BY_ROWS>(tile_descriptor(s->k[at][c / TILE_COLUMNS]), c % TILE_COLUMNS), c > 0);
+    warpgroup_commit();
+}
+/* out [64, D] += weights v */
+template <int D>
+__device__ static void start_values(float (&out)[D / 2], const u32 (&weights)[KEYS / 16][4], struct shared<D> *s,
+                                    u32 at)
+{
+    u64 v = tile_descriptor(s->v[at], shared<D>::KEY_BOX * 2);
+    keep_in_place(out);
+    warpgroup_fence();
+#pragma unroll
+    for (int j = 0; j < KEYS / 16; j++)
+        warpgroup_mma<BY_COLUMNS>(out, weights[j], further<BY_COLUMNS>(v, 16 * j), true);
+    warpgroup_commit();
+}
+
+[[maybe_unused]] __device__ static void mask(float (&x)[KEYS / 2], const struct key_bounds *bounds,
+                                             const i32 (&query)[2])
+{
+#pragma unroll
+    for (int i = 0; i < KEYS / 2; i += 4)
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            struct key_bounds key = bounds[i * 2 + threadIdx.x % 4 * 2 + c];
+            x[i + c] = sees(query[0], key) ? x[i + c] : -INFINITY;
+            x[i + 2 + c] = sees(query[1], key) ? x[i + 2 + c] : -INFINITY;
+        }
+}
+
+/* Scores become powers of two of themselves, `scale` times as large, less the running maximum; returns what the sums
+ * before are worth by now. */
+template <int D> __device__ static float soften(struct state<D> *r, float (&x)[KEYS / 2], int half, float scale)
+{
+    float most = r->most[half], sum = 0;
+#pragma unroll
+    for (int i = 2 * half; i < KEYS / 2; i += 4)
+        most = fmaxf(most, fmaxf(x[i], x[i + 1]) * scale);
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+    float base = most == -INFINITY ? 0 : most, rescale = exp2_approximate(r->most[half] - base);
+#pragma unroll
+    for (int i = 2 * half; i < KEYS / 2; i += 4)
+#pragma unroll
+        for (int c = i; c < i + 2; c++) {
+            x[c] = exp2_approximate(x[c] * scale - base);
+            sum += x[c];
+        }
+    r->most[half] = most;
+    r->sum[half] = r->sum[half] * rescale + sum;
+    return rescale;
+}
+
+[[maybe_unused]] __device__ static void pack(u32 (&weights)[KEYS / 16][4], const float (&x)[KEYS / 2])
+{
+#pragma unroll
+    for (int i = 0; i < KEYS / 4; i++)
+        weights[i / 4][i % 4] = pack_bf16(x[2 * i], x[2 * i + 1]);
+}
+
+/* Of a warp: it has read what it needed. */
+[[maybe_unused]] __device__ static void release(u64 *empty)
+{
+    __syncwarp();
+    if (threadIdx.x % WARP_THREADS == 0)
+        mbarrier_arrive(empty);
+}
+
+/* The weights of the tile at `at`, whose scores are there; factors for what was summed before. */
+template <int D>
+__device__ static void take_scores(struct state<D> *r, float (&x)[KEYS / 2], float (&factor)[2], struct shared<D> *s,
+                                   u32 at, float scale)
+{
+    keep_in_place(x);
+    if (!s->whole[at])
+        mask(x, s->bounds[at], r->query);
+    release(&s->k_empty[at]);
+    factor[0] = soften<D>(r, x, 0, scale);
+    factor[1] = soften<D>(r, x, 1, scale);
+}
+
+template <int D> __device__ static void consume(struct state<D> *r, struct shared<D> *s, int group, float scale)
+{
+    struct ring next = {0, 0}, before;
+    float x[KEYS / 2], factor[2];
+    u32 weights[KEYS / 16][4];
+    mbarrier_wait(&s->q_full, 0);
+    mbarrier_wait(&s->k_full[0], 0);
+    if (s->whole[0] == NO_MORE)
+        return;
+    start_scores<D>(x, s, group, 0);
+    warpgroup_wait<0>();
+    take_scores<D>(r, x, factor, s, 0, scale);
+    pack(weights, x);
+    for (;;) {
+        before = next;
+        advance<STAGES>(&next);
+        mbarrier_wait(&s->k_full[next.at], next.turn);
+        if (s->whole[next.at] == NO_MORE)
+            break;
+        start_scores<D>(x, s, group, next.at);
+        mbarrier_wait(&s->v_full[before.at], before.turn);
+        start_values<D>(r->out, weights, s, before.at);
+        warpgroup_wait<1>();
+        take_scores<D>(r, x, factor, s, next.at, scale);
+        warpgroup_wait<0>();
+        keep_in_place(r->out);
+        release(&s->v_empty[before.at]);
+#pragma unroll
+        for (int i = 0; i < D / 2; i++)
+            r->out[i] *= factor[i / 2 % 2];
+        pack(weights, x);
+    }
+    mbarrier_wait(&s->v_full[before.at], before.turn);
+    start_values<D>(r->out, weights, s, before.at);
+    warpgroup_wait<0>();
+    keep_in_place(r->out);
+}
+
+template <int D> __device__ static void store_rows(const struct attention &p, const struct state<D> &r, i64 first)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        i64 row = first + threadIdx.x % WARP_THREADS / 4 + 8 * half;
+        float sum = r.sum[half] + __shfl_xor_sync(0xffffffffu, r.sum[half], 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        if (row >= p.rows)
+            continue;
+        store_row<D>(head_row<bf16>(p.out, p.heads, blockIdx.y, row), (const float(&)[D / 8][4]) r.out, half,
+                     p.heads.width, sum > 0 ? 1 / sum : 0);
+        if (threadIdx.x % 4 == 0)
+            store_lse(p, blockIdx.y, row, r.most[half], sum);
+    }
+}
+
+template <int D> __device__ static void init_barriers(struct shared<D> *s)
+{
+    mbarrier_init(&s->q_full, 1);
+    for (int i = 0; i < STAGES; i++) {
+        mbarrier_init(&s->k_full[i], 1);
+        mbarrier_init(&s->v_full[i], 1);
+        mbarrier_init(&s->k_empty[i], WARPS);
+        mbarrier_init(&s->v_empty[i], WARPS);
+    }
+    fence_proxy_async();
+}
+
+/* A block: BLOCK_ROWS rows of a key-value head; those that see most come first where later ones do. */
+template <int D>
+static __global__ void __launch_bounds__(THREADS, 1)
+    attend(struct attention p, const __grid_constant__ tile_map q, const __grid_constant__ tile_map k,
+           const __grid_constant__ tile_map v)
+{
+#ifdef WEFT_HOPPER
+    DYNAMIC_SHARED(struct shared<D>, s);
+    i64 first = (i64)(gridDim.x - 1 - blockIdx.x) * BLOCK_ROWS;
+    int warp = warp_of_block();
+    if (threadIdx.x == 0)
+        init_barriers<D>(s);
+    __syncthreads();
+    if (warp >= WARPS) {
+        registers_give<PRODUCER_REGISTERS>();
+        if (threadIdx.x == CONSUMER_THREADS)
+            load_queries<D>(s, p, &q, first);
+        if (warp == WARPS)
+            produce<D>(s, p, &k, &v, first, first + BLOCK_ROWS < p.rows ? first + BLOCK_ROWS - 1 : p.rows - 1);
+        return;
+    }
+    registers_take<CONSUMER_REGISTERS>();
+    struct state<D> r = {
+        {}, {-INFINITY, -INFINITY}, {}, {}
+    };
+    i64 own = first + warp * 16;
+    for (int half = 0; half < 2; half++) {
+        i64 row = own + threadIdx.x % WARP_THREADS / 4 + 8 * half;
+        r.query[half] = p.of.query[(row < p.rows ? row : p.rows - 1) / p.heads.group];
+    }
+    consume<D>(&r, s, warp / 4, rsqrtf((float)p.heads.width) * LOG2_E);
+    store_rows<D>(p, r, own);
+#endif
+}
+
+/* ---- The host's side ---- */
+/* Of a matrix [rows, heads * width]: coordinates are column of a head, head, row. */
+static tile_map map_of_heads(struct matrix m, i64 width, int box_heads, int box_rows)
+{
+    return tile_map_of({m.data, {width, m.columns / width, m.rows}, {width, m.stride}, {box_heads, box_rows}});
+}
+
+template <int D> static void launch(struct device *device, const struct attention &p)
+{
+    i64 width = p.heads.width, group = p.heads.group, bytes = round_up((i64)sizeof(struct shared<D>), TILE_ALIGNMENT);
+    dim3 grid((unsigned)ceil_div(p.rows, BLOCK_ROWS), (unsigned)p.heads.kv_count);
+    launch_summary(device, p.spans, p.of, KEYS);
+    CUDA_CHECK(cudaFuncSetAttribute(attend<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    LAUNCH(device, attend<D>, grid, THREADS, bytes, p, map_of_heads(p.q, width, (int)group, (int)(ROWS / group)),
+           map_of_heads(p.k, width, 1, KEYS), map_of_heads(p.v, width, 1, KEYS));
+}
+
+bool attention_hopper(struct device *device, const struct attention &p)
+{
+    if (!cuda_handles_of(device)->hopper || !p.vector || p.heads.width > 128 || ROWS % p.heads.group != 0 ||
+        p.of.keys == 0 || p.of.keys >= INT32_MAX || p.rows >= INT32_MAX)
+        return false;
+    if (p.heads.width <= 64)
+        launch<64>(device, p);
+    else
+        launch<128>(device, p);
+    return true;
+}
