@@ -1,9 +1,125 @@
-/* Text through the decoder: a prompt of 512 tokens at once, and one token after another, of the model of
- * `weft bench step`. */
+/* Text through the decoder, of the model of `weft bench step`: a prompt of 512 tokens at once, then one token after
+ * another for 1, 4 and 16 answers, beside a plain read of the memory that such a step cannot do without: every weight
+ * that is not an expert's, the experts that a router without preferences chooses, keys and values. */
 #include "bench/step.h"
 #include "model/decode.h"
 
-enum { PROMPT = 512, MADE = 64, ROUNDS = 5 };
+#include <stdio.h>
+#include <string.h>
+
+enum { PROMPT = 512, MADE = 32, ROUNDS = 7, BATCHES = 3, BATCH_MOST = 16, EXPERTS_MOST = 256 };
+enum { CHUNK_BYTES = 64 << 10, CHUNKS_MOST = 1 << 16 };
+static const i64 answers_of[BATCHES] = {1, 4, BATCH_MOST};
+
+/* ---- The read ---- */
+
+struct chunk {
+    const char *at;
+    i64 bytes;
+};
+struct reading {
+    struct chunk *chunks; /* [CHUNKS_MOST] */
+    i64 count, bytes;
+    _Atomic u64 sum; /* so that nothing is left out */
+};
+
+static void add_bytes(struct reading *r, const void *at, i64 bytes)
+{
+    for (i64 i = 0; i < bytes; i += CHUNK_BYTES) {
+        require(r->count < CHUNKS_MOST, "a step that reads more than %d blocks", CHUNKS_MOST);
+        r->chunks[r->count++] = (struct chunk){(const char *)at + i, min_i64(CHUNK_BYTES, bytes - i)};
+    }
+    r->bytes += bytes;
+}
+
+static void add_weight(struct reading *r, const struct weight *w)
+{
+    if (w)
+        add_bytes(r, w->value.data, w->value.rows * w->value.columns * dtype_bytes(w->value.dtype));
+}
+
+static void add_part(struct reading *r, const struct weight *w, i64 part)
+{
+    i64 bytes = w->rows * w->columns * dtype_bytes(w->value.dtype);
+    add_bytes(r, (const char *)w->value.data + part * bytes, bytes);
+}
+
+/* Each answer draws top-k experts; each expert is read once. */
+static void add_experts(struct reading *r, const struct model_config *c, const struct layer_weights *l, i64 answers,
+                        u32 identity)
+{
+    bool chosen[EXPERTS_MOST] = {false};
+    for (i64 i = 0; i < answers; i++) {
+        i64 deck[EXPERTS_MOST];
+        for (i64 e = 0; e < c->experts; e++)
+            deck[e] = e;
+        for (i64 k = 0; k < c->topk; k++) {
+            struct rng_key key = {2, RNG_TEST};
+            i64 at = k + (i64)rng_below(key, (u32)(c->experts - k), identity, (u32)i, (u32)k, 0), drawn = deck[at];
+            deck[at] = deck[k];
+            chosen[drawn] = true;
+        }
+    }
+    for (i64 e = 0; e < c->experts; e++)
+        if (chosen[e]) {
+            add_part(r, l->experts_gate_up, e);
+            add_part(r, l->experts_down, e);
+        }
+}
+
+static void list_step(struct reading *r, const struct model *m, const struct decoder *d, i64 answers, u32 step)
+{
+    i64 keys = PROMPT + MADE / 2;
+    r->count = r->bytes = 0;
+    for (i64 i = 0; i < m->config.layers; i++) {
+        const struct layer_weights *l = &m->layer[i];
+        const struct weight *whole[] = {l->qkv,        l->out, l->gate_up, l->down, l->router, l->shared_gate_up,
+                                        l->shared_down};
+        for (i64 j = 0; j < COUNT_OF(whole); j++)
+            add_weight(r, whole[j]);
+        if (l->router)
+            add_experts(r, &m->config, l, answers, step * LAYERS_MOST + (u32)i);
+        const struct matrix cache[2] = {d->cache.layer[i].k, d->cache.layer[i].v};
+        for (i64 s = 0; s < answers * 2; s++) {
+            i64 row = cache[s % 2].columns * dtype_bytes(cache[s % 2].dtype);
+            add_bytes(r, (const char *)cache[s % 2].data + s / 2 * d->seat_columns * row, keys * row);
+        }
+    }
+    add_weight(r, m->head);
+}
+
+static void read_chunk(void *context, i64 tile, int worker)
+{
+    struct reading *r = context;
+    const struct chunk *c = &r->chunks[tile];
+    u64 lanes[32] = {0}, sum = 0;
+    (void)worker;
+    for (i64 i = 0; i + 256 <= c->bytes; i += 256) {
+        u64 words[32];
+        memcpy(words, c->at + i, sizeof words);
+#pragma omp simd
+        for (int j = 0; j < 32; j++)
+            lanes[j] ^= words[j];
+    }
+    for (int j = 0; j < 32; j++)
+        sum ^= lanes[j];
+    r->sum ^= sum;
+}
+
+/* Steps a second if reading were all. */
+static double read_rate(struct reading *r, const struct model *m, const struct decoder *d, i64 answers)
+{
+    double seconds = 0;
+    for (u32 step = 0; step < MADE / 2; step++) {
+        list_step(r, m, d, answers, step);
+        double begin = clock_s();
+        workers_run(r->count, read_chunk, r);
+        seconds += clock_s() - begin;
+    }
+    return MADE / 2 / seconds;
+}
+
+/* ---- The decoder ---- */
 
 static double step_seconds(struct decoder *d)
 {
@@ -12,48 +128,100 @@ static double step_seconds(struct decoder *d)
     return clock_s() - begin;
 }
 
-static void run_once(struct decoder *d, const struct generate_request *request, double *prefill, double *decode)
+/* Tokens a second of the prompts, and then of the answers. */
+static void run_once(struct decoder *d, const struct generate_request *requests, i64 count, double *prefill,
+                     double *decode)
 {
-    struct answer answer = {0};
-    double seconds = 0;
-    decoder_begin(d, &answer, request, 1);
-    *prefill = PROMPT / step_seconds(d);
+    struct answer answers[BATCH_MOST] = {0};
+    double first = 0, seconds = 0;
+    decoder_begin(d, answers, requests, count);
+    while (answers[count - 1].count == 0)
+        first += step_seconds(d);
     for (i64 i = 0; i < MADE; i++)
         seconds += step_seconds(d);
-    *decode = MADE / seconds;
-    answer_release(&answer);
+    *prefill = (double)(PROMPT * count) / first;
+    *decode = (double)(MADE * count) / seconds;
+    for (i64 i = 0; i < count; i++)
+        answer_release(&answers[i]);
+}
+
+struct decode_bench {
+    struct model model;
+    struct submodel full;
+    struct decoder decoder;
+    struct reading reading;
+    i32 ids[BATCH_MOST][PROMPT];
+    struct part parts[BATCH_MOST];
+    struct generate_request requests[BATCH_MOST];
+    double prefill[BATCHES][ROUNDS], rate[BATCHES][ROUNDS], share[BATCHES][ROUNDS];
+};
+
+static int open_bench(struct decode_bench *b, struct device *device)
+{
+    struct model_config config = step_bench_shape(32);
+    config.max_positions = 2 * PROMPT;
+    if (model_open(&b->model, device, &config, device->has_bf16 ? DTYPE_BF16 : DTYPE_F32, false, NULL))
+        return -1;
+    weights_init(&b->model.weights, 1);
+    submodel_full(&b->full, &b->model.config);
+    for (u32 i = 0; i < BATCH_MOST; i++) {
+        for (u32 j = 0; j < PROMPT; j++)
+            b->ids[i][j] = (i32)rng_below((struct rng_key){1, RNG_TEST}, config.vocabulary, i, j, 0, 0);
+        b->parts[i] = (struct part){.kind = STREAM_TEXT, .ids = b->ids[i], .count = PROMPT};
+        b->requests[i] = (struct generate_request){
+            .parts = &b->parts[i], .part_count = 1, .stop = {-1, -1, -1, -1}, .most = 2 * MADE, .copies = 1};
+    }
+    const struct decoder_options o = {.model = &b->model, .sub = &b->full, .vocabulary = &vocabulary_of_text};
+    decoder_open(&b->decoder, &o, BATCH_MOST, request_columns(&o, &b->requests[0]));
+    b->reading.chunks = memory_alloc(CHUNKS_MOST * (i64)sizeof *b->reading.chunks);
+    return 0;
+}
+
+static void measure(struct decode_bench *b)
+{
+    for (int round = -1; round < ROUNDS; round++) /* the first one warms up */
+        for (int i = 0; i < BATCHES; i++) {
+            int to = max_i64(round, 0);
+            double before = read_rate(&b->reading, &b->model, &b->decoder, answers_of[i]);
+            run_once(&b->decoder, b->requests, answers_of[i], &b->prefill[i][to], &b->rate[i][to]);
+            double after = read_rate(&b->reading, &b->model, &b->decoder, answers_of[i]);
+            b->share[i][to] = b->rate[i][to] / ((double)answers_of[i] * 0.5 * (before + after));
+        }
+}
+
+static void print(struct decode_bench *b, bool json)
+{
+    static const char note[] = "llama.cpp is not run from here: bench/llama_decode.py runs both";
+    double one = 0;
+    bench_print(&(struct bench_row){"decode", "prefill of 512 tokens", "tokens/s", "llama.cpp",
+                                    bench_median(b->prefill[0], ROUNDS), 0, 8, false, note},
+                json);
+    for (int i = 0; i < BATCHES; i++) {
+        char what[64], more[96];
+        i64 answers = answers_of[i];
+        double rate = bench_median(b->rate[i], ROUNDS), share = bench_median(b->share[i], ROUNDS);
+        list_step(&b->reading, &b->model, &b->decoder, answers, 0);
+        one = i == 0 ? rate : one;
+        snprintf(what, sizeof what, "one token after another, %lld answer%s", (long long)answers,
+                 answers == 1 ? "" : "s");
+        snprintf(more, sizeof more, "%.2f MB a token; %.2f of one answer",
+                 1e-6 * (double)b->reading.bytes / (double)answers, rate / one);
+        bench_print(&(struct bench_row){"decode", what, "tokens/s", "a read of the same bytes", rate, rate / share, 0.8,
+                                        false, more},
+                    json);
+    }
 }
 
 int bench_decode(struct device *device, bool json)
 {
-    static const char note[] = "llama.cpp is not run from here: bench/llama_decode.py runs both";
-    struct step_bench *b = memory_alloc(sizeof *b);
-    enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
-    double prefill[ROUNDS], decode[ROUNDS];
-    i32 ids[PROMPT];
-    if (step_bench_open(b, device, dtype, 32))
+    struct decode_bench *b = memory_alloc(sizeof *b);
+    if (open_bench(b, device))
         return -1;
-    struct decoder d;
-    struct submodel full;
-    submodel_full(&full, &b->model.config);
-    for (i32 i = 0; i < PROMPT; i++)
-        ids[i] = (i32)rng_below((struct rng_key){1, RNG_TEST}, b->model.config.vocabulary, (u32)i, 0, 0, 0);
-    const struct part part = {.kind = STREAM_TEXT, .ids = ids, .count = PROMPT};
-    const struct generate_request request = {
-        .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = MADE + 1, .copies = 1};
-    const struct decoder_options o = {.model = &b->model, .sub = &full, .vocabulary = &vocabulary_of_text};
-    decoder_open(&d, &o, 1, request_columns(&o, &request));
-    run_once(&d, &request, &prefill[0], &decode[0]);
-    for (int round = 0; round < ROUNDS; round++)
-        run_once(&d, &request, &prefill[round], &decode[round]);
-    bench_print(&(struct bench_row){"decode", "prefill of 512 tokens", "tokens/s", "llama.cpp",
-                                    bench_median(prefill, ROUNDS), 0, 1.8, false, note},
-                json);
-    bench_print(&(struct bench_row){"decode", "one token after another", "tokens/s", "llama.cpp",
-                                    bench_median(decode, ROUNDS), 0, 1.1, false, note},
-                json);
-    decoder_close(&d);
-    step_bench_close(b);
+    measure(b);
+    print(b, json);
+    decoder_close(&b->decoder);
+    model_close(&b->model);
+    memory_free(b->reading.chunks);
     memory_free(b);
     return 0;
 }

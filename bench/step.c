@@ -38,7 +38,7 @@ struct model_config step_bench_config(i64 vocabulary, i64 positions)
                                  .t_pairs = 10};
 }
 
-static struct model_config shape(i64 experts)
+struct model_config step_bench_shape(i64 experts)
 {
     struct model_config c = step_bench_config(8192, STEP_LENGTH);
     c.width = 512;
@@ -73,7 +73,7 @@ int step_bench_open_shape(struct step_bench *b, struct device *device, enum dtyp
 
 int step_bench_open(struct step_bench *b, struct device *device, enum dtype dtype, i64 experts)
 {
-    struct model_config config = shape(experts);
+    struct model_config config = step_bench_shape(experts);
     return step_bench_open_shape(b, device, dtype, &config, STEP_ARENA_BYTES);
 }
 

@@ -14,6 +14,7 @@ struct step_bench {
 };
 /* What models of benches have alike; the rest is zero. */
 struct model_config step_bench_config(i64 vocabulary, i64 positions);
+struct model_config step_bench_shape(i64 experts); /* of the fixed shape */
 int step_bench_open(struct step_bench *bench, struct device *device, enum dtype dtype, i64 experts);
 /* The same with a model of the caller's, who then gives the trainer batches; at most arena_bytes for a step. */
 int step_bench_open_shape(struct step_bench *bench, struct device *device, enum dtype dtype,
