@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PROMPT = 512, MADE = 32, ROUNDS = 7, BATCHES = 3, BATCH_MOST = 16, EXPERTS_MOST = 256 };
+enum { PROMPT = 512, SHORT_PROMPT = 64, MADE = 32, ROUNDS = 7, BATCHES = 3, BATCH_MOST = 16, EXPERTS_MOST = 256 };
 enum { CHUNK_BYTES = 64 << 10, CHUNKS_MOST = 1 << 16 };
 static const i64 answers_of[BATCHES] = {1, 4, BATCH_MOST};
 
@@ -67,9 +67,14 @@ static void add_experts(struct reading *r, const struct model_config *c, const s
         }
 }
 
+static i64 prompt_of(i64 answers)
+{
+    return answers == 1 ? PROMPT : SHORT_PROMPT;
+}
+
 static void list_step(struct reading *r, const struct model *m, const struct decoder *d, i64 answers, u32 step)
 {
-    i64 keys = PROMPT + MADE / 2;
+    i64 keys = prompt_of(answers) + MADE / 2;
     r->count = r->bytes = 0;
     for (i64 i = 0; i < m->config.layers; i++) {
         const struct layer_weights *l = &m->layer[i];
@@ -129,17 +134,19 @@ static double step_seconds(struct decoder *d)
 }
 
 /* Tokens a second of the prompts, and then of the answers. */
-static void run_once(struct decoder *d, const struct generate_request *requests, i64 count, double *prefill,
-                     double *decode)
+static void run_once(struct decoder *d, struct part *parts, const struct generate_request *requests, i64 count,
+                     double *prefill, double *decode)
 {
     struct answer answers[BATCH_MOST] = {0};
     double first = 0, seconds = 0;
+    for (i64 i = 0; i < count; i++)
+        parts[i].count = prompt_of(count);
     decoder_begin(d, answers, requests, count);
     while (answers[count - 1].count == 0)
         first += step_seconds(d);
     for (i64 i = 0; i < MADE; i++)
         seconds += step_seconds(d);
-    *prefill = (double)(PROMPT * count) / first;
+    *prefill = (double)(prompt_of(count) * count) / first;
     *decode = (double)(MADE * count) / seconds;
     for (i64 i = 0; i < count; i++)
         answer_release(&answers[i]);
@@ -183,7 +190,7 @@ static void measure(struct decode_bench *b)
         for (int i = 0; i < BATCHES; i++) {
             int to = max_i64(round, 0);
             double before = read_rate(&b->reading, &b->model, &b->decoder, answers_of[i]);
-            run_once(&b->decoder, b->requests, answers_of[i], &b->prefill[i][to], &b->rate[i][to]);
+            run_once(&b->decoder, b->parts, b->requests, answers_of[i], &b->prefill[i][to], &b->rate[i][to]);
             double after = read_rate(&b->reading, &b->model, &b->decoder, answers_of[i]);
             b->share[i][to] = b->rate[i][to] / ((double)answers_of[i] * 0.5 * (before + after));
         }

@@ -260,6 +260,42 @@ static void an_image_changes_no_bits(void **state)
     }
 }
 
+/* Where bf16 is multiplied on tiles, the first rows of a product do not depend on how many there are: what is read one
+ * token at a time is what is read at once. Elsewhere they are only near. */
+static void check_few_rows(struct matrix whole, struct matrix a, struct matrix w, i64 rows)
+{
+    struct matrix few = matrix_of(memory_alloc(rows * whole.columns * 4), whole.dtype, rows, whole.columns);
+    for (int workers = 1; workers <= 4; workers *= 4) {
+        workers_start(workers);
+        device.ops->matmul(&device, few, matrix_rows(a, 0, rows), false, w, true, false);
+        for (i64 i = 0; i < rows; i++)
+            for (i64 j = 0; j < whole.columns; j++)
+                if (device.level == CPU_LEVEL_AMX && value_at(few, i, j) != value_at(whole, i, j))
+                    fail_msg("row %lld, column %lld of %lld rows: %.9g, of many %.9g", (long long)i, (long long)j,
+                             (long long)rows, value_at(few, i, j), value_at(whole, i, j));
+                else
+                    expect_near(few, i, j, value_at(whole, i, j), sqrt((double)a.columns));
+    }
+    memory_free(few.data);
+}
+
+static void few_rows_have_the_bits_of_many(void **state)
+{
+    static const i64 rows[] = {1, 2, 5, 16, 17, 33, 64, 127}, columns[] = {32, 70, 256}, depths[] = {32, 96, 544};
+    (void)state;
+    for (i64 c = 0; device.has_bf16 && c < COUNT_OF(columns) * COUNT_OF(depths); c++) {
+        i64 width = columns[c / COUNT_OF(depths)], depth = depths[c % COUNT_OF(depths)];
+        struct matrix a = drawn(DTYPE_BF16, 130, depth, 1), w = drawn(DTYPE_BF16, width, depth, 2);
+        struct matrix whole = drawn(c % 2 ? DTYPE_F32 : DTYPE_BF16, 130, width, 3);
+        device.ops->matmul(&device, whole, a, false, w, true, false);
+        for (i64 i = 0; i < COUNT_OF(rows); i++)
+            check_few_rows(whole, a, w, rows[i]);
+        memory_free(a.data);
+        memory_free(w.data);
+        memory_free(whole.data);
+    }
+}
+
 static void lengths_of_data_make_few_primitives(void **state)
 {
     enum { MOST = 1500, N = 64, K = 32 };
@@ -289,6 +325,7 @@ static int run_level(const char *level)
         cmocka_unit_test(gradients_of_experts_are_plain_loops_in_double),
         cmocka_unit_test(rows_of_experts_are_plain_loops_in_double),
         cmocka_unit_test(an_image_changes_no_bits),
+        cmocka_unit_test(few_rows_have_the_bits_of_many),
         cmocka_unit_test(lengths_of_data_make_few_primitives),
     };
     enum cpu_level before = device.level;

@@ -238,6 +238,9 @@ void amx_place_a(struct amx_tile *tile, struct matrix a, i64 row, i64 depth, boo
 
 /* ---- What the ops hand on: to each other, and where tiles are of no use to AVX-512 and oneDNN ---- */
 
+void amx_few_rows(struct matrix out, struct matrix a, struct matrix w, bool add);
+void amx_few_rows_grouped(struct matrix out, struct matrix a, struct matrix w, i64 experts,
+                          const struct groups *groups);
 void amx_gradient(struct matrix dw, struct matrix dy, struct matrix x, bool add);
 void *cpu_v4_scratch(int worker, int slot, i64 bytes);
 #define OP(name, arguments, names) void cpu_v4_##name arguments;

@@ -70,6 +70,10 @@ void cpu_amx_matmul_grouped(struct device *device, struct matrix out, struct mat
     i64 slice = w.rows / experts, rows = groups->offsets[groups->count];
     bool fits = a.columns == (transpose ? w.columns : slice) && out.columns == (transpose ? slice : w.columns) &&
                 rows <= min_i64(a.rows, out.rows);
+    if (fits && amx_has_few_groups(out, a, w, slice, transpose, groups)) {
+        amx_few_rows_grouped(out, a, w, experts, groups);
+        return;
+    }
     if (!fits || !amx_has_groups(out, a, w, groups)) {
         cpu_v4_matmul_grouped(device, out, a, w, experts, transpose, groups);
         return;

@@ -77,7 +77,9 @@ void cpu_amx_matmul(struct device *device, struct matrix out, struct matrix a, b
     i64 depth = transpose_a ? a.rows : a.columns;
     bool fits = out.rows == (transpose_a ? a.columns : a.rows) && out.columns == (transpose_b ? b.rows : b.columns) &&
                 depth == (transpose_b ? b.columns : b.rows);
-    if (!fits || !amx_has(out, a, transpose_a, b, transpose_b))
+    if (fits && amx_has_few(out, a, transpose_a, b, transpose_b, add))
+        amx_few_rows(out, a, b, add);
+    else if (!fits || !amx_has(out, a, transpose_a, b, transpose_b))
         cpu_v4_matmul(device, out, a, transpose_a, b, transpose_b, add);
     else if (transpose_a)
         amx_gradient(out, a, b, add);

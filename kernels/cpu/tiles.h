@@ -130,6 +130,23 @@ static inline bool amx_has(struct matrix out, struct matrix a, bool transpose_a,
            (transpose_a ? sums_of_data(out, transpose_a, transpose_b) : out.rows >= AMX_ROWS_LEAST);
 }
 
+/* Rows in front of weights as they lie: whole steps of the depth, and strips of 32 weights. */
+static inline bool amx_takes_few(struct matrix out, struct matrix a, struct matrix w, i64 columns)
+{
+    return a.dtype == DTYPE_BF16 && w.dtype == DTYPE_BF16 && out.rows > 0 && a.columns > 0 &&
+           a.columns % AMX_BLOCK == 0 && columns >= AMX_BLOCK;
+}
+static inline i64 amx_few_bytes(i64 rows, i64 columns) /* of scratch, for panels of 32 rows */
+{
+    return rows == 1 ? 0 : ceil_div(rows, AMX_BLOCK) * amx_steps(columns) * AMX_STEP_BYTES;
+}
+static inline bool amx_has_few(struct matrix out, struct matrix a, bool transpose_a, struct matrix w, bool transpose_w,
+                               bool add)
+{
+    return !transpose_a && transpose_w && out.rows < AMX_ROWS_LEAST && amx_takes_few(out, a, w, out.columns) &&
+           (!add || out.columns % AMX_BLOCK == 0);
+}
+
 static inline bool amx_has_gradient(struct matrix dw, struct matrix dy, struct matrix x)
 {
     return dy.dtype == DTYPE_BF16 && x.dtype == DTYPE_BF16 && dw.dtype == DTYPE_F32 && dw.rows > 0 && dw.columns > 0;
@@ -171,6 +188,13 @@ static inline bool amx_has_groups(struct matrix out, struct matrix a, struct mat
 {
     return a.dtype == DTYPE_BF16 && w.dtype == DTYPE_BF16 && a.columns > 0 && out.columns > 0 &&
            a.rows >= AMX_GROUP_ROWS_LEAST * groups->count;
+}
+
+enum { AMX_FEW_GROUP_ROWS = 64 }; /* at once */
+static inline bool amx_has_few_groups(struct matrix out, struct matrix a, struct matrix w, i64 slice, bool transpose,
+                                      const struct groups *groups)
+{
+    return transpose && a.rows < AMX_GROUP_ROWS_LEAST * groups->count && amx_takes_few(out, a, w, slice);
 }
 
 static inline struct amx_tiling amx_groups_tiling(i64 columns, i64 depth)

@@ -106,6 +106,10 @@ void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, 
     struct seen_product p = {out, a, transpose_a, transpose_b, add, sums_of_data(out, transpose_a, transpose_b)};
     i64 k = transpose_a ? a.rows : a.columns;
     struct lengths rows = {0}, columns = {0}, segments = {0};
+    if (device->level == CPU_LEVEL_AMX && amx_has_few(out, a, transpose_a, b, transpose_b, add)) {
+        see_scratch(device, 7, amx_few_bytes(a.rows, a.columns));
+        return;
+    }
     if (device->level == CPU_LEVEL_AMX && amx_has(out, a, transpose_a, b, transpose_b)) {
         if (transpose_a)
             see_gradient_on_tiles(device, out, k);
@@ -134,6 +138,11 @@ void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, 
 void meta_see_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, bool transpose,
                       const struct groups *groups)
 {
+    i64 slice = out.columns; /* rows of it, where it is transposed */
+    if (device->level == CPU_LEVEL_AMX && amx_has_few_groups(out, a, w, slice, transpose, groups)) {
+        see_scratch(device, 0, amx_few_bytes(min_i64(AMX_FEW_GROUP_ROWS, a.rows), a.columns));
+        return;
+    }
     if (device->level == CPU_LEVEL_AMX && amx_has_groups(out, a, w, groups)) {
         struct amx_tiling tiling = amx_groups_tiling(out.columns, a.columns);
         see_tile(device, amx_groups_scratch(a, w, &tiling));
