@@ -80,6 +80,7 @@ static int open_tokenizers(struct prepare *p, struct device *device, enum dtype 
     }
     if (vocabulary_load(&p->vocabulary, p->text, vision ? &p->vision.config : NULL) < 0)
         return error_prefix("%s", s->text);
+    p->chat = p->vocabulary.message_end >= 0 ? text_chat_layout(p->text) : NULL;
     return audio && p->vocabulary.boa < 0 ? error_set("%s: the text tokenizer has no token <|boa|>", s->text) : 0;
 }
 

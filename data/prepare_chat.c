@@ -1,5 +1,5 @@
-/* A conversation in the one chat layout: <|im_start|>ROLE\nCONTENT<|im_end|>\n. An answer's text is encoded by itself,
- * as it will be when it is generated behind its role; a question's text together with its role, as templates do. */
+/* A conversation in the layout of its tokenizer. An answer's text is encoded by itself, as it will be when it is
+ * generated behind its role; a question's text together with its role, as templates do. */
 #include "data/prepare_internal.h"
 
 #include <string.h>
@@ -16,34 +16,56 @@ bool chat_answers(const struct sample *sample, i64 part)
     return sample->layout == SAMPLE_CHAT && strcmp(chat_role(sample, part), "assistant") == 0;
 }
 
-static int encode(const struct prepare *p, struct id_list *out, const char *text, i64 length)
+static struct text folded(const struct text *system, const struct text *question)
 {
-    return text_encode(p->text, out, text, length, &(struct encode_options){.plain = true});
+    struct text both = {0};
+    text_append(&both, system->data, system->length);
+    text_append(&both, "\n\n", 2);
+    text_append(&both, question->data, question->length);
+    return both;
 }
 
-/* <|im_start|>ROLE\n, and behind it the question's first text. */
-static int encode_head(const struct prepare *p, const struct sample_part *part, struct made *made, bool answers)
+void chat_fold(const struct prepare *p, struct sample *s)
 {
-    struct text head = {0};
-    text_printf(&head, "%s\n", part->role);
-    if (!answers && part->kind == SAMPLE_TEXT)
-        text_append(&head, part->bytes.data, part->bytes.length);
-    id_list_push(&made->head, p->vocabulary.im_start);
-    int status = encode(p, &made->head, head.data, head.length);
-    text_release(&head);
-    return status;
+    const struct text nothing = {0};
+    struct sample_part *system = s->parts, *question = s->parts + 1;
+    bool begins = s->layout == SAMPLE_CHAT && s->count > 1 && system->kind == SAMPLE_TEXT && system->role &&
+                  strcmp(system->role, "system") == 0 && question->role && strcmp(question->role, "user") == 0;
+    if (!begins || !p->chat || !chat_folds_system(p->chat))
+        return;
+    bool text = question->kind == SAMPLE_TEXT;
+    struct text both = folded(&system->bytes, text ? &question->bytes : &nothing);
+    text_release(&system->bytes);
+    system->bytes = both;
+    memory_free(system->role);
+    system->role = question->role;
+    question->role = NULL;
+    if (!text)
+        return;
+    text_release(&question->bytes);
+    memmove(question, question + 1, (size_t)(s->count - 2) * sizeof *question);
+    s->count--;
 }
 
 int chat_encode(const struct prepare *p, struct item *item, i64 index)
 {
-    const struct sample_part *part = &item->sample.parts[index];
+    const struct sample *s = &item->sample;
+    const struct sample_part *part = &s->parts[index];
     struct made *made = &item->made[index];
-    bool answers = chat_answers(&item->sample, index), first = part->role != NULL;
-    if (p->vocabulary.im_start < 0 || p->vocabulary.im_end < 0)
-        return error_set("a conversation, but the text tokenizer has no <|im_start|> and <|im_end|>");
-    if (first && encode_head(p, part, made, answers) < 0)
+    bool answers = chat_answers(s, index), first = part->role != NULL, text = part->kind == SAMPLE_TEXT;
+    const char *words = text && part->bytes.data ? part->bytes.data : "";
+    i64 length = text ? part->bytes.length : 0;
+    if (!p->chat)
+        return text_chat_layout(p->text) ? 0 : -1;
+    chat_trim(p->chat, first, index + 1 == s->count || s->parts[index + 1].role, &words, &length);
+    if (index == 0 && text_chat_begin(&made->head, p->text, p->chat) < 0)
         return -1;
-    if (part->kind == SAMPLE_TEXT && (answers || !first))
-        return encode(p, &made->ids, part->bytes.data ? part->bytes.data : "", part->bytes.length);
-    return 0;
+    if (first && text_chat_head(&made->head, p->text, p->chat, part->role, words, answers ? 0 : length) < 0)
+        return -1;
+    return text && (answers || !first) ? text_chat_text(&made->ids, p->text, words, length) : 0;
+}
+
+void chat_end(struct id_list *out, const struct prepare *p)
+{
+    require(text_chat_tail(out, p->text, p->chat) == 0, "%s", error_text());
 }

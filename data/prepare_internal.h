@@ -40,6 +40,7 @@ struct prepare {
     bool wanted[DIRECTIONS];
     struct picture_rules rules;
     struct text_tokenizer *text;
+    const struct chat_layout *chat; /* NULL: it has none that is known */
     struct vision vision;
     struct audio_tokenizer audio;
     bool has_vision, has_audio;
@@ -47,9 +48,9 @@ struct prepare {
     struct shard_meta meta;
     struct shard_writer *writers[SPLITS];
     struct prepare_counts counts;
-    bool begun;           /* anew */
-    struct json *reached; /* state of the source behind the last batch that was written */
-    double saved_s;       /* when, and with how many bytes of payloads, progress was saved */
+    bool begun;                   /* anew */
+    struct json *reached;         /* state of the source behind the last batch that was written */
+    double saved_s;               /* when, and with how many bytes of payloads, progress was saved */
     i64 saved_bytes, batch_bytes; /* batch_bytes: of the largest batch yet */
 };
 int prepare_open(struct prepare *prepare, struct device *device); /* what the settings name */
@@ -61,15 +62,18 @@ void item_release(struct item *item);
 
 /* prepare_progress.c: OUT/progress.json, with what was read so far and marks of the shards. A process that finds it
  * goes on behind the last batch that it tells of, if the settings are the same. */
-int progress_save(struct prepare *prepare); /* between two batches */
+int progress_save(struct prepare *prepare);        /* between two batches */
 i64 progress_bytes(const struct prepare *prepare); /* of payloads, by this call */
 bool progress_is_due(const struct prepare *prepare);
 int progress_open(struct prepare *prepare); /* the writers, and the counts where there is something to go on from */
 void progress_discard(const struct prepare *prepare); /* after a failure: what nobody can go on from */
 int progress_remove(const struct prepare *prepare);   /* all is done */
 
-/* prepare_chat.c: the one chat layout. `ids`, `head` and what ends the message, of part i of a chat. */
+/* prepare_chat.c: a system message without a role of its own goes into the question; `ids` and `head` of part i of a
+ * chat; what ends its message. */
+void chat_fold(const struct prepare *prepare, struct sample *sample);
 int chat_encode(const struct prepare *prepare, struct item *item, i64 part);
+void chat_end(struct id_list *out, const struct prepare *prepare);
 bool chat_answers(const struct sample *sample, i64 part); /* the part is an assistant's */
 const char *chat_role(const struct sample *sample, i64 part);
 

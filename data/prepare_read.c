@@ -209,6 +209,7 @@ static void run_item(void *context, i64 tile, int worker)
     (void)worker;
     if (interrupted())
         return;
+    chat_fold(job->prepare, &item->sample);
     item->made = memory_alloc(max_i64(1, item->sample.count) * (i64)sizeof *item->made);
     item->left_out = !decide_use(job->prepare, item);
     if (!item->left_out && read_item(job->prepare, item) < 0)

@@ -185,18 +185,18 @@ static void add_run(struct prepare *p, const struct item *item, struct record *r
         id_list_push(&run->ids, ids[i]);
 }
 
-/* Behind a message's last part: <|im_end|> belongs to the answer, the line feed to nobody. */
+/* Behind a message's last part: what ends an answer is part of it, what follows belongs to nobody. */
 static void end_message(struct prepare *p, const struct item *item, struct record *r, struct run *run, i64 part)
 {
     const struct sample *s = &item->sample;
-    struct id_list feed = {0};
+    struct id_list tail = {0};
     if (s->layout != SAMPLE_CHAT || (part + 1 < s->count && !s->parts[part + 1].role))
         return;
-    add_run(p, item, r, run, &p->vocabulary.im_end, 1, !chat_answers(s, part));
-    require(text_encode(p->text, &feed, "\n", 1, &(struct encode_options){.plain = true}) == 0, "%s", error_text());
+    chat_end(&tail, p);
+    add_run(p, item, r, run, tail.ids, 1, !chat_answers(s, part));
     if (part + 1 < s->count)
-        add_run(p, item, r, run, feed.ids, feed.count, true);
-    id_list_release(&feed);
+        add_run(p, item, r, run, tail.ids + 1, tail.count - 1, true);
+    id_list_release(&tail);
 }
 
 static void write_turns(struct prepare *p, const struct item *item)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 const struct vocabulary vocabulary_of_text = {
-    .boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = -1, .im_start = -1, .im_end = -1};
+    .boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = -1, .message_begin = -1, .message_end = -1};
 
 /* ---- The cache ---- */
 

@@ -147,7 +147,8 @@ static void tokenizer_keys(struct gguf *g, const struct text_tokenizer *t, const
     key_u32(g, "tokenizer.ggml.eos_token_id", c->eos_id);
     key_u32(g, "tokenizer.ggml.padding_token_id", c->pad_id);
     key_bool(g, "tokenizer.ggml.add_bos_token", false);
-    key_string(g, "tokenizer.chat_template", chat_template);
+    if (text_chat_template(t))
+        key_string(g, "tokenizer.chat_template", text_chat_template(t));
 }
 
 static void tensor(struct gguf *g, const char *name, const struct weight *w, i64 first_row, i64 rows, enum dtype dtype)

@@ -286,10 +286,7 @@ static int ask_program(struct judge *j, struct verdict *cases, i64 count, i64 as
 static int observe(struct judge *j, struct rollout *r, const char *observation, i64 most)
 {
     struct id_list ids = {0};
-    int status = text_encode(j->tokenizer, &ids, "\n", 1, NULL) ||
-                         chat_message(&ids, j->tokenizer, "user", observation) || chat_answer_header(&ids, j->tokenizer)
-                     ? -1
-                     : 0;
+    int status = chat_after_answer(&ids, j->tokenizer) || chat_question(&ids, j->tokenizer, observation) ? -1 : 0;
     bool room = r->answer.ended && r->turns < j->s->turns && r->answer.count + ids.count < most;
     if (status == 0 && room) {
         for (i64 i = 0; i < ids.count; i++)

@@ -4,64 +4,71 @@
 
 #include <string.h>
 
-/* ---- Chat layout ---- */
+/* ---- Conversations ---- */
 
-static int push_token(struct id_list *out, const struct text_tokenizer *tokenizer, const char *content)
+static int push_message(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
+                        const char *role, const char *text)
 {
-    i32 id = text_token_id(tokenizer, content);
-    if (id < 0)
-        return error_set(
-            "the tokenizer has no token %s, which the chat layout needs; train it with this program's special "
-            "tokens",
-            content);
-    id_list_push(out, id);
-    return 0;
+    i64 length = (i64)strlen(text);
+    chat_trim(layout, true, true, &text, &length);
+    int status = text_chat_head(out, tokenizer, layout, role, text, length);
+    return status == 0 ? text_chat_tail(out, tokenizer, layout) : -1;
 }
 
-static int push_text(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text)
+int chat_question(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text)
 {
-    return text_encode(tokenizer, out, text, (i64)strlen(text), &(struct encode_options){.plain = true});
+    const struct chat_layout *layout = text_chat_layout(tokenizer);
+    if (!layout || push_message(out, tokenizer, layout, "user", text))
+        return -1;
+    return text_chat_head(out, tokenizer, layout, "assistant", "", 0);
 }
 
-int chat_message(struct id_list *out, const struct text_tokenizer *tokenizer, const char *role, const char *content)
+int chat_after_answer(struct id_list *out, const struct text_tokenizer *tokenizer)
 {
-    char *text = string_format("%s\n%s", role, content);
-    int status = push_token(out, tokenizer, "<|im_start|>");
-    if (status == 0)
-        status = push_text(out, tokenizer, text);
-    if (status == 0)
-        status = push_token(out, tokenizer, "<|im_end|>");
-    if (status == 0)
-        status = push_text(out, tokenizer, "\n");
-    memory_free(text);
+    const struct chat_layout *layout = text_chat_layout(tokenizer);
+    struct id_list tail = {0};
+    int status = layout ? text_chat_tail(&tail, tokenizer, layout) : -1;
+    for (i64 i = 1; status == 0 && i < tail.count; i++)
+        id_list_push(out, tail.ids[i]);
+    id_list_release(&tail);
     return status;
-}
-
-int chat_answer_header(struct id_list *out, const struct text_tokenizer *tokenizer)
-{
-    return push_token(out, tokenizer, "<|im_start|>") || push_text(out, tokenizer, "assistant\n") ? -1 : 0;
 }
 
 /* ---- One prompt ---- */
 
+/* Message i; a system message without a role of its own is one with the question behind it. */
+static int encode_message(struct task *p, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
+                          const struct json *list, i64 *i, const char *where)
+{
+    const char *role, *content, *next;
+    if (json_need_string(&role, json_at(list, *i), "role", where) ||
+        json_need_string(&content, json_at(list, *i), "content", where))
+        return -1;
+    if (strcmp(role, "system") != 0 || !chat_folds_system(layout) || *i + 1 >= json_count(list))
+        return push_message(&p->ids, tokenizer, layout, role, content);
+    if (json_need_string(&role, json_at(list, ++*i), "role", where) ||
+        json_need_string(&next, json_at(list, *i), "content", where))
+        return -1;
+    char *both = string_format("%s\n\n%s", content, next);
+    int status = push_message(&p->ids, tokenizer, layout, role, both);
+    memory_free(both);
+    return status;
+}
+
 static int encode_messages(struct task *p, const struct text_tokenizer *tokenizer)
 {
     const struct json *list = json_get(p->source, "prompt");
-    if (json_kind(list) == JSON_STRING) {
-        if (chat_message(&p->ids, tokenizer, "user", json_string(list, "")))
-            return -1;
-        return chat_answer_header(&p->ids, tokenizer);
-    }
+    const struct chat_layout *layout = text_chat_layout(tokenizer);
+    if (!layout || text_chat_begin(&p->ids, tokenizer, layout))
+        return -1;
+    if (json_kind(list) == JSON_STRING)
+        return chat_question(&p->ids, tokenizer, json_string(list, ""));
     if (json_count(list) == 0 || json_kind(list) != JSON_ARRAY)
         return error_set("key prompt: expected a list of {\"role\", \"content\"}");
-    for (i64 i = 0; i < json_count(list); i++) {
-        const char *role, *content, *where = "prompt";
-        if (json_need_string(&role, json_at(list, i), "role", where) ||
-            json_need_string(&content, json_at(list, i), "content", where) ||
-            chat_message(&p->ids, tokenizer, role, content))
+    for (i64 i = 0; i < json_count(list); i++)
+        if (encode_message(p, tokenizer, layout, list, &i, "prompt"))
             return -1;
-    }
-    return chat_answer_header(&p->ids, tokenizer);
+    return text_chat_head(&p->ids, tokenizer, layout, "assistant", "", 0);
 }
 
 static int encode_think(struct task *p, const struct text_tokenizer *tokenizer)
@@ -73,9 +80,9 @@ static int encode_think(struct task *p, const struct text_tokenizer *tokenizer)
         return error_set("extra_info.pass is %g, expected a success rate from 0 to 1", p->pass);
     if (!*think)
         return 0;
-    int status = push_text(&p->think, tokenizer, "<think>\n");
+    int status = text_chat_text(&p->think, tokenizer, "<think>\n", 8);
     p->think_head = p->think.count;
-    return status || push_text(&p->think, tokenizer, think) ? -1 : 0;
+    return status || text_chat_text(&p->think, tokenizer, think, (i64)strlen(think)) ? -1 : 0;
 }
 
 /* A ground truth may be a number or a list: its JSON text then. */

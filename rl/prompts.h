@@ -29,9 +29,10 @@ struct prompts {
 int prompts_load(struct prompts *prompts, const char *path, const struct text_tokenizer *tokenizer, i64 limit);
 void prompts_release(struct prompts *prompts);
 
-/* One message, "<|im_start|>ROLE\nCONTENT<|im_end|>\n"; the content is plain text whatever it looks like. */
-int chat_message(struct id_list *out, const struct text_tokenizer *tokenizer, const char *role, const char *content);
-int chat_answer_header(struct id_list *out, const struct text_tokenizer *tokenizer); /* "<|im_start|>assistant\n" */
+/* In the tokenizer's chat layout: a message of the user, which is plain text whatever it looks like, and what an answer
+ * stands behind; what follows an answer that has ended. */
+int chat_question(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text);
+int chat_after_answer(struct id_list *out, const struct text_tokenizer *tokenizer);
 
 /* The endless sequence of prompts: every epoch has each once, in an order of its own. */
 struct prompt_order {

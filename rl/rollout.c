@@ -77,7 +77,7 @@ static void forbid(struct sampler *s, i32 id)
 static void find_forbidden(struct sampler *s)
 {
     const struct vocabulary *v = &s->vocabulary;
-    const i32 brackets[] = {v->boi, v->eoi, v->bov, v->eov, v->next, v->boa, v->im_start};
+    const i32 brackets[] = {v->boi, v->eoi, v->bov, v->eov, v->next, v->boa, v->message_begin};
     i64 vocabulary = s->model->config.vocabulary;
     s->forbidden = memory_alloc((vocabulary + COUNT_OF(brackets)) * 4);
     for (i64 i = 0; i < COUNT_OF(brackets); i++)
@@ -138,7 +138,7 @@ static struct generate_request request_of(const struct sampler *s, struct cohort
     *part = (struct part){.kind = STREAM_TEXT, .ids = c->ids.ids, .count = c->ids.count};
     return (struct generate_request){.parts = part,
                                      .part_count = 1,
-                                     .stop = {s->vocabulary.end, s->vocabulary.im_end, -1, -1},
+                                     .stop = {s->vocabulary.end, s->vocabulary.message_end, -1, -1},
                                      .forbidden = s->forbidden,
                                      .forbidden_count = s->forbidden_count,
                                      .most = s->most,

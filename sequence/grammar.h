@@ -28,9 +28,9 @@ struct shape { /* of image-out and video-out: what a shape token stands for */
 struct vocabulary { /* -1: the tokenizer has no such token */
     i64 ids;        /* of the tokenizer: a model may have more rows; 0: not known */
     i32 boi, eoi, bov, eov, next, boa;
-    i32 end;                /* of a sample: predicted, never an input */
-    i32 im_start, im_end;   /* around a message */
-    i32 shape[SHAPES_MOST]; /* ids of the shape tokens */
+    i32 end;                        /* of a sample: predicted, never an input */
+    i32 message_begin, message_end; /* around a message of a conversation (text_chat.c) */
+    i32 shape[SHAPES_MOST];         /* ids of the shape tokens */
     i64 shape_count;
     struct shape shapes[SHAPES_MOST];
 };

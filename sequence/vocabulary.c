@@ -76,8 +76,9 @@ int vocabulary_init(struct vocabulary *v, const struct text_tokenizer *tokenizer
                              .next = text_token_id(tokenizer, "<|next|>"),
                              .boa = text_token_id(tokenizer, "<|boa|>"),
                              .end = first_id(tokenizer, ends),
-                             .im_start = text_token_id(tokenizer, "<|im_start|>"),
-                             .im_end = text_token_id(tokenizer, "<|im_end|>")};
+                             .message_begin = -1,
+                             .message_end = -1};
+    text_chat_marks(&v->message_begin, &v->message_end, tokenizer);
     return find_shapes(v, tokenizer, shapes, count);
 }
 

@@ -19,8 +19,8 @@ static const struct vocabulary vocabulary = {
     .next = NEXT,
     .boa = BOA,
     .end = END,
-    .im_start = IM_START,
-    .im_end = IM_END,
+    .message_begin = IM_START,
+    .message_end = IM_END,
     .shape = {STILL, CLIP, DEEP},
     .shape_count = 3,
     .shapes = {{.scale_count = 2, .scales = {1, 2}, .frames = 1},
@@ -502,7 +502,7 @@ static void special_tokens_give_the_vocabulary(void **state)
     assert_int_equal(text_trainer_feed(trainer, "some words", 10), 0);
     struct text_tokenizer *tokenizer = text_trainer_finish(trainer);
     assert_int_equal(vocabulary_load(&v, tokenizer, NULL), 0);
-    const i32 ids[] = {v.boi, v.eoi, v.bov, v.eov, v.next, v.boa, v.end, v.im_start, v.im_end};
+    const i32 ids[] = {v.boi, v.eoi, v.bov, v.eov, v.next, v.boa, v.end, v.message_begin, v.message_end};
     for (i64 i = 0; i < COUNT_OF(ids); i++)
         assert_true(ids[i] >= 0);
     text_tokenizer_free(tokenizer);

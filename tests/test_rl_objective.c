@@ -249,7 +249,7 @@ static void test_hints_fade_by_success(void **state)
 /* ---- In a model: cohorts that share their prompt give the gradient of answers laid alone ---- */
 
 static const struct vocabulary vocabulary = {
-    .boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = 1, .im_start = 2, .im_end = 3};
+    .boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = 1, .message_begin = 2, .message_end = 3};
 
 static void open_model(struct model *m)
 {

@@ -49,6 +49,7 @@ void id_list_release(struct id_list *list);
 struct encode_options {
     bool plain;         /* text that looks like an added token is text */
     bool begins_word;   /* a space is put before it, so that its first word is the token it is within a sentence */
+    bool inside;        /* other ids stand before it: what a file puts at the beginning of a text alone is not put */
     bool add_template;  /* with what the file's post-processor puts around a text (Llama-3's begin of text) */
     double dropout;     /* probability to skip a merge (BPE-dropout, Provilkov et al. 2020); 0: none */
     struct rng_key key; /* of dropout: drawn by (document, merge considered) */
@@ -81,6 +82,26 @@ i64 text_invalid_utf8(const char *text, i64 length); /* offset of the first ill-
  * vanish, all else and ill-formed bytes become spaces. Replaces `out`. */
 void text_fold(struct text *out, const char *text, i64 length);
 
-/* The one chat layout, used by sft, rl and generate: "<|im_start|>ROLE\nCONTENT<|im_end|>\n". */
-extern const char *const chat_template; /* Jinja, written to tokenizer_config.json */
+/* ---- Conversations (text_chat.c): the layout that chat_template of the tokenizer_config.json beside the tokenizer
+ * asks for (ChatML, Llama-3, Gemma, Phi-3, Phi-4), ChatML where there is none. Ids are those of the whole conversation
+ * as one text, but that an answer's text is encoded by itself, as it is when it is generated. ---- */
+struct chat_layout;
+extern const char *const chat_template; /* ChatML's, Jinja, written to tokenizer_config.json */
+const struct chat_layout *text_chat_layout(const struct text_tokenizer *tokenizer); /* NULL: message */
+/* Jinja; NULL: the tokenizer has no layout. */
+const char *text_chat_template(const struct text_tokenizer *tokenizer);
+/* It has no role "system": such a message stands before the first question, an empty line between. */
+bool chat_folds_system(const struct chat_layout *layout);
+/* Some layouts drop spaces at the ends of a message: of its first and last text. */
+void chat_trim(const struct chat_layout *layout, bool first, bool last, const char **text, i64 *length);
+/* Append to `out`: what stands before the first message; before a message and with it its text; more text of a message,
+ * or an answer's; what stands behind it, of which the first id ends an answer. Content is plain text whatever it looks
+ * like. A role the layout does not have is an error. */
+int text_chat_begin(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout);
+int text_chat_head(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
+                   const char *role, const char *text, i64 length);
+int text_chat_tail(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout);
+int text_chat_text(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length);
+/* The id that begins a message, and that which ends an answer; without a layout they stay as they are. */
+void text_chat_marks(i32 *begin, i32 *end, const struct text_tokenizer *tokenizer);
 #endif

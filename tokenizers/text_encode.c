@@ -277,12 +277,12 @@ static int encode(struct encode_call *call, const struct encode_options *o, cons
     struct added_match match;
     i64 done = 0;
     while (!o->plain && added_next(&match, &cursor, call->tokenizer, &call->tokenizer->raw, text, length)) {
-        if (encode_stretch(call, text + done, match.begin - done, done == 0, o->plain))
+        if (encode_stretch(call, text + done, match.begin - done, done == 0 && !o->inside, o->plain))
             return -1;
         push_token(call, &match);
         done = match.end;
     }
-    return encode_stretch(call, text + done, length - done, done == 0, o->plain);
+    return encode_stretch(call, text + done, length - done, done == 0 && !o->inside, o->plain);
 }
 
 static int encode_after_space(struct encode_call *call, const struct encode_options *o, const u8 *text, i64 length)

@@ -74,8 +74,8 @@ void plan_batches_init(struct plan_batches *p, const struct model_config *config
     clip.video = true;
     clip.frames = CLIP_FRAMES;
     p->vocabulary = (struct vocabulary){.end = TOKEN_END,
-                                        .im_start = TOKEN_IM_START,
-                                        .im_end = TOKEN_IM_END,
+                                        .message_begin = TOKEN_IM_START,
+                                        .message_end = TOKEN_IM_END,
                                         .boi = TOKEN_BOI,
                                         .eoi = TOKEN_EOI,
                                         .bov = TOKEN_BOV,

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Conversations as transformers (5.x) lays them out and encodes them: cases.json.
+
+    python3 -m venv /tmp/chat && /tmp/chat/bin/pip install transformers && /tmp/chat/bin/python tests/golden/chat/make.py
+
+The templates are short ones of our own that write what those of the families write; the tokenizer is
+tests/golden/tokenizer/qwen2 with the special tokens of each case behind it."""
+import json, os
+from tokenizers import AddedToken, Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+EACH = "{% for m in messages %}"
+CASES = [
+    ("ChatML", ["<|im_start|>", "<|im_end|>"], None,
+     EACH + "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"),
+    ("Llama-3", ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"], "<|begin_of_text|>",
+     "{{ bos_token }}" + EACH + "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + m.content | trim + '<|eot_id|>' }}"
+     "{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"),
+    ("Gemma", ["<bos>", "<start_of_turn>", "<end_of_turn>"], "<bos>",
+     "{{ bos_token }}{% set ns = namespace(before='') %}" + EACH +
+     "{% if m.role == 'system' %}{% set ns.before = m.content + '\\n\\n' %}{% else %}"
+     "{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' + (ns.before + m.content) | trim + '<end_of_turn>\\n' }}"
+     "{% set ns.before = '' %}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}"),
+    ("Phi-3", ["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"], None,
+     EACH + "{% if m.role == 'system' %}{{ '<|system|>\\n' + m.content + '<|end|>\\n' }}{% elif m.role == 'user' %}"
+     "{{ '<|user|>\\n' + m.content + '<|end|>\\n' }}{% else %}{{ '<|assistant|>\\n' + m.content + '<|end|>\\n' }}{% endif %}{% endfor %}"
+     "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"),
+    ("Phi-4", ["<|im_start|>", "<|im_sep|>", "<|im_end|>"], None,
+     EACH + "{{ '<|im_start|>' + m.role + '<|im_sep|>' + m.content + '<|im_end|>' }}{% endfor %}"
+     "{% if add_generation_prompt %}{{ '<|im_start|>assistant<|im_sep|>' }}{% endif %}"),
+]
+CONVERSATIONS = [
+    [("user", "What is red?"), ("assistant", "An apple is."), ("user", " And  blue?\n"), ("assistant", "The sky, 3 days of 7.")],
+    [("system", "Be brief."), ("user", "Wie geht's?"), ("assistant", "Gut.")],
+]
+
+
+def main():
+    out = []
+    for name, specials, bos, template in CASES:
+        core = Tokenizer.from_file(os.path.join(HERE, "../tokenizer/qwen2/tokenizer.json"))
+        core.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, bos_token=bos, chat_template=template)
+        for turns in CONVERSATIONS:
+            messages = [{"role": r, "content": c} for r, c in turns]
+            encode = lambda m, g: tokenizer.apply_chat_template(m, add_generation_prompt=g, return_dict=False)
+            out.append({"layout": name, "specials": specials, "template": template, "messages": messages,
+                        "ids": encode(messages, False), "prompt_ids": encode(messages[:-1], True)})
+    with open(os.path.join(HERE, "cases.json"), "w") as file:
+        file.write("[\n" + ",\n".join(json.dumps(c) for c in out) + "\n]\n")
+
+
+main()

@@ -1,0 +1,202 @@
+/* Layouts of conversations, as chat_template in tokenizer_config.json asks for them. A template is a program in Jinja;
+ * which layout it writes is told by what it must contain, and what is none of these is refused. Default system
+ * messages, dates and lists of tools that some of them add are not: a conversation holds what its messages say. */
+#include "core/json.h"
+#include "tokenizers/text_internal.h"
+
+#include <string.h>
+
+enum { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL, ROLES };
+static const char *const role_names[ROLES] = {"system", "user", "assistant", "tool"};
+
+/* In `mark` and `lead` a % is the role. */
+struct chat_layout {
+    const char *name, *needs[2]; /* what its template contains */
+    const char *begin;           /* before the first message */
+    struct {
+        const char *mark, *lead; /* before a message: tokens; text that is one with the message's */
+        const char *after;
+    } turn;
+    const char *roles[ROLES]; /* what stands for %; NULL: the layout has no such role */
+    bool trims;               /* no space at either end of a message */
+    bool folds;               /* a system message stands before the first question, with an empty line between */
+};
+#define PLAIN_ROLES                                                                                                    \
+    {                                                                                                                  \
+        "system", "user", "assistant", "tool"                                                                          \
+    }
+static const struct chat_layout layouts[] = {
+    {.name = "Phi-4",
+     .needs = {"<|im_start|>", "<|im_sep|>"},
+     .turn = {"<|im_start|>%<|im_sep|>", "", "<|im_end|>"},
+     .roles = {"system", "user", "assistant"}},
+    {.name = "ChatML",
+     .needs = {"<|im_start|>", "<|im_end|>"},
+     .turn = {"<|im_start|>", "%\n", "<|im_end|>\n"},
+     .roles = PLAIN_ROLES},
+    {.name = "Llama-3",
+     .needs = {"<|start_header_id|>", "<|eot_id|>"},
+     .begin = "<|begin_of_text|>",
+     .turn = {"<|start_header_id|>%<|end_header_id|>", "\n\n", "<|eot_id|>"},
+     .roles = {"system", "user", "assistant", "ipython"},
+     .trims = true},
+    {.name = "Gemma",
+     .needs = {"<start_of_turn>", "<end_of_turn>"},
+     .begin = "<bos>",
+     .turn = {"<start_of_turn>", "%\n", "<end_of_turn>\n"},
+     .roles = {NULL, "user", "model"},
+     .trims = true,
+     .folds = true},
+    {.name = "Phi-3",
+     .needs = {"<|end|>", "<|assistant|>"},
+     .turn = {"<|%|>", "\n", "<|end|>\n"},
+     .roles = {"system", "user", "assistant"}},
+};
+static const struct chat_layout *const chatml = &layouts[1];
+
+static const char *template_of(const struct text_tokenizer *tokenizer)
+{
+    const struct json *value = json_get(tokenizer->config, "chat_template");
+    if (json_kind(value) == JSON_ARRAY) /* several, by name: the first is the default one */
+        value = json_get(json_at(value, 0), "template");
+    return json_string(value, NULL);
+}
+
+static bool has_tokens(const struct text_tokenizer *tokenizer, const struct chat_layout *layout)
+{
+    return text_token_id(tokenizer, layout->needs[0]) >= 0 && text_token_id(tokenizer, layout->needs[1]) >= 0;
+}
+
+/* NULL: none, or one that is not known. */
+static const struct chat_layout *find_layout(const struct text_tokenizer *tokenizer)
+{
+    const char *text = template_of(tokenizer);
+    for (i64 i = 0; text && i < COUNT_OF(layouts); i++)
+        if (strstr(text, layouts[i].needs[0]) && strstr(text, layouts[i].needs[1]) &&
+            has_tokens(tokenizer, &layouts[i]))
+            return &layouts[i];
+    return !text && has_tokens(tokenizer, chatml) ? chatml : NULL;
+}
+
+static void list_layouts(struct text *out)
+{
+    for (i64 i = 0; i < COUNT_OF(layouts); i++)
+        text_printf(out, "%s%s", i ? ", " : "", layouts[i].name);
+}
+
+const struct chat_layout *text_chat_layout(const struct text_tokenizer *tokenizer)
+{
+    const struct chat_layout *layout = find_layout(tokenizer);
+    struct text known = {0};
+    list_layouts(&known);
+    if (!layout && template_of(tokenizer))
+        error_set("%s: chat_template of its tokenizer_config.json is none of the layouts that are known (%s), or the "
+                  "tokenizer lacks its tokens; without chat_template it is ChatML, whose tokens `weft tokenize FILE -o "
+                  "DIR` adds",
+                  tokenizer->origin, known.data);
+    else if (!layout)
+        error_set("%s: a conversation, but the text tokenizer has neither a chat_template in tokenizer_config.json nor "
+                  "ChatML's tokens <|im_start|> and <|im_end|>, which `weft tokenize FILE -o DIR` adds",
+                  tokenizer->origin);
+    text_release(&known);
+    return layout;
+}
+
+const char *text_chat_template(const struct text_tokenizer *tokenizer)
+{
+    const char *own = template_of(tokenizer);
+    return own ? own : find_layout(tokenizer) ? chat_template : NULL;
+}
+
+bool chat_folds_system(const struct chat_layout *layout)
+{
+    return layout->folds;
+}
+
+/* ---- Pieces ---- */
+
+/* In turn.mark and turn.lead the role stands for %. */
+static int fill_in(struct text *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
+                   const char *role, const char *text)
+{
+    const char *name = NULL, *percent = strchr(text, '%');
+    for (int i = 0; i < ROLES; i++)
+        name = strcmp(role, role_names[i]) == 0 ? layout->roles[i] : name;
+    if (!name)
+        return error_set("%s: a message of the role %s, which its chat layout, %s, does not have", tokenizer->origin,
+                         role, layout->name);
+    i64 before = percent ? percent - text : (i64)strlen(text);
+    text_append(out, text, before);
+    if (percent)
+        text_printf(out, "%s%s", name, percent + 1);
+    return 0;
+}
+
+static int encode(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length, bool plain)
+{
+    return text_encode(tokenizer, out, text, length, &(struct encode_options){.plain = plain, .inside = true});
+}
+
+int text_chat_begin(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout)
+{
+    return layout->begin ? encode(out, tokenizer, layout->begin, (i64)strlen(layout->begin), false) : 0;
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+void chat_trim(const struct chat_layout *layout, bool first, bool last, const char **text, i64 *length)
+{
+    while (layout->trims && first && *length > 0 && is_space(**text))
+        ++*text, --*length;
+    while (layout->trims && last && *length > 0 && is_space((*text)[*length - 1]))
+        --*length;
+}
+
+int text_chat_head(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
+                   const char *role, const char *text, i64 length)
+{
+    struct text mark = {0}, lead = {0};
+    int status = fill_in(&mark, tokenizer, layout, role, layout->turn.mark);
+    if (status == 0)
+        status = fill_in(&lead, tokenizer, layout, role, layout->turn.lead);
+    if (status == 0)
+        status = encode(out, tokenizer, mark.data, mark.length, false);
+    text_append(&lead, text, length);
+    if (status == 0)
+        status = encode(out, tokenizer, lead.data ? lead.data : "", lead.length, true);
+    text_release(&mark);
+    text_release(&lead);
+    return status;
+}
+
+int text_chat_text(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length)
+{
+    return encode(out, tokenizer, text, length, true);
+}
+
+int text_chat_tail(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout)
+{
+    return encode(out, tokenizer, layout->turn.after, (i64)strlen(layout->turn.after), false);
+}
+
+static i32 first_id(const struct text_tokenizer *tokenizer, const char *text)
+{
+    struct id_list ids = {0};
+    i32 id = encode(&ids, tokenizer, text, (i64)strlen(text), false) == 0 && ids.count ? ids.ids[0] : -1;
+    id_list_release(&ids);
+    return id;
+}
+
+void text_chat_marks(i32 *begin, i32 *end, const struct text_tokenizer *tokenizer)
+{
+    const struct chat_layout *layout = find_layout(tokenizer);
+    struct text mark = {0};
+    if (!layout || fill_in(&mark, tokenizer, layout, "user", layout->turn.mark) < 0)
+        return;
+    *begin = first_id(tokenizer, mark.data);
+    *end = first_id(tokenizer, layout->turn.after);
+    text_release(&mark);
+}
