@@ -108,6 +108,7 @@ void prepare_close(struct prepare *p)
         audio_close(&p->audio);
     text_tokenizer_free(p->text);
     json_free(p->reached);
+    curation_close(p->curation);
 }
 
 /* ---- samples ---- */
@@ -129,10 +130,18 @@ static void take_item(struct prepare *p, struct item *item)
         p->counts.too_long++;
     } else if (item->left_out) {
         p->counts.left_out++;
-    } else {
+    } else if (!item->curated) {
         p->counts.clips_cut += item->clip_cut;
         prepare_write(p, item);
     }
+}
+
+/* In order of the samples: what came before decides. */
+static void curate(struct prepare *p, struct item *items, i64 count)
+{
+    for (i64 i = 0; p->curation && i < count; i++)
+        if (!items[i].problem && !items[i].left_out && !items[i].too_long)
+            items[i].curated = !curation_keep(p->curation, &items[i].curate, &items[i].sample);
 }
 
 static int make_batch(struct prepare *p, struct item *items, i64 count)
@@ -140,6 +149,7 @@ static int make_batch(struct prepare *p, struct item *items, i64 count)
     prepare_read(p, items, count);
     if (interrupted())
         return INTERRUPTED;
+    curate(p, items, count);
     prepare_encode(p, items, count);
     for (i64 i = 0; i < count; i++)
         take_item(p, &items[i]);
@@ -311,6 +321,19 @@ static void say_what_was_made(const struct prepare *p)
     say_of_cut_clips(p);
 }
 
+static int save_curation(const struct prepare *p)
+{
+    if (!p->curation)
+        return 0;
+    struct json *j = curation_json(p->curation);
+    char *path = path_join(p->out, "curation.json");
+    int status = json_save(path, j);
+    curation_log(p->curation);
+    json_free(j);
+    memory_free(path);
+    return status;
+}
+
 static int finish(struct prepare *p)
 {
     if (too_many_bad(p, 1) < 0)
@@ -324,12 +347,16 @@ static int finish(struct prepare *p)
             return -1;
     }
     say_what_was_made(p);
-    return progress_remove(p);
+    return save_curation(p) < 0 ? -1 : progress_remove(p);
 }
 
 int prepare_open(struct prepare *p, struct device *device)
 {
     int status = read_directions(p) < 0 ? -1 : prepare_part(&p->part, &p->parts, p->settings->part);
+    if (status == 0)
+        p->curation = curation_open(&p->settings->filter, &status);
+    if (status == 0 && p->parts > 1 && p->settings->filter.duplicates)
+        log_warn("filter.duplicates: a part knows its own files alone: duplicates in others stay");
     return status == 0 ? open_tokenizers(p, device, p->dtype) : -1;
 }
 

@@ -2,6 +2,7 @@
 #ifndef WEFT_DATA_PREPARE_H
 #define WEFT_DATA_PREPARE_H
 #include "core/settings.h"
+#include "data/curate.h"
 #include "data/media.h"
 #include "data/shards.h"
 #include "data/sources.h"
@@ -19,6 +20,7 @@ struct prepare_settings {
     i64 dropout_copies;   /* of each of them */
     double audio_seconds; /* longer sounds are left out */
     i64 shard_bytes;
+    struct curate_settings filter;
     char *part; /* "i/n": of the files that are read, every n-th from the i-th on, counted from 0; empty: all */
 };
 extern const struct setting prepare_table[];

@@ -22,9 +22,11 @@ struct made {
 };
 struct item {
     struct sample sample;
-    bool left_out;     /* nothing of it is wanted, or no tokenizer for it was given */
-    bool too_long;     /* a sound of it is longer than audio_seconds */
-    bool clip_cut;     /* a clip of it is longer than its shape; the beginning is used */
+    bool left_out; /* nothing of it is wanted, or no tokenizer for it was given */
+    bool too_long; /* a sound of it is longer than audio_seconds */
+    bool clip_cut; /* a clip of it is longer than its shape; the beginning is used */
+    bool curated;  /* a rule leaves it out */
+    struct curate_item curate;
     char *problem;     /* why it could not be made */
     struct made *made; /* [sample.count] */
 };
@@ -47,6 +49,7 @@ struct prepare {
     struct vocabulary vocabulary;
     struct shard_meta meta;
     struct shard_writer *writers[SPLITS];
+    struct curation *curation; /* NULL: no rule is asked for */
     struct prepare_counts counts;
     bool begun;                   /* anew */
     struct json *reached;         /* state of the source behind the last batch that was written */

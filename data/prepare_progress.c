@@ -6,6 +6,7 @@
 
 enum { VERSION = 2 };
 static const double often_s = 10;
+static const char seen_file[] = "seen.part"; /* keys of what was kept, where duplicates are left out */
 
 /* ---- What is saved ---- */
 
@@ -52,6 +53,8 @@ static struct json *progress_json(const struct prepare *p, const struct shard_ma
     json_set(j, "identity", json_of_string(identity));
     if (p->reached)
         json_set(j, "source", json_copy(p->reached));
+    if (p->curation)
+        json_set(j, "curation", curation_state(p->curation));
     json_set(j, "counts", integers((const i64 *)&p->counts, COUNTS));
     for (int split = 0; split < SPLITS; split++)
         json_set(j, split_names[split], integers((const i64 *)&marks[split], MARKS));
@@ -80,9 +83,10 @@ int progress_save(struct prepare *p)
         status = shard_writer_mark(p->writers[split], &marks[split]);
     if (status < 0)
         return -1;
-    char *path = path_join(p->out, "progress.json");
+    char *path = path_join(p->out, "progress.json"), *seen = path_join(p->out, seen_file);
     struct json *j = progress_json(p, marks);
-    status = json_save(path, j);
+    status = p->curation && curation_save(p->curation, seen) < 0 ? -1 : json_save(path, j);
+    memory_free(seen);
     p->saved_s = clock_s();
     p->saved_bytes = progress_bytes(p);
     json_free(j);
@@ -116,6 +120,9 @@ static int resume(struct prepare *p, const struct json *j)
             status = -1;
     if (status < 0)
         return error_set("progress.json is damaged");
+    char *seen = path_join(p->out, seen_file);
+    status = p->curation ? curation_go_on(p->curation, json_get(j, "curation"), seen) : 0;
+    memory_free(seen);
     for (int split = 0; split < SPLITS && status == 0; split++) {
         char *path = path_join(p->out, split_names[split]);
         p->writers[split] = shard_writer_resume(path, &p->meta, p->settings->shard_bytes, &marks[split]);
@@ -133,6 +140,15 @@ static int resume(struct prepare *p, const struct json *j)
     return status;
 }
 
+/* What a damaged file told may be half of it. */
+static int forget(struct prepare *p)
+{
+    int status;
+    curation_close(p->curation);
+    p->curation = curation_open(&p->settings->filter, &status);
+    return status;
+}
+
 int progress_open(struct prepare *p)
 {
     char *path = path_join(p->out, "progress.json"), *identity = identity_of(p);
@@ -143,7 +159,7 @@ int progress_open(struct prepare *p)
     if (same && status < 0)
         log_warn("begins anew, for what was made before cannot be gone on with: %s", error_text());
     if (status < 0)
-        status = directory_remove(path) < 0 || begin(p) < 0 ? -1 : 0;
+        status = directory_remove(path) < 0 || (same && forget(p) < 0) || begin(p) < 0 ? -1 : 0;
     p->saved_s = clock_s();
     json_free(j);
     memory_free(path);
@@ -166,7 +182,9 @@ void progress_discard(const struct prepare *p)
 int progress_remove(const struct prepare *p)
 {
     char *path = path_join(p->out, "progress.json");
-    int status = directory_remove(path);
+    char *seen = path_join(p->out, seen_file);
+    int status = directory_remove(path) < 0 || directory_remove(seen) < 0 ? -1 : 0;
+    memory_free(seen);
     for (int split = 0; split < SPLITS && status == 0; split++) {
         char *part = path_join(p->out, split_names[split]);
         status = shard_parts_remove(part);

@@ -112,7 +112,8 @@ static struct image_request still_request(const struct prepare *p)
     return request;
 }
 
-static int read_image(const struct prepare *p, struct made *made, const void *bytes, i64 count, const char *origin)
+static int read_image(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
+                      const char *origin)
 {
     struct clip stored;
     const struct image_request request = still_request(p);
@@ -120,6 +121,10 @@ static int read_image(const struct prepare *p, struct made *made, const void *by
         return -1;
     i64 height = stored.stored_height ? stored.stored_height : stored.height;
     i64 width = stored.stored_width ? stored.stored_width : stored.width;
+    if (p->curation) {
+        curation_size(p->curation, &item->curate, (double)height, (double)width);
+        curation_light(p->curation, &item->curate, stored.pixels, 1, stored.height * stored.width * 3);
+    }
     made->shape = nearest_shape(&p->vision.config, false, (double)height, (double)width);
     if (made->shape >= 0)
         clip_resize(&made->clip, &stored, p->vision.config.shapes[made->shape].height,
@@ -143,6 +148,11 @@ static int read_clip(const struct prepare *p, struct item *item, struct made *ma
     if (shaped_clip_read(&made->clip, &longer, s, &(struct clip_request){.max_frames = s->frames, .rules = &p->rules},
                          bytes, count, origin) < 0)
         return -1;
+    if (p->curation) {
+        curation_size(p->curation, &item->curate, height, width);
+        curation_light(p->curation, &item->curate, made->clip.pixels, made->clip.frames,
+                       made->clip.height * made->clip.width * 3);
+    }
     item->clip_cut |= longer;
     made->frames = vision_latent_frames(made->clip.frames);
     return 0;
@@ -155,6 +165,8 @@ static int read_sound(const struct prepare *p, struct item *item, struct made *m
     i64 most = (i64)(p->settings->audio_seconds * AUDIO_RATE_HZ);
     if (sound_read_most(&made->sound, bytes, count, origin, AUDIO_RATE_HZ, most) < 0)
         return -1;
+    if (p->curation)
+        curation_sound(p->curation, &item->curate, made->sound.values, made->sound.samples, AUDIO_RATE_HZ);
     made->code_frames = audio_frames(made->sound.samples);
     if (made->sound.samples > most) {
         item->too_long = true;
@@ -171,7 +183,9 @@ static int read_medium(const struct prepare *p, struct item *item, i64 part)
     if (in->path && file_map(&view, in->path) < 0)
         return -1;
     struct made *made = &item->made[part];
-    int status = in->kind == SAMPLE_IMAGE   ? read_image(p, made, view.data, view.bytes, origin)
+    if (p->curation)
+        curation_medium(p->curation, &item->curate, view.data, view.bytes);
+    int status = in->kind == SAMPLE_IMAGE   ? read_image(p, item, made, view.data, view.bytes, origin)
                  : in->kind == SAMPLE_VIDEO ? read_clip(p, item, made, view.data, view.bytes, origin)
                                             : read_sound(p, item, made, view.data, view.bytes, origin);
     if (in->path)
@@ -212,6 +226,8 @@ static void run_item(void *context, i64 tile, int worker)
     chat_fold(job->prepare, &item->sample);
     item->made = memory_alloc(max_i64(1, item->sample.count) * (i64)sizeof *item->made);
     item->left_out = !decide_use(job->prepare, item);
+    if (job->prepare->curation && !item->left_out)
+        curation_look(job->prepare->curation, &item->curate, &item->sample);
     if (!item->left_out && read_item(job->prepare, item) < 0)
         item->problem = string_copy(error_text()); /* the message belongs to this thread */
 }
@@ -235,6 +251,7 @@ void item_release(struct item *item)
         memory_free(made->codes);
     }
     memory_free(item->made);
+    curate_item_release(&item->curate);
     memory_free(item->problem);
     sample_release(&item->sample);
     *item = (struct item){0};

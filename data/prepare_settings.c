@@ -22,6 +22,7 @@ const struct setting prepare_table[] = {
     ROW(dropout_copies, "dropout_copies", INTEGER, "1", 1, 1000, "copies of each, with other draws"),
     ROW(audio_seconds, "audio_seconds", NUMBER, "30", 0.01, 3600, "longer sounds are left out"),
     ROW(shard_bytes, "shard_bytes", INTEGER, "268435456", 4096, 1e12, "size at which a shard file ends"),
+    CURATE_ROWS(struct prepare_settings),
     ROW(part, "part", STRING, "", 0, 0,
         "i/n: of the files of `data`, in the order `weft inspect` lists them, those whose number, from 0, leaves i "
         "when "

@@ -76,6 +76,7 @@ void put_stages(struct page *page);     /* time, speed, memory by stage */
 void put_comparison(struct page *page); /* several runs: every key figure with its spread */
 void put_samples(struct page *page);    /* made from words, words from media */
 void put_training(struct page *page);   /* loss, speed, share of peak by stage */
+void put_curation(struct page *page);   /* what filters left out */
 void put_sources(struct page *page);    /* what each of a mixture gave */
 void put_heldout(struct page *page);    /* losses before and after */
 void put_submodels(struct page *page);  /* the grid */

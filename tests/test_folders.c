@@ -380,7 +380,7 @@ static void a_killed_prepare_goes_on_to_the_same_bytes(void **state)
                 "run: /none\nstages:\n"
                 "  bpe: {kind: tokenizer-text, data: %s/kill, vocabulary: 300}\n"
                 "  shards: {kind: prepare, data: %s/kill, text: bpe, validation: 0.3, test: 0.1, shard_bytes: 16384, "
-                "dropout: 0.1}\n",
+                "dropout: 0.1, filter: {duplicates: near, personal: mask}}\n",
                 folder, folder);
     put("kill.yaml", yaml.data);
     assert_int_equal(run_within(0, recipe, "whole"), 0);
