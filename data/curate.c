@@ -17,6 +17,7 @@ static const char *const rule_names[CURATE_RULES] = {
     [CURATE_DARK] = "dark throughout",
     [CURATE_SILENT] = "silent throughout",
     [CURATE_AGAINST] = "sharing a run of words with filter.against",
+    [CURATE_CAPTION] = "with a caption that stands at filter.caption_times others",
     [CURATE_EXACT] = "duplicates",
     [CURATE_NEAR] = "near duplicates",
 };
@@ -46,7 +47,8 @@ static bool is_given(const char *text)
 static bool asks(const struct curate_settings *s)
 {
     return s->chars_least || s->chars_most || s->scripts.count || s->personal || s->duplicates ||
-           is_given(s->against) || s->side_least || s->aspect_most > 0 || s->dark > 0 || s->silence_db < 0;
+           is_given(s->against) || s->caption_times || s->side_least || s->aspect_most > 0 || s->dark > 0 ||
+           s->silence_db < 0;
 }
 
 static int read_scripts(struct curation *c)
@@ -311,11 +313,35 @@ static u64 content_of(const struct curate_item *item)
     return hash_bytes(both, sizeof both, 0);
 }
 
-static enum curate_rule judge(const struct curation *c, const struct curate_item *item)
+/* The key of a caption's n-th medium. */
+static u64 caption_key(const struct curate_item *item, i64 n)
+{
+    return hash_bytes(&item->content, 8, (u64)n);
+}
+
+/* How many media have it already, as far as that matters. */
+static i64 caption_count(const struct curation *c, const struct curate_item *item)
+{
+    i64 n = 0;
+    while (n < c->s->caption_times && seen_has(c->seen, caption_key(item, n + 1)))
+        n++;
+    return n;
+}
+
+static bool is_captioned(const struct curation *c, const struct curate_item *item, const struct sample *sample)
+{
+    return c->s->caption_times && sample->layout == SAMPLE_CAPTIONED && item->has_content;
+}
+
+static enum curate_rule judge(const struct curation *c, const struct curate_item *item, const struct sample *sample)
 {
     bool any = item->has_content || item->media;
-    if (item->rule != CURATE_KEPT || c->s->duplicates == DUPLICATES_KEEP || !any)
+    if (item->rule != CURATE_KEPT)
         return item->rule;
+    if (is_captioned(c, item, sample) && caption_count(c, item) == c->s->caption_times)
+        return CURATE_CAPTION;
+    if (c->s->duplicates == DUPLICATES_KEEP || !any)
+        return CURATE_KEPT;
     if (seen_has(c->seen, content_of(item)))
         return CURATE_EXACT;
     for (i64 i = 0; item->bands && i < NEAR_BANDS; i++)
@@ -348,7 +374,7 @@ static void note_example(struct curation *c, enum curate_rule rule, const struct
 bool curation_keep(struct curation *c, const struct curate_item *item, const struct sample *sample)
 {
     bool piece = c->inside || sample->goes_on;
-    enum curate_rule rule = piece ? CURATE_KEPT : judge(c, item);
+    enum curate_rule rule = piece ? CURATE_KEPT : judge(c, item, sample);
     c->inside = sample->goes_on;
     note_example(c, rule, sample);
     if (rule != CURATE_KEPT)
@@ -357,6 +383,8 @@ bool curation_keep(struct curation *c, const struct curate_item *item, const str
         c->masked += item->masked;
         c->masked_samples += item->masked > 0;
     }
+    if (is_captioned(c, item, sample))
+        note_key(c, caption_key(item, caption_count(c, item) + 1));
     if (c->s->duplicates && !piece && (item->has_content || item->media)) {
         note_key(c, content_of(item));
         for (i64 i = 0; item->bands && i < NEAR_BANDS; i++)

@@ -23,6 +23,7 @@ enum curate_rule {
     CURATE_DARK,
     CURATE_SILENT,
     CURATE_AGAINST,
+    CURATE_CAPTION,
     CURATE_EXACT,
     CURATE_NEAR,
     CURATE_RULES
@@ -43,6 +44,7 @@ struct curate_settings {
     i64 against_words;
     i64 side_least;
     double aspect_most, dark, silence_db;
+    i64 caption_times; /* media that a caption may stand at; 0: any number */
 };
 #define CURATE_ROWS(type)                                                                                              \
     SETTING(type, filter.chars_least, "filter.chars_least", INTEGER, "0", 0, 1e12, NULL,                               \
@@ -64,6 +66,8 @@ struct curate_settings {
                 "collections, as `data`: texts that share a run of words with them are left out"),                     \
         SETTING(type, filter.against_words, "filter.against_words", INTEGER, "13", 1, 1000, NULL,                      \
                 "words of such a run; shorter texts count as a whole"),                                                \
+        SETTING(type, filter.caption_times, "filter.caption_times", INTEGER, "0", 0, 1000, NULL,                       \
+                "media beyond so many with the same caption are left out; 0: none"),                                   \
         SETTING(type, filter.side_least, "filter.side_least", INTEGER, "0", 0, 1e6, NULL,                              \
                 "pictures and clips whose shorter side has fewer pixels are left out"),                                \
         SETTING(type, filter.aspect_most, "filter.aspect_most", NUMBER, "0", 0, 1e6, NULL,                             \

@@ -384,6 +384,30 @@ static void it_goes_on_to_the_same_end(void **state)
     (void)state;
 }
 
+/* Two pictures with a caption stay, whatever stands between. */
+static void captions_stand_at_so_many_media(void **state)
+{
+    static const char *const captions[] = {"image",       "a red house", "Image!",      "image",
+                                           "a red house", "image",       "a blue house"};
+    static const bool kept[] = {true, true, true, false, true, false, true};
+    struct curate_settings s = {.caption_times = 2, .memory_bytes = 4096};
+    struct curation *c = open_curation(&s);
+    for (i64 i = 0; i < COUNT_OF(captions); i++) {
+        struct sample sample = {.layout = SAMPLE_CAPTIONED, .name = string_copy("a.tar:1")};
+        struct curate_item item = {0};
+        sample_add(&sample, SAMPLE_IMAGE);
+        text_append(&sample_add(&sample, SAMPLE_TEXT)->bytes, captions[i], (i64)strlen(captions[i]));
+        curation_look(c, &item, &sample);
+        assert_int_equal(curation_keep(c, &item, &sample), kept[i]);
+        curate_item_release(&item);
+        sample_release(&sample);
+    }
+    assert_true(keeps(c, "image", NULL)); /* a text is no caption */
+    assert_int_equal(count_of(c, "with a caption"), 2);
+    curation_close(c);
+    (void)state;
+}
+
 /* ---- Against ---- */
 
 static void runs_of_evaluation_texts_are_left_out(void **state)
@@ -464,6 +488,7 @@ int main(void)
         cmocka_unit_test(exact_duplicates_are_those_that_strcmp_finds),
         cmocka_unit_test(near_duplicates_are_those_that_share_their_runs),
         cmocka_unit_test(it_goes_on_to_the_same_end),
+        cmocka_unit_test(captions_stand_at_so_many_media),
         cmocka_unit_test(runs_of_evaluation_texts_are_left_out),
         cmocka_unit_test(prepare_leaves_out_and_tells),
     };
