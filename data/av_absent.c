@@ -61,6 +61,24 @@ int clip_encode_mp4(struct text *out, const struct clip *clip)
     return refuse("MP4", "clips");
 }
 
+struct sound_stream *sound_stream_open(const void *bytes, i64 count, const char *origin, i64 rate_hz)
+{
+    (void)bytes, (void)count, (void)rate_hz;
+    refuse(origin, "sounds");
+    return NULL;
+}
+
+i64 sound_stream_read(struct sound_stream *stream, float *out, i64 most)
+{
+    (void)stream, (void)out, (void)most;
+    panic("there is no stream without libav");
+}
+
+void sound_stream_close(struct sound_stream *stream)
+{
+    (void)stream;
+}
+
 int sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz)
 {
     return sound_read_most(out, bytes, count, origin, rate_hz, 0);

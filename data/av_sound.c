@@ -8,7 +8,7 @@ struct mixer {
     struct av_input input;
     struct SwrContext *swr; /* NULL while the rate is as wanted */
     struct sound *out;
-    i64 capacity, wanted_hz, most_samples;
+    i64 capacity, wanted_hz;
     i64 rate_hz, samples; /* of the stream */
     float *mono;
     i64 mono_capacity;
@@ -141,29 +141,56 @@ static int check_end(const struct mixer *mixer)
                      input->origin, (long long)mixer->samples, (long long)stated);
 }
 
-static bool mixer_full(const struct mixer *mixer)
+static int mixer_open(struct mixer *mixer, const void *bytes, i64 count, const char *origin)
 {
-    return mixer->most_samples && mixer->out->samples > mixer->most_samples;
+    const struct file_kind *kind = file_kind_of(bytes, count);
+    if (!kind || (kind->class != FILE_CONTAINER && kind->class != FILE_SOUND))
+        return error_set("%s: expected a sound (WAV, FLAC, MP3, Ogg, AAC, AIFF) or a video with sound, found %s",
+                         origin, file_describe(bytes, count));
+    return input_open(&mixer->input, bytes, count, origin, kind) < 0 ||
+                   input_select(&mixer->input, AVMEDIA_TYPE_AUDIO) < 0
+               ? -1
+               : 0;
 }
 
-static int mix(struct mixer *mixer, const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
+static void mixer_close(struct mixer *mixer)
+{
+    input_close(&mixer->input);
+    swr_free(&mixer->swr);
+    memory_free(mixer->mono);
+}
+
+/* Resampling overshoots a little. */
+static void clamp_from(struct sound *sound, i64 first)
+{
+    for (i64 i = first; i < sound->samples; i++)
+        sound->values[i] = clamp_sample(sound->values[i]);
+}
+
+/* 1: more stands in mixer->out than before, or may after the next call. 0: the sound has ended, and was whole. */
+static int mix_more(struct mixer *mixer)
 {
     struct av_input *input = &mixer->input;
-    if (input_open(input, bytes, count, origin, kind) < 0 || input_select(input, AVMEDIA_TYPE_AUDIO) < 0)
+    i64 before = mixer->out->samples;
+    int more = input_next(input);
+    if (more < 0 || (more > 0 && input->frame->nb_samples > 0 && mix_frame(mixer) < 0))
         return -1;
-    int more = 0;
-    while (!mixer_full(mixer) && (more = input_next(input)) > 0)
-        if (input->frame->nb_samples > 0 && mix_frame(mixer) < 0)
-            return -1;
-    bool whole = !mixer_full(mixer);
-    if (more < 0 || (whole && check_end(mixer) < 0) || input_check_damage(input) < 0 ||
-        (whole && mixer->swr && append_samples(mixer, 0) < 0))
+    if (more == 0 &&
+        (check_end(mixer) < 0 || input_check_damage(input) < 0 || (mixer->swr && append_samples(mixer, 0) < 0)))
         return -1;
-    if (!mixer->out->samples)
-        return error_set("%s: %s with no samples in it", origin, kind->name);
-    for (i64 i = 0; i < mixer->out->samples; i++) /* resampling overshoots a little */
-        mixer->out->values[i] = clamp_sample(mixer->out->values[i]);
-    return 0;
+    clamp_from(mixer->out, before);
+    return more;
+}
+
+static int mix(struct mixer *mixer, i64 most_samples)
+{
+    const struct av_input *input = &mixer->input;
+    int more = 1;
+    while (more > 0 && !(most_samples && mixer->out->samples > most_samples))
+        more = mix_more(mixer);
+    if (more < 0 || input_check_damage(input) < 0)
+        return -1;
+    return mixer->out->samples ? 0 : error_set("%s: %s with no samples in it", input->origin, input->kind->name);
 }
 
 int sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz)
@@ -174,16 +201,58 @@ int sound_read(struct sound *out, const void *bytes, i64 count, const char *orig
 int sound_read_most(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, i64 most_samples)
 {
     *out = (struct sound){0};
-    const struct file_kind *kind = file_kind_of(bytes, count);
-    if (!kind || (kind->class != FILE_CONTAINER && kind->class != FILE_SOUND))
-        return error_set("%s: expected a sound (WAV, FLAC, MP3, Ogg, AAC, AIFF) or a video with sound, found %s",
-                         origin, file_describe(bytes, count));
-    struct mixer mixer = {.out = out, .wanted_hz = rate_hz, .most_samples = most_samples};
-    int status = mix(&mixer, bytes, count, origin, kind);
-    input_close(&mixer.input);
-    swr_free(&mixer.swr);
-    memory_free(mixer.mono);
+    struct mixer mixer = {.out = out, .wanted_hz = rate_hz};
+    int status = mixer_open(&mixer, bytes, count, origin);
+    if (status == 0)
+        status = mix(&mixer, most_samples);
+    mixer_close(&mixer);
     if (status < 0)
         sound_release(out);
     return status;
+}
+
+/* ---- Streams ---- */
+
+struct sound_stream {
+    struct mixer mixer;
+    struct sound held;
+    i64 given; /* of the held samples */
+    bool ended;
+};
+
+struct sound_stream *sound_stream_open(const void *bytes, i64 count, const char *origin, i64 rate_hz)
+{
+    struct sound_stream *stream = memory_alloc(sizeof *stream);
+    *stream = (struct sound_stream){.mixer = {.wanted_hz = rate_hz}};
+    stream->mixer.out = &stream->held;
+    if (mixer_open(&stream->mixer, bytes, count, origin) == 0)
+        return stream;
+    sound_stream_close(stream);
+    return NULL;
+}
+
+i64 sound_stream_read(struct sound_stream *stream, float *out, i64 most)
+{
+    struct sound *held = &stream->held;
+    while (stream->given == held->samples && !stream->ended) {
+        stream->given = held->samples = 0;
+        int more = mix_more(&stream->mixer);
+        if (more < 0)
+            return -1;
+        stream->ended = more == 0;
+    }
+    i64 taken = min_i64(most, held->samples - stream->given);
+    if (taken > 0)
+        memcpy(out, held->values + stream->given, (size_t)taken * sizeof *out);
+    stream->given += taken;
+    return taken;
+}
+
+void sound_stream_close(struct sound_stream *stream)
+{
+    if (!stream)
+        return;
+    mixer_close(&stream->mixer);
+    sound_release(&stream->held);
+    memory_free(stream);
 }

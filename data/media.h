@@ -87,6 +87,11 @@ int clip_encode_mp4(struct text *out, const struct clip *clip);
 int sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz);
 /* Stops behind most_samples (0: never): a longer sound comes back with more than that, and its end is not looked at. */
 int sound_read_most(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, i64 most_samples);
+/* The same of any length, in as little memory as a few packets take. NULL: a message. */
+struct sound_stream;
+struct sound_stream *sound_stream_open(const void *bytes, i64 count, const char *origin, i64 rate_hz);
+i64 sound_stream_read(struct sound_stream *stream, float *out, i64 most); /* samples; 0: its end; -1: a message */
+void sound_stream_close(struct sound_stream *stream);
 int sound_write_wav(const char *path, const struct sound *sound); /* 16-bit PCM, atomic */
 void sound_encode_wav(struct text *out, const struct sound *sound);
 

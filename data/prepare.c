@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH_ITEMS = 256, BATCH_BYTES = 1 << 28, INTERRUPTED = 1 };
+enum { BATCH_ITEMS = 256 };
 
 /* ---- opening ---- */
 
@@ -126,12 +126,14 @@ static void take_item(struct prepare *p, struct item *item)
     if (item->problem) {
         log_warn("skipped: %s: %s", item->sample.name, item->problem);
         p->counts.bad++;
+    } else if (prepare_cuts(p, item)) {
+        return; /* its pieces are what is written */
     } else if (item->too_long) {
         p->counts.too_long++;
     } else if (item->left_out) {
         p->counts.left_out++;
     } else if (!item->curated) {
-        p->counts.clips_cut += item->clip_cut;
+        p->counts.clips_cut += item->clip_cut && !prepare_has_windows(p);
         prepare_write(p, item);
     }
 }
@@ -151,26 +153,19 @@ static int make_batch(struct prepare *p, struct item *items, i64 count)
         return INTERRUPTED;
     curate(p, items, count);
     prepare_encode(p, items, count);
-    for (i64 i = 0; i < count; i++)
+    for (i64 i = 0; i < count; i++) {
         take_item(p, &items[i]);
-    return too_many_bad(p, 4 * BATCH_ITEMS);
-}
-
-/* Samples made at a time: fewer where a clip takes much memory. */
-static i64 batch_items(const struct prepare *p)
-{
-    i64 largest = 1;
-    for (i64 i = 0; p->has_vision && i < p->vision.config.shape_count; i++) {
-        const struct vision_shape *s = &p->vision.config.shapes[i];
-        largest = max_i64(largest, s->frames * s->height * s->width * 3);
+        int status = items[i].curated ? 0 : prepare_further(p, &items[i]);
+        if (status)
+            return status;
     }
-    return max_i64(1, min_i64(BATCH_ITEMS, BATCH_BYTES / largest));
+    return too_many_bad(p, 4 * BATCH_ITEMS);
 }
 
 /* *ended at the end of the source. */
 static void fill_batch(struct prepare *p, struct source *source, struct item *items, i64 *count, bool *ended)
 {
-    i64 most = batch_items(p);
+    i64 most = prepare_batch_items(p, BATCH_ITEMS);
     *count = 0;
     while (*count < most) {
         struct item *item = &items[*count];
@@ -229,6 +224,8 @@ static int next_batch(struct prepare *p, struct source *source, struct item *ite
     p->batch_bytes = max_i64(p->batch_bytes, progress_bytes(p) - bytes);
     for (i64 i = 0; i < count; i++)
         item_release(&items[i]);
+    if (status == INTERRUPTED_WITHIN) /* what was saved last is gone on with */
+        return INTERRUPTED;
     if (status == INTERRUPTED) {
         p->counts = before;
     } else {

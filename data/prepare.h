@@ -18,7 +18,12 @@ struct prepare_settings {
     double bad_share;     /* of samples that could not be read: more is an error */
     double dropout;       /* BPE-dropout of plain texts in train */
     i64 dropout_copies;   /* of each of them */
-    double audio_seconds; /* longer sounds are left out */
+    double audio_seconds; /* longer sounds are left out, or cut */
+    bool cut_sounds;      /* where they are quietest */
+    struct {
+        double every_s; /* between the beginnings of a long clip's windows; 0: its beginning alone, or spread evenly */
+        i64 most;       /* windows of a clip; 0: no limit */
+    } windows;
     i64 shard_bytes;
     struct curate_settings filter;
     char *part; /* "i/n": of the files that are read, every n-th from the i-th on, counted from 0; empty: all */

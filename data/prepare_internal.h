@@ -27,9 +27,14 @@ struct item {
     bool clip_cut; /* a clip of it is longer than its shape; the beginning is used */
     bool curated;  /* a rule leaves it out */
     struct curate_item curate;
-    char *problem;     /* why it could not be made */
-    struct made *made; /* [sample.count] */
+    char *problem;      /* why it could not be made */
+    double from_s;      /* where a window of a long clip begins */
+    struct sound piece; /* of a long sound, read already */
+    struct made *made;  /* [sample.count] */
 };
+/* Why a batch ended early. */
+enum { INTERRUPTED = 1, INTERRUPTED_WITHIN }; /* WITHIN: some of it has been written */
+
 struct prepare_counts {
     i64 samples[SPLITS], records[SPLITS][DIRECTIONS], read, bad, left_out, too_long, clips_cut;
 };
@@ -62,6 +67,15 @@ void prepare_read(struct prepare *prepare, struct item *items, i64 count);   /* 
 void prepare_encode(struct prepare *prepare, struct item *items, i64 count); /* one kind of medium after another */
 void prepare_write(struct prepare *prepare, const struct item *item);
 void item_release(struct item *item);
+void made_release(struct made *made);
+/* Samples made at a time: fewer than `most` where a clip takes much memory. */
+i64 prepare_batch_items(const struct prepare *prepare, i64 most);
+
+/* prepare_pieces.c: what a long file has behind the item that was made of its beginning, as settings ask for it:
+ * further windows of a clip, pieces of a sound. 0 or INTERRUPTED_WITHIN; what cannot be read is counted. */
+int prepare_further(struct prepare *prepare, const struct item *item);
+bool prepare_has_windows(const struct prepare *prepare);                   /* settings ask for further ones */
+bool prepare_cuts(const struct prepare *prepare, const struct item *item); /* a sound too long for one sample */
 
 /* prepare_progress.c: OUT/progress.json, with what was read so far and marks of the shards. A process that finds it
  * goes on behind the last batch that it tells of, if the settings are the same. */

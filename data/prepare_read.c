@@ -145,8 +145,8 @@ static int read_clip(const struct prepare *p, struct item *item, struct made *ma
     if (made->shape < 0)
         return error_set("the vision tokenizer has no shape for clips");
     const struct vision_shape *s = &p->vision.config.shapes[made->shape];
-    if (shaped_clip_read(&made->clip, &longer, s, &(struct clip_request){.max_frames = s->frames, .rules = &p->rules},
-                         bytes, count, origin) < 0)
+    const struct clip_request request = {.max_frames = s->frames, .rules = &p->rules, .from_s = item->from_s};
+    if (shaped_clip_read(&made->clip, &longer, s, &request, bytes, count, origin) < 0)
         return -1;
     if (p->curation) {
         curation_size(p->curation, &item->curate, height, width);
@@ -180,9 +180,15 @@ static int read_medium(const struct prepare *p, struct item *item, i64 part)
     const struct sample_part *in = &item->sample.parts[part];
     struct file_view view = {(const u8 *)in->bytes.data, in->bytes.length};
     const char *origin = in->path ? in->path : item->sample.name;
+    struct made *made = &item->made[part];
+    if (item->piece.values) {
+        made->sound = item->piece;
+        made->code_frames = audio_frames(made->sound.samples);
+        item->piece = (struct sound){0};
+        return 0;
+    }
     if (in->path && file_map(&view, in->path) < 0)
         return -1;
-    struct made *made = &item->made[part];
     if (p->curation)
         curation_medium(p->curation, &item->curate, view.data, view.bytes);
     int status = in->kind == SAMPLE_IMAGE   ? read_image(p, item, made, view.data, view.bytes, origin)
@@ -232,24 +238,39 @@ static void run_item(void *context, i64 tile, int worker)
         item->problem = string_copy(error_text()); /* the message belongs to this thread */
 }
 
+i64 prepare_batch_items(const struct prepare *p, i64 most)
+{
+    enum { BATCH_BYTES = 1 << 28 };
+    i64 largest = 1;
+    for (i64 i = 0; p->has_vision && i < p->vision.config.shape_count; i++) {
+        const struct vision_shape *s = &p->vision.config.shapes[i];
+        largest = max_i64(largest, s->frames * s->height * s->width * 3);
+    }
+    return max_i64(1, min_i64(most, BATCH_BYTES / largest));
+}
+
 void prepare_read(struct prepare *prepare, struct item *items, i64 count)
 {
     struct job job = {prepare, items};
     workers_run(count, run_item, &job);
 }
 
+void made_release(struct made *made)
+{
+    id_list_release(&made->ids);
+    id_list_release(&made->head);
+    clip_release(&made->clip);
+    sound_release(&made->sound);
+    memory_free(made->latent);
+    memory_free(made->features);
+    memory_free(made->codes);
+}
+
 void item_release(struct item *item)
 {
-    for (i64 i = 0; item->made && i < item->sample.count; i++) {
-        struct made *made = &item->made[i];
-        id_list_release(&made->ids);
-        id_list_release(&made->head);
-        clip_release(&made->clip);
-        sound_release(&made->sound);
-        memory_free(made->latent);
-        memory_free(made->features);
-        memory_free(made->codes);
-    }
+    for (i64 i = 0; item->made && i < item->sample.count; i++)
+        made_release(&item->made[i]);
+    sound_release(&item->piece);
     memory_free(item->made);
     curate_item_release(&item->curate);
     memory_free(item->problem);

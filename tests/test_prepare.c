@@ -489,6 +489,63 @@ static void long_sounds_are_left_out_not_bad(void **state)
     (void)state;
 }
 
+/* 40 frames at 8 Hz are 5 s, a window is 9 frames; the beginning is a window as well. */
+static void windows_of_a_long_clip_are_samples(void **state)
+{
+    struct prepare_settings settings = settings_of(corpus);
+    struct shards s;
+    struct clip window;
+    struct file_view file;
+    char *path = path_join(corpus, "long.mp4");
+    settings.validation = settings.bad_share = 0;
+    put_clip("long.mp4", 40);
+    put("captions.jsonl", "{\"video\": \"long.mp4\", \"text\": \"a clip goes on\"}\n");
+    settings.windows.most = 2; /* at the beginning and at the end */
+    run(&settings);
+    assert_samples("train", 2 * 2 + 2 + 1, ".jsonl:");
+    settings.windows.most = 0;
+    settings.windows.every_s = 1.5; /* 0, 1.5, 3; 4.5 is not whole */
+    run(&settings);
+    assert_samples("train", 3 * 2 + 2 + 1, ".jsonl:");
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    const struct shard_part *part = find(&s, DIRECTION_VIDEO_IN, "captions.jsonl:1@1.500");
+    assert_non_null(part);
+    assert_text(&s, part + 1, false, " a clip goes on");
+    assert_int_equal(file_map(&file, path), 0);
+    assert_int_equal(clip_read(&window, file.data, file.bytes, path,
+                               &(struct clip_request){8, 9, part->height * 8, part->width * 8, .from_s = 1.5}),
+                     0);
+    i64 pixels = 9 * window.height * window.width * 3, features = (i64)part->frames * part->height * part->width * 16;
+    assert_memory_equal((const u8 *)payload(&s, part) + features * 2, window.pixels, pixels);
+    clip_release(&window);
+    file_unmap(&file);
+    shards_close(&s);
+    memory_free(path);
+    make_corpus();
+    (void)state;
+}
+
+static void a_long_sound_is_cut_into_samples(void **state)
+{
+    struct prepare_settings settings = settings_of(corpus);
+    settings.validation = settings.bad_share = 0;
+    settings.audio_seconds = 0.35;
+    settings.cut_sounds = true;
+    put_sound("long.wav", 16000); /* 1 s: at least three pieces, each in and out */
+    put("captions.jsonl", "{\"audio\": \"c.wav\", \"text\": \"seven\"}\n{\"audio\": \"long.wav\", \"text\": \"x\"}\n");
+    run(&settings);
+    struct shards s;
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    assert_non_null(find(&s, DIRECTION_AUDIO_IN, "captions.jsonl:2@0.000"));
+    i64 pieces = 0;
+    for (i64 i = 0; i < s.sample_count; i++)
+        pieces += strstr(shards_name(&s, i), "captions.jsonl:2@") != NULL;
+    assert_in_range(pieces, 2 * 3, 2 * 6);
+    shards_close(&s);
+    make_corpus();
+    (void)state;
+}
+
 /* The matrix of the only track stretches pixels: 44 bytes from the box's type (ISO/IEC 14496-12, 8.3.2). */
 static void clips_have_the_shape_that_is_shown(void **state)
 {
@@ -529,6 +586,8 @@ int main(void)
         cmocka_unit_test(a_long_text_is_several_samples_with_one_end),
         cmocka_unit_test(held_out_folders_stay_out_of_train),
         cmocka_unit_test(long_sounds_are_left_out_not_bad),
+        cmocka_unit_test(windows_of_a_long_clip_are_samples),
+        cmocka_unit_test(a_long_sound_is_cut_into_samples),
         cmocka_unit_test(clips_have_the_shape_that_is_shown),
     };
     return cmocka_run_group_tests(tests, make, clear);

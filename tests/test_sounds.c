@@ -1,5 +1,6 @@
 /* Sounds survive the way to a file and back; bad ones are refused with a message that says why. The WAV files here are
  * put together byte by byte. */
+#include "data/silence.h"
 #include "tests/media_fixture.h"
 
 static void make_tone(struct sound *sound, i64 samples, i64 rate_hz, double tone_hz)
@@ -176,6 +177,102 @@ static void a_limit_ends_the_reading_behind_it(void **state)
     text_release(&wav);
 }
 
+/* ---- Long sounds ---- */
+
+enum { TALK_HZ = 8000, TALK_SECONDS = 600, WORD = 3200, PAUSE = 800 };
+
+/* Words of 0.4 s, each with a pause of 0.1 s behind it. */
+static void make_talk(struct text *wav)
+{
+    i64 samples = (i64)TALK_HZ * TALK_SECONDS;
+    int16_t *values = memory_alloc(samples * 2);
+    for (i64 i = 0; i < samples; i++)
+        values[i] = i % (WORD + PAUSE) < WORD ? (int16_t)(8000 * sin(0.2 * (double)i)) : 0;
+    make_wav(wav, 1, 1, 16, TALK_HZ, values, samples * 2);
+    memory_free(values);
+}
+
+static void long_sounds_are_cut_in_their_pauses(void **state)
+{
+    (void)state;
+    struct text wav = {0};
+    struct sound whole, piece;
+    struct silence_cutter cutter;
+    double from_s;
+    i64 at = 0, pieces = 0;
+    make_talk(&wav);
+    assert_int_equal(sound_read(&whole, wav.data, wav.length, "talk.wav", 0), 0);
+    assert_int_equal(silence_cutter_open(&cutter, wav.data, wav.length, "talk.wav", TALK_HZ, 7.3), 0);
+    for (; silence_cutter_next(&cutter, &piece, &from_s) == 1; pieces++) {
+        assert_true(piece.samples <= cutter.longest);
+        assert_int_equal(llround(from_s * TALK_HZ), at);
+        assert_memory_equal(piece.values, whole.values + at, piece.samples * (i64)sizeof(float));
+        assert_true(cutter.count <= cutter.longest + 1); /* all that is held, of 4.8 million samples */
+        at += piece.samples;
+        if (at < whole.samples && at % (WORD + PAUSE) < WORD && at % (WORD + PAUSE) > 0)
+            fail_msg("cut within a word, at sample %lld", (long long)at);
+        sound_release(&piece);
+    }
+    assert_int_equal(at, whole.samples);
+    assert_in_range(pieces, TALK_SECONDS / 7.3, TALK_SECONDS / 3.65 + 1);
+    silence_cutter_close(&cutter);
+    sound_release(&whole);
+    text_release(&wav);
+}
+
+static void what_is_silent_is_left_out(void **state)
+{
+    (void)state;
+    struct text wav = {0};
+    struct sound piece;
+    struct silence_cutter cutter;
+    double from_s;
+    int16_t *values = memory_alloc(4 * TALK_HZ * 2); /* 4 s, of which the last has a tone */
+    for (i64 i = 3 * TALK_HZ; i < 4 * TALK_HZ; i++)
+        values[i] = (int16_t)(8000 * sin(0.2 * (double)i));
+    make_wav(&wav, 1, 1, 16, TALK_HZ, values, 4 * TALK_HZ * 2);
+    assert_int_equal(silence_cutter_open(&cutter, wav.data, wav.length, "night.wav", TALK_HZ, 1), 0);
+    assert_int_equal(silence_cutter_next(&cutter, &piece, &from_s), 1);
+    assert_true(from_s >= 2.4 && from_s <= 3);
+    sound_release(&piece);
+    while (silence_cutter_next(&cutter, &piece, &from_s) == 1)
+        sound_release(&piece);
+    silence_cutter_close(&cutter);
+    assert_int_equal(silence_cutter_open(&cutter, wav.data, 20, "cut.wav", TALK_HZ, 1), -1);
+    assert_says("cut.wav");
+    silence_cutter_close(&cutter);
+    memory_free(values);
+    text_release(&wav);
+}
+
+/* A stream gives what reading at once gives, in every format, resampled to 16 and 24 kHz. */
+static void streams_give_the_same_samples(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"two.mp3", "two.aac", "two.m4a", "two.flac", "two.ogg", "two.opus", "two.webm"};
+    for (i64 i = 0; i < COUNT_OF(names) * 2; i++) {
+        const char *name = names[i / 2];
+        char *path = string_format(SOURCE_TREE "/tests/media/%s", name);
+        struct file_view file;
+        struct sound whole;
+        float some[333];
+        i64 rate_hz = i % 2 ? 16000 : 24000, at = 0, more;
+        assert_int_equal(file_map(&file, path), 0);
+        assert_int_equal(sound_read(&whole, file.data, file.bytes, name, rate_hz), 0);
+        struct sound_stream *stream = sound_stream_open(file.data, file.bytes, name, rate_hz);
+        for (; (more = sound_stream_read(stream, some, COUNT_OF(some))) > 0; at += more) {
+            assert_true(at + more <= whole.samples);
+            assert_memory_equal(some, whole.values + at, more * (i64)sizeof(float));
+        }
+        assert_int_equal(more, 0);
+        assert_int_equal(at, whole.samples);
+        sound_stream_close(stream);
+        sound_release(&whole);
+        file_unmap(&file);
+        memory_free(path);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +280,8 @@ int main(void)
         cmocka_unit_test(channels_are_averaged_in_every_format),   cmocka_unit_test(bad_sounds_are_refused),
         cmocka_unit_test(what_stands_behind_a_wav_is_not_read),    cmocka_unit_test(further_riff_chunks_are_checked),
         cmocka_unit_test(a_wav_of_open_length_is_read_to_its_end), cmocka_unit_test(a_limit_ends_the_reading_behind_it),
+        cmocka_unit_test(long_sounds_are_cut_in_their_pauses),     cmocka_unit_test(what_is_silent_is_left_out),
+        cmocka_unit_test(streams_give_the_same_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
