@@ -85,6 +85,8 @@ static int reader_run(struct reader *reader)
         return -1;
     png_set_user_limits(reader->png, 1 << 20, 1 << 20);
     png_set_chunk_malloc_max(reader->png, 1 << 24);
+    png_set_crc_action(reader->png, PNG_CRC_ERROR_QUIT,
+                       PNG_CRC_ERROR_QUIT); /* a profile that is lost changes colours */
     png_set_read_fn(reader->png, reader, give_bytes);
     read_header(reader);
     read_pixels(reader);
