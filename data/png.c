@@ -14,8 +14,8 @@ struct reader {
     const struct image_request *request;
     png_structp png;
     png_infop info;
-    u8 *pixels; /* RGBA */
-    i64 height, width;
+    u8 *pixels; /* [height, width, channels] */
+    i64 height, width, channels;
     png_bytep *rows;
     char problem[200];
 };
@@ -42,14 +42,18 @@ static void give_bytes(png_structp png, png_bytep out, png_size_t wanted)
     reader->at += (i64)wanted;
 }
 
-/* Any colour type and depth comes out as 8-bit RGBA. */
-static void ask_for_rgba(struct reader *reader)
+/* Any colour type and depth comes out as 8-bit RGB, or RGBA where something is transparent. */
+static void ask_for_rgb(struct reader *reader)
 {
     png_structp png = reader->png;
+    bool clear =
+        png_get_color_type(png, reader->info) & PNG_COLOR_MASK_ALPHA || png_get_valid(png, reader->info, PNG_INFO_tRNS);
+    reader->channels = clear ? 4 : 3;
     png_set_expand(png);
     png_set_scale_16(png);
     png_set_gray_to_rgb(png);
-    png_set_add_alpha(png, 255, PNG_FILLER_AFTER);
+    if (clear)
+        png_set_add_alpha(png, 255, PNG_FILLER_AFTER);
     png_set_interlace_handling(png);
     png_read_update_info(png, reader->info);
 }
@@ -68,13 +72,14 @@ static void read_header(struct reader *reader)
 
 static void read_pixels(struct reader *reader)
 {
-    ask_for_rgba(reader);
-    if (png_get_rowbytes(reader->png, reader->info) != (png_size_t)reader->width * 4)
-        png_error(reader->png, "could not be turned into RGBA");
-    reader->pixels = memory_alloc(reader->height * reader->width * 4);
+    ask_for_rgb(reader);
+    i64 row_bytes = reader->width * reader->channels;
+    if ((i64)png_get_rowbytes(reader->png, reader->info) != row_bytes)
+        png_error(reader->png, "could not be turned into RGB");
+    reader->pixels = memory_alloc(reader->height * row_bytes);
     reader->rows = memory_alloc(reader->height * (i64)sizeof *reader->rows);
     for (i64 y = 0; y < reader->height; y++)
-        reader->rows[y] = reader->pixels + y * reader->width * 4;
+        reader->rows[y] = reader->pixels + y * row_bytes;
     png_read_image(reader->png, reader->rows);
     png_read_end(reader->png, reader->info);
 }
@@ -117,7 +122,10 @@ int png_read(struct picture *out, const void *bytes, i64 count, const char *orig
     reader.info = png_create_info_struct(reader.png);
     require(reader.info, "no memory for libpng");
     int status = reader_run(&reader);
-    *out = (struct picture){.inks = INKS_RGBA, .height = reader.height, .width = reader.width, .pixels = reader.pixels};
+    *out = (struct picture){.inks = reader.channels == 4 ? INKS_RGBA : INKS_RGB,
+                            .height = reader.height,
+                            .width = reader.width,
+                            .pixels = reader.pixels};
     if (status == 0)
         take_notes(out, &reader);
     png_destroy_read_struct(&reader.png, &reader.info, NULL);

@@ -1,0 +1,101 @@
+/* Pictures read here against libjpeg-turbo and libpng alone, call by call in alternation, CPU time of one thread. Not
+ * part of the build: bench/peers/pictures.sh compiles it, makes the pictures and runs it. */
+#include "data/shaped.h"
+
+#include <png.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <jpeglib.h> /* wants stdio.h before it */
+
+enum { ROUNDS = 9, SIDE = 256 };
+
+static double cpu_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* The library's own decoder, every pixel, errors end the program. */
+static void alone_jpeg(const struct file_view *file)
+{
+    struct jpeg_decompress_struct jpeg;
+    struct jpeg_error_mgr errors;
+    jpeg.err = jpeg_std_error(&errors);
+    jpeg_create_decompress(&jpeg);
+    jpeg_mem_src(&jpeg, file->data, (unsigned long)file->bytes);
+    jpeg_read_header(&jpeg, TRUE);
+    jpeg_start_decompress(&jpeg);
+    i64 row_bytes = (i64)jpeg.output_width * jpeg.output_components;
+    u8 *pixels = malloc((size_t)(row_bytes * jpeg.output_height));
+    while (jpeg.output_scanline < jpeg.output_height) {
+        JSAMPROW row = pixels + jpeg.output_scanline * row_bytes;
+        jpeg_read_scanlines(&jpeg, &row, 1);
+    }
+    jpeg_finish_decompress(&jpeg);
+    jpeg_destroy_decompress(&jpeg);
+    free(pixels);
+}
+
+static void alone_png(const struct file_view *file)
+{
+    png_image image = {.version = PNG_IMAGE_VERSION};
+    require(png_image_begin_read_from_memory(&image, file->data, (size_t)file->bytes), "%s", image.message);
+    image.format = PNG_FORMAT_RGB;
+    u8 *pixels = malloc(PNG_IMAGE_SIZE(image));
+    require(png_image_finish_read(&image, NULL, pixels, 0, NULL), "%s", image.message);
+    free(pixels);
+}
+
+static void ours_whole(const struct file_view *file, const char *path)
+{
+    struct clip clip;
+    require(image_read(&clip, file->data, file->bytes, path) == 0, "%s", error_text());
+    clip_release(&clip);
+}
+
+static void ours_small(const struct file_view *file, const char *path)
+{
+    const struct vision_shape shape = {.frames = 1, .height = SIDE, .width = SIDE};
+    struct clip clip;
+    require(shaped_image_read(&clip, &shape, NULL, file->data, file->bytes, path) == 0, "%s", error_text());
+    clip_release(&clip);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values)
+{
+    qsort(values, ROUNDS, sizeof *values, ascending);
+    return values[ROUNDS / 2];
+}
+
+int main(int count, char **paths)
+{
+    for (int i = 1; i < count; i++) {
+        struct file_view file;
+        require(file_map(&file, paths[i]) == 0, "%s", error_text());
+        double alone[ROUNDS], whole[ROUNDS], small[ROUNDS];
+        for (int round = 0; round < ROUNDS; round++) {
+            double begin = cpu_s();
+            file.data[0] == 0x89 ? alone_png(&file) : alone_jpeg(&file);
+            alone[round] = cpu_s() - begin;
+            ours_whole(&file, paths[i]);
+            whole[round] = cpu_s() - begin - alone[round];
+            ours_small(&file, paths[i]);
+            small[round] = cpu_s() - begin - alone[round] - whole[round];
+        }
+        double library = median(alone);
+        printf("%s: library alone %.1f ms, read here %.2f of it, read and scaled to %d: %.2f\n", paths[i],
+               1000 * library, median(whole) / library, SIDE, median(small) / library);
+        file_unmap(&file);
+    }
+    return 0;
+}
