@@ -1,6 +1,7 @@
 /* The files of a folder and what each becomes, decided by names alone: which are read, which belong to another, which
  * are left out and why, and of which part they are. */
 #include "data/source_readers.h"
+#include "data/subtitles.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -164,6 +165,10 @@ static void match_stem(struct source_file **list, i64 begin, i64 end, size_t len
     for (i64 i = begin; i < end; i++)
         if (stem_length(list[i]->path) == length && is_metadata(list[i]->path, length))
             take_caption(medium, list[i], "caption or metadata");
+    bool lasts = medium_kind(medium->path + length) != SAMPLE_IMAGE;
+    for (i64 i = begin; lasts && i < end; i++)
+        if (stem_length(list[i]->path) == length && subtitles_named(list[i]->path) && !medium->caption)
+            take_caption(medium, list[i], "subtitles");
     for (i64 i = begin; medium->caption && i < end; i++)
         if (list[i]->use == FILE_MEDIUM && stem_length(list[i]->path) == length)
             list[i]->why = string_format("media beside a %s of the same name, which has its caption",

@@ -22,13 +22,21 @@ bool prepare_cuts(const struct prepare *p, const struct item *item)
     return p->settings->cut_sounds && item->too_long && !item->problem && item->sample.layout == SAMPLE_CAPTIONED;
 }
 
-/* Its own name; all else is borrowed from the sample of the whole. */
+/* Its own name and words; all else is borrowed from the sample of the whole. */
 static struct item *add(struct pieces *pieces, double from_s)
 {
     const struct item *of = pieces->of;
     struct item *item = &pieces->items[pieces->count++];
     *item = (struct item){.sample = of->sample, .from_s = from_s};
     item->sample.name = string_format("%s@%.3f", of->sample.name, from_s);
+    item->sample.parts = memory_alloc(of->sample.count * (i64)sizeof *of->sample.parts);
+    for (i64 i = 0; i < of->sample.count; i++) {
+        struct sample_part *part = &item->sample.parts[i];
+        *part = of->sample.parts[i];
+        part->bytes = i ? (struct text){0} : part->bytes;
+        if (i)
+            text_append(&part->bytes, of->sample.parts[i].bytes.data, of->sample.parts[i].bytes.length);
+    }
     return item;
 }
 
@@ -37,6 +45,9 @@ static void release(struct item *item)
 {
     for (i64 i = 0; item->made && i < item->sample.count; i++)
         made_release(&item->made[i]);
+    for (i64 i = 1; i < item->sample.count; i++)
+        text_release(&item->sample.parts[i].bytes);
+    memory_free(item->sample.parts);
     memory_free(item->sample.name);
     item->sample = (struct sample){0};
     item_release(item);

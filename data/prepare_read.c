@@ -1,4 +1,5 @@
 #include "data/prepare_internal.h"
+#include "data/subtitles.h"
 
 #include <math.h>
 #include <string.h>
@@ -199,6 +200,30 @@ static int read_medium(const struct prepare *p, struct item *item, i64 part)
     return status;
 }
 
+/* ---- words of a window ---- */
+
+static double seconds_of(const struct made *made)
+{
+    return made->sound.values ? (double)made->sound.samples / (double)made->sound.rate_hz
+                              : (double)made->clip.frames / made->clip.rate_hz;
+}
+
+/* What the subtitles say while the medium, which has been read, is shown; where they say nothing it is left out. */
+static int take_subtitles(struct item *item)
+{
+    struct sample *s = &item->sample;
+    struct text file = {0}, words = {0};
+    double seconds = item->made[0].clip.pixels || item->made[0].sound.values ? seconds_of(&item->made[0]) : 0;
+    if (file_read(&file, s->subtitles) < 0)
+        return -1;
+    subtitles_words(&words, file.data ? file.data : "", file.length, item->from_s, item->from_s + seconds);
+    text_release(&file);
+    text_release(&s->parts[1].bytes);
+    s->parts[1].bytes = words;
+    item->left_out = words.length == 0;
+    return 0;
+}
+
 /* ---- items ---- */
 
 static int read_item(const struct prepare *p, struct item *item)
@@ -207,6 +232,8 @@ static int read_item(const struct prepare *p, struct item *item)
     for (i64 i = 0; i < s->count; i++) {
         enum sample_kind kind = s->parts[i].kind;
         bool text = kind == SAMPLE_TEXT || kind == SAMPLE_IDS;
+        if (i == 1 && s->subtitles && take_subtitles(item) < 0)
+            return -1;
         if (s->layout == SAMPLE_CHAT && chat_encode(p, item, i) < 0)
             return -1;
         if (s->layout != SAMPLE_CHAT && text && read_text(p, item, i) < 0)

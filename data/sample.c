@@ -14,6 +14,7 @@ void sample_release(struct sample *s)
     memory_free(s->parts);
     memory_free(s->name);
     memory_free(s->speaker);
+    memory_free(s->subtitles);
     *s = (struct sample){0};
 }
 

@@ -1,6 +1,8 @@
 /* A medium and the file beside it that has its caption: a text, or JSON as img2dataset writes it. */
 #include "data/source_readers.h"
+#include "data/subtitles.h"
 
+#include <math.h>
 #include <string.h>
 #include <strings.h>
 
@@ -45,6 +47,17 @@ static int add_json(struct sample *out, const struct text *text, const char *pat
     return status;
 }
 
+static int add_subtitles(struct sample *out, const struct text *file, const char *path)
+{
+    struct text words = {0};
+    i64 cues = subtitles_words(&words, file->data ? file->data : "", file->length, 0, INFINITY);
+    int status = cues ? sample_add_text(out, words.data, words.length)
+                      : error_set("no subtitles: expected lines like 00:00:01,000 --> 00:00:02,000");
+    text_release(&words);
+    out->subtitles = string_copy(path);
+    return status;
+}
+
 static int add_caption(struct sample *out, const char *path)
 {
     struct text text = {0};
@@ -52,7 +65,9 @@ static int add_caption(struct sample *out, const char *path)
     bool json = strcasecmp(extension, "json") == 0 || strcasecmp(extension, "jsn") == 0;
     int status = file_read(&text, path);
     if (status == 0)
-        status = json ? add_json(out, &text, path) : add_text(out, &text);
+        status = json                    ? add_json(out, &text, path)
+                 : subtitles_named(path) ? add_subtitles(out, &text, path)
+                                         : add_text(out, &text);
     text_release(&text);
     return status;
 }

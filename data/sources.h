@@ -10,6 +10,7 @@
  *   .csv, .tsv            the same, with a header; every value is a text
  *   .txt .jsonl .json .csv .tsv .tar + .gz .zst .xz .bz2 .lz4
  *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, and .json with a "caption"
+ *   a.mp4 + a.srt         a clip or a sound and its subtitles, also .vtt
  *   .tar                  WebDataset: members KEY.EXT that follow each other are one sample
  *   .idx beside .bin      Megatron: documents of ids
  *   a folder              all of these in it, by name
@@ -54,9 +55,10 @@ struct sample {
     u64 key; /* of its place: the same wherever the folder stands and whatever is read before it */
     enum sample_layout layout;
     enum split split;
-    bool goes_on;  /* a text that is not at its end: the next sample goes on with it */
-    char *name;    /* FILE:LINE, or FILE:KEY: for messages */
-    char *speaker; /* of a captioned sound; NULL: not said */
+    bool goes_on;    /* a text that is not at its end: the next sample goes on with it */
+    char *name;      /* FILE:LINE, or FILE:KEY: for messages */
+    char *speaker;   /* of a captioned sound; NULL: not said */
+    char *subtitles; /* the file of its text, where that says when; NULL */
     struct sample_part *parts;
     i64 count, capacity;
 };

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "data/subtitles.h"
 #include "data/media.h"
 #include "data/packer.h"
 #include "data/prepare.h"
@@ -525,6 +526,52 @@ static void windows_of_a_long_clip_are_samples(void **state)
     (void)state;
 }
 
+static void subtitles_are_the_text_of_their_window(void **state)
+{
+    struct prepare_settings settings = settings_of(corpus);
+    struct shards s;
+    settings.validation = settings.bad_share = 0;
+    settings.windows.every_s = 1.5; /* 0, 1.5, 3, of 1.125 s each */
+    put_clip("talk.mp4", 40);
+    put("talk.srt",
+        "1\r\n00:00:00,200 --> 00:00:00,900\r\n<i>red</i> apple\r\n\r\n2\r\n00:00:00,950 --> 00:00:01,600\r\n"
+        "goes on\r\n\r\n3\r\n00:01:00,000 --> 00:01:02,000\r\nnever\r\n");
+    put("captions.jsonl", "{\"image\": \"a.png\", \"text\": \"red apple\"}\n");
+    run(&settings);
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    assert_text(&s, find(&s, DIRECTION_VIDEO_IN, "talk.mp4") + 1, false, " red apple goes on");
+    assert_text(&s, find(&s, DIRECTION_VIDEO_IN, "talk.mp4@1.500") + 1, false, " goes on");
+    for (i64 i = 0; i < s.sample_count; i++)
+        assert_null(strstr(shards_name(&s, i), "talk.mp4@3.000")); /* nobody speaks */
+    shards_close(&s);
+    char *paths[] = {path_join(corpus, "talk.srt"), path_join(corpus, "talk.mp4")};
+    for (i64 i = 0; i < COUNT_OF(paths); i++) {
+        directory_remove(paths[i]);
+        memory_free(paths[i]);
+    }
+    make_corpus();
+    (void)state;
+}
+
+static void times_of_subtitles_are_read(void **state)
+{
+    static const char vtt[] =
+        "WEBVTT\n\nNOTE 1:00 is no time\n\n00:01.000 --> 00:02.5 align:start\n{\\an8}a <b>b</b>\nc < d\n\n"
+        "x\n01:00:00.000 --> 01:00:01.000\nlate\n\n5 --> 6\nno times\n";
+    struct text words = {0};
+    (void)state;
+    assert_int_equal(subtitles_words(&words, vtt, sizeof vtt - 1, 0, 1e9), 2);
+    assert_string_equal(words.data, "a b c < d late");
+    text_clear(&words);
+    assert_int_equal(subtitles_words(&words, vtt, sizeof vtt - 1, 2.5, 3600), 2);
+    assert_int_equal(words.length, 0);
+    assert_int_equal(subtitles_words(&words, vtt, sizeof vtt - 1, 2.4, 3600.1), 2);
+    assert_string_equal(words.data, "a b c < d late");
+    text_clear(&words);
+    assert_int_equal(subtitles_words(&words, "no cue", 6, 0, 1), 0);
+    text_release(&words);
+}
+
 static void a_long_sound_is_cut_into_samples(void **state)
 {
     struct prepare_settings settings = settings_of(corpus);
@@ -588,6 +635,8 @@ int main(void)
         cmocka_unit_test(long_sounds_are_left_out_not_bad),
         cmocka_unit_test(windows_of_a_long_clip_are_samples),
         cmocka_unit_test(a_long_sound_is_cut_into_samples),
+        cmocka_unit_test(subtitles_are_the_text_of_their_window),
+        cmocka_unit_test(times_of_subtitles_are_read),
         cmocka_unit_test(clips_have_the_shape_that_is_shown),
     };
     return cmocka_run_group_tests(tests, make, clear);
