@@ -262,7 +262,47 @@ template <int BUG, enum tile_lies lies_a, enum tile_lies lies_b, int N> static v
     expect_product(out, a, b, {M, N, K, lies_a == BY_COLUMNS, lies_b == BY_COLUMNS});
 }
 
-/* The same with a from registers, b written to its box by threads. */
+/* A product whose d was something else before. */
+template <int N>
+__global__ void multiply_anew(float *out, const __grid_constant__ tile_map a, const __grid_constant__ tile_map b)
+{
+#ifdef WEFT_HOPPER
+    typedef bf16 box[1][64 * TILE_COLUMNS];
+    DYNAMIC_SHARED(tiles<N>, tile);
+    SHARED(u64, full, 1);
+    float d[N / 2];
+    if (threadIdx.x == 0) {
+        mbarrier_init(full, 1);
+        fence_proxy_async();
+        mbarrier_arrive_expecting(full, sizeof(tiles<N>));
+        tile_load(tile->a, &a, full, 0, 0, 0);
+        tile_load(tile->b, &b, full, 0, 0, 0);
+    }
+    __syncthreads();
+    for (int i = 0; i < N / 2; i++)
+        d[i] = (float)threadIdx.x;
+    mbarrier_wait(full, 0);
+    warpgroup_fence();
+    multiply_rows<TILE_COLUMNS>(d, *(const box *)tile->a, *(const box *)tile->b);
+    warpgroup_commit();
+    warpgroup_wait<0>();
+    keep_in_place(d);
+    store_products(out, d);
+#endif
+}
+template <int N> static void products_anew()
+{
+    static bf16 a[M * TILE_COLUMNS], b[N * TILE_COLUMNS];
+    if (!has_hopper())
+        return;
+    float *out = device_array<float>(M * N);
+    tile_map of_a = tile_map_of(whole_numbers(a, M, TILE_COLUMNS, 1), 1, M);
+    tile_map of_b = tile_map_of(whole_numbers(b, N, TILE_COLUMNS, 2), 1, N);
+    LAUNCH(&gpu, multiply_anew<N>, 1, 128, sizeof(tiles<N>), out, of_a, of_b);
+    expect_product(out, a, b, {M, N, TILE_COLUMNS, false, false});
+}
+
+/* Products with a from registers, b written to its box by threads. */
 enum { NO_FENCE_OF_OPERAND = 1 };
 template <int BUG, int N> __global__ void multiply_registers(float *out, const bf16 *a, const bf16 *b)
 {
@@ -429,6 +469,8 @@ static void instructions_mean_what_they_say(void **state)
     passes_in_all_modes("products of rows by columns", products_of_a_warpgroup<0, BY_ROWS, BY_COLUMNS, 256>);
     passes_in_all_modes("products of columns by columns", products_of_a_warpgroup<0, BY_COLUMNS, BY_COLUMNS, 128>);
     passes_in_all_modes("products of columns by rows", products_of_a_warpgroup<0, BY_COLUMNS, BY_ROWS, 64>);
+    passes_in_all_modes("products anew, 64", products_anew<64>);
+    passes_in_all_modes("products anew, 128", products_anew<128>);
     passes_in_all_modes("products of registers, 64", products_of_registers<0, 64>);
     passes_in_all_modes("products of registers, 128", products_of_registers<0, 128>);
     passes_in_all_modes("registers change hands", registers_change_hands<0>);

@@ -159,6 +159,36 @@ __device__ inline void store_lse(const struct attention &p, i64 kv_head, i64 row
 /* attention_hopper.cu, without splits; false: the device or the operands are not for it, nothing is done. */
 bool attention_hopper(struct device *device, const struct attention &p);
 
+/* ---- The backward ---- */
+struct statistics {
+    float lse, delta; /* lse in powers of two */
+};
+struct backward {
+    struct matrix dq, dk, dv, dout, out, q, k, v;
+    const float *lse;
+    struct statistics *statistics; /* [queries, heads] */
+    struct key_span *spans;
+    struct heads heads;
+    struct intervals of;
+    i64 rows; /* queries times group */
+    i64 vector;
+};
+
+/* Rows past the last have probability 0. */
+__device__ inline struct statistics statistics_of(const struct backward &b, i64 kv_head, i64 row)
+{
+    if (row >= b.rows)
+        return {(float)UNSEEN_LSE, 0};
+    return b.statistics[row / b.heads.group * b.heads.count + kv_head * b.heads.group + row % b.heads.group];
+}
+__device__ inline i32 query_of(const struct backward &b, i64 row)
+{
+    return b.of.query[(row < b.rows ? row : b.rows - 1) / b.heads.group];
+}
+
+/* attention_backward_hopper.cu, after the statistics; false as above. */
+bool attention_backward_hopper(struct device *device, const struct backward &b);
+
 /* ---- Tensor cores: tiles of bf16 in shared memory, rows padded so that the eight of an ldmatrix meet each bank once
  */
 template <int D> struct padded_row {

@@ -6,20 +6,6 @@
  * paper's appendix B): dv = p^T dout, dk = ds^T q D^-1/2, dq = ds k D^-1/2. */
 enum { TILE = 32, LANES = BLOCK_THREADS / TILE, WIDTH_MOST = 256 };
 
-struct statistics {
-    float lse, delta; /* lse in powers of two */
-};
-struct backward {
-    struct matrix dq, dk, dv, dout, out, q, k, v;
-    const float *lse;
-    struct statistics *statistics; /* [queries, heads] */
-    struct key_span *spans;
-    struct heads heads;
-    struct intervals of;
-    i64 rows; /* queries times group */
-    i64 vector;
-};
-
 /* A warp a query and head. */
 template <typename T> static __global__ void fill_statistics(struct backward b)
 {
@@ -34,18 +20,6 @@ template <typename T> static __global__ void fill_statistics(struct backward b)
     sum = warp_sum(sum);
     if (threadIdx.x % WARP_THREADS == 0)
         b.statistics[at] = {b.lse[at] == -INFINITY ? (float)UNSEEN_LSE : b.lse[at] * LOG2_E, sum};
-}
-
-/* Rows past the last have probability 0. */
-__device__ static struct statistics statistics_of(const struct backward &b, i64 kv_head, i64 row)
-{
-    if (row >= b.rows)
-        return {(float)UNSEEN_LSE, 0};
-    return b.statistics[row / b.heads.group * b.heads.count + kv_head * b.heads.group + row % b.heads.group];
-}
-__device__ static i32 query_of(const struct backward &b, i64 row)
-{
-    return b.of.query[(row < b.rows ? row : b.rows - 1) / b.heads.group];
 }
 
 /* Which tiles of `tile_rows` rows see the keys of a span. */
@@ -425,6 +399,8 @@ static void launch_by_width(struct device *device, const struct backward &b)
 {
     if (b.q.dtype == DTYPE_F32)
         launch_plain<float>(device, b);
+    else if (attention_backward_hopper(device, b))
+        return;
     else if (b.heads.width <= 32)
         launch_tensor<32>(device, b);
     else if (b.heads.width <= 64)

@@ -85,13 +85,8 @@ template <int D> struct state {
 /* x [64, KEYS] = q k^T */
 template <int D> __device__ static void start_scores(float (&x)[KEYS / 2], struct shared<D> *s, int group, u32 at)
 {
-    keep_in_place(x);
     warpgroup_fence();
-#pragma unroll
-    for (int c = 0; c < D; c += 16)
-        warpgroup_mma<BY_ROWS, BY_ROWS>(
-            x, further<BY_ROWS>(tile_descriptor(s->q[group][c / TILE_COLUMNS]), c % TILE_COLUMNS),
-            further<BY_ROWS>(tile_descriptor(s->k[at][c / TILE_COLUMNS]), c % TILE_COLUMNS), c > 0);
+    multiply_rows<D>(x, s->q[group], s->k[at]);
     warpgroup_commit();
 }
 /* out [64, D] += weights v */
@@ -274,12 +269,6 @@ static __global__ void __launch_bounds__(THREADS, 1)
 }
 
 /* ---- The host's side ---- */
-/* Of a matrix [rows, heads * width]: coordinates are column of a head, head, row. */
-static tile_map map_of_heads(struct matrix m, i64 width, int box_heads, int box_rows)
-{
-    return tile_map_of({m.data, {width, m.columns / width, m.rows}, {width, m.stride}, {box_heads, box_rows}});
-}
-
 template <int D> static void launch(struct device *device, const struct attention &p)
 {
     i64 width = p.heads.width, group = p.heads.group, bytes = round_up((i64)sizeof(struct shared<D>), TILE_ALIGNMENT);

@@ -156,19 +156,19 @@ template <int N> __device__ inline void keep_in_place(float (&d)[N])
               "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                       \
               "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "           \
               "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define PTX_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define PTX_16(i) PTX_4(i), PTX_4(i + 4), PTX_4(i + 8), PTX_4(i + 12)
-#define REGISTERS_64 PTX_16(0), PTX_16(16)
-#define REGISTERS_128 REGISTERS_64, PTX_16(32), PTX_16(48)
-#define REGISTERS_256 REGISTERS_128, PTX_16(64), PTX_16(80), PTX_16(96), PTX_16(112)
+#define PTX_4(c, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
+#define PTX_16(c, i) PTX_4(c, i), PTX_4(c, i + 4), PTX_4(c, i + 8), PTX_4(c, i + 12)
+#define REGISTERS_64(c) PTX_16(c, 0), PTX_16(c, 16)
+#define REGISTERS_128(c) REGISTERS_64(c), PTX_16(c, 32), PTX_16(c, 48)
+#define REGISTERS_256(c) REGISTERS_128(c), PTX_16(c, 64), PTX_16(c, 80), PTX_16(c, 96), PTX_16(c, 112)
 /* add: the name of the operand that says whether to add; operands: those from a on; then what they are. */
-#define WGMMA(n, add, operands, ...)                                                                                   \
+#define WGMMA(n, access, add, operands, ...)                                                                           \
     asm volatile("{\n"                                                                                                 \
                  ".reg .pred add;\n"                                                                                   \
                  "setp.ne.b32 add, " add ", 0;\n"                                                                      \
                  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" NAMES_##n "}, " operands ";\n"           \
                                                                                         "}\n"                          \
-                 : REGISTERS_##n                                                                                       \
+                 : REGISTERS_##n(access)                                                                               \
                  : __VA_ARGS__)
 #endif
 
@@ -182,15 +182,31 @@ __device__ inline void warpgroup_mma(float (&d)[HALF], u64 of_a, u64 of_b, bool 
     static_assert(HALF == 32 || HALF == 64 || HALF == 128, "products of these widths");
 #define OPERANDS "l"(of_a), "l"(of_b), "r"((int)adds), "n"((int)lies_a), "n"((int)lies_b)
     if constexpr (HALF == 32)
-        WGMMA(64, "%34", "%32, %33, add, 1, 1, %35, %36", OPERANDS);
+        WGMMA(64, "+f", "%34", "%32, %33, add, 1, 1, %35, %36", OPERANDS);
     else if constexpr (HALF == 64)
-        WGMMA(128, "%66", "%64, %65, add, 1, 1, %67, %68", OPERANDS);
+        WGMMA(128, "+f", "%66", "%64, %65, add, 1, 1, %67, %68", OPERANDS);
     else
-        WGMMA(256, "%130", "%128, %129, add, 1, 1, %131, %132", OPERANDS);
+        WGMMA(256, "+f", "%130", "%128, %129, add, 1, 1, %131, %132", OPERANDS);
 #undef OPERANDS
 #endif
 }
-/* The same with a in registers; N is 64 or 128. */
+/* d = a b: what d was before needs no registers; N is 64 or 128. */
+template <enum tile_lies lies_a, enum tile_lies lies_b, int HALF>
+__device__ inline void warpgroup_mma_first(float (&d)[HALF], u64 of_a, u64 of_b)
+{
+#ifdef WEFT_EMULATED
+    emu::wgmma({d, NULL, of_a, of_b, 2 * HALF, false, lies_a == BY_COLUMNS, lies_b == BY_COLUMNS});
+#else
+    static_assert(HALF == 32 || HALF == 64, "products of these widths");
+#define OPERANDS "l"(of_a), "l"(of_b), "n"((int)lies_a), "n"((int)lies_b)
+    if constexpr (HALF == 32)
+        WGMMA(64, "=f", "0", "%32, %33, add, 1, 1, %34, %35", OPERANDS);
+    else
+        WGMMA(128, "=f", "0", "%64, %65, add, 1, 1, %66, %67", OPERANDS);
+#undef OPERANDS
+#endif
+}
+/* d += or = a b with a in registers; N is 64 or 128. */
 template <enum tile_lies lies_b, int HALF>
 __device__ inline void warpgroup_mma(float (&d)[HALF], const u32 (&of_a)[4], u64 of_b, bool adds)
 {
@@ -200,11 +216,23 @@ __device__ inline void warpgroup_mma(float (&d)[HALF], const u32 (&of_a)[4], u64
     static_assert(HALF == 32 || HALF == 64, "products of these widths");
 #define OPERANDS "r"(of_a[0]), "r"(of_a[1]), "r"(of_a[2]), "r"(of_a[3]), "l"(of_b), "r"((int)adds), "n"((int)lies_b)
     if constexpr (HALF == 32)
-        WGMMA(64, "%37", "{%32, %33, %34, %35}, %36, add, 1, 1, %38", OPERANDS);
+        WGMMA(64, "+f", "%37", "{%32, %33, %34, %35}, %36, add, 1, 1, %38", OPERANDS);
     else
-        WGMMA(128, "%69", "{%64, %65, %66, %67}, %68, add, 1, 1, %70", OPERANDS);
+        WGMMA(128, "+f", "%69", "{%64, %65, %66, %67}, %68, add, 1, 1, %70", OPERANDS);
 #undef OPERANDS
 #endif
+}
+
+/* d [64, N] = a b^T of operands of D columns, each in boxes of TILE_COLUMNS; queued, not committed. */
+template <int D, int HALF, int A, int B>
+__device__ inline void multiply_rows(float (&d)[HALF], const bf16 (&a)[D / TILE_COLUMNS][A],
+                                     const bf16 (&b)[D / TILE_COLUMNS][B])
+{
+    warpgroup_mma_first<BY_ROWS, BY_ROWS>(d, tile_descriptor(a[0]), tile_descriptor(b[0]));
+#pragma unroll
+    for (int k = 16; k < D; k += 16)
+        warpgroup_mma<BY_ROWS, BY_ROWS>(d, further<BY_ROWS>(tile_descriptor(a[k / TILE_COLUMNS]), k % TILE_COLUMNS),
+                                        further<BY_ROWS>(tile_descriptor(b[k / TILE_COLUMNS]), k % TILE_COLUMNS), true);
 }
 
 /* ---- Registers: a warpgroup gives some back, and another one waits until it has as many; multiples of 8. ---- */
@@ -255,6 +283,12 @@ static inline tile_map tile_map_of(struct matrix m, i64 parts, int box_rows)
     i64 rows = m.rows / parts;
     return tile_map_of({m.data, {m.columns, rows, parts}, {m.stride, rows * m.stride}, {box_rows, 1}});
 }
+/* Of a matrix [rows, heads * width]: coordinates are column of a head, head, row. */
+static inline tile_map map_of_heads(struct matrix m, i64 width, int box_heads, int box_rows)
+{
+    return tile_map_of({m.data, {width, m.columns / width, m.rows}, {width, m.stride}, {box_heads, box_rows}});
+}
+
 /* Whether the copy engine can read or write the matrix. */
 static inline bool has_tile_map(struct matrix m)
 {

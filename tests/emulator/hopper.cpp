@@ -198,28 +198,31 @@ static float register_element(const product *p, int row, int k)
     return __uint_as_float(k % 2 ? pair & 0xffff0000u : pair << 16);
 }
 
-static void store_product(const product *p, int thread, const float (*a)[16], const float (*b)[16])
+/* Where number i of a thread's part of d is. */
+static float *at_of(float (*d)[256], int thread, int i)
 {
-    for (int i = 0; i < p->n / 2; i++) {
-        int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + thread % 4 * 2 + i % 2;
-        float sum = p->add ? p->d[i] : 0;
-        for (int k = 0; k < 16; k++)
-            sum += a[row][k] * b[column][k];
-        p->d[i] = sum;
-    }
+    return &d[thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8][i / 4 * 8 + thread % 4 * 2 + i % 2];
 }
 
 static void run_product(const product *p)
 {
-    static float a[64][16], b[256][16];
+    static float a[64][16], b[16][256], d[64][256];
     for (int k = 0; k < 16; k++) {
         for (int i = 0; i < 64; i++)
             a[i][k] = p->a_registers ? register_element(p, i, k) : element(p->a, p->a_by_columns, i, k);
-        for (int i = 0; i < p->n; i++)
-            b[i][k] = element(p->b, p->b_by_columns, i, k);
+        for (int j = 0; j < p->n; j++)
+            b[k][j] = element(p->b, p->b_by_columns, j, k);
     }
     for (int thread = 0; thread < WARPGROUP; thread++)
-        store_product(&p[thread], thread, a, b);
+        for (int i = 0; i < p->n / 2; i++)
+            *at_of(d, thread, i) = p->add ? p[thread].d[i] : 0;
+    for (int i = 0; i < 64; i++)
+        for (int k = 0; k < 16; k++)
+            for (int j = 0; j < p->n; j++)
+                d[i][j] += a[i][k] * b[k][j];
+    for (int thread = 0; thread < WARPGROUP; thread++)
+        for (int i = 0; i < p->n / 2; i++)
+            p[thread].d[i] = *at_of(d, thread, i);
 }
 
 static products gather_products(void **all)
