@@ -1,13 +1,14 @@
 /* Text through the decoder, of the model of `weft bench step`: a prompt of 512 tokens at once, then one token after
  * another for 1, 4 and 16 answers, beside a plain read of the memory that such a step cannot do without: every weight
- * that is not an expert's, the experts that a router without preferences chooses, keys and values. */
+ * that is not an expert's, the experts that a router without preferences chooses, keys and values. Then the same with
+ * weights of 8 and of 4 bits. */
 #include "bench/step.h"
 #include "model/decode.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { PROMPT = 512, SHORT_PROMPT = 64, MADE = 32, ROUNDS = 7, BATCHES = 3, BATCH_MOST = 16, EXPERTS_MOST = 256 };
+enum { PROMPT = 512, SHORT_PROMPT = 64, MADE = 32, ROUNDS = 5, BATCHES = 3, BATCH_MOST = 16, EXPERTS_MOST = 256 };
 enum { CHUNK_BYTES = 64 << 10, CHUNKS_MOST = 1 << 16 };
 static const i64 answers_of[BATCHES] = {1, 4, BATCH_MOST};
 
@@ -32,16 +33,27 @@ static void add_bytes(struct reading *r, const void *at, i64 bytes)
     r->bytes += bytes;
 }
 
+/* Parts [first, first + count) of a weight, as products read them. */
+static void add_parts(struct reading *r, const struct weight *w, i64 first, i64 count)
+{
+    const struct narrow *n = w->value.narrow;
+    i64 strips = narrow_strips(w->rows), codes = strips * narrow_steps(w->columns) * NARROW_ROWS * NARROW_COLUMNS;
+    i64 bytes = w->rows * w->columns * dtype_bytes(w->value.dtype);
+    if (!n) {
+        add_bytes(r, (const char *)w->value.data + first * bytes, count * bytes);
+        return;
+    }
+    codes = codes * n->bits / 8;
+    add_bytes(r, (const char *)n->codes + first * codes, count * codes);
+    add_bytes(r, n->scale + first * strips * NARROW_ROWS, count * strips * NARROW_ROWS * 4);
+    if (n->bits == 4)
+        add_bytes(r, n->factors + first * codes / 16, count * codes / 16);
+}
+
 static void add_weight(struct reading *r, const struct weight *w)
 {
     if (w)
-        add_bytes(r, w->value.data, w->value.rows * w->value.columns * dtype_bytes(w->value.dtype));
-}
-
-static void add_part(struct reading *r, const struct weight *w, i64 part)
-{
-    i64 bytes = w->rows * w->columns * dtype_bytes(w->value.dtype);
-    add_bytes(r, (const char *)w->value.data + part * bytes, bytes);
+        add_parts(r, w, 0, w->parts);
 }
 
 /* Each answer draws top-k experts; each expert is read once. */
@@ -62,8 +74,8 @@ static void add_experts(struct reading *r, const struct model_config *c, const s
     }
     for (i64 e = 0; e < c->experts; e++)
         if (chosen[e]) {
-            add_part(r, l->experts_gate_up, e);
-            add_part(r, l->experts_down, e);
+            add_parts(r, l->experts_gate_up, e, 1);
+            add_parts(r, l->experts_down, e, 1);
         }
 }
 
@@ -163,13 +175,15 @@ struct decode_bench {
     double prefill[BATCHES][ROUNDS], rate[BATCHES][ROUNDS], share[BATCHES][ROUNDS];
 };
 
-static int open_bench(struct decode_bench *b, struct device *device)
+static int open_bench(struct decode_bench *b, struct device *device, int bits)
 {
     struct model_config config = step_bench_shape(32);
     config.max_positions = 2 * PROMPT;
     if (model_open(&b->model, device, &config, device->has_bf16 ? DTYPE_BF16 : DTYPE_F32, false, NULL))
         return -1;
     weights_init(&b->model.weights, 1);
+    if (bits)
+        weights_narrow(&b->model.weights, bits);
     submodel_full(&b->full, &b->model.config);
     for (u32 i = 0; i < BATCH_MOST; i++) {
         for (u32 j = 0; j < PROMPT; j++)
@@ -196,15 +210,17 @@ static void measure(struct decode_bench *b)
         }
 }
 
-static void print(struct decode_bench *b, bool json)
+static void print(struct decode_bench *b, int bits, bool json)
 {
     static const char note[] = "llama.cpp is not run from here: bench/llama_decode.py runs both";
     double one = 0;
-    bench_print(&(struct bench_row){"decode", "prefill of 512 tokens", "tokens/s", "llama.cpp",
+    char name[32] = "decode", what[64], more[96];
+    if (bits)
+        snprintf(name, sizeof name, "int%d", bits);
+    bench_print(&(struct bench_row){name, "prefill of 512 tokens", "tokens/s", "llama.cpp",
                                     bench_median(b->prefill[0], ROUNDS), 0, 8, false, note},
                 json);
     for (int i = 0; i < BATCHES; i++) {
-        char what[64], more[96];
         i64 answers = answers_of[i];
         double rate = bench_median(b->rate[i], ROUNDS), share = bench_median(b->share[i], ROUNDS);
         list_step(&b->reading, &b->model, &b->decoder, answers, 0);
@@ -213,22 +229,32 @@ static void print(struct decode_bench *b, bool json)
                  answers == 1 ? "" : "s");
         snprintf(more, sizeof more, "%.2f MB a token; %.2f of one answer",
                  1e-6 * (double)b->reading.bytes / (double)answers, rate / one);
-        bench_print(&(struct bench_row){"decode", what, "tokens/s", "a read of the same bytes", rate, rate / share, 0.8,
+        bench_print(&(struct bench_row){name, what, "tokens/s", "a read of the same bytes", rate, rate / share, 0.8,
                                         false, more},
                     json);
     }
 }
 
-int bench_decode(struct device *device, bool json)
+static int run_bits(struct device *device, int bits, bool json)
 {
     struct decode_bench *b = memory_alloc(sizeof *b);
-    if (open_bench(b, device))
-        return -1;
-    measure(b);
-    print(b, json);
-    decoder_close(&b->decoder);
-    model_close(&b->model);
+    int status = open_bench(b, device, bits);
+    if (status == 0) {
+        measure(b);
+        print(b, bits, json);
+        decoder_close(&b->decoder);
+        model_close(&b->model);
+    }
     memory_free(b->reading.chunks);
     memory_free(b);
-    return 0;
+    return status;
+}
+
+int bench_decode(struct device *device, bool json)
+{
+    static const int bits[] = {0, 8, 4}; /* 0: as they are stored */
+    int status = 0;
+    for (i64 i = 0; i < COUNT_OF(bits) && status == 0; i++)
+        status = run_bits(device, bits[i], json);
+    return status;
 }

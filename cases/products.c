@@ -1,5 +1,6 @@
 /* Matrix products; rows grouped by expert. */
 #include "cases/cases.h"
+#include "kernels/narrow.h"
 
 /* ---- matmul [rows, depth] by [depth, columns]; bit 0: transpose a, bit 1: not b, bit 2: add, bit 3: out as a ---- */
 enum { MUL_A, MUL_B, MUL_OUT };
@@ -204,11 +205,86 @@ static void reference_grouped_weights(struct op_run *run)
     }
 }
 
+/* ---- matmul_narrow; bit 0: 4 bits, not 8; bit 1: groups, members of more; bit 2: out F32 ---- */
+enum { NARROW_OFFSETS, NARROW_MEMBER, NARROW_X, NARROW_CODES, NARROW_FACTORS, NARROW_SCALE, NARROW_Y };
+static const struct op_shape narrow_shapes[] = {{1, 33, 64},   {3, 70, 40},    {16, 32, 128},
+                                                {17, 96, 130}, {40, 37, 48},   {300, 100, 192},
+                                                {9, 64, 320},  {70, 200, 520}, {-1}};
+
+static bool is_grouped(const struct op_run *run)
+{
+    return run->variant & 2;
+}
+
+static struct narrow narrow_of_run(const struct op_run *run, const void *codes, const void *factors, const void *scale)
+{
+    return (struct narrow){.codes = codes,
+                           .factors = factors,
+                           .scale = scale,
+                           .parts = is_grouped(run) ? MEMBERS : 1,
+                           .rows = run->columns,
+                           .columns = depth_of(run),
+                           .bits = run->variant & 1 ? 4 : 8};
+}
+
+static void setup_narrow(struct op_run *run)
+{
+    struct narrow w = narrow_of_run(run, NULL, NULL, NULL);
+    i64 strips = w.parts * narrow_strips(w.rows), steps = strips * narrow_steps(w.columns);
+    setup_groups(run);
+    if (is_grouped(run))
+        sorted_matrix(run, "a", INPUT, w.columns);
+    else
+        op_matrix(run, "a", INPUT, run->rows, w.columns);
+    op_array(run, "codes", INPUT, DTYPE_U8, steps * 256 * w.bits);
+    op_fill_below(run, NARROW_CODES, 256, 0);
+    op_array(run, "factors", INPUT, DTYPE_U8, steps * 64);
+    op_fill_below(run, NARROW_FACTORS, NARROW_FACTOR_COUNT, 0);
+    op_array(run, "scale", INPUT, DTYPE_F32, strips * NARROW_ROWS);
+    for (i64 i = 0; i < strips * NARROW_ROWS; i++)
+        op_values(run, NARROW_SCALE)[i] = (double)(i % 7 + 1) / 512;
+    op_operand(run, "out", UPDATED, run->variant & 4 ? DTYPE_F32 : run->dtype,
+               is_grouped(run) ? rows_of(run) : run->rows, w.rows, run->gap);
+}
+
+static void call_narrow(struct device *device, struct op_run *run)
+{
+    struct groups groups = {GROUPS, op_data(run, NARROW_OFFSETS), op_data(run, NARROW_MEMBER)};
+    struct narrow w =
+        narrow_of_run(run, op_data(run, NARROW_CODES), op_data(run, NARROW_FACTORS), op_data(run, NARROW_SCALE));
+    device->ops->matmul_narrow(device, op_as_matrix(run, NARROW_Y), op_as_matrix(run, NARROW_X), &w,
+                               is_grouped(run) ? &groups : NULL);
+}
+
+/* Rows [begin, end) by part `part`. */
+static void reference_part(struct op_run *run, i64 begin, i64 end, i64 part, const struct narrow *w)
+{
+    for (i64 r = begin; r < end; r++)
+        for (i64 j = 0; j < w->rows; j++) {
+            i64 row = part * narrow_strips(w->rows) * NARROW_ROWS + j;
+            double sum = 0;
+            for (i64 l = 0; l < w->columns; l++)
+                sum += op_values(run, NARROW_X)[r * w->columns + l] * narrow_at(w, row, l);
+            op_values(run, NARROW_Y)[r * w->rows + j] = sum * op_values(run, NARROW_SCALE)[row];
+        }
+}
+
+static void reference_narrow(struct op_run *run)
+{
+    struct narrow w = narrow_of_run(run, run->operands[NARROW_CODES].image, run->operands[NARROW_FACTORS].image, NULL);
+    if (!is_grouped(run))
+        reference_part(run, 0, run->rows, 0, &w);
+    for (i64 g = 0; is_grouped(run) && g < GROUPS; g++)
+        reference_part(run, group_begin(run, g), group_begin(run, g + 1), members[g], &w);
+}
+
 const struct op_case product_cases[] = {
     {"matmul", 16, setup_matmul, call_matmul, reference_matmul, .usual = {4096, 512, 512}, .depth_step = 1,
      .shapes = matmul_shapes, .multiplies = true},
     {"pack_weight", 16, setup_matmul, call_packed, reference_matmul, .usual = {4096, 512, 512}, .depth_step = 1,
      .shapes = matmul_shapes, .multiplies = true},
+    {"matmul_narrow", 8, setup_narrow, call_narrow, reference_narrow, .usual = {16, 512, 512}, .depth_step = 1,
+     .shapes = narrow_shapes, .bf16_slack = 5e-5, .multiplies = true},
     {"matmul_grouped", 4, setup_grouped, call_grouped, reference_grouped, .usual = {4096, 512, 512}, .depth_step = 1,
      .shapes = grouped_shapes, .multiplies = true},
     {"matmul_grouped_weights", 4, setup_grouped_weights, call_grouped_weights, reference_grouped_weights,

@@ -35,6 +35,15 @@ int command_failed(void);
 int64_t option_integer(const char *text, const char *name, i64 fallback, i64 low, i64 high, int *status);
 double option_number(const char *text, const char *name, double fallback, double low, double high, int *status);
 
+/* --weights: what the backbone's products read once a model is loaded. */
+#define WEIGHTS_OPTION(text)                                                                                           \
+    {                                                                                                                  \
+        "weights", "stored|int8|int4", &(text), NULL, "of the backbone's products: numbers of 8 or 4 bits (stored)"    \
+    }
+int option_weights(const char *text, int *status); /* bits; 0: as they are stored */
+struct model;
+void narrow_model(struct model *model, int bits);
+
 #define SUBMODEL_OPTIONS(o)                                                                                            \
     {"layers", "LIST", &(o).layers, NULL, "sub-model: layers kept, e.g. 0,2,4-7; those with audio heads must stay"},   \
         {"experts", "N|LIST|@FILE", &(o).experts, NULL,                                                                \

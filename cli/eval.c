@@ -36,7 +36,7 @@ static void print_result(struct text *out, const struct json *result, bool json)
     }
 }
 
-static int run_eval(const struct eval_settings *s, const struct submodel_options *o, u64 seed, bool json)
+static int run_eval(const struct eval_settings *s, const struct submodel_options *o, int bits, u64 seed, bool json)
 {
     struct model model;
     struct submodel sub;
@@ -47,6 +47,7 @@ static int run_eval(const struct eval_settings *s, const struct submodel_options
         return error_set("--data %s: there is no such folder or file", s->data);
     if (model_load(&model, cli_device(), s->from, DTYPE_OTHER, false))
         return -1;
+    narrow_model(&model, bits);
     arena_open(&arena, 64 << 20);
     if (submodel_parse(&sub, &arena, o, &model) == 0)
         result = eval_model(&model, &sub, s, seed);
@@ -76,7 +77,7 @@ int command_eval(int argc, char **argv)
     struct submodel_options o = {0};
     bool json = false;
     const char *data = NULL, *part = "validation", *rows = NULL, *length = NULL, *limit = NULL, *copies = NULL;
-    const char *temperature = NULL, *tokens = NULL, *seed = NULL, *verifier = NULL, *program = NULL;
+    const char *temperature = NULL, *tokens = NULL, *seed = NULL, *verifier = NULL, *program = NULL, *weights = NULL;
     const struct option options[] = {
         {"data", "DIR|FILE", &data, NULL, "shards, or prompts (.jsonl, .json)"},
         {"part", "NAME", &part, NULL, "part of the shards (validation)"},
@@ -90,6 +91,7 @@ int command_eval(int argc, char **argv)
         {"verifier", "NAME", &verifier, NULL, "auto: what each prompt asks for (auto)"},
         {"program", "FILE", &program, NULL, "judges answers to prompts of style program: JSON lines in, scores out"},
         {"json", NULL, NULL, &json, "one JSON object"},
+        WEIGHTS_OPTION(weights),
         SUBMODEL_OPTIONS(o),
         DEVICE_OPTION,
         {NULL}};
@@ -108,8 +110,9 @@ int command_eval(int argc, char **argv)
     s.max_tokens = option_integer(tokens, "max-tokens", 256, 1, 1 << 20, &status);
     s.temperature = option_number(temperature, "temperature", 0, 0, 100, &status);
     u64 number = (u64)option_integer(seed, "seed", 1, 0, INT64_MAX, &status);
+    int bits = option_weights(weights, &status);
     s.judge.verifier = status ? 0 : parse_verifier(verifier);
     if (status || s.judge.verifier < 0)
         return status > 0 ? 0 : command_failed();
-    return run_eval(&s, &o, number, json) ? command_failed() : 0;
+    return run_eval(&s, &o, bits, number, json) ? command_failed() : 0;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct request {
-    const char *prompt, *image, *video, *audio, *to, *shape, *out, *seed, *most, *temperature, *top_p;
+    const char *prompt, *image, *video, *audio, *to, *shape, *out, *seed, *most, *temperature, *top_p, *weights;
     bool greedy;
     struct submodel_options sub;
     enum answer_kind kind;
@@ -57,8 +57,10 @@ static int run(const char *directory, const struct request *r)
     i64 most = option_integer(r->most, "max-tokens", 0, 1, 1 << 20, &status);
     double temperature = option_number(r->temperature, "temperature", r->greedy ? 0 : 1, 0, 100, &status);
     double top_p = option_number(r->top_p, "top-p", 1, 0, 1, &status);
+    int bits = option_weights(r->weights, &status);
     if (status || studio_open(&studio, cli_device(), directory, DTYPE_OTHER))
         return -1;
+    narrow_model(&studio.model, bits);
     arena_open(&arena, 64 << 20);
     prompt_init(&prompt, r->kind);
     struct studio_options options = {
@@ -108,6 +110,7 @@ int command_generate(int argc, char **argv)
         {"seed", "N", &r.seed, NULL, "of sampling (1)"},
         {"max-tokens", "N", &r.most, NULL, "ids of text (64) or frames of sound (100)"},
         {"o", "FILE", &r.out, NULL, "PNG, MP4, WAV or text to write; text goes to stdout without it"},
+        WEIGHTS_OPTION(r.weights),
         SUBMODEL_OPTIONS(r.sub),
         DEVICE_OPTION,
         {NULL}};

@@ -23,6 +23,20 @@ static int parse_dtype(enum dtype *out, const char *text, enum dtype fallback)
     return 0;
 }
 
+void narrow_model(struct model *model, int bits)
+{
+    i64 before = 0;
+    if (bits == 0)
+        return;
+    for (i64 i = 0; i < model->weights.count; i++) {
+        const struct tensor *w = &model->weights.list[i].value;
+        before += w->rows * w->columns * dtype_bytes(w->dtype);
+    }
+    weights_narrow(&model->weights, bits);
+    log_info("weights of %d bits: %.1f MB, stored %.1f", bits, 1e-6 * (double)weights_bytes(&model->weights),
+             1e-6 * (double)before);
+}
+
 static int write_logits(const char *out, struct model *model, const struct submodel *sub, const i32 *ids,
                         const i64 shape[2])
 {
@@ -53,7 +67,7 @@ static int write_logits(const char *out, struct model *model, const struct submo
     return status;
 }
 
-static int run_logits(const char *directory, const char *in, const char *out, enum dtype dtype,
+static int run_logits(const char *directory, const char *in, const char *out, enum dtype dtype, int bits,
                       const struct submodel_options *o)
 {
     struct model model;
@@ -67,6 +81,7 @@ static int run_logits(const char *directory, const char *in, const char *out, en
         safetensors_close(&set);
         return -1;
     }
+    narrow_model(&model, bits);
     arena_open(&arena, 64 << 20);
     i32 *ids = read_ids(shape, &set, "input_ids", model.config.vocabulary, in);
     int status = ids ? submodel_parse(&sub, &arena, o, &model) : -1;
@@ -83,11 +98,12 @@ int command_logits(int argc, char **argv)
 {
     struct arguments a;
     struct submodel_options o = {0};
-    const char *ids = NULL, *out = NULL, *dtype_text = NULL;
-    enum dtype dtype;
+    const char *ids = NULL, *out = NULL, *dtype_text = NULL, *weights = NULL;
+    enum dtype dtype = DTYPE_F32;
     const struct option options[] = {{"ids", "FILE", &ids, NULL, "safetensors with input_ids [B,T]"},
                                      {"o", "FILE", &out, NULL, "safetensors to write: logits f32 [B,T,V], loss"},
                                      {"dtype", "f32|bf16", &dtype_text, NULL, "of the computation (f32)"},
+                                     WEIGHTS_OPTION(weights),
                                      SUBMODEL_OPTIONS(o),
                                      DEVICE_OPTION,
                                      {NULL}};
@@ -96,9 +112,10 @@ int command_logits(int argc, char **argv)
         status = error_usage("weft logits: --ids FILE and -o FILE are needed");
     if (status == 0)
         status = parse_dtype(&dtype, dtype_text, DTYPE_F32);
+    int bits = option_weights(weights, &status);
     if (status)
         return status < 0 ? command_failed() : 0;
-    return run_logits(a.positional[0], ids, out, dtype, &o) ? command_failed() : 0;
+    return run_logits(a.positional[0], ids, out, dtype, bits, &o) ? command_failed() : 0;
 }
 
 struct extraction {

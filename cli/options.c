@@ -136,3 +136,13 @@ double option_number(const char *text, const char *name, double fallback, double
         *status = error_usage("--%s %s: expected a number from %g to %g", name, text, low, high);
     return value;
 }
+
+int option_weights(const char *text, int *status)
+{
+    if (!text || strcmp(text, "stored") == 0)
+        return 0;
+    if (strcmp(text, "int8") == 0 || strcmp(text, "int4") == 0)
+        return text[3] - '0';
+    *status = error_usage("--weights %s: expected stored, int8 or int4", text);
+    return 0;
+}

@@ -151,8 +151,18 @@ static void check_matrix(struct device *device, struct matrix m, const char *op,
 
 static void check_groups(struct device *device, const struct groups *g, const char *op, const char *name)
 {
+    if (!g)
+        return;
     check_range(device, g->offsets, (g->count + 1) * 4, op, name);
     check_range(device, g->member, g->count * 4, op, name);
+}
+
+static void check_narrow(struct device *device, const struct narrow *w, const char *op, const char *name)
+{
+    i64 strips = w->parts * narrow_strips(w->rows), rows = strips * narrow_steps(w->columns) * NARROW_ROWS;
+    check_range(device, w->codes, rows * NARROW_COLUMNS * w->bits / 8, op, name);
+    check_range(device, w->factors, w->bits == 4 ? rows * 2 : 0, op, name);
+    check_range(device, w->scale, strips * NARROW_ROWS * 4, op, name);
 }
 
 static void check_intervals(struct device *device, const struct intervals *v, const char *op, const char *name)
@@ -186,6 +196,7 @@ static void check_nothing(struct device *device, ...)
     _Generic((x),                                                                                                      \
         struct matrix: check_matrix,                                                                                   \
         const struct groups *: check_groups,                                                                           \
+        const struct narrow *: check_narrow,                                                                           \
         const struct intervals *: check_intervals,                                                                     \
         const struct updates *: check_updates,                                                                         \
         POINTERS(void),                                                                                                \

@@ -48,6 +48,30 @@ static inline struct matrix matrix_rows(struct matrix m, i64 first, i64 count)
     return m;
 }
 
+/* A weight in few bits: w[r, c] = scale[r] . v, v whole numbers from -127 to 127 (narrow.h). Each part begins a strip
+ * of NARROW_ROWS rows, and rows and columns are filled up with zeros:
+ *
+ *     8 bits    codes [strips][steps of 64 columns][32 rows][64], v itself
+ *     4 bits    codes [strips][steps][32 rows][32]: column c of a step in the low half of byte c, column 32 + c in the
+ *               high one; factors [strips][steps][32 rows][2], of 32 columns each: v follows from code and factor,
+ *               and is zero where the factor is NARROW_FACTOR_ZERO */
+enum { NARROW_ROWS = 32, NARROW_COLUMNS = 64, NARROW_FACTOR_ZERO = 64, NARROW_FACTOR_COUNT = 129 };
+struct narrow {
+    const void *codes;
+    const u8 *factors;        /* of 4 bits */
+    const float *scale;       /* [parts . rows, each part rounded up to strips] */
+    i64 parts, rows, columns; /* rows of a part */
+    int bits;                 /* 8 or 4 */
+};
+static inline i64 narrow_strips(i64 rows) /* of a part */
+{
+    return ceil_div(rows, NARROW_ROWS);
+}
+static inline i64 narrow_steps(i64 columns)
+{
+    return ceil_div(columns, NARROW_COLUMNS);
+}
+
 /* Rows sorted by group (expert). Group g owns rows offsets[g] .. offsets[g+1]-1; offsets are multiples of GROUP_ROWS,
  * rows a group was rounded up by are zero. member[g] is the slice of the stacked weights group g uses. */
 enum { GROUP_ROWS = 16 };
@@ -160,6 +184,10 @@ struct surrogate_options {
     /* The backend's image of a weight [parts, w.rows / parts, w.columns] for products with it or its slices, of as many  \
      * bytes as kernels_packed_bytes says. Products give the same bits with an image or without. */                    \
     OP(pack_weight, (struct device *device, void *image, struct matrix w, i64 parts), (device, image, w, parts))       \
+    /* out[r] = a[r] W_g^T with weights in few bits; groups NULL: one part, all rows. Rows past offsets[count] are not    \
+     * written; out F32, or as a. What a row becomes does not depend on the others. */                                 \
+    OP(matmul_narrow, (struct device *device, struct matrix out, struct matrix a, const struct narrow *w,              \
+                       const struct groups *groups), (device, out, a, w, groups))                                      \
     /* y = conv(x, w); w BF16 or F32 as x. dx (adds if asked), dw (F32, adds if asked). */                             \
     OP(conv, (struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv),      \
              (device, y, x, w, conv))                                                                                  \

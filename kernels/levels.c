@@ -24,6 +24,12 @@ LEVEL(v4)
 WEFT_OPS(OP)
 #undef OP
 
+static bool has_leaf_7(unsigned bits) /* of EDX */
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bits) == bits;
+}
+
 /* Products on tiles, all else as on v4. */
 static const struct kernels *amx_kernels(void)
 {
@@ -34,6 +40,8 @@ static const struct kernels *amx_kernels(void)
     kernels.attention = cpu_amx_attention;
     kernels.attention_backward = cpu_amx_attention_backward;
     kernels.pack_weight = cpu_amx_pack_weight;
+    if (has_leaf_7(1 << 25)) /* AMX_INT8 */
+        kernels.matmul_narrow = cpu_amx_matmul_narrow;
     kernels.matmul_grouped_weights = cpu_amx_matmul_grouped_weights;
     return &kernels;
 }
@@ -42,9 +50,7 @@ static const struct kernels *amx_kernels(void)
 static bool may_use_tiles(void)
 {
     enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_BF16) && (d & AMX_TILE) &&
-           syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+    return has_leaf_7(AMX_BF16 | AMX_TILE) && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
 static enum cpu_level best_level(void)

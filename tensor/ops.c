@@ -37,13 +37,27 @@ BACKWARD(linear)
         device->ops->matmul(device, dx.matrix, dy, false, tensor_matrix(self->w), false, dx.add);
 }
 
+/* y = x w^T, rows by group where there are groups. Products with few bits come out as x is. */
+static void multiply(struct tape *tape, struct tensor *y, struct tensor *x, struct tensor *w,
+                     const struct groups *groups)
+{
+    const struct kernels *ops = tape->device->ops;
+    struct matrix out = tensor_matrix(y), in = tensor_matrix(x);
+    if (w->narrow)
+        ops->matmul_narrow(tape->device, out, in, w->narrow, groups);
+    else if (groups)
+        ops->matmul_grouped(tape->device, out, in, tensor_matrix(w), w->parts, true, groups);
+    else
+        ops->matmul(tape->device, out, in, false, tensor_matrix(w), true, false);
+}
+
 struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype)
 {
     require(x->columns == w->columns && w->parts <= 1, "linear: [%lld,%lld] by [%lld,%lld]", (long long)x->rows,
             (long long)x->columns, (long long)w->rows, (long long)w->columns);
     struct tensor *y = tape_tensor(tape, dtype, x->rows, w->rows);
     y->grad_dtype = x->dtype;
-    tape->device->ops->matmul(tape->device, tensor_matrix(y), tensor_matrix(x), false, tensor_matrix(w), true, false);
+    multiply(tape, y, x, w, NULL);
     struct unary *r = RECORD(unary, linear_backward, y, x, w);
     KEEP(r, .x = x, .w = w, .y = y);
     return y;
@@ -74,8 +88,7 @@ BACKWARD(linear_grouped)
 struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct tensor *w, const struct groups *groups)
 {
     struct tensor *y = tape_tensor(tape, x->dtype, x->rows, w->rows / w->parts);
-    tape->device->ops->matmul_grouped(tape->device, tensor_matrix(y), tensor_matrix(x), tensor_matrix(w), w->parts,
-                                      true, groups);
+    multiply(tape, y, x, w, groups);
     struct grouped *r = RECORD(grouped, linear_grouped_backward, y, x, w);
     KEEP(r, .x = x, .w = w, .y = y, .groups = groups);
     return y;

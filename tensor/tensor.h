@@ -19,7 +19,8 @@ struct tensor {
     bool needs_grad, grad_written;
     u8 *parts_written; /* trained weights: which slices have a gradient, [parts] device memory; NULL elsewhere */
     i64 parts;
-    const void *packed; /* trained weights: the backend's image of data, while it is one; NULL elsewhere */
+    const struct narrow *narrow; /* weights in few bits: products read these instead of data; NULL elsewhere */
+    const void *packed;          /* trained weights: the backend's image of data, while it is one; NULL elsewhere */
 };
 static inline struct matrix tensor_matrix(const struct tensor *t)
 {

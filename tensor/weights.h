@@ -51,6 +51,7 @@ struct weight_spec {  /* a row of the table; logical shapes, whatever the layout
 struct weight {
     struct weight_spec spec; /* owns its names */
     struct tensor value;     /* this rank's slice: what products read, and its gradient */
+    struct narrow narrow;    /* what value.narrow points to, where it is in few bits */
     void *image;             /* device memory for the backend's image of the copy; NULL: it wants none */
     i64 image_bytes;
     /* F32, of the rows [share_first, +share_rows); m, v NULL where not trained or not training */
@@ -111,6 +112,10 @@ void weight_clear_moments(struct weights *weights, struct weight *weight);
 /* Between the logical matrix [spec.parts * spec.rows, spec.columns] and the rows of a placed weight's share. */
 void weight_share_to_logical(float *logical, const struct weight *placed, const float *share);
 void weight_share_from_logical(float *share, const struct weight *placed, const float *logical);
+/* narrow.c: of weights that are not trained, those of the backbone's products become numbers of 8 or 4 bits, the scale
+ * of each row (and of blocks of 32) chosen for the least square error, and what they were is given back, but for an
+ * embedding that is looked up, too. Nothing can be loaded, put or saved afterwards. */
+void weights_narrow(struct weights *weights, int bits);
 i64 weights_parameters(const struct weights *weights); /* logical, trained */
 i64 weights_bytes(const struct weights *weights);
 

@@ -3,6 +3,7 @@
  * once, and needs no image. A single row is a tile of one column, which lies in memory as it is wanted, and so does
  * what comes of it. */
 #include "kernels/cpu/amx.h"
+#include "kernels/cpu/few_groups.h"
 #include "kernels/cpu/transpose.h"
 
 enum { STRIP = AMX_BLOCK, AHEAD_STEPS = 6, HALF_BYTES = AMX_STEP_BYTES / 2, TILE_BYTES = 64 << 10 };
@@ -183,39 +184,17 @@ void amx_few_rows(struct matrix out, struct matrix a, struct matrix w, bool add)
     workers_run(ceil_div(out.columns, columns_of_tile(a.columns)), run_dense, &f);
 }
 
-struct piece {
-    i64 member, begin, rows;
-};
 struct grouped {
     struct matrix out, a, w;
     i64 slice, tile_columns, column_tiles; /* rows of a slice of the weights */
     struct piece *pieces;
 };
 
-static bool row_is_zero(struct matrix m, i64 row)
-{
-    const u8 *bytes = matrix_at(m, row, 0);
-    return bytes[0] == 0 && memcmp(bytes, bytes + 1, (size_t)m.columns * 2 - 1) == 0;
-}
-
-/* Rows that a group was rounded up by come out zero, at the hands of the group's first tile. */
-static i64 rows_of_piece(const struct grouped *g, const struct piece *piece, bool clears)
-{
-    i64 rows = piece->rows;
-    while (rows > 0 && row_is_zero(g->a, piece->begin + rows - 1)) {
-        rows--;
-        if (clears)
-            memset(matrix_at(g->out, piece->begin + rows, 0), 0,
-                   (size_t)(g->out.columns * element_bytes(g->out.dtype)));
-    }
-    return rows;
-}
-
 static void run_grouped(void *context, i64 tile, int worker)
 {
     const struct grouped *g = context;
     const struct piece *piece = &g->pieces[tile / g->column_tiles];
-    i64 first = tile % g->column_tiles * g->tile_columns, rows = rows_of_piece(g, piece, first == 0);
+    i64 first = tile % g->column_tiles * g->tile_columns, rows = rows_of_piece(g->out, g->a, piece, first == 0);
     if (rows == 0)
         return;
     struct few f = {.out = matrix_rows(g->out, piece->begin, rows),
@@ -229,14 +208,9 @@ static void run_grouped(void *context, i64 tile, int worker)
 void amx_few_rows_grouped(struct matrix out, struct matrix a, struct matrix w, i64 experts, const struct groups *groups)
 {
     enum { TILES = 4 }; /* as large as those of a dense product, times this: each packs the rows of its group */
-    i64 bound = groups->offsets[groups->count] / AMX_FEW_GROUP_ROWS + groups->count, count = 0;
     struct grouped g = {.out = out, .a = a, .w = w, .slice = w.rows / experts};
     g.tile_columns = TILES * columns_of_tile(a.columns);
     g.column_tiles = ceil_div(g.slice, g.tile_columns);
-    g.pieces = cpu_v4_scratch(0, AMX_SLOT_SHARED, bound * (i64)sizeof *g.pieces);
-    for (i64 i = 0; i < groups->count; i++)
-        for (i64 at = groups->offsets[i], end = groups->offsets[i + 1]; at < end; at += AMX_FEW_GROUP_ROWS)
-            g.pieces[count++] =
-                (struct piece){groups->member ? groups->member[i] : i, at, min_i64(AMX_FEW_GROUP_ROWS, end - at)};
-    workers_run(count * g.column_tiles, run_grouped, &g);
+    g.pieces = cpu_v4_scratch(0, AMX_SLOT_SHARED, pieces_bound(groups, AMX_FEW_GROUP_ROWS) * (i64)sizeof *g.pieces);
+    workers_run(cut_few_rows(g.pieces, groups, AMX_FEW_GROUP_ROWS) * g.column_tiles, run_grouped, &g);
 }

@@ -66,6 +66,17 @@ static void matmul_grouped_weights(struct device *device, struct matrix dw, u8 *
     count(device, 2 * rows * (double)dy.columns * (double)x.columns, (bytes(dy) + bytes(x)) * share + bytes(dw) * used);
 }
 
+static void matmul_narrow(struct device *device, struct matrix out, struct matrix a, const struct narrow *w,
+                          const struct groups *groups)
+{
+    double rows = groups ? grouped_rows(a.rows, groups) : (double)a.rows;
+    double used = groups ? (double)groups->count / (double)w->parts : 1, share = rows / (double)max_i64(a.rows, 1);
+    double each = (double)w->bits / 8 + (w->bits == 4 ? 1.0 / 32 : 0);
+    count(device, 2 * rows * (double)a.columns * (double)out.columns,
+          (bytes(a) + bytes(out)) * share +
+              used * (double)w->parts * (double)w->rows * ((double)w->columns * each + 4));
+}
+
 static void pack_weight(struct device *device, void *image, struct matrix w, i64 parts)
 {
     (void)image;

@@ -1,0 +1,62 @@
+/* Steps of weights in few bits as whole numbers in bytes. */
+#ifndef WEFT_CPU_NARROW_STEPS_H
+#define WEFT_CPU_NARROW_STEPS_H
+#include "kernels/cpu/cpu.h"
+#include "kernels/narrow.h"
+
+#include <immintrin.h>
+
+struct narrow_tables { /* what the 16 codes mean, by factor */
+    signed char of[NARROW_FACTOR_COUNT][16] __attribute__((aligned(16)));
+};
+
+static inline void narrow_tables_fill(struct narrow_tables *t)
+{
+    const signed char book[16] = NARROW_BOOK;
+    for (int factor = 0; factor < NARROW_FACTOR_COUNT; factor++)
+        for (int code = 0; code < 16; code++)
+            t->of[factor][code] = (signed char)narrow_of(book[code], factor);
+}
+
+static inline i64 narrow_step_bytes(const struct narrow *w)
+{
+    return NARROW_ROWS * NARROW_COLUMNS * w->bits / 8;
+}
+
+/* One row of a step: low halves of bytes, then high ones, each by the table of its factor. */
+static inline void narrow_widen_row(signed char *out, const char *codes, const signed char *first,
+                                    const signed char *second)
+{
+    __m128i low = _mm_load_si128((const void *)first), high = _mm_load_si128((const void *)second);
+    __m256i both = _mm256_loadu_si256((const void *)codes);
+#ifdef __AVX512BW__
+    const __m512i halves = _mm512_set_epi64(4, 4, 4, 4, 0, 0, 0, 0);
+    __m512i index = _mm512_srlv_epi64(_mm512_broadcast_i64x4(both), halves);
+    __m512i table = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_broadcastsi128_si256(low)),
+                                       _mm256_broadcastsi128_si256(high), 1);
+    _mm512_storeu_si512(out, _mm512_shuffle_epi8(table, _mm512_and_si512(index, _mm512_set1_epi8(15))));
+#else
+    const __m256i mask = _mm256_set1_epi8(15);
+    __m256i above = _mm256_and_si256(_mm256_srli_epi16(both, 4), mask);
+    _mm256_storeu_si256((void *)out,
+                        _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(low), _mm256_and_si256(both, mask)));
+    _mm256_storeu_si256((void *)(out + 32), _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(high), above));
+#endif
+}
+
+/* 32 rows of 64 bytes. Codes lie in order: those further on are fetched, past the end of a page, too. */
+static inline void narrow_widen(signed char *out, const struct narrow *w, const struct narrow_tables *t, i64 step)
+{
+    enum { AHEAD_BYTES = 3072 };
+    const char *codes = (const char *)w->codes + step * narrow_step_bytes(w);
+    const u8 *factors = w->factors + step * NARROW_ROWS * 2;
+    _mm_prefetch((const char *)factors + AHEAD_BYTES / 16, _MM_HINT_T0);
+    for (int row = 0; row < NARROW_ROWS; row += 2) {
+        _mm_prefetch(codes + 32 * row + AHEAD_BYTES, _MM_HINT_T0);
+        narrow_widen_row(out + 64 * row, codes + 32 * row, t->of[factors[2 * row]], t->of[factors[2 * row + 1]]);
+        narrow_widen_row(out + 64 * row + 64, codes + 32 * row + 32, t->of[factors[2 * row + 2]],
+                         t->of[factors[2 * row + 3]]);
+    }
+}
+
+#endif
