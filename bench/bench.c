@@ -13,6 +13,8 @@ const struct bench benches[] = {
     {"tokenizers", "encoding with tokenizers of other models, one thread", bench_tokenizers},
     {"checkpoint", "writing a checkpoint against copying its bytes", bench_checkpoint},
     {"decode", "text through the cache: prefill, and token by token", bench_decode},
+    {"decode-int8", "the same with weights of 8 bits", bench_decode_int8},
+    {"decode-int4", "the same with weights of 4 bits", bench_decode_int4},
     {"video", "decoding and scaling a clip against ffmpeg", bench_video},
     {"loader", "waiting for data in the step against the whole of it", bench_loader},
     {"large", "training steps of models that fill a GPU, against its matrix peak", bench_large, true},

@@ -28,8 +28,9 @@ extern const struct bench benches[]; /* ends with a NULL name */
 void bench_print(const struct bench_row *row, bool json);
 double bench_median(double *values, i64 count); /* sorts them */
 
-bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_decode, bench_experts, bench_large, bench_loader,
-    bench_memory, bench_profile, bench_roofline, bench_step, bench_tokenizers, bench_video;
+bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_decode, bench_decode_int4, bench_decode_int8,
+    bench_experts, bench_large, bench_loader, bench_memory, bench_profile, bench_roofline, bench_step, bench_tokenizers,
+    bench_video;
 
 struct text_tokenizer;
 int bench_read_glosses(struct text *out); /* WordNet's, of the system */

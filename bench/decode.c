@@ -216,7 +216,7 @@ static void print(struct decode_bench *b, int bits, bool json)
     double one = 0;
     char name[32] = "decode", what[64], more[96];
     if (bits)
-        snprintf(name, sizeof name, "int%d", bits);
+        snprintf(name, sizeof name, "decode-int%d", bits);
     bench_print(&(struct bench_row){name, "prefill of 512 tokens", "tokens/s", "llama.cpp",
                                     bench_median(b->prefill[0], ROUNDS), 0, 8, false, note},
                 json);
@@ -252,9 +252,15 @@ static int run_bits(struct device *device, int bits, bool json)
 
 int bench_decode(struct device *device, bool json)
 {
-    static const int bits[] = {0, 8, 4}; /* 0: as they are stored */
-    int status = 0;
-    for (i64 i = 0; i < COUNT_OF(bits) && status == 0; i++)
-        status = run_bits(device, bits[i], json);
-    return status;
+    return run_bits(device, 0, json);
+}
+
+int bench_decode_int8(struct device *device, bool json)
+{
+    return run_bits(device, 8, json);
+}
+
+int bench_decode_int4(struct device *device, bool json)
+{
+    return run_bits(device, 4, json);
 }

@@ -1,18 +1,21 @@
 /* Products with weights in few bits on tiles of bytes. Rows of a become whole numbers of 16 bits, their largest 32639,
  * in two planes of bytes: q = 256 high + low, so that sums are whole and exact, and what remains is a's rounding, 2^-16
- * of a row's largest. Weights of 8 bits are read into tiles as they lie, those of 4 bits by way of the first cache. */
+ * of a row's largest. A tile holds both planes of 8 rows. Weights of 8 bits are read into tiles as they lie, those of 4
+ * bits by way of the first cache, a little ahead of the products. */
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/few_groups.h"
 #include "kernels/cpu/narrow_steps.h"
 #include "kernels/cpu/transpose.h"
 
-enum { PANEL = 16, PIECE_ROWS = 256, GROUP_PIECE_ROWS = 64, PLANE_BYTES = 1024, Q_MOST = 32639 };
-enum { TILE_BYTES = 64 << 10, ALONE_ROWS = 16, AHEAD_STEPS = 2, SLOT_STRIP = AMX_SLOT_B, SLOT_LINES = AMX_SLOT_A };
+enum { PANEL = 16, HALF = 8, PIECE_ROWS = 256, GROUP_PIECE_ROWS = 64, HALF_BYTES = 1024, Q_MOST = 32639 };
+enum { TILE_BYTES = 64 << 10, ALONE_ROWS = 64, AHEAD_STEPS = 2, LEAD_STEPS = 2, SLOT_STRIP = AMX_SLOT_B };
 
 struct rows { /* a piece of a in planes */
     struct piece at;
-    i64 rows;     /* those that are not zero */
-    char *planes; /* panels of [steps][high, low][16 quads of the depth][16 rows][4]; of a single row [steps][2][64] */
+    i64 rows; /* those that are not zero */
+    /* panels of [steps][halves of the rows][16 quads of the depth][high, low][8 rows][4]; of a single row [steps][16
+     * quads][high, low][4] */
+    char *planes;
     float *scale; /* [rows, whole panels] */
 };
 struct job {
@@ -32,7 +35,7 @@ static void begin(bool single)
     } config __attribute__((aligned(64))) = {.palette = 1};
     for (int tile = 0; tile < 8; tile++) {
         bool of_weights = tile == 4 || tile == 5;
-        config.row_bytes[tile] = single && !of_weights ? 4 : 64;
+        config.row_bytes[tile] = single && !of_weights ? 8 : 64;
         config.rows[tile] = 16;
     }
     __asm__ volatile("" ::"r"(&config) : "memory"); /* as in amx_begin */
@@ -49,39 +52,73 @@ INLINED __m512 load_16(struct matrix a, i64 row, i64 column)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));
 }
 
-/* Bytes [steps][2][64] of a row; returns its scale. */
-static float split_row(char *out, struct matrix a, i64 row, i64 steps)
+struct split { /* 16 numbers of a row */
+    __m128i high, low;
+};
+INLINED struct split split_16(struct matrix a, i64 row, i64 column, __m512 by)
+{
+    __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(load_16(a, row, column), by));
+    __m512i low = _mm512_srai_epi32(_mm512_slli_epi32(q, 24), 24);
+    __m512i high = _mm512_srai_epi32(_mm512_sub_epi32(q, low), 8);
+    return (struct split){_mm512_cvtepi32_epi8(high), _mm512_cvtepi32_epi8(low)};
+}
+
+static float largest_of(struct matrix a, i64 row)
 {
     __m512 most = _mm512_setzero_ps();
     for (i64 i = 0; i < a.columns; i += 16)
         most = _mm512_max_ps(most, _mm512_abs_ps(load_16(a, row, i)));
-    float largest = _mm512_reduce_max_ps(most);
-    __m512 by = _mm512_set1_ps(largest > 0 ? Q_MOST / largest : 0);
+    return _mm512_reduce_max_ps(most);
+}
+
+static float factor_of(float largest)
+{
+    return largest > 0 ? Q_MOST / largest : 0;
+}
+
+/* Quads of both planes in turn; returns the row's scale. */
+static float split_single(char *out, struct matrix a, i64 row, i64 steps)
+{
+    float largest = largest_of(a, row);
+    __m512 by = _mm512_set1_ps(factor_of(largest));
     for (i64 i = 0; i < steps * NARROW_COLUMNS; i += 16) {
-        __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(load_16(a, row, i), by));
-        __m512i low = _mm512_srai_epi32(_mm512_slli_epi32(q, 24), 24);
-        __m512i high = _mm512_srai_epi32(_mm512_sub_epi32(q, low), 8);
-        char *to = out + i / NARROW_COLUMNS * 128 + i % NARROW_COLUMNS;
-        _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(high));
-        _mm_storeu_si128((void *)(to + 64), _mm512_cvtepi32_epi8(low));
+        struct split s = split_16(a, row, i, by);
+        _mm_storeu_si128((void *)(out + 2 * i), _mm_unpacklo_epi32(s.high, s.low));
+        _mm_storeu_si128((void *)(out + 2 * i + 16), _mm_unpackhi_epi32(s.high, s.low));
     }
     return largest / Q_MOST;
 }
 
-static void split_panel(char *out, float *scale, const struct job *job, i64 first, i64 rows, int worker)
+static void split_step(char *out, struct matrix a, i64 first, i64 rows, i64 column, const __m512 *by)
 {
-    i64 row_bytes = job->steps * 128;
-    char *lines = cpu_v4_scratch(worker, SLOT_LINES, PANEL * row_bytes);
-    for (i64 i = 0; i < PANEL; i++)
-        scale[i] = i < rows ? split_row(lines + i * row_bytes, job->a, first + i, job->steps) : 0;
-    for (i64 part = 0; part < job->steps * 2; part++) {
-        __m512i words[PANEL];
-        for (i64 i = 0; i < PANEL; i++)
-            words[i] = i < rows ? _mm512_loadu_si512(lines + i * row_bytes + part * 64) : _mm512_setzero_si512();
-        transpose_words(words);
-        for (i64 i = 0; i < PANEL; i++)
-            _mm512_storeu_si512(out + part * PLANE_BYTES + 64 * i, words[i]);
+    __m512i words[16];
+    for (i64 i = 0; i < HALF; i++) {
+        __m512i high = _mm512_setzero_si512(), low = high;
+        for (i64 part = 0; i < rows && part < 4; part++) {
+            struct split s = split_16(a, first + i, column + 16 * part, by[i]);
+            __mmask8 lane = (__mmask8)(3 << 2 * part);
+            high = _mm512_mask_broadcast_i64x2(high, lane, s.high);
+            low = _mm512_mask_broadcast_i64x2(low, lane, s.low);
+        }
+        words[i] = high;
+        words[HALF + i] = low;
     }
+    transpose_words(words);
+    for (i64 i = 0; i < 16; i++)
+        _mm512_storeu_si512(out + 64 * i, words[i]);
+}
+
+/* Half a panel: 8 rows. */
+static void split_half(char *out, float *scale, const struct job *job, i64 first, i64 rows)
+{
+    __m512 by[HALF];
+    for (i64 i = 0; i < HALF; i++) {
+        float largest = i < rows ? largest_of(job->a, first + i) : 0;
+        scale[i] = largest / Q_MOST;
+        by[i] = _mm512_set1_ps(factor_of(largest));
+    }
+    for (i64 step = 0; step < job->steps; step++)
+        split_step(out + step * 2 * HALF_BYTES, job->a, first, rows, step * NARROW_COLUMNS, by);
 }
 
 static void split_piece(void *context, i64 tile, int worker)
@@ -89,70 +126,105 @@ static void split_piece(void *context, i64 tile, int worker)
     const struct job *job = context;
     struct rows *r = &job->rows[tile];
     r->rows = rows_of_piece(job->out, job->a, &r->at, true);
+    (void)worker;
     if (r->rows == 1)
-        r->scale[0] = split_row(r->planes, job->a, r->at.begin, job->steps);
-    for (i64 i = 0; i < r->rows && r->rows > 1; i += PANEL)
-        split_panel(r->planes + i / PANEL * job->steps * 2 * PLANE_BYTES, r->scale + i, job, r->at.begin + i,
-                    min_i64(PANEL, r->rows - i), worker);
+        r->scale[0] = split_single(r->planes, job->a, r->at.begin, job->steps);
+    for (i64 i = 0; i < r->rows && r->rows > 1; i += HALF)
+        split_half(r->planes + i / PANEL * job->steps * 2 * HALF_BYTES + i % PANEL / HALF * HALF_BYTES, r->scale + i,
+                   job, r->at.begin + i, min_i64(HALF, r->rows - i));
 }
 
 /* ---- A strip of weights and a panel ---- */
 
 struct strip {
-    const signed char *w; /* [steps][32 rows][64] */
+    signed char *w; /* [steps][32 rows][64] */
     i64 steps;
     const char *x;
-    i32 *sums; /* [high, low][32 weights][16 rows]; of a single row [2][32] */
+    i32 *sums; /* [halves of the panel][32 weights][high, low][8 rows]; of a single row [32][high, low] */
+    const struct job *job;
+    i64 widens; /* number of the strip whose codes become w meanwhile; -1: it is there */
 };
 
-INLINED void multiply_strip(const struct strip *s, bool single)
+INLINED void widen_step(const struct strip *s, i64 step)
 {
-    size_t x_row_bytes = single ? 4 : 64;
-    i64 plane = single ? 64 : PLANE_BYTES, half = single ? 16 : 256;
+    if (step < s->steps)
+        narrow_widen(s->w + step * NARROW_ROWS * NARROW_COLUMNS, s->job->w, &s->job->tables,
+                     s->widens * s->steps + step);
+}
+
+INLINED void multiply_strip(const struct strip *s, int rows, bool widens) /* 1, 8 or 16 */
+{
+    size_t x_row_bytes = rows == 1 ? 8 : 64;
+    i64 x_step_bytes = rows == 1 ? 128 : 2 * HALF_BYTES, half = rows == 1 ? 32 : 256;
     const signed char *w = s->w;
     const char *x = s->x;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (i64 step = 0; step < s->steps; step++, w += 2048, x += 2 * plane) {
-        for (i64 line = 0; line < 32; line++)
+    for (i64 step = 0; widens && step < LEAD_STEPS; step++)
+        widen_step(s, step);
+    for (i64 step = 0; step < s->steps; step++, w += 2048, x += x_step_bytes) {
+        if (widens)
+            widen_step(s, step + LEAD_STEPS);
+        for (i64 line = 0; !widens && line < 32; line++)
             _mm_prefetch(w + AHEAD_STEPS * 2048 + line * 64, _MM_HINT_T0);
-        _tile_loadd(4, w, 64);
         _tile_loadd(6, x, x_row_bytes);
+        _tile_loadd(4, w, 64);
         _tile_dpbssd(0, 4, 6);
-        _tile_loadd(7, x + plane, x_row_bytes);
-        _tile_dpbssd(2, 4, 7);
         _tile_loadd(5, w + 1024, 64);
         _tile_dpbssd(1, 5, 6);
-        _tile_dpbssd(3, 5, 7);
+        if (rows == 16) {
+            _tile_loadd(7, x + HALF_BYTES, 64);
+            _tile_dpbssd(2, 4, 7);
+            _tile_dpbssd(3, 5, 7);
+        }
     }
     _tile_stored(0, s->sums, x_row_bytes);
     _tile_stored(1, s->sums + half, x_row_bytes);
-    _tile_stored(2, s->sums + 2 * half, x_row_bytes);
-    _tile_stored(3, s->sums + 3 * half, x_row_bytes);
+    if (rows == 16) {
+        _tile_stored(2, s->sums + 2 * half, 64);
+        _tile_stored(3, s->sums + 3 * half, 64);
+    }
 }
 
-INLINED __m512 joined(const i32 *high, const i32 *low)
+INLINED void multiply_by_rows(const struct strip *s, i64 rows, bool widens)
 {
-    __m512 h = _mm512_cvtepi32_ps(_mm512_load_si512(high)), l = _mm512_cvtepi32_ps(_mm512_load_si512(low));
-    return _mm512_fmadd_ps(h, _mm512_set1_ps(256), l);
+    if (rows == 1)
+        multiply_strip(s, 1, widens);
+    else if (rows <= HALF)
+        multiply_strip(s, 8, widens);
+    else
+        multiply_strip(s, 16, widens);
+}
+
+INLINED __m512 joined(__m512i high, __m512i low)
+{
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(high), _mm512_set1_ps(256), _mm512_cvtepi32_ps(low));
+}
+
+static void scale_single(float *out, const i32 *sums, const float *w_scale, float x_scale)
+{
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    for (int half = 0; half < 2; half++) {
+        __m512i a = _mm512_load_si512(sums + 32 * half), b = _mm512_load_si512(sums + 32 * half + 16);
+        __m512i low = _mm512_permutex2var_epi32(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
+        __m512 v = _mm512_mul_ps(joined(_mm512_permutex2var_epi32(a, even, b), low), _mm512_set1_ps(x_scale));
+        _mm512_store_ps(out + 512 * half, _mm512_mul_ps(v, _mm512_loadu_ps(w_scale + 16 * half)));
+    }
 }
 
 /* As sums of tiles are drained: [halves of the weights][32 rows][16]. */
-static void scale_sums(float *out, const i32 *sums, const float *w_scale, const float *x_scale, bool single)
+static void scale_sums(float *out, const i32 *sums, const float *w_scale, const float *x_scale)
 {
-    __m512 x = single ? _mm512_set1_ps(x_scale[0]) : _mm512_loadu_ps(x_scale);
+    __m512 x = _mm512_loadu_ps(x_scale);
     for (int half = 0; half < 2; half++) {
         __m512i words[16];
-        if (single) {
-            __m512 v = _mm512_mul_ps(joined(sums + 16 * half, sums + 32 + 16 * half), x);
-            _mm512_store_ps(out + 512 * half, _mm512_mul_ps(v, _mm512_loadu_ps(w_scale + 16 * half)));
-            continue;
-        }
         for (int i = 0; i < 16; i++) {
-            const i32 *at = sums + 256 * half + 16 * i;
-            __m512 v = _mm512_mul_ps(joined(at, at + 512), x);
+            __m512i first = _mm512_load_si512(sums + 256 * half + 16 * i);
+            __m512i second = _mm512_load_si512(sums + 512 + 256 * half + 16 * i);
+            __m512i high = _mm512_shuffle_i64x2(first, second, 0x44), low = _mm512_shuffle_i64x2(first, second, 0xee);
+            __m512 v = _mm512_mul_ps(joined(high, low), x);
             words[i] = _mm512_castps_si512(_mm512_mul_ps(v, _mm512_set1_ps(w_scale[16 * half + i])));
         }
         transpose_words(words);
@@ -161,21 +233,25 @@ static void scale_sums(float *out, const i32 *sums, const float *w_scale, const 
     }
 }
 
-static void run_strip(const struct job *job, const struct rows *r, const signed char *w, i64 column,
-                      const float *w_scale)
+/* w: the strip's numbers, or (widened) room for them. */
+static void run_strip(const struct job *job, const struct rows *r, signed char *w, bool widened, i64 number)
 {
     i32 whole[1024] __attribute__((aligned(64)));
     float sums[1024] __attribute__((aligned(64)));
-    bool single = r->rows == 1;
-    struct matrix out = matrix_rows(job->out, r->at.begin, r->rows);
+    i64 column = (number - r->at.member * job->strips) * NARROW_ROWS;
+    const float *w_scale = job->w->scale + number * NARROW_ROWS;
     for (i64 row = 0; row < r->rows; row += PANEL) {
-        struct strip s = {w, job->steps, r->planes + row / PANEL * job->steps * 2 * PLANE_BYTES, whole};
-        if (single)
-            multiply_strip(&s, true);
+        i64 rows = min_i64(PANEL, r->rows - row);
+        struct strip s = {w, job->steps, r->planes + row / PANEL * job->steps * 2 * HALF_BYTES, whole, job, number};
+        if (widened && row == 0)
+            multiply_by_rows(&s, r->rows == 1 ? 1 : max_i64(rows, 2), true);
         else
-            multiply_strip(&s, false);
-        scale_sums(sums, whole, w_scale, r->scale + row, single);
-        struct matrix part = matrix_rows(out, row, min_i64(PANEL, r->rows - row));
+            multiply_by_rows(&s, r->rows == 1 ? 1 : max_i64(rows, 2), false);
+        if (r->rows == 1)
+            scale_single(sums, whole, w_scale, r->scale[0]);
+        else
+            scale_sums(sums, whole, w_scale, r->scale + row);
+        struct matrix part = matrix_rows(job->out, r->at.begin + row, rows);
         struct amx_drain drain = amx_drain_to(part, 0, column, sums, false, false);
         amx_drain_all(&drain);
     }
@@ -186,20 +262,16 @@ static void run_tile(void *context, i64 tile, int worker)
     const struct job *job = context;
     const struct rows *r = &job->rows[tile / job->column_tiles];
     i64 first = tile % job->column_tiles * job->tile_strips, past = min_i64(first + job->tile_strips, job->strips);
-    signed char *widened =
-        job->w->bits == 8 ? NULL : cpu_v4_scratch(worker, SLOT_STRIP, job->steps * NARROW_ROWS * NARROW_COLUMNS);
+    bool widened = job->w->bits == 4;
+    signed char *w = widened ? cpu_v4_scratch(worker, SLOT_STRIP, job->steps * NARROW_ROWS * NARROW_COLUMNS) : NULL;
     if (r->rows == 0)
         return;
     begin(r->rows == 1);
     for (i64 i = first; i < past; i++) {
-        i64 strip = r->at.member * job->strips + i;
-        const signed char *w = widened;
+        i64 number = r->at.member * job->strips + i;
         if (!widened)
-            w = (const signed char *)job->w->codes + strip * job->steps * narrow_step_bytes(job->w);
-        for (i64 step = 0; widened && step < job->steps; step++)
-            narrow_widen(widened + step * NARROW_ROWS * NARROW_COLUMNS, job->w, &job->tables,
-                         strip * job->steps + step);
-        run_strip(job, r, w, i * NARROW_ROWS, job->w->scale + strip * NARROW_ROWS);
+            w = (signed char *)(uintptr_t)job->w->codes + number * job->steps * narrow_step_bytes(job->w);
+        run_strip(job, r, w, widened, number);
     }
     amx_end();
 }
@@ -221,12 +293,12 @@ static i64 lay_rows(struct job *job, const struct groups *groups)
     struct piece *pieces = memory_alloc(max_i64(bound, 1) * (i64)sizeof *pieces);
     i64 count = groups ? cut_few_rows(pieces, groups, GROUP_PIECE_ROWS) : cut_dense(pieces, job->a.rows), bytes = 0;
     for (i64 i = 0; i < count; i++)
-        bytes += ceil_div(pieces[i].rows, PANEL) * (job->steps * 2 * PLANE_BYTES + 64);
+        bytes += ceil_div(pieces[i].rows, PANEL) * (job->steps * 2 * HALF_BYTES + 64);
     i64 heads = round_up(count * (i64)sizeof *job->rows, 64);
     job->rows = cpu_v4_scratch(0, AMX_SLOT_SHARED, heads + bytes);
     char *at = (char *)job->rows + heads;
     for (i64 i = 0; i < count; i++) {
-        i64 panels = ceil_div(pieces[i].rows, PANEL), planes = panels * job->steps * 2 * PLANE_BYTES;
+        i64 panels = ceil_div(pieces[i].rows, PANEL), planes = panels * job->steps * 2 * HALF_BYTES;
         job->rows[i] = (struct rows){.at = pieces[i], .planes = at, .scale = (float *)(at + planes)};
         at += planes + panels * 64;
     }
@@ -248,9 +320,9 @@ void cpu_amx_matmul_narrow(struct device *device, struct matrix out, struct matr
     i64 count = lay_rows(&job, groups), total = groups ? groups->offsets[groups->count] : a.rows;
     job.tile_strips = max_i64(1, TILE_BYTES / (job.steps * narrow_step_bytes(w)));
     job.column_tiles = ceil_div(job.strips, job.tile_strips);
-    if (total > ALONE_ROWS * 4)
+    if (total > ALONE_ROWS)
         workers_run(count, split_piece, &job);
-    for (i64 i = 0; i < count && total <= ALONE_ROWS * 4; i++)
+    for (i64 i = 0; i < count && total <= ALONE_ROWS; i++)
         split_piece(&job, i, 0);
     workers_run(count * job.column_tiles, run_tile, &job);
 }
