@@ -28,6 +28,8 @@ int tiff_number(const u8 *bytes, i64 count, int tag)
 
 int exif_orientation(const u8 *bytes, i64 count)
 {
+    if (count == 0)
+        return 0;
     i64 begin = bytes_match(bytes, count, 0, "Exif\0\0", 6) ? 6 : 0;
     int value = tiff_number(bytes + begin, count - begin, ORIENTATION);
     return value >= 1 && value <= 8 ? value : 0;
