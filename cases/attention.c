@@ -19,7 +19,7 @@ static const struct op_shape attention_shapes[] = {
     {3, 3, 32},     {1, 257, 64},   {3, 1, 16},     {40, 70, 16},  {130, 130, 64},
     {150, 140, 32}, {200, 129, 24}, {130, 257, 40}, {13, 700, 64}, {300, 300, 16},
     {20, 70, 96},   {20, 100, 128}, {9, 70, 200},   {3, 1100, 16}, {1, 40000, 16},
-    {36, 440, 16},  {160, 160, 8},  {520, 520, 72}, {-1}};
+    {36, 440, 16},  {160, 160, 8},  {130, 260, 72}, {-1}};
 
 enum { ATT_Q, ATT_K, ATT_V, ATT_QUERY, ATT_BEGIN, ATT_END, ATT_HOLE_BEGIN, ATT_HOLE_END };
 enum { ATT_OUT = ATT_HOLE_END + 1, ATT_LSE, ATT_DOUT, ATT_DQ, ATT_DK, ATT_DV };

@@ -11,7 +11,7 @@ static const struct op_shape optimizer_shapes[] = {{0, 3},  {1, 1},    {1, 37}, 
 enum { ADAM_P, ADAM_M, ADAM_V, ADAM_G, ADAM_COPY, ADAM_SUM, ADAM_WRITTEN };
 static const struct adamw adamw = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.1f, .step = 3};
 static const double adamw_norm = 16, adamw_clip = 4;
-enum { UPDATES = 70 };
+enum { UPDATES = 450 };
 
 static void setup_adamw(struct op_run *run)
 {

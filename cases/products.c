@@ -69,7 +69,7 @@ enum { GROUPS = 4, MEMBERS = 6, REST = 7 /* rows behind the last group */ };
 /* Several tiles down, across and along k are among them. */
 static const struct op_shape grouped_shapes[] = {
     {0, 3, 5},       {9, 1, 1},       {40, 37, 48},    {240, 70, 33}, {700, 8, 40}, {12, 144, 144},
-    {600, 200, 136}, {1100, 260, 33}, {500, 331, 203}, {4, 395, 163}, {-1}};
+    {600, 200, 136}, {1100, 260, 33}, {100, 331, 203}, {4, 395, 163}, {-1}};
 static const i32 members[GROUPS] = {4, 1, 5, 2};
 
 static i64 experts_of(const struct op_run *run)

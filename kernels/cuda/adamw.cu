@@ -2,13 +2,15 @@
 
 #include "kernels/adamw.h"
 
-/* A list of updates is launched in tables that kernels take by value. A block has a tile: TILE elements of an update.
- */
-enum { TILE = 1 << 14, TABLE = 32 };
+/* A list of updates is launched in tables that kernels take by value, of what they may take (CUDA 12.1): a model whose
+ * experts' slices are updates of their own, some thousands, is a dozen of launches. A block has a tile: TILE elements
+ * of an update. */
+enum { TILE = 1 << 14, TABLE = 400, ARGUMENT_BYTES_MOST = 32764, OTHER_ARGUMENT_BYTES = 256 };
 struct table {
     i64 count, first[TABLE + 1]; /* tiles of update i: first[i] .. first[i + 1] - 1 */
     struct update list[TABLE];
 };
+static_assert(sizeof(struct table) + OTHER_ARGUMENT_BYTES <= ARGUMENT_BYTES_MOST, "a kernel's arguments");
 
 static struct table table_of(const struct updates *updates, i64 begin)
 {
