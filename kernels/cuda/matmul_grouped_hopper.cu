@@ -91,28 +91,36 @@ __device__ static void multiply_stage(float (&d)[N / 2], const typename layout<p
     warpgroup_commit();
 }
 
+/* A warp is done with a stage. Each says so for itself: a warp that waited for another to say it could miss two phases
+ * of a barrier, and wait for ever. */
+__device__ static inline void release(u64 *empty)
+{
+    __syncwarp();
+    if (threadIdx.x % WARP_THREADS == 0)
+        mbarrier_arrive(empty);
+}
+
 /* The products of a tile; what it has read is free for the producer. A stage's k past the end is zero in a product by
  * weights, but in one of weights it is another group's; groups are multiples of 16 rows. */
 template <enum product product, int N>
 __device__ static void multiply_tile(float (&d)[N / 2], typename layout<product, N>::shared *s, struct ring *r,
                                      int warpgroup, i32 depth)
 {
-    bool first = threadIdx.x % WARPGROUP_THREADS == 0;
     i32 whole = product == OF_WEIGHTS ? depth / TILE_K * TILE_K : depth;
     u32 before = 0;
     for (i32 k = 0; k < whole; k += TILE_K) {
         mbarrier_wait(&s->full[r->at], r->turn);
         multiply_stage<product, N, TILE_K>(d, &s->at[r->at], warpgroup, 0, k > 0);
         warpgroup_wait<1>();
-        if (k > 0 && first)
-            mbarrier_arrive(&s->empty[before]);
+        if (k > 0)
+            release(&s->empty[before]);
         before = r->at;
         advance<layout<product, N>::STAGES>(r);
     }
     warpgroup_wait<0>();
     keep_in_place(d);
-    if (whole > 0 && first)
-        mbarrier_arrive(&s->empty[before]);
+    if (whole > 0)
+        release(&s->empty[before]);
     if (whole >= depth)
         return;
     mbarrier_wait(&s->full[r->at], r->turn);
@@ -121,8 +129,7 @@ __device__ static void multiply_tile(float (&d)[N / 2], typename layout<product,
         warpgroup_wait<0>();
         keep_in_place(d);
     }
-    if (first)
-        mbarrier_arrive(&s->empty[r->at]);
+    release(&s->empty[r->at]);
     advance<layout<product, N>::STAGES>(r);
 }
 
@@ -132,8 +139,7 @@ __device__ static void pass_over(typename layout<product, N>::shared *s, struct 
 {
     for (i32 k = 0; k < depth; k += TILE_K) {
         mbarrier_wait(&s->full[r->at], r->turn);
-        if (threadIdx.x % WARPGROUP_THREADS == 0)
-            mbarrier_arrive(&s->empty[r->at]);
+        release(&s->empty[r->at]);
         advance<layout<product, N>::STAGES>(r);
     }
 }
@@ -206,7 +212,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x == 0) {
         for (int i = 0; i < L::STAGES; i++) {
             mbarrier_init(&s->full[i], 1);
-            mbarrier_init(&s->empty[i], CONSUMERS);
+            mbarrier_init(&s->empty[i], WARPS);
         }
         fence_proxy_async();
     }
