@@ -2,8 +2,15 @@
 
 #include <string.h>
 
-const struct vocabulary vocabulary_of_text = {
-    .boi = -1, .eoi = -1, .bov = -1, .eov = -1, .next = -1, .boa = -1, .end = -1, .message_begin = -1, .message_end = -1};
+const struct vocabulary vocabulary_of_text = {.boi = -1,
+                                              .eoi = -1,
+                                              .bov = -1,
+                                              .eov = -1,
+                                              .next = -1,
+                                              .boa = -1,
+                                              .end = -1,
+                                              .message_begin = -1,
+                                              .message_end = -1};
 
 /* ---- The cache ---- */
 

@@ -49,9 +49,9 @@ static const struct {
     {"webp/decode.h", "data/webp.c"},
     {"webp/demux.h", "data/webp.c"},
     {"libheif", "data/heif.c"},
-    {"libav",
-     "data/av_clip.c data/av_deinterlace.c data/av_input.c data/av_input.h data/av_problem.c data/av_scale.c data/av_sound.c data/av_still.c "
-     "data/av_write.c"},
+    {"libav", "data/av_clip.c data/av_deinterlace.c data/av_input.c data/av_input.h data/av_problem.c data/av_scale.c "
+              "data/av_sound.c data/av_still.c "
+              "data/av_write.c"},
     {"libsw", "data/av_sound.c data/av_scale.c data/av_write.c"},
     {"archive.h", "data/archive.c"},
     {"pcre2.h", "tokenizers/text_regex.c"},

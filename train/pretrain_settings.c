@@ -3,8 +3,8 @@
 
 #define SOURCES_HELP                                                                                                   \
     DATA_HELP                                                                                                          \
-        "; or sources by name, {NAME: {data: .., share: 3, epochs: 2}, ..}: rows of a step are dealt to them by "      \
-        "`share`, or by `weight` times what an epoch of each has; both may change over steps"
+    "; or sources by name, {NAME: {data: .., share: 3, epochs: 2}, ..}: rows of a step are dealt to them by "          \
+    "`share`, or by `weight` times what an epoch of each has; both may change over steps"
 #define ROW(member, ...) SETTING(struct pretrain_settings, member, __VA_ARGS__)
 #define COMMON_ROWS(steps_default, elastic_default, rows_default, lr_default)                                          \
     ROW(data, "data", SOURCES, NULL, 0, 0, NULL, SOURCES_HELP),                                                        \

@@ -93,7 +93,7 @@ __device__ static void multiply_stage(float (&d)[N / 2], const typename layout<p
 
 /* A warp is done with a stage. Each says so for itself: a warp that waited for another to say it could miss two phases
  * of a barrier, and wait for ever. */
-__device__ static inline void release(u64 *empty)
+__device__ inline void stage_release(u64 *empty)
 {
     __syncwarp();
     if (threadIdx.x % WARP_THREADS == 0)
@@ -113,14 +113,14 @@ __device__ static void multiply_tile(float (&d)[N / 2], typename layout<product,
         multiply_stage<product, N, TILE_K>(d, &s->at[r->at], warpgroup, 0, k > 0);
         warpgroup_wait<1>();
         if (k > 0)
-            release(&s->empty[before]);
+            stage_release(&s->empty[before]);
         before = r->at;
         advance<layout<product, N>::STAGES>(r);
     }
     warpgroup_wait<0>();
     keep_in_place(d);
     if (whole > 0)
-        release(&s->empty[before]);
+        stage_release(&s->empty[before]);
     if (whole >= depth)
         return;
     mbarrier_wait(&s->full[r->at], r->turn);
@@ -129,7 +129,7 @@ __device__ static void multiply_tile(float (&d)[N / 2], typename layout<product,
         warpgroup_wait<0>();
         keep_in_place(d);
     }
-    release(&s->empty[r->at]);
+    stage_release(&s->empty[r->at]);
     advance<layout<product, N>::STAGES>(r);
 }
 
@@ -139,7 +139,7 @@ __device__ static void pass_over(typename layout<product, N>::shared *s, struct 
 {
     for (i32 k = 0; k < depth; k += TILE_K) {
         mbarrier_wait(&s->full[r->at], r->turn);
-        release(&s->empty[r->at]);
+        stage_release(&s->empty[r->at]);
         advance<layout<product, N>::STAGES>(r);
     }
 }
