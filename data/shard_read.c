@@ -220,12 +220,14 @@ void shards_close(struct shards *s)
 
 /* ---- Asking ---- */
 
-const struct shard_folder *shards_folder_of_sample(const struct shards *s, i64 sample)
+/* The last folder that begins at or before a sample, or a part. */
+static const struct shard_folder *find_folder(const struct shards *s, i64 index, bool of_part)
 {
     i64 low = 0;
     for (i64 high = s->folder_count - 1; low < high;) {
         i64 middle = (low + high + 1) / 2;
-        if (s->folders[middle].first_sample <= sample)
+        const struct shard_folder *f = &s->folders[middle];
+        if ((of_part ? f->first_part : f->first_sample) <= index)
             low = middle;
         else
             high = middle - 1;
@@ -233,17 +235,14 @@ const struct shard_folder *shards_folder_of_sample(const struct shards *s, i64 s
     return &s->folders[low];
 }
 
+const struct shard_folder *shards_folder_of_sample(const struct shards *s, i64 sample)
+{
+    return find_folder(s, sample, false);
+}
+
 const struct shard_folder *shards_folder_of_part(const struct shards *s, i64 part)
 {
-    i64 low = 0;
-    for (i64 high = s->folder_count - 1; low < high;) {
-        i64 middle = (low + high + 1) / 2;
-        if (s->folders[middle].first_part <= part)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return &s->folders[low];
+    return find_folder(s, part, true);
 }
 
 struct shard_sample shards_sample(const struct shards *s, i64 sample)
