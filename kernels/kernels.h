@@ -18,6 +18,7 @@
 #ifndef WEFT_KERNELS_H
 #define WEFT_KERNELS_H
 #include "core/core.h"
+#include "kernels/formula.h"
 
 struct device;
 
@@ -63,13 +64,13 @@ struct narrow {
     i64 parts, rows, columns; /* rows of a part */
     int bits;                 /* 8 or 4 */
 };
-static inline i64 narrow_strips(i64 rows) /* of a part */
+FORMULA i64 narrow_strips(i64 rows) /* of a part */
 {
-    return ceil_div(rows, NARROW_ROWS);
+    return (rows + NARROW_ROWS - 1) / NARROW_ROWS;
 }
-static inline i64 narrow_steps(i64 columns)
+FORMULA i64 narrow_steps(i64 columns)
 {
-    return ceil_div(columns, NARROW_COLUMNS);
+    return (columns + NARROW_COLUMNS - 1) / NARROW_COLUMNS;
 }
 
 /* Rows sorted by group (expert). Group g owns rows offsets[g] .. offsets[g+1]-1; offsets are multiples of GROUP_ROWS,
