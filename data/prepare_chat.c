@@ -65,7 +65,7 @@ int chat_encode(const struct prepare *p, struct item *item, i64 index)
     return text && (answers || !first) ? text_chat_text(&made->ids, p->text, words, length) : 0;
 }
 
-void chat_end(struct id_list *out, const struct prepare *p)
+void chat_end(struct id_list *out, const struct prepare *p, const struct sample *sample, i64 part)
 {
-    require(text_chat_tail(out, p->text, p->chat) == 0, "%s", error_text());
+    require(text_chat_tail(out, p->text, p->chat, chat_role(sample, part)) == 0, "%s", error_text());
 }

@@ -90,7 +90,7 @@ int progress_remove(const struct prepare *prepare);   /* all is done */
  * chat; what ends its message. */
 void chat_fold(const struct prepare *prepare, struct sample *sample);
 int chat_encode(const struct prepare *prepare, struct item *item, i64 part);
-void chat_end(struct id_list *out, const struct prepare *prepare);
+void chat_end(struct id_list *out, const struct prepare *prepare, const struct sample *sample, i64 part);
 bool chat_answers(const struct sample *sample, i64 part); /* the part is an assistant's */
 const char *chat_role(const struct sample *sample, i64 part);
 

@@ -192,10 +192,11 @@ static void end_message(struct prepare *p, const struct item *item, struct recor
     struct id_list tail = {0};
     if (s->layout != SAMPLE_CHAT || (part + 1 < s->count && !s->parts[part + 1].role))
         return;
-    chat_end(&tail, p);
-    add_run(p, item, r, run, tail.ids, 1, !chat_answers(s, part));
+    chat_end(&tail, p, s, part);
+    i64 ends = min_i64(1, tail.count);
+    add_run(p, item, r, run, tail.ids, ends, !chat_answers(s, part));
     if (part + 1 < s->count)
-        add_run(p, item, r, run, tail.ids + 1, tail.count - 1, true);
+        add_run(p, item, r, run, tail.ids + ends, tail.count - ends, true);
     id_list_release(&tail);
 }
 

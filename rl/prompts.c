@@ -12,7 +12,7 @@ static int push_message(struct id_list *out, const struct text_tokenizer *tokeni
     i64 length = (i64)strlen(text);
     chat_trim(layout, true, true, &text, &length);
     int status = text_chat_head(out, tokenizer, layout, role, text, length);
-    return status == 0 ? text_chat_tail(out, tokenizer, layout) : -1;
+    return status == 0 ? text_chat_tail(out, tokenizer, layout, role) : -1;
 }
 
 int chat_question(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text)
@@ -27,7 +27,7 @@ int chat_after_answer(struct id_list *out, const struct text_tokenizer *tokenize
 {
     const struct chat_layout *layout = text_chat_layout(tokenizer);
     struct id_list tail = {0};
-    int status = layout ? text_chat_tail(&tail, tokenizer, layout) : -1;
+    int status = layout ? text_chat_tail(&tail, tokenizer, layout, "assistant") : -1;
     for (i64 i = 1; status == 0 && i < tail.count; i++)
         id_list_push(out, tail.ids[i]);
     id_list_release(&tail);

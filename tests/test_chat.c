@@ -108,7 +108,7 @@ static void prompts_are_those_of_transformers(void **state)
 static i64 tail_count(const struct text_tokenizer *tokenizer)
 {
     struct id_list tail = {0};
-    assert_int_equal(text_chat_tail(&tail, tokenizer, text_chat_layout(tokenizer)), 0);
+    assert_int_equal(text_chat_tail(&tail, tokenizer, text_chat_layout(tokenizer), "assistant"), 0);
     i64 count = tail.count;
     id_list_release(&tail);
     return count;

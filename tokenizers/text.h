@@ -83,7 +83,7 @@ i64 text_invalid_utf8(const char *text, i64 length); /* offset of the first ill-
 void text_fold(struct text *out, const char *text, i64 length);
 
 /* ---- Conversations (text_chat.c): the layout that chat_template of the tokenizer_config.json beside the tokenizer
- * asks for (ChatML, Llama-3, Gemma, Phi-3, Phi-4), ChatML where there is none. Ids are those of the whole conversation
+ * asks for (ChatML, Llama-3, Gemma, Phi-3, Phi-4, DeepSeek), ChatML where there is none. Ids are those of the whole conversation
  * as one text, but that an answer's text is encoded by itself, as it is when it is generated. ---- */
 struct chat_layout;
 extern const char *const chat_template; /* ChatML's, Jinja, written to tokenizer_config.json */
@@ -100,7 +100,8 @@ void chat_trim(const struct chat_layout *layout, bool first, bool last, const ch
 int text_chat_begin(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout);
 int text_chat_head(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
                    const char *role, const char *text, i64 length);
-int text_chat_tail(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout);
+int text_chat_tail(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
+                   const char *role);
 int text_chat_text(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length);
 /* The id that begins a message, and that which ends an answer; without a layout they stay as they are. */
 void text_chat_marks(i32 *begin, i32 *end, const struct text_tokenizer *tokenizer);

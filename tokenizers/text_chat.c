@@ -9,48 +9,64 @@
 enum { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL, ROLES };
 static const char *const role_names[ROLES] = {"system", "user", "assistant", "tool"};
 
-/* In `mark` and `lead` a % is the role. */
+struct chat_turn {
+    const char *mark, *lead; /* before a message: tokens; text that is one with the message's. NULL: no such role */
+    const char *after;
+};
 struct chat_layout {
     const char *name, *needs[2]; /* what its template contains */
     const char *begin;           /* before the first message */
-    struct {
-        const char *mark, *lead; /* before a message: tokens; text that is one with the message's */
-        const char *after;
-    } turn;
-    const char *roles[ROLES]; /* what stands for %; NULL: the layout has no such role */
-    bool trims;               /* no space at either end of a message */
-    bool folds;               /* a system message stands before the first question, with an empty line between */
+    struct chat_turn turns[ROLES];
+    bool trims; /* no space at either end of a message */
+    bool folds; /* a system message stands before the first question, with an empty line between */
 };
-#define PLAIN_ROLES                                                                                                    \
+#define CHATML(role)                                                                                                   \
     {                                                                                                                  \
-        "system", "user", "assistant", "tool"                                                                          \
+        "<|im_start|>", role "\n", "<|im_end|>\n"                                                                      \
+    }
+#define LLAMA_3(role)                                                                                                  \
+    {                                                                                                                  \
+        "<|start_header_id|>" role "<|end_header_id|>", "\n\n", "<|eot_id|>"                                           \
+    }
+#define GEMMA(role)                                                                                                    \
+    {                                                                                                                  \
+        "<start_of_turn>", role "\n", "<end_of_turn>\n"                                                                \
+    }
+#define PHI_3(role)                                                                                                    \
+    {                                                                                                                  \
+        "<|" role "|>", "\n", "<|end|>\n"                                                                              \
+    }
+#define PHI_4(role)                                                                                                    \
+    {                                                                                                                  \
+        "<|im_start|>" role "<|im_sep|>", "", "<|im_end|>"                                                             \
     }
 static const struct chat_layout layouts[] = {
     {.name = "Phi-4",
      .needs = {"<|im_start|>", "<|im_sep|>"},
-     .turn = {"<|im_start|>%<|im_sep|>", "", "<|im_end|>"},
-     .roles = {"system", "user", "assistant"}},
+     .turns = {PHI_4("system"), PHI_4("user"), PHI_4("assistant")}},
     {.name = "ChatML",
      .needs = {"<|im_start|>", "<|im_end|>"},
-     .turn = {"<|im_start|>", "%\n", "<|im_end|>\n"},
-     .roles = PLAIN_ROLES},
+     .turns = {CHATML("system"), CHATML("user"), CHATML("assistant"), CHATML("tool")}},
     {.name = "Llama-3",
      .needs = {"<|start_header_id|>", "<|eot_id|>"},
      .begin = "<|begin_of_text|>",
-     .turn = {"<|start_header_id|>%<|end_header_id|>", "\n\n", "<|eot_id|>"},
-     .roles = {"system", "user", "assistant", "ipython"},
+     .turns = {LLAMA_3("system"), LLAMA_3("user"), LLAMA_3("assistant"), LLAMA_3("ipython")},
      .trims = true},
     {.name = "Gemma",
      .needs = {"<start_of_turn>", "<end_of_turn>"},
      .begin = "<bos>",
-     .turn = {"<start_of_turn>", "%\n", "<end_of_turn>\n"},
-     .roles = {NULL, "user", "model"},
+     .turns = {{NULL}, GEMMA("user"), GEMMA("model")},
      .trims = true,
      .folds = true},
     {.name = "Phi-3",
      .needs = {"<|end|>", "<|assistant|>"},
-     .turn = {"<|%|>", "\n", "<|end|>\n"},
-     .roles = {"system", "user", "assistant"}},
+     .turns = {PHI_3("system"), PHI_3("user"), PHI_3("assistant")}},
+    {.name = "DeepSeek",
+     .needs = {"<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>"},
+     .begin = "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
+     .turns = {{"", "", ""},
+               {"<\uff5cUser\uff5c>", "", ""},
+               {"<\uff5cAssistant\uff5c>", "", "<\uff5cend\u2581of\u2581sentence\uff5c>"}}},
 };
 static const struct chat_layout *const chatml = &layouts[1];
 
@@ -115,21 +131,15 @@ bool chat_folds_system(const struct chat_layout *layout)
 
 /* ---- Pieces ---- */
 
-/* In turn.mark and turn.lead the role stands for %. */
-static int fill_in(struct text *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
-                   const char *role, const char *text)
+static const struct chat_turn *find_turn(const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
+                                         const char *role)
 {
-    const char *name = NULL, *percent = strchr(text, '%');
     for (int i = 0; i < ROLES; i++)
-        name = strcmp(role, role_names[i]) == 0 ? layout->roles[i] : name;
-    if (!name)
-        return error_set("%s: a message of the role %s, which its chat layout, %s, does not have", tokenizer->origin,
-                         role, layout->name);
-    i64 before = percent ? percent - text : (i64)strlen(text);
-    text_append(out, text, before);
-    if (percent)
-        text_printf(out, "%s%s", name, percent + 1);
-    return 0;
+        if (strcmp(role, role_names[i]) == 0 && layout->turns[i].mark)
+            return &layout->turns[i];
+    error_set("%s: a message of the role %s, which its chat layout, %s, does not have", tokenizer->origin, role,
+              layout->name);
+    return NULL;
 }
 
 static int encode(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length, bool plain)
@@ -158,16 +168,13 @@ void chat_trim(const struct chat_layout *layout, bool first, bool last, const ch
 int text_chat_head(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
                    const char *role, const char *text, i64 length)
 {
-    struct text mark = {0}, lead = {0};
-    int status = fill_in(&mark, tokenizer, layout, role, layout->turn.mark);
-    if (status == 0)
-        status = fill_in(&lead, tokenizer, layout, role, layout->turn.lead);
-    if (status == 0)
-        status = encode(out, tokenizer, mark.data, mark.length, false);
+    const struct chat_turn *turn = find_turn(tokenizer, layout, role);
+    struct text lead = {0};
+    if (!turn || encode(out, tokenizer, turn->mark, (i64)strlen(turn->mark), false) < 0)
+        return -1;
+    text_append(&lead, turn->lead, (i64)strlen(turn->lead));
     text_append(&lead, text, length);
-    if (status == 0)
-        status = encode(out, tokenizer, lead.data ? lead.data : "", lead.length, true);
-    text_release(&mark);
+    int status = encode(out, tokenizer, lead.data ? lead.data : "", lead.length, true);
     text_release(&lead);
     return status;
 }
@@ -177,9 +184,11 @@ int text_chat_text(struct id_list *out, const struct text_tokenizer *tokenizer, 
     return encode(out, tokenizer, text, length, true);
 }
 
-int text_chat_tail(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout)
+int text_chat_tail(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
+                   const char *role)
 {
-    return encode(out, tokenizer, layout->turn.after, (i64)strlen(layout->turn.after), false);
+    const struct chat_turn *turn = find_turn(tokenizer, layout, role);
+    return turn ? encode(out, tokenizer, turn->after, (i64)strlen(turn->after), false) : -1;
 }
 
 static i32 first_id(const struct text_tokenizer *tokenizer, const char *text)
@@ -193,10 +202,8 @@ static i32 first_id(const struct text_tokenizer *tokenizer, const char *text)
 void text_chat_marks(i32 *begin, i32 *end, const struct text_tokenizer *tokenizer)
 {
     const struct chat_layout *layout = find_layout(tokenizer);
-    struct text mark = {0};
-    if (!layout || fill_in(&mark, tokenizer, layout, "user", layout->turn.mark) < 0)
+    if (!layout)
         return;
-    *begin = first_id(tokenizer, mark.data);
-    *end = first_id(tokenizer, layout->turn.after);
-    text_release(&mark);
+    *begin = first_id(tokenizer, layout->turns[ROLE_USER].mark);
+    *end = first_id(tokenizer, layout->turns[ROLE_ASSISTANT].after);
 }

@@ -30,6 +30,11 @@ CASES = [
     ("Phi-4", ["<|im_start|>", "<|im_sep|>", "<|im_end|>"], None,
      EACH + "{{ '<|im_start|>' + m.role + '<|im_sep|>' + m.content + '<|im_end|>' }}{% endfor %}"
      "{% if add_generation_prompt %}{{ '<|im_start|>assistant<|im_sep|>' }}{% endif %}"),
+    ("DeepSeek", ["<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>"],
+     "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
+     "{{ bos_token }}" + EACH + "{% if m.role == 'system' %}{{ m.content }}{% elif m.role == 'user' %}{{ '<\uff5cUser\uff5c>' + m.content }}"
+     "{% else %}{{ '<\uff5cAssistant\uff5c>' + m.content + '<\uff5cend\u2581of\u2581sentence\uff5c>' }}{% endif %}{% endfor %}"
+     "{% if add_generation_prompt %}{{ '<\uff5cAssistant\uff5c>' }}{% endif %}"),
 ]
 CONVERSATIONS = [
     [("user", "What is red?"), ("assistant", "An apple is."), ("user", " And  blue?\n"), ("assistant", "The sky, 3 days of 7.")],
