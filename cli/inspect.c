@@ -64,9 +64,14 @@ static bool is_codec(const char *directory)
     return codec;
 }
 
-static struct json *inspect_others(const char *path, bool files)
+struct wanted {
+    bool verify, files;            /* files: what becomes of each */
+    struct source_columns columns; /* of data */
+};
+
+static struct json *inspect_others(const char *path, const struct wanted *wanted)
 {
-    struct json *found = inspect_sources(path, files);
+    struct json *found = inspect_sources(path, wanted->files, &wanted->columns);
     if (!found) {
         char *why = string_copy(error_text());
         error_set("%s: a folder of no kind known here: no model (config.json), shards (shards.json), tokenizer "
@@ -84,8 +89,9 @@ static bool has_tokenizer(const char *path)
     return file != NULL;
 }
 
-static struct json *inspect_folder(const char *path, bool verify, bool files)
+static struct json *inspect_folder(const char *path, const struct wanted *wanted)
 {
+    bool verify = wanted->verify;
     if (has(path, "weft/state.json") || holds_steps(path))
         return inspect_checkpoint(path);
     if (has(path, "shards.json") || has(path, "index"))
@@ -96,7 +102,7 @@ static struct json *inspect_folder(const char *path, bool verify, bool files)
         return inspect_tokenizer(path);
     if (has(path, "run.json"))
         return inspect_run(path);
-    return inspect_others(path, files);
+    return inspect_others(path, wanted);
 }
 
 static bool is_gguf(const char *path)
@@ -123,12 +129,12 @@ static bool is_list(const char *path)
     return found;
 }
 
-static struct json *inspect_file(const char *path, bool verify, bool files)
+static struct json *inspect_file(const char *path, const struct wanted *wanted)
 {
     if (ends_with(path, ".safetensors"))
-        return inspect_safetensors(path, verify);
+        return inspect_safetensors(path, wanted->verify);
     if (ends_with(path, ".json") && is_list(path))
-        return inspect_sources(path, files);
+        return inspect_sources(path, wanted->files, &wanted->columns);
     if (ends_with(path, ".json") || ends_with(path, ".model") || ends_with(path, ".tiktoken"))
         return inspect_tokenizer(path);
     if (ends_with(path, ".yaml") || ends_with(path, ".yml"))
@@ -136,15 +142,39 @@ static struct json *inspect_file(const char *path, bool verify, bool files)
     if (ends_with(path, ".gguf") || is_gguf(path))
         return inspect_gguf(path);
     if (source_reads(path))
-        return inspect_sources(path, files);
+        return inspect_sources(path, wanted->files, &wanted->columns);
     return inspect_media(path);
+}
+
+/* NAME=COLUMN, with commas between: pieces of `text`, which lasts as long as they do. */
+static int read_columns(struct source_columns *columns, char *text)
+{
+    static const char names[] = "text, image, video, audio, messages, question, answer";
+    const struct {
+        const char *name;
+        char **column;
+    } known[] = {{"text", &columns->text},    {"image", &columns->image},       {"video", &columns->video},
+                 {"audio", &columns->audio},  {"messages", &columns->messages}, {"question", &columns->question},
+                 {"answer", &columns->answer}};
+    for (char *rest = text, *pair; (pair = strsep(&rest, ","));) {
+        char *name = strsep(&pair, "=");
+        char **column = NULL;
+        for (i64 i = 0; i < COUNT_OF(known); i++)
+            column = strcmp(name, known[i].name) == 0 ? known[i].column : column;
+        if (!column || !pair || !*pair)
+            return error_usage("--columns: '%s': expected NAME=COLUMN, where NAME is one of %s", name, names);
+        *column = pair;
+    }
+    return 0;
 }
 
 int command_inspect(int argc, char **argv)
 {
     struct arguments a;
     bool json = false, verify = false;
+    const char *columns = NULL;
     const struct option options[] = {
+        {"columns", "NAME=COLUMN,...", &columns, NULL, "of data: what is called otherwise, as a stage's `columns`"},
         {"json", NULL, NULL, &json, "one JSON object; of a folder of data with what becomes of each file"},
         {"verify", NULL, NULL, &verify, "read and check every byte; below 1 GiB that is done unasked"},
         {NULL}};
@@ -152,13 +182,19 @@ int command_inspect(int argc, char **argv)
     if (status)
         return status < 0 ? command_failed() : 0;
     const char *path = a.positional[0];
-    if (!file_exists(path)) {
-        error_set("there is no %s", path);
+    char *pairs = columns ? string_copy(columns) : NULL;
+    struct wanted wanted = {.verify = verify, .files = json};
+    if (!file_exists(path))
+        status = error_set("there is no %s", path);
+    else if (pairs)
+        status = read_columns(&wanted.columns, pairs);
+    if (status) {
+        memory_free(pairs);
         return command_failed();
     }
-    verify |= bytes_below(path) < VERIFIED_BYTES;
-    struct json *found =
-        file_is_directory(path) ? inspect_folder(path, verify, json) : inspect_file(path, verify, json);
+    wanted.verify |= bytes_below(path) < VERIFIED_BYTES;
+    struct json *found = file_is_directory(path) ? inspect_folder(path, &wanted) : inspect_file(path, &wanted);
+    memory_free(pairs);
     if (!found) {
         command_failed();
         return 1; /* what is wrong is the file, not the way it was asked for */

@@ -4,6 +4,7 @@
 #ifndef WEFT_CLI_INSPECT_H
 #define WEFT_CLI_INSPECT_H
 #include "core/json.h"
+#include "data/sources.h"
 
 /* verify: every byte is read and checked against what the format knows of it (checksums, missing tensors, numbers that
  * are not finite). */
@@ -18,8 +19,8 @@ struct json *inspect_recipe(const char *path);
 struct json *inspect_media(const char *path);
 struct json *inspect_gguf(const char *path);
 struct json *inspect_run(const char *directory);
-/* Texts, lines, archives and media that are not prepared yet: what each becomes. files: also of each file. */
-struct json *inspect_sources(const char *path, bool files);
+/* Texts, lines, tables, archives and media that are not prepared yet: what each becomes. files: also of each file. */
+struct json *inspect_sources(const char *path, bool files, const struct source_columns *columns);
 
 void inspect_show(struct text *out, const struct json *value);
 #endif

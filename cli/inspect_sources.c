@@ -292,9 +292,9 @@ static struct json *source_json(const struct source *source, struct tally *tally
     return j;
 }
 
-struct json *inspect_sources(const char *path, bool files)
+struct json *inspect_sources(const char *path, bool files, const struct source_columns *columns)
 {
-    struct source *source = source_open(path, NULL);
+    struct source *source = source_open(path, &(struct source_request){.columns = columns});
     struct tally tally = {.bad_first = json_array()};
     if (!source) {
         json_free(tally.bad_first);

@@ -537,6 +537,22 @@ static void expect_kind(const char *path, const char *kind)
     assert_true(said.length > 0);
 }
 
+static void inspect_takes_names_of_columns(void **state)
+{
+    (void)state;
+    char *path = in_folder("named.jsonl");
+    const char lines[] = "{\"body\": \"one\", \"text\": \"no\"}\n{\"body\": \"two\"}\n";
+    assert_int_equal(file_replace(path, lines, sizeof lines - 1), 0);
+    assert_int_equal(WEFT("inspect", path, "--columns", "text=body", "--json"), 0);
+    struct json *j = json_parse(said.data, said.length, "stdout");
+    assert_int_equal(json_integer(json_get(json_at(json_get(j, "samples"), 0), "samples"), 0), 2);
+    json_free(j);
+    assert_int_equal(WEFT("inspect", path, "--columns", "body=text"), 2);
+    expect_complaint("messages, question");
+    assert_int_equal(WEFT("inspect", path, "--columns", "text"), 2);
+    memory_free(path);
+}
+
 static void inspect_knows_every_kind(void **state)
 {
     (void)state;
@@ -837,6 +853,7 @@ int main(void)
         cmocka_unit_test(extract_leaves_a_whole_model_or_nothing),
         cmocka_unit_test(what_stands_beside_an_output_stays),
         cmocka_unit_test(truncated_models_exit_with_1),
+        cmocka_unit_test(inspect_takes_names_of_columns),
         cmocka_unit_test(inspect_knows_every_kind),
         cmocka_unit_test(one_wrong_byte_is_found),
         cmocka_unit_test(gguf_headers_cut_anywhere_are_refused),
