@@ -1,7 +1,7 @@
 /* The CUDA backend: the cases of its ops on the GPU, by both kernels where there are two. Built twice: for the emulated
  * GPU (tests/emulator), always, and for a real one where there is a toolkit; without a GPU the tests are skipped and
  * say why. With the argument `few`, on the shapes of a slow device; with `hopper` behind it, only ops that have a
- * kernel for Hopper, and that one. */
+ * kernel for Hopper, and that one; with `others`, all ops by the other kernels. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,14 +71,18 @@ int main(int argc, char **argv)
         cmocka_unit_test(kernels_beside_those_for_hopper_are_too),
     };
     static const struct CMUnitTest HOPPER_TESTS[] = {cmocka_unit_test(kernels_for_hopper_are_plain_loops)};
-    bool hopper_alone = argc > 2 && strcmp(argv[2], "hopper") == 0;
+    static const struct CMUnitTest OTHER_TESTS[] = {cmocka_unit_test(ops_are_plain_loops_on_the_gpu)};
+    bool hopper_alone = argc > 2 && strcmp(argv[2], "hopper") == 0, others = argc > 2 && strcmp(argv[2], "others") == 0;
     scope.bf16 = hopper_alone;
     scope.few = argc > 1 && strcmp(argv[1], "few") == 0;
     has_gpu = device_open_cuda(&gpu, 0) == 0;
     if (!has_gpu)
         print_message("skipped: %s\n", error_text());
-    int failed =
-        hopper_alone ? cmocka_run_group_tests(HOPPER_TESTS, NULL, NULL) : cmocka_run_group_tests(TESTS, NULL, NULL);
+    if (has_gpu && others)
+        cuda_use_hopper(&gpu, false);
+    int failed = hopper_alone ? cmocka_run_group_tests(HOPPER_TESTS, NULL, NULL)
+                 : others     ? cmocka_run_group_tests(OTHER_TESTS, NULL, NULL)
+                              : cmocka_run_group_tests(TESTS, NULL, NULL);
     if (has_gpu)
         device_close(&gpu);
     workers_stop();
