@@ -51,7 +51,8 @@ static void read_through(const char *directory)
         return;
     }
     for (i64 i = 0; i < shards.sample_count; i++)
-        require(strlen(shards_name(&shards, i)) < (size_t)shards.names_bytes, "a name without end");
+        require(strlen(shards_name(&shards, i)) < (size_t)shards_folder_of_sample(&shards, i)->names_bytes,
+                "a name without end");
     for (i64 i = 0; i < shards.part_count; i++) {
         const u8 *payload = shards_payload(&shards, i);
         volatile u8 last =
