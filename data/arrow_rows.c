@@ -99,8 +99,8 @@ static struct json *ranged(struct row *row, const struct arrow_array *array, i64
     i64 begin, end, width = type == ARROW_LARGE_BINARY || type == ARROW_LARGE_UTF8 ? 8 : 4;
     if (!range_of(array, index, width, array->values.bytes, &begin, &end))
         return refuse(row, array, "offsets outside of its values");
-    return bytes_value(row, array, array->values.data + begin, end - begin,
-                       type == ARROW_UTF8 || type == ARROW_LARGE_UTF8);
+    const u8 *bytes = begin < end ? array->values.data + begin : NULL; /* which may have no data at all */
+    return bytes_value(row, array, bytes, end - begin, type == ARROW_UTF8 || type == ARROW_LARGE_UTF8);
 }
 
 /* 16 bytes: a length, and the bytes, or where they are: four of them, which buffer, how far into it. */
