@@ -193,10 +193,10 @@ static void end_message(struct prepare *p, const struct item *item, struct recor
     if (s->layout != SAMPLE_CHAT || (part + 1 < s->count && !s->parts[part + 1].role))
         return;
     chat_end(&tail, p, s, part);
-    i64 ends = min_i64(1, tail.count);
-    add_run(p, item, r, run, tail.ids, ends, !chat_answers(s, part));
-    if (part + 1 < s->count)
-        add_run(p, item, r, run, tail.ids + ends, tail.count - ends, true);
+    if (tail.count > 0)
+        add_run(p, item, r, run, tail.ids, 1, !chat_answers(s, part));
+    if (tail.count > 1 && part + 1 < s->count)
+        add_run(p, item, r, run, tail.ids + 1, tail.count - 1, true);
     id_list_release(&tail);
 }
 
