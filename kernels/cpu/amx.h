@@ -17,8 +17,9 @@
 
 #define INLINED static inline __attribute__((always_inline))
 
-/* Tiles hold nothing and do nothing between the two: a system that switches threads need not save them. */
-static inline void amx_begin(void)
+/* Tiles of 16 rows of 64 bytes; those of neither 4 nor 5 may be narrower. Tiles hold nothing and do nothing between
+ * this and amx_end: a system that switches threads need not save them. */
+static inline void amx_begin_with(u16 other_bytes)
 {
     struct {
         u8 palette, start, reserved[14];
@@ -26,11 +27,16 @@ static inline void amx_begin(void)
         u8 rows[16];
     } config __attribute__((aligned(64))) = {.palette = 1};
     for (int tile = 0; tile < 8; tile++) {
-        config.row_bytes[tile] = 64;
+        config.row_bytes[tile] = tile == 4 || tile == 5 ? 64 : other_bytes;
         config.rows[tile] = 16;
     }
     __asm__ volatile("" ::"r"(&config) : "memory"); /* gcc 12 does not know that the next line reads it */
     _tile_loadconfig(&config);
+}
+
+static inline void amx_begin(void)
+{
+    amx_begin_with(64);
 }
 
 static inline void amx_end(void)

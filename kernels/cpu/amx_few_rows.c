@@ -15,22 +15,6 @@ struct few { /* out (+)= a w^T */
     const char *x; /* a single row as it lies; panels of 32 rows else */
 };
 
-static void begin(bool single)
-{
-    struct {
-        u8 palette, start, reserved[14];
-        u16 row_bytes[16];
-        u8 rows[16];
-    } config __attribute__((aligned(64))) = {.palette = 1};
-    for (int tile = 0; tile < 8; tile++) {
-        bool of_weights = tile == 4 || tile == 5;
-        config.row_bytes[tile] = single && !of_weights ? 4 : 64;
-        config.rows[tile] = 16;
-    }
-    __asm__ volatile("" ::"r"(&config) : "memory"); /* as in amx_begin */
-    _tile_loadconfig(&config);
-}
-
 /* ---- A strip of weights and a panel ---- */
 
 struct strip {
@@ -125,7 +109,7 @@ static void run_panel(const struct few *f, struct strip *s, i64 panel, i64 colum
 static void run_strips(const struct few *f, i64 first, i64 past)
 {
     i64 panels = ceil_div(f->a.rows, STRIP), last = f->w.rows - STRIP;
-    begin(f->a.rows == 1);
+    amx_begin_with(f->a.rows == 1 ? 4 : 64);
     for (i64 column = first; column < past; column += STRIP) {
         i64 at = min_i64(column, last), next = min_i64(column + STRIP, last);
         struct strip s = {.w = matrix_at(f->w, at, 0),

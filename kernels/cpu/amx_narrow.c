@@ -26,22 +26,6 @@ struct job {
     struct narrow_tables tables;
 };
 
-static void begin(bool single)
-{
-    struct {
-        u8 palette, start, reserved[14];
-        u16 row_bytes[16];
-        u8 rows[16];
-    } config __attribute__((aligned(64))) = {.palette = 1};
-    for (int tile = 0; tile < 8; tile++) {
-        bool of_weights = tile == 4 || tile == 5;
-        config.row_bytes[tile] = single && !of_weights ? 8 : 64;
-        config.rows[tile] = 16;
-    }
-    __asm__ volatile("" ::"r"(&config) : "memory"); /* as in amx_begin */
-    _tile_loadconfig(&config);
-}
-
 /* ---- Rows of a ---- */
 
 INLINED __m512 load_16(struct matrix a, i64 row, i64 column)
@@ -266,7 +250,7 @@ static void run_tile(void *context, i64 tile, int worker)
     signed char *w = widened ? cpu_v4_scratch(worker, SLOT_STRIP, job->steps * NARROW_ROWS * NARROW_COLUMNS) : NULL;
     if (r->rows == 0)
         return;
-    begin(r->rows == 1);
+    amx_begin_with(r->rows == 1 ? 8 : 64);
     for (i64 i = first; i < past; i++) {
         i64 number = r->at.member * job->strips + i;
         if (!widened)

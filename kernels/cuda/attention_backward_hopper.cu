@@ -159,14 +159,6 @@ __device__ static void take_scores(float (&p)[WALKED / 2], float (&ds)[WALKED / 
         weights[i / 4][i % 4] = pack_bf16(x[2 * i], x[2 * i + 1]);
 }
 
-/* Of a warp: it has read what it needed. */
-[[maybe_unused]] __device__ static void release(u64 *empty)
-{
-    __syncwarp();
-    if (threadIdx.x % WARP_THREADS == 0)
-        mbarrier_arrive(empty);
-}
-
 template <enum pass pass, int D>
 __device__ static void start_sums(struct sums<pass, D> *sums, const u32 (&of_p)[WALKED / 16][4],
                                   const u32 (&of_ds)[WALKED / 16][4], const side<D> *walked)
@@ -213,7 +205,7 @@ __device__ static void consume(struct sums<pass, D> *sums, struct shared<D> *s, 
         warpgroup_wait<0>();
         keep_in_place(sums->of_a);
         keep_in_place(sums->of_b);
-        release(&s->empty[at]);
+        mbarrier_release(&s->empty[at]);
     }
     warpgroup_wait<0>();
     keep_in_place(sums->of_a);

@@ -146,14 +146,6 @@ template <int D> __device__ static float soften(struct state<D> *r, float (&x)[K
         weights[i / 4][i % 4] = pack_bf16(x[2 * i], x[2 * i + 1]);
 }
 
-/* Of a warp: it has read what it needed. */
-[[maybe_unused]] __device__ static void release(u64 *empty)
-{
-    __syncwarp();
-    if (threadIdx.x % WARP_THREADS == 0)
-        mbarrier_arrive(empty);
-}
-
 /* The weights of the tile at `at`, whose scores are there; factors for what was summed before. */
 template <int D>
 __device__ static void take_scores(struct state<D> *r, float (&x)[KEYS / 2], float (&factor)[2], struct shared<D> *s,
@@ -162,7 +154,7 @@ __device__ static void take_scores(struct state<D> *r, float (&x)[KEYS / 2], flo
     keep_in_place(x);
     if (!s->whole[at])
         mask(x, s->bounds[at], r->query);
-    release(&s->k_empty[at]);
+    mbarrier_release(&s->k_empty[at]);
     factor[0] = soften<D>(r, x, 0, scale);
     factor[1] = soften<D>(r, x, 1, scale);
 }
@@ -193,7 +185,7 @@ template <int D> __device__ static void consume(struct state<D> *r, struct share
         take_scores<D>(r, x, factor, s, next.at, scale);
         warpgroup_wait<0>();
         keep_in_place(r->out);
-        release(&s->v_empty[before.at]);
+        mbarrier_release(&s->v_empty[before.at]);
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
             r->out[i] *= factor[i / 2 % 2];

@@ -41,6 +41,14 @@ __device__ inline void mbarrier_arrive_expecting(u64 *barrier, u32 bytes)
         emu::mbarrier_arrive(barrier, bytes));
 }
 /* Returns once the phase of this parity has ended. */
+/* Of a warp that has read what it needed. Each says so for itself: a warp that waited for another to say it could miss
+ * two phases of a barrier, and wait for ever. */
+__device__ inline void mbarrier_release(u64 *empty)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        mbarrier_arrive(empty);
+}
 __device__ inline void mbarrier_wait(u64 *barrier, u32 parity)
 {
     PTX(asm volatile("{\n"

@@ -91,15 +91,6 @@ __device__ static void multiply_stage(float (&d)[N / 2], const typename layout<p
     warpgroup_commit();
 }
 
-/* A warp is done with a stage. Each says so for itself: a warp that waited for another to say it could miss two phases
- * of a barrier, and wait for ever. */
-__device__ inline void stage_release(u64 *empty)
-{
-    __syncwarp();
-    if (threadIdx.x % WARP_THREADS == 0)
-        mbarrier_arrive(empty);
-}
-
 /* The products of a tile; what it has read is free for the producer. A stage's k past the end is zero in a product by
  * weights, but in one of weights it is another group's; groups are multiples of 16 rows. */
 template <enum product product, int N>
@@ -113,14 +104,14 @@ __device__ static void multiply_tile(float (&d)[N / 2], typename layout<product,
         multiply_stage<product, N, TILE_K>(d, &s->at[r->at], warpgroup, 0, k > 0);
         warpgroup_wait<1>();
         if (k > 0)
-            stage_release(&s->empty[before]);
+            mbarrier_release(&s->empty[before]);
         before = r->at;
         advance<layout<product, N>::STAGES>(r);
     }
     warpgroup_wait<0>();
     keep_in_place(d);
     if (whole > 0)
-        stage_release(&s->empty[before]);
+        mbarrier_release(&s->empty[before]);
     if (whole >= depth)
         return;
     mbarrier_wait(&s->full[r->at], r->turn);
@@ -129,7 +120,7 @@ __device__ static void multiply_tile(float (&d)[N / 2], typename layout<product,
         warpgroup_wait<0>();
         keep_in_place(d);
     }
-    stage_release(&s->empty[r->at]);
+    mbarrier_release(&s->empty[r->at]);
     advance<layout<product, N>::STAGES>(r);
 }
 
@@ -139,7 +130,7 @@ __device__ static void pass_over(typename layout<product, N>::shared *s, struct 
 {
     for (i32 k = 0; k < depth; k += TILE_K) {
         mbarrier_wait(&s->full[r->at], r->turn);
-        stage_release(&s->empty[r->at]);
+        mbarrier_release(&s->empty[r->at]);
         advance<layout<product, N>::STAGES>(r);
     }
 }
