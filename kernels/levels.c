@@ -37,6 +37,9 @@ static const struct kernels *amx_kernels(void)
     kernels = cpu_v4_kernels;
     kernels.matmul = cpu_amx_matmul;
     kernels.matmul_grouped = cpu_amx_matmul_grouped;
+    kernels.conv = cpu_amx_conv;
+    kernels.conv_backward_data = cpu_amx_conv_backward_data;
+    kernels.conv_backward_weights = cpu_amx_conv_backward_weights;
     kernels.attention = cpu_amx_attention;
     kernels.attention_backward = cpu_amx_attention_backward;
     kernels.pack_weight = cpu_amx_pack_weight;

@@ -181,7 +181,7 @@ static struct tensor *conv_time(struct tape *tape, struct tensor *x, struct weig
     struct conv conv = {.batch = 1,
                         .in = x->columns,
                         .out = w->rows,
-                        .size = {g.frames, g.n * g.h * g.w, 1},
+                        .size = {g.frames, 1, g.n * g.h * g.w},
                         .kernel = {kernel, 1, 1},
                         .stride = {stride, 1, 1},
                         .dilation = {1, 1, 1},

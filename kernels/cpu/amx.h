@@ -242,6 +242,21 @@ void amx_pack_a_transposed(char *out, struct matrix m, i64 depth, i64 row); /* a
 enum { AMX_SLOT_A, AMX_SLOT_B, AMX_SLOT_SUMS, AMX_SLOT_SHARED = 7 };
 void amx_place_a(struct amx_tile *tile, struct matrix a, i64 row, i64 depth, bool copy, int worker);
 
+/* ---- Sums over rows of data: dw = dy^T x, in runs of DEPTH_RUN ---- */
+
+void amx_open_gradient(struct amx_tile *tile, i64 depth, int worker); /* tile: out, add, far, keep are set */
+/* The run of the depth that begins at `at`. */
+static inline void amx_name_run(struct amx_tile *tile, i64 begin, i64 at, i64 end)
+{
+    tile->steps = amx_steps(min_i64(DEPTH_RUN, end - at));
+    tile->first = at == begin;
+    tile->last = at + DEPTH_RUN >= end;
+}
+/* One run, a part of the tile's rows after the other: x is packed once for all of them. The tile begins at column `row`
+ * of dy and `column` of x; rows of dy from `depth` on meet those of x from x_depth on. */
+void amx_run_gradient(const struct amx_tile *tile, struct matrix dy, i64 depth, i64 row, struct matrix x, i64 x_depth,
+                      i64 column);
+
 /* ---- What the ops hand on: to each other, and where tiles are of no use to AVX-512 and oneDNN ---- */
 
 void amx_few_rows(struct matrix out, struct matrix a, struct matrix w, bool add);

@@ -29,10 +29,10 @@ static struct amx_rows rows_of(struct matrix m, i64 row, i64 column, i64 columns
     return (struct amx_rows){matrix_at(m, row, column), m.stride * 2, columns * 2, max_i64(rows, 0)};
 }
 
-/* A run of the tile's depth, a part of its rows after the other: x is packed once for all of them. */
-static void run_parts(const struct amx_tile *tile, struct matrix dy, struct matrix x, i64 depth, i64 row, i64 column)
+void amx_run_gradient(const struct amx_tile *tile, struct matrix dy, i64 depth, i64 row, struct matrix x, i64 x_depth,
+                      i64 column)
 {
-    pack_columns((char *)(uintptr_t)tile->b, x, depth, tile->steps, column, tile->out.columns);
+    pack_columns((char *)(uintptr_t)tile->b, x, x_depth, tile->steps, column, tile->out.columns);
     for (i64 first = 0; first < tile->out.rows; first += AMX_ROWS_MOST) {
         struct amx_tile part = *tile;
         i64 rows = min_i64(AMX_ROWS_MOST, tile->out.rows - first);
@@ -43,32 +43,35 @@ static void run_parts(const struct amx_tile *tile, struct matrix dy, struct matr
             part.next[0] =
                 rows_of(dy, depth, row + first + rows, min_i64(AMX_ROWS_MOST, tile->out.rows - first - rows));
         } else {
-            part.next[0] = rows_of(x, depth + DEPTH_RUN, column, tile->out.columns);
+            part.next[0] = rows_of(x, x_depth + DEPTH_RUN, column, tile->out.columns);
             part.next[1] = rows_of(dy, depth + DEPTH_RUN, row, min_i64(AMX_ROWS_MOST, tile->out.rows));
         }
         amx_run_tile(&part, true);
     }
 }
 
-/* Sums over rows begin .. end - 1 of dy and x for the part of dw that `tile` names, which begins at [row, column]. */
-static void sum_tile(struct amx_tile *tile, struct matrix dy, struct matrix x, i64 begin, i64 end, i64 row, i64 column,
-                     int worker)
+void amx_open_gradient(struct amx_tile *tile, i64 depth, int worker)
 {
-    struct amx_scratch scratch = amx_gradient_scratch(tile->out.rows, tile->out.columns, end - begin);
+    struct amx_scratch scratch = amx_gradient_scratch(tile->out.rows, tile->out.columns, depth);
     if (!tile->keep)
         tile->sums = cpu_v4_scratch(worker, AMX_SLOT_SUMS, scratch.sums);
-    dy.rows = x.rows = end;
     tile->a = cpu_v4_scratch(worker, AMX_SLOT_A, scratch.a);
     tile->b = cpu_v4_scratch(worker, AMX_SLOT_B, scratch.b);
     tile->a_row_bytes = AMX_BLOCK * 2;
     tile->a_step_bytes = AMX_STEP_BYTES;
     tile->a_block_bytes = tile->panel_bytes = PANEL_BYTES;
+}
+
+/* Sums over rows begin .. end - 1 of dy and x for the part of dw that `tile` names, which begins at [row, column]. */
+static void sum_tile(struct amx_tile *tile, struct matrix dy, struct matrix x, i64 begin, i64 end, i64 row, i64 column,
+                     int worker)
+{
+    dy.rows = x.rows = end;
+    amx_open_gradient(tile, end - begin, worker);
     amx_begin();
     for (i64 depth = begin; depth < end; depth += DEPTH_RUN) {
-        tile->steps = amx_steps(min_i64(DEPTH_RUN, end - depth));
-        tile->first = depth == begin;
-        tile->last = depth + DEPTH_RUN >= end;
-        run_parts(tile, dy, x, depth, row, column);
+        amx_name_run(tile, begin, depth, end);
+        amx_run_gradient(tile, dy, depth, row, x, depth, column);
     }
     amx_end();
 }

@@ -1,0 +1,168 @@
+/* Convolutions on tiles: patches of a tile's positions are gathered in rows as tiles read them, right before they are
+ * multiplied; so they are met once, in the second cache. */
+#include "kernels/cpu/amx.h"
+#include "kernels/cpu/patches.h"
+
+enum { RUN_STEPS = 20, POSITIONS_MOST = 128, SLOT_PATCHES = 4, SLOT_TURNED = 5 };
+
+static void zero_columns(char *patches, i64 patch_bytes, i64 rows, i64 columns)
+{
+    i64 bytes = columns * 2;
+    if (bytes < patch_bytes)
+        for (i64 row = 0; row < rows; row++)
+            memset(patches + row * patch_bytes + bytes, 0, (size_t)(patch_bytes - bytes));
+}
+
+/* ---- y = patches of x times w^T; dx = patches of dy times the weights turned round ---- */
+
+struct rows_job {
+    struct patches patches;
+    struct matrix out, w;
+    bool transpose_w, add;
+    i64 depth, steps, positions; /* of a patch; of a tile */
+    struct amx_tiling tiling;
+    const char *image;
+};
+
+static void pack_panel(void *context, i64 panel, int worker)
+{
+    const struct rows_job *job = context;
+    (void)worker;
+    amx_pack_panel((char *)(uintptr_t)job->image + panel * job->steps * AMX_STEP_BYTES, job->w, job->transpose_w, 0,
+                   job->steps, panel * AMX_BLOCK);
+}
+
+/* Between patches of a tile: whole steps, and never a multiple of what the first cache has sets for. */
+static i64 patch_bytes_of(i64 steps)
+{
+    return (steps % 2 ? steps : steps + 1) * AMX_BLOCK * 2;
+}
+
+static void run_positions(void *context, i64 index, int worker)
+{
+    const struct rows_job *job = context;
+    const struct amx_tiling *t = &job->tiling;
+    i64 first = index * job->positions, count = min_i64(job->positions, job->out.rows - first);
+    i64 patch_bytes = patch_bytes_of(job->steps), panels = ceil_div(job->out.columns, AMX_BLOCK);
+    char *patches = cpu_v4_scratch(worker, SLOT_PATCHES, round_up(job->positions, AMX_BLOCK) * patch_bytes);
+    i64 sums = job->steps > t->run_steps ? ceil_div(job->positions, AMX_BLOCK) * panels : 2;
+    struct amx_tile tile = {.out = matrix_rows(job->out, first, count),
+                            .add = job->add,
+                            .far = amx_is_far(job->out),
+                            .a_row_bytes = patch_bytes,
+                            .a_step_bytes = AMX_BLOCK * 2,
+                            .a_block_bytes = AMX_BLOCK * patch_bytes,
+                            .panel_bytes = job->steps * AMX_STEP_BYTES,
+                            .sums = cpu_v4_scratch(worker, AMX_SLOT_SUMS, sums * AMX_SUMS * 4)};
+    cpu_v4_patches_gather(patches, patch_bytes, &job->patches, first, count, 0, patches_lines(&job->patches));
+    zero_columns(patches, patch_bytes, count, job->depth);
+    amx_begin();
+    for (i64 step = 0; step < job->steps; step += tile.steps) {
+        tile.steps = min_i64(t->run_steps, job->steps - step);
+        tile.first = step == 0;
+        tile.last = step + tile.steps == job->steps;
+        tile.a = patches + step * AMX_BLOCK * 2;
+        tile.b = job->image + step * AMX_STEP_BYTES;
+        amx_run_tile(&tile, t->a_stays);
+    }
+    amx_end();
+}
+
+static void multiply_patches(struct rows_job *job)
+{
+    i64 panels = ceil_div(job->out.columns, AMX_BLOCK);
+    job->depth = product3(job->patches.kernel) * job->patches.x.columns;
+    job->steps = amx_steps(job->depth);
+    job->tiling = amx_tiling_of(job->out.rows, min_i64(job->out.columns, AMX_COLUMNS_MOST), job->depth);
+    job->tiling.run_steps = ceil_div(job->steps, ceil_div(job->steps, RUN_STEPS));
+    job->positions = min_i64(job->tiling.rows, POSITIONS_MOST);
+    if (job->w.packed) {
+        job->image = amx_image_of(job->w, 1, 0, job->transpose_w);
+    } else {
+        job->image = cpu_v4_scratch(0, AMX_SLOT_SHARED, panels * job->steps * AMX_STEP_BYTES);
+        workers_run(panels, pack_panel, job);
+    }
+    workers_run(ceil_div(job->out.rows, job->positions), run_positions, job);
+}
+
+void cpu_amx_conv(struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv)
+{
+    conv_check(conv, x, y, w);
+    if (x.dtype != DTYPE_BF16 || w.dtype != DTYPE_BF16) {
+        cpu_v4_conv(device, y, x, w, conv);
+        return;
+    }
+    struct rows_job job = {.out = y, .w = w, .transpose_w = true};
+    cpu_v4_patches_open(&job.patches, x, conv, false);
+    if (job.patches.identity)
+        cpu_amx_matmul(device, y, x, false, w, true, false);
+    else
+        multiply_patches(&job);
+}
+
+/* [kernel * out, in] with taps counted from the end: row (tap, o) is w[o, last - tap]. */
+static struct matrix turn_weights(struct matrix w, const struct conv *c)
+{
+    i64 taps = product3(c->kernel);
+    struct matrix turned =
+        matrix_of(cpu_v4_scratch(0, SLOT_TURNED, taps * c->out * c->in * 2), w.dtype, taps * c->out, c->in);
+    for (i64 tap = 0; tap < taps; tap++)
+        for (i64 o = 0; o < c->out; o++)
+            memcpy(matrix_at(turned, tap * c->out + o, 0), matrix_at(w, o, (taps - 1 - tap) * c->in),
+                   (size_t)c->in * 2);
+    return turned;
+}
+
+void cpu_amx_conv_backward_data(struct device *device, struct matrix dx, struct matrix dy, struct matrix w,
+                                const struct conv *conv, bool add)
+{
+    conv_check(conv, dx, dy, w);
+    if (dy.dtype != DTYPE_BF16 || w.dtype != DTYPE_BF16) {
+        cpu_v4_conv_backward_data(device, dx, dy, w, conv, add);
+        return;
+    }
+    struct rows_job job = {.out = dx, .add = add};
+    cpu_v4_patches_open(&job.patches, dy, conv, true);
+    if (job.patches.identity) {
+        cpu_amx_matmul(device, dx, dy, false, w, false, add);
+        return;
+    }
+    job.w = turn_weights(w, conv);
+    multiply_patches(&job);
+}
+
+/* ---- dw = dy^T patches ---- */
+
+static void sum_part(const struct patches_part *part, struct matrix dy, const struct patches *g, int worker)
+{
+    i64 patch_bytes = part->dw.columns * 2, most = min_i64(DEPTH_RUN, part->end - part->begin);
+    struct amx_tile tile = {.out = part->dw, .add = part->add};
+    struct matrix patches =
+        matrix_of(cpu_v4_scratch(worker, SLOT_PATCHES, most * patch_bytes), DTYPE_BF16, most, part->dw.columns);
+    dy.rows = part->end;
+    amx_open_gradient(&tile, part->end - part->begin, worker);
+    for (i64 at = part->begin; at < part->end; at += DEPTH_RUN) {
+        patches.rows = min_i64(DEPTH_RUN, part->end - at);
+        cpu_v4_patches_gather(patches.data, patch_bytes, g, at, patches.rows, part->line, part->lines);
+        amx_name_run(&tile, part->begin, at, part->end);
+        amx_begin();
+        amx_run_gradient(&tile, dy, at, 0, patches, 0, 0);
+        amx_end();
+    }
+}
+
+void cpu_amx_conv_backward_weights(struct device *device, struct matrix dw, struct matrix dy, struct matrix x,
+                                   const struct conv *conv, bool add)
+{
+    struct patches patches;
+    conv_check(conv, x, dy, dw);
+    if (!amx_has_gradient(dw, dy, x)) {
+        cpu_v4_conv_backward_weights(device, dw, dy, x, conv, add);
+        return;
+    }
+    cpu_v4_patches_open(&patches, x, conv, false);
+    if (patches.identity)
+        amx_gradient(dw, dy, x, add);
+    else
+        cpu_v4_patches_gradient(dw, dy, &patches, add, sum_part);
+}
