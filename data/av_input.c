@@ -62,6 +62,7 @@ void input_init(struct av_input *input, const void *bytes, i64 count, const char
     input->format->pb = input->io;
     input->format->flags |= AVFMT_FLAG_CUSTOM_IO;
     input->format->io_open = refuse_other_files;
+    input->format->max_probe_packets = 0; /* whether a WAV's samples are something else, from its first packet alone */
 }
 
 int input_open(struct av_input *input, const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
