@@ -1,7 +1,7 @@
 /* What a stage reads by path, as one number: names, sizes and contents (XXH3) of all files below it, so that no edit
  * passes for what was read before. What a file's contents hash to is kept in RUN/inputs.cache, a line a file, and
  * believed as long as its size, inode and times of modification and change are the same: the last of them no program
- * can set. */
+ * can set. Of an address its files' names, sizes and what the server says changes when they do (ETag). */
 #ifndef WEFT_CLI_INPUTS_H
 #define WEFT_CLI_INPUTS_H
 #include "core/core.h"

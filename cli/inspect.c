@@ -1,6 +1,7 @@
 /* weft inspect PATH: what a file or folder holds, and whether it is whole. */
 #include "cli/cli.h"
 #include "cli/inspect.h"
+#include "data/blob.h"
 #include "data/sources.h"
 #include "tokenizers/text.h"
 
@@ -184,7 +185,8 @@ int command_inspect(int argc, char **argv)
     const char *path = a.positional[0];
     char *pairs = columns ? string_copy(columns) : NULL;
     struct wanted wanted = {.verify = verify, .files = json};
-    if (!file_exists(path))
+    bool away = is_address(path);
+    if (!away && !file_exists(path))
         status = error_set("there is no %s", path);
     else if (pairs)
         status = read_columns(&wanted.columns, pairs);
@@ -192,8 +194,10 @@ int command_inspect(int argc, char **argv)
         memory_free(pairs);
         return command_failed();
     }
-    wanted.verify |= bytes_below(path) < VERIFIED_BYTES;
-    struct json *found = file_is_directory(path) ? inspect_folder(path, &wanted) : inspect_file(path, &wanted);
+    wanted.verify |= !away && bytes_below(path) < VERIFIED_BYTES;
+    struct json *found = away                      ? inspect_sources(path, wanted.files, &wanted.columns)
+                         : file_is_directory(path) ? inspect_folder(path, &wanted)
+                                                   : inspect_file(path, &wanted);
     memory_free(pairs);
     if (!found) {
         command_failed();

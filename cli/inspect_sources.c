@@ -82,7 +82,7 @@ static void count_sample(struct tally *tally, const struct sample *sample, i64 f
     memory_free(why);
 }
 
-static void read_all(struct tally *tally, struct source *source)
+static int read_all(struct tally *tally, struct source *source)
 {
     struct sample sample;
     enum source_result result;
@@ -90,12 +90,15 @@ static void read_all(struct tally *tally, struct source *source)
     source_files(source, &count);
     tally->becomes = memory_alloc(max_i64(1, count) * (i64)sizeof *tally->becomes);
     while ((result = source_next(source, &sample)) != SOURCE_END) {
+        if (result == SOURCE_UNREACHABLE)
+            return -1;
         if (result == SOURCE_SAMPLE)
             count_sample(tally, &sample, source_at(source));
         else
             count_bad(tally, error_text());
         sample_release(&sample);
     }
+    return 0;
 }
 
 /* ---- as JSON ---- */
@@ -300,8 +303,9 @@ struct json *inspect_sources(const char *path, bool files, const struct source_c
         json_free(tally.bad_first);
         return NULL;
     }
-    read_all(&tally, source);
-    struct json *j = source_json(source, &tally, path, files);
+    struct json *j = read_all(&tally, source) == 0 ? source_json(source, &tally, path, files) : NULL;
+    if (!j)
+        json_free(tally.bad_first);
     memory_free(tally.becomes);
     source_close(source);
     return j;

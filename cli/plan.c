@@ -4,6 +4,7 @@
 #include "cli/stages.h"
 #include "codecs/codecs.h"
 #include "core/json.h"
+#include "data/blob.h"
 #include "data/mixer.h"
 #include "data/prepare.h"
 #include "dist/dist.h"
@@ -394,7 +395,7 @@ static bool settle_prepare(struct prepare_settings *out, const struct recipe *r,
     for (i64 i = 0; i < COUNT_OF(references); i++) {
         bool given = *references[i] && **references[i];
         *references[i] = given ? resolved(r, *references[i]) : string_copy("");
-        all &= !given || file_exists(*references[i]);
+        all &= !given || is_address(*references[i]) || file_exists(*references[i]);
     }
     return all;
 }

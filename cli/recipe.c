@@ -2,6 +2,7 @@
 #include "cli/inputs.h"
 #include "cli/stages.h"
 #include "core/json.h"
+#include "data/blob.h"
 #include "data/prepare.h"
 
 #include <ctype.h>
@@ -164,7 +165,8 @@ static bool is_stage_name(const char *name)
 
 static bool is_path(const char *reference)
 {
-    return reference[0] == '/' || strncmp(reference, "./", 2) == 0 || strncmp(reference, "../", 3) == 0;
+    return reference[0] == '/' || strncmp(reference, "./", 2) == 0 || strncmp(reference, "../", 3) == 0 ||
+           is_address(reference);
 }
 
 static int unknown_reference(const struct recipe *r, const char *reference, const char *key, const char *where)
@@ -173,8 +175,9 @@ static int unknown_reference(const struct recipe *r, const char *reference, cons
     for (i64 i = 0; i < r->count; i++)
         names[i] = r->stages[i].name;
     const char *near = string_nearest(reference, names);
-    error_usage("%s: %s: \"%s\" names no stage%s%s%s; a path begins with / ./ or ../", where, key, reference,
-                near ? ", did you mean \"" : "", near ? near : "", near ? "\"" : "");
+    error_usage(
+        "%s: %s: \"%s\" names no stage%s%s%s; a path begins with / ./ or ../, an address with https:// or s3://", where,
+        key, reference, near ? ", did you mean \"" : "", near ? near : "", near ? "\"" : "");
     memory_free(names);
     return -1;
 }
@@ -329,7 +332,7 @@ static char *digest_of(const struct recipe *r, const struct recipe_stage *s, con
 
 static int hash_path(const struct recipe *r, struct recipe_stage *s, const struct setting *row, const char *path)
 {
-    if (!file_exists(path))
+    if (!is_address(path) && !file_exists(path))
         return error_set("there is no %s: expected a file or folder", path);
     char *digest = digest_of(r, s, row, path);
     if (digest)

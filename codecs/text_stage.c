@@ -64,6 +64,8 @@ static int feed_file(struct feed *feed, i64 file, double until)
     int status = 0;
     for (i64 i = 0; status == 0 && (i < known || (double)feed->bytes < until); i++) {
         enum source_result result = source_next_in(feed->source, file, &sample);
+        if (result == SOURCE_UNREACHABLE)
+            return -1;
         if (i >= known && result != SOURCE_END) {
             feed->read++;
             feed->bad += result != SOURCE_SAMPLE;

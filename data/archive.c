@@ -1,9 +1,11 @@
 #include "data/archive.h"
 
+#include "data/blob.h"
 #include "data/unpack.h"
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <errno.h>
 #include <string.h>
 #include <strings.h>
 
@@ -11,11 +13,15 @@ enum { BLOCK_BYTES = 1 << 16 };
 
 struct archive_file {
     struct archive *archive;
-    char *path;
+    struct blob *blob;
+    u8 *block;
+    char *path, *problem; /* problem: of reading the blob */
 };
 
 static int damaged(const struct archive_file *f)
 {
+    if (f->problem)
+        return error_set("%s", f->problem);
     const char *why = archive_error_string(f->archive);
     return error_set("%s: byte %lld: %s", f->path, (long long)archive_filter_bytes(f->archive, -1),
                      why ? why : "cannot be read");
@@ -48,19 +54,47 @@ static void expect_format(struct archive *a, const char *path, bool tar)
     archive_read_support_format_empty(a);
 }
 
+static la_ssize_t read_block(struct archive *a, void *context, const void **block)
+{
+    struct archive_file *f = context;
+    i64 count = blob_read(f->blob, f->block, BLOCK_BYTES);
+    *block = f->block;
+    if (count >= 0)
+        return count;
+    f->problem = f->problem ? f->problem : string_copy(error_text());
+    archive_set_error(a, EIO, "%s", f->problem);
+    return -1;
+}
+
+static la_int64_t skip_bytes(struct archive *a, void *context, la_int64_t bytes)
+{
+    (void)a;
+    return blob_skip(((struct archive_file *)context)->blob, bytes);
+}
+
 struct archive_file *archive_file_open(const char *path, bool tar)
 {
     struct archive_file *f = memory_alloc(sizeof *f);
     f->path = string_copy(path);
-    f->archive = archive_read_new();
-    require(f->archive, "no memory for an archive");
-    expect_format(f->archive, path, tar);
-    if (archive_read_open_filename(f->archive, path, BLOCK_BYTES) != ARCHIVE_OK) {
-        error_set("%s: cannot be opened: %s", path, strerror(archive_errno(f->archive)));
+    f->blob = blob_open(path);
+    if (!f->blob) {
         archive_file_close(f);
         return NULL;
     }
-    return f;
+    f->block = memory_alloc(BLOCK_BYTES);
+    f->archive = archive_read_new();
+    require(f->archive, "no memory for an archive");
+    expect_format(f->archive, path, tar);
+    if (archive_read_open2(f->archive, f, NULL, read_block, skip_bytes, NULL) == ARCHIVE_OK)
+        return f;
+    damaged(f);
+    archive_file_close(f);
+    return NULL;
+}
+
+i64 archive_file_bytes(const struct archive_file *f)
+{
+    return blob_bytes(f->blob);
 }
 
 int archive_file_next(struct archive_file *f, const char **name)
@@ -110,6 +144,9 @@ void archive_file_close(struct archive_file *f)
     if (!f)
         return;
     archive_read_free(f->archive);
+    blob_close(f->blob);
+    memory_free(f->block);
+    memory_free(f->problem);
     memory_free(f->path);
     memory_free(f);
 }

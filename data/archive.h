@@ -15,6 +15,7 @@ int archive_file_next(struct archive_file *file, const char **name);
 i64 archive_file_read(struct archive_file *file, void *out, i64 most);
 int archive_file_read_all(struct archive_file *file, struct text *out);
 i64 archive_file_position(const struct archive_file *file); /* bytes of the file read so far, for progress */
+i64 archive_file_bytes(const struct archive_file *file);    /* of all of it; below 0: not known */
 void archive_file_close(struct archive_file *file);
 
 /* Appends what `bytes` of memory hold, by one filter: gzip, zstd, lz4 (a frame). Anything but `expected` bytes is an

@@ -3,18 +3,22 @@
 #include "data/arrow_inside.h"
 
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum header_type { HEADER_SCHEMA = 1, HEADER_DICTIONARY, HEADER_BATCH };
 enum { CODEC_NONE = -1, CODEC_LZ4, CODEC_ZSTD };
 
 struct message {
+    struct blob_span meta, body;
     struct flatbuffer flat;
     int type;
     i64 header, at; /* at: byte of the file */
-    struct arrow_buffer body;
 };
+
+static void message_release(struct message *m)
+{
+    blob_span_release(&m->meta);
+    blob_span_release(&m->body);
+}
 
 static int damaged(const struct arrow *a, i64 at, const char *what)
 {
@@ -40,21 +44,41 @@ static i64 read_i64(const u8 *at)
 /* The length of metadata, behind a mark of four bytes that older files do not have; 0: end. */
 static int read_head(struct arrow *a, i64 *length)
 {
-    i64 room = a->file.bytes - a->at;
+    u8 head[8] = {0};
+    i64 room = a->bytes - a->at;
     *length = 0;
     if (room == 0)
         return 0;
-    bool marked = room >= 4 && read_i32(a->file.data + a->at) == -1;
+    if (blob_read_at(a->blob, head, a->at, min_i64(room, 8)) < 0)
+        return -1;
+    bool marked = room >= 4 && read_i32(head) == -1;
     if (room < (marked ? 8 : 4))
         return damaged(a, a->at, "the file ends within a message: it is cut short");
-    *length = read_i32(a->file.data + a->at + (marked ? 4 : 0));
+    *length = read_i32(head + (marked ? 4 : 0));
     a->at += marked ? 8 : 4;
-    if (*length < 0 || *length > a->file.bytes - a->at)
+    if (*length < 0 || *length > a->bytes - a->at)
         return damaged(a, a->at - 4, "a message that goes on behind the end of the file: it is cut short");
     return 0;
 }
 
-/* 1; 0: there are no more. */
+static int read_message(struct arrow *a, struct message *m, i64 length)
+{
+    if (blob_span(a->blob, &m->meta, a->at, length) < 0)
+        return -1;
+    m->flat = (struct flatbuffer){m->meta.data, length, false};
+    i64 root = flatbuffer_root(&m->flat), bytes = flatbuffer_integer(&m->flat, root, 3, 8, 0);
+    m->type = (int)flatbuffer_integer(&m->flat, root, 1, 1, 0);
+    m->header = flatbuffer_reference(&m->flat, root, 2);
+    a->at += length;
+    if (m->flat.bad || !m->header)
+        return damaged(a, m->at, "a damaged message");
+    if (bytes < 0 || bytes > a->bytes - a->at)
+        return damaged(a, m->at, "a message that goes on behind the end of the file: it is cut short");
+    a->at += bytes;
+    return blob_span(a->blob, &m->body, a->at - bytes, bytes) < 0 ? -1 : 1;
+}
+
+/* 1: to be released; 0: there are no more; -1. */
 static int next_message(struct arrow *a, struct message *m)
 {
     i64 length;
@@ -66,18 +90,10 @@ static int next_message(struct arrow *a, struct message *m)
         return -1;
     if (length == 0)
         return 0;
-    m->flat = (struct flatbuffer){a->file.data + a->at, length, false};
-    i64 root = flatbuffer_root(&m->flat), bytes = flatbuffer_integer(&m->flat, root, 3, 8, 0);
-    m->type = (int)flatbuffer_integer(&m->flat, root, 1, 1, 0);
-    m->header = flatbuffer_reference(&m->flat, root, 2);
-    a->at += length;
-    if (m->flat.bad || !m->header)
-        return damaged(a, m->at, "a damaged message");
-    if (bytes < 0 || bytes > a->file.bytes - a->at)
-        return damaged(a, m->at, "a message that goes on behind the end of the file: it is cut short");
-    m->body = (struct arrow_buffer){a->file.data + a->at, bytes};
-    a->at += bytes;
-    return 1;
+    int status = read_message(a, m, length);
+    if (status < 0)
+        message_release(m);
+    return status;
 }
 
 /* ---- schemas ---- */
@@ -105,16 +121,9 @@ static int add_blocks(struct arrow *a, struct flatbuffer *f, i64 list, i64 at)
     return 0;
 }
 
-/* What a file holds, its footer says; not all programs write a stream in front of it. */
-static int read_footer(struct arrow *a)
+static int parse_footer(struct arrow *a, const struct blob_span *footer, i64 at)
 {
-    i64 bytes = a->file.bytes, length = bytes >= 18 ? read_i32(a->file.data + bytes - 10) : -1;
-    if (bytes < 18 || memcmp(a->file.data + bytes - 6, "ARROW1", 6) != 0)
-        return damaged(a, bytes, "no \"ARROW1\" at the end of the file: it is cut short");
-    if (length < 0 || length > bytes - 18)
-        return damaged(a, bytes - 10, "a footer of more bytes than the file has");
-    i64 at = bytes - 10 - length;
-    struct flatbuffer f = {a->file.data + at, length, false};
+    struct flatbuffer f = {footer->data, footer->bytes, false};
     i64 root = flatbuffer_root(&f), schema = flatbuffer_reference(&f, root, 1);
     i64 dictionaries = flatbuffer_reference(&f, root, 2), batches = flatbuffer_reference(&f, root, 3);
     a->blocks = memory_alloc(8);
@@ -123,17 +132,43 @@ static int read_footer(struct arrow *a)
     return f.bad || !schema ? damaged(a, at, "a damaged footer") : read_schema(a, &f, schema, at);
 }
 
+/* What a file holds, its footer says; not all programs write a stream in front of it. */
+static int read_footer(struct arrow *a)
+{
+    u8 tail[10] = {0};
+    struct blob_span footer;
+    i64 bytes = a->bytes;
+    if (bytes >= 18 && blob_read_at(a->blob, tail, bytes - 10, 10) < 0)
+        return -1;
+    i64 length = read_i32(tail), at = bytes - 10 - length;
+    if (bytes < 18 || memcmp(tail + 4, "ARROW1", 6) != 0)
+        return damaged(a, bytes, "no \"ARROW1\" at the end of the file: it is cut short");
+    if (length < 0 || length > bytes - 18)
+        return damaged(a, bytes - 10, "a footer of more bytes than the file has");
+    if (blob_span(a->blob, &footer, at, length) < 0)
+        return -1;
+    int status = parse_footer(a, &footer, at);
+    blob_span_release(&footer);
+    return status;
+}
+
 int arrow_schema_read(struct arrow *a)
 {
     struct message m;
-    if (a->file.bytes >= 8 && memcmp(a->file.data, "ARROW1\0\0", 8) == 0)
+    u8 head[8] = {0};
+    if (a->bytes >= 8 && blob_read_at(a->blob, head, 0, 8) < 0)
+        return -1;
+    if (memcmp(head, "ARROW1\0\0", 8) == 0)
         return read_footer(a);
     int status = next_message(a, &m);
     if (status < 0)
         return -1;
     if (status == 0 || m.type != HEADER_SCHEMA)
-        return damaged(a, m.at, "no schema: expected a file or a stream of Arrow");
-    return read_schema(a, &m.flat, m.header, m.at);
+        damaged(a, m.at, "no schema: expected a file or a stream of Arrow");
+    else
+        status = read_schema(a, &m.flat, m.header, m.at) < 0 ? -1 : 2;
+    message_release(&m);
+    return status == 2 ? 0 : -1;
 }
 
 /* ---- arrays ---- */
@@ -185,9 +220,9 @@ static int next_buffer(struct loading *l, const struct arrow_field *field, struc
     if (l->buffer++ >= l->buffer_count)
         return refuse(l, field, "fewer buffers than the schema asks for");
     i64 offset = flatbuffer_word(f, at), bytes = flatbuffer_word(f, at + 8);
-    if (offset < 0 || bytes < 0 || offset > l->message->body.bytes || bytes > l->message->body.bytes - offset)
+    if (offset < 0 || bytes < 0 || offset > l->batch->body.bytes || bytes > l->batch->body.bytes - offset)
         return refuse(l, field, "a buffer outside of its message");
-    *out = (struct arrow_buffer){l->message->body.data + offset, bytes};
+    *out = (struct arrow_buffer){l->batch->body.data + offset, bytes};
     return wanted && bytes && l->codec != CODEC_NONE ? unpack_buffer(l, field, out) : 0;
 }
 
@@ -313,6 +348,7 @@ void arrow_batch_release(struct arrow_batch *b)
         arrow_array_release(&b->arrays[i]);
     for (i64 i = 0; i < b->unpacked_count; i++)
         text_release(&b->unpacked[i]);
+    blob_span_release(&b->body);
     memory_free(b->arrays);
     memory_free(b->unpacked);
     *b = (struct arrow_batch){0};
@@ -341,12 +377,13 @@ static int open_loading(struct loading *l, struct arrow *a, struct message *m, i
     return 0;
 }
 
-/* wanted NULL: all fields are. */
+/* wanted NULL: all fields are. The batch takes the body over. */
 static int load_batch(struct arrow_batch *out, struct arrow *a, struct message *m, i64 table,
                       const struct arrow_field *fields, i64 count, const bool *wanted)
 {
     struct loading l = {.batch = out};
-    *out = (struct arrow_batch){0};
+    *out = (struct arrow_batch){.body = m->body};
+    m->body = (struct blob_span){0};
     if (open_loading(&l, a, m, table) < 0)
         return -1;
     out->arrays = memory_alloc(max_i64(1, count) * (i64)sizeof *out->arrays);
@@ -407,27 +444,25 @@ static int load_dictionary(struct arrow *a, struct message *m)
     return status;
 }
 
-/* Pages of the file that were read need not stay; a dictionary's are read again. */
-static void forget(const struct arrow *a)
+/* 1: a batch is there; 0: it was something else; -1. */
+static int take_message(struct arrow *a, struct message *m)
 {
-    u64 page = (u64)sysconf(_SC_PAGESIZE), first = (u64)(uintptr_t)a->file.data;
-    u64 begin = (first + (u64)a->begun_at) & ~(page - 1), end = (first + (u64)a->at) & ~(page - 1);
-    if (end > begin)
-        madvise((void *)(uintptr_t)begin, end - begin, MADV_DONTNEED);
+    a->begun_at = m->at;
+    if (m->type == HEADER_DICTIONARY)
+        return load_dictionary(a, m) < 0 ? -1 : 0;
+    if (m->type != HEADER_BATCH)
+        return 0;
+    return load_batch(&a->batch, a, m, m->header, a->fields, a->field_count, a->wanted) < 0 ? -1 : 1;
 }
 
 int arrow_batch_next(struct arrow *a)
 {
     struct message m;
-    int status;
+    int status = 0, taken = 0;
     arrow_batch_release(&a->batch);
-    forget(a);
-    while ((status = next_message(a, &m)) == 1) {
-        a->begun_at = m.at;
-        if (m.type == HEADER_DICTIONARY && load_dictionary(a, &m) < 0)
-            return -1;
-        if (m.type == HEADER_BATCH)
-            return load_batch(&a->batch, a, &m, m.header, a->fields, a->field_count, a->wanted) < 0 ? -1 : 1;
+    while (taken == 0 && (status = next_message(a, &m)) == 1) {
+        taken = take_message(a, &m);
+        message_release(&m);
     }
-    return status;
+    return taken ? taken : status;
 }

@@ -2,6 +2,7 @@
  * arrays) and arrow_rows.c (values). (apache/arrow: Schema.fbs, Message.fbs, Columnar.rst.) */
 #ifndef WEFT_DATA_ARROW_INSIDE_H
 #define WEFT_DATA_ARROW_INSIDE_H
+#include "data/blob.h"
 #include "data/flatbuffer.h"
 #include "data/table.h"
 #include "data/unpack.h"
@@ -70,6 +71,7 @@ void arrow_array_release(struct arrow_array *array);
 struct arrow_batch {
     struct arrow_array *arrays; /* [fields] */
     i64 count, rows;
+    struct blob_span body; /* of the message */
     struct text *unpacked;
     i64 unpacked_count, unpacked_capacity;
 };
@@ -82,7 +84,8 @@ struct arrow_dictionary {
 };
 struct arrow {
     char *path;
-    struct file_view file;
+    struct blob *blob;
+    i64 bytes;   /* of all of it */
     i64 at;      /* of the next message */
     i64 *blocks; /* of a file: where each message is, dictionaries before batches; NULL: a stream */
     i64 block, block_count;

@@ -1,5 +1,5 @@
-/* Rows of an Arrow file or stream, of one batch after another; arrays stay where they are in the file unless they were
- * packed. */
+/* Rows of an Arrow file or stream, of one batch after another; arrays stay where they are in the message unless they
+ * were packed. */
 #include "data/arrow_inside.h"
 #include "tokenizers/text.h"
 
@@ -240,7 +240,7 @@ static void close_table(void *table)
         memory_free(a->dictionaries[i].chunks);
     }
     arrow_fields_release(a->fields, a->field_count);
-    file_unmap(&a->file);
+    blob_close(a->blob);
     memory_free(a->dictionaries);
     memory_free(a->blocks);
     memory_free(a->wanted);
@@ -248,11 +248,18 @@ static void close_table(void *table)
     memory_free(a);
 }
 
+static int find_bytes(struct arrow *a)
+{
+    a->bytes = blob_bytes(a->blob);
+    return a->bytes == -1 ? error_set("%s: its size is not known: expected a file", a->path) : a->bytes < 0 ? -1 : 0;
+}
+
 static void *table_of(const char *path)
 {
     struct arrow *a = memory_alloc(sizeof *a);
     a->path = string_copy(path);
-    if (file_map(&a->file, path) < 0 || arrow_schema_read(a) < 0) {
+    a->blob = blob_open(path);
+    if (!a->blob || find_bytes(a) < 0 || arrow_schema_read(a) < 0) {
         close_table(a);
         return NULL;
     }
@@ -285,7 +292,7 @@ static double share_read(const void *table)
 {
     const struct arrow *a = table;
     double batch = a->batch.rows ? (double)a->row / (double)a->batch.rows : 1;
-    return ((double)a->begun_at + batch * (double)(a->at - a->begun_at)) / (double)max_i64(1, a->file.bytes);
+    return ((double)a->begun_at + batch * (double)(a->at - a->begun_at)) / (double)max_i64(1, a->bytes);
 }
 
 static int next_row(void *table, struct record *record)

@@ -154,9 +154,10 @@ static void *csv_open(const char *path)
     struct csv *c = memory_alloc(sizeof *c);
     i64 length = name_unpacked_length(path);
     c->separator = length >= 4 && (path[length - 3] | 32) == 't' ? '\t' : ',';
-    c->file_bytes = file_bytes(path);
-    if (char_reader_open(&c->in, path) == 0 && take_header(c) == 0)
+    if (char_reader_open(&c->in, path) == 0 && take_header(c) == 0) {
+        c->file_bytes = archive_file_bytes(c->in.file);
         return c;
+    }
     csv_close(c);
     return NULL;
 }

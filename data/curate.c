@@ -94,7 +94,7 @@ static int read_against(struct curation *c, const char *path)
     enum source_result result = SOURCE_SAMPLE;
     if (!source)
         return error_prefix("filter.against");
-    while (result != SOURCE_END && !interrupted()) {
+    while (result != SOURCE_END && result != SOURCE_UNREACHABLE && !interrupted()) {
         result = source_next(source, &sample);
         for (i64 i = 0; result == SOURCE_SAMPLE && i < sample.count; i++) {
             struct words words = {0};
@@ -105,11 +105,11 @@ static int read_against(struct curation *c, const char *path)
         }
         if (result == SOURCE_SAMPLE)
             sample_release(&sample);
-        else if (result != SOURCE_END)
+        else if (result != SOURCE_END && result != SOURCE_UNREACHABLE)
             log_warn("filter.against: skipped: %s", error_text());
     }
     source_close(source);
-    return interrupted() ? error_interrupted() : 0;
+    return interrupted() ? error_interrupted() : result == SOURCE_UNREACHABLE ? error_prefix("filter.against") : 0;
 }
 
 static int by_value(const void *a, const void *b)

@@ -1,5 +1,7 @@
 /* The files of a folder and what each becomes, decided by names alone: which are read, which belong to another, which
  * are left out and why, and of which part they are. */
+#include "data/blob.h"
+#include "data/remote.h"
 #include "data/source_readers.h"
 #include "data/subtitles.h"
 
@@ -61,18 +63,22 @@ static int split_of(const char *name, bool folder)
 
 /* ---- files ---- */
 
-static struct source_file *push(struct listing *l, char *path, int split)
+static struct source_file *push_file(struct listing *l, char *path, int split, i64 bytes)
 {
-    struct stat status;
     if (l->count == l->capacity) {
         i64 next = max_i64(64, 2 * l->capacity), size = (i64)sizeof *l->files;
         l->files = memory_resize(l->files, l->capacity * size, next * size);
         l->capacity = next;
     }
     struct source_file *file = &l->files[l->count++];
-    *file = (struct source_file){.path = path, .split = split};
-    file->bytes = stat(path, &status) == 0 ? (i64)status.st_size : 0;
+    *file = (struct source_file){.path = path, .split = split, .bytes = bytes};
     return file;
+}
+
+static struct source_file *push(struct listing *l, char *path, int split)
+{
+    struct stat status;
+    return push_file(l, path, split, stat(path, &status) == 0 ? (i64)status.st_size : 0);
 }
 
 static void leave_out(struct source_file *file, char *why)
@@ -214,6 +220,28 @@ static void match_files(struct source_file **list, i64 count)
     }
 }
 
+static void match_folder(struct listing *l, const char *path, i64 first)
+{
+    struct source_file **direct = memory_alloc(max_i64(1, l->count - first) * (i64)sizeof *direct);
+    i64 count = 0;
+    size_t length = strlen(path);
+    for (i64 i = first; i < l->count; i++) {
+        const char *below = l->files[i].path + length;
+        if (!strchr(below + (*below == '/'), '/') && l->files[i].use != FILE_BESIDE)
+            direct[count++] = &l->files[i];
+    }
+    match_files(direct, count);
+    memory_free(direct);
+}
+
+/* The part that what stands in a folder is of, where the folder is of `split`. */
+static int split_below(const char *name, bool folder, int split, int depth)
+{
+    const struct reader_kind *reader = folder ? NULL : reader_of(name);
+    bool table = reader == &parquet_reader || reader == &arrow_reader; /* published a folder deeper */
+    return depth == 0 || (split == SPLIT_DRAWN && table) ? split_of(name, folder) : split;
+}
+
 /* ---- walking ---- */
 
 /* Links may lead to a pipe, as those of a shell do. */
@@ -229,10 +257,7 @@ static void walk(struct listing *l, const char *path, int split, int depth);
 static void add_entry(struct listing *l, char *path, const char *name, int split, int depth)
 {
     bool folder = file_is_directory(path);
-    const struct reader_kind *reader = folder ? NULL : reader_of(name);
-    bool table = reader == &parquet_reader || reader == &arrow_reader; /* published a folder deeper */
-    if (depth == 0 || (split == SPLIT_DRAWN && table))
-        split = split_of(name, folder);
+    split = split_below(name, folder, split, depth);
     if (*name == '.') {
         leave_out(push(l, path, split), string_copy("hidden files and folders"));
     } else if (is_special(path)) {
@@ -251,20 +276,6 @@ static void add_unlisted(struct listing *l, const char *path, int split)
     push(l, string_copy(path), split)->reader = &lines_reader;
 }
 
-static void match_folder(struct listing *l, const char *path, i64 first)
-{
-    struct source_file **direct = memory_alloc(max_i64(1, l->count - first) * (i64)sizeof *direct);
-    i64 count = 0;
-    size_t length = strlen(path);
-    for (i64 i = first; i < l->count; i++) {
-        const char *below = l->files[i].path + length;
-        if (!strchr(below + (*below == '/'), '/') && l->files[i].use != FILE_BESIDE)
-            direct[count++] = &l->files[i];
-    }
-    match_files(direct, count);
-    memory_free(direct);
-}
-
 static void walk(struct listing *l, const char *path, int split, int depth)
 {
     char **names;
@@ -281,6 +292,61 @@ static void walk(struct listing *l, const char *path, int split, int depth)
         add_entry(l, path_join(path, names[i]), names[i], split, depth);
     string_list_free(names, count);
     match_folder(l, path, first);
+}
+
+/* ---- addresses ---- */
+
+/* A tar, a table or lines hold all that is asked for; what stands in files of its own is not. */
+static void classify_object(struct source_file *file)
+{
+    classify(file);
+    if (file->use != FILE_MEDIUM && file->reader != &index_reader)
+        return;
+    file->reader = NULL;
+    leave_out(file, string_copy("media and ids in files of their own at an address, which are not asked for one by "
+                                "one: expected tars or tables that hold them"));
+}
+
+static void walk_objects(struct listing *l, struct remote_object *objects, i64 count, const char *folder, int split,
+                         int depth);
+
+/* Those that begin with `length` bytes of the first one's name are in a folder; otherwise it is a file. */
+static void add_objects(struct listing *l, struct remote_object *objects, i64 count, const char *name, bool folder,
+                        int split, int depth)
+{
+    char *word = string_format("%.*s", (int)strcspn(name, "/"), name);
+    i64 below = name - objects[0].address + (i64)strlen(word);
+    split = split_below(word, folder, split, depth);
+    if (folder && *word != '.') {
+        char *path = string_format("%.*s", (int)below, objects[0].address);
+        walk_objects(l, objects, count, path, split, depth + 1);
+        memory_free(path);
+    }
+    for (i64 i = 0; i < count && (!folder || *word == '.'); i++) {
+        struct source_file *file = push_file(l, string_copy(objects[i].address), split, objects[i].bytes);
+        file->version = objects[i].version;
+        objects[i].version = NULL;
+        classify_object(file);
+        if (*word == '.')
+            leave_out(file, string_copy("hidden files and folders"));
+    }
+    memory_free(word);
+}
+
+/* As `walk` goes through folders. */
+static void walk_objects(struct listing *l, struct remote_object *objects, i64 count, const char *folder, int split,
+                         int depth)
+{
+    i64 first = l->count;
+    size_t at = strlen(folder) + 1;
+    for (i64 i = 0, end; i < count; i = end) {
+        const char *name = objects[i].address + at, *slash = strchr(name, '/');
+        for (end = i + 1; slash && end < count; end++)
+            if (strncmp(objects[end].address + at, name, (size_t)(slash - name) + 1) != 0)
+                break;
+        add_objects(l, objects + i, end - i, name, slash != NULL, split, depth);
+    }
+    match_folder(l, folder, first);
 }
 
 /* ---- parts ---- */
@@ -337,14 +403,41 @@ static int add_one(struct listing *l, const char *path)
                      path);
 }
 
+static bool is_readable(const char *address)
+{
+    return reader_of(address) != NULL;
+}
+
+/* Of a file that is named alone no name says of which part it is. */
+static int open_addresses(struct listing *l, const char *address)
+{
+    struct remote_list list;
+    if (remote_list(&list, address, is_readable) < 0)
+        return -1;
+    bool one = list.count == 1 && strcmp(list.objects[0].address, address) == 0;
+    l->folder = string_copy(list.folder);
+    walk_objects(l, list.objects, list.count, list.folder, SPLIT_DRAWN, 0);
+    if (one)
+        l->files[0].split = SPLIT_DRAWN;
+    remote_list_release(&list);
+    return 0;
+}
+
 int listing_open(struct listing *l, const char *path)
 {
     *l = (struct listing){0};
-    if (!file_exists(path))
+    if (is_address(path)) {
+        if (open_addresses(l, path) < 0)
+            return -1;
+    } else if (!file_exists(path)) {
         return error_set("%s: there is no such file or folder", path);
-    if (!file_is_directory(path))
+    } else if (!file_is_directory(path)) {
+        l->folder = path_folder(path);
         return add_one(l, path);
-    walk(l, path, SPLIT_DRAWN, 0);
+    } else {
+        l->folder = string_copy(path);
+        walk(l, path, SPLIT_DRAWN, 0);
+    }
     settle_parts(l);
     order_parts(l);
     return 0;
@@ -356,7 +449,9 @@ void listing_close(struct listing *l)
         memory_free(l->files[i].path);
         memory_free(l->files[i].caption);
         memory_free(l->files[i].why);
+        memory_free(l->files[i].version);
     }
     memory_free(l->files);
+    memory_free(l->folder);
     *l = (struct listing){0};
 }

@@ -62,7 +62,9 @@ static int visit(const struct media_request *request, medium_fn *see, void *cont
     enum source_result result;
     int status = source ? 0 : -1;
     while (status == 0 && (result = source_next(source, &sample)) != SOURCE_END) {
-        if (take_sample(&medium, request, result, &sample))
+        if (result == SOURCE_UNREACHABLE)
+            status = -1;
+        else if (take_sample(&medium, request, result, &sample))
             status = see(context, &medium);
         sample_release(&sample);
     }

@@ -1,9 +1,7 @@
 /* The footer of a Parquet file: its schema, and where the columns of each row group stand. */
 #include "data/parquet_inside.h"
 
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { TAIL_BYTES = 8, DEPTH_MOST = 64 };
 
@@ -12,22 +10,6 @@ struct reading_footer {
     struct parquet_footer *out;
     const char *refused; /* what the file has that is not read */
 };
-
-int parquet_read_at(int file, void *out, i64 offset, i64 bytes, const char *path)
-{
-    for (i64 done = 0; done < bytes;) {
-        ssize_t count = pread(file, (char *)out + done, (size_t)(bytes - done), (off_t)(offset + done));
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count < 0)
-            return error_errno("%s: byte %lld: cannot be read", path, (long long)(offset + done));
-        if (count == 0)
-            return error_set("%s: byte %lld: the file ends, expected %lld bytes more", path, (long long)(offset + done),
-                             (long long)(bytes - done));
-        done += count;
-    }
-    return 0;
-}
 
 /* ---- the schema ---- */
 
@@ -265,15 +247,14 @@ static int parse(struct parquet_footer *f, const u8 *data, i64 begin, i64 length
     return check_groups(f, begin, path);
 }
 
-int parquet_footer_read(struct parquet_footer *f, int file, i64 bytes, const char *path)
+int parquet_footer_read(struct parquet_footer *f, struct blob *blob, i64 bytes, const char *path)
 {
     u8 tail[TAIL_BYTES], head[4];
     u32 length;
     *f = (struct parquet_footer){0};
     if (bytes < 12)
         return error_set("%s: %lld bytes are no Parquet file (\"PAR1\" at both ends)", path, (long long)bytes);
-    if (parquet_read_at(file, head, 0, 4, path) < 0 ||
-        parquet_read_at(file, tail, bytes - TAIL_BYTES, TAIL_BYTES, path) < 0)
+    if (blob_read_at(blob, head, 0, 4) < 0 || blob_read_at(blob, tail, bytes - TAIL_BYTES, TAIL_BYTES) < 0)
         return -1;
     if (memcmp(tail + 4, "PARE", 4) == 0)
         return error_set("%s: is encrypted, which cannot be read", path);
@@ -286,7 +267,7 @@ int parquet_footer_read(struct parquet_footer *f, int file, i64 bytes, const cha
                          (long long)bytes);
     i64 begin = bytes - TAIL_BYTES - (i64)length;
     u8 *data = memory_alloc(max_i64(1, (i64)length));
-    int status = parquet_read_at(file, data, begin, (i64)length, path);
+    int status = blob_read_at(blob, data, begin, (i64)length);
     if (status == 0)
         status = parse(f, data, begin, (i64)length, path);
     memory_free(data);

@@ -3,6 +3,7 @@
  * parquet_rows.c (rows of all columns). */
 #ifndef WEFT_DATA_PARQUET_INSIDE_H
 #define WEFT_DATA_PARQUET_INSIDE_H
+#include "data/blob.h"
 #include "data/parquet.h"
 #include "data/thrift.h"
 #include "data/unpack.h"
@@ -56,9 +57,8 @@ struct parquet_footer {
     struct parquet_group *groups;
     i64 group_count;
 };
-int parquet_footer_read(struct parquet_footer *footer, int file, i64 bytes, const char *path);
+int parquet_footer_read(struct parquet_footer *footer, struct blob *blob, i64 bytes, const char *path);
 void parquet_footer_release(struct parquet_footer *footer);
-int parquet_read_at(int file, void *out, i64 offset, i64 bytes, const char *path);
 
 /* ---- bit_runs.c ---- */
 
@@ -120,7 +120,7 @@ void values_release(struct values *values);
 struct parquet_column {
     const struct parquet_node *node;
     const char *path; /* of the file, for messages */
-    int file;
+    struct blob *blob;
     bool wanted;
     i64 at, end, left; /* bytes of the chunk; values that it has still */
     int codec;

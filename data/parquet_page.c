@@ -100,7 +100,7 @@ static int read_header(struct parquet_column *c, struct page_header *h)
         i64 bytes = min_i64(wanted, c->end - c->at);
         text_clear(&c->packed);
         text_room(&c->packed, bytes);
-        if (parquet_read_at(c->file, c->packed.data, c->at, bytes, c->path) < 0)
+        if (blob_read_at(c->blob, c->packed.data, c->at, bytes) < 0)
             return -1;
         struct thrift t = {.data = (const u8 *)c->packed.data, .bytes = bytes};
         parse_header(&t, h);
@@ -139,7 +139,7 @@ static int read_page(struct parquet_column *c, const struct page_header *h, stru
 {
     text_clear(&c->packed);
     text_room(&c->packed, h->packed_bytes);
-    if (parquet_read_at(c->file, c->packed.data, c->at, h->packed_bytes, c->path) < 0)
+    if (blob_read_at(c->blob, c->packed.data, c->at, h->packed_bytes) < 0)
         return -1;
     const u8 *packed = (const u8 *)c->packed.data;
     c->at += h->packed_bytes;

@@ -4,12 +4,10 @@
 #include "data/table.h"
 #include "tokenizers/text.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 struct parquet {
-    int file;
+    struct blob *blob;
     char *path;
     struct parquet_footer footer;
     struct parquet_column *columns; /* [leaves] */
@@ -295,7 +293,7 @@ static void open_columns(struct parquet *p)
     for (i64 i = 0; i < f->node_count; i++)
         if (f->nodes[i].type != PARQUET_GROUP)
             p->columns[f->nodes[i].first_leaf] =
-                (struct parquet_column){.node = &f->nodes[i], .path = p->path, .file = p->file};
+                (struct parquet_column){.node = &f->nodes[i], .path = p->path, .blob = p->blob};
     p->top_count = f->nodes[0].children;
     p->wanted = memory_alloc(p->top_count);
     p->tops = memory_alloc(p->top_count * 8);
@@ -308,13 +306,14 @@ static void open_columns(struct parquet *p)
 struct parquet *parquet_open(const char *path)
 {
     struct parquet *p = memory_alloc(sizeof *p);
-    *p = (struct parquet){.path = string_copy(path), .file = open(path, O_RDONLY | O_CLOEXEC)};
-    int status = p->file < 0 ? error_errno("%s: cannot be read", path) : 0;
-    off_t bytes = status == 0 ? lseek(p->file, 0, SEEK_END) : 0;
-    if (bytes < 0)
-        status = error_errno("%s: cannot be read", path);
+    *p = (struct parquet){.path = string_copy(path), .blob = blob_open(path)};
+    i64 bytes = p->blob ? blob_bytes(p->blob) : -2;
+    int status = bytes == -1
+                     ? error_set("%s: its size is not known: expected a file, for its footer is read first", path)
+                 : bytes < 0 ? -1
+                             : 0;
     if (status == 0)
-        status = parquet_footer_read(&p->footer, p->file, (i64)bytes, path);
+        status = parquet_footer_read(&p->footer, p->blob, bytes, path);
     if (status == 0) {
         open_columns(p);
         return p;
@@ -329,8 +328,7 @@ void parquet_close(struct parquet *p)
         return;
     for (i64 i = 0; p->columns && i < p->footer.leaf_count; i++)
         parquet_column_release(&p->columns[i]);
-    if (p->file >= 0)
-        close(p->file);
+    blob_close(p->blob);
     parquet_footer_release(&p->footer);
     memory_free(p->columns);
     memory_free(p->wanted);

@@ -162,8 +162,8 @@ static int make_batch(struct prepare *p, struct item *items, i64 count)
     return too_many_bad(p, 4 * BATCH_ITEMS);
 }
 
-/* *ended at the end of the source. */
-static void fill_batch(struct prepare *p, struct source *source, struct item *items, i64 *count, bool *ended)
+/* *ended at the end of the source. -1: it cannot be reached. */
+static int fill_batch(struct prepare *p, struct source *source, struct item *items, i64 *count, bool *ended)
 {
     i64 most = prepare_batch_items(p, BATCH_ITEMS);
     *count = 0;
@@ -172,7 +172,9 @@ static void fill_batch(struct prepare *p, struct source *source, struct item *it
         enum source_result result = source_next(source, &item->sample);
         *ended = result == SOURCE_END;
         if (result == SOURCE_END)
-            return;
+            return 0;
+        if (result == SOURCE_UNREACHABLE)
+            return -1;
         p->counts.read++;
         if (result == SOURCE_SAMPLE) {
             ++*count;
@@ -181,6 +183,7 @@ static void fill_batch(struct prepare *p, struct source *source, struct item *it
         log_warn("skipped: %s", error_text());
         p->counts.bad++;
     }
+    return 0;
 }
 
 static void show(const struct prepare *p, const struct source *source, struct progress *progress)
@@ -198,13 +201,13 @@ static int go_on(struct prepare *p, struct source *source)
         return 0;
     int status = source_go_on(source, p->reached);
     if (status < 0)
-        return error_prefix("remove %s and prepare anew", p->out);
+        return error_prefix("going on with %s", p->out);
     log_info("goes on behind %lld samples", (long long)p->counts.read);
     return status;
 }
 
 /* What was made stays, to be gone on with. */
-static int stop_for_room(struct prepare *p)
+static int stop_here(struct prepare *p)
 {
     char *why = string_copy(error_text());
     int status = progress_save(p) < 0 ? -1 : error_set("%s", why);
@@ -218,12 +221,18 @@ static int next_batch(struct prepare *p, struct source *source, struct item *ite
     struct prepare_counts before = p->counts;
     i64 count, bytes = progress_bytes(p);
     if (disk_check(p->out, 2 * p->batch_bytes, "the next batch of shards") < 0)
-        return stop_for_room(p);
-    fill_batch(p, source, items, &count, ended);
-    int status = make_batch(p, items, count);
+        return stop_here(p);
+    int status = fill_batch(p, source, items, &count, ended);
+    bool reached = status == 0;
+    if (reached)
+        status = make_batch(p, items, count);
     p->batch_bytes = max_i64(p->batch_bytes, progress_bytes(p) - bytes);
     for (i64 i = 0; i < count; i++)
         item_release(&items[i]);
+    if (!reached) {
+        p->counts = before;
+        return interrupted() ? (progress_save(p) < 0 ? -1 : INTERRUPTED) : stop_here(p);
+    }
     if (status == INTERRUPTED_WITHIN) /* what was saved last is gone on with */
         return INTERRUPTED;
     if (status == INTERRUPTED) {

@@ -97,14 +97,14 @@ static void pick(struct picked *p, struct sample *sample)
 }
 
 /* The beginning of a file, some of it through all but the tokenizers of media. */
-static void take_file(struct estimating *e, i64 index, struct format *format)
+static int take_file(struct estimating *e, i64 index, struct format *format)
 {
     struct picked *p = memory_alloc(sizeof *p);
     struct sample sample;
     i64 files, position = 0, total;
     enum source_result result = SOURCE_SAMPLE;
     p->stride = 1;
-    while (p->seen < SEEN_MOST && position < READ_MOST && result != SOURCE_END && result != SOURCE_DAMAGED) {
+    while (p->seen < SEEN_MOST && position < READ_MOST && (result == SOURCE_SAMPLE || result == SOURCE_BAD)) {
         result = source_next_in(e->source, index, &sample);
         if (result == SOURCE_SAMPLE)
             pick(p, &sample);
@@ -125,6 +125,7 @@ static void take_file(struct estimating *e, i64 index, struct format *format)
     e->out->samples += p->count;
     e->out->files_read++;
     memory_free(p);
+    return result == SOURCE_UNREACHABLE ? -1 : 0;
 }
 
 /* Every so many-th file of each format. */
@@ -139,16 +140,17 @@ static int take_files(struct estimating *e)
             f->bytes += files[i].bytes;
         }
     i64 at[FORMATS_MOST] = {0};
-    for (i64 i = 0; i < count && !interrupted(); i++) {
+    int status = 0;
+    for (i64 i = 0; i < count && status == 0 && !interrupted(); i++) {
         if (!is_due(&files[i]))
             continue;
         struct format *f = format_of(e, &files[i]);
         if (at[f - e->formats]++ * FILES_MOST >= f->taken * f->files && f->taken < FILES_MOST) {
             f->taken++;
-            take_file(e, i, f);
+            status = take_file(e, i, f);
         }
     }
-    return interrupted() ? error_interrupted() : 0;
+    return interrupted() ? error_interrupted() : status;
 }
 
 int prepare_estimate(struct prepare_estimate *out, const struct prepare_settings *settings, struct device *device)

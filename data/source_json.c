@@ -1,4 +1,5 @@
 /* Media, texts and messages of a record, into a sample. */
+#include "data/blob.h"
 #include "data/source_build.h"
 
 #include <string.h>
@@ -34,6 +35,10 @@ static int add_reference(struct build *b, enum sample_kind kind, const char *ref
     if (strncmp(reference, "http:", 5) == 0 || strncmp(reference, "https:", 6) == 0 ||
         strncmp(reference, "data:", 5) == 0)
         return error_set("%.40s: media must be files; nothing is downloaded", reference);
+    if (b->place->folder && is_address(b->place->folder))
+        return error_set("%.80s: media beside an address are not asked for one by one: expected tars or tables that "
+                         "hold them",
+                         reference);
     if (strncmp(reference, "file://", 7) == 0)
         reference += 7;
     struct sample_part *part = sample_add(b->out, kind);

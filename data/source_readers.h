@@ -34,6 +34,7 @@ extern const struct reader_kind text_reader, lines_reader, values_reader, tar_re
 struct listing {
     struct source_file *files;
     i64 count, capacity;
+    char *folder; /* of all of them */
 };
 int listing_open(struct listing *listing, const char *path);
 void listing_close(struct listing *listing);

@@ -1,3 +1,4 @@
+#include "data/remote.h"
 #include "data/source_readers.h"
 
 #include <stdlib.h>
@@ -12,13 +13,13 @@ struct source {
     struct source_request request;
     struct listing listing;
     struct reading reading;
-    char *folder;              /* whose names are left out of what draws are keyed by, as it was given */
-    char *real;                /* the same from the root */
+    char *real;                /* the listing's folder from the root */
     struct place *media;       /* ordered by hash */
     i64 media_count, at, open; /* the file that is read next; the one that is open, -1: none */
     void *reader;
     i64 total, behind, lost; /* bytes of files that are read */
     i64 given;               /* results of source_next in the file that is read */
+    i64 failures;            /* remote_failures() when it was opened */
 };
 
 /* ---- names of media ---- */
@@ -151,8 +152,7 @@ struct source *source_open(const char *path, const struct source_request *reques
         source_close(s);
         return NULL;
     }
-    s->folder = file_is_directory(path) ? string_copy(path) : path_folder(path);
-    s->real = real_name(s->folder);
+    s->real = real_name(s->listing.folder);
     deal_files(s);
     note_left_out(s);
     weigh_and_index(s);
@@ -175,7 +175,6 @@ void source_close(struct source *s)
     listing_close(&s->listing);
     notes_release(&s->reading.notes);
     memory_free(s->media);
-    memory_free(s->folder);
     memory_free(s->real);
     memory_free(s);
 }
@@ -205,7 +204,7 @@ static enum split draw_split(const struct source *s, const struct sample *sample
     const struct source_request *r = &s->request;
     const char *medium = first_medium(sample);
     char *real = medium ? real_name(medium) : NULL;
-    const char *key = real ? without_folder(real, s->real) : without_folder(sample->name, s->folder);
+    const char *key = real ? without_folder(real, s->real) : without_folder(sample->name, s->listing.folder);
     u64 hash = hash_bytes(key, (i64)strlen(key), 0);
     double draw = rng_uniform((struct rng_key){r->seed, RNG_SPLIT}, (u32)hash, (u32)(hash >> 32), 0, 0);
     memory_free(real);
@@ -246,7 +245,7 @@ static bool take_sample(struct source *s, struct source_file *file, struct sampl
         sample_release(sample);
         return false;
     }
-    const char *place = without_folder(sample->name, s->folder);
+    const char *place = without_folder(sample->name, s->listing.folder);
     sample->split = (enum split)split;
     sample->key = hash_bytes(place, (i64)strlen(place), 0);
     file->samples++;
@@ -257,21 +256,29 @@ static enum source_result open_reader(struct source *s, i64 index)
 {
     struct source_file *file = &s->listing.files[index];
     close_reader(s);
+    s->failures = remote_failures();
     s->reader = file->reader->open(file, &s->reading);
     if (s->reader) {
         s->open = index;
         return SOURCE_SAMPLE;
     }
+    if (remote_failures() > s->failures)
+        return SOURCE_UNREACHABLE;
     file->bad++;
     s->lost += file->bytes;
     return SOURCE_DAMAGED;
 }
 
-static void end_damaged(struct source *s, struct source_file *file)
+static enum source_result end_damaged(struct source *s, struct source_file *file)
 {
+    if (remote_failures() > s->failures) {
+        close_reader(s);
+        return SOURCE_UNREACHABLE;
+    }
     s->lost += max_i64(0, file->bytes - file->reader->position(s->reader));
     file->bad++;
     close_reader(s);
+    return SOURCE_DAMAGED;
 }
 
 /* A medium whose JSON has no caption waits to be named, as if that were not there. */
@@ -288,20 +295,21 @@ enum source_result source_next_in(struct source *s, i64 index, struct sample *ou
     *out = (struct sample){0};
     if (!file->reader)
         return SOURCE_END;
-    if (s->open != index && open_reader(s, index) != SOURCE_SAMPLE) {
+    enum source_result result = s->open == index ? SOURCE_SAMPLE : open_reader(s, index);
+    if (result != SOURCE_SAMPLE) {
         out->split = (enum split)max_i64(file->split, SPLIT_TRAIN);
-        return SOURCE_DAMAGED;
+        return result;
     }
     for (;;) {
         i64 noted = s->reading.notes.total;
-        enum source_result result = file->reader->next(s->reader, out);
+        result = file->reader->next(s->reader, out);
         file->passed += s->reading.notes.total - noted;
         if (result == SOURCE_SAMPLE && !take_sample(s, file, out))
             continue;
         if (result == SOURCE_BAD)
             file->bad++;
         else if (result == SOURCE_DAMAGED)
-            end_damaged(s, file);
+            result = end_damaged(s, file);
         else if (result == SOURCE_END)
             end_file(s, file);
         if (result != SOURCE_SAMPLE)
@@ -437,8 +445,12 @@ static int pass_over(struct source *s, i64 count)
     struct sample sample;
     i64 file = s->at;
     while (s->given < count) {
-        if (source_next(s, &sample) == SOURCE_END || s->at != file)
-            return error_set("%s: fewer samples than were read before", s->listing.files[file].path);
+        enum source_result result = source_next(s, &sample);
+        if (result == SOURCE_UNREACHABLE)
+            return interrupted() ? 1 : -1;
+        if (result == SOURCE_END || s->at != file)
+            return error_set("%s: fewer samples than were read before: remove what was made of it and begin anew",
+                             s->listing.files[file].path);
         sample_release(&sample);
         if (interrupted())
             return 1;
@@ -450,7 +462,8 @@ int source_go_on(struct source *s, const struct json *state)
 {
     i64 file = json_integer(json_get(state, "file"), -1), given = json_integer(json_get(state, "given"), -1);
     if (file < 0 || file > 2 * s->listing.count || given < 0 || (given > 0 && file >= s->listing.count))
-        return error_set("the place that was reached is none of %s", s->folder);
+        return error_set("the place that was reached is none of %s: remove what was made of it and begin anew",
+                         s->listing.folder);
     for (i64 i = 0; i < min_i64(file, s->listing.count); i++)
         s->behind += is_read(&s->listing.files[i]) ? s->listing.files[i].bytes : 0;
     s->at = file;

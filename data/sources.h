@@ -15,6 +15,10 @@
  *   .idx beside .bin      Megatron: documents of ids
  *   a folder              all of these in it, by name
  *
+ * All but .idx, .bin and media may stand at https://HOST/FILE and s3://BUCKET/FILE too (remote.h), where {000..127}
+ * stands for all numbers of as many digits, {a,b} for either, and s3://BUCKET/FOLDER for what is in it; to ranges and
+ * folders applies what does to a folder that holds these files alone.
+ *
  * What a record is, one function decides (source_forms.c), whatever the format; a table none of whose rows can be a
  * sample is refused with its columns; source_columns say what is called otherwise. A message is {"role", "content"}, or
  * ShareGPT's {"from", "value"}; a role that is not known is refused.
@@ -68,8 +72,11 @@ struct sample_part *sample_add(struct sample *sample, enum sample_kind kind);
 enum source_result {
     SOURCE_SAMPLE,
     SOURCE_END,
-    SOURCE_BAD,    /* what stands here is no sample: error_text() says why; the next call goes on behind it */
-    SOURCE_DAMAGED /* the rest of a file cannot be read: error_text() says why; the next call goes on behind the file */
+    SOURCE_BAD,     /* what stands here is no sample: error_text() says why; the next call goes on behind it */
+    SOURCE_DAMAGED, /* the rest of a file cannot be read: error_text() says why; the next call goes on behind the file
+                     */
+    SOURCE_UNREACHABLE /* an address cannot be read now, or interrupted() said so: error_text() says why; there is no
+                        * next call, but another process may go on */
 };
 /* What of lines and tables is called otherwise than this program expects; "" or NULL: nothing. Where one is named, no
  * others are looked at. */
@@ -124,6 +131,7 @@ enum file_use {
 };
 struct source_file {
     char *path, *caption; /* caption: the file of a medium's */
+    char *version;        /* of an address: changes when the file does; NULL */
     char *why;            /* a file is not read */
     i64 bytes;
     enum file_use use;

@@ -54,6 +54,7 @@ static const struct {
               "data/av_write.c"},
     {"libsw", "data/av_sound.c data/av_scale.c data/av_write.c"},
     {"archive.h", "data/archive.c"},
+    {"curl/curl.h", "data/http.c"},
     {"pcre2.h", "tokenizers/text_regex.c"},
     {"utf8proc.h", "tokenizers/text_unicode.c tokenizers/text_forms.c tokenizers/text_properties.c"},
     {"cublas", "kernels/cuda/matmul.c"},

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "data/sources.h"
+#include "tests/tar_text.h"
 #include <cmocka.h>
 
 static char *folder;
@@ -266,33 +267,6 @@ static void compressed_files_are_read(void **state)
 }
 
 /* ---- WebDataset ---- */
-
-static void tar_member(struct text *out, const char *name, const char *bytes)
-{
-    i64 count = (i64)strlen(bytes);
-    char header[512] = {0};
-    u32 sum = 0;
-    snprintf(header, 100, "%s", name);
-    memcpy(header + 100, "0000444\0000000000\0000000000", 23);
-    snprintf(header + 124, 12, "%011llo", (unsigned long long)count);
-    memcpy(header + 136, "00000000000", 11);
-    memset(header + 148, ' ', 8);
-    header[156] = '0';
-    memcpy(header + 257, "ustar\00000", 8);
-    for (i64 i = 0; i < 512; i++)
-        sum += (u8)header[i];
-    snprintf(header + 148, 8, "%06o", sum);
-    text_append(out, header, 512);
-    text_append(out, bytes, count);
-    memset(header, 0, 512);
-    text_append(out, header, round_up(count, 512) - count);
-}
-
-static void tar_end(struct text *out)
-{
-    static const char zeros[1024];
-    text_append(out, zeros, sizeof zeros);
-}
 
 static void members_with_one_key_are_a_sample(void **state)
 {

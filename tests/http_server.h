@@ -1,0 +1,170 @@
+/* A server of files for tests: HTTP/1.1 with ranges on 127.0.0.1, one request a connection, and whatever a server may
+ * do wrong, so many times. */
+#ifndef WEFT_TESTS_HTTP_SERVER_H
+#define WEFT_TESTS_HTTP_SERVER_H
+#include "core/core.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct served {
+    const char *path; /* with what stands behind a `?` */
+    const char *bytes;
+    i64 count;
+    const char *etag; /* NULL: none is sent */
+    int unavailable;  /* times that it answers 503 */
+    int resets, stalls,
+        cuts;         /* times that it sends a part alone, and then breaks the connection, stands still, or ends */
+    i64 part;         /* bytes */
+    int status;       /* 0: it is there */
+    const char *head; /* further headers of that answer */
+    bool no_ranges, no_length;
+    const char *later;        /* its ETag from the third request on; NULL: the same */
+    int requests, with_range; /* how many came */
+    i64 last_first;           /* first byte that was asked for last */
+    char last[2048];          /* request */
+};
+struct server {
+    int listener;
+    pthread_t thread;
+    char url[64];
+    struct served *files;
+    i64 count;
+    pthread_mutex_t lock;
+};
+
+static inline void server_send(int to, const char *bytes, i64 count)
+{
+    for (ssize_t n; count > 0; bytes += n, count -= n)
+        if ((n = send(to, bytes, (size_t)count, MSG_NOSIGNAL)) <= 0)
+            return;
+}
+
+static inline void server_say(int to, int status, const char *head, const char *body)
+{
+    char *text = string_format("HTTP/1.1 %d Status\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n%s", status,
+                               head, (int)strlen(body), body);
+    server_send(to, text, (i64)strlen(text));
+    memory_free(text);
+}
+
+/* Some of the body; then what was promised of it does not come. */
+static inline bool server_fails(struct served *f, int to, const char *body, i64 count)
+{
+    int *times = f->resets > 0 ? &f->resets : f->stalls > 0 ? &f->stalls : f->cuts > 0 ? &f->cuts : NULL;
+    if (!times || count <= f->part)
+        return false;
+    --*times;
+    server_send(to, body, f->part);
+    if (times == &f->stalls) {
+        struct pollfd waiting = {.fd = to, .events = POLLIN};
+        poll(&waiting, 1, 20000);
+    } else if (times == &f->resets) {
+        struct linger now = {1, 0};
+        usleep(20000); /* what was sent is lost with a connection that is reset before it was read */
+        setsockopt(to, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    }
+    return true;
+}
+
+static inline void server_give(struct served *f, int to, i64 first, i64 last, bool range)
+{
+    const char *etag = f->later && f->requests > 2 ? f->later : f->etag;
+    struct text head = {0};
+    last = min_i64(last, f->count - 1);
+    if (range && first >= f->count) {
+        text_printf(&head, "Content-Range: bytes */%lld\r\n", (long long)f->count);
+        server_say(to, 416, head.data, "");
+        text_release(&head);
+        return;
+    }
+    i64 begin = range ? first : 0, count = (range ? last + 1 : f->count) - begin;
+    text_printf(&head, "HTTP/1.1 %d Status\r\nConnection: close\r\n", range ? 206 : 200);
+    if (!f->no_length || range)
+        text_printf(&head, "Content-Length: %lld\r\n", (long long)count);
+    if (range)
+        text_printf(&head, "Content-Range: bytes %lld-%lld/%lld\r\n", (long long)first, (long long)last,
+                    (long long)f->count);
+    if (etag)
+        text_printf(&head, "ETag: %s\r\n", etag);
+    text_printf(&head, "\r\n");
+    server_send(to, head.data, head.length);
+    if (!server_fails(f, to, f->bytes + begin, count))
+        server_send(to, f->bytes + begin, count);
+    text_release(&head);
+}
+
+static inline void server_answer(struct served *f, int to, const char *request)
+{
+    const char *range = strstr(request, "\r\nRange: bytes=");
+    char *end = NULL;
+    i64 first = range ? strtoll(range + 15, &end, 10) : 0;
+    i64 last = end && end[1] >= '0' && end[1] <= '9' ? strtoll(end + 1, NULL, 10) : INT64_MAX - 1;
+    snprintf(f->last, sizeof f->last, "%s", request);
+    f->requests++;
+    f->with_range += range != NULL;
+    f->last_first = first;
+    if (f->status)
+        server_say(to, f->status, f->head ? f->head : "", f->bytes ? f->bytes : "");
+    else if (f->unavailable > 0 && f->unavailable--)
+        server_say(to, 503, "", "later");
+    else
+        server_give(f, to, first, last, range && !f->no_ranges);
+}
+
+static inline void server_serve(struct server *s, int to)
+{
+    char request[4096] = "", path[1024] = "";
+    ssize_t n, length = 0;
+    while (!strstr(request, "\r\n\r\n") && length < (ssize_t)sizeof request - 1 &&
+           (n = recv(to, request + length, sizeof request - 1 - (size_t)length, 0)) > 0)
+        length += n;
+    sscanf(request, "GET %1023s", path);
+    pthread_mutex_lock(&s->lock);
+    for (i64 i = 0; i < s->count; i++)
+        if (strcmp(s->files[i].path, path) == 0) {
+            server_answer(&s->files[i], to, request);
+            path[0] = 0;
+        }
+    if (path[0])
+        server_say(to, 404, "", "<Error><Code>NoSuchKey</Code></Error>");
+    pthread_mutex_unlock(&s->lock);
+}
+
+static inline void *server_run(void *context)
+{
+    struct server *s = context;
+    for (int to; (to = accept(s->listener, NULL, NULL)) >= 0; close(to))
+        server_serve(s, to);
+    return NULL;
+}
+
+/* files: borrowed until it is closed. */
+static inline void server_open(struct server *s, struct served *files, i64 count)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    *s = (struct server){.files = files, .count = count, .listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    pthread_mutex_init(&s->lock, NULL);
+    require(bind(s->listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(s->listener, 64) == 0 &&
+                getsockname(s->listener, (struct sockaddr *)&address, &size) == 0,
+            "no port of 127.0.0.1");
+    snprintf(s->url, sizeof s->url, "http://127.0.0.1:%d", ntohs(address.sin_port));
+    require(pthread_create(&s->thread, NULL, server_run, s) == 0, "no thread");
+}
+
+static inline void server_close(struct server *s)
+{
+    shutdown(s->listener, SHUT_RDWR);
+    pthread_join(s->thread, NULL);
+    close(s->listener);
+    pthread_mutex_destroy(&s->lock);
+}
+#endif

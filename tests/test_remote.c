@@ -1,0 +1,439 @@
+/* Files at addresses: every format gives what it gives from a disk, over connections that break, stand still and are
+ * refused for a while; a file that changes meanwhile, a server without ranges, and credentials are not passed over. */
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "data/blob.h"
+#include "data/remote.h"
+#include "data/sources.h"
+#include "tests/http_server.h"
+#include "tests/source_text.h"
+#include "tests/tar_text.h"
+#include <cmocka.h>
+
+static struct server server;
+
+static int quickly(void **state)
+{
+    (void)state;
+    remote_patience = (struct remote_patience){.tries = 4, .pause_s = 0.01, .pause_most_s = 0.02, .stall_s = 0.2};
+    setenv("no_proxy", "*", 1);
+    unsetenv("AWS_ENDPOINT_URL_S3");
+    log_set_level(LOG_QUIET);
+    return 0;
+}
+
+/* ---- one file ---- */
+
+static void make_tar(struct text *tar, int samples)
+{
+    for (int i = 0; i < samples; i++) {
+        char name[32], text[4096];
+        snprintf(name, sizeof name, "%04d.txt", i);
+        memset(text, 'a' + i % 26, sizeof text);
+        text[sizeof text - 1] = 0;
+        tar_member(tar, name, text);
+        snprintf(name, sizeof name, "%04d.png", i);
+        tar_member(tar, name, text + i % 4000);
+    }
+    tar_end(tar);
+}
+
+/* What it gives, behind the address: a number a sample, and what ended it. */
+static void read_served(struct text *out, struct served *file)
+{
+    server_open(&server, file, 1);
+    char *address = string_format("%s%s", server.url, file->path);
+    source_print(out, address);
+    memory_free(address);
+    server_close(&server);
+}
+
+static void assert_reads(struct served *file, const char *expected)
+{
+    struct text drawn = {0};
+    read_served(&drawn, file);
+    if (strcmp(drawn.data ? drawn.data : "", expected) != 0)
+        fail_msg("%s: %.2000s\nis not\n%.2000s", file->path, drawn.data ? drawn.data : "", expected);
+    text_release(&drawn);
+}
+
+static void formats_give_what_they_give_from_a_disk(void **state)
+{
+    static const char *const names[] = {"text.parquet",    "cauldron.parquet", "chat.parquet",   "chat.arrow",
+                                        "sharegpt.arrow",  "qa.csv",           "qa.json",        "alpaca.jsonl",
+                                        "packed.jsonl.xz", "packed.csv.lz4",   "packed.json.bz2"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        char *path = string_format("%s/tables/forms/%s", GOLDEN, names[i]), *served = string_format("/%s", names[i]);
+        struct text bytes = {0}, expected = {0};
+        assert_int_equal(file_read(&bytes, path), 0);
+        source_print(&expected, path);
+        assert_true(expected.length > 20 && !strstr(expected.data, "damaged"));
+        assert_reads(&(struct served){.path = served, .bytes = bytes.data, .count = bytes.length, .etag = "\"1\""},
+                     expected.data);
+        text_release(&bytes);
+        text_release(&expected);
+        memory_free(path);
+        memory_free(served);
+    }
+    (void)state;
+}
+
+static struct text tar, tar_reads; /* 200 samples, 1.6 MB, and what they are */
+
+static int make(void **state)
+{
+    make_tar(&tar, 200);
+    read_served(&tar_reads, &(struct served){.path = "/a.tar", .bytes = tar.data, .count = tar.length});
+    return quickly(state);
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    text_release(&tar);
+    text_release(&tar_reads);
+    return 0;
+}
+
+static struct served a_tar(void)
+{
+    return (struct served){.path = "/a.tar", .bytes = tar.data, .count = tar.length, .etag = "\"1\"", .part = 500000};
+}
+
+static void a_tar_is_its_samples(void **state)
+{
+    i64 lines = 0;
+    for (const char *c = tar_reads.data; *c; c++)
+        lines += *c == '\n';
+    assert_int_equal(lines, 200);
+    assert_null(strstr(tar_reads.data, "damaged"));
+    assert_non_null(strstr(tar_reads.data, "captioned image"));
+    (void)state;
+}
+
+static void what_breaks_goes_on_where_it_was(void **state)
+{
+    struct served reset = a_tar(), stall = a_tar(), cut = a_tar(), busy = a_tar(), plain = a_tar();
+    reset.resets = 2;
+    assert_reads(&reset, tar_reads.data);
+    assert_int_equal(reset.requests, 4); /* one of them for the size */
+    assert_true(reset.last_first > 0 && reset.last_first <= 1000000);
+    assert_non_null(strstr(reset.last, "If-Match: \"1\""));
+    stall.stalls = 1;
+    assert_reads(&stall, tar_reads.data);
+    assert_int_equal(stall.last_first, 500000);
+    cut.cuts = 2;
+    assert_reads(&cut, tar_reads.data);
+    assert_int_equal(cut.last_first, 1000000);
+    busy.unavailable = 2;
+    assert_reads(&busy, tar_reads.data);
+    assert_int_equal(busy.requests, 4);
+    assert_reads(&plain, tar_reads.data);
+    assert_int_equal(plain.requests, 2);
+    assert_int_equal(plain.with_range, 1);
+    (void)state;
+}
+
+static void a_server_without_ranges_begins_anew(void **state)
+{
+    struct served file = a_tar(), unnamed = a_tar();
+    file.no_ranges = true;
+    file.cuts = 2;
+    assert_reads(&file, tar_reads.data);
+    assert_int_equal(file.last_first, 500000);
+    unnamed.no_ranges = unnamed.no_length = true; /* its end is the connection's */
+    unnamed.etag = NULL;
+    assert_reads(&unnamed, tar_reads.data);
+    (void)state;
+}
+
+static void assert_ends(struct served *file, const char *said, const char *also)
+{
+    struct text drawn = {0};
+    read_served(&drawn, file);
+    if (!drawn.data || !strstr(drawn.data, said) || !strstr(drawn.data, also) || strstr(drawn.data, "damaged"))
+        fail_msg("...%s\ndoes not say %s", drawn.data + max_i64(0, drawn.length - 400), said);
+    text_release(&drawn);
+}
+
+static void a_file_that_changes_is_not_read_on(void **state)
+{
+    struct served file = a_tar(), longer = a_tar();
+    file.cuts = 1;
+    file.later = "\"2\"";
+    assert_ends(&file, "unreachable: http://127.0.0.1", "is not what it was");
+    longer.etag = longer.later = NULL; /* then its size says so */
+    server_open(&server, &longer, 1);
+    char *address = string_format("%s/a.tar", server.url);
+    struct blob *blob = blob_open(address);
+    char first[16];
+    assert_int_equal(blob_read_at(blob, first, 0, 16), 0);
+    pthread_mutex_lock(&server.lock);
+    longer.count -= 512;
+    pthread_mutex_unlock(&server.lock);
+    i64 count;
+    for (char block[4096]; (count = blob_read(blob, block, sizeof block)) > 0;)
+        ;
+    assert_int_equal(count, -1);
+    assert_non_null(strstr(error_text(), "is not what it was"));
+    blob_close(blob);
+    memory_free(address);
+    server_close(&server);
+    (void)state;
+}
+
+static void files_beside_are_not_asked_for(void **state)
+{
+    static const char line[] = "{\"image\": \"/etc/passwd\", \"text\": \"a\"}\n{\"text\": \"b\"}\n";
+    struct served file = {.path = "/a.jsonl", .bytes = line, .count = sizeof line - 1};
+    server_open(&server, &file, 1);
+    char *address = string_format("%s/a.jsonl", server.url);
+    struct source *source = source_open(address, NULL);
+    struct sample sample;
+    assert_int_equal(source_next(source, &sample), SOURCE_BAD);
+    assert_non_null(strstr(error_text(), "/a.jsonl:1: /etc/passwd: media beside an address"));
+    assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+    sample_release(&sample);
+    source_close(source);
+    server_close(&server);
+    memory_free(address);
+    (void)state;
+}
+
+static void tables_need_ranges(void **state)
+{
+    char *path = string_format("%s/tables/forms/text.parquet", GOLDEN);
+    struct text bytes = {0}, large = {0};
+    assert_int_equal(file_read(&bytes, path), 0);
+    struct served small = {.path = "/a.parquet", .bytes = bytes.data, .count = bytes.length, .no_ranges = true};
+    struct text drawn = {0};
+    read_served(&drawn, &small); /* all of it is as good as a part that holds it all */
+    assert_null(strstr(drawn.data, "unreachable"));
+    text_append(&large, bytes.data, bytes.length);
+    while (large.length < 5 << 20)
+        text_append(&large, bytes.data, bytes.length);
+    assert_ends(&(struct served){.path = "/a.parquet", .bytes = large.data, .count = large.length, .no_ranges = true},
+                "unreachable", "the server answers no ranges");
+    text_release(&drawn);
+    text_release(&bytes);
+    text_release(&large);
+    memory_free(path);
+    (void)state;
+}
+
+static void what_will_not_change_is_asked_for_once(void **state)
+{
+    static const struct {
+        int status;
+        const char *says;
+    } answers[] = {{404, "HTTP 404: there is no such file"},
+                   {403, "HTTP 403: it may not be read: credentials of its host are looked for in ~/.netrc"},
+                   {418, "HTTP 418: expected 200 or 206"}};
+    for (i64 i = 0; i < COUNT_OF(answers); i++) {
+        struct served file = a_tar();
+        file.status = answers[i].status;
+        file.bytes = "a secret";
+        assert_ends(&file, answers[i].says, "cannot be opened");
+        assert_int_equal(file.requests, 1);
+    }
+    (void)state;
+}
+
+static void patience_ends(void **state)
+{
+    struct served file = a_tar(), never = a_tar();
+    file.cuts = 100;
+    file.part = 100000;
+    assert_ends(&file, "1444224 bytes remaining to read", "given up after 4 tries");
+    never.unavailable = 100;
+    assert_ends(&never, "HTTP 503: given up after 4 tries", "cannot be opened");
+    assert_int_equal(never.requests, 4);
+    (void)state;
+}
+
+/* More than is read ahead, and more than once the bytes after which tries are counted anew. */
+static void a_long_file_comes_whole(void **state)
+{
+    i64 count = 20 << 20, read, got = 0;
+    char *bytes = memory_alloc(count), *block = memory_alloc(1 << 20);
+    for (i64 i = 0; i < count; i++)
+        bytes[i] = (char)(i * i >> 7);
+    struct served file = {
+        .path = "/long.tar", .bytes = bytes, .count = count, .etag = "W/\"1\"", .resets = 8, .part = 2 << 20};
+    server_open(&server, &file, 1);
+    char *address = string_format("%s/long.tar", server.url);
+    struct blob *blob = blob_open(address);
+    while ((read = blob_read(blob, block, 1 << 20)) > 0) {
+        assert_memory_equal(block, bytes + got, (size_t)read);
+        got += read;
+    }
+    assert_int_equal(got, count);
+    assert_int_equal(blob_bytes(blob), count);
+    assert_null(strstr(file.last, "If-Match")); /* weak ones match nothing */
+    blob_close(blob);
+    file.resets = 1;
+    blob = blob_open(address);
+    assert_int_equal(blob_bytes(blob), count);
+    assert_int_equal(blob_read_at(blob, block, 5 << 20, 1 << 20), 0);
+    assert_memory_equal(block, bytes + (5 << 20), 1 << 20);
+    assert_int_equal(blob_read_at(blob, block, count - 10, 11), -1);
+    assert_non_null(strstr(error_text(), "the file ends"));
+    blob_close(blob);
+    blob = blob_open(address); /* and one that is left in the middle is not waited for */
+    assert_true(blob_read(blob, block, 100) > 0);
+    blob_close(blob);
+    server_close(&server);
+    memory_free(address);
+    memory_free(bytes);
+    memory_free(block);
+    (void)state;
+}
+
+/* ---- many files ---- */
+
+static void expect_listing(const char *pattern, const char *expected)
+{
+    struct text out = {0};
+    struct source *source = source_open(pattern, NULL);
+    i64 count = 0;
+    const struct source_file *files = source ? source_files(source, &count) : NULL;
+    if (!source)
+        text_printf(&out, "%s", error_text());
+    for (i64 i = 0; i < count; i++)
+        text_printf(&out, "%s %lld %d%s\n", strrchr(files[i].path, '/') + 1, (long long)files[i].bytes, files[i].split,
+                    files[i].use == FILE_SAMPLES  ? ""
+                    : files[i].use == FILE_BESIDE ? " beside"
+                                                  : " left out");
+    source_close(source);
+    if (!strstr(out.data ? out.data : "", expected))
+        fail_msg("%s: %s does not hold %s", pattern, out.data ? out.data : "", expected);
+    text_release(&out);
+}
+
+static void ranges_are_files_of_a_folder(void **state)
+{
+    static const char line[] = "{\"text\": \"a line\"}\n";
+    struct served files[] = {{.path = "/d/s-08.jsonl", .bytes = line, .count = sizeof line - 1},
+                             {.path = "/d/s-09.jsonl", .bytes = line, .count = sizeof line - 1},
+                             {.path = "/d/s-10.jsonl", .bytes = line, .count = sizeof line - 1},
+                             {.path = "/d/train/x.jsonl", .bytes = line, .count = 0},
+                             {.path = "/d/val/x.jsonl", .bytes = line, .count = sizeof line - 1}};
+    server_open(&server, files, COUNT_OF(files));
+    char *names[] = {string_format("%s/d/s-{08..10}.jsonl", server.url),
+                     string_format("%s/d/{val,train}/x.jsonl", server.url),
+                     string_format("%s/d/s-{08..11}.jsonl", server.url), string_format("%s/d/", server.url),
+                     string_format("%s/d/s-{8.jsonl", server.url)};
+    expect_listing(names[0], "s-08.jsonl 19 -1\ns-09.jsonl 19 -1\ns-10.jsonl 19 -1\n");
+    expect_listing(names[1], "x.jsonl 0 0\nx.jsonl 19 1\n");
+    expect_listing(names[2], "s-11.jsonl: HTTP 404 (NoSuchKey): there is no such file");
+    expect_listing(names[3], "folders have no listing there");
+    expect_listing(names[4], "`{8.jsonl` is no range");
+    struct source *source = source_open(names[0], &(struct source_request){.part = 1, .parts = 3});
+    struct sample sample;
+    assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+    assert_non_null(strstr(sample.name, "/d/s-09.jsonl:1"));
+    sample_release(&sample);
+    assert_int_equal(source_next(source, &sample), SOURCE_END);
+    source_close(source);
+    server_close(&server);
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        memory_free(names[i]);
+    (void)state;
+}
+
+static void addresses_hold_no_credentials(void **state)
+{
+    expect_listing("https://user:secret@host/a.tar", "https://...@host/a.tar: an address with credentials");
+    expect_listing("https://host/a.tar?sig=secret", "https://host/a.tar: an address with `?`");
+    assert_null(source_open("https://user:secret@host/a.tar", NULL));
+    assert_null(strstr(error_text(), "secret"));
+    assert_null(source_open("https://host/a.tar?sig=secret", NULL));
+    assert_null(strstr(error_text(), "secret"));
+    expect_listing("s3://", "without a host or bucket");
+    (void)state;
+}
+
+/* ---- s3 ---- */
+
+static void point_to_server(const char *user)
+{
+    setenv("AWS_ENDPOINT_URL", server.url, 1);
+    setenv("AWS_REGION", "eu-central-1", 1);
+    if (user)
+        setenv("AWS_ACCESS_KEY_ID", user, 1);
+    else
+        unsetenv("AWS_ACCESS_KEY_ID");
+    setenv("AWS_SECRET_ACCESS_KEY", "verysecret", 1);
+    setenv("AWS_SESSION_TOKEN", "tokenofthree", 1);
+}
+
+static void folders_of_a_bucket_are_listed(void **state)
+{
+#define OBJECT(key, size) "<Contents><Key>" key "</Key><ETag>&quot;e&quot;</ETag><Size>" #size "</Size></Contents>"
+    static const char one[] =
+        "<?xml version=\"1.0\"?>\n<ListBucketResult><Name>b</Name>" OBJECT("d/e/", 0) OBJECT("d/test/1 &amp; 2.tar", 7)
+            OBJECT("d/train-00.tar", 512) "<IsTruncated>true</IsTruncated><NextContinuationToken>a+b/c=</"
+                                          "NextContinuationToken></ListBucketResult>";
+    static const char two[] = "<ListBucketResult>" OBJECT("d/train-00.parquet", 3) OBJECT("d/.hidden/x.tar", 1)
+        OBJECT("d/a.png", 9) OBJECT("d/train.jsonl", 20) "<IsTruncated>false</IsTruncated></ListBucketResult>";
+    static const char line[] = "{\"text\": \"from s3\"}\n";
+    struct served files[] = {
+        {.path = "/b/?list-type=2&prefix=d%2F", .bytes = one, .count = sizeof one - 1},
+        {.path = "/b/?continuation-token=a%2Bb%2Fc%3D&list-type=2&prefix=d%2F", .bytes = two, .count = sizeof two - 1},
+        {.path = "/b/d/t%20%26.jsonl", .bytes = line, .count = sizeof line - 1}};
+    server_open(&server, files, COUNT_OF(files));
+    point_to_server("AKIDEXAMPLE");
+    expect_listing("s3://b/d", "train-00.parquet 3 0 beside\ntrain-00.tar 512 0\ntrain.jsonl 20 0\n1 & 2.tar 7 2\n");
+    expect_listing("s3://b/d", "x.tar 1 -2 left out\na.png 9 -2 left out\n");
+    expect_listing("s3://b/d/t &.jsonl", "t &.jsonl 20 -1\n");
+    assert_non_null(strstr(files[2].last, "Authorization: AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/"));
+    assert_non_null(strstr(files[2].last, "/eu-central-1/s3/aws4_request"));
+    assert_non_null(strstr(files[2].last, "x-amz-security-token: tokenofthree"));
+    point_to_server(NULL);
+    expect_listing("s3://b/d/t &.jsonl", "t &.jsonl 20 -1\n");
+    assert_null(strstr(files[2].last, "Authorization"));
+    assert_null(strstr(files[2].last, "token"));
+    server_close(&server);
+    (void)state;
+}
+
+static void refusals_of_a_bucket_say_what_to_do(void **state)
+{
+    static const char body[] = "<Error><Code>AccessDenied</Code><AWSAccessKeyId>AKIDEXAMPLE</AWSAccessKeyId></Error>";
+    struct served files[] = {{.path = "/b/a.tar", .status = 403, .bytes = body},
+                             {.path = "/b/c.tar", .status = 301, .head = "x-amz-bucket-region: us-west-2\r\n"}};
+    server_open(&server, files, COUNT_OF(files));
+    point_to_server("AKIDEXAMPLE");
+    expect_listing("s3://b/a.tar", "s3://b/a.tar: HTTP 403 (AccessDenied): it may not be read with the credentials of");
+    assert_null(strstr(error_text(), "AKIDEXAMPLE"));
+    expect_listing("s3://b/c.tar", "the bucket is elsewhere: set AWS_REGION=us-west-2");
+    point_to_server(NULL);
+    expect_listing("s3://b/a.tar", "it may not be read without credentials: set AWS_ACCESS_KEY_ID");
+    expect_listing("s3://none/a.tar", "s3://none/a.tar: HTTP 404 (NoSuchKey)");
+    server_close(&server);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formats_give_what_they_give_from_a_disk),
+        cmocka_unit_test(a_tar_is_its_samples),
+        cmocka_unit_test(what_breaks_goes_on_where_it_was),
+        cmocka_unit_test(a_server_without_ranges_begins_anew),
+        cmocka_unit_test(a_file_that_changes_is_not_read_on),
+        cmocka_unit_test(files_beside_are_not_asked_for),
+        cmocka_unit_test(tables_need_ranges),
+        cmocka_unit_test(what_will_not_change_is_asked_for_once),
+        cmocka_unit_test(patience_ends),
+        cmocka_unit_test(a_long_file_comes_whole),
+        cmocka_unit_test(ranges_are_files_of_a_folder),
+        cmocka_unit_test(addresses_hold_no_credentials),
+        cmocka_unit_test(folders_of_a_bucket_are_listed),
+        cmocka_unit_test(refusals_of_a_bucket_say_what_to_do),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}
