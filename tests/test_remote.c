@@ -392,6 +392,8 @@ static void folders_of_a_bucket_are_listed(void **state)
     assert_non_null(strstr(files[2].last, "Authorization: AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/"));
     assert_non_null(strstr(files[2].last, "/eu-central-1/s3/aws4_request"));
     assert_non_null(strstr(files[2].last, "x-amz-security-token: tokenofthree"));
+    assert_non_null(strstr(files[2].last, "x-amz-content-sha256: e3b0c44298fc1c14"));
+    assert_non_null(strstr(files[2].last, "SignedHeaders=host;x-amz-content-sha256;x-amz-date;x-amz-security-token"));
     point_to_server(NULL);
     expect_listing("s3://b/d/t &.jsonl", "t &.jsonl 20 -1\n");
     assert_null(strstr(files[2].last, "Authorization"));
