@@ -1,5 +1,4 @@
 #include "cli/inputs.h"
-#include "data/blob.h"
 #include "data/sources.h"
 
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* weft inspect PATH: what a file or folder holds, and whether it is whole. */
 #include "cli/cli.h"
 #include "cli/inspect.h"
-#include "data/blob.h"
 #include "data/sources.h"
 #include "tokenizers/text.h"
 

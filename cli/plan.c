@@ -4,7 +4,6 @@
 #include "cli/stages.h"
 #include "codecs/codecs.h"
 #include "core/json.h"
-#include "data/blob.h"
 #include "data/mixer.h"
 #include "data/prepare.h"
 #include "dist/dist.h"

@@ -2,7 +2,6 @@
 #include "cli/inputs.h"
 #include "cli/stages.h"
 #include "core/json.h"
-#include "data/blob.h"
 #include "data/prepare.h"
 
 #include <ctype.h>

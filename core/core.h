@@ -194,6 +194,7 @@ void file_unmap(struct file_view *view);
 int file_read(struct text *out, const char *path);
 int file_replace(const char *path, const void *data, i64 bytes); /* atomic */
 int file_copy(const char *to, const char *from);                 /* atomic too */
+bool is_address(const char *path);                               /* http://, https://, s3://: no file of this machine */
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
 i64 file_bytes(const char *path);     /* -1 and a message if there is none */

@@ -109,6 +109,11 @@ int file_copy(const char *to, const char *from)
     return status;
 }
 
+bool is_address(const char *path)
+{
+    return strncmp(path, "https://", 8) == 0 || strncmp(path, "http://", 7) == 0 || strncmp(path, "s3://", 5) == 0;
+}
+
 bool file_exists(const char *path)
 {
     struct stat status;

@@ -167,10 +167,12 @@ static bool is_stage_name(const char *text, size_t length)
 static int read_reference(char **out, const struct source *source)
 {
     const char *text = yaml_scalar(source->node);
-    bool path =
-        text && !strchr(text, '\n') && (*text == '/' || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0);
+    bool path = text && !strchr(text, '\n') &&
+                (*text == '/' || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0 || is_address(text));
     if (!text || (*text && !path && !is_stage_name(text, strcspn(text, "/"))))
-        return wrong(source, "a stage's name, perhaps with /part, or a path that begins with /, ./ or ../");
+        return wrong(source, "a stage's name, perhaps with /part, or a path that begins with /, ./ or ../, or an "
+                             "address that begins with "
+                             "https:// or s3://");
     return read_string(out, source);
 }
 

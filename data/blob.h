@@ -4,7 +4,6 @@
 #define WEFT_DATA_BLOB_H
 #include "core/core.h"
 
-bool is_address(const char *path);
 struct blob;
 struct blob *blob_open(const char *path); /* NULL: message */
 i64 blob_bytes(struct blob *blob); /* its size; -1: not known, of a pipe or a server that does not say; -2: error */

@@ -1,6 +1,5 @@
 /* The files of a folder and what each becomes, decided by names alone: which are read, which belong to another, which
  * are left out and why, and of which part they are. */
-#include "data/blob.h"
 #include "data/remote.h"
 #include "data/source_readers.h"
 #include "data/subtitles.h"

@@ -7,7 +7,8 @@
     SETTING(struct prepare_settings, member, key, type, fallback, low, high, NULL, help)
 const struct setting prepare_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0,
-        "folder, file, or address (https://, s3://, ranges {000..127}); folders train, validation, test in it are those "
+        "folder, file, or address (https://, s3://, ranges {000..127}); folders train, validation, test in it are "
+        "those "
         "parts; without train, all else is train; `weft inspect` says what becomes of its files"),
     ROW(text, "text", REFERENCE, NULL, 0, 0, "text tokenizer"),
     ROW(vision, "vision", REFERENCE, "", 0, 0, "vision tokenizer; without one pictures and clips are left out"),

@@ -1,7 +1,5 @@
 #include "data/remote.h"
 
-#include "data/blob.h"
-
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,11 +41,6 @@ static int failed(void)
 {
     failures++;
     return -1;
-}
-
-bool is_address(const char *path)
-{
-    return strncmp(path, "https://", 8) == 0 || strncmp(path, "http://", 7) == 0 || strncmp(path, "s3://", 5) == 0;
 }
 
 /* ---- what an answer says ---- */

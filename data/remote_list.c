@@ -1,8 +1,6 @@
 /* What stands at an address: files that are named, each asked for its size, and those of a folder at s3://. */
 #include "data/remote.h"
 
-#include "data/blob.h"
-
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

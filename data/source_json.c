@@ -1,5 +1,4 @@
 /* Media, texts and messages of a record, into a sample. */
-#include "data/blob.h"
 #include "data/source_build.h"
 
 #include <string.h>

@@ -267,6 +267,20 @@ static void required_keys_must_be_there(void **state)
     yaml_free(document);
 }
 
+static void addresses_are_references(void **state)
+{
+    (void)state;
+    static const char *const addresses[] = {"https://host/a-{0..9}.tar", "s3://bucket/a folder"};
+    for (i64 i = 0; i < COUNT_OF(addresses); i++) {
+        struct example values;
+        char *text = string_format("{steps: 1, data: \"%s\"}", addresses[i]);
+        read_or_fail(&values, text);
+        assert_string_equal(values.data, addresses[i]);
+        settings_release(&values, table);
+        memory_free(text);
+    }
+}
+
 static void resolved_values_become_json_that_reads_back(void **state)
 {
     (void)state;
@@ -458,6 +472,7 @@ int main(void)
         cmocka_unit_test(overrides_win),
         cmocka_unit_test(wrong_overrides_are_refused),
         cmocka_unit_test(required_keys_must_be_there),
+        cmocka_unit_test(addresses_are_references),
         cmocka_unit_test(resolved_values_become_json_that_reads_back),
         cmocka_unit_test(help_names_key_type_range_and_default),
         cmocka_unit_test(documents_keep_their_lines),
