@@ -43,7 +43,7 @@ static int run_eval(const struct eval_settings *s, const struct submodel_options
     struct arena arena;
     struct json *result = NULL;
     struct text out = {0};
-    if (!strchr(s->data, '\n') && !file_exists(s->data))
+    if (!strchr(s->data, '\n') && !is_address(s->data) && !file_exists(s->data))
         return error_set("--data %s: there is no such folder or file", s->data);
     if (model_load(&model, cli_device(), s->from, DTYPE_OTHER, false))
         return -1;

@@ -183,7 +183,7 @@ static struct json *eval_on_shards(struct model *model, const struct submodel *s
 
 struct json *eval_model(struct model *model, const struct submodel *sub, const struct eval_settings *s, u64 seed)
 {
-    bool file = file_exists(s->data) && !file_is_directory(s->data);
+    bool file = is_address(s->data) || (file_exists(s->data) && !file_is_directory(s->data));
     return file ? eval_on_prompts(model, sub, s, seed) : eval_on_shards(model, sub, s);
 }
 

@@ -1,5 +1,6 @@
 #include "rl/prompts.h"
 
+#include "data/source_readers.h"
 #include "data/table.h"
 
 #include <string.h>
@@ -152,28 +153,42 @@ static int add_prompt(struct prompts *all, struct json *source, const char *path
 
 static int load_lines(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer, i64 limit)
 {
-    struct text text = {0};
-    if (file_read(&text, path))
-        return -1;
-    int status = 0;
-    i64 number = 1;
-    for (char *line = text.data, *end; line && *line && status == 0 && (!limit || all->count < limit);
-         line = end, number++) {
-        end = strchr(line, '\n');
-        i64 length = end ? end - line : (i64)strlen(line);
-        end = end ? end + 1 : line + length;
-        if (length == (i64)strspn(line, " \t\r") || line[strspn(line, " \t\r")] == '\n')
+    struct line_reader in;
+    int status = line_reader_open(&in, path) < 0 ? -1 : 1;
+    bool opened = status == 1;
+    while (status == 1 && (!limit || all->count < limit) && (status = line_reader_next(&in)) == 1) {
+        const char *line = in.line.data ? in.line.data : "";
+        if (in.line.length == (i64)strspn(line, " \t\r"))
             continue;
-        struct json *source = json_parse_line(line, length, path, number);
-        status = source ? add_prompt(all, source, path, number, tokenizer) : -1;
+        struct json *source = json_parse_line(line, in.line.length, path, in.number);
+        status = source && add_prompt(all, source, path, in.number, tokenizer) == 0 ? 1 : -1;
     }
+    if (status == -2)
+        error_set("%s:%lld: a line of more than %d bytes", path, (long long)in.number, LINE_BYTES_MAX);
+    if (opened)
+        line_reader_close(&in);
+    return status < 0 ? -1 : 0;
+}
+
+static struct json *parse_file(const char *path)
+{
+    struct text text = {0};
+    const char *name;
+    struct json *value = NULL;
+    struct archive_file *file = archive_file_open(path, false);
+    int status = file ? archive_file_next(file, &name) : -1;
+    if (status == 1)
+        status = archive_file_read_all(file, &text);
+    if (status == 0)
+        value = json_parse(text.data ? text.data : "", text.length, path);
+    archive_file_close(file);
     text_release(&text);
-    return status;
+    return value;
 }
 
 static int load_array(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer, i64 limit)
 {
-    struct json *array = json_load(path);
+    struct json *array = parse_file(path);
     if (!array)
         return -1;
     int status = json_kind(array) == JSON_ARRAY ? 0 : error_set("%s: expected a list of prompts", path);
@@ -200,14 +215,14 @@ static int load_table(struct prompts *all, const char *path, const struct text_t
 
 int prompts_load(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer, i64 limit)
 {
-    i64 length = (i64)strlen(path);
+    i64 length = name_unpacked_length(path);
     *all = (struct prompts){0};
     if (file_is_directory(path))
         return error_set(
             "%s is a folder, expected a file of prompts (.jsonl, .parquet, .arrow, .csv, or a .json array)", path);
-    int status = data_table_reads(path)                                  ? load_table(all, path, tokenizer, limit)
-                 : length > 5 && strcmp(path + length - 5, ".json") == 0 ? load_array(all, path, tokenizer, limit)
-                                                                         : load_lines(all, path, tokenizer, limit);
+    int status = data_table_reads(path)                                      ? load_table(all, path, tokenizer, limit)
+                 : length > 5 && strncmp(path + length - 5, ".json", 5) == 0 ? load_array(all, path, tokenizer, limit)
+                                                                             : load_lines(all, path, tokenizer, limit);
     if (status == 0 && all->count == 0)
         status = error_set("%s: no prompts in it", path);
     if (status)

@@ -1,4 +1,5 @@
-/* Prompts with what their answers are judged by, in verl's JSON fields (one object a line, or a .json array):
+/* Prompts with what their answers are judged by, in verl's JSON fields (one object a line, a .json array, or a table;
+ * packed, or at an address, too):
  *
  *   {"data_source": "openai/gsm8k", "prompt": [{"role": "user", "content": "..."}], "ability": "math",
  *    "reward_model": {"style": "rule", "ground_truth": "72"}, "extra_info": {"index": 0, ...}}

@@ -470,7 +470,8 @@ static void prompts_may_stand_in_a_table(void **state)
 
 static void questions_are_prompts_as_published(void **state)
 {
-    static const char *const names[] = {"qa.parquet", "qa.jsonl", "qa.json", "qa.csv"};
+    static const char *const names[] = {"qa.parquet", "qa.jsonl",           "qa.json",
+                                        "qa.csv",     "packed_qa.jsonl.gz", "packed_qa.json.xz"};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct prompts p;

@@ -5,6 +5,8 @@
 Bytes stand as {"$bytes": HEX}. values.jsonl is what every values_*.parquet holds, nested.jsonl what nested_* do; times and decimals
 are compared as the integers they are stored as.
 """
+import gzip
+import lzma
 import json, os, sys
 import pyarrow as pa, pyarrow.ipc as ipc, pyarrow.parquet as pq
 
@@ -185,6 +187,9 @@ def write_forms():
                 writer = csv.DictWriter(out, rows[0].keys())
                 writer.writeheader()
                 writer.writerows(rows)
+    for name, pack in (("qa.jsonl.gz", lambda b: gzip.compress(b, mtime=0)), ("qa.json.xz", lzma.compress)):
+        with open(os.path.join(HERE, "forms", name[:-3]), "rb") as whole:
+            open(os.path.join(HERE, "forms", "packed_" + name), "wb").write(pack(whole.read()))
     picture = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     bytes_of = lambda i: b"\xff\xd8picture %d" % i
     write_small("pictures", [{"image": {"bytes": bytes_of(1), "path": "1.jpg"}, "caption": "a red apple"},
