@@ -14,10 +14,12 @@ void tape_open(struct tape *tape, struct device *device, enum dtype activations,
     arena_open(&tape->host, HOST_BYTES);
     arena_open(&tape->staged, HOST_BYTES);
     tape->recording = true;
+    tape->passed = NOTHING_PASSED;
 }
 
 void tape_close(struct tape *tape)
 {
+    memory_free(tape->block_weights);
     device_arena_close(tape->device, &tape->arena);
     device_arena_close(tape->device, &tape->kept);
     arena_close(&tape->host);
@@ -36,6 +38,8 @@ void tape_clear(struct tape *tape, bool recording)
     tape->recording = recording;
     tape->kept_count = tape->kept_next = 0;
     tape->keeping = tape->replaying = false;
+    tape->block_weight_count = 0;
+    tape->passed = NOTHING_PASSED;
 }
 
 static void *host_alloc(struct tape *tape, i64 bytes)
@@ -88,6 +92,53 @@ void tape_put(struct tape *tape)
     tape->staged_to = NULL;
 }
 
+/* ---- Uses of weights ---- */
+
+static bool is_trained_weight(const struct tensor *t)
+{
+    return t && t->needs_grad && t->parts_written;
+}
+
+static void list_block_weight(struct tape *tape, struct tensor *w)
+{
+    i64 size = sizeof w, room = tape->block_weight_capacity;
+    if (tape->block_weight_count == room) {
+        i64 more = max_i64(64, 2 * room);
+        tape->block_weights = memory_resize(tape->block_weights, room * size, more * size);
+        tape->block_weight_capacity = more;
+    }
+    tape->block_weights[tape->block_weight_count++] = w;
+}
+
+/* A recomputed block's uses are counted when it first runs. */
+static void count_uses(struct tape *tape, struct tensor *const *inputs, int input_count)
+{
+    for (int i = 0; i < input_count; i++) {
+        if (!is_trained_weight(inputs[i]) || tape->replaying)
+            continue;
+        inputs[i]->uses++;
+        if (tape->keeping)
+            list_block_weight(tape, inputs[i]);
+    }
+}
+
+static void note_weights(struct tape_record *record, struct tensor *const *inputs, int input_count)
+{
+    for (int i = 0; i < input_count; i++) {
+        if (!is_trained_weight(inputs[i]))
+            continue;
+        require(record->weight_count < COUNT_OF(record->weights), "an op of more than %d weights",
+                (int)COUNT_OF(record->weights));
+        record->weights[record->weight_count++] = inputs[i];
+    }
+}
+
+static void end_uses(struct tensor *const *weights, i64 count)
+{
+    for (i64 i = 0; i < count; i++)
+        weights[i]->uses--;
+}
+
 void *tape_record(struct tape *tape, i64 record_bytes,
                   void (*backward)(struct tape_record *, struct device *, struct tape *), struct tensor *const *inputs,
                   int input_count, struct tensor *const *outputs, int output_count)
@@ -95,6 +146,8 @@ void *tape_record(struct tape *tape, i64 record_bytes,
     bool needed = false;
     for (int i = 0; i < input_count; i++)
         needed |= inputs[i] && inputs[i]->needs_grad;
+    if (tape->recording || tape->keeping)
+        count_uses(tape, inputs, input_count);
     if (!tape->recording || !needed)
         return NULL;
     struct tape_record *record = host_alloc(tape, record_bytes);
@@ -104,6 +157,7 @@ void *tape_record(struct tape *tape, i64 record_bytes,
         record->outputs[i] = outputs[i];
     }
     record->output_count = output_count;
+    note_weights(record, inputs, input_count);
     record->backward = backward;
     record->previous = tape->last;
     tape->last = record;
@@ -199,7 +253,32 @@ static void run_records(struct tape *tape)
         record->backward(record, tape->device, tape);
         for (int i = 0; i < record->output_count; i++)
             release_gradient(tape, record->outputs[i]);
+        end_uses(record->weights, record->weight_count);
+        if (tape->after)
+            tape->after(tape->after_context, tape);
     }
+}
+
+struct mark_record {
+    struct tape_record record;
+    i64 place;
+};
+
+static void mark_backward(struct tape_record *record, struct device *device, struct tape *tape)
+{
+    (void)device;
+    tape->passed = ((struct mark_record *)record)->place;
+}
+
+void tape_mark(struct tape *tape, i64 place)
+{
+    if (!tape->recording)
+        return;
+    struct mark_record *r = host_alloc(tape, sizeof *r);
+    r->record.backward = mark_backward;
+    r->record.previous = tape->last;
+    r->place = place;
+    tape->last = &r->record;
 }
 
 void tape_backward(struct tape *tape)
@@ -213,7 +292,7 @@ struct recompute_record {
     tape_block *block;
     void *context;
     struct tensor *input, *output;
-    i64 kept_first;
+    i64 kept_first, weights_first, weights_end; /* of kept_blocks and block_weights */
 };
 
 /* Runs the block again with recording, then its records; what it allocated is given back. */
@@ -221,8 +300,10 @@ static void recompute_backward(struct tape_record *record, struct device *device
 {
     struct recompute_record *r = (struct recompute_record *)record;
     (void)device;
-    if (!r->output->grad_written)
+    if (!r->output->grad_written) {
+        end_uses(tape->block_weights + r->weights_first, r->weights_end - r->weights_first);
         return;
+    }
     ensure_gradient(tape, r->input);
     struct tape_record *outer = tape->last;
     struct free_class free_classes[FREE_CLASSES];
@@ -250,6 +331,7 @@ struct tensor *tape_recompute(struct tape *tape, tape_block *block, void *contex
     require(!tape->keeping && !tape->replaying, "recomputed blocks do not nest");
     struct tensor *output = tape_tensor(tape, input->dtype, input->rows, input->columns);
     i64 mark = arena_mark(&tape->arena), host_mark = arena_mark(&tape->host), kept_first = tape->kept_count;
+    i64 weights_first = tape->block_weight_count;
     tape->recording = false;
     tape->keeping = true;
     struct tensor *inside = block(tape, context, input);
@@ -268,5 +350,7 @@ struct tensor *tape_recompute(struct tape *tape, tape_block *block, void *contex
     r->input = input;
     r->output = output;
     r->kept_first = kept_first;
+    r->weights_first = weights_first;
+    r->weights_end = tape->block_weight_count;
     return output;
 }

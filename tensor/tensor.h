@@ -6,7 +6,8 @@
  *
  * Gradients: the first one written overwrites, later ones add, so nothing zeroes buffers. The gradient of an op's
  * output is dead once the op's backward ran; its memory goes to the next tensor of the same size. Gradients of weights
- * live in the weights table and stay until weights_begin_step. */
+ * live in the weights table and stay until weights_begin_step. A weight counts the records that will still write its
+ * gradient, on all tapes and in blocks that will be recomputed: at 0, with no forward to come, it is whole. */
 #ifndef WEFT_TENSOR_H
 #define WEFT_TENSOR_H
 #include "kernels/kernels.h"
@@ -19,6 +20,7 @@ struct tensor {
     bool needs_grad, grad_written;
     u8 *parts_written; /* trained weights: which slices have a gradient, [parts] device memory; NULL elsewhere */
     i64 parts;
+    i64 uses; /* trained weights: how many records have yet to write the gradient in this step's backwards */
     const struct narrow *narrow; /* weights in few bits: products read these instead of data; NULL elsewhere */
     const void *packed;          /* trained weights: the backend's image of data, while it is one; NULL elsewhere */
 };
@@ -34,7 +36,8 @@ struct tape_record {
     void (*backward)(struct tape_record *record, struct device *device, struct tape *tape);
     struct tape_record *previous;
     struct tensor *outputs[4]; /* whose gradients are dead afterwards */
-    int output_count;
+    struct tensor *weights[2]; /* trained, whose gradients it writes */
+    int output_count, weight_count;
 };
 struct kept_block { /* what a recomputed block must not compute twice (routing) */
     void *data;
@@ -63,7 +66,13 @@ struct tape {
     struct free_class free[FREE_CLASSES];
     struct kept_block kept_blocks[KEPT_MOST];
     i64 kept_count, kept_next;
-    bool keeping, replaying; /* inside a block that will be, or is being, recomputed */
+    bool keeping, replaying;       /* inside a block that will be, or is being, recomputed */
+    struct tensor **block_weights; /* those used in blocks, once for each use, in order */
+    i64 block_weight_count, block_weight_capacity;
+    i64 passed; /* the last tape_mark the backward came to */
+    /* Called after every record of a backward; NULL: not wanted. Stays across tape_clear. */
+    void (*after)(void *context, struct tape *tape);
+    void *after_context;
 };
 void tape_open(struct tape *tape, struct device *device, enum dtype activations, i64 reserved_bytes);
 void tape_close(struct tape *tape);
@@ -99,6 +108,10 @@ struct matrix tape_output_gradient(const struct tensor *output);
 /* Values a block may not recompute: allocates and returns true the first time (the caller computes them); in a replay
  * returns false and the block's earlier memory. */
 bool tape_keep(struct tape *tape, void **data, i64 bytes);
+
+/* A place in the forward: once the backward has come back to it, `passed` is `place`. */
+enum { NOTHING_PASSED = INT32_MAX };
+void tape_mark(struct tape *tape, i64 place);
 
 /* Seeds: gradients of loss tensors are coefficients in device memory (see the losses in ops.h); runs all records. */
 void tape_backward(struct tape *tape);

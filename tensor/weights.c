@@ -174,8 +174,10 @@ static void place_gradients(struct weights *weights)
 
 static void forget_gradients(struct weights *weights)
 {
-    for (i64 i = 0; i < weights->count; i++)
+    for (i64 i = 0; i < weights->count; i++) {
         weights->list[i].value.grad_written = false;
+        weights->list[i].value.uses = 0;
+    }
     if (weights->written_count)
         weights->device->ops->zero(weights->device, weights->written, weights->written_count);
 }
@@ -350,16 +352,19 @@ void weights_begin_step(struct weights *weights)
     weights_pack(weights);
 }
 
-void weights_settle_gradients(struct weights *weights)
+void weight_settle_gradient(struct weights *weights, struct weight *w)
 {
     struct device *device = weights->device;
-    for (i64 i = 0; i < weights->count; i++) {
-        struct weight *w = &weights->list[i];
-        if (w->value.needs_grad && !w->value.grad_written)
-            device->ops->zero_unwritten(device, matrix_of(w->value.grad, DTYPE_F32, w->parts * w->rows, w->columns),
-                                        w->value.parts_written, w->parts);
-        w->value.grad_written = w->value.needs_grad;
-    }
+    if (w->value.needs_grad && !w->value.grad_written)
+        device->ops->zero_unwritten(device, matrix_of(w->value.grad, DTYPE_F32, w->parts * w->rows, w->columns),
+                                    w->value.parts_written, w->parts);
+    w->value.grad_written = w->value.needs_grad;
+}
+
+void weights_settle_gradients(struct weights *weights)
+{
+    for (i64 i = 0; i < weights->count; i++)
+        weight_settle_gradient(weights, &weights->list[i]);
 }
 
 i64 weights_parameters(const struct weights *weights)

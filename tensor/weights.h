@@ -99,6 +99,7 @@ void weights_pack(struct weights *weights);
 void weight_changed(struct weight *weight); /* its copy is, not by weight_put */
 /* Gradients of expert slices nobody was routed to become zeros: for who reads gradients as a whole. */
 void weights_settle_gradients(struct weights *weights);
+void weight_settle_gradient(struct weights *weights, struct weight *weight);
 /* How many data ranks share the masters of a weight, and this rank's number among them. */
 i64 weight_sharers(const struct weight_spec *spec, const struct weights_layout *layout);
 i64 weight_sharer(const struct weight_spec *spec, const struct weights_layout *layout);

@@ -430,6 +430,147 @@ static void chunks_of_a_head_are_the_whole_in_less_memory(void **state)
     close_head(&whole);
 }
 
+/* ---- when the gradient of a weight is whole ---- */
+
+enum { SQUARE = 4, WEIGHTS = 3, RECORDS_MOST = 32 };
+struct use_trial {
+    struct tape tape;
+    struct tensor w[WEIGHTS];
+    i64 seen[RECORDS_MOST][WEIGHTS]; /* uses that are left after each record */
+    i64 records;
+};
+
+static struct tensor weight_leaf(u32 stream)
+{
+    struct tensor w = leaf(stream, SQUARE, SQUARE);
+    w.parts = 1;
+    w.parts_written = device_alloc(&device, 1);
+    w.grad = device_alloc(&device, SQUARE * SQUARE * 4);
+    return w;
+}
+
+static void see(void *context, struct tape *tape)
+{
+    struct use_trial *t = context;
+    (void)tape;
+    assert_true(t->records < RECORDS_MOST);
+    for (int i = 0; i < WEIGHTS; i++)
+        t->seen[t->records][i] = t->w[i].uses;
+    t->records++;
+}
+
+static void open_uses(struct use_trial *t)
+{
+    *t = (struct use_trial){.records = 0};
+    tape_open(&t->tape, &device, DTYPE_F32, 1 << 20);
+    tape_clear(&t->tape, true);
+    t->tape.after = see;
+    t->tape.after_context = t;
+    for (u32 i = 0; i < WEIGHTS; i++)
+        t->w[i] = weight_leaf(20 + i);
+}
+
+static void close_uses(struct use_trial *t, struct tensor *x)
+{
+    for (int i = 0; i < WEIGHTS; i++) {
+        device_free(&device, t->w[i].data, SQUARE * SQUARE * 4);
+        device_free(&device, t->w[i].grad, SQUARE * SQUARE * 4);
+        device_free(&device, t->w[i].parts_written, 1);
+    }
+    device_free(&device, x->data, SQUARE * SQUARE * 4);
+    tape_close(&t->tape);
+}
+
+static void seed_ones(struct tape *tape, struct tensor *y)
+{
+    float ones[SQUARE * SQUARE];
+    for (i64 i = 0; i < SQUARE * SQUARE; i++)
+        ones[i] = 1;
+    device_put(&device, tape_gradient(tape, y).matrix.data, ones, sizeof ones);
+}
+
+static struct tensor *multiply_twice(struct tape *tape, void *w, struct tensor *x)
+{
+    return op_linear(tape, op_linear(tape, x, w, DTYPE_F32), w, DTYPE_F32);
+}
+
+/* After which record of the backward the weight has none left. */
+static i64 record_of_last_use(const struct use_trial *t, int w)
+{
+    i64 at = 0;
+    while (at < t->records && t->seen[at][w])
+        at++;
+    return at;
+}
+
+/* y = w0 (w1 (w0 (w0 x))), the two inner products in a block; w2 has no use. */
+static void uses_end_with_the_last_record(void **state)
+{
+    static struct use_trial t;
+    (void)state;
+    for (int recomputed = 0; recomputed < 2; recomputed++) {
+        open_uses(&t);
+        struct tensor x = leaf(30, SQUARE, SQUARE);
+        struct tensor *inner =
+            recomputed ? tape_recompute(&t.tape, multiply_twice, &t.w[0], &x) : multiply_twice(&t.tape, &t.w[0], &x);
+        struct tensor *y = op_linear(&t.tape, op_linear(&t.tape, inner, &t.w[1], DTYPE_F32), &t.w[0], DTYPE_F32);
+        assert_true(t.w[0].uses == 3 && t.w[1].uses == 1 && t.w[2].uses == 0);
+        seed_ones(&t.tape, y);
+        tape_backward(&t.tape);
+        assert_int_equal(t.seen[0][0], 2);
+        assert_int_equal(record_of_last_use(&t, 1), 1);
+        assert_int_equal(record_of_last_use(&t, 0), 3);
+        assert_int_equal(record_of_last_use(&t, 2), 0);
+        assert_int_equal(t.records, recomputed ? 5 : 4);
+        close_uses(&t, &x);
+    }
+}
+
+/* Two micro-batches in flight, a block that no gradient reaches, and a forward that is not recorded. */
+static void uses_are_counted_over_tapes_and_dead_blocks(void **state)
+{
+    static struct use_trial t, other;
+    (void)state;
+    open_uses(&t);
+    struct tensor x = leaf(30, SQUARE, SQUARE);
+    tape_open(&other.tape, &device, DTYPE_F32, 1 << 20);
+    tape_clear(&other.tape, false);
+    op_linear(&other.tape, &x, &t.w[0], DTYPE_F32);
+    assert_int_equal(t.w[0].uses, 0);
+    tape_clear(&other.tape, true);
+    struct tensor *first = op_linear(&t.tape, &x, &t.w[0], DTYPE_F32);
+    tape_recompute(&t.tape, multiply_twice, &t.w[2], &x);
+    struct tensor *second = op_linear(&other.tape, &x, &t.w[0], DTYPE_F32);
+    assert_true(t.w[0].uses == 2 && t.w[2].uses == 2);
+    seed_ones(&t.tape, first);
+    tape_backward(&t.tape);
+    assert_true(t.w[0].uses == 1 && t.w[2].uses == 0);
+    seed_ones(&other.tape, second);
+    tape_backward(&other.tape);
+    assert_int_equal(t.w[0].uses, 0);
+    tape_close(&other.tape);
+    close_uses(&t, &x);
+}
+
+static void a_mark_is_passed_on_the_way_back(void **state)
+{
+    static struct use_trial t;
+    (void)state;
+    open_uses(&t);
+    struct tensor x = leaf(30, SQUARE, SQUARE);
+    tape_mark(&t.tape, 7);
+    struct tensor *y = op_linear(&t.tape, &x, &t.w[0], DTYPE_F32);
+    tape_mark(&t.tape, 8);
+    assert_int_equal(t.tape.passed, NOTHING_PASSED);
+    seed_ones(&t.tape, y);
+    tape_backward(&t.tape);
+    assert_int_equal(t.tape.passed, 7);
+    assert_true(t.records == 3 && t.seen[0][0] == 1 && t.seen[1][0] == 0);
+    tape_clear(&t.tape, true);
+    assert_int_equal(t.tape.passed, NOTHING_PASSED);
+    close_uses(&t, &x);
+}
+
 /* ---- that the table is whole ---- */
 
 static bool is_listed(const char *op, size_t length)
@@ -464,6 +605,9 @@ static int run(const char *name)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_match_differences),
         cmocka_unit_test(chunks_of_a_head_are_the_whole_in_less_memory),
+        cmocka_unit_test(uses_end_with_the_last_record),
+        cmocka_unit_test(uses_are_counted_over_tapes_and_dead_blocks),
+        cmocka_unit_test(a_mark_is_passed_on_the_way_back),
         cmocka_unit_test(every_op_has_a_case),
     };
     return cmocka_run_group_tests_name(name, tests, NULL, NULL);
