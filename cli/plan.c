@@ -26,8 +26,10 @@ struct plan { /* of one stage */
     enum dtype dtype;
     struct step_memory memory; /* of the rank that needs most */
     i64 parameters, active;
-    double flops, traffic; /* of a step: of all ranks; of the rank that sends most */
-    struct json *sources;  /* of a mixture whose shards stand; NULL */
+    double flops, traffic;           /* of a step: of all ranks; of the rank that sends most */
+    double flops_per_s, bytes_per_s; /* of a rank and its link; 0: not given */
+    struct bucket_times sums;        /* of gradients, in a step of the rank that sends most of them */
+    struct json *sources;            /* of a mixture whose shards stand; NULL */
 };
 
 /* ---- The model a stage trains: of its settings and its tokenizers', or of the model it starts from ---- */
@@ -192,6 +194,9 @@ static int train_on_meta(struct plan *p, struct device *meta, struct parallel *p
         trainer->recompute = s->recompute;
         status = run_steps(trainer);
         step_memory_of(&memory, trainer);
+        struct bucket_times sums =
+            buckets_foresee(trainer->buckets, p->flops_per_s ? p->flops_per_s : 1, p->bytes_per_s ? p->bytes_per_s : 1);
+        p->sums = sums.bytes > p->sums.bytes ? sums : p->sums;
         p->parameters = weights_parameters(&model->weights);
         if (step_memory_total(&memory) > step_memory_total(&p->memory)) {
             p->memory = memory;
@@ -323,6 +328,21 @@ static void print_sources(const struct plan *p)
     }
 }
 
+static void print_traffic(const struct plan *p)
+{
+    const struct bucket_times *s = &p->sums;
+    if (p->ranks == 1)
+        return;
+    printf("  traffic  %10.1f MB a step, sent by the rank that sends most\n", p->traffic * 1e-6);
+    if (s->count)
+        printf("  sums     %10.1f MB of gradients in %lld buckets, which go while the backward runs", s->bytes * 1e-6,
+               (long long)s->count);
+    if (s->count && p->flops_per_s > 0 && p->bytes_per_s > 0)
+        printf(": %.3f s a step at %g GB/s, %.3f s of them after it", s->seconds, p->bytes_per_s * 1e-9, s->exposed_s);
+    if (s->count)
+        printf("\n");
+}
+
 static void print_plan(const struct plan *p, double gflops)
 {
     const struct step_memory *m = &p->memory;
@@ -332,15 +352,15 @@ static void print_plan(const struct plan *p, double gflops)
            (long long)p->ranks, p->ranks == 1 ? "" : "s");
     printf("  memory   %10.1f MB", (double)step_memory_total(m) * 1e-6);
     printf(p->ranks > 1 ? " on rank %lld, which needs most:" : ":", (long long)p->worst_rank);
-    printf(" weights %.1f, masters %.1f, moments %.1f, gradients %.1f, activations %.1f, host %.1f, backend %.1f\n",
+    printf(" weights %.1f, masters %.1f, moments %.1f, gradients %.1f, activations %.1f, host %.1f, "
+           "buckets %.1f, backend %.1f\n",
            (double)m->copies * 1e-6, (double)m->masters * 1e-6, (double)m->moments * 1e-6, (double)m->gradients * 1e-6,
-           (double)m->activations * 1e-6, (double)m->host * 1e-6, (double)m->backend * 1e-6);
+           (double)m->activations * 1e-6, (double)m->host * 1e-6, (double)m->buckets * 1e-6, (double)m->backend * 1e-6);
     printf("  disk     %10.1f MB: %lld checkpoints kept, one more while it is written, and the model; without "
            "tokenizers\n",
            disk_of(p) * 1e-6, (long long)p->settings->training.keep);
     printf("  flops    %10.2f GFLOP a step, of all ranks\n", p->flops * 1e-9);
-    if (p->ranks > 1)
-        printf("  traffic  %10.1f MB a step, sent by the rank that sends most\n", p->traffic * 1e-6);
+    print_traffic(p);
     if (gflops > 0)
         printf("  time     %10.1f s at %g GFLOP/s a rank\n", steps_seconds(p, gflops), gflops);
     print_sources(p);
@@ -361,6 +381,12 @@ static void print_json(const struct plan *p, double gflops)
     if (p->sources)
         json_set(j, "sources", json_copy(p->sources));
     json_set(j, "traffic", json_of_number(p->traffic));
+    json_set(j, "buckets", json_of_integer(p->sums.count));
+    json_set(j, "sums", json_of_number(p->sums.bytes));
+    if (gflops > 0 && p->bytes_per_s > 0) {
+        json_set(j, "sum_seconds", json_of_number(p->sums.seconds));
+        json_set(j, "sum_seconds_exposed", json_of_number(p->sums.exposed_s));
+    }
     if (gflops > 0)
         json_set(j, "seconds", json_of_number(steps_seconds(p, gflops)));
     json_print(&line, j, 0);
@@ -452,18 +478,21 @@ static int plan_recipe(const struct recipe *r, const struct plan *with, double g
 int command_plan(int argc, char **argv)
 {
     bool json = false;
-    const char *ranks = NULL, *layout = NULL, *gflops = NULL;
+    const char *ranks = NULL, *layout = NULL, *gflops = NULL, *gbytes = NULL;
     struct arguments a;
     struct recipe recipe;
     const struct option options[] = {
         {"ranks", "N", &ranks, NULL, "ranks that would run it (1)"},
-        {"layout", "SIZES", &layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive="},
+        {"layout", "SIZES", &layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive=,bucket="},
         {"gflops", "N", &gflops, NULL, "speed of a rank: then the time is said too"},
+        {"gbytes", "N", &gbytes, NULL, "GB a rank sends in a second: then also what sums of gradients take"},
         {"json", NULL, NULL, &json, "one JSON object a stage"},
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 64);
     struct plan with = {.ranks = option_integer(ranks, "ranks", 1, 1, 1 << 20, &status)};
     double speed = option_number(gflops, "gflops", 0, 1e-3, 1e12, &status);
+    with.flops_per_s = speed * 1e9;
+    with.bytes_per_s = option_number(gbytes, "gbytes", 0, 1e-6, 1e6, &status) * 1e9;
     if (status == 0)
         status = layout_parse(&with.layout, layout, with.ranks);
     if (status)

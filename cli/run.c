@@ -486,7 +486,7 @@ int command_run(int argc, char **argv)
     struct arguments a;
     const struct option options[] = {
         {"redo", NULL, NULL, &run.redo, "make stages anew whose settings changed"},
-        {"layout", "SIZES", &run.layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive="},
+        {"layout", "SIZES", &run.layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive=,bucket="},
         {"kinds", NULL, NULL, &kinds, "list every stage kind and its settings"},
         DEVICE_OPTION,
         {NULL}};

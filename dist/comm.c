@@ -137,7 +137,7 @@ struct call {
     i64 bytes;
 };
 
-static void agree(struct comm *comm, const char *name, i64 bytes)
+void comm_agree(struct comm *comm, const char *name, i64 bytes)
 {
     if (comm->transport->counts_only || comm->calls++ >= CHECKED_CALLS)
         return;
@@ -161,7 +161,7 @@ void comm_barrier(struct comm *comm)
 {
     if (comm->size == 1)
         return;
-    agree(comm, "barrier", 0);
+    comm_agree(comm, "barrier", 0);
     comm_host(comm)->transport->barrier(comm_host(comm));
 }
 
@@ -169,7 +169,7 @@ void comm_broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
 {
     if (comm->size == 1)
         return;
-    agree(comm, "broadcast", bytes);
+    comm_agree(comm, "broadcast", bytes);
     unlock(comm);
     comm->transport->broadcast(comm, data, bytes, root);
     lock(comm);
@@ -187,7 +187,7 @@ void comm_all_gather(struct comm *comm, void *data, const i64 *bytes)
 {
     if (comm->size == 1)
         return;
-    agree(comm, "all-gather", total_of(comm, bytes));
+    comm_agree(comm, "all-gather", total_of(comm, bytes));
     unlock(comm);
     comm->transport->all_gather(comm, data, bytes);
     lock(comm);
@@ -196,7 +196,7 @@ void comm_all_gather(struct comm *comm, void *data, const i64 *bytes)
 void comm_exchange(struct comm *comm, const struct span *out, const struct span *in)
 {
     if (comm->size > 1)
-        agree(comm, "exchange", 0);
+        comm_agree(comm, "exchange", 0);
     unlock(comm);
     comm->transport->exchange(comm, out, in);
     lock(comm);
@@ -228,6 +228,13 @@ void comm_receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
     unlock(comm);
     comm->transport->receive(comm, from, tag, data, bytes);
     lock(comm);
+}
+
+struct span piece_of_rank(const struct piece *p, i64 ranks, i64 rank)
+{
+    i64 first = p->rows * rank / ranks * p->columns, end = p->rows * (rank + 1) / ranks * p->columns;
+    i64 begin = min_i64(first + p->begin, end);
+    return (struct span){p->data + begin, (min_i64(begin + p->count, end) - begin) * 4};
 }
 
 /* ---- Sums ---- */
@@ -321,7 +328,7 @@ void comm_reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum 
 {
     if (comm->size == 1)
         return;
-    agree(comm, "reduce-scatter", total_of(comm, counts) * dtype_bytes(dtype));
+    comm_agree(comm, "reduce-scatter", total_of(comm, counts) * dtype_bytes(dtype));
     unlock(comm);
     reduce_scatter(comm, data, counts, dtype);
     lock(comm);
@@ -345,7 +352,7 @@ void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype)
 {
     if (comm->size == 1)
         return;
-    agree(comm, "all-reduce", count * dtype_bytes(dtype));
+    comm_agree(comm, "all-reduce", count * dtype_bytes(dtype));
     unlock(comm);
     all_reduce(comm, data, count, dtype);
     lock(comm);

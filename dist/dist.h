@@ -8,7 +8,8 @@
  *              two planes: a comm moves device memory, its comm_host bytes of the host
  *     parallel the comms a layout {data, expert, tensor, pipeline} cuts the world into      layout.c
  *     ops      collectives that record their backward                                        ops.c, experts.c
- *     zero     a weights table over ranks (ZeRO): sum gradients, gather copies, gather whole zero.c
+ *     buckets  sums of gradients, while the backward still runs                             buckets.c
+ *     zero     a weights table over ranks (ZeRO): gather copies, gather whole                zero.c
  *
  * World rank = (pipeline . data + d) . tensor + t. Expert ranks lie inside data ranks: data rank d holds the experts of
  * expert rank d % expert, and the ranks with the same experts are a `replica` comm.
@@ -22,8 +23,9 @@
  *
  * Adding a transport: fill a struct transport. exchange, all_gather, broadcast, send and receive must be there;
  * all_reduce and reduce_scatter may be NULL, then comm.c builds them of exchange and all_gather and sums on the host. A
- * transport of host memory is a control plane, and the data plane of a CPU; it also has barrier and split. One whose
- * memory is a device's sets the sums. comm_open says which transport a device gets. */
+ * transport of host memory is a control plane, and the data plane of a CPU; it also has barrier, split, begin and
+ * ended. One whose memory is a device's sets the sums, begin_sums and end_sums among them. comm_open says which
+ * transport a device gets. */
 #ifndef WEFT_DIST_H
 #define WEFT_DIST_H
 #include "tensor/ops.h"
@@ -48,6 +50,13 @@ struct span { /* bytes to or from one rank */
     void *data;
     i64 bytes;
 };
+/* Of a block of f32 whose rows are dealt to R ranks (rank r has rows [rows r / R, rows (r + 1) / R)): elements
+ * [begin, begin + count) of every rank's part. */
+struct piece {
+    float *data;
+    i64 rows, columns, begin, count;
+};
+struct span piece_of_rank(const struct piece *piece, i64 ranks, i64 rank);
 struct group { /* ranks first, first + stride, ... of the parent */
     i64 first, stride, count;
 };
@@ -68,6 +77,15 @@ struct transport {
     void (*barrier)(struct comm *comm);
     void (*all_reduce)(struct comm *comm, void *data, i64 count, enum dtype dtype);             /* or NULL */
     void (*reduce_scatter)(struct comm *comm, void *data, const i64 *counts, enum dtype dtype); /* or NULL */
+    /* Host memory: an exchange that goes on while the rank does other things. Those of one comm are begun in the same
+     * order on all its ranks, whatever other calls lie between. ended: all has come and gone, and the transfer is no
+     * more; or, without `wait`, not yet. */
+    struct transfer *(*begin)(struct comm *comm, const struct span *out, const struct span *in);
+    bool (*ended)(struct comm *comm, struct transfer *transfer, bool wait);
+    /* Device memory: each rank gets the sums of its parts of the pieces, beside the device's queue but after what
+     * stands there now; and the queue waits for all that were begun. NULL for host memory. */
+    void (*begin_sums)(struct comm *comm, const struct piece *pieces, i64 count);
+    void (*end_sums)(struct comm *comm);
     struct comm *(*split)(struct comm *parent, const struct group *group, i64 rank);
     void (*close)(struct comm *comm); /* its state, where there is one */
     void (*stop)(struct comm *comm);  /* ends all ranks; NULL: exit */
@@ -120,6 +138,8 @@ _Noreturn void comm_stop(struct comm *comm, const char *format, ...) PRINTF(2, 3
 /* For transports and ops. */
 struct comm *comm_new(const struct transport *transport, struct device *device, const char *name, i64 rank, i64 size);
 void *comm_scratch(struct comm *comm, i64 bytes); /* until the next call; keeps its largest size */
+/* Stops the run where the ranks' first calls differ in name or size, and names the ranks. */
+void comm_agree(struct comm *comm, const char *name, i64 bytes);
 extern const struct transport local_transport, meta_transport;
 struct comm *mpi_open(const struct launch *launch); /* a control plane; NULL and a message */
 struct comm *tcp_open(const struct launch *launch);
@@ -131,11 +151,12 @@ struct comm *nccl_over(struct comm *host, struct device *device); /* a data plan
 struct layout {
     i64 data, expert /* divides data */, tensor, pipeline; /* ranks; 0: 1 */
     i64 chunks;                                            /* runs of layers each pipeline rank has; 0: 1 */
-    i64 receive; /* rows an expert rank has room for, as a multiple of what a balanced router sends it; 0: 4 */
+    i64 receive;      /* rows an expert rank has room for, as a multiple of what a balanced router sends it; 0: 4 */
+    i64 bucket_bytes; /* of gradients that are summed together; 0: 32 MiB */
 };
-/* "data=4,expert=2,tensor=1,pipeline=1,chunks=1,receive=4", any of them; NULL or "": none. data: what the others leave
- * of the world's ranks. -1 and a message of usage, also where the sizes
- * do not multiply to the world's. */
+/* "data=4,expert=2,tensor=1,pipeline=1,chunks=1,receive=4,bucket=32", any of them, the last in MiB; NULL or "": none.
+ * data: what the others leave of the world's ranks. -1 and a message of usage, also where the sizes do not multiply to
+ * the world's. */
 int layout_parse(struct layout *layout, const char *text, i64 world);
 struct parallel {
     struct layout layout;
@@ -182,10 +203,40 @@ struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, co
 struct tensor *op_expert_send(struct tape *tape, struct tensor *rows, const struct expert_exchange *exchange);
 struct tensor *op_expert_return(struct tape *tape, struct tensor *grouped, const struct expert_exchange *exchange);
 
+/* ---- Sums of gradients over the ranks that hold the same weight ---- */
+/* Gradients lie in buckets, in one order that is the same on all ranks whatever sub-models and experts their data
+ * chose: upper layers first, within a layer the weights table's from its end, what inputs read last. A bucket begins
+ * when its turn has come and all its gradients are whole, those of weights without any use among them, which are zero:
+ *
+ *     backward   layer 3 | layer 2 | layer 1 | layer 0, inputs |
+ *     sums               | bucket 0 . | bucket 1 ..|           | bucket 2 .| finish, then the norm and the update
+ *
+ * Bits depend on neither the buckets' size nor the moment they begin. Where the plane is a GPU's and expert ranks meet
+ * within a layer too, a bucket waits for a tape_mark below its layers: NCCL's calls must be queued in one order on all
+ * ranks. */
+struct buckets;
+struct buckets *buckets_open(struct weights *weights, const struct parallel *parallel);
+void buckets_close(struct buckets *buckets);
+void buckets_start(struct buckets *buckets); /* every forward of the step is recorded */
+/* After each record of a backward. passed: the mark that no backward of this step will come above any more, or
+ * NOTHING_PASSED. */
+void buckets_advance(struct buckets *buckets, i64 passed);
+/* The backwards are done: the other buckets, and waits (on a GPU: its queue does). Afterwards each rank's share of each
+ * gradient is whole. */
+void buckets_finish(struct buckets *buckets);
+i64 buckets_memory(
+    const struct buckets *buckets); /* bytes of host memory that two buckets under way take; GPUs: none */
+/* What the last step's buckets are foreseen to take (meta) at the speeds of a rank and of its link: bytes sent, seconds
+ * of sending, and those of them that go on when the backward has ended. */
+struct bucket_times {
+    double bytes, seconds, exposed_s;
+    i64 count;
+};
+struct bucket_times buckets_foresee(const struct buckets *buckets, double flops_per_s, double bytes_per_s);
+
 /* ---- A weights table over ranks (ZeRO-1: Rajbhandari et al. 2020) ---- */
-/* Each data rank keeps the masters and moments of its share of every weight's rows. */
-/* Sums gradients over the ranks that hold the same weight; afterwards each rank's share of each is whole. */
-void zero_reduce(struct weights *weights, const struct parallel *parallel);
+/* Each data rank keeps the masters and moments of its share of every weight's rows: dealt as a piece's. */
+struct comm *zero_ranks(const struct weight *weight, const struct parallel *parallel); /* those that share it */
 /* Copies of the shares the ranks updated, to all that hold the weight. */
 void zero_gather_copies(struct weights *weights, const struct parallel *parallel);
 /* Whether this rank counts the weight's share in a sum over the world: one of several equal ones does. */

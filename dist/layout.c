@@ -3,11 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MIB ((i64)1 << 20)
+enum { BUCKET_MIB = 32 };
+
 static struct layout with_ones(const struct layout *layout)
 {
     struct layout l = *layout;
     i64 *sizes[] = {&l.data, &l.expert, &l.tensor, &l.pipeline, &l.chunks};
     l.receive = l.receive ? l.receive : 4;
+    l.bucket_bytes = l.bucket_bytes ? l.bucket_bytes : BUCKET_MIB * MIB;
     for (i64 i = 0; i < COUNT_OF(sizes); i++)
         *sizes[i] = max_i64(*sizes[i], 1);
     return l;
@@ -37,8 +41,9 @@ static int read_size(i64 *out, const char *name, const char *text)
 
 int layout_parse(struct layout *l, const char *text, i64 world)
 {
-    static const char *const names[] = {"data", "expert", "tensor", "pipeline", "chunks", "receive", NULL};
-    i64 *const sizes[] = {&l->data, &l->expert, &l->tensor, &l->pipeline, &l->chunks, &l->receive};
+    static const char *const names[] = {"data", "expert", "tensor", "pipeline", "chunks", "receive", "bucket", NULL};
+    i64 bucket_mib = 0;
+    i64 *const sizes[] = {&l->data, &l->expert, &l->tensor, &l->pipeline, &l->chunks, &l->receive, &bucket_mib};
     char *copy = string_copy(text ? text : ""), *rest = copy;
     int status = 0;
     *l = (struct layout){0};
@@ -51,7 +56,8 @@ int layout_parse(struct layout *l, const char *text, i64 world)
             i++;
         if (!names[i] || !equals) {
             const char *near = string_nearest(item, names);
-            status = error_usage("layout: \"%s\": expected data=, expert=, tensor=, pipeline=, chunks= or receive=%s%s",
+            status = error_usage("layout: \"%s\": expected data=, expert=, tensor=, pipeline=, chunks=, receive= or "
+                                 "bucket=%s%s",
                                  item, near && !names[i] ? ", did you mean " : "", near && !names[i] ? near : "");
         } else {
             status = read_size(sizes[i], item, equals + 1);
@@ -60,6 +66,7 @@ int layout_parse(struct layout *l, const char *text, i64 world)
     memory_free(copy);
     if (status)
         return -1;
+    l->bucket_bytes = bucket_mib * MIB;
     if (l->data == 0)
         l->data = max_i64(1, world / (max_i64(l->tensor, 1) * max_i64(l->pipeline, 1)));
     *l = with_ones(l);

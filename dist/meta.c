@@ -67,6 +67,18 @@ static void reduce_scatter(struct comm *comm, void *data, const i64 *counts, enu
     sent(comm, share_of(comm, whole(comm, counts) * (double)dtype_bytes(dtype)));
 }
 
+static void begin_sums(struct comm *comm, const struct piece *pieces, i64 count)
+{
+    for (i64 i = 0; i < count; i++)
+        for (i64 r = 0; r < comm->size; r++)
+            sent(comm, share_of(comm, (double)piece_of_rank(&pieces[i], comm->size, r).bytes));
+}
+
+static void end_sums(struct comm *comm)
+{
+    (void)comm;
+}
+
 static struct comm *split(struct comm *parent, const struct group *group, i64 rank)
 {
     return comm_new(&meta_transport, parent->device, parent->name, rank, group->count);
@@ -82,4 +94,6 @@ const struct transport meta_transport = {.name = "meta",
                                          .barrier = barrier,
                                          .all_reduce = all_reduce,
                                          .reduce_scatter = reduce_scatter,
+                                         .begin_sums = begin_sums,
+                                         .end_sums = end_sums,
                                          .split = split};

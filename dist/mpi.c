@@ -9,7 +9,7 @@
 #include <time.h>
 
 /* MPI counts in int: longer runs of bytes travel in pieces. */
-enum { PIECE_BYTES = 1 << 30, EXCHANGE_TAG = 1, MESSAGE_TAG = 16 };
+enum { PIECE_BYTES = 1 << 30, EXCHANGE_TAG = 1, TRANSFER_TAG = 2, MESSAGE_TAG = 16 };
 
 struct parcel { /* a message under way, in memory of its own */
     struct parcel *next;
@@ -56,34 +56,71 @@ static MPI_Request *requests_for(struct state *state, i64 count)
     return state->requests;
 }
 
-/* Every receive is posted before the first send. The partners are taken in turn from this rank on, so that not all
- * ranks begin with the same one. */
-static void exchange(struct comm *comm, const struct span *out, const struct span *in)
+static i64 requests_of(const struct comm *comm, const struct span *out, const struct span *in)
 {
-    struct state *state = comm->state;
-    i64 count = 0, most = 0;
+    i64 most = 0;
     for (i64 r = 0; r < comm->size; r++)
         most += pieces_of(out[r].bytes) + pieces_of(in[r].bytes);
-    MPI_Request *requests = requests_for(state, most);
+    return most;
+}
+
+/* Every receive is posted before the first send. The partners are taken in turn from this rank on, so that not all
+ * ranks begin with the same one. Returns the number of requests. */
+static i64 post(struct comm *comm, MPI_Request *requests, const struct span *out, const struct span *in, int tag)
+{
+    struct state *state = comm->state;
+    i64 count = 0;
     for (i64 i = 1; i < comm->size; i++) {
         i64 from = (comm->rank + comm->size - i) % comm->size;
         for (i64 p = 0; p < pieces_of(out[from].bytes); p++)
             check(comm,
                   MPI_Irecv((char *)out[from].data + p * PIECE_BYTES, piece_bytes(out[from].bytes, p), MPI_BYTE,
-                            (int)from, EXCHANGE_TAG, state->comm, &requests[count++]),
+                            (int)from, tag, state->comm, &requests[count++]),
                   "exchange");
     }
     for (i64 i = 1; i < comm->size; i++) {
         i64 to = (comm->rank + i) % comm->size;
         for (i64 p = 0; p < pieces_of(in[to].bytes); p++)
             check(comm,
-                  MPI_Isend((char *)in[to].data + p * PIECE_BYTES, piece_bytes(in[to].bytes, p), MPI_BYTE, (int)to,
-                            EXCHANGE_TAG, state->comm, &requests[count++]),
+                  MPI_Isend((char *)in[to].data + p * PIECE_BYTES, piece_bytes(in[to].bytes, p), MPI_BYTE, (int)to, tag,
+                            state->comm, &requests[count++]),
                   "exchange");
     }
+    return count;
+}
+
+static void exchange(struct comm *comm, const struct span *out, const struct span *in)
+{
+    MPI_Request *requests = requests_for(comm->state, requests_of(comm, out, in));
+    i64 count = post(comm, requests, out, in, EXCHANGE_TAG);
     if (in[comm->rank].bytes && out[comm->rank].data != in[comm->rank].data)
         memcpy(out[comm->rank].data, in[comm->rank].data, (size_t)in[comm->rank].bytes);
     check(comm, MPI_Waitall((int)count, requests, MPI_STATUSES_IGNORE), "exchange: the sizes of two ranks differ");
+}
+
+struct transfer {
+    i64 count;
+    MPI_Request requests[];
+};
+
+/* What of it MPI does between calls is MPI's own: `ended` is where it gets on. */
+static struct transfer *begin(struct comm *comm, const struct span *out, const struct span *in)
+{
+    struct transfer *t = memory_alloc((i64)sizeof *t + requests_of(comm, out, in) * (i64)sizeof(MPI_Request));
+    t->count = post(comm, t->requests, out, in, TRANSFER_TAG);
+    return t;
+}
+
+static bool ended(struct comm *comm, struct transfer *t, bool wait)
+{
+    int done = 1;
+    if (wait)
+        check(comm, MPI_Waitall((int)t->count, t->requests, MPI_STATUSES_IGNORE), "sum of gradients");
+    else
+        check(comm, MPI_Testall((int)t->count, t->requests, &done, MPI_STATUSES_IGNORE), "sum of gradients");
+    if (done)
+        memory_free(t);
+    return done;
 }
 
 static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
@@ -220,6 +257,8 @@ static const struct transport mpi_transport = {.name = "mpi",
                                                .send = send,
                                                .receive = receive,
                                                .barrier = barrier,
+                                               .begin = begin,
+                                               .ended = ended,
                                                .split = split,
                                                .close = close_mpi,
                                                .stop = stop};

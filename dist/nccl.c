@@ -5,6 +5,9 @@
  * call stand still in the queue while the host waits for it (wait_for_queue). Then, and where NCCL reports an error,
  * the rank says who it is and which call of which comm it was, and ends.
  *
+ * Sums of gradients (begin_sums) run on a stream of their own beside the queue, and are waited for in it (end_sums), by
+ * events both ways; NCCL makes one kernel of those of a bucket.
+ *
  * A message is copied and leaves on a stream of its own, through a comm of the two ranks in its direction: calls of one
  * comm run one after the other, so that on a shared one two ranks that both send first would wait for each other. Its
  * tag and size go ahead over the control plane; the receiver takes messages in the order they left, and keeps those
@@ -19,6 +22,7 @@
 #include <unistd.h>
 
 enum { CALLS_MOST = 1024, PARCELS_MOST = 64, PIECE_ELEMENTS = 1 << 20, LETTER_TAG = 0, ABORT_S = 20 };
+enum { GROUP_MOST = 64 }; /* pieces whose sums NCCL is given at once */
 
 struct letter { /* goes ahead of a message */
     i64 tag, bytes;
@@ -57,6 +61,8 @@ static struct {
     struct state *comms;
     struct call calls[CALLS_MOST];
     i64 first, count;
+    cudaStream_t beside; /* of begin_sums; NULL until the first */
+    cudaEvent_t produced, summed;
     double moved_s;  /* when the first one was queued, or the one before it was done */
     double looked_s; /* when it was last asked whether all ranks are there */
 } queued;
@@ -204,18 +210,23 @@ static void make_room(void)
     }
 }
 
-/* A call has been put into the queue; no more of them than there are marks for. */
-static void mark(struct comm *comm, const char *name, i64 bytes)
+/* A call has been put into the stream; no more of them than there are marks for. */
+static void mark_in(struct comm *comm, const char *name, i64 bytes, cudaStream_t stream)
 {
     make_room();
     struct call *call = &queued.calls[(queued.first + queued.count) % CALLS_MOST];
     cudaEvent_t done = call->done;
     if (!done)
         CUDA(comm, cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
-    CUDA(comm, cudaEventRecord(done, queue_of(comm)));
+    CUDA(comm, cudaEventRecord(done, stream));
     if (queued.count++ == 0)
         queued.moved_s = clock_s();
     *call = (struct call){comm, name, bytes, ++state_of(comm)->calls, done};
+}
+
+static void mark(struct comm *comm, const char *name, i64 bytes)
+{
+    mark_in(comm, name, bytes, queue_of(comm));
 }
 
 static void begin_group(struct comm *comm, const char *name)
@@ -338,29 +349,77 @@ static void reduce_bf16(struct comm *comm, bf16 *data, const i64 *counts)
         reduce_bf16_piece(comm, data, counts, begin, round_up(min_i64(PIECE_ELEMENTS, most), 2));
 }
 
-/* Unequal parts are as many reductions in one group. */
-static void reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum dtype dtype)
+/* In a group. Unequal parts are as many reductions. */
+static void put_sums(struct comm *comm, void *data, const i64 *counts, enum dtype dtype, cudaStream_t stream)
 {
     ncclComm_t nccl = state_of(comm)->nccl;
     i64 element = dtype_bytes(dtype);
     char *at = data, *own = at + sum_until(counts, comm->rank) * element;
-    if (dtype == DTYPE_BF16) {
-        reduce_bf16(comm, data, counts);
-        return;
-    }
-    begin_group(comm, "reduce-scatter");
     if (all_alike(comm, counts))
-        check(comm, nccl,
-              ncclReduceScatter(data, own, (size_t)counts[0], data_type(dtype), ncclSum, nccl, queue_of(comm)),
+        check(comm, nccl, ncclReduceScatter(data, own, (size_t)counts[0], data_type(dtype), ncclSum, nccl, stream),
               "reduce-scatter");
     else
         for (i64 r = 0; r < comm->size; at += counts[r++] * element)
             if (counts[r])
                 check(comm, nccl,
-                      ncclReduce(at, at, (size_t)counts[r], data_type(dtype), ncclSum, (int)r, nccl, queue_of(comm)),
+                      ncclReduce(at, at, (size_t)counts[r], data_type(dtype), ncclSum, (int)r, nccl, stream),
                       "reduce-scatter");
+}
+
+static void reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum dtype dtype)
+{
+    if (dtype == DTYPE_BF16) {
+        reduce_bf16(comm, data, counts);
+        return;
+    }
+    begin_group(comm, "reduce-scatter");
+    put_sums(comm, data, counts, dtype, queue_of(comm));
     end_group(comm, "reduce-scatter");
-    mark(comm, "reduce-scatter", sum_until(counts, comm->size) * element);
+    mark(comm, "reduce-scatter", sum_until(counts, comm->size) * dtype_bytes(dtype));
+}
+
+static void open_beside(struct comm *comm)
+{
+    if (queued.beside)
+        return;
+    CUDA(comm, cudaStreamCreateWithFlags(&queued.beside, cudaStreamNonBlocking));
+    CUDA(comm, cudaEventCreateWithFlags(&queued.produced, cudaEventDisableTiming));
+    CUDA(comm, cudaEventCreateWithFlags(&queued.summed, cudaEventDisableTiming));
+}
+
+/* The pieces are whole blocks: a GPU's buckets are not cut. Returns their bytes. */
+static i64 put_pieces(struct comm *comm, const struct piece *pieces, i64 count)
+{
+    i64 bytes = 0;
+    begin_group(comm, "sums of gradients");
+    for (i64 i = 0; i < count; i++) {
+        for (i64 r = 0; r < comm->size; r++) {
+            comm->bytes[r] = piece_of_rank(&pieces[i], comm->size, r).bytes / 4;
+            bytes += comm->bytes[r] * 4;
+        }
+        put_sums(comm, pieces[i].data, comm->bytes, DTYPE_F32, queued.beside);
+    }
+    end_group(comm, "sums of gradients");
+    return bytes;
+}
+
+static void begin_sums(struct comm *comm, const struct piece *pieces, i64 count)
+{
+    i64 bytes = 0;
+    open_beside(comm);
+    CUDA(comm, cudaEventRecord(queued.produced, queue_of(comm)));
+    CUDA(comm, cudaStreamWaitEvent(queued.beside, queued.produced, 0));
+    for (i64 i = 0; i < count; i += GROUP_MOST)
+        bytes += put_pieces(comm, pieces + i, min_i64(count - i, GROUP_MOST));
+    mark_in(comm, "sums of gradients", bytes, queued.beside);
+}
+
+static void end_sums(struct comm *comm)
+{
+    if (!queued.beside)
+        return;
+    CUDA(comm, cudaEventRecord(queued.summed, queued.beside));
+    CUDA(comm, cudaStreamWaitEvent(queue_of(comm), queued.summed, 0));
 }
 
 static void all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype)
@@ -603,6 +662,16 @@ static void close_edges(struct comm *comm)
     }
 }
 
+static void close_beside(void)
+{
+    if (!queued.beside)
+        return;
+    cudaEventDestroy(queued.produced);
+    cudaEventDestroy(queued.summed);
+    cudaStreamDestroy(queued.beside);
+    queued.beside = NULL;
+}
+
 static void close_nccl(struct comm *comm)
 {
     struct state *s = state_of(comm), **at = &queued.comms;
@@ -615,6 +684,8 @@ static void close_nccl(struct comm *comm)
     *at = s->next;
     memory_free(s);
     comm->state = NULL;
+    if (!queued.comms)
+        close_beside();
 }
 
 /* All of this process's comms: a kernel that waits for another rank would keep the process. An abort that itself does
@@ -641,6 +712,8 @@ static const struct transport nccl_transport = {.name = "nccl",
                                                 .receive = receive,
                                                 .all_reduce = all_reduce,
                                                 .reduce_scatter = reduce_scatter,
+                                                .begin_sums = begin_sums,
+                                                .end_sums = end_sums,
                                                 .close = close_nccl,
                                                 .stop = stop};
 

@@ -1,6 +1,6 @@
 /* Ranks over TCP, for processes that no MPI started: host memory. Every two ranks have one connection, which all comms
  * share: a frame says which comm and which message it is. A thread writes, so that a send returns and two ranks may
- * send at once; reading is the caller's. What arrives before it is asked for is kept. */
+ * send at once; reading is the caller's. What arrives goes where it is wanted; what nobody wants yet is kept. */
 #include "dist/dist.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { COLLECTIVE_TAG = -1, BARRIER_TAG = -2 };
+enum { COLLECTIVE_TAG = -1, BARRIER_TAG = -2, TRANSFER_TAG = -3 };
 #define FRAME_MOST_BYTES ((i64)1 << 40)
 
 struct header {
@@ -21,16 +21,32 @@ struct header {
 struct frame {
     struct frame *next;
     struct header header;
-    const char *data; /* the caller's, who waits (borrowed), or `kept` */
-    bool borrowed;
-    i64 done_bytes; /* of header and data */
+    const char *data; /* the caller's, until it has left, or `kept` */
+    i64 *unsent;      /* the caller's count of such frames; NULL: kept */
+    i64 done_bytes;   /* of header and data */
     char *kept;
     i64 capacity;
+};
+struct wanted { /* a message somebody has asked for */
+    struct wanted *next;
+    struct comm *comm;
+    i64 from, tag, bytes;
+    void *data;
+    bool done;
+};
+struct incoming { /* the frame that is being read: for `wanted`, or kept */
+    struct header header;
+    i64 done_bytes; /* of header and data */
+    char *data;
+    struct wanted *wanted;
+    struct frame *kept;
 };
 struct peer {
     int socket;
     struct frame *out, **out_end; /* to be written; under the lock */
-    struct frame *arrived;        /* in their order */
+    struct incoming incoming;
+    struct frame *arrived; /* in their order, and nobody wants one of them */
+    struct wanted *wanted; /* in their order */
     _Atomic bool lost;
 };
 struct net { /* of the world, shared by all comms */
@@ -40,7 +56,7 @@ struct net { /* of the world, shared by all comms */
     pthread_t writer;
     pthread_mutex_t lock;
     pthread_cond_t posted, written;
-    i64 waiting, borrowed; /* frames to be written; those of them whose data somebody waits for */
+    i64 waiting; /* frames to be written */
     bool closing;
 };
 struct state {
@@ -92,7 +108,8 @@ static void retire(struct net *net, struct peer *peer)
     f->next = net->spare;
     net->spare = f;
     net->waiting--;
-    net->borrowed -= f->borrowed;
+    if (f->unsent)
+        --*f->unsent;
     pthread_cond_broadcast(&net->written);
 }
 
@@ -154,55 +171,43 @@ static struct frame *spare_frame(struct net *net, i64 bytes)
     return f;
 }
 
-/* `keep`: data is copied; else it stays as it is until finish(). */
-static void post(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes, bool keep)
+/* unsent NULL: data is copied; else it stays as it is until the frame has left, which is then one less of them. */
+static void post(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes, i64 *unsent)
 {
     struct net *net = state_of(comm)->net;
     struct peer *peer = peer_of(comm, to);
     pthread_mutex_lock(&net->lock);
-    struct frame *f = spare_frame(net, keep ? bytes : 0);
+    struct frame *f = spare_frame(net, unsent ? 0 : bytes);
     f->header = (struct header){state_of(comm)->id, tag, bytes};
-    f->data = keep ? f->kept : data;
-    f->borrowed = !keep && bytes;
-    if (keep && bytes)
+    f->data = unsent ? data : f->kept;
+    f->unsent = unsent;
+    if (unsent)
+        ++*unsent;
+    else if (bytes)
         memcpy(f->kept, data, (size_t)bytes);
     *peer->out_end = f;
     peer->out_end = &f->next;
     net->waiting++;
-    net->borrowed += f->borrowed;
     pthread_cond_signal(&net->posted);
     pthread_mutex_unlock(&net->lock);
 }
 
-/* All that is the caller's has left. */
-static void finish(struct comm *comm)
+/* Whether all of the caller's have left. */
+static bool all_left(struct comm *comm, const i64 *unsent, bool wait)
 {
     struct net *net = state_of(comm)->net;
     pthread_mutex_lock(&net->lock);
-    while (net->borrowed)
+    while (wait && *unsent)
         pthread_cond_wait(&net->written, &net->lock);
+    bool all = *unsent == 0;
     pthread_mutex_unlock(&net->lock);
     for (i64 r = 0; r < comm->size; r++)
         if (peer_of(comm, r)->lost)
             stop_without(comm, r);
+    return all;
 }
 
 /* ---- Reading ---- */
-
-static void read_bytes(struct comm *comm, i64 from, void *data, i64 bytes)
-{
-    int socket = peer_of(comm, from)->socket;
-    for (i64 done = 0; done < bytes;) {
-        struct pollfd wait = {.fd = socket, .events = POLLIN};
-        ssize_t got = recv(socket, (char *)data + done, (size_t)(bytes - done), MSG_DONTWAIT);
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-            stop_without(comm, from);
-        if (got < 0)
-            poll(&wait, 1, -1);
-        else
-            done += got;
-    }
-}
 
 static void check_size(struct comm *comm, i64 from, i64 got, i64 bytes)
 {
@@ -211,10 +216,15 @@ static void check_size(struct comm *comm, i64 from, i64 got, i64 bytes)
                   (long long)got, (long long)from, (long long)bytes);
 }
 
-static struct frame *take_arrived(struct comm *comm, i64 from, i64 tag)
+static bool is_of(const struct header *header, const struct comm *comm, i64 tag)
 {
-    struct frame **at = &peer_of(comm, from)->arrived, *f;
-    while (*at && ((*at)->header.comm != state_of(comm)->id || (*at)->header.tag != tag))
+    return header->comm == state_of(comm)->id && header->tag == tag;
+}
+
+static struct frame *take_arrived(struct peer *peer, const struct wanted *w)
+{
+    struct frame **at = &peer->arrived, *f;
+    while (*at && !is_of(&(*at)->header, w->comm, w->tag))
         at = &(*at)->next;
     f = *at;
     if (f)
@@ -222,63 +232,172 @@ static struct frame *take_arrived(struct comm *comm, i64 from, i64 tag)
     return f;
 }
 
-static void keep_arrived(struct comm *comm, i64 from, struct header header)
+static struct wanted *take_wanted(struct peer *peer, const struct header *header)
 {
-    struct net *net = state_of(comm)->net;
-    struct frame **end = &peer_of(comm, from)->arrived;
-    pthread_mutex_lock(&net->lock);
-    struct frame *f = spare_frame(net, header.bytes);
-    pthread_mutex_unlock(&net->lock);
-    f->header = header;
-    read_bytes(comm, from, f->kept, header.bytes);
-    while (*end)
-        end = &(*end)->next;
-    *end = f;
+    struct wanted **at = &peer->wanted, *w;
+    while (*at && !is_of(header, (*at)->comm, (*at)->tag))
+        at = &(*at)->next;
+    w = *at;
+    if (w) {
+        *at = w->next;
+        check_size(w->comm, w->from, header->bytes, w->bytes);
+    }
+    return w;
 }
 
-static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
+static void hand_over(struct net *net, struct wanted *w, struct frame *f)
 {
-    struct net *net = state_of(comm)->net;
-    struct frame *f = take_arrived(comm, from, tag);
-    struct header header;
-    while (!f) {
-        read_bytes(comm, from, &header, sizeof header);
-        if (header.bytes < 0 || header.bytes > FRAME_MOST_BYTES)
-            comm_stop(comm, "rank %lld sends what is no frame", (long long)from);
-        if (header.comm == state_of(comm)->id && header.tag == tag) {
-            check_size(comm, from, header.bytes, bytes);
-            read_bytes(comm, from, data, bytes);
-            return;
-        }
-        keep_arrived(comm, from, header);
-    }
-    check_size(comm, from, f->header.bytes, bytes);
-    if (bytes)
-        memcpy(data, f->kept, (size_t)bytes);
+    check_size(w->comm, w->from, f->header.bytes, w->bytes);
+    if (w->bytes)
+        memcpy(w->data, f->kept, (size_t)w->bytes);
+    w->done = true;
     pthread_mutex_lock(&net->lock);
     f->next = net->spare;
     net->spare = f;
     pthread_mutex_unlock(&net->lock);
 }
 
+static struct frame *frame_to_keep(struct net *net, struct header header)
+{
+    pthread_mutex_lock(&net->lock);
+    struct frame *f = spare_frame(net, header.bytes);
+    pthread_mutex_unlock(&net->lock);
+    f->header = header;
+    return f;
+}
+
+/* Its header is there. */
+static void open_incoming(struct comm *comm, i64 from)
+{
+    struct peer *peer = peer_of(comm, from);
+    struct incoming *in = &peer->incoming;
+    if (in->header.bytes < 0 || in->header.bytes > FRAME_MOST_BYTES)
+        comm_stop(comm, "rank %lld sends what is no frame", (long long)from);
+    in->wanted = take_wanted(peer, &in->header);
+    in->kept = in->wanted ? NULL : frame_to_keep(state_of(comm)->net, in->header);
+    in->data = in->wanted ? in->wanted->data : in->kept->kept;
+}
+
+/* All of it is there. It may be wanted since its header came. */
+static void close_incoming(struct comm *comm, i64 from)
+{
+    struct peer *peer = peer_of(comm, from);
+    struct incoming in = peer->incoming;
+    struct wanted *late = in.kept ? take_wanted(peer, &in.header) : NULL;
+    struct frame **end = &peer->arrived;
+    peer->incoming = (struct incoming){0};
+    if (in.wanted) {
+        in.wanted->done = true;
+    } else if (late) {
+        hand_over(state_of(comm)->net, late, in.kept);
+    } else {
+        while (*end)
+            end = &(*end)->next;
+        *end = in.kept;
+    }
+}
+
+/* A read of what is there; false: nothing. */
+static bool read_some(struct comm *comm, i64 from)
+{
+    struct peer *peer = peer_of(comm, from);
+    struct incoming *in = &peer->incoming;
+    i64 head = sizeof in->header, in_data = in->done_bytes - head;
+    bool in_head = in_data < 0;
+    char *to = in_head ? (char *)&in->header + in->done_bytes : in->data + in_data;
+    ssize_t got = recv(peer->socket, to, (size_t)(in_head ? -in_data : in->header.bytes - in_data), MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+        stop_without(comm, from);
+    if (got < 0)
+        return false;
+    in->done_bytes += got;
+    if (in_head && in->done_bytes == head)
+        open_incoming(comm, from);
+    if (in->done_bytes >= head && in->done_bytes == head + in->header.bytes)
+        close_incoming(comm, from);
+    return true;
+}
+
+static void want(struct wanted *w)
+{
+    struct peer *peer = peer_of(w->comm, w->from);
+    struct frame *f = take_arrived(peer, w);
+    struct wanted **end = &peer->wanted;
+    if (f) {
+        hand_over(state_of(w->comm)->net, w, f);
+        return;
+    }
+    while (*end)
+        end = &(*end)->next;
+    *end = w;
+}
+
+static bool has_come(struct wanted *w, bool wait)
+{
+    while (!w->done)
+        if (!read_some(w->comm, w->from)) {
+            struct pollfd there = {.fd = peer_of(w->comm, w->from)->socket, .events = POLLIN};
+            if (!wait)
+                return false;
+            poll(&there, 1, -1);
+        }
+    return true;
+}
+
+static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
+{
+    struct wanted w = {.comm = comm, .from = from, .tag = tag, .data = data, .bytes = bytes};
+    want(&w);
+    has_come(&w, true);
+}
+
 /* ---- The transport ---- */
+
+struct transfer {       /* an exchange under way */
+    i64 unsent;         /* frames; under the lock */
+    struct wanted in[]; /* [ranks] */
+};
+
+static struct transfer *begin_as(struct comm *comm, const struct span *out, const struct span *in, i64 tag)
+{
+    struct transfer *t = memory_alloc((i64)sizeof *t + comm->size * (i64)sizeof t->in[0]);
+    for (i64 i = 1; i < comm->size; i++) {
+        i64 to = (comm->rank + i) % comm->size;
+        if (in[to].bytes)
+            post(comm, to, tag, in[to].data, in[to].bytes, &t->unsent);
+    }
+    for (i64 r = 0; r < comm->size; r++) {
+        t->in[r] = (struct wanted){.comm = comm, .from = r, .tag = tag, .data = out[r].data, .bytes = out[r].bytes};
+        t->in[r].done = r == comm->rank || out[r].bytes == 0;
+        if (!t->in[r].done)
+            want(&t->in[r]);
+    }
+    return t;
+}
+
+static struct transfer *begin(struct comm *comm, const struct span *out, const struct span *in)
+{
+    return begin_as(comm, out, in, TRANSFER_TAG);
+}
+
+static bool ended(struct comm *comm, struct transfer *t, bool wait)
+{
+    bool all = true;
+    for (i64 i = 1; i < comm->size; i++)
+        all &= has_come(&t->in[(comm->rank + comm->size - i) % comm->size], wait);
+    all &= all_left(comm, &t->unsent, wait);
+    if (all)
+        memory_free(t);
+    return all;
+}
 
 static void exchange(struct comm *comm, const struct span *out, const struct span *in)
 {
     const struct span *own_out = &out[comm->rank], *own_in = &in[comm->rank];
-    for (i64 i = 1; i < comm->size; i++) {
-        i64 to = (comm->rank + i) % comm->size;
-        if (in[to].bytes)
-            post(comm, to, COLLECTIVE_TAG, in[to].data, in[to].bytes, false);
-    }
-    for (i64 i = 1; i < comm->size; i++) {
-        i64 from = (comm->rank + comm->size - i) % comm->size;
-        if (out[from].bytes)
-            receive(comm, from, COLLECTIVE_TAG, out[from].data, out[from].bytes);
-    }
+    struct transfer *t = begin_as(comm, out, in, COLLECTIVE_TAG);
     if (own_in->bytes && own_out->data != own_in->data)
         memcpy(own_out->data, own_in->data, (size_t)own_in->bytes);
-    finish(comm);
+    ended(comm, t, true);
 }
 
 static void all_gather(struct comm *comm, void *data, const i64 *bytes)
@@ -309,7 +428,7 @@ static void send_message(struct comm *comm, i64 to, i64 tag, const void *data, i
     require(to != comm->rank, "%s: rank %lld sends to itself", comm->name, (long long)to);
     if (peer_of(comm, to)->lost)
         stop_without(comm, to);
-    post(comm, to, tag, data, bytes, true);
+    post(comm, to, tag, data, bytes, NULL);
 }
 
 /* Everybody tells the first rank, which tells everybody. */
@@ -318,7 +437,7 @@ static void barrier(struct comm *comm)
     for (i64 r = 1; r < comm->size && comm->rank == 0; r++)
         receive(comm, r, BARRIER_TAG, NULL, 0);
     for (i64 r = comm->rank ? 0 : 1; r < (comm->rank ? 1 : comm->size); r++)
-        post(comm, r, BARRIER_TAG, NULL, 0, false);
+        post(comm, r, BARRIER_TAG, NULL, 0, NULL);
     if (comm->rank)
         receive(comm, 0, BARRIER_TAG, NULL, 0);
 }
@@ -403,6 +522,8 @@ static const struct transport tcp_transport = {.name = "tcp",
                                                .send = send_message,
                                                .receive = receive,
                                                .barrier = barrier,
+                                               .begin = begin,
+                                               .ended = ended,
                                                .split = split,
                                                .close = close_tcp,
                                                .look = look};

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static struct comm *zero_ranks(const struct weight *w, const struct parallel *p)
+struct comm *zero_ranks(const struct weight *w, const struct parallel *p)
 {
     return w->spec.expert_axis ? p->replica : p->data;
 }
@@ -14,24 +14,6 @@ static void zero_sizes(i64 *elements, const struct weight *w, i64 ranks)
     i64 rows = w->parts * w->rows;
     for (i64 r = 0; r < ranks; r++)
         elements[r] = (rows * (r + 1) / ranks - rows * r / ranks) * w->columns;
-}
-
-void zero_reduce(struct weights *weights, const struct parallel *p)
-{
-    if (p->data->size * p->pipeline->size == 1)
-        return;
-    weights_settle_gradients(weights);
-    for (i64 i = 0; i < weights->count; i++) {
-        struct weight *w = &weights->list[i];
-        struct comm *comm = zero_ranks(w, p);
-        i64 sizes[comm->size];
-        if (!w->value.needs_grad)
-            continue;
-        if (w->spec.shared)
-            comm_all_reduce(p->pipeline, w->value.grad, w->value.rows * w->columns, DTYPE_F32);
-        zero_sizes(sizes, w, comm->size);
-        comm_reduce_scatter(comm, w->value.grad, sizes, DTYPE_F32);
-    }
 }
 
 void zero_gather_copies(struct weights *weights, const struct parallel *p)

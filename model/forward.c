@@ -47,6 +47,7 @@ static struct tensor *run_layers(struct pass *p, struct tensor *x)
         i64 layer = p->first_layer + i;
         const struct layer_weights *l = &p->model->layer[layer];
         passes[i] = (struct layer_pass){p, l, layer};
+        tape_mark(p->tape, layer); /* the same on all ranks, whatever they run of it */
         if (p->part[layer] == LAYER_SKIPPED || (p->part[layer] == LAYER_SERVED && !l->router))
             continue;
         x = p->options->recompute ? tape_recompute(p->tape, run_layer, &passes[i], x)

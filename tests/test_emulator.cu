@@ -280,6 +280,35 @@ template <bool RIGHT> static void stream_not_waited_for()
     expect_line(out, THREADS, 1, 1);
 }
 
+/* Gradients are summed beside the queue, the real AdamW reads them in it. */
+template <bool RIGHT> static void update_before_its_sum()
+{
+    struct device beside;
+    cudaStream_t stream;
+    float *g, *p, *m, *v, zeros[THREADS] = {};
+    double *squares, one = 1;
+    if (device_open_cuda(&gpu, 0))
+        _exit(NO_GPU);
+    for (float **block : {&g, &p, &m, &v})
+        *block = upload(zeros, THREADS);
+    squares = upload(&one, 1);
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    beside = gpu;
+    beside.queue = stream;
+    wait_for(stream, cuda_queue_of(&gpu));
+    LAUNCH(&beside, store_at, 1, THREADS, 0, g, 0);
+    if (RIGHT)
+        wait_for(cuda_queue_of(&gpu), stream);
+    struct update update = {};
+    update.p = p, update.m = m, update.v = v, update.g = g;
+    update.count = THREADS;
+    update.lr_factor = 1;
+    struct updates updates = {1, &update};
+    struct adamw adamw = {1, 0, 0, 1e-8f, 0, 1};
+    gpu.ops->adamw(&gpu, &updates, squares, 0, &adamw);
+    expect_line(p, THREADS, -1, 0);
+}
+
 template <bool RIGHT> static void pinned_copy_not_waited_for()
 {
     void *pinned;
@@ -339,6 +368,7 @@ static void planted_bugs_are_caught(void **state)
         PLANTED(copy_read_before_its_wait, NULL),
         PLANTED(stage_freed_too_early, NULL),
         PLANTED(stream_not_waited_for, NULL),
+        PLANTED(update_before_its_sum, NULL),
         PLANTED(pinned_copy_not_waited_for, NULL),
     };
     are_caught(planted, COUNT_OF(planted));

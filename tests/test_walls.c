@@ -71,7 +71,8 @@ struct wall {
     const char *name;
     int ranks;
     struct layout layout;
-    bool tcp; /* they meet there, else over MPI */
+    bool tcp;         /* they meet there, else over MPI */
+    const char *like; /* a wall whose bits these are, run before; NULL: none */
 };
 static const struct wall walls[] = {
     {"chunks", 1, {.chunks = 2}},
@@ -85,6 +86,15 @@ static const struct wall walls[] = {
     {"expert-pipeline", 4, {.data = 2, .expert = 2, .pipeline = 2}},
     {"expert-tcp", 2, {.data = 2, .expert = 2}, true},
     {"pipeline-tcp", 2, {.pipeline = 2}, true},
+    {"data-buckets", 2, {.data = 2, .bucket_bytes = 1000}, false, "data"},
+    {"replica-buckets", 4, {.data = 4, .expert = 2, .bucket_bytes = 1 << 14}, false, "replica"},
+    {"interleaved-buckets", 2, {.pipeline = 2, .chunks = 2, .bucket_bytes = 1 << 14}, false, "interleaved"},
+    {"expert-pipeline-buckets",
+     4,
+     {.data = 2, .expert = 2, .pipeline = 2, .bucket_bytes = 1 << 12},
+     false,
+     "expert-pipeline"},
+    {"expert-tcp-buckets", 2, {.data = 2, .expert = 2, .bucket_bytes = 1 << 12}, true, "expert"},
 };
 
 static const struct wall *find_wall(const char *name)
@@ -361,6 +371,27 @@ static void check_norm(const char *folder, double want, double tolerance)
     memory_free(path);
 }
 
+static void expect_same_file(const char *folder, const char *other, const char *name)
+{
+    struct text x = {0}, y = {0};
+    char *a = path_join(folder, name), *b = path_join(other, name);
+    assert_int_equal(file_read(&x, a) || file_read(&y, b), 0);
+    if (x.length != y.length || memcmp(x.data, y.data, (size_t)x.length) != 0)
+        fail_msg("%s and %s differ", a, b);
+    text_release(&x);
+    text_release(&y);
+    memory_free(a);
+    memory_free(b);
+}
+
+/* What the size of buckets may not change. */
+static void expect_same_bits(const char *folder, const char *other)
+{
+    const char *names[] = {"gradients.safetensors", "norm", "losses"};
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        expect_same_file(folder, other, names[i]);
+}
+
 static double compare_losses(const char *reference, const char *folder, const char *name, i64 first)
 {
     struct text want = {0}, got = {0};
@@ -408,9 +439,14 @@ static void compare(const struct toy *toy, const struct wall *wall, const char *
 
 /* ---- From one process ---- */
 
+static char *scratch_path(const char *toy, const char *wall)
+{
+    return string_format("/tmp/weft-walls-%d/%s/%s", (int)getpid(), toy, wall);
+}
+
 static char *scratch_folder(const char *toy, const char *wall)
 {
-    char *path = string_format("/tmp/weft-walls-%d/%s/%s", (int)getpid(), toy, wall);
+    char *path = scratch_path(toy, wall);
     if (directory_remove(path) || directory_make(path))
         fail_msg("%s", error_text());
     return path;
@@ -457,6 +493,11 @@ static void check_toy(const struct toy *toy, const char *const *names, i64 count
         else
             run_in_ranks(toy, wall, reference, folder);
         compare(toy, wall, reference, folder);
+        if (wall->like) {
+            char *other = scratch_path(toy->name, wall->like);
+            expect_same_bits(folder, other);
+            memory_free(other);
+        }
         go_on_alone(toy, wall, alone, reference, folder);
         memory_free(folder);
     }
@@ -466,14 +507,15 @@ static void check_toy(const struct toy *toy, const char *const *names, i64 count
 
 static void experts_in_every_layer(void **state)
 {
-    const char *names[] = {"chunks", "data", "expert", "tensor", "pipeline", "expert-tcp", "pipeline-tcp"};
+    const char *names[] = {"chunks",   "data",       "expert",       "tensor",
+                           "pipeline", "expert-tcp", "pipeline-tcp", "expert-tcp-buckets"};
     (void)state;
     check_toy(find_toy("moe"), names, COUNT_OF(names));
 }
 
 static void dense_layer_shared_expert_tied_embeddings(void **state)
 {
-    const char *names[] = {"chunks", "data", "expert", "tensor", "pipeline", "expert-tensor"};
+    const char *names[] = {"chunks", "data", "data-buckets", "expert", "tensor", "pipeline", "expert-tensor"};
     (void)state;
     check_toy(find_toy("shared"), names, COUNT_OF(names));
 }
@@ -481,7 +523,11 @@ static void dense_layer_shared_expert_tied_embeddings(void **state)
 /* Micro-batches of different slices keep different layers, and expert ranks serve what they skip. */
 static void elastic_draws(void **state)
 {
-    const char *names[] = {"chunks", "data", "expert", "tensor", "interleaved", "replica", "expert-pipeline"};
+    const char *names[] = {"chunks",          "data",
+                           "expert",          "tensor",
+                           "interleaved",     "interleaved-buckets",
+                           "replica",         "replica-buckets",
+                           "expert-pipeline", "expert-pipeline-buckets"};
     (void)state;
     check_toy(find_toy("elastic"), names, COUNT_OF(names));
 }
@@ -533,7 +579,9 @@ static struct traffic count_traffic(const struct toy *toy, const struct layout *
     model_forward(&out, &tape, &model, &batch, &sub, &(struct forward_options){.recompute = toy->recompute});
     tape_backward(&tape);
     traffic.passes = meta.cost.traffic;
-    zero_reduce(&model.weights, &parallel);
+    struct buckets *buckets = buckets_open(&model.weights, &parallel);
+    buckets_finish(buckets);
+    buckets_close(buckets);
     zero_gather_copies(&model.weights, &parallel);
     traffic.update = meta.cost.traffic - traffic.passes;
     arena_close(&arena);
@@ -598,7 +646,7 @@ static int run_rank(char **arguments)
 
 static void experts_over_nccl(void **state)
 {
-    const char *names[] = {"data", "expert", "tensor", "pipeline", "expert-tcp"};
+    const char *names[] = {"data", "data-buckets", "expert", "tensor", "pipeline", "expert-tcp", "expert-tcp-buckets"};
     (void)state;
     check_toy(find_toy("moe"), names, COUNT_OF(names));
 }

@@ -28,7 +28,7 @@ static i64 untouched_bytes(const struct micro_batch *f, const struct model_confi
 void step_memory_of(struct step_memory *out, const struct trainer *t)
 {
     struct held held = device_held(t->model->device);
-    *out = (struct step_memory){.backend = held_bytes(&held, workers_count())};
+    *out = (struct step_memory){.backend = held_bytes(&held, workers_count()), .buckets = buckets_memory(t->buckets)};
     add_weights(out, &t->model->weights);
     for (i64 i = 0; i < t->in_flight_count; i++) {
         const struct micro_batch *f = &t->in_flight[i];
@@ -40,7 +40,7 @@ void step_memory_of(struct step_memory *out, const struct trainer *t)
 
 i64 step_memory_total(const struct step_memory *m)
 {
-    return m->copies + m->masters + m->moments + m->gradients + m->activations + m->host + m->backend;
+    return m->copies + m->masters + m->moments + m->gradients + m->activations + m->host + m->buckets + m->backend;
 }
 
 struct json *step_memory_json(const struct step_memory *m)
@@ -50,7 +50,7 @@ struct json *step_memory_json(const struct step_memory *m)
         i64 bytes;
     } parts[] = {{"weights", m->copies},      {"masters", m->masters},         {"moments", m->moments},
                  {"gradients", m->gradients}, {"activations", m->activations}, {"host", m->host},
-                 {"backend", m->backend},     {"total", step_memory_total(m)}};
+                 {"buckets", m->buckets},     {"backend", m->backend},         {"total", step_memory_total(m)}};
     struct json *j = json_object();
     for (i64 i = 0; i < COUNT_OF(parts); i++)
         json_set(j, parts[i].name, json_of_integer(parts[i].bytes));

@@ -14,6 +14,7 @@ struct step_memory { /* bytes */
     i64 masters, moments, gradients;
     i64 activations; /* tapes: activations, their gradients, kept routings; most of any step so far */
     i64 host;        /* tapes' records and batches */
+    i64 buckets;     /* of gradients that are under way between ranks */
     i64 backend;     /* scratch and oneDNN's primitives */
 };
 void step_memory_of(struct step_memory *out, const struct trainer *trainer);

@@ -347,6 +347,8 @@ static int run_step(void *context, i64 step, struct training_step *said)
         return -1;
     say_losses(said, &x);
     metrics_put(said->metrics, "wait_share", x.wait_s / x.seconds);
+    if (r->trainer.model->parallel->world->size > 1)
+        metrics_put(said->metrics, "sum_share", x.sum_s / x.seconds);
     said->optimizer = x.optimizer;
     said->count = (double)x.positions;
     said->seconds = x.seconds;

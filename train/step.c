@@ -4,6 +4,12 @@
 #include <stddef.h>
 #include <string.h>
 
+static void sum_what_is_whole(void *context, struct tape *tape)
+{
+    struct trainer *t = context;
+    buckets_advance(t->buckets, t->last_of_chunk ? tape->passed : NOTHING_PASSED);
+}
+
 void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_bytes)
 {
     struct pipeline_schedule schedule;
@@ -12,11 +18,15 @@ void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_byt
     trainer->sums = step_sums_open(model->device);
     for (int kind = 0; kind < TARGETS; kind++)
         trainer->balance.weight[kind] = 1;
+    trainer->buckets = buckets_open(&model->weights, model->parallel);
     pipeline_schedule_init(&schedule, model->parallel, 0);
     trainer->in_flight_count = pipeline_warmup(&schedule) + 1;
     trainer->in_flight = memory_alloc(trainer->in_flight_count * (i64)sizeof *trainer->in_flight);
     for (i64 i = 0; i < trainer->in_flight_count; i++) {
-        tape_open(&trainer->in_flight[i].tape, model->device, model->weights.dtype, reserved_bytes);
+        struct tape *tape = &trainer->in_flight[i].tape;
+        tape_open(tape, model->device, model->weights.dtype, reserved_bytes);
+        tape->after = sum_what_is_whole;
+        tape->after_context = trainer;
         arena_open(&trainer->in_flight[i].arena, (i64)1 << 32);
     }
 }
@@ -28,6 +38,7 @@ void trainer_close(struct trainer *trainer)
         arena_close(&trainer->in_flight[i].arena);
     }
     memory_free(trainer->in_flight);
+    buckets_close(trainer->buckets);
     step_sums_close(trainer->model->device, trainer->sums);
 }
 
@@ -82,9 +93,11 @@ static int run_forward(struct step_result *result, struct trainer *t, i64 step, 
     return 0;
 }
 
-static void run_backward(struct trainer *t, const struct pipeline_task *task)
+/* last: of this chunk's backwards in the step. */
+static void run_backward(struct trainer *t, const struct pipeline_task *task, bool last)
 {
     struct micro_batch *f = find_in_flight(t, task);
+    t->last_of_chunk = last;
     tape_backward(&f->tape);
     f->busy = false;
 }
@@ -114,6 +127,28 @@ static void move_balance(struct trainer *t, const struct step_result *result)
     }
 }
 
+/* All forwards and backwards of this rank. Gradients are summed from the last forward on. */
+static int run_tasks(struct step_result *result, struct trainer *t, i64 step, const struct pipeline_schedule *schedule,
+                     const double *totals)
+{
+    i64 forwards = schedule->count * schedule->chunks, last_micro = schedule->count - 1;
+    for (i64 i = 0; i < 2 * schedule->count * schedule->chunks; i++) {
+        struct pipeline_task task = pipeline_task_at(schedule, i);
+        if (!task.forward) {
+            run_backward(t, &task, task.micro == schedule->first + last_micro * schedule->stride);
+            continue;
+        }
+        if (run_forward(result, t, step, &task, totals))
+            return -1;
+        if (--forwards == 0)
+            buckets_start(t->buckets);
+    }
+    double begin = clock_s();
+    buckets_finish(t->buckets);
+    result->sum_s = clock_s() - begin;
+    return 0;
+}
+
 int train_step(struct step_result *result, struct trainer *t, i64 step)
 {
     struct model *model = t->model;
@@ -128,14 +163,8 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     require(micro_batches > 0, "step %lld has no micro-batch", (long long)step);
     weights_begin_step(&model->weights);
     step_sums_clear(model->device, t->sums);
-    for (i64 i = 0; i < 2 * schedule.count * schedule.chunks; i++) {
-        struct pipeline_task task = pipeline_task_at(&schedule, i);
-        if (!task.forward)
-            run_backward(t, &task);
-        else if (run_forward(result, t, step, &task, totals))
-            return -1;
-    }
-    zero_reduce(&model->weights, ranks);
+    if (run_tasks(result, t, step, &schedule, totals))
+        return -1;
     sum_over_ranks(t, result);
     double lr = lr_at(&t->lr, step), squares;
     optimizer_step_over(ranks, &model->weights, t->optimizer, lr, step, &t->sums->squares);

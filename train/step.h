@@ -58,7 +58,9 @@ struct step_sums {
 };
 struct trainer {
     struct model *model;
-    struct step_sums *sums; /* device memory */
+    struct step_sums *sums;  /* device memory */
+    struct buckets *buckets; /* of gradients, that ranks sum while the backward runs */
+    bool last_of_chunk;      /* the backward that runs: none of this step comes to its layers again */
     struct micro_batch *in_flight;
     i64 in_flight_count;
     struct batch_source source;
@@ -74,13 +76,14 @@ struct trainer {
     u64 seed;
     bool recompute, want_entropy;
 };
-struct step_result {               /* sums over all ranks, but for seconds and wait_s */
+struct step_result {               /* sums over all ranks, but for seconds, wait_s and sum_s */
     double loss[STREAMS][TARGETS]; /* sums of weight . loss */
     double weight[STREAMS][TARGETS];
     double entropy, entropy_weight;
     double flops;           /* model flops of products, forward and backward */
     i64 positions;          /* real ones */
     double seconds, wait_s; /* whole step; of it, waiting for data */
+    double sum_s;           /* of it, with sums of gradients after the backward; a GPU's host does not wait for them */
     struct optimizer_result optimizer;
 };
 /* reserved_bytes: address space of each micro-batch in flight. */

@@ -76,7 +76,7 @@ struct optimizer_result {
  * slices without a gradient decay their moments as with a zero one. */
 struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr,
                                        i64 step);
-/* The same over ranks, after zero_reduce: the norm is that of all, each rank updates its share, copies are spread.
+/* The same over ranks, after buckets_finish: the norm is that of all, each rank updates its share, copies are spread.
  * The host waits for nothing: squares [1] (device memory) becomes the norm's square, which optimizer_result_of reads
  * once it is there. */
 struct parallel;

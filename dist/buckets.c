@@ -1,0 +1,427 @@
+/* Gradients are summed over ranks in buckets, while the backward still runs.
+ *
+ * On a CPU a bucket's parts for other ranks are copied out of the gradients and travel as one message a rank; what
+ * arrives is added in the order of ranks when the transfer is found to have ended: after a record of the backward, or
+ * at the end. Two buckets are under way at most, which bounds the memory; a weight longer than a bucket is cut. On a
+ * GPU the transport does all of it in place, beside the queue. */
+#include "dist/dist.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNDER_WAY = 2, RUN = 1024, LAST_LAYER = INT32_MAX, NO_LAYER = -1 };
+
+struct bucket {
+    struct comm *comm;
+    i64 first, count;               /* pieces */
+    i64 bytes;                      /* of gradients */
+    i64 layer;                      /* the lowest of its weights'; NO_LAYER: inputs read one */
+    i64 whole;                      /* of its pieces, the first: known to be so */
+    i64 place;                      /* of its last weight in the order */
+    double begun_flops, sent_bytes; /* meta: when it began, and what was sent for it */
+};
+struct slot { /* a bucket under way */
+    float *out, *in;
+    struct transfer *transfer;
+};
+struct buckets {
+    struct weights *weights;
+    const struct parallel *parallel;
+    struct bucket *list;
+    struct piece *pieces;
+    struct weight **of; /* [pieces] */
+    i64 count, piece_count;
+    i64 begun, ended; /* of them in this step, in their order */
+    bool started, at_marks;
+    i64 passed;
+    struct slot slots[UNDER_WAY];
+    i64 out_bytes, in_bytes; /* of a slot */
+    double backward_flops;   /* meta: when the backward ended */
+};
+
+/* ---- Which gradients lie in which bucket ---- */
+
+static bool is_device_plane(const struct buckets *b)
+{
+    const struct transport *t = b->parallel->data->transport;
+    return t->begin_sums && !t->counts_only;
+}
+
+/* Several pipeline ranks hold it, and are summed over too: in the end. */
+static bool comes_last(const struct buckets *b, const struct weight *w)
+{
+    return w->spec.shared && b->parallel->pipeline->size > 1;
+}
+
+static i64 layer_of(const struct weight *w)
+{
+    return w->spec.shared ? NO_LAYER : w->spec.layer;
+}
+
+static i64 bytes_of(const struct weight *w)
+{
+    return w->parts * w->rows * w->columns * 4;
+}
+
+/* The order of the backward: the upper layers first, what inputs read last; within a layer the table's, from its end.
+ */
+static int compare_weights(const void *x, const void *y)
+{
+    const struct weight *a = *(struct weight *const *)x, *b = *(struct weight *const *)y;
+    i64 above = layer_of(a) - layer_of(b), behind = a - b;
+    return above ? (above > 0 ? -1 : 1) : behind > 0 ? -1 : behind < 0;
+}
+
+static struct weight **weights_in_order(struct weights *weights)
+{
+    struct weight **order = memory_alloc(max_i64(weights->count, 1) * (i64)sizeof(struct weight *));
+    for (i64 i = 0; i < weights->count; i++)
+        order[i] = &weights->list[i];
+    qsort(order, (size_t)weights->count, sizeof *order, compare_weights);
+    return order;
+}
+
+static void add_piece(struct buckets *b, struct bucket *into, struct weight *w, i64 begin, i64 count)
+{
+    struct piece *p = &b->pieces[b->piece_count];
+    *p = (struct piece){w->value.grad, w->parts * w->rows, w->columns, begin, count};
+    b->of[b->piece_count++] = w;
+    into->count++;
+    into->layer = min_i64(into->layer, layer_of(w));
+    for (i64 r = 0; r < into->comm->size; r++)
+        into->bytes += piece_of_rank(p, into->comm->size, r).bytes;
+}
+
+static struct bucket *next_bucket(struct buckets *b, struct comm *comm)
+{
+    struct bucket *bucket = &b->list[b->count++];
+    *bucket = (struct bucket){.comm = comm, .first = b->piece_count, .layer = LAST_LAYER};
+    return bucket;
+}
+
+/* Elements of every rank's part that a bucket takes of a weight which is longer than one. */
+static i64 cut_of(const struct buckets *b, const struct comm *comm, i64 limit)
+{
+    return is_device_plane(b) ? INT64_MAX / 2 : max_i64(1, limit / 4 / comm->size);
+}
+
+static i64 longest_part(const struct weight *w, i64 ranks)
+{
+    return ceil_div(w->parts * w->rows, ranks) * w->columns;
+}
+
+/* With those that are summed over `comm`. */
+static void fill_buckets(struct buckets *b, struct comm *comm, struct weight *const *order)
+{
+    i64 limit = max_i64(b->parallel->layout.bucket_bytes, 4);
+    struct bucket *open = NULL;
+    for (i64 i = 0; i < b->weights->count && comm->size > 1; i++) {
+        struct weight *w = order[i];
+        if (!w->value.needs_grad || comes_last(b, w) || zero_ranks(w, b->parallel) != comm)
+            continue;
+        bool cut = bytes_of(w) > limit;
+        i64 part = longest_part(w, comm->size), step = cut ? cut_of(b, comm, limit) : part;
+        for (i64 begin = 0; begin < part; begin += step) {
+            if (!open || open->bytes + bytes_of(w) > limit)
+                open = next_bucket(b, comm);
+            add_piece(b, open, w, begin, min_i64(step, part - begin));
+            open->place = i;
+        }
+    }
+}
+
+/* Into one order: of their last weights. */
+static void merge_buckets(struct buckets *b, i64 first_count)
+{
+    i64 x = 0, y = first_count, at = 0;
+    struct bucket *merged = memory_alloc(max_i64(b->count, 1) * (i64)sizeof *merged);
+    while (at < b->count) {
+        bool second = x == first_count || (y < b->count && b->list[y].place < b->list[x].place);
+        merged[at++] = b->list[second ? y++ : x++];
+    }
+    memory_free(b->list);
+    b->list = merged;
+}
+
+static i64 pieces_at_most(const struct buckets *b)
+{
+    i64 most = 1, limit = max_i64(b->parallel->layout.bucket_bytes, 4);
+    for (i64 i = 0; i < b->weights->count; i++) {
+        const struct weight *w = &b->weights->list[i];
+        i64 ranks = zero_ranks(w, b->parallel)->size;
+        if (ranks > 1)
+            most += 1 + ceil_div(longest_part(w, ranks), max_i64(1, limit / 4 / ranks));
+    }
+    return most;
+}
+
+/* ---- Memory ---- */
+
+static i64 own_bytes(const struct buckets *b, const struct bucket *bucket)
+{
+    i64 bytes = 0;
+    for (i64 i = 0; i < bucket->count; i++)
+        bytes += piece_of_rank(&b->pieces[bucket->first + i], bucket->comm->size, bucket->comm->rank).bytes;
+    return bytes;
+}
+
+static void size_slots(struct buckets *b)
+{
+    for (i64 i = 0; i < b->count; i++) {
+        i64 own = own_bytes(b, &b->list[i]);
+        b->out_bytes = max_i64(b->out_bytes, b->list[i].bytes - own);
+        b->in_bytes = max_i64(b->in_bytes, own * (b->list[i].comm->size - 1));
+    }
+}
+
+static void open_slots(struct buckets *b)
+{
+    for (i64 i = 0; i < UNDER_WAY && b->count; i++)
+        b->slots[i] =
+            (struct slot){memory_alloc(max_i64(b->out_bytes, 4)), memory_alloc(max_i64(b->in_bytes, 4)), NULL};
+}
+
+i64 buckets_memory(const struct buckets *b)
+{
+    return is_device_plane(b) ? 0 : UNDER_WAY * (b->out_bytes + b->in_bytes);
+}
+
+/* The ranks of a comm cut the same gradients into the same buckets. */
+static void agree_on_buckets(const struct buckets *b, struct comm *comm)
+{
+    char name[24];
+    i64 bytes = 0, count = 0;
+    for (i64 i = 0; i < b->count; i++) {
+        bytes += b->list[i].comm == comm ? b->list[i].bytes : 0;
+        count += b->list[i].comm == comm;
+    }
+    snprintf(name, sizeof name, "%lld buckets", (long long)count);
+    if (comm->size > 1)
+        comm_agree(comm, name, bytes);
+}
+
+struct buckets *buckets_open(struct weights *weights, const struct parallel *parallel)
+{
+    struct buckets *b = memory_alloc(sizeof *b);
+    *b = (struct buckets){.weights = weights, .parallel = parallel};
+    i64 most = pieces_at_most(b);
+    b->list = memory_alloc(most * (i64)sizeof *b->list);
+    b->pieces = memory_alloc(most * (i64)sizeof *b->pieces);
+    b->of = memory_alloc(most * (i64)sizeof(struct weight *));
+    struct weight **order = weights_in_order(weights);
+    fill_buckets(b, parallel->data, order);
+    i64 first_count = b->count;
+    fill_buckets(b, parallel->replica, order);
+    merge_buckets(b, first_count);
+    memory_free(order);
+    size_slots(b);
+    if (parallel->data->transport->begin)
+        open_slots(b);
+    b->at_marks = is_device_plane(b) && parallel->expert->size > 1;
+    agree_on_buckets(b, parallel->data);
+    agree_on_buckets(b, parallel->replica);
+    return b;
+}
+
+void buckets_close(struct buckets *b)
+{
+    if (!b)
+        return;
+    for (i64 i = 0; i < UNDER_WAY; i++) {
+        memory_free(b->slots[i].out);
+        memory_free(b->slots[i].in);
+    }
+    memory_free(b->list);
+    memory_free(b->pieces);
+    memory_free(b->of);
+    memory_free(b);
+}
+
+/* ---- Through host memory ---- */
+
+/* Copies the other ranks' parts, and says where what comes of them goes. */
+static void pack(const struct buckets *b, const struct bucket *bucket, struct slot *slot)
+{
+    struct comm *comm = bucket->comm;
+    char *out = (char *)slot->out, *in = (char *)slot->in;
+    i64 own = own_bytes(b, bucket);
+    for (i64 r = 0; r < comm->size; r++) {
+        i64 bytes = 0;
+        for (i64 i = 0; i < bucket->count && r != comm->rank; i++) {
+            struct span part = piece_of_rank(&b->pieces[bucket->first + i], comm->size, r);
+            memcpy(out + bytes, part.data, (size_t)part.bytes);
+            bytes += part.bytes;
+        }
+        comm->in[r] = (struct span){out, bytes};
+        comm->out[r] = (struct span){in, r == comm->rank ? 0 : own};
+        out += bytes;
+        in += comm->out[r].bytes;
+    }
+}
+
+static void begin_transfer(struct buckets *b, const struct bucket *bucket, struct slot *slot)
+{
+    struct device *device = b->weights->device;
+    device->memory->unlock(device);
+    pack(b, bucket, slot);
+    device->memory->lock(device);
+    slot->transfer = bucket->comm->transport->begin(bucket->comm, bucket->comm->out, bucket->comm->in);
+}
+
+/* parts[r]: rank r's, one of them `out` itself. */
+static void sum_parts(float *out, const float *const *parts, i64 ranks, i64 count)
+{
+    float sums[RUN];
+    for (i64 begin = 0; begin < count; begin += RUN) {
+        i64 run = min_i64(RUN, count - begin);
+        memcpy(sums, parts[0] + begin, (size_t)run * 4);
+        for (i64 r = 1; r < ranks; r++)
+            for (i64 i = 0; i < run; i++)
+                sums[i] += parts[r][begin + i];
+        memcpy(out + begin, sums, (size_t)run * 4);
+    }
+}
+
+static void add_arrived(const struct buckets *b, const struct bucket *bucket, const struct slot *slot)
+{
+    struct comm *comm = bucket->comm;
+    struct device *device = b->weights->device;
+    i64 own = own_bytes(b, bucket) / 4, done = 0;
+    const float *parts[comm->size];
+    device->memory->unlock(device);
+    for (i64 i = 0; i < bucket->count; i++) {
+        struct span part = piece_of_rank(&b->pieces[bucket->first + i], comm->size, comm->rank);
+        for (i64 r = 0; r < comm->size; r++)
+            parts[r] = r == comm->rank ? part.data : slot->in + (r - (r > comm->rank)) * own + done;
+        sum_parts(part.data, parts, comm->size, part.bytes / 4);
+        done += part.bytes / 4;
+    }
+    device->memory->lock(device);
+}
+
+/* ---- In the backward ---- */
+
+static bool is_whole(struct buckets *b, struct bucket *bucket)
+{
+    while (bucket->whole < bucket->count && b->of[bucket->first + bucket->whole]->value.uses == 0)
+        bucket->whole++;
+    return bucket->whole == bucket->count;
+}
+
+static void begin_next(struct buckets *b)
+{
+    struct bucket *bucket = &b->list[b->begun];
+    struct comm *comm = bucket->comm;
+    double sent = comm->transport->counts_only ? comm->device->cost.traffic : 0;
+    require(is_whole(b, bucket), "a gradient is summed over ranks that %lld records will still write: %s",
+            (long long)b->of[bucket->first + bucket->whole]->value.uses,
+            b->of[bucket->first + bucket->whole]->spec.name);
+    for (i64 i = 0; i < bucket->count; i++)
+        weight_settle_gradient(b->weights, b->of[bucket->first + i]);
+    if (comm->transport->begin_sums)
+        comm->transport->begin_sums(comm, b->pieces + bucket->first, bucket->count);
+    else
+        begin_transfer(b, bucket, &b->slots[b->begun % UNDER_WAY]);
+    if (comm->transport->counts_only) {
+        bucket->begun_flops = comm->device->cost.flops;
+        bucket->sent_bytes = comm->device->cost.traffic - sent;
+    }
+    b->begun++;
+}
+
+/* The oldest under way; false: it goes on. */
+static bool end_oldest(struct buckets *b, bool wait)
+{
+    struct bucket *bucket = &b->list[b->ended];
+    struct slot *slot = &b->slots[b->ended % UNDER_WAY];
+    if (slot->transfer) {
+        if (!bucket->comm->transport->ended(bucket->comm, slot->transfer, wait))
+            return false;
+        slot->transfer = NULL;
+        add_arrived(b, bucket, slot);
+    }
+    b->ended++;
+    return true;
+}
+
+static bool has_room(struct buckets *b, bool wait)
+{
+    while (b->ended < b->begun && end_oldest(b, wait && b->begun - b->ended == UNDER_WAY))
+        ;
+    return b->begun - b->ended < UNDER_WAY;
+}
+
+void buckets_start(struct buckets *b)
+{
+    for (i64 i = 0; i < b->count; i++)
+        b->list[i].whole = 0;
+    b->begun = b->ended = 0;
+    b->passed = NOTHING_PASSED;
+    b->started = true;
+}
+
+void buckets_advance(struct buckets *b, i64 passed)
+{
+    if (!b->started)
+        return;
+    b->passed = min_i64(b->passed, passed);
+    while (has_room(b, false) && b->begun < b->count) {
+        struct bucket *next = &b->list[b->begun];
+        if (b->at_marks ? b->passed > next->layer : !is_whole(b, next))
+            return;
+        begin_next(b);
+    }
+}
+
+/* What several pipeline ranks hold, each with the gradient of its own layers. */
+static void sum_shared(struct buckets *b)
+{
+    const struct parallel *p = b->parallel;
+    for (i64 i = 0; i < b->weights->count; i++) {
+        struct weight *w = &b->weights->list[i];
+        struct piece whole = {w->value.grad, w->parts * w->rows, w->columns, 0, INT64_MAX / 2};
+        i64 sizes[p->data->size];
+        if (!w->value.needs_grad || !comes_last(b, w))
+            continue;
+        for (i64 r = 0; r < p->data->size; r++)
+            sizes[r] = piece_of_rank(&whole, p->data->size, r).bytes / 4;
+        comm_all_reduce(p->pipeline, w->value.grad, w->value.rows * w->columns, DTYPE_F32);
+        comm_reduce_scatter(p->data, w->value.grad, sizes, DTYPE_F32);
+    }
+}
+
+void buckets_finish(struct buckets *b)
+{
+    const struct parallel *p = b->parallel;
+    if (p->data->size * p->pipeline->size == 1)
+        return;
+    if (!b->started)
+        buckets_start(b);
+    if (p->data->transport->counts_only)
+        b->backward_flops = p->data->device->cost.flops;
+    while (b->begun < b->count && has_room(b, true))
+        begin_next(b);
+    while (b->ended < b->begun)
+        end_oldest(b, true);
+    if (p->data->transport->end_sums)
+        p->data->transport->end_sums(p->data);
+    weights_settle_gradients(b->weights);
+    sum_shared(b);
+    b->started = false;
+}
+
+struct bucket_times buckets_foresee(const struct buckets *b, double flops_per_s, double bytes_per_s)
+{
+    struct bucket_times t = {.count = b->count};
+    double free_s = 0, begin_s = b->count ? b->list[0].begun_flops / flops_per_s : 0;
+    for (i64 i = 0; i < b->count; i++) {
+        double ready_s = b->list[i].begun_flops / flops_per_s - begin_s, seconds = b->list[i].sent_bytes / bytes_per_s;
+        free_s = (ready_s > free_s ? ready_s : free_s) + seconds;
+        t.bytes += b->list[i].sent_bytes;
+        t.seconds += seconds;
+    }
+    double end_s = b->backward_flops / flops_per_s - begin_s;
+    t.exposed_s = b->count && free_s > end_s ? free_s - end_s : 0;
+    return t;
+}

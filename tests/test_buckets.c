@@ -1,0 +1,323 @@
+/* Gradients summed in buckets while a backward runs: the bits of a sum in the order of ranks, whatever the size of the
+ * buckets and whenever each rank's gradients are whole. The program runs itself again under mpirun and over TCP. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+
+#include "tests/device.h"
+#include "tests/ranks.h"
+
+static struct device device;
+
+#define EXPECT(condition)                                                                                              \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: rank %lld: %s\n", __FILE__, __LINE__, (long long)world->rank, #condition);         \
+            exit(3);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+/* ---- A table ---- */
+
+enum { LAYERS = 3, EXPERTS = 4 };
+static const struct {
+    const char *name;
+    i64 parts, rows, columns, layer;
+    bool unused; /* its gradient is nowhere written */
+} rows[] = {{"embed", 1, 50, 6, -1},       {"a", 1, 7, 5, 0},       {"norm", 1, 1, 9, 0},
+            {"experts", EXPERTS, 3, 8, 1}, {"long", 1, 1000, 7, 1}, {"unused", 1, 5, 5, 2, true},
+            {"head", 1, 50, 6, 3}};
+
+static void open_table(struct weights *weights, struct device *on, const struct parallel *p)
+{
+    struct weights_layout place = parallel_place(&p->layout, p->world->rank);
+    place.layers = LAYERS;
+    weights_open(weights, on, DTYPE_F32, true, &place);
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        struct weight_spec spec = weight_matrix(rows[i].name, rows[i].rows, rows[i].columns);
+        spec.parts = rows[i].parts;
+        spec.layer = rows[i].layer;
+        spec.expert_axis = rows[i].parts > 1;
+        weights_add(weights, &spec);
+    }
+    weights_allocate(weights);
+}
+
+/* Of data rank d's gradient; the first rank has none of its first expert. */
+static float value_of(i64 d, i64 round, i64 weight, i64 i)
+{
+    bool none =
+        rows[weight].unused || (rows[weight].parts > 1 && d == 0 && i < rows[weight].rows * rows[weight].columns);
+    return none ? 0 : (float)rng_normal((struct rng_key){3, RNG_TEST}, (u32)(d + 16 * round), (u32)weight, (u32)i, 0);
+}
+
+/* What a backward leaves: memory nobody wrote holds anything. */
+static void put_gradients(struct weights *weights, i64 d, i64 round)
+{
+    for (i64 k = 0; k < COUNT_OF(rows); k++) {
+        struct weight *w = &weights->list[k];
+        i64 count = w->parts * w->rows * w->columns, part = w->rows * w->columns;
+        float *values = memory_alloc(count * 4);
+        u8 written[EXPERTS];
+        for (i64 i = 0; i < count; i++)
+            values[i] = rows[k].unused || (rows[k].parts > 1 && d == 0 && i < part) ? NAN : value_of(d, round, k, i);
+        for (i64 e = 0; e < w->parts; e++)
+            written[e] = !rows[k].unused && !(rows[k].parts > 1 && d == 0 && e == 0);
+        device_put(weights->device, w->value.grad, values, count * 4);
+        device_put(weights->device, w->value.parts_written, written, w->parts);
+        w->value.grad_written = rows[k].parts == 1 && !rows[k].unused;
+        memory_free(values);
+    }
+}
+
+/* ---- In ranks: sums ---- */
+
+static void expect_sums(struct comm *world, const struct weights *weights, const struct parallel *p, i64 round)
+{
+    i64 expert = p->layout.expert, d = p->data->rank;
+    for (i64 k = 0; k < COUNT_OF(rows); k++) {
+        const struct weight *w = &weights->list[k];
+        bool dealt = rows[k].parts > 1;
+        i64 ranks = dealt ? p->replica->size : p->data->size, first = w->share_first * w->columns;
+        float *got = to_host(&device, w->value.grad, w->parts * w->rows * w->columns * 4);
+        for (i64 i = first; i < first + w->share_rows * w->columns; i++) {
+            float sum = 0;
+            for (i64 r = 0; r < ranks; r++) {
+                float value = value_of(dealt ? r * expert + d % expert : r, round, k, i);
+                sum = r ? sum + value : value;
+            }
+            EXPECT(got[i] == sum);
+        }
+        EXPECT(w->value.grad_written);
+        memory_free(got);
+    }
+}
+
+/* Gradients become whole in an order of this rank's own, with a word to all others somewhere in between. */
+static void run_backward(struct comm *world, struct buckets *b, struct weights *weights, i64 round)
+{
+#ifdef WEFT_ON_GPU
+    i64 word_at = 1; /* calls to different ranks have one order there */
+#else
+    i64 word_at = (world->rank * 3 + round) % COUNT_OF(rows);
+#endif
+    for (i64 k = 0; k < COUNT_OF(rows); k++)
+        weights->list[k].value.uses = !rows[k].unused;
+    buckets_start(b);
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        i64 k = world->rank % 2 ? (i * 3 + round) % COUNT_OF(rows) : COUNT_OF(rows) - 1 - i;
+        weights->list[k].value.uses = 0;
+        buckets_advance(b, NOTHING_PASSED);
+        if (i == word_at)
+            EXPECT(comm_any(world, true));
+    }
+    buckets_finish(b);
+}
+
+static void check_size(struct comm *world, const struct layout *layout)
+{
+    struct parallel p;
+    struct weights weights;
+    EXPECT(parallel_open(&p, world, layout) == 0);
+    open_table(&weights, &device, &p);
+    struct buckets *b = buckets_open(&weights, &p);
+    for (i64 round = 0; round < 3; round++) {
+        weights_begin_step(&weights);
+        put_gradients(&weights, p.data->rank, round);
+        run_backward(world, b, &weights, round);
+        expect_sums(world, &weights, &p, round);
+    }
+    buckets_close(b);
+    weights_close(&weights);
+    parallel_close(&p);
+}
+
+static void run_sums(struct comm *world)
+{
+    const i64 bytes[] = {200, 3000, 40000, 0};
+    for (i64 i = 0; i < COUNT_OF(bytes); i++)
+        for (i64 expert = 1; expert <= 2; expert++)
+            if (world->size % expert == 0)
+                check_size(world, &(struct layout){.data = world->size, .expert = expert, .bucket_bytes = bytes[i]});
+}
+
+/* ---- In ranks: what goes wrong ---- */
+
+struct begun {
+    struct parallel p;
+    struct weights weights;
+    struct buckets *b;
+};
+
+static void begin(struct begun *x, struct comm *world, i64 bucket_bytes)
+{
+    EXPECT(parallel_open(&x->p, world, &(struct layout){.data = world->size, .bucket_bytes = bucket_bytes}) == 0);
+    open_table(&x->weights, &device, &x->p);
+    x->b = buckets_open(&x->weights, &x->p);
+    put_gradients(&x->weights, x->p.data->rank, 0);
+    buckets_start(x->b);
+}
+
+static void finish(struct begun *x)
+{
+    float value;
+    buckets_finish(x->b);
+    device_get(&device, &value, x->weights.grads, 4); /* a GPU's host waits here */
+}
+
+static void run_death(struct comm *world)
+{
+    static struct begun x;
+    begin(&x, world, 1000);
+    buckets_advance(x.b, NOTHING_PASSED);
+    if (world->rank == 1)
+        _exit(7);
+    finish(&x);
+}
+
+static void run_standstill(struct comm *world)
+{
+    static struct begun x;
+    begin(&x, world, 1000);
+    if (world->rank == 1)
+        comm_barrier(world);
+    finish(&x);
+}
+
+static void run_mismatch(struct comm *world)
+{
+    static struct begun x;
+    begin(&x, world, 1000 * (1 + world->rank));
+}
+
+static const struct {
+    const char *name;
+    void (*run)(struct comm *world);
+} parts[] = {{"sums", run_sums}, {"death", run_death}, {"standstill", run_standstill}, {"mismatch", run_mismatch}};
+
+static int run_part(const char *name)
+{
+    struct comm *world = ranks_world(&device);
+    for (i64 i = 0; i < COUNT_OF(parts); i++)
+        if (strcmp(parts[i].name, name) == 0)
+            parts[i].run(world);
+    comm_close(world);
+    return 0;
+}
+
+/* ---- From one process ---- */
+
+static int run_ranks(struct text *said, int count, const char *part, bool tcp)
+{
+    char path[1024];
+    ranks_own_path(path);
+    return tcp ? ranks_run_over_tcp(said, count, count, path, part) : ranks_run(said, count, part);
+}
+
+static void sums_have_one_order_of_ranks(void **state)
+{
+    (void)state;
+    for (int count = 2; count <= 4; count++)
+        for (int tcp = ranks_missing() ? 1 : 0; tcp < 2; tcp++) {
+            struct text said = {0};
+            int status = run_ranks(&said, count, "sums", tcp);
+            if (status)
+                fail_msg("%d ranks over %s: status %d\n%s", count, tcp ? "TCP" : "MPI", status, said.data);
+            text_release(&said);
+        }
+}
+
+static void expect_failure(const char *part, bool tcp, const char *words)
+{
+    struct text said = {0};
+    int status = run_ranks(&said, 2, part, tcp);
+    if (status == 0 || status == 124 || !strstr(said.data ? said.data : "", words))
+        fail_msg("%s: status %d, no \"%s\" in:\n%s", part, status, words, said.data);
+    text_release(&said);
+}
+
+static void a_rank_that_dies_in_a_bucket_is_named(void **state)
+{
+    (void)state;
+    expect_failure("death", true, "rank 0 of 2 (");
+#ifdef WEFT_ON_GPU
+    expect_failure("death", true, "NCCL: sums of gradients: ");
+#else
+    expect_failure("death", true, "rank 1 of the world has ended");
+#endif
+    if (!ranks_missing())
+        expect_failure("death", false, "");
+}
+
+static void a_bucket_that_stands_still_is_named(void **state)
+{
+    (void)state;
+#ifdef WEFT_ON_GPU
+    setenv("WEFT_WAIT_S", "1", 1);
+    expect_failure("standstill", true, "rank 0 of 2 (data): NCCL: sums of gradients of ");
+    unsetenv("WEFT_WAIT_S");
+#else
+    skip();
+#endif
+}
+
+static void ranks_with_other_buckets_are_named(void **state)
+{
+    (void)state;
+    expect_failure("mismatch", true, "do not run the same program with the same settings");
+}
+
+/* ---- Without data ---- */
+
+/* Four data ranks, a link of 1 kB/s and 1 flop/s: the head's bucket begins at once, the rest at the end, 100 s later.
+ */
+static void time_behind_the_backward_is_foreseen(void **state)
+{
+    struct device meta;
+    struct parallel p;
+    struct weights weights;
+    (void)state;
+    device_open_meta(&meta);
+    struct comm *world = comm_open_meta(&meta, 0, 4);
+    assert_int_equal(parallel_open(&p, world, &(struct layout){.data = 4, .bucket_bytes = 1300}), 0);
+    open_table(&weights, &meta, &p);
+    struct buckets *b = buckets_open(&weights, &p);
+    i64 first = 50 * 6 * 4 + 5 * 5 * 4, all = weights.grad_elements * 4;
+    for (i64 k = 0; k < COUNT_OF(rows); k++)
+        weights.list[k].value.uses = !rows[k].unused && strcmp(rows[k].name, "head") != 0;
+    buckets_start(b);
+    buckets_advance(b, NOTHING_PASSED);
+    meta.cost.flops = 100;
+    for (i64 k = 0; k < COUNT_OF(rows); k++)
+        weights.list[k].value.uses = 0;
+    buckets_finish(b);
+    struct bucket_times t = buckets_foresee(b, 1, 1000);
+    i64 table = 0;
+    for (i64 k = 0; k < COUNT_OF(rows); k++)
+        table += rows[k].parts * rows[k].rows * rows[k].columns * 4;
+    assert_true(table <= all && t.count > 20);
+    assert_true(fabs(t.bytes - 0.75 * (double)table) < 1e-6 && t.bytes == meta.cost.traffic);
+    assert_true(fabs(t.seconds - t.bytes / 1000) < 1e-9);
+    assert_true(fabs(t.exposed_s - 0.75 * (double)(table - first) / 1000) < 1e-9);
+    i64 memory = buckets_memory(b);
+    assert_true(memory > 1300 && memory <= 4 * 1300 + 64);
+    buckets_close(b);
+    weights_close(&weights);
+    parallel_close(&p);
+    comm_close(world);
+    device_close(&meta);
+}
+
+int main(int count, char **arguments)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_have_one_order_of_ranks),         cmocka_unit_test(a_rank_that_dies_in_a_bucket_is_named),
+        cmocka_unit_test(a_bucket_that_stands_still_is_named),  cmocka_unit_test(ranks_with_other_buckets_are_named),
+        cmocka_unit_test(time_behind_the_backward_is_foreseen),
+    };
+    test_device_open(&device);
+    return count > 1 ? run_part(arguments[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+}
