@@ -67,6 +67,7 @@ static void write_text(struct shard_writer *writer, u32 number)
         ids[i] = 100 + (i32)rng_below(key, 100, number, i, 1, 0);
     shard_write_payload(writer, &part, ids, part.count * (i64)sizeof *ids);
     shard_write_sample(writer, DIRECTION_TEXT, "drawn", &part, 1);
+    shard_write_break(writer);
 }
 
 static int make_shards(const char *folder)

@@ -81,6 +81,7 @@ int command_reconstruct(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_run(int argc, char **argv);
 int command_report(int argc, char **argv);
+int command_serve_tokens(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_doctor(int argc, char **argv);

@@ -1,6 +1,7 @@
 /* Shards, media, recipes, runs. */
 #include "cli/inspect.h"
 #include "cli/stages.h"
+#include "data/stream.h"
 #include "data/media.h"
 #include "data/packer.h"
 
@@ -120,7 +121,9 @@ static int add_parts(struct json *j, const char *directory, bool verify)
     }
     if (status == 0)
         string_list_free(names, count);
-    if (status == 0 && found == 0)
+    if (status == 0 && found == 0 && shard_stream_is(directory))
+        status = error_set("%s: a stream: its shards are made while a stage pretrain or sft trains on them", directory);
+    else if (status == 0 && found == 0)
         status = error_set("%s: no part with an index in it (train/index, ...): prepare did not finish", directory);
     json_set(j, "parts", parts);
     return status;

@@ -24,6 +24,8 @@ const struct command commands[] = {
     {"report", "RUN...", "report.html anew, of several runs one page", command_report},
     {"plan", "RECIPE [STAGE...] [STAGE.key=value...] [--ranks N] [--layout SIZES]",
      "memory, flops, traffic and time of training stages, without running them", command_plan},
+    {"serve-tokens", "STREAM", "prepare a stream's shards for stages that train on it, here or elsewhere",
+     command_serve_tokens, true},
     {"bench", "NAME|all | op [OP|all]", "measure against the goals, as ratios in one run", command_bench},
     {"doctor", "", "what this machine and build can do", command_doctor},
     {"completion", "bash|zsh|fish", "completion for a shell: source <(weft completion bash)", command_completion},

@@ -439,8 +439,10 @@ static int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bo
         printf("{\"stage\":\"%s\",\"disk\":%.0f,\"read\":%.0f,\"files\":%lld,\"files_read\":%lld}\n", s->name, e.made,
                e.read, (long long)e.files, (long long)e.files_read);
     else if (status == 0)
-        printf("%s: about %.1f MB of shards from %.1f MB, by %lld samples of %lld of %lld files\n", s->name,
-               e.made * 1e-6, e.read * 1e-6, (long long)e.samples, (long long)e.files_read, (long long)e.files);
+        printf("%s: about %.1f MB of shards from %.1f MB, by %lld samples of %lld of %lld files%s\n", s->name,
+               e.made * 1e-6, e.read * 1e-6, (long long)e.samples, (long long)e.files_read, (long long)e.files,
+               settings.stream.on ? "; made while a stage trains on them, which keeps those since its oldest checkpoint"
+                                  : "");
     memory_free(settings.data);
     memory_free(settings.text);
     memory_free(settings.vision);

@@ -348,6 +348,15 @@ static void log_timing(const struct runner *run, const struct recipe_stage *s, d
     memory_free(path);
 }
 
+/* This program again, on the device that it was given. */
+static const char *const *filler_words(void)
+{
+    static const char *words[] = {"/proc/self/exe", "serve-tokens", NULL, NULL, NULL};
+    words[2] = cli_device_wanted ? "--device" : NULL;
+    words[3] = cli_device_wanted;
+    return words;
+}
+
 static int run_partial(const struct runner *run, struct recipe_stage *s, const char *partial, const char *folder,
                        const struct json *identity)
 {
@@ -357,7 +366,8 @@ static int run_partial(const struct runner *run, struct recipe_stage *s, const c
                           .recipe_seed = run->recipe.seed,
                           .device = cli_device(),
                           .dtype = run->dtype,
-                          .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone()};
+                          .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone(),
+                          .filler = filler_words()};
     double begin = clock_s();
     if (s->kind->work != LIGHT)
         stage.peak_gflops = kernels_matrix_peak(stage.device, run->dtype, 0.2);

@@ -31,17 +31,40 @@ static u64 seed_of(const struct source_list *list, i64 i, u64 seed)
     return list->count ? hash_bytes(name, (i64)strlen(name), seed) : seed;
 }
 
+/* Each has a ring of its own. */
+static struct loader *open_loader(const struct mixer *m, const struct source_list *list, i64 i, const char *part)
+{
+    struct loader_settings settings = m->settings;
+    const char *data = list->count ? list->values[i].data : list->all, *ring = settings.ring.directory;
+    char *below = ring && list->count ? path_join(ring, list->values[i].name) : NULL;
+    settings.ring.directory = below ? below : ring;
+    struct loader *l = loader_open(data, part, &settings, seed_of(list, i, m->seed));
+    memory_free(below);
+    return l;
+}
+
+/* How much there is of what comes shard by shard is known to nobody. */
+static int check_shares(const struct data_source *s)
+{
+    if (s->share.count && s->epochs == 0)
+        return 0;
+    return error_set("source %s: read shard by shard (stream.on, shuffle_shards) it has no known number of positions: "
+                     "expected a share, and no epochs",
+                     s->name);
+}
+
 static int open_source(struct mixer *m, const struct source_list *list, i64 i, const char *part)
 {
-    const char *data = list->count ? list->values[i].data : list->all;
-    struct loader *l = loader_open(data, part, &m->settings, seed_of(list, i, m->seed));
+    struct loader *l = open_loader(m, list, i, part);
     if (!l)
         return -1;
     m->loaders[m->count++] = l;
     l->mixer = list->count ? m : NULL;
     l->number = i;
     m->names[i] = string_copy(list->count ? list->values[i].name : "");
-    if (list->count && l->order.slots == 0)
+    if (list->count && loader_goes_by_shards(l) && check_shares(&list->values[i]) < 0)
+        return -1;
+    if (list->count && !loader_goes_by_shards(l) && l->order.slots == 0)
         return error_set("source %s: no sample of a mixture above 0 in part %s", m->names[i], part);
     if (list->count && list->values[i].epochs > 0)
         loader_limit(l, list->values[i].epochs);
@@ -337,6 +360,53 @@ i64 mixer_left_out(const struct mixer *m)
     for (i64 i = 0; i < m->count; i++)
         count += loader_left_out(m->loaders[i]);
     return count;
+}
+
+struct loader_cursor mixer_cursor(const struct mixer *m, i64 number)
+{
+    return loader_cursor(m->loaders[number]);
+}
+
+void mixer_begin_at(struct mixer *m, i64 number, const struct loader_cursor *cursor)
+{
+    loader_begin_at(m->loaders[number], cursor);
+}
+
+int mixer_passed(struct mixer *m, i64 number, const struct loader_cursor *cursor)
+{
+    return loader_passed(m->loaders[number], cursor);
+}
+
+bool mixer_goes_by_shards(const struct mixer *m)
+{
+    bool some = false;
+    for (i64 i = 0; i < m->count; i++)
+        some |= loader_goes_by_shards(m->loaders[i]);
+    return some;
+}
+
+bool mixer_has_stream(const struct mixer *m)
+{
+    bool some = false;
+    for (i64 i = 0; i < m->count; i++)
+        some |= m->loaders[i]->windows && m->loaders[i]->windows->ring;
+    return some;
+}
+
+double mixer_waited_s(const struct mixer *m)
+{
+    double sum = 0;
+    for (i64 i = 0; i < m->count; i++)
+        sum += loader_waited_s(m->loaders[i]);
+    return sum;
+}
+
+i64 mixer_restarts(const struct mixer *m)
+{
+    i64 sum = 0;
+    for (i64 i = 0; i < m->count; i++)
+        sum += loader_restarts(m->loaders[i]);
+    return sum;
 }
 
 i64 mixer_count(const struct mixer *m)

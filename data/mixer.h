@@ -22,6 +22,15 @@ int mixer_batch(struct mixer *mixer, i64 step, i64 micro, struct batch *batch, s
 void mixer_prefetch(struct mixer *mixer, i64 step, i64 micro);
 i64 mixer_left_out(const struct mixer *mixer);
 
+/* As the loader's, of a source. */
+struct loader_cursor mixer_cursor(const struct mixer *mixer, i64 number);
+void mixer_begin_at(struct mixer *mixer, i64 number, const struct loader_cursor *cursor);
+int mixer_passed(struct mixer *mixer, i64 number, const struct loader_cursor *cursor);
+bool mixer_goes_by_shards(const struct mixer *mixer); /* some source does */
+bool mixer_has_stream(const struct mixer *mixer);     /* whose shards are waited for */
+double mixer_waited_s(const struct mixer *mixer);     /* by all sources */
+i64 mixer_restarts(const struct mixer *mixer);
+
 i64 mixer_count(const struct mixer *mixer);
 struct mixer_source {
     const char *name; /* "" where there is one that has none */

@@ -1,4 +1,5 @@
 #include "data/fill.h"
+#include "data/stream.h"
 #include "kernels/kernels.h"
 #include "tokenizers/text.h"
 
@@ -33,6 +34,15 @@ static int check_settings(const struct loader_settings *s)
     return 0;
 }
 
+/* A stream's come later, and one by one. */
+static int open_shards(struct loader *l, const char *data, const char *part)
+{
+    const struct loader_settings *s = &l->settings;
+    bool stream = !s->in_order && data_lines(data) == 1 && shard_stream_is(data);
+    int status = stream ? shards_open_none(&l->shards, data) : shards_open(&l->shards, data, part);
+    return status == 0 && (stream || (s->shuffle_shards && !s->in_order)) ? windows_open(l, data) : status;
+}
+
 struct loader *loader_open(const char *data, const char *part, const struct loader_settings *settings, u64 seed)
 {
     struct loader *l = memory_alloc(sizeof *l);
@@ -42,7 +52,7 @@ struct loader *loader_open(const char *data, const char *part, const struct load
     l->device = memory_alloc(sizeof *l->device);
     l->fills = memory_alloc(sizeof *l->fills);
     device_open_cpu(l->device);
-    if (check_settings(settings) < 0 || shards_open(&l->shards, data, part) < 0 || open_vocabulary(l, data) < 0) {
+    if (check_settings(settings) < 0 || open_shards(l, data, part) < 0 || open_vocabulary(l, data) < 0) {
         loader_close(l);
         return NULL;
     }
@@ -51,7 +61,8 @@ struct loader *loader_open(const char *data, const char *part, const struct load
                                       .mask_share = settings->in_order ? 0 : settings->frame_mask,
                                       .key = {seed, RNG_FRAME_MASK}};
     grammar_init(&l->grammar, &l->vocabulary, &options);
-    order_init(l);
+    if (!l->windows)
+        order_init(l);
     return l;
 }
 
@@ -62,6 +73,7 @@ void loader_close(struct loader *l)
     for (i64 i = 0; i < PLANS_KEPT; i++)
         step_plan_release(&l->plans[i]);
     planner_release(&l->planner);
+    windows_close(l);
     order_release(&l->order);
     grammar_parts_release(&l->given);
     grammar_release(&l->grammar);
@@ -114,7 +126,7 @@ static int check_ids(const struct loader *l, i64 index, const i32 *ids)
 static int read_text(struct loader *l, const struct entry *entry, struct part *part, i64 index)
 {
     const struct shard_part *stored = shards_part(&l->shards, index);
-    bool known = l->shards.verified[index];
+    bool known = shards_is_verified(&l->shards, index);
     const i32 *ids = shards_payload(&l->shards, index);
     if (!ids || (!known && check_ids(l, index, ids) < 0))
         return -1;

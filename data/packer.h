@@ -23,6 +23,11 @@ struct loader_settings {
     double frame_mask;                      /* share of frames hidden from later ones */
     bool in_order;                          /* evaluation: one pass in order, nothing dropped, flipped or masked */
     bool drawn;                             /* with in_order: the order is drawn, so that the first rows are a sample */
+    i64 shuffle_shards;            /* windows.c: samples are drawn from so many shards at a time; 0: from all */
+    struct {                       /* of a stream (stream.h) */
+        const char *directory;     /* where its ring stands; NULL: a stream is refused */
+        const char *const *filler; /* of ring_open */
+    } ring;
 };
 /* Rows for a settings table whose struct has a `struct loader_settings loader`. */
 #define LOADER_ROWS(type, rows_default, length_default)                                                                \
@@ -47,6 +52,9 @@ struct loader_settings {
                 "the same of words to speech"),                                                                        \
         SETTING(type, loader.mixture[DIRECTION_CHAT], "mixture.chat", NUMBER, "1", 0, 1000, NULL,                      \
                 "the same of conversations"),                                                                          \
+        SETTING(type, loader.shuffle_shards, "shuffle_shards", INTEGER, "0", 0, 1e9, NULL,                             \
+                "an epoch takes the shards in their order, parts in turns, and shuffles so many at a time; 0: all "    \
+                "of them, or one where they are prepared while training"),                                             \
         SETTING(type, loader.condition_drop, "pack.condition_drop", NUMBER, "0", 0, 1, NULL,                           \
                 "share of prompts of media left out: for guidance, which Weft itself does not do"),                    \
         SETTING(type, loader.text_condition, "pack.text_condition", NUMBER, "1", 0, 1000, NULL,                        \
@@ -85,6 +93,19 @@ int loader_step(struct loader *loader, i64 step, struct loader_step *out);
 int loader_batch(struct loader *loader, i64 step, i64 micro, struct batch *batch, struct arena *arena);
 /* Asks for the parts of a micro-batch that will be wanted, if the step has it, so that the disk works meanwhile. */
 void loader_prefetch(struct loader *loader, i64 step, i64 micro);
+/* Where the window at hand begins, of a loader that goes shard by shard: another goes on there, without what stands
+ * before it. */
+struct loader_cursor {
+    i64 row;               /* its first, counted from the first step's */
+    i64 pass, round, part; /* its first shard: number `round` of that part */
+    i64 number;            /* of its first sample in the pass */
+};
+bool loader_goes_by_shards(const struct loader *loader);
+struct loader_cursor loader_cursor(const struct loader *loader);
+void loader_begin_at(struct loader *loader, const struct loader_cursor *cursor); /* before anything is planned */
+int loader_passed(struct loader *loader, const struct loader_cursor *cursor);    /* nobody goes on before it */
+double loader_waited_s(const struct loader *loader);                             /* for shards to be closed */
+i64 loader_restarts(const struct loader *loader);
 i64 loader_left_out(const struct loader *loader); /* samples longer than a row of the step planned last */
 
 #endif

@@ -27,7 +27,7 @@ void step_plan_release(struct step_plan *plan)
 
 /* ---- What is asked for ---- */
 
-static i64 rows_of_step(const struct loader *l, i64 step)
+i64 plan_rows_of_step(const struct loader *l, i64 step)
 {
     return l->mixer ? mixer_rows(l->mixer, step, l->number) : (i64)schedule_at(&l->settings.rows, step);
 }
@@ -40,7 +40,7 @@ void loader_limit(struct loader *l, double epochs)
 
 double plan_epoch_positions(const struct loader *l, i64 length)
 {
-    return order_positions(l, length) / (double)l->order.epochs;
+    return l->windows ? 0 : order_positions(l, length) / (double)l->order.epochs;
 }
 
 /* ---- The grid: `windows` of them in `period` places, and so on for ever ---- */
@@ -75,16 +75,16 @@ static void split(struct entries *out, const struct entry *whole, i64 length)
     }
 }
 
-static void add_entry(struct planner *p, const struct loader *l, const struct entry *entry)
+void plan_add_entry(struct entries *out, const struct loader *l, const struct entry *entry, i64 length)
 {
     bool plain_text = entry->place >= 0 || is_plain_text(l, entry->sample); /* order_room has seen to the others */
-    if (entry->length > p->length && plain_text)
-        split(&p->gathered, entry, p->length);
-    else if (entry->length > 0 && entry->length <= p->length)
-        entries_push(&p->gathered, entry);
+    if (entry->length > length && plain_text)
+        split(out, entry, length);
+    else if (entry->length > 0 && entry->length <= length)
+        entries_push(out, entry);
 }
 
-static void shuffle_rows(const struct loader *l, struct rows *rows, i64 begin)
+void plan_shuffle_rows(const struct loader *l, struct rows *rows, i64 begin)
 {
     struct rows shuffled = {0};
     i32 *order = memory_alloc(max_i64(1, rows->count) * 4);
@@ -110,12 +110,13 @@ static void open_window(struct loader *l, i64 number)
         return;
     p->gathered.count = 0;
     for (i64 i = 0; carried && i < p->carried.count; i++)
-        add_entry(p, l, &p->carried.data[i]);
+        plan_add_entry(&p->gathered, l, &p->carried.data[i], p->length);
     for (i64 place = begin; !carried && place < end; place++)
-        add_entry(p, l, &(struct entry){.place = place, .length = order_room(l, place, p->length)});
+        plan_add_entry(&p->gathered, l, &(struct entry){.place = place, .length = order_room(l, place, p->length)},
+                       p->length);
     fit(&p->packed, &p->gathered, p->length);
     if (!l->settings.in_order)
-        shuffle_rows(l, &p->packed, carried ? ~p->begin : begin);
+        plan_shuffle_rows(l, &p->packed, carried ? ~p->begin : begin);
     p->open = number;
 }
 
@@ -273,17 +274,22 @@ static void go_to(struct loader *l, i64 step)
             begin_length(l, length);
         if (p->next_step == step)
             return;
-        p->taken += rows_of_step(l, p->next_step);
+        p->taken += plan_rows_of_step(l, p->next_step);
     }
 }
 
 static int plan_rows(struct loader *l, struct step_plan *plan, i64 step)
 {
     struct entries entries = {0};
-    i64 rows = rows_of_step(l, step);
-    go_to(l, step);
-    plan->step = step;
+    i64 rows = plan_rows_of_step(l, step);
     rows_clear(&plan->rows);
+    if (l->windows) {
+        int status = windows_plan(l, &plan->rows, step);
+        plan->step = step; /* a way back forgets all plans */
+        return status;
+    }
+    plan->step = step;
+    go_to(l, step);
     for (i64 i = 0; i < rows; i++) {
         i64 row = find_row(l, l->planner.taken + i);
         if (row < 0)
@@ -311,6 +317,8 @@ static bool is_far_from_limit(const struct loader *l, i64 rows)
 i64 plan_rows_left(struct loader *l, i64 step, i64 most)
 {
     i64 low = 0, high = most;
+    if (l->windows)
+        return most; /* pass follows pass */
     go_to(l, step);
     if (most == 0 || is_far_from_limit(l, most) || find_row(l, l->planner.taken + most - 1) >= 0)
         return most;

@@ -12,12 +12,14 @@ struct entry {
     i64 first, count; /* of a piece; count 0: the whole sample */
     i64 length;       /* positions */
     i64 place;        /* in the order, of an entry that is not yet told its sample; -1: it is */
+    i64 before;       /* the sample's number in its collection is `sample` less this */
 };
 /* What the draws are keyed by: the sample, and which of its showings it is. No two showings share both, up to 4 G
  * samples; beyond, draws of some are alike. */
 static inline u32 entry_identity(const struct entry *entry)
 {
-    return (u32)entry->sample ^ (u32)(entry->sample >> 32) * 0x9e3779b9u;
+    i64 number = entry->sample - entry->before;
+    return (u32)number ^ (u32)(number >> 32) * 0x9e3779b9u;
 }
 static inline u32 entry_showing(const struct entry *entry)
 {
@@ -100,6 +102,21 @@ struct planner {
     struct rows packed;
     i64 left_out;
 };
+/* ---- windows.c: the same where samples come shard by shard ---- */
+struct windows {
+    struct ring *ring;                  /* NULL: folders, which have all their shards */
+    i64 parts;                          /* of the ring, or folders */
+    i64 **shard_samples;                /* of folder i: the first sample of each shard, and the end */
+    struct loader_cursor begin, opened; /* where this loader begins, and the window at hand */
+    struct loader_cursor next;          /* what is opened next; its row: unused */
+    struct loader_cursor kept;          /* the window at hand before the step planned last: it may be planned again */
+    bool begun, any;                    /* any: a window is at hand */
+    bool found;                         /* a row, since the pass began */
+    i64 step, row;                      /* gone through */
+    i64 length, first_row;              /* of `packed` */
+    struct entries gathered;
+    struct rows packed;
+};
 enum { PLANS_KEPT = 2 };
 struct loader {
     struct shards shards;
@@ -110,6 +127,7 @@ struct loader {
     struct device *device;
     struct order order;
     struct planner planner;
+    struct windows *windows; /* NULL: order and planner serve */
     struct step_plan plans[PLANS_KEPT];
     struct grammar_parts given;
     struct grammar grammar;
@@ -130,8 +148,14 @@ void loader_begin_batch(struct loader *loader, i64 first, i64 rows, i64 length, 
 void loader_prefetch_row(struct loader *loader, const struct step_plan *plan, i64 row);
 /* plan.c: the step's plan, borrowed until the next call; NULL and a message: nothing to plan with. */
 const struct step_plan *plan_step(struct loader *loader, i64 step);
-i64 plan_rows_left(struct loader *loader, i64 step, i64 most); /* that the step could take, `most` at most */
-double plan_epoch_positions(const struct loader *loader, i64 length);
+i64 plan_rows_left(struct loader *loader, i64 step, i64 most);        /* that the step could take, `most` at most */
+double plan_epoch_positions(const struct loader *loader, i64 length); /* 0: not known */
+i64 plan_rows_of_step(const struct loader *loader, i64 step);
+void plan_add_entry(struct entries *out, const struct loader *loader, const struct entry *entry, i64 length);
+void plan_shuffle_rows(const struct loader *loader, struct rows *rows, i64 begin);
+int windows_open(struct loader *loader, const char *data);
+void windows_close(struct loader *loader);
+int windows_plan(struct loader *loader, struct rows *out, i64 step); /* the step's rows */
 void loader_limit(struct loader *loader, double epochs);
 /* mixer.c: a source's part of a step. */
 const struct step_plan *mixer_plan(struct mixer *mixer, i64 number, i64 step);

@@ -1,4 +1,5 @@
 #include "data/prepare_internal.h"
+#include "data/stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -243,7 +244,7 @@ static int next_batch(struct prepare *p, struct source *source, struct item *ite
     }
     if ((status == 0 && progress_is_due(p)) || status == INTERRUPTED)
         status = progress_save(p) < 0 ? -1 : status;
-    return status;
+    return status == 0 ? progress_hand_on(p) : status;
 }
 
 static int make_batches(struct prepare *p, struct source *source, struct progress *progress)
@@ -340,12 +341,24 @@ static int save_curation(const struct prepare *p)
     return status;
 }
 
+/* The last shard, which is not full. */
+static int hand_on_rest(struct prepare *p)
+{
+    int status = !p->taker ? 0 : shard_writer_end(p->writers[SPLIT_TRAIN]) < 0 || progress_save(p) < 0 ? -1 : 0;
+    if (status == 0)
+        status = progress_hand_on(p);
+    return status == 0 && p->taker ? p->taker->end(p->taker->context, p->taken) : status;
+}
+
 static int finish(struct prepare *p)
 {
     if (too_many_bad(p, 1) < 0)
         return -1;
     if (p->counts.samples[SPLIT_TRAIN] == 0 && p->parts <= 1) /* one of several parts may have no file */
         return error_set("%s: no sample for training among %lld", p->settings->data, (long long)p->counts.read);
+    int status = hand_on_rest(p);
+    if (status)
+        return status;
     for (int split = 0; split < SPLITS; split++) {
         struct shard_writer *writer = p->writers[split];
         p->writers[split] = NULL;
@@ -366,23 +379,57 @@ int prepare_open(struct prepare *p, struct device *device)
     return status == 0 ? open_tokenizers(p, device, p->dtype) : -1;
 }
 
-int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
-                  enum dtype dtype)
+/* All but the shards: what another process needs to make them. */
+static int promise(struct prepare *p)
+{
+    const struct prepare_settings *s = p->settings;
+    struct source *source = source_open(
+        s->data, &(struct source_request){
+                     .seed = p->seed, .validation = s->validation, .test = s->test, .columns = &s->columns});
+    int status = source ? shard_stream_save(p->out, s, p->seed, p->dtype) : -1;
+    source_close(source);
+    return status;
+}
+
+static int make(struct prepare *p)
+{
+    int status = progress_open(p);
+    if (status == 0)
+        status = progress_hand_on(p);
+    if (status == 0)
+        status = make_all(p);
+    return status == 0 ? finish(p) : status;
+}
+
+static int prepare_all(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
+                       enum dtype dtype, const struct prepare_taker *taker)
 {
     struct prepare *p = memory_alloc(sizeof *p);
-    *p = (struct prepare){.settings = settings, .out = out, .seed = seed, .dtype = dtype};
+    *p = (struct prepare){.settings = settings, .out = out, .seed = seed, .dtype = dtype, .taker = taker};
     int status = picture_rules_read(&p->rules, &settings->pictures);
     if (status == 0)
         status = prepare_open(p, device);
     if (status == 0)
-        status = shard_meta_save(&p->meta, out) < 0 || save_tokenizers(p, out) < 0 || progress_open(p) < 0 ? -1 : 0;
+        status = shard_meta_save(&p->meta, out) < 0 || save_tokenizers(p, out) < 0 ? -1 : 0;
     if (status == 0)
-        status = make_all(p);
-    if (status == 0)
-        status = finish(p);
+        status = settings->stream.on && !taker ? promise(p) : make(p);
     prepare_close(p);
     if (status < 0)
         progress_discard(p);
     memory_free(p);
     return status;
+}
+
+int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
+                  enum dtype dtype)
+{
+    if (settings->stream.on && settings->part && *settings->part)
+        return error_usage("part and stream.on: a stream's parts are made by its own processes; leave part out");
+    return prepare_all(settings, out, seed, device, dtype, NULL);
+}
+
+int prepare_stream(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
+                   enum dtype dtype, const struct prepare_taker *taker)
+{
+    return prepare_all(settings, out, seed, device, dtype, taker);
 }

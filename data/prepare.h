@@ -26,6 +26,11 @@ struct prepare_settings {
     } windows;
     i64 shard_bytes;
     struct curate_settings filter;
+    struct {
+        bool on;
+        i64 parts, shards, bytes; /* of the ring (data/ring.h); bytes 0: no limit */
+        bool keep;
+    } stream;
     char *part; /* "i/n": of the files that are read, every n-th from the i-th on, counted from 0; empty: all */
 };
 extern const struct setting prepare_table[];
@@ -40,5 +45,17 @@ int prepare_estimate(struct prepare_estimate *out, const struct prepare_settings
  * a message; 1: interrupted() said so. */
 int prepare_stage(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
                   enum dtype dtype);
+
+/* Shards of train that are taken away as soon as they are closed and the way on from there is on the disk. What was
+ * closed and not yet taken when a call ended is offered again by the next. */
+struct prepare_taker {
+    void *context;
+    /* The file is moved or removed; it may wait. 0, -1 with a message, or 1: interrupted. */
+    int (*take)(void *context, i64 number, const char *shard, const struct text *index);
+    int (*end)(void *context, i64 shards); /* all have been taken: there are no more */
+    i64 due; /* shards before this are not needed again: where more were made before, all is made anew */
+};
+int prepare_stream(const struct prepare_settings *settings, const char *out, u64 seed, struct device *device,
+                   enum dtype dtype, const struct prepare_taker *taker);
 
 #endif

@@ -56,10 +56,12 @@ struct prepare {
     struct shard_writer *writers[SPLITS];
     struct curation *curation; /* NULL: no rule is asked for */
     struct prepare_counts counts;
-    bool begun;                   /* anew */
-    struct json *reached;         /* state of the source behind the last batch that was written */
-    double saved_s;               /* when, and with how many bytes of payloads, progress was saved */
-    i64 saved_bytes, batch_bytes; /* batch_bytes: of the largest batch yet */
+    bool begun;                        /* anew */
+    const struct prepare_taker *taker; /* NULL: shards stay */
+    i64 taken;                         /* of those closed by this call */
+    struct json *reached;              /* state of the source behind the last batch that was written */
+    double saved_s;                    /* when, and with how many bytes of payloads, progress was saved */
+    i64 saved_bytes, batch_bytes;      /* batch_bytes: of the largest batch yet */
 };
 int prepare_open(struct prepare *prepare, struct device *device); /* what the settings name */
 void prepare_close(struct prepare *prepare);
@@ -82,7 +84,8 @@ bool prepare_cuts(const struct prepare *prepare, const struct item *item); /* a 
 int progress_save(struct prepare *prepare);        /* between two batches */
 i64 progress_bytes(const struct prepare *prepare); /* of payloads, by this call */
 bool progress_is_due(const struct prepare *prepare);
-int progress_open(struct prepare *prepare); /* the writers, and the counts where there is something to go on from */
+int progress_hand_on(struct prepare *prepare); /* closed shards, behind progress_save: 0, -1 or INTERRUPTED */
+int progress_open(struct prepare *prepare);    /* the writers, and the counts where there is something to go on from */
 void progress_discard(const struct prepare *prepare); /* after a failure: what nobody can go on from */
 int progress_remove(const struct prepare *prepare);   /* all is done */
 

@@ -70,9 +70,15 @@ i64 progress_bytes(const struct prepare *p)
     return bytes;
 }
 
+static bool has_closed(const struct prepare *p)
+{
+    return p->taker && shard_writer_closed(p->writers[SPLIT_TRAIN]) > p->taken;
+}
+
 bool progress_is_due(const struct prepare *p)
 {
-    return clock_s() - p->saved_s >= often_s || progress_bytes(p) - p->saved_bytes >= p->settings->shard_bytes / 4;
+    return has_closed(p) || clock_s() - p->saved_s >= often_s ||
+           progress_bytes(p) - p->saved_bytes >= p->settings->shard_bytes / 4;
 }
 
 int progress_save(struct prepare *p)
@@ -91,6 +97,31 @@ int progress_save(struct prepare *p)
     p->saved_bytes = progress_bytes(p);
     json_free(j);
     memory_free(path);
+    return status;
+}
+
+static int hand_on(struct prepare *p, i64 number)
+{
+    struct text index = {0};
+    char *train = path_join(p->out, split_names[SPLIT_TRAIN]), *shard = shard_path(train, number);
+    int status = 0;
+    if (file_exists(shard)) { /* not taken by an earlier call */
+        shard_writer_index(&index, p->writers[SPLIT_TRAIN], number);
+        status = p->taker->take(p->taker->context, number, shard, &index);
+    }
+    text_release(&index);
+    memory_free(shard);
+    memory_free(train);
+    return status;
+}
+
+int progress_hand_on(struct prepare *p)
+{
+    int status = 0;
+    while (status == 0 && has_closed(p)) {
+        status = hand_on(p, p->taken);
+        p->taken += status == 0;
+    }
     return status;
 }
 
@@ -120,12 +151,14 @@ static int resume(struct prepare *p, const struct json *j)
             status = -1;
     if (status < 0)
         return error_set("progress.json is damaged");
+    if (p->taker && marks[SPLIT_TRAIN].tables[2] / 8 > p->taker->due)
+        return error_set("shards that were taken away are missing");
     char *seen = path_join(p->out, seen_file);
     status = p->curation ? curation_go_on(p->curation, json_get(j, "curation"), seen) : 0;
     memory_free(seen);
     for (int split = 0; split < SPLITS && status == 0; split++) {
         char *path = path_join(p->out, split_names[split]);
-        p->writers[split] = shard_writer_resume(path, &p->meta, p->settings->shard_bytes, &marks[split]);
+        p->writers[split] = shard_writer_resume(path, &p->meta, p->settings->shard_bytes, &marks[split], !p->taker);
         status = p->writers[split] ? 0 : -1;
         memory_free(path);
     }

@@ -30,6 +30,16 @@ const struct setting prepare_table[] = {
     ROW(windows.most, "windows.most", INTEGER, "0", 0, 1e9, "most windows of a clip; 0: no limit"),
     ROW(shard_bytes, "shard_bytes", INTEGER, "268435456", 4096, 1e12, "size at which a shard file ends"),
     CURATE_ROWS(struct prepare_settings),
+    ROW(stream.on, "stream.on", BOOL, "false", 0, 0,
+        "prepare while a stage trains on it, a few shards ahead: this stage ends at once, and only `pretrain` and "
+        "`sft` "
+        "can read it"),
+    ROW(stream.parts, "stream.parts", INTEGER, "1", 1, 4096,
+        "processes that prepare, each every n-th file; their shards are read in turns"),
+    ROW(stream.shards, "stream.shards", INTEGER, "4", 1, 1e6, "shards of a part that may be ahead of the reader"),
+    ROW(stream.bytes, "stream.bytes", INTEGER, "0", 0, 1e15, "and their bytes; 0: no limit"),
+    ROW(stream.keep, "stream.keep", BOOL, "false", 0, 0,
+        "keep shards that every checkpoint has passed, until the stage is done"),
     ROW(part, "part", STRING, "", 0, 0,
         "i/n: of the files of `data`, in the order `weft inspect` lists them, those whose number, from 0, leaves i "
         "when "

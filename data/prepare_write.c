@@ -231,5 +231,6 @@ void prepare_write(struct prepare *p, const struct item *item)
         write_captioned(p, item);
     else
         write_turns(p, item);
+    shard_write_break(p->writers[item->sample.split]);
     p->counts.samples[item->sample.split]++;
 }

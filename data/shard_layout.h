@@ -15,9 +15,9 @@ struct index_header {
     char magic[8];
     u32 version, shard_count;
     u64 sample_count, part_count, names_bytes;
-    u64 meta_hash; /* of shards.json's content: shard_meta_hash */
-    u64 hash;      /* of this header with 0 here, then of all that follows with that as seed */
-    u64 reserved;
+    u64 meta_hash;   /* of shards.json's content: shard_meta_hash */
+    u64 hash;        /* of this header with 0 here, then of all that follows with that as seed */
+    u64 first_shard; /* number in the header of its first shard: 0 but for an index of one shard by itself */
 };
 struct shard_header {
     char magic[8];

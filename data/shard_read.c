@@ -1,4 +1,5 @@
 #include "data/shard_layout.h"
+#include "data/stream.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +42,7 @@ static void find_tables(struct shard_folder *f, const struct index_header *h)
     f->part_count = (i64)h->part_count;
     f->shard_count = h->shard_count;
     f->names_bytes = (i64)h->names_bytes;
+    f->first_shard = (i64)h->first_shard;
     f->hash = h->hash;
     f->samples = (const struct shard_sample *)at;
     f->parts = (const struct shard_part *)(at + f->sample_count * (i64)sizeof *f->samples);
@@ -48,12 +50,25 @@ static void find_tables(struct shard_folder *f, const struct index_header *h)
     f->names = (const char *)f->sizes + f->shard_count * 8;
 }
 
+static int refuse_without_index(const char *part)
+{
+    const char *slash = strrchr(part, '/');
+    char *above = string_format("%.*s", slash ? (int)(slash - part) : 1, slash ? part : ".");
+    bool stream = shard_stream_is(above);
+    memory_free(above);
+    if (stream)
+        return error_set(
+            "%s: its shards are made while a stage pretrain or sft trains on them (stream.on), as a source "
+            "of their own: name a folder whose shards stand, or prepare without stream.on",
+            part);
+    return error_set("%s: no index there: expected a part that prepare made", part);
+}
+
 static int read_index(struct shard_folder *f, u64 meta_hash)
 {
     struct index_header header;
     char *path = path_join(f->directory, "index");
-    int status = file_exists(path) ? file_map(&f->index, path)
-                                   : error_set("%s: no index there: expected a part that prepare made", f->directory);
+    int status = file_exists(path) ? file_map(&f->index, path) : refuse_without_index(f->directory);
     if (status == 0 && f->index.bytes < (i64)sizeof header)
         status = error_set("%s: %lld bytes: too short for an index; prepare the shards again", path,
                            (long long)f->index.bytes);
@@ -96,7 +111,7 @@ static int map_shard(struct shard_folder *f, i64 number)
     int status = check_size(f, number) < 0 || file_map(view, path) < 0 ? -1 : 0;
     const struct shard_header *h = (const struct shard_header *)view->data;
     if (status == 0 && (view->bytes < (i64)sizeof *h || memcmp(h->magic, SHARD_MAGIC, 8) != 0 ||
-                        h->version != SHARD_VERSION || h->number != number)) {
+                        h->version != SHARD_VERSION || h->number != f->first_shard + number)) {
         status =
             error_set("%s: byte 0: not shard %lld of this folder, version %d", path, (long long)number, SHARD_VERSION);
         file_unmap(view);
@@ -161,15 +176,11 @@ static int check_new(const struct shards *s, const struct shard_folder *f)
     return 0;
 }
 
-static int open_folder(struct shards *s, const char *directory, const char *part)
+/* What the index says, whose folder is the last. */
+static int take_index(struct shards *s, struct shard_folder *f)
 {
-    struct shard_folder *f = &s->folders[s->folder_count++];
-    f->directory = part ? path_join(directory, part) : string_copy(directory);
-    f->first_sample = s->sample_count;
-    f->first_part = s->part_count;
-    if (read_meta(s, directory, part) < 0 || read_index(f, shard_meta_hash(&s->meta)) < 0 || check_new(s, f) < 0)
-        return -1;
     f->files = memory_alloc(max_i64(1, f->shard_count) * (i64)sizeof *f->files);
+    f->verified = memory_alloc(max_i64(1, f->part_count));
     for (i64 i = 0; i < f->shard_count; i++) {
         if (check_size(f, i) < 0)
             return -1;
@@ -179,6 +190,21 @@ static int open_folder(struct shards *s, const char *directory, const char *part
     s->part_count += f->part_count;
     s->shard_count += f->shard_count;
     return check_tables(&s->meta, f);
+}
+
+static struct shard_folder *begin_folder(struct shards *s, char *directory)
+{
+    struct shard_folder *f = &s->folders[s->folder_count++];
+    *f = (struct shard_folder){.directory = directory, .first_sample = s->sample_count, .first_part = s->part_count};
+    return f;
+}
+
+static int open_folder(struct shards *s, const char *directory, const char *part)
+{
+    struct shard_folder *f = begin_folder(s, part ? path_join(directory, part) : string_copy(directory));
+    if (read_meta(s, directory, part) < 0 || read_index(f, shard_meta_hash(&s->meta)) < 0 || check_new(s, f) < 0)
+        return -1;
+    return take_index(s, f);
 }
 
 int shards_open(struct shards *s, const char *data, const char *part)
@@ -192,9 +218,7 @@ int shards_open(struct shards *s, const char *data, const char *part)
     s->folders = memory_alloc(count * (i64)sizeof *s->folders);
     for (i64 i = 0; i < count && status == 0; i++)
         status = open_folder(s, part ? list.values[i] : data, part);
-    if (status == 0)
-        s->verified = memory_alloc(max_i64(1, s->part_count));
-    else
+    if (status < 0)
         shards_close(s);
     string_list_free(list.values, list.count);
     return status;
@@ -206,6 +230,7 @@ static void close_folder(struct shard_folder *f)
         file_unmap(&f->files[i]);
     file_unmap(&f->index);
     memory_free(f->files);
+    memory_free(f->verified);
     memory_free(f->directory);
 }
 
@@ -214,8 +239,30 @@ void shards_close(struct shards *s)
     for (i64 i = 0; i < s->folder_count; i++)
         close_folder(&s->folders[i]);
     memory_free(s->folders);
-    memory_free(s->verified);
     *s = (struct shards){0};
+}
+
+int shards_open_none(struct shards *s, const char *directory)
+{
+    *s = (struct shards){0};
+    return shard_meta_load(&s->meta, directory);
+}
+
+int shards_add(struct shards *s, const char *directory)
+{
+    i64 size = (i64)sizeof *s->folders;
+    s->folders = memory_resize(s->folders, s->folder_count * size, (s->folder_count + 1) * size);
+    struct shard_folder *f = begin_folder(s, string_copy(directory));
+    return read_index(f, shard_meta_hash(&s->meta)) < 0 ? -1 : take_index(s, f);
+}
+
+void shards_drop(struct shards *s, i64 sample)
+{
+    i64 gone = 0;
+    while (gone < s->folder_count && s->folders[gone].first_sample + s->folders[gone].sample_count <= sample)
+        close_folder(&s->folders[gone++]);
+    s->folder_count -= gone;
+    memmove(s->folders, s->folders + gone, (size_t)s->folder_count * sizeof *s->folders);
 }
 
 /* ---- Asking ---- */
@@ -276,7 +323,9 @@ const void *shards_payload(struct shards *s, i64 part)
 {
     const struct shard_part *p = shards_part(s, part);
     const u8 *data = payload_of(s, part);
-    if (data && !s->verified[part] && hash_bytes(data, (i64)p->bytes, 0) != p->hash) {
+    struct shard_folder *f = &s->folders[shards_folder_of_part(s, part) - s->folders];
+    u8 *verified = &f->verified[part - f->first_part];
+    if (data && !*verified && hash_bytes(data, (i64)p->bytes, 0) != p->hash) {
         error_set(
             "%s/%05u.shard: byte %llu: the checksum of %llu bytes does not fit: damaged; prepare the shards again",
             shards_folder_of_part(s, part)->directory, p->shard, (unsigned long long)p->offset,
@@ -284,8 +333,14 @@ const void *shards_payload(struct shards *s, i64 part)
         return NULL;
     }
     if (data)
-        s->verified[part] = 1;
+        *verified = 1;
     return data;
+}
+
+bool shards_is_verified(const struct shards *s, i64 part)
+{
+    const struct shard_folder *f = shards_folder_of_part(s, part);
+    return f->verified[part - f->first_part];
 }
 
 void shards_prefetch(struct shards *s, i64 part)

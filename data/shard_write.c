@@ -80,8 +80,6 @@ static void end_shard(struct shard_writer *w)
 void shard_write_payload(struct shard_writer *w, struct shard_part *part, const void *payload, i64 bytes)
 {
     static const u8 zeros[SHARD_ALIGN];
-    if (w->open && w->file.bytes >= w->shard_bytes)
-        end_shard(w);
     if (!w->open && !w->failed)
         begin_shard(w);
     if (w->failed)
@@ -117,22 +115,36 @@ void shard_write_on(struct shard_writer *w)
     ((struct shard_sample *)(w->samples.data + w->samples.length - size))->goes_on = 1;
 }
 
-static int write_index(struct shard_writer *w)
+void shard_write_break(struct shard_writer *w)
+{
+    if (w->open && w->file.bytes >= w->shard_bytes)
+        end_shard(w);
+}
+
+/* Tables in the order of the index. */
+static void print_index(struct text *out, const struct shard_writer *w, const struct text tables[SHARD_TABLES],
+                        i64 first_shard)
 {
     struct index_header header = {.version = SHARD_VERSION,
-                                  .shard_count = (u32)shards_closed(w),
-                                  .sample_count = (u64)w->samples.length / sizeof(struct shard_sample),
-                                  .part_count = (u64)w->parts.length / sizeof(struct shard_part),
-                                  .names_bytes = (u64)w->names.length,
-                                  .meta_hash = shard_meta_hash(&w->meta)};
-    struct text all = {0};
+                                  .shard_count = (u32)(tables[2].length / 8),
+                                  .sample_count = (u64)tables[0].length / sizeof(struct shard_sample),
+                                  .part_count = (u64)tables[1].length / sizeof(struct shard_part),
+                                  .names_bytes = (u64)tables[3].length,
+                                  .meta_hash = shard_meta_hash(&w->meta),
+                                  .first_shard = (u64)first_shard};
     memcpy(header.magic, INDEX_MAGIC, 8);
-    text_append(&all, &header, sizeof header);
-    const struct text *tables[] = {&w->samples, &w->parts, &w->sizes, &w->names};
-    for (i64 i = 0; i < COUNT_OF(tables); i++)
-        text_append(&all, tables[i]->data, tables[i]->length);
-    header.hash = index_hash(&header, all.data + sizeof header, all.length - (i64)sizeof header);
-    memcpy(all.data, &header, sizeof header);
+    text_clear(out);
+    text_append(out, &header, sizeof header);
+    for (i64 i = 0; i < SHARD_TABLES; i++)
+        text_append(out, tables[i].data, tables[i].length);
+    header.hash = index_hash(&header, out->data + sizeof header, out->length - (i64)sizeof header);
+    memcpy(out->data, &header, sizeof header);
+}
+
+static int write_index(struct shard_writer *w)
+{
+    struct text all = {0};
+    print_index(&all, w, (struct text[]){w->samples, w->parts, w->sizes, w->names}, 0);
     char *path = path_join(w->directory, "index");
     int status = file_replace(path, all.data, all.length);
     memory_free(path);
@@ -175,6 +187,72 @@ void shard_writer_abandon(struct shard_writer *w)
         memory_free(path);
     }
     release(w);
+}
+
+/* ---- a closed shard by itself ---- */
+
+i64 shard_writer_closed(const struct shard_writer *w)
+{
+    return shards_closed(w);
+}
+
+int shard_writer_end(struct shard_writer *w)
+{
+    if (w->open)
+        end_shard(w);
+    return w->failed ? error_set("%s", w->problem) : 0;
+}
+
+static const struct shard_sample *sample_at(const struct shard_writer *w, i64 i)
+{
+    return (const struct shard_sample *)w->samples.data + i;
+}
+
+/* Samples stand in the order of the shards; what belongs together is in one (shard_write_break). */
+static i64 shard_of_sample(const struct shard_writer *w, i64 i)
+{
+    return ((const struct shard_part *)w->parts.data)[sample_at(w, i)->first_part].shard;
+}
+
+static void rebase(struct text *samples, struct text *parts, i64 first_part, i64 first_name)
+{
+    struct shard_sample *sample = (struct shard_sample *)samples->data;
+    struct shard_part *part = (struct shard_part *)parts->data;
+    for (i64 i = 0; i < samples->length / (i64)sizeof *sample; i++) {
+        sample[i].first_part -= (u64)first_part;
+        sample[i].name = sample[i].name < first_name ? 0 : (u32)(sample[i].name - first_name);
+    }
+    for (i64 i = 0; i < parts->length / (i64)sizeof *part; i++)
+        part[i].shard = 0;
+}
+
+/* Of samples [begin, end), but for sizes. */
+static void cut_tables(struct text tables[SHARD_TABLES], const struct shard_writer *w, i64 begin, i64 end)
+{
+    const struct shard_sample *first = sample_at(w, begin), *last = sample_at(w, end - 1);
+    const struct shard_sample *next = end < w->samples.length / (i64)sizeof *first ? sample_at(w, end) : NULL;
+    i64 parts = (i64)(last->first_part + last->parts - first->first_part), size = (i64)sizeof(struct shard_part);
+    i64 names_end = next && next->name > first->name ? next->name : w->names.length;
+    text_append(&tables[0], first, (end - begin) * (i64)sizeof *first);
+    text_append(&tables[1], w->parts.data + (i64)first->first_part * size, parts * size);
+    text_append(&tables[3], w->names.data + first->name, names_end - first->name);
+    rebase(&tables[0], &tables[1], (i64)first->first_part, first->name);
+}
+
+void shard_writer_index(struct text *out, const struct shard_writer *w, i64 number)
+{
+    i64 samples = w->samples.length / (i64)sizeof(struct shard_sample), end = samples, begin;
+    while (end > 0 && shard_of_sample(w, end - 1) > number)
+        end--;
+    for (begin = end; begin > 0 && shard_of_sample(w, begin - 1) == number;)
+        begin--;
+    struct text tables[SHARD_TABLES] = {{0}};
+    if (begin < end)
+        cut_tables(tables, w, begin, end);
+    text_append(&tables[2], w->sizes.data + 8 * number, 8);
+    print_index(out, w, tables, number);
+    for (i64 i = 0; i < SHARD_TABLES; i++)
+        text_release(&tables[i]);
 }
 
 /* ---- going on ---- */
@@ -236,16 +314,17 @@ static int load_tables(struct shard_writer *w, const struct shard_mark *mark)
 }
 
 /* A machine that lost its power may have forgotten the new name of a shard, not what is in it. */
-static int check_closed(const struct shard_writer *w)
+static int check_closed(const struct shard_writer *w, bool all)
 {
     int status = 0;
     for (i64 number = 0; status == 0 && number < shards_closed(w); number++) {
         u64 bytes;
         char *path = shard_path(w->directory, number), *part = part_path(w, number);
         memcpy(&bytes, w->sizes.data + 8 * number, 8);
-        if (!file_exists(path) && rename(part, path))
+        bool there = file_exists(path), begun = file_exists(part);
+        if (!there && (all || begun) && rename(part, path))
             status = error_errno("%s: cannot be renamed", part);
-        if (status == 0 && file_bytes(path) != (i64)bytes)
+        if (status == 0 && (all || there || begun) && file_bytes(path) != (i64)bytes)
             status = error_set("%s: not the %llu bytes that were written", path, (unsigned long long)bytes);
         memory_free(path);
         memory_free(part);
@@ -276,10 +355,10 @@ static int reopen_shard(struct shard_writer *w, i64 bytes)
 }
 
 struct shard_writer *shard_writer_resume(const char *directory, const struct shard_meta *meta, i64 shard_bytes,
-                                         const struct shard_mark *mark)
+                                         const struct shard_mark *mark, bool all)
 {
     struct shard_writer *w = shard_writer_open(directory, meta, shard_bytes);
-    if (w && (load_tables(w, mark) < 0 || check_closed(w) < 0 || reopen_shard(w, mark->shard) < 0)) {
+    if (w && (load_tables(w, mark) < 0 || check_closed(w, all) < 0 || reopen_shard(w, mark->shard) < 0)) {
         shard_writer_abandon(w);
         return NULL;
     }

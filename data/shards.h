@@ -86,18 +86,24 @@ struct shard_folder {
     const char *names;
     i64 sample_count, part_count, shard_count, names_bytes;
     i64 first_sample, first_part; /* of all folders' */
+    i64 first_shard;              /* number in the header of its first shard */
     u64 hash;                     /* of the index */
     struct file_view *files;      /* [shard_count]; no data: not mapped yet */
+    u8 *verified;                 /* [part_count] */
 };
 struct shards {
     struct shard_meta meta; /* the same in all */
     struct shard_folder *folders;
     i64 folder_count, sample_count, part_count, shard_count, bytes; /* bytes: of the shards */
-    u8 *verified;                                                   /* [part_count] */
 };
 /* DATA/PART; PART may be NULL where `data` names one part itself. */
 int shards_open(struct shards *shards, const char *data, const char *part);
 void shards_close(struct shards *shards);
+/* Folders that come and go, each with an index of its own: none yet, of what `directory`/shards.json says; one more
+ * behind the last; without those all of whose samples stand before `sample`. Numbers stay. */
+int shards_open_none(struct shards *shards, const char *directory);
+int shards_add(struct shards *shards, const char *directory);
+void shards_drop(struct shards *shards, i64 sample);
 const struct shard_folder *shards_folder_of_sample(const struct shards *shards, i64 sample);
 const struct shard_folder *shards_folder_of_part(const struct shards *shards, i64 part);
 struct shard_sample shards_sample(const struct shards *shards, i64 sample);  /* first_part: of all folders */
@@ -105,6 +111,7 @@ const struct shard_part *shards_part(const struct shards *shards, i64 part); /* 
 const char *shards_name(const struct shards *shards, i64 sample);
 /* Borrowed until shards_close; NULL and a message if the payload has changed. Not for several threads at once. */
 const void *shards_payload(struct shards *shards, i64 part);
+bool shards_is_verified(const struct shards *shards, i64 part);
 void shards_prefetch(struct shards *shards, i64 part); /* asks the system to read ahead; returns at once */
 int shards_verify(struct shards *shards);              /* every payload */
 
@@ -121,14 +128,21 @@ char *data_line(const char *data, i64 index); /* memory_free */
 struct shard_writer;
 /* The directory is made. */
 struct shard_writer *shard_writer_open(const char *directory, const struct shard_meta *meta, i64 shard_bytes);
-/* Sets shard, offset, bytes and hash of `part`; several parts may then share a payload. */
+/* Sets shard, offset, bytes and hash of `part`; several parts may then share a payload, up to the next break. */
 void shard_write_payload(struct shard_writer *writer, struct shard_part *part, const void *payload, i64 bytes);
 void shard_write_sample(struct shard_writer *writer, enum direction direction, const char *name,
                         const struct shard_part *parts, i64 count);
 void shard_write_on(struct shard_writer *writer); /* the sample written last goes on in the next */
+/* Between samples that share nothing: a shard that has its bytes ends here, so that each holds whole samples. */
+void shard_write_break(struct shard_writer *writer);
 /* Frees the writer whatever happens; the index is written last. */
 int shard_writer_close(struct shard_writer *writer);
 void shard_writer_abandon(struct shard_writer *writer);
+/* A closed shard may be taken away before the folder is done; the index that goes with it, as the only one of a folder.
+ */
+i64 shard_writer_closed(const struct shard_writer *writer); /* how many */
+int shard_writer_end(struct shard_writer *writer);          /* closes the open one */
+void shard_writer_index(struct text *out, const struct shard_writer *writer, i64 number);
 
 /* How far a writer came, so that another process may go on from there. Until the folder is done its files are
  * 00000.shard.part, the shard being written, and samples.part, parts.part, shards.part and names.part, the tables of
@@ -140,8 +154,9 @@ struct shard_mark {
 i64 shard_writer_bytes(const struct shard_writer *writer); /* of payloads so far, that is since it was opened */
 /* Everything is on the disk when it returns 0. */
 int shard_writer_mark(struct shard_writer *writer, struct shard_mark *out);
+/* all: of the closed shards none was taken away. */
 struct shard_writer *shard_writer_resume(const char *directory, const struct shard_meta *meta, i64 shard_bytes,
-                                         const struct shard_mark *mark);
+                                         const struct shard_mark *mark, bool all);
 int shard_parts_remove(const char *directory); /* of a folder that is done */
 
 #endif

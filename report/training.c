@@ -84,17 +84,35 @@ static void put_sources_of(struct page *p, const struct run_stage *s, const stru
     group_close(p, s);
 }
 
+/* Of shards that were prepared while the stage trained. */
+static void put_waiting(struct page *p, const struct run_stage *s, const struct json *j)
+{
+    double waited = number_at(j, "waited_s"), share = waited / fmax(number_at(j, "seconds"), 1e-9);
+    group_open(p, "%s", s->name);
+    put_note(p, "Data waiting: %.1f %% of the steps' time (%.1f s). %s", 100 * share, waited,
+             share < 0.01 ? "Shards were ready when they were wanted."
+                          : "Shards were prepared more slowly than they were trained on: more processes "
+                            "(stream.parts) would help.");
+    if (number_at(j, "restarts") > 0)
+        put_note(p, "Processes that prepare were killed %.0f times, and started again.", number_at(j, "restarts"));
+    group_close(p, s);
+}
+
 void put_sources(struct page *p)
 {
     section_open(
         p, "sources", "Sources",
         "What each source of a mixture gave: rows, positions that were no padding, and how often all of it was "
-        "shown.");
+        "shown; how long shards were waited for that were prepared meanwhile.");
     for (i64 i = 0; i < p->stage_count; i++) {
         const struct run_stage *s = any_stage(p, p->stages[i]);
         struct json *list = s ? stage_json(s, "sources.json") : NULL;
+        struct json *waiting = s ? stage_json(s, "waiting.json") : NULL;
         if (json_count(list))
             put_sources_of(p, s, list);
+        if (waiting)
+            put_waiting(p, s, waiting);
+        json_free(waiting);
         json_free(list);
     }
     section_close(p);

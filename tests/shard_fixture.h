@@ -95,6 +95,7 @@ static inline void fixture_sample(struct shard_writer *writer, i64 i, i64 longes
     shard_write_payload(writer, &parts[count++], "a note", 6);
     snprintf(name, sizeof name, "sample:%lld", (long long)i);
     shard_write_sample(writer, direction, name, parts, count);
+    shard_write_break(writer);
 }
 
 /* folder/train with `count` samples; returns the folder, memory_free. */

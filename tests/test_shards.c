@@ -185,9 +185,28 @@ static void payloads_can_be_shared(void **state)
     (void)state;
 }
 
+static void each_shard_holds_whole_samples(void **state)
+{
+    struct shards s;
+    (void)state;
+    char *many = fixture_shards("shards-whole", 300, 60);
+    assert_int_equal(shards_open(&s, many, "train"), 0);
+    assert_true(s.shard_count > 3);
+    for (i64 i = 0; i < s.sample_count; i++) {
+        struct shard_sample sample = shards_sample(&s, i);
+        for (i64 k = 1; k < sample.parts; k++)
+            assert_int_equal(shards_part(&s, (i64)sample.first_part + k)->shard,
+                             shards_part(&s, (i64)sample.first_part)->shard);
+    }
+    shards_close(&s);
+    assert_int_equal(directory_remove(many), 0);
+    memory_free(many);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_shard_holds_whole_samples),
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(meta_reads_back),
         cmocka_unit_test(any_changed_byte_of_the_index_is_noticed),

@@ -255,6 +255,20 @@ int checkpoint_verify(const char *directory, char **path)
     return whole ? 0 : -1;
 }
 
+struct json *checkpoint_oldest(const char *directory)
+{
+    i64 *steps, count = list_steps(&steps, directory);
+    char *folder = count ? checkpoint_path(directory, steps[count - 1]) : NULL;
+    char *path = folder ? path_join(folder, "weft/state.json") : NULL;
+    struct json *j = path && file_exists(path) ? json_load(path) : NULL;
+    struct json *state = j ? json_copy(json_get(j, "state")) : NULL;
+    json_free(j);
+    memory_free(steps);
+    memory_free(folder);
+    memory_free(path);
+    return state;
+}
+
 static int move_latest(const char *directory, i64 step)
 {
     char name[64], *path = path_join(directory, "latest");

@@ -5,6 +5,7 @@
 #include "tokenizers/vision.h"
 #include "data/mixer.h"
 #include "train/continued.h"
+#include "train/shard_order.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,12 +17,18 @@ struct run { /* of one call */
     struct model model, whole; /* whole: while saving, on the first rank */
     struct trainer trainer;
     struct mixer *mixer;
+    struct shard_order order;
     double *shown; /* positions of each source so far */
     struct json *heldout;
     bool told;                  /* that samples are left out */
     struct continued continued; /* where another stage is */
     u64 seed;                   /* of the stage, or of the one in which what is continued began */
 };
+
+static bool is_given(const char *reference)
+{
+    return reference && *reference;
+}
 
 /* ---- The model: sizes of the settings and the tokenizers, or a model that exists ---- */
 
@@ -65,11 +72,6 @@ static int open_new_model(struct run *r)
         return error_prefix("model");
     weights_init(&r->model.weights, r->seed);
     return 0;
-}
-
-static bool is_given(const char *reference)
-{
-    return reference && *reference;
 }
 
 static int open_model(struct run *r)
@@ -127,13 +129,23 @@ static void open_trainer(struct run *r)
 
 /* ---- Held-out losses ---- */
 
+/* NULL: none stand. */
+static const char *heldout_shards(const struct run *r)
+{
+    return is_given(r->s->heldout) ? r->s->heldout : data_has_stream(r->s->data.all) ? NULL : r->s->data.all;
+}
+
 static int measure_heldout(struct run *r, const char *when)
 {
     struct heldout h;
     struct submodel full;
     i64 length = (i64)schedule_at(&r->s->loader.length, r->s->steps);
     submodel_full(&full, &r->model.config);
-    int status = heldout_measure(&h, &r->model, &full, r->s->data.all, "validation", length, r->s->heldout_rows);
+    if (!heldout_shards(r)) {
+        json_set(r->heldout, when, json_array());
+        return 0;
+    }
+    int status = heldout_measure(&h, &r->model, &full, heldout_shards(r), "validation", length, r->s->heldout_rows);
     if (status)
         return status;
     if (is_first(r) && strcmp(when, "start") == 0)
@@ -159,7 +171,7 @@ static int measure_grid(struct metrics *metrics, struct run *r, i64 step)
     for (i64 i = 0; i < n && status == 0; i++) {
         struct heldout h;
         char name[96];
-        status = heldout_measure(&h, &r->model, &points[i].sub, r->s->data.all, "validation", length, 8);
+        status = heldout_measure(&h, &r->model, &points[i].sub, heldout_shards(r), "validation", length, 8);
         snprintf(name, sizeof name, "grid/%s/text", points[i].name);
         if (status == 0)
             metrics_put(metrics, name, heldout_mean(&h, TARGET_TEXT));
@@ -202,7 +214,7 @@ static int begin(void *context, i64 step, const struct json *state, const char *
         json_numbers(r->shown, r->s->data.count, json_get(state, "shown"));
     json_free(r->heldout);
     r->heldout = json_copy(json_get(state, "heldout"));
-    return 0;
+    return shard_order_resume(&r->order, state);
 }
 
 static int write_state(void *context, struct json *state, const char *folder)
@@ -215,6 +227,7 @@ static int write_state(void *context, struct json *state, const char *folder)
     json_set(state, "running_losses", json_of_numbers(r->trainer.running, TARGETS));
     json_set(state, "expert_use", use_json(r));
     json_set(state, "heldout", json_copy(r->heldout));
+    shard_order_save(&r->order, state);
     if (r->s->data.count)
         json_set(state, "shown", json_of_numbers(r->shown, r->s->data.count));
     return 0;
@@ -334,18 +347,40 @@ static int save_sources(struct run *r)
     return status;
 }
 
+/* All that checkpoints can ask for stays; the last of them was settled before this step. */
+static int pass_shards(struct run *r, i64 step)
+{
+    if (!is_first(r) || step == 0 || step % r->s->training.checkpoint_steps)
+        return 0;
+    char *checkpoints = path_join(r->stage->out, "checkpoints");
+    int status = shard_order_pass(&r->order, checkpoints);
+    memory_free(checkpoints);
+    return status;
+}
+
+/* Shards are waited for before anything of a step is computed; of several ranks the others might not have waited. */
+static int step_failed(const struct run *r)
+{
+    return error_status() == STATUS_INTERRUPTED && r->stage->ranks->world->size == 1 ? STAGE_INTERRUPTED : -1;
+}
+
 static int run_step(void *context, i64 step, struct training_step *said)
 {
     struct run *r = context;
     struct step_result x;
+    if (pass_shards(r, step))
+        return -1;
     bool grid_due = step && r->s->grid_steps && step % r->s->grid_steps == 0;
     int status = grid_due ? measure_grid(said->metrics, r, step) : 0;
     if (status)
         return status;
     r->trainer.balance.weight[TARGET_MTP] = r->model.config.mtp ? schedule_at(&r->s->mtp_weight, step) : 0;
-    if (train_step(&x, &r->trainer, step) || say_sources(r, step, said))
+    if (train_step(&x, &r->trainer, step))
+        return step_failed(r);
+    if (say_sources(r, step, said))
         return -1;
     say_losses(said, &x);
+    shard_order_say(&r->order, said, x.seconds);
     metrics_put(said->metrics, "wait_share", x.wait_s / x.seconds);
     if (r->trainer.model->parallel->world->size > 1)
         metrics_put(said->metrics, "sum_share", x.sum_s / x.seconds);
@@ -380,7 +415,9 @@ static int train(struct run *r)
         char *path = path_join(r->stage->out, "heldout.json");
         json_set(r->heldout, "parameters", json_of_integer(weights_parameters(&r->model.weights)));
         json_set(r->heldout, "active", json_of_integer(model_parameters_active(&r->model.config)));
-        status = json_save(path, r->heldout) || save_sources(r) ? -1 : 0;
+        status = json_save(path, r->heldout) || save_sources(r) || shard_order_save_waiting(&r->order, r->stage->out)
+                     ? -1
+                     : 0;
         memory_free(path);
     }
     return status;
@@ -410,6 +447,26 @@ static int check_epochs(struct run *r)
     return data->count ? mixer_source(r->mixer, 0, r->s->steps, &last) : 0;
 }
 
+/* Nothing asks for its shards any more. */
+static int remove_ring(const struct run *r)
+{
+    char *ring = path_join(r->stage->out, "ring");
+    int status = directory_remove(ring);
+    memory_free(ring);
+    return status;
+}
+
+static int open_data(struct run *r, const struct loader_settings *given)
+{
+    struct loader_settings loader = *given;
+    char *ring = path_join(r->stage->out, "ring");
+    loader.ring.directory = ring;
+    loader.ring.filler = is_first(r) ? r->stage->filler : NULL;
+    r->order.mixer = r->mixer = mixer_open(&r->s->data, "train", &loader, r->seed);
+    memory_free(ring);
+    return r->mixer ? check_epochs(r) : -1;
+}
+
 static int run_with_model(struct run *r)
 {
     struct loader_settings loader = r->s->loader;
@@ -421,8 +478,9 @@ static int run_with_model(struct run *r)
     r->model.config.window = loader.window;
     if (pretrain_check_batches(&loader, &r->stage->ranks->layout, r->continued.step, r->s->steps))
         return -1;
-    r->mixer = mixer_open(&r->s->data, "train", &loader, r->seed);
-    if (!r->mixer || check_epochs(r) < 0) {
+    if (r->s->grid_steps && !heldout_shards(r))
+        return error_usage("grid_steps: its losses are held out: expected `heldout`, shards that stand");
+    if (open_data(r, &loader) < 0) {
         mixer_close(r->mixer);
         return -1;
     }
@@ -436,7 +494,7 @@ static int run_with_model(struct run *r)
     }
     mixer_close(r->mixer);
     memory_free(r->shown);
-    return status;
+    return status == 0 && is_first(r) ? remove_ring(r) : status;
 }
 
 static int open_continued(struct run *r)

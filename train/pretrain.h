@@ -7,6 +7,7 @@
 struct pretrain_settings {
     struct source_list data;
     char *from, *continues;
+    char *heldout; /* shards; empty: those of data */
     i64 steps, grid_steps, heldout_rows;
     struct training_settings training;
     struct model_config model; /* sizes; the tokenizers' come from the shards */

@@ -12,6 +12,8 @@
             "stage to go on with as if both were one run: moments, draws, step and data too, up to `steps` in all"),   \
         ROW(steps, "steps", INTEGER, steps_default, 1, 1e9, NULL, "optimizer steps"),                                  \
         TRAINING_ROWS(struct pretrain_settings, "200"),                                                                \
+        ROW(heldout, "heldout", REFERENCE, "", 0, 0, NULL,                                                             \
+            "shards whose part validation held-out losses are of; none: those of `data`, where they all stand"),       \
         ROW(heldout_rows, "heldout_rows", INTEGER, "64", 0, 1e9, NULL, "rows of held-out measurements; 0: all"),       \
         ROW(grid_steps, "grid_steps", INTEGER, "0", 0, 1e9, NULL,                                                      \
             "steps between held-out losses of a grid of sub-models; 0: never"),                                        \

@@ -21,6 +21,7 @@ struct stage {
     enum dtype dtype;   /* the precision resolved for this run: DTYPE_BF16 or DTYPE_F32 */
     double peak_gflops; /* matrix peak measured at the stage's start, of all its ranks together */
     const struct parallel *ranks;
+    const char *const *filler; /* the program, with words, that fills a ring of shards (data/stream.h) */
 };
 
 /* ---- Learning rate ---- */
@@ -103,6 +104,7 @@ int checkpoint_resume(const char *directory, i64 *step, struct weights *weights,
 int checkpoint_settle(const char *directory, i64 step, i64 keep);
 i64 checkpoint_bytes(i64 parameters, enum dtype dtype); /* of one; while it is written, keep + 1 of them stand */
 char *checkpoint_path(const char *directory, i64 step); /* DIRECTORY/step-000123: memory_free */
+struct json *checkpoint_oldest(const char *directory);  /* the state of the oldest that stands; NULL: there is none */
 int checkpoint_check(const char *step_folder); /* every file of its inventory; -1 names the first that differs */
 int checkpoint_verify(const char *directory, char **path); /* the newest whole step's folder: memory_free(*path) */
 

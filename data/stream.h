@@ -1,0 +1,60 @@
+/* A stream: shards that are prepared while somebody reads them. A stage `prepare` with `stream.on` makes a folder like
+ * a shard folder in which the shards are missing:
+ *
+ *   shards.json, text/ vision/ audio/   as in one
+ *   stream.json                         how to make the shards: settings of prepare, seed, precision
+ *
+ * Whoever reads it keeps a ring, a folder of closed shards with a part of it for each of the stream's parts:
+ *
+ *   RING/0/00000012/   index, 00000.shard: a shard of part 0, and the index of it alone
+ *   RING/0/end.json    once it is known: how many shards the part has
+ *   RING/0/making-P/   what prepare is at, in pass P
+ *
+ * A process of its own fills each part, at most so many shards ahead of the reader, which tells it over a socket, its
+ * stdin, which shard it is at: i64 each, the first time the first one that is wanted at all. It is ended with the
+ * reader; killed, it is started again, and goes on to the same bytes. The shards of pass P are those of pass 0 once
+ * more, numbered on. What is closed appears whole, by a rename. */
+#ifndef WEFT_DATA_STREAM_H
+#define WEFT_DATA_STREAM_H
+#include "data/prepare.h"
+
+struct shard_stream {
+    struct prepare_settings settings; /* tokenizers: the copies in the folder */
+    u64 seed;
+    enum dtype dtype;
+};
+bool shard_stream_is(const char *directory);
+int shard_stream_save(const char *directory, const struct prepare_settings *settings, u64 seed, enum dtype dtype);
+int shard_stream_load(struct shard_stream *stream, const char *directory);
+void shard_stream_release(struct shard_stream *stream);
+
+/* ---- The reader's side: ring.c ---- */
+struct ring;
+/* filler: the words of a program, NULL at the end, behind which come --fill DIR --part I/N STREAM; borrowed. NULL:
+ * another process has the ring filled, this one looks on. */
+struct ring *ring_open(const char *directory, const char *stream, const char *const *filler);
+void ring_close(struct ring *ring); /* ends what fills it; what is in it stays */
+i64 ring_parts(const struct ring *ring);
+/* Waits until shard `number` of a pass is closed: 0, and its folder (memory_free); 1: the part has no more; -1 and a
+ * message. */
+int ring_shard(char **directory, struct ring *ring, i64 part, i64 pass, i64 number);
+int ring_passed(struct ring *ring, i64 part, i64 pass, i64 number); /* shards before it are not wanted any more */
+double ring_waited_s(const struct ring *ring);                      /* so far */
+i64 ring_restarts(const struct ring *ring);                         /* of processes that were killed */
+
+/* ---- Its other end: ring_fill.c ---- */
+/* Fills DIRECTORY, part `part` of a ring, until the reader, at the other end of `control`, is gone: 0; -1 with a
+ * message; 1: interrupted. */
+int ring_fill(const char *directory, const char *stream, i64 part, int control, struct device *device);
+
+/* ring_part.c: what stands in a part of a ring. */
+char *ring_shard_path(const char *directory, i64 number); /* memory_free */
+bool ring_has(const char *directory, i64 number);
+i64 ring_end(const char *directory); /* shards of the part; -1: not known yet */
+int ring_set_end(const char *directory, i64 shards);
+i64 ring_first_missing(const char *directory, i64 first);
+/* The shard's file is moved there. */
+int ring_put(const char *directory, i64 number, const char *shard, const struct text *index);
+int ring_remove_before(const char *directory, i64 number);
+int ring_mend(const char *directory); /* what a killed process was putting there: finished, or removed */
+#endif

@@ -1,0 +1,547 @@
+/* Shards that are prepared while they are read: the rows are those of a folder that was prepared before, whoever is
+ * killed, wherever a run goes on, and no more shards stand than were asked for. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "core/json.h"
+#include "data/mixer.h"
+#include "data/plan.h"
+#include "data/stream.h"
+#include "kernels/kernels.h"
+#include "tokenizers/text.h"
+#include <cmocka.h>
+
+enum { FILES = 7, ROWS = 3, LENGTH = 96, STEPS = 90, LINES_MOST = 160 };
+static char *folder, *corpus, *tokenizer;
+static struct device device;
+static struct arena arena;
+static const char *const filler[] = {WEFT_PROGRAM, "serve-tokens", NULL};
+static i64 steps_at[3] = {0, 7, 40};
+static double some_rows[] = {ROWS}, some_lengths[] = {LENGTH, 32, 128}, one_length[] = {LENGTH};
+
+static char *in_folder(const char *name)
+{
+    return path_join(folder, name);
+}
+
+static void make_corpus(void)
+{
+    assert_int_equal(directory_make(corpus), 0);
+    for (i64 i = 0; i < FILES; i++) {
+        struct text lines = {0};
+        char *path = string_format("%s/f%02lld.jsonl", corpus, (long long)i);
+        for (i64 k = 0; k < 12 + 2 * i; k++) {
+            text_printf(&lines, "{\"text\": \"line %lld of file %lld", (long long)k, (long long)i);
+            for (i64 word = 0; word < (k * 7 + i) % 60; word++)
+                text_printf(&lines, " %lld", (long long)((word * k + i) % 97));
+            text_printf(&lines, "\"}\n");
+        }
+        assert_int_equal(file_replace(path, lines.data, lines.length), 0);
+        memory_free(path);
+        text_release(&lines);
+    }
+}
+
+static void make_tokenizer(void)
+{
+    struct text_trainer *trainer =
+        text_trainer_open(&(struct text_training){.vocabulary = 300, .special_tokens = grammar_special_tokens});
+    assert_int_equal(text_trainer_feed(trainer, "line of file line of file 1 2 3 4 5", 34), 0);
+    struct text_tokenizer *made = text_trainer_finish(trainer);
+    assert_int_equal(directory_make(tokenizer) || text_tokenizer_save(made, tokenizer), 0);
+    text_tokenizer_free(made);
+}
+
+/* parts 0: an ordinary folder of all files. */
+static int prepare(const char *name, const char *part, i64 parts, i64 ahead, i64 bytes)
+{
+    struct prepare_settings s = {.data = corpus,
+                                 .text = tokenizer,
+                                 .bad_share = 0.05,
+                                 .validation = 0.1,
+                                 .dropout = 0.2,
+                                 .dropout_copies = 2,
+                                 .audio_seconds = 30,
+                                 .shard_bytes = 4096,
+                                 .part = (char *)part,
+                                 .pictures = {.background = "ffffff", .most_pixels = 1 << 20},
+                                 .filter = {.memory_bytes = 1 << 20, .against_words = 13, .script_share = 1},
+                                 .stream = {parts > 0, max_i64(1, parts), ahead, bytes, false}};
+    char *out = in_folder(name);
+    assert_int_equal(directory_remove(out) || directory_make(out), 0);
+    int status = prepare_stage(&s, out, 5, &device, DTYPE_F32);
+    memory_free(out);
+    return status;
+}
+
+static int make(void **state)
+{
+    (void)state;
+    folder = string_format("/dev/shm/weft-stream-%ld", (long)getpid());
+    directory_remove(folder);
+    corpus = in_folder("corpus");
+    tokenizer = in_folder("bpe");
+    device_open_cpu(&device);
+    arena_open(&arena, (i64)1 << 30);
+    log_set_level(LOG_QUIET);
+    make_corpus();
+    make_tokenizer();
+    assert_int_equal(prepare("whole", NULL, 0, 0, 0), 0);
+    assert_int_equal(prepare("parts/0", "0/3", 0, 0, 0), 0);
+    assert_int_equal(prepare("parts/1", "1/3", 0, 0, 0), 0);
+    assert_int_equal(prepare("parts/2", "2/3", 0, 0, 0), 0);
+    assert_int_equal(prepare("stream", NULL, 1, 2, 0), 0);
+    assert_int_equal(prepare("streams", NULL, 3, 1, 0), 0);
+    return 0;
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    arena_close(&arena);
+    device_close(&device);
+    directory_remove(folder);
+    memory_free(folder);
+    memory_free(corpus);
+    memory_free(tokenizer);
+    return 0;
+}
+
+/* ---- What it promises ---- */
+
+static void settings_come_back_as_they_were(void **state)
+{
+    (void)state;
+    char *names[] = {"text", "chat"}, *out = in_folder("promise");
+    struct prepare_settings s = {
+        .data = "out/a b: #c \"d\"",
+        .text = tokenizer,
+        .directions = {names, 2},
+        .columns = {.text = "null"},
+        .validation = 1.0 / 3,
+        .pictures = {.background = "00ff00", .most_pixels = 77},
+        .dropout_copies = 3,
+        .audio_seconds = 0.1,
+        .shard_bytes = 123456,
+        .filter = {.against = "./x\nout/y", .memory_bytes = 4096, .against_words = 2, .personal = 1},
+        .stream = {true, 2, 3, 1000000, true}};
+    struct shard_stream stream;
+    struct text before = {0}, after = {0};
+    assert_int_equal(directory_make(out) || shard_stream_save(out, &s, ~(u64)4, DTYPE_BF16), 0);
+    if (shard_stream_load(&stream, out) < 0)
+        fail_msg("%s", error_text());
+    char *text = path_join(out, "text");
+    assert_string_equal(stream.settings.text, text);
+    s.text = text;
+    s.data = "./out/a b: #c \"d\"";
+    s.filter.against = "./x\n./out/y";
+    struct json *was = settings_to_json(&s, prepare_table), *is = settings_to_json(&stream.settings, prepare_table);
+    json_print(&before, was, 0);
+    json_print(&after, is, 0);
+    assert_string_equal(before.data, after.data);
+    assert_true(stream.seed == ~(u64)4 && stream.dtype == DTYPE_BF16);
+    shard_stream_release(&stream);
+    json_free(was);
+    json_free(is);
+    text_release(&before);
+    text_release(&after);
+    memory_free(text);
+    memory_free(out);
+}
+
+/* ---- Rows, as lines ---- */
+
+struct variant {
+    i64 shuffle_shards;
+    bool lengths; /* they change */
+    double mixture;
+};
+
+static struct loader *open_data(const char *name, const char *ring, const struct variant *v)
+{
+    char *data = in_folder(name), *directory = ring ? in_folder(ring) : NULL;
+    struct loader_settings s = {.rows = {steps_at, some_rows, 1},
+                                .length = {steps_at, v->lengths ? some_lengths : one_length, v->lengths ? 3 : 1},
+                                .micro_rows = ROWS,
+                                .mixture = {v->mixture, 1, 1, 1, 1, 1, 1, 1},
+                                .text_condition = 1,
+                                .shuffle_shards = v->shuffle_shards,
+                                .ring = {directory, filler}};
+    struct loader *l = loader_open(data, "train", &s, 9);
+    if (!l)
+        fail_msg("%s", error_text());
+    memory_free(data);
+    memory_free(directory);
+    return l;
+}
+
+/* Which samples a step shows, what keys their draws, and the ids that the batch holds. */
+static char *line_of(struct loader *l, i64 step)
+{
+    struct batch b;
+    struct text out = {0};
+    const struct step_plan *plan = plan_step(l, step);
+    if (!plan)
+        fail_msg("step %lld: %s", (long long)step, error_text());
+    for (i64 i = 0; i < plan->rows.entries.count; i++) {
+        const struct entry *e = &plan->rows.entries.data[i];
+        text_printf(&out, "%s %u %u %lld+%lld ", strrchr(shards_name(&l->shards, e->sample), '/'), entry_identity(e),
+                    entry_showing(e), (long long)e->first, (long long)e->count);
+    }
+    arena_reset(&arena, 0);
+    if (loader_batch(l, step, 0, &b, &arena) < 0)
+        fail_msg("step %lld: %s", (long long)step, error_text());
+    text_printf(&out, "%016llx",
+                (unsigned long long)hash_bytes(b.inputs[INPUT_TEXT].ids, b.inputs[INPUT_TEXT].n * 4, (u64)b.n));
+    return out.data;
+}
+
+static void expect_lines(struct loader *l, char *const *lines, i64 first, i64 end)
+{
+    for (i64 step = first; step < end; step++) {
+        char *line = line_of(l, step);
+        if (strcmp(line, lines[step]) != 0)
+            fail_msg("step %lld:\n%s\nwhere it was\n%s", (long long)step, line, lines[step]);
+        memory_free(line);
+    }
+}
+
+static char **lines_of(const char *name, const struct variant *v)
+{
+    char **lines = memory_alloc(STEPS * (i64)sizeof *lines);
+    struct loader *l = open_data(name, NULL, v);
+    for (i64 step = 0; step < STEPS; step++)
+        lines[step] = line_of(l, step);
+    assert_true(l->windows->next.pass == 1 || v->mixture > 1); /* more than one epoch */
+    loader_close(l);
+    return lines;
+}
+
+static void clear_ring(void)
+{
+    char *ring = in_folder("ring");
+    assert_int_equal(directory_remove(ring), 0);
+    memory_free(ring);
+}
+
+static const struct {
+    const char *name, *folder, *stream;
+    struct variant variant;
+} cases[] = {
+    {"one part", "whole", "stream", {1, false, 1}},
+    {"windows of two shards, one and a half times", "whole", "stream", {2, false, 1.5}},
+    {"rows change their length", "whole", "stream", {1, true, 0.7}},
+    {"parts in turns", "parts", "streams", {2, true, 1}},
+};
+
+static void a_stream_has_the_rows_of_the_folder(void **state)
+{
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char **lines = lines_of(cases[i].folder, &cases[i].variant);
+        clear_ring();
+        struct loader *l = open_data(cases[i].stream, "ring", &cases[i].variant);
+        print_message("%s\n", cases[i].name);
+        expect_lines(l, lines, 0, STEPS);
+        loader_close(l);
+        string_list_free(lines, STEPS);
+    }
+}
+
+/* ---- Going on ---- */
+
+/* What a checkpoint of `done` steps says. */
+static struct loader_cursor cursor_behind(const char *name, const struct variant *v, i64 done)
+{
+    struct loader *l = open_data(name, NULL, v);
+    for (i64 step = 0; step < done; step++)
+        assert_non_null(plan_step(l, step));
+    struct loader_cursor cursor = loader_cursor(l);
+    loader_close(l);
+    return cursor;
+}
+
+static void a_run_goes_on_at_any_step(void **state)
+{
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char **lines = lines_of(cases[i].folder, &cases[i].variant);
+        for (i64 done = 1; done < STEPS; done += 11) {
+            struct loader_cursor cursor = cursor_behind(cases[i].folder, &cases[i].variant, done);
+            struct loader *l = open_data(cases[i].folder, NULL, &cases[i].variant);
+            assert_true(done < 40 || cursor.round > 0 || cursor.pass > 0);
+            loader_begin_at(l, &cursor);
+            expect_lines(l, lines, done, STEPS);
+            loader_close(l);
+        }
+        string_list_free(lines, STEPS);
+    }
+}
+
+/* The ring may be the one that was left, or lost: what is missing is made again. */
+static void a_stream_goes_on_with_and_without_its_ring(void **state)
+{
+    static const i64 stops[] = {5, 38, 41, 74};
+    (void)state;
+    for (i64 i = 2; i < COUNT_OF(cases); i++) {
+        char **lines = lines_of(cases[i].folder, &cases[i].variant);
+        clear_ring();
+        for (i64 k = 0, begin = 0; k <= COUNT_OF(stops); k++) {
+            i64 end = k < COUNT_OF(stops) ? stops[k] : STEPS;
+            struct loader *l = open_data(cases[i].stream, "ring", &cases[i].variant);
+            struct loader_cursor cursor = cursor_behind(cases[i].folder, &cases[i].variant, begin);
+            loader_begin_at(l, &cursor);
+            assert_int_equal(loader_passed(l, &cursor), 0);
+            expect_lines(l, lines, begin, end);
+            loader_close(l);
+            if (k & 1)
+                clear_ring();
+            begin = end;
+        }
+        string_list_free(lines, STEPS);
+    }
+}
+
+/* ---- Killed ---- */
+
+static i64 kill_children(void)
+{
+    char *path = string_format("/proc/self/task/%ld/children", (long)getpid()), words[256] = "";
+    FILE *file = fopen(path, "r");
+    i64 count = 0;
+    if (file && !fgets(words, sizeof words, file))
+        words[0] = 0;
+    if (file)
+        fclose(file);
+    for (char *at = words, *end; strtol(at, &end, 10) > 0; at = end)
+        count += kill((pid_t)strtol(at, NULL, 10), SIGKILL) == 0;
+    memory_free(path);
+    return count;
+}
+
+static void what_fills_it_may_be_killed_at_any_time(void **state)
+{
+    (void)state;
+    char **lines = lines_of("parts", &cases[3].variant);
+    clear_ring();
+    struct loader *l = open_data("streams", "ring", &cases[3].variant);
+    i64 killed = 0;
+    for (i64 step = 0; step < STEPS; step++) {
+        expect_lines(l, lines, step, step + 1);
+        usleep((u32)(step * 997 % 20000)); /* another moment each time */
+        killed += step % 3 == 0 ? kill_children() : 0;
+    }
+    assert_true(killed >= 3);
+    assert_true(loader_restarts(l) > 0);
+    loader_close(l);
+    string_list_free(lines, STEPS);
+}
+
+/* ---- How much stands ---- */
+
+static i64 highest(const char *part)
+{
+    char **names;
+    i64 count, found = -1;
+    if (directory_list(&names, &count, part) < 0)
+        return -1;
+    for (i64 i = 0; i < count; i++)
+        if (strlen(names[i]) == 8)
+            found = max_i64(found, strtoll(names[i], NULL, 10));
+    string_list_free(names, count);
+    return found;
+}
+
+static void expect_bounded(const char *stream, i64 ahead)
+{
+    char *ring = in_folder("ring"), *data = in_folder(stream), *part = path_join(ring, "0"), *directory;
+    assert_int_equal(directory_remove(ring), 0);
+    struct ring *r = ring_open(ring, data, filler);
+    for (i64 number = 0, status = 0; status == 0; number++) {
+        status = ring_shard(&directory, r, 0, 0, number);
+        assert_true(status >= 0);
+        for (int look = 0; look < 20; look++, usleep(1000))
+            assert_true(highest(part) <= number + ahead);
+        if (status == 0) {
+            assert_true(file_is_directory(directory));
+            memory_free(directory);
+            assert_int_equal(ring_passed(r, 0, 0, number), 0);
+            assert_true(!ring_has(part, number - 1));
+        } else {
+            assert_true(number > 5 && number == ring_end(part));
+        }
+    }
+    ring_close(r);
+    memory_free(ring);
+    memory_free(data);
+    memory_free(part);
+}
+
+static void no_more_shards_stand_than_were_asked_for(void **state)
+{
+    (void)state;
+    expect_bounded("stream", 2);
+    assert_int_equal(prepare("narrow", NULL, 1, 100, 5000), 0); /* a shard has at least 4096 */
+    expect_bounded("narrow", 2);
+}
+
+/* ---- The whole program ---- */
+
+static char *write_recipe(const char *name, const char *stream, const char *more)
+{
+    char *path = string_format("%s/%s.yaml", folder, name);
+    struct text t = {0};
+    text_printf(&t,
+                "run: %s/run-%s\nseed: 3\nprecision: f32\nstages:\n"
+                "  shards: {kind: prepare, data: %s, text: %s, shard_bytes: 4096%s}\n"
+                "  base: {kind: pretrain, data: shards, steps: 30, checkpoint_steps: 2, heldout: %s/whole, "
+                "heldout_rows: 1, shuffle_shards: 1, batch: {rows: 2, length: 64, micro_rows: 1}, elastic: "
+                "{slice_rows: 1}, model: {width: 16, layers: 2, heads: 1, kv_heads: 1, head_width: 16, experts: 4, "
+                "expert_width: 16, vit_layers: 0}%s}\n",
+                folder, name, corpus, tokenizer, stream, folder, more);
+    assert_int_equal(file_replace(path, t.data, t.length), 0);
+    text_release(&t);
+    return path;
+}
+
+static pid_t begin_run(const char *recipe)
+{
+    char *err = in_folder("stderr");
+    pid_t child = fork();
+    if (child == 0) {
+        int descriptor = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        if (descriptor < 0 || dup2(descriptor, 2) < 0 || setenv("WEFT_THREADS", "1", 1))
+            _exit(9);
+        execl(WEFT_PROGRAM, "weft", "run", recipe, (char *)NULL);
+        _exit(9);
+    }
+    memory_free(err);
+    return child;
+}
+
+static int end_of(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void expect_in_stderr(const char *words)
+{
+    struct text said = {0};
+    char *err = in_folder("stderr");
+    assert_int_equal(file_read(&said, err), 0);
+    if (!strstr(said.data, words))
+        fail_msg("\"%s\" is not in:\n%s", words, said.data);
+    text_release(&said);
+    memory_free(err);
+}
+
+static u64 hash_of(const char *name)
+{
+    struct file_view view;
+    char *path = string_format("%s/run-%s/base/model.safetensors", folder, name);
+    if (file_map(&view, path) < 0)
+        fail_msg("%s", error_text());
+    u64 hash = hash_bytes(view.data, view.bytes, 0);
+    file_unmap(&view);
+    memory_free(path);
+    return hash;
+}
+
+/* The trainer, in which a checkpoint of at least `step` stands; its fillers end with it. */
+static bool kill_behind(pid_t child, const char *name, i64 step)
+{
+    char *checkpoint = string_format("%s/run-%s/base.partial/checkpoints/step-%06lld", folder, name, (long long)step);
+    char *done = string_format("%s/run-%s/base/done.json", folder, name);
+    while (!file_exists(checkpoint) && !file_exists(done))
+        usleep(500);
+    bool killed = !file_exists(done) && kill(child, SIGKILL) == 0;
+    memory_free(checkpoint);
+    memory_free(done);
+    return killed;
+}
+
+static void a_killed_trainer_makes_the_same_model(void **state)
+{
+    (void)state;
+    char *before = write_recipe("before", "", ""), *during = write_recipe("during", ", stream: {on: true}", "");
+    char *ring = in_folder("run-during/base/ring"), *waiting = in_folder("run-during/base/waiting.json");
+    assert_int_equal(end_of(begin_run(before)), 0);
+    for (i64 step = 6; step <= 18; step += 12) {
+        pid_t child = begin_run(during);
+        bool killed = kill_behind(child, "during", step);
+        assert_int_equal(end_of(child), killed ? 128 + SIGKILL : 0);
+    }
+    assert_int_equal(end_of(begin_run(during)), 0);
+    assert_true(hash_of("before") == hash_of("during"));
+    assert_true(file_exists(waiting) && !file_exists(ring));
+    memory_free(before);
+    memory_free(during);
+    memory_free(ring);
+    memory_free(waiting);
+}
+
+static void expect_refusal(const char *name, const char *stream, const char *more, int status, const char *words)
+{
+    char *recipe = write_recipe(name, stream, more);
+    assert_int_equal(end_of(begin_run(recipe)), status);
+    expect_in_stderr(words);
+    memory_free(recipe);
+}
+
+static void what_cannot_be_is_said(void **state)
+{
+    (void)state;
+    char *stream = in_folder("stream");
+    struct loader_settings s = {
+        .rows = {steps_at, some_rows, 1}, .length = {steps_at, one_length, 1}, .micro_rows = 1, .in_order = true};
+    assert_null(loader_open(stream, "validation", &s, 1));
+    assert_non_null(strstr(error_text(), "name a folder whose shards stand"));
+    s.in_order = false;
+    assert_null(loader_open(stream, "train", &s, 1));
+    assert_non_null(strstr(error_text(), "expected a folder whose shards stand"));
+    struct data_source source = {.name = "web", .data = stream, .epochs = 1};
+    struct source_list list = {.values = &source, .count = 1};
+    s.ring.directory = folder;
+    assert_null(mixer_open(&list, "train", &s, 1));
+    assert_non_null(strstr(error_text(), "expected a share, and no epochs"));
+    expect_refusal("part", ", part: 0/2, stream: {on: true}", "", 2, "leave part out");
+    expect_refusal("long", ", stream: {on: true}, filter: {chars_least: 100000}", "", 1, "no sample for training");
+    expect_in_stderr("its messages stand above");
+    memory_free(stream);
+}
+
+static void a_filler_that_cannot_live_is_given_up(void **state)
+{
+    static const char *const killed[] = {"/bin/sh", "-c", "kill -9 $$", NULL};
+    (void)state;
+    char *ring = in_folder("ring"), *stream = in_folder("stream"), *directory;
+    assert_int_equal(directory_remove(ring), 0);
+    struct ring *r = ring_open(ring, stream, killed);
+    assert_int_equal(ring_shard(&directory, r, 0, 0, 0), -1);
+    assert_non_null(strstr(error_text(), "signal 9, 8 times"));
+    ring_close(r);
+    memory_free(ring);
+    memory_free(stream);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(settings_come_back_as_they_were),
+                                       cmocka_unit_test(a_stream_has_the_rows_of_the_folder),
+                                       cmocka_unit_test(a_run_goes_on_at_any_step),
+                                       cmocka_unit_test(a_stream_goes_on_with_and_without_its_ring),
+                                       cmocka_unit_test(what_fills_it_may_be_killed_at_any_time),
+                                       cmocka_unit_test(no_more_shards_stand_than_were_asked_for),
+                                       cmocka_unit_test(a_killed_trainer_makes_the_same_model),
+                                       cmocka_unit_test(what_cannot_be_is_said),
+                                       cmocka_unit_test(a_filler_that_cannot_live_is_given_up)};
+    return cmocka_run_group_tests(tests, make, clear);
+}

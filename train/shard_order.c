@@ -1,0 +1,112 @@
+#include "train/shard_order.h"
+
+#include "core/json.h"
+#include "data/stream.h"
+
+#include <string.h>
+
+static const char key[] = "shard_order";
+enum { NUMBERS = 5 };
+
+bool data_has_stream(const char *data)
+{
+    bool found = false;
+    for (i64 i = 0; i < data_lines(data); i++) {
+        char *line = data_line(data, i);
+        found |= shard_stream_is(line);
+        memory_free(line);
+    }
+    return found;
+}
+
+/* ---- Where sources stand ---- */
+
+static struct json *cursor_json(const struct loader_cursor *c)
+{
+    const i64 numbers[NUMBERS] = {c->row, c->pass, c->round, c->part, c->number};
+    struct json *j = json_array();
+    for (i64 i = 0; i < NUMBERS; i++)
+        json_push(j, json_of_integer(numbers[i]));
+    return j;
+}
+
+static int cursor_of(struct loader_cursor *out, const struct json *j)
+{
+    i64 numbers[NUMBERS];
+    for (i64 i = 0; i < NUMBERS; i++) {
+        numbers[i] = json_integer(json_at(j, i), -1);
+        if (numbers[i] < 0)
+            return error_set("the checkpoint does not say at which shard its data stand: it was made of shards that "
+                             "were read in another order; train anew (--redo), or leave shuffle_shards as it was");
+    }
+    *out = (struct loader_cursor){numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+    return 0;
+}
+
+void shard_order_save(const struct shard_order *o, struct json *state)
+{
+    if (!mixer_goes_by_shards(o->mixer))
+        return;
+    struct json *list = json_array();
+    for (i64 i = 0; i < mixer_count(o->mixer); i++) {
+        struct loader_cursor cursor = mixer_cursor(o->mixer, i);
+        json_push(list, cursor_json(&cursor));
+    }
+    json_set(state, key, list);
+}
+
+int shard_order_resume(struct shard_order *o, const struct json *state)
+{
+    const struct json *list = json_get(state, key);
+    struct loader_cursor cursor;
+    if (!mixer_goes_by_shards(o->mixer))
+        return 0;
+    for (i64 i = 0; i < mixer_count(o->mixer); i++) {
+        if (cursor_of(&cursor, json_at(list, i)) < 0)
+            return -1;
+        mixer_begin_at(o->mixer, i, &cursor);
+    }
+    return 0;
+}
+
+int shard_order_pass(struct shard_order *o, const char *directory)
+{
+    struct json *state = mixer_goes_by_shards(o->mixer) ? checkpoint_oldest(directory) : NULL;
+    const struct json *list = json_get(state, key);
+    struct loader_cursor cursor;
+    int status = 0;
+    for (i64 i = 0; i < json_count(list) && status == 0; i++)
+        status = cursor_of(&cursor, json_at(list, i)) < 0 ? -1 : mixer_passed(o->mixer, i, &cursor);
+    json_free(state);
+    return status;
+}
+
+/* ---- What was waited for ---- */
+
+void shard_order_say(struct shard_order *o, struct training_step *said, double seconds)
+{
+    double waited = mixer_waited_s(o->mixer), now = waited - o->waited_s;
+    if (!mixer_has_stream(o->mixer))
+        return;
+    o->waited_s = waited;
+    o->seconds += seconds;
+    o->share += (o->seconds > seconds ? 0.05 : 1) * (now / seconds - o->share);
+    metrics_put(said->metrics, "data_waiting", now / seconds);
+    if (o->share >= 0.01)
+        text_printf(&said->note, ", data waiting %.0f %%", 100 * o->share);
+}
+
+int shard_order_save_waiting(const struct shard_order *o, const char *out)
+{
+    if (!mixer_has_stream(o->mixer))
+        return 0;
+    char *path = path_join(out, "waiting.json");
+    struct json *j = json_object();
+    json_set(j, "waited_s", json_of_number(o->waited_s));
+    json_set(j, "seconds", json_of_number(o->seconds));
+    json_set(j, "restarts", json_of_integer(mixer_restarts(o->mixer)));
+    int status = json_save(path, j);
+    json_free(j);
+    memory_free(path);
+    return status;
+}
