@@ -130,6 +130,7 @@ enum rng_purpose {
     RNG_PROMPT = 17,      /* step, index: prompts of an RL step */
     RNG_TEST = 18,        /* tests, benchmarks, and made-up inputs: plan, and proofs of extract and export */
     RNG_SPLIT = 19,       /* item */
+    RNG_DRAFT = 20,       /* as RNG_SAMPLING: ids drafted for the model to accept */
 };
 struct rng_key {
     u64 seed;

@@ -365,6 +365,14 @@ struct surrogate_options {
                 const struct sampling *sampling), (device, code, logprob, logits, identity, sampling))                 \
     OP(sample_bits, (struct device *device, u8 *bits, float *logprob, struct matrix logits, const u32 *identity,       \
                      const struct sampling *sampling), (device, bits, logprob, logits, identity, sampling))            \
+    /* out[i,j] F32: the probability with which `sample` draws j from row i; top_k and top_p cut off count as 0. */      \
+    OP(probabilities, (struct device *device, struct matrix out, struct matrix logits,                                 \
+                       const struct sampling *sampling), (device, out, logits, sampling))                              \
+    /* Speculative sampling (Leviathan et al. 2023, algorithm 1): code[i] is of p whatever drew draft[i] from q, both  \
+     * [N,V] F32. Three draws u are keyed by identity[i,0..3]. draft[i] -1: by u_0 from p. Else draft[i] where u_1 q < p\
+     * there, or where p exceeds q nowhere; otherwise, by u_2, from max(p - q, 0), which is never draft[i]. */           \
+    OP(accept, (struct device *device, i32 *code, struct matrix p, struct matrix q, const i32 *draft,                  \
+                const u32 *identity, struct rng_key key), (device, code, p, q, draft, identity, key))                  \
     /* Ids that cannot be drawn: logits[i,j] = -1e30 unless bit j % 32 of allowed[set[i]][j / 32] is 1; F32. allowed   \
      * [sets, ceil(V / 32)]; set[i] -1: all may. */                                                                    \
     OP(forbid, (struct device *device, struct matrix logits, const u32 *allowed, const i32 *set),                      \

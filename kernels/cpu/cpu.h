@@ -37,6 +37,9 @@ void CPU(few_rows)(struct matrix out, struct matrix a, struct matrix w, bool add
 /* out (+)= sums [out.rows, out.columns], dense. */
 void CPU(store_sums)(struct matrix out, const float *sums, bool add);
 
+/* The first of p [n] at which the running sum passes u of the total. */
+i32 CPU(draw)(const float *p, i64 n, double u);
+
 extern _Atomic i64 cpu_scratch_bytes, cpu_primitives; /* of all workers */
 
 /* Memory of one worker; slots 0..7 may be in use at once. Contents do not survive another call with the same slot. */

@@ -6,7 +6,7 @@ struct job {
     i32 *code;
     u8 *bits;
     float *logprob;
-    struct matrix logits;
+    struct matrix logits, out;
     const u32 *identity; /* [N, 4] */
     const struct sampling *sampling;
     i64 rows_tile;
@@ -38,8 +38,8 @@ static float fill_probabilities(float *p, const float *x, float most, float temp
     return sum;
 }
 
-/* The first id at which the running sum passes u of the total; whole blocks before it are skipped. */
-static i32 draw_all(const float *p, i64 n, double u)
+/* Whole blocks before it are skipped. */
+i32 CPU(draw)(const float *p, i64 n, double u)
 {
     double target = 0, sum = 0;
     for (i64 i = 0; i < n; i += BLOCK)
@@ -119,25 +119,44 @@ static i64 most_probable(struct candidate *out, const float *p, i64 n, i64 limit
     return count;
 }
 
+struct kept { /* the first of a sorted list */
+    i64 count;
+    double mass;
+};
+
 /* From the top_k most probable, of those the fewest that hold top_p of their mass (Holtzman et al. 2019). Without
  * top_k, those below (1 - top_p) mass / n hold too little together to be needed. */
+static struct kept keep_most_probable(struct candidate *list, const float *p, i64 n, float mass,
+                                      const struct sampling *s)
+{
+    i64 limit = s->top_k > 0 ? min_i64(s->top_k, n) : n;
+    float least = s->top_k > 0 ? 0 : 0.99f * (1 - s->top_p) * mass / (float)n; /* 0.99: sums are rounded */
+    i64 count = most_probable(list, p, n, limit, least);
+    double total = s->top_k > 0 ? 0 : mass;
+    struct kept kept = {0};
+    for (i64 i = 0; s->top_k > 0 && i < count; i++)
+        total += list[i].p;
+    while (kept.count < count && (kept.count == 0 || kept.mass < s->top_p * total))
+        kept.mass += list[kept.count++].p;
+    return kept;
+}
+
 static i32 draw_most_probable(struct candidate *list, const float *p, i64 n, float mass, const struct sampling *s,
                               double u)
 {
-    i64 limit = s->top_k > 0 ? min_i64(s->top_k, n) : n, kept = 0;
-    float least = s->top_k > 0 ? 0 : 0.99f * (1 - s->top_p) * mass / (float)n; /* 0.99: sums are rounded */
-    i64 count = most_probable(list, p, n, limit, least);
-    double total = s->top_k > 0 ? 0 : mass, kept_mass = 0, sum = 0;
-    for (i64 i = 0; s->top_k > 0 && i < count; i++)
-        total += list[i].p;
-    while (kept < count && (kept == 0 || kept_mass < s->top_p * total))
-        kept_mass += list[kept++].p;
-    for (i64 i = 0; i < kept; i++) {
+    struct kept kept = keep_most_probable(list, p, n, mass, s);
+    double sum = 0;
+    for (i64 i = 0; i < kept.count; i++) {
         sum += list[i].p;
-        if (sum > u * kept_mass)
+        if (sum > u * kept.mass)
             return list[i].id;
     }
     return list[0].id;
+}
+
+static bool cuts_off(const struct sampling *s)
+{
+    return s->top_k > 0 || s->top_p < 1;
 }
 
 static void sample_row(const struct job *job, i64 row, const float *x, float *p, struct candidate *list)
@@ -152,7 +171,7 @@ static void sample_row(const struct job *job, i64 row, const float *x, float *p,
     }
     float most = row_max(x, n, DTYPE_F32), mass = fill_probabilities(p, x, most, s->temperature, n);
     double u = rng_uniform(s->key, identity[0], identity[1], identity[2], identity[3]);
-    i32 code = s->top_k > 0 || s->top_p < 1 ? draw_most_probable(list, p, n, mass, s, u) : draw_all(p, n, u);
+    i32 code = cuts_off(s) ? draw_most_probable(list, p, n, mass, s, u) : CPU(draw)(p, n, u);
     job->code[row] = code;
     job->logprob[row] = (x[code] - most) / s->temperature - logf(mass);
 }
@@ -174,6 +193,44 @@ void CPU(sample)(struct device *device, i32 *code, float *logprob, struct matrix
     struct job job = {.code = code, .logprob = logprob, .logits = logits, .identity = identity, .sampling = sampling};
     job.rows_tile = tile_rows(logits.columns);
     workers_run(ceil_div(logits.rows, job.rows_tile), run_tile, &job);
+}
+
+static void fill_row(float *p, const float *x, i64 n, const struct sampling *s, struct candidate *list)
+{
+    bool greedy = s->temperature <= 0;
+    float mass = greedy ? 1 : fill_probabilities(p, x, row_max(x, n, DTYPE_F32), s->temperature, n);
+    struct kept kept = {0};
+    if (!greedy && !cuts_off(s)) {
+        for (i64 i = 0; i < n; i++)
+            p[i] /= mass;
+        return;
+    }
+    if (!greedy)
+        kept = keep_most_probable(list, p, n, mass, s);
+    memset(p, 0, (size_t)n * 4);
+    for (i64 i = 0; i < kept.count; i++)
+        p[list[i].id] = (float)(list[i].p / kept.mass);
+    if (greedy)
+        p[largest(x, n)] = 1;
+}
+
+static void fill_tile(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
+    float *buffer = CPU(scratch)(worker, 0, n * 4);
+    struct candidate *list = CPU(scratch)(worker, 2, n * (i64)sizeof *list);
+    for (i64 i = begin; i < end; i++)
+        fill_row(matrix_at(job->out, i, 0), row_load(buffer, job->logits, i), n, job->sampling, list);
+}
+
+void CPU(probabilities)(struct device *device, struct matrix out, struct matrix logits, const struct sampling *sampling)
+{
+    (void)device;
+    require(out.dtype == DTYPE_F32 && same_shape(out, logits), "probabilities of other rows, or of %s",
+            dtype_name(out.dtype));
+    struct job job = {.out = out, .logits = logits, .sampling = sampling, .rows_tile = tile_rows(logits.columns)};
+    workers_run(ceil_div(logits.rows, job.rows_tile), fill_tile, &job);
 }
 
 /* One draw serves four bits; which four is the upper half of the identity's last word, which levels leave free. The

@@ -112,10 +112,14 @@ template <typename T> __device__ static i32 find_id(const struct row<T> &row, u3
     return id[0];
 }
 
-/* From the top_k most probable, of those the fewest that hold top_p of their mass (Holtzman et al. 2019). The last
- * level of what is kept may be kept in part: its first `ties` ids. */
+struct kept { /* what is above the last level, and of that one the first `ties` ids */
+    struct found last;
+    double ties, mass;
+};
+
+/* From the top_k most probable, of those the fewest that hold top_p of their mass (Holtzman et al. 2019). */
 template <typename T>
-__device__ static i32 draw_most_probable(const struct row<T> &row, double mass, const struct sampling &s, double u)
+__device__ static struct kept keep_most_probable(const struct row<T> &row, double mass, const struct sampling &s)
 {
     u64 end = (u64)level_of(row.most) + 1;
     struct found last = {0, 0};
@@ -132,10 +136,24 @@ __device__ static i32 draw_most_probable(const struct row<T> &row, double mass, 
         kept = nucleus.above + ties * p;
         last = nucleus;
     }
-    struct found drawn = find_level(row, last.level, end, {u * kept, true, false});
-    double p = probability(row, value_of(drawn.level)), nth = p > 0 ? floor((u * kept - drawn.above) / p) + 1 : 1;
-    nth = fmin(fmax(nth, 1.0), drawn.level == last.level ? ties : (double)row.n);
+    return {last, ties, kept};
+}
+
+template <typename T>
+__device__ static i32 draw_most_probable(const struct row<T> &row, double mass, const struct sampling &s, double u)
+{
+    u64 end = (u64)level_of(row.most) + 1;
+    struct kept kept = keep_most_probable(row, mass, s);
+    double target = u * kept.mass;
+    struct found drawn = find_level(row, kept.last.level, end, {target, true, false});
+    double p = probability(row, value_of(drawn.level)), nth = p > 0 ? floor((target - drawn.above) / p) + 1 : 1;
+    nth = fmin(fmax(nth, 1.0), drawn.level == kept.last.level ? kept.ties : (double)row.n);
     return find_id(row, drawn.level, (i64)nth);
+}
+
+__device__ static bool cuts_off(const struct sampling &s)
+{
+    return s.top_k > 0 || s.top_p < 1;
 }
 
 template <typename T> __device__ static double warp_mass(const struct row<T> &row, i64 begin, i64 end)
@@ -205,19 +223,25 @@ template <typename T> __device__ static i32 draw_all(const struct row<T> &row, d
     return id[0];
 }
 
+/* The highest level of a row, and of its ids the smallest, inverted. */
+template <typename T> __device__ static u64 find_best(const T *x, i64 n)
+{
+    u64 best = 0;
+    COLUMNS(i, n)
+    {
+        u64 candidate = (u64)level_of(to_f32(x[i])) << 32 | (u32) ~(u32)i;
+        best = candidate > best ? candidate : best;
+    }
+    return block_combine(best, (u64)0, larger());
+}
+
 template <typename T>
 static __global__ __launch_bounds__(WIDE_THREADS) void draw_codes(i32 *code, float *logprob, struct matrix logits,
                                                                   const u32 *identity, struct sampling s)
 {
     i64 index = blockIdx.x;
     const T *x = row_of<T>(logits, index);
-    u64 best = 0; /* the highest level, and of its ids the smallest */
-    COLUMNS(i, logits.columns)
-    {
-        u64 candidate = (u64)level_of(to_f32(x[i])) << 32 | (u32) ~(u32)i;
-        best = candidate > best ? candidate : best;
-    }
-    best = block_combine(best, (u64)0, larger());
+    u64 best = find_best(x, logits.columns);
     bool greedy = s.temperature <= 0;
     struct row<T> row = {
         x, logits.columns, value_of((u32)(best >> 32)), greedy ? 1 : 1 / s.temperature
@@ -228,7 +252,7 @@ static __global__ __launch_bounds__(WIDE_THREADS) void draw_codes(i32 *code, flo
         const u32 *key = identity + index * 4;
         double u = rng_uniform_on_device(s.key, key[0], key[1], key[2], key[3]);
         mass = mass_from(row, 0);
-        drawn = s.top_k > 0 || s.top_p < 1 ? draw_most_probable(row, mass, s, u) : draw_all(row, u);
+        drawn = cuts_off(s) ? draw_most_probable(row, mass, s, u) : draw_all(row, u);
     }
     if (threadIdx.x > 0)
         return;
@@ -243,6 +267,45 @@ extern "C" void cuda_sample(struct device *device, i32 *code, float *logprob, st
     if (logits.rows > 0)
         LAUNCH_BY_DTYPE(device, logits.dtype, draw_codes, (unsigned)logits.rows, threads, 0, code, logprob, logits,
                         identity, *sampling);
+}
+
+/* A row of probabilities: 0 below the last level that is kept, and of that one past the last id. */
+template <typename T>
+static __global__ __launch_bounds__(WIDE_THREADS) void fill_probabilities(struct matrix out, struct matrix logits,
+                                                                          struct sampling s)
+{
+    const T *x = row_of<T>(logits, blockIdx.x);
+    float *p = row_of<float>(out, blockIdx.x);
+    u64 best = find_best(x, logits.columns);
+    bool greedy = s.temperature <= 0;
+    struct row<T> row = {
+        x, logits.columns, value_of((u32)(best >> 32)), greedy ? 1 : 1 / s.temperature
+    };
+    struct kept kept = {{(u32)(best >> 32), 0}, 1, 1};
+    if (!greedy)
+        kept = {{0, 0}, (double)row.n, mass_from(row, 0)};
+    if (!greedy && cuts_off(s))
+        kept = keep_most_probable(row, kept.mass, s);
+    u32 least = kept.last.level;
+    i64 last = least > 0 ? find_id(row, least, (i64)kept.ties) : -1;
+    COLUMNS(i, row.n)
+    {
+        float value = to_f32(x[i]);
+        u32 level = level_of(value);
+        bool is = level > least || (level == least && i <= last);
+        p[i] = is ? (float)(probability(row, value) / kept.mass) : 0;
+    }
+}
+
+extern "C" void cuda_probabilities(struct device *device, struct matrix out, struct matrix logits,
+                                   const struct sampling *sampling)
+{
+    unsigned threads = logits.columns >= WIDE ? (unsigned)WIDE_THREADS : threads_for(logits.columns);
+    require(out.dtype == DTYPE_F32 && out.rows == logits.rows && out.columns == logits.columns,
+            "probabilities of other rows, or of %s", dtype_name(out.dtype));
+    if (logits.rows > 0)
+        LAUNCH_BY_DTYPE(device, logits.dtype, fill_probabilities, (unsigned)logits.rows, threads, 0, out, logits,
+                        *sampling);
 }
 
 __device__ static float softplus(float x)
