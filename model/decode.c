@@ -24,14 +24,14 @@ static struct matrix open_columns(struct cache *cache, const struct model *model
     return matrix_of(data, dtype, cache->columns, width);
 }
 
-static void cache_open(struct cache *cache, const struct model *model, i64 columns)
+static void cache_open(struct cache *cache, const struct model *model, i64 layers, i64 columns)
 {
     const struct model_config *c = &model->config;
     i64 width = c->kv_heads * c->head_width, bytes = columns * width * dtype_bytes(model->weights.dtype);
     cache->columns = columns;
-    device_arena_open(model->device, &cache->memory, c->layers * 2 * (bytes + 256) + 4096);
-    cache->layer = memory_alloc(c->layers * (i64)sizeof *cache->layer);
-    for (i64 i = 0; i < c->layers; i++) {
+    device_arena_open(model->device, &cache->memory, layers * 2 * (bytes + 256) + 4096);
+    cache->layer = memory_alloc(layers * (i64)sizeof *cache->layer);
+    for (i64 i = 0; i < layers; i++) {
         cache->layer[i].k = open_columns(cache, model, width);
         cache->layer[i].v = open_columns(cache, model, width);
     }
@@ -67,8 +67,12 @@ void decoder_open(struct decoder *d, const struct decoder_options *o, i64 seats,
     find_input_scales(d);
     d->route_width = o->keep_routes ? c->layers * o->sub->topk : 0;
     d->seats = memory_alloc(seats * (i64)sizeof *d->seats);
-    cache_open(&d->cache, o->model, seats * columns);
+    cache_open(&d->cache, o->model, c->layers + (o->speculate > 0), seats * columns);
     tape_open(&d->tape, o->model->device, o->model->weights.dtype, (i64)8 << 30);
+    require(o->speculate <= DRAFTS_MOST && (c->mtp || !o->speculate), "%lld ids drafted ahead of a model%s",
+            (long long)o->speculate, c->mtp ? "" : " without multi-token prediction");
+    if (o->speculate)
+        tape_open(&d->drafts.tape, o->model->device, o->model->weights.dtype, (i64)8 << 30);
 }
 
 /* ---- Prompts ---- */
@@ -86,10 +90,11 @@ static int feed_prompt(struct grammar *g, const struct decoder_options *o, const
     return grammar_length(g) ? 0 : error_usage("it is empty: expected at least one id or medium to go on from");
 }
 
-/* Codes of a frame go into the hidden state of the position before it: every copy needs that one for itself. */
-static i64 own_positions(const struct grammar *g, const struct generate_request *r)
+/* Codes of a frame go into the hidden state of the position before it, a drawn id beside it into multi-token
+ * prediction: every copy needs that position for itself. */
+static i64 own_positions(const struct decoder_options *o, const struct grammar *g, const struct generate_request *r)
 {
-    return g->want == WANT_FRAME && r->copies > 1;
+    return (g->want == WANT_FRAME || o->speculate) && r->copies > 1;
 }
 
 i64 request_columns(const struct decoder_options *o, const struct generate_request *r)
@@ -97,7 +102,7 @@ i64 request_columns(const struct decoder_options *o, const struct generate_reque
     struct grammar g;
     i64 columns = feed_prompt(&g, o, r);
     if (columns == 0)
-        columns = grammar_length(&g) + r->copies * (r->most + own_positions(&g, r));
+        columns = grammar_length(&g) + r->copies * (r->most + own_positions(o, &g, r));
     grammar_release(&g);
     return columns;
 }
@@ -129,7 +134,7 @@ static void open_flows(struct decoder *d, struct seat *s)
     struct grammar *g = &s->flows[0].grammar;
     require(feed_prompt(g, &d->options, s->request) == 0, "a prompt the grammar does not take: %s", error_text());
     s->prompt = grammar_length(g);
-    s->shared = s->prompt - own_positions(g, s->request);
+    s->shared = s->prompt - own_positions(&d->options, g, s->request);
     require(s->shared + s->copies * (s->request->most + s->prompt - s->shared) <= d->seat_columns,
             "a request that does not fit its seat");
 }
@@ -173,7 +178,7 @@ static i64 room_of(const struct seat *s)
     return s->request->most + s->prompt - s->shared;
 }
 
-static i64 column_of(const struct flow *f, i64 number)
+i64 column_of(const struct flow *f, i64 number)
 {
     const struct seat *s = f->seat;
     return s->base + number + (number < s->shared ? 0 : f->copy * room_of(s));
@@ -186,19 +191,29 @@ static i64 end_of(const struct flow *f, i64 number)
     return s->base + s->shared + copies * room_of(s);
 }
 
-static struct source source_of(const struct decoder *d, const struct flow *f, i64 number)
+static struct source source_of(const struct decoder *d, struct flow *f, const struct position *p, i64 number)
 {
-    if (number >= f->seat->prompt)
-        return (struct source){d->route_width ? &f->answer->routes : NULL, number - f->seat->prompt};
-    return (struct source){f->copy == 0 && d->route_width ? f->seat->request->routes : NULL, number};
+    const struct seat *s = f->seat;
+    bool drawn = number >= s->prompt;
+    struct source source = {.flow = f, .number = number, .id = p->id, .place = drawn ? number - s->prompt : number};
+    if (d->route_width)
+        source.routes = drawn ? &f->answer->routes : s->request->routes;
+    source.keep = source.routes && (drawn || f->copy == 0);
+    return source;
 }
 
-/* Up to which position the experts are known. */
+bool source_stands(const struct source *source)
+{
+    return source->number < source->flow->grammar.first;
+}
+
+/* Up to which position the experts are known; what is drawn at the last one of an answer is not replayed. */
 static i64 routed(const struct flow *f)
 {
-    const struct routes *prompt = f->seat->request->routes;
-    i64 known = prompt ? min_i64(prompt->count, f->seat->prompt) : 0;
-    return known < f->seat->prompt ? known : known + f->answer->routes.count;
+    const struct seat *s = f->seat;
+    i64 prompt = s->request->routes ? min_i64(s->request->routes->count, s->prompt) : 0;
+    i64 known = prompt < s->prompt ? prompt : prompt + f->answer->routes.count;
+    return s->forked ? min_i64(known, grammar_length(&f->grammar) - 1) : known;
 }
 
 static const struct media_block *block_of(const struct flow *f, i64 number)
@@ -257,21 +272,27 @@ static void close_holes(struct cache *cache, const struct flow *f)
     }
 }
 
-static void lay_position(struct decoder *d, const struct flow *f, const struct position *p, i64 number)
+void open_column(struct decoder *d, const struct flow *f, const struct position *p, i64 number)
 {
-    struct batch *b = &d->batch;
     struct cache *cache = &d->cache;
-    i64 column = column_of(f, number), at = b->n++;
+    i64 column = column_of(f, number);
     bool hole = p->hole_end > p->hole_begin, open = p->hole_end == HOLE_OPEN;
     cache->begin[column] = (i32)column_of(f, p->begin);
     cache->end[column] = (i32)end_of(f, number);
     cache->hole_begin[column] = hole ? (i32)column_of(f, p->hole_begin) : 0;
     cache->hole_end[column] = !hole ? 0 : open ? HOLE_OPEN : (i32)column_of(f, p->hole_end);
+}
+
+static void lay_position(struct decoder *d, struct flow *f, const struct position *p, i64 number)
+{
+    struct batch *b = &d->batch;
+    i64 column = column_of(f, number), at = b->n++;
+    open_column(d, f, p, number);
     b->sample[at] = 0;
     b->stream[at] = p->stream;
     b->query[at] = b->cache_row[at] = (i32)column;
     memcpy(b->coordinates + 3 * at, p->at, sizeof p->at);
-    d->sources[at] = source_of(d, f, number);
+    d->sources[at] = source_of(d, f, p, number);
     lay_input(d, f, p, at);
 }
 
@@ -279,7 +300,7 @@ static void lay_position(struct decoder *d, const struct flow *f, const struct p
  * that is longer than a forward takes one alone. */
 static i64 fitting(const struct decoder *d, const struct grammar *g, i64 count)
 {
-    i64 n = max_i64(0, FORWARD_POSITIONS - d->batch.n);
+    i64 n = max_i64(0, FORWARD_POSITIONS - d->reserved - d->batch.n);
     if (count <= n)
         return count;
     while (n > 0 && g->positions[n].begin < g->first + n)
@@ -307,6 +328,22 @@ static bool lay(struct decoder *d, struct flow *f, i64 end)
     return g->first >= end;
 }
 
+/* The last id and what was drafted after it. */
+static void lay_drafted(struct decoder *d, struct flow *f)
+{
+    struct grammar *g = &f->grammar;
+    f->shift = d->batch.n - g->first;
+    close_holes(&d->cache, f);
+    lay_position(d, f, g->positions, g->first);
+    grammar_take(g, 1);
+    for (i64 i = 0; i < f->draft_count; i++) {
+        struct position p = grammar_ahead(g, i, f->draft[i]);
+        lay_position(d, f, &p, p.begin);
+    }
+    d->reserved -= 1 + f->draft_count;
+    want_draws(d, f);
+}
+
 static void lay_seat(struct decoder *d, struct seat *s)
 {
     if (!s->forked) {
@@ -319,7 +356,9 @@ static void lay_seat(struct decoder *d, struct seat *s)
     }
     for (i64 c = 0; c < s->copies; c++) {
         struct flow *f = &s->flows[c];
-        if (!f->answer->done && f->grammar.count && lay(d, f, INT64_MAX))
+        if (f->draft_count && !d->replay)
+            lay_drafted(d, f);
+        else if (!f->answer->done && f->grammar.count && lay(d, f, INT64_MAX))
             want_draws(d, f);
     }
 }
@@ -331,7 +370,8 @@ static i64 pending_positions(const struct decoder *d)
     for (i64 i = 0; i < d->seat_count; i++) {
         const struct seat *s = &d->seats[i];
         for (i64 c = 0; c < s->copies; c++)
-            n += s->flows[c].grammar.count + (s->forked ? 0 : s->flows[c].answer->count + s->prompt - s->shared);
+            n += s->flows[c].grammar.count + s->flows[c].draft_count +
+                 (s->forked ? 0 : s->flows[c].answer->count + s->prompt - s->shared);
     }
     return n;
 }
@@ -363,6 +403,7 @@ static bool lay_seats(struct decoder *d, bool replay)
 {
     open_batch(d);
     d->replay = replay;
+    d->reserved = replay ? 0 : drafted_positions(d);
     for (i64 i = 0; i < d->seat_count; i++)
         if (d->seats[i].request)
             lay_seat(d, &d->seats[i]);
@@ -402,6 +443,8 @@ void decoder_close(struct decoder *d)
     draws_release(&d->text);
     draws_release(&d->bits);
     draws_release(&d->frames);
+    if (d->options.speculate)
+        tape_close(&d->drafts.tape);
     memory_free(d->seats);
     *d = (struct decoder){0};
 }
@@ -420,6 +463,8 @@ bool decoder_step(struct decoder *d)
         return false;
     if (!d->route_width || !lay_seats(d, true))
         require(lay_seats(d, false), "answers that are not done, and nothing to read");
-    run_and_draw(d);
+    struct tensor *hidden = run_and_draw(d);
+    if (d->options.speculate)
+        draft_ids(d, hidden);
     return true;
 }

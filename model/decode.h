@@ -10,13 +10,16 @@
  * picture) mix in one forward, which takes at most FORWARD_POSITIONS of them: longer prompts take several.
  *
  * Answers may have a beginning already, with the experts its ids went to: those are replayed, and the answer goes on.
+ *
+ * Text may be drafted ahead (speculate.c): the model then reads the last id and the drafts after it at once, and keeps
+ * as many of them as it would have drawn itself.
  */
 #ifndef WEFT_MODEL_DECODE_H
 #define WEFT_MODEL_DECODE_H
 #include "model/model.h"
 #include "sequence/grammar.h"
 
-enum { FORWARD_POSITIONS = 4096 };
+enum { FORWARD_POSITIONS = 4096, DRAFTS_MOST = 4 };
 
 /* Codes and features of one medium of a sample, by the number of its block. */
 struct media_block {
@@ -69,6 +72,9 @@ struct generate_request {
     struct routes *routes; /* of the prompt, kept or replayed; NULL: neither */
 };
 
+struct draft_counts { /* ids of text */
+    i64 drafted, accepted;
+};
 struct decoder_options {
     struct model *model;
     const struct submodel *sub; /* read when the decoder is opened; its arrays must outlive it */
@@ -79,12 +85,14 @@ struct decoder_options {
     /* Log-probabilities are those of the loss that training uses, on logits divided by the temperature. */
     bool want_entropy;
     bool keep_routes;
+    i64 speculate; /* ids of text that the multi-token-prediction block drafts ahead, at most DRAFTS_MOST; 0: none */
+    struct draft_counts *draft_counts; /* are added to; may be NULL */
 };
 /* No brackets, no shapes, no end: every id is text. */
 extern const struct vocabulary vocabulary_of_text;
 
 struct cache { /* keys and values in device memory; who sees a column: nobody where it is unwritten */
-    struct attention_cache *layer; /* [L] */
+    struct attention_cache *layer; /* [L], and with `speculate` the multi-token-prediction block's */
     struct arena memory;
     i64 columns;
     i32 *begin, *end, *hole_begin, *hole_end; /* [columns] */
@@ -92,8 +100,14 @@ struct cache { /* keys and values in device memory; who sees a column: nobody wh
 struct draws { /* rows of logits to draw from, in order */
     i64 n, capacity;
     struct flow **flow;
-    i32 *row, *set; /* of the logits; of the allowed ids */
-    u32 *identity;  /* [n, 4] */
+    i32 *row, *set;  /* of the logits; of the allowed ids */
+    i32 *draft, *of; /* what the row may accept, and the row of its distribution; -1: nothing was drafted */
+    u32 *identity;   /* [n, 4] */
+};
+struct drafts { /* of the forward to come */
+    struct tape tape;
+    struct tensor *p; /* [speculate * rows, V] what the first ids of `rows` answers were drawn from, then the second */
+    i64 rows;
 };
 struct decoder {
     struct decoder_options options;
@@ -115,7 +129,9 @@ struct decoder {
     struct picture *pictures; /* what is read of pictures, and which row of it by each input */
     i64 picture_count, picture_rows;
     i32 *picture_row;
-    bool replay; /* takes positions whose routes are known, and nothing is drawn */
+    bool replay;  /* takes positions whose routes are known, and nothing is drawn */
+    i64 reserved; /* positions that wait with drafts, and are not laid yet */
+    struct drafts drafts;
 };
 /* Columns that a request takes; -1: its the grammar does not take its prompt. */
 i64 request_columns(const struct decoder_options *options, const struct generate_request *request);

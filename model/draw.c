@@ -71,24 +71,52 @@ static i32 set_of(const struct flow *f)
 
 /* ---- What is wanted ---- */
 
-static void push_draw(struct draws *d, struct flow *f, i64 row, i64 place, i64 level)
+void text_identity(u32 identity[4], const struct flow *f, i64 number)
+{
+    const struct generate_request *r = f->seat->request;
+    identity[0] = r->identity;
+    identity[1] = (u32)f->copy;
+    identity[2] = (u32)(r->by_place ? number + 1 - f->seat->prompt : number);
+    identity[3] = r->by_place ? 0 : 100;
+}
+
+/* Returns where its key goes. */
+static u32 *push_draw(struct draws *d, struct flow *f, i64 row)
 {
     if (d->n == d->capacity) {
         i64 next = max_i64(64, 2 * d->capacity);
         d->flow = memory_resize(d->flow, d->capacity * 8, next * 8);
         d->row = memory_resize(d->row, d->capacity * 4, next * 4);
         d->set = memory_resize(d->set, d->capacity * 4, next * 4);
+        d->draft = memory_resize(d->draft, d->capacity * 4, next * 4);
+        d->of = memory_resize(d->of, d->capacity * 4, next * 4);
         d->identity = memory_resize(d->identity, d->capacity * 16, next * 16);
         d->capacity = next;
     }
-    u32 *identity = d->identity + 4 * d->n;
-    identity[0] = f->seat->request->identity;
-    identity[1] = (u32)f->copy;
-    identity[2] = (u32)place;
-    identity[3] = (u32)level;
     d->flow[d->n] = f;
     d->set[d->n] = set_of(f);
-    d->row[d->n++] = (i32)row;
+    d->draft[d->n] = d->of[d->n] = -1;
+    d->row[d->n] = (i32)row;
+    return d->identity + 4 * d->n++;
+}
+
+static void push_text(struct decoder *d, struct flow *f, i64 row, i64 number, i64 ahead)
+{
+    struct draws *t = &d->text;
+    text_identity(push_draw(t, f, row), f, number);
+    if (ahead < f->draft_count) {
+        t->draft[t->n - 1] = f->draft[ahead];
+        t->of[t->n - 1] = (i32)(ahead * d->drafts.rows + f->draft_row);
+    }
+}
+
+static void push_medium(struct draws *d, struct flow *f, i64 row, i64 number)
+{
+    u32 *identity = push_draw(d, f, row);
+    identity[0] = f->seat->request->identity;
+    identity[1] = (u32)f->copy;
+    identity[2] = (u32)number;
+    identity[3] = 0;
 }
 
 void draws_release(struct draws *d)
@@ -96,6 +124,8 @@ void draws_release(struct draws *d)
     memory_free(d->flow);
     memory_free(d->row);
     memory_free(d->set);
+    memory_free(d->draft);
+    memory_free(d->of);
     memory_free(d->identity);
 }
 
@@ -111,21 +141,20 @@ static i64 push_target(struct batch *b, enum target_kind kind, i64 position)
     return t->n++;
 }
 
-/* At the end of a frame NEXT and the bits of the next frame's first scale are drawn at the same position. */
+/* At the end of a frame NEXT and the bits of the next frame's first scale are drawn at the same position; what was
+ * drafted is drawn as one id after another. */
 void want_draws(struct decoder *d, struct flow *f)
 {
     const struct grammar *g = &f->grammar;
-    const struct seat *s = f->seat;
     struct batch *b = &d->batch;
-    for (i64 i = 0; i < g->want_count && !d->replay; i++) {
+    for (i64 i = 0; i < g->want_count + f->draft_count && !d->replay; i++) {
         i64 number = g->want_first + i, at = number + f->shift;
-        i64 place = s->request->by_place ? number + 1 - s->prompt : number;
         if (g->want == WANT_FRAME)
-            push_draw(&d->frames, f, push_target(b, TARGET_AUDIO, at), number, 0);
+            push_medium(&d->frames, f, push_target(b, TARGET_AUDIO, at), number);
         else if (g->want != WANT_BITS)
-            push_draw(&d->text, f, push_target(b, TARGET_TEXT, at), place, s->request->by_place ? 0 : 100);
+            push_text(d, f, push_target(b, TARGET_TEXT, at), number, i);
         if (g->want == WANT_BITS || g->want == WANT_FRAME_END)
-            push_draw(&d->bits, f, push_target(b, TARGET_VISION, at), number, 0);
+            push_medium(&d->bits, f, push_target(b, TARGET_VISION, at), number);
     }
 }
 
@@ -258,40 +287,49 @@ static struct drawn lay_out(char *block, const i64 bytes[DRAWN_PARTS])
     return d;
 }
 
-struct staged { /* draws on the device */
-    const i32 *row, *set;
-    const u32 *identity;
-};
-
-static struct staged stage(struct tape *tape, const struct draws *d)
+static struct staged_draws stage(struct tape *tape, const struct draws *d)
 {
-    struct staged s = {0};
+    struct staged_draws s = {0};
     if (d->n) {
         s.row = tape_stage_copy(tape, d->row, d->n * 4);
         s.set = tape_stage_copy(tape, d->set, d->n * 4);
+        s.draft = tape_stage_copy(tape, d->draft, d->n * 4);
+        s.of = tape_stage_copy(tape, d->of, d->n * 4);
         s.identity = tape_stage_copy(tape, d->identity, d->n * 16);
     }
     return s;
 }
 
-static void draw_text(struct decoder *d, struct drawn *to, struct tensor *logits, const struct staged *s)
+/* By the loss that training uses: what `sample` says of an id is not known of one that was drafted. */
+static bool measures(const struct decoder *d)
+{
+    return d->options.want_entropy || (d->options.speculate && d->options.sampling.temperature > 0);
+}
+
+static void draw_text(struct decoder *d, struct drawn *to, struct tensor *logits, const struct staged_draws *s)
 {
     struct device *device = d->tape.device;
     struct sampling sampling = d->options.sampling;
     i64 n = d->text.n;
     struct matrix m = tensor_matrix(op_gather(&d->tape, logits, s->row, n));
-    if (d->options.want_entropy && sampling.temperature > 0) {
+    if (measures(d) && sampling.temperature > 0) {
         if (sampling.temperature != 1)
             device->ops->copy(device, m, m, 1 / sampling.temperature, false);
         sampling.temperature = 1;
     }
     device->ops->forbid(device, m, d->allowed, s->set);
-    device->ops->sample(device, to->code, to->logprob, m, s->identity, &sampling);
-    if (d->options.want_entropy)
-        device->ops->cross_entropy(device, to->logprob, tape_alloc(&d->tape, n * 4), to->entropy, m, to->code);
+    if (d->options.speculate) {
+        device->ops->zero(device, to->logprob, n * 4);
+        draw_verified(d, to->code, m, s, &sampling);
+    } else {
+        device->ops->sample(device, to->code, to->logprob, m, s->identity, &sampling);
+    }
+    if (measures(d))
+        device->ops->cross_entropy(device, to->logprob, tape_alloc(&d->tape, n * 4),
+                                   d->options.want_entropy ? to->entropy : NULL, m, to->code);
 }
 
-static void draw_bits(struct decoder *d, struct drawn *to, struct tensor *logits, const struct staged *s)
+static void draw_bits(struct decoder *d, struct drawn *to, struct tensor *logits, const struct staged_draws *s)
 {
     i64 n = d->bits.n;
     struct matrix m = tensor_matrix(op_gather(&d->tape, logits, s->row, n));
@@ -299,16 +337,34 @@ static void draw_bits(struct decoder *d, struct drawn *to, struct tensor *logits
                                      &d->options.sampling);
 }
 
+/* Ids of one answer: as long as what was drawn is what was drafted, the next one counts too. Returns where those of the
+ * next answer begin. */
+static i64 feed_ids(struct decoder *d, const struct drawn *drawn, i64 i)
+{
+    struct flow *f = d->text.flow[i];
+    struct draft_counts none = {0}, *counts = d->options.draft_counts ? d->options.draft_counts : &none;
+    i64 next = i + 1 + f->draft_count;
+    counts->drafted += f->draft_count;
+    f->draft_count = 0;
+    for (bool accepted = true; accepted && !f->answer->done; i++) {
+        feed_id(d, f, drawn->code[i], measures(d) ? -drawn->logprob[i] : drawn->logprob[i],
+                d->options.want_entropy ? drawn->entropy[i] : 0);
+        accepted = drawn->code[i] == d->text.draft[i];
+        counts->accepted += accepted;
+        if (accepted && !f->answer->done)
+            grammar_take(&f->grammar, 1);
+    }
+    return next;
+}
+
 /* Of a frame all bits stand side by side. */
 static void feed_all(struct decoder *d, const struct drawn *drawn)
 {
     const struct model_config *c = &d->options.model->config;
-    bool entropy = d->options.want_entropy;
     for (i64 i = 0; i < d->frames.n; i++)
         feed_frame(d, d->frames.flow[i], drawn->frame + c->levels * i);
-    for (i64 i = 0; i < d->text.n; i++)
-        feed_id(d, d->text.flow[i], drawn->code[i], entropy ? -drawn->logprob[i] : drawn->logprob[i],
-                entropy ? drawn->entropy[i] : 0);
+    for (i64 i = 0; i < d->text.n;)
+        i = feed_ids(d, drawn, i);
     for (i64 i = 0, next; i < d->bits.n; i = next) {
         struct flow *f = d->bits.flow[i];
         for (next = i + 1; next < d->bits.n && d->bits.flow[next] == f;)
@@ -345,7 +401,7 @@ static void keep_routes(struct decoder *d, i32 *routes)
     for (i64 i = 0; i < d->batch.n; i++) {
         for (i64 j = 0; j < width; j++)
             route[j] = (u16)*route_at(d, routes, i, j);
-        if (d->sources[i].routes)
+        if (d->sources[i].keep && source_stands(&d->sources[i]))
             routes_push(d->sources[i].routes, width, route);
     }
 }
@@ -381,7 +437,7 @@ static const float *sum_scales(struct decoder *d)
     return out.data;
 }
 
-void run_and_draw(struct decoder *d)
+struct tensor *run_and_draw(struct decoder *d)
 {
     struct tape *tape = &d->tape;
     struct forward out;
@@ -396,7 +452,7 @@ void run_and_draw(struct decoder *d)
     struct drawn device = lay_out(block, parts), host = lay_out(copy, parts);
     o.audio_codes = device.frame;
     o.routes_out = device.routes;
-    struct staged text = stage(tape, &d->text), bits = stage(tape, &d->bits);
+    struct staged_draws text = stage(tape, &d->text), bits = stage(tape, &d->bits);
     model_forward(&out, tape, d->options.model, &d->batch, &d->sub, &o);
     if (d->text.n)
         draw_text(d, &device, out.logits[TARGET_TEXT][0], &text);
@@ -404,7 +460,8 @@ void run_and_draw(struct decoder *d)
         draw_bits(d, &device, out.logits[TARGET_VISION][0], &bits);
     if (bytes)
         device_get(tape->device, copy, block, bytes);
+    feed_all(d, &host);
     if (o.keep_routes)
         keep_routes(d, host.routes);
-    feed_all(d, &host);
+    return out.hidden;
 }

@@ -82,14 +82,11 @@ static void text_head(struct pass *p, const struct modality *m, struct tensor *x
 /* Multi-token prediction (DeepSeek-V3, arXiv 2412.19437, eq. 21 - 24): at each position the hidden state and the
  * embedding of the id that follows, each under a norm of its own, enter one more block, which sees what the position
  * sees; norm and head are the text's. Where no id of text follows, nothing is known of the next position. */
-static void mtp_head(struct pass *p, const struct modality *modality, struct tensor *x)
+static struct tensor *mtp_block(struct pass *p, struct tensor *x, const struct attention_cache *cache)
 {
     struct model *m = p->model;
     const struct model_config *c = &m->config;
-    const struct target_list *t = &p->targets[TARGET_MTP];
-    if (!c->mtp)
-        return;
-    struct tensor *next = op_gather(p->tape, &m->embed->value, p->next, p->batch->n);
+    struct tensor *next = op_gather(p->tape, &m->embed->value, p->next, x->rows);
     struct tensor *both[2] = {op_rmsnorm(p->tape, next, &m->mtp_embed_norm->value, eps_of(p)),
                               op_rmsnorm(p->tape, x, &m->mtp_hidden_norm->value, eps_of(p))};
     struct attention a = {.heads = c->heads,
@@ -98,11 +95,36 @@ static void mtp_head(struct pass *p, const struct modality *modality, struct ten
                           .theta = (float)c->rope_theta,
                           .t_pairs = c->t_pairs,
                           .positions = p->coordinates,
-                          .intervals = p->intervals};
+                          .intervals = p->intervals,
+                          .cache = cache,
+                          .cache_row = p->cache_row};
     struct tensor *in = model_linear(p, op_concat(p->tape, both, 2), m->mtp_project);
-    struct tensor *out = model_block(p, in, &m->mtp, &a);
-    struct tensor *h = op_rmsnorm(p->tape, rows_of(p, out, t), &m->norm->value, eps_of(p));
-    score_ids(p, modality, h);
+    return model_block(p, in, &m->mtp, &a);
+}
+
+static void mtp_head(struct pass *p, const struct modality *modality, struct tensor *x)
+{
+    if (!p->model->config.mtp)
+        return;
+    struct tensor *out = rows_of(p, mtp_block(p, x, NULL), &p->targets[TARGET_MTP]);
+    score_ids(p, modality, op_rmsnorm(p->tape, out, &p->model->norm->value, eps_of(p)));
+}
+
+struct tensor *model_mtp(struct tape *tape, struct model *model, struct tensor *hidden, const struct mtp_rows *rows)
+{
+    struct pass p = {.tape = tape,
+                     .model = model,
+                     .coordinates = rows->coordinates,
+                     .intervals = rows->intervals,
+                     .cache_row = rows->cache_row,
+                     .next = rows->next};
+    return mtp_block(&p, hidden, rows->cache);
+}
+
+struct tensor *model_text_logits(struct tape *tape, struct model *model, struct tensor *hidden)
+{
+    struct tensor *h = op_rmsnorm(tape, hidden, &model->norm->value, (float)model->config.norm_eps);
+    return op_linear(tape, h, &model->head->value, DTYPE_F32);
 }
 
 /* ---- vision-out: the sum of coarser scales in, with an embedding of the scale; d bits out ---- */

@@ -133,6 +133,16 @@ double forward_mean_loss(const struct forward *out, struct tape *tape, enum targ
 /* Shapes follow from batch and sub-model. Panics on a batch that does not fit the configuration. */
 void model_forward(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
                    const struct submodel *sub, const struct forward_options *options /* may be NULL */);
+/* The multi-token-prediction block while generating: n rows of hidden states, and what follows them. */
+struct mtp_rows {             /* device memory */
+    const i32 *next;          /* [n] id of text at the position after; -1: none */
+    const float *coordinates; /* [n, 3] */
+    struct intervals intervals;
+    const struct attention_cache *cache; /* of the block's attention */
+    const i32 *cache_row;                /* [n] */
+};
+struct tensor *model_mtp(struct tape *tape, struct model *model, struct tensor *hidden, const struct mtp_rows *rows);
+struct tensor *model_text_logits(struct tape *tape, struct model *model, struct tensor *hidden); /* [n, V] F32 */
 /* bias_e += speed . sign(mean usage - usage_e) in every MoE layer, usage added to model->use and cleared. Call once per
  * optimizer step, after usage was summed over ranks. */
 void model_balance(struct model *model, double speed);

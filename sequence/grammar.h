@@ -127,6 +127,9 @@ void grammar_bits(struct grammar *grammar);
 void grammar_frame(struct grammar *grammar, bool end);
 /* Pictures or clips given to the model: frames of height x width positions, each a 2 x 2 of the encoder's cells. */
 int grammar_cells(struct grammar *grammar, bool video, i64 frames, i64 height, i64 width);
+/* Where an id of text would stand after `ahead` more of them, -1: where the last one stands; the machine does not
+ * move. */
+struct position grammar_ahead(const struct grammar *grammar, i64 ahead, i32 id);
 int grammar_end(struct grammar *grammar, i32 id); /* the last position predicts `id`; -1: nothing */
 
 /* ---- Known samples ---- */
