@@ -127,10 +127,11 @@ static int score_prompts(struct eval_scores *out, struct model *model, const str
 {
     struct sampler sampler;
     struct judge *judge = judge_open(&s->judge, tokenizer, NULL, 0);
-    i64 seats = min_i64(EVAL_SEATS, prompts->count);
+    const struct sampler_room room = {min_i64(EVAL_SEATS, prompts->count), s->copies, prompts->longest, s->max_tokens,
+                                      0};
     int status = judge_check(judge, prompts);
     if (status == 0)
-        status = sampler_open(&sampler, model, sub, tokenizer, seats, prompts->longest, s->copies, s->max_tokens);
+        status = sampler_open(&sampler, model, sub, tokenizer, &room);
     if (status == 0) {
         status = eval_prompts(out, &(struct eval_kept){0}, &sampler, judge, prompts, s->temperature, s->copies, seed);
         if (status == ROLLOUT_STOPPED)

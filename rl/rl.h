@@ -14,7 +14,7 @@
 
 struct rl_settings {
     char *from, *prompts, *eval_prompts;
-    i64 steps, prompts_per_step, group, buffer_batches, seats, minibatches, max_tokens;
+    i64 steps, prompts_per_step, group, buffer_batches, seats, speculate, minibatches, max_tokens;
     i64 eval_steps, eval_limit, micro_positions;
     struct training_settings training;
     double temperature;

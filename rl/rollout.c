@@ -88,9 +88,12 @@ static void find_forbidden(struct sampler *s)
 }
 
 int sampler_open(struct sampler *s, struct model *model, const struct submodel *sub,
-                 const struct text_tokenizer *tokenizer, i64 seats, i64 longest, i64 size, i64 most)
+                 const struct text_tokenizer *tokenizer, const struct sampler_room *room)
 {
-    *s = (struct sampler){.model = model, .tokenizer = tokenizer, .most = most};
+    *s = (struct sampler){.model = model, .tokenizer = tokenizer, .most = room->most};
+    if (room->speculate && !model->config.mtp)
+        return error_set("speculate %lld: the model has no block of multi-token prediction to draft ids; set it to 0",
+                         (long long)room->speculate);
     if (vocabulary_load(&s->vocabulary, tokenizer, NULL))
         return -1;
     if (text_vocabulary(tokenizer) > model->config.vocabulary)
@@ -103,8 +106,10 @@ int sampler_open(struct sampler *s, struct model *model, const struct submodel *
                                       .sub = sub,
                                       .vocabulary = &vocabulary_of_text,
                                       .want_entropy = true,
-                                      .keep_routes = s->route_width > 0};
-    decoder_open(&s->decoder, &o, seats, longest + size * most);
+                                      .keep_routes = s->route_width > 0,
+                                      .speculate = room->speculate};
+    i64 answer = room->most + (room->speculate > 0); /* and the prompt's last position */
+    decoder_open(&s->decoder, &o, room->seats, room->longest + room->size * answer);
     return 0;
 }
 

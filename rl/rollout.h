@@ -52,9 +52,13 @@ struct sampler {
     i64 route_width; /* L . K; 0: a model without experts */
     struct decoder decoder;
 };
-/* Room for `seats` cohorts of `size` rollouts and prompts of `longest` ids. -1: the tokenizer lacks what chats need. */
+struct sampler_room {
+    i64 seats, size, longest, most; /* cohorts at a time, their rollouts; ids of a prompt, of an answer */
+    i64 speculate;                  /* ids drafted ahead; 0: none */
+};
+/* -1: the tokenizer lacks what chats need, or the model what drafts. */
 int sampler_open(struct sampler *sampler, struct model *model, const struct submodel *sub,
-                 const struct text_tokenizer *tokenizer, i64 seats, i64 longest, i64 size, i64 most);
+                 const struct text_tokenizer *tokenizer, const struct sampler_room *room);
 void sampler_close(struct sampler *sampler);
 struct policy sampler_policy(const struct sampler *sampler); /* what it draws from; borrows from the sampler */
 

@@ -20,6 +20,8 @@ const struct setting rl_table[] = {
     ROW(buffer_batches, "buffer_batches", INTEGER, "1", 1, 1000, NULL,
         "steps whose prompts are answered at the same time; more hide long answers, and train on older weights' draws"),
     ROW(seats, "seats", INTEGER, "0", 0, 1e6, NULL, "prompts answered at the same time; 0: as many as the buffer has"),
+    ROW(speculate, "speculate", INTEGER, "0", 0, DRAFTS_MOST, NULL,
+        "ids that multi-token prediction drafts ahead; 0: none"),
     ROW(temperature, "temperature", NUMBER, "1", 0.01, 100, NULL, "of the draws, and of the policy that learns"),
     ROW(max_tokens, "max_tokens", INTEGER, "64", 1, 1 << 20, NULL, "longest answer, in ids"),
     ROW(minibatches, "minibatches", INTEGER, "2", 1, 1000, NULL, "optimizer updates of a step"),
@@ -103,8 +105,8 @@ static int open_sampler(struct run *r)
     const struct rl_settings *s = r->s;
     i64 seats = s->seats ? s->seats : s->prompts_per_step * s->buffer_batches;
     seats = min_i64(seats, s->prompts_per_step * s->buffer_batches);
-    if (sampler_open(&r->sampler, &r->model, &r->full, r->tokenizer, seats, r->prompts.longest, s->group,
-                     s->max_tokens))
+    const struct sampler_room room = {seats, s->group, r->prompts.longest, s->max_tokens, s->speculate};
+    if (sampler_open(&r->sampler, &r->model, &r->full, r->tokenizer, &room))
         return -1;
     r->pool.route_width = r->sampler.route_width;
     r->sampler.sampling.temperature = (float)s->temperature;
@@ -132,10 +134,10 @@ static int measure(struct eval_scores *out, const struct eval_kept *kept, struct
                    double temperature, i64 copies)
 {
     struct sampler sampler;
-    i64 seats = min_i64(64, prompts->count);
+    const struct sampler_room room = {min_i64(64, prompts->count), copies, prompts->longest, r->s->max_tokens,
+                                      r->s->speculate};
     struct judge *judge = judge_open(&r->s->judge, r->tokenizer, NULL, 0);
-    int status =
-        sampler_open(&sampler, &r->model, &r->full, r->tokenizer, seats, prompts->longest, copies, r->s->max_tokens);
+    int status = sampler_open(&sampler, &r->model, &r->full, r->tokenizer, &room);
     if (status == 0)
         status = eval_prompts(out, kept, &sampler, judge, prompts, temperature, copies,
                               hash_bytes("held out", 8, r->stage->seed));

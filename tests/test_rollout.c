@@ -27,6 +27,7 @@ static struct model model;
 static struct prompts prompts;
 static char *folder, *program;
 static int behind_the_wall; /* between host and device */
+static i64 speculate;       /* ids drafted ahead */
 
 /* ---- A world: folder/model, folder/prompts.jsonl ---- */
 
@@ -125,7 +126,8 @@ static void open_sampler(struct sampler *s, i64 seats)
 {
     struct submodel full;
     submodel_full(&full, &model.config);
-    require(sampler_open(s, &model, &full, tokenizer, seats, prompts.longest, GROUP, MOST) == 0, "%s", error_text());
+    const struct sampler_room room = {seats, GROUP, prompts.longest, MOST, speculate};
+    require(sampler_open(s, &model, &full, tokenizer, &room) == 0, "%s", error_text());
     s->sampling.key = (struct rng_key){7, RNG_SAMPLING};
 }
 
@@ -474,8 +476,8 @@ static int run_stage(const char *world, const char *out)
     char *text = string_format("{from: %s/model, prompts: %s/prompts.jsonl, eval_prompts: %s/prompts.jsonl, steps: 9,"
                                "prompts_per_step: 3, group: 3, buffer_batches: 3, max_tokens: 16, checkpoint_steps: 2,"
                                "eval_steps: 2, kl: 0.01, mask: {share: 0.5}, optimizer: {lr: 1e-2}, bias_speed: 1e-3,"
-                               "hint: {share: 0.5}}",
-                               world, world, world);
+                               "hint: {share: 0.5}, speculate: %d}",
+                               world, world, world, behind_the_wall);
     struct rl_settings s = settings_of(text);
     struct stage stage = {.name = "rl",
                           .out = out,
@@ -620,11 +622,17 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_hints_stand_behind_the_prompt),
                                        cmocka_unit_test(test_the_best_of_several_answers),
                                        cmocka_unit_test(test_killed_and_resumed)};
+    const struct CMUnitTest drawing_tests[] = {
+        cmocka_unit_test(test_drawn_as_trained), cmocka_unit_test(test_routes_are_replayed),
+        cmocka_unit_test(test_draws_depend_on_the_prompt_alone), cmocka_unit_test(test_buffer)};
     program = argv[0];
     if (argc == 4)
         return stage_alone(argv);
     int failed = 0;
     for (behind_the_wall = 0; behind_the_wall < 2; behind_the_wall++)
         failed += cmocka_run_group_tests(tests, open_world, close_world);
+    behind_the_wall = 0;
+    speculate = 2;
+    failed += cmocka_run_group_tests(drawing_tests, open_world, close_world);
     return failed;
 }
