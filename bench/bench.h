@@ -11,10 +11,12 @@ struct bench_row {
     const char *note;
 };
 typedef int bench_fn(struct device *device, bool json);
+typedef int bench_of_fn(struct device *device, bool json, const char *model /* directory; NULL: one of its own */);
 struct bench {
     const char *name, *summary;
     bench_fn *run;
-    bool on_gpu; /* left out of `all` elsewhere */
+    bool on_gpu;         /* left out of `all` elsewhere */
+    bench_of_fn *run_of; /* instead of run */
 };
 /* One op, or all, by its case (cases/cases.h). */
 struct op_bench {
@@ -31,6 +33,7 @@ double bench_median(double *values, i64 count); /* sorts them */
 bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_decode, bench_decode_int4, bench_decode_int8,
     bench_experts, bench_large, bench_loader, bench_memory, bench_profile, bench_roofline, bench_step, bench_tokenizers,
     bench_video;
+bench_of_fn bench_speculate;
 
 struct text_tokenizer;
 int bench_read_glosses(struct text *out); /* WordNet's, of the system */

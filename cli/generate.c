@@ -6,7 +6,8 @@
 #include <string.h>
 
 struct request {
-    const char *prompt, *image, *video, *audio, *to, *shape, *out, *seed, *most, *temperature, *top_p, *weights;
+    const char *prompt, *image, *video, *audio, *to, *shape, *out, *seed, *most, *temperature, *top_p, *weights,
+        *speculate;
     bool greedy;
     struct submodel_options sub;
     enum answer_kind kind;
@@ -58,19 +59,29 @@ static int run(const char *directory, const struct request *r)
     double temperature = option_number(r->temperature, "temperature", r->greedy ? 0 : 1, 0, 100, &status);
     double top_p = option_number(r->top_p, "top-p", 1, 0, 1, &status);
     int bits = option_weights(r->weights, &status);
+    i64 ahead = option_integer(r->speculate, "speculate", 0, 1, DRAFTS_MOST, &status);
     if (status || studio_open(&studio, cli_device(), directory, DTYPE_OTHER))
         return -1;
     narrow_model(&studio.model, bits);
     arena_open(&arena, 64 << 20);
     prompt_init(&prompt, r->kind);
-    struct studio_options options = {
-        .sampling = {(float)temperature, (float)top_p, 0, {(u64)seed, RNG_SAMPLING}}, .sub = &sub, .seats = 1};
+    struct draft_counts counts = {0};
+    struct studio_options options = {.sampling = {(float)temperature, (float)top_p, 0, {(u64)seed, RNG_SAMPLING}},
+                                     .sub = &sub,
+                                     .seats = 1,
+                                     .speculate = ahead,
+                                     .draft_counts = &counts};
     status = submodel_parse(&sub, &arena, &r->sub, &studio.model);
+    if (status == 0 && ahead && !studio.model.config.mtp)
+        status =
+            error_usage("--speculate %lld: %s has no block of multi-token prediction", (long long)ahead, directory);
     if (status == 0)
         status = build(&prompt, &studio, r, most);
     struct generate_request request = prompt_request(&prompt, 0, 1);
     if (status == 0)
         status = studio_generate(&answer, &studio, &request, 1, &options);
+    if (status == 0 && ahead)
+        log_info("%lld of %lld drafted ids were accepted", (long long)counts.accepted, (long long)counts.drafted);
     if (status == 0)
         status = deliver(&studio, &prompt, &answer, r, (u64)seed);
     answer_release(&answer);
@@ -109,6 +120,7 @@ int command_generate(int argc, char **argv)
         {"top-p", "P", &r.top_p, NULL, "nucleus (1)"},
         {"seed", "N", &r.seed, NULL, "of sampling (1)"},
         {"max-tokens", "N", &r.most, NULL, "ids of text (64) or frames of sound (100)"},
+        {"speculate", "N", &r.speculate, NULL, "ids of text drafted ahead by multi-token prediction, 1 to 4 (none)"},
         {"o", "FILE", &r.out, NULL, "PNG, MP4, WAV or text to write; text goes to stdout without it"},
         WEIGHTS_OPTION(r.weights),
         SUBMODEL_OPTIONS(r.sub),

@@ -320,7 +320,9 @@ int studio_generate(struct answer *answers, struct studio *s, const struct gener
                                 .vocabulary = &s->vocabulary,
                                 .amplitude = s->amplitude,
                                 .grid = s->grid,
-                                .sampling = o->sampling};
+                                .sampling = o->sampling,
+                                .speculate = o->speculate,
+                                .draft_counts = o->draft_counts};
     return generate(answers, &d, requests, count, o->seats, o->bar);
 }
 

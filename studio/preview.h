@@ -53,7 +53,9 @@ struct generate_request prompt_request(const struct prompt *prompt, u32 identity
 struct studio_options {
     struct sampling sampling;
     const struct submodel *sub;
-    i64 seats; /* requests at a time; 0: 16 */
+    i64 seats;     /* requests at a time; 0: 16 */
+    i64 speculate; /* as struct decoder_options has them */
+    struct draft_counts *draft_counts;
     struct progress *bar;
 };
 int studio_generate(struct answer *answers, struct studio *studio, const struct generate_request *requests, i64 count,

@@ -79,6 +79,7 @@ static void what_it_does_not_know_it_refuses(void **state)
                  {"bench op swiglu --variant 1", "swiglu has 1"},
                  {"bench op all --shape 3x3", "one op's"},
                  {"bench step --dtype f32", "only `weft bench op`"},
+                 {"bench step more", "only `weft bench op`"},
                  {"bench nothing", "there is no \"nothing\""}};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(wrong); i++) {
