@@ -377,6 +377,74 @@ static void drawn_ids_have_the_models_distribution(void **state)
     model_close(&model);
 }
 
+/* ---- Drafts ---- */
+
+/* Of each position the likeliest id two places on, by the forward of training: -1 where none is predicted. */
+static void predict_later(i32 *later, struct model *model, const struct submodel *sub, const i32 *ids, i64 length)
+{
+    const struct part part = {.kind = STREAM_TEXT, .weight = 1, .ids = ids, .count = length};
+    struct grammar g;
+    struct arena arena;
+    struct tape tape;
+    struct batch b;
+    struct forward out;
+    arena_open(&arena, 64 << 20);
+    tape_open(&tape, &device, DTYPE_F32, (i64)1 << 30);
+    tape_clear(&tape, false);
+    grammar_init(&g, &vocabulary_of_text, NULL);
+    grammar_begin(&g);
+    assert_int_equal(grammar_part(&g, &part), 0);
+    batch_init(&b, &arena, length, &(struct token_sizes){0});
+    batch_lay(&b, 0, &g, 0);
+    model_forward(&out, &tape, model, &b, sub, NULL);
+    float *logits = toy_tensor(&device, out.logits[TARGET_MTP][0]);
+    for (i64 i = 0; i < length; i++)
+        later[i] = -1;
+    for (i64 i = 0; i < b.targets[TARGET_MTP].n; i++) {
+        i32 best = 0;
+        for (i32 id = 1; id < WORDS; id++)
+            best = logits[i * WORDS + id] > logits[i * WORDS + best] ? id : best;
+        later[b.targets[TARGET_MTP].position[i]] = best;
+    }
+    memory_free(logits);
+    grammar_release(&g);
+    tape_close(&tape);
+    arena_close(&arena);
+}
+
+/* As many are accepted as the forward of training foresees: the block's cache holds what it saw there. */
+static void drafts_are_what_training_predicts(void **state)
+{
+    enum { MOST = 100, ALL = START + MOST };
+    struct model model;
+    struct submodel sub;
+    struct part part = {.kind = STREAM_TEXT, .ids = start, .count = START};
+    struct answer answer = {0};
+    struct draft_counts counts = {0}, expected = {0};
+    i32 ids[ALL], later[ALL];
+    (void)state;
+    make_model(&model, 2, TOY_TIED);
+    submodel_full(&sub, &model.config);
+    struct decoder_options o = options_of(&model, &sub, 0, 1);
+    o.draft_counts = &counts;
+    const struct generate_request request = {
+        .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = MOST, .copies = 1};
+    assert_int_equal(generate(&answer, &o, &request, 1, 0, NULL), 0);
+    memcpy(ids, start, sizeof start);
+    memcpy(ids + START, answer.ids, MOST * 4);
+    predict_later(later, &model, &sub, ids, ALL);
+    for (i64 last = START; last + 2 < ALL; expected.drafted++) {
+        bool accepted = later[last - 1] == ids[last + 1];
+        expected.accepted += accepted;
+        last += 1 + accepted;
+    }
+    assert_int_equal(counts.drafted, expected.drafted);
+    assert_int_equal(counts.accepted, expected.accepted);
+    assert_true(counts.accepted > 5 && counts.accepted < counts.drafted - 5);
+    answer_release(&answer);
+    model_close(&model);
+}
+
 /* ---- Beside other things ---- */
 
 static void check_media(const struct decoder_options *plain, const i32 *opening, i64 count)
@@ -489,6 +557,7 @@ int main(void)
         cmocka_unit_test(greedy_ids_are_those_of_plain_decoding),
         cmocka_unit_test(log_probabilities_are_the_models),
         cmocka_unit_test(drawn_ids_have_the_models_distribution),
+        cmocka_unit_test(drafts_are_what_training_predicts),
         cmocka_unit_test(media_are_drawn_as_without),
         cmocka_unit_test(long_prompts_come_between),
     };
