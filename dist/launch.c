@@ -79,7 +79,8 @@ static int read_master(struct launch *l)
         return -1;
     if (l->port == 0 || l->port > 65535)
         return error_set("MASTER_ADDR is set, expected a MASTER_PORT from 1 to 65535 beside it");
-    l->port += store && strcmp(store, "True") == 0;
+    if (store && strcmp(store, "True") == 0)
+        l->port += l->port < 65535 ? 1 : -1;
     return 0;
 }
 

@@ -124,12 +124,16 @@ static void check_edges(struct state *s)
     }
 }
 
-/* Which call an error of the comm belongs to: the oldest under way, or, if none is, the last one that was. */
-static const char *suspect(const struct comm *comm, const struct call *call)
+/* Which call an error of the comm belongs to: its oldest under way, or, if none is, the last one that was. */
+static const char *suspect(const struct comm *comm)
 {
-    const struct call *last = &queued.calls[(queued.first + CALLS_MOST - 1) % CALLS_MOST];
-    const struct call *of = call ? call : last;
-    return of->comm == comm ? of->name : "a call";
+    for (i64 i = 0; i < CALLS_MOST; i++) {
+        i64 past = CALLS_MOST + queued.count - 1 - i; /* after those under way, from the last one that was done back */
+        const struct call *call = &queued.calls[(queued.first + (i < queued.count ? i : past)) % CALLS_MOST];
+        if (call->comm == comm)
+            return call->name;
+    }
+    return "a call";
 }
 
 static void look_for_ranks(struct comm *world)
@@ -149,7 +153,7 @@ static void look_after(double begin_s)
     for (struct state *s = queued.comms; s; s = s->next) {
         ncclResult_t result;
         check(s->comm, s->nccl, ncclCommGetAsyncError(s->nccl, &result), "asking for errors");
-        check(s->comm, s->nccl, result, suspect(s->comm, call));
+        check(s->comm, s->nccl, result, suspect(s->comm));
         check_edges(s);
         if (!s->next) /* the first one that was opened: the world */
             look_for_ranks(comm_host(s->comm));

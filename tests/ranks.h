@@ -71,16 +71,22 @@ static inline int ranks_free_port(void)
 }
 
 /* The same without MPI. `here` of the `count` ranks are started. */
-static inline int ranks_run_over_tcp(struct text *said, int count, int here, const char *program, const char *arguments)
+static inline int ranks_run_at(struct text *said, int count, int here, int port, const char *program,
+                               const char *arguments)
 {
     setenv("WEFT_THREADS", "1", 1);
     char *command = string_format("sh -c 'r=0; while [ $r -lt %d ]; do RANK=$r WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 "
                                   "MASTER_PORT=%d %s %s & pids=\"$pids $!\"; r=$((r+1)); done; status=0; "
                                   "for pid in $pids; do wait $pid || status=$?; done; exit $status'",
-                                  here, count, ranks_free_port(), program, arguments);
+                                  here, count, port, program, arguments);
     int status = ranks_shell(said, command);
     memory_free(command);
     return status;
+}
+
+static inline int ranks_run_over_tcp(struct text *said, int count, int here, const char *program, const char *arguments)
+{
+    return ranks_run_at(said, count, here, ranks_free_port(), program, arguments);
 }
 
 static inline int ranks_run(struct text *said, int count, const char *arguments) /* this program */

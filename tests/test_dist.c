@@ -623,7 +623,49 @@ static void launchers_are_told_apart(void **state)
     setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
     assert_int_equal(launch_detect(&l), 0);
     assert_int_equal(l.port, 29501);
+    setenv("MASTER_PORT", "65535", 1);
+    assert_int_equal(launch_detect(&l), 0);
+    assert_int_equal(l.port, 65534);
     clear_launchers();
+}
+
+/* A socket at `port`, or -1. */
+static int listen_at(int port)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((u16)port)};
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(s, (struct sockaddr *)&address, sizeof address) == 0 && listen(s, 4) == 0)
+        return s;
+    close(s);
+    return -1;
+}
+
+/* As torchrun sets it: its agent listens at MASTER_PORT itself, and answers nobody. */
+static void ranks_of_torchrun_meet_beside_its_store(void **state)
+{
+    struct text said = {0};
+    char path[1024];
+    int port, store, beside;
+    (void)state;
+    ranks_own_path(path);
+    do {
+        port = ranks_free_port();
+        store = listen_at(port);
+        beside = listen_at(port + 1);
+        close(beside);
+        if (beside < 0)
+            close(store);
+    } while (store < 0 || beside < 0);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    int status = ranks_run_at(&said, 2, 2, port, path, "collectives");
+    unsetenv("OMP_NUM_THREADS");
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    close(store);
+    if (status)
+        fail_msg("status %d\n%s", status, said.data);
+    text_release(&said);
 }
 
 static void one_rank_is_trivial_and_writes_to_itself(void **state)
@@ -681,6 +723,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(calls_that_cannot_end_are_named),
         cmocka_unit_test(a_dead_rank_ends_the_others),
         cmocka_unit_test(ranks_that_do_not_come_are_named),
+        cmocka_unit_test(ranks_of_torchrun_meet_beside_its_store),
         cmocka_unit_test(a_launcher_without_mpi_is_named),
     };
     test_device_open(&device);

@@ -94,7 +94,7 @@ static const struct wall walls[] = {
      {.data = 2, .expert = 2, .pipeline = 2, .bucket_bytes = 1 << 12},
      false,
      "expert-pipeline"},
-    {"expert-tcp-buckets", 2, {.data = 2, .expert = 2, .bucket_bytes = 1 << 12}, true, "expert"},
+    {"expert-tcp-buckets", 2, {.data = 2, .expert = 2, .bucket_bytes = 1 << 12}, true, "expert-tcp"},
 };
 
 static const struct wall *find_wall(const char *name)
