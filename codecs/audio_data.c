@@ -21,11 +21,16 @@ static int decode(struct audio_clip *clip, const struct file_view *file)
 
 static int read_clip(struct audio_clip *clip)
 {
-    struct file_view file;
-    if (file_map(&file, clip->path))
+    struct medium_view view;
+    i64 samples = clip->samples;
+    if (medium_open(&view, &clip->place))
         return -1;
-    int status = decode(clip, &file);
-    file_unmap(&file);
+    int status = decode(clip, &view.file);
+    medium_close(&view);
+    if (status == 0 && clip->samples != samples) {
+        memory_free(clip->values);
+        return error_set("%s: its length is not what it was when it was read first", clip->path);
+    }
     return status;
 }
 
@@ -42,14 +47,14 @@ static int read_medium(void *context, void *content, const struct medium *medium
     return decode(clip, file);
 }
 
-/* What stands in an archive cannot be read again, and stays. */
+/* What cannot be read again stays. */
 static void take_medium(void *context, void *content, struct medium *medium)
 {
     const struct load *load = context;
     struct audio_media *media = load->media;
     struct audio_clip *clip = content;
     i64 n = media->count, size = (i64)sizeof *clip;
-    if (media->bytes + clip->samples * 2 > load->bytes_most && !medium->carried) {
+    if (media->bytes + clip->samples * 2 > load->bytes_most && medium->place.path) {
         memory_free(clip->values);
         clip->values = NULL;
     } else {
@@ -58,10 +63,11 @@ static void take_medium(void *context, void *content, struct medium *medium)
     media->samples += clip->samples;
     clip->text = medium->text;
     clip->speaker = medium->speaker;
+    clip->place = medium->place;
     if ((n & (n - 1)) == 0)
         media->clips = memory_resize(media->clips, n * size, max_i64(1, 2 * n) * size);
     media->clips[media->count++] = *clip;
-    medium->path = medium->text = medium->speaker = NULL;
+    medium->path = medium->place.path = medium->text = medium->speaker = NULL;
 }
 
 int audio_media_load(struct audio_media *media, const struct media_request *from, double bad_share, i64 memory_mb)
@@ -85,6 +91,7 @@ int audio_media_load(struct audio_media *media, const struct media_request *from
 static void clip_free(struct audio_clip *clip)
 {
     memory_free(clip->path);
+    memory_free(clip->place.path);
     memory_free(clip->text);
     memory_free(clip->speaker);
     memory_free(clip->values);

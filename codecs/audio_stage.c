@@ -17,7 +17,8 @@ const struct setting audio_stage_table[] = {
     ROW(augment, "augment", NUMBER, "0.2", 0, 1, NULL, "share of crops made to sound like other rooms and microphones"),
     ROW(vocoder_rounds, "vocoder_rounds", INTEGER, "16", 1, 10000, NULL, "Griffin-Lim rounds of the report"),
     ROW(memory_mb, "memory_mb", INTEGER, "2048", 0, 1e9, NULL,
-        "recordings kept in memory; those beyond are read again when drawn"),
+        "recordings kept in memory; those beyond are read again when drawn, but for what stands in packed archives and "
+        "tables"),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of recordings that may be unreadable"),
     TRAINING_ROWS(struct audio_settings, "500"),
     OPTIMIZER_ROWS(struct audio_settings, "2e-3", "0.98", "1e-3"),

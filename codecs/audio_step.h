@@ -7,6 +7,7 @@
 /* ---- Sounds: a folder's recordings at AUDIO_RATE_HZ, mono, 16 bits ---- */
 struct audio_clip {
     char *path, *text, *speaker; /* text and speaker "" where nothing is said */
+    struct medium_place place;
     i64 samples;
     int16_t *values; /* NULL: beyond memory_mb, read again when drawn */
 };

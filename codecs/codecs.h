@@ -39,6 +39,7 @@ struct vision_settings {
     double rate_hz;
     struct integer_list channels, blocks, scales;
     double augment, amplitude_keep, clip_lr, bad_share;
+    i64 memory_mb;
     struct picture_settings pictures;
     struct vision_loss_weights loss;
     struct training_settings training;

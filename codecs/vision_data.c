@@ -1,4 +1,4 @@
-/* The vision tokenizer's media: read once, kept as bytes, drawn by keys. */
+/* The vision tokenizer's media: read once, kept as bytes as far as memory allows, drawn by keys. */
 #include "codecs/vision_step.h"
 #include "data/media.h"
 
@@ -14,21 +14,26 @@ struct load {
     const struct vision_media_request *request;
 };
 
-static int read_medium(void *context, void *content, const struct medium *medium, const struct file_view *file)
+static int decode(struct clip *out, const struct vision_media_request *request, enum sample_kind kind,
+                  const struct file_view *file, const char *origin)
 {
-    const struct vision_media_request *request = ((struct load *)context)->request;
     /* one frame more shows whether there are more */
     struct clip_request wanted = {request->rate_hz, KEPT_FRAMES * request->frames + 1, request->size, request->size,
                                   &request->rules};
     const struct image_request still = {&request->rules, request->size, request->size};
     struct clip as_stored = {0};
-    if (medium->kind == SAMPLE_VIDEO)
-        return clip_read(content, file->data, file->bytes, medium->path, &wanted);
-    if (image_read_as(&as_stored, file->data, file->bytes, medium->path, &still))
+    if (kind == SAMPLE_VIDEO)
+        return clip_read(out, file->data, file->bytes, origin, &wanted);
+    if (image_read_as(&as_stored, file->data, file->bytes, origin, &still))
         return -1;
-    clip_resize(content, &as_stored, request->size, request->size);
+    clip_resize(out, &as_stored, request->size, request->size);
     clip_release(&as_stored);
     return 0;
+}
+
+static int read_medium(void *context, void *content, const struct medium *medium, const struct file_view *file)
+{
+    return decode(content, ((struct load *)context)->request, medium->kind, file, medium->path);
 }
 
 /* A clip shorter than wanted stands still at its end. */
@@ -48,29 +53,60 @@ static void *grown(void *list, i64 count, i64 size)
     return count & (count - 1) ? list : memory_resize(list, count * size, max_i64(1, 2 * count) * size);
 }
 
+/* What goes beyond the memory is let go of, if it can be read again. */
+static u8 *keep_pixels(struct vision_media *media, struct clip *clip, i64 least, bool again)
+{
+    i64 bytes = max_i64(clip->frames, least) * media->size * media->size * 3;
+    if (again && media->bytes + bytes > media->request.memory_mb << 20) {
+        clip->frames = max_i64(clip->frames, least);
+        return NULL;
+    }
+    media->bytes += bytes;
+    return take_pixels(clip, least);
+}
+
+static void take_still(struct vision_media *media, struct clip *clip, struct medium *medium)
+{
+    i64 n = media->still_count++;
+    media->stills = grown(media->stills, n, sizeof(u8 *));
+    media->still_inner = grown(media->still_inner, n, sizeof(struct inner));
+    media->still_places = grown(media->still_places, n, sizeof medium->place);
+    media->still_inner[n] = (struct inner){clip->inner_height, clip->inner_width};
+    media->stills[n] = keep_pixels(media, clip, 1, medium->place.path != NULL);
+    media->still_places[n] = medium->place;
+}
+
+static void take_clip(struct vision_media *media, struct clip *clip, struct medium *medium)
+{
+    i64 n = media->clip_count++;
+    media->clips = grown(media->clips, n, sizeof(u8 *));
+    media->clip_frames = grown(media->clip_frames, n, sizeof(i64));
+    media->clip_inner = grown(media->clip_inner, n, sizeof(struct inner));
+    media->clip_places = grown(media->clip_places, n, sizeof medium->place);
+    media->clip_inner[n] = (struct inner){clip->inner_height, clip->inner_width};
+    media->clips[n] = keep_pixels(media, clip, media->request.frames, medium->place.path != NULL);
+    media->clip_frames[n] = clip->frames;
+    media->clip_places[n] = medium->place;
+}
+
+/* False: there are no more frames than are kept. */
+static bool cut_clip(struct clip *clip, const struct vision_media_request *request)
+{
+    bool longer = clip->frames > KEPT_FRAMES * request->frames;
+    clip->frames -= longer;
+    return longer;
+}
+
 static void take_medium(void *context, void *content, struct medium *medium)
 {
-    const struct load *load = context;
-    struct vision_media *media = load->media;
+    struct vision_media *media = ((const struct load *)context)->media;
     struct clip *clip = content;
-    bool longer = clip->frames > KEPT_FRAMES * load->request->frames;
-    clip->frames -= longer;
-    media->cut_count += longer;
-    struct inner inner = {clip->inner_height, clip->inner_width};
-    if (medium->kind == SAMPLE_IMAGE) {
-        media->stills = grown(media->stills, media->still_count, sizeof(u8 *));
-        media->still_inner = grown(media->still_inner, media->still_count, sizeof inner);
-        media->still_inner[media->still_count] = inner;
-        media->stills[media->still_count++] = take_pixels(clip, 1);
-    } else {
-        media->clips = grown(media->clips, media->clip_count, sizeof(u8 *));
-        media->clip_frames = grown(media->clip_frames, media->clip_count, sizeof(i64));
-        media->clip_inner = grown(media->clip_inner, media->clip_count, sizeof inner);
-        media->clip_inner[media->clip_count] = inner;
-        media->clips[media->clip_count] = take_pixels(clip, load->request->frames);
-        media->clip_frames[media->clip_count++] = clip->frames;
-    }
-    media->bytes += clip->frames * media->size * media->size * 3;
+    media->cut_count += cut_clip(clip, &media->request);
+    if (medium->kind == SAMPLE_IMAGE)
+        take_still(media, clip, medium);
+    else
+        take_clip(media, clip, medium);
+    medium->place.path = NULL;
     clip_release(clip);
 }
 
@@ -86,7 +122,7 @@ int vision_media_load(struct vision_media *media, const struct media_request *fr
                                   .context = &load};
     struct media_request all = *from;
     all.kinds = 1 << SAMPLE_IMAGE | 1 << SAMPLE_VIDEO;
-    *media = (struct vision_media){.size = request->size};
+    *media = (struct vision_media){.size = request->size, .request = *request};
     int status = media_read(&reader, &all);
     media->bad_count = reader.bad_count;
     if (media->cut_count)
@@ -97,18 +133,69 @@ int vision_media_load(struct vision_media *media, const struct media_request *fr
     return status;
 }
 
+static void release_some(u8 **pixels, struct medium_place *places, i64 count)
+{
+    for (i64 i = 0; i < count; i++) {
+        memory_free(pixels[i]);
+        if (places)
+            memory_free(places[i].path);
+    }
+    memory_free(pixels);
+    memory_free(places);
+}
+
 void vision_media_release(struct vision_media *media)
 {
-    for (i64 i = 0; i < media->still_count; i++)
-        memory_free(media->stills[i]);
-    for (i64 i = 0; i < media->clip_count; i++)
-        memory_free(media->clips[i]);
-    memory_free(media->stills);
-    memory_free(media->clips);
+    release_some(media->stills, media->still_places, media->still_count);
+    release_some(media->clips, media->clip_places, media->clip_count);
     memory_free(media->clip_frames);
     memory_free(media->still_inner);
     memory_free(media->clip_inner);
     *media = (struct vision_media){0};
+}
+
+/* ---- reading again ---- */
+
+static u8 *read_again(const struct vision_media *media, bool is_clip, i64 index)
+{
+    const struct medium_place *place = is_clip ? &media->clip_places[index] : &media->still_places[index];
+    i64 least = is_clip ? media->request.frames : 1, frames = is_clip ? media->clip_frames[index] : 1;
+    struct medium_view view;
+    struct clip clip = {0};
+    u8 *pixels = NULL;
+    if (medium_open(&view, place) < 0)
+        return NULL;
+    if (decode(&clip, &media->request, is_clip ? SAMPLE_VIDEO : SAMPLE_IMAGE, &view.file, place->path) == 0) {
+        cut_clip(&clip, &media->request);
+        pixels = take_pixels(&clip, least);
+    }
+    if (pixels && clip.frames != frames) {
+        error_set("%s: has %lld frames, but had %lld when it was read first", place->path, (long long)clip.frames,
+                  (long long)frames);
+        memory_free(pixels);
+        pixels = NULL;
+    }
+    clip_release(&clip);
+    medium_close(&view);
+    return pixels;
+}
+
+/* *own: what is the caller's to free. NULL: message. */
+static const u8 *pixels_of(u8 **own, const struct vision_media *media, bool clip, i64 index)
+{
+    const u8 *kept = clip ? media->clips[index] : media->stills[index];
+    *own = kept ? NULL : read_again(media, clip, index);
+    return kept ? kept : *own;
+}
+
+int vision_media_copy(u8 *pixels, const struct vision_media *media, bool clip, i64 index, i64 frames)
+{
+    u8 *own;
+    const u8 *from = pixels_of(&own, media, clip, index);
+    if (from)
+        memcpy(pixels, from, (size_t)(frames * media->size * media->size * 3));
+    memory_free(own);
+    return from ? 0 : -1;
 }
 
 /* ---- augmentation ---- */
@@ -173,51 +260,76 @@ struct draw_job {
     u8 *pixels;
     const struct vision_media *media;
     const struct vision_draw *draw;
-    const u8 **source; /* [n] first frame of each item */
+    bool clips;
+    const i32 *index; /* [n] of each item */
+    char **problems;  /* [n] NULL: none */
 };
 
-static void run_item(void *context, i64 item, int worker)
+static void put_item(u8 *out, const struct draw_job *job, i64 item, const u8 *source)
 {
-    const struct draw_job *job = context;
     const struct vision_draw *d = job->draw;
     i64 size = job->media->size, bytes = size * size * 3;
     struct rng_key key = {d->seed, RNG_AUGMENT};
     bool warps = draw_between(key, d->step, item, 0, 0, 1) < d->augment;
     struct warp warp = draw_warp(key, d->step, item, size);
-    u8 *out = job->pixels + item * d->frames * bytes;
-    (void)worker;
     for (i64 f = 0; warps && f < d->frames; f++)
-        warp_picture(out + f * bytes, job->source[item] + f * bytes, size, &warp);
+        warp_picture(out + f * bytes, source + f * bytes, size, &warp);
     if (!warps)
-        memcpy(out, job->source[item], (size_t)(d->frames * bytes));
+        memcpy(out, source, (size_t)(d->frames * bytes));
 }
 
-/* Where an item's frames begin: of a longer clip somewhere; a still from a folder without stills is a clip's frame. */
-static const u8 *item_source(const struct vision_media *media, const struct vision_draw *draw, i64 item, i64 index)
+/* Of a longer clip frames begin somewhere; a still from a folder without stills is a clip's frame. */
+static void run_item(void *context, i64 item, int worker)
 {
-    if (draw->frames == 1 && media->still_count)
-        return media->stills[index];
-    i64 starts = media->clip_frames[index] - draw->frames + 1;
-    i64 start = rng_below((struct rng_key){draw->seed, RNG_CROP}, starts, (u32)draw->step, (u32)item, 0, 0);
-    return media->clips[index] + start * media->size * media->size * 3;
+    const struct draw_job *job = context;
+    const struct vision_draw *d = job->draw;
+    i64 bytes = job->media->size * job->media->size * 3, start = 0;
+    u8 *own;
+    (void)worker;
+    const u8 *source = pixels_of(&own, job->media, job->clips, job->index[item]);
+    if (!source) {
+        job->problems[item] = string_copy(error_text()); /* the message belongs to this thread */
+        return;
+    }
+    if (job->clips) {
+        i64 starts = job->media->clip_frames[job->index[item]] - d->frames + 1;
+        start = rng_below((struct rng_key){d->seed, RNG_CROP}, starts, (u32)d->step, (u32)item, 0, 0);
+    }
+    put_item(job->pixels + item * d->frames * bytes, job, item, source + start * bytes);
+    memory_free(own);
 }
 
-void vision_media_draw(u8 *pixels, const struct vision_media *media, const struct vision_draw *draw)
+static int first_problem(char **problems, i64 n)
 {
-    i64 count = draw->frames == 1 && media->still_count ? media->still_count : media->clip_count, epoch = -1;
+    int status = 0;
+    for (i64 i = 0; i < n; i++) {
+        if (problems[i] && status == 0)
+            status = error_set("%s", problems[i]);
+        memory_free(problems[i]);
+    }
+    return status;
+}
+
+int vision_media_draw(u8 *pixels, const struct vision_media *media, const struct vision_draw *draw)
+{
+    bool clips = draw->frames > 1 || media->still_count == 0;
+    i64 count = clips ? media->clip_count : media->still_count, epoch = -1;
     require(count > 0, "a batch of media where there are none");
-    i32 *order = memory_alloc(count * 4);
-    const u8 **source = memory_alloc(draw->n * (i64)sizeof *source);
+    i32 *order = memory_alloc(count * 4), *index = memory_alloc(draw->n * 4);
+    char **problems = memory_alloc(draw->n * (i64)sizeof *problems);
     for (i64 i = 0; i < draw->n; i++) {
         i64 at = draw->first + i;
         if (at / count != epoch) {
             epoch = at / count;
             rng_permutation(order, count, (struct rng_key){draw->seed, RNG_SHUFFLE}, (u32)epoch, draw->frames == 1);
         }
-        source[i] = item_source(media, draw, i, order[at % count]);
+        index[i] = order[at % count];
     }
-    struct draw_job job = {pixels, media, draw, source};
+    struct draw_job job = {pixels, media, draw, clips, index, problems};
     workers_run(draw->n, run_item, &job);
+    int status = first_problem(problems, draw->n);
+    memory_free(problems);
+    memory_free(index);
     memory_free(order);
-    memory_free(source);
+    return status;
 }

@@ -75,24 +75,28 @@ static void put_item(struct sheet *sheet, const u8 *original, const u8 *again, i
 }
 
 struct items { /* of one kind */
-    u8 *const *pixels;
+    const struct vision_media *media;
+    bool clips;
     const struct inner *inner;
     i64 count;
     i32 *order; /* they are measured in: all of them, drawn */
 };
 
 /* Items [first, first + n) of the order, copied side by side and through the code. */
-static void measure_some(struct measured *m, struct sheet *sheet, struct vision *vision, const struct items *items,
-                         i64 first, i64 n, const struct vision_shape *shape)
+static int measure_some(struct measured *m, struct sheet *sheet, struct vision *vision, const struct items *items,
+                        i64 first, i64 n, const struct vision_shape *shape)
 {
     i64 pixels = shape->frames * shape->height * shape->width * 3, d = vision->config.bits;
     u8 *in = memory_alloc(n * pixels), *again = memory_alloc(n * pixels);
     u8 *bits = memory_alloc(n * shape->latent_frames * vision_tokens(shape) * d);
-    for (i64 i = 0; i < n; i++)
-        memcpy(in + i * pixels, items->pixels[items->order[first + i]], (size_t)pixels);
-    vision_reconstruct(vision, again, bits, in, n, shape);
-    count_bits(m, bits, n * shape->latent_frames, shape, d);
-    for (i64 i = 0; i < n; i++) {
+    int status = 0;
+    for (i64 i = 0; i < n && status == 0; i++)
+        status = vision_media_copy(in + i * pixels, items->media, items->clips, items->order[first + i], shape->frames);
+    if (status == 0) {
+        vision_reconstruct(vision, again, bits, in, n, shape);
+        count_bits(m, bits, n * shape->latent_frames, shape, d);
+    }
+    for (i64 i = 0; i < n && status == 0; i++) {
         struct inner inner = items->inner[items->order[first + i]];
         struct clip item = {.frames = shape->frames,
                             .height = shape->height,
@@ -106,18 +110,21 @@ static void measure_some(struct measured *m, struct sheet *sheet, struct vision 
     memory_free(in);
     memory_free(again);
     memory_free(bits);
+    return status;
 }
 
 /* At most MOST_ITEMS of a kind. */
-static void measure(struct measured *m, struct sheet *sheet, struct vision *vision, const struct items *items,
-                    const struct vision_shape *shape)
+static int measure(struct measured *m, struct sheet *sheet, struct vision *vision, const struct items *items,
+                   const struct vision_shape *shape)
 {
     m->ones = memory_alloc(shape->scale_count * vision->config.bits * (i64)sizeof(i64));
     m->seen = memory_alloc(shape->scale_count * (i64)sizeof(i64));
     m->items = min_i64(items->count, MOST_ITEMS);
-    for (i64 i = 0; i < m->items; i += TOGETHER)
-        measure_some(m, sheet, vision, items, i, min_i64(TOGETHER, m->items - i), shape);
+    int status = 0;
+    for (i64 i = 0; i < m->items && status == 0; i += TOGETHER)
+        status = measure_some(m, sheet, vision, items, i, min_i64(TOGETHER, m->items - i), shape);
     m->square_error /= (double)m->items;
+    return status;
 }
 
 static double bit_entropy(double p)
@@ -179,7 +186,7 @@ static int report_kind(struct json *report, struct vision_trainer *t, struct ite
                                : sheet_open(shape->width, ceil_div(shown, SHEET_COLUMNS), 2 * SHEET_COLUMNS);
     items.order = memory_alloc(items.count * 4);
     rng_permutation(items.order, items.count, (struct rng_key){t->seed, RNG_SHUFFLE}, UINT32_MAX, clips);
-    measure(&m, &sheet, &t->vision, &items, shape);
+    int status = measure(&m, &sheet, &t->vision, &items, shape);
     double psnr = vision_psnr(m.square_error);
     struct json *entry = json_object();
     json_set(entry, "items", json_of_integer(m.items));
@@ -192,7 +199,8 @@ static int report_kind(struct json *report, struct vision_trainer *t, struct ite
     char name[64];
     snprintf(name, sizeof name, "%s.png", kind);
     json_set(entry, "sheet", sheet_json(&sheet, name, shown, shape));
-    int status = sheet_close(&sheet, folder, name);
+    int closed = sheet_close(&sheet, folder, name);
+    status = status < 0 ? status : closed;
     memory_free(items.order);
     memory_free(m.ones);
     memory_free(m.seen);
@@ -210,11 +218,11 @@ int vision_report(struct vision_trainer *t, const struct vision_media *held_out,
     static const char *const stills[2] = {"stills_held_out", "stills_training"};
     static const char *const clips[2] = {"clips_held_out", "clips_training"};
     for (int i = 0; i < 2 && status == 0; i++) {
-        struct items items = {media[i]->stills, media[i]->still_inner, media[i]->still_count, NULL};
+        struct items items = {media[i], false, media[i]->still_inner, media[i]->still_count, NULL};
         status = report_kind(report, t, items, t->still_shape, stills[i], folder);
     }
     for (int i = 0; i < 2 && status == 0 && t->clip_shape >= 0; i++) {
-        struct items items = {media[i]->clips, media[i]->clip_inner, media[i]->clip_count, NULL};
+        struct items items = {media[i], true, media[i]->clip_inner, media[i]->clip_count, NULL};
         status = report_kind(report, t, items, t->clip_shape, clips[i], folder);
     }
     if (status == 0)

@@ -33,6 +33,9 @@ const struct setting vision_stage_table[] = {
     ROW(loss.sharpness, "loss.sharpness", NUMBER, "0.125", 1e-6, 1e3, NULL,
         "of the bits' probability in the entropy term, sigmoid(sharpness u / a): higher spreads them more evenly"),
     PICTURE_ROWS(struct vision_settings),
+    ROW(memory_mb, "memory_mb", INTEGER, "4096", 0, 1e9, NULL,
+        "media kept in memory, as they are trained on; those beyond are read again when drawn, but for what stands in "
+        "packed archives and tables"),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of media that may be unreadable"),
     TRAINING_ROWS(struct vision_settings, "1000"),
     OPTIMIZER_ROWS(struct vision_settings, "3e-3", "0.95", "0"),
@@ -44,7 +47,7 @@ static int load_media(struct vision_media *train, struct vision_media *held_out,
                       u64 seed)
 {
     struct media_request from = {s->data, SPLIT_TRAIN, seed, s->validation, s->test, &s->columns, .says = true};
-    struct vision_media_request request = {s->size, s->frames, s->rate_hz, s->bad_share};
+    struct vision_media_request request = {s->size, s->frames, s->rate_hz, s->bad_share, .memory_mb = s->memory_mb};
     if (picture_rules_read(&request.rules, &s->pictures) < 0)
         return -1;
     int status = vision_media_load(train, &from, &request);
@@ -105,7 +108,8 @@ static int run_step(void *context, i64 step, struct training_step *said)
 {
     struct run *run = context;
     struct vision_step_result y;
-    vision_step(&y, &run->trainer, step);
+    if (vision_step(&y, &run->trainer, step) < 0)
+        return -1;
     metrics_put(said->metrics, y.clips ? "clips/loss" : "stills/loss", y.loss);
     metrics_put(said->metrics, y.clips ? "clips/psnr_db" : "stills/psnr_db", y.psnr_db);
     metrics_put(said->metrics, "commitment", y.losses.commitment);

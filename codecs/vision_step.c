@@ -84,7 +84,7 @@ static double weighted(const struct vision_losses *l, const struct vision_loss_w
     return w->l1 * l->l1 + w->l2 * l->l2 + w->commitment * l->commitment + w->entropy * l->entropy;
 }
 
-void vision_step(struct vision_step_result *result, struct vision_trainer *t, i64 step)
+int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64 step)
 {
     const struct vision_settings *s = t->settings;
     struct vision *vision = &t->vision;
@@ -96,7 +96,8 @@ void vision_step(struct vision_step_result *result, struct vision_trainer *t, i6
         vision_inflate(vision);
     if (step == t->still_steps)
         forget_moments(&vision->weights);
-    vision_media_draw(t->pixels, t->media, &batch.draw);
+    if (vision_media_draw(t->pixels, t->media, &batch.draw) < 0)
+        return -1;
     tape_clear(&t->tape, true);
     weights_begin_step(&vision->weights);
     on_device = tape_alloc(&t->tape, sizeof *on_device);
@@ -114,6 +115,7 @@ void vision_step(struct vision_step_result *result, struct vision_trainer *t, i6
     result->psnr_db = vision_psnr(result->losses.l2 / 4); /* pixels in 0..1 */
     result->frames = batch.draw.n * batch.draw.frames;
     result->clips = batch.clips;
+    return 0;
 }
 
 double vision_step_flops(const struct vision_trainer *t, i64 step)

@@ -4,24 +4,28 @@
 #include "codecs/codecs.h"
 #include "data/media_list.h"
 
-/* ---- Media: a folder's stills and clips as bytes, all of one height and width ---- */
+/* ---- Media: a folder's stills and clips as bytes, all of one height and width; those beyond memory_mb are read again
+ * when they are drawn, where they can be ---- */
 struct inner { /* size of the picture in it, which stands centred on white */
     i64 height, width;
-};
-struct vision_media {
-    i64 size; /* height and width */
-    i64 still_count, clip_count;
-    u8 **stills; /* [size, size, 3] each */
-    u8 **clips;  /* [clip_frames[i], size, size, 3] each */
-    i64 *clip_frames;
-    struct inner *still_inner, *clip_inner;
-    i64 bad_count, cut_count, bytes; /* cut_count: clips with more frames than are kept */
 };
 struct vision_media_request {
     i64 size, frames; /* of a clip; shorter ones hold their last frame, of longer ones up to 8 times as many are kept */
     double rate_hz;   /* 0: every frame */
     double bad_share; /* of files that cannot be read: past it an error, below it each is logged and skipped */
     struct picture_rules rules;
+    i64 memory_mb;
+};
+struct vision_media {
+    struct vision_media_request request;
+    i64 size; /* height and width */
+    i64 still_count, clip_count;
+    u8 **stills; /* [size, size, 3] each; NULL: beyond memory_mb */
+    u8 **clips;  /* [clip_frames[i], size, size, 3] each; NULL: the same */
+    struct medium_place *still_places, *clip_places;
+    i64 *clip_frames;
+    struct inner *still_inner, *clip_inner;
+    i64 bad_count, cut_count, bytes; /* cut_count: clips with more frames than are kept; bytes: in memory */
 };
 int vision_media_load(struct vision_media *media, const struct media_request *from,
                       const struct vision_media_request *request);
@@ -34,7 +38,9 @@ struct vision_draw {
     double augment;
     u64 seed;
 };
-void vision_media_draw(u8 *pixels, const struct vision_media *media, const struct vision_draw *draw);
+int vision_media_draw(u8 *pixels, const struct vision_media *media, const struct vision_draw *draw);
+/* The first frames of a still or clip. */
+int vision_media_copy(u8 *pixels, const struct vision_media *media, bool clip, i64 index, i64 frames);
 
 /* ---- The step ---- */
 struct vision_trainer {
@@ -63,7 +69,7 @@ struct vision_step_result {
     i64 frames;           /* pictures seen */
     bool clips;
 };
-void vision_step(struct vision_step_result *result, struct vision_trainer *trainer, i64 step);
+int vision_step(struct vision_step_result *result, struct vision_trainer *trainer, i64 step);
 /* Products of one step, forward and backward, counted on shapes alone. */
 double vision_step_flops(const struct vision_trainer *trainer, i64 step);
 

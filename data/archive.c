@@ -16,6 +16,7 @@ struct archive_file {
     struct blob *blob;
     u8 *block;
     char *path, *problem; /* problem: of reading the blob */
+    i64 member_at;
 };
 
 static int damaged(const struct archive_file *f)
@@ -107,10 +108,17 @@ int archive_file_next(struct archive_file *f, const char **name)
         if (status != ARCHIVE_OK && status != ARCHIVE_WARN)
             return damaged(f);
         *name = archive_entry_pathname(entry);
+        bool as_it_is = archive_filter_code(f->archive, 0) == ARCHIVE_FILTER_NONE && !archive_entry_sparse_count(entry);
+        f->member_at = as_it_is ? (i64)archive_filter_bytes(f->archive, 0) : -1;
         bool raw = archive_format(f->archive) == ARCHIVE_FORMAT_RAW;
         if (raw || (*name && archive_entry_filetype(entry) == AE_IFREG && !archive_entry_hardlink(entry)))
             return 1;
     }
+}
+
+i64 archive_file_member_at(const struct archive_file *f)
+{
+    return f->member_at;
 }
 
 i64 archive_file_read(struct archive_file *f, void *out, i64 most)

@@ -11,6 +11,8 @@ struct archive_file;
 struct archive_file *archive_file_open(const char *path, bool tar);
 /* 1: *name (borrowed until the next call) is that of the next regular member; 0: no more; -1: damaged. */
 int archive_file_next(struct archive_file *file, const char **name);
+/* Where the bytes of the member that is next to be read stand in the file; -1: nowhere, for it is packed. */
+i64 archive_file_member_at(const struct archive_file *file);
 /* Some bytes of the current member: their count, 0 at its end, -1: damaged. */
 i64 archive_file_read(struct archive_file *file, void *out, i64 most);
 int archive_file_read_all(struct archive_file *file, struct text *out);

@@ -9,11 +9,44 @@ typedef int medium_fn(void *context, struct medium *medium); /* owns it */
 static void medium_release(struct medium *m)
 {
     memory_free(m->path);
+    memory_free(m->place.path);
     memory_free(m->problem);
     memory_free(m->text);
     memory_free(m->speaker);
     text_release(&m->bytes);
     *m = (struct medium){0};
+}
+
+/* ---- where they are ---- */
+
+int medium_open(struct medium_view *view, const struct medium_place *place)
+{
+    *view = (struct medium_view){0};
+    if (place->bytes < 0)
+        return file_map(&view->file, place->path);
+    view->blob = blob_open(place->path);
+    if (!view->blob || blob_span(view->blob, &view->span, place->at, place->bytes) < 0) {
+        medium_close(view);
+        return -1;
+    }
+    view->file = (struct file_view){view->span.data, view->span.bytes};
+    return 0;
+}
+
+void medium_close(struct medium_view *view)
+{
+    if (!view->blob)
+        file_unmap(&view->file);
+    blob_span_release(&view->span);
+    blob_close(view->blob);
+    *view = (struct medium_view){0};
+}
+
+static struct medium_place place_of(const struct sample_part *part)
+{
+    if (part->path)
+        return (struct medium_place){string_copy(part->path), 0, -1};
+    return (struct medium_place){part->within ? string_copy(part->within) : NULL, part->at, part->bytes.length};
 }
 
 /* ---- from samples ---- */
@@ -30,6 +63,7 @@ static struct medium medium_of(struct sample *sample)
     struct medium m = {.kind = part->kind,
                        .path = part->path ? part->path : string_copy(sample->name),
                        .bytes = part->bytes,
+                       .place = place_of(part),
                        .carried = !part->path,
                        .text = text_of(sample),
                        .speaker = string_copy(sample->speaker ? sample->speaker : "")};

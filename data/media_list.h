@@ -2,6 +2,7 @@
  * metadata.jsonl, texts beside media, archives, and media alone; listed, or read in parallel and taken in order. */
 #ifndef WEFT_DATA_MEDIA_LIST_H
 #define WEFT_DATA_MEDIA_LIST_H
+#include "data/blob.h"
 #include "data/sources.h"
 
 struct media_request {
@@ -13,10 +14,24 @@ struct media_request {
     bool says;                            /* logs what is left out: one of several readers of a folder does */
     u32 kinds;                            /* 1 << SAMPLE_IMAGE, ..; others are passed over */
 };
+/* Where a medium can be read again. */
+struct medium_place {
+    char *path;    /* NULL: nowhere */
+    i64 at, bytes; /* bytes -1: the file is the medium */
+};
+struct medium_view {
+    struct blob *blob;
+    struct blob_span span;
+    struct file_view file; /* what is there */
+};
+int medium_open(struct medium_view *view, const struct medium_place *place);
+void medium_close(struct medium_view *view);
+
 struct medium {
     enum sample_kind kind;
     char *path, *problem; /* problem: why it is skipped, without a path if its line is none */
-    struct text bytes;    /* of a file in an archive: path is what it is called, not where it can be read again */
+    struct text bytes;    /* of a file in an archive: path is what it is called */
+    struct medium_place place;
     bool carried, read;   /* carried: it is in an archive */
     char *text, *speaker; /* "" where nothing is said */
 };

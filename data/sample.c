@@ -9,6 +9,7 @@ void sample_release(struct sample *s)
     for (i64 i = 0; i < s->count; i++) {
         text_release(&s->parts[i].bytes);
         memory_free(s->parts[i].path);
+        memory_free(s->parts[i].within);
         memory_free(s->parts[i].role);
     }
     memory_free(s->parts);

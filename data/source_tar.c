@@ -12,6 +12,7 @@ enum { MEMBERS_MAX = 4096 };
 struct member {
     char *extension; /* lower case */
     struct text bytes;
+    i64 at; /* in the file; -1: nowhere */
     bool used;
 };
 struct tar {
@@ -95,8 +96,10 @@ static int read_ahead(struct tar *t)
     int status;
     t->next_key = NULL;
     while ((status = archive_file_next(t->file, &name)) == 1) {
-        if (split_name(name, &t->next_key, &t->next.extension))
+        if (split_name(name, &t->next_key, &t->next.extension)) {
+            t->next.at = archive_file_member_at(t->file);
             return archive_file_read_all(t->file, &t->next.bytes);
+        }
         notes_add(&t->reading->notes, t->path, "members whose name is not KEY.EXTENSION");
     }
     return status;
@@ -158,6 +161,12 @@ static struct member *member_of(struct tar *t, int kind)
     return NULL;
 }
 
+static void say_where(const struct tar *t, struct sample_part *part, const struct member *member)
+{
+    part->within = member->at >= 0 ? string_copy(t->path) : NULL;
+    part->at = member->at;
+}
+
 /* A reference names a member by its extension, or by its whole name. */
 static int find_member(void *context, struct sample_part *part, const char *reference)
 {
@@ -168,6 +177,7 @@ static int find_member(void *context, struct sample_part *part, const char *refe
     for (i64 i = 0; i < t->count; i++)
         if (strcasecmp(t->members[i].extension, extension) == 0) {
             text_append(&part->bytes, t->members[i].bytes.data, t->members[i].bytes.length);
+            say_where(t, part, &t->members[i]);
             t->members[i].used = true;
             return 0;
         }
@@ -229,7 +239,9 @@ static void take_medium(struct tar *t, struct sample *out)
         if (!medium)
             continue;
         medium->used = true;
-        sample_add(out, order[i])->bytes = medium->bytes;
+        struct sample_part *part = sample_add(out, order[i]);
+        part->bytes = medium->bytes;
+        say_where(t, part, medium);
         medium->bytes = (struct text){0};
     }
 }

@@ -44,8 +44,10 @@ struct sample_part {
     enum sample_kind kind;
     struct text bytes; /* text in UTF-8, a medium's file, or i32 ids */
     char *path;        /* of a medium that is not carried; NULL if it is */
-    i32 message;       /* of a chat: which; else 0 */
-    char *role;        /* set on the first part of a message */
+    char *within; /* the file in which what is carried stands from byte `at` on; NULL: it is packed, or a table's */
+    i64 at;
+    i32 message; /* of a chat: which; else 0 */
+    char *role;  /* set on the first part of a message */
 };
 enum split { SPLIT_TRAIN, SPLIT_VALIDATION, SPLIT_TEST, SPLITS };
 extern const char *const split_names[SPLITS];

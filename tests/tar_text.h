@@ -6,9 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static inline void tar_member(struct text *out, const char *name, const char *bytes)
+static inline void tar_member_of(struct text *out, const char *name, const char *bytes, i64 count)
 {
-    i64 count = (i64)strlen(bytes);
     char header[512] = {0};
     u32 sum = 0;
     snprintf(header, 100, "%s", name);
@@ -25,6 +24,11 @@ static inline void tar_member(struct text *out, const char *name, const char *by
     text_append(out, bytes, count);
     memset(header, 0, 512);
     text_append(out, header, round_up(count, 512) - count);
+}
+
+static inline void tar_member(struct text *out, const char *name, const char *bytes)
+{
+    tar_member_of(out, name, bytes, (i64)strlen(bytes));
 }
 
 static inline void tar_end(struct text *out)

@@ -268,6 +268,45 @@ static void compressed_files_are_read(void **state)
 
 /* ---- WebDataset ---- */
 
+/* Behind a header of its own, as a long name has. */
+static void add_pax(struct text *tar)
+{
+    i64 at = tar->length;
+    u32 sum = 0;
+    tar_member(tar, "PaxHeader", "19 path=long/n.png\n");
+    tar->data[at + 156] = 'x';
+    memset(tar->data + at + 148, ' ', 8);
+    for (i64 i = 0; i < 512; i++)
+        sum += (u8)tar->data[at + i];
+    snprintf(tar->data + at + 148, 8, "%06o", sum);
+}
+
+static void members_say_where_they_stand(void **state)
+{
+    struct text tar = {0};
+    struct sample sample;
+    tar_member(&tar, "a.png", "PNG");
+    tar_member(&tar, "a.txt", "an apple");
+    add_pax(&tar);
+    tar_member(&tar, "short.png", "second PNG");
+    tar_member(&tar, "long/n.txt", "a pear");
+    tar_end(&tar);
+    char *path = put("where.tar", tar.data, tar.length);
+    struct source *source = source_open(path, NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+        const struct sample_part *part = &sample.parts[0];
+        assert_string_equal(part->within, path);
+        assert_memory_equal(tar.data + part->at, part->bytes.data, (size_t)part->bytes.length);
+        assert_int_equal(part->bytes.length, i ? 10 : 3);
+        sample_release(&sample);
+    }
+    source_close(source);
+    text_release(&tar);
+    memory_free(path);
+    (void)state;
+}
+
 static void members_with_one_key_are_a_sample(void **state)
 {
     struct text tar = {0};
@@ -604,6 +643,7 @@ int main(void)
         cmocka_unit_test(names_say_where),
         cmocka_unit_test(text_is_cut_at_blank_lines),
         cmocka_unit_test(compressed_files_are_read),
+        cmocka_unit_test(members_say_where_they_stand),
         cmocka_unit_test(members_with_one_key_are_a_sample),
         cmocka_unit_test(indexed_documents_are_ids),
         cmocka_unit_test(damaged_indexes_are_refused),
