@@ -1,32 +1,58 @@
-/* weft serve-tokens STREAM: prepares a stream's shards for who trains on it. */
+/* weft serve-tokens STREAM: prepares a stream's shards, for stages that train on it elsewhere, or, started by such a
+ * stage, into its ring. */
 #include "cli/cli.h"
-#include "data/stream.h"
+#include "data/tokens.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
-static int fill(const char *directory, const char *stream, const char *text)
+static int fill(struct ring_request *request, const char *part)
 {
-    i64 part, parts;
-    if (prepare_part(&part, &parts, text) < 0)
+    i64 parts;
+    if (prepare_part(&request->part, &parts, part) < 0)
         return -1;
     log_set_level(LOG_QUIET); /* it speaks between the lines of the stage that it fills for */
-    return ring_fill(directory, stream, part, STDIN_FILENO, cli_device());
+    request->servers = getenv("WEFT_TOKENS");
+    request->control = STDIN_FILENO;
+    request->device = cli_device();
+    return ring_fill(request);
+}
+
+static int serve(const char *stream, const char *data, const char *listen, const char *ring)
+{
+    const char *words[8] = {"/proc/self/exe", "serve-tokens"};
+    int count = 2;
+    if (!ring)
+        return error_usage("weft serve-tokens: --ring DIR is needed, where shards stand until they are fetched");
+    if (data) {
+        words[count++] = "--data";
+        words[count++] = data;
+    }
+    if (cli_device_wanted) {
+        words[count++] = "--device";
+        words[count++] = cli_device_wanted;
+    }
+    unsetenv("WEFT_TOKENS"); /* what fills the rings here prepares */
+    return tokens_serve(&(struct tokens_service){stream, ring, listen, words});
 }
 
 int command_serve_tokens(int argc, char **argv)
 {
     struct arguments a = {.count = 0};
-    const char *directory = NULL, *part = "0/1";
+    struct ring_request request = {.directory = NULL};
+    const char *part = "0/1", *listen = "7433", *ring = NULL;
     const struct option options[] = {
-        {"fill", "DIR", &directory, NULL, "fill a part of a ring, for the stage that is at the other end of stdin"},
-        {"part", "I/N", &part, NULL, "which part of the stream (0/1)"},
+        {"listen", "HOST:PORT", &listen, NULL, "where readers come: PORT alone is of this machine (7433)"},
+        {"ring", "DIR", &ring, NULL, "folder for shards that are not fetched yet, and for going on"},
+        {"data", "PATH", &request.data, NULL, "where the stream's sources stand here (where it says)"},
+        {"fill", "DIR", &request.directory, NULL, "fill a part of a ring, for the stage at the other end of stdin"},
+        {"part", "I/N", &part, NULL, "with --fill: which part (0/1)"},
         DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
-    if (status == 0 && !directory)
-        status = error_usage("weft serve-tokens: --fill DIR is needed");
     if (status)
         return status < 0 ? command_failed() : 0;
-    status = fill(directory, a.positional[0], part);
+    request.stream = a.positional[0];
+    status = request.directory ? fill(&request, part) : serve(request.stream, request.data, listen, ring);
     return status < 0 ? command_failed() : status ? STATUS_INTERRUPTED : 0;
 }

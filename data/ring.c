@@ -28,6 +28,8 @@ struct ring {
     i64 count, restarts;
     double waited_s;
     bool keep;
+    int (*call)(void *context); /* while waiting; may be NULL */
+    void *context;
 };
 
 struct ring *ring_open(const char *directory, const char *stream, const char *const *filler)
@@ -54,6 +56,22 @@ struct ring *ring_open(const char *directory, const char *stream, const char *co
         return r;
     ring_close(r);
     return NULL;
+}
+
+bool ring_keeps(const struct ring *r)
+{
+    return r->keep;
+}
+
+i64 ring_shards(const struct ring *r, i64 part)
+{
+    return r->parts[part].end;
+}
+
+void ring_while_waiting(struct ring *r, int (*call)(void *context), void *context)
+{
+    r->call = call;
+    r->context = context;
 }
 
 i64 ring_parts(const struct ring *r)
@@ -201,6 +219,8 @@ static int wait_for(struct ring *r, i64 part, i64 number, bool or_end)
             break;
         if (interrupted())
             status = error_interrupted();
+        else if (r->call)
+            status = r->call(r->context);
         poll(NULL, 0, LOOKS_MS);
         if (status == 0)
             status = ask(r, part, number);
@@ -237,10 +257,15 @@ int ring_shard(char **directory, struct ring *r, i64 part, i64 pass, i64 number)
     return 0;
 }
 
+/* A part that ended in an earlier round of the pass is asked about as well: behind its last shard the next pass begins.
+ */
 int ring_passed(struct ring *r, i64 part, i64 pass, i64 number)
 {
-    const struct ring_part *p = &r->parts[part];
-    if (!r->words || r->keep || (pass > 0 && p->end < 0))
+    struct ring_part *p = &r->parts[part];
+    p->end = p->end < 0 ? ring_end(p->directory) : p->end;
+    if (!r->words || (pass > 0 && p->end < 0))
         return 0;
-    return ring_remove_before(p->directory, pass * max_i64(0, p->end) + number);
+    if (p->end >= 0)
+        number = pass * p->end + min_i64(number, p->end);
+    return ring_remove_before(p->directory, number);
 }

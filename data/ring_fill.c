@@ -1,6 +1,8 @@
-/* The process that fills a part of a ring: prepare, whose shards are taken away as they are closed. */
+/* The process that fills a part of a ring: by prepare, whose shards are taken away as they are closed, or from servers
+ * that do so. */
 #include "data/shard_layout.h"
-#include "data/stream.h"
+#include "data/tokens.h"
+#include "dist/dist.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,12 +16,18 @@
 enum { INTERRUPTED = 1, LOOKS_MS = 100 };
 
 struct filling {
+    const struct ring_request *request;
     struct shard_stream stream;
-    const char *directory, *stream_folder;
+    const char *directory;
     i64 base;          /* number of the first shard of this pass */
     i64 first, wanted; /* of the reader: what is wanted at all, where it is */
-    int control;
+    i64 next;          /* behind what stood there last: the reader may have removed it since */
     bool told;
+    /* Of servers: which of them is asked, the connection to it (-1: none). */
+    struct string_list servers;
+    i64 server;
+    int socket;
+    u64 identity;
 };
 
 /* ---- The reader ---- */
@@ -27,7 +35,7 @@ struct filling {
 /* What it said last; its end is taken for being interrupted. */
 static int listen_to(struct filling *f, int wait_ms)
 {
-    struct pollfd ready = {.fd = f->control, .events = POLLIN};
+    struct pollfd ready = {.fd = f->request->control, .events = POLLIN};
     i64 number;
     if (interrupted())
         return INTERRUPTED;
@@ -36,7 +44,7 @@ static int listen_to(struct filling *f, int wait_ms)
         return error_errno("the reader of %s cannot be heard", f->directory);
     if (found <= 0)
         return 0;
-    ssize_t bytes = recv(f->control, &number, sizeof number, MSG_WAITALL);
+    ssize_t bytes = recv(f->request->control, &number, sizeof number, MSG_WAITALL);
     if (bytes != sizeof number)
         return INTERRUPTED;
     if (!f->told)
@@ -80,10 +88,13 @@ static int take(void *context, i64 number, const char *shard, const struct text 
 {
     struct filling *f = context;
     number += f->base;
-    if (number < f->first || ring_has(f->directory, number))
+    if (number < max_i64(f->first, f->next) || ring_has(f->directory, number))
         return directory_remove(shard);
     int status = wait_for_room(f, number);
-    return status ? status : ring_put(f->directory, number, shard, index);
+    if (status == 0)
+        status = ring_put(f->directory, number, shard, index);
+    f->next = status == 0 ? number + 1 : f->next;
+    return status;
 }
 
 static int end(void *context, i64 shards)
@@ -104,35 +115,112 @@ static i64 first_due(const char *making, i64 number)
     return number;
 }
 
-static int fill_pass(struct filling *f, i64 missing, struct device *device)
+static int fill_pass(struct filling *f, i64 missing)
 {
     char *making = string_format("%s/making-%lld", f->directory, (long long)f->base);
     struct prepare_taker taker = {f, take, end, first_due(making, missing - f->base)};
     int status = directory_make(making);
     if (status == 0)
-        status = prepare_stream(&f->stream.settings, making, f->stream.seed, device, f->stream.dtype, &taker);
+        status =
+            prepare_stream(&f->stream.settings, making, f->stream.seed, f->request->device, f->stream.dtype, &taker);
     if (status == 0)
         status = directory_remove(making);
     memory_free(making);
     return status;
 }
 
+/* ---- From servers ---- */
+
+static int list_servers(struct filling *f)
+{
+    static const char between[] = " \t\n,";
+    for (const char *at = f->request->servers; at && *(at += strspn(at, between)); at += strcspn(at, between)) {
+        i64 size = (i64)sizeof *f->servers.values, count = f->servers.count;
+        f->servers.values = memory_resize(f->servers.values, count * size, (count + 1) * size);
+        f->servers.values[f->servers.count++] = string_format("%.*s", (int)strcspn(at, between), at);
+    }
+    if (f->servers.count == 0)
+        return 0;
+    f->server = f->request->part % f->servers.count;
+    return tokens_identity(&f->identity, &f->stream, f->request->stream);
+}
+
+static void hang_up(struct filling *f)
+{
+    if (f->socket >= 0)
+        close(f->socket);
+    f->socket = -1;
+}
+
+/* REPLY_SHARD or REPLY_END; -1: not this server, or not now. */
+static int ask(struct filling *f, const struct token_request *request, const char *path, struct text *index, i64 *end)
+{
+    if (f->socket < 0)
+        f->socket = tokens_connect(f->servers.values[f->server]);
+    int kind = f->socket < 0 || tokens_send(f->socket, request, sizeof *request) < 0
+                   ? -1
+                   : tokens_answer(f->socket, request, path, index, end);
+    if (kind < 0)
+        hang_up(f);
+    return kind;
+}
+
+/* The next server, after a moment; too many of those: -1. */
+static int try_another(struct filling *f, double begin_s, bool warned)
+{
+    const char *server = f->servers.values[f->server];
+    if (interrupted())
+        return INTERRUPTED;
+    if (clock_s() - begin_s > (double)launch_wait_s())
+        return error_prefix(
+            "part %lld: no server has given a shard for %lld s (WEFT_WAIT_S): start `weft serve-tokens`, "
+            "or name others in WEFT_TOKENS; the last, %s",
+            (long long)f->request->part, (long long)launch_wait_s(), server);
+    if (!warned)
+        log_warn("part %lld: server %s: %s; asking on", (long long)f->request->part, server, error_text());
+    f->server = (f->server + 1) % f->servers.count;
+    int status = 0;
+    for (double now_s = clock_s(); status == 0 && clock_s() - now_s < 1;)
+        status = listen_to(f, LOOKS_MS);
+    return status;
+}
+
+static int fetch(struct filling *f, i64 number)
+{
+    struct text index = {0};
+    char *path = path_join(f->directory, "fetched.tmp");
+    struct token_request request =
+        token_request(f->identity, f->request->part, f->stream.settings.stream.parts,
+                      f->base ? f->base / max_i64(1, ring_end(f->directory)) : 0, number - f->base);
+    double begin = clock_s();
+    i64 end = 0, tries = 0;
+    int status = 0, kind = -1;
+    while (status == 0 && (kind = ask(f, &request, path, &index, &end)) < 0)
+        status = try_another(f, begin, tries++ >= f->servers.count);
+    if (status == 0)
+        status = kind == REPLY_END ? ring_set_end(f->directory, end) : ring_put(f->directory, number, path, &index);
+    f->next = status == 0 && kind == REPLY_SHARD ? number + 1 : f->next;
+    text_release(&index);
+    memory_free(path);
+    return status;
+}
+
 /* ---- All passes ---- */
 
-static int fill(struct filling *f, struct device *device)
+static int fill(struct filling *f)
 {
     int status = ring_mend(f->directory);
     while (status == 0) {
-        i64 shards = ring_end(f->directory), missing;
+        i64 shards = ring_end(f->directory);
         status = wait_for_room(f, f->first);
-        missing = ring_first_missing(f->directory, f->first);
+        i64 missing = f->next = ring_first_missing(f->directory, max_i64(f->first, f->next));
         if (shards == 0)
             missing = INT64_MAX / 2; /* nothing will be there: all that is left is to wait for the reader's end */
         if (status == 0)
             status = wait_for_room(f, missing);
         f->base = shards > 0 ? missing / shards * shards : 0;
         if (status == 0)
-            status = fill_pass(f, missing, device);
+            status = f->servers.count ? fetch(f, missing) : fill_pass(f, missing);
     }
     return status;
 }
@@ -150,19 +238,30 @@ static int lock(const char *directory)
     return status;
 }
 
-int ring_fill(const char *directory, const char *stream, i64 part, int control, struct device *device)
+static int open_filling(struct filling *f)
 {
-    struct filling f = {.directory = directory, .stream_folder = stream, .control = control};
-    int status = shard_stream_load(&f.stream, stream);
-    if (status < 0)
+    struct prepare_settings *s = &f->stream.settings;
+    if (shard_stream_load(&f->stream, f->request->stream) < 0 || list_servers(f) < 0)
         return -1;
-    if (f.stream.settings.stream.parts > 1) {
-        memory_free(f.stream.settings.part);
-        f.stream.settings.part = string_format("%lld/%lld", (long long)part, (long long)f.stream.settings.stream.parts);
+    if (s->stream.parts > 1) {
+        memory_free(s->part);
+        s->part = string_format("%lld/%lld", (long long)f->request->part, (long long)s->stream.parts);
     }
-    status = directory_make(directory) < 0 ? -1 : lock(directory);
+    if (f->request->data) {
+        memory_free(s->data);
+        s->data = string_copy(f->request->data);
+    }
+    return directory_make(f->directory) < 0 ? -1 : lock(f->directory);
+}
+
+int ring_fill(const struct ring_request *request)
+{
+    struct filling f = {.request = request, .directory = request->directory, .socket = -1};
+    int status = open_filling(&f);
     if (status == 0)
-        status = fill(&f, device);
+        status = fill(&f);
+    hang_up(&f);
+    string_list_free(f.servers.values, f.servers.count);
     shard_stream_release(&f.stream);
     return status;
 }

@@ -39,13 +39,24 @@ i64 ring_parts(const struct ring *ring);
  * message. */
 int ring_shard(char **directory, struct ring *ring, i64 part, i64 pass, i64 number);
 int ring_passed(struct ring *ring, i64 part, i64 pass, i64 number); /* shards before it are not wanted any more */
-double ring_waited_s(const struct ring *ring);                      /* so far */
-i64 ring_restarts(const struct ring *ring);                         /* of processes that were killed */
+bool ring_keeps(const struct ring *ring);                           /* them all the same: stream.keep */
+i64 ring_shards(const struct ring *ring, i64 part);                 /* -1: not known yet */
+/* Called while a shard is waited for, some times a second; -1 and a message: no more. */
+void ring_while_waiting(struct ring *ring, int (*call)(void *context), void *context);
+double ring_waited_s(const struct ring *ring); /* so far */
+i64 ring_restarts(const struct ring *ring);    /* of processes that were killed */
 
 /* ---- Its other end: ring_fill.c ---- */
-/* Fills DIRECTORY, part `part` of a ring, until the reader, at the other end of `control`, is gone: 0; -1 with a
- * message; 1: interrupted. */
-int ring_fill(const char *directory, const char *stream, i64 part, int control, struct device *device);
+/* Fills a part of a ring until the reader, at the other end of `control`, is gone: 1; -1 with a message. */
+struct ring_request {
+    const char *directory, *stream; /* directory: of the part */
+    const char *data;               /* where the stream's sources stand here; NULL: where it says */
+    i64 part;
+    int control;
+    const char *servers; /* addresses of weft serve-tokens, white space or commas between; NULL: it prepares itself */
+    struct device *device;
+};
+int ring_fill(const struct ring_request *request);
 
 /* ring_part.c: what stands in a part of a ring. */
 char *ring_shard_path(const char *directory, i64 number); /* memory_free */

@@ -298,7 +298,7 @@ int loader_passed(struct loader *l, const struct loader_cursor *cursor)
 {
     struct windows *w = l->windows;
     int status = 0;
-    for (i64 i = 0; w && w->ring && i < w->parts && status == 0; i++)
+    for (i64 i = 0; w && w->ring && !ring_keeps(w->ring) && i < w->parts && status == 0; i++)
         status = ring_passed(w->ring, i, cursor->pass, cursor->round + (i < cursor->part));
     return status;
 }

@@ -1,0 +1,288 @@
+/* Shards over TCP: a reader's rings filled by servers have the rows of the folder, whichever server is killed; what is
+ * no request or no answer is refused with a reason, by an end that goes on. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sys/socket.h>
+#include "data/shard_layout.h"
+#include "data/tokens.h"
+#include "tests/stream_fixture.h"
+
+enum { SERVERS = 2 };
+static const struct variant in_turns = {2, true, 1};
+
+/* ---- Servers ---- */
+
+struct server {
+    pid_t process;
+    char address[64];
+};
+
+static char *read_stderr(const char *path)
+{
+    struct text said = {0};
+    if (file_exists(path))
+        assert_int_equal(file_read(&said, path), 0);
+    return said.data ? said.data : string_copy("");
+}
+
+/* At the address that it had, or at any. */
+static void start(struct server *s, const char *stream, i64 number)
+{
+    char *data = in_folder(stream), *ring = string_format("%s/served-%lld", folder, (long long)number);
+    char *err = string_format("%s/stderr-%lld", folder, (long long)number);
+    unlink(err);
+    s->process = fork();
+    if (s->process == 0) {
+        int descriptor = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        if (descriptor < 0 || dup2(descriptor, 2) < 0)
+            _exit(9);
+        execl(WEFT_PROGRAM, "weft", "serve-tokens", data, "--ring", ring, "--listen", *s->address ? s->address : "0",
+              (char *)NULL);
+        _exit(9);
+    }
+    for (bool told = false; !told; usleep(2000)) {
+        char *said = read_stderr(err), *at = strstr(said, ", at ");
+        told = at && strchr(at, '\n') && sscanf(at, ", at %63s", s->address) == 1;
+        assert_int_equal(waitpid(s->process, NULL, WNOHANG), 0);
+        memory_free(said);
+    }
+    memory_free(data);
+    memory_free(ring);
+    memory_free(err);
+}
+
+static void end(struct server *s, int signal)
+{
+    assert_true(kill(s->process, signal) == 0 && waitpid(s->process, NULL, 0) == s->process);
+}
+
+static void put_addresses(const struct server *servers, i64 count)
+{
+    struct text all = {0};
+    for (i64 i = 0; i < count; i++)
+        text_printf(&all, "%s%s", i ? ", " : "", servers[i].address);
+    assert_int_equal(setenv("WEFT_TOKENS", all.data, 1), 0);
+    text_release(&all);
+}
+
+static void a_killed_server_is_replaced_by_another(void **state)
+{
+    struct server servers[SERVERS] = {{0}};
+    (void)state;
+    char **lines = lines_of("parts", &in_turns);
+    clear_ring();
+    for (i64 i = 0; i < SERVERS; i++)
+        start(&servers[i], "streams", i);
+    put_addresses(servers, SERVERS);
+    struct loader *l = open_data("streams", "ring", &in_turns);
+    for (i64 step = 0; step < STEPS; step++) {
+        if (step == 12 || step == 60)
+            end(&servers[step == 60], SIGKILL); /* the first, then the second */
+        if (step == 36)
+            start(&servers[0], "streams", 0);
+        expect_lines(l, lines, step, step + 1);
+        struct loader_cursor cursor = loader_cursor(l);
+        assert_int_equal(loader_passed(l, &cursor), 0);
+    }
+    assert_int_equal(loader_restarts(l), 0);
+    loader_close(l);
+    end(&servers[0], SIGTERM);
+    string_list_free(lines, STEPS);
+}
+
+static void without_servers_it_is_said_which_were_asked(void **state)
+{
+    (void)state;
+    char *ring = in_folder("ring"), *stream = in_folder("stream"), *err = in_folder("filler"), *directory;
+    assert_int_equal(setenv("WEFT_TOKENS", "127.0.0.1:1 localhost:1", 1) || setenv("WEFT_WAIT_S", "1", 1), 0);
+    clear_ring();
+    int kept = dup(2), descriptor = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    assert_true(kept >= 0 && descriptor >= 0 && dup2(descriptor, 2) == 2);
+    struct ring *r = ring_open(ring, stream, filler);
+    int status = ring_shard(&directory, r, 0, 0, 0);
+    assert_true(dup2(kept, 2) == 2 && close(kept) == 0 && close(descriptor) == 0);
+    assert_int_equal(status, -1);
+    assert_non_null(strstr(error_text(), "its messages stand above"));
+    char *said = read_stderr(err);
+    assert_non_null(strstr(said, "no server has given a shard for 1 s"));
+    assert_non_null(strstr(said, "127.0.0.1:1: Connection refused"));
+    ring_close(r);
+    assert_int_equal(unsetenv("WEFT_WAIT_S"), 0);
+    memory_free(said);
+    memory_free(ring);
+    memory_free(stream);
+    memory_free(err);
+}
+
+/* ---- What a server is asked ---- */
+
+static u64 identity_of(const char *name)
+{
+    struct shard_stream stream;
+    u64 identity;
+    char *data = in_folder(name);
+    assert_int_equal(shard_stream_load(&stream, data) || tokens_identity(&identity, &stream, data), 0);
+    shard_stream_release(&stream);
+    memory_free(data);
+    return identity;
+}
+
+/* What it says to `bytes`, or "" where it hangs up. */
+static char *refusal_of(const struct server *s, const struct token_request *r, i64 bytes)
+{
+    struct token_request sane = *r;
+    struct text index = {0};
+    i64 number;
+    int socket = tokens_connect(s->address);
+    assert_true(socket >= 0 && tokens_send(socket, r, bytes) == 0);
+    if (bytes < (i64)sizeof *r)
+        assert_int_equal(shutdown(socket, SHUT_WR), 0);
+    char *path = in_folder("answer");
+    assert_int_equal(tokens_answer(socket, &sane, path, &index, &number), -1);
+    assert_false(file_exists(path));
+    close(socket);
+    text_release(&index);
+    memory_free(path);
+    return string_copy(error_text());
+}
+
+static void expect_refusal(const struct server *s, const struct token_request *r, const char *words)
+{
+    char *said = refusal_of(s, r, sizeof *r);
+    if (!strstr(said, words))
+        fail_msg("\"%s\" is not in: %s", words, said);
+    memory_free(said);
+}
+
+static void nonsense_is_refused_and_serving_goes_on(void **state)
+{
+    struct server server = {0};
+    (void)state;
+    unsetenv("WEFT_TOKENS");
+    start(&server, "stream", 7);
+    assert_int_equal(strncmp(server.address, "127.0.0.1:", 10), 0); /* of this machine alone */
+    const struct token_request sane = token_request(identity_of("stream"), 0, 1, 0, 0);
+    struct token_request r = sane;
+    memset(r.magic, 'x', 8);
+    expect_refusal(&server, &r, "no request for shards");
+    r = sane;
+    r.version++;
+    expect_refusal(&server, &r, "version 2 of the protocol");
+    r = sane;
+    r.identity++;
+    expect_refusal(&server, &r, "another stream is served here");
+    r = sane;
+    r.part = 1;
+    expect_refusal(&server, &r, "cannot be");
+    r = sane;
+    r.number = ~(u64)0;
+    expect_refusal(&server, &r, "cannot be");
+    for (i64 bytes = 0; bytes < (i64)sizeof sane; bytes += 11)
+        memory_free(refusal_of(&server, &sane, bytes));
+    assert_true(identity_of("stream") != identity_of("streams"));
+
+    struct text index = {0};
+    char *path = in_folder("answer");
+    i64 number;
+    int socket = tokens_connect(server.address);
+    assert_true(socket >= 0 && tokens_send(socket, &sane, sizeof sane) == 0);
+    if (tokens_answer(socket, &sane, path, &index, &number) != REPLY_SHARD)
+        fail_msg("%s", error_text());
+    assert_true(index.length > 64 && file_bytes(path) >= 4096);
+    close(socket);
+    end(&server, SIGTERM);
+    text_release(&index);
+    memory_free(path);
+}
+
+/* ---- What a reader is told ---- */
+
+struct answer {
+    struct token_reply reply;
+    char bytes[80];
+    i64 count; /* of bytes that are sent */
+};
+
+static struct answer sane_answer(const struct token_request *r)
+{
+    struct answer a = {.reply = token_reply(r, REPLY_SHARD), .count = 80};
+    for (i64 i = 0; i < a.count; i++)
+        a.bytes[i] = (char)i;
+    a.reply.index_bytes = 64;
+    a.reply.shard_bytes = 16;
+    a.reply.hash = hash_bytes(a.bytes + 64, 16, hash_bytes(a.bytes, 64, token_reply_hash(&a.reply)));
+    return a;
+}
+
+static int tell(const struct answer *a, i64 header_bytes, const struct token_request *r)
+{
+    int pair[2];
+    struct text index = {0};
+    i64 number;
+    char *path = in_folder("told");
+    assert_int_equal(directory_remove(path) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_int_equal(tokens_send(pair[0], &a->reply, header_bytes) || tokens_send(pair[0], a->bytes, a->count), 0);
+    close(pair[0]);
+    int kind = tokens_answer(pair[1], r, path, &index, &number);
+    close(pair[1]);
+    if (kind == REPLY_SHARD)
+        assert_true(index.length == 64 && file_bytes(path) == 16);
+    text_release(&index);
+    memory_free(path);
+    return kind;
+}
+
+static void an_answer_is_believed_once_all_of_it_fits(void **state)
+{
+    const struct token_request r = token_request(7, 1, 3, 0, 5);
+    const i64 whole = sizeof(struct token_reply);
+    (void)state;
+    struct answer a = sane_answer(&r);
+    assert_int_equal(tell(&a, whole, &r), REPLY_SHARD);
+    for (i64 byte = 0; byte < whole + a.count; byte++) { /* each bit of damage is noticed */
+        struct answer damaged = a;
+        u8 *at = byte < whole ? (u8 *)&damaged.reply + byte : (u8 *)damaged.bytes + byte - whole;
+        *at ^= (u8)(1 << byte % 8);
+        assert_int_equal(tell(&damaged, whole, &r), -1);
+    }
+    for (i64 count = 0; count < a.count; count += 7) { /* and each end before the end */
+        struct answer cut = a;
+        cut.count = count;
+        assert_int_equal(tell(&cut, whole, &r), -1);
+        assert_non_null(strstr(error_text(), "it ended"));
+    }
+    a.reply.shard_bytes = (u64)1 << 60;
+    assert_int_equal(tell(&a, whole, &r), -1);
+    assert_non_null(strstr(error_text(), "cannot be"));
+    a = sane_answer(&r);
+    a.reply.number = 6;
+    assert_int_equal(tell(&a, whole, &r), -1);
+}
+
+static void addresses_are_read(void **state)
+{
+    static const char *const bad[] = {"", "here", "here:", "here:x", "1:2:70000", ":-1"};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(bad); i++) {
+        assert_int_equal(tokens_listen(bad[i]), -1);
+        assert_non_null(strstr(error_text(), "expected HOST:PORT"));
+    }
+    int s = tokens_listen("localhost:0");
+    assert_true(s >= 0);
+    char *name = tokens_name(s, false);
+    int other = tokens_connect(name);
+    assert_true(other >= 0);
+    close(s);
+    close(other);
+    memory_free(name);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(addresses_are_read),
+                                       cmocka_unit_test(an_answer_is_believed_once_all_of_it_fits),
+                                       cmocka_unit_test(nonsense_is_refused_and_serving_goes_on),
+                                       cmocka_unit_test(without_servers_it_is_said_which_were_asked),
+                                       cmocka_unit_test(a_killed_server_is_replaced_by_another)};
+    return cmocka_run_group_tests(tests, make, clear);
+}
