@@ -52,8 +52,7 @@ static __global__ void accept_drafts(i32 *code, struct matrix p, struct matrix q
     masses[threadIdx.x] = mass;
     __syncthreads();
     if (threadIdx.x == 0)
-        code[index] =
-            walk(w, masses, length, n, draws[drafted < 0 ? 0 : 2] * 0x1p-32, drafted < 0 ? 0 : drafted);
+        code[index] = walk(w, masses, length, n, draws[drafted < 0 ? 0 : 2] * 0x1p-32, drafted < 0 ? 0 : drafted);
 }
 
 extern "C" void cuda_accept(struct device *device, i32 *code, struct matrix p, struct matrix q, const i32 *draft,
