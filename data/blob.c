@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define SPAN_BYTES_MOST ((i64)1 << 33) /* of an address: what a file says of itself may be a lie */
+
 struct blob {
     char *path;
     struct remote *remote; /* NULL: the rest is of a file of this machine */
@@ -116,6 +118,9 @@ int blob_span(struct blob *b, struct blob_span *out, i64 offset, i64 bytes)
     *out = (struct blob_span){0};
     if (!b->remote)
         return map_span(b, out, offset, bytes);
+    if (bytes > SPAN_BYTES_MOST)
+        return error_set("%s: byte %lld: %lld bytes at once, of an address at most %lld: copy the file to this machine",
+                         b->path, (long long)offset, (long long)bytes, (long long)SPAN_BYTES_MOST);
     void *memory = memory_alloc(max_i64(1, bytes));
     *out = (struct blob_span){memory, bytes, memory};
     if (remote_read_at(b->remote, memory, offset, bytes) == 0)

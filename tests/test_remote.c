@@ -402,6 +402,33 @@ static void folders_of_a_bucket_are_listed(void **state)
     (void)state;
 }
 
+static void foreign_listings_lead_nowhere(void **state)
+{
+    static const char *const pages[] = {
+        "",
+        "<html>",
+        "<ListBucketResult",
+        "<ListBucketResult><Contents><Key>a</Key></ListBucketResult>",
+        "<ListBucketResult><Contents></Contents><Contents><Key></Key></Contents>",
+        "<ListBucketResult><Contents><Key>&#</Key></Contents><Contents><Key>&#x</Key></Contents>",
+        "<ListBucketResult><Contents><Key>&#xffffffffffff;&#55;&amp;amp;&unknown;</Key><Size>x</Size></Contents>"};
+    static const i64 counts[] = {0, 0, 0, 0, 0, 0, 1};
+    for (i64 i = 0; i < COUNT_OF(pages); i++) {
+        struct remote_list list = {0};
+        struct text page = {0};
+        char *token;
+        text_append(&page, pages[i], (i64)strlen(pages[i]));
+        assert_int_equal(s3_listing_read(&list, &token, &page, "s3://b/"), i < 2 ? -1 : 0);
+        assert_int_equal(list.count, counts[i]);
+        if (i == 6)
+            assert_non_null(strstr(list.objects[0].address, "7&amp;&unknown;"));
+        memory_free(token);
+        remote_list_release(&list);
+        text_release(&page);
+    }
+    (void)state;
+}
+
 static void refusals_of_a_bucket_say_what_to_do(void **state)
 {
     static const char body[] = "<Error><Code>AccessDenied</Code><AWSAccessKeyId>AKIDEXAMPLE</AWSAccessKeyId></Error>";
@@ -435,6 +462,7 @@ int main(void)
         cmocka_unit_test(ranges_are_files_of_a_folder),
         cmocka_unit_test(addresses_hold_no_credentials),
         cmocka_unit_test(folders_of_a_bucket_are_listed),
+        cmocka_unit_test(foreign_listings_lead_nowhere),
         cmocka_unit_test(refusals_of_a_bucket_say_what_to_do),
     };
     return cmocka_run_group_tests(tests, make, clear);
