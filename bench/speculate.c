@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PROMPT = 64, MADE = 48, ROUNDS = 5, AHEAD_MOST = 2, BATCHES = 3, BATCH_MOST = 16 };
+enum { PROMPT = 64, MADE = 32, ROUNDS = 3, AHEAD_MOST = 2, BATCHES = 3, BATCH_MOST = 16 };
 static const i64 answers_of[BATCHES] = {1, 4, BATCH_MOST};
 static const char *const beginnings[BATCH_MOST] = {
     "a person who",        "the act of",       "a small animal that",    "not able to",
