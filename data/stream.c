@@ -25,7 +25,7 @@ static struct json *path_json(const struct json *value)
             json_push(list, path_json(json_at(value, i)));
         return list;
     }
-    if (!path || *path == '/' || *path == '.')
+    if (!path || *path == '/' || *path == '.' || is_address(path))
         return json_copy(value);
     char *below = path_join(".", path);
     struct json *out = json_of_string(below);

@@ -20,7 +20,7 @@ static void settings_come_back_as_they_were(void **state)
         .dropout_copies = 3,
         .audio_seconds = 0.1,
         .shard_bytes = 123456,
-        .filter = {.against = "./x\nout/y", .memory_bytes = 4096, .against_words = 2, .personal = 1},
+        .filter = {.against = "./x\nout/y\nhttps://host/z", .memory_bytes = 4096, .against_words = 2, .personal = 1},
         .stream = {true, 2, 3, 1000000, true}};
     struct shard_stream stream;
     struct text before = {0}, after = {0};
@@ -31,7 +31,7 @@ static void settings_come_back_as_they_were(void **state)
     assert_string_equal(stream.settings.text, text);
     s.text = text;
     s.data = "./out/a b: #c \"d\"";
-    s.filter.against = "./x\n./out/y";
+    s.filter.against = "./x\n./out/y\nhttps://host/z";
     struct json *was = settings_to_json(&s, prepare_table), *is = settings_to_json(&stream.settings, prepare_table);
     json_print(&before, was, 0);
     json_print(&after, is, 0);
