@@ -119,7 +119,7 @@ static void without_servers_it_is_said_which_were_asked(void **state)
 static u64 identity_of(const char *name)
 {
     struct shard_stream stream;
-    u64 identity;
+    u64 identity = 0;
     char *data = in_folder(name);
     assert_int_equal(shard_stream_load(&stream, data) || tokens_identity(&identity, &stream, data), 0);
     shard_stream_release(&stream);
