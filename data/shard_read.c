@@ -262,7 +262,8 @@ void shards_drop(struct shards *s, i64 sample)
     while (gone < s->folder_count && s->folders[gone].first_sample + s->folders[gone].sample_count <= sample)
         close_folder(&s->folders[gone++]);
     s->folder_count -= gone;
-    memmove(s->folders, s->folders + gone, (size_t)s->folder_count * sizeof *s->folders);
+    if (gone)
+        memmove(s->folders, s->folders + gone, (size_t)s->folder_count * sizeof *s->folders);
 }
 
 /* ---- Asking ---- */
