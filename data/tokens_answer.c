@@ -81,7 +81,7 @@ int tokens_answer(int s, const struct token_request *request, const char *path, 
         check_bytes(&reply, path, index) < 0)
         return -1;
     if (reply.kind == REPLY_REFUSED)
-        return error_set("%s", index->data ? index->data : "refused");
+        return error_set("%s", index->data && *index->data ? index->data : "it refuses, and does not say why");
     *end = (i64)reply.number;
     return (int)reply.kind;
 }

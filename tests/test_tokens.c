@@ -254,6 +254,10 @@ static void an_answer_is_believed_once_all_of_it_fits(void **state)
     a.reply.shard_bytes = (u64)1 << 60;
     assert_int_equal(tell(&a, whole, &r), -1);
     assert_non_null(strstr(error_text(), "cannot be"));
+    a = (struct answer){.reply = token_reply(&r, REPLY_REFUSED)}; /* a refusal without words */
+    a.reply.hash = hash_bytes("", 0, token_reply_hash(&a.reply));
+    assert_int_equal(tell(&a, whole, &r), -1);
+    assert_non_null(strstr(error_text(), "does not say why"));
     a = sane_answer(&r);
     a.reply.number = 6;
     assert_int_equal(tell(&a, whole, &r), -1);
