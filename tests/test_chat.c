@@ -169,6 +169,9 @@ static void what_is_not_known_is_refused(void **state)
     json_push(chatml, json_of_string("<|im_end|>"));
     refused(text_tokenizer_load(GOLDEN "/tokenizer/gpt2"), "neither a chat_template");
     refused(tokenizer_of(chatml, "{{ '[INST] ' + m.content + ' [/INST]' }}"), "none of the layouts");
+    refused(tokenizer_of(json_get(json_at(cases, json_count(cases) - 1), "specials"),
+                         "{{ '[SYSTEM_PROMPT] ' + s + '[/SYSTEM_PROMPT][INST] ' + m.content + '[/INST]' }}"),
+            "none of the layouts");
     refused(tokenizer_of(none, "{{ '<start_of_turn>' + m.content + '<end_of_turn>' }}"), "lacks its tokens");
     struct text_tokenizer *tokenizer = tokenizer_of(chatml, NULL);
     assert_int_equal(text_chat_head(&ids, tokenizer, text_chat_layout(tokenizer), "narrator", "", 0), -1);

@@ -14,7 +14,8 @@ struct chat_turn {
     const char *after;
 };
 struct chat_layout {
-    const char *name, *needs[2]; /* what its template contains */
+    const char *name, *needs[2]; /* what its template contains, */
+    const char *lacks;           /* and, of another layout of the same tokens, what it does not; NULL */
     const char *begin;           /* before the first message */
     struct chat_turn turns[ROLES];
     bool trims; /* no space at either end of a message */
@@ -67,6 +68,11 @@ static const struct chat_layout layouts[] = {
      .turns = {{"", "", ""},
                {"<\uff5cUser\uff5c>", "", ""},
                {"<\uff5cAssistant\uff5c>", "", "<\uff5cend\u2581of\u2581sentence\uff5c>"}}},
+    {.name = "Mistral", /* V7 of Tekken: others have spaces, or the system message in the last question */
+     .needs = {"[SYSTEM_PROMPT]", "[/INST]"},
+     .lacks = "[INST] ",
+     .begin = "<s>",
+     .turns = {{"[SYSTEM_PROMPT]", "", "[/SYSTEM_PROMPT]"}, {"[INST]", "", "[/INST]"}, {"", "", "</s>"}}},
 };
 static const struct chat_layout *const chatml = &layouts[1];
 
@@ -89,7 +95,7 @@ static const struct chat_layout *find_layout(const struct text_tokenizer *tokeni
     const char *text = template_of(tokenizer);
     for (i64 i = 0; text && i < COUNT_OF(layouts); i++)
         if (strstr(text, layouts[i].needs[0]) && strstr(text, layouts[i].needs[1]) &&
-            has_tokens(tokenizer, &layouts[i]))
+            !(layouts[i].lacks && strstr(text, layouts[i].lacks)) && has_tokens(tokenizer, &layouts[i]))
             return &layouts[i];
     return !text && has_tokens(tokenizer, chatml) ? chatml : NULL;
 }

@@ -35,6 +35,9 @@ CASES = [
      "{{ bos_token }}" + EACH + "{% if m.role == 'system' %}{{ m.content }}{% elif m.role == 'user' %}{{ '<\uff5cUser\uff5c>' + m.content }}"
      "{% else %}{{ '<\uff5cAssistant\uff5c>' + m.content + '<\uff5cend\u2581of\u2581sentence\uff5c>' }}{% endif %}{% endfor %}"
      "{% if add_generation_prompt %}{{ '<\uff5cAssistant\uff5c>' }}{% endif %}"),
+    ("Mistral", ["<s>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]", "</s>"], "<s>",
+     "{{ bos_token }}" + EACH + "{% if m.role == 'system' %}{{ '[SYSTEM_PROMPT]' + m.content + '[/SYSTEM_PROMPT]' }}"
+     "{% elif m.role == 'user' %}{{ '[INST]' + m.content + '[/INST]' }}{% else %}{{ m.content + '</s>' }}{% endif %}{% endfor %}"),
 ]
 CONVERSATIONS = [
     [("user", "What is red?"), ("assistant", "An apple is."), ("user", " And  blue?\n"), ("assistant", "The sky, 3 days of 7.")],
