@@ -97,7 +97,7 @@ static void what_is_wrong_is_found(void **state)
     static const struct {
         void (*add)(struct device *device, struct matrix out, struct matrix a, struct matrix b);
         const char *message;
-    } wrong[] = {{last_is_wrong, "add variant 0, F32, rows 1, columns 37, depth 0, gap 0, out: [0,36] is "},
+    } wrong[] = {{last_is_wrong, "add variant 0, F32, rows 1, columns 37, depth 0, gap 5, out: [0,36] is "},
                  {writes_behind_a_row, "gap 5, out: written behind row 0"},
                  {writes_an_input, "b: an input, written at [0,0]"},
                  {differs_in_time, "out: other bits again"}};
