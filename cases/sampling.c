@@ -94,12 +94,36 @@ static void reference_sample(struct op_run *run)
 /* ---- probabilities: what sample draws from ---- */
 enum { PROBABILITIES_OUT = 1 };
 
+static i64 nucleus(const double *x, i64 n, const struct sampling *s, double share)
+{
+    struct sampling near = *s;
+    double *p = memory_alloc(n * 8);
+    i32 *ids = memory_alloc(n * 4);
+    near.top_p *= (float)share;
+    for (i64 j = 0; j < n; j++)
+        p[j] = exp(x[j] / (double)s->temperature);
+    i64 count = candidates(ids, p, n, &near);
+    memory_free(p);
+    memory_free(ids);
+    return count;
+}
+
+/* Where rounding of sums could decide whether an id belongs to the nucleus, other logits are taken. */
+static void part_from_edge(double *x, i64 n, const struct sampling *s)
+{
+    const double margin = 1e-5;
+    for (i64 j = 0; s->top_p < 1 && j < n && nucleus(x, n, s, 1 - margin) != nucleus(x, n, s, 1 + margin); j++)
+        x[j] += 0.25;
+}
+
 static void setup_probabilities(struct op_run *run)
 {
     op_matrix(run, "logits", INPUT, run->rows, run->columns);
     op_floats(run, "out", OUTPUT, run->rows, run->columns);
     for (i64 i = 0; i < run->rows * run->columns; i++) /* many equal ones */
         op_values(run, SAMPLE_LOGITS)[i] = rint(op_values(run, SAMPLE_LOGITS)[i] * 8) / 4;
+    for (i64 i = 0; i < run->rows; i++)
+        part_from_edge(op_values(run, SAMPLE_LOGITS) + i * run->columns, run->columns, &samplings[run->variant]);
 }
 
 static void call_probabilities(struct device *device, struct op_run *run)
