@@ -80,10 +80,13 @@ static void use_copy(char **tokenizer, const char *directory, const char *name)
 
 int shard_stream_load(struct shard_stream *s, const char *directory)
 {
+    *s = (struct shard_stream){0};
+    if (!shard_stream_is(directory))
+        return error_set("%s: no stream: expected the folder of a stage `prepare` with stream.on, which holds %s",
+                         directory, file_name);
     char *path = path_join(directory, file_name);
     struct json *j = json_load(path);
     int status = j ? 0 : -1;
-    *s = (struct shard_stream){0};
     if (status == 0 && json_integer(json_get(j, "version"), 0) != VERSION)
         status = error_set("%s: not a stream of version %d: run the stage that makes it again", path, VERSION);
     if (status == 0)

@@ -107,4 +107,14 @@ static inline struct comm *ranks_world(struct device *device)
     }
     return world;
 }
+
+/* In a rank, whose `world` is at hand: cmocka's own would be heard by nobody. */
+#define EXPECT(condition)                                                                                              \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: rank %lld: %s\n", __FILE__, __LINE__, (long long)world->rank, #condition);         \
+            exit(3);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
 #endif

@@ -12,14 +12,6 @@
 
 static struct device device;
 
-#define EXPECT(condition)                                                                                              \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: rank %lld: %s\n", __FILE__, __LINE__, (long long)world->rank, #condition);         \
-            exit(3);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
 /* ---- A table ---- */
 
 enum { LAYERS = 3, EXPERTS = 4, WRITES = 32 };

@@ -11,14 +11,6 @@
 
 static struct device device;
 
-#define EXPECT(condition)                                                                                              \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: rank %lld: %s\n", __FILE__, __LINE__, (long long)world->rank, #condition);         \
-            exit(3);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
 static float value_of(i64 rank, i64 i)
 {
     return (float)rng_normal((struct rng_key){1, RNG_TEST}, (u32)rank, (u32)i, 0, 0);

@@ -332,6 +332,9 @@ static void what_cannot_be_is_said(void **state)
     s.ring.directory = folder;
     assert_null(mixer_open(&list, "train", &s, 1));
     assert_non_null(strstr(error_text(), "expected a share, and no epochs"));
+    struct shard_stream none;
+    assert_int_equal(shard_stream_load(&none, "/dev/shm"), -1);
+    assert_non_null(strstr(error_text(), "no stream: expected the folder of a stage"));
     expect_refusal("part", ", part: 0/2, stream: {on: true}", "", 2, "leave part out");
     expect_refusal("long", ", stream: {on: true}, filter: {chars_least: 100000}", "", 1, "no sample for training");
     expect_in_stderr("its messages stand above");
