@@ -110,6 +110,17 @@ static i64 port_of(int socket)
                                                : ((struct sockaddr_in *)&address)->sin_port);
 }
 
+/* At any port but the first rank's, which may not listen at it yet. */
+static int listen_beside(i64 port, i64 ranks)
+{
+    int s = listen_at(0, ranks);
+    if (s < 0 || port_of(s) != port)
+        return s;
+    int other = listen_at(0, ranks);
+    close(s);
+    return other;
+}
+
 static void set_port(struct sockaddr_storage *address, i64 port)
 {
     if (address->ss_family == AF_INET6)
@@ -126,12 +137,22 @@ static bool is_loopback(const struct sockaddr_storage *address)
     return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
 }
 
+/* TCP may give a call to a free port that very port as its own: then it has called itself. */
+static bool is_itself(int socket)
+{
+    struct sockaddr_storage own = {0}, other = {0};
+    socklen_t own_length = sizeof own, other_length = sizeof other;
+    return getsockname(socket, (struct sockaddr *)&own, &own_length) == 0 &&
+           getpeername(socket, (struct sockaddr *)&other, &other_length) == 0 && own_length == other_length &&
+           memcmp(&own, &other, own_length) == 0;
+}
+
 /* -1: nobody listens there yet. */
 static int connect_once(const struct sockaddr_storage *address)
 {
     int s = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     socklen_t length = address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-    if (s >= 0 && connect(s, (const struct sockaddr *)address, length) == 0)
+    if (s >= 0 && connect(s, (const struct sockaddr *)address, length) == 0 && !is_itself(s))
         return s;
     if (s >= 0)
         close(s);
@@ -281,7 +302,7 @@ int rendezvous(int *sockets, const struct launch *launch)
     struct meeting m = {.launch = launch, .sockets = sockets, .end_s = clock_s() + (double)launch_wait_s()};
     for (i64 r = 0; r < launch->size; r++)
         sockets[r] = -1;
-    m.listener = listen_at(launch->rank ? 0 : launch->port, launch->size);
+    m.listener = launch->rank ? listen_beside(launch->port, launch->size) : listen_at(launch->port, launch->size);
     if (m.listener < 0)
         return -1;
     m.homes = memory_alloc(launch->size * (i64)sizeof *m.homes);

@@ -58,16 +58,29 @@ static inline int ranks_run_program(struct text *said, int count, const char *pr
     return status;
 }
 
+static inline bool ranks_port_is_free(int port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((u16)port)};
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    bool is_free = bind(s, (struct sockaddr *)&address, sizeof address) == 0;
+    close(s);
+    return is_free;
+}
+
+/* A free port with a free one after it, below those that Linux gives away by itself (ip_local_port_range), and another
+ * one each time and in each process: between this and its use, tests beside this one take ports too. */
 static inline int ranks_free_port(void)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int s = socket(AF_INET, SOCK_STREAM, 0);
-    require(bind(s, (struct sockaddr *)&address, sizeof address) == 0 &&
-                getsockname(s, (struct sockaddr *)&address, &length) == 0,
-            "no free port");
-    close(s);
-    return ntohs(address.sin_port);
+    enum { LOWEST = 10000, PAIRS = 11000 };
+    static u64 calls;
+    for (int tries = 0; tries < PAIRS; tries++) {
+        u64 draw = ((u64)getpid() * 64 + calls++) * 0x9e3779b97f4a7c15u;
+        int port = LOWEST + 2 * (int)((draw >> 33) % PAIRS);
+        if (ranks_port_is_free(port) && ranks_port_is_free(port + 1))
+            return port;
+    }
+    require(false, "no free port");
+    return 0;
 }
 
 /* The same without MPI. `here` of the `count` ranks are started. */
