@@ -131,6 +131,7 @@ enum rng_purpose {
     RNG_TEST = 18,        /* tests, benchmarks, and made-up inputs: plan, and proofs of extract and export */
     RNG_SPLIT = 19,       /* item */
     RNG_DRAFT = 20,       /* as RNG_SAMPLING: ids drafted for the model to accept */
+    RNG_RESAMPLE = 21,    /* resample, item: intervals of a mean */
 };
 struct rng_key {
     u64 seed;

@@ -160,6 +160,9 @@ static void add_samples(struct figures *all, const struct run_stage *s)
         char *label = string_format("%s, word for word", it.key);
         add(all, s, label, media > 0 ? exact / media : NAN, UNIT_SHARE, 1);
         memory_free(label);
+        label = string_format("%s, words right", it.key);
+        add(all, s, label, number_at(it.value, "words"), UNIT_SHARE, 1);
+        memory_free(label);
     }
     json_free(j);
 }

@@ -109,8 +109,15 @@ static void put_told(struct page *p, const struct run_stage *s, const struct jso
     if (json_count(list) == 0)
         return;
     html_element(&p->html, "h4", NULL, "Of %s", part);
-    put_note(p, "%lld of %lld word for word.", (long long)json_integer(json_get(set, "exact"), 0),
-             (long long)json_integer(json_get(set, "media"), 0));
+    long long exact = json_integer(json_get(set, "exact"), 0), media = json_integer(json_get(set, "media"), 0);
+    if (isfinite(number_at(set, "words")))
+        put_note(p,
+                 "%lld of %lld word for word. Words right: %.0f %% (%.0f to %.0f, 95 %% interval); with captions "
+                 "exchanged %.0f %%.",
+                 exact, media, 100 * number_at(set, "words"), 100 * number_at(set, "words_low"),
+                 100 * number_at(set, "words_high"), 100 * number_at(set, "words_exchanged"));
+    else
+        put_note(p, "%lld of %lld word for word.", exact, media);
     text_printf(&p->html, "<div class='words'>");
     for (i64 i = 0; i < json_count(list); i++)
         put_told_one(p, s, json_at(list, i), kind);

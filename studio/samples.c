@@ -1,5 +1,6 @@
 #include "studio/preview.h"
 #include "studio/studio.h"
+#include "studio/words_right.h"
 
 #include "core/json.h"
 #include "data/media.h"
@@ -33,7 +34,7 @@ static const enum sample_kind sample_kinds[KINDS] = {SAMPLE_IMAGE, SAMPLE_VIDEO,
 static const enum answer_kind kind_answers[KINDS] = {ANSWER_IMAGE, ANSWER_VIDEO, ANSWER_AUDIO};
 
 struct item {
-    char *text, *path;
+    char *text, *path, *said;  /* said: of the medium; NULL: it was not read */
     u8 *own, *made;            /* pixels */
     float *own_mel, *made_mel; /* [frames, 80] */
     i64 own_count, made_count; /* bytes, or spectra */
@@ -138,7 +139,7 @@ static int load_original(struct studio_run *r, int kind, struct item *item)
 
 static void item_release(struct item *x)
 {
-    void *blocks[] = {x->text, x->path, x->own, x->made, x->own_mel, x->made_mel};
+    void *blocks[] = {x->text, x->path, x->said, x->own, x->made, x->own_mel, x->made_mel};
     for (i64 b = 0; b < COUNT_OF(blocks); b++)
         memory_free(blocks[b]);
 }
@@ -407,11 +408,40 @@ static int show_description(struct json *list, const struct studio_run *r, const
     return status;
 }
 
+/* Counts of what was told right, of those whose medium could be read. */
+static struct json *tell_right(const struct studio_run *r, const struct set *set)
+{
+    struct json *j = json_object();
+    char **captions = memory_alloc(max_i64(set->count, 1) * 2 * (i64)sizeof *captions), **said = captions + set->count;
+    i64 told = 0, exact = 0;
+    for (i64 i = 0; i < set->count; i++)
+        if (set->items[i].said) {
+            captions[told] = set->items[i].text;
+            said[told++] = set->items[i].said;
+            exact += strcmp(set->items[i].text, set->items[i].said) == 0;
+        }
+    json_set(j, "media", json_of_integer(told));
+    json_set(j, "unreadable", json_of_integer(set->unreadable));
+    json_set(j, "exact", json_of_integer(exact));
+    if (told) {
+        struct words_right w = words_right_all(captions, said, told, (struct rng_key){r->stage->seed, RNG_RESAMPLE});
+        json_set(j, "words", json_of_number(w.right));
+        json_set(j, "words_low", json_of_number(w.low));
+        json_set(j, "words_high", json_of_number(w.high));
+        json_set(j, "words_exchanged", json_of_number(w.exchanged));
+        log_info("%s %s to text: %lld of %lld word for word; of the words %.0f %% (%.0f to %.0f), of other captions' "
+                 "%.0f %%",
+                 set->part, kind_keys[set->kind], (long long)exact, (long long)told, 100 * w.right, 100 * w.low,
+                 100 * w.high, 100 * w.exchanged);
+    }
+    memory_free(captions);
+    return j;
+}
+
 static int describe_set(struct studio_run *r, int kind, const char *part)
 {
     struct set set;
-    struct json *j = json_object(), *shown = json_array();
-    i64 right = 0;
+    struct json *shown = json_array();
     char key[64];
     int status = choose(&set, r, kind, part, r->s->texts);
     for (i64 i = 0; i < set.count && status == 0; i++) {
@@ -419,20 +449,15 @@ static int describe_set(struct studio_run *r, int kind, const char *part)
         bool readable;
         status = describe_one(&said, &readable, r, kind, set.items[i].path, i);
         set.unreadable += !readable;
-        bool same = said.data && strcmp(said.data, set.items[i].text) == 0;
-        right += same;
+        if (status == 0 && readable)
+            set.items[i].said = string_copy(said.data ? said.data : "");
         if (status == 0 && readable && i < r->s->show)
             status = show_description(shown, r, &set, i, &said);
         text_release(&said);
     }
     snprintf(key, sizeof key, "%s/%s-to-text", part, kind_keys[kind]);
-    json_set(j, "media", json_of_integer(set.count - set.unreadable));
-    json_set(j, "unreadable", json_of_integer(set.unreadable));
-    json_set(j, "exact", json_of_integer(right));
+    struct json *j = tell_right(r, &set);
     json_set(j, "shown", shown);
-    if (set.count && status == 0)
-        log_info("%s %s to text: %lld of %lld word for word", part, kind_keys[kind], (long long)right,
-                 (long long)(set.count - set.unreadable));
     json_set(r->report, key, j);
     set_release(&set);
     return status;

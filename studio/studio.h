@@ -10,7 +10,8 @@
  * and held-out captions, with how often what was made is nearer to its own original than to another's.
  *
  * pair: share of (own, other) pairs in which the original of the same caption is nearer, chance 0.5; first: it is the
- * nearest of all. Pictures by pixels, clips by frames (squared difference), speech by log-mel, the shorter padded with
+ * nearest of all. Of what is said of media: how often word for word, and the share of words right, see words_right.h.
+ * Pictures by pixels, clips by frames (squared difference), speech by log-mel, the shorter padded with
  * silence. */
 struct samples_settings {
     char *from, *data;
