@@ -106,20 +106,6 @@ static void say_speed(struct json *j, struct device *device)
     say(j, "bandwidth", "%.1f GB/s read and written (copies of %d MiB)", copy_bandwidth() * 1e-9, BLOCKS);
 }
 
-static bool program_exists(const char *name)
-{
-    const char *path = getenv("PATH");
-    char *folders = string_copy(path ? path : "/usr/bin:/bin"), *rest = folders, *folder;
-    bool found = false;
-    while (!found && (folder = strsep(&rest, ":")) != NULL) {
-        char *file = path_join(*folder ? folder : ".", name);
-        found = access(file, X_OK) == 0;
-        memory_free(file);
-    }
-    memory_free(folders);
-    return found;
-}
-
 /* What weft-corpus reads, and the package that brings it. */
 static void say_corpus(struct json *j)
 {
@@ -135,8 +121,6 @@ static void say_corpus(struct json *j)
     for (i64 i = 0; i < COUNT_OF(needs); i++)
         if (!file_exists(needs[i].path))
             text_printf(&missing, " %s", needs[i].package);
-    if (!program_exists("espeak-ng"))
-        text_printf(&missing, " espeak-ng");
     if (missing.length)
         say(j, "corpus", "the quickstart's corpus misses:%s (scripts/setup installs them)", missing.data);
     else

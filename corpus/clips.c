@@ -77,34 +77,30 @@ static struct pose pose_at(const struct pose poses[2], double share)
                          poses[0].turn + (poses[1].turn - poses[0].turn) * share};
 }
 
-/* Adds the picture's colour at (x, y), between pixel centres; beyond its edge all is white. */
-static void add_bilinear(double sum[3], const struct clip *picture, double x, double y)
+/* The points of a pixel are closer to each other than the picture's own pixels, or nearly: each takes the one it lies
+ * in. Beyond the picture's edge all is white. */
+static void add_point(i64 sum[3], const struct clip *picture, double x, double y)
 {
-    i64 left = (i64)floor(x - 0.5), top = (i64)floor(y - 0.5);
-    double right_share = x - 0.5 - (double)left, low_share = y - 0.5 - (double)top;
-    for (i64 corner = 0; corner < 4; corner++) {
-        i64 u = left + corner % 2, v = top + corner / 2;
-        double share = (corner % 2 ? right_share : 1 - right_share) * (corner / 2 ? low_share : 1 - low_share);
-        bool inside = u >= 0 && v >= 0 && u < picture->width && v < picture->height;
-        const u8 *pixel = picture->pixels + (v * picture->width + u) * 3;
-        for (int c = 0; c < 3; c++)
-            sum[c] += share * (inside ? pixel[c] : 255);
-    }
+    bool inside = x >= 0 && y >= 0 && x < (double)picture->width && y < (double)picture->height;
+    const u8 *pixel = picture->pixels + (inside ? ((i64)y * picture->width + (i64)x) * 3 : 0);
+    for (int c = 0; c < 3; c++)
+        sum[c] += inside ? pixel[c] : 255;
 }
 
 /* One pixel: the mean over a grid of points, each taken back to where it lies in the glyph's own square. */
 static void draw_pixel(u8 out[3], const struct clip *picture, const struct pose *pose, i64 y, i64 x, i64 side)
 {
-    double sum[3] = {0}, cosine = cos(pose->turn), sine = sin(pose->turn);
-    double zoom = (double)picture->width / pose->size;
-    for (int s = 0; s < SUPERSAMPLES * SUPERSAMPLES; s++) {
+    enum { POINTS = SUPERSAMPLES * SUPERSAMPLES };
+    i64 sum[3] = {0};
+    double cosine = cos(pose->turn), sine = sin(pose->turn), zoom = (double)picture->width / pose->size;
+    for (int s = 0; s < POINTS; s++) {
         double across = ((double)x + (s % SUPERSAMPLES + 0.5) / SUPERSAMPLES) / (double)side - pose->x;
         double down = ((double)y + (s / SUPERSAMPLES + 0.5) / SUPERSAMPLES) / (double)side - pose->y;
         double u = (across * cosine + down * sine) * zoom, v = (down * cosine - across * sine) * zoom;
-        add_bilinear(sum, picture, u + (double)picture->width / 2, v + (double)picture->height / 2);
+        add_point(sum, picture, u + (double)picture->width / 2, v + (double)picture->height / 2);
     }
     for (int c = 0; c < 3; c++)
-        out[c] = (u8)lround(sum[c] / (SUPERSAMPLES * SUPERSAMPLES));
+        out[c] = (u8)((sum[c] + POINTS / 2) / POINTS);
 }
 
 static void draw_frames(struct clip *out, const struct clip *picture, const struct pose poses[2])

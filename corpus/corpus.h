@@ -15,6 +15,7 @@
 #include "core/core.h"
 #include "core/json.h"
 #include "data/media.h"
+#include <sys/types.h>
 
 enum part { PART_TRAIN, PART_VALIDATION, PART_TEST, PARTS };
 extern const char *const part_names[PARTS];
@@ -108,11 +109,19 @@ void phrase_draw(struct text *out, enum part part, struct rng_key key, u32 item)
 enum { MOTIONS = 8 };
 extern const char *const motion_phrases[MOTIONS]; /* "moves to the left" */
 
-/* Says a text with a voice of espeak-ng; 22,050 Hz resampled to rate_hz. */
+/* Says a text with a voice of espeak-ng, resampled to rate_hz. A speaker is of one worker, all 0 at first. */
 struct utterance {
     const char *text, *voice;
     int speed, pitch; /* words a minute; 0..99 */
 };
-int utterance_say(struct sound *out, const struct utterance *utterance, i64 rate_hz);
+struct speaker {
+    pid_t process;
+    int to, from;
+};
+int utterance_say(struct sound *out, struct speaker *speaker, const struct utterance *utterance, i64 rate_hz);
+void speaker_close(struct speaker *speaker);
+/* The program with this option alone is a speaker's process; returns its status. */
+extern const char speaker_option[];
+int speaker_serve(void);
 
 #endif

@@ -30,28 +30,12 @@ static const struct {
     {"/usr/share/games/fortunes/chinese", "fortunes-zh"},
 };
 
-static bool program_exists(const char *name)
-{
-    const char *search = getenv("PATH");
-    char *folders = string_copy(search ? search : "/usr/bin:/bin"), *rest = folders, *folder;
-    bool found = false;
-    while (!found && (folder = strsep(&rest, ":"))) {
-        char *path = path_join(folder, name);
-        found = access(path, X_OK) == 0;
-        memory_free(path);
-    }
-    memory_free(folders);
-    return found;
-}
-
 static int check_packages(void)
 {
     struct text missing = {0};
     for (i64 i = 0; i < COUNT_OF(needed); i++)
         if (!file_exists(needed[i].path) && !file_is_directory(needed[i].path))
             text_printf(&missing, " %s", needed[i].package);
-    if (!program_exists("espeak-ng"))
-        text_printf(&missing, " espeak-ng");
     int status = missing.length
                      ? error_set("packages the corpus is made from are missing; run: apt-get install%s", missing.data)
                      : 0;
@@ -174,6 +158,8 @@ static int make_corpus(struct corpus *corpus)
 
 int main(int count, char **arguments)
 {
+    if (count == 2 && strcmp(arguments[1], speaker_option) == 0)
+        return speaker_serve();
     struct corpus corpus = {.glyphs = 1500, .clips = 300, .spoken = 1200, .text_bytes = 6000000, .size = 64};
     int status = parse_options(&corpus, count, arguments);
     if (status > 0)

@@ -7,9 +7,11 @@
 enum { RATE_HZ = 16000, FRAME = RATE_HZ / 50, MARGIN = RATE_HZ * 80 / 1000 };
 
 /* Language and variant; the held-out ones share neither variant nor, in test, accent with training. */
-static const char *const train_voices[] = {"en-us",     "en-us+f1",      "en-us+m1",      "en-us+m7",
-                                           "en-gb",     "en-gb+f4",      "en-gb+m3",      "en-gb-scotland",
-                                           "en-029+m6", "en-gb-x-rp+f2", "en-gb-x-rp+m5", "en-gb-scotland+f4"};
+static const char *const train_voices[] = {
+    "en-us",        "en-us+f1",       "en-us+m1",    "en-us+m7",      "en-gb",         "en-gb+f4",
+    "en-gb+m3",     "en-gb-scotland", "en-029+m6",   "en-gb-x-rp+f2", "en-gb-x-rp+m5", "en-gb-scotland+f4",
+    "en-us+Alicia", "en-us+Andy",     "en-gb+Annie", "en-us+Denis",   "en-gb+Gene",    "en-us+Hugo",
+    "en-gb+Lee",    "en-us+Linda",    "en-us+Mario", "en-us+Steph",   "en-gb+anika",   "en-us+m8"};
 static const char *const validation_voices[] = {"en-us+f5", "en-gb+m2"};
 static const char *const test_voices[] = {"en-gb-x-gbclan+f3", "en-gb-x-gbcwmd+m4"};
 static const struct {
@@ -29,6 +31,7 @@ struct recording {
 struct speech {
     const struct corpus *corpus;
     struct recording *recordings;
+    struct speaker *speakers; /* one per worker */
 };
 
 static double frame_power(const struct sound *sound, i64 begin)
@@ -86,11 +89,10 @@ static void set_loudness(struct sound *sound, double loudest)
 
 static int record(void *context, i64 item, int worker)
 {
-    (void)worker;
     const struct speech *speech = context;
     const struct recording *recording = &speech->recordings[item];
     struct sound sound;
-    if (utterance_say(&sound, &recording->utterance, RATE_HZ) < 0)
+    if (utterance_say(&sound, &speech->speakers[worker], &recording->utterance, RATE_HZ) < 0)
         return -1;
     double loudest = largest_power(&sound);
     if (loudest < 1e-8) {
@@ -145,7 +147,11 @@ int make_speech(struct corpus *corpus)
             corpus_caption(corpus, part, "audio", recording->file, recording->said.data, recording->utterance.voice);
         }
     }
+    speech.speakers = memory_alloc(workers_count() * (i64)sizeof *speech.speakers);
     int status = run_items("speech", count, record, &speech);
+    for (int i = 0; i < workers_count(); i++)
+        speaker_close(&speech.speakers[i]);
+    memory_free(speech.speakers);
     for (i64 i = 0; i < count; i++)
         text_release(&speech.recordings[i].said);
     memory_free(speech.recordings);
