@@ -1,12 +1,25 @@
 /* weft tokenize: JSON lines on stdin, {"text":..} -> {"ids":[..]} and back. */
+#define _GNU_SOURCE /* memrchr */
 #include "cli/cli.h"
 #include "core/json.h"
 #include "sequence/grammar.h"
 #include "tokenizers/text.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+struct line {
+    const char *text;
+    i64 length;
+};
+/* What a thread writes to while it goes through its lines. */
+struct scratch {
+    struct text unescaped;
+    struct id_list ids;
+};
 
 /* Numbers with commas between, as printf would write them; a call of it for every id would be most of the time. */
 static void append_ids(struct text *out, const i32 *ids, i64 count)
@@ -17,7 +30,7 @@ static void append_ids(struct text *out, const i32 *ids, i64 count)
     for (i64 i = 0; i < count; i++) {
         char digits[MOST_BYTES];
         int at = MOST_BYTES;
-        i32 value = ids[i];
+        u32 value = (u32)ids[i];
         do
             digits[--at] = (char)('0' + value % 10);
         while (value /= 10);
@@ -33,38 +46,47 @@ static void append_ids(struct text *out, const i32 *ids, i64 count)
     text_append(out, part, length);
 }
 
-static int encode_line(struct text *out, const struct text_tokenizer *tokenizer, const struct json *line, bool bare)
+static int encode_text(struct text *out, struct scratch *scratch, const struct text_tokenizer *tokenizer,
+                       const char *text, i64 length, bool bare)
 {
     const struct encode_options options = {.add_template = !bare};
-    const struct json *text = json_get(line, "text");
-    struct id_list ids = {0};
-    if (json_kind(text) != JSON_STRING)
-        return error_set("expected an object with a string \"text\"");
-    int status = text_encode(tokenizer, &ids, json_string(text, ""), json_string_length(text), &options);
+    scratch->ids.count = 0;
+    if (text_encode(tokenizer, &scratch->ids, text, length, &options))
+        return -1;
     text_append(out, "{\"ids\":[", 8);
-    append_ids(out, ids.ids, ids.count);
+    append_ids(out, scratch->ids.ids, scratch->ids.count);
     text_append(out, "]}\n", 3);
-    id_list_release(&ids);
-    return status;
+    return 0;
 }
 
-static int decode_line(struct text *out, const struct text_tokenizer *tokenizer, const struct json *line)
+static int encode_object(struct text *out, struct scratch *scratch, const struct text_tokenizer *tokenizer,
+                         const struct json *line, bool bare)
+{
+    const struct json *text = json_get(line, "text");
+    if (json_kind(text) != JSON_STRING)
+        return error_set("expected an object with a string \"text\"");
+    return encode_text(out, scratch, tokenizer, json_string(text, ""), json_string_length(text), bare);
+}
+
+static int decode_object(struct text *out, struct scratch *scratch, const struct text_tokenizer *tokenizer,
+                         const struct json *line)
 {
     const struct json *list = json_get(line, "ids");
-    struct id_list ids = {0};
+    struct id_list *ids = &scratch->ids;
     struct text decoded = {0};
     int status = 0;
+    ids->count = 0;
     if (json_kind(list) != JSON_ARRAY)
         return error_set("expected an object with an array \"ids\"");
     for (i64 i = 0; i < json_count(list) && status == 0; i++) {
         i64 id = json_integer(json_at(list, i), -1);
         if (id < 0 || id > INT32_MAX)
             status = error_set("ids[%lld]: expected a whole number from 0", (long long)i);
-        id_list_push(&ids, (i32)id);
+        id_list_push(ids, (i32)id);
     }
     bool skip = json_bool(json_get(line, "skip_special"), false);
     if (status == 0)
-        status = text_decode(tokenizer, &decoded, ids.ids, ids.count, skip);
+        status = text_decode(tokenizer, &decoded, ids->ids, ids->count, skip);
     if (status == 0) {
         struct json *j = json_object();
         json_set(j, "text", json_of_bytes(decoded.data ? decoded.data : "", decoded.length));
@@ -73,105 +95,210 @@ static int decode_line(struct text *out, const struct text_tokenizer *tokenizer,
         json_free(j);
     }
     text_release(&decoded);
-    id_list_release(&ids);
     return status;
 }
 
 /* ---- Lines, a block of them at a time, on all threads; they come out in order ---- */
-enum { BLOCK_LINES = 1024, BLOCK_BYTES = 4 << 20 };
+enum { BLOCK_BYTES = 2 << 20, TILE_BYTES = 1 << 14 };
 
-struct line {
-    i64 begin, length, number; /* in the block's text; number: in the file, from 1 */
+struct tile {
+    i64 begin, end; /* whole lines of the block's text */
     struct text out;
     char *failed; /* message; NULL: none */
 };
 struct block {
     const struct text_tokenizer *tokenizer;
     bool decode, bare;
-    struct text text;
-    struct line lines[BLOCK_LINES];
-    i64 count;
+    struct scratch *scratch; /* one a worker */
+    struct text text;        /* whole lines, and behind them what was read of the next one */
+    i64 whole, number;       /* number: of the first line, from 1 */
+    struct tile *tiles;
+    i64 count, capacity;
 };
 
-static int do_line(struct line *line, const struct block *block)
+static int do_line(struct text *out, struct scratch *scratch, const struct block *block, const struct line *line,
+                   i64 number)
 {
-    struct json *j = json_parse_line(block->text.data + line->begin, line->length, "stdin", line->number);
-    if (!j)
-        return -1;
-    int status = block->decode ? decode_line(&line->out, block->tokenizer, j)
-                               : encode_line(&line->out, block->tokenizer, j, block->bare);
-    if (status)
-        error_prefix("stdin:%lld", (long long)line->number);
-    json_free(j);
-    return status;
+    const char *text;
+    i64 length;
+    int status;
+    if (!block->decode && text_invalid_utf8(line->text, line->length) < 0 &&
+        json_line_string(&text, &length, &scratch->unescaped, line->text, line->length, "text")) {
+        status = encode_text(out, scratch, block->tokenizer, text, length, block->bare);
+    } else {
+        struct json *j = json_parse_line(line->text, line->length, "stdin", number);
+        if (!j)
+            return -1;
+        status = block->decode ? decode_object(out, scratch, block->tokenizer, j)
+                               : encode_object(out, scratch, block->tokenizer, j, block->bare);
+        json_free(j);
+    }
+    return status ? error_prefix("stdin:%lld", (long long)number) : 0;
 }
 
-static void do_tile(void *context, i64 tile, int worker)
+static i64 count_lines(const char *text, i64 length)
+{
+    i64 count = 0;
+    for (const char *at = text, *end = text + length; (at = memchr(at, '\n', (size_t)(end - at))); at++)
+        count++;
+    return count;
+}
+
+/* A message belongs to its thread. Which line it is is counted for the one that fails, which says so the second time.
+ */
+static char *complain(struct text *out, struct scratch *scratch, const struct block *block, const struct line *line)
+{
+    i64 number = block->number + count_lines(block->text.data, line->text - block->text.data);
+    do_line(out, scratch, block, line, number);
+    return string_copy(error_text());
+}
+
+static void do_tile(void *context, i64 index, int worker)
 {
     struct block *block = context;
-    struct line *line = &block->lines[tile];
-    (void)worker;
-    text_clear(&line->out);
-    if (do_line(line, block))
-        line->failed = string_copy(error_text()); /* a message belongs to its thread */
+    struct scratch *scratch = &block->scratch[worker];
+    struct tile *tile = &block->tiles[index];
+    const char *end = block->text.data + tile->end, *next;
+    text_clear(&tile->out);
+    for (const char *at = block->text.data + tile->begin; at < end && !tile->failed; at = next) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        next = newline ? newline + 1 : end;
+        struct line line = {at, (newline ? newline : end) - at};
+        if (line.length && do_line(&tile->out, scratch, block, &line, 0))
+            tile->failed = complain(&tile->out, scratch, block, &line);
+    }
 }
 
-/* False at the end of the input. */
-static bool read_block(struct block *block, char **buffer, size_t *capacity, i64 *number)
+static void add_tile(struct block *block, i64 begin, i64 end)
 {
-    ssize_t length = 0;
-    text_clear(&block->text);
-    block->count = 0;
-    while (block->count < BLOCK_LINES && block->text.length < BLOCK_BYTES &&
-           (length = getline(buffer, capacity, stdin)) >= 0) {
-        ++*number;
-        length -= length && (*buffer)[length - 1] == '\n';
-        if (length == 0)
-            continue;
-        struct line *line = &block->lines[block->count++];
-        line->begin = block->text.length, line->length = length, line->number = *number;
-        text_append(&block->text, *buffer, length);
+    if (block->count == block->capacity) {
+        i64 next = max_i64(BLOCK_BYTES / TILE_BYTES, 2 * block->capacity), size = sizeof(struct tile);
+        block->tiles = memory_resize(block->tiles, block->capacity * size, next * size);
+        block->capacity = next;
     }
-    return block->count > 0;
+    struct tile *tile = &block->tiles[block->count++];
+    tile->begin = begin, tile->end = end;
+}
+
+static void cut_tiles(struct block *block)
+{
+    const char *text = block->text.data;
+    block->count = 0;
+    for (i64 begin = 0, end; begin < block->whole; begin = end) {
+        i64 from = min_i64(begin + TILE_BYTES, block->whole) - 1;
+        const char *newline = memchr(text + from, '\n', (size_t)(block->whole - from));
+        end = newline ? newline + 1 - text : block->whole;
+        add_tile(block, begin, end);
+    }
+}
+
+/* ---- One block is written and the next one read while the one between them is worked on ---- */
+struct exchange {
+    struct block *block;         /* written, then filled */
+    const struct block *current; /* what it is filled behind */
+    char *failed;                /* message; NULL: none */
+};
+
+static i64 read_some(struct text *text)
+{
+    static char bytes[1 << 18];
+    ssize_t count;
+    do
+        count = read(STDIN_FILENO, bytes, sizeof bytes);
+    while (count < 0 && errno == EINTR);
+    if (count < 0)
+        return error_errno("stdin: cannot be read");
+    text_append(text, bytes, count);
+    return count;
+}
+
+/* Whole lines, at least one; none at the end of the input. The last one may lack its newline. */
+static int read_block(struct block *block, const struct block *before)
+{
+    struct text *text = &block->text;
+    i64 got = 1;
+    text_clear(text);
+    block->number = before->number + count_lines(before->text.data, before->whole);
+    text_append(text, before->text.data + before->whole, before->text.length - before->whole);
+    block->whole = 0;
+    while (got > 0 && (text->length < BLOCK_BYTES || block->whole == 0)) {
+        i64 known = text->length;
+        if ((got = read_some(text)) < 0)
+            return -1;
+        const char *newline = memrchr(text->data + known, '\n', (size_t)got);
+        block->whole = newline ? newline + 1 - text->data : block->whole;
+    }
+    block->whole = got == 0 ? text->length : block->whole;
+    cut_tiles(block);
+    return 0;
 }
 
 /* What came before a bad line is written. */
-static int write_block(struct block *block)
+static int write_block(const struct block *block)
 {
-    int status = 0;
     for (i64 i = 0; i < block->count; i++) {
-        struct line *line = &block->lines[i];
-        if (status == 0 && line->failed)
-            status = error_set("%s", line->failed);
-        if (status == 0 && fwrite(line->out.data, 1, (size_t)line->out.length, stdout) != (size_t)line->out.length)
-            status = error_errno("stdout");
-        memory_free(line->failed);
-        line->failed = NULL;
+        const struct tile *tile = &block->tiles[i];
+        if (fwrite(tile->out.data, 1, (size_t)tile->out.length, stdout) != (size_t)tile->out.length)
+            return error_errno("stdout");
+        if (tile->failed)
+            return error_set("%s", tile->failed);
     }
+    return 0;
+}
+
+static void *exchange_block(void *context)
+{
+    struct exchange *e = context;
+    if (write_block(e->block) || read_block(e->block, e->current))
+        e->failed = string_copy(error_text());
+    return NULL;
+}
+
+static int work(struct block *current, struct block *other)
+{
+    struct exchange e = {.block = other, .current = current};
+    pthread_t thread;
+    require(pthread_create(&thread, NULL, exchange_block, &e) == 0, "no thread to read and write with");
+    workers_run(current->count, do_tile, current);
+    pthread_join(thread, NULL);
+    int status = e.failed ? error_set("%s", e.failed) : 0;
+    memory_free(e.failed);
     return status;
+}
+
+static void block_release(struct block *block)
+{
+    for (i64 i = 0; i < block->capacity; i++) {
+        text_release(&block->tiles[i].out);
+        memory_free(block->tiles[i].failed);
+    }
+    memory_free(block->tiles);
+    text_release(&block->text);
 }
 
 static int run_lines(const struct text_tokenizer *tokenizer, bool decode, bool bare)
 {
-    struct block *block = memory_alloc(sizeof *block);
-    char *buffer = NULL;
-    size_t capacity = 0;
-    i64 number = 0;
-    int status = 0;
-    block->tokenizer = tokenizer, block->decode = decode, block->bare = bare;
-    while (status == 0 && read_block(block, &buffer, &capacity, &number)) {
-        workers_run(block->count, do_tile, block);
-        status = write_block(block);
+    int workers = workers_count();
+    struct scratch *scratch = memory_alloc(workers * (i64)sizeof *scratch);
+    struct block blocks[2] = {{tokenizer, decode, bare, scratch, .number = 1}, {tokenizer, decode, bare, scratch}};
+    struct block *current = &blocks[1], *other = &blocks[0];
+    text_append(&other->text, "", 0);
+    int status = read_block(current, other);
+    while (status == 0 && current->count > 0 && (status = work(current, other)) == 0) {
+        struct block *done = current;
+        current = other, other = done;
     }
-    if (status == 0 && ferror(stdin))
-        status = error_errno("stdin: cannot be read");
-    if (status == 0 && fflush(stdout))
+    if (status == 0)
+        status = write_block(other);
+    if (fflush(stdout) && status == 0)
         status = error_errno("stdout");
-    for (i64 i = 0; i < BLOCK_LINES; i++)
-        text_release(&block->lines[i].out);
-    text_release(&block->text);
-    memory_free(block);
-    free(buffer);
+    for (int i = 0; i < workers; i++) {
+        text_release(&scratch[i].unescaped);
+        id_list_release(&scratch[i].ids);
+    }
+    memory_free(scratch);
+    block_release(&blocks[0]);
+    block_release(&blocks[1]);
     return status;
 }
 

@@ -21,6 +21,10 @@ struct json *json_load(const char *path); /* NULL: message with path, line, colu
 /* origin names the source in messages; U+0000 in strings is allowed */
 struct json *json_parse(const char *text, i64 length, const char *origin);
 struct json *json_parse_line(const char *text, i64 length, const char *path, i64 number); /* a file's line, from 1 */
+/* The string `name` of a line that is an object of strings, short whole numbers, true, false and null, without building
+ * it: as json_parse_line and json_string would have it, within `line` or, where it has escapes, in `room`. False: the
+ * line is another, or not valid, and wants a parse; nothing is said. `line` is UTF-8. */
+bool json_line_string(const char **out, i64 *length, struct text *room, const char *line, i64 bytes, const char *name);
 void json_free(struct json *value);
 
 enum json_kind json_kind(const struct json *value);                /* of NULL: JSON_NULL */

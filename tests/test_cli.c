@@ -440,6 +440,40 @@ static void tokenize_there_and_back(void **state)
     memory_free(ids);
 }
 
+/* Long and short lines, flat ones and others, over several blocks: each gives what it gives by itself. */
+static void tokenize_keeps_lines_in_order_over_blocks(void **state)
+{
+    enum { LINES = 9000, WORDS = 100, LONG = 400000 };
+    const char *const encode[] = {"tokenize", GOLDEN "/tokenizer/qwen2", NULL};
+    struct text input = {0}, expected = {0};
+    (void)state;
+    assert_int_equal(run("{\"text\":\" one\"}\n", encode), 0);
+    char *one = string_format("%.*s", (int)strcspn(said.data + 8, "]"), said.data + 8);
+    for (int i = 0; i < LINES; i++) {
+        int words = i == LINES / 2 ? LONG : i % WORDS;
+        text_printf(&input, i % 7 ? "{\"text\":\"" : "{\"meta\":{},\"text\":\"");
+        text_printf(&expected, "{\"ids\":[");
+        for (int w = 0; w < words; w++) {
+            text_append(&input, " one", 4);
+            text_printf(&expected, w ? ",%s" : "%s", one);
+        }
+        text_printf(&input, i % 5 ? "\"}\n" : "\"}\r\n\n");
+        text_printf(&expected, "]}\n");
+    }
+    setenv("WEFT_THREADS", "3", 1);
+    assert_int_equal(run(input.data, encode), 0);
+    assert_true(said.length == expected.length && memcmp(said.data, expected.data, (size_t)said.length) == 0);
+    text_printf(&input, "{\"text\":\" one\"}\n{\"text\":\n{\"text\":\"\"}");
+    text_printf(&expected, "{\"ids\":[%s]}\n", one);
+    assert_int_equal(run(input.data, encode), 1);
+    setenv("WEFT_THREADS", "1", 1);
+    assert_true(said.length == expected.length && memcmp(said.data, expected.data, (size_t)said.length) == 0);
+    expect_complaint("stdin:10802:");
+    memory_free(one);
+    text_release(&input);
+    text_release(&expected);
+}
+
 static void tokenize_puts_the_template_around_and_adds_tokens(void **state)
 {
     (void)state;
@@ -849,6 +883,7 @@ int main(void)
         cmocka_unit_test(keys_of_a_config_may_be_null_or_whole_reals),
         cmocka_unit_test(tokenize_tells_an_end_from_a_failure),
         cmocka_unit_test(tokenize_there_and_back),
+        cmocka_unit_test(tokenize_keeps_lines_in_order_over_blocks),
         cmocka_unit_test(tokenize_puts_the_template_around_and_adds_tokens),
         cmocka_unit_test(extract_leaves_a_whole_model_or_nothing),
         cmocka_unit_test(what_stands_beside_an_output_stays),

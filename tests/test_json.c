@@ -240,6 +240,91 @@ static void saved_files_load_again(void **state)
     assert_int_equal(directory_remove(directory), 0);
 }
 
+/* ---- One string of a line ---- */
+
+/* As the parser has it, or left to it. */
+static bool line_is_taken(const char *line, i64 length)
+{
+    const char *text;
+    i64 bytes;
+    struct text room = {0};
+    bool taken = json_line_string(&text, &bytes, &room, line, length, "text");
+    if (taken) {
+        struct json *root = json_parse(line, length, "line");
+        const struct json *value = json_get(root, "text");
+        if (!root || json_kind(value) != JSON_STRING || json_string_length(value) != bytes ||
+            memcmp(json_string(value, ""), text, (size_t)bytes) != 0)
+            fail_msg("%.*s: another string than the parser's (%s)", (int)length, line, root ? "" : error_text());
+        json_free(root);
+    }
+    text_release(&room);
+    return taken;
+}
+
+static void a_string_of_a_flat_line_is_the_parsers(void **state)
+{
+    static const char *const taken[] = {
+        "{\"text\":\"\"}",
+        " {\t\"text\" : \"abc defgh ijkl mnop \u00fc\u4f60 q\" } \r\n",
+        "{\"text\":\"\\u0041\\u00e9\\u4f60\\ud83d\\ude42\\n\\t\\\"\\\\\\/\\b\\f\\r\\u0000.\"}",
+        "{\"id\":12,\"text\":\"a\\nb\",\"x\":\"\\u00e9\",\"t\":true,\"f\":false,\"n\":null,\"z\":0}",
+    };
+    static const char *const left[] = {
+        "",
+        "{}",
+        "{\"other\":\"a\"}",
+        "{\"text\":1}",
+        "{\"text\":\"a\",\"m\":{}}",
+        "{\"text\":\"a\",\"m\":1.5}",
+        "{\"text\":\"a\",\"text\":\"b\"}",
+        "{\"text\":\"a\",\"te\\u0078t\":\"b\"}",
+        "{\"text\":\"a\"} x",
+        "{\"text\":\"a\",}",
+        "{\"text\":\"a\"",
+        "{\"text\":\"a",
+        "{\"text\":\"a\\",
+        "{\"text\":\"\\ud83d\"}",
+        "{\"text\":\"\\ude42\\ud83d\"}",
+        "{\"text\":\"\\ud83d\\u0041\"}",
+        "{\"text\":\"\\u00g0\"}",
+        "{\"text\":\"\\q\"}",
+        "{\"text\":\"a\tb\"}",
+        "{\"a\":01,\"text\":\"a\"}",
+        "{\"a\":truely,\"text\":\"a\"}",
+        "{\"a\":,\"text\":\"a\"}",
+        "{\"text\":\"a\",\"x\":\"\\x\"}",
+        "[\"text\"]",
+        "{\"n\":1234567890123456,\"text\":\"a\"}",
+    };
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(taken); i++)
+        if (!line_is_taken(taken[i], (i64)strlen(taken[i])))
+            fail_msg("%s: left to the parser", taken[i]);
+    for (i64 i = 0; i < COUNT_OF(left); i++)
+        if (line_is_taken(left[i], (i64)strlen(left[i])))
+            fail_msg("%s: taken", left[i]);
+}
+
+/* Lines with some bytes changed: whatever is taken is what the parser reads. */
+static void changed_lines_are_the_parsers_or_left_to_it(void **state)
+{
+    static const char line[] =
+        "{\"id\": 120, \"text\": \"one \\u00e9 \\ud83d\\ude42 two\\n three\", \"u\": \"\\\\x\", \"t\": true}";
+    static const char bytes[] = "\"\\{}:,u0d8 ntr\x1f\x01[/";
+    const struct rng_key key = {1, RNG_TEST};
+    char changed[sizeof line];
+    i64 taken = 0;
+    (void)state;
+    for (u32 round = 0; round < 20000; round++) {
+        memcpy(changed, line, sizeof line);
+        for (u32 i = 0; i < 1 + round % 3; i++)
+            changed[rng_below(key, sizeof line - 1, round, i, 0, 0)] =
+                bytes[rng_below(key, sizeof bytes - 1, round, i, 1, 0)];
+        taken += line_is_taken(changed, sizeof line - 1 - (i64)(round % 2));
+    }
+    assert_in_range(taken, 1000, 10000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +339,8 @@ int main(void)
         cmocka_unit_test(reals_read_back_the_same),
         cmocka_unit_test(needed_keys_say_what_was_expected),
         cmocka_unit_test(saved_files_load_again),
+        cmocka_unit_test(a_string_of_a_flat_line_is_the_parsers),
+        cmocka_unit_test(changed_lines_are_the_parsers_or_left_to_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
