@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { REDIRECTS_MOST = 8, LEAST_BYTES_A_SECOND = 1024 };
+enum { REDIRECTS_MOST = 8, LEAST_BYTES_A_SECOND = 1024, CONNECT_MOST_S = 10 };
 
 struct http {
     CURL *curl;
@@ -217,7 +217,8 @@ static struct curl_slist *set_request(CURL *curl, const struct http_request *r)
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "weft");
     curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)(1000 * r->stall_s) + 1);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
+                     r->stall_s < CONNECT_MOST_S ? (long)(1000 * r->stall_s) + 1 : 1000L * CONNECT_MOST_S);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     return headers;
@@ -254,6 +255,11 @@ static enum http_result result_of(const struct transfer *t, CURLcode code, const
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_NOT_BUILT_IN:
         return HTTP_NEVER;
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_OPERATION_TIMEDOUT:
+        return HTTP_UNREACHED;
     default:
         return HTTP_BROKEN;
     }

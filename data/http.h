@@ -32,7 +32,8 @@ enum http_result {
     HTTP_DONE,    /* an answer, and all of its body */
     HTTP_STOPPED, /* by the taker, by `stop`, or interrupted() */
     HTTP_BROKEN,
-    HTTP_NEVER /* it would not be otherwise the next time: no such protocol, a certificate that is not trusted */
+    HTTP_UNREACHED, /* no connection: the host is not known, refuses it, or says nothing for 10 s */
+    HTTP_NEVER      /* it would not be otherwise the next time: no such protocol, a certificate that is not trusted */
 };
 /* What comes of a body of status 200 or 206; false: enough. */
 typedef bool http_taker(void *context, const struct http_answer *answer, const u8 *bytes, i64 count);

@@ -11,7 +11,8 @@
 #define RETRY_AFTER_MOST_S 300
 enum { BLOCKS = 16 };
 
-struct remote_patience remote_patience = {.tries = 10, .pause_s = 1, .pause_most_s = 60, .stall_s = 30};
+struct remote_patience remote_patience = {
+    .tries = 10, .tries_unknown = 3, .pause_s = 1, .pause_most_s = 60, .stall_s = 30};
 
 struct block {
     i64 number, bytes, used; /* used: when it was last; 0: holds nothing */
@@ -194,6 +195,8 @@ static enum http_result ask(struct fetch *f, struct http_answer *a)
     f->verdict = VERDICT_NONE;
     enum http_result result = http_get(f->http, a, &request, take_body, f);
     memory_free(version);
+    if (a->status)
+        remote_host_answers(r->target.url);
     if (f->verdict == VERDICT_NONE && (result == HTTP_DONE || a->status >= 300))
         f->verdict = judge(f, a);
     return result;
@@ -209,6 +212,13 @@ static bool is_whole(struct fetch *f, enum http_result result)
     if (f->enough || (f->verdict == VERDICT_ENDED && total < 0))
         return true;
     return end < 0 ? result == HTTP_DONE : f->at >= end;
+}
+
+static int tries_most(const struct fetch *f, enum http_result result)
+{
+    const struct remote_patience *p = &remote_patience;
+    bool unknown = result == HTTP_UNREACHED && !remote_host_has_answered(f->remote->target.url);
+    return unknown && p->tries_unknown < p->tries ? p->tries_unknown : p->tries;
 }
 
 static int give_up(const struct fetch *f, const struct http_answer *a, int tries)
@@ -271,7 +281,7 @@ static int fetch_run(struct fetch *f)
         else if ((f->verdict == VERDICT_TAKE || f->verdict == VERDICT_ENDED) && is_whole(f, result))
             status = 0;
         tries = f->at - from >= HEADWAY_BYTES ? 1 : tries;
-        if (status == 1 && tries >= remote_patience.tries)
+        if (status == 1 && tries >= tries_most(f, result))
             status = give_up(f, &a, tries);
         if (status == 1 && !try_again(f, &a, tries))
             status = interrupted() ? error_interrupted() : 0;

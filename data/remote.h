@@ -5,14 +5,15 @@
  * none, for it is written into what is made of the file.
  *
  * A connection that breaks or stands still is made again and goes on at the byte that comes next, with growing pauses,
- * so many times; the file must still be the same (ETag, or when it was modified last, and size). What will not be
- * otherwise the next time (404, 403) is not tried again. */
+ * so many times (fewer to a host that this process has had no answer from); the file must still be the same (ETag, or
+ * when it was modified last, and size). What will not be otherwise the next time (404, 403) is not tried again. */
 #ifndef WEFT_DATA_REMOTE_H
 #define WEFT_DATA_REMOTE_H
 #include "data/http.h"
 
 struct remote_patience {
     int tries;                             /* without 1 MiB between them */
+    int tries_unknown;                     /* while no connection comes about to a host that has not answered yet */
     double pause_s, pause_most_s, stall_s; /* the first pause, each one doubles; see http_request */
 };
 extern struct remote_patience remote_patience; /* tests have less */
@@ -47,6 +48,10 @@ int remote_list(struct remote_list *list, const char *address, bool (*is_file)(c
 void remote_list_release(struct remote_list *list);
 
 void remote_list_add(struct remote_list *list, char *address, i64 bytes, char *version); /* bytes -1: to be asked for */
+
+/* remote_hosts.c: of the host of an address, since the program began */
+void remote_host_answers(const char *url);
+bool remote_host_has_answered(const char *url);
 
 /* address.c */
 int address_check(const char *address);

@@ -18,7 +18,8 @@ static struct server server;
 static int quickly(void **state)
 {
     (void)state;
-    remote_patience = (struct remote_patience){.tries = 4, .pause_s = 0.01, .pause_most_s = 0.02, .stall_s = 0.2};
+    remote_patience =
+        (struct remote_patience){.tries = 4, .tries_unknown = 2, .pause_s = 0.01, .pause_most_s = 0.02, .stall_s = 0.2};
     setenv("no_proxy", "*", 1);
     unsetenv("AWS_ENDPOINT_URL_S3");
     log_set_level(LOG_QUIET);
@@ -446,6 +447,39 @@ static void refusals_of_a_bucket_say_what_to_do(void **state)
     (void)state;
 }
 
+static void expect_given_up(const char *address, const char *message)
+{
+    u8 byte;
+    struct remote *remote = remote_open(address);
+    assert_int_equal(remote_read_at(remote, &byte, 0, 1), -1);
+    assert_non_null(strstr(error_text(), message));
+    remote_close(remote);
+}
+
+/* Nobody listens at a port that was closed; by this name no other test asked for it. */
+static void who_never_answered_is_soon_given_up(void **state)
+{
+    struct served file = a_tar();
+    u8 byte;
+    server_open(&server, &file, 1);
+    char *address = string_format("http://localhost%s/a.tar", strrchr(server.url, ':')),
+         *near = string_format("%s0/a.tar", server.url);
+    server_close(&server);
+    expect_given_up(address, "given up after 2 tries");
+    memory_free(address);
+    server_open(&server, &file, 1);
+    address = string_format("%s/a.tar", server.url);
+    struct remote *remote = remote_open(address);
+    assert_int_equal(remote_read_at(remote, &byte, 0, 1), 0);
+    remote_close(remote);
+    server_close(&server);
+    expect_given_up(address, "given up after 4 tries");
+    assert_false(remote_host_has_answered(near));
+    memory_free(address);
+    memory_free(near);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,6 +492,7 @@ int main(void)
         cmocka_unit_test(tables_need_ranges),
         cmocka_unit_test(what_will_not_change_is_asked_for_once),
         cmocka_unit_test(patience_ends),
+        cmocka_unit_test(who_never_answered_is_soon_given_up),
         cmocka_unit_test(a_long_file_comes_whole),
         cmocka_unit_test(ranges_are_files_of_a_folder),
         cmocka_unit_test(addresses_hold_no_credentials),
