@@ -329,11 +329,26 @@ static char *digest_of(const struct recipe *r, const struct recipe_stage *s, con
     return input_digest(path, r->run, part, parts);
 }
 
+/* What a stage that is done found at an address: whether it has changed since is no matter of going on, which has to do
+ * without a network. NULL: the stage is not done, or did not read it. */
+static char *digest_when_done(const struct recipe *r, const struct recipe_stage *s, const char *address)
+{
+    char *path = string_format("%s/%s/done.json", r->run, s->name);
+    struct json *done = file_exists(path) ? json_load(path) : NULL;
+    const char *digest = json_string(json_get(json_get(json_get(done, "identity"), "inputs"), address), NULL);
+    char *copy = digest ? string_copy(digest) : NULL;
+    json_free(done);
+    memory_free(path);
+    return copy;
+}
+
 static int hash_path(const struct recipe *r, struct recipe_stage *s, const struct setting *row, const char *path)
 {
     if (!is_address(path) && !file_exists(path))
         return error_set("there is no %s: expected a file or folder", path);
-    char *digest = digest_of(r, s, row, path);
+    char *digest = is_address(path) && !r->redo ? digest_when_done(r, s, path) : NULL;
+    if (!digest)
+        digest = digest_of(r, s, row, path);
     if (digest)
         json_set(s->inputs, path, json_of_string(digest));
     memory_free(digest);

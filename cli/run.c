@@ -479,7 +479,9 @@ static int open_recipe(struct runner *run, struct recipe_stage *none)
 {
     const struct arguments *a = run->arguments;
     (void)none;
-    return recipe_open(&run->recipe, a->positional[0], a->positional + 1, a->count - 1);
+    int status = recipe_open(&run->recipe, a->positional[0], a->positional + 1, a->count - 1);
+    run->recipe.redo = run->redo;
+    return status;
 }
 
 static int run_failed(const struct runner *run)
@@ -495,7 +497,7 @@ int command_run(int argc, char **argv)
     bool kinds = false;
     struct arguments a;
     const struct option options[] = {
-        {"redo", NULL, NULL, &run.redo, "make stages anew whose settings changed"},
+        {"redo", NULL, NULL, &run.redo, "make stages anew whose settings or inputs changed, asking addresses too"},
         {"layout", "SIZES", &run.layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive=,bucket="},
         {"kinds", NULL, NULL, &kinds, "list every stage kind and its settings"},
         DEVICE_OPTION,

@@ -34,6 +34,7 @@ struct recipe {
     char *run;
     u64 seed;
     const char *precision;
+    bool redo; /* stages that are done are asked about anew, those that read addresses too */
     struct recipe_stage *stages;
     i64 count;
 };

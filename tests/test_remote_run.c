@@ -1,0 +1,81 @@
+/* A run whose stages have read addresses goes on without them; what changed there is known to who asks. */
+#include <sys/wait.h>
+#include <unistd.h>
+#include "tests/http_server.h"
+#include "tests/scratch.h"
+
+static const char lines[] = "{\"text\":\"a small house by a small lake\"}\n{\"text\":\"houses and lakes\"}\n";
+static struct text said;
+
+static int run(const char *words)
+{
+    char *err = path_of("stderr");
+    char *command = string_format("WEFT_THREADS=1 no_proxy='*' %s run %s %s 2>%s", WEFT_PROGRAM, path_of("recipe.yaml"),
+                                  words, err);
+    int status = system(command);
+    text_release(&said);
+    succeed(file_read(&said, err));
+    text_append(&said, "", 0);
+    memory_free(command);
+    return WEXITSTATUS(status);
+}
+
+static void expect_said(const char *part)
+{
+    if (!strstr(said.data, part))
+        fail_msg("expected \"%s\" in: %s", part, said.data);
+}
+
+static void write_recipe(const char *url, int vocabulary)
+{
+    char *recipe =
+        string_format("run: %s\nprecision: f32\nstages:\n  bpe: {kind: tokenizer-text, data: \"%s/a.jsonl\", "
+                      "vocabulary: %d}\n",
+                      path_of("run"), url, vocabulary);
+    succeed(file_replace(path_of("recipe.yaml"), recipe, (i64)strlen(recipe)));
+    memory_free(recipe);
+}
+
+static void what_is_done_asks_no_address(void **state)
+{
+    struct served file = {.path = "/a.jsonl", .bytes = lines, .count = sizeof lines - 1, .etag = "\"1\""};
+    struct server server;
+    (void)state;
+    server_open(&server, &file, 1);
+    write_recipe(server.url, 300);
+    assert_int_equal(run(""), 0);
+    assert_true(file.requests > 0);
+    file.requests = 0;
+    assert_int_equal(run(""), 0);
+    expect_said("done before");
+    assert_int_equal(file.requests, 0);
+    assert_int_equal(run("--redo"), 0);
+    expect_said("done before");
+    assert_true(file.requests > 0);
+    file.etag = "\"2\"";
+    assert_int_equal(run(""), 0);
+    expect_said("done before");
+    assert_int_equal(run("--redo"), 0);
+    assert_null(strstr(said.data, "done before"));
+    file.requests = 0;
+    write_recipe(server.url, 310);
+    assert_int_equal(run(""), 1); /* without a question */
+    expect_said("other settings or inputs: settings.vocabulary");
+    assert_int_equal(file.requests, 0);
+    server_close(&server);
+    write_recipe(server.url, 300);
+    assert_int_equal(run(""), 0);
+    expect_said("done before");
+}
+
+static int end(void **state)
+{
+    text_release(&said);
+    return remove_directory(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_done_asks_no_address)};
+    return cmocka_run_group_tests(tests, make_directory, end);
+}
