@@ -3,6 +3,7 @@
 #include "cli/stages.h"
 #include "core/json.h"
 #include "data/prepare.h"
+#include "data/remote.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -208,8 +209,22 @@ static int each_reference(struct recipe *r, struct recipe_stage *s, const struct
     return status;
 }
 
+/* A signature is for this process: neither what a stage was made of nor a message has it. */
+static int hide_query(struct recipe_stage *s, char **line)
+{
+    char *bare;
+    if (address_hide(&bare, *line) < 0)
+        return -1;
+    s->hides |= strcmp(bare, *line) != 0;
+    memory_free(*line);
+    *line = bare;
+    return 0;
+}
+
 static int check_reference(struct recipe *r, struct recipe_stage *s, const struct setting *row, char **line)
 {
+    if (is_address(*line))
+        return hide_query(s, line);
     if (is_path(*line) || find_stage(r, *line, strcspn(*line, "/")))
         return 0;
     const struct yaml_node *node = yaml_get(yaml_get(yaml_get(yaml_root(r->document), "stages"), s->name), row->key);
@@ -223,6 +238,10 @@ static int check_references(struct recipe *r, struct recipe_stage *s)
     int status = 0;
     for (const struct setting *row = s->kind->table; row->key && status == 0; row++)
         status = each_reference(r, s, row, check_reference);
+    if (s->hides) {
+        json_free(s->resolved);
+        s->resolved = settings_to_json(s->settings, s->kind->table);
+    }
     return status;
 }
 

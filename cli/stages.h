@@ -27,6 +27,7 @@ struct recipe_stage {
     struct json *resolved; /* the same as JSON, references as written: what is stored and hashed */
     struct json *inputs;   /* reference -> hash of what it names, filled when the stage is due */
     bool selected;
+    bool hides; /* an address came with a `?`, of which the settings know no more */
 };
 struct recipe {
     struct yaml *document;

@@ -20,9 +20,10 @@ int address_check(const char *address)
                          "it: put them into ~/.netrc (s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)",
                          scheme, address, at);
     if (strncmp(address, "s3:", 3) != 0 && host[known])
-        return error_set("%.*s: an address with `%c`, and what is behind it would be written into what is made of "
-                         "it: expected https://HOST/PATH alone; credentials stand in ~/.netrc or AWS_ACCESS_KEY_ID",
-                         scheme + known, address, host[known]);
+        return error_set(
+            "%.*s: an address with `%c`: expected https://HOST/PATH, as data of a recipe also with the signature "
+            "behind `?` that it was given; other credentials stand in ~/.netrc or AWS_ACCESS_KEY_ID",
+            scheme + known, address, host[known]);
     return 0;
 }
 

@@ -299,11 +299,9 @@ static void walk(struct listing *l, const char *path, int split, int depth)
 static void classify_object(struct source_file *file)
 {
     classify(file);
-    if (file->use != FILE_MEDIUM && file->reader != &index_reader)
-        return;
-    file->reader = NULL;
-    leave_out(file, string_copy("media and ids in files of their own at an address, which are not asked for one by "
-                                "one: expected tars or tables that hold them"));
+    if (file->use == FILE_MEDIUM)
+        leave_out(file, string_copy("media in files of their own at an address, which are not asked for one by one: "
+                                    "expected tars or tables that hold them"));
 }
 
 static void walk_objects(struct listing *l, struct remote_object *objects, i64 count, const char *folder, int split,
@@ -402,22 +400,17 @@ static int add_one(struct listing *l, const char *path)
                      path);
 }
 
-static bool is_readable(const char *address)
-{
-    return reader_of(address) != NULL;
-}
-
-/* Of a file that is named alone no name says of which part it is. */
+/* Of a file that is named alone no name says of which part it is; its ids stand behind an index. */
 static int open_addresses(struct listing *l, const char *address)
 {
     struct remote_list list;
-    if (remote_list(&list, address, is_readable) < 0)
+    if (remote_list(&list, address, source_reads) < 0)
         return -1;
-    bool one = list.count == 1 && strcmp(list.objects[0].address, address) == 0;
+    bool one = source_reads(address) && !strchr(address, '{');
     l->folder = string_copy(list.folder);
     walk_objects(l, list.objects, list.count, list.folder, SPLIT_DRAWN, 0);
-    if (one)
-        l->files[0].split = SPLIT_DRAWN;
+    for (i64 i = 0; one && i < l->count; i++)
+        l->files[i].split = SPLIT_DRAWN;
     remote_list_release(&list);
     return 0;
 }
@@ -426,7 +419,12 @@ int listing_open(struct listing *l, const char *path)
 {
     *l = (struct listing){0};
     if (is_address(path)) {
-        if (open_addresses(l, path) < 0)
+        char *address;
+        int status = address_hide(&address, path);
+        if (status == 0)
+            status = open_addresses(l, address);
+        memory_free(address);
+        if (status < 0)
             return -1;
     } else if (!file_exists(path)) {
         return error_set("%s: there is no such file or folder", path);

@@ -1,5 +1,7 @@
 /* Files at addresses: http://HOST/PATH, https://HOST/PATH, s3://BUCKET/KEY.
  *
+ * What stands behind a `?` (a presigned address) is sent as it is given and stands nowhere else: address_query.c.
+ *
  * s3:// is asked as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN say, without them anonymously; in
  * AWS_REGION (us-east-1), at AWS_ENDPOINT_URL (Amazon). Credentials of other hosts stand in ~/.netrc: an address holds
  * none, for it is written into what is made of the file.
@@ -56,6 +58,11 @@ bool remote_host_has_answered(const char *url);
 /* address.c */
 int address_check(const char *address);
 int address_expand(char ***out, i64 *count, const char *pattern); /* string_list_free */
+/* address_query.c: the address or pattern without what stands behind `?`, which is remembered; of s3:// nothing does.
+ * memory_free. */
+int address_hide(char **out, const char *pattern);
+void address_share_query(const char *to, const char *from); /* where the first has none */
+char *address_whole(const char *address);                   /* memory_free; not to be shown */
 /* s3.c */
 int http_target_init(struct http_target *target, const char *address);
 void http_target_release(struct http_target *target);

@@ -109,10 +109,52 @@ static int compare_objects(const void *a, const void *b)
     return left - right;
 }
 
+/* Megatron's index and ids. */
+static const char *const pair[] = {".idx", ".bin"};
+
+static bool is_of_pair(const char *address)
+{
+    size_t length = strlen(address), end = strlen(pair[0]);
+    return length > end &&
+           (strcmp(address + length - end, pair[0]) == 0 || strcmp(address + length - end, pair[1]) == 0);
+}
+
+/* Either of a pair names both. */
+static void add_file(struct remote_list *list, const char *address)
+{
+    if (!is_of_pair(address)) {
+        remote_list_add(list, string_copy(address), -1, NULL);
+        return;
+    }
+    for (i64 i = 0; i < COUNT_OF(pair); i++) {
+        char *name = string_format("%.*s%s", (int)(strlen(address) - strlen(pair[i])), address, pair[i]);
+        address_share_query(name, address);
+        remote_list_add(list, name, -1, NULL);
+    }
+}
+
+/* Pairs that were named by both. `list` is in order. */
+static void drop_repeated(struct remote_list *list)
+{
+    i64 kept = 0;
+    for (i64 i = 0; i < list->count; i++) {
+        struct remote_object *object = &list->objects[i];
+        bool repeated =
+            is_of_pair(object->address) && kept && strcmp(list->objects[kept - 1].address, object->address) == 0;
+        if (repeated) {
+            memory_free(object->address);
+            memory_free(object->version);
+        } else {
+            list->objects[kept++] = *object;
+        }
+    }
+    list->count = kept;
+}
+
 static int add_address(struct remote_list *list, const char *address, bool (*is_file)(const char *))
 {
     if (is_file(address)) {
-        remote_list_add(list, string_copy(address), -1, NULL);
+        add_file(list, address);
         return 0;
     }
     if (strncmp(address, "s3:", 3) == 0)
@@ -153,10 +195,11 @@ int remote_list(struct remote_list *list, const char *pattern, bool (*is_file)(c
     for (i64 i = 0; i < count && status == 0; i++)
         status = add_address(list, addresses[i], is_file);
     string_list_free(addresses, count);
-    if (status == 0)
-        status = find_sizes(list);
     if (list->count)
         qsort(list->objects, (size_t)list->count, sizeof *list->objects, compare_objects);
+    drop_repeated(list);
+    if (status == 0)
+        status = find_sizes(list);
     list->folder = folder_of(pattern, is_file(pattern));
     if (status < 0)
         remote_list_release(list);

@@ -66,7 +66,7 @@ int http_target_init(struct http_target *t, const char *address)
     struct text url = {0};
     *t = (struct http_target){0};
     if (strncmp(address, "s3://", SCHEME) != 0) {
-        t->url = string_copy(address);
+        t->url = address_whole(address);
         return 0;
     }
     set_account(t);

@@ -15,7 +15,7 @@
  *   .idx beside .bin      Megatron: documents of ids
  *   a folder              all of these in it, by name
  *
- * All but .idx, .bin and media may stand at https://HOST/FILE and s3://BUCKET/FILE too (remote.h), where {000..127}
+ * All but media may stand at https://HOST/FILE and s3://BUCKET/FILE too (remote.h), where {000..127}
  * stands for all numbers of as many digits, {a,b} for either, and s3://BUCKET/FOLDER for what is in it; to ranges and
  * folders applies what does to a folder that holds these files alone.
  *

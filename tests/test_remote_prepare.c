@@ -33,7 +33,8 @@ static void make_tokenizer(void)
 
 static int make(void **state)
 {
-    remote_patience = (struct remote_patience){.tries = 3, .tries_unknown = 2, .pause_s = 0.01, .pause_most_s = 0.02, .stall_s = 0.2};
+    remote_patience =
+        (struct remote_patience){.tries = 3, .tries_unknown = 2, .pause_s = 0.01, .pause_most_s = 0.02, .stall_s = 0.2};
     setenv("no_proxy", "*", 1);
     if (make_directory(state) < 0)
         return -1;

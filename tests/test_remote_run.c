@@ -68,6 +68,32 @@ static void what_is_done_asks_no_address(void **state)
     expect_said("done before");
 }
 
+/* A signature may change with every call: what was made stays, and holds none. */
+static void a_signature_is_no_setting(void **state)
+{
+    struct served files[] = {{.path = "/a.jsonl?sig=secret1", .bytes = lines, .count = sizeof lines - 1},
+                             {.path = "/a.jsonl?sig=secret2", .bytes = lines, .count = sizeof lines - 1}};
+    struct server server;
+    (void)state;
+    succeed(directory_remove(path_of("run")));
+    server_open(&server, files, 2);
+    for (int i = 0; i < 2; i++) {
+        char *recipe = string_format("run: %s\nprecision: f32\nstages:\n  bpe: {kind: tokenizer-text, data: "
+                                     "\"%s%s\", vocabulary: 300}\n",
+                                     path_of("run"), server.url, files[i].path);
+        succeed(file_replace(path_of("recipe.yaml"), recipe, (i64)strlen(recipe)));
+        memory_free(recipe);
+        assert_int_equal(run(i ? "--redo" : ""), 0);
+        assert_null(strstr(said.data, "secret"));
+    }
+    expect_said("done before");
+    assert_true(files[0].requests > 0 && files[1].requests > 0);
+    server_close(&server);
+    char *command = string_format("grep -r secret %s", path_of("run"));
+    assert_int_not_equal(system(command), 0);
+    memory_free(command);
+}
+
 static int end(void **state)
 {
     text_release(&said);
@@ -76,6 +102,7 @@ static int end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_done_asks_no_address)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_done_asks_no_address),
+                                       cmocka_unit_test(a_signature_is_no_setting)};
     return cmocka_run_group_tests(tests, make_directory, end);
 }
