@@ -12,7 +12,11 @@ static int push_message(struct id_list *out, const struct text_tokenizer *tokeni
 {
     i64 length = (i64)strlen(text);
     chat_trim(layout, true, true, &text, &length);
-    int status = text_chat_head(out, tokenizer, layout, role, text, length);
+    bool answers = strcmp(role, "assistant") == 0;
+    char *all = string_format("%s%.*s%s", answers ? chat_before_answer(layout) : "", (int)length, text,
+                              chat_ending(layout, role));
+    int status = text_chat_head(out, tokenizer, layout, role, all, (i64)strlen(all));
+    memory_free(all);
     return status == 0 ? text_chat_tail(out, tokenizer, layout, role) : -1;
 }
 
@@ -37,23 +41,47 @@ int chat_after_answer(struct id_list *out, const struct text_tokenizer *tokenize
 
 /* ---- One prompt ---- */
 
-/* Message i; a system message without a role of its own is one with the question behind it. */
-static int encode_message(struct task *p, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
-                          const struct json *list, i64 *i, const char *where)
+static int read_message(const char **role, const char **content, const struct json *list, i64 i)
 {
-    const char *role, *content, *next;
-    if (json_need_string(&role, json_at(list, *i), "role", where) ||
-        json_need_string(&content, json_at(list, *i), "content", where))
+    return json_need_string(role, json_at(list, i), "role", "prompt") ||
+                   json_need_string(content, json_at(list, i), "content", "prompt")
+               ? -1
+               : 0;
+}
+
+/* The question that a system message without a role of its own is one with; -1: it has one, or there is none. */
+static i64 question_of_system(const struct json *list, const struct chat_layout *layout)
+{
+    enum chat_fold fold = chat_folds_system(layout);
+    const char *first = json_string(json_get(json_at(list, 0), "role"), "");
+    i64 question = -1;
+    if (fold == CHAT_FOLD_NONE || strcmp(first, "system") != 0)
         return -1;
-    if (strcmp(role, "system") != 0 || !chat_folds_system(layout) || *i + 1 >= json_count(list))
-        return push_message(&p->ids, tokenizer, layout, role, content);
-    if (json_need_string(&role, json_at(list, ++*i), "role", where) ||
-        json_need_string(&next, json_at(list, *i), "content", where))
-        return -1;
-    char *both = string_format("%s\n\n%s", content, next);
-    int status = push_message(&p->ids, tokenizer, layout, role, both);
-    memory_free(both);
-    return status;
+    for (i64 i = 1; i < json_count(list) && (fold == CHAT_FOLD_LAST || i == 1); i++)
+        if (strcmp(json_string(json_get(json_at(list, i), "role"), ""), "user") == 0)
+            question = i;
+    return question;
+}
+
+static int encode_list(struct task *p, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
+                       const struct json *list)
+{
+    const char *role, *content, *system = "";
+    i64 question = question_of_system(list, layout);
+    for (i64 i = 0; i < json_count(list); i++) {
+        if (read_message(&role, &content, list, i) < 0)
+            return -1;
+        if (i == 0 && question > 0) {
+            system = content;
+            continue;
+        }
+        char *both = i == question ? string_format("%s\n\n%s", system, content) : NULL;
+        int status = push_message(&p->ids, tokenizer, layout, role, both ? both : content);
+        memory_free(both);
+        if (status < 0)
+            return -1;
+    }
+    return text_chat_head(&p->ids, tokenizer, layout, "assistant", "", 0);
 }
 
 static int encode_messages(struct task *p, const struct text_tokenizer *tokenizer)
@@ -66,22 +94,22 @@ static int encode_messages(struct task *p, const struct text_tokenizer *tokenize
         return chat_question(&p->ids, tokenizer, json_string(list, ""));
     if (json_count(list) == 0 || json_kind(list) != JSON_ARRAY)
         return error_set("key prompt: expected a list of {\"role\", \"content\"}");
-    for (i64 i = 0; i < json_count(list); i++)
-        if (encode_message(p, tokenizer, layout, list, &i, "prompt"))
-            return -1;
-    return text_chat_head(&p->ids, tokenizer, layout, "assistant", "", 0);
+    return encode_list(p, tokenizer, layout, list);
 }
 
 static int encode_think(struct task *p, const struct text_tokenizer *tokenizer)
 {
     const struct json *extra = json_get(p->source, "extra_info");
     const char *think = json_string(json_get(extra, "think"), "");
+    const struct chat_layout *layout = text_chat_layout(tokenizer);
     p->pass = json_number(json_get(extra, "pass"), -1);
     if (p->pass > 1)
         return error_set("extra_info.pass is %g, expected a success rate from 0 to 1", p->pass);
     if (!*think)
         return 0;
-    int status = text_chat_text(&p->think, tokenizer, "<think>\n", 8);
+    char *begin = string_format("%s<think>\n", chat_before_answer(layout));
+    int status = text_chat_text(&p->think, tokenizer, begin, (i64)strlen(begin));
+    memory_free(begin);
     p->think_head = p->think.count;
     return status || text_chat_text(&p->think, tokenizer, think, (i64)strlen(think)) ? -1 : 0;
 }

@@ -160,6 +160,15 @@ static void refused(struct text_tokenizer *tokenizer, const char *words)
     text_tokenizer_free(tokenizer);
 }
 
+static const struct json *specials_of(const char *layout)
+{
+    for (i64 i = 0; i < json_count(cases); i++)
+        if (strcmp(json_string(json_get(json_at(cases, i), "layout"), ""), layout) == 0)
+            return json_get(json_at(cases, i), "specials");
+    fail_msg("no case of %s", layout);
+    return NULL;
+}
+
 static void what_is_not_known_is_refused(void **state)
 {
     struct json *none = json_array(), *chatml = json_array();
@@ -169,9 +178,10 @@ static void what_is_not_known_is_refused(void **state)
     json_push(chatml, json_of_string("<|im_end|>"));
     refused(text_tokenizer_load(GOLDEN "/tokenizer/gpt2"), "neither a chat_template");
     refused(tokenizer_of(chatml, "{{ '[INST] ' + m.content + ' [/INST]' }}"), "none of the layouts");
-    refused(tokenizer_of(json_get(json_at(cases, json_count(cases) - 1), "specials"),
-                         "{{ '[SYSTEM_PROMPT] ' + s + '[/SYSTEM_PROMPT][INST] ' + m.content + '[/INST]' }}"),
-            "none of the layouts");
+    const struct json *mistral = specials_of("Mistral");
+    refused(tokenizer_of(mistral, "{{ '[INST] ' + m.content + ' [/INST]' }}"), "none of the layouts"); /* V1 */
+    refused(tokenizer_of(mistral, "{{ '[INST] <<SYS>>' + s + '<</SYS>>' + m.content + '[/INST]' }}"), "none of the");
+    refused(tokenizer_of(chatml, "{{ 'User: ' + m.content + '\\nAssistant: ' }}"), "none of the layouts");
     refused(tokenizer_of(none, "{{ '<start_of_turn>' + m.content + '<end_of_turn>' }}"), "lacks its tokens");
     struct text_tokenizer *tokenizer = tokenizer_of(chatml, NULL);
     assert_int_equal(text_chat_head(&ids, tokenizer, text_chat_layout(tokenizer), "narrator", "", 0), -1);

@@ -83,15 +83,21 @@ i64 text_invalid_utf8(const char *text, i64 length); /* offset of the first ill-
 void text_fold(struct text *out, const char *text, i64 length);
 
 /* ---- Conversations (text_chat.c): the layout that chat_template of the tokenizer_config.json beside the tokenizer
- * asks for (ChatML, Llama-3, Gemma, Phi-3, Phi-4, DeepSeek), ChatML where there is none. Ids are those of the whole
- * conversation as one text, but that an answer's text is encoded by itself, as it is when it is generated. ---- */
+ * asks for (ChatML, Llama-3, Gemma, Phi-3, Phi-4, DeepSeek, ERNIE-4.5, Mistral V2, V3, V7), ChatML where there is none.
+ * Ids are those of the whole conversation as one text, but that an answer's text is encoded by itself, as it is when it
+ * is generated. ---- */
 struct chat_layout;
 extern const char *const chat_template; /* ChatML's, Jinja, written to tokenizer_config.json */
 const struct chat_layout *text_chat_layout(const struct text_tokenizer *tokenizer); /* NULL: message */
 /* Jinja; NULL: the tokenizer has no layout. */
 const char *text_chat_template(const struct text_tokenizer *tokenizer);
-/* It has no role "system": such a message stands before the first question, an empty line between. */
-bool chat_folds_system(const struct chat_layout *layout);
+/* It has no role "system": such a message stands before the first question, or the last, an empty line between. */
+enum chat_fold { CHAT_FOLD_NONE, CHAT_FOLD_FIRST, CHAT_FOLD_LAST };
+enum chat_fold chat_folds_system(const struct chat_layout *layout);
+/* Plain text that belongs to the end of a message of this role, and to the beginning of every answer; "": none. Who
+ * encodes the last text of a message, or the first of an answer, puts it there, for it is one with it. */
+const char *chat_ending(const struct chat_layout *layout, const char *role);
+const char *chat_before_answer(const struct chat_layout *layout);
 /* Some layouts drop spaces at the ends of a message: of its first and last text. */
 void chat_trim(const struct chat_layout *layout, bool first, bool last, const char **text, i64 *length);
 /* Append to `out`: what stands before the first message; before a message and with it its text; more text of a message,

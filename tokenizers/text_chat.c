@@ -12,14 +12,18 @@ static const char *const role_names[ROLES] = {"system", "user", "assistant", "to
 struct chat_turn {
     const char *mark, *lead; /* before a message: tokens; text that is one with the message's. NULL: no such role */
     const char *after;
+    const char *ending; /* text that is one with the message's end; NULL: none */
 };
 struct chat_layout {
-    const char *name, *needs[2]; /* what its template contains, */
-    const char *lacks;           /* and, of another layout of the same tokens, what it does not; NULL */
-    const char *begin;           /* before the first message */
+    const char *name;
+    const char *needs[3]; /* what its template contains; the first two are tokens, where `tokens` does not say others */
+    const char *lacks[5]; /* what others of the same tokens contain, and it does not */
+    const char *tokens[2]; /* that the vocabulary has */
+    const char *begin;     /* before the first message */
     struct chat_turn turns[ROLES];
-    bool trims; /* no space at either end of a message */
-    bool folds; /* a system message stands before the first question, with an empty line between */
+    const char *answer; /* text before an answer that is one with it; NULL: none */
+    bool trims;         /* no space at either end of a message */
+    enum chat_fold folds;
 };
 #define CHATML(role)                                                                                                   \
     {                                                                                                                  \
@@ -41,6 +45,15 @@ struct chat_layout {
     {                                                                                                                  \
         "<|im_start|>" role "<|im_sep|>", "", "<|im_end|>"                                                             \
     }
+/* Without a role of the system's; V2 is V3 without tools. V1, whose [INST] is no token but text, is none of them, nor
+ * is Llama-2. */
+#define MISTRAL_3(title, open, space, place, other, more, fold)                                                        \
+    {                                                                                                                  \
+        .name = (title), .needs = {open, "[/INST]", place},                                                            \
+        .lacks = {" [/INST]", "[SYSTEM_PROMPT]", "<<SYS>>", other, more}, .tokens = {"[INST]", "[/INST]"},             \
+        .begin = "<s>", .turns = {{NULL}, {"[INST]", space, "[/INST]"}, {"", "", "</s>"}}, .answer = space,            \
+        .folds = (fold)                                                                                                \
+    }
 static const struct chat_layout layouts[] = {
     {.name = "Phi-4",
      .needs = {"<|im_start|>", "<|im_sep|>"},
@@ -58,7 +71,7 @@ static const struct chat_layout layouts[] = {
      .begin = "<bos>",
      .turns = {{NULL}, GEMMA("user"), GEMMA("model")},
      .trims = true,
-     .folds = true},
+     .folds = CHAT_FOLD_FIRST},
     {.name = "Phi-3",
      .needs = {"<|end|>", "<|assistant|>"},
      .turns = {PHI_3("system"), PHI_3("user"), PHI_3("assistant")}},
@@ -68,11 +81,28 @@ static const struct chat_layout layouts[] = {
      .turns = {{"", "", ""},
                {"<\uff5cUser\uff5c>", "", ""},
                {"<\uff5cAssistant\uff5c>", "", "<\uff5cend\u2581of\u2581sentence\uff5c>"}}},
-    {.name = "Mistral", /* V7 of Tekken: others have spaces, or the system message in the last question */
+    {.name = "ERNIE-4.5",
+     .needs = {"User: ", "Assistant: "},
+     .tokens = {"<|begin_of_sentence|>", "<|end_of_sentence|>"},
+     .begin = "<|begin_of_sentence|>",
+     .turns = {{"", "", "", "\n"}, {"", "User: ", "", "\n"}, {"", "Assistant: ", "<|end_of_sentence|>"}}},
+    {.name = "Mistral (V7 of Tekken)",
      .needs = {"[SYSTEM_PROMPT]", "[/INST]"},
-     .lacks = "[INST] ",
+     .lacks = {"[INST] ", " [/INST]"},
      .begin = "<s>",
      .turns = {{"[SYSTEM_PROMPT]", "", "[/SYSTEM_PROMPT]"}, {"[INST]", "", "[/INST]"}, {"", "", "</s>"}}},
+    {.name = "Mistral (V7)",
+     .needs = {"[SYSTEM_PROMPT] ", "[INST] "},
+     .lacks = {" [/INST]", " [/SYSTEM_PROMPT]"},
+     .tokens = {"[SYSTEM_PROMPT]", "[/INST]"},
+     .begin = "<s>",
+     .turns = {{"[SYSTEM_PROMPT]", " ", "[/SYSTEM_PROMPT]"}, {"[INST]", " ", "[/INST]"}, {"", "", "</s>"}},
+     .answer = " "},
+    MISTRAL_3("Mistral (V3, system message first)", "[INST] ", " ", "loop.first", "loop.last", NULL, CHAT_FOLD_FIRST),
+    MISTRAL_3("Mistral (V3)", "[INST] ", " ", NULL, NULL, NULL, CHAT_FOLD_LAST),
+    MISTRAL_3("Mistral (V3 of Tekken, system message first)", "[INST]", "", "loop.first", "loop.last", "[INST] ",
+              CHAT_FOLD_FIRST),
+    MISTRAL_3("Mistral (V3 of Tekken)", "[INST]", "", NULL, "[INST] ", NULL, CHAT_FOLD_LAST),
 };
 static const struct chat_layout *const chatml = &layouts[1];
 
@@ -86,7 +116,19 @@ static const char *template_of(const struct text_tokenizer *tokenizer)
 
 static bool has_tokens(const struct text_tokenizer *tokenizer, const struct chat_layout *layout)
 {
-    return text_token_id(tokenizer, layout->needs[0]) >= 0 && text_token_id(tokenizer, layout->needs[1]) >= 0;
+    const char *const *tokens = layout->tokens[0] ? layout->tokens : layout->needs;
+    return text_token_id(tokenizer, tokens[0]) >= 0 && text_token_id(tokenizer, tokens[1]) >= 0;
+}
+
+static bool is_written_by(const struct chat_layout *layout, const char *text)
+{
+    for (i64 i = 0; i < COUNT_OF(layout->needs); i++)
+        if (layout->needs[i] && !strstr(text, layout->needs[i]))
+            return false;
+    for (i64 i = 0; i < COUNT_OF(layout->lacks); i++)
+        if (layout->lacks[i] && strstr(text, layout->lacks[i]))
+            return false;
+    return true;
 }
 
 /* NULL: none, or one that is not known. */
@@ -94,8 +136,7 @@ static const struct chat_layout *find_layout(const struct text_tokenizer *tokeni
 {
     const char *text = template_of(tokenizer);
     for (i64 i = 0; text && i < COUNT_OF(layouts); i++)
-        if (strstr(text, layouts[i].needs[0]) && strstr(text, layouts[i].needs[1]) &&
-            !(layouts[i].lacks && strstr(text, layouts[i].lacks)) && has_tokens(tokenizer, &layouts[i]))
+        if (is_written_by(&layouts[i], text) && has_tokens(tokenizer, &layouts[i]))
             return &layouts[i];
     return !text && has_tokens(tokenizer, chatml) ? chatml : NULL;
 }
@@ -130,7 +171,7 @@ const char *text_chat_template(const struct text_tokenizer *tokenizer)
     return own ? own : find_layout(tokenizer) ? chat_template : NULL;
 }
 
-bool chat_folds_system(const struct chat_layout *layout)
+enum chat_fold chat_folds_system(const struct chat_layout *layout)
 {
     return layout->folds;
 }
@@ -183,6 +224,19 @@ int text_chat_head(struct id_list *out, const struct text_tokenizer *tokenizer, 
     int status = encode(out, tokenizer, lead.data ? lead.data : "", lead.length, true);
     text_release(&lead);
     return status;
+}
+
+const char *chat_ending(const struct chat_layout *layout, const char *role)
+{
+    for (int i = 0; i < ROLES; i++)
+        if (strcmp(role, role_names[i]) == 0 && layout->turns[i].ending)
+            return layout->turns[i].ending;
+    return "";
+}
+
+const char *chat_before_answer(const struct chat_layout *layout)
+{
+    return layout->answer ? layout->answer : "";
 }
 
 int text_chat_text(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length)

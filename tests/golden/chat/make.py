@@ -4,13 +4,24 @@
     python3 -m venv /tmp/chat && /tmp/chat/bin/pip install transformers && /tmp/chat/bin/python tests/golden/chat/make.py
 
 The templates are short ones of our own that write what those of the families write; the tokenizer is
-tests/golden/tokenizer/qwen2 with the special tokens of each case behind it."""
+tests/golden/tokenizer/qwen2 with the special tokens of each case behind it. Where a template leaves a space before an answer to
+the question's text (ERNIE-4.5), the answer is encoded by itself all the same, as it is when it is generated."""
 import json, os
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EACH = "{% for m in messages %}"
+
+
+def mistral_3(opens, space, place):
+    """The system message in the question for which `place` is true."""
+    return ("{% set system = messages[0].content + '\\n\\n' if messages[0].role == 'system' else '' %}"
+            "{% set rest = messages[1:] if system else messages %}{% set users = rest | selectattr('role', 'equalto', 'user') | list %}"
+            "{{ bos_token }}{% for m in rest %}{% if m.role == 'user' %}{{ '" + opens + "' + (system if " + place + " else '') + m.content + '[/INST]' }}"
+            "{% else %}{{ '" + space + "' + m.content + '</s>' }}{% endif %}{% endfor %}")
+
+
 CASES = [
     ("ChatML", ["<|im_start|>", "<|im_end|>"], None,
      EACH + "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
@@ -38,11 +49,32 @@ CASES = [
     ("Mistral", ["<s>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]", "</s>"], "<s>",
      "{{ bos_token }}" + EACH + "{% if m.role == 'system' %}{{ '[SYSTEM_PROMPT]' + m.content + '[/SYSTEM_PROMPT]' }}"
      "{% elif m.role == 'user' %}{{ '[INST]' + m.content + '[/INST]' }}{% else %}{{ m.content + '</s>' }}{% endif %}{% endfor %}"),
+    ("Mistral V7", ["<s>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]", "</s>"], "<s>",
+     "{{ bos_token }}" + EACH + "{% if m.role == 'system' %}{{ '[SYSTEM_PROMPT] ' + m.content + '[/SYSTEM_PROMPT]' }}"
+     "{% elif m.role == 'user' %}{{ '[INST] ' + m.content + '[/INST]' }}{% else %}{{ ' ' + m.content + '</s>' }}{% endif %}{% endfor %}"),
+    ("Mistral V3", ["<s>", "[INST]", "[/INST]", "</s>"], "<s>", mistral_3("[INST] ", " ", "(m == users[-1])")),
+    ("Mistral V3, first", ["<s>", "[INST]", "[/INST]", "</s>"], "<s>", mistral_3("[INST] ", " ", "loop.first")),
+    ("Mistral V3 of Tekken", ["<s>", "[INST]", "[/INST]", "</s>"], "<s>", mistral_3("[INST]", "", "(m == users[-1])")),
+    ("Mistral V3 of Tekken, first", ["<s>", "[INST]", "[/INST]", "</s>"], "<s>", mistral_3("[INST]", "", "loop.first")),
+    ("ERNIE-4.5", ["<|begin_of_sentence|>", "<|end_of_sentence|>"], "<|begin_of_sentence|>",
+     "{{ bos_token }}" + EACH + "{% if m.role == 'system' %}{{ m.content + '\\n' }}{% elif m.role == 'user' %}"
+     "{{ 'User: ' + m.content + '\\n' }}{% else %}{{ 'Assistant: ' + m.content + '<|end_of_sentence|>' }}{% endif %}{% endfor %}"
+     "{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}"),
 ]
 CONVERSATIONS = [
     [("user", "What is red?"), ("assistant", "An apple is."), ("user", " And  blue?\n"), ("assistant", "The sky, 3 days of 7.")],
     [("system", "Be brief."), ("user", "Wie geht's?"), ("assistant", "Gut.")],
+    [("system", "Be brief."), ("user", "Ja?"), ("assistant", "Nein."), ("user", "Doch!"), ("assistant", "Ach.")],
 ]
+
+
+def encode_apart(tokenizer, messages):
+    text, ids = tokenizer.apply_chat_template(messages, tokenize=False), []
+    for answer in (m["content"] for m in messages if m["role"] == "assistant"):
+        before, text = text.split("Assistant: " + answer, 1)
+        for piece in (before + "Assistant: ", answer):
+            ids += tokenizer.encode(piece, add_special_tokens=False)
+    return ids + tokenizer.encode(text, add_special_tokens=False)
 
 
 def main():
@@ -54,8 +86,9 @@ def main():
         for turns in CONVERSATIONS:
             messages = [{"role": r, "content": c} for r, c in turns]
             encode = lambda m, g: tokenizer.apply_chat_template(m, add_generation_prompt=g, return_dict=False)
+            whole = encode_apart(tokenizer, messages) if name == "ERNIE-4.5" else encode(messages, False)
             out.append({"layout": name, "specials": specials, "template": template, "messages": messages,
-                        "ids": encode(messages, False), "prompt_ids": encode(messages[:-1], True)})
+                        "ids": whole, "prompt_ids": encode(messages[:-1], True)})
     with open(os.path.join(HERE, "cases.json"), "w") as file:
         file.write("[\n" + ",\n".join(json.dumps(c) for c in out) + "\n]\n")
 
