@@ -15,7 +15,8 @@ const char *parquet_column(const struct parquet *parquet, i64 index); /* of the 
 void parquet_want(struct parquet *parquet, i64 index, bool wanted);   /* before the first row; all are at first */
 i64 parquet_rows(const struct parquet *parquet);
 /* 1: a row; 0: end; -1: damaged, nothing can be read behind it. Lists are arrays, maps arrays of {"key", "value"};
- * times, dates and decimals are the integers or bytes they are stored as. */
+ * decimals are text with all their digits, timestamps of 96 bits (INT96) text of ISO 8601; other times and dates are
+ * the integers they are stored as. */
 int parquet_next(struct parquet *parquet, struct record *row);
 void parquet_close(struct parquet *parquet);
 

@@ -13,8 +13,17 @@ struct reading_footer {
 
 /* ---- the schema ---- */
 
+static void read_scale(struct thrift *t, i64 *scale)
+{
+    for (struct thrift_field field = {0}; thrift_next(t, &field);)
+        if (field.id == 1)
+            *scale = thrift_integer(t, &field);
+        else
+            thrift_skip(t, field.type);
+}
+
 /* Of a union, whose one field says by its number what it is. */
-static int read_logical(struct thrift *t)
+static int read_logical(struct thrift *t, i64 *scale)
 {
     int meaning = MEANS_NOTHING;
     for (struct thrift_field field = {0}; thrift_next(t, &field);) {
@@ -25,24 +34,29 @@ static int read_logical(struct thrift *t)
                     is_signed = thrift_bool(t, &inner);
                 else
                     thrift_skip(t, inner.type);
+        } else if (field.id == 5 && field.type == THRIFT_STRUCT) {
+            read_scale(t, scale);
         } else {
             thrift_skip(t, field.type);
         }
         meaning = field.id == 1 || field.id == 4 || field.id == 12 ? MEANS_TEXT
                   : field.id == 2                                  ? MEANS_MAP
                   : field.id == 3                                  ? MEANS_LIST
+                  : field.id == 5                                  ? MEANS_DECIMAL
                   : field.id == 10 && !is_signed                   ? MEANS_UNSIGNED
                                                                    : MEANS_NOTHING;
     }
     return meaning;
 }
 
-/* ConvertedType, of files that have no LogicalType: UTF8, MAP, MAP_KEY_VALUE, LIST, ENUM, UINT_8 to UINT_64, JSON. */
+/* ConvertedType, of files that have no LogicalType: UTF8, MAP, MAP_KEY_VALUE, LIST, ENUM, DECIMAL, UINT_8 to UINT_64,
+ * JSON. */
 static int converted_meaning(i64 type)
 {
     static const int meanings[] = {
-        [0] = MEANS_TEXT,      [1] = MEANS_MAP,       [2] = MEANS_MAP,       [3] = MEANS_LIST,      [4] = MEANS_TEXT,
-        [11] = MEANS_UNSIGNED, [12] = MEANS_UNSIGNED, [13] = MEANS_UNSIGNED, [14] = MEANS_UNSIGNED, [19] = MEANS_TEXT};
+        [0] = MEANS_TEXT,      [1] = MEANS_MAP,       [2] = MEANS_MAP,       [3] = MEANS_LIST,
+        [4] = MEANS_TEXT,      [5] = MEANS_DECIMAL,   [11] = MEANS_UNSIGNED, [12] = MEANS_UNSIGNED,
+        [13] = MEANS_UNSIGNED, [14] = MEANS_UNSIGNED, [19] = MEANS_TEXT};
     return type >= 0 && type < COUNT_OF(meanings) ? meanings[type] : MEANS_NOTHING;
 }
 
@@ -75,13 +89,18 @@ static void read_node(struct thrift *t, struct parquet_node *node)
             node->meaning = converted_meaning(thrift_integer(t, &field));
             break;
         case 10:
-            logical = read_logical(t);
+            logical = read_logical(t, &node->scale);
+            break;
+        case 7:
+            node->scale = thrift_integer(t, &field);
             break;
         default:
             thrift_skip(t, field.type);
         }
     }
     node->meaning = logical ? logical : node->meaning;
+    if (node->meaning == MEANS_DECIMAL && (node->scale < 0 || node->scale > PARQUET_SCALE_MOST))
+        node->meaning = MEANS_NOTHING;
 }
 
 static void read_schema(struct reading_footer *r, const struct thrift_field *field)

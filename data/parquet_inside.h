@@ -23,7 +23,8 @@ enum parquet_type {
 };
 enum parquet_repetition { PARQUET_REQUIRED, PARQUET_OPTIONAL, PARQUET_REPEATED };
 /* How a value is meant, of what the file says alone what changes JSON. */
-enum parquet_meaning { MEANS_NOTHING, MEANS_TEXT, MEANS_LIST, MEANS_MAP, MEANS_UNSIGNED };
+enum parquet_meaning { MEANS_NOTHING, MEANS_TEXT, MEANS_LIST, MEANS_MAP, MEANS_UNSIGNED, MEANS_DECIMAL };
+enum { PARQUET_SCALE_MOST = 154 }; /* digits of 64 bytes */
 enum parquet_encoding {
     PARQUET_PLAIN = 0,
     PARQUET_PLAIN_DICTIONARY = 2,
@@ -40,6 +41,7 @@ struct parquet_node {
     char *name;
     int type, repetition, meaning;
     i64 width; /* bytes, of fixed ones */
+    i64 scale; /* digits behind the point, of decimals */
     i64 children, next, first_leaf;
     int definition, repeated;
 };
@@ -113,6 +115,14 @@ int values_open(struct values *values, const struct parquet_node *node, int enco
                 const struct dictionary *dictionary);
 bool values_next(struct values *values, struct parquet_value *out); /* false: the page ends before, or is damaged */
 void values_release(struct values *values);
+
+/* ---- parquet_text.c ---- */
+
+/* Two's complement, big-endian, as exact text; NULL: of more than 64 bytes. */
+struct json *parquet_decimal(const u8 *bytes, i64 length, i64 scale);
+struct json *parquet_decimal_of_integer(u64 bits, i64 width, i64 scale);
+/* 12 bytes as ISO 8601, without a zone; nine digits behind the point where the second is not whole. */
+struct json *parquet_timestamp(const u8 *bytes);
 
 /* ---- parquet_page.c ---- */
 

@@ -72,8 +72,25 @@ static struct json *whole_number(const struct parquet_node *node, u64 bits)
     return json_of_integer((i64)bits);
 }
 
+/* NULL: it is as it is stored. */
+static struct json *text_of_value(const struct parquet_node *node, const struct parquet_value *value)
+{
+    bool whole = node->type == PARQUET_INT32 || node->type == PARQUET_INT64;
+    if (node->type == PARQUET_INT96)
+        return parquet_timestamp(value->bytes);
+    if (node->meaning != MEANS_DECIMAL)
+        return NULL;
+    if (whole)
+        return parquet_decimal_of_integer(value->bits, node->type == PARQUET_INT32 ? 4 : 8, node->scale);
+    bool bytes = node->type == PARQUET_BYTES || node->type == PARQUET_FIXED;
+    return bytes ? parquet_decimal(value->bytes, value->length, node->scale) : NULL;
+}
+
 static struct json *json_of_value(struct parquet *p, const struct parquet_node *node, const struct parquet_value *value)
 {
+    struct json *said = text_of_value(node, value);
+    if (said)
+        return said;
     switch (node->type) {
     case PARQUET_BOOLEAN:
         return json_of_bool(value->bits & 1);

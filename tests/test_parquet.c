@@ -66,6 +66,12 @@ static void nested_columns_are_those_of_pyarrow(void **state)
     (void)state;
 }
 
+static void decimals_and_moments_are_text(void **state)
+{
+    expect_rows("moments.parquet", "moments.jsonl");
+    (void)state;
+}
+
 static void a_column_is_read_alone(void **state)
 {
     struct text rows = {0};
@@ -178,9 +184,13 @@ static void blocks_lie_about_their_length(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_those_of_pyarrow),   cmocka_unit_test(nested_columns_are_those_of_pyarrow),
-        cmocka_unit_test(a_column_is_read_alone),        cmocka_unit_test(what_is_not_read_is_refused_by_name),
-        cmocka_unit_test(files_cut_short_are_refused),   cmocka_unit_test(damaged_files_end),
+        cmocka_unit_test(values_are_those_of_pyarrow),
+        cmocka_unit_test(nested_columns_are_those_of_pyarrow),
+        cmocka_unit_test(decimals_and_moments_are_text),
+        cmocka_unit_test(a_column_is_read_alone),
+        cmocka_unit_test(what_is_not_read_is_refused_by_name),
+        cmocka_unit_test(files_cut_short_are_refused),
+        cmocka_unit_test(damaged_files_end),
         cmocka_unit_test(blocks_lie_about_their_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
