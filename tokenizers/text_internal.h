@@ -364,7 +364,8 @@ struct model_kind {
     int (*seal)(struct text_tokenizer *tokenizer); /* when all tokens are known */
     model_fn *encode;
 };
-extern const struct model_kind MODEL_BPE, MODEL_UNIGRAM, MODEL_WORDPIECE, MODEL_WORDLEVEL, MODEL_SENTENCEPIECE_UNIGRAM;
+extern const struct model_kind MODEL_BPE, MODEL_UNIGRAM, MODEL_WORDPIECE, MODEL_WORDLEVEL, MODEL_SENTENCEPIECE_UNIGRAM,
+    MODEL_SENTENCEPIECE_WORD;
 const struct model_kind *model_kind_find(const struct json *model, const struct source *source); /* NULL: message */
 int model_read_vocab(struct text_tokenizer *tokenizer, const struct json *vocab, const struct source *source);
 int unknown_piece(const struct text_tokenizer *tokenizer, const u8 *piece, i64 length); /* the message; -1 */

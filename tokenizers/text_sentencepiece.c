@@ -180,8 +180,12 @@ static int make_model(struct text_tokenizer *tokenizer, int type)
         return make_unigram(tokenizer);
     if (type == MODEL_TYPE_BPE || type == MODEL_TYPE_CHAR)
         return make_bpe(tokenizer, type == MODEL_TYPE_BPE);
-    return error_set("%s: trainer_spec.model_type is %d%s; expected 1 (unigram), 2 (bpe) or 4 (char)",
-                     tokenizer->origin, type, type == MODEL_TYPE_WORD ? " (word)" : "");
+    if (type == MODEL_TYPE_WORD) {
+        tokenizer->model = &MODEL_SENTENCEPIECE_WORD;
+        return 0;
+    }
+    return error_set("%s: trainer_spec.model_type is %d; expected 1 (unigram), 2 (bpe), 3 (word) or 4 (char)",
+                     tokenizer->origin, type);
 }
 
 /* ---- Rules ---- */

@@ -216,5 +216,35 @@ static int encode_float(const struct text_tokenizer *tokenizer, struct model_scr
     return 0;
 }
 
+/* ---- SentencePiece's words: each from a space mark to the next ---- */
+static i64 word_length(const u8 *text, i64 length)
+{
+    static const u8 mark[] = {0xe2, 0x96, 0x81};
+    for (i64 i = 1; i + (i64)sizeof mark <= length; i++)
+        if (memcmp(text + i, mark, sizeof mark) == 0)
+            return i;
+    return length;
+}
+
+/* Unknown ones behind each other are one. */
+static int encode_words(const struct text_tokenizer *tokenizer, struct model_scratch *scratch, struct id_list *out,
+                        const u8 *piece, i64 length, struct bpe_dropout *dropout)
+{
+    (void)scratch, (void)dropout;
+    bool was_known = true;
+    for (i64 at = 0, bytes; at < length; at += bytes) {
+        bytes = word_length(piece + at, length - at);
+        i32 id = tokenizer_find_model(tokenizer, piece + at, bytes);
+        bool known = id >= 0 && id != tokenizer->unknown && tokenizer->tokens[id].type != PIECE_CONTROL;
+        if (known)
+            id_list_push(out, id);
+        else if (was_known || tokenizer->byte_fallback)
+            push_unknown(tokenizer, out, piece + at, bytes);
+        was_known = known;
+    }
+    return 0;
+}
+
 const struct model_kind MODEL_UNIGRAM = {"Unigram", read_unigram, seal_unigram, encode_unigram};
 const struct model_kind MODEL_SENTENCEPIECE_UNIGRAM = {"SentencePiece unigram", NULL, seal_unigram, encode_float};
+const struct model_kind MODEL_SENTENCEPIECE_WORD = {"SentencePiece word", NULL, seal_unigram, encode_words};

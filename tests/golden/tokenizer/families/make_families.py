@@ -382,6 +382,7 @@ SENTENCEPIECE = {
     "sp_unigram_bytes": lambda: sp_train(model_type="unigram", byte_fallback=True, vocab_size=VOCAB + 400, user_defined_symbols=["<sep>", "the", "▁of"], control_symbols=["<ctl>"], unk_surface=" <?> "),
     "sp_unigram_suffix": lambda: sp_train(model_type="unigram", treat_whitespace_as_suffix=True, remove_extra_whitespaces=False),
     "sp_unigram_unused": lambda: sp_unused(sp_train(model_type="unigram")),
+    "sp_word": lambda: sp_train(model_type="word", user_defined_symbols=["<sep>", "▁of"]),
     "sp_char": lambda: sp_train(model_type="char", vocab_size=150),
 }
 
