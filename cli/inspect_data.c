@@ -11,7 +11,7 @@
 /* ---- Shards ---- */
 
 struct tally {
-    i64 samples, positions;
+    i64 samples, positions, films; /* films: of a clip with its sound */
 };
 
 /* Positions of a sample, as the packer would lay it whole. */
@@ -36,6 +36,14 @@ static i64 positions_of(const struct shards *shards, const struct shard_sample *
     return measure.length;
 }
 
+static bool is_film(const struct shards *shards, const struct shard_sample *sample)
+{
+    u32 kinds = 0;
+    for (i64 i = 0; i < sample->parts; i++)
+        kinds |= 1u << shards_part(shards, (i64)sample->first_part + i)->kind;
+    return kinds & (1 << STREAM_VIDEO_IN | 1 << STREAM_VIDEO_OUT) && kinds & 1 << STREAM_AUDIO;
+}
+
 static struct json *directions_json(const struct tally *tally)
 {
     struct json *all = json_array();
@@ -48,6 +56,8 @@ static struct json *directions_json(const struct tally *tally)
         json_set(j, "direction", json_of_string(direction_names[d]));
         json_set(j, "samples", json_of_integer(tally[d].samples));
         json_set(j, "positions", json_of_integer(tally[d].positions));
+        if (tally[d].films)
+            json_set(j, "clips_with_sound", json_of_integer(tally[d].films));
         json_push(all, j);
     }
     return all;
@@ -61,6 +71,7 @@ static struct json *tally_json(const struct shards *shards, const struct vocabul
         struct shard_sample sample = shards_sample(shards, i);
         i64 length = positions_of(shards, &sample, vocabulary);
         tally[sample.direction].samples++;
+        tally[sample.direction].films += is_film(shards, &sample);
         tally[sample.direction].positions += length;
         positions += length;
         longest = max_i64(longest, length);

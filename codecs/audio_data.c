@@ -44,7 +44,8 @@ static int read_medium(void *context, void *content, const struct medium *medium
     struct audio_clip *clip = content;
     (void)context;
     clip->path = medium->path;
-    return decode(clip, file);
+    int has = medium->kind == SAMPLE_VIDEO ? film_has_sound(file->data, file->bytes, medium->path) : 1;
+    return has > 0 ? decode(clip, file) : has; /* without one: no samples */
 }
 
 /* What cannot be read again stays. */
@@ -54,6 +55,10 @@ static void take_medium(void *context, void *content, struct medium *medium)
     struct audio_media *media = load->media;
     struct audio_clip *clip = content;
     i64 n = media->count, size = (i64)sizeof *clip;
+    if (clip->samples == 0) {
+        media->mute++;
+        return;
+    }
     if (media->bytes + clip->samples * 2 > load->bytes_most && medium->place.path) {
         memory_free(clip->values);
         clip->values = NULL;
@@ -80,9 +85,11 @@ int audio_media_load(struct audio_media *media, const struct media_request *from
                                   .take = take_medium,
                                   .context = &load};
     struct media_request all = *from;
-    all.kinds = 1 << SAMPLE_AUDIO;
+    all.kinds |= 1 << SAMPLE_AUDIO;
     *media = (struct audio_media){0};
     int status = media_read(&reader, &all);
+    if (media->mute)
+        log_info("%s: %lld clips without a sound are left out", from->data, (long long)media->mute);
     if (status)
         audio_media_release(media);
     return status;

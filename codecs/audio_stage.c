@@ -5,6 +5,7 @@ const struct setting audio_stage_table[] = {
     ROW(data, "data", REFERENCE, NULL, 0, 0, NULL,
         "folder of recordings, as `prepare` reads it; captions are not needed; held-out voices: its validation"),
     SPLIT_ROWS(struct audio_settings),
+    ROW(films, "films", BOOL, "false", 0, 0, NULL, "sounds of clips too; clips without are counted"),
     ROW(steps, "steps", INTEGER, "2000", 1, 1e9, NULL, "steps"),
     ROW(batch, "batch", INTEGER, "12", 1, 65536, NULL, "crops of a step"),
     ROW(crop_s, "crop_s", NUMBER, "1.28", 0.08, (double)MEL_SPECTRA_TOGETHER *AUDIO_HOP / AUDIO_RATE_HZ, NULL,
@@ -28,7 +29,8 @@ const struct setting audio_stage_table[] = {
 
 static int load_media(struct audio_media *train, struct audio_media *held_out, const struct audio_settings *s, u64 seed)
 {
-    struct media_request from = {s->data, SPLIT_TRAIN, seed, s->validation, s->test, &s->columns, .says = true};
+    struct media_request from = {s->data, SPLIT_TRAIN, seed,         s->validation,
+                                 s->test, &s->columns, .says = true, .kinds = s->films ? 1 << SAMPLE_VIDEO : 0};
     int status = audio_media_load(train, &from, s->bad_share, s->memory_mb);
     if (status == 0 && train->count == 0)
         status = error_set("%s: no recordings to train with", s->data);

@@ -14,8 +14,10 @@ struct audio_clip {
 struct audio_media {
     struct audio_clip *clips;
     i64 count, samples, bytes;
+    i64 mute; /* clips without a sound, which are left out */
 };
-/* Files that cannot be read are named in the log and skipped; more than bad_share of them is an error. */
+/* from->kinds: 1 << SAMPLE_VIDEO for the sounds of clips too. Files that cannot be read are named in the log and
+ * skipped; more than bad_share of them is an error. */
 int audio_media_load(struct audio_media *media, const struct media_request *from, double bad_share, i64 memory_mb);
 void audio_media_release(struct audio_media *media);
 /* A whole recording as floats, padded with silence to frames: memory_free. NULL: message. */

@@ -59,6 +59,7 @@ struct audio_settings {
     i64 steps, batch;
     double crop_s;
     struct audio_config config;
+    bool films; /* sounds of clips too */
     double unquantised_share, commitment, codebook_decay, augment;
     i64 vocoder_rounds, memory_mb;
     double bad_share;

@@ -61,6 +61,20 @@ int clip_encode_mp4(struct text *out, const struct clip *clip)
     return refuse("MP4", "clips");
 }
 
+int film_sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, double from_s,
+                    double seconds)
+{
+    (void)bytes, (void)count, (void)rate_hz, (void)from_s, (void)seconds;
+    *out = (struct sound){0};
+    return refuse(origin, "sounds");
+}
+
+int film_has_sound(const void *bytes, i64 count, const char *origin)
+{
+    (void)bytes, (void)count;
+    return refuse(origin, "sounds");
+}
+
 struct sound_stream *sound_stream_open(const void *bytes, i64 count, const char *origin, i64 rate_hz)
 {
     (void)bytes, (void)count, (void)rate_hz;

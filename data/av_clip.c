@@ -203,9 +203,13 @@ static int pick_every(struct picker *picker)
 {
     int more = 0;
     double time_s = 0;
-    while (!picker_full(picker) && (more = next_frame(&time_s, picker, time_s)) > 0)
-        if (time_s >= picker->request.from_s && keep_frame(picker, picker->input.frame) < 0)
+    while (!picker_full(picker) && (more = next_frame(&time_s, picker, time_s)) > 0) {
+        if (time_s < picker->request.from_s)
+            continue;
+        if (keep_frame(picker, picker->input.frame) < 0)
             return -1;
+        picker->out->seconds = time_s - picker->request.from_s + 1 / picker->out->rate_hz;
+    }
     return more;
 }
 
@@ -236,6 +240,8 @@ static int pick(struct picker *picker, const void *bytes, i64 count, const char 
     picker->out->rate_hz = by_time ? picker->request.rate_hz : frame_rate(&picker->input);
     if ((by_time ? pick_by_time(picker) : pick_every(picker)) < 0 || input_check_damage(&picker->input) < 0)
         return -1;
+    if (by_time)
+        picker->out->seconds = (double)picker->out->frames / picker->request.rate_hz;
     if (!picker->out->frames && picker->request.from_s > 0)
         return error_set("%s: its video ends before %g s", origin, picker->request.from_s);
     return picker->out->frames ? 0 : no_frames(&picker->input);

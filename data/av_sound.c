@@ -46,15 +46,20 @@ static float clamp_sample(double value)
     return value >= -1 ? (float)fmin(value, 1) : value < -1 ? -1 : 0;
 }
 
+static void reserve_mono(struct mixer *mixer, i64 samples)
+{
+    if (samples <= mixer->mono_capacity)
+        return;
+    memory_free(mixer->mono);
+    mixer->mono = memory_alloc(samples * (i64)sizeof(float));
+    mixer->mono_capacity = samples;
+}
+
 static void mix_to_mono(struct mixer *mixer, const AVFrame *frame)
 {
     i64 samples = frame->nb_samples;
     int channels = frame->ch_layout.nb_channels;
-    if (samples > mixer->mono_capacity) {
-        memory_free(mixer->mono);
-        mixer->mono = memory_alloc(samples * (i64)sizeof(float));
-        mixer->mono_capacity = samples;
-    }
+    reserve_mono(mixer, samples);
     for (i64 i = 0; i < samples; i++) {
         double sum = 0;
         for (int c = 0; c < channels; c++)
@@ -116,7 +121,7 @@ static int choose_rate(struct mixer *mixer, int rate_hz)
     return code < 0 ? av_problem(origin, "resampling", code) : 0;
 }
 
-static int mix_frame(struct mixer *mixer)
+static int check_rate(struct mixer *mixer)
 {
     const AVFrame *frame = mixer->input.frame;
     if (!mixer->rate_hz && choose_rate(mixer, frame->sample_rate) < 0)
@@ -124,6 +129,14 @@ static int mix_frame(struct mixer *mixer)
     if (frame->sample_rate != mixer->rate_hz)
         return error_set("%s: the sample rate changes from %lld to %d in the middle; convert it to one rate",
                          mixer->input.origin, (long long)mixer->rate_hz, frame->sample_rate);
+    return 0;
+}
+
+static int mix_frame(struct mixer *mixer)
+{
+    const AVFrame *frame = mixer->input.frame;
+    if (check_rate(mixer) < 0)
+        return -1;
     mix_to_mono(mixer, frame);
     mixer->samples += frame->nb_samples;
     return append_samples(mixer, frame->nb_samples);
@@ -255,4 +268,171 @@ void sound_stream_close(struct sound_stream *stream)
     mixer_close(&stream->mixer);
     sound_release(&stream->held);
     memory_free(stream);
+}
+
+/* ---- The sound of a window of a film ---- */
+
+/* Samples of the stream count from the window's beginning. */
+struct window {
+    struct mixer mixer;
+    double zero_s, from_s; /* when the first frame of video is shown; the window's beginning behind it */
+    double seconds;
+    i64 at, given; /* behind the frame before; given: of the window, so far */
+    bool any;      /* there was a frame before */
+};
+
+static i64 window_samples(const struct window *w)
+{
+    return llrint(w->seconds * (double)w->mixer.rate_hz);
+}
+
+/* Where a frame begins, by its time; times are rounded, so that one that is almost where it is expected follows. */
+static i64 frame_begin(const struct window *w)
+{
+    const struct av_input *input = &w->mixer.input;
+    i64 stamp = input->frame->best_effort_timestamp, rate_hz = w->mixer.rate_hz;
+    double time_s = stamp == AV_NOPTS_VALUE ? 0 : (double)stamp * av_q2d(input->stream->time_base) - w->zero_s;
+    i64 begin = llrint((time_s - w->from_s) * (double)rate_hz), near = rate_hz / 50;
+    bool follows = w->any && (stamp == AV_NOPTS_VALUE || (begin - w->at < near && w->at - begin < near));
+    return follows ? w->at : begin;
+}
+
+static int give_silence(struct window *w, i64 until)
+{
+    enum { AT_ONCE = 4096 };
+    reserve_mono(&w->mixer, AT_ONCE);
+    memset(w->mixer.mono, 0, AT_ONCE * sizeof(float));
+    for (i64 n; w->given < until; w->given += n) {
+        n = min_i64(AT_ONCE, until - w->given);
+        if (append_samples(&w->mixer, n) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* What falls into the window of the frame that the input shows. */
+static int place_frame(struct window *w)
+{
+    struct mixer *m = &w->mixer;
+    if (check_rate(m) < 0)
+        return -1;
+    i64 samples = m->input.frame->nb_samples, begin = frame_begin(w);
+    i64 end = min_i64(begin + samples, window_samples(w)), first = max_i64(begin, w->given);
+    w->at = begin + samples;
+    w->any = true;
+    if (w->at <= 0)
+        m->input.packets = m->input.damaged = 0; /* what stands before is only decoded to get there */
+    if (first >= end)
+        return 0;
+    if (give_silence(w, first) < 0)
+        return -1;
+    mix_to_mono(m, m->input.frame);
+    memmove(m->mono, m->mono + first - begin, (size_t)(end - first) * sizeof(float));
+    w->given = end;
+    return append_samples(m, end - first);
+}
+
+/* To what is needed for the sound `before_s` before the window; 0: the film's beginning. */
+static int go_before(struct window *w, const AVStream *video, double before_s)
+{
+    struct av_input *input = &w->mixer.input;
+    double wanted_s = w->zero_s + w->from_s - before_s;
+    const AVStream *by = video ? video : input->stream;
+    i64 stamp = before_s > 0 ? (i64)(wanted_s / av_q2d(by->time_base)) : by->start_time;
+    if (av_seek_frame(input->format, by->index, stamp, AVSEEK_FLAG_BACKWARD) < 0)
+        return before_s > 0 ? 0 : error_set("%s: %s in which nothing can be sought", input->origin, input->kind->name);
+    avcodec_flush_buffers(input->codec);
+    input->draining = false;
+    return 0;
+}
+
+static double frame_time_s(const struct av_input *input)
+{
+    i64 stamp = input->frame->best_effort_timestamp;
+    return stamp == AV_NOPTS_VALUE ? -INFINITY : (double)stamp * av_q2d(input->stream->time_base);
+}
+
+/* The first frame of sound at or, as decoders begin with frames that are not whole, a little before the window: where a
+ * seek by frames of video leads behind it, one from further in front. What input_next says. */
+static int first_frame(struct window *w, const AVStream *video)
+{
+    static const double before_s[] = {0.5, 4, 30, 0};
+    struct av_input *input = &w->mixer.input;
+    double latest_s = w->zero_s + w->from_s - 0.2;
+    int more = 0;
+    if (w->from_s < 1)
+        return input_next(input);
+    for (i64 i = 0; i < COUNT_OF(before_s); i++) {
+        if (w->from_s <= before_s[i])
+            continue;
+        if (go_before(w, video, before_s[i]) < 0)
+            return -1;
+        more = input_next(input);
+        if (more < 0 || (more > 0 && frame_time_s(input) <= latest_s))
+            return more;
+    }
+    return more;
+}
+
+static int mix_window(struct window *w, const AVStream *video)
+{
+    struct mixer *m = &w->mixer;
+    int more = first_frame(w, video);
+    while (more > 0) {
+        if (m->input.frame->nb_samples > 0 && place_frame(w) < 0)
+            return -1;
+        if (w->any && w->at >= window_samples(w))
+            break;
+        more = input_next(&m->input);
+    }
+    if (more < 0 || input_check_damage(&m->input) < 0 || (w->given && m->swr && append_samples(m, 0) < 0))
+        return -1;
+    m->out->samples = min_i64(m->out->samples, llrint(w->seconds * (double)m->out->rate_hz));
+    clamp_from(m->out, 0);
+    return 0;
+}
+
+/* 1: it stands open; 0: it has no sound. */
+static int open_film(struct av_input *input, const void *bytes, i64 count, const char *origin)
+{
+    const struct file_kind *kind = file_kind_of(bytes, count);
+    if (!kind || kind->class != FILE_CONTAINER)
+        return 0;
+    if (input_open(input, bytes, count, origin, kind) < 0)
+        return -1;
+    return input_best_stream(input, AVMEDIA_TYPE_AUDIO) != NULL;
+}
+
+int film_has_sound(const void *bytes, i64 count, const char *origin)
+{
+    struct av_input input = {0};
+    int has = open_film(&input, bytes, count, origin);
+    input_close(&input);
+    return has;
+}
+
+static int read_window(struct window *w, const void *bytes, i64 count, const char *origin)
+{
+    struct av_input *input = &w->mixer.input;
+    int has = open_film(input, bytes, count, origin);
+    if (has <= 0)
+        return has;
+    const AVStream *video = input_best_stream(input, AVMEDIA_TYPE_VIDEO);
+    if (input_select(input, AVMEDIA_TYPE_AUDIO) < 0)
+        return -1;
+    const AVStream *first = video ? video : input->stream;
+    w->zero_s = first->start_time == AV_NOPTS_VALUE ? 0 : (double)first->start_time * av_q2d(first->time_base);
+    return mix_window(w, video);
+}
+
+int film_sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, double from_s,
+                    double seconds)
+{
+    *out = (struct sound){0};
+    struct window window = {.mixer = {.out = out, .wanted_hz = rate_hz}, .from_s = from_s, .seconds = seconds};
+    int status = read_window(&window, bytes, count, origin);
+    mixer_close(&window.mixer);
+    if (status < 0 || out->samples == 0)
+        sound_release(out);
+    return status;
 }

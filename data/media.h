@@ -15,6 +15,7 @@ struct clip { /* an image is a clip of one frame */
     u8 *pixels;                      /* [frames, height, width, 3] RGB */
     i64 inner_height, inner_width;   /* of the picture, where it stands centred on white; 0: all of it */
     i64 stored_height, stored_width; /* in the file, where the picture was read smaller; 0: the same */
+    double seconds;                  /* from from_s until its last frame ends, as clip_read finds it; 0 for a still */
 };
 struct sound {
     i64 samples;
@@ -87,6 +88,12 @@ int clip_encode_mp4(struct text *out, const struct clip *clip);
 int sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz);
 /* Stops behind most_samples (0: never): a longer sound comes back with more than that, and its end is not looked at. */
 int sound_read_most(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, i64 most_samples);
+/* What sounds while the video of a film is shown from from_s on for so many seconds, by its own clock, whose nought is
+ * the first frame of video, as clip_read's is. Where the sound begins later, silence stands in front; where it ends
+ * earlier it is shorter. No samples, and no error: the film has no sound, or none in that time. Begins with a seek. */
+int film_sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, double from_s,
+                    double seconds);
+int film_has_sound(const void *bytes, i64 count, const char *origin); /* 1, 0; -1: it cannot be read */
 /* The same of any length, in as little memory as a few packets take. NULL: a message. */
 struct sound_stream;
 struct sound_stream *sound_stream_open(const void *bytes, i64 count, const char *origin, i64 rate_hz);

@@ -1,6 +1,7 @@
 #include "data/media_list.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 enum { AT_ONCE = 256 }; /* files, so that what is not kept of them does not pile up */
 
@@ -143,7 +144,7 @@ struct job {
     struct media_reader *reader;
     struct medium media[AT_ONCE];
     char *contents;
-    i64 count;
+    i64 count, bytes; /* bytes: of files, as long as they are known */
 };
 
 static void read_one(void *context, i64 tile, int worker)
@@ -182,15 +183,21 @@ static int read_all(struct job *job)
     workers_run(job->count, read_one, job);
     for (i64 i = 0; i < job->count; i++)
         take_one(r, job->contents + i * r->content_bytes, &job->media[i]);
-    job->count = 0;
+    job->count = job->bytes = 0;
     return interrupted() ? error_interrupted() : 0;
 }
 
+/* Few films at a time: what is made of them grows with them. */
 static int gather(void *context, struct medium *medium)
 {
+    enum { FEW = 8, LARGE_BYTES = 1 << 28 };
     struct job *job = context;
+    struct stat info;
+    bool known = !medium->problem && !medium->carried && stat(medium->path, &info) == 0;
+    job->bytes += known ? (i64)info.st_size : medium->bytes.length;
     job->media[job->count++] = *medium;
-    return job->count == AT_ONCE ? read_all(job) : 0;
+    bool full = job->count == AT_ONCE || (job->count >= FEW && job->bytes >= LARGE_BYTES);
+    return full ? read_all(job) : 0;
 }
 
 int media_read(struct media_reader *r, const struct media_request *request)

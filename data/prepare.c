@@ -124,6 +124,8 @@ static int too_many_bad(const struct prepare *p, i64 least)
 
 static void take_item(struct prepare *p, struct item *item)
 {
+    if (!item->problem)
+        film_sound_tell(p, item);
     if (item->problem) {
         log_warn("skipped: %s: %s", item->sample.name, item->problem);
         p->counts.bad++;
@@ -132,7 +134,7 @@ static void take_item(struct prepare *p, struct item *item)
     } else if (item->too_long) {
         p->counts.too_long++;
     } else if (item->left_out) {
-        p->counts.left_out++;
+        p->counts.left_out += !item->mute;
     } else if (!item->curated) {
         p->counts.clips_cut += item->clip_cut && !prepare_has_windows(p);
         prepare_write(p, item);
@@ -308,6 +310,17 @@ static void say_of_cut_clips(const struct prepare *p)
     text_release(&shapes);
 }
 
+static void say_of_films(const struct prepare *p)
+{
+    bool demand = p->settings->film_sound == FILM_SOUND_DEMAND;
+    if (p->counts.mute)
+        log_info("%lld samples have a clip in which nothing sounds: %s", (long long)p->counts.mute,
+                 demand ? "they were left out (film_sound: demand)" : "it stands alone");
+    if (p->counts.damaged_sounds)
+        log_warn("%lld samples have a clip whose sound cannot be read: it stands alone; see the warnings above",
+                 (long long)p->counts.damaged_sounds);
+}
+
 static void say_what_was_made(const struct prepare *p)
 {
     for (int split = 0; split < SPLITS; split++) {
@@ -325,6 +338,7 @@ static void say_what_was_made(const struct prepare *p)
     if (p->counts.too_long)
         log_info("%lld samples with a sound of more than %g s (audio_seconds) were left out",
                  (long long)p->counts.too_long, p->settings->audio_seconds);
+    say_of_films(p);
     say_of_cut_clips(p);
 }
 
@@ -374,6 +388,8 @@ int prepare_open(struct prepare *p, struct device *device)
     int status = read_directions(p) < 0 ? -1 : prepare_part(&p->part, &p->parts, p->settings->part);
     if (status == 0)
         p->curation = curation_open(&p->settings->filter, &status);
+    if (status == 0 && p->settings->film_sound && !(p->settings->audio && *p->settings->audio))
+        status = error_usage("film_sound: sounds need an audio tokenizer: `audio: STAGE`, or film_sound: none");
     if (status == 0 && p->parts > 1 && p->settings->filter.duplicates)
         log_warn("filter.duplicates: a part knows its own files alone: duplicates in others stay");
     return status == 0 ? open_tokenizers(p, device, p->dtype) : -1;

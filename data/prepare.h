@@ -9,6 +9,7 @@
 
 struct device;
 
+enum film_sound { FILM_SOUND_NONE, FILM_SOUND_TAKE, FILM_SOUND_DEMAND };
 struct prepare_settings {
     char *data, *text, *vision, *audio; /* folders; vision and audio may be empty */
     struct string_list directions;      /* of direction_names; empty: all that the tokenizers allow */
@@ -20,6 +21,7 @@ struct prepare_settings {
     i64 dropout_copies;   /* of each of them */
     double audio_seconds; /* longer sounds are left out, or cut */
     bool cut_sounds;      /* where they are quietest */
+    int film_sound;       /* enum film_sound: of clips */
     struct {
         double every_s; /* between the beginnings of a long clip's windows; 0: its beginning alone, or spread evenly */
         i64 most;       /* windows of a clip; 0: no limit */

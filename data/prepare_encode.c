@@ -79,18 +79,32 @@ static void encode_vision(struct prepare *p, struct item *items, i64 count)
     memory_free(list.made);
 }
 
+static i64 count_sounds(const struct item *items, i64 count)
+{
+    i64 sounds = 0;
+    for (i64 i = 0; i < count; i++)
+        for (i64 k = 0; is_due(&items[i]) && k < items[i].sample.count; k++)
+            sounds += items[i].made[k].sound_count;
+    return max_i64(1, sounds);
+}
+
+static i64 list_sounds(const struct prepare *p, struct audio_item *out, const struct made *m)
+{
+    for (i64 i = 0; i < m->sound_count; i++) {
+        struct made_sound *s = &m->sounds[i];
+        s->codes = memory_alloc(s->code_frames * p->meta.levels * 4);
+        out[i] = (struct audio_item){s->sound.values, s->sound.samples, s->codes};
+    }
+    return m->sound_count;
+}
+
 static void encode_audio(struct prepare *p, struct item *items, i64 count)
 {
-    struct audio_item *sounds = memory_alloc(count_media(items, count) * (i64)sizeof *sounds);
+    struct audio_item *sounds = memory_alloc(count_sounds(items, count) * (i64)sizeof *sounds);
     i64 n = 0;
     for (i64 i = 0; i < count; i++)
-        for (i64 k = 0; is_due(&items[i]) && k < items[i].sample.count; k++) {
-            struct made *m = &items[i].made[k];
-            if (!m->sound.values)
-                continue;
-            m->codes = memory_alloc(m->code_frames * p->meta.levels * 4);
-            sounds[n++] = (struct audio_item){m->sound.values, m->sound.samples, m->codes};
-        }
+        for (i64 k = 0; is_due(&items[i]) && k < items[i].sample.count; k++)
+            n += list_sounds(p, sounds + n, &items[i].made[k]);
     for (i64 i = 0; i < n; i += SOUNDS_MOST)
         audio_encode(&p->audio, sounds + i, min_i64(SOUNDS_MOST, n - i));
     memory_free(sounds);

@@ -26,7 +26,9 @@ static i64 stored(i64 bytes)
 
 static i64 medium_bytes(const struct prepare *p, const struct made *m)
 {
-    i64 bytes = m->code_frames ? stored(m->code_frames * p->meta.levels * 2) : 0;
+    i64 bytes = 0;
+    for (i64 i = 0; i < m->sound_count; i++)
+        bytes += stored(m->sounds[i].code_frames * p->meta.levels * 2);
     if (!m->clip.pixels)
         return bytes;
     const struct shard_shape *shape = &p->meta.shapes[m->shape];
@@ -48,6 +50,7 @@ static i64 item_bytes(const struct prepare *p, const struct item *item)
     for (i64 i = 0; i < item->sample.count; i++) {
         const struct made *m = &item->made[i];
         bytes += stored((m->ids.count + m->head.count) * 4) + medium_bytes(p, m);
+        parts += m->clip.pixels ? m->sound_count : 0;
         if (item->sample.layout == SAMPLE_CAPTIONED)
             records = max_i64(records, (i64)m->in + m->out);
     }

@@ -1,5 +1,6 @@
 /* What prepare.c (which samples, into which part), prepare_progress.c (how far it came), prepare_read.c (files to
- * pixels, sound and ids), prepare_encode.c (tokenizers) and prepare_write.c (records) tell each other. */
+ * pixels, sound and ids), prepare_film.c (sounds of clips), prepare_encode.c (tokenizers) and prepare_write.c (records)
+ * tell each other. */
 #ifndef WEFT_DATA_PREPARE_INTERNAL_H
 #define WEFT_DATA_PREPARE_INTERNAL_H
 #include "data/media.h"
@@ -9,6 +10,12 @@
 #include "tokenizers/audio.h"
 #include "tokenizers/vision.h"
 
+/* A sound and its codes: of an audio part, or of a film one of those behind its clip. */
+struct made_sound {
+    struct sound sound;
+    i32 *codes;
+    i64 code_frames;
+};
 /* One part of a sample as it is made. */
 struct made {
     struct id_list ids, head; /* text; head: what stands before it in a chat and is a prompt even of an answer */
@@ -16,9 +23,8 @@ struct made {
     struct clip clip;         /* of the shape's size, 1 + 4 k frames */
     i64 shape, frames;        /* latent frames */
     float *latent, *features;
-    struct sound sound;
-    i32 *codes;
-    i64 code_frames;
+    struct made_sound *sounds;
+    i64 sound_count;
 };
 struct item {
     struct sample sample;
@@ -26,6 +32,8 @@ struct item {
     bool too_long; /* a sound of it is longer than audio_seconds */
     bool clip_cut; /* a clip of it is longer than its shape; the beginning is used */
     bool curated;  /* a rule leaves it out */
+    bool mute;     /* films are to have their sound, and a clip of it has none, or none that can be read */
+    char *damage;  /* of a film's sound that cannot be read and is left out: why */
     struct curate_item curate;
     char *problem;      /* why it could not be made */
     double from_s;      /* where a window of a long clip begins */
@@ -36,7 +44,7 @@ struct item {
 enum { INTERRUPTED = 1, INTERRUPTED_WITHIN }; /* WITHIN: some of it has been written */
 
 struct prepare_counts {
-    i64 samples[SPLITS], records[SPLITS][DIRECTIONS], read, bad, left_out, too_long, clips_cut;
+    i64 samples[SPLITS], records[SPLITS][DIRECTIONS], read, bad, left_out, too_long, clips_cut, mute, damaged_sounds;
 };
 struct prepare {
     const struct prepare_settings *settings;
@@ -69,6 +77,7 @@ void prepare_read(struct prepare *prepare, struct item *items, i64 count);   /* 
 void prepare_encode(struct prepare *prepare, struct item *items, i64 count); /* one kind of medium after another */
 void prepare_write(struct prepare *prepare, const struct item *item);
 void item_release(struct item *item);
+struct made_sound *made_add_sound(struct made *made, const struct sound *sound); /* takes its values */
 void made_release(struct made *made);
 /* Samples made at a time: fewer than `most` where a clip takes much memory. */
 i64 prepare_batch_items(const struct prepare *prepare, i64 most);
@@ -88,6 +97,12 @@ int progress_hand_on(struct prepare *prepare); /* closed shards, behind progress
 int progress_open(struct prepare *prepare);    /* the writers, and the counts where there is something to go on from */
 void progress_discard(const struct prepare *prepare); /* after a failure: what nobody can go on from */
 int progress_remove(const struct prepare *prepare);   /* all is done */
+
+/* prepare_film.c: the sound of a film behind the clip that was read of it, as settings ask for it; then, of an item
+ * that was read, counts and warnings of it. */
+void film_sound_tell(struct prepare *prepare, const struct item *item);
+int film_sound_take(const struct prepare *prepare, struct item *item, struct made *made, const void *bytes, i64 count,
+                    const char *origin);
 
 /* prepare_chat.c: a system message without a role of its own goes into the question; `ids` and `head` of part i of a
  * chat; what ends its message. */

@@ -58,9 +58,12 @@ static void take(struct prepare *p, struct item *item)
     if (item->problem) {
         log_warn("skipped: %s: %s", item->sample.name, item->problem);
         p->counts.bad++;
-    } else if (!item->left_out) {
-        prepare_write(p, item);
+        return;
     }
+    film_sound_tell(p, item);
+    p->counts.too_long += item->too_long;
+    if (!item->left_out && !item->too_long)
+        prepare_write(p, item);
 }
 
 static int make(struct pieces *pieces)
@@ -158,7 +161,8 @@ static int all_pieces(struct pieces *pieces)
 
 static bool wants_windows(const struct prepare *p, const struct item *item)
 {
-    return prepare_has_windows(p) && item->clip_cut && !item->problem && item->sample.layout == SAMPLE_CAPTIONED;
+    return prepare_has_windows(p) && item->clip_cut && !item->problem && !item->too_long &&
+           item->sample.layout == SAMPLE_CAPTIONED;
 }
 
 /* Where a long file is damaged, the pieces in front stay. */

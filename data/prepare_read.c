@@ -156,23 +156,24 @@ static int read_clip(const struct prepare *p, struct item *item, struct made *ma
     }
     item->clip_cut |= longer;
     made->frames = vision_latent_frames(made->clip.frames);
-    return 0;
+    return film_sound_take(p, item, made, bytes, count, origin);
 }
 
 /* Of a longer sound no more is decoded than shows that it is. */
 static int read_sound(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
                       const char *origin)
 {
+    struct sound sound;
     i64 most = (i64)(p->settings->audio_seconds * AUDIO_RATE_HZ);
-    if (sound_read_most(&made->sound, bytes, count, origin, AUDIO_RATE_HZ, most) < 0)
+    if (sound_read_most(&sound, bytes, count, origin, AUDIO_RATE_HZ, most) < 0)
         return -1;
     if (p->curation)
-        curation_sound(p->curation, &item->curate, made->sound.values, made->sound.samples, AUDIO_RATE_HZ);
-    made->code_frames = audio_frames(made->sound.samples);
-    if (made->sound.samples > most) {
-        item->too_long = true;
-        sound_release(&made->sound);
-    }
+        curation_sound(p->curation, &item->curate, sound.values, sound.samples, AUDIO_RATE_HZ);
+    item->too_long |= sound.samples > most;
+    if (sound.samples > most)
+        sound_release(&sound);
+    else
+        made_add_sound(made, &sound);
     return 0;
 }
 
@@ -183,8 +184,7 @@ static int read_medium(const struct prepare *p, struct item *item, i64 part)
     const char *origin = in->path ? in->path : item->sample.name;
     struct made *made = &item->made[part];
     if (item->piece.values) {
-        made->sound = item->piece;
-        made->code_frames = audio_frames(made->sound.samples);
+        made_add_sound(made, &item->piece);
         item->piece = (struct sound){0};
         return 0;
     }
@@ -204,8 +204,10 @@ static int read_medium(const struct prepare *p, struct item *item, i64 part)
 
 static double seconds_of(const struct made *made)
 {
-    return made->sound.values ? (double)made->sound.samples / (double)made->sound.rate_hz
-                              : (double)made->clip.frames / made->clip.rate_hz;
+    const struct sound *sound = made->sound_count ? &made->sounds[0].sound : NULL;
+    return made->clip.pixels ? (double)made->clip.frames / made->clip.rate_hz
+           : sound           ? (double)sound->samples / (double)sound->rate_hz
+                             : 0;
 }
 
 /* What the subtitles say while the medium, which has been read, is shown; where they say nothing it is left out. */
@@ -213,14 +215,14 @@ static int take_subtitles(struct item *item)
 {
     struct sample *s = &item->sample;
     struct text file = {0}, words = {0};
-    double seconds = item->made[0].clip.pixels || item->made[0].sound.values ? seconds_of(&item->made[0]) : 0;
+    double seconds = seconds_of(&item->made[0]);
     if (file_read(&file, s->subtitles) < 0)
         return -1;
     subtitles_words(&words, file.data ? file.data : "", file.length, item->from_s, item->from_s + seconds);
     text_release(&file);
     text_release(&s->parts[1].bytes);
     s->parts[1].bytes = words;
-    item->left_out = words.length == 0;
+    item->left_out |= words.length == 0;
     return 0;
 }
 
@@ -282,15 +284,26 @@ void prepare_read(struct prepare *prepare, struct item *items, i64 count)
     workers_run(count, run_item, &job);
 }
 
+struct made_sound *made_add_sound(struct made *made, const struct sound *sound)
+{
+    i64 size = (i64)sizeof *made->sounds, n = made->sound_count++;
+    made->sounds = memory_resize(made->sounds, n * size, (n + 1) * size);
+    made->sounds[n] = (struct made_sound){.sound = *sound, .code_frames = audio_frames(sound->samples)};
+    return &made->sounds[n];
+}
+
 void made_release(struct made *made)
 {
     id_list_release(&made->ids);
     id_list_release(&made->head);
     clip_release(&made->clip);
-    sound_release(&made->sound);
+    for (i64 i = 0; i < made->sound_count; i++) {
+        sound_release(&made->sounds[i].sound);
+        memory_free(made->sounds[i].codes);
+    }
+    memory_free(made->sounds);
     memory_free(made->latent);
     memory_free(made->features);
-    memory_free(made->codes);
 }
 
 void item_release(struct item *item)
@@ -301,6 +314,7 @@ void item_release(struct item *item)
     memory_free(item->made);
     curate_item_release(&item->curate);
     memory_free(item->problem);
+    memory_free(item->damage);
     sample_release(&item->sample);
     *item = (struct item){0};
 }

@@ -24,6 +24,10 @@ const struct setting prepare_table[] = {
     ROW(audio_seconds, "audio_seconds", NUMBER, "30", 0.01, 3600, "longer sounds are left out, or cut"),
     ROW(cut_sounds, "cut_sounds", BOOL, "false", 0, 0,
         "cut longer sounds where they are quietest; each piece is a sample with the caption of the whole"),
+    SETTING(
+        struct prepare_settings, film_sound, "film_sound", CHOICE, "none", 0, 0, "none|take|demand",
+        "what sounds while a clip is shown, as a part behind it; demand: clips without a sound that can be read are "
+        "left out, else they stay without"),
     ROW(windows.every_s, "windows.every_s", NUMBER, "0", 0, 1e6,
         "seconds between the beginnings of windows that are taken of a clip longer than the vision tokenizer's, each a "
         "sample with the caption of the whole; 0: windows.most of them, evenly spread, or the beginning alone"),

@@ -82,21 +82,47 @@ static struct shard_part write_made(struct prepare *p, struct shard_writer *w, c
     return part;
 }
 
-static struct shard_part write_sound(struct prepare *p, struct shard_writer *w, const struct made *m)
+static struct shard_part write_sound(struct prepare *p, struct shard_writer *w, const struct made_sound *s)
 {
-    struct shard_part part = {.kind = STREAM_AUDIO, .count = (u32)m->code_frames};
-    i64 values = m->code_frames * p->meta.levels;
+    struct shard_part part = {.kind = STREAM_AUDIO, .count = (u32)s->code_frames};
+    i64 values = s->code_frames * p->meta.levels;
     u16 *payload = memory_alloc(values * 2);
     for (i64 i = 0; i < values; i++)
-        payload[i] = (u16)m->codes[i];
+        payload[i] = (u16)s->codes[i];
     shard_write_payload(w, &part, payload, values * 2);
     memory_free(payload);
     return part;
 }
 
-static struct shard_part write_medium(struct prepare *p, struct shard_writer *w, const struct made *m, bool out)
+/* The sounds of a medium: of a film those behind its clip. */
+struct written {
+    struct shard_part *sounds;
+    i64 count;
+};
+
+static void written_release(struct written *written)
 {
-    return m->codes ? write_sound(p, w, m) : out ? write_made(p, w, m) : write_given(p, w, m);
+    memory_free(written->sounds);
+}
+
+static void write_sounds(struct written *out, struct prepare *p, struct shard_writer *w, const struct made *m)
+{
+    if (out->count || !m->sound_count)
+        return;
+    out->sounds = memory_alloc(m->sound_count * (i64)sizeof *out->sounds);
+    for (; out->count < m->sound_count; out->count++)
+        out->sounds[out->count] = write_sound(p, w, &m->sounds[out->count]);
+}
+
+/* Sounds that were written before are the same read and made. */
+static void push_medium(struct record *r, struct written *written, struct prepare *p, struct shard_writer *w,
+                        const struct made *m, bool out, bool condition)
+{
+    if (m->clip.pixels)
+        push(r, out ? write_made(p, w, m) : write_given(p, w, m), condition);
+    write_sounds(written, p, w, m);
+    for (i64 i = 0; i < written->count; i++)
+        push(r, written->sounds[i], condition);
 }
 
 /* ---- records ---- */
@@ -112,21 +138,22 @@ static void write_captioned(struct prepare *p, const struct item *item)
     struct shard_writer *w = p->writers[item->sample.split];
     const struct made *m = &item->made[0];
     enum sample_kind kind = item->sample.parts[0].kind;
-    struct shard_part words = write_ids(w, &item->made[1].ids), note = write_note(w, &item->sample.parts[1].bytes),
-                      medium = {0};
+    struct shard_part words = write_ids(w, &item->made[1].ids), note = write_note(w, &item->sample.parts[1].bytes);
+    struct written written = {0};
     struct record record = {0};
     if (m->in) {
-        push(&record, medium = write_medium(p, w, m, false), true);
+        push_medium(&record, &written, p, w, m, false, true);
         push(&record, words, false);
         push(&record, note, false);
         finish(p, item, given[kind], &record);
     }
     if (m->out) {
         push(&record, words, true);
-        push(&record, m->in && m->codes ? medium : write_medium(p, w, m, true), false);
+        push_medium(&record, &written, p, w, m, true, false);
         push(&record, note, false);
         finish(p, item, made_of[kind], &record);
     }
+    written_release(&written);
     memory_free(record.parts);
 }
 
@@ -210,8 +237,10 @@ static void write_turns(struct prepare *p, const struct item *item)
         bool condition = s->layout == SAMPLE_CHAT && !chat_answers(s, i);
         add_run(p, item, &record, &run, m->head.ids, m->head.count, true);
         if (m->in || m->out) {
+            struct written written = {0};
             end_run(p, item, &record, &run);
-            push(&record, write_medium(p, p->writers[item->sample.split], m, m->out), condition || m->in);
+            push_medium(&record, &written, p, p->writers[item->sample.split], m, m->out, condition || m->in);
+            written_release(&written);
         } else {
             add_run(p, item, &record, &run, m->ids.ids, m->ids.count, condition);
         }

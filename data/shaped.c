@@ -18,6 +18,7 @@ static void stand_still(struct clip *clip)
 {
     i64 frames = 1 + round_up(clip->frames - 1, VISION_GROUP), frame = clip->height * clip->width * 3;
     clip->pixels = memory_resize(clip->pixels, clip->frames * frame, frames * frame);
+    clip->seconds += (double)(frames - clip->frames) / clip->rate_hz;
     for (; clip->frames < frames; clip->frames++)
         memcpy(clip->pixels + clip->frames * frame, clip->pixels + (clip->frames - 1) * frame, (size_t)frame);
 }
@@ -35,6 +36,7 @@ int shaped_clip_read(struct clip *out, bool *longer, const struct vision_shape *
         return -1;
     bool more = most_frames && out->frames > most_frames;
     out->frames -= more;
+    out->seconds -= (double)more / out->rate_hz;
     if (longer)
         *longer = more;
     stand_still(out);

@@ -6,16 +6,27 @@
 enum { HOPS_A_SECOND = 100, HOPS_LOOKED_AT = 6 }; /* a cut stands in the middle of 60 ms */
 #define SILENT 1e-3f                              /* 60 dB below the loudest that a file holds */
 
-int silence_cutter_open(struct silence_cutter *cutter, const void *bytes, i64 count, const char *origin, i64 rate_hz,
-                        double longest_s)
+static void begin(struct silence_cutter *cutter, i64 rate_hz, double longest_s)
 {
     i64 longest = max_i64((i64)(longest_s * (double)rate_hz), rate_hz / HOPS_A_SECOND * HOPS_LOOKED_AT);
     *cutter = (struct silence_cutter){.rate_hz = rate_hz, .longest = longest};
+    cutter->held = memory_alloc((longest + 1) * (i64)sizeof *cutter->held);
+}
+
+int silence_cutter_open(struct silence_cutter *cutter, const void *bytes, i64 count, const char *origin, i64 rate_hz,
+                        double longest_s)
+{
+    begin(cutter, rate_hz, longest_s);
     cutter->stream = sound_stream_open(bytes, count, origin, rate_hz);
     if (!cutter->stream)
-        return -1;
-    cutter->held = memory_alloc((longest + 1) * (i64)sizeof *cutter->held);
-    return 0;
+        silence_cutter_close(cutter);
+    return cutter->held ? 0 : -1;
+}
+
+void silence_cutter_open_sound(struct silence_cutter *cutter, const struct sound *sound, double longest_s)
+{
+    begin(cutter, sound->rate_hz, longest_s);
+    cutter->left = *sound;
 }
 
 void silence_cutter_close(struct silence_cutter *cutter)
@@ -25,11 +36,23 @@ void silence_cutter_close(struct silence_cutter *cutter)
     *cutter = (struct silence_cutter){0};
 }
 
+static i64 read_more(struct silence_cutter *c, float *out, i64 most)
+{
+    if (c->stream)
+        return sound_stream_read(c->stream, out, most);
+    i64 taken = min_i64(most, c->left.samples);
+    if (taken)
+        memcpy(out, c->left.values, (size_t)taken * sizeof *out);
+    c->left.values += taken;
+    c->left.samples -= taken;
+    return taken;
+}
+
 /* One sample more than a piece may have shows whether there is more. */
 static int fill(struct silence_cutter *c)
 {
     while (!c->ended && c->count <= c->longest) {
-        i64 more = sound_stream_read(c->stream, c->held + c->count, c->longest + 1 - c->count);
+        i64 more = read_more(c, c->held + c->count, c->longest + 1 - c->count);
         if (more < 0)
             return -1;
         c->ended = more == 0;

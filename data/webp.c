@@ -216,6 +216,7 @@ int webp_clip_read(struct clip *out, const void *bytes, i64 count, const char *o
         out->rate_hz = asked.rate_hz > 0 ? asked.rate_hz : (double)a.frames * 1000 / (double)a.starts_ms[a.frames];
         a.decoder = open_animation(&(WebPData){bytes, (size_t)count});
         status = a.decoder ? read_frames(out, &a) : refuse(origin);
+        out->seconds = (double)out->frames / out->rate_hz;
     }
     close_clip(&a);
     if (status < 0)

@@ -14,6 +14,17 @@ static void read_clip(const u8 *bytes, i64 count, double rate_hz, i64 side)
     }
 }
 
+static void read_film_sound(const u8 *bytes, i64 count, double from_s)
+{
+    struct sound sound;
+    if (film_sound_read(&sound, bytes, count, "fuzz.mkv", 16000, from_s, 1) < 0)
+        return;
+    require(sound.samples <= 16000, "a second of %lld samples", (long long)sound.samples);
+    for (i64 i = 0; i < sound.samples; i++)
+        require(sound.values[i] >= -1 && sound.values[i] <= 1, "a sample beyond 1");
+    sound_release(&sound);
+}
+
 static void read_sound(const u8 *bytes, i64 count, i64 rate_hz)
 {
     struct sound sound;
@@ -36,6 +47,8 @@ int LLVMFuzzerTestOneInput(const u8 *bytes, size_t count)
     case MEDIA_VIDEO:
         read_clip(bytes, (i64)count, 0, 0);
         read_clip(bytes, (i64)count, 8, 32);
+        read_film_sound(bytes, (i64)count, 0);
+        read_film_sound(bytes, (i64)count, 1.5);
         break;
     case MEDIA_SOUND:
         read_sound(bytes, (i64)count, 16000);
