@@ -210,6 +210,15 @@ static int describe_sound(struct json *j, const struct file_view *view, const ch
     return 0;
 }
 
+static void describe_subtitles(struct json *j, const struct file_view *view, const char *path)
+{
+    struct text cues = {0};
+    i64 count = film_subtitles(&cues, view->data, view->bytes, path, NULL);
+    if (count > 0)
+        json_set(j, "subtitles", json_of_integer(count));
+    text_release(&cues);
+}
+
 struct json *inspect_media(const char *path)
 {
     static const char *const kinds[] = {"unknown", "PNG picture", "picture", "clip", "sound"};
@@ -225,6 +234,8 @@ struct json *inspect_media(const char *path)
                                        : describe_clip(j, &view, path, kind == MEDIA_VIDEO);
     if (status == 0 && kind == MEDIA_VIDEO)
         json_set(j, "sound", json_of_bool(describe_sound(j, &view, path) == 0)); /* a clip may be silent */
+    if (status == 0 && kind == MEDIA_VIDEO)
+        describe_subtitles(j, &view, path);
     file_unmap(&view);
     if (status) {
         json_free(j);

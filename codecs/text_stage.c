@@ -13,6 +13,7 @@ const struct setting text_stage_table[] = {
     ROW(vocabulary, "vocabulary", INTEGER, "8192", 300, 1e6, NULL, "ids in all: bytes, merges, special tokens"),
     ROW(bytes, "bytes", INTEGER, "20000000", 1, 1e12, NULL, "most text used, evenly of all files by their size"),
     SPLIT_ROWS(struct text_settings),
+    SUBTITLES_ROW(struct text_settings),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of samples that may be unreadable"),
     ROW(family, "family", CHOICE, "qwen2", 0, 0, "qwen2|gpt-2|llama-bpe", "pre-tokenisation"),
     ROW(nfc, "nfc", BOOL, "false", 0, 0, NULL, "normalise to NFC (other software may not)"),

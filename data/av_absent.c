@@ -75,6 +75,12 @@ int film_has_sound(const void *bytes, i64 count, const char *origin)
     return refuse(origin, "sounds");
 }
 
+i64 film_subtitles(struct text *out, const void *bytes, i64 count, const char *origin, const char *language)
+{
+    (void)out, (void)bytes, (void)count, (void)language;
+    return refuse(origin, "subtitles of clips");
+}
+
 struct sound_stream *sound_stream_open(const void *bytes, i64 count, const char *origin, i64 rate_hz)
 {
     (void)bytes, (void)count, (void)rate_hz;

@@ -94,6 +94,9 @@ int sound_read_most(struct sound *out, const void *bytes, i64 count, const char 
 int film_sound_read(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, double from_s,
                     double seconds);
 int film_has_sound(const void *bytes, i64 count, const char *origin); /* 1, 0; -1: it cannot be read */
+/* What subtitles inside of a film say and when, by the same clock, as the text of a SubRip file: those in a language,
+ * as the file calls it (NULL or "": in any), that a player would show first. Returns how many cues; 0: no text; -1. */
+i64 film_subtitles(struct text *out, const void *bytes, i64 count, const char *origin, const char *language);
 /* The same of any length, in as little memory as a few packets take. NULL: a message. */
 struct sound_stream;
 struct sound_stream *sound_stream_open(const void *bytes, i64 count, const char *origin, i64 rate_hz);

@@ -216,9 +216,10 @@ static int take_subtitles(struct item *item)
     struct sample *s = &item->sample;
     struct text file = {0}, words = {0};
     double seconds = seconds_of(&item->made[0]);
-    if (file_read(&file, s->subtitles) < 0)
+    if (s->subtitles && file_read(&file, s->subtitles) < 0)
         return -1;
-    subtitles_words(&words, file.data ? file.data : "", file.length, item->from_s, item->from_s + seconds);
+    const struct text *cues = s->subtitles ? &file : &s->cues;
+    subtitles_words(&words, cues->data ? cues->data : "", cues->length, item->from_s, item->from_s + seconds);
     text_release(&file);
     text_release(&s->parts[1].bytes);
     s->parts[1].bytes = words;
@@ -234,7 +235,7 @@ static int read_item(const struct prepare *p, struct item *item)
     for (i64 i = 0; i < s->count; i++) {
         enum sample_kind kind = s->parts[i].kind;
         bool text = kind == SAMPLE_TEXT || kind == SAMPLE_IDS;
-        if (i == 1 && s->subtitles && take_subtitles(item) < 0)
+        if (i == 1 && (s->subtitles || s->cues.length) && take_subtitles(item) < 0)
             return -1;
         if (s->layout == SAMPLE_CHAT && chat_encode(p, item, i) < 0)
             return -1;

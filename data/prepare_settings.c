@@ -17,6 +17,7 @@ const struct setting prepare_table[] = {
         "what samples are made for: text, image-in, image-out, video-in, video-out, audio-in, audio-out, chat; none: "
         "all"),
     SPLIT_ROWS(struct prepare_settings),
+    SUBTITLES_ROW(struct prepare_settings),
     PICTURE_ROWS(struct prepare_settings),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, "largest share of samples that may be unreadable"),
     ROW(dropout, "dropout", NUMBER, "0", 0, 1, "BPE-dropout of plain texts for training"),

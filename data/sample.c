@@ -1,6 +1,9 @@
+#include "data/media.h"
 #include "data/source_readers.h"
+#include "data/subtitles.h"
 #include "tokenizers/text.h"
 
+#include <math.h>
 #include <string.h>
 #include <strings.h>
 
@@ -16,6 +19,7 @@ void sample_release(struct sample *s)
     memory_free(s->name);
     memory_free(s->speaker);
     memory_free(s->subtitles);
+    text_release(&s->cues);
     *s = (struct sample){0};
 }
 
@@ -39,6 +43,33 @@ int sample_add_text(struct sample *s, const char *text, i64 length)
     if (length > 0)
         text_append(&sample_add(s, SAMPLE_TEXT)->bytes, text, length);
     return 0;
+}
+
+static i64 cues_inside(struct text *out, const struct sample_part *part, const char *name, const char *language)
+{
+    struct file_view view = {(const u8 *)part->bytes.data, part->bytes.length};
+    if (part->path && file_map(&view, part->path) < 0)
+        return -1;
+    i64 cues = film_subtitles(out, view.data, view.bytes, part->path ? part->path : name, language);
+    if (part->path)
+        file_unmap(&view);
+    return cues;
+}
+
+bool sample_add_subtitles(struct sample *s, const struct source_columns *columns)
+{
+    const char *language = columns ? columns->subtitles : NULL;
+    enum sample_kind kind = s->count == 1 ? s->parts[0].kind : SAMPLE_TEXT;
+    struct text words = {0};
+    if ((kind != SAMPLE_VIDEO && kind != SAMPLE_AUDIO) || (language && strcmp(language, "none") == 0))
+        return false;
+    if (cues_inside(&s->cues, &s->parts[0], s->name, language) > 0)
+        subtitles_words(&words, s->cues.data, s->cues.length, 0, INFINITY);
+    bool said = words.length > 0 && sample_add_text(s, words.data, words.length) == 0;
+    if (!said)
+        text_release(&s->cues);
+    text_release(&words);
+    return said;
 }
 
 bool name_ends_with(const char *name, const char *suffix)

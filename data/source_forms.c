@@ -116,10 +116,11 @@ static int add_captioned(struct build *b, enum sample_kind kind, const char *key
     const struct json *text = caption_of(b);
     const char *speaker = json_string(json_get(b->object, "speaker"), NULL);
     b->out->layout = SAMPLE_CAPTIONED;
-    if (!text && !b->place->media_alone)
-        return error_set("a file without a caption: expected {\"%s\": FILE, \"text\": CAPTION}", key);
-    if (build_medium(b, kind, value) < 0)
+    bool missing = !text && !b->place->media_alone, looks = missing && (kind == SAMPLE_VIDEO || kind == SAMPLE_AUDIO);
+    if ((!missing || looks) && build_medium(b, kind, value) < 0)
         return -1;
+    if (missing && !(looks && sample_add_subtitles(b->out, b->place->columns)))
+        return error_set("a file without a caption: expected {\"%s\": FILE, \"text\": CAPTION}", key);
     b->out->speaker = speaker ? string_copy(speaker) : NULL;
     return text ? build_text(b, text) : 0;
 }

@@ -66,6 +66,8 @@ int sample_check_columns(const char *const *names, i64 count, const struct sourc
 bool sample_reads_column(const struct source_columns *columns, const char *name);
 /* Refuses what is not UTF-8; empty texts are not added. */
 int sample_add_text(struct sample *out, const char *text, i64 length);
+/* The words of subtitles inside of the only medium, if there are any: also its cues are then set. */
+bool sample_add_subtitles(struct sample *out, const struct source_columns *columns);
 bool name_ends_with(const char *name, const char *suffix); /* without regard to case */
 char *path_folder(const char *path);                       /* of its file; memory_free */
 

@@ -258,7 +258,7 @@ static int build(struct tar *t, struct sample *out, bool *passed)
     if (add_caption(t, out) < 0)
         return -1;
     *passed = out->count == 0;
-    return media && out->count == 1 && !t->reading->media_alone
+    return media && out->count == 1 && !t->reading->media_alone && !sample_add_subtitles(out, t->reading->columns)
                ? error_set("a medium without a text beside it: expected .txt or .json")
                : 0;
 }

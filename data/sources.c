@@ -329,25 +329,78 @@ static void note_alone(struct source *s, const struct source_file *file)
                   names[medium_kind(name_extension(file->path))]);
 }
 
-static void give_alone(struct source *s, struct source_file *file, struct sample *out)
+static void begin_sample(struct sample *out, const struct source_file *file)
 {
     *out = (struct sample){.layout = SAMPLE_CAPTIONED, .name = string_copy(file->path)};
     sample_add(out, (enum sample_kind)medium_kind(name_extension(file->path)))->path = string_copy(file->path);
+}
+
+static void give_alone(struct source *s, struct source_file *file, struct sample *out)
+{
+    begin_sample(out, file);
     take_sample(s, file, out);
 }
 
-/* Behind all others come media that nothing names: samples where these are wanted, else noted. One of several parts
- * cannot know what the others' lines name. */
+/* One of several parts cannot know what the others' lines name. */
+static bool lines_name(const struct source *s)
+{
+    const struct reader_kind *const no[] = {&text_reader, &tar_reader, &index_reader, &pair_reader};
+    for (i64 i = 0; i < s->listing.count; i++) {
+        const struct reader_kind *reader = s->listing.files[i].reader;
+        bool names = reader && s->listing.files[i].use == FILE_SAMPLES;
+        for (i64 k = 0; k < COUNT_OF(no); k++)
+            names = names && reader != no[k];
+        if (names)
+            return true;
+    }
+    return false;
+}
+
+static void pass_alone(struct source *s)
+{
+    for (; s->at < 2 * s->listing.count; s->at++) {
+        const struct source_file *file = &s->listing.files[s->at - s->listing.count];
+        if (file->use == FILE_MEDIUM && s->request.part == 0)
+            notes_add(&s->reading.notes, file->path,
+                      "media beside lines or tables: one of several parts does not know whether these name them");
+    }
+}
+
+static bool is_dealt(const struct source *s, i64 index)
+{
+    const struct source_file *file = &s->listing.files[index];
+    if (s->request.parts <= 1)
+        return true;
+    return file->reader == &pair_reader ? !file->elsewhere : index % s->request.parts == s->request.part;
+}
+
+/* With the subtitles inside of it. */
+static bool give_spoken(struct source *s, struct source_file *file, struct sample *out)
+{
+    begin_sample(out, file);
+    if (sample_add_subtitles(out, s->request.columns) && take_sample(s, file, out))
+        return true;
+    sample_release(out);
+    return false;
+}
+
+/* Behind all others come media that nothing names: samples where these are wanted, or where they say themselves what
+ * they are, else noted. */
 static enum source_result next_alone(struct source *s, struct sample *out)
 {
-    while (s->request.parts <= 1 && s->at < 2 * s->listing.count) {
-        struct source_file *file = &s->listing.files[s->at++ - s->listing.count];
-        if (file->use != FILE_MEDIUM)
+    if (s->request.parts > 1 && lines_name(s))
+        pass_alone(s);
+    while (s->at < 2 * s->listing.count) {
+        i64 index = s->at++ - s->listing.count;
+        struct source_file *file = &s->listing.files[index];
+        if (file->use != FILE_MEDIUM || !is_dealt(s, index))
             continue;
         if (s->request.media_alone && !file->why && file->split != SPLIT_NONE) {
             give_alone(s, file, out);
             return SOURCE_SAMPLE;
         }
+        if (!s->request.media_alone && !file->why && file->split != SPLIT_NONE && give_spoken(s, file, out))
+            return SOURCE_SAMPLE;
         note_alone(s, file);
     }
     return SOURCE_END;

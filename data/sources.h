@@ -11,6 +11,7 @@
  *   .txt .jsonl .json .csv .tsv .tar + .gz .zst .xz .bz2 .lz4
  *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, and .json with a "caption"
  *   a.mp4 + a.srt         a clip or a sound and its subtitles, also .vtt
+ *   a.mp4, a.mkv          a clip with subtitles inside, where nothing else says what it is
  *   .tar                  WebDataset: members KEY.EXT that follow each other are one sample
  *   .idx beside .bin      Megatron: documents of ids
  *   a folder              all of these in it, by name
@@ -61,10 +62,11 @@ struct sample {
     u64 key; /* of its place: the same wherever the folder stands and whatever is read before it */
     enum sample_layout layout;
     enum split split;
-    bool goes_on;    /* a text that is not at its end: the next sample goes on with it */
-    char *name;      /* FILE:LINE, or FILE:KEY: for messages */
-    char *speaker;   /* of a captioned sound; NULL: not said */
-    char *subtitles; /* the file of its text, where that says when; NULL */
+    bool goes_on;     /* a text that is not at its end: the next sample goes on with it */
+    char *name;       /* FILE:LINE, or FILE:KEY: for messages */
+    char *speaker;    /* of a captioned sound; NULL: not said */
+    char *subtitles;  /* the file of its text, where that says when; NULL */
+    struct text cues; /* or what stands there, where it was found inside of the medium */
     struct sample_part *parts;
     i64 count, capacity;
 };
@@ -84,6 +86,8 @@ enum source_result {
  * others are looked at. */
 struct source_columns {
     char *text, *image, *video, *audio, *messages, *question, *answer;
+    char *subtitles; /* of clips, where no caption is said: the language of those inside, "" any; "none": not looked for
+                      */
 };
 struct source_request {
     u64 seed; /* of drawn parts */
@@ -104,6 +108,10 @@ struct source_request {
 #define COLUMN_ROW(type, name, what)                                                                                   \
     SETTING(type, columns.name, "columns." #name, STRING, "", 0, 0, NULL,                                              \
             "column of tables, or key of lines, that holds the " what)
+
+#define SUBTITLES_ROW(type)                                                                                            \
+    SETTING(type, columns.subtitles, "subtitles", STRING, "", 0, 0, NULL,                                              \
+            "language of subtitles inside of clips without a caption, as the file calls it: eng; none: do not look")
 
 bool source_reads(const char *path); /* a file, by its name */
 struct source;

@@ -1,5 +1,6 @@
 #include "data/subtitles.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -103,4 +104,61 @@ i64 subtitles_words(struct text *out, const char *file, i64 bytes, double from_s
             }
     }
     return cues;
+}
+
+/* ---- events, and cues ---- */
+
+/* {\..\p1..} begins a drawing, {\p0} ends it; \pos and \pbo are others. */
+static bool draws(const char *at, const char *close, bool drawing)
+{
+    for (; at + 2 < close; at++)
+        if (at[0] == '\\' && at[1] == 'p' && at[2] >= '0' && at[2] <= '9')
+            drawing = at[2] > '0';
+    return drawing;
+}
+
+static const char *event_text(const char *event)
+{
+    for (int field = 0; field < 8; field++) {
+        const char *comma = strchr(event, ',');
+        if (!comma)
+            return "";
+        event = comma + 1;
+    }
+    return event;
+}
+
+void subtitles_event(struct text *out, const char *event)
+{
+    bool drawing = false;
+    const char *at = event_text(event);
+    if (out->length && *at)
+        text_append(out, " ", 1);
+    while (*at) {
+        const char *close = *at == '{' ? strchr(at, '}') : NULL;
+        bool breaks = (at[0] == '\\' && at[1] && strchr("Nnh", at[1])) || *at == '\r' || *at == '\n';
+        at += at[0] == '\\' && (at[1] == '{' || at[1] == '}'); /* an escaped one is a character */
+        if (close)
+            drawing = draws(at, close, drawing);
+        else if (breaks)
+            text_append(out, " ", 1);
+        else if (!drawing)
+            text_append(out, at, 1);
+        at = close ? close + 1 : at + 1 + (breaks && *at == '\\');
+    }
+}
+
+static void write_time(struct text *out, double time_s)
+{
+    i64 ms = (i64)(fmin(time_s, 1e9) * 1000 + 0.5);
+    text_printf(out, "%02lld:%02lld:%02lld,%03lld", (long long)(ms / 3600000), (long long)(ms / 60000 % 60),
+                (long long)(ms / 1000 % 60), (long long)(ms % 1000));
+}
+
+void subtitles_write(struct text *out, double begin_s, double end_s, const char *words)
+{
+    write_time(out, begin_s);
+    text_printf(out, " --> ");
+    write_time(out, end_s);
+    text_printf(out, "\n%s\n\n", words);
 }

@@ -1,5 +1,7 @@
 /* Stills, clips and sounds through our readers: no bytes may crash them or make them hang. */
 #include "data/media.h"
+#include "data/subtitles.h"
+#include <math.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const u8 *bytes, size_t count);
@@ -23,6 +25,16 @@ static void read_film_sound(const u8 *bytes, i64 count, double from_s)
     for (i64 i = 0; i < sound.samples; i++)
         require(sound.values[i] >= -1 && sound.values[i] <= 1, "a sample beyond 1");
     sound_release(&sound);
+}
+
+static void read_subtitles(const u8 *bytes, i64 count)
+{
+    struct text cues = {0}, words = {0};
+    i64 said = film_subtitles(&cues, bytes, count, "fuzz.mkv", NULL);
+    i64 read = said > 0 ? subtitles_words(&words, cues.data, cues.length, 0, INFINITY) : 0;
+    require(said <= 0 || read >= said, "%lld cues, %lld of them read", (long long)said, (long long)read);
+    text_release(&cues);
+    text_release(&words);
 }
 
 static void read_sound(const u8 *bytes, i64 count, i64 rate_hz)
@@ -49,6 +61,7 @@ int LLVMFuzzerTestOneInput(const u8 *bytes, size_t count)
         read_clip(bytes, (i64)count, 8, 32);
         read_film_sound(bytes, (i64)count, 0);
         read_film_sound(bytes, (i64)count, 1.5);
+        read_subtitles(bytes, (i64)count);
         break;
     case MEDIA_SOUND:
         read_sound(bytes, (i64)count, 16000);

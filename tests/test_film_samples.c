@@ -322,6 +322,35 @@ static void films_may_stand_in_archives_and_messages(void **state)
     text_release(&film);
 }
 
+static void assert_words(struct shards *s, const struct shard_part *note, const char *words)
+{
+    assert_int_equal(note->bytes, strlen(words));
+    assert_memory_equal(shards_payload(s, note - s->folders[0].parts), words, strlen(words));
+}
+
+static void windows_say_what_is_said_in_them(void **state)
+{
+    struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
+    struct text tar = {0}, film = {0};
+    struct shards s;
+    (void)state;
+    begin();
+    succeed(file_read(&film, FILMS "mov_text.mp4"));
+    tar_member_of(&tar, "one.mp4", film.data, film.length);
+    tar_end(&tar);
+    put("all.tar", tar.data, tar.length);
+    put_film("film.mkv", "ass.mkv");
+    settings.windows.every_s = 2;
+    run(&s, &settings);
+    assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_IN, "all.tar:one", "VTN") + 2, "second 0 second 1");
+    assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_IN, "all.tar:one@2.000", "VTN") + 2, "second 2 second 3");
+    assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_OUT, "film.mkv@2.000", "TWN") + 2, "second 2");
+    assert_int_equal(s.sample_count, 2 * (3 + 2)); /* of film.mkv's third window nothing is said */
+    shards_close(&s);
+    text_release(&tar);
+    text_release(&film);
+}
+
 /* The audio tokenizer's recordings: kept, or read again when they are drawn. */
 static void tokenizers_hear_films(void **state)
 {
@@ -352,13 +381,10 @@ static void tokenizers_hear_films(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_window_has_its_sound),
-        cmocka_unit_test(the_packer_reads_it),
-        cmocka_unit_test(films_without_a_sound_stand_alone),
-        cmocka_unit_test(sounds_may_be_demanded),
-        cmocka_unit_test(longer_sounds_are_cut_or_left_out),
-        cmocka_unit_test(tokenizers_hear_films),
-        cmocka_unit_test(films_may_stand_in_archives_and_messages),
+        cmocka_unit_test(each_window_has_its_sound),         cmocka_unit_test(the_packer_reads_it),
+        cmocka_unit_test(films_without_a_sound_stand_alone), cmocka_unit_test(sounds_may_be_demanded),
+        cmocka_unit_test(longer_sounds_are_cut_or_left_out), cmocka_unit_test(tokenizers_hear_films),
+        cmocka_unit_test(windows_say_what_is_said_in_them),  cmocka_unit_test(films_may_stand_in_archives_and_messages),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

@@ -28,4 +28,31 @@ ff -f lavfi -i "$(tones 3 0 16000)" "${aac[@]}" "${plain[@]}" sound.mp4
 ff -f lavfi -i "$(picture 3)" -f lavfi -i "$(tones 3 0 16000)" "${h264[@]}" "${aac[@]}" "${plain[@]}" whole.mp4
 ff -i whole.mp4 -c copy -bsf:a noise=amount=20 "${plain[@]}" damaged.mp4
 rm whole.mp4
+# Subtitles inside: in second n is said "second n", "Sekunde n" in German.
+words=$(mktemp -d)
+for n in 0 1 2 3 4 5; do
+    printf '%s\n00:00:0%s,100 --> 00:00:0%s,900\n<i>second</i> %s\n\n' $((n + 1)) $n $n $n
+done > "$words/en.srt"
+sed 's/second/Sekunde/' "$words/en.srt" > "$words/de.srt"
+printf '1\n00:00:01,100 --> 00:00:01,900\nforced\n\n' > "$words/forced.srt"
+cat > "$words/a.ass" << 'END'
+[Script Info]
+ScriptType: v4.00+
+[V4+ Styles]
+Format: Name, Fontname, Fontsize
+Style: Default,Arial,16
+[Events]
+Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
+Dialogue: 0,0:00:00.10,0:00:00.90,Default,,0,0,0,,{\an8\pos(1,2)}second, or{\i1} so\N0
+Dialogue: 0,0:00:01.10,0:00:01.90,Default,,0,0,0,,{\p1}m 0 0 l 1 1{\p0}
+Dialogue: 0,0:00:02.10,0:00:02.90,Default,,0,0,0,,second 2
+END
+in=(-f lavfi -i "$(picture 6)")
+ff "${in[@]}" -i "$words/forced.srt" -i "$words/de.srt" -i "$words/en.srt" -map 0 -map 1 -map 2 -map 3 "${h264[@]}" -c:s srt \
+    -metadata:s:s:0 language=eng -metadata:s:s:1 language=ger -metadata:s:s:2 language=eng -disposition:s:0 default+forced -disposition:s:1 default \
+    "${plain[@]}" subrip.mkv
+ff "${in[@]}" -i "$words/en.srt" "${h264[@]}" -c:s mov_text "${plain[@]}" mov_text.mp4
+ff "${in[@]}" -i "$words/en.srt" "${h264[@]}" -c:s webvtt "${plain[@]}" webvtt.mkv
+ff "${in[@]}" -i "$words/a.ass" "${h264[@]}" -c:s copy "${plain[@]}" ass.mkv
+rm -r "$words"
 du -bc -- * | tail -1
