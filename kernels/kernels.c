@@ -127,6 +127,8 @@ struct held device_held(const struct device *device)
 {
     if (device->backend == BACKEND_META)
         return meta_held(device);
+    if (device->memory->held)
+        return (struct held){device->memory->held(device), 0};
     return (struct held){cpu_scratch_bytes, cpu_primitives};
 }
 

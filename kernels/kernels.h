@@ -492,7 +492,7 @@ struct cost {
 };
 
 /* What a backend holds beside its tensors once it is warm: of this process (cpu), or foreseen for a CPU by the shapes
- * it saw (meta). */
+ * it saw (meta); of a GPU, pinned host memory. */
 struct held {
     i64 scratch_bytes;
     i64 primitives; /* oneDNN's, of all workers */
@@ -502,8 +502,9 @@ enum { PRIMITIVE_SHAPE_BYTES = 64 << 10, PRIMITIVE_COPY_BYTES = 42 << 10 };
 
 /* ---- Two memories ---- */
 /* Ops and collectives touch device memory alone, on the CPU too; host code crosses by device_put and device_get, queued
- * like ops and done when they return. Device memory of the CPU and meta is address space until it is touched, and is
- * not zeroed unless by the zero op; meta keeps what is put and gives zeros where nothing was. */
+ * like ops. What is put has been taken when the call returns, and lies there for the ops queued after it; what is got
+ * is in host memory when it returns. Device memory of the CPU and meta is address space until it is touched, and is not
+ * zeroed unless by the zero op; meta keeps what is put and gives zeros where nothing was. */
 struct memory {
     void *(*alloc)(struct device *device, i64 bytes); /* 64-byte aligned at least; no memory is a panic */
     void (*release)(struct device *device, void *block, i64 bytes);
@@ -517,7 +518,8 @@ struct memory {
     /* Between these, transports of host memory may touch a CPU's device memory. May nest. */
     void (*unlock)(struct device *device);
     void (*lock)(struct device *device);
-    void (*close)(struct device *device); /* its part of device_close; NULL: nothing to do */
+    i64 (*held)(const struct device *device); /* host memory of its own; NULL: what device_held counts */
+    void (*close)(struct device *device);     /* its part of device_close; NULL: nothing to do */
 };
 enum { GROW_BYTES = 32 << 20 };
 extern const struct memory cpu_memory;

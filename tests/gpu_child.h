@@ -71,7 +71,10 @@ static void run_child(void (*run)(), int order, int moment, int out)
     if (cudaGetDeviceCount(&count) != cudaSuccess)
         _exit(NO_GPU);
     CUDA_CHECK(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking));
+    static struct cuda_handles handles;
+    handles.staging = cuda_staging_open();
     gpu.queue = queue;
+    gpu.handles = &handles;
     run();
     _exit(0);
 }

@@ -26,6 +26,7 @@ struct cuda_handles {
     int index, major, minor, multiprocessors; /* the GPU's number, compute capability, multiprocessors */
     bool hopper;                              /* ops with a kernel of its own for sm_90 take it */
     struct cuda_products *products;           /* of matmul.c */
+    struct cuda_staging *staging;             /* of staging.c */
     void *workspace;
     i64 workspace_bytes;
 };
@@ -53,8 +54,7 @@ extern "C" {
 #define DECLARE(name) __typeof__(*((struct kernels *)0)->name) cuda_##name;
 WEFT_CUDA_OPS(DECLARE)
 #undef DECLARE
-/* memory.c: the functions of struct memory. Copies are queued behind the ops before them and have happened when the
- * call returns. */
+/* memory.c, staging.c: the functions of struct memory. Copies are queued behind the ops before them. */
 int cuda_memory_open(void);
 void *cuda_alloc(struct device *device, i64 bytes);
 void cuda_release(struct device *device, void *memory, i64 bytes);
@@ -64,6 +64,9 @@ void cuda_unreserve(struct device *device, void *base, i64 bytes, i64 backed_byt
 void cuda_put(struct device *device, void *out, const void *host, i64 bytes);
 void cuda_get(struct device *device, void *host, const void *memory, i64 bytes);
 void cuda_wait(struct device *device);
+struct cuda_staging *cuda_staging_open(void);
+void cuda_staging_close(struct cuda_staging *staging);
+i64 cuda_staging_bytes(const struct cuda_staging *staging); /* of pinned host memory */
 struct cuda_products *cuda_products_open(void);
 void cuda_products_close(struct cuda_products *products);
 size_t cuda_products_version(void); /* cuBLASLt's */

@@ -37,9 +37,15 @@ static void close_device(struct device *device)
     struct cuda_handles *handles = cuda_handles_of(device);
     cuda_wait(device);
     cuda_products_close(handles->products);
+    cuda_staging_close(handles->staging);
     cuda_release(device, handles->workspace, handles->workspace_bytes);
     CUDA_CHECK(cudaStreamDestroy(cuda_queue_of(device)));
     memory_free(handles);
+}
+
+static i64 held_by(const struct device *device)
+{
+    return cuda_staging_bytes(cuda_handles_of(device)->staging);
 }
 
 static void no_wall(struct device *device)
@@ -56,6 +62,7 @@ static const struct memory cuda_memory = {.alloc = cuda_alloc,
                                           .unreserve = cuda_unreserve,
                                           .unlock = no_wall,
                                           .lock = no_wall,
+                                          .held = held_by,
                                           .close = close_device};
 
 int cuda_count(void)
@@ -101,6 +108,7 @@ int device_open_cuda(struct device *device, int index)
                                      .hopper = properties.major == 9,
                                      .multiprocessors = properties.multiProcessorCount,
                                      .products = cuda_products_open(),
+                                     .staging = cuda_staging_open(),
                                      .workspace = cuda_alloc(device, WORKSPACE_BYTES),
                                      .workspace_bytes = WORKSPACE_BYTES};
     return 0;

@@ -112,20 +112,6 @@ void cuda_unreserve(struct device *device, void *base, i64 bytes, i64 backed_byt
     require(driver.unreserve(at, (size_t)bytes) == CUDA_SUCCESS, "an arena that cannot be given back");
 }
 
-void cuda_put(struct device *device, void *out, const void *host, i64 bytes)
-{
-    wait_with_ranks(device);
-    CUDA_CHECK(cudaMemcpyAsync(out, host, (size_t)bytes, cudaMemcpyHostToDevice, cuda_queue_of(device)));
-    cuda_wait(device);
-}
-
-void cuda_get(struct device *device, void *host, const void *memory, i64 bytes)
-{
-    wait_with_ranks(device);
-    CUDA_CHECK(cudaMemcpyAsync(host, memory, (size_t)bytes, cudaMemcpyDeviceToHost, cuda_queue_of(device)));
-    cuda_wait(device);
-}
-
 void cuda_wait(struct device *device)
 {
     wait_with_ranks(device);

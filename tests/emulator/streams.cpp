@@ -29,6 +29,7 @@ static cudaError_t last_error;
 static std::recursive_mutex working;
 static bool outside; /* what could not happen waits for something that is not on this GPU */
 typedef std::lock_guard<std::recursive_mutex> only_one;
+struct emu_counts emu_counts;
 
 /* ---- Queues ---- */
 static bool advance(emu_stream *s)
@@ -107,6 +108,7 @@ void emu::enqueue(const launch &l, const void *kernel, void (*body)(void *), voi
         return;
     }
     check_arguments(l.name, arguments, bytes);
+    emu_counts.launches++;
     push_device_work(l.stream, [=] {
         set_running(l.name);
         run_grid(l, body, kept.get());
@@ -117,6 +119,7 @@ extern "C" {
 void emu_enqueue(cudaStream_t stream, void (*run)(void *), void *context)
 {
     std::shared_ptr<void> kept(context, free);
+    emu_counts.launches++;
     push_device_work(stream, [=] { run(kept.get()); });
 }
 
@@ -271,6 +274,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     }
     if (bytes && (!range_is(to, bytes, to_device) || !range_is(from, bytes, of_device)))
         return cudaErrorInvalidValue;
+    emu_counts.pageable_copies += (!of_device && !is_pinned(from)) || (!to_device && !is_pinned(to));
     if (!of_device && !is_pinned(from))
         push_upload(to, from, bytes, stream);
     else
@@ -313,6 +317,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     emu_stream *s = stream ? stream : &default_stream;
     if (s->capture)
         fault("the host waits for a stream that is being captured");
+    emu_counts.waits++;
     drain(s);
     return cudaSuccess;
 }
@@ -368,6 +373,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     only_one lock(working);
+    emu_counts.waits++;
     while (event->happened < event->recorded)
         advance_any(&default_stream);
     return cudaSuccess;

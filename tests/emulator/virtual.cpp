@@ -34,6 +34,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
                      unsigned long long)
 {
     *handle = bytes;
+    emu_counts.allocations++;
     if (bytes % GRANULARITY)
         return CUDA_ERROR_INVALID_VALUE;
     return mapped + bytes > most_mapped() ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;

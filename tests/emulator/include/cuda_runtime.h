@@ -105,6 +105,13 @@ void emu_enqueue_polled(cudaStream_t stream, int (*poll)(void *context), void *c
 void emu_inside(void (*run)(void *context), void *context); /* now, with device memory open to this thread */
 void emu_advance(void); /* one step of each stream, as a GPU goes on while its host is elsewhere */
 int emu_is_device(const void *memory);
+/* What the host has asked for so far, for tests of what a step costs it: launches (a graph is one), blocks of device or
+ * pinned memory taken or given back, waits of the host, copies of pageable memory (which a GPU's host waits for, too).
+ */
+struct emu_counts {
+    long launches, allocations, waits, pageable_copies;
+};
+extern struct emu_counts emu_counts;
 cudaError_t emu_limit_shared(const void *kernel, int bytes);
 #ifdef __cplusplus
 }

@@ -1,0 +1,118 @@
+/* Pinned host memory between the host and the device: a copy of pageable memory makes the host wait for the queue, one
+ * of these buffers does not.
+ *
+ *     put    host -> the next free bytes of the ring -> queued -> device     returns at once
+ *     get    device -> `back` -> the host waits for the queue -> host
+ *
+ * The ring is made of buffers that are filled one after another; each has an event behind its last copy. A put that
+ * comes round to a buffer whose copies are still to come adds one, so that after the first steps the ring holds what a
+ * step puts and nothing is taken any more; it waits where there are BUFFERS_MOST. */
+#include "kernels/cuda/cuda.h"
+
+#include <string.h>
+
+enum { BUFFER_BYTES = 4 << 20, BUFFERS_MOST = 16, PUT_ALIGNMENT = 256 };
+struct buffer {
+    char *memory;
+    cudaEvent_t copied;
+};
+struct cuda_staging {
+    struct buffer ring[BUFFERS_MOST];
+    i64 count, at, used_bytes; /* buffers; the one that is being filled, and how far */
+    char *back;
+};
+
+struct cuda_staging *cuda_staging_open(void)
+{
+    return memory_alloc(sizeof(struct cuda_staging));
+}
+
+void cuda_staging_close(struct cuda_staging *staging)
+{
+    for (i64 i = 0; i < staging->count; i++) {
+        CUDA_CHECK(cudaEventDestroy(staging->ring[i].copied));
+        CUDA_CHECK(cudaFreeHost(staging->ring[i].memory));
+    }
+    CUDA_CHECK(cudaFreeHost(staging->back));
+    memory_free(staging);
+}
+
+i64 cuda_staging_bytes(const struct cuda_staging *staging)
+{
+    return (staging->count + (staging->back != NULL)) * BUFFER_BYTES;
+}
+
+static char *pinned_memory(void)
+{
+    void *memory;
+    cudaError_t status = cudaMallocHost(&memory, BUFFER_BYTES);
+    require(status == cudaSuccess, "no %d bytes of pinned host memory: %s", BUFFER_BYTES, cudaGetErrorString(status));
+    return memory;
+}
+
+/* Before buffer `at`. */
+static void add_buffer(struct cuda_staging *s, i64 at)
+{
+    struct buffer *new = &s->ring[at];
+    memmove(new + 1, new, (size_t)(s->count - at) * sizeof *new);
+    new->memory = pinned_memory();
+    CUDA_CHECK(cudaEventCreateWithFlags(&new->copied, cudaEventDisableTiming));
+    s->count++;
+}
+
+/* The oldest buffer, or a new one in its place. */
+static void next_buffer(struct device *device, struct cuda_staging *s)
+{
+    s->at = (s->at + 1) % s->count;
+    s->used_bytes = 0;
+    if (cudaEventQuery(s->ring[s->at].copied) != cudaErrorNotReady)
+        return;
+    if (s->count < BUFFERS_MOST)
+        add_buffer(s, s->at = s->at ? s->at : s->count);
+    else if (device->wait)
+        device->wait(device); /* an event's own wait knows nothing of ranks */
+    else
+        CUDA_CHECK(cudaEventSynchronize(s->ring[s->at].copied));
+}
+
+/* One is filled while the other's copies come. */
+static void open_ring(struct cuda_staging *s)
+{
+    for (i64 i = 0; i < 2; i++)
+        add_buffer(s, i);
+}
+
+void cuda_put(struct device *device, void *out, const void *host, i64 bytes)
+{
+    struct cuda_staging *s = cuda_handles_of(device)->staging;
+    if (s->count == 0)
+        open_ring(s);
+    for (i64 done = 0, part; done < bytes; done += part) {
+        if (s->used_bytes == BUFFER_BYTES)
+            next_buffer(device, s);
+        struct buffer *b = &s->ring[s->at];
+        part = min_i64(bytes - done, BUFFER_BYTES - s->used_bytes);
+        memcpy(b->memory + s->used_bytes, (const char *)host + done, (size_t)part);
+        CUDA_CHECK(cudaMemcpyAsync((char *)out + done, b->memory + s->used_bytes, (size_t)part, cudaMemcpyHostToDevice,
+                                   cuda_queue_of(device)));
+        s->used_bytes = min_i64(s->used_bytes + round_up(part, PUT_ALIGNMENT), BUFFER_BYTES);
+        if (s->used_bytes == BUFFER_BYTES)
+            CUDA_CHECK(cudaEventRecord(b->copied, cuda_queue_of(device)));
+    }
+}
+
+/* What fills more than a buffer is copied by the driver, which has buffers of its own: the host waits in any case. */
+void cuda_get(struct device *device, void *host, const void *memory, i64 bytes)
+{
+    struct cuda_staging *s = cuda_handles_of(device)->staging;
+    bool small = bytes <= BUFFER_BYTES;
+    if (small && !s->back)
+        s->back = pinned_memory();
+    if (!small && device->wait)
+        device->wait(device);
+    CUDA_CHECK(
+        cudaMemcpyAsync(small ? s->back : host, memory, (size_t)bytes, cudaMemcpyDeviceToHost, cuda_queue_of(device)));
+    cuda_wait(device);
+    if (small && bytes > 0)
+        memcpy(host, s->back, (size_t)bytes);
+}

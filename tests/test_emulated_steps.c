@@ -1,0 +1,145 @@
+/* What a warm step asks of a GPU's host, counted on the emulated one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <cuda_runtime.h>
+#include <stdio.h>
+
+#include "kernels/cuda/device.h"
+#include "model/generate.h"
+#include "tests/toy_train.h"
+
+enum { WARM = 2, STEPS = 5, MICRO_BATCHES = 3 };
+
+static struct device gpu;
+
+static struct emu_counts since(struct emu_counts before)
+{
+    return (struct emu_counts){emu_counts.launches - before.launches, emu_counts.allocations - before.allocations,
+                               emu_counts.waits - before.waits, emu_counts.pageable_copies - before.pageable_copies};
+}
+
+static void print_counts(const char *what, struct emu_counts c)
+{
+    print_message("%s: %ld launches, %ld allocations, %ld waits, %ld pageable copies\n", what, c.launches,
+                  c.allocations, c.waits, c.pageable_copies);
+}
+
+/* Losses, the norm and what else is said of a step are read at its end, in one block. */
+static void training_step_waits_for_its_result_alone(void **state)
+{
+    (void)state;
+    struct arena arena;
+    struct toy_run run;
+    const struct model_config config = toy_config(4, TOY_ALL);
+    arena_open(&arena, 64 << 20);
+    toy_run_open(&run, &gpu, &config, MICRO_BATCHES);
+    run.trainer.lr = (struct lr_schedule){.peak = 1e-3, .total = STEPS};
+    for (i64 i = 0; i < MICRO_BATCHES; i++)
+        toy_batch_init(&run.batches[i], &arena, 6, (struct rng_key){2, RNG_TEST}, 6 * (i32)i);
+    for (i64 step = 0; step < STEPS; step++) {
+        struct emu_counts before = emu_counts;
+        toy_step(&run, step);
+        struct emu_counts asked = since(before);
+        print_counts("training step", asked);
+        if (step < WARM)
+            continue;
+        assert_int_equal(asked.allocations, 0);
+        assert_int_equal(asked.waits, 1);
+        assert_int_equal(asked.pageable_copies, 0);
+    }
+    toy_run_close(&run);
+    arena_close(&arena);
+}
+
+/* The ids that were drawn are read. */
+static void decode_step_waits_for_its_draws_alone(void **state)
+{
+    (void)state;
+    struct model model;
+    struct submodel sub;
+    struct decoder d;
+    struct answer answer = {0};
+    const struct model_config config = toy_config(4, TOY_TIED);
+    const i32 prompt[5] = {3, 7, 11, 2, 9};
+    struct part part = {.kind = STREAM_TEXT, .ids = prompt, .count = 5};
+    toy_open(&model, &gpu, &config, false);
+    submodel_full(&sub, &model.config);
+    struct decoder_options o = {.model = &model,
+                                .sub = &sub,
+                                .vocabulary = &vocabulary_of_text,
+                                .sampling = {.temperature = 1, .top_p = 0.9f, .key = {1, RNG_SAMPLING}}};
+    struct generate_request request = {
+        .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = STEPS + 1, .copies = 1};
+    decoder_open(&d, &o, 1, 16);
+    decoder_begin(&d, &answer, &request, 1);
+    for (i64 step = 0; step <= STEPS; step++) {
+        struct emu_counts before = emu_counts;
+        assert_true(decoder_step(&d));
+        struct emu_counts asked = since(before);
+        print_counts("decode step", asked);
+        if (step < WARM)
+            continue;
+        assert_int_equal(asked.allocations, 0);
+        assert_int_equal(asked.waits, 1);
+        assert_int_equal(asked.pageable_copies, 0);
+    }
+    assert_false(decoder_step(&d));
+    decoder_close(&d);
+    answer_release(&answer);
+    model_close(&model);
+}
+
+/* ---- The pinned ring ---- */
+
+enum { RING_BUFFERS = 16, RING_BYTES = 64 << 20, MORE_BYTES = 20 << 20 };
+
+static int host_waits(void *context)
+{
+    return emu_counts.waits > *(long *)context;
+}
+
+/* Behind work that does not end, puts take a buffer after another, and wait when there are no more. */
+static void puts_wait_where_the_ring_is_full(void **state)
+{
+    (void)state;
+    i64 bytes = RING_BYTES + MORE_BYTES, piece = 3 << 20;
+    long *waits = memory_alloc(sizeof *waits);
+    char *host = memory_alloc(bytes), *back = memory_alloc(bytes), *there = device_alloc(&gpu, bytes);
+    for (i64 i = 0; i < bytes; i++)
+        back[i] = (char)(i * 7 + i / 4096);
+    memcpy(host, back, (size_t)bytes);
+    struct emu_counts before = emu_counts;
+    *waits = before.waits;
+    emu_enqueue_polled(gpu.queue, host_waits, waits);
+    for (i64 at = 0; at < bytes; at += piece) {
+        i64 part = min_i64(piece, bytes - at);
+        device_put(&gpu, there + at, host + at, part);
+        memset(host + at, 0x55, (size_t)part); /* it was taken */
+    }
+    struct emu_counts asked = since(before);
+    assert_in_range(asked.allocations, RING_BUFFERS - 2, RING_BUFFERS);
+    assert_in_range(asked.waits, 1, MORE_BYTES / (4 << 20) + 1);
+    assert_int_equal(gpu.memory->held(&gpu), RING_BYTES + (4 << 20)); /* with the one for what comes back */
+    device_get(&gpu, host, there, bytes);
+    assert_memory_equal(host, back, (size_t)bytes);
+    device_free(&gpu, there, bytes);
+    memory_free(host);
+    memory_free(back);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(training_step_waits_for_its_result_alone),
+        cmocka_unit_test(decode_step_waits_for_its_draws_alone),
+        cmocka_unit_test(puts_wait_where_the_ring_is_full),
+    };
+    if (device_open_cuda(&gpu, 0))
+        panic("%s", error_text());
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    device_close(&gpu);
+    return failed;
+}
