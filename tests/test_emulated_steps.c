@@ -92,6 +92,47 @@ static void decode_step_waits_for_its_draws_alone(void **state)
     model_close(&model);
 }
 
+/* Whatever slices a step updates: here a third of them, others each time. */
+static void an_update_is_one_launch(void **state)
+{
+    (void)state;
+    enum { UPDATES = 3000, EACH = 5, COUNT = UPDATES * EACH };
+    const struct adamw adamw = {1, 0, 0, 1e-8f, 0, 1};
+    static struct update list[UPDATES];
+    static float host[4][COUNT];
+    float *p = device_alloc(&gpu, 4 * COUNT * 4);
+    double *sum = device_alloc(&gpu, 8), squares;
+    for (i64 i = 0; i < COUNT; i++)
+        host[3][i] = 1;
+    device_put(&gpu, p, host, 4 * COUNT * 4);
+    for (i64 step = 0; step < 2; step++) {
+        struct updates updates = {0, list};
+        for (i64 i = step; i < UPDATES; i += 3)
+            list[updates.count++] = (struct update){.p = p + i * EACH,
+                                                    .m = p + COUNT + i * EACH,
+                                                    .v = p + 2 * COUNT + i * EACH,
+                                                    .g = p + 3 * COUNT + i * EACH,
+                                                    .count = EACH,
+                                                    .lr_factor = 1};
+        struct emu_counts before = emu_counts;
+        gpu.ops->zero(&gpu, sum, 8);
+        gpu.ops->sum_squares(&gpu, sum, &updates);
+        gpu.ops->adamw(&gpu, &updates, sum, 0, &adamw);
+        struct emu_counts asked = since(before);
+        assert_int_equal(asked.launches, 3); /* squares, their sum, the update; zeros are no kernel */
+        assert_int_equal(asked.waits + asked.allocations + asked.pageable_copies, 0);
+        device_get(&gpu, &squares, sum, 8);
+        assert_true(squares == (double)updates.count * EACH);
+    }
+    device_get(&gpu, host, p, 4 * COUNT * 4);
+    for (i64 i = 0; i < COUNT; i++) {
+        float moved = i / EACH % 3 == 2 ? 0 : -1;
+        assert_float_equal(host[0][i], moved, 1e-6);
+    }
+    device_free(&gpu, p, 4 * COUNT * 4);
+    device_free(&gpu, sum, 8);
+}
+
 /* ---- The pinned ring ---- */
 
 enum { RING_BUFFERS = 16, RING_BYTES = 64 << 20, MORE_BYTES = 20 << 20 };
@@ -135,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_step_waits_for_its_result_alone),
         cmocka_unit_test(decode_step_waits_for_its_draws_alone),
+        cmocka_unit_test(an_update_is_one_launch),
         cmocka_unit_test(puts_wait_where_the_ring_is_full),
     };
     if (device_open_cuda(&gpu, 0))

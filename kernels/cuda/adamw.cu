@@ -2,25 +2,44 @@
 
 #include "kernels/adamw.h"
 
-/* A list of updates is launched in tables that kernels take by value, of what they may take (CUDA 12.1): a model whose
- * experts' slices are updates of their own, some thousands, is a dozen of launches. A block has a tile: TILE elements
- * of an update. */
-enum { TILE = 1 << 14, TABLE = 400, ARGUMENT_BYTES_MOST = 32764, OTHER_ARGUMENT_BYTES = 256 };
-struct table {
-    i64 count, first[TABLE + 1]; /* tiles of update i: first[i] .. first[i + 1] - 1 */
-    struct update list[TABLE];
+/* A list of updates is one launch over a table in the workspace, put there with each call: an elastic step updates what
+ * another does not. A block has a tile: TILE elements of an update, that of `owner`. A model whose experts' slices are
+ * updates of their own has some thousands of updates, and a table of about a megabyte. */
+enum { TILE = 1 << 14, ALIGNMENT = 256 };
+struct entry {
+    struct update update;
+    i64 first; /* its tiles: first, first + 1, ... */
 };
-static_assert(sizeof(struct table) + OTHER_ARGUMENT_BYTES <= ARGUMENT_BYTES_MOST, "a kernel's arguments");
+struct table { /* device memory */
+    const struct entry *entries;
+    const i32 *owner; /* [tiles] */
+    i64 tiles;
+    double *partials; /* [tiles] */
+};
 
-static struct table table_of(const struct updates *updates, i64 begin)
+static void fill_table(struct entry *entries, i32 *owner, const struct updates *updates)
 {
-    struct table table = {};
-    table.count = min_i64(TABLE, updates->count - begin);
-    for (i64 i = 0; i < table.count; i++) {
-        table.list[i] = updates->list[begin + i];
-        table.first[i + 1] = table.first[i] + ceil_div(table.list[i].count, TILE);
+    i64 tile = 0;
+    for (i64 i = 0; i < updates->count; i++) {
+        entries[i].update = updates->list[i];
+        entries[i].first = tile;
+        for (i64 end = tile + ceil_div(updates->list[i].count, TILE); tile < end; tile++)
+            owner[tile] = (i32)i;
     }
-    return table;
+}
+
+static struct table put_table(struct device *device, const char *op, const struct updates *updates)
+{
+    i64 tiles = 0, entry_bytes = round_up(updates->count * (i64)sizeof(struct entry), ALIGNMENT);
+    for (i64 i = 0; i < updates->count; i++)
+        tiles += ceil_div(updates->list[i].count, TILE);
+    i64 bytes = entry_bytes + round_up(tiles * 4, ALIGNMENT);
+    require(updates->count <= INT32_MAX, "%s: %lld updates", op, (long long)updates->count);
+    char *there = (char *)cuda_workspace_of(device, op, bytes + tiles * 8), *host = (char *)memory_alloc(bytes + 1);
+    fill_table((struct entry *)host, (i32 *)(host + entry_bytes), updates);
+    cuda_put(device, there, host, bytes);
+    memory_free(host);
+    return {(const struct entry *)there, (const i32 *)(there + entry_bytes), tiles, (double *)(there + bytes)};
 }
 
 struct tile { /* elements begin .. end - 1; g NULL: a gradient of zero */
@@ -28,18 +47,11 @@ struct tile { /* elements begin .. end - 1; g NULL: a gradient of zero */
     const float *g;
     i64 begin, end;
 };
-__device__ static struct tile tile_of(const struct table *table, i64 index)
+__device__ static struct tile tile_of(struct table table, i64 index)
 {
-    i64 low = 0, high = table->count; /* first[low] <= index < first[high] */
-    while (high - low > 1) {
-        i64 middle = (low + high) / 2;
-        if (table->first[middle] <= index)
-            low = middle;
-        else
-            high = middle;
-    }
-    const struct update *u = &table->list[low];
-    i64 begin = (index - table->first[low]) * TILE, end = begin + TILE < u->count ? begin + TILE : u->count;
+    const struct entry *entry = &table.entries[table.owner[index]];
+    const struct update *u = &entry->update;
+    i64 begin = (index - entry->first) * TILE, end = begin + TILE < u->count ? begin + TILE : u->count;
     return {u, u->g && (!u->written || *u->written) ? u->g : NULL, begin, end};
 }
 
@@ -73,14 +85,14 @@ __device__ static bool begins_in_quads(const struct tile *tile)
     return bits % (QUAD * sizeof(float)) == 0;
 }
 
-static __global__ void update_tiles(const __grid_constant__ struct table table, const double *sum, double clip,
-                                    struct adamw adamw, struct adamw_corrections corrections)
+static __global__ void update_tiles(struct table table, const double *sum, double clip, struct adamw adamw,
+                                    struct adamw_corrections corrections)
 {
     SHARED(struct adamw_factors, factors, 1);
     double norm = sqrt(sum[0]);
     if (!isfinite(norm))
         return;
-    struct tile tile = tile_of(&table, blockIdx.x);
+    struct tile tile = tile_of(table, blockIdx.x);
     if (threadIdx.x == 0)
         factors[0] = adamw_factors_of(&adamw, corrections, tile.update->lr_factor, tile.update->decay_factor,
                                       adamw_scale(norm, clip));
@@ -93,13 +105,10 @@ static __global__ void update_tiles(const __grid_constant__ struct table table, 
 extern "C" void cuda_adamw(struct device *device, const struct updates *updates, const double *sum, double clip,
                            const struct adamw *adamw)
 {
-    for (i64 begin = 0; begin < updates->count; begin += TABLE) {
-        struct table table = table_of(updates, begin);
-        i64 tiles = table.first[table.count];
-        if (tiles > 0)
-            LAUNCH(device, update_tiles, (unsigned)tiles, BLOCK_THREADS, 0, table, sum, clip, *adamw,
-                   adamw_corrections_of(adamw));
-    }
+    struct table table = put_table(device, "adamw", updates);
+    if (table.tiles > 0)
+        LAUNCH(device, update_tiles, (unsigned)table.tiles, BLOCK_THREADS, 0, table, sum, clip, *adamw,
+               adamw_corrections_of(adamw));
 }
 
 template <int N> __device__ static float squares_of(const float *g, i64 begin, i64 end)
@@ -113,9 +122,9 @@ template <int N> __device__ static float squares_of(const float *g, i64 begin, i
     return sum;
 }
 
-static __global__ void square_tiles(double *partials, const __grid_constant__ struct table table)
+static __global__ void square_tiles(struct table table)
 {
-    struct tile tile = tile_of(&table, blockIdx.x);
+    struct tile tile = tile_of(table, blockIdx.x);
     double sum = 0;
     if (tile.g) {
         bool quads = (uintptr_t)tile.g % (QUAD * sizeof(float)) == 0;
@@ -124,7 +133,7 @@ static __global__ void square_tiles(double *partials, const __grid_constant__ st
     }
     sum = block_sum(sum);
     if (threadIdx.x == 0)
-        partials[blockIdx.x] = sum;
+        table.partials[blockIdx.x] = sum;
 }
 
 static __global__ void add_tiles(double *sum, const double *partials, i64 count)
@@ -139,19 +148,11 @@ static __global__ void add_tiles(double *sum, const double *partials, i64 count)
 
 extern "C" void cuda_sum_squares(struct device *device, double *sum, const struct updates *updates)
 {
-    struct cuda_handles *handles = cuda_handles_of(device);
-    double *partials = (double *)handles->workspace;
-    i64 count = 0;
-    for (i64 begin = 0; begin < updates->count; begin += TABLE) {
-        struct table table = table_of(updates, begin);
-        i64 tiles = table.first[table.count];
-        require((count + tiles) * 8 <= handles->workspace_bytes, "sum_squares: more than %lld tiles", (long long)count);
-        if (tiles > 0)
-            LAUNCH(device, square_tiles, (unsigned)tiles, BLOCK_THREADS, 0, partials + count, table);
-        count += tiles;
-    }
-    if (count > 0)
-        LAUNCH(device, add_tiles, 1, threads_for(count), 0, sum, partials, count);
+    struct table table = put_table(device, "sum_squares", updates);
+    if (table.tiles == 0)
+        return;
+    LAUNCH(device, square_tiles, (unsigned)table.tiles, BLOCK_THREADS, 0, table);
+    LAUNCH(device, add_tiles, 1, threads_for(table.tiles), 0, sum, table.partials, table.tiles);
 }
 
 static __global__ void zero_parts(float *dw, const u8 *written, i64 slice)
