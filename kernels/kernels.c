@@ -88,6 +88,28 @@ void device_get(struct device *device, void *host, const void *in, i64 bytes)
     device->memory->get(device, host, in, bytes);
 }
 
+struct recordings *device_recordings_open(struct device *device)
+{
+    return device->recorder ? device->recorder->open(device) : NULL;
+}
+
+void device_recordings_close(struct device *device, struct recordings *recordings)
+{
+    if (recordings)
+        device->recorder->close(device, recordings);
+}
+
+bool device_replay(struct device *device, struct recordings *recordings, const void *key, i64 bytes)
+{
+    return recordings && device->recorder->replay(device, recordings, key, bytes);
+}
+
+void device_recorded(struct device *device, struct recordings *recordings)
+{
+    if (recordings)
+        device->recorder->recorded(device, recordings);
+}
+
 static void grow(struct arena *arena, i64 bytes)
 {
     struct device *device = arena->owner;

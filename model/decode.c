@@ -69,6 +69,7 @@ void decoder_open(struct decoder *d, const struct decoder_options *o, i64 seats,
     d->seats = memory_alloc(seats * (i64)sizeof *d->seats);
     cache_open(&d->cache, o->model, c->layers + (o->speculate > 0), seats * columns);
     tape_open(&d->tape, o->model->device, o->model->weights.dtype, (i64)8 << 30);
+    d->recordings = device_recordings_open(o->model->device);
     require(o->speculate <= DRAFTS_MOST && (c->mtp || !o->speculate), "%lld ids drafted ahead of a model%s",
             (long long)o->speculate, c->mtp ? "" : " without multi-token prediction");
     if (o->speculate)
@@ -438,6 +439,7 @@ void decoder_close(struct decoder *d)
     if (!d->seats)
         return;
     forget_requests(d);
+    device_recordings_close(d->tape.device, d->recordings);
     cache_close(&d->cache, d->options.model);
     tape_close(&d->tape);
     draws_release(&d->text);

@@ -114,6 +114,7 @@ struct decoder {
     struct submodel sub;
     struct cache cache;
     struct tape tape; /* forward only, cleared every step */
+    struct recordings *recordings;
     i64 seat_count, seat_columns, route_width;
     float input_scale[SHAPES_MOST]; /* of vision-out */
     struct seat *seats;

@@ -1,6 +1,7 @@
 /* What a forward of the decoder is asked for, what is drawn, and what becomes of it. One block goes to the device
  * before it, one comes back. */
 #include "model/decoding.h"
+#include "model/inside.h"
 
 #include <string.h>
 
@@ -437,6 +438,46 @@ static const float *sum_scales(struct decoder *d)
     return out.data;
 }
 
+/* What the launches of a step follow from, beside the decoder: how many there are of everything, and where they lie. */
+struct shape_of_step {
+    i64 n, inputs[INPUTS], targets[TARGETS], text, bits, frames, staged_bytes;
+    const void *drawn, *allowed;
+};
+
+static struct shape_of_step shape_of(const struct decoder *d, const void *drawn)
+{
+    struct shape_of_step s = {.n = d->batch.n,
+                              .text = d->text.n,
+                              .bits = d->bits.n,
+                              .frames = d->frames.n,
+                              .staged_bytes = arena_mark(&d->tape.staged),
+                              .drawn = drawn,
+                              .allowed = d->allowed};
+    for (int kind = 0; kind < INPUTS; kind++)
+        s.inputs[kind] = d->batch.inputs[kind].n;
+    for (int kind = 0; kind < TARGETS; kind++)
+        s.targets[kind] = d->batch.targets[kind].n;
+    return s;
+}
+
+/* Ops alone; what else a step does has the host between them. */
+static bool may_be_recorded(const struct decoder *d)
+{
+    return !d->picture_count && !d->replay && !d->options.speculate && d->options.model->parallel->world->size == 1;
+}
+
+/* What stands between the staged block and the drawn one. */
+static void run_ops(struct decoder *d, struct pass *p, struct drawn *to, const struct staged_draws *text,
+                    const struct staged_draws *bits)
+{
+    struct forward *out = p->out;
+    pass_run(p);
+    if (d->text.n)
+        draw_text(d, to, out->logits[TARGET_TEXT][0], text);
+    if (d->bits.n)
+        draw_bits(d, to, out->logits[TARGET_VISION][0], bits);
+}
+
 struct tensor *run_and_draw(struct decoder *d)
 {
     struct tape *tape = &d->tape;
@@ -453,11 +494,13 @@ struct tensor *run_and_draw(struct decoder *d)
     o.audio_codes = device.frame;
     o.routes_out = device.routes;
     struct staged_draws text = stage(tape, &d->text), bits = stage(tape, &d->bits);
-    model_forward(&out, tape, d->options.model, &d->batch, &d->sub, &o);
-    if (d->text.n)
-        draw_text(d, &device, out.logits[TARGET_TEXT][0], &text);
-    if (d->bits.n)
-        draw_bits(d, &device, out.logits[TARGET_VISION][0], &bits);
+    struct pass *p = pass_open(&out, tape, d->options.model, &d->batch, &d->sub, &o);
+    struct recordings *recordings = may_be_recorded(d) ? d->recordings : NULL;
+    struct shape_of_step shape = shape_of(d, block);
+    if (!device_replay(tape->device, recordings, &shape, sizeof shape)) {
+        run_ops(d, p, &device, &text, &bits);
+        device_recorded(tape->device, recordings);
+    }
     if (bytes)
         device_get(tape->device, copy, block, bytes);
     feed_all(d, &host);

@@ -69,8 +69,8 @@ static void keep_routes(struct pass *p)
     p->tape->device->ops->fill_ids(p->tape->device, p->kept_routes, count, -1);
 }
 
-void model_forward(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
-                   const struct submodel *sub, const struct forward_options *options)
+struct pass *pass_open(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
+                       const struct submodel *sub, const struct forward_options *options)
 {
     struct pass *p = arena_alloc(&tape->host, sizeof *p); /* outlives the call: recomputed layers read it */
     struct submodel *kept = arena_alloc(&tape->host, sizeof *kept);
@@ -81,6 +81,12 @@ void model_forward(struct forward *out, struct tape *tape, struct model *model, 
     memset(out, 0, sizeof *out);
     parallel_prepare(p);
     pass_put(p);
+    return p;
+}
+
+void pass_run(struct pass *p)
+{
+    struct forward *out = p->out;
     keep_routes(p);
     out->hidden = parallel_anchor(p, run_layers(p, parallel_first(p) ? modality_inputs(p) : parallel_receive(p)));
     if (parallel_last(p))
@@ -88,6 +94,12 @@ void model_forward(struct forward *out, struct tape *tape, struct model *model, 
     else
         parallel_send(p, out->hidden);
     p->out = NULL;
+}
+
+void model_forward(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
+                   const struct submodel *sub, const struct forward_options *options)
+{
+    pass_run(pass_open(out, tape, model, batch, sub, options));
 }
 
 double forward_mean_loss(const struct forward *out, struct tape *tape, enum target_kind kind)

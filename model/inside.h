@@ -46,6 +46,10 @@ struct layer_pass {
     i64 layer;
 };
 
+/* A forward in its two halves: what is read of the batch goes to the device; then ops alone, which may be recorded. */
+struct pass *pass_open(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
+                       const struct submodel *sub, const struct forward_options *options);
+void pass_run(struct pass *p);
 void pass_put(struct pass *p); /* put.c: what the pass reads of its batch, to the device */
 
 /* x w^T in the activations' dtype */

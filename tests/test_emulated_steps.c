@@ -17,8 +17,10 @@ static struct device gpu;
 
 static struct emu_counts since(struct emu_counts before)
 {
-    return (struct emu_counts){emu_counts.launches - before.launches, emu_counts.allocations - before.allocations,
-                               emu_counts.waits - before.waits, emu_counts.pageable_copies - before.pageable_copies};
+    return (struct emu_counts){.launches = emu_counts.launches - before.launches,
+                               .allocations = emu_counts.allocations - before.allocations,
+                               .waits = emu_counts.waits - before.waits,
+                               .pageable_copies = emu_counts.pageable_copies - before.pageable_copies};
 }
 
 static void print_counts(const char *what, struct emu_counts c)
@@ -82,6 +84,7 @@ static void decode_step_waits_for_its_draws_alone(void **state)
         print_counts("decode step", asked);
         if (step < WARM)
             continue;
+        assert_int_equal(asked.launches, 1); /* a graph */
         assert_int_equal(asked.allocations, 0);
         assert_int_equal(asked.waits, 1);
         assert_int_equal(asked.pageable_copies, 0);

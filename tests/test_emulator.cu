@@ -280,6 +280,54 @@ template <bool RIGHT> static void stream_not_waited_for()
     expect_line(out, THREADS, 1, 1);
 }
 
+/* A line of two kernels becomes a graph; what the host does then must not come while the line is captured. */
+static float *spare;
+static cudaStream_t other_stream;
+template <bool RIGHT> static void captured(void (*host_does)())
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    float *out = device_array<float>(THREADS), *data = counting(THREADS);
+    cudaStream_t queue = cuda_queue_of(&gpu);
+    spare = device_array<float>(1);
+    CUDA_CHECK(cudaStreamCreateWithFlags(&other_stream, cudaStreamNonBlocking));
+    CUDA_CHECK(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal));
+    LAUNCH(&gpu, shift<true>, 1, THREADS, 0, data);
+    if (!RIGHT)
+        host_does();
+    LAUNCH(&gpu, copy_from, 1, THREADS, 0, out, data, 0);
+    CUDA_CHECK(cudaStreamEndCapture(queue, &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int i = 0; i < 2; i++)
+        CUDA_CHECK(cudaGraphLaunch(exec, queue));
+    if (RIGHT)
+        host_does();
+    expect_line(out, THREADS - 1, 2, 1); /* shifted twice; the last element stays THREADS */
+}
+template <bool RIGHT> static void wait_in_a_capture()
+{
+    captured<RIGHT>([] { CUDA_CHECK(cudaStreamSynchronize(cuda_queue_of(&gpu))); });
+}
+template <bool RIGHT> static void question_in_a_capture()
+{
+    captured<RIGHT>([] { (void)cudaStreamQuery(cuda_queue_of(&gpu)); });
+}
+template <bool RIGHT> static void memory_taken_in_a_capture()
+{
+    captured<RIGHT>([] { device_array<float>(1); });
+}
+template <bool RIGHT> static void pageable_copy_in_a_capture()
+{
+    captured<RIGHT>([] {
+        float one = 1;
+        CUDA_CHECK(cudaMemcpyAsync(spare, &one, 4, cudaMemcpyHostToDevice, cuda_queue_of(&gpu)));
+    });
+}
+template <bool RIGHT> static void other_stream_in_a_capture()
+{
+    captured<RIGHT>([] { CUDA_CHECK(cudaMemsetAsync(spare, 0, 4, other_stream)); });
+}
+
 /* Gradients are summed beside the queue, the real AdamW reads them in it. */
 template <bool RIGHT> static void update_before_its_sum()
 {
@@ -370,6 +418,11 @@ static void planted_bugs_are_caught(void **state)
         PLANTED(stream_not_waited_for, NULL),
         PLANTED(update_before_its_sum, NULL),
         PLANTED(pinned_copy_not_waited_for, NULL),
+        PLANTED(wait_in_a_capture, "the host waits for a stream while a stream is being captured"),
+        PLANTED(question_in_a_capture, "the host asks for a stream while a stream is being captured"),
+        PLANTED(memory_taken_in_a_capture, "memory is taken or given back while a stream is being captured"),
+        PLANTED(pageable_copy_in_a_capture, "a copy of pageable memory while a stream is being captured"),
+        PLANTED(other_stream_in_a_capture, "work on another stream while a stream is being captured"),
     };
     are_caught(planted, COUNT_OF(planted));
 }

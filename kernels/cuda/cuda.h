@@ -29,6 +29,7 @@ struct cuda_handles {
     struct cuda_staging *staging;             /* of staging.c */
     void *workspace;
     i64 workspace_bytes;
+    bool recording; /* the queue is being captured */
 };
 static inline struct cuda_handles *cuda_handles_of(const struct device *device)
 {
@@ -67,6 +68,7 @@ void cuda_wait(struct device *device);
 struct cuda_staging *cuda_staging_open(void);
 void cuda_staging_close(struct cuda_staging *staging);
 i64 cuda_staging_bytes(const struct cuda_staging *staging); /* of pinned host memory */
+extern const struct recorder cuda_recorder;                 /* graph.c */
 struct cuda_products *cuda_products_open(void);
 void cuda_products_close(struct cuda_products *products);
 size_t cuda_products_version(void); /* cuBLASLt's */

@@ -98,6 +98,7 @@ int device_open_cuda(struct device *device, int index)
     struct cuda_handles *handles = memory_alloc(sizeof *handles);
     *device = (struct device){.ops = &cuda_kernels,
                               .memory = &cuda_memory,
+                              .recorder = &cuda_recorder,
                               .backend = BACKEND_CUDA,
                               .has_bf16 = true,
                               .queue = queue,

@@ -85,6 +85,7 @@ static void open_ring(struct cuda_staging *s)
 void cuda_put(struct device *device, void *out, const void *host, i64 bytes)
 {
     struct cuda_staging *s = cuda_handles_of(device)->staging;
+    require(!cuda_handles_of(device)->recording, "a put among ops that are recorded");
     if (s->count == 0)
         open_ring(s);
     for (i64 done = 0, part; done < bytes; done += part) {
@@ -106,6 +107,7 @@ void cuda_get(struct device *device, void *host, const void *memory, i64 bytes)
 {
     struct cuda_staging *s = cuda_handles_of(device)->staging;
     bool small = bytes <= BUFFER_BYTES;
+    require(!cuda_handles_of(device)->recording, "a get among ops that are recorded");
     if (small && !s->back)
         s->back = pinned_memory();
     if (!small && device->wait)

@@ -100,11 +100,14 @@ struct product {
     bool add;
 };
 
-static struct matrix matrix_in(const void *data, const struct emu_blas_layout *layout)
+/* Field by field: what is between them stays zero. */
+static void fill_matrix(struct matrix *out, const void *data, const struct emu_blas_layout *layout)
 {
-    return (struct matrix){(void *)(uintptr_t)data, layout->type == CUDA_R_32F ? DTYPE_F32 : DTYPE_BF16,
-                           (i64)layout->columns,    (i64)layout->rows,
-                           layout->stride,          NULL};
+    out->data = (void *)(uintptr_t)data;
+    out->dtype = layout->type == CUDA_R_32F ? DTYPE_F32 : DTYPE_BF16;
+    out->rows = (i64)layout->columns;
+    out->columns = (i64)layout->rows;
+    out->stride = layout->stride;
 }
 
 static void copy_rows(struct matrix out, struct matrix in)
@@ -152,17 +155,23 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               size_t workspace_bytes, cudaStream_t stream)
 {
     float scale, keep;
-    struct product p = {*operation, matrix_in(a, a_layout), matrix_in(b, b_layout), matrix_in(d, d_layout), false};
     (void)handle, (void)c_layout, (void)algorithm, (void)workspace, (void)workspace_bytes;
     memcpy(&scale, alpha, sizeof scale);
     memcpy(&keep, beta, sizeof keep);
-    p.add = keep == 1;
     if (scale != 1 || (keep != 0 && keep != 1))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!shapes_fit(&p) || c != d || !emu_is_device(a) || !emu_is_device(b) || !emu_is_device(d))
+    if (c != d || !emu_is_device(a) || !emu_is_device(b) || !emu_is_device(d))
         return CUBLAS_STATUS_INVALID_VALUE;
-    struct product *kept = malloc(sizeof *kept);
-    *kept = p;
-    emu_enqueue(stream, run_product, kept);
+    struct product *p = calloc(1, sizeof *p); /* until its last run */
+    p->operation = *operation;
+    fill_matrix(&p->a, a, a_layout);
+    fill_matrix(&p->b, b, b_layout);
+    fill_matrix(&p->d, d, d_layout);
+    p->add = keep == 1;
+    if (!shapes_fit(p)) {
+        free(p);
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    emu_enqueue(stream, run_product, p, sizeof *p);
     return CUBLAS_STATUS_SUCCESS;
 }

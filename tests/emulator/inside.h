@@ -47,6 +47,9 @@ struct unseen {
     ~unseen() { TSAN(__tsan_ignore_thread_end();) }
 };
 
+/* ---- streams.cpp ---- */
+void not_in_capture(const char *what); /* ends the program where a stream is being captured */
+
 /* ---- blocks.cpp ---- */
 extern int thread_count;
 void run_grid(const launch &launch, void (*body)(void *), void *arguments);

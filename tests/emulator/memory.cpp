@@ -311,6 +311,7 @@ int emu_is_device(const void *memory)
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     buffer b;
+    not_in_capture("memory is taken or given back");
     emu_counts.allocations++;
     b.bytes = bytes;
     b.pages = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
@@ -328,6 +329,7 @@ cudaError_t cudaFree(void *memory)
     if (!memory)
         return cudaSuccess;
     cudaDeviceSynchronize();
+    not_in_capture("memory is taken or given back");
     emu_counts.allocations++;
     const buffer *found = buffer_before((char *)memory);
     if (!found || found->begin() != memory)
@@ -350,6 +352,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 
 cudaError_t cudaMallocHost(void **memory, size_t bytes)
 {
+    not_in_capture("memory is taken or given back");
     emu_counts.allocations++;
     *memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
     if (!*memory)
@@ -361,6 +364,7 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes)
 cudaError_t cudaFreeHost(void *memory)
 {
     cudaDeviceSynchronize();
+    not_in_capture("memory is taken or given back");
     emu_counts.allocations++;
     pinned.erase((char *)memory);
     free(memory);

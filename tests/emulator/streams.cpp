@@ -7,24 +7,30 @@
 #include <memory>
 #include <mutex>
 #include <sched.h>
+#include <string>
 #include <vector>
 
 using namespace emu;
 typedef std::function<bool()> work; /* false: it cannot happen yet */
+struct node {
+    work run;
+    std::string name, arguments; /* what a graph that is updated is compared by */
+};
 
 struct emu_event {
     long recorded, happened;
 };
 struct emu_stream {
     std::deque<work> queue;
-    std::vector<work> *capture;
+    std::vector<node> *capture;
 };
 struct emu_graph {
-    std::vector<work> nodes;
+    std::vector<node> nodes;
 };
 static emu_stream default_stream;
 static std::vector<emu_stream *> streams = {&default_stream};
 static std::map<const void *, int> shared_limits; /* of kernels that were given one */
+static const emu_stream *captured;
 static cudaError_t last_error;
 static std::recursive_mutex working;
 static bool outside; /* what could not happen waits for something that is not on this GPU */
@@ -68,26 +74,40 @@ static void drain(emu_stream *s)
         advance_any(s);
 }
 
-static void push(cudaStream_t stream, work run)
+static std::string bytes_of(const void *at, size_t bytes)
+{
+    return std::string((const char *)at, bytes);
+}
+
+static void push(cudaStream_t stream, work run, const char *name, const std::string &arguments = "")
 {
     only_one lock(working);
     emu_stream *s = stream ? stream : &default_stream;
     if (s->capture) {
-        s->capture->push_back(run);
+        s->capture->push_back({run, name, arguments});
         return;
     }
+    not_in_capture("work on another stream");
     s->queue.push_back(run);
     while (mode.streams == EARLY && !s->queue.empty() && advance_some(s)) {
     }
 }
 
-static void push_device_work(cudaStream_t stream, std::function<void()> run)
+static void push_device_work(cudaStream_t stream, std::function<void()> run, const char *name,
+                             const std::string &arguments)
 {
-    push(stream, [run] {
+    work whole = [run] {
         inside_device open;
         run();
         return true;
-    });
+    };
+    push(stream, whole, name, arguments);
+}
+
+void emu::not_in_capture(const char *what)
+{
+    if (captured)
+        fault("%s while a stream is being captured", what);
 }
 
 /* ---- Launches ---- */
@@ -108,29 +128,33 @@ void emu::enqueue(const launch &l, const void *kernel, void (*body)(void *), voi
         return;
     }
     check_arguments(l.name, arguments, bytes);
-    emu_counts.launches++;
-    push_device_work(l.stream, [=] {
+    emu_counts.launches += !captured;
+    auto run = [=] {
         set_running(l.name);
         run_grid(l, body, kept.get());
-    });
+    };
+    const unsigned shape[] = {l.grid.x, l.grid.y, l.grid.z, l.block.x, l.block.y, l.block.z, (unsigned)l.shared};
+    push_device_work(l.stream, run, l.name, bytes_of(shape, sizeof shape) + bytes_of(arguments, bytes));
 }
 
 extern "C" {
-void emu_enqueue(cudaStream_t stream, void (*run)(void *), void *context)
+void emu_enqueue(cudaStream_t stream, void (*run)(void *), void *context, size_t bytes)
 {
     std::shared_ptr<void> kept(context, free);
-    emu_counts.launches++;
-    push_device_work(stream, [=] { run(kept.get()); });
+    emu_counts.launches += !captured;
+    push_device_work(
+        stream, [=] { run(kept.get()); }, "of a library", bytes_of(context, bytes));
 }
 
 void emu_enqueue_polled(cudaStream_t stream, int (*poll)(void *), void *context)
 {
     std::shared_ptr<void> kept(context, free);
-    push(stream, [=] {
+    work ask = [=] {
         bool done = poll(kept.get());
         outside |= !done;
         return done;
-    });
+    };
+    push(stream, ask, "of other processes");
 }
 
 void emu_inside(void (*run)(void *), void *context)
@@ -261,8 +285,9 @@ static bool range_is(const void *at, size_t bytes, bool device)
 /* What is copied of pageable memory was taken when the call returns. */
 static void push_upload(void *to, const void *from, size_t bytes, cudaStream_t stream)
 {
-    std::vector<char> taken((const char *)from, (const char *)from + bytes);
-    push_device_work(stream, [=] { memcpy(to, taken.data(), bytes); });
+    std::string taken = bytes_of(from, bytes);
+    push_device_work(
+        stream, [=] { memcpy(to, taken.data(), bytes); }, "copy", "");
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
@@ -274,11 +299,16 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     }
     if (bytes && (!range_is(to, bytes, to_device) || !range_is(from, bytes, of_device)))
         return cudaErrorInvalidValue;
-    emu_counts.pageable_copies += (!of_device && !is_pinned(from)) || (!to_device && !is_pinned(to));
+    bool pageable = (!of_device && !is_pinned(from)) || (!to_device && !is_pinned(to));
+    const void *const places[] = {to, from, (const void *)bytes};
+    if (pageable)
+        not_in_capture("a copy of pageable memory");
+    emu_counts.pageable_copies += pageable;
     if (!of_device && !is_pinned(from))
         push_upload(to, from, bytes, stream);
     else
-        push_device_work(stream, [=] { memcpy(to, from, bytes); });
+        push_device_work(
+            stream, [=] { memcpy(to, from, bytes); }, "copy", bytes_of(places, sizeof places));
     if (!to_device && !is_pinned(to))
         return cudaStreamSynchronize(stream);
     return cudaSuccess;
@@ -288,7 +318,9 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
 {
     if (bytes && !buffer_holds(memory, bytes))
         return cudaErrorInvalidValue;
-    push_device_work(stream, [=] { memset(memory, value, bytes); });
+    const size_t what[] = {(size_t)memory, (size_t)value, bytes};
+    push_device_work(
+        stream, [=] { memset(memory, value, bytes); }, "memset", bytes_of(what, sizeof what));
     return cudaSuccess;
 }
 
@@ -315,8 +347,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     emu_stream *s = stream ? stream : &default_stream;
-    if (s->capture)
-        fault("the host waits for a stream that is being captured");
+    not_in_capture("the host waits for a stream");
     emu_counts.waits++;
     drain(s);
     return cudaSuccess;
@@ -326,6 +357,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     only_one lock(working);
     emu_stream *s = stream ? stream : &default_stream;
+    not_in_capture("the host asks for a stream");
     while (!s->queue.empty() && advance_some(s)) {
     }
     return s->queue.empty() ? cudaSuccess : cudaErrorNotReady;
@@ -334,6 +366,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 cudaError_t cudaDeviceSynchronize(void)
 {
     only_one lock(working);
+    not_in_capture("the host waits for the device");
     for (size_t i = 0; i < streams.size(); i++)
         drain(streams[i]);
     return cudaSuccess;
@@ -356,23 +389,26 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     long number = ++event->recorded;
-    push(stream, [=] {
+    work note = [=] {
         event->happened = number;
         return true;
-    });
+    };
+    push(stream, note, "event");
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
     long number = event->recorded;
-    push(stream, [=] { return event->happened >= number; });
+    work wait = [=] { return event->happened >= number; };
+    push(stream, wait, "wait for an event");
     return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     only_one lock(working);
+    not_in_capture("the host waits for an event");
     emu_counts.waits++;
     while (event->happened < event->recorded)
         advance_any(&default_stream);
@@ -382,6 +418,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     only_one lock(working);
+    not_in_capture("the host asks for an event");
     while (event->happened < event->recorded && advance_some(&default_stream)) {
     }
     return event->happened < event->recorded ? cudaErrorNotReady : cudaSuccess;
@@ -390,7 +427,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 /* ---- Graphs ---- */
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode)
 {
-    stream->capture = new std::vector<work>;
+    not_in_capture("another capture");
+    captured = stream;
+    stream->capture = new std::vector<node>;
     return cudaSuccess;
 }
 
@@ -399,6 +438,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     *graph = new emu_graph{*stream->capture};
     delete stream->capture;
     stream->capture = nullptr;
+    captured = nullptr;
     return cudaSuccess;
 }
 
@@ -408,10 +448,29 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
     return cudaSuccess;
 }
 
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *result)
+{
+    bool alike = exec->nodes.size() == graph->nodes.size();
+    for (size_t i = 0; alike && i < graph->nodes.size(); i++)
+        alike = exec->nodes[i].name == graph->nodes[i].name;
+    result->result = !alike;
+    if (!alike)
+        return cudaErrorGraphExecUpdateFailure;
+    for (size_t i = 0; i < graph->nodes.size(); i++)
+        if (exec->nodes[i].arguments != graph->nodes[i].arguments) {
+            fprintf(stderr, "emulated GPU: piece %zu of a graph, %s, is updated\n", i, graph->nodes[i].name.c_str());
+            emu_counts.changed_nodes++;
+        }
+    exec->nodes = graph->nodes;
+    return cudaSuccess;
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
-    for (const work &node : exec->nodes)
-        push(stream, node);
+    emu_counts.launches++;
+    emu_counts.graphs++;
+    for (const node &n : exec->nodes)
+        push(stream, n.run, n.name.c_str(), n.arguments);
     return cudaSuccess;
 }
 

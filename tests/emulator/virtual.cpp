@@ -34,6 +34,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
                      unsigned long long)
 {
     *handle = bytes;
+    not_in_capture("an arena grows");
     emu_counts.allocations++;
     if (bytes % GRANULARITY)
         return CUDA_ERROR_INVALID_VALUE;

@@ -27,7 +27,8 @@ typedef enum {
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidConfiguration = 9,
-    cudaErrorNotReady = 600
+    cudaErrorNotReady = 600,
+    cudaErrorGraphExecUpdateFailure = 910
 } cudaError_t;
 typedef struct emu_stream *cudaStream_t;
 typedef struct emu_event *cudaEvent_t;
@@ -83,10 +84,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
-/* A capture is a line: work of one stream. */
+/* A capture is a line: work of one stream. What CUDA forbids while one lasts, or what a replay would not do again, is a
+ * fault: waits, questions, memory taken or given back, copies of pageable memory, work on another stream. */
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
+typedef struct {
+    int result;
+} cudaGraphExecUpdateResultInfo;
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *result);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
@@ -98,18 +104,19 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, 
 const char *cudaGetErrorString(cudaError_t status);
 
 /* For stand-ins of libraries: `run` happens in the stream's order, with device memory open to it, and again with each
- * launch of a graph it was captured in; context is malloc'd and freed with the last of them. */
-void emu_enqueue(cudaStream_t stream, void (*run)(void *context), void *context);
+ * launch of a graph it was captured in; context is malloc'd (its `bytes` say what is done: padding is zero) and freed
+ * with the last of them. */
+void emu_enqueue(cudaStream_t stream, void (*run)(void *context), void *context, size_t bytes);
 /* For what other processes have a part in: `poll` is called until it returns 1, and may let others work meanwhile. */
 void emu_enqueue_polled(cudaStream_t stream, int (*poll)(void *context), void *context);
 void emu_inside(void (*run)(void *context), void *context); /* now, with device memory open to this thread */
 void emu_advance(void); /* one step of each stream, as a GPU goes on while its host is elsewhere */
 int emu_is_device(const void *memory);
 /* What the host has asked for so far, for tests of what a step costs it: launches (a graph is one), blocks of device or
- * pinned memory taken or given back, waits of the host, copies of pageable memory (which a GPU's host waits for, too).
- */
+ * pinned memory taken or given back, waits of the host, copies of pageable memory (which a GPU's host waits for, too);
+ * launches of graphs, and pieces of work that an update of a graph found to be other than they were. */
 struct emu_counts {
-    long launches, allocations, waits, pageable_copies;
+    long launches, allocations, waits, pageable_copies, graphs, changed_nodes;
 };
 extern struct emu_counts emu_counts;
 cudaError_t emu_limit_shared(const void *kernel, int bytes);

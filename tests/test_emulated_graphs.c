@@ -1,0 +1,221 @@
+/* Decoding by CUDA graphs, on the emulated GPU: the same draws as without, whatever is drawn and how many at once, and
+ * no argument of a recorded op that changes from step to step. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <cuda_runtime.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/device.h"
+#include "model/generate.h"
+#include "tests/toy_batch.h"
+
+enum { REQUESTS = 5, COPIES = 2, ANSWERS = REQUESTS * COPIES, MOST = 9 };
+
+static struct device gpu;
+static float *amplitude_there;
+
+/* ---- Answers ---- */
+
+struct drawn {
+    struct answer answers[ANSWERS];
+    long launches, graphs, changed;
+};
+
+/* Prompts and answers of different lengths: places fall free at different steps. */
+static void fill_requests(struct generate_request *requests, struct part *parts, const i32 *opening, i64 opening_count)
+{
+    static const i32 prompt[REQUESTS + 3] = {3, 7, 11, 20, 2, 31, 9, 15};
+    for (i64 i = 0; i < REQUESTS; i++) {
+        parts[i] = (struct part){.kind = STREAM_TEXT, .ids = prompt + i, .count = 2 + i % 2};
+        requests[i] = (struct generate_request){.parts = &parts[i],
+                                                .part_count = 1,
+                                                .opening = opening,
+                                                .opening_count = opening_count,
+                                                .media_only = opening_count > 0,
+                                                .stop = {-1, -1, -1, -1},
+                                                .most = opening_count ? 30 : MOST - i % 3,
+                                                .copies = COPIES,
+                                                .identity = (u32)i};
+    }
+}
+
+static void draw(struct drawn *out, struct model *model, struct decoder_options o, const char *graphs,
+                 const i32 *opening, i64 opening_count)
+{
+    struct submodel sub;
+    struct part parts[REQUESTS];
+    struct generate_request requests[REQUESTS];
+    fill_requests(requests, parts, opening, opening_count);
+    submodel_full(&sub, &model->config);
+    o.sub = &sub;
+    struct emu_counts before = emu_counts;
+    setenv("WEFT_GRAPHS", graphs, 1);
+    memset(out, 0, sizeof *out);
+    assert_int_equal(generate(out->answers, &o, requests, REQUESTS, 2, NULL), 0);
+    unsetenv("WEFT_GRAPHS");
+    out->launches = emu_counts.launches - before.launches;
+    out->graphs = emu_counts.graphs - before.graphs;
+    out->changed = emu_counts.changed_nodes - before.changed_nodes;
+}
+
+static void check_equal(const struct answer *a, const struct answer *b, const struct model_config *c, i64 route_width)
+{
+    assert_int_equal(a->count, b->count);
+    assert_int_equal(a->has_medium, b->has_medium);
+    assert_int_equal(a->medium.frames, b->medium.frames);
+    assert_int_equal(a->routes.count, b->routes.count);
+    if (a->count) {
+        assert_memory_equal(a->ids, b->ids, (size_t)a->count * 4);
+        assert_memory_equal(a->logprob, b->logprob, (size_t)a->count * 4);
+    }
+    if (a->medium.codes)
+        assert_memory_equal(a->medium.codes, b->medium.codes, (size_t)(a->medium.frames * c->levels * 4));
+    if (a->medium.bits)
+        assert_memory_equal(
+            a->medium.bits, b->medium.bits,
+            (size_t)(a->medium.frames * shape_tokens(&toy_vocabulary.shapes[a->medium.shape]) * c->bits));
+    if (a->routes.count)
+        assert_memory_equal(a->routes.list, b->routes.list, (size_t)(a->routes.count * route_width * 2));
+}
+
+/* Off, on, and recorded anew each time. */
+static void check_draws(unsigned parts, struct decoder_options o, const i32 *opening, i64 opening_count)
+{
+    static struct drawn plain, graphs, update;
+    struct model model;
+    const struct model_config config = toy_config(3, parts);
+    toy_open(&model, &gpu, &config, false);
+    o.model = &model;
+    i64 width = o.keep_routes ? config.layers * config.topk : 0;
+    draw(&plain, &model, o, "0", opening, opening_count);
+    draw(&graphs, &model, o, "1", opening, opening_count);
+    draw(&update, &model, o, "update", opening, opening_count);
+    assert_int_equal(plain.graphs, 0);
+    assert_true(graphs.graphs > 0 && graphs.launches < plain.launches);
+    assert_int_equal(update.changed, 0);
+    print_message("%ld launches, %ld with graphs, %ld of them graphs\n", plain.launches, graphs.launches,
+                  graphs.graphs);
+    for (i64 i = 0; i < ANSWERS; i++) {
+        check_equal(&plain.answers[i], &graphs.answers[i], &config, width);
+        check_equal(&plain.answers[i], &update.answers[i], &config, width);
+        answer_release(&plain.answers[i]);
+        answer_release(&graphs.answers[i]);
+        answer_release(&update.answers[i]);
+    }
+    model_close(&model);
+}
+
+static struct decoder_options options_of(const struct vocabulary *vocabulary)
+{
+    static const float *amplitudes[2];
+    static const i64 grid[4] = {3, 3, 2, 2};
+    amplitudes[0] = amplitudes[1] = amplitude_there;
+    return (struct decoder_options){.vocabulary = vocabulary,
+                                    .amplitude = amplitudes,
+                                    .grid = grid,
+                                    .sampling = {.temperature = 1, .top_p = 0.95f, .key = {1, RNG_SAMPLING}}};
+}
+
+static void text_is_the_same_by_graphs(void **state)
+{
+    (void)state;
+    struct decoder_options o = options_of(&vocabulary_of_text);
+    check_draws(TOY_TIED | TOY_SHARED | TOY_DENSE, o, NULL, 0);
+    o.keep_routes = o.want_entropy = true; /* as rollouts do */
+    check_draws(TOY_TIED, o, NULL, 0);
+}
+
+static void sound_is_the_same_by_graphs(void **state)
+{
+    (void)state;
+    static const i32 opening[1] = {TOY_BOA};
+    check_draws(TOY_TIED | TOY_AUDIO, options_of(&toy_vocabulary), opening, 1);
+}
+
+static void pictures_are_the_same_by_graphs(void **state)
+{
+    (void)state;
+    static const i32 opening[2] = {TOY_IMAGE, TOY_BOI};
+    check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), opening, 2);
+}
+
+/* ---- What the checks above would see ---- */
+
+/* An op whose argument is not in the key: replayed as it was, but for an update. Returns what came of it. */
+static float fill_with_steps(const char *graphs, long *changed)
+{
+    enum { KEY = 7 };
+    const i64 key = KEY;
+    float *there = device_alloc(&gpu, 4), last;
+    struct emu_counts before = emu_counts;
+    setenv("WEFT_GRAPHS", graphs, 1);
+    struct recordings *recordings = device_recordings_open(&gpu);
+    for (int step = 0; step < 5; step++)
+        if (!device_replay(&gpu, recordings, &key, sizeof key)) {
+            gpu.ops->fill(&gpu, there, 1, (float)step);
+            device_recorded(&gpu, recordings);
+        }
+    device_get(&gpu, &last, there, 4);
+    device_recordings_close(&gpu, recordings);
+    unsetenv("WEFT_GRAPHS");
+    device_free(&gpu, there, 4);
+    *changed = emu_counts.changed_nodes - before.changed_nodes;
+    return last;
+}
+
+static void a_stale_argument_is_seen(void **state)
+{
+    (void)state;
+    long changed;
+    assert_true(fill_with_steps("0", &changed) == 4);
+    assert_true(fill_with_steps("1", &changed) == 1); /* what it was when it was recorded */
+    assert_true(fill_with_steps("update", &changed) == 4);
+    assert_int_equal(changed, 3);
+}
+
+/* More keys than are kept: the oldest are recorded again. */
+static void recordings_that_were_dropped_come_again(void **state)
+{
+    (void)state;
+    enum { KEYS = 40 };
+    float *there = device_alloc(&gpu, 4), value;
+    struct recordings *recordings = device_recordings_open(&gpu);
+    for (int round = 0; round < 2; round++)
+        for (i64 key = 0; key < KEYS; key++)
+            for (int time = 0; time < 3; time++) {
+                bool replayed = device_replay(&gpu, recordings, &key, sizeof key);
+                assert_int_equal(replayed, time == 2);
+                if (!replayed) {
+                    gpu.ops->fill(&gpu, there, 1, (float)key);
+                    device_recorded(&gpu, recordings);
+                }
+                device_get(&gpu, &value, there, 4);
+                assert_true(value == (float)key);
+            }
+    device_recordings_close(&gpu, recordings);
+    device_free(&gpu, there, 4);
+}
+
+int main(void)
+{
+    static const float amplitude[3] = {0.5f, 0.4f, 0.3f};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_is_the_same_by_graphs),
+        cmocka_unit_test(sound_is_the_same_by_graphs),
+        cmocka_unit_test(pictures_are_the_same_by_graphs),
+        cmocka_unit_test(a_stale_argument_is_seen),
+        cmocka_unit_test(recordings_that_were_dropped_come_again),
+    };
+    if (device_open_cuda(&gpu, 0))
+        panic("%s", error_text());
+    amplitude_there = device_alloc(&gpu, sizeof amplitude);
+    device_put(&gpu, amplitude_there, amplitude, sizeof amplitude);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    device_free(&gpu, amplitude_there, sizeof amplitude);
+    device_close(&gpu);
+    return failed;
+}
