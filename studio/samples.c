@@ -1,12 +1,8 @@
-#include "studio/preview.h"
-#include "studio/studio.h"
-#include "studio/words_right.h"
+#include "studio/samples_inside.h"
 
-#include "core/json.h"
 #include "data/media.h"
 #include "data/media_list.h"
 #include "data/shaped.h"
-#include "data/spectrogram.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -27,35 +23,14 @@ const struct setting samples_table[] = {
     ROW(prompts, "prompts", STRINGS, "", 0, 0, "texts to go on from"),
     {0}};
 
-enum { KIND_PICTURE, KIND_CLIP, KIND_SOUND, KINDS };
-static const char *const kind_keys[KINDS] = {"image", "video", "audio"};
-static const char *const kind_ends[KINDS] = {"png", "mp4", "wav"};
+const char *const kind_keys[KINDS] = {"image", "video", "audio"};
+const char *const kind_ends[KINDS] = {"png", "mp4", "wav"};
 static const enum sample_kind sample_kinds[KINDS] = {SAMPLE_IMAGE, SAMPLE_VIDEO, SAMPLE_AUDIO};
 static const enum answer_kind kind_answers[KINDS] = {ANSWER_IMAGE, ANSWER_VIDEO, ANSWER_AUDIO};
 
-struct item {
-    char *text, *path, *said;  /* said: of the medium; NULL: it was not read */
-    u8 *own, *made;            /* pixels */
-    float *own_mel, *made_mel; /* [frames, 80] */
-    i64 own_count, made_count; /* bytes, or spectra */
-};
-struct set { /* of one kind and part */
-    int kind;
-    const char *part;
-    struct item *items;
-    i64 count, unreadable;
-};
-struct studio_run {
-    const struct samples_settings *s;
-    const struct stage *stage;
-    struct studio studio;
-    struct mel_distance mel;
-    struct json *report;
-};
-
 /* ---- Captions: distinct texts in a drawn order ---- */
 
-static bool seen_before(const struct set *set, const char *text)
+static bool seen_before(const struct sample_set *set, const char *text)
 {
     for (i64 i = 0; i < set->count; i++)
         if (strcmp(set->items[i].text, text) == 0)
@@ -71,7 +46,7 @@ static struct media_request request_of(const struct studio_run *r, const char *p
 }
 
 /* Of files alone: originals are read again. */
-static int choose(struct set *set, const struct studio_run *r, int kind, const char *part, i64 most)
+int sample_set_choose(struct sample_set *set, const struct studio_run *r, int kind, const char *part, i64 most)
 {
     struct media_list all;
     struct media_request request = request_of(r, part);
@@ -83,12 +58,12 @@ static int choose(struct set *set, const struct studio_run *r, int kind, const c
     for (i64 i = 0; i < all.count; i++)
         if (all.media[i].path && !all.media[i].carried && *all.media[i].text)
             captioned[count++] = &all.media[i];
-    *set = (struct set){kind, part, memory_alloc(max_i64(most, 1) * (i64)sizeof *set->items), 0, 0};
+    *set = (struct sample_set){kind, part, memory_alloc(max_i64(most, 1) * (i64)sizeof *set->items), 0, 0};
     rng_permutation(order, count, (struct rng_key){r->stage->seed, RNG_SPLIT}, (u32)kind, 0);
     for (i64 i = 0; i < count && set->count < most; i++) {
         const struct medium *m = captioned[order[i]];
         if (!seen_before(set, m->text))
-            set->items[set->count++] = (struct item){.text = string_copy(m->text), .path = string_copy(m->path)};
+            set->items[set->count++] = (struct sample_item){.text = string_copy(m->text), .path = string_copy(m->path)};
     }
     memory_free(order);
     memory_free(captioned);
@@ -106,7 +81,7 @@ static float *spectra_of(struct studio_run *r, const float *samples, i64 count, 
     return copy;
 }
 
-static int read_original(struct studio_run *r, int kind, struct item *item, const struct file_view *view)
+static int read_original(struct studio_run *r, int kind, struct sample_item *item, const struct file_view *view)
 {
     struct clip clip;
     struct sound sound;
@@ -127,7 +102,7 @@ static int read_original(struct studio_run *r, int kind, struct item *item, cons
     return 0;
 }
 
-static int load_original(struct studio_run *r, int kind, struct item *item)
+static int load_original(struct studio_run *r, int kind, struct sample_item *item)
 {
     struct file_view view;
     if (file_map(&view, item->path))
@@ -137,14 +112,14 @@ static int load_original(struct studio_run *r, int kind, struct item *item)
     return status;
 }
 
-static void item_release(struct item *x)
+static void item_release(struct sample_item *x)
 {
     void *blocks[] = {x->text, x->path, x->said, x->own, x->made, x->own_mel, x->made_mel};
     for (i64 b = 0; b < COUNT_OF(blocks); b++)
         memory_free(blocks[b]);
 }
 
-static void set_release(struct set *set)
+void sample_set_release(struct sample_set *set)
 {
     for (i64 i = 0; i < set->count; i++)
         item_release(&set->items[i]);
@@ -152,7 +127,7 @@ static void set_release(struct set *set)
 }
 
 /* Captions whose file cannot be read leave the set. */
-static void load_originals(struct studio_run *r, struct set *set)
+static void load_originals(struct studio_run *r, struct sample_set *set)
 {
     i64 kept = 0;
     for (i64 i = 0; i < set->count; i++) {
@@ -169,7 +144,7 @@ static void load_originals(struct studio_run *r, struct set *set)
 
 /* ---- Making ---- */
 
-static int keep_made(struct studio_run *r, int kind, struct item *item, const struct answer *a, i64 index)
+static int keep_made(struct studio_run *r, int kind, struct sample_item *item, const struct answer *a, i64 index)
 {
     i64 size[3], samples;
     double rate;
@@ -189,14 +164,14 @@ static int keep_made(struct studio_run *r, int kind, struct item *item, const st
     return 0;
 }
 
-static char *sample_path(const struct studio_run *r, const struct set *set, i64 i, const char *what, const char *end)
+char *sample_path(const struct studio_run *r, const struct sample_set *set, i64 i, const char *what, const char *end)
 {
     char name[96];
     snprintf(name, sizeof name, "%s-%s-%02lld%s.%s", set->part, kind_keys[set->kind], (long long)i, what, end);
     return path_join(r->stage->out, name);
 }
 
-static struct json *file_name(const char *path)
+struct json *file_name(const char *path)
 {
     return json_of_string(strrchr(path, '/') + 1);
 }
@@ -208,9 +183,9 @@ static int show_spectra(struct json *j, const char *key, const char *path, const
     return spectrogram_write_png(path, mel, spectra);
 }
 
-static int show_sound(struct json *j, const struct studio_run *r, const struct set *set, i64 i)
+static int show_sound(struct json *j, const struct studio_run *r, const struct sample_set *set, i64 i)
 {
-    const struct item *item = &set->items[i];
+    const struct sample_item *item = &set->items[i];
     char *made = sample_path(r, set, i, "", "png"), *own = sample_path(r, set, i, "-original", "png");
     int status = show_spectra(j, "original_picture", own, item->own_mel, item->own_count);
     if (status == 0 && item->made_mel)
@@ -220,7 +195,8 @@ static int show_sound(struct json *j, const struct studio_run *r, const struct s
     return status;
 }
 
-static int show_item(struct studio_run *r, const struct set *set, i64 i, const struct answer *a, struct json *list)
+static int show_item(struct studio_run *r, const struct sample_set *set, i64 i, const struct answer *a,
+                     struct json *list)
 {
     const char *end = kind_ends[set->kind];
     char *made = sample_path(r, set, i, "", end), *own = sample_path(r, set, i, "-original", end);
@@ -240,7 +216,7 @@ static int show_item(struct studio_run *r, const struct set *set, i64 i, const s
     return status;
 }
 
-static int generate_set(struct answer *answers, struct studio_run *r, struct set *set)
+static int generate_set(struct answer *answers, struct studio_run *r, struct sample_set *set)
 {
     struct prompt *prompts = memory_alloc(set->count * (i64)sizeof *prompts);
     struct generate_request *requests = memory_alloc(set->count * (i64)sizeof *requests);
@@ -292,14 +268,14 @@ static double spectral_gap(const float *a, i64 a_count, const float *b, i64 b_co
     return n ? sum / (double)n : INFINITY;
 }
 
-static double gap(int kind, const struct item *made, const struct item *own)
+static double gap(int kind, const struct sample_item *made, const struct sample_item *own)
 {
     if (kind == KIND_SOUND)
         return made->made_mel ? spectral_gap(made->made_mel, made->made_count, own->own_mel, own->own_count) : INFINITY;
     return pixel_distance(made->made, made->made_count, own->own, own->own_count);
 }
 
-static struct json *nearness(const struct set *set)
+static struct json *nearness(const struct sample_set *set)
 {
     struct json *j = json_object();
     double nearer = 0, pairs = 0;
@@ -328,9 +304,9 @@ static struct json *nearness(const struct set *set)
 
 static int make_set(struct studio_run *r, int kind, const char *part, i64 most)
 {
-    struct set set;
+    struct sample_set set;
     char key[64];
-    int status = choose(&set, r, kind, part, most);
+    int status = sample_set_choose(&set, r, kind, part, most);
     if (status == 0)
         load_originals(r, &set);
     struct answer *answers = memory_alloc(max_i64(set.count, 1) * (i64)sizeof *answers);
@@ -356,140 +332,7 @@ static int make_set(struct studio_run *r, int kind, const char *part, i64 most)
     for (i64 i = 0; i < set.count; i++)
         answer_release(&answers[i]);
     memory_free(answers);
-    set_release(&set);
-    return status;
-}
-
-/* ---- Words from media ---- */
-
-static int tell_medium(struct prompt *p, struct studio *s, int kind, const char *path)
-{
-    return kind == KIND_PICTURE ? prompt_image(p, s, path)
-           : kind == KIND_CLIP  ? prompt_video(p, s, path)
-                                : prompt_audio(p, s, path);
-}
-
-/* *readable: the file was; where it was not, that is no failure. */
-static int describe_one(struct text *out, bool *readable, struct studio_run *r, int kind, const char *path, i64 index)
-{
-    struct prompt p;
-    struct answer a = {0};
-    struct studio_options o = {.sampling = {0, 1, 0, {r->stage->seed, RNG_SAMPLING}}, .seats = 1};
-    prompt_init(&p, ANSWER_TEXT);
-    *readable = tell_medium(&p, &r->studio, kind, path) == 0;
-    if (!*readable) {
-        log_warn("skipped: %s", error_text());
-        prompt_release(&p);
-        return 0;
-    }
-    int status = prompt_ask(&p, &r->studio, NULL, 40);
-    struct generate_request request = prompt_request(&p, (u32)index, 1);
-    if (status == 0)
-        status = studio_generate(&a, &r->studio, &request, 1, &o);
-    if (status == 0)
-        status = answer_text(out, &r->studio, &p, &a);
-    answer_release(&a);
-    prompt_release(&p);
-    return status;
-}
-
-/* The medium itself stands beside what was made of its caption, or is put there. */
-static int show_description(struct json *list, const struct studio_run *r, const struct set *set, i64 i,
-                            const struct text *said)
-{
-    struct json *j = json_object();
-    char *own = sample_path(r, set, i, "-original", kind_ends[set->kind]);
-    json_set(j, "text", json_of_string(set->items[i].text));
-    json_set(j, "said", json_of_bytes(said->data ? said->data : "", said->length));
-    json_set(j, "original", file_name(own));
-    json_push(list, j);
-    int status = file_copy(own, set->items[i].path);
-    memory_free(own);
-    return status;
-}
-
-/* Counts of what was told right, of those whose medium could be read. */
-static struct json *tell_right(const struct studio_run *r, const struct set *set)
-{
-    struct json *j = json_object();
-    char **captions = memory_alloc(max_i64(set->count, 1) * 2 * (i64)sizeof *captions), **said = captions + set->count;
-    i64 told = 0, exact = 0;
-    for (i64 i = 0; i < set->count; i++)
-        if (set->items[i].said) {
-            captions[told] = set->items[i].text;
-            said[told++] = set->items[i].said;
-            exact += strcmp(set->items[i].text, set->items[i].said) == 0;
-        }
-    json_set(j, "media", json_of_integer(told));
-    json_set(j, "unreadable", json_of_integer(set->unreadable));
-    json_set(j, "exact", json_of_integer(exact));
-    if (told) {
-        struct words_right w = words_right_all(captions, said, told, (struct rng_key){r->stage->seed, RNG_RESAMPLE});
-        json_set(j, "words", json_of_number(w.right));
-        json_set(j, "words_low", json_of_number(w.low));
-        json_set(j, "words_high", json_of_number(w.high));
-        json_set(j, "words_exchanged", json_of_number(w.exchanged));
-        log_info("%s %s to text: %lld of %lld word for word; of the words %.0f %% (%.0f to %.0f), of other captions' "
-                 "%.0f %%",
-                 set->part, kind_keys[set->kind], (long long)exact, (long long)told, 100 * w.right, 100 * w.low,
-                 100 * w.high, 100 * w.exchanged);
-    }
-    memory_free(captions);
-    return j;
-}
-
-static int describe_set(struct studio_run *r, int kind, const char *part)
-{
-    struct set set;
-    struct json *shown = json_array();
-    char key[64];
-    int status = choose(&set, r, kind, part, r->s->texts);
-    for (i64 i = 0; i < set.count && status == 0; i++) {
-        struct text said = {0};
-        bool readable;
-        status = describe_one(&said, &readable, r, kind, set.items[i].path, i);
-        set.unreadable += !readable;
-        if (status == 0 && readable)
-            set.items[i].said = string_copy(said.data ? said.data : "");
-        if (status == 0 && readable && i < r->s->show)
-            status = show_description(shown, r, &set, i, &said);
-        text_release(&said);
-    }
-    snprintf(key, sizeof key, "%s/%s-to-text", part, kind_keys[kind]);
-    struct json *j = tell_right(r, &set);
-    json_set(j, "shown", shown);
-    json_set(r->report, key, j);
-    set_release(&set);
-    return status;
-}
-
-static int go_on_from(struct studio_run *r)
-{
-    struct json *list = json_array();
-    int status = 0;
-    for (i64 i = 0; i < r->s->prompts.count && status == 0; i++) {
-        struct prompt p;
-        struct answer a = {0};
-        struct text said = {0};
-        struct studio_options o = {.sampling = {0.8f, 0.95f, 0, {r->stage->seed, RNG_SAMPLING}}, .seats = 1};
-        prompt_init(&p, ANSWER_TEXT);
-        status = prompt_text(&p, &r->studio, r->s->prompts.values[i]);
-        if (status == 0)
-            status = prompt_ask(&p, &r->studio, NULL, 40);
-        struct generate_request request = prompt_request(&p, (u32)i, 1);
-        if (status == 0)
-            status = studio_generate(&a, &r->studio, &request, 1, &o);
-        if (status == 0)
-            status = answer_text(&said, &r->studio, &p, &a);
-        struct json *j = json_object();
-        json_set(j, "prompt", json_of_string(r->s->prompts.values[i]));
-        json_set(j, "said", json_of_bytes(said.data ? said.data : "", said.length));
-        json_push(list, j);
-        text_release(&said);
-        answer_release(&a);
-        prompt_release(&p);
-    }
-    json_set(r->report, "text", list);
+    sample_set_release(&set);
     return status;
 }
 
