@@ -438,21 +438,32 @@ static const float *sum_scales(struct decoder *d)
     return out.data;
 }
 
-/* What the launches of a step follow from, beside the decoder: how many there are of everything, and where they lie. */
+/* What the launches of a step follow from, beside what a decoder was opened with: how many there are of everything,
+ * where they lie, and how ids are drawn. Compared as bytes: nothing lies between its fields. */
 struct shape_of_step {
     i64 n, inputs[INPUTS], targets[TARGETS], text, bits, frames, staged_bytes;
     const void *drawn, *allowed;
+    float temperature, top_p;
+    i64 top_k, purpose;
+    u64 seed;
 };
+_Static_assert(sizeof(struct shape_of_step) == (5 + INPUTS + TARGETS + 6) * 8, "a key without gaps");
 
 static struct shape_of_step shape_of(const struct decoder *d, const void *drawn)
 {
+    const struct sampling *sampling = &d->options.sampling;
     struct shape_of_step s = {.n = d->batch.n,
                               .text = d->text.n,
                               .bits = d->bits.n,
                               .frames = d->frames.n,
                               .staged_bytes = arena_mark(&d->tape.staged),
                               .drawn = drawn,
-                              .allowed = d->allowed};
+                              .allowed = d->allowed,
+                              .temperature = sampling->temperature,
+                              .top_p = sampling->top_p,
+                              .top_k = sampling->top_k,
+                              .purpose = sampling->key.purpose,
+                              .seed = sampling->key.seed};
     for (int kind = 0; kind < INPUTS; kind++)
         s.inputs[kind] = d->batch.inputs[kind].n;
     for (int kind = 0; kind < TARGETS; kind++)

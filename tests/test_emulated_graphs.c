@@ -143,6 +143,54 @@ static void pictures_are_the_same_by_graphs(void **state)
     check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), opening, 2);
 }
 
+/* One decoder for several rounds of other requests, as rollouts have it: keys and temperature are each round's own. */
+static void draw_rounds(struct answer *answers, struct model *model, const char *graphs)
+{
+    struct submodel sub;
+    struct decoder d;
+    struct part parts[REQUESTS];
+    struct generate_request requests[REQUESTS];
+    struct decoder_options o = options_of(&vocabulary_of_text);
+    fill_requests(requests, parts, NULL, 0);
+    submodel_full(&sub, &model->config);
+    o.model = model;
+    o.sub = &sub;
+    setenv("WEFT_GRAPHS", graphs, 1);
+    decoder_open(&d, &o, 2, 32);
+    for (int round = 0; round < 3; round++) {
+        d.options.sampling.key.seed = (u64)(1 + round / 2);
+        d.options.sampling.temperature = round ? 1 : 2;
+        decoder_begin(&d, answers + round * ANSWERS, requests, REQUESTS);
+        while (decoder_step(&d))
+            ;
+    }
+    decoder_close(&d);
+    unsetenv("WEFT_GRAPHS");
+}
+
+static void rounds_of_a_decoder_draw_with_their_own_keys(void **state)
+{
+    (void)state;
+    enum { COUNT = 3 * ANSWERS };
+    static struct answer plain[COUNT], graphs[COUNT], update[COUNT];
+    struct model model;
+    const struct model_config config = toy_config(2, TOY_TIED);
+    toy_open(&model, &gpu, &config, false);
+    draw_rounds(plain, &model, "0");
+    draw_rounds(graphs, &model, "1");
+    long before = emu_counts.changed_nodes;
+    draw_rounds(update, &model, "update");
+    for (i64 i = 0; i < COUNT; i++) {
+        check_equal(&plain[i], &graphs[i], &config, 0);
+        check_equal(&plain[i], &update[i], &config, 0);
+        answer_release(&plain[i]);
+        answer_release(&graphs[i]);
+        answer_release(&update[i]);
+    }
+    assert_int_equal(emu_counts.changed_nodes, before);
+    model_close(&model);
+}
+
 /* ---- What the checks above would see ---- */
 
 /* An op whose argument is not in the key: replayed as it was, but for an update. Returns what came of it. */
@@ -207,6 +255,7 @@ int main(void)
         cmocka_unit_test(text_is_the_same_by_graphs),
         cmocka_unit_test(sound_is_the_same_by_graphs),
         cmocka_unit_test(pictures_are_the_same_by_graphs),
+        cmocka_unit_test(rounds_of_a_decoder_draw_with_their_own_keys),
         cmocka_unit_test(a_stale_argument_is_seen),
         cmocka_unit_test(recordings_that_were_dropped_come_again),
     };
