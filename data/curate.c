@@ -1,5 +1,6 @@
 #include "data/curate.h"
 #include "data/append.h"
+#include "data/shards.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@ struct curation {
     u64 *against;
     i64 against_count, against_capacity;
     struct seen *seen;
+    i64 before;      /* keys that stood in filter.seen */
     struct text log; /* keys since the last save */
     bool inside;     /* a text that goes on */
     i64 counts[CURATE_RULES], masked, masked_samples;
@@ -46,7 +48,7 @@ static bool is_given(const char *text)
 
 static bool asks(const struct curate_settings *s)
 {
-    return s->chars_least || s->chars_most || s->scripts.count || s->personal || s->duplicates ||
+    return s->chars_least || s->chars_most || s->scripts.count || s->personal || s->duplicates || is_given(s->seen) ||
            is_given(s->against) || s->caption_times || s->side_least || s->aspect_most > 0 || s->dark > 0 ||
            s->silence_db < 0;
 }
@@ -133,6 +135,51 @@ static int open_against(struct curation *c)
     return status;
 }
 
+const char *const curation_keys = "keys";
+
+bool curation_has_keys(const struct curation *c)
+{
+    return c && (c->s->duplicates || c->s->caption_times);
+}
+
+static int read_seen(struct curation *c, const char *directory)
+{
+    struct file_view keys = {0};
+    char *path = path_join(directory, curation_keys);
+    int status = file_exists(path)
+                     ? file_map(&keys, path) < 0 ? -1 : 0
+                     : error_set("%s: what it holds is not known: expected shards that were prepared with "
+                                 "filter.duplicates",
+                                 directory);
+    if (status == 0 && keys.bytes % 8)
+        status = error_set("%s: %lld bytes are no keys of 8: it is damaged", path, (long long)keys.bytes);
+    for (i64 at = 0; status == 0 && at < keys.bytes; at += 8) {
+        u64 key;
+        memcpy(&key, keys.data + at, 8);
+        seen_add(c->seen, key);
+    }
+    file_unmap(&keys);
+    memory_free(path);
+    return status;
+}
+
+static int open_seen(struct curation *c)
+{
+    struct string_list folders = {0};
+    if (!is_given(c->s->seen))
+        return 0;
+    if (!curation_has_keys(c))
+        return error_usage(
+            "filter.seen: says what duplicates are of: expected filter.duplicates, or filter.caption_times, "
+            "beside it");
+    int status = shard_folders_list(&folders, c->s->seen);
+    for (i64 i = 0; i < folders.count && status == 0; i++)
+        status = read_seen(c, folders.values[i]);
+    string_list_free(folders.values, folders.count);
+    c->before = seen_added(c->seen);
+    return status < 0 ? error_prefix("filter.seen") : 0;
+}
+
 struct curation *curation_open(const struct curate_settings *s, int *status)
 {
     *status = 0;
@@ -141,7 +188,7 @@ struct curation *curation_open(const struct curate_settings *s, int *status)
     struct curation *c = memory_alloc(sizeof *c);
     c->s = s;
     c->seen = seen_open(s->memory_bytes);
-    *status = read_scripts(c) < 0 ? -1 : open_against(c);
+    *status = read_scripts(c) < 0 || open_seen(c) < 0 ? -1 : open_against(c);
     if (*status == 0)
         return c;
     curation_close(c);
@@ -415,7 +462,7 @@ struct json *curation_state(const struct curation *c)
         json_push(examples, examples_json(c, rule));
     }
     json_set(j, "inside", json_of_bool(c->inside));
-    json_set(j, "seen", json_of_integer(seen_added(c->seen)));
+    json_set(j, "seen", json_of_integer(seen_added(c->seen) - c->before));
     json_set(j, "masked", json_of_integer(c->masked));
     json_set(j, "masked_samples", json_of_integer(c->masked_samples));
     json_set(j, "counts", counts);
@@ -426,7 +473,7 @@ struct json *curation_state(const struct curation *c)
 int curation_save(struct curation *c, const char *path)
 {
     struct appender file;
-    if (append_open(&file, path, seen_added(c->seen) * 8 - c->log.length) < 0)
+    if (append_open(&file, path, (seen_added(c->seen) - c->before) * 8 - c->log.length) < 0)
         return -1;
     if (c->log.length)
         append_write(&file, c->log.data, c->log.length);

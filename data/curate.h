@@ -40,6 +40,7 @@ struct curate_settings {
     double script_share;
     int personal, duplicates;
     i64 memory_bytes; /* of what was seen */
+    char *seen;       /* folders that prepare made, a line each: what they hold was seen */
     char *against;    /* references, a line each */
     i64 against_words;
     i64 side_least;
@@ -62,6 +63,8 @@ struct curate_settings {
                 "what is left out: samples of the same words and media; near: texts of nearly the same words too"),    \
         SETTING(type, filter.memory_bytes, "filter.memory_bytes", INTEGER, "1073741824", 4096, 1e13, NULL,             \
                 "memory of what was seen; what does not fit is forgotten, the oldest first"),                          \
+        SETTING(type, filter.seen, "filter.seen", REFERENCES, "", 0, 0, NULL,                                          \
+                "shards that were prepared before, with filter.duplicates: what they hold is a duplicate here"),       \
         SETTING(type, filter.against, "filter.against", REFERENCES, "", 0, 0, NULL,                                    \
                 "collections, as `data`: texts that share a run of words with them are left out"),                     \
         SETTING(type, filter.against_words, "filter.against_words", INTEGER, "13", 1, 1000, NULL,                      \
@@ -105,6 +108,10 @@ void curate_item_release(struct curate_item *item);
 /* Going on: counts and examples; what was seen stands in a file of its own, of which so many keys count. */
 struct json *curation_state(const struct curation *curation);
 int curation_save(struct curation *curation, const char *path);
+/* What stays in the folder for those that read it as filter.seen: u64 keys of what was kept, in order, little-endian.
+ */
+extern const char *const curation_keys;
+bool curation_has_keys(const struct curation *curation);
 int curation_go_on(struct curation *curation, const struct json *state, const char *path);
 struct json *curation_json(const struct curation *curation); /* for people: rules, counts, examples */
 void curation_log(const struct curation *curation);

@@ -380,7 +380,7 @@ static int finish(struct prepare *p)
             return -1;
     }
     say_what_was_made(p);
-    return save_curation(p) < 0 ? -1 : progress_remove(p);
+    return save_curation(p) < 0 || progress_keep_keys(p) < 0 ? -1 : progress_remove(p);
 }
 
 int prepare_open(struct prepare *p, struct device *device)
@@ -391,7 +391,8 @@ int prepare_open(struct prepare *p, struct device *device)
     if (status == 0 && p->settings->film_sound && !(p->settings->audio && *p->settings->audio))
         status = error_usage("film_sound: sounds need an audio tokenizer: `audio: STAGE`, or film_sound: none");
     if (status == 0 && p->parts > 1 && p->settings->filter.duplicates)
-        log_warn("filter.duplicates: a part knows its own files alone: duplicates in others stay");
+        log_warn("filter.duplicates: a part knows its own files, and what filter.seen names, alone: duplicates in "
+                 "others stay");
     return status == 0 ? open_tokenizers(p, device, p->dtype) : -1;
 }
 

@@ -95,8 +95,9 @@ i64 progress_bytes(const struct prepare *prepare); /* of payloads, by this call 
 bool progress_is_due(const struct prepare *prepare);
 int progress_hand_on(struct prepare *prepare); /* closed shards, behind progress_save: 0, -1 or INTERRUPTED */
 int progress_open(struct prepare *prepare);    /* the writers, and the counts where there is something to go on from */
-void progress_discard(const struct prepare *prepare); /* after a failure: what nobody can go on from */
-int progress_remove(const struct prepare *prepare);   /* all is done */
+void progress_discard(const struct prepare *prepare);  /* after a failure: what nobody can go on from */
+int progress_keep_keys(const struct prepare *prepare); /* for those to whom this is filter.seen */
+int progress_remove(const struct prepare *prepare);    /* all is done */
 
 /* prepare_film.c: the sound of a film behind the clip that was read of it, as settings ask for it; then, of an item
  * that was read, counts and warnings of it. */

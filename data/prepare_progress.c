@@ -212,6 +212,19 @@ void progress_discard(const struct prepare *p)
     memory_free(path);
 }
 
+int progress_keep_keys(const struct prepare *p)
+{
+    if (!curation_has_keys(p->curation))
+        return 0;
+    char *seen = path_join(p->out, seen_file), *keys = path_join(p->out, curation_keys);
+    int status = curation_save(p->curation, seen);
+    if (status == 0 && rename(seen, keys) < 0)
+        status = error_errno("%s: cannot become %s", seen, keys);
+    memory_free(seen);
+    memory_free(keys);
+    return status;
+}
+
 int progress_remove(const struct prepare *p)
 {
     char *path = path_join(p->out, "progress.json");

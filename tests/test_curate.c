@@ -476,6 +476,110 @@ static void prepare_leaves_out_and_tells(void **state)
     (void)state;
 }
 
+/* Texts of which most stand in several files. */
+static void put_copies(const char *data, int files, int texts)
+{
+    for (int file = 0; file < files; file++) {
+        struct text lines = {0};
+        char *path = string_format("%s/%d.jsonl", data, file);
+        for (int i = 0; i < texts; i++)
+            text_printf(&lines, "{\"text\": \"%s number %d\"}\n", i % 2 ? "one" : "another",
+                        (i + file * texts) * 7 % 53);
+        assert_int_equal(file_replace(path, lines.data, lines.length), 0);
+        text_release(&lines);
+        memory_free(path);
+    }
+}
+
+static void prepare_in(const struct prepare_settings *s, const char *out, const char *part, const char *seen,
+                       struct device *device)
+{
+    struct prepare_settings all = *s;
+    all.part = (char *)(uintptr_t)part;
+    all.filter.seen = (char *)(uintptr_t)seen;
+    assert_int_equal(directory_make(out), 0);
+    if (prepare_stage(&all, out, 1, device, DTYPE_F32))
+        fail_msg("%s", error_text());
+}
+
+/* The ids of all samples for training, a line each, in order of their bytes. */
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static char *samples_of(const char *folders)
+{
+    struct shards shards;
+    struct text all = {0};
+    assert_int_equal(shards_open(&shards, folders, "train"), 0);
+    char **list = memory_alloc(shards.sample_count * (i64)sizeof *list);
+    for (i64 i = 0; i < shards.sample_count; i++) {
+        struct text line = {0};
+        i64 part = (i64)shards_sample(&shards, i).first_part;
+        const i32 *ids = shards_payload(&shards, part);
+        for (u32 k = 0; k < shards_part(&shards, part)->count; k++)
+            text_printf(&line, "%d ", ids[k]);
+        list[i] = line.data;
+    }
+    qsort(list, (size_t)shards.sample_count, sizeof *list, by_text);
+    for (i64 i = 0; i < shards.sample_count; i++)
+        text_printf(&all, "%s\n", list[i]);
+    string_list_free(list, shards.sample_count);
+    shards_close(&shards);
+    return all.data;
+}
+
+static void parts_that_see_those_before_them_keep_what_one_call_does(void **state)
+{
+    enum { FILES = 6, TEXTS_A_FILE = 30, DISTINCT = 106 };
+    char *data = path_join(folder, "copies"), *text = path_join(folder, "copies-bpe"),
+         *whole = path_join(folder, "whole");
+    char *parts[3], *two = NULL, *all = NULL;
+    struct device device;
+    device_open_cpu(&device);
+    struct text_tokenizer *tokenizer = text_trainer_finish(
+        text_trainer_open(&(struct text_training){.vocabulary = 320, .special_tokens = grammar_special_tokens}));
+    assert_int_equal(directory_make(text) || directory_make(data), 0);
+    assert_int_equal(text_tokenizer_save(tokenizer, text), 0);
+    put_copies(data, FILES, TEXTS_A_FILE);
+    struct prepare_settings s = {.data = data,
+                                 .text = text,
+                                 .bad_share = 0.05,
+                                 .dropout_copies = 1,
+                                 .audio_seconds = 30,
+                                 .shard_bytes = 1 << 20,
+                                 .filter = {.duplicates = DUPLICATES_EXACT, .memory_bytes = 1 << 16}};
+    prepare_in(&s, whole, "", "", &device);
+    for (int i = 0; i < 3; i++) {
+        char *part = string_format("%d/3", i);
+        parts[i] = string_format("%s/copies-%d", folder, i);
+        prepare_in(&s, parts[i], part, i == 0 ? "" : i == 1 ? parts[0] : two, &device);
+        if (i == 1)
+            two = string_format("%s\n%s", parts[0], parts[1]);
+        memory_free(part);
+    }
+    all = string_format("%s\n%s", two, parts[2]);
+    char *once = samples_of(whole), *thrice = samples_of(all);
+    i64 lines = 0;
+    for (const char *c = once; *c; c++)
+        lines += *c == '\n';
+    assert_int_equal(lines, DISTINCT);
+    assert_string_equal(once, thrice);
+    char *keys = path_join(parts[0], "keys");
+    assert_int_equal(remove(keys), 0);
+    s.filter.seen = parts[0];
+    assert_int_equal(prepare_stage(&s, whole, 1, &device, DTYPE_F32), -1);
+    assert_non_null(strstr(error_text(), "filter.seen: "));
+    assert_non_null(strstr(error_text(), "prepared with filter.duplicates"));
+    text_tokenizer_free(tokenizer);
+    device_close(&device);
+    char *names[] = {data, text, whole, parts[0], parts[1], parts[2], two, all, once, thrice, keys};
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        memory_free(names[i]);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -491,6 +595,7 @@ int main(void)
         cmocka_unit_test(captions_stand_at_so_many_media),
         cmocka_unit_test(runs_of_evaluation_texts_are_left_out),
         cmocka_unit_test(prepare_leaves_out_and_tells),
+        cmocka_unit_test(parts_that_see_those_before_them_keep_what_one_call_does),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }
