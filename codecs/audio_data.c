@@ -36,7 +36,7 @@ static int read_clip(struct audio_clip *clip)
 
 struct load {
     struct audio_media *media;
-    i64 bytes_most;
+    const struct audio_media_request *request;
 };
 
 static int read_medium(void *context, void *content, const struct medium *medium, const struct file_view *file)
@@ -48,7 +48,37 @@ static int read_medium(void *context, void *content, const struct medium *medium
     return has > 0 ? decode(clip, file) : has; /* without one: no samples */
 }
 
-/* What cannot be read again stays. */
+/* Room for one more; lists have that of the next power of two. */
+static void *grown(void *list, i64 count, i64 size)
+{
+    return count & (count - 1) ? list : memory_resize(list, count * size, max_i64(1, 2 * count) * size);
+}
+
+static void release_content(void *content)
+{
+    memory_free(((struct audio_clip *)content)->values);
+}
+
+/* What cannot be read again stays, or stands in a window. */
+static void place_clip(const struct load *load, struct audio_clip *clip, const struct medium *medium)
+{
+    struct audio_media *media = load->media;
+    i64 bytes = clip->samples * 2;
+    bool beyond = media->bytes + bytes > load->request->memory_mb << 20;
+    if (!beyond || (!clip->place.path && !media->window)) {
+        media->bytes += bytes;
+        return;
+    }
+    if (!clip->place.path) {
+        clip->window = media->window;
+        clip->place.at = media_window_add(media->window, medium->number, bytes);
+        media->streamed = grown(media->streamed, clip->place.at, 8);
+        media->streamed[clip->place.at] = media->count;
+    }
+    memory_free(clip->values);
+    clip->values = NULL;
+}
+
 static void take_medium(void *context, void *content, struct medium *medium)
 {
     const struct load *load = context;
@@ -59,27 +89,23 @@ static void take_medium(void *context, void *content, struct medium *medium)
         media->mute++;
         return;
     }
-    if (media->bytes + clip->samples * 2 > load->bytes_most && medium->place.path) {
-        memory_free(clip->values);
-        clip->values = NULL;
-    } else {
-        media->bytes += clip->samples * 2;
-    }
+    clip->place = medium->place;
+    place_clip(load, clip, medium);
     media->samples += clip->samples;
     clip->text = medium->text;
     clip->speaker = medium->speaker;
-    clip->place = medium->place;
-    if ((n & (n - 1)) == 0)
-        media->clips = memory_resize(media->clips, n * size, max_i64(1, 2 * n) * size);
+    media->clips = grown(media->clips, n, size);
     media->clips[media->count++] = *clip;
     medium->path = medium->place.path = medium->text = medium->speaker = NULL;
 }
 
-int audio_media_load(struct audio_media *media, const struct media_request *from, double bad_share, i64 memory_mb)
+int audio_media_load(struct audio_media *media, const struct media_request *from,
+                     const struct audio_media_request *request)
 {
-    struct load load = {media, memory_mb << 20};
+    static const struct media_window_kind kind = {sizeof(struct audio_clip), read_medium, release_content, NULL};
+    struct load load = {media, request};
     struct media_reader reader = {.what = "recordings",
-                                  .bad_share = bad_share,
+                                  .bad_share = request->bad_share,
                                   .content_bytes = sizeof(struct audio_clip),
                                   .read = read_medium,
                                   .take = take_medium,
@@ -87,6 +113,8 @@ int audio_media_load(struct audio_media *media, const struct media_request *from
     struct media_request all = *from;
     all.kinds |= 1 << SAMPLE_AUDIO;
     *media = (struct audio_media){0};
+    if (request->shuffle_buffer > 0)
+        media->window = media_window_open(&all, &kind, (i64)(request->shuffle_buffer * (1 << 20)));
     int status = media_read(&reader, &all);
     if (media->mute)
         log_info("%s: %lld clips without a sound are left out", from->data, (long long)media->mute);
@@ -109,15 +137,28 @@ void audio_media_release(struct audio_media *media)
     for (i64 i = 0; i < media->count; i++)
         clip_free(&media->clips[i]);
     memory_free(media->clips);
+    memory_free(media->streamed);
+    media_window_close(media->window);
     *media = (struct audio_media){0};
+}
+
+static int show_clip(struct audio_clip *out, const struct audio_clip *clip)
+{
+    const struct audio_clip *shown = media_window_get(clip->window, clip->place.at);
+    if (!shown)
+        return -1;
+    out->values = shown->values;
+    return shown->samples == clip->samples
+               ? 0
+               : error_set("%s: its length is not what it was when it was read first", clip->path);
 }
 
 /* The clip with its samples in memory; *own tells that they are the caller's to free. */
 static int need_values(struct audio_clip *out, const struct audio_clip *clip, bool *own)
 {
     *out = *clip;
-    *own = clip->values == NULL;
-    return *own ? read_clip(out) : 0;
+    *own = clip->values == NULL && !clip->window;
+    return *own ? read_clip(out) : clip->window ? show_clip(out, clip) : 0;
 }
 
 float *audio_clip_samples(const struct audio_clip *clip, i64 *frames)
@@ -227,14 +268,28 @@ static void draw_augmented(float *out, float *response, const struct drawn *d, c
     draw_response(response, d->draw->bins, d);
 }
 
-int audio_media_draw(float *samples, float *response, const struct audio_media *media, const struct audio_draw *draw)
+/* Any of all recordings; where that stands in a window, any of the window whose turn it is: they take turns in the
+ * order of the archives, each for as many draws as it has recordings, in the mean. */
+static const struct audio_clip *drawn_clip(const struct audio_media *media, const struct audio_draw *draw, i64 item)
 {
     struct rng_key key = {draw->seed, RNG_CROP};
+    const struct audio_clip *clip = &media->clips[rng_below(key, media->count, (u32)draw->step, (u32)item, 0, 0)];
+    if (!clip->window)
+        return clip;
+    i64 streamed = media_window_count(clip->window);
+    double turns = ((double)draw->step * (double)draw->n + (double)item) / (double)media->count;
+    i64 at = media_window_of(clip->window, (i64)((turns - floor(turns)) * (double)streamed));
+    i64 begin = media_window_begin(clip->window, at), n = media_window_begin(clip->window, at + 1) - begin;
+    return &media->clips[media->streamed[begin + rng_below(key, n, (u32)draw->step, (u32)item, 1, 0)]];
+}
+
+int audio_media_draw(float *samples, float *response, const struct audio_media *media, const struct audio_draw *draw)
+{
     for (i64 i = 0; i < draw->n; i++) {
         struct drawn d = {draw, (u32)i};
         struct audio_clip clip;
         bool own;
-        if (need_values(&clip, &media->clips[rng_below(key, media->count, (u32)draw->step, (u32)i, 0, 0)], &own))
+        if (need_values(&clip, drawn_clip(media, draw, i), &own))
             return -1;
         if (uniform(&d, DRAW_USED, 0, 0, 1) < draw->augment) {
             draw_augmented(samples + i * draw->samples, response + i * draw->bins, &d, &clip);

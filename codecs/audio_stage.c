@@ -20,6 +20,7 @@ const struct setting audio_stage_table[] = {
     ROW(memory_mb, "memory_mb", INTEGER, "2048", 0, 1e9, NULL,
         "recordings kept in memory; those beyond are read again when drawn, but for what stands in packed archives and "
         "tables"),
+    SHUFFLE_ROW(struct audio_settings),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of recordings that may be unreadable"),
     TRAINING_ROWS(struct audio_settings, "500"),
     OPTIMIZER_ROWS(struct audio_settings, "2e-3", "0.98", "1e-3"),
@@ -31,12 +32,13 @@ static int load_media(struct audio_media *train, struct audio_media *held_out, c
 {
     struct media_request from = {s->data, SPLIT_TRAIN, seed,         s->validation,
                                  s->test, &s->columns, .says = true, .kinds = s->films ? 1 << SAMPLE_VIDEO : 0};
-    int status = audio_media_load(train, &from, s->bad_share, s->memory_mb);
+    const struct audio_media_request request = {s->bad_share, s->memory_mb, s->shuffle_buffer};
+    int status = audio_media_load(train, &from, &request);
     if (status == 0 && train->count == 0)
         status = error_set("%s: no recordings to train with", s->data);
     from.split = SPLIT_VALIDATION;
     from.says = false;
-    return status ? status : audio_media_load(held_out, &from, s->bad_share, s->memory_mb);
+    return status ? status : audio_media_load(held_out, &from, &request);
 }
 
 /* ---- running ---- */

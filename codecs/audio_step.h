@@ -2,23 +2,32 @@
 #ifndef WEFT_CODECS_AUDIO_STEP_H
 #define WEFT_CODECS_AUDIO_STEP_H
 #include "codecs/codecs.h"
-#include "data/media_list.h"
+#include "data/media_window.h"
 
 /* ---- Sounds: a folder's recordings at AUDIO_RATE_HZ, mono, 16 bits ---- */
 struct audio_clip {
     char *path, *text, *speaker; /* text and speaker "" where nothing is said */
     struct medium_place place;
     i64 samples;
-    int16_t *values; /* NULL: beyond memory_mb, read again when drawn */
+    int16_t *values;             /* NULL: beyond memory_mb, read again when drawn */
+    struct media_window *window; /* in which it stands, with index place.at; NULL: in none */
 };
 struct audio_media {
     struct audio_clip *clips;
     i64 count, samples, bytes;
     i64 mute; /* clips without a sound, which are left out */
+    struct media_window *window;
+    i64 *streamed; /* of its media: which clips they are */
+};
+struct audio_media_request {
+    double bad_share;
+    i64 memory_mb;
+    double shuffle_buffer; /* MiB of a window, for what cannot be read again alone; 0: it stays in memory */
 };
 /* from->kinds: 1 << SAMPLE_VIDEO for the sounds of clips too. Files that cannot be read are named in the log and
  * skipped; more than bad_share of them is an error. */
-int audio_media_load(struct audio_media *media, const struct media_request *from, double bad_share, i64 memory_mb);
+int audio_media_load(struct audio_media *media, const struct media_request *from,
+                     const struct audio_media_request *request);
 void audio_media_release(struct audio_media *media);
 /* A whole recording as floats, padded with silence to frames: memory_free. NULL: message. */
 float *audio_clip_samples(const struct audio_clip *clip, i64 *frames);

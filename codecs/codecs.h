@@ -25,6 +25,13 @@ struct text_settings {
 extern const struct setting text_stage_table[];
 int text_stage(const void *settings, const struct stage *stage);
 
+/* Of a stage that learns from media. */
+#define SHUFFLE_ROW(type)                                                                                              \
+    SETTING(                                                                                                           \
+        type, shuffle_buffer, "shuffle_buffer", NUMBER, "0", 0, 1e9, NULL,                                             \
+        "MiB in which media of packed archives and tables beyond memory_mb are shuffled, a window after the other; "   \
+        "0: they stay in memory")
+
 /* ---- Vision ---- */
 /* The stage `tokenizer-vision`: trains the vision tokenizer on stills, inflates it, trains it on clips, with or
  * without captions. Leaves in its folder: config.json, weights.safetensors (what vision_load reads), report.json,
@@ -40,6 +47,7 @@ struct vision_settings {
     struct integer_list channels, blocks, scales;
     double augment, amplitude_keep, clip_lr, bad_share;
     i64 memory_mb;
+    double shuffle_buffer;
     struct picture_settings pictures;
     struct vision_loss_weights loss;
     struct training_settings training;
@@ -62,7 +70,7 @@ struct audio_settings {
     bool films; /* sounds of clips too */
     double unquantised_share, commitment, codebook_decay, augment;
     i64 vocoder_rounds, memory_mb;
-    double bad_share;
+    double shuffle_buffer, bad_share;
     struct training_settings training;
     struct optimizer_settings optimizer;
 };

@@ -53,12 +53,16 @@ static void *grown(void *list, i64 count, i64 size)
     return count & (count - 1) ? list : memory_resize(list, count * size, max_i64(1, 2 * count) * size);
 }
 
-/* What goes beyond the memory is let go of, if it can be read again. */
-static u8 *keep_pixels(struct vision_media *media, struct clip *clip, i64 least, bool again)
+/* What goes beyond the memory is let go of, if it can be read again, or stands in a window. */
+static u8 *keep_pixels(struct vision_media *media, struct clip *clip, i64 least, struct medium *medium,
+                       struct media_window *window)
 {
     i64 bytes = max_i64(clip->frames, least) * media->size * media->size * 3;
-    if (again && media->bytes + bytes > media->request.memory_mb << 20) {
+    bool beyond = media->bytes + bytes > media->request.memory_mb << 20;
+    if (beyond && (medium->place.path || window)) {
         clip->frames = max_i64(clip->frames, least);
+        if (!medium->place.path)
+            medium->place.at = media_window_add(window, medium->number, bytes);
         return NULL;
     }
     media->bytes += bytes;
@@ -72,7 +76,7 @@ static void take_still(struct vision_media *media, struct clip *clip, struct med
     media->still_inner = grown(media->still_inner, n, sizeof(struct inner));
     media->still_places = grown(media->still_places, n, sizeof medium->place);
     media->still_inner[n] = (struct inner){clip->inner_height, clip->inner_width};
-    media->stills[n] = keep_pixels(media, clip, 1, medium->place.path != NULL);
+    media->stills[n] = keep_pixels(media, clip, 1, medium, media->still_window);
     media->still_places[n] = medium->place;
 }
 
@@ -84,7 +88,7 @@ static void take_clip(struct vision_media *media, struct clip *clip, struct medi
     media->clip_inner = grown(media->clip_inner, n, sizeof(struct inner));
     media->clip_places = grown(media->clip_places, n, sizeof medium->place);
     media->clip_inner[n] = (struct inner){clip->inner_height, clip->inner_width};
-    media->clips[n] = keep_pixels(media, clip, media->request.frames, medium->place.path != NULL);
+    media->clips[n] = keep_pixels(media, clip, media->request.frames, medium, media->clip_window);
     media->clip_frames[n] = clip->frames;
     media->clip_places[n] = medium->place;
 }
@@ -110,6 +114,53 @@ static void take_medium(void *context, void *content, struct medium *medium)
     clip_release(clip);
 }
 
+/* ---- windows ---- */
+
+static int read_content(void *context, void *content, const struct medium *medium, const struct file_view *file)
+{
+    const struct vision_media_request *request = context;
+    if (decode(content, request, medium->kind, file, medium->path) < 0)
+        return -1;
+    cut_clip(content, request);
+    return 0;
+}
+
+static void release_content(void *content)
+{
+    clip_release(content);
+}
+
+static void open_windows(struct vision_media *media, const struct media_request *from)
+{
+    const struct media_window_kind kind = {sizeof(struct clip), read_content, release_content, &media->request};
+    i64 bytes = (i64)(media->request.shuffle_buffer * (1 << 20));
+    if (media->request.shuffle_buffer <= 0)
+        return;
+    media->still_window = media_window_open(from, &kind, bytes);
+    media->clip_window = media_window_open(from, &kind, bytes);
+}
+
+/* Of an epoch: what stands in windows stays where others of them were drawn, and comes window by window. */
+static void order_windows(i32 *order, const struct vision_media *media, bool clips, u64 seed, u32 epoch)
+{
+    const struct media_window *window = clips ? media->clip_window : media->still_window;
+    const struct medium_place *places = clips ? media->clip_places : media->still_places;
+    u8 *const *kept = clips ? media->clips : media->stills;
+    i64 count = clips ? media->clip_count : media->still_count, streamed = media_window_count(window), next = 0;
+    if (streamed == 0)
+        return;
+    i32 *index = memory_alloc(streamed * 4), *shuffled = memory_alloc(streamed * 4);
+    for (i64 i = 0; i < count; i++)
+        if (!kept[i] && !places[i].path)
+            index[places[i].at] = (i32)i;
+    media_window_order(shuffled, window, seed, epoch, clips);
+    for (i64 i = 0; i < count; i++)
+        if (!kept[order[i]] && !places[order[i]].path)
+            order[i] = index[shuffled[next++]];
+    memory_free(index);
+    memory_free(shuffled);
+}
+
 int vision_media_load(struct vision_media *media, const struct media_request *from,
                       const struct vision_media_request *request)
 {
@@ -123,6 +174,7 @@ int vision_media_load(struct vision_media *media, const struct media_request *fr
     struct media_request all = *from;
     all.kinds = 1 << SAMPLE_IMAGE | 1 << SAMPLE_VIDEO;
     *media = (struct vision_media){.size = request->size, .request = *request};
+    open_windows(media, &all);
     int status = media_read(&reader, &all);
     media->bad_count = reader.bad_count;
     if (media->cut_count)
@@ -151,15 +203,35 @@ void vision_media_release(struct vision_media *media)
     memory_free(media->clip_frames);
     memory_free(media->still_inner);
     memory_free(media->clip_inner);
+    media_window_close(media->still_window);
+    media_window_close(media->clip_window);
     *media = (struct vision_media){0};
 }
 
 /* ---- reading again ---- */
 
+/* A copy of what the window shows. */
+static u8 *read_window(const struct vision_media *media, bool is_clip, i64 index)
+{
+    const struct medium_place *place = is_clip ? &media->clip_places[index] : &media->still_places[index];
+    i64 least = is_clip ? media->request.frames : 1, frames = is_clip ? media->clip_frames[index] : 1;
+    const struct clip *shown = media_window_get(is_clip ? media->clip_window : media->still_window, place->at);
+    if (!shown)
+        return NULL;
+    if (max_i64(shown->frames, least) != frames) {
+        error_set("a clip of a packed archive or a table has not as many frames as when it was read first");
+        return NULL;
+    }
+    struct clip copy = *shown;
+    return take_pixels(&copy, least);
+}
+
 static u8 *read_again(const struct vision_media *media, bool is_clip, i64 index)
 {
     const struct medium_place *place = is_clip ? &media->clip_places[index] : &media->still_places[index];
     i64 least = is_clip ? media->request.frames : 1, frames = is_clip ? media->clip_frames[index] : 1;
+    if (!place->path)
+        return read_window(media, is_clip, index);
     struct medium_view view;
     struct clip clip = {0};
     u8 *pixels = NULL;
@@ -262,6 +334,7 @@ struct draw_job {
     const struct vision_draw *draw;
     bool clips;
     const i32 *index; /* [n] of each item */
+    u8 **shown;       /* [n] pixels out of a window; NULL: in none */
     char **problems;  /* [n] NULL: none */
 };
 
@@ -284,9 +357,9 @@ static void run_item(void *context, i64 item, int worker)
     const struct draw_job *job = context;
     const struct vision_draw *d = job->draw;
     i64 bytes = job->media->size * job->media->size * 3, start = 0;
-    u8 *own;
+    u8 *own = job->shown[item];
     (void)worker;
-    const u8 *source = pixels_of(&own, job->media, job->clips, job->index[item]);
+    const u8 *source = own ? own : pixels_of(&own, job->media, job->clips, job->index[item]);
     if (!source) {
         job->problems[item] = string_copy(error_text()); /* the message belongs to this thread */
         return;
@@ -297,6 +370,21 @@ static void run_item(void *context, i64 item, int worker)
     }
     put_item(job->pixels + item * d->frames * bytes, job, item, source + start * bytes);
     memory_free(own);
+}
+
+/* A window is for one thread: what of it is drawn is copied, in order, before workers begin. */
+static int show_items(u8 **shown, const struct vision_media *media, bool clips, const i32 *index, i64 n)
+{
+    const struct medium_place *places = clips ? media->clip_places : media->still_places;
+    u8 *const *kept = clips ? media->clips : media->stills;
+    for (i64 i = 0; i < n; i++) {
+        if (kept[index[i]] || places[index[i]].path)
+            continue;
+        shown[i] = read_window(media, clips, index[i]);
+        if (!shown[i])
+            return -1;
+    }
+    return 0;
 }
 
 static int first_problem(char **problems, i64 n)
@@ -322,12 +410,21 @@ int vision_media_draw(u8 *pixels, const struct vision_media *media, const struct
         if (at / count != epoch) {
             epoch = at / count;
             rng_permutation(order, count, (struct rng_key){draw->seed, RNG_SHUFFLE}, (u32)epoch, draw->frames == 1);
+            order_windows(order, media, clips, draw->seed, (u32)epoch);
         }
         index[i] = order[at % count];
     }
-    struct draw_job job = {pixels, media, draw, clips, index, problems};
-    workers_run(draw->n, run_item, &job);
-    int status = first_problem(problems, draw->n);
+    u8 **shown = memory_alloc(draw->n * (i64)sizeof *shown);
+    struct draw_job job = {pixels, media, draw, clips, index, shown, problems};
+    int status = show_items(shown, media, clips, index, draw->n);
+    if (status == 0) {
+        workers_run(draw->n, run_item, &job);
+        status = first_problem(problems, draw->n);
+    } else {
+        for (i64 i = 0; i < draw->n; i++)
+            memory_free(shown[i]);
+    }
+    memory_free(shown);
     memory_free(problems);
     memory_free(index);
     memory_free(order);

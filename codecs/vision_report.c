@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, DEAD_PER_MILLE = 10, MOST_ITEMS = 256, TOGETHER = 16 };
@@ -172,6 +173,16 @@ static struct json *sheet_json(const struct sheet *sheet, const char *name, i64 
     return j;
 }
 
+static int compare_i32(const void *a, const void *b)
+{
+    return (*(const i32 *)a > *(const i32 *)b) - (*(const i32 *)a < *(const i32 *)b);
+}
+
+static void sort_i32(i32 *values, i64 count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare_i32);
+}
+
 static int report_kind(struct json *report, struct vision_trainer *t, struct items items, i64 shape_index,
                        const char *kind, const char *folder)
 {
@@ -186,6 +197,8 @@ static int report_kind(struct json *report, struct vision_trainer *t, struct ite
                                : sheet_open(shape->width, ceil_div(shown, SHEET_COLUMNS), 2 * SHEET_COLUMNS);
     items.order = memory_alloc(items.count * 4);
     rng_permutation(items.order, items.count, (struct rng_key){t->seed, RNG_SHUFFLE}, UINT32_MAX, clips);
+    if (media_window_count(clips ? items.media->clip_window : items.media->still_window))
+        sort_i32(items.order, min_i64(items.count, MOST_ITEMS)); /* windows follow each other */
     int status = measure(&m, &sheet, &t->vision, &items, shape);
     double psnr = vision_psnr(m.square_error);
     struct json *entry = json_object();

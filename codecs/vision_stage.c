@@ -36,6 +36,7 @@ const struct setting vision_stage_table[] = {
     ROW(memory_mb, "memory_mb", INTEGER, "4096", 0, 1e9, NULL,
         "media kept in memory, as they are trained on; those beyond are read again when drawn, but for what stands in "
         "packed archives and tables"),
+    SHUFFLE_ROW(struct vision_settings),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "share of media that may be unreadable"),
     TRAINING_ROWS(struct vision_settings, "1000"),
     OPTIMIZER_ROWS(struct vision_settings, "3e-3", "0.95", "0"),
@@ -47,7 +48,8 @@ static int load_media(struct vision_media *train, struct vision_media *held_out,
                       u64 seed)
 {
     struct media_request from = {s->data, SPLIT_TRAIN, seed, s->validation, s->test, &s->columns, .says = true};
-    struct vision_media_request request = {s->size, s->frames, s->rate_hz, s->bad_share, .memory_mb = s->memory_mb};
+    struct vision_media_request request = {
+        s->size, s->frames, s->rate_hz, s->bad_share, .memory_mb = s->memory_mb, .shuffle_buffer = s->shuffle_buffer};
     if (picture_rules_read(&request.rules, &s->pictures) < 0)
         return -1;
     int status = vision_media_load(train, &from, &request);

@@ -2,7 +2,7 @@
 #ifndef WEFT_CODECS_VISION_STEP_H
 #define WEFT_CODECS_VISION_STEP_H
 #include "codecs/codecs.h"
-#include "data/media_list.h"
+#include "data/media_window.h"
 
 /* ---- Media: a folder's stills and clips as bytes, all of one height and width; those beyond memory_mb are read again
  * when they are drawn, where they can be ---- */
@@ -15,14 +15,16 @@ struct vision_media_request {
     double bad_share; /* of files that cannot be read: past it an error, below it each is logged and skipped */
     struct picture_rules rules;
     i64 memory_mb;
+    double shuffle_buffer; /* MiB of a window of stills, and of one of clips; 0: none */
 };
 struct vision_media {
     struct vision_media_request request;
     i64 size; /* height and width */
     i64 still_count, clip_count;
-    u8 **stills; /* [size, size, 3] each; NULL: beyond memory_mb */
-    u8 **clips;  /* [clip_frames[i], size, size, 3] each; NULL: the same */
-    struct medium_place *still_places, *clip_places;
+    u8 **stills;                                     /* [size, size, 3] each; NULL: beyond memory_mb */
+    u8 **clips;                                      /* [clip_frames[i], size, size, 3] each; NULL: the same */
+    struct medium_place *still_places, *clip_places; /* of what stands in a window `at` is the index there */
+    struct media_window *still_window, *clip_window; /* NULL: there is none */
     i64 *clip_frames;
     struct inner *still_inner, *clip_inner;
     i64 bad_count, cut_count, bytes; /* cut_count: clips with more frames than are kept; bytes: in memory */

@@ -7,7 +7,7 @@ enum { AT_ONCE = 256 }; /* files, so that what is not kept of them does not pile
 
 typedef int medium_fn(void *context, struct medium *medium); /* owns it */
 
-static void medium_release(struct medium *m)
+void medium_release(struct medium *m)
 {
     memory_free(m->path);
     memory_free(m->place.path);
@@ -85,28 +85,60 @@ static bool take_sample(struct medium *out, const struct media_request *request,
     return wanted;
 }
 
-static int visit(const struct media_request *request, medium_fn *see, void *context)
+struct media_stream {
+    struct media_request request;
+    struct source *source;
+    i64 given;
+};
+
+struct media_stream *media_stream_open(const struct media_request *request)
 {
     struct source *source = source_open(request->data, &(struct source_request){.seed = request->seed,
                                                                                 .validation = request->validation,
                                                                                 .test = request->test,
                                                                                 .columns = request->columns,
                                                                                 .media_alone = true});
+    if (!source)
+        return NULL;
+    struct media_stream *stream = memory_alloc(sizeof *stream);
+    *stream = (struct media_stream){*request, source, 0};
+    return stream;
+}
+
+int media_stream_next(struct media_stream *stream, struct medium *out)
+{
     struct sample sample;
-    struct medium medium;
     enum source_result result;
-    int status = source ? 0 : -1;
-    while (status == 0 && (result = source_next(source, &sample)) != SOURCE_END) {
+    bool taken = false;
+    while (!taken && (result = source_next(stream->source, &sample)) != SOURCE_END) {
         if (result == SOURCE_UNREACHABLE)
-            status = -1;
-        else if (take_sample(&medium, request, result, &sample))
-            status = see(context, &medium);
+            return -1;
+        taken = take_sample(out, &stream->request, result, &sample);
         sample_release(&sample);
     }
-    if (status == 0 && request->says)
-        source_log(source);
-    source_close(source);
-    return status;
+    if (taken)
+        out->number = stream->given++;
+    return taken;
+}
+
+void media_stream_close(struct media_stream *stream)
+{
+    if (stream)
+        source_close(stream->source);
+    memory_free(stream);
+}
+
+static int visit(const struct media_request *request, medium_fn *see, void *context)
+{
+    struct media_stream *stream = media_stream_open(request);
+    struct medium medium;
+    int status = stream ? 0 : -1, more = 1;
+    while (status == 0 && (more = media_stream_next(stream, &medium)) > 0)
+        status = see(context, &medium);
+    if (status == 0 && more == 0 && request->says)
+        source_log(stream->source);
+    media_stream_close(stream);
+    return status == 0 ? more : status;
 }
 
 /* ---- listing ---- */

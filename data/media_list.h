@@ -33,8 +33,17 @@ struct medium {
     struct text bytes;    /* of a file in an archive: path is what it is called */
     struct medium_place place;
     bool carried, read;   /* carried: it is in an archive */
+    i64 number;           /* among those of the request, those with a problem too */
     char *text, *speaker; /* "" where nothing is said */
 };
+void medium_release(struct medium *medium);
+
+/* One after another, with their bytes. */
+struct media_stream;
+struct media_stream *media_stream_open(const struct media_request *request); /* NULL: message */
+int media_stream_next(struct media_stream *stream, struct medium *out);      /* 1; 0: there are no more; -1 */
+void media_stream_close(struct media_stream *stream);
+
 struct media_list {
     struct medium *media;
     i64 count, capacity;

@@ -580,7 +580,8 @@ static void training_learns_one_sound(void **state)
         {"steps", "240"}, {"batch", "2"}, {"augment", "0"}, {"width", "64"}, {"optimizer.lr", "4e-3"}};
     write_recordings(folder, 1, 16 * 1280, false);
     read_settings(&settings, folder, more, COUNT_OF(more));
-    assert_int_equal(audio_media_load(&media, &(struct media_request){.data = folder}, 0, 100), 0);
+    assert_int_equal(
+        audio_media_load(&media, &(struct media_request){.data = folder}, &(struct audio_media_request){0, 100}), 0);
     trainer = (struct audio_trainer){.settings = &settings, .media = &media, .seed = 1};
     audio_trainer_open(&trainer, &device, DTYPE_F32);
     weights_init(&trainer.audio.weights, 1);

@@ -361,9 +361,9 @@ static void tokenizers_hear_films(void **state)
     (void)state;
     put_all_kinds();
     put_film("sound.m4a", "sound.mp4");
-    succeed(audio_media_load(&kept, &from, 0.5, 100));
-    succeed(audio_media_load(&again, &from, 0.5, 0));
-    succeed(audio_media_load(&sounds, &none, 0, 100));
+    succeed(audio_media_load(&kept, &from, &(struct audio_media_request){0.5, 100}));
+    succeed(audio_media_load(&again, &from, &(struct audio_media_request){0.5, 0}));
+    succeed(audio_media_load(&sounds, &none, &(struct audio_media_request){0, 100}));
     assert_int_equal(kept.count, 2); /* good.mp4 and sound.m4a; damaged.mp4 is bad */
     assert_int_equal(kept.mute, 1);
     assert_int_equal(sounds.count, 1);

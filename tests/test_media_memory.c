@@ -112,9 +112,9 @@ static void sounds_are_the_same_when_they_are_read_again(void **state)
     struct audio_media kept, again, packed;
     struct media_request from = {.data = path_of("all.tar")}, gz = {.data = path_of("packed.tar.gz")};
     (void)state;
-    succeed(audio_media_load(&kept, &from, 0, 100));
-    succeed(audio_media_load(&again, &from, 0, 0));
-    succeed(audio_media_load(&packed, &gz, 0, 0));
+    succeed(audio_media_load(&kept, &from, &(struct audio_media_request){0, 100}));
+    succeed(audio_media_load(&again, &from, &(struct audio_media_request){0, 0}));
+    succeed(audio_media_load(&packed, &gz, &(struct audio_media_request){0, 0}));
     assert_int_equal(kept.count, SOUNDS);
     assert_int_equal(again.bytes, 0);
     assert_int_equal(packed.bytes, kept.bytes);
