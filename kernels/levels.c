@@ -154,18 +154,18 @@ static double slice_rate(enum instruction instruction)
     return slice.flops * (double)runs / (clock_s() - begin) * 1e-9;
 }
 
-/* Of the machine, whatever the level is held down to: oneDNN knows nothing of that. */
-static bool has(enum cpu_level machine, enum instruction instruction, bool pairs)
+/* What products of this level may use. */
+static bool has(enum cpu_level level, enum instruction instruction, bool pairs)
 {
     switch (instruction) {
     case FMA_AVX2:
-        return machine == CPU_LEVEL_V3;
+        return level == CPU_LEVEL_V3;
     case FMA_AVX512:
-        return machine >= CPU_LEVEL_V4;
+        return level >= CPU_LEVEL_V4;
     case PAIRS_AVX512:
-        return machine >= CPU_LEVEL_V4 && pairs && __builtin_cpu_supports("avx512bf16");
+        return level >= CPU_LEVEL_V4 && pairs && __builtin_cpu_supports("avx512bf16");
     default:
-        return machine == CPU_LEVEL_AMX && pairs;
+        return level == CPU_LEVEL_AMX && pairs;
     }
 }
 
@@ -173,13 +173,12 @@ double kernels_matrix_peak(struct device *device, enum dtype dtype, double secon
 {
     enum { SLICES_LEAST = 3 };
     double best = 0, begin = clock_s();
-    enum cpu_level machine = best_level();
     if (device->backend == BACKEND_CUDA)
         return cuda_matrix_peak(device, dtype);
     require(device->backend == BACKEND_CPU, "the matrix peak of a device that computes");
     for (i64 slices = 0; slices < SLICES_LEAST || clock_s() - begin < seconds; slices++)
         for (int i = 0; i < INSTRUCTIONS; i++)
-            if (has(machine, (enum instruction)i, dtype == DTYPE_BF16))
+            if (has(device->level, (enum instruction)i, dtype == DTYPE_BF16))
                 best = fmax(best, slice_rate((enum instruction)i));
     return best;
 }
