@@ -141,7 +141,7 @@ static void end_at_once(int number)
     _exit(128 + number);
 }
 
-/* oneDNN's generated code keeps values far below the stack pointer, where a signal's frame would overwrite them:
+/* Code that a library generates may keep values below the stack pointer, where a signal's frame would overwrite them:
  * handlers run on a stack of their own, and on no worker (workers.c). */
 static void handle(void (*handler)(int))
 {

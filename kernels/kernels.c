@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-_Atomic i64 cpu_scratch_bytes, cpu_primitives;
+_Atomic i64 cpu_scratch_bytes;
 
 /* ---- The CPU's two memories are one: address space that appears when it is touched ---- */
 
@@ -142,22 +142,14 @@ void device_open_meta(struct device *device)
 {
     *device = (struct device){
         .ops = &meta_kernels, .memory = &meta_memory, .backend = BACKEND_META, .level = cpu_level(), .has_bf16 = true};
-    device->handles = memory_alloc(sizeof(struct meta_shapes));
+    device->handles = memory_alloc(sizeof(struct meta_scratch));
 }
 
-struct held device_held(const struct device *device)
+i64 device_held_bytes(const struct device *device)
 {
     if (device->backend == BACKEND_META)
-        return meta_held(device);
-    if (device->memory->held)
-        return (struct held){device->memory->held(device), 0};
-    return (struct held){cpu_scratch_bytes, cpu_primitives};
-}
-
-i64 held_bytes(const struct held *held, int workers)
-{
-    return held->scratch_bytes + held->primitives * PRIMITIVE_COPY_BYTES +
-           held->primitives / workers * PRIMITIVE_SHAPE_BYTES;
+        return meta_scratch_bytes(device);
+    return device->memory->held ? device->memory->held(device) : cpu_scratch_bytes;
 }
 
 void device_close(struct device *device)

@@ -491,15 +491,6 @@ struct cost {
     i64 calls;
 };
 
-/* What a backend holds beside its tensors once it is warm: of this process (cpu), or foreseen for a CPU by the shapes
- * it saw (meta); of a GPU, pinned host memory. */
-struct held {
-    i64 scratch_bytes;
-    i64 primitives; /* oneDNN's, of all workers */
-};
-/* Code and descriptors: measured with oneDNN 2.6, a shape costs about 64 kB and each worker's copy 42 kB more. */
-enum { PRIMITIVE_SHAPE_BYTES = 64 << 10, PRIMITIVE_COPY_BYTES = 42 << 10 };
-
 /* ---- Two memories ---- */
 /* Ops and collectives touch device memory alone, on the CPU too; host code crosses by device_put and device_get, queued
  * like ops. What is put has been taken when the call returns, and lies there for the ops queued after it; what is got
@@ -518,7 +509,7 @@ struct memory {
     /* Between these, transports of host memory may touch a CPU's device memory. May nest. */
     void (*unlock)(struct device *device);
     void (*lock)(struct device *device);
-    i64 (*held)(const struct device *device); /* host memory of its own; NULL: what device_held counts */
+    i64 (*held)(const struct device *device); /* host memory of its own; NULL: what scratch counts */
     void (*close)(struct device *device);     /* its part of device_close; NULL: nothing to do */
 };
 enum { GROW_BYTES = 32 << 20 };
@@ -565,8 +556,9 @@ struct device {
     void (*wait)(struct device *device); /* for the queue, with what ranks have to say meanwhile; NULL: as it is */
     struct cost cost;                    /* meta only */
 };
-struct held device_held(const struct device *device);
-i64 held_bytes(const struct held *held, int workers);
+/* What a backend holds beside its tensors once it is warm: of this process (cpu), or foreseen for a CPU by the shapes
+ * it saw (meta). */
+i64 device_held_bytes(const struct device *device);
 void *device_alloc(struct device *device, i64 bytes);
 void device_free(struct device *device, void *block, i64 bytes);
 void device_put(struct device *device, void *out, const void *host, i64 bytes);

@@ -37,7 +37,6 @@ static const struct {
 static const struct {
     const char *header, *files;
 } vendors[] = {
-    {"dnnl.h", "kernels/cpu/gemm.c"},
     {"mpi.h", "dist/mpi.c"},
     {"jansson.h", "core/json.c"},
     {"yaml.h", "core/yaml.c"},

@@ -27,8 +27,7 @@ static i64 untouched_bytes(const struct micro_batch *f, const struct model_confi
 
 void step_memory_of(struct step_memory *out, const struct trainer *t)
 {
-    struct held held = device_held(t->model->device);
-    *out = (struct step_memory){.backend = held_bytes(&held, workers_count()), .buckets = buckets_memory(t->buckets)};
+    *out = (struct step_memory){.backend = device_held_bytes(t->model->device), .buckets = buckets_memory(t->buckets)};
     add_weights(out, &t->model->weights);
     for (i64 i = 0; i < t->in_flight_count; i++) {
         const struct micro_batch *f = &t->in_flight[i];

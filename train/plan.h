@@ -1,7 +1,7 @@
 /* What a training step will need, known before it runs: the same step (train/step.c) on the meta backend, and, where
  * there are no shards to read, on batches made of draws.
  *
- * Memory is that of tensors, which the arenas count, and of what the CPU backend holds beside them (device_held). It is
+ * Memory is that of tensors, which the arenas count, and of what the CPU backend holds beside them (device_held_bytes). It is
  * a bound where data decides: buffers of experts' rows have the room for any routing. Files that are mapped are not in
  * it: they are the system's cache. */
 #ifndef WEFT_TRAIN_PLAN_H
@@ -15,7 +15,7 @@ struct step_memory { /* bytes */
     i64 activations; /* tapes: activations, their gradients, kept routings; most of any step so far */
     i64 host;        /* tapes' records and batches */
     i64 buckets;     /* of gradients that are under way between ranks */
-    i64 backend;     /* scratch and oneDNN's primitives */
+    i64 backend;     /* scratch */
 };
 void step_memory_of(struct step_memory *out, const struct trainer *trainer);
 i64 step_memory_total(const struct step_memory *memory);

@@ -257,7 +257,7 @@ static inline void amx_name_run(struct amx_tile *tile, i64 begin, i64 at, i64 en
 void amx_run_gradient(const struct amx_tile *tile, struct matrix dy, i64 depth, i64 row, struct matrix x, i64 x_depth,
                       i64 column);
 
-/* ---- What the ops hand on: to each other, and where tiles are of no use to AVX-512 and oneDNN ---- */
+/* ---- What the ops hand on: to each other, and where tiles are of no use to AVX-512 ---- */
 
 void amx_few_rows(struct matrix out, struct matrix a, struct matrix w, bool add);
 void amx_few_rows_grouped(struct matrix out, struct matrix a, struct matrix w, i64 experts,

@@ -74,7 +74,7 @@ void cpu_amx_matmul_grouped(struct device *device, struct matrix out, struct mat
         amx_few_rows_grouped(out, a, w, experts, groups);
         return;
     }
-    if (!fits || !amx_has_groups(out, a, w, groups)) {
+    if (!fits || !amx_has_groups(out, a, w)) {
         cpu_v4_matmul_grouped(device, out, a, w, experts, transpose, groups);
         return;
     }

@@ -12,6 +12,7 @@ struct job {
 };
 struct tile {
     const struct query_tile *queries;
+    int worker;
     i64 head, rows; /* key-value head */
     float *scores, *sums, *max, *total, *hidden;
     void *p, *q;  /* probabilities, queries */
@@ -27,6 +28,7 @@ static void open_tile(struct tile *tile, const struct job *job, i64 index, int w
 {
     i64 group = job->plan.group, bytes = element_bytes(job->q.dtype);
     i64 rows_most = attention_rows_most(&job->plan);
+    tile->worker = worker;
     tile->queries = &job->plan.tiles[index % job->plan.tile_count];
     tile->head = index / job->plan.tile_count; /* heads one after the other: keys and values stay in the cache */
     tile->rows = tile->queries->count * group;
@@ -160,7 +162,7 @@ static void find_scores(const struct tile *tile, const struct job *job, const st
     struct gemm gemm = product(job, tile->rows, run->count, job->width);
     gemm.transpose_b = true;
     gemm.ldb = job->width;
-    CPU(gemm)(tile->scores, tile->q, keys, &gemm);
+    CPU(gemm)(tile->scores, tile->q, keys, &gemm, tile->worker);
     if (run->mask_from < run->mask_to)
         mask_scores(tile, job, run);
 }
@@ -170,7 +172,7 @@ static void add_values(const struct tile *tile, const struct job *job, const str
     const void *values = load_run(tile->packed, tile, job, job->values, job->v, run);
     struct gemm gemm = product(job, tile->rows, job->width, run->count);
     gemm.add = true;
-    CPU(gemm)(tile->sums, tile->p, values, &gemm);
+    CPU(gemm)(tile->sums, tile->p, values, &gemm, tile->worker);
 }
 
 /* The row's maximum becomes its lse, its total the factor of its sums. */

@@ -38,8 +38,7 @@ struct key_run {
     i64 first, count;       /* keys; `count` may pass the last key of all by less than KEY_BLOCK */
     i64 mask_from, mask_to; /* of the run's keys, those that some query of the tile may not see */
 };
-/* Widths of runs are multiples of KEY_BLOCK, so few shapes of products arise, all of which oneDNN's AMX kernels like.
- * A tile of scores should stay in the second-level cache. */
+/* Widths of runs are multiples of KEY_BLOCK. A tile of scores should stay in the second-level cache. */
 struct attention_tiling {
     i64 rows_most, rows_least; /* of a tile of queries; a single query may pass either */
     i64 keys_most;             /* of a run */

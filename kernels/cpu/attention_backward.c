@@ -17,6 +17,7 @@ struct job {
 };
 struct tile {
     const struct query_tile *queries;
+    int worker;
     i64 number, head; /* key-value head */
     i64 rows;         /* of the queries */
     float *scores, *dscores, *dq, *lse, *delta;
@@ -86,6 +87,7 @@ static void open_tile(struct tile *tile, const struct job *job, i64 index, int w
 {
     i64 group = job->plan.group, bytes = element_bytes(job->q.dtype), most = attention_rows_most(&job->plan);
     i64 area = most * BACKWARD_KEYS_MOST;
+    tile->worker = worker;
     tile->number = index / job->kv_heads;
     tile->queries = &job->plan.tiles[tile->number];
     tile->head = index % job->kv_heads;
@@ -233,7 +235,7 @@ static void add_queries(const struct tile *tile, const struct job *job, const vo
                       .out_dtype = DTYPE_F32};
     if (half)
         transpose(tile->turned, tile->ds, keys, rows);
-    CPU(gemm)(tile->dq, half ? tile->turned : tile->ds, key, &dq);
+    CPU(gemm)(tile->dq, half ? tile->turned : tile->ds, key, &dq, tile->worker);
 }
 
 static void run_products(const struct tile *tile, const struct job *job, const struct key_run *run)
@@ -249,8 +251,8 @@ static void run_products(const struct tile *tile, const struct job *job, const s
                           .transpose_b = true,
                           .dtype = job->q.dtype,
                           .out_dtype = DTYPE_F32};
-    CPU(gemm)(tile->scores, key, tile->q, &scores);
-    CPU(gemm)(tile->dscores, value, tile->dout, &scores);
+    CPU(gemm)(tile->scores, key, tile->q, &scores, tile->worker);
+    CPU(gemm)(tile->dscores, value, tile->dout, &scores, tile->worker);
     if (run->mask_from < run->mask_to)
         mask_scores(tile, job, run);
     find_gradients(tile, job, keys);
@@ -269,8 +271,8 @@ static void add_products(const struct tile *tile, const struct job *job, const s
                         .add = true,
                         .dtype = job->q.dtype,
                         .out_dtype = DTYPE_F32};
-    CPU(gemm)(job->dvalues + at, tile->p, tile->dout, &sums);
-    CPU(gemm)(job->dkeys + at, tile->ds, tile->q, &sums);
+    CPU(gemm)(job->dvalues + at, tile->p, tile->dout, &sums, tile->worker);
+    CPU(gemm)(job->dkeys + at, tile->ds, tile->q, &sums, tile->worker);
 }
 
 static void close_tile(const struct tile *tile, const struct job *job)

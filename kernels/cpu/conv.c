@@ -47,7 +47,7 @@ static void run_positions(void *context, i64 tile, int worker)
                         .add = job->add,
                         .dtype = g->x.dtype,
                         .out_dtype = job->out.dtype};
-    CPU(gemm)(matrix_at(job->out, first, 0), patches, job->w.data, &gemm);
+    CPU(gemm)(matrix_at(job->out, first, 0), patches, job->w.data, &gemm, worker);
 }
 
 static void run_all_positions(struct job *job)
@@ -177,7 +177,7 @@ static void sum_part(const struct patches_part *part, struct matrix dy, const st
         gemm.k = min_i64(at_once, part->end - at);
         if (!g->identity)
             CPU(patches_gather)(patches, patch_bytes, g, at, gemm.k, part->line, part->lines);
-        CPU(gemm)(part->dw.data, matrix_at(dy, at, 0), g->identity ? matrix_at(g->x, at, 0) : patches, &gemm);
+        CPU(gemm)(part->dw.data, matrix_at(dy, at, 0), g->identity ? matrix_at(g->x, at, 0) : patches, &gemm, worker);
     }
 }
 

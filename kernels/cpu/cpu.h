@@ -19,19 +19,19 @@
 WEFT_OPS(OP)
 #undef OP
 
-/* One product on the calling thread: c[m,n] (+)= op(a) op(b), through oneDNN; primitives are kept by shape. */
+/* One product on the calling thread: c[m,n] (+)= op(a) op(b). */
 struct gemm {
     i64 m, n, k;
     i64 lda, ldb, ldc;
     bool transpose_a, transpose_b, add;
     enum dtype dtype, out_dtype; /* of a and b; of c */
 };
-void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm);
+void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm, int worker);
 
 /* Rows [first, first + rows) of columns [column, column + width), densely; rows past the last are zero. */
 void CPU(pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 width);
 
-/* out[i,j] (+)= a_i . w_j on the calling thread, for a.rows up to FEW_ROWS. */
+/* out[i,j] (+)= a_i . w_j on the calling thread. */
 void CPU(few_rows)(struct matrix out, struct matrix a, struct matrix w, bool add, int worker);
 
 /* out (+)= sums [out.rows, out.columns], dense. */
@@ -40,9 +40,10 @@ void CPU(store_sums)(struct matrix out, const float *sums, bool add);
 /* The first of p [n] at which the running sum passes u of the total. */
 i32 CPU(draw)(const float *p, i64 n, double u);
 
-extern _Atomic i64 cpu_scratch_bytes, cpu_primitives; /* of all workers */
+extern _Atomic i64 cpu_scratch_bytes; /* of all workers */
 
-/* Memory of one worker; slots 0..7 may be in use at once. Contents do not survive another call with the same slot. */
+/* Memory of one worker; slots 0..7 may be in use at once, and in gemm 8 and 9. Contents do not survive another call
+ * with the same slot. */
 void *CPU(scratch)(int worker, int slot, i64 bytes);
 
 /* Rows of a tile of about 16k elements: a shape-only rule all row-wise ops share. */

@@ -7,6 +7,11 @@ struct piece {
     i64 member, begin, rows;
 };
 
+static inline i64 member_of(const struct groups *groups, i64 group)
+{
+    return groups->member ? groups->member[group] : group;
+}
+
 static inline i64 pieces_bound(const struct groups *groups, i64 most)
 {
     return groups->offsets[groups->count] / most + groups->count;
@@ -17,7 +22,7 @@ static inline i64 cut_few_rows(struct piece *pieces, const struct groups *groups
     i64 count = 0;
     for (i64 i = 0; i < groups->count; i++)
         for (i64 at = groups->offsets[i], end = groups->offsets[i + 1]; at < end; at += most)
-            pieces[count++] = (struct piece){groups->member ? groups->member[i] : i, at, min_i64(most, end - at)};
+            pieces[count++] = (struct piece){member_of(groups, i), at, min_i64(most, end - at)};
     return count;
 }
 

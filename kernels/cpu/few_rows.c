@@ -1,5 +1,4 @@
-/* Products of a few rows with weights as they lie in memory, as decoding has them: every weight is read once, and
- * oneDNN's packing of it would cost more than the product. */
+/* Products of rows with a strip of widened weights, as matmul_narrow has them: every weight is read once. */
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/tiles.h"
 

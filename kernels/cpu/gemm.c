@@ -1,169 +1,111 @@
-/* The only file that knows oneDNN. Its C API changed between 2.x and 3.x; both build here.
- * Each thread keeps its own primitives and memory objects, so an execution takes no lock. */
-#include "kernels/cpu/cpu.h"
+/* One product on the calling thread, by multiply-adds (fma.h): rows of a for a run of the depth are packed into the
+ * second cache, columns of b, a panel after the other, into the first. */
+#include "kernels/cpu/fma.h"
 
-#include <dnnl.h>
-#include <stdlib.h>
+enum { SLOT_OPERANDS = 8, SLOT_RUNS };
+enum { BLOCK_ROWS = FMA_PANELS * FMA_ROWS, BLOCK_COLUMNS = 256 };
 
-extern void omp_set_num_threads(int) __attribute__((weak)); /* of the OpenMP runtime oneDNN may be built with */
-
-struct product {
-    struct gemm key;
-    dnnl_primitive_t primitive;
-    dnnl_memory_t a, b, c;
-    struct product *next;
+struct part { /* some rows and columns of the product, and what a run of the depth needs of them */
+    const struct gemm *gemm;
+    struct fma_operand a, b;
+    char *c;
+    float *panels, *panel, *sums; /* of a, of b; sums between runs [BLOCK_ROWS][BLOCK_COLUMNS], or NULL */
+    i64 row, column, columns;
+    i64 rows[FMA_PANELS + 1]; /* of each panel */
+    i64 depth, count;         /* the run */
+    bool first, last;
 };
-enum { BUCKETS = 1024 };
-static _Thread_local struct {
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
-    struct product *buckets[BUCKETS];
-} local;
 
-static void check(dnnl_status_t status, const char *what)
+INLINED void put_row(void *restrict out, const float *restrict sums, i64 n, bool add, enum dtype dtype)
 {
-    require(status == dnnl_success, "oneDNN: %s failed with status %d", what, (int)status);
+#pragma omp simd
+    for (i64 i = 0; i < n; i++)
+        element_store(out, i, add ? element_load(out, i, dtype) + sums[i] : sums[i], dtype);
 }
 
-static void open_thread(void)
+static void put_block(const struct fma_block *block, char *out, const struct gemm *g)
 {
-    if (omp_set_num_threads)
-        omp_set_num_threads(1);
-    check(dnnl_engine_create(&local.engine, dnnl_cpu, 0), "dnnl_engine_create");
-    check(dnnl_stream_create(&local.stream, local.engine, dnnl_stream_default_flags), "dnnl_stream_create");
+    for (i64 i = 0; i < block->rows; i++)
+        BY_FLAG_DTYPE(g->add, g->out_dtype, put_row, out + i * g->ldc * element_bytes(g->out_dtype),
+                      block->sums + i * block->stride, block->columns);
 }
 
-static dnnl_data_type_t data_type(enum dtype dtype)
+/* Panel number `panel` of rows, which begins at row `at` of the part, with the panel of columns. Sums go to c as they
+ * are, or wait for the rest of the depth apart from it. */
+static void run_block(const struct part *p, i64 panel, i64 at, i64 column)
 {
-    return dtype == DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
+    const struct gemm *g = p->gemm;
+    float near[FMA_ROWS * FMA_COLUMNS] __attribute__((aligned(64)));
+    i64 rows = p->rows[panel], columns = min_i64(FMA_COLUMNS, p->columns - column);
+    char *out = p->c + ((p->row + at) * g->ldc + p->column + column) * element_bytes(g->out_dtype);
+    bool whole = columns == FMA_COLUMNS && (rows % 2 == 0 || rows == 1);
+    bool straight = whole && g->out_dtype == DTYPE_F32 && !g->add;
+    struct fma_block block = {.a = p->panels + panel * FMA_A_FLOATS,
+                              .b = p->panel,
+                              .next = p->panels + (p->rows[panel + 1] > 0 ? panel + 1 : 0) * FMA_A_FLOATS,
+                              .sums = straight  ? (float *)out
+                                      : p->sums ? p->sums + at * BLOCK_COLUMNS + column
+                                                : near,
+                              .depth = p->count,
+                              .stride = straight  ? g->ldc
+                                        : p->sums ? BLOCK_COLUMNS
+                                                  : FMA_COLUMNS,
+                              .rows = rows,
+                              .columns = columns,
+                              .resume = !p->first,
+                              .turned = p->a.turned};
+    CPU(fma_multiply)(&block);
+    if (p->last && !straight)
+        put_block(&block, out, g);
 }
 
-/* Strides of a [rows, columns] operand that lies transposed in memory, or not. */
-static void operand(dnnl_dims_t dims, dnnl_dims_t strides, i64 rows, i64 columns, i64 leading, bool transposed)
+/* What is left behind whole panels is cut in two like parts: one of few rows alone would wait for its own sums. */
+static void cut_rows(i64 *rows, i64 left)
 {
-    dims[0] = rows;
-    dims[1] = columns;
-    strides[0] = transposed ? 1 : leading;
-    strides[1] = transposed ? leading : 1;
+    for (; left > 0; left -= *rows++)
+        *rows = left > FMA_ROWS && left < 2 * FMA_ROWS ? ceil_div(left, 4) * 2 : min_i64(left, FMA_ROWS);
+    *rows = 0;
 }
 
-static dnnl_primitive_attr_t attributes(bool add)
+static void run_depth(struct part *p)
 {
-    dnnl_primitive_attr_t attr;
-    check(dnnl_primitive_attr_create(&attr), "dnnl_primitive_attr_create");
-    if (add) {
-        dnnl_post_ops_t ops;
-        check(dnnl_post_ops_create(&ops), "dnnl_post_ops_create");
-#if DNNL_VERSION_MAJOR >= 3
-        check(dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef), "dnnl_post_ops_append_sum");
-#else
-        check(dnnl_post_ops_append_sum(ops, 1.0f), "dnnl_post_ops_append_sum");
-#endif
-        check(dnnl_primitive_attr_set_post_ops(attr, ops), "dnnl_primitive_attr_set_post_ops");
-        dnnl_post_ops_destroy(ops);
-    }
-    return attr;
-}
-
-#if DNNL_VERSION_MAJOR >= 3
-static void build(struct product *p, dnnl_dims_t *dims, dnnl_dims_t *strides, dnnl_primitive_attr_t attr)
-{
-    const dnnl_data_type_t types[3] = {data_type(p->key.dtype), data_type(p->key.dtype), data_type(p->key.out_dtype)};
-    dnnl_memory_t *memories[3] = {&p->a, &p->b, &p->c};
-    dnnl_memory_desc_t descs[3];
-    dnnl_primitive_desc_t desc;
-    for (int i = 0; i < 3; i++)
-        check(dnnl_memory_desc_create_with_strides(&descs[i], 2, dims[i], types[i], strides[i]), "memory descriptor");
-    check(dnnl_matmul_primitive_desc_create(&desc, local.engine, descs[0], descs[1], NULL, descs[2], attr), "matmul");
-    check(dnnl_primitive_create(&p->primitive, desc), "dnnl_primitive_create");
-    dnnl_primitive_desc_destroy(desc);
-    for (int i = 0; i < 3; i++) {
-        check(dnnl_memory_create(memories[i], descs[i], local.engine, DNNL_MEMORY_NONE), "dnnl_memory_create");
-        dnnl_memory_desc_destroy(descs[i]);
+    CPU(fma_pack_a)(p->panels, &p->a, p->row, p->rows, p->depth, p->count);
+    for (i64 column = 0; column < p->columns; column += FMA_COLUMNS) {
+        CPU(fma_pack_b)(p->panel, &p->b, p->column + column, p->columns - column, p->depth, p->count);
+        for (i64 panel = 0, at = 0; p->rows[panel] > 0; at += p->rows[panel++])
+            run_block(p, panel, at, column);
     }
 }
-#else
-static void build(struct product *p, dnnl_dims_t *dims, dnnl_dims_t *strides, dnnl_primitive_attr_t attr)
-{
-    const dnnl_data_type_t types[3] = {data_type(p->key.dtype), data_type(p->key.dtype), data_type(p->key.out_dtype)};
-    dnnl_memory_t *memories[3] = {&p->a, &p->b, &p->c};
-    dnnl_memory_desc_t descs[3];
-    dnnl_matmul_desc_t matmul;
-    dnnl_primitive_desc_t desc;
-    for (int i = 0; i < 3; i++)
-        check(dnnl_memory_desc_init_by_strides(&descs[i], 2, dims[i], types[i], strides[i]), "memory descriptor");
-    check(dnnl_matmul_desc_init(&matmul, &descs[0], &descs[1], NULL, &descs[2]), "dnnl_matmul_desc_init");
-    check(dnnl_primitive_desc_create(&desc, &matmul, attr, local.engine, NULL), "matmul");
-    check(dnnl_primitive_create(&p->primitive, desc), "dnnl_primitive_create");
-    dnnl_primitive_desc_destroy(desc);
-    for (int i = 0; i < 3; i++)
-        check(dnnl_memory_create(memories[i], &descs[i], local.engine, DNNL_MEMORY_NONE), "dnnl_memory_create");
-}
-#endif
 
-static struct product *make_product(const struct gemm *g)
+static void run_part(struct part *p)
 {
-    struct product *p = memory_alloc(sizeof *p);
-    dnnl_dims_t dims[3], strides[3];
-    p->key = *g;
-    operand(dims[0], strides[0], g->m, g->k, g->lda, g->transpose_a);
-    operand(dims[1], strides[1], g->k, g->n, g->ldb, g->transpose_b);
-    operand(dims[2], strides[2], g->m, g->n, g->ldc, false);
-    dnnl_primitive_attr_t attr = attributes(g->add);
-    build(p, dims, strides, attr);
-    dnnl_primitive_attr_destroy(attr);
-    cpu_primitives++;
-    return p;
-}
-
-static bool same(const struct gemm *a, const struct gemm *b)
-{
-    return a->m == b->m && a->n == b->n && a->k == b->k && a->lda == b->lda && a->ldb == b->ldb && a->ldc == b->ldc &&
-           a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b && a->add == b->add &&
-           a->dtype == b->dtype && a->out_dtype == b->out_dtype;
-}
-
-static struct product *find_product(const struct gemm *g)
-{
-    u64 hash = (u64)g->m * 0x9e3779b97f4a7c15u;
-    hash = (hash ^ (u64)g->n) * 0xff51afd7ed558ccdu;
-    hash = (hash ^ (u64)g->k ^ (u64)g->lda << 20 ^ (u64)g->ldb << 40) * 0xc4ceb9fe1a85ec53u;
-    hash ^= hash >> 29 ^ (u64)(g->transpose_a * 8 + g->transpose_b * 4 + g->add * 2 + (g->dtype == DTYPE_BF16));
-    struct product **bucket = &local.buckets[hash % BUCKETS];
-    for (struct product *p = *bucket; p; p = p->next)
-        if (same(&p->key, g))
-            return p;
-    struct product *p = make_product(g);
-    p->next = *bucket;
-    *bucket = p;
-    return p;
-}
-
-void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm)
-{
-    if (!local.engine)
-        open_thread();
-    struct product *p = find_product(gemm);
-    dnnl_memory_set_data_handle(p->a, (void *)(uintptr_t)a);
-    dnnl_memory_set_data_handle(p->b, (void *)(uintptr_t)b);
-    dnnl_memory_set_data_handle(p->c, c);
-    const dnnl_exec_arg_t arguments[3] = {{DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->b}, {DNNL_ARG_DST, p->c}};
-    check(dnnl_primitive_execute(p->primitive, local.stream, 3, arguments), "dnnl_primitive_execute");
-}
-
-void *CPU(scratch)(int worker, int slot, i64 bytes)
-{
-    enum { WORKERS_MAX = 256, SLOTS = 8 };
-    static struct {
-        void *data;
-        i64 bytes;
-    } blocks[WORKERS_MAX][SLOTS];
-    require(worker < WORKERS_MAX && slot < SLOTS, "scratch %d of worker %d", slot, worker);
-    if (blocks[worker][slot].bytes < bytes) {
-        memory_free(blocks[worker][slot].data);
-        blocks[worker][slot].data = memory_alloc(bytes);
-        cpu_scratch_bytes += bytes - blocks[worker][slot].bytes;
-        blocks[worker][slot].bytes = bytes;
+    i64 k = p->gemm->k, runs = max_i64(ceil_div(k, FMA_DEPTH), 1), run = ceil_div(k, runs);
+    for (i64 i = 0; i < runs; i++) {
+        p->depth = i * run;
+        p->count = min_i64(run, k - p->depth);
+        p->first = i == 0;
+        p->last = i + 1 == runs;
+        run_depth(p);
     }
-    return blocks[worker][slot].data;
+}
+
+void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int worker)
+{
+    i64 panels = min_i64(FMA_PANELS, ceil_div(g->m, FMA_ROWS));
+    float *operands = CPU(scratch)(worker, SLOT_OPERANDS, (panels * FMA_A_FLOATS + FMA_DEPTH * FMA_COLUMNS) * 4);
+    struct part p = {.gemm = g,
+                     .a = {a, g->lda, g->dtype, g->transpose_a},
+                     .b = {b, g->ldb, g->dtype, !g->transpose_b},
+                     .c = c,
+                     .panel = operands,
+                     .panels = operands + FMA_DEPTH * FMA_COLUMNS};
+    if (g->k > FMA_DEPTH)
+        p.sums = CPU(scratch)(worker, SLOT_RUNS, panels * FMA_ROWS * BLOCK_COLUMNS * 4);
+    for (p.row = 0; p.row < g->m; p.row += BLOCK_ROWS) {
+        cut_rows(p.rows, min_i64(BLOCK_ROWS, g->m - p.row));
+        for (p.column = 0; p.column < g->n; p.column += BLOCK_COLUMNS) {
+            p.columns = min_i64(BLOCK_COLUMNS, g->n - p.column);
+            run_part(&p);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 #include "kernels/cpu/cpu.h"
 
-/* oneDNN and loops read weights as they lie. */
+/* Products by multiply-adds and loops read weights as they lie: a panel of them costs little beside its product. */
 void CPU(pack_weight)(struct device *device, void *image, struct matrix w, i64 parts)
 {
     (void)device;

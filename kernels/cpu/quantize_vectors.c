@@ -74,7 +74,7 @@ static void run_rows(void *context, i64 tile, int worker)
     struct gemm gemm = {.m = rows, .n = count, .k = d, .lda = d, .ldb = d, .ldc = count, .transpose_b = true};
     for (i64 level = 0; level < job->levels; level++) {
         const float *book = job->codebooks + level * count * d;
-        CPU(gemm)(products, rest, book, &gemm);
+        CPU(gemm)(products, rest, book, &gemm, worker);
         for (i64 i = 0; i < rows; i++) {
             i64 at = (first + i) * job->levels + level;
             job->codes[at] = nearest(products + i * count, job->norms + level * count, count);

@@ -83,9 +83,10 @@ static void store_spectrum(struct matrix out, i64 row, const float *restrict re,
         to[k] = sqrtf(re[k] * re[k] + im[k] * im[k]);
 }
 
-static void multiply(float *out, const float *rows, const float *basis, i64 bins)
+static void multiply(float *out, const float *rows, const float *basis, i64 bins, int worker)
 {
-    CPU(gemm)(out, rows, basis, &(struct gemm){.m = ROWS, .n = bins, .k = bins, .lda = bins, .ldb = bins, .ldc = bins});
+    CPU(gemm)
+    (out, rows, basis, &(struct gemm){.m = ROWS, .n = bins, .k = bins, .lda = bins, .ldb = bins, .ldc = bins}, worker);
 }
 
 struct buffers {
@@ -109,8 +110,8 @@ static void run_forward(void *context, i64 tile, int worker)
                    (first + i) % job->frames);
     memset(b.even + rows * bins, 0, (size_t)((ROWS - rows) * bins) * 4);
     memset(b.odd + rows * bins, 0, (size_t)((ROWS - rows) * bins) * 4);
-    multiply(b.re, b.even, job->basis->cosine, bins);
-    multiply(b.im, b.odd, job->basis->sine, bins);
+    multiply(b.re, b.even, job->basis->cosine, bins, worker);
+    multiply(b.im, b.odd, job->basis->sine, bins, worker);
     for (i64 i = 0; i < rows; i++)
         store_spectrum(job->spectrum, first + i, b.re + i * bins, b.im + i * bins, bins, job->magnitude);
 }
@@ -159,8 +160,8 @@ static void run_time(void *context, i64 tile, int worker)
         re[0] = s[0] * outer;
         re[h] = s[h] * outer;
     }
-    multiply(b.even, b.re, job->basis->cosine, bins);
-    multiply(b.odd, b.im, job->basis->sine, bins);
+    multiply(b.even, b.re, job->basis->cosine, bins, worker);
+    multiply(b.odd, b.im, job->basis->sine, bins, worker);
     for (i64 i = 0; i < rows; i++) {
         const float *even = b.even + i * bins, *odd = b.odd + i * bins, *w = job->basis->window;
         float *out = job->time + (first + i) * n_fft;

@@ -1,15 +1,14 @@
-/* How products are cut: what the CPU backend runs, and what the meta backend counts primitives by. Sizes follow from
- * shapes alone. Lengths that data decides differ in every step, and each new shape of a product costs a primitive: time
- * to make it and some 100 kB that stay. So what is left behind whole tiles is padded, or cut, to one of few lengths. */
+/* How products are cut: what the CPU backend runs, and what the meta backend counts its scratch by. Sizes follow from
+ * shapes alone. */
 #ifndef WEFT_CPU_TILES_H
 #define WEFT_CPU_TILES_H
 #include "kernels/kernels.h"
 
-/* ---- products: a tile of the output is as large as a core likes (rows amortise oneDNN's packing of b, columns that of
- * a) and small enough that there are a few. It is summed over runs of the depth, whose rows share few sets of a cache;
- * a depth that is a length of data is padded to few lengths, one that is a width of the model need not be. ---- */
-enum { ROWS_MOST = 256, ROWS_LEAST = 32, COLUMNS_MOST = 512, COLUMNS_AT_ONCE = 768 };
-enum { DEPTH_RUN = 512, DEPTH_AT_ONCE = 768, TILES_WANTED = 8, SUMS_WANTED = 4 };
+/* ---- products by multiply-adds: a tile has rows enough to pay for packing its columns of b. Sums do not depend on how
+ * they are cut, but for gradients of weights, whose few tiles are made more by summing segments of the depth apart.
+ * ---- */
+enum { ROWS_UNIT = 42, ROWS_MOST = 12 * ROWS_UNIT, COLUMNS_UNIT = 32, COLUMNS_MOST = 256, COLUMNS_LEAST = 64 };
+enum { DEPTH_RUN = 512, TILES_WANTED = 16, SUMS_WANTED = 4 };
 
 struct tiling {
     i64 rows, columns;   /* of a tile */
@@ -22,56 +21,50 @@ static inline bool sums_of_data(struct matrix out, bool transpose_a, bool transp
     return transpose_a && !transpose_b && out.dtype == DTYPE_F32;
 }
 
+static inline i64 even_parts(i64 length, i64 most, i64 unit) /* the longest of equal parts, whole units */
+{
+    return round_up(ceil_div(length, max_i64(ceil_div(length, most), 1)), unit);
+}
+static inline i64 even_rows(i64 rows)
+{
+    return even_parts(rows, ROWS_MOST, ROWS_UNIT);
+}
+static inline i64 even_columns(i64 columns)
+{
+    return even_parts(columns, COLUMNS_MOST, COLUMNS_UNIT);
+}
+
 static inline struct tiling tiling_of(i64 rows, i64 columns, i64 depth, bool sums_data)
 {
-    struct tiling t = {ROWS_MOST, columns <= COLUMNS_AT_ONCE ? columns : COLUMNS_MOST, 1, 0};
+    struct tiling t = {even_rows(rows), even_columns(columns), 1, 0};
     i64 row_tiles = ceil_div(rows, t.rows), column_tiles = ceil_div(columns, t.columns);
     while (sums_data && row_tiles * column_tiles * t.segments < SUMS_WANTED && depth / (2 * t.segments) >= DEPTH_RUN)
         t.segments *= 2;
-    while (!sums_data && t.rows > ROWS_LEAST && ceil_div(rows, t.rows) * column_tiles < TILES_WANTED)
-        t.rows /= 2;
-    t.depth = round_up(max_i64(ceil_div(depth, t.segments), 1), DEPTH_RUN);
+    while (!sums_data && t.rows > 2 * ROWS_UNIT && ceil_div(rows, t.rows) * column_tiles * t.segments < TILES_WANTED)
+        t.rows = round_up(t.rows / 2, ROWS_UNIT);
+    while (!sums_data && t.columns > COLUMNS_LEAST &&
+           ceil_div(rows, t.rows) * ceil_div(columns, t.columns) < TILES_WANTED)
+        t.columns = round_up(t.columns / 2, COLUMNS_UNIT);
+    t.depth = max_i64(ceil_div(depth, t.segments), 1);
     t.segments = max_i64(ceil_div(depth, t.depth), 1);
     return t;
 }
 
-/* So few rows are multiplied with weights as they lie, FEW_COLUMNS of them in a tile. */
-enum { FEW_ROWS = 4, FEW_COLUMNS = 128 };
-static inline bool has_few_rows(i64 rows, bool transpose_a, bool transpose_b)
+/* A worker's panels of a run of the depth, and the sums that wait for the next one. */
+enum { FMA_RUN = 256 };
+static inline i64 fma_operand_bytes(enum cpu_level level, i64 m)
 {
-    return rows <= FEW_ROWS && !transpose_a && transpose_b;
+    i64 lanes = level == CPU_LEVEL_V3 ? 8 : 16, rows = level == CPU_LEVEL_V3 ? 6 : 14;
+    i64 panels = min_i64(level == CPU_LEVEL_V3 ? 42 : 36, ceil_div(m, rows));
+    return (panels * lanes * (FMA_RUN + 16) + FMA_RUN * 2 * lanes) * 4;
+}
+static inline i64 fma_run_bytes(enum cpu_level level, i64 m, i64 k)
+{
+    i64 rows = level == CPU_LEVEL_V3 ? 6 : 14, panels = min_i64(level == CPU_LEVEL_V3 ? 42 : 36, ceil_div(m, rows));
+    return k > FMA_RUN ? panels * rows * COLUMNS_MOST * 4 : 0;
 }
 
-static inline i64 padded_length(i64 length)
-{
-    i64 power = ROWS_LEAST;
-    while (power < length)
-        power *= 2;
-    return power;
-}
-
-static inline i64 depth_of_run(i64 left, bool sums_data)
-{
-    return left <= (sums_data ? DEPTH_RUN : DEPTH_AT_ONCE) ? left : DEPTH_RUN;
-}
-
-/* oneDNN writes a tile of f32 that is in no cache line by line, and waits for each; and bf16 cannot hold a sum. */
-static inline bool sums_in_scratch(enum dtype in, enum dtype out, bool one_run)
-{
-    return in == DTYPE_BF16 && (out == DTYPE_F32 || !one_run);
-}
-
-/* ---- experts: a tile is a run of at most GROUP_ROWS_TILE rows of one group ---- */
-enum { GROUP_ROWS_TILE = 256, GROUP_COLUMNS_TILE = 512, GROUP_OUT_ROWS_TILE = 256, GROUP_DEPTH_UNIT = 64 };
-
-/* Rows of a group summed in one product. */
-static inline i64 group_depth(i64 left)
-{
-    i64 whole = min_i64(left, DEPTH_RUN) / GROUP_DEPTH_UNIT * GROUP_DEPTH_UNIT;
-    return whole ? whole : left;
-}
-
-/* ---- products on tiles of AMX (amx.h), which make no primitives: blocks of 32 x 32 sums over steps of 32. What a tile
+/* ---- products on tiles of AMX (amx.h): blocks of 32 x 32 sums over steps of 32. What a tile
  * of the output reads of b, or of a where b is small, stays in the second cache, and so do its sums. ---- */
 enum { AMX_BLOCK = 32, AMX_STEP_BYTES = 2048, AMX_SUMS = AMX_BLOCK * AMX_BLOCK, AMX_RUN_STEPS = DEPTH_RUN / AMX_BLOCK };
 enum { AMX_NEAR_BYTES = 512 << 10, AMX_STREAM_BYTES = 1 << 20 };
@@ -121,13 +114,12 @@ static inline struct amx_gradient_tiling amx_gradient_tiling_of(i64 rows, i64 co
     return t;
 }
 
-/* What has too few rows to pay for a panel's packing is left to oneDNN. */
-enum { AMX_ROWS_LEAST = 128 };
+enum { AMX_ROWS_LEAST = 128 }; /* fewer are multiplied with weights as they lie, where these fill whole tiles */
 static inline bool amx_has(struct matrix out, struct matrix a, bool transpose_a, struct matrix b, bool transpose_b)
 {
     i64 depth = transpose_a ? a.rows : a.columns;
     return a.dtype == DTYPE_BF16 && b.dtype == DTYPE_BF16 && out.rows > 0 && out.columns > 0 && depth > 0 &&
-           (transpose_a ? sums_of_data(out, transpose_a, transpose_b) : out.rows >= AMX_ROWS_LEAST);
+           (!transpose_a || sums_of_data(out, transpose_a, transpose_b));
 }
 
 /* Rows in front of weights as they lie: whole steps of the depth, and strips of 32 weights. */
@@ -184,10 +176,9 @@ static inline struct amx_scratch amx_rows_scratch(struct matrix out, struct matr
 
 /* Groups have their own rows: the panels of their slice stay near, and rows stream. */
 enum { AMX_GROUP_ROWS_MOST = 512, AMX_GROUP_ROWS_LEAST = 32 };
-static inline bool amx_has_groups(struct matrix out, struct matrix a, struct matrix w, const struct groups *groups)
+static inline bool amx_has_groups(struct matrix out, struct matrix a, struct matrix w)
 {
-    return a.dtype == DTYPE_BF16 && w.dtype == DTYPE_BF16 && a.columns > 0 && out.columns > 0 &&
-           a.rows >= AMX_GROUP_ROWS_LEAST * groups->count;
+    return a.dtype == DTYPE_BF16 && w.dtype == DTYPE_BF16 && a.columns > 0 && out.columns > 0;
 }
 
 enum { AMX_FEW_GROUP_ROWS = 64 }; /* at once */

@@ -1,0 +1,101 @@
+#include "kernels/cpu/fma.h"
+
+#if defined __AVX512F__
+enum { AT_ONCE = 1 }; /* more would want registers that there are not */
+#else
+enum { AT_ONCE = 4 };
+#endif
+
+/* One term of every sum; each stays in the register it is in. */
+INLINED void multiply_once(fma_lanes sums[FMA_ROWS][2], const float *a, const float *b, int rows, int vectors,
+                           bool turned)
+{
+    fma_lanes first = *(const fma_lanes *)b, second = *(const fma_lanes *)(b + FMA_LANES);
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++) {
+        float x = a[turned ? i : i * FMA_A_STRIDE];
+        sums[i][0] += x * first;
+        __asm__("" : "+v"(sums[i][0]));
+        if (vectors > 1) {
+            sums[i][1] += x * second;
+            __asm__("" : "+v"(sums[i][1]));
+        }
+    }
+}
+
+/* The one loop these products spend their time in. */
+INLINED void multiply(const struct fma_block *block, int rows, int vectors, bool turned)
+{
+    const float *a = block->a, *b = block->b, *next = block->next;
+    i64 depth = block->depth, step = turned ? FMA_TURNED : 1;
+    fma_lanes sums[FMA_ROWS][2];
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sums[i][v] =
+                block->resume ? *(const fma_lanes *)(block->sums + i * block->stride + v * FMA_LANES) : (fma_lanes){0};
+    for (; depth >= AT_ONCE; depth -= AT_ONCE, a += AT_ONCE * step, b += AT_ONCE * FMA_COLUMNS) {
+#pragma GCC unroll 4
+        for (int u = 0; u < AT_ONCE; u++) {
+            __builtin_prefetch(next + u * FMA_LANES);
+            multiply_once(sums, a + u * step, b + u * FMA_COLUMNS, rows, vectors, turned);
+        }
+        next += AT_ONCE * FMA_LANES;
+    }
+    for (; depth > 0; depth--, a += step, b += FMA_COLUMNS)
+        multiply_once(sums, a, b, rows, vectors, turned);
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            *(fma_lanes *)(block->sums + i * block->stride + v * FMA_LANES) = sums[i][v];
+}
+
+INLINED void multiply_rows(const struct fma_block *block, int rows)
+{
+    if (block->columns <= FMA_LANES && block->turned)
+        multiply(block, rows, 1, true);
+    else if (block->columns <= FMA_LANES)
+        multiply(block, rows, 1, false);
+    else if (block->turned)
+        multiply(block, rows, 2, true);
+    else
+        multiply(block, rows, 2, false);
+}
+
+void CPU(fma_multiply)(const struct fma_block *block)
+{
+    switch (block->rows) {
+    case 1:
+        multiply_rows(block, 1);
+        break;
+    case 2:
+        multiply_rows(block, 2);
+        break;
+    case 3:
+    case 4:
+        multiply_rows(block, 4);
+        break;
+#if defined __AVX512F__
+    case 5:
+    case 6:
+        multiply_rows(block, 6);
+        break;
+    case 7:
+    case 8:
+        multiply_rows(block, 8);
+        break;
+    case 9:
+    case 10:
+        multiply_rows(block, 10);
+        break;
+    case 11:
+    case 12:
+        multiply_rows(block, 12);
+        break;
+#endif
+    default:
+        multiply_rows(block, FMA_ROWS);
+    }
+}

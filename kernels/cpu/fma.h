@@ -1,0 +1,47 @@
+/* Products by multiply-adds of f32, for what tiles of AMX do not take: operands of bf16 become f32 as they are packed.
+ *
+ *     a      panels of FMA_ROWS rows: as they lie [rows][FMA_A_STRIDE], or (of a transposed operand)
+ * [depth][FMA_TURNED] b      a panel of FMA_COLUMNS columns: [depth][FMA_COLUMNS] sums   FMA_ROWS x FMA_COLUMNS of them
+ * stay in registers for a run of the depth
+ *
+ * The panel of b stays in the first cache, those of a stream through it from the second.
+ * Every sum is taken term by term in the order of the depth, one fused multiply-add each, and what it is added to comes
+ * last: whatever a product is cut into, and however many rows or workers there are, its bits are the same. */
+#ifndef WEFT_CPU_FMA_H
+#define WEFT_CPU_FMA_H
+#include "kernels/cpu/rows.h"
+
+#if defined __AVX512F__ /* fma_v4 and fma_v3 of tiles.h */
+enum { FMA_LANES = 16, FMA_ROWS = 14, FMA_PANELS = 36 };
+#else
+enum { FMA_LANES = 8, FMA_ROWS = 6, FMA_PANELS = 42 };
+#endif
+enum { FMA_DEPTH = 256, FMA_COLUMNS = 2 * FMA_LANES, FMA_TURNED = FMA_LANES };
+enum { FMA_A_STRIDE = FMA_DEPTH + 16 };           /* so that rows share few sets of a cache */
+enum { FMA_A_FLOATS = FMA_LANES * FMA_A_STRIDE }; /* of a panel, either way */
+
+typedef float fma_lanes __attribute__((vector_size(FMA_LANES * 4), aligned(4), may_alias));
+
+/* One block of sums over `depth` terms. */
+struct fma_block {
+    const float *a, *b;
+    const float *next; /* panel of a: it comes nearer meanwhile */
+    float *sums;
+    i64 depth, stride; /* floats between rows of sums */
+    i64 rows, columns;
+    bool resume, turned; /* go on from the sums that stand there; a is a panel of a transposed operand */
+};
+void CPU(fma_multiply)(const struct fma_block *block);
+
+/* Panels of `rows` rows each (a list that ends with 0) for a run of the depth; a panel of an odd number has one more,
+ * of zeros. */
+struct fma_operand {
+    const void *data;
+    i64 stride;
+    enum dtype dtype;
+    bool turned; /* the depth goes down its rows */
+};
+void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count);
+void CPU(fma_pack_b)(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count);
+
+#endif

@@ -1,0 +1,192 @@
+/* Operands of products by multiply-adds, in the order these want: f32, zeros where there is nothing. */
+#include "kernels/cpu/fma.h"
+#include "kernels/cpu/transpose.h"
+
+#include <immintrin.h>
+
+static const void *element_at(const struct fma_operand *m, i64 row, i64 column)
+{
+    return (const char *)m->data + (row * m->stride + column) * element_bytes(m->dtype);
+}
+
+INLINED void widen(float *restrict out, const void *row, i64 n, enum dtype dtype)
+{
+#pragma omp simd
+    for (i64 i = 0; i < n; i++)
+        out[i] = element_load(row, i, dtype);
+}
+
+/* ---- a ---- */
+
+/* A row's part of a panel. */
+INLINED void put_part(float *out, const void *from, i64 rows, enum dtype dtype)
+{
+#if defined __AVX512F__
+    __mmask16 mask = (__mmask16)((1 << rows) - 1);
+    if (dtype == DTYPE_F32)
+        _mm512_storeu_ps(out, _mm512_maskz_loadu_ps(mask, from));
+    else
+        _mm512_storeu_si512(out, _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16));
+#else
+    memset(out, 0, FMA_TURNED * 4);
+    if (rows == FMA_ROWS)
+        widen(out, from, FMA_ROWS, dtype);
+    else
+        widen(out, from, rows, dtype);
+#endif
+}
+
+/* Row by row of the depth, whole lines at a time: each gives its part to some panels. */
+INLINED void pack_turned(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 panels, i64 depth,
+                         i64 count, enum dtype dtype)
+{
+    for (i64 k = 0; k < count; k++) {
+        const char *from = element_at(a, depth + k, row);
+        for (i64 panel = 0; panel < panels; from += rows[panel++] * element_bytes(dtype))
+            put_part(out + panel * FMA_A_FLOATS + k * FMA_TURNED, from, rows[panel], dtype);
+    }
+}
+
+static void pack_turned_panels(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
+{
+    enum { AT_ONCE = 6 }; /* so few pages are written at a time */
+    while (*rows > 0) {
+        i64 panels = 0, there = 0;
+        while (panels < AT_ONCE && rows[panels] > 0)
+            there += rows[panels++];
+        BY_DTYPE(a->dtype, pack_turned, out, a, row, rows, panels, depth, count);
+        row += there;
+        rows += panels;
+        out += panels * FMA_A_FLOATS;
+    }
+}
+
+void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
+{
+    if (a->turned) {
+        pack_turned_panels(out, a, row, rows, depth, count);
+        return;
+    }
+    for (; *rows > 0; row += *rows++, out += FMA_A_FLOATS) {
+        for (i64 i = 0; i < *rows; i++)
+            BY_DTYPE(a->dtype, widen, out + i * FMA_A_STRIDE, element_at(a, row + i, depth), count);
+        if (*rows % 2 != 0 && *rows > 1)
+            memset(out + *rows * FMA_A_STRIDE, 0, (size_t)count * 4);
+    }
+}
+
+/* ---- b ---- */
+
+#if defined __AVX512F__
+/* 16 columns of 16 terms, or of 32 where a word is a pair of bf16. */
+INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
+{
+    __m512i words[16];
+    if (b->dtype == DTYPE_F32) {
+        __mmask16 mask = (__mmask16)(count >= 16 ? 0xffff : (1 << count) - 1);
+        for (int i = 0; i < 16; i++)
+            words[i] =
+                i < columns ? _mm512_maskz_loadu_epi32(mask, element_at(b, column + i, depth)) : _mm512_setzero_si512();
+        transpose_words(words);
+        for (int k = 0; k < 16; k++)
+            if (k < count)
+                _mm512_storeu_si512(out + k * FMA_COLUMNS, words[k]);
+        return;
+    }
+    __mmask32 mask = count >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << count) - 1;
+    for (int i = 0; i < 16; i++)
+        words[i] =
+            i < columns ? _mm512_maskz_loadu_epi16(mask, element_at(b, column + i, depth)) : _mm512_setzero_si512();
+    transpose_words(words);
+    for (int k = 0; k < 16; k++) {
+        if (2 * k < count)
+            _mm512_storeu_si512(out + 2 * k * FMA_COLUMNS, _mm512_slli_epi32(words[k], 16));
+        if (2 * k + 1 < count)
+            _mm512_storeu_si512(out + (2 * k + 1) * FMA_COLUMNS,
+                                _mm512_and_si512(words[k], _mm512_set1_epi32((int)0xffff0000)));
+    }
+}
+#else
+/* 8 values, zeros where there are none. */
+INLINED __m256 load_lanes(const struct fma_operand *b, i64 column, i64 depth, i64 count)
+{
+    float some[8] __attribute__((aligned(32))) = {0};
+    const void *from = element_at(b, column, depth);
+    if (count >= 8 && b->dtype == DTYPE_F32)
+        return _mm256_loadu_ps(from);
+    if (count >= 8)
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(from)), 16));
+    BY_DTYPE(b->dtype, widen, some, from, count);
+    return _mm256_load_ps(some);
+}
+
+/* 8 columns of 8 terms. */
+INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
+{
+    __m256 r[8], t[8];
+    for (int i = 0; i < 8; i++)
+        r[i] = i < columns ? load_lanes(b, column + i, depth, count) : _mm256_setzero_ps();
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+    for (int k = 0; k < 8; k++)
+        if (k < count)
+            _mm256_storeu_ps(out + k * FMA_COLUMNS, t[k]);
+}
+#endif
+
+INLINED void turn_panel(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count,
+                        enum dtype dtype)
+{
+    struct fma_operand typed = *b;
+    typed.dtype = dtype;
+    i64 side = FMA_LANES == 16 && dtype == DTYPE_BF16 ? 32 : FMA_LANES;
+    i64 ahead = columns > FMA_COLUMNS ? FMA_COLUMNS * b->stride * element_bytes(dtype) : 0;
+    for (int half = 0; half < FMA_COLUMNS; half += FMA_LANES) {
+        i64 at = column + half, there = min_i64(FMA_LANES, columns - half), k = 0;
+        for (; there == FMA_LANES && k + side <= count; k += side) {
+            for (int i = 0; i < FMA_LANES && ahead > 0; i++)
+                __builtin_prefetch((const char *)element_at(b, at + i, depth + k) + ahead);
+            turn_square(out + k * FMA_COLUMNS + half, &typed, at, FMA_LANES, depth + k, side);
+        }
+        for (; k < count; k += side)
+            turn_square(out + k * FMA_COLUMNS + half, &typed, at, max_i64(there, 0), depth + k,
+                        min_i64(side, count - k));
+    }
+}
+
+/* Rows of the depth as they lie. */
+INLINED void copy_panel(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count,
+                        enum dtype dtype)
+{
+    enum { AHEAD = 16 };
+    for (i64 k = 0; k < count; k++, out += FMA_COLUMNS) {
+        const char *from = element_at(b, depth + k, column);
+        __builtin_prefetch(from + AHEAD * b->stride * element_bytes(dtype));
+        if (columns >= FMA_COLUMNS) {
+            widen(out, from, FMA_COLUMNS, dtype);
+        } else {
+            memset(out, 0, FMA_COLUMNS * 4);
+            widen(out, from, columns, dtype);
+        }
+    }
+}
+
+void CPU(fma_pack_b)(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
+{
+    if (b->turned)
+        BY_DTYPE(b->dtype, copy_panel, out, b, column, columns, depth, count);
+    else
+        BY_DTYPE(b->dtype, turn_panel, out, b, column, columns, depth, count);
+}

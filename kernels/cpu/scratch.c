@@ -1,0 +1,18 @@
+#include "kernels/cpu/cpu.h"
+
+void *CPU(scratch)(int worker, int slot, i64 bytes)
+{
+    enum { WORKERS_MAX = 256, SLOTS = 10 };
+    static struct {
+        void *data;
+        i64 bytes;
+    } blocks[WORKERS_MAX][SLOTS];
+    require(worker < WORKERS_MAX && slot < SLOTS, "scratch %d of worker %d", slot, worker);
+    if (blocks[worker][slot].bytes < bytes) {
+        memory_free(blocks[worker][slot].data);
+        blocks[worker][slot].data = memory_alloc(bytes);
+        cpu_scratch_bytes += bytes - blocks[worker][slot].bytes;
+        blocks[worker][slot].bytes = bytes;
+    }
+    return blocks[worker][slot].data;
+}

@@ -1,0 +1,135 @@
+#include "kernels/cpu/tiles.h"
+#include "kernels/meta/meta.h"
+
+static void see_scratch(struct device *device, int slot, i64 bytes)
+{
+    struct meta_scratch *seen = device->handles;
+    seen->slot_bytes[slot] = max_i64(seen->slot_bytes[slot], bytes);
+}
+
+/* One product by multiply-adds on a worker. */
+static void see_gemm(struct device *device, i64 m, i64 k)
+{
+    see_scratch(device, 8, fma_operand_bytes(device->level, m));
+    see_scratch(device, 9, fma_run_bytes(device->level, m, k));
+}
+
+/* ---- Products on tiles ---- */
+
+static void see_tile(struct device *device, struct amx_scratch scratch)
+{
+    see_scratch(device, 0, scratch.a);
+    see_scratch(device, 1, scratch.b);
+    see_scratch(device, 2, scratch.sums);
+    see_scratch(device, 7, scratch.shared);
+}
+
+static void see_rows_on_tiles(struct device *device, struct matrix out, struct matrix a, struct matrix b)
+{
+    struct amx_tiling tiling = amx_tiling_of(out.rows, out.columns, a.columns);
+    see_tile(device, amx_rows_scratch(out, a, b, &tiling));
+}
+
+static void see_gradient_on_tiles(struct device *device, struct matrix dw, i64 depth)
+{
+    struct amx_gradient_tiling t = amx_gradient_tiling_of(dw.rows, dw.columns, depth);
+    struct amx_scratch scratch =
+        amx_gradient_scratch(min_i64(t.rows, dw.rows), min_i64(t.columns, dw.columns), min_i64(t.depth, depth));
+    scratch.sums = t.segments > 1 ? 0 : scratch.sums;
+    scratch.shared = amx_segments_bytes(&t, dw.rows, dw.columns);
+    see_tile(device, scratch);
+}
+
+/* As the CPU backend cuts it. */
+void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
+                     bool transpose_b, bool add)
+{
+    i64 k = transpose_a ? a.rows : a.columns;
+    if (device->level == CPU_LEVEL_AMX && amx_has_few(out, a, transpose_a, b, transpose_b, add)) {
+        see_scratch(device, 7, amx_few_bytes(a.rows, a.columns));
+        return;
+    }
+    if (device->level == CPU_LEVEL_AMX && amx_has(out, a, transpose_a, b, transpose_b)) {
+        if (transpose_a)
+            see_gradient_on_tiles(device, out, k);
+        else
+            see_rows_on_tiles(device, out, a, b);
+        return;
+    }
+    if (out.rows == 0 || out.columns == 0)
+        return;
+    struct tiling t = tiling_of(out.rows, out.columns, k, sums_of_data(out, transpose_a, transpose_b));
+    see_gemm(device, min_i64(t.rows, out.rows), t.depth);
+    if (t.segments > 1)
+        see_scratch(device, 7, t.segments * out.rows * out.columns * 4);
+}
+
+void meta_see_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, bool transpose,
+                      const struct groups *groups)
+{
+    i64 slice = out.columns; /* rows of it, where it is transposed */
+    if (device->level == CPU_LEVEL_AMX && amx_has_few_groups(out, a, w, slice, transpose, groups)) {
+        see_scratch(device, 0, amx_few_bytes(min_i64(AMX_FEW_GROUP_ROWS, a.rows), a.columns));
+        return;
+    }
+    if (device->level == CPU_LEVEL_AMX && amx_has_groups(out, a, w)) {
+        struct amx_tiling tiling = amx_groups_tiling(out.columns, a.columns);
+        see_tile(device, amx_groups_scratch(a, w, &tiling));
+        return;
+    }
+    see_gemm(device, min_i64(ROWS_MOST, a.rows), a.columns);
+}
+
+void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x)
+{
+    i64 slice = dw.rows / experts;
+    if (device->level == CPU_LEVEL_AMX && amx_has_gradient(dw, dy, x)) {
+        i64 rows = min_i64(amx_even(slice, AMX_SLICE_ROWS_MOST), slice);
+        see_tile(device,
+                 amx_gradient_scratch(rows, min_i64(amx_even(dw.columns, AMX_COLUMNS_MOST), dw.columns), x.rows));
+        return;
+    }
+    see_gemm(device, min_i64(even_rows(slice), slice), x.rows);
+}
+
+/* Keys and values once or twice as operands, and the sums of their gradients. */
+static void see_attention_on_tiles(struct device *device, struct matrix k, i64 width, bool backward)
+{
+    i64 packed = round_up(k.rows, KEY_BLOCK) * k.columns;
+    see_scratch(device, 0, backward ? amx_attention_backward_bytes(width) : amx_attention_bytes(width));
+    see_scratch(device, 6, backward ? packed * (3 * 2 + 2 * 4) : packed * 2 * 2);
+}
+
+static void see_attention(struct device *device, struct matrix q, struct matrix k, i64 heads, i64 kv_heads,
+                          bool backward)
+{
+    i64 width = q.columns / heads, bytes = dtype_bytes(q.dtype),
+        packed = kv_heads * round_up(k.rows, KEY_BLOCK) * width;
+    i64 rows_most = backward ? BACKWARD_ROWS_MOST : FORWARD_ROWS_MOST;
+    i64 keys_most = backward ? BACKWARD_KEYS_MOST : FORWARD_KEYS_MOST;
+    see_gemm(device, rows_most, max_i64(width, max_i64(rows_most, keys_most)));
+    see_scratch(device, 0, (1 + backward) * rows_most * keys_most * 4);
+    see_scratch(device, 1, bytes == 4 ? 0 : (backward ? 3 : 1) * rows_most * keys_most * bytes);
+    see_scratch(device, 2, (1 + backward) * rows_most * width * bytes);
+    see_scratch(device, 3, (rows_most * (width + 2) + FORWARD_KEYS_MOST) * 4);
+    see_scratch(device, 6, 2 * packed * (bytes + (backward ? 4 : 0)));
+}
+
+void meta_see_attention(struct device *device, struct matrix q, struct matrix k, i64 heads, i64 kv_heads,
+                        const struct intervals *intervals, bool backward)
+{
+    if (device->level == CPU_LEVEL_AMX && amx_has_attention(q, k, heads, kv_heads))
+        see_attention_on_tiles(device, k, q.columns / heads, backward);
+    else
+        see_attention(device, q, k, heads, kv_heads, backward);
+    see_scratch(device, 7, intervals->queries * 12 + k.rows);
+}
+
+i64 meta_scratch_bytes(const struct device *device)
+{
+    const struct meta_scratch *seen = device->handles;
+    i64 bytes = 0;
+    for (int slot = 0; slot < META_SLOTS; slot++)
+        bytes += seen->slot_bytes[slot] * (slot >= 5 && slot <= 7 ? 1 : workers_count());
+    return bytes;
+}
