@@ -210,8 +210,14 @@ static double seconds_of(const struct made *made)
                              : 0;
 }
 
-/* What the subtitles say while the medium, which has been read, is shown; where they say nothing it is left out. */
-static int take_subtitles(struct item *item)
+static bool has_subtitles(const struct sample *s)
+{
+    return s->subtitles || s->cues.length;
+}
+
+/* What the subtitles say while the medium, which has been read, is shown; where they say nothing it is left out. They
+ * are looked at as other texts are. */
+static int take_subtitles(const struct prepare *p, struct item *item)
 {
     struct sample *s = &item->sample;
     struct text file = {0}, words = {0};
@@ -224,6 +230,8 @@ static int take_subtitles(struct item *item)
     text_release(&s->parts[1].bytes);
     s->parts[1].bytes = words;
     item->left_out |= words.length == 0;
+    if (p->curation && !item->left_out)
+        curation_look(p->curation, &item->curate, s);
     return 0;
 }
 
@@ -235,7 +243,7 @@ static int read_item(const struct prepare *p, struct item *item)
     for (i64 i = 0; i < s->count; i++) {
         enum sample_kind kind = s->parts[i].kind;
         bool text = kind == SAMPLE_TEXT || kind == SAMPLE_IDS;
-        if (i == 1 && (s->subtitles || s->cues.length) && take_subtitles(item) < 0)
+        if (i == 1 && has_subtitles(s) && take_subtitles(p, item) < 0)
             return -1;
         if (s->layout == SAMPLE_CHAT && chat_encode(p, item, i) < 0)
             return -1;
@@ -262,7 +270,7 @@ static void run_item(void *context, i64 tile, int worker)
     chat_fold(job->prepare, &item->sample);
     item->made = memory_alloc(max_i64(1, item->sample.count) * (i64)sizeof *item->made);
     item->left_out = !decide_use(job->prepare, item);
-    if (job->prepare->curation && !item->left_out)
+    if (job->prepare->curation && !item->left_out && !has_subtitles(&item->sample))
         curation_look(job->prepare->curation, &item->curate, &item->sample);
     if (!item->left_out && read_item(job->prepare, item) < 0)
         item->problem = string_copy(error_text()); /* the message belongs to this thread */

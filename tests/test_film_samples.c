@@ -351,6 +351,21 @@ static void windows_say_what_is_said_in_them(void **state)
     text_release(&film);
 }
 
+static void what_is_said_is_masked_as_other_texts_are(void **state)
+{
+    struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
+    struct shards s;
+    (void)state;
+    begin();
+    put_film("a.mp4", "mute.mp4");
+    put_text("a.srt", "1\n00:00:00,000 --> 00:00:01,900\nwrite to me@example.com\n\n");
+    settings.filter.personal = PERSONAL_MASK;
+    settings.filter.memory_bytes = 4096;
+    run(&s, &settings);
+    assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_IN, "a.mp4", "VTN") + 2, "write to <email>");
+    shards_close(&s);
+}
+
 /* The audio tokenizer's recordings: kept, or read again when they are drawn. */
 static void tokenizers_hear_films(void **state)
 {
@@ -381,10 +396,15 @@ static void tokenizers_hear_films(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_window_has_its_sound),         cmocka_unit_test(the_packer_reads_it),
-        cmocka_unit_test(films_without_a_sound_stand_alone), cmocka_unit_test(sounds_may_be_demanded),
-        cmocka_unit_test(longer_sounds_are_cut_or_left_out), cmocka_unit_test(tokenizers_hear_films),
-        cmocka_unit_test(windows_say_what_is_said_in_them),  cmocka_unit_test(films_may_stand_in_archives_and_messages),
+        cmocka_unit_test(each_window_has_its_sound),
+        cmocka_unit_test(the_packer_reads_it),
+        cmocka_unit_test(films_without_a_sound_stand_alone),
+        cmocka_unit_test(sounds_may_be_demanded),
+        cmocka_unit_test(longer_sounds_are_cut_or_left_out),
+        cmocka_unit_test(tokenizers_hear_films),
+        cmocka_unit_test(windows_say_what_is_said_in_them),
+        cmocka_unit_test(films_may_stand_in_archives_and_messages),
+        cmocka_unit_test(what_is_said_is_masked_as_other_texts_are),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

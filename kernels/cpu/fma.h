@@ -1,12 +1,12 @@
 /* Products by multiply-adds of f32, for what tiles of AMX do not take: operands of bf16 become f32 as they are packed.
  *
- *     a      panels of FMA_ROWS rows: as they lie [rows][FMA_A_STRIDE], or (of a transposed operand)
- * [depth][FMA_TURNED] b      a panel of FMA_COLUMNS columns: [depth][FMA_COLUMNS] sums   FMA_ROWS x FMA_COLUMNS of them
- * stay in registers for a run of the depth
+ *     a       panels of FMA_ROWS rows: [rows][FMA_A_STRIDE] as they lie, [depth][FMA_TURNED] of a transposed operand
+ *     b       a panel of FMA_COLUMNS columns: [depth][FMA_COLUMNS]
+ *     sums    FMA_ROWS x FMA_COLUMNS of them stay in registers for a run of the depth
  *
- * The panel of b stays in the first cache, those of a stream through it from the second.
- * Every sum is taken term by term in the order of the depth, one fused multiply-add each, and what it is added to comes
- * last: whatever a product is cut into, and however many rows or workers there are, its bits are the same. */
+ * The panel of b stays in the first cache, those of a stream through it from the second. Every sum is taken term by
+ * term in the order of the depth, one fused multiply-add each, and what it is added to comes last: whatever a product
+ * is cut into, and however many rows or workers there are, its bits are the same. */
 #ifndef WEFT_CPU_FMA_H
 #define WEFT_CPU_FMA_H
 #include "kernels/cpu/rows.h"

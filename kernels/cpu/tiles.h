@@ -4,9 +4,8 @@
 #define WEFT_CPU_TILES_H
 #include "kernels/kernels.h"
 
-/* ---- products by multiply-adds: a tile has rows enough to pay for packing its columns of b. Sums do not depend on how
- * they are cut, but for gradients of weights, whose few tiles are made more by summing segments of the depth apart.
- * ---- */
+/* ---- products by multiply-adds: a tile has rows enough to pay for packing its columns of b. Sums depend on how they
+ * are cut in gradients of weights alone, whose few tiles are made more by summing segments of the depth apart ---- */
 enum { ROWS_UNIT = 42, ROWS_MOST = 12 * ROWS_UNIT, COLUMNS_UNIT = 32, COLUMNS_MOST = 256, COLUMNS_LEAST = 64 };
 enum { DEPTH_RUN = 512, TILES_WANTED = 16, SUMS_WANTED = 4 };
 
