@@ -1,9 +1,9 @@
 /* What a training step will need, known before it runs: the same step (train/step.c) on the meta backend, and, where
  * there are no shards to read, on batches made of draws.
  *
- * Memory is that of tensors, which the arenas count, and of what the CPU backend holds beside them (device_held_bytes). It is
- * a bound where data decides: buffers of experts' rows have the room for any routing. Files that are mapped are not in
- * it: they are the system's cache. */
+ * Memory is that of tensors, which the arenas count, and of what the CPU backend holds beside them (device_held_bytes).
+ * It is a bound where data decides: buffers of experts' rows have the room for any routing. Files that are mapped are
+ * not in it: they are the system's cache. */
 #ifndef WEFT_TRAIN_PLAN_H
 #define WEFT_TRAIN_PLAN_H
 #include "sequence/grammar.h"
