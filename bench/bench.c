@@ -7,6 +7,7 @@
 const struct bench benches[] = {
     {"step", "CPU training step against the matrix peak", bench_step},
     {"profile", "where the step's time goes, op by op", bench_profile},
+    {"workers", "the step with more cores, played from its tiles; beside it this machine's", bench_workers},
     {"experts", "the step with 256 experts against 32, a token", bench_experts},
     {"attention", "attention over packed samples and blocks against one causal sample", bench_attention},
     {"bpe", "training and encoding of byte-level BPE, one thread", bench_bpe},

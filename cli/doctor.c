@@ -77,8 +77,8 @@ static void say_machine(struct json *j, struct device *device)
 {
     double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     struct text gpu = {0};
-    say(j, "device", "%s, %d workers of %ld cores", device_name(device), workers_count(),
-        sysconf(_SC_NPROCESSORS_ONLN));
+    say(j, "device", "%s, %d workers in %d groups, of %ld cores", device_name(device), workers_count(),
+        workers_groups(), sysconf(_SC_NPROCESSORS_ONLN));
     say(j, "memory", "%.1f GB", bytes * 1e-9);
     say(j, "precision", "auto is %s", device->has_bf16 ? "bf16" : "f32: this CPU has no fast bf16");
     if (cuda_describe(&gpu) == 0)

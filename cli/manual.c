@@ -263,10 +263,13 @@ static void put_man(struct text *out)
     for (const struct stage_kind *k = stage_kinds; k->name; k++)
         put_man_kind(out, k);
     text_printf(
-        out, ".SH ENVIRONMENT\n.TP\n\\fBWEFT_THREADS\\fR\nworker threads; one for each core without it\n"
-             ".SH FILES\nWhat is written appears under its name when it is whole. A call that is killed may leave "
-             "NAME.tmp\\-PID\\-N beside it: nobody reads it, and it can be removed.\n"
-             ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\ninterrupted and saved\n");
+        out,
+        ".SH ENVIRONMENT\n.TP\n\\fBWEFT_THREADS\\fR\nworker threads; one for each core without it\n"
+        ".TP\n\\fBWEFT_PIN\\fR\n1: each worker stays on a CPU of its own; 0: nowhere. Without it workers that have all "
+        "CPUs of a machine of several memories (NUMA) stay near to theirs, and pages come from all in turn\n"
+        ".SH FILES\nWhat is written appears under its name when it is whole. A call that is killed may leave "
+        "NAME.tmp\\-PID\\-N beside it: nobody reads it, and it can be removed.\n"
+        ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\ninterrupted and saved\n");
 }
 
 int command_man(int argc, char **argv)

@@ -1,31 +1,46 @@
 #define _GNU_SOURCE
-#include "core/core.h"
+#include "core/topology.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <string.h>
+#include <time.h>
 
-/* A job is published by raising `generation`; each worker takes tiles from `next` until none is left and then counts
- * itself out. The calling thread works too, as worker 0. Workers spin a little before they sleep: jobs follow each
- * other closely in a step, and a sleeping thread takes longer to wake than many jobs take to run. */
-enum { WORKERS_MAX = 256, SPINS = 2000 };
+/* Workers stand in groups of neighbours, at most GROUP_MOST, all near to the same memory. A group shares three lines of
+ * cache: what it waits on, the tiles it takes, and how many of it are still at work; so a job goes out and comes back
+ * in two levels, and taking a tile crosses from one memory to another only when a group helps the next. Tiles are dealt
+ * to groups in turn, so that all are begun in about their order. The calling thread works too, as worker 0. Workers
+ * spin a little before they sleep: jobs follow each other closely in a step, and a sleeping thread takes longer to wake
+ * than many jobs take to run. */
+enum { WORKERS_MAX = CPUS_MOST, GROUP_MOST = 8, SPINS = 2000 };
 
+struct group {
+    _Alignas(64) atomic_uint generation;
+    _Alignas(64) _Atomic i64 next; /* of its own tiles */
+    i64 tiles;
+    _Alignas(64) atomic_int busy;
+    int waiting; /* workers that wait on it: all but worker 0 */
+};
 static struct {
-    int count;
+    int count, groups;
     pthread_t threads[WORKERS_MAX];
+    struct cpu_place places[WORKERS_MAX];
+    int group_of[WORKERS_MAX];
+    bool held, spread;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
-    atomic_uint generation;
-    atomic_int sleeping, busy;
-    atomic_bool stop;
     worker_fn *run;
     void *context;
-    i64 tiles;
-    _Atomic i64 next;
+    workers_watch_fn *watch;
+    void *watching;
     bool running; /* of the calling thread: guards against nesting */
+    _Alignas(64) atomic_int sleeping;
+    atomic_bool stop;
+    _Alignas(64) atomic_int busy; /* groups */
+    struct group group[WORKERS_MAX];
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 static inline void relax(void)
@@ -35,48 +50,69 @@ static inline void relax(void)
 #endif
 }
 
+/* Those of its own group, then what others have left. */
 static void take_tiles(int worker)
 {
-    for (;;) {
-        i64 tile = atomic_fetch_add_explicit(&pool.next, 1, memory_order_relaxed);
-        if (tile >= pool.tiles)
-            return;
-        pool.run(pool.context, tile, worker);
+    int own = pool.group_of[worker];
+    for (int i = 0; i < pool.groups; i++) {
+        int number = (own + i) % pool.groups;
+        struct group *group = &pool.group[number];
+        while (atomic_load_explicit(&group->next, memory_order_relaxed) < group->tiles) {
+            i64 tile = atomic_fetch_add_explicit(&group->next, 1, memory_order_relaxed);
+            if (tile < group->tiles)
+                pool.run(pool.context, tile * pool.groups + number, worker);
+        }
     }
 }
 
-static void wait_for_job(unsigned seen)
+static void wait_for_job(struct group *group, unsigned seen)
 {
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&pool.generation, memory_order_acquire) != seen)
+        if (atomic_load_explicit(&group->generation, memory_order_acquire) != seen)
             return;
         relax();
     }
     pthread_mutex_lock(&pool.mutex);
     atomic_fetch_add(&pool.sleeping, 1);
-    while (atomic_load(&pool.generation) == seen)
+    while (atomic_load(&group->generation) == seen)
         pthread_cond_wait(&pool.wake, &pool.mutex);
     atomic_fetch_sub(&pool.sleeping, 1);
     pthread_mutex_unlock(&pool.mutex);
 }
 
+/* The CPUs of its memory, or (WEFT_PIN=1) one of its own. Its scratch comes from that memory. */
+static void hold(int worker)
+{
+    const char *pin = getenv("WEFT_PIN");
+    bool alone = pin && strcmp(pin, "1") == 0, cpus[CPUS_MOST] = {false};
+    for (int i = 0; i < pool.count; i++)
+        if (alone ? i == worker : pool.places[i].node == pool.places[worker].node)
+            cpus[pool.places[i].cpu] = true;
+    topology_hold(cpus);
+}
+
 static void *worker_main(void *argument)
 {
     int worker = (int)(intptr_t)argument;
-    unsigned seen = 0;
-    for (;;) {
-        wait_for_job(seen);
-        seen++;
+    struct group *group = &pool.group[pool.group_of[worker]];
+    if (pool.held)
+        hold(worker);
+    if (pool.spread)
+        topology_spread(0);
+    for (unsigned seen = 0;; seen++) {
+        wait_for_job(group, seen);
         if (atomic_load(&pool.stop))
             return NULL;
         take_tiles(worker);
-        atomic_fetch_sub_explicit(&pool.busy, 1, memory_order_release);
+        if (atomic_fetch_sub_explicit(&group->busy, 1, memory_order_acq_rel) == 1)
+            atomic_fetch_sub_explicit(&pool.busy, 1, memory_order_release);
     }
 }
 
 static void publish(void)
 {
-    atomic_fetch_add(&pool.generation, 1);
+    for (int i = 0; i < pool.groups; i++)
+        atomic_fetch_add(&pool.group[i].generation, 1);
     if (atomic_load(&pool.sleeping)) {
         pthread_mutex_lock(&pool.mutex);
         pthread_cond_broadcast(&pool.wake);
@@ -86,20 +122,33 @@ static void publish(void)
 
 int workers_cores(void)
 {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    bool may_run[CPUS_MOST];
+    return topology_mask(may_run);
 }
 
-void workers_start(int count)
+/* Neighbours of the same memory, as even as may be. */
+static void make_groups(void)
 {
-    const char *wanted = getenv("WEFT_THREADS");
-    if (count <= 0 && wanted)
-        count = atoi(wanted);
-    if (count <= 0)
-        count = workers_cores();
-    workers_stop();
-    pool.count = (int)min_i64(max_i64(count, 1), WORKERS_MAX);
-    atomic_store(&pool.generation, 0);
+    pool.groups = 0;
+    for (int first = 0, end; first < pool.count; first = end) {
+        for (end = first + 1; end < pool.count && pool.places[end].node == pool.places[first].node; end++)
+            ;
+        int members = end - first, groups = (int)ceil_div(members, GROUP_MOST);
+        for (int i = 0; i < members; i++)
+            pool.group_of[first + i] = pool.groups + (int)((i64)i * groups / members);
+        pool.groups += groups;
+    }
+    for (int i = 0; i < pool.groups; i++)
+        pool.group[i] = (struct group){.waiting = 0};
+    for (int worker = 1; worker < pool.count; worker++)
+        pool.group[pool.group_of[worker]].waiting++;
+}
+
+static void start_threads(const struct cpu_place *places, int count)
+{
+    pool.count = count;
+    memcpy(pool.places, places, (size_t)count * sizeof *places);
+    make_groups();
     atomic_store(&pool.stop, false);
     sigset_t all, before;
     sigfillset(&all);
@@ -110,6 +159,41 @@ void workers_start(int count)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+void workers_start_at(const struct cpu_place *places, int count)
+{
+    workers_stop();
+    start_threads(places, count);
+}
+
+static u64 nodes_of(const struct cpu_place *places, int count)
+{
+    u64 nodes = 0;
+    for (int i = 0; i < count; i++)
+        nodes |= (u64)1 << places[i].node;
+    return nodes;
+}
+
+/* Who shares the machine with others is not held: two programs would be held to the same CPUs. */
+void workers_start(int count)
+{
+    static struct cpu_place places[WORKERS_MAX];
+    const char *wanted = getenv("WEFT_THREADS"), *pin = getenv("WEFT_PIN");
+    bool may_run[CPUS_MOST];
+    int cpus = topology_mask(may_run);
+    workers_stop();
+    if (count <= 0 && wanted)
+        count = atoi(wanted);
+    count = (int)min_i64(count <= 0 ? cpus : count, WORKERS_MAX);
+    for (int i = 0; i < count; i++)
+        places[i] = (struct cpu_place){-1, 0};
+    bool all = count == cpus && topology_places(places, count, may_run, "/sys/devices/system") == count;
+    u64 nodes = all ? nodes_of(places, count) : 1;
+    bool several = (nodes & (nodes - 1)) != 0;
+    pool.held = all && (pin ? strcmp(pin, "0") != 0 : several);
+    pool.spread = several && topology_spread(nodes);
+    start_threads(places, count);
+}
+
 void workers_stop(void)
 {
     if (pool.count > 1) {
@@ -118,6 +202,9 @@ void workers_stop(void)
         for (int i = 1; i < pool.count; i++)
             pthread_join(pool.threads[i], NULL);
     }
+    if (pool.spread)
+        topology_spread(0);
+    pool.held = pool.spread = false;
     pool.count = 0;
 }
 
@@ -128,23 +215,70 @@ int workers_count(void)
     return pool.count;
 }
 
+int workers_groups(void)
+{
+    return workers_count() > 0 ? pool.groups : 0;
+}
+
+void workers_watch(workers_watch_fn *watch, void *context)
+{
+    pool.watch = watch;
+    pool.watching = context;
+}
+
+static double cpu_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void run_watched(i64 tiles, worker_fn *run, void *context)
+{
+    double before = cpu_s();
+    for (i64 tile = 0; tile < tiles; tile++) {
+        run(context, tile, 0);
+        double now = cpu_s();
+        pool.watch(pool.watching, tile, tiles, now - before);
+        before = now;
+    }
+}
+
+static void run_alone(i64 tiles, worker_fn *run, void *context)
+{
+    for (i64 tile = 0; tile < tiles; tile++)
+        run(context, tile, 0);
+}
+
+static void deal(i64 tiles)
+{
+    int groups = 0;
+    for (int i = 0; i < pool.groups; i++) {
+        struct group *group = &pool.group[i];
+        atomic_store_explicit(&group->next, 0, memory_order_relaxed);
+        atomic_store_explicit(&group->busy, group->waiting, memory_order_relaxed);
+        group->tiles = ceil_div(max_i64(tiles - i, 0), pool.groups);
+        groups += group->waiting > 0;
+    }
+    atomic_store(&pool.busy, groups);
+}
+
 void workers_run(i64 tiles, worker_fn *run, void *context)
 {
     int count = workers_count();
     require(!pool.running, "workers_run called from a worker");
-    if (tiles <= 0)
+    if (count == 1 && pool.watch) {
+        run_watched(tiles, run, context);
         return;
-    if (count == 1 || tiles == 1) {
-        for (i64 tile = 0; tile < tiles; tile++)
-            run(context, tile, 0);
+    }
+    if (count == 1 || tiles <= 1) {
+        run_alone(tiles, run, context);
         return;
     }
     pool.running = true;
     pool.run = run;
     pool.context = context;
-    pool.tiles = tiles;
-    atomic_store(&pool.next, 0);
-    atomic_store(&pool.busy, count - 1);
+    deal(tiles);
     publish();
     take_tiles(0);
     for (int spins = 0; atomic_load_explicit(&pool.busy, memory_order_acquire) > 0; spins++) {

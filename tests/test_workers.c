@@ -1,0 +1,237 @@
+/* Workers: who stands where, every tile once, whatever the groups; tiles that wait for those before them; time of
+ * tiles; memory from several nodes. */
+#include "core/topology.h"
+#include "tests/scratch.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+/* Two sockets of four cores of two hardware threads, numbered as Linux does: second threads last. */
+enum { SOCKET = 4, CORES = 8, THREADS = 16 };
+
+static void write_list(const char *folder, const char *file, const char *list)
+{
+    char *path = path_join(path_of(folder), file);
+    succeed(directory_make(path_of(folder)));
+    succeed(file_replace(path, list, (i64)strlen(list)));
+    memory_free(path);
+}
+
+static int make_machine(void **state)
+{
+    if (make_directory(state) < 0)
+        return -1;
+    write_list("node/node0", "cpulist", "0-3,8-11\n");
+    write_list("node/node1", "cpulist", "4-7,12-15\n");
+    for (int cpu = 0; cpu < THREADS; cpu++) {
+        char folder[64], list[32];
+        snprintf(folder, sizeof folder, "cpu/cpu%d/topology", cpu);
+        snprintf(list, sizeof list, "%d,%d\n", cpu % CORES, cpu % CORES + CORES);
+        write_list(folder, "thread_siblings_list", list);
+    }
+    return 0;
+}
+
+static void check_places(const bool *may_run, int wanted, const struct cpu_place *expected, int count)
+{
+    struct cpu_place places[CPUS_MOST];
+    assert_int_equal(topology_places(places, wanted, may_run, path_of("")), count);
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(places[i].cpu, expected[i].cpu);
+        assert_int_equal(places[i].node, expected[i].node);
+    }
+}
+
+static void workers_stand_node_by_node(void **state)
+{
+    (void)state;
+    bool all[CPUS_MOST] = {false}, few[CPUS_MOST] = {false};
+    struct cpu_place whole[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        int node = i / CORES, within = i % CORES;
+        all[i] = true;
+        whole[i] = (struct cpu_place){node * SOCKET + within % SOCKET + within / SOCKET * CORES, node};
+    }
+    check_places(all, THREADS, whole, THREADS);
+    check_places(all, 100, whole, THREADS);
+    const struct cpu_place cores[] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 1}, {5, 1}, {6, 1}, {7, 1}};
+    check_places(all, CORES, cores, CORES);
+    few[9] = few[1] = few[13] = few[20] = true; /* 9 and 1 are one core; 20 is described nowhere */
+    const struct cpu_place some[] = {{1, 0}, {20, 0}, {13, 1}};
+    check_places(few, 3, some, 3);
+    const struct cpu_place every[] = {{1, 0}, {9, 0}, {20, 0}, {13, 1}};
+    check_places(few, 4, every, 4);
+}
+
+static void a_machine_that_is_not_described_is_one_memory(void **state)
+{
+    (void)state;
+    bool all[CPUS_MOST] = {true, true, true};
+    struct cpu_place places[3];
+    assert_int_equal(topology_places(places, 3, all, path_of("nowhere")), 3);
+    write_list("odd/node/node0", "cpulist", "x,-,2-");
+    write_list("odd/node/node1", "cpulist", "1-999999999999\n");
+    assert_int_equal(topology_places(places, 3, all, path_of("odd")), 3);
+    assert_int_equal(places[0].node, 0);
+    assert_int_equal(places[2].node, 1);
+}
+
+/* ---- Jobs ---- */
+
+enum { TILES_MOST = 1000 };
+struct count_job {
+    atomic_int times[TILES_MOST];
+    _Atomic i64 done; /* tiles before this one */
+};
+
+static void count_tile(void *context, i64 tile, int worker)
+{
+    struct count_job *job = context;
+    assert_in_range(worker, 0, CPUS_MOST);
+    atomic_fetch_add(&job->times[tile], 1);
+}
+
+static void wait_for_the_one_before(void *context, i64 tile, int worker)
+{
+    struct count_job *job = context;
+    (void)worker;
+    while (atomic_load(&job->done) != tile)
+        sched_yield();
+    atomic_store(&job->done, tile + 1);
+}
+
+static void run_jobs(void)
+{
+    static struct count_job job;
+    for (i64 tiles = 0; tiles <= TILES_MOST; tiles = tiles < 20 ? tiles + 1 : tiles * 7) {
+        memset(&job, 0, sizeof job);
+        workers_run(tiles, count_tile, &job);
+        for (i64 i = 0; i < TILES_MOST; i++)
+            assert_int_equal(job.times[i], i < tiles);
+        workers_run(tiles, wait_for_the_one_before, &job);
+        assert_int_equal(job.done, tiles);
+    }
+}
+
+static void every_tile_runs_once_in_any_groups(void **state)
+{
+    (void)state;
+    static const struct {
+        int nodes[13], count, groups;
+    } pools[] = {
+        {{0}, 1, 1},
+        {{0, 0}, 2, 1},
+        {{0, 1}, 2, 2}, /* a group of which nobody waits */
+        {{0, 0, 0, 0, 0, 0, 0, 0, 0}, 9, 2},
+        {{0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2}, 13, 4},
+    };
+    for (i64 i = 0; i < COUNT_OF(pools); i++) {
+        struct cpu_place places[13];
+        for (int k = 0; k < pools[i].count; k++)
+            places[k] = (struct cpu_place){-1, pools[i].nodes[k]};
+        workers_start_at(places, pools[i].count);
+        assert_int_equal(workers_count(), pools[i].count);
+        assert_int_equal(workers_groups(), pools[i].groups);
+        run_jobs();
+    }
+    workers_stop();
+}
+
+static void sleeping_workers_wake(void **state)
+{
+    (void)state;
+    const struct cpu_place places[] = {{-1, 0}, {-1, 0}, {-1, 1}, {-1, 1}};
+    workers_start_at(places, 4);
+    for (int i = 0; i < 5; i++) {
+        usleep(5000);
+        run_jobs();
+    }
+    workers_stop();
+}
+
+/* ---- Time of tiles ---- */
+
+struct watched {
+    i64 tiles, of, jobs;
+    bool negative;
+};
+
+static void watch_tile(void *context, i64 tile, i64 tiles, double seconds)
+{
+    struct watched *w = context;
+    w->jobs += tile == 0;
+    w->negative |= seconds < 0;
+    w->tiles++;
+    w->of = tiles;
+}
+
+static void tiles_of_one_worker_are_timed(void **state)
+{
+    (void)state;
+    struct count_job *job = memory_alloc(sizeof *job);
+    struct watched watched = {0};
+    workers_start(1);
+    workers_watch(watch_tile, &watched);
+    workers_run(7, count_tile, job);
+    workers_run(3, count_tile, job);
+    workers_watch(NULL, NULL);
+    workers_run(5, count_tile, job);
+    assert_int_equal(watched.jobs, 2);
+    assert_int_equal(watched.tiles, 10);
+    assert_int_equal(watched.of, 3);
+    assert_false(watched.negative);
+    workers_stop();
+    memory_free(job);
+}
+
+/* ---- The system ---- */
+
+static void threads_are_held_and_memory_is_spread(void **state)
+{
+    (void)state;
+    bool before[CPUS_MOST], one[CPUS_MOST] = {false}, after[CPUS_MOST];
+    int count = topology_mask(before), first = 0;
+    assert_int_equal(count, workers_cores());
+    while (!before[first])
+        first++;
+    one[first] = true;
+    topology_hold(one);
+    if (topology_mask(after) == 1) { /* a sandbox may refuse */
+        assert_memory_equal(after, one, sizeof one);
+        topology_hold(before);
+        topology_mask(after);
+        assert_memory_equal(after, before, sizeof before);
+    }
+    assert_false(topology_spread(0)); /* it is not */
+    if (topology_spread(1)) {
+        assert_false(topology_spread(1)); /* it is already */
+        assert_true(topology_spread(0));
+    }
+}
+
+static void pinned_workers_do_the_same(void **state)
+{
+    (void)state;
+    setenv("WEFT_PIN", "1", 1);
+    workers_start(workers_cores());
+    run_jobs();
+    workers_stop();
+    unsetenv("WEFT_PIN");
+    bool mask[CPUS_MOST];
+    assert_int_equal(topology_mask(mask), workers_cores()); /* the calling thread is free */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_stand_node_by_node),
+        cmocka_unit_test(a_machine_that_is_not_described_is_one_memory),
+        cmocka_unit_test(every_tile_runs_once_in_any_groups),
+        cmocka_unit_test(sleeping_workers_wake),
+        cmocka_unit_test(tiles_of_one_worker_are_timed),
+        cmocka_unit_test(threads_are_held_and_memory_is_spread),
+        cmocka_unit_test(pinned_workers_do_the_same),
+    };
+    return cmocka_run_group_tests(tests, make_machine, remove_directory);
+}
