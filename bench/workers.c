@@ -1,16 +1,17 @@
-/* What more cores would make of the step of `weft bench step`: the CPU time of every tile of it is taken with one
- * worker, and its jobs are played with many: tiles go to whoever is free first, a job ends with its last tile, and
- * handing it out and collecting it costs what it costs here, for each line of cache that goes to and fro. What is
- * between the jobs stays as it is: it is serial. Cores are taken to share no memory bandwidth and no cache, so it is
- * the most that this many can do; beside it, measured, what the cores of this machine do. */
+/* What more cores would make of the step of `weft bench step`: it is cut for so many workers, the CPU time of every
+ * tile of it is taken with one, and its jobs are played: tiles go to whoever is free first, a job ends with its last
+ * tile, and handing it out and collecting it costs what it costs here, for each line of cache that goes to and fro.
+ * What is between the jobs stays as it is: it is serial. Cores are taken to share no memory bandwidth and no cache, so
+ * it is the most that this many can do; beside it, measured, what the cores of this machine do. */
 #include "bench/step.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { EMPTY_JOBS = 20000, WORKERS_MOST = 256, GROUP = 8, OPS_MOST = 256, ROUNDS = 5 };
+enum { EMPTY_JOBS = 2000, WORKERS_MOST = 256, GROUP = 8, KINDS_MOST = 1024, ROUNDS = 10 };
 
 struct job {
     const char *op;
@@ -103,7 +104,7 @@ static double lines_of(int workers)
 }
 
 struct played {
-    double step_s, serial_s, handing_s;
+    double step_s, serial_s, handing_s; /* handing: a part of the step */
 };
 static struct played play(int workers, double serial_s, double line_s)
 {
@@ -116,16 +117,14 @@ static struct played play(int workers, double serial_s, double line_s)
     return p;
 }
 
-static void print_played(double serial_s, double line_s)
+/* Traces a step that is cut for so many. */
+static int play_step(struct played *played, struct step_bench *b, int workers, i64 step, double line_s)
 {
-    static const int counts[] = {1, 2, 4, 8, 16, 32, 64, 128};
-    double one = play(1, serial_s, line_s).step_s;
-    printf("%8s %10s %9s %11s %8s %9s\n", "workers", "step, ms", "speed-up", "efficiency", "serial", "handing");
-    for (i64 i = 0; i < COUNT_OF(counts); i++) {
-        struct played p = play(counts[i], serial_s, line_s);
-        printf("%8d %10.2f %9.1f %11.2f %8.3f %9.3f\n", counts[i], 1e3 * p.step_s, one / p.step_s,
-               one / p.step_s / counts[i], p.serial_s / p.step_s, p.handing_s / p.step_s);
-    }
+    workers_cut_for(workers);
+    double seconds = trace_step(b, step);
+    workers_cut_for(0);
+    *played = play(workers, seconds - tiles_seconds(), line_s);
+    return seconds < 0 ? -1 : 0;
 }
 
 /* ---- Who keeps 64 workers waiting ---- */
@@ -133,16 +132,16 @@ static void print_played(double serial_s, double line_s)
 struct waited {
     const char *op;
     double one_s, many_s, lost_s; /* of the step: what many take beyond a 64th */
-    i64 jobs, least_tiles;
+    i64 jobs, tiles;              /* of a job */
 };
 
-static struct waited *wait_of(struct waited *waits, i64 *count, const char *op)
+static struct waited *wait_of(struct waited *waits, i64 *count, const char *op, i64 tiles)
 {
     for (i64 i = 0; i < *count; i++)
-        if (strcmp(waits[i].op, op) == 0)
+        if (waits[i].tiles == tiles && strcmp(waits[i].op, op) == 0)
             return &waits[i];
-    require(*count < OPS_MOST, "more than %d ops", OPS_MOST);
-    waits[*count] = (struct waited){.op = op, .least_tiles = INT64_MAX};
+    require(*count < KINDS_MOST, "more than %d kinds of jobs", KINDS_MOST);
+    waits[*count] = (struct waited){.op = op, .tiles = tiles};
     return &waits[(*count)++];
 }
 
@@ -155,24 +154,23 @@ static int falling(const void *a, const void *b)
 static void print_waits(double step_s)
 {
     enum { MANY = 64, SHOWN = 10 };
-    static struct waited waits[OPS_MOST];
+    static struct waited waits[KINDS_MOST];
     i64 count = 0;
     for (i64 i = 0; i < trace.job_count; i++) {
         const struct job *job = &trace.jobs[i];
-        struct waited *wait = wait_of(waits, &count, job->op);
+        struct waited *wait = wait_of(waits, &count, job->op, job->tiles);
         double one = last_end(job, 1), many = last_end(job, MANY);
         wait->one_s += one;
         wait->many_s += many;
         wait->lost_s += many - one / MANY;
         wait->jobs++;
-        wait->least_tiles = min_i64(wait->least_tiles, job->tiles);
     }
     qsort(waits, (size_t)count, sizeof *waits, falling);
-    printf("what %d workers wait for, by op:\n%-24s %6s %12s %10s %10s %10s\n", MANY, "op", "jobs", "least tiles",
-           "one, ms", "many, ms", "lost");
+    printf("what %d workers wait for, by op and tiles of a job:\n%-24s %6s %8s %10s %10s %10s\n", MANY, "op", "jobs",
+           "tiles", "one, ms", "many, ms", "lost");
     for (i64 i = 0; i < count && i < SHOWN; i++)
-        printf("%-24s %6lld %12lld %10.2f %10.3f %10.3f\n", waits[i].op, (long long)waits[i].jobs,
-               (long long)waits[i].least_tiles, 1e3 * waits[i].one_s, 1e3 * waits[i].many_s, waits[i].lost_s / step_s);
+        printf("%-24s %6lld %8lld %10.2f %10.3f %10.3f\n", waits[i].op, (long long)waits[i].jobs,
+               (long long)waits[i].tiles, 1e3 * waits[i].one_s, 1e3 * waits[i].many_s, waits[i].lost_s / step_s);
 }
 
 /* ---- Measured ---- */
@@ -182,16 +180,16 @@ static void nothing(void *context, i64 tile, int worker)
     (void)context, (void)tile, (void)worker;
 }
 
-static double empty_job_s(void)
+static double empty_job_s(void) /* the least: a worker that has no core waits for one */
 {
-    double rounds[ROUNDS];
+    double least = INFINITY;
     for (int round = 0; round < ROUNDS; round++) {
         double begin = clock_s();
         for (i64 i = 0; i < EMPTY_JOBS; i++)
             workers_run(workers_count(), nothing, NULL);
-        rounds[round] = (clock_s() - begin) / EMPTY_JOBS;
+        least = fmin(least, (clock_s() - begin) / EMPTY_JOBS);
     }
-    return bench_median(rounds, ROUNDS);
+    return least;
 }
 
 static double measured_step_s(struct step_bench *b, i64 *step)
@@ -207,55 +205,59 @@ static double measured_step_s(struct step_bench *b, i64 *step)
     return bench_median(rounds, ROUNDS);
 }
 
-static void print_json(int workers, double one_s, double many_s, double serial_s, double line_s)
+static void print_head(const struct played *one, int workers, double job_s)
 {
-    static const int counts[] = {2, 8, 16, 32, 64, 128};
-    double alone = play(1, serial_s, line_s).step_s;
-    bench_print(&(struct bench_row){"workers", "serial part of a step with one worker", "ms", "the step",
-                                    1e3 * serial_s, 1e3 * one_s, 0.01, true, NULL},
-                true);
-    for (i64 i = 0; i < COUNT_OF(counts); i++) {
-        char what[64];
-        snprintf(what, sizeof what, "speed-up of %d workers, played", counts[i]);
-        bench_print(&(struct bench_row){.name = "workers",
-                                        .what = what,
-                                        .unit = "times",
-                                        .against = "one worker",
-                                        .value = alone / play(counts[i], serial_s, line_s).step_s},
+    printf(
+        "a step of %lld jobs and %lld tiles, %.2f ms of %.1f serial; an empty job of %d workers in %d groups %.2f us\n",
+        (long long)trace.job_count, (long long)trace.tile_count, 1e3 * one->serial_s, 1e3 * one->step_s, workers,
+        workers_groups(), 1e6 * job_s);
+    printf("%8s %10s %9s %11s %8s %9s\n", "workers", "step, ms", "speed-up", "efficiency", "serial", "handing");
+}
+
+static void print_played(int workers, const struct played *p, double one_s, bool json)
+{
+    char what[64];
+    snprintf(what, sizeof what, "speed-up of %d workers, played", workers);
+    if (json)
+        bench_print(&(struct bench_row){"workers", what, "times", "as many times one", one_s / p->step_s, workers, 0.5,
+                                        false, NULL},
                     true);
-    }
-    bench_print(&(struct bench_row){.name = "workers",
-                                    .what = "speed-up of this machine's workers",
-                                    .unit = "times",
-                                    .against = "played",
-                                    .value = one_s / many_s,
-                                    .reference = alone / play(workers, serial_s, line_s).step_s},
-                true);
+    else
+        printf("%8d %10.2f %9.1f %11.2f %8.3f %9.3f\n", workers, 1e3 * p->step_s, one_s / p->step_s,
+               one_s / p->step_s / workers, p->serial_s / p->step_s, p->handing_s / p->step_s);
 }
 
 static int run(struct step_bench *b, bool json)
 {
+    enum { MANY = 64 };
+    static const int counts[] = {1, 2, 4, 8, 16, 32, 128, MANY};
     int workers = (int)min_i64(workers_count(), WORKERS_MOST);
     double job_s = empty_job_s(), line_s = job_s / lines_of(workers);
+    struct played one, own, many;
     i64 step = 0;
     workers_start(1);
-    double warm = trace_step(b, step), one_s = trace_step(b, ++step), serial_s = one_s - tiles_seconds();
-    workers_start(workers);
-    double many_s = measured_step_s(b, &step);
-    if (warm < 0 || one_s < 0 || many_s < 0)
+    if (trace_step(b, step) < 0 || play_step(&one, b, 1, ++step, line_s))
         return -1;
-    if (json) {
-        print_json(workers, one_s, many_s, serial_s, line_s);
-        return 0;
+    if (!json)
+        print_head(&one, workers, job_s);
+    for (i64 i = 0; i < COUNT_OF(counts); i++) { /* one after the other: clocks and neighbours change */
+        if (play_step(&one, b, 1, ++step, line_s) || play_step(&many, b, counts[i], ++step, line_s))
+            return -1;
+        print_played(counts[i], &many, one.step_s, json);
     }
-    printf(
-        "a step of %lld jobs and %lld tiles, %.2f ms of it serial; an empty job of %d workers in %d groups %.2f us\n",
-        (long long)trace.job_count, (long long)trace.tile_count, 1e3 * serial_s, workers, workers_groups(),
-        1e6 * job_s);
-    print_played(serial_s, line_s);
-    printf("measured: %d workers %.2f ms, one %.2f: %.2f times\n", workers, 1e3 * many_s, 1e3 * one_s, one_s / many_s);
-    print_waits(play(64, serial_s, line_s).step_s);
-    return 0;
+    if (!json)
+        print_waits(many.step_s);
+    if (play_step(&own, b, workers, ++step, line_s))
+        return -1;
+    workers_start(workers);
+    double own_s = measured_step_s(b, &step);
+    bench_print(&(struct bench_row){"workers", "speed-up of this machine's, measured", "times", "played",
+                                    one.step_s / own_s, one.step_s / own.step_s, 0.9, false, NULL},
+                json);
+    bench_print(&(struct bench_row){"workers", "serial part of the step", "ms", "one worker's step", 1e3 * one.serial_s,
+                                    1e3 * one.step_s, 0.01, true, NULL},
+                json);
+    return own_s < 0 ? -1 : 0;
 }
 
 int bench_workers(struct device *device, bool json)

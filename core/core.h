@@ -151,7 +151,8 @@ u32 crc32c(const void *data, i64 bytes);               /* Castagnoli, as in Tens
 
 /* ---- Workers ---- */
 /* One pool for the process. A job is cut into tiles whose number and shape depend on shapes alone, never on the number
- * of threads; tiles write disjoint memory. So results do not depend on how many workers there are. Tiles are begun in
+ * of threads, wherever a sum follows the cut; tiles write disjoint memory. So results do not depend on how many workers
+ * there are. Tiles are begun in
  * about their order; one may wait for those before it. Where the process has all CPUs of a machine of several memories
  * (NUMA), workers stay near to theirs and pages come from all in turn (WEFT_PIN=0: not; 1: a CPU for each worker). */
 typedef void worker_fn(void *context, i64 tile, int worker);
@@ -159,7 +160,9 @@ int workers_cores(void);       /* that this process may run on */
 void workers_start(int count); /* 0: one per core, WEFT_THREADS overrides; called again it replaces the pool */
 void workers_stop(void);
 int workers_count(void);
-int workers_groups(void); /* of neighbours that wake, take tiles and end together */
+int workers_groups(void);        /* of neighbours that wake, take tiles and end together */
+int workers_cut(void);           /* how many a job is cut for where no sum follows the cut */
+void workers_cut_for(int count); /* 0: as many as there are */
 /* CPU time of each tile as it is done, of a pool of one worker; NULL: no more. */
 typedef void workers_watch_fn(void *context, i64 tile, i64 tiles, double seconds);
 void workers_watch(workers_watch_fn *watch, void *context);

@@ -25,7 +25,7 @@ struct group {
     int waiting; /* workers that wait on it: all but worker 0 */
 };
 static struct {
-    int count, groups;
+    int count, groups, cut;
     pthread_t threads[WORKERS_MAX];
     struct cpu_place places[WORKERS_MAX];
     int group_of[WORKERS_MAX];
@@ -218,6 +218,16 @@ int workers_count(void)
 int workers_groups(void)
 {
     return workers_count() > 0 ? pool.groups : 0;
+}
+
+int workers_cut(void)
+{
+    return pool.cut > 0 ? pool.cut : workers_count();
+}
+
+void workers_cut_for(int count)
+{
+    pool.cut = count;
 }
 
 void workers_watch(workers_watch_fn *watch, void *context)

@@ -182,14 +182,8 @@ void cpu_amx_matmul_grouped_weights(struct device *device, struct matrix dw, u8 
         cpu_v4_matmul_grouped_weights(device, dw, written, experts, dy, x, groups);
         return;
     }
-    struct grouped_job job = {.dw = dw,
-                              .dy = dy,
-                              .x = x,
-                              .slice_rows = slice,
-                              .rows = amx_even(slice, AMX_SLICE_ROWS_MOST),
-                              .columns = amx_even(dw.columns, AMX_COLUMNS_MOST),
-                              .groups = groups,
-                              .written = written};
+    struct grouped_job job = {.dw = dw, .dy = dy, .x = x, .slice_rows = slice, .groups = groups, .written = written};
+    amx_slice_tiling(&job.rows, &job.columns, slice, dw.columns, groups->count);
     job.row_tiles = ceil_div(slice, job.rows);
     job.column_tiles = ceil_div(dw.columns, job.columns);
     workers_run(groups->count * job.row_tiles * job.column_tiles, run_group_tile, &job);

@@ -15,12 +15,12 @@ struct job {
     struct piece *pieces;
 };
 
-static i64 cut_pieces(struct piece *pieces, const struct groups *groups)
+static i64 cut_pieces(struct piece *pieces, const struct groups *groups, i64 rows)
 {
     i64 count = 0;
     for (i64 g = 0; g < groups->count; g++)
-        for (i64 begin = groups->offsets[g], end = groups->offsets[g + 1]; begin < end; begin += AMX_GROUP_ROWS_MOST)
-            pieces[count++] = (struct piece){g, begin, min_i64(AMX_GROUP_ROWS_MOST, end - begin)};
+        for (i64 begin = groups->offsets[g], end = groups->offsets[g + 1]; begin < end; begin += rows)
+            pieces[count++] = (struct piece){g, begin, min_i64(rows, end - begin)};
     return count;
 }
 
@@ -85,12 +85,11 @@ void cpu_amx_matmul_grouped(struct device *device, struct matrix out, struct mat
                       .far = amx_is_far(out),
                       .experts = experts,
                       .steps = amx_steps(a.columns),
-                      .tiling = amx_groups_tiling(out.columns, a.columns),
+                      .tiling = amx_groups_tiling(rows, out.columns, a.columns, groups->count),
                       .groups = groups};
     job.scratch = amx_groups_scratch(a, w, &job.tiling);
     job.copy = amx_copies(a, &job.tiling);
     job.column_tiles = ceil_div(out.columns, job.tiling.columns);
-    job.pieces =
-        cpu_v4_scratch(0, AMX_SLOT_SHARED, (rows / AMX_GROUP_ROWS_MOST + groups->count) * (i64)sizeof *job.pieces);
-    workers_run(cut_pieces(job.pieces, groups) * job.column_tiles, run_tile, &job);
+    job.pieces = cpu_v4_scratch(0, AMX_SLOT_SHARED, (rows / job.tiling.rows + groups->count) * (i64)sizeof *job.pieces);
+    workers_run(cut_pieces(job.pieces, groups, job.tiling.rows) * job.column_tiles, run_tile, &job);
 }

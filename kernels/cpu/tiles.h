@@ -1,5 +1,6 @@
-/* How products are cut: what the CPU backend runs, and what the meta backend counts its scratch by. Sizes follow from
- * shapes alone. */
+/* How products are cut: what the CPU backend runs, and what the meta backend counts its scratch by. Sizes that a sum
+ * follows come from shapes alone; tiles of AMX, which no sum follows, are cut finer for many workers, of whom each
+ * wants AMX_TILES_EACH. */
 #ifndef WEFT_CPU_TILES_H
 #define WEFT_CPU_TILES_H
 #include "kernels/kernels.h"
@@ -67,7 +68,14 @@ static inline i64 fma_run_bytes(enum cpu_level level, i64 m, i64 k)
  * of the output reads of b, or of a where b is small, stays in the second cache, and so do its sums. ---- */
 enum { AMX_BLOCK = 32, AMX_STEP_BYTES = 2048, AMX_SUMS = AMX_BLOCK * AMX_BLOCK, AMX_RUN_STEPS = DEPTH_RUN / AMX_BLOCK };
 enum { AMX_NEAR_BYTES = 512 << 10, AMX_STREAM_BYTES = 1 << 20 };
-enum { AMX_ROWS_MOST = 256, AMX_SLICE_ROWS_MOST = 512, AMX_COLUMNS_MOST = 512, AMX_TILES_WANTED = 16 };
+enum {
+    AMX_ROWS_MOST = 256,
+    AMX_SLICE_ROWS_MOST = 512,
+    AMX_COLUMNS_MOST = 512,
+    AMX_TILES_WANTED = 16,
+    AMX_TILES_EACH = 2,
+    AMX_PACKED_LEAST = 64
+};
 
 static inline i64 amx_steps(i64 depth)
 {
@@ -77,6 +85,11 @@ static inline i64 amx_steps(i64 depth)
 static inline i64 amx_even(i64 length, i64 most) /* the longest of equal parts, whole blocks */
 {
     return round_up(ceil_div(length, ceil_div(length, most)), AMX_BLOCK);
+}
+
+static inline i64 amx_tiles_wanted(void)
+{
+    return AMX_TILES_EACH * (i64)workers_cut();
 }
 
 struct amx_tiling {
@@ -92,9 +105,21 @@ static inline struct amx_tiling amx_tiling_of(i64 rows, i64 columns, i64 depth)
     t.a_stays = steps <= AMX_RUN_STEPS && panels * steps * AMX_STEP_BYTES <= AMX_NEAR_BYTES;
     t.columns = t.a_stays ? columns : amx_even(columns, AMX_COLUMNS_MOST);
     t.rows = t.a_stays ? AMX_ROWS_MOST / 2 : AMX_ROWS_MOST;
-    while (t.rows > AMX_BLOCK && ceil_div(rows, t.rows) * ceil_div(columns, t.columns) < AMX_TILES_WANTED)
+    i64 wanted = max_i64(AMX_TILES_WANTED, amx_tiles_wanted());
+    while (t.rows > AMX_BLOCK && ceil_div(rows, t.rows) * ceil_div(columns, t.columns) < wanted)
         t.rows /= 2;
     return t;
+}
+
+/* Both operands are packed for every tile: the longer side is cut, so that as little as may be is packed twice. */
+static inline void amx_cut_gradient(i64 *tile_rows, i64 *tile_columns, i64 rows, i64 columns, i64 times)
+{
+    while (*tile_rows + *tile_columns > 2 * AMX_PACKED_LEAST &&
+           ceil_div(rows, *tile_rows) * ceil_div(columns, *tile_columns) * times < amx_tiles_wanted())
+        if (*tile_rows > *tile_columns)
+            *tile_rows = amx_even(rows, *tile_rows / 2);
+        else
+            *tile_columns = amx_even(columns, *tile_columns / 2);
 }
 
 /* Gradients of weights: segments of the depth are summed apart where there are few tiles. */
@@ -110,6 +135,7 @@ static inline struct amx_gradient_tiling amx_gradient_tiling_of(i64 rows, i64 co
         t.segments *= 2;
     t.depth = round_up(ceil_div(depth, t.segments), DEPTH_RUN);
     t.segments = ceil_div(depth, t.depth);
+    amx_cut_gradient(&t.rows, &t.columns, rows, columns, t.segments);
     return t;
 }
 
@@ -173,6 +199,14 @@ static inline struct amx_scratch amx_rows_scratch(struct matrix out, struct matr
     return s;
 }
 
+/* A slice's gradient, by groups of slices. */
+static inline void amx_slice_tiling(i64 *tile_rows, i64 *tile_columns, i64 rows, i64 columns, i64 groups)
+{
+    *tile_rows = amx_even(rows, AMX_SLICE_ROWS_MOST);
+    *tile_columns = amx_even(columns, AMX_COLUMNS_MOST);
+    amx_cut_gradient(tile_rows, tile_columns, rows, columns, groups);
+}
+
 /* Groups have their own rows: the panels of their slice stay near, and rows stream. */
 enum { AMX_GROUP_ROWS_MOST = 512, AMX_GROUP_ROWS_LEAST = 32 };
 static inline bool amx_has_groups(struct matrix out, struct matrix a, struct matrix w)
@@ -187,12 +221,15 @@ static inline bool amx_has_few_groups(struct matrix out, struct matrix a, struct
     return transpose && a.rows < AMX_GROUP_ROWS_LEAST * groups->count && amx_takes_few(out, a, w, slice);
 }
 
-static inline struct amx_tiling amx_groups_tiling(i64 columns, i64 depth)
+static inline struct amx_tiling amx_groups_tiling(i64 rows, i64 columns, i64 depth, i64 groups)
 {
     struct amx_tiling t = amx_tiling_of(AMX_GROUP_ROWS_MOST, columns, depth);
     t.rows = AMX_GROUP_ROWS_MOST;
     t.columns = amx_even(columns, AMX_COLUMNS_MOST);
     t.a_stays = false;
+    while (t.rows > AMX_GROUP_ROWS_LEAST &&
+           (groups + rows / t.rows) * ceil_div(columns, t.columns) < amx_tiles_wanted())
+        t.rows /= 2;
     return t;
 }
 

@@ -60,7 +60,7 @@ static void matmul_grouped(struct device *device, struct matrix out, struct matr
 static void matmul_grouped_weights(struct device *device, struct matrix dw, u8 *written_slices, i64 experts,
                                    struct matrix dy, struct matrix x, const struct groups *groups)
 {
-    meta_see_grouped_weights(device, dw, experts, dy, x);
+    meta_see_grouped_weights(device, dw, experts, dy, x, groups);
     double rows = grouped_rows(x.rows, groups), share = rows / (double)max_i64(x.rows, 1);
     double used = (double)groups->count / (double)experts;
     count(device, 2 * rows * (double)dy.columns * (double)x.columns, (bytes(dy) + bytes(x)) * share + bytes(dw) * used);

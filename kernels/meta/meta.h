@@ -11,7 +11,8 @@ void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, 
                      bool transpose_b, bool add);
 void meta_see_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, bool transpose,
                       const struct groups *groups);
-void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x);
+void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x,
+                              const struct groups *groups);
 void meta_see_attention(struct device *device, struct matrix q, struct matrix k, i64 heads, i64 kv_heads,
                         const struct intervals *intervals, bool backward);
 i64 meta_scratch_bytes(const struct device *device);

@@ -73,20 +73,21 @@ void meta_see_grouped(struct device *device, struct matrix out, struct matrix a,
         return;
     }
     if (device->level == CPU_LEVEL_AMX && amx_has_groups(out, a, w)) {
-        struct amx_tiling tiling = amx_groups_tiling(out.columns, a.columns);
+        struct amx_tiling tiling = amx_groups_tiling(a.rows, out.columns, a.columns, groups->count);
         see_tile(device, amx_groups_scratch(a, w, &tiling));
         return;
     }
     see_gemm(device, min_i64(ROWS_MOST, a.rows), a.columns);
 }
 
-void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x)
+void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x,
+                              const struct groups *groups)
 {
     i64 slice = dw.rows / experts;
     if (device->level == CPU_LEVEL_AMX && amx_has_gradient(dw, dy, x)) {
-        i64 rows = min_i64(amx_even(slice, AMX_SLICE_ROWS_MOST), slice);
-        see_tile(device,
-                 amx_gradient_scratch(rows, min_i64(amx_even(dw.columns, AMX_COLUMNS_MOST), dw.columns), x.rows));
+        i64 rows, columns;
+        amx_slice_tiling(&rows, &columns, slice, dw.columns, groups->count);
+        see_tile(device, amx_gradient_scratch(min_i64(rows, slice), min_i64(columns, dw.columns), x.rows));
         return;
     }
     see_gemm(device, min_i64(even_rows(slice), slice), x.rows);
