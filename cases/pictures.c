@@ -157,25 +157,26 @@ static void reference_permute(struct op_run *run)
 }
 
 /* ---- Vision quantiser of `rows` pictures of `columns` bits. Plain: 4x4 (or depth squared) in scales 1, 2, 4, ... and
- * numbers that are exact in float, some u 0 (bit 0). bit 0: bits are flipped (coded: no sum), bit 1: 8x7 in other
- * scales, bit 2: no u ---- */
+ * numbers that are exact in float, some u 0 (bit 0). bit 0: bits are flipped (coded: no sum), bit 1: 8x7 in scales of
+ * other shapes, bit 2: no u ---- */
 enum { SCALES_MOST = 8 };
 struct pyramid {
-    i64 h, w, count, tokens, scales[SCALES_MOST];
+    i64 h, w, count, tokens;
+    struct scale scales[SCALES_MOST];
 };
 enum { QUANT_BITS, QUANT_SUM, QUANT_U, QUANT_X, QUANT_FLIP, QUANT_AMPLITUDE };
 enum { CODED_INPUTS, CODED_SUM, CODED_BITS, CODED_AMPLITUDE };
 
 static struct pyramid pyramid_of(const struct op_run *run)
 {
-    static const i64 odd[] = {1, 2, 3, 6};
+    static const struct scale odd[] = {{1, 1}, {1, 3}, {4, 2}, {6, 5}};
     bool is_odd = run->variant & 2;
     i64 side = run->depth > 0 ? run->depth : 4;
     struct pyramid p = {.h = is_odd ? 8 : side, .w = is_odd ? 7 : side};
     for (i64 k = 0; is_odd ? k < COUNT_OF(odd) : (i64)1 << k <= side; k++, p.count++)
-        p.scales[k] = is_odd ? odd[k] : (i64)1 << k;
+        p.scales[k] = is_odd ? odd[k] : (struct scale){(i64)1 << k, (i64)1 << k};
     for (i64 k = 0; k < p.count; k++)
-        p.tokens += p.scales[k] * p.scales[k];
+        p.tokens += scale_positions(p.scales[k]);
     return p;
 }
 
@@ -211,26 +212,26 @@ static void call_quantize_bits(struct device *device, struct op_run *run)
                                p.scales, p.count, op_data(run, QUANT_AMPLITUDE));
 }
 
-/* The mean over the area of cell (y, x) of side x side, of one channel of a picture. */
-static double lowered(const double *cells, const struct pyramid *p, i64 side, i64 y, i64 x, i64 d)
+/* The mean over the area of cell (y, x) of a scale, of one channel of a picture. */
+static double lowered(const double *cells, const struct pyramid *p, struct scale scale, i64 y, i64 x, i64 d)
 {
     double sum = 0;
     for (i64 i = 0; i < p->h; i++) {
-        double share = share_of(RESIZE_AREA, y, side, i, p->h);
+        double share = share_of(RESIZE_AREA, y, scale.h, i, p->h);
         for (i64 j = 0; share > 0 && j < p->w; j++)
-            sum += cells[(i * p->w + j) * d] * share * share_of(RESIZE_AREA, x, side, j, p->w);
+            sum += cells[(i * p->w + j) * d] * share * share_of(RESIZE_AREA, x, scale.w, j, p->w);
     }
     return sum;
 }
 
-/* Adds scale . tokens [side, side], raised to the picture, to cells. */
-static void raise(double *cells, const double *tokens, const struct pyramid *p, i64 side, double scale, i64 d)
+/* Adds sign . tokens of a scale, raised to the picture, to cells. */
+static void raise(double *cells, const double *tokens, const struct pyramid *p, struct scale scale, double sign, i64 d)
 {
     for (i64 i = 0; i < p->h * p->w; i++)
-        for (i64 y = 0; y < side; y++) {
-            double share = scale * share_of(RESIZE_BILINEAR, i / p->w, p->h, y, side);
-            for (i64 x = 0; share != 0 && x < side; x++)
-                cells[i * d] += share * share_of(RESIZE_BILINEAR, i % p->w, p->w, x, side) * tokens[y * side + x];
+        for (i64 y = 0; y < scale.h; y++) {
+            double share = sign * share_of(RESIZE_BILINEAR, i / p->w, p->h, y, scale.h);
+            for (i64 x = 0; share != 0 && x < scale.w; x++)
+                cells[i * d] += share * share_of(RESIZE_BILINEAR, i % p->w, p->w, x, scale.w) * tokens[y * scale.w + x];
         }
 }
 
@@ -241,17 +242,17 @@ static void quantize_channel(struct op_run *run, double *rest, i64 image, i64 c)
     i64 d = run->columns, code = image * p.tokens * d + c;
     double *tokens = memory_alloc(p.tokens * 8), *sum = op_values(run, QUANT_SUM) + image * p.h * p.w * d + c;
     for (i64 k = 0; k < p.count; k++) {
-        i64 side = p.scales[k];
-        for (i64 t = 0; t < side * side; t++, code += d) {
-            double u = lowered(rest + c, &p, side, t / side, t % side, d);
+        struct scale scale = p.scales[k];
+        for (i64 t = 0; t < scale_positions(scale); t++, code += d) {
+            double u = lowered(rest + c, &p, scale, t / scale.w, t % scale.w, d);
             bool flip = run->variant & 1 && op_values(run, QUANT_FLIP)[code] > 0;
             op_values(run, QUANT_BITS)[code] = u > 0;
             if (!(run->variant & 4))
                 op_values(run, QUANT_U)[code] = u;
             tokens[t] = ((u > 0) ^ flip ? 1 : -1) * op_values(run, QUANT_AMPLITUDE)[k];
         }
-        raise(sum, tokens, &p, side, 1, d);
-        raise(rest + c, tokens, &p, side, -1, d);
+        raise(sum, tokens, &p, scale, 1, d);
+        raise(rest + c, tokens, &p, scale, -1, d);
     }
     memory_free(tokens);
 }
@@ -272,7 +273,7 @@ static void reference_quantize_bits(struct op_run *run)
 
 static i64 inputs_of(const struct pyramid *p) /* all scales but the first, and the whole */
 {
-    return p->tokens - p->scales[0] * p->scales[0] + 1;
+    return p->tokens - scale_positions(p->scales[0]) + 1;
 }
 
 static void setup_dequantize_bits(struct op_run *run)
@@ -300,17 +301,17 @@ static void dequantize_channel(struct op_run *run, double *sum, i64 image, i64 c
     i64 d = run->columns, code = image * p.tokens * d + c, input = image * inputs_of(&p) * d + c;
     double *tokens = memory_alloc(p.tokens * 8);
     for (i64 k = 0; k < p.count; k++) {
-        i64 side = p.scales[k];
-        for (i64 t = 0; t < side * side; t++, code += d) {
+        struct scale scale = p.scales[k];
+        for (i64 t = 0; t < scale_positions(scale); t++, code += d) {
             tokens[t] = (op_values(run, CODED_BITS)[code] > 0 ? 1 : -1) * op_values(run, CODED_AMPLITUDE)[k];
             if (k > 0) {
-                op_values(run, CODED_INPUTS)[input] = lowered(sum, &p, side, t / side, t % side, 1);
+                op_values(run, CODED_INPUTS)[input] = lowered(sum, &p, scale, t / scale.w, t % scale.w, 1);
                 input += d;
             }
         }
-        raise(sum, tokens, &p, side, 1, 1);
+        raise(sum, tokens, &p, scale, 1, 1);
     }
-    op_values(run, CODED_INPUTS)[input] = lowered(sum, &p, 1, 0, 0, 1);
+    op_values(run, CODED_INPUTS)[input] = lowered(sum, &p, (struct scale){1, 1}, 0, 0, 1);
     memory_free(tokens);
 }
 
@@ -332,7 +333,7 @@ static void reference_dequantize_bits(struct op_run *run)
 enum { BIT_TOKENS = 5, BIT_CELLS = 4 };
 enum { BITS_U, BITS_AMPLITUDE, BITS_ENTROPY, BITS_MEAN, BITS_MAGNITUDE };
 enum { BITSB_U, BITSB_AMPLITUDE, BITSB_MEAN, BITSB_COEFFICIENT, BITSB_DX };
-static const i64 bit_scales[2] = {1, 2};
+static const struct scale bit_scales[2] = {{1, 1}, {2, 2}};
 static const double bit_sharpness = 1.5;
 
 static i64 bit_images(const struct op_run *run)

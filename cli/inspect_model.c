@@ -179,7 +179,7 @@ static struct json *shapes_json(const struct vision_config *config)
         const struct vision_shape *s = &config->shapes[i];
         struct json *j = json_object(), *scales = json_array();
         for (i64 k = 0; k < s->scale_count; k++)
-            json_push(scales, json_of_integer(s->scales[k]));
+            json_push(scales, scale_json(s->scales[k]));
         json_set(j, "name", json_of_string(s->name));
         json_set(j, "frames", json_of_integer(s->frames));
         json_set(j, "rate_hz", json_of_number(s->rate_hz));

@@ -21,7 +21,7 @@ static void count_bits(struct measured *m, const u8 *bits, i64 frames, const str
 {
     for (i64 f = 0; f < frames; f++)
         for (i64 k = 0; k < shape->scale_count; k++) {
-            i64 square = (i64)shape->scales[k] * shape->scales[k];
+            i64 square = scale_positions(shape->scales[k]);
             for (i64 i = 0; i < square * d; i++)
                 m->ones[k * d + i % d] += *bits++;
             m->seen[k] += square;
@@ -147,7 +147,7 @@ static struct json *scales_json(const struct measured *m, const struct vision_sh
             dead += fmin(p, 1 - p) * 1000 < DEAD_PER_MILLE;
         }
         struct json *scale = json_object();
-        json_set(scale, "scale", json_of_integer(shape->scales[k]));
+        json_set(scale, "scale", scale_json(shape->scales[k]));
         json_set(scale, "entropy_bits", json_of_number(entropy));
         json_set(scale, "dead_bits", json_of_integer(dead));
         json_push(out, scale);

@@ -61,7 +61,7 @@ static void flip_frame(const struct loader *l, const struct pictures *p, u8 *fli
     i64 first = frame * p->tokens;
     for (i64 k = 0; k < shape->scale_count - (shape->video ? 0 : 1); k++) {
         double share = rng_uniform(key, identity[0], identity[1], (u32)frame, 0x80000000u + (u32)k);
-        i64 tokens = (i64)shape->scales[k] * shape->scales[k];
+        i64 tokens = scale_positions(shape->scales[k]);
         share = share * s->flip_most + s->flip_drift * (double)frame;
         flip_scale(flip, key, identity, first, tokens, p->bits, share < 0.5 ? share : 0.5);
         flip += tokens * p->bits;

@@ -22,7 +22,7 @@ static struct json *shape_json(const struct shard_shape *shape)
 {
     struct json *out = json_object(), *scales = json_array(), *amplitude = json_array();
     for (i64 k = 0; k < shape->shape.scale_count; k++) {
-        json_push(scales, json_of_integer(shape->shape.scales[k]));
+        json_push(scales, scale_json(shape->shape.scales[k]));
         json_push(amplitude, json_of_number((double)shape->amplitude[k]));
     }
     json_set(out, "video", json_of_bool(shape->shape.video));
@@ -84,17 +84,17 @@ static int need(i64 *out, const struct json *object, const char *key, i64 low, i
 static int parse_scales(struct shard_shape *out, const struct json *value, const char *origin)
 {
     const struct json *scales = json_get(value, "scales"), *amplitude = json_get(value, "amplitude");
-    i64 count = json_count(scales), before = 0;
+    i64 count = json_count(scales);
     if (count < 1 || count > SCALES_MOST || json_count(amplitude) != count)
         return error_set("%s: key shapes: expected 1 to %d scales and as many amplitudes, found %lld and %lld", origin,
                          SCALES_MOST, (long long)count, (long long)json_count(amplitude));
     out->shape.scale_count = count;
     for (i64 k = 0; k < count; k++) {
-        i64 scale = json_integer(json_at(scales, k), 0);
-        if (scale <= before || scale > 1024 || (k == 0 && scale != 1))
-            return error_set("%s: key shapes: scale %lld is %lld; scales ascend from 1 to at most 1024", origin,
-                             (long long)k + 1, (long long)scale);
-        out->shape.scales[k] = before = scale;
+        struct scale *scale = &out->shape.scales[k];
+        if (!scale_parse(scale, json_at(scales, k)) ||
+            (k == 0 ? scale_positions(*scale) != 1 : !scale_grows(scale[-1], *scale)))
+            return error_set("%s: key shapes: scale %lld is %lld x %lld; scales ascend from 1 to at most 1024", origin,
+                             (long long)k + 1, (long long)scale->h, (long long)scale->w);
         out->amplitude[k] = (float)json_number(json_at(amplitude, k), 0);
     }
     return 0;

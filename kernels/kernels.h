@@ -73,6 +73,15 @@ FORMULA i64 narrow_steps(i64 columns)
     return (columns + NARROW_COLUMNS - 1) / NARROW_COLUMNS;
 }
 
+/* A scale of a picture's code: h x w positions, row-major. */
+struct scale {
+    i64 h, w;
+};
+FORMULA i64 scale_positions(struct scale scale)
+{
+    return scale.h * scale.w;
+}
+
 /* Rows sorted by group (expert). Group g owns rows offsets[g] .. offsets[g+1]-1; offsets are multiples of GROUP_ROWS,
  * rows a group was rounded up by are zero. member[g] is the slice of the stacked weights group g uses. */
 enum { GROUP_ROWS = 16 };
@@ -414,18 +423,18 @@ struct surrogate_options {
     /* out[j] = x[i] with axes permuted: x has `shape` (rank <= 8), out axis a is x axis order[a]. */                  \
     OP(permute, (struct device *device, void *out, const void *x, enum dtype dtype, int rank, const i64 *shape,        \
                  const i64 *order), (device, out, x, dtype, rank, shape, order))                                       \
-    /* Vision quantiser, f32, fixed order, per latent image x [h*w, d] of n: for scale k, u = area(r, s_k);            \
-     * bit = u > 0; q = bilinear(a_k (2 bit - 1)); r -= q. bits u8 [n, sum s_k^2, d]; sum [n*h*w, d] = sum of q; u     \
-     * [n, sum s_k^2, d] the values before the sign (may be NULL). flip (may be NULL) [n, sum s_k^2, d]: 1 inverts that\
-     * bit in what is summed on, so that later scales' bits correct it (Infinity, bit-wise self-correction). */        \
+    /* Vision quantiser, f32, fixed order, per latent image x [h*w, d] of n: for scale k, u = area(r, h_k x w_k);      \
+     * bit = u > 0; q = bilinear(a_k (2 bit - 1)); r -= q. bits u8 [n, T, d], T = sum h_k w_k; sum [n*h*w, d] = sum of \
+     * q; u [n, T, d] the values before the sign (may be NULL). flip (may be NULL) [n, T, d]: 1 inverts that bit in    \
+     * what is summed on, so that later scales' bits correct it (Infinity, bit-wise self-correction). */               \
     OP(quantize_bits, (struct device *device, u8 *bits, float *sum, float *u, const float *x, const u8 *flip, i64 n,   \
-                       i64 h, i64 w, i64 d, const i64 *scales, i64 scale_count, const float *amplitude),               \
+                       i64 h, i64 w, i64 d, const struct scale *scales, i64 scale_count, const float *amplitude),      \
                       (device, bits, sum, u, x, flip, n, h, w, d, scales, scale_count, amplitude))                     \
-    /* What the backbone reads: for k >= 2 the sum of coarser scales lowered to s_k (area), and last the whole sum     \
-     * lowered to 1x1; inputs [n, sum_{k>=2} s_k^2 + 1, d] F32; sum [n*h*w, d] (may be NULL) the whole. Bits as they   \
-     * were summed, i.e. with flips applied. */                                                                        \
+    /* What the backbone reads: for k >= 2 the sum of coarser scales lowered to h_k x w_k (area), and last the whole   \
+     * sum lowered to 1x1; inputs [n, sum_{k>=2} h_k w_k + 1, d] F32; sum [n*h*w, d] (may be NULL) the whole. Bits as  \
+     * they were summed, i.e. with flips applied. */                                                                   \
     OP(dequantize_bits, (struct device *device, float *inputs, float *sum, const u8 *bits, i64 n, i64 h, i64 w,        \
-                         i64 d, const i64 *scales, i64 scale_count, const float *amplitude),                           \
+                         i64 d, const struct scale *scales, i64 scale_count, const float *amplitude),                  \
                         (device, inputs, sum, bits, n, h, w, d, scales, scale_count, amplitude))                       \
     /* How evenly a bit-wise code is used, from u [n, tokens, d] of quantize_bits: with p = sigmoid(sharpness u / a_k),\
      * entropy[0] = mean over scales of (mean over positions and bits of H(p) - mean over bits of H(mean of p over     \
@@ -433,10 +442,10 @@ struct surrogate_options {
      * [n*h*w, d]                                                                                                      \
      * coefficient[0] times the derivative through u = area mean of x alone. All F32. */                               \
     OP(bit_entropy, (struct device *device, float *entropy, float *mean_p, float *magnitude, const float *u, i64 n,    \
-                     i64 d, const i64 *scales, i64 scale_count, const float *amplitude, float sharpness),              \
+                     i64 d, const struct scale *scales, i64 scale_count, const float *amplitude, float sharpness),     \
                     (device, entropy, mean_p, magnitude, u, n, d, scales, scale_count, amplitude, sharpness))          \
     OP(bit_entropy_backward, (struct device *device, float *dx, const float *u, const float *mean_p, i64 n, i64 h,     \
-                              i64 w, i64 d, const i64 *scales, i64 scale_count, const float *amplitude,                \
+                              i64 w, i64 d, const struct scale *scales, i64 scale_count, const float *amplitude,       \
                               float sharpness, const float *coefficient),                                              \
                              (device, dx, u, mean_p, n, h, w, d, scales, scale_count, amplitude, sharpness,            \
                               coefficient))                                                                            \

@@ -6,10 +6,12 @@
 #define WEFT_QUANTIZE_BITS_H
 #include "kernels/resample.h"
 
-/* out[y, x] = area mean of grid [h, w] lowered to [s, s], one row of it; d floats between positions. */
-FORMULA void bits_lower(float *out, const float *grid, long y, long x, long h, long w, long d, long lanes, long s)
+/* out[y, x] = area mean of grid [h, w] lowered to [rows, columns], one row of it; d floats between positions. */
+FORMULA void bits_lower(float *out, const float *grid, long y, long x, long h, long w, long d, long lanes, long rows,
+                        long columns)
 {
-    long y0 = area_begin(y, h, s), y1 = area_end(y, h, s), x0 = area_begin(x, w, s), x1 = area_end(x, w, s);
+    long y0 = area_begin(y, h, rows), y1 = area_end(y, h, rows);
+    long x0 = area_begin(x, w, columns), x1 = area_end(x, w, columns);
     for (long c = 0; c < lanes; c++)
         out[c] = 0.0f;
     for (long j = y0; j < y1; j++)
@@ -32,15 +34,16 @@ FORMULA float bits_raised(float a, float b, float e, float f, float across, floa
     return between_of(between_of(a, b, across), between_of(e, f, across), down);
 }
 
-/* Adds one scale, raised from [s, s] to [h, w], to sum, and takes it off rest (may be NULL). */
-FORMULA void bits_raise(float *sum, float *rest, const float *values, long h, long w, long d, long lanes, long s)
+/* Adds one scale, raised from [rows, columns] to [h, w], to sum, and takes it off rest (may be NULL). */
+FORMULA void bits_raise(float *sum, float *rest, const float *values, long h, long w, long d, long lanes, long rows,
+                        long columns)
 {
     for (long y = 0; y < h; y++) {
-        struct between v = bilinear_between(y, s, h);
+        struct between v = bilinear_between(y, rows, h);
         for (long x = 0; x < w; x++) {
-            struct between u = bilinear_between(x, s, w);
-            const float *a = values + (v.low * s + u.low) * d, *b = values + (v.low * s + u.high) * d;
-            const float *e = values + (v.high * s + u.low) * d, *f = values + (v.high * s + u.high) * d;
+            struct between u = bilinear_between(x, columns, w);
+            const float *a = values + (v.low * columns + u.low) * d, *b = values + (v.low * columns + u.high) * d;
+            const float *e = values + (v.high * columns + u.low) * d, *f = values + (v.high * columns + u.high) * d;
             for (long c = 0; c < lanes; c++) {
                 float q = bits_raised(a[c], b[c], e[c], f[c], u.weight, v.weight);
                 sum[(y * w + x) * d + c] += q;

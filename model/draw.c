@@ -219,7 +219,7 @@ static void feed_bits(const struct decoder *d, struct flow *f, const u8 *bits, i
     const struct shape *shape = f->grammar.shape;
     i64 first = f->grammar.frame * shape_tokens(shape);
     for (i64 k = 0; k < f->grammar.scale; k++)
-        first += shape->scales[k] * shape->scales[k];
+        first += scale_positions(shape->scales[k]);
     memcpy(f->answer->medium.bits + first * width, bits, (size_t)(count * width));
     grammar_bits(&f->grammar);
     end_full(f);

@@ -109,6 +109,11 @@ static const struct shape *shape_of(const struct vocabulary *v, i32 id)
     return NULL;
 }
 
+static struct scale finest(const struct shape *shape)
+{
+    return shape->scales[shape->scale_count - 1];
+}
+
 static void open_block(struct grammar *g)
 {
     g->blocks++;
@@ -180,7 +185,7 @@ static void take_vision_end(struct grammar *g, i32 id)
 {
     if (g->shape->video) /* NEXT was the other choice */
         target_id(g, id, g->stream);
-    close_block(g, g->frame + 1, g->shape->scales[g->shape->scale_count - 1]);
+    close_block(g, g->frame + 1, max_i64(finest(g->shape).h, finest(g->shape).w));
     close_holes(g);
     append_id(g, id);
     want_at_last(g, WANT_ID);
@@ -291,15 +296,15 @@ static void dig_hole(const struct grammar *g, struct position *p)
     p->hole_end = HOLE_OPEN;
 }
 
-/* One position of an edge x edge grid, aligned on the centre of the finest one. */
-static void append_vision(struct grammar *g, i64 edge, i64 cell, i64 begin, i64 row)
+/* One position of a scale, aligned on the centre of the finest one. */
+static void append_vision(struct grammar *g, struct scale scale, i64 cell, i64 begin, i64 row)
 {
-    const struct shape *shape = g->shape;
+    struct scale most = finest(g->shape);
     struct position *p = append(g, INPUT_VISION_OUT);
-    float step = (float)shape->scales[shape->scale_count - 1] / (float)edge;
+    float down = (float)most.h / (float)scale.h, across = (float)most.w / (float)scale.w;
     p->at[0] = (float)(g->origin + g->frame);
-    p->at[1] = (float)g->origin + ((float)(cell / edge) + 0.5f) * step - 0.5f;
-    p->at[2] = (float)g->origin + ((float)(cell % edge) + 0.5f) * step - 0.5f;
+    p->at[1] = (float)g->origin + ((float)(cell / scale.w) + 0.5f) * down - 0.5f;
+    p->at[2] = (float)g->origin + ((float)(cell % scale.w) + 0.5f) * across - 0.5f;
     p->begin = (i32)begin;
     p->in = (struct slot){g->blocks - 1, (i32)g->frame, (i32)row, (i32)g->scale};
     dig_hole(g, p);
@@ -309,11 +314,16 @@ static i64 rows_before(const struct shape *shape, i64 scale)
 {
     i64 rows = 0;
     for (i64 k = 0; k < scale; k++)
-        rows += (i64)shape->scales[k] * shape->scales[k];
+        rows += scale_positions(shape->scales[k]);
     return rows;
 }
 
-/* 1 / s_k, such that the mean over the tokens of a frame is 1. */
+static double mean_side(struct scale scale)
+{
+    return sqrt((double)scale_positions(scale));
+}
+
+/* 1 / sqrt(h_k w_k), such that the mean over the tokens of a frame is 1. */
 static float scale_weight(const struct grammar *g)
 {
     const struct shape *shape = g->shape;
@@ -321,8 +331,8 @@ static float scale_weight(const struct grammar *g)
     if (!g->options.reweight)
         return 1;
     for (i64 k = 0; k < shape->scale_count; k++)
-        sum += shape->scales[k]; /* s_k^2 tokens of 1 / s_k */
-    return (float)((double)shape_tokens(shape) / sum / shape->scales[g->scale]);
+        sum += mean_side(shape->scales[k]); /* h_k w_k tokens of 1 / sqrt(h_k w_k) */
+    return (float)((double)shape_tokens(shape) / sum / mean_side(shape->scales[g->scale]));
 }
 
 static void target_bits(struct grammar *g)
@@ -344,12 +354,12 @@ void grammar_bits(struct grammar *g)
     const struct shape *shape = g->shape;
     i64 begin = grammar_length(g);
     target_bits(g);
-    i64 edge = ++g->scale < shape->scale_count ? shape->scales[g->scale] : 1;
-    i64 row = rows_before(shape, g->scale) - 1; /* scale 1 is never an input */
-    for (i64 cell = 0; cell < edge * edge; cell++)
-        append_vision(g, edge, cell, begin, row + cell);
+    struct scale next = ++g->scale < shape->scale_count ? shape->scales[g->scale] : (struct scale){1, 1};
+    i64 row = rows_before(shape, g->scale) - 1; /* the first scale is never an input */
+    for (i64 cell = 0; cell < scale_positions(next); cell++)
+        append_vision(g, next, cell, begin, row + cell);
     if (g->scale < shape->scale_count)
-        want(g, WANT_BITS, begin, edge * edge);
+        want(g, WANT_BITS, begin, scale_positions(next));
     else
         want_at_last(g, shape->video ? WANT_FRAME_END : WANT_IMAGE_END);
 }

@@ -12,6 +12,7 @@
  */
 #ifndef WEFT_GRAMMAR_H
 #define WEFT_GRAMMAR_H
+#include "kernels/kernels.h"
 #include "sequence/batch.h"
 #include "tokenizers/text.h"
 
@@ -21,7 +22,7 @@ struct vision_config;
 enum { SHAPES_MOST = 16, SCALES_MOST = 16 };
 struct shape { /* of image-out and video-out: what a shape token stands for */
     i64 scale_count;
-    i64 scales[SCALES_MOST]; /* s_k: scale k has s_k x s_k positions; s_1 = 1 */
+    struct scale scales[SCALES_MOST]; /* positions of each; the first is 1 x 1, neither side ever shrinks */
     bool video;
     i64 frames; /* latent frames the tokenizer was trained with; the grammar itself lets a video end after any */
 };
@@ -44,7 +45,7 @@ int vocabulary_init(struct vocabulary *vocabulary, const struct text_tokenizer *
 struct vision_shape;
 void shape_of_vision(struct shape *out, const struct vision_shape *in);
 
-i64 shape_tokens(const struct shape *shape);    /* positions with bits of one latent frame: sum of s_k^2 */
+i64 shape_tokens(const struct shape *shape);    /* positions with bits of one latent frame: sum of h_k w_k */
 i64 shape_positions(const struct shape *shape); /* of one latent frame as input: sum over k >= 2, and the last */
 /* Inputs of vision-out are multiplied by this, so that they are of about unit size: 1 / sqrt(sum a_k^2). */
 float shape_input_scale(const float *amplitude, i64 scale_count);
@@ -86,7 +87,7 @@ enum want {
 struct grammar_options { /* of video-out */
     i64 window;          /* earlier frames a frame sees; 0: all */
     double mask_share;   /* of frames, hidden from later ones; training only */
-    bool reweight;       /* vision targets by 1 / s_k, mean 1 over a frame */
+    bool reweight;       /* vision targets by 1 / sqrt(h_k w_k), mean 1 over a frame */
     struct rng_key key;  /* of mask_share */
     u32 identity[2];     /* of the sample, for the same */
 };

@@ -94,13 +94,13 @@ i64 shape_tokens(const struct shape *shape)
 {
     i64 tokens = 0;
     for (i64 k = 0; k < shape->scale_count; k++)
-        tokens += (i64)shape->scales[k] * shape->scales[k];
+        tokens += scale_positions(shape->scales[k]);
     return tokens;
 }
 
 i64 shape_positions(const struct shape *shape)
 {
-    return shape_tokens(shape) - (i64)shape->scales[0] * shape->scales[0] + 1;
+    return shape_tokens(shape) - scale_positions(shape->scales[0]) + 1;
 }
 
 float shape_input_scale(const float *amplitude, i64 scale_count)

@@ -104,7 +104,7 @@ struct bit_use {
 };
 struct bit_grid {
     i64 n, h, w;
-    const i64 *scales;
+    const struct scale *scales;
     i64 scale_count;
     const float *amplitude;
     float sharpness;

@@ -8,14 +8,15 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const struct shard_meta meta = {.vocabulary = 300,
-                                       .bits = 2,
-                                       .cell_features = 3,
-                                       .stride = 2,
-                                       .levels = 1,
-                                       .codes = 4,
-                                       .shape_count = 1,
-                                       .shapes = {{{.scale_count = 2, .scales = {1, 2}, .frames = 1}, 2, 2, {1, 1}}}};
+static const struct shard_meta meta = {
+    .vocabulary = 300,
+    .bits = 2,
+    .cell_features = 3,
+    .stride = 2,
+    .levels = 1,
+    .codes = 4,
+    .shape_count = 1,
+    .shapes = {{{.scale_count = 2, .scales = {{1, 1}, {2, 2}}, .frames = 1}, 2, 2, {1, 1}}}};
 
 static void put(const char *directory, const char *name, const void *bytes, i64 count)
 {

@@ -15,8 +15,8 @@ static struct shard_meta fixture_meta = {
     .levels = 2,
     .codes = 16,
     .shape_count = 2,
-    .shapes = {{{.scale_count = 3, .scales = {1, 2, 4}, .frames = 1}, 4, 4, {0.5f, 0.4f, 0.3f}},
-               {{.scale_count = 2, .scales = {1, 2}, .video = true, .frames = 3}, 2, 2, {0.5f, 0.4f}}}};
+    .shapes = {{{.scale_count = 3, .scales = {{1, 1}, {2, 2}, {4, 4}}, .frames = 1}, 4, 4, {0.5f, 0.4f, 0.3f}},
+               {{.scale_count = 2, .scales = {{1, 1}, {2, 2}}, .video = true, .frames = 3}, 2, 2, {0.5f, 0.4f}}}};
 
 static inline void fixture_tokenizer(const char *folder)
 {

@@ -39,7 +39,7 @@ static struct decoder_options make_options(struct model *model, const struct sub
 
 static void dequantize(float *inputs, const u8 *bits, i64 frames, const struct shape *shape)
 {
-    i64 edge = shape->scales[shape->scale_count - 1], bytes = frames * shape_tokens(shape) * TOY_BITS,
+    i64 edge = shape->scales[shape->scale_count - 1].h, bytes = frames * shape_tokens(shape) * TOY_BITS,
         values = frames * shape_positions(shape) * TOY_BITS * 4;
     u8 *coded = device_alloc(&device, bytes);
     float *there = device_alloc(&device, values);

@@ -10,7 +10,21 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { END = 1, IM_START = 2, IM_END = 3, BOI = 4, EOI, BOV, EOV, NEXT, BOA, STILL = 20, CLIP = 21, DEEP = 22 };
+enum {
+    END = 1,
+    IM_START = 2,
+    IM_END = 3,
+    BOI = 4,
+    EOI,
+    BOV,
+    EOV,
+    NEXT,
+    BOA,
+    STILL = 20,
+    CLIP = 21,
+    DEEP = 22,
+    LONG = 23
+};
 static const struct vocabulary vocabulary = {
     .boi = BOI,
     .eoi = EOI,
@@ -21,11 +35,12 @@ static const struct vocabulary vocabulary = {
     .end = END,
     .message_begin = IM_START,
     .message_end = IM_END,
-    .shape = {STILL, CLIP, DEEP},
-    .shape_count = 3,
-    .shapes = {{.scale_count = 2, .scales = {1, 2}, .frames = 1},
-               {.scale_count = 2, .scales = {1, 2}, .video = true, .frames = 3},
-               {.scale_count = 3, .scales = {1, 2, 4}, .frames = 1}}};
+    .shape = {STILL, CLIP, DEEP, LONG},
+    .shape_count = 4,
+    .shapes = {{.scale_count = 2, .scales = {{1, 1}, {2, 2}}, .frames = 1},
+               {.scale_count = 2, .scales = {{1, 1}, {2, 2}}, .video = true, .frames = 3},
+               {.scale_count = 3, .scales = {{1, 1}, {2, 2}, {4, 4}}, .frames = 1},
+               {.scale_count = 3, .scales = {{1, 1}, {1, 3}, {2, 6}}, .frames = 1}}};
 
 static const char *id_name(i32 id)
 {
@@ -231,6 +246,35 @@ static void scales_are_aligned_on_their_centre(void **state)
     assert_float_equal(g.positions[21].at[2], 2 + 3, 0);
     assert_float_equal(g.positions[22].at[1], 2 + 1.5, 0);
     assert_float_equal(g.positions[23].at[0], 2 + 4, 0); /* counters go on at max + 1 */
+    grammar_release(&g);
+    (void)state;
+}
+
+/* 2 rows of 6: a scale of 1 x 3 stands between the rows, each of its cells between two columns. */
+static void long_pictures_have_long_scales(void **state)
+{
+    struct part parts[] = {{.kind = STREAM_IMAGE_OUT, .weight = 1, .frames = 1, .shape = 3}};
+    struct grammar g;
+    struct measure measured;
+    grammar_init(&g, &vocabulary, NULL);
+    give(&g, parts, 1, END);
+    grammar_measure(&measured, &vocabulary, parts, 1, END);
+    assert_int_equal(shape_tokens(&vocabulary.shapes[3]), 1 + 3 + 12);
+    assert_int_equal(g.count, 2 + 3 + 12 + 1 + 1);
+    assert_int_equal(measured.length, g.count);
+    for (i64 i = 0; i < 3; i++) {
+        assert_float_equal(g.positions[2 + i].at[1], 2 + 0.5, 0);
+        assert_float_equal(g.positions[2 + i].at[2], 2 + 0.5 + 2 * (double)i, 0);
+        assert_int_equal(g.positions[2 + i].begin, 2);
+    }
+    for (i64 i = 0; i < 12; i++) {
+        assert_float_equal(g.positions[5 + i].at[1], 2 + (double)(i / 6), 0);
+        assert_float_equal(g.positions[5 + i].at[2], 2 + (double)(i % 6), 0);
+        assert_int_equal(g.positions[5 + i].begin, 5);
+    }
+    assert_float_equal(g.positions[17].at[1], 2 + 0.5, 0);
+    assert_float_equal(g.positions[17].at[2], 2 + 2.5, 0);
+    assert_float_equal(g.positions[18].at[0], 2 + 6, 0);
     grammar_release(&g);
     (void)state;
 }
@@ -520,6 +564,7 @@ int main(void)
         cmocka_unit_test(video_out_goes_from_frame_to_frame),
         cmocka_unit_test(audio_ends_with_a_frame_where_text_speaks),
         cmocka_unit_test(scales_are_aligned_on_their_centre),
+        cmocka_unit_test(long_pictures_have_long_scales),
         cmocka_unit_test(scale_weights_have_mean_one),
         cmocka_unit_test(drawing_what_is_wanted_gives_the_same_sample),
         cmocka_unit_test(holes_are_open_until_the_video_ends),

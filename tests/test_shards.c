@@ -53,7 +53,7 @@ static void meta_reads_back(void **state)
     struct shard_meta meta;
     assert_int_equal(shard_meta_load(&meta, folder), 0);
     assert_int_equal(meta.shapes[1].shape.video, true);
-    assert_int_equal(meta.shapes[0].shape.scales[2], 4);
+    assert_int_equal(meta.shapes[0].shape.scales[2].w, 4);
     assert_true(meta.shapes[0].amplitude[1] == 0.4f);
     (void)state;
 }

@@ -207,7 +207,7 @@ static void run_distance(struct trial *t)
 
 static void run_bit_entropy(struct trial *t)
 {
-    static const i64 scales[] = {1, 2};
+    static const struct scale scales[] = {{1, 1}, {2, 2}};
     static const float amplitudes[] = {0.5f, 0.25f};
     const float *amplitude = PUT(t, amplitudes);
     const struct bit_grid grid = {1, 2, 2, scales, 2, amplitude, 1.5f};

@@ -74,7 +74,7 @@ static double entropy_term(const struct probe *s, const float *f)
         tokens = vision_tokens(s->shape);
     double total = 0;
     for (i64 k = 0, first = 0; k < s->shape->scale_count; k++) {
-        i64 scale = s->shape->scales[k], square = scale * scale;
+        i64 scale = s->shape->scales[k].h, square = scale_positions(s->shape->scales[k]);
         double slope = s->weights.sharpness / s->amplitude[k], mean_entropy = 0, together = 0;
         for (i64 c = 0; c < d; c++) {
             double mean_p = 0;
@@ -202,9 +202,9 @@ enum {
     ENTROPY_W = 3,
     ENTROPY_D = 7,
     ENTROPY_SCALES = 4,
-    ENTROPY_TOKENS = 1 + 4 + 9 + 25
+    ENTROPY_TOKENS = 1 + 2 + 9 + 10
 };
-static const i64 entropy_scales[ENTROPY_SCALES] = {1, 2, 3, 5};
+static const struct scale entropy_scales[ENTROPY_SCALES] = {{1, 1}, {2, 1}, {3, 3}, {5, 2}};
 static const float entropy_amplitudes[ENTROPY_SCALES] = {0.5f, 0.7f, 0.3f, 0.2f};
 static const float entropy_sharpness = 1.5f;
 
@@ -213,11 +213,12 @@ static void lower_all(double *u, const double *x)
 {
     for (i64 n = 0, at = 0; n < ENTROPY_N; n++)
         for (i64 k = 0; k < ENTROPY_SCALES; k++)
-            for (i64 cell = 0, s = entropy_scales[k]; cell < s * s * ENTROPY_D; cell++, at++) {
-                i64 y = cell / ENTROPY_D / s, x0 = cell / ENTROPY_D % s, count = 0;
+            for (i64 cell = 0; cell < scale_positions(entropy_scales[k]) * ENTROPY_D; cell++, at++) {
+                struct scale s = entropy_scales[k];
+                i64 y = cell / ENTROPY_D / s.w, x0 = cell / ENTROPY_D % s.w, count = 0;
                 u[at] = 0;
-                for (i64 j = area_begin(y, ENTROPY_H, s); j < area_end(y, ENTROPY_H, s); j++)
-                    for (i64 i = area_begin(x0, ENTROPY_W, s); i < area_end(x0, ENTROPY_W, s); i++, count++)
+                for (i64 j = area_begin(y, ENTROPY_H, s.h); j < area_end(y, ENTROPY_H, s.h); j++)
+                    for (i64 i = area_begin(x0, ENTROPY_W, s.w); i < area_end(x0, ENTROPY_W, s.w); i++, count++)
                         u[at] += x[((n * ENTROPY_H + j) * ENTROPY_W + i) * ENTROPY_D + cell % ENTROPY_D];
                 u[at] /= (double)count;
             }
@@ -228,7 +229,7 @@ static double entropy_by_loops(const double *x)
     double u[ENTROPY_N * ENTROPY_TOKENS * ENTROPY_D], total = 0;
     lower_all(u, x);
     for (i64 k = 0, first = 0; k < ENTROPY_SCALES; k++) {
-        i64 square = (i64)entropy_scales[k] * entropy_scales[k];
+        i64 square = scale_positions(entropy_scales[k]);
         for (i64 c = 0; c < ENTROPY_D; c++) {
             double mean_p = 0, mean_entropy = 0, count = (double)(ENTROPY_N * square);
             for (i64 i = 0; i < ENTROPY_N * square; i++) {
@@ -478,13 +479,71 @@ static void shapes_that_do_not_fit_are_refused(void **state)
     assert_string_equal(config.shapes[1].name, "64x64x9");
 }
 
+/* As many scales as the square's, in the shape's proportions, and one row of amplitudes for all. */
+static void scales_of_a_shape_have_its_proportions(void **state)
+{
+    (void)state;
+    static const struct scale wanted[3][5] = {{{1, 1}, {2, 2}, {3, 3}, {4, 4}, {6, 6}},
+                                              {{1, 1}, {1, 3}, {2, 5}, {3, 6}, {4, 9}},
+                                              {{1, 1}, {4, 1}, {6, 2}, {8, 2}, {12, 3}}};
+    static const i64 size[3][2] = {{48, 48}, {32, 72}, {96, 24}}, sides[] = {1, 2, 3, 4, 6};
+    struct vision_config config = {.stride = 8, .bits = 4, .channels = {6, 8}, .blocks = {1, 1}}, again;
+    for (i64 i = 0; i < 3; i++) {
+        if (vision_add_shape(&config, 1, size[i][0], size[i][1], 0, i ? sides : NULL, 5))
+            fail_msg("%s", error_text());
+        assert_int_equal(config.shapes[i].scale_count, 5);
+        for (i64 k = 0; k < 5; k++) {
+            assert_int_equal(config.shapes[i].scales[k].h, wanted[i][k].h);
+            assert_int_equal(config.shapes[i].scales[k].w, wanted[i][k].w);
+        }
+        assert_int_equal(config.shapes[i].amplitude, 0);
+    }
+    config.shapes[1].crop = 0.125;
+    assert_string_equal(config.shapes[1].name, "72x32");
+    struct json *json = vision_config_json(&config);
+    assert_int_equal(vision_config_parse(&again, json, "config.json"), 0);
+    assert_memory_equal(again.shapes, config.shapes, sizeof config.shapes);
+    json_free(json);
+}
+
+/* A long picture through the code: what is drawn from the latent is what its bits say. */
+static void long_pictures_are_coded(void **state)
+{
+    (void)state;
+    struct vision_config config = toy_config(false);
+    struct vision vision;
+    assert_int_equal(vision_add_shape(&config, 1, 16, 48, 0, NULL, 0), 0);
+    const struct vision_shape *shape = &config.shapes[2];
+    vision_open(&vision, &device, &config, DTYPE_F32, true);
+    vision_init(&vision, 3);
+    disturb(&vision, 0.4);
+    i64 tokens = vision_tokens(shape), values = shape->h * shape->w * config.bits;
+    assert_int_equal(tokens, 1 + 1 * 4 + 2 * 6);
+    u8 *pixels = toy_pixels(3, 1, 16), *bits = memory_alloc(tokens * config.bits), out[2][16 * 48 * 3];
+    float *latent = memory_alloc(values * 4), *sum = memory_alloc(values * 4), *again = memory_alloc(values * 4);
+    vision_encode(&vision, latent, NULL, pixels, 1, 1, 16, 48);
+    vision_quantize(&vision, bits, sum, latent, 1, shape);
+    vision_dequantize(&vision, again, bits, 1, shape);
+    assert_memory_equal(sum, again, values * 4);
+    vision_decode(&vision, out[0], sum, 1, 1, shape->h, shape->w);
+    vision_reconstruct(&vision, out[1], NULL, pixels, 1, shape);
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+    memory_free(pixels);
+    memory_free(bits);
+    memory_free(latent);
+    memory_free(sum);
+    memory_free(again);
+    vision_close(&vision);
+}
+
 static int run(const char *name)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_match_finite_differences),  cmocka_unit_test(bit_entropy_matches_loops),
-        cmocka_unit_test(stills_are_the_same_after_inflation), cmocka_unit_test(the_future_never_moves_the_past),
-        cmocka_unit_test(long_clips_in_parts_are_the_whole),   cmocka_unit_test(codes_decode_to_what_was_encoded),
-        cmocka_unit_test(saved_and_loaded_is_the_same),        cmocka_unit_test(shapes_that_do_not_fit_are_refused),
+        cmocka_unit_test(gradients_match_finite_differences),     cmocka_unit_test(bit_entropy_matches_loops),
+        cmocka_unit_test(stills_are_the_same_after_inflation),    cmocka_unit_test(the_future_never_moves_the_past),
+        cmocka_unit_test(long_clips_in_parts_are_the_whole),      cmocka_unit_test(codes_decode_to_what_was_encoded),
+        cmocka_unit_test(scales_of_a_shape_have_its_proportions), cmocka_unit_test(long_pictures_are_coded),
+        cmocka_unit_test(saved_and_loaded_is_the_same),           cmocka_unit_test(shapes_that_do_not_fit_are_refused),
     };
     return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }

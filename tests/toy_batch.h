@@ -19,8 +19,8 @@ static const struct vocabulary toy_vocabulary = {
     .message_end = -1,
     .shape = {TOY_IMAGE, TOY_VIDEO},
     .shape_count = 2,
-    .shapes = {{.scale_count = 3, .scales = {1, 2, 3}, .frames = 1},
-               {.scale_count = 2, .scales = {1, 2}, .video = true, .frames = 2}},
+    .shapes = {{.scale_count = 3, .scales = {{1, 1}, {2, 2}, {3, 3}}, .frames = 1},
+               {.scale_count = 2, .scales = {{1, 1}, {2, 2}}, .video = true, .frames = 2}},
 };
 static const struct token_sizes toy_widths = {
     .bits = TOY_BITS, .levels = TOY_LEVELS, .cell_features = TOY_FEATURES, .patch_values = TOY_PATCH};
@@ -104,7 +104,7 @@ static inline void toy_push_part(struct toy_groups *g, const struct vocabulary *
         if (given)
             toy_push_group(g, p->height * p->width);
         for (i64 k = 1; made && k < shape->scale_count; k++)
-            toy_push_group(g, (i64)shape->scales[k] * shape->scales[k]);
+            toy_push_group(g, scale_positions(shape->scales[k]));
         if (made)
             toy_push_group(g, 1);
     }

@@ -4,8 +4,8 @@
  *   pixels u8 [n, frames, H, W, 3]
  *     | encoder: H, W / stride; frames 1, 5, 9, ... -> T' = 1, 2, 3, ...
  *   features [n, T', h, w, D_cnn] -- 1x1, rounded to bf16 --> latent [n, T', h, w, d]
- *     | quantiser, each latent frame by itself: scale k of its shape gives s_k x s_k positions of d bits
- *   bits u8 [n, T', sum s_k^2, d], sum f32 [n, T', h, w, d]
+ *     | quantiser, each latent frame by itself: scale k of its shape gives h_k x w_k positions of d bits
+ *   bits u8 [n, T', sum h_k w_k, d], sum f32 [n, T', h, w, d]
  *     | decoder, the encoder's mirror
  *   pixels u8 [n, frames, H, W, 3]
  *
@@ -36,8 +36,9 @@ struct vision_shape {
     i64 latent_frames, h, w;     /* T', the finest grid */
     double rate_hz;              /* frames a second taken of a clip; 0: every frame; 0 for a still */
     i64 scale_count;
-    i64 scales[VISION_SCALES_MOST]; /* s_k, ascending; the last is max(h, w) */
-    i64 amplitude;                  /* row of the table of amplitudes: equal for shapes of equal grid and scales */
+    struct scale scales[VISION_SCALES_MOST]; /* neither side ever shrinks; the last is h x w */
+    i64 amplitude; /* row of the table of amplitudes: equal for shapes of as many scales and about as many positions */
+    double crop;   /* at most this share of a picture's side is cut off, where its proportions are not the shape's */
 };
 struct vision_config {
     i64 stride;      /* 8 or 16 pixels */
@@ -49,12 +50,21 @@ struct vision_config {
     struct vision_shape shapes[VISION_SHAPES_MOST];
 };
 int vision_config_check(const struct vision_config *config); /* -1 and what does not fit */
-/* Appends a shape; scales NULL: 1, 2, 3, 4, 6, 8, ... up to the grid. -1 and a message if it does not fit. */
-int vision_add_shape(struct vision_config *config, i64 frames, i64 height, i64 width, double rate_hz, const i64 *scales,
-                     i64 scale_count);
+/* Appends a shape. sides: of the scales of a square of about as many positions, s_1 .. s_K: in the shape's own
+ * proportions scale k is round(s_k h / s_K) x round(s_k w / s_K), the scale of side 1 a single position; so shapes of
+ * like area have as many scales, each of like area. NULL: 1, 2, 3, 4, 6, 8, ... up to that square's grid. -1 and a
+ * message if it does not fit. */
+int vision_add_shape(struct vision_config *config, i64 frames, i64 height, i64 width, double rate_hz, const i64 *sides,
+                     i64 side_count);
+i64 vision_usual_sides(i64 sides[VISION_SCALES_MOST], i64 grid); /* 1, 2, 3, 4, 6, 8, ... grid; returns how many */
+/* As config.json and shards.json have it: a side, or [h, w]. False: neither, or beyond 1024. */
+struct json *scale_json(struct scale scale);
+bool scale_parse(struct scale *out, const struct json *value);
+/* A scale that follows another: it is larger, and in neither side smaller. */
+bool scale_grows(struct scale before, struct scale scale);
 i64 vision_latent_frames(i64 frames);                /* 1 + (frames - 1) / 4, frames = 1, 5, 9, ... */
 i64 vision_frames(i64 latent_frames);                /* 1 + 4 (latent_frames - 1) */
-i64 vision_tokens(const struct vision_shape *shape); /* positions of one latent frame: sum of s_k^2 */
+i64 vision_tokens(const struct vision_shape *shape); /* positions of one latent frame: sum of h_k w_k */
 
 enum { VISION_BLOCKS_MOST = 8 };
 struct vision_block { /* x + out(silu(in(norm x))), both 3x3 */

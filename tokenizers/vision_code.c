@@ -183,7 +183,7 @@ void vision_dequantize(struct vision *vision, float *sum, const u8 *bits, i64 n,
 {
     struct device *device = vision->device;
     struct coded c = open_coded(vision, n, shape);
-    i64 d = vision->config.bits, first = shape->scales[0] * shape->scales[0];
+    i64 d = vision->config.bits, first = scale_positions(shape->scales[0]);
     float *inputs = tape_alloc(&vision->tape, c.n * (vision_tokens(shape) - first + 1) * d * 4);
     for (i64 i = 0; i < n; i += c.n) {
         i64 count = min_i64(c.n, n - i);

@@ -1,6 +1,7 @@
 /* Configuration of the vision tokenizer: shapes, limits, config.json. */
 #include "tokenizers/vision.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,35 +19,59 @@ i64 vision_tokens(const struct vision_shape *shape)
 {
     i64 tokens = 0;
     for (i64 k = 0; k < shape->scale_count; k++)
-        tokens += (i64)shape->scales[k] * shape->scales[k];
+        tokens += scale_positions(shape->scales[k]);
     return tokens;
 }
 
 /* 1, 2, 3, 4, 6, 8, 12, 16, ... as Infinity's lists go, ending at the grid itself. */
-static i64 default_scales(i64 *scales, i64 grid)
+i64 vision_usual_sides(i64 sides[VISION_SCALES_MOST], i64 grid)
 {
     i64 count = 0;
     for (i64 s = 1; s < grid && count < VISION_SCALES_MOST - 1; s += s < 4 ? 1 : s < 8 ? 2 : s / 4)
-        scales[count++] = s;
-    scales[count++] = grid;
+        sides[count++] = s;
+    sides[count++] = grid;
     return count;
+}
+
+bool scale_grows(struct scale before, struct scale scale)
+{
+    return scale.h >= before.h && scale.w >= before.w && scale_positions(scale) > scale_positions(before);
 }
 
 static int check_scales(const struct vision_shape *s)
 {
-    i64 grid = max_i64(s->h, s->w);
+    struct scale last = s->scale_count ? s->scales[s->scale_count - 1] : (struct scale){0, 0};
     for (i64 k = 0; k < s->scale_count; k++)
-        if (s->scales[k] < 1 || (k && s->scales[k] <= s->scales[k - 1]))
+        if (s->scales[k].h < 1 || s->scales[k].w < 1 || (k && !scale_grows(s->scales[k - 1], s->scales[k])))
             return error_usage("scales of %s must rise, and start at 1 or more", s->name);
-    if (s->scale_count < 1 || s->scales[s->scale_count - 1] != grid)
-        return error_usage("the last scale of %s must be its latent grid, %lld", s->name, (long long)grid);
+    if (last.h != s->h || last.w != s->w)
+        return error_usage("the last scale of %s must be its latent grid, %lld x %lld", s->name, (long long)s->h,
+                           (long long)s->w);
     return 0;
 }
 
-static bool same_grid(const struct vision_shape *a, const struct vision_shape *b)
+/* Scales of a square in the shape's proportions. */
+static int fill_scales(struct vision_shape *s, const i64 *sides, i64 count)
 {
-    return a->h == b->h && a->w == b->w && a->scale_count == b->scale_count &&
-           memcmp(a->scales, b->scales, (size_t)a->scale_count * sizeof *a->scales) == 0;
+    i64 last = sides[count - 1], cells = s->h * s->w;
+    if (s->h == s->w ? last != s->h : last * last > 2 * cells || 2 * last * last < cells)
+        return error_usage("the last scale of %s is %lld x %lld; it must be its latent grid, %lld x %lld, or a square "
+                           "of about as many positions",
+                           s->name, (long long)last, (long long)last, (long long)s->h, (long long)s->w);
+    for (i64 k = 0; k < count; k++) {
+        double share = (double)sides[k] / (double)last;
+        s->scales[k].h = sides[k] == 1 ? 1 : max_i64(1, llround(share * (double)s->h));
+        s->scales[k].w = sides[k] == 1 ? 1 : max_i64(1, llround(share * (double)s->w));
+    }
+    s->scale_count = count;
+    return 0;
+}
+
+/* One row of amplitudes serves them: as many scales, and grids of like area. */
+static bool same_family(const struct vision_shape *a, const struct vision_shape *b)
+{
+    i64 x = a->h * a->w, y = b->h * b->w;
+    return a->scale_count == b->scale_count && x < 2 * y && y < 2 * x;
 }
 
 static void name_shape(struct vision_shape *s)
@@ -58,38 +83,51 @@ static void name_shape(struct vision_shape *s)
         snprintf(s->name, sizeof s->name, "%lldx%lld", (long long)s->width, (long long)s->height);
 }
 
-int vision_add_shape(struct vision_config *config, i64 frames, i64 height, i64 width, double rate_hz, const i64 *scales,
-                     i64 scale_count)
+static int shape_init(struct vision_shape *s, const struct vision_config *config, i64 frames, i64 height, i64 width)
+{
+    *s = (struct vision_shape){.frames = frames,
+                               .height = height,
+                               .width = width,
+                               .latent_frames = vision_latent_frames(frames),
+                               .h = height / config->stride,
+                               .w = width / config->stride};
+    name_shape(s);
+    if (frames < 1 || (frames - 1) % VISION_GROUP)
+        return error_usage("%s: %lld frames; a clip has 1, 5, 9, ... frames", s->name, (long long)frames);
+    if (s->h < 1 || s->w < 1 || height % config->stride || width % config->stride)
+        return error_usage("%s: height and width must be multiples of the stride, %lld", s->name,
+                           (long long)config->stride);
+    return 0;
+}
+
+static int push_shape(struct vision_config *config, struct vision_shape *s)
 {
     if (config->shape_count == VISION_SHAPES_MOST)
         return error_usage("more than %d vision shapes", VISION_SHAPES_MOST);
-    if (scale_count > VISION_SCALES_MOST)
-        return error_usage("more than %d scales of a vision shape", VISION_SCALES_MOST);
-    struct vision_shape s = {.frames = frames,
-                             .height = height,
-                             .width = width,
-                             .rate_hz = rate_hz,
-                             .latent_frames = vision_latent_frames(frames),
-                             .h = height / config->stride,
-                             .w = width / config->stride,
-                             .scale_count = scale_count};
-    name_shape(&s);
-    if (frames < 1 || (frames - 1) % VISION_GROUP)
-        return error_usage("%s: %lld frames; a clip has 1, 5, 9, ... frames", s.name, (long long)frames);
-    if (s.h < 1 || s.w < 1 || height % config->stride || width % config->stride)
-        return error_usage("%s: height and width must be multiples of the stride, %lld", s.name,
-                           (long long)config->stride);
-    for (i64 k = 0; scales && k < scale_count; k++)
-        s.scales[k] = scales[k];
-    if (!scales)
-        s.scale_count = default_scales(s.scales, max_i64(s.h, s.w));
-    if (check_scales(&s))
+    if (check_scales(s))
         return -1;
-    s.amplitude = config->shape_count;
+    s->amplitude = config->shape_count;
     for (i64 i = config->shape_count - 1; i >= 0; i--)
-        s.amplitude = same_grid(&s, &config->shapes[i]) ? config->shapes[i].amplitude : s.amplitude;
-    config->shapes[config->shape_count++] = s;
+        s->amplitude = same_family(s, &config->shapes[i]) ? config->shapes[i].amplitude : s->amplitude;
+    config->shapes[config->shape_count++] = *s;
     return 0;
+}
+
+int vision_add_shape(struct vision_config *config, i64 frames, i64 height, i64 width, double rate_hz, const i64 *sides,
+                     i64 side_count)
+{
+    struct vision_shape s;
+    i64 usual[VISION_SCALES_MOST];
+    if (side_count > VISION_SCALES_MOST)
+        return error_usage("more than %d scales of a vision shape", VISION_SCALES_MOST);
+    if (shape_init(&s, config, frames, height, width))
+        return -1;
+    s.rate_hz = rate_hz;
+    if (!sides) {
+        side_count = vision_usual_sides(usual, s.h == s.w ? s.h : max_i64(2, llround(sqrt((double)(s.h * s.w)))));
+        sides = usual;
+    }
+    return side_count < 1 || fill_scales(&s, sides, side_count) ? -1 : push_shape(config, &s);
 }
 
 int vision_config_check(const struct vision_config *c)
@@ -114,6 +152,24 @@ int vision_config_check(const struct vision_config *c)
 
 /* ---- config.json ---- */
 
+struct json *scale_json(struct scale scale)
+{
+    struct json *out = scale.h == scale.w ? json_of_integer(scale.h) : json_array();
+    if (scale.h != scale.w) {
+        json_push(out, json_of_integer(scale.h));
+        json_push(out, json_of_integer(scale.w));
+    }
+    return out;
+}
+
+bool scale_parse(struct scale *out, const struct json *value)
+{
+    bool pair = json_count(value) == 2;
+    out->h = json_integer(pair ? json_at(value, 0) : value, 0);
+    out->w = pair ? json_integer(json_at(value, 1), 0) : out->h;
+    return out->h >= 1 && out->w >= 1 && out->h <= 1024 && out->w <= 1024;
+}
+
 static struct json *shape_json(const struct vision_shape *s)
 {
     struct json *out = json_object(), *scales = json_array();
@@ -123,8 +179,10 @@ static struct json *shape_json(const struct vision_shape *s)
     json_set(out, "width", json_of_integer(s->width));
     json_set(out, "rate_hz", json_of_number(s->rate_hz));
     for (i64 k = 0; k < s->scale_count; k++)
-        json_push(scales, json_of_integer(s->scales[k]));
+        json_push(scales, scale_json(s->scales[k]));
     json_set(out, "scales", scales);
+    if (s->crop > 0)
+        json_set(out, "crop", json_of_number(s->crop));
     return out;
 }
 
@@ -149,7 +207,8 @@ struct json *vision_config_json(const struct vision_config *c)
 
 static int parse_shape(struct vision_config *config, const struct json *value, const char *origin)
 {
-    i64 frames, height, width, scales[VISION_SCALES_MOST];
+    i64 frames, height, width;
+    struct vision_shape s;
     const struct json *list = json_get(value, "scales");
     if (json_need_integer(&frames, value, "frames", origin) || json_need_integer(&height, value, "height", origin) ||
         json_need_integer(&width, value, "width", origin))
@@ -158,12 +217,18 @@ static int parse_shape(struct vision_config *config, const struct json *value, c
     if (count < 1 || count > VISION_SCALES_MOST || frames > most || height > most || width > most)
         return error_set("%s: a shape of %lld frames of %lld x %lld with %lld scales", origin, (long long)frames,
                          (long long)height, (long long)width, (long long)count);
-    for (i64 k = 0; k < count; k++)
-        scales[k] = max_i64(0, min_i64(json_integer(json_at(list, k), 0), most));
-    if (vision_add_shape(config, frames, height, width, json_number(json_get(value, "rate_hz"), 0), scales, count))
+    if (shape_init(&s, config, frames, height, width))
         return error_prefix("%s", origin);
-    struct vision_shape *s = &config->shapes[config->shape_count - 1];
-    snprintf(s->name, sizeof s->name, "%s", json_string(json_get(value, "name"), s->name));
+    s.rate_hz = json_number(json_get(value, "rate_hz"), 0);
+    s.crop = fmin(0.5, fmax(0, json_number(json_get(value, "crop"), 0)));
+    for (s.scale_count = 0; s.scale_count < count; s.scale_count++)
+        if (!scale_parse(&s.scales[s.scale_count], json_at(list, s.scale_count)))
+            return error_set("%s: scale %lld of %s is neither a side nor [height, width] of 1 to 1024 positions",
+                             origin, (long long)s.scale_count + 1, s.name);
+    if (push_shape(config, &s))
+        return error_prefix("%s", origin);
+    struct vision_shape *pushed = &config->shapes[config->shape_count - 1];
+    snprintf(pushed->name, sizeof pushed->name, "%s", json_string(json_get(value, "name"), s.name));
     return 0;
 }
 

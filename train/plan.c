@@ -68,7 +68,7 @@ void plan_batches_init(struct plan_batches *p, const struct model_config *config
     *p =
         (struct plan_batches){.config = config, .rows = rows, .micro_rows = micro_rows, .length = length, .seed = seed};
     for (i64 k = 0; k < still.scale_count; k++)
-        still.scales[k] = k + 1;
+        still.scales[k] = (struct scale){k + 1, k + 1};
     struct shape clip = still;
     clip.video = true;
     clip.frames = CLIP_FRAMES;

@@ -7,7 +7,7 @@ struct job {
     float *mean_p, *magnitude, *each; /* each [scale_count]: the scale's part of the entropy */
     float *dx;
     const float *u, *amplitude, *means;
-    const i64 *scales;
+    const struct scale *scales;
     i64 n, h, w, d, scale_count, tokens;
     float sharpness, coefficient;
 };
@@ -17,7 +17,7 @@ static i64 first_token(const struct job *job, i64 scale)
 {
     i64 first = 0;
     for (i64 k = 0; k < scale; k++)
-        first += (i64)job->scales[k] * job->scales[k];
+        first += scale_positions(job->scales[k]);
     return first;
 }
 
@@ -47,12 +47,12 @@ static void add_position(float *restrict sums, const float *restrict u, i64 d, f
 static void run_scale(void *context, i64 k, int worker)
 {
     const struct job *job = context;
-    i64 d = job->d, square = (i64)job->scales[k] * job->scales[k], first = first_token(job, k);
-    float *sums = CPU(scratch)(worker, SLOT_SUMS, 3 * d * 4), count = (float)(job->n * square);
+    i64 d = job->d, in_scale = scale_positions(job->scales[k]), first = first_token(job, k);
+    float *sums = CPU(scratch)(worker, SLOT_SUMS, 3 * d * 4), count = (float)(job->n * in_scale);
     float slope = job->sharpness / job->amplitude[k], together = 0;
     memset(sums, 0, (size_t)(3 * d) * 4);
     for (i64 image = 0; image < job->n; image++)
-        for (i64 i = 0; i < square; i++)
+        for (i64 i = 0; i < in_scale; i++)
             add_position(sums, job->u + (image * job->tokens + first + i) * d, d, slope);
     for (i64 c = 0; c < d; c++) {
         float p = sums[c] / count;
@@ -72,7 +72,7 @@ static i64 check_scales(struct job *job)
 }
 
 void CPU(bit_entropy)(struct device *device, float *entropy, float *mean_p, float *magnitude, const float *u, i64 n,
-                      i64 d, const i64 *scales, i64 scale_count, const float *amplitude, float sharpness)
+                      i64 d, const struct scale *scales, i64 scale_count, const float *amplitude, float sharpness)
 {
     (void)device;
     struct job job = {.mean_p = mean_p,
@@ -103,10 +103,10 @@ static void derive(float *restrict du, const float *restrict u, const float *res
 }
 
 /* Each position of a scale is the mean of an area of the image. */
-static void spread(float *dx, const float *du, const struct job *job, i64 y, i64 x, i64 s)
+static void spread(float *dx, const float *du, const struct job *job, i64 y, i64 x, struct scale s)
 {
-    i64 y0 = area_begin(y, job->h, s), y1 = area_end(y, job->h, s), x0 = area_begin(x, job->w, s),
-        x1 = area_end(x, job->w, s);
+    i64 y0 = area_begin(y, job->h, s.h), y1 = area_end(y, job->h, s.h), x0 = area_begin(x, job->w, s.w),
+        x1 = area_end(x, job->w, s.w);
     float share = 1.0f / (float)((y1 - y0) * (x1 - x0));
     for (i64 j = y0; j < y1; j++)
         for (i64 i = x0; i < x1; i++)
@@ -123,20 +123,20 @@ static void run_image(void *context, i64 image, int worker)
     float *dx = job->dx + image * job->h * job->w * d;
     const float *u = job->u + image * job->tokens * d;
     for (i64 k = 0; k < job->scale_count; k++) {
-        i64 s = job->scales[k];
+        struct scale s = job->scales[k];
         float slope = job->sharpness / job->amplitude[k];
-        float factor = job->coefficient * slope / (float)(job->scale_count * job->n * s * s * d);
+        float factor = job->coefficient * slope / (float)(job->scale_count * job->n * scale_positions(s) * d);
         for (i64 c = 0; c < d; c++)
             mean_logit[c] = mean_logit_of(job->means[k * d + c]);
-        for (i64 i = 0; i < s * s; i++, u += d) {
+        for (i64 i = 0; i < scale_positions(s); i++, u += d) {
             derive(du, u, mean_logit, d, slope, factor);
-            spread(dx, du, job, i / s, i % s, s);
+            spread(dx, du, job, i / s.w, i % s.w, s);
         }
     }
 }
 
 void CPU(bit_entropy_backward)(struct device *device, float *dx, const float *u, const float *mean_p, i64 n, i64 h,
-                               i64 w, i64 d, const i64 *scales, i64 scale_count, const float *amplitude,
+                               i64 w, i64 d, const struct scale *scales, i64 scale_count, const float *amplitude,
                                float sharpness, const float *coefficient)
 {
     (void)device;

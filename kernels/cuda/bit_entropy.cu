@@ -14,14 +14,14 @@ struct entropy_problem {
     i64 n, d, tokens, runs;
     float sharpness;
     int scale_count;
-    i32 scales[SCALES_MOST];
+    struct scale scales[SCALES_MOST];
 };
 
 __device__ static i64 first_token(const struct entropy_problem &p, int scale)
 {
     i64 first = 0;
     for (int k = 0; k < scale; k++)
-        first += (i64)p.scales[k] * p.scales[k];
+        first += scale_positions(p.scales[k]);
     return first;
 }
 
@@ -41,12 +41,12 @@ static __global__ void entropy_partials(struct entropy_problem p)
 {
     SHARED(float, sums, SUMS *BLOCK_THREADS);
     int k = (int)blockIdx.z, lane = (int)threadIdx.x / COLUMNS_OF_BLOCK;
-    i64 square = (i64)p.scales[k] * p.scales[k], positions = p.n * square, length = (positions + p.runs - 1) / p.runs;
+    i64 in_scale = scale_positions(p.scales[k]), positions = p.n * in_scale, length = (positions + p.runs - 1) / p.runs;
     i64 c = (i64)blockIdx.x * COLUMNS_OF_BLOCK + threadIdx.x % COLUMNS_OF_BLOCK, begin = blockIdx.y * length;
     i64 end = begin + length < positions ? begin + length : positions, first = first_token(p, k);
     float slope = p.sharpness / p.amplitude[k], sum[SUMS] = {};
     for (i64 i = begin + lane; i < end && c < p.d; i += LANES) {
-        float u = p.u[(i / square * p.tokens + first + i % square) * p.d + c];
+        float u = p.u[(i / in_scale * p.tokens + first + i % in_scale) * p.d + c];
         sum[SUM_P] += sigmoid(slope * u);
         sum[SUM_ENTROPY] += logit_entropy(slope * u);
         sum[SUM_MAGNITUDE] += fabsf(u);
@@ -68,7 +68,7 @@ static __global__ void entropy_partials(struct entropy_problem p)
 static __global__ void entropy_of_scales(float *mean_p, float *magnitude, struct entropy_problem p)
 {
     int k = (int)blockIdx.x;
-    float count = (float)(p.n * (i64)p.scales[k] * p.scales[k]), alone = 0, together = 0, size = 0;
+    float count = (float)(p.n * scale_positions(p.scales[k])), alone = 0, together = 0, size = 0;
     COLUMNS(c, p.d)
     {
         float sum[SUMS] = {};
@@ -98,7 +98,7 @@ static __global__ void entropy_of_all(float *entropy, const float *each, int sca
     entropy[0] = sum;
 }
 
-static struct entropy_problem problem_of(const float *u, i64 n, i64 d, const i64 *scales, i64 scale_count,
+static struct entropy_problem problem_of(const float *u, i64 n, i64 d, const struct scale *scales, i64 scale_count,
                                          const float *amplitude, float sharpness)
 {
     struct entropy_problem p = {};
@@ -112,16 +112,16 @@ static struct entropy_problem problem_of(const float *u, i64 n, i64 d, const i64
     p.sharpness = sharpness;
     p.scale_count = (int)scale_count;
     for (i64 k = 0; k < scale_count; k++) {
-        p.scales[k] = (i32)scales[k];
-        p.tokens += scales[k] * scales[k];
-        p.runs = max_i64(p.runs, ceil_div(n * scales[k] * scales[k], 4 * LANES));
+        p.scales[k] = scales[k];
+        p.tokens += scale_positions(scales[k]);
+        p.runs = max_i64(p.runs, ceil_div(n * scale_positions(scales[k]), 4 * LANES));
     }
     p.runs = min_i64(p.runs, RUNS_MOST);
     return p;
 }
 
 extern "C" void cuda_bit_entropy(struct device *device, float *entropy, float *mean_p, float *magnitude, const float *u,
-                                 i64 n, i64 d, const i64 *scales, i64 scale_count, const float *amplitude,
+                                 i64 n, i64 d, const struct scale *scales, i64 scale_count, const float *amplitude,
                                  float sharpness)
 {
     struct entropy_problem p = problem_of(u, n, d, scales, scale_count, amplitude, sharpness);
@@ -143,23 +143,24 @@ static __global__ void entropy_backward(float *dx, const float *mean_p, i64 h, i
         i64 c = at % p.d, cell = at / p.d, image = cell / (h * w), y = cell / w % h, x = cell % w, first = 0;
         float sum = dx[at];
         for (int k = 0; k < p.scale_count; k++) {
-            i64 s = p.scales[k], y_end = area_end(y, s, h), x_end = area_end(x, s, w);
+            struct scale s = p.scales[k];
+            i64 y_end = area_end(y, s.h, h), x_end = area_end(x, s.w, w);
             float slope = p.sharpness / p.amplitude[k], mean_logit = mean_logit_of(mean_p[k * p.d + c]);
-            float factor = coefficient[0] * slope / (float)(p.scale_count * p.n * s * s * p.d);
-            for (i64 j = area_begin(y, s, h); j < y_end; j++)
-                for (i64 i = area_begin(x, s, w); i < x_end; i++) {
-                    float z = slope * p.u[(image * p.tokens + first + j * s + i) * p.d + c];
-                    float share = area_weight(y, j, h, s) * area_weight(x, i, w, s);
+            float factor = coefficient[0] * slope / (float)(p.scale_count * p.n * scale_positions(s) * p.d);
+            for (i64 j = area_begin(y, s.h, h); j < y_end; j++)
+                for (i64 i = area_begin(x, s.w, w); i < x_end; i++) {
+                    float z = slope * p.u[(image * p.tokens + first + j * s.w + i) * p.d + c];
+                    float share = area_weight(y, j, h, s.h) * area_weight(x, i, w, s.w);
                     sum += share * bit_entropy_derivative(z, sigmoid(z), mean_logit, factor);
                 }
-            first += s * s;
+            first += scale_positions(s);
         }
         dx[at] = sum;
     }
 }
 
 extern "C" void cuda_bit_entropy_backward(struct device *device, float *dx, const float *u, const float *mean_p, i64 n,
-                                          i64 h, i64 w, i64 d, const i64 *scales, i64 scale_count,
+                                          i64 h, i64 w, i64 d, const struct scale *scales, i64 scale_count,
                                           const float *amplitude, float sharpness, const float *coefficient)
 {
     struct entropy_problem p = problem_of(u, n, d, scales, scale_count, amplitude, sharpness);

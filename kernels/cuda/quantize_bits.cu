@@ -15,14 +15,14 @@ struct bits_problem {
     char *memory;                   /* of blocks; NULL: shared */
     i64 memory_bytes;               /* of one block */
     int scale_count;
-    i32 scales[SCALES_MOST];
+    struct scale scales[SCALES_MOST];
 };
 
 struct bits_block {
     i64 image, channel;
     int lanes;     /* channels there are */
     float *cells;  /* [h*w, LANES]: what is left, or the sum so far */
-    float *values; /* [s*s, LANES] */
+    float *values; /* [positions of a scale, LANES] */
     struct between *y, *x;
 };
 
@@ -45,29 +45,30 @@ __device__ static struct bits_block open_block(const struct bits_problem &p, i64
     for (i64 i = threadIdx.x / LANES, lane = threadIdx.x % LANES; lane < b.lanes && i < (positions);                   \
          i += blockDim.x / LANES)
 
-__device__ static void fill_between(const struct bits_problem &p, const struct bits_block &b, int scale)
+__device__ static void fill_between(const struct bits_problem &p, const struct bits_block &b, struct scale scale)
 {
-    COLUMNS(i, p.h) b.y[i] = bilinear_between(i, scale, p.h);
-    COLUMNS(i, p.w) b.x[i] = bilinear_between(i, scale, p.w);
+    COLUMNS(i, p.h) b.y[i] = bilinear_between(i, scale.h, p.h);
+    COLUMNS(i, p.w) b.x[i] = bilinear_between(i, scale.w, p.w);
 }
 
 /* Channel `lane` of the scale's values, raised to position i. */
-__device__ static float raised_at(const struct bits_problem &p, const struct bits_block &b, i64 i, i64 lane, int scale)
+__device__ static float raised_at(const struct bits_problem &p, const struct bits_block &b, i64 i, i64 lane,
+                                  struct scale scale)
 {
     struct between v = b.y[i / p.w], u = b.x[i % p.w];
-    const float *above = b.values + v.low * scale * LANES + lane, *below = b.values + v.high * scale * LANES + lane;
+    const float *above = b.values + v.low * scale.w * LANES + lane, *below = b.values + v.high * scale.w * LANES + lane;
     return bits_raised(above[u.low * LANES], above[u.high * LANES], below[u.low * LANES], below[u.high * LANES],
                        u.weight, v.weight);
 }
 
 __device__ static void quantize_scale(const struct bits_problem &p, const struct bits_block &b, int k, i64 token)
 {
-    int scale = p.scales[k];
-    LANES_OF(i, lane, scale * scale)
+    struct scale scale = p.scales[k];
+    LANES_OF(i, lane, scale_positions(scale))
     {
         i64 code = (b.image * p.tokens + token + i) * p.d + b.channel + lane;
         float u;
-        bits_lower(&u, b.cells + lane, i / scale, i % scale, p.h, p.w, LANES, 1, scale);
+        bits_lower(&u, b.cells + lane, i / scale.w, i % scale.w, p.h, p.w, LANES, 1, scale.h, scale.w);
         u8 bit = u > 0.0f;
         if (p.u)
             p.u[code] = u;
@@ -84,7 +85,7 @@ __device__ static void quantize_group(const struct bits_problem &p, const struct
         b.cells[i * LANES + lane] = p.x[first + i * p.d + lane];
         p.sum[first + i * p.d + lane] = 0;
     }
-    for (i64 k = 0, token = 0; k < p.scale_count; token += (i64)p.scales[k] * p.scales[k], k++) {
+    for (i64 k = 0, token = 0; k < p.scale_count; token += scale_positions(p.scales[k]), k++) {
         __syncthreads();
         quantize_scale(p, b, (int)k, token);
         fill_between(p, b, p.scales[k]);
@@ -98,14 +99,15 @@ __device__ static void quantize_group(const struct bits_problem &p, const struct
     }
 }
 
-/* The sum so far, lowered to tokens [side, side] of `inputs`. */
-__device__ static void lower_sum(const struct bits_problem &p, const struct bits_block &b, int side, i64 input)
+/* The sum so far, lowered to the tokens of a scale from `input` on. */
+__device__ static void lower_sum(const struct bits_problem &p, const struct bits_block &b, struct scale scale,
+                                 i64 input)
 {
-    i64 inputs = p.tokens - (i64)p.scales[0] * p.scales[0] + 1;
-    LANES_OF(i, lane, side * side)
+    i64 inputs = p.tokens - scale_positions(p.scales[0]) + 1;
+    LANES_OF(i, lane, scale_positions(scale))
     {
         float *out = p.inputs + (b.image * inputs + input + i) * p.d + b.channel + lane;
-        bits_lower(out, b.cells + lane, i / side, i % side, p.h, p.w, LANES, 1, side);
+        bits_lower(out, b.cells + lane, i / scale.w, i % scale.w, p.h, p.w, LANES, 1, scale.h, scale.w);
     }
 }
 
@@ -114,23 +116,23 @@ __device__ static void dequantize_group(const struct bits_problem &p, const stru
     i64 cells = p.h * p.w, token = 0, input = 0;
     LANES_OF(i, lane, cells) b.cells[i * LANES + lane] = 0;
     for (int k = 0; k < p.scale_count; k++) {
-        int scale = p.scales[k];
-        i64 square = (i64)scale * scale;
+        struct scale scale = p.scales[k];
+        i64 positions = scale_positions(scale);
         __syncthreads();
         if (k > 0) {
             lower_sum(p, b, scale, input);
-            input += square;
+            input += positions;
         }
-        LANES_OF(i, lane, square)
+        LANES_OF(i, lane, positions)
         b.values[i * LANES + lane] =
             bit_value(p.coded[(b.image * p.tokens + token + i) * p.d + b.channel + lane], p.amplitude[k]);
         fill_between(p, b, scale);
         __syncthreads();
         LANES_OF(i, lane, cells) b.cells[i * LANES + lane] += raised_at(p, b, i, lane, scale);
-        token += square;
+        token += positions;
     }
     __syncthreads();
-    lower_sum(p, b, 1, input);
+    lower_sum(p, b, {1, 1}, input);
     if (p.sum)
         LANES_OF(i, lane, cells)
     p.sum[(b.image * cells + i) * p.d + b.channel + lane] = b.cells[i * LANES + lane];
@@ -150,20 +152,20 @@ template <bool quantize> static __global__ void walk_scales(struct bits_problem 
     }
 }
 
-static void set_scales(struct bits_problem *p, const i64 *scales, i64 scale_count)
+static void set_scales(struct bits_problem *p, const struct scale *scales, i64 scale_count)
 {
     i64 largest = 1;
     require(scale_count >= 1 && scale_count <= SCALES_MOST, "quantize_bits: %lld scales, at most %d are known",
             (long long)scale_count, (int)SCALES_MOST);
     for (i64 k = 0; k < scale_count; k++) {
-        p->scales[k] = (i32)scales[k];
-        p->tokens += scales[k] * scales[k];
-        largest = max_i64(largest, scales[k]);
+        p->scales[k] = scales[k];
+        p->tokens += scale_positions(scales[k]);
+        largest = max_i64(largest, scale_positions(scales[k]));
     }
     p->scale_count = (int)scale_count;
     p->groups = p->n * ceil_div(p->d, LANES);
     p->memory_bytes =
-        (p->h + p->w) * (i64)sizeof(struct between) + (p->h * p->w + largest * largest) * LANES * (i64)sizeof(float);
+        (p->h + p->w) * (i64)sizeof(struct between) + (p->h * p->w + largest) * LANES * (i64)sizeof(float);
 }
 
 template <bool quantize> static void run(struct device *device, struct bits_problem p)
@@ -182,8 +184,8 @@ template <bool quantize> static void run(struct device *device, struct bits_prob
 }
 
 extern "C" void cuda_quantize_bits(struct device *device, u8 *bits, float *sum, float *u, const float *x,
-                                   const u8 *flip, i64 n, i64 h, i64 w, i64 d, const i64 *scales, i64 scale_count,
-                                   const float *amplitude)
+                                   const u8 *flip, i64 n, i64 h, i64 w, i64 d, const struct scale *scales,
+                                   i64 scale_count, const float *amplitude)
 {
     struct bits_problem p = {};
     p.bits = bits;
@@ -201,7 +203,7 @@ extern "C" void cuda_quantize_bits(struct device *device, u8 *bits, float *sum, 
 }
 
 extern "C" void cuda_dequantize_bits(struct device *device, float *inputs, float *sum, const u8 *bits, i64 n, i64 h,
-                                     i64 w, i64 d, const i64 *scales, i64 scale_count, const float *amplitude)
+                                     i64 w, i64 d, const struct scale *scales, i64 scale_count, const float *amplitude)
 {
     struct bits_problem p = {};
     p.inputs = inputs;

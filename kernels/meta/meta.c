@@ -517,28 +517,28 @@ static void permute(struct device *device, void *out, const void *x, enum dtype 
 
 /* Each scale goes over the whole grid: lowered, and raised into the sum and off the rest. */
 static void quantize_bits(struct device *device, u8 *bits, float *sum, float *u, const float *x, const u8 *flip, i64 n,
-                          i64 h, i64 w, i64 d, const i64 *scales, i64 scale_count, const float *amplitude)
+                          i64 h, i64 w, i64 d, const struct scale *scales, i64 scale_count, const float *amplitude)
 {
     count(device, 0, 4.0 * (double)(n * h * w * d) * (double)(5 * scale_count + 3));
 }
 
 static void dequantize_bits(struct device *device, float *inputs, float *sum, const u8 *bits, i64 n, i64 h, i64 w,
-                            i64 d, const i64 *scales, i64 scale_count, const float *amplitude)
+                            i64 d, const struct scale *scales, i64 scale_count, const float *amplitude)
 {
     count(device, 0, 4.0 * (double)(n * h * w * d) * (double)(3 * scale_count + 2));
 }
 
 static void bit_entropy(struct device *device, float *entropy, float *mean_p, float *magnitude, const float *u, i64 n,
-                        i64 d, const i64 *scales, i64 scale_count, const float *amplitude, float sharpness)
+                        i64 d, const struct scale *scales, i64 scale_count, const float *amplitude, float sharpness)
 {
     double tokens = 0;
     for (i64 k = 0; k < scale_count; k++)
-        tokens += (double)scales[k] * (double)scales[k];
+        tokens += (double)scale_positions(scales[k]);
     count(device, 0, 4.0 * tokens * (double)(n * d));
 }
 
 static void bit_entropy_backward(struct device *device, float *dx, const float *u, const float *mean_p, i64 n, i64 h,
-                                 i64 w, i64 d, const i64 *scales, i64 scale_count, const float *amplitude,
+                                 i64 w, i64 d, const struct scale *scales, i64 scale_count, const float *amplitude,
                                  float sharpness, const float *coefficient)
 {
     count(device, 0, 8.0 * (double)(n * h * w * d) * (double)scale_count);
