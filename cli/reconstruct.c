@@ -81,7 +81,7 @@ static int need_audio(struct reconstruction *r)
     return r->has_audio ? 0 : -1;
 }
 
-/* The shape of that name, else the first of the medium's kind. */
+/* The shape of that name, else the first of the medium's kind: its own proportions then decide. */
 static const struct vision_shape *choose_shape(const struct reconstruction *r, bool video, const char *file)
 {
     const struct vision_config *c = &r->vision.config;
@@ -185,15 +185,27 @@ static int finish_picture(struct reconstruction *r, const char *file, const stru
     return status;
 }
 
+static int read_fitted(const struct reconstruction *r, struct clip *out, const struct vision_shape **shape,
+                       const struct file_view *view, bool video, const char *file)
+{
+    const struct clip_request request = {.max_frames = r->most_frames};
+    i64 nearest;
+    if (r->shape_name)
+        return video ? shaped_clip_read(out, NULL, *shape, &request, view->data, view->bytes, file)
+                     : shaped_image_read(out, *shape, NULL, view->data, view->bytes, file);
+    if (shaped_read(out, &nearest, NULL, &r->vision.config, video, r->most_frames, view->data, view->bytes, file))
+        return -1;
+    *shape = &r->vision.config.shapes[nearest];
+    return 0;
+}
+
 static int reconstruct_picture(struct reconstruction *r, const char *file, const struct file_view *view, bool video)
 {
     const struct vision_shape *shape = need_vision(r) ? NULL : choose_shape(r, video, file);
     struct clip fitted;
     if (!shape)
         return -1;
-    if (video ? shaped_clip_read(&fitted, NULL, shape, &(struct clip_request){.max_frames = r->most_frames}, view->data,
-                                 view->bytes, file)
-              : shaped_image_read(&fitted, shape, NULL, view->data, view->bytes, file))
+    if (read_fitted(r, &fitted, &shape, view, video, file))
         return -1;
     int status = finish_picture(r, file, &fitted, shape);
     clip_release(&fitted);
@@ -277,7 +289,7 @@ int command_reconstruct(int argc, char **argv)
     const char *out = NULL, *frames = NULL, *seed = NULL;
     const struct option options[] = {
         {"o", "DIR", &out, NULL, "folder to write"},
-        {"shape", "NAME", &r.shape_name, NULL, "of the vision tokenizer's table (the first that fits)"},
+        {"shape", "NAME", &r.shape_name, NULL, "of the vision tokenizer's table (the nearest in proportions)"},
         {"frames", "N", &frames, NULL, "frames of a clip, at most (all)"},
         {"seed", "N", &seed, NULL, "of the phases a sound begins with (1)"},
         {"json", NULL, NULL, &r.json, "one JSON object a file"},

@@ -82,8 +82,11 @@ static int keep_frame(struct picker *picker, AVFrame *frame)
     if (code < 0)
         return av_problem(picker->input.origin, "a frame could not be scaled", code);
     if (out->frames++ == 0) {
-        out->inner_height = turn.transposed ? picker->scaler.key.out_width : picker->scaler.key.out_height;
-        out->inner_width = turn.transposed ? picker->scaler.key.out_height : picker->scaler.key.out_width;
+        i64 height = turn.transposed ? picker->scaler.key.out_width : picker->scaler.key.out_height;
+        i64 width = turn.transposed ? picker->scaler.key.out_height : picker->scaler.key.out_width;
+        out->inner_height = min_i64(height, out->height);
+        out->inner_width = min_i64(width, out->width);
+        out->cut = 1 - (double)(out->inner_height * out->inner_width) / (double)(height * width);
     }
     return 0;
 }
@@ -262,6 +265,7 @@ int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin
     struct picker picker = {.request = *request, .out = out, .held = av_frame_alloc()};
     require(picker.held, "no memory for libav");
     picker.scaler.rules = request->rules ? request->rules : &picture_rules_usual;
+    picker.scaler.crop = request->crop;
     int status = pick(&picker, bytes, count, origin);
     if (request->decoded)
         *request->decoded += picker.decoded;

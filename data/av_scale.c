@@ -261,17 +261,18 @@ int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const AVF
                 int chroma_location)
 {
     double shown_height, shown_width;
-    i64 inner_height, inner_width;
+    i64 whole_height, whole_width;
     shown_shape(&shown_height, &shown_width, frame, turn);
-    picture_fit(&inner_height, &inner_width, shown_height, shown_width, height, width);
+    picture_fill(&whole_height, &whole_width, shown_height, shown_width, height, width, scaler->crop);
+    i64 inner_height = min_i64(whole_height, height), inner_width = min_i64(whole_width, width);
     struct scale_key key = {.width = frame->width,
                             .height = frame->height,
                             .format = frame->format,
                             .space = (int)frame->colorspace,
                             .range = (int)frame->color_range,
                             .location = chroma_location,
-                            .out_width = (int)(turn.transposed ? inner_height : inner_width),
-                            .out_height = (int)(turn.transposed ? inner_width : inner_height),
+                            .out_width = (int)(turn.transposed ? whole_height : whole_width),
+                            .out_height = (int)(turn.transposed ? whole_width : whole_height),
                             .light = light_of(frame)};
     if (key.light != LIGHT_SDR)
         key.peak = peak_of(frame);
@@ -284,8 +285,10 @@ int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const AVF
         return code;
     if (inner_height != height || inner_width != width)
         memset(out, 255, (size_t)(height * width * 3));
+    i64 rows = turn.transposed ? inner_width : inner_height, columns = turn.transposed ? inner_height : inner_width;
+    pixels += (key.out_height - rows) / 2 * row_bytes + (key.out_width - columns) / 2 * 3;
     pixels_place(out + ((height - inner_height) / 2 * width + (width - inner_width) / 2) * 3, width, pixels, row_bytes,
-                 key.out_height, key.out_width, turn);
+                 rows, columns, turn);
     return 0;
 }
 

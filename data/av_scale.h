@@ -20,6 +20,7 @@ struct scale_key {
 
 struct scaler {
     const struct picture_rules *rules; /* the caller's, set before the first frame */
+    double crop;                       /* the same; as clip_fill has it */
     struct SwsContext *sws;
     struct scale_key key;
     struct AVFrame *even; /* the source with a row or column more, where its chroma has half as many, rounded up */
@@ -29,8 +30,8 @@ struct scaler {
 };
 
 void scaler_release(struct scaler *scaler); /* but for the rules it begins as zeros */
-/* One frame into out [height, width, 3], keeping its shape, centred on white. chroma_location: AVChromaLocation. A
- * negative code is libav's. */
+/* One frame into out [height, width, 3], keeping its shape, cut by `crop` and centred on white. chroma_location:
+ * AVChromaLocation. A negative code is libav's. */
 int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const struct AVFrame *frame,
                 struct orientation turn, int chroma_location);
 /* A still as it is stored, transparency kept: fills inks, size and pixels. A negative code is libav's. */

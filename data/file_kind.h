@@ -33,6 +33,9 @@ enum media_kind av_container_kind(const void *bytes, i64 count, const char *orig
 
 /* The largest size of a shape that fits into fit_height x fit_width; at least one pixel. */
 void picture_fit(i64 *out_height, i64 *out_width, double height, double width, i64 fit_height, i64 fit_width);
+/* The size a picture is scaled to by clip_fill: what is beyond fit_height x fit_width is cut off. */
+void picture_fill(i64 *out_height, i64 *out_width, double height, double width, i64 fit_height, i64 fit_width,
+                  double crop);
 
 /* pixels.c: [height, width, 3] to [out_height, out_width, 3], whatever their shapes. */
 void pixels_resize(u8 *out, i64 out_height, i64 out_width, const u8 *in, i64 height, i64 width);

@@ -14,6 +14,7 @@ struct clip { /* an image is a clip of one frame */
     double rate_hz;                  /* frames a second; 0 for a still */
     u8 *pixels;                      /* [frames, height, width, 3] RGB */
     i64 inner_height, inner_width;   /* of the picture, where it stands centred on white; 0: all of it */
+    double cut;                      /* share of the picture that was cut off */
     i64 stored_height, stored_width; /* in the file, where the picture was read smaller; 0: the same */
     double seconds;                  /* from from_s until its last frame ends, as clip_read finds it; 0 for a still */
 };
@@ -73,6 +74,7 @@ struct clip_request {
     const struct picture_rules *rules; /* NULL: the usual */
     double from_s;
     i64 *decoded; /* NULL, or where to count the frames that were decoded for it */
+    double crop;  /* as clip_fill has it */
 };
 int clip_read(struct clip *out, const void *bytes, i64 count, const char *origin, const struct clip_request *request);
 /* The size at which a player shows the first frame: turned, and with square pixels. rules NULL: the usual. */
@@ -108,4 +110,7 @@ void sound_encode_wav(struct text *out, const struct sound *sound);
 /* Lanczos when shrinking or growing, centred on white where the shape differs. Pixels are resized here (resize.c) and,
  * straight from the decoder's planes, in clip_read; nowhere else. */
 void clip_resize(struct clip *out, const struct clip *in, i64 height, i64 width);
+/* The same, larger by as much as leaves no more than the share `crop` of a side cut off, half at each end: then there
+ * is less white around it, or none. */
+void clip_fill(struct clip *out, const struct clip *in, i64 height, i64 width, double crop);
 #endif

@@ -132,27 +132,55 @@ void picture_fit(i64 *out_height, i64 *out_width, double height, double width, i
     *out_width = max_i64(1, min_i64(fit_width, llround(width * scale)));
 }
 
+void picture_fill(i64 *out_height, i64 *out_width, double height, double width, i64 fit_height, i64 fit_width,
+                  double crop)
+{
+    double down = (double)fit_height / height, across = (double)fit_width / width;
+    double cover = fmax(down, across), scale = fmin(cover, fmin(down, across) / (1 - crop));
+    if (crop <= 0) {
+        picture_fit(out_height, out_width, height, width, fit_height, fit_width);
+        return;
+    }
+    *out_height = max_i64(scale == cover ? fit_height : 1, llround(height * scale));
+    *out_width = max_i64(scale == cover ? fit_width : 1, llround(width * scale));
+}
+
+/* The outputs [first, first + count) of an axis, borrowed. */
+static struct axis axis_part(const struct axis *axis, i64 first, i64 count)
+{
+    return (struct axis){count, axis->taps, axis->first + first, axis->weights + first * axis->taps};
+}
+
 void clip_resize(struct clip *out, const struct clip *in, i64 height, i64 width)
+{
+    clip_fill(out, in, height, width, 0);
+}
+
+void clip_fill(struct clip *out, const struct clip *in, i64 height, i64 width, double crop)
 {
     require(height > 0 && width > 0 && in->height > 0 && in->width > 0, "a picture of %lldx%lld to %lldx%lld",
             (long long)in->height, (long long)in->width, (long long)height, (long long)width);
-    i64 inner_height, inner_width;
+    i64 whole_height, whole_width;
     bool smaller = in->stored_height > 0;
-    picture_fit(&inner_height, &inner_width, (double)(smaller ? in->stored_height : in->height),
-                (double)(smaller ? in->stored_width : in->width), height, width);
-    struct axis down, across;
-    axis_init(&down, inner_height, in->height);
-    axis_init(&across, inner_width, in->width);
+    picture_fill(&whole_height, &whole_width, (double)(smaller ? in->stored_height : in->height),
+                 (double)(smaller ? in->stored_width : in->width), height, width, crop);
+    i64 inner_height = min_i64(whole_height, height), inner_width = min_i64(whole_width, width);
+    struct axis all_down, all_across;
+    axis_init(&all_down, whole_height, in->height);
+    axis_init(&all_across, whole_width, in->width);
+    struct axis down = axis_part(&all_down, (whole_height - inner_height) / 2, inner_height);
+    struct axis across = axis_part(&all_across, (whole_width - inner_width) / 2, inner_width);
     clip_init(out, in->frames, height, width, in->rate_hz);
     out->inner_height = inner_height;
     out->inner_width = inner_width;
+    out->cut = 1 - (double)(inner_height * inner_width) / (double)(whole_height * whole_width);
     memset(out->pixels, 255, (size_t)(out->frames * height * width * 3));
     i64 corner = ((height - inner_height) / 2 * width + (width - inner_width) / 2) * 3;
     for (i64 f = 0; f < in->frames; f++)
         resize_frame(out->pixels + f * height * width * 3 + corner, width * 3,
                      in->pixels + f * in->height * in->width * 3, in->height, in->width, &down, &across);
-    axis_release(&down);
-    axis_release(&across);
+    axis_release(&all_down);
+    axis_release(&all_across);
 }
 
 void pixels_blend(u8 *out, const u8 *rgba, i64 pixels, const u8 background[3])

@@ -137,6 +137,7 @@ static void take_item(struct prepare *p, struct item *item)
         p->counts.left_out += !item->mute;
     } else if (!item->curated) {
         p->counts.clips_cut += item->clip_cut && !prepare_has_windows(p);
+        p->counts.margins += item->margin;
         prepare_write(p, item);
     }
 }
@@ -310,6 +311,15 @@ static void say_of_cut_clips(const struct prepare *p)
     text_release(&shapes);
 }
 
+static void say_of_margins(const struct prepare *p)
+{
+    if (p->counts.margins)
+        log_info(
+            "%lld samples have a picture or clip whose proportions no shape of the vision tokenizer has: it stands in "
+            "white margins (tokenizer-vision: aspects; filter.aspect_most leaves the longest out)",
+            (long long)p->counts.margins);
+}
+
 static void say_of_films(const struct prepare *p)
 {
     bool demand = p->settings->film_sound == FILM_SOUND_DEMAND;
@@ -340,6 +350,7 @@ static void say_what_was_made(const struct prepare *p)
                  (long long)p->counts.too_long, p->settings->audio_seconds);
     say_of_films(p);
     say_of_cut_clips(p);
+    say_of_margins(p);
 }
 
 static int save_curation(const struct prepare *p)

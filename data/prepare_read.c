@@ -81,43 +81,13 @@ static int read_text(const struct prepare *p, struct item *item, i64 part)
                        &(struct encode_options){.plain = true, .begins_word = item->sample.layout == SAMPLE_CAPTIONED});
 }
 
-/* ---- pictures and clips: the shape nearest in proportions, then in area ---- */
-
-static i64 nearest_shape(const struct vision_config *config, bool video, double height, double width)
-{
-    i64 best = -1;
-    double least = INFINITY;
-    for (i64 i = 0; i < config->shape_count; i++) {
-        const struct vision_shape *s = &config->shapes[i];
-        double h = (double)s->height, w = (double)s->width;
-        double away = fabs(log(h / w) - log(height / width)) + 1e-3 * fabs(log(h * w) - log(height * width));
-        if (video == (s->frames > 1) && away < least) {
-            least = away;
-            best = i;
-        }
-    }
-    return best;
-}
-
-/* Enough for every shape: which one it will be, the picture's own size says. */
-static struct image_request still_request(const struct prepare *p)
-{
-    struct image_request request = {&p->rules};
-    for (i64 i = 0; i < p->vision.config.shape_count; i++) {
-        const struct vision_shape *s = &p->vision.config.shapes[i];
-        if (s->frames > 1)
-            continue;
-        request.fit_height = max_i64(request.fit_height, s->height);
-        request.fit_width = max_i64(request.fit_width, s->width);
-    }
-    return request;
-}
+/* ---- pictures and clips ---- */
 
 static int read_image(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
                       const char *origin)
 {
     struct clip stored;
-    const struct image_request request = still_request(p);
+    const struct image_request request = shaped_request(&p->vision.config, &p->rules);
     if (image_read_as(&stored, bytes, count, origin, &request) < 0)
         return -1;
     i64 height = stored.stored_height ? stored.stored_height : stored.height;
@@ -126,13 +96,13 @@ static int read_image(const struct prepare *p, struct item *item, struct made *m
         curation_size(p->curation, &item->curate, (double)height, (double)width);
         curation_light(p->curation, &item->curate, stored.pixels, 1, stored.height * stored.width * 3);
     }
-    made->shape = nearest_shape(&p->vision.config, false, (double)height, (double)width);
-    if (made->shape >= 0)
-        clip_resize(&made->clip, &stored, p->vision.config.shapes[made->shape].height,
-                    p->vision.config.shapes[made->shape].width);
+    made->shape = shaped_still(&made->clip, &stored, &p->vision.config);
     clip_release(&stored);
     made->frames = 1;
-    return made->shape >= 0 ? 0 : error_set("the vision tokenizer has no shape for stills");
+    if (made->shape < 0)
+        return -1;
+    item->margin |= shaped_margin(&made->clip) > 0;
+    return 0;
 }
 
 static int read_clip(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
@@ -142,7 +112,7 @@ static int read_clip(const struct prepare *p, struct item *item, struct made *ma
     bool longer;
     if (clip_shown_size(&height, &width, bytes, count, origin, &p->rules) < 0)
         return -1;
-    made->shape = nearest_shape(&p->vision.config, true, height, width);
+    made->shape = shaped_nearest(&p->vision.config, true, height, width);
     if (made->shape < 0)
         return error_set("the vision tokenizer has no shape for clips");
     const struct vision_shape *s = &p->vision.config.shapes[made->shape];
@@ -155,6 +125,7 @@ static int read_clip(const struct prepare *p, struct item *item, struct made *ma
                        made->clip.height * made->clip.width * 3);
     }
     item->clip_cut |= longer;
+    item->margin |= shaped_margin(&made->clip) > 0;
     made->frames = vision_latent_frames(made->clip.frames);
     return film_sound_take(p, item, made, bytes, count, origin);
 }

@@ -158,6 +158,7 @@ static int reserve(struct clip *out, struct animation *a, const struct clip *fra
     out->width = frame->width;
     out->inner_height = frame->inner_height;
     out->inner_width = frame->inner_width;
+    out->cut = frame->cut;
     return 0;
 }
 
@@ -173,7 +174,7 @@ static int keep_canvas(struct clip *out, struct animation *a, const u8 *canvas, 
     picture_finish(&frame, &picture, &as_it_is);
     picture_release(&picture);
     if (a->request->height) {
-        clip_resize(&fitted, &frame, a->request->height, a->request->width);
+        clip_fill(&fitted, &frame, a->request->height, a->request->width, a->request->crop);
         clip_release(&frame);
         frame = fitted;
     }

@@ -4,6 +4,7 @@
 #include "data/media.h"
 #include "data/shaped.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- Opening ---- */
@@ -194,34 +195,31 @@ static int refuse(const struct studio *s, const char *what, const char *kind, i6
     return error_usage("%s: this model %s", what, never);
 }
 
-static int read_picture(struct clip *out, const struct vision_shape *shape, const char *path)
+static int read_picture(struct clip *out, const struct vision_config *config, bool video, const char *path)
 {
     struct file_view view;
+    i64 shape;
     bool longer = false;
     if (file_map(&view, path))
         return -1;
-    int status = shape->frames > 1
-                     ? shaped_clip_read(out, &longer, shape, &(struct clip_request){.max_frames = shape->frames},
-                                        view.data, view.bytes, path)
-                     : shaped_image_read(out, shape, NULL, view.data, view.bytes, path);
+    int status = shaped_read(out, &shape, &longer, config, video, -1, view.data, view.bytes, path);
     file_unmap(&view);
     if (longer)
         log_warn("%s: longer than the %lld frames that the model reads: only its beginning is used", path,
-                 (long long)shape->frames);
+                 (long long)config->shapes[shape].frames);
     return status;
 }
 
 static int push_picture(struct prompt *p, struct studio *s, const char *path, bool video)
 {
-    const struct vision_shape *shape = studio_shape(s, video);
     struct clip clip;
     if (!s->has_vision)
         return refuse(s, path, "vision", s->model.config.bits, "reads no pictures");
-    if (!shape || !s->model.config.cell_features)
+    if (!studio_shape(s, video) || !s->model.config.cell_features)
         return error_usage("%s: this model reads no %s", path, video ? "clips" : "pictures");
     if (p->media_count == COUNT_OF(p->media))
         return error_set("a prompt has at most %d media", (int)COUNT_OF(p->media));
-    if (read_picture(&clip, shape, path))
+    if (read_picture(&clip, &s->vision.config, video, path))
         return -1;
     int status = push_cells(p, s, &clip);
     clip_release(&clip);
@@ -262,23 +260,48 @@ int prompt_audio(struct prompt *p, struct studio *s, const char *path)
     return push_part(p, &(struct part){.kind = STREAM_AUDIO, .count = frames});
 }
 
+/* By name, or by proportions: "3:2". NULL: the first of its kind. -1: there is none. */
+static i64 find_shape(const struct studio *s, bool video, const char *name)
+{
+    double width, height;
+    int end = 0;
+    for (i64 i = 0; i < s->vision.config.shape_count; i++) {
+        const struct vision_shape *shape = &s->vision.config.shapes[i];
+        if ((shape->frames > 1) == video && (!name || strcmp(name, shape->name) == 0))
+            return i;
+    }
+    if (name && sscanf(name, "%lf:%lf%n", &width, &height, &end) == 2 && !name[end] && width > 0 && height > 0)
+        return shaped_nearest(&s->vision.config, video, height, width);
+    return -1;
+}
+
+static int refuse_shape(const struct studio *s, bool video, const char *name)
+{
+    struct text known = {0};
+    if (!name || shaped_count(&s->vision.config, video) == 0)
+        return error_usage("this model makes no %s", video ? "clips" : "pictures");
+    for (i64 i = 0; i < s->vision.config.shape_count; i++)
+        if ((s->vision.config.shapes[i].frames > 1) == video)
+            text_printf(&known, " %s", s->vision.config.shapes[i].name);
+    error_usage("--shape %s: the vision tokenizer has no such shape for %s; it has:%s; or proportions, as 3:2", name,
+                video ? "clips" : "pictures", known.data);
+    text_release(&known);
+    return -1;
+}
+
 static int ask_picture(struct prompt *p, const struct studio *s, bool video, const char *name)
 {
     const struct vocabulary *v = &s->vocabulary;
     if (!s->has_vision)
         return refuse(s, video ? "--to video" : "--to image", "vision", s->model.config.bits, "makes no pictures");
-    for (i64 i = 0; i < s->vision.config.shape_count; i++) {
-        const struct vision_shape *shape = &s->vision.config.shapes[i];
-        if ((shape->frames > 1) != video || (name && strcmp(name, shape->name) != 0))
-            continue;
-        p->opening[0] = v->shape[i];
-        p->opening[1] = video ? v->bov : v->boi;
-        p->opening_count = 2;
-        p->most = (shape_positions(&v->shapes[i]) + 1) * shape->latent_frames + 4;
-        return 0;
-    }
-    return name ? error_usage("--shape %s: the vision tokenizer has no such shape for this kind", name)
-                : error_usage("this model makes no %s", video ? "clips" : "pictures");
+    i64 i = find_shape(s, video, name);
+    if (i < 0)
+        return refuse_shape(s, video, name);
+    p->opening[0] = v->shape[i];
+    p->opening[1] = video ? v->bov : v->boi;
+    p->opening_count = 2;
+    p->most = (shape_positions(&v->shapes[i]) + 1) * s->vision.config.shapes[i].latent_frames + 4;
+    return 0;
 }
 
 int prompt_ask(struct prompt *p, const struct studio *s, const char *shape, i64 most)

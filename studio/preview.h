@@ -21,7 +21,8 @@ struct studio {
  * one is missing, all that needs it is refused, and the rest is not. dtype DTYPE_OTHER: as stored. */
 int studio_open(struct studio *studio, struct device *device, const char *directory, enum dtype dtype);
 void studio_close(struct studio *studio);
-/* The first shape of clips or of stills in the vision tokenizer's table; NULL: there is none. */
+/* The first shape of clips or of stills in the vision tokenizer's table, that of most of what it was trained on; NULL:
+ * there is none. */
 const struct vision_shape *studio_shape(const struct studio *studio, bool video);
 
 enum answer_kind { ANSWER_TEXT, ANSWER_IMAGE, ANSWER_VIDEO, ANSWER_AUDIO };
@@ -41,12 +42,12 @@ void prompt_release(struct prompt *prompt);
 /* Special tokens in it count. Beside media it is a caption, encoded as prepare does it. */
 int prompt_text(struct prompt *prompt, const struct studio *studio, const char *text);
 int prompt_ids(struct prompt *prompt, const i32 *ids, i64 count);
-/* Whole files by path; fitted to the tokenizer's first shape of their kind. */
+/* Whole files by path; fitted to the tokenizer's shape of their kind that is nearest to their proportions. */
 int prompt_image(struct prompt *prompt, struct studio *studio, const char *path);
 int prompt_video(struct prompt *prompt, struct studio *studio, const char *path);
 int prompt_audio(struct prompt *prompt, struct studio *studio, const char *path);
-/* What is asked for. shape: a name of the vision tokenizer's table, or NULL: the first of its kind. most: ids of text
- * or frames of sound (0: 64, 100). */
+/* What is asked for. shape: a name of the vision tokenizer's table, proportions as "3:2" (the nearest shape), or NULL:
+ * the first of its kind. most: ids of text or frames of sound (0: 64, 100). */
 int prompt_ask(struct prompt *prompt, const struct studio *studio, const char *shape, i64 most);
 struct generate_request prompt_request(const struct prompt *prompt, u32 identity, i64 copies);
 

@@ -92,10 +92,8 @@ static int read_original(struct studio_run *r, int kind, struct sample_item *ite
         sound_release(&sound);
         return 0;
     }
-    const struct vision_shape *shape = studio_shape(&r->studio, kind == KIND_CLIP);
-    if (kind == KIND_CLIP ? shaped_clip_read(&clip, NULL, shape, &(struct clip_request){.max_frames = shape->frames},
-                                             view->data, view->bytes, item->path)
-                          : shaped_image_read(&clip, shape, NULL, view->data, view->bytes, item->path))
+    if (shaped_read(&clip, &item->shape, NULL, &r->studio.vision.config, kind == KIND_CLIP, -1, view->data, view->bytes,
+                    item->path))
         return -1;
     item->own = clip.pixels;
     item->own_count = clip.frames * clip.height * clip.width * 3;
@@ -216,6 +214,12 @@ static int show_item(struct studio_run *r, const struct sample_set *set, i64 i, 
     return status;
 }
 
+/* What is made gets the shape of its original. */
+static const char *shape_name(const struct studio_run *r, const struct sample_set *set, i64 i)
+{
+    return set->kind == KIND_SOUND ? NULL : r->studio.vision.config.shapes[set->items[i].shape].name;
+}
+
 static int generate_set(struct answer *answers, struct studio_run *r, struct sample_set *set)
 {
     struct prompt *prompts = memory_alloc(set->count * (i64)sizeof *prompts);
@@ -232,7 +236,7 @@ static int generate_set(struct answer *answers, struct studio_run *r, struct sam
         prompt_init(&prompts[i], kind_answers[set->kind]);
         status = prompt_text(&prompts[i], &r->studio, set->items[i].text);
         if (status == 0)
-            status = prompt_ask(&prompts[i], &r->studio, NULL, 0);
+            status = prompt_ask(&prompts[i], &r->studio, shape_name(r, set, i), 0);
         requests[i] = prompt_request(&prompts[i], (u32)i, 1);
     }
     if (status == 0)
@@ -268,25 +272,42 @@ static double spectral_gap(const float *a, i64 a_count, const float *b, i64 b_co
     return n ? sum / (double)n : INFINITY;
 }
 
-static double gap(int kind, const struct sample_item *made, const struct sample_item *own)
+/* Of another shape the original is cut to the made one's, whatever that takes: no white stands in either. */
+static double pixel_gap(const struct vision_config *config, const struct sample_item *made,
+                        const struct sample_item *own)
+{
+    if (made->shape == own->shape)
+        return pixel_distance(made->made, made->made_count, own->own, own->own_count);
+    const struct vision_shape *to = &config->shapes[made->shape], *from = &config->shapes[own->shape];
+    struct clip cut, whole = {.frames = own->own_count / (from->height * from->width * 3),
+                              .height = from->height,
+                              .width = from->width,
+                              .pixels = own->own};
+    clip_fill(&cut, &whole, to->height, to->width, 1);
+    double gap = pixel_distance(made->made, made->made_count, cut.pixels, cut.frames * to->height * to->width * 3);
+    clip_release(&cut);
+    return gap;
+}
+
+static double gap(const struct studio_run *r, int kind, const struct sample_item *made, const struct sample_item *own)
 {
     if (kind == KIND_SOUND)
         return made->made_mel ? spectral_gap(made->made_mel, made->made_count, own->own_mel, own->own_count) : INFINITY;
-    return pixel_distance(made->made, made->made_count, own->own, own->own_count);
+    return pixel_gap(&r->studio.vision.config, made, own);
 }
 
-static struct json *nearness(const struct sample_set *set)
+static struct json *nearness(const struct studio_run *r, const struct sample_set *set)
 {
     struct json *j = json_object();
     double nearer = 0, pairs = 0;
     i64 first = 0, five = 0;
     for (i64 i = 0; i < set->count; i++) {
-        double own = gap(set->kind, &set->items[i], &set->items[i]);
+        double own = gap(r, set->kind, &set->items[i], &set->items[i]);
         i64 before = 0;
         for (i64 k = 0; k < set->count; k++) {
             if (k == i)
                 continue;
-            bool other_nearer = !(own < gap(set->kind, &set->items[i], &set->items[k]));
+            bool other_nearer = !(own < gap(r, set->kind, &set->items[i], &set->items[k]));
             before += other_nearer;
             nearer += !other_nearer;
             pairs++;
@@ -319,7 +340,7 @@ static int make_set(struct studio_run *r, int kind, const char *part, i64 most)
             status = show_item(r, &set, i, &answers[i], shown);
     }
     if (status == 0 && set.count) {
-        struct json *j = nearness(&set);
+        struct json *j = nearness(r, &set);
         log_info("%s %s: nearer to its own original %.1f %%, nearest of %lld: %lld", part, kind_keys[kind],
                  100 * json_number(json_get(j, "pair"), 0), (long long)set.count,
                  (long long)json_integer(json_get(j, "first"), 0));

@@ -15,6 +15,7 @@ struct sample_item {
     u8 *own, *made;            /* pixels */
     float *own_mel, *made_mel; /* [frames, 80] */
     i64 own_count, made_count; /* bytes, or spectra */
+    i64 shape;                 /* of pictures and clips: the original's, and of what is made */
 };
 struct sample_set { /* of one kind and part */
     int kind;

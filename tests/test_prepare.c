@@ -75,6 +75,8 @@ static void make_tokenizers(void)
     assert_int_equal(vision_add_shape(&config, 1, 32, 32, 0, NULL, 0), 0);
     assert_int_equal(vision_add_shape(&config, 9, 16, 16, 8, NULL, 0), 0);
     assert_int_equal(vision_add_shape(&config, 9, 16, 32, 8, NULL, 0), 0);
+    assert_int_equal(vision_add_shape(&config, 1, 24, 40, 0, NULL, 0), 0);
+    config.shapes[3].crop = 0.1;
     vision_open(&vision, &device, &config, DTYPE_F32, false);
     vision_init(&vision, 1);
     vision_inflate(&vision);
@@ -617,6 +619,70 @@ static void clips_have_the_shape_that_is_shown(void **state)
     (void)state;
 }
 
+/* 60 x 110 of 5 : 3, as it is cut. */
+static struct clip put_long(const char *train)
+{
+    char *path = path_join(train, "a.png"), *captions = path_join(train, "captions.jsonl");
+    const char *line = "{\"image\": \"a.png\", \"text\": \"red apple\"}\n";
+    struct clip stored, clip;
+    clip_init(&stored, 1, 60, 110, 0);
+    for (i64 i = 0; i < 60 * 110 * 3; i++)
+        stored.pixels[i] = (u8)(i % 330 / 3 * 2 + i / 330);
+    assert_int_equal(directory_make(train), 0);
+    assert_int_equal(image_write_png(path, stored.pixels, 60, 110), 0);
+    assert_int_equal(file_replace(captions, line, (i64)strlen(line)), 0);
+    clip_fill(&clip, &stored, 24, 40, 0.1);
+    clip_release(&stored);
+    memory_free(path);
+    memory_free(captions);
+    return clip;
+}
+
+/* Scales 1x1, 2x3, 2x4, 3x5; as input all but the first, and the whole. */
+static void assert_long_pictures_are_packed(void)
+{
+    static i64 zero[1];
+    static double rows[] = {1}, length[] = {128};
+    struct loader_settings packing = {
+        .rows = {zero, rows, 1}, .length = {zero, length, 1}, .micro_rows = 1, .mixture = {1, 1, 1, 1, 1, 1, 1, 1}};
+    struct loader *loader = loader_open(out, "train", &packing, 1);
+    struct loader_step step;
+    struct batch batch;
+    struct arena arena;
+    if (!loader || loader_step(loader, 0, &step) < 0)
+        fail_msg("%s", error_text());
+    arena_open(&arena, (i64)1 << 26);
+    assert_int_equal(loader_batch(loader, 0, 0, &batch, &arena), 0);
+    i64 tokens = 1 + 2 * 3 + 2 * 4 + 3 * 5, pictures = batch.targets[TARGET_VISION].n / tokens;
+    assert_true(pictures > 0 && batch.targets[TARGET_VISION].n == pictures * tokens);
+    assert_int_equal(batch.inputs[INPUT_VISION_OUT].n, pictures * tokens);
+    assert_true(batch.inputs[INPUT_VISION_IN].n % (2 * 3) == 0 && batch.inputs[INPUT_VISION_IN].n > 0);
+    arena_close(&arena);
+    loader_close(loader);
+}
+
+static void long_pictures_are_encoded_in_a_long_shape(void **state)
+{
+    char *data = path_join(folder, "long"), *train = path_join(data, "train");
+    struct prepare_settings settings = settings_of(data);
+    struct clip clip = put_long(train);
+    struct shards s;
+    run(&settings);
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    const struct shard_part *given = find(&s, DIRECTION_IMAGE_IN, "captions"),
+                            *made = find(&s, DIRECTION_IMAGE_OUT, "captions") + 1;
+    assert_true(given->height == 3 && given->width == 5 && made->shape == 3);
+    assert_true(s.meta.shapes[3].h == 3 && s.meta.shapes[3].w == 5);
+    assert_true(clip.cut > 0 && clip.inner_height == 24 && clip.inner_width == 40);
+    assert_memory_equal((const bf16 *)payload(&s, given) + 15 * 16, clip.pixels, 24 * 40 * 3);
+    shards_close(&s);
+    assert_long_pictures_are_packed();
+    clip_release(&clip);
+    memory_free(data);
+    memory_free(train);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -638,6 +704,7 @@ int main(void)
         cmocka_unit_test(subtitles_are_the_text_of_their_window),
         cmocka_unit_test(times_of_subtitles_are_read),
         cmocka_unit_test(clips_have_the_shape_that_is_shown),
+        cmocka_unit_test(long_pictures_are_encoded_in_a_long_shape),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

@@ -45,6 +45,22 @@ static void save_vision(i64 clip_frames, double rate_hz)
     memory_free(folder);
 }
 
+/* Squares, and shapes of 5 x 3 and 3 x 5 cells. */
+static void save_shapes(void)
+{
+    struct vision_config config = {.stride = 8, .bits = 6, .channels = {8, 5}, .blocks = {1, 1}};
+    struct vision vision;
+    char *folder = path_join(model, "weft/vision");
+    require(!vision_add_shape(&config, 1, 32, 32, 0, NULL, 0) && !vision_add_shape(&config, 1, 24, 40, 0, NULL, 0) &&
+                !vision_add_shape(&config, 1, 40, 24, 0, NULL, 0),
+            "%s", error_text());
+    vision_open(&vision, &device, &config, DTYPE_F32, false);
+    vision_init(&vision, 1);
+    require(!directory_remove(folder) && !directory_make(folder) && !vision_save(&vision, folder), "%s", error_text());
+    vision_close(&vision);
+    memory_free(folder);
+}
+
 static void write_clip(const char *path, i64 frames, double rate_hz)
 {
     struct clip clip;
@@ -99,6 +115,57 @@ static void text_needs_no_other_tokenizer(void **state)
     char *all[] = {folder, sounds, away, picture, noise};
     for (i64 i = 0; i < COUNT_OF(all); i++)
         memory_free(all[i]);
+}
+
+/* Height and width of what is made in a shape; NULL: the first. */
+static void assert_made(struct studio *studio, const char *shape, i64 height, i64 width)
+{
+    struct prompt prompt;
+    struct answer answer = {0};
+    struct studio_options options = {.sampling = {0, 1, 0, {1, RNG_SAMPLING}}, .seats = 1};
+    u8 *pixels = NULL;
+    i64 size[3] = {0};
+    double rate;
+    prompt_init(&prompt, ANSWER_IMAGE);
+    if (prompt_text(&prompt, studio, "these words") || prompt_ask(&prompt, studio, shape, 0))
+        fail_msg("%s", error_text());
+    struct generate_request request = prompt_request(&prompt, 0, 1);
+    if (studio_generate(&answer, studio, &request, 1, &options) || answer_pixels(&pixels, size, &rate, studio, &answer))
+        fail_msg("%s", error_text());
+    assert_int_equal(size[1], height);
+    assert_int_equal(size[2], width);
+    memory_free(pixels);
+    answer_release(&answer);
+    prompt_release(&prompt);
+}
+
+static void pictures_are_read_and_made_in_their_shapes(void **state)
+{
+    struct studio studio;
+    struct prompt prompt;
+    struct clip clip;
+    char *path = in_root("high.png");
+    (void)state;
+    save_shapes();
+    open_studio(&studio);
+    clip_init(&clip, 1, 100, 60, 0);
+    require(image_write_png(path, clip.pixels, 100, 60) == 0, "%s", error_text());
+    clip_release(&clip);
+    prompt_init(&prompt, ANSWER_IMAGE);
+    if (prompt_image(&prompt, &studio, path) < 0)
+        fail_msg("%s", error_text());
+    assert_int_equal(prompt.parts[0].height, 3); /* 5 x 3 cells, in twos */
+    assert_int_equal(prompt.parts[0].width, 2);
+    assert_made(&studio, NULL, 32, 32);
+    assert_made(&studio, "40x24", 24, 40);
+    assert_made(&studio, "16:9", 24, 40);
+    assert_made(&studio, "2:3", 40, 24);
+    assert_int_equal(prompt_ask(&prompt, &studio, "24x24", 0), -1);
+    assert_says("it has: 32x32 40x24 24x40; or proportions");
+    prompt_release(&prompt);
+    studio_close(&studio);
+    save_vision(9, 8);
+    memory_free(path);
 }
 
 static i64 latent_frames_of(i64 frames, double rate_hz)
@@ -279,6 +346,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_needs_no_other_tokenizer),
+        cmocka_unit_test(pictures_are_read_and_made_in_their_shapes),
         cmocka_unit_test(a_short_clip_stands_still_at_its_end),
         cmocka_unit_test(without_a_rate_every_frame_is_taken),
         cmocka_unit_test(clips_of_a_shape_without_a_rate_are_played_at_the_default),
