@@ -4,6 +4,7 @@
  * and test by `prepare`, with the same seed and shares, is not learned from. */
 #ifndef WEFT_CODECS_H
 #define WEFT_CODECS_H
+#include "data/aspects.h"
 #include "data/media.h"
 #include "data/sources.h"
 #include "tokenizers/audio.h"
@@ -49,6 +50,7 @@ struct vision_settings {
     i64 memory_mb;
     double shuffle_buffer;
     struct picture_settings pictures;
+    struct aspect_settings aspects;
     struct vision_loss_weights loss;
     struct training_settings training;
     struct optimizer_settings optimizer;

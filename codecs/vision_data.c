@@ -1,6 +1,7 @@
 /* The vision tokenizer's media: read once, kept as bytes as far as memory allows, drawn by keys. */
 #include "codecs/vision_step.h"
 #include "data/media.h"
+#include "data/shaped.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,22 +14,52 @@ struct load {
     struct vision_media *media;
     const struct vision_media_request *request;
 };
+struct content { /* of one medium */
+    struct clip clip;
+    i64 shape; /* in request.shapes */
+};
 
-static int decode(struct clip *out, const struct vision_media_request *request, enum sample_kind kind,
+/* Which of several shapes a clip gets, its first frame says. */
+static int decode_clip(struct content *out, const struct vision_media_request *r, const struct file_view *file,
+                       const char *origin)
+{
+    double height = 1, width = 1;
+    const struct aspect_list *shapes = &r->shapes[1];
+    if (shapes->count > 1 && clip_shown_size(&height, &width, file->data, file->bytes, origin, &r->rules) < 0)
+        return -1;
+    out->shape = aspect_nearest(shapes, height, width);
+    struct aspect shape = shapes->items[out->shape];
+    /* one frame more shows whether there are more */
+    struct clip_request wanted = {r->rate_hz,     KEPT_FRAMES * r->frames + 1, shape.height, shape.width, &r->rules,
+                                  .crop = r->crop};
+    return clip_read(&out->clip, file->data, file->bytes, origin, &wanted);
+}
+
+static int decode_still(struct content *out, const struct vision_media_request *r, const struct file_view *file,
+                        const char *origin)
+{
+    struct image_request still = {.rules = &r->rules};
+    struct clip stored;
+    const struct aspect_list *shapes = &r->shapes[0];
+    for (i64 i = 0; i < shapes->count; i++) {
+        still.fit_height = max_i64(still.fit_height, shapes->items[i].height);
+        still.fit_width = max_i64(still.fit_width, shapes->items[i].width);
+    }
+    if (image_read_as(&stored, file->data, file->bytes, origin, &still))
+        return -1;
+    i64 height = stored.stored_height ? stored.stored_height : stored.height;
+    i64 width = stored.stored_width ? stored.stored_width : stored.width;
+    out->shape = aspect_nearest(shapes, (double)height, (double)width);
+    struct aspect shape = shapes->items[out->shape];
+    clip_fill(&out->clip, &stored, shape.height, shape.width, r->crop);
+    clip_release(&stored);
+    return 0;
+}
+
+static int decode(struct content *out, const struct vision_media_request *request, enum sample_kind kind,
                   const struct file_view *file, const char *origin)
 {
-    /* one frame more shows whether there are more */
-    struct clip_request wanted = {request->rate_hz, KEPT_FRAMES * request->frames + 1, request->size, request->size,
-                                  &request->rules};
-    const struct image_request still = {&request->rules, request->size, request->size};
-    struct clip as_stored = {0};
-    if (kind == SAMPLE_VIDEO)
-        return clip_read(out, file->data, file->bytes, origin, &wanted);
-    if (image_read_as(&as_stored, file->data, file->bytes, origin, &still))
-        return -1;
-    clip_resize(out, &as_stored, request->size, request->size);
-    clip_release(&as_stored);
-    return 0;
+    return (kind == SAMPLE_VIDEO ? decode_clip : decode_still)(out, request, file, origin);
 }
 
 static int read_medium(void *context, void *content, const struct medium *medium, const struct file_view *file)
@@ -57,7 +88,7 @@ static void *grown(void *list, i64 count, i64 size)
 static u8 *keep_pixels(struct vision_media *media, struct clip *clip, i64 least, struct medium *medium,
                        struct media_window *window)
 {
-    i64 bytes = max_i64(clip->frames, least) * media->size * media->size * 3;
+    i64 bytes = max_i64(clip->frames, least) * clip->height * clip->width * 3;
     bool beyond = media->bytes + bytes > media->request.memory_mb << 20;
     if (beyond && (medium->place.path || window)) {
         clip->frames = max_i64(clip->frames, least);
@@ -69,9 +100,12 @@ static u8 *keep_pixels(struct vision_media *media, struct clip *clip, i64 least,
     return take_pixels(clip, least);
 }
 
-static void take_still(struct vision_media *media, struct clip *clip, struct medium *medium)
+static void take_still(struct vision_media *media, struct content *content, struct medium *medium)
 {
     i64 n = media->still_count++;
+    struct clip *clip = &content->clip;
+    media->still_shape = grown(media->still_shape, n, 1);
+    media->still_shape[n] = (u8)content->shape;
     media->stills = grown(media->stills, n, sizeof(u8 *));
     media->still_inner = grown(media->still_inner, n, sizeof(struct inner));
     media->still_places = grown(media->still_places, n, sizeof medium->place);
@@ -80,9 +114,12 @@ static void take_still(struct vision_media *media, struct clip *clip, struct med
     media->still_places[n] = medium->place;
 }
 
-static void take_clip(struct vision_media *media, struct clip *clip, struct medium *medium)
+static void take_clip(struct vision_media *media, struct content *content, struct medium *medium)
 {
     i64 n = media->clip_count++;
+    struct clip *clip = &content->clip;
+    media->clip_shape = grown(media->clip_shape, n, 1);
+    media->clip_shape[n] = (u8)content->shape;
     media->clips = grown(media->clips, n, sizeof(u8 *));
     media->clip_frames = grown(media->clip_frames, n, sizeof(i64));
     media->clip_inner = grown(media->clip_inner, n, sizeof(struct inner));
@@ -104,14 +141,16 @@ static bool cut_clip(struct clip *clip, const struct vision_media_request *reque
 static void take_medium(void *context, void *content, struct medium *medium)
 {
     struct vision_media *media = ((const struct load *)context)->media;
-    struct clip *clip = content;
-    media->cut_count += cut_clip(clip, &media->request);
+    struct content *c = content;
+    media->cut_count += cut_clip(&c->clip, &media->request);
+    media->white += shaped_margin(&c->clip);
+    media->cropped += c->clip.cut;
     if (medium->kind == SAMPLE_IMAGE)
-        take_still(media, clip, medium);
+        take_still(media, c, medium);
     else
-        take_clip(media, clip, medium);
+        take_clip(media, c, medium);
     medium->place.path = NULL;
-    clip_release(clip);
+    clip_release(&c->clip);
 }
 
 /* ---- windows ---- */
@@ -119,20 +158,21 @@ static void take_medium(void *context, void *content, struct medium *medium)
 static int read_content(void *context, void *content, const struct medium *medium, const struct file_view *file)
 {
     const struct vision_media_request *request = context;
-    if (decode(content, request, medium->kind, file, medium->path) < 0)
+    struct content *c = content;
+    if (decode(c, request, medium->kind, file, medium->path) < 0)
         return -1;
-    cut_clip(content, request);
+    cut_clip(&c->clip, request);
     return 0;
 }
 
 static void release_content(void *content)
 {
-    clip_release(content);
+    clip_release(&((struct content *)content)->clip);
 }
 
 static void open_windows(struct vision_media *media, const struct media_request *from)
 {
-    const struct media_window_kind kind = {sizeof(struct clip), read_content, release_content, &media->request};
+    const struct media_window_kind kind = {sizeof(struct content), read_content, release_content, &media->request};
     i64 bytes = (i64)(media->request.shuffle_buffer * (1 << 20));
     if (media->request.shuffle_buffer <= 0)
         return;
@@ -140,23 +180,29 @@ static void open_windows(struct vision_media *media, const struct media_request 
     media->clip_window = media_window_open(from, &kind, bytes);
 }
 
-/* Of an epoch: what stands in windows stays where others of them were drawn, and comes window by window. */
-static void order_windows(i32 *order, const struct vision_media *media, bool clips, u64 seed, u32 epoch)
+/* Of an epoch of `count` media of a shape: what stands in windows stays where others of them were drawn, and comes
+ * window by window. */
+static void order_windows(i32 *order, i64 count, const struct vision_media *media, bool clips, i64 shape, u64 seed,
+                          u32 epoch)
 {
     const struct media_window *window = clips ? media->clip_window : media->still_window;
     const struct medium_place *places = clips ? media->clip_places : media->still_places;
     u8 *const *kept = clips ? media->clips : media->stills;
-    i64 count = clips ? media->clip_count : media->still_count, streamed = media_window_count(window), next = 0;
+    i64 all = clips ? media->clip_count : media->still_count, streamed = media_window_count(window), next = 0;
     if (streamed == 0)
         return;
     i32 *index = memory_alloc(streamed * 4), *shuffled = memory_alloc(streamed * 4);
-    for (i64 i = 0; i < count; i++)
+    for (i64 i = 0; i < all; i++)
         if (!kept[i] && !places[i].path)
             index[places[i].at] = (i32)i;
     media_window_order(shuffled, window, seed, epoch, clips);
-    for (i64 i = 0; i < count; i++)
-        if (!kept[order[i]] && !places[order[i]].path)
-            order[i] = index[shuffled[next++]];
+    for (i64 i = 0; i < count; i++) {
+        if (kept[order[i]] || places[order[i]].path)
+            continue;
+        while (vision_media_shape(media, clips, index[shuffled[next]]) != shape)
+            next++;
+        order[i] = index[shuffled[next++]];
+    }
     memory_free(index);
     memory_free(shuffled);
 }
@@ -167,13 +213,13 @@ int vision_media_load(struct vision_media *media, const struct media_request *fr
     struct load load = {media, request};
     struct media_reader reader = {.what = "pictures and clips",
                                   .bad_share = request->bad_share,
-                                  .content_bytes = sizeof(struct clip),
+                                  .content_bytes = sizeof(struct content),
                                   .read = read_medium,
                                   .take = take_medium,
                                   .context = &load};
     struct media_request all = *from;
     all.kinds = 1 << SAMPLE_IMAGE | 1 << SAMPLE_VIDEO;
-    *media = (struct vision_media){.size = request->size, .request = *request};
+    *media = (struct vision_media){.request = *request};
     open_windows(media, &all);
     int status = media_read(&reader, &all);
     media->bad_count = reader.bad_count;
@@ -201,11 +247,35 @@ void vision_media_release(struct vision_media *media)
     release_some(media->stills, media->still_places, media->still_count);
     release_some(media->clips, media->clip_places, media->clip_count);
     memory_free(media->clip_frames);
+    memory_free(media->still_shape);
+    memory_free(media->clip_shape);
     memory_free(media->still_inner);
     memory_free(media->clip_inner);
     media_window_close(media->still_window);
     media_window_close(media->clip_window);
     *media = (struct vision_media){0};
+}
+
+/* ---- shapes ---- */
+
+i64 vision_media_shape(const struct vision_media *media, bool clip, i64 index)
+{
+    const u8 *shapes = clip ? media->clip_shape : media->still_shape;
+    return shapes ? shapes[index] : 0;
+}
+
+i64 vision_media_count(const struct vision_media *media, bool clip, i64 shape)
+{
+    i64 all = clip ? media->clip_count : media->still_count, count = 0;
+    for (i64 i = 0; i < all; i++)
+        count += vision_media_shape(media, clip, i) == shape;
+    return count;
+}
+
+static i64 frame_bytes(const struct vision_media *media, bool clips, i64 shape)
+{
+    struct aspect size = media->request.shapes[clips].items[shape];
+    return size.height * size.width * 3;
 }
 
 /* ---- reading again ---- */
@@ -215,14 +285,15 @@ static u8 *read_window(const struct vision_media *media, bool is_clip, i64 index
 {
     const struct medium_place *place = is_clip ? &media->clip_places[index] : &media->still_places[index];
     i64 least = is_clip ? media->request.frames : 1, frames = is_clip ? media->clip_frames[index] : 1;
-    const struct clip *shown = media_window_get(is_clip ? media->clip_window : media->still_window, place->at);
+    const struct content *shown = media_window_get(is_clip ? media->clip_window : media->still_window, place->at);
     if (!shown)
         return NULL;
-    if (max_i64(shown->frames, least) != frames) {
-        error_set("a clip of a packed archive or a table has not as many frames as when it was read first");
+    if (max_i64(shown->clip.frames, least) != frames || shown->shape != vision_media_shape(media, is_clip, index)) {
+        error_set("a clip of a packed archive or a table has not as many frames, or not the shape, as when it was read "
+                  "first");
         return NULL;
     }
-    struct clip copy = *shown;
+    struct clip copy = shown->clip;
     return take_pixels(&copy, least);
 }
 
@@ -233,21 +304,28 @@ static u8 *read_again(const struct vision_media *media, bool is_clip, i64 index)
     if (!place->path)
         return read_window(media, is_clip, index);
     struct medium_view view;
-    struct clip clip = {0};
+    struct content content = {0};
+    struct clip *clip = &content.clip;
     u8 *pixels = NULL;
     if (medium_open(&view, place) < 0)
         return NULL;
-    if (decode(&clip, &media->request, is_clip ? SAMPLE_VIDEO : SAMPLE_IMAGE, &view.file, place->path) == 0) {
-        cut_clip(&clip, &media->request);
-        pixels = take_pixels(&clip, least);
+    if (decode(&content, &media->request, is_clip ? SAMPLE_VIDEO : SAMPLE_IMAGE, &view.file, place->path) == 0) {
+        cut_clip(clip, &media->request);
+        pixels = take_pixels(clip, least);
     }
-    if (pixels && clip.frames != frames) {
-        error_set("%s: has %lld frames, but had %lld when it was read first", place->path, (long long)clip.frames,
+    if (pixels && clip->frames != frames)
+        error_set("%s: has %lld frames, but had %lld when it was read first", place->path, (long long)clip->frames,
                   (long long)frames);
-        memory_free(pixels);
-        pixels = NULL;
+    else if (pixels && content.shape != vision_media_shape(media, is_clip, index))
+        error_set("%s: has other proportions than when it was read first", place->path);
+    else {
+        clip_release(clip);
+        medium_close(&view);
+        return pixels;
     }
-    clip_release(&clip);
+    memory_free(pixels);
+    pixels = NULL;
+    clip_release(clip);
     medium_close(&view);
     return pixels;
 }
@@ -265,7 +343,7 @@ int vision_media_copy(u8 *pixels, const struct vision_media *media, bool clip, i
     u8 *own;
     const u8 *from = pixels_of(&own, media, clip, index);
     if (from)
-        memcpy(pixels, from, (size_t)(frames * media->size * media->size * 3));
+        memcpy(pixels, from, (size_t)(frames * frame_bytes(media, clip, vision_media_shape(media, clip, index))));
     memory_free(own);
     return from ? 0 : -1;
 }
@@ -284,24 +362,25 @@ static double draw_between(struct rng_key key, i64 step, i64 item, u32 which, do
 }
 
 /* Flip, turn up to a quarter radian, size 0.8 to 1.18, shift up to 5 of 64 pixels. */
-static struct warp draw_warp(struct rng_key key, i64 step, i64 item, i64 size)
+static struct warp draw_warp(struct rng_key key, i64 step, i64 item, struct aspect size)
 {
     double flip = draw_between(key, step, item, 1, -1, 1) < 0 ? -1 : 1,
            turn = draw_between(key, step, item, 2, -0.25, 0.25);
-    double scale = 1 / draw_between(key, step, item, 3, 0.8, 1.18), shift = 5.0 / 64 * (double)size;
-    double dx = draw_between(key, step, item, 4, -shift, shift), dy = draw_between(key, step, item, 5, -shift, shift);
+    double scale = 1 / draw_between(key, step, item, 3, 0.8, 1.18);
+    double across = 5.0 / 64 * (double)size.width, down = 5.0 / 64 * (double)size.height;
+    double dx = draw_between(key, step, item, 4, -across, across), dy = draw_between(key, step, item, 5, -down, down);
     double c = cos(turn) * scale, s = sin(turn) * scale;
     return (struct warp){flip * c, flip * s, -flip * (c * dx + s * dy), -s, c, s * dx - c * dy};
 }
 
-static inline const u8 *pixel_at(const u8 *picture, i64 size, i64 x, i64 y)
+static inline const u8 *pixel_at(const u8 *picture, struct aspect size, i64 x, i64 y)
 {
     static const u8 white[3] = {255, 255, 255};
-    return x >= 0 && y >= 0 && x < size && y < size ? picture + (y * size + x) * 3 : white;
+    return x >= 0 && y >= 0 && x < size.width && y < size.height ? picture + (y * size.width + x) * 3 : white;
 }
 
 /* Bilinear, white beyond the edges; x and y are in units of 1 / ONE pixel from the centre of the first. */
-static inline void sample_pixel(u8 out[3], const u8 *picture, i64 size, i64 x, i64 y)
+static inline void sample_pixel(u8 out[3], const u8 *picture, struct aspect size, i64 x, i64 y)
 {
     i64 left = x >> FRACTION, top = y >> FRACTION;
     i32 u = (i32)(x & (ONE - 1)), v = (i32)(y & (ONE - 1));
@@ -313,15 +392,15 @@ static inline void sample_pixel(u8 out[3], const u8 *picture, i64 size, i64 x, i
     }
 }
 
-static void warp_picture(u8 *out, const u8 *picture, i64 size, const struct warp *w)
+static void warp_picture(u8 *out, const u8 *picture, struct aspect size, const struct warp *w)
 {
-    double middle = 0.5 * (double)(size - 1);
-    for (i64 y = 0; y < size; y++) {
-        double v = (double)y - middle;
+    double middle = 0.5 * (double)(size.width - 1), centre = 0.5 * (double)(size.height - 1);
+    for (i64 y = 0; y < size.height; y++) {
+        double v = (double)y - centre;
         double x0 = (w->xy * v + w->x0 - w->xx * middle + middle) * ONE,
-               y0 = (w->yy * v + w->y0 - w->yx * middle + middle) * ONE;
-        for (i64 x = 0; x < size; x++)
-            sample_pixel(out + (y * size + x) * 3, picture, size, (i64)floor(x0 + w->xx * ONE * (double)x),
+               y0 = (w->yy * v + w->y0 - w->yx * middle + centre) * ONE;
+        for (i64 x = 0; x < size.width; x++)
+            sample_pixel(out + (y * size.width + x) * 3, picture, size, (i64)floor(x0 + w->xx * ONE * (double)x),
                          (i64)floor(y0 + w->yx * ONE * (double)x));
     }
 }
@@ -341,7 +420,8 @@ struct draw_job {
 static void put_item(u8 *out, const struct draw_job *job, i64 item, const u8 *source)
 {
     const struct vision_draw *d = job->draw;
-    i64 size = job->media->size, bytes = size * size * 3;
+    struct aspect size = job->media->request.shapes[job->clips].items[d->shape];
+    i64 bytes = frame_bytes(job->media, job->clips, d->shape);
     struct rng_key key = {d->seed, RNG_AUGMENT};
     bool warps = draw_between(key, d->step, item, 0, 0, 1) < d->augment;
     struct warp warp = draw_warp(key, d->step, item, size);
@@ -356,7 +436,7 @@ static void run_item(void *context, i64 item, int worker)
 {
     const struct draw_job *job = context;
     const struct vision_draw *d = job->draw;
-    i64 bytes = job->media->size * job->media->size * 3, start = 0;
+    i64 bytes = frame_bytes(job->media, job->clips, d->shape), start = 0;
     u8 *own = job->shown[item];
     (void)worker;
     const u8 *source = own ? own : pixels_of(&own, job->media, job->clips, job->index[item]);
@@ -398,10 +478,27 @@ static int first_problem(char **problems, i64 n)
     return status;
 }
 
+/* An epoch of the media of a shape. */
+static void order_shape(i32 *order, i64 count, const struct vision_media *media, bool clips,
+                        const struct vision_draw *draw, u32 epoch)
+{
+    i32 *items = memory_alloc(count * 4);
+    i64 all = clips ? media->clip_count : media->still_count, n = 0;
+    for (i64 i = 0; i < all; i++)
+        if (vision_media_shape(media, clips, i) == draw->shape)
+            items[n++] = (i32)i;
+    rng_permutation(order, count, (struct rng_key){draw->seed, RNG_SHUFFLE}, epoch,
+                    (u32)draw->shape << 1 | (draw->frames == 1));
+    for (i64 i = 0; i < count; i++)
+        order[i] = items[order[i]];
+    order_windows(order, count, media, clips, draw->shape, draw->seed, epoch);
+    memory_free(items);
+}
+
 int vision_media_draw(u8 *pixels, const struct vision_media *media, const struct vision_draw *draw)
 {
     bool clips = draw->frames > 1 || media->still_count == 0;
-    i64 count = clips ? media->clip_count : media->still_count, epoch = -1;
+    i64 count = vision_media_count(media, clips, draw->shape), epoch = -1;
     require(count > 0, "a batch of media where there are none");
     i32 *order = memory_alloc(count * 4), *index = memory_alloc(draw->n * 4);
     char **problems = memory_alloc(draw->n * (i64)sizeof *problems);
@@ -409,8 +506,7 @@ int vision_media_draw(u8 *pixels, const struct vision_media *media, const struct
         i64 at = draw->first + i;
         if (at / count != epoch) {
             epoch = at / count;
-            rng_permutation(order, count, (struct rng_key){draw->seed, RNG_SHUFFLE}, (u32)epoch, draw->frames == 1);
-            order_windows(order, media, clips, draw->seed, (u32)epoch);
+            order_shape(order, count, media, clips, draw, (u32)epoch);
         }
         index[i] = order[at % count];
     }

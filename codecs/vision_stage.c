@@ -11,7 +11,8 @@ const struct setting vision_stage_table[] = {
     ROW(clip_batch, "clip_batch", INTEGER, "4", 1, 65536, NULL, "clips of a step"),
     ROW(still_batch, "still_batch", INTEGER, "16", 1, 65536, NULL, "stills of a step among the clips"),
     ROW(still_share, "still_share", NUMBER, "0.25", 0, 0.9, NULL, "share of steps on stills among the clips"),
-    ROW(size, "size", INTEGER, "64", 8, 4096, NULL, "height and width, pixels"),
+    ROW(size, "size", INTEGER, "64", 8, 4096, NULL,
+        "height and width of a square picture, pixels; others have about as many: aspects"),
     ROW(frames, "frames", INTEGER, "9", 1, 1025, NULL, "frames of a clip: 1, 5, 9, ..."),
     ROW(rate_hz, "rate_hz", NUMBER, "8", 0, 1000, NULL,
         "frames a second taken of a clip, here and wherever the tokenizer reads one; 0: every frame, whatever the "
@@ -22,7 +23,9 @@ const struct setting vision_stage_table[] = {
         "width at a quarter of the resolution, and at the latent grid"),
     ROW(blocks, "blocks", INTEGERS, "[1, 1]", 0, VISION_BLOCKS_MOST, NULL, "residual blocks at each"),
     ROW(scales, "scales", INTEGERS, "", 1, 4096, NULL,
-        "sides of the scales, coarse to fine; none: 1, 2, 3, 4, 6, 8, 12, ... to the grid"),
+        "sides of the scales of a square, coarse to fine, and those of other shapes in their proportions; none: 1, 2, "
+        "3, 4, "
+        "6, 8, 12, ... to the grid"),
     ROW(augment, "augment", NUMBER, "0.6", 0, 1, NULL, "share of items that are flipped, turned, scaled, shifted"),
     ROW(amplitude_keep, "amplitude_keep", NUMBER, "0.99", 0, 1, NULL, "decay of the running means of |u_k|"),
     ROW(clip_lr, "clip_lr", NUMBER, "0.5", 0, 10, NULL, "peak learning rate on clips, times optimizer.lr"),
@@ -32,6 +35,7 @@ const struct setting vision_stage_table[] = {
     ROW(loss.entropy, "loss.entropy", NUMBER, "0.1", 0, 1e6, NULL, "weight of the entropy term of bits"),
     ROW(loss.sharpness, "loss.sharpness", NUMBER, "0.125", 1e-6, 1e3, NULL,
         "of the bits' probability in the entropy term, sigmoid(sharpness u / a): higher spreads them more evenly"),
+    ASPECT_ROWS(struct vision_settings),
     PICTURE_ROWS(struct vision_settings),
     ROW(memory_mb, "memory_mb", INTEGER, "4096", 0, 1e9, NULL,
         "media kept in memory, as they are trained on; those beyond are read again when drawn, but for what stands in "
@@ -44,27 +48,102 @@ const struct setting vision_stage_table[] = {
 
 /* ---- media ---- */
 
+static i64 total(const struct vision_media *m)
+{
+    return m->still_count + m->clip_count;
+}
+
+/* The shapes that media of a kind have, the most frequent first. */
+static void shapes_in_use(struct aspect_list *out, const struct vision_media *m, bool clips)
+{
+    i64 counts[ASPECTS_MOST];
+    *out = (struct aspect_list){0};
+    for (i64 i = 0; i < m->request.shapes[clips].count; i++) {
+        i64 count = vision_media_count(m, clips, i), at = out->count;
+        if (count == 0)
+            continue;
+        for (; at > 0 && counts[at - 1] < count; at--) {
+            counts[at] = counts[at - 1];
+            out->items[at] = out->items[at - 1];
+        }
+        counts[at] = count;
+        out->items[at] = m->request.shapes[clips].items[i];
+        out->count++;
+    }
+}
+
+static void say_margins(const struct vision_media *m)
+{
+    double white = m->white / (double)max_i64(total(m), 1), cut = m->cropped / (double)max_i64(total(m), 1);
+    if (white > 0.001 || cut > 0.001)
+        log_info(
+            "to fit their shapes pictures and clips are cut by %.1f %% of their area and stand in white margins of "
+            "%.1f %% (aspects.crop, aspects.most, aspects.shapes)",
+            100 * cut, 100 * white);
+}
+
+static int read_request(struct vision_media_request *out, const struct vision_settings *s)
+{
+    *out = (struct vision_media_request){.frames = s->frames,
+                                         .rate_hz = s->rate_hz,
+                                         .bad_share = s->bad_share,
+                                         .memory_mb = s->memory_mb,
+                                         .shuffle_buffer = s->shuffle_buffer};
+    if (picture_rules_read(&out->rules, &s->pictures) < 0 ||
+        aspects_make(&out->shapes[0], &s->aspects, s->size, s->stride) < 0)
+        return -1;
+    out->shapes[1] = out->shapes[0];
+    out->crop = out->shapes[0].count > 1 ? s->aspects.crop : 0;
+    return 0;
+}
+
+/* What is held out gets shapes that are trained on. */
 static int load_media(struct vision_media *train, struct vision_media *held_out, const struct vision_settings *s,
                       u64 seed)
 {
     struct media_request from = {s->data, SPLIT_TRAIN, seed, s->validation, s->test, &s->columns, .says = true};
-    struct vision_media_request request = {
-        s->size, s->frames, s->rate_hz, s->bad_share, .memory_mb = s->memory_mb, .shuffle_buffer = s->shuffle_buffer};
-    if (picture_rules_read(&request.rules, &s->pictures) < 0)
+    struct vision_media_request request;
+    if (read_request(&request, s) < 0)
         return -1;
     int status = vision_media_load(train, &from, &request);
-    if (status == 0 && train->still_count + train->clip_count == 0)
+    if (status == 0 && total(train) == 0)
         status = error_set("%s: no pictures and no clips to train with", s->data);
+    if (status)
+        return status;
+    say_margins(train);
+    request.crop = train->cropped > 0 ? request.crop : 0;              /* where all fit exactly there is none */
+    shapes_in_use(&request.shapes[0], train, train->still_count == 0); /* then they are frames of clips */
+    if (train->clip_count)
+        shapes_in_use(&request.shapes[1], train, true);
     from.split = SPLIT_VALIDATION;
     from.says = false;
-    return status ? status : vision_media_load(held_out, &from, &request);
+    return vision_media_load(held_out, &from, &request);
 }
 
 /* ---- configuration ---- */
 
-static int fill_config(struct vision_config *config, const struct vision_settings *s, bool clips)
+static int add_shapes(struct vision_config *config, const struct vision_settings *s, const struct vision_media *media,
+                      bool clips)
 {
-    i64 *scales = s->scales.count ? s->scales.values : NULL;
+    struct aspect_list list;
+    i64 sides[VISION_SCALES_MOST], *given = s->scales.count ? s->scales.values : NULL, count = s->scales.count;
+    if (!given) {
+        count = vision_usual_sides(sides, s->size / s->stride);
+        given = sides;
+    }
+    shapes_in_use(&list, media, clips || media->still_count == 0);
+    for (i64 i = 0; i < list.count; i++) {
+        if (vision_add_shape(config, clips ? s->frames : 1, list.items[i].height, list.items[i].width,
+                             clips ? s->rate_hz : 0, given, count))
+            return -1;
+        config->shapes[config->shape_count - 1].crop = media->cropped > 0 ? media->request.crop : 0;
+    }
+    return 0;
+}
+
+static int fill_config(struct vision_config *config, const struct vision_settings *s, const struct vision_media *media,
+                       bool clips)
+{
     if (s->channels.count != 2 || s->blocks.count != 2)
         return error_usage("channels and blocks are lists of two");
     *config = (struct vision_config){.stride = s->stride, .bits = s->bits};
@@ -74,9 +153,7 @@ static int fill_config(struct vision_config *config, const struct vision_setting
     }
     if (s->stride != 8 && s->stride != 16)
         return error_usage("stride is %lld; expected 8 or 16", (long long)s->stride);
-    if (vision_add_shape(config, 1, s->size, s->size, 0, scales, s->scales.count))
-        return -1;
-    if (clips && vision_add_shape(config, s->frames, s->size, s->size, s->rate_hz, scales, s->scales.count))
+    if (add_shapes(config, s, media, false) || (clips && add_shapes(config, s, media, true)))
         return -1;
     return vision_config_check(config);
 }
@@ -85,12 +162,14 @@ static int fill_config(struct vision_config *config, const struct vision_setting
 
 struct run {
     struct vision_trainer trainer;
-    double flops[3]; /* of a step on stills, on clips, and on stills among clips; 0: not counted yet */
+    double flops[3][VISION_SHAPES_MOST]; /* of a step on stills, clips, and stills among clips; 0: not counted yet */
 };
 
 static double flops_of(struct run *run, i64 step, bool clips)
 {
-    double *flops = &run->flops[step < run->trainer.still_steps ? 0 : clips ? 1 : 2];
+    struct vision_batch batch = vision_step_batch(&run->trainer, step);
+    i64 shape = batch.shape - run->trainer.vision.config.shapes;
+    double *flops = &run->flops[step < run->trainer.still_steps ? 0 : clips ? 1 : 2][shape];
     if (*flops == 0)
         *flops = vision_step_flops(&run->trainer, step);
     return *flops;
@@ -120,6 +199,8 @@ static int run_step(void *context, i64 step, struct training_step *said)
     said->count = (double)y.frames;
     said->flops = flops_of(run, step, y.clips);
     text_printf(&said->note, "%s loss %.4f, %.2f dB", y.clips ? "clips" : "stills", y.loss, y.psnr_db);
+    if (run->trainer.vision.config.shape_count > 1 + (run->trainer.clip_steps > 0))
+        text_printf(&said->note, ", %s", y.shape->name);
     return 0;
 }
 
@@ -158,13 +239,12 @@ static int run_stage(const struct vision_settings *s, const struct stage *stage,
     struct vision_config config;
     if (s->clip_steps > 0 && !clips)
         log_warn("%s: no clips in %s: a tokenizer of stills", stage->name, s->data);
-    if (fill_config(&config, s, clips) || lr_check(&s->optimizer, s->steps, "steps") ||
+    if (fill_config(&config, s, media, clips) || lr_check(&s->optimizer, s->steps, "steps") ||
         (clips && lr_check(&s->optimizer, s->clip_steps, "clip_steps")))
         return -1;
     struct run run = {.trainer = {.settings = s,
                                   .media = media,
                                   .seed = stage->seed,
-                                  .clip_shape = clips ? 1 : -1,
                                   .still_steps = s->steps,
                                   .clip_steps = clips ? s->clip_steps : 0}};
     vision_trainer_open(&run.trainer, stage->device, &config, stage->dtype);

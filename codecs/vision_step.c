@@ -12,7 +12,10 @@ void vision_trainer_open(struct vision_trainer *t, struct device *device, const 
     i64 frames = max_i64(max_i64(s->batch, s->still_batch), t->clip_steps ? s->clip_batch * s->frames : 0);
     vision_open(&t->vision, device, config, dtype, true);
     tape_open(&t->tape, device, dtype, (i64)16 << 30);
-    t->pixels = memory_alloc(frames * s->size * s->size * 3);
+    i64 largest = 0;
+    for (i64 i = 0; i < config->shape_count; i++)
+        largest = max_i64(largest, config->shapes[i].height * config->shapes[i].width * 3);
+    t->pixels = memory_alloc(frames * largest);
 }
 
 void vision_trainer_close(struct vision_trainer *t)
@@ -29,25 +32,75 @@ static i64 stills_among_clips(const struct vision_settings *s, i64 clip_step)
     return (i64)floor((double)clip_step * s->still_share);
 }
 
+const struct vision_shape *vision_shape_of(const struct vision_config *config, bool clips, struct aspect size)
+{
+    for (i64 i = 0; i < config->shape_count; i++) {
+        const struct vision_shape *s = &config->shapes[i];
+        if ((s->frames > 1) == clips && s->height == size.height && s->width == size.width)
+            return s;
+    }
+    return NULL;
+}
+
+/* Batches of one shape each, in a course of their own: stills alone, clips, stills among clips. In an epoch there are
+ * as many batches of a shape as media, in a drawn order: each medium lends its shape to one. */
+struct course {
+    const struct vision_media *media;
+    bool clips; /* their media; stills are drawn from clips where there are none */
+    u64 seed;
+    u32 number;
+};
+
+/* The shape of batch `index`, and how many batches of each shape come before. */
+static i64 course_at(i64 before[ASPECTS_MOST], const struct course *c, i64 index)
+{
+    i64 count = c->clips ? c->media->clip_count : c->media->still_count, epoch = index / count, shape = 0;
+    for (i64 i = 0; i < ASPECTS_MOST; i++)
+        before[i] = 0;
+    if (vision_media_count(c->media, c->clips, 0) == count) { /* there is one */
+        before[0] = index;
+        return 0;
+    }
+    i32 *order = memory_alloc(count * 4);
+    rng_permutation(order, count, (struct rng_key){c->seed, RNG_SHUFFLE}, (u32)epoch, 0x80000000u | c->number);
+    for (i64 i = 0; i < count; i++)
+        before[vision_media_shape(c->media, c->clips, order[i])] += epoch + (i < index % count);
+    shape = vision_media_shape(c->media, c->clips, order[index % count]);
+    memory_free(order);
+    return shape;
+}
+
+enum { COURSE_STILLS, COURSE_CLIPS, COURSE_AMONG };
+
+static struct course course_of(const struct vision_trainer *t, u32 number)
+{
+    return (struct course){t->media, number == COURSE_CLIPS || t->media->still_count == 0, t->seed, number};
+}
+
 struct vision_batch vision_step_batch(const struct vision_trainer *t, i64 step)
 {
     const struct vision_settings *s = t->settings;
     i64 into_clips = step - t->still_steps, stills = into_clips < 0 ? 0 : stills_among_clips(s, into_clips);
     bool clips = into_clips >= 0 && stills_among_clips(s, into_clips + 1) == stills;
-    struct vision_batch batch = {.clips = clips};
-    batch.shape = &t->vision.config.shapes[clips ? t->clip_shape : t->still_shape];
-    batch.draw =
-        (struct vision_draw){.frames = batch.shape->frames, .step = step, .augment = s->augment, .seed = t->seed};
-    if (into_clips < 0) {
-        batch.draw.n = s->batch;
-        batch.draw.first = step * s->batch;
-    } else if (clips) {
-        batch.draw.n = s->clip_batch;
-        batch.draw.first = (into_clips - stills) * s->clip_batch;
-    } else {
-        batch.draw.n = s->still_batch;
-        batch.draw.first = t->still_steps * s->batch + stills * s->still_batch;
+    i64 before[ASPECTS_MOST], first[ASPECTS_MOST] = {0}, n = s->batch, index = step;
+    struct course course = course_of(t, COURSE_STILLS);
+    if (into_clips >= 0 && !clips)
+        course_at(first, &course, t->still_steps);
+    if (into_clips >= 0) {
+        course = course_of(t, clips ? COURSE_CLIPS : COURSE_AMONG);
+        n = clips ? s->clip_batch : s->still_batch;
+        index = clips ? into_clips - stills : stills;
     }
+    i64 shape = course_at(before, &course, index);
+    struct vision_batch batch = {.clips = clips};
+    batch.shape = vision_shape_of(&t->vision.config, clips, t->media->request.shapes[course.clips].items[shape]);
+    batch.draw = (struct vision_draw){.n = n,
+                                      .frames = batch.shape->frames,
+                                      .shape = shape,
+                                      .first = first[shape] * s->batch + before[shape] * n,
+                                      .step = step,
+                                      .augment = s->augment,
+                                      .seed = t->seed};
     return batch;
 }
 
@@ -90,7 +143,7 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
     struct vision *vision = &t->vision;
     struct device *device = vision->device;
     struct vision_batch batch = vision_step_batch(t, step);
-    struct vision_size size = {batch.draw.n, batch.draw.frames, s->size, s->size};
+    struct vision_size size = {batch.draw.n, batch.draw.frames, batch.shape->height, batch.shape->width};
     struct vision_sums sums, *on_device;
     if (step >= t->still_steps)
         vision_inflate(vision);
@@ -115,6 +168,7 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
     result->psnr_db = vision_psnr(result->losses.l2 / 4); /* pixels in 0..1 */
     result->frames = batch.draw.n * batch.draw.frames;
     result->clips = batch.clips;
+    result->shape = batch.shape;
     return 0;
 }
 
@@ -124,7 +178,7 @@ double vision_step_flops(const struct vision_trainer *t, i64 step)
     struct tape tape;
     struct device device;
     struct vision_batch batch = vision_step_batch(t, step);
-    struct vision_size size = {batch.draw.n, batch.draw.frames, t->settings->size, t->settings->size};
+    struct vision_size size = {batch.draw.n, batch.draw.frames, batch.shape->height, batch.shape->width};
     device_open_meta(&device);
     vision_open(&counted, &device, &t->vision.config, t->vision.dtype, true);
     if (step >= t->still_steps)

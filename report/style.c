@@ -80,7 +80,7 @@ const char page_style[] =
     ".pair figcaption{margin-top:8px}.two-up{display:grid;grid-template-columns:1fr 1fr;gap:8px}\n"
     ".two-up div{min-width:0}.two-up small,.sound "
     "small{display:block;color:var(--soft);font-size:13px;margin-bottom:3px}\n"
-    ".two-up img,.two-up video{width:100%;aspect-ratio:1;object-fit:contain;background:#fff;border-radius:5px;"
+    ".two-up img,.two-up video{width:100%;height:auto;align-self:start;background:#fff;border-radius:5px;"
     "display:block}\n"
     ".nothing{display:grid;place-items:center;aspect-ratio:1;background:var(--code);border-radius:5px;color:var(--soft)"
     ";"

@@ -10,7 +10,7 @@ enum { OPEN_PAIRS = 20 }; /* more stand folded away */
 /* ---- Vision: pairs cut out of one picture by the page itself, so that it is in the page once ---- */
 
 struct sheet {
-    i64 pairs, frames, rows, columns, index;
+    i64 pairs, frames, rows, columns, height, width, index;
     double rate_hz;
     const char *what; /* "held-out picture" */
 };
@@ -59,6 +59,8 @@ static bool add_sheet(struct page *p, struct sheet *s, const struct run_stage *s
                         .frames = json_integer(json_get(j, "frames"), 1),
                         .rows = json_integer(json_get(j, "rows"), 0),
                         .columns = json_integer(json_get(j, "columns"), 0),
+                        .height = json_integer(json_get(j, "height"), 1),
+                        .width = json_integer(json_get(j, "width"), 1),
                         .index = p->sheets,
                         .rate_hz = json_number(json_get(j, "rate_hz"), 0)};
     i64 begin = p->css.length, room = s->frames > 1 ? s->rows / 2 : s->rows * (s->columns / 2);
@@ -67,7 +69,8 @@ static bool add_sheet(struct page *p, struct sheet *s, const struct run_stage *s
                 (long long)(100 * s->columns), (long long)(100 * s->rows));
     bool there = path && s->pairs > 0 && html_data_uri(&p->css, path) == 0;
     if (there) {
-        text_printf(&p->css, ")}\n");
+        text_printf(&p->css, ")}\n.sheet .s%lld{aspect-ratio:%lld/%lld}\n", (long long)s->index, (long long)s->width,
+                    (long long)s->height);
         p->sheets++;
     } else if (p->css.data)
         cut_back(&p->css, begin);
@@ -123,16 +126,26 @@ static void put_vision_table(struct page *p, const struct json *file)
     table_close(p);
 }
 
+/* Media of one of several shapes. */
+static void put_shape(struct page *p, const struct run_stage *s, const struct json *shape, i64 kind)
+{
+    html_element(&p->html, "h4", NULL, "%s, %s: %.2f dB", vision_kinds[kind].title,
+                 json_string(json_get(shape, "shape"), ""), json_number(json_get(shape, "psnr_db"), NAN));
+    put_sheet(p, s, json_get(shape, "sheet"), vision_kinds[kind].what);
+}
+
 static void put_vision(struct page *p, const struct run_stage *s, const struct json *file)
 {
     group_open(p, "%s: pictures and clips through tokens", s->name);
     put_vision_table(p, file);
     for (i64 i = 0; i < COUNT_OF(vision_kinds); i++) {
-        const struct json *sheet = json_get(json_get(file, vision_kinds[i].key), "sheet");
-        if (!sheet)
-            continue;
-        html_element(&p->html, "h4", NULL, "%s", vision_kinds[i].title);
-        put_sheet(p, s, sheet, vision_kinds[i].what);
+        const struct json *kind = json_get(file, vision_kinds[i].key), *shapes = json_get(kind, "shapes");
+        if (json_get(kind, "sheet")) {
+            html_element(&p->html, "h4", NULL, "%s", vision_kinds[i].title);
+            put_sheet(p, s, json_get(kind, "sheet"), vision_kinds[i].what);
+        }
+        for (i64 k = 0; k < json_count(shapes); k++)
+            put_shape(p, s, json_at(shapes, k), i);
     }
     group_close(p, s);
 }

@@ -66,7 +66,8 @@ static int make(void **state)
 static void load_vision(struct vision_media *media, const char *name, i64 memory_mb)
 {
     struct media_request from = {.data = path_of(name)};
-    struct vision_media_request request = {SIZE, 5, 8, 0, picture_rules_usual, memory_mb};
+    struct vision_media_request request = {
+        {{1, {{SIZE, SIZE}}}, {1, {{SIZE, SIZE}}}}, 5, 8, 0, picture_rules_usual, memory_mb};
     succeed(vision_media_load(media, &from, &request));
     assert_int_equal(media->still_count, STILLS);
     assert_int_equal(media->clip_count, CLIPS);

@@ -77,7 +77,8 @@ static int clear(void **state)
 static void load_pictures(struct vision_media *media, double mib)
 {
     struct media_request from = {.data = path_of("in")};
-    struct vision_media_request request = {SIZE, 5, 8, 1, picture_rules_usual, 0, mib};
+    struct vision_media_request request = {
+        {{1, {{SIZE, SIZE}}}, {1, {{SIZE, SIZE}}}}, 5, 8, 1, picture_rules_usual, 0, mib};
     succeed(vision_media_load(media, &from, &request));
     assert_true(media->still_count == STILLS && media->clip_count == CLIPS);
 }

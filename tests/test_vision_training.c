@@ -29,12 +29,11 @@ static void one_picture_is_learnt(void **state)
     struct setting_override more[] = {{"steps", "300"}, {"clip_steps", "0"}, {"augment", "0"}, {"batch", "1"}};
     default_settings(&settings, "./none", more, 4);
     u8 *pixels = toy_pixels(1, 1, 16), again[16 * 16 * 3];
-    struct vision_media media = {.size = 16, .still_count = 1, .stills = &pixels};
+    struct vision_media media = {.request = {.shapes = SQUARE(16)}, .still_count = 1, .stills = &pixels};
     struct vision_config config = {.stride = 8, .bits = 16, .channels = {16, 24}, .blocks = {1, 1}};
     assert_int_equal(vision_add_shape(&config, 1, 16, 16, 0, NULL, 0), 0);
     for (int precision = 0; precision < 2; precision++) {
-        struct vision_trainer t = {
-            .settings = &settings, .media = &media, .seed = 5, .still_steps = 300, .clip_shape = -1};
+        struct vision_trainer t = {.settings = &settings, .media = &media, .seed = 5, .still_steps = 300};
         struct vision_step_result result;
         vision_trainer_open(&t, &device, &config, precision ? DTYPE_BF16 : DTYPE_F32);
         vision_init(&t.vision, 5);
@@ -61,13 +60,16 @@ static u64 hash_of_training(int threads)
     i64 clip_frames[2] = {5, 5};
     for (int i = 0; i < 3; i++)
         still[i] = pixels[0] + i * 5 * 768;
-    struct vision_media media = {
-        .size = 16, .still_count = 3, .stills = still, .clip_count = 2, .clips = pixels, .clip_frames = clip_frames};
+    struct vision_media media = {.request = {.shapes = SQUARE(16)},
+                                 .still_count = 3,
+                                 .stills = still,
+                                 .clip_count = 2,
+                                 .clips = pixels,
+                                 .clip_frames = clip_frames};
     struct vision_config config = {.stride = 8, .bits = 16, .channels = {16, 24}, .blocks = {1, 1}};
     vision_add_shape(&config, 1, 16, 16, 0, NULL, 0);
     vision_add_shape(&config, 5, 16, 16, 8, NULL, 0);
-    struct vision_trainer t = {
-        .settings = &settings, .media = &media, .seed = 5, .still_steps = 2, .clip_steps = 4, .clip_shape = 1};
+    struct vision_trainer t = {.settings = &settings, .media = &media, .seed = 5, .still_steps = 2, .clip_steps = 4};
     struct vision_step_result result;
     vision_trainer_open(&t, &device, &config, DTYPE_BF16);
     vision_init(&t.vision, 5);
@@ -228,7 +230,7 @@ static void bad_media_are_skipped_up_to_a_share(void **state)
     make_directory(folder);
     char *data = make_corpus(folder), *bad = path_join(data, "image0.png");
     struct vision_media media;
-    struct vision_media_request request = {16, 5, 8, 0.2, picture_rules_usual};
+    struct vision_media_request request = {SQUARE(16), 5, 8, 0.2, picture_rules_usual};
     struct media_request from = {.data = data};
     assert_int_equal(file_replace(bad, "no picture", 10), 0);
     assert_int_equal(vision_media_load(&media, &from, &request), 0);
@@ -255,7 +257,8 @@ static void draws_are_functions_of_the_step(void **state)
     (void)state;
     u8 *clips[2] = {toy_pixels(1, 20, 16), toy_pixels(2, 5, 16)}, out[2][2 * 5 * 768];
     i64 frames[2] = {20, 5};
-    struct vision_media media = {.size = 16, .clip_count = 2, .clips = clips, .clip_frames = frames};
+    struct vision_media media = {
+        .request = {.shapes = SQUARE(16)}, .clip_count = 2, .clips = clips, .clip_frames = frames};
     struct vision_draw d = {.n = 2, .frames = 5, .first = 6, .step = 3, .augment = 0.6, .seed = 4};
     vision_media_draw(out[0], &media, &d);
     vision_media_draw(out[1], &media, &d);
@@ -273,6 +276,162 @@ static void draws_are_functions_of_the_step(void **state)
     memory_free(clips[1]);
 }
 
+/* ---- shapes ---- */
+
+static struct vision_media mixed_media(u8 *shapes, i64 stills)
+{
+    return (struct vision_media){.request = {.shapes = {{2, {{16, 16}, {8, 32}}}, {1, {{16, 16}}}}},
+                                 .still_count = stills,
+                                 .still_shape = shapes,
+                                 .clip_count = 2};
+}
+
+/* An epoch has as many batches of a shape as there are media of it, and each batch goes on where the last one of its
+ * shape ended; among clips stills go on too. */
+static void batches_are_of_one_shape_each_as_often_as_media_have_it(void **state)
+{
+    (void)state;
+    enum { STILLS = 5, ALONE = 13, CLIPS = 40 };
+    u8 shapes[STILLS] = {0, 1, 0, 0, 1};
+    struct vision_settings settings;
+    struct setting_override more[] = {{"batch", "3"}, {"still_batch", "4"}, {"still_share", "0.5"}};
+    default_settings(&settings, "./none", more, 3);
+    struct vision_media media = mixed_media(shapes, STILLS);
+    struct vision_trainer t = {
+        .settings = &settings, .media = &media, .seed = 5, .still_steps = ALONE, .clip_steps = CLIPS};
+    t.vision.config = (struct vision_config){.stride = 8, .bits = 16, .channels = {16, 24}, .blocks = {1, 1}};
+    vision_add_shape(&t.vision.config, 1, 8, 32, 0, NULL, 0);
+    vision_add_shape(&t.vision.config, 1, 16, 16, 0, NULL, 0);
+    vision_add_shape(&t.vision.config, 5, 16, 16, 8, NULL, 0);
+    i64 next[2] = {0, 0}, clips = 0, seen[2] = {0, 0};
+    for (i64 step = 0; step < ALONE + CLIPS; step++) {
+        struct vision_batch b = vision_step_batch(&t, step);
+        if (b.clips) {
+            assert_ptr_equal(b.shape, &t.vision.config.shapes[2]);
+            assert_int_equal(b.draw.first, clips);
+            clips += b.draw.n;
+            continue;
+        }
+        assert_ptr_equal(b.shape, &t.vision.config.shapes[b.draw.shape ? 0 : 1]);
+        assert_int_equal(b.draw.first, next[b.draw.shape]);
+        next[b.draw.shape] += b.draw.n;
+        seen[b.draw.shape]++;
+        if (step < ALONE && (step + 1) % STILLS == 0)
+            assert_true(seen[0] == (step + 1) / STILLS * 3 && seen[1] == (step + 1) / STILLS * 2);
+    }
+    assert_int_equal(clips, CLIPS / 2 * settings.clip_batch);
+    assert_int_equal(next[0] + next[1], ALONE * 3 + CLIPS / 2 * 4);
+    settings_release(&settings, vision_stage_table);
+}
+
+static void draws_of_a_shape_are_its_media(void **state)
+{
+    (void)state;
+    u8 shapes[3] = {0, 1, 1}, *stills[3], out[2][2 * 768];
+    struct vision_media media = mixed_media(shapes, 3);
+    for (int i = 0; i < 3; i++)
+        stills[i] = toy_pixels(1 + i, 1, 16);
+    media.stills = stills;
+    struct vision_draw d = {.n = 2, .frames = 1, .shape = 1, .seed = 4};
+    assert_int_equal(vision_media_draw(out[0], &media, &d), 0);
+    bool swapped = memcmp(out[0], stills[1], 768) != 0;
+    assert_memory_equal(out[0], stills[1 + swapped], 768);
+    assert_memory_equal(out[0] + 768, stills[2 - swapped], 768);
+    d.augment = 1; /* 8 rows of 32 are turned as such: what they hold stays inside */
+    assert_int_equal(vision_media_draw(out[1], &media, &d), 0);
+    assert_memory_not_equal(out[0], out[1], sizeof out[0]);
+    d.shape = 0;
+    assert_int_equal(vision_media_draw(out[0], &media, &d), 0);
+    for (int i = 0; i < 3; i++)
+        memory_free(stills[i]);
+}
+
+static void add_pictures(const char *data, i64 count, i64 height, i64 width)
+{
+    for (i64 i = 0; i < count; i++) {
+        char *path = string_format("%s/%lldx%lld-%lld.png", data, (long long)width, (long long)height, (long long)i);
+        u8 *pixels = toy_pixels(1 + i, 1, max_i64(height, width));
+        assert_int_equal(image_write_png(path, pixels, height, width), 0);
+        memory_free(pixels);
+        memory_free(path);
+    }
+}
+
+static struct json *report_of(const char *out, const char *name)
+{
+    char *path = path_join(out, name);
+    struct json *j = json_load(path);
+    if (!j)
+        fail_msg("%s", error_text());
+    memory_free(path);
+    return j;
+}
+
+/* Long pictures are the most, and so the first shape; high ones are there, none is four times as long: no such shape.
+ */
+static void pictures_are_trained_on_in_their_shapes(void **state)
+{
+    (void)state;
+    char folder[64];
+    make_directory(folder);
+    char *data = path_join(folder, "data"), *out[2] = {path_join(folder, "a"), path_join(folder, "b")};
+    assert_int_equal(directory_make(data), 0);
+    add_pictures(data, 4, 16, 64);
+    add_pictures(data, 2, 16, 16);
+    add_pictures(data, 1, 64, 2); /* longer than any shape: white beside it */
+    struct setting_override more[] = {{"steps", "6"},        {"clip_steps", "0"},      {"checkpoint_steps", "2"},
+                                      {"aspects.most", "4"}, {"aspects.crop", "0.25"}, {"validation", "0"}};
+    for (int i = 0; i < 2; i++)
+        if (run_stage(data, out[i], more, 6))
+            fail_msg("%s", error_text());
+    cut_short(out[1], "step-000006");
+    assert_int_equal(run_stage(data, out[1], more, 6), 0);
+    assert_same_file(out[0], out[1], "weights.safetensors");
+    assert_same_file(out[0], out[1], "report.json");
+    assert_same_file(out[0], out[1], "samples/stills_training-32x8.png");
+    struct json *report = report_of(out[0], "report.json"), *config = report_of(out[0], "config.json");
+    const struct json *shapes = json_get(json_get(report, "stills_training"), "shapes");
+    static const char *const names[] = {"32x8", "16x16", "8x32"};
+    static const i64 items[] = {4, 2, 1};
+    assert_int_equal(json_count(shapes), 3);
+    assert_int_equal(json_integer(json_get(json_get(report, "stills_training"), "items"), 0), 7);
+    assert_int_equal(json_count(json_get(config, "shapes")), 3);
+    for (i64 i = 0; i < 3; i++) {
+        const struct json *shape = json_at(shapes, i), *table = json_at(json_get(config, "shapes"), i);
+        assert_string_equal(json_string(json_get(shape, "shape"), ""), names[i]);
+        assert_string_equal(json_string(json_get(table, "name"), ""), names[i]);
+        assert_int_equal(json_integer(json_get(shape, "items"), 0), items[i]);
+        assert_true(json_number(json_get(shape, "psnr_db"), 0) > 3);
+        assert_float_equal(json_number(json_get(table, "crop"), 0), 0.25, 0);
+    }
+    json_free(report);
+    json_free(config);
+    memory_free(out[0]);
+    memory_free(out[1]);
+    memory_free(data);
+    directory_remove(folder);
+}
+
+/* Squares alone make a tokenizer of one shape, whatever shapes there could be. */
+static void squares_are_all_of_one_shape(void **state)
+{
+    (void)state;
+    char folder[64];
+    make_directory(folder);
+    char *data = make_corpus(folder), *out[2] = {path_join(folder, "a"), path_join(folder, "b")};
+    struct setting_override more[] = {
+        {"steps", "3"}, {"clip_steps", "3"}, {"aspects.most", "1"}, {"aspects.crop", "0"}};
+    if (run_stage(data, out[0], more, 4) || (more[2].value = "4", run_stage(data, out[1], more, 3)))
+        fail_msg("%s", error_text());
+    assert_same_file(out[0], out[1], "weights.safetensors");
+    assert_same_file(out[0], out[1], "config.json");
+    assert_same_file(out[0], out[1], "report.json");
+    memory_free(out[0]);
+    memory_free(out[1]);
+    memory_free(data);
+    directory_remove(folder);
+}
+
 static int run(const char *name)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +440,10 @@ static int run(const char *name)
         cmocka_unit_test(resumed_runs_equal_uninterrupted_ones),
         cmocka_unit_test(bad_media_are_skipped_up_to_a_share),
         cmocka_unit_test(draws_are_functions_of_the_step),
+        cmocka_unit_test(batches_are_of_one_shape_each_as_often_as_media_have_it),
+        cmocka_unit_test(draws_of_a_shape_are_its_media),
+        cmocka_unit_test(pictures_are_trained_on_in_their_shapes),
+        cmocka_unit_test(squares_are_all_of_one_shape),
     };
     return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }

@@ -14,6 +14,11 @@
 
 static struct device device;
 
+/* struct vision_media_request's shapes: one of stills and one of clips. */
+/* clang-format off */
+#define SQUARE(size) {{1, {{size, size}}}, {1, {{size, size}}}}
+/* clang-format on */
+
 static inline double draw(u32 a, u32 b)
 {
     return rng_uniform((struct rng_key){11, RNG_TEST}, a, b, 0, 0);
