@@ -172,6 +172,14 @@ struct json *inspect_tokenizer(const char *path)
     return j;
 }
 
+/* A side, or as shapes are named, width first. */
+static void push_scale(struct json *scales, struct scale scale)
+{
+    char *name = string_format("%lldx%lld", (long long)scale.w, (long long)scale.h);
+    json_push(scales, scale.h == scale.w ? json_of_integer(scale.h) : json_of_string(name));
+    memory_free(name);
+}
+
 static struct json *shapes_json(const struct vision_config *config)
 {
     struct json *all = json_array();
@@ -179,7 +187,7 @@ static struct json *shapes_json(const struct vision_config *config)
         const struct vision_shape *s = &config->shapes[i];
         struct json *j = json_object(), *scales = json_array();
         for (i64 k = 0; k < s->scale_count; k++)
-            json_push(scales, scale_json(s->scales[k]));
+            push_scale(scales, s->scales[k]);
         json_set(j, "name", json_of_string(s->name));
         json_set(j, "frames", json_of_integer(s->frames));
         json_set(j, "rate_hz", json_of_number(s->rate_hz));

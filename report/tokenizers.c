@@ -129,8 +129,13 @@ static void put_vision_table(struct page *p, const struct json *file)
 /* Media of one of several shapes. */
 static void put_shape(struct page *p, const struct run_stage *s, const struct json *shape, i64 kind)
 {
-    html_element(&p->html, "h4", NULL, "%s, %s: %.2f dB", vision_kinds[kind].title,
-                 json_string(json_get(shape, "shape"), ""), json_number(json_get(shape, "psnr_db"), NAN));
+    double psnr = json_number(json_get(shape, "psnr_db"), NAN);
+    struct text title = {0};
+    text_printf(&title, "%s, %s", vision_kinds[kind].title, json_string(json_get(shape, "shape"), ""));
+    if (!isnan(psnr))
+        text_printf(&title, ": %.2f dB", psnr);
+    html_element(&p->html, "h4", NULL, "%s", title.data);
+    text_release(&title);
     put_sheet(p, s, json_get(shape, "sheet"), vision_kinds[kind].what);
 }
 

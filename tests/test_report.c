@@ -187,7 +187,8 @@ static void test_damaged_files_leave_their_part_out(void **state)
         "\"text\":0},"
         "\"layers\":[{\"experts\":[]}],\"stills_held_out\":{\"psnr_db\":null,\"scales\":[],\"sheet\":{\"file\":\"x."
         "png\","
-        "\"pairs\":-1,\"rows\":0,\"columns\":0}},\"train/image\":{\"shown\":[{}]},\"validation/"
+        "\"pairs\":-1,\"rows\":0,\"columns\":0}},\"stills_training\":{\"shapes\":[{},{\"psnr_db\":null,\"sheet\":{}}]},"
+        "\"train/image\":{\"shown\":[{}]},\"validation/"
         "audio\":{\"shown\":[{}]},"
         "\"train/image-to-text\":{\"shown\":[{}]},\"text\":[{}],\"reward\":null}"};
     (void)state;
@@ -485,9 +486,36 @@ static void test_commands_are_quoted_for_a_shell(void **state)
     text_release(&told);
 }
 
+/* Each shape has its PSNR and its sheet, whose cells are as long or high as its pictures. */
+static void shapes_of_pictures_are_shown_each(void **state)
+{
+    (void)state;
+    char *run = run_folder("shapes");
+    put_done(run, "vis", "tokenizer-vision");
+    put(run, "vis", "report.json",
+        "{\"stills_held_out\":{\"items\":3,\"psnr_db\":19,\"scales\":[],\"shapes\":["
+        "{\"shape\":\"80x48\",\"items\":2,\"psnr_db\":19.25,\"sheet\":{\"file\":\"samples/"
+        "a.png\",\"pairs\":2,\"frames\":1,"
+        "\"rows\":1,\"columns\":16,\"height\":48,\"width\":80}},"
+        "{\"shape\":\"64x64\",\"items\":1,\"psnr_db\":null,\"sheet\":{\"file\":\"samples/"
+        "a.png\",\"pairs\":1,\"frames\":1,"
+        "\"rows\":1,\"columns\":16}}]}}");
+    put(run, "vis/samples", "a.png", "a picture");
+    const char *one[] = {run};
+    struct text page = page_of(one, 1);
+    assert_well_formed(page.data);
+    assert_non_null(strstr(page.data, "Pictures it never saw, 80x48: 19.25 dB<"));
+    assert_non_null(strstr(page.data, "Pictures it never saw, 64x64<"));
+    assert_non_null(strstr(page.data, ".sheet .s0{aspect-ratio:80/48}"));
+    assert_non_null(strstr(page.data, ".sheet .s1{aspect-ratio:1/1}"));
+    text_release(&page);
+    memory_free(run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_of_pictures_are_shown_each),
         cmocka_unit_test(test_a_run_of_nothing),
         cmocka_unit_test(test_a_folder_that_is_no_run),
         cmocka_unit_test(test_what_was_not_measured_is_not_printed),
