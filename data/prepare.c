@@ -137,7 +137,8 @@ static void take_item(struct prepare *p, struct item *item)
         p->counts.left_out += !item->mute;
     } else if (!item->curated) {
         p->counts.clips_cut += item->clip_cut && !prepare_has_windows(p);
-        p->counts.margins += item->margin;
+        p->counts.margins += item->white > 0;
+        p->counts.white += item->white;
         prepare_write(p, item);
     }
 }
@@ -316,8 +317,9 @@ static void say_of_margins(const struct prepare *p)
     if (p->counts.margins)
         log_info(
             "%lld samples have a picture or clip whose proportions no shape of the vision tokenizer has: it stands in "
-            "white margins (tokenizer-vision: aspects; filter.aspect_most leaves the longest out)",
-            (long long)p->counts.margins);
+            "white margins, %.1f %% of its tokens in the mean (tokenizer-vision: aspects; filter.aspect_most leaves "
+            "the longest out)",
+            (long long)p->counts.margins, 100 * p->counts.white / (double)p->counts.margins);
 }
 
 static void say_of_films(const struct prepare *p)

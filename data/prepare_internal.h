@@ -31,7 +31,7 @@ struct item {
     bool left_out; /* nothing of it is wanted, or no tokenizer for it was given */
     bool too_long; /* a sound of it is longer than audio_seconds */
     bool clip_cut; /* a clip of it is longer than its shape; the beginning is used */
-    bool margin;   /* a picture or clip of it stands in white margins: no shape has its proportions */
+    double white;  /* the largest share of white margin of its media: no shape has their proportions */
     bool curated;  /* a rule leaves it out */
     bool mute;     /* films are to have their sound, and a clip of it has none, or none that can be read */
     char *damage;  /* of a film's sound that cannot be read and is left out: why */
@@ -47,6 +47,7 @@ enum { INTERRUPTED = 1, INTERRUPTED_WITHIN }; /* WITHIN: some of it has been wri
 struct prepare_counts {
     i64 samples[SPLITS], records[SPLITS][DIRECTIONS], read, bad, left_out, too_long;
     i64 clips_cut, margins, mute, damaged_sounds;
+    double white; /* sum over samples in margins */
 };
 struct prepare {
     const struct prepare_settings *settings;

@@ -101,7 +101,7 @@ static int read_image(const struct prepare *p, struct item *item, struct made *m
     made->frames = 1;
     if (made->shape < 0)
         return -1;
-    item->margin |= shaped_margin(&made->clip) > 0;
+    item->white = fmax(item->white, shaped_margin(&made->clip));
     return 0;
 }
 
@@ -125,7 +125,7 @@ static int read_clip(const struct prepare *p, struct item *item, struct made *ma
                        made->clip.height * made->clip.width * 3);
     }
     item->clip_cut |= longer;
-    item->margin |= shaped_margin(&made->clip) > 0;
+    item->white = fmax(item->white, shaped_margin(&made->clip));
     made->frames = vision_latent_frames(made->clip.frames);
     return film_sound_take(p, item, made, bytes, count, origin);
 }

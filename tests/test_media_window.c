@@ -118,6 +118,54 @@ static void an_epoch_shows_each_picture_once(void **state)
     vision_media_release(&other);
 }
 
+/* A third of the pictures are long. */
+static void make_long(void)
+{
+    struct text tar = {0};
+    u8 pixels[SIZE * SIZE * 3];
+    for (int i = 0; i < STILLS; i++) {
+        memset(pixels, 5 * i + 10, sizeof pixels);
+        i64 height = i % 3 ? SIZE : SIZE / 2;
+        succeed(image_write_png(path_of("one"), pixels, height, SIZE * SIZE / height));
+        add_file(&tar, i, "png");
+    }
+    tar_end(&tar);
+    succeed(directory_make(path_of("long/train")));
+    succeed(file_replace(path_of("all.tar"), tar.data, tar.length));
+    text_release(&tar);
+    char *command = string_format("gzip -c %s > %s", path_of("all.tar"), path_of("long/train/packed.tar.gz"));
+    assert_int_equal(system(command), 0);
+    memory_free(command);
+}
+
+static void an_epoch_of_a_shape_shows_each_of_its_pictures_once(void **state)
+{
+    struct vision_media_request request = {
+        {{2, {{SIZE, SIZE}, {SIZE / 2, 2 * SIZE}}}, {1, {{SIZE, SIZE}}}}, 5, 8, 1, picture_rules_usual, 0, still_mib};
+    struct vision_media media;
+    int times[STILLS] = {0};
+    u8 out[SIZE * SIZE * 3];
+    (void)state;
+    make_long();
+    struct media_request from = {.data = path_of("long")};
+    succeed(vision_media_load(&media, &from, &request));
+    for (i64 shape = 0; shape < 2; shape++) {
+        i64 count = vision_media_count(&media, false, shape), window = 0;
+        assert_int_equal(count, shape ? (STILLS + 2) / 3 : STILLS - (STILLS + 2) / 3);
+        for (i64 i = 0; i < count; i++) {
+            struct vision_draw draw = {.n = 1, .frames = 1, .shape = shape, .first = i, .step = i, .seed = 5};
+            succeed(vision_media_draw(out, &media, &draw));
+            int number = (out[0] - 10) / 5;
+            assert_true((number % 3 == 0) == (shape == 1) && number / 8 >= window); /* window by window */
+            window = number / 8;
+            times[number]++;
+        }
+    }
+    for (i64 i = 0; i < STILLS; i++)
+        assert_int_equal(times[i], 1);
+    vision_media_release(&media);
+}
+
 /* Batches of clips, whose windows are smaller than they are. */
 static void what_is_drawn_is_what_is_there(void **state)
 {
@@ -294,6 +342,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_epoch_shows_each_picture_once),
+        cmocka_unit_test(an_epoch_of_a_shape_shows_each_of_its_pictures_once),
         cmocka_unit_test(what_is_drawn_is_what_is_there),
         cmocka_unit_test(every_sound_has_its_turn),
         cmocka_unit_test(a_resumed_audio_stage_is_the_uninterrupted_one),
