@@ -75,7 +75,8 @@ const char page_style[] =
     ".ramp{width:150px;height:12px;border-radius:2px;border:1px solid var(--rule);background:linear-gradient(90deg,"
     "transparent,var(--accent))}\n"
     /* media */
-    ".media{display:grid;gap:14px;margin:12px 0;grid-template-columns:repeat(auto-fill,minmax(min(100%,250px),1fr))}\n"
+    ".media{display:grid;gap:14px;margin:12px "
+    "0;align-items:start;grid-template-columns:repeat(auto-fill,minmax(min(100%,250px),1fr))}\n"
     ".pair{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:10px}\n"
     ".pair figcaption{margin-top:8px}.two-up{display:grid;grid-template-columns:1fr 1fr;gap:8px}\n"
     ".two-up div{min-width:0}.two-up small,.sound "

@@ -506,6 +506,36 @@ static void scales_of_a_shape_have_its_proportions(void **state)
     json_free(json);
 }
 
+static void assert_refused(const char *scales, const char *why)
+{
+    struct vision_config config;
+    char *text = string_format("{\"stride\":8,\"bits\":4,\"channels\":[6,8],\"blocks\":[1,1],\"shapes\":[{\"frames\":1,"
+                               "\"height\":16,\"width\":48,\"scales\":%s}]}",
+                               scales);
+    struct json *json = json_parse(text, (i64)strlen(text), "config.json");
+    assert_non_null(json);
+    int status = vision_config_parse(&config, json, "config.json");
+    if (why ? status != -1 || !strstr(error_text(), why) : status != 0)
+        fail_msg("%s: %s", scales, status ? error_text() : "taken");
+    json_free(json);
+    memory_free(text);
+}
+
+static void bad_scales_of_a_table_are_refused(void **state)
+{
+    (void)state;
+    assert_refused("[1, [1, 3], [2, 6]]", NULL);
+    assert_refused("[1, [2, 3], [1, 6], [2, 6]]", "must rise");
+    assert_refused("[1, [1, 3], [1, 3], [2, 6]]", "must rise");
+    assert_refused("[1, 2, 6]", "latent grid, 2 x 6"); /* squares, as such shapes had them once */
+    assert_refused("[1, [6, 2]]", "latent grid, 2 x 6");
+    assert_refused("[1, [0, 6], [2, 6]]", "scale 2");
+    assert_refused("[1, [1, 2, 3], [2, 6]]", "scale 2");
+    assert_refused("[1, \"2x3\", [2, 6]]", "scale 2");
+    assert_refused("[1, [2, 4096]]", "scale 2");
+    assert_refused("[]", "0 scales");
+}
+
 /* A long picture through the code: what is drawn from the latent is what its bits say. */
 static void long_pictures_are_coded(void **state)
 {
@@ -543,7 +573,8 @@ static int run(const char *name)
         cmocka_unit_test(stills_are_the_same_after_inflation),    cmocka_unit_test(the_future_never_moves_the_past),
         cmocka_unit_test(long_clips_in_parts_are_the_whole),      cmocka_unit_test(codes_decode_to_what_was_encoded),
         cmocka_unit_test(scales_of_a_shape_have_its_proportions), cmocka_unit_test(long_pictures_are_coded),
-        cmocka_unit_test(saved_and_loaded_is_the_same),           cmocka_unit_test(shapes_that_do_not_fit_are_refused),
+        cmocka_unit_test(bad_scales_of_a_table_are_refused),      cmocka_unit_test(saved_and_loaded_is_the_same),
+        cmocka_unit_test(shapes_that_do_not_fit_are_refused),
     };
     return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }
