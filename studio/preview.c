@@ -222,6 +222,8 @@ static int push_picture(struct prompt *p, struct studio *s, const char *path, bo
     if (read_picture(&clip, &s->vision.config, video, path))
         return -1;
     int status = push_cells(p, s, &clip);
+    p->height = clip.height;
+    p->width = clip.width;
     clip_release(&clip);
     return status;
 }
@@ -294,7 +296,8 @@ static int ask_picture(struct prompt *p, const struct studio *s, bool video, con
     const struct vocabulary *v = &s->vocabulary;
     if (!s->has_vision)
         return refuse(s, video ? "--to video" : "--to image", "vision", s->model.config.bits, "makes no pictures");
-    i64 i = find_shape(s, video, name);
+    i64 i = !name && p->height ? shaped_nearest(&s->vision.config, video, (double)p->height, (double)p->width)
+                               : find_shape(s, video, name);
     if (i < 0)
         return refuse_shape(s, video, name);
     p->opening[0] = v->shape[i];

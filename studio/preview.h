@@ -34,6 +34,7 @@ struct prompt {
     i32 opening[4];
     i64 opening_count, most;
     enum answer_kind to;
+    i64 height, width; /* pixels of the last picture or clip in it; 0: none */
     void *owned[64];
     i64 owned_count;
 };
@@ -47,7 +48,7 @@ int prompt_image(struct prompt *prompt, struct studio *studio, const char *path)
 int prompt_video(struct prompt *prompt, struct studio *studio, const char *path);
 int prompt_audio(struct prompt *prompt, struct studio *studio, const char *path);
 /* What is asked for. shape: a name of the vision tokenizer's table, proportions as "3:2" (the nearest shape), or NULL:
- * the first of its kind. most: ids of text or frames of sound (0: 64, 100). */
+ * that of the prompt's last picture, or the first of its kind. most: ids of text or frames of sound (0: 64, 100). */
 int prompt_ask(struct prompt *prompt, const struct studio *studio, const char *shape, i64 most);
 struct generate_request prompt_request(const struct prompt *prompt, u32 identity, i64 copies);
 

@@ -156,6 +156,8 @@ static void pictures_are_read_and_made_in_their_shapes(void **state)
         fail_msg("%s", error_text());
     assert_int_equal(prompt.parts[0].height, 3); /* 5 x 3 cells, in twos */
     assert_int_equal(prompt.parts[0].width, 2);
+    assert_int_equal(prompt_ask(&prompt, &studio, NULL, 0), 0);
+    assert_int_equal(prompt.opening[0], studio.vocabulary.shape[2]); /* as the picture in the prompt */
     assert_made(&studio, NULL, 32, 32);
     assert_made(&studio, "40x24", 24, 40);
     assert_made(&studio, "16:9", 24, 40);
