@@ -26,12 +26,11 @@ struct matrix {
     void *data;
     enum dtype dtype;
     i64 rows, columns, stride;
-    const float *scales; /* fp8 only: one per row block; NULL elsewhere */
-    const void *packed;  /* the backend's own image of the same numbers (op pack_weight); NULL: none */
+    const void *packed; /* the backend's own image of the same numbers (op pack_weight); NULL: none */
 };
 static inline struct matrix matrix_of(void *data, enum dtype dtype, i64 rows, i64 columns)
 {
-    return (struct matrix){data, dtype, rows, columns, columns, NULL, NULL};
+    return (struct matrix){data, dtype, rows, columns, columns, NULL};
 }
 /* Columns [first, first + count) of a matrix, borrowed. */
 static inline struct matrix matrix_columns(struct matrix m, i64 first, i64 count)
@@ -81,6 +80,17 @@ FORMULA i64 scale_positions(struct scale scale)
 {
     return scale.h * scale.w;
 }
+
+/* Floats of 8 bits (OCP OFP8): 4 bits of exponent, 3 of mantissa, without infinities, up to 448 ("e4m3fn"); 5 and 2, up
+ * to 57344. A block of a matrix has a power of two beside its numbers, as UE8M0 says it. Blocks begin anew at each
+ * part, of which rows / parts rows are one, and at each group; the last ones are smaller. */
+enum fp8 { FP8_E4M3, FP8_E5M2 };
+enum { FP8_BLOCK = 128 };
+enum fp8_blocks {
+    FP8_ALONG_ROWS,    /* 1 x 128 */
+    FP8_ALONG_COLUMNS, /* 128 x 1 */
+    FP8_TILES,         /* 128 x 128 */
+};
 
 /* Rows sorted by group (expert). Group g owns rows offsets[g] .. offsets[g+1]-1; offsets are multiples of GROUP_ROWS,
  * rows a group was rounded up by are zero. member[g] is the slice of the stacked weights group g uses. */
@@ -198,6 +208,14 @@ struct surrogate_options {
      * written; out F32, or as a. What a row becomes does not depend on the others. */                                 \
     OP(matmul_narrow, (struct device *device, struct matrix out, struct matrix a, const struct narrow *w,              \
                        const struct groups *groups), (device, out, a, w, groups))                                      \
+    /* x as numbers of a format times a power of two s for each block, to the nearest of those, ties to the even one: BF16\
+     * holds all of them, so that products of them are those of 8 bits with sums in f32. s is the least with max |x| of \
+     * the block <= 448 s (57344 s), but from 2^-117 to 2^119 (2^-110 to 2^112): no result is subnormal or infinite, and\
+     * what is past 448 s becomes that. NaN and infinities become NaN and count for no block; a zero keeps its sign.   \
+     * groups NULL: all rows; else one part, and rows past offsets[count] are not written. out as x, may be it. */     \
+    OP(round_fp8, (struct device *device, struct matrix out, struct matrix x, enum fp8 format,                         \
+                   enum fp8_blocks blocks, i64 parts, const struct groups *groups),                                    \
+                  (device, out, x, format, blocks, parts, groups))                                                     \
     /* y = conv(x, w); w BF16 or F32 as x. dx (adds if asked), dw (F32, adds if asked). */                             \
     OP(conv, (struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv),      \
              (device, y, x, w, conv))                                                                                  \

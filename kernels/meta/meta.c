@@ -83,6 +83,13 @@ static void pack_weight(struct device *device, void *image, struct matrix w, i64
     count(device, 0, bytes(w) + (double)kernels_packed_bytes(device, parts, w.rows / parts, w.columns));
 }
 
+static void round_fp8(struct device *device, struct matrix out, struct matrix x, enum fp8 format,
+                      enum fp8_blocks blocks, i64 parts, const struct groups *groups)
+{
+    double share = groups ? grouped_rows(x.rows, groups) / (double)max_i64(x.rows, 1) : 1;
+    count(device, 0, (bytes(out) + bytes(x)) * share);
+}
+
 static double conv_flops(struct matrix y, const struct conv *c)
 {
     return 2 * elements(y) * (double)(c->kernel[0] * c->kernel[1] * c->kernel[2] * c->in);

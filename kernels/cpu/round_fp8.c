@@ -1,0 +1,126 @@
+#include "kernels/round_fp8.h"
+#include "kernels/cpu/rows.h"
+
+struct job {
+    struct matrix out, x;
+    enum fp8 format;
+    enum fp8_blocks blocks;
+    i64 parts;
+    const struct groups *groups;
+    i64 across; /* bands are cut into so many tiles of 128 columns */
+};
+struct fp8_scale {
+    float up[FP8_BLOCK], down[FP8_BLOCK]; /* by column; with one block, the first is all columns' */
+};
+
+INLINED u32 row_most(const void *x, i64 n, enum dtype dtype)
+{
+    u32 most = 0;
+#pragma omp simd reduction(max : most)
+    for (i64 i = 0; i < n; i++) {
+        u32 each = fp8_magnitude(element_load(x, i, dtype));
+        most = each > most ? each : most;
+    }
+    return most;
+}
+
+INLINED void columns_most(u32 *most, const void *x, i64 n, enum dtype dtype)
+{
+#pragma omp simd
+    for (i64 i = 0; i < n; i++) {
+        u32 each = fp8_magnitude(element_load(x, i, dtype));
+        most[i] = each > most[i] ? each : most[i];
+    }
+}
+
+/* Of a number that bf16 holds exactly: the nearest need not be looked for. */
+INLINED void store_exactly(void *row, i64 i, float value, enum dtype dtype)
+{
+    union fp8_bits exact = {value};
+    if (dtype == DTYPE_BF16)
+        ((bf16 *)row)[i] = (bf16)(exact.bits >> 16);
+    else
+        ((float *)row)[i] = value;
+}
+
+INLINED void round_row(void *out, const void *x, i64 n, const struct fp8_scale *scale, enum fp8 format, bool by_column,
+                       enum dtype dtype)
+{
+#pragma omp simd
+    for (i64 i = 0; i < n; i++) {
+        i64 s = by_column ? i : 0;
+        store_exactly(out, i, fp8_round(element_load(x, i, dtype), scale->up[s], scale->down[s], format), dtype);
+    }
+}
+
+static void set_scale(struct fp8_scale *scale, i64 column, u32 most, enum fp8 format)
+{
+    int exponent = fp8_exponent(most, format);
+    scale->up[column] = fp8_power(-exponent);
+    scale->down[column] = fp8_power(exponent);
+}
+
+/* Rows [begin, end) of n columns from `column` on, which share their blocks. */
+static void round_block(const struct job *job, i64 begin, i64 end, i64 column, i64 n)
+{
+    struct fp8_scale scale;
+    u32 most = 0;
+    for (i64 r = begin; r < end; r++) {
+        u32 each = BY_DTYPE(job->x.dtype, row_most, matrix_at(job->x, r, column), n);
+        most = each > most ? each : most;
+    }
+    set_scale(&scale, 0, most, job->format);
+    for (i64 r = begin; r < end; r++) {
+        void *out = matrix_at(job->out, r, column);
+        const void *x = matrix_at(job->x, r, column);
+        if (job->format == FP8_E4M3)
+            BY_FLAG_DTYPE(false, job->x.dtype, round_row, out, x, n, &scale, FP8_E4M3);
+        else
+            BY_FLAG_DTYPE(false, job->x.dtype, round_row, out, x, n, &scale, FP8_E5M2);
+    }
+}
+
+/* The same where each column is a block. */
+static void round_columns(const struct job *job, i64 begin, i64 end, i64 column, i64 n)
+{
+    struct fp8_scale scale;
+    u32 most[FP8_BLOCK] = {0};
+    for (i64 r = begin; r < end; r++)
+        BY_DTYPE(job->x.dtype, columns_most, most, matrix_at(job->x, r, column), n);
+    for (i64 c = 0; c < n; c++)
+        set_scale(&scale, c, most[c], job->format);
+    for (i64 r = begin; r < end; r++) {
+        void *out = matrix_at(job->out, r, column);
+        const void *x = matrix_at(job->x, r, column);
+        if (job->format == FP8_E4M3)
+            BY_FLAG_DTYPE(true, job->x.dtype, round_row, out, x, n, &scale, FP8_E4M3);
+        else
+            BY_FLAG_DTYPE(true, job->x.dtype, round_row, out, x, n, &scale, FP8_E5M2);
+    }
+}
+
+static void run_tile(void *context, i64 index, int worker)
+{
+    const struct job *job = context;
+    struct fp8_band band = fp8_band_of(index / job->across, job->x.rows, job->parts, job->groups);
+    i64 column = index % job->across * FP8_BLOCK, n = min_i64(FP8_BLOCK, job->x.columns - column);
+    (void)worker;
+    if (job->blocks == FP8_ALONG_COLUMNS)
+        round_columns(job, band.begin, band.end, column, n);
+    else if (job->blocks == FP8_TILES)
+        round_block(job, band.begin, band.end, column, n);
+    else
+        for (i64 r = band.begin; r < band.end; r++)
+            round_block(job, r, r + 1, column, n);
+}
+
+void CPU(round_fp8)(struct device *device, struct matrix out, struct matrix x, enum fp8 format, enum fp8_blocks blocks,
+                    i64 parts, const struct groups *groups)
+{
+    (void)device;
+    require(same_shape(out, x) && out.dtype == x.dtype && x.rows % parts == 0 && (!groups || parts == 1),
+            "round_fp8: [%lld,%lld] from %lld parts of [%lld,%lld]", (long long)out.rows, (long long)out.columns,
+            (long long)parts, (long long)x.rows, (long long)x.columns);
+    struct job job = {out, x, format, blocks, parts, groups, ceil_div(x.columns, FP8_BLOCK)};
+    workers_run(fp8_bands(x.rows, parts, groups) * job.across, run_tile, &job);
+}

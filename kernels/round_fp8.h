@@ -1,0 +1,104 @@
+/* Rounding to floats of 8 bits (round_fp8 in kernels.h), one element and what belongs together, shared by all backends:
+ * every step is exact but the one rounding, so all give the same bits. Micikevicius et al. 2022, arXiv 2209.05433. */
+#ifndef WEFT_ROUND_FP8_H
+#define WEFT_ROUND_FP8_H
+#include "kernels/formula.h"
+#include "kernels/kernels.h"
+
+union fp8_bits {
+    float value;
+    u32 bits;
+};
+
+FORMULA int fp8_mantissa(enum fp8 format) /* bits */
+{
+    return format == FP8_E4M3 ? 3 : 2;
+}
+FORMULA int fp8_top(enum fp8 format) /* the largest number is 1.75 times two to this */
+{
+    return format == FP8_E4M3 ? 8 : 15;
+}
+FORMULA int fp8_low(enum fp8 format) /* the least that is not subnormal is two to this */
+{
+    return format == FP8_E4M3 ? -6 : -14;
+}
+
+FORMULA float fp8_power(int exponent) /* 2^exponent, -126 to 127 */
+{
+    union fp8_bits power;
+    power.bits = (u32)(exponent + 127) << 23;
+    return power.value;
+}
+
+/* |x| as bits, which are ordered as it is; 0 of what is not finite. */
+FORMULA u32 fp8_magnitude(float x)
+{
+    union fp8_bits each;
+    each.value = x;
+    each.bits &= 0x7fffffff;
+    return each.bits < 0x7f800000 ? each.bits : 0;
+}
+
+/* s = 2^exponent of a block whose largest magnitude is `most`. The least subnormal of the format times s is at least
+ * 2^-126, and 1.75 2^top times s below 2^128. */
+FORMULA int fp8_exponent(u32 most, enum fp8 format)
+{
+    int least = fp8_mantissa(format) - fp8_low(format) - 126, largest = 127 - fp8_top(format);
+    int exponent = (int)(most >> 23) - 127 - fp8_top(format) + ((most & 0x7fffff) > 0x600000);
+    exponent = exponent > least ? exponent : least;
+    return exponent < largest ? exponent : largest;
+}
+
+/* down = s, up = 1 / s. Adding 1.5 2^23 times the distance between neighbours leaves a sum whose last bit is worth it.
+ */
+FORMULA float fp8_round(float x, float up, float down, enum fp8 format)
+{
+    const u32 least = (u32)(127 + fp8_low(format)) << 23;
+    const float largest = 1.75f * fp8_power(fp8_top(format));
+    union fp8_bits in, size, steps, out;
+    in.value = x;
+    u32 sign = in.bits & 0x80000000;
+    in.bits &= 0x7fffffff;
+    size.value = in.value * up;
+    size.value = size.value < largest ? size.value : largest;
+    u32 binade = size.bits & 0x7f800000;
+    steps.bits = (binade > least ? binade : least) + ((u32)(23 - fp8_mantissa(format)) << 23) + 0x400000;
+    out.value = (size.value + steps.value - steps.value) * down;
+    out.bits = in.bits < 0x7f800000 ? out.bits | sign : 0x7fc00000;
+    return out.value;
+}
+
+/* Rows that share blocks: 128 of a part or group, or its last ones. */
+struct fp8_band {
+    i64 begin, end;
+};
+FORMULA i64 fp8_bands(i64 rows, i64 parts, const struct groups *groups) /* of groups: at most so many */
+{
+    return groups ? rows / FP8_BLOCK + groups->count : parts * ((rows / parts + FP8_BLOCK - 1) / FP8_BLOCK);
+}
+
+/* Band number `band` of rows [begin, end), which moves on to the number among those after them. */
+FORMULA struct fp8_band fp8_band_within(i64 *band, i64 begin, i64 end)
+{
+    i64 first = begin + *band * FP8_BLOCK, past = first + FP8_BLOCK;
+    struct fp8_band found = {first, past < end ? past : end};
+    *band -= (end - begin + FP8_BLOCK - 1) / FP8_BLOCK;
+    return found;
+}
+
+/* Empty where there are fewer. */
+FORMULA struct fp8_band fp8_band_of(i64 band, i64 rows, i64 parts, const struct groups *groups)
+{
+    struct fp8_band found = {0, 0};
+    if (!groups) {
+        i64 each = rows / parts, bands = (each + FP8_BLOCK - 1) / FP8_BLOCK, inside = band % bands;
+        return fp8_band_within(&inside, band / bands * each, (band / bands + 1) * each);
+    }
+    for (i64 g = 0; g < groups->count && band >= 0; g++)
+        found = fp8_band_within(&band, groups->offsets[g], groups->offsets[g + 1]);
+    if (band >= 0)
+        found.end = found.begin;
+    return found;
+}
+
+#endif
