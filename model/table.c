@@ -48,6 +48,13 @@ static void piece(struct builder *b, i64 rows, const char *prefix, const char *n
     b->row.pieces[i] = (struct weight_piece){b->disk[i], rows};
 }
 
+/* A row of a layer, whose products make most of the flops. */
+static void begin_layer_row(struct builder *b, i64 parts, i64 rows, i64 columns)
+{
+    begin_row(b, parts, rows, columns);
+    b->row.fp8 = true;
+}
+
 static struct weight *matrix(struct builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
                              i64 columns, enum tensor_axis axis)
 {
@@ -55,6 +62,14 @@ static struct weight *matrix(struct builder *b, const char *name, const char *pr
     piece(b, rows, prefix, disk);
     b->row.tensor_axis = axis;
     return end_row(b, name);
+}
+
+static struct weight *layer_matrix(struct builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
+                                   i64 columns, enum tensor_axis axis)
+{
+    struct weight *w = matrix(b, name, prefix, disk, rows, columns, axis);
+    w->spec.fp8 = true;
+    return w;
 }
 
 /* An embedding that heads read too, so that several chunks of a pipeline hold it. */
@@ -79,7 +94,7 @@ static struct weight *norm(struct builder *b, const char *name, const char *pref
 
 static struct weight *gate_up(struct builder *b, const char *name, const char *prefix, i64 width, i64 columns)
 {
-    begin_row(b, 1, 2 * width, columns);
+    begin_layer_row(b, 1, 2 * width, columns);
     piece(b, width, prefix, "gate_proj.weight");
     piece(b, width, prefix, "up_proj.weight");
     b->row.tensor_axis = AXIS_ROWS;
@@ -95,14 +110,14 @@ static void attention_rows(struct builder *b, struct layer_weights *l, const cha
     l->norm1 = norm(b, name, prefix, "input_layernorm.weight", width);
     snprintf(name, sizeof name, "%s.qkv", stem);
     snprintf(at, sizeof at, "%sself_attn.", prefix);
-    begin_row(b, 1, q + 2 * kv, width);
+    begin_layer_row(b, 1, q + 2 * kv, width);
     piece(b, q, at, "q_proj.weight");
     piece(b, kv, at, "k_proj.weight");
     piece(b, kv, at, "v_proj.weight");
     b->row.tensor_axis = AXIS_ROWS;
     l->qkv = end_row(b, name);
     snprintf(name, sizeof name, "%s.out", stem);
-    l->out = matrix(b, name, at, "o_proj.weight", width, q, AXIS_COLUMNS);
+    l->out = layer_matrix(b, name, at, "o_proj.weight", width, q, AXIS_COLUMNS);
     snprintf(name, sizeof name, "%s.norm2", stem);
     l->norm2 = norm(b, name, prefix, "post_attention_layernorm.weight", width);
 }
@@ -115,7 +130,7 @@ static void dense_rows(struct builder *b, struct layer_weights *l, const char *s
     snprintf(name, sizeof name, "%s.gate_up", stem);
     l->gate_up = gate_up(b, name, at, dense_width, width);
     snprintf(name, sizeof name, "%s.down", stem);
-    l->down = matrix(b, name, at, "down_proj.weight", width, dense_width, AXIS_COLUMNS);
+    l->down = layer_matrix(b, name, at, "down_proj.weight", width, dense_width, AXIS_COLUMNS);
 }
 
 static void router_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix)
@@ -146,7 +161,7 @@ static void expert_rows(struct builder *b, struct layer_weights *l, const char *
     const struct model_config *c = &b->model->config;
     char name[128], at[160];
     snprintf(at, sizeof at, "%smlp.experts.{e}.", prefix);
-    begin_row(b, c->experts, 2 * c->expert_width, c->width);
+    begin_layer_row(b, c->experts, 2 * c->expert_width, c->width);
     piece(b, c->expert_width, at, "gate_proj.weight");
     piece(b, c->expert_width, at, "up_proj.weight");
     snprintf(b->fused, sizeof b->fused, "%smlp.experts.gate_up_proj", prefix);
@@ -156,7 +171,7 @@ static void expert_rows(struct builder *b, struct layer_weights *l, const char *
     b->row.elastic = ELASTIC_EXPERT_PARTS;
     snprintf(name, sizeof name, "%s.experts_gate_up", stem);
     l->experts_gate_up = end_row(b, name);
-    begin_row(b, c->experts, c->width, c->expert_width);
+    begin_layer_row(b, c->experts, c->width, c->expert_width);
     piece(b, c->width, at, "down_proj.weight");
     snprintf(b->fused, sizeof b->fused, "%smlp.experts.down_proj", prefix);
     b->row.fused = b->fused;
@@ -180,7 +195,7 @@ static void moe_rows(struct builder *b, struct layer_weights *l, const char *ste
     l->shared_gate_up = gate_up(b, name, at, c->shared_experts * c->expert_width, c->width);
     snprintf(name, sizeof name, "%s.shared_down", stem);
     l->shared_down =
-        matrix(b, name, at, "down_proj.weight", c->width, c->shared_experts * c->expert_width, AXIS_COLUMNS);
+        layer_matrix(b, name, at, "down_proj.weight", c->width, c->shared_experts * c->expert_width, AXIS_COLUMNS);
 }
 
 static void backbone_rows(struct builder *b)

@@ -1,4 +1,5 @@
 /* Ops of one input row each: products, norms, elementwise, rows by index. */
+#include "tensor/fp8.h"
 #include "tensor/ops.h"
 
 #define BACKWARD(name) static void name##_backward(struct tape_record *base, struct device *device, struct tape *tape)
@@ -23,18 +24,26 @@ struct tensor *op_borrow(struct tape *tape, void *data, enum dtype dtype, i64 ro
 
 /* ---- products ---- */
 
+/* dw = dy^T x, sums over rows; dx = dy w, sums over the outputs. */
 BACKWARD(linear)
 {
     SELF(unary);
     struct matrix dy = tape_output_gradient(self->y);
     if (!dy.data)
         return;
-    struct gradient dw = tape_gradient(tape, self->w);
-    if (dw.matrix.data)
-        device->ops->matmul(device, dw.matrix, dy, true, tensor_matrix(self->x), false, dw.add);
-    struct gradient dx = tape_gradient(tape, self->x);
-    if (dx.matrix.data)
-        device->ops->matmul(device, dx.matrix, dy, false, tensor_matrix(self->w), false, dx.add);
+    struct gradient dw = tape_gradient(tape, self->w), dx = tape_gradient(tape, self->x);
+    struct operands by = {tape, self->w, NULL, arena_mark(&tape->arena)};
+    if (dw.matrix.data) {
+        struct matrix errors = operand(&by, dy, FP8_E5M2, FP8_ALONG_COLUMNS);
+        struct matrix inputs = operand(&by, tensor_matrix(self->x), FP8_E4M3, FP8_ALONG_COLUMNS);
+        device->ops->matmul(device, dw.matrix, errors, true, inputs, false, dw.add);
+        operands_end(&by);
+    }
+    if (dx.matrix.data) {
+        struct matrix errors = operand(&by, dy, FP8_E5M2, FP8_ALONG_ROWS);
+        device->ops->matmul(device, dx.matrix, errors, false, operand_weight(&by), false, dx.add);
+        operands_end(&by);
+    }
 }
 
 /* y = x w^T, rows by group where there are groups. Products with few bits come out as x is. */
@@ -42,13 +51,15 @@ static void multiply(struct tape *tape, struct tensor *y, struct tensor *x, stru
                      const struct groups *groups)
 {
     const struct kernels *ops = tape->device->ops;
-    struct matrix out = tensor_matrix(y), in = tensor_matrix(x);
+    struct operands by = {tape, w, groups, arena_mark(&tape->arena)};
+    struct matrix out = tensor_matrix(y), in = operand(&by, tensor_matrix(x), FP8_E4M3, FP8_ALONG_ROWS);
     if (w->narrow)
         ops->matmul_narrow(tape->device, out, in, w->narrow, groups);
     else if (groups)
-        ops->matmul_grouped(tape->device, out, in, tensor_matrix(w), w->parts, true, groups);
+        ops->matmul_grouped(tape->device, out, in, operand_weight(&by), w->parts, true, groups);
     else
-        ops->matmul(tape->device, out, in, false, tensor_matrix(w), true, false);
+        ops->matmul(tape->device, out, in, false, operand_weight(&by), true, false);
+    operands_end(&by);
 }
 
 struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype)
@@ -75,14 +86,22 @@ BACKWARD(linear_grouped)
     struct matrix dy = tape_output_gradient(self->y);
     if (!dy.data)
         return;
-    if (self->w->needs_grad)
-        device->ops->matmul_grouped_weights(
-            device, matrix_of(self->w->grad, DTYPE_F32, self->w->rows, self->w->columns), self->w->parts_written,
-            self->w->parts, dy, tensor_matrix(self->x), self->groups);
+    struct tensor *w = self->w;
     struct gradient dx = tape_gradient(tape, self->x);
+    struct operands by = {tape, w, self->groups, arena_mark(&tape->arena)};
     require(!dx.add, "the input of a grouped product has one use");
-    if (dx.matrix.data)
-        device->ops->matmul_grouped(device, dx.matrix, dy, tensor_matrix(self->w), self->w->parts, false, self->groups);
+    if (w->needs_grad) {
+        struct matrix errors = operand(&by, dy, FP8_E5M2, FP8_ALONG_COLUMNS);
+        struct matrix inputs = operand(&by, tensor_matrix(self->x), FP8_E4M3, FP8_ALONG_COLUMNS);
+        device->ops->matmul_grouped_weights(device, matrix_of(w->grad, DTYPE_F32, w->rows, w->columns),
+                                            w->parts_written, w->parts, errors, inputs, self->groups);
+        operands_end(&by);
+    }
+    if (dx.matrix.data) {
+        struct matrix errors = operand(&by, dy, FP8_E5M2, FP8_ALONG_ROWS);
+        device->ops->matmul_grouped(device, dx.matrix, errors, operand_weight(&by), w->parts, false, self->groups);
+        operands_end(&by);
+    }
 }
 
 struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct tensor *w, const struct groups *groups)

@@ -23,6 +23,8 @@ struct tensor {
     i64 uses; /* trained weights: how many records have yet to write the gradient in this step's backwards */
     const struct narrow *narrow; /* weights in few bits: products read these instead of data; NULL elsewhere */
     const void *packed;          /* trained weights: the backend's image of data, while it is one; NULL elsewhere */
+    bool fp8;                    /* trained weights: products that are differentiated are of operands of 8 bits */
+    const void *rounded, *rounded_packed; /* of these: data in 8 bits, and its image, while they are so */
 };
 static inline struct matrix tensor_matrix(const struct tensor *t)
 {

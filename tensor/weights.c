@@ -197,6 +197,28 @@ void weights_allocate(struct weights *weights)
     forget_gradients(weights);
 }
 
+static i64 rounded_bytes(const struct weight *w)
+{
+    return w->spec.fp8 && w->value.needs_grad ? elements_of(w) * dtype_bytes(w->value.dtype) : 0;
+}
+
+void weights_fp8(struct weights *weights)
+{
+    i64 bytes = 0;
+    for (i64 i = 0; i < weights->count; i++)
+        bytes += round_up(rounded_bytes(&weights->list[i]), 64);
+    require(weights->training && !weights->rounded.base, "weights in 8 bits of a table that does not train, or again");
+    device_arena_open(weights->device, &weights->rounded, bytes + 4096);
+    for (i64 i = 0; i < weights->count; i++) {
+        struct weight *w = &weights->list[i];
+        if (rounded_bytes(w) == 0)
+            continue;
+        w->rounded = arena_alloc(&weights->rounded, rounded_bytes(w));
+        w->value.fp8 = true;
+        weight_changed(w);
+    }
+}
+
 void weights_close(struct weights *weights)
 {
     for (i64 i = 0; i < weights->count; i++) {
@@ -209,6 +231,8 @@ void weights_close(struct weights *weights)
     memory_free(weights->list);
     if (weights->memory.base)
         device_arena_close(weights->device, &weights->memory);
+    if (weights->rounded.base)
+        device_arena_close(weights->device, &weights->rounded);
     *weights = (struct weights){0};
 }
 
@@ -332,7 +356,21 @@ void weights_init(struct weights *weights, u64 seed)
 
 void weight_changed(struct weight *w)
 {
-    w->value.packed = NULL;
+    w->value.packed = w->value.rounded = w->value.rounded_packed = NULL;
+}
+
+/* Of a weight in 8 bits the image is that of those: what is not differentiated does without. */
+static void pack_rounded(struct device *device, struct weight *w)
+{
+    struct matrix from = matrix_of(w->value.data, w->value.dtype, w->value.rows, w->value.columns), to = from;
+    to.data = w->rounded;
+    if (w->value.rounded)
+        return;
+    device->ops->round_fp8(device, to, from, FP8_E4M3, FP8_TILES, w->parts, NULL);
+    if (w->image)
+        device->ops->pack_weight(device, w->image, to, w->parts);
+    w->value.rounded = w->rounded;
+    w->value.rounded_packed = w->image;
 }
 
 void weights_pack(struct weights *weights)
@@ -340,6 +378,10 @@ void weights_pack(struct weights *weights)
     struct device *device = weights->device;
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
+        if (w->rounded) {
+            pack_rounded(device, w);
+            continue;
+        }
         if (w->image && !w->value.packed)
             device->ops->pack_weight(device, w->image, tensor_matrix(&w->value), w->parts);
         w->value.packed = w->image;
@@ -379,5 +421,5 @@ i64 weights_parameters(const struct weights *weights)
 
 i64 weights_bytes(const struct weights *weights)
 {
-    return weights->memory.used_bytes;
+    return weights->memory.used_bytes + weights->rounded.used_bytes;
 }

@@ -39,6 +39,7 @@ struct weight_spec {  /* a row of the table; logical shapes, whatever the layout
     float init_std;
     bool trained;    /* by the optimizer; false: state, such as the router's bias */
     bool multiplied; /* read by products: where it is trained, a backend may want an image of its copy */
+    bool fp8;        /* its products may be of operands of 8 bits: weights_fp8 */
     bool decay;
     float lr_factor;
     enum tensor_axis tensor_axis;
@@ -54,6 +55,7 @@ struct weight {
     struct narrow narrow;    /* what value.narrow points to, where it is in few bits */
     void *image;             /* device memory for the backend's image of the copy; NULL: it wants none */
     i64 image_bytes;
+    void *rounded; /* device memory for the copy in 8 bits, as its dtype; NULL: products are of the copy itself */
     /* F32, of the rows [share_first, +share_rows); m, v NULL where not trained or not training */
     float *master, *m, *v;
     i64 share_first, share_rows; /* of the parts * rows: what this data rank updates; one rank, or untrained: all */
@@ -75,8 +77,9 @@ struct weights {
     enum dtype dtype; /* of TYPE_ACTIVATION copies */
     bool training;
     struct weights_layout layout;
-    struct arena memory; /* device memory: copies, gradients, masters, moments */
-    float *grads;        /* all gradients lie in one block */
+    struct arena memory;  /* device memory: copies, gradients, masters, moments */
+    struct arena rounded; /* and copies in 8 bits */
+    float *grads;         /* all gradients lie in one block */
     i64 grad_elements;
     u8 *written; /* and all parts_written */
     i64 written_count;
@@ -89,12 +92,16 @@ struct weight *weights_add(struct weights *weights, const struct weight_spec *sp
 /* A row for a trained [rows, columns] that is one tensor on disk, of the same name: decayed, N(0, 1 / columns). */
 struct weight_spec weight_matrix(const char *name, i64 rows, i64 columns);
 void weights_allocate(struct weights *weights);
+/* From now on products with the weights whose rows say so are of operands rounded to 8 bits where they are
+ * differentiated (tensor/fp8.h). Of a table that trains, once, after weights_allocate. */
+void weights_fp8(struct weights *weights);
 void weights_close(struct weights *weights);
 struct weight *weights_find(struct weights *weights, const char *name); /* panics if there is none */
 
 void weights_init(struct weights *weights, u64 seed); /* the same values for every layout */
 void weights_begin_step(struct weights *weights);     /* forgets gradients, makes images that are not there */
-/* Images of copies are dropped when a copy changes; products do without. This makes those that are not there. */
+/* Images of copies are dropped when a copy changes; products do without, but for those of 8 bits. This makes those that
+ * are not there. */
 void weights_pack(struct weights *weights);
 void weight_changed(struct weight *weight); /* its copy is, not by weight_put */
 /* Gradients of expert slices nobody was routed to become zeros: for who reads gradients as a whole. */

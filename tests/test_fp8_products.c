@@ -1,0 +1,258 @@
+/* Products in training with a weight in 8 bits: they are products of rounded operands, and only those that are
+ * differentiated. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "tensor/ops.h"
+#include "tests/device.h"
+
+/* [R, IN] by weights [PARTS * OUT, IN] */
+enum { R = 150, IN = 200, OUT = 140, PARTS = 2, R_USED = 144 /* by groups */ };
+static const i32 group_offsets[PARTS + 1] = {0, 16, R_USED};
+
+static struct device device;
+
+struct product {
+    enum dtype dtype;
+    bool fp8, grouped;
+    struct weights weights;
+    struct tape tape;
+    struct groups groups;
+    struct tensor *x, *y;
+    void *dy;
+};
+
+static double uniform(u32 a, u32 b)
+{
+    return rng_uniform((struct rng_key){23, RNG_TEST}, a, b, 0, 0);
+}
+
+/* Magnitudes that differ by row and by column, so that it matters which numbers share a block. */
+static double spread(u32 stream, i64 row, i64 column)
+{
+    double down = uniform(stream + 10, (u32)row), across = uniform(stream + 20, (u32)column);
+    return ldexp(uniform(stream, (u32)(row * 1000 + column)) - 0.5, (int)(-24 * down - 24 * across));
+}
+
+static void *draw_block(u32 stream, i64 rows, i64 columns, enum dtype dtype, bool whole)
+{
+    i64 n = rows * columns;
+    char *host = memory_alloc(n * dtype_bytes(dtype));
+    for (i64 i = 0; i < n; i++) {
+        float v = (float)(whole ? round(8 * uniform(stream, (u32)i) - 4) : spread(stream, i / columns, i % columns));
+        bf16 narrow = bf16_from_f32(v);
+        if (dtype == DTYPE_F32)
+            memcpy(host + i * 4, &v, 4);
+        else
+            memcpy(host + i * 2, &narrow, 2);
+    }
+    void *block = to_device(&device, host, n * dtype_bytes(dtype));
+    memory_free(host);
+    return block;
+}
+
+/* whole: small whole numbers, which 8 bits hold. */
+static void product_open(struct product *p, enum dtype dtype, bool fp8, bool grouped, bool whole)
+{
+    struct weight_spec spec = weight_matrix("w", OUT, IN);
+    i64 parts = grouped ? PARTS : 1;
+    *p = (struct product){.dtype = dtype, .fp8 = fp8, .grouped = grouped};
+    spec.parts = parts;
+    spec.expert_axis = grouped;
+    spec.fp8 = true;
+    weights_open(&p->weights, &device, dtype, true, NULL);
+    weights_add(&p->weights, &spec);
+    weights_allocate(&p->weights);
+    if (fp8)
+        weights_fp8(&p->weights);
+    void *w = draw_block(1, parts * OUT, IN, DTYPE_F32, whole);
+    float *values = to_host(&device, w, parts * OUT * IN * 4);
+    weight_put(&p->weights, &p->weights.list[0], 0, parts * OUT, values);
+    memory_free(values);
+    device_free(&device, w, parts * OUT * IN * 4);
+    weights_begin_step(&p->weights);
+    tape_open(&p->tape, &device, dtype, 1 << 26);
+    tape_clear(&p->tape, true);
+    p->groups = (struct groups){PARTS, to_device(&device, group_offsets, sizeof group_offsets), NULL};
+    p->x = op_borrow(&p->tape, draw_block(2, R, IN, dtype, whole), dtype, R, IN);
+    p->x->needs_grad = true;
+    p->dy = draw_block(3, R, OUT, dtype, whole);
+}
+
+static void product_close(struct product *p)
+{
+    device_free(&device, p->x->data, R * IN * dtype_bytes(p->dtype));
+    device_free(&device, p->dy, R * OUT * dtype_bytes(p->dtype));
+    device_free(&device, (void *)(uintptr_t)p->groups.offsets, sizeof group_offsets);
+    tape_close(&p->tape);
+    weights_close(&p->weights);
+}
+
+static struct tensor *weight_of(struct product *p)
+{
+    return &p->weights.list[0].value;
+}
+
+static void forward(struct product *p)
+{
+    p->y = p->grouped ? op_linear_grouped(&p->tape, p->x, weight_of(p), &p->groups)
+                      : op_linear(&p->tape, p->x, weight_of(p), p->dtype);
+}
+
+static void backward(struct product *p)
+{
+    p->y->grad = p->dy;
+    p->y->grad_written = true;
+    tape_backward(&p->tape);
+}
+
+static void expect_rows(const void *got, struct matrix expected, const char *what)
+{
+    i64 bytes = expected.rows * expected.columns * dtype_bytes(expected.dtype);
+    void *a = to_host(&device, got, bytes), *b = to_host(&device, expected.data, bytes);
+    if (memcmp(a, b, (size_t)bytes) != 0)
+        fail_msg("%s is not the product of rounded operands", what);
+    memory_free(a);
+    memory_free(b);
+}
+
+static struct matrix fresh(struct product *p, enum dtype dtype, i64 rows, i64 columns)
+{
+    struct matrix m = matrix_of(tape_alloc(&p->tape, rows * columns * dtype_bytes(dtype)), dtype, rows, columns);
+    device.ops->zero(&device, m.data, rows * columns * dtype_bytes(dtype));
+    return m;
+}
+
+static struct matrix rounded(struct product *p, struct matrix x, enum fp8 format, enum fp8_blocks blocks, i64 parts)
+{
+    struct matrix out = fresh(p, x.dtype, x.rows, x.columns);
+    const struct groups *groups = p->grouped && blocks != FP8_TILES ? &p->groups : NULL;
+    device.ops->round_fp8(&device, out, x, format, blocks, parts, groups);
+    return out;
+}
+
+static void check_dense(struct product *p, struct matrix x, struct matrix w, struct matrix dy)
+{
+    struct matrix y = fresh(p, p->dtype, R, OUT), dx = fresh(p, p->dtype, R, IN), dw = fresh(p, DTYPE_F32, OUT, IN);
+    struct matrix w8 = rounded(p, w, FP8_E4M3, FP8_TILES, 1);
+    device.ops->matmul(&device, y, rounded(p, x, FP8_E4M3, FP8_ALONG_ROWS, 1), false, w8, true, false);
+    device.ops->matmul(&device, dx, rounded(p, dy, FP8_E5M2, FP8_ALONG_ROWS, 1), false, w8, false, false);
+    device.ops->matmul(&device, dw, rounded(p, dy, FP8_E5M2, FP8_ALONG_COLUMNS, 1), true,
+                       rounded(p, x, FP8_E4M3, FP8_ALONG_COLUMNS, 1), false, false);
+    expect_rows(p->y->data, y, "y");
+    expect_rows(p->x->grad, dx, "dx");
+    expect_rows(weight_of(p)->grad, dw, "dw");
+}
+
+static void check_grouped(struct product *p, struct matrix x, struct matrix w, struct matrix dy)
+{
+    struct matrix y = fresh(p, p->dtype, R, OUT), dx = fresh(p, p->dtype, R, IN);
+    struct matrix dw = fresh(p, DTYPE_F32, PARTS * OUT, IN), w8 = rounded(p, w, FP8_E4M3, FP8_TILES, PARTS);
+    u8 *written = tape_alloc(&p->tape, PARTS);
+    device.ops->zero(&device, written, PARTS);
+    device.ops->matmul_grouped(&device, y, rounded(p, x, FP8_E4M3, FP8_ALONG_ROWS, 1), w8, PARTS, true, &p->groups);
+    device.ops->matmul_grouped(&device, dx, rounded(p, dy, FP8_E5M2, FP8_ALONG_ROWS, 1), w8, PARTS, false, &p->groups);
+    device.ops->matmul_grouped_weights(&device, dw, written, PARTS, rounded(p, dy, FP8_E5M2, FP8_ALONG_COLUMNS, 1),
+                                       rounded(p, x, FP8_E4M3, FP8_ALONG_COLUMNS, 1), &p->groups);
+    y.rows = dx.rows = R_USED;
+    expect_rows(p->y->data, y, "y");
+    expect_rows(p->x->grad, dx, "dx");
+    expect_rows(weight_of(p)->grad, dw, "dw");
+}
+
+static void products_are_of_rounded_operands(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 4; variant++) {
+        struct product p;
+        product_open(&p, variant & 1 ? DTYPE_BF16 : DTYPE_F32, true, variant & 2, false);
+        forward(&p);
+        backward(&p);
+        struct matrix x = matrix_of(p.x->data, p.dtype, R, IN), dy = matrix_of(p.dy, p.dtype, R, OUT);
+        struct matrix w = tensor_matrix(weight_of(&p));
+        (p.grouped ? check_grouped : check_dense)(&p, x, w, dy);
+        product_close(&p);
+    }
+}
+
+/* Straight through: what 8 bits hold has the gradients it has without them. */
+static void numbers_of_8_bits_multiply_as_ever(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 4; variant++) {
+        struct product p, plain;
+        product_open(&p, variant & 1 ? DTYPE_BF16 : DTYPE_F32, true, variant & 2, true);
+        product_open(&plain, p.dtype, false, p.grouped, true);
+        forward(&p);
+        forward(&plain);
+        backward(&p);
+        backward(&plain);
+        i64 rows = p.grouped ? R_USED : R;
+        expect_rows(p.y->data, matrix_of(plain.y->data, p.dtype, rows, OUT), "y");
+        expect_rows(p.x->grad, matrix_of(plain.x->grad, p.dtype, rows, IN), "dx");
+        expect_rows(weight_of(&p)->grad, matrix_of(weight_of(&plain)->grad, DTYPE_F32, weight_of(&p)->rows, IN), "dw");
+        product_close(&p);
+        product_close(&plain);
+    }
+}
+
+/* What is not differentiated is as it would be elsewhere. A product's operands do not stay on the tape. */
+static void only_what_is_differentiated_is_rounded(void **state)
+{
+    (void)state;
+    for (int grouped = 0; grouped < 2; grouped++) {
+        struct product p, plain;
+        product_open(&p, DTYPE_BF16, true, grouped, false);
+        product_open(&plain, DTYPE_BF16, false, grouped, false);
+        p.tape.recording = plain.tape.recording = false;
+        forward(&p);
+        forward(&plain);
+        expect_rows(p.y->data, matrix_of(plain.y->data, DTYPE_BF16, grouped ? R_USED : R, OUT), "y");
+        p.tape.recording = true;
+        i64 before = p.tape.arena.used_bytes;
+        forward(&p);
+        assert_int_equal(p.tape.arena.used_bytes, round_up(before, 64) + R * OUT * 2);
+        product_close(&p);
+        product_close(&plain);
+    }
+}
+
+/* A weight that is put or moved is rounded anew before the next step. */
+static void a_weight_that_changes_is_rounded_again(void **state)
+{
+    struct product p;
+    float *values = memory_alloc(OUT * IN * 4);
+    (void)state;
+    product_open(&p, DTYPE_BF16, true, false, false);
+    struct weight *w = &p.weights.list[0];
+    const void *before = w->value.rounded;
+    assert_non_null(before);
+    for (i64 i = 0; i < OUT * IN; i++)
+        values[i] = (float)uniform(9, (u32)i);
+    weight_put(&p.weights, w, 0, OUT, values);
+    assert_null(w->value.rounded);
+    weights_begin_step(&p.weights);
+    expect_rows(w->value.rounded, rounded(&p, matrix_of(w->value.data, DTYPE_BF16, OUT, IN), FP8_E4M3, FP8_TILES, 1),
+                "the weight");
+    memory_free(values);
+    product_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_of_rounded_operands),
+        cmocka_unit_test(numbers_of_8_bits_multiply_as_ever),
+        cmocka_unit_test(only_what_is_differentiated_is_rounded),
+        cmocka_unit_test(a_weight_that_changes_is_rounded_again),
+    };
+    test_device_open(&device);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    device_close(&device);
+    return failed;
+}
