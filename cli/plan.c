@@ -24,6 +24,7 @@ struct plan { /* of one stage */
     struct layout layout;
     i64 ranks, worst_rank;
     enum dtype dtype;
+    bool fp8;
     struct step_memory memory; /* of the rank that needs most */
     i64 parameters, active;
     double flops, traffic;           /* of a step: of all ranks; of the rank that sends most */
@@ -185,6 +186,8 @@ static int train_on_meta(struct plan *p, struct device *meta, struct parallel *p
     struct step_memory memory;
     int status = model_open(model, meta, &p->config, p->dtype, true, parallel);
     if (status == 0) {
+        if (p->fp8)
+            weights_fp8(&model->weights);
         trainer_open(trainer, model, (i64)1 << 40);
         plan_batches_init(&batches, &model->config, largest(&s->loader.rows), s->loader.micro_rows,
                           largest(&s->loader.length), 1);
@@ -503,6 +506,7 @@ int command_plan(int argc, char **argv)
     if (status == 0) {
         bool f32 = strcmp(recipe.precision, "f32") == 0;
         bool automatic = strcmp(recipe.precision, "auto") == 0;
+        with.fp8 = strcmp(recipe.precision, "fp8") == 0;
         with.dtype = f32 || (automatic && !cli_device()->has_bf16) ? DTYPE_F32 : DTYPE_BF16;
         status = plan_recipe(&recipe, &with, speed, json);
     }

@@ -78,9 +78,9 @@ static int read_head(struct recipe *r, const struct yaml_node *root, const struc
     if (parse_seed(&r->seed, seed.text))
         return error_usage("%s: seed: expected a whole number from 0, found %s", seed.where,
                            seed.text ? seed.text : "a list or mapping");
-    if (!precision.text ||
-        (strcmp(precision.text, "auto") && strcmp(precision.text, "bf16") && strcmp(precision.text, "f32")))
-        return error_usage("%s: precision: expected auto, bf16 or f32, found %s", precision.where,
+    if (!precision.text || (strcmp(precision.text, "auto") && strcmp(precision.text, "bf16") &&
+                            strcmp(precision.text, "fp8") && strcmp(precision.text, "f32")))
+        return error_usage("%s: precision: expected auto, bf16, fp8 or f32, found %s", precision.where,
                            precision.text ? precision.text : "a list or mapping");
     r->run = string_copy(run.text);
     r->precision = string_copy(precision.text);

@@ -20,6 +20,7 @@ struct runner {
     const struct arguments *arguments;
     bool redo;
     enum dtype dtype;
+    bool fp8;
     const char *layout;
     struct layout sizes;
     struct comm *world;
@@ -104,7 +105,7 @@ static struct json *identity_of(const struct runner *run, const struct recipe_st
     snprintf(seed, sizeof seed, "%016llx", (unsigned long long)seed_of(run, s));
     json_set(j, "seed", json_of_integer((i64)run->recipe.seed));
     json_set(j, "stage_seed", json_of_string(seed));
-    json_set(j, "precision", json_of_string(run->dtype == DTYPE_BF16 ? "bf16" : "f32"));
+    json_set(j, "precision", json_of_string(run->fp8 ? "fp8" : run->dtype == DTYPE_BF16 ? "bf16" : "f32"));
     json_set(j, "settings", json_copy(s->resolved));
     json_set(j, "inputs", json_copy(s->inputs));
     return j;
@@ -366,6 +367,7 @@ static int run_partial(const struct runner *run, struct recipe_stage *s, const c
                           .recipe_seed = run->recipe.seed,
                           .device = cli_device(),
                           .dtype = run->dtype,
+                          .fp8 = run->fp8,
                           .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone(),
                           .filler = filler_words()};
     double begin = clock_s();
@@ -436,9 +438,11 @@ static int resolve_precision(struct runner *run, struct recipe_stage *none)
     const char *wanted =
         !automatic ? run->recipe.precision : json_string(json_get(stored, "precision"), can ? "bf16" : "f32");
     int status = 0;
-    run->dtype = strcmp(wanted, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+    run->fp8 = strcmp(wanted, "fp8") == 0;
+    run->dtype = run->fp8 || strcmp(wanted, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
     if (run->dtype == DTYPE_BF16 && !can)
-        status = error_set("this run is in bf16, which this device does not do well: precision=f32 makes another run");
+        status = error_set("this run is in %s, which this device does not do well%s: precision=f32 makes another run",
+                           wanted, run->fp8 ? " (products of 8 bits are computed in bf16)" : "");
     if (!stored && status == 0) {
         stored = json_object();
         json_set(stored, "precision", json_of_string(wanted));

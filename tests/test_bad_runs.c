@@ -118,6 +118,21 @@ static void bad_files_of_a_data_set_are_skipped_and_counted(void **state)
     }
 }
 
+/* ---- Precision ---- */
+
+static void precision_that_the_device_is_slow_in_is_refused(void **state)
+{
+    static const char *const words[] = {"run", "r.yaml", "precision=fp8", NULL};
+    static const char *const says[] = {"this run is in fp8", "8 bits are computed in bf16", "precision=f32", NULL};
+    (void)state;
+    clear_work();
+    do_damage(&(struct damage){"r.yaml", TEXT, NULL, training});
+    setenv("WEFT_CPU", "v3", 1);
+    int status = run_set(words, &(struct setting_of_run){0});
+    unsetenv("WEFT_CPU");
+    expect_failure(words, status, 1, says);
+}
+
 /* ---- Checkpoints ---- */
 
 /* ROOT/trained: a run that was cut short behind its last checkpoint; model: what it would have made. */
@@ -334,6 +349,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_files_of_a_data_set_are_skipped_and_counted),
+        cmocka_unit_test(precision_that_the_device_is_slow_in_is_refused),
         cmocka_unit_test(a_damaged_checkpoint_gives_way_to_the_one_before),
         cmocka_unit_test(training_that_cannot_be_done_ends_with_an_error),
         cmocka_unit_test(samples_that_fit_no_row_are_counted),

@@ -30,6 +30,7 @@ struct variant {
     enum dtype dtype;
     bool elastic, recompute;
     i64 chunks; /* of a pipeline in one process */
+    bool fp8;
 };
 
 /* A hash of all masters, moments, use counts and losses after STEPS steps. */
@@ -44,6 +45,8 @@ static u64 run_steps(struct device *device, const struct variant *v)
     u64 hash = 0;
     assert_int_equal(parallel_open(&parallel, world, &(struct layout){.chunks = v->chunks}), 0);
     require(model_open(model, device, &config, v->dtype, true, &parallel) == 0, "%s", error_text());
+    if (v->fp8)
+        weights_fp8(&model->weights);
     weights_init(&model->weights, 1);
     trainer_open(trainer, model, (i64)1 << 30);
     plan_batches_init(&batches, &config, ROWS, MICRO_ROWS, LENGTH, 7);
@@ -104,6 +107,12 @@ static void steps_in_bf16(void **state)
 {
     (void)state;
     check_variant(&(struct variant){DTYPE_BF16, false, false, 1});
+}
+
+static void steps_in_8_bits(void **state)
+{
+    (void)state;
+    check_variant(&(struct variant){DTYPE_BF16, true, true, 2, true});
 }
 
 static void steps_of_sub_models_recomputed(void **state)
@@ -220,11 +229,9 @@ static void the_wall_opens_for_ops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_wall_refuses),
-        cmocka_unit_test(the_wall_opens_for_ops),
-        cmocka_unit_test(steps_of_all_modalities),
-        cmocka_unit_test(steps_in_bf16),
-        cmocka_unit_test(steps_of_sub_models_recomputed),
+        cmocka_unit_test(the_wall_refuses),        cmocka_unit_test(the_wall_opens_for_ops),
+        cmocka_unit_test(steps_of_all_modalities), cmocka_unit_test(steps_in_bf16),
+        cmocka_unit_test(steps_in_8_bits),         cmocka_unit_test(steps_of_sub_models_recomputed),
         cmocka_unit_test(steps_of_a_pipeline),
     };
     config = toy_config(6, TOY_ALL & ~(unsigned)TOY_TIED);

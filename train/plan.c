@@ -9,6 +9,7 @@
 static void add_weights(struct step_memory *out, const struct weights *weights)
 {
     out->gradients = weights->grad_elements * 4;
+    out->copies = weights->rounded.used_bytes;
     for (i64 i = 0; i < weights->count; i++) {
         const struct weight *w = &weights->list[i];
         i64 share = w->share_rows * w->columns * 4;

@@ -80,6 +80,8 @@ static int open_model(struct run *r)
     int status = is_given(from)
                      ? model_load_over(r->stage->ranks, &r->model, r->stage->device, from, r->stage->dtype, true)
                      : open_new_model(r);
+    if (status == 0 && r->stage->fp8)
+        weights_fp8(&r->model.weights);
     if (status == 0)
         log_info("model: %.2f M parameters, %.2f M active", (double)weights_parameters(&r->model.weights) * 1e-6,
                  (double)model_parameters_active(&r->model.config) * 1e-6);

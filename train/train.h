@@ -19,6 +19,7 @@ struct stage {
     u64 recipe_seed;  /* of what all stages draw alike: which samples are held out */
     struct device *device;
     enum dtype dtype;   /* the precision resolved for this run: DTYPE_BF16 or DTYPE_F32 */
+    bool fp8;           /* beside it: the backbone's layers train by products of 8 bits (weights_fp8) */
     double peak_gflops; /* matrix peak measured at the stage's start, of all its ranks together */
     const struct parallel *ranks;
     const char *const *filler; /* the program, with words, that fills a ring of shards (data/stream.h) */

@@ -1,0 +1,212 @@
+/* Training with products of 8 bits: the same bits by any number of threads, recomputed, and after a kill; other bits
+ * than without; a checkpoint that is like any other; the memory that is foreseen. */
+#include "elastic/elastic.h"
+#include "tests/scratch.h"
+#include "tests/shard_fixture.h"
+#include "tests/toy.h"
+#include "train/plan.h"
+#include "train/pretrain.h"
+
+#include <math.h>
+
+/* ---- Steps of the toy, on batches of draws ---- */
+
+enum { ROWS = 4, MICRO_ROWS = 2, LENGTH = 192, STEPS = 3 };
+static struct device device;
+
+struct steps {
+    enum dtype dtype;
+    bool fp8, recompute;
+    double loss[STEPS];
+    u64 hash; /* of what is learnt */
+    i64 copies, rounded;
+};
+
+static u64 weights_hash(const struct weights *weights)
+{
+    u64 hash = 0;
+    for (i64 i = 0; i < weights->count; i++) {
+        const struct weight *w = &weights->list[i];
+        i64 count = w->share_rows * w->columns;
+        float *values = memory_alloc(count * 4);
+        weight_get(weights, w, 0, w->share_rows, values);
+        hash = hash_bytes(values, count * 4, hash);
+        memory_free(values);
+    }
+    return hash;
+}
+
+static struct steps run_steps(struct device *on, struct steps s)
+{
+    static struct model model;
+    static struct trainer trainer;
+    struct plan_batches batches;
+    struct step_memory memory;
+    struct optimizer_settings optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
+    const struct model_config config = toy_config(4, TOY_ALL);
+    succeed(model_open(&model, on, &config, s.dtype, true, NULL));
+    if (s.fp8)
+        weights_fp8(&model.weights);
+    if (on->backend != BACKEND_META)
+        toy_init(&model);
+    trainer_open(&trainer, &model, (i64)1 << 30);
+    plan_batches_init(&batches, &config, ROWS, MICRO_ROWS, LENGTH, 7);
+    trainer.source = plan_batches_source(&batches);
+    trainer.optimizer = &optimizer;
+    trainer.lr = (struct lr_schedule){.peak = 1e-2};
+    trainer.recompute = s.recompute;
+    for (i64 step = 0; step < STEPS; step++) {
+        struct step_result result;
+        succeed(train_step(&result, &trainer, step));
+        s.loss[step] = step_mean_loss(&result, TARGET_TEXT);
+    }
+    step_memory_of(&memory, &trainer);
+    s.copies = memory.copies;
+    s.rounded = model.weights.rounded.used_bytes;
+    s.hash = on->backend == BACKEND_META ? 0 : weights_hash(&model.weights);
+    plan_batches_release(&batches);
+    trainer_close(&trainer);
+    model_close(&model);
+    return s;
+}
+
+static void bits_do_not_depend_on_threads_or_recomputation(void **state)
+{
+    int workers = workers_count();
+    (void)state;
+    u64 expected = run_steps(&device, (struct steps){DTYPE_BF16, .fp8 = true}).hash;
+    assert_true(run_steps(&device, (struct steps){DTYPE_BF16, .fp8 = true, .recompute = true}).hash == expected);
+    workers_start(workers == 3 ? 4 : 3);
+    assert_true(run_steps(&device, (struct steps){DTYPE_BF16, .fp8 = true}).hash == expected);
+    workers_start(workers);
+}
+
+/* Rounding moves losses, by little. */
+static void losses_are_others_and_near(void **state)
+{
+    struct steps plain = run_steps(&device, (struct steps){DTYPE_F32, false}),
+                 fp8 = run_steps(&device, (struct steps){DTYPE_F32, .fp8 = true});
+    (void)state;
+    assert_true(plain.hash != fp8.hash);
+    for (int i = 0; i < STEPS; i++) {
+        print_message("step %d: loss %.5f, in 8 bits %.5f\n", i, plain.loss[i], fp8.loss[i]);
+        assert_true(fp8.loss[i] != plain.loss[i]);
+        assert_float_equal(fp8.loss[i], plain.loss[i], 0.05 * plain.loss[i]);
+    }
+}
+
+/* Copies in 8 bits are held as their dtype, and foreseen. */
+static void their_memory_is_foreseen(void **state)
+{
+    struct device meta;
+    (void)state;
+    device_open_meta(&meta);
+    struct steps run = run_steps(&device, (struct steps){DTYPE_BF16, .fp8 = true}),
+                 plain = run_steps(&device, (struct steps){DTYPE_BF16, .fp8 = false}),
+                 planned = run_steps(&meta, (struct steps){DTYPE_BF16, .fp8 = true});
+    device_close(&meta);
+    assert_true(run.rounded > 0 && plain.rounded == 0);
+    assert_int_equal(run.copies - plain.copies, run.rounded);
+    assert_int_equal(planned.copies, run.copies);
+}
+
+/* ---- The stage ---- */
+
+enum { STAGE_STEPS = 8, HALF = 4, SEED = 6 };
+static char *shards;
+
+static int make(void **state)
+{
+    device_open_cpu(&device);
+    shards = fixture_shards("fp8", 200, 30);
+    char *validation = path_join(shards, "validation");
+    require(symlink("train", validation) == 0, "cannot link %s", validation);
+    memory_free(validation);
+    return make_directory(state);
+}
+
+static int clear(void **state)
+{
+    directory_remove(shards);
+    memory_free(shards);
+    device_close(&device);
+    return remove_directory(state);
+}
+
+static void train(const char *name, bool fp8)
+{
+    struct pretrain_settings s = {0};
+    struct stage stage = {.name = "base",
+                          .out = path_of(name),
+                          .seed = SEED,
+                          .device = &device,
+                          .dtype = DTYPE_BF16,
+                          .fp8 = fp8,
+                          .peak_gflops = 1,
+                          .ranks = parallel_alone()};
+    char *text = string_format("{data: %s, steps: %d, checkpoint_steps: %d, heldout_rows: 1, "
+                               "batch: {rows: 4, length: 128, micro_rows: 4}, model: {width: 32, layers: 4, heads: 4, "
+                               "kv_heads: 2, head_width: 8, experts: 8, expert_width: 16, tied: false, init_std: 0.3, "
+                               "vit_layers: 1, vit_width: 16, vit_heads: 2}}",
+                               shards, STAGE_STEPS, HALF);
+    struct yaml *recipe = yaml_parse(text, (i64)strlen(text), name);
+    assert_non_null(recipe);
+    succeed(settings_read(&s, pretrain_table, yaml_root(recipe), NULL, NULL, 0));
+    succeed(directory_make(stage.out));
+    succeed(pretrain_stage(&s, &stage));
+    settings_release(&s, pretrain_table);
+    yaml_free(recipe);
+    memory_free(text);
+}
+
+static u64 file_hash(const char *folder, const char *name)
+{
+    struct text text = {0};
+    char *path = path_join(path_of(folder), name);
+    succeed(file_read(&text, path));
+    u64 hash = hash_bytes(text.data, text.length, 0);
+    memory_free(path);
+    text_release(&text);
+    return hash;
+}
+
+/* The later checkpoint and what followed are lost, as if the run had been killed. */
+static void a_killed_run_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    train("run", true);
+    train("plain", false);
+    const char *moments = "checkpoints/step-000008/weft/optimizer.safetensors";
+    u64 model = file_hash("run", "model.safetensors"), learnt = file_hash("run", moments);
+    assert_true(file_hash("plain", "model.safetensors") != model);
+    succeed(directory_remove(path_of("run/checkpoints/step-000008")));
+    unlink(path_of("run/model.safetensors"));
+    train("run", true);
+    assert_true(file_hash("run", "model.safetensors") == model);
+    assert_true(file_hash("run", moments) == learnt);
+}
+
+/* Configuration and names of what is stored are those of a run in bf16; it loads in any precision. */
+static void a_checkpoint_is_like_any_other(void **state)
+{
+    static struct model model;
+    (void)state;
+    assert_true(file_hash("run", "config.json") == file_hash("plain", "config.json"));
+    for (int f32 = 0; f32 < 2; f32++) {
+        succeed(model_load(&model, &device, path_of("run"), f32 ? DTYPE_F32 : DTYPE_BF16, false));
+        assert_int_equal(model.weights.rounded.used_bytes, 0);
+        model_close(&model);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bits_do_not_depend_on_threads_or_recomputation),
+        cmocka_unit_test(losses_are_others_and_near),
+        cmocka_unit_test(their_memory_is_foreseen),
+        cmocka_unit_test(a_killed_run_goes_on_with_the_same_bits),
+        cmocka_unit_test(a_checkpoint_is_like_any_other),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}
