@@ -7,7 +7,7 @@
 /* Bit 0: e5m2, not e4m3; then which blocks; from 6 on: several parts (tiles) or groups (others), else in place. */
 enum { X, OFFSETS, OUT, PARTS = 3, GROUPS = 4, REST = 5 /* rows behind the last group */ };
 static const struct op_shape shapes[] = {{0, 3},     {1, 1},     {1, 37},    {7, 37},  {130, 3},
-                                         {129, 129}, {128, 128}, {300, 260}, {3, 900}, {-1}};
+                                         {129, 129}, {128, 128}, {260, 150}, {3, 900}, {-1}};
 
 static enum fp8 format_of(const struct op_run *run)
 {
