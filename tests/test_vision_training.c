@@ -135,7 +135,14 @@ static char *make_corpus(const char *folder)
 static int run_stage(const char *data, const char *out, const struct setting_override *more, i64 count)
 {
     struct vision_settings settings;
-    struct stage stage = {"vision", out, 9, 9, &device, DTYPE_BF16, 100, parallel_alone()};
+    struct stage stage = {.name = "vision",
+                          .out = out,
+                          .seed = 9,
+                          .recipe_seed = 9,
+                          .device = &device,
+                          .dtype = DTYPE_BF16,
+                          .peak_gflops = 100,
+                          .ranks = parallel_alone()};
     default_settings(&settings, data, more, count);
     assert_int_equal(directory_make(out), 0);
     int status = vision_stage(&settings, &stage);
