@@ -277,18 +277,27 @@ static void an_image_changes_no_bits(void **state)
 }
 
 /* Rows of a product do not depend on how many there are: what is read one token at a time is what is read at once. */
-static void check_few_rows(struct matrix whole, struct matrix a, struct matrix w, i64 rows)
+static void expect_same_rows(struct matrix few, struct matrix whole, i64 depth)
 {
-    struct matrix few = matrix_of(memory_alloc(rows * whole.columns * 4), whole.dtype, rows, whole.columns);
+    for (i64 i = 0; i < few.rows; i++)
+        for (i64 j = 0; j < whole.columns; j++)
+            if (value_at(few, i, j) != value_at(whole, i, j))
+                fail_msg("row %lld, column %lld of %lld rows, depth %lld: %.9g, of many %.9g", (long long)i,
+                         (long long)j, (long long)few.rows, (long long)depth, value_at(few, i, j),
+                         value_at(whole, i, j));
+}
+
+static void check_few_rows(struct matrix whole, struct matrix start, struct matrix a, struct matrix w, i64 rows)
+{
+    bool add = start.data != NULL;
+    struct matrix few = matrix_of(memory_alloc(rows * whole.stride * 4), whole.dtype, rows, whole.columns);
+    few.stride = whole.stride;
     for (int workers = 1; workers <= 4; workers *= 4) {
         workers_start(workers);
-        device.ops->matmul(&device, few, matrix_rows(a, 0, rows), false, w, true, false);
-        for (i64 i = 0; i < rows; i++)
-            for (i64 j = 0; j < whole.columns; j++)
-                if (value_at(few, i, j) != value_at(whole, i, j))
-                    fail_msg("row %lld, column %lld of %lld rows of %s, depth %lld: %.9g, of many %.9g", (long long)i,
-                             (long long)j, (long long)rows, dtype_name(a.dtype), (long long)a.columns,
-                             value_at(few, i, j), value_at(whole, i, j));
+        if (add)
+            memcpy(few.data, start.data, (size_t)bytes_of(few));
+        device.ops->matmul(&device, few, matrix_rows(a, 0, rows), false, w, true, add);
+        expect_same_rows(few, whole, a.columns);
     }
     memory_free(few.data);
 }
@@ -296,20 +305,46 @@ static void check_few_rows(struct matrix whole, struct matrix a, struct matrix w
 static void few_rows_have_the_bits_of_many(void **state)
 {
     enum { MANY = 200 };
-    static const i64 rows[] = {1, 3, 5, 16, 17, 33, 64, 127}, columns[] = {20, 32, 70, 256};
+    static const i64 rows[] = {1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 64, 127}, columns[] = {20, 32, 70, 256};
     static const i64 depths[] = {7, 32, 50, 96, 544};
     (void)state;
     for (i64 c = 0; c < 2 * COUNT_OF(columns) * COUNT_OF(depths); c++) {
         i64 width = columns[c / 2 / COUNT_OF(depths)], depth = depths[c / 2 % COUNT_OF(depths)];
-        enum dtype dtype = c % 2 ? DTYPE_BF16 : DTYPE_F32;
+        enum dtype dtype = c % 2 ? DTYPE_BF16 : DTYPE_F32, out = c / 2 % 2 ? dtype : DTYPE_F32;
+        bool add = c / 4 % 2;
         struct matrix a = drawn(dtype, MANY, depth, 1), w = drawn(dtype, width, depth, 2);
-        struct matrix whole = drawn(c / 2 % 2 ? dtype : DTYPE_F32, MANY, width, 3);
-        device.ops->matmul(&device, whole, a, false, w, true, false);
+        struct matrix whole = drawn(out, MANY, width, 3), start = drawn(out, MANY, width, 3), none = {0};
+        device.ops->matmul(&device, whole, a, false, w, true, add);
         for (i64 i = 0; i < COUNT_OF(rows); i++)
-            check_few_rows(whole, a, w, rows[i]);
+            check_few_rows(whole, add ? start : none, a, w, rows[i]);
         memory_free(a.data);
         memory_free(w.data);
         memory_free(whole.data);
+        memory_free(start.data);
+    }
+}
+
+/* Experts with 1 to 9 rows, as decoding leaves them, and one with many, which begins with the same rows. */
+static void few_rows_of_experts_have_the_bits_of_many(void **state)
+{
+    enum { FEW = 9, EXPERTS = 2, MANY = 320, N = 70, K = 300 };
+    static const i32 many[] = {0, 0, MANY}, member[] = {0, 1};
+    (void)state;
+    for (int half = 0; half <= 1; half++) {
+        enum dtype dtype = half ? DTYPE_BF16 : DTYPE_F32;
+        struct matrix x = drawn(dtype, MANY, K, 1), w = drawn(dtype, EXPERTS * N, K, 2);
+        struct matrix whole = drawn(dtype, MANY, N, 3), y = drawn(dtype, MANY, N, 3);
+        device.ops->matmul_grouped(&device, whole, x, w, EXPERTS, true, &(struct groups){2, many, member});
+        for (i32 rows = 1; rows <= FEW; rows++) {
+            const i32 few[] = {0, 0, rows};
+            device.ops->matmul_grouped(&device, matrix_rows(y, 0, rows), matrix_rows(x, 0, rows), w, EXPERTS, true,
+                                       &(struct groups){2, few, member});
+            expect_same_rows(matrix_rows(y, 0, rows), whole, K);
+        }
+        memory_free(x.data);
+        memory_free(w.data);
+        memory_free(whole.data);
+        memory_free(y.data);
     }
 }
 
@@ -321,6 +356,7 @@ static int run_level(const char *level)
         cmocka_unit_test(rows_of_experts_are_plain_loops_in_double),
         cmocka_unit_test(an_image_changes_no_bits),
         cmocka_unit_test(few_rows_have_the_bits_of_many),
+        cmocka_unit_test(few_rows_of_experts_have_the_bits_of_many),
     };
     enum cpu_level before = device.level;
     bool first = device.ops == NULL;

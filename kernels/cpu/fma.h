@@ -10,6 +10,9 @@
 #ifndef WEFT_CPU_FMA_H
 #define WEFT_CPU_FMA_H
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/tiles.h"
+
+#include <immintrin.h>
 
 #if defined __AVX512F__ /* fma_v4 and fma_v3 of tiles.h */
 enum { FMA_LANES = 16, FMA_ROWS = 14, FMA_PANELS = 36 };
@@ -20,7 +23,18 @@ enum { FMA_DEPTH = 256, FMA_COLUMNS = 2 * FMA_LANES, FMA_TURNED = FMA_LANES };
 enum { FMA_A_STRIDE = FMA_DEPTH + 16 };           /* so that rows share few sets of a cache */
 enum { FMA_A_FLOATS = FMA_LANES * FMA_A_STRIDE }; /* of a panel, either way */
 
+#if defined __AVX512F__
+#define LANES_OP(name) _mm512_##name
+#else
+#define LANES_OP(name) _mm256_##name
+#endif
 typedef float fma_lanes __attribute__((vector_size(FMA_LANES * 4), aligned(4), may_alias));
+
+/* Each sum stays in the register it is in: compilers left alone write some over x or y and copy them back. */
+INLINED void fma_add(fma_lanes *sum, fma_lanes x, fma_lanes y)
+{
+    __asm__("vfmadd231ps %1, %2, %0" : "+v"(*sum) : "v"(x), "v"(y));
+}
 
 /* One block of sums over `depth` terms. */
 struct fma_block {
@@ -43,5 +57,22 @@ struct fma_operand {
 };
 void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count);
 void CPU(fma_pack_b)(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count);
+
+/* Few rows times weights as they lie, each of them [depth]. 16 at a time: of more, rows of powers of two share too few
+ * sets of the first cache. */
+enum { FMA_FEW_COLUMNS = 16 };
+struct fma_few {
+    const float *x;    /* [depth][rows] */
+    const char *w;     /* FMA_LANES weights */
+    const char *next;  /* as many bytes come nearer meanwhile */
+    float *sums;       /* [rows][FMA_FEW_COLUMNS] */
+    i64 rows;          /* fma_few_rows of them */
+    i64 depth, second; /* with which weight as many more begin; 0: there are none */
+    i64 stride_bytes;  /* of weights */
+    enum dtype dtype;  /* theirs */
+};
+void CPU(fma_few)(const struct fma_few *few);
+/* Rows of a as fma_few has them: the first again for those there are not. */
+void CPU(fma_pack_few)(float *out, const struct fma_operand *a, i64 rows, i64 depth);
 
 #endif

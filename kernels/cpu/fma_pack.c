@@ -2,8 +2,6 @@
 #include "kernels/cpu/fma.h"
 #include "kernels/cpu/transpose.h"
 
-#include <immintrin.h>
-
 static const void *element_at(const struct fma_operand *m, i64 row, i64 column)
 {
     return (const char *)m->data + (row * m->stride + column) * element_bytes(m->dtype);
@@ -189,4 +187,53 @@ void CPU(fma_pack_b)(float *out, const struct fma_operand *b, i64 column, i64 co
         BY_DTYPE(b->dtype, copy_panel, out, b, column, columns, depth, count);
     else
         BY_DTYPE(b->dtype, turn_panel, out, b, column, columns, depth, count);
+}
+
+/* ---- few rows ---- */
+
+INLINED __m128 load_four(const void *row, i64 i, enum dtype dtype)
+{
+    if (dtype == DTYPE_F32)
+        return _mm_loadu_ps((const float *)row + i);
+    return _mm_castsi128_ps(
+        _mm_slli_epi32(_mm_cvtepu16_epi32(_mm_loadl_epi64((const void *)((const bf16 *)row + i))), 16));
+}
+
+/* Four rows, to [depth][all]. */
+INLINED void put_four(float *out, const void *const row[4], i64 depth, i64 all, enum dtype dtype)
+{
+    i64 k = 0;
+    for (; k + 4 <= depth; k += 4) {
+        __m128 r[4];
+        for (int i = 0; i < 4; i++)
+            r[i] = load_four(row[i], k, dtype);
+        _MM_TRANSPOSE4_PS(r[0], r[1], r[2], r[3]);
+        for (int i = 0; i < 4; i++)
+            _mm_storeu_ps(out + (k + i) * all, r[i]);
+    }
+    for (; k < depth; k++)
+        for (int i = 0; i < 4; i++)
+            out[k * all + i] = element_load(row[i], k, dtype);
+}
+
+INLINED void put_one(float *restrict out, const void *row, i64 depth, i64 all, enum dtype dtype)
+{
+    for (i64 k = 0; k < depth; k++)
+        out[k * all] = element_load(row, k, dtype);
+}
+
+void CPU(fma_pack_few)(float *out, const struct fma_operand *a, i64 rows, i64 depth)
+{
+    const void *row[FMA_FEW];
+    i64 all = fma_few_rows(rows);
+    for (i64 i = 0; i < all; i++)
+        row[i] = element_at(a, i < rows ? i : 0, 0);
+    if (all == 1)
+        BY_DTYPE(a->dtype, widen, out, row[0], depth);
+    else if (all == 2)
+        for (i64 i = 0; i < all; i++)
+            BY_DTYPE(a->dtype, put_one, out + i, row[i], depth, all);
+    else
+        for (i64 i = 0; i < all; i += 4)
+            BY_DTYPE(a->dtype, put_four, out + i, row + i, depth, all);
 }

@@ -89,8 +89,55 @@ static void run_part(struct part *p)
     }
 }
 
+/* ---- Few rows ---- */
+
+static bool has_few(const struct gemm *g)
+{
+    return g->m <= FMA_FEW && g->n >= FMA_LANES && !g->transpose_a && g->transpose_b;
+}
+
+/* Rows as they lie or beside each other. */
+static const float *load_few(const void *a, const struct gemm *g, int worker)
+{
+    struct fma_operand rows = {a, g->lda, g->dtype, false};
+    if (g->m == 1 && g->dtype == DTYPE_F32)
+        return a;
+    float *x = CPU(scratch)(worker, SLOT_OPERANDS, fma_few_bytes(g->m, g->k));
+    CPU(fma_pack_few)(x, &rows, g->m, g->k);
+    return x;
+}
+
+/* The last vector of columns begins where it is whole. */
+static void run_few(void *c, const void *a, const char *b, const struct gemm *g, int worker)
+{
+    float sums[FMA_FEW * FMA_FEW_COLUMNS] __attribute__((aligned(64)));
+    i64 row_bytes = g->ldb * element_bytes(g->dtype), columns = 0;
+    struct fma_few few = {.x = load_few(a, g, worker),
+                          .sums = sums,
+                          .rows = fma_few_rows(g->m),
+                          .depth = g->k,
+                          .stride_bytes = row_bytes,
+                          .dtype = g->dtype};
+    for (i64 column = 0; column < g->n; column += columns) {
+        i64 left = g->n - column, begin = min_i64(column, g->n - FMA_LANES), past;
+        columns = min_i64(left, FMA_FEW_COLUMNS);
+        past = column + columns;
+        few.w = b + begin * row_bytes;
+        few.next = past < g->n ? b + past * row_bytes : few.w;
+        few.second = max_i64(columns - FMA_LANES, 0);
+        CPU(fma_few)(&few);
+        struct fma_block block = {
+            .sums = sums + (column - begin), .stride = FMA_FEW_COLUMNS, .rows = g->m, .columns = columns};
+        put_block(&block, (char *)c + column * element_bytes(g->out_dtype), g);
+    }
+}
+
 void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int worker)
 {
+    if (has_few(g)) {
+        run_few(c, a, b, g, worker);
+        return;
+    }
     i64 panels = min_i64(FMA_PANELS, ceil_div(g->m, FMA_ROWS));
     float *operands = CPU(scratch)(worker, SLOT_OPERANDS, (panels * FMA_A_FLOATS + FMA_DEPTH * FMA_COLUMNS) * 4);
     struct part p = {.gemm = g,

@@ -64,6 +64,17 @@ static inline i64 fma_run_bytes(enum cpu_level level, i64 m, i64 k)
     return k > FMA_RUN ? panels * rows * COLUMNS_MOST * 4 : 0;
 }
 
+/* Few rows meet weights as they lie; how they are put beside each other. */
+enum { FMA_FEW = 8 };
+static inline i64 fma_few_rows(i64 rows) /* there is code for so many */
+{
+    return rows > 4 ? FMA_FEW : rows > 2 ? 4 : rows;
+}
+static inline i64 fma_few_bytes(i64 rows, i64 depth)
+{
+    return fma_few_rows(rows) * depth * 4;
+}
+
 /* ---- products on tiles of AMX (amx.h): blocks of 32 x 32 sums over steps of 32. What a tile
  * of the output reads of b, or of a where b is small, stays in the second cache, and so do its sums. ---- */
 enum { AMX_BLOCK = 32, AMX_STEP_BYTES = 2048, AMX_SUMS = AMX_BLOCK * AMX_BLOCK, AMX_RUN_STEPS = DEPTH_RUN / AMX_BLOCK };

@@ -14,6 +14,13 @@ static void see_gemm(struct device *device, i64 m, i64 k)
     see_scratch(device, 9, fma_run_bytes(device->level, m, k));
 }
 
+/* The same of a [m, k] and weights as they lie, where pieces of it may have few rows. */
+static void see_rows(struct device *device, i64 m, i64 k)
+{
+    see_gemm(device, m, k);
+    see_scratch(device, 8, fma_few_bytes(m, k));
+}
+
 /* ---- Products on tiles ---- */
 
 static void see_tile(struct device *device, struct amx_scratch scratch)
@@ -59,7 +66,10 @@ void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, 
     if (out.rows == 0 || out.columns == 0)
         return;
     struct tiling t = tiling_of(out.rows, out.columns, k, sums_of_data(out, transpose_a, transpose_b));
-    see_gemm(device, min_i64(t.rows, out.rows), t.depth);
+    if (transpose_a)
+        see_gemm(device, min_i64(t.rows, out.rows), t.depth);
+    else
+        see_rows(device, min_i64(t.rows, out.rows), t.depth);
     if (t.segments > 1)
         see_scratch(device, 7, t.segments * out.rows * out.columns * 4);
 }
@@ -77,7 +87,7 @@ void meta_see_grouped(struct device *device, struct matrix out, struct matrix a,
         see_tile(device, amx_groups_scratch(a, w, &tiling));
         return;
     }
-    see_gemm(device, min_i64(ROWS_MOST, a.rows), a.columns);
+    see_rows(device, min_i64(ROWS_MOST, a.rows), a.columns);
 }
 
 void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x,
