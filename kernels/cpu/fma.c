@@ -1,25 +1,40 @@
 #include "kernels/cpu/fma.h"
 
-#if defined __AVX512F__
-enum { AT_ONCE = 1 }; /* more would want registers that there are not */
-#else
 enum { AT_ONCE = 4 };
+
+/* One term of a row's sums. */
+INLINED void add_row(fma_lanes sums[2], const float *x, fma_lanes first, fma_lanes second, int vectors)
+{
+    fma_lanes spread = LANES_OP(set1_ps)(*x);
+    fma_add(&sums[0], spread, first);
+    if (vectors > 1)
+        fma_add(&sums[1], spread, second);
+}
+
+#if defined __AVX512F__
+/* The same, where each instruction reads x itself: one instruction fewer, one load more. */
+INLINED void add_row_from_memory(fma_lanes sums[2], const float *x, fma_lanes first, fma_lanes second, int vectors)
+{
+    __asm__("vfmadd231ps %1%{1to16%}, %2, %0" : "+v"(sums[0]) : "m"(*x), "v"(first));
+    if (vectors > 1)
+        __asm__("vfmadd231ps %1%{1to16%}, %2, %0" : "+v"(sums[1]) : "m"(*x), "v"(second));
+}
+#else
+#define add_row_from_memory add_row
 #endif
 
-/* One term of every sum; each stays in the register it is in. */
+/* One term of every sum. Of what a core can take and what it can load in a cycle neither is enough for all rows. */
 INLINED void multiply_once(fma_lanes sums[FMA_ROWS][2], const float *a, const float *b, int rows, int vectors,
                            bool turned)
 {
     fma_lanes first = *(const fma_lanes *)b, second = *(const fma_lanes *)(b + FMA_LANES);
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) {
-        float x = a[turned ? i : i * FMA_A_STRIDE];
-        sums[i][0] += x * first;
-        __asm__("" : "+v"(sums[i][0]));
-        if (vectors > 1) {
-            sums[i][1] += x * second;
-            __asm__("" : "+v"(sums[i][1]));
-        }
+        const float *x = a + (turned ? i : i * FMA_A_STRIDE);
+        if (i % 2 == 0)
+            add_row_from_memory(sums[i], x, first, second, vectors);
+        else
+            add_row(sums[i], x, first, second, vectors);
     }
 }
 
