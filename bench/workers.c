@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { EMPTY_JOBS = 2000, WORKERS_MOST = 256, GROUP = 8, KINDS_MOST = 1024, ROUNDS = 10 };
 
@@ -50,13 +49,6 @@ static void add_tile(void *context, i64 tile, i64 tiles, double seconds)
     trace.seconds[trace.tile_count++] = seconds;
 }
 
-static double cpu_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Seconds of the step. */
 static double trace_step(struct step_bench *b, i64 step)
 {
@@ -66,9 +58,9 @@ static double trace_step(struct step_bench *b, i64 step)
     trace.inner = device->ops;
     device->ops = &named_kernels;
     workers_watch(add_tile, NULL);
-    double begin = cpu_s();
+    double begin = clock_cpu_s();
     int status = train_step(&result, &b->trainer, step);
-    double seconds = cpu_s() - begin;
+    double seconds = clock_cpu_s() - begin;
     workers_watch(NULL, NULL);
     device->ops = trace.inner;
     return status ? -1 : seconds;

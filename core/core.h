@@ -78,6 +78,7 @@ void progress_update(struct progress *progress, i64 done, const char *note_forma
 void progress_close(struct progress *progress);
 
 double clock_s(void);        /* monotonic seconds */
+double clock_cpu_s(void);    /* of CPU time of the calling thread */
 i64 memory_peak_bytes(void); /* the process's largest resident size so far */
 
 /* Set by SIGINT and SIGTERM once signals_catch() ran: long work saves and returns when it sees it. Where nothing looks,

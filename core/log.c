@@ -38,11 +38,21 @@ static void say(const char *prefix, const char *format, va_list arguments)
 DEFINE_LOG(log_info, LOG_NORMAL, "")
 DEFINE_LOG(log_warn, LOG_QUIET, "warning: ")
 
-double clock_s(void)
+static double seconds_of(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double clock_s(void)
+{
+    return seconds_of(CLOCK_MONOTONIC);
+}
+
+double clock_cpu_s(void)
+{
+    return seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 i64 memory_peak_bytes(void)

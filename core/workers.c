@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Workers stand in groups of neighbours, at most GROUP_MOST, all near to the same memory. A group shares three lines of
  * cache: what it waits on, the tiles it takes, and how many of it are still at work; so a job goes out and comes back
@@ -236,19 +235,12 @@ void workers_watch(workers_watch_fn *watch, void *context)
     pool.watching = context;
 }
 
-static double cpu_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static void run_watched(i64 tiles, worker_fn *run, void *context)
 {
-    double before = cpu_s();
+    double before = clock_cpu_s();
     for (i64 tile = 0; tile < tiles; tile++) {
         run(context, tile, 0);
-        double now = cpu_s();
+        double now = clock_cpu_s();
         pool.watch(pool.watching, tile, tiles, now - before);
         before = now;
     }

@@ -1,8 +1,7 @@
 /* Training with products of 8 bits: the same bits by any number of threads, recomputed, and after a kill; other bits
  * than without; a checkpoint that is like any other; the memory that is foreseen. */
 #include "elastic/elastic.h"
-#include "tests/scratch.h"
-#include "tests/shard_fixture.h"
+#include "tests/pretrain_toy.h"
 #include "tests/toy.h"
 #include "train/plan.h"
 #include "train/pretrain.h"
@@ -12,7 +11,6 @@
 /* ---- Steps of the toy, on batches of draws ---- */
 
 enum { ROWS = 4, MICRO_ROWS = 2, LENGTH = 192, STEPS = 3 };
-static struct device device;
 
 struct steps {
     enum dtype dtype;
@@ -113,50 +111,17 @@ static void their_memory_is_foreseen(void **state)
 /* ---- The stage ---- */
 
 enum { STAGE_STEPS = 8, HALF = 4, SEED = 6 };
-static char *shards;
 
 static int make(void **state)
 {
-    device_open_cpu(&device);
-    shards = fixture_shards("fp8", 200, 30);
-    char *validation = path_join(shards, "validation");
-    require(symlink("train", validation) == 0, "cannot link %s", validation);
-    memory_free(validation);
-    return make_directory(state);
-}
-
-static int clear(void **state)
-{
-    directory_remove(shards);
-    memory_free(shards);
-    device_close(&device);
-    return remove_directory(state);
+    return make_shards(state, "fp8");
 }
 
 static void train(const char *name, bool fp8)
 {
-    struct pretrain_settings s = {0};
-    struct stage stage = {.name = "base",
-                          .out = path_of(name),
-                          .seed = SEED,
-                          .device = &device,
-                          .dtype = DTYPE_BF16,
-                          .fp8 = fp8,
-                          .peak_gflops = 1,
-                          .ranks = parallel_alone()};
-    char *text = string_format("{data: %s, steps: %d, checkpoint_steps: %d, heldout_rows: 1, "
-                               "batch: {rows: 4, length: 128, micro_rows: 4}, model: {width: 32, layers: 4, heads: 4, "
-                               "kv_heads: 2, head_width: 8, experts: 8, expert_width: 16, tied: false, init_std: 0.3, "
-                               "vit_layers: 1, vit_width: 16, vit_heads: 2}}",
-                               shards, STAGE_STEPS, HALF);
-    struct yaml *recipe = yaml_parse(text, (i64)strlen(text), name);
-    assert_non_null(recipe);
-    succeed(settings_read(&s, pretrain_table, yaml_root(recipe), NULL, NULL, 0));
-    succeed(directory_make(stage.out));
-    succeed(pretrain_stage(&s, &stage));
-    settings_release(&s, pretrain_table);
-    yaml_free(recipe);
-    memory_free(text);
+    char *settings = string_format("steps: %d, checkpoint_steps: %d", STAGE_STEPS, HALF);
+    pretrain_toy(name, (struct stage){.seed = SEED, .dtype = DTYPE_BF16, .fp8 = fp8}, settings);
+    memory_free(settings);
 }
 
 static u64 file_hash(const char *folder, const char *name)
@@ -208,5 +173,5 @@ int main(void)
         cmocka_unit_test(a_killed_run_goes_on_with_the_same_bits),
         cmocka_unit_test(a_checkpoint_is_like_any_other),
     };
-    return cmocka_run_group_tests(tests, make, clear);
+    return cmocka_run_group_tests(tests, make, remove_shards);
 }

@@ -1,8 +1,6 @@
 /* Settings of the stage `pretrain` reach the step: its learning rates, its draws, the weight of each kind of target. */
 #include "core/json.h"
-#include "dist/dist.h"
-#include "tests/shard_fixture.h"
-#include "tests/scratch.h"
+#include "tests/pretrain_toy.h"
 #include "tests/toy.h"
 #include "studio/studio.h"
 #include "train/pretrain.h"
@@ -10,50 +8,16 @@
 #include <math.h>
 
 enum { STEPS = 8, SEED = 6 }; /* with which every step has vision */
-static struct device device;
-static char *shards;
-
 static int make(void **state)
 {
-    shards = fixture_shards("pretrain", 200, 30);
-    device_open_cpu(&device);
-    char *validation = path_join(shards, "validation");
-    require(symlink("train", validation) == 0, "cannot link %s", validation);
-    memory_free(validation);
-    return make_directory(state);
+    return make_shards(state, "pretrain");
 }
 
-static int clear(void **state)
-{
-    directory_remove(shards);
-    memory_free(shards);
-    return remove_directory(state);
-}
-
-/* The stage with `more` settings (flow YAML), its results in the folder `name`. */
 static void train(const char *name, const char *more)
 {
-    struct pretrain_settings s = {0};
-    struct stage stage = {.name = "base",
-                          .out = path_of(name),
-                          .seed = SEED,
-                          .device = &device,
-                          .dtype = DTYPE_F32,
-                          .peak_gflops = 1,
-                          .ranks = parallel_alone()};
-    char *text = string_format("{data: %s, steps: %d, heldout_rows: 1, batch: {rows: 4, length: 128, micro_rows: 4},"
-                               " model: {width: 32, layers: 4, heads: 4, kv_heads: 2, head_width: 8, experts: 8, "
-                               "expert_width: 16, tied: false,"
-                               " init_std: 0.3, vit_layers: 1, vit_width: 16, vit_heads: 2}, %s}",
-                               shards, STEPS, more);
-    struct yaml *recipe = yaml_parse(text, (i64)strlen(text), name);
-    assert_non_null(recipe);
-    succeed(settings_read(&s, pretrain_table, yaml_root(recipe), NULL, NULL, 0));
-    succeed(directory_make(stage.out));
-    succeed(pretrain_stage(&s, &stage));
-    settings_release(&s, pretrain_table);
-    yaml_free(recipe);
-    memory_free(text);
+    char *settings = string_format("steps: %d, %s", STEPS, more);
+    pretrain_toy(name, (struct stage){.seed = SEED, .dtype = DTYPE_F32}, settings);
+    memory_free(settings);
 }
 
 static void read_metric(double values[STEPS], const char *name, const char *metric)
@@ -221,5 +185,5 @@ int main(void)
         cmocka_unit_test(a_grid_weighs_losses_as_training_did),
         cmocka_unit_test(a_ramp_of_rows_is_checked_before_the_first_step),
     };
-    return cmocka_run_group_tests(tests, make, clear);
+    return cmocka_run_group_tests(tests, make, remove_shards);
 }

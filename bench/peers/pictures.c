@@ -6,18 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <jpeglib.h> /* wants stdio.h before it */
 
 enum { ROUNDS = 9, SIDE = 256 };
-
-static double cpu_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* The library's own decoder, every pixel, errors end the program. */
 static void alone_jpeg(const struct file_view *file)
@@ -84,13 +76,13 @@ int main(int count, char **paths)
         require(file_map(&file, paths[i]) == 0, "%s", error_text());
         double alone[ROUNDS], whole[ROUNDS], small[ROUNDS];
         for (int round = 0; round < ROUNDS; round++) {
-            double begin = cpu_s();
+            double begin = clock_cpu_s();
             file.data[0] == 0x89 ? alone_png(&file) : alone_jpeg(&file);
-            alone[round] = cpu_s() - begin;
+            alone[round] = clock_cpu_s() - begin;
             ours_whole(&file, paths[i]);
-            whole[round] = cpu_s() - begin - alone[round];
+            whole[round] = clock_cpu_s() - begin - alone[round];
             ours_small(&file, paths[i]);
-            small[round] = cpu_s() - begin - alone[round] - whole[round];
+            small[round] = clock_cpu_s() - begin - alone[round] - whole[round];
         }
         double library = median(alone);
         printf("%s: library alone %.1f ms, read here %.2f of it, read and scaled to %d: %.2f\n", paths[i],

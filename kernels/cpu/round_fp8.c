@@ -60,6 +60,19 @@ static void set_scale(struct fp8_scale *scale, i64 column, u32 most, enum fp8 fo
     scale->down[column] = fp8_power(exponent);
 }
 
+static void round_rows(const struct job *job, i64 begin, i64 end, i64 column, i64 n, const struct fp8_scale *scale)
+{
+    bool by_column = job->blocks == FP8_ALONG_COLUMNS;
+    for (i64 r = begin; r < end; r++) {
+        void *out = matrix_at(job->out, r, column);
+        const void *x = matrix_at(job->x, r, column);
+        if (job->format == FP8_E4M3)
+            BY_FLAG_DTYPE(by_column, job->x.dtype, round_row, out, x, n, scale, FP8_E4M3);
+        else
+            BY_FLAG_DTYPE(by_column, job->x.dtype, round_row, out, x, n, scale, FP8_E5M2);
+    }
+}
+
 /* Rows [begin, end) of n columns from `column` on, which share their blocks. */
 static void round_block(const struct job *job, i64 begin, i64 end, i64 column, i64 n)
 {
@@ -70,14 +83,7 @@ static void round_block(const struct job *job, i64 begin, i64 end, i64 column, i
         most = each > most ? each : most;
     }
     set_scale(&scale, 0, most, job->format);
-    for (i64 r = begin; r < end; r++) {
-        void *out = matrix_at(job->out, r, column);
-        const void *x = matrix_at(job->x, r, column);
-        if (job->format == FP8_E4M3)
-            BY_FLAG_DTYPE(false, job->x.dtype, round_row, out, x, n, &scale, FP8_E4M3);
-        else
-            BY_FLAG_DTYPE(false, job->x.dtype, round_row, out, x, n, &scale, FP8_E5M2);
-    }
+    round_rows(job, begin, end, column, n, &scale);
 }
 
 /* The same where each column is a block. */
@@ -89,14 +95,7 @@ static void round_columns(const struct job *job, i64 begin, i64 end, i64 column,
         BY_DTYPE(job->x.dtype, columns_most, most, matrix_at(job->x, r, column), n);
     for (i64 c = 0; c < n; c++)
         set_scale(&scale, c, most[c], job->format);
-    for (i64 r = begin; r < end; r++) {
-        void *out = matrix_at(job->out, r, column);
-        const void *x = matrix_at(job->x, r, column);
-        if (job->format == FP8_E4M3)
-            BY_FLAG_DTYPE(true, job->x.dtype, round_row, out, x, n, &scale, FP8_E4M3);
-        else
-            BY_FLAG_DTYPE(true, job->x.dtype, round_row, out, x, n, &scale, FP8_E5M2);
-    }
+    round_rows(job, begin, end, column, n, &scale);
 }
 
 static void run_tile(void *context, i64 index, int worker)

@@ -1,0 +1,56 @@
+/* The stage `pretrain` on a folder of drawn shards, whose validation part is its training part. */
+#ifndef WEFT_TESTS_PRETRAIN_TOY_H
+#define WEFT_TESTS_PRETRAIN_TOY_H
+#include "dist/dist.h"
+#include "tests/scratch.h"
+#include "tests/shard_fixture.h"
+#include "tests/toy.h" /* its parameters have the name of the device below */
+#include "train/pretrain.h"
+
+static struct device device;
+static char *shards;
+
+static inline int make_shards(void **state, const char *name) /* setup of a group; opens the device too */
+{
+    shards = fixture_shards(name, 200, 30);
+    device_open_cpu(&device);
+    char *validation = path_join(shards, "validation");
+    require(symlink("train", validation) == 0, "cannot link %s", validation);
+    memory_free(validation);
+    return make_directory(state);
+}
+
+static inline int remove_shards(void **state) /* its teardown */
+{
+    directory_remove(shards);
+    memory_free(shards);
+    device_close(&device);
+    return remove_directory(state);
+}
+
+/* The stage as `numbers` asks (seed, dtype, fp8), with `more` settings (flow YAML); its results in the folder `name`.
+ */
+static inline void pretrain_toy(const char *name, struct stage numbers, const char *more)
+{
+    struct pretrain_settings s = {0};
+    struct stage stage = numbers;
+    stage.name = "base";
+    stage.out = path_of(name);
+    stage.device = &device;
+    stage.peak_gflops = 1;
+    stage.ranks = parallel_alone();
+    char *text = string_format("{data: %s, heldout_rows: 1, batch: {rows: 4, length: 128, micro_rows: 4},"
+                               " model: {width: 32, layers: 4, heads: 4, kv_heads: 2, head_width: 8, experts: 8, "
+                               "expert_width: 16, tied: false,"
+                               " init_std: 0.3, vit_layers: 1, vit_width: 16, vit_heads: 2}, %s}",
+                               shards, more);
+    struct yaml *recipe = yaml_parse(text, (i64)strlen(text), name);
+    assert_non_null(recipe);
+    succeed(settings_read(&s, pretrain_table, yaml_root(recipe), NULL, NULL, 0));
+    succeed(directory_make(stage.out));
+    succeed(pretrain_stage(&s, &stage));
+    settings_release(&s, pretrain_table);
+    yaml_free(recipe);
+    memory_free(text);
+}
+#endif
