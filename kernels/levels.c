@@ -20,7 +20,9 @@
 #define NAME_v4(name, arguments, names) .name = cpu_v4_##name,
 LEVEL(v3)
 LEVEL(v4)
-#define OP(name, arguments, names) void cpu_amx_##name arguments;
+#define OP(name, arguments, names)                                                                                     \
+    void cpu_pairs_##name arguments;                                                                                   \
+    void cpu_amx_##name arguments;
 WEFT_OPS(OP)
 #undef OP
 
@@ -28,6 +30,22 @@ static bool has_leaf_7(unsigned bits) /* of EDX */
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bits) == bits;
+}
+
+/* Products by pairs, all else as on v4. */
+static const struct kernels *pairs_kernels(void)
+{
+    static struct kernels kernels;
+    kernels = cpu_v4_kernels;
+    kernels.matmul = cpu_pairs_matmul;
+    kernels.matmul_grouped = cpu_pairs_matmul_grouped;
+    kernels.matmul_grouped_weights = cpu_pairs_matmul_grouped_weights;
+    kernels.conv = cpu_pairs_conv;
+    kernels.conv_backward_data = cpu_pairs_conv_backward_data;
+    kernels.conv_backward_weights = cpu_pairs_conv_backward_weights;
+    kernels.attention = cpu_pairs_attention;
+    kernels.attention_backward = cpu_pairs_attention_backward;
+    return &kernels;
 }
 
 /* Products on tiles, all else as on v4. */
@@ -60,26 +78,31 @@ static enum cpu_level best_level(void)
 {
     bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return !v4 ? CPU_LEVEL_V3 : __builtin_cpu_supports("avx512bf16") && may_use_tiles() ? CPU_LEVEL_AMX : CPU_LEVEL_V4;
+    if (!v4)
+        return CPU_LEVEL_V3;
+    if (!__builtin_cpu_supports("avx512bf16"))
+        return CPU_LEVEL_V4;
+    return may_use_tiles() ? CPU_LEVEL_AMX : CPU_LEVEL_PAIRS;
 }
 
-/* WEFT_CPU=v3 or v4 holds dispatch down, to try what an older machine would do. */
+/* WEFT_CPU=v3, v4 or pairs holds dispatch down, to try what another machine would do. */
 enum cpu_level cpu_level(void)
 {
+    static const char *const names[CPU_LEVEL_AMX] = {"v3", "v4", "pairs"};
     const char *wanted = getenv("WEFT_CPU");
-    enum cpu_level most = wanted && strcmp(wanted, "v3") == 0   ? CPU_LEVEL_V3
-                          : wanted && strcmp(wanted, "v4") == 0 ? CPU_LEVEL_V4
-                                                                : CPU_LEVEL_AMX;
-    enum cpu_level best = best_level();
+    enum cpu_level most = CPU_LEVEL_V3, best = best_level();
+    while (most < CPU_LEVEL_AMX && !(wanted && strcmp(wanted, names[most]) == 0))
+        most++;
     return best < most ? best : most;
 }
 
 void device_open_cpu(struct device *device)
 {
     enum cpu_level level = cpu_level();
-    const struct kernels *ops = level == CPU_LEVEL_V3   ? &cpu_v3_kernels
-                                : level == CPU_LEVEL_V4 ? &cpu_v4_kernels
-                                                        : amx_kernels();
+    const struct kernels *ops = level == CPU_LEVEL_V3      ? &cpu_v3_kernels
+                                : level == CPU_LEVEL_V4    ? &cpu_v4_kernels
+                                : level == CPU_LEVEL_PAIRS ? pairs_kernels()
+                                                           : amx_kernels();
     *device = (struct device){.ops = ops, .memory = &cpu_memory, .backend = BACKEND_CPU, .level = level};
     device->has_bf16 = level > CPU_LEVEL_V3 && __builtin_cpu_supports("avx512bf16");
     workers_count();
@@ -97,7 +120,9 @@ static const char *cpu_name(const struct device *device)
     case CPU_LEVEL_V3:
         return "cpu (AVX2)";
     case CPU_LEVEL_V4:
-        return device->has_bf16 ? "cpu (AVX-512, bf16)" : "cpu (AVX-512)";
+        return "cpu (AVX-512)";
+    case CPU_LEVEL_PAIRS:
+        return "cpu (AVX-512, bf16)";
     case CPU_LEVEL_AMX:
         return "cpu (AVX-512, AMX)";
     }
@@ -163,7 +188,7 @@ static bool has(enum cpu_level level, enum instruction instruction, bool pairs)
     case FMA_AVX512:
         return level >= CPU_LEVEL_V4;
     case PAIRS_AVX512:
-        return level >= CPU_LEVEL_V4 && pairs && __builtin_cpu_supports("avx512bf16");
+        return level >= CPU_LEVEL_PAIRS && pairs;
     default:
         return level == CPU_LEVEL_AMX && pairs;
     }

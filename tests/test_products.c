@@ -370,5 +370,5 @@ static int run_level(const char *level)
 
 int main(void)
 {
-    return run_level("v3") + run_level("v4") + run_level(NULL);
+    return run_level("v3") + run_level("v4") + run_level("pairs") + run_level(NULL);
 }

@@ -2,7 +2,7 @@
 
 enum { AT_ONCE = 4 };
 
-/* One term of a row's sums. */
+/* One word of a row's sums. */
 INLINED void add_row(fma_lanes sums[2], const float *x, fma_lanes first, fma_lanes second, int vectors)
 {
     fma_lanes spread = LANES_OP(set1_ps)(*x);
@@ -15,15 +15,15 @@ INLINED void add_row(fma_lanes sums[2], const float *x, fma_lanes first, fma_lan
 /* The same, where each instruction reads x itself: one instruction fewer, one load more. */
 INLINED void add_row_from_memory(fma_lanes sums[2], const float *x, fma_lanes first, fma_lanes second, int vectors)
 {
-    __asm__("vfmadd231ps %1%{1to16%}, %2, %0" : "+v"(sums[0]) : "m"(*x), "v"(first));
+    __asm__(FMA_INSTRUCTION " %1%{1to16%}, %2, %0" : "+v"(sums[0]) : "m"(*x), "v"(first));
     if (vectors > 1)
-        __asm__("vfmadd231ps %1%{1to16%}, %2, %0" : "+v"(sums[1]) : "m"(*x), "v"(second));
+        __asm__(FMA_INSTRUCTION " %1%{1to16%}, %2, %0" : "+v"(sums[1]) : "m"(*x), "v"(second));
 }
 #else
 #define add_row_from_memory add_row
 #endif
 
-/* One term of every sum. Of what a core can take and what it can load in a cycle neither is enough for all rows. */
+/* One word of every sum. Of what a core can take and what it can load in a cycle neither is enough for all rows. */
 INLINED void multiply_once(fma_lanes sums[FMA_ROWS][2], const float *a, const float *b, int rows, int vectors,
                            bool turned)
 {

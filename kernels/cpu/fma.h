@@ -1,12 +1,14 @@
-/* Products by multiply-adds of f32, for what tiles of AMX do not take: operands of bf16 become f32 as they are packed.
+/* Products by multiply-adds, for what tiles of AMX do not take. A word of the depth is a term in f32, which operands of
+ * bf16 become as they are packed; at the level `pairs` it is two terms in bf16, which one instruction multiplies and
+ * adds.
  *
- *     a       panels of FMA_ROWS rows: [rows][FMA_A_STRIDE] as they lie, [depth][FMA_TURNED] of a transposed operand
- *     b       a panel of FMA_COLUMNS columns: [depth][FMA_COLUMNS]
+ *     a       panels of FMA_ROWS rows: [rows][FMA_A_STRIDE] as they lie, [words][FMA_TURNED] of a transposed operand
+ *     b       a panel of FMA_COLUMNS columns: [words][FMA_COLUMNS]
  *     sums    FMA_ROWS x FMA_COLUMNS of them stay in registers for a run of the depth
  *
- * The panel of b stays in the first cache, those of a stream through it from the second. Every sum is taken term by
- * term in the order of the depth, one fused multiply-add each, and what it is added to comes last: whatever a product
- * is cut into, and however many rows or workers there are, its bits are the same. */
+ * The panel of b stays in the first cache, those of a stream through it from the second. Every sum is taken word by
+ * word in the order of the depth, and what it is added to comes last: whatever a product is cut into, and however many
+ * rows or workers there are, its bits are the same. */
 #ifndef WEFT_CPU_FMA_H
 #define WEFT_CPU_FMA_H
 #include "kernels/cpu/rows.h"
@@ -19,6 +21,11 @@ enum { FMA_LANES = 16, FMA_ROWS = 14, FMA_PANELS = 36 };
 #else
 enum { FMA_LANES = 8, FMA_ROWS = 6, FMA_PANELS = 42 };
 #endif
+#if defined __AVX512BF16__
+enum { FMA_TERMS = 2 }; /* of a word */
+#else
+enum { FMA_TERMS = 1 };
+#endif
 enum { FMA_DEPTH = 256, FMA_COLUMNS = 2 * FMA_LANES, FMA_TURNED = FMA_LANES };
 enum { FMA_A_STRIDE = FMA_DEPTH + 16 };           /* so that rows share few sets of a cache */
 enum { FMA_A_FLOATS = FMA_LANES * FMA_A_STRIDE }; /* of a panel, either way */
@@ -30,13 +37,19 @@ enum { FMA_A_FLOATS = FMA_LANES * FMA_A_STRIDE }; /* of a panel, either way */
 #endif
 typedef float fma_lanes __attribute__((vector_size(FMA_LANES * 4), aligned(4), may_alias));
 
+#if defined __AVX512BF16__
+#define FMA_INSTRUCTION "vdpbf16ps"
+#else
+#define FMA_INSTRUCTION "vfmadd231ps"
+#endif
+
 /* Each sum stays in the register it is in: compilers left alone write some over x or y and copy them back. */
 INLINED void fma_add(fma_lanes *sum, fma_lanes x, fma_lanes y)
 {
-    __asm__("vfmadd231ps %1, %2, %0" : "+v"(*sum) : "v"(x), "v"(y));
+    __asm__(FMA_INSTRUCTION " %1, %2, %0" : "+v"(*sum) : "v"(x), "v"(y));
 }
 
-/* One block of sums over `depth` terms. */
+/* One block of sums over `depth` words. */
 struct fma_block {
     const float *a, *b;
     const float *next; /* panel of a: it comes nearer meanwhile */
@@ -54,7 +67,9 @@ struct fma_operand {
     i64 stride;
     enum dtype dtype;
     bool turned; /* the depth goes down its rows */
+    i64 terms;   /* of the whole depth: of an odd number the last word is half empty */
 };
+/* `depth` and `count` in words. */
 void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count);
 void CPU(fma_pack_b)(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count);
 
@@ -62,17 +77,17 @@ void CPU(fma_pack_b)(float *out, const struct fma_operand *b, i64 column, i64 co
  * sets of the first cache. */
 enum { FMA_FEW_COLUMNS = 16 };
 struct fma_few {
-    const float *x;    /* [depth][rows] */
+    const float *x;    /* [words][rows] */
     const char *w;     /* FMA_LANES weights */
     const char *next;  /* as many bytes come nearer meanwhile */
     float *sums;       /* [rows][FMA_FEW_COLUMNS] */
     i64 rows;          /* fma_few_rows of them */
-    i64 depth, second; /* with which weight as many more begin; 0: there are none */
+    i64 bytes, second; /* of a weight; with which weight as many more begin, 0: there are none */
     i64 stride_bytes;  /* of weights */
     enum dtype dtype;  /* theirs */
 };
 void CPU(fma_few)(const struct fma_few *few);
 /* Rows of a as fma_few has them: the first again for those there are not. */
-void CPU(fma_pack_few)(float *out, const struct fma_operand *a, i64 rows, i64 depth);
+void CPU(fma_pack_few)(float *out, const struct fma_operand *a, i64 rows);
 
 #endif

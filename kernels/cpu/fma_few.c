@@ -34,63 +34,62 @@ INLINED void turn_parts(fma_lanes words[WORDS], const char *w, i64 stride_bytes)
     }
 }
 
-INLINED void add_term(fma_lanes *sums, const float *x, fma_lanes w, int rows)
+INLINED void add_word(fma_lanes *sums, const float *x, fma_lanes w, int rows)
 {
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
         fma_add(&sums[i], LANES_OP(set1_ps)(x[i]), w);
 }
 
-/* The first `terms` of a part. */
-INLINED void add_part(fma_lanes *sums, const float *x, const char *w, i64 stride_bytes, i64 terms, int rows,
-                      enum dtype dtype)
+/* Of a part the first `bytes`. widen: of bf16, and x has a word for each of its terms. */
+INLINED void add_part(fma_lanes *sums, const float *x, const char *w, i64 stride_bytes, i64 bytes, int rows, bool widen)
 {
     fma_lanes words[WORDS];
     turn_parts(words, w, stride_bytes);
 #pragma GCC unroll 4
     for (int i = 0; i < WORDS; i++) {
         word_lanes pair = (word_lanes)words[i];
-        if (dtype == DTYPE_F32 && i < terms)
-            add_term(sums, x + i * rows, words[i], rows);
-        if (dtype == DTYPE_BF16 && 2 * i < terms)
-            add_term(sums, x + 2 * i * rows, (fma_lanes)(pair << 16), rows);
-        if (dtype == DTYPE_BF16 && 2 * i + 1 < terms)
-            add_term(sums, x + (2 * i + 1) * rows, (fma_lanes)(pair & 0xffff0000u), rows);
+        if (!widen && 4 * i < bytes)
+            add_word(sums, x + i * rows, words[i], rows);
+        if (widen && 4 * i < bytes)
+            add_word(sums, x + 2 * i * rows, (fma_lanes)(pair << 16), rows);
+        if (widen && 4 * i + 2 < bytes)
+            add_word(sums, x + (2 * i + 1) * rows, (fma_lanes)(pair & 0xffff0000u), rows);
     }
 }
 
 /* What no whole part is left of. */
-INLINED void add_rest(fma_lanes *sums, const float *x, const char *w, i64 stride_bytes, i64 terms, int rows,
-                      enum dtype dtype)
+INLINED void add_rest(fma_lanes *sums, const float *x, const char *w, i64 stride_bytes, i64 bytes, int rows, bool widen)
 {
     char parts[FMA_LANES * PART_BYTES] = {0};
     for (i64 i = 0; i < FMA_LANES; i++)
-        memcpy(parts + i * PART_BYTES, w + i * stride_bytes, (size_t)(terms * element_bytes(dtype)));
-    add_part(sums, x, parts, PART_BYTES, terms, rows, dtype);
+        memcpy(parts + i * PART_BYTES, w + i * stride_bytes, (size_t)bytes);
+    add_part(sums, x, parts, PART_BYTES, bytes, rows, widen);
 }
 
 INLINED void multiply(const struct fma_few *few, int rows, int vectors, enum dtype dtype)
 {
-    const int whole = PART_BYTES / (dtype == DTYPE_BF16 ? 2 : 4), lines = vectors * FMA_LANES * PART_BYTES / 64;
+    const bool widen = dtype == DTYPE_BF16 && FMA_TERMS == 1;
+    const int whole = widen ? 2 * WORDS : WORDS, lines = vectors * FMA_LANES * PART_BYTES / 64;
     const char *w = few->w, *next = few->next;
     const float *x = few->x;
-    i64 stride_bytes = few->stride_bytes, second = few->second * stride_bytes, depth = few->depth;
+    i64 stride_bytes = few->stride_bytes, second = few->second * stride_bytes, bytes = few->bytes;
     fma_lanes sums[2][FMA_FEW];
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
         sums[0][i] = sums[1][i] = (fma_lanes){0};
-    for (; depth >= whole; depth -= whole, x += whole * rows, w += PART_BYTES, next += lines * 64) {
+    for (; bytes >= PART_BYTES; bytes -= PART_BYTES, x += whole * rows, w += PART_BYTES, next += lines * 64) {
 #pragma GCC unroll 8
         for (int i = 0; i < lines; i++)
             __builtin_prefetch(next + i * 64);
-        add_part(sums[0], x, w, stride_bytes, whole, rows, dtype);
+        add_part(sums[0], x, w, stride_bytes, PART_BYTES, rows, widen);
         if (vectors > 1)
-            add_part(sums[1], x, w + second, stride_bytes, whole, rows, dtype);
+            add_part(sums[1], x, w + second, stride_bytes, PART_BYTES, rows, widen);
     }
-    if (depth > 0) {
-        add_rest(sums[0], x, w, stride_bytes, depth, rows, dtype);
+    if (bytes > 0) {
+        add_rest(sums[0], x, w, stride_bytes, bytes, rows, widen);
         if (vectors > 1)
-            add_rest(sums[1], x, w + second, stride_bytes, depth, rows, dtype);
+            add_rest(sums[1], x, w + second, stride_bytes, bytes, rows, widen);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {

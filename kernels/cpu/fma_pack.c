@@ -222,10 +222,10 @@ INLINED void put_one(float *restrict out, const void *row, i64 depth, i64 all, e
         out[k * all] = element_load(row, k, dtype);
 }
 
-void CPU(fma_pack_few)(float *out, const struct fma_operand *a, i64 rows, i64 depth)
+void CPU(fma_pack_few)(float *out, const struct fma_operand *a, i64 rows)
 {
     const void *row[FMA_FEW];
-    i64 all = fma_few_rows(rows);
+    i64 all = fma_few_rows(rows), depth = a->terms;
     for (i64 i = 0; i < all; i++)
         row[i] = element_at(a, i < rows ? i : 0, 0);
     if (all == 1)

@@ -5,6 +5,10 @@
 enum { SLOT_OPERANDS = 8, SLOT_RUNS };
 enum { BLOCK_ROWS = FMA_PANELS * FMA_ROWS, BLOCK_COLUMNS = 256 };
 
+#if defined __AVX512BF16__
+void cpu_v4_gemm(void *c, const void *a, const void *b, const struct gemm *g, int worker); /* there is none of f32 */
+#endif
+
 struct part { /* some rows and columns of the product, and what a run of the depth needs of them */
     const struct gemm *gemm;
     struct fma_operand a, b;
@@ -12,9 +16,14 @@ struct part { /* some rows and columns of the product, and what a run of the dep
     float *panels, *panel, *sums; /* of a, of b; sums between runs [BLOCK_ROWS][BLOCK_COLUMNS], or NULL */
     i64 row, column, columns;
     i64 rows[FMA_PANELS + 1]; /* of each panel */
-    i64 depth, count;         /* the run */
+    i64 depth, count;         /* the run, in words */
     bool first, last;
 };
+
+static i64 words_of(const struct gemm *g)
+{
+    return ceil_div(g->k, FMA_TERMS);
+}
 
 INLINED void put_row(void *restrict out, const float *restrict sums, i64 n, bool add, enum dtype dtype)
 {
@@ -79,10 +88,10 @@ static void run_depth(struct part *p)
 
 static void run_part(struct part *p)
 {
-    i64 k = p->gemm->k, runs = max_i64(ceil_div(k, FMA_DEPTH), 1), run = ceil_div(k, runs);
+    i64 words = words_of(p->gemm), runs = max_i64(ceil_div(words, FMA_DEPTH), 1), run = ceil_div(words, runs);
     for (i64 i = 0; i < runs; i++) {
         p->depth = i * run;
-        p->count = min_i64(run, k - p->depth);
+        p->count = min_i64(run, words - p->depth);
         p->first = i == 0;
         p->last = i + 1 == runs;
         run_depth(p);
@@ -99,11 +108,11 @@ static bool has_few(const struct gemm *g)
 /* Rows as they lie or beside each other. */
 static const float *load_few(const void *a, const struct gemm *g, int worker)
 {
-    struct fma_operand rows = {a, g->lda, g->dtype, false};
+    struct fma_operand rows = {a, g->lda, g->dtype, false, g->k};
     if (g->m == 1 && g->dtype == DTYPE_F32)
         return a;
-    float *x = CPU(scratch)(worker, SLOT_OPERANDS, fma_few_bytes(g->m, g->k));
-    CPU(fma_pack_few)(x, &rows, g->m, g->k);
+    float *x = CPU(scratch)(worker, SLOT_OPERANDS, fma_few_bytes(g->m, words_of(g)));
+    CPU(fma_pack_few)(x, &rows, g->m);
     return x;
 }
 
@@ -115,7 +124,7 @@ static void run_few(void *c, const void *a, const char *b, const struct gemm *g,
     struct fma_few few = {.x = load_few(a, g, worker),
                           .sums = sums,
                           .rows = fma_few_rows(g->m),
-                          .depth = g->k,
+                          .bytes = g->k * element_bytes(g->dtype),
                           .stride_bytes = row_bytes,
                           .dtype = g->dtype};
     for (i64 column = 0; column < g->n; column += columns) {
@@ -134,6 +143,12 @@ static void run_few(void *c, const void *a, const char *b, const struct gemm *g,
 
 void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int worker)
 {
+#if defined __AVX512BF16__
+    if (g->dtype == DTYPE_F32) {
+        cpu_v4_gemm(c, a, b, g, worker);
+        return;
+    }
+#endif
     if (has_few(g)) {
         run_few(c, a, b, g, worker);
         return;
@@ -141,12 +156,12 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int 
     i64 panels = min_i64(FMA_PANELS, ceil_div(g->m, FMA_ROWS));
     float *operands = CPU(scratch)(worker, SLOT_OPERANDS, (panels * FMA_A_FLOATS + FMA_DEPTH * FMA_COLUMNS) * 4);
     struct part p = {.gemm = g,
-                     .a = {a, g->lda, g->dtype, g->transpose_a},
-                     .b = {b, g->ldb, g->dtype, !g->transpose_b},
+                     .a = {a, g->lda, g->dtype, g->transpose_a, g->k},
+                     .b = {b, g->ldb, g->dtype, !g->transpose_b, g->k},
                      .c = c,
                      .panel = operands,
                      .panels = operands + FMA_DEPTH * FMA_COLUMNS};
-    if (g->k > FMA_DEPTH)
+    if (words_of(g) > FMA_DEPTH)
         p.sums = CPU(scratch)(worker, SLOT_RUNS, panels * FMA_ROWS * BLOCK_COLUMNS * 4);
     for (p.row = 0; p.row < g->m; p.row += BLOCK_ROWS) {
         cut_rows(p.rows, min_i64(BLOCK_ROWS, g->m - p.row));

@@ -58,10 +58,14 @@ static inline i64 fma_operand_bytes(enum cpu_level level, i64 m)
     i64 panels = min_i64(level == CPU_LEVEL_V3 ? 42 : 36, ceil_div(m, rows));
     return (panels * lanes * (FMA_RUN + 16) + FMA_RUN * 2 * lanes) * 4;
 }
-static inline i64 fma_run_bytes(enum cpu_level level, i64 m, i64 k)
+static inline i64 fma_words(enum cpu_level level, i64 depth, enum dtype dtype)
+{
+    return level == CPU_LEVEL_PAIRS && dtype == DTYPE_BF16 ? ceil_div(depth, 2) : depth;
+}
+static inline i64 fma_run_bytes(enum cpu_level level, i64 m, i64 words)
 {
     i64 rows = level == CPU_LEVEL_V3 ? 6 : 14, panels = min_i64(level == CPU_LEVEL_V3 ? 42 : 36, ceil_div(m, rows));
-    return k > FMA_RUN ? panels * rows * COLUMNS_MOST * 4 : 0;
+    return words > FMA_RUN ? panels * rows * COLUMNS_MOST * 4 : 0;
 }
 
 /* Few rows meet weights as they lie; how they are put beside each other. */
@@ -70,9 +74,9 @@ static inline i64 fma_few_rows(i64 rows) /* there is code for so many */
 {
     return rows > 4 ? FMA_FEW : rows > 2 ? 4 : rows;
 }
-static inline i64 fma_few_bytes(i64 rows, i64 depth)
+static inline i64 fma_few_bytes(i64 rows, i64 words)
 {
-    return fma_few_rows(rows) * depth * 4;
+    return fma_few_rows(rows) * words * 4;
 }
 
 /* ---- products on tiles of AMX (amx.h): blocks of 32 x 32 sums over steps of 32. What a tile

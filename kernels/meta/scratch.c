@@ -8,17 +8,17 @@ static void see_scratch(struct device *device, int slot, i64 bytes)
 }
 
 /* One product by multiply-adds on a worker. */
-static void see_gemm(struct device *device, i64 m, i64 k)
+static void see_gemm(struct device *device, i64 m, i64 k, enum dtype dtype)
 {
     see_scratch(device, 8, fma_operand_bytes(device->level, m));
-    see_scratch(device, 9, fma_run_bytes(device->level, m, k));
+    see_scratch(device, 9, fma_run_bytes(device->level, m, fma_words(device->level, k, dtype)));
 }
 
 /* The same of a [m, k] and weights as they lie, where pieces of it may have few rows. */
-static void see_rows(struct device *device, i64 m, i64 k)
+static void see_rows(struct device *device, i64 m, i64 k, enum dtype dtype)
 {
-    see_gemm(device, m, k);
-    see_scratch(device, 8, fma_few_bytes(m, k));
+    see_gemm(device, m, k, dtype);
+    see_scratch(device, 8, fma_few_bytes(m, fma_words(device->level, k, dtype)));
 }
 
 /* ---- Products on tiles ---- */
@@ -67,9 +67,9 @@ void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, 
         return;
     struct tiling t = tiling_of(out.rows, out.columns, k, sums_of_data(out, transpose_a, transpose_b));
     if (transpose_a)
-        see_gemm(device, min_i64(t.rows, out.rows), t.depth);
+        see_gemm(device, min_i64(t.rows, out.rows), t.depth, a.dtype);
     else
-        see_rows(device, min_i64(t.rows, out.rows), t.depth);
+        see_rows(device, min_i64(t.rows, out.rows), t.depth, a.dtype);
     if (t.segments > 1)
         see_scratch(device, 7, t.segments * out.rows * out.columns * 4);
 }
@@ -87,7 +87,7 @@ void meta_see_grouped(struct device *device, struct matrix out, struct matrix a,
         see_tile(device, amx_groups_scratch(a, w, &tiling));
         return;
     }
-    see_rows(device, min_i64(ROWS_MOST, a.rows), a.columns);
+    see_rows(device, min_i64(ROWS_MOST, a.rows), a.columns, a.dtype);
 }
 
 void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x,
@@ -100,7 +100,7 @@ void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 exper
         see_tile(device, amx_gradient_scratch(min_i64(rows, slice), min_i64(columns, dw.columns), x.rows));
         return;
     }
-    see_gemm(device, min_i64(even_rows(slice), slice), x.rows);
+    see_gemm(device, min_i64(even_rows(slice), slice), x.rows, x.dtype);
 }
 
 /* Keys and values once or twice as operands, and the sums of their gradients. */
@@ -118,7 +118,7 @@ static void see_attention(struct device *device, struct matrix q, struct matrix 
         packed = kv_heads * round_up(k.rows, KEY_BLOCK) * width;
     i64 rows_most = backward ? BACKWARD_ROWS_MOST : FORWARD_ROWS_MOST;
     i64 keys_most = backward ? BACKWARD_KEYS_MOST : FORWARD_KEYS_MOST;
-    see_gemm(device, rows_most, max_i64(width, max_i64(rows_most, keys_most)));
+    see_gemm(device, rows_most, max_i64(width, max_i64(rows_most, keys_most)), q.dtype);
     see_scratch(device, 0, (1 + backward) * rows_most * keys_most * 4);
     see_scratch(device, 1, bytes == 4 ? 0 : (backward ? 3 : 1) * rows_most * keys_most * bytes);
     see_scratch(device, 2, (1 + backward) * rows_most * width * bytes);

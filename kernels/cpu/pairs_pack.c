@@ -1,0 +1,176 @@
+/* Operands of products by pairs of bf16, in the order these want (fma.h): words of two terms, of which the second is
+ * zero where there is none. What lies along the depth is words already; what goes across it comes together from two
+ * rows. */
+#include "kernels/cpu/fma.h"
+#include "kernels/cpu/transpose.h"
+
+static const bf16 *element_at(const struct fma_operand *m, i64 row, i64 column)
+{
+    return (const bf16 *)m->data + row * m->stride + column;
+}
+
+/* Words from `depth` on, in bytes that there are. */
+static i64 bytes_there(const struct fma_operand *m, i64 depth, i64 words)
+{
+    return 2 * min_i64(2 * words, m->terms - 2 * depth);
+}
+
+static void copy_words(float *out, const struct fma_operand *m, i64 row, i64 depth, i64 words)
+{
+    i64 bytes = bytes_there(m, depth, words);
+    memcpy(out, element_at(m, row, 2 * depth), (size_t)bytes);
+    if (bytes < 4 * words)
+        ((bf16 *)out)[2 * words - 1] = 0;
+}
+
+/* ---- a ---- */
+
+/* Term by term of two rows; the second may not be there. */
+INLINED __m512i pairs_of(const bf16 *first, const bf16 *second, __mmask16 mask)
+{
+    __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, first));
+    __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(second ? mask : 0, second));
+    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+}
+
+static const bf16 *second_row(const struct fma_operand *m, i64 depth, i64 column)
+{
+    return 2 * depth + 1 < m->terms ? element_at(m, 2 * depth + 1, column) : NULL;
+}
+
+/* Row by row of the depth, whole lines at a time: each gives its part to some panels. */
+static void pack_turned(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 panels, i64 depth,
+                        i64 count)
+{
+    for (i64 k = 0; k < count; k++) {
+        const bf16 *first = element_at(a, 2 * (depth + k), row), *second = second_row(a, depth + k, row);
+        for (i64 panel = 0; panel < panels; panel++) {
+            __mmask16 mask = (__mmask16)((1 << rows[panel]) - 1);
+            _mm512_storeu_si512(out + panel * FMA_A_FLOATS + k * FMA_TURNED, pairs_of(first, second, mask));
+            first += rows[panel];
+            second += second ? rows[panel] : 0;
+        }
+    }
+}
+
+static void pack_turned_panels(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
+{
+    enum { AT_ONCE = 6 }; /* so few pages are written at a time */
+    while (*rows > 0) {
+        i64 panels = 0, there = 0;
+        while (panels < AT_ONCE && rows[panels] > 0)
+            there += rows[panels++];
+        pack_turned(out, a, row, rows, panels, depth, count);
+        row += there;
+        rows += panels;
+        out += panels * FMA_A_FLOATS;
+    }
+}
+
+void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
+{
+    if (a->turned) {
+        pack_turned_panels(out, a, row, rows, depth, count);
+        return;
+    }
+    for (; *rows > 0; row += *rows++, out += FMA_A_FLOATS) {
+        for (i64 i = 0; i < *rows; i++)
+            copy_words(out + i * FMA_A_STRIDE, a, row + i, depth, count);
+        if (*rows % 2 != 0 && *rows > 1)
+            memset(out + *rows * FMA_A_STRIDE, 0, (size_t)count * 4);
+    }
+}
+
+/* ---- b ---- */
+
+enum { SIDE = 16 };
+
+/* 16 columns of `words` words. */
+INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 words)
+{
+    __m512i square[SIDE];
+    i64 terms = bytes_there(b, depth, words) / 2;
+    __mmask32 mask = terms >= 2 * SIDE ? ~(__mmask32)0 : ((__mmask32)1 << terms) - 1;
+    for (int i = 0; i < SIDE; i++)
+        square[i] =
+            i < columns ? _mm512_maskz_loadu_epi16(mask, element_at(b, column + i, 2 * depth)) : _mm512_setzero_si512();
+    transpose_words(square);
+    for (int k = 0; k < SIDE; k++)
+        if (k < words)
+            _mm512_storeu_si512(out + k * FMA_COLUMNS, square[k]);
+}
+
+static void turn_panel(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
+{
+    i64 ahead = columns > FMA_COLUMNS ? FMA_COLUMNS * b->stride : 0;
+    for (int half = 0; half < FMA_COLUMNS; half += SIDE) {
+        i64 at = column + half, there = max_i64(min_i64(SIDE, columns - half), 0), k = 0;
+        for (; there == SIDE && k + SIDE <= count && 2 * (depth + k + SIDE) <= b->terms; k += SIDE) {
+            for (int i = 0; i < SIDE && ahead > 0; i++)
+                __builtin_prefetch(element_at(b, at + i, 2 * (depth + k)) + ahead);
+            turn_square(out + k * FMA_COLUMNS + half, b, at, SIDE, depth + k, SIDE);
+        }
+        for (; k < count; k += SIDE)
+            turn_square(out + k * FMA_COLUMNS + half, b, at, there, depth + k, min_i64(SIDE, count - k));
+    }
+}
+
+/* Two rows of the depth become one of words. */
+static void join_panel(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
+{
+    enum { AHEAD = 8 };
+    __mmask32 mask = columns >= FMA_COLUMNS ? ~(__mmask32)0 : ((__mmask32)1 << columns) - 1;
+    __m512i left = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5,
+                                    36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    __m512i right = _mm512_add_epi16(left, _mm512_set1_epi16(16));
+    for (i64 k = 0; k < count; k++, out += FMA_COLUMNS) {
+        const bf16 *row = element_at(b, 2 * (depth + k), column), *next = second_row(b, depth + k, column);
+        __m512i first = _mm512_maskz_loadu_epi16(mask, row), second = _mm512_maskz_loadu_epi16(next ? mask : 0, next);
+        __builtin_prefetch(row + 2 * AHEAD * b->stride);
+        __builtin_prefetch(row + (2 * AHEAD + 1) * b->stride);
+        _mm512_storeu_si512(out, _mm512_permutex2var_epi16(first, left, second));
+        _mm512_storeu_si512(out + SIDE, _mm512_permutex2var_epi16(first, right, second));
+    }
+}
+
+void CPU(fma_pack_b)(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
+{
+    if (b->turned)
+        join_panel(out, b, column, columns, depth, count);
+    else
+        turn_panel(out, b, column, columns, depth, count);
+}
+
+/* ---- few rows ---- */
+
+/* Four rows of words that are there, to [words][all]. */
+static void put_four(float *out, const struct fma_operand *a, const i64 row[4], i64 words, i64 all)
+{
+    for (i64 k = 0; k < words; k += 4) {
+        float some[4][4];
+        __m128 r[4];
+        for (int i = 0; i < 4; i++)
+            copy_words(some[i], a, row[i], k, min_i64(4, words - k));
+        for (int i = 0; i < 4; i++)
+            r[i] = _mm_loadu_ps(some[i]);
+        _MM_TRANSPOSE4_PS(r[0], r[1], r[2], r[3]);
+        for (int i = 0; i < 4 && k + i < words; i++)
+            _mm_storeu_ps(out + (k + i) * all, r[i]);
+    }
+}
+
+void CPU(fma_pack_few)(float *out, const struct fma_operand *a, i64 rows)
+{
+    i64 all = fma_few_rows(rows), words = ceil_div(a->terms, FMA_TERMS), row[FMA_FEW];
+    for (i64 i = 0; i < all; i++)
+        row[i] = i < rows ? i : 0;
+    if (all == 1)
+        copy_words(out, a, 0, 0, words);
+    else if (all == 2)
+        for (i64 i = 0; i < all; i++)
+            for (i64 k = 0; k < words; k++)
+                copy_words(out + k * all + i, a, row[i], k, 1);
+    else
+        for (i64 i = 0; i < all; i += 4)
+            put_four(out + i, a, row + i, words, all);
+}
