@@ -52,7 +52,7 @@ struct op_case {
     i64 depth_step;                /* depth is a multiple of it; 0: the op has none */
     unsigned alike;                /* ONE_DTYPE, NO_GAPS */
     const struct op_shape *shapes; /* to be checked, ending with rows -1; NULL: those all row-wise ops take */
-    double bf16_slack;             /* of ops that round to bf16 inside: error allowed, of the largest value */
+    double bf16_slack, f32_slack;  /* of ops that round inside: error allowed, of the largest value */
     bool cancels;                  /* sums of values around 1 of which nothing may remain */
     bool multiplies;               /* matrices: costs flops */
 };

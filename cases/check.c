@@ -87,7 +87,7 @@ static double tolerance_of(const struct op_case *c, const struct op_run *run, co
                            double largest)
 {
     double relative = o->dtype == DTYPE_BF16 ? 0x3p-8 : run->columns > 1000 ? 1e-4 : 1e-5;
-    double slack = run->dtype == DTYPE_BF16 ? fmax(c->bf16_slack, 4e-6) : 4e-6;
+    double slack = fmax(run->dtype == DTYPE_BF16 ? c->bf16_slack : c->f32_slack, 4e-6);
     if (o->dtype == DTYPE_I32 || o->dtype == DTYPE_I64 || o->dtype == DTYPE_U8)
         return 0;
     return relative * fabs(wanted) + slack * largest + 1e-30;

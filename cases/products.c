@@ -284,7 +284,7 @@ const struct op_case product_cases[] = {
     {"pack_weight", 16, setup_matmul, call_packed, reference_matmul, .usual = {4096, 512, 512}, .depth_step = 1,
      .shapes = matmul_shapes, .multiplies = true},
     {"matmul_narrow", 8, setup_narrow, call_narrow, reference_narrow, .usual = {16, 512, 512}, .depth_step = 1,
-     .shapes = narrow_shapes, .bf16_slack = 5e-5, .multiplies = true},
+     .shapes = narrow_shapes, .bf16_slack = 5e-5, .f32_slack = 5e-5, .multiplies = true},
     {"matmul_grouped", 4, setup_grouped, call_grouped, reference_grouped, .usual = {4096, 512, 512}, .depth_step = 1,
      .shapes = grouped_shapes, .multiplies = true},
     {"matmul_grouped_weights", 4, setup_grouped_weights, call_grouped_weights, reference_grouped_weights,

@@ -205,7 +205,8 @@ struct surrogate_options {
      * bytes as kernels_packed_bytes says. Products give the same bits with an image or without. */                    \
     OP(pack_weight, (struct device *device, void *image, struct matrix w, i64 parts), (device, image, w, parts))       \
     /* out[r] = a[r] W_g^T with weights in few bits; groups NULL: one part, all rows. Rows past offsets[count] are not    \
-     * written; out F32, or as a. What a row becomes does not depend on the others. */                                 \
+     * written; out F32, or as a. What a row becomes does not depend on the others; the CPU rounds it to 16 bits below    \
+     * its largest number. */                                                                                            \
     OP(matmul_narrow, (struct device *device, struct matrix out, struct matrix a, const struct narrow *w,              \
                        const struct groups *groups), (device, out, a, w, groups))                                      \
     /* x as numbers of a format times a power of two s for each block, to the nearest of those, ties to the even one: BF16\

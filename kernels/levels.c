@@ -40,6 +40,7 @@ static const struct kernels *pairs_kernels(void)
     kernels.matmul = cpu_pairs_matmul;
     kernels.matmul_grouped = cpu_pairs_matmul_grouped;
     kernels.matmul_grouped_weights = cpu_pairs_matmul_grouped_weights;
+    kernels.matmul_narrow = cpu_pairs_matmul_narrow;
     kernels.conv = cpu_pairs_conv;
     kernels.conv_backward_data = cpu_pairs_conv_backward_data;
     kernels.conv_backward_weights = cpu_pairs_conv_backward_weights;
@@ -80,7 +81,7 @@ static enum cpu_level best_level(void)
               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (!v4)
         return CPU_LEVEL_V3;
-    if (!__builtin_cpu_supports("avx512bf16"))
+    if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni"))
         return CPU_LEVEL_V4;
     return may_use_tiles() ? CPU_LEVEL_AMX : CPU_LEVEL_PAIRS;
 }

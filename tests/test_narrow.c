@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <string.h>
 
 #include "kernels/narrow.h"
 #include "tests/toy.h"
@@ -87,6 +88,35 @@ static void whole_numbers_are_kept(void **state)
     memory_free(values);
 }
 
+/* Deeper than 32 bits hold sums of the largest numbers; the bits of a row do not depend on those beside it; what is not
+ * finite stays so and in its row. */
+static void sums_of_the_largest_fit(void **state)
+{
+    enum { DEPTH = 8192 + 2 * NARROW_COLUMNS, OUT = 40, MANY = 7, SPOILT = 2 };
+    i64 steps = narrow_steps(DEPTH), strips = narrow_strips(OUT);
+    signed char *codes = memory_alloc(strips * steps * NARROW_ROWS * NARROW_COLUMNS);
+    float scale[64], *x = memory_alloc(MANY * DEPTH * 4), out[MANY * OUT], alone[OUT];
+    struct narrow w = {.codes = codes, .scale = scale, .parts = 1, .rows = OUT, .columns = DEPTH, .bits = 8};
+    (void)state;
+    memset(codes, 127, (size_t)(strips * steps * NARROW_ROWS * NARROW_COLUMNS));
+    for (i64 i = 0; i < 64; i++)
+        scale[i] = 1.0f / 127;
+    for (i64 i = 0; i < MANY * DEPTH; i++)
+        x[i] = i / DEPTH == SPOILT && i % DEPTH == 5 ? NAN : (float)(i / DEPTH + 1);
+    device.ops->matmul_narrow(&device, matrix_of(out, DTYPE_F32, MANY, OUT), matrix_of(x, DTYPE_F32, MANY, DEPTH), &w,
+                              NULL);
+    for (i64 row = 0; row < MANY; row++) {
+        device.ops->matmul_narrow(&device, matrix_of(alone, DTYPE_F32, 1, OUT),
+                                  matrix_of(x + row * DEPTH, DTYPE_F32, 1, DEPTH), &w, NULL);
+        assert_memory_equal(alone, out + row * OUT, sizeof alone);
+        for (i64 j = 0; j < OUT; j++)
+            if (row == SPOILT ? !isnan(alone[j]) : !(fabs(alone[j] - (double)(row + 1) * DEPTH) < 1e-4 * DEPTH))
+                fail_msg("row %lld: %g, expected %g", (long long)row, alone[j], (double)(row + 1) * DEPTH);
+    }
+    memory_free(codes);
+    memory_free(x);
+}
+
 static double loss_of(struct model *model, const i32 *ids, i64 rows, i64 length)
 {
     struct arena arena;
@@ -148,6 +178,7 @@ static void a_model_says_nearly_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(errors_are_small), cmocka_unit_test(whole_numbers_are_kept),
+                                       cmocka_unit_test(sums_of_the_largest_fit),
                                        cmocka_unit_test(a_model_says_nearly_the_same)};
     device_open_cpu(&device);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

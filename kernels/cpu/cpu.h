@@ -31,9 +31,6 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm, i
 /* Rows [first, first + rows) of columns [column, column + width), densely; rows past the last are zero. */
 void CPU(pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 width);
 
-/* out[i,j] (+)= a_i . w_j on the calling thread. */
-void CPU(few_rows)(struct matrix out, struct matrix a, struct matrix w, bool add, int worker);
-
 /* out (+)= sums [out.rows, out.columns], dense. */
 void CPU(store_sums)(struct matrix out, const float *sums, bool add);
 
