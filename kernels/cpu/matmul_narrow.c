@@ -1,6 +1,6 @@
-/* Products with weights in few bits. Rows of a become whole numbers of 16 bits, their largest Q_MOST, so that sums are
- * whole and exact however they are cut, and what remains is a's rounding, 2^-16 of a row's largest. Weights of 8 bits
- * are multiplied as they lie, those of 4 bits by way of the first cache. */
+/* Products with weights in few bits. Rows of a become whole numbers of 16 bits, their largest Q_MOST, so that lanes sum
+ * whole numbers, exactly, and what remains is a's rounding, 2^-16 of a row's largest. Weights of 8 bits are multiplied
+ * as they lie, those of 4 bits by way of the first cache. */
 #include "kernels/cpu/few_groups.h"
 #include "kernels/cpu/narrow_steps.h"
 #include "kernels/cpu/rows.h"
@@ -8,7 +8,6 @@
 
 enum { PIECE_ROWS = 256, TILE_BYTES = 64 << 10, ALONE_ROWS = 64, SLOT_STRIP = 2, SLOT_ROWS = 6, SLOT_PIECES = 7 };
 enum { Q_MOST = 32639, AHEAD_BYTES = 16 << 10 };
-enum { RUN_STEPS = 128 }; /* sums of so many, 4 products each of Q_MOST and 128 a lane, fit into 32 bits */
 #if defined __AVX512F__
 enum { TERMS = 32, SUMS = 16 }; /* of a register; held in registers at once */
 typedef __m512i whole;
@@ -16,6 +15,8 @@ typedef __m512i whole;
 enum { TERMS = 16, SUMS = 8 };
 typedef __m256i whole;
 #endif
+/* A lane sums 128 / TERMS products of a step, each of at most Q_MOST times 128: of so many steps in 32 bits. */
+enum { RUN_STEPS = 4 * TERMS };
 
 struct job {
     struct matrix out, a;
@@ -97,13 +98,17 @@ INLINED whole add_products(whole sum, whole x, whole w)
 #endif
 }
 
+/* Of all lanes there may be more than 32 bits. */
 INLINED void store_sums(float *out, whole sums[SUMS])
 {
+    __m512 lanes[SUMS];
     transpose_words(sums);
+    for (int i = 0; i < SUMS; i++)
+        lanes[i] = _mm512_cvtepi32_ps(sums[i]);
     for (int n = SUMS / 2; n > 0; n /= 2)
         for (int i = 0; i < n; i++)
-            sums[i] = _mm512_add_epi32(sums[i], sums[i + n]);
-    _mm512_storeu_ps(out, _mm512_cvtepi32_ps(sums[0]));
+            lanes[i] = _mm512_add_ps(lanes[i], lanes[i + n]);
+    _mm512_storeu_ps(out, lanes[0]);
 }
 #else
 INLINED whole load_weights(const signed char *w)
@@ -116,13 +121,17 @@ INLINED whole add_products(whole sum, whole x, whole w)
     return _mm256_add_epi32(sum, _mm256_madd_epi16(x, w));
 }
 
+INLINED __m256 pairs_of(whole a, whole b)
+{
+    return _mm256_hadd_ps(_mm256_cvtepi32_ps(a), _mm256_cvtepi32_ps(b));
+}
+
+/* Of all lanes there may be more than 32 bits. */
 INLINED void store_sums(float *out, whole sums[SUMS])
 {
     for (int i = 0; i < SUMS; i += 4) {
-        whole fours = _mm256_hadd_epi32(_mm256_hadd_epi32(sums[i], sums[i + 1]), //
-                                        _mm256_hadd_epi32(sums[i + 2], sums[i + 3]));
-        __m128i four = _mm_add_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
-        _mm_storeu_ps(out + i, _mm_cvtepi32_ps(four));
+        __m256 fours = _mm256_hadd_ps(pairs_of(sums[i], sums[i + 1]), pairs_of(sums[i + 2], sums[i + 3]));
+        _mm_storeu_ps(out + i, _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
     }
 }
 #endif
