@@ -1,0 +1,112 @@
+/* From settings to rules: which there are, and what they know before the first sample. */
+#include "data/curate_inside.h"
+#include "data/shards.h"
+
+#include <string.h>
+
+static bool is_given(const char *text)
+{
+    return text && *text;
+}
+
+static bool asks(const struct curate_settings *s)
+{
+    return s->chars_least || s->chars_most || s->scripts.count || s->personal || s->duplicates || is_given(s->seen) ||
+           is_given(s->against) || s->caption_times || s->side_least || s->aspect_most > 0 || s->dark > 0 ||
+           s->silence_db < 0;
+}
+
+static int read_scripts(struct curation *c)
+{
+    for (i64 i = 0; i < c->s->scripts.count; i++) {
+        int script = script_named(c->s->scripts.values[i]);
+        if (script < 0)
+            return error_usage("filter.scripts: \"%s\" is none: expected latin, greek, cyrillic, armenian, hebrew, "
+                               "arabic, devanagari, bengali, tamil, thai, georgian, hangul, kana or han",
+                               c->s->scripts.values[i]);
+        c->scripts |= (u64)1 << script;
+    }
+    return 0;
+}
+
+const char *const curation_keys = "keys";
+
+bool curation_has_keys(const struct curation *c)
+{
+    return c && (c->s->duplicates || c->s->caption_times);
+}
+
+static int read_seen(struct curation *c, const char *directory)
+{
+    struct file_view keys = {0};
+    char *path = path_join(directory, curation_keys);
+    int status = file_exists(path)
+                     ? file_map(&keys, path) < 0 ? -1 : 0
+                     : error_set("%s: what it holds is not known: expected shards that were prepared with "
+                                 "filter.duplicates",
+                                 directory);
+    if (status == 0 && keys.bytes % 8)
+        status = error_set("%s: %lld bytes are no keys of 8: it is damaged", path, (long long)keys.bytes);
+    for (i64 at = 0; status == 0 && at < keys.bytes; at += 8) {
+        u64 key;
+        memcpy(&key, keys.data + at, 8);
+        seen_add(c->seen, key);
+    }
+    file_unmap(&keys);
+    memory_free(path);
+    return status;
+}
+
+static int open_seen(struct curation *c)
+{
+    struct string_list folders = {0};
+    if (!is_given(c->s->seen))
+        return 0;
+    if (!curation_has_keys(c))
+        return error_usage(
+            "filter.seen: says what duplicates are of: expected filter.duplicates, or filter.caption_times, "
+            "beside it");
+    int status = shard_folders_list(&folders, c->s->seen);
+    for (i64 i = 0; i < folders.count && status == 0; i++)
+        status = read_seen(c, folders.values[i]);
+    string_list_free(folders.values, folders.count);
+    c->before = seen_added(c->seen);
+    return status < 0 ? error_prefix("filter.seen") : 0;
+}
+
+static int open_against(struct curation *c)
+{
+    if (!is_given(c->s->against))
+        return 0;
+    return run_set_read(&c->against, c->s->against, c->s->against_words) < 0 ? error_prefix("filter.against") : 0;
+}
+
+struct curation *curation_open(const struct curate_settings *s, int *status)
+{
+    *status = 0;
+    if (!asks(s))
+        return NULL;
+    struct curation *c = memory_alloc(sizeof *c);
+    c->s = s;
+    c->seen = seen_open(s->memory_bytes);
+    *status = read_scripts(c) < 0 || open_seen(c) < 0 || open_against(c) < 0 ? -1 : 0;
+    if (*status == 0)
+        return c;
+    curation_close(c);
+    return NULL;
+}
+
+void curation_close(struct curation *c)
+{
+    if (!c)
+        return;
+    for (int rule = 0; rule < CURATE_RULES; rule++)
+        for (i64 i = 0; i < EXAMPLES_KEPT; i++) {
+            memory_free(c->examples[rule][i].name);
+            memory_free(c->examples[rule][i].text);
+        }
+    seen_close(c->seen);
+    text_release(&c->log);
+    run_set_release(&c->against);
+    memory_free(c);
+}
