@@ -10,6 +10,7 @@ static const char *const rule_names[CURATE_RULES] = {
     [CURATE_SHORT] = "shorter than filter.chars_least",
     [CURATE_LONG] = "longer than filter.chars_most",
     [CURATE_SCRIPT] = "in other scripts",
+    [CURATE_LANGUAGE] = "in other languages",
     [CURATE_PERSONAL] = "with personal data",
     [CURATE_SMALL] = "smaller than filter.side_least",
     [CURATE_ASPECT] = "longer and narrower than filter.aspect_most",

@@ -17,6 +17,7 @@ enum curate_rule {
     CURATE_SHORT,
     CURATE_LONG,
     CURATE_SCRIPT,
+    CURATE_LANGUAGE,
     CURATE_PERSONAL,
     CURATE_SMALL,
     CURATE_ASPECT,
@@ -38,6 +39,8 @@ struct curate_settings {
     i64 chars_least, chars_most; /* of plain texts; most 0: any */
     struct string_list scripts;
     double script_share;
+    struct string_list languages;
+    double language_least;
     int personal, duplicates;
     i64 memory_bytes; /* of what was seen */
     char *seen;       /* folders that prepare made, a line each: what they hold was seen */
@@ -57,6 +60,11 @@ struct curate_settings {
                 "devanagari, bengali, tamil, thai, georgian, hangul, kana, han; none: any"),                           \
         SETTING(type, filter.script_share, "filter.script_share", NUMBER, "0.8", 0, 1, NULL,                           \
                 "least share of a text's letters in these"),                                                           \
+        SETTING(type, filter.languages, "filter.languages", STRINGS, "", 0, 0, NULL,                                   \
+                "languages of texts, by libexttextcat's profiles: en, de, zh, zh-Hans, ..; none: any"),                \
+        SETTING(type, filter.language_least, "filter.language_least", NUMBER, "0.97", 0, 1, NULL,                      \
+                "1: one of these has to be the nearest of all languages; less: the distance of the nearest by that "   \
+                "of the nearest of these has to be as much"),                                                          \
         SETTING(type, filter.personal, "filter.personal", CHOICE, "keep", 0, 0, "keep|mask|drop",                      \
                 "e-mail and IP addresses and telephone numbers in texts"),                                             \
         SETTING(type, filter.duplicates, "filter.duplicates", CHOICE, "keep", 0, 0, "keep|exact|near",                 \
@@ -125,9 +133,13 @@ struct words { /* of a text: normalised, one space between */
 void words_add(struct words *words, const char *text, i64 length);
 void words_release(struct words *words);
 i64 text_chars(const char *text, i64 length);
-int script_named(const char *name); /* -1: none */
+i64 text_at_char(const char *text, i64 length, i64 index); /* in bytes, or its length */
+int script_named(const char *name);                        /* -1: none */
 /* Letters of each script; returns those of any. */
 i64 script_letters(i64 *counts, const char *text, i64 length);
+/* The letters of the script that most of the text is in (a character of Han, kana and hangul, which go together but for
+ * hangul, for three), apostrophes and hyphens; one blank for all else. Nothing, where there are none. */
+void script_letters_of_main(struct text *out, const char *text, i64 length);
 enum { SCRIPTS = 14 };
 extern const char *const script_names[SCRIPTS];
 /* The text with <email>, <ip> and <phone> in their place; returns how many. out NULL: counts alone. */

@@ -3,6 +3,7 @@
 #ifndef WEFT_DATA_CURATE_INSIDE_H
 #define WEFT_DATA_CURATE_INSIDE_H
 #include "data/curate.h"
+#include "data/language.h"
 
 struct example {
     char *name, *text;
@@ -13,7 +14,8 @@ struct run_set { /* of words, by their hashes */
 };
 struct curation {
     const struct curate_settings *s;
-    u64 scripts; /* bit i: script i is wanted */
+    u64 scripts;                 /* bit i: script i is wanted */
+    struct languages *languages; /* NULL: any */
     struct run_set against;
     struct seen *seen;
     i64 before;      /* keys that stood in filter.seen */

@@ -64,6 +64,22 @@ static void look_at_text(const struct curation *c, struct curate_item *out, stru
         look_at_scripts(c, out, text);
 }
 
+/* All texts of the sample together: a turn of a conversation is short. */
+static void look_at_language(const struct curation *c, struct curate_item *out, const struct sample *sample)
+{
+    struct text all = {0};
+    for (i64 i = 0; i < sample->count; i++) {
+        const struct sample_part *part = &sample->parts[i];
+        if (part->kind == SAMPLE_TEXT) {
+            text_append(&all, part->bytes.data, part->bytes.length);
+            text_append(&all, "\n", 1);
+        }
+    }
+    object(out, CURATE_LANGUAGE,
+           languages_nearness(c->languages, all.data ? all.data : "", all.length) < c->s->language_least);
+    text_release(&all);
+}
+
 void curation_look(const struct curation *c, struct curate_item *out, struct sample *sample)
 {
     struct words words = {0};
@@ -77,12 +93,14 @@ void curation_look(const struct curation *c, struct curate_item *out, struct sam
             out->has_content = true;
         }
     }
+    bool text_alone = sample->layout == SAMPLE_PLAIN || sample->layout == SAMPLE_CHAT;
+    if (c->languages && text_alone)
+        look_at_language(c, out, sample);
     object(out, CURATE_PERSONAL, c->s->personal == PERSONAL_DROP && out->masked > 0);
     object(out, CURATE_AGAINST, run_set_has(&c->against, &words, c->s->against_words));
     if (words.count)
         out->content = hash_bytes(words.text.data, words.text.length, out->content);
     out->has_content |= words.count > 0;
-    bool text_alone = sample->layout == SAMPLE_PLAIN || sample->layout == SAMPLE_CHAT;
     if (c->s->duplicates == DUPLICATES_NEAR && text_alone && words.count >= NEAR_WORDS)
         out->bands = bands_of(&words);
     words_release(&words);

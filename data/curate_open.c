@@ -11,9 +11,9 @@ static bool is_given(const char *text)
 
 static bool asks(const struct curate_settings *s)
 {
-    return s->chars_least || s->chars_most || s->scripts.count || s->personal || s->duplicates || is_given(s->seen) ||
-           is_given(s->against) || s->caption_times || s->side_least || s->aspect_most > 0 || s->dark > 0 ||
-           s->silence_db < 0;
+    return s->chars_least || s->chars_most || s->scripts.count || s->languages.count || s->personal || s->duplicates ||
+           is_given(s->seen) || is_given(s->against) || s->caption_times || s->side_least || s->aspect_most > 0 ||
+           s->dark > 0 || s->silence_db < 0;
 }
 
 static int read_scripts(struct curation *c)
@@ -81,6 +81,13 @@ static int open_against(struct curation *c)
     return run_set_read(&c->against, c->s->against, c->s->against_words) < 0 ? error_prefix("filter.against") : 0;
 }
 
+static int open_languages(struct curation *c)
+{
+    if (c->s->languages.count)
+        c->languages = languages_open(&c->s->languages);
+    return c->s->languages.count && !c->languages ? -1 : 0;
+}
+
 struct curation *curation_open(const struct curate_settings *s, int *status)
 {
     *status = 0;
@@ -89,7 +96,7 @@ struct curation *curation_open(const struct curate_settings *s, int *status)
     struct curation *c = memory_alloc(sizeof *c);
     c->s = s;
     c->seen = seen_open(s->memory_bytes);
-    *status = read_scripts(c) < 0 || open_seen(c) < 0 || open_against(c) < 0 ? -1 : 0;
+    *status = read_scripts(c) < 0 || open_languages(c) < 0 || open_seen(c) < 0 || open_against(c) < 0 ? -1 : 0;
     if (*status == 0)
         return c;
     curation_close(c);
@@ -107,6 +114,7 @@ void curation_close(struct curation *c)
         }
     seen_close(c->seen);
     text_release(&c->log);
+    languages_close(c->languages);
     run_set_release(&c->against);
     memory_free(c);
 }

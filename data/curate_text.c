@@ -25,6 +25,15 @@ i64 text_chars(const char *text, i64 length)
     return count;
 }
 
+i64 text_at_char(const char *text, i64 length, i64 index)
+{
+    i64 at = 0;
+    while (at < length && index > 0)
+        for (at++, index--; at < length && ((u8)text[at] & 0xc0) == 0x80;)
+            at++;
+    return at;
+}
+
 /* ---- Words ---- */
 
 /* Marks of U+2000 to U+206F, U+3000 to U+303F and U+FF00 to U+FF0F stand between words, as those of ASCII and Latin-1
@@ -98,20 +107,71 @@ int script_named(const char *name)
     return -1;
 }
 
+/* Of which script a letter is; SCRIPTS: of another; -1: it is no letter. */
+static int script_of(u32 c)
+{
+    for (i64 i = 0; i < COUNT_OF(blocks); i++)
+        if (c >= blocks[i].first && c <= blocks[i].last)
+            return blocks[i].script;
+    return c >= 0x530 && !(c >= 0x2000 && c < 0x3041) && c < 0xe000 ? SCRIPTS : -1;
+}
+
 i64 script_letters(i64 *counts, const char *text, i64 length)
 {
     i64 letters = 0;
     u32 c;
     for (i64 at = 0; at < length;) {
         at += decode(&c, text + at, length - at);
-        i64 i = 0;
-        while (i < COUNT_OF(blocks) && (c < blocks[i].first || c > blocks[i].last))
-            i++;
-        if (i < COUNT_OF(blocks))
-            counts[blocks[i].script]++;
-        letters += i < COUNT_OF(blocks) || (c >= 0x530 && !(c >= 0x2000 && c < 0x3041) && c < 0xe000);
+        int script = script_of(c);
+        if (script >= 0 && script < SCRIPTS)
+            counts[script]++;
+        letters += script >= 0;
     }
     return letters;
+}
+
+enum { KANA = 12, HAN = 13, HANGUL = 11 };
+
+/* Han and kana are one script here. */
+static int main_group(u32 c)
+{
+    int script = script_of(c);
+    return script == KANA ? HAN : script;
+}
+
+static int main_script(const char *text, i64 length)
+{
+    i64 weights[SCRIPTS + 1] = {0};
+    int most = 0;
+    u32 c;
+    for (i64 at = 0; at < length;) {
+        at += decode(&c, text + at, length - at);
+        int script = main_group(c);
+        if (script >= 0)
+            weights[script] += script == HAN || script == HANGUL ? 3 : 1;
+    }
+    for (int i = 1; i <= SCRIPTS; i++)
+        most = weights[i] > weights[most] ? i : most;
+    return weights[most] ? most : -1;
+}
+
+/* Apostrophes, hyphens, and accents that stand behind their letter. */
+static bool is_within(u32 c)
+{
+    return c == '\'' || c == '-' || c == 0x2019 || (c >= 0x300 && c < 0x370);
+}
+
+void script_letters_of_main(struct text *out, const char *text, i64 length)
+{
+    int script = main_script(text, length);
+    u32 c;
+    for (i64 at = 0, bytes; at < length && script >= 0; at += bytes) {
+        bytes = decode(&c, text + at, length - at);
+        if (main_group(c) == script || is_within(c))
+            text_append(out, text + at, bytes);
+        else if (out->length && out->data[out->length - 1] != ' ')
+            text_append(out, " ", 1);
+    }
 }
 
 /* ---- Persons ---- */

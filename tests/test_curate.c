@@ -157,6 +157,116 @@ static void lengths_and_scripts(void **state)
     (void)state;
 }
 
+static void letters_of_the_main_script(void **state)
+{
+    static const struct {
+        const char *text, *letters;
+    } cases[] = {{"It's 12 well-known \xd0\xb0\xd0\xb1 words!", "It's well-known words "},
+                 {"\xe7\x94\xa8 grep \xe5\x91\xbd\xe4\xbb\xa4 -v", "\xe7\x94\xa8 \xe5\x91\xbd\xe4\xbb\xa4 - "},
+                 {"123, 45!", ""},
+                 {"", ""}};
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct text out = {0};
+        script_letters_of_main(&out, cases[i].text, (i64)strlen(cases[i].text));
+        assert_string_equal(out.data ? out.data : "", cases[i].letters);
+        text_release(&out);
+    }
+    (void)state;
+}
+
+#ifdef WEFT_WITH_LANGUAGES
+/* Sentences of this test's own. */
+static const struct {
+    const char *language, *text;
+} spoken[] = {
+    {"en", "The old bridge was closed last winter, and since then everybody has had to walk around the hill."},
+    {"en", "She had never seen so many people in the village square before the market opened."},
+    {"de", "Die alte Br\xc3\xbc"
+           "cke wurde im letzten Winter gesperrt, und seitdem m\xc3\xbcssen alle um den H\xc3\xbcgel laufen."},
+    {"de", "Im Fr\xc3\xbchling trafen sich die Nachbarn jeden Abend vor dem kleinen Haus am Fluss."},
+    {"zh", "\xe5\x8e\xbb\xe5\xb9\xb4\xe5\x86\xac\xe5\xa4\xa9\xe6\x97\xa7\xe6\xa1\xa5\xe5\xb0\xb1\xe5\x85\xb3"
+           "\xe9\x97\xad\xe4\xba\x86\xef\xbc\x8c\xe5\xa4\xa7\xe5\xae\xb6\xe9\x83\xbd\xe8\xa6\x81\xe7\xbb\x95"
+           "\xe7\x9d\x80\xe5\xb1\xb1\xe8\xb5\xb0\xe3\x80\x82 (see Bridge Street, Main Hill Road)"},
+    {"fr", "Le vieux pont a \xc3\xa9t\xc3\xa9 ferm\xc3\xa9 l'hiver dernier, et depuis tout le monde doit faire le tour "
+           "de la colline."},
+    {"nl", "De oude brug werd afgelopen winter gesloten en sindsdien moet iedereen om de heuvel heen lopen."},
+    {"es", "El viejo puente se cerr\xc3\xb3 el invierno pasado y desde entonces todos tienen que rodear la colina."},
+    {"ru", "\xd0\xa1\xd1\x82\xd0\xb0\xd1\x80\xd1\x8b\xd0\xb9 \xd0\xbc\xd0\xbe\xd1\x81\xd1\x82 "
+           "\xd0\xb7\xd0\xb0\xd0\xba\xd1\x80\xd1\x8b\xd0\xbb\xd0\xb8 \xd0\xbf\xd1\x80\xd0\xbe\xd1\x88\xd0\xbb\xd0\xbe"
+           "\xd0\xb9 \xd0\xb7\xd0\xb8\xd0\xbc\xd0\xbe\xd0\xb9"},
+    {"pl", "Stary most zosta\xc5\x82 zamkni\xc4\x99ty zesz\xc5\x82"
+           "ej zimy i od tego czasu wszyscy musz\xc4\x85 obchodzi\xc4\x87 wzg\xc3\xb3rze."},
+};
+
+static void languages_are_told_apart(void **state)
+{
+    char *wanted[] = {"en", "de", "zh"};
+    struct curate_settings s = {.languages = {wanted, 3}, .language_least = 1, .memory_bytes = 4096};
+    struct curation *c = open_curation(&s);
+    i64 others = 0;
+    for (i64 i = 0; i < COUNT_OF(spoken); i++) {
+        bool asked = false;
+        for (i64 k = 0; k < COUNT_OF(wanted); k++)
+            asked |= strcmp(spoken[i].language, wanted[k]) == 0;
+        others += !asked;
+        if (keeps(c, spoken[i].text, NULL) != asked)
+            fail_msg("%s: %s", spoken[i].language, spoken[i].text);
+    }
+    assert_true(keeps(c, "12 + 30 = 42", NULL));
+    assert_int_equal(count_of(c, "other languages"), others);
+    curation_close(c);
+    s.language_least = 0; /* all are near enough */
+    c = open_curation(&s);
+    assert_true(keeps(c, spoken[COUNT_OF(spoken) - 1].text, NULL));
+    curation_close(c);
+    (void)state;
+}
+
+/* English at both ends of Dutch is Dutch; a conversation is judged as a whole. */
+static void languages_of_long_texts_and_conversations(void **state)
+{
+    char *wanted[] = {"nl"};
+    struct curate_settings s = {.languages = {wanted, 1}, .language_least = 1, .memory_bytes = 4096};
+    struct curation *c = open_curation(&s);
+    struct text text = {0};
+    for (i64 i = 0; i < 300; i++)
+        text_printf(&text, "%s ", spoken[i < 5 || i >= 295 ? 0 : 6].text);
+    assert_true(keeps(c, text.data, NULL));
+    struct sample chat = {.layout = SAMPLE_CHAT, .name = string_copy("a.jsonl:1")};
+    struct curate_item item = {0};
+    text_append(&sample_add(&chat, SAMPLE_TEXT)->bytes, "Yes", 3);
+    text_append(&sample_add(&chat, SAMPLE_TEXT)->bytes, spoken[6].text, (i64)strlen(spoken[6].text));
+    curation_look(c, &item, &chat);
+    assert_true(curation_keep(c, &item, &chat));
+    curate_item_release(&item);
+    sample_release(&chat);
+    text_release(&text);
+    curation_close(c);
+    (void)state;
+}
+
+static void a_language_without_profile_is_named(void **state)
+{
+    char *wanted[] = {"en", "klingon"};
+    struct curate_settings s = {.languages = {wanted, 2}, .memory_bytes = 4096};
+    int status;
+    assert_null(curation_open(&s, &status));
+    assert_int_equal(status, -1);
+    assert_non_null(strstr(error_text(), "\"klingon\""));
+    (void)state;
+}
+#else
+static void languages_need_their_library(void **state)
+{
+    char *wanted[] = {"en"};
+    struct curate_settings s = {.languages = {wanted, 1}, .memory_bytes = 4096};
+    int status;
+    assert_null(curation_open(&s, &status));
+    assert_true(status == -1 && strstr(error_text(), "libexttextcat-dev"));
+    (void)state;
+}
+#endif
+
 static void media_are_looked_at(void **state)
 {
     struct curate_settings s = {
@@ -586,6 +696,14 @@ int main(void)
         cmocka_unit_test(words_are_what_is_compared),
         cmocka_unit_test(persons_are_masked_and_numbers_are_not),
         cmocka_unit_test(lengths_and_scripts),
+        cmocka_unit_test(letters_of_the_main_script),
+#ifdef WEFT_WITH_LANGUAGES
+        cmocka_unit_test(languages_are_told_apart),
+        cmocka_unit_test(languages_of_long_texts_and_conversations),
+        cmocka_unit_test(a_language_without_profile_is_named),
+#else
+        cmocka_unit_test(languages_need_their_library),
+#endif
         cmocka_unit_test(media_are_looked_at),
         cmocka_unit_test(pieces_of_a_text_stay_together),
         cmocka_unit_test(what_was_seen_takes_bounded_memory),
