@@ -137,8 +137,9 @@ i64 text_at_char(const char *text, i64 length, i64 index); /* in bytes, or its l
 int script_named(const char *name);                        /* -1: none */
 /* Letters of each script; returns those of any. */
 i64 script_letters(i64 *counts, const char *text, i64 length);
-/* The letters of the script that most of the text is in (a character of Han, kana and hangul, which go together but for
- * hangul, for three), apostrophes and hyphens; one blank for all else. Nothing, where there are none. */
+/* The letters of the script that most of the text is in, where a character of Han, kana (which go together) and hangul
+ * counts for three, with the apostrophes and hyphens between them; one blank for all else. Nothing where there are
+ * none. */
 void script_letters_of_main(struct text *out, const char *text, i64 length);
 enum { SCRIPTS = 14 };
 extern const char *const script_names[SCRIPTS];

@@ -155,21 +155,31 @@ static int main_script(const char *text, i64 length)
     return weights[most] ? most : -1;
 }
 
-/* Apostrophes, hyphens, and accents that stand behind their letter. */
-static bool is_within(u32 c)
+/* A letter of the script; behind one an accent by itself, between two an apostrophe or a hyphen. */
+static bool belongs(const char *text, i64 at, i64 length, int script, bool behind_letter)
 {
-    return c == '\'' || c == '-' || c == 0x2019 || (c >= 0x300 && c < 0x370);
+    u32 c, next;
+    at += decode(&c, text + at, length - at);
+    if (main_group(c) == script || (behind_letter && c >= 0x300 && c < 0x370))
+        return true;
+    if (!behind_letter || at >= length || (c != '\'' && c != '-' && c != 0x2019))
+        return false;
+    decode(&next, text + at, length - at);
+    return main_group(next) == script;
 }
 
 void script_letters_of_main(struct text *out, const char *text, i64 length)
 {
     int script = main_script(text, length);
+    bool behind_letter = false;
     u32 c;
     for (i64 at = 0, bytes; at < length && script >= 0; at += bytes) {
         bytes = decode(&c, text + at, length - at);
-        if (main_group(c) == script || is_within(c))
+        bool blank = behind_letter;
+        behind_letter = belongs(text, at, length, script, behind_letter);
+        if (behind_letter)
             text_append(out, text + at, bytes);
-        else if (out->length && out->data[out->length - 1] != ' ')
+        else if (blank)
             text_append(out, " ", 1);
     }
 }
