@@ -51,8 +51,6 @@ static bool is_captioned(const struct curation *c, const struct curate_item *ite
 static enum curate_rule judge(const struct curation *c, const struct curate_item *item, const struct sample *sample)
 {
     bool any = item->has_content || item->media;
-    if (item->rule != CURATE_KEPT)
-        return item->rule;
     if (is_captioned(c, item, sample) && caption_count(c, item) == c->s->caption_times)
         return CURATE_CAPTION;
     if (c->s->duplicates == DUPLICATES_KEEP || !any)
@@ -86,26 +84,65 @@ static void note_example(struct curation *c, enum curate_rule rule, const struct
         (struct example){string_copy(sample->name), string_format("%.*s", (int)length, text ? text->data : "")};
 }
 
-bool curation_keep(struct curation *c, const struct curate_item *item, const struct sample *sample)
+static enum curate_rule first_of(enum curate_rule a, enum curate_rule b)
 {
-    bool piece = c->inside || sample->goes_on;
-    enum curate_rule rule = piece ? CURATE_KEPT : judge(c, item, sample);
-    c->inside = sample->goes_on;
-    note_example(c, rule, sample);
-    if (rule != CURATE_KEPT)
-        return false;
+    return a != CURATE_KEPT ? a : b;
+}
+
+static void note_masked(struct curation *c, const struct curate_item *item)
+{
     if (c->s->personal == PERSONAL_MASK) {
         c->masked += item->masked;
         c->masked_samples += item->masked > 0;
     }
+}
+
+/* What later samples are compared with. */
+static void note_keys(struct curation *c, const struct curate_item *item, const struct sample *sample)
+{
     if (is_captioned(c, item, sample))
         note_key(c, caption_key(item, caption_count(c, item) + 1));
-    if (c->s->duplicates && !piece && (item->has_content || item->media)) {
+    if (c->s->duplicates && (item->has_content || item->media)) {
         note_key(c, content_of(item));
         for (i64 i = 0; item->bands && i < NEAR_BANDS; i++)
             note_key(c, item->bands[i]);
     }
+}
+
+bool curation_keep(struct curation *c, const struct curate_item *item, const struct sample *sample)
+{
+    bool piece = c->inside || sample->goes_on; /* of a text */
+    enum curate_rule alone = first_of(item->rule, item->shown);
+    enum curate_rule rule = piece ? CURATE_KEPT : alone != CURATE_KEPT ? alone : judge(c, item, sample);
+    c->inside = sample->goes_on;
+    note_example(c, rule, sample);
+    if (rule != CURATE_KEPT)
+        return false;
+    note_masked(c, item);
+    if (!piece)
+        note_keys(c, item, sample);
     return true;
+}
+
+bool curation_keep_file(struct curation *c, const struct curate_item *item, const struct sample *sample)
+{
+    enum curate_rule rule = item->rule != CURATE_KEPT ? item->rule : judge(c, item, sample);
+    if (rule != CURATE_KEPT) {
+        note_example(c, rule, sample);
+        return false;
+    }
+    note_masked(c, item);
+    note_keys(c, item, sample);
+    return true;
+}
+
+bool curation_keep_window(struct curation *c, const struct curate_item *item, const struct sample *sample)
+{
+    enum curate_rule rule = first_of(item->rule, item->shown);
+    note_example(c, rule, sample);
+    if (rule == CURATE_KEPT)
+        note_masked(c, item);
+    return rule == CURATE_KEPT;
 }
 
 /* ---- Going on ---- */

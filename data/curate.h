@@ -86,12 +86,13 @@ struct curate_settings {
         SETTING(type, filter.dark, "filter.dark", NUMBER, "0", 0, 1, NULL,                                             \
                 "those none of whose frames is brighter in the mean are; 0 to 1"),                                     \
         SETTING(type, filter.silence_db, "filter.silence_db", NUMBER, "0", -200, 0, NULL,                              \
-                "sounds that are softer throughout are left out: dB of full scale, of the loudest tenth of a second; " \
-                "0: none")
+                "sounds, and clips with film_sound, that are softer throughout are left out: dB of full scale, of "    \
+                "the loudest tenth of a second; 0: none")
 
 /* What workers find out about one sample. */
 struct curate_item {
-    enum curate_rule rule; /* of the sample alone */
+    enum curate_rule rule;  /* of the sample alone */
+    enum curate_rule shown; /* of what of it is shown: the rest of a long file may stay */
     bool has_content;
     u64 content, media; /* hashes; media: of the bytes of its files */
     u64 *bands;         /* [NEAR_BANDS]; NULL: too short */
@@ -103,14 +104,19 @@ struct curation *curation_open(const struct curate_settings *settings, int *stat
 void curation_close(struct curation *curation);
 /* On any thread: masks texts of the sample, and looks at them. */
 void curation_look(const struct curation *curation, struct curate_item *out, struct sample *sample);
+/* The same of a sample whose text is what is said while it is shown. */
+void curation_look_at_shown(const struct curation *curation, struct curate_item *out, struct sample *sample);
 void curation_medium(const struct curation *curation, struct curate_item *out, const void *bytes, i64 count);
 void curation_size(const struct curation *curation, struct curate_item *out, double height, double width);
 void curation_light(const struct curation *curation, struct curate_item *out, const u8 *pixels, i64 frames,
                     i64 frame_bytes);
 void curation_sound(const struct curation *curation, struct curate_item *out, const float *values, i64 count,
                     i64 rate_hz);
-/* In order: whether the sample stays. */
+/* In order: whether the sample stays. The file of a long one is asked for first: where it stays, each of its windows or
+ * pieces counts as a sample. */
 bool curation_keep(struct curation *curation, const struct curate_item *item, const struct sample *sample);
+bool curation_keep_file(struct curation *curation, const struct curate_item *item, const struct sample *sample);
+bool curation_keep_window(struct curation *curation, const struct curate_item *item, const struct sample *sample);
 void curate_item_release(struct curate_item *item);
 
 /* Going on: counts and examples; what was seen stands in a file of its own, of which so many keys count. */

@@ -5,10 +5,10 @@
 #include <string.h>
 
 /* The first rule that speaks is the one that counts. */
-static void object(struct curate_item *item, enum curate_rule rule, bool holds)
+static void object(enum curate_rule *at, enum curate_rule rule, bool holds)
 {
-    if (holds && item->rule == CURATE_KEPT)
-        item->rule = rule;
+    if (holds && *at == CURATE_KEPT)
+        *at = rule;
 }
 
 static void mask(const struct curation *c, struct curate_item *out, struct text *text)
@@ -47,7 +47,7 @@ static void look_at_scripts(const struct curation *c, struct curate_item *out, c
     i64 counts[SCRIPTS] = {0}, wanted = 0, letters = script_letters(counts, text->data, text->length);
     for (int i = 0; i < SCRIPTS; i++)
         wanted += c->scripts >> i & 1 ? counts[i] : 0;
-    object(out, CURATE_SCRIPT, c->scripts && (double)wanted < c->s->script_share * (double)letters);
+    object(&out->rule, CURATE_SCRIPT, c->scripts && (double)wanted < c->s->script_share * (double)letters);
 }
 
 static void look_at_text(const struct curation *c, struct curate_item *out, struct text *text,
@@ -57,8 +57,8 @@ static void look_at_text(const struct curation *c, struct curate_item *out, stru
     if (c->s->personal != PERSONAL_KEEP)
         mask(c, out, text);
     if (layout == SAMPLE_PLAIN) {
-        object(out, CURATE_SHORT, chars < c->s->chars_least);
-        object(out, CURATE_LONG, c->s->chars_most > 0 && chars > c->s->chars_most);
+        object(&out->rule, CURATE_SHORT, chars < c->s->chars_least);
+        object(&out->rule, CURATE_LONG, c->s->chars_most > 0 && chars > c->s->chars_most);
     }
     if (layout == SAMPLE_PLAIN || layout == SAMPLE_CHAT)
         look_at_scripts(c, out, text);
@@ -75,7 +75,7 @@ static void look_at_language(const struct curation *c, struct curate_item *out, 
             text_append(&all, "\n", 1);
         }
     }
-    object(out, CURATE_LANGUAGE,
+    object(&out->rule, CURATE_LANGUAGE,
            languages_nearness(c->languages, all.data ? all.data : "", all.length) < c->s->language_least);
     text_release(&all);
 }
@@ -96,14 +96,23 @@ void curation_look(const struct curation *c, struct curate_item *out, struct sam
     bool text_alone = sample->layout == SAMPLE_PLAIN || sample->layout == SAMPLE_CHAT;
     if (c->languages && text_alone)
         look_at_language(c, out, sample);
-    object(out, CURATE_PERSONAL, c->s->personal == PERSONAL_DROP && out->masked > 0);
-    object(out, CURATE_AGAINST, run_set_has(&c->against, &words, c->s->against_words));
+    object(&out->rule, CURATE_PERSONAL, c->s->personal == PERSONAL_DROP && out->masked > 0);
+    object(&out->rule, CURATE_AGAINST, run_set_has(&c->against, &words, c->s->against_words));
     if (words.count)
         out->content = hash_bytes(words.text.data, words.text.length, out->content);
     out->has_content |= words.count > 0;
     if (c->s->duplicates == DUPLICATES_NEAR && text_alone && words.count >= NEAR_WORDS)
         out->bands = bands_of(&words);
     words_release(&words);
+}
+
+void curation_look_at_shown(const struct curation *c, struct curate_item *out, struct sample *sample)
+{
+    enum curate_rule before = out->rule;
+    out->rule = CURATE_KEPT;
+    curation_look(c, out, sample);
+    object(&out->shown, out->rule, out->rule != CURATE_KEPT);
+    out->rule = before;
 }
 
 void curation_medium(const struct curation *c, struct curate_item *out, const void *bytes, i64 count)
@@ -115,8 +124,8 @@ void curation_medium(const struct curation *c, struct curate_item *out, const vo
 void curation_size(const struct curation *c, struct curate_item *out, double height, double width)
 {
     double least = fmin(height, width), most = fmax(height, width);
-    object(out, CURATE_SMALL, least < (double)c->s->side_least);
-    object(out, CURATE_ASPECT, c->s->aspect_most > 0 && most > c->s->aspect_most * least);
+    object(&out->rule, CURATE_SMALL, least < (double)c->s->side_least);
+    object(&out->rule, CURATE_ASPECT, c->s->aspect_most > 0 && most > c->s->aspect_most * least);
 }
 
 void curation_light(const struct curation *c, struct curate_item *out, const u8 *pixels, i64 frames, i64 frame_bytes)
@@ -128,7 +137,7 @@ void curation_light(const struct curation *c, struct curate_item *out, const u8 
             sum += pixels[frame * frame_bytes + i];
         bright = (double)sum > c->s->dark * 255 * (double)frame_bytes;
     }
-    object(out, CURATE_DARK, !bright);
+    object(&out->shown, CURATE_DARK, !bright);
 }
 
 void curation_sound(const struct curation *c, struct curate_item *out, const float *values, i64 count, i64 rate_hz)
@@ -142,7 +151,7 @@ void curation_sound(const struct curation *c, struct curate_item *out, const flo
             squares += (double)values[i] * (double)values[i];
         loudest = fmax(loudest, squares / (double)(end - begin));
     }
-    object(out, CURATE_SILENT, c->s->silence_db < 0 && loudest < pow(10, c->s->silence_db / 10));
+    object(&out->shown, CURATE_SILENT, c->s->silence_db < 0 && loudest < pow(10, c->s->silence_db / 10));
 }
 
 void curate_item_release(struct curate_item *item)

@@ -135,7 +135,7 @@ static void take_item(struct prepare *p, struct item *item)
         p->counts.too_long++;
     } else if (item->left_out) {
         p->counts.left_out += !item->mute;
-    } else if (!item->curated) {
+    } else if (!item->curated && !item->unshown) {
         p->counts.clips_cut += item->clip_cut && !prepare_has_windows(p);
         p->counts.margins += item->white > 0;
         p->counts.white += item->white;
@@ -143,12 +143,25 @@ static void take_item(struct prepare *p, struct item *item)
     }
 }
 
+/* The first window of a long clip is one of many; of a sound that is cut the pieces are what is made. */
+static void curate_long(struct prepare *p, struct item *item)
+{
+    item->curated = !curation_keep_file(p->curation, &item->curate, &item->sample);
+    item->curate.masked = 0; /* counted */
+    if (!item->curated && !item->left_out && !prepare_cuts(p, item))
+        item->unshown = !curation_keep_window(p->curation, &item->curate, &item->sample);
+}
+
 /* In order of the samples: what came before decides. */
 static void curate(struct prepare *p, struct item *items, i64 count)
 {
-    for (i64 i = 0; p->curation && i < count; i++)
-        if (!items[i].problem && !items[i].left_out && !items[i].too_long)
-            items[i].curated = !curation_keep(p->curation, &items[i].curate, &items[i].sample);
+    for (i64 i = 0; p->curation && i < count; i++) {
+        struct item *item = &items[i];
+        if (prepare_has_further(p, item))
+            curate_long(p, item);
+        else if (!item->problem && !item->left_out && !item->too_long)
+            item->curated = !curation_keep(p->curation, &item->curate, &item->sample);
+    }
 }
 
 static int make_batch(struct prepare *p, struct item *items, i64 count)

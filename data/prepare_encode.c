@@ -12,7 +12,7 @@ struct picture_list {
 
 static bool is_due(const struct item *item)
 {
-    return !item->left_out && !item->too_long && !item->curated && !item->problem;
+    return !item->left_out && !item->too_long && !item->curated && !item->unshown && !item->problem;
 }
 
 /* Clips of this shape and number of latent frames that are not encoded yet. */

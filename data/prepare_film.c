@@ -40,6 +40,8 @@ int film_sound_take(const struct prepare *p, struct item *item, struct made *mad
         item->damage = string_copy(error_text());
     if (status < 0)
         return demand ? -1 : 0;
+    if (sound.samples && p->curation)
+        curation_sound(p->curation, &item->curate, sound.values, sound.samples, AUDIO_RATE_HZ);
     if (sound.samples && add_sound(p, item, made, &sound) < 0)
         return -1;
     item->mute |= !made->sound_count && !item->too_long;

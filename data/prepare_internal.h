@@ -32,7 +32,8 @@ struct item {
     bool too_long; /* a sound of it is longer than audio_seconds */
     bool clip_cut; /* a clip of it is longer than its shape; the beginning is used */
     double white;  /* the largest share of white margin of its media: no shape has their proportions */
-    bool curated;  /* a rule leaves it out */
+    bool curated;  /* a rule leaves it out, */
+    bool unshown;  /* or of a long file this window alone */
     bool mute;     /* films are to have their sound, and a clip of it has none, or none that can be read */
     char *damage;  /* of a film's sound that cannot be read and is left out: why */
     struct curate_item curate;
@@ -88,7 +89,8 @@ i64 prepare_batch_items(const struct prepare *prepare, i64 most);
 /* prepare_pieces.c: what a long file has behind the item that was made of its beginning, as settings ask for it:
  * further windows of a clip, pieces of a sound. 0 or INTERRUPTED_WITHIN; what cannot be read is counted. */
 int prepare_further(struct prepare *prepare, const struct item *item);
-bool prepare_has_windows(const struct prepare *prepare);                   /* settings ask for further ones */
+bool prepare_has_windows(const struct prepare *prepare); /* settings ask for further ones */
+bool prepare_has_further(const struct prepare *prepare, const struct item *item);
 bool prepare_cuts(const struct prepare *prepare, const struct item *item); /* a sound too long for one sample */
 
 /* prepare_progress.c: OUT/progress.json, with what was read so far and marks of the shards. A process that finds it

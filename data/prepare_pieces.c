@@ -62,7 +62,8 @@ static void take(struct prepare *p, struct item *item)
     }
     film_sound_tell(p, item);
     p->counts.too_long += item->too_long;
-    if (!item->left_out && !item->too_long)
+    if (!item->left_out && !item->too_long &&
+        (!p->curation || curation_keep_window(p->curation, &item->curate, &item->sample)))
         prepare_write(p, item);
 }
 
@@ -165,10 +166,15 @@ static bool wants_windows(const struct prepare *p, const struct item *item)
            item->sample.layout == SAMPLE_CAPTIONED;
 }
 
+bool prepare_has_further(const struct prepare *p, const struct item *item)
+{
+    return wants_windows(p, item) || prepare_cuts(p, item);
+}
+
 /* Where a long file is damaged, the pieces in front stay. */
 int prepare_further(struct prepare *p, const struct item *item)
 {
-    if (!wants_windows(p, item) && !prepare_cuts(p, item))
+    if (!prepare_has_further(p, item))
         return 0;
     struct pieces *pieces = memory_alloc(sizeof *pieces);
     pieces->prepare = p;

@@ -130,6 +130,12 @@ static int read_clip(const struct prepare *p, struct item *item, struct made *ma
     return film_sound_take(p, item, made, bytes, count, origin);
 }
 
+static void hear(const struct prepare *p, struct item *item, const struct sound *sound)
+{
+    if (p->curation)
+        curation_sound(p->curation, &item->curate, sound->values, sound->samples, AUDIO_RATE_HZ);
+}
+
 /* Of a longer sound no more is decoded than shows that it is. */
 static int read_sound(const struct prepare *p, struct item *item, struct made *made, const void *bytes, i64 count,
                       const char *origin)
@@ -138,8 +144,7 @@ static int read_sound(const struct prepare *p, struct item *item, struct made *m
     i64 most = (i64)(p->settings->audio_seconds * AUDIO_RATE_HZ);
     if (sound_read_most(&sound, bytes, count, origin, AUDIO_RATE_HZ, most) < 0)
         return -1;
-    if (p->curation)
-        curation_sound(p->curation, &item->curate, sound.values, sound.samples, AUDIO_RATE_HZ);
+    hear(p, item, &sound);
     item->too_long |= sound.samples > most;
     if (sound.samples > most)
         sound_release(&sound);
@@ -155,6 +160,7 @@ static int read_medium(const struct prepare *p, struct item *item, i64 part)
     const char *origin = in->path ? in->path : item->sample.name;
     struct made *made = &item->made[part];
     if (item->piece.values) {
+        hear(p, item, &item->piece);
         made_add_sound(made, &item->piece);
         item->piece = (struct sound){0};
         return 0;
@@ -202,7 +208,7 @@ static int take_subtitles(const struct prepare *p, struct item *item)
     s->parts[1].bytes = words;
     item->left_out |= words.length == 0;
     if (p->curation && !item->left_out)
-        curation_look(p->curation, &item->curate, s);
+        curation_look_at_shown(p->curation, &item->curate, s);
     return 0;
 }
 

@@ -366,6 +366,117 @@ static void what_is_said_is_masked_as_other_texts_are(void **state)
     shards_close(&s);
 }
 
+static i64 count_named(const struct shards *s, const char *name)
+{
+    i64 count = 0;
+    for (i64 i = 0; i < s->sample_count; i++)
+        count += strstr(shards_name(s, i), name) != NULL;
+    return count;
+}
+
+static i64 left_out(const char *rule)
+{
+    struct json *j = json_load(path_of("out/curation.json"));
+    const struct json *rules = json_get(j, "rules");
+    i64 count = 0;
+    for (i64 i = 0; i < json_count(rules); i++)
+        if (strcmp(json_string(json_get(json_at(rules, i), "rule"), ""), rule) == 0)
+            count = json_integer(json_get(json_at(rules, i), "count"), 0);
+    json_free(j);
+    return count;
+}
+
+/* A film that begins dark has bright windows; a copy of it has none. */
+static void each_window_is_judged_by_itself(void **state)
+{
+    struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
+    struct shards s;
+    (void)state;
+    begin();
+    put_film("a.mkv", "long.mkv");
+    put_text("a.txt", "a film goes on");
+    put_film("b.mkv", "long.mkv");
+    put_text("b.txt", "a film goes on");
+    settings.windows.every_s = 6.5;
+    settings.filter.memory_bytes = 4096;
+    settings.filter.duplicates = DUPLICATES_EXACT;
+    settings.filter.dark = 0.2; /* 62 of 255 in second 14, 41 in second 7 */
+    run(&s, &settings);
+    assert_int_equal(s.sample_count, 2 * 4);
+    assert_int_equal(count_named(&s, "a.mkv@6.500"), 0);
+    assert_int_equal(count_named(&s, "a.mkv@13.000"), 2);
+    assert_int_equal(left_out("dark throughout"), 2);
+    assert_int_equal(left_out("duplicates"), 1);
+    shards_close(&s);
+}
+
+/* Tones of half the full scale, -9 dB, begin 2.25 s after the picture. */
+static void sounds_of_clips_are_judged_as_others_are(void **state)
+{
+    struct prepare_settings settings = settings_of(FILM_SOUND_TAKE);
+    struct shards s;
+    (void)state;
+    begin();
+    put_film("a.mp4", "later.mp4");
+    put_text("a.txt", "a film");
+    settings.windows.every_s = 1.25;
+    settings.filter.memory_bytes = 4096;
+    settings.filter.silence_db = -30;
+    run(&s, &settings);
+    assert_int_equal(s.sample_count, 2 * 4);
+    shards_close(&s);
+    settings.filter.silence_db = -3;
+    run(&s, &settings); /* what has no sound at all is not softer */
+    assert_int_equal(s.sample_count, 2);
+    assert_int_equal(count_named(&s, "a.mp4@"), 0);
+    assert_int_equal(left_out("silent throughout"), 3);
+    shards_close(&s);
+}
+
+/* Three seconds of a tone, three of one at -46 dB, three of the tone. */
+static void put_tones(const char *name)
+{
+    struct sound sound = {.rate_hz = AUDIO_RATE_HZ, .samples = 9 * AUDIO_RATE_HZ};
+    struct text wav = {0};
+    sound.values = memory_alloc(sound.samples * 4);
+    for (i64 i = 0; i < sound.samples; i++)
+        sound.values[i] = (i / (3 * AUDIO_RATE_HZ) == 1 ? 0.005f : 0.5f) * ((i / 20) % 2 ? 1 : -1);
+    sound_encode_wav(&wav, &sound);
+    put(name, wav.data, wav.length);
+    text_release(&wav);
+    sound_release(&sound);
+}
+
+static void pieces_of_a_sound_are_judged_by_themselves(void **state)
+{
+    struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
+    struct shards s;
+    (void)state;
+    begin();
+    put_tones("a.wav");
+    put_text("a.txt", "tones");
+    put_tones("b.wav");
+    put_text("b.txt", "tones");
+    settings.cut_sounds = true;
+    settings.audio_seconds = 1;
+    run(&s, &settings);
+    i64 all = s.sample_count / 2;
+    shards_close(&s);
+    settings.filter.memory_bytes = 4096;
+    settings.filter.duplicates = DUPLICATES_EXACT;
+    run(&s, &settings);
+    assert_int_equal(s.sample_count, all);
+    assert_int_equal(count_named(&s, "b.wav"), 0);
+    shards_close(&s);
+    settings.filter.silence_db = -40;
+    run(&s, &settings);
+    i64 silent = left_out("silent throughout");
+    assert_in_range(silent, 2, 5);
+    assert_int_equal(s.sample_count, all - 2 * silent);
+    assert_int_equal(left_out("duplicates"), 1);
+    shards_close(&s);
+}
+
 /* The audio tokenizer's recordings: kept, or read again when they are drawn. */
 static void tokenizers_hear_films(void **state)
 {
@@ -405,6 +516,9 @@ int main(void)
         cmocka_unit_test(windows_say_what_is_said_in_them),
         cmocka_unit_test(films_may_stand_in_archives_and_messages),
         cmocka_unit_test(what_is_said_is_masked_as_other_texts_are),
+        cmocka_unit_test(each_window_is_judged_by_itself),
+        cmocka_unit_test(sounds_of_clips_are_judged_as_others_are),
+        cmocka_unit_test(pieces_of_a_sound_are_judged_by_themselves),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }
