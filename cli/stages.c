@@ -3,6 +3,7 @@
 #include "cli/stage_command.h"
 #include "cli/stage_report.h"
 #include "codecs/codecs.h"
+#include "data/dedup.h"
 #include "data/prepare.h"
 #include "rl/rl.h"
 #include "studio/studio.h"
@@ -16,6 +17,11 @@ static int run_prepare(const void *settings, const struct stage *stage)
     return prepare_stage(settings, stage->out, stage->recipe_seed, stage->device, stage->dtype);
 }
 
+static int run_dedup(const void *settings, const struct stage *stage)
+{
+    return dedup_stage(settings, stage->out);
+}
+
 #define KIND(name, help, table, type, run, work)                                                                       \
     {                                                                                                                  \
         name, help, table, sizeof(struct type), run, work                                                              \
@@ -26,6 +32,8 @@ const struct stage_kind stage_kinds[] = {
     KIND("tokenizer-vision", "train the vision tokenizer", vision_stage_table, vision_settings, vision_stage, HEAVY),
     KIND("tokenizer-audio", "train the audio tokenizer", audio_stage_table, audio_settings, audio_stage, HEAVY),
     KIND("prepare", "media and texts into shards", prepare_table, prepare_settings, run_prepare, LIGHT),
+    KIND("dedup", "shards without what stands in several folders of them", dedup_table, dedup_settings, run_dedup,
+         LIGHT),
     KIND("pretrain", "train the backbone", pretrain_table, pretrain_settings, pretrain_stage, ON_RANKS),
     KIND("sft", "train on conversations", sft_table, pretrain_settings, sft_stage, ON_RANKS),
     KIND("rl", "reinforcement learning on verifiable rewards", rl_table, rl_settings, rl_stage, HEAVY),

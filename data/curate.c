@@ -2,6 +2,7 @@
 #include "data/curate_inside.h"
 #include "data/append.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum { EXAMPLE_BYTES = 160 };
@@ -28,21 +29,6 @@ static u64 content_of(const struct curate_item *item)
     return hash_bytes(both, sizeof both, 0);
 }
 
-/* The key of a caption's n-th medium. */
-static u64 caption_key(const struct curate_item *item, i64 n)
-{
-    return hash_bytes(&item->content, 8, (u64)n);
-}
-
-/* How many media have it already, as far as that matters. */
-static i64 caption_count(const struct curation *c, const struct curate_item *item)
-{
-    i64 n = 0;
-    while (n < c->s->caption_times && seen_has(c->seen, caption_key(item, n + 1)))
-        n++;
-    return n;
-}
-
 static bool is_captioned(const struct curation *c, const struct curate_item *item, const struct sample *sample)
 {
     return c->s->caption_times && sample->layout == SAMPLE_CAPTIONED && item->has_content;
@@ -51,7 +37,8 @@ static bool is_captioned(const struct curation *c, const struct curate_item *ite
 static enum curate_rule judge(const struct curation *c, const struct curate_item *item, const struct sample *sample)
 {
     bool any = item->has_content || item->media;
-    if (is_captioned(c, item, sample) && caption_count(c, item) == c->s->caption_times)
+    if (is_captioned(c, item, sample) &&
+        seen_captions(c->seen, item->content, c->s->caption_times) == c->s->caption_times)
         return CURATE_CAPTION;
     if (c->s->duplicates == DUPLICATES_KEEP || !any)
         return CURATE_KEPT;
@@ -61,12 +48,6 @@ static enum curate_rule judge(const struct curation *c, const struct curate_item
         if (seen_has(c->seen, item->bands[i]))
             return CURATE_NEAR;
     return CURATE_KEPT;
-}
-
-static void note_key(struct curation *c, u64 key)
-{
-    seen_add(c->seen, key);
-    text_append(&c->log, &key, 8);
 }
 
 static void note_example(struct curation *c, enum curate_rule rule, const struct sample *sample)
@@ -97,19 +78,47 @@ static void note_masked(struct curation *c, const struct curate_item *item)
     }
 }
 
-/* What later samples are compared with. */
-static void note_keys(struct curation *c, const struct curate_item *item, const struct sample *sample)
+void curation_see(struct curation *c, const struct key_entry *entry, const u8 *keys)
 {
-    if (is_captioned(c, item, sample))
-        note_key(c, caption_key(item, caption_count(c, item) + 1));
-    if (c->s->duplicates && (item->has_content || item->media)) {
-        note_key(c, content_of(item));
-        for (i64 i = 0; item->bands && i < NEAR_BANDS; i++)
-            note_key(c, item->bands[i]);
+    for (i64 i = 0; i < entry->keys; i++) {
+        if (i == 0 && entry->captioned)
+            seen_add_caption(c->seen, key_of_entry(keys, i), c->s->caption_times);
+        else
+            seen_add(c->seen, key_of_entry(keys, i));
     }
 }
 
-bool curation_keep(struct curation *c, const struct curate_item *item, const struct sample *sample)
+/* What later samples are compared with; of a piece of a text nothing. */
+static void note_keys(struct curation *c, struct curate_item *item, const struct sample *sample, bool piece)
+{
+    u64 keys[2 + NEAR_BANDS];
+    struct key_entry entry = {.split = (u8)sample->split};
+    if (!curation_has_keys(c))
+        return;
+    if (!piece && is_captioned(c, item, sample)) {
+        entry.captioned = 1;
+        keys[entry.keys++] = item->content;
+    }
+    if (!piece && c->s->duplicates && (item->has_content || item->media)) {
+        keys[entry.keys++] = content_of(item);
+        for (i64 i = 0; item->bands && i < NEAR_BANDS; i++)
+            keys[entry.keys++] = item->bands[i];
+    }
+    curation_see(c, &entry, (const u8 *)keys);
+    item->entry = c->log.length + 1;
+    text_append(&c->log, &entry, sizeof entry);
+    text_append(&c->log, keys, entry.keys * 8);
+    c->logged += (i64)sizeof entry + entry.keys * 8;
+}
+
+void curation_wrote(struct curation *c, const struct curate_item *item, i64 records)
+{
+    u32 count = (u32)records;
+    if (item->entry)
+        memcpy(c->log.data + item->entry - 1 + offsetof(struct key_entry, records), &count, sizeof count);
+}
+
+bool curation_keep(struct curation *c, struct curate_item *item, const struct sample *sample)
 {
     bool piece = c->inside || sample->goes_on; /* of a text */
     enum curate_rule alone = first_of(item->rule, item->shown);
@@ -119,12 +128,11 @@ bool curation_keep(struct curation *c, const struct curate_item *item, const str
     if (rule != CURATE_KEPT)
         return false;
     note_masked(c, item);
-    if (!piece)
-        note_keys(c, item, sample);
+    note_keys(c, item, sample, piece);
     return true;
 }
 
-bool curation_keep_file(struct curation *c, const struct curate_item *item, const struct sample *sample)
+bool curation_keep_file(struct curation *c, struct curate_item *item, const struct sample *sample)
 {
     enum curate_rule rule = item->rule != CURATE_KEPT ? item->rule : judge(c, item, sample);
     if (rule != CURATE_KEPT) {
@@ -132,7 +140,7 @@ bool curation_keep_file(struct curation *c, const struct curate_item *item, cons
         return false;
     }
     note_masked(c, item);
-    note_keys(c, item, sample);
+    note_keys(c, item, sample, false);
     return true;
 }
 
@@ -167,7 +175,7 @@ struct json *curation_state(const struct curation *c)
         json_push(examples, examples_json(c, rule));
     }
     json_set(j, "inside", json_of_bool(c->inside));
-    json_set(j, "seen", json_of_integer(seen_added(c->seen) - c->before));
+    json_set(j, "keys_bytes", json_of_integer(c->logged));
     json_set(j, "masked", json_of_integer(c->masked));
     json_set(j, "masked_samples", json_of_integer(c->masked_samples));
     json_set(j, "counts", counts);
@@ -178,7 +186,7 @@ struct json *curation_state(const struct curation *c)
 int curation_save(struct curation *c, const char *path)
 {
     struct appender file;
-    if (append_open(&file, path, (seen_added(c->seen) - c->before) * 8 - c->log.length) < 0)
+    if (append_open(&file, path, c->logged - c->log.length) < 0)
         return -1;
     if (c->log.length)
         append_write(&file, c->log.data, c->log.length);
@@ -188,17 +196,17 @@ int curation_save(struct curation *c, const char *path)
 
 int curation_go_on(struct curation *c, const struct json *state, const char *path)
 {
-    struct file_view keys = {0};
-    i64 count = json_integer(json_get(state, "seen"), -1);
-    if (count < 0 || json_count(json_get(state, "counts")) != CURATE_RULES || file_map(&keys, path) < 0)
+    struct file_view file = {0};
+    struct key_entry entry;
+    const u8 *keys;
+    i64 bytes = json_integer(json_get(state, "keys_bytes"), -1), at = 0;
+    if (bytes < 0 || json_count(json_get(state, "counts")) != CURATE_RULES || file_map(&file, path) < 0)
         return error_set("%s: what was seen is not there", path);
-    int status = keys.bytes < count * 8 ? error_set("%s: cut short", path) : 0;
-    for (i64 i = 0; i < count && status == 0; i++) {
-        u64 key;
-        memcpy(&key, keys.data + 8 * i, 8);
-        seen_add(c->seen, key);
-    }
-    file_unmap(&keys);
+    while (at < bytes && key_entry_next(&entry, &keys, &file, &at))
+        curation_see(c, &entry, keys);
+    int status = at == bytes ? 0 : error_set("%s: cut short", path);
+    c->logged = bytes;
+    file_unmap(&file);
     c->inside = json_bool(json_get(state, "inside"), false);
     c->masked = json_integer(json_get(state, "masked"), 0);
     c->masked_samples = json_integer(json_get(state, "masked_samples"), 0);

@@ -12,6 +12,8 @@
 #include "core/settings.h"
 #include "data/sources.h"
 
+#include <string.h>
+
 enum curate_rule {
     CURATE_KEPT,
     CURATE_SHORT,
@@ -97,6 +99,7 @@ struct curate_item {
     u64 content, media; /* hashes; media: of the bytes of its files */
     u64 *bands;         /* [NEAR_BANDS]; NULL: too short */
     i64 masked;         /* addresses and numbers */
+    i64 entry;          /* where its keys stand among those since the last save, from 1 on; 0: it has none */
 };
 struct curation;
 /* NULL where no rule is asked for (*status 0), or with a message (-1). */
@@ -114,22 +117,37 @@ void curation_sound(const struct curation *curation, struct curate_item *out, co
                     i64 rate_hz);
 /* In order: whether the sample stays. The file of a long one is asked for first: where it stays, each of its windows or
  * pieces counts as a sample. */
-bool curation_keep(struct curation *curation, const struct curate_item *item, const struct sample *sample);
-bool curation_keep_file(struct curation *curation, const struct curate_item *item, const struct sample *sample);
+bool curation_keep(struct curation *curation, struct curate_item *item, const struct sample *sample);
+bool curation_keep_file(struct curation *curation, struct curate_item *item, const struct sample *sample);
 bool curation_keep_window(struct curation *curation, const struct curate_item *item, const struct sample *sample);
 void curate_item_release(struct curate_item *item);
 
 /* Going on: counts and examples; what was seen stands in a file of its own, of which so many keys count. */
 struct json *curation_state(const struct curation *curation);
 int curation_save(struct curation *curation, const char *path);
-/* What stays in the folder for those that read it as filter.seen: u64 keys of what was kept, in order, little-endian.
- */
-extern const char *const curation_keys;
+/* How many records a sample that was kept became, before the next save. */
+void curation_wrote(struct curation *curation, const struct curate_item *item, i64 records);
 bool curation_has_keys(const struct curation *curation);
 int curation_go_on(struct curation *curation, const struct json *state, const char *path);
 struct json *curation_json(const struct curation *curation); /* for people: rules, counts, examples */
 void curation_log(const struct curation *curation);
 
+/* ---- curate_keys.c: what stays in the folder for filter.seen and the stage dedup ---- */
+extern const char *const curation_keys; /* the file: little-endian, an entry for each sample that was kept, in order */
+struct key_entry {
+    u8 keys, split, captioned, reserved;
+    u32 records; /* that the sample became, in its part of the shards */
+}; /* then u64 [keys]: of the caption, if captioned; of the content; of NEAR_BANDS bands; or fewer of these */
+/* The keys of folder's file, or -1 and a message. */
+int key_file_open(struct file_view *file, const char *folder);
+/* The entry at byte *at, which moves behind it, and its keys; false: there are no more. */
+bool key_entry_next(struct key_entry *out, const u8 **keys, const struct file_view *file, i64 *at);
+static inline u64 key_of_entry(const u8 *keys, i64 i)
+{
+    u64 key;
+    memcpy(&key, keys + 8 * i, 8);
+    return key;
+}
 /* ---- curate_text.c ---- */
 struct words { /* of a text: normalised, one space between */
     struct text text;
@@ -158,6 +176,8 @@ struct seen *seen_open(i64 memory_bytes);
 void seen_close(struct seen *seen);
 bool seen_has(const struct seen *seen, u64 key);
 void seen_add(struct seen *seen, u64 key);
-i64 seen_added(const struct seen *seen);     /* all so far */
+/* How many media have a caption, up to `most`; one more. */
+i64 seen_captions(const struct seen *seen, u64 caption, i64 most);
+void seen_add_caption(struct seen *seen, u64 caption, i64 most);
 i64 seen_forgotten(const struct seen *seen); /* how often a half was */
 #endif

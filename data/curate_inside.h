@@ -18,13 +18,14 @@ struct curation {
     struct languages *languages; /* NULL: any */
     struct run_set against;
     struct seen *seen;
-    i64 before;      /* keys that stood in filter.seen */
-    struct text log; /* keys since the last save */
+    struct text log; /* entries of keys since the last save */
+    i64 logged;      /* bytes of all of them, saved or not */
     bool inside;     /* a text that goes on */
     i64 counts[CURATE_RULES], masked, masked_samples;
     struct example examples[CURATE_RULES][EXAMPLES_KEPT];
 };
 
+void curation_see(struct curation *curation, const struct key_entry *entry, const u8 *keys);
 u64 words_hash(const struct words *words, i64 first, i64 count);
 /* All runs of so many words of the collections that `lines` names; shorter texts as a whole. */
 int run_set_read(struct run_set *set, const char *lines, i64 words);

@@ -29,32 +29,22 @@ static int read_scripts(struct curation *c)
     return 0;
 }
 
-const char *const curation_keys = "keys";
-
 bool curation_has_keys(const struct curation *c)
 {
     return c && (c->s->duplicates || c->s->caption_times);
 }
 
-static int read_seen(struct curation *c, const char *directory)
+static int read_seen(struct curation *c, const char *folder)
 {
-    struct file_view keys = {0};
-    char *path = path_join(directory, curation_keys);
-    int status = file_exists(path)
-                     ? file_map(&keys, path) < 0 ? -1 : 0
-                     : error_set("%s: what it holds is not known: expected shards that were prepared with "
-                                 "filter.duplicates",
-                                 directory);
-    if (status == 0 && keys.bytes % 8)
-        status = error_set("%s: %lld bytes are no keys of 8: it is damaged", path, (long long)keys.bytes);
-    for (i64 at = 0; status == 0 && at < keys.bytes; at += 8) {
-        u64 key;
-        memcpy(&key, keys.data + at, 8);
-        seen_add(c->seen, key);
-    }
-    file_unmap(&keys);
-    memory_free(path);
-    return status;
+    struct file_view file;
+    struct key_entry entry;
+    const u8 *keys;
+    if (key_file_open(&file, folder) < 0)
+        return -1;
+    for (i64 at = 0; key_entry_next(&entry, &keys, &file, &at);)
+        curation_see(c, &entry, keys);
+    file_unmap(&file);
+    return 0;
 }
 
 static int open_seen(struct curation *c)
@@ -70,7 +60,6 @@ static int open_seen(struct curation *c)
     for (i64 i = 0; i < folders.count && status == 0; i++)
         status = read_seen(c, folders.values[i]);
     string_list_free(folders.values, folders.count);
-    c->before = seen_added(c->seen);
     return status < 0 ? error_prefix("filter.seen") : 0;
 }
 

@@ -10,7 +10,7 @@ struct table {
 };
 struct seen {
     struct table tables[2];
-    i64 capacity, young, added, forgotten;
+    i64 capacity, young, forgotten;
 };
 
 struct seen *seen_open(i64 memory_bytes)
@@ -74,12 +74,27 @@ void seen_add(struct seen *s, u64 key)
     u64 *slot = slot_of(s, t, key = key_of(key));
     t->count += *slot == 0;
     *slot = key;
-    s->added++;
 }
 
-i64 seen_added(const struct seen *s)
+/* The key of a caption's n-th medium. */
+static u64 caption_key(u64 caption, i64 n)
 {
-    return s->added;
+    return hash_bytes(&caption, 8, (u64)n);
+}
+
+i64 seen_captions(const struct seen *s, u64 caption, i64 most)
+{
+    i64 n = 0;
+    while (n < most && seen_has(s, caption_key(caption, n + 1)))
+        n++;
+    return n;
+}
+
+void seen_add_caption(struct seen *s, u64 caption, i64 most)
+{
+    i64 n = seen_captions(s, caption, most);
+    if (n < most)
+        seen_add(s, caption_key(caption, n + 1));
 }
 
 i64 seen_forgotten(const struct seen *s)

@@ -164,6 +164,25 @@ static void curate(struct prepare *p, struct item *items, i64 count)
     }
 }
 
+static i64 count_records(const struct prepare *p)
+{
+    i64 records = 0;
+    for (int split = 0; split < SPLITS; split++)
+        for (int d = 0; d < DIRECTIONS; d++)
+            records += p->counts.records[split][d];
+    return records;
+}
+
+static int make_item(struct prepare *p, struct item *item)
+{
+    i64 before = count_records(p);
+    take_item(p, item);
+    int status = item->curated ? 0 : prepare_further(p, item);
+    if (p->curation)
+        curation_wrote(p->curation, &item->curate, count_records(p) - before);
+    return status;
+}
+
 static int make_batch(struct prepare *p, struct item *items, i64 count)
 {
     prepare_read(p, items, count);
@@ -172,8 +191,7 @@ static int make_batch(struct prepare *p, struct item *items, i64 count)
     curate(p, items, count);
     prepare_encode(p, items, count);
     for (i64 i = 0; i < count; i++) {
-        take_item(p, &items[i]);
-        int status = items[i].curated ? 0 : prepare_further(p, &items[i]);
+        int status = make_item(p, &items[i]);
         if (status)
             return status;
     }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VERSION = 3 };
+enum { VERSION = 4 };
 static const double often_s = 10;
 static const char seen_file[] = "seen.part"; /* keys of what was kept, where duplicates are left out */
 

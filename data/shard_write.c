@@ -121,16 +121,15 @@ void shard_write_break(struct shard_writer *w)
         end_shard(w);
 }
 
-/* Tables in the order of the index. */
-static void print_index(struct text *out, const struct shard_writer *w, const struct text tables[SHARD_TABLES],
-                        i64 first_shard)
+void shard_index_print(struct text *out, const struct shard_meta *meta, const struct text tables[SHARD_TABLES],
+                       i64 first_shard)
 {
     struct index_header header = {.version = SHARD_VERSION,
                                   .shard_count = (u32)(tables[2].length / 8),
                                   .sample_count = (u64)tables[0].length / sizeof(struct shard_sample),
                                   .part_count = (u64)tables[1].length / sizeof(struct shard_part),
                                   .names_bytes = (u64)tables[3].length,
-                                  .meta_hash = shard_meta_hash(&w->meta),
+                                  .meta_hash = shard_meta_hash(meta),
                                   .first_shard = (u64)first_shard};
     memcpy(header.magic, INDEX_MAGIC, 8);
     text_clear(out);
@@ -144,7 +143,7 @@ static void print_index(struct text *out, const struct shard_writer *w, const st
 static int write_index(struct shard_writer *w)
 {
     struct text all = {0};
-    print_index(&all, w, (struct text[]){w->samples, w->parts, w->sizes, w->names}, 0);
+    shard_index_print(&all, &w->meta, (struct text[]){w->samples, w->parts, w->sizes, w->names}, 0);
     char *path = path_join(w->directory, "index");
     int status = file_replace(path, all.data, all.length);
     memory_free(path);
@@ -250,7 +249,7 @@ void shard_writer_index(struct text *out, const struct shard_writer *w, i64 numb
     if (begin < end)
         cut_tables(tables, w, begin, end);
     text_append(&tables[2], w->sizes.data + 8 * number, 8);
-    print_index(out, w, tables, number);
+    shard_index_print(out, &w->meta, tables, number);
     for (i64 i = 0; i < SHARD_TABLES; i++)
         text_release(&tables[i]);
 }

@@ -34,6 +34,18 @@ static inline char *path_of(const char *name) /* in the folder; good for the nex
     return path;
 }
 
+static inline char *put_file(const char *name, const void *bytes, i64 count) /* in the folder; memory_free */
+{
+    char *path = path_join(directory, name);
+    assert_int_equal(file_replace(path, bytes, count), 0);
+    return path;
+}
+
+static inline char *put_text(const char *name, const char *text)
+{
+    return put_file(name, text, (i64)strlen(text));
+}
+
 static inline void succeed(int status)
 {
     if (status != 0)

@@ -1,36 +1,11 @@
 /* Curation: what each rule leaves out, counted against references that find it another way; in bounded memory, and to
  * the same end when it is stopped and goes on. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "data/curate.h"
-#include "data/prepare.h"
-#include "kernels/kernels.h"
-#include "sequence/grammar.h"
-#include "tokenizers/text.h"
-#include <cmocka.h>
+#include "tests/prepare_fixture.h"
 
 enum { TEXTS = 300, WORDS = 60, VOCABULARY = 3000 };
-static char *folder;
 static const struct rng_key key = {23, RNG_TEST};
-
-static int make(void **state)
-{
-    (void)state;
-    folder = string_format("/dev/shm/weft-curate-%ld", (long)getpid());
-    return directory_remove(folder) || directory_make(folder);
-}
-
-static int clear(void **state)
-{
-    (void)state;
-    directory_remove(folder);
-    memory_free(folder);
-    return 0;
-}
 
 static struct curation *open_curation(const struct curate_settings *s)
 {
@@ -459,7 +434,7 @@ static void it_goes_on_to_the_same_end(void **state)
 {
     struct curate_settings s = {.duplicates = DUPLICATES_NEAR, .chars_least = 300, .memory_bytes = 16384};
     struct curation *whole = open_curation(&s), *part = open_curation(&s);
-    char *path = path_join(folder, "seen.part");
+    char *path = path_join(directory, "seen.part");
     bool kept[TEXTS];
     struct text one = {0}, other = {0};
     for (i64 i = 0; i < TEXTS; i++) {
@@ -522,7 +497,7 @@ static void captions_stand_at_so_many_media(void **state)
 
 static void runs_of_evaluation_texts_are_left_out(void **state)
 {
-    char *data = path_join(folder, "against.jsonl");
+    char *data = path_join(directory, "against.jsonl");
     static const char lines[] =
         "{\"question\": \"How many apples are left in the old basket on the shelf?\", \"answer\": \"three of them\"}\n"
         "{\"text\": \"to be or not\"}\n";
@@ -543,30 +518,19 @@ static void runs_of_evaluation_texts_are_left_out(void **state)
 
 static void prepare_leaves_out_and_tells(void **state)
 {
-    char *data = path_join(folder, "corpus"), *text = path_join(folder, "bpe"), *out = path_join(folder, "shards");
-    char *file = path_join(data, "a.jsonl"), *report = path_join(out, "curation.json");
-    struct device device;
+    char *data = path_join(directory, "corpus"), *text = path_join(directory, "bpe"),
+         *out = path_join(directory, "shards"), *report = path_join(out, "curation.json");
+    struct prepare_settings s = prepare_text_settings(data, text);
     struct shards shards;
-    device_open_cpu(&device);
-    struct text_trainer *trainer =
-        text_trainer_open(&(struct text_training){.vocabulary = 320, .special_tokens = grammar_special_tokens});
-    assert_int_equal(text_trainer_feed(trainer, "some words, some other words", 28), 0);
-    struct text_tokenizer *tokenizer = text_trainer_finish(trainer);
-    assert_int_equal(directory_make(text) || directory_make(data) || directory_make(out), 0);
-    assert_int_equal(text_tokenizer_save(tokenizer, text), 0);
-    static const char lines[] = "{\"text\": \"some words\"}\n{\"text\": \"Some words!\"}\n{\"text\": \"x\"}\n"
-                                "{\"text\": \"write to me@example.com\"}\n{\"text\": \"other words\"}\n";
-    assert_int_equal(file_replace(file, lines, (i64)sizeof lines - 1), 0);
-    struct prepare_settings s = {
-        .data = data,
-        .text = text,
-        .bad_share = 0.05,
-        .dropout_copies = 1,
-        .audio_seconds = 30,
-        .shard_bytes = 1 << 20,
-        .filter = {.chars_least = 2, .personal = PERSONAL_MASK, .duplicates = DUPLICATES_EXACT, .memory_bytes = 4096}};
-    assert_int_equal(prepare_stage(&s, out, 1, &device, DTYPE_F32), 0);
-    assert_int_equal(shards_open(&shards, out, "train"), 0);
+    prepare_tokenizer(text);
+    succeed(directory_make(data));
+    memory_free(put_text("corpus/a.jsonl",
+                         "{\"text\": \"some words\"}\n{\"text\": \"Some words!\"}\n{\"text\": \"x\"}\n"
+                         "{\"text\": \"write to me@example.com\"}\n{\"text\": \"other words\"}\n"));
+    s.filter = (struct curate_settings){
+        .chars_least = 2, .personal = PERSONAL_MASK, .duplicates = DUPLICATES_EXACT, .memory_bytes = 4096};
+    prepare_in(&s, out, "", "");
+    succeed(shards_open(&shards, out, "train"));
     assert_int_equal(shards.sample_count, 3);
     shards_close(&shards);
     struct json *j = json_load(report);
@@ -578,9 +542,7 @@ static void prepare_leaves_out_and_tells(void **state)
     assert_string_equal(json_string(json_get(last, "rule"), ""), "duplicates");
     assert_string_equal(json_string(json_get(json_at(json_get(last, "examples"), 0), "text"), ""), "Some words!");
     json_free(j);
-    text_tokenizer_free(tokenizer);
-    device_close(&device);
-    char *all[] = {data, text, out, file, report};
+    char *all[] = {data, text, out, report};
     for (i64 i = 0; i < COUNT_OF(all); i++)
         memory_free(all[i]);
     (void)state;
@@ -601,70 +563,23 @@ static void put_copies(const char *data, int files, int texts)
     }
 }
 
-static void prepare_in(const struct prepare_settings *s, const char *out, const char *part, const char *seen,
-                       struct device *device)
-{
-    struct prepare_settings all = *s;
-    all.part = (char *)(uintptr_t)part;
-    all.filter.seen = (char *)(uintptr_t)seen;
-    assert_int_equal(directory_make(out), 0);
-    if (prepare_stage(&all, out, 1, device, DTYPE_F32))
-        fail_msg("%s", error_text());
-}
-
-/* The ids of all samples for training, a line each, in order of their bytes. */
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static char *samples_of(const char *folders)
-{
-    struct shards shards;
-    struct text all = {0};
-    assert_int_equal(shards_open(&shards, folders, "train"), 0);
-    char **list = memory_alloc(shards.sample_count * (i64)sizeof *list);
-    for (i64 i = 0; i < shards.sample_count; i++) {
-        struct text line = {0};
-        i64 part = (i64)shards_sample(&shards, i).first_part;
-        const i32 *ids = shards_payload(&shards, part);
-        for (u32 k = 0; k < shards_part(&shards, part)->count; k++)
-            text_printf(&line, "%d ", ids[k]);
-        list[i] = line.data;
-    }
-    qsort(list, (size_t)shards.sample_count, sizeof *list, by_text);
-    for (i64 i = 0; i < shards.sample_count; i++)
-        text_printf(&all, "%s\n", list[i]);
-    string_list_free(list, shards.sample_count);
-    shards_close(&shards);
-    return all.data;
-}
-
 static void parts_that_see_those_before_them_keep_what_one_call_does(void **state)
 {
     enum { FILES = 6, TEXTS_A_FILE = 30, DISTINCT = 106 };
-    char *data = path_join(folder, "copies"), *text = path_join(folder, "copies-bpe"),
-         *whole = path_join(folder, "whole");
+    char *data = path_join(directory, "copies"), *text = path_join(directory, "copies-bpe"),
+         *whole = path_join(directory, "whole");
     char *parts[3], *two = NULL, *all = NULL;
+    struct prepare_settings s = prepare_text_settings(data, text);
     struct device device;
-    device_open_cpu(&device);
-    struct text_tokenizer *tokenizer = text_trainer_finish(
-        text_trainer_open(&(struct text_training){.vocabulary = 320, .special_tokens = grammar_special_tokens}));
-    assert_int_equal(directory_make(text) || directory_make(data), 0);
-    assert_int_equal(text_tokenizer_save(tokenizer, text), 0);
+    prepare_tokenizer(text);
+    succeed(directory_make(data));
     put_copies(data, FILES, TEXTS_A_FILE);
-    struct prepare_settings s = {.data = data,
-                                 .text = text,
-                                 .bad_share = 0.05,
-                                 .dropout_copies = 1,
-                                 .audio_seconds = 30,
-                                 .shard_bytes = 1 << 20,
-                                 .filter = {.duplicates = DUPLICATES_EXACT, .memory_bytes = 1 << 16}};
-    prepare_in(&s, whole, "", "", &device);
+    s.filter.duplicates = DUPLICATES_EXACT;
+    prepare_in(&s, whole, "", "");
     for (int i = 0; i < 3; i++) {
         char *part = string_format("%d/3", i);
-        parts[i] = string_format("%s/copies-%d", folder, i);
-        prepare_in(&s, parts[i], part, i == 0 ? "" : i == 1 ? parts[0] : two, &device);
+        parts[i] = string_format("%s/copies-%d", directory, i);
+        prepare_in(&s, parts[i], part, i == 0 ? "" : i == 1 ? parts[0] : two);
         if (i == 1)
             two = string_format("%s\n%s", parts[0], parts[1]);
         memory_free(part);
@@ -677,12 +592,15 @@ static void parts_that_see_those_before_them_keep_what_one_call_does(void **stat
     assert_int_equal(lines, DISTINCT);
     assert_string_equal(once, thrice);
     char *keys = path_join(parts[0], "keys");
-    assert_int_equal(remove(keys), 0);
     s.filter.seen = parts[0];
+    device_open_cpu(&device);
+    memory_free(put_text("copies-0/keys", "01234567 older")); /* 8 bytes a key, as it was once */
     assert_int_equal(prepare_stage(&s, whole, 1, &device, DTYPE_F32), -1);
-    assert_non_null(strstr(error_text(), "filter.seen: "));
-    assert_non_null(strstr(error_text(), "prepared with filter.duplicates"));
-    text_tokenizer_free(tokenizer);
+    assert_says("no entry of keys");
+    assert_int_equal(remove(keys), 0);
+    assert_int_equal(prepare_stage(&s, whole, 1, &device, DTYPE_F32), -1);
+    assert_says("filter.seen: ");
+    assert_says("prepared with filter.duplicates");
     device_close(&device);
     char *names[] = {data, text, whole, parts[0], parts[1], parts[2], two, all, once, thrice, keys};
     for (i64 i = 0; i < COUNT_OF(names); i++)
@@ -715,5 +633,5 @@ int main(void)
         cmocka_unit_test(prepare_leaves_out_and_tells),
         cmocka_unit_test(parts_that_see_those_before_them_keep_what_one_call_does),
     };
-    return cmocka_run_group_tests(tests, make, clear);
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

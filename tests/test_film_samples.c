@@ -69,7 +69,7 @@ static void put(const char *name, const char *bytes, i64 count)
     memory_free(path);
 }
 
-static void put_text(const char *name, const char *text)
+static void put_words(const char *name, const char *text)
 {
     put(name, text, (i64)strlen(text));
 }
@@ -171,7 +171,7 @@ static void each_window_has_its_sound(void **state)
     (void)state;
     begin();
     put_film("long.mkv", "long.mkv");
-    put_text("long.txt", "a film goes on");
+    put_words("long.txt", "a film goes on");
     settings.windows.every_s = 6.5;
     run(&s, &settings);
     assert_int_equal(s.sample_count, 2 * 6); /* at 0, 6.5, .. 32.5: 39 is not whole */
@@ -220,9 +220,9 @@ static void put_all_kinds(void)
     put_film("good.mp4", "later.mp4");
     put_film("mute.mp4", "mute.mp4");
     put_film("damaged.mp4", "damaged.mp4");
-    put_text("captions.jsonl",
-             "{\"video\": \"good.mp4\", \"text\": \"a\"}\n{\"video\": \"mute.mp4\", \"text\": \"b\"}\n"
-             "{\"video\": \"damaged.mp4\", \"text\": \"c\"}\n");
+    put_words("captions.jsonl",
+              "{\"video\": \"good.mp4\", \"text\": \"a\"}\n{\"video\": \"mute.mp4\", \"text\": \"b\"}\n"
+              "{\"video\": \"damaged.mp4\", \"text\": \"c\"}\n");
 }
 
 static void films_without_a_sound_stand_alone(void **state)
@@ -273,8 +273,8 @@ static void longer_sounds_are_cut_or_left_out(void **state)
     (void)state;
     begin();
     put_film("long.mkv", "long.mkv");
-    put_text("long.txt", "a film goes on");
-    put_text("other.txt", "a text");
+    put_words("long.txt", "a film goes on");
+    put_words("other.txt", "a text");
     settings.audio_seconds = 0.5;
     run(&s, &settings);
     assert_int_equal(s.sample_count, 1);
@@ -306,9 +306,9 @@ static void films_may_stand_in_archives_and_messages(void **state)
     tar_end(&tar);
     put("all.tar", tar.data, tar.length);
     put_film("film.mkv", "long.mkv");
-    put_text("chat.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"video\", \"video\": "
-                           "\"film.mkv\"}, {\"type\": \"text\", \"text\": \"what?\"}]}, {\"role\": \"assistant\", "
-                           "\"content\": \"a film\"}]}\n");
+    put_words("chat.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"video\", \"video\": "
+                            "\"film.mkv\"}, {\"type\": \"text\", \"text\": \"what?\"}]}, {\"role\": \"assistant\", "
+                            "\"content\": \"a film\"}]}\n");
     run(&s, &settings);
     assert_sound(&s, assert_parts(&s, DIRECTION_VIDEO_IN, "all.tar:one", "VATN") + 1, "long.mkv", 0);
     i64 count, at = 0;
@@ -358,7 +358,7 @@ static void what_is_said_is_masked_as_other_texts_are(void **state)
     (void)state;
     begin();
     put_film("a.mp4", "mute.mp4");
-    put_text("a.srt", "1\n00:00:00,000 --> 00:00:01,900\nwrite to me@example.com\n\n");
+    put_words("a.srt", "1\n00:00:00,000 --> 00:00:01,900\nwrite to me@example.com\n\n");
     settings.filter.personal = PERSONAL_MASK;
     settings.filter.memory_bytes = 4096;
     run(&s, &settings);
@@ -394,9 +394,9 @@ static void each_window_is_judged_by_itself(void **state)
     (void)state;
     begin();
     put_film("a.mkv", "long.mkv");
-    put_text("a.txt", "a film goes on");
+    put_words("a.txt", "a film goes on");
     put_film("b.mkv", "long.mkv");
-    put_text("b.txt", "a film goes on");
+    put_words("b.txt", "a film goes on");
     settings.windows.every_s = 6.5;
     settings.filter.memory_bytes = 4096;
     settings.filter.duplicates = DUPLICATES_EXACT;
@@ -418,7 +418,7 @@ static void sounds_of_clips_are_judged_as_others_are(void **state)
     (void)state;
     begin();
     put_film("a.mp4", "later.mp4");
-    put_text("a.txt", "a film");
+    put_words("a.txt", "a film");
     settings.windows.every_s = 1.25;
     settings.filter.memory_bytes = 4096;
     settings.filter.silence_db = -30;
@@ -454,9 +454,9 @@ static void pieces_of_a_sound_are_judged_by_themselves(void **state)
     (void)state;
     begin();
     put_tones("a.wav");
-    put_text("a.txt", "tones");
+    put_words("a.txt", "tones");
     put_tones("b.wav");
-    put_text("b.txt", "tones");
+    put_words("b.txt", "tones");
     settings.cut_sounds = true;
     settings.audio_seconds = 1;
     run(&s, &settings);

@@ -1,35 +1,7 @@
 /* Records: the same in every format of file; what they are, their names say; what is not known is refused with the
  * names there are. */
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 #include "data/sources.h"
-#include <cmocka.h>
-
-static char *folder;
-
-static int make(void **state)
-{
-    (void)state;
-    folder = string_format("/dev/shm/weft-records-%ld", (long)getpid());
-    return directory_remove(folder) || directory_make(folder);
-}
-
-static int clear(void **state)
-{
-    (void)state;
-    directory_remove(folder);
-    memory_free(folder);
-    return 0;
-}
-
-static char *put(const char *name, const char *text)
-{
-    char *path = path_join(folder, name);
-    assert_int_equal(file_replace(path, text, (i64)strlen(text)), 0);
-    return path;
-}
+#include "tests/scratch.h"
 
 static char *form(const char *name, const char *suffix)
 {
@@ -134,7 +106,7 @@ static void links_are_no_pictures(void **state)
     assert_memory_equal(drawn.data, "damaged: : pictures are named by \"url\" alone", 44);
     assert_non_null(strstr(drawn.data, "{text: caption}"));
     text_clear(&drawn);
-    char *lines = put("links.jsonl", "{\"url\": \"http://a\", \"caption\": \"x\"}\n");
+    char *lines = put_text("links.jsonl", "{\"url\": \"http://a\", \"caption\": \"x\"}\n");
     draw(&drawn, lines, NULL);
     assert_memory_equal(drawn.data, "bad: :1: pictures are named by", 30);
     text_release(&drawn);
@@ -162,8 +134,8 @@ static void named_columns_are_the_only_ones(void **state)
 {
     const char text[] = "{\"q\": \"1?\", \"a\": \"2\", \"text\": \"all\"}\n{\"text\": \"no\"}\n";
     struct source_columns turn = {.question = "q", .answer = "a"}, picture = {.image = "file", .text = "alt"};
-    expect(put("turn.jsonl", text), &turn, "chat <user> text'1?' <assistant> text'2'\n");
-    expect(put("pic.csv", "file,alt,text\na.png,red,x\n"), &picture, "captioned image@a.png text'red'\n");
+    expect(put_text("turn.jsonl", text), &turn, "chat <user> text'1?' <assistant> text'2'\n");
+    expect(put_text("pic.csv", "file,alt,text\na.png,red,x\n"), &picture, "captioned image@a.png text'red'\n");
     (void)state;
 }
 
@@ -173,7 +145,7 @@ static void roles_are_known_by_other_names(void **state)
         "{\"messages\": [{\"role\": \"developer\", \"content\": \"a\"}, {\"from\": \"human\", \"value\": \"b\"}, "
         "{\"role\": \"model\", \"content\": \"c\"}, {\"role\": \"function\", \"content\": \"d\"}]}\n"
         "{\"messages\": [{\"role\": \"narrator\", \"content\": \"a\"}]}\n";
-    expect(put("roles.jsonl", text), NULL,
+    expect(put_text("roles.jsonl", text), NULL,
            "chat <system> text'a' <user> text'b' <assistant> text'c' <tool> text'd'\n"
            "bad: :2: message 1 has the role \"narrator\": expected system, user, assistant or tool\n");
     (void)state;
@@ -182,36 +154,37 @@ static void roles_are_known_by_other_names(void **state)
 static void bytes_that_are_no_text_are_refused(void **state)
 {
     expect(form("not_utf8", "parquet"), NULL, "bad: :1: byte 2 of a text is not UTF-8\nplain text'fine'\n");
-    expect(put("latin.csv", "text,n\nab\xff,1\nfine,2\n"), NULL,
+    expect(put_text("latin.csv", "text,n\nab\xff,1\nfine,2\n"), NULL,
            "bad: :2: column text is not UTF-8\nplain text'fine'\n");
     (void)state;
 }
 
 static void fields_may_hold_anything(void **state)
 {
-    expect(put("a.csv", "\xef\xbb\xbftext,n\r\n\"a \"\"b\"\"\r\n\nc, d\",1\r\n\r\ne,\r\n,2\n\"x\"y,3\nz\nlast,4"), NULL,
+    expect(put_text("a.csv", "\xef\xbb\xbftext,n\r\n\"a \"\"b\"\"\r\n\nc, d\",1\r\n\r\ne,\r\n,2\n\"x\"y,3\nz\nlast,4"),
+           NULL,
            "plain text'a \"b\"\r\n\nc, d'\nplain text'e'\nbad: :8: text behind a quote that closes a field\n"
            "bad: :9: 1 fields, but the header has 2\nplain text'last'\n");
-    expect(put("b.tsv", "text\tn\na, b\t1\n"), NULL, "plain text'a, b'\n");
-    expect(put("c.csv", "text\n\"never closed\n"), NULL, "damaged: :2: a quote that is not closed\n");
-    expect(put("d.csv", ""), NULL, "damaged: : is empty: expected a line with the names of its columns\n");
+    expect(put_text("b.tsv", "text\tn\na, b\t1\n"), NULL, "plain text'a, b'\n");
+    expect(put_text("c.csv", "text\n\"never closed\n"), NULL, "damaged: :2: a quote that is not closed\n");
+    expect(put_text("d.csv", ""), NULL, "damaged: : is empty: expected a line with the names of its columns\n");
     (void)state;
 }
 
 static void lists_of_objects_have_any_layout(void **state)
 {
-    expect(put("a.json", " [\n{\"text\":\n \"a ]}\\\" b\"} ,{\"text\": \"c\"}, 5, {\"n\": 1}]\n"), NULL,
+    expect(put_text("a.json", " [\n{\"text\":\n \"a ]}\\\" b\"} ,{\"text\": \"c\"}, 5, {\"n\": 1}]\n"), NULL,
            "plain text'a ]}\" b'\nplain text'c'\nbad: :3: expected a JSON object\n");
-    expect(put("b.json", "{\"text\": \"a\"}\n{\"text\": \"b\"} {\"text\": \"c\"}"), NULL,
+    expect(put_text("b.json", "{\"text\": \"a\"}\n{\"text\": \"b\"} {\"text\": \"c\"}"), NULL,
            "plain text'a'\nplain text'b'\nplain text'c'\n");
-    expect(put("c.json", "[{\"text\": \"a\"}, {\"text\": \"b"), NULL,
+    expect(put_text("c.json", "[{\"text\": \"a\"}, {\"text\": \"b"), NULL,
            "plain text'a'\ndamaged: :1: the file ends within what begins there: it is cut short\n");
-    expect(put("d.json", "[{\"text\": \"a\"}"), NULL,
+    expect(put_text("d.json", "[{\"text\": \"a\"}"), NULL,
            "plain text'a'\ndamaged: :1: the file ends within what begins there: it is cut short\n");
-    expect(put("e.json", "[{\"text\": \"a\"}] x"), NULL,
+    expect(put_text("e.json", "[{\"text\": \"a\"}] x"), NULL,
            "plain text'a'\ndamaged: :1: something behind the list that the file is\n");
-    expect(put("f.json", "{\"text\": \"settings of something\"}\n"), NULL, "");
-    expect(put("g.json", "[]"), NULL, "");
+    expect(put_text("f.json", "{\"text\": \"settings of something\"}\n"), NULL, "");
+    expect(put_text("g.json", "[]"), NULL, "");
     (void)state;
 }
 
@@ -236,11 +209,11 @@ static void parts_are_named_by_shards_of_tables(void **state)
                                         "set/main/test-00000-of-00001.parquet"};
     struct text bytes = {0};
     struct sample sample;
-    char *from = form("qa", "parquet"), *below = path_join(folder, "set/main"), *set = path_join(folder, "set");
+    char *from = form("qa", "parquet"), *below = path_join(directory, "set/main"), *set = path_join(directory, "set");
     i64 count[SPLITS] = {0};
     assert_int_equal(directory_make(below) || file_read(&bytes, from), 0);
     for (i64 i = 0; i < 2; i++) {
-        char *path = path_join(folder, names[i]);
+        char *path = path_join(directory, names[i]);
         assert_int_equal(file_replace(path, bytes.data, bytes.length), 0);
         memory_free(path);
     }
@@ -260,11 +233,11 @@ static void parts_are_named_by_shards_of_tables(void **state)
 /* As img2dataset leaves them: 0.parquet says what 0.tar holds, stats.json how it went. */
 static void tables_beside_tars_are_no_collections(void **state)
 {
-    char *path = path_join(folder, "laion");
+    char *path = path_join(directory, "laion");
     assert_int_equal(directory_make(path), 0);
-    memory_free(put("laion/0.parquet", "?"));
-    memory_free(put("laion/0.tar", ""));
-    memory_free(put("laion/0_stats.json", "{\"count\": 1}"));
+    memory_free(put_text("laion/0.parquet", "?"));
+    memory_free(put_text("laion/0.tar", ""));
+    memory_free(put_text("laion/0_stats.json", "{\"count\": 1}"));
     expect(path, NULL, "");
     (void)state;
 }
@@ -286,5 +259,5 @@ int main(void)
         cmocka_unit_test(parts_are_named_by_shards_of_tables),
         cmocka_unit_test(tables_beside_tars_are_no_collections),
     };
-    return cmocka_run_group_tests(tests, make, clear);
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -1,39 +1,10 @@
 /* Sources: every form of file and of sample, plain and compressed; what is wrong is named with its place and passed
  * over. */
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #include "data/sources.h"
+#include "tests/scratch.h"
 #include "tests/tar_text.h"
-#include <cmocka.h>
-
-static char *folder;
-
-static int make(void **state)
-{
-    (void)state;
-    folder = string_format("/dev/shm/weft-sources-%ld", (long)getpid());
-    return directory_remove(folder) || directory_make(folder);
-}
-
-static int clear(void **state)
-{
-    (void)state;
-    directory_remove(folder);
-    memory_free(folder);
-    return 0;
-}
-
-static char *put(const char *name, const void *bytes, i64 count)
-{
-    char *path = path_join(folder, name);
-    assert_int_equal(file_replace(path, bytes, count), 0);
-    return path;
-}
 
 static void draw_part(struct text *out, const struct sample_part *part)
 {
@@ -43,7 +14,8 @@ static void draw_part(struct text *out, const struct sample_part *part)
     text_printf(out, " %s", names[part->kind]);
     if (part->path)
         text_printf(out, "@%s",
-                    strncmp(part->path, folder, strlen(folder)) == 0 ? part->path + strlen(folder) + 1 : part->path);
+                    strncmp(part->path, directory, strlen(directory)) == 0 ? part->path + strlen(directory) + 1
+                                                                           : part->path);
     for (i64 i = 0; part->kind == SAMPLE_IDS && i < part->bytes.length / 4; i++)
         text_printf(out, ",%d", ((const i32 *)part->bytes.data)[i]);
     if (part->kind != SAMPLE_IDS && part->bytes.length)
@@ -94,12 +66,12 @@ static void lines_become_samples(void **state)
                         "{\"text\": 5}\n"
                         "{\"text\": \"\"}\n"
                         "{\"text\": \"last\"}";
-    expect(put("lines.jsonl", text, sizeof text - 1), "plain text'one'\n"
-                                                      "captioned image@a/b.png text'red apple'\n"
-                                                      "captioned audio@/abs.wav text'seven'\n"
-                                                      "chat <user> text'1+1?' <assistant> text'2'\n"
-                                                      "bad\nbad\nbad\n"
-                                                      "plain text'last'\n");
+    expect(put_file("lines.jsonl", text, sizeof text - 1), "plain text'one'\n"
+                                                           "captioned image@a/b.png text'red apple'\n"
+                                                           "captioned audio@/abs.wav text'seven'\n"
+                                                           "chat <user> text'1+1?' <assistant> text'2'\n"
+                                                           "bad\nbad\nbad\n"
+                                                           "plain text'last'\n");
     (void)state;
 }
 
@@ -120,7 +92,7 @@ static void messages_hold_any_media(void **state)
         "{\"messages\": [{\"role\": \"user\"}]}\n"
         "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"image\": \"https://x/y.png\"}]}]}\n"
         "{\"texts\": [\"a\", null, \"b\"], \"images\": [null, \"i.png\", null]}\n";
-    expect(put("chat.jsonl", text, sizeof text - 1),
+    expect(put_file("chat.jsonl", text, sizeof text - 1),
            "chat <user> image@1.png text' and ' image@2.png text'?' <assistant> text'yes'\n"
            "chat <system> text <user> text'hear' audio@h.wav <assistant> image@/p.png\n"
            "chat <user> text'no <image> list'\n"
@@ -138,12 +110,12 @@ static void a_null_counts_as_absent(void **state)
                         "{\"messages\": [{\"role\": \"user\", \"content\": \"an <image>\"}], \"images\": null}\n"
                         "{\"image\": \"a.png\", \"text\": null, \"caption\": null}\n"
                         "{\"text\": null}\n";
-    expect(put("null.jsonl", text, sizeof text - 1), "plain text'plain'\n"
-                                                     "captioned image@a.png text'cap'\n"
-                                                     "captioned audio@h.wav text'heard'\n"
-                                                     "chat <user> text'1+1?' <assistant> text'2'\n"
-                                                     "chat <user> text'an <image>'\n"
-                                                     "bad\n");
+    expect(put_file("null.jsonl", text, sizeof text - 1), "plain text'plain'\n"
+                                                          "captioned image@a.png text'cap'\n"
+                                                          "captioned audio@h.wav text'heard'\n"
+                                                          "chat <user> text'1+1?' <assistant> text'2'\n"
+                                                          "chat <user> text'an <image>'\n"
+                                                          "bad\n");
     (void)state;
 }
 
@@ -155,7 +127,7 @@ static void calls_of_tools_are_said(void **state)
         "{\"role\": \"tool\", \"content\": \"42\"}, {\"role\": \"assistant\", \"content\": null}]}\n"
         "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]}]}\n"
         "{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{}]}]}\n";
-    expect(put("tools.jsonl", text, sizeof text - 1),
+    expect(put_file("tools.jsonl", text, sizeof text - 1),
            "chat <user> text'7*6?' <assistant> text'<tool_call>\n{\"name\": \"mul\", \"arguments\": {}}\n</tool_call>' "
            "<tool> text'42' <assistant> text\n"
            "chat <assistant> text'<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\":1}}\n</tool_call>'\n"
@@ -165,7 +137,7 @@ static void calls_of_tools_are_said(void **state)
 
 static void names_say_where(void **state)
 {
-    char *path = put("where.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}", 26);
+    char *path = put_file("where.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}", 26);
     struct source *source = source_open(path, NULL);
     struct sample sample;
     assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
@@ -185,7 +157,7 @@ static void text_is_cut_at_blank_lines(void **state)
     struct sample sample;
     for (i64 i = 0; i < 20000; i++)
         text_printf(&whole, "line %lld%s\n", (long long)i, i % 10 == 9 ? "\n" : "");
-    char *path = put("long.txt", whole.data, whole.length);
+    char *path = put_file("long.txt", whole.data, whole.length);
     struct source *source = source_open(path, NULL);
     i64 pieces = 0;
     for (; source_next(source, &sample) == SOURCE_SAMPLE; pieces++) {
@@ -200,22 +172,22 @@ static void text_is_cut_at_blank_lines(void **state)
     text_release(&whole);
     text_release(&again);
     memory_free(path);
-    expect(put("bad.txt", "ab\xff", 3), "bad\n");
-    expect(put("empty.txt", "", 0), "");
+    expect(put_file("bad.txt", "ab\xff", 3), "bad\n");
+    expect(put_file("empty.txt", "", 0), "");
     (void)state;
 }
 
 static void a_byte_order_mark_is_no_text(void **state)
 {
-    expect(put("mark.txt",
-               "\xef\xbb\xbf"
-               "one\n\xef\xbb\xbf"
-               "two\n",
-               14),
+    expect(put_file("mark.txt",
+                    "\xef\xbb\xbf"
+                    "one\n\xef\xbb\xbf"
+                    "two\n",
+                    14),
            "plain text'one\n\xef\xbb\xbf"
            "two\n'\n");
-    expect(put("mark.jsonl", "\xef\xbb\xbf{\"text\": \"one\"}\n", 19), "plain text'one'\n");
-    expect(put("short.txt", "\xef\xbb", 2), "bad\n");
+    expect(put_file("mark.jsonl", "\xef\xbb\xbf{\"text\": \"one\"}\n", 19), "plain text'one'\n");
+    expect(put_file("short.txt", "\xef\xbb", 2), "bad\n");
     (void)state;
 }
 
@@ -256,11 +228,11 @@ static void compressed_files_are_read(void **state)
     struct text gz = {0}, zst = {0};
     gzip(&gz, line, sizeof line - 1);
     zstd(&zst, line, sizeof line - 1);
-    expect(put("x.jsonl.gz", gz.data, gz.length), "plain text'packed'\n");
-    expect(put("x.jsonl.zst", zst.data, zst.length), "plain text'packed'\n");
-    expect(put("X.JSONL.GZ", gz.data, gz.length), "plain text'packed'\n");
-    expect(put("X.JSONL.ZST", zst.data, zst.length), "plain text'packed'\n");
-    expect(put("y.jsonl.gz", gz.data, gz.length / 2), "damaged\n");
+    expect(put_file("x.jsonl.gz", gz.data, gz.length), "plain text'packed'\n");
+    expect(put_file("x.jsonl.zst", zst.data, zst.length), "plain text'packed'\n");
+    expect(put_file("X.JSONL.GZ", gz.data, gz.length), "plain text'packed'\n");
+    expect(put_file("X.JSONL.ZST", zst.data, zst.length), "plain text'packed'\n");
+    expect(put_file("y.jsonl.gz", gz.data, gz.length / 2), "damaged\n");
     text_release(&gz);
     text_release(&zst);
     (void)state;
@@ -291,7 +263,7 @@ static void members_say_where_they_stand(void **state)
     tar_member(&tar, "short.png", "second PNG");
     tar_member(&tar, "long/n.txt", "a pear");
     tar_end(&tar);
-    char *path = put("where.tar", tar.data, tar.length);
+    char *path = put_file("where.tar", tar.data, tar.length);
     struct source *source = source_open(path, NULL);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
@@ -331,15 +303,15 @@ static void members_with_one_key_are_a_sample(void **state)
     tar_member(&tar, "j.mp4", "JV");
     tar_member(&tar, "j.txt", "a clip");
     tar_end(&tar);
-    expect(put("set.tar", tar.data, tar.length), "captioned image'PNG' text'apple'\n"
-                                                 "captioned audio'RIFF' text'pear'\n"
-                                                 "plain text'alone'\n"
-                                                 "bad\nbad\n"
-                                                 "mixed text'see' image'P1'\n"
-                                                 "chat <user> image'HJ'\n"
-                                                 "captioned image'IJ' text'plum'\n"
-                                                 "captioned video'JV' text'a clip'\n");
-    expect(put("cut.tar", tar.data, 512 + 512 + 512 + 2), "damaged\n");
+    expect(put_file("set.tar", tar.data, tar.length), "captioned image'PNG' text'apple'\n"
+                                                      "captioned audio'RIFF' text'pear'\n"
+                                                      "plain text'alone'\n"
+                                                      "bad\nbad\n"
+                                                      "mixed text'see' image'P1'\n"
+                                                      "chat <user> image'HJ'\n"
+                                                      "captioned image'IJ' text'plum'\n"
+                                                      "captioned video'JV' text'a clip'\n");
+    expect(put_file("cut.tar", tar.data, 512 + 512 + 512 + 2), "damaged\n");
     text_release(&tar);
     (void)state;
 }
@@ -354,10 +326,10 @@ static const u8 golden_bin[] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0};
 
 static void indexed_documents_are_ids(void **state)
 {
-    memory_free(put("m.bin", golden_bin, sizeof golden_bin));
+    memory_free(put_file("m.bin", golden_bin, sizeof golden_bin));
     assert_int_equal(sizeof golden_idx, 82);
-    expect(put("m.idx", golden_idx, sizeof golden_idx), "plain ids,1,2,3\nplain ids,4,5\n");
-    expect(path_join(folder, "m.bin"), "plain ids,1,2,3\nplain ids,4,5\n");
+    expect(put_file("m.idx", golden_idx, sizeof golden_idx), "plain ids,1,2,3\nplain ids,4,5\n");
+    expect(path_join(directory, "m.bin"), "plain ids,1,2,3\nplain ids,4,5\n");
     (void)state;
 }
 
@@ -365,7 +337,7 @@ static void damaged_indexes_are_refused(void **state)
 {
     for (i64 kept = 0; kept < (i64)sizeof golden_idx; kept++) {
         struct text drawn = {0};
-        char *path = put("m.idx", golden_idx, kept);
+        char *path = put_file("m.idx", golden_idx, kept);
         draw(&drawn, path);
         assert_string_equal(drawn.data, "damaged\n");
         text_release(&drawn);
@@ -374,25 +346,25 @@ static void damaged_indexes_are_refused(void **state)
     u8 bad[sizeof golden_idx];
     memcpy(bad, golden_idx, sizeof bad);
     bad[34] = 200; /* a sequence beyond the end of the ids */
-    expect(put("m.idx", bad, sizeof bad), "bad\nplain ids,4,5\n");
+    expect(put_file("m.idx", bad, sizeof bad), "bad\nplain ids,4,5\n");
     memset(bad + 26, 0, 8);
     bad[33] = 0x80; /* the least number of documents there can be */
-    expect(put("m.idx", bad, sizeof bad), "damaged\n");
+    expect(put_file("m.idx", bad, sizeof bad), "damaged\n");
     (void)state;
 }
 
 static void folders_are_read_by_name(void **state)
 {
-    char *sub = path_join(folder, "sub");
+    char *sub = path_join(directory, "sub");
     assert_int_equal(directory_make(sub), 0);
-    memory_free(put("sub/b.txt", "two", 3));
-    memory_free(put("sub/captions.jsonl", "{\"image\": \"x.png\", \"text\": \"y\"}\n", 32));
-    memory_free(put("sub/a.txt", "one", 3));
-    memory_free(put("sub/x.png", "?", 1));
+    memory_free(put_file("sub/b.txt", "two", 3));
+    memory_free(put_file("sub/captions.jsonl", "{\"image\": \"x.png\", \"text\": \"y\"}\n", 32));
+    memory_free(put_file("sub/a.txt", "one", 3));
+    memory_free(put_file("sub/x.png", "?", 1));
     expect(string_copy(sub), "plain text'one\n'\nplain text'two\n'\ncaptioned image@sub/x.png text'y'\n");
     memory_free(sub);
     assert_null(source_open("/nowhere/at/all", NULL));
-    char *path = put("x.xyz", "", 0);
+    char *path = put_file("x.xyz", "", 0);
     assert_null(source_open(path, NULL));
     assert_non_null(strstr(error_text(), ".jsonl"));
     memory_free(path);
@@ -404,11 +376,11 @@ static void folders_are_read_by_name(void **state)
 static void put_all(const char *const files[][2], i64 count)
 {
     for (i64 i = 0; i < count; i++) {
-        char *path = path_join(folder, files[i][0]), *slash = strrchr(path, '/');
+        char *path = path_join(directory, files[i][0]), *slash = strrchr(path, '/');
         *slash = 0;
         assert_int_equal(directory_make(path), 0);
         memory_free(path);
-        memory_free(put(files[i][0], files[i][1], (i64)strlen(files[i][1])));
+        memory_free(put_file(files[i][0], files[i][1], (i64)strlen(files[i][1])));
     }
 }
 
@@ -432,7 +404,7 @@ static void a_text_beside_a_medium_is_its_caption(void **state)
                                            {"laion/.hidden.txt", "h"},
                                            {"laion/README", "r"}};
     put_all(files, COUNT_OF(files));
-    char *path = path_join(folder, "laion");
+    char *path = path_join(directory, "laion");
     expect(string_copy(path), "captioned image@laion/1.JPG text'red apple'\n"
                               "captioned image@laion/2.jpg text'pear'\n"
                               "captioned video@laion/3.mp4 text'a clip'\n"
@@ -469,7 +441,7 @@ static void metadata_names_its_files(void **state)
                                            {"hf/b.MP4", "V"},
                                            {"hf/c.flac", "F"}};
     put_all(files, COUNT_OF(files));
-    char *path = path_join(folder, "hf");
+    char *path = path_join(directory, "hf");
     expect(string_copy(path), "captioned image@hf/a.png text'one'\n"
                               "captioned video@hf/./b.MP4 text'two'\n"
                               "captioned audio@hf/c.flac text'three'\n"
@@ -494,11 +466,11 @@ static void damaged_files_are_passed(void **state)
     static const char *const files[][2] = {{"torn/c.txt", "whole"}};
     put_all(files, COUNT_OF(files));
     gzip(&gz, "a text that is cut", 18);
-    memory_free(put("torn/b.txt.gz", gz.data, gz.length - 12));
+    memory_free(put_file("torn/b.txt.gz", gz.data, gz.length - 12));
     tar_member(&tar, "a.txt", "first");
     tar_member(&tar, "b.txt", "second");
-    memory_free(put("torn/a.tar", tar.data, 3 * 512 + 3));
-    char *link = path_join(folder, "torn/d.jsonl"), *path = path_join(folder, "torn");
+    memory_free(put_file("torn/a.tar", tar.data, 3 * 512 + 3));
+    char *link = path_join(directory, "torn/d.jsonl"), *path = path_join(directory, "torn");
     assert_int_equal(symlink("nowhere", link), 0);
     expect(string_copy(path), "plain text'first'\ndamaged\ndamaged\nplain text'whole\n'\ndamaged\n");
     struct source *source = source_open(path, NULL);
@@ -521,12 +493,12 @@ static void what_may_not_be_read_is_passed(void **state)
 {
     static const char *const files[][2] = {{"shut/a.txt", "a"}, {"shut/b.txt", "b"}, {"shut/deep/c.txt", "c"}};
     put_all(files, COUNT_OF(files));
-    char *file = path_join(folder, "shut/a.txt"), *below = path_join(folder, "shut/deep");
-    assert_int_equal(chmod(folder, 0755) || chmod(file, 0) || chmod(below, 0), 0);
+    char *file = path_join(directory, "shut/a.txt"), *below = path_join(directory, "shut/deep");
+    assert_int_equal(chmod(directory, 0755) || chmod(file, 0) || chmod(below, 0), 0);
     pid_t child = fork();
     if (child == 0) {
         struct sample sample;
-        char *path = path_join(folder, "shut");
+        char *path = path_join(directory, "shut");
         char seen[8] = {0};
         int n = 0;
         if (geteuid() == 0 && setuid(65534))
@@ -550,7 +522,7 @@ static void what_may_not_be_read_is_passed(void **state)
 /* NAME:PART of each sample: train, validation or x for test. */
 static void draw_parts(struct text *out, const char *name, const struct source_request *request)
 {
-    char *path = path_join(folder, name);
+    char *path = path_join(directory, name);
     struct source *source = source_open(path, request);
     struct sample sample;
     if (!source)
@@ -607,12 +579,12 @@ static void draws_follow_the_medium(void **state)
 {
     struct text lines = {0}, first = {0}, second = {0};
     struct source_request request = {.seed = 3, .validation = 0.5};
-    char *sides = memory_alloc(41), *path = path_join(folder, "drawn"), *moved = path_join(folder, "moved");
+    char *sides = memory_alloc(41), *path = path_join(directory, "drawn"), *moved = path_join(directory, "moved");
     assert_int_equal(directory_make(path), 0);
     for (i64 i = 0; i < 200; i++)
         text_printf(&lines, "{\"image\": \"%s%lld.png\", \"text\": \"said %lld\"}\n", i % 3 ? "" : "x/../",
                     (long long)i % 40, (long long)i);
-    memory_free(put("drawn/captions.jsonl", lines.data, lines.length));
+    memory_free(put_file("drawn/captions.jsonl", lines.data, lines.length));
     draw_parts(&first, "drawn", &request);
     const char *at = first.data;
     i64 held_out = 0;
@@ -659,5 +631,5 @@ int main(void)
         cmocka_unit_test(calls_of_tools_are_said),
         cmocka_unit_test(a_byte_order_mark_is_no_text),
     };
-    return cmocka_run_group_tests(tests, make, clear);
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
