@@ -3,6 +3,7 @@
 #ifndef WEFT_DATA_ARROW_INSIDE_H
 #define WEFT_DATA_ARROW_INSIDE_H
 #include "data/blob.h"
+#include "data/decimal.h"
 #include "data/flatbuffer.h"
 #include "data/table.h"
 #include "data/unpack.h"
@@ -40,6 +41,7 @@ struct arrow_field {
     char *name;
     int type;
     i64 width;      /* bytes of a value, where all have the same; elements of a list, where all have as many */
+    i64 scale;      /* digits behind the point, of decimals */
     bool is_signed; /* of integers */
     bool dense;     /* of unions */
     struct arrow_field *children;

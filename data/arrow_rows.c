@@ -175,6 +175,17 @@ static struct json *looked_up(struct row *row, const struct arrow_array *array, 
     return refuse(row, array, "a place outside of its dictionary");
 }
 
+/* Little-endian; places of check_field. */
+static struct json *decimal(const struct arrow_array *array, i64 index)
+{
+    i64 width = array->field->width;
+    const u8 *value = array->values.data + index * width;
+    u8 bytes[32];
+    for (i64 i = 0; i < width; i++)
+        bytes[i] = value[width - 1 - i];
+    return json_of_decimal(bytes, width, array->field->scale);
+}
+
 static struct json *plain_value(struct row *row, const struct arrow_array *array, i64 index)
 {
     const struct arrow_field *field = array->field;
@@ -190,6 +201,7 @@ static struct json *plain_value(struct row *row, const struct arrow_array *array
     case ARROW_BOOL:
         return json_of_bool(bit_of(&array->values, index));
     case ARROW_DECIMAL:
+        return decimal(array, index);
     case ARROW_INTERVAL:
     case ARROW_FIXED_BINARY:
         return bytes_value(row, array, array->values.data + index * field->width, field->width, false);

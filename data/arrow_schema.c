@@ -72,6 +72,12 @@ static bool is_number(i64 width)
     return width == 1 || width == 2 || width == 4 || width == 8;
 }
 
+static bool is_decimal(const struct arrow_field *field)
+{
+    bool width = field->width == 4 || field->width == 8 || field->width == 16 || field->width == 32;
+    return width && field->scale >= -DECIMAL_SCALE_MOST && field->scale <= DECIMAL_SCALE_MOST;
+}
+
 static int check_field(const struct arrow_field *field)
 {
     bool list = field->type == ARROW_LIST || field->type == ARROW_LARGE_LIST || field->type == ARROW_FIXED_LIST ||
@@ -79,7 +85,7 @@ static int check_field(const struct arrow_field *field)
     bool number = field->type == ARROW_INT || field->type == ARROW_TIME;
     if ((list && field->child_count != 1) || (number && !is_number(field->width)) || field->width < 0 ||
         (field->indexed && !is_number(field->index_width)) || (field->type == ARROW_FLOAT && field->width > 8) ||
-        (field->type == ARROW_DECIMAL && (field->width < 4 || field->width > 32)))
+        (field->type == ARROW_DECIMAL && !is_decimal(field)))
         return error_set("a damaged schema: field %s of type %s", field->name, arrow_type_name(field->type));
     return 0;
 }
@@ -92,6 +98,7 @@ static int read_field(struct arrow_field *field, struct flatbuffer *f, i64 table
     field->name = flatbuffer_text(f, flatbuffer_reference(f, table, 0));
     field->type = (int)(flatbuffer_integer(f, table, 2, 1, 0) & 255);
     field->width = read_width(f, field->type, type);
+    field->scale = field->type == ARROW_DECIMAL ? flatbuffer_integer(f, type, 1, 4, 0) : 0;
     field->is_signed = field->type != ARROW_INT || flatbuffer_integer(f, type, 1, 1, 0) != 0;
     field->dense = field->type == ARROW_UNION && flatbuffer_integer(f, type, 0, 2, 0) == 1;
     if (dictionary) {

@@ -99,7 +99,7 @@ static void read_node(struct thrift *t, struct parquet_node *node)
         }
     }
     node->meaning = logical ? logical : node->meaning;
-    if (node->meaning == MEANS_DECIMAL && (node->scale < 0 || node->scale > PARQUET_SCALE_MOST))
+    if (node->meaning == MEANS_DECIMAL && (node->scale < 0 || node->scale > DECIMAL_SCALE_MOST))
         node->meaning = MEANS_NOTHING;
 }
 

@@ -4,6 +4,7 @@
 #ifndef WEFT_DATA_PARQUET_INSIDE_H
 #define WEFT_DATA_PARQUET_INSIDE_H
 #include "data/blob.h"
+#include "data/decimal.h"
 #include "data/parquet.h"
 #include "data/thrift.h"
 #include "data/unpack.h"
@@ -24,7 +25,6 @@ enum parquet_type {
 enum parquet_repetition { PARQUET_REQUIRED, PARQUET_OPTIONAL, PARQUET_REPEATED };
 /* How a value is meant, of what the file says alone what changes JSON. */
 enum parquet_meaning { MEANS_NOTHING, MEANS_TEXT, MEANS_LIST, MEANS_MAP, MEANS_UNSIGNED, MEANS_DECIMAL };
-enum { PARQUET_SCALE_MOST = 154 }; /* digits of 64 bytes */
 enum parquet_encoding {
     PARQUET_PLAIN = 0,
     PARQUET_PLAIN_DICTIONARY = 2,
@@ -119,7 +119,6 @@ void values_release(struct values *values);
 /* ---- parquet_text.c ---- */
 
 /* Two's complement, big-endian, as exact text; NULL: of more than 64 bytes. */
-struct json *parquet_decimal(const u8 *bytes, i64 length, i64 scale);
 struct json *parquet_decimal_of_integer(u64 bits, i64 width, i64 scale);
 /* 12 bytes as ISO 8601, without a zone; nine digits behind the point where the second is not whole. */
 struct json *parquet_timestamp(const u8 *bytes);

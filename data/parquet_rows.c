@@ -83,7 +83,7 @@ static struct json *text_of_value(const struct parquet_node *node, const struct 
     if (whole)
         return parquet_decimal_of_integer(value->bits, node->type == PARQUET_INT32 ? 4 : 8, node->scale);
     bool bytes = node->type == PARQUET_BYTES || node->type == PARQUET_FIXED;
-    return bytes ? parquet_decimal(value->bytes, value->length, node->scale) : NULL;
+    return bytes ? json_of_decimal(value->bytes, value->length, node->scale) : NULL;
 }
 
 static struct json *json_of_value(struct parquet *p, const struct parquet_node *node, const struct parquet_value *value)

@@ -1,72 +1,16 @@
-/* Values that JSON has no numbers for, as text: decimals with all their digits, and the timestamps of 96 bits that
- * Impala and Spark wrote. */
+/* Values that JSON has no numbers for, as text: decimals in integers, and the timestamps of 96 bits that Impala and
+ * Spark wrote. */
 #include "core/json.h"
 #include "data/parquet_inside.h"
 
 #include <string.h>
-
-enum { LIMB_DIGITS = 9, LIMB = 1000000000, BYTES_MOST = 64, DIGITS_MOST = 162 /* 18 limbs */ };
-
-/* Digits of a number of big-endian bytes, which it uses up, the lowest first; how many, at least one. */
-static i64 take_digits(char digits[DIGITS_MOST], u8 *number, i64 length)
-{
-    i64 count = 0;
-    for (i64 first = 0; first < length;) {
-        u64 rest = 0;
-        for (i64 i = first; i < length; i++) {
-            rest = rest << 8 | number[i];
-            number[i] = (u8)(rest / LIMB);
-            rest %= LIMB;
-        }
-        while (first < length && number[first] == 0)
-            first++;
-        for (int i = 0; i < LIMB_DIGITS; i++, rest /= 10)
-            digits[count++] = (char)('0' + rest % 10);
-    }
-    while (count > 1 && digits[count - 1] == '0')
-        count--;
-    return count;
-}
-
-static void negate(u8 *number, i64 length)
-{
-    int carry = 1;
-    for (i64 i = length - 1; i >= 0; i--) {
-        int sum = (u8)~number[i] + carry;
-        number[i] = (u8)sum;
-        carry = sum >> 8;
-    }
-}
-
-struct json *parquet_decimal(const u8 *bytes, i64 length, i64 scale)
-{
-    u8 number[BYTES_MOST];
-    char digits[DIGITS_MOST + PARQUET_SCALE_MOST + 1], text[DIGITS_MOST + PARQUET_SCALE_MOST + 4];
-    if (length < 1 || length > BYTES_MOST)
-        return NULL;
-    bool negative = bytes[0] & 0x80;
-    memcpy(number, bytes, (size_t)length);
-    if (negative)
-        negate(number, length);
-    i64 count = take_digits(digits, number, length), at = 0;
-    while (count <= scale)
-        digits[count++] = '0';
-    if (negative)
-        text[at++] = '-';
-    for (i64 i = count - 1; i >= 0; i--) {
-        text[at++] = digits[i];
-        if (i == scale && scale > 0)
-            text[at++] = '.';
-    }
-    return json_of_utf8(text, at);
-}
 
 struct json *parquet_decimal_of_integer(u64 bits, i64 width, i64 scale)
 {
     u8 bytes[8];
     for (i64 i = 0; i < width; i++)
         bytes[i] = (u8)(bits >> 8 * (width - 1 - i));
-    return parquet_decimal(bytes, width, scale);
+    return json_of_decimal(bytes, width, scale);
 }
 
 /* Of a day since 1970-01-01, in the calendar of today (Hinnant, "chrono-Compatible Low-Level Date Algorithms"). */

@@ -52,6 +52,20 @@ static void values_are_those_of_pyarrow(void **state)
     (void)state;
 }
 
+static void decimals_are_text(void **state)
+{
+    struct text expected = {0}, rows = {0};
+    char *lines = golden("decimals.jsonl"), *path = golden("decimals.arrow");
+    table_print_lines(&expected, lines);
+    read_rows(&rows, path, NULL);
+    table_assert_same("decimals.arrow", rows.data, expected.data);
+    text_release(&rows);
+    text_release(&expected);
+    memory_free(lines);
+    memory_free(path);
+    (void)state;
+}
+
 static void expect(const char *name, const char *wanted, const char *expected)
 {
     struct text rows = {0};
@@ -164,11 +178,9 @@ static void damaged_files_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_those_of_pyarrow),
-        cmocka_unit_test(dictionaries_grow_and_are_replaced),
-        cmocka_unit_test(types_that_are_not_read_are_passed),
-        cmocka_unit_test(files_cut_short_are_refused),
-        cmocka_unit_test(damaged_files_end),
+        cmocka_unit_test(values_are_those_of_pyarrow),        cmocka_unit_test(decimals_are_text),
+        cmocka_unit_test(dictionaries_grow_and_are_replaced), cmocka_unit_test(types_that_are_not_read_are_passed),
+        cmocka_unit_test(files_cut_short_are_refused),        cmocka_unit_test(damaged_files_end),
         cmocka_unit_test(files_need_no_stream_in_front),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
