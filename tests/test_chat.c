@@ -179,7 +179,8 @@ static void what_is_not_known_is_refused(void **state)
     refused(text_tokenizer_load(GOLDEN "/tokenizer/gpt2"), "neither a chat_template");
     refused(tokenizer_of(chatml, "{{ '[INST] ' + m.content + ' [/INST]' }}"), "none of the layouts");
     const struct json *mistral = specials_of("Mistral");
-    refused(tokenizer_of(mistral, "{{ '[INST] ' + m.content + ' [/INST]' }}"), "none of the layouts"); /* V1 */
+    refused(tokenizer_of(mistral, "{{ '[INST] ' + m.content + ' [/INST]' }}"),
+            "none of the layouts"); /* V1, no space */
     refused(tokenizer_of(mistral, "{{ '[INST] <<SYS>>' + s + '<</SYS>>' + m.content + '[/INST]' }}"), "none of the");
     refused(tokenizer_of(chatml, "{{ 'User: ' + m.content + '\\nAssistant: ' }}"), "none of the layouts");
     refused(tokenizer_of(none, "{{ '<start_of_turn>' + m.content + '<end_of_turn>' }}"), "lacks its tokens");

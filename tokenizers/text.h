@@ -83,9 +83,9 @@ i64 text_invalid_utf8(const char *text, i64 length); /* offset of the first ill-
 void text_fold(struct text *out, const char *text, i64 length);
 
 /* ---- Conversations (text_chat.c): the layout that chat_template of the tokenizer_config.json beside the tokenizer
- * asks for (ChatML, Llama-3, Gemma, Phi-3, Phi-4, DeepSeek, ERNIE-4.5, Mistral V2, V3, V7), ChatML where there is none.
- * Ids are those of the whole conversation as one text, but that an answer's text is encoded by itself, as it is when it
- * is generated. ---- */
+ * asks for (ChatML, Llama-3, Gemma, Phi-3, Phi-4, DeepSeek, ERNIE-4.5, Mistral V1, V2, V3, V7), ChatML where there is
+ * none. Ids are those of the whole conversation as one text, but that an answer's text is encoded by itself, as it is
+ * when it is generated. ---- */
 struct chat_layout;
 extern const char *const chat_template; /* ChatML's, Jinja, written to tokenizer_config.json */
 const struct chat_layout *text_chat_layout(const struct text_tokenizer *tokenizer); /* NULL: message */

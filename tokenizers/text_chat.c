@@ -45,8 +45,8 @@ struct chat_layout {
     {                                                                                                                  \
         "<|im_start|>" role "<|im_sep|>", "", "<|im_end|>"                                                             \
     }
-/* Without a role of the system's; V2 is V3 without tools. V1, whose [INST] is no token but text, is none of them, nor
- * is Llama-2. */
+/* Without a role of the system's; V2 is V3 without tools. Llama-2 is none of them, nor are templates of V1 that put no
+ * space before an answer, which it was not trained with. */
 #define MISTRAL_3(title, open, space, place, other, more, fold)                                                        \
     {                                                                                                                  \
         .name = (title), .needs = {open, "[/INST]", place},                                                            \
@@ -98,6 +98,14 @@ static const struct chat_layout layouts[] = {
      .begin = "<s>",
      .turns = {{"[SYSTEM_PROMPT]", " ", "[/SYSTEM_PROMPT]"}, {"[INST]", " ", "[/INST]"}, {"", "", "</s>"}},
      .answer = " "},
+    {.name = "Mistral (V1)", /* [INST] is no token but text, the space before it that of its tokenizer */
+     .needs = {" [INST] ", " [/INST]"},
+     .lacks = {"<<SYS>>", "[SYSTEM_PROMPT]"},
+     .tokens = {"<s>", "</s>"},
+     .begin = "<s>",
+     .turns = {{NULL}, {"", " [INST] ", "", " [/INST]"}, {"", "", "</s>"}},
+     .answer = " ",
+     .folds = CHAT_FOLD_FIRST},
     MISTRAL_3("Mistral (V3, system message first)", "[INST] ", " ", "loop.first", "loop.last", NULL, CHAT_FOLD_FIRST),
     MISTRAL_3("Mistral (V3)", "[INST] ", " ", NULL, NULL, NULL, CHAT_FOLD_LAST),
     MISTRAL_3("Mistral (V3 of Tekken, system message first)", "[INST]", "", "loop.first", "loop.last", "[INST] ",

@@ -56,6 +56,10 @@ CASES = [
     ("Mistral V3, first", ["<s>", "[INST]", "[/INST]", "</s>"], "<s>", mistral_3("[INST] ", " ", "loop.first")),
     ("Mistral V3 of Tekken", ["<s>", "[INST]", "[/INST]", "</s>"], "<s>", mistral_3("[INST]", "", "(m == users[-1])")),
     ("Mistral V3 of Tekken, first", ["<s>", "[INST]", "[/INST]", "</s>"], "<s>", mistral_3("[INST]", "", "loop.first")),
+    ("Mistral V1", ["<s>", "</s>"], "<s>",
+     "{% set system = messages[0].content + '\\n\\n' if messages[0].role == 'system' else '' %}"
+     "{% set rest = messages[1:] if system else messages %}{{ bos_token }}{% for m in rest %}{% if m.role == 'user' %}"
+     "{{ ' [INST] ' + (system if loop.first else '') + m.content + ' [/INST]' }}{% else %}{{ ' ' + m.content + '</s>' }}{% endif %}{% endfor %}"),
     ("ERNIE-4.5", ["<|begin_of_sentence|>", "<|end_of_sentence|>"], "<|begin_of_sentence|>",
      "{{ bos_token }}" + EACH + "{% if m.role == 'system' %}{{ m.content + '\\n' }}{% elif m.role == 'user' %}"
      "{{ 'User: ' + m.content + '\\n' }}{% else %}{{ 'Assistant: ' + m.content + '<|end_of_sentence|>' }}{% endif %}{% endfor %}"
