@@ -5,6 +5,7 @@
 #include "codecs/codecs.h"
 #include "core/json.h"
 #include "data/mixer.h"
+#include "data/dedup.h"
 #include "data/prepare.h"
 #include "dist/dist.h"
 #include "rl/rl.h"
@@ -85,10 +86,22 @@ static int sizes_of_stages(struct model_config *c, const struct recipe *r, const
     return 0;
 }
 
+/* The first of `data`, behind stages that leave some of it out. */
+static char *made_first(const struct recipe *r, const char *data)
+{
+    char *first = data_line(data, 0);
+    const struct recipe_stage *s;
+    for (i64 i = 0; i < r->count && (s = find_stage(r, first, "dedup")); i++) { /* a stage may name itself */
+        memory_free(first);
+        first = data_line(((const struct dedup_settings *)s->settings)->data, 0);
+    }
+    return first;
+}
+
 /* Shards that stand are asked, else the stages that will make them. */
 static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const char *data)
 {
-    char *first = data_line(data, 0);
+    char *first = made_first(r, data);
     const struct recipe_stage *prepare = find_stage(r, first, "prepare");
     char *folder = prepare ? path_join(r->run, first) : string_copy(first), *file = path_join(folder, "shards.json");
     int status = !prepare || file_exists(file) ? pretrain_sizes(c, folder) : sizes_of_stages(c, r, prepare->settings);

@@ -436,7 +436,7 @@ int prepare_open(struct prepare *p, struct device *device)
         status = error_usage("film_sound: sounds need an audio tokenizer: `audio: STAGE`, or film_sound: none");
     if (status == 0 && p->parts > 1 && p->settings->filter.duplicates)
         log_warn("filter.duplicates: a part knows its own files, and what filter.seen names, alone: duplicates in "
-                 "others stay");
+                 "others stay; the stage dedup leaves them out once all parts are there");
     return status == 0 ? open_tokenizers(p, device, p->dtype) : -1;
 }
 

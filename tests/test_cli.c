@@ -748,6 +748,23 @@ static void plan_knows_a_stage_that_has_not_run(void **state)
     assert_int_equal(WEFT("plan", recipe, "base", "--ranks", "3", "--layout", "data=2"), 2);
 }
 
+static void plan_looks_behind_dedup(void **state)
+{
+    (void)state;
+    char *path = in_folder("unique.yaml");
+    static const char recipe[] = "run: /nowhere/at-all\nstages:\n"
+                                 "  bpe: {kind: tokenizer-text, data: /nowhere, vocabulary: 500}\n"
+                                 "  a: {kind: prepare, data: /nowhere, text: bpe, part: 0/2}\n"
+                                 "  b: {kind: prepare, data: /nowhere, text: bpe, part: 1/2}\n"
+                                 "  unique: {kind: dedup, data: [a, b]}\n"
+                                 "  base: {kind: pretrain, data: unique}\n";
+    assert_int_equal(file_replace(path, recipe, (i64)sizeof recipe - 1), 0);
+    if (WEFT("plan", path, "base"))
+        fail_msg("%s", complained.data);
+    assert_non_null(strstr(said.data, "base: "));
+    memory_free(path);
+}
+
 static void plan_names_what_cannot_be_known(void **state)
 {
     (void)state;
@@ -897,6 +914,7 @@ int main(void)
         cmocka_unit_test(grid_prints_one_object_a_sub_model),
         cmocka_unit_test(no_row_is_longer_than_what_is_measured),
         cmocka_unit_test(plan_knows_a_stage_that_has_not_run),
+        cmocka_unit_test(plan_looks_behind_dedup),
         cmocka_unit_test(plan_names_what_cannot_be_known),
         cmocka_unit_test(a_folder_of_others_is_no_stage),
         cmocka_unit_test(a_recipe_runs_extract_grid_and_routing),
