@@ -41,6 +41,7 @@ static void mark_paths(struct json *settings)
     for (i64 i = 0; i < COUNT_OF(keys); i++)
         json_set(settings, keys[i], path_json(json_get(settings, keys[i])));
     json_set(filter, "against", path_json(json_get(filter, "against")));
+    json_set(filter, "seen", path_json(json_get(filter, "seen")));
 }
 
 int shard_stream_save(const char *directory, const struct prepare_settings *settings, u64 seed, enum dtype dtype)

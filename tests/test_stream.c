@@ -10,18 +10,21 @@ static void settings_come_back_as_they_were(void **state)
 {
     (void)state;
     char *names[] = {"text", "chat"}, *out = in_folder("promise");
-    struct prepare_settings s = {
-        .data = "out/a b: #c \"d\"",
-        .text = tokenizer,
-        .directions = {names, 2},
-        .columns = {.text = "null"},
-        .validation = 1.0 / 3,
-        .pictures = {.background = "00ff00", .most_pixels = 77},
-        .dropout_copies = 3,
-        .audio_seconds = 0.1,
-        .shard_bytes = 123456,
-        .filter = {.against = "./x\nout/y\nhttps://host/z", .memory_bytes = 4096, .against_words = 2, .personal = 1},
-        .stream = {true, 2, 3, 1000000, true}};
+    struct prepare_settings s = {.data = "out/a b: #c \"d\"",
+                                 .text = tokenizer,
+                                 .directions = {names, 2},
+                                 .columns = {.text = "null"},
+                                 .validation = 1.0 / 3,
+                                 .pictures = {.background = "00ff00", .most_pixels = 77},
+                                 .dropout_copies = 3,
+                                 .audio_seconds = 0.1,
+                                 .shard_bytes = 123456,
+                                 .filter = {.against = "./x\nout/y\nhttps://host/z",
+                                            .seen = "out/p\n./q",
+                                            .memory_bytes = 4096,
+                                            .against_words = 2,
+                                            .personal = 1},
+                                 .stream = {true, 2, 3, 1000000, true}};
     struct shard_stream stream;
     struct text before = {0}, after = {0};
     assert_int_equal(directory_make(out) || shard_stream_save(out, &s, ~(u64)4, DTYPE_BF16), 0);
@@ -32,6 +35,7 @@ static void settings_come_back_as_they_were(void **state)
     s.text = text;
     s.data = "./out/a b: #c \"d\"";
     s.filter.against = "./x\n./out/y\nhttps://host/z";
+    s.filter.seen = "./out/p\n./q";
     struct json *was = settings_to_json(&s, prepare_table), *is = settings_to_json(&stream.settings, prepare_table);
     json_print(&before, was, 0);
     json_print(&after, is, 0);
