@@ -1,6 +1,7 @@
 /* Films become samples of a clip and what sounds while it is shown, from files of their own, archives, tables and
  * conversations; those without sound, or with one that is damaged, are counted. */
 #include "codecs/audio_step.h"
+#include "data/dedup.h"
 #include "data/media.h"
 #include "data/packer.h"
 #include "data/prepare.h"
@@ -477,6 +478,62 @@ static void pieces_of_a_sound_are_judged_by_themselves(void **state)
     shards_close(&s);
 }
 
+static void prepare_as(const char *out, const struct prepare_settings *settings)
+{
+    struct shards s;
+    run(&s, settings);
+    shards_close(&s);
+    directory_remove(path_of(out));
+    assert_int_equal(rename(path_of("out"), path_of(out)), 0);
+}
+
+static void dedup(struct shards *s, i64 caption_times)
+{
+    char *data = string_format("%s/one\n%s/two", directory, directory);
+    directory_remove(path_of("out"));
+    succeed(directory_make(path_of("out")));
+    succeed(dedup_stage(&(struct dedup_settings){.data = data, .caption_times = caption_times, .memory_bytes = 4096},
+                        path_of("out")));
+    succeed(shards_open(s, path_of("out"), "train"));
+    succeed(shards_verify(s));
+    memory_free(data);
+}
+
+/* All windows of a film stay, or none does; so do both directions of each. */
+static void films_of_parts_are_told_by_all_their_windows(void **state)
+{
+    struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
+    struct shards s;
+    (void)state;
+    settings.windows.every_s = 1.25;
+    settings.filter =
+        (struct curate_settings){.duplicates = DUPLICATES_EXACT, .caption_times = 2, .memory_bytes = 4096};
+    begin();
+    put_film("a.mkv", "varying.mp4");
+    put_words("a.txt", "a film");
+    put_film("b.mp4", "later.mp4");
+    put_words("b.txt", "a tone");
+    prepare_as("one", &settings);
+    begin();
+    put_film("c.mp4", "later.mp4");
+    put_words("c.txt", "a tone");
+    put_film("d.mkv", "earlier.mkv");
+    put_words("d.txt", "a film");
+    put_words("e.txt", "a text");
+    prepare_as("two", &settings);
+    dedup(&s, 0);
+    assert_int_equal(count_named(&s, "b.mp4"), 2 * 4);
+    assert_int_equal(count_named(&s, "c.mp4"), 0);
+    assert_true(count_named(&s, "d.mkv@") > 0 && count_named(&s, "e.txt") == 1);
+    assert_int_equal(left_out("duplicates of other folders"), 1);
+    shards_close(&s);
+    dedup(&s, 1);
+    assert_true(count_named(&s, "a.mkv") > 0);
+    assert_int_equal(count_named(&s, "d.mkv"), 0);
+    assert_int_equal(count_named(&s, "e.txt"), 1);
+    shards_close(&s);
+}
+
 /* The audio tokenizer's recordings: kept, or read again when they are drawn. */
 static void tokenizers_hear_films(void **state)
 {
@@ -517,6 +574,7 @@ int main(void)
         cmocka_unit_test(films_may_stand_in_archives_and_messages),
         cmocka_unit_test(what_is_said_is_masked_as_other_texts_are),
         cmocka_unit_test(each_window_is_judged_by_itself),
+        cmocka_unit_test(films_of_parts_are_told_by_all_their_windows),
         cmocka_unit_test(sounds_of_clips_are_judged_as_others_are),
         cmocka_unit_test(pieces_of_a_sound_are_judged_by_themselves),
     };
