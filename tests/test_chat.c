@@ -192,10 +192,34 @@ static void what_is_not_known_is_refused(void **state)
     json_free(chatml);
 }
 
+/* What a SentencePiece model holds as control pieces it makes of no text. */
+static void marks_that_are_text_are_refused(void **state)
+{
+    char *model = path_join(folder, "tokenizer.model"), *table = path_join(folder, "tokenizer.json");
+    struct json *config = json_object();
+    (void)state;
+    for (i64 i = 0; i < json_count(cases); i++) {
+        const char *template = json_string(json_get(json_at(cases, i), "template"), "");
+        if (strstr(template, " [INST] ") && !strstr(template, "<<SYS>>"))
+            json_set(config, "chat_template", json_of_string(template));
+    }
+    assert_non_null(json_get(config, "chat_template"));
+    unlink(table);
+    memory_free(table);
+    assert_int_equal(file_copy(model, GOLDEN "/tokenizer/families/sp_llama2.model"), 0);
+    put("tokenizer_config.json", config);
+    struct text_tokenizer *tokenizer = text_tokenizer_load(folder);
+    assert_non_null(tokenizer);
+    assert_null(text_chat_layout(tokenizer));
+    assert_non_null(strstr(error_text(), "is no token to a SentencePiece model alone"));
+    text_tokenizer_free(tokenizer);
+    memory_free(model);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(prompts_are_those_of_transformers),
-                                       cmocka_unit_test(shards_hold_those_of_transformers),
-                                       cmocka_unit_test(what_is_not_known_is_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prompts_are_those_of_transformers), cmocka_unit_test(shards_hold_those_of_transformers),
+        cmocka_unit_test(what_is_not_known_is_refused), cmocka_unit_test(marks_that_are_text_are_refused)};
     return cmocka_run_group_tests(tests, make, clear);
 }

@@ -155,6 +155,25 @@ static void list_layouts(struct text *out)
         text_printf(out, "%s%s", i ? ", " : "", layouts[i].name);
 }
 
+static int encode(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length, bool plain)
+{
+    return text_encode(tokenizer, out, text, length, &(struct encode_options){.plain = plain, .inside = true});
+}
+
+static i32 first_id(const struct text_tokenizer *tokenizer, const char *text)
+{
+    struct id_list ids = {0};
+    i32 id = encode(&ids, tokenizer, text, (i64)strlen(text), false) == 0 && ids.count ? ids.ids[0] : -1;
+    id_list_release(&ids);
+    return id;
+}
+
+/* A SentencePiece model takes its control pieces for text. */
+static bool begins_with_token(const struct text_tokenizer *tokenizer, const struct chat_layout *layout)
+{
+    return !layout->begin || text_token_is_special(tokenizer, first_id(tokenizer, layout->begin));
+}
+
 const struct chat_layout *text_chat_layout(const struct text_tokenizer *tokenizer)
 {
     const struct chat_layout *layout = find_layout(tokenizer);
@@ -169,6 +188,13 @@ const struct chat_layout *text_chat_layout(const struct text_tokenizer *tokenize
         error_set("%s: a conversation, but the text tokenizer has neither a chat_template in tokenizer_config.json nor "
                   "ChatML's tokens <|im_start|> and <|im_end|>, which `weft tokenize FILE -o DIR` adds",
                   tokenizer->origin);
+    else if (!begins_with_token(tokenizer, layout)) {
+        error_set(
+            "%s: %s, with which the chat layout %s begins, is no token to a SentencePiece model alone: put the same "
+            "tokenizer's tokenizer.json beside it",
+            tokenizer->origin, layout->begin, layout->name);
+        layout = NULL;
+    }
     text_release(&known);
     return layout;
 }
@@ -195,11 +221,6 @@ static const struct chat_turn *find_turn(const struct text_tokenizer *tokenizer,
     error_set("%s: a message of the role %s, which its chat layout, %s, does not have", tokenizer->origin, role,
               layout->name);
     return NULL;
-}
-
-static int encode(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length, bool plain)
-{
-    return text_encode(tokenizer, out, text, length, &(struct encode_options){.plain = plain, .inside = true});
 }
 
 int text_chat_begin(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout)
@@ -257,14 +278,6 @@ int text_chat_tail(struct id_list *out, const struct text_tokenizer *tokenizer, 
 {
     const struct chat_turn *turn = find_turn(tokenizer, layout, role);
     return turn ? encode(out, tokenizer, turn->after, (i64)strlen(turn->after), false) : -1;
-}
-
-static i32 first_id(const struct text_tokenizer *tokenizer, const char *text)
-{
-    struct id_list ids = {0};
-    i32 id = encode(&ids, tokenizer, text, (i64)strlen(text), false) == 0 && ids.count ? ids.ids[0] : -1;
-    id_list_release(&ids);
-    return id;
 }
 
 void text_chat_marks(i32 *begin, i32 *end, const struct text_tokenizer *tokenizer)
