@@ -6,7 +6,7 @@
  *     b       a panel of FMA_COLUMNS columns: [words][FMA_COLUMNS]
  *     sums    FMA_ROWS x FMA_COLUMNS of them stay in registers for a run of the depth
  *
- * The panel of b stays in the first cache, those of a stream through it from the second. Every sum is taken word by
+ * The panel of a stays in the first cache, those of b stream through it from the second. Every sum is taken word by
  * word in the order of the depth, and what it is added to comes last: whatever a product is cut into, and however many
  * rows or workers there are, its bits are the same. */
 #ifndef WEFT_CPU_FMA_H
@@ -52,7 +52,7 @@ INLINED void fma_add(fma_lanes *sum, fma_lanes x, fma_lanes y)
 /* One block of sums over `depth` words. */
 struct fma_block {
     const float *a, *b;
-    const float *next; /* panel of a: it comes nearer meanwhile */
+    const float *next; /* panel of b: it comes nearer meanwhile */
     float *sums;
     i64 depth, stride; /* floats between rows of sums */
     i64 rows, columns;

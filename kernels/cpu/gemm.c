@@ -1,5 +1,6 @@
-/* One product on the calling thread, by multiply-adds (fma.h): rows of a for a run of the depth are packed into the
- * second cache, columns of b, a panel after the other, into the first. */
+/* One product on the calling thread, by multiply-adds (fma.h): rows of a and columns of b are packed for a run of the
+ * depth into the second cache. A panel of a stays in the first while those of b stream by, so sums are written along
+ * rows: down them, lines of wide rows would share few sets of a cache, and pages. */
 #include "kernels/cpu/fma.h"
 
 enum { SLOT_OPERANDS = 8, SLOT_RUNS };
@@ -13,7 +14,8 @@ struct part { /* some rows and columns of the product, and what a run of the dep
     const struct gemm *gemm;
     struct fma_operand a, b;
     char *c;
-    float *panels, *panel, *sums; /* of a, of b; sums between runs [BLOCK_ROWS][BLOCK_COLUMNS], or NULL */
+    float *row_panels, *column_panels; /* of a, of b */
+    float *sums;                       /* between runs [BLOCK_ROWS][BLOCK_COLUMNS], or NULL */
     i64 row, column, columns;
     i64 rows[FMA_PANELS + 1]; /* of each panel */
     i64 depth, count;         /* the run, in words */
@@ -49,9 +51,10 @@ static void run_block(const struct part *p, i64 panel, i64 at, i64 column)
     char *out = p->c + ((p->row + at) * g->ldc + p->column + column) * element_bytes(g->out_dtype);
     bool whole = columns == FMA_COLUMNS && (rows % 2 == 0 || rows == 1);
     bool straight = whole && g->out_dtype == DTYPE_F32 && !g->add;
-    struct fma_block block = {.a = p->panels + panel * FMA_A_FLOATS,
-                              .b = p->panel,
-                              .next = p->panels + (p->rows[panel + 1] > 0 ? panel + 1 : 0) * FMA_A_FLOATS,
+    struct fma_block block = {.a = p->row_panels + panel * FMA_A_FLOATS,
+                              .b = p->column_panels + column * p->count,
+                              .next =
+                                  p->column_panels + (column + columns < p->columns ? column + columns : 0) * p->count,
                               .sums = straight  ? (float *)out
                                       : p->sums ? p->sums + at * BLOCK_COLUMNS + column
                                                 : near,
@@ -78,12 +81,13 @@ static void cut_rows(i64 *rows, i64 left)
 
 static void run_depth(struct part *p)
 {
-    CPU(fma_pack_a)(p->panels, &p->a, p->row, p->rows, p->depth, p->count);
-    for (i64 column = 0; column < p->columns; column += FMA_COLUMNS) {
-        CPU(fma_pack_b)(p->panel, &p->b, p->column + column, p->columns - column, p->depth, p->count);
-        for (i64 panel = 0, at = 0; p->rows[panel] > 0; at += p->rows[panel++])
+    CPU(fma_pack_a)(p->row_panels, &p->a, p->row, p->rows, p->depth, p->count);
+    for (i64 column = 0; column < p->columns; column += FMA_COLUMNS)
+        CPU(fma_pack_b)
+    (p->column_panels + column * p->count, &p->b, p->column + column, p->columns - column, p->depth, p->count);
+    for (i64 panel = 0, at = 0; p->rows[panel] > 0; at += p->rows[panel++])
+        for (i64 column = 0; column < p->columns; column += FMA_COLUMNS)
             run_block(p, panel, at, column);
-    }
 }
 
 static void run_part(struct part *p)
@@ -154,13 +158,13 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int 
         return;
     }
     i64 panels = min_i64(FMA_PANELS, ceil_div(g->m, FMA_ROWS));
-    float *operands = CPU(scratch)(worker, SLOT_OPERANDS, (panels * FMA_A_FLOATS + FMA_DEPTH * FMA_COLUMNS) * 4);
+    float *operands = CPU(scratch)(worker, SLOT_OPERANDS, (panels * FMA_A_FLOATS + FMA_DEPTH * BLOCK_COLUMNS) * 4);
     struct part p = {.gemm = g,
                      .a = {a, g->lda, g->dtype, g->transpose_a, g->k},
                      .b = {b, g->ldb, g->dtype, !g->transpose_b, g->k},
                      .c = c,
-                     .panel = operands,
-                     .panels = operands + FMA_DEPTH * FMA_COLUMNS};
+                     .row_panels = operands + FMA_DEPTH * BLOCK_COLUMNS,
+                     .column_panels = operands};
     if (words_of(g) > FMA_DEPTH)
         p.sums = CPU(scratch)(worker, SLOT_RUNS, panels * FMA_ROWS * BLOCK_COLUMNS * 4);
     for (p.row = 0; p.row < g->m; p.row += BLOCK_ROWS) {
