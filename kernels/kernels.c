@@ -104,10 +104,9 @@ bool device_replay(struct device *device, struct recordings *recordings, const v
     return recordings && device->recorder->replay(device, recordings, key, bytes);
 }
 
-void device_recorded(struct device *device, struct recordings *recordings)
+bool device_recorded(struct device *device, struct recordings *recordings)
 {
-    if (recordings)
-        device->recorder->recorded(device, recordings);
+    return !recordings || device->recorder->recorded(device, recordings);
 }
 
 static void grow(struct arena *arena, i64 bytes)

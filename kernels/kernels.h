@@ -547,28 +547,29 @@ extern const struct memory cpu_memory;
  * A GPU's host takes microseconds for each op. Ops that come again and again with the same arguments are recorded and
  * then launched as one:
  *
- *     if (!device_replay(device, recordings, &key, sizeof key)) {
+ *     for (bool done = device_replay(device, recordings, &key, sizeof key); !done;) {
  *         ops alone: no put, get or alloc, and no arena grows that did not the first time
- *         device_recorded(device, recordings);
+ *         done = device_recorded(device, recordings);
  *     }
  *
  * All arguments of the ops follow from the key (its bytes; at most KEY_BYTES_MOST), what changes otherwise is read from
  * device memory. The first time a key comes its ops run as they are called, the second time they are recorded too, from
- * then on device_replay launches them and returns true. The keys that came last are kept. Backends without recordings,
- * and a GPU with WEFT_GRAPHS=0 in the environment, run all ops as they are called; WEFT_GRAPHS=update records each time
- * and changes the recording to what the ops are now. */
+ * then on device_replay launches them and returns true. The keys that came last are kept. Where recording fails, ops
+ * that were called have not run: device_recorded returns false, and from then on those of this key run as they are
+ * called. Backends without recordings, and a GPU with WEFT_GRAPHS=0 in the environment, run all ops as they are called;
+ * WEFT_GRAPHS=update records each time and changes the recording to what the ops are now. */
 struct recordings; /* NULL where there are none */
 struct recorder {
     struct recordings *(*open)(struct device *device);
     void (*close)(struct device *device, struct recordings *recordings);
     bool (*replay)(struct device *device, struct recordings *recordings, const void *key, i64 bytes);
-    void (*recorded)(struct device *device, struct recordings *recordings);
+    bool (*recorded)(struct device *device, struct recordings *recordings);
 };
 enum { KEY_BYTES_MOST = 256 };
 struct recordings *device_recordings_open(struct device *device);
 void device_recordings_close(struct device *device, struct recordings *recordings);
 bool device_replay(struct device *device, struct recordings *recordings, const void *key, i64 bytes);
-void device_recorded(struct device *device, struct recordings *recordings);
+bool device_recorded(struct device *device, struct recordings *recordings);
 
 enum backend { BACKEND_CPU, BACKEND_CUDA, BACKEND_META };
 /* x86-64-v3 (AVX2); -v4 (AVX-512); v4 and products by the instruction for pairs of bf16; v4 and products on tiles. */

@@ -477,12 +477,13 @@ static bool may_be_recorded(const struct decoder *d)
     return !d->picture_count && !d->replay && !d->options.speculate && d->options.model->parallel->world->size == 1;
 }
 
-/* What stands between the staged block and the drawn one. */
+/* What stands between the staged block and the drawn one; may be run again. */
 static void run_ops(struct decoder *d, struct pass *p, struct drawn *to, const struct staged_draws *text,
                     const struct staged_draws *bits)
 {
     struct forward *out = p->out;
     pass_run(p);
+    p->out = out;
     if (d->text.n)
         draw_text(d, to, out->logits[TARGET_TEXT][0], text);
     if (d->bits.n)
@@ -508,9 +509,11 @@ struct tensor *run_and_draw(struct decoder *d)
     struct pass *p = pass_open(&out, tape, d->options.model, &d->batch, &d->sub, &o);
     struct recordings *recordings = may_be_recorded(d) ? d->recordings : NULL;
     struct shape_of_step shape = shape_of(d, block);
-    if (!device_replay(tape->device, recordings, &shape, sizeof shape)) {
+    i64 mark = arena_mark(&tape->arena);
+    for (bool done = device_replay(tape->device, recordings, &shape, sizeof shape); !done;) {
+        arena_reset(&tape->arena, mark);
         run_ops(d, p, &device, &text, &bits);
-        device_recorded(tape->device, recordings);
+        done = device_recorded(tape->device, recordings);
     }
     if (bytes)
         device_get(tape->device, copy, block, bytes);

@@ -6,8 +6,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <cuda_runtime.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/cuda/device.h"
 #include "model/generate.h"
@@ -193,6 +195,17 @@ static void rounds_of_a_decoder_draw_with_their_own_keys(void **state)
 
 /* ---- What the checks above would see ---- */
 
+/* Returns whether it was replayed. */
+static bool fill_by(struct device *device, struct recordings *recordings, i64 key, float *there, float value)
+{
+    bool replayed = device_replay(device, recordings, &key, sizeof key);
+    for (bool done = replayed; !done;) {
+        device->ops->fill(device, there, 1, value);
+        done = device_recorded(device, recordings);
+    }
+    return replayed;
+}
+
 /* An op whose argument is not in the key: replayed as it was, but for an update. Returns what came of it. */
 static float fill_with_steps(const char *graphs, long *changed)
 {
@@ -203,10 +216,7 @@ static float fill_with_steps(const char *graphs, long *changed)
     setenv("WEFT_GRAPHS", graphs, 1);
     struct recordings *recordings = device_recordings_open(&gpu);
     for (int step = 0; step < 5; step++)
-        if (!device_replay(&gpu, recordings, &key, sizeof key)) {
-            gpu.ops->fill(&gpu, there, 1, (float)step);
-            device_recorded(&gpu, recordings);
-        }
+        fill_by(&gpu, recordings, key, there, (float)step);
     device_get(&gpu, &last, there, 4);
     device_recordings_close(&gpu, recordings);
     unsetenv("WEFT_GRAPHS");
@@ -235,17 +245,121 @@ static void recordings_that_were_dropped_come_again(void **state)
     for (int round = 0; round < 2; round++)
         for (i64 key = 0; key < KEYS; key++)
             for (int time = 0; time < 3; time++) {
-                bool replayed = device_replay(&gpu, recordings, &key, sizeof key);
-                assert_int_equal(replayed, time == 2);
-                if (!replayed) {
-                    gpu.ops->fill(&gpu, there, 1, (float)key);
-                    device_recorded(&gpu, recordings);
-                }
+                assert_int_equal(fill_by(&gpu, recordings, key, there, (float)key), time == 2);
                 device_get(&gpu, &value, there, 4);
                 assert_true(value == (float)key);
             }
     device_recordings_close(&gpu, recordings);
     device_free(&gpu, there, 4);
+}
+
+/* ---- Recordings that a driver refuses ---- */
+
+enum { STEPS = 5, RECORDED = 1, REPLAYED = 3 };
+static const struct refusal {
+    const char *function;
+    int step;
+    const char *said;
+} refusals[] = {
+    {"cudaStreamBeginCapture", RECORDED, "beginning to record a CUDA graph failed (invalid value)"},
+    {"cudaLaunchKernel", RECORDED, "recording a CUDA graph failed (an earlier failure during capture)"},
+    {"cudaStreamEndCapture", RECORDED, "recording a CUDA graph failed (an earlier failure during capture)"},
+    {"cudaGraphInstantiate", RECORDED, "making a CUDA graph failed (out of memory)"},
+    {"cudaGraphLaunch", RECORDED, "launching a CUDA graph failed (out of memory)"},
+    {"cudaGraphLaunch", REPLAYED, "launching a CUDA graph failed (out of memory)"},
+};
+
+/* What is said on stderr until it is read. */
+static int kept_stderr;
+static FILE *said;
+static void hear(void)
+{
+    said = tmpfile();
+    fflush(stderr);
+    kept_stderr = dup(STDERR_FILENO);
+    dup2(fileno(said), STDERR_FILENO);
+}
+
+static const char *heard(void)
+{
+    static char text[4096];
+    fflush(stderr);
+    dup2(kept_stderr, STDERR_FILENO);
+    close(kept_stderr);
+    rewind(said);
+    text[fread(text, 1, sizeof text - 1, said)] = 0;
+    fclose(said);
+    return text;
+}
+
+static long times_in(const char *text, const char *word)
+{
+    long times = 0;
+    for (; (text = strstr(text, word)); text++)
+        times++;
+    return times;
+}
+
+/* One key is refused, at one step; the other is recorded and replayed as ever. A step's value tells whether its ops
+ * have run: a replay would fill in the recorded one. */
+static void check_refusal(const struct refusal *r)
+{
+    struct device device;
+    float value;
+    assert_int_equal(device_open_cuda(&device, 0), 0);
+    struct recordings *recordings = device_recordings_open(&device);
+    float *there = device_alloc(&device, 4), *other = device_alloc(&device, 4);
+    long before = emu_counts.graphs;
+    hear();
+    for (int step = 0; step < STEPS; step++) {
+        if (step == r->step)
+            emu_fail_next(r->function);
+        bool replayed = fill_by(&device, recordings, 1, there, (float)step);
+        assert_int_equal(replayed, r->step == REPLAYED && step > RECORDED && step < REPLAYED);
+        device_get(&device, &value, there, 4);
+        assert_true(value == (float)(replayed ? RECORDED : step));
+        assert_int_equal(fill_by(&device, recordings, 2, other, 7), step > RECORDED);
+    }
+    const char *text = heard();
+    assert_int_equal(times_in(text, "warning:"), 1);
+    assert_true(strstr(text, r->said) && strstr(text, "WEFT_GRAPHS=0"));
+    assert_int_equal(emu_counts.graphs - before, STEPS - RECORDED + (r->step == REPLAYED ? REPLAYED - RECORDED : 0));
+    device_recordings_close(&device, recordings);
+    device_free(&device, there, 4);
+    device_free(&device, other, 4);
+    device_close(&device);
+}
+
+static void a_refused_recording_runs_op_by_op(void **state)
+{
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(refusals); i++)
+        check_refusal(&refusals[i]);
+}
+
+/* Ops that were called for a recording, and then again. */
+static void answers_are_the_same_where_recordings_fail(void **state)
+{
+    static struct drawn plain, graphs;
+    struct model model;
+    const struct model_config config = toy_config(3, TOY_TIED | TOY_SHARED | TOY_DENSE);
+    struct decoder_options o = options_of(&vocabulary_of_text);
+    (void)state;
+    toy_open(&model, &gpu, &config, false);
+    o.model = &model;
+    draw(&plain, &model, o, "0", NULL, 0);
+    for (i64 i = 0; i < COUNT_OF(refusals); i++) {
+        emu_fail_next(refusals[i].function);
+        draw(&graphs, &model, o, "1", NULL, 0);
+        assert_true(graphs.graphs > 0); /* other shapes are recorded */
+        for (i64 a = 0; a < ANSWERS; a++) {
+            check_equal(&plain.answers[a], &graphs.answers[a], &config, 0);
+            answer_release(&graphs.answers[a]);
+        }
+    }
+    for (i64 a = 0; a < ANSWERS; a++)
+        answer_release(&plain.answers[a]);
+    model_close(&model);
 }
 
 int main(void)
@@ -258,6 +372,8 @@ int main(void)
         cmocka_unit_test(rounds_of_a_decoder_draw_with_their_own_keys),
         cmocka_unit_test(a_stale_argument_is_seen),
         cmocka_unit_test(recordings_that_were_dropped_come_again),
+        cmocka_unit_test(a_refused_recording_runs_op_by_op),
+        cmocka_unit_test(answers_are_the_same_where_recordings_fail),
     };
     if (device_open_cuda(&gpu, 0))
         panic("%s", error_text());

@@ -15,10 +15,16 @@ extern "C" {
 #include "kernels/cuda/device.h"
 #endif
 
+/* Of work that a failed capture has swallowed: the end of the capture says so too, and the ops are called again. */
+static inline bool cuda_is_of_capture(cudaError_t status)
+{
+    return status >= cudaErrorStreamCaptureUnsupported && status <= cudaErrorStreamCaptureWrongThread;
+}
 #define CUDA_CHECK(call)                                                                                               \
     do {                                                                                                               \
         cudaError_t status_ = (call);                                                                                  \
-        require(status_ == cudaSuccess, "CUDA: %s: %s", #call, cudaGetErrorString(status_));                           \
+        require(status_ == cudaSuccess || cuda_is_of_capture(status_), "CUDA: %s: %s", #call,                          \
+                cudaGetErrorString(status_));                                                                          \
     } while (0)
 
 /* What device->handles points to. The workspace is shared by all ops: the queue runs one at a time. */
@@ -29,7 +35,9 @@ struct cuda_handles {
     struct cuda_staging *staging;             /* of staging.c */
     void *workspace;
     i64 workspace_bytes;
-    bool recording; /* the queue is being captured */
+    bool recording;    /* the queue is being captured */
+    bool lost_product; /* one that cuBLASLt refused meanwhile */
+    bool has_warned;   /* that recording fails */
 };
 static inline struct cuda_handles *cuda_handles_of(const struct device *device)
 {

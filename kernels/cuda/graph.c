@@ -9,6 +9,7 @@ struct recording {
     u8 key[KEY_BYTES_MOST];
     i64 key_bytes, last_use;
     cudaGraphExec_t exec; /* NULL: seen once */
+    bool failed;          /* its ops are called one by one for good */
 };
 struct recordings {
     struct recording list[RECORDINGS_MOST];
@@ -65,7 +66,42 @@ static struct recording *add(struct device *device, struct recordings *r, const 
     forget_exec(device, at);
     memcpy(at->key, key, (size_t)bytes);
     at->key_bytes = bytes;
+    at->failed = false;
     return at;
+}
+
+/* What a driver refuses once is not asked for again; an answer that never comes would be worse than a slower one. */
+static void give_up(struct device *device, struct recording *recording, const char *what, const char *why)
+{
+    struct cuda_handles *handles = cuda_handles_of(device);
+    (void)cudaGetLastError();
+    recording->failed = true;
+    if (!handles->has_warned)
+        log_warn(
+            "%s failed (%s): ops are launched one by one instead, with the same results, but slower (WEFT_GRAPHS=0 "
+            "does so from the beginning, without this warning)",
+            what, why);
+    handles->has_warned = true;
+}
+
+static bool launch(struct device *device, struct recording *recording)
+{
+    cudaError_t status = cudaGraphLaunch(recording->exec, cuda_queue_of(device));
+    if (status != cudaSuccess)
+        give_up(device, recording, "launching a CUDA graph", cudaGetErrorString(status));
+    return status == cudaSuccess;
+}
+
+static void begin(struct device *device, struct recordings *r, struct recording *recording)
+{
+    cudaError_t status = cudaStreamBeginCapture(cuda_queue_of(device), cudaStreamCaptureModeThreadLocal);
+    if (status != cudaSuccess) {
+        give_up(device, recording, "beginning to record a CUDA graph", cudaGetErrorString(status));
+        return;
+    }
+    r->now = recording;
+    cuda_handles_of(device)->recording = true;
+    cuda_handles_of(device)->lost_product = false;
 }
 
 static bool replay(struct device *device, struct recordings *r, const void *key, i64 bytes)
@@ -74,40 +110,50 @@ static bool replay(struct device *device, struct recordings *r, const void *key,
             (long long)bytes);
     struct recording *found = find(r, key, bytes), *at = found ? found : add(device, r, key, bytes);
     at->last_use = ++r->uses;
-    if (!found)
+    if (!found || found->failed)
         return false;
-    if (found->exec && !r->update) {
-        CUDA_CHECK(cudaGraphLaunch(found->exec, cuda_queue_of(device)));
-        return true;
-    }
-    r->now = found;
-    cuda_handles_of(device)->recording = true;
-    CUDA_CHECK(cudaStreamBeginCapture(cuda_queue_of(device), cudaStreamCaptureModeThreadLocal));
+    if (found->exec && !r->update)
+        return launch(device, found);
+    begin(device, r, found);
     return false;
 }
 
 /* An update keeps the exec where only arguments differ. */
-static void make_exec(struct device *device, struct recording *recording, cudaGraph_t graph)
+static cudaError_t make_exec(struct device *device, struct recording *recording, cudaGraph_t graph)
 {
     cudaGraphExecUpdateResultInfo result;
     if (recording->exec && cudaGraphExecUpdate(recording->exec, graph, &result) == cudaSuccess)
-        return;
+        return cudaSuccess;
     (void)cudaGetLastError(); /* the update's, which is no failure */
     forget_exec(device, recording);
-    CUDA_CHECK(cudaGraphInstantiate(&recording->exec, graph, 0));
+    return cudaGraphInstantiate(&recording->exec, graph, 0);
 }
 
-static void recorded(struct device *device, struct recordings *r)
+/* Whether there is an exec of what was captured. */
+static bool end(struct device *device, struct recording *recording)
 {
-    cudaGraph_t graph;
-    if (!r->now)
-        return;
-    CUDA_CHECK(cudaStreamEndCapture(cuda_queue_of(device), &graph));
-    cuda_handles_of(device)->recording = false;
-    make_exec(device, r->now, graph);
-    CUDA_CHECK(cudaGraphDestroy(graph));
-    CUDA_CHECK(cudaGraphLaunch(r->now->exec, cuda_queue_of(device)));
+    struct cuda_handles *handles = cuda_handles_of(device);
+    cudaGraph_t graph = NULL;
+    cudaError_t status = cudaStreamEndCapture(cuda_queue_of(device), &graph);
+    const char *what = "recording a CUDA graph";
+    handles->recording = false;
+    if (status == cudaSuccess && !handles->lost_product) {
+        what = "making a CUDA graph";
+        status = make_exec(device, recording, graph);
+    }
+    if (status != cudaSuccess || handles->lost_product)
+        give_up(device, recording, what,
+                handles->lost_product ? "cuBLASLt refused a product" : cudaGetErrorString(status));
+    if (graph)
+        CUDA_CHECK(cudaGraphDestroy(graph));
+    return !recording->failed;
+}
+
+static bool recorded(struct device *device, struct recordings *r)
+{
+    struct recording *now = r->now;
     r->now = NULL;
+    return !now || (end(device, now) && launch(device, now));
 }
 
 const struct recorder cuda_recorder = {open_recordings, close_recordings, replay, recorded};

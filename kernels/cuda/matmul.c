@@ -161,8 +161,11 @@ void cuda_matmul(struct device *device, struct matrix out, struct matrix a, bool
     shape.out_dtype = out.dtype;
     struct plan *p = find_plan(handles->products, &shape, handles->workspace_bytes);
     float one = 1, beta = add ? 1 : 0;
-    check(cublasLtMatmul(handles->products->handle, p->operation, &one, b.data, p->b, a.data, p->a, &beta, out.data,
-                         p->out, out.data, p->out, &p->algorithm, handles->workspace, (size_t)handles->workspace_bytes,
-                         cuda_queue_of(device)),
-          "cublasLtMatmul");
+    cublasStatus_t status = cublasLtMatmul(handles->products->handle, p->operation, &one, b.data, p->b, a.data, p->a,
+                                           &beta, out.data, p->out, out.data, p->out, &p->algorithm, handles->workspace,
+                                           (size_t)handles->workspace_bytes, cuda_queue_of(device));
+    if (status != CUBLAS_STATUS_SUCCESS && handles->recording)
+        handles->lost_product = true;
+    else
+        check(status, "cublasLtMatmul");
 }

@@ -31,6 +31,8 @@ static emu_stream default_stream;
 static std::vector<emu_stream *> streams = {&default_stream};
 static std::map<const void *, int> shared_limits; /* of kernels that were given one */
 static const emu_stream *captured;
+static bool invalid; /* what is captured: a launch has failed */
+static std::string to_fail;
 static cudaError_t last_error;
 static std::recursive_mutex working;
 static bool outside; /* what could not happen waits for something that is not on this GPU */
@@ -84,7 +86,8 @@ static void push(cudaStream_t stream, work run, const char *name, const std::str
     only_one lock(working);
     emu_stream *s = stream ? stream : &default_stream;
     if (s->capture) {
-        s->capture->push_back({run, name, arguments});
+        if (!invalid)
+            s->capture->push_back({run, name, arguments});
         return;
     }
     not_in_capture("work on another stream");
@@ -120,6 +123,26 @@ static bool launch_is_possible(const launch &l, const void *kernel)
            l.grid.y <= 65535 && l.grid.z >= 1 && l.grid.z <= 65535 && l.shared <= most;
 }
 
+static bool is_to_fail(const char *function)
+{
+    bool fails = to_fail == function;
+    if (fails)
+        to_fail.clear();
+    return fails;
+}
+
+/* Of a launch while a stream is being captured. */
+static cudaError_t state_of_capture()
+{
+    if (!captured)
+        return cudaSuccess;
+    if (is_to_fail("cudaLaunchKernel")) {
+        invalid = true;
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    return invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+}
+
 void emu::enqueue(const launch &l, const void *kernel, void (*body)(void *), void *arguments, size_t bytes)
 {
     std::shared_ptr<void> kept(arguments, free);
@@ -127,6 +150,8 @@ void emu::enqueue(const launch &l, const void *kernel, void (*body)(void *), voi
         last_error = cudaErrorInvalidConfiguration;
         return;
     }
+    if ((last_error = state_of_capture()) != cudaSuccess)
+        return;
     check_arguments(l.name, arguments, bytes);
     emu_counts.launches += !captured;
     auto run = [=] {
@@ -155,6 +180,11 @@ void emu_enqueue_polled(cudaStream_t stream, int (*poll)(void *), void *context)
         return done;
     };
     push(stream, ask, "of other processes");
+}
+
+void emu_fail_next(const char *function)
+{
+    to_fail = function;
 }
 
 void emu_inside(void (*run)(void *), void *context)
@@ -271,6 +301,10 @@ const char *cudaGetErrorString(cudaError_t status)
         return "invalid configuration of a launch";
     case cudaErrorNotReady:
         return "not ready";
+    case cudaErrorStreamCaptureUnsupported:
+        return "not permitted when a stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+        return "an earlier failure during capture";
     default:
         return "invalid value";
     }
@@ -428,22 +462,28 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode)
 {
     not_in_capture("another capture");
+    if (is_to_fail("cudaStreamBeginCapture"))
+        return cudaErrorInvalidValue;
     captured = stream;
+    invalid = false;
     stream->capture = new std::vector<node>;
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
-    *graph = new emu_graph{*stream->capture};
+    bool failed = is_to_fail("cudaStreamEndCapture") || invalid;
+    *graph = failed ? nullptr : new emu_graph{*stream->capture};
     delete stream->capture;
     stream->capture = nullptr;
     captured = nullptr;
-    return cudaSuccess;
+    return failed ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
 {
+    if (is_to_fail("cudaGraphInstantiate"))
+        return cudaErrorMemoryAllocation;
     *exec = new emu_graph{*graph};
     return cudaSuccess;
 }
@@ -467,6 +507,8 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGra
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
+    if (is_to_fail("cudaGraphLaunch"))
+        return cudaErrorMemoryAllocation;
     emu_counts.launches++;
     emu_counts.graphs++;
     for (const node &n : exec->nodes)

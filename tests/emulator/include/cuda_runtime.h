@@ -28,6 +28,9 @@ typedef enum {
     cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidConfiguration = 9,
     cudaErrorNotReady = 600,
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorStreamCaptureWrongThread = 908,
     cudaErrorGraphExecUpdateFailure = 910
 } cudaError_t;
 typedef struct emu_stream *cudaStream_t;
@@ -119,6 +122,9 @@ struct emu_counts {
     long launches, allocations, waits, pageable_copies, graphs, changed_nodes;
 };
 extern struct emu_counts emu_counts;
+/* The next call of a function that captures or launches a graph fails, or ("cudaLaunchKernel") the next launch within a
+ * capture, which then records nothing any more. */
+void emu_fail_next(const char *function);
 cudaError_t emu_limit_shared(const void *kernel, int bytes);
 #ifdef __cplusplus
 }
