@@ -165,6 +165,12 @@ static void check_narrow(struct device *device, const struct narrow *w, const ch
     check_range(device, w->scale, strips * NARROW_ROWS * 4, op, name);
 }
 
+static void check_fp8(struct device *device, const struct fp8_matrix *m, const char *op, const char *name)
+{
+    check_range(device, m->codes, m->outer * m->depth, op, name);
+    check_range(device, m->scales, m->outer * m->depth / FP8_BLOCK * 4, op, name);
+}
+
 static void check_intervals(struct device *device, const struct intervals *v, const char *op, const char *name)
 {
     const i32 *columns[] = {v->begin, v->end, v->hole_begin, v->hole_end};
@@ -197,6 +203,7 @@ static void check_nothing(struct device *device, ...)
         struct matrix: check_matrix,                                                                                   \
         const struct groups *: check_groups,                                                                           \
         const struct narrow *: check_narrow,                                                                           \
+        const struct fp8_matrix *: check_fp8,                                                                          \
         const struct intervals *: check_intervals,                                                                     \
         const struct updates *: check_updates,                                                                         \
         POINTERS(void),                                                                                                \

@@ -105,6 +105,38 @@ static inline i64 groups_rows_bound(i64 assignments, i64 count) /* rows a sorted
     return round_up(assignments + min_i64(count, assignments) * (GROUP_ROWS - 1), GROUP_ROWS);
 }
 
+/* A factor of products in 8 bits. They sum along `depth`, a multiple of 128, which zeros fill up; number (o, d) is what
+ * codes [outer, depth] say times scales [depth / 128, outer]. */
+struct fp8_matrix {
+    u8 *codes;
+    float *scales; /* powers of two */
+    enum fp8 format;
+    enum fp8_blocks blocks;
+    i64 outer, depth;
+};
+FORMULA i64 fp8_bands(i64 rows, i64 parts, const struct groups *groups) /* of 128 rows; of groups: at most so many */
+{
+    return groups ? rows / FP8_BLOCK + groups->count : parts * ((rows / parts + FP8_BLOCK - 1) / FP8_BLOCK);
+}
+static inline i64 fp8_matrix_bytes(const struct fp8_matrix *m)
+{
+    return m->outer * m->depth + m->outer * m->depth / FP8_BLOCK * 4;
+}
+/* Of a matrix that is rounded along its columns; or `turned`, along its rows, where its columns (of each part) are
+ * outer and each group begins at a multiple of 128. Without memory. */
+static inline struct fp8_matrix fp8_matrix_of(enum fp8 format, enum fp8_blocks blocks, struct matrix x, bool turned,
+                                              i64 parts, const struct groups *groups)
+{
+    i64 bands = fp8_bands(x.rows, parts, groups) / parts, across = (x.columns + FP8_BLOCK - 1) / FP8_BLOCK;
+    return (struct fp8_matrix){
+        NULL, NULL, format, blocks, turned ? parts * x.columns : x.rows, FP8_BLOCK * (turned ? bands : across)};
+}
+static inline void fp8_matrix_place(struct fp8_matrix *m, void *memory)
+{
+    m->codes = (u8 *)memory;
+    m->scales = (float *)(m->codes + m->outer * m->depth);
+}
+
 /* How a router chooses and weighs. The weight of a chosen expert is p / max(sum of the chosen p, norm_min): with a
  * small norm_min weights add up to 1, and one expert alone always weighs 1, so that its router learns nothing; with 1,
  * which no sum passes, the weight is p itself (Fedus et al. 2021, eq. 2). */
@@ -217,6 +249,19 @@ struct surrogate_options {
     OP(round_fp8, (struct device *device, struct matrix out, struct matrix x, enum fp8 format,                         \
                    enum fp8_blocks blocks, i64 parts, const struct groups *groups),                                    \
                   (device, out, x, format, blocks, parts, groups))                                                     \
+    /* The numbers of round_fp8 as codes and powers of two. out is what fp8_matrix_of says of x: along its columns, by     \
+     * blocks 1 x 128 or tiles; or turned, by blocks 128 x 1 or tiles. Of groups only their own rows are written. */   \
+    OP(pack_fp8, (struct device *device, const struct fp8_matrix *out, struct matrix x, bool turned, i64 parts,        \
+                  const struct groups *groups), (device, out, x, turned, parts, groups))                               \
+    /* out[r, c] = a[r] . b[c], of groups b[member . columns + c]; a is e4m3 or e5m2, b e4m3. Products of 128 of the      \
+     * depth are summed by themselves (Hopper keeps about 14 bits of such a sum), then in f32. Rows past offsets[count]\
+     * are not written; out F32 or BF16. */                                                                            \
+    OP(matmul_fp8, (struct device *device, struct matrix out, const struct fp8_matrix *a, const struct fp8_matrix *b,  \
+                    const struct groups *groups, bool add), (device, out, a, b, groups, add))                          \
+    /* As matmul_grouped_weights, of factors that were turned by these groups. */                                      \
+    OP(matmul_fp8_weights, (struct device *device, struct matrix dw, u8 *written, i64 experts,                         \
+                            const struct fp8_matrix *dy, const struct fp8_matrix *x, const struct groups *groups),     \
+                           (device, dw, written, experts, dy, x, groups))                                              \
     /* y = conv(x, w); w BF16 or F32 as x. dx (adds if asked), dw (F32, adds if asked). */                             \
     OP(conv, (struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv),      \
              (device, y, x, w, conv))                                                                                  \
@@ -581,6 +626,7 @@ struct device {
     enum backend backend;
     enum cpu_level level;                /* of a CPU: the instructions its ops are made of */
     bool has_bf16;                       /* bf16 products are at least as fast as f32 */
+    bool has_fp8;                        /* it multiplies 8 bits (matmul_fp8) faster than bf16 */
     void *queue;                         /* CUDA stream; NULL elsewhere */
     void *handles;                       /* library handles of the backend */
     void (*wait)(struct device *device); /* for the queue, with what ranks have to say meanwhile; NULL: as it is */

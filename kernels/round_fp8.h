@@ -68,14 +68,39 @@ FORMULA float fp8_round(float x, float up, float down, enum fp8 format)
     return out.value;
 }
 
+/* What the code of a number is, which one of the format has without rounding. */
+FORMULA u8 fp8_code(float number, enum fp8 format)
+{
+    int mantissa = fp8_mantissa(format), low = fp8_low(format);
+    union fp8_bits size;
+    size.value = number;
+    u8 sign = (u8)(size.bits >> 31 << 7);
+    size.bits &= 0x7fffffff;
+    if (size.bits >= 0x7f800000)
+        return 0x7f;
+    if (size.value < fp8_power(low))
+        return (u8)(sign | (u8)(size.value * fp8_power(mantissa - low)));
+    return (u8)(sign | (u8)((size.bits >> (23 - mantissa)) - ((u32)(low + 126) << mantissa)));
+}
+
+FORMULA float fp8_number(u8 code, enum fp8 format)
+{
+    int mantissa = fp8_mantissa(format), low = fp8_low(format);
+    u32 size = code & 0x7f, exponent = size >> mantissa, sign = (u32)(code >> 7) << 31;
+    union fp8_bits number;
+    number.value = (float)size * fp8_power(low - mantissa);
+    if (exponent > 0)
+        number.bits = (size + ((u32)(low + 126) << mantissa)) << (23 - mantissa);
+    if (size > (format == FP8_E4M3 ? 0x7eu : 0x7bu))
+        number.bits = 0x7fc00000; /* e5m2's infinities are never written */
+    number.bits |= sign;
+    return number.value;
+}
+
 /* Rows that share blocks: 128 of a part or group, or its last ones. */
 struct fp8_band {
     i64 begin, end;
 };
-FORMULA i64 fp8_bands(i64 rows, i64 parts, const struct groups *groups) /* of groups: at most so many */
-{
-    return groups ? rows / FP8_BLOCK + groups->count : parts * ((rows / parts + FP8_BLOCK - 1) / FP8_BLOCK);
-}
 
 /* Band number `band` of rows [begin, end), which moves on to the number among those after them. */
 FORMULA struct fp8_band fp8_band_within(i64 *band, i64 begin, i64 end)
@@ -99,6 +124,54 @@ FORMULA struct fp8_band fp8_band_of(i64 band, i64 rows, i64 parts, const struct 
     if (band >= 0)
         found.end = found.begin;
     return found;
+}
+
+/* Where the tile of a band that begins at `row` and `column` of a matrix lies in what it is packed into. */
+struct fp8_place {
+    i64 outer, depth; /* of the tile's first number */
+    i64 column;       /* of the matrix */
+};
+FORMULA struct fp8_place fp8_place_of(const struct fp8_matrix *out, i64 columns, i64 band, i64 row, i64 column,
+                                      bool turned)
+{
+    struct fp8_place place = {row, column, column};
+    if (turned) {
+        i64 bands = out->depth / FP8_BLOCK; /* of a part, or of all groups */
+        place.outer = band / bands * columns + column;
+        place.depth = band % bands * FP8_BLOCK;
+    }
+    return place;
+}
+
+static inline void fp8_check_pack(const struct fp8_matrix *out, struct matrix x, bool turned, i64 parts,
+                                  const struct groups *groups)
+{
+    struct fp8_matrix wanted = fp8_matrix_of(out->format, out->blocks, x, turned, parts, groups);
+    require(out->outer == wanted.outer && out->depth == wanted.depth && x.rows % parts == 0 &&
+                (!groups || parts == 1) && out->blocks != (turned ? FP8_ALONG_ROWS : FP8_ALONG_COLUMNS),
+            "pack_fp8: [%lld,%lld] of 8 bits from %lld parts of [%lld,%lld]", (long long)out->outer,
+            (long long)out->depth, (long long)parts, (long long)x.rows, (long long)x.columns);
+}
+
+/* Products by weights: a [rows, depth] and b, whose rows are those of out's columns (for each part). */
+static inline void fp8_check_product(struct matrix out, const struct fp8_matrix *a, const struct fp8_matrix *b,
+                                     const struct groups *groups)
+{
+    require(out.rows == a->outer && a->depth == b->depth && b->format == FP8_E4M3 &&
+                (groups ? out.columns > 0 && b->outer % out.columns == 0 : b->outer == out.columns),
+            "matmul_fp8: [%lld,%lld] from [%lld,%lld] and [%lld,%lld]^T", (long long)out.rows, (long long)out.columns,
+            (long long)a->outer, (long long)a->depth, (long long)b->outer, (long long)b->depth);
+}
+
+/* Of weights: both factors were turned. */
+static inline void fp8_check_weights(struct matrix dw, i64 experts, const struct fp8_matrix *dy,
+                                     const struct fp8_matrix *x)
+{
+    require(dw.rows == experts * dy->outer && dw.columns == x->outer && dy->depth == x->depth &&
+                x->format == FP8_E4M3 && dw.dtype == DTYPE_F32,
+            "matmul_fp8_weights: %lld slices of [%lld,%lld] from [%lld,%lld] and [%lld,%lld]^T", (long long)experts,
+            (long long)(dw.rows / experts), (long long)dw.columns, (long long)dy->outer, (long long)dy->depth,
+            (long long)x->outer, (long long)x->depth);
 }
 
 #endif

@@ -3,6 +3,7 @@
  * (test_instructions_gpu), which tells whether the emulated one is like it. */
 #include "tests/gpu_child.h"
 #include "kernels/cuda/hopper.h"
+#include "kernels/round_fp8.h"
 
 /* Small whole numbers: sums are exact. */
 static struct matrix whole_numbers(bf16 *values, i64 rows, i64 columns, i64 seed)
@@ -339,6 +340,132 @@ template <int BUG, int N> static void products_of_registers()
     expect_product(out, a, b, {M, N, 16, false, true});
 }
 
+/* ---- Products in 8 bits: d [64, 128] of boxes that jut out along k ---- */
+enum { CODES_N = 128, CODES_K = 200, CODES_STRIDE = 208, CODES_STEPS = 2 };
+enum { OTHER_FORMAT = 1, HALF_AS_FAR, NOT_FIRST };
+struct code_tiles {
+    u8 a[M][TILE_ROW_BYTES], b[CODES_N][TILE_ROW_BYTES];
+};
+
+template <int BUG, enum fp8 format>
+__global__ void multiply_codes(float *out, const __grid_constant__ tile_map a, const __grid_constant__ tile_map b)
+{
+#ifdef WEFT_HOPPER
+    constexpr enum fp8 other = format == FP8_E4M3 ? FP8_E5M2 : FP8_E4M3;
+    DYNAMIC_SHARED(code_tiles, tile);
+    SHARED(u64, full, 1);
+    float d[CODES_N / 2], before[CODES_N / 2];
+    u64 of_a = tile_descriptor(tile->a), of_b = tile_descriptor(tile->b);
+    if (threadIdx.x == 0) {
+        mbarrier_init(full, 1);
+        fence_proxy_async();
+    }
+    __syncthreads();
+    for (int i = 0; i < CODES_N / 2; i++)
+        before[i] = 0, d[i] = (float)threadIdx.x;
+    for (int step = 0; step < CODES_STEPS; step++) {
+        if (threadIdx.x == 0) {
+            mbarrier_arrive_expecting(full, sizeof(code_tiles));
+            tile_load(tile->a, &a, full, step * TILE_ROW_BYTES, 0, 0);
+            tile_load(tile->b, &b, full, step * TILE_ROW_BYTES, 0, 0);
+        }
+        mbarrier_wait(full, step % 2);
+        keep_in_place(d);
+        warpgroup_fence();
+        if (BUG == NOT_FIRST)
+            warpgroup_mma_fp8<format>(d, of_a, of_b, true);
+        else
+            warpgroup_mma_fp8_first<BUG == OTHER_FORMAT ? other : format>(d, of_a, of_b);
+#pragma unroll
+        for (int k = 32; k < TILE_ROW_BYTES; k += 32)
+            warpgroup_mma_fp8<format>(d, fp8_further(of_a, k), fp8_further(of_b, BUG == HALF_AS_FAR ? k / 2 : k), true);
+        warpgroup_commit();
+        warpgroup_wait<0>();
+        keep_in_place(d);
+        for (int i = 0; i < CODES_N / 2; i++)
+            before[i] += d[i];
+        __syncthreads();
+    }
+    store_products(out, before);
+#endif
+}
+
+/* OCP OFP8. */
+static float number_of_code(int code, enum fp8 format)
+{
+    int bits = format == FP8_E4M3 ? 3 : 2, bias = format == FP8_E4M3 ? 7 : 15;
+    int exponent = (code & 0x7f) >> bits, mantissa = code & ((1 << bits) - 1);
+    float size = exponent ? ldexpf((float)((1 << bits) + mantissa), exponent - bias - bits)
+                          : ldexpf((float)mantissa, 1 - bias - bits);
+    return code & 0x80 ? -size : size;
+}
+static u8 small_code(i64 number, enum fp8 format) /* -4 .. 4 */
+{
+    static const u8 sizes[2][5] = {{0, 0x38, 0x40, 0x44, 0x48}, {0, 0x3c, 0x40, 0x42, 0x44}};
+    return (u8)(sizes[format][number < 0 ? -number : number] | (number < 0 ? 0x80 : 0));
+}
+
+template <int BUG, enum fp8 format> static void run_codes(const u8 *a, const u8 *b)
+{
+    static float got[M * CODES_N];
+    float *out = device_array<float>(M * CODES_N);
+    const u8 *of_a = upload(a, M * CODES_STRIDE), *of_b = upload(b, CODES_N * CODES_STRIDE);
+    tile_map map_a = tile_map_of({of_a, {CODES_K, M, 1}, {CODES_STRIDE, M * CODES_STRIDE}, {M, 1}, true});
+    tile_map map_b =
+        tile_map_of({of_b, {CODES_K, CODES_N, 1}, {CODES_STRIDE, CODES_N * CODES_STRIDE}, {CODES_N, 1}, true});
+    LAUNCH(&gpu, (multiply_codes<BUG, format>), 1, 128, sizeof(code_tiles), out, map_a, map_b);
+    cuda_get(&gpu, got, out, sizeof got);
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < CODES_N; j++) {
+            float sum = 0;
+            for (int k = 0; k < CODES_K; k++)
+                sum +=
+                    number_of_code(a[i * CODES_STRIDE + k], format) * number_of_code(b[j * CODES_STRIDE + k], FP8_E4M3);
+            if (got[i * CODES_N + j] != sum)
+                _exit(WRONG_RESULT);
+        }
+}
+
+/* Small whole numbers; then each finite code of a, and of b, by itself. */
+template <int BUG, enum fp8 format> static void products_of_codes()
+{
+    static u8 a[M * CODES_STRIDE], b[CODES_N * CODES_STRIDE];
+    if (!has_hopper())
+        return;
+    for (i64 i = 0; i < COUNT_OF(a); i++)
+        a[i] = small_code((i * 7 + i / CODES_STRIDE) % 9 - 4, format);
+    for (i64 i = 0; i < COUNT_OF(b); i++)
+        b[i] = small_code((i * 5 + i / CODES_STRIDE) % 9 - 4, FP8_E4M3);
+    run_codes<BUG, format>(a, b);
+    memset(a, 0, sizeof a);
+    memset(b, 0, sizeof b);
+    for (int i = 0; i < 256; i++) {
+        bool finite = format == FP8_E4M3 ? (i & 0x7f) != 0x7f : (i & 0x7c) != 0x7c;
+        a[i / 4 * CODES_STRIDE + i % 4 * 33] = finite ? (u8)i : 0;
+    }
+    for (int k = 0; k < 4; k++)
+        b[k * CODES_STRIDE + k * 33] = small_code(1, FP8_E4M3);
+    run_codes<BUG, format>(a, b);
+    memset(a, 0, sizeof a);
+    a[0] = small_code(1, format);
+    for (int j = 0; j < CODES_N; j++)
+        b[j * CODES_STRIDE] = j == 0x7f ? 0 : (u8)j;
+    run_codes<BUG, format>(a, b);
+}
+
+/* The conversions of round_fp8.h are the list's, both ways. */
+static void codes_are_numbers()
+{
+    for (int format = 0; format < 2; format++)
+        for (int code = 0; code < 256; code++) {
+            if (format == FP8_E4M3 ? (code & 0x7f) == 0x7f : (code & 0x7c) == 0x7c)
+                continue;
+            float number = number_of_code(code, (enum fp8)format);
+            if (fp8_number((u8)code, (enum fp8)format) != number || fp8_code(number, (enum fp8)format) != code)
+                _exit(WRONG_RESULT);
+        }
+}
+
 /* ---- Registers from one warpgroup to two others ---- */
 enum { NOBODY_GIVES = 1, ONE_WARP_TAKES };
 template <int BUG> __global__ void __launch_bounds__(384, 1) hand_over_registers(float *out)
@@ -473,6 +600,9 @@ static void instructions_mean_what_they_say(void **state)
     passes_in_all_modes("products anew, 128", products_anew<128>);
     passes_in_all_modes("products of registers, 64", products_of_registers<0, 64>);
     passes_in_all_modes("products of registers, 128", products_of_registers<0, 128>);
+    passes_in_all_modes("products of e4m3", products_of_codes<0, FP8_E4M3>);
+    passes_in_all_modes("products of e5m2", products_of_codes<0, FP8_E5M2>);
+    passes_in_all_modes("codes", codes_are_numbers);
     passes_in_all_modes("registers change hands", registers_change_hands<0>);
     passes_in_all_modes("a warp's products", products_of_a_warp<false>);
     passes_in_all_modes("a warp's products, transposed", products_of_a_warp<true>);
@@ -506,6 +636,9 @@ static void left_out_they_are_missed(void **state)
         PRODUCT(OTHER_LAYOUT, NULL),
         PRODUCT(NO_FENCE_OF_PRODUCT, "that does not begin behind a wgmma.fence"),
         {"NO_FENCE_OF_OPERAND", products_of_registers<NO_FENCE_OF_OPERAND, 64>, products_of_registers<0, 64>, NULL},
+        {"OTHER_FORMAT", products_of_codes<OTHER_FORMAT, FP8_E4M3>, products_of_codes<0, FP8_E4M3>, NULL},
+        {"HALF_AS_FAR", products_of_codes<HALF_AS_FAR, FP8_E5M2>, products_of_codes<0, FP8_E5M2>, NULL},
+        {"NOT_FIRST", products_of_codes<NOT_FIRST, FP8_E4M3>, products_of_codes<0, FP8_E4M3>, NULL},
         PLANTED(NOBODY_GIVES, registers_change_hands, "setmaxnreg: others must give registers back"),
         PLANTED(ONE_WARP_TAKES, registers_change_hands, "wait at setmaxnreg"),
     };

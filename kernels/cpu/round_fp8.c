@@ -123,3 +123,76 @@ void CPU(round_fp8)(struct device *device, struct matrix out, struct matrix x, e
     struct job job = {out, x, format, blocks, parts, groups, ceil_div(x.columns, FP8_BLOCK)};
     workers_run(fp8_bands(x.rows, parts, groups) * job.across, run_tile, &job);
 }
+
+/* ---- pack_fp8 ---- */
+struct packing {
+    struct fp8_matrix out;
+    struct matrix x;
+    bool turned;
+    i64 parts, across;
+    const struct groups *groups;
+};
+
+/* Which of a tile's blocks has its number [row, column]. */
+static i64 block_of(enum fp8_blocks blocks, i64 row, i64 column)
+{
+    return blocks == FP8_ALONG_ROWS ? row : blocks == FP8_ALONG_COLUMNS ? column : 0;
+}
+
+static void find_exponents(int exponents[FP8_BLOCK], const struct packing *job, struct fp8_band band, i64 column, i64 n)
+{
+    u32 most[FP8_BLOCK] = {0};
+    for (i64 r = band.begin; r < band.end; r++)
+        for (i64 c = 0; c < n; c++) {
+            u32 each = fp8_magnitude(element_load(matrix_at(job->x, r, column), c, job->x.dtype));
+            u32 *block = &most[block_of(job->out.blocks, r - band.begin, c)];
+            *block = each > *block ? each : *block;
+        }
+    for (i64 i = 0; i < FP8_BLOCK; i++)
+        exponents[i] = fp8_exponent(most[i], job->out.format);
+}
+
+/* What lies behind the matrix along the depth is zero. */
+static void pack_number(const struct packing *job, struct fp8_place place, struct fp8_band band, i64 column, i64 row,
+                        const int exponents[FP8_BLOCK])
+{
+    enum fp8 format = job->out.format;
+    i64 outer = place.outer + (job->turned ? column : row), depth = place.depth + (job->turned ? row : column);
+    float number = 0;
+    if (band.begin + row < band.end && place.column + column < job->x.columns) {
+        float x = element_load(matrix_at(job->x, band.begin + row, place.column), column, job->x.dtype);
+        int exponent = exponents[block_of(job->out.blocks, row, column)];
+        number = fp8_round(x, fp8_power(-exponent), 1, format);
+    }
+    job->out.codes[outer * job->out.depth + depth] = fp8_code(number, format);
+}
+
+static void pack_tile(void *context, i64 index, int worker)
+{
+    const struct packing *job = context;
+    i64 number = index / job->across, column = index % job->across * FP8_BLOCK;
+    struct fp8_band band = fp8_band_of(number, job->x.rows, job->parts, job->groups);
+    struct fp8_place place = fp8_place_of(&job->out, job->x.columns, number, band.begin, column, job->turned);
+    i64 rows = band.end - band.begin, n = min_i64(FP8_BLOCK, job->x.columns - column);
+    i64 down = job->turned ? FP8_BLOCK : rows, along = job->turned ? n : FP8_BLOCK, outers = job->turned ? n : rows;
+    int exponents[FP8_BLOCK];
+    (void)worker;
+    if (rows == 0)
+        return;
+    find_exponents(exponents, job, band, column, n);
+    for (i64 r = 0; r < down; r++)
+        for (i64 c = 0; c < along; c++)
+            pack_number(job, place, band, c, r, exponents);
+    for (i64 o = 0; o < outers; o++)
+        job->out.scales[place.depth / FP8_BLOCK * job->out.outer + place.outer + o] =
+            fp8_power(exponents[block_of(job->out.blocks, o, o)]);
+}
+
+void CPU(pack_fp8)(struct device *device, const struct fp8_matrix *out, struct matrix x, bool turned, i64 parts,
+                   const struct groups *groups)
+{
+    (void)device;
+    fp8_check_pack(out, x, turned, parts, groups);
+    struct packing job = {*out, x, turned, parts, ceil_div(x.columns, FP8_BLOCK), groups};
+    workers_run(fp8_bands(x.rows, parts, groups) * job.across, pack_tile, &job);
+}

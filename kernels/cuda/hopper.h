@@ -76,9 +76,9 @@ __device__ inline void fence_proxy_async(void)
     PTX(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), emu::fence_proxy_async());
 }
 
-/* ---- The copy engine: boxes of TILE_COLUMNS bf16, `rows[0]` times `rows[1]` of them, of an array of three dimensions.
- * In shared memory a box is a row of 128 bytes after the other, swizzled by 128, from a multiple of 1024 on. What lies
- * outside of the array is read as zero and not written. ---- */
+/* ---- The copy engine: boxes of TILE_COLUMNS bf16, or TILE_ROW_BYTES codes of 8 bits, `rows[0]` times `rows[1]` of
+ * them, of an array of three dimensions. In shared memory a box is a row of 128 bytes after the other, swizzled by 128,
+ * from a multiple of 1024 on. What lies outside of the array is read as zero and not written. ---- */
 enum { TILE_COLUMNS = 64, TILE_ROW_BYTES = 128, TILE_ALIGNMENT = 1024 };
 typedef CUtensorMap tile_map;
 
@@ -170,12 +170,13 @@ template <int N> __device__ inline void keep_in_place(float (&d)[N])
 #define REGISTERS_128(c) REGISTERS_64(c), PTX_16(c, 32), PTX_16(c, 48)
 #define REGISTERS_256(c) REGISTERS_128(c), PTX_16(c, 64), PTX_16(c, 80), PTX_16(c, 96), PTX_16(c, 112)
 /* add: the name of the operand that says whether to add; operands: those from a on; then what they are. */
-#define WGMMA(n, access, add, operands, ...)                                                                           \
+#define WGMMA(n, access, add, operands, ...) WGMMA_OF("k16.f32.bf16.bf16", n, access, add, operands, __VA_ARGS__)
+#define WGMMA_OF(kind, n, access, add, operands, ...)                                                                  \
     asm volatile("{\n"                                                                                                 \
                  ".reg .pred add;\n"                                                                                   \
                  "setp.ne.b32 add, " add ", 0;\n"                                                                      \
-                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" NAMES_##n "}, " operands ";\n"           \
-                                                                                        "}\n"                          \
+                 "wgmma.mma_async.sync.aligned.m64n" #n kind " {" NAMES_##n "}, " operands ";\n"                       \
+                                                                            "}\n"                                      \
                  : REGISTERS_##n(access)                                                                               \
                  : __VA_ARGS__)
 #endif
@@ -231,6 +232,39 @@ __device__ inline void warpgroup_mma(float (&d)[HALF], const u32 (&of_a)[4], u64
 #endif
 }
 
+/* d [64, 128] += or = a [64, 32] b [128, 32]^T in 8 bits, a of the format and b e4m3: operands lie by rows alone, 32
+ * further is + 2 (fp8_further). Sums keep about 14 bits: DeepSeek-V3, arXiv 2412.19437, 3.3.2. */
+__device__ inline u64 fp8_further(u64 descriptor, int k) /* a multiple of 32 */
+{
+    return descriptor + (u64)(k / 16);
+}
+#define OPERANDS "l"(of_a), "l"(of_b), "r"((int)adds)
+template <enum fp8 format> __device__ inline void warpgroup_mma_fp8(float (&d)[64], u64 of_a, u64 of_b, bool adds)
+{
+#ifdef WEFT_EMULATED
+    emu::wgmma({d, NULL, of_a, of_b, 128, adds, false, false, format == FP8_E4M3 ? emu::E4M3 : emu::E5M2});
+#else
+    if constexpr (format == FP8_E4M3)
+        WGMMA_OF("k32.f32.e4m3.e4m3", 128, "+f", "%66", "%64, %65, add, 1, 1", OPERANDS);
+    else
+        WGMMA_OF("k32.f32.e5m2.e4m3", 128, "+f", "%66", "%64, %65, add, 1, 1", OPERANDS);
+#endif
+}
+#undef OPERANDS
+#define OPERANDS "l"(of_a), "l"(of_b)
+template <enum fp8 format> __device__ inline void warpgroup_mma_fp8_first(float (&d)[64], u64 of_a, u64 of_b)
+{
+#ifdef WEFT_EMULATED
+    emu::wgmma({d, NULL, of_a, of_b, 128, false, false, false, format == FP8_E4M3 ? emu::E4M3 : emu::E5M2});
+#else
+    if constexpr (format == FP8_E4M3)
+        WGMMA_OF("k32.f32.e4m3.e4m3", 128, "=f", "0", "%64, %65, add, 1, 1", OPERANDS);
+    else
+        WGMMA_OF("k32.f32.e5m2.e4m3", 128, "=f", "0", "%64, %65, add, 1, 1", OPERANDS);
+#endif
+}
+#undef OPERANDS
+
 /* d [64, N] = a b^T of operands of D columns, each in boxes of TILE_COLUMNS; queued, not committed. */
 template <int D, int HALF, int A, int B>
 __device__ inline void multiply_rows(float (&d)[HALF], const bf16 (&a)[D / TILE_COLUMNS][A],
@@ -241,6 +275,33 @@ __device__ inline void multiply_rows(float (&d)[HALF], const bf16 (&a)[D / TILE_
     for (int k = 16; k < D; k += 16)
         warpgroup_mma<BY_ROWS, BY_ROWS>(d, further<BY_ROWS>(tile_descriptor(a[k / TILE_COLUMNS]), k % TILE_COLUMNS),
                                         further<BY_ROWS>(tile_descriptor(b[k / TILE_COLUMNS]), k % TILE_COLUMNS), true);
+}
+
+/* A warp's 16 rows of d as bf16 by the copy engine, through boxes of its own, from `row` and `column` of `columns` on;
+ * the last rows of the array may be fewer. */
+enum { WARP_ROWS = 16 };
+template <int N>
+__device__ inline void store_boxes_of_warp(bf16 (&box)[N / TILE_COLUMNS][WARP_ROWS * TILE_COLUMNS],
+                                           const float (&d)[N / 2], const tile_map *out, i32 row, i32 column,
+                                           i32 columns)
+{
+    int lane = threadIdx.x % WARP_THREADS, own = lane / 4;
+    if (lane == 0)
+        tile_stores_wait_read<0>(); /* of the tile before */
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 2) {
+        int chunk = i / 4 % 8, half = i / 2 % 2;
+        bf16 *to = box[i / 32] + (own + 8 * half) * TILE_COLUMNS + ((chunk ^ own) * 8 + lane % 4 * 2);
+        *(u32 *)to = pack_bf16(d[i], d[i + 1]);
+    }
+    fence_proxy_async();
+    __syncwarp();
+    if (lane != 0)
+        return;
+    for (int i = 0; i < N / TILE_COLUMNS && column + i * TILE_COLUMNS < columns; i++)
+        tile_store(out, box[i], column + i * TILE_COLUMNS, row, 0);
+    tile_stores_commit();
 }
 
 /* ---- Registers: a warpgroup gives some back, and another one waits until it has as many; multiples of 8. ---- */
@@ -254,11 +315,14 @@ template <int count> __device__ inline void registers_take(void)
 }
 
 /* ---- The host's side ---- */
-/* An array of bf16, innermost dimension first; `stride` [1, 2] in elements, multiples of 8 as `data` is of 16 bytes. */
+/* An array of bf16 or codes, innermost dimension first; `stride` [1, 2] in elements, multiples of 16 bytes as `data`
+ * is.
+ */
 struct tile_array {
     const void *data;
     i64 size[3], stride[2];
     int box_rows[2]; /* of dimensions 1 and 2 */
+    bool codes;      /* of 8 bits */
 };
 
 static inline PFN_cuTensorMapEncodeTiled_v12000 tile_map_encoder(void)
@@ -274,13 +338,16 @@ static inline PFN_cuTensorMapEncodeTiled_v12000 tile_map_encoder(void)
 static inline tile_map tile_map_of(const struct tile_array &of)
 {
     tile_map map;
-    cuuint64_t size[3], stride[2] = {(cuuint64_t)of.stride[0] * 2, (cuuint64_t)of.stride[1] * 2};
-    cuuint32_t box[3] = {TILE_COLUMNS, (cuuint32_t)of.box_rows[0], (cuuint32_t)of.box_rows[1]}, step[3] = {1, 1, 1};
+    cuuint64_t bytes = of.codes ? 1 : 2;
+    cuuint64_t size[3], stride[2] = {(cuuint64_t)of.stride[0] * bytes, (cuuint64_t)of.stride[1] * bytes};
+    cuuint32_t box[3] = {(cuuint32_t)(TILE_ROW_BYTES / bytes), (cuuint32_t)of.box_rows[0], (cuuint32_t)of.box_rows[1]};
+    cuuint32_t step[3] = {1, 1, 1};
     for (int i = 0; i < 3; i++)
         size[i] = (cuuint64_t)of.size[i];
-    CUresult made = tile_map_encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)of.data, size, stride, box,
-                                       step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult made = tile_map_encoder()(
+        &map, of.codes ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)of.data, size,
+        stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     require(made == CUDA_SUCCESS, "a tensor map of [%lld,%lld,%lld]: error %d", (long long)of.size[2],
             (long long)of.size[1], (long long)of.size[0], (int)made);
     return map;
@@ -290,6 +357,12 @@ static inline tile_map tile_map_of(struct matrix m, i64 parts, int box_rows)
 {
     i64 rows = m.rows / parts;
     return tile_map_of({m.data, {m.columns, rows, parts}, {m.stride, rows * m.stride}, {box_rows, 1}});
+}
+/* Of factors in 8 bits, `parts` slices of as many outer ones: coordinates are depth, outer of a slice, slice. */
+static inline tile_map tile_map_of(const struct fp8_matrix &m, i64 parts, int box_rows)
+{
+    i64 outer = m.outer / parts;
+    return tile_map_of({m.codes, {m.depth, outer, parts}, {m.depth, outer * m.depth}, {box_rows, 1}, true});
 }
 /* Of a matrix [rows, heads * width]: coordinates are column of a head, head, row. */
 static inline tile_map map_of_heads(struct matrix m, i64 width, int box_heads, int box_rows)

@@ -71,7 +71,8 @@ __device__ inline void store(const struct matrix &out, bool add, i64 row, i64 co
     if (row >= out.rows || column >= out.columns)
         return;
     if (out.dtype == DTYPE_BF16) {
-        row_of<bf16>(out, row)[column] = from_f32<bf16>(value);
+        bf16 *to = row_of<bf16>(out, row) + column;
+        *to = from_f32<bf16>(add ? to_f32(*to) + value : value);
     } else {
         float *to = row_of<float>(out, row) + column;
         *to = add ? *to + value : value;
@@ -83,7 +84,7 @@ __device__ inline void store_pair(const struct matrix &out, bool add, i64 row, i
 {
     bool is_bf16 = out.dtype == DTYPE_BF16;
     uintptr_t bits = (uintptr_t)out.data | (uintptr_t)(out.stride * (is_bf16 ? 2 : 4));
-    if (row >= out.rows || column + 1 >= out.columns || bits % (is_bf16 ? 4 : 8) != 0) {
+    if (row >= out.rows || column + 1 >= out.columns || bits % (is_bf16 ? 4 : 8) != 0 || (is_bf16 && add)) {
         store(out, add, row, column, first);
         store(out, add, row, column + 1, second);
     } else if (is_bf16) {

@@ -6,7 +6,7 @@
  * engine, which writes them while the next tile is multiplied. */
 enum { CONSUMERS = 2, ROWS = 64 /* of a warpgroup */, TILE_M = CONSUMERS * ROWS, TILE_K = TILE_COLUMNS };
 enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
-enum { CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40, WARP_ROWS = 16, WARPS = CONSUMER_THREADS / WARP_THREADS };
+enum { CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40, WARPS = CONSUMER_THREADS / WARP_THREADS };
 enum { BOX = TILE_COLUMNS * TILE_K /* elements: 64 rows, or 64 columns, and 64 of k */ };
 
 template <enum product product, int N> struct layout {
@@ -135,30 +135,6 @@ __device__ static void pass_over(typename layout<product, N>::shared *s, struct 
     }
 }
 
-/* 16 rows of a warp by the copy engine; groups are multiples of as many. */
-template <int N>
-__device__ static void store_rows(bf16 (&box)[N / TILE_COLUMNS][WARP_ROWS * TILE_COLUMNS], const float (&d)[N / 2],
-                                  const tile_map *out, i32 row, i32 column, i32 columns)
-{
-    int lane = threadIdx.x % WARP_THREADS, own = lane / 4;
-    if (lane == 0)
-        tile_stores_wait_read<0>(); /* of the tile before */
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < N / 2; i += 2) {
-        int chunk = i / 4 % 8, half = i / 2 % 2;
-        bf16 *to = box[i / 32] + (own + 8 * half) * TILE_COLUMNS + ((chunk ^ own) * 8 + lane % 4 * 2);
-        *(u32 *)to = pack_bf16(d[i], d[i + 1]);
-    }
-    fence_proxy_async();
-    __syncwarp();
-    if (lane != 0)
-        return;
-    for (int i = 0; i < N / TILE_COLUMNS && column + i * TILE_COLUMNS < columns; i++)
-        tile_store(out, box[i], column + i * TILE_COLUMNS, row, 0);
-    tile_stores_commit();
-}
-
 template <int N>
 __device__ static void store_weights(const struct grouped &p, const float (&d)[N / 2], const struct place &at, i32 row)
 {
@@ -186,7 +162,7 @@ __device__ static void consume(typename layout<product, N>::shared *s, const str
         if constexpr (product == OF_WEIGHTS)
             store_weights<N>(p, d, at, warp * WARP_ROWS);
         else if (at.row + warp * WARP_ROWS < rows)
-            store_rows<N>(s->out[warp], d, out, at.begin + at.row + warp * WARP_ROWS, at.column, (i32)p.out.columns);
+            store_boxes_of_warp<N>(s->out[warp], d, out, at.begin + at.row + warp * WARP_ROWS, at.column, (i32)p.out.columns);
     }
     if (product != OF_WEIGHTS && threadIdx.x % WARP_THREADS == 0)
         tile_stores_wait_read<0>();

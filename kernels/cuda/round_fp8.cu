@@ -77,32 +77,52 @@ template <int N> __device__ static void share_most(u32 most[QUAD], enum fp8_bloc
         }
 }
 
-/* A block a tile of at most 128 x 128, a warp a row of it. Blocks of more than a row are read twice. */
-template <typename T, int N> static __global__ void round_tiles(struct matrix out, struct matrix x, struct rounding r)
+/* Of blocks of more than a row: the largest of the block that each of this lane's columns is of. All threads call it.
+ */
+template <typename T, int N>
+__device__ static void most_of_tile(u32 most[QUAD], const struct matrix &x, struct fp8_band band, i64 first,
+                                    enum fp8_blocks blocks)
 {
-    struct fp8_band band = fp8_band_of(blockIdx.x / r.across, x.rows, r.parts, r.groups.offsets ? &r.groups : nullptr);
-    i64 first = blockIdx.x % r.across * FP8_BLOCK, columns = x.columns - first;
-    i64 begin = band.begin + threadIdx.x / WARP_THREADS, warps = blockDim.x / WARP_THREADS;
-    u32 most[QUAD] = {};
     float values[QUAD];
-    for (i64 row = begin; r.blocks != FP8_ALONG_ROWS && row < band.end; row += warps) {
-        load_row<T, N>(values, row_of<T>(x, row) + first, columns);
+    if (blocks == FP8_ALONG_ROWS)
+        return;
+    for (i64 row = band.begin + threadIdx.x / WARP_THREADS; row < band.end; row += blockDim.x / WARP_THREADS) {
+        load_row<T, N>(values, row_of<T>(x, row) + first, x.columns - first);
         for (int k = 0; k < QUAD; k++) {
             u32 each = fp8_magnitude(values[k]);
             most[k] = each > most[k] ? each : most[k];
         }
     }
-    if (r.blocks != FP8_ALONG_ROWS)
-        share_most<N>(most, r.blocks);
-    for (i64 row = begin; row < band.end; row += warps) {
+    share_most<N>(most, blocks);
+}
+
+/* Of a row that is a block: the same of it. */
+__device__ static void most_of_row(u32 most[QUAD], const float values[QUAD])
+{
+    for (int k = 0; k < QUAD; k++)
+        most[k] = fp8_magnitude(values[k]);
+    u32 all = warp_combine(largest_of(most), larger());
+    for (int k = 0; k < QUAD; k++)
+        most[k] = all;
+}
+
+__device__ static struct fp8_band band_of(const struct rounding &r, i64 rows)
+{
+    return fp8_band_of(blockIdx.x / r.across, rows, r.parts, r.groups.offsets ? &r.groups : nullptr);
+}
+
+/* A block a tile of at most 128 x 128, a warp a row of it. Blocks of more than a row are read twice. */
+template <typename T, int N> static __global__ void round_tiles(struct matrix out, struct matrix x, struct rounding r)
+{
+    struct fp8_band band = band_of(r, x.rows);
+    i64 first = blockIdx.x % r.across * FP8_BLOCK, columns = x.columns - first;
+    u32 most[QUAD] = {};
+    float values[QUAD];
+    most_of_tile<T, N>(most, x, band, first, r.blocks);
+    for (i64 row = band.begin + threadIdx.x / WARP_THREADS; row < band.end; row += blockDim.x / WARP_THREADS) {
         load_row<T, N>(values, row_of<T>(x, row) + first, columns);
-        if (r.blocks == FP8_ALONG_ROWS) {
-            for (int k = 0; k < QUAD; k++)
-                most[k] = fp8_magnitude(values[k]);
-            u32 all = warp_combine(largest_of(most), larger());
-            for (int k = 0; k < QUAD; k++)
-                most[k] = all;
-        }
+        if (r.blocks == FP8_ALONG_ROWS)
+            most_of_row(most, values);
         round_row(values, most, r.format);
         store_row<T, N>(row_of<T>(out, row) + first, values, columns);
     }
@@ -124,4 +144,78 @@ extern "C" void cuda_round_fp8(struct device *device, struct matrix out, struct 
     i64 warps = min_i64(WARPS, x.rows);
     LAUNCH_ROWS_OF_RUNS(device, quads, x.dtype, round_tiles, tiles, warps * WARP_THREADS * (quads ? QUAD : 1), out, x,
                         r);
+}
+
+/* ---- pack_fp8 ---- */
+enum { CODES_STRIDE = FP8_BLOCK + 4 /* bytes: neighbours along the depth of other outer ones meet other banks */ };
+
+/* Number [row, column] of a tile; along the depth they are neighbours. */
+__device__ static u8 *code_at(u8 *codes, int row, int column, bool turned)
+{
+    return codes + (turned ? column * CODES_STRIDE + row : row * CODES_STRIDE + column);
+}
+
+__device__ static void store_scale(const struct fp8_matrix &out, const struct fp8_place &place, i64 outer, u32 most)
+{
+    out.scales[place.depth / FP8_BLOCK * out.outer + place.outer + outer] = fp8_power(fp8_exponent(most, out.format));
+}
+
+/* The codes of a tile into shared memory, zeros behind the matrix; scales where a row has its own. */
+template <typename T, int N>
+__device__ static void pack_rows(u8 *codes, const struct fp8_matrix &out, const struct matrix &x,
+                                 const struct fp8_place &place, struct fp8_band band, u32 most[QUAD], bool turned)
+{
+    for (int row = threadIdx.x / WARP_THREADS; row < FP8_BLOCK; row += blockDim.x / WARP_THREADS) {
+        float values[QUAD] = {};
+        bool there = band.begin + row < band.end;
+        if (there)
+            load_row<T, N>(values, row_of<T>(x, band.begin + row) + place.column, x.columns - place.column);
+        if (out.blocks == FP8_ALONG_ROWS)
+            most_of_row(most, values);
+        for (int k = 0; k < QUAD; k++) {
+            float number = fp8_round(values[k], fp8_power(-fp8_exponent(most[k], out.format)), 1, out.format);
+            *code_at(codes, row, (int)column_of<N>(k), turned) = fp8_code(number, out.format);
+        }
+        if (there && !turned && threadIdx.x % WARP_THREADS == 0)
+            store_scale(out, place, row, most[0]);
+    }
+}
+
+template <typename T, int N>
+static __global__ void pack_tiles(struct fp8_matrix out, struct matrix x, struct rounding r, bool turned)
+{
+    SHARED(u32, codes, FP8_BLOCK * CODES_STRIDE / 4);
+    struct fp8_band band = band_of(r, x.rows);
+    i64 first = blockIdx.x % r.across * FP8_BLOCK;
+    struct fp8_place place = fp8_place_of(&out, x.columns, blockIdx.x / r.across, band.begin, first, turned);
+    i64 outers = turned ? x.columns - first : band.end - band.begin;
+    u32 most[QUAD] = {};
+    if (band.begin == band.end)
+        return;
+    most_of_tile<T, N>(most, x, band, first, out.blocks);
+    pack_rows<T, N>((u8 *)codes, out, x, place, band, most, turned);
+    __syncthreads();
+    for (int i = threadIdx.x; i < FP8_BLOCK * FP8_BLOCK / 4; i += blockDim.x) {
+        int outer = i / (FP8_BLOCK / 4), quad = i % (FP8_BLOCK / 4);
+        if (outer < outers)
+            ((u32 *)(out.codes + (place.outer + outer) * out.depth + place.depth))[quad] =
+                codes[outer * (CODES_STRIDE / 4) + quad];
+    }
+    for (int k = 0; turned && threadIdx.x < WARP_THREADS && k < QUAD; k++)
+        if (column_of<N>(k) < outers)
+            store_scale(out, place, column_of<N>(k), most[k]);
+}
+
+extern "C" void cuda_pack_fp8(struct device *device, const struct fp8_matrix *out, struct matrix x, bool turned,
+                              i64 parts, const struct groups *groups)
+{
+    struct rounding r = {out->format, out->blocks, parts, ceil_div(x.columns, FP8_BLOCK), {}};
+    fp8_check_pack(out, x, turned, parts, groups);
+    if (groups)
+        r.groups = *groups;
+    bool quads = in_quads(x);
+    i64 tiles = fp8_bands(x.rows, parts, groups) * r.across;
+    require(tiles < (i64)1 << 31, "pack_fp8: %lld tiles", (long long)tiles);
+    LAUNCH_ROWS_OF_RUNS(device, quads, x.dtype, pack_tiles, tiles, BLOCK_THREADS * (quads ? QUAD : 1), *out, x, r,
+                        turned);
 }

@@ -90,6 +90,37 @@ static void round_fp8(struct device *device, struct matrix out, struct matrix x,
     count(device, 0, (bytes(out) + bytes(x)) * share);
 }
 
+static double fp8_bytes(const struct fp8_matrix *m)
+{
+    return (double)fp8_matrix_bytes(m);
+}
+
+static void pack_fp8(struct device *device, const struct fp8_matrix *out, struct matrix x, bool turned, i64 parts,
+                     const struct groups *groups)
+{
+    double share = groups ? grouped_rows(x.rows, groups) / (double)max_i64(x.rows, 1) : 1;
+    count(device, 0, (fp8_bytes(out) + bytes(x)) * share);
+}
+
+static void matmul_fp8(struct device *device, struct matrix out, const struct fp8_matrix *a, const struct fp8_matrix *b,
+                       const struct groups *groups, bool add)
+{
+    double rows = groups ? grouped_rows(out.rows, groups) : (double)out.rows;
+    double share = rows / (double)max_i64(out.rows, 1);
+    double used = groups ? (double)(groups->count * out.columns) / (double)max_i64(b->outer, 1) : 1;
+    count(device, 2 * rows * (double)out.columns * (double)a->depth,
+          (fp8_bytes(a) + written(out, add)) * share + fp8_bytes(b) * used);
+}
+
+static void matmul_fp8_weights(struct device *device, struct matrix dw, u8 *written_slices, i64 experts,
+                               const struct fp8_matrix *dy, const struct fp8_matrix *x, const struct groups *groups)
+{
+    double rows = (double)max_i64(dy->depth - groups->count * FP8_BLOCK, min_i64(dy->depth, FP8_BLOCK));
+    double share = rows / (double)max_i64(dy->depth, 1), used = (double)groups->count / (double)experts;
+    count(device, 2 * rows * (double)dy->outer * (double)x->outer,
+          (fp8_bytes(dy) + fp8_bytes(x)) * share + bytes(dw) * used);
+}
+
 static double conv_flops(struct matrix y, const struct conv *c)
 {
     return 2 * elements(y) * (double)(c->kernel[0] * c->kernel[1] * c->kernel[2] * c->in);

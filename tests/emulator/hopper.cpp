@@ -4,12 +4,14 @@
 #include "inside.h"
 
 #include <cuda.h>
+#include <cmath>
 #include <deque>
 #include <vector>
 
 namespace emu
 {
 enum { UNWRITTEN = 0xff, BOX_ROW_BYTES = 128, ELEMENT_BYTES = 2, BOX_COLUMNS = BOX_ROW_BYTES / ELEMENT_BYTES };
+enum { DEPTH_MOST = 32 /* of a product */ };
 
 static uint64_t swizzle(uint64_t address)
 {
@@ -24,6 +26,7 @@ struct box {
 
     int rows() const { return map.box[1] * map.box[2]; }
     int bytes() const { return rows() * BOX_ROW_BYTES; }
+    int columns() const { return BOX_ROW_BYTES / map.element_bytes; }
 };
 
 static box box_of(const void *shared, const CUtensorMap *map, int column, int row, int outer)
@@ -34,28 +37,27 @@ static box box_of(const void *shared, const CUtensorMap *map, int column, int ro
     return {shared_address(shared), *map, {column, row, outer}};
 }
 
-/* Where a row of the box is in memory, and which of its columns: [*first, *end); none if it lies outside. */
+/* Where a row of the box is in memory, and which of its bytes: [*first, *end); none if it lies outside. */
 static char *row_of(const box &b, int row, int *first, int *end)
 {
     int64_t y = b.at[1] + row % b.map.box[1], z = b.at[2] + row / b.map.box[1], left = b.map.size[0] - b.at[0];
     *first = b.at[0] < 0 ? -b.at[0] : 0;
-    *end = left < BOX_COLUMNS ? (int)left : (int)BOX_COLUMNS;
+    *end = left < b.columns() ? (int)left : b.columns();
     if (y < 0 || y >= b.map.size[1] || z < 0 || z >= b.map.size[2])
         *end = 0;
-    return b.map.base + y * b.map.stride[0] + z * b.map.stride[1] + (int64_t)b.at[0] * ELEMENT_BYTES;
+    *first *= b.map.element_bytes;
+    *end *= b.map.element_bytes;
+    return b.map.base + y * b.map.stride[0] + z * b.map.stride[1] + (int64_t)b.at[0] * b.map.element_bytes;
 }
 
 static void run_load(const box &b, mbarrier *barrier)
 {
     for (int row = 0, first, end; row < b.rows(); row++) {
         const char *from = row_of(b, row, &first, &end);
-        for (int c = 0; c < BOX_COLUMNS; c++) {
-            uint64_t to = swizzle(b.shared + (uint64_t)(row * BOX_ROW_BYTES + c * ELEMENT_BYTES));
-            uint16_t value = 0;
-            if (c >= first && c < end)
-                memcpy(&value, from + c * ELEMENT_BYTES, ELEMENT_BYTES);
-            memcpy(shared_at(to), &value, ELEMENT_BYTES);
-            memcpy(engine_at(to), &value, ELEMENT_BYTES);
+        for (int byte = 0; byte < BOX_ROW_BYTES; byte++) {
+            uint64_t to = swizzle(b.shared + (uint64_t)(row * BOX_ROW_BYTES + byte));
+            char value = byte >= first && byte < end ? from[byte] : 0;
+            *(char *)shared_at(to) = *(char *)engine_at(to) = value;
         }
     }
     mbarrier_take_bytes(barrier, b.bytes());
@@ -79,9 +81,8 @@ static void run_store(const box &b)
 {
     for (int row = 0, first, end; row < b.rows(); row++) {
         char *to = row_of(b, row, &first, &end);
-        for (int c = first; c < end; c++)
-            memcpy(to + c * ELEMENT_BYTES,
-                   engine_at(swizzle(b.shared + (uint64_t)(row * BOX_ROW_BYTES + c * ELEMENT_BYTES))), ELEMENT_BYTES);
+        for (int byte = first; byte < end; byte++)
+            to[byte] = *(char *)engine_at(swizzle(b.shared + (uint64_t)(row * BOX_ROW_BYTES + byte)));
     }
 }
 
@@ -128,14 +129,15 @@ void box_stores_wait_read(int left)
 
 extern "C" {
 /* What a driver refuses, is refused; what is not emulated too. */
-static CUresult encode_map(CUtensorMap *map, CUtensorMapDataType, cuuint32_t rank, void *base, const cuuint64_t *size,
-                           const cuuint64_t *stride, const cuuint32_t *box, const cuuint32_t *step,
-                           CUtensorMapInterleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion,
-                           CUtensorMapFloatOOBfill)
+static CUresult encode_map(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base,
+                           const cuuint64_t *size, const cuuint64_t *stride, const cuuint32_t *box,
+                           const cuuint32_t *step, CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
+                           CUtensorMapL2promotion, CUtensorMapFloatOOBfill)
 {
+    int element_bytes = type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? 1 : ELEMENT_BYTES;
     bool right = rank == 3 && (uintptr_t)base % 16 == 0 && is_device(base) && swizzle == CU_TENSOR_MAP_SWIZZLE_128B &&
-                 box[0] == BOX_COLUMNS;
-    *map = {(char *)base, {}, {}, {}};
+                 box[0] * (cuuint32_t)element_bytes == BOX_ROW_BYTES;
+    *map = {(char *)base, {}, {}, {}, element_bytes};
     for (cuuint32_t i = 0; right && i < 3; i++) {
         right &= size[i] > 0 && size[i] <= (cuuint64_t)1 << 32 && box[i] > 0 && box[i] <= 256 && step[i] == 1;
         right &= i == 2 || (stride[i] % 16 == 0 && stride[i] < (cuuint64_t)1 << 40);
@@ -204,20 +206,70 @@ static float *at_of(float (*d)[256], int thread, int i)
     return &d[thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8][i / 4 * 8 + thread % 4 * 2 + i % 2];
 }
 
+/* OCP OFP8; e5m2 is the upper half of an fp16. */
+static float number_of_code(uint8_t code, bool e5m2)
+{
+    int mantissa = e5m2 ? 2 : 3, exponent = (code & 0x7f) >> mantissa, rest = code & ((1 << mantissa) - 1);
+    float size = exponent ? ldexpf((float)(1 << mantissa | rest), exponent - 1) : (float)rest;
+    if (e5m2 ? exponent == 31 : (code & 0x7f) == 0x7f)
+        return e5m2 && rest == 0 ? copysignf(INFINITY, code & 0x80 ? -1.0f : 1.0f) : NAN;
+    return copysignf(ldexpf(size, e5m2 ? -16 : -9), code & 0x80 ? -1.0f : 1.0f);
+}
+
+static float code_at(uint64_t descriptor, int i, int k, bool e5m2)
+{
+    uint64_t first = (descriptor & 0x3fff) << 4, next_eight = (descriptor >> 32 & 0x3fff) << 4;
+    uint64_t at = first + (uint64_t)(i / 8) * next_eight + (uint64_t)(i % 8 * BOX_ROW_BYTES + k);
+    return number_of_code(*(uint8_t *)engine_at(swizzle(at)), e5m2);
+}
+
+static float a_of(const product *p, int i, int k)
+{
+    if (p->numbers != BF16)
+        return code_at(p->a, i, k, p->numbers == E5M2);
+    return p->a_registers ? register_element(p, i, k) : element(p->a, p->a_by_columns, i, k);
+}
+
+static float b_of(const product *p, int j, int k)
+{
+    return p->numbers != BF16 ? code_at(p->b, j, k, false) : element(p->b, p->b_by_columns, j, k);
+}
+
+/* A sum of which so many bits are kept: terms are cut off where the largest of them, or of the sum so far, has its
+ * last one (DeepSeek-V3, arXiv 2412.19437, 3.3.2). */
+static float sum_of_few_bits(const float *a, const float (*b)[256], int j, float sum, int bits)
+{
+    float most = fabsf(sum), last;
+    for (int k = 0; k < DEPTH_MOST; k++)
+        most = fmaxf(most, fabsf(a[k] * b[k][j]));
+    if (!(most > 0) || !std::isfinite(most))
+        return most == 0 ? 0 : NAN;
+    last = ldexpf(1, ilogbf(most) + 1 - bits);
+    sum = truncf(sum / last);
+    for (int k = 0; k < DEPTH_MOST; k++)
+        sum += truncf(a[k] * b[k][j] / last);
+    return sum * last;
+}
+
 static void run_product(const product *p)
 {
-    static float a[64][16], b[16][256], d[64][256];
-    for (int k = 0; k < 16; k++) {
+    static float a[64][DEPTH_MOST], b[DEPTH_MOST][256], d[64][256];
+    static const char *kept = getenv("WEFT_EMU_FP8_BITS");
+    int depth = p->numbers == BF16 ? 16 : 32, bits = kept && p->numbers != BF16 ? atoi(kept) : 0;
+    for (int k = 0; k < depth; k++) {
         for (int i = 0; i < 64; i++)
-            a[i][k] = p->a_registers ? register_element(p, i, k) : element(p->a, p->a_by_columns, i, k);
+            a[i][k] = a_of(p, i, k);
         for (int j = 0; j < p->n; j++)
-            b[k][j] = element(p->b, p->b_by_columns, j, k);
+            b[k][j] = b_of(p, j, k);
     }
     for (int thread = 0; thread < WARPGROUP; thread++)
         for (int i = 0; i < p->n / 2; i++)
             *at_of(d, thread, i) = p->add ? p[thread].d[i] : 0;
     for (int i = 0; i < 64; i++)
-        for (int k = 0; k < 16; k++)
+        for (int j = 0; bits && j < p->n; j++)
+            d[i][j] = sum_of_few_bits(a[i], b, j, d[i][j], bits);
+    for (int i = 0; i < 64 && !bits; i++)
+        for (int k = 0; k < depth; k++)
             for (int j = 0; j < p->n; j++)
                 d[i][j] += a[i][k] * b[k][j];
     for (int thread = 0; thread < WARPGROUP; thread++)
@@ -231,7 +283,7 @@ static products gather_products(void **all)
     for (int i = 0; i < WARPGROUP; i++) {
         gathered.push_back(*(product *)all[i]);
         const product &p = gathered[(size_t)i], &first = gathered[0];
-        if (p.a != first.a || p.b != first.b || p.add != first.add)
+        if (p.a != first.a || p.b != first.b || p.add != first.add || p.numbers != first.numbers)
             fault("wgmma: thread %d of the warpgroup has other operands than its first", i);
     }
     return gathered;

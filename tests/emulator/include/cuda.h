@@ -27,7 +27,7 @@ typedef struct {
 
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
-typedef enum { CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9 } CUtensorMapDataType;
+typedef enum { CU_TENSOR_MAP_DATA_TYPE_UINT8 = 0, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9 } CUtensorMapDataType;
 typedef enum { CU_TENSOR_MAP_INTERLEAVE_NONE = 0 } CUtensorMapInterleave;
 typedef enum { CU_TENSOR_MAP_SWIZZLE_NONE = 0, CU_TENSOR_MAP_SWIZZLE_128B = 3 } CUtensorMapSwizzle;
 typedef enum { CU_TENSOR_MAP_L2_PROMOTION_L2_256B = 3 } CUtensorMapL2promotion;
@@ -35,6 +35,6 @@ typedef enum { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0 } CUtensorMapFloatOOBfill;
 typedef struct CUtensorMap_st { /* of three dimensions, innermost first; strides in bytes */
     char *base;
     int64_t size[3], stride[2];
-    int box[3];
+    int box[3], element_bytes;
 } CUtensorMap;
 #endif

@@ -120,12 +120,14 @@ void load_box(void *shared, const CUtensorMap_st *map, uint64_t *barrier, int co
 void store_box(const CUtensorMap_st *map, const void *shared, int column, int row, int outer);
 void box_stores_commit();
 void box_stores_wait_read(int left);
-struct product { /* of a warpgroup: d [64, n] of a [64, 16] and b [16, n]; one thread's part */
+enum numbers { BF16, E4M3, E5M2 }; /* of a; b is bf16, or e4m3 */
+struct product { /* of a warpgroup: d [64, n] of a [64, k] and b [k, n], 32 bytes of k each; one thread's part */
     float *d;
     const unsigned *a_registers; /* NULL: a is in shared memory */
     uint64_t a, b;               /* descriptors */
     int n;
     bool add, a_by_columns, b_by_columns;
+    enum numbers numbers = BF16;
 };
 void wgmma(const product &own);
 void wgmma_fence();
