@@ -1,10 +1,13 @@
-/* Products of operands of 8 bits (round_fp8): y = x w^T of a weight that is so (weights_fp8), and its two gradients, as
+/* The products by a weight, y = x w^T and its two gradients. Of one in 8 bits (weights_fp8) their operands are, as
  * Micikevicius et al. 2022 choose formats and DeepSeek-V3 (arXiv 2412.19437, 3.3) blocks: along what a product sums
  * over, each from the values themselves.
  *
  *     y  = x  w^T     x  e4m3, 1 x 128 along its columns      w  e4m3, 128 x 128, once a step
  *     dx = dy w       dy e5m2, 1 x 128 along its columns      w  the same
  *     dw = dy^T x     dy e5m2, x e4m3, 128 x 1 along rows, which begin anew at each expert's
+ *
+ * A device that multiplies 8 bits (has_fp8) does so with codes; dx reads w turned, which is there beside w, and dw both
+ * operands, which are turned as they are rounded. Others multiply rounded operands as ever: the same terms.
  *
  * The derivative of rounding is taken to be 1. Where nothing is differentiated (losses that are measured, generation)
  * operands are what they are without: what a checkpoint is elsewhere. Attention's scores, norms, embeddings, heads,
@@ -13,43 +16,15 @@
 #define WEFT_TENSOR_FP8_H
 #include "tensor/tensor.h"
 
-struct operands { /* of products by one weight; rounded ones lie on the tape, from `mark` on, until operands_end */
+/* Rows by group where there are groups; NULL: none. Rounded operands lie on the tape until a product is done. */
+struct by_weight {
     struct tape *tape;
-    const struct tensor *w;
-    const struct groups *groups; /* of rows; NULL: none */
-    i64 mark;
+    struct tensor *w;
+    const struct groups *groups;
 };
-static inline bool operands_are_rounded(const struct operands *by)
-{
-    return by->w->fp8 && (by->tape->recording || by->tape->keeping);
-}
-
-/* x itself, or rounded. */
-static inline struct matrix operand(const struct operands *by, struct matrix x, enum fp8 format, enum fp8_blocks blocks)
-{
-    if (!operands_are_rounded(by))
-        return x;
-    struct device *device = by->tape->device;
-    void *data = tape_alloc(by->tape, x.rows * x.columns * dtype_bytes(x.dtype));
-    struct matrix out = matrix_of(data, x.dtype, x.rows, x.columns);
-    device->ops->round_fp8(device, out, x, format, blocks, 1, by->groups);
-    return out;
-}
-
-static inline struct matrix operand_weight(const struct operands *by)
-{
-    struct matrix w = tensor_matrix(by->w);
-    if (!operands_are_rounded(by))
-        return w;
-    require(by->w->rounded, "a weight in 8 bits without weights_begin_step");
-    w.data = (void *)(uintptr_t)by->w->rounded;
-    w.packed = by->w->rounded_packed;
-    return w;
-}
-
-static inline void operands_end(const struct operands *by)
-{
-    arena_reset(&by->tape->arena, by->mark);
-}
+void product_forward(const struct by_weight *by, struct matrix y, struct matrix x);
+void product_of_inputs(const struct by_weight *by, struct gradient dx, struct matrix dy);
+/* dw is w's own of a grouped product, which marks the parts it writes. */
+void product_of_weights(const struct by_weight *by, struct gradient dw, struct matrix dy, struct matrix x);
 
 #endif

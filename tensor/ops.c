@@ -5,7 +5,7 @@
 #define BACKWARD(name) static void name##_backward(struct tape_record *base, struct device *device, struct tape *tape)
 #define SELF(type)                                                                                                     \
     struct type *self = (struct type *)base;                                                                           \
-    (void)tape
+    (void)device, (void)tape
 #define RECORD(type, backward, outputs, ...)                                                                           \
     tape_record(tape, sizeof(struct type), backward, (struct tensor *const[]){__VA_ARGS__},                            \
                 COUNT_OF(((struct tensor *const[]){__VA_ARGS__})), &(outputs), 1)
@@ -32,34 +32,11 @@ BACKWARD(linear)
     if (!dy.data)
         return;
     struct gradient dw = tape_gradient(tape, self->w), dx = tape_gradient(tape, self->x);
-    struct operands by = {tape, self->w, NULL, arena_mark(&tape->arena)};
-    if (dw.matrix.data) {
-        struct matrix errors = operand(&by, dy, FP8_E5M2, FP8_ALONG_COLUMNS);
-        struct matrix inputs = operand(&by, tensor_matrix(self->x), FP8_E4M3, FP8_ALONG_COLUMNS);
-        device->ops->matmul(device, dw.matrix, errors, true, inputs, false, dw.add);
-        operands_end(&by);
-    }
-    if (dx.matrix.data) {
-        struct matrix errors = operand(&by, dy, FP8_E5M2, FP8_ALONG_ROWS);
-        device->ops->matmul(device, dx.matrix, errors, false, operand_weight(&by), false, dx.add);
-        operands_end(&by);
-    }
-}
-
-/* y = x w^T, rows by group where there are groups. Products with few bits come out as x is. */
-static void multiply(struct tape *tape, struct tensor *y, struct tensor *x, struct tensor *w,
-                     const struct groups *groups)
-{
-    const struct kernels *ops = tape->device->ops;
-    struct operands by = {tape, w, groups, arena_mark(&tape->arena)};
-    struct matrix out = tensor_matrix(y), in = operand(&by, tensor_matrix(x), FP8_E4M3, FP8_ALONG_ROWS);
-    if (w->narrow)
-        ops->matmul_narrow(tape->device, out, in, w->narrow, groups);
-    else if (groups)
-        ops->matmul_grouped(tape->device, out, in, operand_weight(&by), w->parts, true, groups);
-    else
-        ops->matmul(tape->device, out, in, false, operand_weight(&by), true, false);
-    operands_end(&by);
+    struct by_weight by = {tape, self->w, NULL};
+    if (dw.matrix.data)
+        product_of_weights(&by, dw, dy, tensor_matrix(self->x));
+    if (dx.matrix.data)
+        product_of_inputs(&by, dx, dy);
 }
 
 struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype)
@@ -68,7 +45,7 @@ struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, 
             (long long)x->columns, (long long)w->rows, (long long)w->columns);
     struct tensor *y = tape_tensor(tape, dtype, x->rows, w->rows);
     y->grad_dtype = x->dtype;
-    multiply(tape, y, x, w, NULL);
+    product_forward(&(struct by_weight){tape, w, NULL}, tensor_matrix(y), tensor_matrix(x));
     struct unary *r = RECORD(unary, linear_backward, y, x, w);
     KEEP(r, .x = x, .w = w, .y = y);
     return y;
@@ -88,26 +65,19 @@ BACKWARD(linear_grouped)
         return;
     struct tensor *w = self->w;
     struct gradient dx = tape_gradient(tape, self->x);
-    struct operands by = {tape, w, self->groups, arena_mark(&tape->arena)};
+    struct by_weight by = {tape, w, self->groups};
+    struct gradient dw = {matrix_of(w->grad, DTYPE_F32, w->rows, w->columns), false};
     require(!dx.add, "the input of a grouped product has one use");
-    if (w->needs_grad) {
-        struct matrix errors = operand(&by, dy, FP8_E5M2, FP8_ALONG_COLUMNS);
-        struct matrix inputs = operand(&by, tensor_matrix(self->x), FP8_E4M3, FP8_ALONG_COLUMNS);
-        device->ops->matmul_grouped_weights(device, matrix_of(w->grad, DTYPE_F32, w->rows, w->columns),
-                                            w->parts_written, w->parts, errors, inputs, self->groups);
-        operands_end(&by);
-    }
-    if (dx.matrix.data) {
-        struct matrix errors = operand(&by, dy, FP8_E5M2, FP8_ALONG_ROWS);
-        device->ops->matmul_grouped(device, dx.matrix, errors, operand_weight(&by), w->parts, false, self->groups);
-        operands_end(&by);
-    }
+    if (w->needs_grad)
+        product_of_weights(&by, dw, dy, tensor_matrix(self->x));
+    if (dx.matrix.data)
+        product_of_inputs(&by, dx, dy);
 }
 
 struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct tensor *w, const struct groups *groups)
 {
     struct tensor *y = tape_tensor(tape, x->dtype, x->rows, w->rows / w->parts);
-    multiply(tape, y, x, w, groups);
+    product_forward(&(struct by_weight){tape, w, groups}, tensor_matrix(y), tensor_matrix(x));
     struct grouped *r = RECORD(grouped, linear_grouped_backward, y, x, w);
     KEEP(r, .x = x, .w = w, .y = y, .groups = groups);
     return y;

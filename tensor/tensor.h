@@ -25,6 +25,7 @@ struct tensor {
     const void *packed;          /* trained weights: the backend's image of data, while it is one; NULL elsewhere */
     bool fp8;                    /* trained weights: products that are differentiated are of operands of 8 bits */
     const void *rounded, *rounded_packed; /* of these: data in 8 bits, and its image, while they are so */
+    const struct fp8_matrix *codes;       /* in their place where the device multiplies 8 bits: data, and data turned */
 };
 static inline struct matrix tensor_matrix(const struct tensor *t)
 {

@@ -197,23 +197,47 @@ void weights_allocate(struct weights *weights)
     forget_gradients(weights);
 }
 
-static i64 rounded_bytes(const struct weight *w)
+static struct matrix copy_of(const struct weight *w)
 {
-    return w->spec.fp8 && w->value.needs_grad ? elements_of(w) * dtype_bytes(w->value.dtype) : 0;
+    return matrix_of(w->value.data, w->value.dtype, w->value.rows, w->value.columns);
+}
+
+static struct fp8_matrix codes_of(const struct weight *w, bool turned)
+{
+    return fp8_matrix_of(FP8_E4M3, FP8_TILES, copy_of(w), turned, w->parts, NULL);
+}
+
+static i64 rounded_bytes(const struct weights *weights, const struct weight *w)
+{
+    if (!w->spec.fp8 || !w->value.needs_grad)
+        return 0;
+    struct fp8_matrix standing = codes_of(w, false), turned = codes_of(w, true);
+    return weights->device->has_fp8 ? round_up(fp8_matrix_bytes(&standing), 64) + fp8_matrix_bytes(&turned)
+                                    : elements_of(w) * dtype_bytes(w->value.dtype);
+}
+
+static void place_codes(struct weight *w)
+{
+    w->codes[0] = codes_of(w, false);
+    w->codes[1] = codes_of(w, true);
+    fp8_matrix_place(&w->codes[0], w->rounded);
+    fp8_matrix_place(&w->codes[1], (char *)w->rounded + round_up(fp8_matrix_bytes(&w->codes[0]), 64));
 }
 
 void weights_fp8(struct weights *weights)
 {
     i64 bytes = 0;
     for (i64 i = 0; i < weights->count; i++)
-        bytes += round_up(rounded_bytes(&weights->list[i]), 64);
+        bytes += round_up(rounded_bytes(weights, &weights->list[i]), 64);
     require(weights->training && !weights->rounded.base, "weights in 8 bits of a table that does not train, or again");
     device_arena_open(weights->device, &weights->rounded, bytes + 4096);
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
-        if (rounded_bytes(w) == 0)
+        if (rounded_bytes(weights, w) == 0)
             continue;
-        w->rounded = arena_alloc(&weights->rounded, rounded_bytes(w));
+        w->rounded = arena_alloc(&weights->rounded, rounded_bytes(weights, w));
+        if (weights->device->has_fp8)
+            place_codes(w);
         w->value.fp8 = true;
         weight_changed(w);
     }
@@ -357,15 +381,22 @@ void weights_init(struct weights *weights, u64 seed)
 void weight_changed(struct weight *w)
 {
     w->value.packed = w->value.rounded = w->value.rounded_packed = NULL;
+    w->value.codes = NULL;
 }
 
 /* Of a weight in 8 bits the image is that of those: what is not differentiated does without. */
 static void pack_rounded(struct device *device, struct weight *w)
 {
-    struct matrix from = matrix_of(w->value.data, w->value.dtype, w->value.rows, w->value.columns), to = from;
+    struct matrix from = copy_of(w), to = from;
     to.data = w->rounded;
-    if (w->value.rounded)
+    if (w->value.rounded || w->value.codes)
         return;
+    if (device->has_fp8) {
+        for (int turned = 0; turned < 2; turned++)
+            device->ops->pack_fp8(device, &w->codes[turned], from, turned, w->parts, NULL);
+        w->value.codes = w->codes;
+        return;
+    }
     device->ops->round_fp8(device, to, from, FP8_E4M3, FP8_TILES, w->parts, NULL);
     if (w->image)
         device->ops->pack_weight(device, w->image, to, w->parts);

@@ -55,7 +55,8 @@ struct weight {
     struct narrow narrow;    /* what value.narrow points to, where it is in few bits */
     void *image;             /* device memory for the backend's image of the copy; NULL: it wants none */
     i64 image_bytes;
-    void *rounded; /* device memory for the copy in 8 bits, as its dtype; NULL: products are of the copy itself */
+    void *rounded; /* device memory for the copy in 8 bits, as its dtype or as codes; NULL: products are of the copy */
+    struct fp8_matrix codes[2]; /* as codes: as it stands, and turned */
     /* F32, of the rows [share_first, +share_rows); m, v NULL where not trained or not training */
     float *master, *m, *v;
     i64 share_first, share_rows; /* of the parts * rows: what this data rank updates; one rank, or untrained: all */

@@ -56,6 +56,62 @@ static void training_step_waits_for_its_result_alone(void **state)
     arena_close(&arena);
 }
 
+/* ---- Training in 8 bits ---- */
+
+enum { FP8_STEPS = 3 };
+/* What the last step has asked of the host. */
+static struct emu_counts train_in_fp8(double losses[FP8_STEPS], struct device *device)
+{
+    struct arena arena;
+    struct toy_run run;
+    struct emu_counts asked;
+    const struct model_config config = toy_config(3, TOY_ALL);
+    arena_open(&arena, 64 << 20);
+    toy_run_open(&run, device, &config, MICRO_BATCHES);
+    weights_fp8(&run.model.weights);
+    run.trainer.lr = (struct lr_schedule){.peak = 1e-3, .total = FP8_STEPS};
+    for (i64 i = 0; i < MICRO_BATCHES; i++)
+        toy_batch_init(&run.batches[i], &arena, 6, (struct rng_key){2, RNG_TEST}, 6 * (i32)i);
+    for (i64 step = 0; step < FP8_STEPS; step++) {
+        struct emu_counts before = emu_counts;
+        struct step_result result = toy_step(&run, step);
+        asked = since(before);
+        losses[step] = step_mean_loss(&result, TARGET_TEXT);
+    }
+    i64 in_codes = 0;
+    for (i64 i = 0; i < run.model.weights.count; i++)
+        in_codes += run.model.weights.list[i].codes[0].codes != NULL;
+    assert_true(device->has_fp8 ? in_codes > 0 : in_codes == 0);
+    toy_run_close(&run);
+    arena_close(&arena);
+    return asked;
+}
+
+/* Codes are multiplied as rounded operands are; a CPU's first loss is the same, and later ones part as gradients whose
+ * signs decide an update do. The host waits no more often. */
+static void losses_of_codes_are_those_of_rounded_operands(void **state)
+{
+    double codes[FP8_STEPS], rounded[FP8_STEPS], cpu[FP8_STEPS];
+    struct device host;
+    (void)state;
+    assert_true(gpu.has_fp8);
+    struct emu_counts asked = train_in_fp8(codes, &gpu);
+    gpu.has_fp8 = false;
+    train_in_fp8(rounded, &gpu);
+    gpu.has_fp8 = true;
+    device_open_cpu(&host);
+    train_in_fp8(cpu, &host);
+    device_close(&host);
+    for (int i = 0; i < FP8_STEPS; i++) {
+        print_message("step %d: loss %.7f of codes, %.7f of rounded operands, %.7f on the CPU\n", i, codes[i],
+                      rounded[i], cpu[i]);
+        assert_float_equal(codes[i], rounded[i], 1e-3 * rounded[i]);
+        assert_float_equal(codes[i], cpu[i], (i == 0 ? 1e-5 : 2e-2) * cpu[i]);
+    }
+    assert_int_equal(asked.allocations, 0);
+    assert_int_equal(asked.waits, 1);
+}
+
 /* The ids that were drawn are read. */
 static void decode_step_waits_for_its_draws_alone(void **state)
 {
@@ -178,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_step_waits_for_its_result_alone),
+        cmocka_unit_test(losses_of_codes_are_those_of_rounded_operands),
         cmocka_unit_test(decode_step_waits_for_its_draws_alone),
         cmocka_unit_test(an_update_is_one_launch),
         cmocka_unit_test(puts_wait_where_the_ring_is_full),

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/round_fp8.h"
 #include "tensor/ops.h"
 #include "tests/device.h"
 
@@ -121,6 +122,58 @@ static void expect_rows(const void *got, struct matrix expected, const char *wha
     memory_free(b);
 }
 
+/* ---- Against sums in double of what round_fp8 makes: where a device multiplies codes, the order of sums is its own
+ * ---- */
+
+static double *host_values(struct matrix m)
+{
+    i64 n = m.rows * m.columns;
+    void *got = to_host(&device, m.data, n * dtype_bytes(m.dtype));
+    double *values = memory_alloc(n * 8);
+    for (i64 i = 0; i < n; i++)
+        values[i] = m.dtype == DTYPE_F32 ? (double)((float *)got)[i] : (double)bf16_to_f32(((bf16 *)got)[i]);
+    memory_free(got);
+    return values;
+}
+
+struct terms { /* of out[i, j]: a[a_from + d . a_step] b[b_from + d . b_step] */
+    const double *a, *b;
+    i64 a_step, b_step, depth;
+};
+
+/* One rounding to the output's type, and a share of all terms' sizes for the order of sums in f32; Hopper's tensor
+ * cores cut terms off behind 14 bits of the largest. */
+static void expect_sum(double got, struct terms t, enum dtype dtype, const char *what, i64 row, i64 column)
+{
+    double sum = 0, sizes = 0;
+    for (i64 d = 0; d < t.depth; d++) {
+        double term = t.a[d * t.a_step] * t.b[d * t.b_step];
+        sum += term;
+        sizes += fabs(term);
+    }
+    if (fabs(got - sum) > (dtype == DTYPE_BF16 ? 0x1p-8 * fabs(sum) : 0) + (device.has_fp8 ? 0x1p-10 : 0x1p-19) * sizes)
+        fail_msg("%s[%lld,%lld] is %.9g, expected %.9g", what, (long long)row, (long long)column, got, sum);
+}
+
+/* out = a b^T, a b, or a^T b, of rows [begin, end) of what groups cut; b is a slice. */
+enum way { FORWARD, INPUTS, WEIGHTS };
+static void expect_product(const double *got, const double *a, const double *b, enum way way, i64 begin, i64 end,
+                           enum dtype dtype)
+{
+    static const char *const names[] = {"y", "dx", "dw"};
+    i64 rows = way == WEIGHTS ? OUT : end - begin, columns = way == FORWARD ? OUT : IN;
+    for (i64 i = 0; i < rows; i++)
+        for (i64 j = 0; j < columns; j++) {
+            struct terms t = {a + (begin + i) * IN, b + j * IN, 1, 1, IN};
+            if (way == INPUTS)
+                t = (struct terms){a + (begin + i) * OUT, b + j, 1, IN, OUT};
+            if (way == WEIGHTS)
+                t = (struct terms){a + begin * OUT + i, b + begin * IN + j, OUT, IN, end - begin};
+            i64 row = way == WEIGHTS ? i : begin + i;
+            expect_sum(got[row * columns + j], t, dtype, names[way], row, j);
+        }
+}
+
 static struct matrix fresh(struct product *p, enum dtype dtype, i64 rows, i64 columns)
 {
     struct matrix m = matrix_of(tape_alloc(&p->tape, rows * columns * dtype_bytes(dtype)), dtype, rows, columns);
@@ -165,6 +218,34 @@ static void check_grouped(struct product *p, struct matrix x, struct matrix w, s
     expect_rows(weight_of(p)->grad, dw, "dw");
 }
 
+static void expect_products(struct product *p, double *const got[3], double *const rounded_as[5])
+{
+    for (i64 part = 0; part < (p->grouped ? PARTS : 1); part++) {
+        i64 begin = p->grouped ? group_offsets[part] : 0, end = p->grouped ? group_offsets[part + 1] : R;
+        const double *w = rounded_as[4] + part * OUT * IN;
+        expect_product(got[0], rounded_as[0], w, FORWARD, begin, end, p->dtype);
+        expect_product(got[1], rounded_as[1], w, INPUTS, begin, end, p->dtype);
+        expect_product(got[2] + part * OUT * IN, rounded_as[3], rounded_as[2], WEIGHTS, begin, end, DTYPE_F32);
+    }
+}
+
+static void check_codes(struct product *p, struct matrix x, struct matrix w, struct matrix dy)
+{
+    struct matrix dw = matrix_of(weight_of(p)->grad, DTYPE_F32, w.rows, IN);
+    double *got[3] = {host_values(matrix_of(p->y->data, p->dtype, R, OUT)),
+                      host_values(matrix_of(p->x->grad, p->dtype, R, IN)), host_values(dw)};
+    double *as[5] = {host_values(rounded(p, x, FP8_E4M3, FP8_ALONG_ROWS, 1)),
+                     host_values(rounded(p, dy, FP8_E5M2, FP8_ALONG_ROWS, 1)),
+                     host_values(rounded(p, x, FP8_E4M3, FP8_ALONG_COLUMNS, 1)),
+                     host_values(rounded(p, dy, FP8_E5M2, FP8_ALONG_COLUMNS, 1)),
+                     host_values(rounded(p, w, FP8_E4M3, FP8_TILES, p->grouped ? PARTS : 1))};
+    expect_products(p, got, as);
+    for (int i = 0; i < 3; i++)
+        memory_free(got[i]);
+    for (int i = 0; i < 5; i++)
+        memory_free(as[i]);
+}
+
 static void products_are_of_rounded_operands(void **state)
 {
     (void)state;
@@ -175,7 +256,9 @@ static void products_are_of_rounded_operands(void **state)
         backward(&p);
         struct matrix x = matrix_of(p.x->data, p.dtype, R, IN), dy = matrix_of(p.dy, p.dtype, R, OUT);
         struct matrix w = tensor_matrix(weight_of(&p));
-        (p.grouped ? check_grouped : check_dense)(&p, x, w, dy);
+        check_codes(&p, x, w, dy);
+        if (!device.has_fp8)
+            (p.grouped ? check_grouped : check_dense)(&p, x, w, dy);
         product_close(&p);
     }
 }
@@ -222,6 +305,30 @@ static void only_what_is_differentiated_is_rounded(void **state)
     }
 }
 
+/* What a weight's products read: a copy, or codes as it stands and turned. */
+static void expect_rounded(struct product *p)
+{
+    const struct tensor *w = weight_of(p);
+    struct matrix wanted = rounded(p, matrix_of(w->data, w->dtype, OUT, IN), FP8_E4M3, FP8_TILES, 1);
+    if (!device.has_fp8) {
+        expect_rows(w->rounded, wanted, "the weight");
+        return;
+    }
+    double *values = host_values(wanted);
+    for (int turned = 0; turned < 2; turned++) {
+        const struct fp8_matrix *m = &w->codes[turned];
+        u8 *codes = to_host(&device, m->codes, m->outer * m->depth);
+        float *scales = to_host(&device, m->scales, m->outer * m->depth / FP8_BLOCK * 4);
+        for (i64 o = 0; o < m->outer; o++)
+            for (i64 d = 0; d < (turned ? OUT : IN); d++)
+                assert_true((double)(fp8_number(codes[o * m->depth + d], m->format) *
+                                     scales[d / FP8_BLOCK * m->outer + o]) == values[turned ? d * IN + o : o * IN + d]);
+        memory_free(codes);
+        memory_free(scales);
+    }
+    memory_free(values);
+}
+
 /* A weight that is put or moved is rounded anew before the next step. */
 static void a_weight_that_changes_is_rounded_again(void **state)
 {
@@ -230,15 +337,15 @@ static void a_weight_that_changes_is_rounded_again(void **state)
     (void)state;
     product_open(&p, DTYPE_BF16, true, false, false);
     struct weight *w = &p.weights.list[0];
-    const void *before = w->value.rounded;
-    assert_non_null(before);
+    assert_true(device.has_fp8 ? w->value.codes != NULL : w->value.rounded != NULL);
+    expect_rounded(&p);
     for (i64 i = 0; i < OUT * IN; i++)
         values[i] = (float)uniform(9, (u32)i);
     weight_put(&p.weights, w, 0, OUT, values);
     assert_null(w->value.rounded);
+    assert_null(w->value.codes);
     weights_begin_step(&p.weights);
-    expect_rows(w->value.rounded, rounded(&p, matrix_of(w->value.data, DTYPE_BF16, OUT, IN), FP8_E4M3, FP8_TILES, 1),
-                "the weight");
+    expect_rounded(&p);
     memory_free(values);
     product_close(&p);
 }

@@ -101,6 +101,7 @@ int device_open_cuda(struct device *device, int index)
                               .recorder = &cuda_recorder,
                               .backend = BACKEND_CUDA,
                               .has_bf16 = true,
+                              .has_fp8 = properties.major == 9,
                               .queue = queue,
                               .handles = handles};
     *handles = (struct cuda_handles){.index = index,
@@ -131,7 +132,7 @@ void cuda_use_hopper(struct device *device, bool use)
 {
     require(!use || cuda_is_hopper(device), "kernels for sm_90 on an sm_%d%d", cuda_handles_of(device)->major,
             cuda_handles_of(device)->minor);
-    cuda_handles_of(device)->hopper = use;
+    cuda_handles_of(device)->hopper = device->has_fp8 = use;
 }
 
 static void describe_gpu(struct text *out, int index, int count)

@@ -1,0 +1,134 @@
+#include "tensor/fp8.h"
+
+static bool is_rounded(const struct by_weight *by)
+{
+    return by->w->fp8 && (by->tape->recording || by->tape->keeping);
+}
+
+/* ---- Products of the numbers themselves, or of rounded ones ---- */
+
+static struct matrix operand(const struct by_weight *by, struct matrix x, enum fp8 format, enum fp8_blocks blocks)
+{
+    if (!is_rounded(by))
+        return x;
+    struct device *device = by->tape->device;
+    void *data = tape_alloc(by->tape, x.rows * x.columns * dtype_bytes(x.dtype));
+    struct matrix out = matrix_of(data, x.dtype, x.rows, x.columns);
+    device->ops->round_fp8(device, out, x, format, blocks, 1, by->groups);
+    return out;
+}
+
+static struct matrix operand_weight(const struct by_weight *by)
+{
+    struct matrix w = tensor_matrix(by->w);
+    if (!is_rounded(by))
+        return w;
+    require(by->w->rounded, "a weight in 8 bits without weights_begin_step");
+    w.data = (void *)(uintptr_t)by->w->rounded;
+    w.packed = by->w->rounded_packed;
+    return w;
+}
+
+static void forward(const struct by_weight *by, struct matrix y, struct matrix x)
+{
+    struct device *device = by->tape->device;
+    struct matrix in = operand(by, x, FP8_E4M3, FP8_ALONG_ROWS);
+    if (by->w->narrow)
+        device->ops->matmul_narrow(device, y, in, by->w->narrow, by->groups);
+    else if (by->groups)
+        device->ops->matmul_grouped(device, y, in, operand_weight(by), by->w->parts, true, by->groups);
+    else
+        device->ops->matmul(device, y, in, false, operand_weight(by), true, false);
+}
+
+static void of_inputs(const struct by_weight *by, struct gradient dx, struct matrix dy)
+{
+    struct device *device = by->tape->device;
+    struct matrix errors = operand(by, dy, FP8_E5M2, FP8_ALONG_ROWS);
+    if (by->groups)
+        device->ops->matmul_grouped(device, dx.matrix, errors, operand_weight(by), by->w->parts, false, by->groups);
+    else
+        device->ops->matmul(device, dx.matrix, errors, false, operand_weight(by), false, dx.add);
+}
+
+static void of_weights(const struct by_weight *by, struct gradient dw, struct matrix dy, struct matrix x)
+{
+    struct device *device = by->tape->device;
+    struct matrix errors = operand(by, dy, FP8_E5M2, FP8_ALONG_COLUMNS);
+    struct matrix inputs = operand(by, x, FP8_E4M3, FP8_ALONG_COLUMNS);
+    if (by->groups)
+        device->ops->matmul_grouped_weights(device, dw.matrix, by->w->parts_written, by->w->parts, errors, inputs,
+                                            by->groups);
+    else
+        device->ops->matmul(device, dw.matrix, errors, true, inputs, false, dw.add);
+}
+
+/* ---- Products of codes ---- */
+
+static bool multiplies_codes(const struct by_weight *by)
+{
+    return is_rounded(by) && by->tape->device->has_fp8;
+}
+
+static struct fp8_matrix packed(const struct by_weight *by, struct matrix x, enum fp8 format, bool turned)
+{
+    struct device *device = by->tape->device;
+    enum fp8_blocks blocks = turned ? FP8_ALONG_COLUMNS : FP8_ALONG_ROWS;
+    struct fp8_matrix out = fp8_matrix_of(format, blocks, x, turned, 1, by->groups);
+    fp8_matrix_place(&out, tape_alloc(by->tape, fp8_matrix_bytes(&out)));
+    device->ops->pack_fp8(device, &out, x, turned, 1, by->groups);
+    return out;
+}
+
+/* out (+)= x w, w as it stands or turned. */
+static void multiply_by_codes(const struct by_weight *by, struct matrix out, struct matrix x, enum fp8 format,
+                              bool turned, bool add)
+{
+    struct device *device = by->tape->device;
+    require(by->w->codes, "a weight in 8 bits without weights_begin_step");
+    struct fp8_matrix in = packed(by, x, format, false);
+    device->ops->matmul_fp8(device, out, &in, &by->w->codes[turned], by->groups, add);
+}
+
+static void weights_of_codes(const struct by_weight *by, struct gradient dw, struct matrix dy, struct matrix x)
+{
+    struct device *device = by->tape->device;
+    struct fp8_matrix errors = packed(by, dy, FP8_E5M2, true), inputs = packed(by, x, FP8_E4M3, true);
+    if (by->groups)
+        device->ops->matmul_fp8_weights(device, dw.matrix, by->w->parts_written, by->w->parts, &errors, &inputs,
+                                        by->groups);
+    else
+        device->ops->matmul_fp8(device, dw.matrix, &errors, &inputs, NULL, dw.add);
+}
+
+/* ---- Either ---- */
+
+void product_forward(const struct by_weight *by, struct matrix y, struct matrix x)
+{
+    i64 mark = arena_mark(&by->tape->arena);
+    if (multiplies_codes(by))
+        multiply_by_codes(by, y, x, FP8_E4M3, false, false);
+    else
+        forward(by, y, x);
+    arena_reset(&by->tape->arena, mark);
+}
+
+void product_of_inputs(const struct by_weight *by, struct gradient dx, struct matrix dy)
+{
+    i64 mark = arena_mark(&by->tape->arena);
+    if (multiplies_codes(by))
+        multiply_by_codes(by, dx.matrix, dy, FP8_E5M2, true, dx.add);
+    else
+        of_inputs(by, dx, dy);
+    arena_reset(&by->tape->arena, mark);
+}
+
+void product_of_weights(const struct by_weight *by, struct gradient dw, struct matrix dy, struct matrix x)
+{
+    i64 mark = arena_mark(&by->tape->arena);
+    if (multiplies_codes(by))
+        weights_of_codes(by, dw, dy, x);
+    else
+        of_weights(by, dw, dy, x);
+    arena_reset(&by->tape->arena, mark);
+}
