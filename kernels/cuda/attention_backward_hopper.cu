@@ -152,13 +152,6 @@ __device__ static void take_scores(float (&p)[WALKED / 2], float (&ds)[WALKED / 
     }
 }
 
-[[maybe_unused]] __device__ static void pack(u32 (&weights)[WALKED / 16][4], const float (&x)[WALKED / 2])
-{
-#pragma unroll
-    for (int i = 0; i < WALKED / 4; i++)
-        weights[i / 4][i % 4] = pack_bf16(x[2 * i], x[2 * i + 1]);
-}
-
 template <enum pass pass, int D>
 __device__ static void start_sums(struct sums<pass, D> *sums, const u32 (&of_p)[WALKED / 16][4],
                                   const u32 (&of_ds)[WALKED / 16][4], const side<D> *walked)
@@ -189,8 +182,8 @@ __device__ static void consume(struct sums<pass, D> *sums, struct shared<D> *s, 
         u32 at = next.at;
         take_scores<pass, D>(p, ds, s, at, own, scale);
         if (pass == OF_KEYS)
-            pack(of_p, p);
-        pack(of_ds, ds);
+            pack_factors(of_p, p);
+        pack_factors(of_ds, ds);
         start_sums<pass, D>(sums, of_p, of_ds, &s->walked[at]);
         if (pass == OF_KEYS && D == 128) { /* there are not registers enough for both */
             warpgroup_wait<0>();
@@ -231,10 +224,7 @@ __device__ static void store_sums(const struct backward &b, const struct sums<pa
 template <int D> __device__ static void init_barriers(struct shared<D> *s)
 {
     mbarrier_init(&s->kept_full, 1);
-    for (int i = 0; i < STAGES; i++) {
-        mbarrier_init(&s->full[i], 1);
-        mbarrier_init(&s->empty[i], WARPS);
-    }
+    ring_init(s->full, s->empty, WARPS);
     fence_proxy_async();
 }
 

@@ -139,13 +139,6 @@ template <int D> __device__ static float soften(struct state<D> *r, float (&x)[K
     return rescale;
 }
 
-[[maybe_unused]] __device__ static void pack(u32 (&weights)[KEYS / 16][4], const float (&x)[KEYS / 2])
-{
-#pragma unroll
-    for (int i = 0; i < KEYS / 4; i++)
-        weights[i / 4][i % 4] = pack_bf16(x[2 * i], x[2 * i + 1]);
-}
-
 /* The weights of the tile at `at`, whose scores are there; factors for what was summed before. */
 template <int D>
 __device__ static void take_scores(struct state<D> *r, float (&x)[KEYS / 2], float (&factor)[2], struct shared<D> *s,
@@ -171,7 +164,7 @@ template <int D> __device__ static void consume(struct state<D> *r, struct share
     start_scores<D>(x, s, group, 0);
     warpgroup_wait<0>();
     take_scores<D>(r, x, factor, s, 0, scale);
-    pack(weights, x);
+    pack_factors(weights, x);
     for (;;) {
         before = next;
         advance<STAGES>(&next);
@@ -189,7 +182,7 @@ template <int D> __device__ static void consume(struct state<D> *r, struct share
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
             r->out[i] *= factor[i / 2 % 2];
-        pack(weights, x);
+        pack_factors(weights, x);
     }
     mbarrier_wait(&s->v_full[before.at], before.turn);
     start_values<D>(r->out, weights, s, before.at);
@@ -216,12 +209,8 @@ template <int D> __device__ static void store_rows(const struct attention &p, co
 template <int D> __device__ static void init_barriers(struct shared<D> *s)
 {
     mbarrier_init(&s->q_full, 1);
-    for (int i = 0; i < STAGES; i++) {
-        mbarrier_init(&s->k_full[i], 1);
-        mbarrier_init(&s->v_full[i], 1);
-        mbarrier_init(&s->k_empty[i], WARPS);
-        mbarrier_init(&s->v_empty[i], WARPS);
-    }
+    ring_init(s->k_full, s->k_empty, WARPS);
+    ring_init(s->v_full, s->v_empty, WARPS);
     fence_proxy_async();
 }
 

@@ -70,6 +70,14 @@ template <int STAGES> __device__ inline void advance(struct ring *r)
     r->at = r->at + 1 == STAGES ? 0 : r->at + 1;
     r->turn ^= r->at == 0;
 }
+/* Of a ring: a stage is full when its bytes have come, and empty when all of `readers` have read it. */
+template <int STAGES> __device__ inline void ring_init(u64 (&full)[STAGES], u64 (&empty)[STAGES], u32 readers)
+{
+    for (int i = 0; i < STAGES; i++) {
+        mbarrier_init(&full[i], 1);
+        mbarrier_init(&empty[i], readers);
+    }
+}
 /* What this thread wrote to shared memory, mbarriers too, is seen by the copy engine and the tensor cores. */
 __device__ inline void fence_proxy_async(void)
 {
@@ -264,6 +272,14 @@ template <enum fp8 format> __device__ inline void warpgroup_mma_fp8_first(float 
 #endif
 }
 #undef OPERANDS
+
+/* d [64, 16 STEPS] as factors a of products along its columns. */
+template <int STEPS> __device__ inline void pack_factors(u32 (&a)[STEPS][4], const float (&d)[8 * STEPS])
+{
+#pragma unroll
+    for (int i = 0; i < 4 * STEPS; i++)
+        a[i / 4][i % 4] = pack_bf16(d[2 * i], d[2 * i + 1]);
+}
 
 /* d [64, N] = a b^T of operands of D columns, each in boxes of TILE_COLUMNS; queued, not committed. */
 template <int D, int HALF, int A, int B>

@@ -52,19 +52,11 @@ extern "C" void cuda_matmul_fp8(struct device *device, struct matrix out, const 
     launch(device, {out, *a, *b, groups ? *groups : (struct groups){}, NULL, 0, add});
 }
 
-static __global__ void mark_written(u8 *written, struct groups groups)
-{
-    GRID_STRIDE(g, groups.count)
-    if (groups.offsets[g + 1] > groups.offsets[g])
-        written[groups.member ? groups.member[g] : g] = 1;
-}
-
 extern "C" void cuda_matmul_fp8_weights(struct device *device, struct matrix dw, u8 *written, i64 experts,
                                         const struct fp8_matrix *dy, const struct fp8_matrix *x,
                                         const struct groups *groups)
 {
     fp8_check_weights(dw, experts, dy, x);
     launch(device, {dw, *dy, *x, *groups, written, dw.rows / experts, 0});
-    if (groups->count > 0)
-        LAUNCH(device, mark_written, blocks_for(groups->count), BLOCK_THREADS, 0, written, *groups);
+    mark_written(device, written, *groups);
 }

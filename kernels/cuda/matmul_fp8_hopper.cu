@@ -204,10 +204,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #ifdef WEFT_HOPPER
     DYNAMIC_SHARED(struct shared, s);
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) {
-            mbarrier_init(&s->full[i], 1);
-            mbarrier_init(&s->empty[i], WARPS);
-        }
+        ring_init(s->full, s->empty, WARPS);
         fence_proxy_async();
     }
     count(s->starts, p);

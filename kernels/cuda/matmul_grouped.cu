@@ -258,11 +258,17 @@ extern "C" void cuda_matmul_grouped(struct device *device, struct matrix out, st
         launch<float, BY_STANDING>(device, p);
 }
 
-static __global__ void mark_written(u8 *written, struct groups groups)
+static __global__ void mark_slices(u8 *written, struct groups groups)
 {
     GRID_STRIDE(g, groups.count)
     if (groups.offsets[g + 1] > groups.offsets[g])
         written[groups.member ? groups.member[g] : g] = 1;
+}
+
+void mark_written(struct device *device, u8 *written, const struct groups &groups)
+{
+    if (groups.count > 0)
+        LAUNCH(device, mark_slices, blocks_for(groups.count), BLOCK_THREADS, 0, written, groups);
 }
 
 extern "C" void cuda_matmul_grouped_weights(struct device *device, struct matrix dw, u8 *written, i64 experts,
@@ -281,6 +287,5 @@ extern "C" void cuda_matmul_grouped_weights(struct device *device, struct matrix
         else
             launch<float, OF_WEIGHTS>(device, p);
     }
-    if (groups->count > 0)
-        LAUNCH(device, mark_written, blocks_for(groups->count), BLOCK_THREADS, 0, written, *groups);
+    mark_written(device, written, *groups);
 }

@@ -19,6 +19,9 @@ struct grouped {
 /* matmul_grouped_hopper.cu; false: the device or the operands are not for it, nothing is done. */
 bool grouped_hopper(struct device *device, const struct grouped &p, enum product product);
 
+/* The slices that groups with rows have written (matmul_grouped.cu). */
+void mark_written(struct device *device, u8 *written, const struct groups &groups);
+
 /* How many tiles an output of so many rows and columns is. */
 template <int M, int N> __device__ inline i32 tiles_of(i64 rows, i64 columns)
 {

@@ -162,7 +162,8 @@ __device__ static void consume(typename layout<product, N>::shared *s, const str
         if constexpr (product == OF_WEIGHTS)
             store_weights<N>(p, d, at, warp * WARP_ROWS);
         else if (at.row + warp * WARP_ROWS < rows)
-            store_boxes_of_warp<N>(s->out[warp], d, out, at.begin + at.row + warp * WARP_ROWS, at.column, (i32)p.out.columns);
+            store_boxes_of_warp<N>(s->out[warp], d, out, at.begin + at.row + warp * WARP_ROWS, at.column,
+                                   (i32)p.out.columns);
     }
     if (product != OF_WEIGHTS && threadIdx.x % WARP_THREADS == 0)
         tile_stores_wait_read<0>();
@@ -177,10 +178,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     typedef layout<product, N> L;
     DYNAMIC_SHARED(typename L::shared, s);
     if (threadIdx.x == 0) {
-        for (int i = 0; i < L::STAGES; i++) {
-            mbarrier_init(&s->full[i], 1);
-            mbarrier_init(&s->empty[i], WARPS);
-        }
+        ring_init(s->full, s->empty, WARPS);
         fence_proxy_async();
     }
     count_tiles<TILE_M, N, product>(s->starts, p);
