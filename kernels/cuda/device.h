@@ -27,8 +27,9 @@ extern const struct kernels cuda_kernels;
 
 /* Of these: what has a second kernel, for Hopper (sm_90). A device that is one takes it where the operands allow; tests
  * and `weft bench op` turn it off and on again. */
-#define WEFT_CUDA_HOPPER_OPS(OP) OP(matmul_grouped) OP(matmul_grouped_weights) OP(attention) OP(attention_backward) \
-    OP(matmul_fp8) OP(matmul_fp8_weights)
+#define WEFT_CUDA_HOPPER_OPS(OP)                                                                                       \
+    OP(matmul_grouped)                                                                                                 \
+    OP(matmul_grouped_weights) OP(attention) OP(attention_backward) OP(matmul_fp8) OP(matmul_fp8_weights)
 bool cuda_is_hopper(const struct device *device);
 bool cuda_has_two_kernels(const struct device *device, const char *op);
 void cuda_use_hopper(struct device *device, bool use);
