@@ -7,7 +7,7 @@
 
 struct request {
     const char *prompt, *image, *video, *audio, *to, *shape, *out, *seed, *most, *temperature, *top_p, *weights,
-        *speculate;
+        *speculate, *guidance;
     bool greedy;
     struct submodel_options sub;
     enum answer_kind kind;
@@ -58,6 +58,7 @@ static int run(const char *directory, const struct request *r)
     i64 most = option_integer(r->most, "max-tokens", 0, 1, 1 << 20, &status);
     double temperature = option_number(r->temperature, "temperature", r->greedy ? 0 : 1, 0, 100, &status);
     double top_p = option_number(r->top_p, "top-p", 1, 0, 1, &status);
+    double guidance = option_number(r->guidance, "guidance", 1, 0, 100, &status);
     int bits = option_weights(r->weights, &status);
     i64 ahead = option_integer(r->speculate, "speculate", 0, 1, DRAFTS_MOST, &status);
     if (status || studio_open(&studio, cli_device(), directory, DTYPE_OTHER))
@@ -65,6 +66,7 @@ static int run(const char *directory, const struct request *r)
     narrow_model(&studio.model, bits);
     arena_open(&arena, 64 << 20);
     prompt_init(&prompt, r->kind);
+    prompt.guidance = guidance;
     struct draft_counts counts = {0};
     struct studio_options options = {.sampling = {(float)temperature, (float)top_p, 0, {(u64)seed, RNG_SAMPLING}},
                                      .sub = &sub,
@@ -75,6 +77,8 @@ static int run(const char *directory, const struct request *r)
     if (status == 0 && ahead && !studio.model.config.mtp)
         status =
             error_usage("--speculate %lld: %s has no block of multi-token prediction", (long long)ahead, directory);
+    if (status == 0)
+        studio_check_guidance(&studio, guidance);
     if (status == 0)
         status = build(&prompt, &studio, r, most);
     struct generate_request request = prompt_request(&prompt, 0, 1);
@@ -99,6 +103,9 @@ static int check_request(const struct request *r)
         return error_usage("weft generate: --to %s needs -o FILE", r->to);
     if (r->shape && r->kind != ANSWER_IMAGE && r->kind != ANSWER_VIDEO)
         return error_usage("weft generate: --shape %s is for --to image and --to video", r->shape);
+    if (r->guidance && r->kind == ANSWER_TEXT)
+        return error_usage("weft generate: --guidance %s is for --to image, video and audio: text is never guided",
+                           r->guidance);
     if (r->greedy && (r->temperature || r->top_p))
         return error_usage("weft generate: --greedy draws nothing: leave --temperature and --top-p out");
     return 0;
@@ -115,7 +122,9 @@ int command_generate(int argc, char **argv)
         {"audio", "FILE", &r.audio, NULL, "a sound to listen to"},
         {"to", "text|image|video|audio", &r.to, NULL, "what to make (text)"},
         {"shape", "NAME", &r.shape, NULL,
-         "of the picture or clip: a name of the vision tokenizer's table, or proportions, as 3:2"},
+         "of the picture or clip: a name of the vision tokenizer's table, or proportions, as 3:2 (the model's choice)"},
+        {"guidance", "G", &r.guidance, NULL,
+         "of pictures, clips and sound by the prompt: logits without it + G times what it changes (1: none)"},
         {"greedy", NULL, NULL, &r.greedy, "the likeliest each time"},
         {"temperature", "T", &r.temperature, NULL, "of sampling (1)"},
         {"top-p", "P", &r.top_p, NULL, "nucleus (1)"},

@@ -56,7 +56,7 @@ struct loader_settings {
                 "an epoch takes the shards in their order, parts in turns, and shuffles so many at a time; 0: all "    \
                 "of them, or one where they are prepared while training"),                                             \
         SETTING(type, loader.condition_drop, "pack.condition_drop", NUMBER, "0", 0, 1, NULL,                           \
-                "share of prompts of media left out: for guidance, which Weft itself does not do"),                    \
+                "share of prompts of media left out, for guidance: 0.1"),                                              \
         SETTING(type, loader.text_condition, "pack.text_condition", NUMBER, "1", 0, 1000, NULL,                        \
                 "loss weight of captions that are prompts"),                                                           \
         SETTING(type, loader.audio_condition, "pack.audio_condition", NUMBER, "0", 0, 1000, NULL,                      \

@@ -66,7 +66,7 @@ void decoder_open(struct decoder *d, const struct decoder_options *o, i64 seats,
     *d = (struct decoder){.options = *o, .sub = *o->sub, .seat_count = seats, .seat_columns = columns};
     find_input_scales(d);
     d->route_width = o->keep_routes ? c->layers * o->sub->topk : 0;
-    d->seats = memory_alloc(seats * (i64)sizeof *d->seats);
+    d->seats = memory_alloc(2 * seats * (i64)sizeof *d->seats);
     cache_open(&d->cache, o->model, c->layers + (o->speculate > 0), seats * columns);
     tape_open(&d->tape, o->model->device, o->model->weights.dtype, (i64)8 << 30);
     d->recordings = device_recordings_open(o->model->device);
@@ -88,32 +88,61 @@ static int feed_prompt(struct grammar *g, const struct decoder_options *o, const
     for (i64 i = 0; i < r->opening_count; i++)
         if (grammar_id(g, r->opening[i]))
             return -1;
-    return grammar_length(g) ? 0 : error_usage("it is empty: expected at least one id or medium to go on from");
+    return 0;
+}
+
+/* What the packer makes of a sample whose prompt was dropped. */
+static struct generate_request without_prompt(const struct generate_request *r)
+{
+    struct generate_request bare = *r;
+    bare.parts = NULL;
+    bare.media = NULL;
+    bare.part_count = 0;
+    return bare;
 }
 
 /* Codes of a frame go into the hidden state of the position before it, a drawn id beside it into multi-token
- * prediction: every copy needs that position for itself. */
+ * prediction: every copy needs that position for itself. Where draws are guided, positions with the prompt and without
+ * it are read by one forward: no copy draws from what others have read. */
 static i64 own_positions(const struct decoder_options *o, const struct grammar *g, const struct generate_request *r)
 {
-    return (g->want == WANT_FRAME || o->speculate) && r->copies > 1;
+    return ((g->want == WANT_FRAME || o->speculate) && r->copies > 1) || (r->guided && grammar_length(g));
 }
 
-i64 request_columns(const struct decoder_options *o, const struct generate_request *r)
+static i64 columns_of(const struct decoder_options *o, const struct generate_request *r, bool may_be_empty)
 {
     struct grammar g;
     i64 columns = feed_prompt(&g, o, r);
+    if (columns == 0 && !may_be_empty && !grammar_length(&g))
+        columns = error_usage("it is empty: expected at least one id or medium to go on from");
     if (columns == 0)
         columns = grammar_length(&g) + r->copies * (r->most + own_positions(o, &g, r));
     grammar_release(&g);
     return columns;
 }
 
+i64 request_columns(const struct decoder_options *o, const struct generate_request *r)
+{
+    i64 columns = columns_of(o, r, false);
+    const struct generate_request bare = without_prompt(r);
+    return columns < 0 || !r->guided ? columns : columns + columns_of(o, &bare, true);
+}
+
+i64 medium_positions(const struct shape *shape)
+{
+    return (shape_positions(shape) + 1) * shape->frames + 4;
+}
+
 /* ---- Seats ---- */
 
 static void free_seat(struct seat *s)
 {
-    for (i64 c = 0; c < s->copies; c++)
+    for (i64 c = 0; c < s->copies; c++) {
         grammar_release(&s->flows[c].grammar);
+        if (s->answers)
+            answer_release(&s->answers[c]);
+    }
+    memory_free(s->answers);
     memory_free(s->flows);
     *s = (struct seat){0};
 }
@@ -126,18 +155,35 @@ static bool all_done(const struct answer *answers, i64 count)
     return true;
 }
 
-static void open_flows(struct decoder *d, struct seat *s)
+static void open_flows(struct decoder *d, struct seat *s, struct answer *answers)
 {
     s->copies = s->request->copies;
     s->flows = memory_alloc(s->copies * (i64)sizeof *s->flows);
     for (i64 c = 0; c < s->copies; c++)
-        s->flows[c] = (struct flow){.answer = &d->answers[c], .seat = s, .copy = c};
+        s->flows[c] = (struct flow){.answer = &answers[c], .seat = s, .copy = c};
     struct grammar *g = &s->flows[0].grammar;
     require(feed_prompt(g, &d->options, s->request) == 0, "a prompt the grammar does not take: %s", error_text());
     s->prompt = grammar_length(g);
     s->shared = s->prompt - own_positions(&d->options, g, s->request);
-    require(s->shared + s->copies * (s->request->most + s->prompt - s->shared) <= d->seat_columns,
-            "a request that does not fit its seat");
+    i64 first = s->base - (s - d->seats) % d->seat_count * d->seat_columns;
+    require(first + s->shared + s->copies * room_of(s) <= d->seat_columns, "a request that does not fit its seat");
+}
+
+static void open_bare(struct decoder *d, struct seat *s)
+{
+    struct seat *bare = s->bare = s + d->seat_count;
+    require(s->request->media_only && !d->route_width && !s->request->routes, "text or routes of a guided request");
+    *bare = (struct seat){.base = s->base + s->shared + s->copies * room_of(s),
+                          .set = s->set,
+                          .promptless = without_prompt(s->request),
+                          .answers = memory_alloc(s->copies * (i64)sizeof *bare->answers)};
+    bare->request = &bare->promptless;
+    open_flows(d, bare, bare->answers);
+    for (i64 c = 0; c < s->copies; c++) {
+        require(!s->flows[c].answer->count, "a beginning of a guided answer");
+        s->flows[c].bare = &bare->flows[c];
+        bare->flows[c].guide = &s->flows[c];
+    }
 }
 
 /* The next request with something to do. What stood there before must not be seen by who sits there now. */
@@ -148,7 +194,9 @@ static void take_seat(struct decoder *d, struct seat *s)
         if (!all_done(d->answers, d->requests[d->next].copies)) {
             *s = (struct seat){
                 .request = &d->requests[d->next], .base = index * d->seat_columns, .set = d->set_of[d->next]};
-            open_flows(d, s);
+            open_flows(d, s, d->answers);
+            if (s->request->guided)
+                open_bare(d, s);
             memset(d->cache.begin + s->base, 0, (size_t)d->seat_columns * 4);
             memset(d->cache.end + s->base, 0, (size_t)d->seat_columns * 4);
         }
@@ -174,7 +222,7 @@ static void fork_seat(struct seat *s)
 
 /* ---- Positions into the batch ---- */
 
-static i64 room_of(const struct seat *s)
+i64 room_of(const struct seat *s)
 {
     return s->request->most + s->prompt - s->shared;
 }
@@ -223,7 +271,9 @@ static const struct media_block *block_of(const struct flow *f, i64 number)
     i64 given = 0;
     for (i64 i = 0; i < r->part_count; i++)
         given += r->parts[i].kind != STREAM_TEXT;
-    return number < given ? &r->media[number] : &f->answer->medium;
+    if (number < given)
+        return &r->media[number];
+    return f->guide ? &f->guide->answer->medium : &f->answer->medium; /* alike: it is decoded once */
 }
 
 /* The row of its frame's inputs, among those of all pictures that are read now. */
@@ -313,12 +363,9 @@ static i64 fitting(const struct decoder *d, const struct grammar *g, i64 count)
     return n;
 }
 
-/* Positions below number `end`; returns whether all of them are in the cache then. */
-static bool lay(struct decoder *d, struct flow *f, i64 end)
+static void lay_next(struct decoder *d, struct flow *f, i64 n)
 {
     struct grammar *g = &f->grammar;
-    end = min_i64(end, grammar_length(g));
-    i64 last = d->replay ? min_i64(end, routed(f)) : end, n = fitting(d, g, max_i64(0, last - g->first));
     if (n > 0) {
         f->shift = d->batch.n - g->first;
         close_holes(&d->cache, f);
@@ -326,7 +373,27 @@ static bool lay(struct decoder *d, struct flow *f, i64 end)
     for (i64 i = 0; i < n; i++)
         lay_position(d, f, &g->positions[i], g->first + i);
     grammar_take(g, n);
+}
+
+/* Positions below number `end`; returns whether all of them are in the cache then. */
+static bool lay(struct decoder *d, struct flow *f, i64 end)
+{
+    struct grammar *g = &f->grammar;
+    end = min_i64(end, grammar_length(g));
+    i64 last = d->replay ? min_i64(end, routed(f)) : end;
+    lay_next(d, f, fitting(d, g, max_i64(0, last - g->first)));
     return g->first >= end;
+}
+
+/* What is drawn together is read together. */
+static void lay_guided(struct decoder *d, struct flow *f)
+{
+    i64 count = f->grammar.count + f->bare->grammar.count, room = FORWARD_POSITIONS - d->reserved - d->batch.n;
+    if (d->replay || (d->batch.n && count > room))
+        return;
+    lay_next(d, f, f->grammar.count);
+    lay_next(d, f->bare, f->bare->grammar.count);
+    want_draws(d, f);
 }
 
 /* The last id and what was drafted after it. */
@@ -345,21 +412,34 @@ static void lay_drafted(struct decoder *d, struct flow *f)
     want_draws(d, f);
 }
 
+/* Returns whether all that copies share is in the cache then. */
+static bool lay_shared(struct decoder *d, struct seat *s)
+{
+    if (s->forked)
+        return true;
+    if (!lay(d, &s->flows[0], s->shared))
+        return false;
+    fork_seat(s);
+    for (i64 c = 0; c < s->copies && !s->request->guided; c++)
+        if (!s->flows[c].answer->done && s->flows[c].grammar.count == 0)
+            want_draws(d, &s->flows[c]);
+    return true;
+}
+
 static void lay_seat(struct decoder *d, struct seat *s)
 {
-    if (!s->forked) {
-        if (!lay(d, &s->flows[0], s->shared))
-            return;
-        fork_seat(s);
-        for (i64 c = 0; c < s->copies; c++)
-            if (!s->flows[c].answer->done && s->flows[c].grammar.count == 0)
-                want_draws(d, &s->flows[c]);
-    }
-    for (i64 c = 0; c < s->copies; c++) {
+    bool ready = lay_shared(d, s);
+    if (s->bare)
+        ready = lay_shared(d, s->bare) && ready;
+    for (i64 c = 0; c < s->copies && ready; c++) {
         struct flow *f = &s->flows[c];
         if (f->draft_count && !d->replay)
             lay_drafted(d, f);
-        else if (!f->answer->done && f->grammar.count && lay(d, f, INT64_MAX))
+        else if (f->answer->done || !f->grammar.count)
+            continue;
+        else if (f->bare)
+            lay_guided(d, f);
+        else if (lay(d, f, INT64_MAX))
             want_draws(d, f);
     }
 }
@@ -368,7 +448,7 @@ static void lay_seat(struct decoder *d, struct seat *s)
 static i64 pending_positions(const struct decoder *d)
 {
     i64 n = 0;
-    for (i64 i = 0; i < d->seat_count; i++) {
+    for (i64 i = 0; i < 2 * d->seat_count; i++) {
         const struct seat *s = &d->seats[i];
         for (i64 c = 0; c < s->copies; c++)
             n += s->flows[c].grammar.count + s->flows[c].draft_count +
@@ -397,6 +477,7 @@ static void open_batch(struct decoder *d)
     d->pictures = arena_alloc(host, n * (i64)sizeof *d->pictures);
     d->picture_row = arena_alloc(host, n * 4);
     d->picture_count = d->picture_rows = d->text.n = d->bits.n = d->frames.n = 0;
+    d->bits.guided = d->frames.guided = false;
 }
 
 /* Returns whether there is something to run. */
@@ -415,7 +496,7 @@ static bool lay_seats(struct decoder *d, bool replay)
 
 static void forget_requests(struct decoder *d)
 {
-    for (i64 i = 0; i < d->seat_count; i++)
+    for (i64 i = 0; i < 2 * d->seat_count; i++)
         free_seat(&d->seats[i]);
     device_free(d->options.model->device, d->allowed, d->allowed_bytes);
     memory_free(d->set_of);
@@ -456,8 +537,11 @@ bool decoder_step(struct decoder *d)
     bool busy = false;
     for (i64 i = 0; i < d->seat_count; i++) {
         struct seat *s = &d->seats[i];
-        if (s->request && all_done(s->flows[0].answer, s->copies))
+        if (s->request && all_done(s->flows[0].answer, s->copies)) {
+            if (s->bare)
+                free_seat(s->bare);
             free_seat(s);
+        }
         take_seat(d, s);
         busy |= s->request != NULL;
     }

@@ -13,6 +13,10 @@
  *
  * Text may be drafted ahead (speculate.c): the model then reads the last id and the drafts after it at once, and keeps
  * as many of them as it would have drawn itself.
+ *
+ * Media may be guided (classifier-free guidance, Ho & Salimans, arXiv 2207.12598): behind the answers of a request then
+ * stand the same answers once more as the packer lays them when a sample's prompt was dropped. Both read what is drawn
+ * from both their logits.
  */
 #ifndef WEFT_MODEL_DECODE_H
 #define WEFT_MODEL_DECODE_H
@@ -63,8 +67,14 @@ struct generate_request {
     i32 stop[4];          /* -1: none */
     const i32 *forbidden; /* ids that text has not, beside those that open or close a medium; may be NULL */
     i64 forbidden_count;
+    const i32 *choices; /* shape tokens, one of which begins the medium that is the answer; NULL: the opening has it */
+    i64 choice_count;
     i64 most;   /* positions of an answer: ids, frames of sound, ...; it ends with what reaches them */
     i64 copies; /* answers to the same prompt */
+    /* Logits of bits and codes, never of text: without the prompt + guidance (with it - without it). For media_only,
+     * without routes. */
+    bool guided;
+    float guidance;
     /* Draws are keyed by (identity, copy, position, level) or, by_place, text by (identity, copy, place in the answer,
      * 0). */
     u32 identity;
@@ -88,6 +98,10 @@ struct decoder_options {
     i64 speculate; /* ids of text that the multi-token-prediction block drafts ahead, at most DRAFTS_MOST; 0: none */
     struct draft_counts *draft_counts; /* are added to; may be NULL */
 };
+/* For generate_request.most: positions that a picture or clip takes at most behind BOI or BOV, and those of a shape
+ * that is chosen and its bracket. */
+enum { CHOSEN_POSITIONS = 2 };
+i64 medium_positions(const struct shape *shape);
 /* No brackets, no shapes, no end: every id is text. */
 extern const struct vocabulary vocabulary_of_text;
 
@@ -103,6 +117,10 @@ struct draws { /* rows of logits to draw from, in order */
     i32 *row, *set;  /* of the logits; of the allowed ids */
     i32 *draft, *of; /* what the row may accept, and the row of its distribution; -1: nothing was drafted */
     u32 *identity;   /* [n, 4] */
+    /* of media: rows with the prompt and without, -1 where they are not guided, and what each counts, [n, 2] */
+    i32 *pair;
+    float *share;
+    bool guided; /* any */
 };
 struct drafts { /* of the forward to come */
     struct tape tape;
@@ -117,8 +135,8 @@ struct decoder {
     struct recordings *recordings;
     i64 seat_count, seat_columns, route_width;
     float input_scale[SHAPES_MOST]; /* of vision-out */
-    struct seat *seats;
-    struct answer *answers; /* of the next request */
+    struct seat *seats;             /* [2 seat_count]: those without a prompt of guided requests behind all others */
+    struct answer *answers;         /* of the next request */
     const struct generate_request *requests;
     i64 count, next;
     u32 *allowed;               /* device memory: bit sets of ids, the grammar's and those of requests */

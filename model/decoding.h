@@ -7,6 +7,8 @@ struct flow {               /* one answer in the making */
     struct grammar grammar; /* its positions: those that are not in the cache yet */
     struct answer *answer;
     struct seat *seat;
+    struct flow *bare;        /* of a guided one: it without its prompt */
+    const struct flow *guide; /* of a bare one: whose draws are its own too */
     i64 copy;
     i64 shift; /* position `number` of the sample stands at number + shift of the batch */
     /* ids that may follow its last one, and the row of `drafts` they were drawn from */
@@ -19,6 +21,10 @@ struct seat {
     i64 copies, base, prompt, shared; /* base: first column; positions of the prompt; of them, those that stand once */
     i64 set;                          /* of the ids that its text may have; -1: all */
     bool forked;
+    struct seat *bare; /* of a guided request: its answers without the prompt */
+    /* of a bare seat alone */
+    struct generate_request promptless;
+    struct answer *answers; /* [copies], as those of the request */
 };
 struct source { /* of a position of the batch */
     struct flow *flow;
@@ -34,6 +40,8 @@ struct picture { /* a frame that is read */
 };
 
 /* ---- decode.c ---- */
+/* Positions of an answer at most, among them those of the prompt that are its own. */
+i64 room_of(const struct seat *seat);
 i64 column_of(const struct flow *f, i64 number);
 /* Who sees the column of a position from now on. */
 void open_column(struct decoder *d, const struct flow *f, const struct position *p, i64 number);
@@ -52,6 +60,7 @@ i64 drafted_positions(const struct decoder *d); /* that the next forward takes w
 struct staged_draws {                           /* device memory */
     const i32 *row, *set, *draft, *of;
     const u32 *identity;
+    struct guidance guidance;
 };
 /* What `sample` would do, and what was drafted is accepted where it may be. */
 void draw_verified(struct decoder *d, i32 *code, struct matrix logits, const struct staged_draws *draws,

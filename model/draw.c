@@ -15,12 +15,17 @@ static void set_bit(u32 *set, i32 id, bool allowed)
         set[id / 32] = allowed ? set[id / 32] | 1u << id % 32 : set[id / 32] & ~(1u << id % 32);
 }
 
-/* In plain text neither those that open a medium, or that no token has, nor those that the request forbids. */
+/* Where a medium begins, shapes alone; in plain text neither those that open a medium, or that no token has, nor those
+ * that the request forbids. */
 static void fill_text_set(u32 *set, const struct decoder *d, const struct generate_request *r)
 {
     const struct vocabulary *v = d->options.vocabulary;
     const i32 brackets[] = {v->boi, v->eoi, v->bov, v->eov, v->next, v->boa};
     i64 vocabulary = d->options.model->config.vocabulary;
+    for (i64 i = 0; i < r->choice_count; i++)
+        set_bit(set, r->choices[i], true);
+    if (r->choice_count)
+        return;
     memset(set, 0xff, (size_t)ceil_div(vocabulary, 32) * 4);
     for (i64 i = 0; i < COUNT_OF(brackets); i++)
         set_bit(set, brackets[i], false);
@@ -32,7 +37,13 @@ static void fill_text_set(u32 *set, const struct decoder *d, const struct genera
         set_bit(set, r->forbidden[i], false);
 }
 
-/* Requests that follow one another and forbid the same ids share a set. */
+static bool same_ids(const struct generate_request *a, const struct generate_request *b)
+{
+    return a->forbidden == b->forbidden && a->forbidden_count == b->forbidden_count && a->choices == b->choices &&
+           a->choice_count == b->choice_count;
+}
+
+/* Requests that follow one another and may have the same ids share a set. */
 void find_allowed(struct decoder *d)
 {
     const struct vocabulary *v = d->options.vocabulary;
@@ -40,8 +51,7 @@ void find_allowed(struct decoder *d)
     i64 words = ceil_div(d->options.model->config.vocabulary, 32), sets = SETS_OF_GRAMMAR;
     d->set_of = memory_alloc(max_i64(d->count, 1) * 8);
     for (i64 i = 0; i < d->count; i++) {
-        const struct generate_request *r = &d->requests[i];
-        sets += i == 0 || r->forbidden != r[-1].forbidden || r->forbidden_count != r[-1].forbidden_count;
+        sets += i == 0 || !same_ids(&d->requests[i], &d->requests[i - 1]);
         d->set_of[i] = sets - 1;
     }
     u32 *host = memory_alloc(sets * words * 4);
@@ -92,6 +102,8 @@ static u32 *push_draw(struct draws *d, struct flow *f, i64 row)
         d->draft = memory_resize(d->draft, d->capacity * 4, next * 4);
         d->of = memory_resize(d->of, d->capacity * 4, next * 4);
         d->identity = memory_resize(d->identity, d->capacity * 16, next * 16);
+        d->pair = memory_resize(d->pair, d->capacity * 8, next * 8);
+        d->share = memory_resize(d->share, d->capacity * 8, next * 8);
         d->capacity = next;
     }
     d->flow[d->n] = f;
@@ -101,23 +113,34 @@ static u32 *push_draw(struct draws *d, struct flow *f, i64 row)
     return d->identity + 4 * d->n++;
 }
 
-static void push_text(struct decoder *d, struct flow *f, i64 row, i64 number, i64 ahead)
+static void push_text(struct decoder *d, struct flow *f, i64 row, i64 ahead)
 {
     struct draws *t = &d->text;
+    i64 number = f->grammar.want_first + ahead;
     text_identity(push_draw(t, f, row), f, number);
     if (ahead < f->draft_count) {
         t->draft[t->n - 1] = f->draft[ahead];
         t->of[t->n - 1] = (i32)(ahead * d->drafts.rows + f->draft_row);
     }
+    if (f->bare)
+        text_identity(push_draw(t, f->bare, row), f, number);
 }
 
-static void push_medium(struct draws *d, struct flow *f, i64 row, i64 number)
+/* drawn: f, or it without its prompt, by the key of f. */
+static void push_medium(struct draws *d, struct flow *drawn, const struct flow *f, const i64 rows[2], i64 i)
 {
-    u32 *identity = push_draw(d, f, row);
-    identity[0] = f->seat->request->identity;
+    const struct generate_request *r = f->seat->request;
+    u32 *identity = push_draw(d, drawn, rows[0] + i);
+    i64 at = 2 * (d->n - 1);
+    identity[0] = r->identity;
     identity[1] = (u32)f->copy;
-    identity[2] = (u32)number;
+    identity[2] = (u32)(f->grammar.want_first + i);
     identity[3] = 0;
+    d->guided |= r->guided;
+    d->pair[at] = (i32)(rows[0] + i);
+    d->pair[at + 1] = r->guided ? (i32)(rows[1] + i) : -1;
+    d->share[at] = r->guided ? r->guidance : 1;
+    d->share[at + 1] = r->guided ? 1 - r->guidance : 0;
 }
 
 void draws_release(struct draws *d)
@@ -128,6 +151,8 @@ void draws_release(struct draws *d)
     memory_free(d->draft);
     memory_free(d->of);
     memory_free(d->identity);
+    memory_free(d->pair);
+    memory_free(d->share);
 }
 
 static i64 push_target(struct batch *b, enum target_kind kind, i64 position)
@@ -142,21 +167,44 @@ static i64 push_target(struct batch *b, enum target_kind kind, i64 position)
     return t->n++;
 }
 
+/* Returns the first of the rows that the logits of what a flow wants will be, one after another. */
+static i64 push_targets(struct batch *b, enum target_kind kind, const struct flow *f)
+{
+    i64 at = f->grammar.want_first + f->shift, row = push_target(b, kind, at);
+    for (i64 i = 1; i < f->grammar.want_count + f->draft_count; i++)
+        push_target(b, kind, at + i);
+    return row;
+}
+
+static void want_text(struct decoder *d, struct flow *f)
+{
+    i64 row = push_targets(&d->batch, TARGET_TEXT, f);
+    for (i64 i = 0; i < f->grammar.want_count + f->draft_count; i++)
+        push_text(d, f, row + i, i);
+}
+
+static void want_media(struct decoder *d, struct draws *draws, enum target_kind kind, struct flow *f)
+{
+    const i64 rows[2] = {push_targets(&d->batch, kind, f), f->bare ? push_targets(&d->batch, kind, f->bare) : -1};
+    for (i64 i = 0; i < f->grammar.want_count; i++)
+        push_medium(draws, f, f, rows, i);
+    for (i64 i = 0; i < f->grammar.want_count && f->bare; i++)
+        push_medium(draws, f->bare, f, rows, i);
+}
+
 /* At the end of a frame NEXT and the bits of the next frame's first scale are drawn at the same position; what was
  * drafted is drawn as one id after another. */
 void want_draws(struct decoder *d, struct flow *f)
 {
-    const struct grammar *g = &f->grammar;
-    struct batch *b = &d->batch;
-    for (i64 i = 0; i < g->want_count + f->draft_count && !d->replay; i++) {
-        i64 number = g->want_first + i, at = number + f->shift;
-        if (g->want == WANT_FRAME)
-            push_medium(&d->frames, f, push_target(b, TARGET_AUDIO, at), number);
-        else if (g->want != WANT_BITS)
-            push_text(d, f, push_target(b, TARGET_TEXT, at), number, i);
-        if (g->want == WANT_BITS || g->want == WANT_FRAME_END)
-            push_medium(&d->bits, f, push_target(b, TARGET_VISION, at), number);
-    }
+    enum want want = f->grammar.want;
+    if (d->replay)
+        return;
+    if (want != WANT_FRAME && want != WANT_BITS)
+        want_text(d, f);
+    if (want == WANT_BITS || want == WANT_FRAME_END)
+        want_media(d, &d->bits, TARGET_VISION, f);
+    if (want == WANT_FRAME)
+        want_media(d, &d->frames, TARGET_AUDIO, f);
 }
 
 /* ---- What becomes of it ---- */
@@ -167,10 +215,18 @@ static void end_flow(struct flow *f, bool ended)
     f->answer->ended = ended;
 }
 
+/* A shape that was drawn says itself how much of it there is. */
+static i64 most_of(const struct flow *f)
+{
+    const struct generate_request *r = f->seat->request;
+    bool drawn = r->choice_count && f->grammar.shape;
+    return drawn ? min_i64(r->most, CHOSEN_POSITIONS + medium_positions(f->grammar.shape)) : r->most;
+}
+
 /* What was drawn is in the answer; it is not read where nothing more would fit. */
 static void end_full(struct flow *f)
 {
-    if (!f->answer->done && grammar_length(&f->grammar) - f->seat->prompt >= f->seat->request->most)
+    if (!f->answer->done && grammar_length(&f->grammar) - f->seat->prompt >= most_of(f))
         end_flow(f, false);
 }
 
@@ -288,6 +344,16 @@ static struct drawn lay_out(char *block, const i64 bytes[DRAWN_PARTS])
     return d;
 }
 
+static struct guidance stage_guidance(struct tape *tape, const struct draws *d)
+{
+    struct guidance g = {0};
+    if (d->guided) {
+        g.pair = tape_stage_copy(tape, d->pair, d->n * 8);
+        g.share = tape_stage_copy(tape, d->share, d->n * 8);
+    }
+    return g;
+}
+
 static struct staged_draws stage(struct tape *tape, const struct draws *d)
 {
     struct staged_draws s = {0};
@@ -298,6 +364,7 @@ static struct staged_draws stage(struct tape *tape, const struct draws *d)
         s.of = tape_stage_copy(tape, d->of, d->n * 4);
         s.identity = tape_stage_copy(tape, d->identity, d->n * 16);
     }
+    s.guidance = stage_guidance(tape, d);
     return s;
 }
 
@@ -333,7 +400,8 @@ static void draw_text(struct decoder *d, struct drawn *to, struct tensor *logits
 static void draw_bits(struct decoder *d, struct drawn *to, struct tensor *logits, const struct staged_draws *s)
 {
     i64 n = d->bits.n;
-    struct matrix m = tensor_matrix(op_gather(&d->tape, logits, s->row, n));
+    struct matrix m = tensor_matrix(s->guidance.pair ? guided(&d->tape, logits, &s->guidance, n)
+                                                     : op_gather(&d->tape, logits, s->row, n));
     d->tape.device->ops->sample_bits(d->tape.device, to->bits, tape_alloc(&d->tape, n * 4), m, s->identity,
                                      &d->options.sampling);
 }
@@ -441,13 +509,13 @@ static const float *sum_scales(struct decoder *d)
 /* What the launches of a step follow from, beside what a decoder was opened with: how many there are of everything,
  * where they lie, and how ids are drawn. Compared as bytes: nothing lies between its fields. */
 struct shape_of_step {
-    i64 n, inputs[INPUTS], targets[TARGETS], text, bits, frames, staged_bytes;
+    i64 n, inputs[INPUTS], targets[TARGETS], text, bits, frames, guided_bits, guided_frames, staged_bytes;
     const void *drawn, *allowed;
     float temperature, top_p;
     i64 top_k, purpose;
     u64 seed;
 };
-_Static_assert(sizeof(struct shape_of_step) == (5 + INPUTS + TARGETS + 6) * 8, "a key without gaps");
+_Static_assert(sizeof(struct shape_of_step) == (7 + INPUTS + TARGETS + 6) * 8, "a key without gaps");
 
 static struct shape_of_step shape_of(const struct decoder *d, const void *drawn)
 {
@@ -456,6 +524,8 @@ static struct shape_of_step shape_of(const struct decoder *d, const void *drawn)
                               .text = d->text.n,
                               .bits = d->bits.n,
                               .frames = d->frames.n,
+                              .guided_bits = d->bits.guided,
+                              .guided_frames = d->frames.guided,
                               .staged_bytes = arena_mark(&d->tape.staged),
                               .drawn = drawn,
                               .allowed = d->allowed,
@@ -506,6 +576,7 @@ struct tensor *run_and_draw(struct decoder *d)
     o.audio_codes = device.frame;
     o.routes_out = device.routes;
     struct staged_draws text = stage(tape, &d->text), bits = stage(tape, &d->bits);
+    o.audio_guidance = stage_guidance(tape, &d->frames);
     struct pass *p = pass_open(&out, tape, d->options.model, &d->batch, &d->sub, &o);
     struct recordings *recordings = may_be_recorded(d) ? d->recordings : NULL;
     struct shape_of_step shape = shape_of(d, block);

@@ -163,6 +163,13 @@ static struct tensor *audio_input(struct pass *p, const struct input_list *in)
     return sum;
 }
 
+struct tensor *guided(struct tape *tape, struct tensor *logits, const struct guidance *g, i64 n)
+{
+    struct tensor *out = tape_tensor(tape, logits->dtype, n, logits->columns);
+    tape->device->ops->combine(tape->device, tensor_matrix(out), tensor_matrix(logits), g->pair, g->share, 2, false);
+    return out;
+}
+
 /* While generating, the level's code is drawn here and takes the target's place: returns its rows of the embeddings. A
  * frame whose level 0 is EOA is EOA at all levels. */
 static const i32 *draw_codes(struct pass *p, struct tensor *logits, i64 n, i64 level)
@@ -171,6 +178,8 @@ static const i32 *draw_codes(struct pass *p, struct tensor *logits, i64 n, i64 l
     struct device *device = p->tape->device;
     i32 *drawn = tape_alloc(p->tape, n * 4), *rows = tape_alloc(p->tape, n * 4);
     float *logprob = tape_alloc(p->tape, n * 4);
+    if (p->options->audio_guidance.pair)
+        logits = guided(p->tape, logits, &p->options->audio_guidance, n);
     device->ops->sample(device, drawn, logprob, tensor_matrix(logits), p->audio.identity + level * n * 4,
                         p->options->audio_sampling);
     device->ops->settle_codes(device, p->options->audio_codes, rows, drawn, n, c->levels, level, (i32)c->codes);

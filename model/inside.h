@@ -68,6 +68,8 @@ struct tensor *modality_inputs(struct pass *p); /* [N, C]: each one's rows where
 /* Heads that stand after a layer (audio levels): returns the hidden state they leave. */
 struct tensor *layer_heads(struct pass *p, struct tensor *x, i64 layer);
 void final_heads(struct pass *p, struct tensor *x);
+/* [n, V]: sums of two rows of logits. */
+struct tensor *guided(struct tape *tape, struct tensor *logits, const struct guidance *guidance, i64 n);
 
 /* parallel.c: where ranks meet. One rank: what takes a tensor returns it. */
 void parallel_prepare(struct pass *p); /* chunk, layers; all expert ranks agree on who serves which */

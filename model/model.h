@@ -100,6 +100,10 @@ struct submodel {
 void submodel_full(struct submodel *sub, const struct model_config *config);
 
 /* ---- Forward ---- */
+struct guidance {       /* of rows of logits while generating; device memory, NULL: none */
+    const i32 *pair;    /* [n, 2] rows with the prompt and without it, -1: none */
+    const float *share; /* [n, 2] what each counts: g, 1 - g */
+};
 struct forward_options {
     bool want_entropy;
     /* [TARGETS]: coefficients are weights times these (over levels), known before the losses: ids are then predicted
@@ -116,6 +120,7 @@ struct forward_options {
     /* next-codec prediction while generating: draws level by level */
     const struct sampling *audio_sampling;
     const u32 *audio_identity;              /* [n, 4] of each audio target */
+    struct guidance audio_guidance;         /* of the audio targets, where any is guided */
     i32 *audio_codes;                       /* [n, levels] device memory: what was drawn */
 };                                          /* usage is device memory, the other arrays are the host's */
 struct forward {                            /* all of it device memory, until tape_clear */

@@ -104,6 +104,7 @@ void prompt_init(struct prompt *p, enum answer_kind to)
 {
     memset(p, 0, sizeof *p);
     p->to = to;
+    p->guidance = 1;
 }
 
 void prompt_release(struct prompt *p)
@@ -262,6 +263,20 @@ int prompt_audio(struct prompt *p, struct studio *s, const char *path)
     return push_part(p, &(struct part){.kind = STREAM_AUDIO, .count = frames});
 }
 
+/* The nearest shape; -1: all there are have less than half of these proportions, or all more than twice. */
+static i64 near_shape(const struct studio *s, bool video, double height, double width)
+{
+    const struct vision_config *config = &s->vision.config;
+    bool less = false, more = false;
+    for (i64 i = 0; i < config->shape_count; i++) {
+        const struct vision_shape *shape = &config->shapes[i];
+        double times = (double)shape->width / (double)shape->height / (width / height);
+        less |= (shape->frames > 1) == video && times <= 2;
+        more |= (shape->frames > 1) == video && times >= 0.5;
+    }
+    return less && more ? shaped_nearest(config, video, height, width) : -1;
+}
+
 /* By name, or by proportions: "3:2". NULL: the first of its kind. -1: there is none. */
 static i64 find_shape(const struct studio *s, bool video, const char *name)
 {
@@ -273,7 +288,7 @@ static i64 find_shape(const struct studio *s, bool video, const char *name)
             return i;
     }
     if (name && sscanf(name, "%lf:%lf%n", &width, &height, &end) == 2 && !name[end] && width > 0 && height > 0)
-        return shaped_nearest(&s->vision.config, video, height, width);
+        return near_shape(s, video, height, width);
     return -1;
 }
 
@@ -285,10 +300,23 @@ static int refuse_shape(const struct studio *s, bool video, const char *name)
     for (i64 i = 0; i < s->vision.config.shape_count; i++)
         if ((s->vision.config.shapes[i].frames > 1) == video)
             text_printf(&known, " %s", s->vision.config.shapes[i].name);
-    error_usage("--shape %s: the vision tokenizer has no such shape for %s; it has:%s; or proportions, as 3:2", name,
-                video ? "clips" : "pictures", known.data);
+    error_usage("--shape %s: the vision tokenizer has no such shape for %s; it has:%s; or proportions to within a "
+                "factor of 2 of these, as 3:2",
+                name, video ? "clips" : "pictures", known.data);
     text_release(&known);
     return -1;
+}
+
+/* Of several shapes, and where the prompt gives it something to go by, the model draws one. */
+static void leave_shape_to_model(struct prompt *p, const struct studio *s, bool video)
+{
+    p->most = 0;
+    for (i64 i = 0; i < s->vocabulary.shape_count; i++) {
+        if (s->vocabulary.shapes[i].video != video)
+            continue;
+        p->choices[p->choice_count++] = s->vocabulary.shape[i];
+        p->most = max_i64(p->most, CHOSEN_POSITIONS + medium_positions(&s->vocabulary.shapes[i]));
+    }
 }
 
 static int ask_picture(struct prompt *p, const struct studio *s, bool video, const char *name)
@@ -300,10 +328,14 @@ static int ask_picture(struct prompt *p, const struct studio *s, bool video, con
                                : find_shape(s, video, name);
     if (i < 0)
         return refuse_shape(s, video, name);
+    if (!name && !p->height && p->part_count && shaped_count(&s->vision.config, video) > 1) {
+        leave_shape_to_model(p, s, video);
+        return 0;
+    }
     p->opening[0] = v->shape[i];
     p->opening[1] = video ? v->bov : v->boi;
     p->opening_count = 2;
-    p->most = (shape_positions(&v->shapes[i]) + 1) * s->vision.config.shapes[i].latent_frames + 4;
+    p->most = medium_positions(&v->shapes[i]);
     return 0;
 }
 
@@ -329,11 +361,33 @@ struct generate_request prompt_request(const struct prompt *p, u32 identity, i64
                                      .media = p->media,
                                      .opening = p->opening,
                                      .opening_count = p->opening_count,
+                                     .choices = p->choices,
+                                     .choice_count = p->choice_count,
+                                     .guided = p->guidance != 1 && p->part_count && p->to != ANSWER_TEXT,
+                                     .guidance = (float)p->guidance,
                                      .media_only = p->to != ANSWER_TEXT,
                                      .stop = {-1, -1, -1, -1},
                                      .most = p->most,
                                      .copies = copies,
                                      .identity = identity};
+}
+
+/* Stages leave their settings beside the model. One that began with another says too little: that one may have. */
+void studio_check_guidance(const struct studio *s, double guidance)
+{
+    char *path = path_join(s->directory, "identity.json");
+    struct json *j = guidance != 1 && file_exists(path) ? json_load(path) : NULL;
+    const struct json *settings = j ? json_get(j, "settings") : NULL,
+                      *pack = settings ? json_get(settings, "pack") : NULL,
+                      *drop = pack ? json_get(pack, "condition_drop") : NULL,
+                      *from = settings ? json_get(settings, "from") : NULL;
+    bool began = !from || json_kind(from) == JSON_NULL;
+    if (drop && began && json_number(drop, 1) == 0)
+        log_warn("guidance %g: %s was trained with pack.condition_drop 0 and never made media without a prompt; train "
+                 "with 0.1, or expect little of it",
+                 guidance, s->directory);
+    json_free(j);
+    memory_free(path);
 }
 
 int studio_generate(struct answer *answers, struct studio *s, const struct generate_request *requests, i64 count,

@@ -31,9 +31,10 @@ struct prompt {
     struct part parts[16];
     struct media_block media[16];
     i64 part_count, media_count;
-    i32 opening[4];
-    i64 opening_count, most;
+    i32 opening[4], choices[SHAPES_MOST]; /* choices: shapes, one of which the model opens the answer with */
+    i64 opening_count, choice_count, most;
     enum answer_kind to;
+    double guidance;   /* of media by the prompt, as struct generate_request has it; 1 (prompt_init): none */
     i64 height, width; /* pixels of the last picture or clip in it; 0: none */
     void *owned[64];
     i64 owned_count;
@@ -48,7 +49,8 @@ int prompt_image(struct prompt *prompt, struct studio *studio, const char *path)
 int prompt_video(struct prompt *prompt, struct studio *studio, const char *path);
 int prompt_audio(struct prompt *prompt, struct studio *studio, const char *path);
 /* What is asked for. shape: a name of the vision tokenizer's table, proportions as "3:2" (the nearest shape), or NULL:
- * that of the prompt's last picture, or the first of its kind. most: ids of text or frames of sound (0: 64, 100). */
+ * that of the prompt's last picture, or whichever the model draws. most: ids of text or frames of sound (0: 64, 100).
+ */
 int prompt_ask(struct prompt *prompt, const struct studio *studio, const char *shape, i64 most);
 struct generate_request prompt_request(const struct prompt *prompt, u32 identity, i64 copies);
 
@@ -60,6 +62,8 @@ struct studio_options {
     struct draft_counts *draft_counts;
     struct progress *bar;
 };
+/* Warns where the model's own folder says that it never made media without a prompt: guidance goes by how it does. */
+void studio_check_guidance(const struct studio *studio, double guidance);
 int studio_generate(struct answer *answers, struct studio *studio, const struct generate_request *requests, i64 count,
                     const struct studio_options *options);
 

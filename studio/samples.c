@@ -20,6 +20,8 @@ const struct setting samples_table[] = {
     ROW(texts, "texts", INTEGER, "40", 0, 100000, "media of each kind and part that are described"),
     ROW(show, "show", INTEGER, "12", 0, 1000, "of each, written as files"),
     ROW(temperature, "temperature", NUMBER, "0", 0, 100, "of sampling; 0: the likeliest"),
+    ROW(guidance, "guidance", NUMBER, "1", 0, 100,
+        "of media by their captions: logits without one + guidance times what it changes; 1: none"),
     ROW(prompts, "prompts", STRINGS, "", 0, 0, "texts to go on from"),
     {0}};
 
@@ -234,6 +236,7 @@ static int generate_set(struct answer *answers, struct studio_run *r, struct sam
     o.bar = &bar;
     for (i64 i = 0; i < set->count && status == 0; i++) {
         prompt_init(&prompts[i], kind_answers[set->kind]);
+        prompts[i].guidance = r->s->guidance;
         status = prompt_text(&prompts[i], &r->studio, set->items[i].text);
         if (status == 0)
             status = prompt_ask(&prompts[i], &r->studio, shape_name(r, set, i), 0);
@@ -383,6 +386,7 @@ int samples_stage(const void *settings, const struct stage *stage)
     struct studio_run r = {.s = settings, .stage = stage};
     if (studio_open(&r.studio, stage->device, r.s->from, DTYPE_OTHER))
         return -1;
+    studio_check_guidance(&r.studio, r.s->guidance);
     mel_distance_open(&r.mel, stage->device);
     r.report = json_object();
     int status = run_all(&r);
