@@ -102,11 +102,13 @@ static struct generate_request without_prompt(const struct generate_request *r)
 }
 
 /* Codes of a frame go into the hidden state of the position before it, a drawn id beside it into multi-token
- * prediction: every copy needs that position for itself. Where draws are guided, positions with the prompt and without
- * it are read by one forward: no copy draws from what others have read. */
+ * prediction: every copy needs that position for itself. Where draws are guided, one forward reads the positions with
+ * the prompt and those without it: no copy draws from what others have read, and without a prompt nothing is shared. */
 static i64 own_positions(const struct decoder_options *o, const struct grammar *g, const struct generate_request *r)
 {
-    return ((g->want == WANT_FRAME || o->speculate) && r->copies > 1) || (r->guided && grammar_length(g));
+    if (r->guided)
+        return r->part_count ? min_i64(1, grammar_length(g)) : grammar_length(g);
+    return (g->want == WANT_FRAME || o->speculate) && r->copies > 1;
 }
 
 static i64 columns_of(const struct decoder_options *o, const struct generate_request *r, bool may_be_empty)
@@ -155,6 +157,12 @@ static bool all_done(const struct answer *answers, i64 count)
     return true;
 }
 
+/* Positions of an answer at most, among them those of the prompt that are its own. */
+static i64 room_of(const struct seat *s)
+{
+    return s->request->most + s->prompt - s->shared;
+}
+
 static void open_flows(struct decoder *d, struct seat *s, struct answer *answers)
 {
     s->copies = s->request->copies;
@@ -167,39 +175,6 @@ static void open_flows(struct decoder *d, struct seat *s, struct answer *answers
     s->shared = s->prompt - own_positions(&d->options, g, s->request);
     i64 first = s->base - (s - d->seats) % d->seat_count * d->seat_columns;
     require(first + s->shared + s->copies * room_of(s) <= d->seat_columns, "a request that does not fit its seat");
-}
-
-static void open_bare(struct decoder *d, struct seat *s)
-{
-    struct seat *bare = s->bare = s + d->seat_count;
-    require(s->request->media_only && !d->route_width && !s->request->routes, "text or routes of a guided request");
-    *bare = (struct seat){.base = s->base + s->shared + s->copies * room_of(s),
-                          .set = s->set,
-                          .promptless = without_prompt(s->request),
-                          .answers = memory_alloc(s->copies * (i64)sizeof *bare->answers)};
-    bare->request = &bare->promptless;
-    open_flows(d, bare, bare->answers);
-    for (i64 c = 0; c < s->copies; c++) {
-        require(!s->flows[c].answer->count, "a beginning of a guided answer");
-        s->flows[c].bare = &bare->flows[c];
-        bare->flows[c].guide = &s->flows[c];
-    }
-}
-
-/* The next request with something to do. What stood there before must not be seen by who sits there now. */
-static void take_seat(struct decoder *d, struct seat *s)
-{
-    i64 index = s - d->seats;
-    for (; d->next < d->count && !s->request; d->answers += d->requests[d->next++].copies)
-        if (!all_done(d->answers, d->requests[d->next].copies)) {
-            *s = (struct seat){
-                .request = &d->requests[d->next], .base = index * d->seat_columns, .set = d->set_of[d->next]};
-            open_flows(d, s, d->answers);
-            if (s->request->guided)
-                open_bare(d, s);
-            memset(d->cache.begin + s->base, 0, (size_t)d->seat_columns * 4);
-            memset(d->cache.end + s->base, 0, (size_t)d->seat_columns * 4);
-        }
 }
 
 static void feed_beginning(struct flow *f)
@@ -220,12 +195,40 @@ static void fork_seat(struct seat *s)
     s->forked = true;
 }
 
-/* ---- Positions into the batch ---- */
-
-i64 room_of(const struct seat *s)
+static void open_bare(struct decoder *d, struct seat *s)
 {
-    return s->request->most + s->prompt - s->shared;
+    struct seat *bare = s->bare = s + d->seat_count;
+    require(s->request->media_only && !d->route_width && !s->request->routes, "text or routes of a guided request");
+    *bare = (struct seat){.base = s->base + s->shared + s->copies * room_of(s),
+                          .set = s->set,
+                          .promptless = without_prompt(s->request),
+                          .answers = memory_alloc(s->copies * (i64)sizeof *bare->answers)};
+    bare->request = &bare->promptless;
+    open_flows(d, bare, bare->answers);
+    for (i64 c = 0; c < s->copies; c++) {
+        require(!s->flows[c].answer->count, "a beginning of a guided answer");
+        s->flows[c].bare = &bare->flows[c];
+    }
+    fork_seat(bare);
 }
+
+/* The next request with something to do. What stood there before must not be seen by who sits there now. */
+static void take_seat(struct decoder *d, struct seat *s)
+{
+    i64 index = s - d->seats;
+    for (; d->next < d->count && !s->request; d->answers += d->requests[d->next++].copies)
+        if (!all_done(d->answers, d->requests[d->next].copies)) {
+            *s = (struct seat){
+                .request = &d->requests[d->next], .base = index * d->seat_columns, .set = d->set_of[d->next]};
+            open_flows(d, s, d->answers);
+            if (s->request->guided)
+                open_bare(d, s);
+            memset(d->cache.begin + s->base, 0, (size_t)d->seat_columns * 4);
+            memset(d->cache.end + s->base, 0, (size_t)d->seat_columns * 4);
+        }
+}
+
+/* ---- Positions into the batch ---- */
 
 i64 column_of(const struct flow *f, i64 number)
 {
@@ -271,9 +274,7 @@ static const struct media_block *block_of(const struct flow *f, i64 number)
     i64 given = 0;
     for (i64 i = 0; i < r->part_count; i++)
         given += r->parts[i].kind != STREAM_TEXT;
-    if (number < given)
-        return &r->media[number];
-    return f->guide ? &f->guide->answer->medium : &f->answer->medium; /* alike: it is decoded once */
+    return number < given ? &r->media[number] : &f->answer->medium;
 }
 
 /* The row of its frame's inputs, among those of all pictures that are read now. */
@@ -385,17 +386,6 @@ static bool lay(struct decoder *d, struct flow *f, i64 end)
     return g->first >= end;
 }
 
-/* What is drawn together is read together. */
-static void lay_guided(struct decoder *d, struct flow *f)
-{
-    i64 count = f->grammar.count + f->bare->grammar.count, room = FORWARD_POSITIONS - d->reserved - d->batch.n;
-    if (d->replay || (d->batch.n && count > room))
-        return;
-    lay_next(d, f, f->grammar.count);
-    lay_next(d, f->bare, f->bare->grammar.count);
-    want_draws(d, f);
-}
-
 /* The last id and what was drafted after it. */
 static void lay_drafted(struct decoder *d, struct flow *f)
 {
@@ -412,36 +402,52 @@ static void lay_drafted(struct decoder *d, struct flow *f)
     want_draws(d, f);
 }
 
-/* Returns whether all that copies share is in the cache then. */
-static bool lay_shared(struct decoder *d, struct seat *s)
+/* What is drawn together is read together, as long as there is room; queries ascend. */
+static void lay_guided(struct decoder *d, struct seat *s)
 {
-    if (s->forked)
-        return true;
-    if (!lay(d, &s->flows[0], s->shared))
-        return false;
-    fork_seat(s);
-    for (i64 c = 0; c < s->copies && !s->request->guided; c++)
-        if (!s->flows[c].answer->done && s->flows[c].grammar.count == 0)
+    i64 past = 0, n = d->batch.n, room = FORWARD_POSITIONS - d->reserved;
+    for (; past < s->copies && !d->replay; past++) {
+        struct flow *f = &s->flows[past];
+        i64 count = f->answer->done ? 0 : f->grammar.count + f->bare->grammar.count;
+        if (n && n + count > room)
+            break;
+        n += count;
+        if (count)
+            lay_next(d, f, f->grammar.count);
+    }
+    for (i64 c = 0; c < past; c++)
+        if (!s->flows[c].answer->done)
+            lay_next(d, s->flows[c].bare, s->flows[c].bare->grammar.count);
+    for (i64 c = 0; c < past; c++)
+        if (!s->flows[c].answer->done)
             want_draws(d, &s->flows[c]);
-    return true;
+}
+
+static void lay_copies(struct decoder *d, struct seat *s)
+{
+    for (i64 c = 0; c < s->copies; c++) {
+        struct flow *f = &s->flows[c];
+        if (f->draft_count && !d->replay)
+            lay_drafted(d, f);
+        else if (!f->answer->done && f->grammar.count && lay(d, f, INT64_MAX))
+            want_draws(d, f);
+    }
 }
 
 static void lay_seat(struct decoder *d, struct seat *s)
 {
-    bool ready = lay_shared(d, s);
-    if (s->bare)
-        ready = lay_shared(d, s->bare) && ready;
-    for (i64 c = 0; c < s->copies && ready; c++) {
-        struct flow *f = &s->flows[c];
-        if (f->draft_count && !d->replay)
-            lay_drafted(d, f);
-        else if (f->answer->done || !f->grammar.count)
-            continue;
-        else if (f->bare)
-            lay_guided(d, f);
-        else if (lay(d, f, INT64_MAX))
-            want_draws(d, f);
+    if (!s->forked) {
+        if (!lay(d, &s->flows[0], s->shared))
+            return;
+        fork_seat(s);
+        for (i64 c = 0; c < s->copies; c++)
+            if (!s->flows[c].answer->done && s->flows[c].grammar.count == 0)
+                want_draws(d, &s->flows[c]);
     }
+    if (s->bare)
+        lay_guided(d, s);
+    else
+        lay_copies(d, s);
 }
 
 /* A bound, of address space. */

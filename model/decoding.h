@@ -7,8 +7,7 @@ struct flow {               /* one answer in the making */
     struct grammar grammar; /* its positions: those that are not in the cache yet */
     struct answer *answer;
     struct seat *seat;
-    struct flow *bare;        /* of a guided one: it without its prompt */
-    const struct flow *guide; /* of a bare one: whose draws are its own too */
+    struct flow *bare; /* of a guided one: it without its prompt, which gets the same draws */
     i64 copy;
     i64 shift; /* position `number` of the sample stands at number + shift of the batch */
     /* ids that may follow its last one, and the row of `drafts` they were drawn from */
@@ -40,8 +39,6 @@ struct picture { /* a frame that is read */
 };
 
 /* ---- decode.c ---- */
-/* Positions of an answer at most, among them those of the prompt that are its own. */
-i64 room_of(const struct seat *seat);
 i64 column_of(const struct flow *f, i64 number);
 /* Who sees the column of a position from now on. */
 void open_column(struct decoder *d, const struct flow *f, const struct position *p, i64 number);
