@@ -347,10 +347,50 @@ static void options_that_cannot_be_followed_are_refused(void **state)
         OPTION("--seed 99999999999999999999", "generate", "../model", "--prompt", "a", "--seed",
                "99999999999999999999"),
         OPTION("--shape nope", "generate", "../model", "--prompt", "a", "--shape", "nope"),
+        OPTION("--guidance 2", "generate", "../model", "--prompt", "a", "--guidance", "2"), /* of text */
+        OPTION("--guidance -1: expected a number from 0 to 100", "generate", "../model", "--prompt", "a", "--to",
+               "image", "-o", "out.png", "--guidance", "-1"),
+        OPTION("--guidance nan: expected a number", "generate", "../model", "--prompt", "a", "--to", "audio", "-o",
+               "out.wav", "--guidance", "nan"),
+        OPTION("--guidance two: expected a number", "generate", "../model", "--prompt", "a", "--to", "video", "-o",
+               "out.mp4", "--guidance", "two"),
+        OPTION("--shape 9:99999", "generate", "../model", "--prompt", "a", "--to", "image", "-o", "out.png", "--shape",
+               "9:99999"),
         OPTION("--greedy", "generate", "../model", "--prompt", "a", "--greedy", "--temperature", "nan"),
     };
     (void)state;
     CHECK(rows);
+}
+
+/* Known where a stage left its settings beside the model. */
+static void guidance_of_a_model_that_had_all_prompts_is_warned_of(void **state)
+{
+    static const struct {
+        const char *settings;
+        bool warned;
+    } rows[] = {{"{\"pack\":{\"condition_drop\":0.0}}", true},
+                {"{\"from\":null,\"pack\":{\"condition_drop\":0}}", true},
+                {"{\"pack\":{\"condition_drop\":0.1}}", false},
+                {"{\"from\":\"base\",\"pack\":{\"condition_drop\":0.0}}", false},
+                {"{\"rows\":4}", false}};
+    char *path = path_join(root, "model/identity.json");
+    (void)state;
+    clear_work();
+    for (i64 i = 0; i <= COUNT_OF(rows); i++) { /* the last one without a file */
+        char *text = string_format("{\"settings\":%s}", i < COUNT_OF(rows) ? rows[i].settings : "");
+        if (i < COUNT_OF(rows))
+            put_file(path, text, (i64)strlen(text));
+        else
+            require(remove(path) == 0, "%s", path);
+        assert_int_equal(WEFT("generate", "../model", "--prompt", "a", "--to", "image", "-o", "out.png"), 0);
+        assert_null(strstr(complained.data, "guidance"));
+        assert_int_equal(
+            WEFT("generate", "../model", "--prompt", "a", "--to", "image", "-o", "out.png", "--guidance", "2"), 0);
+        bool warned = strstr(complained.data, "warning: guidance 2: ../model was trained with") != NULL;
+        assert_int_equal(warned, i < COUNT_OF(rows) && rows[i].warned);
+        memory_free(text);
+    }
+    memory_free(path);
 }
 
 /* ---- Sub-models ---- */
@@ -457,6 +497,7 @@ int main(void)
         cmocka_unit_test(models_are_refused_by_file),
         cmocka_unit_test(tokenizers_of_another_model_are_refused),
         cmocka_unit_test(options_that_cannot_be_followed_are_refused),
+        cmocka_unit_test(guidance_of_a_model_that_had_all_prompts_is_warned_of),
         cmocka_unit_test(sub_models_that_do_not_fit_are_refused),
         cmocka_unit_test(shards_are_refused_by_place),
     };

@@ -117,7 +117,7 @@ static void text_needs_no_other_tokenizer(void **state)
         memory_free(all[i]);
 }
 
-/* Height and width of what is made in a shape; NULL: the first. */
+/* Height and width of what is made in a shape. */
 static void assert_made(struct studio *studio, const char *shape, i64 height, i64 width)
 {
     struct prompt prompt;
@@ -158,16 +158,90 @@ static void pictures_are_read_and_made_in_their_shapes(void **state)
     assert_int_equal(prompt.parts[0].width, 2);
     assert_int_equal(prompt_ask(&prompt, &studio, NULL, 0), 0);
     assert_int_equal(prompt.opening[0], studio.vocabulary.shape[2]); /* as the picture in the prompt */
-    assert_made(&studio, NULL, 32, 32);
     assert_made(&studio, "40x24", 24, 40);
     assert_made(&studio, "16:9", 24, 40);
     assert_made(&studio, "2:3", 40, 24);
     assert_int_equal(prompt_ask(&prompt, &studio, "24x24", 0), -1);
     assert_says("it has: 32x32 40x24 24x40; or proportions");
+    assert_int_equal(prompt_ask(&prompt, &studio, "10:3", 0), 0); /* twice as long as 5:3, the longest */
+    assert_int_equal(prompt_ask(&prompt, &studio, "3:10", 0), 0);
+    assert_int_equal(prompt_ask(&prompt, &studio, "10.1:3", 0), -1);
+    assert_int_equal(prompt_ask(&prompt, &studio, "9:99999", 0), -1);
+    assert_says("--shape 9:99999: the vision tokenizer has no such shape for pictures; it has: 32x32 40x24 24x40; or "
+                "proportions to within a factor of 2 of these");
     prompt_release(&prompt);
     studio_close(&studio);
     save_vision(9, 8);
     memory_free(path);
+}
+
+static struct generate_request ask(struct prompt *prompt, struct studio *studio, enum answer_kind kind,
+                                   const char *text, double guidance)
+{
+    prompt_init(prompt, kind);
+    prompt->guidance = guidance;
+    if (prompt_text(prompt, studio, text) || prompt_ask(prompt, studio, NULL, 0))
+        fail_msg("%s", error_text());
+    return prompt_request(prompt, 0, 1);
+}
+
+/* Of several shapes, and by a prompt; else the opening has it. */
+static void the_model_chooses_among_its_shapes(void **state)
+{
+    struct studio studio;
+    struct prompt prompt;
+    struct answer answer = {0};
+    struct studio_options options = {.sampling = {1, 1, 0, {1, RNG_SAMPLING}}, .seats = 1};
+    (void)state;
+    save_shapes();
+    open_studio(&studio);
+    struct generate_request r = ask(&prompt, &studio, ANSWER_IMAGE, "these words", 1);
+    assert_int_equal(r.choice_count, 3);
+    assert_memory_equal(r.choices, studio.vocabulary.shape, 3 * 4);
+    assert_int_equal(r.opening_count, 0);
+    for (r.identity = 0; r.identity < 4; r.identity++) {
+        if (studio_generate(&answer, &studio, &r, 1, &options))
+            fail_msg("%s", error_text());
+        assert_true(answer.ended && answer.count == 1 && answer.medium.bits);
+        assert_int_equal(answer.ids[0], studio.vocabulary.shape[answer.medium.shape]);
+        answer_release(&answer);
+        answer = (struct answer){0};
+    }
+    prompt_release(&prompt);
+    r = ask(&prompt, &studio, ANSWER_IMAGE, "", 1);
+    assert_int_equal(r.choice_count, 0);
+    assert_int_equal(r.opening[0], studio.vocabulary.shape[0]);
+    prompt_release(&prompt);
+    studio_close(&studio);
+    save_vision(9, 8);
+    open_studio(&studio);
+    r = ask(&prompt, &studio, ANSWER_VIDEO, "these words", 1); /* of one shape */
+    assert_int_equal(r.choice_count, 0);
+    assert_int_equal(r.opening[0], studio.vocabulary.shape[1]);
+    prompt_release(&prompt);
+    studio_close(&studio);
+}
+
+static void media_are_guided_by_a_prompt_alone(void **state)
+{
+    static const struct {
+        enum answer_kind kind;
+        const char *text;
+        double guidance;
+        bool guided;
+    } rows[] = {{ANSWER_IMAGE, "words", 2, true},  {ANSWER_VIDEO, "words", 0, true}, {ANSWER_AUDIO, "words", 2, true},
+                {ANSWER_IMAGE, "words", 1, false}, {ANSWER_TEXT, "words", 2, false}, {ANSWER_IMAGE, "", 2, false}};
+    struct studio studio;
+    (void)state;
+    open_studio(&studio);
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        struct prompt prompt;
+        struct generate_request r = ask(&prompt, &studio, rows[i].kind, rows[i].text, rows[i].guidance);
+        assert_int_equal(r.guided, rows[i].guided);
+        assert_true(r.guidance == (float)rows[i].guidance);
+        prompt_release(&prompt);
+    }
+    studio_close(&studio);
 }
 
 static i64 latent_frames_of(i64 frames, double rate_hz)
@@ -253,6 +327,8 @@ static struct json *run_samples(struct samples_settings settings)
         .name = "samples", .out = out, .seed = 1, .recipe_seed = 1, .device = &device, .dtype = DTYPE_F32};
     settings.from = model;
     settings.data = data;
+    settings.top_p = 1;
+    settings.guidance = settings.guidance ? settings.guidance : 1;
     assert_int_equal(directory_remove(out), 0);
     assert_int_equal(directory_make(out), 0);
     if (samples_stage(&settings, &stage) != 0)
@@ -349,6 +425,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_needs_no_other_tokenizer),
         cmocka_unit_test(pictures_are_read_and_made_in_their_shapes),
+        cmocka_unit_test(the_model_chooses_among_its_shapes),
+        cmocka_unit_test(media_are_guided_by_a_prompt_alone),
         cmocka_unit_test(a_short_clip_stands_still_at_its_end),
         cmocka_unit_test(without_a_rate_every_frame_is_taken),
         cmocka_unit_test(clips_of_a_shape_without_a_rate_are_played_at_the_default),
