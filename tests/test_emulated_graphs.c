@@ -27,31 +27,42 @@ struct drawn {
     long launches, graphs, changed;
 };
 
+struct begun { /* how answers begin, and whether by a shape that is drawn; every other one is guided, or none */
+    i32 opening[2];
+    i64 opening_count;
+    bool chooses, guided;
+};
+
 /* Prompts and answers of different lengths: places fall free at different steps. */
-static void fill_requests(struct generate_request *requests, struct part *parts, const i32 *opening, i64 opening_count)
+static void fill_requests(struct generate_request *requests, struct part *parts, const struct begun *b)
 {
-    static const i32 prompt[REQUESTS + 3] = {3, 7, 11, 20, 2, 31, 9, 15};
+    static const i32 prompt[REQUESTS + 3] = {3, 7, 11, 20, 2, 31, 9, 15}, choices[1] = {TOY_IMAGE};
+    bool media = b && (b->opening_count || b->chooses);
     for (i64 i = 0; i < REQUESTS; i++) {
         parts[i] = (struct part){.kind = STREAM_TEXT, .ids = prompt + i, .count = 2 + i % 2};
         requests[i] = (struct generate_request){.parts = &parts[i],
                                                 .part_count = 1,
-                                                .opening = opening,
-                                                .opening_count = opening_count,
-                                                .media_only = opening_count > 0,
+                                                .opening = media ? b->opening : NULL,
+                                                .opening_count = media ? b->opening_count : 0,
+                                                .choices = choices,
+                                                .choice_count = media && b->chooses,
+                                                .guided = media && b->guided && i % 2 == 0,
+                                                .guidance = 2,
+                                                .media_only = media,
                                                 .stop = {-1, -1, -1, -1},
-                                                .most = opening_count ? 30 : MOST - i % 3,
+                                                .most = media ? 30 : MOST - i % 3,
                                                 .copies = COPIES,
                                                 .identity = (u32)i};
     }
 }
 
 static void draw(struct drawn *out, struct model *model, struct decoder_options o, const char *graphs,
-                 const i32 *opening, i64 opening_count)
+                 const struct begun *b)
 {
     struct submodel sub;
     struct part parts[REQUESTS];
     struct generate_request requests[REQUESTS];
-    fill_requests(requests, parts, opening, opening_count);
+    fill_requests(requests, parts, b);
     submodel_full(&sub, &model->config);
     o.sub = &sub;
     struct emu_counts before = emu_counts;
@@ -85,7 +96,7 @@ static void check_equal(const struct answer *a, const struct answer *b, const st
 }
 
 /* Off, on, and recorded anew each time. */
-static void check_draws(unsigned parts, struct decoder_options o, const i32 *opening, i64 opening_count)
+static void check_draws(unsigned parts, struct decoder_options o, const struct begun *b)
 {
     static struct drawn plain, graphs, update;
     struct model model;
@@ -93,9 +104,9 @@ static void check_draws(unsigned parts, struct decoder_options o, const i32 *ope
     toy_open(&model, &gpu, &config, false);
     o.model = &model;
     i64 width = o.keep_routes ? config.layers * config.topk : 0;
-    draw(&plain, &model, o, "0", opening, opening_count);
-    draw(&graphs, &model, o, "1", opening, opening_count);
-    draw(&update, &model, o, "update", opening, opening_count);
+    draw(&plain, &model, o, "0", b);
+    draw(&graphs, &model, o, "1", b);
+    draw(&update, &model, o, "update", b);
     assert_int_equal(plain.graphs, 0);
     assert_true(graphs.graphs > 0 && graphs.launches < plain.launches);
     assert_int_equal(update.changed, 0);
@@ -126,23 +137,29 @@ static void text_is_the_same_by_graphs(void **state)
 {
     (void)state;
     struct decoder_options o = options_of(&vocabulary_of_text);
-    check_draws(TOY_TIED | TOY_SHARED | TOY_DENSE, o, NULL, 0);
+    check_draws(TOY_TIED | TOY_SHARED | TOY_DENSE, o, NULL);
     o.keep_routes = o.want_entropy = true; /* as rollouts do */
-    check_draws(TOY_TIED, o, NULL, 0);
+    check_draws(TOY_TIED, o, NULL);
 }
 
 static void sound_is_the_same_by_graphs(void **state)
 {
     (void)state;
-    static const i32 opening[1] = {TOY_BOA};
-    check_draws(TOY_TIED | TOY_AUDIO, options_of(&toy_vocabulary), opening, 1);
+    struct begun b = {{TOY_BOA}, 1, false, false};
+    check_draws(TOY_TIED | TOY_AUDIO, options_of(&toy_vocabulary), &b);
+    b.guided = true;
+    check_draws(TOY_TIED | TOY_AUDIO, options_of(&toy_vocabulary), &b);
 }
 
 static void pictures_are_the_same_by_graphs(void **state)
 {
     (void)state;
-    static const i32 opening[2] = {TOY_IMAGE, TOY_BOI};
-    check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), opening, 2);
+    struct begun b = {{TOY_IMAGE, TOY_BOI}, 2, false, false};
+    check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), &b);
+    b.guided = true;
+    check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), &b);
+    b = (struct begun){.chooses = true, .guided = true};
+    check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), &b);
 }
 
 /* One decoder for several rounds of other requests, as rollouts have it: keys and temperature are each round's own. */
@@ -153,7 +170,7 @@ static void draw_rounds(struct answer *answers, struct model *model, const char 
     struct part parts[REQUESTS];
     struct generate_request requests[REQUESTS];
     struct decoder_options o = options_of(&vocabulary_of_text);
-    fill_requests(requests, parts, NULL, 0);
+    fill_requests(requests, parts, NULL);
     submodel_full(&sub, &model->config);
     o.model = model;
     o.sub = &sub;

@@ -112,26 +112,27 @@ static void losses_of_codes_are_those_of_rounded_operands(void **state)
     assert_int_equal(asked.waits, 1);
 }
 
-/* The ids that were drawn are read. */
-static void decode_step_waits_for_its_draws_alone(void **state)
+/* The ids that were drawn are read; guided, as many times. */
+static void check_decode_steps(unsigned parts, const struct vocabulary *vocabulary, struct generate_request request)
 {
-    (void)state;
     struct model model;
     struct submodel sub;
     struct decoder d;
     struct answer answer = {0};
-    const struct model_config config = toy_config(4, TOY_TIED);
+    const struct model_config config = toy_config(4, parts);
     const i32 prompt[5] = {3, 7, 11, 2, 9};
     struct part part = {.kind = STREAM_TEXT, .ids = prompt, .count = 5};
     toy_open(&model, &gpu, &config, false);
     submodel_full(&sub, &model.config);
     struct decoder_options o = {.model = &model,
                                 .sub = &sub,
-                                .vocabulary = &vocabulary_of_text,
+                                .vocabulary = vocabulary,
                                 .sampling = {.temperature = 1, .top_p = 0.9f, .key = {1, RNG_SAMPLING}}};
-    struct generate_request request = {
-        .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = STEPS + 1, .copies = 1};
-    decoder_open(&d, &o, 1, 16);
+    request.parts = &part;
+    request.part_count = request.copies = 1;
+    request.stop[0] = request.stop[1] = request.stop[2] = request.stop[3] = -1;
+    request.most = STEPS + 1;
+    decoder_open(&d, &o, 1, request_columns(&o, &request));
     decoder_begin(&d, &answer, &request, 1);
     for (i64 step = 0; step <= STEPS; step++) {
         struct emu_counts before = emu_counts;
@@ -149,6 +150,21 @@ static void decode_step_waits_for_its_draws_alone(void **state)
     decoder_close(&d);
     answer_release(&answer);
     model_close(&model);
+}
+
+static void decode_step_waits_for_its_draws_alone(void **state)
+{
+    (void)state;
+    static const i32 sound[1] = {TOY_BOA};
+    const struct generate_request text = {0}, plain = {.opening = sound, .opening_count = 1, .media_only = true},
+                                  guided = {.opening = sound,
+                                            .opening_count = 1,
+                                            .media_only = true,
+                                            .guided = true,
+                                            .guidance = 2};
+    check_decode_steps(TOY_TIED, &vocabulary_of_text, text);
+    check_decode_steps(TOY_TIED | TOY_AUDIO, &toy_vocabulary, plain);
+    check_decode_steps(TOY_TIED | TOY_AUDIO, &toy_vocabulary, guided);
 }
 
 /* Whatever slices a step updates: here a third of them, others each time. */
