@@ -690,6 +690,31 @@ static void guided_prompts_may_take_several_forwards(void **state)
     model_close(&model);
 }
 
+/* With scales of 9 positions, twice, 227 copies fill a forward: the others wait, both of each. */
+static void guided_copies_wait_where_there_is_no_room(void **state)
+{
+    (void)state;
+    enum { MANY = 300 };
+    static struct answer answers[MANY];
+    static const i64 looked_at[] = {0, 100, 226, 227, 228, MANY - 1};
+    struct model model;
+    struct submodel sub;
+    struct part parts[GUIDED];
+    struct generate_request requests[GUIDED];
+    make_model(&model);
+    submodel_full(&sub, &model.config);
+    struct decoder_options o = make_options(&model, &sub);
+    o.sampling.temperature = 1;
+    ask_guided(requests, parts, &guided_media[0]);
+    requests[0].copies = MANY;
+    memset(answers, 0, sizeof answers);
+    assert_int_equal(generate(answers, &o, requests, 1, 0, NULL), 0);
+    for (i64 i = 0; i < COUNT_OF(looked_at); i++)
+        check_guided(&model, &o, &guided_media[0], &requests[0], looked_at[i], &answers[looked_at[i]]);
+    release_answers(answers, MANY);
+    model_close(&model);
+}
+
 /* ---- Shapes that the model chooses ---- */
 
 enum { CHOOSERS = 24 };
@@ -820,6 +845,7 @@ int main(void)
         cmocka_unit_test(guided_media_are_drawn_from_two_forwards),
         cmocka_unit_test(guidance_of_one_is_none_and_of_zero_no_prompt),
         cmocka_unit_test(guided_prompts_may_take_several_forwards),
+        cmocka_unit_test(guided_copies_wait_where_there_is_no_room),
         cmocka_unit_test(shapes_are_drawn_among_those_there_are),
     };
     int failed = 0;
