@@ -364,10 +364,10 @@ static void answers_are_the_same_where_recordings_fail(void **state)
     (void)state;
     toy_open(&model, &gpu, &config, false);
     o.model = &model;
-    draw(&plain, &model, o, "0", NULL, 0);
+    draw(&plain, &model, o, "0", NULL);
     for (i64 i = 0; i < COUNT_OF(refusals); i++) {
         emu_fail_next(refusals[i].function);
-        draw(&graphs, &model, o, "1", NULL, 0);
+        draw(&graphs, &model, o, "1", NULL);
         assert_true(graphs.graphs > 0); /* other shapes are recorded */
         for (i64 a = 0; a < ANSWERS; a++) {
             check_equal(&plain.answers[a], &graphs.answers[a], &config, 0);
