@@ -60,8 +60,8 @@ struct fma_block {
 };
 void CPU(fma_multiply)(const struct fma_block *block);
 
-/* Panels of `rows` rows each (a list that ends with 0) for a run of the depth; a panel of an odd number has one more,
- * of zeros. */
+/* Panels of `rows` rows each (FMA_PANELS_NEAR at most, then 0) for a run of the depth; a panel of an odd number has one
+ * more, of zeros. */
 struct fma_operand {
     const void *data;
     i64 stride;

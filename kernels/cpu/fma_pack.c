@@ -34,35 +34,22 @@ INLINED void put_part(float *out, const void *from, i64 rows, enum dtype dtype)
 #endif
 }
 
-/* Row by row of the depth, whole lines at a time: each gives its part to some panels. */
-INLINED void pack_turned(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 panels, i64 depth,
-                         i64 count, enum dtype dtype)
+/* Row by row of the depth, whole lines at a time: each gives its part to all panels, so few that few pages are written
+ * at a time. */
+INLINED void pack_turned(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count,
+                         enum dtype dtype)
 {
     for (i64 k = 0; k < count; k++) {
         const char *from = element_at(a, depth + k, row);
-        for (i64 panel = 0; panel < panels; from += rows[panel++] * element_bytes(dtype))
+        for (i64 panel = 0; rows[panel] > 0; from += rows[panel++] * element_bytes(dtype))
             put_part(out + panel * FMA_A_FLOATS + k * FMA_TURNED, from, rows[panel], dtype);
-    }
-}
-
-static void pack_turned_panels(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
-{
-    enum { AT_ONCE = 6 }; /* so few pages are written at a time */
-    while (*rows > 0) {
-        i64 panels = 0, there = 0;
-        while (panels < AT_ONCE && rows[panels] > 0)
-            there += rows[panels++];
-        BY_DTYPE(a->dtype, pack_turned, out, a, row, rows, panels, depth, count);
-        row += there;
-        rows += panels;
-        out += panels * FMA_A_FLOATS;
     }
 }
 
 void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
 {
     if (a->turned) {
-        pack_turned_panels(out, a, row, rows, depth, count);
+        BY_DTYPE(a->dtype, pack_turned, out, a, row, rows, depth, count);
         return;
     }
     for (; *rows > 0; row += *rows++, out += FMA_A_FLOATS) {

@@ -1,6 +1,6 @@
-/* One product on the calling thread, by multiply-adds (fma.h): rows of a and columns of b are packed for a run of the
- * depth into the second cache. A panel of a stays in the first while those of b stream by, so sums are written along
- * rows: down them, lines of wide rows would share few sets of a cache, and pages. */
+/* One product on the calling thread, by multiply-adds (fma.h): columns of b are packed for a run of the depth into the
+ * second cache, and then rows of a, some panels at a time. A panel of a stays in the first while those of b stream by,
+ * so sums are written along rows: down them, lines of wide rows would share few sets of a cache, and pages. */
 #include "kernels/cpu/fma.h"
 
 enum { SLOT_OPERANDS = 8, SLOT_RUNS };
@@ -41,17 +41,17 @@ static void put_block(const struct fma_block *block, char *out, const struct gem
                       block->sums + i * block->stride, block->columns);
 }
 
-/* Panel number `panel` of rows, which begins at row `at` of the part, with the panel of columns. Sums go to c as they
- * are, or wait for the rest of the depth apart from it. */
-static void run_block(const struct part *p, i64 panel, i64 at, i64 column)
+/* A panel of rows, which begins at row `at` of the part, with the panel of columns. Sums go to c as they are, or wait
+ * for the rest of the depth apart from it. */
+static void run_block(const struct part *p, const float *panel, i64 rows, i64 at, i64 column)
 {
     const struct gemm *g = p->gemm;
     float near[FMA_ROWS * FMA_COLUMNS] __attribute__((aligned(64)));
-    i64 rows = p->rows[panel], columns = min_i64(FMA_COLUMNS, p->columns - column);
+    i64 columns = min_i64(FMA_COLUMNS, p->columns - column);
     char *out = p->c + ((p->row + at) * g->ldc + p->column + column) * element_bytes(g->out_dtype);
     bool whole = columns == FMA_COLUMNS && (rows % 2 == 0 || rows == 1);
     bool straight = whole && g->out_dtype == DTYPE_F32 && !g->add;
-    struct fma_block block = {.a = p->row_panels + panel * FMA_A_FLOATS,
+    struct fma_block block = {.a = panel,
                               .b = p->column_panels + column * p->count,
                               .next =
                                   p->column_panels + (column + columns < p->columns ? column + columns : 0) * p->count,
@@ -79,15 +79,22 @@ static void cut_rows(i64 *rows, i64 left)
     *rows = 0;
 }
 
+/* Panels of rows are packed some at a time, just before they are multiplied. */
 static void run_depth(struct part *p)
 {
-    CPU(fma_pack_a)(p->row_panels, &p->a, p->row, p->rows, p->depth, p->count);
-    for (i64 column = 0; column < p->columns; column += FMA_COLUMNS)
-        CPU(fma_pack_b)
-    (p->column_panels + column * p->count, &p->b, p->column + column, p->columns - column, p->depth, p->count);
-    for (i64 panel = 0, at = 0; p->rows[panel] > 0; at += p->rows[panel++])
-        for (i64 column = 0; column < p->columns; column += FMA_COLUMNS)
-            run_block(p, panel, at, column);
+    for (i64 column = 0; column < p->columns; column += FMA_COLUMNS) {
+        float *out = p->column_panels + column * p->count;
+        CPU(fma_pack_b)(out, &p->b, p->column + column, p->columns - column, p->depth, p->count);
+    }
+    for (i64 panel = 0, at = 0; p->rows[panel] > 0;) {
+        i64 some[FMA_PANELS_NEAR + 1] = {0};
+        for (i64 i = 0; i < FMA_PANELS_NEAR && p->rows[panel] > 0; i++)
+            some[i] = p->rows[panel++];
+        CPU(fma_pack_a)(p->row_panels, &p->a, p->row + at, some, p->depth, p->count);
+        for (i64 i = 0; some[i] > 0; at += some[i++])
+            for (i64 column = 0; column < p->columns; column += FMA_COLUMNS)
+                run_block(p, p->row_panels + i * FMA_A_FLOATS, some[i], at, column);
+    }
 }
 
 static void run_part(struct part *p)
@@ -157,8 +164,8 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int 
         run_few(c, a, b, g, worker);
         return;
     }
-    i64 panels = min_i64(FMA_PANELS, ceil_div(g->m, FMA_ROWS));
-    float *operands = CPU(scratch)(worker, SLOT_OPERANDS, (panels * FMA_A_FLOATS + FMA_DEPTH * BLOCK_COLUMNS) * 4);
+    i64 panels = min_i64(FMA_PANELS, ceil_div(g->m, FMA_ROWS)), near = min_i64(FMA_PANELS_NEAR, panels);
+    float *operands = CPU(scratch)(worker, SLOT_OPERANDS, (near * FMA_A_FLOATS + FMA_DEPTH * BLOCK_COLUMNS) * 4);
     struct part p = {.gemm = g,
                      .a = {a, g->lda, g->dtype, g->transpose_a, g->k},
                      .b = {b, g->ldb, g->dtype, !g->transpose_b, g->k},

@@ -38,13 +38,13 @@ static const bf16 *second_row(const struct fma_operand *m, i64 depth, i64 column
     return 2 * depth + 1 < m->terms ? element_at(m, 2 * depth + 1, column) : NULL;
 }
 
-/* Row by row of the depth, whole lines at a time: each gives its part to some panels. */
-static void pack_turned(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 panels, i64 depth,
-                        i64 count)
+/* Row by row of the depth, whole lines at a time: each gives its part to all panels, so few that few pages are written
+ * at a time. */
+static void pack_turned(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
 {
     for (i64 k = 0; k < count; k++) {
         const bf16 *first = element_at(a, 2 * (depth + k), row), *second = second_row(a, depth + k, row);
-        for (i64 panel = 0; panel < panels; panel++) {
+        for (i64 panel = 0; rows[panel] > 0; panel++) {
             __mmask16 mask = (__mmask16)((1 << rows[panel]) - 1);
             _mm512_storeu_si512(out + panel * FMA_A_FLOATS + k * FMA_TURNED, pairs_of(first, second, mask));
             first += rows[panel];
@@ -53,24 +53,10 @@ static void pack_turned(float *out, const struct fma_operand *a, i64 row, const 
     }
 }
 
-static void pack_turned_panels(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
-{
-    enum { AT_ONCE = 6 }; /* so few pages are written at a time */
-    while (*rows > 0) {
-        i64 panels = 0, there = 0;
-        while (panels < AT_ONCE && rows[panels] > 0)
-            there += rows[panels++];
-        pack_turned(out, a, row, rows, panels, depth, count);
-        row += there;
-        rows += panels;
-        out += panels * FMA_A_FLOATS;
-    }
-}
-
 void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
 {
     if (a->turned) {
-        pack_turned_panels(out, a, row, rows, depth, count);
+        pack_turned(out, a, row, rows, depth, count);
         return;
     }
     for (; *rows > 0; row += *rows++, out += FMA_A_FLOATS) {

@@ -51,12 +51,11 @@ static inline struct tiling tiling_of(i64 rows, i64 columns, i64 depth, bool sum
 }
 
 /* A worker's panels of both operands for a run of the depth, and the sums that wait for the next one. */
-enum { FMA_RUN = 256 };
+enum { FMA_RUN = 256, FMA_PANELS_NEAR = 6 };
 static inline i64 fma_operand_bytes(enum cpu_level level, i64 m)
 {
     i64 lanes = level == CPU_LEVEL_V3 ? 8 : 16, rows = level == CPU_LEVEL_V3 ? 6 : 14;
-    i64 panels = min_i64(level == CPU_LEVEL_V3 ? 42 : 36, ceil_div(m, rows));
-    return (panels * lanes * (FMA_RUN + 16) + FMA_RUN * COLUMNS_MOST) * 4;
+    return (min_i64(FMA_PANELS_NEAR, ceil_div(m, rows)) * lanes * (FMA_RUN + 16) + FMA_RUN * COLUMNS_MOST) * 4;
 }
 static inline i64 fma_words(enum cpu_level level, i64 depth, enum dtype dtype)
 {
