@@ -77,8 +77,9 @@ static void draw(struct asked *a, const struct decoder_options *o, i64 seats)
     require(generate(a->answers, o, a->requests, REQUESTS, seats, NULL) == 0, "%s", error_text());
 }
 
-/* How many rows go through a product together moves the last bits of f32. */
-static void check_same(const struct asked *x, const struct asked *y)
+/* How many rows go through a product together moves the last bits of f32, `most` in what comes out: more where weights
+ * in few bits round rows to 16. */
+static void check_same(const struct asked *x, const struct asked *y, float most)
 {
     for (i64 i = 0; i < REQUESTS * COPIES; i++) {
         const struct answer *a = &x->answers[i], *b = &y->answers[i];
@@ -86,15 +87,15 @@ static void check_same(const struct asked *x, const struct asked *y)
         assert_int_equal(a->ended, b->ended);
         assert_memory_equal(a->ids, b->ids, (size_t)a->count * 4);
         for (i64 j = 0; j < a->count; j++) {
-            assert_true(fabsf(a->logprob[j] - b->logprob[j]) <= 1e-4f);
-            assert_true(fabsf(a->entropy[j] - b->entropy[j]) <= 1e-4f);
+            assert_true(fabsf(a->logprob[j] - b->logprob[j]) <= most);
+            assert_true(fabsf(a->entropy[j] - b->entropy[j]) <= most);
         }
     }
 }
 
 /* ---- Greedy: the same as without ---- */
 
-static void check_greedy(struct model *model, const struct submodel *sub)
+static void check_greedy(struct model *model, const struct submodel *sub, float most)
 {
     struct asked plain, ahead;
     struct draft_counts counts = {0};
@@ -103,7 +104,7 @@ static void check_greedy(struct model *model, const struct submodel *sub)
     for (o.speculate = AHEAD_LEAST; o.speculate <= AHEAD_MOST; o.speculate++) {
         o.draft_counts = &counts;
         draw(&ahead, &o, 3);
-        check_same(&plain, &ahead);
+        check_same(&plain, &ahead, most);
         forget(&ahead);
     }
     assert_true(counts.drafted > 0 && counts.accepted >= ENOUGH && counts.accepted <= counts.drafted - ENOUGH);
@@ -124,7 +125,7 @@ static void greedy_ids_are_those_of_plain_decoding(void **state)
             if (bits[j])
                 weights_narrow(&model.weights, bits[j]);
             submodel_full(&sub, &model.config);
-            check_greedy(&model, &sub);
+            check_greedy(&model, &sub, bits[j] ? 1e-3f : 1e-4f);
             model_close(&model);
         }
 }
@@ -145,7 +146,7 @@ static void greedy_ids_of_a_part_of_the_model_too(void **state)
     sub.topk = 1;
     for (i64 i = 0; i < 3; i++)
         sub.expert[i] = experts;
-    check_greedy(&model, &sub);
+    check_greedy(&model, &sub, 1e-4f);
     model_close(&model);
 }
 
@@ -165,7 +166,7 @@ static void draws_depend_on_their_key_alone(void **state)
     o.draft_counts = &counts;
     draw(&wide, &o, REQUESTS);
     draw(&narrow, &o, 1);
-    check_same(&wide, &narrow);
+    check_same(&wide, &narrow, 1e-4f);
     assert_true(counts.drafted > 0 && counts.accepted >= ENOUGH && counts.accepted <= counts.drafted - ENOUGH);
     for (i64 r = 0; r < REQUESTS; r++) {
         struct answer alone = {0};

@@ -25,17 +25,18 @@ static void copy_words(float *out, const struct fma_operand *m, i64 row, i64 dep
 
 /* ---- a ---- */
 
-/* Term by term of two rows; the second may not be there. */
-INLINED __m512i pairs_of(const bf16 *first, const bf16 *second, __mmask16 mask)
+/* Term by term of two rows; of the second none may be there. */
+INLINED __m512i pairs_of(const bf16 *first, const bf16 *second, __mmask16 mask, bool both)
 {
     __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, first));
-    __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(second ? mask : 0, second));
+    __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(both ? mask : 0, second));
     return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 
-static const bf16 *second_row(const struct fma_operand *m, i64 depth, i64 column)
+/* Whether word `depth` has a second term, in the next row; where not, that row is this one again. */
+static bool has_both(const struct fma_operand *m, i64 depth)
 {
-    return 2 * depth + 1 < m->terms ? element_at(m, 2 * depth + 1, column) : NULL;
+    return 2 * depth + 1 < m->terms;
 }
 
 /* Row by row of the depth, whole lines at a time: each gives its part to all panels, so few that few pages are written
@@ -43,13 +44,11 @@ static const bf16 *second_row(const struct fma_operand *m, i64 depth, i64 column
 static void pack_turned(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
 {
     for (i64 k = 0; k < count; k++) {
-        const bf16 *first = element_at(a, 2 * (depth + k), row), *second = second_row(a, depth + k, row);
-        for (i64 panel = 0; rows[panel] > 0; panel++) {
-            __mmask16 mask = (__mmask16)((1 << rows[panel]) - 1);
-            _mm512_storeu_si512(out + panel * FMA_A_FLOATS + k * FMA_TURNED, pairs_of(first, second, mask));
-            first += rows[panel];
-            second += second ? rows[panel] : 0;
-        }
+        bool both = has_both(a, depth + k);
+        const bf16 *first = element_at(a, 2 * (depth + k), row), *second = first + (both ? a->stride : 0);
+        for (i64 panel = 0; rows[panel] > 0; first += rows[panel], second += rows[panel], panel++)
+            _mm512_storeu_si512(out + panel * FMA_A_FLOATS + k * FMA_TURNED,
+                                pairs_of(first, second, (__mmask16)((1 << rows[panel]) - 1), both));
     }
 }
 
@@ -110,8 +109,9 @@ static void join_panel(float *out, const struct fma_operand *b, i64 column, i64 
                                     36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     __m512i right = _mm512_add_epi16(left, _mm512_set1_epi16(16));
     for (i64 k = 0; k < count; k++, out += FMA_COLUMNS) {
-        const bf16 *row = element_at(b, 2 * (depth + k), column), *next = second_row(b, depth + k, column);
-        __m512i first = _mm512_maskz_loadu_epi16(mask, row), second = _mm512_maskz_loadu_epi16(next ? mask : 0, next);
+        bool both = has_both(b, depth + k);
+        const bf16 *row = element_at(b, 2 * (depth + k), column), *next = row + (both ? b->stride : 0);
+        __m512i first = _mm512_maskz_loadu_epi16(mask, row), second = _mm512_maskz_loadu_epi16(both ? mask : 0, next);
         __builtin_prefetch(row + 2 * AHEAD * b->stride);
         __builtin_prefetch(row + (2 * AHEAD + 1) * b->stride);
         _mm512_storeu_si512(out, _mm512_permutex2var_epi16(first, left, second));

@@ -76,7 +76,7 @@ static const buffer *buffer_before(const char *at)
     return next == buffers.begin() ? nullptr : &(--next)->second;
 }
 
-/* Without a key buffers are opened one by one, as work comes to them. */
+/* Without a key buffers are opened one by one, as work comes to them; another thread may have been first. */
 static bool open_touched(const char *at)
 {
     if (key >= 0)
@@ -87,7 +87,7 @@ static bool open_touched(const char *at)
         return false;
     for (const buffer *other : opened)
         if (other == b)
-            return false;
+            return true;
     mprotect(b->first_page, b->pages, PROT_READ | PROT_WRITE);
     opened.push_back(b);
     return true;
