@@ -70,6 +70,15 @@ void set_running(const char *name)
     running = name;
 }
 
+/* So that nothing is allocated where buffers are opened: in a signal. */
+static void add_buffer(const buffer &b)
+{
+    buffers[b.first_page] = b;
+    alone here;
+    if (opened.capacity() < buffers.size())
+        opened.reserve(2 * buffers.size());
+}
+
 static const buffer *buffer_before(const char *at)
 {
     auto next = buffers.upper_bound((char *)at);
@@ -264,7 +273,7 @@ void buffer_grow(char *at, size_t bytes)
         b = *before;
         b.bytes = b.pages = b.pages + bytes;
     }
-    buffers[b.first_page] = b;
+    add_buffer(b);
     inside_device open;
     if (key >= 0)
         pkey_mprotect(at, bytes, PROT_READ | PROT_WRITE, key);
@@ -318,7 +327,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     b.first_page = take_pages(b.pages);
     if (!b.first_page)
         return cudaErrorMemoryAllocation;
-    buffers[b.first_page] = b;
+    add_buffer(b);
     prepare(b);
     *memory = b.begin();
     return cudaSuccess;
