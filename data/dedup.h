@@ -13,4 +13,5 @@ enum { DEDUP_EXACT, DEDUP_NEAR };
 extern const struct setting dedup_table[];
 /* out: an existing folder. 0; -1 with a message; 1: interrupted() said so, nothing is to be gone on with. */
 int dedup_stage(const struct dedup_settings *settings, const char *out);
+
 #endif

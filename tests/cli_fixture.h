@@ -1,0 +1,123 @@
+/* The program run as a process, beside shards, a model and media of its own: what it said, and how it ended. */
+#ifndef WEFT_TESTS_CLI_FIXTURE_H
+#define WEFT_TESTS_CLI_FIXTURE_H
+#include <fcntl.h>
+#include <setjmp.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include "tests/model_fixture.h"
+#include <cmocka.h>
+
+extern char **environ;
+static char *shards, *model_folder, *checkpoints;
+static struct device device;
+static struct text said, complained; /* of the last run: stdout, stderr */
+
+/* ---- Running it ---- */
+
+static inline char *in_folder(const char *name)
+{
+    return path_join(shards, name);
+}
+
+static inline void read_output(struct text *out, const char *name)
+{
+    char *path = in_folder(name);
+    text_release(out);
+    assert_int_equal(file_read(out, path), 0);
+    text_append(out, "", 0);
+    memory_free(path);
+}
+
+static inline int spawn(char *const *argv, const char *input)
+{
+    char *in = in_folder("stdin"), *out = in_folder("stdout"), *err = in_folder("stderr");
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+    int status;
+    assert_int_equal(file_replace(in, input, (i64)strlen(input)), 0);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, in, O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, out, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    posix_spawn_file_actions_addopen(&actions, 2, err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    assert_int_equal(posix_spawn(&child, WEFT_PROGRAM, &actions, NULL, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    memory_free(in);
+    memory_free(out);
+    memory_free(err);
+    if (!WIFEXITED(status))
+        fail_msg("weft %s was ended by signal %d", argv[1] ? argv[1] : "", WTERMSIG(status));
+    return WEXITSTATUS(status);
+}
+
+static inline int run(const char *input, const char *const *words)
+{
+    const char *argv[32] = {"weft"};
+    for (int i = 0; words[i]; i++)
+        argv[i + 1] = words[i];
+    int status = spawn((char *const *)argv, input);
+    read_output(&said, "stdout");
+    read_output(&complained, "stderr");
+    return status;
+}
+#define WEFT(...) run("", (const char *const[]){__VA_ARGS__, NULL})
+
+static inline void expect_complaint(const char *part)
+{
+    if (!complained.data || !strstr(complained.data, part))
+        fail_msg("expected \"%s\" in: %s", part, complained.data ? complained.data : "(nothing)");
+}
+
+static inline void expect_absent(const char *path)
+{
+    char **names, *start = string_format("%s.tmp", strrchr(path, '/') + 1);
+    i64 count;
+    assert_false(file_exists(path));
+    assert_int_equal(directory_list(&names, &count, shards), 0);
+    for (i64 i = 0; i < count; i++)
+        if (strncmp(names[i], start, strlen(start)) == 0)
+            fail_msg("%s was left behind", names[i]);
+    string_list_free(names, count);
+    memory_free(start);
+}
+
+/* The first `bytes`, or all but the last -bytes. */
+static inline void copy_cut(const char *to, const char *from, i64 bytes)
+{
+    struct text content = {0};
+    assert_int_equal(file_read(&content, from), 0);
+    assert_int_equal(file_replace(to, content.data, bytes < 0 ? content.length + bytes : bytes), 0);
+    text_release(&content);
+}
+
+static inline int make(void **state)
+{
+    (void)state;
+    setenv("WEFT_THREADS", "1", 1);
+    device_open_cpu(&device);
+    shards = fixture_shards("cli", 80, 40);
+    model_folder = in_folder("model");
+    checkpoints = in_folder("checkpoints");
+    fixture_model(shards, &device);
+    fixture_media(shards);
+    return 0;
+}
+
+static inline int clear(void **state)
+{
+    (void)state;
+    directory_remove(shards);
+    memory_free(shards);
+    memory_free(model_folder);
+    memory_free(checkpoints);
+    text_release(&said);
+    text_release(&complained);
+    device_close(&device);
+    return 0;
+}
+
+#endif

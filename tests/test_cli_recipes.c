@@ -1,0 +1,263 @@
+/* The program with whole stages: recipes, plans, folders that stages leave, the page. */
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include "core/json.h"
+#include "tests/cli_fixture.h"
+
+static void a_recipe_with_an_unknown_key_is_named_by_line(void **state)
+{
+    (void)state;
+    char *path = in_folder("bad.yaml");
+    const char *recipe = "run: out/x\nstages:\n  b:\n    kind: pretrain\n    data: /tmp\n    stepz: 3\n";
+    assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
+    assert_int_equal(WEFT("inspect", path), 1);
+    expect_complaint("bad.yaml:6");
+    expect_complaint("steps");
+    assert_int_equal(WEFT("run", path), 2);
+    memory_free(path);
+}
+
+/* ---- Commands that write folders ---- */
+
+static void reconstruct_puts_media_side_by_side(void **state)
+{
+    (void)state;
+    static const char *const made[] = {"picture.png", "film.mp4", "noise.wav", "noise-original.wav"};
+    char *picture = in_folder("picture.png"), *film = in_folder("film.mp4"), *noise = in_folder("noise.wav"),
+         *out = in_folder("back");
+    if (WEFT("reconstruct", model_folder, picture, film, noise, "-o", out, "--json"))
+        fail_msg("%s", complained.data);
+    for (i64 i = 0; i < COUNT_OF(made); i++) {
+        char *path = path_join(out, made[i]);
+        assert_true(file_exists(path));
+        memory_free(path);
+    }
+    assert_non_null(strstr(said.data, "PSNR"));
+    assert_non_null(strstr(said.data, "log-mel"));
+    assert_int_equal(directory_remove(out), 0);
+    assert_int_equal(WEFT("reconstruct", model_folder, picture, SOURCE_TREE "/LICENSE", "-o", out), 1);
+    expect_absent(out);
+    assert_int_equal(WEFT("reconstruct", shards, picture, "-o", out), 1);
+    expect_complaint("no vision tokenizer");
+    memory_free(picture);
+    memory_free(film);
+    memory_free(noise);
+    memory_free(out);
+}
+
+static void grid_prints_one_object_a_sub_model(void **state)
+{
+    (void)state;
+    if (WEFT("grid", model_folder, "--data", shards, "--part", "train", "--length", "128", "--rows", "4", "--tokens",
+             "4", "--json"))
+        fail_msg("%s", complained.data);
+    char *end = strchr(said.data, '\n');
+    struct json *first = json_parse(said.data, end - said.data, "stdout");
+    assert_string_equal(json_string(json_get(first, "name"), ""), "full");
+    assert_true(json_number(json_get(json_get(first, "loss"), "text"), 0) > 0);
+    json_free(first);
+}
+
+static char *losses_of_length(const char *length)
+{
+    if (WEFT("eval", model_folder, "--data", shards, "--part", "train", "--length", length, "--json"))
+        fail_msg("%s", complained.data);
+    struct text losses = {0};
+    struct json *j = json_parse(said.data, said.length, "stdout");
+    json_print(&losses, json_get(j, "losses"), 0);
+    json_free(j);
+    return losses.data;
+}
+
+static void no_row_is_longer_than_what_is_measured(void **state)
+{
+    (void)state;
+    char *some = losses_of_length("65536"), *most = losses_of_length("1048576");
+    assert_string_equal(some, most);
+    memory_free(some);
+    memory_free(most);
+}
+
+/* Without shards, without data: the stages say what the tokenizers will be. */
+static void plan_knows_a_stage_that_has_not_run(void **state)
+{
+    (void)state;
+    const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
+    double bytes[2];
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        if (WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--ranks", ranks == 1 ? "1" : "2", "--json"))
+            fail_msg("%s", complained.data);
+        struct json *plan = json_parse(said.data, said.length, "stdout");
+        assert_string_equal(json_string(json_get(plan, "stage"), ""), "base");
+        assert_true(json_number(json_get(plan, "flops"), 0) > 0);
+        assert_true((json_number(json_get(plan, "traffic"), 0) > 0) == (ranks > 1));
+        bytes[ranks - 1] = json_number(json_get(json_get(plan, "bytes"), "moments"), 0);
+        json_free(plan);
+    }
+    assert_true(bytes[1] < 0.51 * bytes[0]);
+    assert_int_equal(WEFT("plan", recipe, "bpe"), 2);
+    expect_complaint("pretrain or sft");
+    assert_int_equal(WEFT("plan", recipe, "more", "run=/nowhere/at-all"), 0); /* of half, which is cut from base */
+    assert_non_null(strstr(said.data, "more: "));
+    assert_int_equal(WEFT("plan", recipe, "more", "run=/nowhere/at-all", "half.topk=99"), 2);
+    expect_complaint("--topk 99");
+    assert_int_equal(WEFT("plan", recipe, "base", "--ranks", "3", "--layout", "data=2"), 2);
+}
+
+static void plan_looks_behind_dedup(void **state)
+{
+    (void)state;
+    char *path = in_folder("unique.yaml");
+    static const char recipe[] = "run: /nowhere/at-all\nstages:\n"
+                                 "  bpe: {kind: tokenizer-text, data: /nowhere, vocabulary: 500}\n"
+                                 "  a: {kind: prepare, data: /nowhere, text: bpe, part: 0/2}\n"
+                                 "  b: {kind: prepare, data: /nowhere, text: bpe, part: 1/2}\n"
+                                 "  unique: {kind: dedup, data: [a, b]}\n"
+                                 "  base: {kind: pretrain, data: unique}\n";
+    assert_int_equal(file_replace(path, recipe, (i64)sizeof recipe - 1), 0);
+    if (WEFT("plan", path, "base"))
+        fail_msg("%s", complained.data);
+    assert_non_null(strstr(said.data, "base: "));
+    memory_free(path);
+}
+
+static void plan_names_what_cannot_be_known(void **state)
+{
+    (void)state;
+    char *path = in_folder("unknown.yaml");
+    struct text recipe = {0};
+    text_printf(&recipe,
+                "run: %s/unknown\nstages:\n"
+                "  made: {kind: command, argv: [make-a-model]}\n"
+                "  base: {kind: pretrain, data: %s}\n"
+                "  more: {kind: pretrain, from: made, data: %s}\n",
+                shards, shards, shards);
+    assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
+    assert_int_equal(WEFT("plan", path), 0);
+    assert_non_null(strstr(said.data, "base: "));
+    expect_complaint("stage more is not planned");
+    assert_int_equal(WEFT("plan", path, "more"), 1);
+    expect_complaint("what stage made makes");
+    assert_int_equal(WEFT("plan", path, "more", "more.from=more"), 2);
+    expect_complaint("does not come before it");
+    text_release(&recipe);
+    memory_free(path);
+}
+
+static void a_folder_of_others_is_no_stage(void **state)
+{
+    (void)state;
+    char *path = in_folder("others.yaml"), *folder = in_folder("others/half"), *mine = in_folder("others/half/mine");
+    struct text recipe = {0};
+    text_printf(&recipe, "run: %s/others\nstages:\n  half: {kind: extract, from: %s}\n", shards, model_folder);
+    assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
+    assert_int_equal(directory_make(folder), 0);
+    assert_int_equal(file_replace(mine, "", 0), 0);
+    assert_int_equal(WEFT("run", path), 1);
+    expect_complaint("weft run did not make it");
+    assert_int_equal(WEFT("run", path, "--redo"), 1);
+    expect_complaint("weft run did not make it");
+    assert_true(file_exists(mine));
+    text_release(&recipe);
+    memory_free(folder);
+    memory_free(mine);
+    memory_free(path);
+}
+
+static void the_page_shows_what_stages_left(void)
+{
+    static const char *const words[] = {"held-out loss against active parameters", ">full</text>",
+                                        "which experts each stream chooses"};
+    char *run_folder = in_folder("run"), *timings = path_join(run_folder, "timings.jsonl");
+    char *alone = path_join(run_folder, "report.html"), *both = in_folder("both.html");
+    struct text page = {0}, clock = {0};
+    assert_int_equal(file_read(&clock, timings), 0);
+    assert_null(strstr(clock.data, "matrix_peak_gflops")); /* none of these stages measures it */
+    assert_int_equal(WEFT("report", run_folder), 0);
+    assert_int_equal(WEFT("report", run_folder, run_folder, "-o", both), 0);
+    assert_int_equal(file_read(&page, alone), 0);
+    for (i64 i = 0; i < COUNT_OF(words); i++)
+        if (!strstr(page.data, words[i]))
+            fail_msg("the page does not show \"%s\"", words[i]);
+    assert_null(strstr(page.data, "GFLOP/s"));
+    assert_int_equal(file_read(&page, both), 0);
+    assert_non_null(strstr(page.data, "2 runs"));
+    void *blocks[] = {run_folder, timings, alone, both};
+    for (i64 i = 0; i < COUNT_OF(blocks); i++)
+        memory_free(blocks[i]);
+    text_release(&page);
+    text_release(&clock);
+}
+
+static void a_recipe_runs_extract_grid_and_routing(void **state)
+{
+    (void)state;
+    static const char *const made[] = {"half/config.json", "grid/grid.json", "look/routing.html"};
+    char *path = in_folder("small.yaml");
+    struct text recipe = {0};
+    text_printf(&recipe,
+                "run: %s/run\nstages:\n"
+                "  half: {kind: extract, from: %s, experts: 4, layers: 0-3}\n"
+                "  grid: {kind: grid, from: half, data: %s, part: train, length: 128, rows: 4, decode_tokens: 4}\n"
+                "  look: {kind: routing, from: half, data: %s, part: train, length: 128}\n",
+                shards, model_folder, shards, shards);
+    assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
+    if (WEFT("run", path))
+        fail_msg("%s", complained.data);
+    for (i64 i = 0; i < COUNT_OF(made); i++) {
+        char *file = string_format("%s/run/%s", shards, made[i]);
+        assert_true(file_exists(file));
+        memory_free(file);
+    }
+    text_release(&recipe);
+    memory_free(path);
+    the_page_shows_what_stages_left();
+}
+
+/* The first call leaves a file and fails; the second one would stumble over it. */
+static void a_command_begins_in_an_empty_folder(void **state)
+{
+    (void)state;
+    char *path = in_folder("command.yaml"), *made = in_folder("command/one/file");
+    struct text recipe = {0};
+    text_printf(&recipe,
+                "run: %s/command\nstages:\n"
+                "  one: {kind: command, argv: [sh, -c, 'test ! -e $OUT/file && touch $OUT/file && test -e %s/go']}\n",
+                shards, shards);
+    assert_int_equal(file_replace(path, recipe.data, recipe.length), 0);
+    assert_int_equal(WEFT("run", path), 1);
+    expect_complaint("sh ended with status 1");
+    char *go = in_folder("go"), *partial = in_folder("command/one.partial");
+    assert_int_equal(file_replace(go, "", 0), 0);
+    int lock = open(partial, O_RDONLY | O_DIRECTORY); /* as a run that is at work holds it */
+    assert_true(lock >= 0 && flock(lock, LOCK_EX) == 0);
+    assert_int_equal(WEFT("run", path), 1);
+    expect_complaint("another weft run is at work");
+    close(lock);
+    if (WEFT("run", path))
+        fail_msg("%s", complained.data);
+    assert_true(file_exists(made));
+    text_release(&recipe);
+    memory_free(go);
+    memory_free(partial);
+    memory_free(made);
+    memory_free(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_recipe_with_an_unknown_key_is_named_by_line),
+        cmocka_unit_test(reconstruct_puts_media_side_by_side),
+        cmocka_unit_test(grid_prints_one_object_a_sub_model),
+        cmocka_unit_test(no_row_is_longer_than_what_is_measured),
+        cmocka_unit_test(plan_knows_a_stage_that_has_not_run),
+        cmocka_unit_test(plan_looks_behind_dedup),
+        cmocka_unit_test(plan_names_what_cannot_be_known),
+        cmocka_unit_test(a_folder_of_others_is_no_stage),
+        cmocka_unit_test(a_recipe_runs_extract_grid_and_routing),
+        cmocka_unit_test(a_command_begins_in_an_empty_folder),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}
