@@ -179,7 +179,8 @@ static inline void store_rows(struct matrix out, const struct row_block *block, 
 
 static inline struct attention_tiling attention_tiles_of_rows(i64 keys_most)
 {
-    return (struct attention_tiling){AMX_ATTENTION_ROWS, 2 * AMX_ATTENTION_ROWS, keys_most, true}; /* never halved */
+    return (struct attention_tiling){AMX_ATTENTION_ROWS, 2 * AMX_ATTENTION_ROWS, keys_most, true,
+                                     true}; /* never cut in two */
 }
 
 #endif

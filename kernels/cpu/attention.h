@@ -6,12 +6,13 @@
  *
  * Keys. Blocks of KEY_BLOCK keys keep the extremes of their columns begin, end, hole_begin, hole_end; spans of
  * KEY_SPAN keys keep those of their blocks. From them alone follows whether some query between two indices may see
- * some key of a block, and whether all see all of it. A run is a stretch of blocks that may be seen.
+ * some key of a block, and whether all see all of it. A run is a stretch of blocks that may be seen, without the keys
+ * at its ends that are not.
  *
- * Queries. A tile begins with a power of two of neighbouring queries and is halved while reading the keys of both
- * halves costs less than reading those of the whole: neighbours of one sample stay together, requests of a shared
- * cache, or many short samples, come apart. All of this follows from shapes and intervals, never from threads or
- * values.
+ * Queries. A tile begins with neighbouring queries up to where samples meet, and is cut in two, there or in the middle,
+ * while reading the keys of both parts costs less than reading those of the whole: neighbours of one sample stay
+ * together, requests of a shared cache, or short samples, come apart. All of this follows from shapes and intervals,
+ * never from threads or values.
  *
  * Keys and values must be finite, masked ones too: a masked probability is an exact zero, but is multiplied. */
 #ifndef WEFT_CPU_ATTENTION_H
@@ -32,17 +33,19 @@ struct key_bounds { /* of the keys any query can see; holes that are empty are n
     i32 hole_begin_max, hole_end_min; /* over all keys: inside of it every key is hidden */
 };
 struct query_tile {
-    i32 first, count, blocks; /* blocks of keys it reads */
+    i32 first, count, keys; /* that it multiplies with */
 };
 struct key_run {
-    i64 first, count;       /* keys; `count` may pass the last key of all by less than KEY_BLOCK */
+    i64 first, count;       /* keys; of whole blocks they may pass the last key of all */
     i64 mask_from, mask_to; /* of the run's keys, those that some query of the tile may not see */
+    i64 next;               /* block behind it */
 };
-/* Widths of runs are multiples of KEY_BLOCK. A tile of scores should stay in the second-level cache. */
+/* A tile of scores should stay in the second-level cache. */
 struct attention_tiling {
     i64 rows_most, rows_least; /* of a tile of queries; a single query may pass either */
     i64 keys_most;             /* of a run */
     bool aligned;              /* runs do not cross multiples of keys_most */
+    bool whole_blocks;         /* runs begin and end with a block, queries are cut evenly */
 };
 struct attention_plan {
     const struct intervals *intervals;
@@ -50,6 +53,7 @@ struct attention_plan {
     i64 group, blocks, spans, tile_count;
     struct key_bounds *block, *span;
     struct query_tile *tiles; /* most work first; equal shapes follow each other, whose code then is in the cache */
+    bool *meets;              /* of each query: a sample ended just before it */
 };
 
 /* The plan lives in worker 0's scratch slot 7. */

@@ -221,20 +221,22 @@ static void transpose(bf16 *out, const bf16 *in, i64 rows, i64 columns)
 
 static void add_queries(const struct tile *tile, const struct job *job, const void *key, i64 keys)
 {
-    i64 rows = tile->rows, width = job->width;
+    i64 rows = tile->rows, width = job->width, padded = keys_padded(keys);
     bool half = job->q.dtype == DTYPE_BF16;
     struct gemm dq = {.m = rows,
                       .n = width,
                       .k = keys,
-                      .lda = half ? keys : rows,
+                      .lda = half ? padded : rows,
                       .ldb = width,
                       .ldc = width,
                       .transpose_a = !half,
                       .add = true,
                       .dtype = job->q.dtype,
                       .out_dtype = DTYPE_F32};
-    if (half)
-        transpose(tile->turned, tile->ds, keys, rows);
+    if (half) {
+        memset((bf16 *)tile->ds + keys * rows, 0, (size_t)((padded - keys) * rows) * 2);
+        transpose(tile->turned, tile->ds, padded, rows);
+    }
     CPU(gemm)(tile->dq, half ? tile->turned : tile->ds, key, &dq, tile->worker);
 }
 

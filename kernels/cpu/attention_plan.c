@@ -87,28 +87,45 @@ i64 CPU(attention_next)(const struct attention_plan *plan, i64 block, i32 low, i
     return block;
 }
 
+static i64 columns_of(const struct key_run *run) /* of scores, with what fills up the last ones */
+{
+    return round_up(run->count, KEY_UNIT);
+}
+
 static struct query_tile make_tile(const struct attention_plan *plan, i64 first, i64 count)
 {
-    const i32 *query = plan->intervals->query + first;
     struct query_tile tile = {(i32)first, (i32)count, 0};
-    for (i64 block = 0; (block = CPU(attention_next)(plan, block, query[0], query[count - 1])) < plan->blocks; block++)
-        tile.blocks++;
+    struct key_run run = {0};
+    while (CPU(attention_run)(&run, plan, &tile))
+        tile.keys += (i32)columns_of(&run);
     return tile;
 }
 
-/* Time of a tile over `blocks` blocks, in units of one row's time over one block: measured, packing the keys costs as
- * much as ROWS_FIXED rows, beginning and ending a tile as much as BLOCKS_FIXED blocks of 32 rows. */
+/* Time of a tile, in units of one row's time for one key: measured, packing the keys costs as much as ROWS_FIXED rows,
+ * beginning and ending a tile as much as AREA_FIXED. */
 static i64 tile_cost(const struct attention_plan *plan, const struct query_tile *tile)
 {
-    enum { ROWS_FIXED = 16, BLOCKS_FIXED = 4 };
-    return (tile->count * plan->group + ROWS_FIXED) * tile->blocks + 32 * BLOCKS_FIXED;
+    enum { ROWS_FIXED = 16, AREA_FIXED = 2048 };
+    return (tile->count * plan->group + ROWS_FIXED) * tile->keys + AREA_FIXED;
+}
+
+/* Between two queries of the tile, so that both parts have some: where samples meet, as near to the middle as there is,
+ * or else in the middle. */
+static i64 middle_of(const struct attention_plan *plan, const struct query_tile *tile)
+{
+    i64 half = tile->count / 2;
+    for (i64 away = 0; away < half; away++)
+        for (i64 at = half - away; at <= half + away; at += max_i64(2 * away, 1))
+            if (plan->meets[tile->first + at])
+                return at;
+    return half;
 }
 
 static void add_tile(struct attention_plan *plan, struct query_tile tile)
 {
-    i64 half = tile.count / 2;
-    if (half && half * plan->group >= plan->tiling.rows_least) {
-        struct query_tile a = make_tile(plan, tile.first, half), b = make_tile(plan, tile.first + half, half);
+    i64 at = middle_of(plan, &tile);
+    if (at && min_i64(at, tile.count - at) * plan->group >= plan->tiling.rows_least) {
+        struct query_tile a = make_tile(plan, tile.first, at), b = make_tile(plan, tile.first + at, tile.count - at);
         if (tile_cost(plan, &a) + tile_cost(plan, &b) < tile_cost(plan, &tile)) {
             add_tile(plan, a);
             add_tile(plan, b);
@@ -123,46 +140,90 @@ static int more_work_first(const void *a, const void *b)
     const struct query_tile *x = a, *y = b;
     if (x->count != y->count)
         return x->count > y->count ? -1 : 1;
-    if (x->blocks != y->blocks)
-        return x->blocks > y->blocks ? -1 : 1;
+    if (x->keys != y->keys)
+        return x->keys > y->keys ? -1 : 1;
     return x->first < y->first ? -1 : 1;
 }
 
-static i64 power_of_two_below(i64 most)
+/* Samples meet where some key's last query is followed by another. Queries that do not follow each other are cut
+ * anywhere. */
+static void find_meetings(struct attention_plan *plan)
 {
-    i64 power = 1;
-    while (power * 2 <= most)
-        power *= 2;
-    return power;
+    const struct intervals *v = plan->intervals;
+    memset(plan->meets, 0, (size_t)v->queries);
+    if (v->queries < 2 || v->query[v->queries - 1] - v->query[0] != v->queries - 1)
+        return;
+    for (i64 j = 0; j < v->keys; j++) {
+        i64 at = (i64)v->end[j] - v->query[0];
+        if (at > 0 && at < v->queries)
+            plan->meets[at] = true;
+    }
+}
+
+/* Up to where the last samples meet among the next `most` queries; a longer one is cut evenly. */
+static i64 next_count(const struct attention_plan *plan, i64 first, i64 most)
+{
+    i64 left = plan->intervals->queries - first, length = min_i64(most, left);
+    if (left <= most || plan->tiling.whole_blocks)
+        return length;
+    for (i64 count = length; count > 0; count--)
+        if (plan->meets[first + count])
+            return count;
+    while (length < left && !plan->meets[first + length])
+        length++;
+    return ceil_div(length, ceil_div(length, most));
+}
+
+static i64 plan_bytes(const struct attention_plan *plan)
+{
+    return (plan->blocks + plan->spans) * (i64)sizeof *plan->block +
+           plan->intervals->queries * (i64)(sizeof *plan->tiles + sizeof *plan->meets);
 }
 
 void CPU(attention_plan)(struct attention_plan *plan, const struct intervals *intervals, i64 group,
                          struct attention_tiling tiling)
 {
     i64 blocks = ceil_div(intervals->keys, KEY_BLOCK), spans = ceil_div(intervals->keys, KEY_SPAN);
-    *plan = (struct attention_plan){intervals, tiling, group, blocks, spans, 0, NULL, NULL, NULL};
-    plan->block =
-        CPU(scratch)(0, 7, (blocks + spans) * (i64)sizeof *plan->block + intervals->queries * (i64)sizeof *plan->tiles);
+    *plan = (struct attention_plan){intervals, tiling, group, blocks, spans, 0, NULL, NULL, NULL, NULL};
+    plan->block = CPU(scratch)(0, 7, plan_bytes(plan));
     plan->span = plan->block + blocks;
     plan->tiles = (struct query_tile *)(plan->span + spans);
+    plan->meets = (bool *)(plan->tiles + intervals->queries);
     workers_run(spans, bound_span, plan);
-    i64 most = max_i64(1, tiling.rows_most / group);
-    for (i64 first = 0; first < intervals->queries;) {
-        i64 count = power_of_two_below(min_i64(most, intervals->queries - first));
+    find_meetings(plan);
+    for (i64 first = 0, count; first < intervals->queries; first += count) {
+        count = next_count(plan, first, max_i64(1, tiling.rows_most / group));
         add_tile(plan, make_tile(plan, first, count));
-        first += count;
     }
     qsort(plan->tiles, (size_t)plan->tile_count, sizeof *plan->tiles, more_work_first);
+}
+
+static bool key_seen(const struct intervals *v, i64 key, i32 low, i32 high)
+{
+    return v->begin[key] <= high && v->end[key] > low && !(v->hole_begin[key] <= low && v->hole_end[key] > high);
+}
+
+/* Keys at both ends that no query sees are left out. */
+static void trim(struct key_run *run, const struct intervals *v, i32 low, i32 high)
+{
+    i64 first = run->first, past = min_i64(run->first + run->count, v->keys);
+    while (first + 1 < past && !key_seen(v, first, low, high))
+        first++;
+    while (past - 1 > first && !key_seen(v, past - 1, low, high))
+        past--;
+    i64 shift = first - run->first, count = past - first;
+    *run = (struct key_run){first, count, max_i64(run->mask_from - shift, 0), min_i64(run->mask_to - shift, count),
+                            run->next};
 }
 
 bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, const struct query_tile *tile)
 {
     const i32 *query = plan->intervals->query + tile->first;
     i32 low = query[0], high = query[tile->count - 1];
-    i64 first = CPU(attention_next)(plan, (run->first + run->count) / KEY_BLOCK, low, high), past = first;
+    i64 first = CPU(attention_next)(plan, run->next, low, high), past = first;
     i64 most = plan->tiling.keys_most / KEY_BLOCK,
         limit = plan->tiling.aligned ? round_up(first + 1, most) : first + most;
-    *run = (struct key_run){first * KEY_BLOCK, 0, plan->tiling.keys_most, 0};
+    *run = (struct key_run){first * KEY_BLOCK, 0, plan->tiling.keys_most, 0, 0};
     for (; past < min_i64(limit, plan->blocks) && attention_some_seen(&plan->block[past], low, high); past++) {
         if (attention_all_seen(&plan->block[past], low, high) && (past + 1) * KEY_BLOCK <= plan->intervals->keys)
             continue;
@@ -170,6 +231,9 @@ bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, 
         run->mask_to = (past - first + 1) * KEY_BLOCK;
     }
     run->count = (past - first) * KEY_BLOCK;
+    run->next = past;
+    if (run->count > 0 && !plan->tiling.whole_blocks)
+        trim(run, plan->intervals, low, high);
     return run->count > 0;
 }
 

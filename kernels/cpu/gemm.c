@@ -49,7 +49,7 @@ static void run_block(const struct part *p, const float *panel, i64 rows, i64 at
     float near[FMA_ROWS * FMA_COLUMNS] __attribute__((aligned(64)));
     i64 columns = min_i64(FMA_COLUMNS, p->columns - column);
     char *out = p->c + ((p->row + at) * g->ldc + p->column + column) * element_bytes(g->out_dtype);
-    bool whole = columns == FMA_COLUMNS && (rows % 2 == 0 || rows == 1);
+    bool whole = (columns == FMA_COLUMNS || columns == FMA_LANES) && (rows % 2 == 0 || rows == 1);
     bool straight = whole && g->out_dtype == DTYPE_F32 && !g->add;
     struct fma_block block = {.a = panel,
                               .b = p->column_panels + column * p->count,

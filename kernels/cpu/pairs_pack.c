@@ -15,12 +15,17 @@ static i64 bytes_there(const struct fma_operand *m, i64 depth, i64 words)
     return 2 * min_i64(2 * words, m->terms - 2 * depth);
 }
 
+/* A vector at a time: rows are short, and calls of memcpy many. */
 static void copy_words(float *out, const struct fma_operand *m, i64 row, i64 depth, i64 words)
 {
-    i64 bytes = bytes_there(m, depth, words);
-    memcpy(out, element_at(m, row, 2 * depth), (size_t)bytes);
-    if (bytes < 4 * words)
-        ((bf16 *)out)[2 * words - 1] = 0;
+    i64 bytes = bytes_there(m, depth, words), i = 0;
+    const char *from = (const char *)element_at(m, row, 2 * depth);
+    for (; i + 64 <= bytes; i += 64)
+        _mm512_storeu_si512((char *)out + i, _mm512_loadu_si512(from + i));
+    if (i < 4 * words) {
+        __mmask64 to = ~(__mmask64)0 >> (64 - (4 * words - i)), in = to >> (4 * words - bytes);
+        _mm512_mask_storeu_epi8((char *)out + i, to, _mm512_maskz_loadu_epi8(in, from + i));
+    }
 }
 
 /* ---- a ---- */

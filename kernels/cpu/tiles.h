@@ -288,7 +288,7 @@ static inline i64 amx_segments_bytes(const struct amx_gradient_tiling *t, i64 ro
 }
 
 /* ---- attention: queries times heads of a group, and keys, of a tile; keys come in blocks ---- */
-enum { KEY_BLOCK = 32, KEY_SPAN = 512 };
+enum { KEY_BLOCK = 32, KEY_SPAN = 512, KEY_UNIT = 16 }; /* scores of a row are whole units */
 enum { AMX_ATTENTION_ROWS = 256, AMX_ATTENTION_CHUNK = 8, AMX_ATTENTION_SPAN = 4 }; /* of a tile; blocks of keys */
 enum { FORWARD_ROWS_MOST = 128, FORWARD_KEYS_MOST = 512, BACKWARD_ROWS_MOST = 256, BACKWARD_KEYS_MOST = 128 };
 

@@ -122,7 +122,7 @@ static void see_attention(struct device *device, struct matrix q, struct matrix 
     see_scratch(device, 0, (1 + backward) * rows_most * keys_most * 4);
     see_scratch(device, 1, bytes == 4 ? 0 : (backward ? 3 : 1) * rows_most * keys_most * bytes);
     see_scratch(device, 2, (1 + backward) * rows_most * width * bytes);
-    see_scratch(device, 3, (rows_most * (width + 2) + FORWARD_KEYS_MOST) * 4);
+    see_scratch(device, 3, (rows_most * (width + (backward ? 2 : 4)) + FORWARD_KEYS_MOST) * 4);
     see_scratch(device, 6, 2 * packed * (bytes + (backward ? 4 : 0)));
 }
 
@@ -133,7 +133,7 @@ void meta_see_attention(struct device *device, struct matrix q, struct matrix k,
         see_attention_on_tiles(device, k, q.columns / heads, backward);
     else
         see_attention(device, q, k, heads, kv_heads, backward);
-    see_scratch(device, 7, intervals->queries * 12 + k.rows);
+    see_scratch(device, 7, intervals->queries * 13 + k.rows);
 }
 
 i64 meta_scratch_bytes(const struct device *device)
