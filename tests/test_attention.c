@@ -161,6 +161,7 @@ static const struct shape shapes[] = {
     {13, 700, 8, 2, 64, 100, 0, true, true},
     {1300, 1300, 4, 1, 32, 500, 100, false, true},
     {64, 1500, 4, 2, 40, 60, 10, true, true},
+    {900, 900, 5, 1, 24, 16, 4, false, true},
 };
 
 static void open_shape(struct problem *p, const struct shape *s, enum dtype dtype)
@@ -292,6 +293,7 @@ static void levels_agree(void **state)
         {300, 300, 8, 2, 64, 70, 9, false, true},   {77, 77, 3, 1, 32, 0, 0, false, false},
         {120, 400, 10, 2, 96, 90, 20, true, true},  {5, 9, 4, 4, 64, 0, 0, false, false},
         {530, 530, 4, 4, 128, 200, 0, false, true}, {64, 64, 32, 1, 32, 20, 5, false, false},
+        {300, 300, 5, 1, 32, 14, 0, false, true},   {700, 700, 4, 2, 16, 40, 12, false, false},
     };
     static const enum tensor results[] = {OUT, DQ, DK, DV};
     (void)state;
