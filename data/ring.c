@@ -26,6 +26,7 @@ struct ring {
     const char *const *words;
     struct ring_part *parts;
     i64 count, restarts;
+    i64 reader; /* of several; -1: the only one */
     double waited_s;
     bool keep;
     int (*call)(void *context); /* while waiting; may be NULL */
@@ -42,6 +43,7 @@ struct ring *ring_open(const char *directory, const char *stream, const char *co
     *r = (struct ring){.stream = string_copy(stream),
                        .words = filler,
                        .count = plan.settings.stream.parts,
+                       .reader = -1,
                        .keep = plan.settings.stream.keep};
     r->parts = memory_alloc(r->count * (i64)sizeof *r->parts);
     for (i64 i = 0; i < r->count; i++) {
@@ -56,6 +58,11 @@ struct ring *ring_open(const char *directory, const char *stream, const char *co
         return r;
     ring_close(r);
     return NULL;
+}
+
+void ring_read_as(struct ring *r, i64 reader)
+{
+    r->reader = reader;
 }
 
 bool ring_keeps(const struct ring *r)
@@ -164,6 +171,18 @@ static int ended(struct ring *r, struct ring_part *p, int status)
                      WEXITSTATUS(status));
 }
 
+/* One of several leaves it where all that fill the ring look, and may go back; the only one says it alone. */
+static int tell(struct ring *r, struct ring_part *p, i64 number)
+{
+    if (r->reader < 0 ? number <= p->wanted : number == p->wanted)
+        return 0;
+    if (r->reader >= 0 && ring_put_reader(p->directory, r->reader, number) < 0)
+        return -1;
+    if (send(p->control, &number, sizeof number, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof number || r->reader >= 0)
+        p->wanted = number;
+    return 0;
+}
+
 /* It runs, and knows that shard `number` is wanted. Not to hear it for once does no harm: it is told again. */
 static int ask(struct ring *r, i64 part, i64 number)
 {
@@ -179,9 +198,7 @@ static int ask(struct ring *r, i64 part, i64 number)
         if (start(r, part) < 0)
             return -1;
     }
-    if (number > p->wanted && send(p->control, &number, sizeof number, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof number)
-        p->wanted = number;
-    return 0;
+    return tell(r, p, number);
 }
 
 void ring_close(struct ring *r)
@@ -236,7 +253,7 @@ static int find_end(struct ring *r, i64 part)
 {
     struct ring_part *p = &r->parts[part];
     for (i64 i = 0; p->end < 0; i++)
-        if (wait_for(r, part, i, true) < 0 || ring_remove_before(p->directory, i) < 0)
+        if (wait_for(r, part, i, true) < 0 || (r->reader < 0 && ring_remove_before(p->directory, i) < 0))
             return -1;
     return 0;
 }

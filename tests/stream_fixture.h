@@ -121,7 +121,9 @@ struct variant {
     double mixture;
 };
 
-static inline struct loader *open_data(const char *name, const char *ring, const struct variant *v)
+/* words: of what fills its ring. */
+static inline struct loader *open_reader(const char *name, const char *ring, const struct variant *v,
+                                         const char *const *words)
 {
     char *data = in_folder(name), *directory = ring ? in_folder(ring) : NULL;
     struct loader_settings s = {.rows = {steps_at, some_rows, 1},
@@ -130,13 +132,18 @@ static inline struct loader *open_data(const char *name, const char *ring, const
                                 .mixture = {v->mixture, 1, 1, 1, 1, 1, 1, 1},
                                 .text_condition = 1,
                                 .shuffle_shards = v->shuffle_shards,
-                                .ring = {directory, filler}};
+                                .ring = {directory, words}};
     struct loader *l = loader_open(data, "train", &s, 9);
     if (!l)
         fail_msg("%s", error_text());
     memory_free(data);
     memory_free(directory);
     return l;
+}
+
+static inline struct loader *open_data(const char *name, const char *ring, const struct variant *v)
+{
+    return open_reader(name, ring, v, filler);
 }
 
 /* Which samples a step shows, what keys their draws, and the ids that the batch holds. */
