@@ -66,6 +66,7 @@ int command_serve_tokens(int argc, char **argv)
     if (status)
         return status < 0 ? command_failed() : 0;
     request.stream = a.positional[0];
-    status = request.directory ? fill(&request, part, readers, name) : serve(request.stream, request.data, listen, ring);
+    status =
+        request.directory ? fill(&request, part, readers, name) : serve(request.stream, request.data, listen, ring);
     return status < 0 ? command_failed() : status ? STATUS_INTERRUPTED : 0;
 }

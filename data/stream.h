@@ -68,7 +68,7 @@ struct ring_request {
     i64 part;
     i64 readers; /* 0: the one that `control` belongs to, which removes itself what it has passed */
     int control;
-    const char *servers; /* addresses of weft serve-tokens, white space or commas between; NULL: it prepares itself */
+    const char *servers;   /* addresses of weft serve-tokens, white space or commas between; NULL: it prepares itself */
     struct ring_name name; /* what servers know the ring by */
     struct device *device;
 };

@@ -14,7 +14,13 @@
 #define WEFT_DATA_TOKENS_H
 #include "data/stream.h"
 
-enum { TOKENS_VERSION = 2, TOKENS_READERS_MOST = 65536, TOKENS_MESSAGE_MOST = 4096, TOKENS_SILENCE_MS = 60000, TOKENS_BEAT_MS = 5000 };
+enum {
+    TOKENS_VERSION = 2,
+    TOKENS_READERS_MOST = 65536,
+    TOKENS_MESSAGE_MOST = 4096,
+    TOKENS_SILENCE_MS = 60000,
+    TOKENS_BEAT_MS = 5000
+};
 static const i64 tokens_index_most = (i64)1 << 31, tokens_shard_most = (i64)1 << 40; /* bytes */
 
 struct token_request {

@@ -2,9 +2,11 @@
  * no request or no answer is refused with a reason, by an end that goes on. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include "data/shard_layout.h"
 #include "data/tokens.h"
+#include "tests/ranks.h"
 #include "tests/stream_fixture.h"
 
 enum { SERVERS = 2 };
@@ -35,7 +37,7 @@ static void start(struct server *s, const char *stream, i64 number)
     s->process = fork();
     if (s->process == 0) {
         int descriptor = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-        if (descriptor < 0 || dup2(descriptor, 2) < 0)
+        if (descriptor < 0 || dup2(descriptor, 2) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL))
             _exit(9);
         execl(WEFT_PROGRAM, "weft", "serve-tokens", data, "--ring", ring, "--listen", *s->address ? s->address : "0",
               (char *)NULL);
@@ -109,7 +111,8 @@ static pid_t begin_reader(i64 number, const struct loader_cursor *cursor, i64 do
         if (loader_passed(l, &now) < 0)
             _exit(1);
         usleep(number ? 3000 : 0);
-        char *at = string_format("%s/reader-%lld", folder, (long long)number), *said = string_format("%lld", (long long)step);
+        char *at = string_format("%s/reader-%lld", folder, (long long)number),
+             *said = string_format("%lld", (long long)step);
         if (file_replace(at, said, (i64)strlen(said)) < 0)
             _exit(1);
     }
@@ -255,6 +258,76 @@ static void shards_go_once_the_slowest_is_past_them(void **state)
     memory_free(ring);
     memory_free(stream);
     memory_free(part);
+}
+
+/* ---- Ranks ---- */
+
+enum { RANKS = 4 };
+
+/* Two by two beside a disk of their own, each killed after `kill_s` (NULL: not). */
+static int run_ranks(const char *recipe, bool disks, const char *kill_s)
+{
+    struct text said = {0};
+    char *stop = kill_s ? string_format("timeout -s KILL %s ", kill_s) : string_copy("");
+    char *disk = disks ? string_format("env WEFT_RING=%s/disk-$((r/2)) ", folder) : string_copy("");
+    char *program = string_format("%s%s%s", stop, disk, WEFT_PROGRAM), *arguments = string_format("run %s", recipe);
+    int status = ranks_run_over_tcp(&said, RANKS, RANKS, program, arguments);
+    if (status && !kill_s)
+        print_message("%s\n", said.data);
+    text_release(&said);
+    memory_free(stop);
+    memory_free(disk);
+    memory_free(program);
+    memory_free(arguments);
+    return status;
+}
+
+static i64 entries_of(const char *name)
+{
+    char *path = in_folder(name), **names;
+    i64 count = 0;
+    if (file_exists(path)) {
+        assert_int_equal(directory_list(&names, &count, path), 0);
+        string_list_free(names, count);
+    }
+    memory_free(path);
+    return count;
+}
+
+/* From servers, then prepared beside each disk; killed, and one disk lost. */
+static void ranks_with_disks_of_their_own_make_the_same_model(void **state)
+{
+    static const char *const names[] = {"served", "alone"};
+    struct server server = {0};
+    (void)state;
+    unsetenv("WEFT_TOKENS");
+    char *before = write_recipe("before", "", ""), *lost = in_folder("disk-1");
+    assert_int_equal(run_ranks(before, false, NULL), 0);
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        char *recipe = write_recipe(names[i], ", stream: {on: true, shards: 2}", "");
+        char *shards = string_format("run-%s/shards", names[i]), *stage = in_folder(shards);
+        if (i == 0) {
+            char *first = string_format("%s run %s shards > /dev/null 2>&1", WEFT_PROGRAM, recipe);
+            assert_int_equal(system(first), 0);
+            memory_free(first);
+            start(&server, shards, 22);
+            put_addresses(&server, 1);
+        } else {
+            unsetenv("WEFT_TOKENS");
+        }
+        bool was_over = run_ranks(recipe, true, "0.8") == 0;
+        assert_int_equal(directory_remove(lost), 0);
+        assert_int_equal(run_ranks(recipe, true, NULL), 0);
+        assert_true(hash_of_model("before") == hash_of_model(names[i]));
+        assert_true(entries_of("disk-0") == 0 && entries_of("disk-1") == 0);
+        assert_true(was_over || file_exists(lost));
+        memory_free(recipe);
+        memory_free(shards);
+        memory_free(stage);
+    }
+    end(&server, SIGTERM);
+    memory_free(before);
+    memory_free(lost);
 }
 
 static void without_servers_it_is_said_which_were_asked(void **state)
@@ -466,6 +539,7 @@ int main(void)
                                        cmocka_unit_test(shards_go_once_the_slowest_is_past_them),
                                        cmocka_unit_test(readers_of_a_run_have_the_rows_of_the_folder),
                                        cmocka_unit_test(runs_do_not_wait_for_each_other),
+                                       cmocka_unit_test(ranks_with_disks_of_their_own_make_the_same_model),
                                        cmocka_unit_test(without_servers_it_is_said_which_were_asked),
                                        cmocka_unit_test(a_killed_server_is_replaced_by_another)};
     return cmocka_run_group_tests(tests, make, clear);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 struct ring_place { /* of a rank: what it sends to the others */
-    u64 disk; /* the folder that WEFT_RING names, on which machine; 0: it names none */
+    u64 disk;       /* the folder that WEFT_RING names, on which machine; 0: it names none */
     u64 run;
 };
 

@@ -1,5 +1,6 @@
 /* Where the ring of a stage that trains on a stream (data/stream.h) stands, and which ranks have it filled: in the
- * stage's folder by the first rank, or, with WEFT_RING, a folder on each machine's own disk, by the first rank there. */
+ * stage's folder by the first rank, or, with WEFT_RING, a folder on each machine's own disk, by the first rank there.
+ */
 #ifndef WEFT_TRAIN_SHARD_RING_H
 #define WEFT_TRAIN_SHARD_RING_H
 #include "train/train.h"
@@ -7,7 +8,7 @@
 enum { RING_WORDS_MOST = 12 };
 struct shard_ring {
     char *directory;
-    bool mine; /* this rank has it filled, and removes what has been passed */
+    bool mine;                          /* this rank has it filled, and removes what has been passed */
     const char *words[RING_WORDS_MOST]; /* of ring_open, where it is */
     char name[64];
 };
