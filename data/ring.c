@@ -1,8 +1,10 @@
 /* The reader's side of a ring: which shard it wants, waiting for it, and the processes that fill it. */
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
+#include "data/remote.h"
 #include "data/stream.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -98,23 +100,27 @@ i64 ring_restarts(const struct ring *r)
 
 /* ---- Who fills it ---- */
 
-/* In the child: it is ended with its parent, however that ends. */
-static _Noreturn void become(char **words, int control, pid_t parent)
+/* In the child: it is ended with its parent, however that ends. queries: a descriptor that it keeps; -1: none. */
+static _Noreturn void become(char **words, int control, int queries, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent && dup2(control, STDIN_FILENO) >= 0)
+    if (getppid() == parent && dup2(control, STDIN_FILENO) >= 0 && (queries < 0 || fcntl(queries, F_SETFD, 0) == 0))
         execvp(words[0], words);
     _exit(127);
 }
 
-static char **words_of(const struct ring *r, i64 part)
+static char **words_of(const struct ring *r, i64 part, int queries)
 {
     i64 count = 0;
     while (r->words[count])
         count++;
-    char **words = memory_alloc((count + 6) * (i64)sizeof *words);
+    char **words = memory_alloc((count + 8) * (i64)sizeof *words);
     for (i64 i = 0; i < count; i++)
         words[i] = string_copy(r->words[i]);
+    if (queries >= 0) {
+        words[count++] = string_copy("--queries");
+        words[count++] = string_format("%d", queries);
+    }
     words[count] = string_copy("--fill");
     words[count + 1] = string_copy(r->parts[part].directory);
     words[count + 2] = string_copy("--part");
@@ -130,14 +136,17 @@ static int start(struct ring *r, i64 part)
     pid_t parent = getpid();
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
         return error_errno("cannot start what fills %s", p->directory);
-    char **words = words_of(r, part);
+    int queries = address_queries_file();
+    char **words = words_of(r, part, queries);
     p->filler = fork();
     if (p->filler == 0)
-        become(words, pair[1], parent);
+        become(words, pair[1], queries, parent);
     int status = p->filler < 0 ? error_errno("cannot start %s", words[0]) : 0;
     for (i64 i = 0; words[i]; i++)
         memory_free(words[i]);
     memory_free(words);
+    if (queries >= 0)
+        close(queries);
     close(pair[1]);
     p->control = pair[0];
     if (status < 0)
