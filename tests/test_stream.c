@@ -276,7 +276,10 @@ static void a_killed_trainer_makes_the_same_model(void **state)
     }
     assert_int_equal(end_of(begin_run(during)), 0);
     assert_true(hash_of_model("before") == hash_of_model("during"));
-    assert_true(file_exists(waiting) && !file_exists(ring));
+    struct json *j = json_load(waiting);
+    double first = json_number(json_get(j, "first_s"), -1);
+    assert_true(first >= 0 && first <= json_number(json_get(j, "waited_s"), -1) && !file_exists(ring));
+    json_free(j);
     memory_free(before);
     memory_free(during);
     memory_free(ring);
