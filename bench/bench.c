@@ -17,7 +17,7 @@ const struct bench benches[] = {
     {"decode-int8", "the same with weights of 8 bits", bench_decode_int8},
     {"decode-int4", "the same with weights of 4 bits", bench_decode_int4},
     {"speculate", "the same with ids drafted ahead; of a model: speculate MODEL", NULL, .run_of = bench_speculate},
-    {"video", "decoding and scaling a clip against ffmpeg", bench_video},
+    {"video", "decoding clips and sounds against ffmpeg", bench_video},
     {"loader", "waiting for data in the step against the whole of it", bench_loader},
     {"large", "training steps of models that fill a GPU, against its matrix peak", bench_large, true},
     {"roofline", "the same steps op by op at the limits of an H200, on paper", bench_roofline},

@@ -3,7 +3,7 @@
     python bench/tokenizer_peers.py [WEFT] [ROUNDS]      WEFT: the program (build/weft)
 
 Trains tokenizers of 16 k tokens with the libraries into out/tokenizers (kept for the next run), encodes with each library, and with
-`weft bench tokenizers`, in alternation; then training of byte-level BPE by both. Needs tokenizers, tiktoken, sentencepiece; the text
+`weft bench tokenizers`, in alternation; then training of byte-level BPE by both. Needs tokenizers, tiktoken, sentencepiece, protobuf; the text
 that HF trains on and encodes comes in documents of a line, as HF's cache and threads like it best.
 """
 import base64, io, json, os, statistics, subprocess, sys, time

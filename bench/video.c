@@ -1,5 +1,6 @@
-/* Decoding H.264 and scaling it to RGB, one thread, against the program ffmpeg with the same scaling. What ffmpeg needs
- * to start and to open the file is left out, as it measures its own time; it drops its frames, we keep them. */
+/* Decoding H.264 and scaling it to RGB, and decoding sounds to 16 kHz mono, against the program ffmpeg that does the
+ * same: CPU time of one thread each, in turns. What ffmpeg needs to start and to open the file is left out, as it
+ * measures its own time; it drops what it made, we keep it. */
 #include "bench/bench.h"
 #include "data/media.h"
 
@@ -10,11 +11,15 @@
 #include <string.h>
 
 enum { FRAMES = 250, RATE_HZ = 25, HEIGHT = 360, WIDTH = 640, SMALL_HEIGHT = 144, SMALL_WIDTH = 256, ROUNDS = 5 };
-enum { TEXTURE = 256 };
+enum { TEXTURE = 256, SOUND_S = 120, SOUND_HZ = 16000 };
 
-static const char command[] =
-    "ffmpeg -nostdin -hide_banner -benchmark -threads 1 -filter_threads 1 -stream_loop %lld -i '%s' -an -vf "
-    "scale=%d:%d:flags=lanczos+accurate_rnd+full_chroma_int,format=rgb24 -threads 1 -f null - 2>&1";
+static const char begins[] = "ffmpeg -nostdin -hide_banner -benchmark -threads 1 -filter_threads 1 -stream_loop";
+static const char scales[] =
+    "-an -vf scale=256:144:flags=lanczos+accurate_rnd+full_chroma_int,format=rgb24 -threads 1 -f null -";
+static const char resamples[] = "-vn -ac 1 -ar 16000 -c:a pcm_f32le -f null -";
+static const char sounds[] =
+    "ffmpeg -nostdin -v error -y -f lavfi -i anoisesrc=color=pink:amplitude=0.3:duration=%d:sample_rate=48000 "
+    "-ac 2 -b:a 128k '%s' 2>/dev/null";
 
 /* Noise of several sizes, as a photograph has. */
 static u8 texture_at(i64 y, i64 x, i64 channel)
@@ -62,76 +67,122 @@ static int make_file(const char *path)
     return status;
 }
 
-/* Frames a second. */
-static int our_rate(double *rate, const char *path, const struct text *file)
+typedef int reader(double *amount, const char *path, const struct text *file);
+
+static int read_clip(double *frames, const char *path, const struct text *file)
 {
     const struct clip_request request = {.max_frames = FRAMES, .height = SMALL_HEIGHT, .width = SMALL_WIDTH};
-    double begin = clock_s();
-    i64 frames = 0;
-    while (clock_s() - begin < 1) {
-        struct clip clip;
-        if (clip_read(&clip, file->data, file->length, path, &request) < 0)
+    struct clip clip;
+    if (clip_read(&clip, file->data, file->length, path, &request) < 0)
+        return -1;
+    *frames += (double)clip.frames;
+    clip_release(&clip);
+    return 0;
+}
+
+static int read_sound(double *seconds, const char *path, const struct text *file)
+{
+    struct sound sound;
+    if (sound_read(&sound, file->data, file->length, path, SOUND_HZ) < 0)
+        return -1;
+    *seconds += (double)sound.samples / SOUND_HZ;
+    sound_release(&sound);
+    return 0;
+}
+
+/* Frames, or seconds of sound, a second. */
+static int our_rate(double *rate, reader *read, const char *path, const struct text *file)
+{
+    double begin = clock_cpu_s(), amount = 0;
+    while (clock_cpu_s() - begin < 1)
+        if (read(&amount, path, file) < 0)
             return -1;
-        frames += clip.frames;
-        clip_release(&clip);
-    }
-    *rate = (double)frames / (clock_s() - begin);
+    *rate = amount / (clock_cpu_s() - begin);
     return 0;
 }
 
 /* false: there is no such program, or it cannot do this. */
-static bool ffmpeg_rate(double *rate, const char *path, i64 times)
+static bool ffmpeg_seconds(double *seconds, const char *path, const char *does, i64 times)
 {
-    char *line = string_format(command, (long long)times - 1, path, SMALL_WIDTH, SMALL_HEIGHT), said[4096];
+    char *line = string_format("%s %lld -i '%s' %s 2>&1", begins, (long long)times - 1, path, does), said[4096];
     FILE *program = popen(line, "r");
-    double seconds = 0;
+    double system = 0;
+    *seconds = 0;
     memory_free(line);
     while (program && fgets(said, sizeof said, program)) {
-        const char *own = strstr(said, " rtime=");
-        if (own)
-            seconds = atof(own + 7);
+        const char *own = strstr(said, "utime=");
+        if (own && sscanf(own, "utime=%lfs stime=%lfs", seconds, &system) == 2)
+            *seconds += system;
     }
-    if (!program || pclose(program) != 0 || seconds <= 0)
-        return false;
-    *rate = (double)(times * FRAMES) / seconds;
-    return true;
+    return program && pclose(program) == 0 && *seconds > 0;
 }
 
-static int measure(const char *path, bool json)
+struct case_of {
+    const char *name, *file, *what, *unit, *does;
+    reader *read;
+    double amount; /* of the file */
+};
+
+static int measure(const struct case_of *c, const char *path, bool json)
 {
     struct text file = {0};
-    double rates[ROUNDS], ratios[ROUNDS], peer, warm;
-    bool has_peer = ffmpeg_rate(&warm, path, 1);
-    i64 times = has_peer ? 1 + (i64)(1.2 * warm / FRAMES) : 0;
+    double rates[ROUNDS], ratios[ROUNDS], warm;
+    bool has_peer = ffmpeg_seconds(&warm, path, c->does, 1);
+    i64 times = has_peer ? 1 + (i64)(1.2 / warm) : 0;
     int status = file_read(&file, path);
     for (int round = 0; status == 0 && round < ROUNDS; round++) {
-        status = our_rate(&rates[round], path, &file);
-        has_peer = has_peer && ffmpeg_rate(&peer, path, times);
-        ratios[round] = has_peer ? rates[round] / peer : 0;
+        double seconds = 1;
+        status = our_rate(&rates[round], c->read, path, &file);
+        has_peer = has_peer && ffmpeg_seconds(&seconds, path, c->does, times);
+        ratios[round] = rates[round] * seconds / ((double)times * c->amount);
     }
     text_release(&file);
     if (status)
         return -1;
-    double rate = bench_median(rates, ROUNDS), ratio = bench_median(ratios, ROUNDS);
-    bench_print(&(struct bench_row){"video", "360p H.264 to 256x144 RGB, one thread", "frames/s", "ffmpeg -f null",
-                                    rate, has_peer ? rate / ratio : 0, 0.95, false,
-                                    has_peer ? NULL : "no program ffmpeg was found that reads this"},
+    double rate = bench_median(rates, ROUNDS), ratio = has_peer ? bench_median(ratios, ROUNDS) : 1;
+    bench_print(&(struct bench_row){c->name, c->what, c->unit, "ffmpeg -f null", rate, has_peer ? rate / ratio : 0,
+                                    0.95, false, has_peer ? NULL : "no program ffmpeg was found that reads this"},
                 json);
     return 0;
+}
+
+static int make_sound(const char *path)
+{
+    char *line = string_format(sounds, SOUND_S, path);
+    int status = system(line);
+    memory_free(line);
+    return status ? -1 : 0;
+}
+
+static int measure_all(const char *folder, bool json)
+{
+    static const struct case_of cases[] = {
+        {"video", "clip.mp4", "360p H.264 to 256x144 RGB", "frames/s", scales, read_clip, FRAMES},
+        {"sound", "sound.mp3", "MP3 to 16 kHz", "s/s", resamples, read_sound, SOUND_S},
+        {"sound", "sound.m4a", "AAC to 16 kHz", "s/s", resamples, read_sound, SOUND_S},
+        {"sound", "sound.opus", "Opus to 16 kHz", "s/s", resamples, read_sound, SOUND_S},
+        {"sound", "sound.flac", "FLAC to 16 kHz", "s/s", resamples, read_sound, SOUND_S}};
+    int status = 0;
+    for (i64 i = 0; i < COUNT_OF(cases) && status == 0; i++) {
+        char *path = path_join(folder, cases[i].file);
+        bool made = (cases[i].read == read_clip ? make_file(path) : make_sound(path)) == 0;
+        if (made || cases[i].read == read_clip)
+            status = made ? measure(&cases[i], path, json) : -1;
+        memory_free(path);
+    }
+    return status;
 }
 
 int bench_video(struct device *device, bool json)
 {
     const char *place = getenv("TMPDIR");
-    char *folder = string_format("%s/weft-bench-XXXXXX", place ? place : "/tmp"), *path = NULL;
+    char *folder = string_format("%s/weft-bench-XXXXXX", place ? place : "/tmp");
     int status = mkdtemp(folder) ? 0 : error_set("%s: %s", folder, strerror(errno));
     (void)device;
     if (status == 0) {
-        path = path_join(folder, "clip.mp4");
-        status = make_file(path) < 0 ? -1 : measure(path, json);
+        status = measure_all(folder, json);
         directory_remove(folder);
     }
-    memory_free(path);
     memory_free(folder);
     return status;
 }

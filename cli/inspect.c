@@ -1,6 +1,7 @@
 /* weft inspect PATH: what a file or folder holds, and whether it is whole. */
 #include "cli/cli.h"
 #include "cli/inspect.h"
+#include "data/shards.h"
 #include "data/sources.h"
 #include "tokenizers/text.h"
 
@@ -102,6 +103,8 @@ static struct json *inspect_folder(const char *path, const struct wanted *wanted
         return inspect_tokenizer(path);
     if (has(path, "run.json"))
         return inspect_run(path);
+    if (shard_folders_stand(path))
+        return inspect_shard_folders(path, verify);
     return inspect_others(path, wanted);
 }
 

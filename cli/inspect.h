@@ -14,6 +14,7 @@ struct json *inspect_checkpoint(const char *directory);
 struct json *inspect_codec(const char *directory, bool verify); /* a vision or audio tokenizer */
 struct json *inspect_safetensors(const char *path, bool verify);
 struct json *inspect_shards(const char *directory, bool verify);
+struct json *inspect_shard_folders(const char *path, bool verify);
 struct json *inspect_tokenizer(const char *path);
 struct json *inspect_recipe(const char *path);
 struct json *inspect_media(const char *path);

@@ -1,15 +1,30 @@
 /* weft serve-tokens STREAM: prepares a stream's shards, for stages that train on it elsewhere, or, started by such a
  * stage, into its ring. */
 #include "cli/cli.h"
+#include "data/remote.h"
 #include "data/tokens.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-static int fill(struct ring_request *request, const char *part)
+static int read_name(struct ring_name *out, const char *text)
+{
+    char *end;
+    out->run = strtoull(text, &end, 16);
+    if (*end == ':' && prepare_part(&out->reader, &out->readers, end + 1) == 0)
+        return 0;
+    return error_usage("--as %s: expected RUN:I/N", text);
+}
+
+static int fill(struct ring_request *request, const char *part, const char *readers, const char *name,
+                const char *queries)
 {
     i64 parts;
-    if (prepare_part(&request->part, &parts, part) < 0)
+    int status = 0, descriptor = (int)option_integer(queries, "queries", -1, 0, INT32_MAX, &status);
+    request->readers = option_integer(readers, "readers", 0, 0, TOKENS_READERS_MOST, &status);
+    if (status || prepare_part(&request->part, &parts, part) < 0 || read_name(&request->name, name) < 0)
+        return -1;
+    if (queries && address_queries_take(descriptor) < 0)
         return -1;
     log_set_level(LOG_QUIET); /* it speaks between the lines of the stage that it fills for */
     request->servers = getenv("WEFT_TOKENS");
@@ -21,38 +36,47 @@ static int fill(struct ring_request *request, const char *part)
 static int serve(const char *stream, const char *data, const char *listen, const char *ring)
 {
     const char *words[8] = {"/proc/self/exe", "serve-tokens"};
+    char *address = NULL;
     int count = 2;
     if (!ring)
         return error_usage("weft serve-tokens: --ring DIR is needed, where shards stand until they are fetched");
+    if (data && address_hide(&address, data) < 0)
+        return -1;
     if (data) {
         words[count++] = "--data";
-        words[count++] = data;
+        words[count++] = address;
     }
     if (cli_device_wanted) {
         words[count++] = "--device";
         words[count++] = cli_device_wanted;
     }
     unsetenv("WEFT_TOKENS"); /* what fills the rings here prepares */
-    return tokens_serve(&(struct tokens_service){stream, ring, listen, words});
+    int status = tokens_serve(&(struct tokens_service){stream, ring, listen, words});
+    memory_free(address);
+    return status;
 }
 
 int command_serve_tokens(int argc, char **argv)
 {
     struct arguments a = {.count = 0};
     struct ring_request request = {.directory = NULL};
-    const char *part = "0/1", *listen = "7433", *ring = NULL;
+    const char *part = "0/1", *readers = NULL, *name = "0:0/1", *queries = NULL, *listen = "7433", *ring = NULL;
     const struct option options[] = {
         {"listen", "HOST:PORT", &listen, NULL, "where readers come: PORT alone is of this machine (7433)"},
         {"ring", "DIR", &ring, NULL, "folder for shards that are not fetched yet, and for going on"},
         {"data", "PATH", &request.data, NULL, "where the stream's sources stand here (where it says)"},
         {"fill", "DIR", &request.directory, NULL, "fill a part of a ring, for the stage at the other end of stdin"},
         {"part", "I/N", &part, NULL, "with --fill: which part (0/1)"},
+        {"readers", "N", &readers, NULL, "with --fill: so many read the ring, and say in it where they are"},
+        {"queries", "FD", &queries, NULL, "with --fill: an open file with what stands behind the ? of addresses"},
+        {"as", "RUN:I/N", &name, NULL, "with --fill: whose ring it is to servers, and which of so many (0:0/1)"},
         DEVICE_OPTION,
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status)
         return status < 0 ? command_failed() : 0;
     request.stream = a.positional[0];
-    status = request.directory ? fill(&request, part) : serve(request.stream, request.data, listen, ring);
+    status = request.directory ? fill(&request, part, readers, name, queries)
+                               : serve(request.stream, request.data, listen, ring);
     return status < 0 ? command_failed() : status ? STATUS_INTERRUPTED : 0;
 }

@@ -1,11 +1,16 @@
 /* What stands behind the `?` of an address: mostly a signature that lets its holder in for a while. It is kept in this
- * process alone; an address is known, written and shown without it, so that signing anew changes nothing that was made.
+ * process alone, and those that it starts to fill rings; an address is known, written and shown without it, so that
+ * signing anew changes nothing that was made.
  */
+#define _GNU_SOURCE /* memfd_create */
 #include "data/remote.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct signed_address {
     char *address, *query; /* query: with its `?` */
@@ -123,4 +128,47 @@ char *address_whole(const char *address)
     char *whole = string_format("%s%s", address, found ? found->query : "");
     pthread_mutex_unlock(&lock);
     return whole;
+}
+
+/* ---- For another process: lines ADDRESS?QUERY ---- */
+
+int address_queries_file(void)
+{
+    struct text all = {0};
+    pthread_mutex_lock(&lock);
+    for (i64 i = 0; i < known_count; i++)
+        text_printf(&all, "%s%s\n", known[i].address, known[i].query);
+    pthread_mutex_unlock(&lock);
+    int descriptor = all.length ? memfd_create("addresses", MFD_CLOEXEC) : -1;
+    if (descriptor >= 0 && write(descriptor, all.data, (size_t)all.length) != all.length) {
+        close(descriptor);
+        descriptor = -1;
+    }
+    text_release(&all);
+    return descriptor;
+}
+
+int address_queries_take(int descriptor)
+{
+    struct stat status;
+    if (fstat(descriptor, &status))
+        return error_errno("descriptor %d of addresses", descriptor);
+    char *all = memory_alloc((i64)status.st_size + 1), *end;
+    if (pread(descriptor, all, (size_t)status.st_size, 0) != status.st_size) {
+        memory_free(all);
+        return error_errno("descriptor %d of addresses cannot be read", descriptor);
+    }
+    all[status.st_size] = 0;
+    pthread_mutex_lock(&lock);
+    for (char *at = all; (end = strchr(at, '\n')); at = end + 1) {
+        *end = 0;
+        char *query = strchr(at, '?');
+        if (query)
+            append(string_format("%.*s", (int)(query - at), at), query);
+    }
+    int result = settle();
+    pthread_mutex_unlock(&lock);
+    memory_free(all);
+    close(descriptor);
+    return result;
 }

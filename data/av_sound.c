@@ -11,39 +11,15 @@ struct mixer {
     i64 capacity, wanted_hz;
     i64 rate_hz, samples; /* of the stream */
     float *mono;
+    double *sum; /* of channels */
     i64 mono_capacity;
 };
 
-static double sample_value(const AVFrame *frame, int channel, i64 index)
-{
-    enum AVSampleFormat format = frame->format;
-    if (!av_sample_fmt_is_planar(format)) {
-        index = index * frame->ch_layout.nb_channels + channel;
-        channel = 0;
-    }
-    const void *plane = frame->extended_data[channel];
-    switch (av_get_packed_sample_fmt(format)) {
-    case AV_SAMPLE_FMT_U8:
-        return (((const u8 *)plane)[index] - 128) / 128.0;
-    case AV_SAMPLE_FMT_S16:
-        return ((const int16_t *)plane)[index] / 32768.0;
-    case AV_SAMPLE_FMT_S32:
-        return ((const i32 *)plane)[index] / 2147483648.0;
-    case AV_SAMPLE_FMT_S64:
-        return (double)((const i64 *)plane)[index] / 9223372036854775808.0;
-    case AV_SAMPLE_FMT_FLT:
-        return ((const float *)plane)[index];
-    case AV_SAMPLE_FMT_DBL:
-        return ((const double *)plane)[index];
-    default:
-        return 0;
-    }
-}
-
 /* Float files may hold anything: what is no number is silence. */
-static float clamp_sample(double value)
+static inline double clamped(double value)
 {
-    return value >= -1 ? (float)fmin(value, 1) : value < -1 ? -1 : 0;
+    double below = value < -1 ? -1 : 0, above = value < 1 ? value : 1;
+    return value >= -1 ? above : below;
 }
 
 static void reserve_mono(struct mixer *mixer, i64 samples)
@@ -51,21 +27,67 @@ static void reserve_mono(struct mixer *mixer, i64 samples)
     if (samples <= mixer->mono_capacity)
         return;
     memory_free(mixer->mono);
+    memory_free(mixer->sum);
     mixer->mono = memory_alloc(samples * (i64)sizeof(float));
+    mixer->sum = memory_alloc(samples * (i64)sizeof(double));
     mixer->mono_capacity = samples;
+}
+
+/* Adds a channel of `type`, every stride-th of which is one of its samples, and ends with the mean of all. */
+#define MIX(type, value)                                                                                               \
+    for (int c = 0; c < channels; c++) {                                                                               \
+        const type *from = planar ? (const type *)frame->extended_data[c] : (const type *)frame->extended_data[0] + c; \
+        if (stride == 1)                                                                                               \
+            _Pragma("omp simd") for (i64 i = 0; i < count; i++) sum[i] += value(from[i]);                              \
+        else if (stride == 2)                                                                                          \
+            _Pragma("omp simd") for (i64 i = 0; i < count; i++) sum[i] += value(from[2 * i]);                          \
+        else                                                                                                           \
+            for (i64 i = 0; i < count; i++)                                                                            \
+                sum[i] += value(from[i * stride]);                                                                     \
+    }                                                                                                                  \
+    break
+#define OF_U8(x) (((x)-128) / 128.0)
+#define OF_S16(x) ((x) / 32768.0)
+#define OF_S32(x) ((x) / 2147483648.0)
+#define OF_S64(x) ((double)(x) / 9223372036854775808.0)
+#define OF_FLOAT(x) ((double)(x))
+
+static void add_channels(double *sum, const AVFrame *frame)
+{
+    enum AVSampleFormat format = frame->format;
+    const bool planar = av_sample_fmt_is_planar(format);
+    const int channels = frame->ch_layout.nb_channels;
+    const i64 count = frame->nb_samples, stride = planar ? 1 : channels;
+    switch (av_get_packed_sample_fmt(format)) {
+    case AV_SAMPLE_FMT_U8:
+        MIX(u8, OF_U8);
+    case AV_SAMPLE_FMT_S16:
+        MIX(int16_t, OF_S16);
+    case AV_SAMPLE_FMT_S32:
+        MIX(i32, OF_S32);
+    case AV_SAMPLE_FMT_S64:
+        MIX(i64, OF_S64);
+    case AV_SAMPLE_FMT_FLT:
+        MIX(float, OF_FLOAT);
+    case AV_SAMPLE_FMT_DBL:
+        MIX(double, OF_FLOAT);
+    default:
+        break;
+    }
 }
 
 static void mix_to_mono(struct mixer *mixer, const AVFrame *frame)
 {
-    i64 samples = frame->nb_samples;
-    int channels = frame->ch_layout.nb_channels;
+    const i64 samples = frame->nb_samples;
+    const double channels = frame->ch_layout.nb_channels;
     reserve_mono(mixer, samples);
-    for (i64 i = 0; i < samples; i++) {
-        double sum = 0;
-        for (int c = 0; c < channels; c++)
-            sum += sample_value(frame, c, i);
-        mixer->mono[i] = clamp_sample(sum / channels);
-    }
+    double *sum = mixer->sum;
+    float *mono = mixer->mono;
+    memset(sum, 0, (size_t)samples * sizeof *sum);
+    add_channels(sum, frame);
+#pragma omp simd
+    for (i64 i = 0; i < samples; i++)
+        mono[i] = (float)clamped(sum[i] / channels);
 }
 
 static int reserve_samples(struct mixer *mixer, i64 more)
@@ -171,13 +193,17 @@ static void mixer_close(struct mixer *mixer)
     input_close(&mixer->input);
     swr_free(&mixer->swr);
     memory_free(mixer->mono);
+    memory_free(mixer->sum);
 }
 
 /* Resampling overshoots a little. */
 static void clamp_from(struct sound *sound, i64 first)
 {
-    for (i64 i = first; i < sound->samples; i++)
-        sound->values[i] = clamp_sample(sound->values[i]);
+    float *values = sound->values;
+    const i64 end = sound->samples;
+#pragma omp simd
+    for (i64 i = first; i < end; i++)
+        values[i] = (float)clamped(values[i]);
 }
 
 /* 1: more stands in mixer->out than before, or may after the next call. 0: the sound has ended, and was whole. */

@@ -63,6 +63,11 @@ int address_expand(char ***out, i64 *count, const char *pattern); /* string_list
 int address_hide(char **out, const char *pattern);
 void address_share_query(const char *to, const char *from); /* where the first has none */
 char *address_whole(const char *address);                   /* memory_free; not to be shown */
+/* For a process that this one starts: all that is remembered, in a file that stands nowhere and is closed where another
+ * program begins (fcntl); -1: nothing is. The other process takes it from there, and closes it: 0, or -1 and a message.
+ */
+int address_queries_file(void);
+int address_queries_take(int descriptor);
 /* s3.c */
 int http_target_init(struct http_target *target, const char *address);
 void http_target_release(struct http_target *target);

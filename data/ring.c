@@ -1,8 +1,10 @@
 /* The reader's side of a ring: which shard it wants, waiting for it, and the processes that fill it. */
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
+#include "data/remote.h"
 #include "data/stream.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,6 +28,7 @@ struct ring {
     const char *const *words;
     struct ring_part *parts;
     i64 count, restarts;
+    i64 reader; /* of several; -1: the only one */
     double waited_s;
     bool keep;
     int (*call)(void *context); /* while waiting; may be NULL */
@@ -42,6 +45,7 @@ struct ring *ring_open(const char *directory, const char *stream, const char *co
     *r = (struct ring){.stream = string_copy(stream),
                        .words = filler,
                        .count = plan.settings.stream.parts,
+                       .reader = -1,
                        .keep = plan.settings.stream.keep};
     r->parts = memory_alloc(r->count * (i64)sizeof *r->parts);
     for (i64 i = 0; i < r->count; i++) {
@@ -56,6 +60,11 @@ struct ring *ring_open(const char *directory, const char *stream, const char *co
         return r;
     ring_close(r);
     return NULL;
+}
+
+void ring_read_as(struct ring *r, i64 reader)
+{
+    r->reader = reader;
 }
 
 bool ring_keeps(const struct ring *r)
@@ -91,23 +100,27 @@ i64 ring_restarts(const struct ring *r)
 
 /* ---- Who fills it ---- */
 
-/* In the child: it is ended with its parent, however that ends. */
-static _Noreturn void become(char **words, int control, pid_t parent)
+/* In the child: it is ended with its parent, however that ends. queries: a descriptor that it keeps; -1: none. */
+static _Noreturn void become(char **words, int control, int queries, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent && dup2(control, STDIN_FILENO) >= 0)
+    if (getppid() == parent && dup2(control, STDIN_FILENO) >= 0 && (queries < 0 || fcntl(queries, F_SETFD, 0) == 0))
         execvp(words[0], words);
     _exit(127);
 }
 
-static char **words_of(const struct ring *r, i64 part)
+static char **words_of(const struct ring *r, i64 part, int queries)
 {
     i64 count = 0;
     while (r->words[count])
         count++;
-    char **words = memory_alloc((count + 6) * (i64)sizeof *words);
+    char **words = memory_alloc((count + 8) * (i64)sizeof *words);
     for (i64 i = 0; i < count; i++)
         words[i] = string_copy(r->words[i]);
+    if (queries >= 0) {
+        words[count++] = string_copy("--queries");
+        words[count++] = string_format("%d", queries);
+    }
     words[count] = string_copy("--fill");
     words[count + 1] = string_copy(r->parts[part].directory);
     words[count + 2] = string_copy("--part");
@@ -123,14 +136,17 @@ static int start(struct ring *r, i64 part)
     pid_t parent = getpid();
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
         return error_errno("cannot start what fills %s", p->directory);
-    char **words = words_of(r, part);
+    int queries = address_queries_file();
+    char **words = words_of(r, part, queries);
     p->filler = fork();
     if (p->filler == 0)
-        become(words, pair[1], parent);
+        become(words, pair[1], queries, parent);
     int status = p->filler < 0 ? error_errno("cannot start %s", words[0]) : 0;
     for (i64 i = 0; words[i]; i++)
         memory_free(words[i]);
     memory_free(words);
+    if (queries >= 0)
+        close(queries);
     close(pair[1]);
     p->control = pair[0];
     if (status < 0)
@@ -164,6 +180,18 @@ static int ended(struct ring *r, struct ring_part *p, int status)
                      WEXITSTATUS(status));
 }
 
+/* One of several leaves it where all that fill the ring look, and may go back; the only one says it alone. */
+static int tell(struct ring *r, struct ring_part *p, i64 number)
+{
+    if (r->reader < 0 ? number <= p->wanted : number == p->wanted)
+        return 0;
+    if (r->reader >= 0 && ring_put_reader(p->directory, r->reader, number) < 0)
+        return -1;
+    if (send(p->control, &number, sizeof number, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof number || r->reader >= 0)
+        p->wanted = number;
+    return 0;
+}
+
 /* It runs, and knows that shard `number` is wanted. Not to hear it for once does no harm: it is told again. */
 static int ask(struct ring *r, i64 part, i64 number)
 {
@@ -179,9 +207,7 @@ static int ask(struct ring *r, i64 part, i64 number)
         if (start(r, part) < 0)
             return -1;
     }
-    if (number > p->wanted && send(p->control, &number, sizeof number, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof number)
-        p->wanted = number;
-    return 0;
+    return tell(r, p, number);
 }
 
 void ring_close(struct ring *r)
@@ -236,7 +262,7 @@ static int find_end(struct ring *r, i64 part)
 {
     struct ring_part *p = &r->parts[part];
     for (i64 i = 0; p->end < 0; i++)
-        if (wait_for(r, part, i, true) < 0 || ring_remove_before(p->directory, i) < 0)
+        if (wait_for(r, part, i, true) < 0 || (r->reader < 0 && ring_remove_before(p->directory, i) < 0))
             return -1;
     return 0;
 }

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { INTERRUPTED = 1, LOOKS_MS = 100 };
+enum { INTERRUPTED = 1, GO_BACK, LOOKS_MS = 100 };
 
 struct filling {
     const struct ring_request *request;
@@ -22,6 +22,7 @@ struct filling {
     i64 base;          /* number of the first shard of this pass */
     i64 first, wanted; /* of the reader: what is wanted at all, where it is */
     i64 next;          /* behind what stood there last: the reader may have removed it since */
+    i64 kept;          /* of several readers: shards before it were removed */
     bool told;
     /* Of servers: which of them is asked, the connection to it (-1: none). */
     struct string_list servers;
@@ -32,8 +33,31 @@ struct filling {
 
 /* ---- The reader ---- */
 
+static void hear(struct filling *f, i64 number)
+{
+    if (!f->told)
+        f->first = number;
+    f->wanted = max_i64(f->wanted, number);
+    f->told = true;
+}
+
+/* Where several are. What one of them wants may have gone, or never have stood here, and be due no more. */
+static int look_at_readers(struct filling *f)
+{
+    bool all;
+    i64 number = ring_slowest(&all, f->directory, f->request->readers), before = f->wanted;
+    if (number < 0)
+        return 0;
+    f->first = f->wanted = number;
+    f->told = true;
+    if (all && number > f->kept && ring_remove_before(f->directory, number) < 0)
+        return -1;
+    f->kept = all ? number : min_i64(f->kept, number);
+    return number < before && ring_first_missing(f->directory, number) < f->next ? GO_BACK : 0;
+}
+
 /* What it said last; its end is taken for being interrupted. */
-static int listen_to(struct filling *f, int wait_ms)
+static int listen_to_reader(struct filling *f, int wait_ms)
 {
     struct pollfd ready = {.fd = f->request->control, .events = POLLIN};
     i64 number;
@@ -47,11 +71,14 @@ static int listen_to(struct filling *f, int wait_ms)
     ssize_t bytes = recv(f->request->control, &number, sizeof number, MSG_WAITALL);
     if (bytes != sizeof number)
         return INTERRUPTED;
-    if (!f->told)
-        f->first = number;
-    f->wanted = max_i64(f->wanted, number);
-    f->told = true;
+    hear(f, number);
     return 0;
+}
+
+static int listen_to(struct filling *f, int wait_ms)
+{
+    int status = listen_to_reader(f, wait_ms);
+    return status == 0 && f->request->readers ? look_at_readers(f) : status;
 }
 
 static i64 bytes_ahead(const struct filling *f, i64 number)
@@ -190,7 +217,7 @@ static int fetch(struct filling *f, i64 number)
     struct text index = {0};
     char *path = path_join(f->directory, "fetched.tmp");
     struct token_request request =
-        token_request(f->identity, f->request->part, f->stream.settings.stream.parts,
+        token_request(f->identity, &f->request->name, f->request->part, f->stream.settings.stream.parts,
                       f->base ? f->base / max_i64(1, ring_end(f->directory)) : 0, number - f->base);
     double begin = clock_s();
     i64 end = 0, tries = 0;
@@ -221,6 +248,8 @@ static int fill(struct filling *f)
         f->base = shards > 0 ? missing / shards * shards : 0;
         if (status == 0)
             status = f->servers.count ? fetch(f, missing) : fill_pass(f, missing);
+        if (status == GO_BACK)
+            f->next = status = 0;
     }
     return status;
 }

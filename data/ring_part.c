@@ -69,6 +69,52 @@ int ring_put(const char *directory, i64 number, const char *shard, const struct 
     return status;
 }
 
+/* ---- Several readers ---- */
+
+static char *reader_path(const char *directory, i64 reader)
+{
+    return string_format("%s/reader-%lld", directory, (long long)reader);
+}
+
+int ring_put_reader(const char *directory, i64 reader, i64 number)
+{
+    char *path = reader_path(directory, reader), *said = string_format("%lld\n", (long long)number);
+    int status = file_replace(path, said, (i64)strlen(said));
+    memory_free(path);
+    memory_free(said);
+    return status;
+}
+
+/* -1: not known. */
+static i64 reader_at(const char *directory, i64 reader)
+{
+    struct text said = {0};
+    char *path = reader_path(directory, reader), *end = NULL;
+    i64 number = -1;
+    if (file_exists(path) && file_read(&said, path) == 0) {
+        number = strtoll(said.data, &end, 10);
+        number = end == said.data || *end != '\n' ? -1 : number;
+    }
+    text_release(&said);
+    memory_free(path);
+    return number;
+}
+
+i64 ring_slowest(bool *all, const char *directory, i64 count)
+{
+    i64 slowest = -1;
+    *all = true;
+    for (i64 i = 0; i < count; i++) {
+        i64 number = reader_at(directory, i);
+        *all &= number >= 0;
+        if (number >= 0 && (slowest < 0 || number < slowest))
+            slowest = number;
+    }
+    return slowest;
+}
+
+/* ---- What goes ---- */
+
 /* -1: the name is none of a shard. */
 static i64 number_of(const char *name)
 {

@@ -120,6 +120,14 @@ int shard_folders_list(struct string_list *out, const char *data)
     return status;
 }
 
+bool shard_folders_stand(const char *path)
+{
+    struct string_list list = {0};
+    bool found = walk(&list, path, 0) < 0 || list.count > 0;
+    string_list_free(list.values, list.count);
+    return found;
+}
+
 char *shard_folders_first(const char *data)
 {
     struct string_list list;

@@ -118,6 +118,7 @@ int shards_verify(struct shards *shards);              /* every payload */
 /* shard_folders.c: the shard folders that `data` names. What is not finished yet is refused. */
 int shard_folders_list(struct string_list *out, const char *data);
 char *shard_folders_first(const char *data); /* whose tokenizers stand for all; memory_free; NULL: message */
+bool shard_folders_stand(const char *path);  /* in the folder `path`; also where one is not finished */
 int shard_folders_check(const char *data);   /* all have the same tokenizers */
 #define DATA_HELP                                                                                                      \
     "shards: a folder that prepare made, a folder with such folders in it, or a list of them, which count as one"

@@ -1,26 +1,9 @@
 #include "data/remote.h"
-#include "data/source_readers.h"
+#include "data/source_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-struct place { /* of a medium among the files */
-    u64 hash;
-    i64 file;
-};
-struct source {
-    struct source_request request;
-    struct listing listing;
-    struct reading reading;
-    char *real;                /* the listing's folder from the root */
-    struct place *media;       /* ordered by hash */
-    i64 media_count, at, open; /* the file that is read next; the one that is open, -1: none */
-    void *reader;
-    i64 total, behind, lost; /* bytes of files that are read */
-    i64 given;               /* results of source_next in the file that is read */
-    i64 failures;            /* remote_failures() when it was opened */
-};
 
 /* ---- names of media ---- */
 
@@ -61,7 +44,7 @@ static int compare_places(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-static bool is_read(const struct source_file *file)
+bool source_file_is_read(const struct source_file *file)
 {
     return file->reader && !file->elsewhere;
 }
@@ -69,7 +52,7 @@ static bool is_read(const struct source_file *file)
 static void weigh_and_index(struct source *s)
 {
     for (i64 i = 0; i < s->listing.count; i++)
-        s->total += is_read(&s->listing.files[i]) ? s->listing.files[i].bytes : 0;
+        s->total += source_file_is_read(&s->listing.files[i]) ? s->listing.files[i].bytes : 0;
     s->media = memory_alloc(max_i64(1, s->listing.count) * (i64)sizeof *s->media);
     for (i64 i = 0; i < s->listing.count; i++)
         if (medium_kind(name_extension(s->listing.files[i].path)) > SAMPLE_TEXT)
@@ -414,7 +397,7 @@ enum source_result source_next(struct source *s, struct sample *out)
         enum source_result result = due ? source_next_in(s, s->at, out) : SOURCE_END;
         s->given++;
         if (result == SOURCE_END || result == SOURCE_DAMAGED) {
-            s->behind += is_read(file) ? file->bytes : 0;
+            s->behind += source_file_is_read(file) ? file->bytes : 0;
             s->at++;
             s->given = 0;
         }
@@ -422,110 +405,6 @@ enum source_result source_next(struct source *s, struct sample *out)
             return result;
     }
     return next_alone(s, out);
-}
-
-/* ---- going on ---- */
-
-static struct json *notes_json(const struct notes *notes)
-{
-    struct json *list = json_array();
-    for (i64 i = 0; i < notes->count; i++) {
-        struct json *note = json_array();
-        json_push(note, json_of_string(notes->list[i].what));
-        json_push(note, json_of_string(notes->list[i].first));
-        json_push(note, json_of_integer(notes->list[i].count));
-        json_push(list, note);
-    }
-    return list;
-}
-
-/* What reading made of media: those that lines named, and those whose JSON had no caption. Runs of files: [first,
- * count, first, count, ...]. */
-static bool became(const struct source_file *file, enum file_use use)
-{
-    return file->use == use && (use == FILE_NAMED || file->reader == &pair_reader);
-}
-
-static struct json *uses_json(const struct source *s, enum file_use use)
-{
-    struct json *runs = json_array();
-    for (i64 k = 0, end; s->media_count && k < s->listing.count; k = end + 1) {
-        for (end = k; end < s->listing.count && became(&s->listing.files[end], use); end++)
-            ;
-        if (end > k) {
-            json_push(runs, json_of_integer(k));
-            json_push(runs, json_of_integer(end - k));
-        }
-    }
-    return runs;
-}
-
-struct json *source_state(const struct source *s)
-{
-    struct json *j = json_object();
-    json_set(j, "file", json_of_integer(s->at));
-    json_set(j, "given", json_of_integer(s->given));
-    json_set(j, "lost", json_of_integer(s->lost));
-    json_set(j, "notes", notes_json(&s->reading.notes));
-    json_set(j, "named", uses_json(s, FILE_NAMED));
-    json_set(j, "waiting", uses_json(s, FILE_MEDIUM));
-    return j;
-}
-
-static void restore_notes(struct notes *notes, const struct json *list)
-{
-    notes_release(notes);
-    for (i64 i = 0; i < json_count(list); i++) {
-        const struct json *note = json_at(list, i);
-        i64 count = json_integer(json_at(note, 2), 0);
-        notes_add(notes, json_string(json_at(note, 1), ""), "%s", json_string(json_at(note, 0), ""));
-        notes->list[i].count = count;
-        notes->total += count - 1;
-    }
-}
-
-static void restore_uses(struct source *s, const struct json *runs, enum file_use use)
-{
-    for (i64 i = 0; i + 1 < json_count(runs); i += 2) {
-        i64 first = json_integer(json_at(runs, i), 0), count = json_integer(json_at(runs, i + 1), 0);
-        for (i64 k = max_i64(0, first); k < min_i64(first + count, s->listing.count); k++)
-            s->listing.files[k].use = use;
-    }
-}
-
-static int pass_over(struct source *s, i64 count)
-{
-    struct sample sample;
-    i64 file = s->at;
-    while (s->given < count) {
-        enum source_result result = source_next(s, &sample);
-        if (result == SOURCE_UNREACHABLE)
-            return interrupted() ? 1 : -1;
-        if (result == SOURCE_END || s->at != file)
-            return error_set("%s: fewer samples than were read before: remove what was made of it and begin anew",
-                             s->listing.files[file].path);
-        sample_release(&sample);
-        if (interrupted())
-            return 1;
-    }
-    return 0;
-}
-
-int source_go_on(struct source *s, const struct json *state)
-{
-    i64 file = json_integer(json_get(state, "file"), -1), given = json_integer(json_get(state, "given"), -1);
-    if (file < 0 || file > 2 * s->listing.count || given < 0 || (given > 0 && file >= s->listing.count))
-        return error_set("the place that was reached is none of %s: remove what was made of it and begin anew",
-                         s->listing.folder);
-    for (i64 i = 0; i < min_i64(file, s->listing.count); i++)
-        s->behind += is_read(&s->listing.files[i]) ? s->listing.files[i].bytes : 0;
-    s->at = file;
-    int status = pass_over(s, given);
-    s->lost = json_integer(json_get(state, "lost"), 0);
-    restore_notes(&s->reading.notes, json_get(state, "notes"));
-    restore_uses(s, json_get(state, "waiting"), FILE_MEDIUM);
-    restore_uses(s, json_get(state, "named"), FILE_NAMED);
-    return status;
 }
 
 /* ---- what stands there ---- */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const char request_magic[8] = "WEFTASKS", reply_magic[8] = "WEFTGIVE";
-_Static_assert(sizeof(struct token_request) == 56 && sizeof(struct token_reply) == 64, "what goes over the wire");
+_Static_assert(sizeof(struct token_request) == 72 && sizeof(struct token_reply) == 64, "what goes over the wire");
 
 static int add_tokenizer(struct text *out, const char *directory)
 {
@@ -45,10 +45,14 @@ int tokens_identity(u64 *out, const struct shard_stream *stream, const char *dir
     return status;
 }
 
-struct token_request token_request(u64 identity, i64 part, i64 parts, i64 pass, i64 number)
+struct token_request token_request(u64 identity, const struct ring_name *name, i64 part, i64 parts, i64 pass,
+                                   i64 number)
 {
     struct token_request r = {.version = TOKENS_VERSION,
                               .identity = identity,
+                              .run = name->run,
+                              .reader = (u32)name->reader,
+                              .readers = (u32)name->readers,
                               .part = (u64)part,
                               .parts = (u64)parts,
                               .pass = (u64)pass,
@@ -57,15 +61,22 @@ struct token_request token_request(u64 identity, i64 part, i64 parts, i64 pass, 
     return r;
 }
 
-int token_request_check(const struct token_request *r, u64 identity, i64 parts)
+int token_request_check_version(const struct token_request *r)
 {
-    const u64 most = (u64)1 << 40;
     if (memcmp(r->magic, request_magic, 8) != 0)
         return error_set("what was asked is no request for shards: weft serve-tokens serves stages that train");
     if (r->version != TOKENS_VERSION)
         return error_set("asked in version %u of the protocol, and this is version %d: run the same program on both "
                          "sides",
                          r->version, TOKENS_VERSION);
+    return 0;
+}
+
+int token_request_check(const struct token_request *r, u64 identity, i64 parts)
+{
+    const u64 most = (u64)1 << 40;
+    if (token_request_check_version(r) < 0)
+        return -1;
     if (r->identity != identity || r->parts != (u64)parts)
         return error_set(
             "another stream is served here (settings, seed, precision, tokenizers or stream.parts differ): "
@@ -73,6 +84,8 @@ int token_request_check(const struct token_request *r, u64 identity, i64 parts)
     if (r->part >= r->parts || r->pass > most || r->number > most)
         return error_set("part %llu, pass %llu, shard %llu cannot be", (unsigned long long)r->part,
                          (unsigned long long)r->pass, (unsigned long long)r->number);
+    if (r->readers > TOKENS_READERS_MOST || r->reader >= r->readers)
+        return error_set("reader %u of %u cannot be", r->reader, r->readers);
     return 0;
 }
 

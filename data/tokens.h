@@ -1,9 +1,11 @@
 /* Closed shards over TCP: who serves a stream prepares it, part by part, for readers that fill their rings from there.
  *
- *   reader: shard `number` of pass P of part i, please    struct token_request
+ *   reader: I am reader r of n of this run; shard `number` of pass P of part i, please    struct token_request
  *   server: that is being made | there is no such | no, for a reason | here it is    struct token_reply, then bytes
  *
- * One connection for a part, one request after another; the next one says that the last shard has arrived and may go.
+ * One connection for a part, one request after another; the next one says that the last shard has arrived, and may go
+ * once it has arrived at all readers of the run. Each run has rings of its own, which are forgotten when it has not
+ * been heard of for launch_wait_s and another one comes.
  * Numbers are little-endian. A version, what is served, every length and, over header and bytes, an XXH3 are checked
  * before anything is believed; a reader that finds something else asks the next server, or the same again. prepare
  * makes the same bytes wherever it runs, so nothing is lost with a server. Nobody is authenticated: a private network
@@ -12,13 +14,21 @@
 #define WEFT_DATA_TOKENS_H
 #include "data/stream.h"
 
-enum { TOKENS_VERSION = 1, TOKENS_MESSAGE_MOST = 4096, TOKENS_SILENCE_MS = 60000, TOKENS_BEAT_MS = 5000 };
+enum {
+    TOKENS_VERSION = 2,
+    TOKENS_READERS_MOST = 65536,
+    TOKENS_MESSAGE_MOST = 4096,
+    TOKENS_SILENCE_MS = 60000,
+    TOKENS_BEAT_MS = 5000
+};
 static const i64 tokens_index_most = (i64)1 << 31, tokens_shard_most = (i64)1 << 40; /* bytes */
 
 struct token_request {
     char magic[8];
-    u32 version, reserved;
-    u64 identity; /* of the stream: tokens_identity */
+    u32 version, reserved; /* so far in every version */
+    u64 identity;          /* of the stream: tokens_identity */
+    u64 run;
+    u32 reader, readers;
     u64 part, parts, pass, number;
 };
 enum token_reply_kind { REPLY_SHARD, REPLY_END, REPLY_MAKING, REPLY_REFUSED, REPLY_KINDS };
@@ -32,7 +42,9 @@ struct token_reply {
 
 /* What makes the shards what they are, wherever their sources stand. -1 and a message. */
 int tokens_identity(u64 *out, const struct shard_stream *stream, const char *directory);
-struct token_request token_request(u64 identity, i64 part, i64 parts, i64 pass, i64 number);
+struct token_request token_request(u64 identity, const struct ring_name *name, i64 part, i64 parts, i64 pass,
+                                   i64 number);
+int token_request_check_version(const struct token_request *request); /* of its first bytes alone */
 int token_request_check(const struct token_request *request, u64 identity, i64 parts);
 struct token_reply token_reply(const struct token_request *request, enum token_reply_kind kind);
 int token_reply_check(const struct token_reply *reply, const struct token_request *request);

@@ -1,17 +1,21 @@
-/* weft serve-tokens: a process for each connection, whose ring it reads for the one at the other end. */
+/* weft serve-tokens: a process for each connection, which reads a ring for the one at the other end. */
 #define _GNU_SOURCE /* accept4 */
 #include "data/tokens.h"
+#include "dist/dist.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { CONNECTIONS_MOST = 256, LOOKS_MS = 100 };
@@ -20,8 +24,9 @@ struct serving { /* of one connection */
     const struct tokens_service *service;
     struct shard_stream stream;
     u64 identity;
-    int socket, lock;
-    i64 part; /* whose lock is held; -1: none yet */
+    int socket, run_lock, reader_lock;
+    i64 part;        /* whose lock is held; -1: none yet */
+    char *directory; /* with rings of the reader's run; NULL: not known yet */
     struct ring *ring;
     struct token_request request; /* that is being answered */
     double beat_s;
@@ -88,42 +93,120 @@ static int send_shard(struct serving *s, const char *directory)
     return status;
 }
 
-/* Another connection that reads the part may be that of a reader that was killed, and about to end. */
-static int lock_part(struct serving *s)
+/* The lock file; -1 and a message. */
+static int open_lock(const char *directory, const char *name)
 {
-    i64 part = (i64)s->request.part;
-    char *path = string_format("%s/reader-%lld", s->service->directory, (long long)part);
-    s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    int status = s->lock < 0 ? error_errno("%s: cannot be written", path) : 0;
-    while (status == 0 && flock(s->lock, LOCK_EX | LOCK_NB)) {
+    char *path = path_join(directory, name);
+    int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int status = descriptor < 0 ? error_errno("%s: cannot be written", path) : 0;
+    memory_free(path);
+    return status < 0 ? -1 : descriptor;
+}
+
+/* Another connection of the same reader may be that of one that was killed, and about to end. */
+static int lock_reader(struct serving *s)
+{
+    const struct token_request *r = &s->request;
+    char *name = string_format("reader-%llu-%u", (unsigned long long)r->part, r->reader);
+    s->reader_lock = open_lock(s->directory, name);
+    int status = s->reader_lock < 0 ? -1 : 0;
+    double begin = clock_s();
+    for (bool said = false; status == 0 && flock(s->reader_lock, LOCK_EX | LOCK_NB);) {
+        if (!said && 1000 * (clock_s() - begin) > TOKENS_BEAT_MS) {
+            log_warn("reader %u of run %016llx comes twice for part %llu: the second waits until the first has gone",
+                     r->reader, (unsigned long long)r->run, (unsigned long long)r->part);
+            said = true;
+        }
         status = interrupted() ? error_interrupted() : beat(s);
         poll(NULL, 0, LOOKS_MS);
     }
-    memory_free(path);
-    s->part = part;
+    memory_free(name);
     return status;
+}
+
+/* ---- Runs ---- */
+
+static const char in_use[] = "in-use"; /* locked by each connection of the run, written to when one begins */
+
+/* -1: it is in use, or cannot be known. */
+static double unused_s(const char *directory)
+{
+    struct stat status;
+    int lock = open_lock(directory, in_use);
+    bool unused = lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0 && fstat(lock, &status) == 0;
+    if (lock >= 0)
+        close(lock);
+    return unused ? difftime(time(NULL), status.st_mtime) : -1;
+}
+
+/* Rings of runs that nobody has asked for in a while. What cannot be removed is none of this reader's cares. */
+static void forget_runs(const char *directory, const char *but)
+{
+    char **names;
+    i64 count;
+    if (directory_list(&names, &count, directory) < 0)
+        return;
+    for (i64 i = 0; i < count; i++) {
+        char *path = path_join(directory, names[i]);
+        if (strlen(names[i]) == strlen(but) && strspn(names[i], "0123456789abcdef") == strlen(but) &&
+            strcmp(names[i], but) != 0 && unused_s(path) > (double)launch_wait_s() && directory_remove(path) < 0)
+            log_warn("%s", error_text());
+        memory_free(path);
+    }
+    string_list_free(names, count);
+}
+
+static int open_run(struct serving *s)
+{
+    char *name = string_format("%016llx", (unsigned long long)s->request.run);
+    s->directory = path_join(s->service->directory, name);
+    int status = directory_make(s->directory);
+    s->run_lock = status == 0 ? open_lock(s->directory, in_use) : -1;
+    if (s->run_lock < 0 || flock(s->run_lock, LOCK_SH) || futimens(s->run_lock, NULL))
+        status = status < 0 || s->run_lock < 0 ? -1 : error_errno("%s: cannot be locked", s->directory);
+    if (status == 0)
+        forget_runs(s->service->directory, name);
+    memory_free(name);
+    return status;
+}
+
+static struct ring *open_ring(const struct serving *s)
+{
+    static const char *words[12];
+    static char readers[16];
+    i64 count = 0;
+    for (; s->service->filler[count]; count++)
+        words[count] = s->service->filler[count];
+    require(count + 3 <= COUNT_OF(words), "%lld words", (long long)count);
+    snprintf(readers, sizeof readers, "%u", s->request.readers);
+    words[count] = "--readers";
+    words[count + 1] = readers;
+    return ring_open(s->directory, s->service->stream, words);
 }
 
 static int open_part(struct serving *s)
 {
-    if (s->part == (i64)s->request.part)
+    const struct token_request *r = &s->request;
+    if (s->part == (i64)r->part)
         return 0;
     if (s->part >= 0)
         return error_set("one connection, one part: this one is of part %lld", (long long)s->part);
-    if (lock_part(s) < 0)
+    if (open_run(s) < 0 || lock_reader(s) < 0)
         return -1;
-    s->ring = ring_open(s->service->directory, s->service->stream, s->service->filler);
-    if (s->ring)
-        ring_while_waiting(s->ring, beat, s);
-    return s->ring ? 0 : -1;
+    s->part = (i64)r->part;
+    s->ring = open_ring(s);
+    if (!s->ring)
+        return -1;
+    ring_read_as(s->ring, r->reader);
+    ring_while_waiting(s->ring, beat, s);
+    return 0;
 }
 
 static int answer(struct serving *s)
 {
     const struct token_request *r = &s->request;
     char *directory;
-    if (token_request_check(r, s->identity, s->stream.settings.stream.parts) < 0 || open_part(s) < 0 ||
-        ring_passed(s->ring, (i64)r->part, (i64)r->pass, (i64)r->number) < 0) {
+    if (token_request_check(r, s->identity, s->stream.settings.stream.parts) < 0 || open_part(s) < 0) {
         refuse(s);
         return -1;
     }
@@ -144,11 +227,30 @@ static int answer(struct serving *s)
 
 /* ---- A connection ---- */
 
+/* As tokens_receive. Requests of other versions have another length behind the first bytes. */
+static int receive_request(struct serving *s)
+{
+    struct token_request *r = &s->request;
+    const i64 first = offsetof(struct token_request, identity);
+    int status = tokens_receive(s->socket, r, first, -1);
+    if (status)
+        return status;
+    if (token_request_check_version(r) < 0) {
+        char rest[256]; /* a connection that is closed before all of it was read may lose the answer */
+        ssize_t unread = recv(s->socket, rest, sizeof rest, MSG_DONTWAIT);
+        (void)unread;
+        refuse(s);
+        return -1;
+    }
+    status = tokens_receive(s->socket, (char *)r + first, (i64)sizeof *r - first, TOKENS_SILENCE_MS);
+    return status == 1 ? error_set("it ended within a request") : status;
+}
+
 static int converse(struct serving *s)
 {
     int status = 0;
     while (status == 0) {
-        status = tokens_receive(s->socket, &s->request, sizeof s->request, -1);
+        status = receive_request(s);
         if (status == 0)
             status = answer(s);
     }
@@ -157,7 +259,7 @@ static int converse(struct serving *s)
 
 static _Noreturn void serve_one(const struct tokens_service *service, int socket, pid_t parent, const char *peer)
 {
-    struct serving s = {.service = service, .socket = socket, .lock = -1, .part = -1, .beat_s = clock_s()};
+    struct serving s = {.service = service, .socket = socket, .part = -1, .beat_s = clock_s()};
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     int status = getppid() != parent || shard_stream_load(&s.stream, service->stream) < 0 ||
                          tokens_identity(&s.identity, &s.stream, service->stream) < 0 || converse(&s) < 0

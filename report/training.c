@@ -87,9 +87,11 @@ static void put_sources_of(struct page *p, const struct run_stage *s, const stru
 /* Of shards that were prepared while the stage trained. */
 static void put_waiting(struct page *p, const struct run_stage *s, const struct json *j)
 {
-    double waited = number_at(j, "waited_s"), share = waited / fmax(number_at(j, "seconds"), 1e-9);
+    double first = number_at(j, "first_s"), waited = number_at(j, "waited_s") - first;
+    double share = waited / fmax(number_at(j, "seconds") - first, 1e-9);
     group_open(p, "%s", s->name);
-    put_note(p, "Data waiting: %.1f %% of the steps' time (%.1f s). %s", 100 * share, waited,
+    put_note(p, "Data waiting: %.1f %% of the steps' time (%.1f s), and %.1f s before the first. %s", 100 * share,
+             waited, first,
              share < 0.01 ? "Shards were ready when they were wanted."
                           : "Shards were prepared more slowly than they were trained on: more processes "
                             "(stream.parts) would help.");

@@ -14,7 +14,7 @@ enum { BYTES_MOST = 1 << 15 }; /* as a socket holds without a reader */
 
 static void ask(const uint8_t *data, size_t size)
 {
-    struct token_request r = token_request(7, 0, 3, 0, 0);
+    struct token_request r = token_request(7, &(struct ring_name){.readers = 1}, 0, 3, 0, 0);
     size_t kept = sizeof r.magic + sizeof r.version; /* those would keep all others out */
     if (size >= sizeof r)
         memcpy((u8 *)&r + kept, data + kept, sizeof r - kept);
@@ -46,7 +46,7 @@ static void repair(u8 *bytes, i64 size, const struct token_request *asked)
 static void answer(const uint8_t *data, i64 size, bool repaired)
 {
     static char path[64];
-    const struct token_request r = token_request(7, 1, 3, 0, 5);
+    const struct token_request r = token_request(7, &(struct ring_name){.readers = 1}, 1, 3, 0, 5);
     struct text index = {0}, bytes = {0};
     i64 end;
     int pair[2];

@@ -121,7 +121,9 @@ struct variant {
     double mixture;
 };
 
-static inline struct loader *open_data(const char *name, const char *ring, const struct variant *v)
+/* words: of what fills its ring. */
+static inline struct loader *open_reader(const char *name, const char *ring, const struct variant *v,
+                                         const char *const *words)
 {
     char *data = in_folder(name), *directory = ring ? in_folder(ring) : NULL;
     struct loader_settings s = {.rows = {steps_at, some_rows, 1},
@@ -130,13 +132,18 @@ static inline struct loader *open_data(const char *name, const char *ring, const
                                 .mixture = {v->mixture, 1, 1, 1, 1, 1, 1, 1},
                                 .text_condition = 1,
                                 .shuffle_shards = v->shuffle_shards,
-                                .ring = {directory, filler}};
+                                .ring = {directory, words}};
     struct loader *l = loader_open(data, "train", &s, 9);
     if (!l)
         fail_msg("%s", error_text());
     memory_free(data);
     memory_free(directory);
     return l;
+}
+
+static inline struct loader *open_data(const char *name, const char *ring, const struct variant *v)
+{
+    return open_reader(name, ring, v, filler);
 }
 
 /* Which samples a step shows, what keys their draws, and the ids that the batch holds. */
@@ -186,6 +193,37 @@ static inline void clear_ring(void)
     char *ring = in_folder("ring");
     assert_int_equal(directory_remove(ring), 0);
     memory_free(ring);
+}
+
+/* ---- The whole program ---- */
+
+static inline char *write_recipe(const char *name, const char *stream, const char *more)
+{
+    char *path = string_format("%s/%s.yaml", folder, name);
+    struct text t = {0};
+    text_printf(&t,
+                "run: %s/run-%s\nseed: 3\nprecision: f32\nstages:\n"
+                "  shards: {kind: prepare, data: %s, text: %s, shard_bytes: 4096%s}\n"
+                "  base: {kind: pretrain, data: shards, steps: 30, checkpoint_steps: 2, heldout: %s/whole, "
+                "heldout_rows: 1, shuffle_shards: 1, batch: {rows: 4, length: 64, micro_rows: 1}, elastic: "
+                "{slice_rows: 1}, model: {width: 16, layers: 2, heads: 1, kv_heads: 1, head_width: 16, experts: 4, "
+                "expert_width: 16, vit_layers: 0}%s}\n",
+                folder, name, corpus, tokenizer, stream, folder, more);
+    assert_int_equal(file_replace(path, t.data, t.length), 0);
+    text_release(&t);
+    return path;
+}
+
+static inline u64 hash_of_model(const char *name)
+{
+    struct file_view view;
+    char *path = string_format("%s/run-%s/base/model.safetensors", folder, name);
+    if (file_map(&view, path) < 0)
+        fail_msg("%s", error_text());
+    u64 hash = hash_bytes(view.data, view.bytes, 0);
+    file_unmap(&view);
+    memory_free(path);
+    return hash;
 }
 
 #endif

@@ -459,6 +459,47 @@ static void expect_kind(const char *path, const char *kind)
     assert_true(said.length > 0);
 }
 
+/* As `data` names them, and together what one call would have made. */
+static void inspect_sums_up_folders_of_shards(void **state)
+{
+    (void)state;
+    char *lines = in_folder("many.jsonl"), *runs = in_folder("many"), *parts = in_folder("many/"),
+         *partial = in_folder("many/2/shards.partial"), *path = in_folder("many.yaml"),
+         *meta = path_join(partial, "shards.json");
+    struct text t = {0};
+    for (i64 i = 0; i < 40; i++)
+        text_printf(&t, "{\"text\": \"line %lld of forty\"}\n", (long long)i);
+    assert_int_equal(file_replace(lines, t.data, t.length), 0);
+    text_clear(&t);
+    text_printf(&t, "run: %s\nstages:\n  shards: {kind: prepare, data: %s, text: %s}\n", runs, lines, model_folder);
+    assert_int_equal(file_replace(path, t.data, t.length), 0);
+    for (i64 i = 0; i < 2; i++) {
+        char *to = string_format("run=%s/%lld", runs, (long long)i);
+        if (WEFT("run", path, to))
+            fail_msg("%s", complained.data);
+        memory_free(to);
+    }
+    expect_kind(parts, "folder of shard folders");
+    assert_int_equal(WEFT("inspect", runs, "--json"), 0);
+    struct json *j = json_parse(said.data, said.length, "stdout"), *folders = json_get(j, "folders");
+    struct json *all = json_get(j, "parts"), *first = json_at(folders, 0);
+    assert_int_equal(json_count(folders), 2);
+    assert_string_equal(json_string(json_get(first, "folder"), ""), "0/shards");
+    i64 train = json_integer(json_get(first, "train"), 0), validation = json_integer(json_get(first, "validation"), 0);
+    assert_int_equal(train + validation, 40);
+    assert_int_equal(json_integer(json_get(json_get(all, "train"), "samples"), 0), 2 * train);
+    struct json *direction = json_at(json_get(json_get(all, "train"), "directions"), 0);
+    assert_int_equal(json_integer(json_get(direction, "samples"), 0), 2 * train);
+    json_free(j);
+    assert_int_equal(directory_make(partial) || file_replace(meta, "{}", 2), 0);
+    assert_int_equal(WEFT("inspect", runs), 1);
+    expect_complaint("shards.partial: not finished");
+    char *all_names[] = {lines, runs, parts, partial, path, meta};
+    for (i64 i = 0; i < COUNT_OF(all_names); i++)
+        memory_free(all_names[i]);
+    text_release(&t);
+}
+
 static void inspect_takes_names_of_columns(void **state)
 {
     (void)state;
@@ -553,6 +594,7 @@ int main(void)
         cmocka_unit_test(extract_leaves_a_whole_model_or_nothing),
         cmocka_unit_test(what_stands_beside_an_output_stays),
         cmocka_unit_test(truncated_models_exit_with_1),
+        cmocka_unit_test(inspect_sums_up_folders_of_shards),
         cmocka_unit_test(inspect_takes_names_of_columns),
         cmocka_unit_test(inspect_knows_every_kind),
         cmocka_unit_test(one_wrong_byte_is_found),

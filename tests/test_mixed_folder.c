@@ -1,5 +1,5 @@
-/* A folder as people have them: 200 pictures, clips and sounds of 17 formats, 20 of them damaged in ten ways. Exactly
- * those are named, each with its reason; the rest arrives. */
+/* A folder as people have them: 1,000 pictures, clips and sounds of 17 formats, 100 of them damaged in ten ways.
+ * Exactly those are named, each with its reason; the rest arrives. */
 #include "data/media_list.h"
 #include "tests/media_fixture.h"
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { GOOD = 180, WAYS = 10, OF_EACH = 2, BAD = WAYS * OF_EACH };
+enum { GOOD = 900, WAYS = 10, FORMATS = 2 /* of each way */, DAMAGES = WAYS * FORMATS, BAD = 5 * DAMAGES };
 static const char *const sources[] = {"full-chroma.jpg",
                                       "progressive.jpg",
                                       "lossy.webp",
@@ -103,7 +103,7 @@ static void zero_it(struct text *file)
     memset(file->data, 0, (size_t)file->length);
 }
 
-static const struct damage damages[BAD] = {
+static const struct damage damages[DAMAGES] = {
     {"full-chroma.jpg", "jpg", cut_in_half, "cut short"},
     {"bt709-full.mp4", "mp4", cut_in_half, "cut short"},
     {"lossy.webp", "webp", cut_the_end, "cut short"},
@@ -154,8 +154,8 @@ static int make(void **state)
         memory_free(name);
     }
     for (i64 i = 0; i < BAD; i++) {
-        char *name = string_format("bad%02lld.%s", (long long)i, damages[i].ending);
-        put(name, damages[i].source, damages[i].change);
+        char *name = string_format("bad%03lld.%s", (long long)i, damages[i % DAMAGES].ending);
+        put(name, damages[i % DAMAGES].source, damages[i % DAMAGES].change);
         memory_free(name);
     }
     return 0;
@@ -183,7 +183,7 @@ static void note_problem(const char *path)
     int number;
     const char *name = strrchr(path, '/') + 1;
     pthread_mutex_lock(&lock);
-    if (sscanf(name, "bad%2d.", &number) == 1 && number < BAD && !result.reasons[number])
+    if (sscanf(name, "bad%3d.", &number) == 1 && number < BAD && !result.reasons[number])
         result.reasons[number] = string_copy(error_text());
     else
         text_printf(&result.unexpected, "%s; ", error_text());
@@ -228,9 +228,9 @@ static void exactly_the_damaged_are_named(void **state)
     assert_int_equal(result.arrived, GOOD);
     assert_int_equal(reader.bad_count, BAD);
     for (i64 i = 0; i < BAD; i++) {
-        if (!result.reasons[i] || !strstr(result.reasons[i], damages[i].reason))
-            fail_msg("bad%02lld: \"%s\" does not say \"%s\"", (long long)i,
-                     result.reasons[i] ? result.reasons[i] : "nothing", damages[i].reason);
+        if (!result.reasons[i] || !strstr(result.reasons[i], damages[i % DAMAGES].reason))
+            fail_msg("bad%03lld: \"%s\" does not say \"%s\"", (long long)i,
+                     result.reasons[i] ? result.reasons[i] : "nothing", damages[i % DAMAGES].reason);
         memory_free(result.reasons[i]);
     }
 }

@@ -94,6 +94,41 @@ static void a_signature_is_no_setting(void **state)
     memory_free(command);
 }
 
+/* What fills the ring of a stream is another process, which knows the signature of this call, and shows it nowhere. */
+static void a_stream_has_the_signature_of_the_call(void **state)
+{
+    struct text many = {0};
+    for (int i = 0; i < 200; i++)
+        text_printf(&many, "{\"text\": \"house %d by lake %d, and a small boat\"}\n", i, i * 7 % 13);
+    struct served files[] = {{.path = "/a.jsonl?sig=secret1", .bytes = many.data, .count = (size_t)many.length},
+                             {.path = "/a.jsonl?sig=secret2", .bytes = many.data, .count = (size_t)many.length}};
+    struct server server;
+    (void)state;
+    succeed(directory_remove(path_of("run")));
+    server_open(&server, files, 2);
+    for (int i = 0; i < 2; i++) {
+        char *recipe = string_format(
+            "run: %s\nprecision: f32\nstages:\n  bpe: {kind: tokenizer-text, data: \"%s%s\", vocabulary: 300}\n"
+            "  shards: {kind: prepare, data: \"%s%s\", text: bpe, shard_bytes: 4096, stream: {on: true}}\n"
+            "  %s: {kind: pretrain, data: shards, steps: 3, shuffle_shards: 1, batch: {rows: 2, length: 32, "
+            "micro_rows: 1}, model: {width: 16, layers: 1, heads: 1, kv_heads: 1, head_width: 16, experts: 4, "
+            "expert_width: 16, vit_layers: 0}}\n",
+            path_of("run"), server.url, files[i].path, server.url, files[i].path, i ? "other" : "base");
+        succeed(file_replace(path_of("recipe.yaml"), recipe, (i64)strlen(recipe)));
+        memory_free(recipe);
+        files[i].requests = 0;
+        if (run(i ? "other" : ""))
+            fail_msg("%s", said.data);
+        assert_null(strstr(said.data, "secret"));
+        assert_true(files[i].requests > 0);
+    }
+    server_close(&server);
+    char *command = string_format("grep -r secret %s", path_of("run"));
+    assert_int_not_equal(system(command), 0);
+    memory_free(command);
+    text_release(&many);
+}
+
 static int end(void **state)
 {
     text_release(&said);
@@ -103,6 +138,7 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_done_asks_no_address),
-                                       cmocka_unit_test(a_signature_is_no_setting)};
+                                       cmocka_unit_test(a_signature_is_no_setting),
+                                       cmocka_unit_test(a_stream_has_the_signature_of_the_call)};
     return cmocka_run_group_tests(tests, make_directory, end);
 }

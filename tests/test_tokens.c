@@ -2,13 +2,16 @@
  * no request or no answer is refused with a reason, by an end that goes on. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include "data/shard_layout.h"
 #include "data/tokens.h"
+#include "tests/ranks.h"
 #include "tests/stream_fixture.h"
 
 enum { SERVERS = 2 };
 static const struct variant in_turns = {2, true, 1};
+static const struct ring_name only = {.run = 3, .reader = 0, .readers = 1};
 
 /* ---- Servers ---- */
 
@@ -34,7 +37,7 @@ static void start(struct server *s, const char *stream, i64 number)
     s->process = fork();
     if (s->process == 0) {
         int descriptor = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-        if (descriptor < 0 || dup2(descriptor, 2) < 0)
+        if (descriptor < 0 || dup2(descriptor, 2) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL))
             _exit(9);
         execl(WEFT_PROGRAM, "weft", "serve-tokens", data, "--ring", ring, "--listen", *s->address ? s->address : "0",
               (char *)NULL);
@@ -88,6 +91,243 @@ static void a_killed_server_is_replaced_by_another(void **state)
     loader_close(l);
     end(&servers[0], SIGTERM);
     string_list_free(lines, STEPS);
+}
+
+/* ---- Several readers ---- */
+
+/* One of two readers of a run, with a ring of its own, from `done` steps on; it ends by itself with 0. */
+static pid_t begin_reader(i64 number, const struct loader_cursor *cursor, i64 done, char *const *lines)
+{
+    pid_t child = fork();
+    if (child)
+        return child;
+    const char *const words[] = {WEFT_PROGRAM, "serve-tokens", "--as", number ? "5:1/2" : "5:0/2", NULL};
+    struct loader *l = open_reader("streams", number ? "ring-1" : "ring-0", &in_turns, words);
+    if (cursor)
+        loader_begin_at(l, cursor);
+    for (i64 step = done; step < STEPS; step++) {
+        expect_lines(l, lines, step, step + 1);
+        struct loader_cursor now = loader_cursor(l);
+        if (loader_passed(l, &now) < 0)
+            _exit(1);
+        usleep(number ? 3000 : 0);
+        char *at = string_format("%s/reader-%lld", folder, (long long)number),
+             *said = string_format("%lld", (long long)step);
+        if (file_replace(at, said, (i64)strlen(said)) < 0)
+            _exit(1);
+    }
+    loader_close(l);
+    _exit(0);
+}
+
+static i64 step_of_reader(i64 number)
+{
+    struct text said = {0};
+    char *path = string_format("%s/reader-%lld", folder, (long long)number);
+    i64 step = file_exists(path) && file_read(&said, path) == 0 ? strtoll(said.data, NULL, 10) : -1;
+    text_release(&said);
+    memory_free(path);
+    return step;
+}
+
+static struct loader_cursor cursor_behind(i64 done)
+{
+    struct loader *l = open_data("parts", NULL, &in_turns);
+    for (i64 step = 0; step < done; step++)
+        assert_non_null(plan_step(l, step));
+    struct loader_cursor cursor = loader_cursor(l);
+    loader_close(l);
+    return cursor;
+}
+
+static void expect_good_end(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* Ranks on two machines: one is killed with its disk and comes back at an older checkpoint, then the server is. */
+static void readers_of_a_run_have_the_rows_of_the_folder(void **state)
+{
+    struct server server = {0};
+    pid_t readers[2];
+    (void)state;
+    char **lines = lines_of("parts", &in_turns), *lost = in_folder("ring-1");
+    start(&server, "streams", 20);
+    put_addresses(&server, 1);
+    for (i64 i = 0; i < 2; i++)
+        readers[i] = begin_reader(i, NULL, 0, lines);
+    while (step_of_reader(1) < 40)
+        usleep(1000);
+    assert_true(kill(readers[1], SIGKILL) == 0 && waitpid(readers[1], NULL, 0) == readers[1]);
+    assert_int_equal(directory_remove(lost), 0);
+    struct loader_cursor cursor = cursor_behind(12);
+    readers[1] = begin_reader(1, &cursor, 12, lines);
+    usleep(300000);
+    end(&server, SIGKILL);
+    start(&server, "streams", 20);
+    for (i64 i = 0; i < 2; i++)
+        expect_good_end(readers[i]);
+    end(&server, SIGTERM);
+    string_list_free(lines, STEPS);
+    memory_free(lost);
+}
+
+/* Two runs at one server do not know of each other. */
+static void runs_do_not_wait_for_each_other(void **state)
+{
+    const char *const words[2][5] = {{WEFT_PROGRAM, "serve-tokens", "--as", "a:0/1"},
+                                     {WEFT_PROGRAM, "serve-tokens", "--as", "b:0/1"}};
+    struct server server = {0};
+    (void)state;
+    char **lines = lines_of("parts", &in_turns);
+    start(&server, "streams", 21);
+    put_addresses(&server, 1);
+    struct loader *ahead = open_reader("streams", "ring-a", &in_turns, words[0]);
+    struct loader *behind = open_reader("streams", "ring-b", &in_turns, words[1]);
+    expect_lines(ahead, lines, 0, STEPS);
+    expect_lines(behind, lines, 0, STEPS);
+    loader_close(ahead);
+    loader_close(behind);
+    end(&server, SIGTERM);
+    string_list_free(lines, STEPS);
+}
+
+static u64 hash_of_shard(const char *directory)
+{
+    struct text bytes = {0};
+    char *path = path_join(directory, "00000.shard");
+    if (file_read(&bytes, path) < 0)
+        fail_msg("%s", error_text());
+    u64 hash = hash_bytes(bytes.data, bytes.length, 0);
+    text_release(&bytes);
+    memory_free(path);
+    return hash;
+}
+
+static u64 hash_of_number(struct ring *r, i64 number)
+{
+    char *directory;
+    assert_int_equal(ring_shard(&directory, r, 0, 0, number), 0);
+    u64 hash = hash_of_shard(directory);
+    memory_free(directory);
+    return hash;
+}
+
+static void expect_gone(const char *part, i64 number)
+{
+    for (int look = 0; ring_has(part, number) && look < 5000; look++)
+        usleep(1000);
+    assert_false(ring_has(part, number));
+}
+
+static void shards_go_once_the_slowest_is_past_them(void **state)
+{
+    const char *const words[] = {WEFT_PROGRAM, "serve-tokens", "--readers", "2", NULL};
+    char *ring = in_folder("ring-of-two"), *stream = in_folder("stream"), *part = path_join(ring, "0");
+    struct ring *r[2];
+    u64 hashes[8];
+    (void)state;
+    unsetenv("WEFT_TOKENS");
+    for (i64 i = 0; i < 2; i++) {
+        r[i] = ring_open(ring, stream, words);
+        ring_read_as(r[i], i);
+    }
+    for (i64 number = 0; number < 4; number++)
+        hashes[number] = hash_of_number(r[0], number);
+    assert_true(ring_has(part, 0)); /* the other one has not been heard of */
+    for (i64 number = 0; number < 3; number++)
+        assert_true(hash_of_number(r[1], number) == hashes[number]);
+    expect_gone(part, 1);
+    assert_true(ring_has(part, 2));
+    ring_close(r[0]); /* and with it what filled the ring */
+    for (i64 number = 3; number < 6; number++)
+        hashes[number] = hash_of_number(r[1], number);
+    usleep(300000);
+    assert_true(ring_has(part, 3) && !ring_has(part, 6)); /* where the first one was, and two ahead */
+    r[0] = ring_open(ring, stream, words);
+    ring_read_as(r[0], 0);
+    for (i64 number = 1; number < 6; number++) /* the first two are made again */
+        assert_true(hash_of_number(r[0], number) == hashes[number]);
+    hashes[6] = hash_of_number(r[1], 6);
+    assert_true(hash_of_number(r[0], 6) == hashes[6]);
+    expect_gone(part, 5);
+    for (i64 i = 0; i < 2; i++)
+        ring_close(r[i]);
+    memory_free(ring);
+    memory_free(stream);
+    memory_free(part);
+}
+
+/* ---- Ranks ---- */
+
+enum { RANKS = 4 };
+
+/* Two by two beside a disk of their own, each killed after `kill_s` (NULL: not). */
+static int run_ranks(const char *recipe, bool disks, const char *kill_s)
+{
+    struct text said = {0};
+    char *stop = kill_s ? string_format("timeout -s KILL %s ", kill_s) : string_copy("");
+    char *disk = disks ? string_format("env WEFT_RING=%s/disk-$((r/2)) ", folder) : string_copy("");
+    char *program = string_format("%s%s%s", stop, disk, WEFT_PROGRAM), *arguments = string_format("run %s", recipe);
+    int status = ranks_run_over_tcp(&said, RANKS, RANKS, program, arguments);
+    if (status && !kill_s)
+        print_message("%s\n", said.data);
+    text_release(&said);
+    memory_free(stop);
+    memory_free(disk);
+    memory_free(program);
+    memory_free(arguments);
+    return status;
+}
+
+static i64 entries_of(const char *name)
+{
+    char *path = in_folder(name), **names;
+    i64 count = 0;
+    if (file_exists(path)) {
+        assert_int_equal(directory_list(&names, &count, path), 0);
+        string_list_free(names, count);
+    }
+    memory_free(path);
+    return count;
+}
+
+/* From servers, then prepared beside each disk; killed, and one disk lost. */
+static void ranks_with_disks_of_their_own_make_the_same_model(void **state)
+{
+    static const char *const names[] = {"served", "alone"};
+    struct server server = {0};
+    (void)state;
+    unsetenv("WEFT_TOKENS");
+    char *before = write_recipe("before", "", ""), *lost = in_folder("disk-1");
+    assert_int_equal(run_ranks(before, false, NULL), 0);
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        char *recipe = write_recipe(names[i], ", stream: {on: true, shards: 2}", "");
+        char *shards = string_format("run-%s/shards", names[i]), *stage = in_folder(shards);
+        if (i == 0) {
+            char *first = string_format("%s run %s shards > /dev/null 2>&1", WEFT_PROGRAM, recipe);
+            assert_int_equal(system(first), 0);
+            memory_free(first);
+            start(&server, shards, 22);
+            put_addresses(&server, 1);
+        } else {
+            unsetenv("WEFT_TOKENS");
+        }
+        bool was_over = run_ranks(recipe, true, "0.8") == 0;
+        assert_int_equal(directory_remove(lost), 0);
+        assert_int_equal(run_ranks(recipe, true, NULL), 0);
+        assert_true(hash_of_model("before") == hash_of_model(names[i]));
+        assert_true(entries_of("disk-0") == 0 && entries_of("disk-1") == 0);
+        assert_true(was_over || file_exists(lost));
+        memory_free(recipe);
+        memory_free(shards);
+        memory_free(stage);
+    }
+    end(&server, SIGTERM);
+    memory_free(before);
+    memory_free(lost);
 }
 
 static void without_servers_it_is_said_which_were_asked(void **state)
@@ -161,13 +401,13 @@ static void nonsense_is_refused_and_serving_goes_on(void **state)
     unsetenv("WEFT_TOKENS");
     start(&server, "stream", 7);
     assert_int_equal(strncmp(server.address, "127.0.0.1:", 10), 0); /* of this machine alone */
-    const struct token_request sane = token_request(identity_of("stream"), 0, 1, 0, 0);
+    const struct token_request sane = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
     struct token_request r = sane;
     memset(r.magic, 'x', 8);
     expect_refusal(&server, &r, "no request for shards");
     r = sane;
     r.version++;
-    expect_refusal(&server, &r, "version 2 of the protocol");
+    expect_refusal(&server, &r, "version 3 of the protocol");
     r = sane;
     r.identity++;
     expect_refusal(&server, &r, "another stream is served here");
@@ -177,6 +417,16 @@ static void nonsense_is_refused_and_serving_goes_on(void **state)
     r = sane;
     r.number = ~(u64)0;
     expect_refusal(&server, &r, "cannot be");
+    r = sane;
+    r.reader = 1;
+    expect_refusal(&server, &r, "reader 1 of 1 cannot be");
+    r.readers = TOKENS_READERS_MOST + 1;
+    expect_refusal(&server, &r, "of 65537 cannot be");
+    r = sane;
+    r.version = 1; /* whose requests end after 56 bytes */
+    char *said = refusal_of(&server, &r, 56);
+    assert_non_null(strstr(said, "asked in version 1 of the protocol, and this is version 2"));
+    memory_free(said);
     for (i64 bytes = 0; bytes < (i64)sizeof sane; bytes += 11)
         memory_free(refusal_of(&server, &sane, bytes));
     assert_true(identity_of("stream") != identity_of("streams"));
@@ -234,7 +484,7 @@ static int tell(const struct answer *a, i64 header_bytes, const struct token_req
 
 static void an_answer_is_believed_once_all_of_it_fits(void **state)
 {
-    const struct token_request r = token_request(7, 1, 3, 0, 5);
+    const struct token_request r = token_request(7, &only, 1, 3, 0, 5);
     const i64 whole = sizeof(struct token_reply);
     (void)state;
     struct answer a = sane_answer(&r);
@@ -286,6 +536,10 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(addresses_are_read),
                                        cmocka_unit_test(an_answer_is_believed_once_all_of_it_fits),
                                        cmocka_unit_test(nonsense_is_refused_and_serving_goes_on),
+                                       cmocka_unit_test(shards_go_once_the_slowest_is_past_them),
+                                       cmocka_unit_test(readers_of_a_run_have_the_rows_of_the_folder),
+                                       cmocka_unit_test(runs_do_not_wait_for_each_other),
+                                       cmocka_unit_test(ranks_with_disks_of_their_own_make_the_same_model),
                                        cmocka_unit_test(without_servers_it_is_said_which_were_asked),
                                        cmocka_unit_test(a_killed_server_is_replaced_by_another)};
     return cmocka_run_group_tests(tests, make, clear);

@@ -6,6 +6,7 @@
 #include "data/mixer.h"
 #include "train/continued.h"
 #include "train/shard_order.h"
+#include "train/shard_ring.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ struct run { /* of one call */
     struct trainer trainer;
     struct mixer *mixer;
     struct shard_order order;
+    struct shard_ring ring;
     double *shown; /* positions of each source so far */
     struct json *heldout;
     bool told;                  /* that samples are left out */
@@ -352,7 +354,7 @@ static int save_sources(struct run *r)
 /* All that checkpoints can ask for stays; the last of them was settled before this step. */
 static int pass_shards(struct run *r, i64 step)
 {
-    if (!is_first(r) || step == 0 || step % r->s->training.checkpoint_steps)
+    if (!r->ring.mine || step == 0 || step % r->s->training.checkpoint_steps)
         return 0;
     char *checkpoints = path_join(r->stage->out, "checkpoints");
     int status = shard_order_pass(&r->order, checkpoints);
@@ -449,24 +451,25 @@ static int check_epochs(struct run *r)
     return data->count ? mixer_source(r->mixer, 0, r->s->steps, &last) : 0;
 }
 
-/* Nothing asks for its shards any more. */
-static int remove_ring(const struct run *r)
-{
-    char *ring = path_join(r->stage->out, "ring");
-    int status = directory_remove(ring);
-    memory_free(ring);
-    return status;
-}
-
 static int open_data(struct run *r, const struct loader_settings *given)
 {
     struct loader_settings loader = *given;
-    char *ring = path_join(r->stage->out, "ring");
-    loader.ring.directory = ring;
-    loader.ring.filler = is_first(r) ? r->stage->filler : NULL;
+    if (data_has_stream(r->s->data.all) && shard_ring_init(&r->ring, r->stage) < 0)
+        return -1;
+    loader.ring.directory = r->ring.directory;
+    loader.ring.filler = shard_ring_filler(&r->ring);
     r->order.mixer = r->mixer = mixer_open(&r->s->data, "train", &loader, r->seed);
-    memory_free(ring);
     return r->mixer ? check_epochs(r) : -1;
+}
+
+/* The last of all: its status, or that of removing the ring. */
+static int close_data(struct run *r, int status)
+{
+    mixer_close(r->mixer);
+    if (status == 0)
+        status = shard_ring_remove(&r->ring);
+    shard_ring_release(&r->ring);
+    return status;
 }
 
 static int run_with_model(struct run *r)
@@ -482,10 +485,8 @@ static int run_with_model(struct run *r)
         return -1;
     if (r->s->grid_steps && !heldout_shards(r))
         return error_usage("grid_steps: its losses are held out: expected `heldout`, shards that stand");
-    if (open_data(r, &loader) < 0) {
-        mixer_close(r->mixer);
-        return -1;
-    }
+    if (open_data(r, &loader) < 0)
+        return close_data(r, -1);
     r->shown = memory_alloc(mixer_count(r->mixer) * 8);
     struct token_sizes sizes = model_token_sizes(&r->model.config), given = shard_token_sizes(mixer_meta(r->mixer));
     int status = token_sizes_check(&sizes, &given, r->s->data.all);
@@ -494,9 +495,8 @@ static int run_with_model(struct run *r)
         status = train(r);
         trainer_close(&r->trainer);
     }
-    mixer_close(r->mixer);
     memory_free(r->shown);
-    return status == 0 && is_first(r) ? remove_ring(r) : status;
+    return close_data(r, status);
 }
 
 static int open_continued(struct run *r)

@@ -88,10 +88,15 @@ void shard_order_say(struct shard_order *o, struct training_step *said, double s
     double waited = mixer_waited_s(o->mixer), now = waited - o->waited_s;
     if (!mixer_has_stream(o->mixer))
         return;
+    if (o->seconds == 0)
+        o->first_s = now;
+    else
+        o->share += 0.05 * (now / seconds - o->share);
     o->waited_s = waited;
     o->seconds += seconds;
-    o->share += (o->seconds > seconds ? 0.05 : 1) * (now / seconds - o->share);
     metrics_put(said->metrics, "data_waiting", now / seconds);
+    if (o->waited_s == o->first_s && now > 0)
+        text_printf(&said->note, ", first shards after %.1f s", now);
     if (o->share >= 0.01)
         text_printf(&said->note, ", data waiting %.0f %%", 100 * o->share);
 }
@@ -103,6 +108,7 @@ int shard_order_save_waiting(const struct shard_order *o, const char *out)
     char *path = path_join(out, "waiting.json");
     struct json *j = json_object();
     json_set(j, "waited_s", json_of_number(o->waited_s));
+    json_set(j, "first_s", json_of_number(o->first_s));
     json_set(j, "seconds", json_of_number(o->seconds));
     json_set(j, "restarts", json_of_integer(mixer_restarts(o->mixer)));
     int status = json_save(path, j);

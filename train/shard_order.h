@@ -7,7 +7,8 @@
 
 struct shard_order {
     struct mixer *mixer;
-    double waited_s, seconds, share; /* of all steps of this call; share: a running mean */
+    double waited_s, seconds, share; /* of all steps of this call; share: a running mean without the first step */
+    double first_s;                  /* that the first step waited, until what fills the ring had begun */
 };
 bool data_has_stream(const char *data); /* lines */
 void shard_order_save(const struct shard_order *order, struct json *state);
