@@ -202,6 +202,12 @@ void segments_clear(struct tape *tape)
     s->comes_back = false;
 }
 
+i64 segments_peak_bytes(const struct tape *tape)
+{
+    const struct segments *s = tape->segments;
+    return s ? s->arena.peak_bytes + s->kept.peak_bytes : 0;
+}
+
 void segments_close(struct tape *tape)
 {
     struct segments *s = tape->segments;

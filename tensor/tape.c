@@ -44,6 +44,11 @@ void tape_clear(struct tape *tape, bool recording)
     segments_clear(tape);
 }
 
+i64 tape_peak_bytes(const struct tape *tape)
+{
+    return tape->arena.peak_bytes + tape->kept.peak_bytes + segments_peak_bytes(tape);
+}
+
 static void *host_alloc(struct tape *tape, i64 bytes)
 {
     return memset(arena_alloc(&tape->host, bytes), 0, (size_t)bytes);

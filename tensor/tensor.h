@@ -82,6 +82,7 @@ struct tape {
 void tape_open(struct tape *tape, struct device *device, enum dtype activations, i64 reserved_bytes);
 void tape_close(struct tape *tape);
 void tape_clear(struct tape *tape, bool recording); /* before each forward */
+i64 tape_peak_bytes(const struct tape *tape);       /* of device memory */
 
 /* For writers of ops (here, and dist/'s collectives). The record's struct begins with struct tape_record; the call
  * returns it zeroed, to be filled, or NULL if the tape does not record or no input needs a gradient. */
