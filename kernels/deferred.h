@@ -5,9 +5,8 @@
  *     deferred_end(deferred, recordings)                 all of them, in order
  *
  * The key of the recording is the calls themselves, down to their last argument: where one changes from step to step
- * the key does, and its ops are launched one by one. Nothing but ops may be asked of the device meanwhile, and of ops
- * none that takes a list of the host's or a key of draws (conversely, ids and shapes that pointers lead to are the
- * device's). */
+ * the key does, and the ops are launched one by one. What ops read of device memory may change. Nothing but ops may be
+ * asked of the device meanwhile, and none of those that take a list of the host's or a key of draws. */
 #ifndef WEFT_DEFERRED_H
 #define WEFT_DEFERRED_H
 #include "kernels/kernels.h"
