@@ -1,6 +1,7 @@
 /* The CPU's ops behind a wall: device memory is PROT_NONE but while an op, a collective, put or get runs, and an op is
  * refused every pointer that is not in a live block of it. Freed blocks stay closed for good, fresh ones hold NaN as
  * far as they are small. What is host memory by the contract (kernels.h) is told by type. */
+#include "kernels/each.h"
 #include "kernels/kernels.h"
 
 #include <string.h>
@@ -213,34 +214,12 @@ static void check_nothing(struct device *device, ...)
         POINTERS(u32),                                                                                                 \
         POINTERS(u8),                                                                                                  \
         default: check_nothing)(device, x, op, #x);
-#define CHECK1(op, x) CHECK(op, x)
-#define CHECK2(op, x, ...) CHECK(op, x) CHECK1(op, __VA_ARGS__)
-#define CHECK3(op, x, ...) CHECK(op, x) CHECK2(op, __VA_ARGS__)
-#define CHECK4(op, x, ...) CHECK(op, x) CHECK3(op, __VA_ARGS__)
-#define CHECK5(op, x, ...) CHECK(op, x) CHECK4(op, __VA_ARGS__)
-#define CHECK6(op, x, ...) CHECK(op, x) CHECK5(op, __VA_ARGS__)
-#define CHECK7(op, x, ...) CHECK(op, x) CHECK6(op, __VA_ARGS__)
-#define CHECK8(op, x, ...) CHECK(op, x) CHECK7(op, __VA_ARGS__)
-#define CHECK9(op, x, ...) CHECK(op, x) CHECK8(op, __VA_ARGS__)
-#define CHECK10(op, x, ...) CHECK(op, x) CHECK9(op, __VA_ARGS__)
-#define CHECK11(op, x, ...) CHECK(op, x) CHECK10(op, __VA_ARGS__)
-#define CHECK12(op, x, ...) CHECK(op, x) CHECK11(op, __VA_ARGS__)
-#define CHECK13(op, x, ...) CHECK(op, x) CHECK12(op, __VA_ARGS__)
-#define CHECK14(op, x, ...) CHECK(op, x) CHECK13(op, __VA_ARGS__)
-#define CHECK15(op, x, ...) CHECK(op, x) CHECK14(op, __VA_ARGS__)
-#define CHECK16(op, x, ...) CHECK(op, x) CHECK15(op, __VA_ARGS__)
-#define SEVENTEENTH(a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, name, ...) name
-#define CHECK_ALL(op, ...)                                                                                             \
-    SEVENTEENTH(__VA_ARGS__, CHECK16, CHECK15, CHECK14, CHECK13, CHECK12, CHECK11, CHECK10, CHECK9, CHECK8, CHECK7,    \
-                CHECK6, CHECK5, CHECK4, CHECK3, CHECK2, CHECK1, )                                                      \
-    (op, __VA_ARGS__)
-#define UNWRAP(...) __VA_ARGS__
 
 /* Each op: its pointers are checked, the wall opens, the CPU runs it, the wall closes. */
 #define OP(name, arguments, names)                                                                                     \
     static void guarded_##name arguments                                                                               \
     {                                                                                                                  \
-        CHECK_ALL(#name, UNWRAP names)                                                                                 \
+        EACH(CHECK, #name, UNWRAP names)                                                                               \
         unlock(device);                                                                                                \
         wall_of(device)->inner->name names;                                                                            \
         lock(device);                                                                                                  \

@@ -50,8 +50,10 @@ static struct tensor *run_layers(struct pass *p, struct tensor *x)
         tape_mark(p->tape, layer); /* the same on all ranks, whatever they run of it */
         if (p->part[layer] == LAYER_SKIPPED || (p->part[layer] == LAYER_SERVED && !l->router))
             continue;
+        tape_segment_begin(p->tape, place_of_layer(layer));
         x = p->options->recompute ? tape_recompute(p->tape, run_layer, &passes[i], x)
                                   : run_layer(p->tape, &passes[i], x);
+        tape_segment_end(p->tape);
         if (p->part[layer] == LAYER_RUN)
             x = layer_heads(p, x, layer);
     }
@@ -84,11 +86,21 @@ struct pass *pass_open(struct forward *out, struct tape *tape, struct model *mod
     return p;
 }
 
+/* Of what the layers leave; heads write it. */
+static void place_gradient(struct pass *p, struct tensor *x)
+{
+    tape_place_begin(p->tape, place_of_heads(p->end_layer - 1));
+    tape_place_gradient(p->tape, x);
+    tape_place_end(p->tape);
+}
+
 void pass_run(struct pass *p)
 {
     struct forward *out = p->out;
     keep_routes(p);
-    out->hidden = parallel_anchor(p, run_layers(p, parallel_first(p) ? modality_inputs(p) : parallel_receive(p)));
+    struct tensor *x = run_layers(p, parallel_first(p) ? modality_inputs(p) : parallel_receive(p));
+    place_gradient(p, x);
+    out->hidden = parallel_anchor(p, x);
     if (parallel_last(p))
         final_heads(p, out->hidden);
     else
@@ -100,6 +112,13 @@ void model_forward(struct forward *out, struct tape *tape, struct model *model, 
                    const struct submodel *sub, const struct forward_options *options)
 {
     pass_run(pass_open(out, tape, model, batch, sub, options));
+}
+
+void model_segments_open(struct tape *tape, const struct model *model)
+{
+    const struct parallel *ranks = model->parallel;
+    if (ranks->tensor->size == 1 && ranks->expert->size == 1)
+        tape_segments_open(tape, place_of_mtp(&model->config) + 1);
 }
 
 double forward_mean_loss(const struct forward *out, struct tape *tape, enum target_kind kind)

@@ -106,7 +106,11 @@ static void mtp_head(struct pass *p, const struct modality *modality, struct ten
 {
     if (!p->model->config.mtp)
         return;
-    struct tensor *out = rows_of(p, mtp_block(p, x, NULL), &p->targets[TARGET_MTP]);
+    tape_segment_begin(p->tape, place_of_mtp(&p->model->config));
+    struct tensor *block = mtp_block(p, x, NULL);
+    tape_place_gradient(p->tape, block);
+    tape_segment_end(p->tape);
+    struct tensor *out = rows_of(p, block, &p->targets[TARGET_MTP]);
     score_ids(p, modality, op_rmsnorm(p->tape, out, &p->model->norm->value, eps_of(p)));
 }
 
@@ -203,7 +207,12 @@ static struct tensor *audio_head(struct pass *p, const struct modality *modality
     if (level + 1 == m->config.levels)
         return x;
     struct place place = {op_gather(p->tape, &m->audio_embed->value, rows, t->n), t->position};
-    return op_add(p->tape, x, op_place(p->tape, x->rows, x->columns, x->dtype, &place, 1));
+    struct tensor *placed = op_place(p->tape, x->rows, x->columns, x->dtype, &place, 1);
+    tape_place_begin(p->tape, place_of_heads(layer));
+    tape_place_gradient(p->tape, x);
+    x = op_add(p->tape, x, placed);
+    tape_place_end(p->tape);
+    return x;
 }
 
 /* ---- the table; heads run in its order, so sums of gradients have one too ---- */
@@ -231,7 +240,10 @@ struct tensor *modality_inputs(struct pass *p)
         if (in && in->n)
             places[count++] = (struct place){m->enter(p, in), in->position};
     }
-    return op_place(p->tape, p->batch->n, p->model->config.width, p->tape->activations, places, count);
+    tape_place_begin(p->tape, PLACE_OF_INPUTS);
+    struct tensor *x = op_place(p->tape, p->batch->n, p->model->config.width, p->tape->activations, places, count);
+    tape_place_end(p->tape);
+    return x;
 }
 
 struct tensor *layer_heads(struct pass *p, struct tensor *x, i64 layer)

@@ -40,6 +40,20 @@ struct pass {            /* one forward */
     struct branch cells, merger;
     const i32 *side_by_side; /* [2, cells] rows of features and of the ViT's output */
 };
+/* Places of the tape (tensor.h): what enters the layers, each layer, what its heads leave, and the block behind all. */
+enum { PLACE_OF_INPUTS };
+static inline i64 place_of_layer(i64 layer)
+{
+    return 1 + 2 * layer;
+}
+static inline i64 place_of_heads(i64 layer)
+{
+    return 2 + 2 * layer;
+}
+static inline i64 place_of_mtp(const struct model_config *config)
+{
+    return 1 + 2 * config->layers;
+}
 struct layer_pass {
     struct pass *pass;
     const struct layer_weights *weights;

@@ -138,6 +138,9 @@ double forward_mean_loss(const struct forward *out, struct tape *tape, enum targ
 /* Shapes follow from batch and sub-model. Panics on a batch that does not fit the configuration. */
 void model_forward(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
                    const struct submodel *sub, const struct forward_options *options /* may be NULL */);
+/* Layers of its forwards and backwards, and the multi-token-prediction block, become segments of the tape, where no
+ * ranks meet within a layer. Before its first forward. */
+void model_segments_open(struct tape *tape, const struct model *model);
 /* The multi-token-prediction block while generating: n rows of hidden states, and what follows them. */
 struct mtp_rows {             /* device memory */
     const i32 *next;          /* [n] id of text at the position after; -1: none */

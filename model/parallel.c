@@ -41,8 +41,11 @@ struct tensor *parallel_receive(struct pass *p)
 {
     struct comm *comm = p->model->parallel->pipeline;
     i64 before = p->options->chunk - 1;
-    return op_receive(p->tape, comm, p->tape->activations, p->batch->n, p->model->config.width, before % comm->size,
-                      2 * before);
+    tape_place_begin(p->tape, PLACE_OF_INPUTS);
+    struct tensor *x = op_receive(p->tape, comm, p->tape->activations, p->batch->n, p->model->config.width,
+                                  before % comm->size, 2 * before);
+    tape_place_end(p->tape);
+    return x;
 }
 
 void parallel_send(struct pass *p, struct tensor *x)

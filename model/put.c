@@ -2,6 +2,8 @@
  * what follows from them (who attends to whom within a branch, rows of stacked embeddings). */
 #include "model/inside.h"
 
+#include <string.h>
+
 static const void *put(struct pass *p, const void *values, i64 bytes)
 {
     return values ? tape_stage_copy(p->tape, values, bytes) : NULL;
@@ -37,13 +39,23 @@ static void put_topk(struct pass *p)
     }
 }
 
+/* Room for all experts of all layers: where a layer's stand does not depend on the sub-model. */
+static const i32 *put_members(struct pass *p, i64 layer)
+{
+    void *host;
+    const i32 *there = tape_stage(p->tape, &host, p->model->config.experts * 4);
+    memcpy(host, p->sub->expert[layer], (size_t)p->sub->expert_count * 4);
+    return there;
+}
+
 static void put_experts(struct pass *p)
 {
     i64 layers = p->model->config.layers;
-    for (i64 layer = 0; layer < layers; layer++)
-        if (p->part[layer] == LAYER_RUN)
-            p->member[layer] = put(p, p->sub->expert[layer], p->sub->expert_count * 4);
     p->routes = put(p, p->options->routes, layers * p->batch->n * p->sub->topk * 4);
+    for (i64 layer = 0; layer < layers; layer++) {
+        const i32 *member = p->sub->expert[layer] ? put_members(p, layer) : NULL;
+        p->member[layer] = p->part[layer] == LAYER_RUN ? member : NULL;
+    }
 }
 
 /* ---- Lists ---- */
@@ -233,15 +245,16 @@ static void put_merger(struct pass *p)
     }
 }
 
+/* What segments read comes first, and lies at the same place whatever the batch's lists. */
 void pass_put(struct pass *p)
 {
     put_columns(p);
     put_topk(p);
     put_experts(p);
-    put_lists(p);
-    put_audio(p);
     if (p->model->config.mtp && p->batch->targets[TARGET_MTP].n)
         put_next(p);
+    put_lists(p);
+    put_audio(p);
     if (p->batch->inputs[INPUT_VISION_IN].n) {
         put_cells(p);
         put_merger(p);

@@ -1,4 +1,4 @@
-#include "tensor/tensor.h"
+#include "tensor/inside.h"
 
 #include <string.h>
 
@@ -19,6 +19,7 @@ void tape_open(struct tape *tape, struct device *device, enum dtype activations,
 
 void tape_close(struct tape *tape)
 {
+    segments_close(tape);
     memory_free(tape->block_weights);
     device_arena_close(tape->device, &tape->arena);
     device_arena_close(tape->device, &tape->kept);
@@ -40,6 +41,12 @@ void tape_clear(struct tape *tape, bool recording)
     tape->keeping = tape->replaying = false;
     tape->block_weight_count = 0;
     tape->passed = NOTHING_PASSED;
+    segments_clear(tape);
+}
+
+i64 tape_peak_bytes(const struct tape *tape)
+{
+    return tape->arena.peak_bytes + tape->kept.peak_bytes + segments_peak_bytes(tape);
 }
 
 static void *host_alloc(struct tape *tape, i64 bytes)
@@ -150,7 +157,7 @@ void *tape_record(struct tape *tape, i64 record_bytes,
         count_uses(tape, inputs, input_count);
     if (!tape->recording || !needed)
         return NULL;
-    struct tape_record *record = host_alloc(tape, record_bytes);
+    struct tape_record *record = tape_push(tape, record_bytes, backward);
     require(output_count <= COUNT_OF(record->outputs), "an op of %d outputs", output_count);
     for (int i = 0; i < output_count; i++) {
         outputs[i]->needs_grad = true;
@@ -158,10 +165,16 @@ void *tape_record(struct tape *tape, i64 record_bytes,
     }
     record->output_count = output_count;
     note_weights(record, inputs, input_count);
+    return record;
+}
+
+void *tape_push(struct tape *tape, i64 record_bytes,
+                void (*backward)(struct tape_record *, struct device *, struct tape *))
+{
+    struct tape_record *record = host_alloc(tape, record_bytes);
     record->backward = backward;
     record->previous = tape->last;
-    tape->last = record;
-    return record;
+    return tape->last = record;
 }
 
 static struct free_class *free_class_of(struct tape *tape, i64 bytes)
@@ -182,7 +195,7 @@ static i64 gradient_bytes(const struct tensor *t)
     return t->rows * t->columns * dtype_bytes(t->grad_dtype);
 }
 
-static void ensure_gradient(struct tape *tape, struct tensor *t)
+void tape_ensure_gradient(struct tape *tape, struct tensor *t)
 {
     if (t->grad)
         return;
@@ -212,7 +225,7 @@ struct gradient tape_gradient(struct tape *tape, struct tensor *input)
     struct gradient gradient = {0};
     if (!input || !input->needs_grad)
         return gradient;
-    ensure_gradient(tape, input);
+    tape_ensure_gradient(tape, input);
     gradient.matrix = matrix_of(input->grad, input->grad_dtype, input->rows, input->columns);
     gradient.add = input->grad_written;
     input->grad_written = true;
@@ -254,7 +267,7 @@ static void run_records(struct tape *tape)
         for (int i = 0; i < record->output_count; i++)
             release_gradient(tape, record->outputs[i]);
         end_uses(record->weights, record->weight_count);
-        if (tape->after)
+        if (tape->after && !segments_deferring(tape))
             tape->after(tape->after_context, tape);
     }
 }
@@ -272,13 +285,8 @@ static void mark_backward(struct tape_record *record, struct device *device, str
 
 void tape_mark(struct tape *tape, i64 place)
 {
-    if (!tape->recording)
-        return;
-    struct mark_record *r = host_alloc(tape, sizeof *r);
-    r->record.backward = mark_backward;
-    r->record.previous = tape->last;
-    r->place = place;
-    tape->last = &r->record;
+    if (tape->recording)
+        ((struct mark_record *)tape_push(tape, sizeof(struct mark_record), mark_backward))->place = place;
 }
 
 void tape_backward(struct tape *tape)
@@ -304,7 +312,7 @@ static void recompute_backward(struct tape_record *record, struct device *device
         end_uses(tape->block_weights + r->weights_first, r->weights_end - r->weights_first);
         return;
     }
-    ensure_gradient(tape, r->input);
+    tape_ensure_gradient(tape, r->input);
     struct tape_record *outer = tape->last;
     struct free_class free_classes[FREE_CLASSES];
     i64 mark = arena_mark(&tape->arena), host_mark = arena_mark(&tape->host);

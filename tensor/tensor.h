@@ -34,6 +34,7 @@ static inline struct matrix tensor_matrix(const struct tensor *t)
     return m;
 }
 
+struct segments;
 struct tape;
 struct tape_record {
     void (*backward)(struct tape_record *record, struct device *device, struct tape *tape);
@@ -72,7 +73,8 @@ struct tape {
     bool keeping, replaying;       /* inside a block that will be, or is being, recomputed */
     struct tensor **block_weights; /* those used in blocks, once for each use, in order */
     i64 block_weight_count, block_weight_capacity;
-    i64 passed; /* the last tape_mark the backward came to */
+    i64 passed;                /* the last tape_mark the backward came to */
+    struct segments *segments; /* NULL: none */
     /* Called after every record of a backward; NULL: not wanted. Stays across tape_clear. */
     void (*after)(void *context, struct tape *tape);
     void *after_context;
@@ -80,6 +82,7 @@ struct tape {
 void tape_open(struct tape *tape, struct device *device, enum dtype activations, i64 reserved_bytes);
 void tape_close(struct tape *tape);
 void tape_clear(struct tape *tape, bool recording); /* before each forward */
+i64 tape_peak_bytes(const struct tape *tape);       /* of device memory */
 
 /* For writers of ops (here, and dist/'s collectives). The record's struct begins with struct tape_record; the call
  * returns it zeroed, to be filled, or NULL if the tape does not record or no input needs a gradient. */
@@ -115,6 +118,28 @@ bool tape_keep(struct tape *tape, void **data, i64 bytes);
 /* A place in the forward: once the backward has come back to it, `passed` is `place`. */
 enum { NOTHING_PASSED = INT32_MAX };
 void tape_mark(struct tape *tape, i64 place);
+
+/* ---- segments.c: what comes again from pass to pass ----
+ * A layer's ops have the same shapes in every pass, what stands around the layers changes with each batch. On a device
+ * that records, the ops of a segment are launched as one in the forward, and as one in the backward, where they were
+ * the same before: calls and arguments are compared (kernels/deferred.h), so nothing that changes is ever stale. That
+ * they are the same takes tensors at the same places whatever lies around them, so places have an arena of their own:
+ *
+ *     arena        | staged, inputs | heads | gradients of heads | gradients of inputs |
+ *     of places    | place 0 | place 1 |        | place 3 | gradients of segments |
+ *                                      not in this pass
+ *
+ * A place begins behind the most that those before it have taken so far. Without tape_segments_open, and on other
+ * devices, all of this does nothing. */
+void tape_segments_open(struct tape *tape, i64 places); /* of an empty tape; before its first pass */
+/* Places come in ascending order. What is read of the batch in a segment lies where it did if it is staged first. */
+void tape_segment_begin(struct tape *tape, i64 place);
+void tape_segment_end(struct tape *tape);
+/* Tensors of a place alone: what a segment reads, and is not made in one. */
+void tape_place_begin(struct tape *tape, i64 place);
+void tape_place_end(struct tape *tape);
+/* The gradient of what a segment made and others than segments read, too: within a place. */
+void tape_place_gradient(struct tape *tape, struct tensor *t);
 
 /* Seeds: gradients of loss tensors are coefficients in device memory (see the losses in ops.h); runs all records. */
 void tape_backward(struct tape *tape);

@@ -173,7 +173,7 @@ static void put_words(struct toy_batch *b)
     for (u32 i = 0; i < 2; i++)
         for (i64 part = 0; part < 3; part++)
             toy_draw_part(&samples[i], (struct rng_key){6, RNG_TEST}, i, STREAM_TEXT);
-    toy_lay(b, &arena, samples, 2, (struct rng_key){6, RNG_TEST}, 0);
+    toy_lay(b, &arena, samples, 2, (struct rng_key){6, RNG_TEST}, 0, 0);
 }
 
 /* A step of words alone leaves the means of media where they were. */

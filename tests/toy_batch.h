@@ -184,16 +184,18 @@ static inline i64 toy_length(const struct toy_sample *s)
     return m.length;
 }
 
-/* Samples one after another, up to three positions of padding behind each; clips look back one frame, and some frames
- * are hidden. Sample i has the number first + i. */
+/* Samples one after another, up to three positions of padding behind each, the last one filled up to `length` (0: not);
+ * clips look back one frame, and some frames are hidden. Sample i has the number first + i. */
 static inline void toy_lay(struct toy_batch *out, struct arena *arena, const struct toy_sample *samples, i64 count,
-                           struct rng_key key, i32 first)
+                           struct rng_key key, i32 first, i64 length)
 {
     struct grammar g;
     struct batch *b = &out->batch;
     i64 n = 0, at = 0, pads[count];
     for (i64 i = 0; i < count; i++)
         n += toy_length(&samples[i]) + (pads[i] = toy_below(4, key, (u32)i, TOY_PARTS, 1));
+    pads[count - 1] += max_i64(0, length - n);
+    n = max_i64(n, length);
     batch_init(b, arena, n, &toy_widths);
     b->rows = 1;
     out->groups = (struct toy_groups){.group = arena_alloc(arena, n * 4)};
@@ -223,7 +225,7 @@ static inline void toy_batch_init(struct toy_batch *out, struct arena *arena, i6
     struct toy_sample *samples = memory_alloc(count * (i64)sizeof *samples);
     for (i64 i = 0; i < count; i++)
         toy_draw_sample(&samples[i], key, (u32)(first + i));
-    toy_lay(out, arena, samples, count, key, first);
+    toy_lay(out, arena, samples, count, key, first, 0);
     memory_free(samples);
 }
 

@@ -32,7 +32,7 @@ void step_memory_of(struct step_memory *out, const struct trainer *t)
     add_weights(out, &t->model->weights);
     for (i64 i = 0; i < t->in_flight_count; i++) {
         const struct micro_batch *f = &t->in_flight[i];
-        out->activations += f->tape.arena.peak_bytes + f->tape.kept.peak_bytes;
+        out->activations += tape_peak_bytes(&f->tape);
         out->host += f->tape.host.peak_bytes + f->tape.staged.peak_bytes + f->arena.peak_bytes -
                      untouched_bytes(f, &t->model->config);
     }

@@ -27,6 +27,7 @@ void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_byt
         tape_open(tape, model->device, model->weights.dtype, reserved_bytes);
         tape->after = sum_what_is_whole;
         tape->after_context = trainer;
+        model_segments_open(tape, model);
         arena_open(&trainer->in_flight[i].arena, (i64)1 << 32);
     }
 }

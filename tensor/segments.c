@@ -1,0 +1,224 @@
+/* Segments of a tape: where their tensors lie, and how their ops become one launch. tensor.h draws it. */
+#include "kernels/deferred.h"
+#include "tensor/inside.h"
+
+#include <string.h>
+
+enum { ARENAS = 2 }; /* the tape's `arena` and `kept` */
+struct room {
+    i64 first, most; /* bytes: where it begins, and what it took at most */
+};
+struct place {
+    struct room room[ARENAS];
+    struct recordings *recordings; /* of its segment */
+};
+struct segments {
+    struct deferred *deferred;
+    struct device *device;    /* the tape's, while ops are deferred; NULL: they are not */
+    struct arena arena, kept; /* of places; those of the tape while it is in one */
+    struct free_class free[FREE_CLASSES];
+    struct place *places;
+    i64 count, now, end[ARENAS]; /* the place the tape is in, -1: in none; where the last one ended in this pass */
+    bool comes_back;             /* the backward has come to a segment */
+};
+
+/* ---- Memory ---- */
+
+static void swap_arenas(struct arena *a, struct arena *b)
+{
+    struct arena kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* The tape's own against that of places, and back. */
+static void swap_memory(struct tape *tape)
+{
+    struct segments *s = tape->segments;
+    struct free_class classes[FREE_CLASSES];
+    swap_arenas(&tape->arena, &s->arena);
+    swap_arenas(&tape->kept, &s->kept);
+    memcpy(classes, tape->free, sizeof classes);
+    memcpy(tape->free, s->free, sizeof classes);
+    memcpy(s->free, classes, sizeof classes);
+}
+
+static struct arena *arena_at(struct tape *tape, int i)
+{
+    return i ? &tape->kept : &tape->arena;
+}
+
+static void leave(struct tape *tape)
+{
+    swap_memory(tape);
+    tape->segments->now = -1;
+}
+
+void tape_place_begin(struct tape *tape, i64 place)
+{
+    struct segments *s = tape->segments;
+    if (!s)
+        return;
+    require(s->now < 0 && place >= 0 && place < s->count, "place %lld of %lld, within place %lld", (long long)place,
+            (long long)s->count, (long long)s->now);
+    swap_memory(tape);
+    s->now = place;
+    for (int i = 0; i < ARENAS; i++)
+        arena_reset(arena_at(tape, i), max_i64(s->places[place].room[i].first, s->end[i]));
+}
+
+void tape_place_end(struct tape *tape)
+{
+    struct segments *s = tape->segments;
+    if (!s)
+        return;
+    for (int i = 0; i < ARENAS; i++) {
+        struct room *room = &s->places[s->now].room[i];
+        i64 first = max_i64(room->first, s->end[i]);
+        s->end[i] = round_up(arena_mark(arena_at(tape, i)), 64);
+        room->most = max_i64(room->most, s->end[i] - first);
+    }
+    leave(tape);
+}
+
+void tape_place_gradient(struct tape *tape, struct tensor *t)
+{
+    if (tape->segments && tape->recording && t->needs_grad)
+        tape_ensure_gradient(tape, t);
+}
+
+/* ---- Ops ---- */
+
+static void begin_ops(struct tape *tape)
+{
+    struct segments *s = tape->segments;
+    s->device = tape->device;
+    tape->device = deferred_begin(s->deferred);
+}
+
+/* Of the place, which was left. */
+static void end_ops(struct tape *tape, const struct place *place)
+{
+    struct segments *s = tape->segments;
+    tape->device = s->device;
+    s->device = NULL;
+    deferred_end(s->deferred, place->recordings);
+}
+
+bool segments_deferring(const struct tape *tape)
+{
+    return tape->segments && tape->segments->device;
+}
+
+struct segment_record {
+    struct tape_record record;
+    i64 place;
+};
+
+/* Gradients lie behind all places. */
+static void backward_begins(struct tape_record *record, struct device *device, struct tape *tape)
+{
+    struct segments *s = tape->segments;
+    const struct place *last = &s->places[s->count - 1];
+    (void)device;
+    s->now = ((struct segment_record *)record)->place;
+    swap_memory(tape);
+    if (!s->comes_back)
+        arena_reset(&tape->arena, max_i64(s->end[0], last->room[0].first + last->room[0].most));
+    s->comes_back = true;
+    begin_ops(tape);
+}
+
+static void backward_ends(struct tape_record *record, struct device *device, struct tape *tape)
+{
+    struct segments *s = tape->segments;
+    (void)device;
+    leave(tape);
+    end_ops(tape, &s->places[((struct segment_record *)record)->place]);
+}
+
+static void push(struct tape *tape, i64 place, void (*backward)(struct tape_record *, struct device *, struct tape *))
+{
+    if (tape->recording)
+        ((struct segment_record *)tape_push(tape, sizeof(struct segment_record), backward))->place = place;
+}
+
+void tape_segment_begin(struct tape *tape, i64 place)
+{
+    struct segments *s = tape->segments;
+    if (!s)
+        return;
+    push(tape, place, backward_ends);
+    tape_place_begin(tape, place);
+    begin_ops(tape);
+}
+
+void tape_segment_end(struct tape *tape)
+{
+    struct segments *s = tape->segments;
+    if (!s)
+        return;
+    i64 place = s->now;
+    tape_place_end(tape);
+    end_ops(tape, &s->places[place]);
+    push(tape, place, backward_begins);
+}
+
+/* ---- All of them ---- */
+
+void tape_segments_open(struct tape *tape, i64 places)
+{
+    require(!tape->segments && arena_mark(&tape->arena) == 0, "segments of a tape that has them, or tensors");
+    struct recordings *recordings = device_recordings_open(tape->device);
+    if (!recordings)
+        return; /* places serve nobody */
+    struct segments *s = tape->segments = memory_alloc(sizeof *s);
+    s->deferred = deferred_open(tape->device);
+    device_arena_open(tape->device, &s->arena, tape->arena.reserved_bytes);
+    device_arena_open(tape->device, &s->kept, tape->kept.reserved_bytes);
+    s->places = memory_alloc(places * (i64)sizeof *s->places);
+    s->count = places;
+    s->now = -1;
+    for (i64 place = 0; place < places; place++)
+        s->places[place].recordings = place ? device_recordings_open(tape->device) : recordings;
+}
+
+/* Rooms move once, before a pass: those of a place that took more than ever push the ones behind it. */
+void segments_clear(struct tape *tape)
+{
+    struct segments *s = tape->segments;
+    if (!s)
+        return;
+    require(s->now < 0, "a tape is cleared within place %lld", (long long)s->now);
+    for (int i = 0; i < ARENAS; i++) {
+        i64 first = 0;
+        for (i64 place = 0; place < s->count; place++) {
+            s->places[place].room[i].first = first;
+            first += s->places[place].room[i].most;
+        }
+        s->end[i] = 0;
+    }
+    memset(s->free, 0, sizeof s->free);
+    s->comes_back = false;
+}
+
+i64 segments_peak_bytes(const struct tape *tape)
+{
+    const struct segments *s = tape->segments;
+    return s ? s->arena.peak_bytes + s->kept.peak_bytes : 0;
+}
+
+void segments_close(struct tape *tape)
+{
+    struct segments *s = tape->segments;
+    if (!s)
+        return;
+    for (i64 place = 0; place < s->count; place++)
+        device_recordings_close(tape->device, s->places[place].recordings);
+    device_arena_close(tape->device, &s->arena);
+    device_arena_close(tape->device, &s->kept);
+    deferred_close(s->deferred);
+    memory_free(s->places);
+    memory_free(s);
+    tape->segments = NULL;
+}
