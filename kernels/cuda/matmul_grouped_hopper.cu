@@ -227,6 +227,8 @@ template <enum product product> static void launch_by_width(struct device *devic
 
 bool grouped_hopper(struct device *device, const struct grouped &p, enum product product)
 {
+    if (product == GATED || p.rows)
+        return false;
     if (!cuda_handles_of(device)->hopper || !has_tile_map(p.a) || !has_tile_map(p.b) || p.out.columns == 0 ||
         (product != OF_WEIGHTS && !has_tile_map(p.out)))
         return false;
