@@ -30,15 +30,19 @@ template <int UNIT> __device__ static i64 row_at(const struct side &s, i64 first
     return UNIT > 1 && i % UNIT >= UNIT / 2 ? row + s.width : s.rows ? s.rows[row] : row;
 }
 
+/* Columns `column` (even) and the next. */
 template <typename T>
 __device__ static void store_gated(const struct work &w, i64 row, i64 column, const float (&gate)[2],
                                    const float (&up)[2])
 {
+    float y[2];
+    for (int i = 0; i < 2; i++)
+        y[i] = gated<T>(gate[i], up[i]);
     if (w.gate.data) {
         store_pair(w.gate, false, row, column, gate[0], gate[1]);
         store_pair(w.up, false, row, column, up[0], up[1]);
     }
-    store_pair(w.out, false, row, column, gated<T>(gate[0], up[0]), gated<T>(gate[1], up[1]));
+    store_pair(w.out, false, row, column, y[0], y[1]);
 }
 
 /* ---- f32: tiles in ordinary registers, 4 x 4 outputs a thread ---- */

@@ -79,11 +79,12 @@ __device__ inline struct matrix part_of(struct matrix m, i64 row, i64 column, i6
     return m;
 }
 
-/* Of what gate and up are rounded to. */
+/* swiglu of what gate and up are rounded to. */
 template <typename T> __device__ inline float gated(float gate, float up)
 {
-    float g = to_f32(from_f32<T>(gate));
-    return swiglu_of(g, to_f32(from_f32<T>(up)), sigmoid(g));
+    u32 both = pack_bf16(gate, up); /* of bits taken from sums by hand the compiler thinks that they are no sums */
+    float g = sizeof(T) == 2 ? __uint_as_float(both << 16) : gate;
+    return swiglu_of(g, sizeof(T) == 2 ? __uint_as_float(both & 0xffff0000u) : up, sigmoid_for<T>(g));
 }
 
 __device__ inline void store(const struct matrix &out, bool add, i64 row, i64 column, float value)
