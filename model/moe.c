@@ -1,5 +1,6 @@
 /* Routed experts of one layer: logits in f32, choice by p + bias, weights by p alone; rows sorted by expert, one
- * grouped product per projection, nothing dropped; shared experts beside them. */
+ * grouped product per projection, nothing dropped; shared experts beside them. Rows are read where they lie, or come
+ * from other ranks. */
 #include "model/inside.h"
 
 /* The sub-model's experts: their router rows and biases gathered together, so that all later calls have the shapes of
