@@ -182,7 +182,7 @@ void cpu_amx_matmul_grouped_weights(struct device *device, struct matrix dw, u8 
         cpu_v4_matmul_grouped_weights(device, dw, written, experts, dy, x, rows, groups);
         return;
     }
-    x = amx_gathered(device, x, rows, groups);
+    x = amx_gathered(device, x, rows, dy.rows, groups);
     struct grouped_job job = {.dw = dw, .dy = dy, .x = x, .slice_rows = slice, .groups = groups, .written = written};
     amx_slice_tiling(&job.rows, &job.columns, slice, dw.columns, groups->count);
     job.row_tiles = ceil_div(slice, job.rows);

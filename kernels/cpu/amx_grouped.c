@@ -99,14 +99,14 @@ void cpu_amx_matmul_grouped(struct device *device, struct matrix out, struct mat
 
 enum { SLOT_ROWS = 6, SLOT_GATE_UP = 5 };
 
-struct matrix amx_gathered(struct device *device, struct matrix x, const i32 *rows, const struct groups *groups)
+struct matrix amx_gathered(struct device *device, struct matrix x, const i32 *rows, i64 bound,
+                           const struct groups *groups)
 {
-    const i32 *end = &groups->offsets[groups->count];
     if (!rows)
         return x;
-    struct matrix out = matrix_of(NULL, x.dtype, *end, x.columns);
-    out.data = cpu_v4_scratch(0, SLOT_ROWS, amx_gathered_bytes(*end, x));
-    cpu_v4_dispatch(device, out, x, rows, end);
+    struct matrix out =
+        matrix_of(cpu_v4_scratch(0, SLOT_ROWS, amx_gathered_bytes(bound, x)), x.dtype, bound, x.columns);
+    cpu_v4_dispatch(device, out, x, rows, &groups->offsets[groups->count]);
     return out;
 }
 
@@ -116,9 +116,9 @@ void cpu_amx_matmul_grouped_swiglu(struct device *device, struct matrix y, struc
     i64 end = groups->offsets[groups->count];
     check_gated(y, gate_up, x, rows, w, experts, groups);
     if (!gate_up.data) {
-        gate_up = matrix_of(NULL, y.dtype, end, 2 * y.columns);
-        gate_up.data = cpu_v4_scratch(0, SLOT_GATE_UP, end * 2 * y.columns * element_bytes(y.dtype));
+        gate_up = matrix_of(NULL, y.dtype, y.rows, 2 * y.columns);
+        gate_up.data = cpu_v4_scratch(0, SLOT_GATE_UP, y.rows * 2 * y.columns * element_bytes(y.dtype));
     }
-    cpu_amx_matmul_grouped(device, gate_up, amx_gathered(device, x, rows, groups), w, experts, true, groups);
+    cpu_amx_matmul_grouped(device, gate_up, amx_gathered(device, x, rows, y.rows, groups), w, experts, true, groups);
     cpu_v4_swiglu(device, matrix_rows(y, 0, end), matrix_rows(gate_up, 0, end));
 }
