@@ -2,6 +2,8 @@
 #include "cases/cases.h"
 #include "kernels/narrow.h"
 
+#include <math.h>
+
 /* ---- matmul [rows, depth] by [depth, columns]; bit 0: transpose a, bit 1: not b, bit 2: add, bit 3: out as a ---- */
 enum { MUL_A, MUL_B, MUL_OUT };
 static const struct op_shape matmul_shapes[] = {{1, 1, 1},     {1, 37, 40},   {4, 301, 123},  {5, 70, 40},
@@ -162,16 +164,115 @@ static void reference_grouped(struct op_run *run)
     }
 }
 
-/* ---- matmul_grouped_weights: some slices have a gradient already ---- */
+/* ---- Rows of x by index: fewer than there are in the groups, so that some come again; -1 behind a group's own, and in
+ * between ---- */
+static i64 table_rows(const struct op_run *run)
+{
+    return max_i64(run->rows / 2, 1);
+}
+
+static void setup_rows(struct op_run *run, bool by_index)
+{
+    if (by_index)
+        op_matrix(run, "x", INPUT, table_rows(run), depth_of(run));
+    else
+        sorted_matrix(run, "x", INPUT, depth_of(run));
+}
+
+static void setup_index(struct op_run *run)
+{
+    int index = op_array(run, "rows", INPUT, DTYPE_I32, rows_of(run));
+    for (i64 g = 0; g <= GROUPS; g++)
+        for (i64 begin = group_begin(run, g), end = g < GROUPS ? group_begin(run, g + 1) : begin + REST, r = begin;
+             r < end; r++) {
+            bool there = g < GROUPS && r < begin + taken_of(run, g) && r % 13 != 5;
+            op_values(run, index)[r] = there ? (double)op_below(table_rows(run), r, g) : -1;
+        }
+}
+
+static double x_at(const struct op_run *run, const double *rows, i64 r, i64 l)
+{
+    i64 from = rows ? (i64)rows[r] : r;
+    return from < 0 ? 0 : op_values(run, GROUP_X)[from * depth_of(run) + l];
+}
+
+/* ---- matmul_grouped_swiglu, F = columns; bit 0: rows by index, bit 2: gate_up is kept ---- */
+enum { GATED_GATE_UP = GROUP_Y + 1, GATED_ROWS };
+
+static bool by_index(const struct op_run *run)
+{
+    return run->variant & 1;
+}
+
+/* Of few bits, so that what is rounded is known. */
+static void make_plain(struct op_run *run, int index, double step, double factor)
+{
+    struct operand *o = &run->operands[index];
+    for (i64 i = 0; i < o->rows * o->columns; i++)
+        o->values[i] = floor(o->values[i] / step) * step * factor;
+}
+
+static void setup_gated(struct op_run *run)
+{
+    i64 k = depth_of(run);
+    setup_groups(run);
+    setup_rows(run, by_index(run));
+    op_matrix(run, "w", INPUT, experts_of(run) * 2 * run->columns, k);
+    op_matrix(run, "y", UPDATED, rows_of(run), run->columns);
+    op_matrix(run, "gate_up", run->variant & 4 ? UPDATED : INPUT, rows_of(run), 2 * run->columns);
+    setup_index(run);
+    make_plain(run, GROUP_X, 0.25, 1);
+    make_plain(run, GROUP_W, 0.25, 0.125);
+}
+
+static void call_gated(struct device *device, struct op_run *run)
+{
+    struct groups groups = groups_of(run);
+    struct matrix none = {0};
+    device->ops->matmul_grouped_swiglu(device, op_as_matrix(run, GROUP_Y),
+                                       run->variant & 4 ? op_as_matrix(run, GATED_GATE_UP) : none,
+                                       op_as_matrix(run, GROUP_X), by_index(run) ? op_data(run, GATED_ROWS) : NULL,
+                                       op_as_matrix(run, GROUP_W), experts_of(run), &groups);
+}
+
+static double half_of(const struct op_run *run, i64 row, i64 group, i64 column)
+{
+    i64 k = depth_of(run);
+    const double *w = op_values(run, GROUP_W) + (slice_of(run, group) * 2 * run->columns + column) * k;
+    double sum = 0;
+    for (i64 l = 0; l < k; l++)
+        sum += x_at(run, by_index(run) ? op_values(run, GATED_ROWS) : NULL, row, l) * w[l];
+    return op_round(sum, run->dtype);
+}
+
+static void reference_gated(struct op_run *run)
+{
+    i64 n = run->columns;
+    for (i64 g = 0; g < GROUPS; g++)
+        for (i64 end = group_begin(run, g + 1), r = group_begin(run, g); r < end; r++)
+            for (i64 j = 0; j < n; j++) {
+                double gate = half_of(run, r, g, j), up = half_of(run, r, g, n + j);
+                op_values(run, GROUP_Y)[r * n + j] = gate / (1 + exp(-gate)) * up;
+                if (run->variant & 4) {
+                    op_values(run, GATED_GATE_UP)[r * 2 * n + j] = gate;
+                    op_values(run, GATED_GATE_UP)[r * 2 * n + n + j] = up;
+                }
+            }
+}
+
+/* ---- matmul_grouped_weights: some slices have a gradient already; bit 0: rows of x by index ---- */
+enum { WEIGHTS_ROWS = GROUP_WRITTEN + 1 };
+
 static void setup_grouped_weights(struct op_run *run)
 {
     i64 n = run->columns, k = depth_of(run);
     setup_groups(run);
-    sorted_matrix(run, "x", INPUT, k);
+    setup_rows(run, by_index(run));
     op_floats(run, "dw", UPDATED, experts_of(run) * n, k);
     sorted_matrix(run, "dy", INPUT, n);
     op_array(run, "written", UPDATED, DTYPE_U8, experts_of(run));
     op_fill_below(run, GROUP_WRITTEN, 2, 0);
+    setup_index(run);
 }
 
 static void call_grouped_weights(struct device *device, struct op_run *run)
@@ -179,7 +280,7 @@ static void call_grouped_weights(struct device *device, struct op_run *run)
     struct groups groups = groups_of(run);
     device->ops->matmul_grouped_weights(device, op_as_matrix(run, GROUP_W), op_data(run, GROUP_WRITTEN),
                                         experts_of(run), op_as_matrix(run, GROUP_Y), op_as_matrix(run, GROUP_X),
-                                        &groups);
+                                        by_index(run) ? op_data(run, WEIGHTS_ROWS) : NULL, &groups);
 }
 
 static void reference_slice(struct op_run *run, i64 group, double *dw, bool add)
@@ -188,7 +289,8 @@ static void reference_slice(struct op_run *run, i64 group, double *dw, bool add)
     for (i64 i = 0; i < n * k; i++) {
         double sum = add ? dw[i] : 0;
         for (i64 r = begin; r < end; r++)
-            sum += op_values(run, GROUP_Y)[r * n + i / k] * op_values(run, GROUP_X)[r * k + i % k];
+            sum += op_values(run, GROUP_Y)[r * n + i / k] *
+                   x_at(run, by_index(run) ? op_values(run, WEIGHTS_ROWS) : NULL, r, i % k);
         dw[i] = sum;
     }
 }
@@ -286,6 +388,8 @@ const struct op_case product_cases[] = {
     {"matmul_narrow", 8, setup_narrow, call_narrow, reference_narrow, .usual = {16, 512, 512}, .depth_step = 1,
      .shapes = narrow_shapes, .bf16_slack = 5e-5, .f32_slack = 5e-5, .multiplies = true},
     {"matmul_grouped", 4, setup_grouped, call_grouped, reference_grouped, .usual = {4096, 512, 512}, .depth_step = 1,
+     .shapes = grouped_shapes, .multiplies = true},
+    {"matmul_grouped_swiglu", 8, setup_gated, call_gated, reference_gated, .usual = {4096, 512, 512}, .depth_step = 1,
      .shapes = grouped_shapes, .multiplies = true},
     {"matmul_grouped_weights", 4, setup_grouped_weights, call_grouped_weights, reference_grouped_weights,
      .usual = {4096, 512, 512}, .depth_step = 1, .shapes = grouped_shapes, .multiplies = true},

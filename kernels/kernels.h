@@ -228,11 +228,18 @@ struct surrogate_options {
     OP(matmul_grouped, (struct device *device, struct matrix out, struct matrix a, struct matrix w, i64 experts,       \
                         bool transpose, const struct groups *groups),                                                  \
                        (device, out, a, w, experts, transpose, groups))                                                \
+    /* y[r] = swiglu(gate_up[r]), gate_up[r] = x[r] W_g^T, W stacked [E, 2F, C]; gate_up [R,2F] as it was rounded is   \
+     * kept where its data is not NULL. rows [R] I32: x[r] is row rows[r] of x, zeros for -1; NULL: row r. Rows past   \
+     * offsets[count] are not written. */                                                                              \
+    OP(matmul_grouped_swiglu, (struct device *device, struct matrix y, struct matrix gate_up, struct matrix x,         \
+                               const i32 *rows, struct matrix w, i64 experts, const struct groups *groups),            \
+                              (device, y, gate_up, x, rows, w, experts, groups))                                       \
     /* Gradient of stacked weights: dw_e = dy_e^T x_e (F32). A slice without rows is left as it is; one with rows      \
-     * is overwritten where written[e] is 0, then marked, and added to where it is 1. written [E] u8. */               \
+     * is overwritten where written[e] is 0, then marked, and added to where it is 1. written [E] u8. rows: of x, as   \
+     * matmul_grouped_swiglu has them. */                                                                              \
     OP(matmul_grouped_weights, (struct device *device, struct matrix dw, u8 *written, i64 experts, struct matrix dy,   \
-                                struct matrix x, const struct groups *groups),                                         \
-                               (device, dw, written, experts, dy, x, groups))                                          \
+                                struct matrix x, const i32 *rows, const struct groups *groups),                        \
+                               (device, dw, written, experts, dy, x, rows, groups))                                    \
     /* The backend's image of a weight [parts, w.rows / parts, w.columns] for products with it or its slices, of as many  \
      * bytes as kernels_packed_bytes says. Products give the same bits with an image or without. */                    \
     OP(pack_weight, (struct device *device, void *image, struct matrix w, i64 parts), (device, image, w, parts))       \
@@ -286,7 +293,8 @@ struct surrogate_options {
      * inverse turns back: the backward. */                                                                            \
     OP(rope, (struct device *device, struct matrix x, const float *positions, i64 heads, float theta, i64 t_pairs,     \
               bool inverse), (device, x, positions, heads, theta, t_pairs, inverse))                                   \
-    /* y[N,F] = silu(gate) . up, gate_up [N,2F] gate first (Shazeer 2020). The backward recomputes y's factors. */     \
+    /* y[N,F] = silu(gate) . up, gate_up [N,2F] gate first (Shazeer 2020). The backward recomputes y's factors and may \
+     * run in place on gate_up. */                                                                                     \
     OP(swiglu, (struct device *device, struct matrix y, struct matrix gate_up), (device, y, gate_up))                  \
     OP(swiglu_backward, (struct device *device, struct matrix dgate_up, struct matrix dy, struct matrix gate_up),      \
                         (device, dgate_up, dy, gate_up))                                                               \

@@ -39,6 +39,7 @@ static const struct kernels *pairs_kernels(void)
     kernels = cpu_v4_kernels;
     kernels.matmul = cpu_pairs_matmul;
     kernels.matmul_grouped = cpu_pairs_matmul_grouped;
+    kernels.matmul_grouped_swiglu = cpu_pairs_matmul_grouped_swiglu;
     kernels.matmul_grouped_weights = cpu_pairs_matmul_grouped_weights;
     kernels.matmul_narrow = cpu_pairs_matmul_narrow;
     kernels.conv = cpu_pairs_conv;
@@ -56,6 +57,7 @@ static const struct kernels *amx_kernels(void)
     kernels = cpu_v4_kernels;
     kernels.matmul = cpu_amx_matmul;
     kernels.matmul_grouped = cpu_amx_matmul_grouped;
+    kernels.matmul_grouped_swiglu = cpu_amx_matmul_grouped_swiglu;
     kernels.conv = cpu_amx_conv;
     kernels.conv_backward_data = cpu_amx_conv_backward_data;
     kernels.conv_backward_weights = cpu_amx_conv_backward_weights;

@@ -1,5 +1,6 @@
 /* Routed experts of one layer: logits in f32, choice by p + bias, weights by p alone; rows sorted by expert, one
- * grouped product per projection, nothing dropped; shared experts beside them. */
+ * grouped product per projection, nothing dropped; shared experts beside them. Rows are read where they lie, or come
+ * from other ranks. */
 #include "model/inside.h"
 
 /* The sub-model's experts: their router rows and biases gathered together, so that all later calls have the shapes of
@@ -57,7 +58,7 @@ static struct routing *route(struct pass *p, struct tensor *n, const struct chos
 static struct tensor *run_experts(struct pass *p, struct tensor *rows, const struct layer_weights *l,
                                   const struct groups *groups)
 {
-    struct tensor *inside = op_swiglu(p->tape, op_linear_grouped(p->tape, rows, &l->experts_gate_up->value, groups));
+    struct tensor *inside = op_linear_grouped_swiglu(p->tape, rows, &l->experts_gate_up->value, groups);
     return op_linear_grouped(p->tape, inside, &l->experts_down->value, groups);
 }
 
@@ -105,7 +106,7 @@ struct tensor *moe_forward(struct pass *p, struct tensor *n, const struct layer_
     if (p->model->parallel->expert->size > 1)
         y = run_far_experts(p, in, l, routing);
     else
-        y = op_combine(p->tape, run_experts(p, op_dispatch(p->tape, in, routing), l, &routing->groups), routing);
+        y = op_combine(p->tape, run_experts(p, op_sorted(p->tape, in, routing), l, &routing->groups), routing);
     return parallel_sum(p, shared ? op_add(p->tape, y, shared) : y);
 }
 

@@ -58,7 +58,7 @@ static void of_weights(const struct by_weight *by, struct gradient dw, struct ma
     struct matrix inputs = operand(by, x, FP8_E4M3, FP8_ALONG_COLUMNS);
     if (by->groups)
         device->ops->matmul_grouped_weights(device, dw.matrix, by->w->parts_written, by->w->parts, errors, inputs,
-                                            by->groups);
+                                            is_rounded(by) ? NULL : by->source, by->groups);
     else
         device->ops->matmul(device, dw.matrix, errors, true, inputs, false, dw.add);
 }
@@ -103,13 +103,43 @@ static void weights_of_codes(const struct by_weight *by, struct gradient dw, str
 
 /* ---- Either ---- */
 
+/* The rows of x that are read, as many as there is room for in `rows`. */
+static struct matrix copied_rows(const struct by_weight *by, struct matrix x, i64 rows)
+{
+    struct device *device = by->tape->device;
+    if (!by->source)
+        return x;
+    void *data = tape_alloc(by->tape, rows * x.columns * dtype_bytes(x.dtype));
+    struct matrix out = matrix_of(data, x.dtype, rows, x.columns);
+    device->ops->dispatch(device, out, x, by->source, by->groups->offsets + by->groups->count);
+    return out;
+}
+
 void product_forward(const struct by_weight *by, struct matrix y, struct matrix x)
 {
     i64 mark = arena_mark(&by->tape->arena);
+    struct matrix rows = copied_rows(by, x, y.rows);
     if (multiplies_codes(by))
-        multiply_by_codes(by, y, x, FP8_E4M3, false, false);
+        multiply_by_codes(by, y, rows, FP8_E4M3, false, false);
     else
-        forward(by, y, x);
+        forward(by, y, rows);
+    arena_reset(&by->tape->arena, mark);
+}
+
+void product_gated(const struct by_weight *by, struct matrix y, struct matrix gate_up, struct matrix x)
+{
+    struct device *device = by->tape->device;
+    i64 mark = arena_mark(&by->tape->arena);
+    if (!is_rounded(by) && !by->w->narrow) {
+        device->ops->matmul_grouped_swiglu(device, y, gate_up, x, by->source, tensor_matrix(by->w), by->w->parts,
+                                           by->groups);
+        return;
+    }
+    if (!gate_up.data)
+        gate_up = matrix_of(tape_alloc(by->tape, y.rows * 2 * y.columns * dtype_bytes(y.dtype)), y.dtype, y.rows,
+                            2 * y.columns);
+    product_forward(by, gate_up, x);
+    device->ops->swiglu(device, y, gate_up);
     arena_reset(&by->tape->arena, mark);
 }
 
@@ -126,9 +156,10 @@ void product_of_inputs(const struct by_weight *by, struct gradient dx, struct ma
 void product_of_weights(const struct by_weight *by, struct gradient dw, struct matrix dy, struct matrix x)
 {
     i64 mark = arena_mark(&by->tape->arena);
+    struct matrix rows = is_rounded(by) ? copied_rows(by, x, dy.rows) : x;
     if (multiplies_codes(by))
-        weights_of_codes(by, dw, dy, x);
+        weights_of_codes(by, dw, dy, rows);
     else
-        of_weights(by, dw, dy, x);
+        of_weights(by, dw, dy, rows);
     arena_reset(&by->tape->arena, mark);
 }

@@ -16,13 +16,17 @@
 #define WEFT_TENSOR_FP8_H
 #include "tensor/tensor.h"
 
-/* Rows by group where there are groups; NULL: none. Rounded operands lie on the tape until a product is done. */
+/* Rows by group where there are groups; NULL: none. source: row r of x is row source[r] of it (-1: zeros), NULL: row r.
+ * Rounded operands, and rows that had to be copied for them, lie on the tape until a product is done. */
 struct by_weight {
     struct tape *tape;
     struct tensor *w;
     const struct groups *groups;
+    const i32 *source;
 };
 void product_forward(const struct by_weight *by, struct matrix y, struct matrix x);
+/* y = swiglu(x w^T) of groups; gate_up: x w^T, kept where its data is not NULL. */
+void product_gated(const struct by_weight *by, struct matrix y, struct matrix gate_up, struct matrix x);
 void product_of_inputs(const struct by_weight *by, struct gradient dx, struct matrix dy);
 /* dw is w's own of a grouped product, which marks the parts it writes. */
 void product_of_weights(const struct by_weight *by, struct gradient dw, struct matrix dy, struct matrix x);

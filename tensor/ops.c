@@ -32,7 +32,7 @@ BACKWARD(linear)
     if (!dy.data)
         return;
     struct gradient dw = tape_gradient(tape, self->w), dx = tape_gradient(tape, self->x);
-    struct by_weight by = {tape, self->w, NULL};
+    struct by_weight by = {tape, self->w, NULL, NULL};
     if (dw.matrix.data)
         product_of_weights(&by, dw, dy, tensor_matrix(self->x));
     if (dx.matrix.data)
@@ -45,7 +45,7 @@ struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, 
             (long long)x->columns, (long long)w->rows, (long long)w->columns);
     struct tensor *y = tape_tensor(tape, dtype, x->rows, w->rows);
     y->grad_dtype = x->dtype;
-    product_forward(&(struct by_weight){tape, w, NULL}, tensor_matrix(y), tensor_matrix(x));
+    product_forward(&(struct by_weight){tape, w, NULL, NULL}, tensor_matrix(y), tensor_matrix(x));
     struct unary *r = RECORD(unary, linear_backward, y, x, w);
     KEEP(r, .x = x, .w = w, .y = y);
     return y;
@@ -65,7 +65,7 @@ BACKWARD(linear_grouped)
         return;
     struct tensor *w = self->w;
     struct gradient dx = tape_gradient(tape, self->x);
-    struct by_weight by = {tape, w, self->groups};
+    struct by_weight by = {tape, w, self->groups, NULL};
     struct gradient dw = {matrix_of(w->grad, DTYPE_F32, w->rows, w->columns), false};
     require(!dx.add, "the input of a grouped product has one use");
     if (w->needs_grad)
@@ -77,9 +77,53 @@ BACKWARD(linear_grouped)
 struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct tensor *w, const struct groups *groups)
 {
     struct tensor *y = tape_tensor(tape, x->dtype, x->rows, w->rows / w->parts);
-    product_forward(&(struct by_weight){tape, w, groups}, tensor_matrix(y), tensor_matrix(x));
+    product_forward(&(struct by_weight){tape, w, groups, NULL}, tensor_matrix(y), tensor_matrix(x));
     struct grouped *r = RECORD(grouped, linear_grouped_backward, y, x, w);
     KEEP(r, .x = x, .w = w, .y = y, .groups = groups);
+    return y;
+}
+
+struct gated {
+    struct tape_record record;
+    struct tensor *x, *y, *w;
+    struct matrix gate_up;
+    const struct groups *groups;
+};
+
+static struct matrix rows_of(const struct tensor *x)
+{
+    return tensor_matrix(x->table ? x->table : x);
+}
+
+/* The gradient of gate_up takes its place. */
+BACKWARD(linear_grouped_swiglu)
+{
+    SELF(gated);
+    struct matrix dy = tape_output_gradient(self->y), d = self->gate_up;
+    if (!dy.data)
+        return;
+    struct tensor *w = self->w;
+    struct gradient dx = tape_gradient(tape, self->x);
+    struct by_weight by = {tape, w, self->groups, self->x->source};
+    struct gradient dw = {matrix_of(w->grad, DTYPE_F32, w->rows, w->columns), false};
+    require(!dx.add, "the input of a grouped product has one use");
+    device->ops->swiglu_backward(device, d, dy, d);
+    if (w->needs_grad)
+        product_of_weights(&by, dw, d, rows_of(self->x));
+    if (dx.matrix.data)
+        product_of_inputs(&by, dx, d);
+}
+
+struct tensor *op_linear_grouped_swiglu(struct tape *tape, struct tensor *x, struct tensor *w,
+                                        const struct groups *groups)
+{
+    i64 width = w->rows / w->parts / 2;
+    struct tensor *y = tape_tensor(tape, x->dtype, x->rows, width);
+    void *kept = tape->recording ? tape_alloc(tape, x->rows * 2 * width * dtype_bytes(x->dtype)) : NULL;
+    struct matrix gate_up = matrix_of(kept, x->dtype, x->rows, 2 * width);
+    product_gated(&(struct by_weight){tape, w, groups, x->source}, tensor_matrix(y), gate_up, rows_of(x));
+    struct gated *r = RECORD(gated, linear_grouped_swiglu_backward, y, x, w);
+    KEEP(r, .x = x, .w = w, .y = y, .gate_up = gate_up, .groups = groups);
     return y;
 }
 

@@ -12,6 +12,9 @@ struct tensor *op_borrow(struct tape *tape, void *data, enum dtype dtype, i64 ro
 struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype);
 /* Sorted rows x [R,in] times the slice of stacked w [E*out, in] that owns them. groups: valid until tape_clear. */
 struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct tensor *w, const struct groups *groups);
+/* swiglu of that, w [E*2*out, in]: what is between is kept where the tape records. x may be op_sorted's. */
+struct tensor *op_linear_grouped_swiglu(struct tape *tape, struct tensor *x, struct tensor *w,
+                                        const struct groups *groups);
 struct tensor *op_bias(struct tape *tape, struct tensor *x, struct tensor *bias /* [1,C] */);
 struct tensor *op_conv(struct tape *tape, struct tensor *x, struct tensor *w, const struct conv *conv);
 
@@ -78,7 +81,9 @@ struct routing_inputs {
 };
 struct routing *op_route(struct tape *tape, struct tensor *logits /* [N,E] F32 */, const struct routing_inputs *inputs);
 struct tensor *op_dispatch(struct tape *tape, struct tensor *x, const struct routing *routing); /* [rows_bound, C] */
-struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct routing *routing);  /* [N, C] */
+/* The same rows, read where they lie: for op_linear_grouped_swiglu alone. */
+struct tensor *op_sorted(struct tape *tape, struct tensor *x, const struct routing *routing);
+struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct routing *routing); /* [N, C] */
 
 /* Losses return device arrays of one value a target. The backward reads coefficient [N] (device memory) which the
  * caller fills between forward and tape_backward; coefficient NULL: forward only. want_entropy adds `entropy`. */

@@ -89,14 +89,28 @@ static void dispatch_backward(struct tape_record *base, struct device *device, s
         device->ops->combine(device, d.matrix, dy, self->routing->slot, NULL, self->routing->k_max, d.add);
 }
 
+static struct tensor *record_dispatch(struct tape *tape, struct tensor *x, struct tensor *y,
+                                      const struct routing *routing)
+{
+    struct moved *r = tape_record(tape, sizeof *r, dispatch_backward, &x, 1, &y, 1);
+    KEEP(r, .x = x, .y = y, .routing = routing);
+    return y;
+}
+
 struct tensor *op_dispatch(struct tape *tape, struct tensor *x, const struct routing *routing)
 {
     struct tensor *y = tape_tensor(tape, x->dtype, routing->rows_bound, x->columns);
     tape->device->ops->dispatch(tape->device, tensor_matrix(y), tensor_matrix(x), routing->source,
                                 routing->offsets + routing->experts);
-    struct moved *r = tape_record(tape, sizeof *r, dispatch_backward, &x, 1, &y, 1);
-    KEEP(r, .x = x, .y = y, .routing = routing);
-    return y;
+    return record_dispatch(tape, x, y, routing);
+}
+
+struct tensor *op_sorted(struct tape *tape, struct tensor *x, const struct routing *routing)
+{
+    struct tensor *y = op_borrow(tape, NULL, x->dtype, routing->rows_bound, x->columns);
+    y->table = x;
+    y->source = routing->source;
+    return record_dispatch(tape, x, y, routing);
 }
 
 static void combine_backward(struct tape_record *base, struct device *device, struct tape *tape)

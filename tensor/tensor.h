@@ -26,9 +26,12 @@ struct tensor {
     bool fp8;                    /* trained weights: products that are differentiated are of operands of 8 bits */
     const void *rounded, *rounded_packed; /* of these: data in 8 bits, and its image, while they are so */
     const struct fp8_matrix *codes;       /* in their place where the device multiplies 8 bits: data, and data turned */
+    const struct tensor *table; /* rows `source` of this one instead of data, -1: zeros (op_sorted); NULL elsewhere */
+    const i32 *source;
 };
 static inline struct matrix tensor_matrix(const struct tensor *t)
 {
+    require(!t->table, "rows that are not copied are read by grouped products alone");
     struct matrix m = matrix_of(t->data, t->dtype, t->rows, t->columns);
     m.packed = t->packed;
     return m;

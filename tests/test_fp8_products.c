@@ -211,7 +211,7 @@ static void check_grouped(struct product *p, struct matrix x, struct matrix w, s
     device.ops->matmul_grouped(&device, y, rounded(p, x, FP8_E4M3, FP8_ALONG_ROWS, 1), w8, PARTS, true, &p->groups);
     device.ops->matmul_grouped(&device, dx, rounded(p, dy, FP8_E5M2, FP8_ALONG_ROWS, 1), w8, PARTS, false, &p->groups);
     device.ops->matmul_grouped_weights(&device, dw, written, PARTS, rounded(p, dy, FP8_E5M2, FP8_ALONG_COLUMNS, 1),
-                                       rounded(p, x, FP8_E4M3, FP8_ALONG_COLUMNS, 1), &p->groups);
+                                       rounded(p, x, FP8_E4M3, FP8_ALONG_COLUMNS, 1), NULL, &p->groups);
     y.rows = dx.rows = R_USED;
     expect_rows(p->y->data, y, "y");
     expect_rows(p->x->grad, dx, "dx");

@@ -140,7 +140,7 @@ static void check_gradients_of_experts(enum dtype dtype)
         memset(written, 0, sizeof written);
         memcpy(dw.data, start.data, (size_t)bytes_of(dw));
         for (int times = 1; times <= 2; times++) { /* the first overwrites, the second adds */
-            device.ops->matmul_grouped_weights(&device, dw, written, EXPERTS, dy, x, &groups);
+            device.ops->matmul_grouped_weights(&device, dw, written, EXPERTS, dy, x, NULL, &groups);
             u64 got = hash_bytes(dw.data, bytes_of(dw), 0);
             assert_true(pool == 0 || got == hash[times]);
             hash[times] = got;

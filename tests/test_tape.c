@@ -80,6 +80,19 @@ static void run_experts(struct trial *t)
     finish(t, op_combine(&t->tape, op_linear_grouped(&t->tape, rows, &t->x[2], &r->groups), r));
 }
 
+/* Rows read where they lie, and copied ones. */
+static void run_gated_experts(struct trial *t)
+{
+    static const i32 chosen[] = {0, 2, 1, 3, 2, 0, 3, 1, 0, 1};
+    static const u8 counted[5];
+    const struct routing_inputs in = {.counted = PUT(t, counted), .replay = PUT(t, chosen), .router = {2, 1e-6f}};
+    struct routing *r = op_route(&t->tape, &t->x[0], &in);
+    struct tensor *sorted = op_sorted(&t->tape, &t->x[1], r), *copied = op_dispatch(&t->tape, &t->x[1], r);
+    struct tensor *first = op_linear_grouped_swiglu(&t->tape, sorted, &t->x[2], &r->groups);
+    struct tensor *second = op_linear_grouped_swiglu(&t->tape, copied, &t->x[2], &r->groups);
+    finish(t, op_combine(&t->tape, op_add(&t->tape, first, second), r));
+}
+
 static void run_bias(struct trial *t)
 {
     finish(t, op_bias(&t->tape, &t->x[0], &t->x[1]));
@@ -228,6 +241,7 @@ static void run_straight_through(struct trial *t)
 static const struct tape_case cases[] = {
     {"linear", run_linear, 2, {{5, 4}, {3, 4}}},
     {"route dispatch linear_grouped combine", run_experts, 1, {{5, 4}, {5, 3}, {12, 3, 4}}},
+    {"route sorted dispatch linear_grouped_swiglu combine", run_gated_experts, 1, {{5, 4}, {5, 3}, {24, 3, 4}}},
     {"bias", run_bias, 2, {{5, 4}, {1, 4}}},
     {"conv", run_conv, 2, {{18, 2}, {3, 36}}},
     {"rmsnorm", run_rmsnorm, 2, {{5, 6}, {1, 6}}},

@@ -260,6 +260,9 @@ void amx_run_gradient(const struct amx_tile *tile, struct matrix dy, i64 depth, 
 /* ---- What the ops hand on: to each other, and where tiles are of no use to AVX-512 ---- */
 
 void amx_few_rows(struct matrix out, struct matrix a, struct matrix w, bool add);
+/* The rows of x that `rows` [bound] names, in scratch, as far as groups have them; x itself where it is NULL. */
+struct matrix amx_gathered(struct device *device, struct matrix x, const i32 *rows, i64 bound,
+                           const struct groups *groups);
 void amx_few_rows_grouped(struct matrix out, struct matrix a, struct matrix w, i64 experts,
                           const struct groups *groups);
 void amx_gradient(struct matrix dw, struct matrix dy, struct matrix x, bool add);

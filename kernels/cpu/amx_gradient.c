@@ -175,13 +175,14 @@ static void run_group_tile(void *context, i64 index, int worker)
 }
 
 void cpu_amx_matmul_grouped_weights(struct device *device, struct matrix dw, u8 *written, i64 experts, struct matrix dy,
-                                    struct matrix x, const struct groups *groups)
+                                    struct matrix x, const i32 *rows, const struct groups *groups)
 {
     i64 slice = dw.rows / experts;
     if (dy.columns != slice || x.columns != dw.columns || !amx_has_gradient(dw, dy, x)) {
-        cpu_v4_matmul_grouped_weights(device, dw, written, experts, dy, x, groups);
+        cpu_v4_matmul_grouped_weights(device, dw, written, experts, dy, x, rows, groups);
         return;
     }
+    x = amx_gathered(device, x, rows, dy.rows, groups);
     struct grouped_job job = {.dw = dw, .dy = dy, .x = x, .slice_rows = slice, .groups = groups, .written = written};
     amx_slice_tiling(&job.rows, &job.columns, slice, dw.columns, groups->count);
     job.row_tiles = ceil_div(slice, job.rows);

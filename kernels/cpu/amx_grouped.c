@@ -1,8 +1,9 @@
 /* Rows of groups with stacked weights on tiles: a tile is a piece of one group's rows with some columns of its slice.
  */
 #include "kernels/cpu/amx.h"
+#include "kernels/cpu/few_groups.h"
 
-struct piece {
+struct group_piece {
     i64 group, begin, rows;
 };
 struct job {
@@ -12,15 +13,15 @@ struct job {
     struct amx_tiling tiling;
     struct amx_scratch scratch;
     const struct groups *groups;
-    struct piece *pieces;
+    struct group_piece *pieces;
 };
 
-static i64 cut_pieces(struct piece *pieces, const struct groups *groups, i64 rows)
+static i64 cut_pieces(struct group_piece *pieces, const struct groups *groups, i64 rows)
 {
     i64 count = 0;
     for (i64 g = 0; g < groups->count; g++)
         for (i64 begin = groups->offsets[g], end = groups->offsets[g + 1]; begin < end; begin += rows)
-            pieces[count++] = (struct piece){g, begin, min_i64(rows, end - begin)};
+            pieces[count++] = (struct group_piece){g, begin, min_i64(rows, end - begin)};
     return count;
 }
 
@@ -45,7 +46,7 @@ static void place_b(struct amx_tile *tile, const struct job *job, i64 expert, i6
 static void run_tile(void *context, i64 index, int worker)
 {
     const struct job *job = context;
-    const struct piece *piece = &job->pieces[index / job->column_tiles];
+    const struct group_piece *piece = &job->pieces[index / job->column_tiles];
     i64 column = index % job->column_tiles * job->tiling.columns;
     i64 expert = job->groups->member ? job->groups->member[piece->group] : piece->group;
     struct matrix rows = matrix_rows(job->out, piece->begin, piece->rows);
@@ -92,4 +93,32 @@ void cpu_amx_matmul_grouped(struct device *device, struct matrix out, struct mat
     job.column_tiles = ceil_div(out.columns, job.tiling.columns);
     job.pieces = cpu_v4_scratch(0, AMX_SLOT_SHARED, (rows / job.tiling.rows + groups->count) * (i64)sizeof *job.pieces);
     workers_run(cut_pieces(job.pieces, groups, job.tiling.rows) * job.column_tiles, run_tile, &job);
+}
+
+/* ---- By other ops: rows are copied together, and SwiGLU follows the product ---- */
+
+enum { SLOT_ROWS = 6, SLOT_GATE_UP = 5 };
+
+struct matrix amx_gathered(struct device *device, struct matrix x, const i32 *rows, i64 bound,
+                           const struct groups *groups)
+{
+    if (!rows)
+        return x;
+    struct matrix out =
+        matrix_of(cpu_v4_scratch(0, SLOT_ROWS, amx_gathered_bytes(bound, x)), x.dtype, bound, x.columns);
+    cpu_v4_dispatch(device, out, x, rows, &groups->offsets[groups->count]);
+    return out;
+}
+
+void cpu_amx_matmul_grouped_swiglu(struct device *device, struct matrix y, struct matrix gate_up, struct matrix x,
+                                   const i32 *rows, struct matrix w, i64 experts, const struct groups *groups)
+{
+    i64 end = groups->offsets[groups->count];
+    check_gated(y, gate_up, x, rows, w, experts, groups);
+    if (!gate_up.data) {
+        gate_up = matrix_of(NULL, y.dtype, y.rows, 2 * y.columns);
+        gate_up.data = cpu_v4_scratch(0, SLOT_GATE_UP, y.rows * 2 * y.columns * element_bytes(y.dtype));
+    }
+    cpu_amx_matmul_grouped(device, gate_up, amx_gathered(device, x, rows, y.rows, groups), w, experts, true, groups);
+    cpu_v4_swiglu(device, matrix_rows(y, 0, end), matrix_rows(gate_up, 0, end));
 }

@@ -25,8 +25,13 @@ struct gemm {
     i64 lda, ldb, ldc;
     bool transpose_a, transpose_b, add;
     enum dtype dtype, out_dtype; /* of a and b; of c */
+    const i32 *a_rows, *b_rows;  /* which rows of memory those of a, or of b, are (-1: zeros), where it is not
+                                    transposed;  NULL: as they lie */
 };
 void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm, int worker);
+
+/* y = swiglu of rows whose halves stand at gate and up. */
+void CPU(swiglu_rows)(struct matrix y, struct matrix gate, struct matrix up);
 
 /* Rows [first, first + rows) of columns [column, column + width), densely; rows past the last are zero. */
 void CPU(pack)(void *out, struct matrix m, i64 first, i64 rows, i64 column, i64 width);

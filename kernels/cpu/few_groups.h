@@ -3,6 +3,18 @@
 #define WEFT_CPU_FEW_GROUPS_H
 #include "kernels/cpu/cpu.h"
 
+static inline void check_gated(struct matrix y, struct matrix gate_up, struct matrix x, const i32 *rows,
+                               struct matrix w, i64 experts, const struct groups *groups)
+{
+    i64 end = groups->offsets[groups->count];
+    require(w.rows == experts * 2 * y.columns && w.columns == x.columns && x.dtype == w.dtype && y.dtype == x.dtype &&
+                (!gate_up.data || (gate_up.columns == 2 * y.columns && gate_up.dtype == y.dtype)) && end <= y.rows &&
+                (!gate_up.data || end <= gate_up.rows) && (rows || end <= x.rows),
+            "matmul_grouped_swiglu: [%lld,%lld] from [%lld,%lld] and %lld slices of [%lld,%lld]", (long long)y.rows,
+            (long long)y.columns, (long long)x.rows, (long long)x.columns, (long long)experts,
+            (long long)(w.rows / experts), (long long)w.columns);
+}
+
 struct piece {
     i64 member, begin, rows;
 };
@@ -26,21 +38,36 @@ static inline i64 cut_few_rows(struct piece *pieces, const struct groups *groups
     return count;
 }
 
-static inline bool row_is_zero(struct matrix m, i64 row)
+static inline bool row_is_zero(struct matrix m, const i32 *rows, i64 row)
 {
+    row = rows ? rows[row] : row;
+    if (row < 0)
+        return true;
     const u8 *bytes = matrix_at(m, row, 0);
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, (size_t)(m.columns * element_bytes(m.dtype)) - 1) == 0;
 }
 
-/* How many rows of the piece there are; those behind them become zeros of `out` at the hands of who clears. */
-static inline i64 rows_of_piece(struct matrix out, struct matrix a, const struct piece *piece, bool clears)
+/* How many rows of the piece there are, of a's or of those of it that `from` names: behind them are zeros. */
+static inline i64 rows_there(struct matrix a, const i32 *from, const struct piece *piece)
 {
     i64 rows = piece->rows;
-    while (rows > 0 && row_is_zero(a, piece->begin + rows - 1)) {
+    while (rows > 0 && row_is_zero(a, from, piece->begin + rows - 1))
         rows--;
-        if (clears)
-            memset(matrix_at(out, piece->begin + rows, 0), 0, (size_t)(out.columns * element_bytes(out.dtype)));
-    }
+    return rows;
+}
+
+static inline void clear_behind(struct matrix out, const struct piece *piece, i64 rows)
+{
+    for (; rows < piece->rows; rows++)
+        memset(matrix_at(out, piece->begin + rows, 0), 0, (size_t)(out.columns * element_bytes(out.dtype)));
+}
+
+/* Rows of a; what comes of those behind them is zero at the hands of who clears. */
+static inline i64 rows_of_piece(struct matrix out, struct matrix a, const struct piece *piece, bool clears)
+{
+    i64 rows = rows_there(a, NULL, piece);
+    if (clears)
+        clear_behind(out, piece, rows);
     return rows;
 }
 

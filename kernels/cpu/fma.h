@@ -66,9 +66,15 @@ struct fma_operand {
     const void *data;
     i64 stride;
     enum dtype dtype;
-    bool turned; /* the depth goes down its rows */
-    i64 terms;   /* of the whole depth: of an odd number the last word is half empty */
+    bool turned;     /* the depth goes down its rows */
+    i64 terms;       /* of the whole depth: of an odd number the last word is half empty */
+    const i32 *rows; /* row r is row rows[r] of data, zeros for -1; NULL: row r. Not of a turned a, nor of another b */
 };
+static inline const void *fma_row(const struct fma_operand *m, i64 row, i64 column) /* NULL: of zeros */
+{
+    row = m->rows ? m->rows[row] : row;
+    return row < 0 ? NULL : (const char *)m->data + (row * m->stride + column) * element_bytes(m->dtype);
+}
 /* `depth` and `count` in words. */
 void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count);
 void CPU(fma_pack_b)(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count);
@@ -87,7 +93,7 @@ struct fma_few {
     enum dtype dtype;  /* theirs */
 };
 void CPU(fma_few)(const struct fma_few *few);
-/* Rows of a as fma_few has them: the first again for those there are not. */
+/* Rows of a as fma_few has them, none of them -1: the first again for those there are not. */
 void CPU(fma_pack_few)(float *out, const struct fma_operand *a, i64 rows);
 
 #endif

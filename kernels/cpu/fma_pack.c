@@ -46,6 +46,14 @@ INLINED void pack_turned(float *out, const struct fma_operand *a, i64 row, const
     }
 }
 
+static void put_row(float *out, const void *from, i64 count, enum dtype dtype)
+{
+    if (from)
+        BY_DTYPE(dtype, widen, out, from, count);
+    else
+        memset(out, 0, (size_t)count * 4);
+}
+
 void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
 {
     if (a->turned) {
@@ -54,7 +62,7 @@ void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64
     }
     for (; *rows > 0; row += *rows++, out += FMA_A_FLOATS) {
         for (i64 i = 0; i < *rows; i++)
-            BY_DTYPE(a->dtype, widen, out + i * FMA_A_STRIDE, element_at(a, row + i, depth), count);
+            put_row(out + i * FMA_A_STRIDE, fma_row(a, row + i, depth), count, a->dtype);
         if (*rows % 2 != 0 && *rows > 1)
             memset(out + *rows * FMA_A_STRIDE, 0, (size_t)count * 4);
     }
@@ -157,9 +165,14 @@ INLINED void copy_panel(float *out, const struct fma_operand *b, i64 column, i64
 {
     enum { AHEAD = 16 };
     for (i64 k = 0; k < count; k++, out += FMA_COLUMNS) {
-        const char *from = element_at(b, depth + k, column);
-        __builtin_prefetch(from + AHEAD * b->stride * element_bytes(dtype));
-        if (columns >= FMA_COLUMNS) {
+        const char *from = fma_row(b, depth + k, column);
+        if (!b->rows)
+            __builtin_prefetch(from + AHEAD * b->stride * element_bytes(dtype));
+        else if (k + AHEAD < count)
+            __builtin_prefetch(fma_row(b, depth + k + AHEAD, column));
+        if (!from) {
+            memset(out, 0, FMA_COLUMNS * 4);
+        } else if (columns >= FMA_COLUMNS) {
             widen(out, from, FMA_COLUMNS, dtype);
         } else {
             memset(out, 0, FMA_COLUMNS * 4);
@@ -214,7 +227,7 @@ void CPU(fma_pack_few)(float *out, const struct fma_operand *a, i64 rows)
     const void *row[FMA_FEW];
     i64 all = fma_few_rows(rows), depth = a->terms;
     for (i64 i = 0; i < all; i++)
-        row[i] = element_at(a, i < rows ? i : 0, 0);
+        row[i] = fma_row(a, i < rows ? i : 0, 0);
     if (all == 1)
         BY_DTYPE(a->dtype, widen, out, row[0], depth);
     else if (all == 2)

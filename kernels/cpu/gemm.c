@@ -113,14 +113,17 @@ static void run_part(struct part *p)
 
 static bool has_few(const struct gemm *g)
 {
-    return g->m <= FMA_FEW && g->n >= FMA_LANES && !g->transpose_a && g->transpose_b;
+    bool few = g->m <= FMA_FEW && g->n >= FMA_LANES && !g->transpose_a && g->transpose_b;
+    for (i64 i = 0; few && g->a_rows && i < g->m; i++)
+        few = g->a_rows[i] >= 0;
+    return few;
 }
 
 /* Rows as they lie or beside each other. */
 static const float *load_few(const void *a, const struct gemm *g, int worker)
 {
-    struct fma_operand rows = {a, g->lda, g->dtype, false, g->k};
-    if (g->m == 1 && g->dtype == DTYPE_F32)
+    struct fma_operand rows = {a, g->lda, g->dtype, false, g->k, g->a_rows};
+    if (g->m == 1 && g->dtype == DTYPE_F32 && !g->a_rows)
         return a;
     float *x = CPU(scratch)(worker, SLOT_OPERANDS, fma_few_bytes(g->m, words_of(g)));
     CPU(fma_pack_few)(x, &rows, g->m);
@@ -167,8 +170,8 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int 
     i64 panels = min_i64(FMA_PANELS, ceil_div(g->m, FMA_ROWS)), near = min_i64(FMA_PANELS_NEAR, panels);
     float *operands = CPU(scratch)(worker, SLOT_OPERANDS, (near * FMA_A_FLOATS + FMA_DEPTH * BLOCK_COLUMNS) * 4);
     struct part p = {.gemm = g,
-                     .a = {a, g->lda, g->dtype, g->transpose_a, g->k},
-                     .b = {b, g->ldb, g->dtype, !g->transpose_b, g->k},
+                     .a = {a, g->lda, g->dtype, g->transpose_a, g->k, g->a_rows},
+                     .b = {b, g->ldb, g->dtype, !g->transpose_b, g->k, g->b_rows},
                      .c = c,
                      .row_panels = operands + FMA_DEPTH * BLOCK_COLUMNS,
                      .column_panels = operands};

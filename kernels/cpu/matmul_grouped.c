@@ -1,12 +1,13 @@
 #include "kernels/cpu/few_groups.h"
 #include "kernels/cpu/tiles.h"
 
-enum { SLOT_PIECES = 7 };
+enum { SLOT_GATE_UP, SLOT_PIECES = 7 };
 
 struct job {
-    struct matrix out, a, w;
+    struct matrix out, gate_up, a, w;
     i64 experts, rows, columns, row_tiles, column_tiles; /* of a tile; how many of them in a slice */
     bool transpose;
+    const i32 *from; /* which rows of memory those of a are; of weights: of w */
     const struct groups *groups;
     struct piece *pieces;
     u8 *written;
@@ -50,6 +51,74 @@ void CPU(matmul_grouped)(struct device *device, struct matrix out, struct matrix
     workers_run(cut_few_rows(job.pieces, groups, ROWS_MOST) * job.column_tiles, run_rows, &job);
 }
 
+/* ---- SwiGLU behind the product ---- */
+
+/* Some rows and columns of both halves: in gate_up, or where no one keeps them. */
+struct halves {
+    struct matrix gate, up;
+};
+static struct halves halves_of(const struct job *job, i64 begin, i64 rows, i64 column, i64 columns, int worker)
+{
+    struct matrix m = job->gate_up;
+    if (m.data) {
+        m = matrix_rows(m, begin, rows);
+        return (struct halves){matrix_columns(m, column, columns),
+                               matrix_columns(m, job->out.columns + column, columns)};
+    }
+    i64 bytes = rows * 2 * columns * element_bytes(job->a.dtype);
+    m = matrix_of(CPU(scratch)(worker, SLOT_GATE_UP, bytes), job->a.dtype, rows, 2 * columns);
+    return (struct halves){matrix_columns(m, 0, columns), matrix_columns(m, columns, columns)};
+}
+
+static void multiply_half(const struct job *job, struct matrix half, i64 begin, i64 w_row, int worker)
+{
+    struct gemm gemm = {.m = half.rows,
+                        .n = half.columns,
+                        .k = job->a.columns,
+                        .lda = job->a.stride,
+                        .ldb = job->w.stride,
+                        .ldc = half.stride,
+                        .transpose_b = true,
+                        .dtype = job->a.dtype,
+                        .out_dtype = half.dtype,
+                        .a_rows = job->from ? job->from + begin : NULL};
+    CPU(gemm)
+    (half.data, matrix_at(job->a, job->from ? 0 : begin, 0), matrix_at(job->w, w_row, 0), &gemm, worker);
+}
+
+static void run_gated(void *context, i64 tile, int worker)
+{
+    const struct job *job = context;
+    const struct piece *piece = &job->pieces[tile / job->column_tiles];
+    i64 column = tile % job->column_tiles * job->columns, width = job->out.columns;
+    i64 first = piece->member * 2 * width + column, rows = rows_there(job->a, job->from, piece);
+    struct halves h = halves_of(job, piece->begin, rows, column, min_i64(job->columns, width - column), worker);
+    struct matrix y = matrix_columns(matrix_rows(job->out, piece->begin, rows), column, h.gate.columns);
+    if (column == 0)
+        clear_behind(job->out, piece, rows);
+    if (column == 0 && job->gate_up.data)
+        clear_behind(job->gate_up, piece, rows);
+    if (rows == 0)
+        return;
+    multiply_half(job, h.gate, piece->begin, first, worker);
+    multiply_half(job, h.up, piece->begin, first + width, worker);
+    CPU(swiglu_rows)(y, h.gate, h.up);
+}
+
+void CPU(matmul_grouped_swiglu)(struct device *device, struct matrix y, struct matrix gate_up, struct matrix x,
+                                const i32 *rows, struct matrix w, i64 experts, const struct groups *groups)
+{
+    (void)device;
+    check_gated(y, gate_up, x, rows, w, experts, groups);
+    struct job job = {.out = y, .gate_up = gate_up, .a = x, .w = w, .experts = experts, .groups = groups, .from = rows};
+    job.pieces = CPU(scratch)(0, SLOT_PIECES, pieces_bound(groups, ROWS_MOST) * (i64)sizeof *job.pieces);
+    job.columns = even_columns(y.columns);
+    job.column_tiles = ceil_div(y.columns, job.columns);
+    workers_run(cut_few_rows(job.pieces, groups, ROWS_MOST) * job.column_tiles, run_gated, &job);
+}
+
+/* ---- Gradients of weights ---- */
+
 /* A tile is a part of one expert's slice, summed over the rows of its group. */
 static void run_weights(void *context, i64 tile, int worker)
 {
@@ -67,15 +136,16 @@ static void run_weights(void *context, i64 tile, int worker)
                         .transpose_a = true,
                         .add = job->written[expert],
                         .dtype = job->a.dtype,
-                        .out_dtype = DTYPE_F32};
+                        .out_dtype = DTYPE_F32,
+                        .b_rows = job->from ? job->from + begin : NULL};
     if (begin < end)
         CPU(gemm)
     (matrix_at(job->out, expert * slice_rows + row, column), matrix_at(job->a, begin, row),
-     matrix_at(job->w, begin, column), &gemm, worker);
+     matrix_at(job->w, job->from ? 0 : begin, column), &gemm, worker);
 }
 
 void CPU(matmul_grouped_weights)(struct device *device, struct matrix dw, u8 *written, i64 experts, struct matrix dy,
-                                 struct matrix x, const struct groups *groups)
+                                 struct matrix x, const i32 *rows, const struct groups *groups)
 {
     (void)device;
     i64 slice_rows = dw.rows / experts;
@@ -83,7 +153,8 @@ void CPU(matmul_grouped_weights)(struct device *device, struct matrix dw, u8 *wr
             "matmul_grouped_weights: %lld slices of [%lld,%lld] from [%lld,%lld] and [%lld,%lld]", (long long)experts,
             (long long)slice_rows, (long long)dw.columns, (long long)dy.rows, (long long)dy.columns, (long long)x.rows,
             (long long)x.columns);
-    struct job job = {.out = dw, .a = dy, .w = x, .experts = experts, .groups = groups, .written = written};
+    struct job job = {.out = dw, .a = dy, .w = x, .experts = experts, .from = rows, .groups = groups};
+    job.written = written;
     job.rows = even_rows(slice_rows);
     job.columns = even_columns(dw.columns);
     job.row_tiles = ceil_div(slice_rows, job.rows);

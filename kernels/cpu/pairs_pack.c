@@ -19,7 +19,11 @@ static i64 bytes_there(const struct fma_operand *m, i64 depth, i64 words)
 static void copy_words(float *out, const struct fma_operand *m, i64 row, i64 depth, i64 words)
 {
     i64 bytes = bytes_there(m, depth, words), i = 0;
-    const char *from = (const char *)element_at(m, row, 2 * depth);
+    const char *from = fma_row(m, row, 2 * depth);
+    if (!from) {
+        memset(out, 0, (size_t)(4 * words));
+        return;
+    }
     for (; i + 64 <= bytes; i += 64)
         _mm512_storeu_si512((char *)out + i, _mm512_loadu_si512(from + i));
     if (i < 4 * words) {
@@ -105,6 +109,18 @@ static void turn_panel(float *out, const struct fma_operand *b, i64 column, i64 
     }
 }
 
+INLINED __m512i row_or_zeros(const bf16 *row, __mmask32 mask)
+{
+    return row ? _mm512_maskz_loadu_epi16(mask, row) : _mm512_setzero_si512();
+}
+
+INLINED void fetch_pair(const struct fma_operand *b, i64 depth, i64 column)
+{
+    __builtin_prefetch(fma_row(b, 2 * depth, column));
+    if (has_both(b, depth) || !b->rows)
+        __builtin_prefetch(fma_row(b, 2 * depth + 1, column));
+}
+
 /* Two rows of the depth become one of words. */
 static void join_panel(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
 {
@@ -114,11 +130,11 @@ static void join_panel(float *out, const struct fma_operand *b, i64 column, i64 
                                     36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     __m512i right = _mm512_add_epi16(left, _mm512_set1_epi16(16));
     for (i64 k = 0; k < count; k++, out += FMA_COLUMNS) {
-        bool both = has_both(b, depth + k);
-        const bf16 *row = element_at(b, 2 * (depth + k), column), *next = row + (both ? b->stride : 0);
-        __m512i first = _mm512_maskz_loadu_epi16(mask, row), second = _mm512_maskz_loadu_epi16(both ? mask : 0, next);
-        __builtin_prefetch(row + 2 * AHEAD * b->stride);
-        __builtin_prefetch(row + (2 * AHEAD + 1) * b->stride);
+        const bf16 *row = fma_row(b, 2 * (depth + k), column);
+        const bf16 *next = has_both(b, depth + k) ? fma_row(b, 2 * (depth + k) + 1, column) : NULL;
+        __m512i first = row_or_zeros(row, mask), second = row_or_zeros(next, mask);
+        if (k + AHEAD < count || !b->rows)
+            fetch_pair(b, depth + k + AHEAD, column);
         _mm512_storeu_si512(out, _mm512_permutex2var_epi16(first, left, second));
         _mm512_storeu_si512(out + SIDE, _mm512_permutex2var_epi16(first, right, second));
     }

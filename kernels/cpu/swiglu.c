@@ -15,14 +15,19 @@ INLINED void forward_row(void *y, const void *gate, const void *up, i64 n, enum 
     }
 }
 
+void CPU(swiglu_rows)(struct matrix y, struct matrix gate, struct matrix up)
+{
+    for (i64 i = 0; i < y.rows; i++)
+        BY_DTYPE(y.dtype, forward_row, matrix_at(y, i, 0), matrix_at(gate, i, 0), matrix_at(up, i, 0), y.columns);
+}
+
 static void run_forward(void *context, i64 tile, int worker)
 {
     const struct job *job = context;
     (void)worker;
-    i64 n = job->out.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->out.rows);
-    for (i64 i = begin; i < end; i++)
-        BY_DTYPE(job->out.dtype, forward_row, matrix_at(job->out, i, 0), matrix_at(job->gate_up, i, 0),
-                 matrix_at(job->gate_up, i, n), n);
+    i64 n = job->out.columns, begin = tile * job->rows_tile, rows = min_i64(job->rows_tile, job->out.rows - begin);
+    struct matrix both = matrix_rows(job->gate_up, begin, rows);
+    CPU(swiglu_rows)(matrix_rows(job->out, begin, rows), matrix_columns(both, 0, n), matrix_columns(both, n, n));
 }
 
 void CPU(swiglu)(struct device *device, struct matrix y, struct matrix gate_up)

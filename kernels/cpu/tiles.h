@@ -228,6 +228,11 @@ static inline bool amx_has_groups(struct matrix out, struct matrix a, struct mat
     return a.dtype == DTYPE_BF16 && w.dtype == DTYPE_BF16 && a.columns > 0 && out.columns > 0;
 }
 
+static inline i64 amx_gathered_bytes(i64 rows, struct matrix x) /* of scratch for all workers */
+{
+    return rows * x.columns * dtype_bytes(x.dtype);
+}
+
 enum { AMX_FEW_GROUP_ROWS = 64 }; /* at once */
 static inline bool amx_has_few_groups(struct matrix out, struct matrix a, struct matrix w, i64 slice, bool transpose,
                                       const struct groups *groups)

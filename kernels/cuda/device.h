@@ -13,7 +13,7 @@
     OP(scatter_add) OP(scatter) OP(cross_entropy) OP(cross_entropy_backward) OP(coefficients) OP(zero_unwritten) \
     OP(sum_squares) OP(adamw) OP(sum_by_stream) OP(sum_values) OP(route) OP(route_given) OP(route_backward) \
     OP(route_balance) OP(route_sort) OP(route_regroup) OP(combine) OP(combine_backward) OP(dispatch) \
-    OP(matmul_grouped) OP(matmul_grouped_weights) OP(resize) OP(resize_backward) OP(sample) OP(sample_bits) \
+    OP(matmul_grouped) OP(matmul_grouped_swiglu) OP(matmul_grouped_weights) OP(resize) OP(resize_backward) OP(sample) OP(sample_bits) \
     OP(forbid) OP(probabilities) OP(accept) OP(settle_codes) OP(log_normalizers) OP(shift_rows) OP(map) OP(multiply_rows) OP(multiply_ratio) \
     OP(distance) OP(distance_backward) OP(bit_cross_entropy) OP(bit_cross_entropy_backward) OP(surrogate) \
     OP(permute) OP(attention_backward) OP(quantize_bits) OP(dequantize_bits) OP(bit_entropy) \
@@ -29,6 +29,7 @@ extern const struct kernels cuda_kernels;
  * and `weft bench op` turn it off and on again. */
 #define WEFT_CUDA_HOPPER_OPS(OP)                                                                                       \
     OP(matmul_grouped)                                                                                                 \
+    OP(matmul_grouped_swiglu)                                                                                          \
     OP(matmul_grouped_weights) OP(attention) OP(attention_backward) OP(matmul_fp8) OP(matmul_fp8_weights)
 bool cuda_is_hopper(const struct device *device);
 bool cuda_has_two_kernels(const struct device *device, const char *op);

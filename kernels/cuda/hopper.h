@@ -70,11 +70,13 @@ template <int STAGES> __device__ inline void advance(struct ring *r)
     r->at = r->at + 1 == STAGES ? 0 : r->at + 1;
     r->turn ^= r->at == 0;
 }
-/* Of a ring: a stage is full when its bytes have come, and empty when all of `readers` have read it. */
-template <int STAGES> __device__ inline void ring_init(u64 (&full)[STAGES], u64 (&empty)[STAGES], u32 readers)
+/* Of a ring: a stage is full when its bytes have come and `writers` have said so, and empty when all of `readers` have
+ * read it. */
+template <int STAGES>
+__device__ inline void ring_init(u64 (&full)[STAGES], u64 (&empty)[STAGES], u32 readers, u32 writers = 1)
 {
     for (int i = 0; i < STAGES; i++) {
-        mbarrier_init(&full[i], 1);
+        mbarrier_init(&full[i], writers);
         mbarrier_init(&empty[i], readers);
     }
 }
@@ -293,13 +295,10 @@ __device__ inline void multiply_rows(float (&d)[HALF], const bf16 (&a)[D / TILE_
                                         further<BY_ROWS>(tile_descriptor(b[k / TILE_COLUMNS]), k % TILE_COLUMNS), true);
 }
 
-/* A warp's 16 rows of d as bf16 by the copy engine, through boxes of its own, from `row` and `column` of `columns` on;
- * the last rows of the array may be fewer. */
+/* A warp's 16 rows of the first N columns of d as bf16, into boxes of its own that the copy engine has read. */
 enum { WARP_ROWS = 16 };
-template <int N>
-__device__ inline void store_boxes_of_warp(bf16 (&box)[N / TILE_COLUMNS][WARP_ROWS * TILE_COLUMNS],
-                                           const float (&d)[N / 2], const tile_map *out, i32 row, i32 column,
-                                           i32 columns)
+template <int N, int HALF>
+__device__ inline void fill_boxes_of_warp(bf16 (*box)[WARP_ROWS * TILE_COLUMNS], const float (&d)[HALF])
 {
     int lane = threadIdx.x % WARP_THREADS, own = lane / 4;
     if (lane == 0)
@@ -313,10 +312,23 @@ __device__ inline void store_boxes_of_warp(bf16 (&box)[N / TILE_COLUMNS][WARP_RO
     }
     fence_proxy_async();
     __syncwarp();
-    if (lane != 0)
+}
+/* They go from `row` and `column` of `columns` on; the last rows of the array may be fewer. One thread of the warp. */
+template <int BOXES>
+__device__ inline void send_boxes(const bf16 (*box)[WARP_ROWS * TILE_COLUMNS], const tile_map *out, i32 row, i32 column,
+                                  i32 columns, i32 outer)
+{
+    for (int i = 0; i < BOXES && column + i * TILE_COLUMNS < columns; i++)
+        tile_store(out, box[i], column + i * TILE_COLUMNS, row, outer);
+}
+template <int N, int HALF>
+__device__ inline void store_boxes_of_warp(bf16 (*box)[WARP_ROWS * TILE_COLUMNS], const float (&d)[HALF],
+                                           const tile_map *out, i32 row, i32 column, i32 columns)
+{
+    fill_boxes_of_warp<N>(box, d);
+    if (threadIdx.x % WARP_THREADS != 0)
         return;
-    for (int i = 0; i < N / TILE_COLUMNS && column + i * TILE_COLUMNS < columns; i++)
-        tile_store(out, box[i], column + i * TILE_COLUMNS, row, 0);
+    send_boxes<N / TILE_COLUMNS>(box, out, row, column, columns, 0);
     tile_stores_commit();
 }
 

@@ -4,9 +4,10 @@
 #ifndef WEFT_CUDA_MATMUL_GROUPED_H
 #define WEFT_CUDA_MATMUL_GROUPED_H
 #include "kernels/cuda/ptx.h"
+#include "kernels/swiglu.h"
 
 enum { GROUPS_MOST = 4096 };
-enum product { BY_TURNED /* a W^T */, BY_STANDING /* a W */, OF_WEIGHTS /* dy^T x */ };
+enum product { BY_TURNED /* a W^T */, GATED /* swiglu(a W^T) */, BY_STANDING /* a W */, OF_WEIGHTS /* dy^T x */ };
 
 struct grouped {
     struct matrix out, a, b;
@@ -14,6 +15,8 @@ struct grouped {
     i64 slice_rows;
     struct groups groups;
     i64 vector_a, vector_b; /* flags */
+    const i32 *rows;       /* which rows of memory those of a are, or of b where b is x; -1: zeros; NULL: as they lie */
+    struct matrix gate_up; /* GATED; data NULL: not kept */
 };
 
 /* matmul_grouped_hopper.cu; false: the device or the operands are not for it, nothing is done. */
@@ -21,6 +24,12 @@ bool grouped_hopper(struct device *device, const struct grouped &p, enum product
 
 /* The slices that groups with rows have written (matmul_grouped.cu). */
 void mark_written(struct device *device, u8 *written, const struct groups &groups);
+
+/* Columns of the output that a tile of N has: of gated ones each is two of the product. */
+template <enum product product, int N> __host__ __device__ constexpr int tile_columns(void)
+{
+    return product == GATED ? N / 2 : N;
+}
 
 /* How many tiles an output of so many rows and columns is. */
 template <int M, int N> __device__ inline i32 tiles_of(i64 rows, i64 columns)
@@ -36,7 +45,8 @@ template <int M, int N, enum product product> __device__ inline void count_tiles
         i64 g = first + threadIdx.x;
         i64 rows = g < p.groups.count ? p.groups.offsets[g + 1] - p.groups.offsets[g] : 0;
         i64 down = product == OF_WEIGHTS && rows > 0 ? p.slice_rows : rows;
-        i32 total, tiles = tiles_of<M, N>(down, p.out.columns), earlier = block_scan(tiles, &total);
+        i32 total, tiles = tiles_of<M, tile_columns<product, N>()>(down, p.out.columns),
+                   earlier = block_scan(tiles, &total);
         if (g < p.groups.count)
             starts[g] = before + earlier;
         before += total;
@@ -67,6 +77,14 @@ __device__ inline struct matrix part_of(struct matrix m, i64 row, i64 column, i6
     m.rows = rows;
     m.columns -= column;
     return m;
+}
+
+/* swiglu of what gate and up are rounded to. */
+template <typename T> __device__ inline float gated(float gate, float up)
+{
+    u32 both = pack_bf16(gate, up); /* of bits taken from sums by hand the compiler thinks that they are no sums */
+    float g = sizeof(T) == 2 ? __uint_as_float(both << 16) : gate;
+    return swiglu_of(g, sizeof(T) == 2 ? __uint_as_float(both & 0xffff0000u) : up, sigmoid_for<T>(g));
 }
 
 __device__ inline void store(const struct matrix &out, bool add, i64 row, i64 column, float value)

@@ -107,6 +107,11 @@ __device__ inline float exp2_approximate(float x)
     PTX(asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x)), out = exp2f(x));
     return out;
 }
+/* 1 / (1 + e^-x) of what becomes bf16: by the units for powers and reciprocals, off by less than 2^-17 of itself. */
+template <typename T> __device__ inline float sigmoid_for(float x)
+{
+    return sizeof(T) == 2 ? __fdividef(1.0f, 1.0f + exp2_approximate(-1.44269504f * x)) : sigmoid(x);
+}
 
 /* d += a b by a warp: a 16 x 16, b 16 x 8, both bf16. */
 __device__ inline void mma(float (&d)[4], const u32 (&a)[4], const u32 *b)

@@ -1,4 +1,4 @@
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/ptx.h"
 #include "kernels/swiglu.h"
 
 template <typename T> static __global__ void forward(struct matrix y, struct matrix gate_up)
@@ -7,7 +7,7 @@ template <typename T> static __global__ void forward(struct matrix y, struct mat
     {
         const T *from = row_of<T>(gate_up, at.row) + at.column;
         float g = to_f32(from[0]);
-        row_of<T>(y, at.row)[at.column] = from_f32<T>(swiglu_of(g, to_f32(from[y.columns]), sigmoid(g)));
+        row_of<T>(y, at.row)[at.column] = from_f32<T>(swiglu_of(g, to_f32(from[y.columns]), sigmoid_for<T>(g)));
     }
 }
 
@@ -26,7 +26,7 @@ template <typename T> static __global__ void backward(struct matrix dgate_up, st
         const T *from = row_of<T>(gate_up, at.row) + at.column;
         T *to = row_of<T>(dgate_up, at.row) + at.column;
         float g = to_f32(from[0]), u = to_f32(from[dy.columns]), d = to_f32(row_of<T>(dy, at.row)[at.column]);
-        float s = sigmoid(g);
+        float s = sigmoid_for<T>(g);
         to[0] = from_f32<T>(swiglu_dgate(d, g, u, s));
         to[dy.columns] = from_f32<T>(swiglu_dup(d, g, s));
     }

@@ -57,13 +57,22 @@ static void matmul_grouped(struct device *device, struct matrix out, struct matr
           (bytes(a) + bytes(out)) * share + bytes(w) * used);
 }
 
-static void matmul_grouped_weights(struct device *device, struct matrix dw, u8 *written_slices, i64 experts,
-                                   struct matrix dy, struct matrix x, const struct groups *groups)
+static void matmul_grouped_swiglu(struct device *device, struct matrix y, struct matrix gate_up, struct matrix x,
+                                  const i32 *rows, struct matrix w, i64 experts, const struct groups *groups)
 {
-    meta_see_grouped_weights(device, dw, experts, dy, x, groups);
-    double rows = grouped_rows(x.rows, groups), share = rows / (double)max_i64(x.rows, 1);
-    double used = (double)groups->count / (double)experts;
-    count(device, 2 * rows * (double)dy.columns * (double)x.columns, (bytes(dy) + bytes(x)) * share + bytes(dw) * used);
+    meta_see_grouped_swiglu(device, y, gate_up, x, rows, w, groups);
+    double real = grouped_rows(y.rows, groups), used = (double)groups->count / (double)experts;
+    double of_row = (double)((x.columns + y.columns * (gate_up.data ? 3 : 1)) * dtype_bytes(y.dtype) + (rows ? 4 : 0));
+    count(device, 4 * real * (double)x.columns * (double)y.columns, real * of_row + bytes(w) * used);
+}
+
+static void matmul_grouped_weights(struct device *device, struct matrix dw, u8 *written_slices, i64 experts,
+                                   struct matrix dy, struct matrix x, const i32 *rows, const struct groups *groups)
+{
+    meta_see_grouped_weights(device, dw, experts, dy, x, rows, groups);
+    double real = grouped_rows(dy.rows, groups), used = (double)groups->count / (double)experts;
+    double of_row = (double)((dy.columns + x.columns) * dtype_bytes(dy.dtype) + (rows ? 4 : 0));
+    count(device, 2 * real * (double)dy.columns * (double)x.columns, real * of_row + bytes(dw) * used);
 }
 
 static void matmul_narrow(struct device *device, struct matrix out, struct matrix a, const struct narrow *w,

@@ -11,8 +11,10 @@ void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, 
                      bool transpose_b, bool add);
 void meta_see_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, bool transpose,
                       const struct groups *groups);
+void meta_see_grouped_swiglu(struct device *device, struct matrix y, struct matrix gate_up, struct matrix x,
+                             const i32 *rows, struct matrix w, const struct groups *groups);
 void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x,
-                              const struct groups *groups);
+                              const i32 *rows, const struct groups *groups);
 void meta_see_attention(struct device *device, struct matrix q, struct matrix k, i64 heads, i64 kv_heads,
                         const struct intervals *intervals, bool backward);
 i64 meta_scratch_bytes(const struct device *device);

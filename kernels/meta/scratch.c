@@ -90,17 +90,38 @@ void meta_see_grouped(struct device *device, struct matrix out, struct matrix a,
     see_rows(device, min_i64(ROWS_MOST, a.rows), a.columns, a.dtype);
 }
 
+static void see_gathered(struct device *device, i64 bound, struct matrix x, const i32 *rows)
+{
+    see_scratch(device, 6, rows ? amx_gathered_bytes(bound, x) : 0);
+}
+
+void meta_see_grouped_swiglu(struct device *device, struct matrix y, struct matrix gate_up, struct matrix x,
+                             const i32 *rows, struct matrix w, const struct groups *groups)
+{
+    i64 kept = gate_up.data ? 0 : dtype_bytes(y.dtype) * 2;
+    if (device->level == CPU_LEVEL_AMX) {
+        see_gathered(device, y.rows, x, rows);
+        see_scratch(device, 5, kept * y.rows * y.columns);
+        meta_see_grouped(device, matrix_of(NULL, y.dtype, y.rows, 2 * y.columns),
+                         matrix_of(x.data, x.dtype, y.rows, x.columns), w, true, groups);
+        return;
+    }
+    see_scratch(device, 0, kept * min_i64(ROWS_MOST, y.rows) * min_i64(even_columns(y.columns), y.columns));
+    see_rows(device, min_i64(ROWS_MOST, y.rows), x.columns, x.dtype);
+}
+
 void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x,
-                              const struct groups *groups)
+                              const i32 *rows, const struct groups *groups)
 {
     i64 slice = dw.rows / experts;
     if (device->level == CPU_LEVEL_AMX && amx_has_gradient(dw, dy, x)) {
-        i64 rows, columns;
-        amx_slice_tiling(&rows, &columns, slice, dw.columns, groups->count);
-        see_tile(device, amx_gradient_scratch(min_i64(rows, slice), min_i64(columns, dw.columns), x.rows));
+        i64 tile_rows, columns;
+        amx_slice_tiling(&tile_rows, &columns, slice, dw.columns, groups->count);
+        see_gathered(device, dy.rows, x, rows);
+        see_tile(device, amx_gradient_scratch(min_i64(tile_rows, slice), min_i64(columns, dw.columns), dy.rows));
         return;
     }
-    see_gemm(device, min_i64(even_rows(slice), slice), x.rows, x.dtype);
+    see_gemm(device, min_i64(even_rows(slice), slice), dy.rows, x.dtype);
 }
 
 /* Keys and values once or twice as operands, and the sums of their gradients. */

@@ -1,0 +1,249 @@
+/* Experts' rows read where they lie, and SwiGLU behind the product, have the bits of copied rows, a product and SwiGLU
+ * one after the other; on the CPU, and on the GPU by both of its kernels. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "tensor/ops.h"
+#include "tests/device.h"
+
+/* Positions of width C; groups of none, one, an odd number and many of them; one group's slice is not its own number.
+ */
+enum { N = 90, C = 136, F = 72, GROUPS = 5, EXPERTS = 6, ROWS = 400 /* there is room for */ };
+static const i32 taken[GROUPS] = {0, 1, 37, 300, 16}, offsets[GROUPS + 1] = {0, 0, 16, 64, 368, 384};
+static const i32 members[GROUPS] = {5, 0, 2, 4, 1};
+
+static struct device device;
+
+static float drawn(u32 stream, i64 i)
+{
+    return 2 * rng_uniform((struct rng_key){31, RNG_TEST}, stream, (u32)i, 0, 0) - 1;
+}
+
+static struct matrix fresh(enum dtype dtype, i64 rows, i64 columns, u32 stream)
+{
+    i64 bytes = rows * columns * dtype_bytes(dtype);
+    char *host = memory_alloc(bytes);
+    for (i64 i = 0; i < rows * columns; i++) {
+        float v = drawn(stream, i);
+        bf16 narrow = bf16_from_f32(v);
+        memcpy(host + i * dtype_bytes(dtype), dtype == DTYPE_F32 ? (void *)&v : (void *)&narrow,
+               (size_t)dtype_bytes(dtype));
+    }
+    struct matrix m = matrix_of(to_device(&device, host, bytes), dtype, rows, columns);
+    memory_free(host);
+    return m;
+}
+
+static i64 bytes_of(struct matrix m)
+{
+    return m.rows * m.columns * dtype_bytes(m.dtype);
+}
+
+static void drop(struct matrix m)
+{
+    device_free(&device, m.data, bytes_of(m));
+}
+
+static void expect_same(struct matrix a, struct matrix b, const char *what)
+{
+    char *x = to_host(&device, a.data, bytes_of(a)), *y = to_host(&device, b.data, bytes_of(b));
+    for (i64 i = 0; i < bytes_of(a); i++)
+        if (x[i] != y[i])
+            fail_msg("%s, %s: other bits in row %lld", what, dtype_name(a.dtype),
+                     (long long)(i / (a.columns * dtype_bytes(a.dtype))));
+    memory_free(x);
+    memory_free(y);
+}
+
+/* Positions come again and again; one row in a group is -1, as those are that it was rounded up by. */
+static i32 *fresh_source(void)
+{
+    i32 source[ROWS];
+    for (i64 r = 0; r < ROWS; r++)
+        source[r] = -1;
+    for (i64 g = 0; g < GROUPS; g++)
+        for (i64 i = 0; i < taken[g]; i++)
+            source[offsets[g] + i] = i == 20 ? -1 : (i32)((i * 7 + g) % N);
+    return to_device(&device, source, sizeof source);
+}
+
+struct block {
+    struct matrix x, w, dy, copied;
+    i32 *source, *offsets, *members;
+    struct groups groups;
+};
+
+static void block_open(struct block *b, enum dtype dtype)
+{
+    b->x = fresh(dtype, N, C, 1);
+    b->w = fresh(dtype, EXPERTS * 2 * F, C, 2);
+    b->dy = fresh(dtype, ROWS, 2 * F, 3);
+    b->copied = fresh(dtype, ROWS, C, 4);
+    b->source = fresh_source();
+    b->offsets = to_device(&device, offsets, sizeof offsets);
+    b->members = to_device(&device, members, sizeof members);
+    b->groups = (struct groups){GROUPS, b->offsets, b->members};
+    device.ops->dispatch(&device, b->copied, b->x, b->source, b->offsets + GROUPS);
+}
+
+static void block_close(struct block *b)
+{
+    drop(b->x);
+    drop(b->w);
+    drop(b->dy);
+    drop(b->copied);
+    device_free(&device, b->source, ROWS * 4);
+    device_free(&device, b->offsets, sizeof offsets);
+    device_free(&device, b->members, sizeof members);
+}
+
+/* Whether it is kept or not, what is rounded is the same. */
+static void check_forward(struct block *b, bool by_index, bool kept)
+{
+    enum dtype dtype = b->x.dtype;
+    struct matrix both = fresh(dtype, ROWS, 2 * F, 5), y = fresh(dtype, ROWS, F, 6), none = {0};
+    struct matrix both_at_once = fresh(dtype, ROWS, 2 * F, 5), y_at_once = fresh(dtype, ROWS, F, 6);
+    i64 end = offsets[GROUPS];
+    device.ops->matmul_grouped(&device, both, b->copied, b->w, EXPERTS, true, &b->groups);
+    device.ops->swiglu(&device, matrix_rows(y, 0, end), matrix_rows(both, 0, end));
+    device.ops->matmul_grouped_swiglu(&device, y_at_once, kept ? both_at_once : none, by_index ? b->x : b->copied,
+                                      by_index ? b->source : NULL, b->w, EXPERTS, &b->groups);
+    expect_same(y, y_at_once, "swiglu behind a product");
+    if (kept)
+        expect_same(both, both_at_once, "gate and up");
+    drop(both);
+    drop(y);
+    drop(both_at_once);
+    drop(y_at_once);
+}
+
+static void check_weights(struct block *b)
+{
+    struct matrix dw = fresh(DTYPE_F32, EXPERTS * 2 * F, C, 7), by_index = fresh(DTYPE_F32, EXPERTS * 2 * F, C, 7);
+    u8 *written = device_alloc(&device, EXPERTS);
+    for (int time = 0; time < 2; time++) { /* overwritten, then added to */
+        struct matrix *out = &dw;
+        for (int way = 0; way < 2; way++, out = &by_index) {
+            device.ops->zero(&device, written, EXPERTS);
+            for (int again = 0; again <= time; again++)
+                device.ops->matmul_grouped_weights(&device, *out, written, EXPERTS, b->dy, way ? b->x : b->copied,
+                                                   way ? b->source : NULL, &b->groups);
+        }
+        expect_same(dw, by_index, "gradients of weights");
+    }
+    drop(dw);
+    drop(by_index);
+    device_free(&device, written, EXPERTS);
+}
+
+static void check_all(void)
+{
+    for (int half = 0; half < 2; half++) {
+        struct block b;
+        block_open(&b, half ? DTYPE_BF16 : DTYPE_F32);
+        for (int way = 0; way < 4; way++)
+            check_forward(&b, way & 1, way & 2);
+        check_weights(&b);
+        block_close(&b);
+    }
+}
+
+#ifndef WEFT_ON_GPU
+#define OP(name, arguments, names) void cpu_amx_##name arguments;
+WEFT_OPS(OP)
+#undef OP
+
+/* On tiles rows are copied and ops follow each other; in f32, where products are those of AVX-512, any CPU that has it
+ * shows that. */
+static void tiles_compose_them(void **state)
+{
+    struct kernels kernels = *device.ops;
+    const struct kernels *kept = device.ops;
+    struct block b;
+    (void)state;
+    if (device.level == CPU_LEVEL_V3)
+        skip();
+    kernels.matmul_grouped_swiglu = cpu_amx_matmul_grouped_swiglu;
+    block_open(&b, DTYPE_F32);
+    device.ops = &kernels;
+    for (int way = 0; way < 4; way++)
+        check_forward(&b, way & 1, way & 2);
+    device.ops = kept;
+    block_close(&b);
+}
+#endif
+
+static void at_once_is_one_after_the_other(void **state)
+{
+    (void)state;
+    check_all();
+    if (device.backend == BACKEND_CUDA && cuda_is_hopper(&device)) {
+        cuda_use_hopper(&device, false);
+        check_all();
+        cuda_use_hopper(&device, true);
+    }
+}
+
+static void the_gradient_of_swiglu_may_take_its_input_s_place(void **state)
+{
+    (void)state;
+    for (int half = 0; half < 2; half++) {
+        enum dtype dtype = half ? DTYPE_BF16 : DTYPE_F32;
+        struct matrix both = fresh(dtype, 50, 2 * F, 1), dy = fresh(dtype, 50, F, 2), out = fresh(dtype, 50, 2 * F, 3);
+        device.ops->swiglu_backward(&device, out, dy, both);
+        device.ops->swiglu_backward(&device, both, dy, both);
+        expect_same(out, both, "in place");
+        drop(both);
+        drop(dy);
+        drop(out);
+    }
+}
+
+/* Of rows that are read where they lie a tape keeps nothing, and gate and up only where it records. */
+static void a_tape_keeps_what_the_backward_reads(void **state)
+{
+    struct block b;
+    struct tape tape;
+    i64 bytes[2];
+    struct matrix y[2];
+    (void)state;
+    block_open(&b, DTYPE_BF16);
+    tape_open(&tape, &device, DTYPE_BF16, 64 << 20);
+    struct tensor w = {.data = b.w.data, .dtype = DTYPE_BF16, .rows = b.w.rows, .columns = C, .parts = EXPERTS};
+    struct routing routing = {.offsets = b.offsets, .source = b.source, .rows_bound = ROWS, .experts = GROUPS};
+    for (int records = 0; records < 2; records++) {
+        tape_clear(&tape, records);
+        struct tensor *x = op_borrow(&tape, b.x.data, DTYPE_BF16, N, C);
+        struct tensor *out = op_linear_grouped_swiglu(&tape, op_sorted(&tape, x, &routing), &w, &b.groups);
+        bytes[records] = tape.arena.used_bytes;
+        y[records] = fresh(DTYPE_BF16, offsets[GROUPS], F, 1);
+        device.ops->copy(&device, y[records], matrix_rows(tensor_matrix(out), 0, offsets[GROUPS]), 1, false);
+    }
+    assert_true(bytes[0] >= ROWS * F * 2 && bytes[0] < ROWS * F * 2 + 4096);
+    assert_true(bytes[1] - bytes[0] >= ROWS * 2 * F * 2 && bytes[1] - bytes[0] < ROWS * 2 * F * 2 + 4096);
+    expect_same(y[0], y[1], "kept or not");
+    drop(y[0]);
+    drop(y[1]);
+    tape_close(&tape);
+    block_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#ifndef WEFT_ON_GPU
+        cmocka_unit_test(tiles_compose_them),
+#endif
+        cmocka_unit_test(at_once_is_one_after_the_other),
+        cmocka_unit_test(the_gradient_of_swiglu_may_take_its_input_s_place),
+        cmocka_unit_test(a_tape_keeps_what_the_backward_reads)};
+    test_device_open(&device);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    device_close(&device);
+    workers_stop();
+    return failed;
+}
