@@ -232,6 +232,7 @@ static int plan_rank(struct plan *p, i64 rank)
     struct device meta;
     struct parallel parallel;
     device_open_meta(&meta);
+    device_meta_like(&meta, cli_device());
     struct comm *world = comm_open_meta(&meta, rank, p->ranks);
     int status = parallel_open(&parallel, world, &p->layout);
     if (status == 0) {

@@ -144,6 +144,32 @@ void device_open_meta(struct device *device)
     device->handles = memory_alloc(sizeof(struct meta_scratch));
 }
 
+static struct recordings *open_nothing(struct device *device)
+{
+    return (struct recordings *)device;
+}
+static void close_nothing(struct device *device, struct recordings *recordings)
+{
+    (void)device, (void)recordings;
+}
+static bool replay_nothing(struct device *device, struct recordings *recordings, const void *key, i64 bytes)
+{
+    (void)device, (void)recordings, (void)key, (void)bytes;
+    return false;
+}
+static bool nothing_recorded(struct device *device, struct recordings *recordings)
+{
+    (void)device, (void)recordings;
+    return true;
+}
+
+void device_meta_like(struct device *meta, const struct device *other)
+{
+    static const struct recorder recorder = {open_nothing, close_nothing, replay_nothing, nothing_recorded};
+    meta->recorder = other->recorder ? &recorder : NULL;
+    meta->has_fp8 = other->has_fp8;
+}
+
 i64 device_held_bytes(const struct device *device)
 {
     if (device->backend == BACKEND_META)
