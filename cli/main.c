@@ -22,7 +22,7 @@ const struct command commands[] = {
     {"inspect", "PATH [--json]", "what a file or folder holds, or becomes; checks its checksums", command_inspect},
     {"export", "MODEL -o OUT --to hf|gguf", "the text backbone for other software", command_export},
     {"report", "RUN...", "report.html anew, of several runs one page", command_report},
-    {"plan", "RECIPE [STAGE...] [STAGE.key=value...] [--ranks N] [--layout SIZES]",
+    {"plan", "RECIPE [STAGE...] [STAGE.key=value...] [--ranks N] [--layout SIZES] [--gpu]",
      "memory, flops, traffic and time of training stages, without running them", command_plan},
     {"serve-tokens", "STREAM", "prepare a stream's shards for stages that train on it, here or elsewhere",
      command_serve_tokens, true},

@@ -23,6 +23,7 @@ struct plan { /* of one stage */
     struct model_config config;
     const struct pretrain_settings *settings;
     struct layout layout;
+    bool gpu;
     i64 ranks, worst_rank;
     enum dtype dtype;
     bool fp8;
@@ -232,7 +233,8 @@ static int plan_rank(struct plan *p, i64 rank)
     struct device meta;
     struct parallel parallel;
     device_open_meta(&meta);
-    device_meta_like(&meta, cli_device());
+    if (p->gpu)
+        device_meta_gpu(&meta, true);
     struct comm *world = comm_open_meta(&meta, rank, p->ranks);
     int status = parallel_open(&parallel, world, &p->layout);
     if (status == 0) {
@@ -500,15 +502,17 @@ int command_plan(int argc, char **argv)
     const char *ranks = NULL, *layout = NULL, *gflops = NULL, *gbytes = NULL;
     struct arguments a;
     struct recipe recipe;
+    struct plan with = {0};
     const struct option options[] = {
         {"ranks", "N", &ranks, NULL, "ranks that would run it (1)"},
         {"layout", "SIZES", &layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive=,bucket="},
+        {"gpu", NULL, NULL, &with.gpu, "memory as on a GPU, of Hopper's kind or later"},
         {"gflops", "N", &gflops, NULL, "speed of a rank: then the time is said too"},
         {"gbytes", "N", &gbytes, NULL, "GB a rank sends in a second: then also what sums of gradients take"},
         {"json", NULL, NULL, &json, "one JSON object a stage"},
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 64);
-    struct plan with = {.ranks = option_integer(ranks, "ranks", 1, 1, 1 << 20, &status)};
+    with.ranks = option_integer(ranks, "ranks", 1, 1, 1 << 20, &status);
     double speed = option_number(gflops, "gflops", 0, 1e-3, 1e12, &status);
     with.flops_per_s = speed * 1e9;
     with.bytes_per_s = option_number(gbytes, "gbytes", 0, 1e-6, 1e6, &status) * 1e9;

@@ -656,8 +656,8 @@ void device_open_cpu(struct device *device);
  * and get, and an op is refused every pointer outside of it. WEFT_GUARD=1 makes `weft` run its models on one. */
 void device_open_guarded(struct device *device);
 void device_open_meta(struct device *device);
-/* As if it were the other: what lies elsewhere, or takes more, where ops are recorded or bytes multiplied. */
-void device_meta_like(struct device *meta, const struct device *other);
+/* As if it were a GPU: what lies elsewhere, or takes more, where ops are recorded and, on Hopper, bytes multiplied. */
+void device_meta_gpu(struct device *meta, bool has_fp8);
 void device_close(struct device *device);
 const char *device_name(const struct device *device); /* "cpu (AVX-512, bf16)", ...: a literal */
 

@@ -143,7 +143,7 @@ static void check_way(const char *what, const struct way *way, i64 warm, double 
     static struct trained plain, graphs, update, foreseen;
     struct device meta;
     device_open_meta(&meta);
-    device_meta_like(&meta, &gpu);
+    device_meta_gpu(&meta, gpu.has_fp8);
     train(&plain, way, &gpu, "0");
     train(&graphs, way, &gpu, "1");
     train(&update, way, &gpu, "update");
