@@ -157,10 +157,8 @@ static void assert_near(struct matrix m, const double *want, double tolerance, c
 
 /* Longer than those of cases/attention.c. */
 static const struct shape shapes[] = {
-    {257, 257, 8, 2, 40, 60, 20, false, true},
-    {13, 700, 8, 2, 64, 100, 0, true, true},
-    {1300, 1300, 4, 1, 32, 500, 100, false, true},
-    {64, 1500, 4, 2, 40, 60, 10, true, true},
+    {257, 257, 8, 2, 40, 60, 20, false, true},     {13, 700, 8, 2, 64, 100, 0, true, true},
+    {1300, 1300, 4, 1, 32, 500, 100, false, true}, {64, 1500, 4, 2, 40, 60, 10, true, true},
     {900, 900, 5, 1, 24, 16, 4, false, true},
 };
 

@@ -2,8 +2,9 @@
 
     spark-submit recipes/cluster/spark.py 16 shards.data=/mnt/corpus run=/mnt/parts
 
-This folder and those that are named are the same for all executors; names are relative to where spark-submit was called. A task that Spark starts a second time beside the first (speculation) finds
-the part's folder locked and fails; the first goes on."""
+This folder and those that are named are the same for all executors; names are relative to where spark-submit was
+called. A task that Spark starts a second time beside the first (speculation) finds the part's folder locked and fails;
+the first goes on."""
 import os
 import shlex
 import sys
