@@ -65,16 +65,10 @@ static void find_hidden(float *hidden, const struct intervals *v, i64 first, i64
         hidden[j] = -INFINITY;
 }
 
-/* Keys that are not there fill up the last unit. */
-static i64 columns_of(const struct key_run *run)
-{
-    return round_up(run->count, KEY_UNIT);
-}
-
 static void mask_scores(const struct tile *tile, const struct job *job, const struct key_run *run)
 {
     const struct intervals *v = job->plan.intervals;
-    i64 columns = columns_of(run), from = min_i64(run->mask_from, run->count), group = job->plan.group;
+    i64 columns = attention_columns(run), from = min_i64(run->mask_from, run->count), group = job->plan.group;
     i64 there = run->count - from, count = (columns > run->count ? columns : run->mask_to) - from;
     for (i64 i = 0; i < tile->queries->count; i++) {
         const float *restrict hidden = tile->hidden;
@@ -200,14 +194,14 @@ static const void *load_run(void *buffer, const struct tile *tile, const struct 
 {
     if (packed)
         return packed + matrix_bytes(job, tile->head * keys_padded(m.rows) + run->first);
-    CPU(pack)(buffer, m, run->first, columns_of(run), tile->head * job->width, job->width);
+    CPU(pack)(buffer, m, run->first, attention_columns(run), tile->head * job->width, job->width);
     return buffer;
 }
 
 static void find_scores(const struct tile *tile, const struct job *job, const struct key_run *run)
 {
     const void *keys = load_run(tile->packed, tile, job, job->keys, job->k, run);
-    struct gemm gemm = product(job, tile->rows, columns_of(run), job->width);
+    struct gemm gemm = product(job, tile->rows, attention_columns(run), job->width);
     gemm.transpose_b = true;
     gemm.ldb = job->width;
     CPU(gemm)(tile->scores, tile->q, keys, &gemm, tile->worker);
@@ -219,7 +213,7 @@ static void add_values(const struct tile *tile, const struct job *job, const str
 {
     const void *values = load_run(tile->packed, tile, job, job->values, job->v, run);
     struct gemm gemm = product(job, tile->rows, job->width, run->count);
-    gemm.lda = columns_of(run);
+    gemm.lda = attention_columns(run);
     gemm.add = !first;
     CPU(gemm)(tile->sums, tile->p, values, &gemm, tile->worker);
 }
@@ -275,7 +269,7 @@ static void run_tile(void *context, i64 index, int worker)
     bool first = true;
     for (; CPU(attention_run)(&run, &job->plan, tile.queries); first = false) {
         find_scores(&tile, job, &run);
-        soften(&tile, job, columns_of(&run), first);
+        soften(&tile, job, attention_columns(&run), first);
         add_values(&tile, job, &run, first);
     }
     if (first) /* no key is seen */

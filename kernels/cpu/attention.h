@@ -95,6 +95,12 @@ static inline i64 attention_rows_most(const struct attention_plan *plan)
     return max_i64(plan->tiling.rows_most, plan->group);
 }
 
+/* Of scores: keys that are not there fill up the last unit. */
+static inline i64 attention_columns(const struct key_run *run)
+{
+    return round_up(run->count, KEY_UNIT);
+}
+
 static inline i64 keys_padded(i64 keys)
 {
     return round_up(keys, KEY_BLOCK);

@@ -87,17 +87,12 @@ i64 CPU(attention_next)(const struct attention_plan *plan, i64 block, i32 low, i
     return block;
 }
 
-static i64 columns_of(const struct key_run *run) /* of scores, with what fills up the last ones */
-{
-    return round_up(run->count, KEY_UNIT);
-}
-
 static struct query_tile make_tile(const struct attention_plan *plan, i64 first, i64 count)
 {
     struct query_tile tile = {(i32)first, (i32)count, 0};
     struct key_run run = {0};
     while (CPU(attention_run)(&run, plan, &tile))
-        tile.keys += (i32)columns_of(&run);
+        tile.keys += (i32)attention_columns(&run);
     return tile;
 }
 

@@ -16,7 +16,7 @@
 
 #include <immintrin.h>
 
-#if defined __AVX512F__ /* fma_v4 and fma_v3 of tiles.h */
+#if defined __AVX512F__ /* fma_operand_bytes and fma_run_bytes of tiles.h say the same */
 enum { FMA_LANES = 16, FMA_ROWS = 14, FMA_PANELS = 36 };
 #else
 enum { FMA_LANES = 8, FMA_ROWS = 6, FMA_PANELS = 42 };
