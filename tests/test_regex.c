@@ -72,6 +72,8 @@ static void classes_join_as_in_oniguruma(void **state)
     check_joined("[a-z&&[^aeiou]]", "bcz", "aeA&");
     check_joined("[a-z&&[a-f]&&[^b]]", "acf", "bgz");
     check_joined("[\\p{L}&&[^\\p{Han}]]", "a\xc3\xa9\xe3\x81\x82", "1\xe4\xbd\xa0");
+    check_joined("[x[:ab]]", "x:ab", "[]"); /* no name: a class */
+    check_joined("[x[:digit:]&&[^5]]", "x14", "5:d");
     check_joined("\\p{Han}", "\xe4\xbd\xa0\xe3\x80\x85", "\xe3\x80\x82\xe3\x83\xbc"); /* not what it shares */
 }
 

@@ -10,6 +10,13 @@ struct operand { /* of && */
 };
 enum { MOST_OPERANDS = 4 };
 
+/* [:name:] at pattern[at]: where it ends; 0: there is none, and the bracket begins a class. */
+static i64 named_end(const char *pattern, i64 at)
+{
+    const char *end = pattern[at] == '[' && pattern[at + 1] == ':' ? strstr(pattern + at, ":]") : NULL;
+    return end ? end + 2 - pattern : 0;
+}
+
 /* End of the class that begins at pattern[i] == '[', behind its bracket; -1: it has none. */
 static i64 class_end(const char *pattern, i64 i)
 {
@@ -19,8 +26,8 @@ static i64 class_end(const char *pattern, i64 i)
     while (pattern[at] && pattern[at] != ']') {
         if (pattern[at] == '\\' && pattern[at + 1])
             at += 2;
-        else if (pattern[at] == '[' && pattern[at + 1] == ':' && strstr(pattern + at, ":]"))
-            at = strstr(pattern + at, ":]") + 2 - pattern;
+        else if (named_end(pattern, at))
+            at = named_end(pattern, at);
         else if (pattern[at] == '[')
             at = class_end(pattern, at);
         else
@@ -33,7 +40,7 @@ static i64 class_end(const char *pattern, i64 i)
 
 static bool is_nested(const char *pattern, i64 at)
 {
-    return pattern[at] == '[' && pattern[at + 1] != ':';
+    return pattern[at] == '[' && !named_end(pattern, at);
 }
 
 /* One item of a class at pattern[i]: an escape, [:name:], a character. Returns where it ends. */
@@ -43,7 +50,7 @@ static i64 copy_item(struct text *out, const char *pattern, i64 i, i64 end)
     if (pattern[i] == '\\' && strchr("pPx", pattern[i + 1]) && pattern[i + 2] == '{' && strchr(pattern + i, '}'))
         length = strchr(pattern + i, '}') + 1 - (pattern + i);
     if (pattern[i] == '[')
-        length = strstr(pattern + i, ":]") + 2 - (pattern + i);
+        length = named_end(pattern, i) - i;
     text_append(out, pattern + i, length);
     return i + length;
 }
@@ -85,18 +92,21 @@ static int collect(struct operand *operand, const char *pattern, i64 begin, i64 
     return 0;
 }
 
-/* Where the && at the class's own level is that ends the operand from `i` on, or the class's end. */
+/* Behind the item or nested class at pattern[i]; `end` + 1: it reaches beyond. */
+static i64 item_end(const char *pattern, i64 i, i64 end)
+{
+    i64 next = pattern[i] == '\\' ? i + 2 : is_nested(pattern, i) ? class_end(pattern, i) : named_end(pattern, i);
+    next = next ? next : i + 1;
+    return next < 0 || next > end ? end + 1 : next;
+}
+
+/* Where the && at the class's own level is that ends the operand from `i` on, or the class's end; beyond: it has none.
+ */
 static i64 operand_end(const char *pattern, i64 i, i64 end)
 {
-    while (i < end) {
-        if (pattern[i] == '&' && pattern[i + 1] == '&')
-            return i;
-        if (pattern[i] == '\\')
-            i += 2;
-        else
-            i = is_nested(pattern, i) ? class_end(pattern, i) : i + 1;
-    }
-    return end;
+    while (i < end && !(pattern[i] == '&' && pattern[i + 1] == '&'))
+        i = item_end(pattern, i, end);
+    return i;
 }
 
 static void write_operands(struct text *out, const struct operand *operands, int count, bool negated)
@@ -142,7 +152,7 @@ static bool needs_expansion(const char *pattern, i64 begin, i64 end)
     for (i64 i = begin + 1; i < end - 1;) {
         if (is_nested(pattern, i) || (pattern[i] == '&' && pattern[i + 1] == '&'))
             return true;
-        i += pattern[i] == '\\' ? 2 : 1;
+        i = item_end(pattern, i, end);
     }
     return false;
 }
