@@ -8,6 +8,7 @@ struct mixer {
     struct av_input input;
     struct SwrContext *swr; /* NULL while the rate is as wanted */
     struct sound *out;
+    bool whole; /* all of it will be held */
     i64 capacity, wanted_hz;
     i64 rate_hz, samples; /* of the stream */
     float *mono;
@@ -143,10 +144,19 @@ static int choose_rate(struct mixer *mixer, int rate_hz)
     return code < 0 ? av_problem(origin, "resampling", code) : 0;
 }
 
+/* Room for all of the sound at once, by what the file says of its length, which may be wrong. */
+static int reserve_all(struct mixer *mixer)
+{
+    static const double most_samples = 1 << 22;
+    double stated_s = (double)mixer->input.format->duration / AV_TIME_BASE; /* unknown: far below 0 */
+    double samples = (stated_s + 0.5) * (double)mixer->out->rate_hz;
+    return samples > 0 ? reserve_samples(mixer, (i64)(samples < most_samples ? samples : most_samples)) : 0;
+}
+
 static int check_rate(struct mixer *mixer)
 {
     const AVFrame *frame = mixer->input.frame;
-    if (!mixer->rate_hz && choose_rate(mixer, frame->sample_rate) < 0)
+    if (!mixer->rate_hz && (choose_rate(mixer, frame->sample_rate) < 0 || (mixer->whole && reserve_all(mixer) < 0)))
         return -1;
     if (frame->sample_rate != mixer->rate_hz)
         return error_set("%s: the sample rate changes from %lld to %d in the middle; convert it to one rate",
@@ -240,7 +250,7 @@ int sound_read(struct sound *out, const void *bytes, i64 count, const char *orig
 int sound_read_most(struct sound *out, const void *bytes, i64 count, const char *origin, i64 rate_hz, i64 most_samples)
 {
     *out = (struct sound){0};
-    struct mixer mixer = {.out = out, .wanted_hz = rate_hz};
+    struct mixer mixer = {.out = out, .wanted_hz = rate_hz, .whole = most_samples == 0};
     int status = mixer_open(&mixer, bytes, count, origin);
     if (status == 0)
         status = mix(&mixer, most_samples);

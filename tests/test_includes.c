@@ -45,9 +45,9 @@ static const struct {
     {"zlib.h", "data/parquet_page.c"},
     {"jpeglib.h", "data/jpeg.c bench/peers/pictures.c"},
     {"lcms2.h", "data/colour.c"},
-    {"webp/decode.h", "data/webp.c"},
+    {"webp/decode.h", "data/webp.c bench/peers/pictures.c"},
     {"webp/demux.h", "data/webp.c"},
-    {"libheif", "data/heif.c"},
+    {"libheif", "data/heif.c bench/peers/pictures.c"},
     {"libav", "data/av_clip.c data/av_deinterlace.c data/av_input.c data/av_input.h data/av_problem.c data/av_scale.c "
               "data/av_sound.c data/av_still.c "
               "data/av_write.c"},

@@ -1,11 +1,13 @@
-/* Pictures read here against libjpeg-turbo and libpng alone, call by call in alternation, CPU time of one thread. Not
- * part of the build: bench/peers/pictures.sh compiles it, makes the pictures and runs it. */
+/* Pictures read here against libjpeg-turbo, libpng, libwebp and libheif alone, call by call in alternation, CPU time of
+ * one thread. Not part of the build: bench/peers/pictures.sh compiles it, makes the pictures and runs it. */
 #include "data/shaped.h"
 
+#include <libheif/heif.h>
 #include <png.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <webp/decode.h>
 
 #include <jpeglib.h> /* wants stdio.h before it */
 
@@ -42,6 +44,42 @@ static void alone_png(const struct file_view *file)
     free(pixels);
 }
 
+static void alone_webp(const struct file_view *file)
+{
+    int width, height;
+    u8 *pixels = WebPDecodeRGB(file->data, (size_t)file->bytes, &width, &height);
+    require(pixels, "libwebp cannot read it");
+    WebPFree(pixels);
+}
+
+static void alone_heif(const struct file_view *file)
+{
+    struct heif_context *context = heif_context_alloc();
+    struct heif_image_handle *handle;
+    struct heif_image *image;
+    struct heif_error e = heif_context_read_from_memory_without_copy(context, file->data, (size_t)file->bytes, NULL);
+    if (e.code == heif_error_Ok)
+        e = heif_context_get_primary_image_handle(context, &handle);
+    if (e.code == heif_error_Ok)
+        e = heif_decode_image(handle, &image, heif_colorspace_RGB, heif_chroma_interleaved_RGB, NULL);
+    require(e.code == heif_error_Ok, "%s", e.message);
+    heif_image_release(image);
+    heif_image_handle_release(handle);
+    heif_context_free(context);
+}
+
+static void alone(const struct file_view *file)
+{
+    if (file->data[0] == 0x89)
+        alone_png(file);
+    else if (memcmp(file->data, "RIFF", 4) == 0)
+        alone_webp(file);
+    else if (file->data[0] == 0xff)
+        alone_jpeg(file);
+    else
+        alone_heif(file);
+}
+
 static void ours_whole(const struct file_view *file, const char *path)
 {
     struct clip clip;
@@ -74,17 +112,17 @@ int main(int count, char **paths)
     for (int i = 1; i < count; i++) {
         struct file_view file;
         require(file_map(&file, paths[i]) == 0, "%s", error_text());
-        double alone[ROUNDS], whole[ROUNDS], small[ROUNDS];
+        double by_library[ROUNDS], whole[ROUNDS], small[ROUNDS];
         for (int round = 0; round < ROUNDS; round++) {
             double begin = clock_cpu_s();
-            file.data[0] == 0x89 ? alone_png(&file) : alone_jpeg(&file);
-            alone[round] = clock_cpu_s() - begin;
+            alone(&file);
+            by_library[round] = clock_cpu_s() - begin;
             ours_whole(&file, paths[i]);
-            whole[round] = clock_cpu_s() - begin - alone[round];
+            whole[round] = clock_cpu_s() - begin - by_library[round];
             ours_small(&file, paths[i]);
-            small[round] = clock_cpu_s() - begin - alone[round] - whole[round];
+            small[round] = clock_cpu_s() - begin - by_library[round] - whole[round];
         }
-        double library = median(alone);
+        double library = median(by_library);
         printf("%s: library alone %.1f ms, read here %.2f of it, read and scaled to %d: %.2f\n", paths[i],
                1000 * library, median(whole) / library, SIDE, median(small) / library);
         file_unmap(&file);
