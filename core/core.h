@@ -203,6 +203,7 @@ struct file_view { /* a read-only mapping */
 };
 int file_map(struct file_view *view, const char *path);
 void file_unmap(struct file_view *view);
+u64 hash_pieces(const struct file_view *pieces, i64 count, u64 seed); /* hash_bytes of them, one behind the other */
 int file_read(struct text *out, const char *path);
 int file_replace(const char *path, const void *data, i64 bytes); /* atomic */
 int file_copy(const char *to, const char *from);                 /* atomic too */

@@ -14,7 +14,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define BUFFER_BYTES ((i64)1 << 20)
+#define BUFFER_BYTES ((i64)1 << 16)
 #define OPEN_DIRECTORIES 32
 
 static int map_descriptor(struct file_view *view, int descriptor, const char *path)

@@ -7,6 +7,19 @@ u64 hash_bytes(const void *data, i64 bytes, u64 seed)
     return XXH3_64bits_withSeed(data, (size_t)bytes, seed);
 }
 
+u64 hash_pieces(const struct file_view *pieces, i64 count, u64 seed)
+{
+    XXH3_state_t *state = XXH3_createState();
+    require(state, "no memory for a hash");
+    XXH3_64bits_reset_withSeed(state, seed);
+    for (i64 i = 0; i < count; i++)
+        if (pieces[i].bytes)
+            XXH3_64bits_update(state, pieces[i].data, (size_t)pieces[i].bytes);
+    u64 hash = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return hash;
+}
+
 u32 crc32c(const void *data, i64 bytes)
 {
     /* Remainders of the sixteen half bytes, for the reflected polynomial 0x82f63b78. */

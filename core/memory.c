@@ -25,10 +25,18 @@ void memory_free(void *block)
     free(block);
 }
 
+/* Lists of names may be of millions: they lie close together. */
+static char *string_alloc(size_t bytes)
+{
+    char *block = malloc(bytes);
+    require(block, "no memory for a string of %zu bytes", bytes);
+    return block;
+}
+
 char *string_copy(const char *text)
 {
-    i64 bytes = (i64)strlen(text) + 1;
-    return memcpy(memory_alloc(bytes), text, (size_t)bytes);
+    size_t bytes = strlen(text) + 1;
+    return memcpy(string_alloc(bytes), text, bytes);
 }
 
 char *string_format(const char *format, ...)
@@ -38,7 +46,8 @@ char *string_format(const char *format, ...)
     va_copy(again, arguments);
     int length = vsnprintf(NULL, 0, format, arguments);
     va_end(arguments);
-    char *out = memory_alloc(length + 1);
+    require(length >= 0, "a text that cannot be formatted");
+    char *out = string_alloc((size_t)length + 1);
     vsnprintf(out, (size_t)length + 1, format, again);
     va_end(again);
     return out;

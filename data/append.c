@@ -22,7 +22,7 @@ int append_open(struct appender *a, const char *path, i64 bytes)
     return result;
 }
 
-static void flush(struct appender *a)
+static void hand_over(struct appender *a)
 {
     for (i64 at = 0; at < a->waiting.length && !a->failed_errno;) {
         ssize_t count = write(a->descriptor, a->waiting.data + at, (size_t)(a->waiting.length - at));
@@ -38,19 +38,30 @@ void append_write(struct appender *a, const void *data, i64 bytes)
     text_append(&a->waiting, data, bytes);
     a->bytes += bytes;
     if (a->waiting.length >= WAITING_BYTES)
-        flush(a);
+        hand_over(a);
 }
 
-int append_sync(struct appender *a)
+static int report(const struct appender *a)
 {
-    flush(a);
-    if (!a->failed_errno && fsync(a->descriptor) < 0 && errno != EINVAL)
-        a->failed_errno = errno;
     if (!a->failed_errno)
         return 0;
     errno = a->failed_errno;
     return error_errno("%s: cannot be written (%lld bytes)%s", a->path, (long long)a->bytes,
                        a->failed_errno == ENOSPC ? "; make room and run again" : "");
+}
+
+int append_flush(struct appender *a)
+{
+    hand_over(a);
+    return report(a);
+}
+
+int append_sync(struct appender *a)
+{
+    hand_over(a);
+    if (!a->failed_errno && fsync(a->descriptor) < 0 && errno != EINVAL)
+        a->failed_errno = errno;
+    return report(a);
 }
 
 int append_close(struct appender *a)

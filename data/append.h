@@ -14,6 +14,7 @@ struct appender {
 /* Keeps the first `bytes` of the file; -1 and a message if it is shorter. */
 int append_open(struct appender *appender, const char *path, i64 bytes);
 void append_write(struct appender *appender, const void *data, i64 bytes); /* a failure is remembered */
+int append_flush(struct appender *appender);                               /* all written can be read */
 int append_sync(struct appender *appender);                                /* all written is on the disk */
 int append_close(struct appender *appender);                               /* after the same */
 void append_abandon(struct appender *appender);

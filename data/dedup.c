@@ -1,6 +1,6 @@
 #include "data/dedup.h"
 #include "data/curate.h"
-#include "data/shard_layout.h"
+#include "data/shard_tables.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -40,9 +40,9 @@ struct folder {
     const char *from;
     char *to;
     struct shards shards[SPLITS];
-    u8 *drop[SPLITS]; /* [samples] */
-    i64 at[SPLITS];   /* samples that entries told of so far */
-    struct text keys; /* of what stays */
+    u8 *drop[SPLITS];        /* [samples] */
+    i64 at[SPLITS];          /* samples that entries told of so far */
+    struct file_writer keys; /* of what stays */
 };
 
 /* ---- What stays ---- */
@@ -104,13 +104,13 @@ static int take_entry(struct dedup *d, struct folder *f, const struct key_entry 
     f->at[split] += entry->records;
     if (rule == DROPPED_NOT) {
         see(d, entry, keys);
-        text_append(&f->keys, entry, sizeof *entry);
-        text_append(&f->keys, keys, 8 * entry->keys);
+        file_write(&f->keys, entry, sizeof *entry);
+        file_write(&f->keys, keys, 8 * entry->keys);
     }
     return 0;
 }
 
-static int read_keys(struct dedup *d, struct folder *f)
+static int judge_all(struct dedup *d, struct folder *f)
 {
     struct file_view file;
     struct key_entry entry;
@@ -128,39 +128,41 @@ static int read_keys(struct dedup *d, struct folder *f)
     return status;
 }
 
-/* ---- What is written ---- */
-
-static void add_sample(struct text tables[SHARD_TABLES], const struct shards *s, i64 i)
+static int take_keys(struct dedup *d, struct folder *f)
 {
-    const struct shard_folder *f = &s->folders[0];
-    struct shard_sample sample = f->samples[i];
-    const char *name = shards_name(s, i);
-    const struct shard_part *parts = f->parts + sample.first_part;
-    sample.first_part = (u64)tables[1].length / sizeof *parts;
-    bool named = tables[3].length < INT32_MAX;
-    sample.name = named ? (u32)tables[3].length : 0;
-    text_append(&tables[0], &sample, sizeof sample);
-    text_append(&tables[1], parts, sample.parts * (i64)sizeof *parts);
-    if (named)
-        text_append(&tables[3], name, (i64)strlen(name) + 1);
+    char *keys = path_join(f->to, curation_keys);
+    int status = file_writer_open(&f->keys, keys) < 0 ? -1 : judge_all(d, f);
+    if (status == 0)
+        status = file_writer_commit(&f->keys);
+    else
+        file_writer_abandon(&f->keys);
+    memory_free(keys);
+    return status;
 }
+
+/* ---- What is written ---- */
 
 static int write_index(const struct folder *f, int split)
 {
     const struct shards *s = &f->shards[split];
-    struct text tables[SHARD_TABLES] = {{0}}, all = {0};
-    char *part = path_join(f->to, split_names[split]), *path = path_join(part, "index");
-    for (i64 i = 0; i < s->sample_count; i++)
-        if (!f->drop[split][i])
-            add_sample(tables, s, i);
-    text_append(&tables[2], s->folders[0].sizes, 8 * s->shard_count);
-    shard_index_print(&all, &s->meta, tables, s->folders[0].first_shard);
-    int status = directory_make(part) < 0 ? -1 : file_replace(path, all.data, all.length);
-    for (i64 i = 0; i < SHARD_TABLES; i++)
-        text_release(&tables[i]);
-    text_release(&all);
+    const struct shard_folder *all = &s->folders[0];
+    struct shard_tables tables;
+    char *part = path_join(f->to, split_names[split]);
+    int status = directory_make(part) < 0 ? -1 : shard_tables_open(&tables, part, NULL);
+    if (status == 0) {
+        for (i64 i = 0; i < s->sample_count; i++)
+            if (!f->drop[split][i])
+                shard_tables_add(&tables, all->samples[i], shards_name(s, i), all->parts + all->samples[i].first_part);
+        for (i64 i = 0; i < s->shard_count; i++) {
+            u64 bytes;
+            memcpy(&bytes, all->sizes + 8 * i, 8);
+            shard_tables_end_shard(&tables, bytes);
+        }
+        status = shard_tables_write_index(&tables, &s->meta, all->first_shard);
+        shard_tables_close(&tables);
+        status = shard_tables_remove(part) < 0 ? -1 : status;
+    }
     memory_free(part);
-    memory_free(path);
     return status;
 }
 
@@ -197,7 +199,7 @@ static int take_all(struct dedup *d, const char *from, const char *to)
 static int write_files(struct dedup *d, const struct folder *f)
 {
     static const char *const names[] = {"shards.json", "text", "vision", "audio", "train", "validation", "test"};
-    int status = directory_remove(f->to) < 0 ? -1 : directory_make(f->to);
+    int status = 0;
     for (i64 i = 0; i < COUNT_OF(names) && status == 0; i++) {
         char *from = path_join(f->from, names[i]), *to = path_join(f->to, names[i]);
         status = file_exists(from) || file_is_directory(from) ? take_all(d, from, to) : 0;
@@ -206,10 +208,6 @@ static int write_files(struct dedup *d, const struct folder *f)
     }
     for (int split = 0; split < SPLITS && status == 0; split++)
         status = write_index(f, split);
-    char *keys = path_join(f->to, curation_keys);
-    if (status == 0)
-        status = file_replace(keys, f->keys.data ? f->keys.data : "", f->keys.length);
-    memory_free(keys);
     return status;
 }
 
@@ -231,7 +229,6 @@ static void close_folder(struct folder *f)
         shards_close(&f->shards[split]);
         memory_free(f->drop[split]);
     }
-    text_release(&f->keys);
     memory_free(f->to);
 }
 
@@ -240,7 +237,9 @@ static int make_folder(struct dedup *d, const char *from, i64 number)
     char name[16];
     snprintf(name, sizeof name, "%05lld", (long long)number);
     struct folder f = {.from = from, .to = path_join(d->out, name)};
-    int status = open_folder(&f) < 0 || read_keys(d, &f) < 0 ? -1 : write_files(d, &f);
+    int status = open_folder(&f) < 0 || directory_remove(f.to) < 0 || directory_make(f.to) < 0 ? -1 : take_keys(d, &f);
+    if (status == 0)
+        status = write_files(d, &f);
     close_folder(&f);
     return status;
 }

@@ -1,5 +1,5 @@
 #include "data/prepare_internal.h"
-#include "data/shard_layout.h"
+#include "data/shard_tables.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -106,8 +106,9 @@ static int hand_on(struct prepare *p, i64 number)
     char *train = path_join(p->out, split_names[SPLIT_TRAIN]), *shard = shard_path(train, number);
     int status = 0;
     if (file_exists(shard)) { /* not taken by an earlier call */
-        shard_writer_index(&index, p->writers[SPLIT_TRAIN], number);
-        status = p->taker->take(p->taker->context, number, shard, &index);
+        status = shard_writer_index(&index, p->writers[SPLIT_TRAIN], number);
+        if (status == 0)
+            status = p->taker->take(p->taker->context, number, shard, &index);
     }
     text_release(&index);
     memory_free(shard);
@@ -233,7 +234,7 @@ int progress_remove(const struct prepare *p)
     memory_free(seen);
     for (int split = 0; split < SPLITS && status == 0; split++) {
         char *part = path_join(p->out, split_names[split]);
-        status = shard_parts_remove(part);
+        status = shard_tables_remove(part);
         memory_free(part);
     }
     memory_free(path);

@@ -29,9 +29,9 @@ _Static_assert(sizeof(struct index_header) == 64, "index header");
 _Static_assert(sizeof(struct shard_header) == SHARD_ALIGN, "shard header");
 _Static_assert(sizeof(struct shard_part) == 48 && sizeof(struct shard_sample) == 16, "index entries");
 
-/* An index of tables in this order: samples, parts, sizes of shards, names. */
-void shard_index_print(struct text *out, const struct shard_meta *meta, const struct text tables[SHARD_TABLES],
-                       i64 first_shard);
+/* Of an index of tables in this order: samples, parts, sizes of shards, names. */
+struct index_header index_header_of(const struct shard_meta *meta, const struct file_view tables[SHARD_TABLES],
+                                    i64 first_shard);
 u64 shard_meta_hash(const struct shard_meta *meta);
 char *shard_path(const char *directory, i64 number); /* memory_free */
 static inline u64 index_hash(const struct index_header *header, const void *rest, i64 bytes)

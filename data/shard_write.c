@@ -1,11 +1,8 @@
-#include "data/append.h"
-#include "data/shard_layout.h"
+#include "data/shard_tables.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-static const char *const table_names[SHARD_TABLES] = {"samples.part", "parts.part", "shards.part", "names.part"};
 
 struct shard_writer {
     char *directory;
@@ -14,9 +11,8 @@ struct shard_writer {
     struct appender file;
     bool open, failed; /* failed: the message stands in `problem` */
     char *problem;
-    struct text samples, parts, sizes, names; /* growing tables */
-    struct appender tables[SHARD_TABLES];     /* their bytes up to the last mark */
-    bool marked;
+    struct shard_tables tables;
+    bool marked; /* what is there stays, to go on from */
     i64 written;
 };
 
@@ -27,20 +23,26 @@ static void fail(struct shard_writer *w)
     w->failed = true;
 }
 
-struct shard_writer *shard_writer_open(const char *directory, const struct shard_meta *meta, i64 shard_bytes)
+static struct shard_writer *open_writer(const char *directory, const struct shard_meta *meta, i64 shard_bytes,
+                                        const i64 tables[SHARD_TABLES])
 {
-    if (directory_make(directory) < 0)
+    struct shard_tables t;
+    if (directory_make(directory) < 0 || shard_tables_open(&t, directory, tables) < 0)
         return NULL;
     struct shard_writer *w = memory_alloc(sizeof *w);
-    w->directory = string_copy(directory);
-    w->meta = *meta;
-    w->shard_bytes = shard_bytes;
+    *w = (struct shard_writer){
+        .directory = string_copy(directory), .meta = *meta, .shard_bytes = shard_bytes, .tables = t};
     return w;
+}
+
+struct shard_writer *shard_writer_open(const char *directory, const struct shard_meta *meta, i64 shard_bytes)
+{
+    return open_writer(directory, meta, shard_bytes, NULL);
 }
 
 static i64 shards_closed(const struct shard_writer *w)
 {
-    return w->sizes.length / 8;
+    return shard_tables_shards(&w->tables);
 }
 
 /* 00000.shard.part */
@@ -72,7 +74,7 @@ static void end_shard(struct shard_writer *w)
     w->open = false;
     if (append_close(&w->file) < 0 || (rename(part, path) && error_errno("%s: cannot be renamed", part)))
         fail(w);
-    text_append(&w->sizes, &bytes, 8);
+    shard_tables_end_shard(&w->tables, bytes);
     memory_free(path);
     memory_free(part);
 }
@@ -97,22 +99,12 @@ void shard_write_sample(struct shard_writer *w, enum direction direction, const 
                         const struct shard_part *parts, i64 count)
 {
     require(count > 0 && count <= UINT16_MAX, "a sample of %lld parts", (long long)count);
-    bool named = w->names.length < INT32_MAX; /* of the samples beyond two gigabytes of names the first name is given */
-    struct shard_sample sample = {.first_part = (u64)w->parts.length / sizeof *parts,
-                                  .parts = (u16)count,
-                                  .direction = (u8)direction,
-                                  .name = named ? (u32)w->names.length : 0};
-    text_append(&w->samples, &sample, sizeof sample);
-    text_append(&w->parts, parts, count * (i64)sizeof *parts);
-    if (named)
-        text_append(&w->names, name, (i64)strlen(name) + 1);
+    shard_tables_add(&w->tables, (struct shard_sample){.parts = (u16)count, .direction = (u8)direction}, name, parts);
 }
 
 void shard_write_on(struct shard_writer *w)
 {
-    i64 size = (i64)sizeof(struct shard_sample);
-    require(w->samples.length >= size, "no sample that could go on");
-    ((struct shard_sample *)(w->samples.data + w->samples.length - size))->goes_on = 1;
+    shard_tables_go_on(&w->tables);
 }
 
 void shard_write_break(struct shard_writer *w)
@@ -121,44 +113,11 @@ void shard_write_break(struct shard_writer *w)
         end_shard(w);
 }
 
-void shard_index_print(struct text *out, const struct shard_meta *meta, const struct text tables[SHARD_TABLES],
-                       i64 first_shard)
-{
-    struct index_header header = {.version = SHARD_VERSION,
-                                  .shard_count = (u32)(tables[2].length / 8),
-                                  .sample_count = (u64)tables[0].length / sizeof(struct shard_sample),
-                                  .part_count = (u64)tables[1].length / sizeof(struct shard_part),
-                                  .names_bytes = (u64)tables[3].length,
-                                  .meta_hash = shard_meta_hash(meta),
-                                  .first_shard = (u64)first_shard};
-    memcpy(header.magic, INDEX_MAGIC, 8);
-    text_clear(out);
-    text_append(out, &header, sizeof header);
-    for (i64 i = 0; i < SHARD_TABLES; i++)
-        text_append(out, tables[i].data, tables[i].length);
-    header.hash = index_hash(&header, out->data + sizeof header, out->length - (i64)sizeof header);
-    memcpy(out->data, &header, sizeof header);
-}
-
-static int write_index(struct shard_writer *w)
-{
-    struct text all = {0};
-    shard_index_print(&all, &w->meta, (struct text[]){w->samples, w->parts, w->sizes, w->names}, 0);
-    char *path = path_join(w->directory, "index");
-    int status = file_replace(path, all.data, all.length);
-    memory_free(path);
-    text_release(&all);
-    return status;
-}
-
 static void release(struct shard_writer *w)
 {
-    for (i64 i = 0; w->marked && i < SHARD_TABLES; i++)
-        append_abandon(&w->tables[i]);
-    text_release(&w->samples);
-    text_release(&w->parts);
-    text_release(&w->sizes);
-    text_release(&w->names);
+    shard_tables_close(&w->tables);
+    if (!w->marked && shard_tables_remove(w->directory) < 0)
+        log_warn("%s", error_text());
     memory_free(w->problem);
     memory_free(w->directory);
     memory_free(w);
@@ -168,12 +127,11 @@ int shard_writer_close(struct shard_writer *w)
 {
     if (w->open)
         end_shard(w);
-    int status = w->failed ? error_set("%s", w->problem) : write_index(w);
+    int status = w->failed ? error_set("%s", w->problem) : shard_tables_write_index(&w->tables, &w->meta, 0);
     release(w);
     return status;
 }
 
-/* What was marked stays, to go on from. */
 void shard_writer_abandon(struct shard_writer *w)
 {
     if (!w)
@@ -202,15 +160,15 @@ int shard_writer_end(struct shard_writer *w)
     return w->failed ? error_set("%s", w->problem) : 0;
 }
 
-static const struct shard_sample *sample_at(const struct shard_writer *w, i64 i)
+static const struct shard_sample *sample_at(const struct file_view tables[SHARD_TABLES], i64 i)
 {
-    return (const struct shard_sample *)w->samples.data + i;
+    return (const struct shard_sample *)tables[0].data + i;
 }
 
 /* Samples stand in the order of the shards; what belongs together is in one (shard_write_break). */
-static i64 shard_of_sample(const struct shard_writer *w, i64 i)
+static i64 shard_of_sample(const struct file_view tables[SHARD_TABLES], i64 i)
 {
-    return ((const struct shard_part *)w->parts.data)[sample_at(w, i)->first_part].shard;
+    return ((const struct shard_part *)tables[1].data)[sample_at(tables, i)->first_part].shard;
 }
 
 static void rebase(struct text *samples, struct text *parts, i64 first_part, i64 first_name)
@@ -226,32 +184,50 @@ static void rebase(struct text *samples, struct text *parts, i64 first_part, i64
 }
 
 /* Of samples [begin, end), but for sizes. */
-static void cut_tables(struct text tables[SHARD_TABLES], const struct shard_writer *w, i64 begin, i64 end)
+static void cut_tables(struct text out[SHARD_TABLES], const struct file_view all[SHARD_TABLES], i64 begin, i64 end)
 {
-    const struct shard_sample *first = sample_at(w, begin), *last = sample_at(w, end - 1);
-    const struct shard_sample *next = end < w->samples.length / (i64)sizeof *first ? sample_at(w, end) : NULL;
+    const struct shard_sample *first = sample_at(all, begin), *last = sample_at(all, end - 1);
+    const struct shard_sample *next = end < all[0].bytes / (i64)sizeof *first ? sample_at(all, end) : NULL;
     i64 parts = (i64)(last->first_part + last->parts - first->first_part), size = (i64)sizeof(struct shard_part);
-    i64 names_end = next && next->name > first->name ? next->name : w->names.length;
-    text_append(&tables[0], first, (end - begin) * (i64)sizeof *first);
-    text_append(&tables[1], w->parts.data + (i64)first->first_part * size, parts * size);
-    text_append(&tables[3], w->names.data + first->name, names_end - first->name);
-    rebase(&tables[0], &tables[1], (i64)first->first_part, first->name);
+    i64 names_end = next && next->name > first->name ? next->name : all[3].bytes;
+    text_append(&out[0], first, (end - begin) * (i64)sizeof *first);
+    text_append(&out[1], all[1].data + (i64)first->first_part * size, parts * size);
+    text_append(&out[3], all[3].data + first->name, names_end - first->name);
+    rebase(&out[0], &out[1], (i64)first->first_part, first->name);
 }
 
-void shard_writer_index(struct text *out, const struct shard_writer *w, i64 number)
+static void print_index(struct text *out, const struct shard_meta *meta, const struct text tables[SHARD_TABLES],
+                        i64 number)
 {
-    i64 samples = w->samples.length / (i64)sizeof(struct shard_sample), end = samples, begin;
-    while (end > 0 && shard_of_sample(w, end - 1) > number)
-        end--;
-    for (begin = end; begin > 0 && shard_of_sample(w, begin - 1) == number;)
-        begin--;
+    struct file_view views[SHARD_TABLES];
+    for (i64 i = 0; i < SHARD_TABLES; i++)
+        views[i] = (struct file_view){(const u8 *)tables[i].data, tables[i].length};
+    struct index_header header = index_header_of(meta, views, number);
+    text_clear(out);
+    text_append(out, &header, sizeof header);
+    for (i64 i = 0; i < SHARD_TABLES; i++)
+        text_append(out, tables[i].data, tables[i].length);
+}
+
+int shard_writer_index(struct text *out, struct shard_writer *w, i64 number)
+{
+    struct file_view all[SHARD_TABLES];
     struct text tables[SHARD_TABLES] = {{0}};
+    if (shard_tables_map(all, &w->tables) < 0)
+        return -1;
+    i64 end = all[0].bytes / (i64)sizeof(struct shard_sample), begin;
+    while (end > 0 && shard_of_sample(all, end - 1) > number)
+        end--;
+    for (begin = end; begin > 0 && shard_of_sample(all, begin - 1) == number;)
+        begin--;
     if (begin < end)
-        cut_tables(tables, w, begin, end);
-    text_append(&tables[2], w->sizes.data + 8 * number, 8);
-    shard_index_print(out, &w->meta, tables, number);
+        cut_tables(tables, all, begin, end);
+    text_append(&tables[2], all[2].data + 8 * number, 8);
+    print_index(out, &w->meta, tables, number);
     for (i64 i = 0; i < SHARD_TABLES; i++)
         text_release(&tables[i]);
+    shard_tables_unmap(all);
+    return 0;
 }
 
 /* ---- going on ---- */
@@ -261,65 +237,26 @@ i64 shard_writer_bytes(const struct shard_writer *w)
     return w->written;
 }
 
-static struct text *table_of(struct shard_writer *w, i64 i)
-{
-    struct text *const tables[SHARD_TABLES] = {&w->samples, &w->parts, &w->sizes, &w->names};
-    return tables[i];
-}
-
-static int open_tables(struct shard_writer *w, const struct shard_mark *mark)
-{
-    int status = 0;
-    for (i64 i = 0; i < SHARD_TABLES && status == 0; i++) {
-        char *path = path_join(w->directory, table_names[i]);
-        status = append_open(&w->tables[i], path, mark->tables[i]);
-        memory_free(path);
-        for (i64 k = 0; status < 0 && k < i; k++)
-            append_abandon(&w->tables[k]);
-    }
-    w->marked = status == 0;
-    return status;
-}
-
 int shard_writer_mark(struct shard_writer *w, struct shard_mark *out)
 {
-    *out = (struct shard_mark){0};
+    *out = (struct shard_mark){.shard = w->open ? w->file.bytes : 0};
     if (w->failed)
         return error_set("%s", w->problem);
-    if (!w->marked && open_tables(w, out) < 0)
+    w->marked = true;
+    if (shard_tables_sync(&w->tables, out->tables) < 0)
         return -1;
-    out->shard = w->open ? w->file.bytes : 0;
-    for (i64 i = 0; i < SHARD_TABLES; i++) {
-        const struct text *table = table_of(w, i);
-        i64 known = w->tables[i].bytes;
-        out->tables[i] = table->length;
-        if (table->length > known)
-            append_write(&w->tables[i], table->data + known, table->length - known);
-        if (append_sync(&w->tables[i]) < 0)
-            return -1;
-    }
     return w->open ? append_sync(&w->file) : 0;
 }
 
-static int load_tables(struct shard_writer *w, const struct shard_mark *mark)
-{
-    int status = open_tables(w, mark);
-    for (i64 i = 0; i < SHARD_TABLES && status == 0; i++) {
-        char *path = path_join(w->directory, table_names[i]);
-        status = file_read(table_of(w, i), path);
-        memory_free(path);
-    }
-    return status;
-}
-
 /* A machine that lost its power may have forgotten the new name of a shard, not what is in it. */
-static int check_closed(const struct shard_writer *w, bool all)
+static int check_closed(struct shard_writer *w, bool all)
 {
-    int status = 0;
+    struct file_view tables[SHARD_TABLES];
+    int status = shard_tables_map(tables, &w->tables);
     for (i64 number = 0; status == 0 && number < shards_closed(w); number++) {
         u64 bytes;
         char *path = shard_path(w->directory, number), *part = part_path(w, number);
-        memcpy(&bytes, w->sizes.data + 8 * number, 8);
+        memcpy(&bytes, tables[2].data + 8 * number, 8);
         bool there = file_exists(path), begun = file_exists(part);
         if (!there && (all || begun) && rename(part, path))
             status = error_errno("%s: cannot be renamed", part);
@@ -328,6 +265,7 @@ static int check_closed(const struct shard_writer *w, bool all)
         memory_free(path);
         memory_free(part);
     }
+    shard_tables_unmap(tables);
     return status;
 }
 
@@ -356,21 +294,12 @@ static int reopen_shard(struct shard_writer *w, i64 bytes)
 struct shard_writer *shard_writer_resume(const char *directory, const struct shard_meta *meta, i64 shard_bytes,
                                          const struct shard_mark *mark, bool all)
 {
-    struct shard_writer *w = shard_writer_open(directory, meta, shard_bytes);
-    if (w && (load_tables(w, mark) < 0 || check_closed(w, all) < 0 || reopen_shard(w, mark->shard) < 0)) {
-        shard_writer_abandon(w);
+    struct shard_writer *w = open_writer(directory, meta, shard_bytes, mark->tables);
+    if (!w)
         return NULL;
-    }
-    return w;
-}
-
-int shard_parts_remove(const char *directory)
-{
-    int status = 0;
-    for (i64 i = 0; i < SHARD_TABLES && status == 0; i++) {
-        char *path = path_join(directory, table_names[i]);
-        status = directory_remove(path);
-        memory_free(path);
-    }
-    return status;
+    w->marked = true;
+    if (check_closed(w, all) == 0 && reopen_shard(w, mark->shard) == 0)
+        return w;
+    shard_writer_abandon(w);
+    return NULL;
 }

@@ -143,7 +143,7 @@ void shard_writer_abandon(struct shard_writer *writer);
  */
 i64 shard_writer_closed(const struct shard_writer *writer); /* how many */
 int shard_writer_end(struct shard_writer *writer);          /* closes the open one */
-void shard_writer_index(struct text *out, const struct shard_writer *writer, i64 number);
+int shard_writer_index(struct text *out, struct shard_writer *writer, i64 number);
 
 /* How far a writer came, so that another process may go on from there. Until the folder is done its files are
  * 00000.shard.part, the shard being written, and samples.part, parts.part, shards.part and names.part, the tables of
@@ -158,6 +158,5 @@ int shard_writer_mark(struct shard_writer *writer, struct shard_mark *out);
 /* all: of the closed shards none was taken away. */
 struct shard_writer *shard_writer_resume(const char *directory, const struct shard_meta *meta, i64 shard_bytes,
                                          const struct shard_mark *mark, bool all);
-int shard_parts_remove(const char *directory); /* of a folder that is done */
 
 #endif
