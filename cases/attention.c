@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-/* Packed samples; within them causal keys and bidirectional blocks; some keys with a hole, some that no query sees. */
+/* Packed samples; within them causal keys and bidirectional blocks; some keys with a hole, some that no query sees,
+ * all of a sample among them. */
 struct layout {
     i64 heads, kv_heads;
     i64 sample, block; /* mean lengths; 0: none */
@@ -37,15 +38,17 @@ static i64 length_of(i64 mean, i64 a, i64 b)
 static void fill_keys(struct op_run *run)
 {
     const struct layout *s = layout_of(run);
-    i64 reach = max_i64(run->rows, run->columns), sample_end = 0, block = 0, block_end = 0;
+    i64 reach = max_i64(run->rows, run->columns), sample_end = 0, samples = 0, block = 0, block_end = 0;
     for (i64 j = 0; j < run->columns; j++) {
-        if (j == sample_end)
+        if (j == sample_end) {
             sample_end = s->sample ? j + length_of(s->sample, 100, j) : reach + 1;
+            samples++;
+        }
         if (j == block_end || j == 0) {
             block = j;
             block_end = min_i64(sample_end, j + (s->block && j % 3 ? length_of(s->block, 101, j) : 1));
         }
-        bool hole = s->holes && block % 5 == 1, unseen = s->holes && j % 97 == 50;
+        bool hole = s->holes && block % 5 == 1, unseen = s->holes && (j % 97 == 50 || samples % 3 == 0);
         op_values(run, ATT_BEGIN)[j] = (double)block;
         op_values(run, ATT_END)[j] = (double)(unseen ? block : sample_end);
         op_values(run, ATT_HOLE_BEGIN)[j] = hole ? (double)block_end : 0;

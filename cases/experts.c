@@ -200,13 +200,17 @@ static void setup_route_balance(struct op_run *run)
     op_array(run, "bias", UPDATED, DTYPE_F32, run->columns);
     op_array(run, "usage", UPDATED, DTYPE_F32, run->columns);
     op_array(run, "use", UPDATED, DTYPE_F64, run->columns);
+    op_array(run, "sum", INPUT, DTYPE_F64, 1);
+    if (run->rows == 1) /* one case of an update that is skipped */
+        op_values(run, 3)[0] = INFINITY;
     for (i64 e = 0; e < run->columns; e++)
         op_values(run, 1)[e] = (double)(run->rows == 7 ? 5 : op_below(9, e, 0)); /* one case of equal use */
 }
 
 static void call_route_balance(struct device *device, struct op_run *run)
 {
-    device->ops->route_balance(device, op_data(run, 0), op_data(run, 1), op_data(run, 2), run->columns, 0.125f);
+    device->ops->route_balance(device, op_data(run, 0), op_data(run, 1), op_data(run, 2), run->columns, op_data(run, 3),
+                               0.125f);
 }
 
 static void reference_route_balance(struct op_run *run)
@@ -215,7 +219,9 @@ static void reference_route_balance(struct op_run *run)
     for (i64 e = 0; e < run->columns; e++)
         mean += usage[e] / (double)run->columns;
     for (i64 e = 0; e < run->columns; e++) {
-        bias[e] += fabs(usage[e] - mean) < 1e-6 ? 0 : usage[e] < mean ? 0.125 : -0.125;
+        bias[e] += !isfinite(op_values(run, 3)[0]) || fabs(usage[e] - mean) < 1e-6 ? 0
+                   : usage[e] < mean                                               ? 0.125
+                                                                                   : -0.125;
         op_values(run, 2)[e] += usage[e];
         usage[e] = 0;
     }

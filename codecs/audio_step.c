@@ -19,6 +19,7 @@ void audio_trainer_open(struct audio_trainer *t, struct device *device, enum dty
         lengths[i] = t->crop_frames;
     audio_layout_init(&t->layout, &t->audio, t->frames, lengths, s->batch);
     tape_open(&t->tape, device, dtype, (i64)1 << 36);
+    tape_segments_open(&t->tape, 1);
     t->samples = memory_alloc(t->frames * AUDIO_FRAME_SAMPLES * 4);
     t->response = memory_alloc(s->batch * t->audio.mel.bins * 4);
     memory_free(lengths);
@@ -99,7 +100,7 @@ struct audio_sums {
 static void add_loss(double *sum, struct audio_trainer *t, struct tensor *x, struct tensor *y, enum distance kind,
                      double coefficient)
 {
-    struct device *device = t->audio.device;
+    struct device *device = t->tape.device;
     float *coefficients = tape_alloc(&t->tape, x->rows * 4);
     device->ops->fill(device, coefficients, x->rows, (float)(coefficient / (double)x->rows));
     struct loss loss = op_distance(&t->tape, x, y, kind, coefficients);
@@ -150,11 +151,13 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
         return -1;
     struct audio_sums *sums = tape_alloc(&t->tape, sizeof *sums);
     device->ops->zero(device, sums, sizeof *sums);
+    tape_segment_begin(&t->tape, 0);
     struct tensor *z = encode(t, spectra);
     if (quantised)
         audio_quantise(&q, &t->audio, &t->tape, z);
     struct tensor *out = audio_decoder(&t->audio, &t->tape, quantised ? q.latent : z, &t->layout);
     add_losses(sums, t, spectra, out, z, quantised ? &q : NULL);
+    tape_segment_end(&t->tape);
     tape_backward(&t->tape);
     if (quantised)
         codebooks_update(&t->audio, &sums->revived, &q, t->frames, &codebooks, step);

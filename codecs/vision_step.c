@@ -12,6 +12,7 @@ void vision_trainer_open(struct vision_trainer *t, struct device *device, const 
     i64 frames = max_i64(max_i64(s->batch, s->still_batch), t->clip_steps ? s->clip_batch * s->frames : 0);
     vision_open(&t->vision, device, config, dtype, true);
     tape_open(&t->tape, device, dtype, (i64)16 << 30);
+    tape_segments_open(&t->tape, 1);
     i64 largest = 0;
     for (i64 i = 0; i < config->shape_count; i++)
         largest = max_i64(largest, config->shapes[i].height * config->shapes[i].width * 3);

@@ -64,12 +64,12 @@ static i64 bytes_of(const struct weight *w)
     return w->parts * w->rows * w->columns * 4;
 }
 
-/* The order of the backward: the upper layers first, what inputs read last; within a layer the table's, from its end.
- */
+/* The order of the backward: the upper layers first, what inputs read last. Within a layer the table's, from its end;
+ * of inputs from its beginning: the embedding of text comes first. */
 static int compare_weights(const void *x, const void *y)
 {
     const struct weight *a = *(struct weight *const *)x, *b = *(struct weight *const *)y;
-    i64 above = layer_of(a) - layer_of(b), behind = a - b;
+    i64 above = layer_of(a) - layer_of(b), behind = layer_of(a) == NO_LAYER ? b - a : a - b;
     return above ? (above > 0 ? -1 : 1) : behind > 0 ? -1 : behind < 0;
 }
 

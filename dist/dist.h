@@ -205,8 +205,9 @@ struct tensor *op_expert_return(struct tape *tape, struct tensor *grouped, const
 
 /* ---- Sums of gradients over the ranks that hold the same weight ---- */
 /* Gradients lie in buckets, in one order that is the same on all ranks whatever sub-models and experts their data
- * chose: upper layers first, within a layer the weights table's from its end, what inputs read last. A bucket begins
- * when its turn has come and all its gradients are whole, those of weights without any use among them, which are zero:
+ * chose: upper layers first, within a layer the weights table's from its end; what inputs read last, from the table's
+ * beginning, the embedding of text. A bucket begins when its turn has come and all its gradients are whole, those of
+ * weights without any use among them, which are zero:
  *
  *     backward   layer 3 | layer 2 | layer 1 | layer 0, inputs |
  *     sums               | bucket 0 . | bucket 1 ..|           | bucket 2 .| finish, then the norm and the update

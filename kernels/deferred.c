@@ -25,24 +25,29 @@ static struct deferred *deferred_of(struct device *device)
 
 /* ---- Arguments: a value stands in its call already ---- */
 
-static void keep_device(struct deferred *d, void *slot, const char *op)
+struct argument {
+    const char *op;
+    i64 length; /* of a list */
+};
+
+static void keep_device(struct deferred *d, void *slot, struct argument a)
 {
-    (void)op;
+    (void)a;
     *(struct device **)slot = d->inner;
 }
 
-static void keep_value(struct deferred *d, void *slot, const char *op)
+static void keep_value(struct deferred *d, void *slot, struct argument a)
 {
     (void)d;
     (void)slot;
-    (void)op;
+    (void)a;
 }
 
-static void keep_matrix(struct deferred *d, void *slot, const char *op)
+static void keep_matrix(struct deferred *d, void *slot, struct argument a)
 {
     struct matrix m, *to = slot;
     (void)d;
-    (void)op;
+    (void)a;
     memcpy(&m, slot, sizeof m);
     memset(slot, 0, sizeof m); /* what lies between its fields */
     to->data = m.data;
@@ -65,9 +70,9 @@ _Static_assert(sizeof(struct groups) == 24 && sizeof(struct intervals) == 56 && 
                    sizeof(struct conv) == 168,
                "structs without gaps");
 #define KEEP_STRUCT(type)                                                                                              \
-    static void keep_##type(struct deferred *d, void *slot, const char *op)                                            \
+    static void keep_##type(struct deferred *d, void *slot, struct argument a)                                         \
     {                                                                                                                  \
-        (void)op;                                                                                                      \
+        (void)a;                                                                                                       \
         keep_bytes(d, slot, sizeof(struct type));                                                                      \
     }
 KEEP_STRUCT(groups)
@@ -75,22 +80,45 @@ KEEP_STRUCT(intervals)
 KEEP_STRUCT(fp8_matrix)
 KEEP_STRUCT(conv)
 
-static void keep_router(struct deferred *d, void *slot, const char *op)
+static void keep_router(struct deferred *d, void *slot, struct argument a)
 {
     const struct router **at = slot, *from = *at;
     struct router *to = arena_alloc(&d->calls, sizeof *to);
-    (void)op;
+    (void)a;
     to->k_max = from->k_max;
     to->norm_min = from->norm_min;
     *at = to;
 }
 
-_Noreturn static void refuse(struct deferred *d, void *slot, const char *op)
+static void keep_list(struct deferred *d, void *slot, struct argument a, i64 element_bytes)
+{
+    require(a.length > 0, "the op %s cannot be deferred: this file does not know how long its list is", a.op);
+    keep_bytes(d, slot, a.length * element_bytes);
+}
+
+static void keep_numbers(struct deferred *d, void *slot, struct argument a)
+{
+    keep_list(d, slot, a, sizeof(i64));
+}
+
+static void keep_scales(struct deferred *d, void *slot, struct argument a)
+{
+    keep_list(d, slot, a, sizeof(struct scale));
+}
+
+_Noreturn static void refuse(struct deferred *d, void *slot, struct argument a)
 {
     (void)d;
     (void)slot;
-    panic("the op %s cannot be deferred: it takes what this file does not copy", op);
+    panic("the op %s cannot be deferred: it takes what this file does not copy", a.op);
 }
+
+/* Lists of the host's, by their names in the list of ops, and which argument says how long they are. */
+#define LIST_shape unused, rank
+#define LIST_order unused, rank
+#define LIST_scales unused, scale_count
+#define SECOND(first, second, ...) second
+#define LENGTH_OF(...) SECOND(__VA_ARGS__, 0, unused)
 
 /* A type that is not named here does not compile. */
 #define EITHER(type, keep) const type * : keep, type * : keep
@@ -110,8 +138,8 @@ _Noreturn static void refuse(struct deferred *d, void *slot, const char *op)
         const struct sampling *: refuse,                                                                               \
         const struct surrogate_options *: refuse,                                                                      \
         const struct codebooks *: refuse,                                                                              \
-        const struct scale *: refuse,                                                                                  \
-        const i64 *: refuse,                                                                                           \
+        const struct scale *: keep_scales,                                                                             \
+        const i64 *: keep_numbers,                                                                                       \
         struct rng_key: refuse,                                                                                        \
         EITHER(void, keep_value),                                                                                      \
         EITHER(float, keep_value),                                                                                     \
@@ -124,7 +152,7 @@ _Noreturn static void refuse(struct deferred *d, void *slot, const char *op)
         u32: keep_value,                                                                                               \
         bool: keep_value,                                                                                              \
         float: keep_value,                                                                                             \
-        double: keep_value)(d_, &call_->x, op);
+        double: keep_value)(d_, &call_->x, (struct argument){op, LENGTH_OF(LIST_##x)});
 
 /* ---- Calls ---- */
 

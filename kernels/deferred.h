@@ -6,7 +6,7 @@
  *
  * The key of the recording is the calls themselves, down to their last argument: where one changes from step to step
  * the key does, and the ops are launched one by one. What ops read of device memory may change. Nothing but ops may be
- * asked of the device meanwhile, and none of those that take a list of the host's or a key of draws. */
+ * asked of the device meanwhile, and none of those that take the optimizer's list or a key of draws. */
 #ifndef WEFT_DEFERRED_H
 #define WEFT_DEFERRED_H
 #include "kernels/kernels.h"

@@ -397,10 +397,10 @@ struct surrogate_options {
     /* Rows [0, *rows) of the sorted buffer: out[r] = x[source[r]], zero where source is -1. */                        \
     OP(dispatch, (struct device *device, struct matrix out, struct matrix x, const i32 *source, const i32 *rows),      \
                  (device, out, x, source, rows))                                                                       \
-    /* use += usage; bias_e += speed . sign(mean(usage) - usage_e), NULL: not here; usage is cleared. use [E] F64.     \
-     * (aux-loss-free balancing) */                                                                                    \
-    OP(route_balance, (struct device *device, float *bias, float *usage, double *use, i64 experts, float speed),       \
-                      (device, bias, usage, use, experts, speed))                                                      \
+    /* use += usage; bias_e += speed . sign(mean(usage) - usage_e), NULL: not here, nor where sum[0] (F64) is not      \
+     * finite, as in adamw; usage is cleared. use [E] F64. (aux-loss-free balancing) */                                \
+    OP(route_balance, (struct device *device, float *bias, float *usage, double *use, i64 experts, const double *sum,  \
+                       float speed), (device, bias, usage, use, experts, sum, speed))                                  \
     /* ---- losses: one value a target; the gradient's coefficient is read in the backward ----                        \
      * loss[i] = lse[i] - logits[i, target[i]] (target -100: 0); entropy [N] of the distribution if not NULL. */       \
     OP(cross_entropy, (struct device *device, float *loss, float *lse, float *entropy, struct matrix logits,           \

@@ -4,12 +4,9 @@
 #include "kernels/cuda/device.h"
 #include "kernels/kernels.h"
 
-#include <cpuid.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define LEVEL(level)                                                                                                   \
     WEFT_OPS(DECLARE_##level)                                                                                          \
@@ -25,12 +22,6 @@ LEVEL(v4)
     void cpu_amx_##name arguments;
 WEFT_OPS(OP)
 #undef OP
-
-static bool has_leaf_7(unsigned bits) /* of EDX */
-{
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bits) == bits;
-}
 
 /* Products by pairs, all else as on v4. */
 static const struct kernels *pairs_kernels(void)
@@ -64,17 +55,10 @@ static const struct kernels *amx_kernels(void)
     kernels.attention = cpu_amx_attention;
     kernels.attention_backward = cpu_amx_attention_backward;
     kernels.pack_weight = cpu_amx_pack_weight;
-    if (has_leaf_7(1 << 25)) /* AMX_INT8 */
+    if (cpu_has_tiles_of_bytes())
         kernels.matmul_narrow = cpu_amx_matmul_narrow;
     kernels.matmul_grouped_weights = cpu_amx_matmul_grouped_weights;
     return &kernels;
-}
-
-/* Tiles of bf16 (leaf 7 of CPUID), which Linux gives to a process that asks for their 8 kB of state. */
-static bool may_use_tiles(void)
-{
-    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
-    return has_leaf_7(AMX_BF16 | AMX_TILE) && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
 static enum cpu_level best_level(void)
@@ -85,7 +69,7 @@ static enum cpu_level best_level(void)
         return CPU_LEVEL_V3;
     if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni"))
         return CPU_LEVEL_V4;
-    return may_use_tiles() ? CPU_LEVEL_AMX : CPU_LEVEL_PAIRS;
+    return cpu_has_tiles() ? CPU_LEVEL_AMX : CPU_LEVEL_PAIRS;
 }
 
 /* WEFT_CPU=v3, v4 or pairs holds dispatch down, to try what another machine would do. */

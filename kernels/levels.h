@@ -4,6 +4,8 @@
 #include "kernels/kernels.h"
 
 enum cpu_level cpu_level(void); /* of this machine, or what WEFT_CPU holds it down to */
+bool cpu_has_tiles(void);       /* of bf16, which this process may use */
+bool cpu_has_tiles_of_bytes(void);
 
 /* Multiplies registers for some 0.1 ms on the calling thread; returns the flops. pairs: by the instruction for pairs of
  * bf16, which the CPU must have. */

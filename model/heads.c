@@ -57,7 +57,7 @@ static void score_ids(struct pass *p, const struct modality *m, struct tensor *h
 
 static struct tensor *rows_of(struct pass *p, struct tensor *x, const struct target_list *t)
 {
-    return op_gather(p->tape, x, t->position, t->n);
+    return op_select(p->tape, x, t->position, t->n);
 }
 
 static float eps_of(const struct pass *p)
@@ -230,11 +230,13 @@ static bool predicted(const struct pass *p, const struct modality *m)
     return m->target != TARGETS && p->targets[m->target].n;
 }
 
+/* Text enters last, so that its embedding, the largest gradient to be summed over ranks, is whole while the backward
+ * still goes through the ViT. */
 struct tensor *modality_inputs(struct pass *p)
 {
     struct place places[COUNT_OF(modalities)];
     int count = 0;
-    for (i64 i = 0; i < COUNT_OF(modalities); i++) {
+    for (i64 i = COUNT_OF(modalities) - 1; i >= 0; i--) {
         const struct modality *m = &modalities[i];
         const struct input_list *in = m->enter ? &p->inputs[m->input] : NULL;
         if (in && in->n)

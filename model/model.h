@@ -151,9 +151,10 @@ struct mtp_rows {             /* device memory */
 };
 struct tensor *model_mtp(struct tape *tape, struct model *model, struct tensor *hidden, const struct mtp_rows *rows);
 struct tensor *model_text_logits(struct tape *tape, struct model *model, struct tensor *hidden); /* [n, V] F32 */
-/* bias_e += speed . sign(mean usage - usage_e) in every MoE layer, usage added to model->use and cleared. Call once per
+/* bias_e += speed . sign(mean usage - usage_e) in every MoE layer, but for an update that is skipped because squares
+ * [1] (device memory, optimizer_step_over's) is not finite; usage added to model->use and cleared. Call once per
  * optimizer step, after usage was summed over ranks. */
-void model_balance(struct model *model, double speed);
+void model_balance(struct model *model, const double *squares, double speed);
 /* How often each expert was chosen in the whole training, [L, max(E, 1)]: extraction's order. */
 i64 model_use_count(const struct model_config *config);
 void model_use_get(double *use, const struct model *model);

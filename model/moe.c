@@ -110,15 +110,16 @@ struct tensor *moe_forward(struct pass *p, struct tensor *n, const struct layer_
     return parallel_sum(p, shared ? op_add(p->tape, y, shared) : y);
 }
 
-void model_balance(struct model *model, double speed)
+void model_balance(struct model *model, const double *squares, double speed)
 {
     const struct model_config *c = &model->config;
+    struct device *device = weights_begin_ops(&model->weights);
     for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
         struct weight *bias = model->layer[layer].bias; /* other ranks hold other layers' */
-        model->device->ops->route_balance(model->device, bias->parts ? bias->master : NULL,
-                                          model->usage + layer * c->experts, model->use + layer * c->experts,
-                                          c->experts, (float)speed);
+        device->ops->route_balance(device, bias->parts ? bias->master : NULL, model->usage + layer * c->experts,
+                                   model->use + layer * c->experts, c->experts, squares, (float)speed);
     }
+    weights_end_ops(&model->weights);
 }
 
 i64 model_use_count(const struct model_config *config)

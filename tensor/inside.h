@@ -1,7 +1,16 @@
-/* What tape.c and segments.c share. */
+/* What the files of this folder share. */
 #ifndef WEFT_TENSOR_INSIDE_H
 #define WEFT_TENSOR_INSIDE_H
 #include "tensor/tensor.h"
+
+/* Of ops: a record's backward, the record in it, and its making. */
+#define BACKWARD(name) static void name##_backward(struct tape_record *base, struct device *device, struct tape *tape)
+#define SELF(type)                                                                                                     \
+    struct type *self = (struct type *)base;                                                                           \
+    (void)device, (void)tape
+#define RECORD(type, backward, outputs, ...)                                                                           \
+    tape_record(tape, sizeof(struct type), backward, (struct tensor *const[]){__VA_ARGS__},                            \
+                COUNT_OF(((struct tensor *const[]){__VA_ARGS__})), &(outputs), 1)
 
 /* A record that is not an op's: its backward is called where the backward comes to it. */
 void *tape_push(struct tape *tape, i64 record_bytes,

@@ -2,13 +2,7 @@
 #include "tensor/fp8.h"
 #include "tensor/ops.h"
 
-#define BACKWARD(name) static void name##_backward(struct tape_record *base, struct device *device, struct tape *tape)
-#define SELF(type)                                                                                                     \
-    struct type *self = (struct type *)base;                                                                           \
-    (void)device, (void)tape
-#define RECORD(type, backward, outputs, ...)                                                                           \
-    tape_record(tape, sizeof(struct type), backward, (struct tensor *const[]){__VA_ARGS__},                            \
-                COUNT_OF(((struct tensor *const[]){__VA_ARGS__})), &(outputs), 1)
+#include "tensor/inside.h"
 
 struct unary { /* the record most ops need */
     struct tape_record record;
@@ -448,70 +442,5 @@ struct tensor *op_concat(struct tape *tape, struct tensor *const *parts, int cou
     KEEP(r, .y = y, .count = count);
     for (int i = 0; r && i < count; i++)
         r->parts[i] = parts[i];
-    return y;
-}
-
-/* ---- rows by index ---- */
-
-struct indexed {
-    struct tape_record record;
-    struct tensor *x, *y;
-    const i32 *index;
-};
-
-/* Scatters dy into dx, which may be a weight's f32 gradient or an activation's; zeroed first where nothing stands. */
-BACKWARD(gather)
-{
-    SELF(indexed);
-    struct matrix dy = tape_output_gradient(self->y);
-    struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
-    if (!dx.matrix.data)
-        return;
-    if (!dx.add)
-        device->ops->zero(device, dx.matrix.data, dx.matrix.rows * dx.matrix.columns * dtype_bytes(dx.matrix.dtype));
-    device->ops->scatter_add(device, dx.matrix, dy, self->index);
-}
-
-struct tensor *op_gather(struct tape *tape, struct tensor *table, const i32 *index, i64 n)
-{
-    struct tensor *y = tape_tensor(tape, table->dtype, n, table->columns);
-    tape->device->ops->gather(tape->device, tensor_matrix(y), tensor_matrix(table), index, false);
-    struct indexed *r = RECORD(indexed, gather_backward, y, table);
-    KEEP(r, .x = table, .y = y, .index = index);
-    return y;
-}
-
-struct placed {
-    struct tape_record record;
-    struct tensor *y;
-    int count;
-    struct place places[8];
-};
-
-BACKWARD(place)
-{
-    SELF(placed);
-    struct matrix dy = tape_output_gradient(self->y);
-    for (int i = 0; dy.data && i < self->count; i++) {
-        struct gradient d = tape_gradient(tape, self->places[i].part);
-        if (d.matrix.data)
-            device->ops->gather(device, d.matrix, dy, self->places[i].index, d.add);
-    }
-}
-
-struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dtype, const struct place *places,
-                        int count)
-{
-    struct tensor *y = tape_tensor(tape, dtype, rows, columns), *inputs[8];
-    require(count <= 8, "place of %d parts", count);
-    tape->device->ops->zero(tape->device, y->data, rows * columns * dtype_bytes(dtype));
-    for (int i = 0; i < count; i++) {
-        inputs[i] = places[i].part;
-        tape->device->ops->scatter_add(tape->device, tensor_matrix(y), tensor_matrix(places[i].part), places[i].index);
-    }
-    struct placed *r = tape_record(tape, sizeof *r, place_backward, inputs, count, &y, 1);
-    KEEP(r, .y = y, .count = count);
-    for (int i = 0; r && i < count; i++)
-        r->places[i] = places[i];
     return y;
 }

@@ -33,9 +33,14 @@ struct tensor *op_view(struct tape *tape, struct tensor *x, i64 columns);
 /* [N, sum of widths]: columns of several tensors side by side. */
 struct tensor *op_concat(struct tape *tape, struct tensor *const *parts, int count);
 
+/* Rows [first, first + count) of the same block. */
+struct tensor *op_rows(struct tape *tape, struct tensor *x, i64 first, i64 count);
+
 /* out[i] = table[index[i]], zeros for -1. */
 struct tensor *op_gather(struct tape *tape, struct tensor *table, const i32 *index, i64 n);
-/* out [rows, C]: out[index[k][i]] += parts[k][i], zero elsewhere. */
+/* The same of an activation, no row twice. */
+struct tensor *op_select(struct tape *tape, struct tensor *x, const i32 *index, i64 n);
+/* out [rows, C]: out[index[k][i]] = parts[k][i], zero elsewhere; indices differ, -1: nowhere. */
 struct place {
     struct tensor *part;
     const i32 *index;

@@ -132,8 +132,8 @@ void tape_mark(struct tape *tape, i64 place);
  *     of places    | place 0 | place 1 |        | place 3 | gradients of segments |
  *                                      not in this pass
  *
- * A place begins behind the most that those before it have taken so far. Without tape_segments_open, and on other
- * devices, all of this does nothing. */
+ * A place begins behind the most that those before it have taken so far. A network that is of one shape as a whole is
+ * one segment. Without tape_segments_open, and on other devices, all of this does nothing. */
 void tape_segments_open(struct tape *tape, i64 places); /* of an empty tape; before its first pass */
 /* Places come in ascending order. What is read of the batch in a segment lies where it did if it is staged first. */
 void tape_segment_begin(struct tape *tape, i64 place);

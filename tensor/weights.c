@@ -1,5 +1,7 @@
 #include "tensor/weights.h"
 
+#include "kernels/deferred.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <math.h>
@@ -10,6 +12,10 @@ void weights_open(struct weights *weights, struct device *device, enum dtype dty
 {
     *weights = (struct weights){.device = device, .dtype = dtype, .training = training};
     weights->list = memory_alloc(WEIGHTS_MOST * (i64)sizeof *weights->list);
+    if (training)
+        weights->recordings = device_recordings_open(device);
+    if (weights->recordings)
+        weights->deferred = deferred_open(device);
     if (layout)
         weights->layout = *layout;
     struct weights_layout *l = &weights->layout;
@@ -253,6 +259,9 @@ void weights_close(struct weights *weights)
             memory_free((char *)(uintptr_t)w->spec.pieces[p].name);
     }
     memory_free(weights->list);
+    if (weights->deferred)
+        deferred_close(weights->deferred);
+    device_recordings_close(weights->device, weights->recordings);
     if (weights->memory.base)
         device_arena_close(weights->device, &weights->memory);
     if (weights->rounded.base)
@@ -404,9 +413,20 @@ static void pack_rounded(struct device *device, struct weight *w)
     w->value.rounded_packed = w->image;
 }
 
+struct device *weights_begin_ops(struct weights *weights)
+{
+    return weights->deferred ? deferred_begin(weights->deferred) : weights->device;
+}
+
+void weights_end_ops(struct weights *weights)
+{
+    if (weights->deferred)
+        deferred_end(weights->deferred, weights->recordings);
+}
+
 void weights_pack(struct weights *weights)
 {
-    struct device *device = weights->device;
+    struct device *device = weights_begin_ops(weights);
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
         if (w->rounded) {
@@ -417,6 +437,7 @@ void weights_pack(struct weights *weights)
             device->ops->pack_weight(device, w->image, tensor_matrix(&w->value), w->parts);
         w->value.packed = w->image;
     }
+    weights_end_ops(weights);
 }
 
 void weights_begin_step(struct weights *weights)

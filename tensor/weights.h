@@ -84,6 +84,8 @@ struct weights {
     i64 grad_elements;
     u8 *written; /* and all parts_written */
     i64 written_count;
+    struct deferred *deferred; /* NULL: the device does not record */
+    struct recordings *recordings;
 };
 
 /* Usage: open, add rows, allocate, then init or load. Added names are copied. */
@@ -105,6 +107,10 @@ void weights_begin_step(struct weights *weights);     /* forgets gradients, make
  * are not there. */
 void weights_pack(struct weights *weights);
 void weight_changed(struct weight *weight); /* its copy is, not by weight_put */
+/* Ops over a table that come again in each step: those that are called on the device which weights_begin_ops returns
+ * run at weights_end_ops, as one where the device records and the same came before (kernels/deferred.h). */
+struct device *weights_begin_ops(struct weights *weights);
+void weights_end_ops(struct weights *weights);
 /* Gradients of expert slices nobody was routed to become zeros: for who reads gradients as a whole. */
 void weights_settle_gradients(struct weights *weights);
 void weight_settle_gradient(struct weights *weights, struct weight *weight);

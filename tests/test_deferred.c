@@ -10,7 +10,7 @@
 
 enum { N = 32, C = 16, E = 2 };
 struct numbers {
-    float x[N * C], w[E * C * C], y[N * C], rstd[N], sums[C];
+    float x[N * C], w[E * C * C], y[N * C], turned[N * C], rstd[N], sums[C];
 };
 
 /* Structs on the stack of the call that are gone when it runs. */
@@ -22,10 +22,20 @@ static void call_grouped(struct device *device, struct numbers *there, const i32
     memset(&groups, 0x5a, sizeof groups);
 }
 
+/* And lists. */
+static void call_permute(struct device *device, struct numbers *there)
+{
+    i64 shape[3] = {N, C / 2, 2}, order[3] = {2, 0, 1};
+    device->ops->permute(device, there->turned, there->y, DTYPE_F32, 3, shape, order);
+    memset(shape, 0x5a, sizeof shape);
+    memset(order, 0x5a, sizeof order);
+}
+
 static void call_ops(struct device *device, struct numbers *there, const i32 *offsets, float scale)
 {
     struct matrix y = matrix_of(there->y, DTYPE_F32, N, C), x = matrix_of(there->x, DTYPE_F32, N, C);
     call_grouped(device, there, offsets);
+    call_permute(device, there);
     device->ops->copy(device, y, x, scale, true);
     device->ops->rmsnorm(device, x, there->rstd, y, matrix_of(there->w, DTYPE_F32, 1, C), 1e-5f);
     device->ops->column_sums(device, matrix_of(there->sums, DTYPE_F32, 1, C), x, false);

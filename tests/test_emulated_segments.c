@@ -176,7 +176,7 @@ static void batches_of_one_length_share_recordings(void **state)
 {
     (void)state;
     const struct way way = {.parts = TOY_ALL, .layers = 4, .steps = 7, .micro_batches = 1, .batches = 3, .length = 200};
-    check_way("other lists", &way, 1, 0.6);
+    check_way("other lists", &way, 1, 0.45);
 }
 
 static void batches_of_other_lengths_have_their_own(void **state)
@@ -184,7 +184,7 @@ static void batches_of_other_lengths_have_their_own(void **state)
     (void)state;
     const struct way way = {
         .parts = TOY_DENSE | TOY_SHARED | TOY_TIED, .layers = 2, .steps = 4, .micro_batches = 2, .batches = 4};
-    check_way("other lengths", &way, 1, 0.45);
+    check_way("other lengths", &way, 1, 0.25);
 }
 
 static void micro_batches_add_up(void **state)
@@ -197,7 +197,7 @@ static void micro_batches_add_up(void **state)
                             .batches = 3,
                             .length = 150,
                             .broken = 2};
-    check_way("accumulated, one update skipped", &way, 1, 0.3);
+    check_way("accumulated, one update skipped", &way, 1, 0.25);
 }
 
 static void layers_are_recomputed(void **state)
@@ -208,7 +208,7 @@ static void layers_are_recomputed(void **state)
     check_way("recomputed", &way, 1, 0.45);
     way.parts = TOY_TIED;
     way.fp8 = true;
-    check_way("recomputed, in 8 bits", &way, 1, 0.3);
+    check_way("recomputed, in 8 bits", &way, 1, 0.1);
 }
 
 /* Depths, experts and k are drawn for each micro-batch. */
@@ -246,7 +246,7 @@ static void a_refused_recording_trains_op_by_op(void **state)
         way.refused = functions[i];
         train(&graphs, &way, &gpu, "1");
         check_equal(&plain, &graphs, &way);
-        assert_int_equal(graphs.graphs[2], 3); /* of two layers' forwards and backwards one is called op by op */
+        assert_int_equal(graphs.graphs[2], 4); /* two layers, there and back, and the balance: one is called op by op */
         memory_free(graphs.weights);
     }
     memory_free(plain.weights);

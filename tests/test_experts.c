@@ -152,31 +152,6 @@ static void check_all(void)
     }
 }
 
-#ifndef WEFT_ON_GPU
-#define OP(name, arguments, names) void cpu_amx_##name arguments;
-WEFT_OPS(OP)
-#undef OP
-
-/* On tiles rows are copied and ops follow each other; in f32, where products are those of AVX-512, any CPU that has it
- * shows that. */
-static void tiles_compose_them(void **state)
-{
-    struct kernels kernels = *device.ops;
-    const struct kernels *kept = device.ops;
-    struct block b;
-    (void)state;
-    if (device.level == CPU_LEVEL_V3)
-        skip();
-    kernels.matmul_grouped_swiglu = cpu_amx_matmul_grouped_swiglu;
-    block_open(&b, DTYPE_F32);
-    device.ops = &kernels;
-    for (int way = 0; way < 4; way++)
-        check_forward(&b, way & 1, way & 2);
-    device.ops = kept;
-    block_close(&b);
-}
-#endif
-
 static void at_once_is_one_after_the_other(void **state)
 {
     (void)state;
@@ -234,13 +209,9 @@ static void a_tape_keeps_what_the_backward_reads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-#ifndef WEFT_ON_GPU
-        cmocka_unit_test(tiles_compose_them),
-#endif
-        cmocka_unit_test(at_once_is_one_after_the_other),
-        cmocka_unit_test(the_gradient_of_swiglu_may_take_its_input_s_place),
-        cmocka_unit_test(a_tape_keeps_what_the_backward_reads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(at_once_is_one_after_the_other),
+                                       cmocka_unit_test(the_gradient_of_swiglu_may_take_its_input_s_place),
+                                       cmocka_unit_test(a_tape_keeps_what_the_backward_reads)};
     test_device_open(&device);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     device_close(&device);

@@ -153,6 +153,11 @@ static void run_view(struct trial *t)
     finish(t, op_view(&t->tape, &t->x[0], 2));
 }
 
+static void run_rows(struct trial *t)
+{
+    finish(t, op_add(&t->tape, op_rows(&t->tape, &t->x[0], 3, 2), op_rows(&t->tape, &t->x[0], 2, 2)));
+}
+
 static void run_concat(struct trial *t)
 {
     struct tensor *const parts[] = {&t->x[0], &t->x[1]};
@@ -165,9 +170,17 @@ static void run_gather(struct trial *t)
     finish(t, op_gather(&t->tape, &t->x[0], PUT(t, index), COUNT_OF(index)));
 }
 
+/* The second one adds to what the first has written. */
+static void run_select(struct trial *t)
+{
+    static const i32 index[] = {4, -1, 0, 2}, other[] = {0, 1};
+    finish(t, op_select(&t->tape, &t->x[0], PUT(t, index), COUNT_OF(index)));
+    finish(t, op_select(&t->tape, &t->x[0], PUT(t, other), COUNT_OF(other)));
+}
+
 static void run_place(struct trial *t)
 {
-    static const i32 first[] = {4, 0}, second[] = {1, 2, 4};
+    static const i32 first[] = {4, 0}, second[] = {1, -1, 5};
     const struct place places[] = {{&t->x[0], PUT(t, first)}, {&t->x[1], PUT(t, second)}};
     finish(t, op_place(&t->tape, 6, 3, DTYPE_F32, places, 2));
 }
@@ -253,8 +266,10 @@ static const struct tape_case cases[] = {
     {"activate", run_activate, 2, {{5, 6}}},
     {"permute", run_permute, 2, {{6, 4}}},
     {"view", run_view, 2, {{6, 4}}},
+    {"rows", run_rows, 2, {{6, 4}}},
     {"concat", run_concat, 2, {{4, 2}, {4, 3}}},
     {"gather", run_gather, 2, {{3, 4}}},
+    {"select", run_select, 2, {{5, 4}}},
     {"place", run_place, 2, {{2, 3}, {3, 3}}},
     {"attention", run_attention, 2, {{6, 16}}},
     {"cross_entropy", run_cross_entropy, 1, {{3, 5}}},

@@ -194,8 +194,8 @@ static struct tensor *partial_sum(struct audio_tokenizer *audio, struct tape *ta
     struct tensor *sum = tape_tensor(tape, DTYPE_F32, z->rows, d);
     struct matrix rest = matrix_of((float *)(uintptr_t)residual + (level + 1) * d, DTYPE_F32, z->rows, d);
     rest.stride = levels * d;
-    audio->device->ops->copy(audio->device, tensor_matrix(sum), tensor_matrix(z), 1, false);
-    audio->device->ops->copy(audio->device, tensor_matrix(sum), rest, -1, true);
+    tape->device->ops->copy(tape->device, tensor_matrix(sum), tensor_matrix(z), 1, false);
+    tape->device->ops->copy(tape->device, tensor_matrix(sum), rest, -1, true);
     return sum;
 }
 
@@ -205,8 +205,8 @@ void audio_quantise(struct audio_quantised *out, struct audio_tokenizer *audio, 
     struct tensor *sum = tape_tensor(tape, DTYPE_F32, z->rows, c->latent);
     *out = (struct audio_quantised){tape_alloc(tape, z->rows * c->levels * 4),
                                     tape_alloc(tape, z->rows * c->levels * c->latent * 4)};
-    audio->device->ops->quantize_vectors(audio->device, out->codes, sum->data, out->residual, tensor_matrix(z),
-                                         audio->w.codebooks->value.data, c->levels, c->codes);
+    tape->device->ops->quantize_vectors(tape->device, out->codes, sum->data, out->residual, tensor_matrix(z),
+                                        audio->w.codebooks->value.data, c->levels, c->codes);
     for (i64 level = 0; level + 1 < c->levels; level++)
         out->partial[level] = partial_sum(audio, tape, z, out->residual, level);
     out->partial[c->levels - 1] = sum;

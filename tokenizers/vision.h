@@ -156,7 +156,8 @@ struct vision_loss_weights {
 };
 enum { VISION_L1, VISION_L2, VISION_COMMITMENT, VISION_ENTROPY, VISION_SUMS };
 /* Forward with losses; tape_backward may follow. sums [VISION_SUMS] (device memory) gain those of all rows, of which
- * vision_losses_of makes means once the host has them. Returns mean |u_k| [scale_count], device memory of the tape. */
+ * vision_losses_of makes means once the host has them. Returns mean |u_k| [scale_count], device memory of the tape. All
+ * but the pixels' way to the device is a segment of the tape, its place 0. */
 const float *vision_loss(double *sums, struct tape *tape, const struct vision *vision, const u8 *pixels,
                          struct vision_size size, const struct vision_shape *shape,
                          const struct vision_loss_weights *weights);

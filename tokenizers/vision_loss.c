@@ -49,11 +49,13 @@ const float *vision_loss(double *sums, struct tape *tape, const struct vision *v
 {
     const float *magnitude;
     struct tensor *patches = vision_patches(tape, vision, pixels, size);
+    tape_segment_begin(tape, 0);
     struct tensor *latent = vision_latent(tape, vision, vision_features(tape, vision, patches, size));
     struct tensor *sum = quantize(sums, &magnitude, tape, vision, latent, size, shape, weights);
     struct tensor *out = vision_pixels(tape, vision, sum, size);
     add_distance(&sums[VISION_L1], tape, out, patches, DISTANCE_L1, weights->l1);
     add_distance(&sums[VISION_L2], tape, out, patches, DISTANCE_L2, weights->l2);
+    tape_segment_end(tape);
     return magnitude;
 }
 

@@ -203,18 +203,6 @@ static struct tensor *reduce_time(struct tape *tape, struct tensor *x, const str
     return add_time(tape, x, at->enc_time2, *g);
 }
 
-/* Rows [skip, skip + rows) as a tensor of their own. */
-static struct tensor *drop_rows(struct tape *tape, struct tensor *x, i64 skip)
-{
-    i64 rows = x->rows - skip;
-    void *host;
-    const i32 *index = tape_stage(tape, &host, rows * 4);
-    for (i64 i = 0; i < rows; i++)
-        ((i32 *)host)[i] = (i32)(skip + i);
-    tape_put(tape);
-    return op_gather(tape, x, index, rows);
-}
-
 /* Each latent frame becomes four; of the first, three would stand before the beginning. */
 static struct tensor *expand_time(struct tape *tape, struct tensor *x, const struct vision_weights *at, struct grid *g)
 {
@@ -224,7 +212,8 @@ static struct tensor *expand_time(struct tape *tape, struct tensor *x, const str
     x = add_time(tape, x, at->dec_time1, *g);
     x = op_linear(tape, x, &at->dec_expand->value, tape->activations);
     x = op_permute(tape, x, 4, shape, order, channels);
-    x = drop_rows(tape, x, (VISION_GROUP - 1) * rows);
+    i64 before = (VISION_GROUP - 1) * rows;
+    x = op_rows(tape, x, before, x->rows - before);
     g->frames = vision_frames(g->frames);
     return add_time(tape, x, at->dec_time2, *g);
 }

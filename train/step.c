@@ -169,11 +169,10 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     sum_over_ranks(t, result);
     double lr = lr_at(&t->lr, step), squares;
     optimizer_step_over(ranks, &model->weights, t->optimizer, lr, step, &t->sums->squares);
+    model_balance(model, &t->sums->squares, schedule_at(&t->bias_speed, step));
     step_sums_get(result, &squares, model->device, t->sums);
     result->optimizer = optimizer_result_of(squares, lr);
-    bool moves = !result->optimizer.skipped; /* what else an update moves stands still with it */
-    model_balance(model, moves ? schedule_at(&t->bias_speed, step) : 0);
-    if (moves)
+    if (!result->optimizer.skipped) /* what else an update moves stands still with it */
         move_balance(t, result);
     result->seconds = clock_s() - begin;
     return 0;

@@ -56,6 +56,16 @@ INLINED __m512i amx_load_row(struct matrix m, i64 row, i64 column, __mmask32 mas
     return row < m.rows ? _mm512_maskz_loadu_epi16(mask, matrix_at(m, row, column)) : _mm512_setzero_si512();
 }
 
+/* Two rows of 32 as pairs: of the first 16 columns, of the others. */
+INLINED void amx_pair(__m512i pairs[2], __m512i even, __m512i odd)
+{
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
+                                         5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    pairs[0] = _mm512_permutex2var_epi16(even, low, odd);
+    pairs[1] = _mm512_permutex2var_epi16(even, high, odd);
+}
+
 /* ---- Sums on their way out ---- */
 
 enum amx_store { STORE_NONE, STREAM_BF16, STREAM_F32, STORE_BF16, STORE_F32, ADD_BF16, ADD_F32 };
@@ -237,6 +247,9 @@ static inline bool amx_is_far(struct matrix out)
 /* 32 deep and 32 wide, 2 kB: rows of the depth, or (transposed) columns of it, that are not there are zeros. */
 void amx_pack_b(char *out, struct matrix m, bool transposed, i64 depth, i64 column);
 void amx_pack_panel(char *out, struct matrix m, bool transposed, i64 depth, i64 steps, i64 column);
+/* Panels of all columns and all the depth of b, or (transposed) b^T: those of its image, or packed in the shared slot.
+ */
+const char *amx_panels_of(struct matrix b, bool transposed);
 void amx_pack_a_transposed(char *out, struct matrix m, i64 depth, i64 row); /* a = m^T */
 /* Rows of a for a run of a tile: as they lie, or copied to slot 0 of the worker. */
 enum { AMX_SLOT_A, AMX_SLOT_B, AMX_SLOT_SUMS, AMX_SLOT_SHARED = 7 };

@@ -65,14 +65,12 @@ static inline void rows_as_columns(char *out, struct matrix m, const struct row_
         }
 }
 
-/* Two rows of 32 as 32 pairs. */
 INLINED void store_pairs(char *out, __m512i even, __m512i odd)
 {
-    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
-                                         5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-    _mm512_store_si512(out, _mm512_permutex2var_epi16(even, low, odd));
-    _mm512_store_si512(out + AMX_STEP_BYTES / 2, _mm512_permutex2var_epi16(even, high, odd));
+    __m512i pairs[2];
+    amx_pair(pairs, even, odd);
+    _mm512_store_si512(out, pairs[0]);
+    _mm512_store_si512(out + AMX_STEP_BYTES / 2, pairs[1]);
 }
 
 /* Rows as b, themselves the depth: [D / 32] of 2 kB. */

@@ -24,14 +24,6 @@ struct rows_job {
     const char *image;
 };
 
-static void pack_panel(void *context, i64 panel, int worker)
-{
-    const struct rows_job *job = context;
-    (void)worker;
-    amx_pack_panel((char *)(uintptr_t)job->image + panel * job->steps * AMX_STEP_BYTES, job->w, job->transpose_w, 0,
-                   job->steps, panel * AMX_BLOCK);
-}
-
 /* Between patches of a tile: whole steps, and never a multiple of what the first cache has sets for. */
 static i64 patch_bytes_of(i64 steps)
 {
@@ -70,18 +62,12 @@ static void run_positions(void *context, i64 index, int worker)
 
 static void multiply_patches(struct rows_job *job)
 {
-    i64 panels = ceil_div(job->out.columns, AMX_BLOCK);
     job->depth = product3(job->patches.kernel) * job->patches.x.columns;
     job->steps = amx_steps(job->depth);
     job->tiling = amx_tiling_of(job->out.rows, min_i64(job->out.columns, AMX_COLUMNS_MOST), job->depth);
     job->tiling.run_steps = ceil_div(job->steps, ceil_div(job->steps, RUN_STEPS));
     job->positions = min_i64(job->tiling.rows, POSITIONS_MOST);
-    if (job->w.packed) {
-        job->image = amx_image_of(job->w, 1, 0, job->transpose_w);
-    } else {
-        job->image = cpu_v4_scratch(0, AMX_SLOT_SHARED, panels * job->steps * AMX_STEP_BYTES);
-        workers_run(panels, pack_panel, job);
-    }
+    job->image = amx_panels_of(job->w, job->transpose_w);
     workers_run(ceil_div(job->out.rows, job->positions), run_positions, job);
 }
 

@@ -114,6 +114,10 @@ void cpu_amx_matmul_grouped_swiglu(struct device *device, struct matrix y, struc
                                    const i32 *rows, struct matrix w, i64 experts, const struct groups *groups)
 {
     i64 end = groups->offsets[groups->count];
+    if (!amx_has_groups(y, x, w)) {
+        cpu_v4_matmul_grouped_swiglu(device, y, gate_up, x, rows, w, experts, groups);
+        return;
+    }
     check_gated(y, gate_up, x, rows, w, experts, groups);
     if (!gate_up.data) {
         gate_up = matrix_of(NULL, y.dtype, y.rows, 2 * y.columns);

@@ -2,31 +2,13 @@
 #include "kernels/cpu/amx.h"
 
 struct job {
-    struct matrix out, a, b;
-    bool transpose_b, add, far, copy;
+    struct matrix out, a;
+    bool add, far, copy;
     struct amx_tiling tiling;
     struct amx_scratch scratch;
     i64 column_tiles, steps;
     const char *image; /* of b: panels of all its depth */
 };
-
-static void pack_panel(void *context, i64 panel, int worker)
-{
-    const struct job *job = context;
-    (void)worker;
-    amx_pack_panel((char *)(uintptr_t)job->image + panel * job->steps * AMX_STEP_BYTES, job->b, job->transpose_b, 0,
-                   job->steps, panel * AMX_BLOCK);
-}
-
-/* Waking the other workers costs more than packing a few blocks. */
-static void pack_image(struct job *job, i64 panels)
-{
-    enum { ALONE_BYTES = 64 << 10 };
-    if (job->scratch.shared > ALONE_BYTES)
-        workers_run(panels, pack_panel, job);
-    for (i64 panel = 0; job->scratch.shared <= ALONE_BYTES && panel < panels; panel++)
-        pack_panel(job, panel, 0);
-}
 
 static void run_tile(void *context, i64 index, int worker)
 {
@@ -53,11 +35,8 @@ static void run_tile(void *context, i64 index, int worker)
 
 static void multiply_rows(struct matrix out, struct matrix a, struct matrix b, bool transpose_b, bool add)
 {
-    i64 panels = ceil_div(out.columns, AMX_BLOCK);
     struct job job = {.out = out,
                       .a = a,
-                      .b = b,
-                      .transpose_b = transpose_b,
                       .add = add,
                       .far = amx_is_far(out),
                       .tiling = amx_tiling_of(out.rows, out.columns, a.columns),
@@ -65,9 +44,7 @@ static void multiply_rows(struct matrix out, struct matrix a, struct matrix b, b
     job.column_tiles = ceil_div(out.columns, job.tiling.columns);
     job.copy = amx_copies(a, &job.tiling);
     job.scratch = amx_rows_scratch(out, a, b, &job.tiling);
-    job.image = b.packed ? amx_image_of(b, 1, 0, transpose_b) : cpu_v4_scratch(0, AMX_SLOT_SHARED, job.scratch.shared);
-    if (!b.packed)
-        pack_image(&job, panels);
+    job.image = amx_panels_of(b, transpose_b);
     workers_run(ceil_div(out.rows, job.tiling.rows) * job.column_tiles, run_tile, &job);
 }
 

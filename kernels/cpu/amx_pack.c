@@ -23,18 +23,15 @@ INLINED void pack_columns(char *out, struct matrix m, i64 depth, i64 column, boo
     }
 }
 
-/* Pairs of two rows: the words of each, in turn. */
 INLINED void pack_pairs(char *out, struct matrix m, i64 depth, i64 column, bool far)
 {
-    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
-                                         5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
     __mmask32 mask = amx_mask(m.columns - column);
     for (int i = 0; i < 16; i++) {
-        __m512i even = amx_load_row(m, depth + 2 * i, column, mask),
-                odd = amx_load_row(m, depth + 2 * i + 1, column, mask);
-        put(out + 64 * i, _mm512_permutex2var_epi16(even, low, odd), far);
-        put(out + 1024 + 64 * i, _mm512_permutex2var_epi16(even, high, odd), far);
+        __m512i pairs[2], even = amx_load_row(m, depth + 2 * i, column, mask),
+                          odd = amx_load_row(m, depth + 2 * i + 1, column, mask);
+        amx_pair(pairs, even, odd);
+        put(out + 64 * i, pairs[0], far);
+        put(out + 1024 + 64 * i, pairs[1], far);
     }
 }
 
@@ -50,6 +47,36 @@ void amx_pack_panel(char *out, struct matrix m, bool transposed, i64 depth, i64 
 {
     for (i64 step = 0; step < steps; step++)
         amx_pack_b(out + step * AMX_STEP_BYTES, m, transposed, depth + step * AMX_BLOCK, column);
+}
+
+struct panels_job {
+    char *out;
+    struct matrix b;
+    bool transposed;
+    i64 steps;
+};
+
+static void pack_one_panel(void *context, i64 panel, int worker)
+{
+    const struct panels_job *job = context;
+    (void)worker;
+    amx_pack_panel(job->out + panel * job->steps * AMX_STEP_BYTES, job->b, job->transposed, 0, job->steps,
+                   panel * AMX_BLOCK);
+}
+
+const char *amx_panels_of(struct matrix b, bool transposed)
+{
+    enum { ALONE_BYTES = 64 << 10 }; /* waking the other workers costs more than packing a few blocks */
+    struct panels_job job = {NULL, b, transposed, amx_steps(transposed ? b.columns : b.rows)};
+    i64 panels = ceil_div(transposed ? b.rows : b.columns, AMX_BLOCK), bytes = panels * job.steps * AMX_STEP_BYTES;
+    if (b.packed)
+        return amx_image_of(b, 1, 0, transposed);
+    job.out = cpu_v4_scratch(0, AMX_SLOT_SHARED, bytes);
+    if (bytes > ALONE_BYTES)
+        workers_run(panels, pack_one_panel, &job);
+    for (i64 panel = 0; bytes <= ALONE_BYTES && panel < panels; panel++)
+        pack_one_panel(&job, panel, 0);
+    return job.out;
 }
 
 INLINED __m512i load_words(struct matrix m, i64 row, i64 column, __mmask16 mask)

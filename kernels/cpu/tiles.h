@@ -256,9 +256,8 @@ static inline struct amx_scratch amx_groups_scratch(struct matrix a, struct matr
 {
     i64 rows = min_i64(t->rows, a.rows);
     struct amx_scratch s = amx_scratch_of(rows, t->columns, t->run_steps, amx_steps(a.columns) > t->run_steps);
-    s.a = amx_copies(a, t) ? s.a : 0;
     s.b = w.packed ? 0 : s.b;
-    return s;
+    return s; /* rows of the last group are copied where their last block reaches behind a */
 }
 
 /* The image of a slice: panels of its rows, for products with its transpose, and then panels of its columns. */

@@ -178,24 +178,25 @@ extern "C" void cuda_route_backward(struct device *device, struct matrix dlogits
 }
 
 /* One block. */
-static __global__ void balance(float *bias, float *usage, double *use, i64 experts, float speed)
+static __global__ void balance(float *bias, float *usage, double *use, i64 experts, const double *sum, float speed)
 {
-    double sum = 0;
+    bool moves = bias && isfinite(sum[0]);
+    double total = 0;
     COLUMNS(e, experts)
-    sum += (double)usage[e];
-    float mean = (float)(block_sum(sum) / (double)experts);
+    total += (double)usage[e];
+    float mean = (float)(block_sum(total) / (double)experts);
     COLUMNS(e, experts)
     {
         use[e] += (double)usage[e];
-        if (bias)
+        if (moves)
             bias[e] += route_bias_step(mean, usage[e], speed);
         usage[e] = 0;
     }
 }
 
 extern "C" void cuda_route_balance(struct device *device, float *bias, float *usage, double *use, i64 experts,
-                                   float speed)
+                                   const double *sum, float speed)
 {
     if (experts > 0)
-        LAUNCH(device, balance, 1, threads_for(experts), 0, bias, usage, use, experts, speed);
+        LAUNCH(device, balance, 1, threads_for(experts), 0, bias, usage, use, experts, sum, speed);
 }

@@ -99,7 +99,7 @@ void meta_see_grouped_swiglu(struct device *device, struct matrix y, struct matr
                              const i32 *rows, struct matrix w, const struct groups *groups)
 {
     i64 kept = gate_up.data ? 0 : dtype_bytes(y.dtype) * 2;
-    if (device->level == CPU_LEVEL_AMX) {
+    if (device->level == CPU_LEVEL_AMX && amx_has_groups(y, x, w)) {
         see_gathered(device, y.rows, x, rows);
         see_scratch(device, 5, kept * y.rows * y.columns);
         meta_see_grouped(device, matrix_of(NULL, y.dtype, y.rows, 2 * y.columns),
@@ -144,7 +144,10 @@ static void see_attention(struct device *device, struct matrix q, struct matrix 
     see_scratch(device, 1, bytes == 4 ? 0 : (backward ? 3 : 1) * rows_most * keys_most * bytes);
     see_scratch(device, 2, (1 + backward) * rows_most * width * bytes);
     see_scratch(device, 3, (rows_most * (width + (backward ? 2 : 4)) + FORWARD_KEYS_MOST) * 4);
-    see_scratch(device, 6, 2 * packed * (bytes + (backward ? 4 : 0)));
+    if (backward || q.rows * 4 >= k.rows) /* else each worker packs what it reads */
+        see_scratch(device, 6, 2 * packed * (bytes + (backward ? 4 : 0)));
+    else
+        see_scratch(device, 4, FORWARD_KEYS_MOST * width * bytes);
 }
 
 void meta_see_attention(struct device *device, struct matrix q, struct matrix k, i64 heads, i64 kv_heads,

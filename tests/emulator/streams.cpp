@@ -81,19 +81,32 @@ static std::string bytes_of(const void *at, size_t bytes)
     return std::string((const char *)at, bytes);
 }
 
-static void push(cudaStream_t stream, work run, const char *name, const std::string &arguments = "")
+/* What the host asks for, where somebody wants to read it. */
+static void asked(const std::string &what)
 {
-    only_one lock(working);
-    emu_stream *s = stream ? stream : &default_stream;
-    if (s->capture) {
-        if (!invalid)
-            s->capture->push_back({run, name, arguments});
-        return;
-    }
+    static const bool wanted = getenv("WEFT_EMU_LIST") != nullptr;
+    if (wanted)
+        fprintf(stderr, "emulated GPU: asked for %s\n", what.c_str());
+}
+
+static void push_now(emu_stream *s, work run)
+{
     not_in_capture("work on another stream");
     s->queue.push_back(run);
     while (mode.streams == EARLY && !s->queue.empty() && advance_some(s)) {
     }
+}
+
+static void push(cudaStream_t stream, work run, const char *name, const std::string &arguments = "")
+{
+    only_one lock(working);
+    emu_stream *s = stream ? stream : &default_stream;
+    if (s->capture && !invalid)
+        s->capture->push_back({run, name, arguments});
+    if (s->capture)
+        return;
+    asked(name);
+    push_now(s, run);
 }
 
 static void push_device_work(cudaStream_t stream, std::function<void()> run, const char *name,
@@ -383,6 +396,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     emu_stream *s = stream ? stream : &default_stream;
     not_in_capture("the host waits for a stream");
     emu_counts.waits++;
+    asked("a wait");
     drain(s);
     return cudaSuccess;
 }
@@ -444,6 +458,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     only_one lock(working);
     not_in_capture("the host waits for an event");
     emu_counts.waits++;
+    asked("a wait");
     while (event->happened < event->recorded)
         advance_any(&default_stream);
     return cudaSuccess;
@@ -511,8 +526,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
         return cudaErrorMemoryAllocation;
     emu_counts.launches++;
     emu_counts.graphs++;
+    asked("graph of " + std::to_string(exec->nodes.size()));
+    only_one lock(working);
     for (const node &n : exec->nodes)
-        push(stream, n.run, n.name.c_str(), n.arguments);
+        push_now(stream ? stream : &default_stream, n.run);
     return cudaSuccess;
 }
 

@@ -13,7 +13,8 @@
  *   WEFT_EMU_STREAMS=early|late       late: streams stand still until somebody waits for them
  *   WEFT_EMU_FP8_BITS=14              what sums of products in 8 bits keep (default: as f32)
  *   WEFT_EMU_NO_PKEY=1                guard device memory by mprotect (slower) where there are protection keys too
- *   WEFT_EMU_MEMORY=BYTES            what arenas may take in all (default: what they like)
+ *   WEFT_EMU_LIST=1                   say what the host asks for: launches, graphs, copies, waits
+ *   WEFT_EMU_MEMORY=BYTES             what arenas may take in all (default: what they like)
  *   WEFT_EMU_NCCL_S=60                seconds after which a rank no longer waits for another one (nccl.c) */
 #ifndef EMULATED_CUDA_RUNTIME_H
 #define EMULATED_CUDA_RUNTIME_H

@@ -1,0 +1,111 @@
+/* Rows by index, and runs of them. */
+#include "tensor/inside.h"
+#include "tensor/ops.h"
+
+struct indexed {
+    struct tape_record record;
+    struct tensor *x, *y;
+    const i32 *index;
+    bool differ; /* its entries */
+};
+
+/* Of x, some rows of which y has: zeros where nothing stood. No data: nobody asks for it. */
+static struct gradient gradient_of_rows(struct tape *tape, struct tensor *x, struct matrix dy)
+{
+    struct gradient dx = dy.data ? tape_gradient(tape, x) : (struct gradient){0};
+    struct matrix m = dx.matrix;
+    if (m.data && !dx.add)
+        tape->device->ops->zero(tape->device, m.data, m.rows * m.columns * dtype_bytes(m.dtype));
+    return dx;
+}
+
+/* Scatters dy into dx, which may be a weight's f32 gradient or an activation's. */
+BACKWARD(gather)
+{
+    SELF(indexed);
+    struct matrix dy = tape_output_gradient(self->y);
+    struct gradient dx = gradient_of_rows(tape, self->x, dy);
+    if (!dx.matrix.data)
+        return;
+    if (self->differ && !dx.add)
+        device->ops->scatter(device, dx.matrix, dy, self->index);
+    else
+        device->ops->scatter_add(device, dx.matrix, dy, self->index);
+}
+
+static struct tensor *gather(struct tape *tape, struct tensor *table, const i32 *index, i64 n, bool differ)
+{
+    struct tensor *y = tape_tensor(tape, table->dtype, n, table->columns);
+    tape->device->ops->gather(tape->device, tensor_matrix(y), tensor_matrix(table), index, false);
+    struct indexed *r = RECORD(indexed, gather_backward, y, table);
+    KEEP(r, .x = table, .y = y, .index = index, .differ = differ);
+    return y;
+}
+
+struct tensor *op_gather(struct tape *tape, struct tensor *table, const i32 *index, i64 n)
+{
+    return gather(tape, table, index, n, false);
+}
+
+struct tensor *op_select(struct tape *tape, struct tensor *x, const i32 *index, i64 n)
+{
+    return gather(tape, x, index, n, true);
+}
+
+struct placed {
+    struct tape_record record;
+    struct tensor *y;
+    int count;
+    struct place places[8];
+};
+
+BACKWARD(place)
+{
+    SELF(placed);
+    struct matrix dy = tape_output_gradient(self->y);
+    for (int i = 0; dy.data && i < self->count; i++) {
+        struct gradient d = tape_gradient(tape, self->places[i].part);
+        if (d.matrix.data)
+            device->ops->gather(device, d.matrix, dy, self->places[i].index, d.add);
+    }
+}
+
+struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dtype, const struct place *places,
+                        int count)
+{
+    struct tensor *y = tape_tensor(tape, dtype, rows, columns), *inputs[8];
+    require(count <= 8, "place of %d parts", count);
+    tape->device->ops->zero(tape->device, y->data, rows * columns * dtype_bytes(dtype));
+    for (int i = 0; i < count; i++) {
+        inputs[i] = places[i].part;
+        tape->device->ops->scatter(tape->device, tensor_matrix(y), tensor_matrix(places[i].part), places[i].index);
+    }
+    struct placed *r = tape_record(tape, sizeof *r, place_backward, inputs, count, &y, 1);
+    KEEP(r, .y = y, .count = count);
+    for (int i = 0; r && i < count; i++)
+        r->places[i] = places[i];
+    return y;
+}
+
+struct run {
+    struct tape_record record;
+    struct tensor *x, *y;
+    i64 first;
+};
+
+BACKWARD(rows)
+{
+    SELF(run);
+    struct matrix dy = tape_output_gradient(self->y);
+    struct gradient dx = gradient_of_rows(tape, self->x, dy);
+    if (dx.matrix.data)
+        device->ops->copy(device, matrix_rows(dx.matrix, self->first, dy.rows), dy, 1, dx.add);
+}
+
+struct tensor *op_rows(struct tape *tape, struct tensor *x, i64 first, i64 count)
+{
+    struct tensor *y = op_borrow(tape, matrix_rows(tensor_matrix(x), first, count).data, x->dtype, count, x->columns);
+    struct run *r = RECORD(run, rows_backward, y, x);
+    KEEP(r, .x = x, .y = y, .first = first);
+    return y;
+}

@@ -1,0 +1,77 @@
+/* Scratch: what an op takes of the CPU's is no more than the meta backend foresees of it, each in a process that took
+ * none before. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "cases/cases.h"
+
+enum { WORKERS = 2, SMALL = 4 << 10 /* lists of groups, of tiles */ };
+
+static i64 held_after(const struct op_case *c, struct op_run *run, struct device *device)
+{
+    i64 before = device_held_bytes(device);
+    op_put(run, device);
+    c->call(device, run);
+    return device_held_bytes(device) - before;
+}
+
+static int compare(const struct op_case *c, struct op_run *run, void *context)
+{
+    struct device meta, cpu;
+    i64 foreseen = 0, taken = 0;
+    int ends[2], status = 0;
+    struct device *none = context;
+    if (run->gap > 0) /* of a part of a matrix as of a whole one */
+        return 0;
+    op_open(run, c);
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        workers_start(WORKERS);
+        device_open_meta(&meta);
+        foreseen = held_after(c, run, &meta);
+        device_open_cpu(&cpu);
+        taken = held_after(c, run, &cpu);
+        _exit(write(ends[1], (i64[]){foreseen, taken}, 16) == 16 ? 0 : 1);
+    }
+    i64 both[2] = {0, 1};
+    assert_int_equal(read(ends[0], both, sizeof both), sizeof both);
+    waitpid(child, &status, 0);
+    close(ends[0]);
+    close(ends[1]);
+    op_release(run, none);
+    assert_int_equal(status, 0);
+    if (both[1] > both[0] + SMALL)
+        return error_set(
+            "%s variant %d, %s, rows %lld, columns %lld, depth %lld, gap %lld: takes %lld bytes, foreseen are "
+            "%lld",
+            c->name, run->variant, dtype_name(run->dtype), (long long)run->rows, (long long)run->columns,
+            (long long)run->depth, (long long)run->gap, (long long)both[1], (long long)both[0]);
+    return 0;
+}
+
+static void ops_take_what_is_foreseen(void **state)
+{
+    static const char *const names[] = {
+        "matmul",    "matmul_grouped",    "matmul_grouped_swiglu", "matmul_grouped_weights",
+        "attention", "attention_backward"};
+    struct device none;
+    (void)state;
+    device_open_cpu(&none);
+    workers_stop();
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        if (case_each(case_find(names[i]), false, compare, &none) != 0)
+            fail_msg("%s", error_text());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ops_take_what_is_foreseen)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
