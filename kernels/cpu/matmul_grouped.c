@@ -92,14 +92,14 @@ static void run_gated(void *context, i64 tile, int worker)
     const struct piece *piece = &job->pieces[tile / job->column_tiles];
     i64 column = tile % job->column_tiles * job->columns, width = job->out.columns;
     i64 first = piece->member * 2 * width + column, rows = rows_there(job->a, job->from, piece);
-    struct halves h = halves_of(job, piece->begin, rows, column, min_i64(job->columns, width - column), worker);
-    struct matrix y = matrix_columns(matrix_rows(job->out, piece->begin, rows), column, h.gate.columns);
     if (column == 0)
         clear_behind(job->out, piece, rows);
     if (column == 0 && job->gate_up.data)
         clear_behind(job->gate_up, piece, rows);
     if (rows == 0)
         return;
+    struct halves h = halves_of(job, piece->begin, rows, column, min_i64(job->columns, width - column), worker);
+    struct matrix y = matrix_columns(matrix_rows(job->out, piece->begin, rows), column, h.gate.columns);
     multiply_half(job, h.gate, piece->begin, first, worker);
     multiply_half(job, h.up, piece->begin, first + width, worker);
     CPU(swiglu_rows)(y, h.gate, h.up);
