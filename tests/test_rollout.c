@@ -28,7 +28,7 @@ static struct prompts prompts;
 static char *folder, *program;
 static int behind_the_wall; /* between host and device */
 static i64 speculate;       /* ids drafted ahead */
-static int in_8_bits;       /* weights_fp8 */
+static bool in_8_bits;      /* weights_fp8 */
 
 /* ---- A world: folder/model, folder/prompts.jsonl ---- */
 
@@ -698,9 +698,9 @@ static void test_a_stage_in_8_bits(void **state)
     u64 hash[2];
     int how;
     (void)state;
-    in_8_bits = 0;
+    in_8_bits = false;
     waitpid(start_stage(plain), &how, 0);
-    in_8_bits = 1;
+    in_8_bits = true;
     assert_int_equal(how, 0);
     assert_true(first_mismatch(plain) < 1e-4 && first_mismatch(rounded) < 1e-3);
     for (int i = 0; i < 2; i++) {
@@ -756,16 +756,16 @@ int main(int argc, char **argv)
         return stage_alone(argv);
     int failed = 0;
 #ifdef WEFT_ON_GPU /* an emulated one takes minutes for the rest */
-    in_8_bits = 1;
+    in_8_bits = true;
     return cmocka_run_group_tests(tests_in_8_bits, open_world, close_world);
 #endif
     for (behind_the_wall = 0; behind_the_wall < 2; behind_the_wall++)
         failed += cmocka_run_group_tests(tests, open_world, close_world);
     behind_the_wall = 0;
-    in_8_bits = 1;
+    in_8_bits = true;
     failed += cmocka_run_group_tests(tests_in_8_bits, open_world, close_world);
     failed += cmocka_run_group_tests(more_in_8_bits, open_world, close_world);
-    in_8_bits = 0;
+    in_8_bits = false;
     speculate = 2;
     failed += cmocka_run_group_tests(drawing_tests, open_world, close_world);
     return failed;
