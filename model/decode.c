@@ -74,6 +74,7 @@ void decoder_open(struct decoder *d, const struct decoder_options *o, i64 seats,
             (long long)o->speculate, c->mtp ? "" : " without multi-token prediction");
     if (o->speculate)
         tape_open(&d->drafts.tape, o->model->device, o->model->weights.dtype, (i64)8 << 30);
+    d->tape.as_trained = d->drafts.tape.as_trained = o->as_trained;
 }
 
 /* ---- Prompts ---- */

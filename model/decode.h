@@ -95,7 +95,8 @@ struct decoder_options {
     /* Log-probabilities are those of the loss that training uses, on logits divided by the temperature. */
     bool want_entropy;
     bool keep_routes;
-    i64 speculate; /* ids of text that the multi-token-prediction block drafts ahead, at most DRAFTS_MOST; 0: none */
+    bool as_trained; /* by products as in training: of a model that trains in 8 bits, of 8 bits */
+    i64 speculate;   /* ids of text that the multi-token-prediction block drafts ahead, at most DRAFTS_MOST; 0: none */
     struct draft_counts *draft_counts; /* are added to; may be NULL */
 };
 /* For generate_request.most: positions that a picture or clip takes at most behind BOI or BOV, and those of a shape

@@ -258,6 +258,7 @@ void learner_open(struct learner *l, struct model *model, const struct vocabular
     l->trainer.from_losses = true;
     l->trainer.objective_context = l;
     tape_open(&l->tape, model->device, model->weights.dtype, (i64)64 << 30);
+    l->tape.as_trained = true;
     arena_open(&l->arena, (i64)16 << 30);
     arena_open(&l->host, (i64)1 << 32);
     l->sums = device_alloc(model->device, sizeof(struct surrogate_sums));

@@ -107,6 +107,7 @@ int sampler_open(struct sampler *s, struct model *model, const struct submodel *
                                       .vocabulary = &vocabulary_of_text,
                                       .want_entropy = true,
                                       .keep_routes = s->route_width > 0,
+                                      .as_trained = room->as_trained,
                                       .speculate = room->speculate};
     i64 answer = room->most + (room->speculate > 0); /* and the prompt's last position */
     decoder_open(&s->decoder, &o, room->seats, room->longest + room->size * answer);
@@ -181,6 +182,7 @@ int rollouts_draw(struct sampler *s, struct cohort *const *cohorts, i64 count, i
             answers[next++] = cohorts[i]->rollouts[r].answer;
     }
     s->decoder.options.sampling = s->sampling;
+    weights_pack(&s->model->weights); /* loaded ones have no images yet */
     decoder_begin(&s->decoder, answers, requests, count);
     int status = draw(s, answers, cohorts, until, bar);
     next = 0;

@@ -55,6 +55,7 @@ struct sampler {
 struct sampler_room {
     i64 seats, size, longest, most; /* cohorts at a time, their rollouts; ids of a prompt, of an answer */
     i64 speculate;                  /* ids drafted ahead; 0: none */
+    bool as_trained;                /* as in decoder_options: answers to learn from */
 };
 /* -1: the tokenizer lacks what chats need, or the model what drafts. */
 int sampler_open(struct sampler *sampler, struct model *model, const struct submodel *sub,

@@ -105,7 +105,8 @@ static int open_sampler(struct run *r)
     const struct rl_settings *s = r->s;
     i64 seats = s->seats ? s->seats : s->prompts_per_step * s->buffer_batches;
     seats = min_i64(seats, s->prompts_per_step * s->buffer_batches);
-    const struct sampler_room room = {seats, s->group, r->prompts.longest, s->max_tokens, s->speculate};
+    const struct sampler_room room = {seats,         s->group,     r->prompts.longest,
+                                      s->max_tokens, s->speculate, .as_trained = true};
     if (sampler_open(&r->sampler, &r->model, &r->full, r->tokenizer, &room))
         return -1;
     r->pool.route_width = r->sampler.route_width;
@@ -456,6 +457,8 @@ int rl_stage(const void *settings, const struct stage *stage)
     r->heldout = json_object();
     int status = model_load(&r->model, stage->device, r->s->from, stage->dtype, true);
     if (status == 0) {
+        if (stage->fp8)
+            weights_fp8(&r->model.weights);
         status = run_with_model(r);
         model_close(&r->model);
     }

@@ -2,7 +2,7 @@
 
 static bool is_rounded(const struct by_weight *by)
 {
-    return by->w->fp8 && (by->tape->recording || by->tape->keeping);
+    return by->w->fp8 && (by->tape->recording || by->tape->keeping || by->tape->as_trained);
 }
 
 /* ---- Products of the numbers themselves, or of rounded ones ---- */

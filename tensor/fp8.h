@@ -10,8 +10,9 @@
  * operands, which are turned as they are rounded. Others multiply rounded operands as ever: the same terms.
  *
  * The derivative of rounding is taken to be 1. Where nothing is differentiated (losses that are measured, generation)
- * operands are what they are without: what a checkpoint is elsewhere. Attention's scores, norms, embeddings, heads,
- * routers, sums and the optimizer know nothing of 8 bits. */
+ * operands are what they are without: what a checkpoint is elsewhere. But a tape that is `as_trained` has those of
+ * training: rollouts and what an update is compared with, so that an id has one log-probability. Attention's scores,
+ * norms, embeddings, heads, routers, sums and the optimizer know nothing of 8 bits. */
 #ifndef WEFT_TENSOR_FP8_H
 #define WEFT_TENSOR_FP8_H
 #include "tensor/tensor.h"

@@ -68,7 +68,8 @@ struct tape {
     char *staged_to;     /* where its first byte that is not there yet goes */
     i64 staged_from;
     struct tape_record *last;
-    bool recording;         /* off: forward only */
+    bool recording;  /* off: forward only */
+    bool as_trained; /* forward only, but products are those of training (tensor/fp8.h); stays across tape_clear */
     enum dtype activations; /* BF16 or F32: what ops make of activations */
     struct free_class free[FREE_CLASSES];
     struct kept_block kept_blocks[KEPT_MOST];

@@ -284,6 +284,19 @@ static void numbers_of_8_bits_multiply_as_ever(void **state)
     }
 }
 
+/* A forward alone, by the products of one that is differentiated. */
+static void expect_as_trained(struct product *p)
+{
+    p->tape.as_trained = true;
+    forward(p);
+    void *alone = p->y->data;
+    p->tape.as_trained = false;
+    p->tape.recording = true;
+    forward(p);
+    expect_rows(alone, matrix_of(p->y->data, DTYPE_BF16, p->grouped ? R_USED : R, OUT), "y as trained");
+    p->tape.recording = false;
+}
+
 /* What is not differentiated is as it would be elsewhere. A product's operands do not stay on the tape. */
 static void only_what_is_differentiated_is_rounded(void **state)
 {
@@ -296,6 +309,7 @@ static void only_what_is_differentiated_is_rounded(void **state)
         forward(&p);
         forward(&plain);
         expect_rows(p.y->data, matrix_of(plain.y->data, DTYPE_BF16, grouped ? R_USED : R, OUT), "y");
+        expect_as_trained(&p);
         p.tape.recording = true;
         i64 before = p.tape.arena.used_bytes;
         forward(&p);
