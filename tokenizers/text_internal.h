@@ -475,6 +475,23 @@ struct encoder_pool *encoder_pool_open(void);
 void encoder_pool_close(struct encoder_pool *pool);
 void id_list_reserve(struct id_list *list, i64 more);
 
+/* ---- Training ---- */
+struct counted_word {
+    i64 bytes, length; /* in word_counts.bytes */
+    i64 count;
+};
+struct word_counts {
+    struct text bytes;
+    struct counted_word *words;
+    i64 word_count, word_capacity;
+    i32 *slots; /* words by their bytes; -1: empty */
+    u64 mask;
+};
+/* Merges the pair seen most, again and again, until the model has so many tokens or no pair is left. byte_ids: of the
+ * 256 bytes. */
+int merges_learn(struct text_tokenizer *tokenizer, const struct word_counts *words, const i32 *byte_ids,
+                 i64 vocabulary);
+
 /* ---- Other formats ---- */
 struct text_tokenizer *sentencepiece_parse(const void *bytes, i64 length, const char *origin);
 bool sentencepiece_looks_like(const void *bytes, i64 length);
