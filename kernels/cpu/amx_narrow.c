@@ -299,9 +299,12 @@ void cpu_amx_matmul_narrow(struct device *device, struct matrix out, struct matr
         cpu_v4_matmul_narrow(device, out, a, w, groups);
         return;
     }
+    i64 total = groups ? groups->offsets[groups->count] : a.rows;
+    if (total == 0)
+        return;
     if (w->bits == 4)
         narrow_tables_fill(&job.tables);
-    i64 count = lay_rows(&job, groups), total = groups ? groups->offsets[groups->count] : a.rows;
+    i64 count = lay_rows(&job, groups);
     job.tile_strips = max_i64(1, TILE_BYTES / (job.steps * narrow_step_bytes(w)));
     job.column_tiles = ceil_div(job.strips, job.tile_strips);
     if (total > ALONE_ROWS)

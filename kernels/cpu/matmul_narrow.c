@@ -245,6 +245,8 @@ void CPU(matmul_narrow)(struct device *device, struct matrix out, struct matrix 
             (long long)out.columns, (long long)a.rows, (long long)a.columns, (long long)w->parts, (long long)w->rows,
             (long long)w->columns);
     i64 rows = groups ? groups->offsets[groups->count] : a.rows;
+    if (rows == 0)
+        return;
     i64 bound = groups ? pieces_bound(groups, PIECE_ROWS) : ceil_div(rows, PIECE_ROWS);
     struct job job = {.out = out, .a = a, .w = w, .steps = narrow_steps(w->columns), .strips = narrow_strips(w->rows)};
     i64 q_bytes = rows * job.steps * NARROW_COLUMNS * (i64)sizeof *job.q;
