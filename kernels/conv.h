@@ -8,6 +8,15 @@ static inline i64 product3(const i64 v[3])
     return v[0] * v[1] * v[2];
 }
 
+static inline bool conv_is_product(const struct conv *c) /* each position reads itself alone */
+{
+    bool is = true;
+    for (int axis = 0; axis < 3; axis++)
+        is &= c->kernel[axis] == 1 && c->stride[axis] == 1 && !c->pad_front[axis] &&
+              conv_out_size(c, axis) == c->size[axis];
+    return is;
+}
+
 static inline void conv_check(const struct conv *c, struct matrix x, struct matrix y, struct matrix w)
 {
     i64 in = product3(c->size), out = conv_out_size(c, 0) * conv_out_size(c, 1) * conv_out_size(c, 2);

@@ -2,8 +2,6 @@
 
 #include "kernels/deferred.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <math.h>
 #include <string.h>
 
@@ -22,77 +20,6 @@ void weights_open(struct weights *weights, struct device *device, enum dtype dty
     i64 *sizes[] = {&l->data_ranks, &l->expert_ranks, &l->tensor_ranks, &l->chunk_ranks, &l->chunks};
     for (i64 i = 0; i < COUNT_OF(sizes); i++)
         *sizes[i] = max_i64(*sizes[i], 1);
-}
-
-static i64 chunk_of(const struct weights_layout *layout, i64 layer)
-{
-    i64 last = layout->chunks - 1;
-    return layer < 0 ? 0 : layer >= layout->layers ? last : ((layer + 1) * layout->chunks - 1) / layout->layers;
-}
-
-static bool is_held(const struct weight_spec *spec, const struct weights_layout *layout)
-{
-    return spec->shared || chunk_of(layout, spec->layer) % layout->chunk_ranks == layout->chunk_rank;
-}
-
-static void place_parts(struct weight *w, const struct weights_layout *layout)
-{
-    i64 ranks = w->spec.expert_axis ? layout->expert_ranks : 1;
-    require(w->spec.parts % ranks == 0, "%s: %lld parts on %lld ranks", w->spec.name, (long long)w->spec.parts,
-            (long long)ranks);
-    w->parts = is_held(&w->spec, layout) ? w->spec.parts / ranks : 0;
-    w->first_part = w->spec.expert_axis ? layout->expert_rank * w->parts : 0;
-}
-
-static void place_rows(struct weight *w, const struct weights_layout *layout)
-{
-    i64 ranks = w->spec.tensor_axis == AXIS_ROWS ? layout->tensor_ranks : 1, first = 0;
-    w->rows = 0;
-    for (int i = 0; i < 4 && w->spec.pieces[i].name; i++) {
-        i64 rows = w->spec.pieces[i].rows;
-        require(rows % ranks == 0, "%s: %lld rows on %lld ranks", w->spec.name, (long long)rows, (long long)ranks);
-        w->piece_rows[i] = rows / ranks;
-        w->piece_first[i] = ranks > 1 ? layout->tensor_rank * w->piece_rows[i] : 0;
-        w->rows += w->piece_rows[i];
-        first += rows;
-    }
-    require(first == w->spec.rows, "%s: pieces of %lld rows, not %lld", w->spec.name, (long long)first,
-            (long long)w->spec.rows);
-}
-
-static void place_columns(struct weight *w, const struct weights_layout *layout)
-{
-    i64 ranks = w->spec.tensor_axis == AXIS_COLUMNS ? layout->tensor_ranks : 1;
-    require(w->spec.columns % ranks == 0, "%s: %lld columns on %lld ranks", w->spec.name, (long long)w->spec.columns,
-            (long long)ranks);
-    w->columns = w->spec.columns / ranks;
-    w->first_column = ranks > 1 ? layout->tensor_rank * w->columns : 0;
-}
-
-i64 weight_sharers(const struct weight_spec *spec, const struct weights_layout *layout)
-{
-    return spec->expert_axis ? layout->data_ranks / layout->expert_ranks : layout->data_ranks;
-}
-
-i64 weight_sharer(const struct weight_spec *spec, const struct weights_layout *layout)
-{
-    return spec->expert_axis ? layout->data_rank / layout->expert_ranks : layout->data_rank;
-}
-
-static void place_share(struct weight *w, const struct weights_layout *layout, bool training)
-{
-    i64 all = w->parts * w->rows, ranks = weight_sharers(&w->spec, layout), rank = weight_sharer(&w->spec, layout);
-    bool cut = training && w->spec.trained;
-    w->share_first = cut ? all * rank / ranks : 0;
-    w->share_rows = cut ? all * (rank + 1) / ranks - w->share_first : all;
-}
-
-void weight_place(struct weight *w, const struct weights_layout *layout, bool training)
-{
-    place_parts(w, layout);
-    place_rows(w, layout);
-    place_columns(w, layout);
-    place_share(w, layout, training);
 }
 
 struct weight_spec weight_matrix(const char *name, i64 rows, i64 columns)
@@ -277,19 +204,6 @@ struct weight *weights_find(struct weights *weights, const char *name)
     panic("no weight named %s", name);
 }
 
-/* Row of the logical matrix (of one part) that holds this rank's row `row`, and -1 never. */
-static i64 logical_row(const struct weight *w, i64 row)
-{
-    i64 before = 0;
-    for (int i = 0; i < 4; i++) {
-        if (row < w->piece_rows[i])
-            return before + w->piece_first[i] + row;
-        row -= w->piece_rows[i];
-        before += w->spec.pieces[i].rows;
-    }
-    panic("%s: row out of range", w->spec.name);
-}
-
 static void put_copy(struct weights *weights, struct weight *w, i64 at, i64 count, const float *values)
 {
     char *to = (char *)w->value.data + at * dtype_bytes(w->value.dtype);
@@ -319,24 +233,6 @@ void weight_get(const struct weights *weights, const struct weight *w, i64 row, 
     device_get(weights->device, values, w->master + (row - w->share_first) * w->columns, rows * w->columns * 4);
 }
 
-void weight_share_to_logical(float *logical, const struct weight *w, const float *share)
-{
-    for (i64 i = 0; i < w->share_rows; i++) {
-        i64 at = w->share_first + i, part = w->first_part + at / w->rows;
-        i64 row = part * w->spec.rows + logical_row(w, at % w->rows);
-        memcpy(logical + row * w->spec.columns + w->first_column, share + i * w->columns, (size_t)w->columns * 4);
-    }
-}
-
-void weight_share_from_logical(float *share, const struct weight *w, const float *logical)
-{
-    for (i64 i = 0; i < w->share_rows; i++) {
-        i64 at = w->share_first + i, part = w->first_part + at / w->rows;
-        i64 row = part * w->spec.rows + logical_row(w, at % w->rows);
-        memcpy(share + i * w->columns, logical + row * w->spec.columns + w->first_column, (size_t)w->columns * 4);
-    }
-}
-
 struct init_job {
     struct weight *weight;
     struct rng_key key;
@@ -359,8 +255,7 @@ static void init_row(void *context, i64 tile, int worker)
     const struct init_job *job = context;
     struct weight *w = job->weight;
     (void)worker;
-    i64 part = w->first_part + tile / w->rows, row = logical_row(w, tile % w->rows);
-    u64 first = (u64)((part * w->spec.rows + row) * w->spec.columns + w->first_column);
+    u64 first = (u64)weight_logical_at(w, tile);
     for (i64 c = 0; c < w->columns; c++)
         job->values[tile * w->columns + c] = init_value(job, first + (u64)c);
 }

@@ -124,9 +124,11 @@ void weight_place(struct weight *weight, const struct weights_layout *layout, bo
 void weight_put(struct weights *weights, struct weight *weight, i64 row, i64 rows, const float *values);
 void weight_get(const struct weights *weights, const struct weight *weight, i64 row, i64 rows, float *values);
 void weight_clear_moments(struct weights *weights, struct weight *weight);
-/* Between the logical matrix [spec.parts * spec.rows, spec.columns] and the rows of a placed weight's share. */
+/* Between the logical matrix [spec.parts * spec.rows, spec.columns] and the rows of a placed weight's share; and where
+ * in that matrix row `row` of this rank's slice begins. */
 void weight_share_to_logical(float *logical, const struct weight *placed, const float *share);
 void weight_share_from_logical(float *share, const struct weight *placed, const float *logical);
+i64 weight_logical_at(const struct weight *placed, i64 row);
 /* narrow.c: of weights that are not trained, those of the backbone's products become numbers of 8 or 4 bits, the scale
  * of each row (and of blocks of 32) chosen for the least square error, and what they were is given back, but for an
  * embedding that is looked up, too. Nothing can be loaded, put or saved afterwards. */

@@ -372,13 +372,11 @@ __global__ void multiply_codes(float *out, const __grid_constant__ tile_map a, c
         mbarrier_wait(full, step % 2);
         keep_in_place(d);
         warpgroup_fence();
-        if (BUG == NOT_FIRST)
-            warpgroup_mma_fp8<format>(d, of_a, of_b, true);
-        else
-            warpgroup_mma_fp8_first<BUG == OTHER_FORMAT ? other : format>(d, of_a, of_b);
+        warpgroup_mma_fp8<BUG == OTHER_FORMAT ? other : format, BUG != NOT_FIRST>(d, of_a, of_b);
 #pragma unroll
         for (int k = 32; k < TILE_ROW_BYTES; k += 32)
-            warpgroup_mma_fp8<format>(d, fp8_further(of_a, k), fp8_further(of_b, BUG == HALF_AS_FAR ? k / 2 : k), true);
+            warpgroup_mma_fp8<format, false>(d, fp8_further(of_a, k),
+                                             fp8_further(of_b, BUG == HALF_AS_FAR ? k / 2 : k));
         warpgroup_commit();
         warpgroup_wait<0>();
         keep_in_place(d);

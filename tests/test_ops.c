@@ -1,10 +1,20 @@
-/* Ops: every case of cases/ on the CPU, behind the wall and on the meta backend; norms, rope and swiglu against torch.
- */
+/* Ops: every case of cases/ on the CPU, behind the wall and on the meta backend, or those of the ops that arguments
+ * name; norms, rope and swiglu against torch. */
 #include "cases/cases.h"
 #include "tests/golden.h"
 
 #define NAME(name, arguments, names) #name,
 static const char *const op_names[] = {WEFT_OPS(NAME)};
+
+static char **wanted; /* names of ops, ending with NULL; none: all */
+
+static bool is_wanted(const struct op_case *c)
+{
+    bool named = !*wanted;
+    for (char **name = wanted; *name; name++)
+        named |= strcmp(*name, c->name) == 0;
+    return named;
+}
 
 static void every_op_has_a_case(void **state)
 {
@@ -25,7 +35,7 @@ static void check_all(struct device *device, const struct check_scope *scope)
 {
     const struct op_case *c;
     for (i64 i = 0; (c = case_at(i)) != NULL; i++)
-        if (case_check(c, device, scope) != 0)
+        if (is_wanted(c) && case_check(c, device, scope) != 0)
             fail_msg("%s: %s", device_name(device), error_text());
     device_close(device);
 }
@@ -144,7 +154,7 @@ static void meta_counts_them(void **state)
     (void)state;
     device_open_meta(&meta);
     for (i64 i = 0; (c = case_at(i)) != NULL; i++)
-        if (case_each(c, true, count_run, &meta) != 0)
+        if (is_wanted(c) && case_each(c, true, count_run, &meta) != 0)
             fail_msg("meta: %s", error_text());
     device_close(&meta);
 }
@@ -237,7 +247,7 @@ static void swiglu_is_that_of_torch(void **state)
     golden_close(&g);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_has_a_case),
@@ -250,5 +260,11 @@ int main(void)
         cmocka_unit_test(rope_is_exact_and_near_that_of_transformers),
         cmocka_unit_test(swiglu_is_that_of_torch),
     };
+    wanted = argv + 1;
+    for (int i = 1; i < argc; i++)
+        if (!case_find(argv[i])) {
+            print_error("%s: no op of that name in WEFT_OPS (kernels/kernels.h)\n", argv[i]);
+            return 2;
+        }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

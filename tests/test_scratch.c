@@ -59,9 +59,16 @@ static int compare(const struct op_case *c, struct op_run *run, void *context)
 
 static void ops_take_what_is_foreseen(void **state)
 {
-    static const char *const names[] = {
-        "matmul",    "matmul_grouped",    "matmul_grouped_swiglu", "matmul_grouped_weights",
-        "attention", "attention_backward"};
+    static const char *const names[] = {"matmul",
+                                        "matmul_grouped",
+                                        "matmul_grouped_swiglu",
+                                        "matmul_grouped_weights",
+                                        "matmul_narrow",
+                                        "attention",
+                                        "attention_backward",
+                                        "conv",
+                                        "conv_backward_data",
+                                        "conv_backward_weights"};
     struct device none;
     (void)state;
     device_open_cpu(&none);

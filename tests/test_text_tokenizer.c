@@ -474,6 +474,11 @@ static void bad_files_are_refused_with_a_reason(void **state)
     assert_refused((struct parts){.pre_tokenizer = "{\"type\":\"Metaspace\"}"}, "pre_tokenizer");
     assert_refused((struct parts){.pre_tokenizer = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Best\"}]}"},
                    "pre_tokenizer.pretokenizers[0]: type 'Best' is not supported; expected one of Sequence, Split");
+    assert_refused((struct parts){.post_processor = "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},"
+                                                    "{\"type\":\"Sequence\",\"processors\":[{}]}]}"},
+                   "post_processor.processors[1].processors[0] has no type");
+    assert_refused((struct parts){.post_processor = "{\"type\":\"Sequence\",\"parts\":[]}"},
+                   "expected a Sequence with a list of processors");
     assert_refused((struct parts){.pre_tokenizer = "{\"type\":\"Punctuation\",\"behavior\":\"Merged\"}"}, "behavior");
     assert_refused((struct parts){.post_processor = "{\"type\":\"Strange\"}"}, "post_processor");
     assert_refused((struct parts){.post_processor = "{\"type\":\"TemplateProcessing\",\"single\":[]}"},

@@ -472,19 +472,6 @@ static struct decoder *push_step(struct decoders *chain)
     return &chain->steps[chain->count++];
 }
 
-static int read_sequence(struct decoders *chain, const struct json *value, const struct source *source)
-{
-    const struct json *parts = json_get(value, "decoders");
-    if (json_kind(parts) != JSON_ARRAY)
-        return refuse(source, value, "a Sequence with a list of decoders");
-    for (i64 i = 0; i < json_count(parts); i++) {
-        struct source part = source_of(source, "decoders", i);
-        if (decoders_read(chain, json_at(parts, i), &part))
-            return -1;
-    }
-    return 0;
-}
-
 static int refuse_decoder(const struct source *source, const char *name)
 {
     const char *known[COUNT_OF(KINDS) + 2] = {"Sequence"};
@@ -493,13 +480,14 @@ static int refuse_decoder(const struct source *source, const char *name)
     return refuse_kind(source, name, known);
 }
 
-int decoders_read(struct decoders *chain, const struct json *value, const struct source *source)
+int decoders_read(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source)
 {
+    struct decoders *chain = &tokenizer->decoders;
     const char *name = kind_of(value);
     if (json_kind(value) == JSON_NULL)
         return 0;
     if (strcmp(name, "Sequence") == 0)
-        return read_sequence(chain, value, source);
+        return sequence_read(tokenizer, value, "decoders", decoders_read, source);
     if (chain->count == MOST_STEPS)
         return error_set("%s: %s: more than %d decoders", source->origin, source->place, MOST_STEPS);
     for (i64 i = 0; i < COUNT_OF(KINDS); i++) {

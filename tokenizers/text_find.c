@@ -47,6 +47,22 @@ int refuse_kind(const struct source *source, const char *name, const char *const
     return -1;
 }
 
+int sequence_read(struct text_tokenizer *tokenizer, const struct json *sequence, const char *key, part_fn *read,
+                  const struct source *source)
+{
+    const struct json *parts = json_get(sequence, key);
+    char expected[64];
+    snprintf(expected, sizeof expected, "a Sequence with a list of %s", key);
+    if (json_kind(parts) != JSON_ARRAY)
+        return refuse(source, sequence, expected);
+    for (i64 i = 0; i < json_count(parts); i++) {
+        struct source part = source_of(source, key, i);
+        if (read(tokenizer, json_at(parts, i), &part))
+            return -1;
+    }
+    return 0;
+}
+
 int finder_init(struct finder *finder, const struct json *pattern, const struct source *source)
 {
     const struct json *string = json_get(pattern, "String"), *regex = json_get(pattern, "Regex");

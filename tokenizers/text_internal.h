@@ -104,6 +104,13 @@ struct source source_of(const struct source *source, const char *key, i64 index)
 /* FILE: PLACE: kind 'NAME' is not supported; expected one of ... */
 int refuse_kind(const struct source *source, const char *name, const char *const *known);
 
+/* Reads a part of the file, of which null says nothing, into the tokenizer. */
+typedef int part_fn(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source);
+part_fn normalizers_read, splitters_read, decoders_read, template_read;
+/* The parts of a Sequence, listed as `key`, in their order. */
+int sequence_read(struct text_tokenizer *tokenizer, const struct json *sequence, const char *key, part_fn *read,
+                  const struct source *source);
+
 /* The expression without classes within classes and &&; appended. */
 int regex_expand_classes(struct text *out, const char *pattern, const char *origin);
 
@@ -143,7 +150,6 @@ struct normalizers {
     struct normalizer *steps;
     i64 count;
 };
-int normalizers_read(struct normalizers *chain, const struct json *value, const struct source *source);
 struct sentencepiece_rules {   /* of a .model file's normalizer */
     struct charsmap *charsmap; /* taken; NULL: none */
     const struct trie *kept;   /* user-defined symbols, left as they are; borrowed */
@@ -203,7 +209,6 @@ struct splitters {
     struct splitter steps[MAX_SPLITTERS];
     int count;
 };
-int splitters_read(struct splitters *chain, const struct json *value, const struct source *source);
 struct splitter *splitters_push(struct splitters *chain, const struct source *source); /* NULL: message */
 bool splitter_is_byte_level(const struct splitter *splitter);
 span_fn span_of_script, span_of_adjacent, span_of_kept;
@@ -294,7 +299,6 @@ struct decoders {
     struct decoder *steps; /* none: tokens are joined by spaces */
     i64 count;
 };
-int decoders_read(struct decoders *chain, const struct json *value, const struct source *source);
 /* strip_first: a space mark at the beginning is left out; strip_all: every one there. unknown: what an unknown id
  * becomes. */
 void decoders_add_sentencepiece(struct decoders *chain, bool strip_first, bool strip_all, const char *unknown);
@@ -467,12 +471,26 @@ struct added_cursor { /* {0} at first */
 bool added_next(struct added_match *out, struct added_cursor *cursor, const struct text_tokenizer *tokenizer,
                 const struct matcher *matcher, const u8 *text, i64 length);
 
-/* ---- Templates: what a post-processor puts around a text ---- */
-int template_read(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source);
-
 struct encoder_pool *encoder_pool_open(void);
 void encoder_pool_close(struct encoder_pool *pool);
 void id_list_reserve(struct id_list *list, i64 more);
+
+/* ---- Training ---- */
+struct counted_word {
+    i64 bytes, length; /* in word_counts.bytes */
+    i64 count;
+};
+struct word_counts {
+    struct text bytes;
+    struct counted_word *words;
+    i64 word_count, word_capacity;
+    i32 *slots; /* words by their bytes; -1: empty */
+    u64 mask;
+};
+/* Merges the pair seen most, again and again, until the model has so many tokens or no pair is left. byte_ids: of the
+ * 256 bytes. */
+int merges_learn(struct text_tokenizer *tokenizer, const struct word_counts *words, const i32 *byte_ids,
+                 i64 vocabulary);
 
 /* ---- Other formats ---- */
 struct text_tokenizer *sentencepiece_parse(const void *bytes, i64 length, const char *origin);

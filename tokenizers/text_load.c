@@ -6,15 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct {
+    const char *key;
+    part_fn *read;
+} PARTS[] = {{"normalizer", normalizers_read},
+             {"pre_tokenizer", splitters_read},
+             {"decoder", decoders_read},
+             {"post_processor", template_read}};
+
 static void keep_settings(struct text_tokenizer *tokenizer, const struct json *document)
 {
-    static const char *const keys[] = {"normalizer", "pre_tokenizer", "post_processor", "decoder"};
     struct json *model = json_object();
     struct json_iterator at;
     tokenizer->settings = json_object();
-    for (i64 i = 0; i < COUNT_OF(keys); i++) {
-        const struct json *value = json_get(document, keys[i]);
-        json_set(tokenizer->settings, keys[i], value ? json_copy(value) : json_of_null());
+    for (i64 i = 0; i < COUNT_OF(PARTS); i++) {
+        const struct json *value = json_get(document, PARTS[i].key);
+        json_set(tokenizer->settings, PARTS[i].key, value ? json_copy(value) : json_of_null());
     }
     for (bool more = json_first(&at, json_get(document, "model")); more;
          more = json_next(&at, json_get(document, "model")))
@@ -26,13 +33,11 @@ static void keep_settings(struct text_tokenizer *tokenizer, const struct json *d
 int tokenizer_configure(struct text_tokenizer *tokenizer, const struct json *document)
 {
     struct source root = {.origin = tokenizer->origin};
-    struct source normalizer = source_of(&root, "normalizer", -1), splitter = source_of(&root, "pre_tokenizer", -1);
-    struct source decoder = source_of(&root, "decoder", -1), processor = source_of(&root, "post_processor", -1);
-    if (normalizers_read(&tokenizer->normalizers, json_get(document, "normalizer"), &normalizer) ||
-        splitters_read(&tokenizer->splitters, json_get(document, "pre_tokenizer"), &splitter) ||
-        decoders_read(&tokenizer->decoders, json_get(document, "decoder"), &decoder) ||
-        template_read(tokenizer, json_get(document, "post_processor"), &processor))
-        return -1;
+    for (i64 i = 0; i < COUNT_OF(PARTS); i++) {
+        struct source part = source_of(&root, PARTS[i].key, -1);
+        if (PARTS[i].read(tokenizer, json_get(document, PARTS[i].key), &part))
+            return -1;
+    }
     keep_settings(tokenizer, document);
     return 0;
 }

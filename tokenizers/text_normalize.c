@@ -483,26 +483,14 @@ static int refuse_normalizer(const struct source *source, const char *name)
     return refuse_kind(source, name, known);
 }
 
-static int read_sequence(struct normalizers *chain, const struct json *value, const struct source *source)
+int normalizers_read(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source)
 {
-    const struct json *parts = json_get(value, "normalizers");
-    if (json_kind(parts) != JSON_ARRAY)
-        return refuse(source, value, "a Sequence with a list of normalizers");
-    for (i64 i = 0; i < json_count(parts); i++) {
-        struct source part = source_of(source, "normalizers", i);
-        if (normalizers_read(chain, json_at(parts, i), &part))
-            return -1;
-    }
-    return 0;
-}
-
-int normalizers_read(struct normalizers *chain, const struct json *value, const struct source *source)
-{
+    struct normalizers *chain = &tokenizer->normalizers;
     const char *name = kind_of(value);
     if (json_kind(value) == JSON_NULL)
         return 0;
     if (strcmp(name, "Sequence") == 0)
-        return read_sequence(chain, value, source);
+        return sequence_read(tokenizer, value, "normalizers", normalizers_read, source);
     if (chain->count == MOST_STEPS)
         return error_set("%s: %s: more than %d normalizers", source->origin, source->place, MOST_STEPS);
     for (i64 i = 0; i < COUNT_OF(KINDS); i++) {

@@ -311,41 +311,34 @@ static int read_scripts(struct splitters *chain, const struct json *value, const
     return push_spans(chain, source, span_of_script, BEHAVIOR_REMOVED, 0);
 }
 
-static int read_sequence(struct splitters *chain, const struct json *value, const struct source *source)
-{
-    const struct json *parts = json_get(value, "pretokenizers");
-    if (json_kind(parts) != JSON_ARRAY)
-        return refuse(source, value, "a Sequence with a list of pretokenizers");
-    for (i64 i = 0; i < json_count(parts); i++) {
-        struct source part = source_of(source, "pretokenizers", i);
-        if (splitters_read(chain, json_at(parts, i), &part))
-            return -1;
-    }
-    return 0;
-}
-
 static const struct {
     const char *name;
     read_fn *read;
 } KINDS[] = {
-    {"Sequence", read_sequence},     {"Split", read_split},
-    {"ByteLevel", read_byte_level},  {"Metaspace", read_metaspace},
-    {"Digits", read_digits},         {"Punctuation", read_punctuation},
-    {"Whitespace", read_whitespace}, {"WhitespaceSplit", read_whitespace_split},
-    {"BertPreTokenizer", read_bert}, {"CharDelimiterSplit", read_delimiter},
-    {"FixedLength", read_fixed},     {"UnicodeScripts", read_scripts},
+    {"Split", read_split},
+    {"ByteLevel", read_byte_level},
+    {"Metaspace", read_metaspace},
+    {"Digits", read_digits},
+    {"Punctuation", read_punctuation},
+    {"Whitespace", read_whitespace},
+    {"WhitespaceSplit", read_whitespace_split},
+    {"BertPreTokenizer", read_bert},
+    {"CharDelimiterSplit", read_delimiter},
+    {"FixedLength", read_fixed},
+    {"UnicodeScripts", read_scripts},
 };
 
-int splitters_read(struct splitters *chain, const struct json *value, const struct source *source)
+int splitters_read(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source)
 {
-    const char *name = kind_of(value), *known[COUNT_OF(KINDS) + 1];
+    const char *name = kind_of(value), *known[COUNT_OF(KINDS) + 2] = {"Sequence"};
     if (json_kind(value) == JSON_NULL)
         return 0;
+    if (strcmp(name, "Sequence") == 0)
+        return sequence_read(tokenizer, value, "pretokenizers", splitters_read, source);
     for (i64 i = 0; i < COUNT_OF(KINDS); i++)
         if (strcmp(name, KINDS[i].name) == 0)
-            return KINDS[i].read(chain, value, source);
+            return KINDS[i].read(&tokenizer->splitters, value, source);
     for (i64 i = 0; i < COUNT_OF(KINDS); i++)
-        known[i] = KINDS[i].name;
-    known[COUNT_OF(KINDS)] = NULL;
+        known[i + 1] = KINDS[i].name;
     return refuse_kind(source, name, known);
 }

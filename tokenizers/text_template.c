@@ -86,20 +86,12 @@ static int read_byte_level(struct text_tokenizer *tokenizer, const struct json *
 
 static int read_sequence(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source)
 {
-    const struct json *parts = json_get(value, "processors");
-    if (json_kind(parts) != JSON_ARRAY)
-        return refuse(source, value, "a Sequence with a list of processors");
-    for (i64 i = 0; i < json_count(parts); i++) {
-        struct source place = source_of(source, "processors", i);
-        if (template_read(tokenizer, json_at(parts, i), &place))
-            return -1;
-    }
-    return 0;
+    return sequence_read(tokenizer, value, "processors", template_read, source);
 }
 
 static const struct {
     const char *name;
-    int (*read)(struct text_tokenizer *tokenizer, const struct json *value, const struct source *source);
+    part_fn *read;
 } KINDS[] = {{"TemplateProcessing", read_template},
              {"ByteLevel", read_byte_level},
              {"BertProcessing", read_bert},

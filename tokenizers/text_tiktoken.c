@@ -147,7 +147,7 @@ struct text_tokenizer *tiktoken_parse(const void *bytes, i64 length, const struc
     struct source source = {.origin = origin};
     struct json *decoder = json_parse("{\"type\":\"ByteLevel\"}", 20, "decoder");
     int status = read_lines(tokenizer, bytes, length) || add_pattern(tokenizer, config) || find_pairs(tokenizer) ||
-                 decoders_read(&tokenizer->decoders, decoder, &source);
+                 decoders_read(tokenizer, decoder, &source);
     json_free(decoder);
     if (status) {
         text_tokenizer_free(tokenizer);

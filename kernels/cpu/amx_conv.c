@@ -3,7 +3,7 @@
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/patches.h"
 
-enum { RUN_STEPS = 20, POSITIONS_MOST = 128, SLOT_PATCHES = 4, SLOT_TURNED = 5 };
+enum { SLOT_PATCHES = 4 };
 
 static void zero_columns(char *patches, i64 patch_bytes, i64 rows, i64 columns)
 {
@@ -19,25 +19,19 @@ struct rows_job {
     struct patches patches;
     struct matrix out, w;
     bool transpose_w, add;
-    i64 depth, steps, positions; /* of a patch; of a tile */
+    i64 depth, steps; /* of a patch */
     struct amx_tiling tiling;
+    struct amx_scratch scratch;
     const char *image;
 };
-
-/* Between patches of a tile: whole steps, and never a multiple of what the first cache has sets for. */
-static i64 patch_bytes_of(i64 steps)
-{
-    return (steps % 2 ? steps : steps + 1) * AMX_BLOCK * 2;
-}
 
 static void run_positions(void *context, i64 index, int worker)
 {
     const struct rows_job *job = context;
     const struct amx_tiling *t = &job->tiling;
-    i64 first = index * job->positions, count = min_i64(job->positions, job->out.rows - first);
-    i64 patch_bytes = patch_bytes_of(job->steps), panels = ceil_div(job->out.columns, AMX_BLOCK);
-    char *patches = cpu_v4_scratch(worker, SLOT_PATCHES, round_up(job->positions, AMX_BLOCK) * patch_bytes);
-    i64 sums = job->steps > t->run_steps ? ceil_div(job->positions, AMX_BLOCK) * panels : 2;
+    i64 first = index * t->rows, count = min_i64(t->rows, job->out.rows - first);
+    i64 patch_bytes = amx_patch_bytes(job->steps);
+    char *patches = cpu_v4_scratch(worker, SLOT_PATCHES, job->scratch.a);
     struct amx_tile tile = {.out = matrix_rows(job->out, first, count),
                             .add = job->add,
                             .far = amx_is_far(job->out),
@@ -45,7 +39,7 @@ static void run_positions(void *context, i64 index, int worker)
                             .a_step_bytes = AMX_BLOCK * 2,
                             .a_block_bytes = AMX_BLOCK * patch_bytes,
                             .panel_bytes = job->steps * AMX_STEP_BYTES,
-                            .sums = cpu_v4_scratch(worker, AMX_SLOT_SUMS, sums * AMX_SUMS * 4)};
+                            .sums = cpu_v4_scratch(worker, AMX_SLOT_SUMS, job->scratch.sums)};
     cpu_v4_patches_gather(patches, patch_bytes, &job->patches, first, count, 0, patches_lines(&job->patches));
     zero_columns(patches, patch_bytes, count, job->depth);
     amx_begin();
@@ -64,11 +58,10 @@ static void multiply_patches(struct rows_job *job)
 {
     job->depth = product3(job->patches.kernel) * job->patches.x.columns;
     job->steps = amx_steps(job->depth);
-    job->tiling = amx_tiling_of(job->out.rows, min_i64(job->out.columns, AMX_COLUMNS_MOST), job->depth);
-    job->tiling.run_steps = ceil_div(job->steps, ceil_div(job->steps, RUN_STEPS));
-    job->positions = min_i64(job->tiling.rows, POSITIONS_MOST);
+    job->tiling = amx_conv_tiling(job->out.rows, job->out.columns, job->depth);
+    job->scratch = amx_conv_scratch(&job->tiling, job->out.columns, job->depth);
     job->image = amx_panels_of(job->w, job->transpose_w);
-    workers_run(ceil_div(job->out.rows, job->positions), run_positions, job);
+    workers_run(ceil_div(job->out.rows, job->tiling.rows), run_positions, job);
 }
 
 void cpu_amx_conv(struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv)
@@ -91,7 +84,7 @@ static struct matrix turn_weights(struct matrix w, const struct conv *c)
 {
     i64 taps = product3(c->kernel);
     struct matrix turned =
-        matrix_of(cpu_v4_scratch(0, SLOT_TURNED, taps * c->out * c->in * 2), w.dtype, taps * c->out, c->in);
+        matrix_of(cpu_v4_scratch(0, TURNED_SLOT, taps * c->out * c->in * 2), w.dtype, taps * c->out, c->in);
     for (i64 tap = 0; tap < taps; tap++)
         for (i64 o = 0; o < c->out; o++)
             memcpy(matrix_at(turned, tap * c->out + o, 0), matrix_at(w, o, (taps - 1 - tap) * c->in),

@@ -83,7 +83,8 @@ static void turn(float *sums, bool two)
     }
 }
 
-static void run_panel(const struct few *f, struct strip *s, i64 panel, i64 column)
+/* The strip begins at `column`, of which columns from `first` on are written. */
+static void run_panel(const struct few *f, struct strip *s, i64 panel, i64 column, i64 first)
 {
     i64 rows = min_i64(STRIP, f->a.rows - panel * STRIP);
     float sums[1024] __attribute__((aligned(64)));
@@ -101,11 +102,12 @@ static void run_panel(const struct few *f, struct strip *s, i64 panel, i64 colum
         turn(sums, true);
     }
     struct amx_drain drain = amx_drain_to(f->out, panel * STRIP, column, sums, f->add, false);
-    drain.mask = ~(__mmask32)0;
+    drain.mask = ~(__mmask32)0 << (first - column);
     amx_drain_all(&drain);
 }
 
-/* Columns [first, past) of the output, whole strips but for the last one of all, which then overlaps the one before. */
+/* Columns [first, past) of the output, whole strips but for the last one of all, which is multiplied once more from
+ * where it is whole. */
 static void run_strips(const struct few *f, i64 first, i64 past)
 {
     i64 panels = ceil_div(f->a.rows, STRIP), last = f->w.rows - STRIP;
@@ -117,7 +119,7 @@ static void run_strips(const struct few *f, i64 first, i64 past)
                           .steps = f->steps,
                           .next = column + STRIP < past ? matrix_at(f->w, next, 0) : NULL};
         for (i64 panel = 0; panel < panels; panel++)
-            run_panel(f, &s, panel, at);
+            run_panel(f, &s, panel, at, column);
     }
     amx_end();
 }

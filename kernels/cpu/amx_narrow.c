@@ -7,7 +7,7 @@
 #include "kernels/cpu/narrow_steps.h"
 #include "kernels/cpu/transpose.h"
 
-enum { PANEL = 16, HALF = 8, PIECE_ROWS = 256, GROUP_PIECE_ROWS = 64, HALF_BYTES = 1024, Q_MOST = 32639 };
+enum { PANEL = AMX_NARROW_PANEL, HALF = 8, PIECE_ROWS = 256, GROUP_PIECE_ROWS = 64, HALF_BYTES = 1024, Q_MOST = 32639 };
 enum { TILE_BYTES = 64 << 10, ALONE_ROWS = 64, AHEAD_STEPS = 2, LEAD_STEPS = 2, SLOT_STRIP = AMX_SLOT_B };
 
 struct rows { /* a piece of a in planes */
@@ -247,7 +247,7 @@ static void run_tile(void *context, i64 tile, int worker)
     const struct rows *r = &job->rows[tile / job->column_tiles];
     i64 first = tile % job->column_tiles * job->tile_strips, past = min_i64(first + job->tile_strips, job->strips);
     bool widened = job->w->bits == 4;
-    signed char *w = widened ? cpu_v4_scratch(worker, SLOT_STRIP, job->steps * NARROW_ROWS * NARROW_COLUMNS) : NULL;
+    signed char *w = widened ? cpu_v4_scratch(worker, SLOT_STRIP, narrow_strip_bytes(job->steps)) : NULL;
     if (r->rows == 0)
         return;
     amx_begin_with(r->rows == 1 ? 8 : 64);
@@ -277,14 +277,14 @@ static i64 lay_rows(struct job *job, const struct groups *groups)
     struct piece *pieces = memory_alloc(max_i64(bound, 1) * (i64)sizeof *pieces);
     i64 count = groups ? cut_few_rows(pieces, groups, GROUP_PIECE_ROWS) : cut_dense(pieces, job->a.rows), bytes = 0;
     for (i64 i = 0; i < count; i++)
-        bytes += ceil_div(pieces[i].rows, PANEL) * (job->steps * 2 * HALF_BYTES + 64);
+        bytes += ceil_div(pieces[i].rows, PANEL) * amx_narrow_panel_bytes(job->steps);
     i64 heads = round_up(count * (i64)sizeof *job->rows, 64);
     job->rows = cpu_v4_scratch(0, AMX_SLOT_SHARED, heads + bytes);
     char *at = (char *)job->rows + heads;
     for (i64 i = 0; i < count; i++) {
         i64 panels = ceil_div(pieces[i].rows, PANEL), planes = panels * job->steps * 2 * HALF_BYTES;
         job->rows[i] = (struct rows){.at = pieces[i], .planes = at, .scale = (float *)(at + planes)};
-        at += planes + panels * 64;
+        at += panels * amx_narrow_panel_bytes(job->steps);
     }
     memory_free(pieces);
     return count;
@@ -299,9 +299,12 @@ void cpu_amx_matmul_narrow(struct device *device, struct matrix out, struct matr
         cpu_v4_matmul_narrow(device, out, a, w, groups);
         return;
     }
+    i64 total = groups ? groups->offsets[groups->count] : a.rows;
+    if (total == 0)
+        return;
     if (w->bits == 4)
         narrow_tables_fill(&job.tables);
-    i64 count = lay_rows(&job, groups), total = groups ? groups->offsets[groups->count] : a.rows;
+    i64 count = lay_rows(&job, groups);
     job.tile_strips = max_i64(1, TILE_BYTES / (job.steps * narrow_step_bytes(w)));
     job.column_tiles = ceil_div(job.strips, job.tile_strips);
     if (total > ALONE_ROWS)

@@ -3,24 +3,7 @@
 /* A convolution is a product: patches [kernel * channels] of its input are multiplied by the weights. Patches exist for
  * one tile of positions at a time, in the worker's scratch, and stay in L2. The gradient of x is the same with dy
  * gathered through the inverse tables and the weights turned round, so every tile writes its own positions only. */
-enum {
-    PATCH_BYTES_MOST = 768 << 10,
-    POSITIONS_MOST = 512,
-    POSITIONS_LEAST = 64,
-    TILES_WANTED = 8,
-    COLUMNS_LEAST = 256
-};
-enum { SLOT_PATCHES, SLOT_WEIGHTS };
-
-static i64 positions_of_tile(i64 positions, i64 patch_bytes, i64 tiles_wanted)
-{
-    i64 tile = POSITIONS_MOST;
-    while (tile > POSITIONS_LEAST && ceil_div(positions, tile) < tiles_wanted)
-        tile /= 2;
-    while (tile > 16 && tile * patch_bytes > PATCH_BYTES_MOST)
-        tile /= 2;
-    return tile;
-}
+enum { SLOT_PATCHES };
 
 struct job {
     struct patches patches;
@@ -54,7 +37,7 @@ static void run_all_positions(struct job *job)
 {
     const struct patches *g = &job->patches;
     i64 patch_bytes = product3(g->kernel) * g->x.columns * element_bytes(g->x.dtype);
-    job->positions_tile = positions_of_tile(job->out.rows, patch_bytes, TILES_WANTED);
+    job->positions_tile = conv_positions(job->out.rows, patch_bytes, CONV_TILES_WANTED);
     workers_run(ceil_div(job->out.rows, job->positions_tile), run_positions, job);
 }
 
@@ -74,7 +57,7 @@ void CPU(conv)(struct device *device, struct matrix y, struct matrix x, struct m
 static struct matrix turn_weights(struct matrix w, const struct conv *c)
 {
     i64 taps = product3(c->kernel), row_bytes = c->in * element_bytes(w.dtype);
-    char *out = CPU(scratch)(0, SLOT_WEIGHTS, taps * c->out * row_bytes);
+    char *out = CPU(scratch)(0, TURNED_SLOT, taps * c->out * row_bytes);
     for (i64 tap = 0; tap < taps; tap++)
         for (i64 o = 0; o < c->out; o++)
             memcpy(out + (tap * c->out + o) * row_bytes, matrix_at(w, o, (taps - 1 - tap) * c->in), (size_t)row_bytes);
@@ -102,7 +85,7 @@ struct weights_job {
     const struct patches *patches;
     struct matrix dw, dy;
     bool add;
-    i64 chunks, chunk_rows, part_lines, line_parts;
+    struct conv_parts parts;
     float *partial; /* of each chunk, where there are several: [chunks, dw.rows, dw.columns] */
     patches_sum *sum;
 };
@@ -110,12 +93,13 @@ struct weights_job {
 static void run_part(void *context, i64 index, int worker)
 {
     const struct weights_job *job = context;
-    i64 chunk = index / job->line_parts, line = index % job->line_parts * job->part_lines;
+    const struct conv_parts *p = &job->parts;
+    i64 chunk = index / p->line_parts, line = index % p->line_parts * p->lines;
     i64 columns = patches_line_columns(job->patches), elements = job->dw.rows * job->dw.columns;
     struct patches_part part = {.add = !job->partial && job->add, .line = line};
-    part.lines = min_i64(job->part_lines, patches_lines(job->patches) - line);
-    part.begin = chunk * job->chunk_rows;
-    part.end = min_i64(part.begin + job->chunk_rows, job->dy.rows);
+    part.lines = min_i64(p->lines, patches_lines(job->patches) - line);
+    part.begin = chunk * p->chunk_rows;
+    part.end = min_i64(part.begin + p->chunk_rows, job->dy.rows);
     struct matrix out = job->dw;
     if (job->partial)
         out = matrix_of(job->partial + chunk * elements, DTYPE_F32, out.rows, out.columns);
@@ -130,7 +114,7 @@ static void run_partial_sums(void *context, i64 row, int worker)
     float *out = matrix_at(job->dw, row, 0);
     i64 columns = job->dw.columns, elements = job->dw.rows * columns;
     (void)worker;
-    for (i64 chunk = 0; chunk < job->chunks; chunk++) {
+    for (i64 chunk = 0; chunk < job->parts.chunks; chunk++) {
         const float *partial = job->partial + chunk * elements + row * columns;
         if (chunk == 0 && !job->add)
             memcpy(out, partial, (size_t)columns * 4);
@@ -141,20 +125,14 @@ static void run_partial_sums(void *context, i64 row, int worker)
     }
 }
 
-/* Lines of the kernel are split first, which costs nothing; positions only as far as parts are still wanted. */
 void CPU(patches_gradient)(struct matrix dw, struct matrix dy, const struct patches *patches, bool add,
                            patches_sum *sum)
 {
     struct weights_job job = {.patches = patches, .dw = dw, .dy = dy, .add = add, .sum = sum};
-    i64 lines = patches_lines(patches), positions = dy.rows;
-    job.part_lines = min_i64(lines, ceil_div(COLUMNS_LEAST, patches_line_columns(patches)));
-    job.line_parts = ceil_div(lines, job.part_lines);
-    i64 wanted = ceil_div(TILES_WANTED / 2, job.line_parts), possible = ceil_div(positions, 2 * POSITIONS_LEAST);
-    job.chunk_rows = round_up(ceil_div(positions, min_i64(wanted, possible)), 16);
-    job.chunks = ceil_div(positions, job.chunk_rows);
-    if (job.chunks > 1)
-        job.partial = CPU(scratch)(0, PARTIAL_SLOT, job.chunks * dw.rows * dw.columns * 4);
-    workers_run(job.chunks * job.line_parts, run_part, &job);
+    job.parts = conv_parts_of(dy.rows, patches_lines(patches), patches_line_columns(patches));
+    if (job.parts.chunks > 1)
+        job.partial = CPU(scratch)(0, PARTIAL_SLOT, job.parts.chunks * dw.rows * dw.columns * 4);
+    workers_run(job.parts.chunks * job.parts.line_parts, run_part, &job);
     if (job.partial)
         workers_run(dw.rows, run_partial_sums, &job);
 }
@@ -162,7 +140,7 @@ void CPU(patches_gradient)(struct matrix dw, struct matrix dy, const struct patc
 static void sum_part(const struct patches_part *part, struct matrix dy, const struct patches *g, int worker)
 {
     i64 columns = part->dw.columns, patch_bytes = columns * element_bytes(g->x.dtype);
-    i64 at_once = positions_of_tile(part->end - part->begin, patch_bytes, 1);
+    i64 at_once = conv_positions(part->end - part->begin, patch_bytes, 1);
     char *patches = CPU(scratch)(worker, SLOT_PATCHES, at_once * patch_bytes);
     struct gemm gemm = {.m = part->dw.rows,
                         .n = columns,

@@ -4,6 +4,7 @@
 #include "kernels/cpu/few_groups.h"
 #include "kernels/cpu/narrow_steps.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/transpose.h"
 
 enum { PIECE_ROWS = 256, TILE_BYTES = 64 << 10, ALONE_ROWS = 64, SLOT_STRIP = 2, SLOT_ROWS = 6, SLOT_PIECES = 7 };
@@ -218,7 +219,7 @@ static void run_tile(void *context, i64 tile, int worker)
     const struct job *job = context;
     const struct piece *piece = &job->pieces[tile / job->column_tiles];
     i64 first = tile % job->column_tiles * job->tile_strips, past = min_i64(first + job->tile_strips, job->strips);
-    signed char *room = CPU(scratch)(worker, SLOT_STRIP, job->steps * NARROW_ROWS * NARROW_COLUMNS);
+    signed char *room = job->w->bits == 4 ? CPU(scratch)(worker, SLOT_STRIP, narrow_strip_bytes(job->steps)) : NULL;
     for (i64 i = first; i < past && piece->rows > 0; i++) {
         i64 number = piece->member * job->strips + i;
         run_strip(job, piece, load_strip(room, job, number), number);
@@ -244,11 +245,13 @@ void CPU(matmul_narrow)(struct device *device, struct matrix out, struct matrix 
             (long long)out.columns, (long long)a.rows, (long long)a.columns, (long long)w->parts, (long long)w->rows,
             (long long)w->columns);
     i64 rows = groups ? groups->offsets[groups->count] : a.rows;
+    if (rows == 0)
+        return;
     i64 bound = groups ? pieces_bound(groups, PIECE_ROWS) : ceil_div(rows, PIECE_ROWS);
     struct job job = {.out = out, .a = a, .w = w, .steps = narrow_steps(w->columns), .strips = narrow_strips(w->rows)};
     i64 q_bytes = rows * job.steps * NARROW_COLUMNS * (i64)sizeof *job.q;
     job.pieces = CPU(scratch)(0, SLOT_PIECES, bound * (i64)sizeof *job.pieces);
-    job.q = CPU(scratch)(0, SLOT_ROWS, q_bytes + rows * 4);
+    job.q = CPU(scratch)(0, SLOT_ROWS, rows * narrow_row_bytes(job.steps));
     job.scale = (float *)((char *)job.q + q_bytes);
     job.tile_strips = max_i64(1, TILE_BYTES / (job.steps * narrow_step_bytes(w)));
     job.column_tiles = ceil_div(job.strips, job.tile_strips);

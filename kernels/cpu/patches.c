@@ -34,24 +34,18 @@ static void fill_runs(i32 *run, const struct patches *g)
 
 void CPU(patches_open)(struct patches *g, struct matrix x, const struct conv *c, bool backward)
 {
-    i64 entries[3], total = 0;
+    i32 *table = CPU(scratch)(0, PATCHES_SLOT, conv_tables_bytes(c, backward));
     g->x = x;
-    g->identity = true;
+    g->identity = conv_is_product(c);
     for (int axis = 0; axis < 3; axis++) {
-        i64 out = conv_out_size(c, axis);
+        i64 out = conv_out_size(c, axis), entries = conv_table_entries(c, axis, backward);
         g->from[axis] = backward ? out : c->size[axis];
         g->to[axis] = backward ? c->size[axis] : out;
         g->kernel[axis] = c->kernel[axis];
-        g->identity &=
-            c->kernel[axis] == 1 && c->stride[axis] == 1 && g->from[axis] == g->to[axis] && !c->pad_front[axis];
-        entries[axis] = g->to[axis] * c->kernel[axis];
-        total += entries[axis];
-    }
-    i32 *table = CPU(scratch)(0, PATCHES_SLOT, (total + entries[2]) * 4);
-    for (int axis = 0; axis < 3; axis++, table += entries[axis - 1]) {
         g->source[axis] = table;
-        for (i64 i = 0; i < entries[axis]; i++)
+        for (i64 i = 0; i < entries; i++)
             table[i] = (backward ? source_backward : source_forward)(c, axis, i / c->kernel[axis], i % c->kernel[axis]);
+        table += entries;
     }
     fill_runs(table, g);
     g->run = table;

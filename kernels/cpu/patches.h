@@ -1,8 +1,8 @@
 /* Patches of a convolution's input: the taps of each position side by side (im2col; Chellapilla et al. 2006). */
 #ifndef WEFT_CPU_PATCHES_H
 #define WEFT_CPU_PATCHES_H
-#include "kernels/conv.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/tiles.h"
 
 /* Where the taps of a patch come from. Per axis source[position * kernel + tap] is the coordinate read, or -1 for
  * zero; run[...] is how many taps of the last axis, from this one on, are zero or neighbours in memory: one copy.
@@ -16,7 +16,7 @@ struct patches {
 
 /* backward: positions are those of the input, x holds gradients of the output, and taps are counted from the end.
  * Tables lie in worker 0's slot PATCHES_SLOT until the next call. */
-enum { PATCHES_SLOT = 3, PARTIAL_SLOT = 6 };
+enum { PATCHES_SLOT = 5, TURNED_SLOT = 6, PARTIAL_SLOT = 6 };
 void CPU(patches_open)(struct patches *patches, struct matrix x, const struct conv *conv, bool backward);
 
 /* Patches of positions [first, first + count), of each the lines [line, line + lines); patch_bytes apart. */

@@ -3,7 +3,7 @@
  * wants AMX_TILES_EACH. */
 #ifndef WEFT_CPU_TILES_H
 #define WEFT_CPU_TILES_H
-#include "kernels/kernels.h"
+#include "kernels/conv.h"
 
 /* ---- products by multiply-adds: a tile has rows enough to pay for packing its columns of b. Sums depend on how they
  * are cut in gradients of weights alone, whose few tiles are made more by summing segments of the depth apart ---- */
@@ -289,6 +289,84 @@ static inline i64 amx_segments_bytes(const struct amx_gradient_tiling *t, i64 ro
 {
     i64 tiles = ceil_div(rows, t->rows) * ceil_div(columns, t->columns);
     return t->segments > 1 ? t->segments * tiles * t->rows * t->columns * 4 : 0;
+}
+
+/* ---- convolutions: patches (patches.h) of a tile's positions are gathered in a worker's scratch, and stay in the
+ * second cache ---- */
+enum { PATCHES_BYTES_MOST = 768 << 10, POSITIONS_MOST = 512, POSITIONS_LEAST = 64, CONV_TILES_WANTED = 8 };
+enum { CONV_COLUMNS_LEAST = 256, AMX_CONV_POSITIONS_MOST = 128, AMX_CONV_RUN_STEPS = 20 };
+
+static inline i64 conv_table_entries(const struct conv *c, int axis, bool backward) /* taps of each position */
+{
+    return (backward ? c->size[axis] : conv_out_size(c, axis)) * c->kernel[axis];
+}
+static inline i64 conv_tables_bytes(const struct conv *c, bool backward) /* sources by axis, and runs of the last */
+{
+    i64 runs = conv_table_entries(c, 2, backward);
+    return (conv_table_entries(c, 0, backward) + conv_table_entries(c, 1, backward) + 2 * runs) * 4;
+}
+
+static inline i64 conv_positions(i64 positions, i64 patch_bytes, i64 tiles_wanted) /* of a tile */
+{
+    i64 tile = POSITIONS_MOST;
+    while (tile > POSITIONS_LEAST && ceil_div(positions, tile) < tiles_wanted)
+        tile /= 2;
+    while (tile > 16 && tile * patch_bytes > PATCHES_BYTES_MOST)
+        tile /= 2;
+    return tile;
+}
+
+/* Gradients of weights: lines of the kernel are split first, which costs nothing; positions only as far as parts are
+ * still wanted. */
+struct conv_parts {
+    i64 lines, line_parts; /* of a part; how many */
+    i64 chunk_rows, chunks;
+};
+static inline struct conv_parts conv_parts_of(i64 positions, i64 lines, i64 line_columns)
+{
+    struct conv_parts p = {.lines = min_i64(lines, ceil_div(CONV_COLUMNS_LEAST, line_columns))};
+    p.line_parts = ceil_div(lines, p.lines);
+    i64 wanted = ceil_div(CONV_TILES_WANTED / 2, p.line_parts);
+    i64 possible = ceil_div(positions, 2 * POSITIONS_LEAST);
+    p.chunk_rows = round_up(ceil_div(positions, min_i64(wanted, possible)), 16);
+    p.chunks = ceil_div(positions, p.chunk_rows);
+    return p;
+}
+
+/* Between patches of a tile: whole steps, and never a multiple of what the first cache has sets for. */
+static inline i64 amx_patch_bytes(i64 steps)
+{
+    return (steps % 2 ? steps : steps + 1) * AMX_BLOCK * 2;
+}
+static inline struct amx_tiling amx_conv_tiling(i64 positions, i64 columns, i64 depth)
+{
+    struct amx_tiling t = amx_tiling_of(positions, min_i64(columns, AMX_COLUMNS_MOST), depth);
+    i64 steps = amx_steps(depth);
+    t.run_steps = ceil_div(steps, ceil_div(steps, AMX_CONV_RUN_STEPS));
+    t.rows = min_i64(t.rows, AMX_CONV_POSITIONS_MOST);
+    return t;
+}
+static inline struct amx_scratch amx_conv_scratch(const struct amx_tiling *t, i64 columns, i64 depth)
+{
+    i64 steps = amx_steps(depth);
+    struct amx_scratch s = amx_scratch_of(t->rows, columns, steps, steps > t->run_steps);
+    return (struct amx_scratch){round_up(t->rows, AMX_BLOCK) * amx_patch_bytes(steps), 0, s.sums, s.b};
+}
+
+/* ---- weights in few bits: rows become whole numbers, on tiles panels of two planes, before they are multiplied ----
+ */
+enum { AMX_NARROW_PANEL = 16 };
+static inline i64 narrow_row_bytes(i64 steps) /* and its scale */
+{
+    return steps * NARROW_COLUMNS * 2 + 4;
+}
+static inline i64 narrow_strip_bytes(i64 steps) /* of weights of 4 bits */
+{
+    return steps * NARROW_ROWS * NARROW_COLUMNS;
+}
+static inline i64 amx_narrow_panel_bytes(i64 steps)
+{
+    return AMX_NARROW_PANEL * narrow_row_bytes(steps);
 }
 
 /* ---- attention: queries times heads of a group, and keys, of a tile; keys come in blocks ---- */

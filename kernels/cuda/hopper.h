@@ -242,38 +242,30 @@ __device__ inline void warpgroup_mma(float (&d)[HALF], const u32 (&of_a)[4], u64
 #endif
 }
 
-/* d [64, 128] += or = a [64, 32] b [128, 32]^T in 8 bits, a of the format and b e4m3: operands lie by rows alone, 32
- * further is + 2 (fp8_further). Sums keep about 14 bits: DeepSeek-V3, arXiv 2412.19437, 3.3.2. */
+/* d [64, 128] += or (first: what d was before needs no registers) = a [64, 32] b [128, 32]^T in 8 bits, a of the format
+ * and b e4m3: operands lie by rows alone, 32 further is + 2 (fp8_further). Sums keep about 14 bits: DeepSeek-V3, arXiv
+ * 2412.19437, 3.3.2. */
 __device__ inline u64 fp8_further(u64 descriptor, int k) /* a multiple of 32 */
 {
     return descriptor + (u64)(k / 16);
 }
-#define OPERANDS "l"(of_a), "l"(of_b), "r"((int)adds)
-template <enum fp8 format> __device__ inline void warpgroup_mma_fp8(float (&d)[64], u64 of_a, u64 of_b, bool adds)
+template <enum fp8 format, bool first> __device__ inline void warpgroup_mma_fp8(float (&d)[64], u64 of_a, u64 of_b)
 {
 #ifdef WEFT_EMULATED
-    emu::wgmma({d, NULL, of_a, of_b, 128, adds, false, false, format == FP8_E4M3 ? emu::E4M3 : emu::E5M2});
+    emu::wgmma({d, NULL, of_a, of_b, 128, !first, false, false, format == FP8_E4M3 ? emu::E4M3 : emu::E5M2});
 #else
-    if constexpr (format == FP8_E4M3)
-        WGMMA_OF("k32.f32.e4m3.e4m3", 128, "+f", "%66", "%64, %65, add, 1, 1", OPERANDS);
+#define MULTIPLY(kind, access, add) WGMMA_OF(kind, 128, access, add, "%64, %65, add, 1, 1", "l"(of_a), "l"(of_b))
+    if constexpr (first && format == FP8_E4M3)
+        MULTIPLY("k32.f32.e4m3.e4m3", "=f", "0");
+    else if constexpr (first)
+        MULTIPLY("k32.f32.e5m2.e4m3", "=f", "0");
+    else if constexpr (format == FP8_E4M3)
+        MULTIPLY("k32.f32.e4m3.e4m3", "+f", "1");
     else
-        WGMMA_OF("k32.f32.e5m2.e4m3", 128, "+f", "%66", "%64, %65, add, 1, 1", OPERANDS);
+        MULTIPLY("k32.f32.e5m2.e4m3", "+f", "1");
+#undef MULTIPLY
 #endif
 }
-#undef OPERANDS
-#define OPERANDS "l"(of_a), "l"(of_b)
-template <enum fp8 format> __device__ inline void warpgroup_mma_fp8_first(float (&d)[64], u64 of_a, u64 of_b)
-{
-#ifdef WEFT_EMULATED
-    emu::wgmma({d, NULL, of_a, of_b, 128, false, false, false, format == FP8_E4M3 ? emu::E4M3 : emu::E5M2});
-#else
-    if constexpr (format == FP8_E4M3)
-        WGMMA_OF("k32.f32.e4m3.e4m3", 128, "=f", "0", "%64, %65, add, 1, 1", OPERANDS);
-    else
-        WGMMA_OF("k32.f32.e5m2.e4m3", 128, "=f", "0", "%64, %65, add, 1, 1", OPERANDS);
-#endif
-}
-#undef OPERANDS
 
 /* d [64, 16 STEPS] as factors a of products along its columns. */
 template <int STEPS> __device__ inline void pack_factors(u32 (&a)[STEPS][4], const float (&d)[8 * STEPS])

@@ -117,10 +117,10 @@ template <enum fp8 format> __device__ static void multiply_block(float (&d)[OWN]
     u64 a = tile_descriptor(s->a[warpgroup * ROWS]), b = tile_descriptor(s->b);
     keep_in_place(d);
     warpgroup_fence();
-    warpgroup_mma_fp8_first<format>(d, a, b);
+    warpgroup_mma_fp8<format, true>(d, a, b);
 #pragma unroll
     for (int k = 32; k < FP8_BLOCK; k += 32)
-        warpgroup_mma_fp8<format>(d, fp8_further(a, k), fp8_further(b, k), true);
+        warpgroup_mma_fp8<format, false>(d, fp8_further(a, k), fp8_further(b, k));
     warpgroup_commit();
     warpgroup_wait<0>();
     keep_in_place(d);

@@ -80,6 +80,7 @@ static void matmul_narrow(struct device *device, struct matrix out, struct matri
 {
     double rows = groups ? grouped_rows(a.rows, groups) : (double)a.rows;
     double used = groups ? (double)groups->count / (double)w->parts : 1, share = rows / (double)max_i64(a.rows, 1);
+    meta_see_narrow(device, a, w);
     double each = (double)w->bits / 8 + (w->bits == 4 ? 1.0 / 32 : 0);
     count(device, 2 * rows * (double)a.columns * (double)out.columns,
           (bytes(a) + bytes(out)) * share +
@@ -137,18 +138,21 @@ static double conv_flops(struct matrix y, const struct conv *c)
 
 static void conv(struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *c)
 {
+    meta_see_conv(device, y, x, w, c);
     count(device, conv_flops(y, c), bytes(y) + bytes(x) + bytes(w));
 }
 
 static void conv_backward_data(struct device *device, struct matrix dx, struct matrix dy, struct matrix w,
                                const struct conv *c, bool add)
 {
+    meta_see_conv_data(device, dx, dy, w, c, add);
     count(device, conv_flops(dy, c), written(dx, add) + bytes(dy) + bytes(w));
 }
 
 static void conv_backward_weights(struct device *device, struct matrix dw, struct matrix dy, struct matrix x,
                                   const struct conv *c, bool add)
 {
+    meta_see_conv_weights(device, dw, dy, x, c);
     count(device, conv_flops(dy, c), written(dw, add) + bytes(dy) + bytes(x));
 }
 

@@ -15,6 +15,12 @@ void meta_see_grouped_swiglu(struct device *device, struct matrix y, struct matr
                              const i32 *rows, struct matrix w, const struct groups *groups);
 void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x,
                               const i32 *rows, const struct groups *groups);
+void meta_see_narrow(struct device *device, struct matrix a, const struct narrow *w);
+void meta_see_conv(struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv);
+void meta_see_conv_data(struct device *device, struct matrix dx, struct matrix dy, struct matrix w,
+                        const struct conv *conv, bool add);
+void meta_see_conv_weights(struct device *device, struct matrix dw, struct matrix dy, struct matrix x,
+                           const struct conv *conv);
 void meta_see_attention(struct device *device, struct matrix q, struct matrix k, i64 heads, i64 kv_heads,
                         const struct intervals *intervals, bool backward);
 i64 meta_scratch_bytes(const struct device *device);

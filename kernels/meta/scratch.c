@@ -1,4 +1,5 @@
 #include "kernels/cpu/tiles.h"
+#include "kernels/levels.h"
 #include "kernels/meta/meta.h"
 
 static void see_scratch(struct device *device, int slot, i64 bytes)
@@ -123,6 +124,98 @@ void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 exper
     }
     see_gemm(device, min_i64(even_rows(slice), slice), dy.rows, x.dtype);
 }
+
+void meta_see_narrow(struct device *device, struct matrix a, const struct narrow *w)
+{
+    i64 steps = narrow_steps(w->columns), strip = w->bits == 4 ? narrow_strip_bytes(steps) : 0;
+    if (device->level == CPU_LEVEL_AMX && cpu_has_tiles_of_bytes() && a.dtype == DTYPE_BF16) {
+        see_scratch(device, 1, strip);
+        see_scratch(device, 7, ceil_div(a.rows, AMX_NARROW_PANEL) * amx_narrow_panel_bytes(steps));
+        return;
+    }
+    see_scratch(device, 2, strip);
+    see_scratch(device, 6, a.rows * narrow_row_bytes(steps));
+}
+
+/* ---- Convolutions ---- */
+
+static bool on_tiles(const struct device *device, struct matrix a, struct matrix b)
+{
+    return device->level == CPU_LEVEL_AMX && a.dtype == DTYPE_BF16 && b.dtype == DTYPE_BF16;
+}
+
+/* Patches of x times w, or w turned round. */
+static void see_patches(struct device *device, struct matrix out, struct matrix x, struct matrix w,
+                        const struct conv *conv)
+{
+    i64 depth = product3(conv->kernel) * x.columns, patch_bytes = depth * dtype_bytes(x.dtype);
+    if (on_tiles(device, x, w)) {
+        struct amx_tiling tiling = amx_conv_tiling(out.rows, out.columns, depth);
+        struct amx_scratch scratch = amx_conv_scratch(&tiling, out.columns, depth);
+        see_scratch(device, 4, scratch.a);
+        scratch.a = 0;
+        scratch.shared = w.packed ? 0 : scratch.shared;
+        see_tile(device, scratch);
+        return;
+    }
+    i64 positions = conv_positions(out.rows, patch_bytes, CONV_TILES_WANTED);
+    see_scratch(device, 0, positions * patch_bytes);
+    see_rows(device, min_i64(positions, out.rows), depth, x.dtype);
+}
+
+void meta_see_conv(struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv)
+{
+    see_scratch(device, 5, conv_tables_bytes(conv, false));
+    if (conv_is_product(conv))
+        meta_see_matmul(device, y, x, false, w, true, false);
+    else
+        see_patches(device, y, x, w, conv);
+}
+
+void meta_see_conv_data(struct device *device, struct matrix dx, struct matrix dy, struct matrix w,
+                        const struct conv *conv, bool add)
+{
+    see_scratch(device, 5, conv_tables_bytes(conv, true));
+    if (conv_is_product(conv)) {
+        meta_see_matmul(device, dx, dy, false, w, false, add);
+        return;
+    }
+    see_scratch(device, 6, w.rows * w.columns * dtype_bytes(w.dtype));
+    w.packed = NULL;
+    see_patches(device, dx, dy, w, conv);
+}
+
+/* A part of so many columns, whose sums take so many positions. */
+static void see_conv_part(struct device *device, struct matrix dw, i64 columns, struct matrix x, i64 positions)
+{
+    i64 patch_bytes = columns * dtype_bytes(x.dtype);
+    if (on_tiles(device, x, x)) {
+        see_scratch(device, 4, min_i64(DEPTH_RUN, positions) * patch_bytes);
+        see_tile(device, amx_gradient_scratch(dw.rows, columns, positions));
+        return;
+    }
+    i64 at_once = conv_positions(positions, patch_bytes, 1);
+    see_scratch(device, 0, at_once * patch_bytes);
+    see_gemm(device, dw.rows, min_i64(at_once, positions), x.dtype);
+}
+
+void meta_see_conv_weights(struct device *device, struct matrix dw, struct matrix dy, struct matrix x,
+                           const struct conv *conv)
+{
+    i64 lines = conv->kernel[0] * conv->kernel[1], line_columns = conv->kernel[2] * x.columns;
+    struct conv_parts parts = conv_parts_of(dy.rows, lines, line_columns);
+    i64 left = lines - (parts.line_parts - 1) * parts.lines, positions = min_i64(parts.chunk_rows, dy.rows);
+    see_scratch(device, 5, conv_tables_bytes(conv, false));
+    if (conv_is_product(conv) && on_tiles(device, dy, x)) {
+        see_gradient_on_tiles(device, dw, x.rows);
+        return;
+    }
+    see_scratch(device, 6, parts.chunks > 1 ? parts.chunks * dw.rows * dw.columns * 4 : 0);
+    see_conv_part(device, dw, parts.lines * line_columns, x, positions);
+    see_conv_part(device, dw, left * line_columns, x, positions);
+}
+
+/* ---- Attention ---- */
 
 /* Keys and values once or twice as operands, and the sums of their gradients. */
 static void see_attention_on_tiles(struct device *device, struct matrix k, i64 width, bool backward)

@@ -1,0 +1,107 @@
+/* Where a weight stands: which parts, rows and columns of the logical matrix a rank holds, and which of them it
+ * updates. */
+#include "tensor/weights.h"
+
+#include <string.h>
+
+static i64 chunk_of(const struct weights_layout *layout, i64 layer)
+{
+    i64 last = layout->chunks - 1;
+    return layer < 0 ? 0 : layer >= layout->layers ? last : ((layer + 1) * layout->chunks - 1) / layout->layers;
+}
+
+static bool is_held(const struct weight_spec *spec, const struct weights_layout *layout)
+{
+    return spec->shared || chunk_of(layout, spec->layer) % layout->chunk_ranks == layout->chunk_rank;
+}
+
+static void place_parts(struct weight *w, const struct weights_layout *layout)
+{
+    i64 ranks = w->spec.expert_axis ? layout->expert_ranks : 1;
+    require(w->spec.parts % ranks == 0, "%s: %lld parts on %lld ranks", w->spec.name, (long long)w->spec.parts,
+            (long long)ranks);
+    w->parts = is_held(&w->spec, layout) ? w->spec.parts / ranks : 0;
+    w->first_part = w->spec.expert_axis ? layout->expert_rank * w->parts : 0;
+}
+
+static void place_rows(struct weight *w, const struct weights_layout *layout)
+{
+    i64 ranks = w->spec.tensor_axis == AXIS_ROWS ? layout->tensor_ranks : 1, first = 0;
+    w->rows = 0;
+    for (int i = 0; i < 4 && w->spec.pieces[i].name; i++) {
+        i64 rows = w->spec.pieces[i].rows;
+        require(rows % ranks == 0, "%s: %lld rows on %lld ranks", w->spec.name, (long long)rows, (long long)ranks);
+        w->piece_rows[i] = rows / ranks;
+        w->piece_first[i] = ranks > 1 ? layout->tensor_rank * w->piece_rows[i] : 0;
+        w->rows += w->piece_rows[i];
+        first += rows;
+    }
+    require(first == w->spec.rows, "%s: pieces of %lld rows, not %lld", w->spec.name, (long long)first,
+            (long long)w->spec.rows);
+}
+
+static void place_columns(struct weight *w, const struct weights_layout *layout)
+{
+    i64 ranks = w->spec.tensor_axis == AXIS_COLUMNS ? layout->tensor_ranks : 1;
+    require(w->spec.columns % ranks == 0, "%s: %lld columns on %lld ranks", w->spec.name, (long long)w->spec.columns,
+            (long long)ranks);
+    w->columns = w->spec.columns / ranks;
+    w->first_column = ranks > 1 ? layout->tensor_rank * w->columns : 0;
+}
+
+i64 weight_sharers(const struct weight_spec *spec, const struct weights_layout *layout)
+{
+    return spec->expert_axis ? layout->data_ranks / layout->expert_ranks : layout->data_ranks;
+}
+
+i64 weight_sharer(const struct weight_spec *spec, const struct weights_layout *layout)
+{
+    return spec->expert_axis ? layout->data_rank / layout->expert_ranks : layout->data_rank;
+}
+
+static void place_share(struct weight *w, const struct weights_layout *layout, bool training)
+{
+    i64 all = w->parts * w->rows, ranks = weight_sharers(&w->spec, layout), rank = weight_sharer(&w->spec, layout);
+    bool cut = training && w->spec.trained;
+    w->share_first = cut ? all * rank / ranks : 0;
+    w->share_rows = cut ? all * (rank + 1) / ranks - w->share_first : all;
+}
+
+void weight_place(struct weight *w, const struct weights_layout *layout, bool training)
+{
+    place_parts(w, layout);
+    place_rows(w, layout);
+    place_columns(w, layout);
+    place_share(w, layout, training);
+}
+
+/* Row of the logical matrix (of one part) that is row `row` of a part here. */
+static i64 logical_row(const struct weight *w, i64 row)
+{
+    i64 before = 0;
+    for (int i = 0; i < 4; i++) {
+        if (row < w->piece_rows[i])
+            return before + w->piece_first[i] + row;
+        row -= w->piece_rows[i];
+        before += w->spec.pieces[i].rows;
+    }
+    panic("%s: row out of range", w->spec.name);
+}
+
+i64 weight_logical_at(const struct weight *w, i64 row)
+{
+    i64 part = w->first_part + row / w->rows;
+    return (part * w->spec.rows + logical_row(w, row % w->rows)) * w->spec.columns + w->first_column;
+}
+
+void weight_share_to_logical(float *logical, const struct weight *w, const float *share)
+{
+    for (i64 i = 0; i < w->share_rows; i++)
+        memcpy(logical + weight_logical_at(w, w->share_first + i), share + i * w->columns, (size_t)w->columns * 4);
+}
+
+void weight_share_from_logical(float *share, const struct weight *w, const float *logical)
+{
+    for (i64 i = 0; i < w->share_rows; i++)
+        memcpy(share + i * w->columns, logical + weight_logical_at(w, w->share_first + i), (size_t)w->columns * 4);
+}
