@@ -127,7 +127,7 @@ static int make_clip(void *context, i64 item, int worker)
     struct clip picture, clip;
     struct pose poses[2];
     struct text mp4 = {0};
-    if (font_picture(&picture, &clips->fonts[worker], take->glyph->index) < 0)
+    if (font_picture(&picture, NULL, &clips->fonts[worker], take->glyph->index) < 0)
         return -1;
     choose_poses(poses, take->motion, clips->corpus->key, item);
     clip_init(&clip, FRAMES, clips->corpus->size, clips->corpus->size, frame_rate_hz);
@@ -177,7 +177,8 @@ static i64 plan_takes(struct take *takes, const struct corpus *corpus, const str
 
 static void caption_take(struct corpus *corpus, const struct take *take)
 {
-    char *sentence = string_format("the %s %s", take->glyph->caption, motion_phrases[take->motion]);
+    char *sentence =
+        string_format("the %s %s, %s", take->glyph->caption, motion_phrases[take->motion], take->glyph->colours);
     corpus_caption(corpus, take->part, "video", take->file, sentence, NULL);
     memory_free(sentence);
 }

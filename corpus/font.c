@@ -55,30 +55,36 @@ void fonts_close(struct font *fonts)
     memory_free(fonts);
 }
 
-/* The bitmap is blue, green, red, alpha, already multiplied by alpha: on white it is colour + 255 - alpha. */
-static void place_bitmap(struct clip *out, const FT_Bitmap *bitmap)
+/* The bitmap is blue, green, red, alpha, already multiplied by alpha: on white it is colour + 255 - alpha. What is more
+ * than half there is counted. */
+static void place_bitmap(struct clip *out, i64 counts[COLOURS], const FT_Bitmap *bitmap)
 {
     i64 top = (out->height - bitmap->rows) / 2, left = (out->width - bitmap->width) / 2;
     memset(out->pixels, 255, (size_t)(out->height * out->width * 3));
     for (i64 y = 0; y < bitmap->rows; y++) {
         const u8 *from = bitmap->buffer + y * bitmap->pitch;
         u8 *to = out->pixels + ((top + y) * out->width + left) * 3;
-        for (i64 x = 0; x < bitmap->width; x++, from += 4, to += 3)
+        for (i64 x = 0; x < bitmap->width; x++, from += 4, to += 3) {
             for (int c = 0; c < 3; c++)
                 to[c] = (u8)min_i64(from[2 - c] + 255 - from[3], 255);
+            if (from[3] > 127)
+                counts[colour_of(255 * from[2] / from[3], 255 * from[1] / from[3], 255 * from[0] / from[3])]++;
+        }
     }
 }
 
-int font_picture(struct clip *out, const struct font *font, u32 index)
+int font_picture(struct clip *out, struct text *colours, const struct font *font, u32 index)
 {
     FT_Face face = font->face;
     int code = FT_Load_Glyph(face, index, FT_LOAD_COLOR);
     const FT_Bitmap *bitmap = &face->glyph->bitmap;
     if (code || bitmap->pixel_mode != FT_PIXEL_MODE_BGRA || !bitmap->rows || !bitmap->width)
         return error_set("NotoColorEmoji.ttf: glyph %u has no colour bitmap (FreeType's error %d)", index, code);
-    i64 side = max_i64(bitmap->rows, bitmap->width);
+    i64 side = max_i64(bitmap->rows, bitmap->width), counts[COLOURS] = {0};
     clip_init(out, 1, side, side, 0);
-    place_bitmap(out, bitmap);
+    place_bitmap(out, counts, bitmap);
+    if (colours)
+        colours_say(colours, counts);
     return 0;
 }
 

@@ -1,20 +1,21 @@
-/* Every glyph as a PNG on white, with its name. */
+/* Every glyph as a PNG on white, with its name and its colours. */
 #include "corpus/corpus.h"
 
 struct pictures {
     const struct corpus *corpus;
-    const struct glyph_list *list;
+    struct glyph_list *list;
     struct font *fonts; /* one per worker */
 };
 
 static int make_picture(void *context, i64 item, int worker)
 {
     const struct pictures *pictures = context;
-    const struct glyph *glyph = &pictures->list->items[item];
+    struct glyph *glyph = &pictures->list->items[item];
     struct clip drawn, small;
-    struct text png = {0};
-    if (font_picture(&drawn, &pictures->fonts[worker], glyph->index) < 0)
+    struct text png = {0}, colours = {0};
+    if (font_picture(&drawn, &colours, &pictures->fonts[worker], glyph->index) < 0)
         return -1;
+    glyph->colours = colours.data;
     clip_resize(&small, &drawn, pictures->corpus->size, pictures->corpus->size);
     image_encode_png(&png, small.pixels, small.height, small.width);
     char *name = path_join("image", glyph->file);
@@ -26,14 +27,18 @@ static int make_picture(void *context, i64 item, int worker)
     return status;
 }
 
-int make_pictures(struct corpus *corpus, const struct glyph_list *list, const struct font_file *file)
+int make_pictures(struct corpus *corpus, struct glyph_list *list, const struct font_file *file)
 {
     struct pictures pictures = {.corpus = corpus, .list = list};
     int status = fonts_open(&pictures.fonts, file);
     if (status == 0)
         status = run_items("pictures", list->count, make_picture, &pictures);
     fonts_close(pictures.fonts);
-    for (i64 i = 0; i < list->count; i++)
-        corpus_caption(corpus, list->items[i].part, "image", list->items[i].file, list->items[i].caption, NULL);
+    for (i64 i = 0; i < list->count && status == 0; i++) {
+        const struct glyph *glyph = &list->items[i];
+        char *caption = string_format("%s, %s", glyph->caption, glyph->colours);
+        corpus_caption(corpus, glyph->part, "image", glyph->file, caption, NULL);
+        memory_free(caption);
+    }
     return status;
 }

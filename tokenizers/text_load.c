@@ -11,8 +11,8 @@ static const struct {
     part_fn *read;
 } PARTS[] = {{"normalizer", normalizers_read},
              {"pre_tokenizer", splitters_read},
-             {"decoder", decoders_read},
-             {"post_processor", template_read}};
+             {"post_processor", template_read},
+             {"decoder", decoders_read}};
 
 static void keep_settings(struct text_tokenizer *tokenizer, const struct json *document)
 {
