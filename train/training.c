@@ -130,13 +130,20 @@ static double move(double *mean, double now)
     return *mean += (*mean > 0 ? 0.05 : 1) * (now - *mean);
 }
 
+/* What is more than all says that other work ran while the peak was measured: there is no share then. */
+static double share_of_peak(const struct loop *l, double flops_per_s)
+{
+    double peak = l->t->stage->peak_gflops * 1e9;
+    return flops_per_s < peak ? flops_per_s / peak : 0;
+}
+
 static void show(struct loop *l, i64 done, const struct training_step *x, double seconds)
 {
     const char *unit = l->t->unit, *note = x->note.data ? x->note.data : "";
-    double peak = l->t->stage->peak_gflops * 1e9, speed = move(&l->speed, x->count / seconds);
-    double flops = move(&l->flops, x->flops / seconds);
-    if (peak > 0 && flops > 0)
-        progress_update(&l->bar, done, "%s, %.0f %s/s, %.0f %% of peak", note, speed, unit, 100 * flops / peak);
+    double speed = move(&l->speed, x->count / seconds);
+    double share = share_of_peak(l, move(&l->flops, x->flops / seconds));
+    if (share > 0)
+        progress_update(&l->bar, done, "%s, %.0f %s/s, %.0f %% of peak", note, speed, unit, 100 * share);
     else
         progress_update(&l->bar, done, "%s, %.0f %s/s", note, speed, unit);
 }
@@ -145,7 +152,7 @@ static void show(struct loop *l, i64 done, const struct training_step *x, double
 static int report(struct loop *l, i64 done, const struct training_step *x, double seconds)
 {
     char name[64];
-    double peak = l->t->stage->peak_gflops * 1e9, busy = x->seconds > 0 ? x->seconds : seconds;
+    double busy = x->seconds > 0 ? x->seconds : seconds, share = share_of_peak(l, x->flops / busy);
     snprintf(name, sizeof name, "%s_per_s", l->t->unit);
     metrics_put(l->metrics, "lr", x->optimizer.lr);
     metrics_put(l->metrics, "grad_norm", x->optimizer.grad_norm);
@@ -153,8 +160,8 @@ static int report(struct loop *l, i64 done, const struct training_step *x, doubl
     metrics_put(l->metrics, "seconds", seconds);
     if (x->count > 0) /* a step of reinforcement learning may find nothing to learn from */
         metrics_put(l->metrics, name, x->count / busy);
-    if (peak > 0 && x->flops > 0)
-        metrics_put(l->metrics, "peak_share", x->flops / busy / peak);
+    if (share > 0)
+        metrics_put(l->metrics, "peak_share", share);
     if (x->optimizer.skipped && is_first(l))
         log_warn("%s: step %lld: the norm of the gradients is not finite; %lld update%s skipped", l->t->stage->name,
                  (long long)done, (long long)x->optimizer.skipped, x->optimizer.skipped > 1 ? "s are" : " is");
