@@ -40,7 +40,6 @@ __device__ inline void mbarrier_arrive_expecting(u64 *barrier, u32 bytes)
                      : "memory"),
         emu::mbarrier_arrive(barrier, bytes));
 }
-/* Returns once the phase of this parity has ended. */
 /* Of a warp that has read what it needed. Each says so for itself: a warp that waited for another to say it could miss
  * two phases of a barrier, and wait for ever. */
 __device__ inline void mbarrier_release(u64 *empty)
@@ -49,6 +48,7 @@ __device__ inline void mbarrier_release(u64 *empty)
     if (threadIdx.x % 32 == 0)
         mbarrier_arrive(empty);
 }
+/* Returns once the phase of this parity has ended. */
 __device__ inline void mbarrier_wait(u64 *barrier, u32 parity)
 {
     PTX(asm volatile("{\n"
@@ -122,14 +122,17 @@ template <int left> __device__ inline void tile_stores_wait_read(void)
 /* What wgmma wants to be told of an operand that lies in boxes. By rows: rows of the operand (of a, or of b turned) are
  * rows of the box, k its columns; rows follow each other through all boxes, 16 of k further is + 2. By columns: rows of
  * the box are k, its 64 columns are those of the operand, whose next 64 stand `box_bytes` further; 16 of k further is
- * + 128. */
-__device__ inline u64 tile_descriptor(const void *tile, u32 box_bytes = 16)
+ * + 128. bench/peers/tensor_cores.sh compares it with CUTLASS's. */
+__host__ __device__ constexpr u64 descriptor_at(u64 address, u32 box_bytes)
 {
-    u64 address = PTX(SHARED_ADDRESS(tile), emu::shared_address(tile));
     return (address & 0x3ffff) >> 4 | (u64)(box_bytes >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
+__device__ inline u64 tile_descriptor(const void *tile, u32 box_bytes = 16)
+{
+    return descriptor_at(PTX(SHARED_ADDRESS(tile), emu::shared_address(tile)), box_bytes);
+}
 enum tile_lies { BY_ROWS, BY_COLUMNS };
-template <enum tile_lies lies> __device__ inline u64 further(u64 descriptor, int k) /* a multiple of 16 */
+template <enum tile_lies lies> __host__ __device__ constexpr u64 further(u64 descriptor, int k) /* a multiple of 16 */
 {
     return descriptor + (u64)(lies == BY_ROWS ? k / 8 : k * 8);
 }
@@ -245,7 +248,7 @@ __device__ inline void warpgroup_mma(float (&d)[HALF], const u32 (&of_a)[4], u64
 /* d [64, 128] += or (first: what d was before needs no registers) = a [64, 32] b [128, 32]^T in 8 bits, a of the format
  * and b e4m3: operands lie by rows alone, 32 further is + 2 (fp8_further). Sums keep about 14 bits: DeepSeek-V3, arXiv
  * 2412.19437, 3.3.2. */
-__device__ inline u64 fp8_further(u64 descriptor, int k) /* a multiple of 32 */
+__host__ __device__ constexpr u64 fp8_further(u64 descriptor, int k) /* a multiple of 32 */
 {
     return descriptor + (u64)(k / 16);
 }
@@ -376,7 +379,7 @@ static inline tile_map tile_map_of(const struct tile_array &of)
 static inline tile_map tile_map_of(struct matrix m, i64 parts, int box_rows)
 {
     i64 rows = m.rows / parts;
-    return tile_map_of({m.data, {m.columns, rows, parts}, {m.stride, rows * m.stride}, {box_rows, 1}});
+    return tile_map_of({m.data, {m.columns, rows, parts}, {m.stride, rows * m.stride}, {box_rows, 1}, false});
 }
 /* Of factors in 8 bits, `parts` slices of as many outer ones: coordinates are depth, outer of a slice, slice. */
 static inline tile_map tile_map_of(const struct fp8_matrix &m, i64 parts, int box_rows)
@@ -387,7 +390,7 @@ static inline tile_map tile_map_of(const struct fp8_matrix &m, i64 parts, int bo
 /* Of a matrix [rows, heads * width]: coordinates are column of a head, head, row. */
 static inline tile_map map_of_heads(struct matrix m, i64 width, int box_heads, int box_rows)
 {
-    return tile_map_of({m.data, {width, m.columns / width, m.rows}, {width, m.stride}, {box_heads, box_rows}});
+    return tile_map_of({m.data, {width, m.columns / width, m.rows}, {width, m.stride}, {box_heads, box_rows}, false});
 }
 
 /* Whether the copy engine can read or write the matrix. */
