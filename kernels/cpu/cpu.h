@@ -5,6 +5,7 @@
  * cpu_scratch: it belongs to the worker, grows on first use and stays. */
 #ifndef WEFT_CPU_H
 #define WEFT_CPU_H
+#include "kernels/cpu/tiles.h"
 #include "kernels/kernels.h"
 #include "kernels/levels.h"
 
@@ -47,12 +48,6 @@ extern _Atomic i64 cpu_scratch_bytes; /* of all workers */
 /* Memory of one worker; slots 0..7 may be in use at once, and in gemm 8 and 9. Contents do not survive another call
  * with the same slot. */
 void *CPU(scratch)(int worker, int slot, i64 bytes);
-
-/* Rows of a tile of about 16k elements: a shape-only rule all row-wise ops share. */
-static inline i64 tile_rows(i64 columns)
-{
-    return max_i64(1, 16384 / max_i64(columns, 1));
-}
 
 static inline i64 element_bytes(enum dtype dtype)
 {

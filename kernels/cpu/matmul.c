@@ -1,5 +1,4 @@
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/tiles.h"
 
 enum { SLOT_SEGMENTS = 7 };
 

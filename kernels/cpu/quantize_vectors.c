@@ -2,7 +2,6 @@
 
 /* |r - c|^2 = |r|^2 + |c|^2 - 2 r.c: the first term is the same for all codes and left out; r.c of a tile of rows with
  * a whole codebook is one product. */
-enum { ROWS = 64 };
 enum { SLOT_REST, SLOT_PRODUCTS, SLOT_NORMS };
 
 struct job {
@@ -65,9 +64,10 @@ static void take_word(float *restrict sum, float *restrict rest, const float *re
 static void run_rows(void *context, i64 tile, int worker)
 {
     const struct job *job = context;
-    i64 d = job->x.columns, count = job->codes_count, first = tile * ROWS, rows = min_i64(ROWS, job->x.rows - first);
-    float *rest = CPU(scratch)(worker, SLOT_REST, ROWS * d * 4), *sum = job->sum + first * d;
-    float *products = CPU(scratch)(worker, SLOT_PRODUCTS, ROWS * max_i64(count, d) * 4);
+    i64 d = job->x.columns, count = job->codes_count, first = tile * NEAREST_ROWS,
+        rows = min_i64(NEAREST_ROWS, job->x.rows - first);
+    float *rest = CPU(scratch)(worker, SLOT_REST, NEAREST_ROWS * d * 4), *sum = job->sum + first * d;
+    float *products = CPU(scratch)(worker, SLOT_PRODUCTS, NEAREST_ROWS * max_i64(count, d) * 4);
     for (i64 i = 0; i < rows; i++)
         row_store(matrix_of(rest, DTYPE_F32, rows, d), i, row_load(products, job->x, first + i));
     memset(sum, 0, (size_t)(rows * d) * 4);
@@ -92,5 +92,5 @@ void CPU(quantize_vectors)(struct device *device, i32 *codes, float *sum, float 
     struct job job = {codes, sum, residual, x, codebooks, NULL, levels, codes_count};
     job.norms = CPU(scratch)(0, SLOT_NORMS, levels * codes_count * 4);
     workers_run(ceil_div(levels * codes_count, tile_rows(x.columns)), run_norms, &job);
-    workers_run(ceil_div(x.rows, ROWS), run_rows, &job);
+    workers_run(ceil_div(x.rows, NEAREST_ROWS), run_rows, &job);
 }

@@ -3,10 +3,9 @@
 
 /* A real DFT of n = 2 h points folds into two products with symmetric [h+1, h+1] bases: with e_j = x_j + x_{n-j} and
  * o_j = x_j - x_{n-j} (e_0 = x_0, e_h = x_h, o_0 = o_h = 0),  Re_k = sum_j e_j cos(2 pi jk/n),  Im_k = -sum_j o_j
- * sin(.). Every tile is a product of ROWS rows, the last one filled with zeros: a frame's bits do not depend on its
- * neighbours. */
-enum { ROWS = 64 };
-enum { SLOT_EVEN, SLOT_ODD, SLOT_RE, SLOT_IM, SLOT_FRAMES, SLOT_PADDED, SLOT_WEIGHTS };
+ * sin(.). Every tile is a product of STFT_ROWS rows, the last one filled with zeros: a frame's bits do not depend on
+ * its neighbours. */
+enum { SLOT_EVEN, SLOT_ODD, SLOT_RE, SLOT_IM, SLOT_PADDED = 5, SLOT_WEIGHTS, SLOT_FRAMES };
 
 struct basis {
     i64 n_fft;
@@ -86,16 +85,17 @@ static void store_spectrum(struct matrix out, i64 row, const float *restrict re,
 static void multiply(float *out, const float *rows, const float *basis, i64 bins, int worker)
 {
     CPU(gemm)
-    (out, rows, basis, &(struct gemm){.m = ROWS, .n = bins, .k = bins, .lda = bins, .ldb = bins, .ldc = bins}, worker);
+    (out, rows, basis, &(struct gemm){.m = STFT_ROWS, .n = bins, .k = bins, .lda = bins, .ldb = bins, .ldc = bins},
+     worker);
 }
 
 struct buffers {
-    float *even, *odd, *re, *im; /* [ROWS, bins] */
+    float *even, *odd, *re, *im; /* [STFT_ROWS, bins] */
 };
 
 static struct buffers tile_buffers(int worker, i64 bins)
 {
-    i64 bytes = ROWS * bins * 4;
+    i64 bytes = STFT_ROWS * bins * 4;
     return (struct buffers){CPU(scratch)(worker, SLOT_EVEN, bytes), CPU(scratch)(worker, SLOT_ODD, bytes),
                             CPU(scratch)(worker, SLOT_RE, bytes), CPU(scratch)(worker, SLOT_IM, bytes)};
 }
@@ -103,13 +103,14 @@ static struct buffers tile_buffers(int worker, i64 bins)
 static void run_forward(void *context, i64 tile, int worker)
 {
     const struct job *job = context;
-    i64 bins = job->basis->n_fft / 2 + 1, first = tile * ROWS, rows = min_i64(ROWS, job->spectrum.rows - first);
+    i64 bins = job->basis->n_fft / 2 + 1, first = tile * STFT_ROWS,
+        rows = min_i64(STFT_ROWS, job->spectrum.rows - first);
     struct buffers b = tile_buffers(worker, bins);
     for (i64 i = 0; i < rows; i++)
         load_frame(b.even + i * bins, b.odd + i * bins, matrix_at(job->x, (first + i) / job->frames, 0), job,
                    (first + i) % job->frames);
-    memset(b.even + rows * bins, 0, (size_t)((ROWS - rows) * bins) * 4);
-    memset(b.odd + rows * bins, 0, (size_t)((ROWS - rows) * bins) * 4);
+    memset(b.even + rows * bins, 0, (size_t)((STFT_ROWS - rows) * bins) * 4);
+    memset(b.odd + rows * bins, 0, (size_t)((STFT_ROWS - rows) * bins) * 4);
     multiply(b.re, b.even, job->basis->cosine, bins, worker);
     multiply(b.im, b.odd, job->basis->sine, bins, worker);
     for (i64 i = 0; i < rows; i++)
@@ -137,19 +138,19 @@ void CPU(stft)(struct device *device, struct matrix out, struct matrix x, i64 n_
                       .frames = x.columns / hop + 1,
                       .magnitude = magnitude};
     check(&job, "stft");
-    workers_run(ceil_div(out.rows, ROWS), run_forward, &job);
+    workers_run(ceil_div(out.rows, STFT_ROWS), run_forward, &job);
 }
 
 /* The adjoint of a frame's transform, windowed; the inverse weighs bins as a real signal's spectrum wants. */
 static void run_time(void *context, i64 tile, int worker)
 {
     const struct job *job = context;
-    i64 n_fft = job->basis->n_fft, h = n_fft / 2, bins = h + 1, first = tile * ROWS;
-    i64 rows = min_i64(ROWS, job->spectrum.rows - first);
+    i64 n_fft = job->basis->n_fft, h = n_fft / 2, bins = h + 1, first = tile * STFT_ROWS;
+    i64 rows = min_i64(STFT_ROWS, job->spectrum.rows - first);
     struct buffers b = tile_buffers(worker, bins);
     float inner = job->inverse ? 2.0f / (float)n_fft : 1, outer = job->inverse ? 1.0f / (float)n_fft : 1;
-    memset(b.re, 0, (size_t)(ROWS * bins) * 4);
-    memset(b.im, 0, (size_t)(ROWS * bins) * 4);
+    memset(b.re, 0, (size_t)(STFT_ROWS * bins) * 4);
+    memset(b.im, 0, (size_t)(STFT_ROWS * bins) * 4);
     for (i64 i = 0; i < rows; i++) {
         const float *s = matrix_at(job->spectrum, first + i, 0);
         float *re = b.re + i * bins, *im = b.im + i * bins;
@@ -219,7 +220,7 @@ static void to_time(struct job *job)
     job->weights = CPU(scratch)(0, SLOT_WEIGHTS, length * 4);
     if (job->inverse)
         fill_weights(job);
-    workers_run(ceil_div(job->spectrum.rows, ROWS), run_time, job);
+    workers_run(ceil_div(job->spectrum.rows, STFT_ROWS), run_time, job);
     workers_run(job->x.rows, run_overlap, job);
 }
 

@@ -5,10 +5,17 @@
 #define WEFT_CPU_TILES_H
 #include "kernels/conv.h"
 
+/* Rows of a tile of about 16k elements: a shape-only rule all row-wise ops share. */
+static inline i64 tile_rows(i64 columns)
+{
+    return max_i64(1, 16384 / max_i64(columns, 1));
+}
+
 /* ---- products by multiply-adds: a tile has rows enough to pay for packing its columns of b. Sums depend on how they
  * are cut in gradients of weights alone, whose few tiles are made more by summing segments of the depth apart ---- */
 enum { ROWS_UNIT = 42, ROWS_MOST = 12 * ROWS_UNIT, COLUMNS_UNIT = 32, COLUMNS_MOST = 256, COLUMNS_LEAST = 64 };
 enum { DEPTH_RUN = 512, TILES_WANTED = 16, SUMS_WANTED = 4 };
+enum { STFT_ROWS = 64, NEAREST_ROWS = 64 }; /* at once, of a spectrum and beside a codebook */
 
 struct tiling {
     i64 rows, columns;   /* of a tile */

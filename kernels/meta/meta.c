@@ -118,6 +118,7 @@ static void matmul_fp8(struct device *device, struct matrix out, const struct fp
     double rows = groups ? grouped_rows(out.rows, groups) : (double)out.rows;
     double share = rows / (double)max_i64(out.rows, 1);
     double used = groups ? (double)(groups->count * out.columns) / (double)max_i64(b->outer, 1) : 1;
+    meta_see_fp8(device, a->depth);
     count(device, 2 * rows * (double)out.columns * (double)a->depth,
           (fp8_bytes(a) + written(out, add)) * share + fp8_bytes(b) * used);
 }
@@ -127,6 +128,7 @@ static void matmul_fp8_weights(struct device *device, struct matrix dw, u8 *writ
 {
     double rows = (double)max_i64(dy->depth - groups->count * FP8_BLOCK, min_i64(dy->depth, FP8_BLOCK));
     double share = rows / (double)max_i64(dy->depth, 1), used = (double)groups->count / (double)experts;
+    meta_see_fp8(device, dy->depth);
     count(device, 2 * rows * (double)dy->outer * (double)x->outer,
           (fp8_bytes(dy) + fp8_bytes(x)) * share + bytes(dw) * used);
 }
@@ -422,6 +424,7 @@ static void cross_entropy_backward(struct device *device, struct matrix dlogits,
 
 static void bit_cross_entropy(struct device *device, float *loss, float *entropy, struct matrix logits, const u8 *bits)
 {
+    meta_see_losses_of_bits(device, logits);
     count(device, 0, bytes(logits) + elements(logits));
 }
 
@@ -571,12 +574,14 @@ static void permute(struct device *device, void *out, const void *x, enum dtype 
 static void quantize_bits(struct device *device, u8 *bits, float *sum, float *u, const float *x, const u8 *flip, i64 n,
                           i64 h, i64 w, i64 d, const struct scale *scales, i64 scale_count, const float *amplitude)
 {
+    meta_see_scales(device, h * w * d);
     count(device, 0, 4.0 * (double)(n * h * w * d) * (double)(5 * scale_count + 3));
 }
 
 static void dequantize_bits(struct device *device, float *inputs, float *sum, const u8 *bits, i64 n, i64 h, i64 w,
                             i64 d, const struct scale *scales, i64 scale_count, const float *amplitude)
 {
+    meta_see_scales(device, h * w * d);
     count(device, 0, 4.0 * (double)(n * h * w * d) * (double)(3 * scale_count + 2));
 }
 
@@ -600,6 +605,7 @@ static void quantize_vectors(struct device *device, i32 *codes, float *sum, floa
                              const float *codebooks, i64 levels, i64 codes_count)
 {
     double words = (double)(levels * codes_count);
+    meta_see_nearest(device, x, levels, codes_count);
     count(device, 2 * elements(x) * words, bytes(x) + 4 * (words * (double)x.columns + elements(x)));
 }
 
@@ -607,12 +613,14 @@ static void codebook_move(struct device *device, float *words, float *use, float
                           const i32 *codes, const float *residual, i64 n, const struct codebooks *books)
 {
     double each = (double)(books->levels * books->width);
+    meta_see_codebook(device, books);
     count(device, 0, 4 * each * ((double)n + 2 * (double)books->codes));
 }
 
 static void codebook_mean(struct device *device, float *words, const i32 *codes, struct matrix x, i64 level,
                           i64 attempt, const struct codebooks *books)
 {
+    meta_see_codebook(device, books);
     count(device, 0, bytes(x) + 4 * (double)(books->codes * books->width));
 }
 
@@ -625,16 +633,19 @@ static void count_stft(struct device *device, struct matrix spectrum, struct mat
 
 static void stft(struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft, i64 hop, bool magnitude)
 {
+    meta_see_stft(device, spectrum, x, n_fft, false);
     count_stft(device, spectrum, x, n_fft);
 }
 
 static void stft_backward(struct device *device, struct matrix dx, struct matrix dspectrum, i64 n_fft, i64 hop)
 {
+    meta_see_stft(device, dspectrum, dx, n_fft, true);
     count_stft(device, dspectrum, dx, n_fft);
 }
 
 static void stft_inverse(struct device *device, struct matrix x, struct matrix spectrum, i64 n_fft, i64 hop)
 {
+    meta_see_stft(device, spectrum, x, n_fft, true);
     count_stft(device, spectrum, x, n_fft);
 }
 

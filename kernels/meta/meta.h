@@ -23,6 +23,12 @@ void meta_see_conv_weights(struct device *device, struct matrix dw, struct matri
                            const struct conv *conv);
 void meta_see_attention(struct device *device, struct matrix q, struct matrix k, i64 heads, i64 kv_heads,
                         const struct intervals *intervals, bool backward);
+void meta_see_fp8(struct device *device, i64 depth);
+void meta_see_stft(struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft, bool to_time);
+void meta_see_nearest(struct device *device, struct matrix x, i64 levels, i64 codes_count);
+void meta_see_scales(struct device *device, i64 elements); /* of an image */
+void meta_see_losses_of_bits(struct device *device, struct matrix logits);
+void meta_see_codebook(struct device *device, const struct codebooks *books);
 i64 meta_scratch_bytes(const struct device *device);
 
 #endif

@@ -253,6 +253,51 @@ void meta_see_attention(struct device *device, struct matrix q, struct matrix k,
     see_scratch(device, 7, intervals->queries * 13 + k.rows);
 }
 
+/* ---- Others ---- */
+
+void meta_see_fp8(struct device *device, i64 depth)
+{
+    see_scratch(device, 0, (GROUP_ROWS + 1) * depth * 4);
+}
+
+void meta_see_stft(struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft, bool to_time)
+{
+    i64 bins = n_fft / 2 + 1, length = x.columns + n_fft;
+    for (int slot = 0; slot < 4; slot++)
+        see_scratch(device, slot, STFT_ROWS * bins * 4);
+    see_gemm(device, STFT_ROWS, bins, DTYPE_F32);
+    if (!to_time)
+        return;
+    see_scratch(device, 5, x.rows * length * 4);
+    see_scratch(device, 6, length * 4);
+    see_scratch(device, 7, spectrum.rows * n_fft * 4);
+}
+
+void meta_see_nearest(struct device *device, struct matrix x, i64 levels, i64 codes_count)
+{
+    see_scratch(device, 0, NEAREST_ROWS * x.columns * 4);
+    see_scratch(device, 1, NEAREST_ROWS * max_i64(codes_count, x.columns) * 4);
+    see_scratch(device, 2, levels * codes_count * 4);
+    see_rows(device, NEAREST_ROWS, x.columns, DTYPE_F32);
+}
+
+void meta_see_codebook(struct device *device, const struct codebooks *books)
+{
+    see_scratch(device, 0, books->codes * 8);
+    see_scratch(device, 1, books->codes * books->width * 8);
+}
+
+void meta_see_scales(struct device *device, i64 elements)
+{
+    see_scratch(device, 0, elements * 4);
+    see_scratch(device, 1, elements * 4);
+}
+
+void meta_see_losses_of_bits(struct device *device, struct matrix logits)
+{
+    see_scratch(device, 0, min_i64(tile_rows(logits.columns), logits.rows) * logits.columns * 4);
+}
+
 i64 meta_scratch_bytes(const struct device *device)
 {
     const struct meta_scratch *seen = device->handles;
