@@ -20,6 +20,8 @@ const struct setting samples_table[] = {
     ROW(texts, "texts", INTEGER, "40", 0, 100000, "media of each kind and part that are described"),
     ROW(show, "show", INTEGER, "12", 0, 1000, "of each, written as files"),
     ROW(temperature, "temperature", NUMBER, "0", 0, 100, "of sampling; 0: the likeliest"),
+    ROW(sound_temperature, "sound_temperature", NUMBER, "0.5", 0, 100,
+        "the same of what is spoken, which at 0 may not come to an end"),
     ROW(top_p, "top_p", NUMBER, "1", 0, 1, "nucleus of sampling"),
     ROW(guidance, "guidance", NUMBER, "1", 0, 100,
         "of media by their captions: logits without one + guidance times what it changes; 1: none"),
@@ -227,8 +229,9 @@ static int generate_set(struct answer *answers, struct studio_run *r, struct sam
 {
     struct prompt *prompts = memory_alloc(set->count * (i64)sizeof *prompts);
     struct generate_request *requests = memory_alloc(set->count * (i64)sizeof *requests);
-    struct studio_options o = {
-        .sampling = {(float)r->s->temperature, (float)r->s->top_p, 0, {r->stage->seed, RNG_SAMPLING}}, .seats = 24};
+    double temperature = set->kind == KIND_SOUND ? r->s->sound_temperature : r->s->temperature;
+    struct studio_options o = {.sampling = {(float)temperature, (float)r->s->top_p, 0, {r->stage->seed, RNG_SAMPLING}},
+                               .seats = 24};
     struct progress bar;
     char label[64];
     int status = 0;
