@@ -16,8 +16,8 @@
 struct samples_settings {
     char *from, *data;
     i64 pictures, clips, sounds, show, texts;
-    double temperature, sound_temperature, top_p, guidance, validation,
-        test; /* the latter drawn where data names no parts */
+    double temperature, sound_temperature, top_p, guidance;
+    double validation, test; /* drawn where data names no parts */
     struct source_columns columns;
     struct string_list prompts;
 };

@@ -1,5 +1,5 @@
-/* What kernels/cuda and the emulated GPU say of tensor cores' layouts, beside CUTLASS's traits. Exit 1 where they
- * differ. */
+/* Layouts of tensor cores, beside CUTLASS's: descriptors as hopper.h makes them; swizzle and who holds which number as
+ * its comments have them, and tests/emulator. Exit 1 where they differ. */
 #include <cudaTypedefs.h> /* which CUTLASS includes in a namespace of its own */
 
 #include <cute/tensor.hpp> /* before its traits */

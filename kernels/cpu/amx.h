@@ -11,7 +11,6 @@
 #ifndef WEFT_CPU_AMX_H
 #define WEFT_CPU_AMX_H
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/tiles.h"
 
 #include <immintrin.h>
 

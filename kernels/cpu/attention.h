@@ -18,7 +18,6 @@
 #ifndef WEFT_CPU_ATTENTION_H
 #define WEFT_CPU_ATTENTION_H
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/tiles.h"
 
 #ifdef __AVX512F__
 #include <immintrin.h>

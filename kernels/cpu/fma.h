@@ -12,7 +12,6 @@
 #ifndef WEFT_CPU_FMA_H
 #define WEFT_CPU_FMA_H
 #include "kernels/cpu/rows.h"
-#include "kernels/cpu/tiles.h"
 
 #include <immintrin.h>
 

@@ -1,5 +1,4 @@
 #include "kernels/cpu/few_groups.h"
-#include "kernels/cpu/tiles.h"
 
 enum { SLOT_GATE_UP, SLOT_PIECES = 7 };
 

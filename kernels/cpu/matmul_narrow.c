@@ -4,7 +4,6 @@
 #include "kernels/cpu/few_groups.h"
 #include "kernels/cpu/narrow_steps.h"
 #include "kernels/cpu/rows.h"
-#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/transpose.h"
 
 enum { PIECE_ROWS = 256, TILE_BYTES = 64 << 10, ALONE_ROWS = 64, SLOT_STRIP = 2, SLOT_ROWS = 6, SLOT_PIECES = 7 };

@@ -2,7 +2,6 @@
 #ifndef WEFT_CPU_PATCHES_H
 #define WEFT_CPU_PATCHES_H
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/tiles.h"
 
 /* Where the taps of a patch come from. Per axis source[position * kernel + tap] is the coordinate read, or -1 for
  * zero; run[...] is how many taps of the last axis, from this one on, are zero or neighbours in memory: one copy.

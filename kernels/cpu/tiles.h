@@ -1,4 +1,4 @@
-/* How products are cut: what the CPU backend runs, and what the meta backend counts its scratch by. Sizes that a sum
+/* How work is cut: what the CPU backend runs, and what the meta backend counts its scratch by. Sizes that a sum
  * follows come from shapes alone; tiles of AMX, which no sum follows, are cut finer for many workers, of whom each
  * wants AMX_TILES_EACH. */
 #ifndef WEFT_CPU_TILES_H
