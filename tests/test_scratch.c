@@ -48,7 +48,7 @@ static int compare(const struct op_case *c, struct op_run *run, void *context)
     op_release(run, none);
     assert_int_equal(status, 0);
     assert_int_equal(count, sizeof both);
-    i64 lines = c->multiplies ? 0 : LINES * WORKERS * max_i64(run->rows, run->columns) * 4;
+    i64 lines = c->multiplies ? 0 : SMALL + LINES * WORKERS * max_i64(run->rows, run->columns) * 4;
     if (both[1] > both[0] + SMALL + lines)
         return error_set(
             "%s variant %d, %s, rows %lld, columns %lld, depth %lld, gap %lld: takes %lld bytes, foreseen are "
