@@ -88,13 +88,23 @@ static void call_round(struct device *device, struct op_run *run)
 /* ---- What comes out ---- */
 
 /* The number of a code without its sign, as OFP8 says: exponent and mantissa, or subnormal. */
-static double number_of(int code, enum fp8 format)
+static double make_number(int code, enum fp8 format)
 {
     int mantissa_bits = format == FP8_E4M3 ? 3 : 2, bias = format == FP8_E4M3 ? 7 : 15;
     int exponent = code >> mantissa_bits, mantissa = code & ((1 << mantissa_bits) - 1);
     if (exponent == 0)
         return ldexp(mantissa, 1 - bias - mantissa_bits);
     return ldexp((1 << mantissa_bits) + mantissa, exponent - bias - mantissa_bits);
+}
+
+static double number_of(int code, enum fp8 format) /* made once: they are asked for millions of times */
+{
+    static double numbers[2][128];
+    double *made = numbers[format == FP8_E4M3];
+    if (made[1] == 0)
+        for (int i = 0; i < 128; i++)
+            made[i] = make_number(i, format);
+    return made[code];
 }
 
 static int last_code(enum fp8 format)
@@ -307,11 +317,16 @@ static struct fp8_matrix factor_at(const struct op_run *run, int codes, struct f
     m.scales = op_data(run, codes + 1);
     return m;
 }
-static double factor_value(const struct op_run *run, int codes, struct fp8_matrix m, i64 outer, i64 d)
+/* What a factor holds [outer, depth]; to be freed. */
+static double *factor_values(const struct op_run *run, int codes, struct fp8_matrix m)
 {
-    int code = (int)op_values(run, codes)[outer * m.depth + d];
-    double scale = op_values(run, codes + 1)[d / FP8_BLOCK * m.outer + outer];
-    return number_of(code & 0x7f, m.format) * (code & 0x80 ? -scale : scale);
+    double *values = memory_alloc((size_t)(m.outer * m.depth) * sizeof *values);
+    for (i64 i = 0; i < m.outer * m.depth; i++) {
+        int code = (int)op_values(run, codes)[i];
+        double scale = op_values(run, codes + 1)[i % m.depth / FP8_BLOCK * m.outer + i / m.depth];
+        values[i] = number_of(code & 0x7f, m.format) * (code & 0x80 ? -scale : scale);
+    }
+    return values;
 }
 
 static bool multiplies_groups(const struct op_run *run)
@@ -360,26 +375,30 @@ static void call_product(struct device *device, struct op_run *run)
                             product_adds(run));
 }
 
-/* out[row, c] of a's row and b's row first + c, along [begin, end) of the depth. */
-static void reference_row(struct op_run *run, struct fp8_matrix a, struct fp8_matrix b, i64 row, i64 of_a, i64 first,
-                          i64 begin, i64 end, bool add)
+/* out[row, c] of a [depth] and row c of b [columns, depth], along [begin, end) of the depth. */
+static void reference_row(struct op_run *run, const double *a, const double *b, i64 depth, i64 row, i64 begin, i64 end,
+                          bool add)
 {
     for (i64 c = 0; c < run->columns; c++) {
         double *out = &op_values(run, MUL_OUT)[row * run->columns + c], sum = add ? *out : 0;
         for (i64 d = begin; d < end; d++)
-            sum += factor_value(run, MUL_A, a, of_a, d) * factor_value(run, MUL_B, b, first + c, d);
+            sum += a[d] * b[c * depth + d];
         *out = sum;
     }
 }
 
 static void reference_product(struct op_run *run)
 {
-    struct fp8_matrix a = factor_a(run), b = factor_b(run);
+    double *a = factor_values(run, MUL_A, factor_a(run)), *b = factor_values(run, MUL_B, factor_b(run));
+    i64 depth = factor_a(run).depth;
     for (i64 row = 0; !multiplies_groups(run) && row < run->rows; row++)
-        reference_row(run, a, b, row, row, 0, 0, a.depth, product_adds(run));
+        reference_row(run, a + row * depth, b, depth, row, 0, depth, product_adds(run));
     for (i64 g = 0; multiplies_groups(run) && g < GROUPS; g++)
         for (i64 row = group_begin(run->rows, g); row < group_begin(run->rows, g + 1); row++)
-            reference_row(run, a, b, row, row, members[g] * run->columns, 0, a.depth, product_adds(run));
+            reference_row(run, a + row * depth, b + members[g] * run->columns * depth, depth, row, 0, depth,
+                          product_adds(run));
+    memory_free(a);
+    memory_free(b);
 }
 
 /* ---- matmul_fp8_weights, slices [rows, columns] of groups of about `depth` rows; bit 0: dy in e5m2 ---- */
@@ -415,17 +434,19 @@ static void call_weights(struct device *device, struct op_run *run)
 
 static void reference_weights(struct op_run *run)
 {
-    struct fp8_matrix dy = factor_by_groups(run, format_of(run), run->rows);
-    struct fp8_matrix x = factor_by_groups(run, FP8_E4M3, run->columns);
-    i64 begin = 0;
+    double *dy = factor_values(run, MUL_A, factor_by_groups(run, format_of(run), run->rows));
+    double *x = factor_values(run, MUL_B, factor_by_groups(run, FP8_E4M3, run->columns));
+    i64 begin = 0, depth = factor_by_groups(run, FP8_E4M3, 1).depth;
     for (i64 g = 0; g < GROUPS; g++) {
         i64 end = begin + round_up(group_begin(run->depth, g + 1) - group_begin(run->depth, g), FP8_BLOCK);
         double *written = &op_values(run, MUL_WRITTEN)[members[g]];
         for (i64 row = 0; end > begin && row < run->rows; row++)
-            reference_row(run, dy, x, members[g] * run->rows + row, row, 0, begin, end, *written > 0);
+            reference_row(run, dy + row * depth, x, depth, members[g] * run->rows + row, begin, end, *written > 0);
         *written = end > begin ? 1 : *written;
         begin = end;
     }
+    memory_free(dy);
+    memory_free(x);
 }
 
 const struct op_case fp8_cases[] = {

@@ -201,18 +201,19 @@ static void setup_index(struct op_run *run)
         }
 }
 
-static double x_at(const struct op_run *run, const double *rows, i64 r, i64 l)
-{
-    i64 from = rows ? (i64)rows[r] : r;
-    return from < 0 ? 0 : op_values(run, GROUP_X)[from * depth_of(run) + l];
-}
-
 /* ---- matmul_grouped_swiglu, F = columns; bit 0: rows by index, bit 2: gate_up is kept ---- */
 enum { GATED_GATE_UP = GROUP_Y + 1, GATED_ROWS };
 
 static bool by_index(const struct op_run *run)
 {
     return run->variant & 1;
+}
+
+/* Row r of x, by index or as it comes; NULL: zeros. */
+static const double *x_row(const struct op_run *run, int index, i64 r)
+{
+    i64 from = by_index(run) ? (i64)op_values(run, index)[r] : r;
+    return from < 0 ? NULL : op_values(run, GROUP_X) + from * depth_of(run);
 }
 
 /* Of few bits, so that what is rounded is known. */
@@ -250,9 +251,10 @@ static double half_of(const struct op_run *run, i64 row, i64 group, i64 column)
 {
     i64 k = depth_of(run);
     const double *w = op_values(run, GROUP_W) + (slice_of(run, group) * 2 * run->columns + column) * k;
+    const double *x = x_row(run, GATED_ROWS, row);
     double sum = 0;
-    for (i64 l = 0; l < k; l++)
-        sum += x_at(run, by_index(run) ? op_values(run, GATED_ROWS) : NULL, row, l) * w[l];
+    for (i64 l = 0; x && l < k; l++)
+        sum += x[l] * w[l];
     return op_round(sum, run->dtype);
 }
 
@@ -296,13 +298,13 @@ static void call_grouped_weights(struct device *device, struct op_run *run)
 
 static void reference_slice(struct op_run *run, i64 group, double *dw, bool add)
 {
-    i64 n = run->columns, k = depth_of(run), begin = group_begin(run, group), end = group_begin(run, group + 1);
-    for (i64 i = 0; i < n * k; i++) {
-        double sum = add ? dw[i] : 0;
-        for (i64 r = begin; r < end; r++)
-            sum += op_values(run, GROUP_Y)[r * n + i / k] *
-                   x_at(run, by_index(run) ? op_values(run, WEIGHTS_ROWS) : NULL, r, i % k);
-        dw[i] = sum;
+    i64 n = run->columns, k = depth_of(run);
+    for (i64 i = 0; !add && i < n * k; i++)
+        dw[i] = 0;
+    for (i64 end = group_begin(run, group + 1), r = group_begin(run, group); r < end; r++) {
+        const double *dy = op_values(run, GROUP_Y) + r * n, *x = x_row(run, WEIGHTS_ROWS, r);
+        for (i64 i = 0; x && i < n * k; i++)
+            dw[i] += dy[i / k] * x[i % k];
     }
 }
 

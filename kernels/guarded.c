@@ -1,6 +1,7 @@
-/* The CPU's ops behind a wall: device memory is PROT_NONE but while an op, a collective, put or get runs, and an op is
- * refused every pointer that is not in a live block of it. Freed blocks stay closed for good, fresh ones hold NaN as
- * far as they are small. What is host memory by the contract (kernels.h) is told by type. */
+/* The CPU's ops behind a wall: device memory is PROT_NONE but while an op, a collective, put or get runs. An op is
+ * refused every pointer that is not in a live block of it, and has the pages open that it is handed (of a pointer
+ * without an extent the rest of the block), no others. Freed blocks stay closed for good, fresh ones hold NaN as far as
+ * they are small. What is host memory by the contract (kernels.h) is told by type. */
 #include "kernels/each.h"
 #include "kernels/kernels.h"
 
@@ -18,8 +19,10 @@ struct wall {
     const struct kernels *inner;
     char *region;
     i64 used_bytes, count;
-    int open; /* how many have unlocked it */
+    int open; /* how many have unlocked all of it */
     struct block blocks[BLOCKS_MOST];
+    struct block *opened; /* for the op under way */
+    i64 opened_count, opened_most;
 };
 
 static struct wall *wall_of(struct device *device)
@@ -86,38 +89,63 @@ static void guarded_release(struct device *device, void *memory, i64 bytes)
     panic("%p is no block of device memory", memory);
 }
 
-static bool is_device_memory(const struct wall *wall, const void *data, i64 bytes)
+static const struct block *block_at(const struct wall *wall, const void *data, i64 bytes)
 {
     const char *at = data;
     for (i64 i = 0; i < wall->count; i++) {
         const struct block *b = &wall->blocks[i];
         if (at >= b->base && at + bytes <= b->base + b->bytes)
-            return true;
+            return b;
     }
-    return false;
+    return NULL;
+}
+
+static void open_pages(struct wall *wall, const char *from, i64 bytes)
+{
+    i64 before = (i64)((uintptr_t)from % PAGE_BYTES);
+    if (wall->open || bytes == 0)
+        return;
+    if (wall->opened_count == wall->opened_most) {
+        i64 more = 2 * wall->opened_most + 64, size = (i64)sizeof *wall->opened;
+        wall->opened = memory_resize(wall->opened, wall->opened_most * size, more * size);
+        wall->opened_most = more;
+    }
+    struct block *b = &wall->opened[wall->opened_count++];
+    *b = (struct block){(char *)from - before, round_up(before + bytes, PAGE_BYTES)};
+    protect(b, PROT_READ | PROT_WRITE);
+}
+
+static void close_pages(struct wall *wall)
+{
+    for (i64 i = 0; i < wall->opened_count; i++)
+        protect(&wall->opened[i], PROT_NONE);
+    wall->opened_count = 0;
 }
 
 static void guarded_put(struct device *device, void *out, const void *host, i64 bytes)
 {
-    require(is_device_memory(wall_of(device), out, bytes), "put of %lld bytes to host memory", (long long)bytes);
-    require(!is_device_memory(wall_of(device), host, 1), "put from device memory");
-    unlock(device);
+    struct wall *wall = wall_of(device);
+    require(block_at(wall, out, bytes), "put of %lld bytes to host memory", (long long)bytes);
+    require(!block_at(wall, host, 1), "put from device memory");
+    open_pages(wall, out, bytes);
     memcpy(out, host, (size_t)bytes);
-    lock(device);
+    close_pages(wall);
 }
 
 static void guarded_get(struct device *device, void *host, const void *in, i64 bytes)
 {
-    require(is_device_memory(wall_of(device), in, bytes), "get of %lld bytes from host memory", (long long)bytes);
-    require(!is_device_memory(wall_of(device), host, 1), "get to device memory");
-    unlock(device);
+    struct wall *wall = wall_of(device);
+    require(block_at(wall, in, bytes), "get of %lld bytes from host memory", (long long)bytes);
+    require(!block_at(wall, host, 1), "get to device memory");
+    open_pages(wall, in, bytes);
     memcpy(host, in, (size_t)bytes);
-    lock(device);
+    close_pages(wall);
 }
 
 static void close_wall(struct device *device)
 {
     munmap(wall_of(device)->region, (size_t)REGION_BYTES);
+    memory_free(wall_of(device)->opened);
     memory_free(wall_of(device));
 }
 
@@ -131,15 +159,27 @@ static const struct memory guarded_memory = {.alloc = guarded_alloc,
 
 /* ---- What an op is handed ---- */
 
+static const struct block *checked(struct device *device, const void *data, i64 bytes, const char *op, const char *name)
+{
+    const struct block *b = block_at(wall_of(device), data, max_i64(bytes, 0));
+    require(b, "%s: `%s` is not device memory (%lld bytes)", op, name, (long long)bytes);
+    return b;
+}
+
 static void check_range(struct device *device, const void *data, i64 bytes, const char *op, const char *name)
 {
-    require(!data || is_device_memory(wall_of(device), data, max_i64(bytes, 0)),
-            "%s: `%s` is not device memory (%lld bytes)", op, name, (long long)bytes);
+    if (!data)
+        return;
+    checked(device, data, bytes, op, name);
+    open_pages(wall_of(device), data, max_i64(bytes, 0));
 }
 
 static void check_pointer(struct device *device, const void *data, const char *op, const char *name)
 {
-    check_range(device, data, 1, op, name);
+    if (!data)
+        return;
+    const struct block *b = checked(device, data, 1, op, name);
+    open_pages(wall_of(device), data, b->base + b->bytes - (const char *)data);
 }
 
 static void check_matrix(struct device *device, struct matrix m, const char *op, const char *name)
@@ -147,7 +187,7 @@ static void check_matrix(struct device *device, struct matrix m, const char *op,
     bool empty = m.rows == 0 || m.columns == 0;
     if (!empty)
         check_range(device, m.data, ((m.rows - 1) * m.stride + m.columns) * dtype_bytes(m.dtype), op, name);
-    check_range(device, m.packed, 1, op, name);
+    check_pointer(device, m.packed, op, name);
 }
 
 static void check_groups(struct device *device, const struct groups *g, const char *op, const char *name)
@@ -215,14 +255,13 @@ static void check_nothing(struct device *device, ...)
         POINTERS(u8),                                                                                                  \
         default: check_nothing)(device, x, op, #x);
 
-/* Each op: its pointers are checked, the wall opens, the CPU runs it, the wall closes. */
+/* Each op: its pointers are checked and their pages opened, the CPU runs it, the pages are closed. */
 #define OP(name, arguments, names)                                                                                     \
     static void guarded_##name arguments                                                                               \
     {                                                                                                                  \
         EACH(CHECK, #name, UNWRAP names)                                                                               \
-        unlock(device);                                                                                                \
         wall_of(device)->inner->name names;                                                                            \
-        lock(device);                                                                                                  \
+        close_pages(wall_of(device));                                                                                  \
     }
 WEFT_OPS(OP)
 #undef OP

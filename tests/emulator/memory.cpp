@@ -2,6 +2,7 @@
  * nobody may touch; and what is said when somebody does. */
 #include "inside.h"
 
+#include <algorithm>
 #include <atomic>
 #include <errno.h>
 #include <execinfo.h>
@@ -11,11 +12,10 @@
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <vector>
 
 namespace emu
 {
-enum { UNWRITTEN = 0xff, ALIGNMENT = 16 };
+enum { UNWRITTEN = 0xff, ALIGNMENT = 16, PIECE_BYTES = 256 << 10, PIECES_MOST = 4096 };
 static const size_t REGION_MOST = (size_t)8 << 40, REGION_LEAST = (size_t)64 << 30, FILLED_BYTES = (size_t)64 << 20;
 
 struct buffer {   /* keyed by its first page */
@@ -28,7 +28,11 @@ static char *region, *region_end, *region_next;
 static std::map<char *, buffer> buffers;
 static std::multimap<size_t, char *> released; /* by pages */
 static std::map<char *, size_t> pinned;        /* host memory by its beginning */
-static std::vector<const buffer *> opened;     /* without a key: what the work under way has touched */
+static struct {
+    char *begin;
+    size_t bytes;
+} opened[PIECES_MOST]; /* without a key: the pieces of buffers that the work under way has touched last */
+static size_t opened_count;
 static int key = -1;
 static thread_local int depth;
 static std::atomic_flag opening = ATOMIC_FLAG_INIT; /* one thread at a time changes what is opened */
@@ -70,22 +74,15 @@ void set_running(const char *name)
     running = name;
 }
 
-/* So that nothing is allocated where buffers are opened: in a signal. */
-static void add_buffer(const buffer &b)
-{
-    buffers[b.first_page] = b;
-    alone here;
-    if (opened.capacity() < buffers.size())
-        opened.reserve(2 * buffers.size());
-}
-
 static const buffer *buffer_before(const char *at)
 {
     auto next = buffers.upper_bound((char *)at);
     return next == buffers.begin() ? nullptr : &(--next)->second;
 }
 
-/* Without a key buffers are opened one by one, as work comes to them; another thread may have been first. */
+/* Without a key buffers are opened piece by piece, as work comes to them (whole ones cost a look at each of their
+ * pages, twice for each call); where too many are open the oldest is closed. Another thread may have been first: opened
+ * twice is open. */
 static bool open_touched(const char *at)
 {
     if (key >= 0)
@@ -94,12 +91,13 @@ static bool open_touched(const char *at)
     const buffer *b = buffer_before(at);
     if (depth == 0 || !b || at >= b->first_page + b->pages)
         return false;
-    for (const buffer *other : opened)
-        if (other == b)
-            return true;
-    mprotect(b->first_page, b->pages, PROT_READ | PROT_WRITE);
-    opened.push_back(b);
-    return true;
+    char *piece = (char *)((uintptr_t)at & ~(uintptr_t)(PIECE_BYTES - 1));
+    char *begin = std::max(piece, b->first_page), *end = std::min(piece + PIECE_BYTES, b->first_page + b->pages);
+    auto &next = opened[opened_count++ % PIECES_MOST];
+    if (opened_count > PIECES_MOST)
+        mprotect(next.begin, next.bytes, PROT_NONE);
+    next = {begin, (size_t)(end - begin)};
+    return mprotect(begin, next.bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
 static void report_device_access(char *at)
@@ -154,9 +152,9 @@ static void gate(bool open)
     if (key >= 0)
         pkey_set(key, open ? 0 : PKEY_DISABLE_ACCESS);
     alone here;
-    for (const buffer *b : opened)
-        mprotect(b->first_page, b->pages, PROT_NONE);
-    opened.clear();
+    for (size_t i = 0; i < std::min(opened_count, (size_t)PIECES_MOST); i++)
+        mprotect(opened[i].begin, opened[i].bytes, PROT_NONE);
+    opened_count = 0;
 }
 
 inside_device::inside_device()
@@ -273,7 +271,7 @@ void buffer_grow(char *at, size_t bytes)
         b = *before;
         b.bytes = b.pages = b.pages + bytes;
     }
-    add_buffer(b);
+    buffers[b.first_page] = b;
     inside_device open;
     if (key >= 0)
         pkey_mprotect(at, bytes, PROT_READ | PROT_WRITE, key);
@@ -327,7 +325,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     b.first_page = take_pages(b.pages);
     if (!b.first_page)
         return cudaErrorMemoryAllocation;
-    add_buffer(b);
+    buffers[b.first_page] = b;
     prepare(b);
     *memory = b.begin();
     return cudaSuccess;
