@@ -1,6 +1,7 @@
 /* weft plan RECIPE: what the training stages of a recipe will need, rank by rank, without data and without running
  * them. The step runs on the meta backend, on batches of draws, with the full model: sub-models need less. */
 #include "cli/cli.h"
+#include "cli/plan_media.h"
 #include "cli/stages.h"
 #include "codecs/codecs.h"
 #include "core/json.h"
@@ -16,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STEPS = 2, UNKNOWN = 1 };
+enum { STEPS = 2 };
 
 struct plan { /* of one stage */
     const char *name;
@@ -74,7 +75,7 @@ static int sizes_of_stages(struct model_config *c, const struct recipe *r, const
     if (!text || others) {
         error_set("%s: tokenizers that are no stages of the recipe: their sizes are known once the shards are made",
                   r->path);
-        return UNKNOWN;
+        return PLAN_UNKNOWN;
     }
     struct token_sizes sizes = {.vocabulary = ((const struct text_settings *)text->settings)->vocabulary};
     if (vision && sizes_of_vision(&sizes, vision->settings))
@@ -150,7 +151,7 @@ static int cut_config(struct model_config *c, const struct submodel_options *opt
     return status;
 }
 
-/* 0, -1 with a message, or UNKNOWN with one: known once the stages before it have run. */
+/* 0, -1 with a message, or PLAN_UNKNOWN with one: known once the stages before it have run. */
 static int config_of(struct model_config *c, const struct recipe *r, const struct recipe_stage *s)
 {
     if (trains_backbone(s)) {
@@ -169,7 +170,7 @@ static int config_of(struct model_config *c, const struct recipe *r, const struc
     if (strcmp(s->kind->name, "rl") == 0)
         return config_of_reference(c, r, s, ((const struct rl_settings *)s->settings)->from);
     error_set("%s: the sizes of what stage %s makes are known once it has run", r->path, s->name);
-    return UNKNOWN;
+    return PLAN_UNKNOWN;
 }
 
 /* ---- One rank's step ---- */
@@ -250,21 +251,6 @@ static int plan_rank(struct plan *p, i64 rank)
 
 /* ---- What each source of a mixture will give ---- */
 
-static char *resolved(const struct recipe *r, const char *lines)
-{
-    struct text out = {0};
-    for (i64 i = 0; i < data_lines(lines); i++) {
-        char *line = data_line(lines, i);
-        size_t length = strcspn(line, "/");
-        bool stage = false;
-        for (i64 k = 0; k < r->count; k++)
-            stage |= strlen(r->stages[k].name) == length && strncmp(r->stages[k].name, line, length) == 0;
-        text_printf(&out, "%s%s%s%s", i ? "\n" : "", stage ? r->run : "", stage ? "/" : "", line);
-        memory_free(line);
-    }
-    return out.data;
-}
-
 /* The shards of all stand. */
 static bool stands(const struct source_list *list)
 {
@@ -299,7 +285,7 @@ static int plan_sources(struct plan *p, const struct recipe *r)
     int status = 0;
     for (i64 i = 0; i < data->count; i++) {
         list.values[i] = data->values[i];
-        list.values[i].data = resolved(r, data->values[i].data);
+        list.values[i].data = plan_resolved(r, data->values[i].data);
     }
     bool known = data->count > 0 && stands(&list);
     if (known) {
@@ -428,44 +414,21 @@ static int plan_stage(const struct recipe *r, const struct recipe_stage *s, stru
     return plan_sources(p, r) < 0 ? error_prefix("%s: stage %s", r->path, s->name) : 0;
 }
 
-/* ---- Shards ---- */
-
-/* The settings with what the stages that they name have made; false: not all of it stands. */
-static bool settle_prepare(struct prepare_settings *out, const struct recipe *r, const struct prepare_settings *s)
+/* 0, -1 with a message, or PLAN_UNKNOWN with one. */
+static int plan_any(const struct recipe *r, const struct recipe_stage *s, const struct plan *with, double gflops,
+                    bool json)
 {
-    char **references[] = {&out->data, &out->text, &out->vision, &out->audio};
-    bool all = true;
-    *out = *s;
-    for (i64 i = 0; i < COUNT_OF(references); i++) {
-        bool given = *references[i] && **references[i];
-        *references[i] = given ? resolved(r, *references[i]) : string_copy("");
-        all &= !given || is_address(*references[i]) || file_exists(*references[i]);
-    }
-    return all;
-}
-
-/* 0, -1 with a message, or UNKNOWN with one. */
-static int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json)
-{
-    struct prepare_settings settings;
-    struct prepare_estimate e;
-    int status = UNKNOWN;
-    if (settle_prepare(&settings, r, s->settings))
-        status = prepare_estimate(&e, &settings, cli_device());
-    else
-        error_set("what it reads is made by other stages: known once they have run");
-    if (status == 0 && json)
-        printf("{\"stage\":\"%s\",\"disk\":%.0f,\"read\":%.0f,\"files\":%lld,\"files_read\":%lld}\n", s->name, e.made,
-               e.read, (long long)e.files, (long long)e.files_read);
-    else if (status == 0)
-        printf("%s: about %.1f MB of shards from %.1f MB, by %lld samples of %lld of %lld files%s\n", s->name,
-               e.made * 1e-6, e.read * 1e-6, (long long)e.samples, (long long)e.files_read, (long long)e.files,
-               settings.stream.on ? "; made while a stage trains on them, which keeps those since its oldest checkpoint"
-                                  : "");
-    memory_free(settings.data);
-    memory_free(settings.text);
-    memory_free(settings.vision);
-    memory_free(settings.audio);
+    const char *kind = s->kind->name;
+    struct plan plan = *with;
+    if (strcmp(kind, "prepare") == 0)
+        return plan_prepare(r, s, json);
+    if (is_media_tokenizer(s))
+        return plan_tokenizer(s, with->dtype, with->gpu, gflops, json) ? error_prefix("%s: stage %s", r->path, s->name)
+                                                                       : 0;
+    int status = plan_stage(r, s, &plan);
+    if (status == 0)
+        (json ? print_json : print_plan)(&plan, gflops);
+    json_free(plan.sources);
     return status;
 }
 
@@ -474,25 +437,21 @@ static int plan_recipe(const struct recipe *r, const struct plan *with, double g
 {
     i64 chosen = 0, planned = 0;
     for (i64 i = 0; i < r->count; i++) {
-        struct plan plan = *with;
-        bool shards = strcmp(r->stages[i].kind->name, "prepare") == 0;
-        if (!r->stages[i].selected || (!shards && !trains_backbone(&r->stages[i])))
+        const struct recipe_stage *s = &r->stages[i];
+        if (!s->selected || !(strcmp(s->kind->name, "prepare") == 0 || trains_backbone(s) || is_media_tokenizer(s)))
             continue;
-        int status = shards ? plan_prepare(r, &r->stages[i], json) : plan_stage(r, &r->stages[i], &plan);
-        if (status < 0) {
-            json_free(plan.sources);
+        int status = plan_any(r, s, with, gflops, json);
+        if (status < 0)
             return -1;
-        }
         chosen++;
         planned += status == 0;
-        if (status == 0 && !shards)
-            (json ? print_json : print_plan)(&plan, gflops);
-        else if (status)
-            log_warn("stage %s is not planned: %s", r->stages[i].name, error_text());
-        json_free(plan.sources);
+        if (status)
+            log_warn("stage %s is not planned: %s", s->name, error_text());
     }
     if (chosen == 0)
-        return error_usage("%s: no stage of kind prepare, pretrain or sft was chosen: only those are planned", r->path);
+        return error_usage("%s: no stage of kind tokenizer-vision, tokenizer-audio, prepare, pretrain or sft was "
+                           "chosen: only those are planned",
+                           r->path);
     return planned ? 0 : -1;
 }
 

@@ -13,7 +13,7 @@ const struct setting vision_stage_table[] = {
     ROW(still_share, "still_share", NUMBER, "0.25", 0, 0.9, NULL, "share of steps on stills among the clips"),
     ROW(size, "size", INTEGER, "64", 8, 4096, NULL,
         "height and width of a square picture, pixels; others have about as many: aspects"),
-    ROW(frames, "frames", INTEGER, "9", 1, 1025, NULL, "frames of a clip: 1, 5, 9, ..."),
+    ROW(frames, "frames", INTEGER, "9", 1, 1025, NULL, "frames of a clip: 5, 9, 13, ..."),
     ROW(rate_hz, "rate_hz", NUMBER, "8", 0, 1000, NULL,
         "frames a second taken of a clip, here and wherever the tokenizer reads one; 0: every frame, whatever the "
         "clip's rate, and clips that are made are played at 8"),
@@ -141,8 +141,8 @@ static int add_shapes(struct vision_config *config, const struct vision_settings
     return 0;
 }
 
-static int fill_config(struct vision_config *config, const struct vision_settings *s, const struct vision_media *media,
-                       bool clips)
+int vision_stage_config(struct vision_config *config, const struct vision_settings *s, const struct vision_media *media,
+                        bool clips)
 {
     if (s->channels.count != 2 || s->blocks.count != 2)
         return error_usage("channels and blocks are lists of two");
@@ -153,6 +153,8 @@ static int fill_config(struct vision_config *config, const struct vision_setting
     }
     if (s->stride != 8 && s->stride != 16)
         return error_usage("stride is %lld; expected 8 or 16", (long long)s->stride);
+    if (clips && s->frames == 1)
+        return error_usage("frames is 1; a clip has 5, 9, 13, ... frames (clip_steps: 0 trains on stills alone)");
     if (add_shapes(config, s, media, false) || (clips && add_shapes(config, s, media, true)))
         return -1;
     return vision_config_check(config);
@@ -239,7 +241,7 @@ static int run_stage(const struct vision_settings *s, const struct stage *stage,
     struct vision_config config;
     if (s->clip_steps > 0 && !clips)
         log_warn("%s: no clips in %s: a tokenizer of stills", stage->name, s->data);
-    if (fill_config(&config, s, media, clips) || lr_check(&s->optimizer, s->steps, "steps") ||
+    if (vision_stage_config(&config, s, media, clips) || lr_check(&s->optimizer, s->steps, "steps") ||
         (clips && lr_check(&s->optimizer, s->clip_steps, "clip_steps")))
         return -1;
     struct run run = {.trainer = {.settings = s,

@@ -62,6 +62,9 @@ struct vision_trainer {
     u64 seed;
     i64 still_steps, clip_steps; /* clips follow stills */
 };
+/* The tokenizer that these settings and the shapes of these media make; `clips`: of clips too. */
+int vision_stage_config(struct vision_config *config, const struct vision_settings *settings,
+                        const struct vision_media *media, bool clips);
 void vision_trainer_open(struct vision_trainer *trainer, struct device *device, const struct vision_config *config,
                          enum dtype dtype);
 void vision_trainer_close(struct vision_trainer *trainer);

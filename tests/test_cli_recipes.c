@@ -105,6 +105,30 @@ static void plan_knows_a_stage_that_has_not_run(void **state)
     assert_int_equal(WEFT("plan", recipe, "base", "--ranks", "3", "--layout", "data=2"), 2);
 }
 
+static void plan_knows_tokenizers(void **state)
+{
+    (void)state;
+    const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
+    const char *const stages[] = {"vis", "aud"};
+    for (i64 i = 0; i < COUNT_OF(stages); i++) {
+        if (WEFT("plan", recipe, stages[i], "run=/nowhere/at-all", "--gflops", "100", "--json"))
+            fail_msg("%s", complained.data);
+        struct json *plan = json_parse(said.data, said.length, "stdout");
+        assert_string_equal(json_string(json_get(plan, "stage"), ""), stages[i]);
+        assert_true(json_number(json_get(json_get(plan, "bytes"), "activations"), 0) > 1e6);
+        assert_true(json_number(json_get(plan, "seconds"), 0) > 0);
+        json_free(plan);
+    }
+    assert_int_equal(WEFT("plan", recipe, "vis", "aud", "run=/nowhere/at-all"), 0);
+    assert_non_null(strstr(said.data, "vis: "));
+    assert_non_null(strstr(said.data, "aud: "));
+    assert_int_equal(WEFT("plan", recipe, "vis", "vis.size=60"), 2);
+    expect_complaint("multiples of the stride");
+    assert_int_equal(WEFT("plan", recipe, "vis", "vis.frames=1"), 2);
+    expect_complaint("a clip has 5, 9, 13, ... frames");
+    assert_int_equal(WEFT("plan", recipe, "vis", "vis.frames=1", "vis.clip_steps=0"), 0);
+}
+
 static void plan_looks_behind_dedup(void **state)
 {
     (void)state;
@@ -253,6 +277,7 @@ int main(void)
         cmocka_unit_test(grid_prints_one_object_a_sub_model),
         cmocka_unit_test(no_row_is_longer_than_what_is_measured),
         cmocka_unit_test(plan_knows_a_stage_that_has_not_run),
+        cmocka_unit_test(plan_knows_tokenizers),
         cmocka_unit_test(plan_looks_behind_dedup),
         cmocka_unit_test(plan_names_what_cannot_be_known),
         cmocka_unit_test(a_folder_of_others_is_no_stage),

@@ -6,10 +6,10 @@
 
 /* ---- Memory ---- */
 
-static void add_weights(struct step_memory *out, const struct weights *weights)
+void step_memory_add_weights(struct step_memory *out, const struct weights *weights)
 {
-    out->gradients = weights->grad_elements * 4;
-    out->copies = weights->rounded.used_bytes;
+    out->gradients += weights->grad_elements * 4;
+    out->copies += weights->rounded.used_bytes;
     for (i64 i = 0; i < weights->count; i++) {
         const struct weight *w = &weights->list[i];
         i64 share = w->share_rows * w->columns * 4;
@@ -29,7 +29,7 @@ static i64 untouched_bytes(const struct micro_batch *f, const struct model_confi
 void step_memory_of(struct step_memory *out, const struct trainer *t)
 {
     *out = (struct step_memory){.backend = device_held_bytes(t->model->device), .buckets = buckets_memory(t->buckets)};
-    add_weights(out, &t->model->weights);
+    step_memory_add_weights(out, &t->model->weights);
     for (i64 i = 0; i < t->in_flight_count; i++) {
         const struct micro_batch *f = &t->in_flight[i];
         out->activations += tape_peak_bytes(&f->tape);

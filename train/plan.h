@@ -17,6 +17,7 @@ struct step_memory { /* bytes */
     i64 buckets;     /* of gradients that are under way between ranks */
     i64 backend;     /* scratch */
 };
+void step_memory_add_weights(struct step_memory *out, const struct weights *weights);
 void step_memory_of(struct step_memory *out, const struct trainer *trainer);
 i64 step_memory_total(const struct step_memory *memory);
 struct json *step_memory_json(const struct step_memory *memory);

@@ -1,0 +1,135 @@
+/* weft plan, of what comes before a backbone: the tokenizers of media, and shards. */
+#include "cli/plan_media.h"
+
+#include "cli/cli.h"
+#include "codecs/foresee.h"
+#include "core/json.h"
+#include "data/prepare.h"
+
+#include <stdio.h>
+#include <string.h>
+
+char *plan_resolved(const struct recipe *r, const char *lines)
+{
+    struct text out = {0};
+    for (i64 i = 0; i < data_lines(lines); i++) {
+        char *line = data_line(lines, i);
+        size_t length = strcspn(line, "/");
+        bool stage = false;
+        for (i64 k = 0; k < r->count; k++)
+            stage |= strlen(r->stages[k].name) == length && strncmp(r->stages[k].name, line, length) == 0;
+        text_printf(&out, "%s%s%s%s", i ? "\n" : "", stage ? r->run : "", stage ? "/" : "", line);
+        memory_free(line);
+    }
+    return out.data;
+}
+
+/* ---- Shards ---- */
+
+/* The settings with what the stages that they name have made; false: not all of it stands. */
+static bool settle_prepare(struct prepare_settings *out, const struct recipe *r, const struct prepare_settings *s)
+{
+    char **references[] = {&out->data, &out->text, &out->vision, &out->audio};
+    bool all = true;
+    *out = *s;
+    for (i64 i = 0; i < COUNT_OF(references); i++) {
+        bool given = *references[i] && **references[i];
+        *references[i] = given ? plan_resolved(r, *references[i]) : string_copy("");
+        all &= !given || is_address(*references[i]) || file_exists(*references[i]);
+    }
+    return all;
+}
+
+int plan_prepare(const struct recipe *r, const struct recipe_stage *s, bool json)
+{
+    struct prepare_settings settings;
+    struct prepare_estimate e;
+    int status = PLAN_UNKNOWN;
+    if (settle_prepare(&settings, r, s->settings))
+        status = prepare_estimate(&e, &settings, cli_device());
+    else
+        error_set("what it reads is made by other stages: known once they have run");
+    if (status == 0 && json)
+        printf("{\"stage\":\"%s\",\"disk\":%.0f,\"read\":%.0f,\"files\":%lld,\"files_read\":%lld}\n", s->name, e.made,
+               e.read, (long long)e.files, (long long)e.files_read);
+    else if (status == 0)
+        printf("%s: about %.1f MB of shards from %.1f MB, by %lld samples of %lld of %lld files%s\n", s->name,
+               e.made * 1e-6, e.read * 1e-6, (long long)e.samples, (long long)e.files_read, (long long)e.files,
+               settings.stream.on ? "; made while a stage trains on them, which keeps those since its oldest checkpoint"
+                                  : "");
+    memory_free(settings.data);
+    memory_free(settings.text);
+    memory_free(settings.vision);
+    memory_free(settings.audio);
+    return status;
+}
+
+/* ---- Tokenizers ---- */
+
+static bool is_kind(const struct recipe_stage *s, const char *kind)
+{
+    return strcmp(s->kind->name, kind) == 0;
+}
+
+bool is_media_tokenizer(const struct recipe_stage *s)
+{
+    return is_kind(s, "tokenizer-vision") || is_kind(s, "tokenizer-audio");
+}
+
+static double disk_of(const struct codec_needs *needs, const struct training_settings *training, enum dtype dtype)
+{
+    return (double)checkpoint_bytes(needs->parameters, dtype) * (double)(training->keep + 1) +
+           (double)(needs->parameters * dtype_bytes(dtype));
+}
+
+static void print_needs(const char *name, const struct codec_needs *needs, double disk, double gflops)
+{
+    const struct step_memory *m = &needs->memory;
+    printf("%s: %.2f M parameters, %lld steps\n", name, (double)needs->parameters * 1e-6, (long long)needs->steps);
+    printf("  memory   %10.1f MB: weights %.1f, masters %.1f, moments %.1f, gradients %.1f, activations %.1f, host "
+           "%.1f, backend %.1f; and media, at most %.1f (memory_mb)\n",
+           (double)step_memory_total(m) * 1e-6, (double)m->copies * 1e-6, (double)m->masters * 1e-6,
+           (double)m->moments * 1e-6, (double)m->gradients * 1e-6, (double)m->activations * 1e-6,
+           (double)m->host * 1e-6, (double)m->backend * 1e-6, (double)needs->media_bytes * 1e-6);
+    printf("  disk     %10.1f MB: its checkpoints, and the tokenizer\n", disk * 1e-6);
+    printf("  flops    %10.2f GFLOP a step, in the mean\n", needs->flops / (double)needs->steps * 1e-9);
+    if (gflops > 0)
+        printf("  time     %10.1f s at %g GFLOP/s\n", needs->flops / (gflops * 1e9), gflops);
+}
+
+static void print_needs_json(const char *name, const struct codec_needs *needs, double disk, double gflops)
+{
+    struct json *j = json_object();
+    struct text line = {0};
+    json_set(j, "stage", json_of_string(name));
+    json_set(j, "parameters", json_of_integer(needs->parameters));
+    json_set(j, "steps", json_of_integer(needs->steps));
+    json_set(j, "bytes", step_memory_json(&needs->memory));
+    json_set(j, "media", json_of_integer(needs->media_bytes));
+    json_set(j, "disk", json_of_number(disk));
+    json_set(j, "flops", json_of_number(needs->flops / (double)needs->steps));
+    if (gflops > 0)
+        json_set(j, "seconds", json_of_number(needs->flops / (gflops * 1e9)));
+    json_print(&line, j, 0);
+    printf("%s\n", line.data);
+    text_release(&line);
+    json_free(j);
+}
+
+int plan_tokenizer(const struct recipe_stage *s, enum dtype dtype, bool gpu, double gflops, bool json)
+{
+    bool vision = is_kind(s, "tokenizer-vision");
+    const struct vision_settings *pictures = s->settings;
+    const struct audio_settings *sounds = s->settings;
+    struct codec_needs needs;
+    struct device meta;
+    device_open_meta(&meta);
+    if (gpu)
+        device_meta_gpu(&meta, true);
+    int status = vision ? vision_foresee(&needs, pictures, &meta, dtype) : audio_foresee(&needs, sounds, &meta, dtype);
+    double disk = status ? 0 : disk_of(&needs, vision ? &pictures->training : &sounds->training, dtype);
+    if (status == 0)
+        (json ? print_needs_json : print_needs)(s->name, &needs, disk, gflops);
+    device_close(&meta);
+    return status;
+}

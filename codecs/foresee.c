@@ -1,0 +1,122 @@
+/* What the training of a tokenizer will need: its own steps on the meta backend, on one picture, clip or recording that
+ * is made here. */
+#include "codecs/foresee.h"
+
+#include "codecs/audio_step.h"
+#include "codecs/vision_step.h"
+
+static void add_needs(struct codec_needs *needs, const struct weights *weights, const struct tape *tape, i64 host_bytes)
+{
+    struct step_memory *m = &needs->memory;
+    *m = (struct step_memory){.backend = device_held_bytes(tape->device), .activations = tape_peak_bytes(tape)};
+    m->host = tape->host.peak_bytes + tape->staged.peak_bytes + host_bytes;
+    step_memory_add_weights(m, weights);
+    needs->parameters = weights_parameters(weights);
+}
+
+/* ---- Vision ---- */
+
+/* The first step on stills among clips; -1: there is none. */
+static i64 first_among(const struct vision_trainer *t)
+{
+    i64 end = t->still_steps + t->clip_steps;
+    for (i64 step = t->still_steps; t->settings->still_share > 0 && step < end; step++)
+        if (!vision_step_batch(t, step).clips)
+            return step;
+    return -1;
+}
+
+/* Flops of the step; 0: there is none. */
+static int run_vision_step(double *flops, struct vision_trainer *t, i64 step)
+{
+    struct device *device = t->vision.device;
+    struct vision_step_result result;
+    double before = device->cost.flops;
+    *flops = 0;
+    if (step < 0 || step >= t->still_steps + t->clip_steps)
+        return 0;
+    int status = vision_step(&result, t, step);
+    *flops = device->cost.flops - before;
+    return status;
+}
+
+/* A step of each kind there will be, and of stills two: the second finds its tape as the first left it. */
+static int run_vision(struct codec_needs *needs, struct vision_trainer *t)
+{
+    double first, stills, clips, among, share = t->settings->still_share;
+    if (run_vision_step(&first, t, 0) || run_vision_step(&stills, t, 1) || run_vision_step(&clips, t, t->still_steps) ||
+        run_vision_step(&among, t, first_among(t)))
+        return -1;
+    needs->steps = t->still_steps + t->clip_steps;
+    needs->flops = first * (double)t->still_steps + (double)t->clip_steps * ((1 - share) * clips + share * among);
+    return 0;
+}
+
+static int foresee_vision(struct codec_needs *needs, struct vision_trainer *t, struct device *meta, enum dtype dtype)
+{
+    const struct vision_settings *s = t->settings;
+    struct vision_config config;
+    int status = vision_stage_config(&config, s, t->media, t->clip_steps > 0);
+    if (status)
+        return status;
+    i64 frames = max_i64(max_i64(s->batch, s->still_batch), t->clip_steps ? s->clip_batch * s->frames : 0);
+    vision_trainer_open(t, meta, &config, dtype);
+    status = run_vision(needs, t);
+    add_needs(needs, &t->vision.weights, &t->tape, frames * s->size * s->size * 3);
+    vision_trainer_close(t);
+    return status;
+}
+
+int vision_foresee(struct codec_needs *needs, const struct vision_settings *s, struct device *meta, enum dtype dtype)
+{
+    u8 *white = memory_alloc(s->frames * s->size * s->size * 3);
+    struct aspect_list square = {1, {{s->size, s->size}}};
+    struct inner whole = {s->size, s->size};
+    i64 frames = s->frames;
+    struct vision_media media = {.request = {.shapes = {square, square}, .frames = s->frames},
+                                 .still_count = 1,
+                                 .clip_count = 1,
+                                 .stills = &white,
+                                 .clips = &white,
+                                 .clip_frames = &frames,
+                                 .still_inner = &whole,
+                                 .clip_inner = &whole};
+    struct vision_trainer trainer = {
+        .settings = s, .media = &media, .still_steps = s->steps, .clip_steps = s->clip_steps};
+    *needs = (struct codec_needs){.media_bytes = s->memory_mb << 20};
+    int status = foresee_vision(needs, &trainer, meta, dtype);
+    memory_free(white);
+    return status;
+}
+
+/* ---- Audio ---- */
+
+/* Without codes, with those that k-means has just made, and once more. */
+static int run_audio(struct codec_needs *needs, struct audio_trainer *t)
+{
+    const i64 steps[] = {0, t->start, t->start + 1};
+    struct audio_result result;
+    for (i64 i = 0; i < COUNT_OF(steps); i++)
+        if (steps[i] < t->settings->steps && audio_step(&result, t, steps[i]))
+            return -1;
+    needs->steps = t->settings->steps;
+    needs->flops = audio_step_flops(t) * (double)needs->steps;
+    return 0;
+}
+
+int audio_foresee(struct codec_needs *needs, const struct audio_settings *s, struct device *meta, enum dtype dtype)
+{
+    int16_t silence[1] = {0};
+    struct audio_clip clip = {.values = silence, .samples = COUNT_OF(silence)};
+    struct audio_media media = {.clips = &clip, .count = 1, .samples = clip.samples};
+    struct audio_trainer trainer = {.settings = s, .media = &media};
+    *needs = (struct codec_needs){.media_bytes = s->memory_mb << 20};
+    if (audio_config_check(&s->config))
+        return -1;
+    audio_trainer_open(&trainer, meta, dtype);
+    int status = run_audio(needs, &trainer);
+    add_needs(needs, &trainer.audio.weights, &trainer.tape,
+              (trainer.frames * AUDIO_FRAME_SAMPLES + s->batch * trainer.audio.mel.bins) * 4);
+    audio_trainer_close(&trainer);
+    return status;
+}
