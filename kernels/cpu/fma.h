@@ -74,6 +74,19 @@ static inline const void *fma_row(const struct fma_operand *m, i64 row, i64 colu
     row = m->rows ? m->rows[row] : row;
     return row < 0 ? NULL : (const char *)m->data + (row * m->stride + column) * element_bytes(m->dtype);
 }
+/* Rows of a transposed a are far from each other, which the hardware does not foresee: some later one comes nearer. */
+static inline void fma_fetch(const void *row, i64 bytes)
+{
+    for (i64 i = 0; i < bytes; i += 64)
+        __builtin_prefetch((const char *)row + i);
+}
+static inline i64 fma_rows_of(const i64 *panels)
+{
+    i64 rows = 0;
+    while (*panels > 0)
+        rows += *panels++;
+    return rows;
+}
 /* `depth` and `count` in words. */
 void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count);
 void CPU(fma_pack_b)(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count);

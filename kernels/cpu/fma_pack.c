@@ -39,8 +39,11 @@ INLINED void put_part(float *out, const void *from, i64 rows, enum dtype dtype)
 INLINED void pack_turned(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count,
                          enum dtype dtype)
 {
+    enum { AHEAD = 16 };
+    i64 row_bytes = a->stride * element_bytes(dtype), bytes = fma_rows_of(rows) * element_bytes(dtype);
     for (i64 k = 0; k < count; k++) {
         const char *from = element_at(a, depth + k, row);
+        fma_fetch(from + AHEAD * row_bytes, bytes);
         for (i64 panel = 0; rows[panel] > 0; from += rows[panel++] * element_bytes(dtype))
             put_part(out + panel * FMA_A_FLOATS + k * FMA_TURNED, from, rows[panel], dtype);
     }

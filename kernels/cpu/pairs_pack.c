@@ -52,9 +52,13 @@ static bool has_both(const struct fma_operand *m, i64 depth)
  * at a time. */
 static void pack_turned(float *out, const struct fma_operand *a, i64 row, const i64 *rows, i64 depth, i64 count)
 {
+    enum { AHEAD = 16 };
+    i64 bytes = fma_rows_of(rows) * 2;
     for (i64 k = 0; k < count; k++) {
         bool both = has_both(a, depth + k);
         const bf16 *first = element_at(a, 2 * (depth + k), row), *second = first + (both ? a->stride : 0);
+        fma_fetch(first + AHEAD * a->stride, bytes);
+        fma_fetch(second + AHEAD * a->stride, bytes);
         for (i64 panel = 0; rows[panel] > 0; first += rows[panel], second += rows[panel], panel++)
             _mm512_storeu_si512(out + panel * FMA_A_FLOATS + k * FMA_TURNED,
                                 pairs_of(first, second, (__mmask16)((1 << rows[panel]) - 1), both));
