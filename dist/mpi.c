@@ -37,6 +37,30 @@ static void check(struct comm *comm, int result, const char *what)
     comm_stop(comm, "MPI: %s: %s", what, text);
 }
 
+/* Between tests of what has not come; ends the run where that takes longer than wait_s. */
+static void pause_since(struct comm *comm, double begin_s)
+{
+    double now_s = clock_s();
+    if (now_s - begin_s > (double)comm->wait_s)
+        comm_stop_waiting(comm, -1);
+    if (now_s - begin_s > 1e-3)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+/* MPI's calls wait without a limit: where there is one, all ranks come here first. */
+static void meet(struct comm *comm)
+{
+    struct state *state = comm->state;
+    MPI_Request request;
+    int done = 0;
+    double begin_s = clock_s();
+    if (comm->wait_s == 0)
+        return;
+    check(comm, MPI_Ibarrier(state->comm, &request), comm->call);
+    for (; !done; pause_since(comm, begin_s))
+        check(comm, MPI_Test(&request, &done, MPI_STATUS_IGNORE), comm->call);
+}
+
 static i64 pieces_of(i64 bytes)
 {
     return ceil_div(bytes, PIECE_BYTES);
@@ -93,6 +117,7 @@ static i64 post(struct comm *comm, MPI_Request *requests, const struct span *out
 static void exchange(struct comm *comm, const struct span *out, const struct span *in)
 {
     MPI_Request *requests = requests_for(comm->state, requests_of(comm, out, in));
+    meet(comm);
     i64 count = post(comm, requests, out, in, EXCHANGE_TAG);
     if (in[comm->rank].bytes && out[comm->rank].data != in[comm->rank].data)
         memcpy(out[comm->rank].data, in[comm->rank].data, (size_t)in[comm->rank].bytes);
@@ -135,6 +160,7 @@ static bool ended(struct comm *comm, struct transfer *t, bool wait)
 static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
 {
     struct state *state = comm->state;
+    meet(comm);
     for (i64 p = 0; p < pieces_of(bytes); p++)
         check(comm, MPI_Bcast((char *)data + p * PIECE_BYTES, piece_bytes(bytes, p), MPI_BYTE, (int)root, state->comm),
               "broadcast");
@@ -150,6 +176,7 @@ static void all_gather(struct comm *comm, void *data, const i64 *bytes)
         counts[r] = (int)bytes[r];
         places[r] = (int)total;
     }
+    meet(comm);
     if (total <= INT_MAX) {
         check(comm, MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, counts, places, MPI_BYTE, state->comm),
               "all-gather");
@@ -216,9 +243,20 @@ static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
               "send");
 }
 
+/* A message of the tag is on its way to this rank. */
+static void await(struct comm *comm, i64 from, int tag)
+{
+    struct state *state = comm->state;
+    int there = comm->wait_s == 0;
+    double begin_s = clock_s();
+    for (; !there; pause_since(comm, begin_s))
+        check(comm, MPI_Iprobe((int)from, tag, state->comm, &there, MPI_STATUS_IGNORE), "receive");
+}
+
 static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 {
     struct state *state = comm->state;
+    await(comm, from, (int)(MESSAGE_TAG + tag));
     for (i64 p = 0; p < pieces_of(bytes); p++) {
         MPI_Status status;
         int arrived;

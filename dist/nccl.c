@@ -732,6 +732,7 @@ struct comm *nccl_over(struct comm *host, struct device *device)
     *s = (struct state){.next = queued.comms, .comm = comm, .nccl = join(host, id, host->rank, host->size)};
     s->last_edge = &s->edges;
     comm->host = host;
+    host->wait_s = launch_wait_s();
     queued.comms = s;
     device->wait = wait_for_queue;
     return comm;
