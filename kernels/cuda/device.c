@@ -71,12 +71,27 @@ int cuda_count(void)
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+/* The runtime calls a driver that is not there too old. */
+static int refused(cudaError_t status)
+{
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (driver == 0)
+        return error_set("no GPU can be used: this machine has no driver for one (libcuda.so.1)");
+    if (status == cudaErrorInsufficientDriver)
+        return error_set("no GPU can be used: the driver is for CUDA %d.%d, this program for %d.%d: install a newer "
+                         "driver, or build with an older toolkit",
+                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    return error_set("no GPU can be used: %s", cudaGetErrorString(status));
+}
+
 static int check_device(struct cudaDeviceProp *properties, int index)
 {
     int count = 0;
     cudaError_t status = cudaGetDeviceCount(&count);
     if (status != cudaSuccess)
-        return error_set("no GPU can be used (are there one and its driver?): %s", cudaGetErrorString(status));
+        return refused(status);
     if (index < 0 || index >= count)
         return error_set("there is no GPU %d: this machine has %d, counted from 0", index, count);
     CUDA_CHECK(cudaGetDeviceProperties(properties, index));
@@ -154,11 +169,10 @@ static void describe_gpu(struct text *out, int index, int count)
 
 int cuda_describe(struct text *out)
 {
-    struct cudaDeviceProp properties;
     int driver = 0, runtime = 0, count = 0;
-    if (check_device(&properties, 0))
-        return -1;
-    CUDA_CHECK(cudaGetDeviceCount(&count));
+    cudaError_t status = cudaGetDeviceCount(&count);
+    if (status != cudaSuccess)
+        return refused(status);
     CUDA_CHECK(cudaDriverGetVersion(&driver));
     CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
     text_printf(out, "driver for CUDA %d.%d, runtime %d.%d, cuBLASLt %zu", driver / 1000, driver % 1000 / 10,
