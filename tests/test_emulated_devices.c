@@ -4,11 +4,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "dist/dist.h"
 #include "kernels/cuda/device.h"
+#include "tests/toy.h"
+#include "train/foresee.h"
 
 static void expect_refused(int index, const char *variable, const char *value, const char *words)
 {
@@ -70,12 +74,106 @@ static void libraries_of_the_wrong_version(void **state)
     device_close(&device);
 }
 
+/* ---- Too little memory ---- */
+
+static struct device gpu;
+static struct model_config config;
+static const struct optimizer_settings optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+
+/* Many rows at a time, of a small model. */
+static struct step_wanted wanted_of_toy(void)
+{
+    config = toy_config(4, TOY_DENSE);
+    return (struct step_wanted){.config = &config,
+                                .optimizer = &optimizer,
+                                .rows = 16,
+                                .micro_rows = 8,
+                                .length = 128,
+                                .dtype = DTYPE_BF16,
+                                .layout = {.bucket_bytes = 1 << 16},
+                                .ranks = 1,
+                                .gpu = true,
+                                .gpu_has_fp8 = true};
+}
+
+/* What a child says, with so much memory; returns its status. */
+static int run_with(i64 bytes, void (*run)(void), char said[2048])
+{
+    int pipe_of[2], status = 0;
+    size_t length = 0;
+    char limit[32];
+    snprintf(limit, sizeof limit, "%lld", (long long)bytes);
+    assert_int_equal(pipe(pipe_of), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(pipe_of[1], STDERR_FILENO);
+        require(device_open_cuda(&gpu, 0) == 0, "%s", error_text());
+        setenv("WEFT_EMU_MEMORY", limit, 1);
+        run();
+        _exit(0);
+    }
+    close(pipe_of[1]);
+    for (ssize_t n; (n = read(pipe_of[0], said + length, 2047 - length)) > 0;)
+        length += (size_t)n;
+    said[length] = 0;
+    close(pipe_of[0]);
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static void check_toy(void)
+{
+    struct step_wanted wanted = wanted_of_toy();
+    if (step_check_memory(&wanted, 0, &gpu)) {
+        fprintf(stderr, "error: %s", error_text());
+        _exit(5);
+    }
+}
+
+static void fill_memory(void)
+{
+    struct arena arena;
+    device_arena_open(&gpu, &arena, (i64)1 << 30);
+    arena_alloc(&arena, 200 << 20);
+}
+
+static void expect_said(i64 bytes, void (*run)(void), int status, const char *words, const char *more)
+{
+    char said[2048];
+    int is = run_with(bytes, run, said);
+    if (is != status || (words ? !strstr(said, words) || !strstr(said, more) : said[0]))
+        fail_msg("%lld bytes: status %d, expected %d and \"%s\", \"%s\": %s", (long long)bytes, is, status,
+                 words ? words : "", words ? more : "", said);
+}
+
+/* Of what is foreseen: all, all but a byte, less than the model. */
+static void steps_that_do_not_fit_say_what_would(void **state)
+{
+    struct step_wanted wanted = wanted_of_toy();
+    struct step_needs needs = {0};
+    const struct step_memory *m = &needs.memory;
+    (void)state;
+    assert_int_equal(step_foresee(&needs, &wanted, 0), 0);
+    i64 model = m->copies + m->masters + m->moments + m->gradients, step = model + m->activations + m->buckets;
+    assert_true(m->activations > model);
+    expect_said(step, check_toy, 0, NULL, NULL);
+    expect_said(step - 1, check_toy, 0, "warning: a step takes ", "batch.micro_rows=4 would take ");
+    expect_said(model - 1, check_toy, 5, "error: a step takes ", "neither fewer rows, nor recompute=true, nor");
+}
+
+/* A full GPU is no fault of the program: one line and no core dump. */
+static void a_full_device_ends_with_a_message(void **state)
+{
+    (void)state;
+    expect_said(100 << 20, fill_memory, STATUS_FAILED, "weft: the GPU has no 0.22 GiB more", "weft plan --gpu");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(drivers_that_cannot_be_used),
-        cmocka_unit_test(devices_that_cannot_be_used),
-        cmocka_unit_test(libraries_of_the_wrong_version),
+        cmocka_unit_test(drivers_that_cannot_be_used),       cmocka_unit_test(devices_that_cannot_be_used),
+        cmocka_unit_test(libraries_of_the_wrong_version),    cmocka_unit_test(steps_that_do_not_fit_say_what_would),
+        cmocka_unit_test(a_full_device_ends_with_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

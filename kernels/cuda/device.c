@@ -5,7 +5,7 @@
 #define NAME(name) .name = cuda_##name,
 const struct kernels cuda_kernels = {WEFT_CUDA_OPS(NAME)};
 
-enum { WORKSPACE_BYTES = 64 << 20, OLDEST = 80 };
+enum { OLDEST = 80 };
 
 static bool is_among(const char *name, const char *const *names)
 {
@@ -45,7 +45,16 @@ static void close_device(struct device *device)
 
 static i64 held_by(const struct device *device)
 {
-    return cuda_staging_bytes(cuda_handles_of(device)->staging);
+    const struct cuda_handles *handles = cuda_handles_of(device);
+    return handles->workspace_bytes + cuda_staging_bytes(handles->staging);
+}
+
+static i64 left_on(const struct device *device)
+{
+    size_t left, all;
+    (void)device;
+    CUDA_CHECK(cudaMemGetInfo(&left, &all));
+    return (i64)left;
 }
 
 static void no_wall(struct device *device)
@@ -63,6 +72,7 @@ static const struct memory cuda_memory = {.alloc = cuda_alloc,
                                           .unlock = no_wall,
                                           .lock = no_wall,
                                           .held = held_by,
+                                          .left = left_on,
                                           .close = close_device};
 
 int cuda_count(void)
@@ -126,8 +136,8 @@ int device_open_cuda(struct device *device, int index)
                                      .multiprocessors = properties.multiProcessorCount,
                                      .products = cuda_products_open(),
                                      .staging = cuda_staging_open(),
-                                     .workspace = cuda_alloc(device, WORKSPACE_BYTES),
-                                     .workspace_bytes = WORKSPACE_BYTES};
+                                     .workspace = cuda_alloc(device, CUDA_WORKSPACE_BYTES),
+                                     .workspace_bytes = CUDA_WORKSPACE_BYTES};
     return 0;
 }
 
