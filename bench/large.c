@@ -131,7 +131,7 @@ int bench_large(struct device *device, bool json)
 
 /* An H200: what a product of 8192^3 in bf16 and a copy of 8 GB reached on one through PyTorch, and a launch in a graph.
  */
-static const struct machine_limits h200 = {790e12, 4.3e12, 2e-6};
+static const struct machine_limits h200 = {790e12, 4.3e12, 2e-6, 989e12};
 
 int bench_roofline(struct device *device, bool json)
 {
