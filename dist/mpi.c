@@ -47,18 +47,17 @@ static void pause_since(struct comm *comm, double begin_s)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
-/* MPI's calls wait without a limit: where there is one, all ranks come here first. */
-static void meet(struct comm *comm)
+/* MPI's own waits have no limit. */
+static void finish(struct comm *comm, i64 count, MPI_Request *requests, const char *what)
 {
-    struct state *state = comm->state;
-    MPI_Request request;
     int done = 0;
     double begin_s = clock_s();
-    if (comm->wait_s == 0)
+    if (comm->wait_s == 0) {
+        check(comm, MPI_Waitall((int)count, requests, MPI_STATUSES_IGNORE), what);
         return;
-    check(comm, MPI_Ibarrier(state->comm, &request), comm->call);
+    }
     for (; !done; pause_since(comm, begin_s))
-        check(comm, MPI_Test(&request, &done, MPI_STATUS_IGNORE), comm->call);
+        check(comm, MPI_Testall((int)count, requests, &done, MPI_STATUSES_IGNORE), what);
 }
 
 static i64 pieces_of(i64 bytes)
@@ -117,11 +116,10 @@ static i64 post(struct comm *comm, MPI_Request *requests, const struct span *out
 static void exchange(struct comm *comm, const struct span *out, const struct span *in)
 {
     MPI_Request *requests = requests_for(comm->state, requests_of(comm, out, in));
-    meet(comm);
     i64 count = post(comm, requests, out, in, EXCHANGE_TAG);
     if (in[comm->rank].bytes && out[comm->rank].data != in[comm->rank].data)
         memcpy(out[comm->rank].data, in[comm->rank].data, (size_t)in[comm->rank].bytes);
-    check(comm, MPI_Waitall((int)count, requests, MPI_STATUSES_IGNORE), "exchange: the sizes of two ranks differ");
+    finish(comm, count, requests, "exchange: the sizes of two ranks differ");
 }
 
 struct transfer {
@@ -160,10 +158,16 @@ static bool ended(struct comm *comm, struct transfer *t, bool wait)
 static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
 {
     struct state *state = comm->state;
-    meet(comm);
-    for (i64 p = 0; p < pieces_of(bytes); p++)
-        check(comm, MPI_Bcast((char *)data + p * PIECE_BYTES, piece_bytes(bytes, p), MPI_BYTE, (int)root, state->comm),
-              "broadcast");
+    for (i64 p = 0; p < pieces_of(bytes); p++) {
+        char *piece = (char *)data + p * PIECE_BYTES;
+        MPI_Request request;
+        if (comm->wait_s == 0) {
+            check(comm, MPI_Bcast(piece, piece_bytes(bytes, p), MPI_BYTE, (int)root, state->comm), "broadcast");
+            continue;
+        }
+        check(comm, MPI_Ibcast(piece, piece_bytes(bytes, p), MPI_BYTE, (int)root, state->comm, &request), "broadcast");
+        finish(comm, 1, &request, "broadcast");
+    }
 }
 
 /* In place; blocks too long for MPI's counts go as broadcasts. */
@@ -176,7 +180,15 @@ static void all_gather(struct comm *comm, void *data, const i64 *bytes)
         counts[r] = (int)bytes[r];
         places[r] = (int)total;
     }
-    meet(comm);
+    if (total <= INT_MAX && comm->wait_s) {
+        MPI_Request request;
+        check(
+            comm,
+            MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, counts, places, MPI_BYTE, state->comm, &request),
+            "all-gather");
+        finish(comm, 1, &request, "all-gather");
+        return;
+    }
     if (total <= INT_MAX) {
         check(comm, MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, counts, places, MPI_BYTE, state->comm),
               "all-gather");
