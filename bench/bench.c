@@ -16,6 +16,7 @@ const struct bench benches[] = {
     {"decode", "text through the cache: prefill, and token by token", bench_decode},
     {"decode-int8", "the same with weights of 8 bits", bench_decode_int8},
     {"decode-int4", "the same with weights of 4 bits", bench_decode_int4},
+    {"decode-large", "the same of models that fill a GPU", bench_decode_large, true},
     {"speculate", "the same with ids drafted ahead; of a model: speculate MODEL", NULL, .run_of = bench_speculate},
     {"video", "decoding clips and sounds against ffmpeg", bench_video},
     {"loader", "waiting for data in the step against the whole of it", bench_loader},

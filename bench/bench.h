@@ -31,8 +31,8 @@ void bench_print(const struct bench_row *row, bool json);
 double bench_median(double *values, i64 count); /* sorts them */
 
 bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_decode, bench_decode_int4, bench_decode_int8,
-    bench_experts, bench_large, bench_loader, bench_memory, bench_profile, bench_roofline, bench_step, bench_tokenizers,
-    bench_video, bench_workers;
+    bench_decode_large, bench_experts, bench_large, bench_loader, bench_memory, bench_profile, bench_roofline,
+    bench_step, bench_tokenizers, bench_video, bench_workers;
 bench_of_fn bench_speculate;
 
 struct text_tokenizer;

@@ -1,16 +1,24 @@
 /* Text through the decoder, of the model of `weft bench step`: a prompt of 512 tokens at once, then one token after
  * another for 1, 4 and 16 answers, beside a plain read of the memory that such a step cannot do without: every weight
  * that is not an expert's, the experts that a router without preferences chooses, keys and values. Then the same with
- * weights of 8 and of 4 bits. */
-#include "bench/step.h"
+ * weights of 8 and of 4 bits; and on a GPU, whose read is a large copy's bytes a second, of models that fill one. */
+#include "bench/large.h"
 #include "model/decode.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { PROMPT = 512, SHORT_PROMPT = 64, MADE = 32, ROUNDS = 5, BATCHES = 3, BATCH_MOST = 16, EXPERTS_MOST = 256 };
-enum { CHUNK_BYTES = 64 << 10, CHUNKS_MOST = 1 << 16 };
-static const i64 answers_of[BATCHES] = {1, 4, BATCH_MOST};
+enum { PROMPT = 512, SHORT_PROMPT = 64, MADE = 32, ROUNDS = 5, BATCHES = 3, BATCH_MOST = 64, EXPERTS_MOST = 256 };
+enum { CHUNK_BYTES = 64 << 10, CHUNKS_MOST = 1 << 16, COPY_ROWS = 1 << 15, COPY_COLUMNS = 1 << 12, COPIES = 5 };
+
+struct subject {
+    const char *name;
+    struct model_config config;
+    i64 answers[BATCHES];
+    double goals[BATCHES]; /* share of the read */
+    int bits;              /* of weights; 0: as they are */
+};
 
 /* ---- The read ---- */
 
@@ -19,14 +27,15 @@ struct chunk {
     i64 bytes;
 };
 struct reading {
-    struct chunk *chunks; /* [CHUNKS_MOST] */
+    struct chunk *chunks; /* [CHUNKS_MOST]; NULL: a GPU's, which are only counted */
     i64 count, bytes;
-    _Atomic u64 sum; /* so that nothing is left out */
+    double bytes_per_s; /* of a GPU's copy, reads and writes */
+    _Atomic u64 sum;    /* so that nothing is left out */
 };
 
 static void add_bytes(struct reading *r, const void *at, i64 bytes)
 {
-    for (i64 i = 0; i < bytes; i += CHUNK_BYTES) {
+    for (i64 i = 0; r->chunks && i < bytes; i += CHUNK_BYTES) {
         require(r->count < CHUNKS_MOST, "a step that reads more than %d blocks", CHUNKS_MOST);
         r->chunks[r->count++] = (struct chunk){(const char *)at + i, min_i64(CHUNK_BYTES, bytes - i)};
     }
@@ -130,10 +139,33 @@ static double read_rate(struct reading *r, const struct model *m, const struct d
     for (u32 step = 0; step < MADE / 2; step++) {
         list_step(r, m, d, answers, step);
         double begin = clock_s();
-        workers_run(r->count, read_chunk, r);
-        seconds += clock_s() - begin;
+        if (r->chunks)
+            workers_run(r->count, read_chunk, r);
+        seconds += r->chunks ? clock_s() - begin : (double)r->bytes / r->bytes_per_s;
     }
     return MADE / 2 / seconds;
+}
+
+/* Of blocks that no cache holds; the best of a few. */
+static double copy_rate(struct device *device)
+{
+    i64 bytes = (i64)COPY_ROWS * COPY_COLUMNS * 4;
+    void *from = device_alloc(device, bytes), *to = device_alloc(device, bytes);
+    struct matrix in = matrix_of(from, DTYPE_F32, COPY_ROWS, COPY_COLUMNS),
+                  out = matrix_of(to, DTYPE_F32, COPY_ROWS, COPY_COLUMNS);
+    double best = INFINITY;
+    float last;
+    device->ops->zero(device, from, bytes);
+    for (int i = 0; i < COPIES; i++) {
+        device_get(device, &last, from, sizeof last);
+        double begin = clock_s();
+        device->ops->copy(device, out, in, 1, false);
+        device_get(device, &last, to, sizeof last);
+        best = fmin(best, clock_s() - begin);
+    }
+    device_free(device, from, bytes);
+    device_free(device, to, bytes);
+    return 2 * (double)bytes / best;
 }
 
 /* ---- The decoder ---- */
@@ -165,6 +197,7 @@ static void run_once(struct decoder *d, struct part *parts, const struct generat
 }
 
 struct decode_bench {
+    const struct subject *subject;
     struct model model;
     struct submodel full;
     struct decoder decoder;
@@ -175,15 +208,15 @@ struct decode_bench {
     double prefill[BATCHES][ROUNDS], rate[BATCHES][ROUNDS], share[BATCHES][ROUNDS];
 };
 
-static int open_bench(struct decode_bench *b, struct device *device, int bits)
+static int open_bench(struct decode_bench *b, struct device *device)
 {
-    struct model_config config = step_bench_shape(32);
+    struct model_config config = b->subject->config;
     config.max_positions = 2 * PROMPT;
     if (model_open(&b->model, device, &config, device->has_bf16 ? DTYPE_BF16 : DTYPE_F32, false, NULL))
         return -1;
     weights_init(&b->model.weights, 1);
-    if (bits)
-        weights_narrow(&b->model.weights, bits);
+    if (b->subject->bits)
+        weights_narrow(&b->model.weights, b->subject->bits);
     submodel_full(&b->full, &b->model.config);
     for (u32 i = 0; i < BATCH_MOST; i++) {
         for (u32 j = 0; j < PROMPT; j++)
@@ -194,7 +227,10 @@ static int open_bench(struct decode_bench *b, struct device *device, int bits)
     }
     const struct decoder_options o = {.model = &b->model, .sub = &b->full, .vocabulary = &vocabulary_of_text};
     decoder_open(&b->decoder, &o, BATCH_MOST, request_columns(&o, &b->requests[0]));
-    b->reading.chunks = memory_alloc(CHUNKS_MOST * (i64)sizeof *b->reading.chunks);
+    if (device->backend == BACKEND_CUDA)
+        b->reading.bytes_per_s = copy_rate(device);
+    else
+        b->reading.chunks = memory_alloc(CHUNKS_MOST * (i64)sizeof *b->reading.chunks);
     return 0;
 }
 
@@ -203,25 +239,25 @@ static void measure(struct decode_bench *b)
     for (int round = -1; round < ROUNDS; round++) /* the first one warms up */
         for (int i = 0; i < BATCHES; i++) {
             int to = max_i64(round, 0);
-            double before = read_rate(&b->reading, &b->model, &b->decoder, answers_of[i]);
-            run_once(&b->decoder, b->parts, b->requests, answers_of[i], &b->prefill[i][to], &b->rate[i][to]);
-            double after = read_rate(&b->reading, &b->model, &b->decoder, answers_of[i]);
-            b->share[i][to] = b->rate[i][to] / ((double)answers_of[i] * 0.5 * (before + after));
+            i64 answers = b->subject->answers[i];
+            double before = read_rate(&b->reading, &b->model, &b->decoder, answers);
+            run_once(&b->decoder, b->parts, b->requests, answers, &b->prefill[i][to], &b->rate[i][to]);
+            double after = read_rate(&b->reading, &b->model, &b->decoder, answers);
+            b->share[i][to] = b->rate[i][to] / ((double)answers * 0.5 * (before + after));
         }
 }
 
-static void print(struct decode_bench *b, int bits, bool json)
+static void print(struct decode_bench *b, bool json)
 {
     static const char note[] = "llama.cpp is not run from here: bench/llama_decode.py runs both";
     double one = 0;
-    char name[32] = "decode", what[64], more[96];
-    if (bits)
-        snprintf(name, sizeof name, "decode-int%d", bits);
+    const char *name = b->subject->name;
+    char what[64], more[96];
     bench_print(&(struct bench_row){name, "prefill of 512 tokens", "tokens/s", "llama.cpp",
                                     bench_median(b->prefill[0], ROUNDS), 0, 8, false, note},
                 json);
     for (int i = 0; i < BATCHES; i++) {
-        i64 answers = answers_of[i];
+        i64 answers = b->subject->answers[i];
         double rate = bench_median(b->rate[i], ROUNDS), share = bench_median(b->share[i], ROUNDS);
         list_step(&b->reading, &b->model, &b->decoder, answers, 0);
         one = i == 0 ? rate : one;
@@ -229,19 +265,20 @@ static void print(struct decode_bench *b, int bits, bool json)
                  answers == 1 ? "" : "s");
         snprintf(more, sizeof more, "%.2f MB a token; %.2f of one answer",
                  1e-6 * (double)b->reading.bytes / (double)answers, rate / one);
-        bench_print(&(struct bench_row){name, what, "tokens/s", "a read of the same bytes", rate, rate / share, 0.8,
-                                        false, more},
+        bench_print(&(struct bench_row){name, what, "tokens/s", "a read of the same bytes", rate, rate / share,
+                                        b->subject->goals[i], false, more},
                     json);
     }
 }
 
-static int run_bits(struct device *device, int bits, bool json)
+static int run_subject(struct device *device, const struct subject *subject, bool json)
 {
     struct decode_bench *b = memory_alloc(sizeof *b);
-    int status = open_bench(b, device, bits);
+    b->subject = subject;
+    int status = open_bench(b, device);
     if (status == 0) {
         measure(b);
-        print(b, bits, json);
+        print(b, json);
         decoder_close(&b->decoder);
         model_close(&b->model);
     }
@@ -250,17 +287,36 @@ static int run_bits(struct device *device, int bits, bool json)
     return status;
 }
 
+static int run_bits(struct device *device, const char *name, int bits, bool json)
+{
+    const struct subject subject = {name, step_bench_shape(32), {1, 4, 16}, {0.8, 0.8, 0.8}, bits};
+    return run_subject(device, &subject, json);
+}
+
 int bench_decode(struct device *device, bool json)
 {
-    return run_bits(device, 0, json);
+    return run_bits(device, "decode", 0, json);
 }
 
 int bench_decode_int8(struct device *device, bool json)
 {
-    return run_bits(device, 8, json);
+    return run_bits(device, "decode-int8", 8, json);
 }
 
 int bench_decode_int4(struct device *device, bool json)
 {
-    return run_bits(device, 4, json);
+    return run_bits(device, "decode-int4", 4, json);
+}
+
+int bench_decode_large(struct device *device, bool json)
+{
+    const struct subject subjects[] = {
+        {"decode-large, mixture", large_mixture(), {1, 16, BATCH_MOST}, {0.44, 0.6, 0.6}, 0},
+        {"decode-large, dense", large_dense(), {1, 16, BATCH_MOST}, {0.6, 0.6, 0.6}, 0}};
+    int status = 0;
+    if (device->backend != BACKEND_CUDA)
+        return error_set("weft bench decode-large: its models fill a GPU; give --device cuda");
+    for (i64 i = 0; status == 0 && i < COUNT_OF(subjects); i++)
+        status = run_subject(device, &subjects[i], json);
+    return status;
 }

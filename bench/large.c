@@ -1,6 +1,7 @@
 /* Training steps of models that fill a GPU: a mixture of 2.6 B parameters, 0.5 B of them active for a token, and a
  * dense one of 1.5 B, on samples of 4,096 tokens, against the GPU's matrix peak; and, without one, what such a
  * GPU would need at its limits, op by op. */
+#include "bench/large.h"
 #include "bench/profile.h"
 
 #include <math.h>
@@ -36,7 +37,7 @@ static struct model_config common(i64 width, i64 layers, i64 head_width)
     return c;
 }
 
-static struct model_config mixture(void)
+struct model_config large_mixture(void)
 {
     struct model_config c = common(1024, 24, 64);
     c.dense_width = 4096;
@@ -48,7 +49,7 @@ static struct model_config mixture(void)
     return c;
 }
 
-static struct model_config dense(void)
+struct model_config large_dense(void)
 {
     struct model_config c = common(2048, 30, 128);
     c.dense_width = 5632;
@@ -81,7 +82,8 @@ static const struct large {
     const char *what;
     struct model_config (*config)(void);
     double goal;
-} models[] = {{"step, mixture of 2.6 B, 0.5 B active", mixture, 0.44}, {"step, dense model of 1.5 B", dense, 0.55}};
+} models[] = {{"step, mixture of 2.6 B, 0.5 B active", large_mixture, 0.44},
+              {"step, dense model of 1.5 B", large_dense, 0.55}};
 
 struct opened {
     struct step_bench bench;
@@ -129,7 +131,7 @@ int bench_large(struct device *device, bool json)
 
 /* An H200: what a product of 8192^3 in bf16 and a copy of 8 GB reached on one through PyTorch, and a launch in a graph.
  */
-static const struct machine_limits h200 = {790e12, 4.3e12, 2e-6};
+static const struct machine_limits h200 = {790e12, 4.3e12, 2e-6, 989e12};
 
 int bench_roofline(struct device *device, bool json)
 {

@@ -130,7 +130,9 @@ static void print_head(const char *step, double whole_s)
         flops += profile.rows[i].all_flops / ROUNDS;
     }
     if (profile.limits->flops_per_s > 0)
-        printf("%s: %.1f ms at the machine's limits, %.0f TFLOP/s\n", step, 1e3 * whole_s, 1e-12 * flops / whole_s);
+        printf("%s: %.1f ms at the machine's limits, %.0f TFLOP/s, %.0f %% of its %.0f\n", step, 1e3 * whole_s,
+               1e-12 * flops / whole_s, 100 * flops / whole_s / profile.limits->peak_flops_per_s,
+               1e-12 * profile.limits->peak_flops_per_s);
     else
         printf("%s: %.1f ms of CPU time, %.1f in ops, %d workers\n", step, 1e3 * whole_s, 1e3 * inside_s,
                workers_count());

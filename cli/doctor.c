@@ -1,6 +1,7 @@
 /* weft doctor: what this machine and build can do, and what the quickstart's corpus would miss. */
 #include "cli/cli.h"
 #include "cli/inspect.h"
+#include "dist/dist.h"
 #include "kernels/cuda/device.h"
 
 #include <math.h>
@@ -67,10 +68,16 @@ static void say_build(struct json *j)
     say(j, "build", "%s", WEFT_BUILD);
     say(j, "libraries", "%s", WEFT_LIBRARIES);
 #ifdef WEFT_WITH_MPI
-    say(j, "ranks", "MPI, TCP");
+    const char *host = "MPI, TCP";
 #else
-    say(j, "ranks", "TCP (built without MPI)");
+    const char *host = "TCP (built without MPI)";
 #endif
+    i64 nccl = nccl_version();
+    if (nccl)
+        say(j, "ranks", "%s; of GPUs NCCL %lld.%lld.%lld", host, (long long)(nccl / 10000),
+            (long long)(nccl % 10000 / 100), (long long)(nccl % 100));
+    else
+        say(j, "ranks", "%s; on CPUs alone (built without NCCL)", host);
 }
 
 static void say_machine(struct json *j, struct device *device)

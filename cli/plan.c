@@ -11,29 +11,19 @@
 #include "dist/dist.h"
 #include "rl/rl.h"
 #include "studio/studio.h"
-#include "train/plan.h"
-#include "train/pretrain.h"
+#include "train/foresee.h"
 
 #include <stdio.h>
 #include <string.h>
-
-enum { STEPS = 2 };
 
 struct plan { /* of one stage */
     const char *name;
     struct model_config config;
     const struct pretrain_settings *settings;
-    struct layout layout;
-    bool gpu;
-    i64 ranks, worst_rank;
-    enum dtype dtype;
-    bool fp8;
-    struct step_memory memory; /* of the rank that needs most */
-    i64 parameters, active;
-    double flops, traffic;           /* of a step: of all ranks; of the rank that sends most */
-    double flops_per_s, bytes_per_s; /* of a rank and its link; 0: not given */
-    struct bucket_times sums;        /* of gradients, in a step of the rank that sends most of them */
-    struct json *sources;            /* of a mixture whose shards stand; NULL */
+    struct step_wanted wanted; /* of what the command says */
+    struct step_needs needs;
+    i64 active;           /* parameters */
+    struct json *sources; /* of a mixture whose shards stand; NULL */
 };
 
 /* ---- The model a stage trains: of its settings and its tokenizers', or of the model it starts from ---- */
@@ -173,82 +163,6 @@ static int config_of(struct model_config *c, const struct recipe *r, const struc
     return PLAN_UNKNOWN;
 }
 
-/* ---- One rank's step ---- */
-
-static i64 largest(const struct schedule *s)
-{
-    double most = 0;
-    for (i64 i = 0; i < s->count; i++)
-        most = s->values[i] > most ? s->values[i] : most;
-    return (i64)most;
-}
-
-static int run_steps(struct trainer *trainer)
-{
-    struct step_result result;
-    for (i64 step = 0; step < STEPS; step++)
-        if (train_step(&result, trainer, step))
-            return -1;
-    return 0;
-}
-
-static int train_on_meta(struct plan *p, struct device *meta, struct parallel *parallel)
-{
-    const struct pretrain_settings *s = p->settings;
-    struct model *model = memory_alloc(sizeof *model);
-    struct trainer *trainer = memory_alloc(sizeof *trainer);
-    struct plan_batches batches;
-    struct step_memory memory;
-    int status = model_open(model, meta, &p->config, p->dtype, true, parallel);
-    if (status == 0) {
-        if (p->fp8)
-            weights_fp8(&model->weights);
-        trainer_open(trainer, model, (i64)1 << 40);
-        plan_batches_init(&batches, &model->config, largest(&s->loader.rows), s->loader.micro_rows,
-                          largest(&s->loader.length), 1);
-        trainer->source = plan_batches_source(&batches);
-        trainer->optimizer = &s->optimizer;
-        trainer->balance.weight[TARGET_MTP] = p->config.mtp;
-        trainer->recompute = s->recompute;
-        status = run_steps(trainer);
-        step_memory_of(&memory, trainer);
-        struct bucket_times sums =
-            buckets_foresee(trainer->buckets, p->flops_per_s ? p->flops_per_s : 1, p->bytes_per_s ? p->bytes_per_s : 1);
-        p->sums = sums.bytes > p->sums.bytes ? sums : p->sums;
-        p->parameters = weights_parameters(&model->weights);
-        if (step_memory_total(&memory) > step_memory_total(&p->memory)) {
-            p->memory = memory;
-            p->worst_rank = parallel->world->rank;
-        }
-        plan_batches_release(&batches);
-        trainer_close(trainer);
-    }
-    model_close(model);
-    memory_free(trainer);
-    memory_free(model);
-    return status;
-}
-
-static int plan_rank(struct plan *p, i64 rank)
-{
-    struct device meta;
-    struct parallel parallel;
-    device_open_meta(&meta);
-    if (p->gpu)
-        device_meta_gpu(&meta, true);
-    struct comm *world = comm_open_meta(&meta, rank, p->ranks);
-    int status = parallel_open(&parallel, world, &p->layout);
-    if (status == 0) {
-        status = train_on_meta(p, &meta, &parallel);
-        parallel_close(&parallel);
-    }
-    p->flops += meta.cost.flops / STEPS;
-    p->traffic = meta.cost.traffic / STEPS > p->traffic ? meta.cost.traffic / STEPS : p->traffic;
-    comm_close(world);
-    device_close(&meta);
-    return status;
-}
-
 /* ---- What each source of a mixture will give ---- */
 
 /* The shards of all stand. */
@@ -263,9 +177,8 @@ static bool stands(const struct source_list *list)
     return all;
 }
 
-static struct json *source_json(const struct mixer_source *s, const struct pretrain_settings *settings)
+static struct json *source_json(const struct mixer_source *s, i64 length)
 {
-    i64 length = largest(&settings->loader.length);
     struct json *j = json_object();
     json_set(j, "name", json_of_string(s->name));
     json_set(j, "samples", json_of_integer(s->samples));
@@ -297,7 +210,7 @@ static int plan_sources(struct plan *p, const struct recipe *r)
         struct mixer_source source;
         status = mixer_source(mixer, i, p->settings->steps, &source);
         if (status == 0)
-            json_push(p->sources, source_json(&source, p->settings));
+            json_push(p->sources, source_json(&source, p->wanted.length));
     }
     mixer_close(mixer);
     for (i64 i = 0; i < data->count; i++)
@@ -310,13 +223,14 @@ static int plan_sources(struct plan *p, const struct recipe *r)
 
 static double steps_seconds(const struct plan *p, double gflops)
 {
-    return p->flops / (double)p->ranks / (gflops * 1e9) * (double)p->settings->steps;
+    return p->needs.flops / (double)p->wanted.ranks / (gflops * 1e9) * (double)p->settings->steps;
 }
 
 static double disk_of(const struct plan *p)
 {
-    double one = (double)checkpoint_bytes(p->parameters, p->dtype);
-    return one * (double)(p->settings->training.keep + 1) + (double)(p->parameters * dtype_bytes(p->dtype));
+    double one = (double)checkpoint_bytes(p->needs.parameters, p->wanted.dtype);
+    return one * (double)(p->settings->training.keep + 1) +
+           (double)(p->needs.parameters * dtype_bytes(p->wanted.dtype));
 }
 
 static void print_sources(const struct plan *p)
@@ -335,28 +249,29 @@ static void print_sources(const struct plan *p)
 
 static void print_traffic(const struct plan *p)
 {
-    const struct bucket_times *s = &p->sums;
-    if (p->ranks == 1)
+    const struct bucket_times *s = &p->needs.sums;
+    if (p->wanted.ranks == 1)
         return;
-    printf("  traffic  %10.1f MB a step, sent by the rank that sends most\n", p->traffic * 1e-6);
+    printf("  traffic  %10.1f MB a step, sent by the rank that sends most\n", p->needs.traffic * 1e-6);
     if (s->count)
         printf("  sums     %10.1f MB of gradients in %lld buckets, which go while the backward runs", s->bytes * 1e-6,
                (long long)s->count);
-    if (s->count && p->flops_per_s > 0 && p->bytes_per_s > 0)
-        printf(": %.3f s a step at %g GB/s, %.3f s of them after it", s->seconds, p->bytes_per_s * 1e-9, s->exposed_s);
+    if (s->count && p->wanted.flops_per_s > 0 && p->wanted.bytes_per_s > 0)
+        printf(": %.3f s a step at %g GB/s, %.3f s of them after it", s->seconds, p->wanted.bytes_per_s * 1e-9,
+               s->exposed_s);
     if (s->count)
         printf("\n");
 }
 
 static void print_plan(const struct plan *p, double gflops)
 {
-    const struct step_memory *m = &p->memory;
+    const struct step_memory *m = &p->needs.memory;
     printf("%s: %.2f M parameters, %.2f M active, %lld steps of %lld x %lld positions, %lld rank%s\n", p->name,
-           (double)p->parameters * 1e-6, (double)p->active * 1e-6, (long long)p->settings->steps,
-           (long long)largest(&p->settings->loader.rows), (long long)largest(&p->settings->loader.length),
-           (long long)p->ranks, p->ranks == 1 ? "" : "s");
+           (double)p->needs.parameters * 1e-6, (double)p->active * 1e-6, (long long)p->settings->steps,
+           (long long)p->wanted.rows, (long long)p->wanted.length, (long long)p->wanted.ranks,
+           p->wanted.ranks == 1 ? "" : "s");
     printf("  memory   %10.1f MB", (double)step_memory_total(m) * 1e-6);
-    printf(p->ranks > 1 ? " on rank %lld, which needs most:" : ":", (long long)p->worst_rank);
+    printf(p->wanted.ranks > 1 ? " on rank %lld, which needs most:" : ":", (long long)p->needs.worst_rank);
     printf(" weights %.1f, masters %.1f, moments %.1f, gradients %.1f, activations %.1f, host %.1f, "
            "buckets %.1f, backend %.1f\n",
            (double)m->copies * 1e-6, (double)m->masters * 1e-6, (double)m->moments * 1e-6, (double)m->gradients * 1e-6,
@@ -364,7 +279,7 @@ static void print_plan(const struct plan *p, double gflops)
     printf("  disk     %10.1f MB: %lld checkpoints kept, one more while it is written, and the model; without "
            "tokenizers\n",
            disk_of(p) * 1e-6, (long long)p->settings->training.keep);
-    printf("  flops    %10.2f GFLOP a step, of all ranks\n", p->flops * 1e-9);
+    printf("  flops    %10.2f GFLOP a step, of all ranks\n", p->needs.flops * 1e-9);
     print_traffic(p);
     if (gflops > 0)
         printf("  time     %10.1f s at %g GFLOP/s a rank\n", steps_seconds(p, gflops), gflops);
@@ -376,21 +291,21 @@ static void print_json(const struct plan *p, double gflops)
     struct json *j = json_object();
     struct text line = {0};
     json_set(j, "stage", json_of_string(p->name));
-    json_set(j, "parameters", json_of_integer(p->parameters));
+    json_set(j, "parameters", json_of_integer(p->needs.parameters));
     json_set(j, "active", json_of_integer(p->active));
-    json_set(j, "ranks", json_of_integer(p->ranks));
-    json_set(j, "rank", json_of_integer(p->worst_rank));
-    json_set(j, "bytes", step_memory_json(&p->memory));
+    json_set(j, "ranks", json_of_integer(p->wanted.ranks));
+    json_set(j, "rank", json_of_integer(p->needs.worst_rank));
+    json_set(j, "bytes", step_memory_json(&p->needs.memory));
     json_set(j, "disk", json_of_number(disk_of(p)));
-    json_set(j, "flops", json_of_number(p->flops));
+    json_set(j, "flops", json_of_number(p->needs.flops));
     if (p->sources)
         json_set(j, "sources", json_copy(p->sources));
-    json_set(j, "traffic", json_of_number(p->traffic));
-    json_set(j, "buckets", json_of_integer(p->sums.count));
-    json_set(j, "sums", json_of_number(p->sums.bytes));
-    if (gflops > 0 && p->bytes_per_s > 0) {
-        json_set(j, "sum_seconds", json_of_number(p->sums.seconds));
-        json_set(j, "sum_seconds_exposed", json_of_number(p->sums.exposed_s));
+    json_set(j, "traffic", json_of_number(p->needs.traffic));
+    json_set(j, "buckets", json_of_integer(p->needs.sums.count));
+    json_set(j, "sums", json_of_number(p->needs.sums.bytes));
+    if (gflops > 0 && p->wanted.bytes_per_s > 0) {
+        json_set(j, "sum_seconds", json_of_number(p->needs.sums.seconds));
+        json_set(j, "sum_seconds_exposed", json_of_number(p->needs.sums.exposed_s));
     }
     if (gflops > 0)
         json_set(j, "seconds", json_of_number(steps_seconds(p, gflops)));
@@ -398,6 +313,20 @@ static void print_json(const struct plan *p, double gflops)
     printf("%s\n", line.data);
     text_release(&line);
     json_free(j);
+}
+
+/* Of the stage, and of what the command says. */
+static struct step_wanted wanted_of(const struct plan *p)
+{
+    struct step_wanted w = step_wanted_of(p->settings, &p->config), said = p->wanted;
+    w.layout = said.layout;
+    w.ranks = said.ranks;
+    w.dtype = said.dtype;
+    w.fp8 = said.fp8;
+    w.gpu = w.gpu_has_fp8 = said.gpu;
+    w.flops_per_s = said.flops_per_s;
+    w.bytes_per_s = said.bytes_per_s;
+    return w;
 }
 
 static int plan_stage(const struct recipe *r, const struct recipe_stage *s, struct plan *p)
@@ -408,8 +337,9 @@ static int plan_stage(const struct recipe *r, const struct recipe_stage *s, stru
     if (status)
         return status;
     p->active = model_parameters_active(&p->config);
-    for (i64 rank = 0; rank < p->ranks; rank++)
-        if (plan_rank(p, rank))
+    p->wanted = wanted_of(p);
+    for (i64 rank = 0; rank < p->wanted.ranks; rank++)
+        if (step_foresee(&p->needs, &p->wanted, rank))
             return error_prefix("%s: stage %s", r->path, s->name);
     return plan_sources(p, r) < 0 ? error_prefix("%s: stage %s", r->path, s->name) : 0;
 }
@@ -423,8 +353,9 @@ static int plan_any(const struct recipe *r, const struct recipe_stage *s, const 
     if (strcmp(kind, "prepare") == 0)
         return plan_prepare(r, s, json);
     if (is_media_tokenizer(s))
-        return plan_tokenizer(s, with->dtype, with->gpu, gflops, json) ? error_prefix("%s: stage %s", r->path, s->name)
-                                                                       : 0;
+        return plan_tokenizer(s, with->wanted.dtype, with->wanted.gpu, gflops, json)
+                   ? error_prefix("%s: stage %s", r->path, s->name)
+                   : 0;
     int status = plan_stage(r, s, &plan);
     if (status == 0)
         (json ? print_json : print_plan)(&plan, gflops);
@@ -465,26 +396,26 @@ int command_plan(int argc, char **argv)
     const struct option options[] = {
         {"ranks", "N", &ranks, NULL, "ranks that would run it (1)"},
         {"layout", "SIZES", &layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive=,bucket="},
-        {"gpu", NULL, NULL, &with.gpu, "memory as on a GPU, of Hopper's kind or later"},
+        {"gpu", NULL, NULL, &with.wanted.gpu, "memory as on a GPU, of Hopper's kind or later"},
         {"gflops", "N", &gflops, NULL, "speed of a rank: then the time is said too"},
         {"gbytes", "N", &gbytes, NULL, "GB a rank sends in a second: then also what sums of gradients take"},
         {"json", NULL, NULL, &json, "one JSON object a stage"},
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 64);
-    with.ranks = option_integer(ranks, "ranks", 1, 1, 1 << 20, &status);
+    with.wanted.ranks = option_integer(ranks, "ranks", 1, 1, 1 << 20, &status);
     double speed = option_number(gflops, "gflops", 0, 1e-3, 1e12, &status);
-    with.flops_per_s = speed * 1e9;
-    with.bytes_per_s = option_number(gbytes, "gbytes", 0, 1e-6, 1e6, &status) * 1e9;
+    with.wanted.flops_per_s = speed * 1e9;
+    with.wanted.bytes_per_s = option_number(gbytes, "gbytes", 0, 1e-6, 1e6, &status) * 1e9;
     if (status == 0)
-        status = layout_parse(&with.layout, layout, with.ranks);
+        status = layout_parse(&with.wanted.layout, layout, with.wanted.ranks);
     if (status)
         return status < 0 ? command_failed() : 0;
     status = recipe_open(&recipe, a.positional[0], a.positional + 1, a.count - 1);
     if (status == 0) {
         bool f32 = strcmp(recipe.precision, "f32") == 0;
         bool automatic = strcmp(recipe.precision, "auto") == 0;
-        with.fp8 = strcmp(recipe.precision, "fp8") == 0;
-        with.dtype = f32 || (automatic && !cli_device()->has_bf16) ? DTYPE_F32 : DTYPE_BF16;
+        with.wanted.fp8 = strcmp(recipe.precision, "fp8") == 0;
+        with.wanted.dtype = f32 || (automatic && !cli_device()->has_bf16) ? DTYPE_F32 : DTYPE_BF16;
         status = plan_recipe(&recipe, &with, speed, json);
     }
     recipe_close(&recipe);

@@ -56,6 +56,8 @@ enum { STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_INTERRUPTED = 130 };
 int error_status(void); /* exit status for the message that stands */
 
 _Noreturn void panic_at(const char *file, int line, const char *format, ...) PRINTF(3, 4);
+/* A device that is full is found where nothing can be returned: says so and ends the program with STATUS_FAILED. */
+_Noreturn void out_of_memory(const char *format, ...) PRINTF(1, 2);
 #define panic(...) panic_at(__FILE__, __LINE__, __VA_ARGS__)
 #define require(condition, ...) ((condition) ? (void)0 : panic(__VA_ARGS__))
 

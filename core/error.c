@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static _Thread_local char message[4096];
 static _Thread_local int status = STATUS_FAILED;
@@ -72,6 +73,18 @@ const char *error_text(void)
 int error_status(void)
 {
     return status;
+}
+
+void out_of_memory(const char *format, ...)
+{
+    va_list arguments;
+    fprintf(stderr, "\nweft: ");
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    fflush(NULL);
+    _exit(STATUS_FAILED); /* what is queued on a device is not waited for */
 }
 
 void panic_at(const char *file, int line, const char *format, ...)

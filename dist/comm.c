@@ -107,6 +107,17 @@ void comm_stop(struct comm *comm, const char *format, ...)
     _exit(1); /* what is queued on a device is not waited for */
 }
 
+void comm_stop_waiting(struct comm *host, i64 rank)
+{
+    char who[32] = "another rank";
+    if (rank >= 0)
+        snprintf(who, sizeof who, "rank %lld of the world", (long long)rank);
+    comm_stop(
+        host,
+        "%s: %s has not come for %lld s (WEFT_WAIT_S): it stands still, or runs another program or other settings",
+        host->call, who, (long long)host->wait_s);
+}
+
 void *comm_scratch(struct comm *comm, i64 bytes)
 {
     if (bytes > comm->scratch_bytes) {
@@ -139,6 +150,7 @@ struct call {
 
 void comm_agree(struct comm *comm, const char *name, i64 bytes)
 {
+    comm_host(comm)->call = name;
     if (comm->transport->counts_only || comm->calls++ >= CHECKED_CALLS)
         return;
     struct call *calls = memory_alloc(comm->size * (i64)sizeof *calls), *own = &calls[comm->rank];
@@ -159,10 +171,14 @@ void comm_agree(struct comm *comm, const char *name, i64 bytes)
 
 void comm_barrier(struct comm *comm)
 {
+    struct comm *host = comm_host(comm);
+    i64 wait_s = host->wait_s;
     if (comm->size == 1)
         return;
+    host->wait_s = 0;
     comm_agree(comm, "barrier", 0);
-    comm_host(comm)->transport->barrier(comm_host(comm));
+    host->transport->barrier(host);
+    host->wait_s = wait_s;
 }
 
 void comm_broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
@@ -218,6 +234,7 @@ bool comm_any(struct comm *comm, bool value)
 
 void comm_send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
 {
+    comm_host(comm)->call = "send";
     unlock(comm);
     comm->transport->send(comm, to, tag, data, bytes);
     lock(comm);
@@ -225,6 +242,7 @@ void comm_send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
 
 void comm_receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 {
+    comm_host(comm)->call = "receive";
     unlock(comm);
     comm->transport->receive(comm, from, tag, data, bytes);
     lock(comm);

@@ -19,7 +19,8 @@
  * the same bits. On CPUs they are taken in the order of ranks, and are the same on every run; on GPUs F32 and F64 in
  * NCCL's order, which depends on its choice of algorithm (NCCL_ALGO, NCCL_PROTO fix it), BF16 by an exchange and a sum
  * in f32 on this side. A rank that fails exits without closing its world: the launcher then ends the others, over TCP
- * they see its connection end, and GPUs' ranks end by themselves once a call has stood still for launch_wait_s.
+ * they see its connection end, and GPUs' ranks end by themselves once a call has stood still for launch_wait_s, on
+ * either plane, but for barriers: in them ranks wait for what another one does alone.
  *
  * Adding a transport: fill a struct transport. exchange, all_gather, broadcast, send and receive must be there;
  * all_reduce and reduce_scatter may be NULL, then comm.c builds them of exchange and all_gather and sums on the host. A
@@ -101,6 +102,8 @@ struct comm {
     struct span *out, *in; /* [size], for the collectives */
     i64 *bytes;            /* [size] */
     void *scratch;         /* of the memory it moves */
+    const char *call;      /* of a control plane: the last one, a literal */
+    i64 wait_s;            /* how long its calls but barriers wait for another rank; 0: as long as it takes */
     i64 scratch_bytes, calls;
 };
 /* The same ranks for bytes of host memory (who needs whom, how many): the control plane. A comm itself moves device
@@ -140,12 +143,14 @@ struct comm *comm_new(const struct transport *transport, struct device *device, 
 void *comm_scratch(struct comm *comm, i64 bytes); /* until the next call; keeps its largest size */
 /* Stops the run where the ranks' first calls differ in name or size, and names the ranks. */
 void comm_agree(struct comm *comm, const char *name, i64 bytes);
+_Noreturn void comm_stop_waiting(struct comm *host, i64 rank); /* wait_s are over; rank of the world -1: any of them */
 extern const struct transport local_transport, meta_transport;
 struct comm *mpi_open(const struct launch *launch); /* a control plane; NULL and a message */
 struct comm *tcp_open(const struct launch *launch);
 /* Connections to all other ranks (-1: this one), within launch_wait_s. -1 and a message that names who did not come. */
 int rendezvous(int *sockets, const struct launch *launch);
 struct comm *nccl_over(struct comm *host, struct device *device); /* a data plane; NULL and a message */
+i64 nccl_version(void); /* of the library that is loaded, 22809 of 2.28.9; 0: the program was built without */
 
 /* ---- Layout ---- */
 struct layout {

@@ -37,6 +37,29 @@ static void check(struct comm *comm, int result, const char *what)
     comm_stop(comm, "MPI: %s: %s", what, text);
 }
 
+/* Between tests of what has not come; ends the run where that takes longer than wait_s. */
+static void pause_since(struct comm *comm, double begin_s)
+{
+    double now_s = clock_s();
+    if (now_s - begin_s > (double)comm->wait_s)
+        comm_stop_waiting(comm, -1);
+    if (now_s - begin_s > 1e-3)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+/* MPI's own waits have no limit. */
+static void finish(struct comm *comm, i64 count, MPI_Request *requests, const char *what)
+{
+    int done = 0;
+    double begin_s = clock_s();
+    if (comm->wait_s == 0) {
+        check(comm, MPI_Waitall((int)count, requests, MPI_STATUSES_IGNORE), what);
+        return;
+    }
+    for (; !done; pause_since(comm, begin_s))
+        check(comm, MPI_Testall((int)count, requests, &done, MPI_STATUSES_IGNORE), what);
+}
+
 static i64 pieces_of(i64 bytes)
 {
     return ceil_div(bytes, PIECE_BYTES);
@@ -96,7 +119,7 @@ static void exchange(struct comm *comm, const struct span *out, const struct spa
     i64 count = post(comm, requests, out, in, EXCHANGE_TAG);
     if (in[comm->rank].bytes && out[comm->rank].data != in[comm->rank].data)
         memcpy(out[comm->rank].data, in[comm->rank].data, (size_t)in[comm->rank].bytes);
-    check(comm, MPI_Waitall((int)count, requests, MPI_STATUSES_IGNORE), "exchange: the sizes of two ranks differ");
+    finish(comm, count, requests, "exchange: the sizes of two ranks differ");
 }
 
 struct transfer {
@@ -135,9 +158,16 @@ static bool ended(struct comm *comm, struct transfer *t, bool wait)
 static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
 {
     struct state *state = comm->state;
-    for (i64 p = 0; p < pieces_of(bytes); p++)
-        check(comm, MPI_Bcast((char *)data + p * PIECE_BYTES, piece_bytes(bytes, p), MPI_BYTE, (int)root, state->comm),
-              "broadcast");
+    for (i64 p = 0; p < pieces_of(bytes); p++) {
+        char *piece = (char *)data + p * PIECE_BYTES;
+        MPI_Request request;
+        if (comm->wait_s == 0) {
+            check(comm, MPI_Bcast(piece, piece_bytes(bytes, p), MPI_BYTE, (int)root, state->comm), "broadcast");
+            continue;
+        }
+        check(comm, MPI_Ibcast(piece, piece_bytes(bytes, p), MPI_BYTE, (int)root, state->comm, &request), "broadcast");
+        finish(comm, 1, &request, "broadcast");
+    }
 }
 
 /* In place; blocks too long for MPI's counts go as broadcasts. */
@@ -149,6 +179,15 @@ static void all_gather(struct comm *comm, void *data, const i64 *bytes)
     for (i64 r = 0; r < comm->size; total += bytes[r++]) {
         counts[r] = (int)bytes[r];
         places[r] = (int)total;
+    }
+    if (total <= INT_MAX && comm->wait_s) {
+        MPI_Request request;
+        check(
+            comm,
+            MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, counts, places, MPI_BYTE, state->comm, &request),
+            "all-gather");
+        finish(comm, 1, &request, "all-gather");
+        return;
     }
     if (total <= INT_MAX) {
         check(comm, MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, counts, places, MPI_BYTE, state->comm),
@@ -216,9 +255,20 @@ static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
               "send");
 }
 
+/* A message of the tag is on its way to this rank. */
+static void await(struct comm *comm, i64 from, int tag)
+{
+    struct state *state = comm->state;
+    int there = comm->wait_s == 0;
+    double begin_s = clock_s();
+    for (; !there; pause_since(comm, begin_s))
+        check(comm, MPI_Iprobe((int)from, tag, state->comm, &there, MPI_STATUS_IGNORE), "receive");
+}
+
 static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 {
     struct state *state = comm->state;
+    await(comm, from, (int)(MESSAGE_TAG + tag));
     for (i64 p = 0; p < pieces_of(bytes); p++) {
         MPI_Status status;
         int arrived;

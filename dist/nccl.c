@@ -23,6 +23,7 @@
 
 enum { CALLS_MOST = 1024, PARCELS_MOST = 64, PIECE_ELEMENTS = 1 << 20, LETTER_TAG = 0, ABORT_S = 20 };
 enum { GROUP_MOST = 64 }; /* pieces whose sums NCCL is given at once */
+enum { OLDEST = 21900 };  /* its version */
 
 struct letter { /* goes ahead of a message */
     i64 tag, bytes;
@@ -721,9 +722,26 @@ static const struct transport nccl_transport = {.name = "nccl",
                                                 .close = close_nccl,
                                                 .stop = stop};
 
+i64 nccl_version(void)
+{
+    int version = 0;
+    return ncclGetVersion(&version) == ncclSuccess ? version : 0;
+}
+
+static int check_version(void)
+{
+    i64 version = nccl_version(), unit = version < 10000 ? 1000 : 10000;
+    return version >= OLDEST ? 0
+                             : error_set("ranks on GPUs talk over NCCL 2.19 or newer, the one that is found here is "
+                                         "%lld.%lld: put a newer libnccl.so.2 first in LD_LIBRARY_PATH",
+                                         (long long)(version / unit), (long long)(version % unit / 100));
+}
+
 struct comm *nccl_over(struct comm *host, struct device *device)
 {
     ncclUniqueId id = {0};
+    if (check_version())
+        return NULL;
     if (host->rank == 0)
         id = make_id(host);
     comm_broadcast(host, &id, sizeof id, 0);
@@ -732,11 +750,17 @@ struct comm *nccl_over(struct comm *host, struct device *device)
     *s = (struct state){.next = queued.comms, .comm = comm, .nccl = join(host, id, host->rank, host->size)};
     s->last_edge = &s->edges;
     comm->host = host;
+    host->wait_s = launch_wait_s();
     queued.comms = s;
     device->wait = wait_for_queue;
     return comm;
 }
 #else
+i64 nccl_version(void)
+{
+    return 0;
+}
+
 struct comm *nccl_over(struct comm *host, struct device *device)
 {
     error_set("%lld ranks on GPUs (%s) talk over NCCL, which this program was built without", (long long)host->size,

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { COLLECTIVE_TAG = -1, BARRIER_TAG = -2, TRANSFER_TAG = -3 };
@@ -57,6 +58,7 @@ struct net { /* of the world, shared by all comms */
     pthread_mutex_t lock;
     pthread_cond_t posted, written;
     i64 waiting; /* frames to be written */
+    _Atomic i64 sent_bytes;
     bool closing;
 };
 struct state {
@@ -84,7 +86,7 @@ _Noreturn static void stop_without(struct comm *comm, i64 rank)
 /* ---- Writing ---- */
 
 /* As much as the connection takes now; true: the frame has gone, or can go nowhere. */
-static bool write_some(struct peer *peer, struct frame *f)
+static bool write_some(struct net *net, struct peer *peer, struct frame *f)
 {
     i64 head = (i64)sizeof f->header, in_head = min_i64(f->done_bytes, head), in_data = f->done_bytes - in_head;
     struct iovec parts[2] = {{(char *)&f->header + in_head, (size_t)(head - in_head)}};
@@ -95,6 +97,7 @@ static bool write_some(struct peer *peer, struct frame *f)
     if (sent < 0 && errno != EAGAIN && errno != EINTR)
         peer->lost = true;
     f->done_bytes += max_i64(sent, 0);
+    net->sent_bytes += max_i64(sent, 0);
     return peer->lost || f->done_bytes == head + f->header.bytes;
 }
 
@@ -141,7 +144,7 @@ static void *write_frames(void *context)
         poll(list, (nfds_t)count, LOOK_MS);
         for (i64 i = 0; i < count; i++) {
             struct peer *peer = &net->peers[ranks[i]];
-            bool gone = list[i].revents && write_some(peer, peer->out); /* the first one is this thread's alone */
+            bool gone = list[i].revents && write_some(net, peer, peer->out); /* the first one is this thread's alone */
             if (gone) {
                 pthread_mutex_lock(&net->lock);
                 retire(net, peer);
@@ -192,13 +195,37 @@ static void post(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
     pthread_mutex_unlock(&net->lock);
 }
 
+/* Under the lock: until a frame has left, at most a second. */
+static void wait_written(struct net *net)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec++;
+    pthread_cond_timedwait(&net->written, &net->lock, &end);
+}
+
+static void wait_until_left(struct comm *comm, const i64 *unsent)
+{
+    struct net *net = state_of(comm)->net;
+    i64 sent = net->sent_bytes;
+    double moved_s = clock_s();
+    while (*unsent) {
+        wait_written(net);
+        if (net->sent_bytes != sent)
+            moved_s = clock_s();
+        sent = net->sent_bytes;
+        if (*unsent && comm->wait_s && clock_s() - moved_s > (double)comm->wait_s)
+            comm_stop_waiting(comm, -1);
+    }
+}
+
 /* Whether all of the caller's have left. */
 static bool all_left(struct comm *comm, const i64 *unsent, bool wait)
 {
     struct net *net = state_of(comm)->net;
     pthread_mutex_lock(&net->lock);
-    while (wait && *unsent)
-        pthread_cond_wait(&net->written, &net->lock);
+    if (wait)
+        wait_until_left(comm, unsent);
     bool all = *unsent == 0;
     pthread_mutex_unlock(&net->lock);
     for (i64 r = 0; r < comm->size; r++)
@@ -332,14 +359,23 @@ static void want(struct wanted *w)
     *end = w;
 }
 
+/* Until something is there to be read. */
+static void wait_readable(const struct wanted *w)
+{
+    struct pollfd there = {.fd = peer_of(w->comm, w->from)->socket, .events = POLLIN};
+    double begin_s = clock_s();
+    while (poll(&there, 1, w->comm->wait_s ? 100 : -1) == 0)
+        if (clock_s() - begin_s > (double)w->comm->wait_s)
+            comm_stop_waiting(w->comm, state_of(w->comm)->world[w->from]);
+}
+
 static bool has_come(struct wanted *w, bool wait)
 {
     while (!w->done)
         if (!read_some(w->comm, w->from)) {
-            struct pollfd there = {.fd = peer_of(w->comm, w->from)->socket, .events = POLLIN};
             if (!wait)
                 return false;
-            poll(&there, 1, -1);
+            wait_readable(w);
         }
     return true;
 }

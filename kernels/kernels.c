@@ -1,4 +1,4 @@
-#include "kernels/kernels.h"
+#include "kernels/cuda/device.h"
 #include "kernels/levels.h"
 #include "kernels/meta/meta.h"
 
@@ -173,8 +173,13 @@ void device_meta_gpu(struct device *meta, bool has_fp8)
 i64 device_held_bytes(const struct device *device)
 {
     if (device->backend == BACKEND_META)
-        return meta_scratch_bytes(device);
+        return device->recorder ? CUDA_WORKSPACE_BYTES : meta_scratch_bytes(device);
     return device->memory->held ? device->memory->held(device) : cpu_scratch_bytes;
+}
+
+i64 device_left_bytes(const struct device *device)
+{
+    return device->memory->left ? device->memory->left(device) : INT64_MAX;
 }
 
 void device_close(struct device *device)

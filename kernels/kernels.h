@@ -590,7 +590,8 @@ struct memory {
     /* Between these, transports of host memory may touch a CPU's device memory. May nest. */
     void (*unlock)(struct device *device);
     void (*lock)(struct device *device);
-    i64 (*held)(const struct device *device); /* host memory of its own; NULL: what scratch counts */
+    i64 (*held)(const struct device *device); /* memory of its own; NULL: what scratch counts */
+    i64 (*left)(const struct device *device); /* bytes nobody has taken; NULL: as many as the system gives */
     void (*close)(struct device *device);     /* its part of device_close; NULL: nothing to do */
 };
 enum { GROW_BYTES = 32 << 20 };
@@ -640,9 +641,10 @@ struct device {
     void (*wait)(struct device *device); /* for the queue, with what ranks have to say meanwhile; NULL: as it is */
     struct cost cost;                    /* meta only */
 };
-/* What a backend holds beside its tensors once it is warm: of this process (cpu), or foreseen for a CPU by the shapes
- * it saw (meta). */
+/* What a backend holds beside its tensors once it is warm: of this process (cpu), foreseen for a CPU by the shapes it
+ * saw (meta), or the workspace of a GPU (meta as one), which itself counts pinned host memory too. */
 i64 device_held_bytes(const struct device *device);
+i64 device_left_bytes(const struct device *device); /* of a GPU: nobody has taken; else INT64_MAX */
 void *device_alloc(struct device *device, i64 bytes);
 void device_free(struct device *device, void *block, i64 bytes);
 void device_put(struct device *device, void *out, const void *host, i64 bytes);

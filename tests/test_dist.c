@@ -380,6 +380,34 @@ static void run_standstill(struct comm *world)
     reduce(world, data, 10, DTYPE_F32);
 }
 
+/* Rank 1 stands still outside of any call. */
+static void run_asleep(struct comm *world)
+{
+    run_calls(world);
+    if (world->rank == 1)
+        sleep(4);
+    comm_any(world, false);
+}
+
+static void run_asleep_before_message(struct comm *world)
+{
+    i64 word = 0;
+    if (world->rank == 0)
+        comm_receive(comm_host(world), 1, 5, &word, 8);
+    sleep(4);
+}
+
+/* What a rank does alone may take longer: a barrier waits, the first calls' own checks too. */
+static void run_late_barrier(struct comm *world)
+{
+    for (int i = 0; i < 2; i++) {
+        if (world->rank == 1)
+            usleep(1500000);
+        comm_barrier(world);
+        run_calls(world);
+    }
+}
+
 /* Rank 1 ends in the middle of things. */
 static void run_late_death(struct comm *world)
 {
@@ -400,6 +428,9 @@ static const struct {
              {"mismatch", run_mismatch},
              {"late-mismatch", run_late_mismatch},
              {"standstill", run_standstill},
+             {"asleep", run_asleep},
+             {"asleep-before-message", run_asleep_before_message},
+             {"late-barrier", run_late_barrier},
              {"death", run_death},
              {"late-death", run_late_death},
              {"short-message", run_short_message}};
@@ -491,6 +522,10 @@ static void calls_that_cannot_end_are_named(void **state)
     expect_failure(2, "standstill",
                    "rank 0 of 2 (world): NCCL: all-reduce of 40 bytes (call 21 of this comm) has stood "
                    "still for 1 s");
+    expect_failure(2, "asleep", "rank 0 of 2 (world): all-gather: ");
+    expect_failure(2, "asleep-before-message", "rank 0 of 2 (world): receive: ");
+    expect_failure(2, "asleep", "has not come for 1 s (WEFT_WAIT_S)");
+    expect_ranks(2, "late-barrier");
     unsetenv("WEFT_WAIT_S");
     expect_failure(2, "late-mismatch", "(world): NCCL: all-reduce: invalid usage");
 #else

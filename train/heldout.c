@@ -1,6 +1,7 @@
 #include "train/heldout.h"
 
 #include "core/json.h"
+#include "train/plan.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -165,6 +166,30 @@ static int walk_rows(const struct heldout_pass *pass, struct model *model, const
     tape_close(&tape);
     arena_close(&arena);
     return status;
+}
+
+i64 heldout_foresee(struct model *model, i64 length)
+{
+    struct plan_batches draws;
+    struct batch batch;
+    struct tape tape;
+    struct arena arena;
+    struct submodel full;
+    struct forward forward;
+    struct forward_options options = {0};
+    plan_batches_init(&draws, &model->config, MICRO_ROWS, MICRO_ROWS, length, 1);
+    struct batch_source source = plan_batches_source(&draws);
+    submodel_full(&full, &model->config);
+    arena_open(&arena, (i64)64 << 30);
+    tape_open(&tape, model->device, model->weights.dtype, (i64)1 << 40);
+    tape_clear(&tape, false);
+    require(source.fill(source.context, 0, 0, &batch, &arena) == 0, "%s", error_text());
+    run_chunks(&forward, &tape, model, &batch, &full, &options);
+    i64 bytes = tape_peak_bytes(&tape);
+    tape_close(&tape);
+    arena_close(&arena);
+    plan_batches_release(&draws);
+    return bytes;
 }
 
 /* All that is measured, or `length` if that is less: a longer row would only be padded. -1 and a message. */

@@ -32,6 +32,8 @@ struct heldout_pass {
     i64 *left_out; /* NULL, or gets the number of samples longer than a row */
 };
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);
+/* What a pass takes of the device's memory beside the model, which is one on the meta backend. */
+i64 heldout_foresee(struct model *model, i64 length);
 /* NaN: no such targets */
 double heldout_loss(const struct heldout *heldout, enum stream stream, enum target_kind kind);
 double heldout_mean(const struct heldout *heldout, enum target_kind kind);

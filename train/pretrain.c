@@ -5,6 +5,7 @@
 #include "tokenizers/vision.h"
 #include "data/mixer.h"
 #include "train/continued.h"
+#include "train/foresee.h"
 #include "train/shard_order.h"
 #include "train/shard_ring.h"
 
@@ -62,6 +63,19 @@ int pretrain_sizes(struct model_config *c, const char *data)
     return status;
 }
 
+static int check_memory(const struct run *r, const struct model_config *c)
+{
+    const struct stage *stage = r->stage;
+    struct step_wanted w = step_wanted_of(r->s, c);
+    w.dtype = stage->dtype;
+    w.fp8 = stage->fp8;
+    w.layout = stage->ranks->layout;
+    w.ranks = stage->ranks->world->size;
+    w.gpu = true;
+    w.gpu_has_fp8 = stage->device->has_fp8;
+    return step_check_memory(&w, stage->ranks->world->rank, stage->device);
+}
+
 static int open_new_model(struct run *r)
 {
     struct model_config c = pretrain_config(r->s);
@@ -70,18 +84,26 @@ static int open_new_model(struct run *r)
     if (2 * c.levels > c.layers)
         return error_usage("%lld audio levels need as many of the top layers, at most half of model.layers %lld",
                            (long long)c.levels, (long long)c.layers);
+    if (check_memory(r, &c))
+        return -1;
     if (model_open(&r->model, r->stage->device, &c, r->stage->dtype, true, r->stage->ranks))
         return error_prefix("model");
     weights_init(&r->model.weights, r->seed);
     return 0;
 }
 
+static int open_old_model(struct run *r, const char *from)
+{
+    struct model_config c;
+    if (model_config_load(&c, from) || check_memory(r, &c))
+        return -1;
+    return model_load_over(r->stage->ranks, &r->model, r->stage->device, from, r->stage->dtype, true);
+}
+
 static int open_model(struct run *r)
 {
     const char *from = r->continued.folder ? r->continued.folder : r->s->from;
-    int status = is_given(from)
-                     ? model_load_over(r->stage->ranks, &r->model, r->stage->device, from, r->stage->dtype, true)
-                     : open_new_model(r);
+    int status = is_given(from) ? open_old_model(r, from) : open_new_model(r);
     if (status == 0 && r->stage->fp8)
         weights_fp8(&r->model.weights);
     if (status == 0)
@@ -411,7 +433,9 @@ static int train(struct run *r)
                                 .state = write_state,
                                 .gather = gather,
                                 .release = release};
+    open_trainer(r);
     int status = training_run(&training);
+    trainer_close(&r->trainer); /* its memory is the next tape's */
     if (status)
         return status;
     status = measure_heldout(r, "end");
@@ -490,11 +514,8 @@ static int run_with_model(struct run *r)
     r->shown = memory_alloc(mixer_count(r->mixer) * 8);
     struct token_sizes sizes = model_token_sizes(&r->model.config), given = shard_token_sizes(mixer_meta(r->mixer));
     int status = token_sizes_check(&sizes, &given, r->s->data.all);
-    if (status == 0) {
-        open_trainer(r);
+    if (status == 0)
         status = train(r);
-        trainer_close(&r->trainer);
-    }
     memory_free(r->shown);
     return close_data(r, status);
 }

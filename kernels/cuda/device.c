@@ -5,7 +5,7 @@
 #define NAME(name) .name = cuda_##name,
 const struct kernels cuda_kernels = {WEFT_CUDA_OPS(NAME)};
 
-enum { WORKSPACE_BYTES = 64 << 20, OLDEST = 80 };
+enum { OLDEST = 80 };
 
 static bool is_among(const char *name, const char *const *names)
 {
@@ -45,7 +45,16 @@ static void close_device(struct device *device)
 
 static i64 held_by(const struct device *device)
 {
-    return cuda_staging_bytes(cuda_handles_of(device)->staging);
+    const struct cuda_handles *handles = cuda_handles_of(device);
+    return handles->workspace_bytes + cuda_staging_bytes(handles->staging);
+}
+
+static i64 left_on(const struct device *device)
+{
+    size_t left, all;
+    (void)device;
+    CUDA_CHECK(cudaMemGetInfo(&left, &all));
+    return (i64)left;
 }
 
 static void no_wall(struct device *device)
@@ -63,6 +72,7 @@ static const struct memory cuda_memory = {.alloc = cuda_alloc,
                                           .unlock = no_wall,
                                           .lock = no_wall,
                                           .held = held_by,
+                                          .left = left_on,
                                           .close = close_device};
 
 int cuda_count(void)
@@ -71,12 +81,27 @@ int cuda_count(void)
     return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+/* The runtime calls a driver that is not there too old. */
+static int refused(cudaError_t status)
+{
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (driver == 0)
+        return error_set("no GPU can be used: this machine has no driver for one (libcuda.so.1)");
+    if (status == cudaErrorInsufficientDriver)
+        return error_set("no GPU can be used: the driver is for CUDA %d.%d, this program for %d.%d: install a newer "
+                         "driver, or build with an older toolkit",
+                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    return error_set("no GPU can be used: %s", cudaGetErrorString(status));
+}
+
 static int check_device(struct cudaDeviceProp *properties, int index)
 {
     int count = 0;
     cudaError_t status = cudaGetDeviceCount(&count);
     if (status != cudaSuccess)
-        return error_set("no GPU can be used (are there one and its driver?): %s", cudaGetErrorString(status));
+        return refused(status);
     if (index < 0 || index >= count)
         return error_set("there is no GPU %d: this machine has %d, counted from 0", index, count);
     CUDA_CHECK(cudaGetDeviceProperties(properties, index));
@@ -111,8 +136,8 @@ int device_open_cuda(struct device *device, int index)
                                      .multiprocessors = properties.multiProcessorCount,
                                      .products = cuda_products_open(),
                                      .staging = cuda_staging_open(),
-                                     .workspace = cuda_alloc(device, WORKSPACE_BYTES),
-                                     .workspace_bytes = WORKSPACE_BYTES};
+                                     .workspace = cuda_alloc(device, CUDA_WORKSPACE_BYTES),
+                                     .workspace_bytes = CUDA_WORKSPACE_BYTES};
     return 0;
 }
 
@@ -154,11 +179,10 @@ static void describe_gpu(struct text *out, int index, int count)
 
 int cuda_describe(struct text *out)
 {
-    struct cudaDeviceProp properties;
     int driver = 0, runtime = 0, count = 0;
-    if (check_device(&properties, 0))
-        return -1;
-    CUDA_CHECK(cudaGetDeviceCount(&count));
+    cudaError_t status = cudaGetDeviceCount(&count);
+    if (status != cudaSuccess)
+        return refused(status);
     CUDA_CHECK(cudaDriverGetVersion(&driver));
     CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
     text_printf(out, "driver for CUDA %d.%d, runtime %d.%d, cuBLASLt %zu", driver / 1000, driver % 1000 / 10,

@@ -35,7 +35,8 @@ bool cuda_is_hopper(const struct device *device);
 bool cuda_has_two_kernels(const struct device *device, const char *op);
 void cuda_use_hopper(struct device *device, bool use);
 
-int cuda_count(void); /* GPUs this process sees */
+enum { CUDA_WORKSPACE_BYTES = 64 << 20 }; /* shared by all ops */
+int cuda_count(void);                     /* GPUs this process sees */
 /* -1 and a message where there is no toolkit, no GPU number `index`, or one older than sm_80. */
 int device_open_cuda(struct device *device, int index);
 /* Versions of driver and libraries, and a line for each GPU: name, architecture, memory, which others it reaches

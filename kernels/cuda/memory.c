@@ -44,11 +44,20 @@ int cuda_memory_open(void)
     return 0;
 }
 
+_Noreturn static void no_memory(i64 bytes)
+{
+    out_of_memory("the GPU has no %.2f GiB more: make batches smaller (batch.micro_rows) or recompute (recompute: "
+                  "true); `weft plan --gpu` says what a stage needs",
+                  (double)bytes / (1 << 30));
+}
+
 void *cuda_alloc(struct device *device, i64 bytes)
 {
     void *memory;
     (void)device;
     cudaError_t status = cudaMalloc(&memory, (size_t)max_i64(bytes, 1));
+    if (status == cudaErrorMemoryAllocation)
+        no_memory(bytes);
     require(status == cudaSuccess, "no %lld bytes of GPU memory: %s", (long long)bytes, cudaGetErrorString(status));
     return memory;
 }
@@ -90,11 +99,8 @@ void cuda_grow(struct device *device, void *base, i64 from, i64 to)
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)base + (CUdeviceptr)from;
     size_t bytes = (size_t)(to - from);
     CUresult status = driver.create(&handle, bytes, &properties, 0);
-    require(
-        status != CUDA_ERROR_OUT_OF_MEMORY,
-        "the GPU has no %.2f GiB more: make batches smaller (batch.micro_rows) or recompute (recompute: true); `weft "
-        "plan` says what a stage needs",
-        (double)bytes / (1 << 30));
+    if (status == CUDA_ERROR_OUT_OF_MEMORY)
+        no_memory(to - from);
     if (status == CUDA_SUCCESS)
         status = driver.map(at, bytes, 0, handle, 0);
     if (status == CUDA_SUCCESS)

@@ -69,6 +69,9 @@ struct mbarrier {       /* a phase ends when its arrivals and its bytes have com
 mbarrier *mbarrier_seen_by_engine(uint64_t *barrier);
 void mbarrier_take_bytes(mbarrier *b, int bytes);
 
+/* ---- virtual.cpp ---- */
+size_t arenas_left(); /* bytes that may still be mapped */
+
 /* ---- hopper.cpp ---- */
 void hopper_begin(); /* a block */
 void hopper_end();

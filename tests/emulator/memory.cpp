@@ -353,7 +353,7 @@ cudaError_t cudaFree(void *memory)
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
     *total_bytes = (size_t)(region_end - region);
-    *free_bytes = (size_t)(region_end - region_next);
+    *free_bytes = std::min((size_t)(region_end - region_next), arenas_left());
     return cudaSuccess;
 }
 

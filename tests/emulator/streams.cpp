@@ -234,6 +234,14 @@ static enum moment moment_of(const char *variable)
     return letter == 'l' ? LATE : letter == 'm' ? MIXED : EARLY;
 }
 
+enum { VERSION = 13000 }; /* of runtime and, unless it is said, driver */
+
+static int number_of(const char *variable, int otherwise)
+{
+    const char *value = getenv(variable);
+    return value ? atoi(value) : otherwise;
+}
+
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr, int)
 {
     *value = 0; /* a rate of something emulated says nothing */
@@ -253,7 +261,7 @@ cudaError_t cudaGetDeviceCount(int *count)
     mode.asynchronous = moment_of("WEFT_EMU_ASYNC");
     mode.streams = moment_of("WEFT_EMU_STREAMS");
     *count = 1;
-    return cudaSuccess;
+    return number_of("WEFT_EMU_DRIVER", VERSION) < VERSION ? cudaErrorInsufficientDriver : cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
@@ -261,7 +269,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
     size_t unused;
     memset(p, 0, sizeof *p);
     strcpy(p->name, "emulated GPU");
-    p->major = 9;
+    p->major = number_of("WEFT_EMU_SM", 90) / 10;
+    p->minor = number_of("WEFT_EMU_SM", 90) % 10;
     p->multiProcessorCount = 2;
     p->sharedMemPerBlockOptin = MOST_SHARED_BYTES;
     p->l2CacheSize = 50 << 20;
@@ -270,13 +279,14 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-    *version = 13000;
+    *version = number_of("WEFT_EMU_DRIVER", VERSION);
     return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version)
 {
-    return cudaDriverGetVersion(version);
+    *version = VERSION;
+    return cudaSuccess;
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int *can, int, int)

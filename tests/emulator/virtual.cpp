@@ -17,6 +17,11 @@ static size_t most_mapped()
     return bytes ? strtoull(bytes, nullptr, 10) : SIZE_MAX;
 }
 
+size_t emu::arenas_left()
+{
+    return most_mapped() - mapped;
+}
+
 extern "C" {
 CUresult cuMemAddressReserve(CUdeviceptr *at, size_t bytes, size_t, CUdeviceptr, unsigned long long)
 {

@@ -15,7 +15,10 @@
  *   WEFT_EMU_NO_PKEY=1                guard device memory by mprotect (slower) where there are protection keys too
  *   WEFT_EMU_LIST=1                   say what the host asks for: launches, graphs, copies, waits
  *   WEFT_EMU_MEMORY=BYTES             what arenas may take in all (default: what they like)
- *   WEFT_EMU_NCCL_S=60                seconds after which a rank no longer waits for another one (nccl.c) */
+ *   WEFT_EMU_NCCL_S=60                seconds after which a rank no longer waits for another one (nccl.c)
+ *   WEFT_EMU_NCCL=21805               which version of NCCL it says it is (default: 22809)
+ *   WEFT_EMU_DRIVER=12020             a driver of that version alone, which is too old; 0: none
+ *   WEFT_EMU_SM=75                    which architecture it says it is (default: 90) */
 #ifndef EMULATED_CUDA_RUNTIME_H
 #define EMULATED_CUDA_RUNTIME_H
 #include <stddef.h>
@@ -29,6 +32,7 @@ typedef enum {
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidConfiguration = 9,
+    cudaErrorInsufficientDriver = 35,
     cudaErrorNotReady = 600,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901,

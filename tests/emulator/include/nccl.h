@@ -38,6 +38,7 @@ typedef struct {
 #ifdef __cplusplus
 extern "C" {
 #endif
+ncclResult_t ncclGetVersion(int *version);
 const char *ncclGetErrorString(ncclResult_t result);
 const char *ncclGetLastError(ncclComm_t comm);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);

@@ -1,0 +1,9 @@
+/* Models that fill a GPU. */
+#ifndef WEFT_BENCH_LARGE_H
+#define WEFT_BENCH_LARGE_H
+#include "bench/step.h"
+
+struct model_config large_mixture(void); /* 2.6 B parameters, 0.5 B of them active */
+struct model_config large_dense(void);   /* 1.5 B */
+
+#endif

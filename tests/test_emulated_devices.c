@@ -1,0 +1,179 @@
+/* GPUs, drivers and libraries that cannot be used are refused by one message each, before anything is computed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernels/cuda/device.h"
+#include "tests/toy.h"
+#include "train/foresee.h"
+
+static void expect_refused(int index, const char *variable, const char *value, const char *words)
+{
+    struct device device;
+    setenv(variable, value, 1);
+    assert_int_equal(device_open_cuda(&device, index), -1);
+    if (strcmp(error_text(), words) != 0)
+        fail_msg("expected \"%s\": \"%s\"", words, error_text());
+    unsetenv(variable);
+}
+
+static void expect_described(const char *words)
+{
+    struct text said = {0};
+    assert_int_equal(cuda_describe(&said), 0);
+    if (!strstr(said.data, words))
+        fail_msg("no \"%s\" in: %s", words, said.data);
+    text_release(&said);
+}
+
+static void drivers_that_cannot_be_used(void **state)
+{
+    struct text said = {0};
+    (void)state;
+    expect_refused(0, "WEFT_EMU_DRIVER", "0", "no GPU can be used: this machine has no driver for one (libcuda.so.1)");
+    expect_refused(0, "WEFT_EMU_DRIVER", "12020",
+                   "no GPU can be used: the driver is for CUDA 12.2, this program for 13.0: install a newer driver, "
+                   "or build with an older toolkit");
+    setenv("WEFT_EMU_DRIVER", "12020", 1);
+    assert_int_equal(cuda_describe(&said), -1);
+    unsetenv("WEFT_EMU_DRIVER");
+}
+
+static void devices_that_cannot_be_used(void **state)
+{
+    (void)state;
+    expect_refused(0, "WEFT_EMU_SM", "75", "GPU 0 (emulated GPU) is sm_75: sm_80 or newer is needed");
+    expect_refused(2, "WEFT_EMU_SM", "90", "there is no GPU 2: this machine has 1, counted from 0");
+    setenv("WEFT_EMU_SM", "75", 1); /* told apart from others beside it */
+    expect_described("0: emulated GPU, sm_75 (too old)");
+    unsetenv("WEFT_EMU_SM");
+    expect_described("0: emulated GPU, sm_90, ");
+}
+
+/* The check comes before anything is said to other ranks. */
+static void libraries_of_the_wrong_version(void **state)
+{
+    struct device device;
+    struct comm host = {.name = "world", .size = 2};
+    (void)state;
+    assert_int_equal(device_open_cuda(&device, 0), 0);
+    for (int i = 0; i < 2; i++) {
+        setenv("WEFT_EMU_NCCL", i ? "2708" : "21805", 1);
+        assert_null(nccl_over(&host, &device));
+        assert_non_null(strstr(error_text(), i ? "the one that is found here is 2.7:" : "here is 2.18: put a newer"));
+    }
+    unsetenv("WEFT_EMU_NCCL");
+    assert_int_equal(nccl_version(), 22809);
+    device_close(&device);
+}
+
+/* ---- Too little memory ---- */
+
+static struct device gpu;
+static struct model_config config;
+static const struct optimizer_settings optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+
+/* Many rows at a time, of a small model. */
+static struct step_wanted wanted_of_toy(void)
+{
+    config = toy_config(4, TOY_DENSE);
+    return (struct step_wanted){.config = &config,
+                                .optimizer = &optimizer,
+                                .rows = 16,
+                                .micro_rows = 8,
+                                .length = 128,
+                                .dtype = DTYPE_BF16,
+                                .layout = {.bucket_bytes = 1 << 16},
+                                .ranks = 1,
+                                .gpu = true,
+                                .gpu_has_fp8 = true};
+}
+
+/* What a child says, with so much memory; returns its status. */
+static int run_with(i64 bytes, void (*run)(void), char said[2048])
+{
+    int pipe_of[2], status = 0;
+    size_t length = 0;
+    char limit[32];
+    snprintf(limit, sizeof limit, "%lld", (long long)bytes);
+    assert_int_equal(pipe(pipe_of), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(pipe_of[1], STDERR_FILENO);
+        require(device_open_cuda(&gpu, 0) == 0, "%s", error_text());
+        setenv("WEFT_EMU_MEMORY", limit, 1);
+        run();
+        _exit(0);
+    }
+    close(pipe_of[1]);
+    for (ssize_t n; (n = read(pipe_of[0], said + length, 2047 - length)) > 0;)
+        length += (size_t)n;
+    said[length] = 0;
+    close(pipe_of[0]);
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static void check_toy(void)
+{
+    struct step_wanted wanted = wanted_of_toy();
+    if (step_check_memory(&wanted, 0, &gpu)) {
+        fprintf(stderr, "error: %s", error_text());
+        _exit(5);
+    }
+}
+
+static void fill_memory(void)
+{
+    struct arena arena;
+    device_arena_open(&gpu, &arena, (i64)1 << 30);
+    arena_alloc(&arena, 200 << 20);
+}
+
+static void expect_said(i64 bytes, void (*run)(void), int status, const char *words, const char *more)
+{
+    char said[2048];
+    int is = run_with(bytes, run, said);
+    if (is != status || (words ? !strstr(said, words) || !strstr(said, more) : said[0]))
+        fail_msg("%lld bytes: status %d, expected %d and \"%s\", \"%s\": %s", (long long)bytes, is, status,
+                 words ? words : "", words ? more : "", said);
+}
+
+/* Of what is foreseen: all, all but a byte, less than the model. */
+static void steps_that_do_not_fit_say_what_would(void **state)
+{
+    struct step_wanted wanted = wanted_of_toy();
+    struct step_needs needs = {0};
+    const struct step_memory *m = &needs.memory;
+    (void)state;
+    assert_int_equal(step_foresee(&needs, &wanted, 0), 0);
+    i64 model = m->copies + m->masters + m->moments + m->gradients, step = model + m->activations + m->buckets;
+    assert_true(m->activations > model);
+    expect_said(step, check_toy, 0, NULL, NULL);
+    expect_said(step - 1, check_toy, 0, "warning: a step takes ", "batch.micro_rows=4 would take ");
+    expect_said(model - 1, check_toy, 5, "error: a step takes ", "neither fewer rows, nor recompute=true, nor");
+}
+
+/* A full GPU is no fault of the program: one line and no core dump. */
+static void a_full_device_ends_with_a_message(void **state)
+{
+    (void)state;
+    expect_said(100 << 20, fill_memory, STATUS_FAILED, "weft: the GPU has no 0.22 GiB more", "weft plan --gpu");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(drivers_that_cannot_be_used),       cmocka_unit_test(devices_that_cannot_be_used),
+        cmocka_unit_test(libraries_of_the_wrong_version),    cmocka_unit_test(steps_that_do_not_fit_say_what_would),
+        cmocka_unit_test(a_full_device_ends_with_a_message),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

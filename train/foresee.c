@@ -1,0 +1,201 @@
+#include "train/foresee.h"
+
+#include <string.h>
+
+enum { STEPS = 2, RANKS_MOST = 64 };
+
+static i64 largest(const struct schedule *s)
+{
+    double most = 0;
+    for (i64 i = 0; i < s->count; i++)
+        most = s->values[i] > most ? s->values[i] : most;
+    return (i64)most;
+}
+
+struct step_wanted step_wanted_of(const struct pretrain_settings *s, const struct model_config *config)
+{
+    return (struct step_wanted){.config = config,
+                                .optimizer = &s->optimizer,
+                                .rows = largest(&s->loader.rows),
+                                .micro_rows = s->loader.micro_rows,
+                                .length = largest(&s->loader.length),
+                                .recompute = s->recompute,
+                                .dtype = DTYPE_BF16,
+                                .ranks = 1};
+}
+
+/* ---- One rank's step ---- */
+
+static int run_steps(struct trainer *trainer)
+{
+    struct step_result result;
+    for (i64 step = 0; step < STEPS; step++)
+        if (train_step(&result, trainer, step))
+            return -1;
+    return 0;
+}
+
+/* Held-out losses are measured before and after training, on a tape of their own. */
+static void add_needs(struct step_needs *needs, const struct step_wanted *w, const struct trainer *trainer)
+{
+    struct step_memory memory;
+    struct cost *cost = &trainer->model->device->cost, of_steps = *cost;
+    step_memory_of(&memory, trainer);
+    memory.activations = max_i64(memory.activations, heldout_foresee(trainer->model, w->length));
+    *cost = of_steps;
+    struct bucket_times sums =
+        buckets_foresee(trainer->buckets, w->flops_per_s ? w->flops_per_s : 1, w->bytes_per_s ? w->bytes_per_s : 1);
+    needs->sums = sums.bytes > needs->sums.bytes ? sums : needs->sums;
+    needs->parameters = weights_parameters(&trainer->model->weights);
+    if (step_memory_total(&memory) > step_memory_total(&needs->memory)) {
+        needs->memory = memory;
+        needs->worst_rank = trainer->model->parallel->world->rank;
+    }
+}
+
+static int train_on_meta(struct step_needs *needs, const struct step_wanted *w, struct device *meta,
+                         struct parallel *parallel)
+{
+    struct model *model = memory_alloc(sizeof *model);
+    struct trainer *trainer = memory_alloc(sizeof *trainer);
+    struct plan_batches batches;
+    int status = model_open(model, meta, w->config, w->dtype, true, parallel);
+    if (status == 0) {
+        if (w->fp8)
+            weights_fp8(&model->weights);
+        trainer_open(trainer, model, (i64)1 << 40);
+        plan_batches_init(&batches, &model->config, w->rows, w->micro_rows, w->length, 1);
+        trainer->source = plan_batches_source(&batches);
+        trainer->optimizer = w->optimizer;
+        trainer->balance.weight[TARGET_MTP] = w->config->mtp;
+        trainer->recompute = w->recompute;
+        status = run_steps(trainer);
+        add_needs(needs, w, trainer);
+        plan_batches_release(&batches);
+        trainer_close(trainer);
+    }
+    model_close(model);
+    memory_free(trainer);
+    memory_free(model);
+    return status;
+}
+
+int step_foresee(struct step_needs *needs, const struct step_wanted *w, i64 rank)
+{
+    struct device meta;
+    struct parallel parallel;
+    device_open_meta(&meta);
+    if (w->gpu)
+        device_meta_gpu(&meta, w->gpu_has_fp8);
+    struct comm *world = comm_open_meta(&meta, rank, w->ranks);
+    int status = parallel_open(&parallel, world, &w->layout);
+    if (status == 0) {
+        status = train_on_meta(needs, w, &meta, &parallel);
+        parallel_close(&parallel);
+    }
+    needs->flops += meta.cost.flops / STEPS;
+    needs->traffic = meta.cost.traffic / STEPS > needs->traffic ? meta.cost.traffic / STEPS : needs->traffic;
+    comm_close(world);
+    device_close(&meta);
+    return status;
+}
+
+/* ---- What fits ---- */
+
+/* What data does not change. */
+static i64 model_bytes(const struct step_memory *m)
+{
+    return m->copies + m->masters + m->moments + m->gradients;
+}
+
+static i64 device_bytes(const struct step_memory *m)
+{
+    return model_bytes(m) + m->activations + m->buckets;
+}
+
+/* Of more rows than are under way at a time the step needs no more memory. */
+static int foresee_few_rows(struct step_memory *out, const struct step_wanted *wanted, i64 rank)
+{
+    struct step_wanted w = *wanted;
+    struct step_needs needs = {0};
+    i64 under_way = 2 * max_i64(w.layout.pipeline, 1) * max_i64(w.layout.chunks, 1);
+    w.rows = min_i64(w.rows, w.micro_rows * max_i64(w.layout.data, 1) * under_way);
+    int status = step_foresee(&needs, &w, rank);
+    *out = needs.memory;
+    return status;
+}
+
+static bool fits(struct text *out, const struct step_wanted *w, i64 rank, i64 left_bytes)
+{
+    struct step_memory m;
+    if (foresee_few_rows(&m, w, rank) || device_bytes(&m) > left_bytes)
+        return false;
+    text_printf(out, "batch.micro_rows=%lld%s", (long long)w->micro_rows, w->recompute ? " recompute=true" : "");
+    if (w->ranks > 1)
+        text_printf(out, " on %lld ranks", (long long)w->ranks);
+    text_printf(out, " would take %.1f MB", (double)device_bytes(&m) * 1e-6);
+    return true;
+}
+
+/* Ever fewer rows at a time. */
+static bool fewer_rows_fit(struct text *out, struct step_wanted w, i64 rank, i64 left_bytes)
+{
+    for (; w.micro_rows >= 1; w.micro_rows /= 2)
+        if (fits(out, &w, rank, left_bytes))
+            return true;
+    return false;
+}
+
+/* Ranks of data share masters, moments and sums. */
+static bool more_ranks_fit(struct text *out, struct step_wanted w, i64 rank, i64 left_bytes)
+{
+    i64 data = max_i64(w.layout.data, 1), ranks = w.ranks;
+    w.micro_rows = 1;
+    w.recompute = true;
+    for (i64 times = 2; ranks * times <= RANKS_MOST; times *= 2) {
+        w.layout.data = data * times;
+        w.ranks = ranks * times;
+        w.rows = max_i64(w.rows, w.layout.data);
+        if (fits(out, &w, rank, left_bytes))
+            return true;
+    }
+    return false;
+}
+
+static void say_what_fits(struct text *out, const struct step_wanted *wanted, i64 rank, i64 left_bytes)
+{
+    struct step_wanted fewer = *wanted, recomputed = *wanted;
+    fewer.micro_rows /= 2;
+    recomputed.recompute = true;
+    if (!fewer_rows_fit(out, fewer, rank, left_bytes) && !fewer_rows_fit(out, recomputed, rank, left_bytes) &&
+        !more_ranks_fit(out, *wanted, rank, left_bytes))
+        text_printf(out, "neither fewer rows, nor recompute=true, nor up to %d ranks would do: make the model smaller",
+                    RANKS_MOST);
+}
+
+int step_check_memory(const struct step_wanted *wanted, i64 rank, const struct device *device)
+{
+    struct step_memory m;
+    struct text said = {0};
+    i64 left_bytes = device_left_bytes(device);
+    int status = 0;
+    if (left_bytes == INT64_MAX)
+        return 0;
+    if (foresee_few_rows(&m, wanted, rank))
+        return -1;
+    if (device_bytes(&m) <= left_bytes)
+        return 0;
+    text_printf(&said,
+                "a step takes %.1f MB of GPU memory (weights %.1f, masters %.1f, moments %.1f, gradients %.1f, "
+                "activations %.1f), %.1f are left; ",
+                (double)device_bytes(&m) * 1e-6, (double)m.copies * 1e-6, (double)m.masters * 1e-6,
+                (double)m.moments * 1e-6, (double)m.gradients * 1e-6, (double)m.activations * 1e-6,
+                (double)left_bytes * 1e-6);
+    say_what_fits(&said, wanted, rank, left_bytes);
+    if (model_bytes(&m) > left_bytes)
+        status = error_set("%s", said.data);
+    else
+        log_warn("%s", said.data);
+    text_release(&said);
+    return status;
+}
