@@ -1,5 +1,5 @@
-/* The law of the house: a folder includes only what stands below it, a vendor header appears in one file per backend.
- */
+/* The law of the house: a folder includes only what stands below it, a vendor header appears in one file per backend,
+ * and what only NVIDIA's compiler understands where the emulated GPU has its meaning beside it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,6 +59,12 @@ static const struct {
     {"cublas", "kernels/cuda/matmul.c"},
     {"nccl.h", "dist/nccl.c"},
 };
+static const struct {
+    const char *text, *files;
+} cuda_only[] = {
+    {"asm", "kernels/cuda/ptx.h kernels/cuda/hopper.h"},
+    {"<<<", "kernels/cuda/cuda.h"},
+};
 static int broken;
 
 static bool word_in(const char *words, const char *word, size_t length)
@@ -105,6 +111,25 @@ static void check_vendor(const char *file, const char *included)
     }
 }
 
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+static void check_cuda(const char *file, const char *content)
+{
+    for (i64 i = 0; i < COUNT_OF(cuda_only); i++) {
+        const char *text = cuda_only[i].text, *at = content;
+        if (word_in(cuda_only[i].files, file, strlen(file)))
+            continue;
+        for (; (at = strstr(at, text)) != NULL; at++)
+            if ((at == content || !is_letter(at[-1])) && !is_letter(at[strlen(text)])) {
+                print_error("%s: \"%s\" belongs to %s\n", file, text, cuda_only[i].files);
+                broken++;
+            }
+    }
+}
+
 static void check_file(const char *folder, const char *file)
 {
     char *path = path_join(SOURCE_TREE, file), name[256];
@@ -116,6 +141,8 @@ static void check_file(const char *folder, const char *file)
         else if (sscanf(at, "#include <%255[^>]>", name) == 1)
             check_vendor(file, name);
     }
+    if (content.data && strncmp(file, "kernels/cuda/", 13) == 0)
+        check_cuda(file, content.data);
     text_release(&content);
     memory_free(path);
 }
