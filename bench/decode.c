@@ -1,8 +1,10 @@
 /* Text through the decoder, of the model of `weft bench step`: a prompt of 512 tokens at once, then one token after
  * another for 1, 4 and 16 answers, beside a plain read of the memory that such a step cannot do without: every weight
  * that is not an expert's, the experts that a router without preferences chooses, keys and values. Then the same with
- * weights of 8 and of 4 bits; and on a GPU, whose read is a large copy's bytes a second, of models that fill one. */
+ * weights of 8 and of 4 bits; and on a GPU, whose read is a large copy's bytes a second, of models that fill one;
+ * without a GPU these at an H200's limits. */
 #include "bench/large.h"
+#include "bench/profile.h"
 #include "model/decode.h"
 
 #include <math.h>
@@ -214,7 +216,8 @@ static int open_bench(struct decode_bench *b, struct device *device)
     config.max_positions = 2 * PROMPT;
     if (model_open(&b->model, device, &config, device->has_bf16 ? DTYPE_BF16 : DTYPE_F32, false, NULL))
         return -1;
-    weights_init(&b->model.weights, 1);
+    if (device->backend != BACKEND_META)
+        weights_init(&b->model.weights, 1);
     if (b->subject->bits)
         weights_narrow(&b->model.weights, b->subject->bits);
     submodel_full(&b->full, &b->model.config);
@@ -229,6 +232,8 @@ static int open_bench(struct decode_bench *b, struct device *device)
     decoder_open(&b->decoder, &o, BATCH_MOST, request_columns(&o, &b->requests[0]));
     if (device->backend == BACKEND_CUDA)
         b->reading.bytes_per_s = copy_rate(device);
+    else if (device->backend == BACKEND_META)
+        b->reading.bytes_per_s = limits_of_h200.bytes_per_s;
     else
         b->reading.chunks = memory_alloc(CHUNKS_MOST * (i64)sizeof *b->reading.chunks);
     return 0;
@@ -308,15 +313,84 @@ int bench_decode_int4(struct device *device, bool json)
     return run_bits(device, "decode-int4", 4, json);
 }
 
+enum { LARGE = 2 };
+
+static struct subject large_subject(int i)
+{
+    if (i == 0)
+        return (struct subject){"decode-large, mixture", large_mixture(), {1, 16, BATCH_MOST}, {0.39, 0.6, 0.6}, 0};
+    return (struct subject){"decode-large, dense", large_dense(), {1, 16, BATCH_MOST}, {0.6, 0.6, 0.6}, 0};
+}
+
 int bench_decode_large(struct device *device, bool json)
 {
-    const struct subject subjects[] = {
-        {"decode-large, mixture", large_mixture(), {1, 16, BATCH_MOST}, {0.44, 0.6, 0.6}, 0},
-        {"decode-large, dense", large_dense(), {1, 16, BATCH_MOST}, {0.6, 0.6, 0.6}, 0}};
     int status = 0;
     if (device->backend != BACKEND_CUDA)
         return error_set("weft bench decode-large: its models fill a GPU; give --device cuda");
-    for (i64 i = 0; status == 0 && i < COUNT_OF(subjects); i++)
-        status = run_subject(device, &subjects[i], json);
+    for (int i = 0; status == 0 && i < LARGE; i++) {
+        struct subject subject = large_subject(i);
+        status = run_subject(device, &subject, json);
+    }
+    return status;
+}
+
+/* ---- On paper ---- */
+
+static int run_decoder(void *context, i64 step)
+{
+    struct decode_bench *b = context;
+    (void)step;
+    decoder_step(&b->decoder);
+    return 0;
+}
+
+/* Steps that come behind the prompt. */
+static int profile_answers(struct decode_bench *b, i64 count, double goal, bool json)
+{
+    struct answer answers[BATCH_MOST] = {0};
+    char name[96];
+    for (i64 i = 0; i < count; i++)
+        b->parts[i].count = prompt_of(count);
+    decoder_begin(&b->decoder, answers, b->requests, count);
+    while (answers[count - 1].count == 0)
+        decoder_step(&b->decoder);
+    snprintf(name, sizeof name, "%s, a step of %lld answer%s", b->subject->name, (long long)count,
+             count == 1 ? "" : "s");
+    double seconds =
+        profile_run(&(struct profiled){name, b->model.device, run_decoder, b, &limits_of_h200, false}, json);
+    double read = (double)count * read_rate(&b->reading, &b->model, &b->decoder, count);
+    bench_print(&(struct bench_row){"roofline", name, "tokens/s", "a read of the same bytes", (double)count / seconds,
+                                    read, goal, false, NULL},
+                json);
+    for (i64 i = 0; i < count; i++)
+        answer_release(&answers[i]);
+    return seconds < 0 ? -1 : 0;
+}
+
+static int profile_subject(const struct subject *subject, struct device *meta, bool json)
+{
+    struct decode_bench *b = memory_alloc(sizeof *b);
+    b->subject = subject;
+    int status = open_bench(b, meta);
+    for (int i = 0; status == 0 && i < BATCHES; i++)
+        status = profile_answers(b, subject->answers[i], subject->goals[i], json);
+    decoder_close(&b->decoder);
+    model_close(&b->model);
+    memory_free(b);
+    return status;
+}
+
+int bench_decode_roofline(bool json)
+{
+    int status = 0;
+    for (int i = 0; status == 0 && i < LARGE; i++) {
+        struct subject subject = large_subject(i);
+        struct device meta;
+        device_open_meta(&meta);
+        meta.level = CPU_LEVEL_V3; /* no images of weights */
+        meta.has_bf16 = true;
+        status = profile_subject(&subject, &meta, json);
+        device_close(&meta);
+    }
     return status;
 }

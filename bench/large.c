@@ -1,6 +1,6 @@
 /* Training steps of models that fill a GPU: a mixture of 2.6 B parameters, 0.5 B of them active for a token, and a
  * dense one of 1.5 B, on samples of 4,096 tokens, against the GPU's matrix peak; and, without one, what such a
- * GPU would need at its limits, op by op. */
+ * GPU would need at its limits, op by op, of decoding (decode.c) too. */
 #include "bench/large.h"
 #include "bench/profile.h"
 
@@ -129,10 +129,6 @@ int bench_large(struct device *device, bool json)
     return status;
 }
 
-/* An H200: what a product of 8192^3 in bf16 and a copy of 8 GB reached on one through PyTorch, and a launch in a graph.
- */
-static const struct machine_limits h200 = {790e12, 4.3e12, 2e-6, 989e12};
-
 int bench_roofline(struct device *device, bool json)
 {
     (void)device;
@@ -142,10 +138,10 @@ int bench_roofline(struct device *device, bool json)
         device_open_meta(&meta);
         meta.level = CPU_LEVEL_V3; /* no images of weights */
         struct opened *o = open_large(&models[i], &meta, DTYPE_BF16);
-        status = o ? profile_steps(&o->bench, models[i].what, &h200, false, json) : -1;
+        status = o ? profile_steps(&o->bench, models[i].what, &limits_of_h200, false, json) : -1;
         if (o)
             close_large(o);
         device_close(&meta);
     }
-    return status;
+    return status ? status : bench_decode_roofline(json);
 }

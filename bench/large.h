@@ -6,4 +6,7 @@
 struct model_config large_mixture(void); /* 2.6 B parameters, 0.5 B of them active */
 struct model_config large_dense(void);   /* 1.5 B */
 
+/* A step of their decoder at an H200's limits, op by op. */
+int bench_decode_roofline(bool json);
+
 #endif

@@ -1,6 +1,7 @@
 /* The time of an op at the size that training has it in, from its case. Products stand beside the matrix peak, others
- * beside the bandwidth of a large copy, both measured just before. */
+ * beside the bandwidth of a large copy, both measured just before; and the least that an H200 would take on paper. */
 #include "bench/bench.h"
+#include "bench/limits.h"
 #include "cases/cases.h"
 #include "core/json.h"
 #include "kernels/cuda/device.h"
@@ -19,7 +20,7 @@ struct measured {
     const struct op_case *c;
     struct op_run run;
     const char *kernel; /* which of two; "" where there is one */
-    double seconds, flops, bytes;
+    double seconds, flops, bytes, h200_s;
 };
 
 /* ---- Time ---- */
@@ -76,6 +77,7 @@ static void measure(struct measured *m, struct device *device)
     op_open(&m->run, m->c);
     m->flops = cost.flops;
     m->bytes = cost.bytes;
+    m->h200_s = limits_seconds(&limits_of_h200, &cost, m->run.dtype);
     m->seconds = median_seconds(m->c, &m->run, device);
     op_release(&m->run, device);
 }
@@ -134,6 +136,7 @@ static void print_json(const struct measured *m, const char *shape, double peak)
     json_set(j, "seconds", json_of_number(m->seconds));
     json_set(j, "flops", json_of_number(m->flops));
     json_set(j, "bytes", json_of_number(m->bytes));
+    json_set(j, "h200_seconds", json_of_number(m->h200_s));
     json_set(j, "against", json_of_string(m->flops > 0 ? "matrix peak" : "copy"));
     json_set(j, "peak", json_of_number(peak));
     json_set(j, "ratio", json_of_number((m->flops > 0 ? m->flops : m->bytes) / m->seconds / peak));
@@ -142,8 +145,8 @@ static void print_json(const struct measured *m, const char *shape, double peak)
 
 static void print_head(struct device *device)
 {
-    printf("%s, %d workers\n%-30s %7s %-5s %-14s %11s %9s %8s  share of matrix peak or copy\n", device_name(device),
-           workers_count(), "op", "variant", "dtype", "shape", "us", "GFLOP/s", "GB/s");
+    printf("%s, %d workers\n%-30s %7s %-5s %-14s %11s %9s %9s %8s  share of matrix peak or copy\n", device_name(device),
+           workers_count(), "op", "variant", "dtype", "shape", "us", "H200's us", "GFLOP/s", "GB/s");
 }
 
 static void print_row(const struct measured *m, const char *shape, double peak)
@@ -151,9 +154,9 @@ static void print_row(const struct measured *m, const char *shape, double peak)
     double flops = m->flops / m->seconds, bytes = m->bytes / m->seconds;
     char name[48];
     snprintf(name, sizeof name, "%s%s%s", m->c->name, m->kernel[0] ? " " : "", m->kernel);
-    printf("%-30s %7d %-5s %-14s %11.1f %9.1f %8.1f  %.3f of %.1f %s\n", name, m->run.variant, dtype_name(m->run.dtype),
-           shape, m->seconds * 1e6, flops * 1e-9, bytes * 1e-9, (m->flops > 0 ? flops : bytes) / peak, peak * 1e-9,
-           m->flops > 0 ? "GFLOP/s" : "GB/s");
+    printf("%-30s %7d %-5s %-14s %11.1f %9.1f %9.1f %8.1f  %.3f of %.1f %s\n", name, m->run.variant,
+           dtype_name(m->run.dtype), shape, m->seconds * 1e6, m->h200_s * 1e6, flops * 1e-9, bytes * 1e-9,
+           (m->flops > 0 ? flops : bytes) / peak, peak * 1e-9, m->flops > 0 ? "GFLOP/s" : "GB/s");
 }
 
 static void list_op(const struct op_case *c, bool json)

@@ -48,18 +48,11 @@ static struct row *row_of(const char *op, const struct cost *cost)
     return &profile.rows[profile.count++];
 }
 
-/* Arithmetic and memory at the same time, whichever takes longer. */
-static double least_seconds(const struct machine_limits *limits, const struct cost *cost)
-{
-    double compute_s = cost->flops / limits->flops_per_s, memory_s = cost->bytes / limits->bytes_per_s;
-    return limits->launch_s + (compute_s > memory_s ? compute_s : memory_s);
-}
-
 static void add_call(const char *op, double seconds)
 {
     struct row *row = row_of(op, &profile.meta.cost);
     if (profile.limits->flops_per_s > 0)
-        seconds = least_seconds(profile.limits, &profile.meta.cost);
+        seconds = limits_seconds(profile.limits, &profile.meta.cost, DTYPE_BF16);
     row->calls++;
     row->all_flops += profile.meta.cost.flops;
     row->all_bytes += profile.meta.cost.bytes;
@@ -164,29 +157,42 @@ static double seconds_of_round(void)
     return sum;
 }
 
-int profile_steps(struct step_bench *b, const char *name, const struct machine_limits *limits, bool by_work, bool json)
+double profile_run(const struct profiled *p, bool json)
 {
-    struct device *device = b->model.device;
-    struct step_result result;
+    struct device *device = p->device;
     double seconds[ROUNDS];
-    int status = train_step(&result, &b->trainer, 0);
+    int status = p->run(p->context, 0);
     profile.inner = device->ops;
     profile.count = 0;
-    profile.by_work = by_work;
-    profile.limits = limits;
+    profile.by_work = p->by_work;
+    profile.limits = p->limits;
     device_open_meta(&profile.meta);
     profile.meta.level = device->level;
     for (profile.round = 0; status == 0 && profile.round < ROUNDS; profile.round++) {
         double begin = cpu_s();
         device->ops = &timed_kernels;
-        status = train_step(&result, &b->trainer, profile.round + 1);
+        status = p->run(p->context, profile.round + 1);
         device->ops = profile.inner;
-        seconds[profile.round] = limits->flops_per_s > 0 ? seconds_of_round() : cpu_s() - begin;
+        seconds[profile.round] = p->limits->flops_per_s > 0 ? seconds_of_round() : cpu_s() - begin;
     }
     device_close(&profile.meta);
-    if (status == 0)
-        print_profile(name, bench_median(seconds, ROUNDS), json);
-    return status;
+    if (status)
+        return -1;
+    double whole_s = bench_median(seconds, ROUNDS);
+    print_profile(p->name, whole_s, json);
+    return whole_s;
+}
+
+static int run_training(void *context, i64 step)
+{
+    struct step_bench *b = context;
+    struct step_result result;
+    return train_step(&result, &b->trainer, step);
+}
+
+int profile_steps(struct step_bench *b, const char *name, const struct machine_limits *limits, bool by_work, bool json)
+{
+    return profile_run(&(struct profiled){name, b->model.device, run_training, b, limits, by_work}, json) < 0 ? -1 : 0;
 }
 
 static const struct machine_limits timed = {0};

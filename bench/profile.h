@@ -1,14 +1,22 @@
 /* A step op by op. */
 #ifndef WEFT_BENCH_PROFILE_H
 #define WEFT_BENCH_PROFILE_H
+#include "bench/limits.h"
 #include "bench/step.h"
 
-/* What a machine is taken to reach at best; flops_per_s 0: the ops are timed instead. peak: what its maker says. */
-struct machine_limits {
-    double flops_per_s, bytes_per_s, launch_s, peak_flops_per_s;
+/* Prints the ops of some like steps, longest first, with flops and bytes as the meta backend counts them, and their
+ * time, of limits of no machine, or the least time on one. by_work: a row for every amount of work, else one an op. */
+struct profiled {
+    const char *name;
+    struct device *device;
+    int (*run)(void *context, i64 step); /* -1 and a message */
+    void *context;
+    const struct machine_limits *limits;
+    bool by_work;
 };
-/* Prints the ops of the bench's step, longest first, with flops and bytes as the meta backend counts them. by_work: a
- * row for every amount of work, else one an op. */
+/* Seconds of a step, the median; negative and a message. */
+double profile_run(const struct profiled *steps, bool json);
+/* Of the bench's training step. */
 int profile_steps(struct step_bench *bench, const char *name, const struct machine_limits *limits, bool by_work,
                   bool json);
 

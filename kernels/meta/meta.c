@@ -47,23 +47,29 @@ static double grouped_rows(i64 bound, const struct groups *groups)
     return (double)max_i64(bound - groups->count * GROUP_ROWS, min_i64(bound, GROUP_ROWS));
 }
 
+/* Of weights: a group without rows reads none. */
+static double share_read(double rows, i64 experts, const struct groups *groups)
+{
+    return (rows < (double)groups->count ? rows : (double)groups->count) / (double)experts;
+}
+
 static void matmul_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, i64 experts,
                            bool transpose, const struct groups *groups)
 {
     meta_see_grouped(device, out, a, w, transpose, groups);
     double rows = grouped_rows(a.rows, groups), share = rows / (double)max_i64(a.rows, 1);
-    double used = (double)groups->count / (double)experts;
     count(device, 2 * rows * (double)a.columns * (double)out.columns,
-          (bytes(a) + bytes(out)) * share + bytes(w) * used);
+          (bytes(a) + bytes(out)) * share + bytes(w) * share_read(rows, experts, groups));
 }
 
 static void matmul_grouped_swiglu(struct device *device, struct matrix y, struct matrix gate_up, struct matrix x,
                                   const i32 *rows, struct matrix w, i64 experts, const struct groups *groups)
 {
     meta_see_grouped_swiglu(device, y, gate_up, x, rows, w, groups);
-    double real = grouped_rows(y.rows, groups), used = (double)groups->count / (double)experts;
+    double real = grouped_rows(y.rows, groups);
     double of_row = (double)((x.columns + y.columns * (gate_up.data ? 3 : 1)) * dtype_bytes(y.dtype) + (rows ? 4 : 0));
-    count(device, 4 * real * (double)x.columns * (double)y.columns, real * of_row + bytes(w) * used);
+    count(device, 4 * real * (double)x.columns * (double)y.columns,
+          real * of_row + bytes(w) * share_read(real, experts, groups));
 }
 
 static void matmul_grouped_weights(struct device *device, struct matrix dw, u8 *written_slices, i64 experts,
@@ -334,7 +340,9 @@ static void attention(struct device *device, struct matrix out, float *lse, stru
                       struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals)
 {
     meta_see_attention(device, q, k, heads, kv_heads, intervals, false);
-    count(device, 4 * visible_pairs(intervals) * (double)q.columns, bytes(out) + bytes(q) + bytes(k) + bytes(v));
+    double pairs = visible_pairs(intervals),
+           read = pairs < (double)k.rows ? pairs / (double)k.rows : 1; /* of a cache */
+    count(device, 4 * pairs * (double)q.columns, bytes(out) + bytes(q) + (bytes(k) + bytes(v)) * read);
 }
 
 /* Five products where the forward has two: scores again, dv, dp, dq, dk. */
