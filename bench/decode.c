@@ -17,7 +17,7 @@ enum { CHUNK_BYTES = 64 << 10, CHUNKS_MOST = 1 << 16, COPY_ROWS = 1 << 15, COPY_
 struct subject {
     const char *name;
     struct model_config config;
-    i64 answers[BATCHES];
+    i64 answers[BATCHES];  /* rising: the cache has room for the last */
     double goals[BATCHES]; /* share of the read */
     int bits;              /* of weights; 0: as they are */
 };
@@ -229,7 +229,7 @@ static int open_bench(struct decode_bench *b, struct device *device)
             .parts = &b->parts[i], .part_count = 1, .stop = {-1, -1, -1, -1}, .most = 2 * MADE, .copies = 1};
     }
     const struct decoder_options o = {.model = &b->model, .sub = &b->full, .vocabulary = &vocabulary_of_text};
-    decoder_open(&b->decoder, &o, BATCH_MOST, request_columns(&o, &b->requests[0]));
+    decoder_open(&b->decoder, &o, b->subject->answers[BATCHES - 1], request_columns(&o, &b->requests[0]));
     if (device->backend == BACKEND_CUDA)
         b->reading.bytes_per_s = copy_rate(device);
     else if (device->backend == BACKEND_META)

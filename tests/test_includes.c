@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,11 +112,6 @@ static void check_vendor(const char *file, const char *included)
     }
 }
 
-static bool is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-
 static void check_cuda(const char *file, const char *content)
 {
     for (i64 i = 0; i < COUNT_OF(cuda_only); i++) {
@@ -123,7 +119,7 @@ static void check_cuda(const char *file, const char *content)
         if (word_in(cuda_only[i].files, file, strlen(file)))
             continue;
         for (; (at = strstr(at, text)) != NULL; at++)
-            if ((at == content || !is_letter(at[-1])) && !is_letter(at[strlen(text)])) {
+            if ((at == content || !isalpha((unsigned char)at[-1])) && !isalpha((unsigned char)at[strlen(text)])) {
                 print_error("%s: \"%s\" belongs to %s\n", file, text, cuda_only[i].files);
                 broken++;
             }

@@ -4,6 +4,8 @@
  * of each, so memory is at its bound and flops are those of no row dropped. */
 #include "kernels/meta/meta.h"
 
+#include <math.h>
+
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* ops name arguments they do not cost */
 
 #define OP(name, arguments, names) static void name arguments;
@@ -50,7 +52,7 @@ static double grouped_rows(i64 bound, const struct groups *groups)
 /* Of weights: a group without rows reads none. */
 static double share_read(double rows, i64 experts, const struct groups *groups)
 {
-    return (rows < (double)groups->count ? rows : (double)groups->count) / (double)experts;
+    return fmin(rows, (double)groups->count) / (double)experts;
 }
 
 static void matmul_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, i64 experts,
@@ -340,8 +342,7 @@ static void attention(struct device *device, struct matrix out, float *lse, stru
                       struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals)
 {
     meta_see_attention(device, q, k, heads, kv_heads, intervals, false);
-    double pairs = visible_pairs(intervals),
-           read = pairs < (double)k.rows ? pairs / (double)k.rows : 1; /* of a cache */
+    double pairs = visible_pairs(intervals), read = fmin(1, pairs / (double)max_i64(k.rows, 1)); /* of a cache */
     count(device, 4 * pairs * (double)q.columns, bytes(out) + bytes(q) + (bytes(k) + bytes(v)) * read);
 }
 
