@@ -41,6 +41,14 @@ static void cache_open(struct cache *cache, const struct model *model, i64 layer
     cache->hole_end = cache->hole_begin + columns;
 }
 
+i64 cache_keys(const struct cache *cache)
+{
+    i64 step = 256;
+    while (8 * step <= cache->taken)
+        step *= 2;
+    return min_i64(round_up(cache->taken, step), cache->columns);
+}
+
 static void cache_close(struct cache *cache, const struct model *model)
 {
     device_arena_close(model->device, &cache->memory);
@@ -330,6 +338,7 @@ void open_column(struct decoder *d, const struct flow *f, const struct position 
     struct cache *cache = &d->cache;
     i64 column = column_of(f, number);
     bool hole = p->hole_end > p->hole_begin, open = p->hole_end == HOLE_OPEN;
+    cache->taken = max_i64(cache->taken, column + 1);
     cache->begin[column] = (i32)column_of(f, p->begin);
     cache->end[column] = (i32)end_of(f, number);
     cache->hole_begin[column] = hole ? (i32)column_of(f, p->hole_begin) : 0;
@@ -475,7 +484,6 @@ static void open_batch(struct decoder *d)
     batch_init(b, host, n, &sizes);
     b->cache_row = arena_alloc(host, n * 4);
     b->n = 0;
-    b->keys = d->cache.columns;
     b->begin = d->cache.begin;
     b->end = d->cache.end;
     b->hole_begin = d->cache.hole_begin;
@@ -496,6 +504,7 @@ static bool lay_seats(struct decoder *d, bool replay)
     for (i64 i = 0; i < d->seat_count; i++)
         if (d->seats[i].request)
             lay_seat(d, &d->seats[i]);
+    d->batch.keys = cache_keys(&d->cache);
     return d->batch.n > 0;
 }
 
@@ -519,6 +528,7 @@ void decoder_begin(struct decoder *d, struct answer *answers, const struct gener
     d->count = count;
     d->next = 0;
     memset(d->cache.begin, 0, (size_t)d->cache.columns * 16);
+    d->cache.taken = 0;
     find_allowed(d);
 }
 

@@ -109,7 +109,7 @@ extern const struct vocabulary vocabulary_of_text;
 struct cache { /* keys and values in device memory; who sees a column: nobody where it is unwritten */
     struct attention_cache *layer; /* [L], and with `speculate` the multi-token-prediction block's */
     struct arena memory;
-    i64 columns;
+    i64 columns, taken;                       /* none is written at `taken` or behind it */
     i32 *begin, *end, *hole_begin, *hole_end; /* [columns] */
 };
 struct draws { /* rows of logits to draw from, in order */

@@ -42,6 +42,9 @@ struct picture { /* a frame that is read */
 i64 column_of(const struct flow *f, i64 number);
 /* Who sees the column of a position from now on. */
 void open_column(struct decoder *d, const struct flow *f, const struct position *p, i64 number);
+/* Columns that attention looks at: those that are taken, rounded up to few different numbers (at most 4 from one power
+ * of two to the next), since a GPU's recordings are of one number each. */
+i64 cache_keys(const struct cache *cache);
 /* A drafted position that was not accepted stands nowhere: its column is written again. */
 bool source_stands(const struct source *source);
 

@@ -509,18 +509,19 @@ static const float *sum_scales(struct decoder *d)
 /* What the launches of a step follow from, beside what a decoder was opened with: how many there are of everything,
  * where they lie, and how ids are drawn. Compared as bytes: nothing lies between its fields. */
 struct shape_of_step {
-    i64 n, inputs[INPUTS], targets[TARGETS], text, bits, frames, guided_bits, guided_frames, staged_bytes;
+    i64 n, keys, inputs[INPUTS], targets[TARGETS], text, bits, frames, guided_bits, guided_frames, staged_bytes;
     const void *drawn, *allowed;
     float temperature, top_p;
     i64 top_k, purpose;
     u64 seed;
 };
-_Static_assert(sizeof(struct shape_of_step) == (7 + INPUTS + TARGETS + 6) * 8, "a key without gaps");
+_Static_assert(sizeof(struct shape_of_step) == (8 + INPUTS + TARGETS + 6) * 8, "a key without gaps");
 
 static struct shape_of_step shape_of(const struct decoder *d, const void *drawn)
 {
     const struct sampling *sampling = &d->options.sampling;
     struct shape_of_step s = {.n = d->batch.n,
+                              .keys = d->batch.keys,
                               .text = d->text.n,
                               .bits = d->bits.n,
                               .frames = d->frames.n,

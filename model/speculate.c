@@ -115,8 +115,8 @@ static struct step stage_later(struct decoder *d, struct tape *tape, const struc
 
 static struct intervals stage_keys(struct tape *tape, const struct cache *cache)
 {
-    i64 bytes = cache->columns * 4;
-    return (struct intervals){.keys = cache->columns,
+    i64 keys = cache_keys(cache), bytes = keys * 4;
+    return (struct intervals){.keys = keys,
                               .begin = tape_stage_copy(tape, cache->begin, bytes),
                               .end = tape_stage_copy(tape, cache->end, bytes),
                               .hole_begin = tape_stage_copy(tape, cache->hole_begin, bytes),

@@ -49,7 +49,7 @@ struct tensor *op_place(struct tape *tape, i64 rows, i64 columns, enum dtype dty
                         int count);
 
 /* Rotates q and k of qkv [N, (H+2G) D] in place, then attends. With a cache, the keys and values of these positions are
- * first written to its rows, and attention reads the cache's columns. */
+ * first written to its rows, and attention reads the first columns of the cache, as many as intervals have keys. */
 struct attention_cache {
     struct matrix k, v; /* [columns, G*D] */
 };

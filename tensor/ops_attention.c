@@ -60,8 +60,8 @@ struct tensor *op_attention(struct tape *tape, struct tensor *qkv, const struct 
     rotate(device, all, a, false);
     if (a->cache) {
         write_cache(device, all, a);
-        k = a->cache->k;
-        v = a->cache->v;
+        k = matrix_rows(a->cache->k, 0, a->intervals.keys);
+        v = matrix_rows(a->cache->v, 0, a->intervals.keys);
     }
     device->ops->attention(device, tensor_matrix(out), lse, query_part(all, a), k, v, a->heads, a->kv_heads,
                            &a->intervals);

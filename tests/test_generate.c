@@ -358,11 +358,11 @@ static void pictures_of_one_batch_are_kept_apart(void **state)
 /* ---- Bounds ---- */
 
 /* A prompt longer than a forward takes several; then it is answered as the whole sample would be. At most `most` ids.
- */
+ * Attention looks at few columns that nobody has taken, whatever else the cache has room for. */
 static void long_prompts_take_several_forwards(void **state)
 {
     (void)state;
-    enum { LENGTH = 2 * FORWARD_POSITIONS + 100, MADE = 3 };
+    enum { LENGTH = 2 * FORWARD_POSITIONS + 100, MADE = 3, SEATS = 4 };
     struct model model;
     struct submodel sub;
     struct arena arena;
@@ -382,10 +382,13 @@ static void long_prompts_take_several_forwards(void **state)
         .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = MADE, .copies = 1};
     struct decoder_options g = make_options(&model, &sub);
     g.vocabulary = &vocabulary_of_text;
-    decoder_open(&d, &g, 1, request_columns(&g, &request));
+    decoder_open(&d, &g, SEATS, request_columns(&g, &request));
     decoder_begin(&d, &answer, &request, 1);
-    while (decoder_step(&d))
+    while (decoder_step(&d)) {
         steps++;
+        i64 taken = min_i64(steps * FORWARD_POSITIONS, LENGTH + max_i64(steps - 3, 0));
+        assert_true(d.batch.keys >= taken && d.batch.keys <= max_i64(256, taken + taken / 4));
+    }
     decoder_close(&d);
     assert_int_equal(steps, 3 + MADE - 1);
     assert_int_equal(answer.count, MADE);
