@@ -369,7 +369,7 @@ static void reference_route_count(struct op_run *run)
 }
 
 /* ---- dispatch, combine (bit 0: add, bit 1: no weights), combine_backward (bit 1) ---- */
-enum { MOE_X, MOE_Y, MOE_SLOT, MOE_SOURCE, MOE_ROWS, MOE_WEIGHTS, MOE_DY, MOE_DWEIGHTS };
+enum { MOE_X, MOE_Y, MOE_SLOT, MOE_SOURCE, MOE_ROWS, MOE_WEIGHTS, MOE_DY, MOE_DWEIGHTS, MOE_OTHER = MOE_DY };
 enum { K = 3 };
 
 static const struct op_shape moe_shapes[] = {{0, 3},    {1, 37},   {7, 37},    {130, 3},
@@ -411,9 +411,17 @@ static void setup_dispatch(struct op_run *run)
 {
     setup_moe(run, INPUT, UPDATED);
 }
+/* What is added beside out itself. */
+static i64 others_of(const struct op_run *run)
+{
+    return min_i64(run->variant / 4, run->variant & 1 ? 1 : 2);
+}
+
 static void setup_combine(struct op_run *run)
 {
     setup_moe(run, run->variant & 1 ? UPDATED : OUTPUT, INPUT);
+    for (i64 i = 0; i < others_of(run); i++)
+        op_matrix(run, i ? "b" : "a", INPUT, run->rows, run->columns);
 }
 
 static void setup_combine_backward(struct op_run *run)
@@ -445,8 +453,14 @@ static const float *weights_of(const struct op_run *run)
 
 static void call_combine(struct device *device, struct op_run *run)
 {
-    device->ops->combine(device, op_as_matrix(run, MOE_X), op_as_matrix(run, MOE_Y), op_data(run, MOE_SLOT),
-                         weights_of(run), K, run->variant & 1);
+    struct matrix others[2] = {{0}};
+    i64 count = 0;
+    if (run->variant & 1)
+        others[count++] = op_as_matrix(run, MOE_X);
+    for (i64 i = 0; i < others_of(run); i++)
+        others[count++] = op_as_matrix(run, MOE_OTHER + i);
+    device->ops->combine(device, op_as_matrix(run, MOE_X), others[run->variant / 4 == 2], others[run->variant / 4 != 2],
+                         op_as_matrix(run, MOE_Y), op_data(run, MOE_SLOT), weights_of(run), K);
 }
 
 static void reference_combine(struct op_run *run)
@@ -454,6 +468,8 @@ static void reference_combine(struct op_run *run)
     i64 n = run->columns;
     for (i64 i = 0; i < run->rows * n; i++) {
         double sum = run->variant & 1 ? op_values(run, MOE_X)[i] : 0;
+        for (i64 other = 0; other < others_of(run); other++)
+            sum += op_values(run, MOE_OTHER + other)[i];
         for (i64 a = i / n * K; a < (i / n + 1) * K; a++) {
             i64 slot = (i64)op_values(run, MOE_SLOT)[a];
             double weight = run->variant & 2 ? 1 : op_values(run, MOE_WEIGHTS)[a];
@@ -500,7 +516,7 @@ const struct op_case expert_cases[] = {
     {"route_count", 2, setup_route_count, call_route_count, reference_route_count, .usual = {4096, 64},
      .alike = ONE_DTYPE | NO_GAPS},
     {"dispatch", 1, setup_dispatch, call_dispatch, reference_dispatch, .usual = {4096, 512}, .shapes = moe_shapes},
-    {"combine", 4, setup_combine, call_combine, reference_combine, .usual = {4096, 512}, .shapes = moe_shapes},
+    {"combine", 12, setup_combine, call_combine, reference_combine, .usual = {4096, 512}, .shapes = moe_shapes},
     {"combine_backward", 4, setup_combine_backward, call_combine_backward, reference_combine_backward,
      .usual = {4096, 512}, .shapes = moe_shapes},
     {"route_balance", 1, setup_route_balance, call_route_balance, reference_route_balance, .usual = {4096, 64},

@@ -386,10 +386,11 @@ struct surrogate_options {
      * they are (NULL: the first ones). */                                                                             \
     OP(route_count, (struct device *device, i32 *counts, const i32 *offsets, const i32 *member, i64 kept, i64 experts),\
                     (device, counts, offsets, member, kept, experts))                                                  \
-    /* out[i] = sum_j weights[i,j] y[slot[i,j]] (weights NULL: 1); dy[slot] = weight . dout, dweights[i,j] =           \
-     * dout[i] . y[slot]. Rows of dy no assignment owns, up to offsets[E], become zero. */                             \
-    OP(combine, (struct device *device, struct matrix out, struct matrix y, const i32 *slot, const float *weights,     \
-                 i64 k_max, bool add), (device, out, y, slot, weights, k_max, add))                                    \
+    /* out[i] = a[i] + b[i] + sum_j weights[i,j] y[slot[i,j]] (weights NULL: 1; a, b as out, either may be out or have \
+     * no data: 0); dy[slot] = weight . dout, dweights[i,j] = dout[i] . y[slot]. Rows of dy no assignment owns, up to  \
+     * offsets[E], become zero. */                                                                                     \
+    OP(combine, (struct device *device, struct matrix out, struct matrix a, struct matrix b, struct matrix y,          \
+                 const i32 *slot, const float *weights, i64 k_max), (device, out, a, b, y, slot, weights, k_max))      \
     OP(combine_backward, (struct device *device, struct matrix dy, float *dweights, struct matrix dout,                \
                           struct matrix y, const i32 *slot, const i32 *source, const i32 *rows,                        \
                           const float *weights, i64 k_max),                                                            \

@@ -34,9 +34,9 @@ static struct tensor *run_layer(struct tape *tape, void *context, struct tensor 
     struct tensor *sum;
     struct tensor *n1 = op_rmsnorm(tape, x, &l->norm1->value, eps);
     struct tensor *n2 = op_add_rmsnorm(tape, &sum, x, attend(p, n1, l, lp->layer), &l->norm2->value, eps);
-    struct tensor *y = l->router ? moe_forward(p, n2, l, lp->layer)
-                                 : parallel_sum(p, model_dense(p, parallel_enter(p, n2), l->gate_up, l->down));
-    return op_add(tape, sum, y);
+    if (l->router)
+        return moe_forward(p, sum, n2, l, lp->layer);
+    return op_add(tape, sum, parallel_sum(p, model_dense(p, parallel_enter(p, n2), l->gate_up, l->down)));
 }
 
 static struct tensor *run_layers(struct pass *p, struct tensor *x)

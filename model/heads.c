@@ -170,7 +170,9 @@ static struct tensor *audio_input(struct pass *p, const struct input_list *in)
 struct tensor *guided(struct tape *tape, struct tensor *logits, const struct guidance *g, i64 n)
 {
     struct tensor *out = tape_tensor(tape, logits->dtype, n, logits->columns);
-    tape->device->ops->combine(tape->device, tensor_matrix(out), tensor_matrix(logits), g->pair, g->share, 2, false);
+    const struct matrix none = {0};
+    tape->device->ops->combine(tape->device, tensor_matrix(out), none, none, tensor_matrix(logits), g->pair, g->share,
+                               2);
     return out;
 }
 

@@ -74,7 +74,9 @@ struct tensor *model_block(struct pass *p, struct tensor *x, const struct layer_
                            const struct attention *attention);
 /* Floats on the device, in the activations' dtype. */
 struct tensor *model_floats(struct pass *p, const float *values, i64 rows, i64 columns);
-struct tensor *moe_forward(struct pass *p, struct tensor *n, const struct layer_weights *l, i64 layer);
+/* x + experts(n), [N, C]. */
+struct tensor *moe_forward(struct pass *p, struct tensor *x, struct tensor *n, const struct layer_weights *l,
+                           i64 layer);
 struct tensor *vision_in_forward(struct pass *p, const struct input_list *in); /* [n, C] */
 
 /* heads.c: the table of modalities. */
@@ -87,6 +89,7 @@ struct tensor *guided(struct tape *tape, struct tensor *logits, const struct gui
 
 /* parallel.c: where ranks meet. One rank: what takes a tensor returns it. */
 void parallel_prepare(struct pass *p); /* chunk, layers; all expert ranks agree on who serves which */
+bool parallel_is_cut(const struct pass *p); /* weights are, over tensor ranks */
 /* Tensor parallelism: identity forward and sum backward where a replicated input meets cut weights; sum forward and
  * identity backward where partial outputs meet. */
 struct tensor *parallel_enter(struct pass *p, struct tensor *x);

@@ -68,14 +68,25 @@ static struct expert_exchange *open_exchange(struct pass *p, const struct routin
                            "--layout receive=N");
 }
 
+/* Experts' outputs, and the order they lie in. */
+struct outputs {
+    struct tensor *rows;
+    const struct routing *order;
+};
+
 /* The experts are other ranks': rows go there and come back. */
-static struct tensor *run_far_experts(struct pass *p, struct tensor *n, const struct layer_weights *l,
+static struct outputs run_far_experts(struct pass *p, struct tensor *n, const struct layer_weights *l,
                                       const struct routing *routing)
 {
     struct expert_exchange *x = open_exchange(p, routing);
     struct tensor *rows = op_expert_send(p->tape, op_dispatch(p->tape, n, &x->order), x);
-    struct tensor *out = op_expert_return(p->tape, run_experts(p, rows, l, &x->groups), x);
-    return op_combine(p->tape, out, &x->order);
+    return (struct outputs){op_expert_return(p->tape, run_experts(p, rows, l, &x->groups), x), &x->order};
+}
+
+static struct outputs run_own_experts(struct pass *p, struct tensor *n, const struct layer_weights *l,
+                                      const struct routing *routing)
+{
+    return (struct outputs){run_experts(p, op_sorted(p->tape, n, routing), l, &routing->groups), routing};
 }
 
 /* Other ranks' rows alone. x passes through. */
@@ -97,17 +108,17 @@ static struct routing *entered(struct pass *p, struct routing *routing)
     return r;
 }
 
-struct tensor *moe_forward(struct pass *p, struct tensor *n, const struct layer_weights *l, i64 layer)
+struct tensor *moe_forward(struct pass *p, struct tensor *x, struct tensor *n, const struct layer_weights *l, i64 layer)
 {
     struct chosen_experts chosen = choose_experts(p, l, layer);
-    struct tensor *in = parallel_enter(p, n), *y; /* the router is not cut: it reads n itself */
+    struct tensor *in = parallel_enter(p, n); /* the router is not cut: it reads n itself */
     struct tensor *shared = l->shared_gate_up ? model_dense(p, in, l->shared_gate_up, l->shared_down) : NULL;
     struct routing *routing = entered(p, route(p, n, &chosen, layer));
-    if (p->model->parallel->expert->size > 1)
-        y = run_far_experts(p, in, l, routing);
-    else
-        y = op_combine(p->tape, run_experts(p, op_sorted(p->tape, in, routing), l, &routing->groups), routing);
-    return parallel_sum(p, shared ? op_add(p->tape, y, shared) : y);
+    bool far = p->model->parallel->expert->size > 1;
+    struct outputs out = far ? run_far_experts(p, in, l, routing) : run_own_experts(p, in, l, routing);
+    if (!parallel_is_cut(p))
+        return op_combine(p->tape, out.rows, out.order, x, shared);
+    return op_add(p->tape, x, parallel_sum(p, op_combine(p->tape, out.rows, out.order, NULL, shared)));
 }
 
 void model_balance(struct model *model, const double *squares, double speed)

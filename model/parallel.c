@@ -9,14 +9,19 @@ static struct comm *tensor_comm(const struct pass *p)
     return p->model->parallel->tensor;
 }
 
+bool parallel_is_cut(const struct pass *p)
+{
+    return tensor_comm(p)->size > 1;
+}
+
 struct tensor *parallel_enter(struct pass *p, struct tensor *x)
 {
-    return tensor_comm(p)->size == 1 ? x : op_enter(p->tape, tensor_comm(p), x);
+    return parallel_is_cut(p) ? op_enter(p->tape, tensor_comm(p), x) : x;
 }
 
 struct tensor *parallel_sum(struct pass *p, struct tensor *x)
 {
-    return tensor_comm(p)->size == 1 ? x : op_all_reduce(p->tape, tensor_comm(p), x);
+    return parallel_is_cut(p) ? op_all_reduce(p->tape, tensor_comm(p), x) : x;
 }
 
 /* ---- Pipeline ---- */

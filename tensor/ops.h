@@ -88,7 +88,9 @@ struct routing *op_route(struct tape *tape, struct tensor *logits /* [N,E] F32 *
 struct tensor *op_dispatch(struct tape *tape, struct tensor *x, const struct routing *routing); /* [rows_bound, C] */
 /* The same rows, read where they lie: for op_linear_grouped_swiglu alone. */
 struct tensor *op_sorted(struct tape *tape, struct tensor *x, const struct routing *routing);
-struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct routing *routing); /* [N, C] */
+/* [N, C]: a + b + experts' outputs by their weights; a and b [N, C] may be NULL. */
+struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct routing *routing, struct tensor *a,
+                          struct tensor *b);
 
 /* Losses return device arrays of one value a target. The backward reads coefficient [N] (device memory) which the
  * caller fills between forward and tape_backward; coefficient NULL: forward only. want_entropy adds `entropy`. */

@@ -85,8 +85,10 @@ static void dispatch_backward(struct tape_record *base, struct device *device, s
     struct moved *self = (struct moved *)base;
     struct matrix dy = tape_output_gradient(self->y);
     struct gradient d = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
+    const struct matrix none = {0};
     if (d.matrix.data)
-        device->ops->combine(device, d.matrix, dy, self->routing->slot, NULL, self->routing->k_max, d.add);
+        device->ops->combine(device, d.matrix, d.add ? d.matrix : none, none, dy, self->routing->slot, NULL,
+                             self->routing->k_max);
 }
 
 static struct tensor *record_dispatch(struct tape *tape, struct tensor *x, struct tensor *y,
@@ -113,9 +115,15 @@ struct tensor *op_sorted(struct tape *tape, struct tensor *x, const struct routi
     return record_dispatch(tape, x, y, routing);
 }
 
+struct combined {
+    struct tape_record record;
+    struct tensor *x, *a, *b, *y;
+    const struct routing *routing;
+};
+
 static void combine_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct moved *self = (struct moved *)base;
+    struct combined *self = (struct combined *)base;
     const struct routing *routing = self->routing;
     struct matrix dout = tape_output_gradient(self->y);
     if (!dout.data)
@@ -125,15 +133,27 @@ static void combine_backward(struct tape_record *base, struct device *device, st
     device->ops->combine_backward(device, dy.matrix, dweights.matrix.data, dout, tensor_matrix(self->x), routing->slot,
                                   routing->source, routing->offsets + routing->experts, routing->weights->data,
                                   routing->k_max);
+    tape_pass_gradient(tape, self->y, self->a, self->b);
 }
 
-struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct routing *routing)
+static struct matrix matrix_or_none(struct tensor *t)
+{
+    return t ? tensor_matrix(t) : (struct matrix){0};
+}
+
+struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct routing *routing, struct tensor *a,
+                          struct tensor *b)
 {
     struct tensor *out = tape_tensor(tape, y->dtype, routing->n, y->columns);
-    struct tensor *inputs[2] = {y, routing->weights};
-    tape->device->ops->combine(tape->device, tensor_matrix(out), tensor_matrix(y), routing->slot,
-                               routing->weights->data, routing->k_max, false);
-    struct moved *r = tape_record(tape, sizeof *r, combine_backward, inputs, 2, &out, 1);
-    KEEP(r, .x = y, .y = out, .routing = routing);
+    struct tensor *inputs[4] = {y, routing->weights};
+    int count = 2;
+    tape->device->ops->combine(tape->device, tensor_matrix(out), matrix_or_none(a), matrix_or_none(b),
+                               tensor_matrix(y), routing->slot, routing->weights->data, routing->k_max);
+    if (a)
+        inputs[count++] = a;
+    if (b)
+        inputs[count++] = b;
+    struct combined *r = tape_record(tape, sizeof *r, combine_backward, inputs, count, &out, 1);
+    KEEP(r, .x = y, .a = a, .b = b, .y = out, .routing = routing);
     return out;
 }

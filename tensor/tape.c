@@ -238,6 +238,29 @@ struct matrix tape_output_gradient(const struct tensor *output)
     return matrix_of(grad, output->grad_dtype, output->rows, output->columns);
 }
 
+void tape_pass_gradient(struct tape *tape, struct tensor *sum, struct tensor *a, struct tensor *b)
+{
+    struct matrix from = tape_output_gradient(sum);
+    struct tensor *inputs[2] = {a, b};
+    bool first_wants = a && a->needs_grad;
+    if (!from.data)
+        return;
+    for (int i = 1; i >= 0; i--) { /* b first: the copy, if one is needed, is made before a takes the memory */
+        struct tensor *t = inputs[i];
+        bool last = i == 0 || !first_wants;
+        if (!t || !t->needs_grad)
+            continue;
+        if (last && !t->grad && t->grad_dtype == sum->grad_dtype) {
+            t->grad = sum->grad;
+            t->grad_written = true;
+            sum->grad = NULL;
+            return;
+        }
+        struct gradient d = tape_gradient(tape, t);
+        tape->device->ops->copy(tape->device, d.matrix, from, 1, d.add);
+    }
+}
+
 bool tape_keep(struct tape *tape, void **data, i64 bytes)
 {
     if (tape->replaying) {

@@ -307,7 +307,7 @@ static void check_expert_rows(struct comm *world, struct tape *tape)
          *came = to_host(&device, returned->data, ex->send_rows * 8);
     EXPECT(memcmp(came, went, (size_t)(ex->send_rows * 8)) == 0 && ex->send_rows == N * K - 2);
     struct routing combined = {.n = N, .k_max = K, .slot = ex->order.slot, .weights = weights};
-    device_get(&device, sum, op_combine(tape, returned, &combined)->data, sizeof sum);
+    device_get(&device, sum, op_combine(tape, returned, &combined, NULL, NULL)->data, sizeof sum);
     for (i64 i = 0; i < N; i++)
         EXPECT(sum[2 * i + 1] == (float)(i == 1 ? 0 : 2 * i));
     memory_free(went);

@@ -77,7 +77,7 @@ static void run_experts(struct trial *t)
     const struct routing_inputs in = {.counted = PUT(t, counted), .replay = PUT(t, chosen), .router = {2, 1e-6f}};
     struct routing *r = op_route(&t->tape, &t->x[0], &in);
     struct tensor *rows = op_dispatch(&t->tape, &t->x[1], r);
-    finish(t, op_combine(&t->tape, op_linear_grouped(&t->tape, rows, &t->x[2], &r->groups), r));
+    finish(t, op_combine(&t->tape, op_linear_grouped(&t->tape, rows, &t->x[2], &r->groups), r, NULL, &t->x[1]));
 }
 
 /* Rows read where they lie, and copied ones. */
@@ -90,7 +90,7 @@ static void run_gated_experts(struct trial *t)
     struct tensor *sorted = op_sorted(&t->tape, &t->x[1], r), *copied = op_dispatch(&t->tape, &t->x[1], r);
     struct tensor *first = op_linear_grouped_swiglu(&t->tape, sorted, &t->x[2], &r->groups);
     struct tensor *second = op_linear_grouped_swiglu(&t->tape, copied, &t->x[2], &r->groups);
-    finish(t, op_combine(&t->tape, op_add(&t->tape, first, second), r));
+    finish(t, op_combine(&t->tape, op_add(&t->tape, first, second), r, NULL, NULL));
 }
 
 static void run_bias(struct trial *t)

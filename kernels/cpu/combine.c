@@ -2,11 +2,11 @@
 
 struct job {
     struct matrix out, y, dout; /* dout only in the backward, where out is dy */
+    struct matrix others[2];    /* what else is added; without data: nothing */
     const i32 *slot, *source;
     const float *weights;
     float *dweights;
     i64 k_max, rows_tile, rows;
-    bool add;
 };
 
 INLINED void accumulate(float *sum, const void *y, float weight, i64 n, bool first, enum dtype dtype)
@@ -25,6 +25,11 @@ static void run_combine(void *context, i64 tile, int worker)
     float *sum = CPU(scratch)(worker, 0, n * 4);
     for (i64 i = begin; i < end; i++) {
         bool first = true;
+        for (int k = 0; k < 2; k++)
+            if (job->others[k].data) {
+                BY_FLAG_DTYPE(first, job->out.dtype, accumulate, sum, matrix_at(job->others[k], i, 0), 1, n);
+                first = false;
+            }
         for (i64 a = i * job->k_max; a < (i + 1) * job->k_max; a++) {
             if (job->slot[a] < 0)
                 continue;
@@ -34,19 +39,24 @@ static void run_combine(void *context, i64 tile, int worker)
         }
         if (first)
             memset(sum, 0, (size_t)n * 4);
-        if (job->add)
-            row_store_add(job->out, i, sum);
-        else
-            row_store(job->out, i, sum);
+        row_store(job->out, i, sum);
     }
 }
 
-void CPU(combine)(struct device *device, struct matrix out, struct matrix y, const i32 *slot, const float *weights,
-                  i64 k_max, bool add)
+static bool may_be_added(struct matrix other, struct matrix out)
+{
+    return !other.data || (same_shape(other, out) && other.dtype == out.dtype);
+}
+
+void CPU(combine)(struct device *device, struct matrix out, struct matrix a, struct matrix b, struct matrix y,
+                  const i32 *slot, const float *weights, i64 k_max)
 {
     (void)device;
-    require(out.columns == y.columns, "combine: %lld columns from %lld", (long long)out.columns, (long long)y.columns);
-    struct job job = {.out = out, .y = y, .slot = slot, .weights = weights, .k_max = k_max, .add = add};
+    require(out.columns == y.columns && may_be_added(a, out) && may_be_added(b, out),
+            "combine: [%lld,%lld] from rows of %lld, [%lld,%lld] and [%lld,%lld]", (long long)out.rows,
+            (long long)out.columns, (long long)y.columns, (long long)a.rows, (long long)a.columns, (long long)b.rows,
+            (long long)b.columns);
+    struct job job = {.out = out, .y = y, .others = {a, b}, .slot = slot, .weights = weights, .k_max = k_max};
     job.rows_tile = tile_rows(out.columns);
     workers_run(ceil_div(out.rows, job.rows_tile), run_combine, &job);
 }

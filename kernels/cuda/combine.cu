@@ -17,50 +17,62 @@ __device__ static struct columns_of<T, count> *columns_at(struct matrix m, i64 r
 }
 
 struct combining {
-    struct matrix out, y, dout;
+    struct matrix out, y, dout, others[2];
     const i32 *slot, *source, *rows;
     const float *weights;
     float *dweights;
-    i64 k_max, add;
+    i64 k_max;
 };
+
+template <typename T, int count>
+__device__ static void add_columns(float *sum, struct matrix from, i64 row, i64 column, float weight)
+{
+    struct columns_of<T, count> x = *columns_at<T, count>(from, row, column);
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        sum[i] += weight * to_f32(x.at[i]);
+}
 
 template <typename Out, typename T, int count> __device__ static void combine_row(const struct combining &c, i64 row)
 {
     for (i64 column = (i64)threadIdx.x * count; column < c.out.columns; column += (i64)blockDim.x * count) {
         float sum[count] = {};
-        for (i64 a = row * c.k_max; a < (row + 1) * c.k_max; a++) {
-            if (c.slot[a] < 0)
-                continue;
-            float weight = c.weights ? c.weights[a] : 1;
-            struct columns_of<T, count> y = *columns_at<T, count>(c.y, c.slot[a], column);
-#pragma unroll
-            for (int i = 0; i < count; i++)
-                sum[i] += weight * to_f32(y.at[i]);
-        }
-        struct columns_of<Out, count> *to = columns_at<Out, count>(c.out, row, column), out;
-        if (c.add)
-            out = *to;
+        struct columns_of<Out, count> out;
+        for (const struct matrix &other : c.others)
+            if (other.data)
+                add_columns<Out, count>(sum, other, row, column, 1);
+        for (i64 a = row * c.k_max; a < (row + 1) * c.k_max; a++)
+            if (c.slot[a] >= 0)
+                add_columns<T, count>(sum, c.y, c.slot[a], column, c.weights ? c.weights[a] : 1);
 #pragma unroll
         for (int i = 0; i < count; i++)
-            out.at[i] = from_f32<Out>(c.add ? to_f32(out.at[i]) + sum[i] : sum[i]);
-        *to = out;
+            out.at[i] = from_f32<Out>(sum[i]);
+        *columns_at<Out, count>(c.out, row, column) = out;
     }
 }
 
 /* One block a position. */
 template <typename Out, typename T> static __global__ void combine_rows(struct combining c)
 {
-    if (is_vector<T>(c.y) && is_vector<Out>(c.out))
+    if (is_vector<T>(c.y) && is_vector<Out>(c.out) && is_vector<Out>(c.others[0]) && is_vector<Out>(c.others[1]))
         combine_row<Out, T, 16 / sizeof(T)>(c, blockIdx.x);
     else
         combine_row<Out, T, 1>(c, blockIdx.x);
 }
 
-extern "C" void cuda_combine(struct device *device, struct matrix out, struct matrix y, const i32 *slot,
-                             const float *weights, i64 k_max, bool add)
+static bool may_be_added(struct matrix other, struct matrix out)
 {
-    require(out.columns == y.columns, "combine: %lld columns from %lld", (long long)out.columns, (long long)y.columns);
-    struct combining c = {out, y, {}, slot, NULL, NULL, weights, NULL, k_max, add};
+    return !other.data || (other.rows == out.rows && other.columns == out.columns && other.dtype == out.dtype);
+}
+
+extern "C" void cuda_combine(struct device *device, struct matrix out, struct matrix a, struct matrix b,
+                             struct matrix y, const i32 *slot, const float *weights, i64 k_max)
+{
+    require(out.columns == y.columns && may_be_added(a, out) && may_be_added(b, out),
+            "combine: [%lld,%lld] from rows of %lld, [%lld,%lld] and [%lld,%lld]", (long long)out.rows,
+            (long long)out.columns, (long long)y.columns, (long long)a.rows, (long long)a.columns, (long long)b.rows,
+            (long long)b.columns);
+    struct combining c = {out, y, {}, {a, b}, slot, NULL, NULL, weights, NULL, k_max};
     if (out.rows > 0)
         LAUNCH_BY_DTYPES(device, out.dtype, y.dtype, combine_rows, (unsigned)out.rows, threads_for(out.columns / 4), 0,
                          c);
@@ -119,7 +131,7 @@ extern "C" void cuda_combine_backward(struct device *device, struct matrix dy, f
             "combine_backward: dy [%lld,%lld], dout [%lld,%lld], y [%lld,%lld]", (long long)dy.rows,
             (long long)dy.columns, (long long)dout.rows, (long long)dout.columns, (long long)y.rows,
             (long long)y.columns);
-    struct combining c = {dy, y, dout, slot, source, rows, weights, dweights, k_max, false};
+    struct combining c = {dy, y, dout, {}, slot, source, rows, weights, dweights, k_max};
     i64 warps = dout.rows * k_max + dy.rows;
     if (warps > 0)
         LAUNCH_BY_DTYPE(device, y.dtype, backward_rows, (unsigned)ceil_div(warps, WARPS), WARPS * WARP_THREADS, 0, c);

@@ -382,10 +382,11 @@ static void route_sort(struct device *device, i32 *offsets, i32 *slot, i32 *sour
     count(device, 0, 8.0 * (double)(n * k_max) + 4.0 * (double)rows_bound);
 }
 
-static void combine(struct device *device, struct matrix out, struct matrix y, const i32 *slot, const float *weights,
-                    i64 k_max, bool add_out)
+static void combine(struct device *device, struct matrix out, struct matrix a, struct matrix b, struct matrix y,
+                    const i32 *slot, const float *weights, i64 k_max)
 {
-    count(device, 0, written(out, add_out) + elements(out) * (double)(k_max * dtype_bytes(y.dtype)));
+    double others = (a.data ? bytes(a) : 0) + (b.data ? bytes(b) : 0);
+    count(device, 0, bytes(out) + others + elements(out) * (double)(k_max * dtype_bytes(y.dtype)));
 }
 
 static void combine_backward(struct device *device, struct matrix dy, float *dweights, struct matrix dout,
