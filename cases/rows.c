@@ -135,20 +135,69 @@ static void call_rope(struct device *device, struct op_run *run)
                       run->variant & 1);
 }
 
-static void reference_rope(struct op_run *run)
+/* The first three heads of rows of so many columns. */
+static void turn_by_hand(struct op_run *run, i64 columns, i64 t_pairs, bool inverse)
 {
     i64 pairs = run->columns;
     for (i64 i = 0; i < run->rows; i++)
         for (i64 j = 0; j < pairs; j++) {
-            i64 axis = j >= pairs - rope_t_pairs(run) ? 0 : j % 2 == 0 ? 1 : 2;
+            i64 axis = j >= pairs - t_pairs ? 0 : j % 2 == 0 ? 1 : 2;
             double angle = op_values(run, ROPE_POSITIONS)[i * 3 + axis] * pow(1e4, -(double)j / (double)pairs);
-            double c = cos(angle), s = run->variant & 1 ? -sin(angle) : sin(angle);
+            double c = cos(angle), s = inverse ? -sin(angle) : sin(angle);
             for (i64 head = 0; head < 3; head++) {
-                double *x = op_values(run, ROPE_X) + i * 6 * pairs + head * 2 * pairs + 2 * j, a = x[0], b = x[1];
+                double *x = op_values(run, ROPE_X) + i * columns + head * 2 * pairs + 2 * j, a = x[0], b = x[1];
                 x[0] = a * c - b * s;
                 x[1] = b * c + a * s;
             }
         }
+}
+
+static void reference_rope(struct op_run *run)
+{
+    turn_by_hand(run, 6 * run->columns, rope_t_pairs(run), run->variant & 1);
+}
+
+/* ---- rope_cache: two heads of `columns` pairs and one of keys and values; bit 0: all pairs turn by t ---- */
+enum { CACHE_X, CACHE_POSITIONS, CACHE_INDEX, CACHE_K, CACHE_V };
+
+static i64 cache_t_pairs(const struct op_run *run)
+{
+    return run->variant & 1 ? run->columns : run->columns / 3;
+}
+
+/* Every fourth row goes nowhere, the others to rows in falling order. */
+static void setup_rope_cache(struct op_run *run)
+{
+    i64 rows = run->rows, pairs = run->columns;
+    op_matrix(run, "x", UPDATED, rows, 8 * pairs);
+    op_array(run, "positions", INPUT, DTYPE_F32, rows * 3);
+    op_array(run, "index", INPUT, DTYPE_I32, rows);
+    op_matrix(run, "k", UPDATED, rows + 3, 2 * pairs);
+    op_matrix(run, "v", UPDATED, rows + 3, 2 * pairs);
+    for (i64 i = 0; i < rows * 3; i++)
+        op_values(run, CACHE_POSITIONS)[i] = fabs(op_random(i, 1, 1)) * (i % 5 == 0 ? 60000 : 40);
+    for (i64 i = 0; i < rows; i++)
+        op_values(run, CACHE_INDEX)[i] = i % 4 == 2 ? -1 : (double)(rows + 2 - i);
+}
+
+static void call_rope_cache(struct device *device, struct op_run *run)
+{
+    device->ops->rope_cache(device, op_as_matrix(run, CACHE_K), op_as_matrix(run, CACHE_V), op_as_matrix(run, CACHE_X),
+                            op_data(run, CACHE_POSITIONS), op_data(run, CACHE_INDEX), 2, 1, 1e4f, cache_t_pairs(run));
+}
+
+static void reference_rope_cache(struct op_run *run)
+{
+    i64 width = 2 * run->columns;
+    turn_by_hand(run, 4 * width, cache_t_pairs(run), false);
+    for (i64 i = 0; i < run->rows; i++) {
+        i64 row = (i64)op_values(run, CACHE_INDEX)[i];
+        const double *k = op_values(run, CACHE_X) + i * 4 * width + 2 * width;
+        for (i64 c = 0; row >= 0 && c < width; c++) {
+            op_values(run, CACHE_K)[row * width + c] = k[c];
+            op_values(run, CACHE_V)[row * width + c] = k[width + c];
+        }
+    }
 }
 
 /* ---- swiglu ---- */
@@ -267,6 +316,7 @@ const struct op_case row_cases[] = {
     {"rmsnorm_backward", 16, setup_rmsnorm_backward, call_rmsnorm_backward, .objective = objective_rmsnorm,
      .usual = {4096, 512}},
     {"rope", 4, setup_rope, call_rope, reference_rope, .usual = {4096, 64}},
+    {"rope_cache", 2, setup_rope_cache, call_rope_cache, reference_rope_cache, .usual = {4096, 64}},
     {"swiglu", 1, setup_swiglu, call_swiglu, reference_swiglu, .usual = {4096, 1024}},
     {"swiglu_backward", 1, setup_swiglu_backward, call_swiglu_backward, .objective = objective_swiglu,
      .usual = {4096, 1024}},

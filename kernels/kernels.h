@@ -293,6 +293,11 @@ struct surrogate_options {
      * inverse turns back: the backward. */                                                                            \
     OP(rope, (struct device *device, struct matrix x, const float *positions, i64 heads, float theta, i64 t_pairs,     \
               bool inverse), (device, x, positions, heads, theta, t_pairs, inverse))                                   \
+    /* Of x [N, (H+2G) D] = q, k, v: rope on q and k, in place; then row i of k and v goes to row index[i] of theirs   \
+     * [*, G*D], -1: nowhere. Indices differ. */                                                                       \
+    OP(rope_cache, (struct device *device, struct matrix k, struct matrix v, struct matrix x, const float *positions,  \
+                    const i32 *index, i64 heads, i64 kv_heads, float theta, i64 t_pairs),                              \
+                   (device, k, v, x, positions, index, heads, kv_heads, theta, t_pairs))                               \
     /* y[N,F] = silu(gate) . up, gate_up [N,2F] gate first (Shazeer 2020). The backward recomputes y's factors and may \
      * run in place on gate_up. */                                                                                     \
     OP(swiglu, (struct device *device, struct matrix y, struct matrix gate_up), (device, y, gate_up))                  \

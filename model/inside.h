@@ -88,7 +88,7 @@ void final_heads(struct pass *p, struct tensor *x);
 struct tensor *guided(struct tape *tape, struct tensor *logits, const struct guidance *guidance, i64 n);
 
 /* parallel.c: where ranks meet. One rank: what takes a tensor returns it. */
-void parallel_prepare(struct pass *p); /* chunk, layers; all expert ranks agree on who serves which */
+void parallel_prepare(struct pass *p);      /* chunk, layers; all expert ranks agree on who serves which */
 bool parallel_is_cut(const struct pass *p); /* weights are, over tensor ranks */
 /* Tensor parallelism: identity forward and sum backward where a replicated input meets cut weights; sum forward and
  * identity backward where partial outputs meet. */

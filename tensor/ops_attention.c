@@ -45,21 +45,17 @@ static void attention_backward(struct tape_record *base, struct device *device, 
     rotate(device, d.matrix, a, true);
 }
 
-static void write_cache(struct device *device, struct matrix qkv, const struct attention *a)
-{
-    device->ops->scatter(device, a->cache->k, key_part(qkv, a), a->cache_row);
-    device->ops->scatter(device, a->cache->v, value_part(qkv, a), a->cache_row);
-}
-
 struct tensor *op_attention(struct tape *tape, struct tensor *qkv, const struct attention *a)
 {
     struct device *device = tape->device;
     struct matrix all = tensor_matrix(qkv), k = key_part(all, a), v = value_part(all, a);
     struct tensor *out = tape_tensor(tape, qkv->dtype, qkv->rows, a->heads * a->width);
     float *lse = tape_alloc(tape, qkv->rows * a->heads * 4);
-    rotate(device, all, a, false);
-    if (a->cache) {
-        write_cache(device, all, a);
+    if (!a->cache) {
+        rotate(device, all, a, false);
+    } else {
+        device->ops->rope_cache(device, a->cache->k, a->cache->v, all, a->positions, a->cache_row, a->heads,
+                                a->kv_heads, a->theta, a->t_pairs);
         k = matrix_rows(a->cache->k, 0, a->intervals.keys);
         v = matrix_rows(a->cache->v, 0, a->intervals.keys);
     }

@@ -147,8 +147,8 @@ struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct rout
     struct tensor *out = tape_tensor(tape, y->dtype, routing->n, y->columns);
     struct tensor *inputs[4] = {y, routing->weights};
     int count = 2;
-    tape->device->ops->combine(tape->device, tensor_matrix(out), matrix_or_none(a), matrix_or_none(b),
-                               tensor_matrix(y), routing->slot, routing->weights->data, routing->k_max);
+    tape->device->ops->combine(tape->device, tensor_matrix(out), matrix_or_none(a), matrix_or_none(b), tensor_matrix(y),
+                               routing->slot, routing->weights->data, routing->k_max);
     if (a)
         inputs[count++] = a;
     if (b)

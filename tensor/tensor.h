@@ -114,8 +114,8 @@ struct gradient {
 struct gradient tape_gradient(struct tape *tape, struct tensor *input);
 /* The gradient that reached an output; NULL data if none did. */
 struct matrix tape_output_gradient(const struct tensor *output);
-/* Hands the gradient of a sum to a and b, either of which may be NULL: the memory itself to one that has none yet, a copy
- * to the other. Nobody reads the gradient of `sum` after it. */
+/* Hands the gradient of a sum to a and b, either of which may be NULL: the memory itself to one that has none yet, a
+ * copy to the other. Nobody reads the gradient of `sum` after it. */
 void tape_pass_gradient(struct tape *tape, struct tensor *sum, struct tensor *a, struct tensor *b);
 
 /* Values a block may not recompute: allocates and returns true the first time (the caller computes them); in a replay

@@ -7,6 +7,8 @@ struct job {
     const double *frequencies; /* [3, pairs]: of the axes t, h, w; 0 where a pair belongs to another axis */
     i64 heads, pairs, rows_tile;
     bool inverse;
+    struct matrix k, v; /* a cache: rows of x go there by index; index NULL: none */
+    const i32 *index;
 };
 
 typedef u32 bf16_pair __attribute__((may_alias, aligned(2)));
@@ -55,6 +57,15 @@ static void turn_bf16(bf16_pair *x, const float *cosine, const float *sine, i64 
     }
 }
 
+/* Row i's keys, the last heads that turn, and values, behind them. */
+static void keep_row(const struct job *job, i64 i)
+{
+    size_t bytes = (size_t)(job->k.columns * element_bytes(job->k.dtype));
+    i64 values = job->heads * 2 * job->pairs;
+    memcpy(matrix_at(job->k, job->index[i], 0), matrix_at(job->x, i, values - job->k.columns), bytes);
+    memcpy(matrix_at(job->v, job->index[i], 0), matrix_at(job->x, i, values), bytes);
+}
+
 static void run_tile(void *context, i64 tile, int worker)
 {
     const struct job *job = context;
@@ -69,6 +80,8 @@ static void run_tile(void *context, i64 tile, int worker)
             else
                 turn_f32(x, cosine, sine, job->pairs);
         }
+        if (job->index && job->index[i] >= 0)
+            keep_row(job, i);
     }
 }
 
@@ -81,6 +94,15 @@ static void fill_frequencies(double *out, i64 pairs, float theta, i64 t_pairs)
     }
 }
 
+static void run(struct job job, float theta, i64 t_pairs)
+{
+    double *frequencies = CPU(scratch)(0, 7, 3 * job.pairs * (i64)sizeof *frequencies);
+    fill_frequencies(frequencies, job.pairs, theta, t_pairs);
+    job.frequencies = frequencies;
+    job.rows_tile = tile_rows(job.x.columns);
+    workers_run(ceil_div(job.x.rows, job.rows_tile), run_tile, &job);
+}
+
 void CPU(rope)(struct device *device, struct matrix x, const float *positions, i64 heads, float theta, i64 t_pairs,
                bool inverse)
 {
@@ -88,9 +110,21 @@ void CPU(rope)(struct device *device, struct matrix x, const float *positions, i
     require(x.columns % (2 * heads) == 0 && t_pairs >= 0 && t_pairs <= x.columns / (2 * heads),
             "rope: %lld columns, %lld heads, %lld pairs of t", (long long)x.columns, (long long)heads,
             (long long)t_pairs);
-    i64 pairs = x.columns / (2 * heads);
-    double *frequencies = CPU(scratch)(0, 7, 3 * pairs * (i64)sizeof *frequencies);
-    fill_frequencies(frequencies, pairs, theta, t_pairs);
-    struct job job = {x, positions, frequencies, heads, pairs, tile_rows(x.columns), inverse};
-    workers_run(ceil_div(x.rows, job.rows_tile), run_tile, &job);
+    struct job job = {
+        .x = x, .positions = positions, .heads = heads, .pairs = x.columns / (2 * heads), .inverse = inverse};
+    run(job, theta, t_pairs);
+}
+
+void CPU(rope_cache)(struct device *device, struct matrix k, struct matrix v, struct matrix x, const float *positions,
+                     const i32 *index, i64 heads, i64 kv_heads, float theta, i64 t_pairs)
+{
+    (void)device;
+    i64 width = k.columns / kv_heads;
+    require(k.columns == kv_heads * width && v.columns == k.columns && x.columns == (heads + 2 * kv_heads) * width &&
+                width % 2 == 0 && k.dtype == x.dtype && v.dtype == x.dtype && t_pairs >= 0 && 2 * t_pairs <= width,
+            "rope_cache: %lld columns, %lld heads, %lld of keys and values, which have %lld and %lld columns",
+            (long long)x.columns, (long long)heads, (long long)kv_heads, (long long)k.columns, (long long)v.columns);
+    struct job job = {
+        .x = x, .positions = positions, .heads = heads + kv_heads, .pairs = width / 2, .k = k, .v = v, .index = index};
+    run(job, theta, t_pairs);
 }

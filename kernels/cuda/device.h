@@ -7,7 +7,7 @@
 /* What the backend has so far; the other pointers of cuda_kernels are NULL. */
 /* clang-format off */
 #define WEFT_CUDA_OPS(OP) \
-    OP(matmul) OP(rmsnorm) OP(rmsnorm_backward) OP(add_rmsnorm) OP(rope) OP(swiglu) OP(swiglu_backward) OP(copy) \
+    OP(matmul) OP(rmsnorm) OP(rmsnorm_backward) OP(add_rmsnorm) OP(rope) OP(rope_cache) OP(swiglu) OP(swiglu_backward) OP(copy) \
     OP(add) OP(zero) OP(attention) OP(activate) OP(activate_backward) OP(bias_add) OP(column_sums) OP(fill) \
     OP(fill_ids) OP(copy_ids) OP(widen_bytes) OP(narrow_bytes) OP(shift_divide) OP(running_mean) OP(gather) \
     OP(scatter_add) OP(scatter) OP(cross_entropy) OP(cross_entropy_backward) OP(coefficients) OP(zero_unwritten) \

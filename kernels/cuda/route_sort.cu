@@ -1,7 +1,8 @@
 #include "kernels/cuda/cuda.h"
 
 /* A counting sort that keeps the order: assignments are cut into runs, a warp each; runs count, the counts are summed
- * up by expert, and each run places its assignments behind those of the runs before it. No step waits for the host. */
+ * up by expert, and each run places its assignments behind those of the runs before it. A single run, as in decoding,
+ * is one block's from beginning to end. No step waits for the host. */
 enum { RUN = 1024, RUNS_MOST = 1024, EXPERTS_MOST = 24 << 10 /* counters of a run are in shared memory: 96 KB */ };
 enum { SCAN_THREADS = 1024 };
 
@@ -47,6 +48,13 @@ static __global__ void count_runs(struct sorting s)
     walk_run(s, counts, [](i64, i32, i32) {});
     COLUMNS(e, s.experts_count)
     s.counts[e * s.runs + blockIdx.x] = counts[e];
+}
+
+__device__ static void place(const struct sorting &s, i64 a, i32 expert, i32 row)
+{
+    s.slot[a] = row;
+    if (expert >= 0)
+        s.source[row] = (i32)(a / s.k_max);
 }
 
 /* One block an expert. */
@@ -95,11 +103,29 @@ static __global__ void place_runs(struct sorting s)
     COLUMNS(e, s.experts_count)
     next[e] = s.offsets[e] + s.counts[e * s.runs + blockIdx.x];
     __syncwarp();
-    walk_run(s, next, [&s](i64 a, i32 expert, i32 place) {
-        s.slot[a] = place;
-        if (expert >= 0)
-            s.source[place] = (i32)(a / s.k_max);
-    });
+    walk_run(s, next, [&s](i64 a, i32 expert, i32 row) { place(s, a, expert, row); });
+}
+
+/* Of a single run; one block, whose first warp walks it. */
+static __global__ void sort_run(struct sorting s)
+{
+    DYNAMIC_SHARED(i32, next);
+    bool walks = threadIdx.x < WARP_THREADS;
+    for (i64 r = threadIdx.x; r < s.rows_bound; r += blockDim.x)
+        s.source[r] = -1;
+    COLUMNS(e, s.experts_count)
+    next[e] = 0;
+    __syncthreads();
+    if (walks)
+        walk_run(s, next, [](i64, i32, i32) {});
+    __syncthreads();
+    fill_offsets(s.offsets, next, s.experts_count, s.group_rows);
+    __syncthreads();
+    COLUMNS(e, s.experts_count)
+    next[e] = s.offsets[e];
+    __syncthreads();
+    if (walks)
+        walk_run(s, next, [&s](i64 a, i32 expert, i32 row) { place(s, a, expert, row); });
 }
 
 extern "C" void cuda_route_sort(struct device *device, i32 *offsets, i32 *slot, i32 *source, i64 rows_bound,
@@ -117,6 +143,11 @@ extern "C" void cuda_route_sort(struct device *device, i32 *offsets, i32 *slot, 
     i32 *counts = (i32 *)handles->workspace, *totals = counts + experts_count * runs;
     struct sorting s = {offsets, slot,  source,        counts,     totals, experts, rows_bound,
                         n,       k_max, experts_count, group_rows, run,    runs};
+    if (runs == 1) {
+        CUDA_CHECK(cudaFuncSetAttribute(sort_run, cudaFuncAttributeMaxDynamicSharedMemorySize, EXPERTS_MOST * 4));
+        LAUNCH(device, sort_run, 1, BLOCK_THREADS, bytes, s);
+        return;
+    }
     CUDA_CHECK(cudaFuncSetAttribute(count_runs, cudaFuncAttributeMaxDynamicSharedMemorySize, EXPERTS_MOST * 4));
     CUDA_CHECK(cudaFuncSetAttribute(place_runs, cudaFuncAttributeMaxDynamicSharedMemorySize, EXPERTS_MOST * 4));
     LAUNCH(device, count_runs, (unsigned)runs, WARP_THREADS, bytes, s);

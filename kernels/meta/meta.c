@@ -190,6 +190,13 @@ static void rope(struct device *device, struct matrix x, const float *positions,
     count(device, 0, 2 * bytes(x));
 }
 
+static void rope_cache(struct device *device, struct matrix k, struct matrix v, struct matrix x, const float *positions,
+                       const i32 *index, i64 heads, i64 kv_heads, float theta, i64 t_pairs)
+{
+    double kept = 2 * elements(x) * (double)kv_heads / (double)(heads + 2 * kv_heads);
+    count(device, 0, 2 * bytes(x) + kept * (double)dtype_bytes(x.dtype));
+}
+
 static void swiglu(struct device *device, struct matrix y, struct matrix gate_up)
 {
     count(device, 0, bytes(y) + bytes(gate_up));
