@@ -86,6 +86,11 @@ static const struct wall walls[] = {
     {"expert-pipeline", 4, {.data = 2, .expert = 2, .pipeline = 2}},
     {"expert-tcp", 2, {.data = 2, .expert = 2}, true},
     {"pipeline-tcp", 2, {.pipeline = 2}, true},
+    {"expert-exact", 2, {.data = 2, .expert = 2, .part = PARTS_NONE}, false, "expert"}, /* of parts on GPUs */
+    {"expert-parts", 2, {.data = 2, .expert = 2, .part = 2}, false, "expert"},          /* with room for all rows */
+    {"replica-parts", 4, {.data = 4, .expert = 2, .part = 2}, false, "replica"},
+    {"expert-tensor-parts", 4, {.data = 2, .expert = 2, .tensor = 2, .part = 2}, false, "expert-tensor"},
+    {"expert-pipeline-parts", 4, {.data = 2, .expert = 2, .pipeline = 2, .part = 2}, false, "expert-pipeline"},
     {"data-buckets", 2, {.data = 2, .bucket_bytes = 1000}, false, "data"},
     {"replica-buckets", 4, {.data = 4, .expert = 2, .bucket_bytes = 1 << 14}, false, "replica"},
     {"interleaved-buckets", 2, {.pipeline = 2, .chunks = 2, .bucket_bytes = 1 << 14}, false, "interleaved"},
@@ -507,7 +512,7 @@ static void check_toy(const struct toy *toy, const char *const *names, i64 count
 
 static void experts_in_every_layer(void **state)
 {
-    const char *names[] = {"chunks",   "data",       "expert",       "tensor",
+    const char *names[] = {"chunks",   "data",       "expert",       "expert-parts",      "tensor",
                            "pipeline", "expert-tcp", "pipeline-tcp", "expert-tcp-buckets"};
     (void)state;
     check_toy(find_toy("moe"), names, COUNT_OF(names));
@@ -515,7 +520,8 @@ static void experts_in_every_layer(void **state)
 
 static void dense_layer_shared_expert_tied_embeddings(void **state)
 {
-    const char *names[] = {"chunks", "data", "data-buckets", "expert", "tensor", "pipeline", "expert-tensor"};
+    const char *names[] = {"chunks",       "data",   "data-buckets", "expert",
+                           "expert-parts", "tensor", "pipeline",     "expert-tensor"};
     (void)state;
     check_toy(find_toy("shared"), names, COUNT_OF(names));
 }
@@ -523,25 +529,33 @@ static void dense_layer_shared_expert_tied_embeddings(void **state)
 /* Micro-batches of different slices keep different layers, and expert ranks serve what they skip. */
 static void elastic_draws(void **state)
 {
-    const char *names[] = {"chunks",          "data",
-                           "expert",          "tensor",
-                           "interleaved",     "interleaved-buckets",
-                           "replica",         "replica-buckets",
-                           "expert-pipeline", "expert-pipeline-buckets"};
+    const char *names[] = {"chunks",
+                           "data",
+                           "expert",
+                           "expert-parts",
+                           "tensor",
+                           "interleaved",
+                           "interleaved-buckets",
+                           "replica",
+                           "replica-buckets",
+                           "replica-parts",
+                           "expert-pipeline",
+                           "expert-pipeline-buckets",
+                           "expert-pipeline-parts"};
     (void)state;
     check_toy(find_toy("elastic"), names, COUNT_OF(names));
 }
 
 static void elastic_draws_recomputed(void **state)
 {
-    const char *names[] = {"expert", "interleaved", "expert-tensor"};
+    const char *names[] = {"expert", "expert-parts", "interleaved", "expert-tensor", "expert-tensor-parts"};
     (void)state;
     check_toy(find_toy("elastic-recompute"), names, COUNT_OF(names));
 }
 
 static void bf16_roughly(void **state)
 {
-    const char *names[] = {"data", "expert", "tensor", "pipeline"};
+    const char *names[] = {"data", "expert", "expert-parts", "tensor", "pipeline"};
     (void)state;
     if (!device.has_bf16) {
         print_message("skipped: no bf16 on this machine\n");
@@ -646,7 +660,8 @@ static int run_rank(char **arguments)
 
 static void experts_over_nccl(void **state)
 {
-    const char *names[] = {"data", "data-buckets", "expert", "tensor", "pipeline", "expert-tcp", "expert-tcp-buckets"};
+    const char *names[] = {"data",   "data-buckets", "expert",     "expert-exact",
+                           "tensor", "pipeline",     "expert-tcp", "expert-tcp-buckets"};
     (void)state;
     check_toy(find_toy("moe"), names, COUNT_OF(names));
 }
