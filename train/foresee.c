@@ -80,7 +80,7 @@ static int train_on_meta(struct step_needs *needs, const struct step_wanted *w, 
     return status;
 }
 
-int step_foresee(struct step_needs *needs, const struct step_wanted *w, i64 rank)
+static int step_on(struct step_needs *needs, const struct step_wanted *w, i64 rank)
 {
     struct device meta;
     struct parallel parallel;
@@ -97,6 +97,23 @@ int step_foresee(struct step_needs *needs, const struct step_wanted *w, i64 rank
     needs->traffic = meta.cost.traffic / STEPS > needs->traffic ? meta.cost.traffic / STEPS : needs->traffic;
     comm_close(world);
     device_close(&meta);
+    return status;
+}
+
+/* Parts of experts' rows are mostly room, which takes memory and is sent, but not multiplied: flops are those of as
+ * many rows as there are. */
+int step_foresee(struct step_needs *needs, const struct step_wanted *w, i64 rank)
+{
+    struct step_needs of_rows = {0};
+    struct step_wanted rows = *w;
+    double flops = needs->flops;
+    rows.layout.part = PARTS_NONE;
+    if (step_on(needs, w, rank))
+        return -1;
+    if (w->layout.expert < 2)
+        return 0;
+    int status = step_on(&of_rows, &rows, rank);
+    needs->flops = flops + of_rows.flops;
     return status;
 }
 
