@@ -75,11 +75,12 @@ static void read_counts(struct tape *tape, struct expert_exchange *x, const stru
                   (long long)rows, (long long)room->rows, room->setting);
 }
 
-/* Without data: a balanced router. */
-static void assume_balance(struct expert_exchange *x)
+/* Without data: a balanced router. What it has no rows for is memory all the same where that is a GPU's. */
+static i64 assume_balance(const struct device *device, struct expert_exchange *x, const struct exchange_room *room)
 {
     for (i64 r = 0; r < x->comm->size; r++)
         x->send[r] = x->receive[r] = x->order.rows_bound / x->comm->size;
+    return device_is_gpu(device) ? room->rows : x->order.rows_bound;
 }
 
 /* Each rank sends each other one `part` rows, whatever they hold: nothing of it depends on data. */
@@ -117,7 +118,7 @@ struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, co
                                         i64 experts, const struct exchange_room *room)
 {
     struct expert_exchange *x = host(tape, 1, sizeof *x);
-    bool counted_only = comm->transport->counts_only && room->part == 0;
+    i64 arrive_most = room->part ? comm->size * room->part : room->rows;
     x->comm = comm;
     x->send = host(tape, comm->size, sizeof *x->send);
     x->receive = host(tape, comm->size, sizeof *x->receive);
@@ -127,13 +128,13 @@ struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, co
     if (room->part)
         fill_parts(tape, x, &counts, room);
     exchange_counts(comm, &counts);
-    if (counted_only)
-        assume_balance(x);
+    if (comm->transport->counts_only && room->part == 0)
+        arrive_most = assume_balance(tape->device, x, room);
     else if (room->part == 0)
         read_counts(tape, x, &counts, room);
     x->send_rows = sum_of(x->send, comm->size);
     x->receive_rows = sum_of(x->receive, comm->size);
-    x->rows_bound = groups_rows_bound(counted_only || room->part ? x->receive_rows : room->rows, counts.own);
+    x->rows_bound = groups_rows_bound(arrive_most, counts.own);
     regroup(tape, x, &counts, room->part);
     return x;
 }

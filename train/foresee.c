@@ -100,18 +100,19 @@ static int step_on(struct step_needs *needs, const struct step_wanted *w, i64 ra
     return status;
 }
 
-/* Parts of experts' rows are mostly room, which takes memory and is sent, but not multiplied: flops are those of as
- * many rows as there are. */
+/* What experts have room for takes memory and, in parts, is sent, but not multiplied: flops are those of as many rows
+ * as there are, which a CPU's step has. */
 int step_foresee(struct step_needs *needs, const struct step_wanted *w, i64 rank)
 {
     struct step_needs of_rows = {0};
     struct step_wanted rows = *w;
     double flops = needs->flops;
-    rows.layout.part = PARTS_NONE;
     if (step_on(needs, w, rank))
         return -1;
-    if (w->layout.expert < 2)
+    if (w->layout.expert < 2 || !w->gpu)
         return 0;
+    rows.layout.part = PARTS_NONE;
+    rows.gpu = rows.gpu_has_fp8 = false;
     int status = step_on(&of_rows, &rows, rank);
     needs->flops = flops + of_rows.flops;
     return status;
