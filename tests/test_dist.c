@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 
 #include "tests/device.h"
 #include "tests/ranks.h"
@@ -319,6 +320,28 @@ static void check_expert_rows(struct comm *world, struct tape *tape, const struc
     memory_free(came);
 }
 
+/* What has no room is noted; what has some arrives in its group, and nothing else does. */
+static void check_small_parts(struct comm *world, struct tape *tape, double *noted)
+{
+    enum { PART = 8 };
+    const struct exchange_room room = {.part = PART, .over = noted};
+    double over[3];
+    tape_clear(tape, false);
+    struct routing *routing = random_routing(world, tape);
+    struct expert_exchange *ex = expert_exchange(tape, world, routing, E, &room);
+    struct tensor *positions = tape_tensor(tape, DTYPE_F32, N, 2);
+    device.ops->fill(&device, positions->data, N * 2, 1);
+    check_groups(world, ex, op_expert_send(tape, op_dispatch(tape, positions, &ex->order), ex));
+    i32 *slot = to_host(&device, ex->order.slot, N * K * 4);
+    i64 kept = 0;
+    for (i64 a = 0; a < N * K; a++)
+        kept += slot[a] >= 0;
+    device_get(&device, over, noted, sizeof over);
+    EXPECT(kept <= PART * world->size && kept >= PART);
+    EXPECT(isinf(over[0]) && over[1] > PART && over[1] <= N * K && over[2] == PART);
+    memory_free(slot);
+}
+
 static void run_ops(struct comm *world)
 {
     struct tape tape;
@@ -329,6 +352,7 @@ static void run_ops(struct comm *world)
     check_expert_rows(world, &tape, &(struct exchange_room){.part = N * K - 1, .over = noted});
     device_get(&device, over, noted, sizeof over);
     EXPECT(over[0] == 0 && over[1] == 0 && over[2] == 0);
+    check_small_parts(world, &tape, noted);
     device_free(&device, noted, sizeof over);
     tape_close(&tape);
 }
