@@ -590,7 +590,8 @@ static struct traffic count_traffic(const struct toy *toy, const struct layout *
     tape_clear(&tape, true);
     fill((void *)(uintptr_t)toy, 0, 0, &batch, &arena);
     submodel_full(&sub, &toy->config);
-    model_forward(&out, &tape, &model, &batch, &sub, &(struct forward_options){.recompute = toy->recompute});
+    struct forward_options options = {.recompute = toy->recompute, .over = tape_alloc(&tape, 3 * 8)};
+    model_forward(&out, &tape, &model, &batch, &sub, &options);
     tape_backward(&tape);
     traffic.passes = meta.cost.traffic;
     struct buckets *buckets = buckets_open(&model.weights, &parallel);
@@ -629,6 +630,7 @@ static void meta_ranks_count_the_traffic_of_a_step(void **state)
     struct traffic data = count_traffic(toy, &(struct layout){.data = 2}, 2);
     struct traffic tensor = count_traffic(toy, &(struct layout){.tensor = 2}, 2);
     struct traffic expert = count_traffic(toy, &(struct layout){.data = 2, .expert = 2}, 2);
+    struct traffic parts = count_traffic(toy, &(struct layout){.data = 2, .expert = 2, .part = 2}, 2);
     struct traffic pipeline = count_traffic(toy, &(struct layout){.pipeline = 2}, 2);
     expect_bytes(data.passes, 0, 0);
     expect_bytes(data.update, all / 2 + all / 2, 0);
@@ -637,6 +639,7 @@ static void meta_ranks_count_the_traffic_of_a_step(void **state)
     expect_bytes(expert.passes, layers * 4 * rows * hidden / 2,
                  layers * 4 * (double)c->experts + sizeof(i64) + LAYERS_MOST);
     expect_bytes(expert.update, all - experts, 0);
+    expect_bytes(parts.passes - expert.passes, layers * 4 * rows * hidden / 2, 0); /* twice as many */
     expect_bytes(pipeline.passes, hidden, 0);
 }
 
