@@ -275,50 +275,49 @@ static void reference_route_sort(struct op_run *run)
 static const struct op_shape sort_shapes[] = {{0, 3},   {1, 1},    {1, 37},   {3, 1},     {7, 37},
                                               {130, 3}, {750, 40}, {1500, 3}, {3, 20000}, {-1}};
 
-/* ---- route_regroup: rows from 3 ranks to E = columns ---- */
+/* ---- route_regroup: rows from 3 ranks to E = columns; variant 1: in parts ---- */
 enum { REGROUP_FROM, REGROUP_OFFSETS, REGROUP_REGROUP, REGROUP_ARRIVED };
 enum { RANKS = 3 };
 
-static i64 regroup_sum(const struct op_run *run)
+static i64 regroup_sum(const struct op_run *run, i64 ranks)
 {
     i64 sum = 0;
-    for (i64 i = 0; i < RANKS * run->columns; i++)
+    for (i64 i = 0; i < ranks * run->columns; i++)
         sum += (i64)op_values(run, REGROUP_FROM)[i];
     return sum;
+}
+
+static i64 regroup_part(const struct op_run *run)
+{
+    return run->variant ? regroup_sum(run, RANKS) + 2 : 0;
 }
 
 static void setup_route_regroup(struct op_run *run)
 {
     op_array(run, "from", INPUT, DTYPE_I32, RANKS * run->columns);
     op_fill_below(run, REGROUP_FROM, 1 + 2 * ceil_div(run->rows, RANKS * run->columns), 0);
+    i64 part = regroup_part(run), sum = regroup_sum(run, RANKS);
     op_array(run, "offsets", OUTPUT, DTYPE_I32, run->columns + 1);
-    op_array(run, "regroup", OUTPUT, DTYPE_I32, groups_rows_bound(regroup_sum(run), run->columns));
-    op_array(run, "arrived", OUTPUT, DTYPE_I32, regroup_sum(run));
+    op_array(run, "regroup", OUTPUT, DTYPE_I32, groups_rows_bound(sum, run->columns));
+    op_array(run, "arrived", OUTPUT, DTYPE_I32, part ? RANKS * part : sum);
 }
 
 static void call_route_regroup(struct device *device, struct op_run *run)
 {
     device->ops->route_regroup(device, op_data(run, REGROUP_OFFSETS), op_data(run, REGROUP_REGROUP),
                                op_data(run, REGROUP_ARRIVED), run->operands[REGROUP_REGROUP].columns,
-                               op_data(run, REGROUP_FROM), RANKS, run->columns);
-}
-
-/* The first row that arrives from a rank; within it they lie by expert. */
-static i64 arrival_of(const struct op_run *run, i64 rank)
-{
-    i64 row = 0;
-    for (i64 i = 0; i < rank * run->columns; i++)
-        row += (i64)op_values(run, REGROUP_FROM)[i];
-    return row;
+                               op_data(run, REGROUP_FROM), RANKS, run->columns, regroup_part(run));
 }
 
 static void reference_route_regroup(struct op_run *run)
 {
-    i64 row = 0, arrival[RANKS];
-    for (i64 r = 0; r < run->operands[REGROUP_REGROUP].columns; r++)
-        op_values(run, REGROUP_REGROUP)[r] = -1;
+    i64 row = 0, arrival[RANKS], part = regroup_part(run);
+    for (i64 i = 0; i < run->operands[REGROUP_REGROUP].columns; i++)
+        op_values(run, REGROUP_REGROUP)[i] = -1;
+    for (i64 i = 0; i < run->operands[REGROUP_ARRIVED].columns; i++)
+        op_values(run, REGROUP_ARRIVED)[i] = -1;
     for (i64 r = 0; r < RANKS; r++)
-        arrival[r] = arrival_of(run, r);
+        arrival[r] = part ? r * part : regroup_sum(run, r); /* within a rank they lie by expert */
     for (i64 e = 0; e < run->columns; e++) {
         op_values(run, REGROUP_OFFSETS)[e] = (double)row;
         for (i64 r = 0; r < RANKS; r++)
@@ -329,6 +328,85 @@ static void reference_route_regroup(struct op_run *run)
         row = round_up(row, GROUP_ROWS);
     }
     op_values(run, REGROUP_OFFSETS)[run->columns] = (double)row;
+}
+
+/* ---- route_parts: of 2 rows * 3 assignments, to E = 3 * columns on 3 ranks; variant 1: the parts are too small ----
+ */
+enum { PARTS_SLOT, PARTS_COUNTS, PARTS_OVER, PARTS_SORTED, PARTS_SOURCE };
+
+static i64 parts_rows(const struct op_run *run, i64 rank)
+{
+    i64 rows = 0;
+    for (i64 e = rank * run->columns; e < (rank + 1) * run->columns; e++)
+        rows += (i64)op_values(run, PARTS_COUNTS)[e];
+    return rows;
+}
+
+/* Room for most assignments of any case, or for less than a third of them. */
+static i64 parts_part(const struct op_run *run)
+{
+    return run->variant ? run->rows : 6 * run->rows + 1;
+}
+
+static void setup_route_parts(struct op_run *run)
+{
+    i64 assignments = 6 * run->rows, sorted = 0;
+    op_array(run, "slot", UPDATED, DTYPE_I32, assignments);
+    op_array(run, "counts", UPDATED, DTYPE_I32, RANKS * run->columns);
+    op_array(run, "over", UPDATED, DTYPE_F64, 3);
+    op_array(run, "sorted", INPUT, DTYPE_I32, assignments);
+    op_array(run, "source", OUTPUT, DTYPE_I32, RANKS * parts_part(run));
+    for (i64 e = 0; e < RANKS * run->columns; e++)
+        op_values(run, PARTS_COUNTS)[e] = 0;
+    for (i64 a = 0; a < assignments; a++) /* each row's owner, one of seven without any */
+        if (a % 7 != 3)
+            op_values(run, PARTS_COUNTS)[op_below(RANKS * run->columns, a, 0)]++;
+    i32 *order = memory_alloc(max_i64(assignments, 1) * 4);
+    rng_permutation(order, assignments, (struct rng_key){4, RNG_TEST}, 0, 0);
+    for (i64 a = 0; a < assignments; a++)
+        op_values(run, PARTS_SLOT)[order[a]] = a % 7 == 3 ? -1 : (double)sorted++;
+    for (i64 i = 0; i < assignments; i++)
+        op_values(run, PARTS_SORTED)[i] = (double)op_below(1000, i, 1);
+    for (i64 i = 0; i < 3; i++)
+        op_values(run, PARTS_OVER)[i] = (double)(run->columns == 3 ? 4 * i : 0);
+    memory_free(order);
+}
+
+static void call_route_parts(struct device *device, struct op_run *run)
+{
+    device->ops->route_parts(device, op_data(run, PARTS_SOURCE), op_data(run, PARTS_SLOT), op_data(run, PARTS_COUNTS),
+                             op_data(run, PARTS_OVER), op_data(run, PARTS_SORTED), 6 * run->rows, parts_part(run),
+                             RANKS, RANKS * run->columns);
+}
+
+/* Row by row: which rank's it is, and the how manieth of that. */
+static void reference_route_parts(struct op_run *run)
+{
+    i64 part = parts_part(run), row = 0, at[RANKS] = {0};
+    double *over = op_values(run, PARTS_OVER), *slot = op_values(run, PARTS_SLOT);
+    i64 assignments = 6 * run->rows;
+    double *placed = memory_alloc(max_i64(assignments, 1) * 8);
+    for (i64 r = 0; r < RANKS; r++)
+        if (parts_rows(run, r) > part) {
+            over[0] = INFINITY;
+            over[2] = (double)parts_rows(run, r) > over[1] ? (double)part : over[2];
+            over[1] = fmax(over[1], (double)parts_rows(run, r));
+        }
+    for (i64 i = 0; i < RANKS * part; i++)
+        op_values(run, PARTS_SOURCE)[i] = -1;
+    for (i64 e = 0; e < RANKS * run->columns; e++) {
+        i64 r = e / run->columns, count = (i64)op_values(run, PARTS_COUNTS)[e];
+        for (i64 i = 0; i < count; i++, row++, at[r]++) {
+            bool room = at[r] < part;
+            placed[row] = room ? (double)(r * part + at[r]) : -1;
+            if (room)
+                op_values(run, PARTS_SOURCE)[r * part + at[r]] = op_values(run, PARTS_SORTED)[row];
+            op_values(run, PARTS_COUNTS)[e] -= room ? 0 : 1;
+        }
+    }
+    for (i64 a = 0; a < assignments; a++)
+        slot[a] = slot[a] < 0 ? -1 : placed[(i64)slot[a]];
+    memory_free(placed);
 }
 
 /* ---- route_count: E = columns experts, of which all are kept (variant 0), or every other one ---- */
@@ -511,7 +589,9 @@ const struct op_case expert_cases[] = {
     {"route_backward", 2, setup_route_backward, call_route_backward, .objective = objective_route, .usual = {4096, 64}},
     {"route_sort", 1, setup_route_sort, call_route_sort, reference_route_sort, .usual = {4096, 64},
      .shapes = sort_shapes, .alike = ONE_DTYPE | NO_GAPS},
-    {"route_regroup", 1, setup_route_regroup, call_route_regroup, reference_route_regroup, .usual = {4096, 64},
+    {"route_regroup", 2, setup_route_regroup, call_route_regroup, reference_route_regroup, .usual = {4096, 64},
+     .alike = ONE_DTYPE | NO_GAPS},
+    {"route_parts", 2, setup_route_parts, call_route_parts, reference_route_parts, .usual = {4096, 8},
      .alike = ONE_DTYPE | NO_GAPS},
     {"route_count", 2, setup_route_count, call_route_count, reference_route_count, .usual = {4096, 64},
      .alike = ONE_DTYPE | NO_GAPS},

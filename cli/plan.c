@@ -395,7 +395,7 @@ int command_plan(int argc, char **argv)
     struct plan with = {0};
     const struct option options[] = {
         {"ranks", "N", &ranks, NULL, "ranks that would run it (1)"},
-        {"layout", "SIZES", &layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive=,bucket="},
+        {"layout", "SIZES", &layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive=,part=,bucket="},
         {"gpu", NULL, NULL, &with.wanted.gpu, "memory as on a GPU, of Hopper's kind or later"},
         {"gflops", "N", &gflops, NULL, "speed of a rank: then the time is said too"},
         {"gbytes", "N", &gbytes, NULL, "GB a rank sends in a second: then also what sums of gradients take"},

@@ -502,7 +502,8 @@ int command_run(int argc, char **argv)
     struct arguments a;
     const struct option options[] = {
         {"redo", NULL, NULL, &run.redo, "make stages anew whose settings or inputs changed, asking addresses too"},
-        {"layout", "SIZES", &run.layout, NULL, "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive=,bucket="},
+        {"layout", "SIZES", &run.layout, NULL,
+         "of ranks: data=,expert=,tensor=,pipeline=,chunks=,receive=,part=,bucket="},
         {"kinds", NULL, NULL, &kinds, "list every stage kind and its settings"},
         DEVICE_OPTION,
         {NULL}};

@@ -156,12 +156,14 @@ i64 nccl_version(void); /* of the library that is loaded, 22809 of 2.28.9; 0: th
 struct layout {
     i64 data, expert /* divides data */, tensor, pipeline; /* ranks; 0: 1 */
     i64 chunks;                                            /* runs of layers each pipeline rank has; 0: 1 */
-    i64 receive;      /* rows an expert rank has room for, as a multiple of what a balanced router sends it; 0: 4 */
+    i64 receive; /* rows an expert rank has room for, as a multiple of what a balanced router sends it; 0: 4 */
+    i64 part; /* rows each expert rank sends each other one in training, as such a multiple, whatever they hold; 0: as
+               * many rows as there are, which the host learns from the device */
     i64 bucket_bytes; /* of gradients that are summed together; 0: 32 MiB */
 };
-/* "data=4,expert=2,tensor=1,pipeline=1,chunks=1,receive=4,bucket=32", any of them, the last in MiB; NULL or "": none.
- * data: what the others leave of the world's ranks. -1 and a message of usage, also where the sizes do not multiply to
- * the world's. */
+/* "data=4,expert=2,tensor=1,pipeline=1,chunks=1,receive=4,part=2,bucket=32", any of them, the last in MiB; NULL or "":
+ * none. data: what the others leave of the world's ranks. -1 and a message of usage, also where the sizes do not
+ * multiply to the world's. */
 int layout_parse(struct layout *layout, const char *text, i64 world);
 struct parallel {
     struct layout layout;
@@ -191,20 +193,32 @@ struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype
  *     x [N,C] -dispatch-> rows by expert [N K, C] -send-> rows of this rank's experts, each group on GROUP_ROWS
  *             <-combine-                          <-return-                        | products
  *
- * Rank r owns experts r E/R .. (r+1) E/R - 1. Lives until tape_clear. */
+ * Rank r owns experts r E/R .. (r+1) E/R - 1. Lives until tape_clear.
+ *
+ * Messages are as long as there are rows, which the host waits for; or, in parts, as long as each other: the rows for a
+ * rank lie at the beginning of its part, and their counts go from device to device.
+ *
+ *     rows sent, 3 ranks, part 4     | 0 0 0 . | 1 1 . . | 2 2 2 2 |
+ *
+ * Rows are grouped in the same order, so that the bits are the same. */
+struct exchange_room {
+    i64 rows; /* that may arrive, not in parts: passing it stops the run and names `setting` */
+    const char *setting;
+    i64 part;     /* rows of a part; 0: none */
+    double *over; /* [3] device memory, where rows that have no room in their part are noted (op route_parts) */
+};
 struct expert_exchange {
     struct comm *comm;
-    struct routing order;                      /* of the rows sent, without padding: for op_dispatch and op_combine */
-    struct groups groups;                      /* of the rows that arrived, by this rank's experts */
-    i64 rows_bound;                            /* of the buffer they are regrouped into */
-    i64 *send, *receive;                       /* [ranks] rows */
-    i64 send_rows, receive_rows, grouped_rows; /* the last with the padding of groups */
+    struct routing order; /* of the rows sent, without padding of groups: for op_dispatch and op_combine */
+    struct groups groups; /* of the rows that arrived, by this rank's experts */
+    i64 rows_bound;       /* of the buffer they are regrouped into */
+    i64 *send, *receive;  /* [ranks] rows */
+    i64 send_rows, receive_rows;
     i32 *regroup, *arrived; /* [rows_bound] arrived row of each grouped row or -1; [receive_rows] its inverse */
 };
-/* routing NULL: no rows of this rank, which only serves. experts: E of the whole layer. receive_bound: rows there is
- * room for, passing it stops the run and names `setting`. */
+/* routing NULL: no rows of this rank, which only serves. experts: E of the whole layer. */
 struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing,
-                                        i64 experts, i64 receive_bound, const char *setting);
+                                        i64 experts, const struct exchange_room *room);
 struct tensor *op_expert_send(struct tape *tape, struct tensor *rows, const struct expert_exchange *exchange);
 struct tensor *op_expert_return(struct tape *tape, struct tensor *grouped, const struct expert_exchange *exchange);
 

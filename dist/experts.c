@@ -22,96 +22,120 @@ static void sort_sent(struct tape *tape, struct expert_exchange *x, const struct
                             routing->k_max, routing->experts, 1);
 }
 
-struct counts {         /* in one block, of which the host has a copy: it waits for nothing else in a layer */
-    const i32 *to;      /* [E] rows this rank sends to each of the layer's experts, whatever the sub-model keeps */
-    const i32 *from;    /* [ranks, own] rows each rank sends to each of this rank's */
-    const i32 *arrives; /* `from` in device memory */
+/* Rows this rank sends to each of the layer's experts, whatever the sub-model keeps, and, behind them, rows each rank
+ * sends to each of this rank's: [E] and [ranks, own]. */
+struct counts {
+    i32 *to, *from; /* device memory, in one block */
+    i64 experts, own;
 };
 
-static struct counts exchange_counts(struct tape *tape, const struct expert_exchange *x, const struct routing *routing,
-                                     i64 experts)
+static struct counts count_sent(struct tape *tape, const struct expert_exchange *x, const struct routing *routing,
+                                i64 experts)
 {
     struct device *device = tape->device;
-    struct comm *comm = x->comm;
-    i64 own = experts / comm->size;
-    i32 *to = tape_alloc(tape, 2 * experts * 4), *from = to + experts, *read = host(tape, 2 * experts, 4);
+    i32 *to = tape_alloc(tape, 2 * experts * 4);
     if (routing)
         device->ops->route_count(device, to, x->order.offsets, routing->groups.member, routing->experts, experts);
     else
         device->ops->fill_ids(device, to, experts, 0);
+    return (struct counts){to, to + experts, experts, experts / x->comm->size};
+}
+
+static void exchange_counts(struct comm *comm, const struct counts *counts)
+{
     for (i64 r = 0; r < comm->size; r++) {
-        comm->in[r] = (struct span){to + r * own, own * 4};
-        comm->out[r] = (struct span){from + r * own, own * 4};
+        comm->in[r] = (struct span){counts->to + r * counts->own, counts->own * 4};
+        comm->out[r] = (struct span){counts->from + r * counts->own, counts->own * 4};
     }
     comm_exchange(comm, comm->out, comm->in);
-    device_get(device, read, to, 2 * experts * 4);
-    return (struct counts){read, read + experts, from};
 }
 
-static void count_ranks(struct expert_exchange *x, const struct counts *counts, i64 own, const char *setting, i64 bound)
+static i64 sum_of(const i64 *values, i64 count)
 {
-    for (i64 r = 0; r < x->comm->size; r++) {
-        for (i64 e = 0; e < own; e++) {
-            x->send[r] += counts->to[r * own + e];
-            x->receive[r] += counts->from[r * own + e];
-        }
-        x->send_rows += x->send[r];
-        x->receive_rows += x->receive[r];
-    }
-    if (x->receive_rows > bound)
-        comm_stop(x->comm, "%lld rows arrive for the experts of this rank, there is room for %lld: raise %s",
-                  (long long)x->receive_rows, (long long)bound, setting);
+    i64 sum = 0;
+    for (i64 i = 0; i < count; i++)
+        sum += values[i];
+    return sum;
 }
 
-/* Arrived rows lie by rank, then by expert; the products want them by expert. counts NULL: without data. */
-static void regroup(struct tape *tape, struct expert_exchange *x, const struct counts *counts, i64 own)
+/* Waits for the device. */
+static void read_counts(struct tape *tape, struct expert_exchange *x, const struct counts *counts,
+                        const struct exchange_room *room)
+{
+    i32 *to = host(tape, 2 * counts->experts, 4), *from = to + counts->experts;
+    device_get(tape->device, to, counts->to, 2 * counts->experts * 4);
+    for (i64 r = 0; r < x->comm->size; r++)
+        for (i64 e = r * counts->own; e < (r + 1) * counts->own; e++) {
+            x->send[r] += to[e];
+            x->receive[r] += from[e];
+        }
+    i64 rows = sum_of(x->receive, x->comm->size);
+    if (rows > room->rows)
+        comm_stop(x->comm, "%lld rows arrive for the experts of this rank, there is room for %lld: raise %s",
+                  (long long)rows, (long long)room->rows, room->setting);
+}
+
+/* Without data: a balanced router. What it has no rows for is memory all the same where that is a GPU's. */
+static i64 assume_balance(const struct device *device, struct expert_exchange *x, const struct exchange_room *room)
+{
+    for (i64 r = 0; r < x->comm->size; r++)
+        x->send[r] = x->receive[r] = x->order.rows_bound / x->comm->size;
+    return device_is_gpu(device) ? room->rows : x->order.rows_bound;
+}
+
+/* Each rank sends each other one `part` rows, whatever they hold: nothing of it depends on data. */
+static void fill_parts(struct tape *tape, struct expert_exchange *x, const struct counts *counts,
+                       const struct exchange_room *room)
 {
     struct device *device = tape->device;
-    i32 *offsets = tape_alloc(tape, (own + 1) * 4);
-    x->regroup = tape_alloc(tape, x->rows_bound * 4);
-    x->arrived = tape_alloc(tape, max_i64(x->receive_rows, 1) * 4);
-    if (counts)
-        device->ops->route_regroup(device, offsets, x->regroup, x->arrived, x->rows_bound, counts->arrives,
-                                   x->comm->size, own);
-    x->groups = (struct groups){own, offsets, NULL};
-    x->grouped_rows = 0;
-    for (i64 e = 0; e < own && counts; e++) {
-        i64 sum = 0;
-        for (i64 r = 0; r < x->comm->size; r++)
-            sum += counts->from[r * own + e];
-        x->grouped_rows += round_up(sum, GROUP_ROWS);
+    struct routing *o = &x->order;
+    i64 ranks = x->comm->size, rows = ranks * room->part;
+    if (o->source) {
+        i32 *sorted = o->source;
+        o->source = tape_alloc(tape, rows * 4);
+        device->ops->route_parts(device, o->source, o->slot, counts->to, room->over, sorted, o->n * o->k_max,
+                                 room->part, ranks, counts->experts);
+        device->ops->fill_ids(device, o->offsets + o->experts, 1, (i32)rows);
     }
+    o->rows_bound = rows;
+    for (i64 r = 0; r < ranks; r++)
+        x->send[r] = x->receive[r] = room->part;
 }
 
-/* Without data: a balanced router. */
-static void assume_balance(struct expert_exchange *x, i64 own)
+/* Arrived rows lie by rank, then by expert; the products want them by expert. */
+static void regroup(struct tape *tape, struct expert_exchange *x, const struct counts *counts, i64 part)
 {
-    x->send_rows = x->receive_rows = x->order.rows_bound;
-    for (i64 r = 0; r < x->comm->size; r++)
-        x->send[r] = x->receive[r] = x->send_rows / x->comm->size;
-    x->rows_bound = groups_rows_bound(x->receive_rows, own);
+    struct device *device = tape->device;
+    i32 *offsets = tape_alloc(tape, (counts->own + 1) * 4);
+    x->regroup = tape_alloc(tape, x->rows_bound * 4);
+    x->arrived = tape_alloc(tape, max_i64(x->receive_rows, 1) * 4);
+    device->ops->route_regroup(device, offsets, x->regroup, x->arrived, x->rows_bound, counts->from, x->comm->size,
+                               counts->own, part);
+    x->groups = (struct groups){counts->own, offsets, NULL};
 }
 
 struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing,
-                                        i64 experts, i64 receive_bound, const char *setting)
+                                        i64 experts, const struct exchange_room *room)
 {
     struct expert_exchange *x = host(tape, 1, sizeof *x);
-    i64 own = experts / comm->size;
+    i64 arrive_most = room->part ? comm->size * room->part : room->rows;
     x->comm = comm;
     x->send = host(tape, comm->size, sizeof *x->send);
     x->receive = host(tape, comm->size, sizeof *x->receive);
     if (routing)
         sort_sent(tape, x, routing);
-    if (comm->transport->counts_only) {
-        assume_balance(x, own);
-        regroup(tape, x, NULL, own);
-        x->grouped_rows = x->rows_bound;
-        return x;
-    }
-    struct counts counts = exchange_counts(tape, x, routing, experts);
-    count_ranks(x, &counts, own, setting, receive_bound);
-    x->rows_bound = groups_rows_bound(receive_bound, own);
-    regroup(tape, x, &counts, own);
+    struct counts counts = count_sent(tape, x, routing, experts);
+    if (room->part)
+        fill_parts(tape, x, &counts, room);
+    exchange_counts(comm, &counts);
+    if (comm->transport->counts_only && room->part == 0)
+        arrive_most = assume_balance(tape->device, x, room);
+    else if (room->part == 0)
+        read_counts(tape, x, &counts, room);
+    x->send_rows = sum_of(x->send, comm->size);
+    x->receive_rows = sum_of(x->receive, comm->size);
+    x->rows_bound = groups_rows_bound(arrive_most, counts.own);
+    regroup(tape, x, &counts, room->part);
     return x;
 }
 
@@ -142,8 +166,7 @@ static void there(struct device *device, const struct expert_exchange *x, struct
 {
     struct matrix arrived = staging(x, sent);
     move_rows(x, arrived, x->receive, sent, x->send);
-    if (x->receive_rows)
-        device->ops->gather(device, matrix_rows(grouped, 0, x->grouped_rows), arrived, x->regroup, false);
+    device->ops->dispatch(device, grouped, arrived, x->regroup, x->groups.offsets + x->groups.count);
 }
 
 static void back(struct device *device, const struct expert_exchange *x, struct matrix sent, struct matrix grouped)

@@ -4,13 +4,13 @@
 #include <string.h>
 
 #define MIB ((i64)1 << 20)
-enum { BUCKET_MIB = 32 };
+enum { BUCKET_MIB = 32, RECEIVE = 4 };
 
 static struct layout with_ones(const struct layout *layout)
 {
     struct layout l = *layout;
     i64 *sizes[] = {&l.data, &l.expert, &l.tensor, &l.pipeline, &l.chunks};
-    l.receive = l.receive ? l.receive : 4;
+    l.receive = l.receive ? l.receive : RECEIVE;
     l.bucket_bytes = l.bucket_bytes ? l.bucket_bytes : BUCKET_MIB * MIB;
     for (i64 i = 0; i < COUNT_OF(sizes); i++)
         *sizes[i] = max_i64(*sizes[i], 1);
@@ -29,21 +29,23 @@ static int check_layout(const struct layout *l, i64 world)
     return 0;
 }
 
-static int read_size(i64 *out, const char *name, const char *text)
+static int read_size(i64 *out, const char *name, const char *text, i64 least)
 {
     char *end;
     long long value = strtoll(text, &end, 10);
-    if (end == text || *end || value < 1 || value > 1 << 20)
-        return error_usage("layout: %s=%s, expected a whole number from 1", name, text);
+    if (end == text || *end || value < least || value > 1 << 20)
+        return error_usage("layout: %s=%s, expected a whole number from %lld", name, text, (long long)least);
     *out = value;
     return 0;
 }
 
 int layout_parse(struct layout *l, const char *text, i64 world)
 {
-    static const char *const names[] = {"data", "expert", "tensor", "pipeline", "chunks", "receive", "bucket", NULL};
+    static const char *const names[] = {"data",    "expert", "tensor", "pipeline", "chunks",
+                                        "receive", "bucket", "part",   NULL};
     i64 bucket_mib = 0;
-    i64 *const sizes[] = {&l->data, &l->expert, &l->tensor, &l->pipeline, &l->chunks, &l->receive, &bucket_mib};
+    i64 *const sizes[] = {&l->data,   &l->expert,  &l->tensor,  &l->pipeline,
+                          &l->chunks, &l->receive, &bucket_mib, &l->part};
     char *copy = string_copy(text ? text : ""), *rest = copy;
     int status = 0;
     *l = (struct layout){0};
@@ -56,11 +58,11 @@ int layout_parse(struct layout *l, const char *text, i64 world)
             i++;
         if (!names[i] || !equals) {
             const char *near = string_nearest(item, names);
-            status = error_usage("layout: \"%s\": expected data=, expert=, tensor=, pipeline=, chunks=, receive= or "
-                                 "bucket=%s%s",
+            status = error_usage("layout: \"%s\": expected data=, expert=, tensor=, pipeline=, chunks=, receive=, "
+                                 "part= or bucket=%s%s",
                                  item, near && !names[i] ? ", did you mean " : "", near && !names[i] ? near : "");
         } else {
-            status = read_size(sizes[i], item, equals + 1);
+            status = read_size(sizes[i], item, equals + 1, sizes[i] == &l->part ? 0 : 1);
         }
     }
     memory_free(copy);

@@ -383,14 +383,23 @@ struct surrogate_options {
                    (device, offsets, slot, source, rows_bound, experts, n, k_max, experts_count, group_rows))          \
     /* Rows that arrive from R ranks lie by rank, then by expert: from [R, E] rows each. regroup [rows_bound]: the     \
      * arrived row of each row grouped by expert, or -1, each group beginning at a multiple of GROUP_ROWS; arrived     \
-     * [sum of from] its inverse; offsets [E+1]. */                                                                    \
+     * [sum of from] its inverse; offsets [E+1]. part > 0: those of rank r begin at row r part, and arrived [R part] is\
+     * -1 behind the last of each. */                                                                                  \
     OP(route_regroup, (struct device *device, i32 *offsets, i32 *regroup, i32 *arrived, i64 rows_bound,                \
-                       const i32 *from, i64 ranks, i64 experts),                                                       \
-                      (device, offsets, regroup, arrived, rows_bound, from, ranks, experts))                           \
+                       const i32 *from, i64 ranks, i64 experts, i64 part),                                             \
+                      (device, offsets, regroup, arrived, rows_bound, from, ranks, experts, part))                     \
     /* counts [experts]: rows of each expert of a layer. offsets [kept + 1] of those that are kept, member [kept] which  \
      * they are (NULL: the first ones). */                                                                             \
     OP(route_count, (struct device *device, i32 *counts, const i32 *offsets, const i32 *member, i64 kept, i64 experts),\
                     (device, counts, offsets, member, kept, experts))                                                  \
+    /* Rows sorted by expert without padding go to R ranks of E/R experts each, `part` rows to each: of rank r from row\
+     * r part on. counts [E]: rows of each expert, then of those that have room. sorted [assignments]: position of each\
+     * row, source [R part] of each in its part or -1; slot [assignments]: row of each, then in its part, or -1. Where a\
+     * rank has no room for its rows, over [3] (F64) becomes infinite at [0], and [1], [2] the most rows one had so far\
+     * and their part. */                                                                                              \
+    OP(route_parts, (struct device *device, i32 *source, i32 *slot, i32 *counts, double *over, const i32 *sorted,      \
+                     i64 assignments, i64 part, i64 ranks, i64 experts),                                               \
+                    (device, source, slot, counts, over, sorted, assignments, part, ranks, experts))                   \
     /* out[i] = a[i] + b[i] + sum_j weights[i,j] y[slot[i,j]] (weights NULL: 1; a, b as out, either may be out or have \
      * no data: 0); dy[slot] = weight . dout, dweights[i,j] = dout[i] . y[slot]. Rows of dy no assignment owns, up to  \
      * offsets[E], become zero. */                                                                                     \
@@ -647,6 +656,11 @@ struct device {
     void (*wait)(struct device *device); /* for the queue, with what ranks have to say meanwhile; NULL: as it is */
     struct cost cost;                    /* meta only */
 };
+/* A GPU, or meta as one: the host goes on while its ops run. */
+static inline bool device_is_gpu(const struct device *device)
+{
+    return device->backend == BACKEND_CUDA || (device->backend == BACKEND_META && device->recorder);
+}
 /* What a backend holds beside its tensors once it is warm: of this process (cpu), foreseen for a CPU by the shapes it
  * saw (meta), or the workspace of a GPU (meta as one), which itself counts pinned host memory too. */
 i64 device_held_bytes(const struct device *device);

@@ -1,4 +1,5 @@
-/* Of the ops route, route_given, route_backward and route_balance: one position's choice and its derivative. */
+/* Of the ops route, route_given, route_backward and route_balance: one position's choice and its derivative; of
+ * route_parts: which part a row goes to. */
 #ifndef WEFT_ROUTE_H
 #define WEFT_ROUTE_H
 #include "kernels/formula.h"
@@ -51,6 +52,43 @@ FORMULA struct route_slope route_slope_of(const float *p, const i32 *experts, co
 FORMULA float route_bias_step(float mean, float usage, float speed)
 {
     return speed * (float)((mean > usage) - (mean < usage));
+}
+
+/* The rank whose rows [first[rank], first[rank + 1]) this one is among. */
+FORMULA i64 route_rank_of(const i32 *first, i64 ranks, i32 row)
+{
+    i64 low = 0, high = ranks;
+    while (high - low > 1) {
+        i64 middle = (low + high) / 2;
+        if (first[middle] <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Cuts the counts of a rank's experts down to what has room. Returns how many rows there were. */
+FORMULA i32 route_fit(i32 *counts, i64 experts, i64 part)
+{
+    i32 rows = 0;
+    for (i64 e = 0; e < experts; e++) {
+        i32 count = counts[e], room = rows < part ? (i32)part - rows : 0;
+        counts[e] = count < room ? count : room;
+        rows += count;
+    }
+    return rows;
+}
+
+FORMULA void route_note_over(double *over, i32 rows, i64 part)
+{
+    if (rows <= part)
+        return;
+    over[0] += (double)INFINITY;
+    if (rows > over[1]) {
+        over[1] = (double)rows;
+        over[2] = (double)part;
+    }
 }
 
 #endif

@@ -20,7 +20,7 @@ struct pass {            /* one forward */
     const struct forward_options *options;
     i64 first_layer, end_layer; /* of the chunk */
     u8 part[LAYERS_MOST];       /* enum layer_part */
-    i64 receive_rows;           /* rows there is room for from other expert ranks */
+    struct exchange_room room;  /* for rows from other expert ranks */
     /* on the device, by pass_put */
     const float *coordinates;
     struct intervals intervals;

@@ -116,7 +116,9 @@ struct forward_options {
     bool keep_routes;              /* forward.routes is wanted, */
     i32 *routes_out;               /* in this device memory; NULL: the tape's */
     float *usage;                  /* [L, E] adds assignments of counted positions; NULL: model->usage when training */
-    const float *scale_sums;       /* [n, d] device memory: features of vision-out; NULL: the batch's */
+    double *over; /* [3] device memory: expert ranks may exchange rows in parts, and note here which were too small (op
+                   * route_parts); NULL: as many rows as there are */
+    const float *scale_sums; /* [n, d] device memory: features of vision-out; NULL: the batch's */
     /* next-codec prediction while generating: draws level by level */
     const struct sampling *audio_sampling;
     const u32 *audio_identity;              /* [n, 4] of each audio target */

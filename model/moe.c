@@ -64,8 +64,7 @@ static struct tensor *run_experts(struct pass *p, struct tensor *rows, const str
 
 static struct expert_exchange *open_exchange(struct pass *p, const struct routing *routing)
 {
-    return expert_exchange(p->tape, p->model->parallel->expert, routing, p->model->config.experts, p->receive_rows,
-                           "--layout receive=N");
+    return expert_exchange(p->tape, p->model->parallel->expert, routing, p->model->config.experts, &p->room);
 }
 
 /* Experts' outputs, and the order they lie in. */
@@ -89,13 +88,15 @@ static struct outputs run_own_experts(struct pass *p, struct tensor *n, const st
     return (struct outputs){run_experts(p, op_sorted(p->tape, n, routing), l, &routing->groups), routing};
 }
 
-/* Other ranks' rows alone. x passes through. */
+/* Other ranks' rows alone; parts without any come and go. x passes through. */
 struct tensor *moe_serve(struct pass *p, struct tensor *x, const struct layer_weights *l)
 {
     struct expert_exchange *exchange = open_exchange(p, NULL);
-    struct tensor *none = tape_tensor(p->tape, x->dtype, 0, x->columns);
+    struct tensor *none = tape_tensor(p->tape, x->dtype, exchange->order.rows_bound, x->columns);
     struct tensor *rows = op_expert_send(p->tape, none, exchange);
-    op_expert_return(p->tape, run_experts(p, rows, l, &exchange->groups), exchange);
+    struct tensor *out = op_expert_return(p->tape, run_experts(p, rows, l, &exchange->groups), exchange);
+    if (out->rows)
+        op_anchor(p->tape, out);
     return op_scale(p->tape, x, 1, x->dtype);
 }
 

@@ -73,6 +73,17 @@ struct plans { /* one rank's word about this forward */
     i64 assignments;
 };
 
+/* Of ranks that send at most so many rows each; in parts where somebody looks whether they were large enough. */
+static struct exchange_room room_for(const struct pass *p, i64 most)
+{
+    const struct layout *layout = &p->model->parallel->layout;
+    struct exchange_room room = {
+        .rows = layout->receive * most, .setting = "--layout receive=N", .over = p->options->over};
+    if (room.over && layout->part)
+        room.part = min_i64(most, ceil_div(layout->part * most, layout->expert));
+    return room;
+}
+
 /* Ranks of different slices keep different layers; whose experts a kept layer needs takes part in it all the same. */
 static void agree_on_layers(struct pass *p)
 {
@@ -90,7 +101,7 @@ static void agree_on_layers(struct pass *p)
             if (plans[r].runs[layer] == LAYER_RUN && p->part[layer] == LAYER_SKIPPED)
                 p->part[layer] = LAYER_SERVED;
     }
-    p->receive_rows = p->model->parallel->layout.receive * most;
+    p->room = room_for(p, most);
 }
 
 void parallel_prepare(struct pass *p)

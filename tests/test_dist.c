@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 
 #include "tests/device.h"
 #include "tests/ranks.h"
@@ -271,6 +272,7 @@ static void check_groups(struct comm *world, const struct expert_exchange *ex, c
     i64 own = E / world->size, real = 0;
     i32 *offsets = to_host(&device, ex->groups.offsets, (own + 1) * 4);
     i32 *regroup = to_host(&device, ex->regroup, ex->rows_bound * 4);
+    i32 *arrived = to_host(&device, ex->arrived, ex->receive_rows * 4);
     float *at = to_host(&device, grouped->data, grouped->rows * 8);
     for (i64 g = 0; g < own; g++) {
         EXPECT(offsets[g] % GROUP_ROWS == 0);
@@ -279,19 +281,22 @@ static void check_groups(struct comm *world, const struct expert_exchange *ex, c
             real += regroup[row] >= 0;
         }
     }
-    EXPECT(real == ex->receive_rows);
+    for (i64 row = 0; row < ex->receive_rows; row++)
+        real -= arrived[row] >= 0;
+    EXPECT(real == 0);
     memory_free(offsets);
     memory_free(regroup);
+    memory_free(arrived);
     memory_free(at);
 }
 
-/* They return to where they came from. */
-static void check_expert_rows(struct comm *world, struct tape *tape)
+/* They return to where they came from; what of a part is no row of anybody's stays where it is. */
+static void check_expert_rows(struct comm *world, struct tape *tape, const struct exchange_room *room)
 {
     float x[N * 2], ones[N * K], sum[N * 2];
     tape_clear(tape, false);
     struct routing *routing = random_routing(world, tape);
-    struct expert_exchange *ex = expert_exchange(tape, world, routing, E, N * K * world->size, "the bound");
+    struct expert_exchange *ex = expert_exchange(tape, world, routing, E, room);
     for (i64 i = 0; i < N; i++) {
         x[2 * i] = (float)world->rank;
         x[2 * i + 1] = (float)i;
@@ -305,7 +310,8 @@ static void check_expert_rows(struct comm *world, struct tape *tape)
     struct tensor *returned = op_expert_return(tape, grouped, ex);
     char *went = to_host(&device, rows->data, ex->send_rows * 8),
          *came = to_host(&device, returned->data, ex->send_rows * 8);
-    EXPECT(memcmp(came, went, (size_t)(ex->send_rows * 8)) == 0 && ex->send_rows == N * K - 2);
+    EXPECT(memcmp(came, went, (size_t)(ex->send_rows * 8)) == 0);
+    EXPECT(ex->send_rows == (room->part ? room->part * world->size : N * K - 2));
     struct routing combined = {.n = N, .k_max = K, .slot = ex->order.slot, .weights = weights};
     device_get(&device, sum, op_combine(tape, returned, &combined, NULL, NULL)->data, sizeof sum);
     for (i64 i = 0; i < N; i++)
@@ -314,12 +320,40 @@ static void check_expert_rows(struct comm *world, struct tape *tape)
     memory_free(came);
 }
 
+/* What has no room is noted; what has some arrives in its group, and nothing else does. */
+static void check_small_parts(struct comm *world, struct tape *tape, double *noted)
+{
+    enum { PART = 8 };
+    const struct exchange_room room = {.part = PART, .over = noted};
+    double over[3];
+    tape_clear(tape, false);
+    struct routing *routing = random_routing(world, tape);
+    struct expert_exchange *ex = expert_exchange(tape, world, routing, E, &room);
+    struct tensor *positions = tape_tensor(tape, DTYPE_F32, N, 2);
+    device.ops->fill(&device, positions->data, N * 2, 1);
+    check_groups(world, ex, op_expert_send(tape, op_dispatch(tape, positions, &ex->order), ex));
+    i32 *slot = to_host(&device, ex->order.slot, N * K * 4);
+    i64 kept = 0;
+    for (i64 a = 0; a < N * K; a++)
+        kept += slot[a] >= 0;
+    device_get(&device, over, noted, sizeof over);
+    EXPECT(kept <= PART * world->size && kept >= PART);
+    EXPECT(isinf(over[0]) && over[1] > PART && over[1] <= N * K && over[2] == PART);
+    memory_free(slot);
+}
+
 static void run_ops(struct comm *world)
 {
     struct tape tape;
     tape_open(&tape, &device, DTYPE_F32, (i64)64 << 20);
     check_enter_and_sum(world, &tape);
-    check_expert_rows(world, &tape);
+    double over[3] = {0}, *noted = to_device(&device, over, sizeof over);
+    check_expert_rows(world, &tape, &(struct exchange_room){.rows = N * K * world->size, .setting = "the bound"});
+    check_expert_rows(world, &tape, &(struct exchange_room){.part = N * K - 1, .over = noted});
+    device_get(&device, over, noted, sizeof over);
+    EXPECT(over[0] == 0 && over[1] == 0 && over[2] == 0);
+    check_small_parts(world, &tape, noted);
+    device_free(&device, noted, sizeof over);
     tape_close(&tape);
 }
 
@@ -330,7 +364,8 @@ static void run_bound(struct comm *world)
     struct tape tape;
     tape_open(&tape, &device, DTYPE_F32, (i64)64 << 20);
     tape_clear(&tape, false);
-    expert_exchange(&tape, world, random_routing(world, &tape), E, 2, "some.setting");
+    expert_exchange(&tape, world, random_routing(world, &tape), E,
+                    &(struct exchange_room){.rows = 2, .setting = "some.setting"});
 }
 
 static void run_mismatch(struct comm *world)

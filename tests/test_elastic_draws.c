@@ -334,13 +334,13 @@ static void losses_of(double loss[TARGETS], struct toy_run *r, const struct subm
     struct forward out;
     struct step_result result;
     struct step_sums *sums = step_sums_open(&device);
-    double squares;
+    struct step_end end;
     tape_open(&tape, &device, DTYPE_F32, (i64)1 << 28);
     tape_clear(&tape, false);
     model_forward(&out, &tape, &r->model, &r->batches[0].batch, sub, NULL);
     step_sums_clear(&device, sums);
     step_sums_add(&device, sums, &out, &r->model.config);
-    step_sums_get(&result, &squares, &device, sums);
+    step_sums_get(&result, &end, &device, sums);
     step_sums_close(&device, sums);
     for (int kind = 0; kind < TARGETS; kind++)
         loss[kind] = step_mean_loss(&result, kind);

@@ -121,6 +121,7 @@ static void ranks_follow_one(void **state)
     } cases[] = {{"data", "", 2},
                  {"expert", "--layout expert=2", 2},
                  {"guarded", "--layout expert=2", 2, OVER_MPI, true},
+                 {"parts", "--layout expert=2,part=2", 2, OVER_MPI, true},
                  {"tcp", "--layout expert=2", 2, OVER_TCP},
                  {"tcp-pipeline", "--layout pipeline=2,chunks=2", 2, OVER_TCP},
                  {"tensor", "--layout tensor=2", 2},

@@ -86,6 +86,10 @@ static const struct wall walls[] = {
     {"expert-pipeline", 4, {.data = 2, .expert = 2, .pipeline = 2}},
     {"expert-tcp", 2, {.data = 2, .expert = 2}, true},
     {"pipeline-tcp", 2, {.pipeline = 2}, true},
+    {"expert-parts", 2, {.data = 2, .expert = 2, .part = 2}, false, "expert"}, /* with room for all rows */
+    {"replica-parts", 4, {.data = 4, .expert = 2, .part = 2}, false, "replica"},
+    {"expert-tensor-parts", 4, {.data = 2, .expert = 2, .tensor = 2, .part = 2}, false, "expert-tensor"},
+    {"expert-pipeline-parts", 4, {.data = 2, .expert = 2, .pipeline = 2, .part = 2}, false, "expert-pipeline"},
     {"data-buckets", 2, {.data = 2, .bucket_bytes = 1000}, false, "data"},
     {"replica-buckets", 4, {.data = 4, .expert = 2, .bucket_bytes = 1 << 14}, false, "replica"},
     {"interleaved-buckets", 2, {.pipeline = 2, .chunks = 2, .bucket_bytes = 1 << 14}, false, "interleaved"},
@@ -507,7 +511,7 @@ static void check_toy(const struct toy *toy, const char *const *names, i64 count
 
 static void experts_in_every_layer(void **state)
 {
-    const char *names[] = {"chunks",   "data",       "expert",       "tensor",
+    const char *names[] = {"chunks",   "data",       "expert",       "expert-parts",      "tensor",
                            "pipeline", "expert-tcp", "pipeline-tcp", "expert-tcp-buckets"};
     (void)state;
     check_toy(find_toy("moe"), names, COUNT_OF(names));
@@ -515,7 +519,8 @@ static void experts_in_every_layer(void **state)
 
 static void dense_layer_shared_expert_tied_embeddings(void **state)
 {
-    const char *names[] = {"chunks", "data", "data-buckets", "expert", "tensor", "pipeline", "expert-tensor"};
+    const char *names[] = {"chunks",       "data",   "data-buckets", "expert",
+                           "expert-parts", "tensor", "pipeline",     "expert-tensor"};
     (void)state;
     check_toy(find_toy("shared"), names, COUNT_OF(names));
 }
@@ -523,25 +528,33 @@ static void dense_layer_shared_expert_tied_embeddings(void **state)
 /* Micro-batches of different slices keep different layers, and expert ranks serve what they skip. */
 static void elastic_draws(void **state)
 {
-    const char *names[] = {"chunks",          "data",
-                           "expert",          "tensor",
-                           "interleaved",     "interleaved-buckets",
-                           "replica",         "replica-buckets",
-                           "expert-pipeline", "expert-pipeline-buckets"};
+    const char *names[] = {"chunks",
+                           "data",
+                           "expert",
+                           "expert-parts",
+                           "tensor",
+                           "interleaved",
+                           "interleaved-buckets",
+                           "replica",
+                           "replica-buckets",
+                           "replica-parts",
+                           "expert-pipeline",
+                           "expert-pipeline-buckets",
+                           "expert-pipeline-parts"};
     (void)state;
     check_toy(find_toy("elastic"), names, COUNT_OF(names));
 }
 
 static void elastic_draws_recomputed(void **state)
 {
-    const char *names[] = {"expert", "interleaved", "expert-tensor"};
+    const char *names[] = {"expert", "expert-parts", "interleaved", "expert-tensor", "expert-tensor-parts"};
     (void)state;
     check_toy(find_toy("elastic-recompute"), names, COUNT_OF(names));
 }
 
 static void bf16_roughly(void **state)
 {
-    const char *names[] = {"data", "expert", "tensor", "pipeline"};
+    const char *names[] = {"data", "expert", "expert-parts", "tensor", "pipeline"};
     (void)state;
     if (!device.has_bf16) {
         print_message("skipped: no bf16 on this machine\n");
@@ -576,7 +589,8 @@ static struct traffic count_traffic(const struct toy *toy, const struct layout *
     tape_clear(&tape, true);
     fill((void *)(uintptr_t)toy, 0, 0, &batch, &arena);
     submodel_full(&sub, &toy->config);
-    model_forward(&out, &tape, &model, &batch, &sub, &(struct forward_options){.recompute = toy->recompute});
+    struct forward_options options = {.recompute = toy->recompute, .over = tape_alloc(&tape, 3 * 8)};
+    model_forward(&out, &tape, &model, &batch, &sub, &options);
     tape_backward(&tape);
     traffic.passes = meta.cost.traffic;
     struct buckets *buckets = buckets_open(&model.weights, &parallel);
@@ -615,6 +629,7 @@ static void meta_ranks_count_the_traffic_of_a_step(void **state)
     struct traffic data = count_traffic(toy, &(struct layout){.data = 2}, 2);
     struct traffic tensor = count_traffic(toy, &(struct layout){.tensor = 2}, 2);
     struct traffic expert = count_traffic(toy, &(struct layout){.data = 2, .expert = 2}, 2);
+    struct traffic parts = count_traffic(toy, &(struct layout){.data = 2, .expert = 2, .part = 2}, 2);
     struct traffic pipeline = count_traffic(toy, &(struct layout){.pipeline = 2}, 2);
     expect_bytes(data.passes, 0, 0);
     expect_bytes(data.update, all / 2 + all / 2, 0);
@@ -623,6 +638,7 @@ static void meta_ranks_count_the_traffic_of_a_step(void **state)
     expect_bytes(expert.passes, layers * 4 * rows * hidden / 2,
                  layers * 4 * (double)c->experts + sizeof(i64) + LAYERS_MOST);
     expect_bytes(expert.update, all - experts, 0);
+    expect_bytes(parts.passes - expert.passes, layers * 4 * rows * hidden / 2, 0); /* twice as many */
     expect_bytes(pipeline.passes, hidden, 0);
 }
 
@@ -646,7 +662,8 @@ static int run_rank(char **arguments)
 
 static void experts_over_nccl(void **state)
 {
-    const char *names[] = {"data", "data-buckets", "expert", "tensor", "pipeline", "expert-tcp", "expert-tcp-buckets"};
+    const char *names[] = {"data",   "data-buckets", "expert",     "expert-parts",
+                           "tensor", "pipeline",     "expert-tcp", "expert-tcp-buckets"};
     (void)state;
     check_toy(find_toy("moe"), names, COUNT_OF(names));
 }

@@ -31,17 +31,24 @@ static inline int toy_next(void *context, i64 step, i64 micro, struct batch *bat
     return 0;
 }
 
-/* Weights stay, until the caller asks for a learning rate; batches are the caller's to make. */
-static inline void toy_run_open(struct toy_run *r, struct device *device, const struct model_config *config, i64 each)
+/* Weights stay, until the caller asks for a learning rate; batches are the caller's to make. parallel NULL: alone. */
+static inline void toy_run_open_over(struct toy_run *r, struct device *device, const struct model_config *config,
+                                     i64 each, struct parallel *parallel)
 {
     memset(r, 0, sizeof *r);
-    toy_open(&r->model, device, config, true);
+    require(model_open(&r->model, device, config, DTYPE_F32, true, parallel) == 0, "%s", error_text());
+    toy_init(&r->model);
     trainer_open(&r->trainer, &r->model, (i64)1 << 28);
     r->each = r->count = each;
     r->optimizer = (struct optimizer_settings){.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
     r->trainer.optimizer = &r->optimizer;
     r->trainer.bias_speed = (struct schedule){&r->bias_step, &r->bias_speed, 1, false};
     r->trainer.source = (struct batch_source){r, toy_plan, toy_next, NULL};
+}
+
+static inline void toy_run_open(struct toy_run *r, struct device *device, const struct model_config *config, i64 each)
+{
+    toy_run_open_over(r, device, config, each, NULL);
 }
 
 static inline void toy_run_close(struct toy_run *r)

@@ -80,7 +80,7 @@ static int train_on_meta(struct step_needs *needs, const struct step_wanted *w, 
     return status;
 }
 
-int step_foresee(struct step_needs *needs, const struct step_wanted *w, i64 rank)
+static int step_on(struct step_needs *needs, const struct step_wanted *w, i64 rank)
 {
     struct device meta;
     struct parallel parallel;
@@ -97,6 +97,24 @@ int step_foresee(struct step_needs *needs, const struct step_wanted *w, i64 rank
     needs->traffic = meta.cost.traffic / STEPS > needs->traffic ? meta.cost.traffic / STEPS : needs->traffic;
     comm_close(world);
     device_close(&meta);
+    return status;
+}
+
+/* What experts have room for takes memory and, in parts, is sent, but not multiplied: flops are those of as many rows
+ * as there are, which a CPU's step has. */
+int step_foresee(struct step_needs *needs, const struct step_wanted *w, i64 rank)
+{
+    struct step_needs of_rows = {0};
+    struct step_wanted rows = *w;
+    double flops = needs->flops;
+    if (step_on(needs, w, rank))
+        return -1;
+    if (w->layout.expert < 2 || !w->gpu)
+        return 0;
+    rows.layout.part = 0;
+    rows.gpu = rows.gpu_has_fp8 = false;
+    int status = step_on(&of_rows, &rows, rank);
+    needs->flops = flops + of_rows.flops;
     return status;
 }
 

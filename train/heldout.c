@@ -296,9 +296,9 @@ int heldout_measure(struct heldout *out, struct model *model, const struct submo
     step_sums_clear(device, m.sums);
     int status = heldout_walk(&pass, model, sub);
     if (status == 0) {
-        double squares;
+        struct step_end end;
         step_sums_reduce(model->parallel->pipeline, m.sums);
-        step_sums_get(&out->sums, &squares, model->device, m.sums);
+        step_sums_get(&out->sums, &end, model->device, m.sums);
         status = measure_bytes(out, &m.counts, directory);
     }
     unigram_entropies(out, &m.counts);

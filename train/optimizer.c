@@ -95,7 +95,6 @@ void optimizer_step_over(const struct parallel *parallel, struct weights *weight
     struct adamw adamw = {
         (float)lr, (float)settings->beta1, (float)settings->beta2, (float)settings->eps, (float)settings->weight_decay,
         step + 1};
-    device->ops->zero(device, squares, sizeof *squares);
     device->ops->sum_squares(device, squares, &counted);
     comm_all_reduce(parallel->world, squares, 1, DTYPE_F64);
     struct updates all = list_updates(list, weights, false);
@@ -117,6 +116,7 @@ struct optimizer_result optimizer_step(struct weights *weights, const struct opt
 {
     struct device *device = weights->device;
     double squares, *sum = device_alloc(device, sizeof *sum);
+    device->ops->zero(device, sum, sizeof *sum);
     optimizer_step_over(parallel_alone(), weights, settings, lr, step, sum);
     device_get(device, &squares, sum, sizeof squares);
     device_free(device, sum, sizeof *sum);

@@ -69,7 +69,10 @@ static int run_forward(struct step_result *result, struct trainer *t, i64 step, 
     struct micro_batch *f = find_in_flight(t, task);
     struct submodel sub;
     struct forward out;
-    struct forward_options options = {.recompute = t->recompute, .want_entropy = t->want_entropy, .chunk = task->chunk};
+    struct forward_options options = {.recompute = t->recompute,
+                                      .want_entropy = t->want_entropy,
+                                      .chunk = task->chunk,
+                                      .over = &t->sums->end.squares};
     double begin = clock_s(), factors[TARGETS];
     trainer_factors(factors, t, totals);
     options.factors = t->from_losses ? NULL : factors;
@@ -118,6 +121,30 @@ static void sum_over_ranks(struct trainer *t, const struct step_result *result)
     }
 }
 
+/* Where rows of experts had no room nothing has moved: the rank with the most of them says so, and that ends all. */
+static void stop_without_room(struct comm *world, const struct step_end *mine)
+{
+    struct step_end *ends = memory_alloc(world->size * (i64)sizeof *ends);
+    i64 *bytes = memory_alloc(world->size * (i64)sizeof *bytes), worst = 0;
+    for (i64 r = 0; r < world->size; r++)
+        bytes[r] = sizeof *ends;
+    ends[world->rank] = *mine;
+    comm_all_gather(comm_host(world), ends, bytes);
+    for (i64 r = 1; r < world->size; r++)
+        worst = ends[r].over_rows > ends[worst].over_rows ? r : worst;
+    bool had_room = ends[worst].over_rows == 0;
+    memory_free(bytes);
+    memory_free(ends);
+    if (had_room)
+        return;
+    if (worst == world->rank)
+        comm_stop(world,
+                  "%.0f rows of this rank go to the experts of one rank, a part has room for %.0f: raise --layout "
+                  "part=N, or leave it out, which sends as many rows as there are; this step has changed nothing",
+                  mine->over_rows, mine->over_part);
+    comm_barrier(world);
+}
+
 /* The running means move once a step, after it: within a step coefficients are constant. */
 static void move_balance(struct trainer *t, const struct step_result *result)
 {
@@ -155,6 +182,7 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     struct model *model = t->model;
     const struct parallel *ranks = model->parallel;
     struct pipeline_schedule schedule;
+    struct step_end end;
     double totals[TARGETS] = {0}, begin = clock_s();
     memset(result, 0, sizeof *result);
     i64 micro_batches = t->source.plan(t->source.context, step, totals);
@@ -167,11 +195,13 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     if (run_tasks(result, t, step, &schedule, totals))
         return -1;
     sum_over_ranks(t, result);
-    double lr = lr_at(&t->lr, step), squares;
-    optimizer_step_over(ranks, &model->weights, t->optimizer, lr, step, &t->sums->squares);
-    model_balance(model, &t->sums->squares, schedule_at(&t->bias_speed, step));
-    step_sums_get(result, &squares, model->device, t->sums);
-    result->optimizer = optimizer_result_of(squares, lr);
+    double lr = lr_at(&t->lr, step);
+    optimizer_step_over(ranks, &model->weights, t->optimizer, lr, step, &t->sums->end.squares);
+    model_balance(model, &t->sums->end.squares, schedule_at(&t->bias_speed, step));
+    step_sums_get(result, &end, model->device, t->sums);
+    if (isinf(end.squares) && ranks->expert->size > 1)
+        stop_without_room(ranks->world, &end);
+    result->optimizer = optimizer_result_of(end.squares, lr);
     if (!result->optimizer.skipped) /* what else an update moves stands still with it */
         move_balance(t, result);
     result->seconds = clock_s() - begin;
@@ -228,10 +258,11 @@ void step_sums_add(struct device *device, struct step_sums *sums, const struct f
 
 void step_sums_reduce(struct comm *comm, struct step_sums *sums)
 {
-    comm_all_reduce(comm, sums, (i64)(offsetof(struct step_sums, squares) / sizeof(double)), DTYPE_F64);
+    comm_all_reduce(comm, sums, (i64)(offsetof(struct step_sums, end) / sizeof(double)), DTYPE_F64);
 }
 
-void step_sums_get(struct step_result *result, double *squares, struct device *device, const struct step_sums *sums)
+void step_sums_get(struct step_result *result, struct step_end *end, struct device *device,
+                   const struct step_sums *sums)
 {
     struct step_sums s;
     device_get(device, &s, sums, sizeof s);
@@ -244,7 +275,7 @@ void step_sums_get(struct step_result *result, double *squares, struct device *d
     result->entropy_weight = s.entropy[1];
     result->flops = s.flops;
     result->positions = (i64)s.positions;
-    *squares = s.squares;
+    *end = s.end;
 }
 
 i64 step_positions(const struct batch *batch)

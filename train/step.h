@@ -49,12 +49,17 @@ struct micro_batch { /* a micro-batch between its forward and its backward */
     struct tape tape;
     struct arena arena; /* its host memory */
 };
+/* Of a rank; in this order as the op route_parts has it. */
+struct step_end {
+    double squares; /* of the gradients; infinite, so that nothing moves, where rows of experts had no room */
+    double over_rows, over_part; /* of this rank: the most that had none, and the part they were for */
+};
 /* What a step counts, in device memory: read once, at its end. */
 struct step_sums {
     double loss[TARGETS][STREAMS][2]; /* sums of weight . loss, and of the weights */
     double entropy[2];                /* likewise over all targets */
     double flops, positions;
-    double squares; /* of the gradients */
+    struct step_end end;
 };
 struct trainer {
     struct model *model;
@@ -101,8 +106,9 @@ void step_sums_close(struct device *device, struct step_sums *sums);
 void step_sums_clear(struct device *device, struct step_sums *sums);
 void step_sums_add(struct device *device, struct step_sums *sums, const struct forward *out,
                    const struct model_config *config);
-void step_sums_reduce(struct comm *comm, struct step_sums *sums); /* over its ranks, but for squares */
-void step_sums_get(struct step_result *result, double *squares, struct device *device, const struct step_sums *sums);
+void step_sums_reduce(struct comm *comm, struct step_sums *sums); /* over its ranks, but for the end */
+void step_sums_get(struct step_result *result, struct step_end *end, struct device *device,
+                   const struct step_sums *sums);
 i64 step_positions(const struct batch *batch);                                  /* without padding */
 double step_mean_loss(const struct step_result *result, enum target_kind kind); /* over all streams; NaN if none */
 /* Model flops of one batch through a sub-model, forward only; x3 with the backward. */

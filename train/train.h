@@ -79,8 +79,8 @@ struct optimizer_result {
 struct optimizer_result optimizer_step(struct weights *weights, const struct optimizer_settings *settings, double lr,
                                        i64 step);
 /* The same over ranks, after buckets_finish: the norm is that of all, each rank updates its share, copies are spread.
- * The host waits for nothing: squares [1] (device memory) becomes the norm's square, which optimizer_result_of reads
- * once it is there. */
+ * The host waits for nothing: to squares [1] (device memory, zero, or infinite where nothing shall move) the norm's
+ * square is added, which optimizer_result_of reads once it is there. */
 struct parallel;
 void optimizer_step_over(const struct parallel *parallel, struct weights *weights,
                          const struct optimizer_settings *settings, double lr, i64 step, double *squares);

@@ -28,7 +28,7 @@ void CPU(route_sort)(struct device *device, i32 *offsets, i32 *slot, i32 *source
 }
 
 void CPU(route_regroup)(struct device *device, i32 *offsets, i32 *regroup, i32 *arrived, i64 rows_bound,
-                        const i32 *from, i64 ranks, i64 experts)
+                        const i32 *from, i64 ranks, i64 experts, i64 part)
 {
     (void)device;
     i32 *next = CPU(scratch)(0, 0, experts * 4), row = 0;
@@ -43,12 +43,16 @@ void CPU(route_regroup)(struct device *device, i32 *offsets, i32 *regroup, i32 *
     require(offsets[experts] <= rows_bound, "route_regroup: %d rows, room for %lld", offsets[experts],
             (long long)rows_bound);
     memset(regroup, 0xff, (size_t)rows_bound * 4);
-    for (i64 r = 0; r < ranks; r++)
+    if (part)
+        memset(arrived, 0xff, (size_t)(ranks * part) * 4);
+    for (i64 r = 0; r < ranks; r++) {
+        row = part ? (i32)(r * part) : row;
         for (i64 e = 0; e < experts; e++)
             for (i32 i = 0; i < from[r * experts + e]; i++) {
                 regroup[next[e]] = row;
                 arrived[row++] = next[e]++;
             }
+    }
 }
 
 void CPU(route_count)(struct device *device, i32 *counts, const i32 *offsets, const i32 *member, i64 kept, i64 experts)

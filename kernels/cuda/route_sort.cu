@@ -161,13 +161,22 @@ struct regrouping {
     i32 *offsets, *regroup, *arrived;
     i32 *first_arrived, *first_row, *totals; /* [R, E] of each run of rows; [E] */
     const i32 *from;
-    i64 ranks, experts;
+    i64 ranks, experts, part;
 };
 
-/* One block: where each run of rows begins, as they arrive and by expert. */
-static __global__ void plan_regroup(struct regrouping g)
+/* Where each run of rows begins as they arrive; by all threads of a block. */
+__device__ static void find_arrived(const struct regrouping &g)
 {
     i32 before = 0;
+    if (g.part) {
+        COLUMNS(r, g.ranks)
+        {
+            i32 row = (i32)(r * g.part);
+            for (i64 i = r * g.experts; i < (r + 1) * g.experts; row += g.from[i++])
+                g.first_arrived[i] = row;
+        }
+        return;
+    }
     for (i64 first = 0; first < g.ranks * g.experts; first += blockDim.x) {
         i64 i = first + threadIdx.x;
         i32 rows = i < g.ranks * g.experts ? g.from[i] : 0, total, earlier = block_scan(rows, &total);
@@ -175,6 +184,12 @@ static __global__ void plan_regroup(struct regrouping g)
             g.first_arrived[i] = before + earlier;
         before += total;
     }
+}
+
+/* One block: where each run of rows begins, as they arrive and by expert. */
+static __global__ void plan_regroup(struct regrouping g)
+{
+    find_arrived(g);
     COLUMNS(e, g.experts)
     {
         i32 rows = 0;
@@ -201,16 +216,18 @@ static __global__ void move_runs(struct regrouping g)
 }
 
 extern "C" void cuda_route_regroup(struct device *device, i32 *offsets, i32 *regroup, i32 *arrived, i64 rows_bound,
-                                   const i32 *from, i64 ranks, i64 experts)
+                                   const i32 *from, i64 ranks, i64 experts, i64 part)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     i64 runs = ranks * experts;
     i32 *scratch = (i32 *)handles->workspace;
     struct regrouping g = {offsets, regroup, arrived, scratch, scratch + runs, scratch + 2 * runs,
-                           from,    ranks,   experts};
+                           from,    ranks,   experts, part};
     require((2 * runs + experts) * 4 <= handles->workspace_bytes, "route_regroup: %lld experts from %lld ranks",
             (long long)experts, (long long)ranks);
     CUDA_CHECK(cudaMemsetAsync(regroup, 0xff, (size_t)rows_bound * 4, cuda_queue_of(device)));
+    if (part)
+        CUDA_CHECK(cudaMemsetAsync(arrived, 0xff, (size_t)(ranks * part) * 4, cuda_queue_of(device)));
     LAUNCH(device, plan_regroup, 1, (unsigned)min_i64(round_up(max_i64(runs, 1), WARP_THREADS), SCAN_THREADS), 0, g);
     if (runs > 0)
         LAUNCH(device, move_runs, (unsigned)runs, 128, 0, g);

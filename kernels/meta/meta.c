@@ -409,9 +409,15 @@ static void dispatch(struct device *device, struct matrix out, struct matrix x, 
 }
 
 static void route_regroup(struct device *device, i32 *offsets, i32 *regroup, i32 *arrived, i64 rows_bound,
-                          const i32 *from, i64 ranks, i64 experts)
+                          const i32 *from, i64 ranks, i64 experts, i64 part)
 {
     count(device, 0, 8.0 * (double)rows_bound);
+}
+
+static void route_parts(struct device *device, i32 *source, i32 *slot, i32 *counts, double *over, const i32 *sorted,
+                        i64 assignments, i64 part, i64 ranks, i64 experts)
+{
+    count(device, 0, 8.0 * (double)(ranks * part + assignments + experts));
 }
 
 static void route_count(struct device *device, i32 *counts, const i32 *offsets, const i32 *member, i64 kept,

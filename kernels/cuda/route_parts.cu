@@ -1,0 +1,59 @@
+#include "kernels/cuda/cuda.h"
+#include "kernels/route.h"
+
+struct parting {
+    i32 *source, *slot, *counts;
+    double *over;
+    i32 *first; /* [R + 1] sorted row each rank's begin at */
+    const i32 *sorted;
+    i64 assignments, part, ranks, experts;
+};
+
+/* One block. */
+static __global__ void plan_parts(struct parting p)
+{
+    i64 own = p.experts / p.ranks;
+    i32 before = 0;
+    for (i64 begin = 0; begin < p.ranks; begin += blockDim.x) {
+        i64 r = begin + threadIdx.x;
+        i32 rows = r < p.ranks ? route_fit(p.counts + r * own, own, p.part) : 0, total;
+        i32 earlier = block_scan(rows, &total);
+        if (r < p.ranks)
+            p.first[r] = before + earlier;
+        before += total;
+    }
+    if (threadIdx.x == 0)
+        p.first[p.ranks] = before;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (i64 r = 0; r < p.ranks; r++)
+            route_note_over(p.over, p.first[r + 1] - p.first[r], p.part);
+}
+
+static __global__ void place_rows(struct parting p)
+{
+    GRID_STRIDE(row, p.ranks * p.part)
+    {
+        i32 begin = p.first[row / p.part], end = p.first[row / p.part + 1];
+        i64 at = begin + row % p.part;
+        p.source[row] = at < end ? p.sorted[at] : -1;
+    }
+    GRID_STRIDE(a, p.assignments)
+    {
+        i64 rank = p.slot[a] < 0 ? 0 : route_rank_of(p.first, p.ranks, p.slot[a]), at = p.slot[a] - p.first[rank];
+        p.slot[a] = at < 0 || at >= p.part ? -1 : (i32)(rank * p.part + at);
+    }
+}
+
+extern "C" void cuda_route_parts(struct device *device, i32 *source, i32 *slot, i32 *counts, double *over,
+                                 const i32 *sorted, i64 assignments, i64 part, i64 ranks, i64 experts)
+{
+    struct cuda_handles *handles = cuda_handles_of(device);
+    struct parting p = {source, slot,        counts, over,  (i32 *)handles->workspace,
+                        sorted, assignments, part,   ranks, experts};
+    i64 most = max_i64(ranks * part, assignments);
+    require((ranks + 1) * 4 <= handles->workspace_bytes, "route_parts: %lld ranks", (long long)ranks);
+    LAUNCH(device, plan_parts, 1, (unsigned)min_i64(round_up(ranks, WARP_THREADS), BLOCK_THREADS), 0, p);
+    if (most > 0)
+        LAUNCH(device, place_rows, blocks_for(most), BLOCK_THREADS, 0, p);
+}

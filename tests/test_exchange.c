@@ -1,0 +1,163 @@
+/* Rows of experts between ranks in training: how often a step's host waits for its GPU, and what is said where rows
+ * have no room in their part. That both ways give the same bits: test_walls. The program runs itself again as ranks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/device.h"
+#include "tests/ranks.h"
+#include "tests/toy_train.h"
+
+enum { WARM = 2, STEPS = 4, MICRO_BATCHES = 4, LAYERS = 3, SAMPLES = 6 };
+
+static struct device device;
+
+/* ---- In ranks ---- */
+
+static struct {
+    void (*wait)(struct device *device);
+    i64 count;
+} waits;
+
+static void count_wait(struct device *on)
+{
+    waits.count++;
+    waits.wait(on);
+}
+
+static void count_waits(void)
+{
+    if (device.wait == count_wait)
+        return;
+    waits.wait = device.wait;
+    device.wait = count_wait;
+}
+
+/* Returns how often the host waited in the last step. */
+static i64 train(struct comm *world, const struct layout *layout, bool recompute)
+{
+    struct arena arena;
+    struct parallel parallel;
+    struct toy_run *run = memory_alloc(sizeof *run);
+    const struct model_config config = toy_config(LAYERS, TOY_ALL & ~TOY_DENSE);
+    arena_open(&arena, 64 << 20);
+    require(parallel_open(&parallel, world, layout) == 0, "%s", error_text());
+    if (device.wait)
+        count_waits();
+    toy_run_open_over(run, &device, &config, MICRO_BATCHES, &parallel);
+    run->trainer.lr = (struct lr_schedule){.peak = 1e-3, .total = STEPS};
+    run->trainer.recompute = recompute;
+    for (i64 i = 0; i < MICRO_BATCHES; i++)
+        toy_batch_init(&run->batches[i], &arena, SAMPLES, (struct rng_key){2, RNG_TEST}, SAMPLES * (i32)i);
+    i64 asked = 0;
+    for (i64 step = 0; step < STEPS; step++) {
+        i64 before = waits.count;
+        toy_step(run, step);
+        if (layout->part > 0) {
+            printf("a step was taken\n");
+            fflush(stdout);
+        }
+        asked = waits.count - before;
+    }
+    toy_run_close(run);
+    memory_free(run);
+    parallel_close(&parallel);
+    arena_close(&arena);
+    return asked;
+}
+
+static void run_waits(struct comm *world)
+{
+    const i64 micro_batches = MICRO_BATCHES / world->size;
+    for (int recompute = 0; recompute < 2; recompute++) {
+        struct layout parts = {.data = world->size, .expert = world->size}, exact = parts;
+        parts.part = 2;
+        i64 of_parts = train(world, &parts, recompute), of_exact = train(world, &exact, recompute);
+        if (world->rank == 0)
+            printf("%s: a warm step waits %lld times, %lld where the host learns the counts\n",
+                   recompute ? "recomputed" : "kept", (long long)of_parts, (long long)of_exact);
+        EXPECT(of_parts == 1);
+        EXPECT(of_exact >= 1 + (1 + recompute) * LAYERS * micro_batches);
+    }
+}
+
+/* Room for what a balanced router sends. */
+static void run_small_parts(struct comm *world)
+{
+    train(world, &(struct layout){.data = world->size, .expert = 2, .part = 1}, false);
+}
+
+static int run_rank(const char *what)
+{
+    struct comm *world = ranks_world(&device);
+    (strcmp(what, "waits") == 0 ? run_waits : run_small_parts)(world);
+    comm_close(world);
+    return 0;
+}
+
+/* ---- From one process ---- */
+
+static int run_over_tcp(struct text *said, int ranks, const char *what)
+{
+    char path[1024];
+    ranks_own_path(path);
+    return ranks_run_over_tcp(said, ranks, ranks, path, what);
+}
+
+static void a_warm_step_waits_for_its_result_alone(void **state)
+{
+    (void)state;
+#ifdef WEFT_ON_GPU
+    struct text said = {0};
+    int status = run_over_tcp(&said, 2, "waits");
+    print_message("%s", said.data);
+    assert_int_equal(status, 0);
+    text_release(&said);
+#else
+    skip();
+#endif
+}
+
+static i64 times(const char *text, const char *word)
+{
+    i64 count = 0;
+    for (; (text = strstr(text, word)); text += strlen(word))
+        count++;
+    return count;
+}
+
+static void check_small_parts(struct text *said, int status)
+{
+    bool right = status > 0 && status < 124 && said->data && times(said->data, "raise --layout part=N") == 1 &&
+                 times(said->data, "a part has room for") == 1 && times(said->data, "a step was taken") == 0;
+    if (!right)
+        fail_msg("status %d\n%s", status, said->data);
+    print_message("%s", said->data);
+    text_release(said);
+}
+
+static void rows_without_room_end_all_ranks_with_one_message(void **state)
+{
+    struct text said = {0};
+    (void)state;
+    setenv("WEFT_WAIT_S", "20", 1);
+    check_small_parts(&said, run_over_tcp(&said, 2, "small-parts"));
+    check_small_parts(&said, run_over_tcp(&said, 4, "small-parts"));
+    if (!ranks_missing())
+        check_small_parts(&said, ranks_run(&said, 2, "small-parts"));
+    unsetenv("WEFT_WAIT_S");
+}
+
+int main(int count, char **arguments)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_warm_step_waits_for_its_result_alone),
+        cmocka_unit_test(rows_without_room_end_all_ranks_with_one_message),
+    };
+    test_device_open(&device);
+    if (count > 1)
+        return run_rank(arguments[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
