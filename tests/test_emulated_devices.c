@@ -57,6 +57,33 @@ static void devices_that_cannot_be_used(void **state)
     expect_described("0: emulated GPU, sm_90, ");
 }
 
+/* Before any was opened: afterwards they stay. */
+static void libraries_that_are_missing(void **state)
+{
+    struct device device;
+    struct comm host = {.name = "world", .size = 2};
+    struct text said = {0};
+    (void)state;
+    setenv("WEFT_EMU_CUBLASLT", "libcublasLt.so.99", 1);
+    assert_int_equal(device_open_cuda(&device, 0), -1);
+    assert_non_null(strstr(error_text(), "products on a GPU are cuBLASLt's, of CUDA's major version 12: install it ("));
+    assert_non_null(strstr(error_text(), "LD_LIBRARY_PATH: libcublasLt.so.99: cannot open shared object file"));
+    assert_int_equal(cuda_describe(&said), -1);
+    text_release(&said);
+    setenv("WEFT_EMU_CUBLASLT", "libm.so.6", 1); /* is none */
+    assert_int_equal(device_open_cuda(&device, 0), -1);
+    assert_non_null(strstr(error_text(), "undefined symbol: cublasLt"));
+    unsetenv("WEFT_EMU_CUBLASLT");
+    assert_int_equal(device_open_cuda(&device, 0), 0);
+    setenv("WEFT_EMU_NCCL_FILE", "libnccl.so.99", 1);
+    assert_null(nccl_over(&host, &device));
+    assert_non_null(strstr(error_text(), "ranks on GPUs talk over NCCL 2.19 or newer: install it ("));
+    assert_non_null(strstr(error_text(), "LD_LIBRARY_PATH: libnccl.so.99: cannot open shared object file"));
+    assert_int_equal(nccl_version(), 0);
+    unsetenv("WEFT_EMU_NCCL_FILE");
+    device_close(&device);
+}
+
 /* The check comes before anything is said to other ranks. */
 static void libraries_of_the_wrong_version(void **state)
 {
@@ -297,6 +324,7 @@ static void a_full_device_ends_with_a_message(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(libraries_that_are_missing),
         cmocka_unit_test(drivers_that_cannot_be_used),
         cmocka_unit_test(devices_that_cannot_be_used),
         cmocka_unit_test(libraries_of_the_wrong_version),
