@@ -95,12 +95,11 @@ int vision_foresee(struct codec_needs *needs, const struct vision_settings *s, s
 
 /* ---- Audio ---- */
 
-/* Tables of neighbours, and what k-means over latents takes. */
+/* Tables of neighbours. */
 static void add_own(struct step_memory *m, const struct audio_tokenizer *audio)
 {
     m->activations += audio->arena.peak_bytes;
     m->rounding += arena_rounding_bytes(audio->device, &audio->arena);
-    step_memory_add_tape(m, &audio->tape);
 }
 
 /* Without codes, with those that k-means has just made, and once more. */

@@ -21,7 +21,21 @@ static i64 columns_of(const struct decoding_wanted *w)
     return columns;
 }
 
-/* What is drawn are zeros: no text ends by them. */
+/* The choice whose scales have most positions. */
+static const i32 *largest(const struct vocabulary *v, const struct generate_request *r)
+{
+    const i32 *choice = r->choices;
+    i64 most = -1;
+    for (i64 i = 0; i < r->choice_count; i++)
+        for (i64 k = 0; k < v->shape_count; k++)
+            if (v->shape[k] == r->choices[i] && shape_positions(&v->shapes[k]) > most) {
+                most = shape_positions(&v->shapes[k]);
+                choice = &r->choices[i];
+            }
+    return choice;
+}
+
+/* What is drawn are the first ids allowed: no text ends by them. */
 static void run(struct step_memory *out, const struct decoding_wanted *w, const struct decoder_options *o)
 {
     struct decoder d;
@@ -32,6 +46,8 @@ static void run(struct step_memory *out, const struct decoding_wanted *w, const 
     struct answer *answers = memory_alloc(total * (i64)sizeof *answers);
     for (i64 i = 0; i < w->count; i++) {
         requests[i] = w->requests[i];
+        requests[i].choices = largest(o->vocabulary, &w->requests[i]);
+        requests[i].choice_count = min_i64(1, w->requests[i].choice_count);
         for (int k = 0; k < COUNT_OF(requests[i].stop); k++)
             requests[i].stop[k] = -1;
     }
