@@ -295,8 +295,8 @@ int sampler_check_memory(struct sampler_room *room, struct model *model, const s
 {
     struct device meta;
     struct model like;
-    struct step_memory m;
-    i64 left_bytes = device_left_bytes(model->device);
+    struct step_memory m = {0};
+    i64 left_bytes = device_left_bytes(model->device), asked = room->seats;
     if (left_bytes == INT64_MAX)
         return 0;
     device_open_meta(&meta);
@@ -310,6 +310,9 @@ int sampler_check_memory(struct sampler_room *room, struct model *model, const s
     }
     model_close(&like);
     device_close(&meta);
+    if (status == 0 && room->seats < asked && step_memory_gpu(&m) <= left_bytes)
+        log_info("%lld prompts at a time, not %lld: so many fit into what is left of the GPU's memory",
+                 (long long)room->seats, (long long)asked);
     struct memory_wanted all = {
         .what = "decoding", .memory = m, .certain_bytes = step_memory_gpu(&m), .say_what_fits = say_shorter};
     return status ? status : memory_check(&all, model->device);
