@@ -77,7 +77,7 @@ static void say_build(struct json *j)
         say(j, "ranks", "%s; of GPUs NCCL %lld.%lld.%lld", host, (long long)(nccl / 10000),
             (long long)(nccl % 10000 / 100), (long long)(nccl % 100));
     else
-        say(j, "ranks", "%s; on CPUs alone (built without NCCL)", host);
+        say(j, "ranks", "%s; on CPUs alone (%s)", host, error_text());
 }
 
 static void say_machine(struct json *j, struct device *device)

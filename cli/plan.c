@@ -273,9 +273,10 @@ static void print_plan(const struct plan *p, double gflops)
     printf("  memory   %10.1f MB", (double)step_memory_total(m) * 1e-6);
     printf(p->wanted.ranks > 1 ? " on rank %lld, which needs most:" : ":", (long long)p->needs.worst_rank);
     printf(" weights %.1f, masters %.1f, moments %.1f, gradients %.1f, activations %.1f, host %.1f, "
-           "buckets %.1f, backend %.1f\n",
+           "buckets %.1f, backend %.1f, rounding %.1f\n",
            (double)m->copies * 1e-6, (double)m->masters * 1e-6, (double)m->moments * 1e-6, (double)m->gradients * 1e-6,
-           (double)m->activations * 1e-6, (double)m->host * 1e-6, (double)m->buckets * 1e-6, (double)m->backend * 1e-6);
+           (double)m->activations * 1e-6, (double)m->host * 1e-6, (double)m->buckets * 1e-6, (double)m->backend * 1e-6,
+           (double)m->rounding * 1e-6);
     printf("  disk     %10.1f MB: %lld checkpoints kept, one more while it is written, and the model; without "
            "tokenizers\n",
            disk_of(p) * 1e-6, (long long)p->settings->training.keep);

@@ -87,10 +87,11 @@ static void print_needs(const char *name, const struct codec_needs *needs, doubl
     const struct step_memory *m = &needs->memory;
     printf("%s: %.2f M parameters, %lld steps\n", name, (double)needs->parameters * 1e-6, (long long)needs->steps);
     printf("  memory   %10.1f MB: weights %.1f, masters %.1f, moments %.1f, gradients %.1f, activations %.1f, host "
-           "%.1f, backend %.1f; and media, at most %.1f (memory_mb)\n",
+           "%.1f, backend %.1f, rounding %.1f; and media, at most %.1f (memory_mb)\n",
            (double)step_memory_total(m) * 1e-6, (double)m->copies * 1e-6, (double)m->masters * 1e-6,
            (double)m->moments * 1e-6, (double)m->gradients * 1e-6, (double)m->activations * 1e-6,
-           (double)m->host * 1e-6, (double)m->backend * 1e-6, (double)needs->media_bytes * 1e-6);
+           (double)m->host * 1e-6, (double)m->backend * 1e-6, (double)m->rounding * 1e-6,
+           (double)needs->media_bytes * 1e-6);
     printf("  disk     %10.1f MB: its checkpoints, and the tokenizer\n", disk * 1e-6);
     printf("  flops    %10.2f GFLOP a step, in the mean\n", needs->flops / (double)needs->steps * 1e-9);
     if (gflops > 0)

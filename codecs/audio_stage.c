@@ -1,4 +1,5 @@
 #include "codecs/audio_step.h"
+#include "codecs/foresee.h"
 
 #define ROW(member, ...) SETTING(struct audio_settings, member, __VA_ARGS__)
 const struct setting audio_stage_table[] = {
@@ -92,6 +93,8 @@ int audio_stage(const void *settings, const struct stage *stage)
     int status = audio_config_check(&s->config);
     if (status == 0)
         status = lr_check(&s->optimizer, s->steps, "steps");
+    if (status == 0)
+        status = audio_check_memory(s, stage);
     if (status == 0)
         status = load_media(&media, &held_out, s, stage->recipe_seed);
     if (status == 0) {

@@ -4,11 +4,15 @@
 
 #include "codecs/audio_step.h"
 #include "codecs/vision_step.h"
+#include "train/fits.h"
+
+#include <stdio.h>
 
 static void add_needs(struct codec_needs *needs, const struct weights *weights, const struct tape *tape, i64 host_bytes)
 {
     struct step_memory *m = &needs->memory;
-    *m = (struct step_memory){.backend = device_held_bytes(tape->device), .activations = tape_peak_bytes(tape)};
+    *m = (struct step_memory){.backend = device_held_bytes(tape->device)};
+    step_memory_add_tape(m, tape);
     m->host = tape->host.peak_bytes + tape->staged.peak_bytes + host_bytes;
     step_memory_add_weights(m, weights);
     needs->parameters = weights_parameters(weights);
@@ -91,6 +95,13 @@ int vision_foresee(struct codec_needs *needs, const struct vision_settings *s, s
 
 /* ---- Audio ---- */
 
+/* Tables of neighbours. */
+static void add_own(struct step_memory *m, const struct audio_tokenizer *audio)
+{
+    m->activations += audio->arena.peak_bytes;
+    m->rounding += arena_rounding_bytes(audio->device, &audio->arena);
+}
+
 /* Without codes, with those that k-means has just made, and once more. */
 static int run_audio(struct codec_needs *needs, struct audio_trainer *t)
 {
@@ -117,6 +128,110 @@ int audio_foresee(struct codec_needs *needs, const struct audio_settings *s, str
     int status = run_audio(needs, &trainer);
     add_needs(needs, &trainer.audio.weights, &trainer.tape,
               (trainer.frames * AUDIO_FRAME_SAMPLES + s->batch * trainer.audio.mel.bins) * 4);
+    add_own(&needs->memory, &trainer.audio);
     audio_trainer_close(&trainer);
     return status;
+}
+
+/* ---- What fits ---- */
+
+typedef int foresee_fn(struct step_memory *out, const void *settings, i64 part, const struct stage *stage);
+struct codec_wanted { /* settings, and what is foreseen of their batches, each divided by `part` */
+    const void *settings;
+    const struct stage *stage;
+    foresee_fn *foresee;
+    void (*name)(char *out, i64 bytes, const void *settings, i64 part);
+    i64 most; /* parts that can be told apart */
+};
+
+static i64 part_of(i64 batch, i64 part)
+{
+    return max_i64(1, batch / part);
+}
+
+static struct vision_settings vision_part(const struct vision_settings *s, i64 part)
+{
+    struct vision_settings less = *s;
+    less.batch = part_of(s->batch, part);
+    less.clip_batch = part_of(s->clip_batch, part);
+    less.still_batch = part_of(s->still_batch, part);
+    return less;
+}
+
+static int foresee_vision_part(struct step_memory *out, const void *settings, i64 part, const struct stage *stage)
+{
+    struct vision_settings less = vision_part(settings, part);
+    struct codec_needs needs;
+    struct device meta;
+    device_open_meta(&meta);
+    device_meta_gpu(&meta, stage->device->has_fp8);
+    int status = vision_foresee(&needs, &less, &meta, stage->dtype);
+    device_close(&meta);
+    *out = needs.memory;
+    return status;
+}
+
+static void name_vision_part(char *out, i64 bytes, const void *settings, i64 part)
+{
+    struct vision_settings less = vision_part(settings, part);
+    int n = snprintf(out, (size_t)bytes, "batch=%lld", (long long)less.batch);
+    if (less.clip_steps)
+        snprintf(out + n, (size_t)(bytes - n), " clip_batch=%lld still_batch=%lld", (long long)less.clip_batch,
+                 (long long)less.still_batch);
+}
+
+static int foresee_audio_part(struct step_memory *out, const void *settings, i64 part, const struct stage *stage)
+{
+    struct audio_settings less = *(const struct audio_settings *)settings;
+    struct codec_needs needs;
+    struct device meta;
+    less.batch = part_of(less.batch, part);
+    device_open_meta(&meta);
+    device_meta_gpu(&meta, stage->device->has_fp8);
+    int status = audio_foresee(&needs, &less, &meta, stage->dtype);
+    device_close(&meta);
+    *out = needs.memory;
+    return status;
+}
+
+static void name_audio_part(char *out, i64 bytes, const void *settings, i64 part)
+{
+    snprintf(out, (size_t)bytes, "batch=%lld",
+             (long long)part_of(((const struct audio_settings *)settings)->batch, part));
+}
+
+static void say_what_fits(struct text *out, const void *context, i64 left_bytes)
+{
+    const struct codec_wanted *w = context;
+    struct step_memory m;
+    char name[96];
+    for (i64 part = 2; part < 2 * w->most; part *= 2) {
+        w->name(name, sizeof name, w->settings, part);
+        if (w->foresee(&m, w->settings, part, w->stage) == 0 && memory_offer(out, &m, left_bytes, "%s", name))
+            return;
+    }
+    text_printf(out, "no smaller batch would do: make the tokenizer smaller, or what it takes at once");
+}
+
+static int check_memory(const struct codec_wanted *w)
+{
+    struct memory_wanted all = {.what = "a step", .say_what_fits = say_what_fits, .context = w};
+    struct step_memory *m = &all.memory;
+    if (device_left_bytes(w->stage->device) == INT64_MAX)
+        return 0;
+    if (w->foresee(m, w->settings, 1, w->stage))
+        return -1;
+    all.certain_bytes = m->copies + m->masters + m->moments + m->gradients;
+    return memory_check(&all, w->stage->device);
+}
+
+int vision_check_memory(const struct vision_settings *s, const struct stage *stage)
+{
+    i64 most = max_i64(s->batch, s->clip_steps ? max_i64(s->clip_batch, s->still_batch) : 0);
+    return check_memory(&(struct codec_wanted){s, stage, foresee_vision_part, name_vision_part, most});
+}
+
+int audio_check_memory(const struct audio_settings *s, const struct stage *stage)
+{
+    return check_memory(&(struct codec_wanted){s, stage, foresee_audio_part, name_audio_part, s->batch});
 }

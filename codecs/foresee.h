@@ -17,5 +17,8 @@ int vision_foresee(struct codec_needs *needs, const struct vision_settings *sett
                    enum dtype dtype);
 int audio_foresee(struct codec_needs *needs, const struct audio_settings *settings, struct device *meta,
                   enum dtype dtype);
+/* Before media are read and the tokenizer is opened; as memory_check (train/fits.h). */
+int vision_check_memory(const struct vision_settings *settings, const struct stage *stage);
+int audio_check_memory(const struct audio_settings *settings, const struct stage *stage);
 
 #endif

@@ -1,3 +1,4 @@
+#include "codecs/foresee.h"
 #include "codecs/vision_step.h"
 
 #define ROW(member, ...) SETTING(struct vision_settings, member, __VA_ARGS__)
@@ -258,7 +259,9 @@ static int run_stage(const struct vision_settings *s, const struct stage *stage,
 int vision_stage(const void *settings, const struct stage *stage)
 {
     struct vision_media media = {0}, held_out = {0};
-    int status = load_media(&media, &held_out, settings, stage->recipe_seed);
+    int status = vision_check_memory(settings, stage);
+    if (status == 0)
+        status = load_media(&media, &held_out, settings, stage->recipe_seed);
     if (status == 0)
         status = run_stage(settings, stage, &media, &held_out);
     vision_media_release(&media);

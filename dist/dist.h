@@ -150,7 +150,7 @@ struct comm *tcp_open(const struct launch *launch);
 /* Connections to all other ranks (-1: this one), within launch_wait_s. -1 and a message that names who did not come. */
 int rendezvous(int *sockets, const struct launch *launch);
 struct comm *nccl_over(struct comm *host, struct device *device); /* a data plane; NULL and a message */
-i64 nccl_version(void); /* of the library that is loaded, 22809 of 2.28.9; 0: the program was built without */
+i64 nccl_version(void); /* of the library that is loaded, 22809 of 2.28.9; 0 and a message: there is none */
 
 /* ---- Layout ---- */
 struct layout {

@@ -15,11 +15,26 @@
 #include "dist/dist.h"
 
 #ifdef WEFT_WITH_NCCL
+#include "core/library.h"
+
 #include <nccl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifndef NCCL_FILES /* the emulated one is the program itself */
+#define NCCL_FILES "libnccl.so.2", WEFT_NCCL_LIBRARIES "/libnccl.so.2"
+#endif
+/* clang-format off */
+#define NCCL(F) \
+    F(ncclGetVersion) F(ncclGetErrorString) F(ncclGetLastError) F(ncclGetUniqueId) F(ncclCommInitRankConfig) \
+    F(ncclCommFinalize) F(ncclCommDestroy) F(ncclCommAbort) F(ncclCommGetAsyncError) F(ncclGroupStart) F(ncclGroupEnd) \
+    F(ncclAllGather) F(ncclAllReduce) F(ncclBroadcast) F(ncclReduce) F(ncclReduceScatter) F(ncclSend) F(ncclRecv)
+/* clang-format on */
+static struct {
+    NCCL(LIBRARY_POINTER)
+} lib;
 
 enum { CALLS_MOST = 1024, PARCELS_MOST = 64, PIECE_ELEMENTS = 1 << 20, LETTER_TAG = 0, ABORT_S = 20 };
 enum { GROUP_MOST = 64 }; /* pieces whose sums NCCL is given at once */
@@ -81,7 +96,7 @@ static void check_cuda(struct comm *comm, cudaError_t status, const char *call)
 static void check(struct comm *comm, ncclComm_t nccl, ncclResult_t result, const char *what)
 {
     if (result != ncclSuccess && result != ncclInProgress)
-        comm_stop(comm, "NCCL: %s: %s (%s)", what, ncclGetErrorString(result), ncclGetLastError(nccl));
+        comm_stop(comm, "NCCL: %s: %s (%s)", what, lib.ncclGetErrorString(result), lib.ncclGetLastError(nccl));
 }
 
 static void pause_s(double seconds)
@@ -95,7 +110,7 @@ static void settle(struct comm *comm, ncclComm_t nccl, ncclResult_t result, cons
     double begin_s = clock_s();
     check(comm, nccl, result, what);
     while (result == ncclInProgress) {
-        check(comm, nccl, ncclCommGetAsyncError(nccl, &result), what);
+        check(comm, nccl, lib.ncclCommGetAsyncError(nccl, &result), what);
         check(comm, nccl, result, what);
         if (clock_s() - begin_s > (double)launch_wait_s())
             comm_stop(comm, "NCCL: %s: not all ranks came within %lld s (WEFT_WAIT_S)", what,
@@ -120,7 +135,7 @@ static void check_edges(struct state *s)
 {
     ncclResult_t result;
     for (struct edge *e = s->edges; e; e = e->next) {
-        check(s->comm, e->nccl, ncclCommGetAsyncError(e->nccl, &result), "messages");
+        check(s->comm, e->nccl, lib.ncclCommGetAsyncError(e->nccl, &result), "messages");
         check(s->comm, e->nccl, result, "messages");
     }
 }
@@ -153,7 +168,7 @@ static void look_after(double begin_s)
     double stood_s = clock_s() - (begin_s > queued.moved_s ? begin_s : queued.moved_s);
     for (struct state *s = queued.comms; s; s = s->next) {
         ncclResult_t result;
-        check(s->comm, s->nccl, ncclCommGetAsyncError(s->nccl, &result), "asking for errors");
+        check(s->comm, s->nccl, lib.ncclCommGetAsyncError(s->nccl, &result), "asking for errors");
         check(s->comm, s->nccl, result, suspect(s->comm));
         check_edges(s);
         if (!s->next) /* the first one that was opened: the world */
@@ -236,12 +251,12 @@ static void mark(struct comm *comm, const char *name, i64 bytes)
 
 static void begin_group(struct comm *comm, const char *name)
 {
-    check(comm, state_of(comm)->nccl, ncclGroupStart(), name);
+    check(comm, state_of(comm)->nccl, lib.ncclGroupStart(), name);
 }
 
 static void end_group(struct comm *comm, const char *name)
 {
-    settle(comm, state_of(comm)->nccl, ncclGroupEnd(), name);
+    settle(comm, state_of(comm)->nccl, lib.ncclGroupEnd(), name);
 }
 
 static void exchange(struct comm *comm, const struct span *out, const struct span *in)
@@ -255,10 +270,11 @@ static void exchange(struct comm *comm, const struct span *out, const struct spa
         bytes += in[next].bytes;
         if (out[before].bytes)
             check(comm, nccl,
-                  ncclRecv(out[before].data, (size_t)out[before].bytes, ncclUint8, before, nccl, queue_of(comm)),
+                  lib.ncclRecv(out[before].data, (size_t)out[before].bytes, ncclUint8, before, nccl, queue_of(comm)),
                   "exchange");
         if (in[next].bytes)
-            check(comm, nccl, ncclSend(in[next].data, (size_t)in[next].bytes, ncclUint8, next, nccl, queue_of(comm)),
+            check(comm, nccl,
+                  lib.ncclSend(in[next].data, (size_t)in[next].bytes, ncclUint8, next, nccl, queue_of(comm)),
                   "exchange");
     }
     end_group(comm, "exchange");
@@ -291,11 +307,12 @@ static void all_gather(struct comm *comm, void *data, const i64 *bytes)
     char *at = data, *own = at + sum_until(bytes, comm->rank);
     begin_group(comm, "all-gather");
     if (all_alike(comm, bytes))
-        check(comm, nccl, ncclAllGather(own, data, (size_t)bytes[0], ncclUint8, nccl, queue_of(comm)), "all-gather");
+        check(comm, nccl, lib.ncclAllGather(own, data, (size_t)bytes[0], ncclUint8, nccl, queue_of(comm)),
+              "all-gather");
     else
         for (i64 r = 0; r < comm->size; at += bytes[r++])
             if (bytes[r])
-                check(comm, nccl, ncclBroadcast(at, at, (size_t)bytes[r], ncclUint8, (int)r, nccl, queue_of(comm)),
+                check(comm, nccl, lib.ncclBroadcast(at, at, (size_t)bytes[r], ncclUint8, (int)r, nccl, queue_of(comm)),
                       "all-gather");
     end_group(comm, "all-gather");
     mark(comm, "all-gather", sum_until(bytes, comm->size));
@@ -304,7 +321,7 @@ static void all_gather(struct comm *comm, void *data, const i64 *bytes)
 static void broadcast(struct comm *comm, void *data, i64 bytes, i64 root)
 {
     ncclComm_t nccl = state_of(comm)->nccl;
-    settle(comm, nccl, ncclBroadcast(data, data, (size_t)bytes, ncclUint8, (int)root, nccl, queue_of(comm)),
+    settle(comm, nccl, lib.ncclBroadcast(data, data, (size_t)bytes, ncclUint8, (int)root, nccl, queue_of(comm)),
            "broadcast");
     mark(comm, "broadcast", bytes);
 }
@@ -361,13 +378,13 @@ static void put_sums(struct comm *comm, void *data, const i64 *counts, enum dtyp
     i64 element = dtype_bytes(dtype);
     char *at = data, *own = at + sum_until(counts, comm->rank) * element;
     if (all_alike(comm, counts))
-        check(comm, nccl, ncclReduceScatter(data, own, (size_t)counts[0], data_type(dtype), ncclSum, nccl, stream),
+        check(comm, nccl, lib.ncclReduceScatter(data, own, (size_t)counts[0], data_type(dtype), ncclSum, nccl, stream),
               "reduce-scatter");
     else
         for (i64 r = 0; r < comm->size; at += counts[r++] * element)
             if (counts[r])
                 check(comm, nccl,
-                      ncclReduce(at, at, (size_t)counts[r], data_type(dtype), ncclSum, (int)r, nccl, stream),
+                      lib.ncclReduce(at, at, (size_t)counts[r], data_type(dtype), ncclSum, (int)r, nccl, stream),
                       "reduce-scatter");
 }
 
@@ -431,7 +448,8 @@ static void all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtyp
 {
     ncclComm_t nccl = state_of(comm)->nccl;
     if (dtype != DTYPE_BF16) {
-        settle(comm, nccl, ncclAllReduce(data, data, (size_t)count, data_type(dtype), ncclSum, nccl, queue_of(comm)),
+        settle(comm, nccl,
+               lib.ncclAllReduce(data, data, (size_t)count, data_type(dtype), ncclSum, nccl, queue_of(comm)),
                "all-reduce");
         mark(comm, "all-reduce", count * dtype_bytes(dtype));
         return;
@@ -449,7 +467,7 @@ static void all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtyp
 static ncclUniqueId make_id(struct comm *host)
 {
     ncclUniqueId id;
-    check(host, NULL, ncclGetUniqueId(&id), "an id for a comm");
+    check(host, NULL, lib.ncclGetUniqueId(&id), "an id for a comm");
     return id;
 }
 
@@ -458,15 +476,15 @@ static ncclComm_t join(struct comm *host, ncclUniqueId id, i64 rank, i64 ranks)
     ncclComm_t nccl = NULL;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    ncclResult_t result = ncclCommInitRankConfig(&nccl, (int)ranks, id, (int)rank, &config);
+    ncclResult_t result = lib.ncclCommInitRankConfig(&nccl, (int)ranks, id, (int)rank, &config);
     settle(host, nccl, result, "joining the other ranks");
     return nccl;
 }
 
 static void leave(struct comm *comm, ncclComm_t nccl)
 {
-    settle(comm, nccl, ncclCommFinalize(nccl), "leaving the other ranks");
-    ncclCommDestroy(nccl);
+    settle(comm, nccl, lib.ncclCommFinalize(nccl), "leaving the other ranks");
+    lib.ncclCommDestroy(nccl);
 }
 
 /* ---- Messages ---- */
@@ -478,8 +496,8 @@ static void greet(struct comm *comm, struct edge *e)
     bool sends = e->from == comm->rank;
     void *word = comm_scratch(comm, 64);
     settle(comm, e->nccl,
-           sends ? ncclSend(word, 1, ncclUint8, 1, e->nccl, e->stream)
-                 : ncclRecv(word, 1, ncclUint8, 0, e->nccl, queue_of(comm)),
+           sends ? lib.ncclSend(word, 1, ncclUint8, 1, e->nccl, e->stream)
+                 : lib.ncclRecv(word, 1, ncclUint8, 0, e->nccl, queue_of(comm)),
            "greeting a neighbour");
 }
 
@@ -570,7 +588,7 @@ static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
     copy(comm, p->data, data, bytes);
     CUDA(comm, cudaEventRecord(p->copied, queue_of(comm)));
     CUDA(comm, cudaStreamWaitEvent(e->stream, p->copied, 0));
-    settle(comm, e->nccl, ncclSend(p->data, (size_t)bytes, ncclUint8, 1, e->nccl, e->stream), "send");
+    settle(comm, e->nccl, lib.ncclSend(p->data, (size_t)bytes, ncclUint8, 1, e->nccl, e->stream), "send");
     CUDA(comm, cudaEventRecord(p->left, e->stream));
     comm_send(comm_host(comm), to, LETTER_TAG, &letter, sizeof letter);
 }
@@ -613,7 +631,7 @@ static void check_size(struct comm *comm, i64 from, struct letter letter, i64 by
 
 static void receive_parcel(struct comm *comm, struct edge *e, void *data, i64 bytes)
 {
-    settle(comm, e->nccl, ncclRecv(data, (size_t)bytes, ncclUint8, 0, e->nccl, queue_of(comm)), "receive");
+    settle(comm, e->nccl, lib.ncclRecv(data, (size_t)bytes, ncclUint8, 0, e->nccl, queue_of(comm)), "receive");
     mark(comm, "receive", bytes);
 }
 
@@ -701,8 +719,8 @@ static void stop(struct comm *comm)
     alarm(ABORT_S);
     for (struct state *s = queued.comms; s; s = s->next) {
         for (struct edge *e = s->edges; e; e = e->next)
-            ncclCommAbort(e->nccl);
-        ncclCommAbort(s->nccl);
+            lib.ncclCommAbort(e->nccl);
+        lib.ncclCommAbort(s->nccl);
     }
     if (host->transport->stop)
         host->transport->stop(host);
@@ -722,14 +740,26 @@ static const struct transport nccl_transport = {.name = "nccl",
                                                 .close = close_nccl,
                                                 .stop = stop};
 
+static int open_library(void)
+{
+    static const struct library_function functions[] = {NCCL(LIBRARY_FUNCTION)};
+    const char *const files[] = {NCCL_FILES};
+    static bool opened;
+    opened = opened || library_open(functions, COUNT_OF(functions), files, COUNT_OF(files)) == 0;
+    return opened ? 0 : -1;
+}
+
 i64 nccl_version(void)
 {
     int version = 0;
-    return ncclGetVersion(&version) == ncclSuccess ? version : 0;
+    return open_library() == 0 && lib.ncclGetVersion(&version) == ncclSuccess ? version : 0;
 }
 
 static int check_version(void)
 {
+    if (open_library())
+        return error_prefix("ranks on GPUs talk over NCCL 2.19 or newer: install it (libnccl2, or `pip install "
+                            "nvidia-nccl-cu13`) and put its folder into LD_LIBRARY_PATH");
     i64 version = nccl_version(), unit = version < 10000 ? 1000 : 10000;
     return version >= OLDEST ? 0
                              : error_set("ranks on GPUs talk over NCCL 2.19 or newer, the one that is found here is "
@@ -758,6 +788,7 @@ struct comm *nccl_over(struct comm *host, struct device *device)
 #else
 i64 nccl_version(void)
 {
+    error_set("built without NCCL");
     return 0;
 }
 

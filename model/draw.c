@@ -406,19 +406,34 @@ static void draw_bits(struct decoder *d, struct drawn *to, struct tensor *logits
                                      &d->options.sampling);
 }
 
+/* Of a set of ids: what stands for the drawn one on the meta backend, which draws nothing. */
+static i32 first_of_set(const struct decoder *d, i32 set)
+{
+    i64 words = ceil_div(d->options.model->config.vocabulary, 32);
+    i32 id = 0;
+    u32 *bits = memory_alloc(words * 4);
+    device_get(d->options.model->device, bits, d->allowed + set * words, words * 4);
+    while (id < words * 32 - 1 && !(bits[id / 32] >> id % 32 & 1))
+        id++;
+    memory_free(bits);
+    return id;
+}
+
 /* Ids of one answer: as long as what was drawn is what was drafted, the next one counts too. Returns where those of the
  * next answer begin. */
 static i64 feed_ids(struct decoder *d, const struct drawn *drawn, i64 i)
 {
     struct flow *f = d->text.flow[i];
+    bool meta = d->options.model->device->backend == BACKEND_META;
     struct draft_counts none = {0}, *counts = d->options.draft_counts ? d->options.draft_counts : &none;
     i64 next = i + 1 + f->draft_count;
     counts->drafted += f->draft_count;
     f->draft_count = 0;
     for (bool accepted = true; accepted && !f->answer->done; i++) {
-        feed_id(d, f, drawn->code[i], measures(d) ? -drawn->logprob[i] : drawn->logprob[i],
+        i32 id = meta ? first_of_set(d, d->text.set[i]) : drawn->code[i];
+        feed_id(d, f, id, measures(d) ? -drawn->logprob[i] : drawn->logprob[i],
                 d->options.want_entropy ? drawn->entropy[i] : 0);
-        accepted = drawn->code[i] == d->text.draft[i];
+        accepted = id == d->text.draft[i];
         counts->accepted += accepted;
         if (accepted && !f->answer->done)
             grammar_take(&f->grammar, 1);

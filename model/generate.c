@@ -24,7 +24,7 @@ int generate(struct answer *answers, const struct decoder_options *o, const stru
     }
     if (count == 0)
         return 0;
-    decoder_open(&d, o, min_i64(seats ? seats : 16, count), columns);
+    decoder_open(&d, o, min_i64(seats ? seats : GENERATE_SEATS, count), columns);
     decoder_begin(&d, answers, requests, count);
     int status = 0;
     while (status == 0 && decoder_step(&d)) {

@@ -3,6 +3,7 @@
 #define WEFT_MODEL_GENERATE_H
 #include "model/decode.h"
 
+enum { GENERATE_SEATS = 16 };
 /* answers [requests * copies], zeroed; the caller releases them. seats: requests at a time, 0: 16. bar: moved as
  * answers are done; NULL: none. -1 and a message: a prompt the grammar does not take, or interrupted. */
 int generate(struct answer *answers, const struct decoder_options *options, const struct generate_request *requests,

@@ -1,11 +1,12 @@
 #include "rl/eval.h"
 
+#include "rl/foresee.h"
 #include "train/train.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { EVAL_SEATS = 64, ANSWERS_KEPT = 12 };
+enum { ANSWERS_KEPT = 12 };
 
 /* ---- Prompts ---- */
 
@@ -127,9 +128,10 @@ static int score_prompts(struct eval_scores *out, struct model *model, const str
 {
     struct sampler sampler;
     struct judge *judge = judge_open(&s->judge, tokenizer, NULL, 0);
-    const struct sampler_room room = {min_i64(EVAL_SEATS, prompts->count), s->copies, prompts->longest, s->max_tokens,
-                                      0};
+    struct sampler_room room = {min_i64(RL_EVAL_SEATS, prompts->count), s->copies, prompts->longest, s->max_tokens, 0};
     int status = judge_check(judge, prompts);
+    if (status == 0)
+        status = sampler_check_memory(&room, model, sub, tokenizer);
     if (status == 0)
         status = sampler_open(&sampler, model, sub, tokenizer, &room);
     if (status == 0) {

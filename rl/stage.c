@@ -1,6 +1,7 @@
 #include "rl/rl.h"
 
 #include "core/json.h"
+#include "rl/foresee.h"
 #include "rl/learn.h"
 #include "rl/pool.h"
 #include "train/pretrain.h"
@@ -100,13 +101,17 @@ static int open_prompts(struct run *r)
     return 0;
 }
 
+struct sampler_room rl_room(const struct rl_settings *s, i64 longest)
+{
+    i64 all = s->prompts_per_step * s->buffer_batches;
+    return (struct sampler_room){
+        min_i64(s->seats ? s->seats : all, all), s->group, longest, s->max_tokens, s->speculate, .as_trained = true};
+}
+
 static int open_sampler(struct run *r)
 {
     const struct rl_settings *s = r->s;
-    i64 seats = s->seats ? s->seats : s->prompts_per_step * s->buffer_batches;
-    seats = min_i64(seats, s->prompts_per_step * s->buffer_batches);
-    const struct sampler_room room = {seats,         s->group,     r->prompts.longest,
-                                      s->max_tokens, s->speculate, .as_trained = true};
+    const struct sampler_room room = rl_room(s, r->prompts.longest);
     if (sampler_open(&r->sampler, &r->model, &r->full, r->tokenizer, &room))
         return -1;
     r->pool.route_width = r->sampler.route_width;
@@ -135,8 +140,8 @@ static int measure(struct eval_scores *out, const struct eval_kept *kept, struct
                    double temperature, i64 copies)
 {
     struct sampler sampler;
-    const struct sampler_room room = {min_i64(64, prompts->count), copies, prompts->longest, r->s->max_tokens,
-                                      r->s->speculate};
+    const struct sampler_room room = {min_i64(RL_EVAL_SEATS, prompts->count), copies, prompts->longest,
+                                      r->s->max_tokens, r->s->speculate};
     struct judge *judge = judge_open(&r->s->judge, r->tokenizer, NULL, 0);
     int status = sampler_open(&sampler, &r->model, &r->full, r->tokenizer, &room);
     if (status == 0)
@@ -425,9 +430,35 @@ static int train(struct run *r)
     return status ? status : finish(r);
 }
 
+/* Weights, the answers' cache and the step that learns from them at once. */
+static int check_memory(const struct run *r)
+{
+    struct model_config config;
+    const struct stage *stage = r->stage;
+    if (model_config_load(&config, r->s->from))
+        return -1;
+    return rl_check_memory(&(struct rl_wanted){.settings = r->s,
+                                               .config = &config,
+                                               .tokenizer = r->tokenizer,
+                                               .prompts = &r->prompts,
+                                               .held_out = &r->held_out,
+                                               .dtype = stage->dtype,
+                                               .fp8 = stage->fp8,
+                                               .gpu_has_fp8 = stage->device->has_fp8},
+                           stage->device);
+}
+
+static int open_model(struct run *r)
+{
+    const struct stage *stage = r->stage;
+    if (open_prompts(r) || check_memory(r))
+        return -1;
+    return model_load(&r->model, stage->device, r->s->from, stage->dtype, true);
+}
+
 static int run_with_model(struct run *r)
 {
-    if (open_prompts(r) || open_start(r))
+    if (open_start(r))
         return -1;
     submodel_full(&r->full, &r->model.config);
     r->success = memory_alloc(r->prompts.count * 8);
@@ -455,7 +486,7 @@ int rl_stage(const void *settings, const struct stage *stage)
     r->s = s;
     r->stage = stage;
     r->heldout = json_object();
-    int status = model_load(&r->model, stage->device, r->s->from, stage->dtype, true);
+    int status = open_model(r);
     if (status == 0) {
         if (stage->fp8)
             weights_fp8(&r->model.weights);

@@ -3,6 +3,7 @@
 #include "data/cells.h"
 #include "data/media.h"
 #include "data/shaped.h"
+#include "train/foresee.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -390,6 +391,15 @@ void studio_check_guidance(const struct studio *s, double guidance)
     memory_free(path);
 }
 
+/* A shape's token and the bracket after it, or shapes to choose from. */
+static bool any_picture(const struct generate_request *requests, i64 count)
+{
+    bool any = false;
+    for (i64 i = 0; i < count; i++)
+        any |= requests[i].opening_count == 2 || requests[i].choice_count;
+    return any;
+}
+
 int studio_generate(struct answer *answers, struct studio *s, const struct generate_request *requests, i64 count,
                     const struct studio_options *o)
 {
@@ -403,7 +413,14 @@ int studio_generate(struct answer *answers, struct studio *s, const struct gener
                                 .sampling = o->sampling,
                                 .speculate = o->speculate,
                                 .draft_counts = o->draft_counts};
-    return generate(answers, &d, requests, count, o->seats, o->bar);
+    struct decoding_wanted wanted = {.options = &d,
+                                     .requests = requests,
+                                     .count = count,
+                                     .seats = min_i64(o->seats ? o->seats : GENERATE_SEATS, count),
+                                     .fixed_length = any_picture(requests, count)};
+    if (decoding_check_memory(&wanted))
+        return -1;
+    return generate(answers, &d, requests, count, wanted.seats, o->bar);
 }
 
 /* ---- Answers ---- */

@@ -20,6 +20,7 @@ void tape_ensure_gradient(struct tape *tape, struct tensor *t);
 void segments_clear(struct tape *tape);
 void segments_close(struct tape *tape);
 i64 segments_peak_bytes(const struct tape *tape);
+i64 segments_rounding_bytes(const struct tape *tape);
 bool segments_deferring(const struct tape *tape); /* ops that were called have not run */
 
 #endif

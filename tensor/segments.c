@@ -208,6 +208,12 @@ i64 segments_peak_bytes(const struct tape *tape)
     return s ? s->arena.peak_bytes + s->kept.peak_bytes : 0;
 }
 
+i64 segments_rounding_bytes(const struct tape *tape)
+{
+    const struct segments *s = tape->segments;
+    return s ? arena_rounding_bytes(tape->device, &s->arena) + arena_rounding_bytes(tape->device, &s->kept) : 0;
+}
+
 void segments_close(struct tape *tape)
 {
     struct segments *s = tape->segments;

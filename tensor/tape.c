@@ -49,6 +49,18 @@ i64 tape_peak_bytes(const struct tape *tape)
     return tape->arena.peak_bytes + tape->kept.peak_bytes + segments_peak_bytes(tape);
 }
 
+i64 arena_rounding_bytes(const struct device *device, const struct arena *arena)
+{
+    bool grows = device->memory->grow || (device->backend == BACKEND_META && device->recorder);
+    return grows ? round_up(arena->peak_bytes, GROW_BYTES) - arena->peak_bytes : 0;
+}
+
+i64 tape_rounding_bytes(const struct tape *tape)
+{
+    return arena_rounding_bytes(tape->device, &tape->arena) + arena_rounding_bytes(tape->device, &tape->kept) +
+           segments_rounding_bytes(tape);
+}
+
 static void *host_alloc(struct tape *tape, i64 bytes)
 {
     return memset(arena_alloc(&tape->host, bytes), 0, (size_t)bytes);

@@ -87,6 +87,9 @@ void tape_open(struct tape *tape, struct device *device, enum dtype activations,
 void tape_close(struct tape *tape);
 void tape_clear(struct tape *tape, bool recording); /* before each forward */
 i64 tape_peak_bytes(const struct tape *tape);       /* of device memory */
+/* What a GPU (or meta as one) has behind an arena, or a tape's, beyond the bytes that were taken of it. */
+i64 arena_rounding_bytes(const struct device *device, const struct arena *arena);
+i64 tape_rounding_bytes(const struct tape *tape);
 
 /* For writers of ops (here, and dist/'s collectives). The record's struct begins with struct tape_record; the call
  * returns it zeroed, to be filled, or NULL if the tape does not record or no input needs a gradient. */

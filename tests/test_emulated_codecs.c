@@ -1,9 +1,12 @@
 /* Tokenizers in training by CUDA graphs, on the emulated GPU: the same weights and losses as without, down to the last
- * bit, and how many launches a warm step takes. */
+ * bit, how many launches a warm step takes; and its memory is what was foreseen. */
 #include <cuda_runtime.h>
 
 #include "codecs/audio_step.h"
+#include "codecs/foresee.h"
 #include "tests/vision_fixture.h"
+
+#include <unistd.h>
 
 enum { STEPS = 12, CHANGE = 6 }; /* from step CHANGE on: clips, or codes */
 
@@ -165,11 +168,186 @@ static void a_step_on_sounds_is_two_graphs(void **state)
     check("audio", train_audio, 24);
 }
 
+/* ---- Memory ---- */
+
+static void limit_memory(i64 bytes)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)bytes);
+    setenv("WEFT_EMU_MEMORY", text, 1);
+}
+
+enum { ROOM = 2000000000 };
+typedef i64 use_fn(i64 batch); /* steps; what they took */
+typedef int check_fn(i64 batch, i64 *foreseen);
+
+static struct stage a_stage(void)
+{
+    return (struct stage){.device = &device, .dtype = DTYPE_BF16};
+}
+
+static void read_vision(struct vision_settings *s, i64 batch)
+{
+    const struct setting_override all[] = {
+        {"data", "./none"}, {"size", "32"},         {"stride", "8"},     {"bits", "16"},      {"frames", "5"},
+        {"steps", "1"},     {"channels", "[8, 8]"}, {"clip_batch", "1"}, {"clip_steps", "1"}, {"still_batch", "1"}};
+    assert_int_equal(settings_read(s, vision_stage_table, NULL, NULL, all, COUNT_OF(all)), 0);
+    s->batch = batch;
+}
+
+static i64 use_vision(i64 batch)
+{
+    struct vision_settings s = {0};
+    u8 *clip = toy_pixels(1, 5, 32);
+    i64 frames = 5;
+    struct vision_media media = {.request = {.shapes = SQUARE(32)},
+                                 .still_count = 1,
+                                 .stills = &clip,
+                                 .clip_count = 1,
+                                 .clips = &clip,
+                                 .clip_frames = &frames};
+    struct vision_config config;
+    read_vision(&s, batch);
+    assert_int_equal(vision_stage_config(&config, &s, &media, true), 0);
+    struct vision_trainer t = {.settings = &s, .media = &media, .seed = 5, .still_steps = 1, .clip_steps = 1};
+    vision_trainer_open(&t, &device, &config, DTYPE_BF16);
+    vision_init(&t.vision, 5);
+    take_vision_step(&t, 0);
+    take_vision_step(&t, 1);
+    i64 used = ROOM - device_left_bytes(&device);
+    vision_trainer_close(&t);
+    memory_free(clip);
+    settings_release(&s, vision_stage_table);
+    return used;
+}
+
+static int check_vision(i64 batch, i64 *foreseen)
+{
+    struct vision_settings s = {0};
+    struct codec_needs needs;
+    struct device meta;
+    struct stage stage = a_stage();
+    read_vision(&s, batch);
+    device_open_meta(&meta);
+    device_meta_gpu(&meta, true);
+    assert_int_equal(vision_foresee(&needs, &s, &meta, DTYPE_BF16), 0);
+    device_close(&meta);
+    *foreseen = step_memory_gpu(&needs.memory);
+    int status = vision_check_memory(&s, &stage);
+    settings_release(&s, vision_stage_table);
+    return status;
+}
+
+static void read_audio(struct audio_settings *s, i64 batch)
+{
+    const struct setting_override all[] = {
+        {"data", "./none"}, {"width", "32"}, {"latent", "16"},  {"codes", "16"},
+        {"levels", "2"},    {"steps", "2"},  {"crop_s", "0.3"}, {"unquantised_share", "0.5"}};
+    assert_int_equal(settings_read(s, audio_stage_table, NULL, NULL, all, COUNT_OF(all)), 0);
+    s->batch = batch;
+}
+
+static i64 use_audio(i64 batch)
+{
+    enum { SAMPLES = 8 * 1280 };
+    static int16_t values[SAMPLES];
+    struct audio_settings s = {0};
+    for (i64 i = 0; i < SAMPLES; i++)
+        values[i] = (int16_t)(8000 * sin((double)i * (0.05 + (double)i * 1e-5)));
+    struct audio_clip clip = {.text = "", .speaker = "", .samples = SAMPLES, .values = values};
+    struct audio_media media = {.clips = &clip, .count = 1, .samples = SAMPLES};
+    read_audio(&s, batch);
+    struct audio_trainer t = {.settings = &s, .media = &media, .seed = 1};
+    audio_trainer_open(&t, &device, DTYPE_BF16);
+    weights_init(&t.audio.weights, 1);
+    take_audio_step(&t, 0);
+    take_audio_step(&t, 1);
+    i64 used = ROOM - device_left_bytes(&device);
+    audio_trainer_close(&t);
+    settings_release(&s, audio_stage_table);
+    return used;
+}
+
+static int check_audio(i64 batch, i64 *foreseen)
+{
+    struct audio_settings s = {0};
+    struct codec_needs needs;
+    struct device meta;
+    struct stage stage = a_stage();
+    read_audio(&s, batch);
+    device_open_meta(&meta);
+    device_meta_gpu(&meta, true);
+    assert_int_equal(audio_foresee(&needs, &s, &meta, DTYPE_BF16), 0);
+    device_close(&meta);
+    *foreseen = step_memory_gpu(&needs.memory);
+    int status = audio_check_memory(&s, &stage);
+    settings_release(&s, audio_stage_table);
+    return status;
+}
+
+/* What check says on the error output. */
+static int said_by(char said[2048], check_fn *look, i64 batch, i64 *foreseen)
+{
+    int ends[2], kept = dup(STDERR_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[1]);
+    int status = look(batch, foreseen);
+    fflush(stderr);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    ssize_t n = read(ends[0], said, 2047);
+    said[n > 0 ? n : 0] = 0;
+    close(ends[0]);
+    return status;
+}
+
+/* Steps take what is foreseen, to the byte. Of a large batch, half is said to fit where half fits, and none where not
+ * even the weights do. */
+static void check_memory(check_fn *look, use_fn *use, i64 batch, i64 large)
+{
+    char said[2048], offer[64];
+    i64 foreseen, half, all;
+    limit_memory(ROOM);
+    assert_int_equal(look(batch, &foreseen), 0);
+    assert_int_equal(use(batch), foreseen);
+    assert_int_equal(said_by(said, look, large / 2, &half), 0);
+    assert_string_equal(said, "");
+    limit_memory(half);
+    assert_int_equal(said_by(said, look, large, &all), 0);
+    assert_true(all > half && half > foreseen);
+    snprintf(offer, sizeof offer, "batch=%lld", (long long)large / 2);
+    assert_non_null(strstr(said, "warning: a step takes "));
+    assert_non_null(strstr(said, offer));
+    snprintf(offer, sizeof offer, "would take %.1f MB", (double)half * 1e-6);
+    assert_non_null(strstr(said, offer));
+    limit_memory(1 << 10);
+    assert_int_equal(look(large, &all), -1);
+    assert_non_null(strstr(error_text(), "no smaller batch would do"));
+    limit_memory(foreseen);
+    use(batch);
+    unsetenv("WEFT_EMU_MEMORY");
+}
+
+static void vision_takes_what_is_foreseen(void **state)
+{
+    (void)state;
+    check_memory(check_vision, use_vision, 2, 4096);
+}
+
+static void audio_takes_what_is_foreseen(void **state)
+{
+    (void)state;
+    check_memory(check_audio, use_audio, 2, 2048);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_on_pictures_is_two_graphs),
         cmocka_unit_test(a_step_on_sounds_is_two_graphs),
+        cmocka_unit_test(vision_takes_what_is_foreseen),
+        cmocka_unit_test(audio_takes_what_is_foreseen),
     };
     if (device_open_cuda(&device, 0))
         panic("%s", error_text());

@@ -57,6 +57,33 @@ static void devices_that_cannot_be_used(void **state)
     expect_described("0: emulated GPU, sm_90, ");
 }
 
+/* Before any was opened: afterwards they stay. */
+static void libraries_that_are_missing(void **state)
+{
+    struct device device;
+    struct comm host = {.name = "world", .size = 2};
+    struct text said = {0};
+    (void)state;
+    setenv("WEFT_EMU_CUBLASLT", "libcublasLt.so.99", 1);
+    assert_int_equal(device_open_cuda(&device, 0), -1);
+    assert_non_null(strstr(error_text(), "products on a GPU are cuBLASLt's, of CUDA's major version 12: install it ("));
+    assert_non_null(strstr(error_text(), "LD_LIBRARY_PATH: libcublasLt.so.99: cannot open shared object file"));
+    assert_int_equal(cuda_describe(&said), -1);
+    text_release(&said);
+    setenv("WEFT_EMU_CUBLASLT", "libm.so.6", 1); /* is none */
+    assert_int_equal(device_open_cuda(&device, 0), -1);
+    assert_non_null(strstr(error_text(), "undefined symbol: cublasLt"));
+    unsetenv("WEFT_EMU_CUBLASLT");
+    assert_int_equal(device_open_cuda(&device, 0), 0);
+    setenv("WEFT_EMU_NCCL_FILE", "libnccl.so.99", 1);
+    assert_null(nccl_over(&host, &device));
+    assert_non_null(strstr(error_text(), "ranks on GPUs talk over NCCL 2.19 or newer: install it ("));
+    assert_non_null(strstr(error_text(), "LD_LIBRARY_PATH: libnccl.so.99: cannot open shared object file"));
+    assert_int_equal(nccl_version(), 0);
+    unsetenv("WEFT_EMU_NCCL_FILE");
+    device_close(&device);
+}
+
 /* The check comes before anything is said to other ranks. */
 static void libraries_of_the_wrong_version(void **state)
 {
@@ -88,7 +115,7 @@ static struct step_wanted wanted_of_toy(void)
                                 .optimizer = &optimizer,
                                 .rows = 16,
                                 .micro_rows = 8,
-                                .length = 128,
+                                .length = 4096,
                                 .dtype = DTYPE_BF16,
                                 .layout = {.bucket_bytes = 1 << 16},
                                 .ranks = 1,
@@ -154,11 +181,137 @@ static void steps_that_do_not_fit_say_what_would(void **state)
     const struct step_memory *m = &needs.memory;
     (void)state;
     assert_int_equal(step_foresee(&needs, &wanted, 0), 0);
-    i64 model = m->copies + m->masters + m->moments + m->gradients, step = model + m->activations + m->buckets;
-    assert_true(m->activations > model);
+    i64 model = m->copies + m->masters + m->moments + m->gradients, step = step_memory_gpu(m);
+    assert_true(m->activations > 4 * GROW_BYTES);
     expect_said(step, check_toy, 0, NULL, NULL);
     expect_said(step - 1, check_toy, 0, "warning: a step takes ", "batch.micro_rows=4 would take ");
     expect_said(model - 1, check_toy, 5, "error: a step takes ", "neither fewer rows, nor recompute=true, nor");
+}
+
+/* ---- Decoding ---- */
+
+enum { LENGTH = 30000, SEATS = 8 };
+static struct model toy;
+static struct submodel full;
+static i64 seats_wanted = SEATS, length_wanted = LENGTH, prompt_length = 64, seats_given;
+
+/* As a stage decodes: what fits is found, and a few steps of it are taken. `used` is what they took. */
+static void decode_toy(void)
+{
+    static i32 ids[64];
+    struct part part = {.kind = STREAM_TEXT, .ids = ids, .count = prompt_length};
+    struct generate_request requests[SEATS];
+    struct answer answers[SEATS] = {0};
+    struct decoder d;
+    const struct decoder_options o = {.model = &toy, .sub = &full, .vocabulary = &vocabulary_of_text};
+    for (int i = 0; i < SEATS; i++)
+        requests[i] = (struct generate_request){
+            .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = length_wanted, .copies = 1};
+    struct decoding_wanted wanted = {.options = &o, .requests = requests, .count = SEATS, .seats = seats_wanted};
+    if (decoding_check_memory(&wanted)) {
+        fprintf(stderr, "error: %s", error_text());
+        _exit(5);
+    }
+    if (seats_given)
+        wanted.seats = seats_given;
+    i64 before = device_left_bytes(&gpu);
+    decoder_open(&d, &o, wanted.seats, request_columns(&o, &requests[0]));
+    decoder_begin(&d, answers, requests, SEATS);
+    for (int step = 0; step < 4; step++)
+        decoder_step(&d);
+    fprintf(stderr, "seats %lld used %lld", (long long)wanted.seats, (long long)(before - device_left_bytes(&gpu)));
+}
+
+/* The model stands before memory is little. */
+static void check_decoding(i64 bytes, int status, const char *words, const char *more)
+{
+    char said[2048] = "", limit[32];
+    int pipe_of[2], is = 0;
+    size_t length = 0;
+    assert_int_equal(pipe(pipe_of), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(pipe_of[1], STDERR_FILENO);
+        require(device_open_cuda(&gpu, 0) == 0, "%s", error_text());
+        config = toy_config(4, TOY_DENSE);
+        config.max_positions = 16 * LENGTH;
+        toy_open(&toy, &gpu, &config, false);
+        submodel_full(&full, &config);
+        snprintf(limit, sizeof limit, "%lld", (long long)bytes + GROW_BYTES); /* one is the model's */
+        setenv("WEFT_EMU_MEMORY", limit, 1);
+        decode_toy();
+        _exit(0);
+    }
+    close(pipe_of[1]);
+    for (ssize_t n; (n = read(pipe_of[0], said + length, 2047 - length)) > 0;)
+        length += (size_t)n;
+    said[length] = 0;
+    close(pipe_of[0]);
+    waitpid(child, &is, 0);
+    is = WIFEXITED(is) ? WEXITSTATUS(is) : 128;
+    if (is != status || !strstr(said, words) || !strstr(said, more))
+        fail_msg("%lld bytes: status %d, expected %d and \"%s\", \"%s\": %s", (long long)bytes, is, status, words, more,
+                 said);
+}
+
+/* Of the toy on the meta backend. */
+static i64 decoding_bytes(i64 seats, i64 length)
+{
+    static i32 ids[64];
+    struct device meta;
+    struct step_memory m = {0};
+    struct part part = {.kind = STREAM_TEXT, .ids = ids, .count = prompt_length};
+    struct generate_request requests[SEATS];
+    struct decoder_options o = {.model = &toy, .sub = &full, .vocabulary = &vocabulary_of_text};
+    device_open_meta(&meta);
+    device_meta_gpu(&meta, true);
+    config = toy_config(4, TOY_DENSE);
+    config.max_positions = 16 * LENGTH;
+    require(model_open(&toy, &meta, &config, DTYPE_F32, false, NULL) == 0, "%s", error_text());
+    submodel_full(&full, &config);
+    for (int i = 0; i < SEATS; i++)
+        requests[i] = (struct generate_request){
+            .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = length, .copies = 1};
+    decoding_foresee(&m, &(struct decoding_wanted){.options = &o, .requests = requests, .count = SEATS, .seats = seats},
+                     &toy);
+    model_close(&toy);
+    device_close(&meta);
+    return step_memory_gpu(&m);
+}
+
+/* As many as fit; what they take is what was foreseen, to the byte; one too many is too much. */
+static void decoders_take_as_many_requests_as_fit(void **state)
+{
+    char used[64];
+    i64 all = decoding_bytes(SEATS, LENGTH), half = decoding_bytes(SEATS / 2, LENGTH), one = decoding_bytes(1, LENGTH);
+    (void)state;
+    assert_true(all > half + GROW_BYTES && half > one);
+    snprintf(used, sizeof used, "used %lld", (long long)all);
+    check_decoding(all, 0, "seats 8 ", used);
+    snprintf(used, sizeof used, "used %lld", (long long)half);
+    check_decoding(all - 1, 0, "seats 4 ", used);
+    seats_given = SEATS;
+    check_decoding(all - 1, STATUS_FAILED, "weft: the GPU has no ", "GiB more");
+    seats_given = 0;
+}
+
+static void decoders_that_do_not_fit_say_what_would(void **state)
+{
+    i64 length = 5 * LENGTH, bytes;
+    char words[64], used[64];
+    (void)state;
+    bytes = decoding_bytes(1, length);
+    seats_wanted = 1;
+    length_wanted = 2 * length;
+    snprintf(words, sizeof words, "answers of at most %lld would take %.1f MB", (long long)length,
+             (double)bytes * 1e-6);
+    check_decoding(bytes, 5, "error: decoding takes ", words);
+    length_wanted = length;
+    snprintf(used, sizeof used, "used %lld", (long long)bytes);
+    check_decoding(bytes, 0, "seats 1 ", used);
+    check_decoding(GROW_BYTES, 5, "error: decoding takes ", "no shorter answers would do: take weights of 8 or 4 bits");
+    seats_wanted = SEATS;
+    length_wanted = LENGTH;
 }
 
 /* A full GPU is no fault of the program: one line and no core dump. */
@@ -171,8 +324,13 @@ static void a_full_device_ends_with_a_message(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(drivers_that_cannot_be_used),       cmocka_unit_test(devices_that_cannot_be_used),
-        cmocka_unit_test(libraries_of_the_wrong_version),    cmocka_unit_test(steps_that_do_not_fit_say_what_would),
+        cmocka_unit_test(libraries_that_are_missing),
+        cmocka_unit_test(drivers_that_cannot_be_used),
+        cmocka_unit_test(devices_that_cannot_be_used),
+        cmocka_unit_test(libraries_of_the_wrong_version),
+        cmocka_unit_test(steps_that_do_not_fit_say_what_would),
+        cmocka_unit_test(decoders_take_as_many_requests_as_fit),
+        cmocka_unit_test(decoders_that_do_not_fit_say_what_would),
         cmocka_unit_test(a_full_device_ends_with_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,6 +88,7 @@ static void measure_audio(struct outcome *out, const void *settings, struct devi
         require(audio_step(&result, &t, step) == 0, "%s", error_text());
     }
     keep(out, &t.audio.weights, &t.tape, (t.frames * AUDIO_FRAME_SAMPLES + s->batch * t.audio.mel.bins) * 4);
+    out->needs.memory.activations += t.audio.arena.peak_bytes;
     out->peak_bytes = memory_peak_bytes() - before;
 }
 

@@ -5,6 +5,7 @@
 #include "core/json.h"
 #include "core/safetensors.h"
 #include "core/settings.h"
+#include "rl/foresee.h"
 #include "rl/learn.h"
 #include "rl/pool.h"
 #include "rl/rl.h"
@@ -13,6 +14,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -716,6 +718,90 @@ static void test_a_stage_in_8_bits(void **state)
     memory_free(plain);
 }
 
+#ifdef WEFT_ON_GPU
+/* Answers, a step that learns from them, and answers to held-out prompts beside both, by hand: what they take of the
+ * GPU is what was foreseen. */
+static void test_the_stage_takes_what_is_foreseen(void **state)
+{
+    (void)state;
+    struct rl_settings s =
+        settings_of("{from: none, prompts: none, steps: 1, prompts_per_step: 10, group: 3, minibatches: 1,"
+                    "max_tokens: 24, micro_positions: 300, optimizer: {lr: 1e-3}}");
+    struct step_memory all, weights = {0};
+    const struct rl_wanted wanted = {&s, &model.config, tokenizer, &prompts, &prompts, DTYPE_F32, in_8_bits, true};
+    struct sampler sampler, beside;
+    struct pool pool;
+    struct learner l;
+    struct learn_result learnt;
+    struct eval_scores scores;
+    struct submodel full;
+    double success[PROMPTS] = {0};
+    setenv("WEFT_EMU_MEMORY", "17179869184", 1);
+    assert_int_equal(rl_foresee(&all, &wanted), 0);
+    step_memory_add_weights(&weights, &model.weights);
+    i64 before = device_left_bytes(&device), foreseen = step_memory_gpu(&all) - step_memory_gpu(&weights);
+    const struct sampler_room room = rl_room(&s, prompts.longest);
+    submodel_full(&full, &model.config);
+    assert_int_equal(sampler_open(&sampler, &model, &full, tokenizer, &room), 0);
+    draw_all(&pool, &sampler, &s.surrogate);
+    learner_open(&l, &model, &sampler.vocabulary, &s.surrogate, s.minibatches, s.micro_positions);
+    l.route_width = sampler.route_width;
+    l.policy = sampler_policy(&sampler);
+    l.trainer.optimizer = &s.optimizer;
+    l.trainer.lr = lr_of_settings(&s.optimizer, 1);
+    assert_int_equal(learner_step(&learnt, &l, pool.cohorts, pool.count, success, 0), 0);
+    const struct sampler_room evaluated = {PROMPTS, 1, prompts.longest, MOST, 0};
+    assert_int_equal(sampler_open(&beside, &model, &full, tokenizer, &evaluated), 0);
+    struct judge *judge = judge_open(&s.judge, tokenizer, NULL, 0);
+    assert_int_equal(eval_prompts(&scores, &(struct eval_kept){0}, &beside, judge, &prompts, 1, 1, 1), 0);
+    i64 used = before - device_left_bytes(&device);
+    print_message("foreseen %lld, used %lld\n", (long long)foreseen, (long long)used);
+    assert_in_range(used, foreseen * 9 / 10, foreseen);
+    unsetenv("WEFT_EMU_MEMORY");
+    judge_close(judge);
+    sampler_close(&beside);
+    learner_close(&l);
+    pool_close(&pool);
+    sampler_close(&sampler);
+    settings_release(&s, rl_table);
+}
+
+/* More answers at a time than fit: a smaller micro-batch would not do, fewer seats do. */
+static void test_a_stage_that_does_not_fit_says_what_would(void **state)
+{
+    (void)state;
+    struct rl_settings s =
+        settings_of("{from: none, prompts: none, steps: 1, prompts_per_step: 64, group: 8, minibatches: 1,"
+                    "max_tokens: 2048, micro_positions: 512, optimizer: {lr: 1e-3}}");
+    struct step_memory all, fewer;
+    struct rl_settings less = s;
+    struct rl_wanted wanted = {&s,        &model.config, tokenizer, &prompts, &(struct prompts){0},
+                               DTYPE_F32, in_8_bits,     true};
+    less.micro_positions = 256;
+    less.recompute = true;
+    less.seats = 8;
+    char limit[32], words[128];
+    assert_int_equal(rl_foresee(&all, &wanted), 0);
+    wanted.settings = &less;
+    assert_int_equal(rl_foresee(&fewer, &wanted), 0);
+    wanted.settings = &s;
+    assert_true(step_memory_gpu(&fewer) < step_memory_gpu(&all) - 4 * GROW_BYTES);
+    i64 most = (i64)1 << 34;
+    snprintf(limit, sizeof limit, "%lld", (long long)most);
+    setenv("WEFT_EMU_MEMORY", limit, 1);
+    i64 held = most - device_left_bytes(&device); /* by the test itself */
+    snprintf(limit, sizeof limit, "%lld", (long long)(held + step_memory_gpu(&fewer)));
+    setenv("WEFT_EMU_MEMORY", limit, 1);
+    assert_int_equal(rl_check_memory(&wanted, &device), -1);
+    unsetenv("WEFT_EMU_MEMORY");
+    snprintf(words, sizeof words, "micro_positions=256 recompute=true seats=8 max_tokens=2048 would take %.1f MB",
+             (double)step_memory_gpu(&fewer) * 1e-6);
+    if (!strstr(error_text(), "RL takes ") || !strstr(error_text(), words))
+        fail_msg("expected \"%s\": %s", words, error_text());
+    settings_release(&s, rl_table);
+}
+#endif
+
 static int stage_alone(char **argv)
 {
     log_set_level(LOG_QUIET);
@@ -747,7 +833,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_draws_depend_on_the_prompt_alone), cmocka_unit_test(test_buffer)};
     const struct CMUnitTest tests_in_8_bits[] = {cmocka_unit_test(test_drawn_as_trained),
                                                  cmocka_unit_test(test_only_what_is_learnt_from_is_in_8_bits),
-                                                 cmocka_unit_test(test_weights_that_stay_have_ratios_of_1)};
+                                                 cmocka_unit_test(test_weights_that_stay_have_ratios_of_1),
+#ifdef WEFT_ON_GPU
+                                                 cmocka_unit_test(test_the_stage_takes_what_is_foreseen),
+                                                 cmocka_unit_test(test_a_stage_that_does_not_fit_says_what_would)
+#endif
+    };
     const struct CMUnitTest more_in_8_bits[] = {
         cmocka_unit_test(test_draws_depend_on_the_prompt_alone), cmocka_unit_test(test_buffer),
         cmocka_unit_test(test_killed_and_resumed), cmocka_unit_test(test_a_stage_in_8_bits)};

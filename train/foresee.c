@@ -1,5 +1,8 @@
 #include "train/foresee.h"
 
+#include "train/fits.h"
+
+#include <stdio.h>
 #include <string.h>
 
 enum { STEPS = 2, RANKS_MOST = 64 };
@@ -120,100 +123,83 @@ int step_foresee(struct step_needs *needs, const struct step_wanted *w, i64 rank
 
 /* ---- What fits ---- */
 
-/* What data does not change. */
-static i64 model_bytes(const struct step_memory *m)
-{
-    return m->copies + m->masters + m->moments + m->gradients;
-}
-
-static i64 device_bytes(const struct step_memory *m)
-{
-    return model_bytes(m) + m->activations + m->buckets;
-}
+struct step_of_rank {
+    struct step_wanted wanted;
+    i64 rank;
+};
 
 /* Of more rows than are under way at a time the step needs no more memory. */
-static int foresee_few_rows(struct step_memory *out, const struct step_wanted *wanted, i64 rank)
+static int foresee_few_rows(struct step_memory *out, const struct step_of_rank *step)
 {
-    struct step_wanted w = *wanted;
+    struct step_wanted w = step->wanted;
     struct step_needs needs = {0};
     i64 under_way = 2 * max_i64(w.layout.pipeline, 1) * max_i64(w.layout.chunks, 1);
     w.rows = min_i64(w.rows, w.micro_rows * max_i64(w.layout.data, 1) * under_way);
-    int status = step_foresee(&needs, &w, rank);
+    int status = step_foresee(&needs, &w, step->rank);
     *out = needs.memory;
     return status;
 }
 
-static bool fits(struct text *out, const struct step_wanted *w, i64 rank, i64 left_bytes)
+static bool fits(struct text *out, const struct step_of_rank *step, i64 left_bytes)
 {
+    const struct step_wanted *w = &step->wanted;
     struct step_memory m;
-    if (foresee_few_rows(&m, w, rank) || device_bytes(&m) > left_bytes)
+    char ranks[48] = "";
+    if (foresee_few_rows(&m, step))
         return false;
-    text_printf(out, "batch.micro_rows=%lld%s", (long long)w->micro_rows, w->recompute ? " recompute=true" : "");
     if (w->ranks > 1)
-        text_printf(out, " on %lld ranks", (long long)w->ranks);
-    text_printf(out, " would take %.1f MB", (double)device_bytes(&m) * 1e-6);
-    return true;
+        snprintf(ranks, sizeof ranks, " on %lld ranks", (long long)w->ranks);
+    return memory_offer(out, &m, left_bytes, "batch.micro_rows=%lld%s%s", (long long)w->micro_rows,
+                        w->recompute ? " recompute=true" : "", ranks);
 }
 
 /* Ever fewer rows at a time. */
-static bool fewer_rows_fit(struct text *out, struct step_wanted w, i64 rank, i64 left_bytes)
+static bool fewer_rows_fit(struct text *out, struct step_of_rank step, i64 left_bytes)
 {
-    for (; w.micro_rows >= 1; w.micro_rows /= 2)
-        if (fits(out, &w, rank, left_bytes))
+    for (; step.wanted.micro_rows >= 1; step.wanted.micro_rows /= 2)
+        if (fits(out, &step, left_bytes))
             return true;
     return false;
 }
 
 /* Ranks of data share masters, moments and sums. */
-static bool more_ranks_fit(struct text *out, struct step_wanted w, i64 rank, i64 left_bytes)
+static bool more_ranks_fit(struct text *out, struct step_of_rank step, i64 left_bytes)
 {
-    i64 data = max_i64(w.layout.data, 1), ranks = w.ranks;
-    w.micro_rows = 1;
-    w.recompute = true;
+    struct step_wanted *w = &step.wanted;
+    i64 data = max_i64(w->layout.data, 1), ranks = w->ranks;
+    w->micro_rows = 1;
+    w->recompute = true;
     for (i64 times = 2; ranks * times <= RANKS_MOST; times *= 2) {
-        w.layout.data = data * times;
-        w.ranks = ranks * times;
-        w.rows = max_i64(w.rows, w.layout.data);
-        if (fits(out, &w, rank, left_bytes))
+        w->layout.data = data * times;
+        w->ranks = ranks * times;
+        w->rows = max_i64(w->rows, w->layout.data);
+        if (fits(out, &step, left_bytes))
             return true;
     }
     return false;
 }
 
-static void say_what_fits(struct text *out, const struct step_wanted *wanted, i64 rank, i64 left_bytes)
+static void say_what_fits(struct text *out, const void *context, i64 left_bytes)
 {
-    struct step_wanted fewer = *wanted, recomputed = *wanted;
-    fewer.micro_rows /= 2;
-    recomputed.recompute = true;
-    if (!fewer_rows_fit(out, fewer, rank, left_bytes) && !fewer_rows_fit(out, recomputed, rank, left_bytes) &&
-        !more_ranks_fit(out, *wanted, rank, left_bytes))
+    const struct step_of_rank *step = context;
+    struct step_of_rank fewer = *step, recomputed = *step;
+    fewer.wanted.micro_rows /= 2;
+    recomputed.wanted.recompute = true;
+    if (!fewer_rows_fit(out, fewer, left_bytes) && !fewer_rows_fit(out, recomputed, left_bytes) &&
+        !more_ranks_fit(out, *step, left_bytes))
         text_printf(out, "neither fewer rows, nor recompute=true, nor up to %d ranks would do: make the model smaller",
                     RANKS_MOST);
 }
 
 int step_check_memory(const struct step_wanted *wanted, i64 rank, const struct device *device)
 {
-    struct step_memory m;
-    struct text said = {0};
-    i64 left_bytes = device_left_bytes(device);
-    int status = 0;
-    if (left_bytes == INT64_MAX)
+    struct step_of_rank step = {*wanted, rank};
+    struct memory_wanted all = {.what = "a step", .say_what_fits = say_what_fits, .context = &step};
+    struct step_memory *m = &all.memory;
+    if (device_left_bytes(device) == INT64_MAX)
         return 0;
-    if (foresee_few_rows(&m, wanted, rank))
+    if (foresee_few_rows(m, &step))
         return -1;
-    if (device_bytes(&m) <= left_bytes)
-        return 0;
-    text_printf(&said,
-                "a step takes %.1f MB of GPU memory (weights %.1f, masters %.1f, moments %.1f, gradients %.1f, "
-                "activations %.1f), %.1f are left; ",
-                (double)device_bytes(&m) * 1e-6, (double)m.copies * 1e-6, (double)m.masters * 1e-6,
-                (double)m.moments * 1e-6, (double)m.gradients * 1e-6, (double)m.activations * 1e-6,
-                (double)left_bytes * 1e-6);
-    say_what_fits(&said, wanted, rank, left_bytes);
-    if (model_bytes(&m) > left_bytes)
-        status = error_set("%s", said.data);
-    else
-        log_warn("%s", said.data);
-    text_release(&said);
-    return status;
+    all.certain_bytes = m->copies + m->masters + m->moments + m->gradients;
+    return memory_check(&all, device);
 }

@@ -3,6 +3,7 @@
  * fits into a GPU. Measuring between steps (grid_steps) takes both at once, which is not foreseen. */
 #ifndef WEFT_TRAIN_FORESEE_H
 #define WEFT_TRAIN_FORESEE_H
+#include "model/generate.h"
 #include "train/plan.h"
 #include "train/pretrain.h"
 
@@ -31,5 +32,22 @@ int step_foresee(struct step_needs *needs, const struct step_wanted *wanted, i64
 /* Before the model is opened. -1 and a message where a GPU has less memory left than weights and their moments and
  * gradients take; a warning where activations, which follow the data, may be too much. Either says what would fit. */
 int step_check_memory(const struct step_wanted *wanted, i64 rank, const struct device *device);
+
+/* ---- Decoding ---- */
+
+struct decoding_wanted {
+    const struct decoder_options *options;
+    const struct generate_request *requests;
+    i64 count, seats;
+    i64 columns;                                         /* of a seat; 0: as many as the largest request takes */
+    bool fixed_length;                                   /* a picture is as large as it is */
+    void (*begin)(void *context, struct answer *answer); /* what answers begin with; NULL: nothing */
+    void *context;
+};
+/* Adds what a decoder of them takes, with a model like its own on the meta backend. */
+void decoding_foresee(struct step_memory *out, const struct decoding_wanted *wanted, struct model *meta);
+/* Before a decoder of a model that stands is opened: lowers `seats` to what fits into what is left. -1 and a message
+ * where one at a time does not fit, which says what would. */
+int decoding_check_memory(struct decoding_wanted *wanted);
 
 #endif

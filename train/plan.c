@@ -6,8 +6,21 @@
 
 /* ---- Memory ---- */
 
+static i64 weights_parts(const struct step_memory *m)
+{
+    return m->copies + m->masters + m->moments + m->gradients;
+}
+
+/* Between weights and behind them. */
+static i64 weights_rounding(const struct weights *w, i64 parts)
+{
+    i64 behind = arena_rounding_bytes(w->device, &w->memory) + arena_rounding_bytes(w->device, &w->rounded);
+    return behind ? behind + w->memory.peak_bytes + w->rounded.peak_bytes - parts : 0;
+}
+
 void step_memory_add_weights(struct step_memory *out, const struct weights *weights)
 {
+    i64 before = weights_parts(out);
     out->gradients += weights->grad_elements * 4;
     out->copies += weights->rounded.used_bytes;
     for (i64 i = 0; i < weights->count; i++) {
@@ -17,6 +30,13 @@ void step_memory_add_weights(struct step_memory *out, const struct weights *weig
         out->masters += w->value.dtype == DTYPE_F32 ? 0 : share;
         out->moments += w->m ? 2 * share : 0;
     }
+    out->rounding += weights_rounding(weights, weights_parts(out) - before);
+}
+
+void step_memory_add_tape(struct step_memory *out, const struct tape *tape)
+{
+    out->activations += tape_peak_bytes(tape);
+    out->rounding += tape_rounding_bytes(tape);
 }
 
 /* A batch has room for a picture at every position; what no picture came to is never touched. */
@@ -32,7 +52,7 @@ void step_memory_of(struct step_memory *out, const struct trainer *t)
     step_memory_add_weights(out, &t->model->weights);
     for (i64 i = 0; i < t->in_flight_count; i++) {
         const struct micro_batch *f = &t->in_flight[i];
-        out->activations += tape_peak_bytes(&f->tape);
+        step_memory_add_tape(out, &f->tape);
         out->host += f->tape.host.peak_bytes + f->tape.staged.peak_bytes + f->arena.peak_bytes -
                      untouched_bytes(f, &t->model->config);
     }
@@ -40,7 +60,12 @@ void step_memory_of(struct step_memory *out, const struct trainer *t)
 
 i64 step_memory_total(const struct step_memory *m)
 {
-    return m->copies + m->masters + m->moments + m->gradients + m->activations + m->host + m->buckets + m->backend;
+    return step_memory_gpu(m) + m->host + m->backend;
+}
+
+i64 step_memory_gpu(const struct step_memory *m)
+{
+    return m->copies + m->masters + m->moments + m->gradients + m->activations + m->buckets + m->cache + m->rounding;
 }
 
 struct json *step_memory_json(const struct step_memory *m)
@@ -48,9 +73,10 @@ struct json *step_memory_json(const struct step_memory *m)
     const struct {
         const char *name;
         i64 bytes;
-    } parts[] = {{"weights", m->copies},      {"masters", m->masters},         {"moments", m->moments},
-                 {"gradients", m->gradients}, {"activations", m->activations}, {"host", m->host},
-                 {"buckets", m->buckets},     {"backend", m->backend},         {"total", step_memory_total(m)}};
+    } parts[] = {{"weights", m->copies},         {"masters", m->masters},         {"moments", m->moments},
+                 {"gradients", m->gradients},    {"activations", m->activations}, {"host", m->host},
+                 {"buckets", m->buckets},        {"backend", m->backend},         {"rounding", m->rounding},
+                 {"total", step_memory_total(m)}};
     struct json *j = json_object();
     for (i64 i = 0; i < COUNT_OF(parts); i++)
         json_set(j, parts[i].name, json_of_integer(parts[i].bytes));

@@ -16,10 +16,14 @@ struct step_memory { /* bytes */
     i64 host;        /* tapes' records and batches */
     i64 buckets;     /* of gradients that are under way between ranks */
     i64 backend;     /* scratch */
+    i64 cache;       /* keys and values of decoders */
+    i64 rounding;    /* what a GPU has behind arenas beyond their bytes */
 };
 void step_memory_add_weights(struct step_memory *out, const struct weights *weights);
 void step_memory_of(struct step_memory *out, const struct trainer *trainer);
+void step_memory_add_tape(struct step_memory *out, const struct tape *tape); /* activations; not its host memory */
 i64 step_memory_total(const struct step_memory *memory);
+i64 step_memory_gpu(const struct step_memory *memory); /* of it, what a GPU holds beside its workspace */
 struct json *step_memory_json(const struct step_memory *memory);
 
 /* Batches of short samples of every kind the configuration has: texts, pictures and clips in and out, speech both ways,

@@ -79,7 +79,7 @@ i64 cuda_staging_bytes(const struct cuda_staging *staging); /* of pinned host me
 extern const struct recorder cuda_recorder;                 /* graph.c */
 struct cuda_products *cuda_products_open(void);
 void cuda_products_close(struct cuda_products *products);
-size_t cuda_products_version(void); /* cuBLASLt's */
+size_t cuda_products_version(void); /* cuBLASLt's, opened by the first call; 0 and a message: it is not to be had */
 /* out[c] (+)= the sum over rows of partials [count, columns], in their order (bias.cu). */
 void cuda_add_partials(struct device *device, float *out, const float *partials, i64 count, i64 columns, bool add);
 #ifdef __cplusplus

@@ -115,7 +115,7 @@ int device_open_cuda(struct device *device, int index)
 {
     struct cudaDeviceProp properties;
     cudaStream_t queue;
-    if (check_device(&properties, index) || cuda_memory_open())
+    if (check_device(&properties, index) || cuda_memory_open() || !cuda_products_version())
         return -1;
     CUDA_CHECK(cudaSetDevice(index));
     CUDA_CHECK(cudaFree(NULL)); /* makes the context that the driver's own calls need */
@@ -185,6 +185,8 @@ int cuda_describe(struct text *out)
         return refused(status);
     CUDA_CHECK(cudaDriverGetVersion(&driver));
     CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+    if (!cuda_products_version())
+        return -1;
     text_printf(out, "driver for CUDA %d.%d, runtime %d.%d, cuBLASLt %zu", driver / 1000, driver % 1000 / 10,
                 runtime / 1000, runtime % 1000 / 10, cuda_products_version());
     for (int index = 0; index < count; index++)

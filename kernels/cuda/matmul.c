@@ -1,9 +1,26 @@
 /* The only file that knows cuBLASLt. It thinks in columns: a row-major matrix is its own transpose there, so
  * out^T = op(b)^T op(a)^T is asked for and nothing moves. */
+#include "core/library.h"
 #include "kernels/cuda/cuda.h"
 
 #include <cublasLt.h>
 #include <string.h>
+
+#ifndef CUBLASLT_FILES /* the emulated GPU's is the program itself */
+#define CUBLASLT_NAME(major) "libcublasLt.so." #major
+#define CUBLASLT_OF(major) CUBLASLT_NAME(major)
+#define CUBLASLT_FILES CUBLASLT_OF(CUBLAS_VER_MAJOR), WEFT_CUDA_LIBRARIES "/" CUBLASLT_OF(CUBLAS_VER_MAJOR)
+#endif
+/* clang-format off */
+#define CUBLASLT(F) \
+    F(cublasLtGetVersion) F(cublasLtCreate) F(cublasLtDestroy) F(cublasLtMatmul) F(cublasLtMatmulAlgoGetHeuristic) \
+    F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescDestroy) F(cublasLtMatmulDescSetAttribute) \
+    F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy) F(cublasLtMatmulPreferenceSetAttribute) \
+    F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutDestroy)
+/* clang-format on */
+static struct {
+    CUBLASLT(LIBRARY_POINTER)
+} lib;
 
 /* What a plan depends on. All of it is compared as bytes, so unused bytes are zero. */
 struct shape {
@@ -29,15 +46,28 @@ static void check(cublasStatus_t status, const char *what)
     require(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: %s failed with status %d", what, (int)status);
 }
 
+static int open_library(void)
+{
+    static const struct library_function functions[] = {CUBLASLT(LIBRARY_FUNCTION)};
+    const char *const files[] = {CUBLASLT_FILES};
+    if (library_open(functions, COUNT_OF(functions), files, COUNT_OF(files)) == 0)
+        return 0;
+    return error_prefix("products on a GPU are cuBLASLt's, of CUDA's major version %d: install it (cuBLAS of CUDA's "
+                        "toolkit, or `pip install nvidia-cublas`) and put its folder into LD_LIBRARY_PATH",
+                        CUDART_VERSION / 1000);
+}
+
 size_t cuda_products_version(void)
 {
-    return cublasLtGetVersion();
+    static bool opened;
+    opened = opened || open_library() == 0;
+    return opened ? lib.cublasLtGetVersion() : 0;
 }
 
 struct cuda_products *cuda_products_open(void)
 {
     struct cuda_products *products = memory_alloc(sizeof *products);
-    check(cublasLtCreate(&products->handle), "cublasLtCreate");
+    check(lib.cublasLtCreate(&products->handle), "cublasLtCreate");
     return products;
 }
 
@@ -46,13 +76,13 @@ void cuda_products_close(struct cuda_products *products)
     for (i64 i = 0; i < BUCKETS; i++)
         for (struct plan *p = products->buckets[i], *next; p; p = next) {
             next = p->next;
-            cublasLtMatmulDescDestroy(p->operation);
-            cublasLtMatrixLayoutDestroy(p->out);
-            cublasLtMatrixLayoutDestroy(p->a);
-            cublasLtMatrixLayoutDestroy(p->b);
+            lib.cublasLtMatmulDescDestroy(p->operation);
+            lib.cublasLtMatrixLayoutDestroy(p->out);
+            lib.cublasLtMatrixLayoutDestroy(p->a);
+            lib.cublasLtMatrixLayoutDestroy(p->b);
             memory_free(p);
         }
-    check(cublasLtDestroy(products->handle), "cublasLtDestroy");
+    check(lib.cublasLtDestroy(products->handle), "cublasLtDestroy");
     memory_free(products);
 }
 
@@ -71,7 +101,7 @@ static i64 alignment_of(struct matrix m)
 static cublasLtMatrixLayout_t layout(int dtype, i64 rows, i64 columns, i64 stride)
 {
     cublasLtMatrixLayout_t out;
-    check(cublasLtMatrixLayoutCreate(&out, data_type(dtype), (u64)columns, (u64)rows, stride), "layout");
+    check(lib.cublasLtMatrixLayoutCreate(&out, data_type(dtype), (u64)columns, (u64)rows, stride), "layout");
     return out;
 }
 
@@ -93,17 +123,18 @@ static void choose_algorithm(struct plan *p, cublasLtHandle_t handle, i64 worksp
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out, sizeof out},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out, sizeof out},
     };
-    check(cublasLtMatmulPreferenceCreate(&preference), "preference");
+    check(lib.cublasLtMatmulPreferenceCreate(&preference), "preference");
     for (i64 i = 0; i < COUNT_OF(wanted); i++)
-        check(cublasLtMatmulPreferenceSetAttribute(preference, wanted[i].attribute, wanted[i].value, wanted[i].bytes),
-              "preference");
-    check(cublasLtMatmulAlgoGetHeuristic(handle, p->operation, p->b, p->a, p->out, p->out, preference, 1, &result,
-                                         &found),
+        check(
+            lib.cublasLtMatmulPreferenceSetAttribute(preference, wanted[i].attribute, wanted[i].value, wanted[i].bytes),
+            "preference");
+    check(lib.cublasLtMatmulAlgoGetHeuristic(handle, p->operation, p->b, p->a, p->out, p->out, preference, 1, &result,
+                                             &found),
           "choosing an algorithm");
     require(found == 1, "cuBLASLt has no product [%lld,%lld,%lld]", (long long)p->shape.m, (long long)p->shape.n,
             (long long)p->shape.k);
     p->algorithm = result.algo;
-    cublasLtMatmulPreferenceDestroy(preference);
+    lib.cublasLtMatmulPreferenceDestroy(preference);
 }
 
 static struct plan *make_plan(struct cuda_products *products, const struct shape *s, i64 workspace_bytes)
@@ -112,9 +143,11 @@ static struct plan *make_plan(struct cuda_products *products, const struct shape
     cublasOperation_t left = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t right = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     p->shape = *s;
-    check(cublasLtMatmulDescCreate(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-    check(cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left), "transpose");
-    check(cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right), "transpose");
+    check(lib.cublasLtMatmulDescCreate(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+    check(lib.cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left),
+          "transpose");
+    check(lib.cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right),
+          "transpose");
     p->out = layout(s->out_dtype, s->m, s->n, s->ldc);
     p->a = layout(s->dtype, s->transpose_a ? s->k : s->m, s->transpose_a ? s->m : s->k, s->lda);
     p->b = layout(s->dtype, s->transpose_b ? s->n : s->k, s->transpose_b ? s->k : s->n, s->ldb);
@@ -161,9 +194,9 @@ void cuda_matmul(struct device *device, struct matrix out, struct matrix a, bool
     shape.out_dtype = out.dtype;
     struct plan *p = find_plan(handles->products, &shape, handles->workspace_bytes);
     float one = 1, beta = add ? 1 : 0;
-    cublasStatus_t status = cublasLtMatmul(handles->products->handle, p->operation, &one, b.data, p->b, a.data, p->a,
-                                           &beta, out.data, p->out, out.data, p->out, &p->algorithm, handles->workspace,
-                                           (size_t)handles->workspace_bytes, cuda_queue_of(device));
+    cublasStatus_t status = lib.cublasLtMatmul(
+        handles->products->handle, p->operation, &one, b.data, p->b, a.data, p->a, &beta, out.data, p->out, out.data,
+        p->out, &p->algorithm, handles->workspace, (size_t)handles->workspace_bytes, cuda_queue_of(device));
     if (status != CUBLAS_STATUS_SUCCESS && handles->recording)
         handles->lost_product = true;
     else

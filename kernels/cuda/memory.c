@@ -1,10 +1,10 @@
 /* Device memory. Arenas are address space of which the driver maps more when they grow, so that nothing moves and a
  * warm step allocates nothing; the driver's library is opened when the first arena is, so that a program built with
  * CUDA starts where there is none. */
+#include "core/library.h"
 #include "kernels/cuda/cuda.h"
 
 #include <cuda.h>
-#include <dlfcn.h>
 
 #ifndef CUDA_DRIVER_LIBRARY /* the emulated GPU's is the program itself */
 #define CUDA_DRIVER_LIBRARY "libcuda.so.1"
@@ -24,24 +24,15 @@ static struct {
 
 int cuda_memory_open(void)
 {
-    const struct {
-        void *out;
-        const char *name;
-    } functions[] = {{&driver.reserve, "cuMemAddressReserve"},
-                     {&driver.unreserve, "cuMemAddressFree"},
-                     {&driver.create, "cuMemCreate"},
-                     {&driver.release, "cuMemRelease"},
-                     {&driver.map, "cuMemMap"},
-                     {&driver.unmap, "cuMemUnmap"},
-                     {&driver.allow, "cuMemSetAccess"}};
-    void *library = dlopen(CUDA_DRIVER_LIBRARY, RTLD_NOW | RTLD_GLOBAL);
-    for (i64 i = 0; i < COUNT_OF(functions); i++) {
-        void *function = library ? dlsym(library, functions[i].name) : NULL;
-        if (!function)
-            return error_set("no GPU can be used: %s", dlerror());
-        *(void **)functions[i].out = function;
-    }
-    return 0;
+    const struct library_function functions[] = {{"cuMemAddressReserve", &driver.reserve},
+                                                 {"cuMemAddressFree", &driver.unreserve},
+                                                 {"cuMemCreate", &driver.create},
+                                                 {"cuMemRelease", &driver.release},
+                                                 {"cuMemMap", &driver.map},
+                                                 {"cuMemUnmap", &driver.unmap},
+                                                 {"cuMemSetAccess", &driver.allow}};
+    static const char *const files[] = {CUDA_DRIVER_LIBRARY};
+    return library_open(functions, COUNT_OF(functions), files, 1) ? error_prefix("no GPU can be used") : 0;
 }
 
 _Noreturn static void no_memory(i64 bytes)

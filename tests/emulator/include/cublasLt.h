@@ -2,6 +2,9 @@
 #ifndef EMULATED_CUBLASLT_H
 #define EMULATED_CUBLASLT_H
 #include <cuda_runtime.h>
+#include <stdlib.h>
+
+#define CUBLASLT_FILES getenv("WEFT_EMU_CUBLASLT") /* or the program itself */
 
 typedef enum {
     CUBLAS_STATUS_SUCCESS,

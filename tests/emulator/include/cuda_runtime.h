@@ -14,6 +14,8 @@
  *   WEFT_EMU_FP8_BITS=14              what sums of products in 8 bits keep (default: as f32)
  *   WEFT_EMU_NO_PKEY=1                guard device memory by mprotect (slower) where there are protection keys too
  *   WEFT_EMU_LIST=1                   say what the host asks for: launches, graphs, copies, waits
+ *   WEFT_EMU_CUBLASLT=FILE            the library that is opened as cuBLASLt (default: the program), likewise
+ *   WEFT_EMU_NCCL_FILE=FILE           as NCCL
  *   WEFT_EMU_MEMORY=BYTES             what arenas may take in all (default: what they like)
  *   WEFT_EMU_NCCL_S=60                seconds after which a rank no longer waits for another one (nccl.c)
  *   WEFT_EMU_NCCL=21805               which version of NCCL it says it is (default: 22809)

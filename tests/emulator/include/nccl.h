@@ -2,6 +2,9 @@
 #ifndef EMULATED_NCCL_H
 #define EMULATED_NCCL_H
 #include <cuda_runtime.h>
+#include <stdlib.h>
+
+#define NCCL_FILES getenv("WEFT_EMU_NCCL_FILE") /* or the program itself */
 
 #define NCCL_UNIQUE_ID_BYTES 128
 typedef struct {

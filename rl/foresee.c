@@ -1,0 +1,319 @@
+#include "rl/foresee.h"
+
+#include "rl/learn.h"
+#include "train/fits.h"
+#include "train/foresee.h"
+
+#include <stdio.h>
+
+enum { MICRO_LEAST = 256, TOKENS_LEAST = 16, SHORT_PARTS = 16 };
+
+/* ---- Drawing ---- */
+
+struct begun { /* what is drawn already of an answer, and where its ids went */
+    i64 count, route_width;
+};
+
+static void push_routes(struct routes *routes, i64 width, i64 count)
+{
+    u16 *none = memory_alloc(max_i64(width, 1) * 2);
+    for (i64 i = 0; i < count && width; i++)
+        routes_push(routes, width, none);
+    memory_free(none);
+}
+
+static void begin_answer(void *context, struct answer *a)
+{
+    const struct begun *b = context;
+    for (i64 i = 0; i < b->count; i++)
+        answer_push(a, 0, 0, 0, false);
+    push_routes(&a->routes, b->route_width, b->count - 1);
+}
+
+/* A sampler that is open; adds its decoder. meta: a model like the sampler's. given: begun answers are read again. */
+static void foresee_draws(struct step_memory *out, const struct sampler *s, const struct sampler_room *room,
+                          struct model *meta, bool given)
+{
+    struct begun begun = {room->most - 1, s->route_width};
+    i32 *ids = memory_alloc(room->longest * 4);
+    struct part part = {.kind = STREAM_TEXT, .ids = ids, .count = room->longest};
+    struct generate_request *requests = memory_alloc(room->seats * (i64)sizeof *requests);
+    struct routes *routes = memory_alloc(room->seats * (i64)sizeof *routes);
+    for (i64 i = 0; i < room->seats; i++)
+        requests[i] = (struct generate_request){.parts = &part,
+                                                .part_count = 1,
+                                                .forbidden = s->forbidden,
+                                                .forbidden_count = s->forbidden_count,
+                                                .most = room->most,
+                                                .copies = room->size,
+                                                .by_place = true,
+                                                .routes = &routes[i]};
+    decoding_foresee(out,
+                     &(struct decoding_wanted){.options = &s->decoder.options,
+                                               .requests = requests,
+                                               .count = room->seats,
+                                               .seats = room->seats,
+                                               .columns = s->decoder.seat_columns,
+                                               .begin = given && begun.count > 0 ? begin_answer : NULL,
+                                               .context = &begun},
+                     meta);
+    for (i64 i = 0; i < room->seats; i++)
+        memory_free(routes[i].list);
+    memory_free(routes);
+    memory_free(requests);
+    memory_free(ids);
+}
+
+static int foresee_sampler(struct step_memory *out, const struct sampler_room *room, struct model *meta,
+                           const struct submodel *sub, const struct text_tokenizer *tokenizer, bool given)
+{
+    struct sampler s;
+    struct step_memory fresh = *out, read = *out;
+    int status = sampler_open(&s, meta, sub, tokenizer, room);
+    if (status == 0) {
+        foresee_draws(&fresh, &s, room, meta, false);
+        if (given)
+            foresee_draws(&read, &s, room, meta, true);
+        *out = step_memory_gpu(&read) > step_memory_gpu(&fresh) ? read : fresh;
+        sampler_close(&s);
+    }
+    return status;
+}
+
+/* ---- Learning ---- */
+
+static struct cohort *make_cohort(const struct sampler *s, const struct rl_wanted *w, i64 number, i64 length)
+{
+    struct cohort *c = memory_alloc(sizeof *c);
+    c->number = number;
+    c->size = w->settings->group;
+    c->rollouts = memory_alloc(c->size * (i64)sizeof *c->rollouts);
+    for (i64 i = 0; i < w->prompts->longest; i++)
+        id_list_push(&c->ids, 0);
+    push_routes(&c->routes, s->route_width, w->prompts->longest);
+    for (i64 i = 0; i < c->size; i++) {
+        struct rollout *r = &c->rollouts[i];
+        for (i64 k = 0; k < length; k++)
+            answer_push(&r->answer, 0, 0, 0, false);
+        push_routes(&r->answer.routes, s->route_width, length);
+        r->reward = (double)(i % 2);
+    }
+    return c;
+}
+
+/* As many as fill the micro-batches of the minibatches, where the step has so many. */
+static i64 cohorts_needed(const struct rl_wanted *w, i64 length)
+{
+    const struct rl_settings *s = w->settings;
+    i64 each = w->prompts->longest + s->group * length;
+    return min_i64(s->prompts_per_step, s->minibatches * (1 + ceil_div(2 * s->micro_positions, each)));
+}
+
+static int learn(struct learner *l, const struct sampler *s, const struct rl_wanted *w, i64 length)
+{
+    struct learn_result result;
+    double success = 0;
+    i64 count = cohorts_needed(w, length);
+    struct cohort **cohorts = memory_alloc(count * (i64)sizeof *cohorts);
+    for (i64 i = 0; i < count; i++)
+        cohorts[i] = make_cohort(s, w, i, length);
+    int status = learner_step(&result, l, cohorts, count, &success, 0);
+    for (i64 i = 0; i < count; i++) {
+        cohort_release(cohorts[i]);
+        memory_free(cohorts[i]);
+    }
+    memory_free(cohorts);
+    return status;
+}
+
+/* Of the longest answers, and of short ones, which fill a micro-batch to the end. */
+static int foresee_learner(struct step_memory *out, const struct sampler *s, const struct rl_wanted *w,
+                           struct model *meta, struct model *start)
+{
+    const struct rl_settings *settings = w->settings;
+    struct learner *l = memory_alloc(sizeof *l);
+    struct step_memory step;
+    i64 most = settings->max_tokens, few = max_i64(1, min_i64(most, settings->micro_positions / SHORT_PARTS));
+    learner_open(l, meta, &vocabulary_of_text, &settings->surrogate, settings->minibatches, settings->micro_positions);
+    l->route_width = settings->replay_routes ? s->route_width : 0;
+    l->policy = sampler_policy(s);
+    l->start = start;
+    l->trainer.optimizer = &settings->optimizer;
+    l->trainer.lr = lr_of_settings(&settings->optimizer, settings->steps * settings->minibatches);
+    l->trainer.recompute = settings->recompute;
+    int status = learn(l, s, w, most);
+    if (status == 0)
+        status = learn(l, s, w, few);
+    step_memory_of(&step, &l->trainer);
+    step_memory_add_tape(&step, &l->tape);
+    learner_close(l);
+    memory_free(l);
+    step.cache = out->cache;
+    step.activations += out->activations;
+    step.rounding += out->rounding;
+    *out = step;
+    return status;
+}
+
+/* ---- The stage ---- */
+
+/* Most of the samplers of held-out prompts, which stand beside the one that RL draws with. */
+static int foresee_evaluations(struct step_memory *out, const struct rl_wanted *w, struct model *meta,
+                               const struct submodel *sub)
+{
+    const struct rl_settings *s = w->settings;
+    const struct {
+        const struct prompts *prompts;
+        i64 copies;
+    } all[] = {{w->held_out, 1}, {s->surrogate.hint_share > 0 ? w->prompts : NULL, s->surrogate.hint_attempts}};
+    struct step_memory before = *out;
+    for (i64 i = 0; i < COUNT_OF(all); i++) {
+        struct step_memory with = before;
+        if (!all[i].prompts || !all[i].prompts->count)
+            continue;
+        const struct sampler_room room = {min_i64(RL_EVAL_SEATS, all[i].prompts->count), all[i].copies,
+                                          all[i].prompts->longest, s->max_tokens, s->speculate};
+        if (foresee_sampler(&with, &room, meta, sub, w->tokenizer, false))
+            return -1;
+        *out = step_memory_gpu(&with) > step_memory_gpu(out) ? with : *out;
+    }
+    return 0;
+}
+
+static int foresee_with(struct step_memory *out, const struct rl_wanted *w, struct model *meta, struct model *start)
+{
+    struct sampler_room room = rl_room(w->settings, w->prompts->longest);
+    struct sampler s;
+    struct submodel full;
+    submodel_full(&full, &meta->config);
+    weights_pack(&meta->weights);
+    bool again = w->settings->buffer_batches > 1 || w->settings->judge.program.count;
+    int status = foresee_sampler(out, &room, meta, &full, w->tokenizer, again);
+    if (status == 0)
+        status = sampler_open(&s, meta, &full, w->tokenizer, &room);
+    if (status == 0) {
+        status = foresee_learner(out, &s, w, meta, start);
+        sampler_close(&s);
+    }
+    return status ? status : foresee_evaluations(out, w, meta, &full);
+}
+
+static int foresee_on(struct step_memory *out, const struct rl_wanted *w, struct device *meta)
+{
+    struct model *model = memory_alloc(2 * (i64)sizeof *model),
+                 *start = w->settings->surrogate.kl > 0 ? model + 1 : NULL;
+    int status = model_open(model, meta, w->config, w->dtype, true, NULL);
+    if (status == 0 && start)
+        status = model_open(start, meta, w->config, w->dtype, false, NULL);
+    if (status == 0 && w->fp8)
+        weights_fp8(&model->weights);
+    if (status == 0)
+        status = foresee_with(out, w, model, start);
+    if (status == 0 && start)
+        step_memory_add_weights(out, &start->weights);
+    if (start)
+        model_close(start);
+    model_close(model);
+    memory_free(model);
+    return status;
+}
+
+int rl_foresee(struct step_memory *out, const struct rl_wanted *w)
+{
+    struct device meta;
+    *out = (struct step_memory){0};
+    device_open_meta(&meta);
+    device_meta_gpu(&meta, w->gpu_has_fp8);
+    int status = foresee_on(out, w, &meta);
+    device_close(&meta);
+    return status;
+}
+
+/* ---- What fits ---- */
+
+static bool fits(struct text *out, const struct rl_wanted *w, i64 left_bytes)
+{
+    const struct rl_settings *s = w->settings;
+    struct step_memory m;
+    return rl_foresee(&m, w) == 0 &&
+           memory_offer(out, &m, left_bytes, "micro_positions=%lld%s seats=%lld max_tokens=%lld",
+                        (long long)s->micro_positions, s->recompute ? " recompute=true" : "",
+                        (long long)rl_room(s, 1).seats, (long long)s->max_tokens);
+}
+
+/* One after another as far as it goes: what costs least first. */
+static void say_what_fits(struct text *out, const void *context, i64 left_bytes)
+{
+    struct rl_wanted w = *(const struct rl_wanted *)context;
+    struct rl_settings s = *w.settings;
+    w.settings = &s;
+    for (; s.micro_positions / 2 >= MICRO_LEAST;) {
+        s.micro_positions /= 2;
+        if (fits(out, &w, left_bytes))
+            return;
+    }
+    s.recompute = true;
+    if (fits(out, &w, left_bytes))
+        return;
+    for (s.seats = rl_room(&s, 1).seats; s.seats > 1;) {
+        s.seats /= 2;
+        if (fits(out, &w, left_bytes))
+            return;
+    }
+    for (; s.max_tokens / 2 >= TOKENS_LEAST;) {
+        s.max_tokens /= 2;
+        if (fits(out, &w, left_bytes))
+            return;
+    }
+    text_printf(out, "neither smaller micro_positions, nor recompute=true, nor one prompt at a time (seats=1), nor "
+                     "short answers would do: make the model smaller");
+}
+
+int rl_check_memory(const struct rl_wanted *w, const struct device *device)
+{
+    struct memory_wanted all = {.what = "RL", .say_what_fits = say_what_fits, .context = w};
+    struct step_memory *m = &all.memory;
+    if (device_left_bytes(device) == INT64_MAX)
+        return 0;
+    if (rl_foresee(m, w))
+        return -1;
+    all.certain_bytes = m->copies + m->masters + m->moments + m->gradients + m->cache;
+    return memory_check(&all, device);
+}
+
+/* ---- Evaluation ---- */
+
+static void say_shorter(struct text *out, const void *context, i64 left_bytes)
+{
+    (void)context, (void)left_bytes;
+    text_printf(out, "one prompt at a time is too much: take shorter answers (max_tokens), fewer of them (copies) or "
+                     "weights of 8 or 4 bits");
+}
+
+int sampler_check_memory(struct sampler_room *room, struct model *model, const struct submodel *sub,
+                         const struct text_tokenizer *tokenizer)
+{
+    struct device meta;
+    struct model like;
+    struct step_memory m = {0};
+    i64 left_bytes = device_left_bytes(model->device), asked = room->seats;
+    if (left_bytes == INT64_MAX)
+        return 0;
+    device_open_meta(&meta);
+    device_meta_gpu(&meta, model->device->has_fp8);
+    int status = model_open(&like, &meta, &model->config, model->weights.dtype, false, NULL);
+    for (bool fits = false; status == 0 && !fits;) {
+        m = (struct step_memory){0};
+        status = foresee_sampler(&m, room, &like, sub, tokenizer, false);
+        fits = step_memory_gpu(&m) <= left_bytes || room->seats == 1;
+        room->seats = fits ? room->seats : room->seats / 2;
+    }
+    model_close(&like);
+    device_close(&meta);
+    if (status == 0 && room->seats < asked && step_memory_gpu(&m) <= left_bytes)
+        log_info("%lld prompts at a time, not %lld: so many fit into what is left of the GPU's memory",
+                 (long long)room->seats, (long long)asked);
+    struct memory_wanted all = {
+        .what = "decoding", .memory = m, .certain_bytes = step_memory_gpu(&m), .say_what_fits = say_shorter};
+    return status ? status : memory_check(&all, model->device);
+}
