@@ -94,9 +94,7 @@ struct tensor *moe_serve(struct pass *p, struct tensor *x, const struct layer_we
     struct expert_exchange *exchange = open_exchange(p, NULL);
     struct tensor *none = tape_tensor(p->tape, x->dtype, exchange->order.rows_bound, x->columns);
     struct tensor *rows = op_expert_send(p->tape, none, exchange);
-    struct tensor *out = op_expert_return(p->tape, run_experts(p, rows, l, &exchange->groups), exchange);
-    if (out->rows)
-        op_anchor(p->tape, out);
+    op_anchor(p->tape, op_expert_return(p->tape, run_experts(p, rows, l, &exchange->groups), exchange));
     return op_scale(p->tape, x, 1, x->dtype);
 }
 

@@ -189,9 +189,10 @@ void *tape_push(struct tape *tape, i64 record_bytes,
     return tape->last = record;
 }
 
+/* NULL: no more sizes are told apart, or a tensor without rows. */
 static struct free_class *free_class_of(struct tape *tape, i64 bytes)
 {
-    for (int i = 0; i < FREE_CLASSES; i++) {
+    for (int i = 0; i < FREE_CLASSES && bytes; i++) {
         if (tape->free[i].bytes == bytes)
             return &tape->free[i];
         if (tape->free[i].bytes == 0) {
