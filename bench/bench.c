@@ -10,6 +10,8 @@ const struct bench benches[] = {
     {"workers", "the step with more cores, played from its tiles; beside it this machine's", bench_workers},
     {"experts", "the step with 256 experts against 32, a token", bench_experts},
     {"attention", "attention over packed samples and blocks against one causal sample", bench_attention},
+    {"grouped", "products of a mixture's experts and their gradients against the matrix peak", bench_grouped},
+    {"codecs", "training of the tokenizers of pictures and sounds against the matrix peak", bench_codecs},
     {"bpe", "training and encoding of byte-level BPE, one thread", bench_bpe},
     {"tokenizers", "encoding with tokenizers of other models, one thread", bench_tokenizers},
     {"checkpoint", "writing a checkpoint against copying its bytes", bench_checkpoint},
@@ -44,8 +46,9 @@ void bench_print(const struct bench_row *row, bool json)
     if (!json) {
         printf("%-10s %-44s %10.1f %-9s", row->name, row->what, row->value, row->unit);
         if (row->reference > 0)
-            printf(" %.3f of %s (%.1f), goal %s %.2f", ratio, row->against, row->reference,
-                   row->less ? "<=" : ">=", row->goal);
+            printf(" %.3f of %s (%.1f)", ratio, row->against, row->reference);
+        if (row->reference > 0 && row->goal > 0)
+            printf(", goal %s %.2f", row->less ? "<=" : ">=", row->goal);
         printf("%s%s\n", row->note ? "  " : "", row->note ? row->note : "");
         return;
     }
@@ -58,7 +61,8 @@ void bench_print(const struct bench_row *row, bool json)
     json_set(j, "against", json_of_string(row->against));
     if (row->reference > 0)
         json_set(j, "ratio", json_of_number(ratio));
-    json_set(j, "goal", json_of_number(row->goal));
+    if (row->goal > 0)
+        json_set(j, "goal", json_of_number(row->goal));
     if (row->less)
         json_set(j, "less", json_of_bool(true));
     if (row->note)

@@ -6,7 +6,7 @@
 
 struct bench_row {
     const char *name, *what, *unit, *against;
-    double value, reference, goal; /* ratio = value / reference; reference 0: no peer, see note */
+    double value, reference, goal; /* ratio = value / reference; reference 0: no peer, see note; goal 0: none */
     bool less;                     /* smaller is better */
     const char *note;
 };
@@ -30,9 +30,9 @@ extern const struct bench benches[]; /* ends with a NULL name */
 void bench_print(const struct bench_row *row, bool json);
 double bench_median(double *values, i64 count); /* sorts them */
 
-bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_decode, bench_decode_int4, bench_decode_int8,
-    bench_decode_large, bench_experts, bench_large, bench_loader, bench_memory, bench_profile, bench_roofline,
-    bench_step, bench_tokenizers, bench_video, bench_workers;
+bench_fn bench_attention, bench_bpe, bench_checkpoint, bench_codecs, bench_decode, bench_decode_int4, bench_decode_int8,
+    bench_decode_large, bench_experts, bench_grouped, bench_large, bench_loader, bench_memory, bench_profile,
+    bench_roofline, bench_step, bench_tokenizers, bench_video, bench_workers;
 bench_of_fn bench_speculate;
 
 struct text_tokenizer;
