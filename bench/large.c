@@ -6,8 +6,7 @@
 
 #include <math.h>
 
-enum { ROWS = 4, LENGTH = 4096, ROUNDS = 5, STEPS = 4, VOCABULARY = 32768 };
-static const i64 arena_bytes = (i64)80 << 30; /* of address space */
+enum { ROWS = LARGE_ROWS, LENGTH = LARGE_LENGTH, ROUNDS = 5, STEPS = 4, VOCABULARY = 32768 };
 
 static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
@@ -94,7 +93,7 @@ static struct opened *open_large(const struct large *l, struct device *device, e
 {
     struct opened *o = memory_alloc(sizeof *o);
     struct model_config config = l->config();
-    if (step_bench_open_shape(&o->bench, device, dtype, &config, arena_bytes) == 0) {
+    if (step_bench_open_shape(&o->bench, device, dtype, &config, LARGE_ARENA_BYTES) == 0) {
         o->bench.trainer.source = (struct batch_source){o->ids, plan, fill, NULL};
         return o;
     }

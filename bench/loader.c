@@ -1,7 +1,7 @@
-/* Waiting for data in the step of `weft bench step`: its rows come from a folder of text shards made here, through the
- * packer. What is waited for is planning of rows, and reading and packing of batches; the shards are in memory, as
- * they were just written. */
-#include "bench/step.h"
+/* Waiting for data in the step of `weft bench step`, on a GPU in that of `large`'s mixture: its rows come from a folder
+ * of text shards made here, through the packer. What is waited for is planning of rows, and reading and packing of
+ * batches; the shards are in memory, as they were just written. */
+#include "bench/large.h"
 #include "data/packer.h"
 #include "tokenizers/text.h"
 
@@ -119,16 +119,26 @@ static int measure(struct step_bench *b, struct waiting *w, bool json)
     return 0;
 }
 
-static struct loader *open_loader(const char *folder)
+static struct loader *open_loader(const char *folder, bool large)
 {
-    static i64 begin[] = {0};
-    static double rows[] = {STEP_ROWS}, length[] = {STEP_LENGTH};
+    static i64 begin[] = {0}; /* schedules are borrowed */
+    static double rows[1], length[1];
+    rows[0] = large ? LARGE_ROWS : STEP_ROWS;
+    length[0] = large ? LARGE_LENGTH : STEP_LENGTH;
     const struct loader_settings settings = {.rows = {begin, rows, 1},
                                              .length = {begin, length, 1},
-                                             .micro_rows = STEP_ROWS,
+                                             .micro_rows = (i64)rows[0],
                                              .mixture = {[DIRECTION_TEXT] = 1},
                                              .text_condition = 1};
     return make_shards(folder) < 0 ? NULL : loader_open(folder, "train", &settings, 1);
+}
+
+static int open_bench(struct step_bench *b, struct device *device, bool large)
+{
+    enum dtype dtype = device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
+    const struct model_config mixture = large_mixture();
+    return large ? step_bench_open_shape(b, device, dtype, &mixture, LARGE_ARENA_BYTES)
+                 : step_bench_open(b, device, dtype, 32);
 }
 
 int bench_loader(struct device *device, bool json)
@@ -139,8 +149,9 @@ int bench_loader(struct device *device, bool json)
     char *folder = string_format("%s/weft-bench-XXXXXX", place ? place : "/tmp");
     int status = mkdtemp(folder) ? 0 : error_set("%s: %s", folder, strerror(errno));
     if (status == 0) {
-        waiting.loader = open_loader(folder);
-        status = waiting.loader ? step_bench_open(b, device, device->has_bf16 ? DTYPE_BF16 : DTYPE_F32, 32) : -1;
+        bool large = device->backend == BACKEND_CUDA;
+        waiting.loader = open_loader(folder, large);
+        status = waiting.loader ? open_bench(b, device, large) : -1;
         if (status == 0) {
             status = measure(b, &waiting, json);
             step_bench_close(b);
