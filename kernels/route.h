@@ -1,5 +1,5 @@
 /* Of the ops route, route_given, route_backward and route_balance: one position's choice and its derivative; of
- * route_parts: which part a row goes to. */
+ * route_parts and of grouped products: which part a row, which group a tile goes to. */
 #ifndef WEFT_ROUTE_H
 #define WEFT_ROUTE_H
 #include "kernels/formula.h"
@@ -54,13 +54,13 @@ FORMULA float route_bias_step(float mean, float usage, float speed)
     return speed * (float)((mean > usage) - (mean < usage));
 }
 
-/* The rank whose rows [first[rank], first[rank + 1]) this one is among. */
-FORMULA i64 route_rank_of(const i32 *first, i64 ranks, i32 row)
+/* The last of so many runs that begins at or before `at`: of rows that go to ranks, of tiles of groups. */
+FORMULA i64 route_run_of(const i32 *begins, i64 runs, i32 at)
 {
-    i64 low = 0, high = ranks;
+    i64 low = 0, high = runs;
     while (high - low > 1) {
         i64 middle = (low + high) / 2;
-        if (first[middle] <= row)
+        if (begins[middle] <= at)
             low = middle;
         else
             high = middle;

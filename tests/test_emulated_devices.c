@@ -123,8 +123,8 @@ static struct step_wanted wanted_of_toy(void)
                                 .gpu_has_fp8 = true};
 }
 
-/* What a child says, with so much memory; returns its status. */
-static int run_with(i64 bytes, void (*run)(void), char said[2048])
+/* What a child says, with so much memory once it is prepared (NULL: at once); returns its status. */
+static int run_with(i64 bytes, void (*prepare)(void), void (*run)(void), char said[2048])
 {
     int pipe_of[2], status = 0;
     size_t length = 0;
@@ -135,6 +135,8 @@ static int run_with(i64 bytes, void (*run)(void), char said[2048])
     if (child == 0) {
         dup2(pipe_of[1], STDERR_FILENO);
         require(device_open_cuda(&gpu, 0) == 0, "%s", error_text());
+        if (prepare)
+            prepare();
         setenv("WEFT_EMU_MEMORY", limit, 1);
         run();
         _exit(0);
@@ -167,7 +169,7 @@ static void fill_memory(void)
 static void expect_said(i64 bytes, void (*run)(void), int status, const char *words, const char *more)
 {
     char said[2048];
-    int is = run_with(bytes, run, said);
+    int is = run_with(bytes, NULL, run, said);
     if (is != status || (words ? !strstr(said, words) || !strstr(said, more) : said[0]))
         fail_msg("%lld bytes: status %d, expected %d and \"%s\", \"%s\": %s", (long long)bytes, is, status,
                  words ? words : "", words ? more : "", said);
@@ -222,33 +224,19 @@ static void decode_toy(void)
     fprintf(stderr, "seats %lld used %lld", (long long)wanted.seats, (long long)(before - device_left_bytes(&gpu)));
 }
 
-/* The model stands before memory is little. */
+static void open_toy(void)
+{
+    config = toy_config(4, TOY_DENSE);
+    config.max_positions = 16 * LENGTH;
+    toy_open(&toy, &gpu, &config, false);
+    submodel_full(&full, &config);
+}
+
+/* The model stands before memory is little, and takes one block. */
 static void check_decoding(i64 bytes, int status, const char *words, const char *more)
 {
-    char said[2048] = "", limit[32];
-    int pipe_of[2], is = 0;
-    size_t length = 0;
-    assert_int_equal(pipe(pipe_of), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(pipe_of[1], STDERR_FILENO);
-        require(device_open_cuda(&gpu, 0) == 0, "%s", error_text());
-        config = toy_config(4, TOY_DENSE);
-        config.max_positions = 16 * LENGTH;
-        toy_open(&toy, &gpu, &config, false);
-        submodel_full(&full, &config);
-        snprintf(limit, sizeof limit, "%lld", (long long)bytes + GROW_BYTES); /* one is the model's */
-        setenv("WEFT_EMU_MEMORY", limit, 1);
-        decode_toy();
-        _exit(0);
-    }
-    close(pipe_of[1]);
-    for (ssize_t n; (n = read(pipe_of[0], said + length, 2047 - length)) > 0;)
-        length += (size_t)n;
-    said[length] = 0;
-    close(pipe_of[0]);
-    waitpid(child, &is, 0);
-    is = WIFEXITED(is) ? WEXITSTATUS(is) : 128;
+    char said[2048] = "";
+    int is = run_with(bytes + GROW_BYTES, open_toy, decode_toy, said);
     if (is != status || !strstr(said, words) || !strstr(said, more))
         fail_msg("%lld bytes: status %d, expected %d and \"%s\", \"%s\": %s", (long long)bytes, is, status, words, more,
                  said);

@@ -16,7 +16,7 @@ void CPU(route_parts)(struct device *device, i32 *source, i32 *slot, i32 *counts
         first[r + 1] = first[r] + rows;
     }
     for (i64 a = 0; a < assignments; a++) {
-        i64 rank = slot[a] < 0 ? 0 : route_rank_of(first, ranks, slot[a]), at = slot[a] - first[rank];
+        i64 rank = slot[a] < 0 ? 0 : route_run_of(first, ranks, slot[a]), at = slot[a] - first[rank];
         slot[a] = at < 0 || at >= part ? -1 : (i32)(rank * part + at);
     }
 }

@@ -63,7 +63,7 @@ struct place {
 };
 __device__ static struct place place_of(const struct fp8_product &p, const i32 *starts, i32 tile)
 {
-    i64 groups = fp8_groups(p), group = group_of(starts, groups, tile);
+    i64 groups = fp8_groups(p), group = route_run_of(starts, groups, tile);
     i32 across = (i32)((p.out.columns + TILE_N - 1) / TILE_N);
     tile -= starts[group];
     return {fp8_part_of(p, group, p.written ? starts[groups + 1 + group] : 0), tile / across * TILE_M,

@@ -261,7 +261,7 @@ static __global__ void __launch_bounds__(THREADS, 2) multiply(struct grouped p)
     i32 *starts = (i32 *)(memory + sizeof *tiles);
     count_tiles<E::M, E::N, product>(starts, p);
     for (i32 tile = (i32)blockIdx.x; tile < starts[p.groups.count]; tile += (i32)gridDim.x) {
-        i64 group = group_of(starts, p.groups.count, tile);
+        i64 group = route_run_of(starts, p.groups.count, tile);
         E::multiply(tiles, work_of<E, product>(p, group, tile - starts[group]));
     }
 }

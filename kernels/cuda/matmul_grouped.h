@@ -4,6 +4,7 @@
 #ifndef WEFT_CUDA_MATMUL_GROUPED_H
 #define WEFT_CUDA_MATMUL_GROUPED_H
 #include "kernels/cuda/ptx.h"
+#include "kernels/route.h"
 #include "kernels/swiglu.h"
 
 enum { GROUPS_MOST = 4096 };
@@ -54,20 +55,6 @@ template <int M, int N, enum product product> __device__ inline void count_tiles
     if (threadIdx.x == 0)
         starts[p.groups.count] = before;
     __syncthreads();
-}
-
-/* The group that has tile number `tile`. */
-__device__ inline i64 group_of(const i32 *starts, i64 groups, i32 tile)
-{
-    i64 low = 0, high = groups; /* starts[low] <= tile < starts[high] */
-    while (high - low > 1) {
-        i64 middle = (low + high) / 2;
-        if (starts[middle] <= tile)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
 }
 
 /* The same from a row and column on, of so many rows. */

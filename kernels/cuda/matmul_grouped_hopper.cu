@@ -35,7 +35,7 @@ struct place {
 template <enum product product, int N>
 __device__ static struct place place_of(const struct grouped &p, const i32 *starts, i32 tile)
 {
-    i64 group = group_of(starts, p.groups.count, tile);
+    i64 group = route_run_of(starts, p.groups.count, tile);
     constexpr i32 columns = tile_columns<product, N>();
     i32 across = ((i32)p.out.columns + columns - 1) / columns, begin = p.groups.offsets[group];
     tile -= starts[group];

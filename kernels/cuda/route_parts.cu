@@ -40,7 +40,7 @@ static __global__ void place_rows(struct parting p)
     }
     GRID_STRIDE(a, p.assignments)
     {
-        i64 rank = p.slot[a] < 0 ? 0 : route_rank_of(p.first, p.ranks, p.slot[a]), at = p.slot[a] - p.first[rank];
+        i64 rank = p.slot[a] < 0 ? 0 : route_run_of(p.first, p.ranks, p.slot[a]), at = p.slot[a] - p.first[rank];
         p.slot[a] = at < 0 || at >= p.part ? -1 : (i32)(rank * p.part + at);
     }
 }
