@@ -38,6 +38,71 @@ INLINED void multiply_once(fma_lanes sums[FMA_ROWS][2], const float *a, const fl
     }
 }
 
+/* ---- Sums to the output ---- */
+
+/* bf16_from_f32 of each. By pairs no sum is denormal, which the instruction would make zero. */
+#if defined __AVX512BF16__
+INLINED void round_lanes(bf16 *out, fma_lanes sum)
+{
+    _mm256_storeu_si256((__m256i *)out, (__m256i)_mm512_cvtneps_pbh(sum));
+}
+#elif defined __AVX512F__
+INLINED void round_lanes(bf16 *out, fma_lanes sum)
+{
+    __m512i bits = _mm512_castps_si512(sum), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    __mmask16 is_nan = _mm512_cmp_ps_mask(sum, sum, _CMP_UNORD_Q);
+    __m512i rounded = _mm512_mask_mov_epi32(_mm512_srli_epi32(up, 16), is_nan, _mm512_set1_epi32(0x7fc0));
+    _mm256_storeu_si256((__m256i *)out, _mm512_cvtepi32_epi16(rounded));
+}
+#else
+INLINED void round_lanes(bf16 *out, fma_lanes sum)
+{
+    __m256i bits = _mm256_castps_si256(sum), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i up = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(sum, sum, _CMP_UNORD_Q));
+    __m256i rounded = _mm256_blendv_epi8(_mm256_srli_epi32(up, 16), _mm256_set1_epi32(0x7fc0), is_nan);
+    _mm_storeu_si128((__m128i *)out,
+                     _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1)));
+}
+#endif
+
+INLINED void finish_lanes(void *out, i64 at, fma_lanes sum, bool add, enum dtype dtype)
+{
+    if (dtype == DTYPE_BF16)
+        round_lanes((bf16 *)out + at, sum);
+    else if (add)
+        *(fma_lanes *)((float *)out + at) += sum;
+    else
+        *(fma_lanes *)((float *)out + at) = sum;
+}
+
+INLINED void finish(const struct fma_block *block, fma_lanes sums[FMA_ROWS][2], int rows, int vectors, bool add,
+                    enum dtype dtype)
+{
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            finish_lanes(block->out, i * block->out_stride + v * FMA_LANES, sums[i][v], add, dtype);
+}
+
+INLINED void put_sums(const struct fma_block *block, fma_lanes sums[FMA_ROWS][2], int rows, int vectors)
+{
+    if (!block->out) {
+        struct fma_block plain = *block;
+        plain.out = block->sums;
+        plain.out_stride = block->stride;
+        finish(&plain, sums, rows, vectors, false, DTYPE_F32);
+    } else if (block->out_dtype == DTYPE_BF16) {
+        finish(block, sums, rows, vectors, false, DTYPE_BF16);
+    } else if (block->add) {
+        finish(block, sums, rows, vectors, true, DTYPE_F32);
+    } else {
+        finish(block, sums, rows, vectors, false, DTYPE_F32);
+    }
+}
+
 /* The one loop these products spend their time in. */
 INLINED void multiply(const struct fma_block *block, int rows, int vectors, bool turned)
 {
@@ -60,11 +125,7 @@ INLINED void multiply(const struct fma_block *block, int rows, int vectors, bool
     }
     for (; depth > 0; depth--, a += step, b += FMA_COLUMNS)
         multiply_once(sums, a, b, rows, vectors, turned);
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++)
-            *(fma_lanes *)(block->sums + i * block->stride + v * FMA_LANES) = sums[i][v];
+    put_sums(block, sums, rows, vectors);
 }
 
 INLINED void multiply_rows(const struct fma_block *block, int rows)

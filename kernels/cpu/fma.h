@@ -48,15 +48,23 @@ INLINED void fma_add(fma_lanes *sum, fma_lanes x, fma_lanes y)
     __asm__(FMA_INSTRUCTION " %1, %2, %0" : "+v"(*sum) : "v"(x), "v"(y));
 }
 
-/* One block of sums over `depth` words. */
+/* One block of sums over `depth` words. What is left of them in the registers goes where they wait for the next run of
+ * the depth, or, of whole blocks, to the output itself: F32, added to what stands there where `add` says so, or BF16. */
 struct fma_block {
     const float *a, *b;
     const float *next; /* panel of b: it comes nearer meanwhile */
     float *sums;
-    i64 depth, stride; /* floats between rows of sums */
+    void *out;                     /* NULL: to sums */
+    i64 depth, stride, out_stride; /* elements between rows of sums, of out */
     i64 rows, columns;
-    bool resume, turned; /* go on from the sums that stand there; a is a panel of a transposed operand */
+    enum dtype out_dtype;
+    bool add, resume, turned; /* go on from the sums that stand there; a is a panel of a transposed operand */
 };
+/* Blocks that can go to the output from the registers: whole vectors of columns, and rows that there is code for. */
+static inline bool fma_is_whole(i64 rows, i64 columns)
+{
+    return (columns == FMA_COLUMNS || columns == FMA_LANES) && (rows % 2 == 0 || rows == 1);
+}
 void CPU(fma_multiply)(const struct fma_block *block);
 
 /* Panels of `rows` rows each (FMA_PANELS_NEAR at most, then 0) for a run of the depth; a panel of an odd number has one

@@ -41,29 +41,28 @@ static void put_block(const struct fma_block *block, char *out, const struct gem
                       block->sums + i * block->stride, block->columns);
 }
 
-/* A panel of rows, which begins at row `at` of the part, with the panel of columns. Sums go to c as they are, or wait
- * for the rest of the depth apart from it. */
+/* A panel of rows, which begins at row `at` of the part, with the panel of columns. Sums wait for the rest of the
+ * depth apart from c. */
 static void run_block(const struct part *p, const float *panel, i64 rows, i64 at, i64 column)
 {
     const struct gemm *g = p->gemm;
     float near[FMA_ROWS * FMA_COLUMNS] __attribute__((aligned(64)));
     i64 columns = min_i64(FMA_COLUMNS, p->columns - column);
     char *out = p->c + ((p->row + at) * g->ldc + p->column + column) * element_bytes(g->out_dtype);
-    bool whole = (columns == FMA_COLUMNS || columns == FMA_LANES) && (rows % 2 == 0 || rows == 1);
-    bool straight = whole && g->out_dtype == DTYPE_F32 && !g->add;
+    bool straight = p->last && fma_is_whole(rows, columns) && !(g->add && g->out_dtype == DTYPE_BF16);
     struct fma_block block = {.a = panel,
                               .b = p->column_panels + column * p->count,
                               .next =
                                   p->column_panels + (column + columns < p->columns ? column + columns : 0) * p->count,
-                              .sums = straight  ? (float *)out
-                                      : p->sums ? p->sums + at * BLOCK_COLUMNS + column
-                                                : near,
+                              .sums = p->sums ? p->sums + at * BLOCK_COLUMNS + column : near,
+                              .out = straight ? out : NULL,
                               .depth = p->count,
-                              .stride = straight  ? g->ldc
-                                        : p->sums ? BLOCK_COLUMNS
-                                                  : FMA_COLUMNS,
+                              .stride = p->sums ? BLOCK_COLUMNS : FMA_COLUMNS,
+                              .out_stride = g->ldc,
                               .rows = rows,
                               .columns = columns,
+                              .out_dtype = g->out_dtype,
+                              .add = g->add,
                               .resume = !p->first,
                               .turned = p->a.turned};
     CPU(fma_multiply)(&block);
