@@ -389,6 +389,7 @@ int bench_decode_roofline(bool json)
         device_open_meta(&meta);
         meta.level = CPU_LEVEL_V3; /* no images of weights */
         meta.has_bf16 = true;
+        device_meta_gpu(&meta, true);
         status = profile_subject(&subject, &meta, json);
         device_close(&meta);
     }

@@ -137,6 +137,9 @@ static inline void fp8_matrix_place(struct fp8_matrix *m, void *memory)
     m->scales = (float *)(m->codes + m->outer * m->depth);
 }
 
+/* Of matmul_few. Norms are taken by whoever multiplies: of more rows that is more than a launch. */
+enum { FEW_ROWS = 64, FEW_NORMED = 16 };
+
 /* How a router chooses and weighs. The weight of a chosen expert is p / max(sum of the chosen p, norm_min): with a
  * small norm_min weights add up to 1, and one expert alone always weighs 1, so that its router learns nothing; with 1,
  * which no sum passes, the weight is p itself (Fedus et al. 2021, eq. 2). */
@@ -248,6 +251,13 @@ struct surrogate_options {
      * its largest number. */                                                                                            \
     OP(matmul_narrow, (struct device *device, struct matrix out, struct matrix a, const struct narrow *w,              \
                        const struct groups *groups), (device, out, a, w, groups))                                      \
+    /* Few rows and what stands around their product, as decoding wants it: out[r] = n(x[r]) w^T + add[r], or swiglu of    \
+     * the two halves of n(x[r]) w^T where `gated`. n is RMSNorm by `norm` [1,C], nothing where its data is NULL; so   \
+     * with add [N, out.columns], as out, and never with `gated`. What stands between is rounded as by one op after the\
+     * other: n(x) to x's dtype, products to out's. At most FEW_ROWS rows, FEW_NORMED with a norm. w as x, or F32; out \
+     * F32, or BF16 where x is. */                                                                                     \
+    OP(matmul_few, (struct device *device, struct matrix out, struct matrix x, struct matrix norm, float eps,          \
+                    struct matrix w, bool gated, struct matrix add), (device, out, x, norm, eps, w, gated, add))       \
     /* x as numbers of a format times a power of two s for each block, to the nearest of those, ties to the even one: BF16\
      * holds all of them, so that products of them are those of 8 bits with sums in f32. s is the least with max |x| of \
      * the block <= 448 s (57344 s), but from 2^-117 to 2^119 (2^-110 to 2^112): no result is subnormal or infinite, and\

@@ -83,14 +83,18 @@ enum cpu_level cpu_level(void)
     return best < most ? best : most;
 }
 
+const struct kernels *cpu_kernels(enum cpu_level level)
+{
+    return level == CPU_LEVEL_V3      ? &cpu_v3_kernels
+           : level == CPU_LEVEL_V4    ? &cpu_v4_kernels
+           : level == CPU_LEVEL_PAIRS ? pairs_kernels()
+                                      : amx_kernels();
+}
+
 void device_open_cpu(struct device *device)
 {
     enum cpu_level level = cpu_level();
-    const struct kernels *ops = level == CPU_LEVEL_V3      ? &cpu_v3_kernels
-                                : level == CPU_LEVEL_V4    ? &cpu_v4_kernels
-                                : level == CPU_LEVEL_PAIRS ? pairs_kernels()
-                                                           : amx_kernels();
-    *device = (struct device){.ops = ops, .memory = &cpu_memory, .backend = BACKEND_CPU, .level = level};
+    *device = (struct device){.ops = cpu_kernels(level), .memory = &cpu_memory, .backend = BACKEND_CPU, .level = level};
     device->has_bf16 = level > CPU_LEVEL_V3 && __builtin_cpu_supports("avx512bf16");
     workers_count();
 }

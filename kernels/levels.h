@@ -3,6 +3,7 @@
 #define WEFT_LEVELS_H
 #include "kernels/kernels.h"
 
+const struct kernels *cpu_kernels(enum cpu_level level);
 enum cpu_level cpu_level(void); /* of this machine, or what WEFT_CPU holds it down to */
 bool cpu_has_tiles(void);       /* of bf16, which this process may use */
 bool cpu_has_tiles_of_bytes(void);

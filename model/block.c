@@ -8,8 +8,7 @@ struct tensor *model_linear(struct pass *p, struct tensor *x, struct weight *w)
 
 struct tensor *model_dense(struct pass *p, struct tensor *n, struct weight *gate_up, struct weight *down)
 {
-    struct tensor *inside = op_swiglu(p->tape, model_linear(p, n, gate_up));
-    return model_linear(p, inside, down);
+    return model_linear(p, op_linear_swiglu(p->tape, n, &gate_up->value), down);
 }
 
 struct tensor *model_floats(struct pass *p, const float *values, i64 rows, i64 columns)
@@ -23,8 +22,8 @@ struct tensor *model_block(struct pass *p, struct tensor *x, const struct layer_
 {
     float eps = (float)p->model->config.norm_eps;
     struct tensor *sum;
-    struct tensor *n1 = op_rmsnorm(p->tape, x, &l->norm1->value, eps);
-    struct tensor *attended = op_attention(p->tape, model_linear(p, n1, l->qkv), attention);
+    struct tensor *qkv = op_norm_linear(p->tape, x, &l->norm1->value, eps, &l->qkv->value, p->tape->activations);
+    struct tensor *attended = op_attention(p->tape, qkv, attention);
     struct tensor *n2 = op_add_rmsnorm(p->tape, &sum, x, model_linear(p, attended, l->out), &l->norm2->value, eps);
     return op_add(p->tape, sum, model_dense(p, n2, l->gate_up, l->down));
 }

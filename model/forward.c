@@ -4,7 +4,15 @@
 
 #include <string.h>
 
-static struct tensor *attend(struct pass *p, struct tensor *n, const struct layer_weights *l, i64 layer)
+static struct tensor *normed_qkv(struct pass *p, struct tensor *x, const struct layer_weights *l)
+{
+    float eps = (float)p->model->config.norm_eps;
+    if (!parallel_is_cut(p))
+        return op_norm_linear(p->tape, x, &l->norm1->value, eps, &l->qkv->value, p->tape->activations);
+    return model_linear(p, parallel_enter(p, op_rmsnorm(p->tape, x, &l->norm1->value, eps)), l->qkv);
+}
+
+static struct tensor *attend(struct pass *p, struct tensor *x, const struct layer_weights *l, i64 layer)
 {
     const struct model_config *c = &p->model->config;
     i64 ranks = p->model->weights.layout.tensor_ranks;
@@ -17,8 +25,7 @@ static struct tensor *attend(struct pass *p, struct tensor *n, const struct laye
                           .intervals = p->intervals,
                           .cache = p->options->cache ? &p->options->cache[layer] : NULL,
                           .cache_row = p->cache_row};
-    n = parallel_enter(p, n);
-    struct tensor *out = op_attention(p->tape, model_linear(p, n, l->qkv), &a);
+    struct tensor *out = op_attention(p->tape, normed_qkv(p, x, l), &a);
     return parallel_sum(p, model_linear(p, out, l->out));
 }
 
@@ -32,11 +39,12 @@ static struct tensor *run_layer(struct tape *tape, void *context, struct tensor 
         return moe_serve(p, x, l);
     float eps = (float)p->model->config.norm_eps;
     struct tensor *sum;
-    struct tensor *n1 = op_rmsnorm(tape, x, &l->norm1->value, eps);
-    struct tensor *n2 = op_add_rmsnorm(tape, &sum, x, attend(p, n1, l, lp->layer), &l->norm2->value, eps);
+    struct tensor *n = op_add_rmsnorm(tape, &sum, x, attend(p, x, l, lp->layer), &l->norm2->value, eps);
     if (l->router)
-        return moe_forward(p, sum, n2, l, lp->layer);
-    return op_add(tape, sum, parallel_sum(p, model_dense(p, parallel_enter(p, n2), l->gate_up, l->down)));
+        return moe_forward(p, sum, n, l, lp->layer);
+    if (parallel_is_cut(p))
+        return op_add(tape, sum, parallel_sum(p, model_dense(p, parallel_enter(p, n), l->gate_up, l->down)));
+    return op_add_linear(tape, sum, op_linear_swiglu(tape, n, &l->gate_up->value), &l->down->value);
 }
 
 static struct tensor *run_layers(struct pass *p, struct tensor *x)

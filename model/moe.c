@@ -47,8 +47,7 @@ static struct routing *route(struct pass *p, struct tensor *n, const struct chos
                                 .member = chosen->member,
                                 .replay = replay,
                                 .router = {p->sub->topk, (float)p->model->config.norm_min}};
-    struct tensor *exact = n->dtype == DTYPE_F32 ? n : op_scale(p->tape, n, 1, DTYPE_F32);
-    struct routing *routing = op_route(p->tape, op_linear(p->tape, exact, chosen->router, DTYPE_F32), &in);
+    struct routing *routing = op_route(p->tape, op_linear_exact(p->tape, n, chosen->router), &in);
     if (p->kept_routes)
         p->tape->device->ops->copy_ids(p->tape->device, p->kept_routes + layer * assignments, routing->chosen,
                                        assignments);

@@ -5,6 +5,11 @@ static bool is_rounded(const struct by_weight *by)
     return by->w->fp8 && (by->tape->recording || by->tape->keeping || by->tape->as_trained);
 }
 
+bool product_is_plain(const struct by_weight *by)
+{
+    return !is_rounded(by) && !by->w->narrow;
+}
+
 /* ---- Products of the numbers themselves, or of rounded ones ---- */
 
 static struct matrix operand(const struct by_weight *by, struct matrix x, enum fp8 format, enum fp8_blocks blocks)
@@ -130,7 +135,7 @@ void product_gated(const struct by_weight *by, struct matrix y, struct matrix ga
 {
     struct device *device = by->tape->device;
     i64 mark = arena_mark(&by->tape->arena);
-    if (!is_rounded(by) && !by->w->narrow) {
+    if (product_is_plain(by)) {
         device->ops->matmul_grouped_swiglu(device, y, gate_up, x, by->source, tensor_matrix(by->w), by->w->parts,
                                            by->groups);
         return;

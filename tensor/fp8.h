@@ -25,6 +25,7 @@ struct by_weight {
     const struct groups *groups;
     const i32 *source;
 };
+bool product_is_plain(const struct by_weight *by); /* of x and w's own numbers: not rounded, nor in few bits */
 void product_forward(const struct by_weight *by, struct matrix y, struct matrix x);
 /* y = swiglu(x w^T) of groups; gate_up: x w^T, kept where its data is not NULL. */
 void product_gated(const struct by_weight *by, struct matrix y, struct matrix gate_up, struct matrix x);

@@ -10,6 +10,13 @@ struct tensor *op_borrow(struct tape *tape, void *data, enum dtype dtype, i64 ro
 
 /* y [N,out] = x [N,in] w^T. dtype of y; its gradient travels in the activations' dtype. */
 struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype);
+/* The same with what stands before or behind it, which nobody else reads: in decoding on a GPU one launch, of FEW_ROWS
+ * or, with a norm, FEW_NORMED rows at most (kernels.h); else one op after the other. */
+struct tensor *op_norm_linear(struct tape *tape, struct tensor *x, struct tensor *norm, float eps, struct tensor *w,
+                              enum dtype dtype); /* rmsnorm(x) w^T */
+struct tensor *op_linear_swiglu(struct tape *tape, struct tensor *x, struct tensor *w /* [2*out, in] */);
+struct tensor *op_add_linear(struct tape *tape, struct tensor *a, struct tensor *x, struct tensor *w); /* a + x w^T */
+struct tensor *op_linear_exact(struct tape *tape, struct tensor *x, struct tensor *w /* F32 */); /* F32, of exact x */
 /* Sorted rows x [R,in] times the slice of stacked w [E*out, in] that owns them. groups: valid until tape_clear. */
 struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct tensor *w, const struct groups *groups);
 /* swiglu of that, w [E*2*out, in]: what is between is kept where the tape records. x may be op_sorted's. */

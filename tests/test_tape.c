@@ -132,6 +132,26 @@ static void run_scale(struct trial *t)
     finish(t, op_scale(&t->tape, &t->x[0], 0.7f, DTYPE_F32));
 }
 
+static void run_norm_linear(struct trial *t)
+{
+    finish(t, op_norm_linear(&t->tape, &t->x[0], &t->x[1], 1e-5f, &t->x[2], DTYPE_F32));
+}
+
+static void run_linear_swiglu(struct trial *t)
+{
+    finish(t, op_linear_swiglu(&t->tape, &t->x[0], &t->x[1]));
+}
+
+static void run_add_linear(struct trial *t)
+{
+    finish(t, op_add_linear(&t->tape, &t->x[0], &t->x[1], &t->x[2]));
+}
+
+static void run_linear_exact(struct trial *t)
+{
+    finish(t, op_linear_exact(&t->tape, &t->x[0], &t->x[1]));
+}
+
 static void run_swiglu(struct trial *t)
 {
     finish(t, op_swiglu(&t->tape, &t->x[0]));
@@ -262,6 +282,10 @@ static const struct tape_case cases[] = {
     {"add", run_add, 2, {{5, 6}, {5, 6}}},
     {"add", run_add_to_itself, 2, {{5, 6}}},
     {"scale", run_scale, 2, {{5, 6}}},
+    {"norm_linear", run_norm_linear, 3, {{5, 4}, {1, 4}, {3, 4}}},
+    {"linear_swiglu", run_linear_swiglu, 2, {{5, 4}, {6, 4}}},
+    {"add_linear", run_add_linear, 3, {{5, 3}, {5, 4}, {3, 4}}},
+    {"linear_exact", run_linear_exact, 2, {{5, 4}, {3, 4}}},
     {"swiglu", run_swiglu, 1, {{5, 6}}},
     {"activate", run_activate, 2, {{5, 6}}},
     {"permute", run_permute, 2, {{6, 4}}},

@@ -49,7 +49,8 @@ INLINED void fma_add(fma_lanes *sum, fma_lanes x, fma_lanes y)
 }
 
 /* One block of sums over `depth` words. What is left of them in the registers goes where they wait for the next run of
- * the depth, or, of whole blocks, to the output itself: F32, added to what stands there where `add` says so, or BF16. */
+ * the depth, or, of whole blocks, to the output itself: F32, added to what stands there where `add` says so, or BF16.
+ */
 struct fma_block {
     const float *a, *b;
     const float *next; /* panel of b: it comes nearer meanwhile */

@@ -85,6 +85,15 @@ static inline i64 fma_few_bytes(i64 rows, i64 words)
     return fma_few_rows(rows) * words * 4;
 }
 
+/* What matmul_few keeps of its rows: rstd, normed, in f32; bytes, each a multiple of 64. */
+struct few_room {
+    i64 rstd, normed, wide;
+};
+static inline struct few_room few_room_of(i64 rows, i64 columns)
+{
+    return (struct few_room){round_up(rows * 4, 64), round_up(rows * columns * 4, 64), rows * columns * 4};
+}
+
 /* ---- products on tiles of AMX (amx.h): blocks of 32 x 32 sums over steps of 32. What a tile
  * of the output reads of b, or of a where b is small, stays in the second cache, and so do its sums. ---- */
 enum { AMX_BLOCK = 32, AMX_STEP_BYTES = 2048, AMX_SUMS = AMX_BLOCK * AMX_BLOCK, AMX_RUN_STEPS = DEPTH_RUN / AMX_BLOCK };

@@ -44,6 +44,14 @@ static void matmul(struct device *device, struct matrix out, struct matrix a, bo
     count(device, 2 * elements(out) * k, bytes(a) + bytes(b) + written(out, add));
 }
 
+static void matmul_few(struct device *device, struct matrix out, struct matrix x, struct matrix norm, float eps,
+                       struct matrix w, bool gated, struct matrix add)
+{
+    meta_see_few(device, out, x, w);
+    count(device, 2 * (double)x.rows * elements(w),
+          bytes(x) + bytes(w) + bytes(out) + (norm.data ? bytes(norm) : 0) + (add.data ? bytes(add) : 0));
+}
+
 static double grouped_rows(i64 bound, const struct groups *groups)
 {
     return (double)max_i64(bound - groups->count * GROUP_ROWS, min_i64(bound, GROUP_ROWS));

@@ -9,6 +9,7 @@ struct meta_scratch {           /* a meta device's `handles` */
 };
 void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
                      bool transpose_b, bool add);
+void meta_see_few(struct device *device, struct matrix out, struct matrix x, struct matrix w);
 void meta_see_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, bool transpose,
                       const struct groups *groups);
 void meta_see_grouped_swiglu(struct device *device, struct matrix y, struct matrix gate_up, struct matrix x,

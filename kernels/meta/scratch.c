@@ -75,6 +75,16 @@ void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, 
         see_scratch(device, 7, t.segments * out.rows * out.columns * 4);
 }
 
+void meta_see_few(struct device *device, struct matrix out, struct matrix x, struct matrix w)
+{
+    struct few_room room = few_room_of(x.rows, x.columns);
+    see_scratch(device, 0, x.columns * 4); /* of the norm */
+    see_scratch(device, 5, room.rstd + room.normed + room.wide);
+    see_scratch(device, 6, x.rows * w.rows * 4);
+    meta_see_matmul(device, matrix_of(NULL, out.dtype, x.rows, w.rows), matrix_of(NULL, w.dtype, x.rows, x.columns),
+                    false, w, true, false);
+}
+
 void meta_see_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, bool transpose,
                       const struct groups *groups)
 {

@@ -1,0 +1,40 @@
+/* One op after the other: a CPU launches nothing, and what stands between stays in its caches. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/few.h"
+
+enum { SLOT_ROWS = 5, SLOT_PRODUCT };
+
+/* n(x) in w's dtype. */
+static struct matrix rows_of(struct device *device, struct matrix x, struct matrix norm, float eps, enum dtype dtype)
+{
+    const struct kernels *ops = cpu_kernels(device->level);
+    struct few_room room = few_room_of(x.rows, x.columns);
+    char *memory = CPU(scratch)(0, SLOT_ROWS, room.rstd + room.normed + room.wide);
+    struct matrix normed = matrix_of(memory + room.rstd, x.dtype, x.rows, x.columns);
+    struct matrix wide = matrix_of(memory + room.rstd + room.normed, DTYPE_F32, x.rows, x.columns);
+    if (norm.data) {
+        ops->rmsnorm(device, normed, (float *)memory, x, norm, eps);
+        x = normed;
+    }
+    if (x.dtype == dtype)
+        return x;
+    ops->copy(device, wide, x, 1, false);
+    return wide;
+}
+
+void CPU(matmul_few)(struct device *device, struct matrix out, struct matrix x, struct matrix norm, float eps,
+                     struct matrix w, bool gated, struct matrix add)
+{
+    check_few(out, x, norm, w, gated, add);
+    if (out.rows == 0 || out.columns == 0)
+        return;
+    const struct kernels *ops = cpu_kernels(device->level); /* a device of tests would look at scratch, too */
+    struct matrix rows = rows_of(device, x, norm, eps, w.dtype), product = out;
+    if (gated || add.data)
+        product = matrix_of(CPU(scratch)(0, SLOT_PRODUCT, x.rows * w.rows * 4), out.dtype, x.rows, w.rows);
+    ops->matmul(device, product, rows, false, w, true, false);
+    if (gated)
+        ops->swiglu(device, out, product);
+    else if (add.data)
+        ops->add(device, out, add, product);
+}
