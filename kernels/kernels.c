@@ -173,7 +173,7 @@ void device_meta_gpu(struct device *meta, bool has_fp8)
 i64 device_held_bytes(const struct device *device)
 {
     if (device->backend == BACKEND_META)
-        return device->recorder ? CUDA_WORKSPACE_BYTES : meta_scratch_bytes(device);
+        return device->recorder ? CUDA_HELD_BYTES : meta_scratch_bytes(device);
     return device->memory->held ? device->memory->held(device) : cpu_scratch_bytes;
 }
 

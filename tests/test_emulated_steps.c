@@ -238,7 +238,7 @@ static void puts_wait_where_the_ring_is_full(void **state)
     struct emu_counts asked = since(before);
     assert_in_range(asked.allocations, RING_BUFFERS - 2, RING_BUFFERS);
     assert_in_range(asked.waits, 1, MORE_BYTES / (4 << 20) + 1);
-    assert_int_equal(gpu.memory->held(&gpu) - CUDA_WORKSPACE_BYTES,
+    assert_int_equal(gpu.memory->held(&gpu) - CUDA_HELD_BYTES,
                      RING_BYTES + (4 << 20)); /* with the one for what comes back */
     device_get(&gpu, host, there, bytes);
     assert_memory_equal(host, back, (size_t)bytes);

@@ -121,9 +121,10 @@ static void launch_plain(struct device *device, const struct problem &p)
 }
 
 /* ---- bf16 on tensor cores (mma.sync): a warp keeps 16 rows of a key-value head, a block WARPS warps; the next tile of
- * keys comes while this one is used. Where there are few rows, several blocks share out the keys of each (splits); what
- * they have is put together in the order of the keys. ---- */
+ * keys comes while this one is used. Where there are few rows, several blocks share out the keys of each (splits); the
+ * one that ends last puts together what they have, in the order of the keys. ---- */
 enum { WARPS = 4, ROWS = 16 * WARPS, THREADS = WARPS * WARP_THREADS, BLOCKS_ENOUGH = 128, TILES_ENOUGH = 4 };
+enum { TILES_FEW = 16 /* whose bounds a block reads itself sooner than a launch of their own would */, JOINED = 8 };
 
 template <int D> struct key_tile {
     enum { COUNT = D > 128 ? 32 : 64 };
@@ -205,6 +206,19 @@ __device__ static void take_keys(struct row_state<D> *r, struct attention_tiles<
     add_weighted<D, N>(r->out, x, s->v[at]);
 }
 
+/* What tiles first .. end - 1 let queries see, to the list's beginning. A warp a tile. */
+template <int D>
+__device__ static void find_seen(struct tile_list *list, struct intervals of, i64 first, i64 end, i32 first_query,
+                                 i32 last_query)
+{
+    enum { COUNT = key_tile<D>::COUNT };
+    for (i64 tile = first + threadIdx.x / WARP_THREADS; tile < end; tile += WARPS) {
+        enum seen seen = seen_of(span_of(of, tile * COUNT, COUNT), first_query, last_query);
+        if (threadIdx.x % WARP_THREADS == 0)
+            list->at[tile - first] = seen;
+    }
+}
+
 /* Key tiles first .. end - 1. */
 template <int D>
 __device__ static void walk_keys(struct row_state<D> *r, struct attention_tiles<D> *s, const struct attention &p,
@@ -215,8 +229,12 @@ __device__ static void walk_keys(struct row_state<D> *r, struct attention_tiles<
     float scale = rsqrtf((float)p.heads.width) * LOG2_E;
     bool live = row + threadIdx.x / WARP_THREADS * 16 < p.rows;
     for (i64 section = first; section < end; section += LISTED_MOST) {
-        i32 count = list_tiles(&s->list, section, section + LISTED_MOST < end ? section + LISTED_MOST : end,
-                               [&](i64 tile) { return seen_of(p.spans[tile], first_query, last_query); });
+        i64 after = section + LISTED_MOST < end ? section + LISTED_MOST : end;
+        if (!p.spans)
+            find_seen<D>(&s->list, p.of, section, after, first_query, last_query);
+        i32 count = list_tiles(&s->list, section, after, [&](i64 tile) {
+            return p.spans ? seen_of(p.spans[tile], first_query, last_query) : (enum seen)s->list.at[tile - section];
+        });
         for (i32 n = -1; n < count; n++) {
             if (n + 1 < count)
                 load_keys(s, p, (n + 1) % 2, listed_tile(&s->list, n + 1), listed_whole(&s->list, n + 1));
@@ -236,13 +254,11 @@ template <int D>
 __device__ static void store_split(const struct attention &p, const struct row_state<D> &r, int half, i64 row)
 {
     i64 at = (blockIdx.z * p.heads.kv_count + blockIdx.y) * p.rows + row;
-    float *to = p.split.out + at * p.heads.width;
+    float *to = p.split.out + at * p.split.stride + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int j = 0; j < D / 8; j++)
-#pragma unroll
-        for (int c = 0; c < 2; c++)
-            if (j * 8 + threadIdx.x % 4 * 2 + c < p.heads.width)
-                to[j * 8 + threadIdx.x % 4 * 2 + c] = r.out[j][2 * half + c];
+        if (r.most[half] > -INFINITY && j * 8 + threadIdx.x % 4 * 2 < p.heads.width)
+            *(float2 *)(to + j * 8) = make_float2(r.out[j][2 * half], r.out[j][2 * half + 1]);
     if (threadIdx.x % 4 == 0)
         p.split.sums[at] = make_float2(r.most[half], r.sum[half]);
 }
@@ -267,6 +283,76 @@ template <int D> __device__ static void store_rows(const struct attention &p, st
     }
 }
 
+/* Whether all other splits of the block's rows are stored: to one block, which may read them. */
+__device__ static bool is_last(const struct split &split)
+{
+    u32 *arrived = &split.arrived[blockIdx.y * gridDim.x + blockIdx.x];
+    bool last = false;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(arrived, 1) == (u32)split.count - 1;
+        __threadfence();
+        if (last)
+            *arrived = 0; /* for the next launch */
+    }
+    return __syncthreads_or(last);
+}
+
+/* The splits of a row from the `at`th on, in order, JOINED of them on their way at once. */
+__device__ static void join_quad(bf16 *to, const struct attention &p, i64 at, i64 column, float base, float sum)
+{
+    float value[QUAD] = {};
+    for (i64 first = 0; first < p.split.count; first += JOINED) {
+        float factor[JOINED];
+        elements<float, QUAD> part[JOINED];
+#pragma unroll
+        for (int i = 0; i < JOINED; i++) {
+            i64 from = at + (first + i) * p.heads.kv_count * p.rows;
+            factor[i] = first + i < p.split.count ? exp2f(p.split.sums[from].x - base) : 0;
+            part[i] = {};
+            if (factor[i] != 0)
+                part[i] = load<QUAD>(p.split.out + from * p.split.stride + column);
+        }
+#pragma unroll
+        for (int i = 0; i < JOINED; i++)
+#pragma unroll
+            for (int c = 0; c < QUAD; c++)
+                value[c] += part[i].at[c] * factor[i];
+    }
+    for (int c = 0; c < QUAD && column + c < p.heads.width; c++)
+        to[column + c] = from_f32<bf16>(sum > 0 ? value[c] / sum : 0);
+}
+
+/* Of the block's rows. */
+__device__ static void join_splits(const struct attention &p)
+{
+    SHARED(float2, totals, ROWS); /* maximum and sum of all splits */
+    i64 first = (i64)blockIdx.x * ROWS, rows = p.rows - first < ROWS ? p.rows - first : (i64)ROWS;
+    i64 at = blockIdx.y * p.rows + first, quads = p.split.stride / QUAD;
+    if (threadIdx.x < rows) {
+        const float2 *sums = p.split.sums + at + threadIdx.x;
+        float most = -INFINITY, sum = 0;
+#pragma unroll JOINED
+        for (i64 i = 0; i < p.split.count; i++)
+            most = fmaxf(most, sums[i * p.heads.kv_count * p.rows].x);
+        float base = most == -INFINITY ? 0 : most;
+#pragma unroll JOINED
+        for (i64 i = 0; i < p.split.count; i++) {
+            float2 split = sums[i * p.heads.kv_count * p.rows];
+            sum += split.y * exp2f(split.x - base);
+        }
+        totals[threadIdx.x] = make_float2(base, sum);
+        store_lse(p, blockIdx.y, first + threadIdx.x, most, sum);
+    }
+    __syncthreads();
+    for (i64 i = threadIdx.x; i < rows * quads; i += THREADS) {
+        i64 row = i / quads;
+        join_quad(head_row<bf16>(p.out, p.heads, blockIdx.y, first + row), p, at + row, i % quads * QUAD, totals[row].x,
+                  totals[row].y);
+    }
+}
+
 /* A block: ROWS rows, a key-value head, one split of the keys. */
 template <int D> static __global__ void __launch_bounds__(THREADS) attend_mma(struct attention p)
 {
@@ -287,29 +373,8 @@ template <int D> static __global__ void __launch_bounds__(THREADS) attend_mma(st
     walk_keys<D>(&r, s, p, begin, begin + p.split.tiles < tiles ? begin + p.split.tiles : tiles);
     copies_wait<0>();
     store_rows<D>(p, &r, own);
-}
-
-/* A warp a row of a key-value head: its splits in order. */
-static __global__ void join_splits(struct attention p)
-{
-    i64 at = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, rows = p.heads.kv_count * p.rows;
-    float most = -INFINITY, sum = 0;
-    if (at >= rows)
-        return;
-    for (i64 i = 0; i < p.split.count; i++)
-        most = fmaxf(most, p.split.sums[i * rows + at].x);
-    float base = most == -INFINITY ? 0 : most;
-    for (i64 i = 0; i < p.split.count; i++)
-        sum += p.split.sums[i * rows + at].y * exp2f(p.split.sums[i * rows + at].x - base);
-    bf16 *to = head_row<bf16>(p.out, p.heads, at / p.rows, at % p.rows);
-    for (i64 c = threadIdx.x % WARP_THREADS; c < p.heads.width; c += WARP_THREADS) {
-        float value = 0;
-        for (i64 i = 0; i < p.split.count; i++)
-            value += p.split.out[(i * rows + at) * p.heads.width + c] * exp2f(p.split.sums[i * rows + at].x - base);
-        to[c] = from_f32<bf16>(sum > 0 ? value / sum : 0);
-    }
-    if (threadIdx.x % WARP_THREADS == 0)
-        store_lse(p, at / p.rows, at % p.rows, most, sum);
+    if (p.split.count > 1 && is_last(p.split))
+        join_splits(p);
 }
 
 /* By shapes alone. */
@@ -318,13 +383,18 @@ static struct split split_of(struct device *device, const struct attention &p, i
     struct cuda_handles *handles = cuda_handles_of(device);
     i64 blocks = ceil_div(p.rows, ROWS) * p.heads.kv_count, rows = p.heads.kv_count * p.rows;
     i64 wanted = max_i64(1, min_i64(BLOCKS_ENOUGH / blocks, tiles / TILES_ENOUGH));
-    struct split split = {NULL, NULL, 1, max_i64(ceil_div(tiles, wanted), 1)};
+    struct split split = {};
+    split.tiles = max_i64(ceil_div(tiles, wanted), 1);
     split.count = max_i64(ceil_div(tiles, split.tiles), 1);
-    split.sums = (float2 *)(p.spans + tiles);
-    split.out = (float *)(split.sums + split.count * rows);
+    split.stride = round_up(p.heads.width, QUAD);
+    split.arrived = handles->counters;
+    split.out = (float *)(p.spans + tiles);
+    split.sums = (float2 *)(split.out + split.count * rows * split.stride);
     i64 bytes =
-        tiles * (i64)sizeof(struct key_span) + (split.count > 1 ? split.count * rows * (p.heads.width + 2) * 4 : 0);
-    require(bytes <= handles->workspace_bytes, "attention: %lld keys", (long long)p.of.keys);
+        tiles * (i64)sizeof(struct key_span) + (split.count > 1 ? split.count * rows * (split.stride + 2) * 4 : 0);
+    require(bytes <= handles->workspace_bytes && (split.count == 1 || blocks <= CUDA_COUNTERS),
+            "attention: %lld keys in %lld splits of %lld blocks", (long long)p.of.keys, (long long)split.count,
+            (long long)blocks);
     return split;
 }
 
@@ -336,11 +406,12 @@ template <int D> static void launch_mma(struct device *device, struct attention 
     if (p.split.count == 1 && attention_hopper(device, p))
         return;
     dim3 grid((unsigned)ceil_div(p.rows, ROWS), (unsigned)p.heads.kv_count, (unsigned)p.split.count);
-    launch_summary(device, p.spans, p.of, key_tile<D>::COUNT);
+    if (p.split.tiles > TILES_FEW)
+        launch_summary(device, p.spans, p.of, key_tile<D>::COUNT);
+    else
+        p.spans = NULL;
     CUDA_CHECK(cudaFuncSetAttribute(attend_mma<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     LAUNCH(device, attend_mma<D>, grid, THREADS, bytes, p);
-    if (p.split.count > 1)
-        LAUNCH(device, join_splits, (unsigned)ceil_div(p.heads.kv_count * p.rows, WARPS), THREADS, 0, p);
 }
 
 static void launch_by_width(struct device *device, const struct attention &p)

@@ -52,17 +52,14 @@ __device__ inline i32 warp_least(i32 value)
     return value;
 }
 
-/* A warp a tile of `tile` keys. */
-static __global__ void summarize_keys(struct key_span *spans, struct intervals of, i64 tile)
+/* Of keys first .. first + tile - 1, by a warp; in every lane. */
+__device__ inline struct key_span span_of(struct intervals of, i64 first, i64 tile)
 {
-    i64 at = (i64)blockIdx.x * (BLOCK_THREADS / WARP_THREADS) + threadIdx.x / WARP_THREADS;
     i32 least[8]; /* largest values are kept as -1 - value, which has no overflow */
-    if (at * tile >= of.keys)
-        return;
     for (int i = 0; i < 8; i++)
         least[i] = INT32_MAX;
     for (i64 j = threadIdx.x % WARP_THREADS; j < tile; j += WARP_THREADS) {
-        struct key_bounds k = bounds_of(of, at * tile + j);
+        struct key_bounds k = bounds_of(of, first + j);
         bool seen = k.begin < k.end, hole = k.hole_begin < k.hole_end;
         i32 values[8] = {seen ? k.begin : INT32_MAX,
                          seen ? -1 - k.end : INT32_MAX,
@@ -81,9 +78,18 @@ static __global__ void summarize_keys(struct key_span *spans, struct intervals o
     }
     for (int i = 0; i < 8; i++)
         least[i] = warp_least(least[i]);
+    return {least[0], -1 - least[1], -1 - least[2], least[3], least[4], -1 - least[5], -1 - least[6], least[7]};
+}
+
+/* A warp a tile of `tile` keys. */
+static __global__ void summarize_keys(struct key_span *spans, struct intervals of, i64 tile)
+{
+    i64 at = (i64)blockIdx.x * (BLOCK_THREADS / WARP_THREADS) + threadIdx.x / WARP_THREADS;
+    if (at * tile >= of.keys)
+        return;
+    struct key_span span = span_of(of, at * tile, tile);
     if (threadIdx.x % WARP_THREADS == 0)
-        spans[at] = {least[0], -1 - least[1], -1 - least[2], least[3],
-                     least[4], -1 - least[5], -1 - least[6], least[7]};
+        spans[at] = span;
 }
 static inline void launch_summary(struct device *device, struct key_span *spans, struct intervals of, i64 tile)
 {
@@ -105,7 +111,8 @@ __device__ inline bool listed_whole(const struct tile_list *list, i32 i)
     return list->at[i] & 1;
 }
 
-/* Lists which of tiles first .. end - 1 (LISTED_MOST at most) class_of(tile) says are seen; returns how many. */
+/* Lists which of tiles first .. end - 1 (LISTED_MOST at most) class_of(tile) says are seen; returns how many. Before
+ * it is a list, at[tile - first] may be what class_of reads. */
 template <typename Class> __device__ inline i32 list_tiles(struct tile_list *list, i64 first, i64 end, Class class_of)
 {
     i32 count = 0;
@@ -137,16 +144,18 @@ template <typename T> __device__ inline T *head_row(struct matrix m, struct head
 
 /* ---- The forward on tensor cores ---- */
 struct split {
-    float *out;       /* [splits, kv heads, rows, width], not divided by their sums */
+    float *out;       /* [splits, kv heads, rows, stride], not divided by their sums; nothing where no key is seen */
     float2 *sums;     /* [splits, kv heads, rows]: running maximum (of powers of two) and sum */
+    u32 *arrived;     /* [kv heads, blocks of rows]: splits that are stored */
     i64 count, tiles; /* of keys, each */
+    i64 stride;       /* width in whole quads */
 };
 struct attention {
     struct matrix out, q, k, v;
     float *lse;
     struct heads heads;
     struct intervals of;
-    struct key_span *spans;
+    struct key_span *spans; /* NULL: each block finds its own tiles' */
     struct split split;
     i64 rows, vector;
 };

@@ -35,6 +35,7 @@ struct cuda_handles {
     struct cuda_staging *staging;             /* of staging.c */
     void *workspace;
     i64 workspace_bytes;
+    u32 *counters;     /* [CUDA_COUNTERS], zero between kernels: one that faults takes the context with it, and them */
     bool recording;    /* the queue is being captured */
     bool lost_product; /* one that cuBLASLt refused meanwhile */
     bool has_warned;   /* that recording fails */

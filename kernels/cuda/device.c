@@ -39,6 +39,7 @@ static void close_device(struct device *device)
     cuda_products_close(handles->products);
     cuda_staging_close(handles->staging);
     cuda_release(device, handles->workspace, handles->workspace_bytes);
+    cuda_release(device, handles->counters, CUDA_COUNTERS * 4);
     CUDA_CHECK(cudaStreamDestroy(cuda_queue_of(device)));
     memory_free(handles);
 }
@@ -46,7 +47,7 @@ static void close_device(struct device *device)
 static i64 held_by(const struct device *device)
 {
     const struct cuda_handles *handles = cuda_handles_of(device);
-    return handles->workspace_bytes + cuda_staging_bytes(handles->staging);
+    return CUDA_HELD_BYTES + cuda_staging_bytes(handles->staging);
 }
 
 static i64 left_on(const struct device *device)
@@ -137,7 +138,9 @@ int device_open_cuda(struct device *device, int index)
                                      .products = cuda_products_open(),
                                      .staging = cuda_staging_open(),
                                      .workspace = cuda_alloc(device, CUDA_WORKSPACE_BYTES),
-                                     .workspace_bytes = CUDA_WORKSPACE_BYTES};
+                                     .workspace_bytes = CUDA_WORKSPACE_BYTES,
+                                     .counters = cuda_alloc(device, CUDA_COUNTERS * 4)};
+    CUDA_CHECK(cudaMemsetAsync(handles->counters, 0, CUDA_COUNTERS * 4, queue));
     return 0;
 }
 

@@ -1,8 +1,10 @@
 /* The threads of a block as fibers; barriers; warps and warpgroups that meet. */
 #include "inside.h"
 
+#include <algorithm>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <string>
 #include <sys/mman.h>
 #include <vector>
@@ -329,6 +331,17 @@ static void run_block(int block)
     shared_check();
 }
 
+static std::vector<unsigned> block_order()
+{
+    std::vector<unsigned> blocks(grid_dim.x * grid_dim.y * grid_dim.z);
+    std::iota(blocks.begin(), blocks.end(), 0u);
+    if (mode.order == ORDER_DOWN)
+        std::reverse(blocks.begin(), blocks.end());
+    for (size_t i = blocks.size(); mode.order == ORDER_MIXED && i > 1; i--)
+        std::swap(blocks[i - 1], blocks[dice() % i]);
+    return blocks;
+}
+
 void run_grid(const launch &launch, void (*run)(void *), void *arguments)
 {
     block_dim = launch.block;
@@ -337,12 +350,10 @@ void run_grid(const launch &launch, void (*run)(void *), void *arguments)
     body = run;
     body_arguments = arguments;
     shared_begin(launch.shared, launch.name);
-    for (unsigned z = 0; z < grid_dim.z; z++)
-        for (unsigned y = 0; y < grid_dim.y; y++)
-            for (unsigned x = 0; x < grid_dim.x; x++) {
-                block_index = {x, y, z};
-                run_block((int)(x + y * grid_dim.x));
-            }
+    for (unsigned block : block_order()) {
+        block_index = {block % grid_dim.x, block / grid_dim.x % grid_dim.y, block / grid_dim.x / grid_dim.y};
+        run_block((int)(block % (grid_dim.x * grid_dim.y)));
+    }
     TSAN(__tsan_acquire(&grid_ended);)
 }
 
@@ -436,6 +447,11 @@ void sync_warp(unsigned mask)
          char *sync = &syncs[self->warp][generation[self->number]++ & 1]; __tsan_release(sync);)
     meet_warp(mask, "__syncwarp", nullptr, [](void **, unsigned) {});
     TSAN(__tsan_acquire(sync);)
+}
+
+void fence()
+{
+    TSAN(static char fences; __tsan_acquire(&fences); __tsan_release(&fences);)
 }
 
 /* ---- Barriers ---- */

@@ -8,7 +8,8 @@
  * stream comes to it.
  *
  * Read from the environment when the devices are counted:
- *   WEFT_EMU_ORDER=up|down|mixed      the order of a block's threads between two barriers; mixed also breaks in between
+ *   WEFT_EMU_ORDER=up|down|mixed      the order of a launch's blocks and of a block's threads between two barriers;
+ *                                     mixed also breaks in between
  *   WEFT_EMU_ASYNC=early|late|mixed   when asynchronous copies and products happen: at once, when waited for, by dice
  *   WEFT_EMU_STREAMS=early|late       late: streams stand still until somebody waits for them
  *   WEFT_EMU_FP8_BITS=14              what sums of products in 8 bits keep (default: as f32)

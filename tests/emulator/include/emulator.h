@@ -1,13 +1,13 @@
 /* The emulated GPU as kernels see it: what CUDA C++ adds to C++, on one thread of the host.
  *
  * The threads of a block are fibers. Each runs until it waits (for a barrier, for its warp, for an mbarrier), then the
- * next one does, in the order of WEFT_EMU_ORDER; blocks run one after the other. Shared memory holds NaN until it is
+ * next one does, in the order of WEFT_EMU_ORDER; blocks run one after the other, in that order too. Shared memory holds NaN until it is
  * written, dynamic shared memory ends at a page nobody may touch, static arrays (SHARED of cuda.h) have a margin behind
  * them that is looked at when the block ends. All threads of a block must come to the same __syncthreads of the source.
  * The .cu files are compiled with checks of alignment and of constant bounds, whose failures arrive at checks.cpp.
  *
  * Compiled with -fsanitize=thread (EMULATOR_TSAN here) each fiber is a thread of ThreadSanitizer's, and blocks of a
- * launch know nothing of each other: it names both lines of a race in shared or global memory. Shuffles and votes order
+ * launch know nothing of each other but by __threadfence: it names both lines of a race in shared or global memory. Shuffles and votes order
  * no memory,
  * __syncwarp does.
  *
@@ -99,6 +99,7 @@ enum vote { ANY, ALL, COUNT };
 int barrier_votes(bool vote, enum vote kind, const char *file, int line);
 unsigned ballot(unsigned mask, bool vote);
 void sync_warp(unsigned mask);
+void fence(); /* behind it is what came before the others' */
 void wait_until(const char *what, bool (*ready)(void *), void *context);
 void others_first(); /* a place where other threads may come in between */
 
@@ -218,7 +219,10 @@ inline int __syncthreads_count(int vote, EMU_SITE)
 {
     return emu::barrier_votes(vote != 0, emu::COUNT, file, line);
 }
-inline void __threadfence() {}
+inline void __threadfence()
+{
+    emu::fence();
+}
 inline void __threadfence_block() {}
 
 /* ---- Atomics: no fiber stops within one ---- */
