@@ -37,7 +37,7 @@ void cuda_use_hopper(struct device *device, bool use);
 
 enum { CUDA_WORKSPACE_BYTES = 64 << 20 }; /* shared by all ops */
 enum { CUDA_COUNTERS = 128, CUDA_HELD_BYTES = CUDA_WORKSPACE_BYTES + CUDA_COUNTERS * 4 };
-int cuda_count(void);                     /* GPUs this process sees */
+int cuda_count(void); /* GPUs this process sees */
 /* -1 and a message where there is no toolkit, no GPU number `index`, or one older than sm_80. */
 int device_open_cuda(struct device *device, int index);
 /* Versions of driver and libraries, and a line for each GPU: name, architecture, memory, which others it reaches

@@ -1,14 +1,15 @@
 /* The emulated GPU as kernels see it: what CUDA C++ adds to C++, on one thread of the host.
  *
  * The threads of a block are fibers. Each runs until it waits (for a barrier, for its warp, for an mbarrier), then the
- * next one does, in the order of WEFT_EMU_ORDER; blocks run one after the other, in that order too. Shared memory holds NaN until it is
- * written, dynamic shared memory ends at a page nobody may touch, static arrays (SHARED of cuda.h) have a margin behind
- * them that is looked at when the block ends. All threads of a block must come to the same __syncthreads of the source.
- * The .cu files are compiled with checks of alignment and of constant bounds, whose failures arrive at checks.cpp.
+ * next one does, in the order of WEFT_EMU_ORDER; blocks run one after the other, in that order too. Shared memory holds
+ * NaN until it is written, dynamic shared memory ends at a page nobody may touch, static arrays (SHARED of cuda.h) have
+ * a margin behind them that is looked at when the block ends. All threads of a block must come to the same
+ * __syncthreads of the source. The .cu files are compiled with checks of alignment and of constant bounds, whose
+ * failures arrive at checks.cpp.
  *
  * Compiled with -fsanitize=thread (EMULATOR_TSAN here) each fiber is a thread of ThreadSanitizer's, and blocks of a
- * launch know nothing of each other but by __threadfence: it names both lines of a race in shared or global memory. Shuffles and votes order
- * no memory,
+ * launch know nothing of each other but by __threadfence: it names both lines of a race in shared or global memory.
+ * Shuffles and votes order no memory,
  * __syncwarp does.
  *
  * The copy engine and the tensor cores see what threads wrote to shared memory as of the last fence.proxy.async of any
