@@ -45,9 +45,8 @@ static int run_eval(const struct eval_settings *s, const struct submodel_options
     struct text out = {0};
     if (!strchr(s->data, '\n') && !is_address(s->data) && !file_exists(s->data))
         return error_set("--data %s: there is no such folder or file", s->data);
-    if (model_load(&model, cli_device(), s->from, DTYPE_OTHER, false))
+    if (load_model(&model, s->from, DTYPE_OTHER, bits))
         return -1;
-    narrow_model(&model, bits);
     arena_open(&arena, 64 << 20);
     if (submodel_parse(&sub, &arena, o, &model) == 0)
         result = eval_model(&model, &sub, s, seed);

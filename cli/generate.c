@@ -1,6 +1,6 @@
 /* weft generate: any modality in, any out. */
 #include "cli/cli.h"
-#include "studio/preview.h"
+#include "studio/foresee.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +11,10 @@ struct request {
     bool greedy;
     struct submodel_options sub;
     enum answer_kind kind;
+    /* of these texts */
+    i64 seed_number, most_ids, ahead;
+    double temperature_number, top_p_number, guidance_number;
+    int bits;
 };
 
 static int parse_kind(struct request *r)
@@ -24,14 +28,14 @@ static int parse_kind(struct request *r)
     return error_usage("--to %s: expected text, image, video or audio", r->to);
 }
 
-static int build(struct prompt *p, struct studio *s, const struct request *r, i64 most)
+static int build(struct prompt *p, struct studio *s, const struct request *r)
 {
     if ((r->image && prompt_image(p, s, r->image)) || (r->video && prompt_video(p, s, r->video)) ||
         (r->audio && prompt_audio(p, s, r->audio)))
         return -1;
     if (r->prompt && prompt_text(p, s, r->prompt))
         return error_prefix("--prompt");
-    return prompt_ask(p, s, r->shape, most);
+    return prompt_ask(p, s, r->shape, r->most_ids);
 }
 
 static int deliver(struct studio *s, const struct prompt *p, const struct answer *a, const struct request *r, u64 seed)
@@ -46,52 +50,156 @@ static int deliver(struct studio *s, const struct prompt *p, const struct answer
     return status;
 }
 
+/* A prompt and what it is answered with, of a studio that is open. */
+struct generation {
+    struct prompt prompt;
+    struct studio_options options;
+    struct submodel sub;
+    struct arena arena;
+    struct draft_counts drafts;
+};
+
+static int generation_open(struct generation *g, struct studio *s, const struct request *r)
+{
+    narrow_model(&s->model, r->bits);
+    *g = (struct generation){0};
+    arena_open(&g->arena, 64 << 20);
+    prompt_init(&g->prompt, r->kind);
+    g->prompt.guidance = r->guidance_number;
+    g->options = (struct studio_options){
+        .sampling = {(float)r->temperature_number, (float)r->top_p_number, 0, {(u64)r->seed_number, RNG_SAMPLING}},
+        .sub = &g->sub,
+        .seats = 1,
+        .speculate = r->ahead,
+        .draft_counts = &g->drafts};
+    if (submodel_parse(&g->sub, &g->arena, &r->sub, &s->model))
+        return -1;
+    if (r->ahead && !s->model.config.mtp)
+        return error_usage("--speculate %lld: %s has no block of multi-token prediction", (long long)r->ahead,
+                           s->directory);
+    studio_check_guidance(s, r->guidance_number);
+    return build(&g->prompt, s, r);
+}
+
+static void generation_close(struct generation *g)
+{
+    prompt_release(&g->prompt);
+    arena_close(&g->arena);
+}
+
+/* ---- Whether it fits ---- */
+
+struct foreseen {
+    struct request request;
+    struct vision_config tokenizer; /* of what is asked for, once the rehearsal has met it */
+};
+
+static int rehearse(struct studio *meta, void *context)
+{
+    struct foreseen *f = context;
+    struct generation g;
+    f->tokenizer = meta->vision.config;
+    int status = generation_open(&g, meta, &f->request);
+    if (status == 0)
+        status = studio_rehearse_answer(meta, &g.prompt, &g.options);
+    f->request.most_ids = g.prompt.most;
+    generation_close(&g);
+    return status;
+}
+
+/* The largest other shape of its kind. */
+static bool other_shape_fits(struct text *out, const struct studio_work *work, struct foreseen *f,
+                             const struct device *device)
+{
+    const struct vision_config c = f->tokenizer;
+    struct text said = {0};
+    i64 most = 0;
+    for (i64 i = 0; i < c.shape_count; i++) {
+        const struct vision_shape *shape = &c.shapes[i];
+        i64 pixels = shape->frames * shape->height * shape->width;
+        char settings[64];
+        snprintf(settings, sizeof settings, "--shape %s", shape->name);
+        f->request.shape = shape->name;
+        text_clear(&said);
+        if ((shape->frames > 1) == (f->request.kind == ANSWER_VIDEO) && pixels > most &&
+            studio_offer(&said, work, device, settings)) {
+            text_clear(out);
+            text_append(out, said.data, said.length);
+            most = pixels;
+        }
+    }
+    text_release(&said);
+    return most > 0;
+}
+
+static bool shorter_answer_fits(struct text *out, const struct studio_work *work, struct foreseen *f,
+                                const struct device *device)
+{
+    char settings[64];
+    for (; f->request.most_ids > 1;) {
+        f->request.most_ids /= 2;
+        snprintf(settings, sizeof settings, "--max-tokens %lld", (long long)f->request.most_ids);
+        if (studio_offer(out, work, device, settings))
+            return true;
+    }
+    return false;
+}
+
+static bool say_what_fits(struct text *out, const struct studio_work *work, const struct device *device)
+{
+    struct foreseen f = *(const struct foreseen *)work->context;
+    struct studio_work other = *work;
+    other.context = &f;
+    bool picture = f.request.kind == ANSWER_IMAGE || f.request.kind == ANSWER_VIDEO;
+    return (picture ? other_shape_fits : shorter_answer_fits)(out, &other, &f, device);
+}
+
+static int check_memory(const char *directory, const struct request *r)
+{
+    struct foreseen f = {.request = *r};
+    return studio_check_memory(&(struct studio_work){directory, DTYPE_OTHER, rehearse, &f, say_what_fits},
+                               cli_device());
+}
+
+/* ---- Done ---- */
+
+static int generate_with(struct studio *s, const struct request *r)
+{
+    struct generation g;
+    struct answer answer = {0};
+    int status = generation_open(&g, s, r);
+    struct generate_request request = prompt_request(&g.prompt, 0, 1);
+    if (status == 0)
+        status = studio_generate(&answer, s, &request, 1, &g.options);
+    if (status == 0 && r->ahead)
+        log_info("%lld of %lld drafted ids were accepted", (long long)g.drafts.accepted, (long long)g.drafts.drafted);
+    if (status == 0)
+        status = deliver(s, &g.prompt, &answer, r, (u64)r->seed_number);
+    answer_release(&answer);
+    generation_close(&g);
+    return status;
+}
+
 static int run(const char *directory, const struct request *r)
 {
     struct studio studio;
-    struct prompt prompt;
-    struct submodel sub;
-    struct arena arena;
-    struct answer answer = {0};
-    int status = 0;
-    i64 seed = option_integer(r->seed, "seed", 1, 0, INT64_MAX, &status);
-    i64 most = option_integer(r->most, "max-tokens", 0, 1, 1 << 20, &status);
-    double temperature = option_number(r->temperature, "temperature", r->greedy ? 0 : 1, 0, 100, &status);
-    double top_p = option_number(r->top_p, "top-p", 1, 0, 1, &status);
-    double guidance = option_number(r->guidance, "guidance", 1, 0, 100, &status);
-    int bits = option_weights(r->weights, &status);
-    i64 ahead = option_integer(r->speculate, "speculate", 0, 1, DRAFTS_MOST, &status);
-    if (status || studio_open(&studio, cli_device(), directory, DTYPE_OTHER))
+    if (check_memory(directory, r) || studio_open(&studio, cli_device(), directory, DTYPE_OTHER))
         return -1;
-    narrow_model(&studio.model, bits);
-    arena_open(&arena, 64 << 20);
-    prompt_init(&prompt, r->kind);
-    prompt.guidance = guidance;
-    struct draft_counts counts = {0};
-    struct studio_options options = {.sampling = {(float)temperature, (float)top_p, 0, {(u64)seed, RNG_SAMPLING}},
-                                     .sub = &sub,
-                                     .seats = 1,
-                                     .speculate = ahead,
-                                     .draft_counts = &counts};
-    status = submodel_parse(&sub, &arena, &r->sub, &studio.model);
-    if (status == 0 && ahead && !studio.model.config.mtp)
-        status =
-            error_usage("--speculate %lld: %s has no block of multi-token prediction", (long long)ahead, directory);
-    if (status == 0)
-        studio_check_guidance(&studio, guidance);
-    if (status == 0)
-        status = build(&prompt, &studio, r, most);
-    struct generate_request request = prompt_request(&prompt, 0, 1);
-    if (status == 0)
-        status = studio_generate(&answer, &studio, &request, 1, &options);
-    if (status == 0 && ahead)
-        log_info("%lld of %lld drafted ids were accepted", (long long)counts.accepted, (long long)counts.drafted);
-    if (status == 0)
-        status = deliver(&studio, &prompt, &answer, r, (u64)seed);
-    answer_release(&answer);
-    prompt_release(&prompt);
-    arena_close(&arena);
+    int status = generate_with(&studio, r);
     studio_close(&studio);
+    return status;
+}
+
+static int parse_numbers(struct request *r)
+{
+    int status = 0;
+    r->seed_number = option_integer(r->seed, "seed", 1, 0, INT64_MAX, &status);
+    r->most_ids = option_integer(r->most, "max-tokens", 0, 1, 1 << 20, &status);
+    r->temperature_number = option_number(r->temperature, "temperature", r->greedy ? 0 : 1, 0, 100, &status);
+    r->top_p_number = option_number(r->top_p, "top-p", 1, 0, 1, &status);
+    r->guidance_number = option_number(r->guidance, "guidance", 1, 0, 100, &status);
+    r->bits = option_weights(r->weights, &status);
+    r->ahead = option_integer(r->speculate, "speculate", 0, 1, DRAFTS_MOST, &status);
     return status;
 }
 
@@ -141,6 +249,8 @@ int command_generate(int argc, char **argv)
         status = parse_kind(&r);
     if (status == 0)
         status = check_request(&r);
+    if (status == 0)
+        status = parse_numbers(&r);
     if (status)
         return status < 0 ? command_failed() : 0;
     return run(a.positional[0], &r) ? command_failed() : 0;

@@ -1,6 +1,7 @@
 /* Commands on model directories: logits, extract. */
 #include "cli/cli.h"
 #include "core/json.h"
+#include "kernels/rehearsal.h"
 #include "studio/studio.h"
 
 #include <math.h>
@@ -35,6 +36,31 @@ void narrow_model(struct model *model, int bits)
     weights_narrow(&model->weights, bits);
     log_info("weights of %d bits: %.1f MB, stored %.1f", bits, 1e-6 * (double)weights_bytes(&model->weights),
              1e-6 * (double)before);
+}
+
+/* Narrow weights are made of wide ones, and for a while both stand. */
+static int check_narrow(const char *directory, enum dtype dtype, int bits)
+{
+    struct rehearsal rehearsal;
+    struct model model;
+    if (!rehearsal_open(&rehearsal, cli_device()))
+        return 0;
+    int status = model_load(&model, &rehearsal.meta, directory, dtype, false);
+    if (status == 0) {
+        weights_narrow(&model.weights, bits);
+        model_close(&model);
+        status = rehearsal_check(&rehearsal, directory, "leave --weights out, take a smaller model, or --device cpu");
+    }
+    rehearsal_close(&rehearsal);
+    return status;
+}
+
+int load_model(struct model *model, const char *directory, enum dtype dtype, int bits)
+{
+    if ((bits && check_narrow(directory, dtype, bits)) || model_load(model, cli_device(), directory, dtype, false))
+        return -1;
+    narrow_model(model, bits);
+    return 0;
 }
 
 static int write_logits(const char *out, struct model *model, const struct submodel *sub, const i32 *ids,
@@ -77,11 +103,10 @@ static int run_logits(const char *directory, const char *in, const char *out, en
     i64 shape[2];
     if (safetensors_open(&set, in))
         return -1;
-    if (model_load(&model, cli_device(), directory, dtype, false)) {
+    if (load_model(&model, directory, dtype, bits)) {
         safetensors_close(&set);
         return -1;
     }
-    narrow_model(&model, bits);
     arena_open(&arena, 64 << 20);
     i32 *ids = read_ids(shape, &set, "input_ids", model.config.vocabulary, in);
     int status = ids ? submodel_parse(&sub, &arena, o, &model) : -1;

@@ -3,6 +3,7 @@
 #include "core/json.h"
 #include "data/media.h"
 #include "data/shaped.h"
+#include "kernels/rehearsal.h"
 #include "tokenizers/audio.h"
 #include "tokenizers/vision.h"
 
@@ -20,6 +21,8 @@ struct reconstruction {
     i64 most_frames, seed;
     bool json;
     const char *out; /* folder being written */
+    bool rehearses;  /* on the meta backend: nothing is written */
+    struct device *device;
     struct vision vision;
     struct audio_tokenizer audio;
     struct mel_distance mel;
@@ -62,7 +65,7 @@ static int need_vision(struct reconstruction *r)
     if (!folder)
         return -1;
     r->has_vision =
-        vision_load(&r->vision, cli_device(), folder, cli_device()->has_bf16 ? DTYPE_BF16 : DTYPE_F32, false) == 0;
+        vision_load(&r->vision, r->device, folder, r->device->has_bf16 ? DTYPE_BF16 : DTYPE_F32, false) == 0;
     memory_free(folder);
     return r->has_vision ? 0 : -1;
 }
@@ -74,9 +77,9 @@ static int need_audio(struct reconstruction *r)
     char *folder = find_tokenizer(r->directory, "audio");
     if (!folder)
         return -1;
-    r->has_audio = audio_load(&r->audio, cli_device(), folder) == 0;
+    r->has_audio = audio_load(&r->audio, r->device, folder) == 0;
     if (r->has_audio)
-        mel_distance_open(&r->mel, cli_device());
+        mel_distance_open(&r->mel, r->device);
     memory_free(folder);
     return r->has_audio ? 0 : -1;
 }
@@ -168,20 +171,28 @@ static void through_vision(struct reconstruction *r, struct clip *back, const st
     memory_free(bits);
 }
 
+static int write_picture(const struct reconstruction *r, const char *file, const struct clip *clip,
+                         const struct clip *back)
+{
+    struct clip both;
+    bool video = clip->frames > 1;
+    char *path = output_path(r, file, video ? ".mp4" : ".png");
+    put_side_by_side(&both, clip, back);
+    int status = video ? clip_write_mp4(path, &both) : image_write_png(path, both.pixels, both.height, both.width);
+    if (status == 0)
+        report(r, file, path, "PSNR", vision_psnr(shaped_square_error(clip, back->pixels)), "dB");
+    clip_release(&both);
+    memory_free(path);
+    return status;
+}
+
 static int finish_picture(struct reconstruction *r, const char *file, const struct clip *clip,
                           const struct vision_shape *shape)
 {
-    struct clip back, both;
-    bool video = clip->frames > 1;
-    char *path = output_path(r, file, video ? ".mp4" : ".png");
+    struct clip back;
     through_vision(r, &back, clip, shape);
-    put_side_by_side(&both, clip, &back);
-    int status = video ? clip_write_mp4(path, &both) : image_write_png(path, both.pixels, both.height, both.width);
-    if (status == 0)
-        report(r, file, path, "PSNR", vision_psnr(shaped_square_error(clip, back.pixels)), "dB");
+    int status = r->rehearses ? 0 : write_picture(r, file, clip, &back);
     clip_release(&back);
-    clip_release(&both);
-    memory_free(path);
     return status;
 }
 
@@ -214,6 +225,20 @@ static int reconstruct_picture(struct reconstruction *r, const char *file, const
 
 /* ---- Sounds ---- */
 
+static int write_sound(const struct reconstruction *r, const char *file, const struct sound *original,
+                       const struct sound *back, double distance)
+{
+    char *path = output_path(r, file, ".wav"), *before = output_path(r, file, "-original.wav");
+    int status = sound_write_wav(path, back);
+    if (status == 0)
+        status = sound_write_wav(before, original);
+    if (status == 0)
+        report(r, file, path, "log-mel distance", distance, "nats");
+    memory_free(path);
+    memory_free(before);
+    return status;
+}
+
 static int finish_sound(struct reconstruction *r, const char *file, const struct sound *sound)
 {
     i64 frames = audio_frames(sound->samples), padded = frames * AUDIO_FRAME_SAMPLES;
@@ -226,18 +251,11 @@ static int finish_sound(struct reconstruction *r, const char *file, const struct
     audio_encode(&r->audio, &(struct audio_item){sound->values, sound->samples, codes}, 1);
     audio_decode(&r->audio, back.values, codes, frames, &(struct vocoder){GRIFFIN_LIM_ROUNDS, (u64)r->seed});
     mel_distance_add(&r->mel, &distance, original.values, back.values, padded);
-    char *path = output_path(r, file, ".wav"), *before = output_path(r, file, "-original.wav");
     back.samples = original.samples = sound->samples;
-    int status = sound_write_wav(path, &back);
-    if (status == 0)
-        status = sound_write_wav(before, &original);
-    if (status == 0)
-        report(r, file, path, "log-mel distance", spectral_mean(&distance), "nats");
+    int status = r->rehearses ? 0 : write_sound(r, file, &original, &back, spectral_mean(&distance));
     sound_release(&back);
     sound_release(&original);
     memory_free(codes);
-    memory_free(path);
-    memory_free(before);
     return status;
 }
 
@@ -266,11 +284,10 @@ static int reconstruct_file(struct reconstruction *r, const char *file)
     return status;
 }
 
-static int reconstruct_all(void *context, const char *folder)
+static int reconstruct_files(struct reconstruction *r, struct device *device)
 {
-    struct reconstruction *r = context;
     int status = 0;
-    r->out = folder;
+    r->device = device;
     for (int i = 0; i < r->count && status == 0; i++)
         status = interrupted() ? 1 : reconstruct_file(r, r->files[i]);
     if (r->has_vision)
@@ -279,7 +296,40 @@ static int reconstruct_all(void *context, const char *folder)
         mel_distance_close(&r->mel);
         audio_close(&r->audio);
     }
+    r->has_vision = r->has_audio = false;
     return status;
+}
+
+static int check_memory(const struct reconstruction *r, const struct rehearsal *rehearsal)
+{
+    return rehearsal_check(rehearsal, r->directory,
+                           r->count > 1
+                               ? "take fewer files at a time, fewer --frames, a smaller --shape, or --device cpu"
+                               : "take fewer --frames, a smaller --shape, a shorter sound, or --device cpu");
+}
+
+static int rehearse(struct reconstruction *r)
+{
+    struct rehearsal rehearsal;
+    if (!rehearsal_open(&rehearsal, cli_device()))
+        return 0;
+    enum log_level level = log_set_level(LOG_SILENT); /* the same will be said again */
+    r->rehearses = true;
+    int status = reconstruct_files(r, &rehearsal.meta);
+    r->rehearses = false;
+    log_set_level(level);
+    if (status == 0)
+        status = check_memory(r, &rehearsal);
+    rehearsal_close(&rehearsal);
+    return status;
+}
+
+static int reconstruct_all(void *context, const char *folder)
+{
+    struct reconstruction *r = context;
+    r->out = folder;
+    int status = rehearse(r);
+    return status ? status : reconstruct_files(r, cli_device());
 }
 
 int command_reconstruct(int argc, char **argv)

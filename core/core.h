@@ -62,8 +62,8 @@ _Noreturn void out_of_memory(const char *format, ...) PRINTF(1, 2);
 #define require(condition, ...) ((condition) ? (void)0 : panic(__VA_ARGS__))
 
 /* ---- Log: everything said along the way goes to stderr ---- */
-enum log_level { LOG_QUIET, LOG_NORMAL };
-void log_set_level(enum log_level level);
+enum log_level { LOG_SILENT, LOG_QUIET, LOG_NORMAL };
+enum log_level log_set_level(enum log_level level); /* returns what it was */
 void log_info(const char *format, ...) PRINTF(1, 2);
 void log_warn(const char *format, ...) PRINTF(1, 2); /* "warning: " */
 

@@ -11,9 +11,11 @@
 static enum log_level level = LOG_NORMAL;
 static bool bar_is_open; /* a progress bar stands on the terminal's last line */
 
-void log_set_level(enum log_level next)
+enum log_level log_set_level(enum log_level next)
 {
+    enum log_level before = level;
     level = next;
+    return before;
 }
 
 static void say(const char *prefix, const char *format, va_list arguments)

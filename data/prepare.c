@@ -1,5 +1,6 @@
 #include "data/prepare_internal.h"
 #include "data/stream.h"
+#include "kernels/rehearsal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,19 +60,64 @@ static void describe_vision(struct shard_meta *meta, const struct vision *vision
     }
 }
 
-static int open_tokenizers(struct prepare *p, struct device *device, enum dtype dtype)
+static int open_coders(struct prepare *p, struct device *device, enum dtype dtype)
 {
     const struct prepare_settings *s = p->settings;
     bool vision = s->vision && *s->vision, audio = s->audio && *s->audio;
-    p->text = text_tokenizer_load(s->text);
-    if (!p->text)
-        return -1;
     if (vision && vision_load(&p->vision, device, s->vision, dtype, false) < 0)
         return -1;
     p->has_vision = vision;
     if (audio && audio_load(&p->audio, device, s->audio) < 0)
         return -1;
     p->has_audio = audio;
+    return 0;
+}
+
+static void close_coders(struct prepare *p)
+{
+    if (p->has_vision)
+        vision_close(&p->vision);
+    if (p->has_audio)
+        audio_close(&p->audio);
+}
+
+/* Weights and a picture or clip of each shape are certain. How many come at a time is for files to say, which nobody
+ * has read: that as many as may are too much is a warning. */
+static int check_encoding(struct prepare *meta, const struct rehearsal *rehearsal)
+{
+    static const char instead[] = "take tokenizers of smaller shapes, one of them alone, or --device cpu";
+    prepare_encode_blanks(meta, 1);
+    if (rehearsal_check(rehearsal, "encoding media one at a time", instead))
+        return -1;
+    prepare_encode_blanks(meta, BATCH_ITEMS);
+    if (rehearsal_check(rehearsal, "encoding many media together", instead))
+        log_warn("%s", error_text());
+    return 0;
+}
+
+static int check_memory(const struct prepare *p, const struct device *device, enum dtype dtype)
+{
+    struct rehearsal rehearsal;
+    if (!rehearsal_open(&rehearsal, device))
+        return 0;
+    struct prepare *meta = memory_alloc(sizeof *meta);
+    meta->settings = p->settings;
+    int status = open_coders(meta, &rehearsal.meta, dtype);
+    if (status == 0)
+        status = check_encoding(meta, &rehearsal);
+    close_coders(meta);
+    memory_free(meta);
+    rehearsal_close(&rehearsal);
+    return status;
+}
+
+static int open_tokenizers(struct prepare *p, struct device *device, enum dtype dtype)
+{
+    const struct prepare_settings *s = p->settings;
+    p->text = text_tokenizer_load(s->text);
+    if (!p->text || check_memory(p, device, dtype) || open_coders(p, device, dtype))
+        return -1;
+    bool vision = p->has_vision, audio = p->has_audio;
     p->meta.vocabulary = text_vocabulary(p->text);
     if (vision)
         describe_vision(&p->meta, &p->vision);
@@ -103,10 +149,7 @@ void prepare_close(struct prepare *p)
 {
     for (int split = 0; split < SPLITS; split++)
         shard_writer_abandon(p->writers[split]);
-    if (p->has_vision)
-        vision_close(&p->vision);
-    if (p->has_audio)
-        audio_close(&p->audio);
+    close_coders(p);
     text_tokenizer_free(p->text);
     json_free(p->reached);
     curation_close(p->curation);

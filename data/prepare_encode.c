@@ -110,6 +110,36 @@ static void encode_audio(struct prepare *p, struct item *items, i64 count)
     memory_free(sounds);
 }
 
+static void encode_blank_pictures(struct prepare *p, const struct vision_shape *shape, i64 most)
+{
+    i64 count = max_i64(1, min_i64(most, VISION_PIECE_PIXELS / (shape->frames * shape->height * shape->width)));
+    struct made *all = memory_alloc(count * (i64)sizeof *all);
+    struct picture_list list = {.made = memory_alloc(count * (i64)sizeof *list.made)};
+    for (i64 i = 0; i < count; i++) {
+        all[i].frames = shape->latent_frames;
+        clip_init(&all[i].clip, shape->frames, shape->height, shape->width, 0);
+        list.made[list.count++] = &all[i];
+    }
+    encode_shape(p, &list);
+    for (i64 i = 0; i < count; i++) {
+        clip_release(&all[i].clip);
+        memory_free(all[i].latent);
+        memory_free(all[i].features);
+    }
+    memory_free(list.made);
+    memory_free(all);
+}
+
+void prepare_encode_blanks(struct prepare *p, i64 most)
+{
+    i32 codes[AUDIO_LEVELS_MAX];
+    const float silence = 0;
+    for (i64 i = 0; p->has_vision && i < p->vision.config.shape_count; i++)
+        encode_blank_pictures(p, &p->vision.config.shapes[i], most);
+    if (p->has_audio)
+        audio_encode(&p->audio, &(struct audio_item){&silence, 1, codes}, 1);
+}
+
 void prepare_encode(struct prepare *prepare, struct item *items, i64 count)
 {
     if (prepare->has_vision)

@@ -79,6 +79,8 @@ int prepare_open(struct prepare *prepare, struct device *device); /* what the se
 void prepare_close(struct prepare *prepare);
 void prepare_read(struct prepare *prepare, struct item *items, i64 count);   /* on all workers */
 void prepare_encode(struct prepare *prepare, struct item *items, i64 count); /* one kind of medium after another */
+/* White pictures of each shape, as many as go through together of `most`, and a sound of a frame. */
+void prepare_encode_blanks(struct prepare *prepare, i64 most);
 void prepare_write(struct prepare *prepare, const struct item *item);
 void item_release(struct item *item);
 struct made_sound *made_add_sound(struct made *made, const struct sound *sound); /* takes its values */

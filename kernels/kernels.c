@@ -67,6 +67,30 @@ static const struct memory meta_memory = {.alloc = meta_alloc,
                                           .lock = no_wall,
                                           .close = close_meta};
 
+static void meta_grow(struct device *device, void *base, i64 from, i64 to)
+{
+    (void)base;
+    device->backed_bytes += to - from;
+    device->backed_most_bytes = max_i64(device->backed_most_bytes, device->backed_bytes);
+}
+
+static void meta_unreserve(struct device *device, void *base, i64 bytes, i64 backed_bytes)
+{
+    device->backed_bytes -= backed_bytes;
+    unmap(device, base, bytes);
+}
+
+static const struct memory meta_gpu_memory = {.alloc = meta_alloc,
+                                              .release = unmap,
+                                              .put = copy_bytes,
+                                              .get = copy_bytes,
+                                              .reserve = meta_alloc,
+                                              .grow = meta_grow,
+                                              .unreserve = meta_unreserve,
+                                              .unlock = no_wall,
+                                              .lock = no_wall,
+                                              .close = close_meta};
+
 void *device_alloc(struct device *device, i64 bytes)
 {
     return device->memory->alloc(device, bytes);
@@ -167,6 +191,7 @@ void device_meta_gpu(struct device *meta, bool has_fp8)
 {
     static const struct recorder recorder = {open_nothing, close_nothing, replay_nothing, nothing_recorded};
     meta->recorder = &recorder;
+    meta->memory = &meta_gpu_memory;
     meta->has_fp8 = has_fp8;
 }
 

@@ -665,6 +665,7 @@ struct device {
     void *handles;                       /* library handles of the backend */
     void (*wait)(struct device *device); /* for the queue, with what ranks have to say meanwhile; NULL: as it is */
     struct cost cost;                    /* meta only */
+    i64 backed_bytes, backed_most_bytes; /* meta as a GPU only: what stands behind its arenas, now and at most */
 };
 /* A GPU, or meta as one: the host goes on while its ops run. */
 static inline bool device_is_gpu(const struct device *device)
@@ -688,7 +689,8 @@ void device_open_cpu(struct device *device);
  * and get, and an op is refused every pointer outside of it. WEFT_GUARD=1 makes `weft` run its models on one. */
 void device_open_guarded(struct device *device);
 void device_open_meta(struct device *device);
-/* As if it were a GPU: what lies elsewhere, or takes more, where ops are recorded and, on Hopper, bytes multiplied. */
+/* As if it were a GPU: what lies elsewhere, or takes more, where ops are recorded and, on Hopper, bytes multiplied. Its
+ * arenas grow as a GPU's do, which backed_bytes counts. Before anything is opened on it. */
 void device_meta_gpu(struct device *meta, bool has_fp8);
 void device_close(struct device *device);
 const char *device_name(const struct device *device); /* "cpu (AVX-512, bf16)", ...: a literal */

@@ -1,5 +1,6 @@
 /* Model directories: what transformers, vLLM and others load, and beside it what only this program reads. */
 #include "core/json.h"
+#include "kernels/rehearsal.h"
 #include "model/model.h"
 
 #include <string.h>
@@ -214,6 +215,24 @@ static int load_extra(struct model *model, const char *directory)
     return status;
 }
 
+/* Before a value is read. */
+static int check_memory(const struct device *device, const struct model_config *config, const char *directory,
+                        enum dtype dtype, bool training)
+{
+    struct rehearsal rehearsal;
+    struct model model;
+    if (!rehearsal_open(&rehearsal, device))
+        return 0;
+    int status = model_open(&model, &rehearsal.meta, config, dtype, training, NULL);
+    if (status == 0) {
+        model_close(&model);
+        status = rehearsal_check(&rehearsal, directory,
+                                 "take a smaller model (`weft extract` cuts one out), or --device cpu");
+    }
+    rehearsal_close(&rehearsal);
+    return status;
+}
+
 int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training)
 {
     return model_load_over(NULL, model, device, directory, dtype, training);
@@ -228,7 +247,9 @@ int model_load_over(const struct parallel *parallel, struct model *model, struct
         return -1;
     if (dtype == DTYPE_OTHER)
         dtype = stored_dtype(&set, device);
-    int status = model_open(model, device, &config, dtype, training, parallel);
+    int status = parallel ? 0 : check_memory(device, &config, directory, dtype, training);
+    if (status == 0)
+        status = model_open(model, device, &config, dtype, training, parallel);
     if (status == 0) {
         status = weights_load(&model->weights, &set, FILE_HF, directory);
         if (status == 0)

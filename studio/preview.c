@@ -418,6 +418,11 @@ int studio_generate(struct answer *answers, struct studio *s, const struct gener
                                      .count = count,
                                      .seats = min_i64(o->seats ? o->seats : GENERATE_SEATS, count),
                                      .fixed_length = any_picture(requests, count)};
+    if (s->device->backend == BACKEND_META) {
+        struct step_memory memory = {0};
+        decoding_foresee(&memory, &wanted, &s->model);
+        return 0;
+    }
     if (decoding_check_memory(&wanted))
         return -1;
     return generate(answers, &d, requests, count, wanted.seats, o->bar);

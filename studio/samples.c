@@ -388,7 +388,7 @@ static int run_all(struct studio_run *r)
 int samples_stage(const void *settings, const struct stage *stage)
 {
     struct studio_run r = {.s = settings, .stage = stage};
-    if (studio_open(&r.studio, stage->device, r.s->from, DTYPE_OTHER))
+    if (samples_check_memory(r.s, stage->device) || studio_open(&r.studio, stage->device, r.s->from, DTYPE_OTHER))
         return -1;
     studio_check_guidance(&r.studio, r.s->guidance);
     mel_distance_open(&r.mel, stage->device);

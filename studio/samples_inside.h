@@ -38,6 +38,9 @@ void sample_set_release(struct sample_set *set);
 char *sample_path(const struct studio_run *r, const struct sample_set *set, i64 i, const char *what, const char *end);
 struct json *file_name(const char *path); /* without its folder */
 
+/* samples_foresee.c: -1 and a message where the GPU has less memory left than the stage will take. */
+int samples_check_memory(const struct samples_settings *settings, const struct device *device);
+
 /* descriptions.c: texts of media of a kind and part, and what the settings' prompts are gone on with, into r->report */
 int describe_set(struct studio_run *r, int kind, const char *part);
 int go_on_from(struct studio_run *r);

@@ -224,10 +224,23 @@ static struct sizes sizes_of(const struct weight *w, int bits)
     return (struct sizes){rows * width * bits / 8, bits == 4 ? rows * width / BLOCK : 0, rows * 4};
 }
 
+/* The meta backend has no values, and gets none. */
+static bool has_values(const struct weights *weights)
+{
+    return weights->device->backend != BACKEND_META;
+}
+
+static void get(const struct weights *weights, void *host, const void *from, i64 bytes)
+{
+    if (has_values(weights))
+        device_get(weights->device, host, from, bytes);
+}
+
 static void *put(struct weights *weights, struct arena *to, void *host, i64 bytes)
 {
     void *there = arena_alloc(to, bytes);
-    device_put(weights->device, there, host, bytes);
+    if (has_values(weights))
+        device_put(weights->device, there, host, bytes);
     memory_free(host);
     return there;
 }
@@ -242,13 +255,14 @@ static void narrow_one(struct weights *weights, struct weight *w, int bits, stru
     memset(codes, 0, (size_t)size.codes);
     memset(factors, NARROW_FACTOR_ZERO, (size_t)size.factors);
     memset(scale, 0, (size_t)size.scale);
-    device_get(weights->device, copy, w->value.data, bytes);
+    get(weights, copy, w->value.data, bytes);
     struct job job = {w,
                       {codes, factors, scale, w->parts, w->rows, w->columns, bits},
                       copy,
                       narrow_steps(w->columns),
                       narrow_strips(w->rows)};
-    workers_run(w->parts * w->rows, narrow_row, &job);
+    if (has_values(weights))
+        workers_run(w->parts * w->rows, narrow_row, &job);
     memory_free(copy);
     w->narrow = job.to;
     w->narrow.codes = put(weights, to, codes, size.codes);
@@ -271,7 +285,7 @@ static void move_copy(struct weights *weights, struct weight *w, struct arena *t
 {
     i64 bytes = w->value.rows * w->value.columns * dtype_bytes(w->value.dtype);
     void *host = memory_alloc(max_i64(bytes, 1));
-    device_get(weights->device, host, w->value.data, bytes);
+    get(weights, host, w->value.data, bytes);
     w->value.data = put(weights, to, host, bytes);
 }
 

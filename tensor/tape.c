@@ -51,8 +51,7 @@ i64 tape_peak_bytes(const struct tape *tape)
 
 i64 arena_rounding_bytes(const struct device *device, const struct arena *arena)
 {
-    bool grows = device->memory->grow || (device->backend == BACKEND_META && device->recorder);
-    return grows ? round_up(arena->peak_bytes, GROW_BYTES) - arena->peak_bytes : 0;
+    return device->memory->grow ? round_up(arena->peak_bytes, GROW_BYTES) - arena->peak_bytes : 0;
 }
 
 i64 tape_rounding_bytes(const struct tape *tape)

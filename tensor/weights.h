@@ -137,7 +137,7 @@ i64 weights_parameters(const struct weights *weights); /* logical, trained */
 i64 weights_bytes(const struct weights *weights);
 
 /* Reads this rank's slices of every row that stands in `file` from an open set; other tensors are ignored. -1 names the
- * first tensor that is missing or misshapen. */
+ * first tensor that is missing or misshapen. The meta backend computes nothing, and gets none. */
 int weights_load(struct weights *weights, const struct safetensors *set, enum weight_file file, const char *origin);
 /* Tensors of `file` as they go to disk (one rank holds all). dtype: BF16 or F32 for TYPE_ACTIVATION rows. Their data is
  * read from the device when it is written (tensor_source_copy where it is wanted as a whole). */

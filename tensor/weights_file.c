@@ -121,7 +121,8 @@ int weights_load(struct weights *weights, const struct safetensors *set, enum we
 {
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
-        if (w->spec.file == file && load_one(weights, w, set, origin))
+        bool is_read = w->spec.file == file && weights->device->backend != BACKEND_META;
+        if (is_read && load_one(weights, w, set, origin))
             return -1;
         weight_clear_moments(weights, w);
     }

@@ -1,5 +1,6 @@
 /* The audio tokenizer in use: read and written, encoding and decoding. */
 #include "core/json.h"
+#include "kernels/rehearsal.h"
 #include "tokenizers/audio.h"
 
 #include <math.h>
@@ -71,6 +72,20 @@ static int load_config(struct audio_config *config, enum dtype *dtype, const cha
     return status;
 }
 
+static int check_memory(const struct device *device, const struct audio_config *config, const char *directory,
+                        enum dtype dtype)
+{
+    struct rehearsal rehearsal;
+    struct audio_tokenizer audio;
+    if (!rehearsal_open(&rehearsal, device))
+        return 0;
+    audio_open(&audio, &rehearsal.meta, config, dtype, false);
+    audio_close(&audio);
+    int status = rehearsal_check(&rehearsal, directory, "take a smaller tokenizer, or --device cpu");
+    rehearsal_close(&rehearsal);
+    return status;
+}
+
 int audio_load(struct audio_tokenizer *audio, struct device *device, const char *directory)
 {
     struct audio_config config;
@@ -82,6 +97,8 @@ int audio_load(struct audio_tokenizer *audio, struct device *device, const char 
         log_warn("%s was trained in bf16, which this machine is slow in: f32 it is; a few codes may differ", directory);
         dtype = DTYPE_F32;
     }
+    if (check_memory(device, &config, directory, dtype))
+        return -1;
     char *path = path_join(directory, "weights.safetensors");
     int status = safetensors_open(&set, path);
     if (status == 0) {

@@ -25,8 +25,9 @@ enum {
     VISION_SHAPES_MOST = 16,
     VISION_SCALES_MOST = 16,
     VISION_NAME_MOST = 32,
-    VISION_GROUP = 4,  /* frames of a latent frame */
-    VISION_RATE_HZ = 8 /* at which clips of a shape without a rate are played when they are made */
+    VISION_GROUP = 4,              /* frames of a latent frame */
+    VISION_PIECE_PIXELS = 1 << 19, /* of pictures and clips that are encoded or decoded together */
+    VISION_RATE_HZ = 8             /* at which clips of a shape without a rate are played when they are made */
 };
 
 /* A kind of picture or clip the tokenizer codes. The backbone's shape tokens are this table's rows, in order. */

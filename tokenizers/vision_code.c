@@ -8,11 +8,11 @@
  * clips are cut in time, each part beginning CONTEXT latent frames early: the temporal layers look back two frames
  * before and two latent frames after the reduction (encoder), two latent frames before and two frames after the
  * expansion (decoder), and the first frame of a part, taken for the beginning of a clip, is as far away as that. */
-enum { PIECE_PIXELS = 1 << 19, PART_LATENT = 32, CONTEXT = 4, PATCH = 4 };
+enum { PART_LATENT = 32, CONTEXT = 4, PATCH = 4 };
 
 static i64 clips_of_piece(i64 n, i64 frames, i64 height, i64 width)
 {
-    return max_i64(1, min_i64(n, PIECE_PIXELS / (frames * height * width)));
+    return max_i64(1, min_i64(n, VISION_PIECE_PIXELS / (frames * height * width)));
 }
 
 /* Rows (time, n, positions) -> (n, time, positions), as f32. */

@@ -1,4 +1,5 @@
 /* The vision tokenizer's folder: config.json and weights.safetensors. */
+#include "kernels/rehearsal.h"
 #include "tokenizers/vision.h"
 
 int vision_save(const struct vision *vision, const char *directory)
@@ -25,11 +26,25 @@ static int load_config(struct vision_config *config, const char *directory)
     return status;
 }
 
+static int check_memory(const struct device *device, const struct vision_config *config, const char *directory,
+                        enum dtype dtype, bool training)
+{
+    struct rehearsal rehearsal;
+    struct vision vision;
+    if (!rehearsal_open(&rehearsal, device))
+        return 0;
+    vision_open(&vision, &rehearsal.meta, config, dtype, training);
+    vision_close(&vision);
+    int status = rehearsal_check(&rehearsal, directory, "take a smaller tokenizer, or --device cpu");
+    rehearsal_close(&rehearsal);
+    return status;
+}
+
 int vision_load(struct vision *vision, struct device *device, const char *directory, enum dtype dtype, bool training)
 {
     struct vision_config config;
     struct safetensors set;
-    if (load_config(&config, directory))
+    if (load_config(&config, directory) || check_memory(device, &config, directory, dtype, training))
         return -1;
     char *path = path_join(directory, "weights.safetensors");
     int status = safetensors_open(&set, path);

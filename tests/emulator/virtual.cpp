@@ -11,15 +11,20 @@ enum { GRANULARITY = 2 << 20 };
 /* What cuMemCreate hands out is its size; WEFT_EMU_MEMORY bounds the sum of those that are mapped. */
 static size_t mapped;
 
+static size_t bytes_of(const char *variable, size_t otherwise)
+{
+    const char *bytes = getenv(variable);
+    return bytes ? strtoull(bytes, nullptr, 10) : otherwise;
+}
+
 static size_t most_mapped()
 {
-    const char *bytes = getenv("WEFT_EMU_MEMORY");
-    return bytes ? strtoull(bytes, nullptr, 10) : SIZE_MAX;
+    return bytes_of("WEFT_EMU_MEMORY", SIZE_MAX);
 }
 
 size_t emu::arenas_left()
 {
-    return most_mapped() - mapped;
+    return bytes_of("WEFT_EMU_LEFT", most_mapped() - mapped);
 }
 
 extern "C" {

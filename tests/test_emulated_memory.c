@@ -1,0 +1,235 @@
+/* The program on an emulated GPU with little memory: what reads a model or codes media says what it will take before
+ * anything is done, and takes that, to the block that arenas grow by. */
+#include <stdlib.h>
+#include "tests/cli_fixture.h"
+
+static char *picture, *film, *noise, *out;
+
+static void limit(const char *variable, i64 bytes)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)bytes);
+    setenv(variable, text, 1);
+}
+
+static int run_within(i64 bytes, const char *const *words)
+{
+    const char *argv[32];
+    int count = 0;
+    for (; words[count]; count++)
+        argv[count] = words[count];
+    argv[count++] = "--device";
+    argv[count++] = "cuda";
+    argv[count] = NULL;
+    limit("WEFT_EMU_MEMORY", bytes);
+    int status = run("", argv);
+    unsetenv("WEFT_EMU_MEMORY");
+    return status;
+}
+
+/* What a run left that ended half way is removed, too. */
+static void remove_outputs(void)
+{
+    char **names;
+    i64 count;
+    assert_int_equal(directory_list(&names, &count, shards), 0);
+    for (i64 i = 0; i < count; i++) {
+        char *path = in_folder(names[i]);
+        if (strncmp(names[i], "out", 3) == 0)
+            assert_int_equal(directory_remove(path), 0);
+        memory_free(path);
+    }
+    string_list_free(names, count);
+}
+
+/* One message that says what is left; returns what would be taken. */
+static i64 expect_refused(i64 bytes, const char *const *words, const char *more)
+{
+    static const char takes[] = " takes ";
+    char left[64];
+    int status = run_within(bytes, words);
+    const char *at = complained.data ? strstr(complained.data, takes) : NULL;
+    snprintf(left, sizeof left, " MB of GPU memory, %.1f are left; ", (double)bytes * 1e-6);
+    if (status != 1 || !at || !strstr(at, left) || !strstr(at, more) || strstr(complained.data, "the GPU has no"))
+        fail_msg("%s within %lld bytes: status %d, expected \"%s\" and \"%s\": %s", words[0], (long long)bytes, status,
+                 left, more, complained.data ? complained.data : "(nothing)");
+    expect_absent(out);
+    return (i64)(strtod(at + sizeof takes - 1, NULL) * 1e6 / GROW_BYTES + 0.5) * GROW_BYTES;
+}
+
+/* Refused with a byte less than what is foreseen, done with it; with a byte less all the same, by a GPU that says it
+ * had more, there is no memory half way. */
+static i64 expect_exact(const char *const *words, const char *more)
+{
+    i64 bytes = expect_refused(1, words, more);
+    assert_int_equal(expect_refused(bytes - 1, words, more), bytes);
+    limit("WEFT_EMU_LEFT", (i64)1 << 40);
+    int status = run_within(bytes - 1, words);
+    unsetenv("WEFT_EMU_LEFT");
+    if (status != 1 || !strstr(complained.data, "weft: the GPU has no "))
+        fail_msg("%s takes less than %lld: status %d, %s", words[0], (long long)bytes, status, complained.data);
+    remove_outputs();
+    if (run_within(bytes, words))
+        fail_msg("%s within %lld bytes: %s", words[0], (long long)bytes, complained.data);
+    print_message("%s %s: %lld\n", words[0], words[2], (long long)bytes);
+    remove_outputs();
+    return bytes;
+}
+#define EXACT(more, ...) expect_exact((const char *const[]){__VA_ARGS__, NULL}, more)
+
+static void answers_take_what_is_foreseen(void **state)
+{
+    (void)state;
+    i64 words = EXACT("", "generate", model_folder, "--prompt", "a", "--max-tokens", "4", "-o", out);
+    i64 narrow = EXACT("", "generate", model_folder, "--prompt", "a", "--weights", "int8", "-o", out);
+    i64 made = EXACT("", "generate", model_folder, "--prompt", "a", "--to", "image", "-o", out);
+    i64 moves = EXACT("", "generate", model_folder, "--prompt", "a", "--to", "video", "-o", out);
+    i64 heard = EXACT("", "generate", model_folder, "--prompt", "a", "--to", "audio", "-o", out);
+    i64 seen = EXACT("", "generate", model_folder, "--image", picture, "--max-tokens", "4", "-o", out);
+    i64 told = EXACT("", "generate", model_folder, "--audio", noise, "--max-tokens", "4", "-o", out);
+    assert_true(words > 4 * (i64)GROW_BYTES && words <= narrow && words <= made && words <= moves);
+    assert_true(words <= heard && words < seen && words < told);
+}
+
+/* Sounds of 40 s take blocks of their own: shorter ones would do. */
+static void long_answers_say_which_shorter_ones_fit(void **state)
+{
+    (void)state;
+    const char *const words[] = {"generate",     model_folder, "--prompt", "a",  "--to", "audio",
+                                 "--max-tokens", "512",        "--greedy", "-o", out,    NULL};
+    i64 bytes = expect_exact(words, "");
+    expect_refused(bytes - 1, words, "; --max-tokens 256 would take ");
+    expect_refused(1, words, "; nothing smaller would do: ");
+}
+
+/* Of a wide tokenizer, whose pixels take more than the steps that draw them. What is foreseen is a whole clip, and one
+ * may end early. */
+static void large_clips_take_what_is_foreseen(void **state)
+{
+    struct vision_config config = {.stride = 8, .bits = 6, .channels = {512, 5}, .blocks = {1, 1}, .inflated = true};
+    struct vision vision;
+    char *folder = path_join(model_folder, "weft/vision"), *kept = in_folder("kept");
+    const i64 sides[] = {1, 4, 8, 16};
+    (void)state;
+    assert_int_equal(vision_add_shape(&config, 1, 32, 32, 0, NULL, 0), 0);
+    assert_int_equal(vision_add_shape(&config, 9, 128, 128, 8, sides, COUNT_OF(sides)), 0);
+    assert_int_equal(rename(folder, kept), 0);
+    assert_int_equal(directory_make(folder), 0);
+    vision_open(&vision, &device, &config, DTYPE_F32, false);
+    vision_init(&vision, 1);
+    assert_int_equal(vision_save(&vision, folder), 0);
+    vision_close(&vision);
+    const char *const still[] = {"generate", model_folder, "--prompt", "a", "--to", "image", "-o", out, NULL};
+    const char *const clip[] = {"generate", model_folder, "--prompt", "a", "--to", "video", "-o", out, NULL};
+    i64 bytes = expect_refused(1, clip, "");
+    assert_true(bytes > expect_refused(1, still, "") + 2 * (i64)GROW_BYTES);
+    assert_int_equal(expect_refused(bytes - 1, clip, ""), bytes);
+    assert_int_equal(run_within(bytes, clip), 0);
+    remove_outputs();
+    assert_int_equal(directory_remove(folder), 0);
+    assert_int_equal(rename(kept, folder), 0);
+    memory_free(folder);
+    memory_free(kept);
+}
+
+static void reconstructions_take_what_is_foreseen(void **state)
+{
+    (void)state;
+    i64 still = EXACT("a smaller --shape", "reconstruct", model_folder, picture, "-o", out);
+    i64 clip = EXACT("fewer --frames", "reconstruct", model_folder, film, "-o", out);
+    i64 sound = EXACT("a shorter sound", "reconstruct", model_folder, noise, "-o", out);
+    assert_true(still > GROW_BYTES && clip > GROW_BYTES && sound > 2 * GROW_BYTES);
+    i64 all = EXACT("take fewer files", "reconstruct", model_folder, noise, picture, film, "-o", out);
+    assert_int_equal(all, still + sound);
+}
+
+/* What reads a model alone: its weights, narrow ones beside wide ones. */
+static void weights_are_foreseen_by_all_who_read_a_model(void **state)
+{
+    (void)state;
+    char *ids = in_folder("ids.safetensors");
+    i32 values[8] = {0};
+    const struct tensor_source tensor = {
+        .name = "input_ids", .dtype = DTYPE_I32, .rank = 2, .shape = {1, 8}, .data = values};
+    assert_int_equal(safetensors_save(ids, &tensor, 1, NULL), 0);
+    const char *const all[][12] = {
+        {"logits", model_folder, "--ids", ids, "-o", out},
+        {"eval", model_folder, "--data", shards, "--rows", "1", "--length", "64"},
+        {"grid", model_folder, "--data", shards, "--rows", "1", "--length", "64", "--tokens", "1"},
+        {"routing", model_folder, "--data", shards, "--rows", "1", "--length", "64", "-o", out},
+    };
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        assert_int_equal(expect_refused(GROW_BYTES - 1, all[i], "; take a smaller model"), GROW_BYTES);
+    const char *const narrow[] = {"logits", model_folder, "--ids", ids, "--weights", "int8", "-o", out, NULL};
+    assert_int_equal(expect_refused(GROW_BYTES, narrow, "; leave --weights out"), 2 * GROW_BYTES);
+    memory_free(ids);
+}
+
+/* ---- Stages ---- */
+
+static void write_data(void)
+{
+    static const char captions[] = "{\"image\":\"a.png\",\"text\":\"a\"}\n{\"video\":\"a.mp4\",\"text\":\"b\"}\n"
+                                   "{\"audio\":\"a.wav\",\"text\":\"c\"}\n";
+    const char *const names[] = {"a.png", "a.mp4", "a.wav"};
+    const char *const from[] = {picture, film, noise};
+    char *folder = in_folder("data/train"), *list = path_join(folder, "captions.jsonl");
+    assert_int_equal(directory_make(folder), 0);
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        char *path = path_join(folder, names[i]);
+        assert_int_equal(file_copy(path, from[i]), 0);
+        memory_free(path);
+    }
+    assert_int_equal(file_replace(list, captions, (i64)strlen(captions)), 0);
+    memory_free(folder);
+    memory_free(list);
+}
+
+static void stages_take_what_is_foreseen(void **state)
+{
+    (void)state;
+    char *path = in_folder("stages.yaml");
+    char *recipe = string_format(
+        "run: %s.run\nstages:\n"
+        "  made: {kind: generate, from: %s, data: %s/data, pictures: 1, clips: 1, sounds: 1, texts: 1}\n"
+        "  coded: {kind: prepare, data: %s/data, text: %s/text, vision: %s/weft/vision, audio: %s/weft/audio}\n",
+        out, model_folder, shards, shards, shards, model_folder, model_folder);
+    write_data();
+    assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
+    i64 bytes = EXACT("", "run", path, "made");
+    expect_refused(bytes - 1, (const char *const[]){"run", path, "made", NULL}, "sounds=0 would take ");
+    EXACT("take tokenizers of smaller shapes", "run", path, "coded");
+    memory_free(path);
+    memory_free(recipe);
+}
+
+static int make_media(void **state)
+{
+    make(state);
+    picture = in_folder("picture.png");
+    film = in_folder("film.mp4");
+    noise = in_folder("noise.wav");
+    out = in_folder("out");
+    return 0;
+}
+
+static int clear_media(void **state)
+{
+    char *all[] = {picture, film, noise, out};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+    return clear(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_take_what_is_foreseen),
+        cmocka_unit_test(long_answers_say_which_shorter_ones_fit),
+        cmocka_unit_test(large_clips_take_what_is_foreseen),
+        cmocka_unit_test(reconstructions_take_what_is_foreseen),
+        cmocka_unit_test(weights_are_foreseen_by_all_who_read_a_model),
+        cmocka_unit_test(stages_take_what_is_foreseen),
+    };
+    return cmocka_run_group_tests(tests, make_media, clear_media);
+}
