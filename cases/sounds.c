@@ -71,8 +71,8 @@ static void push_reference(struct op_run *run)
 /* ---- stft of `rows` signals in windows of `depth`; bit 0: windows 3 samples apart, else a quarter; bit 1: magnitude
  * alone ---- */
 enum { STFT_X, STFT_SPECTRUM, STFT_DX };
-static const struct op_shape stft_shapes[] = {{0, 3, 8},   {1, 1, 4},    {3, 37, 16}, {2, 40, 60},
-                                              {1, 30, 88}, {2, 300, 64}, {-1}};
+static const struct op_shape stft_shapes[] = {{0, 3, 8},   {1, 1, 4},    {3, 37, 16},   {2, 40, 60},
+                                              {1, 30, 88}, {2, 300, 64}, {1, 200, 512}, {-1}};
 
 static i64 bins_of(const struct op_run *run)
 {

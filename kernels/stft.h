@@ -1,4 +1,4 @@
-/* Where the windows of a short-time Fourier transform (stft in kernels.h) read. */
+/* A short-time Fourier transform (stft in kernels.h): where its windows read, and what they are factored into. */
 #ifndef WEFT_STFT_H
 #define WEFT_STFT_H
 #include "kernels/formula.h"
@@ -8,6 +8,22 @@ FORMULA long reflect(long at, long n)
 {
     at = at < 0 ? -at : at;
     return at < n ? at : 2 * (n - 1) - at;
+}
+
+/* Of a transform of n elements: 4 as often as it goes, then primes. */
+enum { RADICES_MOST = 32 };
+struct radices {
+    int count, list[RADICES_MOST];
+};
+FORMULA struct radices radices_of(int n)
+{
+    struct radices r = {0};
+    for (; n % 4 == 0; n /= 4)
+        r.list[r.count++] = 4;
+    for (int radix = 2; n > 1; radix++)
+        for (; n % radix == 0; n /= radix)
+            r.list[r.count++] = radix;
+    return r;
 }
 
 #endif

@@ -1,33 +1,41 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/stft.h"
 
-/* A real DFT of n = 2 h points folds into two products with symmetric [h+1, h+1] bases: with e_j = x_j + x_{n-j} and
- * o_j = x_j - x_{n-j} (e_0 = x_0, e_h = x_h, o_0 = o_h = 0),  Re_k = sum_j e_j cos(2 pi jk/n),  Im_k = -sum_j o_j
- * sin(.). Every tile is a product of STFT_ROWS rows, the last one filled with zeros: a frame's bits do not depend on
- * its neighbours. */
-enum { SLOT_EVEN, SLOT_ODD, SLOT_RE, SLOT_IM, SLOT_PADDED = 5, SLOT_WEIGHTS, SLOT_FRAMES };
+/* As on a GPU (cuda/stft.cu): the n = 2 h real samples of a frame are h complex ones, z_j = x_2j + i x_2j+1, which go
+ * through a fast Fourier transform (Stockham's, which sorts itself), radix by radix of h. Z then gives the h + 1 bins,
+ * or comes from them. A tile transforms STFT_ROWS frames side by side, one in each lane of a vector, so that no step
+ * but the first and the last moves numbers across lanes; frames that a tile lacks are zeros, and a frame's bits do not
+ * depend on its neighbours. */
+enum { SLOT_FROM, SLOT_OTHER, SLOT_PADDED = 5, SLOT_WEIGHTS, SLOT_FRAMES };
+enum { PIECE = 32 };
+
+struct lanes {
+    float re[STFT_ROWS], im[STFT_ROWS];
+};
+struct turn {
+    float re, im;
+};
 
 struct basis {
     i64 n_fft;
-    float *window, *cosine, *sine; /* [n_fft], [h+1, h+1] twice; sine is negative */
+    float *window;      /* [n_fft] periodic Hann */
+    struct turn *turns; /* [n_fft] e^(-2 pi i j / n_fft) */
+    struct radices radices;
     struct basis *next;
 };
 
 static struct basis *make_basis(i64 n_fft)
 {
-    static const double turn = 6.283185307179586477;
-    i64 bins = n_fft / 2 + 1;
     struct basis *b = memory_alloc(sizeof *b);
-    *b = (struct basis){n_fft, memory_alloc(n_fft * 4), memory_alloc(bins * bins * 4), memory_alloc(bins * bins * 4),
-                        NULL};
-    for (i64 j = 0; j < n_fft; j++)
-        b->window[j] = (float)(0.5 - 0.5 * cos(turn * (double)j / (double)n_fft));
-    for (i64 k = 0; k < bins; k++)
-        for (i64 j = 0; j < bins; j++) {
-            double angle = turn * (double)(j * k % n_fft) / (double)n_fft;
-            b->cosine[k * bins + j] = (float)cos(angle);
-            b->sine[k * bins + j] = j % (bins - 1) && k % (bins - 1) ? (float)-sin(angle) : 0.0f;
-        }
+    *b = (struct basis){.n_fft = n_fft,
+                        .window = memory_alloc(n_fft * 4),
+                        .turns = memory_alloc(n_fft * (i64)sizeof *b->turns),
+                        .radices = radices_of((int)(n_fft / 2))};
+    for (i64 j = 0; j < n_fft; j++) {
+        double angle = 6.283185307179586477 * (double)j / (double)n_fft;
+        b->window[j] = (float)(0.5 - 0.5 * cos(angle));
+        b->turns[j] = (struct turn){(float)cos(angle), (float)-sin(angle)};
+    }
     return b;
 }
 
@@ -35,7 +43,7 @@ static struct basis *make_basis(i64 n_fft)
 static const struct basis *find_basis(i64 n_fft)
 {
     static struct basis *list;
-    require(n_fft >= 4 && n_fft % 2 == 0, "stft: windows of %lld samples", (long long)n_fft);
+    require(n_fft >= 4 && n_fft % 2 == 0 && n_fft < 1 << 20, "stft: windows of %lld samples", (long long)n_fft);
     for (struct basis *b = list; b; b = b->next)
         if (b->n_fft == n_fft)
             return b;
@@ -43,6 +51,91 @@ static const struct basis *find_basis(i64 n_fft)
     b->next = list;
     return list = b;
 }
+
+/* ---- Transforms ---- */
+
+/* One stage makes transforms of `done` elements into those of done . radix. */
+struct stage {
+    const struct basis *basis;
+    i64 done, radix;
+    bool backward; /* e^(+...) */
+};
+
+static struct turn turn_at(const struct stage *s, i64 j)
+{
+    struct turn t = s->basis->turns[j];
+    return (struct turn){t.re, s->backward ? -t.im : t.im};
+}
+
+static inline struct turn times(float re, float im, struct turn by)
+{
+    return (struct turn){re * by.re - im * by.im, re * by.im + im * by.re};
+}
+
+static void run_fours(struct lanes *restrict out, const struct lanes *restrict in, const struct stage *s)
+{
+    i64 apart = s->basis->n_fft / 8, step = s->basis->n_fft / (4 * s->done);
+    float sign = s->backward ? -1 : 1;
+    for (i64 block = 0; block < apart; block += s->done)
+        for (i64 j = 0; j < s->done; j++) {
+            const struct lanes *restrict from = in + block + j;
+            struct lanes *restrict to = out + 4 * block + j;
+            struct turn by1 = turn_at(s, j * step), by2 = turn_at(s, 2 * j * step), by3 = turn_at(s, 3 * j * step);
+#pragma omp simd
+            for (int l = 0; l < STFT_ROWS; l++) {
+                struct turn a = times(from[apart].re[l], from[apart].im[l], by1);
+                struct turn b = times(from[2 * apart].re[l], from[2 * apart].im[l], by2);
+                struct turn c = times(from[3 * apart].re[l], from[3 * apart].im[l], by3);
+                float even_re = from->re[l] + b.re, even_im = from->im[l] + b.im;
+                float less_re = from->re[l] - b.re, less_im = from->im[l] - b.im;
+                float odd_re = a.re + c.re, odd_im = a.im + c.im;
+                float turned_re = sign * (a.im - c.im), turned_im = sign * (c.re - a.re); /* -i (a - c) */
+                to->re[l] = even_re + odd_re;
+                to->im[l] = even_im + odd_im;
+                to[s->done].re[l] = less_re + turned_re;
+                to[s->done].im[l] = less_im + turned_im;
+                to[2 * s->done].re[l] = even_re - odd_re;
+                to[2 * s->done].im[l] = even_im - odd_im;
+                to[3 * s->done].re[l] = less_re - turned_re;
+                to[3 * s->done].im[l] = less_im - turned_im;
+            }
+        }
+}
+
+static void run_any(struct lanes *restrict out, const struct lanes *restrict in, const struct stage *s)
+{
+    i64 n = s->basis->n_fft, span = s->done * s->radix, apart = n / 2 / s->radix;
+    for (i64 d = 0; d < n / 2; d++) {
+        const struct lanes *from = in + d / span * s->done + d % s->done;
+        struct lanes sum = {{0}, {0}};
+        for (i64 r = 0; r < s->radix; r++, from += apart) {
+            struct turn by = turn_at(s, r * (d % span) * (n / span) % n);
+#pragma omp simd
+            for (int l = 0; l < STFT_ROWS; l++) {
+                struct turn part = times(from->re[l], from->im[l], by);
+                sum.re[l] += part.re;
+                sum.im[l] += part.im;
+            }
+        }
+        out[d] = sum;
+    }
+}
+
+/* Transforms the h elements of `from`, using `other`; returns which of the two has the result. */
+static struct lanes *run_stages(struct lanes *from, struct lanes *other, const struct basis *basis, bool backward)
+{
+    struct stage stage = {basis, 1, 0, backward};
+    for (int i = 0; i < basis->radices.count; i++, stage.done *= stage.radix) {
+        stage.radix = basis->radices.list[i];
+        (stage.radix == 4 ? run_fours : run_any)(other, from, &stage);
+        struct lanes *swap = from;
+        from = other;
+        other = swap;
+    }
+    return from;
+}
+
+/* ---- Frames ---- */
 
 struct job {
     struct matrix spectrum, x;
@@ -52,69 +145,88 @@ struct job {
     float *time, *padded, *weights; /* backward and inverse: [rows * frames, n_fft], [rows, n + n_fft], [n + n_fft] */
 };
 
-static void load_frame(float *restrict even, float *restrict odd, const float *x, const struct job *job, i64 frame)
-{
-    i64 h = job->basis->n_fft / 2, begin = frame * job->hop - h, n = job->x.columns;
-    const float *w = job->basis->window;
-    bool inside = begin >= 0 && begin + 2 * h <= n;
-    even[0] = w[0] * x[inside ? begin : reflect(begin, n)];
-    even[h] = w[h] * x[begin + h < n ? begin + h : reflect(begin + h, n)];
-    odd[0] = odd[h] = 0;
-    for (i64 j = 1; j < h; j++) {
-        float left = w[j] * x[inside ? begin + j : reflect(begin + j, n)];
-        float right = w[2 * h - j] * x[inside ? begin + 2 * h - j : reflect(begin + 2 * h - j, n)];
-        even[j] = left + right;
-        odd[j] = left - right;
-    }
-}
-
-static void store_spectrum(struct matrix out, i64 row, const float *restrict re, const float *restrict im, i64 bins,
-                           bool magnitude)
-{
-    float *restrict to = matrix_at(out, row, 0);
-    if (!magnitude) {
-        memcpy(to, re, (size_t)bins * 4);
-        memcpy(to + bins, im, (size_t)bins * 4);
-        return;
-    }
-#pragma omp simd
-    for (i64 k = 0; k < bins; k++)
-        to[k] = sqrtf(re[k] * re[k] + im[k] * im[k]);
-}
-
-static void multiply(float *out, const float *rows, const float *basis, i64 bins, int worker)
-{
-    CPU(gemm)
-    (out, rows, basis, &(struct gemm){.m = STFT_ROWS, .n = bins, .k = bins, .lda = bins, .ldb = bins, .ldc = bins},
-     worker);
-}
-
-struct buffers {
-    float *even, *odd, *re, *im; /* [STFT_ROWS, bins] */
+struct tile {
+    i64 first, rows;
+    struct lanes *from, *other; /* [h + 1] */
 };
 
-static struct buffers tile_buffers(int worker, i64 bins)
+static struct tile open_tile(const struct job *job, i64 index, int worker)
 {
-    i64 bytes = STFT_ROWS * bins * 4;
-    return (struct buffers){CPU(scratch)(worker, SLOT_EVEN, bytes), CPU(scratch)(worker, SLOT_ODD, bytes),
-                            CPU(scratch)(worker, SLOT_RE, bytes), CPU(scratch)(worker, SLOT_IM, bytes)};
+    i64 first = index * STFT_ROWS, bytes = (job->basis->n_fft / 2 + 1) * (i64)sizeof(struct lanes);
+    struct tile t = {first, min_i64(STFT_ROWS, job->spectrum.rows - first), CPU(scratch)(worker, SLOT_FROM, bytes),
+                     CPU(scratch)(worker, SLOT_OTHER, bytes)};
+    if (t.rows < STFT_ROWS)
+        memset(t.from, 0, (size_t)bytes);
+    return t;
 }
 
-static void run_forward(void *context, i64 tile, int worker)
+/* All lanes of a few elements, which stay in the first cache, then of the next few. */
+#define PIECES(begin, end, count)                                                                                      \
+    for (i64 begin = 0, end = min_i64(PIECE, count); begin < (count); begin = end, end = min_i64(end + PIECE, count))
+
+static void load_frame(struct lanes *z, int lane, const struct job *job, i64 row, i64 begin, i64 end)
+{
+    i64 n_fft = job->basis->n_fft, at = row % job->frames * job->hop - n_fft / 2, n = job->x.columns;
+    const float *w = job->basis->window, *x = matrix_at(job->x, row / job->frames, 0);
+    bool inside = at >= 0 && at + n_fft <= n;
+    for (i64 j = begin; j < end; j++) {
+        i64 even = at + 2 * j, odd = even + 1;
+        z[j].re[lane] = w[2 * j] * x[inside ? even : reflect(even, n)];
+        z[j].im[lane] = w[2 * j + 1] * x[inside ? odd : reflect(odd, n)];
+    }
+}
+
+/* X_k = (Z_k + conj Z_h-k) / 2 + e^(-2 pi i k / n) (Z_k - conj Z_h-k) / 2i */
+static void bins_from(struct lanes *restrict out, const struct lanes *restrict z, const struct basis *basis)
+{
+    i64 h = basis->n_fft / 2;
+    for (i64 k = 0; k <= h; k++) {
+        bool inner = k > 0 && k < h;
+        const struct lanes *a = inner ? z + k : z, *b = inner ? z + h - k : z;
+        struct turn by = basis->turns[k];
+        float real = inner ? 1 : 0;
+#pragma omp simd
+        for (int l = 0; l < STFT_ROWS; l++) {
+            struct turn odd = times(0.5f * (a->im[l] + b->im[l]), 0.5f * (b->re[l] - a->re[l]), by);
+            out[k].re[l] = 0.5f * (a->re[l] + b->re[l]) + odd.re;
+            out[k].im[l] = real * (0.5f * (a->im[l] - b->im[l]) + odd.im);
+        }
+    }
+}
+
+static void take_magnitudes(struct lanes *bins, i64 count)
+{
+    for (i64 k = 0; k < count; k++)
+#pragma omp simd
+        for (int l = 0; l < STFT_ROWS; l++)
+            bins[k].re[l] = sqrtf(bins[k].re[l] * bins[k].re[l] + bins[k].im[l] * bins[k].im[l]);
+}
+
+static void store_bins(const struct job *job, i64 row, const struct lanes *bins, int lane, i64 begin, i64 end)
+{
+    float *re = matrix_at(job->spectrum, row, 0), *im = re + job->basis->n_fft / 2 + 1;
+    for (i64 k = begin; k < end; k++)
+        re[k] = bins[k].re[lane];
+    for (i64 k = begin; k < end && !job->magnitude; k++)
+        im[k] = bins[k].im[lane];
+}
+
+static void run_forward(void *context, i64 index, int worker)
 {
     const struct job *job = context;
-    i64 bins = job->basis->n_fft / 2 + 1, first = tile * STFT_ROWS,
-        rows = min_i64(STFT_ROWS, job->spectrum.rows - first);
-    struct buffers b = tile_buffers(worker, bins);
-    for (i64 i = 0; i < rows; i++)
-        load_frame(b.even + i * bins, b.odd + i * bins, matrix_at(job->x, (first + i) / job->frames, 0), job,
-                   (first + i) % job->frames);
-    memset(b.even + rows * bins, 0, (size_t)((STFT_ROWS - rows) * bins) * 4);
-    memset(b.odd + rows * bins, 0, (size_t)((STFT_ROWS - rows) * bins) * 4);
-    multiply(b.re, b.even, job->basis->cosine, bins, worker);
-    multiply(b.im, b.odd, job->basis->sine, bins, worker);
-    for (i64 i = 0; i < rows; i++)
-        store_spectrum(job->spectrum, first + i, b.re + i * bins, b.im + i * bins, bins, job->magnitude);
+    i64 h = job->basis->n_fft / 2;
+    struct tile t = open_tile(job, index, worker);
+    PIECES(begin, end, h)
+    for (int l = 0; l < t.rows; l++)
+        load_frame(t.from, l, job, t.first + l, begin, end);
+    const struct lanes *z = run_stages(t.from, t.other, job->basis, false);
+    struct lanes *bins = z == t.from ? t.other : t.from;
+    bins_from(bins, z, job->basis);
+    if (job->magnitude)
+        take_magnitudes(bins, h + 1);
+    PIECES(begin, end, h + 1)
+    for (int l = 0; l < t.rows; l++)
+        store_bins(job, t.first + l, bins, l, begin, end);
 }
 
 static void check(const struct job *job, const char *op)
@@ -141,38 +253,60 @@ void CPU(stft)(struct device *device, struct matrix out, struct matrix x, i64 n_
     workers_run(ceil_div(out.rows, STFT_ROWS), run_forward, &job);
 }
 
+/* Half of each bin with its weight, whole at the ends: the real signal's H_k of sum over all n of H_k e^(2 pi i jk /
+ * n). The inverse counts inner bins twice and divides by n. */
+static void load_bins(struct lanes *bins, int lane, const struct job *job, i64 row, i64 begin, i64 end)
+{
+    i64 n_fft = job->basis->n_fft, h = n_fft / 2;
+    const float *re = matrix_at(job->spectrum, row, 0), *im = re + h + 1;
+    float whole = job->inverse ? 1.0f / (float)n_fft : 1, half = job->inverse ? whole : 0.5f;
+    for (i64 k = begin; k < end; k++) {
+        bool inner = k > 0 && k < h;
+        bins[k].re[lane] = re[k] * (inner ? half : whole);
+        bins[k].im[lane] = inner ? im[k] * half : 0;
+    }
+}
+
+/* Z_k = H_k + conj H_h-k + i e^(2 pi i k / n) (H_k - conj H_h-k) */
+static void join_bins(struct lanes *restrict z, const struct lanes *restrict bins, const struct basis *basis)
+{
+    i64 h = basis->n_fft / 2;
+    for (i64 k = 0; k < h; k++) {
+        const struct lanes *a = bins + k, *b = bins + h - k;
+        struct turn by = {basis->turns[k].re, -basis->turns[k].im};
+#pragma omp simd
+        for (int l = 0; l < STFT_ROWS; l++) {
+            struct turn odd = times(a->re[l] - b->re[l], a->im[l] + b->im[l], by);
+            z[k].re[l] = a->re[l] + b->re[l] - odd.im;
+            z[k].im[l] = a->im[l] - b->im[l] + odd.re;
+        }
+    }
+}
+
+static void store_time(const struct job *job, i64 row, const struct lanes *z, int lane, i64 begin, i64 end)
+{
+    const float *w = job->basis->window;
+    float *out = job->time + row * job->basis->n_fft;
+    for (i64 j = begin; j < end; j++) {
+        out[2 * j] = w[2 * j] * z[j].re[lane];
+        out[2 * j + 1] = w[2 * j + 1] * z[j].im[lane];
+    }
+}
+
 /* The adjoint of a frame's transform, windowed; the inverse weighs bins as a real signal's spectrum wants. */
-static void run_time(void *context, i64 tile, int worker)
+static void run_time(void *context, i64 index, int worker)
 {
     const struct job *job = context;
-    i64 n_fft = job->basis->n_fft, h = n_fft / 2, bins = h + 1, first = tile * STFT_ROWS;
-    i64 rows = min_i64(STFT_ROWS, job->spectrum.rows - first);
-    struct buffers b = tile_buffers(worker, bins);
-    float inner = job->inverse ? 2.0f / (float)n_fft : 1, outer = job->inverse ? 1.0f / (float)n_fft : 1;
-    memset(b.re, 0, (size_t)(STFT_ROWS * bins) * 4);
-    memset(b.im, 0, (size_t)(STFT_ROWS * bins) * 4);
-    for (i64 i = 0; i < rows; i++) {
-        const float *s = matrix_at(job->spectrum, first + i, 0);
-        float *re = b.re + i * bins, *im = b.im + i * bins;
-        for (i64 k = 0; k < bins; k++) {
-            re[k] = s[k] * inner;
-            im[k] = s[bins + k] * inner;
-        }
-        re[0] = s[0] * outer;
-        re[h] = s[h] * outer;
-    }
-    multiply(b.even, b.re, job->basis->cosine, bins, worker);
-    multiply(b.odd, b.im, job->basis->sine, bins, worker);
-    for (i64 i = 0; i < rows; i++) {
-        const float *even = b.even + i * bins, *odd = b.odd + i * bins, *w = job->basis->window;
-        float *out = job->time + (first + i) * n_fft;
-        out[0] = w[0] * even[0];
-        out[h] = w[h] * even[h];
-        for (i64 j = 1; j < h; j++) {
-            out[j] = w[j] * (even[j] + odd[j]);
-            out[n_fft - j] = w[n_fft - j] * (even[j] - odd[j]);
-        }
-    }
+    i64 h = job->basis->n_fft / 2;
+    struct tile t = open_tile(job, index, worker);
+    PIECES(begin, end, h + 1)
+    for (int l = 0; l < t.rows; l++)
+        load_bins(t.from, l, job, t.first + l, begin, end);
+    join_bins(t.other, t.from, job->basis);
+    const struct lanes *z = run_stages(t.other, t.from, job->basis, true);
+    PIECES(begin, end, h)
+    for (int l = 0; l < t.rows; l++)
+        store_time(job, t.first + l, z, l, begin, end);
 }
 
 /* One signal: windows added where they stand, in order, on the time axis with n_fft/2 samples on both sides. */

@@ -15,7 +15,7 @@ static inline i64 tile_rows(i64 columns)
  * are cut in gradients of weights alone, whose few tiles are made more by summing segments of the depth apart ---- */
 enum { ROWS_UNIT = 42, ROWS_MOST = 12 * ROWS_UNIT, COLUMNS_UNIT = 32, COLUMNS_MOST = 256, COLUMNS_LEAST = 64 };
 enum { DEPTH_RUN = 512, TILES_WANTED = 16, SUMS_WANTED = 4 };
-enum { STFT_ROWS = 64, NEAREST_ROWS = 64 }; /* at once, of a spectrum and beside a codebook */
+enum { STFT_ROWS = 16, NEAREST_ROWS = 64 }; /* at once: frames of a sound, one a lane; rows beside a codebook */
 
 struct tiling {
     i64 rows, columns;   /* of a tile */

@@ -9,7 +9,7 @@
  *
  * Back in time, windowed frames lie in the workspace and each sample adds those that reach it, in their order; frames
  * that do not fit are taken in pieces. */
-enum { RADICES_MOST = 32, SHARED_MOST = 96 << 10, BLOCKS_MOST = 1 << 20 };
+enum { SHARED_MOST = 96 << 10, BLOCKS_MOST = 1 << 20 };
 
 struct complex {
     float re, im;
@@ -26,7 +26,8 @@ struct transform {
     float *time;                 /* [frames of a piece, n_fft]: windowed */
     i64 hop, frames;             /* frames of one signal */
     i64 begin, end;              /* of this piece, counted over all signals */
-    int n_fft, radix_count, radices[RADICES_MOST];
+    int n_fft;
+    struct radices radices;
     bool magnitude, inverse;
 };
 
@@ -67,9 +68,9 @@ __device__ static struct complex *run_stages(const struct transform &t, struct c
                                              bool backward)
 {
     __syncthreads();
-    for (int i = 0, done = 1; i < t.radix_count; done *= t.radices[i], i++) {
+    for (int i = 0, done = 1; i < t.radices.count; done *= t.radices.list[i], i++) {
         for (int d = (int)threadIdx.x; d < t.n_fft / 2; d += (int)blockDim.x)
-            other[d] = stage_element(t, from, d, done, t.radices[i], backward);
+            other[d] = stage_element(t, from, d, done, t.radices.list[i], backward);
         __syncthreads();
         struct complex *swap = from;
         from = other;
@@ -193,16 +194,6 @@ static __global__ void overlap(struct transform t, i64 first_signal, i64 signals
     }
 }
 
-static void set_radices(struct transform *t)
-{
-    int rest = t->n_fft / 2;
-    for (; rest % 4 == 0; rest /= 4)
-        t->radices[t->radix_count++] = 4;
-    for (int radix = 2; rest > 1; radix++)
-        for (; rest % radix == 0; rest /= radix)
-            t->radices[t->radix_count++] = radix;
-}
-
 static struct transform transform_of(struct matrix spectrum, struct matrix x, i64 n_fft, i64 hop, bool magnitude,
                                      const char *op)
 {
@@ -221,7 +212,7 @@ static struct transform transform_of(struct matrix spectrum, struct matrix x, i6
                 spectrum.columns == (magnitude ? 1 : 2) * bins,
             "%s: [%lld,%lld] of [%lld,%lld] by %lld", op, (long long)spectrum.rows, (long long)spectrum.columns,
             (long long)x.rows, (long long)x.columns, (long long)hop);
-    set_radices(&t);
+    t.radices = radices_of((int)(n_fft / 2));
     return t;
 }
 

@@ -655,11 +655,10 @@ static void codebook_mean(struct device *device, float *words, const i32 *codes,
     count(device, 0, bytes(x) + 4 * (double)(books->codes * books->width));
 }
 
-/* Two products with [bins, bins] bases a frame, whatever the direction. */
+/* A fast Fourier transform of n_fft / 2 complex numbers a frame, whatever the direction. */
 static void count_stft(struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft)
 {
-    double bins = (double)(n_fft / 2 + 1);
-    count(device, 4 * (double)spectrum.rows * bins * bins, bytes(spectrum) + bytes(x));
+    count(device, 2.5 * (double)(spectrum.rows * n_fft) * log2((double)n_fft), bytes(spectrum) + bytes(x));
 }
 
 static void stft(struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft, i64 hop, bool magnitude)

@@ -273,9 +273,8 @@ void meta_see_fp8(struct device *device, i64 depth)
 void meta_see_stft(struct device *device, struct matrix spectrum, struct matrix x, i64 n_fft, bool to_time)
 {
     i64 bins = n_fft / 2 + 1, length = x.columns + n_fft;
-    for (int slot = 0; slot < 4; slot++)
-        see_scratch(device, slot, STFT_ROWS * bins * 4);
-    see_gemm(device, STFT_ROWS, bins, DTYPE_F32);
+    for (int slot = 0; slot < 2; slot++)
+        see_scratch(device, slot, STFT_ROWS * bins * 8);
     if (!to_time)
         return;
     see_scratch(device, 5, x.rows * length * 4);
