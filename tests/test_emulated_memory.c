@@ -228,7 +228,7 @@ static void write_data(void)
 static void stages_take_what_is_foreseen(void **state)
 {
     (void)state;
-    char *path = in_folder("stages.yaml");
+    char *path = in_folder("stages.yaml"), *partial = in_folder("out.run/made.partial");
     char *recipe = string_format(
         "run: %s.run\nstages:\n"
         "  made: {kind: generate, from: %s, data: %s/data, pictures: 1, clips: 1, sounds: 1, texts: 1}\n"
@@ -239,9 +239,28 @@ static void stages_take_what_is_foreseen(void **state)
     assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
     i64 bytes = EXACT("", "run", path, "made");
     expect_refused(bytes - 1, (const char *const[]){"run", path, "made", NULL}, "sounds=0 would take ");
+    assert_false(file_exists(partial));
     EXACT("; nothing smaller would do: ", "run", path, "scored");
     EXACT("take tokenizers of smaller shapes", "run", path, "coded");
     memory_free(path);
+    memory_free(partial);
+    memory_free(recipe);
+}
+
+static void refused_stages_leave_nothing(void **state)
+{
+    (void)state;
+    char *path = in_folder("refused.yaml"), *partial = in_folder("out.run/trained.partial");
+    char *recipe = string_format("run: %s.run\nstages:\n"
+                                 "  trained: {kind: pretrain, data: %s, from: %s, batch: {rows: 2, length: 128}}\n",
+                                 out, shards, model_folder);
+    assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
+    assert_int_equal(run_within(1, (const char *const[]){"run", path, NULL}), 1);
+    expect_complaint("stage trained: a step takes ");
+    assert_false(file_exists(partial));
+    remove_outputs();
+    memory_free(path);
+    memory_free(partial);
     memory_free(recipe);
 }
 
@@ -275,6 +294,7 @@ int main(void)
         cmocka_unit_test(shorter_rows_that_fit_are_named),
         cmocka_unit_test(weights_are_foreseen_before_prompts_are_read),
         cmocka_unit_test(stages_take_what_is_foreseen),
+        cmocka_unit_test(refused_stages_leave_nothing),
     };
     return cmocka_run_group_tests(tests, make_media, clear_media);
 }
