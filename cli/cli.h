@@ -43,8 +43,9 @@ double option_number(const char *text, const char *name, double fallback, double
 int option_weights(const char *text, int *status); /* bits; 0: as they are stored */
 struct model;
 void narrow_model(struct model *model, int bits);
-/* model_load on the device that was asked for, and that. */
-int load_model(struct model *model, const char *directory, enum dtype dtype, int bits);
+/* model_load on the device that was asked for, and that. Whether it fits is checked before. */
+struct model_work;
+int load_model(struct model *model, const struct model_work *work);
 
 #define SUBMODEL_OPTIONS(o)                                                                                            \
     {"layers", "LIST", &(o).layers, NULL, "sub-model: layers kept, e.g. 0,2,4-7; those with audio heads must stay"},   \

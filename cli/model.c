@@ -1,7 +1,7 @@
 /* Commands on model directories: logits, extract. */
 #include "cli/cli.h"
 #include "core/json.h"
-#include "kernels/rehearsal.h"
+#include "model/foresee.h"
 #include "studio/studio.h"
 
 #include <math.h>
@@ -38,33 +38,43 @@ void narrow_model(struct model *model, int bits)
              1e-6 * (double)before);
 }
 
-/* Narrow weights are made of wide ones, and for a while both stand. */
-static int check_narrow(const char *directory, enum dtype dtype, int bits)
+int load_model(struct model *model, const struct model_work *work)
 {
-    struct rehearsal rehearsal;
-    struct model model;
-    if (!rehearsal_open(&rehearsal, cli_device()))
-        return 0;
-    int status = model_load(&model, &rehearsal.meta, directory, dtype, false);
-    if (status == 0) {
-        weights_narrow(&model.weights, bits);
-        model_close(&model);
-        status = rehearsal_check(&rehearsal, directory, "leave --weights out, take a smaller model, or --device cpu");
-    }
-    rehearsal_close(&rehearsal);
-    return status;
-}
-
-int load_model(struct model *model, const char *directory, enum dtype dtype, int bits)
-{
-    if ((bits && check_narrow(directory, dtype, bits)) || model_load(model, cli_device(), directory, dtype, false))
+    if (model_load(model, cli_device(), work->directory, work->dtype, false))
         return -1;
-    narrow_model(model, bits);
+    narrow_model(model, work->bits);
     return 0;
 }
 
-static int write_logits(const char *out, struct model *model, const struct submodel *sub, const i32 *ids,
-                        const i64 shape[2])
+/* ---- Logits ---- */
+
+struct logits_job {
+    const struct safetensors *set;
+    const char *in, *out; /* out NULL: nothing is saved */
+    const struct submodel_options *options;
+    i64 shape[2]; /* [B,T] of the ids that are read; 0: all of them */
+};
+
+static int save_logits(const char *out, struct model *model, const struct forward *forward, float loss,
+                       const i64 shape[2])
+{
+    i64 bytes = shape[0] * shape[1] * model->config.vocabulary * 4;
+    float *logits = memory_alloc(bytes);
+    device_get(model->device, logits, forward->logits[TARGET_TEXT][0]->data, bytes);
+    const struct tensor_source tensors[2] = {
+        {.name = "logits",
+         .dtype = DTYPE_F32,
+         .rank = 3,
+         .shape = {shape[0], shape[1], model->config.vocabulary},
+         .data = logits},
+        {.name = "loss", .dtype = DTYPE_F32, .rank = 1, .shape = {1}, .data = &loss}};
+    int status = safetensors_save(out, tensors, 2, NULL);
+    memory_free(logits);
+    return status;
+}
+
+static int make_logits(const char *out, struct model *model, const struct submodel *sub, const i32 *ids,
+                       const i64 shape[2])
 {
     struct arena arena;
     struct tape tape;
@@ -76,46 +86,54 @@ static int write_logits(const char *out, struct model *model, const struct submo
     batch_of_ids(&batch, &arena, ids, shape[0], shape[1], true);
     model_forward(&forward, &tape, model, &batch, sub, NULL);
     float loss = (float)forward_mean_loss(&forward, &tape, TARGET_TEXT);
-    i64 bytes = batch.n * model->config.vocabulary * 4;
-    float *logits = memory_alloc(bytes);
-    device_get(model->device, logits, forward.logits[TARGET_TEXT][0]->data, bytes);
-    const struct tensor_source tensors[2] = {
-        {.name = "logits",
-         .dtype = DTYPE_F32,
-         .rank = 3,
-         .shape = {shape[0], shape[1], model->config.vocabulary},
-         .data = logits},
-        {.name = "loss", .dtype = DTYPE_F32, .rank = 1, .shape = {1}, .data = &loss}};
-    int status = safetensors_save(out, tensors, 2, NULL);
-    memory_free(logits);
+    int status = out ? save_logits(out, model, &forward, loss, shape) : 0;
     tape_close(&tape);
     arena_close(&arena);
     return status;
 }
 
-static int run_logits(const char *directory, const char *in, const char *out, enum dtype dtype, int bits,
-                      const struct submodel_options *o)
+static int run_job(struct model *model, void *context)
 {
-    struct model model;
-    struct safetensors set;
+    struct logits_job *job = context;
     struct submodel sub;
     struct arena arena;
     i64 shape[2];
-    if (safetensors_open(&set, in))
-        return -1;
-    if (load_model(&model, directory, dtype, bits)) {
-        safetensors_close(&set);
-        return -1;
-    }
     arena_open(&arena, 64 << 20);
-    i32 *ids = read_ids(shape, &set, "input_ids", model.config.vocabulary, in);
-    int status = ids ? submodel_parse(&sub, &arena, o, &model) : -1;
+    i32 *ids = read_ids(shape, job->set, "input_ids", model->config.vocabulary, job->in);
+    int status = ids ? submodel_parse(&sub, &arena, job->options, model) : -1;
+    if (ids && !job->shape[0])
+        memcpy(job->shape, shape, sizeof shape);
     if (status == 0)
-        status = write_logits(out, &model, &sub, ids, shape);
+        status = make_logits(job->out, model, &sub, ids, job->shape);
     memory_free(ids);
     arena_close(&arena);
+    return status;
+}
+
+/* Fewer rows, then shorter ones. */
+static bool halve_job(struct text *name, void *context)
+{
+    i64 *shape = ((struct logits_job *)context)->shape;
+    if (shape[0] == 1 && shape[1] == 1)
+        return false;
+    shape[shape[0] == 1] /= 2;
+    text_printf(name, "ids of [%lld,%lld]", (long long)shape[0], (long long)shape[1]);
+    return true;
+}
+
+static int run_logits(const struct model_work *weights, struct logits_job *job)
+{
+    struct model model;
+    struct logits_job tried = *job;
+    struct model_work work = *weights;
+    tried.out = NULL;
+    work.run = run_job;
+    work.halve = halve_job;
+    work.context = &tried;
+    if (model_check_memory(&work, cli_device()) || load_model(&model, weights))
+        return -1;
+    int status = run_job(&model, job);
     model_close(&model);
-    safetensors_close(&set);
     return status;
 }
 
@@ -140,8 +158,16 @@ int command_logits(int argc, char **argv)
     int bits = option_weights(weights, &status);
     if (status)
         return status < 0 ? command_failed() : 0;
-    return run_logits(a.positional[0], ids, out, dtype, bits, &o) ? command_failed() : 0;
+    struct safetensors set;
+    if (safetensors_open(&set, ids))
+        return command_failed();
+    const struct model_work model = {.directory = a.positional[0], .dtype = dtype, .bits = bits};
+    status = run_logits(&model, &(struct logits_job){.set = &set, .in = ids, .out = out, .options = &o});
+    safetensors_close(&set);
+    return status ? command_failed() : 0;
 }
+
+/* ---- Extraction ---- */
 
 struct extraction {
     const char *from;

@@ -358,6 +358,18 @@ static const char *const *filler_words(void)
     return words;
 }
 
+/* What was refused before it wrote anything leaves nothing. */
+static void remove_unbegun(const char *partial)
+{
+    char **names;
+    i64 count;
+    if (directory_list(&names, &count, partial))
+        return;
+    if (count == 1 && strcmp(names[0], "identity.json") == 0)
+        directory_remove(partial);
+    string_list_free(names, count);
+}
+
 static int run_partial(const struct runner *run, struct recipe_stage *s, const char *partial, const char *folder,
                        const struct json *identity)
 {
@@ -381,6 +393,8 @@ static int run_partial(const struct runner *run, struct recipe_stage *s, const c
         return status;
     if (status == 0)
         status = finish(partial, folder, identity);
+    if (status < 0)
+        remove_unbegun(partial);
     log_timing(run, s, clock_s() - begin, stage.peak_gflops);
     if (status == 0)
         log_info("%s: done in %.0f s", s->name, clock_s() - begin);

@@ -255,6 +255,7 @@ int mixer_step(struct mixer *m, i64 step, struct loader_step *out)
         out->rows += one.rows;
         out->samples += one.samples;
         out->positions += one.positions;
+        out->seen += one.seen;
         out->epoch = max_i64(out->epoch, one.epoch);
         for (int kind = 0; kind < TARGETS; kind++)
             out->totals[kind] += one.totals[kind];

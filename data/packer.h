@@ -82,7 +82,8 @@ const struct shard_meta *loader_meta(const struct loader *loader);
 
 struct loader_step {
     i64 rows, length, micro_batches;
-    i64 samples, positions; /* real ones, of rows . length */
+    i64 samples, positions; /* real ones, of rows . length; */
+    i64 seen;               /* of them, those that show pictures and clips */
     i64 epoch;              /* of the last row */
     double totals[TARGETS]; /* sums of weights over the whole global batch */
 };

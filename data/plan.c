@@ -338,6 +338,7 @@ static void add_totals(struct loader *l, struct loader_step *s, const struct ent
     loader_parts(l, entry, &l->given);
     grammar_measure(&measure, &l->vocabulary, l->given.parts, l->given.count, l->given.end);
     s->positions += measure.length;
+    s->seen += measure.seen;
     s->epoch = entry->epoch;
     for (int kind = 0; kind < TARGETS; kind++)
         s->totals[kind] += measure.totals[kind];

@@ -184,10 +184,27 @@ static struct json *eval_on_shards(struct model *model, const struct submodel *s
     return out;
 }
 
+static bool has_prompts(const struct eval_settings *s)
+{
+    return is_address(s->data) || (file_exists(s->data) && !file_is_directory(s->data));
+}
+
 struct json *eval_model(struct model *model, const struct submodel *sub, const struct eval_settings *s, u64 seed)
 {
-    bool file = is_address(s->data) || (file_exists(s->data) && !file_is_directory(s->data));
-    return file ? eval_on_prompts(model, sub, s, seed) : eval_on_shards(model, sub, s);
+    return has_prompts(s) ? eval_on_prompts(model, sub, s, seed) : eval_on_shards(model, sub, s);
+}
+
+int eval_check_memory(const struct model_work *weights, const struct submodel_options *sub,
+                      const struct eval_settings *s, const struct device *device)
+{
+    struct heldout_work pass = {*sub, {s->data, s->part, s->length, s->rows}};
+    struct model_work work = *weights;
+    if (!has_prompts(s)) {
+        work.run = heldout_rehearse;
+        work.halve = heldout_halve;
+        work.context = &pass;
+    }
+    return model_check_memory(&work, device);
 }
 
 /* ---- The stage ---- */
@@ -211,7 +228,9 @@ int eval_stage(const void *settings, const struct stage *stage)
     const struct eval_settings *s = settings;
     struct model model;
     struct submodel full;
-    if (model_load(&model, stage->device, s->from, stage->dtype, false))
+    const struct model_work weights = {.directory = s->from, .dtype = stage->dtype};
+    if (eval_check_memory(&weights, &(struct submodel_options){0}, s, stage->device) ||
+        model_load(&model, stage->device, s->from, stage->dtype, false))
         return -1;
     submodel_full(&full, &model.config);
     struct json *result = eval_model(&model, &full, s, stage->seed);

@@ -2,6 +2,7 @@
  * entropy of unigrams, and bits per byte of text. */
 #ifndef WEFT_RL_EVAL_H
 #define WEFT_RL_EVAL_H
+#include "model/foresee.h"
 #include "rl/judge.h"
 #include "train/heldout.h"
 
@@ -28,6 +29,10 @@ struct eval_settings {
 };
 extern const struct setting eval_table[];
 int eval_stage(const void *settings, const struct stage *stage); /* $OUT/eval.json */
+/* What is foreseen before a model is loaded: on shards the pass too; of prompts a sampler says it once they are read.
+ */
+int eval_check_memory(const struct model_work *weights, const struct submodel_options *sub,
+                      const struct eval_settings *settings, const struct device *device);
 /* A loaded model on settings->data: a shard folder, or a file of prompts. One object of results; NULL: message. */
 struct json *eval_model(struct model *model, const struct submodel *sub, const struct eval_settings *settings,
                         u64 seed);

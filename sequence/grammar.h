@@ -146,7 +146,7 @@ struct part {
 int grammar_part(struct grammar *grammar, const struct part *part);
 /* Length and sums of target weights, without building: what grammar_part for each and grammar_end(end) give. */
 struct measure {
-    i64 length;
+    i64 length, seen; /* positions, and those of INPUT_VISION_IN among them */
     double totals[TARGETS];
 };
 void grammar_measure(struct measure *out, const struct vocabulary *vocabulary, const struct part *parts, i64 count,

@@ -112,6 +112,7 @@ static i64 count_part(struct count *c, const struct vocabulary *v, const struct 
     case STREAM_VIDEO_IN:
         c->text_run = 0;
         c->speaks = true;
+        c->out->seen += part->frames * part->height * part->width;
         return part->frames * part->height * part->width + 2;
     case STREAM_IMAGE_OUT:
     case STREAM_VIDEO_OUT:

@@ -1,6 +1,7 @@
 #include "studio/studio.h"
 
 #include "core/json.h"
+#include "model/foresee.h"
 #include "model/generate.h"
 
 #include <math.h>
@@ -44,6 +45,43 @@ static double decode_speed(struct model *model, const struct submodel *sub, i64 
     return all > prefill ? (double)count / (all - prefill) : (double)(count + 1) / all;
 }
 
+/* ---- What it takes: the full model most, first over held-out rows, then decoding ---- */
+
+struct foreseen {
+    struct heldout_work pass;
+    i64 decode_tokens;
+};
+
+static int rehearse(struct model *meta, void *context)
+{
+    struct foreseen *f = context;
+    struct submodel full;
+    if (heldout_rehearse(meta, &f->pass))
+        return -1;
+    submodel_full(&full, &meta->config);
+    decode_seconds(meta, &full, f->decode_tokens + 1);
+    return 0;
+}
+
+/* Both at once: either may be what is too much. */
+static bool halve(struct text *name, void *context)
+{
+    struct foreseen *f = context;
+    if (!heldout_halve(name, &f->pass))
+        return false;
+    f->decode_tokens = max_i64(1, f->decode_tokens / 2);
+    text_printf(name, " with %lld tokens decoded", (long long)f->decode_tokens);
+    return true;
+}
+
+static int check_memory(const struct grid_settings *s, const struct device *device)
+{
+    struct foreseen f = {{{0}, {s->data, s->part, s->length, s->rows}}, s->decode_tokens};
+    return model_check_memory(&(struct model_work){s->from, DTYPE_OTHER, 0, rehearse, halve, &f}, device);
+}
+
+/* ---- Measuring ---- */
+
 static int measure_point(struct grid_point *point, struct model *model, const struct grid_settings *s)
 {
     struct heldout h;
@@ -77,7 +115,7 @@ int grid_measure_all(struct grid_result *out, const struct grid_settings *s, str
 {
     struct model model;
     memset(out, 0, sizeof *out);
-    if (model_load(&model, device, s->from, DTYPE_OTHER, false))
+    if (check_memory(s, device) || model_load(&model, device, s->from, DTYPE_OTHER, false))
         return -1;
     out->config = model.config;
     arena_open(&out->memory, 64 << 20);

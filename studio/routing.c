@@ -1,5 +1,7 @@
 #include "studio/routing.h"
 
+#include "model/foresee.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,11 +53,18 @@ static void look_at(void *context, const struct batch *batch, const struct forwa
     text_release(&line);
 }
 
+static struct heldout_pass pass_of(const struct routing_settings *s)
+{
+    return (struct heldout_pass){s->data, s->part, s->length, s->rows, .want_routes = true};
+}
+
 /* Opens the trace where one is wanted, and closes it whatever happens. */
 static int walk(struct look *look, const struct routing_settings *s, const char *out, struct model *model,
                 const struct submodel *sub)
 {
-    struct heldout_pass pass = {s->data, s->part, s->length, s->rows, true, look_at, look};
+    struct heldout_pass pass = pass_of(s);
+    pass.visit = look_at;
+    pass.context = look;
     look->trace = s->trace;
     if (s->trace == 0)
         return heldout_walk(&pass, model, sub);
@@ -112,7 +121,9 @@ static int measure(const struct routing_settings *s, const char *out, struct mod
 int routing_measure(const struct routing_settings *s, const char *out, struct device *device)
 {
     struct model model;
-    if (model_load(&model, device, s->from, DTYPE_OTHER, false))
+    struct heldout_work pass = {s->sub, pass_of(s)};
+    const struct model_work work = {s->from, DTYPE_OTHER, 0, heldout_rehearse, heldout_halve, &pass};
+    if (model_check_memory(&work, device) || model_load(&model, device, s->from, DTYPE_OTHER, false))
         return -1;
     int status = measure(s, out, &model);
     model_close(&model);

@@ -143,26 +143,66 @@ static void reconstructions_take_what_is_foreseen(void **state)
     assert_int_equal(all, still + sound);
 }
 
-/* What reads a model alone: its weights, narrow ones beside wide ones. */
-static void weights_are_foreseen_by_all_who_read_a_model(void **state)
+static char *write_ids(const char *name, i64 rows, i64 length)
+{
+    char *path = in_folder(name);
+    i32 *values = memory_alloc(rows * length * 4);
+    const struct tensor_source tensor = {
+        .name = "input_ids", .dtype = DTYPE_I32, .rank = 2, .shape = {rows, length}, .data = values};
+    assert_int_equal(safetensors_save(path, &tensor, 1, NULL), 0);
+    memory_free(values);
+    return path;
+}
+
+static void logits_take_what_is_foreseen(void **state)
 {
     (void)state;
-    char *ids = in_folder("ids.safetensors");
-    i32 values[8] = {0};
-    const struct tensor_source tensor = {
-        .name = "input_ids", .dtype = DTYPE_I32, .rank = 2, .shape = {1, 8}, .data = values};
-    assert_int_equal(safetensors_save(ids, &tensor, 1, NULL), 0);
-    const char *const all[][12] = {
-        {"logits", model_folder, "--ids", ids, "-o", out},
-        {"eval", model_folder, "--data", shards, "--rows", "1", "--length", "64"},
-        {"grid", model_folder, "--data", shards, "--rows", "1", "--length", "64", "--tokens", "1"},
-        {"routing", model_folder, "--data", shards, "--rows", "1", "--length", "64", "-o", out},
-    };
-    for (i64 i = 0; i < COUNT_OF(all); i++)
-        assert_int_equal(expect_refused(GROW_BYTES - 1, all[i], "; take a smaller model"), GROW_BYTES);
-    const char *const narrow[] = {"logits", model_folder, "--ids", ids, "--weights", "int8", "-o", out, NULL};
-    assert_int_equal(expect_refused(GROW_BYTES, narrow, "; leave --weights out"), 2 * GROW_BYTES);
-    memory_free(ids);
+    char *few = write_ids("few.safetensors", 1, 8), *many = write_ids("many.safetensors", 64, 64);
+    const char *const narrow[] = {"logits", model_folder, "--ids", few, "--weights", "int8", "-o", out, NULL};
+    const char *const rows[] = {"logits", model_folder, "--ids", many, "-o", out, NULL};
+    i64 least = EXACT("; nothing smaller would do: ", "logits", model_folder, "--ids", few, "-o", out);
+    assert_int_equal(expect_exact(narrow, ""), least);
+    i64 all = expect_exact(rows, "");
+    assert_true(all > least);
+    expect_refused(all - 1, rows, "; ids of [32,64] would take 67.1 MB");
+    expect_refused(1, rows, "; nothing smaller would do: ");
+    memory_free(few);
+    memory_free(many);
+}
+
+#define ROWS(command, ...) command, model_folder, "--data", shards, "--part", "train", "--rows", "2", __VA_ARGS__
+
+static void held_out_rows_take_what_is_foreseen(void **state)
+{
+    (void)state;
+    i64 rows = EXACT("; nothing smaller would do: ", ROWS("eval", "--length", "64"));
+    assert_int_equal(EXACT("", ROWS("eval", "--length", "64", "--weights", "int4")), rows);
+    assert_int_equal(EXACT("", ROWS("routing", "--length", "64", "-o", out)), rows);
+    assert_true(EXACT("; nothing smaller would do: ", ROWS("grid", "--length", "64", "--tokens", "1")) > rows);
+}
+
+static void shorter_rows_that_fit_are_named(void **state)
+{
+    const char *const rows[] = {ROWS("eval", "--length", "2048"), NULL};
+    const char *const looked[] = {ROWS("routing", "--length", "2048", "-o", out), NULL};
+    (void)state;
+    i64 bytes = expect_refused(1, rows, "; nothing smaller would do: ");
+    expect_refused(bytes - 1, rows, "; a length of 1024 would take ");
+    expect_refused(expect_refused(1, looked, "") - 1, looked, "; a length of 1024 would take ");
+}
+
+/* Prompts are read when the model stands. */
+static void weights_are_foreseen_before_prompts_are_read(void **state)
+{
+    (void)state;
+    char *prompts = in_folder("prompts.jsonl");
+    static const char one[] = "{\"prompt\":\"a\",\"ground_truth\":\"b\"}\n";
+    assert_int_equal(file_replace(prompts, one, (i64)strlen(one)), 0);
+    const char *const words[] = {"eval", model_folder, "--data", prompts, NULL};
+    const char *const narrow[] = {"eval", model_folder, "--data", prompts, "--weights", "int8", NULL};
+    assert_int_equal(expect_refused(GROW_BYTES - 1, words, "; take a smaller model"), GROW_BYTES);
+    assert_int_equal(expect_refused(GROW_BYTES, narrow, "; leave --weights out"), 2 * (i64)GROW_BYTES);
+    memory_free(prompts);
 }
 
 /* ---- Stages ---- */
@@ -188,18 +228,39 @@ static void write_data(void)
 static void stages_take_what_is_foreseen(void **state)
 {
     (void)state;
-    char *path = in_folder("stages.yaml");
+    char *path = in_folder("stages.yaml"), *partial = in_folder("out.run/made.partial");
     char *recipe = string_format(
         "run: %s.run\nstages:\n"
         "  made: {kind: generate, from: %s, data: %s/data, pictures: 1, clips: 1, sounds: 1, texts: 1}\n"
+        "  scored: {kind: eval, from: %s, data: %s, part: train, rows: 2, length: 64}\n"
         "  coded: {kind: prepare, data: %s/data, text: %s/text, vision: %s/weft/vision, audio: %s/weft/audio}\n",
-        out, model_folder, shards, shards, shards, model_folder, model_folder);
+        out, model_folder, shards, model_folder, shards, shards, shards, model_folder, model_folder);
     write_data();
     assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
     i64 bytes = EXACT("", "run", path, "made");
     expect_refused(bytes - 1, (const char *const[]){"run", path, "made", NULL}, "sounds=0 would take ");
+    assert_false(file_exists(partial));
+    EXACT("; nothing smaller would do: ", "run", path, "scored");
     EXACT("take tokenizers of smaller shapes", "run", path, "coded");
     memory_free(path);
+    memory_free(partial);
+    memory_free(recipe);
+}
+
+static void refused_stages_leave_nothing(void **state)
+{
+    (void)state;
+    char *path = in_folder("refused.yaml"), *partial = in_folder("out.run/trained.partial");
+    char *recipe = string_format("run: %s.run\nstages:\n"
+                                 "  trained: {kind: pretrain, data: %s, from: %s, batch: {rows: 2, length: 128}}\n",
+                                 out, shards, model_folder);
+    assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
+    assert_int_equal(run_within(1, (const char *const[]){"run", path, NULL}), 1);
+    expect_complaint("stage trained: a step takes ");
+    assert_false(file_exists(partial));
+    remove_outputs();
+    memory_free(path);
+    memory_free(partial);
     memory_free(recipe);
 }
 
@@ -228,8 +289,12 @@ int main(void)
         cmocka_unit_test(long_answers_say_which_shorter_ones_fit),
         cmocka_unit_test(large_clips_take_what_is_foreseen),
         cmocka_unit_test(reconstructions_take_what_is_foreseen),
-        cmocka_unit_test(weights_are_foreseen_by_all_who_read_a_model),
+        cmocka_unit_test(logits_take_what_is_foreseen),
+        cmocka_unit_test(held_out_rows_take_what_is_foreseen),
+        cmocka_unit_test(shorter_rows_that_fit_are_named),
+        cmocka_unit_test(weights_are_foreseen_before_prompts_are_read),
         cmocka_unit_test(stages_take_what_is_foreseen),
+        cmocka_unit_test(refused_stages_leave_nothing),
     };
     return cmocka_run_group_tests(tests, make_media, clear_media);
 }

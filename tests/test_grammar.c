@@ -464,6 +464,7 @@ static void lay_and_measure(struct grammar *g, struct arena *arena, u32 sample)
     batch_lay(&batch, 3, g, 8);
     batch_pad(&batch, 3 + g->count, 2);
     check_lists(&batch);
+    assert_int_equal(measured.seen, batch.inputs[INPUT_VISION_IN].n);
     for (int kind = 0; kind < TARGETS; kind++) {
         double sum = 0;
         for (i64 i = 0; i < batch.targets[kind].n; i++)

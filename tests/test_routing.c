@@ -218,6 +218,58 @@ static void shards_of_other_tokenizers_are_refused(void **state)
     model_close(&model);
 }
 
+/* ---- What a pass takes of a GPU ---- */
+
+/* Beside the model, by blocks. */
+static i64 bytes_taken(const struct model_config *config, const struct heldout_pass *pass, bool rehearsed)
+{
+    struct device meta;
+    struct model model;
+    struct submodel full;
+    struct heldout_work work = {.pass = *pass};
+    device_open_meta(&meta);
+    device_meta_gpu(&meta, true);
+    assert_int_equal(model_open(&model, &meta, config, DTYPE_F32, false, NULL), 0);
+    i64 weights = meta.backed_most_bytes;
+    submodel_full(&full, config);
+    if (rehearsed ? heldout_rehearse(&model, &work) : heldout_walk(pass, &model, &full))
+        fail_msg("%s", error_text());
+    i64 bytes = meta.backed_most_bytes - weights;
+    model_close(&model);
+    device_close(&meta);
+    return bytes;
+}
+
+static void expect_largest(const struct model_config *config)
+{
+    const i64 lengths[] = {64, 128, 256, 512};
+    i64 larger = 0;
+    for (i64 i = 0; i < COUNT_OF(lengths); i++) {
+        struct heldout_pass all = {.directory = shards, .part = "train", .length = lengths[i]}, first = all;
+        first.most_rows = 2;
+        i64 bytes = bytes_taken(config, &all, false), few = bytes_taken(config, &first, false);
+        print_message("%lld positions: %lld blocks, the first rows %lld\n", (long long)lengths[i],
+                      (long long)(bytes / GROW_BYTES), (long long)(few / GROW_BYTES));
+        assert_int_equal(bytes_taken(config, &all, true), bytes);
+        assert_int_equal(bytes_taken(config, &first, true), few);
+        larger += bytes > few;
+    }
+    assert_true(larger > 0);
+}
+
+/* Models whose memory goes to ids that are predicted, and to pictures that are seen. */
+static void a_pass_takes_what_its_largest_batches_take(void **state)
+{
+    struct model_config c = toy_config(LAYERS, TOY_ALL & ~(unsigned)TOY_SHARED), seen;
+    (void)state;
+    c.vocabulary = round_up(fixture_meta.vocabulary, 16);
+    seen = c;
+    c.vocabulary <<= 9;
+    seen.vit_width = 4096;
+    expect_largest(&c);
+    expect_largest(&seen);
+}
+
 /* ---- The other two stages on the same model ---- */
 
 static void a_grid_measures_models_no_larger_than_the_full_one(void **state)
@@ -269,6 +321,7 @@ int main(void)
         cmocka_unit_test(a_submodels_experts_keep_their_ids),
         cmocka_unit_test(files_hold_what_they_should),
         cmocka_unit_test(shards_of_other_tokenizers_are_refused),
+        cmocka_unit_test(a_pass_takes_what_its_largest_batches_take),
         cmocka_unit_test(a_grid_measures_models_no_larger_than_the_full_one),
         cmocka_unit_test(an_extracted_model_has_its_tokenizers),
     };

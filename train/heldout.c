@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MICRO_ROWS = 2 };
+enum { MICRO_ROWS = 2, LENGTH_LEAST = 8 };
 
 struct counts { /* how often each target occurs, by stream */
     double *text[STREAMS], *audio, *bits, text_total[STREAMS], audio_total, bits_total[STREAMS];
@@ -135,36 +135,94 @@ static void tell_streams(struct target_list *list, const struct batch *b)
     }
 }
 
-static int walk_rows(const struct heldout_pass *pass, struct model *model, const struct submodel *sub,
-                     struct loader *loader)
-{
+struct walk {
+    const struct heldout_pass *pass;
+    struct model *model;
+    const struct submodel *sub;
+    struct loader *loader;
     struct tape tape;
     struct arena arena;
+};
+
+static void walk_open(struct walk *w)
+{
+    arena_open(&w->arena, (i64)64 << 30);
+    tape_open(&w->tape, w->model->device, w->model->weights.dtype, (i64)64 << 30);
+}
+
+static void walk_close(struct walk *w)
+{
+    tape_close(&w->tape);
+    arena_close(&w->arena);
+}
+
+static int walk_step(struct walk *w, i64 step)
+{
+    struct batch batch;
+    struct forward forward;
+    struct forward_options options = {.keep_routes = w->pass->want_routes};
+    arena_reset(&w->arena, 0);
+    if (loader_batch(w->loader, step, 0, &batch, &w->arena))
+        return -1;
+    for (int kind = TARGET_TEXT; kind <= TARGET_MTP; kind++)
+        tell_streams(&batch.targets[kind], &batch);
+    tape_clear(&w->tape, false);
+    run_chunks(&forward, &w->tape, w->model, &batch, w->sub, &options);
+    if (w->pass->visit)
+        w->pass->visit(w->pass->context, &batch, &forward, get_routes(&w->arena, &forward, &batch, w->model, w->sub));
+    return 0;
+}
+
+/* 1: there is such a step. */
+static int plan_step(struct loader_step *plan, const struct walk *w, i64 step)
+{
+    if (w->pass->most_rows && step * MICRO_ROWS >= w->pass->most_rows)
+        return 0;
+    return loader_step(w->loader, step, plan) ? -1 : plan->rows > 0;
+}
+
+static int walk_rows(struct walk *w)
+{
     struct loader_step plan;
-    int status = 0;
-    arena_open(&arena, (i64)64 << 30);
-    tape_open(&tape, model->device, model->weights.dtype, (i64)64 << 30);
-    for (i64 step = 0; status == 0 && (pass->most_rows == 0 || step * MICRO_ROWS < pass->most_rows); step++) {
-        struct batch batch;
-        struct forward forward;
-        status = loader_step(loader, step, &plan);
-        if (status || plan.rows == 0)
-            break;
-        arena_reset(&arena, 0);
-        status = loader_batch(loader, step, 0, &batch, &arena);
-        if (status)
-            break;
-        for (int kind = TARGET_TEXT; kind <= TARGET_MTP; kind++)
-            tell_streams(&batch.targets[kind], &batch);
-        struct forward_options options = {.keep_routes = pass->want_routes};
-        tape_clear(&tape, false);
-        run_chunks(&forward, &tape, model, &batch, sub, &options);
-        pass->visit(pass->context, &batch, &forward, get_routes(&arena, &forward, &batch, model, sub));
-        if (comm_any(model->parallel->world, interrupted()))
-            status = STAGE_INTERRUPTED;
+    int status = 1;
+    for (i64 step = 0; status > 0; step++) {
+        status = plan_step(&plan, w, step);
+        if (status > 0 && walk_step(w, step))
+            status = -1;
+        if (status > 0 && comm_any(w->model->parallel->world, interrupted()))
+            return STAGE_INTERRUPTED;
     }
-    tape_close(&tape);
-    arena_close(&arena);
+    return status;
+}
+
+/* ---- What it takes ---- */
+
+enum { LARGEST = TARGETS + 1 };
+
+/* Steps of most targets of each kind, and of most positions that show something: all is in the shards' index. */
+static int find_largest(i64 largest[LARGEST], const struct walk *w)
+{
+    double most[LARGEST] = {0};
+    struct loader_step plan;
+    int status = 1;
+    memset(largest, 0, LARGEST * sizeof *largest);
+    for (i64 step = 0; (status = plan_step(&plan, w, step)) > 0; step++)
+        for (int i = 0; i < LARGEST; i++) {
+            double size = i < TARGETS ? plan.totals[i] : (double)plan.seen;
+            if (size > most[i]) {
+                most[i] = size;
+                largest[i] = step;
+            }
+        }
+    return status;
+}
+
+static int walk_largest(struct walk *w)
+{
+    i64 largest[LARGEST];
+    int status = find_largest(largest, w);
+    for (int i = 0; i < LARGEST && status == 0; i++)
+        status = walk_step(w, largest[i]);
     return status;
 }
 
@@ -205,8 +263,10 @@ static i64 length_used(struct loader *loader, i64 length)
     return positions ? min_i64(length, positions) : length;
 }
 
-int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub)
+static int open_and_walk(struct walk *w, int (*walk)(struct walk *w))
 {
+    const struct heldout_pass *pass = w->pass;
+    const struct model_config *c = &w->model->config;
     i64 zero = 0;
     double rows = MICRO_ROWS, row_length = (double)pass->length;
     struct loader_settings s = {.rows = {&zero, &rows, 1, false},
@@ -214,7 +274,7 @@ int heldout_walk(const struct heldout_pass *pass, struct model *model, const str
                                 .micro_rows = MICRO_ROWS,
                                 .slice_rows = MICRO_ROWS,
                                 .text_condition = 1,
-                                .window = model->config.window,
+                                .window = c->window,
                                 .in_order = true,
                                 .drawn = pass->most_rows > 0}; /* shards stand in the order of their files' names */
     for (int d = 0; d < DIRECTIONS; d++)
@@ -222,7 +282,7 @@ int heldout_walk(const struct heldout_pass *pass, struct model *model, const str
     struct loader *loader = loader_open(pass->directory, pass->part, &s, 0);
     if (!loader)
         return -1;
-    struct token_sizes sizes = model_token_sizes(&model->config), given = shard_token_sizes(loader_meta(loader));
+    struct token_sizes sizes = model_token_sizes(c), given = shard_token_sizes(loader_meta(loader));
     int status = token_sizes_check(&sizes, &given, pass->directory);
     i64 length = status == 0 ? length_used(loader, pass->length) : -1;
     if (length > 0 && length < pass->length) {
@@ -232,12 +292,44 @@ int heldout_walk(const struct heldout_pass *pass, struct model *model, const str
     }
     if (!loader || length < 0)
         status = -1;
-    if (status == 0)
-        status = walk_rows(pass, model, sub, loader);
+    if (status == 0) {
+        w->loader = loader;
+        walk_open(w);
+        status = walk(w);
+        walk_close(w);
+    }
     if (pass->left_out && loader)
         *pass->left_out = loader_left_out(loader);
     loader_close(loader);
     return status;
+}
+
+int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub)
+{
+    return open_and_walk(&(struct walk){.pass = pass, .model = model, .sub = sub}, walk_rows);
+}
+
+int heldout_rehearse(struct model *meta, void *heldout_work)
+{
+    const struct heldout_work *work = heldout_work;
+    struct submodel sub;
+    struct arena arena;
+    arena_open(&arena, 64 << 20);
+    int status = submodel_parse(&sub, &arena, &work->sub, meta);
+    if (status == 0)
+        status = open_and_walk(&(struct walk){.pass = &work->pass, .model = meta, .sub = &sub}, walk_largest);
+    arena_close(&arena);
+    return status;
+}
+
+bool heldout_halve(struct text *name, void *heldout_work)
+{
+    struct heldout_pass *pass = &((struct heldout_work *)heldout_work)->pass;
+    if (pass->length / 2 < LENGTH_LEAST)
+        return false;
+    pass->length /= 2;
+    text_printf(name, "a length of %lld", (long long)pass->length);
+    return true;
 }
 
 struct measuring {

@@ -27,11 +27,21 @@ struct heldout_pass {
     const char *directory, *part;
     i64 length, most_rows;
     bool want_routes;
+    /* NULL: nobody */
     void (*visit)(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes);
     void *context;
     i64 *left_out; /* NULL, or gets the number of samples longer than a row */
 };
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);
+/* Such a pass before its model is loaded, for struct model_work (model/foresee.h): what its largest batches take, those
+ * of most targets of a kind and those that show most. Another mixture of them in one batch may take a little more.
+ * Halved is the length. */
+struct heldout_work {
+    struct submodel_options sub;
+    struct heldout_pass pass; /* without visit */
+};
+int heldout_rehearse(struct model *meta, void *heldout_work);
+bool heldout_halve(struct text *name, void *heldout_work);
 /* What a pass takes of the device's memory beside the model, which is one on the meta backend. */
 i64 heldout_foresee(struct model *model, i64 length);
 /* NaN: no such targets */
