@@ -338,6 +338,15 @@ inline unsigned __umulhi(unsigned a, unsigned b)
 {
     return (unsigned)((uint64_t)a * b >> 32);
 }
+/* Byte i of the result is the byte of y, x (x in the lower half) that nibble i of `which` names. */
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned which)
+{
+    uint64_t bytes = (uint64_t)y << 32 | x;
+    unsigned out = 0;
+    for (int i = 0; i < 4; i++)
+        out |= (unsigned)(bytes >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+    return out;
+}
 inline int __popc(unsigned x)
 {
     return __builtin_popcount(x);
