@@ -401,9 +401,9 @@ static void reference_grouped_weights(struct op_run *run)
 
 /* ---- matmul_narrow; bit 0: 4 bits, not 8; bit 1: groups, members of more; bit 2: out F32 ---- */
 enum { NARROW_OFFSETS, NARROW_MEMBER, NARROW_X, NARROW_CODES, NARROW_FACTORS, NARROW_SCALE, NARROW_Y };
-static const struct op_shape narrow_shapes[] = {{1, 33, 64},   {3, 70, 40},    {16, 32, 128},
-                                                {17, 96, 130}, {40, 37, 48},   {300, 100, 192},
-                                                {9, 64, 320},  {70, 200, 520}, {-1}};
+static const struct op_shape narrow_shapes[] = {
+    {1, 33, 64},    {3, 70, 40},  {16, 32, 128}, {17, 96, 130}, {40, 37, 48},  {300, 100, 192}, {9, 64, 320},
+    {70, 200, 520}, {8, 16, 200}, {64, 17, 72},  {65, 20, 36},  {210, 17, 70}, {2, 18, 4440},   {-1}};
 
 static bool is_grouped(const struct op_run *run)
 {

@@ -54,6 +54,60 @@ static void kernels_beside_those_for_hopper_are_too(void **state)
     cuda_use_hopper(&gpu, true);
 }
 
+/* Rows of f32 times a weight of so many bits. */
+enum { NARROW_ROWS_OF_ALL = 70, NARROW_DEPTH = 1300, NARROW_OUT = 40 };
+static void narrow_product(float *out, const float *x, i64 rows, const void *codes, i64 codes_bytes, int bits)
+{
+    i64 x_bytes = rows * NARROW_DEPTH * 4, out_bytes = rows * NARROW_OUT * 4;
+    u8 *codes_there = device_alloc(&gpu, codes_bytes);
+    float *scale = device_alloc(&gpu, 64 * 4), *x_there = device_alloc(&gpu, x_bytes);
+    float *out_there = device_alloc(&gpu, out_bytes), ones[64];
+    for (int i = 0; i < 64; i++)
+        ones[i] = 1;
+    device_put(&gpu, codes_there, codes, codes_bytes);
+    device_put(&gpu, scale, ones, sizeof ones);
+    device_put(&gpu, x_there, x, x_bytes);
+    struct narrow w = {.codes = codes_there,
+                       .factors = codes_there, /* below NARROW_FACTOR_COUNT */
+                       .scale = scale,
+                       .parts = 1,
+                       .rows = NARROW_OUT,
+                       .columns = NARROW_DEPTH,
+                       .bits = bits};
+    gpu.ops->matmul_narrow(&gpu, matrix_of(out_there, DTYPE_F32, rows, NARROW_OUT),
+                           matrix_of(x_there, DTYPE_F32, rows, NARROW_DEPTH), &w, NULL);
+    device_get(&gpu, out, out_there, out_bytes);
+    device_free(&gpu, codes_there, codes_bytes);
+    device_free(&gpu, scale, 64 * 4);
+    device_free(&gpu, x_there, x_bytes);
+    device_free(&gpu, out_there, out_bytes);
+}
+
+static void rows_of_a_narrow_product_do_not_depend_on_others(void **state)
+{
+    enum { SOME = 3 };
+    i64 codes_bytes = 64 * round_up(NARROW_DEPTH, NARROW_COLUMNS);
+    u8 *codes = memory_alloc(codes_bytes);
+    float *x = memory_alloc(NARROW_ROWS_OF_ALL * NARROW_DEPTH * 4), all[NARROW_ROWS_OF_ALL * NARROW_OUT],
+          some[SOME * NARROW_OUT];
+    (void)state;
+    if (!has_gpu)
+        skip();
+    for (i64 i = 0; i < codes_bytes; i++)
+        codes[i] = (u8)(i * 37 % 101);
+    for (i64 i = 0; i < NARROW_ROWS_OF_ALL * NARROW_DEPTH; i++)
+        x[i] = 1 / (float)(i % 977 + 1);
+    for (int bits = 4; bits <= 8; bits += 4) {
+        narrow_product(all, x, NARROW_ROWS_OF_ALL, codes, codes_bytes, bits);
+        for (i64 first = 0; first + SOME <= NARROW_ROWS_OF_ALL; first += 31) {
+            narrow_product(some, x + first * NARROW_DEPTH, SOME, codes, codes_bytes, bits);
+            assert_memory_equal(some, all + first * NARROW_OUT, sizeof some);
+        }
+    }
+    memory_free(codes);
+    memory_free(x);
+}
+
 static void all_ops_are_there(void **state)
 {
     (void)state;
@@ -69,6 +123,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_ops_are_there),
         cmocka_unit_test(ops_are_plain_loops_on_the_gpu),
         cmocka_unit_test(kernels_beside_those_for_hopper_are_too),
+        cmocka_unit_test(rows_of_a_narrow_product_do_not_depend_on_others),
     };
     static const struct CMUnitTest HOPPER_TESTS[] = {cmocka_unit_test(kernels_for_hopper_are_plain_loops)};
     static const struct CMUnitTest OTHER_TESTS[] = {cmocka_unit_test(ops_are_plain_loops_on_the_gpu)};

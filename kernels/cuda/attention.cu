@@ -299,7 +299,7 @@ __device__ static bool is_last(const struct split &split)
     return __syncthreads_or(last);
 }
 
-/* The splits of a row from the `at`th on, in order, JOINED of them on their way at once. */
+/* A quad of a row's columns: its splits in order, JOINED of them loaded at once; `at` is the row in the first. */
 __device__ static void join_quad(bf16 *to, const struct attention &p, i64 at, i64 column, float base, float sum)
 {
     float value[QUAD] = {};

@@ -1,9 +1,16 @@
 /* The only file that knows cuBLASLt. It thinks in columns: a row-major matrix is its own transpose there, so
- * out^T = op(b)^T op(a)^T is asked for and nothing moves. */
+ * out^T = op(b)^T op(a)^T is asked for and nothing moves.
+ *
+ * Of the algorithms it has for a product the one is taken that it names first: it sums in an order of its own, and the
+ * name follows from the shape, so that bits are the same in every run. With WEFT_TUNE=1 in the environment the first
+ * product of a shape times TUNED_MOST of them and the fastest is kept while the device is open: bits are the same for
+ * so long, but which one is the fastest may differ from run to run, and roundings with it, behind a resume, too. What
+ * cannot be timed (while ops are recorded, or without memory for a second output) is as without. */
 #include "core/library.h"
 #include "kernels/cuda/cuda.h"
 
 #include <cublasLt.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifndef CUBLASLT_FILES /* the emulated GPU's is the program itself */
@@ -35,10 +42,20 @@ struct plan {
     cublasLtMatmulAlgo_t algorithm;
     struct plan *next;
 };
-enum { BUCKETS = 256 };
+enum { BUCKETS = 256, TUNED_MOST = 8, TIMED_RUNS = 2 };
 struct cuda_products {
     cublasLtHandle_t handle;
     struct plan *buckets[BUCKETS];
+    bool tunes;
+};
+struct algorithms { /* the one that cuBLASLt takes for the fastest is the first */
+    cublasLtMatmulHeuristicResult_t at[TUNED_MOST];
+    int count;
+};
+struct operands {
+    void *out;
+    const void *a, *b;
+    float beta; /* out = a b + beta out */
 };
 
 static void check(cublasStatus_t status, const char *what)
@@ -67,6 +84,8 @@ size_t cuda_products_version(void)
 struct cuda_products *cuda_products_open(void)
 {
     struct cuda_products *products = memory_alloc(sizeof *products);
+    const char *wanted = getenv("WEFT_TUNE");
+    products->tunes = wanted && strcmp(wanted, "1") == 0;
     check(lib.cublasLtCreate(&products->handle), "cublasLtCreate");
     return products;
 }
@@ -105,12 +124,11 @@ static cublasLtMatrixLayout_t layout(int dtype, i64 rows, i64 columns, i64 strid
     return out;
 }
 
-static void choose_algorithm(struct plan *p, cublasLtHandle_t handle, i64 workspace_bytes)
+static void find_algorithms(struct algorithms *found, int wanted_count, const struct plan *p, cublasLtHandle_t handle,
+                            i64 workspace_bytes)
 {
     cublasLtMatmulPreference_t preference;
-    cublasLtMatmulHeuristicResult_t result;
     size_t workspace = (size_t)workspace_bytes;
-    int found = 0;
     u32 out = (u32)p->shape.alignment[0], a = (u32)p->shape.alignment[1], b = (u32)p->shape.alignment[2];
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
@@ -128,16 +146,15 @@ static void choose_algorithm(struct plan *p, cublasLtHandle_t handle, i64 worksp
         check(
             lib.cublasLtMatmulPreferenceSetAttribute(preference, wanted[i].attribute, wanted[i].value, wanted[i].bytes),
             "preference");
-    check(lib.cublasLtMatmulAlgoGetHeuristic(handle, p->operation, p->b, p->a, p->out, p->out, preference, 1, &result,
-                                             &found),
+    check(lib.cublasLtMatmulAlgoGetHeuristic(handle, p->operation, p->b, p->a, p->out, p->out, preference, wanted_count,
+                                             found->at, &found->count),
           "choosing an algorithm");
-    require(found == 1, "cuBLASLt has no product [%lld,%lld,%lld]", (long long)p->shape.m, (long long)p->shape.n,
+    require(found->count >= 1, "cuBLASLt has no product [%lld,%lld,%lld]", (long long)p->shape.m, (long long)p->shape.n,
             (long long)p->shape.k);
-    p->algorithm = result.algo;
     lib.cublasLtMatmulPreferenceDestroy(preference);
 }
 
-static struct plan *make_plan(struct cuda_products *products, const struct shape *s, i64 workspace_bytes)
+static struct plan *make_plan(const struct shape *s)
 {
     struct plan *p = memory_alloc(sizeof *p);
     cublasOperation_t left = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -151,17 +168,81 @@ static struct plan *make_plan(struct cuda_products *products, const struct shape
     p->out = layout(s->out_dtype, s->m, s->n, s->ldc);
     p->a = layout(s->dtype, s->transpose_a ? s->k : s->m, s->transpose_a ? s->m : s->k, s->lda);
     p->b = layout(s->dtype, s->transpose_b ? s->n : s->k, s->transpose_b ? s->k : s->n, s->ldb);
-    choose_algorithm(p, products->handle, workspace_bytes);
     return p;
 }
 
-static struct plan *find_plan(struct cuda_products *products, const struct shape *s, i64 workspace_bytes)
+static cublasStatus_t multiply(struct device *device, const struct plan *p, const cublasLtMatmulAlgo_t *algorithm,
+                               struct operands o)
 {
-    struct plan **bucket = &products->buckets[hash_bytes(s, sizeof *s, 0) % BUCKETS];
+    struct cuda_handles *handles = cuda_handles_of(device);
+    float one = 1;
+    return lib.cublasLtMatmul(handles->products->handle, p->operation, &one, o.b, p->b, o.a, p->a, &o.beta, o.out,
+                              p->out, o.out, p->out, algorithm, handles->workspace, (size_t)handles->workspace_bytes,
+                              cuda_queue_of(device));
+}
+
+/* ---- The fastest ---- */
+
+/* Of TIMED_RUNS behind one that loads what it needs; infinite where it is refused. */
+static float time_of(struct device *device, const struct plan *p, const cublasLtMatmulAlgo_t *algorithm,
+                     struct operands o, cudaEvent_t begin, cudaEvent_t end)
+{
+    float ms;
+    if (multiply(device, p, algorithm, o) != CUBLAS_STATUS_SUCCESS)
+        return INFINITY;
+    CUDA_CHECK(cudaEventRecord(begin, cuda_queue_of(device)));
+    for (int i = 0; i < TIMED_RUNS; i++)
+        check(multiply(device, p, algorithm, o), "cublasLtMatmul");
+    CUDA_CHECK(cudaEventRecord(end, cuda_queue_of(device)));
+    CUDA_CHECK(cudaEventSynchronize(end));
+    CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
+    return ms;
+}
+
+/* What the operands say is the same behind it, but for an output that is not added to, which is written next. */
+static void keep_fastest(struct device *device, struct plan *p, const struct algorithms *all, struct operands o)
+{
+    const struct shape *s = &p->shape;
+    size_t bytes = (size_t)(((s->m - 1) * s->ldc + s->n) * dtype_bytes((enum dtype)s->out_dtype));
+    cudaEvent_t begin, end;
+    void *room = NULL;
+    float least = INFINITY;
+    if (o.beta != 0 && cudaMalloc(&room, bytes) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return;
+    }
+    if (room) {
+        CUDA_CHECK(cudaMemsetAsync(room, 0, bytes, cuda_queue_of(device)));
+        o.out = room;
+    }
+    CUDA_CHECK(cudaEventCreateWithFlags(&begin, cudaEventDefault));
+    CUDA_CHECK(cudaEventCreateWithFlags(&end, cudaEventDefault));
+    for (int i = 0; i < all->count; i++) {
+        float ms = time_of(device, p, &all->at[i].algo, o, begin, end);
+        if (ms < least)
+            p->algorithm = all->at[i].algo;
+        least = fminf(least, ms);
+    }
+    CUDA_CHECK(cudaEventDestroy(begin));
+    CUDA_CHECK(cudaEventDestroy(end));
+    if (room)
+        CUDA_CHECK(cudaFree(room));
+}
+
+static struct plan *find_plan(struct device *device, const struct shape *s, struct operands o)
+{
+    struct cuda_handles *handles = cuda_handles_of(device);
+    struct plan **bucket = &handles->products->buckets[hash_bytes(s, sizeof *s, 0) % BUCKETS];
     for (struct plan *p = *bucket; p; p = p->next)
         if (memcmp(&p->shape, s, sizeof *s) == 0)
             return p;
-    struct plan *p = make_plan(products, s, workspace_bytes);
+    struct plan *p = make_plan(s);
+    struct algorithms all;
+    bool tunes = handles->products->tunes && !handles->recording;
+    find_algorithms(&all, tunes ? TUNED_MOST : 1, p, handles->products->handle, handles->workspace_bytes);
+    p->algorithm = all.at[0].algo;
+    if (all.count > 1)
+        keep_fastest(device, p, &all, o);
     p->next = *bucket;
     return *bucket = p;
 }
@@ -192,11 +273,9 @@ void cuda_matmul(struct device *device, struct matrix out, struct matrix a, bool
     shape.transpose_b = transpose_b;
     shape.dtype = a.dtype;
     shape.out_dtype = out.dtype;
-    struct plan *p = find_plan(handles->products, &shape, handles->workspace_bytes);
-    float one = 1, beta = add ? 1 : 0;
-    cublasStatus_t status = lib.cublasLtMatmul(
-        handles->products->handle, p->operation, &one, b.data, p->b, a.data, p->a, &beta, out.data, p->out, out.data,
-        p->out, &p->algorithm, handles->workspace, (size_t)handles->workspace_bytes, cuda_queue_of(device));
+    struct operands operands = {out.data, a.data, b.data, add ? 1 : 0};
+    struct plan *p = find_plan(device, &shape, operands);
+    cublasStatus_t status = multiply(device, p, &p->algorithm, operands);
     if (status != CUBLAS_STATUS_SUCCESS && handles->recording)
         handles->lost_product = true;
     else

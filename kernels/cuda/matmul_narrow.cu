@@ -1,58 +1,300 @@
-#include "kernels/cuda/cuda.h"
+/* Products with weights in few bits, which are read once for up to MOST_ROWS rows. A block has OUTPUTS rows of w, its
+ * warps share out the depth, and what they sum is added in their order: what a row becomes does not depend on others.
+ *
+ * Whole numbers up to 128 are exact in bf16, so codes become pairs of it in registers and tensor cores multiply. A row
+ * of f32 is three of bf16, which are it to the last bit.
+ *
+ * A lane has 8 loads of 16 bytes under way, a block 32 KB (of 4 bits and many rows half of it). At 600 ns 3.35 TB/s
+ * want 2 MB under way, 15 KB of each of 132 multiprocessors, 4.8 TB/s want 22 KB: a block of each is enough, and two
+ * fit. 3.35 TB/s are 15 bytes a clock (1.7 GHz) and multiprocessor: of 8 bits about 25 instructions of the 64
+ * whole-number lanes, of 4 bits, at nearly 4 a number, 110, so that these arrive at somewhat more than half of the
+ * memory's speed. */
+#include "kernels/cuda/ptx.h"
 #include "kernels/narrow.h"
+
+enum { WARPS = 8, THREADS = WARPS * WARP_THREADS, OUTPUTS = 16, COLUMNS_OF_MMA = 8 };
+enum { MOST_TILES = 8, MOST_ROWS = MOST_TILES * COLUMNS_OF_MMA };
+enum { RUN = 16, RUN_PAIRS = RUN / 2 }; /* neighbours of the depth that a lane has */
 
 struct narrowed {
     struct matrix out, a;
     struct narrow w;
     struct groups groups;
+    i64 blocks;  /* of a part's rows */
+    bool vector; /* 16 bytes of a at a time may be read */
 };
 
-/* The part that row `row` is multiplied with; -1: none. */
-__device__ static i64 part_of(const struct groups &groups, i64 row)
+struct alignas(16) words {
+    u32 at[4];
+};
+
+/* ---- Weights. Of w a lane has rows lane / 4 and 8 more, of the depth a unit: 64 columns of 8 bits, a run of each
+ * lane; 128 of 4 bits, two runs, in the low and the high halves of bytes. ---- */
+
+template <int BITS> struct unit {
+    words codes[2];
+    u16 factors[2]; /* of 4 bits: a byte a run */
+};
+template <int BITS> __device__ constexpr int unit_columns(void)
 {
-    i64 low = 0, high = groups.count; /* offsets[low] <= row < offsets[high] */
-    if (!groups.offsets)
-        return 0;
-    if (groups.count == 0 || row >= groups.offsets[groups.count])
-        return -1;
-    while (high - low > 1) {
-        i64 middle = (low + high) / 2;
-        if (groups.offsets[middle] <= row)
-            low = middle;
-        else
-            high = middle;
-    }
-    return groups.member ? groups.member[low] : low;
+    return BITS == 8 ? NARROW_COLUMNS : 2 * NARROW_COLUMNS;
+}
+/* Units of a lane on their way: fewer where registers hold the sums of many rows. */
+template <int BITS, int TILES> __device__ constexpr int units_at_once(void)
+{
+    return BITS == 8 || TILES == 1 ? 4 : 2;
 }
 
-/* A thread sums one output along the depth; the 32 of a warp read a strip's step side by side. */
-template <typename Out, typename T> static __global__ void multiply(struct narrowed p)
+/* Run `run` of this lane in the unit that begins at column k. */
+template <int BITS> __device__ static i64 column_of(i64 k, int run)
 {
-    i64 width = narrow_strips(p.w.rows) * NARROW_ROWS;
-    GRID_STRIDE(i, p.out.rows * width)
-    {
-        i64 row = i / width, column = i % width, part = part_of(p.groups, row);
-        if (part < 0 || column >= p.out.columns)
-            continue;
-        const T *a = row_of<T>(p.a, row);
-        float sum = 0;
-        for (i64 k = 0; k < p.w.columns; k++)
-            sum += to_f32(a[k]) * (float)narrow_at(&p.w, part * width + column, k);
-        row_of<Out>(p.out, row)[column] = from_f32<Out>(sum * p.w.scale[part * width + column]);
+    int t = threadIdx.x % 4;
+    return BITS == 8 ? k + RUN * t : k + NARROW_COLUMNS * (t / 2) + RUN * (t % 2) + 32 * run;
+}
+
+/* From the strip's row `first` on. */
+template <int BITS> __device__ static unit<BITS> load_unit(const struct narrow &w, i64 strip, int first, i64 k)
+{
+    i64 steps = narrow_steps(w.columns), step = column_of<BITS>(k, 0) / NARROW_COLUMNS;
+    int t = threadIdx.x % 4, row = first + threadIdx.x % WARP_THREADS / 4;
+    unit<BITS> out = {};
+    for (int h = 0; h < 2 && step < steps; h++) {
+        i64 at = (strip * steps + step) * NARROW_ROWS + row + 8 * h;
+        out.codes[h] = ((const words *)w.codes)[at * (BITS / 2) + (BITS == 8 ? t : t % 2)];
+        if (BITS == 4)
+            out.factors[h] = ((const u16 *)w.factors)[at];
     }
+    return out;
+}
+
+/* What 16 codes mean, by factor, plus 128. All threads of the block call it. */
+__device__ static void fill_tables(words *tables)
+{
+    const signed char book[16] = NARROW_BOOK;
+    for (int i = threadIdx.x; i < NARROW_FACTOR_COUNT * 16; i += THREADS)
+        ((u8 *)tables)[i] = (u8)(narrow_of(book[i % 16], i / 16) + 128);
+    __syncthreads();
+}
+
+/* Of four codes in the low half of `codes`. */
+__device__ static u32 look_up(const words &table, u32 codes)
+{
+    u32 inside = codes & 0x7777, upper = (codes & 0x8888) >> 1;
+    u32 low = __byte_perm(table.at[0], table.at[1], inside), high = __byte_perm(table.at[2], table.at[3], inside);
+    return __byte_perm(low, high, upper | 0x3210);
+}
+
+/* Numbers of a run plus 128. */
+template <int BITS> __device__ static words bytes_of(const unit<BITS> &w, int h, int run, const words *tables)
+{
+    words out;
+    if (BITS == 8) {
+        for (int i = 0; i < 4; i++)
+            out.at[i] = w.codes[h].at[i] ^ 0x80808080u;
+        return out;
+    }
+    words table = tables[w.factors[h] >> 8 * run & 255];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u32 codes = w.codes[h].at[i] >> 4 * run;
+        u32 pairs = (codes & 0x0f0f0f0fu) | (codes >> 4 & 0xf0f0f0f0u); /* in bytes 0 and 2 */
+        out.at[i] = look_up(table, __byte_perm(pairs, 0, 0x4420));
+    }
+    return out;
+}
+
+/* Behind 2^23 a byte is the end of a float; what is left without it and 128 is exact in the upper half. */
+__device__ static u32 pair_of_bytes(u32 bytes, int first)
+{
+    float low = __uint_as_float(__byte_perm(bytes, 0x4b000000u, 0x7440 + first)) - 8388736.0f;
+    float high = __uint_as_float(__byte_perm(bytes, 0x4b000000u, 0x7441 + first)) - 8388736.0f;
+    return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632);
+}
+
+template <int BITS>
+__device__ static void widen(u32 (&out)[2][RUN_PAIRS], const unit<BITS> &w, int run, const words *tables)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        words bytes = bytes_of(w, h, run, tables);
+#pragma unroll
+        for (int i = 0; i < RUN_PAIRS; i++)
+            out[h][i] = pair_of_bytes(bytes.at[i / 2], 2 * (i % 2));
+    }
+}
+
+/* ---- Rows: a run of one as pairs of bf16, with zeros behind its end ---- */
+
+template <typename T> __device__ static elements<T, RUN> load_run(const struct narrowed &p, const T *row, i64 k)
+{
+    elements<T, RUN> out = {};
+    if (row && p.vector && k + RUN <= p.a.columns) {
+#pragma unroll
+        for (int i = 0; i < RUN * (int)sizeof(T) / 16; i++)
+            ((words *)&out)[i] = ((const words *)(row + k))[i];
+        return out;
+    }
+    for (int i = 0; row && i < RUN && k + i < p.a.columns; i++)
+        out.at[i] = row[k + i];
+    return out;
+}
+
+__device__ static void split(u32 (&out)[1][RUN_PAIRS], const elements<bf16, RUN> &x)
+{
+#pragma unroll
+    for (int i = 0; i < RUN_PAIRS; i++)
+        out[0][i] = (u32)x.at[2 * i] | (u32)x.at[2 * i + 1] << 16;
+}
+
+/* The upper 8 bits of its significand, the next 8, and the last. */
+__device__ static void split(u32 (&out)[3][RUN_PAIRS], elements<float, RUN> x)
+{
+#pragma unroll
+    for (int term = 0; term < 3; term++)
+#pragma unroll
+        for (int i = 0; i < RUN; i += 2) {
+            out[term][i / 2] = __byte_perm(__float_as_uint(x.at[i]), __float_as_uint(x.at[i + 1]), 0x7632);
+            x.at[i] -= __uint_as_float(out[term][i / 2] << 16);
+            x.at[i + 1] -= __uint_as_float(out[term][i / 2] & 0xffff0000u);
+        }
+}
+
+/* ---- A block ---- */
+
+/* d += a run of w times the rows from `first` on: w is the first operand of mma, rows of a are its columns. In which
+ * order the depth is summed is free, so each product takes four neighbours of a lane. */
+template <int TILES, typename T>
+__device__ static void multiply_run(float (&d)[TILES][4], const u32 (&w)[2][RUN_PAIRS], const struct narrowed &p,
+                                    i64 first, i64 end, i64 k)
+{
+    enum { TERMS = sizeof(T) == 2 ? 1 : 3 };
+    int g = threadIdx.x % WARP_THREADS / 4;
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++) {
+        i64 row = first + tile * COLUMNS_OF_MMA + g;
+        if (row - g >= end)
+            break;
+        u32 x[TERMS][RUN_PAIRS];
+        split(x, load_run<T>(p, row < end ? row_of<T>(p.a, row) : NULL, k));
+#pragma unroll
+        for (int j = 0; j < RUN_PAIRS; j += 2) {
+            u32 a[4] = {w[0][j], w[1][j], w[0][j + 1], w[1][j + 1]};
+#pragma unroll
+            for (int term = TERMS - 1; term >= 0; term--)
+                mma(d[tile], a, &x[term][j]);
+        }
+    }
+}
+
+/* A warp's units of the depth: every WARPS-th. */
+template <int BITS, int TILES, typename T>
+__device__ static void sum_units(float (&d)[TILES][4], const struct narrowed &p, i64 strip, int row, i64 first, i64 end,
+                                 const words *tables)
+{
+    constexpr int wide = unit_columns<BITS>(), AT_ONCE = units_at_once<BITS, TILES>();
+    for (i64 k = threadIdx.x / WARP_THREADS * wide; k < p.w.columns; k += WARPS * wide * AT_ONCE) {
+        unit<BITS> w[AT_ONCE];
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++)
+            w[u] = load_unit<BITS>(p.w, strip, row, k + u * WARPS * wide);
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            i64 at = k + u * WARPS * wide;
+            if (at >= p.w.columns)
+                break;
+#pragma unroll
+            for (int run = 0; run < 8 / BITS; run++) {
+                u32 pairs[2][RUN_PAIRS];
+                widen(pairs, w[u], run, tables);
+                multiply_run<TILES, T>(d, pairs, p, first, end, column_of<BITS>(at, run));
+            }
+        }
+    }
+}
+
+/* Sums of all warps to the outputs of rows [first, end) from w's row `begin` on. */
+template <int TILES>
+__device__ static void join(float *sums, const float (&d)[TILES][4], const struct narrowed &p, i64 begin,
+                            const float *scale, i64 first, i64 end)
+{
+    enum { ROWS = TILES * COLUMNS_OF_MMA };
+    int lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int row = tile * COLUMNS_OF_MMA + lane % 4 * 2 + i % 2, output = lane / 4 + i / 2 * 8;
+            sums[(warp * ROWS + row) * OUTPUTS + output] = d[tile][i];
+        }
+    __syncthreads();
+    for (int i = threadIdx.x; i < ROWS * OUTPUTS; i += THREADS) {
+        i64 row = first + i / OUTPUTS, column = begin + i % OUTPUTS;
+        if (row >= end || column >= p.out.columns)
+            continue;
+        float sum = 0;
+        for (int from = 0; from < WARPS; from++)
+            sum += sums[from * ROWS * OUTPUTS + i];
+        sum *= scale[column];
+        if (p.out.dtype == DTYPE_BF16)
+            row_of<bf16>(p.out, row)[column] = from_f32<bf16>(sum);
+        else
+            row_of<float>(p.out, row)[column] = sum;
+    }
+    __syncthreads(); /* before sums are written again */
+}
+
+template <int BITS, int TILES, typename T>
+static __global__ void __launch_bounds__(THREADS, 2) multiply(struct narrowed p)
+{
+    enum { ROWS = TILES * COLUMNS_OF_MMA };
+    SHARED(words, tables, NARROW_FACTOR_COUNT);
+    DYNAMIC_SHARED(float, sums); /* [WARPS][ROWS][OUTPUTS] */
+    i64 block = blockIdx.x % p.blocks, other = blockIdx.x / p.blocks, part = 0;
+    i64 begin = other * ROWS, end = begin + ROWS < p.out.rows ? begin + ROWS : p.out.rows;
+    if (p.groups.offsets) {
+        begin = p.groups.offsets[other];
+        end = p.groups.offsets[other + 1];
+        part = p.groups.member ? p.groups.member[other] : other;
+    }
+    i64 strips = narrow_strips(p.w.rows), strip = part * strips + block * OUTPUTS / NARROW_ROWS;
+    if (BITS == 4 && begin < end)
+        fill_tables(tables);
+    for (i64 first = begin; first < end; first += ROWS) {
+        float d[TILES][4] = {};
+        sum_units<BITS, TILES, T>(d, p, strip, block * OUTPUTS % NARROW_ROWS, first, end, tables);
+        join<TILES>(sums, d, p, block * OUTPUTS, p.w.scale + part * strips * NARROW_ROWS, first, end);
+    }
+}
+
+template <int BITS, int TILES> static void launch(struct device *device, const struct narrowed &p)
+{
+    enum { ROWS = TILES * COLUMNS_OF_MMA };
+    i64 blocks = p.blocks * (p.groups.offsets ? p.groups.count : ceil_div(p.out.rows, ROWS));
+    i64 bytes = WARPS * ROWS * OUTPUTS * 4;
+    if (blocks > 0 && p.a.dtype == DTYPE_BF16)
+        LAUNCH(device, (multiply<BITS, TILES, bf16>), (unsigned)blocks, THREADS, bytes, p);
+    else if (blocks > 0)
+        LAUNCH(device, (multiply<BITS, TILES, float>), (unsigned)blocks, THREADS, bytes, p);
 }
 
 extern "C" void cuda_matmul_narrow(struct device *device, struct matrix out, struct matrix a, const struct narrow *w,
                                    const struct groups *groups)
 {
-    require(a.columns == w->columns && out.columns == w->rows,
+    require(a.columns == w->columns && out.columns == w->rows && (uintptr_t)w->codes % 16 == 0 &&
+                (uintptr_t)w->factors % 2 == 0,
             "matmul_narrow: [%lld,%lld] from [%lld,%lld] and %lld parts of [%lld,%lld]", (long long)out.rows,
             (long long)out.columns, (long long)a.rows, (long long)a.columns, (long long)w->parts, (long long)w->rows,
             (long long)w->columns);
-    struct narrowed p = {out, a, *w, {}};
+    bool vector = (uintptr_t)a.data % 16 == 0 && a.stride * dtype_bytes(a.dtype) % 16 == 0;
+    struct narrowed p = {out, a, *w, {}, ceil_div(w->rows, OUTPUTS), vector};
     if (groups)
         p.groups = *groups;
-    i64 outputs = out.rows * narrow_strips(w->rows) * NARROW_ROWS;
-    if (outputs > 0)
-        LAUNCH_BY_DTYPES(device, out.dtype, a.dtype, multiply, blocks_for(outputs), BLOCK_THREADS, 0, p);
+    if (w->bits == 8 && a.rows <= COLUMNS_OF_MMA)
+        launch<8, 1>(device, p);
+    else if (w->bits == 8)
+        launch<8, MOST_TILES>(device, p);
+    else if (a.rows <= COLUMNS_OF_MMA)
+        launch<4, 1>(device, p);
+    else
+        launch<4, MOST_TILES>(device, p);
 }

@@ -95,7 +95,7 @@ static void matmul_narrow(struct device *device, struct matrix out, struct matri
                           const struct groups *groups)
 {
     double rows = groups ? grouped_rows(a.rows, groups) : (double)a.rows;
-    double used = groups ? (double)groups->count / (double)w->parts : 1, share = rows / (double)max_i64(a.rows, 1);
+    double used = groups ? share_read(rows, w->parts, groups) : 1, share = rows / (double)max_i64(a.rows, 1);
     meta_see_narrow(device, a, w);
     double each = (double)w->bits / 8 + (w->bits == 4 ? 1.0 / 32 : 0);
     count(device, 2 * rows * (double)a.columns * (double)out.columns,

@@ -449,11 +449,6 @@ void sync_warp(unsigned mask)
     TSAN(__tsan_acquire(sync);)
 }
 
-void fence()
-{
-    TSAN(static char fences; __tsan_acquire(&fences); __tsan_release(&fences);)
-}
-
 /* ---- Barriers ---- */
 static void check_barrier(const barrier_state &b, int id, int count, const char *file, int line)
 {

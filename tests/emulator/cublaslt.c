@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct emu_algorithms emu_algorithms = {.count = 1};
+
 size_t cublasLtGetVersion(void)
 {
     return 130000;
@@ -88,8 +90,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t *results, int *found)
 {
     (void)handle, (void)operation, (void)a, (void)b, (void)c, (void)d, (void)preference;
-    memset(results, 0, sizeof *results);
-    *found = wanted > 0;
+    *found = wanted < emu_algorithms.count ? wanted : emu_algorithms.count;
+    memset(results, 0, (size_t)*found * sizeof *results);
+    for (int i = 0; i < *found; i++)
+        results[i].algo.data[0] = (uint64_t)i;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -98,6 +102,7 @@ struct product {
     struct emu_blas_operation operation;
     struct matrix a, b, d;
     bool add;
+    uint64_t algorithm;
 };
 
 /* Field by field: what is between them stays zero. */
@@ -135,6 +140,8 @@ static void run_product(void *context)
     device_open_cpu(&cpu);
     cpu.ops->matmul(&cpu, d, b, p->operation.b == CUBLAS_OP_T, a, p->operation.a == CUBLAS_OP_T, p->add);
     copy_rows(p->d, d);
+    emu_algorithms.runs[p->algorithm]++;
+    emu_spend(emu_algorithms.ms[p->algorithm]);
     memory_free(a.data);
     memory_free(b.data);
     memory_free(d.data);
@@ -155,10 +162,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               size_t workspace_bytes, cudaStream_t stream)
 {
     float scale, keep;
-    (void)handle, (void)c_layout, (void)algorithm, (void)workspace, (void)workspace_bytes;
+    (void)handle, (void)c_layout, (void)workspace, (void)workspace_bytes;
     memcpy(&scale, alpha, sizeof scale);
     memcpy(&keep, beta, sizeof keep);
     if (scale != 1 || (keep != 0 && keep != 1))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (emu_algorithms.ms[algorithm->data[0]] < 0)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (c != d || !emu_is_device(a) || !emu_is_device(b) || !emu_is_device(d))
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -168,6 +177,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     fill_matrix(&p->b, b, b_layout);
     fill_matrix(&p->d, d, d_layout);
     p->add = keep == 1;
+    p->algorithm = algorithm->data[0];
     if (!shapes_fit(p)) {
         free(p);
         return CUBLAS_STATUS_INVALID_VALUE;

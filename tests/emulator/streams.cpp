@@ -19,6 +19,7 @@ struct node {
 
 struct emu_event {
     long recorded, happened;
+    double ms; /* when it happened last */
 };
 struct emu_stream {
     std::deque<work> queue;
@@ -34,6 +35,7 @@ static const emu_stream *captured;
 static bool invalid; /* what is captured: a launch has failed */
 static std::string to_fail;
 static cudaError_t last_error;
+static double spent_ms;
 static std::recursive_mutex working;
 static bool outside; /* what could not happen waits for something that is not on this GPU */
 typedef std::lock_guard<std::recursive_mutex> only_one;
@@ -198,6 +200,11 @@ void emu_enqueue_polled(cudaStream_t stream, int (*poll)(void *), void *context)
 void emu_fail_next(const char *function)
 {
     to_fail = function;
+}
+
+void emu_spend(float ms)
+{
+    spent_ms += ms;
 }
 
 void emu_inside(void (*run)(void *), void *context)
@@ -449,6 +456,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     long number = ++event->recorded;
     work note = [=] {
         event->happened = number;
+        event->ms = spent_ms;
         return true;
     };
     push(stream, note, "event");
@@ -472,6 +480,15 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     while (event->happened < event->recorded)
         advance_any(&default_stream);
     return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
+{
+    only_one lock(working);
+    if (!begin->recorded || !end->recorded)
+        return cudaErrorInvalidValue;
+    *ms = (float)(end->ms - begin->ms);
+    return begin->happened < begin->recorded || end->happened < end->recorded ? cudaErrorNotReady : cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)

@@ -46,6 +46,14 @@ typedef enum {
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* For tests: how many algorithms it has for a product, how long each takes (negative: is refused), and how often each
+ * has run. */
+enum { EMU_ALGORITHMS_MOST = 8 };
+extern struct emu_algorithms {
+    int count;
+    float ms[EMU_ALGORITHMS_MOST];
+    long runs[EMU_ALGORITHMS_MOST];
+} emu_algorithms;
 size_t cublasLtGetVersion(void);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);

@@ -97,6 +97,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end); /* of what emu_spend was told */
 /* A capture is a line: work of one stream. What CUDA forbids while one lasts, or what a replay would not do again, is a
  * fault: waits, questions, memory taken or given back, copies of pageable memory, work on another stream. */
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
@@ -123,7 +124,8 @@ void emu_enqueue(cudaStream_t stream, void (*run)(void *context), void *context,
 /* For what other processes have a part in: `poll` is called until it returns 1, and may let others work meanwhile. */
 void emu_enqueue_polled(cudaStream_t stream, int (*poll)(void *context), void *context);
 void emu_inside(void (*run)(void *context), void *context); /* now, with device memory open to this thread */
-void emu_advance(void); /* one step of each stream, as a GPU goes on while its host is elsewhere */
+void emu_advance(void);   /* one step of each stream, as a GPU goes on while its host is elsewhere */
+void emu_spend(float ms); /* by the work that runs now; there is no other time */
 int emu_is_device(const void *memory);
 /* What the host has asked for so far, for tests of what a step costs it: launches (a graph is one), blocks of device or
  * pinned memory taken or given back, waits of the host, copies of pageable memory (which a GPU's host waits for, too);
