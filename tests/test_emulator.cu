@@ -33,6 +33,36 @@ template <bool RIGHT> static void race_in_one_order()
     expect_line(data, THREADS, 1, 1);
 }
 
+/* The block that ends last sums what all have stored. */
+template <bool RIGHT> __global__ void sum_parts(float *out, float *parts, int *ended)
+{
+    parts[blockIdx.x * THREADS + threadIdx.x] = 1;
+    __syncthreads();
+    bool last = false;
+    if (threadIdx.x == 0) {
+        if (RIGHT)
+            __threadfence();
+        last = atomicAdd(ended, 1) == (int)gridDim.x - 1;
+        if (RIGHT)
+            __threadfence();
+    }
+    if (__syncthreads_or(last)) {
+        float sum = 0;
+        for (unsigned i = 0; i < gridDim.x; i++)
+            sum += parts[i * THREADS + threadIdx.x];
+        out[threadIdx.x] = sum;
+    }
+}
+template <bool RIGHT> static void race_of_blocks()
+{
+    enum { BLOCKS = 3, SOME = THREADS / 2 }; /* ThreadSanitizer tells 256 threads apart */
+    float *out = device_array<float>(THREADS), *parts = device_array<float>(BLOCKS * THREADS);
+    int *ended = device_array<int>(1);
+    CUDA_CHECK(cudaMemsetAsync(ended, 0, sizeof *ended, 0));
+    LAUNCH(&gpu, sum_parts<RIGHT>, BLOCKS, SOME, 0, out, parts, ended);
+    expect_line(out, SOME, BLOCKS, 0);
+}
+
 template <bool RIGHT> __global__ void sum_some(float *out, int count)
 {
     SHARED(float, all, THREADS);
@@ -432,11 +462,15 @@ static void planted_bugs_are_caught(void **state)
 static void races_are_named(void **state)
 {
     (void)state;
-    for (i64 order = 0; order < COUNT_OF(ORDERS); order++) {
-        struct outcome o = outcome_of(race_in_one_order<false>, (int)order, 0);
-        assert_non_null(strstr(o.said, "data race"));
-        assert_non_null(strstr(o.said, "test_emulator.cu"));
-    }
+    void (*const wrong[])(void) = {race_in_one_order<false>, race_of_blocks<false>};
+    void (*const right[])(void) = {race_in_one_order<true>, race_of_blocks<true>};
+    for (i64 i = 0; i < COUNT_OF(wrong); i++)
+        for (i64 order = 0; order < COUNT_OF(ORDERS); order++) {
+            struct outcome o = outcome_of(wrong[i], (int)order, 0);
+            assert_non_null(strstr(o.said, "data race"));
+            assert_non_null(strstr(o.said, "test_emulator.cu"));
+            assert_null(strstr(outcome_of(right[i], (int)order, 0).said, "data race"));
+        }
 }
 #endif
 

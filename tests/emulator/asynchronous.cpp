@@ -149,7 +149,7 @@ void mbarrier_arrive(uint64_t *barrier, unsigned bytes)
     mbarrier *b = made(barrier);
     if (b->pending == 0)
         fault("one arrival too many at an mbarrier of %d", b->arrivals);
-    TSAN(__tsan_release(barrier);)
+    TSAN(__tsan_release(sync_of(barrier));)
     b->bytes += (int)bytes;
     b->pending--;
     advance(b);
@@ -166,6 +166,6 @@ void mbarrier_wait(uint64_t *barrier, unsigned parity)
     phase p = {made(barrier), parity & 1};
     wait_until(
         "an mbarrier", [](void *c) { return ((phase *)c)->barrier->phase != ((phase *)c)->parity; }, &p);
-    TSAN(__tsan_acquire(barrier);)
+    TSAN(__tsan_acquire(sync_of(barrier));)
 }
 } // namespace emu

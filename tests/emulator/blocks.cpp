@@ -65,7 +65,7 @@ struct barrier_state {
     const char *file;
     int line;
     int waiting[MOST_THREADS], waiting_count;
-    TSAN(unsigned generation; char sync[2];)
+    TSAN(unsigned generation;)
 };
 struct group { /* lanes of one warp, or threads of one warpgroup, that meet */
     unsigned mask;
@@ -77,8 +77,18 @@ struct group { /* lanes of one warp, or threads of one warpgroup, that meet */
 static thread threads[MOST_THREADS];
 static progress progresses[MOST_THREADS];
 static int order[MOST_THREADS], begun, ended;
-TSAN(static int blocks_run;)
 static barrier_state barriers[BARRIERS];
+#ifdef EMULATOR_TSAN
+enum { BLOCK_SETS = 2 }; /* blocks take turns with what orders their threads */
+static int blocks_run;
+static struct {
+    char barriers[BARRIERS][2], warps[MOST_THREADS / WARP][2], shared[WINDOW_BYTES];
+} syncs[BLOCK_SETS];
+static auto &block_syncs()
+{
+    return syncs[blocks_run % BLOCK_SETS];
+}
+#endif
 static group groups[MOST_THREADS / WARP][GROUPS], warpgroups[MOST_THREADS / WARPGROUP];
 static std::deque<std::function<void()>> deferred;
 static void (*body)(void *);
@@ -181,13 +191,19 @@ static fiber *make_fiber()
 }
 
 #ifdef EMULATOR_TSAN
-/* A fiber for each thread, as what one fiber does is in order; in each block another one. */
+/* A fiber for each thread, as what one fiber does is in order. Two blocks in succession share neither fibers nor what
+ * orders them: a barrier would hand on to one what its threads know of the other. (Of more than 256 fibers
+ * ThreadSanitizer takes some for others that have gone: then races between blocks are not seen.) */
 static fiber *next_fiber()
 {
-    static fiber *of[MOST_THREADS];
-    int count = thread_count + WARP < MOST_THREADS ? thread_count + WARP : MOST_THREADS;
-    fiber **f = &of[(unsigned)(begun + blocks_run) % (unsigned)count];
+    static fiber *of[BLOCK_SETS][MOST_THREADS];
+    fiber **f = &of[blocks_run % BLOCK_SETS][begun];
     return *f ? *f : *f = make_fiber();
+}
+
+void *sync_of(const void *shared)
+{
+    return &block_syncs().shared[(uintptr_t)shared % WINDOW_BYTES];
 }
 #else
 static fiber *next_fiber()
@@ -443,10 +459,15 @@ unsigned ballot(unsigned mask, bool vote)
 /* The only meeting of a warp that orders memory. */
 void sync_warp(unsigned mask)
 {
-    TSAN(static unsigned generation[MOST_THREADS]; static char syncs[MOST_THREADS / WARP][2];
-         char *sync = &syncs[self->warp][generation[self->number]++ & 1]; __tsan_release(sync);)
+    TSAN(static unsigned generation[MOST_THREADS];
+         char *sync = &block_syncs().warps[self->warp][generation[self->number]++ & 1]; __tsan_release(sync);)
     meet_warp(mask, "__syncwarp", nullptr, [](void **, unsigned) {});
     TSAN(__tsan_acquire(sync);)
+}
+
+void fence()
+{
+    TSAN(static char fences; __tsan_acquire(&fences); __tsan_release(&fences);)
 }
 
 /* ---- Barriers ---- */
@@ -469,7 +490,7 @@ void barrier(int id, int count, bool wait, const char *file, int line)
     b.file = file;
     b.line = line;
     b.arrived++;
-    TSAN(char *sync = &b.sync[b.generation & 1]; __tsan_release(sync);)
+    TSAN(char *sync = &block_syncs().barriers[id][b.generation & 1]; __tsan_release(sync);)
     if (complete(b)) {
         open_barrier(b);
     } else if (wait) {

@@ -8,15 +8,16 @@
  * failures arrive at checks.cpp.
  *
  * Compiled with -fsanitize=thread (EMULATOR_TSAN here) each fiber is a thread of ThreadSanitizer's, and blocks of a
- * launch know nothing of each other: it names both lines of a race in shared or global memory. Shuffles and votes order
- * no memory, __syncwarp does.
+ * launch that run one after the other know nothing of each other but by __threadfence (blocks of at most 128 threads:
+ * it tells 256 apart): it names both lines of a race in shared or global memory. Shuffles and votes order no memory,
+ * __syncwarp does.
  *
  * The copy engine and the tensor cores see what threads wrote to shared memory as of the last fence.proxy.async of any
  * thread (a fence that only this thread left out is found where the others' came earlier: in some order). Each group
  * of a warpgroup's products must begin behind a wgmma.fence, which is what compilers ask for too.
  *
- * Not emulated: blocks side by side and what __threadfence orders among them, conflicts of banks, clusters, roundings
- * of tensor cores, how many registers a kernel has, time. */
+ * Not emulated: blocks side by side, conflicts of banks, clusters, roundings of tensor cores, how many registers a
+ * kernel has, time. */
 #ifndef EMULATOR_H
 #define EMULATOR_H
 #include <math.h>
@@ -100,6 +101,7 @@ enum vote { ANY, ALL, COUNT };
 int barrier_votes(bool vote, enum vote kind, const char *file, int line);
 unsigned ballot(unsigned mask, bool vote);
 void sync_warp(unsigned mask);
+void fence(); /* behind it is what came before the others' */
 void wait_until(const char *what, bool (*ready)(void *), void *context);
 void others_first(); /* a place where other threads may come in between */
 
@@ -219,7 +221,10 @@ inline int __syncthreads_count(int vote, EMU_SITE)
 {
     return emu::barrier_votes(vote != 0, emu::COUNT, file, line);
 }
-inline void __threadfence() {}
+inline void __threadfence()
+{
+    emu::fence();
+}
 inline void __threadfence_block() {}
 
 /* ---- Atomics: no fiber stops within one ---- */
