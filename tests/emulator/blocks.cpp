@@ -84,6 +84,10 @@ static int blocks_run;
 static struct {
     char barriers[BARRIERS][2], warps[MOST_THREADS / WARP][2], shared[WINDOW_BYTES];
 } syncs[BLOCK_SETS];
+static struct {
+    bool fenced;
+    void *met;
+} atomics[MOST_THREADS]; /* of each thread, since its last barrier */
 static auto &block_syncs()
 {
     return syncs[blocks_run % BLOCK_SETS];
@@ -148,7 +152,7 @@ static void run_thread()
 {
     thread *t = self = &threads[order[begun++]];
     progresses[t->number].state = READY;
-    TSAN(__tsan_acquire(&grid_began);)
+    TSAN(__tsan_acquire(&grid_began); atomics[t->number] = {};)
     body(body_arguments);
     TSAN(__tsan_release(&grid_ended);)
     copies_end();
@@ -327,7 +331,6 @@ static void reset_block()
 static void run_block(int block)
 {
     shared_poison();
-    TSAN(__tsan_release(&grid_began);)
     arrange(block);
     reset_block();
     mbarriers_begin();
@@ -366,6 +369,7 @@ void run_grid(const launch &launch, void (*run)(void *), void *arguments)
     body = run;
     body_arguments = arguments;
     shared_begin(launch.shared, launch.name);
+    TSAN(__tsan_release(&grid_began);)
     for (unsigned block : block_order()) {
         block_index = {block % grid_dim.x, block / grid_dim.x % grid_dim.y, block / grid_dim.x / grid_dim.y};
         run_block((int)(block % (grid_dim.x * grid_dim.y)));
@@ -465,9 +469,16 @@ void sync_warp(unsigned mask)
     TSAN(__tsan_acquire(sync);)
 }
 
+/* What a thread knew at a fence goes to others by an atomic operation behind it, with no barrier between, and comes to
+ * them by a fence behind theirs on the same place. */
 void fence()
 {
-    TSAN(static char fences; __tsan_acquire(&fences); __tsan_release(&fences);)
+    TSAN(auto &a = atomics[self->number]; if (a.met) __tsan_acquire(a.met); a = {true, nullptr};)
+}
+
+void atomic_at(void *at)
+{
+    TSAN(auto &a = atomics[self->number]; if (a.fenced) __tsan_release(at); a.met = at;)
 }
 
 /* ---- Barriers ---- */
@@ -497,7 +508,7 @@ void barrier(int id, int count, bool wait, const char *file, int line)
         b.waiting[b.waiting_count++] = self->number;
         wait_here(WAITING, id ? "a named barrier" : "__syncthreads");
     }
-    TSAN(if (wait) __tsan_acquire(sync);)
+    TSAN(if (wait) __tsan_acquire(sync); atomics[self->number] = {};)
 }
 
 int barrier_votes(bool vote, enum vote kind, const char *file, int line)

@@ -41,6 +41,7 @@ void shared_begin(size_t dynamic, const char *name)
 
 void shared_poison()
 {
+    unseen whole;
     TSAN(mmap(window, WINDOW_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);)
     if (static_bytes)
         memset(window, UNWRITTEN, static_bytes);

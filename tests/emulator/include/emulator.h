@@ -101,7 +101,8 @@ enum vote { ANY, ALL, COUNT };
 int barrier_votes(bool vote, enum vote kind, const char *file, int line);
 unsigned ballot(unsigned mask, bool vote);
 void sync_warp(unsigned mask);
-void fence(); /* behind it is what came before the others' */
+void fence();
+void atomic_at(void *at); /* one is about to happen */
 void wait_until(const char *what, bool (*ready)(void *), void *context);
 void others_first(); /* a place where other threads may come in between */
 
@@ -230,36 +231,42 @@ inline void __threadfence_block() {}
 /* ---- Atomics: no fiber stops within one ---- */
 template <class T> EMU_UNSEEN T atomicAdd(T *at, std::common_type_t<T> value)
 {
+    emu::atomic_at(at);
     T old = *at;
     *at = old + value;
     return old;
 }
 template <class T> EMU_UNSEEN T atomicMax(T *at, std::common_type_t<T> value)
 {
+    emu::atomic_at(at);
     T old = *at;
     *at = old < value ? value : old;
     return old;
 }
 template <class T> EMU_UNSEEN T atomicMin(T *at, std::common_type_t<T> value)
 {
+    emu::atomic_at(at);
     T old = *at;
     *at = value < old ? value : old;
     return old;
 }
 template <class T> EMU_UNSEEN T atomicOr(T *at, std::common_type_t<T> value)
 {
+    emu::atomic_at(at);
     T old = *at;
     *at = old | value;
     return old;
 }
 template <class T> EMU_UNSEEN T atomicExch(T *at, std::common_type_t<T> value)
 {
+    emu::atomic_at(at);
     T old = *at;
     *at = value;
     return old;
 }
 template <class T> EMU_UNSEEN T atomicCAS(T *at, std::common_type_t<T> expected, std::common_type_t<T> value)
 {
+    emu::atomic_at(at);
     T old = *at;
     if (old == expected)
         *at = value;
