@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,8 @@ struct runner {
     struct layout sizes;
     struct comm *world;
     struct parallel ranks;
-    int lock; /* of the stage at work; -1: none */
+    int lock;           /* of the stage at work; -1: none */
+    double peak_gflops; /* matrix peak of this process: the most that was measured so far */
 };
 
 /* ---- Ranks: the first one decides and writes, so that what is wrong for all is said once ---- */
@@ -370,7 +372,13 @@ static void remove_unbegun(const char *partial)
     string_list_free(names, count);
 }
 
-static int run_partial(const struct runner *run, struct recipe_stage *s, const char *partial, const char *folder,
+/* Other work beside a measurement makes it too low, never too high. */
+static double measure_peak(struct runner *run)
+{
+    return run->peak_gflops = fmax(run->peak_gflops, kernels_matrix_peak(cli_device(), run->dtype, 0.2));
+}
+
+static int run_partial(struct runner *run, struct recipe_stage *s, const char *partial, const char *folder,
                        const struct json *identity)
 {
     struct stage stage = {.name = s->name,
@@ -384,7 +392,7 @@ static int run_partial(const struct runner *run, struct recipe_stage *s, const c
                           .filler = filler_words()};
     double begin = clock_s();
     if (s->kind->work != LIGHT)
-        stage.peak_gflops = kernels_matrix_peak(stage.device, run->dtype, 0.2);
+        stage.peak_gflops = measure_peak(run);
     comm_all_reduce(comm_host(stage.ranks->world), &stage.peak_gflops, 1, DTYPE_F64);
     int status = s->kind->run(s->settings, &stage);
     if (status < 0 && error_status() == STATUS_INTERRUPTED)

@@ -20,7 +20,7 @@ struct stage {
     struct device *device;
     enum dtype dtype;   /* the precision resolved for this run: DTYPE_BF16 or DTYPE_F32 */
     bool fp8;           /* beside it: the backbone's layers train by products of 8 bits (weights_fp8) */
-    double peak_gflops; /* matrix peak measured at the stage's start, of all its ranks together */
+    double peak_gflops; /* matrix peak of all its ranks together: the most that was measured so far */
     const struct parallel *ranks;
     const char *const *filler; /* the program, with words, that fills a ring of shards (data/stream.h) */
 };
