@@ -15,8 +15,8 @@ static const struct panel panels[] = {
     {"grad_norm", "Norm of the gradient before clipping", "", 7, true, false},
     {"drawn_per_s", "Speed of drawing answers", "ids/s", 4, true, false},
     {"tokens_per_s", "Speed of learning", "tokens/s", 4, true, false},
-    {"peak_share", "Share of the matrix peak in learning",
-     "of what registers alone allow, measured at the stage's start", 5, true, true},
+    {"peak_share", "Share of the matrix peak in learning", "of what registers alone allow, measured before the stage",
+     5, true, true},
 };
 
 /* Rewards while training, of one run with those on held-out prompts: before, in between, after. */

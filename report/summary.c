@@ -280,10 +280,11 @@ void put_stages(struct page *p)
 {
     if (p->run_count > 1)
         return;
-    section_open(p, "stages", "Stages",
-                 "Each stage leaves a folder; the next ones read it. Shares are of the matrix peak, measured when the "
-                 "stage began: what the cores' best instruction for products does on registers alone, which no program "
-                 "reaches. A blank was not measured.");
+    section_open(
+        p, "stages", "Stages",
+        "Each stage leaves a folder; the next ones read it. Shares are of the matrix peak, the most that was "
+        "measured until the stage began: what the cores' best instruction for products does on registers alone, "
+        "which no program reaches. A blank was not measured.");
     if (p->runs[0].count)
         put_stage_table(p, &p->runs[0]);
     section_close(p);

@@ -36,8 +36,8 @@ void put_training(struct page *p)
         {"tokens_per_s", "Speed", "tokens/s", 4, true, false},
         {"pictures_per_s", "Speed", "pictures/s", 4, true, false},
         {"frames_per_s", "Speed", "frames/s", 4, true, false},
-        {"peak_share", "Share of the matrix peak", "of what registers alone allow, measured at the stage's start", 5,
-         true, true},
+        {"peak_share", "Share of the matrix peak", "of what registers alone allow, measured before the stage", 5, true,
+         true},
         {"grad_norm", "Norm of the gradient before clipping", "", 7, true, false},
     };
     section_open(p, "training", "Training",

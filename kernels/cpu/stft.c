@@ -19,7 +19,7 @@ struct turn {
 struct basis {
     i64 n_fft;
     float *window;      /* [n_fft] periodic Hann */
-    struct turn *turns; /* [n_fft] e^(-2 pi i j / n_fft) */
+    struct turn *turns; /* [n_fft] e^(-2 pi i j / n_fft), the twiddle factors */
     struct radices radices;
     struct basis *next;
 };

@@ -53,9 +53,8 @@ void not_in_capture(const char *what); /* ends the program where a stream is bei
 /* ---- blocks.cpp ---- */
 extern int thread_count;
 void run_grid(const launch &launch, void (*body)(void *), void *arguments);
-void *
-sync_of(const void *shared); /* what orders the block's threads by a place in shared memory, for ThreadSanitizer */
-bool happens_later();        /* of a piece of asynchronous work */
+void *sync_of(const void *shared); /* orders the block's threads by a place in shared memory, for ThreadSanitizer */
+bool happens_later();              /* of a piece of asynchronous work */
 /* Work that happens when nothing else can, or in mixed mode at any time before. */
 void defer(std::function<void()> run);
 void fibers_open();
