@@ -10,6 +10,7 @@ struct job {
     struct matrix out, w;
     bool transpose_w, add;
     i64 positions_tile;
+    const float *panels; /* of w */
 };
 
 static void run_positions(void *context, i64 tile, int worker)
@@ -29,7 +30,9 @@ static void run_positions(void *context, i64 tile, int worker)
                         .transpose_b = job->transpose_w,
                         .add = job->add,
                         .dtype = g->x.dtype,
-                        .out_dtype = job->out.dtype};
+                        .out_dtype = job->out.dtype,
+                        .panels = job->panels,
+                        .panels_columns = round_up(job->out.columns, COLUMNS_UNIT)};
     CPU(gemm)(matrix_at(job->out, first, 0), patches, job->w.data, &gemm, worker);
 }
 
@@ -38,6 +41,7 @@ static void run_all_positions(struct job *job)
     const struct patches *g = &job->patches;
     i64 patch_bytes = product3(g->kernel) * g->x.columns * element_bytes(g->x.dtype);
     job->positions_tile = conv_positions(job->out.rows, patch_bytes, CONV_TILES_WANTED);
+    job->panels = job->out.rows > job->positions_tile ? CPU(gemm_panels)(job->w, job->transpose_w) : NULL;
     workers_run(ceil_div(job->out.rows, job->positions_tile), run_positions, job);
 }
 

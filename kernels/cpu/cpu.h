@@ -28,8 +28,14 @@ struct gemm {
     enum dtype dtype, out_dtype; /* of a and b; of c */
     const i32 *a_rows, *b_rows;  /* which rows of memory those of a, or of b, are (-1: zeros), where it is not
                                     transposed;  NULL: as they lie */
+    const float *panels;         /* of a b packed for many products (gemm_panels), or NULL: this one packs its own */
+    i64 panels_columns, panels_column; /* how many that b has, in whole units; where this one's begin */
 };
 void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm, int worker);
+
+/* Packs b for many products, into worker 0's slot GEMM_SHARED. */
+enum { GEMM_SHARED = 7 };
+const float *CPU(gemm_panels)(struct matrix b, bool transpose_b);
 
 /* y = swiglu of rows whose halves stand at gate and up. */
 void CPU(swiglu_rows)(struct matrix y, struct matrix gate, struct matrix up);

@@ -6,25 +6,32 @@
 enum { SLOT_OPERANDS = 8, SLOT_RUNS };
 enum { BLOCK_ROWS = FMA_PANELS * FMA_ROWS, BLOCK_COLUMNS = 256 };
 
-#if defined __AVX512BF16__
-void cpu_v4_gemm(void *c, const void *a, const void *b, const struct gemm *g, int worker); /* there is none of f32 */
+#if defined __AVX512BF16__ /* of f32 there are none */
+void cpu_v4_gemm(void *c, const void *a, const void *b, const struct gemm *g, int worker);
+const float *cpu_v4_gemm_panels(struct matrix b, bool transpose_b);
 #endif
 
 struct part { /* some rows and columns of the product, and what a run of the depth needs of them */
     const struct gemm *gemm;
     struct fma_operand a, b;
     char *c;
-    float *row_panels, *column_panels; /* of a, of b */
-    float *sums;                       /* between runs [BLOCK_ROWS][BLOCK_COLUMNS], or NULL */
+    float *row_panels, *room;   /* of a; where those of b go that no one has packed */
+    const float *column_panels; /* of b */
+    float *sums;                /* between runs [BLOCK_ROWS][BLOCK_COLUMNS], or NULL */
     i64 row, column, columns;
     i64 rows[FMA_PANELS + 1]; /* of each panel */
     i64 depth, count;         /* the run, in words */
     bool first, last;
 };
 
-static i64 words_of(const struct gemm *g)
+static i64 words_of(i64 depth)
 {
-    return ceil_div(g->k, FMA_TERMS);
+    return ceil_div(depth, FMA_TERMS);
+}
+
+static i64 run_of(i64 words) /* even parts of the depth */
+{
+    return ceil_div(words, max_i64(ceil_div(words, FMA_DEPTH), 1));
 }
 
 INLINED void put_row(void *restrict out, const float *restrict sums, i64 n, bool add, enum dtype dtype)
@@ -41,9 +48,9 @@ static void put_block(const struct fma_block *block, char *out, const struct gem
                       block->sums + i * block->stride, block->columns);
 }
 
-/* A panel of rows, which begins at row `at` of the part, with the panel of columns. Sums wait for the rest of the
- * depth apart from c. */
-static void run_block(const struct part *p, const float *panel, i64 rows, i64 at, i64 column)
+/* A panel of rows, which begins at row `at` of the part, with the panel of columns, after which comes that of `next`.
+ * Sums wait for the rest of the depth apart from c. */
+static void run_block(const struct part *p, const float *panel, i64 rows, i64 at, i64 column, i64 next)
 {
     const struct gemm *g = p->gemm;
     float near[FMA_ROWS * FMA_COLUMNS] __attribute__((aligned(64)));
@@ -52,8 +59,7 @@ static void run_block(const struct part *p, const float *panel, i64 rows, i64 at
     bool straight = p->last && fma_is_whole(rows, columns) && !(g->add && g->out_dtype == DTYPE_BF16);
     struct fma_block block = {.a = panel,
                               .b = p->column_panels + column * p->count,
-                              .next =
-                                  p->column_panels + (column + columns < p->columns ? column + columns : 0) * p->count,
+                              .next = p->column_panels + next * p->count,
                               .sums = p->sums ? p->sums + at * BLOCK_COLUMNS + column : near,
                               .out = straight ? out : NULL,
                               .depth = p->count,
@@ -78,34 +84,93 @@ static void cut_rows(i64 *rows, i64 left)
     *rows = 0;
 }
 
+static const float *column_panels(const struct part *p)
+{
+    const struct gemm *g = p->gemm;
+    if (g->panels)
+        return g->panels + g->panels_columns * p->depth + (g->panels_column + p->column) * p->count;
+    for (i64 column = 0; column < p->columns; column += FMA_COLUMNS)
+        CPU(fma_pack_b)
+    (p->room + column * p->count, &p->b, p->column + column, p->columns - column, p->depth, p->count);
+    return p->room;
+}
+
+/* Panels of rows that lie beside each other, with columns few enough to stay in the second cache. */
+static void run_panels(const struct part *p, const i64 *rows, i64 at, i64 begin, i64 end)
+{
+    for (i64 i = 0; rows[i] > 0; at += rows[i++])
+        for (i64 column = begin, next; column < end; column = next) {
+            next = column + FMA_COLUMNS;
+            run_block(p, p->row_panels + i * FMA_A_FLOATS, rows[i], at, column, next < end ? next : begin);
+        }
+}
+
 /* Panels of rows are packed some at a time, just before they are multiplied. */
 static void run_depth(struct part *p)
 {
-    for (i64 column = 0; column < p->columns; column += FMA_COLUMNS) {
-        float *out = p->column_panels + column * p->count;
-        CPU(fma_pack_b)(out, &p->b, p->column + column, p->columns - column, p->depth, p->count);
-    }
+    p->column_panels = column_panels(p);
     for (i64 panel = 0, at = 0; p->rows[panel] > 0;) {
         i64 some[FMA_PANELS_NEAR + 1] = {0};
         for (i64 i = 0; i < FMA_PANELS_NEAR && p->rows[panel] > 0; i++)
             some[i] = p->rows[panel++];
         CPU(fma_pack_a)(p->row_panels, &p->a, p->row + at, some, p->depth, p->count);
-        for (i64 i = 0; some[i] > 0; at += some[i++])
-            for (i64 column = 0; column < p->columns; column += FMA_COLUMNS)
-                run_block(p, p->row_panels + i * FMA_A_FLOATS, some[i], at, column);
+        for (i64 column = 0; column < p->columns; column += BLOCK_COLUMNS)
+            run_panels(p, some, at, column, min_i64(column + BLOCK_COLUMNS, p->columns));
+        at += fma_rows_of(some);
     }
 }
 
 static void run_part(struct part *p)
 {
-    i64 words = words_of(p->gemm), runs = max_i64(ceil_div(words, FMA_DEPTH), 1), run = ceil_div(words, runs);
-    for (i64 i = 0; i < runs; i++) {
-        p->depth = i * run;
+    i64 words = words_of(p->gemm->k), run = run_of(words);
+    p->depth = 0;
+    do {
         p->count = min_i64(run, words - p->depth);
-        p->first = i == 0;
-        p->last = i + 1 == runs;
+        p->first = p->depth == 0;
+        p->last = p->depth + p->count == words;
         run_depth(p);
+        p->depth += p->count;
+    } while (p->depth < words);
+}
+
+/* ---- Panels for many products ---- */
+
+struct panels_job {
+    float *out;
+    struct fma_operand b;
+    i64 columns, words;
+};
+
+/* One panel in all runs of the depth. */
+static void pack_panel(void *context, i64 panel, int worker)
+{
+    const struct panels_job *job = context;
+    i64 column = panel * FMA_COLUMNS, columns = round_up(job->columns, COLUMNS_UNIT), run = run_of(job->words);
+    (void)worker;
+    for (i64 depth = 0; depth < job->words; depth += run) {
+        i64 count = min_i64(run, job->words - depth);
+        float *out = job->out + columns * depth + column * count;
+        CPU(fma_pack_b)(out, &job->b, column, max_i64(job->columns - column, 0), depth, count);
     }
+}
+
+const float *CPU(gemm_panels)(struct matrix b, bool transpose_b)
+{
+    enum { ALONE_BYTES = 64 << 10 }; /* waking the other workers costs more than packing so much */
+#if defined __AVX512BF16__
+    if (b.dtype == DTYPE_F32)
+        return cpu_v4_gemm_panels(b, transpose_b);
+#endif
+    i64 depth = transpose_b ? b.columns : b.rows, columns = transpose_b ? b.rows : b.columns;
+    struct panels_job job = {
+        .b = {b.data, b.stride, b.dtype, !transpose_b, depth, NULL}, .columns = columns, .words = words_of(depth)};
+    i64 bytes = fma_panels_bytes(job.words, columns), panels = round_up(columns, COLUMNS_UNIT) / FMA_COLUMNS;
+    job.out = CPU(scratch)(0, GEMM_SHARED, bytes);
+    if (bytes > ALONE_BYTES)
+        workers_run(panels, pack_panel, &job);
+    for (i64 panel = 0; bytes <= ALONE_BYTES && panel < panels; panel++)
+        pack_panel(&job, panel, 0);
+    return job.out;
 }
 
 /* ---- Few rows ---- */
@@ -124,7 +189,7 @@ static const float *load_few(const void *a, const struct gemm *g, int worker)
     struct fma_operand rows = {a, g->lda, g->dtype, false, g->k, g->a_rows};
     if (g->m == 1 && g->dtype == DTYPE_F32 && !g->a_rows)
         return a;
-    float *x = CPU(scratch)(worker, SLOT_OPERANDS, fma_few_bytes(g->m, words_of(g)));
+    float *x = CPU(scratch)(worker, SLOT_OPERANDS, fma_few_bytes(g->m, words_of(g->k)));
     CPU(fma_pack_few)(x, &rows, g->m);
     return x;
 }
@@ -173,13 +238,14 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int 
                      .b = {b, g->ldb, g->dtype, !g->transpose_b, g->k, g->b_rows},
                      .c = c,
                      .row_panels = operands + FMA_DEPTH * BLOCK_COLUMNS,
-                     .column_panels = operands};
-    if (words_of(g) > FMA_DEPTH)
+                     .room = operands};
+    if (words_of(g->k) > FMA_DEPTH)
         p.sums = CPU(scratch)(worker, SLOT_RUNS, panels * FMA_ROWS * BLOCK_COLUMNS * 4);
+    i64 block = g->panels && !p.sums ? g->n : BLOCK_COLUMNS; /* columns that there is room for */
     for (p.row = 0; p.row < g->m; p.row += BLOCK_ROWS) {
         cut_rows(p.rows, min_i64(BLOCK_ROWS, g->m - p.row));
-        for (p.column = 0; p.column < g->n; p.column += BLOCK_COLUMNS) {
-            p.columns = min_i64(BLOCK_COLUMNS, g->n - p.column);
+        for (p.column = 0; p.column < g->n; p.column += block) {
+            p.columns = min_i64(block, g->n - p.column);
             run_part(&p);
         }
     }

@@ -1,13 +1,12 @@
 #include "kernels/cpu/cpu.h"
 
-enum { SLOT_SEGMENTS = 7 };
-
 struct job {
     struct matrix out, a, b;
     bool transpose_a, transpose_b, add;
     i64 k, row_tiles, column_tiles;
     struct tiling tiling;
-    float *segments; /* [segments, out.rows, out.columns]: what each sums; NULL where there is one */
+    float *segments;     /* [segments, out.rows, out.columns]: what each sums; NULL where there is one */
+    const float *panels; /* of b, where tiles share them; else NULL */
 };
 
 static void run_tile(void *context, i64 index, int worker)
@@ -30,7 +29,10 @@ static void run_tile(void *context, i64 index, int worker)
                         .transpose_b = job->transpose_b,
                         .add = job->add && !job->segments,
                         .dtype = job->a.dtype,
-                        .out_dtype = out.dtype};
+                        .out_dtype = out.dtype,
+                        .panels = job->panels,
+                        .panels_columns = round_up(out.columns, COLUMNS_UNIT),
+                        .panels_column = column};
     CPU(gemm)
     (matrix_at(out, row, column), job->transpose_a ? matrix_at(job->a, begin, row) : matrix_at(job->a, row, begin),
      job->transpose_b ? matrix_at(job->b, column, begin) : matrix_at(job->b, begin, column), &gemm, worker);
@@ -59,11 +61,14 @@ void CPU(matmul)(struct device *device, struct matrix out, struct matrix a, bool
     if (m == 0 || n == 0)
         return;
     struct job job = {out, a, b, transpose_a, transpose_b, add, k};
-    job.tiling = tiling_of(m, n, k, sums_of_data(out, transpose_a, transpose_b));
+    bool sums_data = sums_of_data(out, transpose_a, transpose_b);
+    job.tiling = tiling_of(m, n, k, sums_data);
     job.row_tiles = ceil_div(m, job.tiling.rows);
     job.column_tiles = ceil_div(n, job.tiling.columns);
     if (job.tiling.segments > 1)
-        job.segments = CPU(scratch)(0, SLOT_SEGMENTS, job.tiling.segments * m * n * 4);
+        job.segments = CPU(scratch)(0, GEMM_SHARED, job.tiling.segments * m * n * 4);
+    if (tiles_share(m, n, k, sums_data))
+        job.panels = CPU(gemm_panels)(b, transpose_b);
     workers_run(job.row_tiles * job.column_tiles * job.tiling.segments, run_tile, &job);
     if (job.segments)
         workers_run(job.row_tiles, run_segments, &job);

@@ -41,9 +41,20 @@ static inline i64 even_columns(i64 columns)
     return even_parts(columns, COLUMNS_MOST, COLUMNS_UNIT);
 }
 
+/* A b that is not too long to stay near is packed once for all tiles, which may then have few rows and all columns. */
+enum { SHARED_MOST = 4 << 20, SHARED_ROWS = 2 * ROWS_UNIT };
+static inline bool tiles_share(i64 rows, i64 columns, i64 depth, bool sums_data)
+{
+    return !sums_data && rows > SHARED_ROWS && columns * depth <= SHARED_MOST;
+}
+
 static inline struct tiling tiling_of(i64 rows, i64 columns, i64 depth, bool sums_data)
 {
     struct tiling t = {even_rows(rows), even_columns(columns), 1, 0};
+    if (tiles_share(rows, columns, depth, sums_data)) {
+        t.rows = even_parts(rows, SHARED_ROWS, ROWS_UNIT);
+        t.columns = round_up(columns, COLUMNS_UNIT);
+    }
     i64 row_tiles = ceil_div(rows, t.rows), column_tiles = ceil_div(columns, t.columns);
     while (sums_data && row_tiles * column_tiles * t.segments < SUMS_WANTED && depth / (2 * t.segments) >= DEPTH_RUN)
         t.segments *= 2;
@@ -72,6 +83,11 @@ static inline i64 fma_run_bytes(enum cpu_level level, i64 m, i64 words)
 {
     i64 rows = level == CPU_LEVEL_V3 ? 6 : 14, panels = min_i64(level == CPU_LEVEL_V3 ? 42 : 36, ceil_div(m, rows));
     return words > FMA_RUN ? panels * rows * COLUMNS_MOST * 4 : 0;
+}
+
+static inline i64 fma_panels_bytes(i64 words, i64 columns)
+{
+    return words * round_up(columns, COLUMNS_UNIT) * 4;
 }
 
 /* Few rows meet weights as they lie; how they are put beside each other. */

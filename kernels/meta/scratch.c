@@ -15,6 +15,12 @@ static void see_gemm(struct device *device, i64 m, i64 k, enum dtype dtype)
     see_scratch(device, 9, fma_run_bytes(device->level, m, fma_words(device->level, k, dtype)));
 }
 
+/* What its tiles share of a b [k, n], or its transpose. */
+static void see_panels(struct device *device, i64 k, i64 n, enum dtype dtype)
+{
+    see_scratch(device, 7, fma_panels_bytes(fma_words(device->level, k, dtype), n));
+}
+
 /* The same of a [m, k] and weights as they lie, where pieces of it may have few rows. */
 static void see_rows(struct device *device, i64 m, i64 k, enum dtype dtype)
 {
@@ -66,13 +72,16 @@ void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, 
     }
     if (out.rows == 0 || out.columns == 0)
         return;
-    struct tiling t = tiling_of(out.rows, out.columns, k, sums_of_data(out, transpose_a, transpose_b));
+    bool sums_data = sums_of_data(out, transpose_a, transpose_b);
+    struct tiling t = tiling_of(out.rows, out.columns, k, sums_data);
     if (transpose_a)
         see_gemm(device, min_i64(t.rows, out.rows), t.depth, a.dtype);
     else
         see_rows(device, min_i64(t.rows, out.rows), t.depth, a.dtype);
     if (t.segments > 1)
         see_scratch(device, 7, t.segments * out.rows * out.columns * 4);
+    if (tiles_share(out.rows, out.columns, k, sums_data))
+        see_panels(device, k, out.columns, b.dtype);
 }
 
 void meta_see_few(struct device *device, struct matrix out, struct matrix x, struct matrix w)
@@ -170,6 +179,8 @@ static void see_patches(struct device *device, struct matrix out, struct matrix 
     }
     i64 positions = conv_positions(out.rows, patch_bytes, CONV_TILES_WANTED);
     see_scratch(device, 0, positions * patch_bytes);
+    if (out.rows > positions)
+        see_panels(device, depth, out.columns, w.dtype);
     see_rows(device, min_i64(positions, out.rows), depth, x.dtype);
 }
 
