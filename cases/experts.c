@@ -17,9 +17,63 @@ static void softmax(double *p, const double *x, i64 n)
         p[i] /= sum;
 }
 
+/* ---- sorted orders of assignments to E = columns experts: three operands, of which `first` are the offsets ---- */
+static i64 sorted_rows(const struct op_run *run, i64 k)
+{
+    return groups_rows_bound(run->rows * k, run->columns);
+}
+
+static void op_order(struct op_run *run, i64 k)
+{
+    op_array(run, "offsets", OUTPUT, DTYPE_I32, run->columns + 1);
+    op_array(run, "slot", OUTPUT, DTYPE_I32, run->rows * k);
+    op_array(run, "source", OUTPUT, DTYPE_I32, sorted_rows(run, k));
+}
+
+static struct sorted_order order_of(struct op_run *run, int first, i64 k)
+{
+    return (struct sorted_order){op_data(run, first), op_data(run, first + 1), op_data(run, first + 2),
+                                 sorted_rows(run, k), GROUP_ROWS};
+}
+
+static void reference_order(struct op_run *run, int first, const double *experts, i64 k)
+{
+    double *offsets = op_values(run, first), *slot = op_values(run, first + 1), *source = op_values(run, first + 2);
+    i64 row = 0;
+    for (i64 r = 0; r < sorted_rows(run, k); r++)
+        source[r] = -1;
+    for (i64 a = 0; a < run->rows * k; a++)
+        slot[a] = -1;
+    for (i64 e = 0; e < run->columns; e++) {
+        offsets[e] = (double)row;
+        for (i64 a = 0; a < run->rows * k; a++)
+            if ((i64)experts[a] == e) {
+                source[row] = (double)(a / k);
+                slot[a] = (double)row++;
+            }
+        row = round_up(row, GROUP_ROWS);
+    }
+    offsets[run->columns] = (double)row;
+}
+
+/* About as many assignments as one run of a parallel sort has, and more runs than one. */
+static const struct op_shape sorted_shapes[] = {{0, 3},    {1, 1},     {1, 37},   {3, 1},    {7, 37},
+                                                {130, 3},  {256, 37},  {257, 37}, {750, 40}, {1500, 3},
+                                                {2, 1300}, {3, 20000}, {-1}};
+
 /* ---- route: E = columns, k from 0 to 4 by position; bit 0: no usage, bit 1: many equal scores, of which the smaller
  * id goes first ---- */
-enum { ROUTE_LOGITS, ROUTE_BIAS, ROUTE_TOPK, ROUTE_COUNTED, ROUTE_P, ROUTE_EXPERTS, ROUTE_WEIGHTS, ROUTE_USAGE };
+enum {
+    ROUTE_LOGITS,
+    ROUTE_BIAS,
+    ROUTE_TOPK,
+    ROUTE_COUNTED,
+    ROUTE_P,
+    ROUTE_EXPERTS,
+    ROUTE_WEIGHTS,
+    ROUTE_USAGE,
+    ROUTE_ORDER
+};
 
 static i64 k_max_of(const struct op_run *run)
 {
@@ -37,6 +91,7 @@ static void setup_route(struct op_run *run)
     op_array(run, "experts", OUTPUT, DTYPE_I32, n * k);
     op_array(run, "weights", OUTPUT, DTYPE_F32, n * k);
     op_array(run, "usage", UPDATED, DTYPE_F32, run->columns);
+    op_order(run, k);
     for (i64 i = 0; i < n; i++) {
         op_values(run, ROUTE_TOPK)[i] = (double)op_below(k + 1, i, 0);
         op_values(run, ROUTE_COUNTED)[i] = (double)op_below(2, i, 1);
@@ -51,7 +106,8 @@ static void setup_route(struct op_run *run)
 
 static void call_route(struct device *device, struct op_run *run)
 {
-    device->ops->route(device, op_data(run, ROUTE_P), op_data(run, ROUTE_EXPERTS), op_data(run, ROUTE_WEIGHTS),
+    struct sorted_order order = order_of(run, ROUTE_ORDER, k_max_of(run));
+    device->ops->route(device, op_data(run, ROUTE_P), op_data(run, ROUTE_EXPERTS), op_data(run, ROUTE_WEIGHTS), &order,
                        run->variant & 1 ? NULL : op_data(run, ROUTE_USAGE), op_as_matrix(run, ROUTE_LOGITS),
                        op_data(run, ROUTE_BIAS), op_data(run, ROUTE_TOPK), op_data(run, ROUTE_COUNTED),
                        &(struct router){k_max_of(run), NORM_MIN});
@@ -85,10 +141,11 @@ static void reference_route(struct op_run *run)
         for (i64 j = 0; j < k; j++)
             op_values(run, ROUTE_WEIGHTS)[i * k + j] = experts[j] < 0 ? 0 : p[(i64)experts[j]] / fmax(sum, NORM_MIN);
     }
+    reference_order(run, ROUTE_ORDER, op_values(run, ROUTE_EXPERTS), k);
 }
 
 /* ---- route_given; bit 0: the sum is held at norm_min, bit 1: no usage ---- */
-enum { GIVEN_LOGITS, GIVEN_EXPERTS, GIVEN_COUNTED, GIVEN_P, GIVEN_WEIGHTS, GIVEN_USAGE };
+enum { GIVEN_LOGITS, GIVEN_EXPERTS, GIVEN_COUNTED, GIVEN_P, GIVEN_WEIGHTS, GIVEN_USAGE, GIVEN_ORDER };
 
 static double norm_min_of(const struct op_run *run)
 {
@@ -124,6 +181,7 @@ static void setup_route_given(struct op_run *run)
     op_array(run, "p", OUTPUT, DTYPE_F32, n * run->columns);
     op_array(run, "weights", OUTPUT, DTYPE_F32, n * k);
     op_array(run, "usage", run->variant & 2 ? INPUT : UPDATED, DTYPE_F32, run->columns);
+    op_order(run, k);
     fill_experts(run, GIVEN_EXPERTS);
     op_fill_below(run, GIVEN_COUNTED, 2, 0);
     op_fill_below(run, GIVEN_USAGE, 100, 0);
@@ -131,7 +189,8 @@ static void setup_route_given(struct op_run *run)
 
 static void call_route_given(struct device *device, struct op_run *run)
 {
-    device->ops->route_given(device, op_data(run, GIVEN_P), op_data(run, GIVEN_WEIGHTS),
+    struct sorted_order order = order_of(run, GIVEN_ORDER, k_max_of(run));
+    device->ops->route_given(device, op_data(run, GIVEN_P), op_data(run, GIVEN_WEIGHTS), &order,
                              run->variant & 2 ? NULL : op_data(run, GIVEN_USAGE), op_data(run, GIVEN_EXPERTS),
                              op_as_matrix(run, GIVEN_LOGITS), op_data(run, GIVEN_COUNTED),
                              &(struct router){k_max_of(run), (float)norm_min_of(run)});
@@ -149,6 +208,7 @@ static void reference_route_given(struct op_run *run)
             if (experts[j] >= 0 && op_values(run, GIVEN_COUNTED)[i] > 0)
                 op_values(run, GIVEN_USAGE)[(i64)experts[j]] += 1;
     }
+    reference_order(run, GIVEN_ORDER, op_values(run, GIVEN_EXPERTS), k);
 }
 
 /* ---- route_backward: bit 0: the sum is held at norm_min ---- */
@@ -227,53 +287,27 @@ static void reference_route_balance(struct op_run *run)
     }
 }
 
-/* ---- route_sort: E = columns, K = 3 ---- */
-enum { SORT_EXPERTS, SORT_OFFSETS, SORT_SLOT, SORT_SOURCE };
-
-static i64 sort_rows(const struct op_run *run)
-{
-    return groups_rows_bound(run->rows * 3, run->columns);
-}
+/* ---- route_sort: K = 3 ---- */
+enum { SORT_EXPERTS, SORT_ORDER, SORT_K = 3 };
 
 static void setup_route_sort(struct op_run *run)
 {
-    op_array(run, "experts", INPUT, DTYPE_I32, run->rows * 3);
-    op_array(run, "offsets", OUTPUT, DTYPE_I32, run->columns + 1);
-    op_array(run, "slot", OUTPUT, DTYPE_I32, run->rows * 3);
-    op_array(run, "source", OUTPUT, DTYPE_I32, sort_rows(run));
-    for (i64 a = 0; a < run->rows * 3; a++)
+    op_array(run, "experts", INPUT, DTYPE_I32, run->rows * SORT_K);
+    op_order(run, SORT_K);
+    for (i64 a = 0; a < run->rows * SORT_K; a++)
         op_values(run, SORT_EXPERTS)[a] = (double)op_below(run->columns + 1, a, 0) - 1;
 }
 
 static void call_route_sort(struct device *device, struct op_run *run)
 {
-    device->ops->route_sort(device, op_data(run, SORT_OFFSETS), op_data(run, SORT_SLOT), op_data(run, SORT_SOURCE),
-                            sort_rows(run), op_data(run, SORT_EXPERTS), run->rows, 3, run->columns, GROUP_ROWS);
+    struct sorted_order order = order_of(run, SORT_ORDER, SORT_K);
+    device->ops->route_sort(device, &order, op_data(run, SORT_EXPERTS), run->rows, SORT_K, run->columns);
 }
 
 static void reference_route_sort(struct op_run *run)
 {
-    i64 row = 0;
-    for (i64 r = 0; r < sort_rows(run); r++)
-        op_values(run, SORT_SOURCE)[r] = -1;
-    for (i64 e = 0; e < run->columns; e++) {
-        op_values(run, SORT_OFFSETS)[e] = (double)row;
-        for (i64 a = 0; a < run->rows * 3; a++)
-            if ((i64)op_values(run, SORT_EXPERTS)[a] == e) {
-                op_values(run, SORT_SOURCE)[row] = (double)(a / 3);
-                op_values(run, SORT_SLOT)[a] = (double)row++;
-            }
-        row = round_up(row, GROUP_ROWS);
-    }
-    op_values(run, SORT_OFFSETS)[run->columns] = (double)row;
-    for (i64 a = 0; a < run->rows * 3; a++)
-        if (op_values(run, SORT_EXPERTS)[a] < 0)
-            op_values(run, SORT_SLOT)[a] = -1;
+    reference_order(run, SORT_ORDER, op_values(run, SORT_EXPERTS), SORT_K);
 }
-
-/* More assignments than one run of a parallel sort has, and more runs than one. */
-static const struct op_shape sort_shapes[] = {{0, 3},   {1, 1},    {1, 37},   {3, 1},     {7, 37},
-                                              {130, 3}, {750, 40}, {1500, 3}, {3, 20000}, {-1}};
 
 /* ---- route_regroup: rows from 3 ranks to E = columns; variant 1: in parts ---- */
 enum { REGROUP_FROM, REGROUP_OFFSETS, REGROUP_REGROUP, REGROUP_ARRIVED };
@@ -583,12 +617,13 @@ static void reference_combine_backward(struct op_run *run)
 }
 
 const struct op_case expert_cases[] = {
-    {"route", 4, setup_route, call_route, reference_route, .usual = {4096, 64}, .alike = ONE_DTYPE},
-    {"route_given", 4, setup_route_given, call_route_given, reference_route_given, .usual = {4096, 64},
+    {"route", 4, setup_route, call_route, reference_route, .usual = {4096, 64}, .shapes = sorted_shapes,
      .alike = ONE_DTYPE},
+    {"route_given", 4, setup_route_given, call_route_given, reference_route_given, .usual = {4096, 64},
+     .shapes = sorted_shapes, .alike = ONE_DTYPE},
     {"route_backward", 2, setup_route_backward, call_route_backward, .objective = objective_route, .usual = {4096, 64}},
     {"route_sort", 1, setup_route_sort, call_route_sort, reference_route_sort, .usual = {4096, 64},
-     .shapes = sort_shapes, .alike = ONE_DTYPE | NO_GAPS},
+     .shapes = sorted_shapes, .alike = ONE_DTYPE | NO_GAPS},
     {"route_regroup", 2, setup_route_regroup, call_route_regroup, reference_route_regroup, .usual = {4096, 64},
      .alike = ONE_DTYPE | NO_GAPS},
     {"route_parts", 2, setup_route_parts, call_route_parts, reference_route_parts, .usual = {4096, 8},

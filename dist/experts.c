@@ -18,8 +18,8 @@ static void sort_sent(struct tape *tape, struct expert_exchange *x, const struct
     o->offsets = tape_alloc(tape, (routing->experts + 1) * 4);
     o->slot = tape_alloc(tape, o->rows_bound * 4);
     o->source = tape_alloc(tape, o->rows_bound * 4);
-    device->ops->route_sort(device, o->offsets, o->slot, o->source, o->rows_bound, routing->chosen, routing->n,
-                            routing->k_max, routing->experts, 1);
+    device->ops->route_sort(device, &(struct sorted_order){o->offsets, o->slot, o->source, o->rows_bound, 1},
+                            routing->chosen, routing->n, routing->k_max, routing->experts);
 }
 
 /* Rows this rank sends to each of the layer's experts, whatever the sub-model keeps, and, behind them, rows each rank

@@ -67,7 +67,7 @@ static void keep_bytes(struct deferred *d, void *slot, i64 bytes)
 }
 
 _Static_assert(sizeof(struct groups) == 24 && sizeof(struct intervals) == 56 && sizeof(struct fp8_matrix) == 40 &&
-                   sizeof(struct conv) == 168,
+                   sizeof(struct conv) == 168 && sizeof(struct sorted_order) == 40,
                "structs without gaps");
 #define KEEP_STRUCT(type)                                                                                              \
     static void keep_##type(struct deferred *d, void *slot, struct argument a)                                         \
@@ -79,6 +79,7 @@ KEEP_STRUCT(groups)
 KEEP_STRUCT(intervals)
 KEEP_STRUCT(fp8_matrix)
 KEEP_STRUCT(conv)
+KEEP_STRUCT(sorted_order)
 
 static void keep_router(struct deferred *d, void *slot, struct argument a)
 {
@@ -131,6 +132,7 @@ _Noreturn static void refuse(struct deferred *d, void *slot, struct argument a)
         const struct intervals *: keep_intervals,                                                                      \
         const struct fp8_matrix *: keep_fp8_matrix,                                                                    \
         const struct conv *: keep_conv,                                                                                \
+        const struct sorted_order *: keep_sorted_order,                                                                \
         const struct router *: keep_router,                                                                            \
         const struct narrow *: refuse,                                                                                 \
         const struct updates *: refuse,                                                                                \

@@ -220,6 +220,13 @@ static void check_intervals(struct device *device, const struct intervals *v, co
         check_range(device, columns[i], v->keys * 4, op, name);
 }
 
+static void check_order(struct device *device, const struct sorted_order *order, const char *op, const char *name)
+{
+    check_pointer(device, order->offsets, op, name);
+    check_pointer(device, order->slot, op, name);
+    check_range(device, order->source, order->rows_bound * 4, op, name);
+}
+
 static void check_updates(struct device *device, const struct updates *updates, const char *op, const char *name)
 {
     for (i64 i = 0; i < updates->count; i++) {
@@ -246,6 +253,7 @@ static void check_nothing(struct device *device, ...)
         const struct narrow *: check_narrow,                                                                           \
         const struct fp8_matrix *: check_fp8,                                                                          \
         const struct intervals *: check_intervals,                                                                     \
+        const struct sorted_order *: check_order,                                                                      \
         const struct updates *: check_updates,                                                                         \
         POINTERS(void),                                                                                                \
         POINTERS(float),                                                                                               \

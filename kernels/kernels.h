@@ -105,6 +105,15 @@ static inline i64 groups_rows_bound(i64 assignments, i64 count) /* rows a sorted
     return round_up(assignments + min_i64(count, assignments) * (GROUP_ROWS - 1), GROUP_ROWS);
 }
 
+/* Assignments of N positions to K experts each as rows sorted by expert, outputs: group e is expert e's, within it rows
+ * follow positions. */
+struct sorted_order {
+    i32 *offsets;               /* [E + 1] */
+    i32 *slot;                  /* [N, K] row of each assignment or -1 */
+    i32 *source;                /* [rows_bound] position of each row or -1 */
+    i64 rows_bound, group_rows; /* offsets are multiples of group_rows */
+};
+
 /* A factor of products in 8 bits. They sum along `depth`, a multiple of 128, which zeros fill up; number (o, d) is what
  * codes [outer, depth] say times scales [depth / 128, outer]. */
 struct fp8_matrix {
@@ -375,22 +384,23 @@ struct surrogate_options {
     /* ---- mixture of experts ----                                                                                    \
      * p = softmax(logits) [N,E] F32; experts [N,K] = the topk[i] largest of p + bias, falling, smaller id first among \
      * equals, -1 beyond topk[i]; weights [N,K] as struct router says, 0 beyond. usage [E] F32 += 1 per assignment of a\
-     * position with counted[i]. (Wang et al. 2024, arXiv 2408.15664: bias chooses, never weighs.) */                  \
-    OP(route, (struct device *device, float *p, i32 *experts, float *weights, float *usage, struct matrix logits,      \
-               const float *bias, const i32 *topk, const u8 *counted, const struct router *router),                    \
-              (device, p, experts, weights, usage, logits, bias, topk, counted, router))                               \
-    /* The same with experts given (choices made elsewhere are replayed): p, weights and usage follow from them. */    \
-    OP(route_given, (struct device *device, float *p, float *weights, float *usage, const i32 *experts,                \
-                     struct matrix logits, const u8 *counted, const struct router *router),                            \
-                    (device, p, weights, usage, experts, logits, counted, router))                                     \
+     * position with counted[i]; sorted: the order of experts. (Wang et al. 2024, arXiv 2408.15664: bias chooses, never\
+     * weighs.) */                                                                                                     \
+    OP(route, (struct device *device, float *p, i32 *experts, float *weights, const struct sorted_order *sorted,       \
+               float *usage, struct matrix logits, const float *bias, const i32 *topk, const u8 *counted,              \
+               const struct router *router),                                                                           \
+              (device, p, experts, weights, sorted, usage, logits, bias, topk, counted, router))                       \
+    /* The same with experts given (choices made elsewhere are replayed): all else follows from them. */               \
+    OP(route_given, (struct device *device, float *p, float *weights, const struct sorted_order *sorted, float *usage, \
+                     const i32 *experts, struct matrix logits, const u8 *counted, const struct router *router),        \
+                    (device, p, weights, sorted, usage, experts, logits, counted, router))                             \
     OP(route_backward, (struct device *device, struct matrix dlogits, const float *dweights, const float *p,           \
                         const i32 *experts, const float *weights, const struct router *router),                        \
                        (device, dlogits, dweights, p, experts, weights, router))                                       \
-    /* Sorted order: offsets [E+1] (multiples of group_rows), slot [N,K] row of each assignment or -1, source          \
-     * [rows_bound] position of each row or -1. Within a group, rows follow positions. */                              \
-    OP(route_sort, (struct device *device, i32 *offsets, i32 *slot, i32 *source, i64 rows_bound, const i32 *experts,   \
-                    i64 n, i64 k_max, i64 experts_count, i64 group_rows),                                              \
-                   (device, offsets, slot, source, rows_bound, experts, n, k_max, experts_count, group_rows))          \
+    /* The order of experts [N,K] alone. */                                                                            \
+    OP(route_sort, (struct device *device, const struct sorted_order *sorted, const i32 *experts, i64 n, i64 k_max,    \
+                    i64 experts_count),                                                                                \
+                   (device, sorted, experts, n, k_max, experts_count))                                                 \
     /* Rows that arrive from R ranks lie by rank, then by expert: from [R, E] rows each. regroup [rows_bound]: the     \
      * arrived row of each row grouped by expert, or -1, each group beginning at a multiple of GROUP_ROWS; arrived     \
      * [sum of from] its inverse; offsets [E+1]. part > 0: those of rank r begin at row r part, and arrived [R part] is\

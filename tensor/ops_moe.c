@@ -41,29 +41,25 @@ static bool keep_routing(struct tape *tape, struct routing *r)
 
 static void choose(struct device *device, struct routing *r, struct tensor *logits, const struct routing_inputs *in)
 {
-    if (!in->replay) {
-        device->ops->route(device, r->p, r->chosen, r->weights->data, in->usage, tensor_matrix(logits), in->bias,
-                           in->topk, in->counted, &in->router);
-        return;
-    }
-    device->ops->route_given(device, r->p, r->weights->data, in->usage, r->chosen, tensor_matrix(logits), in->counted,
-                             &in->router);
+    const struct sorted_order order = {r->offsets, r->slot, r->source, r->rows_bound, GROUP_ROWS};
+    if (in->replay)
+        device->ops->route_given(device, r->p, r->weights->data, &order, in->usage, r->chosen, tensor_matrix(logits),
+                                 in->counted, &in->router);
+    else
+        device->ops->route(device, r->p, r->chosen, r->weights->data, &order, in->usage, tensor_matrix(logits),
+                           in->bias, in->topk, in->counted, &in->router);
 }
 
 struct routing *op_route(struct tape *tape, struct tensor *logits, const struct routing_inputs *in)
 {
-    struct device *device = tape->device;
     struct routing *r = arena_alloc(&tape->host, sizeof *r);
     *r = (struct routing){.n = logits->rows, .k_max = in->router.k_max, .experts = logits->columns};
     r->rows_bound = groups_rows_bound(r->n * r->k_max, r->experts);
     bool fresh = keep_routing(tape, r);
     if (in->replay)
         r->chosen = (i32 *)(uintptr_t)in->replay;
-    if (fresh) {
-        choose(device, r, logits, in);
-        device->ops->route_sort(device, r->offsets, r->slot, r->source, r->rows_bound, r->chosen, r->n, r->k_max,
-                                r->experts, GROUP_ROWS);
-    }
+    if (fresh)
+        choose(tape->device, r, logits, in);
     r->groups = (struct groups){r->experts, r->offsets, in->member};
     struct route_record *record = tape_record(tape, sizeof *record, route_backward, &logits, 1, &r->weights, 1);
     if (record) {

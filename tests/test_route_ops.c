@@ -10,10 +10,10 @@ static void nan_scores_still_choose_different_experts(void **state)
     struct device device;
     device_open_cpu(&device);
     float logits[5] = {NAN, 1, NAN, 2, -INFINITY}, bias[5] = {0}, p[5], weights[5], usage[5] = {0};
-    i32 experts[5], topk = 5, seen = 0;
+    i32 experts[5], topk = 5, seen = 0, offsets[6], slot[5], source[5];
     u8 counted = 1;
-    device.ops->route(&device, p, experts, weights, usage, matrix_of(logits, DTYPE_F32, 1, 5), bias, &topk, &counted,
-                      &(struct router){5, NORM_MIN});
+    device.ops->route(&device, p, experts, weights, &(struct sorted_order){offsets, slot, source, 5, 1}, usage,
+                      matrix_of(logits, DTYPE_F32, 1, 5), bias, &topk, &counted, &(struct router){5, NORM_MIN});
     for (int j = 0; j < 5; j++)
         seen |= 1 << experts[j];
     assert_int_equal(seen, 31);
@@ -29,9 +29,11 @@ static void check_golden(struct golden *g)
     struct matrix dlogits = golden_new(g, DTYPE_F32, n, e);
     i32 *experts = golden_alloc(g, n * k * 4), *topk = golden_alloc(g, n * 4);
     float *usage = golden_alloc(g, e * 4);
+    const struct sorted_order order = {golden_alloc(g, (e + 1) * 4), golden_alloc(g, n * k * 4),
+                                       golden_alloc(g, n * k * 4), n * k, 1};
     for (i64 i = 0; i < n; i++)
         topk[i] = (i32)k;
-    ops->route(&g->device, p.data, experts, weights.data, usage, logits, golden_load(g, "bias"), topk,
+    ops->route(&g->device, p.data, experts, weights.data, &order, usage, logits, golden_load(g, "bias"), topk,
                golden_alloc(g, n), &(struct router){k, NORM_MIN});
     golden_check(g, "p", p, 1e-5, 1e-8);
     golden_check(g, "y", weights, 1e-5, 1e-7);

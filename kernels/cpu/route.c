@@ -81,10 +81,10 @@ static void run_tile(void *context, i64 tile, int worker)
     }
 }
 
-void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, float *usage, struct matrix logits,
-                const float *bias, const i32 *topk, const u8 *counted, const struct router *router)
+void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, const struct sorted_order *sorted,
+                float *usage, struct matrix logits, const float *bias, const i32 *topk, const u8 *counted,
+                const struct router *router)
 {
-    (void)device;
     i64 k_max = router->k_max;
     require(k_max <= logits.columns, "route: top-%lld of %lld experts", (long long)k_max, (long long)logits.columns);
     struct job job = {p, weights, experts, logits, bias, topk, *router, tile_rows(logits.columns)};
@@ -92,6 +92,7 @@ void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, f
     for (i64 i = 0; usage && i < logits.rows; i++)
         for (i64 j = 0; counted[i] && j < topk[i]; j++)
             usage[experts[i * k_max + j]] += 1;
+    CPU(route_sort)(device, sorted, experts, logits.rows, k_max, logits.columns);
 }
 
 static void backward_row(float *dlogits, const struct backward_job *job, i64 row)

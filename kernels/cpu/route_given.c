@@ -13,10 +13,9 @@ static void softmax_row(float *restrict p, const float *restrict logits, i64 n)
         p[i] /= sum;
 }
 
-void CPU(route_given)(struct device *device, float *p, float *weights, float *usage, const i32 *experts,
-                      struct matrix logits, const u8 *counted, const struct router *router)
+void CPU(route_given)(struct device *device, float *p, float *weights, const struct sorted_order *sorted, float *usage,
+                      const i32 *experts, struct matrix logits, const u8 *counted, const struct router *router)
 {
-    (void)device;
     i64 n = logits.columns;
     for (i64 i = 0; i < logits.rows; i++) {
         float sum = 0;
@@ -30,4 +29,5 @@ void CPU(route_given)(struct device *device, float *p, float *weights, float *us
                 usage[e] += 1;
         }
     }
+    CPU(route_sort)(device, sorted, experts, logits.rows, router->k_max, n);
 }

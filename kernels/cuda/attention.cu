@@ -283,22 +283,6 @@ template <int D> __device__ static void store_rows(const struct attention &p, st
     }
 }
 
-/* Whether all other splits of the block's rows are stored: to one block, which may read them. */
-__device__ static bool is_last(const struct split &split)
-{
-    u32 *arrived = &split.arrived[blockIdx.y * gridDim.x + blockIdx.x];
-    bool last = false;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        last = atomicAdd(arrived, 1) == (u32)split.count - 1;
-        __threadfence();
-        if (last)
-            *arrived = 0; /* for the next launch */
-    }
-    return __syncthreads_or(last);
-}
-
 /* A quad of a row's columns: its splits in order, JOINED of them loaded at once; `at` is the row in the first. */
 __device__ static void join_quad(bf16 *to, const struct attention &p, i64 at, i64 column, float base, float sum)
 {
@@ -373,7 +357,8 @@ template <int D> static __global__ void __launch_bounds__(THREADS) attend_mma(st
     walk_keys<D>(&r, s, p, begin, begin + p.split.tiles < tiles ? begin + p.split.tiles : tiles);
     copies_wait<0>();
     store_rows<D>(p, &r, own);
-    if (p.split.count > 1 && is_last(p.split))
+    u32 *arrived = &p.split.arrived[blockIdx.y * gridDim.x + blockIdx.x];
+    if (p.split.count > 1 && block_is_last(arrived, (u32)p.split.count))
         join_splits(p);
 }
 

@@ -399,6 +399,22 @@ template <typename T> __device__ inline T block_scan(T value, T *total)
     }
     return before + sum - value;
 }
+
+/* Whether so many blocks have come here, this one last: it sees what the others wrote. All threads call it. *arrived is
+ * a counter of cuda_handles, and zero again behind it. */
+__device__ inline bool block_is_last(u32 *arrived, u32 blocks)
+{
+    bool last = false;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(arrived, 1) == blocks - 1;
+        __threadfence();
+        if (last)
+            *arrived = 0; /* for the next launch */
+    }
+    return __syncthreads_or(last);
+}
 #endif
 
 #endif

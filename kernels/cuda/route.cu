@@ -1,8 +1,14 @@
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/route_sort.h"
 #include "kernels/route.h"
 
-/* A warp has a position. Blocks stay and take row after row, so that each hands on its counts once. */
-enum { WARPS = 8, BLOCKS_MOST = 1024, COUNTED_BY_BLOCK = 8192 /* experts whose counts fit in shared memory */ };
+/* A warp has a position. Blocks stay and take row after row, so that each hands on its counts once; where assignments
+ * are few, the block that ends last sorts them. */
+enum {
+    WARPS = 8,
+    WARPS_OF_FEW = 4, /* where the order is sorted too: more multiprocessors take part */
+    BLOCKS_MOST = 1024,
+    COUNTED_BY_BLOCK = 8192 /* experts whose counts fit in shared memory */
+};
 
 struct routing {
     float *p, *weights;
@@ -14,6 +20,8 @@ struct routing {
     i32 *counts; /* [E] assignments of counted positions; NULL: not wanted */
     struct matrix logits;
     struct router router;
+    struct sorting sorting;
+    u32 *arrived; /* blocks of few rows that ended; NULL: the order is sorted by launches of its own */
 };
 
 template <typename T> __device__ static void softmax(float *p, const T *logits, i64 n, int lane)
@@ -86,16 +94,15 @@ __device__ static void weigh(const struct routing &r, const float *p, const i32 
     }
 }
 
-template <typename T> static __global__ void __launch_bounds__(WARPS *WARP_THREADS) route_rows(struct routing r)
+template <typename T, int COUNT> __device__ static void route_own_rows(const struct routing &r, i32 *block_counts)
 {
-    DYNAMIC_SHARED(i32, block_counts);
     i64 n = r.logits.columns;
     int lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
     bool by_block = r.counts && n <= COUNTED_BY_BLOCK;
     for (i64 e = threadIdx.x; by_block && e < n; e += blockDim.x)
         block_counts[e] = 0;
     __syncthreads();
-    for (i64 row = (i64)blockIdx.x * WARPS + warp; row < r.logits.rows; row += (i64)gridDim.x * WARPS) {
+    for (i64 row = (i64)blockIdx.x * COUNT + warp; row < r.logits.rows; row += (i64)gridDim.x * COUNT) {
         float *p = r.p + row * n;
         softmax(p, row_of<T>(r.logits, row), n, lane);
         if (!r.given)
@@ -109,6 +116,21 @@ template <typename T> static __global__ void __launch_bounds__(WARPS *WARP_THREA
             atomicAdd(&r.counts[e], block_counts[e]);
 }
 
+template <typename T> static __global__ void __launch_bounds__(WARPS *WARP_THREADS, 3) route_rows(struct routing r)
+{
+    DYNAMIC_SHARED(i32, counts);
+    route_own_rows<T, WARPS>(r, counts);
+}
+
+template <typename T> static __global__ void __launch_bounds__(WARPS_OF_FEW *WARP_THREADS) route_few(struct routing r)
+{
+    DYNAMIC_SHARED(i32, counts);
+    clear_source(r.sorting);
+    route_own_rows<T, WARPS_OF_FEW>(r, counts);
+    if (block_is_last(r.arrived, gridDim.x))
+        sort_alone(r.sorting, counts);
+}
+
 /* Counts are whole: in which order they were added does not show. */
 static __global__ void add_counts(float *usage, const i32 *counts, i64 n)
 {
@@ -116,38 +138,51 @@ static __global__ void add_counts(float *usage, const i32 *counts, i64 n)
     usage[e] += (float)counts[e];
 }
 
-static void run(struct device *device, struct routing r, float *usage)
+static void launch_rows(struct device *device, struct routing r, float *usage)
 {
-    struct cuda_handles *handles = cuda_handles_of(device);
-    i64 n = r.logits.columns;
-    require(r.router.k_max <= n && n * 4 <= handles->workspace_bytes, "route: top-%lld of %lld experts",
-            (long long)r.router.k_max, (long long)n);
-    if (r.logits.rows == 0)
-        return;
+    i64 n = r.logits.columns, warps = r.arrived ? WARPS_OF_FEW : WARPS;
     if (usage) {
-        r.counts = (i32 *)handles->workspace;
+        r.counts = (i32 *)cuda_workspace_of(device, "route", n * 4);
         CUDA_CHECK(cudaMemsetAsync(r.counts, 0, (size_t)n * 4, cuda_queue_of(device)));
     }
-    i64 blocks = min_i64(ceil_div(r.logits.rows, WARPS), BLOCKS_MOST),
-        bytes = usage && n <= COUNTED_BY_BLOCK ? n * 4 : 0;
-    LAUNCH_BY_DTYPE(device, r.logits.dtype, route_rows, (unsigned)blocks, WARPS * WARP_THREADS, bytes, r);
+    i64 blocks = min_i64(ceil_div(r.logits.rows, warps), BLOCKS_MOST);
+    i64 bytes = (usage || r.arrived) && n <= COUNTED_BY_BLOCK ? n * 4 : 0;
+    unsigned threads = (unsigned)warps * WARP_THREADS;
+    if (r.arrived)
+        LAUNCH_BY_DTYPE(device, r.logits.dtype, route_few, (unsigned)blocks, threads, bytes, r);
+    else
+        LAUNCH_BY_DTYPE(device, r.logits.dtype, route_rows, (unsigned)blocks, threads, bytes, r);
     if (usage)
         LAUNCH(device, add_counts, blocks_for(n), BLOCK_THREADS, 0, usage, r.counts, n);
 }
 
-extern "C" void cuda_route(struct device *device, float *p, i32 *experts, float *weights, float *usage,
-                           struct matrix logits, const float *bias, const i32 *topk, const u8 *counted,
-                           const struct router *router)
+static void run(struct device *device, struct routing r, const struct sorted_order *sorted, float *usage)
 {
-    struct routing r = {p, weights, experts, NULL, bias, topk, counted, NULL, logits, *router};
-    run(device, r, usage);
+    i64 n = r.logits.rows, k = r.router.k_max, experts_count = r.logits.columns;
+    require(k <= experts_count, "route: top-%lld of %lld experts", (long long)k, (long long)experts_count);
+    r.sorting = sorting_of(sorted, r.given ? r.given : r.experts, n, k, experts_count);
+    if (n > 0 && n * k <= SORT_RUN && experts_count <= COUNTED_BY_BLOCK)
+        r.arrived = cuda_handles_of(device)->counters;
+    if (n > 0)
+        launch_rows(device, r, usage);
+    if (!r.arrived)
+        cuda_route_sort(device, sorted, r.sorting.experts, n, k, experts_count);
 }
 
-extern "C" void cuda_route_given(struct device *device, float *p, float *weights, float *usage, const i32 *experts,
-                                 struct matrix logits, const u8 *counted, const struct router *router)
+extern "C" void cuda_route(struct device *device, float *p, i32 *experts, float *weights,
+                           const struct sorted_order *sorted, float *usage, struct matrix logits, const float *bias,
+                           const i32 *topk, const u8 *counted, const struct router *router)
 {
-    struct routing r = {p, weights, NULL, experts, NULL, NULL, counted, NULL, logits, *router};
-    run(device, r, usage);
+    struct routing r = {p, weights, experts, NULL, bias, topk, counted, NULL, logits, *router, {}, NULL};
+    run(device, r, sorted, usage);
+}
+
+extern "C" void cuda_route_given(struct device *device, float *p, float *weights, const struct sorted_order *sorted,
+                                 float *usage, const i32 *experts, struct matrix logits, const u8 *counted,
+                                 const struct router *router)
+{
+    struct routing r = {p, weights, NULL, experts, NULL, NULL, counted, NULL, logits, *router, {}, NULL};
+    run(device, r, sorted, usage);
 }
 
 template <typename T>

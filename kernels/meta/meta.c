@@ -373,16 +373,29 @@ static void attention_backward(struct device *device, struct matrix dq, struct m
 }
 
 /* ---- mixture of experts ---- */
-static void route(struct device *device, float *p, i32 *experts, float *weights, float *usage, struct matrix logits,
-                  const float *bias, const i32 *topk, const u8 *counted, const struct router *router)
+static double sort_bytes(const struct sorted_order *sorted, i64 assignments)
 {
-    count(device, 0, 2 * bytes(logits) + 8.0 * (double)(logits.rows * router->k_max));
+    return 8.0 * (double)assignments + 4.0 * (double)sorted->rows_bound;
 }
 
-static void route_given(struct device *device, float *p, float *weights, float *usage, const i32 *experts,
-                        struct matrix logits, const u8 *counted, const struct router *router)
+static void count_routing(struct device *device, const struct sorted_order *sorted, struct matrix logits, i64 k_max)
 {
-    count(device, 0, 2 * bytes(logits) + 8.0 * (double)(logits.rows * router->k_max));
+    i64 assignments = logits.rows * k_max;
+    count(device, 0, 2 * bytes(logits) + 8.0 * (double)assignments + sort_bytes(sorted, assignments));
+}
+
+static void route(struct device *device, float *p, i32 *experts, float *weights, const struct sorted_order *sorted,
+                  float *usage, struct matrix logits, const float *bias, const i32 *topk, const u8 *counted,
+                  const struct router *router)
+{
+    count_routing(device, sorted, logits, router->k_max);
+}
+
+static void route_given(struct device *device, float *p, float *weights, const struct sorted_order *sorted,
+                        float *usage, const i32 *experts, struct matrix logits, const u8 *counted,
+                        const struct router *router)
+{
+    count_routing(device, sorted, logits, router->k_max);
 }
 
 static void route_backward(struct device *device, struct matrix dlogits, const float *dweights, const float *p,
@@ -391,10 +404,10 @@ static void route_backward(struct device *device, struct matrix dlogits, const f
     count(device, 0, 2 * bytes(dlogits) + 12.0 * (double)(dlogits.rows * router->k_max));
 }
 
-static void route_sort(struct device *device, i32 *offsets, i32 *slot, i32 *source, i64 rows_bound, const i32 *experts,
-                       i64 n, i64 k_max, i64 experts_count, i64 group_rows)
+static void route_sort(struct device *device, const struct sorted_order *sorted, const i32 *experts, i64 n, i64 k_max,
+                       i64 experts_count)
 {
-    count(device, 0, 8.0 * (double)(n * k_max) + 4.0 * (double)rows_bound);
+    count(device, 0, sort_bytes(sorted, n * k_max));
 }
 
 static void combine(struct device *device, struct matrix out, struct matrix a, struct matrix b, struct matrix y,

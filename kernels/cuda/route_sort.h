@@ -1,0 +1,109 @@
+/* Of the ops route, route_given and route_sort: assignments sorted by expert, a counting sort that keeps their order.
+ * One block sorts few of them; it may be the one that ends last of those that chose them. */
+#ifndef WEFT_CUDA_ROUTE_SORT_H
+#define WEFT_CUDA_ROUTE_SORT_H
+#include "kernels/cuda/cuda.h"
+
+enum { SORT_RUN = 1024 /* assignments a block sorts alone, a warp counts */ };
+
+struct sorting {
+    struct sorted_order to;
+    const i32 *experts;
+    i64 assignments, k_max, experts_count;
+};
+
+static inline struct sorting sorting_of(const struct sorted_order *sorted, const i32 *experts, i64 n, i64 k_max,
+                                        i64 experts_count)
+{
+    i64 assignments = n * k_max;
+    require(sorted->rows_bound >= assignments + min_i64(experts_count, assignments) * (sorted->group_rows - 1),
+            "route_sort: %lld assignments to %lld experts, room for %lld", (long long)assignments,
+            (long long)experts_count, (long long)sorted->rows_bound);
+    return {*sorted, experts, assignments, k_max, experts_count};
+}
+
+/* By a warp: hands visit(assignment, expert, place) each assignment of first .. first + count - 1 that there is,
+ * `place` counted up in next[expert] in their order; next is shared memory [E]. */
+template <typename Visit>
+__device__ inline void walk_run(const struct sorting &s, i64 first, i64 count, i32 *next, Visit visit)
+{
+    i64 end = first + count < s.assignments ? first + count : s.assignments;
+    unsigned lane = threadIdx.x % WARP_THREADS, below = (1u << lane) - 1;
+    for (i64 at = first; at < end; at += WARP_THREADS) {
+        i64 a = at + lane;
+        i32 expert = a < end ? s.experts[a] : -1;
+        unsigned alike = __ballot_sync(0xffffffffu, expert >= 0);
+        for (i32 bit = 1; bit < s.experts_count; bit *= 2) {
+            unsigned has = __ballot_sync(0xffffffffu, expert >= 0 && expert & bit);
+            alike &= expert & bit ? has : ~has;
+        }
+        i32 place = expert >= 0 ? next[expert] + __popc(alike & below) : -1;
+        __syncwarp();
+        if (expert >= 0 && !(alike & below))
+            next[expert] += __popc(alike);
+        __syncwarp();
+        if (a < end)
+            visit(a, expert, place);
+    }
+}
+
+__device__ inline void count_run(const struct sorting &s, i64 first, i64 count, i32 *next)
+{
+    walk_run(s, first, count, next, [](i64, i32, i32) {});
+}
+
+__device__ inline void place_run(const struct sorting &s, i64 first, i64 count, i32 *next)
+{
+    walk_run(s, first, count, next, [&s](i64 a, i32 expert, i32 row) {
+        s.to.slot[a] = row;
+        if (expert >= 0)
+            s.to.source[row] = (i32)(a / s.k_max);
+    });
+}
+
+/* Before rows are placed; all blocks share it out. */
+__device__ inline void clear_source(const struct sorting &s)
+{
+    GRID_STRIDE(r, s.to.rows_bound)
+    s.to.source[r] = -1;
+}
+
+__device__ inline i32 rounded_up(i32 rows, i64 to)
+{
+    return (i32)((rows + to - 1) / to * to);
+}
+
+/* offsets [E + 1] of groups of so many rows; one block. */
+__device__ inline void fill_offsets(i32 *offsets, const i32 *totals, i64 experts, i64 group_rows)
+{
+    i32 before = 0;
+    for (i64 first = 0; first < experts; first += blockDim.x) {
+        i64 e = first + threadIdx.x;
+        i32 rows = e < experts ? rounded_up(totals[e], group_rows) : 0, total, earlier = block_scan(rows, &total);
+        if (e < experts)
+            offsets[e] = before + earlier;
+        before += total;
+    }
+    if (threadIdx.x == 0)
+        offsets[experts] = before;
+}
+
+/* Up to SORT_RUN assignments by one block, whose first warp walks them; next is shared memory [E]. */
+__device__ inline void sort_alone(const struct sorting &s, i32 *next)
+{
+    bool walks = threadIdx.x < WARP_THREADS;
+    COLUMNS(e, s.experts_count)
+    next[e] = 0;
+    __syncthreads();
+    if (walks)
+        count_run(s, 0, SORT_RUN, next);
+    __syncthreads();
+    fill_offsets(s.to.offsets, next, s.experts_count, s.to.group_rows);
+    __syncthreads();
+    COLUMNS(e, s.experts_count)
+    next[e] = s.to.offsets[e];
+    __syncthreads();
+    if (walks)
+        place_run(s, 0, SORT_RUN, next);
+}
+#endif
