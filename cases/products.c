@@ -6,9 +6,9 @@
 
 /* ---- matmul [rows, depth] by [depth, columns]; bit 0: transpose a, bit 1: not b, bit 2: add, bit 3: out as a ---- */
 enum { MUL_A, MUL_B, MUL_OUT };
-static const struct op_shape matmul_shapes[] = {
-    {1, 1, 1},      {1, 37, 40},  {4, 301, 123},  {5, 70, 40},    {33, 130, 48}, {67, 129, 35},
-    {130, 64, 300}, {20, 70, 96}, {100, 530, 33}, {85, 260, 520}, {-1}};
+static const struct op_shape matmul_shapes[] = {{1, 1, 1},      {1, 37, 40},   {4, 301, 123},
+                                                {5, 70, 40},    {33, 130, 48}, {67, 129, 35},
+                                                {130, 64, 300}, {20, 70, 96},  {-1}};
 
 static i64 depth_of(const struct op_run *run)
 {
