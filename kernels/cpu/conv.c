@@ -10,14 +10,19 @@ struct job {
     struct matrix out, w;
     bool transpose_w, add;
     i64 positions_tile;
-    const float *panels; /* of w */
+    struct gemm_panels panels; /* of w, where tiles share them */
 };
 
 static void run_positions(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    struct job *job = context;
     const struct patches *g = &job->patches;
-    i64 first = tile * job->positions_tile, count = min_i64(job->positions_tile, job->out.rows - first);
+    if (tile < job->panels.count) {
+        CPU(gemm_pack)(&job->panels, tile);
+        return;
+    }
+    i64 first = (tile - job->panels.count) * job->positions_tile,
+        count = min_i64(job->positions_tile, job->out.rows - first);
     i64 columns = product3(g->kernel) * g->x.columns;
     char *patches = CPU(scratch)(worker, SLOT_PATCHES, job->positions_tile * columns * element_bytes(g->x.dtype));
     CPU(patches_gather)(patches, columns * element_bytes(g->x.dtype), g, first, count, 0, patches_lines(g));
@@ -31,8 +36,7 @@ static void run_positions(void *context, i64 tile, int worker)
                         .add = job->add,
                         .dtype = g->x.dtype,
                         .out_dtype = job->out.dtype,
-                        .panels = job->panels,
-                        .panels_columns = round_up(job->out.columns, COLUMNS_UNIT)};
+                        .panels = job->panels.count > 0 ? &job->panels : NULL};
     CPU(gemm)(matrix_at(job->out, first, 0), patches, job->w.data, &gemm, worker);
 }
 
@@ -41,8 +45,9 @@ static void run_all_positions(struct job *job)
     const struct patches *g = &job->patches;
     i64 patch_bytes = product3(g->kernel) * g->x.columns * element_bytes(g->x.dtype);
     job->positions_tile = conv_positions(job->out.rows, patch_bytes, CONV_TILES_WANTED);
-    job->panels = job->out.rows > job->positions_tile ? CPU(gemm_panels)(job->w, job->transpose_w) : NULL;
-    workers_run(ceil_div(job->out.rows, job->positions_tile), run_positions, job);
+    if (job->out.rows > job->positions_tile)
+        CPU(gemm_share)(&job->panels, job->w, job->transpose_w);
+    workers_run(job->panels.count + ceil_div(job->out.rows, job->positions_tile), run_positions, job);
 }
 
 void CPU(conv)(struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv)

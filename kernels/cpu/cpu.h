@@ -28,14 +28,23 @@ struct gemm {
     enum dtype dtype, out_dtype; /* of a and b; of c */
     const i32 *a_rows, *b_rows;  /* which rows of memory those of a, or of b, are (-1: zeros), where it is not
                                     transposed;  NULL: as they lie */
-    const float *panels;         /* of a b packed for many products (gemm_panels), or NULL: this one packs its own */
-    i64 panels_columns, panels_column; /* how many that b has, in whole units; where this one's begin */
+    struct gemm_panels *panels; /* of a b that many products share, in which this one's begins at panels_column; NULL */
+    i64 panels_column;
 };
 void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *gemm, int worker);
 
-/* Packs b for many products, into worker 0's slot GEMM_SHARED. */
+/* A b that is packed once for all products of a job: its first `count` tiles do so by gemm_pack, and products wait
+ * until they have. Memory is worker 0's slot GEMM_SHARED. */
 enum { GEMM_SHARED = 7 };
-const float *CPU(gemm_panels)(struct matrix b, bool transpose_b);
+struct gemm_panels {
+    struct matrix b;
+    bool transpose_b;
+    float *data;
+    i64 count;
+    _Atomic i64 packed;
+};
+void CPU(gemm_share)(struct gemm_panels *panels, struct matrix b, bool transpose_b);
+void CPU(gemm_pack)(struct gemm_panels *panels, i64 tile);
 
 /* y = swiglu of rows whose halves stand at gate and up. */
 void CPU(swiglu_rows)(struct matrix y, struct matrix gate, struct matrix up);

@@ -3,12 +3,16 @@
  * so sums are written along rows: down them, lines of wide rows would share few sets of a cache, and pages. */
 #include "kernels/cpu/fma.h"
 
+#include <sched.h>
+#include <stdatomic.h>
+
 enum { SLOT_OPERANDS = 8, SLOT_RUNS };
 enum { BLOCK_ROWS = FMA_PANELS * FMA_ROWS, BLOCK_COLUMNS = 256 };
 
 #if defined __AVX512BF16__ /* of f32 there are none */
 void cpu_v4_gemm(void *c, const void *a, const void *b, const struct gemm *g, int worker);
-const float *cpu_v4_gemm_panels(struct matrix b, bool transpose_b);
+void cpu_v4_gemm_share(struct gemm_panels *panels, struct matrix b, bool transpose_b);
+void cpu_v4_gemm_pack(struct gemm_panels *panels, i64 tile);
 #endif
 
 struct part { /* some rows and columns of the product, and what a run of the depth needs of them */
@@ -88,7 +92,7 @@ static const float *column_panels(const struct part *p)
 {
     const struct gemm *g = p->gemm;
     if (g->panels)
-        return g->panels + g->panels_columns * p->depth + (g->panels_column + p->column) * p->count;
+        return g->panels->data + g->panels->count * FMA_COLUMNS * p->depth + (g->panels_column + p->column) * p->count;
     for (i64 column = 0; column < p->columns; column += FMA_COLUMNS)
         CPU(fma_pack_b)
     (p->room + column * p->count, &p->b, p->column + column, p->columns - column, p->depth, p->count);
@@ -135,42 +139,47 @@ static void run_part(struct part *p)
 
 /* ---- Panels for many products ---- */
 
-struct panels_job {
-    float *out;
-    struct fma_operand b;
-    i64 columns, words;
-};
-
-/* One panel in all runs of the depth. */
-static void pack_panel(void *context, i64 panel, int worker)
+void CPU(gemm_share)(struct gemm_panels *panels, struct matrix b, bool transpose_b)
 {
-    const struct panels_job *job = context;
-    i64 column = panel * FMA_COLUMNS, columns = round_up(job->columns, COLUMNS_UNIT), run = run_of(job->words);
-    (void)worker;
-    for (i64 depth = 0; depth < job->words; depth += run) {
-        i64 count = min_i64(run, job->words - depth);
-        float *out = job->out + columns * depth + column * count;
-        CPU(fma_pack_b)(out, &job->b, column, max_i64(job->columns - column, 0), depth, count);
+#if defined __AVX512BF16__
+    if (b.dtype == DTYPE_F32) {
+        cpu_v4_gemm_share(panels, b, transpose_b);
+        return;
     }
+#endif
+    i64 columns = transpose_b ? b.rows : b.columns, words = words_of(transpose_b ? b.columns : b.rows);
+    panels->b = b;
+    panels->transpose_b = transpose_b;
+    panels->data = CPU(scratch)(0, GEMM_SHARED, fma_panels_bytes(words, columns));
+    panels->count = round_up(columns, COLUMNS_UNIT) / FMA_COLUMNS;
+    atomic_init(&panels->packed, 0);
 }
 
-const float *CPU(gemm_panels)(struct matrix b, bool transpose_b)
+/* One panel in all runs of the depth. */
+void CPU(gemm_pack)(struct gemm_panels *panels, i64 tile)
 {
-    enum { ALONE_BYTES = 64 << 10 }; /* waking the other workers costs more than packing so much */
+    struct matrix b = panels->b;
 #if defined __AVX512BF16__
-    if (b.dtype == DTYPE_F32)
-        return cpu_v4_gemm_panels(b, transpose_b);
+    if (b.dtype == DTYPE_F32) {
+        cpu_v4_gemm_pack(panels, tile);
+        return;
+    }
 #endif
-    i64 depth = transpose_b ? b.columns : b.rows, columns = transpose_b ? b.rows : b.columns;
-    struct panels_job job = {
-        .b = {b.data, b.stride, b.dtype, !transpose_b, depth, NULL}, .columns = columns, .words = words_of(depth)};
-    i64 bytes = fma_panels_bytes(job.words, columns), panels = round_up(columns, COLUMNS_UNIT) / FMA_COLUMNS;
-    job.out = CPU(scratch)(0, GEMM_SHARED, bytes);
-    if (bytes > ALONE_BYTES)
-        workers_run(panels, pack_panel, &job);
-    for (i64 panel = 0; bytes <= ALONE_BYTES && panel < panels; panel++)
-        pack_panel(&job, panel, 0);
-    return job.out;
+    i64 depth = panels->transpose_b ? b.columns : b.rows, columns = panels->transpose_b ? b.rows : b.columns;
+    i64 column = tile * FMA_COLUMNS, words = words_of(depth), run = run_of(words);
+    struct fma_operand operand = {b.data, b.stride, b.dtype, !panels->transpose_b, depth, NULL};
+    for (i64 at = 0; at < words; at += run) {
+        i64 count = min_i64(run, words - at);
+        float *out = panels->data + panels->count * FMA_COLUMNS * at + column * count;
+        CPU(fma_pack_b)(out, &operand, column, max_i64(columns - column, 0), at, count);
+    }
+    atomic_fetch_add_explicit(&panels->packed, 1, memory_order_release);
+}
+
+static void wait_for_panels(struct gemm_panels *panels)
+{
+    while (atomic_load_explicit(&panels->packed, memory_order_acquire) < panels->count)
+        sched_yield();
 }
 
 /* ---- Few rows ---- */
@@ -241,6 +250,8 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int 
                      .room = operands};
     if (words_of(g->k) > FMA_DEPTH)
         p.sums = CPU(scratch)(worker, SLOT_RUNS, panels * FMA_ROWS * BLOCK_COLUMNS * 4);
+    if (g->panels)
+        wait_for_panels(g->panels);
     i64 block = g->panels && !p.sums ? g->n : BLOCK_COLUMNS; /* columns that there is room for */
     for (p.row = 0; p.row < g->m; p.row += BLOCK_ROWS) {
         cut_rows(p.rows, min_i64(BLOCK_ROWS, g->m - p.row));

@@ -5,13 +5,18 @@ struct job {
     bool transpose_a, transpose_b, add;
     i64 k, row_tiles, column_tiles;
     struct tiling tiling;
-    float *segments;     /* [segments, out.rows, out.columns]: what each sums; NULL where there is one */
-    const float *panels; /* of b, where tiles share them; else NULL */
+    float *segments;           /* [segments, out.rows, out.columns]: what each sums; NULL where there is one */
+    struct gemm_panels panels; /* of b, where tiles share them */
 };
 
-static void run_tile(void *context, i64 index, int worker)
+static void run_tile(void *context, i64 tile, int worker)
 {
-    const struct job *job = context;
+    struct job *job = context;
+    if (tile < job->panels.count) {
+        CPU(gemm_pack)(&job->panels, tile);
+        return;
+    }
+    i64 index = tile - job->panels.count;
     const struct tiling *t = &job->tiling;
     i64 tiles = job->row_tiles * job->column_tiles, segment = index / tiles;
     i64 row = index % tiles / job->column_tiles * t->rows, column = index % job->column_tiles * t->columns;
@@ -30,8 +35,7 @@ static void run_tile(void *context, i64 index, int worker)
                         .add = job->add && !job->segments,
                         .dtype = job->a.dtype,
                         .out_dtype = out.dtype,
-                        .panels = job->panels,
-                        .panels_columns = round_up(out.columns, COLUMNS_UNIT),
+                        .panels = job->panels.count > 0 ? &job->panels : NULL,
                         .panels_column = column};
     CPU(gemm)
     (matrix_at(out, row, column), job->transpose_a ? matrix_at(job->a, begin, row) : matrix_at(job->a, row, begin),
@@ -68,8 +72,8 @@ void CPU(matmul)(struct device *device, struct matrix out, struct matrix a, bool
     if (job.tiling.segments > 1)
         job.segments = CPU(scratch)(0, GEMM_SHARED, job.tiling.segments * m * n * 4);
     if (tiles_share(m, n, k, sums_data))
-        job.panels = CPU(gemm_panels)(b, transpose_b);
-    workers_run(job.row_tiles * job.column_tiles * job.tiling.segments, run_tile, &job);
+        CPU(gemm_share)(&job.panels, b, transpose_b);
+    workers_run(job.panels.count + job.row_tiles * job.column_tiles * job.tiling.segments, run_tile, &job);
     if (job.segments)
         workers_run(job.row_tiles, run_segments, &job);
 }
