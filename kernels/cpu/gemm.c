@@ -88,6 +88,7 @@ static void cut_rows(i64 *rows, i64 left)
     *rows = 0;
 }
 
+/* Of the part's columns for its run of the depth: those of the job, where it has them, or packed now. */
 static const float *column_panels(const struct part *p)
 {
     const struct gemm *g = p->gemm;
