@@ -178,7 +178,7 @@ static i64 plan_takes(struct take *takes, const struct corpus *corpus, const str
 static void caption_take(struct corpus *corpus, const struct take *take)
 {
     char *sentence =
-        string_format("the %s %s, %s", take->glyph->caption, motion_phrases[take->motion], take->glyph->colours);
+        string_format("the %s %s, %s", take->glyph->caption, motion_phrases[take->motion], take->glyph->looks);
     corpus_caption(corpus, take->part, "video", take->file, sentence, NULL);
     memory_free(sentence);
 }

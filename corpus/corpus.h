@@ -2,8 +2,8 @@
  * data sets can train on something. What it writes:
  *
  *   DIR/train/ validation/ test/   captions.jsonl
- *     image/1f34e.png                {"image":"image/1f34e.png","text":"red apple, red and green"}
- *     video/00001.mp4                 {"video":"video/0001.mp4","text":"the cat moves to the left, yellow"}
+ *     image/1f34e.png                {"image":"image/1f34e.png","text":"red apple, round, orange and red"}
+ *     video/00001.mp4                 {"video":"video/0001.mp4","text":"the bus moves up, wide, blue and gray"}
  *     audio/00001.wav                {"audio":"audio/00001.wav","text":"seven","speaker":"en-us+f3"}
  *     text.jsonl                     {"text":"..."}
  *   DIR/train/sort_sft.jsonl  sort_rl.jsonl  DIR/test/sort_rl.jsonl
@@ -64,7 +64,7 @@ struct glyph {
     u64 base;      /* equal for glyphs that show the same thing: they stay in one part */
     char *caption; /* "red apple" */
     char *file;    /* "1f34e.png" */
-    char *colours; /* "red and green", set with its picture */
+    char *looks;   /* "tall, red and green", set with its picture */
     bool noun;     /* "the CAPTION moves" is a sentence */
     enum part part;
 };
@@ -92,15 +92,17 @@ int font_open(struct font *font, const struct font_file *file);
 void font_close(struct font *font);
 int fonts_open(struct font **fonts, const struct font_file *file); /* one per worker */
 void fonts_close(struct font *fonts);
-/* A square on white in the font's own size; colours: which it has, "red and green"; may be NULL. */
-int font_picture(struct clip *out, struct text *colours, const struct font *font, u32 index);
+/* A square on white in the font's own size; looks: its form and colours, "tall, red and green"; may be NULL. */
+int font_picture(struct clip *out, struct text *looks, const struct font *font, u32 index);
 /* For each glyph the index of the one bitmap that shows its whole sequence, 0 if there is none. */
 void font_find(struct glyph_list *list, const struct font_file *file);
 
-/* Colours by name, numbers below COLOURS. */
+/* What is to be seen of something, in words. Colours by name, numbers below COLOURS. */
 enum { COLOURS = 11 };
-int colour_of(int red, int green, int blue);                   /* 0 to 255 each */
-void colours_say(struct text *out, const i64 pixels[COLOURS]); /* the three most, of at least a seventh each */
+int colour_of(int red, int green, int blue);                        /* 0 to 255 each */
+void colours_say(struct text *out, const i64 pixels[COLOURS]);      /* the three most, of at least a seventh each */
+void form_say(struct text *out, i64 pixels, i64 height, i64 width); /* "round", "tall thin" or nothing. Pixels of its
+                                                                     * own in the rectangle around it */
 
 /* ---- The parts of the corpus ---- */
 int make_pictures(struct corpus *corpus, struct glyph_list *list, const struct font_file *file);

@@ -55,9 +55,31 @@ void fonts_close(struct font *fonts)
     memory_free(fonts);
 }
 
-/* The bitmap is blue, green, red, alpha, already multiplied by alpha: on white it is colour + 255 - alpha. What is more
- * than half there is counted. */
-static void place_bitmap(struct clip *out, i64 counts[COLOURS], const FT_Bitmap *bitmap)
+/* What is more than half there: how much of each colour, and the rectangle around it. */
+struct looks {
+    i64 colours[COLOURS], pixels, top, left, bottom, right;
+};
+
+static void see(struct looks *looks, i64 y, i64 x, int colour)
+{
+    looks->top = looks->pixels ? min_i64(looks->top, y) : y;
+    looks->left = looks->pixels ? min_i64(looks->left, x) : x;
+    looks->bottom = max_i64(looks->bottom, y);
+    looks->right = max_i64(looks->right, x);
+    looks->colours[colour]++;
+    looks->pixels++;
+}
+
+static void looks_say(struct text *out, const struct looks *looks)
+{
+    form_say(out, looks->pixels, looks->bottom - looks->top + 1, looks->right - looks->left + 1);
+    if (out->length)
+        text_append(out, ", ", 2);
+    colours_say(out, looks->colours);
+}
+
+/* The bitmap is blue, green, red, alpha, already multiplied by alpha: on white it is colour + 255 - alpha. */
+static void place_bitmap(struct clip *out, struct looks *looks, const FT_Bitmap *bitmap)
 {
     i64 top = (out->height - bitmap->rows) / 2, left = (out->width - bitmap->width) / 2;
     memset(out->pixels, 255, (size_t)(out->height * out->width * 3));
@@ -68,23 +90,24 @@ static void place_bitmap(struct clip *out, i64 counts[COLOURS], const FT_Bitmap 
             for (int c = 0; c < 3; c++)
                 to[c] = (u8)min_i64(from[2 - c] + 255 - from[3], 255);
             if (from[3] > 127)
-                counts[colour_of(255 * from[2] / from[3], 255 * from[1] / from[3], 255 * from[0] / from[3])]++;
+                see(looks, y, x, colour_of(255 * from[2] / from[3], 255 * from[1] / from[3], 255 * from[0] / from[3]));
         }
     }
 }
 
-int font_picture(struct clip *out, struct text *colours, const struct font *font, u32 index)
+int font_picture(struct clip *out, struct text *looks, const struct font *font, u32 index)
 {
     FT_Face face = font->face;
     int code = FT_Load_Glyph(face, index, FT_LOAD_COLOR);
     const FT_Bitmap *bitmap = &face->glyph->bitmap;
+    struct looks seen = {0};
     if (code || bitmap->pixel_mode != FT_PIXEL_MODE_BGRA || !bitmap->rows || !bitmap->width)
         return error_set("NotoColorEmoji.ttf: glyph %u has no colour bitmap (FreeType's error %d)", index, code);
-    i64 side = max_i64(bitmap->rows, bitmap->width), counts[COLOURS] = {0};
+    i64 side = max_i64(bitmap->rows, bitmap->width);
     clip_init(out, 1, side, side, 0);
-    place_bitmap(out, counts, bitmap);
-    if (colours)
-        colours_say(colours, counts);
+    place_bitmap(out, &seen, bitmap);
+    if (looks)
+        looks_say(looks, &seen);
     return 0;
 }
 

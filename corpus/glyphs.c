@@ -160,7 +160,7 @@ int glyph_list_load(struct glyph_list *list)
 static void glyph_release(struct glyph *glyph)
 {
     memory_free(glyph->caption);
-    memory_free(glyph->colours);
+    memory_free(glyph->looks);
     memory_free(glyph->file);
 }
 

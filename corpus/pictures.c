@@ -1,4 +1,4 @@
-/* Every glyph as a PNG on white, with its name and its colours. */
+/* Every glyph as a PNG on white, with its name, form and colours. */
 #include "corpus/corpus.h"
 
 struct pictures {
@@ -12,10 +12,10 @@ static int make_picture(void *context, i64 item, int worker)
     const struct pictures *pictures = context;
     struct glyph *glyph = &pictures->list->items[item];
     struct clip drawn, small;
-    struct text png = {0}, colours = {0};
-    if (font_picture(&drawn, &colours, &pictures->fonts[worker], glyph->index) < 0)
+    struct text png = {0}, looks = {0};
+    if (font_picture(&drawn, &looks, &pictures->fonts[worker], glyph->index) < 0)
         return -1;
-    glyph->colours = colours.data;
+    glyph->looks = looks.data;
     clip_resize(&small, &drawn, pictures->corpus->size, pictures->corpus->size);
     image_encode_png(&png, small.pixels, small.height, small.width);
     char *name = path_join("image", glyph->file);
@@ -36,7 +36,7 @@ int make_pictures(struct corpus *corpus, struct glyph_list *list, const struct f
     fonts_close(pictures.fonts);
     for (i64 i = 0; i < list->count && status == 0; i++) {
         const struct glyph *glyph = &list->items[i];
-        char *caption = string_format("%s, %s", glyph->caption, glyph->colours);
+        char *caption = string_format("%s, %s", glyph->caption, glyph->looks);
         corpus_caption(corpus, glyph->part, "image", glyph->file, caption, NULL);
         memory_free(caption);
     }

@@ -1,4 +1,5 @@
-/* Colours by name: what CSS calls by one of the basic terms (CSS Color 4, section 6.1), and what is said of pixels. */
+/* Forms, and colours by name: what CSS calls by one of the basic terms (CSS Color 4, section 6.1), and what is said of
+ * pixels. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -100,12 +101,30 @@ static void every_colour_has_a_name(void **state)
                 assert_in_range(colour_of(red, green, blue), 0, COLOURS - 1);
 }
 
+static void forms_are_those_of_their_rectangles(void **state)
+{
+    static const struct {
+        i64 pixels, height, width;
+        const char *said;
+    } forms[] = {{60, 10, 10, ""},          {78, 10, 10, "round"},     {78, 12, 10, ""},      {99, 10, 10, "square"},
+                 {139, 14, 10, ""},         {75, 15, 10, "tall"},      {149, 10, 15, "wide"}, {44, 10, 10, "thin"},
+                 {67, 10, 15, "wide thin"}, {67, 15, 10, "tall thin"}, {1, 1, 1, "square"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(forms); i++) {
+        struct text said = {0};
+        form_say(&said, forms[i].pixels, forms[i].height, forms[i].width);
+        assert_string_equal(said.length ? said.data : "", forms[i].said);
+        text_release(&said);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(colours_have_the_names_of_css),
         cmocka_unit_test(the_most_frequent_are_said_first),
         cmocka_unit_test(every_colour_has_a_name),
+        cmocka_unit_test(forms_are_those_of_their_rectangles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

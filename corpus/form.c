@@ -1,0 +1,20 @@
+/* What form a thing has, in words, by the rectangle around it and by how much of that it fills. */
+#include "corpus/corpus.h"
+
+/* A disc fills 0.785 of its rectangle. */
+static const char *body_of(double filled, double height, double width)
+{
+    bool even = height < 1.18 * width && width < 1.18 * height;
+    if (height > 1.4 * width)
+        return "tall";
+    if (width > 1.4 * height)
+        return "wide";
+    return !even || filled < 0.74 ? "" : filled < 0.92 ? "round" : "square";
+}
+
+void form_say(struct text *out, i64 pixels, i64 height, i64 width)
+{
+    double filled = (double)pixels / (double)(height * width);
+    const char *body = body_of(filled, (double)height, (double)width), *thin = filled < 0.45 ? "thin" : "";
+    text_printf(out, "%s%s%s", body, *body && *thin ? " " : "", thin);
+}
