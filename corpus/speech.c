@@ -6,23 +6,26 @@
 
 enum { RATE_HZ = 16000, FRAME = RATE_HZ / 50, MARGIN = RATE_HZ * 80 / 1000 };
 
-/* A voice is an accent and a variant of espeak-ng: training hears all pairs, each a few times, two thirds of them in
- * the two accents most spoken. */
-static const char *const train_accents[] = {"en-us", "en-us", "en-gb", "en-gb", "en-gb-x-rp", "en-gb-scotland"};
-static const char *const train_variants[] = {
-    "f1",     "f2",     "f4",    "m1",      "m3",     "m5",      "m6",     "m7",     "m8",     "Alex",
-    "Alicia", "Andy",   "Annie", "Denis",   "Diogo",  "Gene",    "Hugo",   "Lee",    "Marco",  "Mario",
-    "Mike",   "adam",   "anika", "antonio", "aunty",  "belinda", "david",  "edward", "linda",  "max",
-    "michel", "miguel", "paul",  "pedro",   "robert", "sandro",  "shelby", "steph",  "travis", "victor"};
-/* The held-out ones share no variant with it, nor, in test, the accent. */
-static const char *const held_out_voices[PARTS][2] = {
-    [PART_VALIDATION] = {"en-us+f5", "en-gb+m2"}, [PART_TEST] = {"en-gb-x-gbclan+f3", "en-gb-x-gbcwmd+m4"}};
+/* Language and variant; the held-out ones share neither variant nor, in test, accent with training. */
+static const char *const train_voices[] = {
+    "en-us",        "en-us+f1",       "en-us+m1",    "en-us+m7",      "en-gb",         "en-gb+f4",
+    "en-gb+m3",     "en-gb-scotland", "en-029+m6",   "en-gb-x-rp+f2", "en-gb-x-rp+m5", "en-gb-scotland+f4",
+    "en-us+Alicia", "en-us+Andy",     "en-gb+Annie", "en-us+Denis",   "en-gb+Gene",    "en-us+Hugo",
+    "en-gb+Lee",    "en-us+Linda",    "en-us+Mario", "en-us+Steph",   "en-gb+anika",   "en-us+m8"};
+static const char *const validation_voices[] = {"en-us+f5", "en-gb+m2"};
+static const char *const test_voices[] = {"en-gb-x-gbclan+f3", "en-gb-x-gbcwmd+m4"};
+static const struct {
+    const char *const *names;
+    i64 count;
+} voices[PARTS] = {{train_voices, COUNT_OF(train_voices)},
+                   {validation_voices, COUNT_OF(validation_voices)},
+                   {test_voices, COUNT_OF(test_voices)}};
 
 struct recording {
     enum part part;
     struct text said;
     struct utterance utterance;
-    char file[24], voice[40];
+    char file[24];
 };
 
 struct speech {
@@ -108,32 +111,23 @@ static int record(void *context, i64 item, int worker)
     return status;
 }
 
-static void choose_voice(struct recording *recording, struct rng_key key, i64 item)
-{
-    const char *held_out = held_out_voices[recording->part][item % 2];
-    i64 accent = rng_below(key, COUNT_OF(train_accents), DRAW_VOICE, (u32)item, 2, 0);
-    i64 variant = rng_below(key, COUNT_OF(train_variants), DRAW_VOICE, (u32)item, 3, 0);
-    if (held_out)
-        snprintf(recording->voice, sizeof recording->voice, "%s", held_out);
-    else
-        snprintf(recording->voice, sizeof recording->voice, "%s+%s", train_accents[accent], train_variants[variant]);
-}
-
-/* Of each part three in five are single words, the rest are sentences. */
+/* Of each part three in five are single words, each by another voice every time it comes round; the rest are sentences.
+ */
 static void plan_recording(struct recording *recording, struct rng_key key, enum part part, i64 index, i64 item)
 {
-    i64 turn = index % 5, count = index / 5 * 3 + turn;
+    i64 turn = index % 5, count = index / 5 * 3 + turn, round = count / spoken_words_count;
+    i64 voice = (index + round) % voices[part].count;
     *recording = (struct recording){.part = part};
     if (turn < 3) {
         const char *word = spoken_words[count % spoken_words_count];
         text_append(&recording->said, word, (i64)strlen(word));
+        voice = (count % spoken_words_count + round) % voices[part].count;
     } else {
         phrase_draw(&recording->said, part, key, (u32)item);
     }
-    choose_voice(recording, key, item);
     recording->utterance = (struct utterance){
         .text = recording->said.data,
-        .voice = recording->voice,
+        .voice = voices[part].names[voice],
         .speed = (int)(130 + rng_below(key, 61, DRAW_VOICE, (u32)item, 0, 0)),
         .pitch = (int)(25 + rng_below(key, 51, DRAW_VOICE, (u32)item, 1, 0)),
     };

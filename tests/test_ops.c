@@ -48,17 +48,43 @@ static void on_the_cpu_they_are_plain_loops(void **state)
     check_all(&device, &(struct check_scope){.workers = true});
 }
 
-static void with_avx2_they_are_plain_loops(void **state)
+static bool is_same(const struct kernels *a, const struct kernels *b, const char *op)
+{
+#define SAME(name, arguments, names)                                                                                   \
+    if (strcmp(op, #name) == 0)                                                                                        \
+        return a->name == b->name;
+    WEFT_OPS(SAME)
+    return false;
+}
+
+/* Those kernels that the level has to itself. */
+static void check_level(const char *level, const struct kernels *fastest)
 {
     struct device device;
-    (void)state;
+    const struct op_case *c;
+    setenv("WEFT_CPU", level, 1);
     device_open_cpu(&device);
-    if (device.ops == &cpu_v3_kernels)
-        skip(); /* done above */
-    device.ops = &cpu_v3_kernels;
-    device.level = CPU_LEVEL_V3;
-    device.has_bf16 = false;
-    check_all(&device, &(struct check_scope){.few = true});
+    for (i64 i = 0; (c = case_at(i)) != NULL; i++)
+        if (is_wanted(c) && !is_same(device.ops, fastest, c->name) &&
+            case_check(c, &device, &(struct check_scope){.few = true}) != 0)
+            fail_msg("%s: %s", device_name(&device), error_text());
+    device_close(&device);
+    unsetenv("WEFT_CPU");
+}
+
+static void at_each_level_they_are_plain_loops(void **state)
+{
+    struct device device;
+    const struct kernels *fastest;
+    (void)state;
+    if (getenv("WEFT_CPU"))
+        skip();
+    device_open_cpu(&device);
+    fastest = device.ops;
+    device_close(&device);
+    check_level("v3", fastest);
+    check_level("v4", fastest);
+    check_level("pairs", fastest);
 }
 
 /* What an op is handed is device memory, as far as it says. */
@@ -252,7 +278,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_has_a_case),
         cmocka_unit_test(on_the_cpu_they_are_plain_loops),
-        cmocka_unit_test(with_avx2_they_are_plain_loops),
+        cmocka_unit_test(at_each_level_they_are_plain_loops),
         cmocka_unit_test(behind_the_wall_they_are_plain_loops),
         cmocka_unit_test(what_is_wrong_is_found),
         cmocka_unit_test(meta_counts_them),
