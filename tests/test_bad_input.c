@@ -363,11 +363,11 @@ static void options_that_cannot_be_followed_are_refused(void **state)
 }
 
 /* Known where a stage left its settings beside the model. */
-static void guidance_of_a_model_that_had_all_prompts_is_warned_of(void **state)
+static void guidance_of_a_model_that_had_all_prompts_is_spoken_of(void **state)
 {
     static const struct {
         const char *settings;
-        bool warned;
+        bool told;
     } rows[] = {{"{\"pack\":{\"condition_drop\":0.0}}", true},
                 {"{\"from\":null,\"pack\":{\"condition_drop\":0}}", true},
                 {"{\"pack\":{\"condition_drop\":0.1}}", false},
@@ -386,8 +386,8 @@ static void guidance_of_a_model_that_had_all_prompts_is_warned_of(void **state)
         assert_null(strstr(complained.data, "guidance"));
         assert_int_equal(
             WEFT("generate", "../model", "--prompt", "a", "--to", "image", "-o", "out.png", "--guidance", "2"), 0);
-        bool warned = strstr(complained.data, "warning: guidance 2: ../model was trained with") != NULL;
-        assert_int_equal(warned, i < COUNT_OF(rows) && rows[i].warned);
+        bool told = strstr(complained.data, "guidance 2: ../model never made media without a prompt") != NULL;
+        assert_int_equal(told, i < COUNT_OF(rows) && rows[i].told);
         memory_free(text);
     }
     memory_free(path);
@@ -497,7 +497,7 @@ int main(void)
         cmocka_unit_test(models_are_refused_by_file),
         cmocka_unit_test(tokenizers_of_another_model_are_refused),
         cmocka_unit_test(options_that_cannot_be_followed_are_refused),
-        cmocka_unit_test(guidance_of_a_model_that_had_all_prompts_is_warned_of),
+        cmocka_unit_test(guidance_of_a_model_that_had_all_prompts_is_spoken_of),
         cmocka_unit_test(sub_models_that_do_not_fit_are_refused),
         cmocka_unit_test(shards_are_refused_by_place),
     };
