@@ -384,8 +384,8 @@ void studio_check_guidance(const struct studio *s, double guidance)
                       *from = settings ? json_get(settings, "from") : NULL;
     bool began = !from || json_kind(from) == JSON_NULL;
     if (drop && began && json_number(drop, 1) == 0)
-        log_info("guidance %g: %s never made media without a prompt; pack.condition_drop 0.1 would teach it to", guidance,
-                 s->directory);
+        log_info("guidance %g: %s never made media without a prompt; pack.condition_drop 0.1 would teach it to",
+                 guidance, s->directory);
     json_free(j);
     memory_free(path);
 }

@@ -62,7 +62,7 @@ struct studio_options {
     struct draft_counts *draft_counts;
     struct progress *bar;
 };
-/* Says so where the model's own folder tells that it never made media without a prompt: guidance goes by how it does. */
+/* Says where the model's own folder tells that it never made media without a prompt: guidance goes by how it does. */
 void studio_check_guidance(const struct studio *studio, double guidance);
 /* Of a studio on the meta backend answers stay empty: steps are run that take as much memory as any. */
 int studio_generate(struct answer *answers, struct studio *studio, const struct generate_request *requests, i64 count,
