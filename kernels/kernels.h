@@ -661,8 +661,8 @@ bool device_replay(struct device *device, struct recordings *recordings, const v
 bool device_recorded(struct device *device, struct recordings *recordings);
 
 enum backend { BACKEND_CPU, BACKEND_CUDA, BACKEND_META };
-/* x86-64-v3 (AVX2); -v4 (AVX-512); v4 and products of whole numbers by the instruction for them; these and products by
- * the instruction for pairs of bf16; v4 and products on tiles. */
+/* x86-64-v3 (AVX2); -v4 (AVX-512); v4 and products of whole numbers by VNNI; these and products by
+ * the instruction for pairs of bf16; VNNI's and products on tiles. */
 enum cpu_level { CPU_LEVEL_V3, CPU_LEVEL_V4, CPU_LEVEL_VNNI, CPU_LEVEL_PAIRS, CPU_LEVEL_AMX };
 struct device {
     const struct kernels *ops;
