@@ -241,17 +241,18 @@ static int check_finished(const struct runner *run, const char *folder, const st
     char *path = path_join(folder, "done.json");
     struct json *done = NULL;
     struct text names = {0};
-    int status = load_if_there(&done, path, folder, run->redo);
+    bool anew = run->redo || s->kind->each_time;
+    int status = load_if_there(&done, path, folder, anew);
     const struct json *was = json_get(done, "identity");
     text_append(&names, "", 0);
     if (was)
         compare_identities(&names, was, identity, s, run->recipe.run);
-    if (status == 0 && was && names.length == 0)
+    if (status == 0 && was && names.length == 0 && !s->kind->each_time)
         status = SKIPPED;
     else if (status == 0 && file_exists(folder) && !file_exists(path))
         status = refuse_foreign(folder);
     else if (status == 0 && file_exists(folder))
-        status = run->redo ? directory_remove(folder) : refuse_change(folder, was, identity, names.data);
+        status = anew ? directory_remove(folder) : refuse_change(folder, was, identity, names.data);
     text_release(&names);
     json_free(done);
     memory_free(path);

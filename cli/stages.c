@@ -44,8 +44,8 @@ const struct stage_kind stage_kinds[] = {
     KIND("generate", "make samples of every kind and compare them with their originals", samples_table,
          samples_settings, samples_stage, LIGHT),
     KIND("export", "write the text backbone for other software", export_table, export_settings, export_stage, LIGHT),
-    {"report", "write report.html", report_table, 0, report_stage, LIGHT},
-    {NULL, NULL, NULL, 0, NULL, LIGHT},
+    {"report", "write report.html", report_table, 0, report_stage, LIGHT, .each_time = true},
+    {NULL},
 };
 
 const struct stage_kind *stage_kind_find(const char *name)

@@ -15,6 +15,7 @@ struct stage_kind {
     size_t settings_bytes;
     int (*run)(const void *settings, const struct stage *stage); /* 0, -1 or STAGE_INTERRUPTED */
     enum stage_work work;
+    bool each_time; /* never done before: it shows what the others made, and takes no time */
 };
 extern const struct stage_kind stage_kinds[];               /* ends with a NULL name */
 const struct stage_kind *stage_kind_find(const char *name); /* NULL if there is none */

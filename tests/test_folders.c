@@ -131,6 +131,31 @@ static void an_edit_of_equal_length_is_seen(void **state)
     (void)state;
 }
 
+static void a_page_is_of_the_stages_as_they_are(void **state)
+{
+    char *recipe = in_folder("paged.yaml"), *page = in_folder("paged/report.html");
+    struct text yaml = {0}, html = {0};
+    put("pages/a.txt", "the first text\n");
+    text_printf(&yaml,
+                "run: %s/paged\nstages:\n  bpe: {kind: tokenizer-text, data: %s/pages, vocabulary: 300}\n"
+                "  page: {kind: report}\n",
+                folder, folder);
+    put("paged.yaml", yaml.data);
+    assert_int_equal(WEFT("run", recipe), 0);
+    assert_int_equal(WEFT("run", recipe, "bpe.vocabulary=310"), 1);
+    assert_int_equal(WEFT("run", recipe, "bpe.vocabulary=310", "--redo"), 0);
+    assert_int_equal(file_read(&html, page), 0);
+    expect_in(&html, ">310<");
+    assert_null(strstr(html.data, ">300<"));
+    assert_int_equal(WEFT("run", recipe, "page"), 0); /* a stage made alone shows, too */
+    expect_in(&complained, "page: done in");
+    text_release(&yaml);
+    text_release(&html);
+    memory_free(recipe);
+    memory_free(page);
+    (void)state;
+}
+
 /* Files of the source tree have not changed for a while, so that what they hash to is kept. */
 static void contents_are_read_once(void **state)
 {
@@ -416,6 +441,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_edit_of_equal_length_is_seen),
+        cmocka_unit_test(a_page_is_of_the_stages_as_they_are),
         cmocka_unit_test(contents_are_read_once),
         cmocka_unit_test(inspect_says_what_becomes_of_every_file),
         cmocka_unit_test(a_killed_prepare_goes_on_to_the_same_bytes),
