@@ -68,10 +68,12 @@ static int open_source(struct mixer *m, const struct source_list *list, i64 i, c
         return error_set("source %s: no sample of a mixture above 0 in part %s", m->names[i], part);
     if (list->count && list->values[i].epochs > 0)
         loader_limit(l, list->values[i].epochs);
-    if (shard_meta_hash(&l->shards.meta) != shard_meta_hash(&m->loaders[0]->shards.meta))
-        return error_set("sources %s and %s were made with different tokenizers; prepare both with the same",
-                         m->names[0], m->names[i]);
-    return 0;
+    char *difference = shard_meta_difference(&m->loaders[0]->shards.meta, &l->shards.meta);
+    if (difference)
+        error_set("sources %s and %s were made with other tokenizers (%s); prepare both with the same", m->names[0],
+                  m->names[i], difference);
+    memory_free(difference);
+    return difference ? -1 : 0;
 }
 
 struct mixer *mixer_open(const struct source_list *list, const char *part, const struct loader_settings *settings,

@@ -61,6 +61,24 @@ u64 shard_meta_hash(const struct shard_meta *meta)
     return hash;
 }
 
+char *shard_meta_difference(const struct shard_meta *a, const struct shard_meta *b)
+{
+    const struct {
+        const char *tokenizer, *key;
+        i64 a, b;
+    } numbers[] = {{"text", "vocabulary", a->vocabulary, b->vocabulary},
+                   {"vision", "bits", a->bits, b->bits},
+                   {"vision", "cell_features", a->cell_features, b->cell_features},
+                   {"vision", "stride", a->stride, b->stride},
+                   {"audio", "levels", a->levels, b->levels},
+                   {"audio", "codes", a->codes, b->codes}};
+    for (i64 i = 0; i < COUNT_OF(numbers); i++)
+        if (numbers[i].a != numbers[i].b)
+            return string_format("%s: %s %lld and %lld", numbers[i].tokenizer, numbers[i].key, (long long)numbers[i].a,
+                                 (long long)numbers[i].b);
+    return shard_meta_hash(a) == shard_meta_hash(b) ? NULL : string_copy("vision: its shapes");
+}
+
 int shard_meta_save(const struct shard_meta *meta, const char *directory)
 {
     char *path = path_join(directory, "shards.json");

@@ -158,11 +158,12 @@ static int read_meta(struct shards *s, const char *directory, const char *part)
     struct shard_meta meta;
     char *above = part ? string_copy(directory) : path_join(directory, "..");
     int status = shard_meta_load(&meta, above);
-    if (status == 0 && s->folder_count > 1 && shard_meta_hash(&meta) != shard_meta_hash(&s->meta))
-        status = error_set("%s: its shards.json differs from that of %s: made with other tokenizers; prepare both with "
-                           "the same",
-                           above, s->folders[0].directory);
+    char *difference = status == 0 && s->folder_count > 1 ? shard_meta_difference(&s->meta, &meta) : NULL;
+    if (difference)
+        status = error_set("%s and %s were made with other tokenizers (%s); prepare both with the same",
+                           s->folders[0].directory, above, difference);
     s->meta = meta;
+    memory_free(difference);
     memory_free(above);
     return status;
 }

@@ -73,6 +73,9 @@ struct shard_meta {
 struct token_sizes shard_token_sizes(const struct shard_meta *meta);
 int shard_meta_load(struct shard_meta *meta, const char *directory);
 int shard_meta_save(const struct shard_meta *meta, const char *directory);
+/* What tells a from b, of whose tokenizers one is another or lacks: "vision: bits 32 and 0". NULL: the same. Caller
+ * frees. */
+char *shard_meta_difference(const struct shard_meta *a, const struct shard_meta *b);
 /* Bytes of a part's payload, but for notes; -1 if meta has no such parts. */
 i64 shard_payload_bytes(const struct shard_meta *meta, const struct shard_part *part);
 
