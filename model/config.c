@@ -286,6 +286,7 @@ static const struct key weft_keys[] = {
     KEY("mtp_width", INTEGER, mtp_width),
     KEY("video_window", INTEGER, window),
     KEY("time_pairs", INTEGER, t_pairs),
+    KEY("zero_init", FLAG, zero_init),
 };
 #undef KEY
 

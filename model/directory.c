@@ -22,6 +22,7 @@ static struct json *weft_json(const struct model_config *c)
     json_set(w, "mtp", json_of_bool(c->mtp));
     json_set(w, "mtp_width", json_of_integer(c->mtp_width));
     json_set(w, "time_pairs", json_of_integer(c->t_pairs));
+    json_set(w, "zero_init", json_of_bool(c->zero_init));
     json_set(w, "video_window", json_of_integer(c->window));
     return w;
 }

@@ -22,6 +22,7 @@ struct model_config {
     i64 first_moe_layer; /* layers before it are dense */
     bool tied;
     double rope_theta, norm_eps, norm_min, init_std;
+    bool zero_init; /* what attention and feed-forwards add begins as zero, so each layer as the identity */
     i64 max_positions;
     i64 pad_id, bos_id, eos_id;
     /* under its key "weft": what other software ignores */

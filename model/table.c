@@ -64,11 +64,13 @@ static struct weight *matrix(struct builder *b, const char *name, const char *pr
     return end_row(b, name);
 }
 
-static struct weight *layer_matrix(struct builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
-                                   i64 columns, enum tensor_axis axis)
+/* The last factor of what a layer adds to the residual stream. */
+static struct weight *output_matrix(struct builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
+                                    i64 columns)
 {
-    struct weight *w = matrix(b, name, prefix, disk, rows, columns, axis);
+    struct weight *w = matrix(b, name, prefix, disk, rows, columns, AXIS_COLUMNS);
     w->spec.fp8 = true;
+    w->spec.init = b->model->config.zero_init ? INIT_ZEROS : INIT_NORMAL;
     return w;
 }
 
@@ -117,7 +119,7 @@ static void attention_rows(struct builder *b, struct layer_weights *l, const cha
     b->row.tensor_axis = AXIS_ROWS;
     l->qkv = end_row(b, name);
     snprintf(name, sizeof name, "%s.out", stem);
-    l->out = layer_matrix(b, name, at, "o_proj.weight", width, q, AXIS_COLUMNS);
+    l->out = output_matrix(b, name, at, "o_proj.weight", width, q);
     snprintf(name, sizeof name, "%s.norm2", stem);
     l->norm2 = norm(b, name, prefix, "post_attention_layernorm.weight", width);
 }
@@ -130,7 +132,7 @@ static void dense_rows(struct builder *b, struct layer_weights *l, const char *s
     snprintf(name, sizeof name, "%s.gate_up", stem);
     l->gate_up = gate_up(b, name, at, dense_width, width);
     snprintf(name, sizeof name, "%s.down", stem);
-    l->down = layer_matrix(b, name, at, "down_proj.weight", width, dense_width, AXIS_COLUMNS);
+    l->down = output_matrix(b, name, at, "down_proj.weight", width, dense_width);
 }
 
 static void router_rows(struct builder *b, struct layer_weights *l, const char *stem, const char *prefix)
@@ -172,6 +174,7 @@ static void expert_rows(struct builder *b, struct layer_weights *l, const char *
     snprintf(name, sizeof name, "%s.experts_gate_up", stem);
     l->experts_gate_up = end_row(b, name);
     begin_layer_row(b, c->experts, c->width, c->expert_width);
+    b->row.init = c->zero_init ? INIT_ZEROS : INIT_NORMAL;
     piece(b, c->width, at, "down_proj.weight");
     snprintf(b->fused, sizeof b->fused, "%smlp.experts.down_proj", prefix);
     b->row.fused = b->fused;
@@ -194,8 +197,7 @@ static void moe_rows(struct builder *b, struct layer_weights *l, const char *ste
     snprintf(name, sizeof name, "%s.shared_gate_up", stem);
     l->shared_gate_up = gate_up(b, name, at, c->shared_experts * c->expert_width, c->width);
     snprintf(name, sizeof name, "%s.shared_down", stem);
-    l->shared_down =
-        layer_matrix(b, name, at, "down_proj.weight", c->width, c->shared_experts * c->expert_width, AXIS_COLUMNS);
+    l->shared_down = output_matrix(b, name, at, "down_proj.weight", c->width, c->shared_experts * c->expert_width);
 }
 
 static void backbone_rows(struct builder *b)

@@ -82,19 +82,24 @@ static void keep_routes(struct whole *w)
     w->options = (struct forward_options){.routes = routes, .recompute = true};
 }
 
+static void open_model(struct whole *w, const struct model_config *c)
+{
+    i32 *topk = arena_alloc(&arena, SAMPLES * 4);
+    toy_open(&w->model, &device, c, true);
+    tape_open(&w->tape, &device, DTYPE_F32, (i64)1 << 30);
+    toy_batch_init(&w->batch, &arena, SAMPLES, key, 0);
+    submodel_full(&w->sub, c);
+    for (i32 i = 0; i < SAMPLES; i++)
+        topk[i] = 1 + (i32)(i % c->topk);
+    w->sub.sample_topk = topk;
+    make_coefficients(w);
+}
+
 static void whole_open(struct whole *w, unsigned parts)
 {
     struct model_config c = toy_config(LAYERS, parts);
     c.init_std = 0.1; /* larger ones make attention too sharp for differences */
-    i32 *topk = arena_alloc(&arena, SAMPLES * 4);
-    toy_open(&w->model, &device, &c, true);
-    tape_open(&w->tape, &device, DTYPE_F32, (i64)1 << 30);
-    toy_batch_init(&w->batch, &arena, SAMPLES, key, 0);
-    submodel_full(&w->sub, &c);
-    for (i32 i = 0; i < SAMPLES; i++)
-        topk[i] = 1 + (i32)(i % c.topk);
-    w->sub.sample_topk = topk;
-    make_coefficients(w);
+    open_model(w, &c);
 }
 
 static void cut(struct submodel *sub)
@@ -253,12 +258,36 @@ static void what_a_sub_model_leaves_out_has_none(void **state)
     expect_gradients(TOY_ALL, true);
 }
 
+/* Draws go by a weight's name, so that all but layers are alike; a dense one, routed and shared experts are tried. */
+static double loss_at_init(i64 layers, bool zero_init)
+{
+    static struct whole w;
+    struct forward out;
+    struct model_config c = toy_config(layers, TOY_ALL);
+    c.zero_init = zero_init;
+    open_model(&w, &c);
+    weights_init(&w.model.weights, 3); /* with the norms' ones */
+    double value = loss(&out, &w, false);
+    whole_close(&w);
+    return value;
+}
+
+static void layers_may_begin_as_the_identity(void **state)
+{
+    (void)state;
+    double two = loss_at_init(2, true), four = loss_at_init(LAYERS, true);
+    if (two != four)
+        fail_msg("loss of two layers %.9g, of %d %.9g", two, LAYERS, four);
+    assert_true(fabs(loss_at_init(LAYERS, false) - four) > 0.01);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_weight_has_the_gradient_of_the_loss),
         cmocka_unit_test(tied_embeddings_have_the_gradient_of_both),
         cmocka_unit_test(what_a_sub_model_leaves_out_has_none),
+        cmocka_unit_test(layers_may_begin_as_the_identity),
     };
     test_device_open(&device);
     workers_start(1);

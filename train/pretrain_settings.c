@@ -51,6 +51,8 @@ const struct setting pretrain_table[] = {
     ROW(model.mtp, "model.mtp", BOOL, "true", 0, 0, NULL, "one multi-token-prediction block"),
     ROW(model.rope_theta, "model.rope_theta", NUMBER, "1000000", 1, 1e12, NULL, "base of rotary positions"),
     ROW(model.init_std, "model.init_std", NUMBER, "0.02", 0, 10, NULL, "standard deviation of initial weights"),
+    ROW(model.zero_init, "model.zero_init", BOOL, "false", 0, 0, NULL,
+        "what attention and feed-forwards add begins as zero, so each layer as the identity"),
     ROW(model.vit_layers, "model.vit_layers", INTEGER, "2", 0, VIT_LAYERS_MOST, NULL, "layers of the vision encoder"),
     ROW(model.vit_width, "model.vit_width", INTEGER, "96", 2, 1e5, NULL, "its width"),
     ROW(model.vit_heads, "model.vit_heads", INTEGER, "3", 1, 1024, NULL, "its heads"),
