@@ -11,8 +11,8 @@ static const char usage[] = "usage: weft-corpus -o DIR [options]\n"
                             "  -o DIR            where to; made if needed, must not hold a corpus yet\n"
                             "  --seed N          every draw depends on it (default 1)\n"
                             "  --glyphs N        pictures with their names, forms and colours (default 1500)\n"
-                            "  --clips N         short videos with a sentence each (default 720)\n"
-                            "  --spoken N        spoken words and sentences (default 4000)\n"
+                            "  --clips N         short videos with a sentence each (default 1440)\n"
+                            "  --spoken N        spoken words and sentences (default 8000)\n"
                             "  --text-bytes N    text in several languages (default 6000000)\n"
                             "  --size N          height and width of pictures, even, 16 to 128 (default 64)\n";
 
@@ -160,7 +160,7 @@ int main(int count, char **arguments)
 {
     if (count == 2 && strcmp(arguments[1], speaker_option) == 0)
         return speaker_serve();
-    struct corpus corpus = {.glyphs = 1500, .clips = 720, .spoken = 4000, .text_bytes = 6000000, .size = 64};
+    struct corpus corpus = {.glyphs = 1500, .clips = 1440, .spoken = 8000, .text_bytes = 6000000, .size = 64};
     int status = parse_options(&corpus, count, arguments);
     if (status > 0)
         return 0;
