@@ -22,7 +22,6 @@ struct model_config {
     i64 first_moe_layer; /* layers before it are dense */
     bool tied;
     double rope_theta, norm_eps, norm_min, init_std;
-    bool zero_init; /* what attention and feed-forwards add begins as zero, so each layer as the identity */
     i64 max_positions;
     i64 pad_id, bos_id, eos_id;
     /* under its key "weft": what other software ignores */
@@ -33,9 +32,10 @@ struct model_config {
     i64 vit_layers, vit_width, vit_heads;
     i64 levels, codes; /* of audio; 0: none */
     bool mtp;
-    i64 mtp_width; /* of its feed-forward; 0, until a model is opened: dense_width, or else that of top-k experts */
-    i64 window;    /* earlier latent frames that a frame of a clip sees; 0: all */
-    i64 t_pairs;   /* pairs of a head that turn by time: floor(D/2 * 20/64) */
+    i64 mtp_width;  /* of its feed-forward; 0, until a model is opened: dense_width, or else that of top-k experts */
+    i64 window;     /* earlier latent frames that a frame of a clip sees; 0: all */
+    i64 t_pairs;    /* pairs of a head that turn by time: floor(D/2 * 20/64) */
+    bool zero_init; /* what attention and feed-forwards add begins as zero, so each layer as the identity */
 };
 int model_config_check(const struct model_config *config); /* -1 and what does not fit */
 struct token_sizes model_token_sizes(const struct model_config *config);

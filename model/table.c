@@ -64,13 +64,18 @@ static struct weight *matrix(struct builder *b, const char *name, const char *pr
     return end_row(b, name);
 }
 
-/* The last factor of what a layer adds to the residual stream. */
+/* Of the last factors of what a layer adds to the residual stream. */
+static enum weight_init output_init(const struct builder *b)
+{
+    return b->model->config.zero_init ? INIT_ZEROS : INIT_NORMAL;
+}
+
 static struct weight *output_matrix(struct builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
                                     i64 columns)
 {
     struct weight *w = matrix(b, name, prefix, disk, rows, columns, AXIS_COLUMNS);
     w->spec.fp8 = true;
-    w->spec.init = b->model->config.zero_init ? INIT_ZEROS : INIT_NORMAL;
+    w->spec.init = output_init(b);
     return w;
 }
 
@@ -174,7 +179,7 @@ static void expert_rows(struct builder *b, struct layer_weights *l, const char *
     snprintf(name, sizeof name, "%s.experts_gate_up", stem);
     l->experts_gate_up = end_row(b, name);
     begin_layer_row(b, c->experts, c->width, c->expert_width);
-    b->row.init = c->zero_init ? INIT_ZEROS : INIT_NORMAL;
+    b->row.init = output_init(b);
     piece(b, c->width, at, "down_proj.weight");
     snprintf(b->fused, sizeof b->fused, "%smlp.experts.down_proj", prefix);
     b->row.fused = b->fused;
