@@ -117,9 +117,9 @@ static void some_spectra(float *m, const struct mel *mel, struct matrix x, i64 s
         device->ops->multiply_rows(device, magnitude, response, spectra);
     device->ops->matmul(device, bands, magnitude, false, matrix_of(mel->matrix, DTYPE_F32, mel->bands, mel->bins), true,
                         false);
-    for (i64 row = 0; row < x.rows; row++)
-        device->ops->map(device, matrix_of(m + row * kept * mel->bands, DTYPE_F32, kept, mel->bands),
-                         matrix_rows(bands, row * spectra + skip, kept), MAP_LOG, floor_magnitude);
+    struct matrix inner = matrix_of(matrix_rows(bands, skip, 1).data, DTYPE_F32, x.rows, kept * mel->bands);
+    inner.stride = spectra * mel->bands;
+    device->ops->map(device, matrix_of(m, DTYPE_F32, inner.rows, inner.columns), inner, MAP_LOG, floor_magnitude);
     arena_reset(arena, mark);
 }
 

@@ -6,7 +6,7 @@ struct job {
     bool add;
     i64 tile;
 };
-enum { SCATTER_COLUMNS = 64 };
+enum { SCATTER_COLUMNS = 32 };
 
 INLINED void gather_row(void *out, const void *x, i64 n, bool add, enum dtype out_dtype, enum dtype dtype)
 {

@@ -45,8 +45,8 @@ static void run_tile(void *context, i64 tile, int worker)
 static void run_segments(void *context, i64 index, int worker)
 {
     const struct job *job = context;
-    i64 row = index * job->tiling.rows, elements = job->out.rows * job->out.columns;
-    struct matrix part = matrix_rows(job->out, row, min_i64(job->tiling.rows, job->out.rows - row));
+    i64 rows = tile_rows(job->out.columns), row = index * rows, elements = job->out.rows * job->out.columns;
+    struct matrix part = matrix_rows(job->out, row, min_i64(rows, job->out.rows - row));
     (void)worker;
     for (i64 segment = 0; segment < job->tiling.segments; segment++)
         CPU(store_sums)(part, job->segments + segment * elements + row * part.columns, job->add || segment > 0);
@@ -75,5 +75,5 @@ void CPU(matmul)(struct device *device, struct matrix out, struct matrix a, bool
         CPU(gemm_share)(&job.panels, b, transpose_b);
     workers_run(job.panels.count + job.row_tiles * job.column_tiles * job.tiling.segments, run_tile, &job);
     if (job.segments)
-        workers_run(job.row_tiles, run_segments, &job);
+        workers_run(ceil_div(m, tile_rows(n)), run_segments, &job);
 }

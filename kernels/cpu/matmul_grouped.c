@@ -1,5 +1,7 @@
 #include "kernels/cpu/few_groups.h"
 
+#include <stdlib.h>
+
 enum { SLOT_GATE_UP, SLOT_PIECES = 7 };
 
 struct job {
@@ -11,6 +13,21 @@ struct job {
     struct piece *pieces;
     u8 *written;
 };
+
+static int longer_first(const void *a, const void *b)
+{
+    const struct piece *x = a, *y = b;
+    return x->rows != y->rows ? (x->rows < y->rows) - (x->rows > y->rows) : (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* The longest first: groups differ, and for the piece that ends last the other workers wait. */
+static i64 cut_pieces(struct job *job, i64 most)
+{
+    job->pieces = CPU(scratch)(0, SLOT_PIECES, pieces_bound(job->groups, most) * (i64)sizeof *job->pieces);
+    i64 count = cut_few_rows(job->pieces, job->groups, most);
+    qsort(job->pieces, (size_t)count, sizeof *job->pieces, longer_first);
+    return count;
+}
 
 /* What decoding leaves of a group may be one row; what that was rounded up by comes out zero. */
 static void run_rows(void *context, i64 tile, int worker)
@@ -44,10 +61,9 @@ void CPU(matmul_grouped)(struct device *device, struct matrix out, struct matrix
             (long long)out.columns, (long long)a.rows, (long long)a.columns, (long long)experts, (long long)slice_rows,
             (long long)w.columns);
     struct job job = {.out = out, .a = a, .w = w, .experts = experts, .transpose = transpose, .groups = groups};
-    job.pieces = CPU(scratch)(0, SLOT_PIECES, pieces_bound(groups, ROWS_MOST) * (i64)sizeof *job.pieces);
     job.columns = even_columns(out.columns);
     job.column_tiles = ceil_div(out.columns, job.columns);
-    workers_run(cut_few_rows(job.pieces, groups, ROWS_MOST) * job.column_tiles, run_rows, &job);
+    workers_run(cut_pieces(&job, ROWS_MOST) * job.column_tiles, run_rows, &job);
 }
 
 /* ---- SwiGLU behind the product ---- */
@@ -110,10 +126,9 @@ void CPU(matmul_grouped_swiglu)(struct device *device, struct matrix y, struct m
     (void)device;
     check_gated(y, gate_up, x, rows, w, experts, groups);
     struct job job = {.out = y, .gate_up = gate_up, .a = x, .w = w, .experts = experts, .groups = groups, .from = rows};
-    job.pieces = CPU(scratch)(0, SLOT_PIECES, pieces_bound(groups, ROWS_MOST) * (i64)sizeof *job.pieces);
     job.columns = even_columns(y.columns);
     job.column_tiles = ceil_div(y.columns, job.columns);
-    workers_run(cut_few_rows(job.pieces, groups, ROWS_MOST) * job.column_tiles, run_gated, &job);
+    workers_run(cut_pieces(&job, ROWS_MOST) * job.column_tiles, run_gated, &job);
 }
 
 /* ---- Gradients of weights ---- */
@@ -123,12 +138,12 @@ static void run_weights(void *context, i64 tile, int worker)
 {
     const struct job *job = context;
     i64 slice_rows = job->out.rows / job->experts, tiles = job->row_tiles * job->column_tiles;
-    i64 group = tile / tiles, row = tile % tiles / job->column_tiles * job->rows;
-    i64 column = tile % job->column_tiles * job->columns, expert = member_of(job->groups, group);
-    i64 begin = job->groups->offsets[group], end = job->groups->offsets[group + 1];
+    const struct piece *group = &job->pieces[tile / tiles];
+    i64 row = tile % tiles / job->column_tiles * job->rows, column = tile % job->column_tiles * job->columns;
+    i64 begin = group->begin, expert = group->member;
     struct gemm gemm = {.m = min_i64(job->rows, slice_rows - row),
                         .n = min_i64(job->columns, job->out.columns - column),
-                        .k = end - begin,
+                        .k = group->rows,
                         .lda = job->a.stride,
                         .ldb = job->w.stride,
                         .ldc = job->out.stride,
@@ -137,8 +152,7 @@ static void run_weights(void *context, i64 tile, int worker)
                         .dtype = job->a.dtype,
                         .out_dtype = DTYPE_F32,
                         .b_rows = job->from ? job->from + begin : NULL};
-    if (begin < end)
-        CPU(gemm)
+    CPU(gemm)
     (matrix_at(job->out, expert * slice_rows + row, column), matrix_at(job->a, begin, row),
      matrix_at(job->w, job->from ? 0 : begin, column), &gemm, worker);
 }
@@ -158,7 +172,8 @@ void CPU(matmul_grouped_weights)(struct device *device, struct matrix dw, u8 *wr
     job.columns = even_columns(dw.columns);
     job.row_tiles = ceil_div(slice_rows, job.rows);
     job.column_tiles = ceil_div(dw.columns, job.columns);
-    workers_run(groups->count * job.row_tiles * job.column_tiles, run_weights, &job);
+    i64 whole = max_i64(groups->offsets[groups->count], 1);
+    workers_run(cut_pieces(&job, whole) * job.row_tiles * job.column_tiles, run_weights, &job);
     for (i64 g = 0; g < groups->count; g++)
         if (groups->offsets[g + 1] > groups->offsets[g])
             written[member_of(groups, g)] = 1;

@@ -10,6 +10,7 @@ struct job {
     struct router router;
     i64 rows_tile;
 };
+enum { ROUTE_WORK = 8 }; /* an element's, where a row-wise op's is 1 */
 struct backward_job {
     struct matrix dlogits;
     const float *dweights, *p, *weights;
@@ -87,7 +88,7 @@ void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, c
 {
     i64 k_max = router->k_max;
     require(k_max <= logits.columns, "route: top-%lld of %lld experts", (long long)k_max, (long long)logits.columns);
-    struct job job = {p, weights, experts, logits, bias, topk, *router, tile_rows(logits.columns)};
+    struct job job = {p, weights, experts, logits, bias, topk, *router, tile_rows(ROUTE_WORK * logits.columns)};
     workers_run(ceil_div(logits.rows, job.rows_tile), run_tile, &job);
     for (i64 i = 0; usage && i < logits.rows; i++)
         for (i64 j = 0; counted[i] && j < topk[i]; j++)
