@@ -3,6 +3,7 @@
 #include "data/media.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ---- reading ---- */
 
@@ -283,23 +284,56 @@ static const struct audio_clip *drawn_clip(const struct audio_media *media, cons
     return &media->clips[media->streamed[begin + rng_below(key, n, (u32)draw->step, (u32)item, 1, 0)]];
 }
 
-int audio_media_draw(float *samples, float *response, const struct audio_media *media, const struct audio_draw *draw)
+struct crops_job {
+    float *samples, *response;
+    const struct audio_draw *draw;
+    struct audio_clip *clips; /* [n] with their samples */
+    bool *own;                /* [n] */
+};
+
+static void run_crop(void *context, i64 i, int worker)
 {
-    for (i64 i = 0; i < draw->n; i++) {
-        struct drawn d = {draw, (u32)i};
-        struct audio_clip clip;
-        bool own;
-        if (need_values(&clip, drawn_clip(media, draw, i), &own))
-            return -1;
-        if (uniform(&d, DRAW_USED, 0, 0, 1) < draw->augment) {
-            draw_augmented(samples + i * draw->samples, response + i * draw->bins, &d, &clip);
-        } else {
-            copy_plain(samples + i * draw->samples, draw->samples, &clip, draw_begin(&d, &clip, draw->samples));
-            for (i64 k = 0; k < draw->bins; k++)
-                response[i * draw->bins + k] = 1;
-        }
-        if (own)
-            memory_free(clip.values);
+    const struct crops_job *job = context;
+    const struct audio_draw *draw = job->draw;
+    struct drawn d = {draw, (u32)i};
+    float *samples = job->samples + i * draw->samples, *response = job->response + i * draw->bins;
+    (void)worker;
+    if (uniform(&d, DRAW_USED, 0, 0, 1) < draw->augment) {
+        draw_augmented(samples, response, &d, &job->clips[i]);
+        return;
+    }
+    copy_plain(samples, draw->samples, &job->clips[i], draw_begin(&d, &job->clips[i], draw->samples));
+    for (i64 k = 0; k < draw->bins; k++)
+        response[k] = 1;
+}
+
+/* A window is for one thread, and moves on: what of it is drawn is copied before workers begin. */
+static int hold_values(struct audio_clip *out, const struct audio_clip *clip, bool *own)
+{
+    if (need_values(out, clip, own))
+        return -1;
+    if (!*own && clip->window) {
+        const int16_t *shown = out->values;
+        out->values = memory_alloc(out->samples * 2);
+        memcpy(out->values, shown, (size_t)out->samples * 2);
+        *own = true;
     }
     return 0;
+}
+
+int audio_media_draw(float *samples, float *response, const struct audio_media *media, const struct audio_draw *draw)
+{
+    struct crops_job job = {samples, response, draw, memory_alloc(draw->n * (i64)sizeof *job.clips),
+                            memory_alloc(draw->n * (i64)sizeof *job.own)};
+    i64 held = 0;
+    while (held < draw->n && hold_values(&job.clips[held], drawn_clip(media, draw, held), &job.own[held]) == 0)
+        held++;
+    if (held == draw->n)
+        workers_run(draw->n, run_crop, &job);
+    for (i64 i = 0; i < held; i++)
+        if (job.own[i])
+            memory_free(job.clips[i].values);
+    memory_free(job.clips);
+    memory_free(job.own);
+    return held == draw->n ? 0 : -1;
 }

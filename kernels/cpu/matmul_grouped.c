@@ -17,7 +17,8 @@ struct job {
 static int longer_first(const void *a, const void *b)
 {
     const struct piece *x = a, *y = b;
-    return x->rows != y->rows ? (x->rows < y->rows) - (x->rows > y->rows) : (x->begin > y->begin) - (x->begin < y->begin);
+    return x->rows != y->rows ? (x->rows < y->rows) - (x->rows > y->rows)
+                              : (x->begin > y->begin) - (x->begin < y->begin);
 }
 
 /* The longest first: groups differ, and for the piece that ends last the other workers wait. */
