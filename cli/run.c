@@ -336,8 +336,10 @@ static int finish(const char *partial, const char *folder, const struct json *id
     return status;
 }
 
-/* Clock and memory are not part of what a stage made; they go to a log of the run. */
-static void log_timing(const struct runner *run, const struct recipe_stage *s, double seconds, double peak_gflops)
+/* Clock and memory are not part of what a stage made; they go to a log of the run. What follows a line that says
+ * "finished" was made anew. */
+static void log_timing(const struct runner *run, const struct recipe_stage *s, double seconds, double peak_gflops,
+                       bool finished)
 {
     char *path = path_join(run->recipe.run, "timings.jsonl");
     FILE *file = fopen(path, "a");
@@ -346,7 +348,7 @@ static void log_timing(const struct runner *run, const struct recipe_stage *s, d
                 seconds, (long long)memory_peak_bytes());
         if (peak_gflops > 0) /* it was measured */
             fprintf(file, ",\"matrix_peak_gflops\":%.0f", peak_gflops);
-        fprintf(file, "}\n");
+        fprintf(file, "%s}\n", finished ? ",\"finished\":true" : "");
         fclose(file);
     }
     memory_free(path);
@@ -404,7 +406,7 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
         status = finish(partial, folder, identity);
     if (status < 0)
         remove_unbegun(partial);
-    log_timing(run, s, clock_s() - begin, stage.peak_gflops);
+    log_timing(run, s, clock_s() - begin, stage.peak_gflops, status == 0);
     if (status == 0)
         log_info("%s: done in %.0f s", s->name, clock_s() - begin);
     return status;

@@ -104,7 +104,7 @@ static void find_stage(struct run *run, const char *name)
     memory_free(partial);
 }
 
-/* A stage that was cut short and went on has several lines. */
+/* A stage that was cut short and went on has several lines; behind a finished one it was made anew. */
 static void add_timing(struct run *run, const struct json *line)
 {
     const char *name = json_string(json_get(line, "stage"), "");
@@ -112,6 +112,9 @@ static void add_timing(struct run *run, const struct json *line)
         struct run_stage *s = &run->stages[i];
         if (strcmp(s->name, name) != 0)
             continue;
+        if (s->anew)
+            s->seconds = s->peak_bytes = NAN;
+        s->anew = json_bool(json_get(line, "finished"), false);
         double peak = json_number(json_get(line, "matrix_peak_gflops"), 0);
         s->seconds = json_number(json_get(line, "seconds"), 0) + (isfinite(s->seconds) ? s->seconds : 0);
         s->peak_bytes = fmax(s->peak_bytes, json_number(json_get(line, "peak_bytes"), NAN));

@@ -153,6 +153,23 @@ static void test_what_was_not_measured_is_not_printed(void **state)
     memory_free(run);
 }
 
+static void test_time_of_what_was_made_anew(void **state)
+{
+    char *run = run_folder("anew"), *timings = path_join(run, "timings.jsonl");
+    (void)state;
+    put_done(run, "base", "pretrain");
+    const char *lines = "{\"stage\":\"base\",\"seconds\":1000,\"finished\":true}\n"
+                        "{\"stage\":\"base\",\"seconds\":20}\n"
+                        "{\"stage\":\"base\",\"seconds\":22,\"finished\":true}\n";
+    succeed(file_replace(timings, lines, (i64)strlen(lines)));
+    struct text page = page_of((const char *const *)&run, 1);
+    shows(&page, "42\u00a0s");
+    lacks(&page, "17\u00a0min");
+    text_release(&page);
+    memory_free(timings);
+    memory_free(run);
+}
+
 static void test_stages_that_are_not_finished(void **state)
 {
     char *run = run_folder("half");
@@ -519,6 +536,7 @@ int main(void)
         cmocka_unit_test(test_a_run_of_nothing),
         cmocka_unit_test(test_a_folder_that_is_no_run),
         cmocka_unit_test(test_what_was_not_measured_is_not_printed),
+        cmocka_unit_test(test_time_of_what_was_made_anew),
         cmocka_unit_test(test_stages_that_are_not_finished),
         cmocka_unit_test(test_damaged_files_leave_their_part_out),
         cmocka_unit_test(test_hostile_words_stay_words),
