@@ -18,7 +18,7 @@ struct run_stage {
     struct lines metrics;        /* empty for stages that do not train */
     double seconds, peak_gflops; /* NaN where not known or not measured */
     double peak_bytes;           /* of the program so far */
-    bool anew;                   /* while timings are read: the next one is not added to these */
+    bool anew;                   /* while timings are read: the last one finished it, so the next is of another time */
 };
 struct run {
     char *path, *name;  /* the folder; its last part */

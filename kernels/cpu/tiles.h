@@ -12,9 +12,10 @@ static inline i64 tile_rows(i64 columns)
 }
 
 /* ---- products by multiply-adds: a tile has rows enough to pay for packing its columns of b. Sums depend on how they
- * are cut in gradients of weights alone, whose few tiles are made more by summing segments of the depth apart ---- */
+ * are cut in gradients of weights alone, whose few tiles are made more by summing segments of the depth apart; where
+ * the depth is too short for that they are made smaller, which no sum follows ---- */
 enum { ROWS_UNIT = 42, ROWS_MOST = 12 * ROWS_UNIT, COLUMNS_UNIT = 32, COLUMNS_MOST = 256, COLUMNS_LEAST = 64 };
-enum { DEPTH_RUN = 512, TILES_WANTED = 16, SUMS_WANTED = 4, SUMS_ROWS_UNIT = 14, SUMS_LEAST = 64, SUMS_TILES = 4 };
+enum { DEPTH_RUN = 512, TILES_WANTED = 16, SUMS_WANTED = 4, SUMS_ROWS_UNIT = 14 };
 enum { STFT_ROWS = 16, NEAREST_ROWS = 64 }; /* at once: frames of a sound, one a lane; rows beside a codebook */
 
 struct tiling {
@@ -48,11 +49,11 @@ static inline bool tiles_share(i64 rows, i64 columns, i64 depth, bool sums_data)
     return !sums_data && rows > SHARED_ROWS && columns * depth <= SHARED_MOST;
 }
 
-/* Of gradients that are still few tiles the longer side is halved: both operands are packed for each tile. */
+/* The longer side is halved: both operands are packed for each tile. */
 static inline void cut_sums(struct tiling *t, i64 rows, i64 columns)
 {
-    while (t->rows + t->columns > 2 * SUMS_LEAST &&
-           ceil_div(rows, t->rows) * ceil_div(columns, t->columns) * t->segments < SUMS_TILES)
+    while (t->rows + t->columns > 2 * COLUMNS_LEAST &&
+           ceil_div(rows, t->rows) * ceil_div(columns, t->columns) * t->segments < SUMS_WANTED)
         if (t->rows > t->columns)
             t->rows = even_parts(min_i64(rows, t->rows), t->rows / 2, SUMS_ROWS_UNIT);
         else
