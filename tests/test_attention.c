@@ -231,6 +231,79 @@ static void agrees_with_torch(void **state)
     safetensors_close(&file);
 }
 
+static bool is_seen(const struct problem *p, i64 i, i64 j)
+{
+    i32 q = p->query[i];
+    return p->begin[j] <= q && q < p->end[j] && !(p->hole_begin[j] <= q && q < p->hole_end[j]);
+}
+
+static double dot(struct matrix a, i64 i, i64 from, struct matrix b, i64 j, i64 at, i64 width)
+{
+    double sum = 0;
+    for (i64 d = 0; d < width; d++)
+        sum += (double)get(a, i, from + d) * (double)get(b, j, at + d);
+    return sum;
+}
+
+/* want[T]: dense [rows, columns] of OUT, DQ, DK, DV. */
+static void add_by_loops(double *const *want, const struct problem *p, i64 i, i64 h)
+{
+    i64 width = p->width, from = h * width, at = h / (p->heads / p->kv_heads) * width;
+    i64 columns = p->heads * width, kv_columns = p->kv_heads * width;
+    double *weight = memory_alloc(p->keys * 8), total = 0, delta = 0, scale = 1 / sqrt((double)width);
+    for (i64 j = 0; j < p->keys; j++)
+        total += weight[j] = is_seen(p, i, j) ? exp(scale * dot(p->m[Q], i, from, p->m[K], j, at, width)) : 0;
+    for (i64 j = 0; j < p->keys; j++) {
+        weight[j] = total > 0 ? weight[j] / total : 0;
+        delta += weight[j] * dot(p->m[DOUT], i, from, p->m[V], j, at, width);
+    }
+    for (i64 j = 0; j < p->keys; j++) {
+        if (weight[j] == 0)
+            continue;
+        double ds = weight[j] * (dot(p->m[DOUT], i, from, p->m[V], j, at, width) - delta) * scale;
+        for (i64 d = 0; d < width; d++) {
+            want[OUT][i * columns + from + d] += weight[j] * (double)get(p->m[V], j, at + d);
+            want[DQ][i * columns + from + d] += ds * (double)get(p->m[K], j, at + d);
+            want[DK][j * kv_columns + at + d] += ds * (double)get(p->m[Q], i, from + d);
+            want[DV][j * kv_columns + at + d] += weight[j] * (double)get(p->m[DOUT], i, from + d);
+        }
+    }
+    memory_free(weight);
+}
+
+/* Widths of several runs of a product's depth, of odd numbers and of less than a vector; groups of more heads than a
+ * tile has rows; samples as short as a strip's part. */
+static void agrees_with_loops(void **state)
+{
+    static const struct shape odd[] = {
+        {150, 150, 8, 2, 64, 40, 9, false, true}, {21, 21, 300, 1, 8, 9, 0, false, false},
+        {70, 70, 2, 1, 300, 30, 5, false, true},  {300, 300, 3, 1, 21, 5, 2, false, true},
+        {3, 90, 6, 2, 40, 30, 0, true, true},     {260, 260, 2, 2, 6, 0, 0, false, false},
+        {90, 170, 12, 4, 33, 60, 20, true, true},
+    };
+    static const enum tensor results[] = {OUT, DQ, DK, DV};
+    (void)state;
+    for (i64 i = 0; i < (1 + device.has_bf16) * COUNT_OF(odd); i++) {
+        struct problem p;
+        double *want[TENSORS] = {NULL};
+        open_shape(&p, &odd[i % COUNT_OF(odd)], i < COUNT_OF(odd) ? DTYPE_F32 : DTYPE_BF16);
+        for (i64 t = 0; t < COUNT_OF(results); t++)
+            want[results[t]] = memory_alloc(p.m[results[t]].rows * p.m[results[t]].columns * 8);
+        for (i64 q = 0; q < p.queries; q++)
+            for (i64 h = 0; h < p.heads; h++)
+                add_by_loops(want, &p, q, h);
+        run_forward(&p);
+        run_backward(&p);
+        for (i64 t = 0; t < COUNT_OF(results); t++) {
+            char *what = string_format("shape %lld, result %lld", (long long)i, (long long)t);
+            assert_near(p.m[results[t]], want[results[t]], i < COUNT_OF(odd) ? 1e-5 : 2e-2, what);
+            memory_free(what);
+            memory_free(want[results[t]]);
+        }
+        close_problem(&p);
+    }
+}
+
 static u64 hash_results(const struct problem *p)
 {
     static const enum tensor results[] = {OUT, DQ, DK, DV};
@@ -405,8 +478,11 @@ static int open_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_torch),     cmocka_unit_test(bits_do_not_depend_on_threads),
-        cmocka_unit_test(levels_agree),          cmocka_unit_test(samples_do_not_touch_each_other),
+        cmocka_unit_test(agrees_with_torch),
+        cmocka_unit_test(agrees_with_loops),
+        cmocka_unit_test(bits_do_not_depend_on_threads),
+        cmocka_unit_test(levels_agree),
+        cmocka_unit_test(samples_do_not_touch_each_other),
         cmocka_unit_test(partial_results_merge),
     };
     return cmocka_run_group_tests(tests, open_device, NULL);

@@ -1,314 +1,227 @@
-/* Flash attention (Dao et al. 2022) over runs of keys: a running maximum and sum per row, so scores of one run at a
- * time exist. Scores are kept times log2(e), probabilities are powers of two. */
-#include "kernels/cpu/attention.h"
+/* Flash attention (Dao et al. 2022) over runs of keys, in strips (strips.h): a running maximum and sum per row, so
+ * scores of one strip and run at a time exist. Scores are kept times log2(e), probabilities are powers of two. */
+#include "kernels/cpu/strips.h"
+
+#if defined __AVX512BF16__ /* of f32 there are no pairs */
+void cpu_v4_attention(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,
+                      struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals);
+#endif
 
 struct job {
     struct attention_plan plan;
+    struct strip_room room;
     struct matrix out, q, k, v;
     float *lse;
-    char *keys, *values; /* packed [G][keys_padded][D]; NULL: each tile packs what it reads */
     i64 kv_heads, width;
     float scale; /* of scores: D^-1/2 log2(e) */
 };
-struct tile {
+struct state { /* of a strip's rows: ever and in all; in this run what is kept from before it, what scores lose */
+    struct strip strip;
+    float max[STRIP], total[STRIP], keep[STRIP], shift[STRIP];
+    bool begun;
+};
+_Static_assert(sizeof(struct state) == 5 * STRIP * 4 + 24, "strip_room_of");
+struct work {
     const struct query_tile *queries;
-    int worker;
     i64 head, rows; /* key-value head */
-    float *scores, *sums, *hidden;
-    float *max, *total, *each, *keep; /* of a row: ever and in all; in this run, and what is kept from before it */
-    void *p, *q;                      /* probabilities, queries */
-    char *packed;                     /* keys or values of a run, where the job has not packed them */
+    struct state *states;
+    float *turned, *sums; /* queries and what is summed, of each strip */
+    float *keys, *values; /* of a run */
+    float *scores;
 };
 
-static i64 matrix_bytes(const struct job *job, i64 rows)
+/* Columns of the heads that read one key-value head. */
+static struct matrix group_of(struct matrix m, const struct work *tile, const struct job *job)
 {
-    return rows * job->width * element_bytes(job->k.dtype);
+    i64 columns = job->plan.group * job->width;
+    return matrix_columns(m, tile->head * columns, columns);
 }
 
-static void open_tile(struct tile *tile, const struct job *job, i64 index, int worker)
+static void open_strips(const struct work *tile, const struct job *job)
 {
-    i64 group = job->plan.group, bytes = element_bytes(job->q.dtype);
-    i64 rows_most = attention_rows_most(&job->plan);
-    tile->worker = worker;
+    for (i64 row = 0; row < tile->rows; row += STRIP) {
+        struct state *state = &tile->states[row / STRIP];
+        CPU(strip_open)(&state->strip, &job->plan, tile->queries, row);
+        state->begun = false;
+        for (i64 u = 0; u < STRIP; u++) {
+            state->max[u] = -INFINITY;
+            state->total[u] = 0;
+        }
+    }
+}
+
+static void open_tile(struct work *tile, const struct job *job, i64 index, int worker)
+{
+    const struct strip_room *room = &job->room;
     tile->queries = &job->plan.tiles[index % job->plan.tile_count];
     tile->head = index / job->plan.tile_count; /* heads one after the other: keys and values stay in the cache */
-    tile->rows = tile->queries->count * group;
-    tile->scores = CPU(scratch)(worker, 0, rows_most * FORWARD_KEYS_MOST * 4);
-    tile->p = bytes == 4 ? (void *)tile->scores : CPU(scratch)(worker, 1, rows_most * FORWARD_KEYS_MOST * bytes);
-    tile->q = CPU(scratch)(worker, 2, matrix_bytes(job, rows_most));
-    tile->sums = CPU(scratch)(worker, 3, (rows_most * (job->width + 4) + FORWARD_KEYS_MOST) * 4);
-    tile->max = tile->sums + rows_most * job->width;
-    tile->total = tile->max + rows_most;
-    tile->each = tile->total + rows_most;
-    tile->keep = tile->each + rows_most;
-    tile->hidden = tile->keep + rows_most;
-    tile->packed = job->keys ? NULL : CPU(scratch)(worker, 4, matrix_bytes(job, FORWARD_KEYS_MOST));
-    CPU(pack)
-    (tile->q, job->q, tile->queries->first, tile->queries->count, tile->head * group * job->width, group * job->width);
-    for (i64 i = 0; i < tile->rows; i++) {
-        tile->max[i] = -INFINITY;
-        tile->total[i] = 0;
-    }
+    tile->rows = tile->queries->count * job->plan.group;
+    tile->scores = CPU(scratch)(worker, 0, (STRIP_KEYS + 1) * STRIP * 4);
+    tile->states = CPU(scratch)(worker, 1, room->strips * room->state);
+    tile->turned = CPU(scratch)(worker, 3, room->strips * (room->queries + room->sums) * 4);
+    tile->sums = tile->turned + room->strips * room->queries;
+    tile->keys = CPU(scratch)(worker, 4, (room->rows + room->turned) * 4);
+    tile->values = tile->keys + room->rows;
+    CPU(strip_pack_queries)(tile->turned, group_of(job->q, tile, job), tile->queries, job->width);
+    open_strips(tile, job);
 }
 
-/* 0 for the keys this query sees of so many that are there, -inf for the others. */
-static void find_hidden(float *hidden, const struct intervals *v, i64 first, i64 there, i64 count, i32 query)
-{
-    const i32 *restrict begin = v->begin + first, *restrict end = v->end + first;
-    const i32 *restrict hole_begin = v->hole_begin + first, *restrict hole_end = v->hole_end + first;
-#pragma omp simd
-    for (i64 j = 0; j < there; j++) {
-        bool seen = (begin[j] <= query) & (query < end[j]) & !((hole_begin[j] <= query) & (query < hole_end[j]));
-        hidden[j] = seen ? 0.0f : -INFINITY;
-    }
-    for (i64 j = there; j < count; j++)
-        hidden[j] = -INFINITY;
-}
+/* ---- A strip's probabilities ---- */
 
-static void mask_scores(const struct tile *tile, const struct job *job, const struct key_run *run)
+static void raise_maxima(struct state *s, const float *restrict scores, i64 keys, float scale)
 {
-    const struct intervals *v = job->plan.intervals;
-    i64 columns = attention_columns(run), from = min_i64(run->mask_from, run->count), group = job->plan.group;
-    i64 there = run->count - from, count = (columns > run->count ? columns : run->mask_to) - from;
-    for (i64 i = 0; i < tile->queries->count; i++) {
-        const float *restrict hidden = tile->hidden;
-        find_hidden(tile->hidden, v, run->first + from, min_i64(there, count), count,
-                    v->query[tile->queries->first + i]);
-        for (i64 h = 0; h < group; h++) {
-            float *restrict scores = tile->scores + (i * group + h) * columns + from;
-#pragma omp simd
-            for (i64 j = 0; j < count; j++)
-                scores[j] += hidden[j];
-        }
-    }
-}
-
-static float row_max(const float *row, i64 n)
-{
-    float most[LANES];
-    for (int u = 0; u < LANES; u++)
+    float most[STRIP];
+    for (int u = 0; u < STRIP; u++)
         most[u] = -INFINITY;
-    i64 j = 0;
-    for (; j + LANES <= n; j += LANES)
-        for (int u = 0; u < LANES; u++)
-            most[u] = row[j + u] > most[u] ? row[j + u] : most[u];
-    if (j < n)
-        for (int u = 0; u < KEY_UNIT; u++)
-            most[u] = row[j + u] > most[u] ? row[j + u] : most[u];
-    return max_of_lanes(most);
-}
-
-/* One lane of each below; returns its exponential. */
-static inline float exp_at(float *row, i64 j, float scale, float shift)
-{
-    row[j] = attention_exp2(row[j] * scale - shift);
-    return row[j];
-}
-
-static float row_exp(float *row, i64 n, float scale, float shift)
-{
-    float total[LANES] = {0};
-    i64 j = 0;
-    for (; j + LANES <= n; j += LANES)
-        for (int u = 0; u < LANES; u++)
-            total[u] += exp_at(row, j + u, scale, shift);
-    if (j < n)
-        for (int u = 0; u < KEY_UNIT; u++)
-            total[u] += exp_at(row, j + u, scale, shift);
-    return sum_of_lanes(total);
-}
-
-static inline float exp_bf16_at(bf16 *restrict p, const float *restrict row, i64 j, float scale, float shift)
-{
-    float y = attention_exp2(row[j] * scale - shift);
-    p[j] = attention_round(y);
-    return y;
-}
-
-static float row_exp_bf16(bf16 *restrict p, const float *restrict row, i64 n, float scale, float shift)
-{
-    float total[LANES] = {0};
-    i64 j = 0;
-    for (; j + LANES <= n; j += LANES)
-        for (int u = 0; u < LANES; u++)
-            total[u] += exp_bf16_at(p, row, j + u, scale, shift);
-    if (j < n)
-        for (int u = 0; u < KEY_UNIT; u++)
-            total[u] += exp_bf16_at(p, row, j + u, scale, shift);
-    return sum_of_lanes(total);
-}
-
-/* The rows' maxima with those of this run, and what sums from before are multiplied with. */
-static void raise_maxima(float *restrict max, float *restrict keep, const float *restrict most, i64 rows, float scale)
-{
-#pragma omp simd
-    for (i64 i = 0; i < rows; i++) {
-        float raised = most[i] * scale > max[i] ? most[i] * scale : max[i];
-        keep[i] = raised == -INFINITY ? 1.0f : attention_exp2(max[i] - raised);
-        max[i] = raised;
+    for (i64 j = 0; j < keys; j++)
+        for (int u = 0; u < STRIP; u++)
+            most[u] = scores[j * STRIP + u] > most[u] ? scores[j * STRIP + u] : most[u];
+    for (int u = 0; u < STRIP; u++) {
+        float raised = most[u] * scale > s->max[u] ? most[u] * scale : s->max[u];
+        s->keep[u] = raised == -INFINITY ? 1.0f : attention_exp2(s->max[u] - raised);
+        s->shift[u] = raised == -INFINITY ? 0 : raised;
+        s->max[u] = raised;
     }
 }
 
-static void lower_sums(const struct tile *tile, i64 width)
+/* Words of probabilities in the place of scores. */
+static void find_probabilities(struct state *s, float *scores, i64 keys, float scale)
 {
-    for (i64 i = 0; i < tile->rows; i++) {
-        float *restrict sums = tile->sums + i * width, keep = tile->keep[i];
-        if (keep == 1.0f)
-            continue;
-#pragma omp simd
-        for (i64 d = 0; d < width; d++)
-            sums[d] *= keep;
-    }
-}
-
-/* Scores become probabilities relative to the new maximum; what was summed before is lowered to it. What belongs to a
- * row as a whole is done for many rows at a time. */
-static void soften(const struct tile *tile, const struct job *job, i64 columns, bool first)
-{
-    bool half = job->q.dtype == DTYPE_BF16;
-    float *restrict total = tile->total, *restrict each = tile->each, *restrict keep = tile->keep;
-    for (i64 i = 0; i < tile->rows; i++)
-        each[i] = row_max(tile->scores + i * columns, columns);
-    raise_maxima(tile->max, keep, each, tile->rows, job->scale);
-    for (i64 i = 0; i < tile->rows; i++) {
-        float *row = tile->scores + i * columns, shift = tile->max[i] == -INFINITY ? 0 : tile->max[i];
-        each[i] = half ? row_exp_bf16((bf16 *)tile->p + i * columns, row, columns, job->scale, shift)
-                       : row_exp(row, columns, job->scale, shift);
-    }
-#pragma omp simd
-    for (i64 i = 0; i < tile->rows; i++)
-        total[i] = total[i] * keep[i] + each[i];
-    if (!first)
-        lower_sums(tile, job->width);
-}
-
-static struct gemm product(const struct job *job, i64 m, i64 n, i64 k)
-{
-    return (struct gemm){
-        .m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n, .dtype = job->q.dtype, .out_dtype = DTYPE_F32};
-}
-
-/* Dense keys or values of a run: the packed ones, or packed now into `buffer`. */
-static const void *load_run(void *buffer, const struct tile *tile, const struct job *job, const char *packed,
-                            struct matrix m, const struct key_run *run)
-{
-    if (packed)
-        return packed + matrix_bytes(job, tile->head * keys_padded(m.rows) + run->first);
-    CPU(pack)(buffer, m, run->first, attention_columns(run), tile->head * job->width, job->width);
-    return buffer;
-}
-
-static void find_scores(const struct tile *tile, const struct job *job, const struct key_run *run)
-{
-    const void *keys = load_run(tile->packed, tile, job, job->keys, job->k, run);
-    struct gemm gemm = product(job, tile->rows, attention_columns(run), job->width);
-    gemm.transpose_b = true;
-    gemm.ldb = job->width;
-    CPU(gemm)(tile->scores, tile->q, keys, &gemm, tile->worker);
-    if (run->mask_from < run->mask_to || run->count % KEY_UNIT != 0)
-        mask_scores(tile, job, run);
-}
-
-static void add_values(const struct tile *tile, const struct job *job, const struct key_run *run, bool first)
-{
-    const void *values = load_run(tile->packed, tile, job, job->values, job->v, run);
-    struct gemm gemm = product(job, tile->rows, job->width, run->count);
-    gemm.lda = attention_columns(run);
-    gemm.add = !first;
-    CPU(gemm)(tile->sums, tile->p, values, &gemm, tile->worker);
-}
-
-/* The row's maximum becomes its lse, its total the factor of its sums. */
-static void close_statistics(float *restrict max, float *restrict total, i64 rows)
-{
-#pragma omp simd
-    for (i64 i = 0; i < rows; i++) {
-        bool any = total[i] > 0;
-        float sure = any ? total[i] : 1.0f;
-        max[i] = any ? max[i] * LN_2 + attention_log(sure) : -INFINITY;
-        total[i] = any ? 1.0f / sure : 0.0f;
-    }
-}
-
-static void store_f32(float *restrict out, const float *restrict sums, i64 width, float factor)
-{
-#pragma omp simd
-    for (i64 d = 0; d < width; d++)
-        out[d] = sums[d] * factor;
-}
-
-static void store_bf16(bf16 *restrict out, const float *restrict sums, i64 width, float factor)
-{
-#pragma omp simd
-    for (i64 d = 0; d < width; d++)
-        out[d] = bf16_from_f32(sums[d] * factor);
-}
-
-static void close_tile(const struct tile *tile, const struct job *job)
-{
-    i64 group = job->plan.group, width = job->width, heads = group * job->kv_heads;
-    close_statistics(tile->max, tile->total, tile->rows);
-    for (i64 i = 0, row = 0; i < tile->queries->count; i++)
-        for (i64 h = 0; h < group; h++, row++) {
-            i64 query = tile->queries->first + i, head = tile->head * group + h;
-            job->lse[query * heads + head] = tile->max[row];
-            void *out = matrix_at(job->out, query, head * width);
-            if (job->out.dtype == DTYPE_F32)
-                store_f32(out, tile->sums + row * width, width, tile->total[row]);
-            else
-                store_bf16(out, tile->sums + row * width, width, tile->total[row]);
+    float sum[STRIP];
+    for (int u = 0; u < STRIP; u++)
+        sum[u] = 0;
+#if defined __AVX512BF16__
+    for (i64 j = 0; j < keys; j += 2) {
+        const float *first = scores + j * STRIP, *second = first + STRIP;
+        u32 *words = (u32 *)scores + j / 2 * STRIP;
+        for (int u = 0; u < STRIP; u++) {
+            float p = attention_exp2(first[u] * scale - s->shift[u]);
+            float next = attention_exp2(second[u] * scale - s->shift[u]);
+            sum[u] += p + next;
+            words[u] = attention_round(p) | (u32)attention_round(next) << 16;
         }
+    }
+#else
+    for (i64 j = 0; j < keys; j++)
+        for (int u = 0; u < STRIP; u++) {
+            float p = attention_exp2(scores[j * STRIP + u] * scale - s->shift[u]);
+            scores[j * STRIP + u] = p;
+            sum[u] += p;
+        }
+#endif
+    for (int u = 0; u < STRIP; u++)
+        s->total[u] = s->total[u] * s->keep[u] + sum[u];
+}
+
+/* What was summed before is lowered to the new maxima. */
+static void lower_sums(float *restrict sums, const struct state *s, i64 width)
+{
+    bool same = true;
+    for (int u = 0; u < STRIP; u++)
+        same &= s->keep[u] == 1.0f;
+    for (i64 d = 0; d < width && !same; d++)
+        for (int u = 0; u < STRIP; u++)
+            sums[d * STRIP + u] *= s->keep[u];
+}
+
+static void run_strip(const struct work *tile, const struct job *job, const struct key_run *run, i64 index)
+{
+    struct state *state = &tile->states[index];
+    const struct intervals *v = job->plan.intervals;
+    struct strip_keys keys = CPU(strip_find)(&state->strip, v, run);
+    i64 width = job->width;
+    float *sums = tile->sums + index * job->room.sums;
+    if (keys.count == 0)
+        return;
+    CPU(strip_scores)
+    (tile->scores, tile->keys, tile->turned + index * job->room.queries, keys, width);
+    CPU(strip_hide)(tile->scores, &state->strip, v, run->first + keys.first, keys.count);
+    raise_maxima(state, tile->scores, keys.count, job->scale);
+    find_probabilities(state, tile->scores, keys.count, job->scale);
+    if (state->begun)
+        lower_sums(sums, state, width);
+    CPU(strip_add)(sums, tile->values, tile->scores, keys, width, state->begun);
+    state->begun = true;
+}
+
+static void run_keys(const struct work *tile, const struct job *job, const struct key_run *run)
+{
+    i64 column = tile->head * job->width;
+    CPU(strip_pack_rows)(tile->keys, matrix_columns(job->k, column, job->width), run);
+    CPU(strip_pack_turned)(tile->values, matrix_columns(job->v, column, job->width), run);
+    for (i64 row = 0; row < tile->rows; row += STRIP)
+        run_strip(tile, job, run, row / STRIP);
+}
+
+/* ---- The end of a strip ---- */
+
+/* The rows' maxima become their lse, their totals the factors of their sums. */
+static void close_statistics(struct state *s)
+{
+    for (int u = 0; u < STRIP; u++) {
+        bool any = s->total[u] > 0;
+        float sure = any ? s->total[u] : 1.0f;
+        s->max[u] = any ? s->max[u] * LN_2 + attention_log(sure) : -INFINITY;
+        s->total[u] = any ? 1.0f / sure : 0.0f;
+    }
+}
+
+static void close_strip(const struct work *tile, const struct job *job, i64 index)
+{
+    struct state *state = &tile->states[index];
+    i64 group = job->plan.group, heads = group * job->kv_heads, first = tile->head * group, row = index * STRIP;
+    float *sums = tile->sums + index * job->room.sums;
+    if (!state->begun) /* no key is seen */
+        memset(sums, 0, (size_t)job->room.sums * 4);
+    close_statistics(state);
+    CPU(strip_store)
+    (group_of(job->out, tile, job), tile->queries, row, state->strip.lanes, sums, state->total, job->width);
+    float *lse = job->lse + (tile->queries->first + row / group) * heads + first;
+    for (i64 u = 0, head = row % group; u < state->strip.lanes; u++) {
+        lse[head] = state->max[u];
+        lse += ++head == group ? heads : 0;
+        head = head == group ? 0 : head;
+    }
 }
 
 static void run_tile(void *context, i64 index, int worker)
 {
     const struct job *job = context;
-    struct tile tile;
+    struct work tile;
     struct key_run run = {0};
     open_tile(&tile, job, index, worker);
-    bool first = true;
-    for (; CPU(attention_run)(&run, &job->plan, tile.queries); first = false) {
-        find_scores(&tile, job, &run);
-        soften(&tile, job, attention_columns(&run), first);
-        add_values(&tile, job, &run, first);
-    }
-    if (first) /* no key is seen */
-        memset(tile.sums, 0, (size_t)(tile.rows * job->width) * 4);
-    close_tile(&tile, job);
-}
-
-static void pack_keys(void *context, i64 index, int worker)
-{
-    const struct job *job = context;
-    (void)worker;
-    i64 padded = keys_padded(job->k.rows), first = index / job->kv_heads * KEY_SPAN, head = index % job->kv_heads;
-    i64 rows = min_i64(KEY_SPAN, padded - first), at = matrix_bytes(job, head * padded + first);
-    CPU(pack)(job->keys + at, job->k, first, rows, head * job->width, job->width);
-    CPU(pack)(job->values + at, job->v, first, rows, head * job->width, job->width);
+    while (CPU(attention_run)(&run, &job->plan, tile.queries))
+        run_keys(&tile, job, &run);
+    for (i64 row = 0; row < tile.rows; row += STRIP)
+        close_strip(&tile, job, row / STRIP);
 }
 
 void CPU(attention)(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,
                     struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals)
 {
-    (void)device;
+#if defined __AVX512BF16__
+    if (q.dtype == DTYPE_F32) {
+        cpu_v4_attention(device, out, lse, q, k, v, heads, kv_heads, intervals);
+        return;
+    }
+#endif
     i64 width = q.columns / heads;
     CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
+    if (attention_is_few(q, k)) {
+        CPU(attention_few)(device, out, lse, q, k, v, heads, kv_heads, intervals);
+        return;
+    }
     struct job job = {.out = out,
                       .q = q,
                       .k = k,
                       .v = v,
                       .lse = lse,
+                      .room = strip_room_of(STRIP_LEVEL, width, heads / kv_heads, q.dtype),
                       .kv_heads = kv_heads,
                       .width = width,
                       .scale = LOG2_E / sqrtf((float)width)};
-    struct attention_tiling tiling = {.rows_most = FORWARD_ROWS_MOST, .rows_least = 1, .keys_most = FORWARD_KEYS_MOST};
+    struct attention_tiling tiling = {
+        .rows_most = STRIP_ROWS_MOST, .rows_least = STRIP_ROWS_MOST, .keys_most = STRIP_KEYS};
     CPU(attention_plan)(&job.plan, intervals, heads / kv_heads, tiling);
-    /* Many queries read a key many times, so it is packed once; a few scattered ones see a small part of the keys. */
-    if (q.rows * 4 >= k.rows) {
-        i64 bytes = matrix_bytes(&job, kv_heads * keys_padded(k.rows));
-        job.keys = CPU(scratch)(0, 6, 2 * bytes);
-        job.values = job.keys + bytes;
-        workers_run(job.plan.spans * kv_heads, pack_keys, &job);
-    }
     workers_run(job.plan.tile_count * kv_heads, run_tile, &job);
 }

@@ -66,6 +66,9 @@ bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, 
 void CPU(attention_check)(struct matrix q, struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
                           const struct intervals *intervals);
 
+void CPU(attention_few)(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,
+                        struct matrix v, i64 heads, i64 kv_heads, const struct intervals *intervals);
+
 /* May a query whose index lies in [low, high] see a key within these bounds? */
 static inline bool attention_some_seen(const struct key_bounds *b, i32 low, i32 high)
 {

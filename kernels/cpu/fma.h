@@ -76,7 +76,8 @@ struct fma_operand {
     enum dtype dtype;
     bool turned;     /* the depth goes down its rows */
     i64 terms;       /* of the whole depth: of an odd number the last word is half empty */
-    const i32 *rows; /* row r is row rows[r] of data, zeros for -1; NULL: row r. Not of a turned a, nor of another b */
+    const i32 *rows; /* row r is row rows[r] of data, zeros for -1 (not of a b that is not turned); NULL: row r. Not of
+                        a turned a */
 };
 static inline const void *fma_row(const struct fma_operand *m, i64 row, i64 column) /* NULL: of zeros */
 {
@@ -88,6 +89,12 @@ static inline void fma_fetch(const void *row, i64 bytes)
 {
     for (i64 i = 0; i < bytes; i += 64)
         __builtin_prefetch((const char *)row + i);
+}
+/* Of the panel that comes next: what is left behind whole ones is cut in two like parts, for one of few rows alone
+ * would wait for its own sums. */
+static inline i64 fma_next_rows(i64 left)
+{
+    return left > FMA_ROWS && left < 2 * FMA_ROWS ? ceil_div(left, 4) * 2 : min_i64(left, FMA_ROWS);
 }
 static inline i64 fma_rows_of(const i64 *panels)
 {

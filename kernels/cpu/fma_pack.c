@@ -73,6 +73,11 @@ void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64
 
 /* ---- b ---- */
 
+INLINED const void *column_at(const struct fma_operand *b, i64 column, i64 depth)
+{
+    return b->rows ? fma_row(b, column, depth) : element_at(b, column, depth);
+}
+
 #if defined __AVX512F__
 /* 16 columns of 16 terms, or of 32 where a word is a pair of bf16. */
 INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
@@ -82,7 +87,7 @@ INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i6
         __mmask16 mask = (__mmask16)(count >= 16 ? 0xffff : (1 << count) - 1);
         for (int i = 0; i < 16; i++)
             words[i] =
-                i < columns ? _mm512_maskz_loadu_epi32(mask, element_at(b, column + i, depth)) : _mm512_setzero_si512();
+                i < columns ? _mm512_maskz_loadu_epi32(mask, column_at(b, column + i, depth)) : _mm512_setzero_si512();
         transpose_words(words);
         for (int k = 0; k < 16; k++)
             if (k < count)
@@ -92,7 +97,7 @@ INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i6
     __mmask32 mask = count >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << count) - 1;
     for (int i = 0; i < 16; i++)
         words[i] =
-            i < columns ? _mm512_maskz_loadu_epi16(mask, element_at(b, column + i, depth)) : _mm512_setzero_si512();
+            i < columns ? _mm512_maskz_loadu_epi16(mask, column_at(b, column + i, depth)) : _mm512_setzero_si512();
     transpose_words(words);
     for (int k = 0; k < 16; k++) {
         if (2 * k < count)
@@ -107,7 +112,7 @@ INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i6
 INLINED __m256 load_lanes(const struct fma_operand *b, i64 column, i64 depth, i64 count)
 {
     float some[8] __attribute__((aligned(32))) = {0};
-    const void *from = element_at(b, column, depth);
+    const void *from = column_at(b, column, depth);
     if (count >= 8 && b->dtype == DTYPE_F32)
         return _mm256_loadu_ps(from);
     if (count >= 8)
@@ -143,12 +148,13 @@ INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i6
 #endif
 
 INLINED void turn_panel(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count,
-                        enum dtype dtype)
+                        bool listed, enum dtype dtype)
 {
     struct fma_operand typed = *b;
     typed.dtype = dtype;
+    typed.rows = listed ? b->rows : NULL;
     i64 side = FMA_LANES == 16 && dtype == DTYPE_BF16 ? 32 : FMA_LANES;
-    i64 ahead = columns > FMA_COLUMNS ? FMA_COLUMNS * b->stride * element_bytes(dtype) : 0;
+    i64 ahead = columns > FMA_COLUMNS && !listed ? FMA_COLUMNS * b->stride * element_bytes(dtype) : 0;
     for (int half = 0; half < FMA_COLUMNS; half += FMA_LANES) {
         i64 at = column + half, there = min_i64(FMA_LANES, columns - half), k = 0;
         for (; there == FMA_LANES && k + side <= count; k += side) {
@@ -189,7 +195,7 @@ void CPU(fma_pack_b)(float *out, const struct fma_operand *b, i64 column, i64 co
     if (b->turned)
         BY_DTYPE(b->dtype, copy_panel, out, b, column, columns, depth, count);
     else
-        BY_DTYPE(b->dtype, turn_panel, out, b, column, columns, depth, count);
+        BY_FLAG_DTYPE(b->rows != NULL, b->dtype, turn_panel, out, b, column, columns, depth, count);
 }
 
 /* ---- few rows ---- */

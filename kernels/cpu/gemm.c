@@ -80,11 +80,10 @@ static void run_block(const struct part *p, const float *panel, i64 rows, i64 at
         put_block(&block, out, g);
 }
 
-/* What is left behind whole panels is cut in two like parts: one of few rows alone would wait for its own sums. */
 static void cut_rows(i64 *rows, i64 left)
 {
     for (; left > 0; left -= *rows++)
-        *rows = left > FMA_ROWS && left < 2 * FMA_ROWS ? ceil_div(left, 4) * 2 : min_i64(left, FMA_ROWS);
+        *rows = fma_next_rows(left);
     *rows = 0;
 }
 

@@ -83,6 +83,11 @@ void CPU(fma_pack_a)(float *out, const struct fma_operand *a, i64 row, const i64
 
 enum { SIDE = 16 };
 
+INLINED const void *column_at(const struct fma_operand *b, i64 column, i64 depth)
+{
+    return b->rows ? fma_row(b, column, depth) : element_at(b, column, depth);
+}
+
 /* 16 columns of `words` words. */
 INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 words)
 {
@@ -91,7 +96,7 @@ INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i6
     __mmask32 mask = terms >= 2 * SIDE ? ~(__mmask32)0 : ((__mmask32)1 << terms) - 1;
     for (int i = 0; i < SIDE; i++)
         square[i] =
-            i < columns ? _mm512_maskz_loadu_epi16(mask, element_at(b, column + i, 2 * depth)) : _mm512_setzero_si512();
+            i < columns ? _mm512_maskz_loadu_epi16(mask, column_at(b, column + i, 2 * depth)) : _mm512_setzero_si512();
     transpose_words(square);
     for (int k = 0; k < SIDE; k++)
         if (k < words)
@@ -100,7 +105,7 @@ INLINED void turn_square(float *out, const struct fma_operand *b, i64 column, i6
 
 static void turn_panel(float *out, const struct fma_operand *b, i64 column, i64 columns, i64 depth, i64 count)
 {
-    i64 ahead = columns > FMA_COLUMNS ? FMA_COLUMNS * b->stride : 0;
+    i64 ahead = columns > FMA_COLUMNS && !b->rows ? FMA_COLUMNS * b->stride : 0;
     for (int half = 0; half < FMA_COLUMNS; half += SIDE) {
         i64 at = column + half, there = max_i64(min_i64(SIDE, columns - half), 0), k = 0;
         for (; there == SIDE && k + SIDE <= count && 2 * (depth + k + SIDE) <= b->terms; k += SIDE) {

@@ -416,15 +416,46 @@ static inline i64 amx_narrow_panel_bytes(i64 steps)
 }
 
 /* ---- attention: queries times heads of a group, and keys, of a tile; keys come in blocks ---- */
-enum { KEY_BLOCK = 32, KEY_SPAN = 512, KEY_UNIT = 16 }; /* scores of a row are whole units */
+enum { KEY_BLOCK = 32, KEY_SPAN = 512, KEY_UNIT = 16 }; /* scores of a row of few are whole units */
 enum { AMX_ATTENTION_ROWS = 256, AMX_ATTENTION_CHUNK = 8, AMX_ATTENTION_SPAN = 4 }; /* of a tile; blocks of keys */
-enum { FORWARD_ROWS_MOST = 128, FORWARD_KEYS_MOST = 512, BACKWARD_ROWS_MOST = 256, BACKWARD_KEYS_MOST = 128 };
+enum { FEW_ROWS_MOST = 128, FEW_KEYS_MOST = 512 };
+enum { STRIP_ROWS_MOST = 256, STRIP_KEYS = 256, STRIP_KEYS_BACKWARD = 128 }; /* of a tile, of a run */
+enum { STRIP_SIDE = 16 };                                                    /* of what is turned at once */
+
+/* Few queries of many keys, scattered ones, each see a small part of the keys. */
+static inline bool attention_is_few(struct matrix q, struct matrix k)
+{
+    return q.rows * 4 < k.rows;
+}
+
+/* In strips (strips.h): floats of what a worker packs, of its sums; bytes of what it keeps of a strip. */
+struct strip_room {
+    i64 strip, strips;               /* lanes; strips of a tile */
+    i64 rows, turned, queries, sums; /* keys, either way; of a strip */
+    i64 depth;                       /* of all strips */
+    i64 state, state_backward;       /* bytes */
+};
+static inline struct strip_room strip_room_of(enum cpu_level level, i64 width, i64 group, enum dtype dtype)
+{
+    i64 lanes = level == CPU_LEVEL_V3 ? 8 : 16, rows = level == CPU_LEVEL_V3 ? 6 : 14, strip = 2 * lanes;
+    i64 words = fma_words(level, width, dtype), stride = FMA_RUN + 16;
+    i64 strips = ceil_div(max_i64(STRIP_ROWS_MOST, group), strip);
+    return (struct strip_room){.strip = strip,
+                               .strips = strips,
+                               .rows = ceil_div(words, FMA_RUN) * (STRIP_KEYS + 1) * stride,
+                               .turned = ceil_div(width, rows) * lanes * stride,
+                               .queries = words * strip,
+                               .sums = round_up(width, STRIP_SIDE) * strip,
+                               .depth = ceil_div(width, strip) * fma_words(level, strips * strip, dtype) * strip,
+                               .state = 5 * strip * 4 + 24,
+                               .state_backward = 3 * strip * 4 + 40};
+}
 
 /* On tiles (amx_attention.h): whole blocks of a head's width; and queries enough that keys are packed once for all. */
 static inline bool amx_has_attention(struct matrix q, struct matrix k, i64 heads, i64 kv_heads)
 {
     return q.dtype == DTYPE_BF16 && q.columns / heads % AMX_BLOCK == 0 && heads / kv_heads <= AMX_ATTENTION_ROWS &&
-           q.rows * 4 >= k.rows;
+           !attention_is_few(q, k);
 }
 
 /* Bytes of a worker: scores and probabilities of a few blocks of keys, a block's queries, its sums. */

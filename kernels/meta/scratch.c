@@ -246,22 +246,56 @@ static void see_attention_on_tiles(struct device *device, struct matrix k, i64 w
     see_scratch(device, 6, backward ? packed * (3 * 2 + 2 * 4) : packed * 2 * 2);
 }
 
+static void see_attention_of_few(struct device *device, i64 width, enum dtype dtype)
+{
+    i64 bytes = dtype_bytes(dtype), area = FEW_ROWS_MOST * FEW_KEYS_MOST;
+    see_gemm(device, FEW_ROWS_MOST, FEW_KEYS_MOST, dtype);
+    see_scratch(device, 0, area * 4);
+    see_scratch(device, 1, bytes == 4 ? 0 : area * bytes);
+    see_scratch(device, 2, FEW_ROWS_MOST * width * bytes);
+    see_scratch(device, 3, (FEW_ROWS_MOST * (width + 4) + FEW_KEYS_MOST) * 4);
+    see_scratch(device, 4, FEW_KEYS_MOST * width * bytes);
+}
+
+static void see_attention_in_strips(struct device *device, const struct strip_room *room)
+{
+    see_scratch(device, 0, (STRIP_KEYS + 1) * room->strip * 4);
+    see_scratch(device, 1, room->strips * room->state);
+    see_scratch(device, 3, room->strips * (room->queries + room->sums) * 4);
+    see_scratch(device, 4, (room->rows + room->turned) * 4);
+}
+
+/* Where samples meet tiles end: twice as many at most as of full ones. */
+static void see_turns(struct device *device, i64 queries, i64 keys, i64 group, i64 kv_heads)
+{
+    i64 tiles = min_i64(queries, 2 * ceil_div(queries, max_i64(1, STRIP_ROWS_MOST / group)));
+    see_scratch(device, 5, (tiles + kv_heads + 1) * ceil_div(keys, STRIP_KEYS_BACKWARD) * 4);
+}
+
+static void see_attention_backward_in_strips(struct device *device, const struct strip_room *room, i64 key_rows,
+                                             i64 width)
+{
+    see_scratch(device, 0, 2 * (STRIP_KEYS + 1) * room->strip * 4);
+    see_scratch(device, 1, 2 * (STRIP_KEYS_BACKWARD + 1) * (FMA_RUN + 16) * 4);
+    see_scratch(device, 2, room->strips * room->state_backward);
+    see_scratch(device, 3, (room->strips * (2 * room->queries + room->sums) + 2 * room->depth) * 4);
+    see_scratch(device, 4, (2 * room->rows + room->turned) * 4);
+    see_scratch(device, 6, 2 * key_rows * round_up(width, room->strip) * 4);
+}
+
 static void see_attention(struct device *device, struct matrix q, struct matrix k, i64 heads, i64 kv_heads,
                           bool backward)
 {
-    i64 width = q.columns / heads, bytes = dtype_bytes(q.dtype),
-        packed = kv_heads * round_up(k.rows, KEY_BLOCK) * width;
-    i64 rows_most = backward ? BACKWARD_ROWS_MOST : FORWARD_ROWS_MOST;
-    i64 keys_most = backward ? BACKWARD_KEYS_MOST : FORWARD_KEYS_MOST;
-    see_gemm(device, rows_most, max_i64(width, max_i64(rows_most, keys_most)), q.dtype);
-    see_scratch(device, 0, (1 + backward) * rows_most * keys_most * 4);
-    see_scratch(device, 1, bytes == 4 ? 0 : (backward ? 3 : 1) * rows_most * keys_most * bytes);
-    see_scratch(device, 2, (1 + backward) * rows_most * width * bytes);
-    see_scratch(device, 3, (rows_most * (width + (backward ? 2 : 4)) + FORWARD_KEYS_MOST) * 4);
-    if (backward || q.rows * 4 >= k.rows) /* else each worker packs what it reads */
-        see_scratch(device, 6, 2 * packed * (bytes + (backward ? 4 : 0)));
-    else
-        see_scratch(device, 4, FORWARD_KEYS_MOST * width * bytes);
+    i64 width = q.columns / heads;
+    struct strip_room room = strip_room_of(device->level, width, heads / kv_heads, q.dtype);
+    if (backward) {
+        see_turns(device, q.rows, k.rows, heads / kv_heads, kv_heads);
+        see_attention_backward_in_strips(device, &room, kv_heads * round_up(k.rows, KEY_BLOCK), width);
+    } else if (attention_is_few(q, k)) {
+        see_attention_of_few(device, width, q.dtype);
+    } else {
+        see_attention_in_strips(device, &room);
+    }
 }
 
 void meta_see_attention(struct device *device, struct matrix q, struct matrix k, i64 heads, i64 kv_heads,
