@@ -98,15 +98,14 @@ void CPU(strip_pack_depth)(float *out, struct matrix heads, const struct query_t
 
 /* ---- Products ---- */
 
-/* Any number of rows: those of a follow each other, or its panels do. */
-static void multiply(const struct fma_block *block)
+/* So many rows from the block's on: those of a follow each other, or its panels do. */
+static void multiply(struct fma_block block, i64 rows)
 {
-    struct fma_block part = *block;
-    for (i64 row = 0; row < block->rows; row += part.rows) {
-        part.rows = fma_next_rows(block->rows - row);
-        part.sums = block->sums + row * block->stride;
-        CPU(fma_multiply)(&part);
-        part.a += block->turned ? FMA_A_FLOATS : part.rows * FMA_A_STRIDE;
+    for (; rows > 0; rows -= block.rows) {
+        block.rows = fma_next_rows(rows);
+        CPU(fma_multiply)(&block);
+        block.a += block.turned ? FMA_A_FLOATS : block.rows * FMA_A_STRIDE;
+        block.sums += block.rows * block.stride;
     }
 }
 
@@ -118,12 +117,11 @@ void CPU(strip_scores)(float *scores, const float *key_rows, const float *querie
                               .next = queries,
                               .sums = scores,
                               .stride = STRIP,
-                              .rows = keys.count,
                               .columns = STRIP};
     for (i64 at = 0; at < words; at += FMA_DEPTH) {
         block.depth = min_i64(FMA_DEPTH, words - at);
         block.resume = at > 0;
-        multiply(&block);
+        multiply(block, keys.count);
         block.a += (STRIP_KEYS + 1) * FMA_A_STRIDE;
         block.b += FMA_DEPTH * STRIP;
     }
@@ -131,16 +129,16 @@ void CPU(strip_scores)(float *scores, const float *key_rows, const float *querie
 
 void CPU(strip_add)(float *sums, const float *turned, const float *scores, struct strip_keys keys, i64 width, bool add)
 {
-    multiply(&(struct fma_block){.a = turned + keys.first / FMA_TERMS * FMA_TURNED,
-                                 .b = scores,
-                                 .next = scores,
-                                 .sums = sums,
-                                 .stride = STRIP,
-                                 .depth = strip_words(keys.count),
-                                 .rows = width,
-                                 .columns = STRIP,
-                                 .resume = add,
-                                 .turned = true});
+    struct fma_block block = {.a = turned + keys.first / FMA_TERMS * FMA_TURNED,
+                              .b = scores,
+                              .next = scores,
+                              .sums = sums,
+                              .depth = strip_words(keys.count),
+                              .stride = STRIP,
+                              .columns = STRIP,
+                              .resume = add,
+                              .turned = true};
+    multiply(block, width);
 }
 
 /* ---- Lanes ---- */
