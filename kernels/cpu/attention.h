@@ -1,8 +1,9 @@
-/* What attention's forward and backward share: which tiles of queries read which runs of keys, and the layout of a
- * tile.
+/* What all forms of attention share: which tiles of queries read which runs of keys. Of many queries a tile's rows are
+ * lanes of vectors (strips.h), of few they are rows of products (attention_few.c); tiles of AMX have their own layout
+ * (amx_attention.h).
  *
- * Rows of a tile. The `group` = H/G query heads of one key-value head are rows of one product: row i * group + h is
- * head h of the tile's query i, which is how q lies in memory, so packing a tile is one copy a query.
+ * Rows of a tile. The `group` = H/G query heads of one key-value head meet the same keys: row i * group + h is head h
+ * of the tile's query i.
  *
  * Keys. Blocks of KEY_BLOCK keys keep the extremes of their columns begin, end, hole_begin, hole_end; spans of
  * KEY_SPAN keys keep those of their blocks. From them alone follows whether some query between two indices may see
@@ -10,8 +11,8 @@
  * at its ends that are not.
  *
  * Queries. A tile begins with neighbouring queries up to where samples meet, and is cut in two, there or in the middle,
- * while reading the keys of both parts costs less than reading those of the whole: neighbours of one sample stay
- * together, requests of a shared cache, or short samples, come apart. All of this follows from shapes and intervals,
+ * while reading the keys of both parts costs less than reading those of the whole and both have rows enough: neighbours
+ * of one sample stay together, requests of a shared cache come apart. All of this follows from shapes and intervals,
  * never from threads or values.
  *
  * Keys and values must be finite, masked ones too: a masked probability is an exact zero, but is multiplied. */
@@ -41,7 +42,7 @@ struct key_run {
 };
 /* A tile of scores should stay in the second-level cache. */
 struct attention_tiling {
-    i64 rows_most, rows_least; /* of a tile of queries; a single query may pass either */
+    i64 rows_most, rows_least; /* of a tile of queries, of each part of a cut one; a single query may pass either */
     i64 keys_most;             /* of a run */
     bool aligned;              /* runs do not cross multiples of keys_most */
     bool whole_blocks;         /* runs begin and end with a block, queries are cut evenly */
