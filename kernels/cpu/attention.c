@@ -30,13 +30,6 @@ struct work {
     float *scores;
 };
 
-/* Columns of the heads that read one key-value head. */
-static struct matrix group_of(struct matrix m, const struct work *tile, const struct job *job)
-{
-    i64 columns = job->plan.group * job->width;
-    return matrix_columns(m, tile->head * columns, columns);
-}
-
 static void open_strips(const struct work *tile, const struct job *job)
 {
     for (i64 row = 0; row < tile->rows; row += STRIP) {
@@ -62,7 +55,8 @@ static void open_tile(struct work *tile, const struct job *job, i64 index, int w
     tile->sums = tile->turned + room->strips * room->queries;
     tile->keys = CPU(scratch)(worker, 4, (room->rows + room->turned) * 4);
     tile->values = tile->keys + room->rows;
-    CPU(strip_pack_queries)(tile->turned, group_of(job->q, tile, job), tile->queries, job->width);
+    CPU(strip_pack_queries)
+    (tile->turned, strip_heads(job->q, tile->head, job->plan.group, job->width), tile->queries, job->width);
     open_strips(tile, job);
 }
 
@@ -175,7 +169,8 @@ static void close_strip(const struct work *tile, const struct job *job, i64 inde
         memset(sums, 0, (size_t)job->room.sums * 4);
     close_statistics(state);
     CPU(strip_store)
-    (group_of(job->out, tile, job), tile->queries, row, state->strip.lanes, sums, state->total, job->width);
+    (strip_heads(job->out, tile->head, job->plan.group, job->width), tile->queries, row, state->strip.lanes, sums,
+     state->total, job->width);
     float *lse = job->lse + (tile->queries->first + row / group) * heads + first;
     for (i64 u = 0, head = row % group; u < state->strip.lanes; u++) {
         lse[head] = state->max[u];

@@ -43,12 +43,6 @@ struct work {
     struct strip_keys *found;           /* of the run by each strip */
 };
 
-static struct matrix group_of(struct matrix m, const struct work *tile, const struct job *job)
-{
-    i64 columns = job->plan.group * job->width;
-    return matrix_columns(m, tile->head * columns, columns);
-}
-
 static float *row_of_key(float *sums, const struct work *tile, const struct job *job, i64 key)
 {
     return sums + (tile->head * keys_padded(job->k.rows) + key) * job->stride;
@@ -124,7 +118,8 @@ static void open_tile(struct work *tile, const struct job *job, i64 index, int w
     tile->rows = tile->queries->count * job->plan.group;
     tile->strips = ceil_div(tile->rows, STRIP);
     take_memory(tile, job, worker);
-    struct matrix q = group_of(job->q, tile, job), dout = group_of(job->dout, tile, job);
+    struct matrix q = strip_heads(job->q, tile->head, job->plan.group, job->width),
+                  dout = strip_heads(job->dout, tile->head, job->plan.group, job->width);
     CPU(strip_pack_queries)(tile->q_turned, q, tile->queries, job->width);
     CPU(strip_pack_queries)(tile->dout_turned, dout, tile->queries, job->width);
     CPU(strip_pack_depth)(tile->q_rows, q, tile->queries, job->width);
@@ -293,7 +288,8 @@ static void close_tile(const struct work *tile, const struct job *job)
         if (!state->begun)
             memset(dq, 0, (size_t)job->room.sums * 4);
         CPU(strip_store)
-        (group_of(job->dq, tile, job), tile->queries, i * STRIP, state->strip.lanes, dq, ones, job->width);
+        (strip_heads(job->dq, tile->head, job->plan.group, job->width), tile->queries, i * STRIP, state->strip.lanes,
+         dq, ones, job->width);
     }
 }
 

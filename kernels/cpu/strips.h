@@ -30,6 +30,12 @@ static inline i64 strip_words(i64 terms)
 {
     return ceil_div(terms, FMA_TERMS);
 }
+/* Columns of the `group` heads that read key-value head `head`. */
+static inline struct matrix strip_heads(struct matrix m, i64 head, i64 group, i64 width)
+{
+    return matrix_columns(m, head * group * width, group * width);
+}
+
 /* By which strip_room_of counts. */
 #if defined __AVX512BF16__
 #define STRIP_LEVEL CPU_LEVEL_PAIRS
@@ -47,7 +53,7 @@ struct strip_keys CPU(strip_find)(const struct strip *strip, const struct interv
 void CPU(strip_pack_rows)(float *out, struct matrix m, const struct key_run *run);
 void CPU(strip_pack_turned)(float *out, struct matrix m, const struct key_run *run);
 /* Rows of a tile, turned, or as a b whose depth they are: [panels of the width][words of all strips][FMA_COLUMNS].
- * `heads`: columns of its group's heads, `width` each. Behind the last row there are zeros. */
+ * `heads`: strip_heads of q, `width` each. Behind the last row there are zeros. */
 void CPU(strip_pack_queries)(float *out, struct matrix heads, const struct query_tile *tile, i64 width);
 void CPU(strip_pack_depth)(float *out, struct matrix heads, const struct query_tile *tile, i64 width);
 
