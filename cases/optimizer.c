@@ -6,8 +6,8 @@
 static const struct op_shape optimizer_shapes[] = {{0, 3},  {1, 1},    {1, 37},    {7, 37}, {130, 3},
                                                    {2, 64}, {2, 5500}, {3, 90000}, {-1}};
 
-/* ---- adamw: copy none, f32, bf16; bit 2: no gradient. A list of UPDATES, the first as long as all others together,
- * some empty, moved at different speeds ---- */
+/* ---- adamw: copy none, f32, bf16; bit 2: no gradient; bit 3: cautious. A list of UPDATES, the first as long as all
+ * others together, some empty, moved at different speeds ---- */
 enum { ADAM_P, ADAM_M, ADAM_V, ADAM_G, ADAM_COPY, ADAM_SUM, ADAM_WRITTEN };
 static const struct adamw adamw = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.1f, .step = 3};
 static const double adamw_norm = 16, adamw_clip = 4;
@@ -67,7 +67,9 @@ static void call_adamw(struct device *device, struct op_run *run)
                                   .lr_factor = lr_factor(i),
                                   .decay_factor = decay_factor(i)};
     }
-    device->ops->adamw(device, &(struct updates){UPDATES, list}, op_data(run, ADAM_SUM), adamw_clip, &adamw);
+    struct adamw settings = adamw;
+    settings.cautious = run->variant & 8;
+    device->ops->adamw(device, &(struct updates){UPDATES, list}, op_data(run, ADAM_SUM), adamw_clip, &settings);
 }
 
 static void move_element(struct op_run *run, i64 i, double lr, double decay)
@@ -78,7 +80,8 @@ static void move_element(struct op_run *run, i64 i, double lr, double decay)
     *p *= 1 - lr * decay;
     *m = b1 * *m + (1 - b1) * g;
     *v = b2 * *v + (1 - b2) * g * g;
-    *p -= lr / (1 - pow(b1, step)) * *m / (sqrt(*v) / sqrt(1 - pow(b2, step)) + (double)adamw.eps);
+    double against = run->variant & 8 && *m * g < 0 ? 0 : 1;
+    *p -= against * lr / (1 - pow(b1, step)) * *m / (sqrt(*v) / sqrt(1 - pow(b2, step)) + (double)adamw.eps);
     if (run->variant & 3)
         op_values(run, ADAM_COPY)[i] = *p;
 }
@@ -184,7 +187,7 @@ static void reference_sum_values(struct op_run *run)
 const struct op_case optimizer_cases[] = {
     {"sum_squares", 1, setup_sum_squares, call_sum_squares, reference_sum_squares, .usual = {4096, 512},
      .alike = ONE_DTYPE | NO_GAPS, .shapes = optimizer_shapes},
-    {"adamw", 7, setup_adamw, call_adamw, reference_adamw, .usual = {4096, 512}, .alike = ONE_DTYPE | NO_GAPS,
+    {"adamw", 11, setup_adamw, call_adamw, reference_adamw, .usual = {4096, 512}, .alike = ONE_DTYPE | NO_GAPS,
      .shapes = optimizer_shapes},
     {"zero_unwritten", 1, setup_zero_unwritten, call_zero_unwritten, reference_zero_unwritten, .usual = {1024, 512},
      .alike = ONE_DTYPE | NO_GAPS},

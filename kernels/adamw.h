@@ -6,9 +6,10 @@
 
 #include <math.h>
 
-/* p = keep p - rate m / (root sqrt(v) + eps); gradients are taken times scale */
+/* p = keep p - rate m / (root sqrt(v) + eps), the second term times `against` where m and the gradient differ in sign;
+ * gradients are taken times scale */
 struct adamw_factors {
-    float keep, beta1, beta2, rate, root, eps, scale;
+    float keep, beta1, beta2, rate, root, eps, scale, against;
 };
 struct adamw_corrections { /* of the moments, which begin at 0 */
     double first, second;
@@ -31,7 +32,7 @@ FORMULA struct adamw_factors adamw_factors_of(const struct adamw *a, struct adam
 {
     float lr = a->lr * lr_factor;
     struct adamw_factors f = {1 - lr * (a->decay * decay_factor), a->beta1, a->beta2, (float)(lr / c.first),
-                              (float)(1 / sqrt(c.second)),        a->eps,   scale};
+                              (float)(1 / sqrt(c.second)),        a->eps,   scale,    a->cautious ? 0.0f : 1.0f};
     return f;
 }
 
@@ -39,7 +40,8 @@ FORMULA void adamw_element(float *p, float *m, float *v, float gradient, struct 
 {
     *m = f.beta1 * *m + (1 - f.beta1) * gradient;
     *v = f.beta2 * *v + (1 - f.beta2) * gradient * gradient;
-    *p = f.keep * *p - f.rate * *m / (f.root * sqrtf(*v) + f.eps);
+    float rate = f.rate * (*m * gradient < 0 ? f.against : 1);
+    *p = f.keep * *p - rate * *m / (f.root * sqrtf(*v) + f.eps);
 }
 
 #endif

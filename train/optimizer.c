@@ -94,7 +94,7 @@ void optimizer_step_over(const struct parallel *parallel, struct weights *weight
     struct updates counted = list_updates(list, weights, true);
     struct adamw adamw = {
         (float)lr, (float)settings->beta1, (float)settings->beta2, (float)settings->eps, (float)settings->weight_decay,
-        step + 1};
+        step + 1,  settings->cautious};
     device->ops->sum_squares(device, squares, &counted);
     comm_all_reduce(parallel->world, squares, 1, DTYPE_F64);
     struct updates all = list_updates(list, weights, false);
