@@ -232,6 +232,37 @@ static void a_norm_that_is_not_finite_moves_nothing(void **state)
     bench_close(&b);
 }
 
+/* One step along a gradient, then one along a tenth of it turned round: the moment still points where it did. */
+static void a_cautious_optimizer_waits_where_it_is_against_the_gradient(void **state)
+{
+    (void)state;
+    for (int cautious = 0; cautious < 2; cautious++) {
+        struct optimizer_settings settings = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .cautious = cautious};
+        struct bench b;
+        bench_open(&b, 1, "");
+        struct weight *w = b.weight[0];
+        struct device *device = &b.golden.device;
+        i64 n = weight_elements(w);
+        float *gradient = golden_load(&b.golden, "grad.0.1"), *seen[4];
+        for (int t = 0; t < 4; t++) { /* along, against, along */
+            seen[t] = toy_floats(device, w->value.data, n);
+            for (i64 i = 0; i < n && t > 0; i++)
+                gradient[i] *= -0.1f;
+            weights_begin_step(&b.weights);
+            toy_set_gradient(device, w, gradient);
+            optimizer_step(&b.weights, &settings, 1e-3, t);
+        }
+        for (i64 i = 0; i < n; i++) {
+            assert_true(seen[0][i] != seen[1][i]);
+            assert_true((seen[1][i] == seen[2][i]) == cautious); /* against */
+            assert_true(seen[2][i] != seen[3][i]);               /* along again */
+        }
+        for (int t = 0; t < 4; t++)
+            memory_free(seen[t]);
+        bench_close(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +272,7 @@ int main(void)
         cmocka_unit_test(a_table_of_weights_moves_as_torch_moves_it),
         cmocka_unit_test(gradients_are_clipped_as_torch_clips_them),
         cmocka_unit_test(a_norm_that_is_not_finite_moves_nothing),
+        cmocka_unit_test(a_cautious_optimizer_waits_where_it_is_against_the_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
