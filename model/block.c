@@ -17,18 +17,13 @@ struct tensor *model_floats(struct pass *p, const float *values, i64 rows, i64 c
     return p->tape->activations == DTYPE_F32 ? t : op_scale(p->tape, t, 1, p->tape->activations);
 }
 
-struct tensor *model_attend(struct pass *p, struct tensor *x, const struct layer_weights *l,
-                            const struct attention *attention)
+struct tensor *model_block(struct pass *p, struct tensor *x, const struct layer_weights *l,
+                           const struct attention *attention)
 {
     float eps = (float)p->model->config.norm_eps;
+    struct tensor *sum;
     struct tensor *qkv = op_norm_linear(p->tape, x, &l->norm1->value, eps, &l->qkv->value, p->tape->activations);
-    return op_attention(p->tape, qkv, attention);
-}
-
-struct tensor *model_block_rest(struct pass *p, struct tensor *x, struct tensor *attended,
-                                const struct layer_weights *l)
-{
-    struct tensor *sum, *out = model_linear(p, attended, l->out);
-    struct tensor *n2 = op_add_rmsnorm(p->tape, &sum, x, out, &l->norm2->value, (float)p->model->config.norm_eps);
+    struct tensor *attended = op_attention(p->tape, qkv, attention);
+    struct tensor *n2 = op_add_rmsnorm(p->tape, &sum, x, model_linear(p, attended, l->out), &l->norm2->value, eps);
     return op_add(p->tape, sum, model_dense(p, n2, l->gate_up, l->down));
 }

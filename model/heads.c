@@ -82,18 +82,13 @@ static void text_head(struct pass *p, const struct modality *m, struct tensor *x
 /* Multi-token prediction (DeepSeek-V3, arXiv 2412.19437, eq. 21 - 24): at each position the hidden state and the
  * embedding of the id that follows, each under a norm of its own, enter one more block, which sees what the position
  * sees; norm and head are the text's. Where no id of text follows, nothing is known of the next position. */
-static struct tensor *mtp_input(struct pass *p, struct tensor *x)
+static struct tensor *mtp_block(struct pass *p, struct tensor *x, const struct attention_cache *cache)
 {
     struct model *m = p->model;
+    const struct model_config *c = &m->config;
     struct tensor *next = op_gather(p->tape, &m->embed->value, p->next, x->rows);
     struct tensor *both[2] = {op_rmsnorm(p->tape, next, &m->mtp_embed_norm->value, eps_of(p)),
                               op_rmsnorm(p->tape, x, &m->mtp_hidden_norm->value, eps_of(p))};
-    return model_linear(p, op_concat(p->tape, both, 2), m->mtp_project);
-}
-
-static struct tensor *mtp_attend(struct pass *p, struct tensor *in, const struct attention_cache *cache)
-{
-    const struct model_config *c = &p->model->config;
     struct attention a = {.heads = c->heads,
                           .kv_heads = c->kv_heads,
                           .width = c->head_width,
@@ -103,21 +98,19 @@ static struct tensor *mtp_attend(struct pass *p, struct tensor *in, const struct
                           .intervals = p->intervals,
                           .cache = cache,
                           .cache_row = p->cache_row};
-    return model_attend(p, in, &p->model->mtp, &a);
+    struct tensor *in = model_linear(p, op_concat(p->tape, both, 2), m->mtp_project);
+    return model_block(p, in, &m->mtp, &a);
 }
 
-/* Keys and values are wanted of all positions; the rest of the block where there are targets. */
 static void mtp_head(struct pass *p, const struct modality *modality, struct tensor *x)
 {
-    const struct target_list *t = &p->targets[TARGET_MTP];
     if (!p->model->config.mtp)
         return;
     tape_segment_begin(p->tape, place_of_mtp(&p->model->config));
-    struct tensor *in = mtp_input(p, x), *attended = mtp_attend(p, in, NULL);
-    tape_place_gradient(p->tape, in);
-    tape_place_gradient(p->tape, attended);
+    struct tensor *block = mtp_block(p, x, NULL);
+    tape_place_gradient(p->tape, block);
     tape_segment_end(p->tape);
-    struct tensor *out = model_block_rest(p, rows_of(p, in, t), rows_of(p, attended, t), &p->model->mtp);
+    struct tensor *out = rows_of(p, block, &p->targets[TARGET_MTP]);
     score_ids(p, modality, op_rmsnorm(p->tape, out, &p->model->norm->value, eps_of(p)));
 }
 
@@ -129,8 +122,7 @@ struct tensor *model_mtp(struct tape *tape, struct model *model, struct tensor *
                      .intervals = rows->intervals,
                      .cache_row = rows->cache_row,
                      .next = rows->next};
-    struct tensor *in = mtp_input(&p, hidden);
-    return model_block_rest(&p, in, mtp_attend(&p, in, rows->cache), &model->mtp);
+    return mtp_block(&p, hidden, rows->cache);
 }
 
 struct tensor *model_text_logits(struct tape *tape, struct model *model, struct tensor *hidden)

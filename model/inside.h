@@ -69,12 +69,9 @@ void pass_put(struct pass *p); /* put.c: what the pass reads of its batch, to th
 /* x w^T in the activations' dtype */
 struct tensor *model_linear(struct pass *p, struct tensor *x, struct weight *w);
 struct tensor *model_dense(struct pass *p, struct tensor *n, struct weight *gate_up, struct weight *down);
-/* A dense layer of a branch (ViT, multi-token prediction), whole on every rank, in two halves: heads that attended,
- * and what x [N, C] becomes by them, which each row does by itself. */
-struct tensor *model_attend(struct pass *p, struct tensor *x, const struct layer_weights *l,
-                            const struct attention *attention);
-struct tensor *model_block_rest(struct pass *p, struct tensor *x, struct tensor *attended,
-                                const struct layer_weights *l);
+/* A dense layer of a branch (ViT, multi-token prediction), whole on every rank. */
+struct tensor *model_block(struct pass *p, struct tensor *x, const struct layer_weights *l,
+                           const struct attention *attention);
 /* Floats on the device, in the activations' dtype. */
 struct tensor *model_floats(struct pass *p, const float *values, i64 rows, i64 columns);
 /* x + experts(n), [N, C]. */

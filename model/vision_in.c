@@ -33,10 +33,8 @@ static struct tensor *vit(struct pass *p, const struct input_list *in)
     const struct model_config *c = &p->model->config;
     struct attention a = branch_attention(p, &p->cells);
     struct tensor *x = patches(p, in);
-    for (i64 i = 0; i < c->vit_layers; i++) {
-        const struct layer_weights *l = &p->model->vision_in.layer[i];
-        x = model_block_rest(p, x, model_attend(p, x, l, &a), l);
-    }
+    for (i64 i = 0; i < c->vit_layers; i++)
+        x = model_block(p, x, &p->model->vision_in.layer[i], &a);
     return op_rmsnorm(p->tape, x, &p->model->vision_in.norm->value, (float)c->norm_eps);
 }
 

@@ -312,15 +312,14 @@ static double visible_pairs(const struct batch *b)
 static double branch_flops(const struct model_config *c, const struct batch *b)
 {
     double width = (double)c->width, vit = (double)c->vit_width, bits = (double)c->bits;
-    double heads = (double)(c->heads * c->head_width), keys_values = (double)(2 * c->kv_heads * c->head_width);
+    double heads = (double)((2 * c->heads + 2 * c->kv_heads) * c->head_width);
     double cell = vit * (double)(c->patch_values + c->cell_features) + 10 * vit * vit * (double)c->vit_layers +
                   8 * vit * vit + 2 * vit * width;
     double cells = (double)(CELLS * b->inputs[INPUT_VISION_IN].n);
     double vision = (double)(b->inputs[INPUT_VISION_OUT].n + b->targets[TARGET_VISION].n) * bits * width;
     double audio = (double)(b->targets[TARGET_AUDIO].n * c->levels * (c->codes + 1)) * width;
-    double later = c->mtp ? (double)b->targets[TARGET_MTP].n : 0; /* what is behind attention is of them alone */
-    double all = later > 0 ? (double)b->n * (2 * width + heads + keys_values) : 0;
-    double mtp = width * (all + later * (heads + 3 * (double)c->mtp_width));
+    bool predicts_later = c->mtp && b->targets[TARGET_MTP].n; /* all positions then pass through the block */
+    double mtp = predicts_later ? (double)b->n * width * (2 * width + heads + 3 * (double)c->mtp_width) : 0;
     return 2 * (cells * cell + vision + audio + mtp);
 }
 
