@@ -3,7 +3,7 @@
 #define WEFT_BENCH_QUICKSTART_H
 #include "model/model.h"
 
-/* recipes/quickstart.yaml's stage `base`, with the sizes its tokenizers have. */
+/* recipes/quickstart.yaml's stage `base`, with the sizes its tokenizers have, and multi-token prediction besides. */
 static const struct model_config quickstart = {.vocabulary = 4096,
                                                .width = 192,
                                                .layers = 8,
