@@ -356,8 +356,8 @@ static int profile_answers(struct decode_bench *b, i64 count, double goal, bool 
         decoder_step(&b->decoder);
     snprintf(name, sizeof name, "%s, a step of %lld answer%s", b->subject->name, (long long)count,
              count == 1 ? "" : "s");
-    double seconds =
-        profile_run(&(struct profiled){name, b->model.device, run_decoder, b, &limits_of_h200, false}, json);
+    double seconds = profile_run(
+        &(struct profiled){name, b->model.device, run_decoder, b, &limits_of_h200_overlapping, false}, json);
     double read = (double)count * read_rate(&b->reading, &b->model, &b->decoder, count);
     bench_print(&(struct bench_row){"roofline", name, "tokens/s", "a read of the same bytes", (double)count / seconds,
                                     read, goal, false, NULL},

@@ -10,6 +10,9 @@ struct machine_limits {
 };
 /* A product of 8192^3 in bf16 and a copy of 8 GB, as measured on one through PyTorch; f32 as its maker says. */
 extern const struct machine_limits limits_of_h200;
+/* The same where a launch begins before the one before has ended (grid_wait in kernels/cuda/cuda.h): half a launch's
+ * time is left, an assumption. */
+extern const struct machine_limits limits_of_h200_overlapping;
 
 /* Arithmetic, on operands of that type, and memory at the same time, whichever takes longer. */
 double limits_seconds(const struct machine_limits *limits, const struct cost *cost, enum dtype dtype);

@@ -60,6 +60,13 @@ struct outcome {
     char said[4096];
 };
 
+static int compute_capability(void)
+{
+    struct cudaDeviceProp properties;
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
+    return properties.major;
+}
+
 static void run_child(void (*run)(), int order, int moment, int out)
 {
     int count;
@@ -73,6 +80,7 @@ static void run_child(void (*run)(), int order, int moment, int out)
     CUDA_CHECK(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking));
     static struct cuda_handles handles;
     handles.staging = cuda_staging_open();
+    handles.overlaps = cuda_launches_overlap(compute_capability());
     gpu.queue = queue;
     gpu.handles = &handles;
     run();

@@ -5,6 +5,7 @@
 /* ---- Barriers and shared memory ---- */
 template <bool RIGHT> __global__ void reverse(float *out, const float *in)
 {
+    grid_wait();
     SHARED(float, all, THREADS);
     all[threadIdx.x] = in[threadIdx.x];
     if (RIGHT)
@@ -21,6 +22,7 @@ template <bool RIGHT> static void missing_barrier()
 /* One thread after the other from the first on, this is right without a barrier too. */
 template <bool RIGHT> __global__ void shift(float *data)
 {
+    grid_wait();
     float next = threadIdx.x + 1 < blockDim.x ? data[threadIdx.x + 1] : (float)blockDim.x;
     if (RIGHT)
         __syncthreads();
@@ -36,6 +38,7 @@ template <bool RIGHT> static void race_in_one_order()
 /* The block that ends last sums what all have stored. */
 template <bool BEFORE, bool BEHIND> __global__ void sum_parts(float *out, float *parts, int *ended)
 {
+    grid_wait();
     parts[blockIdx.x * THREADS + threadIdx.x] = 1;
     __syncthreads();
     bool last = false;
@@ -65,6 +68,7 @@ template <bool BEFORE, bool BEHIND> static void race_of_blocks()
 
 template <bool RIGHT> __global__ void sum_some(float *out, int count)
 {
+    grid_wait();
     SHARED(float, all, THREADS);
     if (RIGHT || threadIdx.x < 100)
         all[threadIdx.x] = threadIdx.x < 100;
@@ -84,6 +88,7 @@ template <bool RIGHT> static void unwritten_shared_memory()
 
 template <bool RIGHT> __global__ void store_shared(float *out)
 {
+    grid_wait();
     SHARED(float, all, THREADS);
     SHARED(float, neighbour, THREADS);
     float *at = all;
@@ -101,6 +106,7 @@ template <bool RIGHT> static void past_static_shared_memory()
 
 __global__ void store_dynamic(float *out, int count)
 {
+    grid_wait();
     DYNAMIC_SHARED(float, all);
     for (int i = threadIdx.x; i < count; i += THREADS)
         all[i] = 1;
@@ -116,6 +122,7 @@ template <bool RIGHT> static void past_dynamic_shared_memory()
 
 template <bool RIGHT> __global__ void wait_apart(float *out)
 {
+    grid_wait();
     SHARED(float, all, THREADS);
     if (RIGHT || threadIdx.x < 32) {
         all[threadIdx.x] = 1;
@@ -136,6 +143,7 @@ template <bool RIGHT> static void divergent_barrier()
 /* ---- Warps ---- */
 template <bool RIGHT> __global__ void sum_pairs(float *out)
 {
+    grid_wait();
     unsigned mask = RIGHT ? 0xffffffffu : 0x0000ffffu;
     float value = 1;
     if (RIGHT || threadIdx.x < 16)
@@ -151,6 +159,7 @@ template <bool RIGHT> static void shuffle_outside_of_mask()
 
 template <bool RIGHT> __global__ void sum_after_return(float *out, int count)
 {
+    grid_wait();
     bool there = (int)threadIdx.x < count;
     if (!RIGHT && !there)
         return;
@@ -170,6 +179,7 @@ template <bool RIGHT> static void shuffle_of_ended_lanes()
 /* ---- Device memory ---- */
 __global__ void copy_from(float *out, const float *in, int first)
 {
+    grid_wait();
     out[threadIdx.x] = in[(int)threadIdx.x + first];
 }
 template <bool RIGHT> static void read_past_a_buffer()
@@ -181,6 +191,7 @@ template <bool RIGHT> static void read_past_a_buffer()
 
 __global__ void store_at(float *out, int first)
 {
+    grid_wait();
     out[(int)threadIdx.x + first] = 1;
 }
 template <bool RIGHT> static void write_before_a_buffer()
@@ -219,6 +230,7 @@ template <bool RIGHT> static void host_reads_the_device()
 
 template <bool RIGHT> __global__ void load_four(float *out, const float *in)
 {
+    grid_wait();
     float4 four = *(const float4 *)(in + 4 * threadIdx.x + !RIGHT);
     out[threadIdx.x] = four.x;
 }
@@ -231,6 +243,7 @@ template <bool RIGHT> static void misaligned_vector()
 
 template <bool RIGHT> __global__ void index_registers(float *out, int last)
 {
+    grid_wait();
     float own[4] = {1, 1, 1, 1};
     out[threadIdx.x] = own[RIGHT ? 3 : last];
 }
@@ -241,9 +254,62 @@ template <bool RIGHT> static void index_outside_of_an_array()
     expect_line(out, 32, 1, 0);
 }
 
+/* ---- Launches that overlap ---- */
+template <bool RIGHT> __global__ void copy_early(float *out, const float *in)
+{
+    float value = 0;
+    if (!RIGHT)
+        value = in[threadIdx.x];
+    prefetch(in + threadIdx.x);
+    grid_wait();
+    out[threadIdx.x] = RIGHT ? in[threadIdx.x] : value;
+}
+template <bool RIGHT> static void read_before_its_wait()
+{
+    float *out = device_array<float>(THREADS);
+    LAUNCH(&gpu, copy_early<RIGHT>, 2, THREADS, 0, out, counting(THREADS));
+    expect_line(out, THREADS, 0, 1);
+}
+
+template <bool RIGHT> __global__ void fill_shared(float *out)
+{
+    SHARED(float, all, 32);
+    if (RIGHT || threadIdx.x < 31)
+        grid_wait();
+    all[threadIdx.x] = 1;
+    if (threadIdx.x == 0)
+        out[0] = all[0];
+}
+template <bool RIGHT> static void thread_without_its_wait()
+{
+    float *out = device_array<float>(THREADS);
+    LAUNCH(&gpu, fill_shared<RIGHT>, 1, 32, 0, out);
+    expect_line(out, 1, 1, 0);
+}
+
+template <bool RIGHT> __global__ void copy_early_to_shared(float *out, const float *in)
+{
+    SHARED(float4, all, 32);
+    if (RIGHT)
+        grid_wait();
+    copy_async(&all[threadIdx.x], in + 4 * threadIdx.x, true);
+    copies_commit();
+    if (!RIGHT)
+        grid_wait();
+    copies_wait<0>();
+    out[threadIdx.x] = all[threadIdx.x].x;
+}
+template <bool RIGHT> static void copy_before_its_wait()
+{
+    float *out = device_array<float>(32);
+    LAUNCH(&gpu, copy_early_to_shared<RIGHT>, 1, 32, 0, out, counting(128));
+    expect_line(out, 32, 0, 4);
+}
+
 /* ---- Copies that happen later ---- */
 template <bool RIGHT> __global__ void copy_through_shared(float *out, const float *in)
 {
+    grid_wait();
     SHARED(float4, all, 32);
     copy_async(&all[threadIdx.x], in + 4 * threadIdx.x, true);
     copies_commit();
@@ -262,6 +328,7 @@ template <bool RIGHT> static void copy_read_before_its_wait()
 /* Two stages in turn; a stage is filled again once all have read it. */
 template <bool RIGHT> __global__ void add_tiles(float *out, const float *in, int tiles)
 {
+    grid_wait();
     struct stage {
         float at[128];
     };
@@ -443,6 +510,9 @@ static void planted_bugs_are_caught(void **state)
         PLANTED(host_reads_the_device, "the host touches device memory"),
         PLANTED(misaligned_vector, "a misaligned access: 'const struct float4' at"),
         PLANTED(index_outside_of_an_array, "index 4 is outside of 'float [4]'"),
+        PLANTED(read_before_its_wait, "is touched before grid_wait"),
+        PLANTED(thread_without_its_wait, "thread (31,0,0): the thread's end, before grid_wait"),
+        PLANTED(copy_before_its_wait, "cp.async, before grid_wait"),
         PLANTED(copy_read_before_its_wait, NULL),
         PLANTED(stage_freed_too_early, NULL),
         PLANTED(stream_not_waited_for, NULL),

@@ -36,6 +36,7 @@ static void expect_product(const float *out, const bf16 *a, const bf16 *b, struc
 /* ---- Ampere: d [16, 16] of a [16, 16] and b^T [16, 16], by ldmatrix and mma ---- */
 template <bool TRANSPOSED> __global__ void multiply_by_a_warp(float *out, const bf16 *a, const bf16 *b)
 {
+    grid_wait();
     struct rows {
         bf16 at[16][24]; /* padded: rows stay multiples of 16 bytes */
     };
@@ -89,6 +90,7 @@ enum { WAITED_FOR_NOTHING = 1, NO_BARRIER, NO_FENCE_OF_BARRIER };
 template <int BUG>
 __global__ void load_a_box(float *out, const __grid_constant__ tile_map map, int column, int row, int outer)
 {
+    grid_wait();
 #ifdef WEFT_HOPPER
     DYNAMIC_SHARED(bf16, box);
     SHARED(u64, full, 1);
@@ -137,6 +139,7 @@ template <int BUG> static void boxes_of_the_copy_engine()
 enum { STORED_ROWS = 16, NO_FENCE_OF_STORE = 1, OVERWRITTEN, NOT_READ_AT_THE_END };
 template <int BUG> __global__ void store_boxes(const __grid_constant__ tile_map map)
 {
+    grid_wait();
 #ifdef WEFT_HOPPER
     DYNAMIC_SHARED(bf16, box);
     for (int turn = 0; turn < 2; turn++) {
@@ -208,6 +211,7 @@ template <int HALF> __device__ static void store_products(float *out, const floa
 template <int BUG, enum tile_lies lies_a, enum tile_lies lies_b, int N>
 __global__ void multiply(float *out, const __grid_constant__ tile_map a, const __grid_constant__ tile_map b)
 {
+    grid_wait();
 #ifdef WEFT_HOPPER
     DYNAMIC_SHARED(tiles<N>, tile);
     SHARED(u64, full, 1);
@@ -267,6 +271,7 @@ template <int BUG, enum tile_lies lies_a, enum tile_lies lies_b, int N> static v
 template <int N>
 __global__ void multiply_anew(float *out, const __grid_constant__ tile_map a, const __grid_constant__ tile_map b)
 {
+    grid_wait();
 #ifdef WEFT_HOPPER
     typedef bf16 box[1][64 * TILE_COLUMNS];
     DYNAMIC_SHARED(tiles<N>, tile);
@@ -307,6 +312,7 @@ template <int N> static void products_anew()
 enum { NO_FENCE_OF_OPERAND = 1 };
 template <int BUG, int N> __global__ void multiply_registers(float *out, const bf16 *a, const bf16 *b)
 {
+    grid_wait();
 #ifdef WEFT_HOPPER
     DYNAMIC_SHARED(bf16, tile);
     float d[N / 2];
@@ -350,6 +356,7 @@ struct code_tiles {
 template <int BUG, enum fp8 format>
 __global__ void multiply_codes(float *out, const __grid_constant__ tile_map a, const __grid_constant__ tile_map b)
 {
+    grid_wait();
 #ifdef WEFT_HOPPER
     constexpr enum fp8 other = format == FP8_E4M3 ? FP8_E5M2 : FP8_E4M3;
     DYNAMIC_SHARED(code_tiles, tile);
@@ -468,6 +475,7 @@ static void codes_are_numbers()
 enum { NOBODY_GIVES = 1, ONE_WARP_TAKES };
 template <int BUG> __global__ void __launch_bounds__(384, 1) hand_over_registers(float *out)
 {
+    grid_wait();
 #ifdef WEFT_HOPPER
     if (threadIdx.x / WARPGROUP_THREADS == 2) {
         if (BUG != NOBODY_GIVES)
@@ -490,6 +498,7 @@ template <int BUG> static void registers_change_hands()
 /* ---- Small things, each into a row of `out` of 32 ---- */
 __global__ void small_things(float *out)
 {
+    grid_wait();
     int lane = threadIdx.x;
     SHARED(int, counter, 1);
     float rows[] = {
@@ -540,6 +549,7 @@ static void meetings_mean_what_they_say()
 
 __global__ void shift(float *data)
 {
+    grid_wait();
     float next = threadIdx.x + 1 < blockDim.x ? data[threadIdx.x + 1] : (float)blockDim.x;
     __syncthreads();
     data[threadIdx.x] = next;
@@ -563,9 +573,46 @@ static void graphs_run_again()
     CUDA_CHECK(cudaGraphExecDestroy(exec));
 }
 
+/* ---- Launches that overlap: each reads what other blocks of the one before wrote late, in turns ---- */
+enum { GRID = 64, LAUNCHES = 20, TURNS = 64 };
+__global__ void add_slowly(float *out, const float *in)
+{
+    const volatile float *from = in + (blockIdx.x + GRID / 2) % GRID * 32 + threadIdx.x;
+    float value = 0;
+    prefetch(in);
+    grid_wait();
+    for (int i = 0; i < (int)(blockIdx.x % 4) * TURNS + 1; i++)
+        value = *from;
+    out[blockIdx.x * 32 + threadIdx.x] = value + 1;
+}
+static void launch_a_line(float *data, float *other)
+{
+    for (int i = 0; i < LAUNCHES; i++)
+        LAUNCH(&gpu, add_slowly, GRID, 32, 0, i % 2 ? data : other, (const float *)(i % 2 ? other : data));
+}
+static void launches_overlap()
+{
+    float zeros[GRID * 32] = {}, *data = upload(zeros, GRID * 32), *other = device_array<float>(GRID * 32);
+    cudaStream_t stream = cuda_queue_of(&gpu);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    launch_a_line(data, other);
+    expect_line(data, GRID * 32, LAUNCHES, 0);
+    CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    launch_a_line(data, other);
+    CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+    for (int i = 0; i < 3; i++)
+        CUDA_CHECK(cudaGraphLaunch(exec, stream));
+    expect_line(data, GRID * 32, 4 * LAUNCHES, 0);
+    CUDA_CHECK(cudaGraphExecDestroy(exec));
+}
+
 /* ---- Named barriers: one warp hands its numbers to the other and goes on ---- */
 __global__ void pass_on(float *out)
 {
+    grid_wait();
     SHARED(float, all, 32);
     if (threadIdx.x < 32) {
         all[threadIdx.x] = (float)threadIdx.x;
@@ -607,6 +654,7 @@ static void instructions_mean_what_they_say(void **state)
     passes_in_all_modes("named barriers", named_barriers_hand_over);
     passes_in_all_modes("meetings", meetings_mean_what_they_say);
     passes_in_all_modes("graphs", graphs_run_again);
+    passes_in_all_modes("launches that overlap", launches_overlap);
 }
 
 #if defined(WEFT_EMULATED) && !defined(__SANITIZE_THREAD__)

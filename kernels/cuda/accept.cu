@@ -34,6 +34,7 @@ __device__ static i32 walk(const struct weights &w, const double *masses, i64 le
 static __global__ void accept_drafts(i32 *code, struct matrix p, struct matrix q, const i32 *draft, const u32 *identity,
                                      struct rng_key key)
 {
+    grid_wait();
     SHARED(double, masses, THREADS);
     i64 index = blockIdx.x, n = p.columns, length = (n + THREADS - 1) / THREADS, first = threadIdx.x * length;
     i32 drafted = draft[index];

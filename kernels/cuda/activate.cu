@@ -16,6 +16,7 @@ __device__ static float derivative(float x, enum activation kind)
 template <typename T, int N>
 static __global__ void activate_elements(struct matrix y, struct matrix x, enum activation kind)
 {
+    grid_wait();
     RUNS(N, at, column, x.rows, x.columns)
     {
         elements<T, N> values = load<N>(row_of<T>(x, at.row) + column);
@@ -36,6 +37,7 @@ template <typename T, int N>
 static __global__ void derive_elements(struct matrix dx, struct matrix dy, struct matrix x, enum activation kind,
                                        bool add)
 {
+    grid_wait();
     RUNS(N, at, column, x.rows, x.columns)
     {
         T *to = row_of<T>(dx, at.row) + column;

@@ -88,6 +88,7 @@ __device__ static bool begins_in_quads(const struct tile *tile)
 static __global__ void update_tiles(struct table table, const double *sum, double clip, struct adamw adamw,
                                     struct adamw_corrections corrections)
 {
+    grid_wait();
     SHARED(struct adamw_factors, factors, 1);
     double norm = sqrt(sum[0]);
     if (!isfinite(norm))
@@ -124,6 +125,7 @@ template <int N> __device__ static float squares_of(const float *g, i64 begin, i
 
 static __global__ void square_tiles(struct table table)
 {
+    grid_wait();
     struct tile tile = tile_of(table, blockIdx.x);
     double sum = 0;
     if (tile.g) {
@@ -138,6 +140,7 @@ static __global__ void square_tiles(struct table table)
 
 static __global__ void add_tiles(double *sum, const double *partials, i64 count)
 {
+    grid_wait();
     double total = 0;
     for (i64 i = threadIdx.x; i < count; i += blockDim.x)
         total += partials[i];
@@ -157,6 +160,7 @@ extern "C" void cuda_sum_squares(struct device *device, double *sum, const struc
 
 static __global__ void zero_parts(float *dw, const u8 *written, i64 slice)
 {
+    grid_wait();
     if (written[blockIdx.y])
         return;
     GRID_STRIDE(i, slice)
@@ -165,6 +169,7 @@ static __global__ void zero_parts(float *dw, const u8 *written, i64 slice)
 
 static __global__ void mark_written(u8 *written, i64 parts)
 {
+    grid_wait();
     GRID_STRIDE(part, parts)
     written[part] = written[part] ? written[part] : 1;
 }

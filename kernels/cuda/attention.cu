@@ -88,6 +88,7 @@ __device__ static void store(const struct problem &p, i64 row, i64 head, int lan
 
 template <typename T> static __global__ void attend(struct problem p)
 {
+    grid_wait();
     DYNAMIC_SHARED(float, shared);
     i64 padded = p.width + 1, head = blockIdx.y, first = (i64)blockIdx.x * QUERIES;
     float *q = shared, *k = q + QUERIES * padded, *v = k + KEYS * padded, *scores = v + KEYS * padded;
@@ -340,6 +341,7 @@ __device__ static void join_splits(const struct attention &p)
 /* A block: ROWS rows, a key-value head, one split of the keys. */
 template <int D> static __global__ void __launch_bounds__(THREADS) attend_mma(struct attention p)
 {
+    grid_wait();
     DYNAMIC_SHARED(char, memory);
     struct attention_tiles<D> *s = (struct attention_tiles<D> *)memory;
     i64 first = (i64)blockIdx.x * ROWS, own = first + threadIdx.x / WARP_THREADS * 16;

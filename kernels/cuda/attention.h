@@ -84,6 +84,7 @@ __device__ inline struct key_span span_of(struct intervals of, i64 first, i64 ti
 /* A warp a tile of `tile` keys. */
 static __global__ void summarize_keys(struct key_span *spans, struct intervals of, i64 tile)
 {
+    grid_wait();
     i64 at = (i64)blockIdx.x * (BLOCK_THREADS / WARP_THREADS) + threadIdx.x / WARP_THREADS;
     if (at * tile >= of.keys)
         return;

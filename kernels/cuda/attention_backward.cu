@@ -9,6 +9,7 @@ enum { TILE = 32, LANES = BLOCK_THREADS / TILE, WIDTH_MOST = 256 };
 /* A warp a query and head. */
 template <typename T> static __global__ void fill_statistics(struct backward b)
 {
+    grid_wait();
     i64 at = (i64)blockIdx.x * (BLOCK_THREADS / WARP_THREADS) + threadIdx.x / WARP_THREADS;
     if (at >= b.of.queries * b.heads.count)
         return;
@@ -110,6 +111,7 @@ static i64 plain_bytes(i64 width)
 /* A block: TILE keys of a key-value head. */
 template <typename T> static __global__ void __launch_bounds__(BLOCK_THREADS) plain_keys(struct backward b)
 {
+    grid_wait();
     DYNAMIC_SHARED(char, memory);
     i64 width = b.heads.width, kv_head = blockIdx.y, key = (i64)blockIdx.x * TILE, j = threadIdx.x / LANES;
     i64 lane = threadIdx.x % LANES, tiles = (b.rows + TILE - 1) / TILE;
@@ -148,6 +150,7 @@ template <typename T> static __global__ void __launch_bounds__(BLOCK_THREADS) pl
 /* A block: TILE rows of a key-value head. */
 template <typename T> static __global__ void __launch_bounds__(BLOCK_THREADS) plain_rows(struct backward b)
 {
+    grid_wait();
     DYNAMIC_SHARED(char, memory);
     i64 width = b.heads.width, kv_head = blockIdx.y, row = (i64)blockIdx.x * TILE, i = threadIdx.x / LANES;
     i64 lane = threadIdx.x % LANES, tiles = (b.of.keys + TILE - 1) / TILE;
@@ -283,6 +286,7 @@ __device__ static void walk_rows(float (&dk)[D / 8][4], float (&dv)[D / 8][4], s
 /* A block: KEPT keys of a key-value head. */
 template <int D> static __global__ void __launch_bounds__(THREADS) tensor_keys(struct backward b)
 {
+    grid_wait();
     DYNAMIC_SHARED(char, memory);
     struct keys_tiles<D> *s = (struct keys_tiles<D> *)memory;
     i64 first = (i64)blockIdx.x * KEPT;
@@ -364,6 +368,7 @@ __device__ static void walk_keys(float (&dq)[D / 8][4], struct rows_tiles<D> *s,
 /* A block: KEPT rows of a key-value head. */
 template <int D> static __global__ void __launch_bounds__(THREADS) tensor_rows(struct backward b)
 {
+    grid_wait();
     DYNAMIC_SHARED(char, memory);
     struct rows_tiles<D> *s = (struct rows_tiles<D> *)memory;
     i64 first = (i64)blockIdx.x * KEPT;

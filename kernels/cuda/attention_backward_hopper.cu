@@ -235,6 +235,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     walk(struct backward b, const __grid_constant__ tile_map q, const __grid_constant__ tile_map dout,
          const __grid_constant__ tile_map k, const __grid_constant__ tile_map v)
 {
+    grid_wait();
 #ifdef WEFT_HOPPER
     DYNAMIC_SHARED(struct shared<D>, s);
     i64 kept = (i64)(pass == OF_KEYS ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * BLOCK_KEPT;

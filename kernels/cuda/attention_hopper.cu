@@ -220,6 +220,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     attend(struct attention p, const __grid_constant__ tile_map q, const __grid_constant__ tile_map k,
            const __grid_constant__ tile_map v)
 {
+    grid_wait();
 #ifdef WEFT_HOPPER
     DYNAMIC_SHARED(struct shared<D>, s);
     i64 first = (i64)(gridDim.x - 1 - blockIdx.x) * BLOCK_ROWS;

@@ -3,6 +3,7 @@
 template <typename T, int N>
 static __global__ void bias_elements(struct matrix out, struct matrix x, struct matrix bias)
 {
+    grid_wait();
     RUNS(N, at, column, x.rows, x.columns)
     {
         elements<T, N> values = load<N>(row_of<T>(x, at.row) + column);
@@ -25,6 +26,7 @@ enum { LINES = BLOCK_THREADS / WARP_THREADS, RUNS_MOST = 64, RUN_LEAST = 4 * LIN
 
 template <typename T> static __global__ void sum_runs(float *partials, struct matrix x, i64 rows)
 {
+    grid_wait();
     SHARED(float, sums, BLOCK_THREADS);
     i64 column = (i64)blockIdx.x * WARP_THREADS + threadIdx.x % WARP_THREADS, begin = blockIdx.y * rows;
     i64 end = begin + rows < x.rows ? begin + rows : x.rows;
@@ -42,6 +44,7 @@ template <typename T> static __global__ void sum_runs(float *partials, struct ma
 
 static __global__ void add_partials(float *out, const float *partials, i64 count, i64 columns, bool add)
 {
+    grid_wait();
     GRID_STRIDE(column, columns)
     {
         float sum = 0;

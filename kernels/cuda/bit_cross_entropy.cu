@@ -5,6 +5,7 @@
 template <typename T>
 static __global__ void bit_losses(float *loss, float *entropy, struct matrix logits, const u8 *bits)
 {
+    grid_wait();
     i64 row = blockIdx.x, n = logits.columns;
     float losses = 0, entropies = 0;
     COLUMNS(i, n)
@@ -33,6 +34,7 @@ template <typename Out, typename In, int N>
 static __global__ void bit_gradients(struct matrix dlogits, struct matrix logits, const u8 *bits,
                                      const float *coefficient)
 {
+    grid_wait();
     RUNS(N, at, column, logits.rows, logits.columns)
     {
         elements<In, N> x = load<N>(row_of<In>(logits, at.row) + column);

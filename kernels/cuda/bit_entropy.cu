@@ -39,6 +39,7 @@ __device__ static float mean_entropy(float p)
 /* Block (columns, run, scale): the sums of a run of positions. */
 static __global__ void entropy_partials(struct entropy_problem p)
 {
+    grid_wait();
     SHARED(float, sums, SUMS *BLOCK_THREADS);
     int k = (int)blockIdx.z, lane = (int)threadIdx.x / COLUMNS_OF_BLOCK;
     i64 in_scale = scale_positions(p.scales[k]), positions = p.n * in_scale, length = (positions + p.runs - 1) / p.runs;
@@ -67,6 +68,7 @@ static __global__ void entropy_partials(struct entropy_problem p)
 /* A block a scale. */
 static __global__ void entropy_of_scales(float *mean_p, float *magnitude, struct entropy_problem p)
 {
+    grid_wait();
     int k = (int)blockIdx.x;
     float count = (float)(p.n * scale_positions(p.scales[k])), alone = 0, together = 0, size = 0;
     COLUMNS(c, p.d)
@@ -92,6 +94,7 @@ static __global__ void entropy_of_scales(float *mean_p, float *magnitude, struct
 
 static __global__ void entropy_of_all(float *entropy, const float *each, int scale_count)
 {
+    grid_wait();
     float sum = 0;
     for (int k = 0; k < scale_count; k++)
         sum += each[k] / (float)scale_count;
@@ -138,6 +141,7 @@ extern "C" void cuda_bit_entropy(struct device *device, float *entropy, float *m
 static __global__ void entropy_backward(float *dx, const float *mean_p, i64 h, i64 w, const float *coefficient,
                                         struct entropy_problem p)
 {
+    grid_wait();
     GRID_STRIDE(at, p.n * h * w * p.d)
     {
         i64 c = at % p.d, cell = at / p.d, image = cell / (h * w), y = cell / w % h, x = cell % w, first = 0;

@@ -57,6 +57,7 @@ struct word_state {
 static __global__ void move_words(struct word_state s, const i32 *codes, const float *residual, i64 n,
                                   struct codebooks books)
 {
+    grid_wait();
     i64 index = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, lane = threadIdx.x % WARP_THREADS;
     if (index >= books.levels * books.codes)
         return;
@@ -87,6 +88,7 @@ static __global__ void move_words(struct word_state s, const i32 *codes, const f
 
 static __global__ void count_revived(double *revived, const i32 *flags, i64 count)
 {
+    grid_wait();
     double sum = 0;
     COLUMNS(i, count) sum += flags[i];
     sum = block_sum(sum);
@@ -109,6 +111,7 @@ extern "C" void cuda_codebook_move(struct device *device, float *words, float *u
 
 static __global__ void mean_words(float *words, struct word_rows rows, i64 level, i64 attempt, struct codebooks books)
 {
+    grid_wait();
     i64 code = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, lane = threadIdx.x % WARP_THREADS, count = 0;
     if (code >= books.codes)
         return;

@@ -54,6 +54,7 @@ template <typename Out, typename T, int count> __device__ static void combine_ro
 /* One block a position. */
 template <typename Out, typename T> static __global__ void combine_rows(struct combining c)
 {
+    grid_wait();
     if (is_vector<T>(c.y) && is_vector<Out>(c.out) && is_vector<Out>(c.others[0]) && is_vector<Out>(c.others[1]))
         combine_row<Out, T, 16 / sizeof(T)>(c, blockIdx.x);
     else
@@ -111,6 +112,7 @@ template <typename T> __device__ static void backward_assignment(const struct co
 /* A warp an assignment; those behind clear the rows that none owns. */
 template <typename T> static __global__ void backward_rows(struct combining c)
 {
+    grid_wait();
     i64 at = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, assignments = c.dout.rows * c.k_max;
     if (at < assignments) {
         backward_assignment<T>(c, at);
@@ -148,6 +150,7 @@ template <typename T, int count> __device__ static void move_row(struct matrix o
 template <typename T>
 static __global__ void dispatch_rows(struct matrix out, struct matrix x, const i32 *source, const i32 *rows)
 {
+    grid_wait();
     if (blockIdx.x >= (unsigned)*rows)
         return;
     if (is_vector<T>(out) && is_vector<T>(x))

@@ -272,6 +272,7 @@ __device__ static void fill_known(union known *known, const struct conv_problem 
 template <typename T, enum what what, int V>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) convolve(struct conv_problem p)
 {
+    grid_wait();
     typedef tile<T, what == WEIGHTS> a_tile;
     typedef tile<T, what != FORWARD> b_tile;
     SHARED(uint4, memory, STAGES * (a_tile::BYTES + b_tile::BYTES) / 16);
@@ -306,6 +307,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) convolve(struc
 
 static __global__ void add_chunks(struct matrix dw, const float *partials, i64 chunks, bool add)
 {
+    grid_wait();
     ELEMENTS(at, dw.rows, dw.columns)
     {
         float *out = row_of<float>(dw, at.row) + at.column, sum = add ? *out : 0;

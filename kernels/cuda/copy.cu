@@ -3,6 +3,7 @@
 template <typename Out, typename In>
 static __global__ void copy_elements(struct matrix out, struct matrix x, float scale, bool add)
 {
+    grid_wait();
     ELEMENTS(at, x.rows, x.columns)
     {
         Out *to = row_of<Out>(out, at.row) + at.column;
@@ -22,6 +23,7 @@ extern "C" void cuda_copy(struct device *device, struct matrix out, struct matri
 
 template <typename T> static __global__ void add_elements(struct matrix out, struct matrix a, struct matrix b)
 {
+    grid_wait();
     ELEMENTS(at, a.rows, a.columns)
     {
         float sum = to_f32(row_of<T>(a, at.row)[at.column]) + to_f32(row_of<T>(b, at.row)[at.column]);

@@ -41,6 +41,7 @@ template <typename T, int N> __device__ static struct seen see(struct seen s, el
 template <typename T, int N>
 static __global__ void losses(float *loss, float *lse, float *entropy, struct matrix logits, const i32 *target)
 {
+    grid_wait();
     i64 row = blockIdx.x;
     const T *x = row_of<T>(logits, row);
     struct seen s = {-FLT_MAX, 0, 0};
@@ -67,6 +68,7 @@ template <typename Out, typename In, int N>
 static __global__ void gradients(struct matrix dlogits, struct matrix logits, const float *lse, const i32 *target,
                                  const float *coefficient)
 {
+    grid_wait();
     RUNS(N, at, column, logits.rows, logits.columns)
     {
         elements<In, N> x = load<N>(row_of<In>(logits, at.row) + column);

@@ -31,6 +31,7 @@ static inline bool cuda_is_of_capture(cudaError_t status)
 struct cuda_handles {
     int index, major, minor, multiprocessors; /* the GPU's number, compute capability, multiprocessors */
     bool hopper;                              /* ops with a kernel of its own for sm_90 take it */
+    bool overlaps;                            /* a launch begins before the one before has ended: grid_wait */
     struct cuda_products *products;           /* of matmul.c */
     struct cuda_staging *staging;             /* of staging.c */
     void *workspace;
@@ -64,6 +65,7 @@ extern "C" {
 #define DECLARE(name) __typeof__(*((struct kernels *)0)->name) cuda_##name;
 WEFT_CUDA_OPS(DECLARE)
 #undef DECLARE
+bool cuda_launches_overlap(int major); /* on a GPU of that compute capability; never with WEFT_OVERLAP=0 */
 /* memory.c, staging.c: the functions of struct memory. Copies are queued behind the ops before them. */
 int cuda_memory_open(void);
 void *cuda_alloc(struct device *device, i64 bytes);
@@ -99,27 +101,53 @@ void cuda_add_partials(struct device *device, float *out, const float *partials,
  * copy.cu), or by LAUNCH_RUNS and RUNS where it takes four elements at once (read activate.cu); one that sums over rows
  * is launched by LAUNCH_ROWS, one block a row, loops by COLUMNS and ends in block_sum (read rmsnorm.cu). Kernels of a
  * file are static: a linker takes two templates of one name and signature for the same. */
-enum { BLOCK_THREADS = 256, WARP_THREADS = 32 };
+enum { BLOCK_THREADS = 256, WARP_THREADS = 32, CACHE_LINE = 128 };
 
 /* LAUNCH(device, kernel, grid, threads, dynamic shared bytes, arguments...); a template with a comma stands in
  * brackets. SHARED(float, sums, 8): an array of a block. DYNAMIC_SHARED(float, tile): the dynamic bytes, aligned to 16,
- * and to 1024 where the bytes are a multiple of it. */
+ * and to 1024 where the bytes are a multiple of it.
+ *
+ * Launches overlap (programmatic dependent launch, sm_90): once all blocks of a grid have begun, those of the next one
+ * take what room is left. So all threads of every kernel call grid_wait, first thing: behind it the grids before have
+ * ended, and what they wrote is there. Before it a kernel may compute with its arguments and prefetch (ptx.h), no more;
+ * the emulated GPU ends the program where one touches global memory there, or never waits. */
 #ifdef WEFT_EMULATED
 #define LAUNCH(device, kernel, grid, threads, bytes, ...)                                                              \
     do {                                                                                                               \
         emu::call({#kernel, grid, threads, (size_t)(bytes), cuda_queue_of(device)}, kernel, __VA_ARGS__);              \
         CUDA_CHECK(cudaGetLastError());                                                                                \
     } while (0)
+__device__ inline void grid_wait(void)
+{
+    emu::grid_wait();
+}
 #define SHARED(type, name, count)                                                                                      \
     static char name##_tag;                                                                                            \
     auto &name = *(type(*)[count])emu::static_shared(&name##_tag, sizeof(type[count]), alignof(type), #name)
 #define DYNAMIC_SHARED(type, name) type *name = (type *)emu::dynamic_shared()
 #else
 #define LAUNCH(device, kernel, grid, threads, bytes, ...)                                                              \
-    do {                                                                                                               \
-        (kernel)<<<(grid), (threads), (size_t)(bytes), cuda_queue_of(device)>>>(__VA_ARGS__);                          \
-        CUDA_CHECK(cudaGetLastError());                                                                                \
-    } while (0)
+    CUDA_CHECK(cuda_launch(device, grid, threads, (size_t)(bytes), kernel, __VA_ARGS__))
+template <class... P, class... A>
+static inline cudaError_t cuda_launch(struct device *device, dim3 grid, dim3 threads, size_t bytes,
+                                      void (*kernel)(P...), A &&...arguments)
+{
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {
+        grid, threads, bytes, cuda_queue_of(device), &overlap, cuda_handles_of(device)->overlaps ? 1u : 0u};
+    cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<A>(arguments)...);
+    cudaError_t other = cudaGetLastError();
+    return status == cudaSuccess ? other : status;
+}
+__device__ inline void grid_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+    cudaGridDependencySynchronize();
+#endif
+}
 #define SHARED(type, name, count) __shared__ type name[count]
 #define DYNAMIC_SHARED(type, name)                                                                                     \
     extern __shared__ __align__(1024) char dynamic_shared_memory[];                                                    \

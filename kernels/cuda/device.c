@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define NAME(name) .name = cuda_##name,
@@ -112,6 +113,15 @@ static int check_device(struct cudaDeviceProp *properties, int index)
     return 0;
 }
 
+/* Graphs with launches that overlap need a driver for CUDA 12.3. */
+bool cuda_launches_overlap(int major)
+{
+    const char *wanted = getenv("WEFT_OVERLAP");
+    int driver = 0;
+    CUDA_CHECK(cudaDriverGetVersion(&driver));
+    return (major == 9 || major == 10) && driver >= 12030 && !(wanted && strcmp(wanted, "0") == 0);
+}
+
 int device_open_cuda(struct device *device, int index)
 {
     struct cudaDeviceProp properties;
@@ -134,6 +144,7 @@ int device_open_cuda(struct device *device, int index)
                                      .major = properties.major,
                                      .minor = properties.minor,
                                      .hopper = properties.major == 9,
+                                     .overlaps = cuda_launches_overlap(properties.major),
                                      .multiprocessors = properties.multiProcessorCount,
                                      .products = cuda_products_open(),
                                      .staging = cuda_staging_open(),

@@ -3,6 +3,7 @@
 template <typename T, int N>
 static __global__ void row_distances(float *loss, struct matrix x, struct matrix y, enum distance kind)
 {
+    grid_wait();
     i64 row = blockIdx.x;
     float sum = 0;
     COLUMNS(i, x.columns / N)
@@ -34,6 +35,7 @@ template <typename D, typename T, int N>
 static __global__ void derivatives(struct matrix dx, struct matrix x, struct matrix y, enum distance kind,
                                    const float *coefficient, bool add)
 {
+    grid_wait();
     RUNS(N, at, column, x.rows, x.columns)
     {
         D *to = row_of<D>(dx, at.row) + column;

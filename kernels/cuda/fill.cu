@@ -3,6 +3,7 @@
 
 template <typename T> static __global__ void fill_elements(T *out, i64 count, T value)
 {
+    grid_wait();
     GRID_STRIDE(i, count)
     out[i] = value;
 }
@@ -33,6 +34,7 @@ static struct matrix flat(struct matrix m, const char *op)
 
 template <typename T, int N> static __global__ void widen(struct matrix out, const u8 *bytes, float scale, float shift)
 {
+    grid_wait();
     RUNS(N, at, column, out.rows, out.columns)
     {
         elements<u8, N> from = load<N>(bytes + column);
@@ -52,6 +54,7 @@ extern "C" void cuda_widen_bytes(struct device *device, struct matrix out, const
 
 template <typename T, int N> static __global__ void narrow(u8 *bytes, struct matrix x, float shift, float scale)
 {
+    grid_wait();
     RUNS(N, at, column, x.rows, x.columns)
     {
         elements<T, N> from = load<N>((const T *)x.data + column);
@@ -73,6 +76,7 @@ extern "C" void cuda_narrow_bytes(struct device *device, u8 *bytes, struct matri
 
 static __global__ void shift_divide_elements(struct matrix out, struct matrix x, float shift, float divisor)
 {
+    grid_wait();
     ELEMENTS(at, x.rows, x.columns)
     row_of<float>(out, at.row)[at.column] = (row_of<float>(x, at.row)[at.column] + shift) / divisor;
 }
@@ -87,6 +91,7 @@ extern "C" void cuda_shift_divide(struct device *device, struct matrix out, stru
 
 static __global__ void move_means(float *mean, const float *x, i64 count, double keep)
 {
+    grid_wait();
     GRID_STRIDE(i, count)
     mean[i] = (float)(keep * (double)mean[i] + (1 - keep) * (double)x[i]);
 }

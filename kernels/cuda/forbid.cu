@@ -2,6 +2,7 @@
 
 static __global__ void forbid_ids(struct matrix logits, const u32 *allowed, const i32 *set)
 {
+    grid_wait();
     i64 words = (logits.columns + 31) / 32;
     ELEMENTS(at, logits.rows, logits.columns)
     {
@@ -21,6 +22,7 @@ extern "C" void cuda_forbid(struct device *device, struct matrix logits, const u
 
 static __global__ void settle(i32 *codes, i32 *row, const i32 *drawn, i64 n, i64 levels, i64 level, i32 end)
 {
+    grid_wait();
     GRID_STRIDE(i, n)
     {
         bool ended = level > 0 && codes[i * levels] == end;

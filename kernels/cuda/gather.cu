@@ -3,6 +3,7 @@
 template <typename Out, typename In, int N>
 static __global__ void gather_rows(struct matrix out, struct matrix table, const i32 *index, bool add)
 {
+    grid_wait();
     RUNS(N, at, column, out.rows, out.columns)
     {
         Out *to = row_of<Out>(out, at.row) + column;

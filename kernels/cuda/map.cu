@@ -3,6 +3,7 @@
 
 static __global__ void map_elements(struct matrix out, struct matrix x, enum map kind, float least)
 {
+    grid_wait();
     ELEMENTS(at, x.rows, x.columns)
     {
         float value = row_of<float>(x, at.row)[at.column], above = fmaxf(value, least);
@@ -21,6 +22,7 @@ extern "C" void cuda_map(struct device *device, struct matrix out, struct matrix
 
 static __global__ void multiply_by_rows(struct matrix x, const float *by, i64 repeat)
 {
+    grid_wait();
     ELEMENTS(at, x.rows, x.columns)
     row_of<float>(x, at.row)[at.column] *= by[at.row / repeat * x.columns + at.column];
 }
@@ -35,6 +37,7 @@ extern "C" void cuda_multiply_rows(struct device *device, struct matrix x, const
 
 static __global__ void multiply_by_ratio(struct matrix x, struct matrix over, struct matrix under, float eps)
 {
+    grid_wait();
     ELEMENTS(at, x.rows, x.columns)
     {
         float *to = row_of<float>(x, at.row) + at.column;

@@ -21,6 +21,17 @@ __device__ static i64 weight_row(const struct few &p, int i)
     return row < p.out.columns ? row + (up ? p.out.columns : 0) : -1;
 }
 
+/* The block's part of the weight, while the launch before still runs. */
+__device__ static void fetch_weight(const struct few &p)
+{
+    int lines = (int)((p.w.columns * (i64)sizeof(bf16) + CACHE_LINE - 1) / CACHE_LINE);
+    for (int i = threadIdx.x; i < OUTPUTS * lines; i += THREADS) {
+        i64 row = weight_row(p, i / lines);
+        if (row >= 0)
+            prefetch((const char *)row_of<bf16>(p.w, row) + i % lines * CACHE_LINE);
+    }
+}
+
 /* rstd [FEW_NORMED], in shared memory: a warp a row. All threads of the block call it. */
 template <typename T> __device__ static void find_rstd(float *rstd, const struct few &p)
 {
@@ -120,6 +131,8 @@ template <int TILES> __device__ static void sum_steps(float (&d)[TILES][4], cons
 
 template <int TILES> static __global__ void __launch_bounds__(THREADS) multiply_mma(struct few p)
 {
+    fetch_weight(p);
+    grid_wait();
     enum { ROWS = TILES * COLUMNS_OF_MMA };
     SHARED(float, rstd, FEW_NORMED);
     DYNAMIC_SHARED(float, sums); /* [WARPS][ROWS][OUTPUTS] */
@@ -173,6 +186,7 @@ __device__ static void sum_plain(float (&sums)[ROWS_AT_ONCE], const struct few &
 
 template <typename T> static __global__ void __launch_bounds__(THREADS) multiply_plain(struct few p)
 {
+    grid_wait();
     SHARED(float, rstd, FEW_NORMED);
     i64 column = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS;
     find_rstd<T>(rstd, p);

@@ -26,6 +26,7 @@ __device__ static float sum_of(const struct fp8_product &p, const struct fp8_par
 /* A block of the grid's second dimension a group. */
 static __global__ void multiply(struct fp8_product p)
 {
+    grid_wait();
     i64 blocks = 0;
     for (i64 g = 0; p.written && g < (i64)blockIdx.y; g++)
         blocks += fp8_blocks_of(p, g);

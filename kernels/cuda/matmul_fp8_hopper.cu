@@ -201,6 +201,7 @@ template <enum fp8 format, bool tiles>
 static __global__ void __launch_bounds__(THREADS, 1)
     multiply(struct fp8_product p, const __grid_constant__ struct maps maps, bool boxes)
 {
+    grid_wait();
 #ifdef WEFT_HOPPER
     DYNAMIC_SHARED(struct shared, s);
     if (threadIdx.x == 0) {

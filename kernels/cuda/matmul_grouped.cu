@@ -255,6 +255,7 @@ __device__ static struct work work_of(const struct grouped &p, i64 group, i32 ti
 template <typename T, enum product product>
 static __global__ void __launch_bounds__(THREADS, 2) multiply(struct grouped p)
 {
+    grid_wait();
     typedef engine<T, product == OF_WEIGHTS, product == BY_STANDING || product == OF_WEIGHTS, product == GATED> E;
     DYNAMIC_SHARED(char, memory);
     typename E::shared *tiles = (typename E::shared *)memory;
@@ -329,6 +330,7 @@ extern "C" void cuda_matmul_grouped_swiglu(struct device *device, struct matrix 
 
 static __global__ void mark_slices(u8 *written, struct groups groups)
 {
+    grid_wait();
     GRID_STRIDE(g, groups.count)
     if (groups.offsets[g + 1] > groups.offsets[g])
         written[groups.member ? groups.member[g] : g] = 1;

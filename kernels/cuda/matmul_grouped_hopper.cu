@@ -291,6 +291,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     multiply(struct grouped p, const __grid_constant__ tile_map a, const __grid_constant__ tile_map b,
              const __grid_constant__ tile_map out, const __grid_constant__ tile_map gate_up)
 {
+    grid_wait();
 #ifdef WEFT_HOPPER
     typedef layout<product, N> L;
     DYNAMIC_SHARED(typename L::shared, s);

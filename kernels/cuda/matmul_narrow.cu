@@ -67,6 +67,17 @@ template <int BITS> __device__ static unit<BITS> load_unit(const struct narrow &
     return out;
 }
 
+/* The codes of a block of outputs, while the launch before still runs. */
+template <int BITS> __device__ static void fetch_codes(const struct narrow &w, i64 block)
+{
+    enum { ROW_BYTES = NARROW_COLUMNS * BITS / 8, LINES = OUTPUTS * ROW_BYTES / CACHE_LINE };
+    i64 steps = narrow_steps(w.columns), first = block * OUTPUTS;
+    for (i64 i = threadIdx.x; i < steps * LINES; i += THREADS) {
+        i64 row = (first / NARROW_ROWS * steps + i / LINES) * NARROW_ROWS + first % NARROW_ROWS;
+        prefetch((const char *)w.codes + row * ROW_BYTES + i % LINES * CACHE_LINE);
+    }
+}
+
 /* What 16 codes mean, by factor, plus 128. All threads of the block call it. */
 __device__ static void fill_tables(words *tables)
 {
@@ -246,6 +257,9 @@ __device__ static void join(float *sums, const float (&d)[TILES][4], const struc
 template <int BITS, int TILES, typename T>
 static __global__ void __launch_bounds__(THREADS, 2) multiply(struct narrowed p)
 {
+    if (!p.groups.offsets) /* whose codes depend on the launch before */
+        fetch_codes<BITS>(p.w, blockIdx.x % p.blocks);
+    grid_wait();
     enum { ROWS = TILES * COLUMNS_OF_MMA };
     SHARED(words, tables, NARROW_FACTOR_COUNT);
     DYNAMIC_SHARED(float, sums); /* [WARPS][ROWS][OUTPUTS] */

@@ -27,6 +27,7 @@ __device__ static struct offsets place(const struct permute_axes *axes, i64 inde
 template <typename T>
 static __global__ void copy_runs(T *out, const T *x, const __grid_constant__ struct permute_axes axes, i64 places)
 {
+    grid_wait();
     ELEMENTS(at, places, axes.size[axes.rank - 1])
     {
         struct offsets offsets = place(&axes, at.row, -1);
@@ -55,6 +56,7 @@ template <typename T>
 static __global__ void transpose_squares(T *out, const T *x, const __grid_constant__ struct permute_axes axes, int axis,
                                          i64 squares)
 {
+    grid_wait();
     SHARED(T, square, SIDE * (SIDE + 1));
     int last = axes.rank - 1, lane = threadIdx.x % SIDE, line = threadIdx.x / SIDE;
     i64 across = (axes.size[last] + SIDE - 1) / SIDE, down = (axes.size[axis] + SIDE - 1) / SIDE;

@@ -9,6 +9,7 @@ __device__ static float magnitude_at(struct matrix magnitude, i64 row, i64 bin)
 
 static __global__ void draw_phases(struct matrix spectrum, struct matrix magnitude, struct rng_key key)
 {
+    grid_wait();
     i64 bins = magnitude.columns;
     ELEMENTS(at, spectrum.rows, bins)
     {
@@ -24,6 +25,7 @@ static __global__ void draw_phases(struct matrix spectrum, struct matrix magnitu
 static __global__ void push_phases(struct matrix spectrum, struct matrix now, struct matrix last,
                                    struct matrix magnitude, float momentum)
 {
+    grid_wait();
     i64 bins = magnitude.columns;
     ELEMENTS(at, spectrum.rows, bins)
     {

@@ -141,6 +141,12 @@ __device__ inline void load_matrices_transposed(u32 (&out)[4], const void *row)
         emu::load_matrices(out, row, true));
 }
 
+/* The line of global memory around it comes to the second cache. */
+__device__ inline void prefetch(const void *at)
+{
+    PTX(asm volatile("prefetch.global.L2 [%0];" ::"l"(at)), emu::prefetch(at));
+}
+
 /* 16 bytes to shared memory, or zeros where there is nothing. */
 __device__ inline void copy_async(void *shared, const void *from, bool there)
 {

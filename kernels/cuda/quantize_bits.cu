@@ -140,6 +140,7 @@ __device__ static void dequantize_group(const struct bits_problem &p, const stru
 
 template <bool quantize> static __global__ void walk_scales(struct bits_problem p)
 {
+    grid_wait();
     DYNAMIC_SHARED(char, shared);
     char *memory = p.memory ? p.memory + blockIdx.x * p.memory_bytes : shared;
     for (i64 group = blockIdx.x; group < p.groups; group += gridDim.x) {

@@ -16,6 +16,7 @@ struct vectors_problem {
 
 static __global__ void word_norms(float *norms, const float *books, i64 words, i64 d)
 {
+    grid_wait();
     GRID_STRIDE(i, words * WARP_THREADS)
     {
         i64 word = i / WARP_THREADS, lane = i % WARP_THREADS;
@@ -102,6 +103,7 @@ __device__ static void find_nearest(i32 *found, const struct vectors_problem &p,
 
 static __global__ void walk_levels(struct vectors_problem p)
 {
+    grid_wait();
     SHARED(i32, found, ROWS);
     i64 d = p.x.columns, piece = (i64)blockIdx.x * ROWS, first = p.first + piece;
     i64 rows = p.rows - piece < ROWS ? p.rows - piece : (i64)ROWS;

@@ -36,6 +36,7 @@ __device__ static void fill_tap(struct taps taps, i64 i, i64 n_in, i64 n_out, bo
 
 static __global__ void fill_taps(struct taps taps, i64 n_in, i64 n_out, bool area, bool backward)
 {
+    grid_wait();
     GRID_STRIDE(i, taps.count) fill_tap(taps, i, n_in, n_out, area, backward);
 }
 
@@ -44,6 +45,7 @@ template <typename T>
 static __global__ void resize_rows(struct matrix to, struct matrix from, struct taps y, struct taps x, i64 from_h,
                                    i64 from_w, i64 rows, bool add)
 {
+    grid_wait();
     unsigned channels = (unsigned)to.columns, line = (unsigned)x.count * channels;
     for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
         i64 image = row / y.count, at_y = row % y.count;

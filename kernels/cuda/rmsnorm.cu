@@ -10,6 +10,7 @@ template <typename T>
 static __global__ void normalize(struct matrix y, float *rstd, struct matrix sum, struct matrix x, struct matrix b,
                                  struct matrix w, float eps)
 {
+    grid_wait();
     i64 row = blockIdx.x;
     const T *from = b.data ? row_of<T>(sum, row) : row_of<T>(x, row);
     float squares = 0;
@@ -57,6 +58,7 @@ template <typename T>
 static __global__ void backward_rows(struct matrix dx, struct matrix dy, struct matrix x, struct matrix w,
                                      const float *rstd, bool add)
 {
+    grid_wait();
     i64 row = blockIdx.x;
     const T *d = row_of<T>(dy, row), *from = row_of<T>(x, row);
     T *to = row_of<T>(dx, row);
@@ -75,6 +77,7 @@ static __global__ void backward_rows(struct matrix dx, struct matrix dy, struct 
 template <typename T>
 static __global__ void weight_partials(float *partials, struct matrix dy, struct matrix x, const float *rstd, i64 rows)
 {
+    grid_wait();
     i64 column = (i64)blockIdx.x * BLOCK_THREADS + threadIdx.x, begin = blockIdx.y * rows;
     i64 end = begin + rows < x.rows ? begin + rows : x.rows;
     float sum = 0;

@@ -28,6 +28,7 @@ template <typename T> __device__ static void keep(const struct turning &t, i64 i
 /* One thread turns one pair of all heads of a row. Angles are formed in f64, as positions reach 1e5. */
 template <typename T> static __global__ void turn(struct turning t)
 {
+    grid_wait();
     GRID_STRIDE(i, t.x.rows * t.pairs)
     {
         i64 row = i / t.pairs, j = i % t.pairs, axis = j >= t.pairs - t.t_pairs ? 0 : j % 2 == 0 ? 1 : 2;

@@ -114,6 +114,7 @@ __device__ static struct fp8_band band_of(const struct rounding &r, i64 rows)
 /* A block a tile of at most 128 x 128, a warp a row of it. Blocks of more than a row are read twice. */
 template <typename T, int N> static __global__ void round_tiles(struct matrix out, struct matrix x, struct rounding r)
 {
+    grid_wait();
     struct fp8_band band = band_of(r, x.rows);
     i64 first = blockIdx.x % r.across * FP8_BLOCK, columns = x.columns - first;
     u32 most[QUAD] = {};
@@ -184,6 +185,7 @@ __device__ static void pack_rows(u8 *codes, const struct fp8_matrix &out, const 
 template <typename T, int N>
 static __global__ void pack_tiles(struct fp8_matrix out, struct matrix x, struct rounding r, bool turned)
 {
+    grid_wait();
     SHARED(u32, codes, FP8_BLOCK * CODES_STRIDE / 4);
     struct fp8_band band = band_of(r, x.rows);
     i64 first = blockIdx.x % r.across * FP8_BLOCK;

@@ -118,12 +118,14 @@ template <typename T, int COUNT> __device__ static void route_own_rows(const str
 
 template <typename T> static __global__ void __launch_bounds__(WARPS *WARP_THREADS, 3) route_rows(struct routing r)
 {
+    grid_wait();
     DYNAMIC_SHARED(i32, counts);
     route_own_rows<T, WARPS>(r, counts);
 }
 
 template <typename T> static __global__ void __launch_bounds__(WARPS_OF_FEW *WARP_THREADS) route_few(struct routing r)
 {
+    grid_wait();
     DYNAMIC_SHARED(i32, counts);
     clear_source(r.sorting);
     route_own_rows<T, WARPS_OF_FEW>(r, counts);
@@ -134,6 +136,7 @@ template <typename T> static __global__ void __launch_bounds__(WARPS_OF_FEW *WAR
 /* Counts are whole: in which order they were added does not show. */
 static __global__ void add_counts(float *usage, const i32 *counts, i64 n)
 {
+    grid_wait();
     GRID_STRIDE(e, n)
     usage[e] += (float)counts[e];
 }
@@ -189,6 +192,7 @@ template <typename T>
 static __global__ void backward_rows(struct matrix dlogits, const float *dweights, const float *p, const i32 *experts,
                                      const float *weights, struct router router)
 {
+    grid_wait();
     i64 row = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, n = dlogits.columns;
     if (row >= dlogits.rows)
         return;
@@ -215,6 +219,7 @@ extern "C" void cuda_route_backward(struct device *device, struct matrix dlogits
 /* One block. */
 static __global__ void balance(float *bias, float *usage, double *use, i64 experts, const double *sum, float speed)
 {
+    grid_wait();
     bool moves = bias && isfinite(sum[0]);
     double total = 0;
     COLUMNS(e, experts)

@@ -12,6 +12,7 @@ struct parting {
 /* One block. */
 static __global__ void plan_parts(struct parting p)
 {
+    grid_wait();
     i64 own = p.experts / p.ranks;
     i32 before = 0;
     for (i64 begin = 0; begin < p.ranks; begin += blockDim.x) {
@@ -32,6 +33,7 @@ static __global__ void plan_parts(struct parting p)
 
 static __global__ void place_rows(struct parting p)
 {
+    grid_wait();
     GRID_STRIDE(row, p.ranks * p.part)
     {
         i32 begin = p.first[row / p.part], end = p.first[row / p.part + 1];

@@ -14,6 +14,7 @@ struct sorting_in_runs {
 
 static __global__ void count_runs(struct sorting_in_runs s)
 {
+    grid_wait();
     DYNAMIC_SHARED(i32, counts);
     clear_source(s.of);
     COLUMNS(e, s.of.experts_count)
@@ -27,6 +28,7 @@ static __global__ void count_runs(struct sorting_in_runs s)
 /* One block an expert. */
 static __global__ void sum_runs(struct sorting_in_runs s)
 {
+    grid_wait();
     i32 *counts = s.counts + blockIdx.x * s.runs, before = 0;
     for (i64 first = 0; first < s.runs; first += blockDim.x) {
         i64 r = first + threadIdx.x;
@@ -41,11 +43,13 @@ static __global__ void sum_runs(struct sorting_in_runs s)
 
 static __global__ void sum_experts(struct sorting_in_runs s)
 {
+    grid_wait();
     fill_offsets(s.of.to.offsets, s.totals, s.of.experts_count, s.of.to.group_rows);
 }
 
 static __global__ void place_runs(struct sorting_in_runs s)
 {
+    grid_wait();
     DYNAMIC_SHARED(i32, next);
     COLUMNS(e, s.of.experts_count)
     next[e] = s.of.to.offsets[e] + s.counts[e * s.runs + blockIdx.x];
@@ -56,6 +60,7 @@ static __global__ void place_runs(struct sorting_in_runs s)
 /* One block. */
 static __global__ void sort_run(struct sorting s)
 {
+    grid_wait();
     DYNAMIC_SHARED(i32, next);
     clear_source(s);
     sort_alone(s, next);
@@ -124,6 +129,7 @@ __device__ static void find_arrived(const struct regrouping &g)
 /* One block: where each run of rows begins, as they arrive and by expert. */
 static __global__ void plan_regroup(struct regrouping g)
 {
+    grid_wait();
     find_arrived(g);
     COLUMNS(e, g.experts)
     {
@@ -141,6 +147,7 @@ static __global__ void plan_regroup(struct regrouping g)
 /* One block a run. */
 static __global__ void move_runs(struct regrouping g)
 {
+    grid_wait();
     i64 i = blockIdx.x;
     i32 arrived = g.first_arrived[i], row = g.offsets[i % g.experts] + g.first_row[i];
     COLUMNS(j, g.from[i])
@@ -170,6 +177,7 @@ extern "C" void cuda_route_regroup(struct device *device, i32 *offsets, i32 *reg
 
 static __global__ void count_kept(i32 *counts, const i32 *offsets, const i32 *member, i64 kept)
 {
+    grid_wait();
     GRID_STRIDE(e, kept)
     counts[member ? member[e] : e] = offsets[e + 1] - offsets[e];
 }

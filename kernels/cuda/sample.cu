@@ -239,6 +239,7 @@ template <typename T>
 static __global__ __launch_bounds__(WIDE_THREADS) void draw_codes(i32 *code, float *logprob, struct matrix logits,
                                                                   const u32 *identity, struct sampling s)
 {
+    grid_wait();
     i64 index = blockIdx.x;
     const T *x = row_of<T>(logits, index);
     u64 best = find_best(x, logits.columns);
@@ -274,6 +275,7 @@ template <typename T>
 static __global__ __launch_bounds__(WIDE_THREADS) void fill_probabilities(struct matrix out, struct matrix logits,
                                                                           struct sampling s)
 {
+    grid_wait();
     const T *x = row_of<T>(logits, blockIdx.x);
     float *p = row_of<float>(out, blockIdx.x);
     u64 best = find_best(x, logits.columns);
@@ -317,6 +319,7 @@ __device__ static float softplus(float x)
 template <typename T>
 static __global__ void draw_bits(u8 *bits, float *logprob, struct matrix logits, const u32 *identity, struct sampling s)
 {
+    grid_wait();
     i64 row = blockIdx.x, n = logits.columns;
     const T *x = row_of<T>(logits, row);
     const u32 *key = identity + row * 4;

@@ -9,6 +9,7 @@ enum { PIECE = 4096, TILE = 1024, WARPS = BLOCK_THREADS / WARP_THREADS, ADD_THRE
  * s, and its i. */
 static __global__ void sort_ids(i32 *sorted, i32 *order, const i32 *index, int count)
 {
+    grid_wait();
     SHARED(int4, tile, TILE / 4);
     SHARED(int, counted, BLOCK_THREADS);
     int lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS, i = blockIdx.x * WARP_THREADS + lane;
@@ -57,6 +58,7 @@ __device__ static int end_of(const i32 *sorted, int begin, int count)
 template <typename Out, typename In, int N>
 static __global__ void add_rows(struct matrix out, struct matrix x, const i32 *sorted, const i32 *order, int count)
 {
+    grid_wait();
     int begin = blockIdx.x;
     i64 row = sorted[begin], column = ((i64)blockIdx.y * blockDim.x + threadIdx.x) * N;
     if (row < 0 || (begin > 0 && sorted[begin - 1] == row))
@@ -97,6 +99,7 @@ extern "C" void cuda_scatter_add(struct device *device, struct matrix out, struc
 
 template <typename T, int N> static __global__ void move_rows(struct matrix out, struct matrix x, const i32 *index)
 {
+    grid_wait();
     RUNS(N, at, column, x.rows, x.columns)
     {
         i64 row = index[at.row];

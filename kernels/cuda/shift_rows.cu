@@ -2,6 +2,7 @@
 
 static __global__ void normalizers(float *out, const float *loss, struct matrix logits, const i32 *target)
 {
+    grid_wait();
     GRID_STRIDE(i, logits.rows)
     out[i] = loss[i] + row_of<float>(logits, i)[target[i]];
 }
@@ -16,6 +17,7 @@ extern "C" void cuda_log_normalizers(struct device *device, float *out, const fl
 
 static __global__ void shift(struct matrix x, const float *to, const float *from)
 {
+    grid_wait();
     ELEMENTS(at, x.rows, x.columns)
     row_of<float>(x, at.row)[at.column] += to[at.row] - from[at.row];
 }

@@ -33,6 +33,7 @@ struct transform {
 
 static __global__ void fill_turns(struct complex *turns, int n_fft)
 {
+    grid_wait();
     GRID_STRIDE(j, n_fft)
     {
         double sine, cosine;
@@ -136,6 +137,7 @@ __device__ static void store_time(const struct transform &t, const struct comple
 
 template <bool to_time> static __global__ void transform_frames(struct transform t)
 {
+    grid_wait();
     DYNAMIC_SHARED(struct complex, shared);
     struct complex *z = t.memory ? t.memory + (i64)blockIdx.x * t.n_fft : shared, *other = z + t.n_fft / 2;
     for (i64 frame = t.begin + blockIdx.x; frame < t.end; frame += gridDim.x) {
@@ -178,6 +180,7 @@ __device__ static float overlap_weight(const struct transform &t, i64 at)
 /* A thread a sample, of the signals this piece has frames of. */
 static __global__ void overlap(struct transform t, i64 first_signal, i64 signals)
 {
+    grid_wait();
     i64 h = t.n_fft / 2, n = t.x.columns;
     ELEMENTS(at, signals, n)
     {

@@ -5,6 +5,7 @@ enum { STREAMS_MOST = 256 }; /* as many as a byte counts */
 
 static __global__ void sum_all(double *sum, const float *value, i64 n)
 {
+    grid_wait();
     double total = 0;
     for (i64 i = threadIdx.x; i < n; i += blockDim.x)
         total += (double)value[i];
@@ -23,6 +24,7 @@ extern "C" void cuda_sum_values(struct device *device, double *sum, const float 
 static __global__ void sum_stream(double *sums, const float *value, const float *weight, const u8 *stream, i64 n,
                                   double levels)
 {
+    grid_wait();
     double weighted = 0, total = 0;
     int seen = 0;
     for (i64 i = threadIdx.x; i < n; i += blockDim.x)
@@ -52,6 +54,7 @@ extern "C" void cuda_sum_by_stream(struct device *device, double *sums, const fl
 
 static __global__ void scale_weights(float *out, const float *weight, i64 n, double scale)
 {
+    grid_wait();
     GRID_STRIDE(i, n)
     out[i] = (float)(scale * (double)weight[i]);
 }

@@ -9,6 +9,7 @@ static __global__ void score_responses(float *coefficient, double *sums, const f
                                        const float *rollout, const float *start, const i32 *segment,
                                        const double *advantage, const double *weight, struct surrogate_options options)
 {
+    grid_wait();
     i64 i = blockIdx.x;
     struct surrogate_response y =
         surrogate_response_of(loss, old, rollout, start, segment[i], segment[i + 1], advantage[i], weight[i]);
@@ -36,6 +37,7 @@ static __global__ void score_responses(float *coefficient, double *sums, const f
 
 static __global__ void add_responses(double *sums, const double *each, i64 responses)
 {
+    grid_wait();
     for (i64 i = 0; i < responses && threadIdx.x < SUMS; i++)
         sums[threadIdx.x] += each[i * SUMS + threadIdx.x];
 }

@@ -3,6 +3,7 @@
 
 template <typename T> static __global__ void forward(struct matrix y, struct matrix gate_up)
 {
+    grid_wait();
     ELEMENTS(at, y.rows, y.columns)
     {
         const T *from = row_of<T>(gate_up, at.row) + at.column;
@@ -21,6 +22,7 @@ extern "C" void cuda_swiglu(struct device *device, struct matrix y, struct matri
 
 template <typename T> static __global__ void backward(struct matrix dgate_up, struct matrix dy, struct matrix gate_up)
 {
+    grid_wait();
     ELEMENTS(at, dy.rows, dy.columns)
     {
         const T *from = row_of<T>(gate_up, at.row) + at.column;

@@ -40,6 +40,7 @@ static std::deque<std::vector<copy>> &own_copies()
 void copy_async(void *shared, const void *from, int bytes, bool there)
 {
     unseen whole;
+    must_have_waited("cp.async");
     copy c = {shared, from, bytes, there, !happens_later()};
     if ((uintptr_t)shared % (unsigned)bytes || (there && (uintptr_t)from % (unsigned)bytes))
         fault("cp.async to %p from %p: both must be multiples of %d", shared, from, bytes);

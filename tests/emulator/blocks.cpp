@@ -77,6 +77,7 @@ struct group { /* lanes of one warp, or threads of one warpgroup, that meet */
 static thread threads[MOST_THREADS];
 static progress progresses[MOST_THREADS];
 static int order[MOST_THREADS], begun, ended;
+static bool waited[MOST_THREADS], any_waited; /* for the grids before */
 static barrier_state barriers[BARRIERS];
 #ifdef EMULATOR_TSAN
 enum { BLOCK_SETS = 2 }; /* blocks take turns with what orders their threads */
@@ -155,6 +156,7 @@ static void run_thread()
     TSAN(__tsan_acquire(&grid_began); atomics[t->number] = {};)
     body(body_arguments);
     TSAN(__tsan_release(&grid_ended);)
+    must_have_waited("the thread's end");
     copies_end();
     progresses[t->number].state = ENDED;
     ended++;
@@ -315,6 +317,7 @@ void defer(std::function<void()> run)
 static void reset_block()
 {
     begun = ended = 0;
+    any_waited = false;
     for (barrier_state &b : barriers) {
         b.arrived = b.count = b.sum = b.waiting_count = 0;
         b.any = false;
@@ -325,6 +328,7 @@ static void reset_block()
         threads[i] = {
             {n % block_dim.x, n / block_dim.x % block_dim.y, n / (block_dim.x * block_dim.y)}, i, i / WARP, i % WARP};
         progresses[i] = {WAITING, nullptr, "its beginning", nullptr, nullptr};
+        waited[i] = false;
     }
 }
 
@@ -335,6 +339,7 @@ static void run_block(int block)
     reset_block();
     mbarriers_begin();
     hopper_begin();
+    memory_close_for_kernel(true);
     TSAN(blocks_run++;)
     while (ended < thread_count) {
         bool stuck = !run_round() && !poll() && ended < thread_count;
@@ -374,7 +379,29 @@ void run_grid(const launch &launch, void (*run)(void *), void *arguments)
         block_index = {block % grid_dim.x, block / grid_dim.x % grid_dim.y, block / grid_dim.x / grid_dim.y};
         run_block((int)(block % (grid_dim.x * grid_dim.y)));
     }
+    memory_close_for_kernel(false);
     TSAN(__tsan_acquire(&grid_ended);)
+}
+
+/* ---- The grids before ---- */
+void grid_wait()
+{
+    waited[self->number] = true;
+    if (!any_waited)
+        memory_close_for_kernel(false);
+    any_waited = true;
+}
+
+void must_have_waited(const char *what)
+{
+    if (!waited[self->number])
+        fault("%s, before grid_wait", what);
+}
+
+void prefetch(const void *at)
+{
+    if (!buffer_holds(at, 1))
+        fault("a prefetch of %p, where there is no buffer", at);
 }
 
 /* ---- Meetings ---- */

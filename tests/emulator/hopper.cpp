@@ -66,6 +66,7 @@ static void run_load(const box &b, mbarrier *barrier)
 void load_box(void *shared, const CUtensorMap *map, uint64_t *barrier, int column, int row, int outer)
 {
     unseen whole;
+    must_have_waited("a box is loaded");
     box b = box_of(shared, map, column, row, outer);
     mbarrier *to_tell = mbarrier_seen_by_engine(barrier);
     if (!happens_later()) {
@@ -103,6 +104,7 @@ static std::deque<std::vector<store>> &own_stores()
 void store_box(const CUtensorMap *map, const void *shared, int column, int row, int outer)
 {
     unseen whole;
+    must_have_waited("a box is stored");
     store s = {box_of(shared, map, column, row, outer), !happens_later()};
     if (s.happened)
         run_store(s.to);

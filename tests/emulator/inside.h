@@ -96,7 +96,9 @@ struct inside_device {
     inside_device(const inside_device &) = delete;
 };
 void memory_open();
-void set_running(const char *kernel); /* what messages name */
+void memory_close_for_kernel(bool closed); /* of this thread, inside */
+void must_have_waited(const char *what);   /* blocks.cpp; for what touches device memory later, or beside the thread */
+void set_running(const char *kernel);      /* what messages name */
 bool is_device(const void *at);
 char *reserve_pages(size_t bytes); /* nullptr: no room; virtual.cpp */
 void unreserve_pages(char *at, size_t bytes);

@@ -35,6 +35,7 @@ static struct {
 static size_t opened_count;
 static int key = -1;
 static thread_local int depth;
+static thread_local bool closed;                    /* to the kernel that runs */
 static std::atomic_flag opening = ATOMIC_FLAG_INIT; /* one thread at a time changes what is opened */
 struct alone {
     alone()
@@ -89,7 +90,7 @@ static bool open_touched(const char *at)
         return false;
     alone here;
     const buffer *b = buffer_before(at);
-    if (depth == 0 || !b || at >= b->first_page + b->pages)
+    if (depth == 0 || closed || !b || at >= b->first_page + b->pages)
         return false;
     char *piece = (char *)((uintptr_t)at & ~(uintptr_t)(PIECE_BYTES - 1));
     char *begin = std::max(piece, b->first_page), *end = std::min(piece + PIECE_BYTES, b->first_page + b->pages);
@@ -105,6 +106,8 @@ static void report_device_access(char *at)
     const buffer *b = buffer_before(at);
     if (depth == 0)
         fault("the host touches device memory at %p", (void *)at);
+    if (closed)
+        fault("device memory at %p is touched before grid_wait", (void *)at);
     if (b && at >= b->begin() + b->bytes && at < b->first_page + b->pages + PAGE_BYTES)
         fault("byte %zd of a buffer of %zu is touched", at - b->begin(), b->bytes);
     fault("device memory at %p is touched, where there is no buffer", (void *)at);
@@ -169,6 +172,13 @@ inside_device::~inside_device()
 {
     if (--depth == 0)
         gate(false);
+}
+
+void memory_close_for_kernel(bool close)
+{
+    closed = close;
+    if (key >= 0)
+        pkey_set(key, close ? PKEY_DISABLE_ACCESS : 0);
 }
 
 void memory_open()

@@ -12,6 +12,10 @@
  * it tells 256 apart): it names both lines of a race in shared or global memory. Shuffles and votes order no memory,
  * __syncwarp does.
  *
+ * A launch may begin before the one before has ended: device memory is closed to each block until one of its threads
+ * has called grid_wait (to each launch, where memory has no protection keys), and every thread must. So it is not tried
+ * what a kernel would read too early; it must not read.
+ *
  * The copy engine and the tensor cores see what threads wrote to shared memory as of the last fence.proxy.async of any
  * thread (a fence that only this thread left out is found where the others' came earlier: in some order). Each group
  * of a warpgroup's products must begin behind a wgmma.fence, which is what compilers ask for too.
@@ -65,6 +69,8 @@ struct launch {
     size_t shared; /* dynamic, bytes */
     cudaStream_t stream;
 };
+void grid_wait(); /* for the grids before: until its first thread has come here, a launch may not touch device memory */
+void prefetch(const void *at);
 void enqueue(const launch &launch, const void *kernel, void (*body)(void *), void *arguments, size_t bytes);
 
 template <class T> void clear_padding(T *argument) /* that came with a struct the caller has copied */
