@@ -16,35 +16,6 @@ struct tensor *op_borrow(struct tape *tape, void *data, enum dtype dtype, i64 ro
     return t;
 }
 
-/* ---- products ---- */
-
-/* dw = dy^T x, sums over rows; dx = dy w, sums over the outputs. */
-BACKWARD(linear)
-{
-    SELF(unary);
-    struct matrix dy = tape_output_gradient(self->y);
-    if (!dy.data)
-        return;
-    struct gradient dw = tape_gradient(tape, self->w), dx = tape_gradient(tape, self->x);
-    struct by_weight by = {tape, self->w, NULL, NULL};
-    if (dw.matrix.data)
-        product_of_weights(&by, dw, dy, tensor_matrix(self->x));
-    if (dx.matrix.data)
-        product_of_inputs(&by, dx, dy);
-}
-
-struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype)
-{
-    require(x->columns == w->columns && w->parts <= 1, "linear: [%lld,%lld] by [%lld,%lld]", (long long)x->rows,
-            (long long)x->columns, (long long)w->rows, (long long)w->columns);
-    struct tensor *y = tape_tensor(tape, dtype, x->rows, w->rows);
-    y->grad_dtype = x->dtype;
-    product_forward(&(struct by_weight){tape, w, NULL, NULL}, tensor_matrix(y), tensor_matrix(x));
-    struct unary *r = RECORD(unary, linear_backward, y, x, w);
-    KEEP(r, .x = x, .w = w, .y = y);
-    return y;
-}
-
 /* ---- few rows, and what stands around their product ---- */
 
 static bool takes_few(struct tape *tape, const struct tensor *x, struct tensor *w, i64 most)
@@ -66,6 +37,37 @@ static struct tensor *few(struct tape *tape, struct tensor *x, struct tensor *w,
     struct matrix none = {0}, norm = around->norm ? tensor_matrix(around->norm) : none;
     tape->device->ops->matmul_few(tape->device, tensor_matrix(y), tensor_matrix(x), norm, around->eps, tensor_matrix(w),
                                   around->gated, around->add ? tensor_matrix(around->add) : none);
+    return y;
+}
+
+/* ---- products ---- */
+
+/* dw = dy^T x, sums over rows; dx = dy w, sums over the outputs. */
+BACKWARD(linear)
+{
+    SELF(unary);
+    struct matrix dy = tape_output_gradient(self->y);
+    if (!dy.data)
+        return;
+    struct gradient dw = tape_gradient(tape, self->w), dx = tape_gradient(tape, self->x);
+    struct by_weight by = {tape, self->w, NULL, NULL};
+    if (dw.matrix.data)
+        product_of_weights(&by, dw, dy, tensor_matrix(self->x));
+    if (dx.matrix.data)
+        product_of_inputs(&by, dx, dy);
+}
+
+struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype)
+{
+    require(x->columns == w->columns && w->parts <= 1, "linear: [%lld,%lld] by [%lld,%lld]", (long long)x->rows,
+            (long long)x->columns, (long long)w->rows, (long long)w->columns);
+    if (takes_few(tape, x, w, FEW_ROWS))
+        return few(tape, x, w, dtype, &(struct around){0});
+    struct tensor *y = tape_tensor(tape, dtype, x->rows, w->rows);
+    y->grad_dtype = x->dtype;
+    product_forward(&(struct by_weight){tape, w, NULL, NULL}, tensor_matrix(y), tensor_matrix(x));
+    struct unary *r = RECORD(unary, linear_backward, y, x, w);
+    KEEP(r, .x = x, .w = w, .y = y);
     return y;
 }
 
