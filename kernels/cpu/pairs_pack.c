@@ -159,34 +159,51 @@ void CPU(fma_pack_b)(float *out, const struct fma_operand *b, i64 column, i64 co
 
 /* ---- few rows ---- */
 
-/* Four rows of words that are there, to [words][all]. */
-static void put_four(float *out, const struct fma_operand *a, const i64 row[4], i64 words, i64 all)
+INLINED float word_of(const void *row, i64 k)
 {
-    for (i64 k = 0; k < words; k += 4) {
-        float some[4][4];
+    float word;
+    memcpy(&word, (const char *)row + k * (i64)sizeof word, sizeof word);
+    return word;
+}
+
+/* Four rows of whole words, to [words][all]. */
+static void put_four(float *out, const void *const row[4], i64 words, i64 all)
+{
+    i64 k = 0;
+    for (; k + 4 <= words; k += 4) {
         __m128 r[4];
         for (int i = 0; i < 4; i++)
-            copy_words(some[i], a, row[i], k, min_i64(4, words - k));
-        for (int i = 0; i < 4; i++)
-            r[i] = _mm_loadu_ps(some[i]);
+            r[i] = _mm_loadu_ps((const float *)row[i] + k);
         _MM_TRANSPOSE4_PS(r[0], r[1], r[2], r[3]);
-        for (int i = 0; i < 4 && k + i < words; i++)
+        for (int i = 0; i < 4; i++)
             _mm_storeu_ps(out + (k + i) * all, r[i]);
+    }
+    for (; k < words; k++)
+        for (int i = 0; i < 4; i++)
+            out[k * all + i] = word_of(row[i], k);
+}
+
+static void put_two(float *out, const void *const row[2], i64 words)
+{
+    for (i64 k = 0; k < words; k++) {
+        out[2 * k] = word_of(row[0], k);
+        out[2 * k + 1] = word_of(row[1], k);
     }
 }
 
 void CPU(fma_pack_few)(float *out, const struct fma_operand *a, i64 rows)
 {
-    i64 all = fma_few_rows(rows), words = ceil_div(a->terms, FMA_TERMS), row[FMA_FEW];
+    const void *row[FMA_FEW];
+    i64 all = fma_few_rows(rows), words = a->terms / FMA_TERMS;
     for (i64 i = 0; i < all; i++)
-        row[i] = i < rows ? i : 0;
+        row[i] = fma_row(a, i < rows ? i : 0, 0);
     if (all == 1)
-        copy_words(out, a, 0, 0, words);
+        memcpy(out, row[0], (size_t)words * sizeof *out);
     else if (all == 2)
-        for (i64 i = 0; i < all; i++)
-            for (i64 k = 0; k < words; k++)
-                copy_words(out + k * all + i, a, row[i], k, 1);
+        put_two(out, row, words);
     else
         for (i64 i = 0; i < all; i += 4)
-            put_four(out + i, a, row + i, words, all);
+            put_four(out + i, row + i, words, all);
+    for (i64 i = 0; a->terms % FMA_TERMS && i < all; i++) /* a word of one term */
+        copy_words(out + words * all + i, a, i < rows ? i : 0, words, 1);
 }
