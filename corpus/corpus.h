@@ -129,8 +129,5 @@ struct speaker {
 };
 int utterance_say(struct sound *out, struct speaker *speaker, const struct utterance *utterance, i64 rate_hz);
 void speaker_close(struct speaker *speaker);
-/* The program with this option alone is a speaker's process; returns its status. */
-extern const char speaker_option[];
-int speaker_serve(void);
 
 #endif

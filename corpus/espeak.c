@@ -1,10 +1,8 @@
-/* Utterances by the library espeak-ng, which carries state from one to the next and is not for several threads. So each
- * worker has a process of its own, this program once more, which has read the voices; it forks for every utterance, and
- * what is said does not depend on what was said before. A third of the time that the program espeak-ng takes. */
+/* Utterances by espeak-ng: each worker has a process of its own that speaks (speaker.c), and asks it. */
 #define _GNU_SOURCE /* pipe2 */
 #include "corpus/corpus.h"
+#include "corpus/speaker.h"
 #include <errno.h>
-#include <espeak-ng/speak_lib.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
@@ -16,89 +14,29 @@
 #include <unistd.h>
 
 extern char **environ;
-enum { PATIENCE_MS = 30000, NAME_BYTES = 64, SAID_BYTES = 1024 };
+enum { PATIENCE_MS = 30000 };
 
-const char speaker_option[] = "--speak";
-
-struct request {
-    int speed, pitch;
-    char voice[NAME_BYTES], said[SAID_BYTES];
-};
-struct reply {
-    int samples, rate_hz; /* samples of 16 bits follow; -1: none, for there is no such voice */
-};
-
-static bool write_all(int file, const void *data, i64 bytes)
+/* weft-speaker, which lies beside this program. */
+static int find_program(char path[PATH_MAX])
 {
-    for (i64 done = 0; done < bytes;) {
-        ssize_t count = write(file, (const char *)data + done, (size_t)(bytes - done));
-        if (count < 0 && errno != EINTR)
-            return false;
-        done += max_i64(count, 0);
-    }
-    return true;
-}
-
-/* ---- The process that speaks ---- */
-
-static struct text spoken;
-
-static int keep_samples(short *samples, int count, espeak_EVENT *events)
-{
-    (void)events;
-    if (samples && count > 0)
-        text_append(&spoken, (const char *)samples, (i64)count * 2);
+    static const char name[] = "weft-speaker";
+    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - sizeof name);
+    if (length < 0)
+        return error_errno("reading /proc/self/exe");
+    path[length] = 0;
+    strcpy(strrchr(path, '/') + 1, name);
     return 0;
 }
 
-/* As the program does: a name, else a language; either may have a variant behind a plus. */
-static bool choose_voice(const char *name)
-{
-    espeak_VOICE wanted = {.languages = name};
-    return espeak_SetVoiceByName(name) == EE_OK || espeak_SetVoiceByProperties(&wanted) == EE_OK;
-}
-
-static void say(const struct request *request, int rate_hz)
-{
-    struct reply reply = {-1, rate_hz};
-    if (choose_voice(request->voice)) {
-        espeak_SetParameter(espeakRATE, request->speed, 0);
-        espeak_SetParameter(espeakPITCH, request->pitch, 0);
-        espeak_Synth(request->said, strlen(request->said) + 1, 0, POS_CHARACTER, 0, espeakCHARS_UTF8, NULL, NULL);
-        reply.samples = (int)(spoken.length / 2);
-    }
-    if (write_all(STDOUT_FILENO, &reply, sizeof reply))
-        write_all(STDOUT_FILENO, spoken.data, spoken.length);
-}
-
-int speaker_serve(void)
-{
-    struct request request;
-    int rate_hz = espeak_Initialize(AUDIO_OUTPUT_SYNCHRONOUS, 0, NULL, espeakINITIALIZE_DONT_EXIT), status = 0;
-    if (rate_hz < 0)
-        return 1;
-    espeak_SetSynthCallback(keep_samples);
-    espeak_ListVoices(NULL); /* or each process would read them anew */
-    while (read(STDIN_FILENO, &request, sizeof request) == (ssize_t)sizeof request && status == 0) {
-        pid_t child = fork();
-        if (child == 0) {
-            say(&request, rate_hz);
-            _exit(0);
-        }
-        status = child < 0 || waitpid(child, &status, 0) < 0 || status != 0;
-    }
-    return status;
-}
-
-/* ---- Who asks it ---- */
-
 static int speaker_start(struct speaker *speaker)
 {
-    char *arguments[] = {"weft-corpus", (char *)speaker_option, NULL};
+    char path[PATH_MAX], *arguments[] = {path, NULL};
     int to[2], from[2];
     /* Closed on exec: a neighbour that holds an end would keep the pipe open. A request is one write, never in parts.
      */
-    _Static_assert(sizeof(struct request) <= PIPE_BUF, "a request fits into a pipe at once");
+    _Static_assert(sizeof(struct speaker_request) <= PIPE_BUF, "a request fits into a pipe at once");
+    if (find_program(path) < 0)
+        return -1;
     if (pipe2(to, O_CLOEXEC) < 0)
         return error_errno("no pipe for espeak-ng");
     if (pipe2(from, O_CLOEXEC) < 0) {
@@ -110,7 +48,7 @@ static int speaker_start(struct speaker *speaker)
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
-    int code = posix_spawn(&speaker->process, "/proc/self/exe", &actions, NULL, arguments, environ);
+    int code = posix_spawn(&speaker->process, path, &actions, NULL, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
     close(to[0]);
     close(from[1]);
@@ -121,7 +59,7 @@ static int speaker_start(struct speaker *speaker)
     close(to[1]);
     close(from[0]);
     *speaker = (struct speaker){0};
-    return error_set("no process for espeak-ng: %s", strerror(code));
+    return error_set("no process for espeak-ng: %s: %s", path, strerror(code));
 }
 
 static int read_all(int file, void *out, i64 bytes, double deadline_s)
@@ -146,7 +84,7 @@ static int read_all(int file, void *out, i64 bytes, double deadline_s)
 static int collect(struct sound *out, const struct speaker *speaker, const struct utterance *utterance)
 {
     double deadline_s = clock_s() + PATIENCE_MS / 1000.0;
-    struct reply reply;
+    struct speaker_reply reply;
     if (read_all(speaker->from, &reply, sizeof reply, deadline_s) < 0)
         return -1;
     if (reply.samples < 0)
@@ -164,15 +102,18 @@ static int collect(struct sound *out, const struct speaker *speaker, const struc
 
 int utterance_say(struct sound *out, struct speaker *speaker, const struct utterance *utterance, i64 rate_hz)
 {
-    struct request request = {.speed = utterance->speed, .pitch = utterance->pitch};
+    struct speaker_request request = {.speed = utterance->speed, .pitch = utterance->pitch};
     struct sound own;
     struct text wav = {0};
-    require(strlen(utterance->voice) < NAME_BYTES && strlen(utterance->text) < SAID_BYTES, "an utterance too long");
+    require(strlen(utterance->voice) < VOICE_BYTES && strlen(utterance->text) < SAID_BYTES, "an utterance too long");
     strcpy(request.voice, utterance->voice);
     strcpy(request.said, utterance->text);
     if (!speaker->process && speaker_start(speaker) < 0)
         return -1;
-    if (!write_all(speaker->to, &request, sizeof request))
+    ssize_t written;
+    while ((written = write(speaker->to, &request, sizeof request)) < 0 && errno == EINTR)
+        ;
+    if (written < 0)
         return error_errno("writing to the process of espeak-ng");
     if (collect(&own, speaker, utterance) < 0)
         return -1;

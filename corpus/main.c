@@ -158,8 +158,6 @@ static int make_corpus(struct corpus *corpus)
 
 int main(int count, char **arguments)
 {
-    if (count == 2 && strcmp(arguments[1], speaker_option) == 0)
-        return speaker_serve();
     struct corpus corpus = {.glyphs = 1500, .clips = 1440, .spoken = 8000, .text_bytes = 6000000, .size = 64};
     int status = parse_options(&corpus, count, arguments);
     if (status > 0)
