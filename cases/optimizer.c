@@ -6,12 +6,17 @@
 static const struct op_shape optimizer_shapes[] = {{0, 3},  {1, 1},    {1, 37},    {7, 37}, {130, 3},
                                                    {2, 64}, {2, 5500}, {3, 90000}, {-1}};
 
-/* ---- adamw: copy none, f32, bf16; bit 2: no gradient; bit 3: cautious. A list of UPDATES, the first as long as all
- * others together, some empty, moved at different speeds ---- */
+/* ---- adamw: copy none, f32, bf16; bit 2: no gradient; bit 3: cautious, of 10 and 11 in decay, too. A list of UPDATES,
+ * the first as long as all others together, some empty, moved at different speeds ---- */
 enum { ADAM_P, ADAM_M, ADAM_V, ADAM_G, ADAM_COPY, ADAM_SUM, ADAM_WRITTEN };
 static const struct adamw adamw = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.1f, .step = 3};
 static const double adamw_norm = 16, adamw_clip = 4;
 enum { UPDATES = 450 };
+
+static bool decays_cautiously(const struct op_run *run)
+{
+    return run->variant >= 10;
+}
 
 static void setup_adamw(struct op_run *run)
 {
@@ -69,6 +74,7 @@ static void call_adamw(struct device *device, struct op_run *run)
     }
     struct adamw settings = adamw;
     settings.cautious = run->variant & 8;
+    settings.cautious_decay = decays_cautiously(run);
     device->ops->adamw(device, &(struct updates){UPDATES, list}, op_data(run, ADAM_SUM), adamw_clip, &settings);
 }
 
@@ -77,8 +83,8 @@ static void move_element(struct op_run *run, i64 i, double lr, double decay)
     double *p = &op_values(run, ADAM_P)[i], *m = &op_values(run, ADAM_M)[i], *v = &op_values(run, ADAM_V)[i];
     double b1 = adamw.beta1, b2 = adamw.beta2, step = (double)adamw.step;
     double g = run->variant & 4 ? 0 : op_values(run, ADAM_G)[i] * adamw_clip / (adamw_norm + 1e-6);
-    *p *= 1 - lr * decay;
     *m = b1 * *m + (1 - b1) * g;
+    *p *= decays_cautiously(run) && *m * *p <= 0 ? 1 : 1 - lr * decay;
     *v = b2 * *v + (1 - b2) * g * g;
     double against = run->variant & 8 && *m * g < 0 ? 0 : 1;
     *p -= against * lr / (1 - pow(b1, step)) * *m / (sqrt(*v) / sqrt(1 - pow(b2, step)) + (double)adamw.eps);
@@ -187,7 +193,7 @@ static void reference_sum_values(struct op_run *run)
 const struct op_case optimizer_cases[] = {
     {"sum_squares", 1, setup_sum_squares, call_sum_squares, reference_sum_squares, .usual = {4096, 512},
      .alike = ONE_DTYPE | NO_GAPS, .shapes = optimizer_shapes},
-    {"adamw", 11, setup_adamw, call_adamw, reference_adamw, .usual = {4096, 512}, .alike = ONE_DTYPE | NO_GAPS,
+    {"adamw", 12, setup_adamw, call_adamw, reference_adamw, .usual = {4096, 512}, .alike = ONE_DTYPE | NO_GAPS,
      .shapes = optimizer_shapes},
     {"zero_unwritten", 1, setup_zero_unwritten, call_zero_unwritten, reference_zero_unwritten, .usual = {1024, 512},
      .alike = ONE_DTYPE | NO_GAPS},

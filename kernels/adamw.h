@@ -6,10 +6,10 @@
 
 #include <math.h>
 
-/* p = keep p - rate m / (root sqrt(v) + eps), the second term times `against` where m and the gradient differ in sign;
- * gradients are taken times scale */
+/* p = keep p - rate m / (root sqrt(v) + eps), the second term times `against` where m and the gradient differ in sign,
+ * keep_away in place of keep where m and p do; gradients are taken times scale */
 struct adamw_factors {
-    float keep, beta1, beta2, rate, root, eps, scale, against;
+    float keep, keep_away, beta1, beta2, rate, root, eps, scale, against;
 };
 struct adamw_corrections { /* of the moments, which begin at 0 */
     double first, second;
@@ -30,9 +30,16 @@ FORMULA float adamw_scale(double norm, double clip)
 FORMULA struct adamw_factors adamw_factors_of(const struct adamw *a, struct adamw_corrections c, float lr_factor,
                                               float decay_factor, float scale)
 {
-    float lr = a->lr * lr_factor;
-    struct adamw_factors f = {1 - lr * (a->decay * decay_factor), a->beta1, a->beta2, (float)(lr / c.first),
-                              (float)(1 / sqrt(c.second)),        a->eps,   scale,    a->cautious ? 0.0f : 1.0f};
+    float lr = a->lr * lr_factor, keep = 1 - lr * (a->decay * decay_factor);
+    struct adamw_factors f = {keep,
+                              a->cautious_decay ? 1 : keep,
+                              a->beta1,
+                              a->beta2,
+                              (float)(lr / c.first),
+                              (float)(1 / sqrt(c.second)),
+                              a->eps,
+                              scale,
+                              a->cautious ? 0.0f : 1.0f};
     return f;
 }
 
@@ -41,7 +48,8 @@ FORMULA void adamw_element(float *p, float *m, float *v, float gradient, struct 
     *m = f.beta1 * *m + (1 - f.beta1) * gradient;
     *v = f.beta2 * *v + (1 - f.beta2) * gradient * gradient;
     float rate = f.rate * (*m * gradient < 0 ? f.against : 1);
-    *p = f.keep * *p - rate * *m / (f.root * sqrtf(*v) + f.eps);
+    float keep = *m * *p > 0 ? f.keep : f.keep_away;
+    *p = keep * *p - rate * *m / (f.root * sqrtf(*v) + f.eps);
 }
 
 #endif

@@ -181,8 +181,10 @@ static inline i64 conv_out_size(const struct conv *conv, int axis)
 struct adamw {
     float lr, beta1, beta2, eps, decay; /* decay: lr * decay is taken off first (decoupled) */
     i64 step;                           /* counted from 1, for the bias corrections */
-    bool cautious; /* elements whose first moment and gradient differ in sign only decay (Liang et al. 2024, arXiv
-                      2411.16085; the factor that makes up for them is left to lr) */
+    bool cautious;       /* elements whose first moment and gradient differ in sign only decay (Liang et al. 2024, arXiv
+                            2411.16085; the factor that makes up for them is left to lr) */
+    bool cautious_decay; /* only elements that the first moment draws to zero decay (Chen et al. 2025, arXiv 2510.12402)
+                          */
 };
 
 /* Elements the optimizer moves alike: a weight, or one slice of a stacked one, as far as this rank updates it. */

@@ -263,6 +263,41 @@ static void a_cautious_optimizer_waits_where_it_is_against_the_gradient(void **s
     }
 }
 
+/* A step along weights themselves draws each to zero, one against them draws none. */
+static void a_cautious_decay_is_of_weights_that_are_drawn_to_zero(void **state)
+{
+    (void)state;
+    for (int away = 0; away < 2; away++) {
+        float *after[2];
+        i64 n = 0;
+        for (int cautious = 0; cautious < 2; cautious++) {
+            struct optimizer_settings settings = {
+                .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.5, .cautious_decay = cautious};
+            struct bench b;
+            bench_open(&b, 1, "");
+            struct weight *w = b.weight[0];
+            n = weight_elements(w);
+            float *gradient = golden_load(&b.golden, "param.0.0");
+            toy_set_weight(&b.weights, w, gradient);
+            for (i64 i = 0; i < n; i++)
+                gradient[i] *= away ? -1 : 1;
+            weights_begin_step(&b.weights);
+            toy_set_gradient(&b.golden.device, w, gradient);
+            optimizer_step(&b.weights, &settings, 1e-3, 0);
+            after[cautious] = toy_floats(&b.golden.device, w->value.data, n);
+            bench_close(&b);
+        }
+        i64 decayed = 0;
+        for (i64 i = 0; i < n; i++) {
+            assert_true(fabsf(after[0][i]) <= fabsf(after[1][i]));
+            decayed += after[0][i] != after[1][i];
+        }
+        assert_true(away ? decayed > n / 2 : decayed == 0);
+        memory_free(after[0]);
+        memory_free(after[1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +308,7 @@ int main(void)
         cmocka_unit_test(gradients_are_clipped_as_torch_clips_them),
         cmocka_unit_test(a_norm_that_is_not_finite_moves_nothing),
         cmocka_unit_test(a_cautious_optimizer_waits_where_it_is_against_the_gradient),
+        cmocka_unit_test(a_cautious_decay_is_of_weights_that_are_drawn_to_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,9 +92,14 @@ void optimizer_step_over(const struct parallel *parallel, struct weights *weight
     struct device *device = weights->device;
     struct update *list = memory_alloc(max_i64(parts_of(weights), 1) * (i64)sizeof *list);
     struct updates counted = list_updates(list, weights, true);
-    struct adamw adamw = {
-        (float)lr, (float)settings->beta1, (float)settings->beta2, (float)settings->eps, (float)settings->weight_decay,
-        step + 1,  settings->cautious};
+    struct adamw adamw = {.lr = (float)lr,
+                          .beta1 = (float)settings->beta1,
+                          .beta2 = (float)settings->beta2,
+                          .eps = (float)settings->eps,
+                          .decay = (float)settings->weight_decay,
+                          .step = step + 1,
+                          .cautious = settings->cautious,
+                          .cautious_decay = settings->cautious_decay};
     device->ops->sum_squares(device, squares, &counted);
     comm_all_reduce(parallel->world, squares, 1, DTYPE_F64);
     struct updates all = list_updates(list, weights, false);

@@ -43,7 +43,7 @@ struct optimizer_settings { /* rows of every training stage's table; see OPTIMIZ
     double lr, min_lr_ratio, beta1, beta2, eps, weight_decay, clip, decay_share;
     i64 warmup;
     int shape, decay;
-    bool cautious;
+    bool cautious, cautious_decay;
 };
 /* Rows for a settings table whose struct has a `struct optimizer_settings optimizer`. lr_default etc. as YAML text. */
 #define OPTIMIZER_ROWS(type, lr_default, beta2_default, decay_default)                                                 \
@@ -67,6 +67,8 @@ struct optimizer_settings { /* rows of every training stage's table; see OPTIMIZ
                 "decoupled weight decay of matrices"),                                                                 \
         SETTING(type, optimizer.cautious, "optimizer.cautious", BOOL, "false", 0, 0, NULL,                             \
                 "leave a step's change of an element out where it is against its gradient"),                           \
+        SETTING(type, optimizer.cautious_decay, "optimizer.cautious_decay", BOOL, "false", 0, 0, NULL,                 \
+                "weight decay only where the step draws an element to zero"),                                          \
         SETTING(type, optimizer.clip, "optimizer.clip", NUMBER, "1.0", 0, 1e9, NULL,                                   \
                 "largest norm of all gradients together; 0: none")
 struct lr_schedule lr_of_settings(const struct optimizer_settings *settings, i64 steps);
