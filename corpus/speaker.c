@@ -6,6 +6,7 @@
 #include "corpus/speaker.h"
 #include <errno.h>
 #include <espeak-ng/speak_lib.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,6 +42,7 @@ static bool choose_voice(const char *name)
 static bool say(const struct speaker_request *request, int rate_hz)
 {
     struct speaker_reply reply = {-1, rate_hz};
+    srand(1); /* breath is noise by rand(), which some library may have called */
     if (choose_voice(request->voice)) {
         espeak_SetParameter(espeakRATE, request->speed, 0);
         espeak_SetParameter(espeakPITCH, request->pitch, 0);
