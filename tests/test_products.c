@@ -171,6 +171,44 @@ static void gradients_of_experts_are_plain_loops_in_double(void **state)
     }
 }
 
+/* Gradients of very many weights go by the caches. */
+static void gradients_of_many_experts_have_the_bits_of_one(void **state)
+{
+    enum { EXPERTS = 34, ROWS = 17, N = 500, K = 256 };
+    const i32 alone[] = {0, ROWS};
+    i32 offsets[EXPERTS + 1];
+    u8 written[EXPERTS] = {0}, one;
+    for (i32 e = 0; e <= EXPERTS; e++)
+        offsets[e] = e * ROWS;
+    (void)state;
+    for (int half = 0; half <= 1; half++) {
+        enum dtype dtype = half ? DTYPE_BF16 : DTYPE_F32;
+        struct matrix dy = drawn(dtype, offsets[EXPERTS], N, 1), x = drawn(dtype, offsets[EXPERTS], K, 2);
+        struct matrix dw = matrix_of(memory_alloc(EXPERTS * N * K * 4), DTYPE_F32, EXPERTS * N, K);
+        struct matrix part = matrix_of(memory_alloc(N * K * 4), DTYPE_F32, N, K);
+        for (int pool = 0; pool < POOLS; pool++) {
+            start_pool(pool);
+            memset(written, 0, sizeof written);
+            for (int times = 1; times <= 2; times++) /* the first overwrites, the second adds */
+                device.ops->matmul_grouped_weights(&device, dw, written, EXPERTS, dy, x, NULL,
+                                                   &(struct groups){EXPERTS, offsets, NULL});
+            for (i64 e = 0; e < EXPERTS; e++) {
+                one = 0;
+                for (int times = 1; times <= 2; times++)
+                    device.ops->matmul_grouped_weights(&device, part, &one, 1, matrix_rows(dy, offsets[e], ROWS),
+                                                       matrix_rows(x, offsets[e], ROWS), NULL,
+                                                       &(struct groups){1, alone, NULL});
+                assert_memory_equal(part.data, matrix_rows(dw, e * N, N).data, N * K * 4);
+            }
+        }
+        workers_cut_for(0);
+        memory_free(dy.data);
+        memory_free(x.data);
+        memory_free(dw.data);
+        memory_free(part.data);
+    }
+}
+
 /* Groups of one row, of six and of 288; what they were rounded up by is zero, and so is what comes of it. */
 static void rows_of_experts_are_plain_loops_in_double(void **state)
 {
@@ -356,6 +394,7 @@ static int run_level(const char *level)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_plain_loops_in_double),
         cmocka_unit_test(gradients_of_experts_are_plain_loops_in_double),
+        cmocka_unit_test(gradients_of_many_experts_have_the_bits_of_one),
         cmocka_unit_test(rows_of_experts_are_plain_loops_in_double),
         cmocka_unit_test(an_image_changes_no_bits),
         cmocka_unit_test(few_rows_have_the_bits_of_many),

@@ -77,6 +77,15 @@ INLINED void finish_lanes(void *out, i64 at, fma_lanes sum, bool add, enum dtype
         *(fma_lanes *)((float *)out + at) = sum;
 }
 
+INLINED void stream_sums(const struct fma_block *block, fma_lanes sums[FMA_ROWS][2], int rows, int vectors)
+{
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            LANES_OP(stream_ps)((float *)block->out + i * block->out_stride + v * FMA_LANES, sums[i][v]);
+}
+
 INLINED void finish(const struct fma_block *block, fma_lanes sums[FMA_ROWS][2], int rows, int vectors, bool add,
                     enum dtype dtype)
 {
@@ -96,6 +105,8 @@ INLINED void put_sums(const struct fma_block *block, fma_lanes sums[FMA_ROWS][2]
         finish(&plain, sums, rows, vectors, false, DTYPE_F32);
     } else if (block->out_dtype == DTYPE_BF16) {
         finish(block, sums, rows, vectors, false, DTYPE_BF16);
+    } else if (block->streams) {
+        stream_sums(block, sums, rows, vectors);
     } else if (block->add) {
         finish(block, sums, rows, vectors, true, DTYPE_F32);
     } else {

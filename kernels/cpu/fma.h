@@ -60,6 +60,7 @@ struct fma_block {
     i64 rows, columns;
     enum dtype out_dtype;
     bool add, resume, turned; /* go on from the sums that stand there; a is a panel of a transposed operand */
+    bool streams;             /* F32 that is not added, on whole lines, goes by the caches */
 };
 /* Blocks that can go to the output from the registers: whole vectors of columns, and rows that there is code for. */
 static inline bool fma_is_whole(i64 rows, i64 columns)

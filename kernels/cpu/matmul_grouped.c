@@ -150,6 +150,7 @@ static void run_weights(void *context, i64 tile, int worker)
                         .ldc = job->out.stride,
                         .transpose_a = true,
                         .add = job->written[expert],
+                        .streams = job->out.rows * job->out.columns * 4 >= STREAMED_LEAST,
                         .dtype = job->a.dtype,
                         .out_dtype = DTYPE_F32,
                         .b_rows = job->from ? job->from + begin : NULL};

@@ -18,6 +18,9 @@ enum { ROWS_UNIT = 42, ROWS_MOST = 12 * ROWS_UNIT, COLUMNS_UNIT = 32, COLUMNS_MO
 enum { DEPTH_RUN = 512, TILES_WANTED = 16, SUMS_WANTED = 4, SUMS_ROWS_UNIT = 14 };
 enum { STFT_ROWS = 16, NEAREST_ROWS = 64 }; /* at once: frames of a sound, one a lane; rows beside a codebook */
 
+/* Gradients of so many weights have left the caches when the optimizer reads them. */
+enum { STREAMED_LEAST = 16 << 20 };
+
 struct tiling {
     i64 rows, columns;   /* of a tile */
     i64 segments, depth; /* parts of the depth that are summed apart, and how deep one is */
