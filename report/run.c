@@ -116,7 +116,7 @@ static void add_timing(struct run *run, const struct json *line)
             s->seconds = s->peak_bytes = NAN;
         s->anew = json_bool(json_get(line, "finished"), false);
         double peak = json_number(json_get(line, "matrix_peak_gflops"), 0);
-        s->seconds = json_number(json_get(line, "seconds"), 0) + (isfinite(s->seconds) ? s->seconds : 0);
+        s->seconds = json_number(json_get(line, "seconds"), NAN) + (isfinite(s->seconds) ? s->seconds : 0);
         s->peak_bytes = fmax(s->peak_bytes, json_number(json_get(line, "peak_bytes"), NAN));
         s->peak_gflops = peak > 0 ? peak : NAN;
     }

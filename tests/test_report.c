@@ -139,8 +139,10 @@ static void test_what_was_not_measured_is_not_printed(void **state)
     put_done(run, "base", "pretrain");
     put(run, "base", "metrics.jsonl",
         "{\"step\":1,\"loss/text\":3}\n{\"step\":2,\"loss/text\":2.5,\"loss/audio\":null}\n{\"st");
-    const char *line = "{\"stage\":\"base\",\"kind\":\"pretrain\",\"seconds\":2,\"matrix_peak_gflops\":0}\n";
-    succeed(file_replace(timings, line, (i64)strlen(line)));
+    put_done(run, "more", "pretrain");
+    const char *lines = "{\"stage\":\"base\",\"kind\":\"pretrain\",\"seconds\":2,\"matrix_peak_gflops\":0}\n"
+                        "{\"stage\":\"more\",\"kind\":\"pretrain\",\"seconds\":\"two\"}\n";
+    succeed(file_replace(timings, lines, (i64)strlen(lines)));
     struct text page = page_of((const char *const *)&run, 1);
     shows(&page, "Loss on text");
     lacks(&page, "Loss on codes of sound");
@@ -148,6 +150,7 @@ static void test_what_was_not_measured_is_not_printed(void **state)
     lacks(&page, "Share of the matrix peak");
     lacks(&page, "tokens/s");
     lacks(&page, "MiB");
+    lacks(&page, "0.0\u00a0s");
     text_release(&page);
     memory_free(timings);
     memory_free(run);
