@@ -25,7 +25,7 @@ struct gemm {
     i64 m, n, k;
     i64 lda, ldb, ldc;
     bool transpose_a, transpose_b, add;
-    bool streams;                /* c, in F32, goes by the caches, where its rows are whole lines */
+    bool streams;                /* c, of whole lines in F32 that are not added to, goes by the caches */
     enum dtype dtype, out_dtype; /* of a and b; of c */
     const i32 *a_rows, *b_rows;  /* which rows of memory those of a, or of b, are (-1: zeros), where it is not
                                     transposed;  NULL: as they lie */

@@ -25,7 +25,7 @@ struct part { /* some rows and columns of the product, and what a run of the dep
     i64 row, column, columns;
     i64 rows[FMA_PANELS + 1]; /* of each panel */
     i64 depth, count;         /* the run, in words */
-    bool first, last, streams;
+    bool first, last;
 };
 
 static i64 words_of(i64 depth)
@@ -73,7 +73,7 @@ static void run_block(const struct part *p, const float *panel, i64 rows, i64 at
                               .columns = columns,
                               .out_dtype = g->out_dtype,
                               .add = g->add,
-                              .streams = p->streams,
+                              .streams = g->streams,
                               .resume = !p->first,
                               .turned = p->a.turned};
     CPU(fma_multiply)(&block);
@@ -229,12 +229,6 @@ static void run_few(void *c, const void *a, const char *b, const struct gemm *g,
     }
 }
 
-/* What streams is read from memory by whoever comes next, and written without being read. */
-static bool streams_of(const void *c, const struct gemm *g)
-{
-    return g->streams && !g->add && g->out_dtype == DTYPE_F32 && (uintptr_t)c % 64 == 0 && g->ldc % 16 == 0;
-}
-
 void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int worker)
 {
 #if defined __AVX512BF16__
@@ -253,7 +247,6 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int 
                      .a = {a, g->lda, g->dtype, g->transpose_a, g->k, g->a_rows},
                      .b = {b, g->ldb, g->dtype, !g->transpose_b, g->k, g->b_rows},
                      .c = c,
-                     .streams = streams_of(c, g),
                      .row_panels = operands + FMA_DEPTH * BLOCK_COLUMNS,
                      .room = operands};
     if (words_of(g->k) > FMA_DEPTH)
@@ -268,6 +261,6 @@ void CPU(gemm)(void *c, const void *a, const void *b, const struct gemm *g, int 
             run_part(&p);
         }
     }
-    if (p.streams)
+    if (g->streams)
         _mm_sfence();
 }

@@ -12,6 +12,7 @@ struct job {
     const struct groups *groups;
     struct piece *pieces;
     u8 *written;
+    bool streams; /* gradients go by the caches, where they are the first */
 };
 
 static int longer_first(const void *a, const void *b)
@@ -150,7 +151,7 @@ static void run_weights(void *context, i64 tile, int worker)
                         .ldc = job->out.stride,
                         .transpose_a = true,
                         .add = job->written[expert],
-                        .streams = job->out.rows * job->out.columns * 4 >= STREAMED_LEAST,
+                        .streams = job->streams && !job->written[expert],
                         .dtype = job->a.dtype,
                         .out_dtype = DTYPE_F32,
                         .b_rows = job->from ? job->from + begin : NULL};
@@ -170,6 +171,7 @@ void CPU(matmul_grouped_weights)(struct device *device, struct matrix dw, u8 *wr
             (long long)x.columns);
     struct job job = {.out = dw, .a = dy, .w = x, .experts = experts, .from = rows, .groups = groups};
     job.written = written;
+    job.streams = dw.rows * dw.columns * 4 >= STREAMED_LEAST && (uintptr_t)dw.data % 64 == 0 && dw.stride % 16 == 0;
     job.rows = even_rows(slice_rows);
     job.columns = even_columns(dw.columns);
     job.row_tiles = ceil_div(slice_rows, job.rows);
