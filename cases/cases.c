@@ -2,9 +2,10 @@
 
 #include <string.h>
 
-static const struct op_case *const families[] = {
-    product_cases, fp8_cases,       conv_cases,     row_cases,    element_cases, attention_cases, expert_cases,
-    loss_cases,    optimizer_cases, sampling_cases, policy_cases, picture_cases, code_cases,      sound_cases};
+static const struct op_case *const families[] = {product_cases, few_cases,       fp8_cases,       conv_cases,
+                                                 row_cases,     element_cases,   attention_cases, expert_cases,
+                                                 loss_cases,    optimizer_cases, sampling_cases,  policy_cases,
+                                                 picture_cases, code_cases,      sound_cases};
 
 const struct op_case *case_at(i64 index)
 {

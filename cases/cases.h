@@ -103,8 +103,8 @@ int case_each(const struct op_case *c, bool few, int (*see)(const struct op_case
               void *context);
 
 /* ---- Families: each ends with a NULL name ---- */
-extern const struct op_case product_cases[], fp8_cases[], conv_cases[], row_cases[], element_cases[], attention_cases[],
-    expert_cases[], loss_cases[], optimizer_cases[], sampling_cases[], policy_cases[], picture_cases[], code_cases[],
-    sound_cases[];
+extern const struct op_case product_cases[], few_cases[], fp8_cases[], conv_cases[], row_cases[], element_cases[],
+    attention_cases[], expert_cases[], loss_cases[], optimizer_cases[], sampling_cases[], policy_cases[],
+    picture_cases[], code_cases[], sound_cases[];
 
 #endif

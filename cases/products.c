@@ -67,85 +67,6 @@ static void call_packed(struct device *device, struct op_run *run)
     device_free(device, image, bytes);
 }
 
-/* ---- matmul_few [rows, depth] by [columns, depth]: variant % 3: alone, gated, added to something; then bits: a norm
- * before it, w of f32, out as x ---- */
-enum { FEW_X, FEW_NORM, FEW_W, FEW_ADD, FEW_OUT };
-static const struct op_shape few_shapes[] = {{1, 1, 1},    {1, 37, 40},  {4, 301, 123}, {8, 70, 64},    {33, 130, 48},
-                                             {64, 9, 300}, {17, 40, 96}, {3, 24, 2088}, {12, 16, 1024}, {-1}};
-#define FEW_EPS 1e-5
-
-static bool few_gated(const struct op_run *run)
-{
-    return run->variant % 3 == 1;
-}
-static bool few_adds(const struct op_run *run)
-{
-    return run->variant % 3 == 2;
-}
-static bool few_has_norm(const struct op_run *run)
-{
-    return run->variant / 3 & 1;
-}
-static i64 few_rows(const struct op_run *run)
-{
-    return min_i64(run->rows, few_has_norm(run) ? FEW_NORMED : FEW_ROWS);
-}
-static enum dtype few_out(const struct op_run *run)
-{
-    return run->variant / 12 & 1 ? run->dtype : DTYPE_F32;
-}
-
-static void setup_few(struct op_run *run)
-{
-    i64 m = few_rows(run), n = run->columns, k = depth_of(run);
-    op_matrix(run, "x", INPUT, m, k);
-    op_matrix(run, "norm", INPUT, 1, k);
-    op_operand(run, "w", INPUT, run->variant / 6 & 1 ? DTYPE_F32 : run->dtype, n * (few_gated(run) ? 2 : 1), k,
-               run->gap);
-    op_operand(run, "add", INPUT, few_out(run), m, n, run->gap);
-    op_operand(run, "out", OUTPUT, few_out(run), m, n, run->gap);
-}
-
-static void call_few(struct device *device, struct op_run *run)
-{
-    struct matrix none = {0};
-    device->ops->matmul_few(device, op_as_matrix(run, FEW_OUT), op_as_matrix(run, FEW_X),
-                            few_has_norm(run) ? op_as_matrix(run, FEW_NORM) : none, FEW_EPS, op_as_matrix(run, FEW_W),
-                            few_gated(run), few_adds(run) ? op_as_matrix(run, FEW_ADD) : none);
-}
-
-static double few_scale(const double *x, i64 k)
-{
-    double squares = 0;
-    for (i64 l = 0; l < k; l++)
-        squares += x[l] * x[l];
-    return 1 / sqrt(squares / (double)k + (double)(float)FEW_EPS);
-}
-
-static double few_product(const struct op_run *run, i64 row, i64 column)
-{
-    i64 k = depth_of(run);
-    const double *x = op_values(run, FEW_X) + row * k, *w = op_values(run, FEW_W) + column * k;
-    double scale = few_scale(x, k), sum = 0;
-    for (i64 l = 0; l < k; l++) {
-        double normed = op_round(op_round(x[l] * scale, run->dtype) * op_values(run, FEW_NORM)[l], run->dtype);
-        sum += (few_has_norm(run) ? normed : x[l]) * w[l];
-    }
-    return few_gated(run) || few_adds(run) ? op_round(sum, few_out(run)) : sum;
-}
-
-static void reference_few(struct op_run *run)
-{
-    i64 n = run->columns;
-    for (i64 i = 0; i < few_rows(run); i++)
-        for (i64 j = 0; j < n; j++) {
-            double y = few_product(run, i, j);
-            if (few_gated(run))
-                y = y / (1 + exp(-y)) * few_product(run, i, n + j);
-            op_values(run, FEW_OUT)[i * n + j] = y + (few_adds(run) ? op_values(run, FEW_ADD)[i * n + j] : 0);
-        }
-}
-
 /* ---- Groups: about `rows` rows of GROUPS experts, one of which has none; bit 1: they are members of more ---- */
 enum { GROUPS = 4, MEMBERS = 6, REST = 7 /* rows behind the last group */ };
 /* Several tiles down, across and along k are among them. */
@@ -477,8 +398,6 @@ const struct op_case product_cases[] = {
      .shapes = matmul_shapes, .multiplies = true},
     {"pack_weight", 16, setup_matmul, call_packed, reference_matmul, .usual = {4096, 512, 512}, .depth_step = 1,
      .shapes = matmul_shapes, .multiplies = true},
-    {"matmul_few", 24, setup_few, call_few, reference_few, .usual = {16, 1024, 1024}, .depth_step = 1,
-     .shapes = few_shapes, .bf16_slack = 8e-3, .f32_slack = 2e-5, .multiplies = true},
     {"matmul_narrow", 8, setup_narrow, call_narrow, reference_narrow, .usual = {16, 512, 512}, .depth_step = 1,
      .shapes = narrow_shapes, .bf16_slack = 5e-5, .f32_slack = 5e-5, .multiplies = true},
     {"matmul_grouped", 4, setup_grouped, call_grouped, reference_grouped, .usual = {4096, 512, 512}, .depth_step = 1,

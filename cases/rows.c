@@ -182,8 +182,15 @@ static void setup_rope_cache(struct op_run *run)
 
 static void call_rope_cache(struct device *device, struct op_run *run)
 {
-    device->ops->rope_cache(device, op_as_matrix(run, CACHE_K), op_as_matrix(run, CACHE_V), op_as_matrix(run, CACHE_X),
-                            op_data(run, CACHE_POSITIONS), op_data(run, CACHE_INDEX), 2, 1, 1e4f, cache_t_pairs(run));
+    struct rope_cache to = {.k = op_as_matrix(run, CACHE_K),
+                            .v = op_as_matrix(run, CACHE_V),
+                            .positions = op_data(run, CACHE_POSITIONS),
+                            .index = op_data(run, CACHE_INDEX),
+                            .heads = 2,
+                            .kv_heads = 1,
+                            .t_pairs = cache_t_pairs(run),
+                            .theta = 1e4f};
+    device->ops->rope_cache(device, op_as_matrix(run, CACHE_X), &to);
 }
 
 static void reference_rope_cache(struct op_run *run)

@@ -134,6 +134,9 @@ _Noreturn static void refuse(struct deferred *d, void *slot, struct argument a)
         const struct conv *: keep_conv,                                                                                \
         const struct sorted_order *: keep_sorted_order,                                                                \
         const struct router *: keep_router,                                                                            \
+        const struct rope_cache *: refuse,                                                                             \
+        const struct around *: refuse,                                                                                    \
+        const struct few_experts *: refuse,                                                                            \
         const struct narrow *: refuse,                                                                                 \
         const struct updates *: refuse,                                                                                \
         const struct adamw *: refuse,                                                                                  \

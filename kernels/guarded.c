@@ -227,6 +227,34 @@ static void check_order(struct device *device, const struct sorted_order *order,
     check_range(device, order->source, order->rows_bound * 4, op, name);
 }
 
+static void check_rope_cache(struct device *device, const struct rope_cache *to, const char *op, const char *name)
+{
+    if (!to)
+        return;
+    check_matrix(device, to->k, op, name);
+    check_matrix(device, to->v, op, name);
+    check_pointer(device, to->positions, op, name);
+    check_pointer(device, to->index, op, name);
+}
+
+static void check_few(struct device *device, const struct around *around, const char *op, const char *name)
+{
+    check_matrix(device, around->norm, op, name);
+    check_matrix(device, around->add, op, name);
+    check_rope_cache(device, around->cache, op, name);
+}
+
+static void check_few_experts(struct device *device, const struct few_experts *e, const char *op, const char *name)
+{
+    const struct matrix weights[] = {e->gate_up, e->down, e->shared_gate_up, e->shared_down};
+    for (i64 i = 0; i < COUNT_OF(weights); i++)
+        check_matrix(device, weights[i], op, name);
+    check_groups(device, &e->groups, op, name);
+    check_range(device, e->source, e->rows_bound * 4, op, name);
+    check_pointer(device, e->slot, op, name);
+    check_pointer(device, e->weights, op, name);
+}
+
 static void check_updates(struct device *device, const struct updates *updates, const char *op, const char *name)
 {
     for (i64 i = 0; i < updates->count; i++) {
@@ -254,6 +282,9 @@ static void check_nothing(struct device *device, ...)
         const struct fp8_matrix *: check_fp8,                                                                          \
         const struct intervals *: check_intervals,                                                                     \
         const struct sorted_order *: check_order,                                                                      \
+        const struct rope_cache *: check_rope_cache,                                                                   \
+        const struct around *: check_few,                                                                                 \
+        const struct few_experts *: check_few_experts,                                                                 \
         const struct updates *: check_updates,                                                                         \
         POINTERS(void),                                                                                                \
         POINTERS(float),                                                                                               \

@@ -146,8 +146,42 @@ static inline void fp8_matrix_place(struct fp8_matrix *m, void *memory)
     m->scales = (float *)(m->codes + m->outer * m->depth);
 }
 
-/* Of matmul_few. Norms are taken by whoever multiplies: of more rows that is more than a launch. */
+/* Where q, k and v beside each other, [N, (H+2G) D], go: q and k turn in place as `rope` turns them, then row i of k
+ * and v becomes row index[i] of theirs [*, G*D], -1: of none. Indices differ. */
+struct rope_cache {
+    struct matrix k, v;
+    const float *positions; /* [N,3] */
+    const i32 *index;       /* [N] */
+    i64 heads, kv_heads;    /* H, G */
+    i64 t_pairs;
+    float theta;
+};
+
+/* What stands around matmul_few's product; zeros: nothing. Norms are taken by whoever multiplies: of more than
+ * FEW_NORMED rows that is more than a launch. */
 enum { FEW_ROWS = 64, FEW_NORMED = 16 };
+struct around {
+    struct matrix norm;             /* [1,C] */
+    struct matrix add;              /* as out */
+    const struct rope_cache *cache; /* of out */
+    bool gated;
+    float eps;
+};
+
+/* Experts, routed and shared, of few rows, as decoding wants them: N positions of K of them each, at most FEW_NORMED
+ * and N K FEW_ASSIGNMENTS. Rows are sorted as `route` sorts them. All of one dtype. */
+enum { FEW_ASSIGNMENTS = 128 };
+struct few_experts {
+    struct matrix gate_up, down;               /* stacked: [E 2F, C], [E C, F] */
+    struct matrix shared_gate_up, shared_down; /* [2S, C], [C, S]; without data: there is none */
+    i64 experts;                               /* E */
+    struct groups groups;
+    i64 rows_bound;       /* R */
+    const i32 *source;    /* [R] position of each row, -1: of none */
+    const i32 *slot;      /* [N,K] row of each assignment or -1 */
+    const float *weights; /* [N,K] */
+    i64 k_max;
+};
 
 /* How a router chooses and weighs. The weight of a chosen expert is p / max(sum of the chosen p, norm_min): with a
  * small norm_min weights add up to 1, and one expert alone always weighs 1, so that its router learns nothing; with 1,
@@ -264,13 +298,21 @@ struct surrogate_options {
      * its largest number. */                                                                                            \
     OP(matmul_narrow, (struct device *device, struct matrix out, struct matrix a, const struct narrow *w,              \
                        const struct groups *groups), (device, out, a, w, groups))                                      \
-    /* Few rows and what stands around their product, as decoding wants it: out[r] = n(x[r]) w^T + add[r], or swiglu of    \
-     * the two halves of n(x[r]) w^T where `gated`. n is RMSNorm by `norm` [1,C], nothing where its data is NULL; so   \
-     * with add [N, out.columns], as out, and never with `gated`. What stands between is rounded as by one op after the\
-     * other: n(x) to x's dtype, products to out's. At most FEW_ROWS rows, FEW_NORMED with a norm. w as x, or F32; out \
-     * F32, or BF16 where x is. */                                                                                     \
-    OP(matmul_few, (struct device *device, struct matrix out, struct matrix x, struct matrix norm, float eps,          \
-                    struct matrix w, bool gated, struct matrix add), (device, out, x, norm, eps, w, gated, add))       \
+    /* Few rows and what stands around their product, as decoding wants it: out[r] = n(x[r]) w^T + add[r]; or swiglu of \
+     * the two halves of n(x[r]) w^T where `gated`; or n(x[r]) w^T turned and cached as rope_cache does. n is RMSNorm  \
+     * by `norm`. What stands between is rounded as by one op after the other: n(x) to x's dtype, products to out's. At\
+     * most FEW_ROWS rows, FEW_NORMED with a norm. w as x, or F32; out F32, or BF16 where x is. */                     \
+    OP(matmul_few, (struct device *device, struct matrix out, struct matrix x, struct matrix w,                        \
+                    const struct around *around), (device, out, x, w, around))                                            \
+    /* inside[r] = swiglu of the two halves of n(x[source[r]]) W_g^T, shared = the same of n(x) and the shared expert.  \
+     * n is RMSNorm by `norm` [1,C]. Rows of no position are zeros, those past offsets[count] are not written. */      \
+    OP(experts_few_in, (struct device *device, struct matrix inside, struct matrix shared, struct matrix x,            \
+                        struct matrix norm, float eps, const struct few_experts *experts),                             \
+                       (device, inside, shared, x, norm, eps, experts))                                                \
+    /* out[i] = x[i] + shared[i] D_s^T + sum_k weights[i,k] inside[slot[i,k]] D_g^T, products rounded before sums. */  \
+    OP(experts_few_out, (struct device *device, struct matrix out, struct matrix x, struct matrix inside,              \
+                         struct matrix shared, const struct few_experts *experts),                                     \
+                        (device, out, x, inside, shared, experts))                                                     \
     /* x as numbers of a format times a power of two s for each block, to the nearest of those, ties to the even one: BF16\
      * holds all of them, so that products of them are those of 8 bits with sums in f32. s is the least with max |x| of \
      * the block <= 448 s (57344 s), but from 2^-117 to 2^119 (2^-110 to 2^112): no result is subnormal or infinite, and\
@@ -316,11 +358,8 @@ struct surrogate_options {
      * inverse turns back: the backward. */                                                                            \
     OP(rope, (struct device *device, struct matrix x, const float *positions, i64 heads, float theta, i64 t_pairs,     \
               bool inverse), (device, x, positions, heads, theta, t_pairs, inverse))                                   \
-    /* Of x [N, (H+2G) D] = q, k, v: rope on q and k, in place; then row i of k and v goes to row index[i] of theirs   \
-     * [*, G*D], -1: nowhere. Indices differ. */                                                                       \
-    OP(rope_cache, (struct device *device, struct matrix k, struct matrix v, struct matrix x, const float *positions,  \
-                    const i32 *index, i64 heads, i64 kv_heads, float theta, i64 t_pairs),                              \
-                   (device, k, v, x, positions, index, heads, kv_heads, theta, t_pairs))                               \
+    /* x [N, (H+2G) D] = q, k, v goes where the struct says. */                                                        \
+    OP(rope_cache, (struct device *device, struct matrix x, const struct rope_cache *to), (device, x, to))             \
     /* y[N,F] = silu(gate) . up, gate_up [N,2F] gate first (Shazeer 2020). The backward recomputes y's factors and may \
      * run in place on gate_up. */                                                                                     \
     OP(swiglu, (struct device *device, struct matrix y, struct matrix gate_up), (device, y, gate_up))                  \

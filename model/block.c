@@ -22,8 +22,7 @@ struct tensor *model_block(struct pass *p, struct tensor *x, const struct layer_
 {
     float eps = (float)p->model->config.norm_eps;
     struct tensor *sum;
-    struct tensor *qkv = op_norm_linear(p->tape, x, &l->norm1->value, eps, &l->qkv->value, p->tape->activations);
-    struct tensor *attended = op_attention(p->tape, qkv, attention);
-    struct tensor *n2 = op_add_rmsnorm(p->tape, &sum, x, model_linear(p, attended, l->out), &l->norm2->value, eps);
+    struct tensor *attended = op_norm_attention(p->tape, x, &l->norm1->value, eps, &l->qkv->value, attention);
+    struct tensor *n2 = op_add_linear_norm(p->tape, &sum, x, attended, &l->out->value, &l->norm2->value, eps);
     return op_add(p->tape, sum, model_dense(p, n2, l->gate_up, l->down));
 }

@@ -4,14 +4,6 @@
 
 #include <string.h>
 
-static struct tensor *normed_qkv(struct pass *p, struct tensor *x, const struct layer_weights *l)
-{
-    float eps = (float)p->model->config.norm_eps;
-    if (!parallel_is_cut(p))
-        return op_norm_linear(p->tape, x, &l->norm1->value, eps, &l->qkv->value, p->tape->activations);
-    return model_linear(p, parallel_enter(p, op_rmsnorm(p->tape, x, &l->norm1->value, eps)), l->qkv);
-}
-
 static struct tensor *attend(struct pass *p, struct tensor *x, const struct layer_weights *l, i64 layer)
 {
     const struct model_config *c = &p->model->config;
@@ -25,8 +17,22 @@ static struct tensor *attend(struct pass *p, struct tensor *x, const struct laye
                           .intervals = p->intervals,
                           .cache = p->options->cache ? &p->options->cache[layer] : NULL,
                           .cache_row = p->cache_row};
-    struct tensor *out = op_attention(p->tape, normed_qkv(p, x, l), &a);
-    return parallel_sum(p, model_linear(p, out, l->out));
+    float eps = (float)c->norm_eps;
+    if (!parallel_is_cut(p))
+        return op_norm_attention(p->tape, x, &l->norm1->value, eps, &l->qkv->value, &a);
+    struct tensor *n = parallel_enter(p, op_rmsnorm(p->tape, x, &l->norm1->value, eps));
+    return op_attention(p->tape, model_linear(p, n, l->qkv), &a);
+}
+
+/* *sum = x + attention(norm(x)); returns the norm of it. */
+static struct tensor *add_attention(struct pass *p, struct tensor **sum, struct tensor *x,
+                                    const struct layer_weights *l, i64 layer)
+{
+    float eps = (float)p->model->config.norm_eps;
+    struct tensor *attended = attend(p, x, l, layer);
+    if (!parallel_is_cut(p))
+        return op_add_linear_norm(p->tape, sum, x, attended, &l->out->value, &l->norm2->value, eps);
+    return op_add_rmsnorm(p->tape, sum, x, parallel_sum(p, model_linear(p, attended, l->out)), &l->norm2->value, eps);
 }
 
 /* x -> x + attention(norm(x)) -> + feed-forward(norm(.)); the same block with or without experts. */
@@ -37,9 +43,7 @@ static struct tensor *run_layer(struct tape *tape, void *context, struct tensor 
     const struct layer_weights *l = lp->weights;
     if (p->part[lp->layer] == LAYER_SERVED)
         return moe_serve(p, x, l);
-    float eps = (float)p->model->config.norm_eps;
-    struct tensor *sum;
-    struct tensor *n = op_add_rmsnorm(tape, &sum, x, attend(p, x, l, lp->layer), &l->norm2->value, eps);
+    struct tensor *sum, *n = add_attention(p, &sum, x, l, lp->layer);
     if (l->router)
         return moe_forward(p, sum, n, l, lp->layer);
     if (parallel_is_cut(p))

@@ -106,13 +106,23 @@ static struct routing *entered(struct pass *p, struct routing *routing)
     return r;
 }
 
+static struct experts experts_of(const struct layer_weights *l)
+{
+    struct tensor *gate_up = l->shared_gate_up ? &l->shared_gate_up->value : NULL;
+    struct tensor *down = l->shared_gate_up ? &l->shared_down->value : NULL;
+    return (struct experts){&l->experts_gate_up->value, &l->experts_down->value, gate_up, down};
+}
+
 struct tensor *moe_forward(struct pass *p, struct tensor *x, struct tensor *n, const struct layer_weights *l, i64 layer)
 {
     struct chosen_experts chosen = choose_experts(p, l, layer);
+    struct experts experts = experts_of(l);
+    bool far = p->model->parallel->expert->size > 1;
+    if (!far && !parallel_is_cut(p) && op_takes_few_experts(p->tape, n, p->sub->topk, &experts))
+        return op_few_experts(p->tape, x, n, route(p, n, &chosen, layer), &experts);
     struct tensor *in = parallel_enter(p, n); /* the router is not cut: it reads n itself */
     struct tensor *shared = l->shared_gate_up ? model_dense(p, in, l->shared_gate_up, l->shared_down) : NULL;
     struct routing *routing = entered(p, route(p, n, &chosen, layer));
-    bool far = p->model->parallel->expert->size > 1;
     struct outputs out = far ? run_far_experts(p, in, l, routing) : run_own_experts(p, in, l, routing);
     if (!parallel_is_cut(p))
         return op_combine(p->tape, out.rows, out.order, x, shared);

@@ -17,6 +17,18 @@ void *tape_push(struct tape *tape, i64 record_bytes,
                 void (*backward)(struct tape_record *, struct device *, struct tape *));
 void tape_ensure_gradient(struct tape *tape, struct tensor *t);
 
+/* ops_few.c: whether a product is matmul_few's, and it. x may be a norm that is left to products; others read it
+ * through `normed`. */
+bool takes_few(struct tape *tape, const struct tensor *x, struct tensor *w);
+struct tensor *product_of_few(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype,
+                              struct around around);
+struct tensor *normed(struct tape *tape, struct tensor *x);
+
+struct attention;
+/* ops_attention.c: through a cache, of q that are turned, with keys and values in their places. */
+struct rope_cache rope_cache_of(const struct attention *a);
+struct tensor *attend_cached(struct tape *tape, struct tensor *qkv, const struct attention *a);
+
 void segments_clear(struct tape *tape);
 void segments_close(struct tape *tape);
 i64 segments_peak_bytes(const struct tape *tape);

@@ -16,30 +16,6 @@ struct tensor *op_borrow(struct tape *tape, void *data, enum dtype dtype, i64 ro
     return t;
 }
 
-/* ---- few rows, and what stands around their product ---- */
-
-static bool takes_few(struct tape *tape, const struct tensor *x, struct tensor *w, i64 most)
-{
-    return device_is_gpu(tape->device) && !tape->recording && !tape->keeping && x->rows <= most && w->parts <= 1 &&
-           product_is_plain(&(struct by_weight){tape, w, NULL, NULL});
-}
-
-struct around { /* what stands around a product; NULL: nothing */
-    const struct tensor *norm, *add;
-    float eps;
-    bool gated;
-};
-
-static struct tensor *few(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype,
-                          const struct around *around)
-{
-    struct tensor *y = tape_tensor(tape, dtype, x->rows, w->rows / (around->gated ? 2 : 1));
-    struct matrix none = {0}, norm = around->norm ? tensor_matrix(around->norm) : none;
-    tape->device->ops->matmul_few(tape->device, tensor_matrix(y), tensor_matrix(x), norm, around->eps, tensor_matrix(w),
-                                  around->gated, around->add ? tensor_matrix(around->add) : none);
-    return y;
-}
-
 /* ---- products ---- */
 
 /* dw = dy^T x, sums over rows; dx = dy w, sums over the outputs. */
@@ -61,43 +37,15 @@ struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, 
 {
     require(x->columns == w->columns && w->parts <= 1, "linear: [%lld,%lld] by [%lld,%lld]", (long long)x->rows,
             (long long)x->columns, (long long)w->rows, (long long)w->columns);
-    if (takes_few(tape, x, w, FEW_ROWS))
-        return few(tape, x, w, dtype, &(struct around){0});
+    if (takes_few(tape, x, w))
+        return product_of_few(tape, x, w, dtype, (struct around){0});
+    x = normed(tape, x);
     struct tensor *y = tape_tensor(tape, dtype, x->rows, w->rows);
     y->grad_dtype = x->dtype;
     product_forward(&(struct by_weight){tape, w, NULL, NULL}, tensor_matrix(y), tensor_matrix(x));
     struct unary *r = RECORD(unary, linear_backward, y, x, w);
     KEEP(r, .x = x, .w = w, .y = y);
     return y;
-}
-
-struct tensor *op_norm_linear(struct tape *tape, struct tensor *x, struct tensor *norm, float eps, struct tensor *w,
-                              enum dtype dtype)
-{
-    if (takes_few(tape, x, w, FEW_NORMED))
-        return few(tape, x, w, dtype, &(struct around){.norm = norm, .eps = eps});
-    return op_linear(tape, op_rmsnorm(tape, x, norm, eps), w, dtype);
-}
-
-struct tensor *op_linear_swiglu(struct tape *tape, struct tensor *x, struct tensor *w)
-{
-    if (takes_few(tape, x, w, FEW_ROWS))
-        return few(tape, x, w, tape->activations, &(struct around){.gated = true});
-    return op_swiglu(tape, op_linear(tape, x, w, tape->activations));
-}
-
-struct tensor *op_add_linear(struct tape *tape, struct tensor *a, struct tensor *x, struct tensor *w)
-{
-    if (takes_few(tape, x, w, FEW_ROWS))
-        return few(tape, x, w, a->dtype, &(struct around){.add = a});
-    return op_add(tape, a, op_linear(tape, x, w, a->dtype));
-}
-
-struct tensor *op_linear_exact(struct tape *tape, struct tensor *x, struct tensor *w)
-{
-    if (takes_few(tape, x, w, FEW_ROWS))
-        return few(tape, x, w, DTYPE_F32, &(struct around){0});
-    return op_linear(tape, x->dtype == DTYPE_F32 ? x : op_scale(tape, x, 1, DTYPE_F32), w, DTYPE_F32);
 }
 
 struct grouped {

@@ -11,11 +11,15 @@ struct tensor *op_borrow(struct tape *tape, void *data, enum dtype dtype, i64 ro
 /* y [N,out] = x [N,in] w^T. dtype of y; its gradient travels in the activations' dtype. */
 struct tensor *op_linear(struct tape *tape, struct tensor *x, struct tensor *w, enum dtype dtype);
 /* The same with what stands before or behind it, which nobody else reads: in decoding on a GPU one launch, of FEW_ROWS
- * or, with a norm, FEW_NORMED rows at most (kernels.h); else one op after the other. */
+ * at most, with its norm of FEW_NORMED (kernels.h); else one op after the other. */
 struct tensor *op_norm_linear(struct tape *tape, struct tensor *x, struct tensor *norm, float eps, struct tensor *w,
                               enum dtype dtype); /* rmsnorm(x) w^T */
 struct tensor *op_linear_swiglu(struct tape *tape, struct tensor *x, struct tensor *w /* [2*out, in] */);
 struct tensor *op_add_linear(struct tape *tape, struct tensor *a, struct tensor *x, struct tensor *w); /* a + x w^T */
+/* *sum = a + x w^T; returns rmsnorm(*sum), which may be left to those that read it: op_linear and its kin here,
+ * op_sorted, op_dispatch, op_few_experts, and no others. */
+struct tensor *op_add_linear_norm(struct tape *tape, struct tensor **sum, struct tensor *a, struct tensor *x,
+                                  struct tensor *w, struct tensor *norm, float eps);
 struct tensor *op_linear_exact(struct tape *tape, struct tensor *x, struct tensor *w /* F32 */); /* F32, of exact x */
 /* Sorted rows x [R,in] times the slice of stacked w [E*out, in] that owns them. groups: valid until tape_clear. */
 struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct tensor *w, const struct groups *groups);
@@ -70,6 +74,9 @@ struct attention {
     const i32 *cache_row;                /* [N] where each position's key goes; -1: nowhere */
 };
 struct tensor *op_attention(struct tape *tape, struct tensor *qkv, const struct attention *attention);
+/* The same of qkv = rmsnorm(x) w^T. */
+struct tensor *op_norm_attention(struct tape *tape, struct tensor *x, struct tensor *norm, float eps, struct tensor *w,
+                                 const struct attention *attention);
 
 /* Routing of one layer. experts/weights/order are kept across recomputation. */
 struct routing {
@@ -98,6 +105,17 @@ struct tensor *op_sorted(struct tape *tape, struct tensor *x, const struct routi
 /* [N, C]: a + b + experts' outputs by their weights; a and b [N, C] may be NULL. */
 struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct routing *routing, struct tensor *a,
                           struct tensor *b);
+
+/* x + the shared expert of n + those that n is routed to, in decoding on a GPU two launches; of few positions, of k_max
+ * experts each, with a norm that was left to them, and of weights that are not in few bits. Otherwise there are the ops
+ * above. */
+struct experts {
+    struct tensor *gate_up, *down;               /* [E*2F, C], [E*C, F] */
+    struct tensor *shared_gate_up, *shared_down; /* [2S, C], [C, S]; NULL: none */
+};
+bool op_takes_few_experts(struct tape *tape, const struct tensor *n, i64 k_max, const struct experts *experts);
+struct tensor *op_few_experts(struct tape *tape, struct tensor *x, struct tensor *n, const struct routing *routing,
+                              const struct experts *experts);
 
 /* Losses return device arrays of one value a target. The backward reads coefficient [N] (device memory) which the
  * caller fills between forward and tape_backward; coefficient NULL: forward only. want_entropy adds `entropy`. */

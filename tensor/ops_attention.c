@@ -1,3 +1,4 @@
+#include "tensor/inside.h"
 #include "tensor/ops.h"
 
 struct attention_record {
@@ -45,23 +46,46 @@ static void attention_backward(struct tape_record *base, struct device *device, 
     rotate(device, d.matrix, a, true);
 }
 
+struct rope_cache rope_cache_of(const struct attention *a)
+{
+    return (struct rope_cache){.k = a->cache->k,
+                               .v = a->cache->v,
+                               .positions = a->positions,
+                               .index = a->cache_row,
+                               .heads = a->heads,
+                               .kv_heads = a->kv_heads,
+                               .t_pairs = a->t_pairs,
+                               .theta = a->theta};
+}
+
+static float *attend(struct tape *tape, struct tensor *out, struct matrix q, struct matrix k, struct matrix v,
+                     const struct attention *a)
+{
+    float *lse = tape_alloc(tape, out->rows * a->heads * 4);
+    tape->device->ops->attention(tape->device, tensor_matrix(out), lse, q, k, v, a->heads, a->kv_heads, &a->intervals);
+    return lse;
+}
+
+struct tensor *attend_cached(struct tape *tape, struct tensor *qkv, const struct attention *a)
+{
+    require(!tape->recording, "attention through a cache is not differentiable");
+    struct tensor *out = tape_tensor(tape, qkv->dtype, qkv->rows, a->heads * a->width);
+    attend(tape, out, query_part(tensor_matrix(qkv), a), matrix_rows(a->cache->k, 0, a->intervals.keys),
+           matrix_rows(a->cache->v, 0, a->intervals.keys), a);
+    return out;
+}
+
 struct tensor *op_attention(struct tape *tape, struct tensor *qkv, const struct attention *a)
 {
-    struct device *device = tape->device;
-    struct matrix all = tensor_matrix(qkv), k = key_part(all, a), v = value_part(all, a);
-    struct tensor *out = tape_tensor(tape, qkv->dtype, qkv->rows, a->heads * a->width);
-    float *lse = tape_alloc(tape, qkv->rows * a->heads * 4);
-    if (!a->cache) {
-        rotate(device, all, a, false);
-    } else {
-        device->ops->rope_cache(device, a->cache->k, a->cache->v, all, a->positions, a->cache_row, a->heads,
-                                a->kv_heads, a->theta, a->t_pairs);
-        k = matrix_rows(a->cache->k, 0, a->intervals.keys);
-        v = matrix_rows(a->cache->v, 0, a->intervals.keys);
+    struct matrix all = tensor_matrix(qkv);
+    if (a->cache) {
+        struct rope_cache cache = rope_cache_of(a);
+        tape->device->ops->rope_cache(tape->device, all, &cache);
+        return attend_cached(tape, qkv, a);
     }
-    device->ops->attention(device, tensor_matrix(out), lse, query_part(all, a), k, v, a->heads, a->kv_heads,
-                           &a->intervals);
-    require(!a->cache || !tape->recording, "attention through a cache is not differentiable");
+    rotate(tape->device, all, a, false);
+    struct tensor *out = tape_tensor(tape, qkv->dtype, qkv->rows, a->heads * a->width);
+    float *lse = attend(tape, out, query_part(all, a), key_part(all, a), value_part(all, a), a);
     struct attention_record *r = tape_record(tape, sizeof *r, attention_backward, &qkv, 1, &out, 1);
     KEEP(r, .qkv = qkv, .out = out, .lse = lse, .attention = *a);
     return out;

@@ -1,3 +1,4 @@
+#include "tensor/inside.h"
 #include "tensor/ops.h"
 
 struct route_record {
@@ -97,6 +98,7 @@ static struct tensor *record_dispatch(struct tape *tape, struct tensor *x, struc
 
 struct tensor *op_dispatch(struct tape *tape, struct tensor *x, const struct routing *routing)
 {
+    x = normed(tape, x);
     struct tensor *y = tape_tensor(tape, x->dtype, routing->rows_bound, x->columns);
     tape->device->ops->dispatch(tape->device, tensor_matrix(y), tensor_matrix(x), routing->source,
                                 routing->offsets + routing->experts);
@@ -105,6 +107,7 @@ struct tensor *op_dispatch(struct tape *tape, struct tensor *x, const struct rou
 
 struct tensor *op_sorted(struct tape *tape, struct tensor *x, const struct routing *routing)
 {
+    x = normed(tape, x);
     struct tensor *y = op_borrow(tape, NULL, x->dtype, routing->rows_bound, x->columns);
     y->table = x;
     y->source = routing->source;

@@ -28,10 +28,12 @@ struct tensor {
     const struct fp8_matrix *codes;       /* in their place where the device multiplies 8 bits: data, and data turned */
     const struct tensor *table; /* rows `source` of this one instead of data, -1: zeros (op_sorted); NULL elsewhere */
     const i32 *source;
+    const struct tensor *norm; /* rmsnorm of table by this, for products of few rows to take; NULL elsewhere */
+    float eps;
 };
 static inline struct matrix tensor_matrix(const struct tensor *t)
 {
-    require(!t->table, "rows that are not copied are read by grouped products alone");
+    require(!t->table, "rows that are not there as such are read by products alone");
     struct matrix m = matrix_of(t->data, t->dtype, t->rows, t->columns);
     m.packed = t->packed;
     return m;

@@ -147,6 +147,22 @@ static void run_add_linear(struct trial *t)
     finish(t, op_add_linear(&t->tape, &t->x[0], &t->x[1], &t->x[2]));
 }
 
+/* A constant, that nothing is differentiated by. */
+static struct tensor *constant(struct trial *t, i64 rows, i64 columns)
+{
+    assert_true(rows * columns <= VALUES_MOST);
+    return op_borrow(&t->tape, t->noise, DTYPE_F32, rows, columns);
+}
+
+static void run_add_linear_norm(struct trial *t)
+{
+    struct tensor *sum, *norm = constant(t, 1, 3);
+    struct tensor *n = op_add_linear_norm(&t->tape, &sum, &t->x[0], &t->x[1], &t->x[2], norm, 1e-5f);
+    finish(t, sum);
+    finish(t, op_linear(&t->tape, n, constant(t, 4, 3), DTYPE_F32));
+    finish(t, op_linear_swiglu(&t->tape, n, constant(t, 4, 3)));
+}
+
 static void run_linear_exact(struct trial *t)
 {
     finish(t, op_linear_exact(&t->tape, &t->x[0], &t->x[1]));
@@ -205,20 +221,38 @@ static void run_place(struct trial *t)
     finish(t, op_place(&t->tape, 6, 3, DTYPE_F32, places, 2));
 }
 
-/* It rotates its input in place, so it gets a copy. */
-static void run_attention(struct trial *t)
+static struct attention attention_of_six(struct trial *t)
 {
     static const i32 query[] = {0, 1, 2, 3, 4, 5}, end[] = {6, 6, 6, 6, 6, 6};
     static const i32 hole_begin[] = {0, 3, 0, 0, 0, 0}, hole_end[] = {0, 5, 0, 0, 0, 0};
     const i32 *at = PUT(t, query);
-    const struct attention a = {.heads = 2,
-                                .kv_heads = 1,
-                                .width = 4,
-                                .theta = 100,
-                                .t_pairs = 1,
-                                .positions = t->noise,
-                                .intervals = {6, 6, at, at, PUT(t, end), PUT(t, hole_begin), PUT(t, hole_end)}};
+    return (struct attention){.heads = 2,
+                              .kv_heads = 1,
+                              .width = 4,
+                              .theta = 100,
+                              .t_pairs = 1,
+                              .positions = t->noise,
+                              .intervals = {6, 6, at, at, PUT(t, end), PUT(t, hole_begin), PUT(t, hole_end)}};
+}
+
+/* It rotates its input in place, so it gets a copy. */
+static void run_attention(struct trial *t)
+{
+    const struct attention a = attention_of_six(t);
     finish(t, op_attention(&t->tape, op_scale(&t->tape, &t->x[0], 1, DTYPE_F32), &a));
+}
+
+/* Where nothing is recorded, through a cache that nothing but these positions is in. */
+static void run_norm_attention(struct trial *t)
+{
+    struct attention a = attention_of_six(t);
+    float *kept = tape_alloc(&t->tape, 2 * 6 * 4 * 4);
+    const struct attention_cache cache = {matrix_of(kept, DTYPE_F32, 6, 4), matrix_of(kept + 24, DTYPE_F32, 6, 4)};
+    if (!t->tape.recording) {
+        a.cache = &cache;
+        a.cache_row = a.intervals.query;
+    }
+    finish(t, op_norm_attention(&t->tape, &t->x[0], &t->x[1], 1e-5f, &t->x[2], &a));
 }
 
 static void run_cross_entropy(struct trial *t)
@@ -271,6 +305,29 @@ static void run_straight_through(struct trial *t)
     finish(t, op_straight_through(&t->tape, &t->x[0], y));
 }
 
+/* On a GPU, and where nothing is recorded, in two launches; gradients are those of the ops one after another. */
+static void run_few_experts(struct trial *t)
+{
+    static const i32 chosen[] = {0, 2, 1, -1, 2, 3, -1, -1, 0, 1};
+    static const u8 counted[5];
+    struct tape *tape = &t->tape;
+    const struct routing_inputs in = {.counted = PUT(t, counted), .replay = PUT(t, chosen), .router = {2, 1e-6f}};
+    const struct experts e = {&t->x[1], &t->x[2], constant(t, 10, 4), constant(t, 4, 5)};
+    struct tensor *sum,
+        *n = op_add_linear_norm(tape, &sum, &t->x[0], &t->x[0], constant(t, 4, 4), constant(t, 1, 4), 1e-5f);
+    bool few = op_takes_few_experts(tape, n, 2, &e);
+    assert_int_equal(few, device_is_gpu(tape->device) && !tape->recording);
+    struct tensor *shared =
+        few ? NULL : op_linear(tape, op_linear_swiglu(tape, n, e.shared_gate_up), e.shared_down, DTYPE_F32);
+    struct routing *r = op_route(tape, op_linear_exact(tape, n, constant(t, 4, 4)), &in);
+    if (few) {
+        finish(t, op_few_experts(tape, sum, n, r, &e));
+        return;
+    }
+    struct tensor *inside = op_linear_grouped_swiglu(tape, op_sorted(tape, n, r), e.gate_up, &r->groups);
+    finish(t, op_combine(tape, op_linear_grouped(tape, inside, e.down, &r->groups), r, sum, shared));
+}
+
 static const struct tape_case cases[] = {
     {"linear", run_linear, 2, {{5, 4}, {3, 4}}},
     {"route dispatch linear_grouped combine", run_experts, 1, {{5, 4}, {5, 3}, {12, 3, 4}}},
@@ -285,6 +342,8 @@ static const struct tape_case cases[] = {
     {"norm_linear", run_norm_linear, 3, {{5, 4}, {1, 4}, {3, 4}}},
     {"linear_swiglu", run_linear_swiglu, 2, {{5, 4}, {6, 4}}},
     {"add_linear", run_add_linear, 3, {{5, 3}, {5, 4}, {3, 4}}},
+    {"add_linear_norm", run_add_linear_norm, 2, {{5, 3}, {5, 4}, {3, 4}}},
+    {"takes_few_experts few_experts", run_few_experts, 1, {{5, 4}, {24, 4, 4}, {16, 3, 4}}},
     {"linear_exact", run_linear_exact, 2, {{5, 4}, {3, 4}}},
     {"swiglu", run_swiglu, 1, {{5, 6}}},
     {"activate", run_activate, 2, {{5, 6}}},
@@ -296,6 +355,7 @@ static const struct tape_case cases[] = {
     {"select", run_select, 2, {{5, 4}}},
     {"place", run_place, 2, {{2, 3}, {3, 3}}},
     {"attention", run_attention, 2, {{6, 16}}},
+    {"norm_attention", run_norm_attention, 2, {{6, 4}, {1, 4}, {16, 4}}},
     {"cross_entropy", run_cross_entropy, 1, {{3, 5}}},
     {"linear_cross_entropy", run_linear_cross_entropy, 2, {{3, 4}, {5, 4}}},
     {"bit_cross_entropy", run_bit_cross_entropy, 1, {{3, 4}}},

@@ -22,19 +22,21 @@ static struct matrix rows_of(struct device *device, struct matrix x, struct matr
     return wide;
 }
 
-void CPU(matmul_few)(struct device *device, struct matrix out, struct matrix x, struct matrix norm, float eps,
-                     struct matrix w, bool gated, struct matrix add)
+void CPU(matmul_few)(struct device *device, struct matrix out, struct matrix x, struct matrix w,
+                     const struct around *around)
 {
-    check_few(out, x, norm, w, gated, add);
+    check_few(out, x, w, around);
     if (out.rows == 0 || out.columns == 0)
         return;
     const struct kernels *ops = cpu_kernels(device->level); /* a device of tests would look at scratch, too */
-    struct matrix rows = rows_of(device, x, norm, eps, w.dtype), product = out;
-    if (gated || add.data)
+    struct matrix rows = rows_of(device, x, around->norm, around->eps, w.dtype), product = out;
+    if (around->gated || around->add.data)
         product = matrix_of(CPU(scratch)(0, SLOT_PRODUCT, x.rows * w.rows * 4), out.dtype, x.rows, w.rows);
     ops->matmul(device, product, rows, false, w, true, false);
-    if (gated)
+    if (around->gated)
         ops->swiglu(device, out, product);
-    else if (add.data)
-        ops->add(device, out, add, product);
+    else if (around->add.data)
+        ops->add(device, out, around->add, product);
+    else if (around->cache)
+        ops->rope_cache(device, out, around->cache);
 }

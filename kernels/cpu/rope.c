@@ -1,4 +1,5 @@
 #include "kernels/cpu/rows.h"
+#include "kernels/rope.h"
 
 /* Angles are formed and reduced in f64, as positions reach 1e5, and turned in f32. */
 struct job {
@@ -115,16 +116,16 @@ void CPU(rope)(struct device *device, struct matrix x, const float *positions, i
     run(job, theta, t_pairs);
 }
 
-void CPU(rope_cache)(struct device *device, struct matrix k, struct matrix v, struct matrix x, const float *positions,
-                     const i32 *index, i64 heads, i64 kv_heads, float theta, i64 t_pairs)
+void CPU(rope_cache)(struct device *device, struct matrix x, const struct rope_cache *to)
 {
     (void)device;
-    i64 width = k.columns / kv_heads;
-    require(k.columns == kv_heads * width && v.columns == k.columns && x.columns == (heads + 2 * kv_heads) * width &&
-                width % 2 == 0 && k.dtype == x.dtype && v.dtype == x.dtype && t_pairs >= 0 && 2 * t_pairs <= width,
-            "rope_cache: %lld columns, %lld heads, %lld of keys and values, which have %lld and %lld columns",
-            (long long)x.columns, (long long)heads, (long long)kv_heads, (long long)k.columns, (long long)v.columns);
-    struct job job = {
-        .x = x, .positions = positions, .heads = heads + kv_heads, .pairs = width / 2, .k = k, .v = v, .index = index};
-    run(job, theta, t_pairs);
+    check_rope_cache(x, to);
+    struct job job = {.x = x,
+                      .positions = to->positions,
+                      .heads = to->heads + to->kv_heads,
+                      .pairs = to->k.columns / to->kv_heads / 2,
+                      .k = to->k,
+                      .v = to->v,
+                      .index = to->index};
+    run(job, to->theta, to->t_pairs);
 }

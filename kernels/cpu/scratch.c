@@ -2,7 +2,7 @@
 
 void *CPU(scratch)(int worker, int slot, i64 bytes)
 {
-    enum { WORKERS_MAX = 256, SLOTS = 10 };
+    enum { WORKERS_MAX = 256, SLOTS = 11 };
     static struct {
         void *data;
         i64 bytes;

@@ -126,6 +126,20 @@ static inline struct few_room few_room_of(i64 rows, i64 columns)
 {
     return (struct few_room){round_up(rows * 4, 64), round_up(rows * columns * 4, 64), rows * columns * 4};
 }
+/* What experts_few_in keeps: rstd and normed rows; experts_few_out: what experts and the shared one make of them. */
+static inline i64 few_rstd_bytes(struct matrix x)
+{
+    return round_up(x.rows * 4, 64);
+}
+static inline i64 few_experts_in_bytes(struct matrix x)
+{
+    return few_rstd_bytes(x) + x.rows * x.columns * dtype_bytes(x.dtype);
+}
+static inline i64 few_experts_out_bytes(struct matrix x, const struct few_experts *e)
+{
+    i64 row = x.columns * dtype_bytes(x.dtype);
+    return round_up(e->rows_bound * row, 64) + x.rows * row;
+}
 
 /* ---- products on tiles of AMX (amx.h): blocks of 32 x 32 sums over steps of 32. What a tile
  * of the output reads of b, or of a where b is small, stays in the second cache, and so do its sums. ---- */

@@ -20,7 +20,7 @@
     OP(bit_entropy_backward) OP(quantize_vectors) OP(codebook_move) OP(codebook_mean) OP(phases_draw) \
     OP(phases_push) OP(stft) OP(stft_backward) OP(stft_inverse) OP(conv) OP(conv_backward_data) \
     OP(conv_backward_weights) \
-    OP(route_count) OP(route_parts) OP(matmul_narrow) OP(matmul_few) \
+    OP(route_count) OP(route_parts) OP(matmul_narrow) OP(matmul_few) OP(experts_few_in) OP(experts_few_out) \
     OP(round_fp8) OP(pack_fp8) OP(matmul_fp8) OP(matmul_fp8_weights)
 /* clang-format on */
 extern const struct kernels cuda_kernels;

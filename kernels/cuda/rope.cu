@@ -1,4 +1,5 @@
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/rope.h"
+#include "kernels/rope.h"
 
 struct turning {
     struct matrix x, k, v; /* k, v: a cache, where rows go by index; index NULL: none */
@@ -25,22 +26,18 @@ template <typename T> __device__ static void keep(const struct turning &t, i64 i
     }
 }
 
-/* One thread turns one pair of all heads of a row. Angles are formed in f64, as positions reach 1e5. */
+/* One thread turns one pair of all heads of a row. */
 template <typename T> static __global__ void turn(struct turning t)
 {
     grid_wait();
     GRID_STRIDE(i, t.x.rows * t.pairs)
     {
-        i64 row = i / t.pairs, j = i % t.pairs, axis = j >= t.pairs - t.t_pairs ? 0 : j % 2 == 0 ? 1 : 2;
-        double sine, cosine;
-        sincos((double)t.positions[row * 3 + axis] * pow(t.theta, -(double)j / (double)t.pairs), &sine, &cosine);
-        float c = (float)cosine, s = (float)(t.inverse ? -sine : sine);
-        for (i64 head = 0; head < t.heads; head++) {
-            T *pair = row_of<T>(t.x, row) + (head * t.pairs + j) * 2;
-            float a = to_f32(pair[0]), b = to_f32(pair[1]);
-            pair[0] = from_f32<T>(a * c - b * s);
-            pair[1] = from_f32<T>(b * c + a * s);
-        }
+        i64 row = i / t.pairs, j = i % t.pairs;
+        float2 by = rope_turn(t.positions + row * 3, j, t.pairs, t.t_pairs, t.theta);
+        if (t.inverse)
+            by.y = -by.y;
+        for (i64 head = 0; head < t.heads; head++)
+            rope_pair(row_of<T>(t.x, row) + (head * t.pairs + j) * 2, by);
         if (t.index)
             keep<T>(t, row, j);
     }
@@ -57,15 +54,11 @@ extern "C" void cuda_rope(struct device *device, struct matrix x, const float *p
     LAUNCH_ELEMENTS(device, x.dtype, turn, (x.rows * pairs), t);
 }
 
-extern "C" void cuda_rope_cache(struct device *device, struct matrix k, struct matrix v, struct matrix x,
-                                const float *positions, const i32 *index, i64 heads, i64 kv_heads, float theta,
-                                i64 t_pairs)
+extern "C" void cuda_rope_cache(struct device *device, struct matrix x, const struct rope_cache *to)
 {
-    i64 width = k.columns / kv_heads, pairs = width / 2;
-    require(k.columns == kv_heads * width && v.columns == k.columns && x.columns == (heads + 2 * kv_heads) * width &&
-                width % 2 == 0 && k.dtype == x.dtype && v.dtype == x.dtype && t_pairs >= 0 && t_pairs <= pairs,
-            "rope_cache: %lld columns, %lld heads, %lld of keys and values, which have %lld and %lld columns",
-            (long long)x.columns, (long long)heads, (long long)kv_heads, (long long)k.columns, (long long)v.columns);
-    struct turning t = {x, k, v, positions, index, heads + kv_heads, kv_heads, pairs, t_pairs, (double)theta, false};
+    check_rope_cache(x, to);
+    i64 pairs = to->k.columns / to->kv_heads / 2, heads = to->heads + to->kv_heads;
+    struct turning t = {
+        x, to->k, to->v, to->positions, to->index, heads, to->kv_heads, pairs, to->t_pairs, (double)to->theta, false};
     LAUNCH_ELEMENTS(device, x.dtype, turn, (x.rows * pairs), t);
 }

@@ -44,17 +44,49 @@ static void matmul(struct device *device, struct matrix out, struct matrix a, bo
     count(device, 2 * elements(out) * k, bytes(a) + bytes(b) + written(out, add));
 }
 
-static void matmul_few(struct device *device, struct matrix out, struct matrix x, struct matrix norm, float eps,
-                       struct matrix w, bool gated, struct matrix add)
+static void matmul_few(struct device *device, struct matrix out, struct matrix x, struct matrix w,
+                       const struct around *around)
 {
+    const struct rope_cache *cache = around->cache;
+    double kept = cache ? 2 * (double)x.rows * (double)cache->k.columns * (double)dtype_bytes(out.dtype) : 0;
     meta_see_few(device, out, x, w);
     count(device, 2 * (double)x.rows * elements(w),
-          bytes(x) + bytes(w) + bytes(out) + (norm.data ? bytes(norm) : 0) + (add.data ? bytes(add) : 0));
+          bytes(x) + bytes(w) + bytes(out) + (around->norm.data ? bytes(around->norm) : 0) +
+              (around->add.data ? bytes(around->add) : 0) + kept);
+}
+
+/* Experts that are read, of all, at most. */
+static double share_of_few(const struct few_experts *e, double assignments)
+{
+    return fmin(assignments, (double)e->groups.count) / (double)e->experts;
+}
+
+static void experts_few_in(struct device *device, struct matrix inside, struct matrix shared, struct matrix x,
+                           struct matrix norm, float eps, const struct few_experts *e)
+{
+    double assignments = (double)(x.rows * e->k_max), row = (double)(inside.columns * dtype_bytes(inside.dtype));
+    meta_see_experts_few_in(device, inside, x, e);
+    count(device,
+          4 * assignments * (double)x.columns * (double)inside.columns + 4 * elements(shared) * (double)x.columns,
+          bytes(x) + bytes(norm) + assignments * (row + 4) + bytes(shared) +
+              bytes(e->gate_up) * share_of_few(e, assignments) + bytes(e->shared_gate_up));
+}
+
+static void experts_few_out(struct device *device, struct matrix out, struct matrix x, struct matrix inside,
+                            struct matrix shared, const struct few_experts *e)
+{
+    double assignments = (double)(x.rows * e->k_max), row = (double)(inside.columns * dtype_bytes(inside.dtype));
+    meta_see_experts_few_out(device, x, inside, e);
+    count(device,
+          2 * assignments * (double)x.columns * (double)inside.columns + 2 * elements(shared) * (double)x.columns,
+          bytes(out) + bytes(x) + assignments * (row + 8) + bytes(shared) +
+              bytes(e->down) * share_of_few(e, assignments) + bytes(e->shared_down));
 }
 
 static double grouped_rows(i64 bound, const struct groups *groups)
 {
-    return (double)max_i64(bound - groups->count * GROUP_ROWS, min_i64(bound, GROUP_ROWS));
+    i64 each = bound / GROUP_ROWS; /* where no group has two */
+    return (double)(each <= groups->count ? each : bound - groups->count * (GROUP_ROWS - 1));
 }
 
 /* Of weights: a group without rows reads none. */
@@ -198,10 +230,9 @@ static void rope(struct device *device, struct matrix x, const float *positions,
     count(device, 0, 2 * bytes(x));
 }
 
-static void rope_cache(struct device *device, struct matrix k, struct matrix v, struct matrix x, const float *positions,
-                       const i32 *index, i64 heads, i64 kv_heads, float theta, i64 t_pairs)
+static void rope_cache(struct device *device, struct matrix x, const struct rope_cache *to)
 {
-    double kept = 2 * elements(x) * (double)kv_heads / (double)(heads + 2 * kv_heads);
+    double kept = 2 * (double)x.rows * (double)to->k.columns;
     count(device, 0, 2 * bytes(x) + kept * (double)dtype_bytes(x.dtype));
 }
 

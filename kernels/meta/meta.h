@@ -3,9 +3,9 @@
 #define WEFT_META_H
 #include "kernels/kernels.h"
 
-enum { META_SLOTS = 10 };
+enum { META_SLOTS = 11 };
 struct meta_scratch {           /* a meta device's `handles` */
-    i64 slot_bytes[META_SLOTS]; /* as in kernels/cpu/: slots 5 to 7 exist once, the others in each worker */
+    i64 slot_bytes[META_SLOTS]; /* as in kernels/cpu/: slots 5 to 7 and 10 exist once, the others in each worker */
 };
 void meta_see_matmul(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
                      bool transpose_b, bool add);
@@ -14,6 +14,9 @@ void meta_see_grouped(struct device *device, struct matrix out, struct matrix a,
                       const struct groups *groups);
 void meta_see_grouped_swiglu(struct device *device, struct matrix y, struct matrix gate_up, struct matrix x,
                              const i32 *rows, struct matrix w, const struct groups *groups);
+void meta_see_experts_few_in(struct device *device, struct matrix inside, struct matrix x, const struct few_experts *e);
+void meta_see_experts_few_out(struct device *device, struct matrix x, struct matrix inside,
+                              const struct few_experts *e);
 void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x,
                               const i32 *rows, const struct groups *groups);
 void meta_see_narrow(struct device *device, struct matrix a, const struct narrow *w);

@@ -130,6 +130,25 @@ void meta_see_grouped_swiglu(struct device *device, struct matrix y, struct matr
     see_rows(device, min_i64(ROWS_MOST, y.rows), x.columns, x.dtype);
 }
 
+void meta_see_experts_few_in(struct device *device, struct matrix inside, struct matrix x, const struct few_experts *e)
+{
+    see_scratch(device, 0, x.columns * 4); /* of the norm */
+    see_scratch(device, 10, few_experts_in_bytes(x));
+    meta_see_grouped_swiglu(device, inside, (struct matrix){0}, x, e->source, e->gate_up, &e->groups);
+    if (e->shared_gate_up.data)
+        meta_see_few(device, x, x, e->shared_gate_up);
+}
+
+void meta_see_experts_few_out(struct device *device, struct matrix x, struct matrix inside, const struct few_experts *e)
+{
+    struct matrix routed = matrix_of(NULL, x.dtype, e->rows_bound, x.columns), shared = e->shared_down;
+    see_scratch(device, 0, x.columns * 4); /* of a sum */
+    see_scratch(device, 10, few_experts_out_bytes(x, e));
+    meta_see_grouped(device, routed, inside, e->down, true, &e->groups);
+    if (shared.data)
+        meta_see_matmul(device, x, matrix_of(NULL, x.dtype, x.rows, shared.columns), false, shared, true, false);
+}
+
 void meta_see_grouped_weights(struct device *device, struct matrix dw, i64 experts, struct matrix dy, struct matrix x,
                               const i32 *rows, const struct groups *groups)
 {
@@ -357,6 +376,6 @@ i64 meta_scratch_bytes(const struct device *device)
     const struct meta_scratch *seen = device->handles;
     i64 bytes = 0;
     for (int slot = 0; slot < META_SLOTS; slot++)
-        bytes += seen->slot_bytes[slot] * (slot >= 5 && slot <= 7 ? 1 : workers_count());
+        bytes += seen->slot_bytes[slot] * ((slot >= 5 && slot <= 7) || slot == 10 ? 1 : workers_count());
     return bytes;
 }

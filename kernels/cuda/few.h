@@ -1,0 +1,315 @@
+/* Few rows times a weight that is read once, from memory: what counts is how much of it is on its way. A block has
+ * OUTPUTS rows of w, its warps share out the depth, and what they sum is added in their order. What stands around the
+ * product is the block's own, so that none of it is a launch. */
+#ifndef WEFT_CUDA_FEW_H
+#define WEFT_CUDA_FEW_H
+#include "kernels/cuda/matmul_grouped.h"
+#include "kernels/cuda/rope.h"
+#include "kernels/few.h"
+
+enum { WARPS = 8, THREADS = WARPS * WARP_THREADS, OUTPUTS = 16, STEP = 32, AT_ONCE = 4, COLUMNS_OF_MMA = 8 };
+
+struct product_of_few {
+    struct matrix out, x, w, norm, add;
+    struct rope_cache cache; /* k.data NULL: none */
+    float eps;
+    bool gated, vector; /* 16 bytes at a time may be read */
+};
+
+/* What of it is a block's: outputs, and of a grouped product the rows and the slice of w. */
+struct part_of_few {
+    i64 block, rows;
+    i64 out_row, w_row; /* the first ones */
+    const i32 *source;  /* row r is of row source[r] of x, -1: nothing; NULL: of row r */
+};
+__device__ inline struct part_of_few part_of_block(const struct product_of_few &p)
+{
+    return {blockIdx.x, p.out.rows, 0, 0, NULL};
+}
+
+/* Of the part, in x; -1: none. */
+__device__ inline i64 source_of(const struct part_of_few &part, i64 row)
+{
+    return row >= part.rows ? -1 : part.source ? part.source[row] : row;
+}
+
+/* Outputs of a block: of gated ones half are of gate, half of up. */
+__host__ __device__ inline int outputs_of_block(bool gated)
+{
+    return gated ? OUTPUTS / 2 : OUTPUTS;
+}
+
+/* Row of w of output `i` of a block's, where those of up come behind those of gate. -1: there is none. */
+__device__ inline i64 weight_row(const struct product_of_few &p, const struct part_of_few &part, int i)
+{
+    int wide = outputs_of_block(p.gated);
+    i64 row = part.block * wide + i % wide;
+    return row < p.out.columns ? part.w_row + row + i / wide * p.out.columns : -1;
+}
+
+/* The block's part of a weight of bf16 to the second cache: while the launch before still runs, or rows are looked at.
+ */
+__device__ inline void fetch_weight(const struct product_of_few &p, const struct part_of_few &part)
+{
+    int lines = (int)((p.w.columns * (i64)sizeof(bf16) + CACHE_LINE - 1) / CACHE_LINE);
+    for (int i = threadIdx.x; i < OUTPUTS * lines; i += THREADS) {
+        i64 row = weight_row(p, part, i / lines);
+        if (row >= 0)
+            prefetch((const char *)row_of<bf16>(p.w, row) + i % lines * CACHE_LINE);
+    }
+}
+
+/* rstd [FEW_NORMED], in shared memory: a warp a row. All threads of the block call it. */
+template <typename T>
+__device__ inline void find_rstd(float *rstd, const struct product_of_few &p, const struct part_of_few &part)
+{
+    for (i64 row = threadIdx.x / WARP_THREADS; p.norm.data && row < part.rows && row < FEW_NORMED; row += WARPS) {
+        i64 from = source_of(part, row);
+        float squares = 0;
+        if (from < 0)
+            continue;
+        for (i64 k = threadIdx.x % WARP_THREADS; k < p.x.columns; k += WARP_THREADS) {
+            float x = to_f32(row_of<T>(p.x, from)[k]);
+            squares += x * x;
+        }
+        squares = warp_sum(squares);
+        if (threadIdx.x % WARP_THREADS == 0)
+            rstd[row] = 1.0f / sqrtf(squares / (float)p.x.columns + p.eps);
+    }
+    __syncthreads();
+}
+
+/* As rmsnorm.cu rounds. */
+template <typename T> __device__ inline T normed(const struct product_of_few &p, T x, float rstd, i64 k)
+{
+    return from_f32<T>(element_of(p.norm, 0, k) * to_f32(from_f32<T>(to_f32(x) * rstd)));
+}
+
+/* ---- What stands behind a product ---- */
+
+/* Of q, k and v beside each other. */
+struct turned {
+    i64 width, keys, values; /* of a head; the first column of k, of v */
+};
+__device__ inline struct turned turned_of(const struct rope_cache &cache)
+{
+    i64 width = cache.k.columns / cache.kv_heads, keys = cache.heads * width;
+    return {width, keys, keys + cache.k.columns};
+}
+
+/* What the pair that begins at `column` turns by; values do not. */
+__device__ inline float2 turn_at(const struct rope_cache &cache, i64 row, i64 column)
+{
+    struct turned t = turned_of(cache);
+    if (column >= t.values)
+        return make_float2(1, 0);
+    return rope_turn(cache.positions + row * 3, column % t.width / 2, t.width / 2, cache.t_pairs, (double)cache.theta);
+}
+
+/* Outputs `column` and the next, which are a pair. */
+template <typename Out>
+__device__ inline void put_turned(const struct product_of_few &p, i64 row, i64 column, float first, float second,
+                                  float2 turn)
+{
+    struct turned t = turned_of(p.cache);
+    Out pair[2] = {from_f32<Out>(first), from_f32<Out>(second)};
+    if (column < t.values)
+        rope_pair(pair, turn);
+    const struct matrix &kept = column < t.values ? p.cache.k : p.cache.v;
+    i64 to = column < t.keys ? -1 : p.cache.index[row], from = column < t.values ? t.keys : t.values;
+    for (int i = 0; i < 2; i++) {
+        row_of<Out>(p.out, row)[column + i] = pair[i];
+        if (to >= 0)
+            row_of<Out>(kept, to)[column - from + i] = pair[i];
+    }
+}
+
+/* Two numbers of a row: gate and up, or one alone. */
+template <typename Out>
+__device__ inline void put_as(const struct product_of_few &p, i64 row, i64 column, float first, float second)
+{
+    Out y = p.gated ? from_f32<Out>(gated<Out>(first, second)) : from_f32<Out>(first);
+    if (p.add.data)
+        y = from_f32<Out>(to_f32(row_of<Out>(p.add, row)[column]) + to_f32(y));
+    row_of<Out>(p.out, row)[column] = y;
+}
+
+template <bool turns>
+__device__ inline void put(const struct product_of_few &p, i64 row, i64 column, float first, float second, float2 turn)
+{
+    if (turns && p.out.dtype == DTYPE_BF16)
+        put_turned<bf16>(p, row, column, first, second, turn);
+    else if (turns)
+        put_turned<float>(p, row, column, first, second, turn);
+    else if (p.out.dtype == DTYPE_BF16)
+        put_as<bf16>(p, row, column, first, second);
+    else
+        put_as<float>(p, row, column, first, second);
+}
+
+/* ---- bf16: w is the first operand of mma, rows of x are its columns. In which order the depth is summed is free, so a
+ * lane takes eight neighbours of it, which are two mma's. ---- */
+
+struct alignas(16) eight {
+    u32 pair[4];
+};
+__device__ inline eight load_eight(const bf16 *row, i64 k, i64 end, bool vector)
+{
+    eight out = {};
+    if (row && vector && k < end)
+        return *(const eight *)(row + k);
+#pragma unroll
+    for (int i = 0; i < 8; i++) /* nothing is indexed by what is not a constant, so all stays in registers */
+        out.pair[i / 2] |= row && k + i < end ? (u32)row[k + i] << 16 * (i % 2) : 0;
+    return out;
+}
+
+__device__ inline eight load_row(const struct product_of_few &p, const float *rstd, i64 row, i64 from, i64 k)
+{
+    eight x = load_eight(from >= 0 ? row_of<bf16>(p.x, from) : NULL, k, p.x.columns, p.vector);
+    if (!p.norm.data || from < 0)
+        return x;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int shift = 16 * (i % 2);
+        u32 y = k + i < p.x.columns ? normed(p, (bf16)(x.pair[i / 2] >> shift), rstd[row], k + i) : 0;
+        x.pair[i / 2] = (x.pair[i / 2] & ~(0xffffu << shift)) | y << shift;
+    }
+    return x;
+}
+
+/* A warp's steps of the depth: every WARPS-th. */
+template <int TILES>
+__device__ inline void sum_steps(float (&d)[TILES][4], const struct product_of_few &p, const struct part_of_few &part,
+                                 const float *rstd)
+{
+    int lane = threadIdx.x % WARP_THREADS, g = lane / 4, t = lane % 4;
+    i64 low = weight_row(p, part, g), high = weight_row(p, part, g + 8), depth = p.w.columns, from[TILES];
+    const bf16 *rows[2] = {low < 0 ? NULL : row_of<bf16>(p.w, low), high < 0 ? NULL : row_of<bf16>(p.w, high)};
+    for (int tile = 0; tile < TILES; tile++)
+        from[tile] = source_of(part, tile * COLUMNS_OF_MMA + g);
+    for (i64 first = threadIdx.x / WARP_THREADS * STEP; first < depth; first += WARPS * STEP * AT_ONCE) {
+        eight w[AT_ONCE][2];
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                w[u][h] = load_eight(rows[h], first + u * WARPS * STEP + 8 * t, depth, p.vector);
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            i64 k = first + u * WARPS * STEP + 8 * t;
+            if (k - 8 * t >= depth)
+                break;
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++) {
+                eight x = load_row(p, rstd, tile * COLUMNS_OF_MMA + g, from[tile], k);
+#pragma unroll
+                for (int j = 0; j < 4; j += 2) {
+                    u32 a[4] = {w[u][0].pair[j], w[u][1].pair[j], w[u][0].pair[j + 1], w[u][1].pair[j + 1]};
+                    mma(d[tile], a, &x.pair[j]);
+                }
+            }
+        }
+    }
+}
+
+/* turns [rows, OUTPUTS / 2], in shared memory. */
+__device__ inline void find_turns(float2 *turns, const struct product_of_few &p, const struct part_of_few &part)
+{
+    for (int i = threadIdx.x; i < (int)part.rows * OUTPUTS / 2; i += THREADS)
+        turns[i] = turn_at(p.cache, i / (OUTPUTS / 2), part.block * OUTPUTS + i % (OUTPUTS / 2) * 2);
+}
+
+/* sums [WARPS][8 TILES][OUTPUTS], in shared memory. All threads of the block call it. */
+template <int TILES, bool turns>
+__device__ inline void multiply_mma(const struct product_of_few &p, const struct part_of_few &part, float *sums)
+{
+    enum { ROWS = TILES * COLUMNS_OF_MMA, PAIRS = turns ? ROWS * OUTPUTS / 2 : 1, EACH = turns ? 2 : 1 };
+    SHARED(float, rstd, FEW_NORMED);
+    SHARED(float2, by, PAIRS);
+    if (turns)
+        find_turns(by, p, part);
+    find_rstd<bf16>(rstd, p, part);
+    float d[TILES][4] = {};
+    int lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS, wide = outputs_of_block(p.gated);
+    sum_steps<TILES>(d, p, part, rstd);
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int row = tile * COLUMNS_OF_MMA + lane % 4 * 2 + i % 2, output = lane / 4 + i / 2 * 8;
+            sums[(warp * ROWS + row) * OUTPUTS + output] = d[tile][i];
+        }
+    __syncthreads();
+    for (int i = threadIdx.x; i < ROWS * OUTPUTS; i += THREADS) {
+        float sum = 0;
+        for (int from = 0; from < WARPS; from++)
+            sum += sums[from * ROWS * OUTPUTS + i];
+        sums[i] = sum; /* read by this thread alone so far */
+    }
+    __syncthreads();
+    for (int i = threadIdx.x * EACH; i < (int)part.rows * wide; i += THREADS * EACH) {
+        int row = i / wide, output = i % wide;
+        const float *sum = sums + row * OUTPUTS + output;
+        bool there = source_of(part, row) >= 0;
+        if (weight_row(p, part, output) >= 0)
+            put<turns>(p, part.out_row + row, part.block * wide + output, there ? sum[0] : 0,
+                       there ? sum[p.gated ? wide : 1] : 0, by[turns ? i / 2 : 0]);
+    }
+}
+
+/* ---- f32 weights: a warp an output, or two that belong together, a few rows at a time ---- */
+enum { ROWS_AT_ONCE = 8 };
+
+template <typename T>
+__device__ inline void sum_plain(float (&sums)[ROWS_AT_ONCE], const struct product_of_few &p,
+                                 const struct part_of_few &part, const float *rstd, i64 output, i64 first)
+{
+    const float *w = row_of<float>(p.w, part.w_row + output);
+    for (int i = 0; i < ROWS_AT_ONCE; i++) {
+        i64 from = source_of(part, first + i);
+        sums[i] = 0;
+        if (from < 0)
+            continue;
+        for (i64 k = threadIdx.x % WARP_THREADS; k < p.x.columns; k += WARP_THREADS) {
+            T x = row_of<T>(p.x, from)[k];
+            sums[i] += to_f32(p.norm.data ? normed(p, x, rstd[first + i], k) : x) * w[k];
+        }
+        sums[i] = warp_sum(sums[i]);
+    }
+}
+
+template <typename T, bool turns>
+__device__ inline void multiply_plain(const struct product_of_few &p, const struct part_of_few &part)
+{
+    SHARED(float, rstd, FEW_NORMED);
+    i64 column = (part.block * WARPS + threadIdx.x / WARP_THREADS) * (turns ? 2 : 1);
+    find_rstd<T>(rstd, p, part);
+    for (i64 first = 0; first < part.rows && column < p.out.columns; first += ROWS_AT_ONCE) {
+        float sums[ROWS_AT_ONCE], seconds[ROWS_AT_ONCE] = {};
+        sum_plain<T>(sums, p, part, rstd, column, first);
+        if (p.gated || turns)
+            sum_plain<T>(seconds, p, part, rstd, column + (turns ? 1 : p.out.columns), first);
+        for (int i = 0; i < ROWS_AT_ONCE; i++) {
+            i64 row = first + i;
+            if ((int)threadIdx.x % WARP_THREADS == i && row < part.rows)
+                put<turns>(p, part.out_row + row, column, sums[i], seconds[i],
+                           turns ? turn_at(p.cache, row, column) : make_float2(1, 0));
+        }
+    }
+}
+
+/* ---- The host's side ---- */
+static inline bool in_eights(struct matrix m)
+{
+    return (uintptr_t)m.data % 16 == 0 && m.columns % 8 == 0 && m.stride % 8 == 0;
+}
+
+static inline i64 blocks_of_few(const struct product_of_few &p)
+{
+    if (p.w.dtype == DTYPE_F32)
+        return ceil_div(p.out.columns, WARPS * (p.cache.k.data ? 2 : 1));
+    return ceil_div(p.out.columns, outputs_of_block(p.gated));
+}
+
+#endif

@@ -1,0 +1,22 @@
+/* A pair of a head's numbers, turned. */
+#ifndef WEFT_CUDA_ROPE_H
+#define WEFT_CUDA_ROPE_H
+#include "kernels/cuda/cuda.h"
+
+/* Cosine and sine of what pair j of a head turns by. Angles are formed in f64, as positions reach 1e5. */
+__device__ inline float2 rope_turn(const float *position /* (t,h,w) */, i64 j, i64 pairs, i64 t_pairs, double theta)
+{
+    i64 axis = j >= pairs - t_pairs ? 0 : j % 2 == 0 ? 1 : 2;
+    double sine, cosine;
+    sincos((double)position[axis] * pow(theta, -(double)j / (double)pairs), &sine, &cosine);
+    return make_float2((float)cosine, (float)sine);
+}
+
+template <typename T> __device__ inline void rope_pair(T *pair, float2 turn)
+{
+    float a = to_f32(pair[0]), b = to_f32(pair[1]);
+    pair[0] = from_f32<T>(a * turn.x - b * turn.y);
+    pair[1] = from_f32<T>(b * turn.x + a * turn.y);
+}
+
+#endif
