@@ -24,5 +24,5 @@ struct tensor *model_block(struct pass *p, struct tensor *x, const struct layer_
     struct tensor *sum;
     struct tensor *attended = op_norm_attention(p->tape, x, &l->norm1->value, eps, &l->qkv->value, attention);
     struct tensor *n2 = op_add_linear_norm(p->tape, &sum, x, attended, &l->out->value, &l->norm2->value, eps);
-    return op_add(p->tape, sum, model_dense(p, n2, l->gate_up, l->down));
+    return op_add_linear(p->tape, sum, op_linear_swiglu(p->tape, n2, &l->gate_up->value), &l->down->value);
 }
