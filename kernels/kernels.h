@@ -294,8 +294,8 @@ struct surrogate_options {
      * bytes as kernels_packed_bytes says. Products give the same bits with an image or without. */                    \
     OP(pack_weight, (struct device *device, void *image, struct matrix w, i64 parts), (device, image, w, parts))       \
     /* out[r] = a[r] W_g^T with weights in few bits; groups NULL: one part, all rows. Rows past offsets[count] are not    \
-     * written; out F32, or as a. What a row becomes does not depend on the others; the CPU rounds it to 16 bits below    \
-     * its largest number. */                                                                                            \
+     * written; out F32, or as a. What a row becomes does not depend on the others; the CPU rounds it to 16 bits below \
+     * its largest number. */                                                                                          \
     OP(matmul_narrow, (struct device *device, struct matrix out, struct matrix a, const struct narrow *w,              \
                        const struct groups *groups), (device, out, a, w, groups))                                      \
     /* Few rows and what stands around their product, as decoding wants it: out[r] = n(x[r]) w^T + add[r]; or swiglu of \
@@ -303,8 +303,8 @@ struct surrogate_options {
      * by `norm`. What stands between is rounded as by one op after the other: n(x) to x's dtype, products to out's. At\
      * most FEW_ROWS rows, FEW_NORMED with a norm. w as x, or F32; out F32, or BF16 where x is. */                     \
     OP(matmul_few, (struct device *device, struct matrix out, struct matrix x, struct matrix w,                        \
-                    const struct around *around), (device, out, x, w, around))                                            \
-    /* inside[r] = swiglu of the two halves of n(x[source[r]]) W_g^T, shared = the same of n(x) and the shared expert.  \
+                    const struct around *around), (device, out, x, w, around))                                         \
+    /* inside[r] = swiglu of the two halves of n(x[source[r]]) W_g^T, shared = the same of n(x) and the shared expert. \
      * n is RMSNorm by `norm` [1,C]. Rows of no position are zeros, those past offsets[count] are not written. */      \
     OP(experts_few_in, (struct device *device, struct matrix inside, struct matrix shared, struct matrix x,            \
                         struct matrix norm, float eps, const struct few_experts *experts),                             \
