@@ -9,19 +9,21 @@
 #include <string.h>
 
 /* Workers stand in groups of neighbours, at most GROUP_MOST, all near to the same memory. A group shares three lines of
- * cache: what it waits on, the tiles it takes, and how many of it are still at work; so a job goes out and comes back
- * in two levels, and taking a tile crosses from one memory to another only when a group helps the next. Tiles are dealt
- * to groups in turn, so that all are begun in about their order. The calling thread works too, as worker 0. Workers
- * spin a little before they sleep: jobs follow each other closely in a step, and a sleeping thread takes longer to wake
- * than many jobs take to run. */
+ * cache: what it waits on, the tiles it takes, and how many of them are not done; so a job goes out and comes back in
+ * two levels, and taking a tile crosses from one memory to another only when a group helps the next. Tiles are dealt to
+ * groups in turn, so that all are begun in about their order. The calling thread works too, as worker 0. Workers spin a
+ * little before they sleep: jobs follow each other closely in a step, and a sleeping thread takes longer to wake than
+ * many jobs take to run.
+ *
+ * A job is over when its tiles are done, whoever did them: a worker that has no core just now is not waited for. Where
+ * it comes late it finds the tiles of whatever job there is then, and who has taken one of them knows that this job
+ * stays until it is done. */
 enum { WORKERS_MAX = CPUS_MOST, GROUP_MOST = 8, SPINS = 2000 };
 
 struct group {
     _Alignas(64) atomic_uint generation;
-    _Alignas(64) _Atomic i64 next; /* of its own tiles */
-    i64 tiles;
-    _Alignas(64) atomic_int busy;
-    int waiting; /* workers that wait on it: all but worker 0 */
+    _Alignas(64) _Atomic u64 tiles; /* how many are its own, << 32, and the next one */
+    _Alignas(64) _Atomic i64 left;  /* of them, not done */
 };
 static struct {
     int count, groups, cut;
@@ -38,7 +40,7 @@ static struct {
     bool running; /* of the calling thread: guards against nesting */
     _Alignas(64) atomic_int sleeping;
     atomic_bool stop;
-    _Alignas(64) atomic_int busy; /* groups */
+    _Alignas(64) atomic_int left; /* groups with tiles that are not done */
     struct group group[WORKERS_MAX];
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
@@ -49,6 +51,17 @@ static inline void relax(void)
 #endif
 }
 
+/* The next tile of a group, -1: all are taken. */
+static i64 take_tile(struct group *group)
+{
+    u64 now = atomic_load_explicit(&group->tiles, memory_order_relaxed);
+    while ((u32)now < now >> 32)
+        if (atomic_compare_exchange_weak_explicit(&group->tiles, &now, now + 1, memory_order_acquire,
+                                                  memory_order_relaxed))
+            return (u32)now;
+    return -1;
+}
+
 /* Those of its own group, then what others have left. */
 static void take_tiles(int worker)
 {
@@ -56,19 +69,21 @@ static void take_tiles(int worker)
     for (int i = 0; i < pool.groups; i++) {
         int number = (own + i) % pool.groups;
         struct group *group = &pool.group[number];
-        while (atomic_load_explicit(&group->next, memory_order_relaxed) < group->tiles) {
-            i64 tile = atomic_fetch_add_explicit(&group->next, 1, memory_order_relaxed);
-            if (tile < group->tiles)
-                pool.run(pool.context, tile * pool.groups + number, worker);
-        }
+        i64 done = 0;
+        for (i64 tile; (tile = take_tile(group)) >= 0; done++)
+            pool.run(pool.context, tile * pool.groups + number, worker);
+        if (done > 0 && atomic_fetch_sub_explicit(&group->left, done, memory_order_acq_rel) == done)
+            atomic_fetch_sub_explicit(&pool.left, 1, memory_order_release);
     }
 }
 
-static void wait_for_job(struct group *group, unsigned seen)
+/* Returns the generation it has seen. */
+static unsigned wait_for_job(struct group *group, unsigned seen)
 {
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&group->generation, memory_order_acquire) != seen)
-            return;
+        unsigned now = atomic_load_explicit(&group->generation, memory_order_acquire);
+        if (now != seen)
+            return now;
         relax();
     }
     pthread_mutex_lock(&pool.mutex);
@@ -77,6 +92,7 @@ static void wait_for_job(struct group *group, unsigned seen)
         pthread_cond_wait(&pool.wake, &pool.mutex);
     atomic_fetch_sub(&pool.sleeping, 1);
     pthread_mutex_unlock(&pool.mutex);
+    return atomic_load(&group->generation);
 }
 
 /* The CPUs of its memory, or (WEFT_PIN=1) one of its own. Its scratch comes from that memory. */
@@ -98,13 +114,11 @@ static void *worker_main(void *argument)
         hold(worker);
     if (pool.spread)
         topology_spread(0);
-    for (unsigned seen = 0;; seen++) {
-        wait_for_job(group, seen);
+    for (unsigned seen = 0;;) {
+        seen = wait_for_job(group, seen);
         if (atomic_load(&pool.stop))
             return NULL;
         take_tiles(worker);
-        if (atomic_fetch_sub_explicit(&group->busy, 1, memory_order_acq_rel) == 1)
-            atomic_fetch_sub_explicit(&pool.busy, 1, memory_order_release);
     }
 }
 
@@ -138,9 +152,7 @@ static void make_groups(void)
         pool.groups += groups;
     }
     for (int i = 0; i < pool.groups; i++)
-        pool.group[i] = (struct group){.waiting = 0};
-    for (int worker = 1; worker < pool.count; worker++)
-        pool.group[pool.group_of[worker]].waiting++;
+        pool.group[i] = (struct group){0};
 }
 
 static void start_threads(const struct cpu_place *places, int count)
@@ -252,17 +264,16 @@ static void run_alone(i64 tiles, worker_fn *run, void *context)
         run(context, tile, 0);
 }
 
+/* The tiles last: a worker that comes late takes what it finds. */
 static void deal(i64 tiles)
 {
-    int groups = 0;
+    require(tiles <= UINT32_MAX, "%lld tiles", (long long)tiles);
+    atomic_store_explicit(&pool.left, (int)min_i64(tiles, pool.groups), memory_order_relaxed);
     for (int i = 0; i < pool.groups; i++) {
-        struct group *group = &pool.group[i];
-        atomic_store_explicit(&group->next, 0, memory_order_relaxed);
-        atomic_store_explicit(&group->busy, group->waiting, memory_order_relaxed);
-        group->tiles = ceil_div(max_i64(tiles - i, 0), pool.groups);
-        groups += group->waiting > 0;
+        i64 own = ceil_div(max_i64(tiles - i, 0), pool.groups);
+        atomic_store_explicit(&pool.group[i].left, own, memory_order_relaxed);
+        atomic_store_explicit(&pool.group[i].tiles, (u64)own << 32, memory_order_release);
     }
-    atomic_store(&pool.busy, groups);
 }
 
 void workers_run(i64 tiles, worker_fn *run, void *context)
@@ -283,11 +294,11 @@ void workers_run(i64 tiles, worker_fn *run, void *context)
     deal(tiles);
     publish();
     take_tiles(0);
-    for (int spins = 0; atomic_load_explicit(&pool.busy, memory_order_acquire) > 0; spins++) {
+    for (int spins = 0; atomic_load_explicit(&pool.left, memory_order_acquire) > 0; spins++) {
         if (spins < SPINS)
             relax();
         else
-            sched_yield(); /* on a busy machine a worker that is waited for may not even have a core */
+            sched_yield(); /* on a busy machine a worker with the last tile may not even have a core */
     }
     pool.running = false;
 }

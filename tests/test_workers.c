@@ -114,6 +114,20 @@ static void run_jobs(void)
     }
 }
 
+/* Workers come late to most of these, and find the next job, or the one after that. */
+static void run_many_short_jobs(void)
+{
+    static struct count_job job;
+    for (i64 number = 0; number < 3000; number++) {
+        i64 tiles = 1 + number % 7;
+        for (i64 i = 0; i < tiles; i++)
+            atomic_store(&job.times[i], 0);
+        workers_run(tiles, count_tile, &job);
+        for (i64 i = 0; i < tiles; i++)
+            assert_int_equal(job.times[i], 1);
+    }
+}
+
 static void every_tile_runs_once_in_any_groups(void **state)
 {
     (void)state;
@@ -134,6 +148,7 @@ static void every_tile_runs_once_in_any_groups(void **state)
         assert_int_equal(workers_count(), pools[i].count);
         assert_int_equal(workers_groups(), pools[i].groups);
         run_jobs();
+        run_many_short_jobs();
     }
     workers_stop();
 }
