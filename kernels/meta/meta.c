@@ -85,7 +85,7 @@ static void experts_few_out(struct device *device, struct matrix out, struct mat
 
 static double grouped_rows(i64 bound, const struct groups *groups)
 {
-    i64 each = bound / GROUP_ROWS; /* where no group has two */
+    i64 each = ceil_div(bound, GROUP_ROWS); /* where no group has two */
     return (double)(each <= groups->count ? each : bound - groups->count * (GROUP_ROWS - 1));
 }
 
