@@ -55,10 +55,10 @@ static void matmul_few(struct device *device, struct matrix out, struct matrix x
               (around->add.data ? bytes(around->add) : 0) + kept);
 }
 
-/* Experts that are read, of all, at most. */
-static double share_of_few(const struct few_experts *e, double assignments)
+/* Of weights: a group without rows reads none. */
+static double share_read(double rows, i64 experts, const struct groups *groups)
 {
-    return fmin(assignments, (double)e->groups.count) / (double)e->experts;
+    return fmin(rows, (double)groups->count) / (double)experts;
 }
 
 static void experts_few_in(struct device *device, struct matrix inside, struct matrix shared, struct matrix x,
@@ -69,7 +69,7 @@ static void experts_few_in(struct device *device, struct matrix inside, struct m
     count(device,
           4 * assignments * (double)x.columns * (double)inside.columns + 4 * elements(shared) * (double)x.columns,
           bytes(x) + bytes(norm) + assignments * (row + 4) + bytes(shared) +
-              bytes(e->gate_up) * share_of_few(e, assignments) + bytes(e->shared_gate_up));
+              bytes(e->gate_up) * share_read(assignments, e->experts, &e->groups) + bytes(e->shared_gate_up));
 }
 
 static void experts_few_out(struct device *device, struct matrix out, struct matrix x, struct matrix inside,
@@ -80,19 +80,13 @@ static void experts_few_out(struct device *device, struct matrix out, struct mat
     count(device,
           2 * assignments * (double)x.columns * (double)inside.columns + 2 * elements(shared) * (double)x.columns,
           bytes(out) + bytes(x) + assignments * (row + 8) + bytes(shared) +
-              bytes(e->down) * share_of_few(e, assignments) + bytes(e->shared_down));
+              bytes(e->down) * share_read(assignments, e->experts, &e->groups) + bytes(e->shared_down));
 }
 
 static double grouped_rows(i64 bound, const struct groups *groups)
 {
     i64 each = ceil_div(bound, GROUP_ROWS); /* where no group has two */
     return (double)(each <= groups->count ? each : bound - groups->count * (GROUP_ROWS - 1));
-}
-
-/* Of weights: a group without rows reads none. */
-static double share_read(double rows, i64 experts, const struct groups *groups)
-{
-    return fmin(rows, (double)groups->count) / (double)experts;
 }
 
 static void matmul_grouped(struct device *device, struct matrix out, struct matrix a, struct matrix w, i64 experts,
