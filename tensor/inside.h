@@ -16,6 +16,8 @@
 void *tape_push(struct tape *tape, i64 record_bytes,
                 void (*backward)(struct tape_record *, struct device *, struct tape *));
 void tape_ensure_gradient(struct tape *tape, struct tensor *t);
+/* x, which has none, takes y's, as it lies: of as many bytes, whatever their shapes. */
+void tape_take_gradient(struct tensor *x, struct tensor *y);
 
 /* ops_few.c: whether a product is matmul_few's, and it. x may be a norm that is left to products; others read it
  * through `normed`. */

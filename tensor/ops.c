@@ -366,9 +366,7 @@ BACKWARD(pass)
     if (!dy.data || !self->x->needs_grad)
         return;
     if (!self->x->grad && self->x->grad_dtype == self->y->grad_dtype) {
-        self->x->grad = self->y->grad;
-        self->x->grad_written = true;
-        self->y->grad = NULL;
+        tape_take_gradient(self->x, self->y);
         return;
     }
     struct gradient dx = tape_gradient(tape, self->x);

@@ -220,16 +220,43 @@ void tape_ensure_gradient(struct tape *tape, struct tensor *t)
     }
 }
 
+/* Leaves its gradient to the other holders; false: there are none. */
+static bool leave_gradient(struct tensor *t)
+{
+    bool left = t->grad_holders && *t->grad_holders > 1;
+    if (left)
+        --*t->grad_holders;
+    t->grad_holders = NULL;
+    return left;
+}
+
 static void release_gradient(struct tape *tape, struct tensor *t)
 {
-    struct free_class *class = t->grad ? free_class_of(tape, gradient_bytes(t)) : NULL;
+    void *memory = leave_gradient(t) ? NULL : t->grad;
+    struct free_class *class = memory ? free_class_of(tape, gradient_bytes(t)) : NULL;
     if (class) {
         struct free_block *block = host_alloc(tape, sizeof *block);
-        *block = (struct free_block){class->first, t->grad};
+        *block = (struct free_block){class->first, memory};
         class->first = block;
     }
     t->grad = NULL;
     t->grad_written = false;
+}
+
+static struct matrix gradient_matrix(const struct tensor *t)
+{
+    return matrix_of(t->grad, t->grad_dtype, t->rows, t->columns);
+}
+
+/* What is to be added to must be the tensor's own. */
+static void own_gradient(struct tape *tape, struct tensor *t)
+{
+    struct matrix shared = gradient_matrix(t);
+    if (leave_gradient(t)) {
+        t->grad = NULL;
+        tape_ensure_gradient(tape, t);
+        tape->device->ops->copy(tape->device, gradient_matrix(t), shared, 1, false);
+    }
 }
 
 struct gradient tape_gradient(struct tape *tape, struct tensor *input)
@@ -237,8 +264,9 @@ struct gradient tape_gradient(struct tape *tape, struct tensor *input)
     struct gradient gradient = {0};
     if (!input || !input->needs_grad)
         return gradient;
+    own_gradient(tape, input);
     tape_ensure_gradient(tape, input);
-    gradient.matrix = matrix_of(input->grad, input->grad_dtype, input->rows, input->columns);
+    gradient.matrix = gradient_matrix(input);
     gradient.add = input->grad_written;
     input->grad_written = true;
     return gradient;
@@ -250,23 +278,38 @@ struct matrix tape_output_gradient(const struct tensor *output)
     return matrix_of(grad, output->grad_dtype, output->rows, output->columns);
 }
 
+void tape_take_gradient(struct tensor *x, struct tensor *y)
+{
+    x->grad = y->grad;
+    x->grad_holders = y->grad_holders;
+    x->grad_written = y->grad_written;
+    y->grad = NULL;
+    y->grad_holders = NULL;
+}
+
+static void share_gradient(struct tape *tape, struct tensor *t, struct tensor *sum)
+{
+    if (!sum->grad_holders) {
+        sum->grad_holders = host_alloc(tape, sizeof *sum->grad_holders);
+        *sum->grad_holders = 1;
+    }
+    ++*sum->grad_holders;
+    t->grad = sum->grad;
+    t->grad_holders = sum->grad_holders;
+    t->grad_written = true;
+}
+
 void tape_pass_gradient(struct tape *tape, struct tensor *sum, struct tensor *a, struct tensor *b)
 {
     struct matrix from = tape_output_gradient(sum);
     struct tensor *inputs[2] = {a, b};
-    bool first_wants = a && a->needs_grad;
-    if (!from.data)
-        return;
-    for (int i = 1; i >= 0; i--) { /* b first: the copy, if one is needed, is made before a takes the memory */
+    for (int i = 0; from.data && i < 2; i++) {
         struct tensor *t = inputs[i];
-        bool last = i == 0 || !first_wants;
         if (!t || !t->needs_grad)
             continue;
-        if (last && !t->grad && t->grad_dtype == sum->grad_dtype) {
-            t->grad = sum->grad;
-            t->grad_written = true;
-            sum->grad = NULL;
-            return;
+        if (!t->grad && t->grad_dtype == sum->grad_dtype) {
+            share_gradient(tape, t, sum);
+            continue;
         }
         struct gradient d = tape_gradient(tape, t);
         tape->device->ops->copy(tape->device, d.matrix, from, 1, d.add);
@@ -358,10 +401,11 @@ static void recompute_backward(struct tape_record *record, struct device *device
     tape->kept_next = r->kept_first;
     struct tensor *again = r->block(tape, r->context, r->input);
     tape->replaying = false;
-    again->grad = r->output->grad;
-    again->grad_written = true;
+    void *alone = r->output->grad_holders && *r->output->grad_holders > 1 ? NULL : r->output->grad;
+    tape_take_gradient(again, r->output);
     run_records(tape);
     memcpy(tape->free, free_classes, sizeof free_classes);
+    r->output->grad = alone; /* the block has given it back to its own free ones, which are no more */
     tape->last = outer;
     arena_reset(&tape->arena, mark);
     arena_reset(&tape->host, host_mark);

@@ -5,16 +5,18 @@
  * records live in the tape's arena until tape_clear: nothing is freed one by one and a warm step allocates nothing.
  *
  * Gradients: the first one written overwrites, later ones add, so nothing zeroes buffers. The gradient of an op's
- * output is dead once the op's backward ran; its memory goes to the next tensor of the same size. Gradients of weights
- * live in the weights table and stay until weights_begin_step. A weight counts the records that will still write its
- * gradient, on all tapes and in blocks that will be recomputed: at 0, with no forward to come, it is whole. */
+ * output is dead once the op's backward ran; its memory goes to the next tensor of the same size. The parts of a sum
+ * have its gradient in one memory, until more is added to one of them. Gradients of weights live in the weights table
+ * and stay until weights_begin_step. A weight counts the records that will still write its gradient, on all tapes and
+ * in blocks that will be recomputed: at 0, with no forward to come, it is whole. */
 #ifndef WEFT_TENSOR_H
 #define WEFT_TENSOR_H
 #include "kernels/kernels.h"
 
 struct tensor {
     void *data;
-    void *grad; /* NULL until one is written */
+    void *grad;        /* NULL until one is written */
+    i32 *grad_holders; /* how many tensors have `grad` as theirs; NULL: this one */
     enum dtype dtype, grad_dtype;
     i64 rows, columns;
     bool needs_grad, grad_written;
@@ -119,8 +121,8 @@ struct gradient {
 struct gradient tape_gradient(struct tape *tape, struct tensor *input);
 /* The gradient that reached an output; NULL data if none did. */
 struct matrix tape_output_gradient(const struct tensor *output);
-/* Hands the gradient of a sum to a and b, either of which may be NULL: the memory itself to one that has none yet, a
- * copy to the other. Nobody reads the gradient of `sum` after it. */
+/* Gives the gradient of a sum to a and b, either of which may be NULL: its memory to those that have none yet, else it
+ * is added. Nobody reads the gradient of `sum` after it. */
 void tape_pass_gradient(struct tape *tape, struct tensor *sum, struct tensor *a, struct tensor *b);
 
 /* Values a block may not recompute: allocates and returns true the first time (the caller computes them); in a replay

@@ -127,6 +127,17 @@ static void run_add_to_itself(struct trial *t)
     finish(t, op_add(&t->tape, &t->x[0], &t->x[0]));
 }
 
+/* Gradients in one memory, of which one is added to before the others are read, and another afterwards. */
+static void run_sums(struct trial *t)
+{
+    struct tape *tape = &t->tape;
+    struct tensor *sum = op_add(tape, &t->x[0], &t->x[1]);
+    struct tensor *more = op_add(tape, sum, op_activate(tape, op_scale(tape, sum, 0.7f, DTYPE_F32), ACTIVATION_SILU));
+    struct tensor *viewed = op_view(tape, op_add(tape, op_add(tape, more, &t->x[1]), more), 3);
+    finish(t, viewed);
+    finish(t, op_activate(tape, more, ACTIVATION_GELU));
+}
+
 static void run_scale(struct trial *t)
 {
     finish(t, op_scale(&t->tape, &t->x[0], 0.7f, DTYPE_F32));
@@ -338,6 +349,7 @@ static const struct tape_case cases[] = {
     {"add_rmsnorm", run_add_rmsnorm, 2, {{5, 6}, {5, 6}, {1, 6}}},
     {"add", run_add, 2, {{5, 6}, {5, 6}}},
     {"add", run_add_to_itself, 2, {{5, 6}}},
+    {"add", run_sums, 2, {{5, 6}, {5, 6}}},
     {"scale", run_scale, 2, {{5, 6}}},
     {"norm_linear", run_norm_linear, 3, {{5, 4}, {1, 4}, {3, 4}}},
     {"linear_swiglu", run_linear_swiglu, 2, {{5, 4}, {6, 4}}},
