@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -20,10 +21,12 @@ static const char *const CUDA_OPS[] = {
     WEFT_CUDA_OPS(NAME) NULL};
 static const char *const HOPPER_OPS[] = {WEFT_CUDA_HOPPER_OPS(NAME) NULL};
 
+static const char *wanted; /* NULL: all */
+
 static void check_ops(const char *const *names)
 {
     for (; *names; names++)
-        if (case_check(case_find(*names), &gpu, &scope) != 0)
+        if ((!wanted || strcmp(wanted, *names) == 0) && case_check(case_find(*names), &gpu, &scope) != 0)
             fail_msg("%s", error_text());
 }
 
@@ -46,8 +49,10 @@ static void kernels_for_hopper_are_plain_loops(void **state)
 static void kernels_beside_those_for_hopper_are_too(void **state)
 {
     (void)state;
-    if (!has_gpu || !cuda_is_hopper(&gpu))
+    if (!has_gpu)
         skip();
+    if (!cuda_is_hopper(&gpu))
+        return;        /* they were the first ones */
     scope.bf16 = true; /* no other is for Hopper's tensor cores */
     cuda_use_hopper(&gpu, false);
     check_ops(HOPPER_OPS);
@@ -117,6 +122,14 @@ static void all_ops_are_there(void **state)
         fail_msg("%s", error_text());
 }
 
+static bool is_listed(const char *name)
+{
+    for (const char *const *names = CUDA_OPS; *names; names++)
+        if (strcmp(*names, name) == 0)
+            return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest TESTS[] = {
@@ -127,6 +140,17 @@ int main(int argc, char **argv)
     };
     static const struct CMUnitTest HOPPER_TESTS[] = {cmocka_unit_test(kernels_for_hopper_are_plain_loops)};
     static const struct CMUnitTest OTHER_TESTS[] = {cmocka_unit_test(ops_are_plain_loops_on_the_gpu)};
+    static const struct CMUnitTest ONE_OP_TESTS[] = {cmocka_unit_test(ops_are_plain_loops_on_the_gpu),
+                                                     cmocka_unit_test(kernels_beside_those_for_hopper_are_too)};
+    for (const char *const *names = CUDA_OPS; argc == 2 && strcmp(argv[1], "names") == 0 && *names; names++)
+        puts(*names);
+    if (argc == 2 && strcmp(argv[1], "names") == 0)
+        return 0;
+    wanted = argc == 3 && strcmp(argv[1], "op") == 0 ? argv[2] : NULL;
+    if (wanted && !is_listed(wanted)) {
+        print_error("%s: no op of that name; `names` prints them\n", wanted);
+        return 2;
+    }
     bool hopper_alone = argc > 2 && strcmp(argv[2], "hopper") == 0, others = argc > 2 && strcmp(argv[2], "others") == 0;
     scope.bf16 = hopper_alone;
     scope.few = argc > 1 && strcmp(argv[1], "few") == 0;
@@ -137,6 +161,7 @@ int main(int argc, char **argv)
         cuda_use_hopper(&gpu, false);
     int failed = hopper_alone ? cmocka_run_group_tests(HOPPER_TESTS, NULL, NULL)
                  : others     ? cmocka_run_group_tests(OTHER_TESTS, NULL, NULL)
+                 : wanted     ? cmocka_run_group_tests(ONE_OP_TESTS, NULL, NULL)
                               : cmocka_run_group_tests(TESTS, NULL, NULL);
     if (has_gpu)
         device_close(&gpu);
