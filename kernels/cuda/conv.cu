@@ -8,123 +8,131 @@
  *   DATA      input positions   in           tap, out channel   dy, gathered   w, turned
  *   WEIGHTS   out               tap, in      output positions   dy, turned     x, gathered
  *
- * A block makes a tile of M x N, STEP of k at a time, from two tiles in shared memory, of which the next ones are
- * loaded while these are multiplied: by tensor cores where they are bf16. "Turned": neighbours in memory are not
- * neighbours in k, so the tile lies k by k. Runs of V elements are loaded at once where all sizes and strides allow it.
- * For the weights positions are cut into chunks whose products are added in their order. */
+ * A block makes a tile of M x N, STEP of k at a time, from two tiles in shared memory, while those of the next steps
+ * are on their way: by tensor cores where they are bf16. "Turned": neighbours in memory are not neighbours in k, so the
+ * tile lies k by k. Runs of V elements are loaded at once where all sizes and strides allow it. For the weights
+ * positions are cut into chunks whose products are added in their order.
+ *
+ * What is gathered for position `place` by tap `tap` lies at place . stride - pad + tap . dilation (DATA: where that
+ * output has read it: (place + pad - tap . dilation) / stride, if it is whole). Both parts are linear, so each is made
+ * once, `origin` of a place and `reach` of a tap, and places and taps are counted on from step to step: a division
+ * costs as much as loading a run. */
 enum what { FORWARD, DATA, WEIGHTS };
-enum {
-    TILE = 64,
-    STEP = 32,
-    THREADS = 128,
-    STAGES = 2,
-    CHUNK_LEAST = 512,
-    BLOCKS_WANTED = 512,
-    BYTES_OF_RUN = 16,
-    BLOCKS_AT_ONCE = 5
+enum { STEP = 32, CHUNK_LEAST = 512, BLOCKS_WANTED = 512, BYTES_OF_RUN = 16 };
+
+/* A block's tile is SIDE x SIDE, its warps' 32 columns of half of its rows. */
+template <int SIDE> __device__ constexpr int threads_of(void)
+{
+    return SIDE * 2;
+}
+template <typename T> __host__ __device__ constexpr int stages_of(void)
+{
+    return sizeof(T) == 2 ? 3 : 2;
+}
+
+/* An index, whose last digit counts fastest: a position as image, time, height, width; of k or N: tap, channel. */
+struct digits {
+    int at[4];
 };
 
 struct conv_problem {
     struct matrix out, gathered, other;
-    int channels, other_channels; /* of the gathered matrix, and of the one that is not */
-    int kernel[3], stride[3], dilation[3], pad[3];
-    int from[3], to[3]; /* sizes of the gathered matrix, and of the positions it is gathered for */
-    i64 m, n, k, chunk; /* chunk: of k, a multiple of STEP */
+    struct digits places, taps; /* how far their digits count, but for the first one */
+    struct digits rows_of_w;    /* tap, channel: the last two */
+    int other_channels;         /* of the matrix that is not gathered */
+    int stride[3], dilation[3], pad[3];
+    int from[3];        /* sizes of the gathered matrix */
+    int m, n, k, chunk; /* chunk: of k, a multiple of STEP */
     float *partials;    /* [chunks, m, n]; NULL: there is one chunk, which is the output */
     bool add;
 };
 
-struct place { /* a position */
-    int image, at[3];
-};
-struct tap { /* which neighbour of it, which channel */
-    int at[3], channel;
-};
-
-__device__ static struct place place_of(const struct conv_problem &p, i64 position)
+__device__ static struct digits digits_of(int index, const struct digits &sizes)
 {
-    unsigned rest = (unsigned)position, w = (unsigned)p.to[2], h = (unsigned)p.to[1], t = (unsigned)p.to[0];
-    struct place place;
-    place.at[2] = (int)(rest % w);
-    rest /= w;
-    place.at[1] = (int)(rest % h);
-    rest /= h;
-    place.at[0] = (int)(rest % t);
-    place.image = (int)(rest / t);
-    return place;
+    struct digits d;
+    unsigned rest = (unsigned)index;
+#pragma unroll
+    for (int i = 3; i > 0; i--) {
+        d.at[i] = (int)(rest % (unsigned)sizes.at[i]);
+        rest /= (unsigned)sizes.at[i];
+    }
+    d.at[0] = (int)rest;
+    return d;
 }
 
-__device__ static struct tap tap_of(const struct conv_problem &p, i64 index)
+/* Returns whether more than the last digit has changed. */
+template <int DIGITS> __device__ static bool count_on(struct digits &d, const struct digits &sizes, int by)
 {
-    unsigned i = (unsigned)index, channels = (unsigned)p.channels, rest = i / channels;
-    struct tap tap;
-    tap.channel = (int)(i % channels);
-    tap.at[2] = (int)(rest % (unsigned)p.kernel[2]);
-    rest /= (unsigned)p.kernel[2];
-    tap.at[1] = (int)(rest % (unsigned)p.kernel[1]);
-    tap.at[0] = (int)(rest / (unsigned)p.kernel[1]);
-    return tap;
+    d.at[3] += by;
+    if (d.at[3] < sizes.at[3])
+        return false;
+    do {
+        d.at[3] -= sizes.at[3];
+        d.at[2]++;
+#pragma unroll
+        for (int i = 2; i > 4 - DIGITS && d.at[i] == sizes.at[i]; i--) {
+            d.at[i] = 0;
+            d.at[i - 1]++;
+        }
+    } while (d.at[3] >= sizes.at[3]);
+    return true;
 }
 
-/* Output q reads input q . stride - pad + tap . dilation; NULL outside. */
-template <typename T, enum what what>
-__device__ static const T *gather(const struct conv_problem &p, const struct place &place, const struct tap &tap)
+/* Of a place, or of a tap: coordinates, the row they make, and (DATA) what is left of the strides, as one number. */
+struct part {
+    int at[3], row, rest;
+};
+
+template <enum what what>
+__device__ static struct part origin_of(const struct conv_problem &p, const struct digits &place)
 {
-    i64 row = place.image;
+    struct part o = {};
+    o.row = place.at[0];
 #pragma unroll
     for (int axis = 0; axis < 3; axis++) {
-        int at;
-        if (what == DATA) {
-            at = place.at[axis] + p.pad[axis] - tap.at[axis] * p.dilation[axis];
-            if (p.stride[axis] > 1) {
-                if (at % p.stride[axis])
-                    return NULL;
-                at /= p.stride[axis];
-            }
-        } else
-            at = place.at[axis] * p.stride[axis] - p.pad[axis] + tap.at[axis] * p.dilation[axis];
-        if (at < 0 || at >= p.from[axis])
-            return NULL;
-        row = row * p.from[axis] + at;
+        int at = place.at[axis + 1], size = p.stride[axis];
+        o.at[axis] = what == DATA ? (at + p.pad[axis]) / size : at * size - p.pad[axis];
+        o.rest = what == DATA ? o.rest * size + (at + p.pad[axis]) % size : 0;
+        o.row = o.row * p.from[axis] + o.at[axis];
     }
-    return row_of<T>(p.gathered, row) + tap.channel;
+    return o;
 }
 
-/* What a block knows of its rows (FORWARD, DATA: where they are) or columns (WEIGHTS: which taps). */
-union known {
-    struct place place;
-    struct tap tap;
-};
-
-/* Run of operand a from row m (of the tile: local) and index k; NULL: zeros. */
-template <typename T, enum what what>
-__device__ static const T *a_at(const struct conv_problem &p, const union known *known, i64 m, int local, i64 k)
+template <enum what what> __device__ static struct part reach_of(const struct conv_problem &p, const struct digits &tap)
 {
-    if (m >= p.m)
-        return NULL;
-    if (what == WEIGHTS)
-        return row_of<T>(p.other, k) + m;
-    return gather<T, what>(p, known[local].place, tap_of(p, k));
+    struct part r = {};
+#pragma unroll
+    for (int axis = 0; axis < 3; axis++) {
+        int at = tap.at[axis] * p.dilation[axis], size = p.stride[axis];
+        r.at[axis] = what == DATA ? -(at / size) : at;
+        r.rest = what == DATA ? r.rest * size + at % size : 0;
+        r.row = r.row * p.from[axis] + r.at[axis];
+    }
+    return r;
 }
 
+/* NULL: outside, or no output has read it by this tap. */
 template <typename T, enum what what>
-__device__ static const T *b_at(const struct conv_problem &p, const union known *known, i64 n, int local, i64 k)
+__device__ static const T *gather(const struct conv_problem &p, const struct part &origin, const struct part &reach,
+                                  int channel)
 {
-    if (n >= p.n)
-        return NULL;
-    if (what == FORWARD)
-        return row_of<T>(p.other, n) + k;
-    if (what == WEIGHTS)
-        return gather<T, what>(p, place_of(p, k), known[local].tap);
-    unsigned tap = (unsigned)k / (unsigned)p.channels, channel = (unsigned)k % (unsigned)p.channels;
-    return row_of<T>(p.other, channel) + (i64)tap * p.other_channels + n;
+    bool is = what != DATA || origin.rest == reach.rest;
+#pragma unroll
+    for (int axis = 0; axis < 3; axis++)
+        is &= (unsigned)(origin.at[axis] + reach.at[axis]) < (unsigned)p.from[axis];
+    return is ? row_of<T>(p.gathered, origin.row + reach.row) + channel : NULL;
 }
 
-/* A tile of one operand: [TILE][STEP], or turned [STEP][TILE]; rows are padded so that a column of them lies in
+/* A tile of one operand: [SIDE][STEP], or turned [STEP][SIDE]; rows are padded so that a column of them lies in
  * different banks, and begin at multiples of 16 bytes where they are bf16. */
-template <typename T, bool turned> struct tile {
-    enum { PAD = sizeof(T) == 2 ? 8 : 1, STRIDE = (turned ? TILE : STEP) + PAD };
-    enum { BYTES = ((turned ? STEP : TILE) * STRIDE * (int)sizeof(T) + 15) / 16 * 16 };
+template <typename T, bool turned, int SIDE> struct tile {
+    enum { PAD = sizeof(T) == 2 ? 8 : 1, STRIDE = (turned ? SIDE : STEP) + PAD };
+    enum { BYTES = ((turned ? STEP : SIDE) * STRIDE * (int)sizeof(T) + 15) / 16 * 16 };
+};
+template <typename T, enum what what, int SIDE>
+struct tiles {
+    typedef tile<T, what == WEIGHTS, SIDE> a; typedef tile<T, what != FORWARD, SIDE> b;
+    enum {BYTES = a::BYTES + b::BYTES};
 };
 
 /* `valid` is any address: nothing is read there. */
@@ -145,65 +153,147 @@ template <typename T, int V> __device__ static void load_run(T *to, const T *fro
     to[3] = run.w;
 }
 
-template <typename T, enum what what, int V, bool is_a>
-__device__ static void load_tile(T *tile_of, const struct conv_problem &p, const union known *known, i64 first, i64 k,
-                                 i64 end)
+/* Which runs of a tile this thread loads: one of each line that is `lines` behind the one before. */
+template <typename T, int V, bool turned, int SIDE> struct lines_of_thread {
+    enum { RUNS = (turned ? SIDE : STEP) / V, LINES = threads_of<SIDE>() / RUNS };
+    enum { COUNT = (turned ? STEP : SIDE) / LINES };
+    int run, line;
+    __device__ lines_of_thread() : run((int)threadIdx.x % RUNS * V), line((int)threadIdx.x / RUNS) {}
+};
+
+/* Where this thread is: k as digits for each operand that needs them so. */
+struct cursor {
+    struct digits a, b;
+    struct part reach; /* of a's tap; WEIGHTS: of b's, which stays, with its channel */
+    int channel;
+};
+
+template <typename T, enum what what, int V, int SIDE>
+__device__ static struct cursor begin(const struct conv_problem &p, int n, int k)
 {
-    constexpr bool turned = is_a ? what == WEIGHTS : what != FORWARD;
-    constexpr int runs = (turned ? TILE : STEP) / V;
+    lines_of_thread<T, V, what == WEIGHTS, SIDE> a;
+    lines_of_thread<T, V, what != FORWARD, SIDE> b;
+    struct cursor c = {};
+    if (what == WEIGHTS) {
+        struct digits tap = digits_of(n + b.run < p.n ? n + b.run : p.n - 1, p.taps);
+        c.reach = reach_of<what>(p, tap);
+        c.channel = tap.at[3];
+        c.b = digits_of(k + b.line, p.places);
+        return c;
+    }
+    c.a = digits_of(k + a.run, p.taps);
+    c.reach = reach_of<what>(p, c.a);
+    if (what == DATA)
+        c.b = digits_of(k + b.line, p.rows_of_w);
+    return c;
+}
+
+/* Rows m and on, k and on; the cursor is STEP further afterwards. */
+template <typename T, enum what what, int V, int SIDE>
+__device__ static void load_a(T *to, const struct conv_problem &p, const struct part *origins, struct cursor &c, int m,
+                              int k, int end)
+{
+    constexpr int stride = tile<T, what == WEIGHTS, SIDE>::STRIDE;
+    lines_of_thread<T, V, what == WEIGHTS, SIDE> at;
 #pragma unroll 2
-    for (int i = (int)threadIdx.x; i < TILE * STEP / V; i += THREADS) {
-        int line = i / runs, run = i % runs * V, local = turned ? run : line, at = turned ? line : run;
+    for (int i = 0; i < at.COUNT; i++) {
         const T *from = NULL;
-        if (k + at < end)
-            from = is_a ? a_at<T, what>(p, known, first + local, local, k + at)
-                        : b_at<T, what>(p, known, first + local, local, k + at);
-        load_run<T, V>(tile_of + line * tile<T, turned>::STRIDE + run, from, p.gathered.data);
+        int line = at.line + i * at.LINES;
+        if (what == WEIGHTS && k + line < end && m + at.run < p.m)
+            from = row_of<T>(p.other, k + line) + m + at.run;
+        if (what != WEIGHTS && k + at.run < end && m + line < p.m)
+            from = gather<T, what>(p, origins[line], c.reach, c.a.at[3]);
+        load_run<T, V>(to + line * stride + at.run, from, p.gathered.data);
+    }
+    if (what != WEIGHTS && count_on<4>(c.a, p.taps, STEP))
+        c.reach = reach_of<what>(p, c.a);
+}
+
+/* b's element, or run of them, where the cursor is. */
+template <typename T, enum what what>
+__device__ static const T *b_at(const struct conv_problem &p, const struct cursor &c, int n)
+{
+    if (what == WEIGHTS)
+        return gather<T, what>(p, origin_of<what>(p, c.b), c.reach, c.channel);
+    return row_of<T>(p.other, c.b.at[3]) + (i64)c.b.at[2] * p.other_channels + n;
+}
+
+template <typename T, enum what what, int V, int SIDE>
+__device__ static void load_b(T *to, const struct conv_problem &p, struct cursor &c, int n, int k, int end)
+{
+    constexpr int stride = tile<T, what != FORWARD, SIDE>::STRIDE;
+    lines_of_thread<T, V, what != FORWARD, SIDE> at;
+#pragma unroll 2
+    for (int i = 0; i < at.COUNT; i++) {
+        const T *from = NULL;
+        int line = at.line + i * at.LINES;
+        if (what == FORWARD && k + at.run < end && n + line < p.n)
+            from = row_of<T>(p.other, n + line) + k + at.run;
+        if (what != FORWARD && k + line < end && n + at.run < p.n)
+            from = b_at<T, what>(p, c, n + at.run);
+        load_run<T, V>(to + line * stride + at.run, from, p.gathered.data);
+        if (what == DATA)
+            count_on<2>(c.b, p.rows_of_w, at.LINES);
+        if (what == WEIGHTS)
+            count_on<4>(c.b, p.places, at.LINES);
     }
 }
 
-/* Sums of this thread: of its warp's 32 x 32 (bf16: as mma has them), or of rows y + 8 i, columns x + 16 j (f32). */
-template <typename T> struct sums;
-template <> struct sums<bf16> {
-    float at[2][4][4];
+/* Sums of this thread: of its warp's SIDE / 2 rows of 32 columns (bf16: as mma has them), or of rows y + 8 i, columns
+ * 2 x + 32 j and the next ones of 64 x 64 (f32). */
+template <typename T, int SIDE> struct sums;
+template <int SIDE> struct sums<bf16, SIDE> {
+    float at[SIDE / 32][4][4];
 };
-template <> struct sums<float> {
+template <> struct sums<float, 64> {
     float at[8][4];
 };
+template <int SIDE> __device__ static int first_row(void)
+{
+    return (int)threadIdx.x / WARP_THREADS / (SIDE / 32) * (SIDE / 2);
+}
+template <int SIDE> __device__ static int first_column(void)
+{
+    return (int)threadIdx.x / WARP_THREADS % (SIDE / 32) * 32;
+}
 
 /* Four 8 x 8 pieces: rows +0 or +8 by bit `row_bit` of the piece's number, k by the other one. */
-template <bool turned> __device__ static void load_pieces(u32 (&out)[4], const bf16 *from, int row, int k, int row_bit)
+template <bool turned, int SIDE>
+__device__ static void load_pieces(u32 (&out)[4], const bf16 *from, int row, int k, int row_bit)
 {
     int lane = (int)threadIdx.x % WARP_THREADS, piece = lane / 8, line = lane % 8;
     int rows = row + (piece >> row_bit & 1) * 8, ks = k + (piece >> (1 - row_bit) & 1) * 8;
     if (turned)
-        load_matrices_transposed(out, from + (ks + line) * tile<bf16, true>::STRIDE + rows);
+        load_matrices_transposed(out, from + (ks + line) * tile<bf16, true, SIDE>::STRIDE + rows);
     else
-        load_matrices(out, from + (rows + line) * tile<bf16, false>::STRIDE + ks);
+        load_matrices(out, from + (rows + line) * tile<bf16, false, SIDE>::STRIDE + ks);
 }
 
-template <enum what what> __device__ static void multiply(sums<bf16> &sum, const bf16 *a, const bf16 *b)
+template <enum what what, int SIDE> __device__ static void multiply(sums<bf16, SIDE> &sum, const bf16 *a, const bf16 *b)
 {
-    int warp = (int)threadIdx.x / WARP_THREADS, row = warp / 2 * 32, column = warp % 2 * 32;
+    int row = first_row<SIDE>(), column = first_column<SIDE>();
 #pragma unroll
     for (int k = 0; k < STEP; k += 16) {
-        u32 left[2][4], right[2][4];
-        for (int i = 0; i < 2; i++) {
-            load_pieces<what == WEIGHTS>(left[i], a, row + i * 16, k, 0);
-            load_pieces<what != FORWARD>(right[i], b, column + i * 16, k, 1);
-        }
+        u32 left[SIDE / 32][4], right[2][4];
 #pragma unroll
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < SIDE / 32; i++)
+            load_pieces<what == WEIGHTS, SIDE>(left[i], a, row + i * 16, k, 0);
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+            load_pieces<what != FORWARD, SIDE>(right[j], b, column + j * 16, k, 1);
+#pragma unroll
+        for (int i = 0; i < SIDE / 32; i++)
 #pragma unroll
             for (int j = 0; j < 4; j++)
                 mma(sum.at[i][j], left[i], right[j / 2] + j % 2 * 2);
     }
 }
 
-template <enum what what> __device__ static void multiply(sums<float> &sum, const float *a, const float *b)
+template <enum what what, int SIDE>
+__device__ static void multiply(sums<float, SIDE> &sum, const float *a, const float *b)
 {
-    constexpr int a_row = what == WEIGHTS ? 1 : tile<float, false>::STRIDE, a_k = what == WEIGHTS ? TILE + 1 : 1;
-    constexpr int b_row = what != FORWARD ? 1 : tile<float, false>::STRIDE, b_k = what != FORWARD ? TILE + 1 : 1;
+    constexpr int a_row = what == WEIGHTS ? 1 : tile<float, false, SIDE>::STRIDE, a_k = what == WEIGHTS ? SIDE + 1 : 1;
+    constexpr int b_row = what != FORWARD ? 1 : tile<float, false, SIDE>::STRIDE, b_k = what != FORWARD ? SIDE + 1 : 1;
     int y = (int)threadIdx.x / 16, x = (int)threadIdx.x % 16;
 #pragma unroll 4
     for (int k = 0; k < STEP; k++) {
@@ -213,7 +303,7 @@ template <enum what what> __device__ static void multiply(sums<float> &sum, cons
             left[i] = a[(y + 8 * i) * a_row + k * a_k];
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            right[j] = b[(x + 16 * j) * b_row + k * b_k];
+            right[j] = b[(2 * x + j / 2 * 32 + j % 2) * b_row + k * b_k];
 #pragma unroll
         for (int i = 0; i < 8; i++)
 #pragma unroll
@@ -222,87 +312,111 @@ template <enum what what> __device__ static void multiply(sums<float> &sum, cons
     }
 }
 
-template <typename Out> __device__ static void put(const struct conv_problem &p, i64 m, i64 n, float value)
+__device__ static inline void put_pair(float *to, float first, float second)
+{
+    *(float2 *)to = make_float2(first, second);
+}
+__device__ static inline void put_pair(bf16 *to, float first, float second)
+{
+    *(u32 *)to = pack_bf16(first, second);
+}
+
+/* Columns n and n + 1, the second of which is there where runs are. */
+template <typename Out, int V>
+__device__ static void put(Out *out, int columns, int n, bool add, float first, float second)
+{
+    bool both = V > 1 || n + 1 < columns;
+    if (add) {
+        first += to_f32(out[0]);
+        second += both ? to_f32(out[1]) : 0;
+    }
+    if (V > 1) {
+        put_pair(out, first, second);
+        return;
+    }
+    out[0] = from_f32<Out>(first);
+    if (both)
+        out[1] = from_f32<Out>(second);
+}
+
+template <typename Out, int V>
+__device__ static void put_at(const struct conv_problem &p, int m, int n, float first, float second)
 {
     if (m >= p.m || n >= p.n)
         return;
-    if (p.partials) {
-        p.partials[((i64)blockIdx.z * p.m + m) * p.n + n] = value;
-        return;
-    }
-    Out *out = row_of<Out>(p.out, m) + n;
-    *out = from_f32<Out>(p.add ? to_f32(*out) + value : value);
+    if (p.partials)
+        put<float, V>(p.partials + ((i64)blockIdx.z * p.m + m) * p.n + n, p.n, n, false, first, second);
+    else
+        put<Out, V>(row_of<Out>(p.out, m) + n, p.n, n, p.add, first, second);
 }
 
-template <typename Out> __device__ static void store(const struct conv_problem &p, i64 m, i64 n, const sums<bf16> &sum)
+template <typename Out, int V, int SIDE>
+__device__ static void store(const struct conv_problem &p, int m, int n, const sums<bf16, SIDE> &sum)
 {
-    int warp = (int)threadIdx.x / WARP_THREADS, lane = (int)threadIdx.x % WARP_THREADS;
-    m += warp / 2 * 32 + lane / 4;
-    n += warp % 2 * 32 + lane % 4 * 2;
+    int lane = (int)threadIdx.x % WARP_THREADS;
+    m += first_row<SIDE>() + lane / 4;
+    n += first_column<SIDE>() + lane % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < SIDE / 32; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                put<Out>(p, m + i * 16 + e / 2 * 8, n + j * 8 + e % 2, sum.at[i][j][e]);
+            for (int half = 0; half < 2; half++)
+                put_at<Out, V>(p, m + i * 16 + half * 8, n + j * 8, sum.at[i][j][2 * half], sum.at[i][j][2 * half + 1]);
 }
 
-template <typename Out> __device__ static void store(const struct conv_problem &p, i64 m, i64 n, const sums<float> &sum)
+template <typename Out, int V, int SIDE>
+__device__ static void store(const struct conv_problem &p, int m, int n, const sums<float, SIDE> &sum)
 {
-    int y = (int)threadIdx.x / 16, x = (int)threadIdx.x % 16;
+    int y = (int)threadIdx.x / 16, x = (int)threadIdx.x % 16 * 2;
 #pragma unroll
     for (int i = 0; i < 8; i++)
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-            put<Out>(p, m + y + 8 * i, n + x + 16 * j, sum.at[i][j]);
+        for (int j = 0; j < 4; j += 2)
+            put_at<Out, V>(p, m + y + 8 * i, n + x + 16 * j, sum.at[i][j], sum.at[i][j + 1]);
 }
 
-template <typename T, enum what what>
-__device__ static void fill_known(union known *known, const struct conv_problem &p, i64 m, i64 n)
-{
-    for (int i = (int)threadIdx.x; i < TILE; i += THREADS)
-        if (what == WEIGHTS)
-            known[i].tap = tap_of(p, n + i < p.n ? n + i : p.n - 1);
-        else
-            known[i].place = place_of(p, m + i < p.m ? m + i : p.m - 1);
-    __syncthreads();
-}
-
-template <typename T, enum what what, int V>
-static __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) convolve(struct conv_problem p)
+template <typename T, enum what what, int V, int SIDE>
+static __global__ void __launch_bounds__(threads_of<SIDE>(), SIDE == 64 ? 5 : 2) convolve(struct conv_problem p)
 {
     grid_wait();
-    typedef tile<T, what == WEIGHTS> a_tile;
-    typedef tile<T, what != FORWARD> b_tile;
-    SHARED(uint4, memory, STAGES * (a_tile::BYTES + b_tile::BYTES) / 16);
-    SHARED(union known, known, TILE);
-    i64 m = (i64)blockIdx.x * TILE, n = (i64)blockIdx.y * TILE, k = blockIdx.z * p.chunk;
-    i64 end = k + p.chunk < p.k ? k + p.chunk : p.k;
-    char *stage = (char *)memory, *other = stage + a_tile::BYTES + b_tile::BYTES;
-    sums<T> sum = {};
-    fill_known<T, what>(known, p, m, n);
-    load_tile<T, what, V, true>((T *)stage, p, known, m, k, end);
-    load_tile<T, what, V, false>((T *)(stage + a_tile::BYTES), p, known, n, k, end);
-    copies_commit();
-    for (; k < end; k += STEP) {
-        if (k + STEP < end) {
-            load_tile<T, what, V, true>((T *)other, p, known, m, k + STEP, end);
-            load_tile<T, what, V, false>((T *)(other + a_tile::BYTES), p, known, n, k + STEP, end);
+    typedef tiles<T, what, SIDE> shape;
+    constexpr int stages = stages_of<T>();
+    DYNAMIC_SHARED(char, memory);
+    SHARED(struct part, origins, SIDE);
+    int m = (int)blockIdx.x * SIDE, n = (int)blockIdx.y * SIDE, k = (int)blockIdx.z * p.chunk;
+    int end = k + p.chunk < p.k ? k + p.chunk : p.k, next = k;
+    if (what != WEIGHTS)
+        for (int i = (int)threadIdx.x; i < SIDE; i += threads_of<SIDE>())
+            origins[i] = origin_of<what>(p, digits_of(m + i < p.m ? m + i : p.m - 1, p.places));
+    __syncthreads();
+    struct cursor c = begin<T, what, V, SIDE>(p, n, k);
+    sums<T, SIDE> sum = {};
+    int filled = 0, read = 0;
+    auto load = [&] {
+        char *to = memory + filled * shape::BYTES;
+        filled = filled + 1 < stages ? filled + 1 : 0;
+        if (next < end) {
+            load_a<T, what, V, SIDE>((T *)to, p, origins, c, m, next, end);
+            load_b<T, what, V, SIDE>((T *)(to + shape::a::BYTES), p, c, n, next, end);
         }
+        next += STEP;
         copies_commit();
-        copies_wait<1>();
-        __syncthreads();
-        multiply<what>(sum, (const T *)stage, (const T *)(stage + a_tile::BYTES));
-        __syncthreads();
-        char *swap = stage;
-        stage = other;
-        other = swap;
+    };
+    for (int i = 1; i < stages; i++)
+        load();
+    for (; k < end; k += STEP) {
+        copies_wait<stages - 2>();
+        __syncthreads(); /* what the step before has read is free */
+        load();
+        const char *from = memory + read * shape::BYTES;
+        read = read + 1 < stages ? read + 1 : 0;
+        multiply<what, SIDE>(sum, (const T *)from, (const T *)(from + shape::a::BYTES));
     }
     if (what == WEIGHTS)
-        store<float>(p, m, n, sum);
+        store<float, V, SIDE>(p, m, n, sum);
     else
-        store<T>(p, m, n, sum);
+        store<T, V, SIDE>(p, m, n, sum);
 }
 
 static __global__ void add_chunks(struct matrix dw, const float *partials, i64 chunks, bool add)
@@ -322,19 +436,29 @@ static bool in_runs(struct matrix m, i64 run)
     return (uintptr_t)m.data % BYTES_OF_RUN == 0 && m.stride % run == 0;
 }
 
+template <typename T, enum what what, int V, int SIDE>
+static void launch_tiles(struct device *device, const struct conv_problem &p)
+{
+    i64 chunks = ceil_div(p.k, p.chunk), bytes = stages_of<T>() * tiles<T, what, SIDE>::BYTES;
+    dim3 grid((unsigned)ceil_div(p.m, SIDE), (unsigned)ceil_div(p.n, SIDE), (unsigned)chunks);
+    CUDA_CHECK(
+        cudaFuncSetAttribute((convolve<T, what, V, SIDE>), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    LAUNCH(device, (convolve<T, what, V, SIDE>), grid, SIDE * 2, bytes, p);
+}
+
 template <typename T, enum what what>
 static void launch(struct device *device, const struct conv_problem &p, const struct conv *conv)
 {
-    constexpr int run = BYTES_OF_RUN / (int)sizeof(T);
-    i64 chunks = ceil_div(p.k, p.chunk);
-    dim3 grid((unsigned)ceil_div(p.m, TILE), (unsigned)ceil_div(p.n, TILE), (unsigned)chunks);
-    require(p.m < (i64)1 << 31 && p.n < (i64)1 << 21 && p.k < (i64)1 << 31, "conv: a product [%lld,%lld,%lld]",
-            (long long)p.m, (long long)p.n, (long long)p.k);
-    bool runs = conv->in % run == 0 && conv->out % run == 0 && in_runs(p.gathered, run) && in_runs(p.other, run);
-    if (runs)
-        LAUNCH(device, (convolve<T, what, run>), grid, THREADS, 0, p);
+    constexpr int run = BYTES_OF_RUN / (int)sizeof(T), large = sizeof(T) == 2 ? 128 : 64; /* f32 has no large tiles */
+    bool runs = conv->in % run == 0 && conv->out % run == 0 && in_runs(p.gathered, run) && in_runs(p.other, run) &&
+                in_runs(p.out, run);
+    i64 tiles = ceil_div(p.m, large) * ceil_div(p.n, large) * ceil_div(p.k, p.chunk);
+    if (!runs)
+        launch_tiles<T, what, 1, 64>(device, p);
+    else if (p.n > 64 && tiles >= cuda_handles_of(device)->multiprocessors)
+        launch_tiles<T, what, run, large>(device, p);
     else
-        LAUNCH(device, (convolve<T, what, 1>), grid, THREADS, 0, p);
+        launch_tiles<T, what, run, 64>(device, p);
 }
 
 template <enum what what>
@@ -362,21 +486,25 @@ static struct conv_problem problem_of(const struct conv *c, struct matrix out, s
     p.out = out;
     p.gathered = gathered;
     p.other = other;
-    p.channels = (int)(what == DATA ? c->out : c->in);
     p.other_channels = (int)(what == DATA ? c->in : c->out);
+    p.taps.at[3] = (int)(what == DATA ? c->out : c->in);
     for (int axis = 0; axis < 3; axis++) {
         int in = (int)c->size[axis], size = (int)conv_out_size(c, axis);
-        p.kernel[axis] = (int)c->kernel[axis];
+        p.taps.at[axis] = (int)c->kernel[axis];
+        p.places.at[axis + 1] = what == DATA ? in : size;
+        p.from[axis] = what == DATA ? size : in;
         p.stride[axis] = (int)c->stride[axis];
         p.dilation[axis] = (int)c->dilation[axis];
         p.pad[axis] = (int)c->pad_front[axis];
-        p.from[axis] = what == DATA ? size : in;
-        p.to[axis] = what == DATA ? in : size;
     }
-    p.m = out.rows;
-    p.n = out.columns;
-    p.k = what == WEIGHTS ? other.rows : product3(c->kernel) * p.channels;
-    p.chunk = round_up(p.k, STEP);
+    p.rows_of_w = {{1, 1, (int)product3(c->kernel), p.taps.at[3]}};
+    i64 k = what == WEIGHTS ? other.rows : product3(c->kernel) * p.taps.at[3];
+    require(max_i64(max_i64(out.rows, gathered.rows), k) <= (i64)1 << 30 && out.columns < (i64)1 << 21,
+            "conv: a product [%lld,%lld,%lld]", (long long)out.rows, (long long)out.columns, (long long)k);
+    p.m = (int)out.rows;
+    p.n = (int)out.columns;
+    p.k = (int)k;
+    p.chunk = (int)round_up(k, STEP);
     return p;
 }
 
@@ -410,10 +538,10 @@ extern "C" void cuda_conv_backward_data(struct device *device, struct matrix dx,
 /* Enough chunks to fill a GPU, as far as they are long and their products fit the workspace. */
 static void cut_weights(struct device *device, struct conv_problem *p)
 {
-    i64 tiles = ceil_div(p->m, TILE) * ceil_div(p->n, TILE), bytes = p->m * p->n * (i64)sizeof(float);
+    i64 tiles = ceil_div(p->m, 64) * ceil_div(p->n, 64), bytes = (i64)p->m * p->n * (i64)sizeof(float);
     i64 chunks = min_i64(ceil_div(BLOCKS_WANTED, tiles), ceil_div(p->k, CHUNK_LEAST));
     chunks = min_i64(chunks, cuda_handles_of(device)->workspace_bytes / bytes);
-    p->chunk = round_up(ceil_div(p->k, max_i64(chunks, 1)), STEP);
+    p->chunk = (int)round_up(ceil_div(p->k, max_i64(chunks, 1)), STEP);
     if (p->chunk < p->k)
         p->partials = (float *)cuda_workspace_of(device, "conv_backward_weights", ceil_div(p->k, p->chunk) * bytes);
 }
@@ -429,6 +557,6 @@ extern "C" void cuda_conv_backward_weights(struct device *device, struct matrix 
     cut_weights(device, &p);
     launch_dtype<WEIGHTS>(device, p, conv);
     if (p.partials)
-        LAUNCH(device, add_chunks, blocks_for(p.m * p.n), BLOCK_THREADS, 0, dw, p.partials, ceil_div(p.k, p.chunk),
+        LAUNCH(device, add_chunks, blocks_for((i64)p.m * p.n), BLOCK_THREADS, 0, dw, p.partials, ceil_div(p.k, p.chunk),
                add);
 }
