@@ -489,16 +489,23 @@ static void leave(struct comm *comm, ncclComm_t nccl)
 
 /* ---- Messages ---- */
 
+/* A group of one call: by itself it may come back before its work is in the stream (NCCL before 2.24). */
+static void move(struct comm *comm, struct edge *e, void *data, i64 bytes, const char *name)
+{
+    bool sends = e->from == comm->rank;
+    check(comm, e->nccl, lib.ncclGroupStart(), name);
+    check(comm, e->nccl,
+          sends ? lib.ncclSend(data, (size_t)bytes, ncclUint8, 1, e->nccl, e->stream)
+                : lib.ncclRecv(data, (size_t)bytes, ncclUint8, 0, e->nccl, queue_of(comm)),
+          name);
+    settle(comm, e->nccl, lib.ncclGroupEnd(), name);
+}
+
 /* NCCL connects two ranks when both first ask for it: an empty word does that, so that no later send waits for its
  * receiver. */
 static void greet(struct comm *comm, struct edge *e)
 {
-    bool sends = e->from == comm->rank;
-    void *word = comm_scratch(comm, 64);
-    settle(comm, e->nccl,
-           sends ? lib.ncclSend(word, 1, ncclUint8, 1, e->nccl, e->stream)
-                 : lib.ncclRecv(word, 1, ncclUint8, 0, e->nccl, queue_of(comm)),
-           "greeting a neighbour");
+    move(comm, e, comm_scratch(comm, 64), 1, "greeting a neighbour");
 }
 
 static void open_edge(struct comm *comm, i64 from, i64 to)
@@ -588,7 +595,7 @@ static void send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
     copy(comm, p->data, data, bytes);
     CUDA(comm, cudaEventRecord(p->copied, queue_of(comm)));
     CUDA(comm, cudaStreamWaitEvent(e->stream, p->copied, 0));
-    settle(comm, e->nccl, lib.ncclSend(p->data, (size_t)bytes, ncclUint8, 1, e->nccl, e->stream), "send");
+    move(comm, e, p->data, bytes, "send");
     CUDA(comm, cudaEventRecord(p->left, e->stream));
     comm_send(comm_host(comm), to, LETTER_TAG, &letter, sizeof letter);
 }
@@ -631,7 +638,7 @@ static void check_size(struct comm *comm, i64 from, struct letter letter, i64 by
 
 static void receive_parcel(struct comm *comm, struct edge *e, void *data, i64 bytes)
 {
-    settle(comm, e->nccl, lib.ncclRecv(data, (size_t)bytes, ncclUint8, 0, e->nccl, queue_of(comm)), "receive");
+    move(comm, e, data, bytes, "receive");
     mark(comm, "receive", bytes);
 }
 
