@@ -31,7 +31,7 @@ struct maps {
 template <int D>
 __device__ static void load_side(side<D> *to, const struct backward &b, struct maps m, bool keys, i64 first, u64 *full)
 {
-    i32 head = (i32)(keys ? blockIdx.y : blockIdx.y * b.heads.group), row = (i32)(keys ? first : first / b.heads.group);
+    i32 head = (i32)(keys ? blockIdx.x : blockIdx.x * b.heads.group), row = (i32)(keys ? first : first / b.heads.group);
     for (int i = 0; i < D / TILE_COLUMNS; i++) {
         tile_load(to->a[i], keys ? m.k : m.q, full, i * TILE_COLUMNS, head, row);
         tile_load(to->b[i], keys ? m.v : m.dout, full, i * TILE_COLUMNS, head, row);
@@ -49,7 +49,7 @@ __device__ static void load_walked(struct shared<D> *s, const struct backward &b
             s->bounds[r.at][j] = bounds_of(b.of, first + j);
             continue;
         }
-        s->statistics[r.at][j] = statistics_of(b, blockIdx.y, first + j);
+        s->statistics[r.at][j] = statistics_of(b, blockIdx.x, first + j);
         s->query[r.at][j] = query_of(b, first + j);
     }
     if (lane == 0)
@@ -133,21 +133,33 @@ __device__ static void add_weighted_rows(float (&sum)[D / 2], const u32 (&weight
         warpgroup_mma<BY_COLUMNS>(sum, weights[j], further<BY_COLUMNS>(tile, 16 * j), true);
 }
 
+/* What is not seen has no probability: the power of -inf. Before the powers, or each would be a branch. */
+template <enum pass pass, int D>
+__device__ static void mask(float (&p)[WALKED / 2], const struct shared<D> *s, u32 at, const struct own &own)
+{
+#pragma unroll
+    for (int i = 0; i < WALKED / 2; i++) {
+        int half = i / 2 % 2, walked = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+        bool seen = pass == OF_ROWS ? sees(own.query[half], s->bounds[at][walked])
+                                    : sees(s->query[at][walked], own.bounds[half]);
+        p[i] = seen ? p[i] : -INFINITY;
+    }
+}
+
 /* Scores become probabilities, and products of dout and v their gradients. */
 template <enum pass pass, int D>
 __device__ static void take_scores(float (&p)[WALKED / 2], float (&ds)[WALKED / 2], const struct shared<D> *s, u32 at,
                                    const struct own &own, float scale)
 {
-    bool whole = s->whole[at] != 0;
     keep_in_place(p);
     keep_in_place(ds);
+    if (!s->whole[at])
+        mask<pass, D>(p, s, at, own);
 #pragma unroll
     for (int i = 0; i < WALKED / 2; i++) {
         int half = i / 2 % 2, walked = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
         struct statistics of_row = pass == OF_ROWS ? own.statistics[half] : s->statistics[at][walked];
-        bool seen = whole || (pass == OF_ROWS ? sees(own.query[half], s->bounds[at][walked])
-                                              : sees(s->query[at][walked], own.bounds[half]));
-        p[i] = seen ? exp2_approximate(p[i] * scale - of_row.lse) : 0.0f;
+        p[i] = exp2_approximate(p[i] * scale - of_row.lse);
         ds[i] = p[i] * (ds[i] - of_row.delta);
     }
 }
@@ -163,6 +175,17 @@ __device__ static void start_sums(struct sums<pass, D> *sums, const u32 (&of_p)[
         add_weighted_rows<D>(sums->of_b, of_p, walked->b[0]);
     add_weighted_rows<D>(sums->of_a, of_ds, walked->a[0]);
     warpgroup_commit();
+}
+
+/* Behind the wait for them. */
+template <enum pass pass, int D>
+__device__ static void keep_sums(struct sums<pass, D> *sums, u32 (&of_p)[WALKED / 16][4], u32 (&of_ds)[WALKED / 16][4])
+{
+    keep_in_place(sums->of_a);
+    keep_in_place(sums->of_b);
+    if (pass == OF_KEYS)
+        keep_in_place(of_p);
+    keep_in_place(of_ds);
 }
 
 template <enum pass pass, int D>
@@ -187,8 +210,7 @@ __device__ static void consume(struct sums<pass, D> *sums, struct shared<D> *s, 
         start_sums<pass, D>(sums, of_p, of_ds, &s->walked[at]);
         if (pass == OF_KEYS && D == 128) { /* there are not registers enough for both */
             warpgroup_wait<0>();
-            keep_in_place(sums->of_a);
-            keep_in_place(sums->of_b);
+            keep_sums(sums, of_p, of_ds);
         }
         advance<STAGES>(&next);
         mbarrier_wait(&s->full[next.at], next.turn);
@@ -196,13 +218,11 @@ __device__ static void consume(struct sums<pass, D> *sums, struct shared<D> *s, 
             break;
         start_scores<D>(p, ds, &s->kept[group], &s->walked[next.at]);
         warpgroup_wait<0>();
-        keep_in_place(sums->of_a);
-        keep_in_place(sums->of_b);
+        keep_sums(sums, of_p, of_ds);
         mbarrier_release(&s->empty[at]);
     }
     warpgroup_wait<0>();
-    keep_in_place(sums->of_a);
-    keep_in_place(sums->of_b);
+    keep_sums(sums, of_p, of_ds);
 }
 
 template <enum pass pass, int D>
@@ -211,10 +231,10 @@ __device__ static void store_sums(const struct backward &b, const struct sums<pa
     float scale = rsqrtf((float)b.heads.width);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        i64 at = first + 8 * half, column = blockIdx.y * b.heads.width;
+        i64 at = first + 8 * half, column = blockIdx.x * b.heads.width;
         if (at >= (pass == OF_KEYS ? b.of.keys : b.rows))
             continue;
-        bf16 *to = pass == OF_KEYS ? row_of<bf16>(b.dk, at) + column : head_row<bf16>(b.dq, b.heads, blockIdx.y, at);
+        bf16 *to = pass == OF_KEYS ? row_of<bf16>(b.dk, at) + column : head_row<bf16>(b.dq, b.heads, blockIdx.x, at);
         store_row<D>(to, (const float(&)[D / 8][4]) sums.of_a, half, b.heads.width, scale);
         if constexpr (pass == OF_KEYS)
             store_row<D>(row_of<bf16>(b.dv, at) + column, (const float(&)[D / 8][4]) sums.of_b, half, b.heads.width, 1);
@@ -238,7 +258,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     grid_wait();
 #ifdef WEFT_HOPPER
     DYNAMIC_SHARED(struct shared<D>, s);
-    i64 kept = (i64)(pass == OF_KEYS ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * BLOCK_KEPT;
+    i64 kept = (i64)(pass == OF_KEYS ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * BLOCK_KEPT;
     int warp = warp_of_block();
     if (threadIdx.x == 0)
         init_barriers<D>(s);
@@ -259,7 +279,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
             own.bounds[half] = bounds_of(b.of, first + 8 * half);
             continue;
         }
-        own.statistics[half] = statistics_of(b, blockIdx.y, first + 8 * half);
+        own.statistics[half] = statistics_of(b, blockIdx.x, first + 8 * half);
         own.query[half] = query_of(b, first + 8 * half);
     }
     consume<pass, D>(&sums, s, own, warp / 4, rsqrtf((float)b.heads.width) * LOG2_E);
@@ -272,7 +292,9 @@ template <enum pass pass, int D> static void launch_pass(struct device *device, 
 {
     i64 width = b.heads.width, bytes = round_up((i64)sizeof(struct shared<D>), TILE_ALIGNMENT);
     int group = (int)b.heads.group;
-    dim3 grid((unsigned)ceil_div(pass == OF_KEYS ? b.of.keys : b.rows, BLOCK_KEPT), (unsigned)b.heads.kv_count);
+    i64 tiles = ceil_div(pass == OF_KEYS ? b.of.keys : b.rows, BLOCK_KEPT);
+    require(tiles < 1 << 16, "attention_backward: %lld rows or keys", (long long)tiles * BLOCK_KEPT);
+    dim3 grid((unsigned)b.heads.kv_count, (unsigned)tiles); /* the longest of all heads first */
     CUDA_CHECK(cudaFuncSetAttribute((walk<pass, D>), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
     LAUNCH(device, (walk<pass, D>), grid, THREADS, bytes, b, map_of_heads(b.q, width, group, 64 / group),
            map_of_heads(b.dout, width, group, 64 / group), map_of_heads(b.k, width, 1, 64),

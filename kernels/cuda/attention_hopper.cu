@@ -3,7 +3,8 @@
 
 /* Flash attention's forward on Hopper (Dao et al. 2022; Shah et al. 2024): one warp finds the tiles of keys that are
  * seen and keeps the copy engine STAGES of them ahead, two warpgroups have 64 rows each. A warpgroup multiplies the
- * next tile's scores while the values of the tile before are added up, and softens the former meanwhile. */
+ * next tile's scores while the values of the tile before are added up, and softens the former meanwhile; the two take
+ * turns in beginning products, so that one multiplies while the other softens. */
 enum { CONSUMERS = 2, ROWS = 64 /* of a warpgroup */, BLOCK_ROWS = CONSUMERS * ROWS, KEYS = 128, STAGES = 2 };
 enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
 enum { WARPS = CONSUMER_THREADS / WARP_THREADS, CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40 };
@@ -120,12 +121,13 @@ __device__ static void start_values(float (&out)[D / 2], const u32 (&weights)[KE
  * before are worth by now. */
 template <int D> __device__ static float soften(struct state<D> *r, float (&x)[KEYS / 2], int half, float scale)
 {
-    float most = r->most[half], sum = 0;
+    float most = -INFINITY, sum = 0;
 #pragma unroll
     for (int i = 2 * half; i < KEYS / 2; i += 4)
-        most = fmaxf(most, fmaxf(x[i], x[i + 1]) * scale);
+        most = fmaxf(most, fmaxf(x[i], x[i + 1]));
     most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
     most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+    most = fmaxf(r->most[half], most * scale);
     float base = most == -INFINITY ? 0 : most, rescale = exp2_approximate(r->most[half] - base);
 #pragma unroll
     for (int i = 2 * half; i < KEYS / 2; i += 4)
@@ -152,11 +154,19 @@ __device__ static void take_scores(struct state<D> *r, float (&x)[KEYS / 2], flo
     factor[1] = soften<D>(r, x, 1, scale);
 }
 
+/* The barrier that says it is this warpgroup's turn. */
+__device__ static int turn_of(int group)
+{
+    return 1 + group;
+}
+
 template <int D> __device__ static void consume(struct state<D> *r, struct shared<D> *s, int group, float scale)
 {
     struct ring next = {0, 0}, before;
     float x[KEYS / 2], factor[2];
     u32 weights[KEYS / 16][4];
+    if (group == 1)
+        barrier_arrive_only(turn_of(0), CONSUMER_THREADS);
     mbarrier_wait(&s->q_full, 0);
     mbarrier_wait(&s->k_full[0], 0);
     if (s->whole[0] == NO_MORE)
@@ -165,29 +175,37 @@ template <int D> __device__ static void consume(struct state<D> *r, struct share
     warpgroup_wait<0>();
     take_scores<D>(r, x, factor, s, 0, scale);
     pack_factors(weights, x);
-    for (;;) {
-        before = next;
-        advance<STAGES>(&next);
-        mbarrier_wait(&s->k_full[next.at], next.turn);
-        if (s->whole[next.at] == NO_MORE)
-            break;
+    before = next;
+    advance<STAGES>(&next);
+    mbarrier_wait(&s->k_full[next.at], next.turn);
+    while (s->whole[next.at] != NO_MORE) {
+        struct ring after = next;
+        advance<STAGES>(&after);
+        barrier_sync(turn_of(group), CONSUMER_THREADS);
         start_scores<D>(x, s, group, next.at);
         mbarrier_wait(&s->v_full[before.at], before.turn);
         start_values<D>(r->out, weights, s, before.at);
+        barrier_arrive_only(turn_of(1 - group), CONSUMER_THREADS);
         warpgroup_wait<1>();
         take_scores<D>(r, x, factor, s, next.at, scale);
+        mbarrier_wait(&s->k_full[after.at],
+                      after.turn); /* here: nothing is moved past its loop, the next wait would be */
         warpgroup_wait<0>();
         keep_in_place(r->out);
+        keep_in_place(weights);
         mbarrier_release(&s->v_empty[before.at]);
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
             r->out[i] *= factor[i / 2 % 2];
         pack_factors(weights, x);
+        before = next;
+        next = after;
     }
     mbarrier_wait(&s->v_full[before.at], before.turn);
     start_values<D>(r->out, weights, s, before.at);
     warpgroup_wait<0>();
     keep_in_place(r->out);
+    keep_in_place(weights);
 }
 
 template <int D> __device__ static void store_rows(const struct attention &p, const struct state<D> &r, i64 first)

@@ -159,6 +159,16 @@ template <int N> __device__ inline void keep_in_place(float (&d)[N])
         asm volatile("" : "+f"(d[i])::"memory");
 #endif
 }
+/* Factors that a product takes from registers are its until it has been waited for (before CUDA 13.3 the compiler may
+ * use them anew at once). */
+template <int N> __device__ inline void keep_in_place(u32 (&a)[N][4])
+{
+#ifndef WEFT_EMULATED
+#pragma unroll
+    for (int i = 0; i < 4 * N; i++)
+        asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
+#endif
+}
 
 /* What thread t of a warpgroup has of d [64, N]: registers 4 j, 4 j + 1 are columns 8 j + t % 4 * 2 and the next of row
  * warp . 16 + lane / 4, registers 4 j + 2, 4 j + 3 those of that row + 8. As a: registers 0 .. 3 are two columns of k
