@@ -312,16 +312,50 @@ __device__ inline float block_max(float value)
 /* ---- Runs of neighbouring elements, read and written at once: kernels<T, N> with N = QUAD where every row of every
  * operand begins at a multiple of QUAD elements and has so many, N = 1 elsewhere (read activate.cu) ---- */
 enum { QUAD = 4 };
-template <typename T, int N> struct alignas(N * sizeof(T)) elements {
+template <typename T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) elements {
     T at[N];
 };
 template <int N, typename T> __device__ inline elements<T, N> load(const T *from)
 {
     return *(const elements<T, N> *)from;
 }
-template <typename T, int N> __device__ inline void store(T *to, elements<T, N> values)
+
+__device__ inline u32 bits_of(float value)
 {
-    *(elements<T, N> *)to = values;
+    return __float_as_uint(value);
+}
+__device__ inline u32 bits_of(bf16 value)
+{
+    return value;
+}
+__device__ inline u32 bits_of(u8 value)
+{
+    return value;
+}
+/* Elements from `first` on as one number, the first in its lowest bits. */
+template <typename Word, typename T, int N> __device__ inline Word word_of(const elements<T, N> &run, int first)
+{
+    Word word = 0;
+    for (int k = 0; k < (int)(sizeof(Word) / sizeof(T)); k++)
+        word |= (Word)bits_of(run.at[first + k]) << (int)(8 * sizeof(T)) * k;
+    return word;
+}
+typedef u32 word_of_4 __attribute__((may_alias));
+typedef u64 word_of_8 __attribute__((may_alias));
+typedef unsigned __int128 word_of_16 __attribute__((may_alias));
+/* As one number: the assignment of a struct becomes a store an element wherever nvcc's vectorizer gives up, each of
+ * them of 2 bytes in every 16. */
+template <typename T, int N> __device__ inline void store(T *to, const elements<T, N> &run)
+{
+    if constexpr (N == 1)
+        *to = run.at[0];
+    else if constexpr (N * sizeof(T) == 4)
+        *(word_of_4 *)to = word_of<u32>(run, 0);
+    else if constexpr (N * sizeof(T) == 8)
+        *(word_of_8 *)to = word_of<u64>(run, 0);
+    else
+        for (int i = 0; i < N; i += (int)(16 / sizeof(T)))
+            *(word_of_16 *)(to + i) = word_of<unsigned __int128>(run, i);
 }
 
 static inline bool array_in_quads(const void *data, i64 element_bytes, i64 columns)
