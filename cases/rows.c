@@ -6,6 +6,8 @@
 #define EPS 1e-5
 
 /* ---- rmsnorm: variant bit 0: no w ---- */
+static const struct op_shape norm_shapes[] = {{0, 3},   {1, 37},   {7, 37},   {130, 3}, {130, 8},
+                                              {60, 13}, {2, 1300}, {5, 2056}, {-1}};
 enum { NORM_X, NORM_W, NORM_Y, NORM_RSTD, NORM_B, NORM_SUM };
 
 static void setup_rmsnorm(struct op_run *run)
@@ -318,10 +320,11 @@ static double objective_activate(struct op_run *run)
 }
 
 const struct op_case row_cases[] = {
-    {"rmsnorm", 2, setup_rmsnorm, call_rmsnorm, reference_rmsnorm, .usual = {4096, 512}},
-    {"add_rmsnorm", 2, setup_add_rmsnorm, call_add_rmsnorm, reference_add_rmsnorm, .usual = {4096, 512}},
+    {"rmsnorm", 2, setup_rmsnorm, call_rmsnorm, reference_rmsnorm, .usual = {4096, 512}, .shapes = norm_shapes},
+    {"add_rmsnorm", 2, setup_add_rmsnorm, call_add_rmsnorm, reference_add_rmsnorm, .usual = {4096, 512},
+     .shapes = norm_shapes},
     {"rmsnorm_backward", 16, setup_rmsnorm_backward, call_rmsnorm_backward, .objective = objective_rmsnorm,
-     .usual = {4096, 512}},
+     .usual = {4096, 512}, .shapes = norm_shapes},
     {"rope", 4, setup_rope, call_rope, reference_rope, .usual = {4096, 64}},
     {"rope_cache", 2, setup_rope_cache, call_rope_cache, reference_rope_cache, .usual = {4096, 64}},
     {"swiglu", 1, setup_swiglu, call_swiglu, reference_swiglu, .usual = {4096, 1024}},
