@@ -6,6 +6,8 @@
 #define EPS 1e-5
 
 /* ---- rmsnorm: variant bit 0: no w ---- */
+static const struct op_shape norm_shapes[] = {{0, 3},   {1, 37},   {7, 37},   {130, 3}, {130, 8},
+                                              {60, 13}, {2, 1300}, {5, 2056}, {-1}};
 enum { NORM_X, NORM_W, NORM_Y, NORM_RSTD, NORM_B, NORM_SUM };
 
 static void setup_rmsnorm(struct op_run *run)
@@ -113,7 +115,7 @@ static double objective_rmsnorm(struct op_run *run)
     return sum;
 }
 
-/* ---- rope: three heads of `columns` pairs; bit 0: inverse, bit 1: all pairs turn by t ---- */
+/* ---- rope: five heads of `columns` pairs; bit 0: inverse, bit 1: all pairs turn by t ---- */
 enum { ROPE_X, ROPE_POSITIONS };
 
 static i64 rope_t_pairs(const struct op_run *run)
@@ -123,7 +125,7 @@ static i64 rope_t_pairs(const struct op_run *run)
 
 static void setup_rope(struct op_run *run)
 {
-    op_matrix(run, "x", UPDATED, run->rows, 6 * run->columns);
+    op_matrix(run, "x", UPDATED, run->rows, 10 * run->columns);
     op_array(run, "positions", INPUT, DTYPE_F32, run->rows * 3);
     for (i64 i = 0; i < run->rows * 3; i++)
         op_values(run, ROPE_POSITIONS)[i] = fabs(op_random(i, 1, 1)) * (i % 5 == 0 ? 60000 : 40);
@@ -131,12 +133,12 @@ static void setup_rope(struct op_run *run)
 
 static void call_rope(struct device *device, struct op_run *run)
 {
-    device->ops->rope(device, op_as_matrix(run, ROPE_X), op_data(run, ROPE_POSITIONS), 3, 1e4f, rope_t_pairs(run),
+    device->ops->rope(device, op_as_matrix(run, ROPE_X), op_data(run, ROPE_POSITIONS), 5, 1e4f, rope_t_pairs(run),
                       run->variant & 1);
 }
 
-/* The first three heads of rows of so many columns. */
-static void turn_by_hand(struct op_run *run, i64 columns, i64 t_pairs, bool inverse)
+/* The first heads of rows of so many columns. */
+static void turn_by_hand(struct op_run *run, i64 columns, i64 heads, i64 t_pairs, bool inverse)
 {
     i64 pairs = run->columns;
     for (i64 i = 0; i < run->rows; i++)
@@ -144,7 +146,7 @@ static void turn_by_hand(struct op_run *run, i64 columns, i64 t_pairs, bool inve
             i64 axis = j >= pairs - t_pairs ? 0 : j % 2 == 0 ? 1 : 2;
             double angle = op_values(run, ROPE_POSITIONS)[i * 3 + axis] * pow(1e4, -(double)j / (double)pairs);
             double c = cos(angle), s = inverse ? -sin(angle) : sin(angle);
-            for (i64 head = 0; head < 3; head++) {
+            for (i64 head = 0; head < heads; head++) {
                 double *x = op_values(run, ROPE_X) + i * columns + head * 2 * pairs + 2 * j, a = x[0], b = x[1];
                 x[0] = a * c - b * s;
                 x[1] = b * c + a * s;
@@ -154,7 +156,7 @@ static void turn_by_hand(struct op_run *run, i64 columns, i64 t_pairs, bool inve
 
 static void reference_rope(struct op_run *run)
 {
-    turn_by_hand(run, 6 * run->columns, rope_t_pairs(run), run->variant & 1);
+    turn_by_hand(run, 10 * run->columns, 5, rope_t_pairs(run), run->variant & 1);
 }
 
 /* ---- rope_cache: two heads of `columns` pairs and one of keys and values; bit 0: all pairs turn by t ---- */
@@ -196,7 +198,7 @@ static void call_rope_cache(struct device *device, struct op_run *run)
 static void reference_rope_cache(struct op_run *run)
 {
     i64 width = 2 * run->columns;
-    turn_by_hand(run, 4 * width, cache_t_pairs(run), false);
+    turn_by_hand(run, 4 * width, 3, cache_t_pairs(run), false);
     for (i64 i = 0; i < run->rows; i++) {
         i64 row = (i64)op_values(run, CACHE_INDEX)[i];
         const double *k = op_values(run, CACHE_X) + i * 4 * width + 2 * width;
@@ -318,10 +320,11 @@ static double objective_activate(struct op_run *run)
 }
 
 const struct op_case row_cases[] = {
-    {"rmsnorm", 2, setup_rmsnorm, call_rmsnorm, reference_rmsnorm, .usual = {4096, 512}},
-    {"add_rmsnorm", 2, setup_add_rmsnorm, call_add_rmsnorm, reference_add_rmsnorm, .usual = {4096, 512}},
+    {"rmsnorm", 2, setup_rmsnorm, call_rmsnorm, reference_rmsnorm, .usual = {4096, 512}, .shapes = norm_shapes},
+    {"add_rmsnorm", 2, setup_add_rmsnorm, call_add_rmsnorm, reference_add_rmsnorm, .usual = {4096, 512},
+     .shapes = norm_shapes},
     {"rmsnorm_backward", 16, setup_rmsnorm_backward, call_rmsnorm_backward, .objective = objective_rmsnorm,
-     .usual = {4096, 512}},
+     .usual = {4096, 512}, .shapes = norm_shapes},
     {"rope", 4, setup_rope, call_rope, reference_rope, .usual = {4096, 64}},
     {"rope_cache", 2, setup_rope_cache, call_rope_cache, reference_rope_cache, .usual = {4096, 64}},
     {"swiglu", 1, setup_swiglu, call_swiglu, reference_swiglu, .usual = {4096, 1024}},

@@ -197,7 +197,7 @@ static void micro_batches_add_up(void **state)
                             .batches = 3,
                             .length = 150,
                             .broken = 2};
-    check_way("accumulated, one update skipped", &way, 1, 0.26);
+    check_way("accumulated, one update skipped", &way, 1, 0.27);
 }
 
 static void layers_are_recomputed(void **state)

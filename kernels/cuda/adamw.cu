@@ -141,10 +141,7 @@ static __global__ void square_tiles(struct table table)
 static __global__ void add_tiles(double *sum, const double *partials, i64 count)
 {
     grid_wait();
-    double total = 0;
-    for (i64 i = threadIdx.x; i < count; i += blockDim.x)
-        total += partials[i];
-    total = block_sum(total);
+    double total = block_sum(sum_of<double>(threadIdx.x, count, blockDim.x, [=](i64 i) { return partials[i]; }));
     if (threadIdx.x == 0)
         sum[0] += total;
 }
@@ -155,7 +152,8 @@ extern "C" void cuda_sum_squares(struct device *device, double *sum, const struc
     if (table.tiles == 0)
         return;
     LAUNCH(device, square_tiles, (unsigned)table.tiles, BLOCK_THREADS, 0, table);
-    LAUNCH(device, add_tiles, 1, threads_for(table.tiles), 0, sum, table.partials, table.tiles);
+    LAUNCH(device, add_tiles, 1, table.tiles > BLOCK_THREADS ? 4 * BLOCK_THREADS : BLOCK_THREADS, 0, sum,
+           table.partials, table.tiles);
 }
 
 static __global__ void zero_parts(float *dw, const u8 *written, i64 slice)

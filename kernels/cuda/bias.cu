@@ -21,44 +21,34 @@ extern "C" void cuda_bias_add(struct device *device, struct matrix out, struct m
     LAUNCH_RUNS(device, in_quads(out, x), x.dtype, bias_elements, x.rows * x.columns, out, x, bias);
 }
 
-/* A warp of columns and a run of rows to a block, every LINES-th row to a thread. */
-enum { LINES = BLOCK_THREADS / WARP_THREADS, RUNS_MOST = 64, RUN_LEAST = 4 * LINES };
+/* Sums of runs of rows: a warp of columns and a run to a block, whose warps take the rows in turn. */
+enum { ALL_THREADS = 1024, RUNS_MOST = 64, RUN_LEAST = BLOCK_THREADS / 8 };
 
-template <typename T> static __global__ void sum_runs(float *partials, struct matrix x, i64 rows)
+template <typename T> static __global__ void sum_runs(float *out, struct matrix x, i64 rows, bool add)
 {
     grid_wait();
-    SHARED(float, sums, BLOCK_THREADS);
+    SHARED(float, sums, ALL_THREADS);
+    int lines = blockDim.x / WARP_THREADS;
     i64 column = (i64)blockIdx.x * WARP_THREADS + threadIdx.x % WARP_THREADS, begin = blockIdx.y * rows;
     i64 end = begin + rows < x.rows ? begin + rows : x.rows;
-    float sum = 0;
-    for (i64 row = begin + threadIdx.x / WARP_THREADS; row < end && column < x.columns; row += LINES)
-        sum += to_f32(row_of<T>(x, row)[column]);
+    float sum = sum_of<float>(begin + threadIdx.x / WARP_THREADS, column < x.columns ? end : begin, lines,
+                              [=](i64 row) { return to_f32(row_of<T>(x, row)[column]); });
     sums[threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.x >= WARP_THREADS || column >= x.columns)
         return;
-    for (int line = 1; line < LINES; line++)
+    for (int line = 1; line < lines; line++)
         sum += sums[line * WARP_THREADS + threadIdx.x];
-    partials[blockIdx.y * x.columns + column] = sum;
-}
-
-static __global__ void add_partials(float *out, const float *partials, i64 count, i64 columns, bool add)
-{
-    grid_wait();
-    GRID_STRIDE(column, columns)
-    {
-        float sum = 0;
-        for (i64 i = 0; i < count; i++)
-            sum += partials[i * columns + column];
-        out[column] = add ? out[column] + sum : sum;
-    }
+    float *to = out + blockIdx.y * x.columns + column;
+    *to = add ? *to + sum : sum;
 }
 
 extern "C" void cuda_add_partials(struct device *device, float *out, const float *partials, i64 count, i64 columns,
                                   bool add)
 {
+    struct matrix x = matrix_of((void *)partials, DTYPE_F32, count, columns);
     if (columns > 0)
-        LAUNCH(device, add_partials, blocks_for(columns), BLOCK_THREADS, 0, out, partials, count, columns, add);
+        LAUNCH(device, sum_runs<float>, (unsigned)ceil_div(columns, WARP_THREADS), ALL_THREADS, 0, out, x, count, add);
 }
 
 extern "C" void cuda_column_sums(struct device *device, struct matrix out, struct matrix x, bool add)
@@ -71,6 +61,6 @@ extern "C" void cuda_column_sums(struct device *device, struct matrix out, struc
     require(count * x.columns * 4 <= handles->workspace_bytes, "column_sums: %lld columns", (long long)x.columns);
     dim3 grid((unsigned)ceil_div(x.columns, WARP_THREADS), (unsigned)count);
     if (count > 0 && x.columns > 0)
-        LAUNCH_BY_DTYPE(device, x.dtype, sum_runs, grid, BLOCK_THREADS, 0, partials, x, rows);
+        LAUNCH_BY_DTYPE(device, x.dtype, sum_runs, grid, BLOCK_THREADS, 0, partials, x, rows, false);
     cuda_add_partials(device, (float *)out.data, partials, count, x.columns, add);
 }

@@ -2,18 +2,10 @@
 
 enum { WARPS = 8 };
 
-/* Columns that one load or store moves: 16 bytes where every row begins at a multiple of them, else one element. */
-template <typename T, int count> struct alignas(sizeof(T) * count < 16 ? sizeof(T) * count : 16) columns_of {
-    T at[count];
-};
+/* Whether every row begins at a multiple of 16 bytes and ends at one: a load moves so many. */
 template <typename T> __device__ static bool is_vector(struct matrix m)
 {
     return ((uintptr_t)m.data | (uintptr_t)(m.stride * sizeof(T)) | (uintptr_t)(m.columns * sizeof(T))) % 16 == 0;
-}
-/* A run of columns of a row that is a block's. */
-template <typename T, int count>
-__device__ static struct columns_of<T, count> *columns_at(struct matrix m, i64 row, i64 column) {
-    return (struct columns_of<T, count> *)(row_of<T>(m, row) + column);
 }
 
 struct combining {
@@ -24,30 +16,30 @@ struct combining {
     i64 k_max;
 };
 
-template <typename T, int count>
+template <typename T, int N>
 __device__ static void add_columns(float *sum, struct matrix from, i64 row, i64 column, float weight)
 {
-    struct columns_of<T, count> x = *columns_at<T, count>(from, row, column);
+    elements<T, N> x = load<N>(row_of<T>(from, row) + column);
 #pragma unroll
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < N; i++)
         sum[i] += weight * to_f32(x.at[i]);
 }
 
-template <typename Out, typename T, int count> __device__ static void combine_row(const struct combining &c, i64 row)
+template <typename Out, typename T, int N> __device__ static void combine_row(const struct combining &c, i64 row)
 {
-    for (i64 column = (i64)threadIdx.x * count; column < c.out.columns; column += (i64)blockDim.x * count) {
-        float sum[count] = {};
-        struct columns_of<Out, count> out;
+    for (i64 column = (i64)threadIdx.x * N; column < c.out.columns; column += (i64)blockDim.x * N) {
+        float sum[N] = {};
+        elements<Out, N> out;
         for (const struct matrix &other : c.others)
             if (other.data)
-                add_columns<Out, count>(sum, other, row, column, 1);
+                add_columns<Out, N>(sum, other, row, column, 1);
         for (i64 a = row * c.k_max; a < (row + 1) * c.k_max; a++)
             if (c.slot[a] >= 0)
-                add_columns<T, count>(sum, c.y, c.slot[a], column, c.weights ? c.weights[a] : 1);
+                add_columns<T, N>(sum, c.y, c.slot[a], column, c.weights ? c.weights[a] : 1);
 #pragma unroll
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < N; i++)
             out.at[i] = from_f32<Out>(sum[i]);
-        *columns_at<Out, count>(c.out, row, column) = out;
+        store(row_of<Out>(c.out, row) + column, out);
     }
 }
 
@@ -75,24 +67,46 @@ extern "C" void cuda_combine(struct device *device, struct matrix out, struct ma
             (long long)b.columns);
     struct combining c = {out, y, {}, {a, b}, slot, NULL, NULL, weights, NULL, k_max};
     if (out.rows > 0)
-        LAUNCH_BY_DTYPES(device, out.dtype, y.dtype, combine_rows, (unsigned)out.rows, threads_for(out.columns / 4), 0,
-                         c);
+        LAUNCH_BY_DTYPES(device, out.dtype, y.dtype, combine_rows, (unsigned)out.rows,
+                         threads_for(out.columns * dtype_bytes(y.dtype) / 16), 0, c);
+}
+
+/* Row `to` by a warp: row `from` of x, or zeros where that is -1. */
+template <typename T, int N> __device__ static void move_runs(struct matrix out, struct matrix x, i64 to, i64 from)
+{
+    enum { STEP = WARP_THREADS * N, AT_ONCE = 4 };
+    for (i64 first = threadIdx.x % WARP_THREADS * N; first < out.columns; first += AT_ONCE * STEP) {
+        elements<T, N> runs[AT_ONCE] = {};
+        for (int i = 0; i < AT_ONCE; i++)
+            if (from >= 0 && first + i * STEP < out.columns)
+                runs[i] = load<N>(row_of<T>(x, from) + first + i * STEP);
+        for (int i = 0; i < AT_ONCE; i++)
+            if (first + i * STEP < out.columns)
+                store(row_of<T>(out, to) + first + i * STEP, runs[i]);
+    }
+}
+template <typename T> __device__ static void move_row(struct matrix out, struct matrix x, i64 to, i64 from)
+{
+    if (is_vector<T>(out) && is_vector<T>(x))
+        move_runs<T, 16 / sizeof(T)>(out, x, to, from);
+    else
+        move_runs<T, 1>(out, x, to, from);
 }
 
 /* dy = weight . dout of one assignment by a warp; returns dout . y. */
-template <typename T, int count>
+template <typename T, int N>
 __device__ static float backward_row(const struct combining &c, i64 position, i64 slot, float weight)
 {
     float dot = 0;
-    for (i64 column = threadIdx.x % WARP_THREADS * count; column < c.y.columns; column += WARP_THREADS * count) {
-        struct columns_of<T, count> d = *columns_at<T, count>(c.dout, position, column),
-                                    y = *columns_at<T, count>(c.y, slot, column), out;
+    for (i64 column = threadIdx.x % WARP_THREADS * N; column < c.y.columns; column += WARP_THREADS * N) {
+        elements<T, N> d = load<N>(row_of<T>(c.dout, position) + column);
+        elements<T, N> y = load<N>(row_of<T>(c.y, slot) + column), out;
 #pragma unroll
-        for (int i = 0; i < count; i++) {
+        for (int i = 0; i < N; i++) {
             out.at[i] = from_f32<T>(weight * to_f32(d.at[i]));
             dot += to_f32(d.at[i]) * to_f32(y.at[i]);
         }
-        *columns_at<T, count>(c.out, slot, column) = out;
+        store(row_of<T>(c.out, slot) + column, out);
     }
     return warp_sum(dot);
 }
@@ -120,8 +134,7 @@ template <typename T> static __global__ void backward_rows(struct combining c)
     }
     i64 row = at - assignments;
     if (row < *c.rows && c.source[row] < 0)
-        for (i64 i = threadIdx.x % WARP_THREADS; i < c.out.columns; i += WARP_THREADS)
-            row_of<T>(c.out, row)[i] = 0;
+        move_row<T>(c.out, c.out, row, -1);
 }
 
 extern "C" void cuda_combine_backward(struct device *device, struct matrix dy, float *dweights, struct matrix dout,
@@ -139,24 +152,14 @@ extern "C" void cuda_combine_backward(struct device *device, struct matrix dy, f
         LAUNCH_BY_DTYPE(device, y.dtype, backward_rows, (unsigned)ceil_div(warps, WARPS), WARPS * WARP_THREADS, 0, c);
 }
 
-template <typename T, int count> __device__ static void move_row(struct matrix out, struct matrix x, i64 to, i64 from)
-{
-    for (i64 column = (i64)threadIdx.x * count; column < x.columns; column += (i64)blockDim.x * count)
-        *columns_at<T, count>(out, to, column) =
-            from < 0 ? columns_of<T, count>{} : *columns_at<T, count>(x, from, column);
-}
-
-/* One block a row of the bound. */
+/* A warp a row of the bound. */
 template <typename T>
 static __global__ void dispatch_rows(struct matrix out, struct matrix x, const i32 *source, const i32 *rows)
 {
     grid_wait();
-    if (blockIdx.x >= (unsigned)*rows)
-        return;
-    if (is_vector<T>(out) && is_vector<T>(x))
-        move_row<T, 16 / sizeof(T)>(out, x, blockIdx.x, source[blockIdx.x]);
-    else
-        move_row<T, 1>(out, x, blockIdx.x, source[blockIdx.x]);
+    i64 row = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS;
+    if (row < *rows)
+        move_row<T>(out, x, row, source[row]);
 }
 
 extern "C" void cuda_dispatch(struct device *device, struct matrix out, struct matrix x, const i32 *source,
@@ -164,5 +167,7 @@ extern "C" void cuda_dispatch(struct device *device, struct matrix out, struct m
 {
     require(out.columns == x.columns && out.dtype == x.dtype, "dispatch: [%lld,%lld] from [%lld,%lld]",
             (long long)out.rows, (long long)out.columns, (long long)x.rows, (long long)x.columns);
-    LAUNCH_ROWS(device, out.dtype, dispatch_rows, out.rows, out.columns / 4, out, x, source, rows);
+    if (out.rows > 0)
+        LAUNCH_BY_DTYPE(device, out.dtype, dispatch_rows, (unsigned)ceil_div(out.rows, WARPS), WARPS * WARP_THREADS, 0,
+                        out, x, source, rows);
 }

@@ -1,14 +1,21 @@
 #include "kernels/cuda/cuda.h"
 
-template <typename Out, typename In>
+template <typename Out, typename In, int N>
 static __global__ void copy_elements(struct matrix out, struct matrix x, float scale, bool add)
 {
     grid_wait();
-    ELEMENTS(at, x.rows, x.columns)
+    RUNS(N, at, column, x.rows, x.columns)
     {
-        Out *to = row_of<Out>(out, at.row) + at.column;
-        float value = scale * to_f32(row_of<In>(x, at.row)[at.column]);
-        *to = from_f32<Out>(add ? to_f32(*to) + value : value);
+        Out *to = row_of<Out>(out, at.row) + column;
+        elements<In, N> from = load<N>(row_of<In>(x, at.row) + column);
+        elements<Out, N> values = {};
+        if (add)
+            values = load<N>(to);
+        for (int k = 0; k < N; k++) {
+            float value = scale * to_f32(from.at[k]);
+            values.at[k] = from_f32<Out>(add ? to_f32(values.at[k]) + value : value);
+        }
+        store(to, values);
     }
 }
 
@@ -16,18 +23,21 @@ extern "C" void cuda_copy(struct device *device, struct matrix out, struct matri
 {
     require(out.rows == x.rows && out.columns == x.columns, "copy: [%lld,%lld] from [%lld,%lld]", (long long)out.rows,
             (long long)out.columns, (long long)x.rows, (long long)x.columns);
+    bool quads = in_quads(out, x);
     if (x.rows * x.columns > 0)
-        LAUNCH_BY_DTYPES(device, out.dtype, x.dtype, copy_elements, blocks_for(x.rows * x.columns), BLOCK_THREADS, 0,
-                         out, x, scale, add);
+        LAUNCH_RUNS_BY_DTYPES(device, quads, out.dtype, x.dtype, copy_elements,
+                              blocks_for(x.rows * x.columns / (quads ? QUAD : 1)), BLOCK_THREADS, out, x, scale, add);
 }
 
-template <typename T> static __global__ void add_elements(struct matrix out, struct matrix a, struct matrix b)
+template <typename T, int N> static __global__ void add_elements(struct matrix out, struct matrix a, struct matrix b)
 {
     grid_wait();
-    ELEMENTS(at, a.rows, a.columns)
+    RUNS(N, at, column, a.rows, a.columns)
     {
-        float sum = to_f32(row_of<T>(a, at.row)[at.column]) + to_f32(row_of<T>(b, at.row)[at.column]);
-        row_of<T>(out, at.row)[at.column] = from_f32<T>(sum);
+        elements<T, N> sum = load<N>(row_of<T>(a, at.row) + column), other = load<N>(row_of<T>(b, at.row) + column);
+        for (int k = 0; k < N; k++)
+            sum.at[k] = from_f32<T>(to_f32(sum.at[k]) + to_f32(other.at[k]));
+        store(row_of<T>(out, at.row) + column, sum);
     }
 }
 
@@ -37,7 +47,7 @@ extern "C" void cuda_add(struct device *device, struct matrix out, struct matrix
                 out.dtype == a.dtype && b.dtype == a.dtype,
             "add: [%lld,%lld] from [%lld,%lld] and [%lld,%lld]", (long long)out.rows, (long long)out.columns,
             (long long)a.rows, (long long)a.columns, (long long)b.rows, (long long)b.columns);
-    LAUNCH_ELEMENTS(device, a.dtype, add_elements, a.rows * a.columns, out, a, b);
+    LAUNCH_RUNS(device, in_quads(out, a, b), a.dtype, add_elements, a.rows * a.columns, out, a, b);
 }
 
 extern "C" void cuda_zero(struct device *device, void *data, i64 bytes)

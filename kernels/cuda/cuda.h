@@ -83,7 +83,7 @@ extern const struct recorder cuda_recorder;                 /* graph.c */
 struct cuda_products *cuda_products_open(void);
 void cuda_products_close(struct cuda_products *products);
 size_t cuda_products_version(void); /* cuBLASLt's, opened by the first call; 0 and a message: it is not to be had */
-/* out[c] (+)= the sum over rows of partials [count, columns], in their order (bias.cu). */
+/* out[c] (+)= the sum over rows of partials [count, columns] (bias.cu). */
 void cuda_add_partials(struct device *device, float *out, const float *partials, i64 count, i64 columns, bool add);
 #ifdef __cplusplus
 }
@@ -309,19 +309,100 @@ __device__ inline float block_max(float value)
     return block_combine(value, -INFINITY, larger());
 }
 
+/* Of value(i) for i = first, first + step, ... below end, by one thread in that order: as many are read before one is
+ * added as hide how long a read takes. */
+template <typename T, typename Value> __device__ inline T sum_of(i64 first, i64 end, i64 step, Value value)
+{
+    enum { AHEAD = 8 };
+    T sum = 0, values[AHEAD];
+    for (; first < end; first += AHEAD * step) {
+        for (int i = 0; i < AHEAD; i++)
+            values[i] = first + i * step < end ? value(first + i * step) : 0;
+        for (int i = 0; i < AHEAD; i++)
+            sum += values[i];
+    }
+    return sum;
+}
+
 /* ---- Runs of neighbouring elements, read and written at once: kernels<T, N> with N = QUAD where every row of every
  * operand begins at a multiple of QUAD elements and has so many, N = 1 elsewhere (read activate.cu) ---- */
 enum { QUAD = 4 };
-template <typename T, int N> struct alignas(N * sizeof(T)) elements {
+template <typename T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) elements {
     T at[N];
 };
 template <int N, typename T> __device__ inline elements<T, N> load(const T *from)
 {
     return *(const elements<T, N> *)from;
 }
-template <typename T, int N> __device__ inline void store(T *to, elements<T, N> values)
+
+__device__ inline u32 bits_of(float value)
 {
-    *(elements<T, N> *)to = values;
+    return __float_as_uint(value);
+}
+template <typename T> __device__ inline u32 bits_of(T value)
+{
+    return value;
+}
+template <typename T> __device__ inline T from_bits(u32 bits)
+{
+    return (T)bits;
+}
+template <> __device__ inline float from_bits<float>(u32 bits)
+{
+    return __uint_as_float(bits);
+}
+
+/* A run of up to 16 bytes as one number, its first element in the lowest bits. Where a run may be missing, or many are
+ * under way, it is kept so until it is used: nvcc takes elements apart where they are read, and waits for them there.
+ */
+template <int bytes> struct number_of_bytes;
+#define NUMBER_OF(bytes, number)                                                                                       \
+    template <> struct number_of_bytes<bytes> {                                                                        \
+        typedef number type __attribute__((may_alias));                                                                \
+    };
+NUMBER_OF(1, u8)
+NUMBER_OF(2, u16)
+NUMBER_OF(4, u32)
+NUMBER_OF(8, u64)
+NUMBER_OF(16, unsigned __int128)
+#undef NUMBER_OF
+template <typename T, int N> using packed = typename number_of_bytes<N * sizeof(T)>::type;
+
+template <int N, typename T> __device__ inline packed<T, N> load_packed(const T *from)
+{
+    return *(const packed<T, N> *)from;
+}
+template <typename T, int N> __device__ inline packed<T, N> pack(const elements<T, N> &run)
+{
+    packed<T, N> number = 0;
+    for (int k = 0; k < N; k++)
+        number |= (packed<T, N>)bits_of(run.at[k]) << (int)(8 * sizeof(T)) * k;
+    return number;
+}
+template <typename T, int N> __device__ inline elements<T, N> unpack(packed<T, N> number)
+{
+    elements<T, N> run;
+    for (int k = 0; k < N; k++)
+        run.at[k] = from_bits<T>((u32)(number >> (int)(8 * sizeof(T)) * k));
+    return run;
+}
+
+/* As numbers: the assignment of a struct becomes a store an element wherever nvcc's vectorizer gives up, each of them
+ * of 2 bytes in every 16. */
+template <typename T, int N> __device__ inline void store(T *to, const elements<T, N> &run)
+{
+    if constexpr (N * sizeof(T) > 16) {
+        const int half = N / 2;
+        elements<T, half> first, second;
+        for (int k = 0; k < half; k++) {
+            first.at[k] = run.at[k];
+            second.at[k] = run.at[half + k];
+        }
+        store(to, first);
+        store(to + half, second);
+    } else {
+        *(packed<T, N> *)to = pack(run);
+    }
 }
 
 static inline bool array_in_quads(const void *data, i64 element_bytes, i64 columns)

@@ -1,30 +1,120 @@
 #include "kernels/cuda/cuda.h"
 
-__device__ static float weight_of(struct matrix w, i64 column)
+/* A block has a row, or one row after the other, and a thread HELD runs of it in registers: a part of the row. What
+ * stands in a part is all under way before the first of it is used, and a row that is one part is read once. */
+enum { HELD = 2, BLOCKS_MOST = 1024 /* of the gradient, each with its own sums of the weight's */, ROWS_LEAST = 4 };
+
+template <typename T, int N> struct part {
+    packed<T, N> runs[HELD];
+};
+template <int N> __device__ static i64 part_columns(void)
 {
-    return w.data ? element_of(w, 0, column) : 1.0f;
+    return (i64)HELD * blockDim.x * N;
+}
+/* This thread's first column of each part of a row. */
+#define PARTS(N, first, columns) for (i64 first = threadIdx.x * (N); first < (columns); first += part_columns<N>())
+
+/* Zeros behind the last column. */
+template <typename T, int N> __device__ static part<T, N> load_part(struct matrix m, i64 row, i64 first)
+{
+    struct part<T, N> part;
+    for (int i = 0; i < HELD; i++) {
+        i64 column = first + i * (i64)blockDim.x * N;
+        part.runs[i] = m.data && column < m.columns ? load_packed<N>(row_of<T>(m, row) + column) : 0;
+    }
+    return part;
+}
+template <typename T, int N>
+__device__ static void store_part(struct matrix m, i64 row, i64 first, const struct part<T, N> &part)
+{
+    for (int i = 0; i < HELD; i++) {
+        i64 column = first + i * (i64)blockDim.x * N;
+        if (column < m.columns)
+            *(packed<T, N> *)(row_of<T>(m, row) + column) = part.runs[i];
+    }
 }
 
-/* One block a row. With b, x + b is written to sum and read from there. */
-template <typename T>
+/* Of either dtype, or none. */
+template <int N> __device__ static part<float, N> load_weights(struct matrix w, i64 first)
+{
+    if (w.dtype != DTYPE_BF16)
+        return load_part<float, N>(w, 0, first);
+    struct part<bf16, N> narrow = load_part<bf16, N>(w, 0, first);
+    struct part<float, N> part;
+    for (int i = 0; i < HELD; i++)
+        part.runs[i] = narrow.runs[i];
+    return part;
+}
+template <int N>
+__device__ static elements<float, N> weights_of(struct matrix w, const struct part<float, N> &part, int i)
+{
+    elements<float, N> wide = unpack<float, N>(part.runs[i]);
+    elements<bf16, N> narrow = unpack<bf16, N>((packed<bf16, N>)part.runs[i]);
+    for (int k = 0; k < N; k++)
+        wide.at[k] = !w.data ? 1 : w.dtype == DTYPE_BF16 ? to_f32(narrow.at[k]) : wide.at[k];
+    return wide;
+}
+
+template <typename T, int N> __device__ static void add_part(struct part<T, N> *to, const struct part<T, N> &other)
+{
+    for (int i = 0; i < HELD; i++) {
+        elements<T, N> run = unpack<T, N>(to->runs[i]), added = unpack<T, N>(other.runs[i]);
+        for (int k = 0; k < N; k++)
+            run.at[k] = from_f32<T>(to_f32(run.at[k]) + to_f32(added.at[k]));
+        to->runs[i] = pack(run);
+    }
+}
+template <typename T, int N> __device__ static float squares_of(const struct part<T, N> &part)
+{
+    float sum = 0;
+    for (int i = 0; i < HELD; i++) {
+        elements<T, N> run = unpack<T, N>(part.runs[i]);
+        for (int k = 0; k < N; k++)
+            sum += to_f32(run.at[k]) * to_f32(run.at[k]);
+    }
+    return sum;
+}
+
+/* With b, x + b is written to sum. */
+template <typename T, int N>
 static __global__ void normalize(struct matrix y, float *rstd, struct matrix sum, struct matrix x, struct matrix b,
                                  struct matrix w, float eps)
 {
     grid_wait();
     i64 row = blockIdx.x;
-    const T *from = b.data ? row_of<T>(sum, row) : row_of<T>(x, row);
+    struct part<T, N> from = {
+    };
+    struct part<float, N> weights = {
+    };
     float squares = 0;
-    COLUMNS(i, x.columns)
+    PARTS(N, first, x.columns)
     {
+        from = load_part<T, N>(x, row, first);
+        struct part<T, N> added = load_part<T, N>(b, row, first);
+        weights = load_weights<N>(w, first);
         if (b.data)
-            row_of<T>(sum, row)[i] = from_f32<T>(to_f32(row_of<T>(x, row)[i]) + to_f32(row_of<T>(b, row)[i]));
-        squares += to_f32(from[i]) * to_f32(from[i]);
+            add_part(&from, added);
+        store_part(sum, row, first, from);
+        squares += squares_of(from);
     }
     float r = 1.0f / sqrtf(block_sum(squares) / (float)x.columns + eps);
     if (threadIdx.x == 0)
         rstd[row] = r;
-    COLUMNS(i, x.columns)
-    row_of<T>(y, row)[i] = from_f32<T>(weight_of(w, i) * to_f32(from_f32<T>(to_f32(from[i]) * r)));
+    PARTS(N, first, x.columns)
+    {
+        if (x.columns > part_columns<N>()) {
+            from = load_part<T, N>(b.data ? sum : x, row, first);
+            weights = load_weights<N>(w, first);
+        }
+        for (int i = 0; i < HELD; i++) {
+            elements<T, N> run = unpack<T, N>(from.runs[i]);
+            elements<float, N> weight = weights_of(w, weights, i);
+            for (int k = 0; k < N; k++)
+                run.at[k] = from_f32<T>(weight.at[k] * to_f32(from_f32<T>(to_f32(run.at[k]) * r)));
+            from.runs[i] = pack(run);
+        }
+        store_part(y, row, first, from);
+    }
 }
 
 static void run(struct device *device, struct matrix y, float *rstd, struct matrix sum, struct matrix x,
@@ -33,7 +123,8 @@ static void run(struct device *device, struct matrix y, float *rstd, struct matr
     require(y.rows == x.rows && y.columns == x.columns && y.dtype == x.dtype && (!w.data || w.columns == x.columns),
             "rmsnorm: [%lld,%lld] from [%lld,%lld]", (long long)y.rows, (long long)y.columns, (long long)x.rows,
             (long long)x.columns);
-    LAUNCH_ROWS(device, x.dtype, normalize, x.rows, x.columns, y, rstd, sum, x, b, w, eps);
+    LAUNCH_ROWS_OF_RUNS(device, in_quads(y, sum, x, b, w), x.dtype, normalize, x.rows, ceil_div(x.columns, HELD), y,
+                        rstd, sum, x, b, w, eps);
 }
 
 extern "C" void cuda_rmsnorm(struct device *device, struct matrix y, float *rstd, struct matrix x, struct matrix w,
@@ -53,52 +144,93 @@ extern "C" void cuda_add_rmsnorm(struct device *device, struct matrix sum, struc
     run(device, y, rstd, sum, a, b, w, eps);
 }
 
-/* With g = w . dy and n = x . r: dx = r (g - n mean(g n)). One block a row. */
-template <typename T>
-static __global__ void backward_rows(struct matrix dx, struct matrix dy, struct matrix x, struct matrix w,
-                                     const float *rstd, bool add)
+struct norm_gradient {
+    struct matrix dx, dy, x, w;
+    struct matrix partials; /* of dw, a row for each block; no data: not wanted */
+    const float *rstd;
+    i64 rows; /* a block */
+    bool add; /* to dx */
+};
+
+/* The operands of a part. */
+template <typename T, int N> struct operands {
+    struct part<T, N> dy, x, dx;
+    struct part<float, N> w;
+    float r;
+};
+template <typename T, int N>
+__device__ static operands<T, N> load_operands(const struct norm_gradient &g, i64 row, i64 first)
 {
-    grid_wait();
-    i64 row = blockIdx.x;
-    const T *d = row_of<T>(dy, row), *from = row_of<T>(x, row);
-    T *to = row_of<T>(dx, row);
-    float r = rstd[row], sum = 0;
-    COLUMNS(i, x.columns)
-    sum += to_f32(d[i]) * weight_of(w, i) * to_f32(from[i]);
-    float mean = r * block_sum(sum) / (float)x.columns;
-    COLUMNS(i, x.columns)
-    {
-        float g = r * (to_f32(d[i]) * weight_of(w, i) - to_f32(from[i]) * r * mean);
-        to[i] = from_f32<T>(add ? to_f32(to[i]) + g : g);
-    }
+    operands<T, N> at = {load_part<T, N>(g.dy, row, first), load_part<T, N>(g.x, row, first)};
+    at.w = load_weights<N>(g.w, first);
+    if (g.add)
+        at.dx = load_part<T, N>(g.dx, row, first);
+    at.r = g.rstd[row];
+    return at;
 }
 
-/* dw = sum over rows of dy . n: a block takes BLOCK_THREADS columns of one run of rows. */
-template <typename T>
-static __global__ void weight_partials(float *partials, struct matrix dy, struct matrix x, const float *rstd, i64 rows)
+template <typename T, int N>
+__device__ static float dot_of(const struct operands<T, N> &at, const struct norm_gradient &g)
 {
-    grid_wait();
-    i64 column = (i64)blockIdx.x * BLOCK_THREADS + threadIdx.x, begin = blockIdx.y * rows;
-    i64 end = begin + rows < x.rows ? begin + rows : x.rows;
     float sum = 0;
-    if (column >= x.columns)
-        return;
-    for (i64 row = begin; row < end; row++)
-        sum += to_f32(row_of<T>(dy, row)[column]) * (to_f32(row_of<T>(x, row)[column]) * rstd[row]);
-    partials[blockIdx.y * x.columns + column] = sum;
+    for (int i = 0; i < HELD; i++) {
+        elements<T, N> dy = unpack<T, N>(at.dy.runs[i]), x = unpack<T, N>(at.x.runs[i]);
+        elements<float, N> w = weights_of(g.w, at.w, i);
+        for (int k = 0; k < N; k++)
+            sum += to_f32(dy.at[k]) * w.at[k] * to_f32(x.at[k]);
+    }
+    return sum;
 }
 
-static void backward_weights(struct device *device, struct matrix dw, struct matrix dy, struct matrix x,
-                             const float *rstd, bool add)
+/* With g = w . dy and n = x . r: dx = r (g - n mean(g n)), and sums += dy . n. */
+template <typename T, int N>
+__device__ static part<T, N> derive(const struct operands<T, N> &at, struct part<float, N> *sums,
+                                    const struct norm_gradient &g, float mean)
 {
-    struct cuda_handles *handles = cuda_handles_of(device);
-    float *partials = (float *)handles->workspace;
-    i64 rows = max_i64(32, ceil_div(x.rows, 64)), count = ceil_div(x.rows, rows);
-    require(count * x.columns * 4 <= handles->workspace_bytes, "rmsnorm_backward: %lld columns", (long long)x.columns);
-    dim3 grid((unsigned)ceil_div(x.columns, BLOCK_THREADS), (unsigned)count);
-    if (count > 0)
-        LAUNCH_BY_DTYPE(device, x.dtype, weight_partials, grid, BLOCK_THREADS, 0, partials, dy, x, rstd, rows);
-    cuda_add_partials(device, (float *)dw.data, partials, count, x.columns, add);
+    struct part<T, N> out;
+    for (int i = 0; i < HELD; i++) {
+        elements<T, N> dy = unpack<T, N>(at.dy.runs[i]), x = unpack<T, N>(at.x.runs[i]);
+        elements<T, N> dx = unpack<T, N>(at.dx.runs[i]);
+        elements<float, N> w = weights_of(g.w, at.w, i), sum = unpack<float, N>(sums->runs[i]);
+        for (int k = 0; k < N; k++) {
+            float n = to_f32(x.at[k]) * at.r, own = at.r * (to_f32(dy.at[k]) * w.at[k] - n * mean);
+            sum.at[k] += to_f32(dy.at[k]) * n;
+            dx.at[k] = from_f32<T>(g.add ? to_f32(dx.at[k]) + own : own);
+        }
+        out.runs[i] = pack(dx);
+        sums->runs[i] = pack(sum);
+    }
+    return out;
+}
+
+/* A block a run of rows. Where a row is one part, sums of dw stay in registers, else they lie in partials meanwhile. */
+template <typename T, int N> static __global__ void backward_rows(struct norm_gradient g)
+{
+    grid_wait();
+    i64 begin = blockIdx.x * g.rows, end = begin + g.rows < g.x.rows ? begin + g.rows : g.x.rows, columns = g.x.columns;
+    bool whole = columns <= part_columns<N>();
+    operands<T, N> at = {};
+    struct part<float, N> sums = {
+    };
+    for (i64 row = begin; row < end; row++) {
+        float dot = 0;
+        PARTS(N, first, columns)
+        {
+            at = load_operands<T, N>(g, row, first);
+            dot += dot_of(at, g);
+        }
+        float mean = at.r * block_sum(dot) / (float)columns;
+        PARTS(N, first, columns)
+        {
+            if (!whole) {
+                at = load_operands<T, N>(g, row, first);
+                sums = row > begin ? load_part<float, N>(g.partials, blockIdx.x, first) : part<float, N>{};
+            }
+            store_part(g.dx, row, first, derive(at, &sums, g, mean));
+            if (!whole || row == end - 1)
+                store_part(g.partials, blockIdx.x, first, sums);
+        }
+    }
 }
 
 extern "C" void cuda_rmsnorm_backward(struct device *device, struct matrix dx, struct matrix dw, struct matrix dy,
@@ -109,7 +241,13 @@ extern "C" void cuda_rmsnorm_backward(struct device *device, struct matrix dx, s
                 (!dw.data || (dw.columns == x.columns && dw.dtype == DTYPE_F32)),
             "rmsnorm_backward: dx [%lld,%lld], dy [%lld,%lld], x [%lld,%lld]", (long long)dx.rows,
             (long long)dx.columns, (long long)dy.rows, (long long)dy.columns, (long long)x.rows, (long long)x.columns);
-    LAUNCH_ROWS(device, x.dtype, backward_rows, x.rows, x.columns, dx, dy, x, w, rstd, add_dx);
+    i64 rows = max_i64(ceil_div(x.rows, BLOCKS_MOST), ROWS_LEAST), blocks = ceil_div(x.rows, rows);
+    struct matrix partials = {};
     if (dw.data)
-        backward_weights(device, dw, dy, x, rstd, add_dw);
+        partials = matrix_of(cuda_workspace_of(device, "rmsnorm_backward", blocks * x.columns * 4), DTYPE_F32, blocks,
+                             x.columns);
+    struct norm_gradient g = {dx, dy, x, w, partials, rstd, rows, add_dx};
+    LAUNCH_ROWS_OF_RUNS(device, in_quads(dx, dy, x, w), x.dtype, backward_rows, blocks, ceil_div(x.columns, HELD), g);
+    if (dw.data)
+        cuda_add_partials(device, (float *)dw.data, (const float *)partials.data, blocks, x.columns, add_dw);
 }

@@ -26,6 +26,41 @@ template <typename T> __device__ static void keep(const struct turning &t, i64 i
     }
 }
 
+/* `whole`: all pairs lie at multiples of their size. */
+template <bool whole, typename T> __device__ static packed<T, 2> load_pair(const T *from)
+{
+    if constexpr (whole)
+        return load_packed<2>(from);
+    else
+        return pack(elements<T, 2>{from[0], from[1]});
+}
+template <bool whole, typename T> __device__ static void store_pair(T *to, const elements<T, 2> &pair)
+{
+    if constexpr (whole) {
+        store(to, pair);
+    } else {
+        to[0] = pair.at[0];
+        to[1] = pair.at[1];
+    }
+}
+
+/* The pairs of so many heads, `step` apart: AT_ONCE of them are read before one is written. */
+template <bool whole, typename T> __device__ static void turn_heads(T *pair, i64 heads, i64 step, float2 by)
+{
+    enum { AT_ONCE = 4 };
+    for (i64 first = 0; first < heads; first += AT_ONCE) {
+        packed<T, 2> pairs[AT_ONCE];
+        for (int i = 0; i < AT_ONCE; i++)
+            pairs[i] = first + i < heads ? load_pair<whole>(pair + (first + i) * step) : 0;
+        for (int i = 0; i < AT_ONCE; i++)
+            if (first + i < heads) {
+                elements<T, 2> turned = unpack<T, 2>(pairs[i]);
+                rope_pair(turned.at, by);
+                store_pair<whole>(pair + (first + i) * step, turned);
+            }
+    }
+}
+
 /* One thread turns one pair of all heads of a row. */
 template <typename T> static __global__ void turn(struct turning t)
 {
@@ -33,11 +68,14 @@ template <typename T> static __global__ void turn(struct turning t)
     GRID_STRIDE(i, t.x.rows * t.pairs)
     {
         i64 row = i / t.pairs, j = i % t.pairs;
+        T *pair = row_of<T>(t.x, row) + 2 * j;
         float2 by = rope_turn(t.positions + row * 3, j, t.pairs, t.t_pairs, t.theta);
         if (t.inverse)
             by.y = -by.y;
-        for (i64 head = 0; head < t.heads; head++)
-            rope_pair(row_of<T>(t.x, row) + (head * t.pairs + j) * 2, by);
+        if (((uintptr_t)t.x.data | (uintptr_t)(t.x.stride * sizeof(T))) % (2 * sizeof(T)) == 0)
+            turn_heads<true>(pair, t.heads, 2 * t.pairs, by);
+        else
+            turn_heads<false>(pair, t.heads, 2 * t.pairs, by);
         if (t.index)
             keep<T>(t, row, j);
     }

@@ -6,9 +6,7 @@ enum { STREAMS_MOST = 256 }; /* as many as a byte counts */
 static __global__ void sum_all(double *sum, const float *value, i64 n)
 {
     grid_wait();
-    double total = 0;
-    for (i64 i = threadIdx.x; i < n; i += blockDim.x)
-        total += (double)value[i];
+    double total = sum_of<double>(threadIdx.x, n, blockDim.x, [=](i64 i) { return (double)value[i]; });
     total = block_sum(total);
     if (threadIdx.x == 0)
         sum[0] += total;
@@ -25,17 +23,13 @@ static __global__ void sum_stream(double *sums, const float *value, const float 
                                   double levels)
 {
     grid_wait();
-    double weighted = 0, total = 0;
-    int seen = 0;
-    for (i64 i = threadIdx.x; i < n; i += blockDim.x)
-        if (!stream || stream[i] == blockIdx.x) {
-            double part = (double)weight[i] / levels;
-            weighted += part * (double)value[i];
-            total += part;
-            seen = 1;
-        }
-    if (!__syncthreads_or(seen))
+    auto is_own = [=](i64 i) { return !stream || stream[i] == blockIdx.x; };
+    auto part = [=](i64 i) { return is_own(i) ? (double)weight[i] / levels : 0.0; };
+    if (!__syncthreads_or(sum_of<int>(threadIdx.x, n, blockDim.x, is_own)))
         return;
+    double total = sum_of<double>(threadIdx.x, n, blockDim.x, part);
+    double weighted =
+        sum_of<double>(threadIdx.x, n, blockDim.x, [=](i64 i) { return is_own(i) ? part(i) * (double)value[i] : 0.0; });
     weighted = block_sum(weighted);
     total = block_sum(total);
     if (threadIdx.x == 0) {
