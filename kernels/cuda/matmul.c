@@ -2,10 +2,11 @@
  * out^T = op(b)^T op(a)^T is asked for and nothing moves.
  *
  * Of the algorithms it has for a product the one is taken that it names first: it sums in an order of its own, and the
- * name follows from the shape, so that bits are the same in every run. With WEFT_TUNE=1 in the environment the first
- * product of a shape times TUNED_MOST of them and the fastest is kept while the device is open: bits are the same for
- * so long, but which one is the fastest may differ from run to run, and roundings with it, behind a resume, too. What
- * cannot be timed (while ops are recorded, or without memory for a second output) is as without. */
+ * name follows from the shape, so that bits are the same in every run; where it splits the depth, partial sums are
+ * added as f32. With WEFT_TUNE=1 in the environment the first product of a shape times TUNED_MOST of them and the
+ * fastest is kept while the device is open: bits are the same for so long, but which one is the fastest may differ from
+ * run to run, and roundings with it, behind a resume, too. What cannot be timed (while ops are recorded, or without
+ * memory for a second output) is as without. */
 #include "core/library.h"
 #include "kernels/cuda/cuda.h"
 
@@ -130,12 +131,14 @@ static void find_algorithms(struct algorithms *found, int wanted_count, const st
     cublasLtMatmulPreference_t preference;
     size_t workspace = (size_t)workspace_bytes;
     u32 out = (u32)p->shape.alignment[0], a = (u32)p->shape.alignment[1], b = (u32)p->shape.alignment[2];
+    const u32 schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* or none, which is no bit of the mask */
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
         const void *value;
         size_t bytes;
     } wanted[] = {
         {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &b, sizeof b},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &a, sizeof a},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out, sizeof out},
