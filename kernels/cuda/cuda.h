@@ -30,6 +30,7 @@ static inline bool cuda_is_of_capture(cudaError_t status)
 /* What device->handles points to. The workspace is shared by all ops: the queue runs one at a time. */
 struct cuda_handles {
     int index, major, minor, multiprocessors; /* the GPU's number, compute capability, multiprocessors */
+    int built_for;                            /* what runs on it was compiled for: 80, 90 */
     bool hopper;                              /* ops with a kernel of its own for sm_90 take it */
     bool overlaps;                            /* a launch begins before the one before has ended: grid_wait */
     struct cuda_products *products;           /* of matmul.c */
@@ -65,7 +66,8 @@ extern "C" {
 #define DECLARE(name) __typeof__(*((struct kernels *)0)->name) cuda_##name;
 WEFT_CUDA_OPS(DECLARE)
 #undef DECLARE
-bool cuda_launches_overlap(int major); /* on a GPU of that compute capability; never with WEFT_OVERLAP=0 */
+bool cuda_launches_overlap(int major);     /* on a GPU of that compute capability; never with WEFT_OVERLAP=0 */
+int cuda_built_for(struct device *device); /* as struct cuda_handles; 0: this program has no kernels for the GPU */
 /* memory.c, staging.c: the functions of struct memory. Copies are queued behind the ops before them. */
 int cuda_memory_open(void);
 void *cuda_alloc(struct device *device, i64 bytes);

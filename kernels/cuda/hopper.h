@@ -10,6 +10,8 @@
 
 #if defined(WEFT_EMULATED) || !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define WEFT_HOPPER 1
+#elif __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
+#error "kernels for sm_90 have its own instructions: build for 90a (-DCMAKE_CUDA_ARCHITECTURES=90a)"
 #endif
 
 enum { WARPGROUP_THREADS = 128 };

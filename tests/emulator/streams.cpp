@@ -138,6 +138,12 @@ static bool launch_is_possible(const launch &l, const void *kernel)
            l.grid.y <= 65535 && l.grid.z >= 1 && l.grid.z <= 65535 && l.shared <= most;
 }
 
+int emu::built_for()
+{
+    const char *value = getenv("WEFT_EMU_BUILT_FOR");
+    return value ? atoi(value) : __CUDA_ARCH__ / 10;
+}
+
 static bool is_to_fail(const char *function)
 {
     bool fails = to_fail == function;
@@ -247,6 +253,11 @@ static int number_of(const char *variable, int otherwise)
 {
     const char *value = getenv(variable);
     return value ? atoi(value) : otherwise;
+}
+
+cudaError_t emu_find_image(void)
+{
+    return built_for() ? cudaSuccess : cudaErrorNoKernelImageForDevice;
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr, int)
