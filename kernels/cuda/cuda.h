@@ -85,6 +85,7 @@ extern const struct recorder cuda_recorder;                 /* graph.c */
 struct cuda_products *cuda_products_open(void);
 void cuda_products_close(struct cuda_products *products);
 size_t cuda_products_version(void); /* cuBLASLt's, opened by the first call; 0 and a message: it is not to be had */
+__typeof__(cuda_matmul) cuda_matmul_plain; /* for any shape, and slow: of what cuBLASLt does not make */
 /* out[c] (+)= the sum over rows of partials [count, columns], in their order (bias.cu). */
 void cuda_add_partials(struct device *device, float *out, const float *partials, i64 count, i64 columns, bool add);
 #ifdef __cplusplus

@@ -86,15 +86,23 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return CUBLAS_STATUS_SUCCESS;
 }
 
+static bool is_refused(cublasLtMatrixLayout_t layout)
+{
+    return layout->rows < emu_algorithms.least_dimension || layout->columns < emu_algorithms.least_dimension;
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t *results, int *found)
 {
-    (void)handle, (void)operation, (void)a, (void)b, (void)c, (void)d;
+    (void)handle, (void)operation, (void)c;
     require((preference->schemes & ~(uint32_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) == 0,
             "cuBLASLt may round partial sums to the output's type, or add them in an order of the moment");
+    *found = 0;
+    if (is_refused(a) || is_refused(b) || is_refused(d))
+        return CUBLAS_STATUS_INVALID_VALUE;
     *found = wanted < emu_algorithms.count ? wanted : emu_algorithms.count;
     memset(results, 0, (size_t)*found * sizeof *results);
     for (int i = 0; i < *found; i++)

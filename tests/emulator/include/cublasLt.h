@@ -53,13 +53,14 @@ typedef enum {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* For tests: how many algorithms it has for a product, how long each takes (negative: is refused), and how often each
- * has run. */
+/* For tests: how many algorithms it has for a product, how long each takes (negative: is refused), how often each has
+ * run; and the least dimension of a product that it has any for. */
 enum { EMU_ALGORITHMS_MOST = 8 };
 extern struct emu_algorithms {
     int count;
     float ms[EMU_ALGORITHMS_MOST];
     long runs[EMU_ALGORITHMS_MOST];
+    uint64_t least_dimension;
 } emu_algorithms;
 size_t cublasLtGetVersion(void);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle);
