@@ -70,6 +70,7 @@ bool cuda_launches_overlap(int major);     /* on a GPU of that compute capabilit
 int cuda_built_for(struct device *device); /* as struct cuda_handles; 0: this program has no kernels for the GPU */
 /* memory.c, staging.c: the functions of struct memory. Copies are queued behind the ops before them. */
 int cuda_memory_open(void);
+void *cuda_tile_map_encoder(void); /* the driver's cuTensorMapEncodeTiled */
 void *cuda_alloc(struct device *device, i64 bytes);
 void cuda_release(struct device *device, void *memory, i64 bytes);
 void *cuda_reserve(struct device *device, i64 bytes);

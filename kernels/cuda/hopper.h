@@ -352,12 +352,7 @@ struct tile_array {
 
 static inline PFN_cuTensorMapEncodeTiled_v12000 tile_map_encoder(void)
 {
-    static PFN_cuTensorMapEncodeTiled_v12000 encode;
-    cudaDriverEntryPointQueryResult found;
-    if (!encode)
-        CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000,
-                                                    cudaEnableDefault, &found));
-    return encode;
+    return (PFN_cuTensorMapEncodeTiled_v12000)cuda_tile_map_encoder();
 }
 
 static inline tile_map tile_map_of(const struct tile_array &of)
