@@ -208,6 +208,7 @@ static void describe_gpu(struct text *out, int index, int count)
         text_printf(out, "%s %d", before, other);
         before = "";
     }
+    (void)cudaGetLastError(); /* of a question that was refused */
 }
 
 int cuda_describe(struct text *out)
