@@ -120,11 +120,19 @@ static void settle(struct comm *comm, ncclComm_t nccl, ncclResult_t result, cons
     }
 }
 
+/* That something is, is an answer: what is launched next shall not find it as an error. */
+static bool is_under_way(cudaError_t status)
+{
+    if (status == cudaErrorNotReady)
+        (void)cudaGetLastError();
+    return status == cudaErrorNotReady;
+}
+
 /* The oldest call that is not done, if any. */
 static const struct call *oldest_call(void)
 {
     for (; queued.count; queued.first = (queued.first + 1) % CALLS_MOST, queued.count--) {
-        if (cudaEventQuery(queued.calls[queued.first].done) == cudaErrorNotReady)
+        if (is_under_way(cudaEventQuery(queued.calls[queued.first].done)))
             return &queued.calls[queued.first];
         queued.moved_s = clock_s();
     }
@@ -184,7 +192,7 @@ static void look_after(double begin_s)
 static void wait_for_stream(cudaStream_t stream)
 {
     double begin_s = clock_s(), looked_s = begin_s;
-    while (cudaStreamQuery(stream) == cudaErrorNotReady) {
+    while (is_under_way(cudaStreamQuery(stream))) {
         double now_s = clock_s();
         if (now_s - looked_s < 1e-3)
             continue;
@@ -204,7 +212,7 @@ static void wait_for_queue(struct device *device) /* struct device's wait */
 static void wait_for_event(cudaEvent_t event)
 {
     double begin_s = clock_s();
-    for (; cudaEventQuery(event) == cudaErrorNotReady; pause_s(1e-4))
+    for (; is_under_way(cudaEventQuery(event)); pause_s(1e-4))
         look_after(begin_s);
 }
 
@@ -567,7 +575,7 @@ static struct parcel *parcel_to_send(struct comm *comm, struct edge *e, i64 byte
     struct parcel *p, *oldest = NULL;
     for (p = e->parcels; p; p = p->next)
         if (p->capacity >= bytes) {
-            if (cudaEventQuery(p->left) == cudaSuccess)
+            if (!is_under_way(cudaEventQuery(p->left)))
                 return p;
             oldest = p;
         }

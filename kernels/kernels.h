@@ -270,7 +270,8 @@ struct surrogate_options {
 /* clang-format off */
 #define WEFT_OPS(OP)                                                                                                   \
     /* ---- products ----                                                                                              \
-     * out[M,N] = op(a) op(b), op transposes where asked. a, b alike F32 or BF16; out F32, or BF16 where a is. */      \
+     * out[M,N] = op(a) op(b), op transposes where asked; zeros for a depth of 0. a, b alike F32 or BF16; out F32, or  \
+     * BF16 where a is. */                                                                                             \
     OP(matmul, (struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,          \
                 bool transpose_b, bool add), (device, out, a, transpose_a, b, transpose_b, add))                       \
     /* Grouped rows: out[r] = a[r] W_g^T (transpose) or a[r] W_g, W stacked [E, w.rows / E, w.columns].                \

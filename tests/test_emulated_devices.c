@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/cuda.h"
 #include "tests/toy.h"
 #include "train/foresee.h"
 
@@ -55,6 +55,25 @@ static void devices_that_cannot_be_used(void **state)
     expect_described("0: emulated GPU, sm_75 (too old)");
     unsetenv("WEFT_EMU_SM");
     expect_described("0: emulated GPU, sm_90, ");
+}
+
+/* An H100 runs what was compiled for an A100 without what only its own kernels do. */
+static void programs_built_for_other_devices(void **state)
+{
+    struct device device;
+    (void)state;
+    expect_refused(0, "WEFT_EMU_BUILT_FOR", "0",
+                   "GPU 0 (emulated GPU) is sm_90: this program was built for others, build it with "
+                   "-DCMAKE_CUDA_ARCHITECTURES=90a");
+    setenv("WEFT_EMU_BUILT_FOR", "80", 1);
+    assert_int_equal(device_open_cuda(&device, 0), 0);
+    assert_false(device.has_fp8 || cuda_is_hopper(&device) || cuda_has_two_kernels(&device, "attention"));
+    assert_false(cuda_handles_of(&device)->overlaps || cuda_handles_of(&device)->hopper);
+    unsetenv("WEFT_EMU_BUILT_FOR");
+    device_close(&device);
+    assert_int_equal(device_open_cuda(&device, 0), 0);
+    assert_true(device.has_fp8 && cuda_handles_of(&device)->hopper && cuda_handles_of(&device)->overlaps);
+    device_close(&device);
 }
 
 /* Before any was opened: afterwards they stay. */
@@ -315,6 +334,7 @@ int main(void)
         cmocka_unit_test(libraries_that_are_missing),
         cmocka_unit_test(drivers_that_cannot_be_used),
         cmocka_unit_test(devices_that_cannot_be_used),
+        cmocka_unit_test(programs_built_for_other_devices),
         cmocka_unit_test(libraries_of_the_wrong_version),
         cmocka_unit_test(steps_that_do_not_fit_say_what_would),
         cmocka_unit_test(decoders_take_as_many_requests_as_fit),

@@ -1,4 +1,5 @@
-/* Which of cuBLASLt's algorithms a product takes, on the emulated GPU, whose stand-in says how long each lasts. */
+/* Which of cuBLASLt's algorithms a product takes, on the emulated GPU, whose stand-in says how long each lasts, and
+ * what it has none for. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cases/cases.h"
 #include "kernels/cuda/device.h"
 
 enum { M = 3, N = 5, K = 7, ROOM = 64 }; /* of floats each operand has */
@@ -156,6 +158,43 @@ static void without_it_the_first_is_taken(void **state)
     expect_kept(0);
 }
 
+/* ---- Products that it refuses: are made all the same ---- */
+
+/* Of those with a smaller dimension. */
+static void expect_products(uint64_t least_dimension)
+{
+    const struct check_scope scope = {.few = true};
+    emu_algorithms.least_dimension = least_dimension;
+    if (case_check(case_find("matmul"), &gpu, &scope))
+        fail_msg("%s", error_text());
+}
+
+static void products_of_one_row_may_be_refused(void **state)
+{
+    (void)state;
+    expect_products(2);
+    assert_true(emu_algorithms.runs[0] > 0);
+}
+
+static void all_products_may_be_refused(void **state)
+{
+    (void)state;
+    expect_products(UINT64_MAX);
+    assert_true(emu_algorithms.runs[0] == 0);
+}
+
+static void those_may_be_refused_that_were_foreseen(void **state)
+{
+    (void)state;
+    emu_algorithms.ms[0] = -1;
+    for (int time = 0; time < 2; time++) {
+        put_operands();
+        multiply(time);
+        expect_product(time);
+    }
+    assert_true(emu_algorithms.runs[0] == 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest TESTS[] = {
@@ -164,6 +203,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(refused_ones_are_passed_over, open_tuned, close_gpu),
         cmocka_unit_test_setup_teardown(nothing_is_timed_while_ops_are_recorded, open_tuned, close_gpu),
         cmocka_unit_test_setup_teardown(without_it_the_first_is_taken, open_untuned, close_gpu),
+        cmocka_unit_test_setup_teardown(products_of_one_row_may_be_refused, open_untuned, close_gpu),
+        cmocka_unit_test_setup_teardown(all_products_may_be_refused, open_untuned, close_gpu),
+        cmocka_unit_test_setup_teardown(those_may_be_refused_that_were_foreseen, open_untuned, close_gpu),
     };
     int failed = cmocka_run_group_tests(TESTS, NULL, NULL);
     workers_stop();

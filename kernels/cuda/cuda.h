@@ -30,6 +30,7 @@ static inline bool cuda_is_of_capture(cudaError_t status)
 /* What device->handles points to. The workspace is shared by all ops: the queue runs one at a time. */
 struct cuda_handles {
     int index, major, minor, multiprocessors; /* the GPU's number, compute capability, multiprocessors */
+    int built_for;                            /* what runs on it was compiled for: 80, 90 */
     bool hopper;                              /* ops with a kernel of its own for sm_90 take it */
     bool overlaps;                            /* a launch begins before the one before has ended: grid_wait */
     struct cuda_products *products;           /* of matmul.c */
@@ -65,9 +66,11 @@ extern "C" {
 #define DECLARE(name) __typeof__(*((struct kernels *)0)->name) cuda_##name;
 WEFT_CUDA_OPS(DECLARE)
 #undef DECLARE
-bool cuda_launches_overlap(int major); /* on a GPU of that compute capability; never with WEFT_OVERLAP=0 */
+bool cuda_launches_overlap(int major);     /* on a GPU of that compute capability; never with WEFT_OVERLAP=0 */
+int cuda_built_for(struct device *device); /* as struct cuda_handles; 0: this program has no kernels for the GPU */
 /* memory.c, staging.c: the functions of struct memory. Copies are queued behind the ops before them. */
 int cuda_memory_open(void);
+void *cuda_tile_map_encoder(void); /* the driver's cuTensorMapEncodeTiled */
 void *cuda_alloc(struct device *device, i64 bytes);
 void cuda_release(struct device *device, void *memory, i64 bytes);
 void *cuda_reserve(struct device *device, i64 bytes);
@@ -83,6 +86,7 @@ extern const struct recorder cuda_recorder;                 /* graph.c */
 struct cuda_products *cuda_products_open(void);
 void cuda_products_close(struct cuda_products *products);
 size_t cuda_products_version(void); /* cuBLASLt's, opened by the first call; 0 and a message: it is not to be had */
+__typeof__(cuda_matmul) cuda_matmul_plain; /* for any shape, and slow: of what cuBLASLt does not make */
 /* out[c] (+)= the sum over rows of partials [count, columns] (bias.cu). */
 void cuda_add_partials(struct device *device, float *out, const float *partials, i64 count, i64 columns, bool add);
 #ifdef __cplusplus

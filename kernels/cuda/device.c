@@ -122,6 +122,25 @@ bool cuda_launches_overlap(int major)
     return (major == 9 || major == 10) && driver >= 12030 && !(wanted && strcmp(wanted, "0") == 0);
 }
 
+/* What follows from how the program was built, asked of a kernel, which alone knows. */
+static int check_build(struct device *device, const char *name)
+{
+    struct cuda_handles *handles = cuda_handles_of(device);
+    handles->built_for = cuda_built_for(device);
+    if (handles->built_for == 0)
+        return error_set("GPU %d (%s) is sm_%d%d: this program was built for others, build it with "
+                         "-DCMAKE_CUDA_ARCHITECTURES=%d%d%s",
+                         handles->index, name, handles->major, handles->minor, handles->major, handles->minor,
+                         handles->major == 9 ? "a" : "");
+    handles->overlaps = handles->built_for >= 90 && cuda_launches_overlap(handles->major);
+    handles->hopper = device->has_fp8 = cuda_is_hopper(device);
+    if (handles->major == 9 && !handles->hopper)
+        log_warn("GPU %d (%s) is sm_90, and this program was built for sm_%d: it does without the kernels for Hopper "
+                 "and is slower (-DCMAKE_CUDA_ARCHITECTURES=90a builds them)",
+                 handles->index, name, handles->built_for);
+    return 0;
+}
+
 int device_open_cuda(struct device *device, int index)
 {
     struct cudaDeviceProp properties;
@@ -137,14 +156,11 @@ int device_open_cuda(struct device *device, int index)
                               .recorder = &cuda_recorder,
                               .backend = BACKEND_CUDA,
                               .has_bf16 = true,
-                              .has_fp8 = properties.major == 9,
                               .queue = queue,
                               .handles = handles};
     *handles = (struct cuda_handles){.index = index,
                                      .major = properties.major,
                                      .minor = properties.minor,
-                                     .hopper = properties.major == 9,
-                                     .overlaps = cuda_launches_overlap(properties.major),
                                      .multiprocessors = properties.multiProcessorCount,
                                      .products = cuda_products_open(),
                                      .staging = cuda_staging_open(),
@@ -152,12 +168,15 @@ int device_open_cuda(struct device *device, int index)
                                      .workspace_bytes = CUDA_WORKSPACE_BYTES,
                                      .counters = cuda_alloc(device, CUDA_COUNTERS * 4)};
     CUDA_CHECK(cudaMemsetAsync(handles->counters, 0, CUDA_COUNTERS * 4, queue));
-    return 0;
+    int status = check_build(device, properties.name);
+    if (status)
+        close_device(device);
+    return status;
 }
 
 bool cuda_is_hopper(const struct device *device)
 {
-    return cuda_handles_of(device)->major == 9;
+    return cuda_handles_of(device)->major == 9 && cuda_handles_of(device)->built_for >= 90;
 }
 
 bool cuda_has_two_kernels(const struct device *device, const char *op)
@@ -189,6 +208,7 @@ static void describe_gpu(struct text *out, int index, int count)
         text_printf(out, "%s %d", before, other);
         before = "";
     }
+    (void)cudaGetLastError(); /* of a question that was refused */
 }
 
 int cuda_describe(struct text *out)

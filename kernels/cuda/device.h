@@ -25,8 +25,8 @@
 /* clang-format on */
 extern const struct kernels cuda_kernels;
 
-/* Of these: what has a second kernel, for Hopper (sm_90). A device that is one takes it where the operands allow; tests
- * and `weft bench op` turn it off and on again. */
+/* Of these: what has a second kernel, for Hopper (sm_90a). A device that is one, in a program that was built for it,
+ * takes it where the operands allow; tests and `weft bench op` turn it off and on again. */
 #define WEFT_CUDA_HOPPER_OPS(OP)                                                                                       \
     OP(matmul_grouped)                                                                                                 \
     OP(matmul_grouped_swiglu)                                                                                          \

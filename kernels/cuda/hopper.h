@@ -10,6 +10,8 @@
 
 #if defined(WEFT_EMULATED) || !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define WEFT_HOPPER 1
+#elif __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
+#error "kernels for sm_90 have its own instructions: build for 90a (-DCMAKE_CUDA_ARCHITECTURES=90a)"
 #endif
 
 enum { WARPGROUP_THREADS = 128 };
@@ -360,12 +362,7 @@ struct tile_array {
 
 static inline PFN_cuTensorMapEncodeTiled_v12000 tile_map_encoder(void)
 {
-    static PFN_cuTensorMapEncodeTiled_v12000 encode;
-    cudaDriverEntryPointQueryResult found;
-    if (!encode)
-        CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000,
-                                                    cudaEnableDefault, &found));
-    return encode;
+    return (PFN_cuTensorMapEncodeTiled_v12000)cuda_tile_map_encoder();
 }
 
 static inline tile_map tile_map_of(const struct tile_array &of)

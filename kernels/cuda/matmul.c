@@ -2,10 +2,13 @@
  * out^T = op(b)^T op(a)^T is asked for and nothing moves.
  *
  * Of the algorithms it has for a product the one is taken that it names first: it sums in an order of its own, and the
- * name follows from the shape, so that bits are the same in every run. With WEFT_TUNE=1 in the environment the first
- * product of a shape times TUNED_MOST of them and the fastest is kept while the device is open: bits are the same for
- * so long, but which one is the fastest may differ from run to run, and roundings with it, behind a resume, too. What
- * cannot be timed (while ops are recorded, or without memory for a second output) is as without. */
+ * name follows from the shape, so that bits are the same in every run; where it splits the depth, partial sums are
+ * added as f32. With WEFT_TUNE=1 in the environment the first product of a shape times TUNED_MOST of them and the
+ * fastest is kept while the device is open: bits are the same for so long, but which one is the fastest may differ from
+ * run to run, and roundings with it, behind a resume, too. What cannot be timed (while ops are recorded, or without
+ * memory for a second output) is as without.
+ *
+ * What it refuses, and products of no depth, matmul_plain.cu makes, which has every shape. */
 #include "core/library.h"
 #include "kernels/cuda/cuda.h"
 
@@ -40,13 +43,14 @@ struct plan {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t out, a, b;
     cublasLtMatmulAlgo_t algorithm;
+    bool refused; /* there is none */
     struct plan *next;
 };
 enum { BUCKETS = 256, TUNED_MOST = 8, TIMED_RUNS = 2 };
 struct cuda_products {
     cublasLtHandle_t handle;
     struct plan *buckets[BUCKETS];
-    bool tunes;
+    bool tunes, has_warned; /* that one was refused */
 };
 struct algorithms { /* the one that cuBLASLt takes for the fastest is the first */
     cublasLtMatmulHeuristicResult_t at[TUNED_MOST];
@@ -61,6 +65,11 @@ struct operands {
 static void check(cublasStatus_t status, const char *what)
 {
     require(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: %s failed with status %d", what, (int)status);
+}
+
+static bool is_refused(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
 }
 
 static int open_library(void)
@@ -124,18 +133,21 @@ static cublasLtMatrixLayout_t layout(int dtype, i64 rows, i64 columns, i64 strid
     return out;
 }
 
-static void find_algorithms(struct algorithms *found, int wanted_count, const struct plan *p, cublasLtHandle_t handle,
-                            i64 workspace_bytes)
+/* CUBLAS_STATUS_SUCCESS, or why there is none. */
+static cublasStatus_t find_algorithms(struct algorithms *found, int wanted_count, const struct plan *p,
+                                      cublasLtHandle_t handle, i64 workspace_bytes)
 {
     cublasLtMatmulPreference_t preference;
     size_t workspace = (size_t)workspace_bytes;
     u32 out = (u32)p->shape.alignment[0], a = (u32)p->shape.alignment[1], b = (u32)p->shape.alignment[2];
+    const u32 schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* or none, which is no bit of the mask */
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
         const void *value;
         size_t bytes;
     } wanted[] = {
         {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &b, sizeof b},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &a, sizeof a},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out, sizeof out},
@@ -146,12 +158,10 @@ static void find_algorithms(struct algorithms *found, int wanted_count, const st
         check(
             lib.cublasLtMatmulPreferenceSetAttribute(preference, wanted[i].attribute, wanted[i].value, wanted[i].bytes),
             "preference");
-    check(lib.cublasLtMatmulAlgoGetHeuristic(handle, p->operation, p->b, p->a, p->out, p->out, preference, wanted_count,
-                                             found->at, &found->count),
-          "choosing an algorithm");
-    require(found->count >= 1, "cuBLASLt has no product [%lld,%lld,%lld]", (long long)p->shape.m, (long long)p->shape.n,
-            (long long)p->shape.k);
+    cublasStatus_t status = lib.cublasLtMatmulAlgoGetHeuristic(handle, p->operation, p->b, p->a, p->out, p->out,
+                                                               preference, wanted_count, found->at, &found->count);
     lib.cublasLtMatmulPreferenceDestroy(preference);
+    return status == CUBLAS_STATUS_SUCCESS && found->count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : status;
 }
 
 static struct plan *make_plan(const struct shape *s)
@@ -229,6 +239,17 @@ static void keep_fastest(struct device *device, struct plan *p, const struct alg
         CUDA_CHECK(cudaFree(room));
 }
 
+static void refuse(struct cuda_products *products, struct plan *p, cublasStatus_t status)
+{
+    const struct shape *s = &p->shape;
+    p->refused = true;
+    if (!products->has_warned)
+        log_warn("cuBLASLt has no product [%lld,%lld,%lld] of %s (status %d): it and others that are refused are made "
+                 "by a kernel that is slower",
+                 (long long)s->m, (long long)s->n, (long long)s->k, dtype_name((enum dtype)s->dtype), (int)status);
+    products->has_warned = true;
+}
+
 static struct plan *find_plan(struct device *device, const struct shape *s, struct operands o)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
@@ -237,9 +258,14 @@ static struct plan *find_plan(struct device *device, const struct shape *s, stru
         if (memcmp(&p->shape, s, sizeof *s) == 0)
             return p;
     struct plan *p = make_plan(s);
-    struct algorithms all;
+    struct algorithms all = {.count = 0};
     bool tunes = handles->products->tunes && !handles->recording;
-    find_algorithms(&all, tunes ? TUNED_MOST : 1, p, handles->products->handle, handles->workspace_bytes);
+    cublasStatus_t status =
+        find_algorithms(&all, tunes ? TUNED_MOST : 1, p, handles->products->handle, handles->workspace_bytes);
+    if (is_refused(status))
+        refuse(handles->products, p, status);
+    else
+        check(status, "choosing an algorithm");
     p->algorithm = all.at[0].algo;
     if (all.count > 1)
         keep_fastest(device, p, &all, o);
@@ -247,10 +273,22 @@ static struct plan *find_plan(struct device *device, const struct shape *s, stru
     return *bucket = p;
 }
 
+/* Refused when it is recorded, a product is lost with the recording. */
+static void run_plan(struct device *device, struct plan *p, struct operands o)
+{
+    struct cuda_handles *handles = cuda_handles_of(device);
+    cublasStatus_t status = multiply(device, p, &p->algorithm, o);
+    if (status != CUBLAS_STATUS_SUCCESS && handles->recording)
+        handles->lost_product = true;
+    else if (is_refused(status))
+        refuse(handles->products, p, status);
+    else
+        check(status, "cublasLtMatmul");
+}
+
 void cuda_matmul(struct device *device, struct matrix out, struct matrix a, bool transpose_a, struct matrix b,
                  bool transpose_b, bool add)
 {
-    struct cuda_handles *handles = cuda_handles_of(device);
     struct shape shape;
     memset(&shape, 0, sizeof shape);
     shape.m = transpose_a ? a.columns : a.rows;
@@ -274,10 +312,9 @@ void cuda_matmul(struct device *device, struct matrix out, struct matrix a, bool
     shape.dtype = a.dtype;
     shape.out_dtype = out.dtype;
     struct operands operands = {out.data, a.data, b.data, add ? 1 : 0};
-    struct plan *p = find_plan(device, &shape, operands);
-    cublasStatus_t status = multiply(device, p, &p->algorithm, operands);
-    if (status != CUBLAS_STATUS_SUCCESS && handles->recording)
-        handles->lost_product = true;
-    else
-        check(status, "cublasLtMatmul");
+    struct plan *p = shape.k > 0 ? find_plan(device, &shape, operands) : NULL;
+    if (p && !p->refused)
+        run_plan(device, p, operands);
+    if (!p || p->refused)
+        cuda_matmul_plain(device, out, a, transpose_a, b, transpose_b, add);
 }

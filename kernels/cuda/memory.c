@@ -1,6 +1,6 @@
 /* Device memory. Arenas are address space of which the driver maps more when they grow, so that nothing moves and a
- * warm step allocates nothing; the driver's library is opened when the first arena is, so that a program built with
- * CUDA starts where there is none. */
+ * warm step allocates nothing; the driver's library is opened with the first device, so that a program built with CUDA
+ * starts where there is none. */
 #include "core/library.h"
 #include "kernels/cuda/cuda.h"
 
@@ -20,6 +20,7 @@ static struct {
                     unsigned long long flags);
     CUresult (*unmap)(CUdeviceptr at, size_t bytes);
     CUresult (*allow)(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count);
+    void *encode_tiles;
 } driver;
 
 int cuda_memory_open(void)
@@ -30,9 +31,17 @@ int cuda_memory_open(void)
                                                  {"cuMemRelease", &driver.release},
                                                  {"cuMemMap", &driver.map},
                                                  {"cuMemUnmap", &driver.unmap},
-                                                 {"cuMemSetAccess", &driver.allow}};
+                                                 {"cuMemSetAccess", &driver.allow},
+                                                 {"cuTensorMapEncodeTiled", &driver.encode_tiles}};
     static const char *const files[] = {CUDA_DRIVER_LIBRARY};
     return library_open(functions, COUNT_OF(functions), files, 1) ? error_prefix("no GPU can be used") : 0;
+}
+
+/* Tests call kernels without a device that was opened. */
+void *cuda_tile_map_encoder(void)
+{
+    require(driver.encode_tiles || cuda_memory_open() == 0, "%s", error_text());
+    return driver.encode_tiles;
 }
 
 _Noreturn static void no_memory(i64 bytes)

@@ -33,7 +33,8 @@ void cuda_staging_close(struct cuda_staging *staging)
         CUDA_CHECK(cudaEventDestroy(staging->ring[i].copied));
         CUDA_CHECK(cudaFreeHost(staging->ring[i].memory));
     }
-    CUDA_CHECK(cudaFreeHost(staging->back));
+    if (staging->back)
+        CUDA_CHECK(cudaFreeHost(staging->back));
     memory_free(staging);
 }
 
@@ -67,6 +68,7 @@ static void next_buffer(struct device *device, struct cuda_staging *s)
     s->used_bytes = 0;
     if (cudaEventQuery(s->ring[s->at].copied) != cudaErrorNotReady)
         return;
+    (void)cudaGetLastError(); /* which was an answer: the next launch shall not find it */
     if (s->count < BUFFERS_MOST)
         add_buffer(s, s->at = s->at ? s->at : s->count);
     else if (device->wait)

@@ -64,13 +64,14 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
 {
-    *preference = NULL;
+    *preference = malloc(sizeof **preference);
+    (*preference)->schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
 {
-    (void)preference;
+    free(preference);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -78,9 +79,16 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t attribute, const void *value,
                                                     size_t bytes)
 {
-    (void)preference, (void)value;
-    return bytes == (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? 8 : 4) ? CUBLAS_STATUS_SUCCESS
-                                                                                    : CUBLAS_STATUS_INVALID_VALUE;
+    if (bytes != (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? 8 : 4))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+        memcpy(&preference->schemes, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static bool is_refused(cublasLtMatrixLayout_t layout)
+{
+    return layout->rows < emu_algorithms.least_dimension || layout->columns < emu_algorithms.least_dimension;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
@@ -89,7 +97,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t *results, int *found)
 {
-    (void)handle, (void)operation, (void)a, (void)b, (void)c, (void)d, (void)preference;
+    (void)handle, (void)operation, (void)c;
+    require((preference->schemes & ~(uint32_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) == 0,
+            "cuBLASLt may round partial sums to the output's type, or add them in an order of the moment");
+    *found = 0;
+    if (is_refused(a) || is_refused(b) || is_refused(d))
+        return CUBLAS_STATUS_INVALID_VALUE;
     *found = wanted < emu_algorithms.count ? wanted : emu_algorithms.count;
     memset(results, 0, (size_t)*found * sizeof *results);
     for (int i = 0; i < *found; i++)

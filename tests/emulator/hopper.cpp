@@ -131,10 +131,10 @@ void box_stores_wait_read(int left)
 
 extern "C" {
 /* What a driver refuses, is refused; what is not emulated too. */
-static CUresult encode_map(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base,
-                           const cuuint64_t *size, const cuuint64_t *stride, const cuuint32_t *box,
-                           const cuuint32_t *step, CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
-                           CUtensorMapL2promotion, CUtensorMapFloatOOBfill)
+CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base,
+                                const cuuint64_t *size, const cuuint64_t *stride, const cuuint32_t *box,
+                                const cuuint32_t *step, CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill)
 {
     int element_bytes = type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? 1 : ELEMENT_BYTES;
     bool right = rank == 3 && (uintptr_t)base % 16 == 0 && is_device(base) && swizzle == CU_TENSOR_MAP_SWIZZLE_128B &&
@@ -149,15 +149,6 @@ static CUresult encode_map(CUtensorMap *map, CUtensorMapDataType type, cuuint32_
             map->stride[i] = (int64_t)stride[i];
     }
     return right ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, unsigned long long,
-                                             enum cudaDriverEntryPointQueryResult *found)
-{
-    bool known = strcmp(name, "cuTensorMapEncodeTiled") == 0;
-    *function = known ? (void *)encode_map : nullptr;
-    *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-    return cudaSuccess;
 }
 }
 

@@ -383,7 +383,8 @@ cudaError_t cudaFreeHost(void *memory)
     cudaDeviceSynchronize();
     not_in_capture("memory is taken or given back");
     emu_counts.allocations++;
-    pinned.erase((char *)memory);
+    if (!pinned.erase((char *)memory))
+        return cudaErrorInvalidValue;
     free(memory);
     return cudaSuccess;
 }

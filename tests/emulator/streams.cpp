@@ -41,6 +41,14 @@ static bool outside; /* what could not happen waits for something that is not on
 typedef std::lock_guard<std::recursive_mutex> only_one;
 struct emu_counts emu_counts;
 
+/* The first that comes stays until it is asked for. */
+static cudaError_t note(cudaError_t status)
+{
+    if (last_error == cudaSuccess)
+        last_error = status;
+    return status;
+}
+
 /* ---- Queues ---- */
 static bool advance(emu_stream *s)
 {
@@ -138,6 +146,12 @@ static bool launch_is_possible(const launch &l, const void *kernel)
            l.grid.y <= 65535 && l.grid.z >= 1 && l.grid.z <= 65535 && l.shared <= most;
 }
 
+int emu::built_for()
+{
+    const char *value = getenv("WEFT_EMU_BUILT_FOR");
+    return value ? atoi(value) : __CUDA_ARCH__ / 10;
+}
+
 static bool is_to_fail(const char *function)
 {
     bool fails = to_fail == function;
@@ -162,10 +176,10 @@ void emu::enqueue(const launch &l, const void *kernel, void (*body)(void *), voi
 {
     std::shared_ptr<void> kept(arguments, free);
     if (!launch_is_possible(l, kernel)) {
-        last_error = cudaErrorInvalidConfiguration;
+        note(cudaErrorInvalidConfiguration);
         return;
     }
-    if ((last_error = state_of_capture()) != cudaSuccess)
+    if (note(state_of_capture()) != cudaSuccess)
         return;
     check_arguments(l.name, arguments, bytes);
     emu_counts.launches += !captured;
@@ -247,6 +261,11 @@ static int number_of(const char *variable, int otherwise)
 {
     const char *value = getenv(variable);
     return value ? atoi(value) : otherwise;
+}
+
+cudaError_t emu_find_image(void)
+{
+    return built_for() ? cudaSuccess : cudaErrorNoKernelImageForDevice;
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr, int)
@@ -425,7 +444,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     not_in_capture("the host asks for a stream");
     while (!s->queue.empty() && advance_some(s)) {
     }
-    return s->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+    return note(s->queue.empty() ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaDeviceSynchronize(void)
@@ -497,7 +516,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     not_in_capture("the host asks for an event");
     while (event->happened < event->recorded && advance_some(&default_stream)) {
     }
-    return event->happened < event->recorded ? cudaErrorNotReady : cudaSuccess;
+    return note(event->happened < event->recorded ? cudaErrorNotReady : cudaSuccess);
 }
 
 /* ---- Graphs ---- */

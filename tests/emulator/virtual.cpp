@@ -3,6 +3,7 @@
 #include "inside.h"
 
 #include <cuda.h>
+#include <map>
 #include <stdlib.h>
 
 using namespace emu;
@@ -10,6 +11,38 @@ enum { GRANULARITY = 2 << 20 };
 
 /* What cuMemCreate hands out is its size; WEFT_EMU_MEMORY bounds the sum of those that are mapped. */
 static size_t mapped;
+typedef std::map<CUdeviceptr, size_t> ranges; /* bytes by where they begin */
+static ranges reserved, pieces;               /* addresses; what is mapped there */
+
+/* The first piece that ends behind `at`. */
+static ranges::iterator piece_behind(CUdeviceptr at)
+{
+    auto next = pieces.upper_bound(at);
+    if (next == pieces.begin() || std::prev(next)->first + std::prev(next)->second <= at)
+        return next;
+    return std::prev(next);
+}
+
+static bool is_free(CUdeviceptr at, size_t bytes)
+{
+    auto piece = piece_behind(at);
+    return piece == pieces.end() || piece->first >= at + bytes;
+}
+
+static bool is_reserved(CUdeviceptr at, size_t bytes)
+{
+    auto next = reserved.upper_bound(at);
+    return next != reserved.begin() && at + bytes <= std::prev(next)->first + std::prev(next)->second;
+}
+
+/* Whether it is whole pieces, one behind the other. */
+static bool is_of_pieces(CUdeviceptr at, size_t bytes)
+{
+    CUdeviceptr end = at;
+    for (auto p = pieces.find(at); end < at + bytes && p != pieces.end() && p->first == end; ++p)
+        end += p->second;
+    return bytes > 0 && end == at + bytes;
+}
 
 static size_t bytes_of(const char *variable, size_t otherwise)
 {
@@ -30,12 +63,21 @@ size_t emu::arenas_left()
 extern "C" {
 CUresult cuMemAddressReserve(CUdeviceptr *at, size_t bytes, size_t, CUdeviceptr, unsigned long long)
 {
+    if (bytes == 0 || bytes % GRANULARITY)
+        return CUDA_ERROR_INVALID_VALUE;
     *at = (CUdeviceptr)(uintptr_t)reserve_pages(bytes);
-    return bytes % GRANULARITY ? CUDA_ERROR_INVALID_VALUE : *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!*at)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    reserved[*at] = bytes;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes)
 {
+    auto range = reserved.find(at);
+    if (range == reserved.end() || range->second != bytes || !is_free(at, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    reserved.erase(range);
     unreserve_pages((char *)(uintptr_t)at, bytes);
     return CUDA_SUCCESS;
 }
@@ -58,15 +100,16 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle)
 
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t, CUmemGenericAllocationHandle handle, unsigned long long)
 {
-    if (at % GRANULARITY || handle != bytes)
+    if (at % GRANULARITY || handle != bytes || !is_reserved(at, bytes) || !is_free(at, bytes))
         return CUDA_ERROR_INVALID_VALUE;
+    pieces[at] = bytes;
     mapped += bytes;
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t)
 {
-    if (access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    if (access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE || !is_of_pieces(at, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     buffer_grow((char *)(uintptr_t)at, bytes);
     return CUDA_SUCCESS;
@@ -74,6 +117,9 @@ CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *acc
 
 CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
 {
+    if (!is_of_pieces(at, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    pieces.erase(pieces.find(at), pieces.lower_bound(at + bytes));
     mapped -= bytes;
     buffer_drop((char *)(uintptr_t)at, bytes);
     return CUDA_SUCCESS;

@@ -23,7 +23,13 @@ typedef struct emu_blas_layout { /* columns of `rows` elements, `stride` apart *
     uint64_t rows, columns;
     int64_t stride;
 } * cublasLtMatrixLayout_t;
-typedef struct emu_blas_preference *cublasLtMatmulPreference_t;
+typedef enum {
+    CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2,
+    CUBLASLT_REDUCTION_SCHEME_MASK = 7
+} cublasLtReductionScheme_t;
+typedef struct emu_blas_preference {
+    uint32_t schemes; /* by which partial sums may be added */
+} * cublasLtMatmulPreference_t;
 typedef struct {
     uint64_t data[8];
 } cublasLtMatmulAlgo_t;
@@ -37,6 +43,7 @@ typedef struct {
 typedef enum { CUBLASLT_MATMUL_DESC_TRANSA = 3, CUBLASLT_MATMUL_DESC_TRANSB = 4 } cublasLtMatmulDescAttributes_t;
 typedef enum {
     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,
+    CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK = 3,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
@@ -46,13 +53,14 @@ typedef enum {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* For tests: how many algorithms it has for a product, how long each takes (negative: is refused), and how often each
- * has run. */
+/* For tests: how many algorithms it has for a product, how long each takes (negative: is refused), how often each has
+ * run; and the least dimension of a product that it has any for. */
 enum { EMU_ALGORITHMS_MOST = 8 };
 extern struct emu_algorithms {
     int count;
     float ms[EMU_ALGORITHMS_MOST];
     long runs[EMU_ALGORITHMS_MOST];
+    uint64_t least_dimension;
 } emu_algorithms;
 size_t cublasLtGetVersion(void);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle);

@@ -22,7 +22,8 @@
  *   WEFT_EMU_NCCL_S=60                seconds after which a rank no longer waits for another one (nccl.c)
  *   WEFT_EMU_NCCL=21805               which version of NCCL it says it is (default: 22809)
  *   WEFT_EMU_DRIVER=12020             a driver of that version alone, which is too old; 0: none
- *   WEFT_EMU_SM=75                    which architecture it says it is (default: 90) */
+ *   WEFT_EMU_SM=75                    which architecture it says it is (default: 90)
+ *   WEFT_EMU_BUILT_FOR=80             what kernels say they were compiled for (default: 90); 0: another GPU */
 #ifndef EMULATED_CUDA_RUNTIME_H
 #define EMULATED_CUDA_RUNTIME_H
 #include <stddef.h>
@@ -37,6 +38,7 @@ typedef enum {
     cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidConfiguration = 9,
     cudaErrorInsufficientDriver = 35,
+    cudaErrorNoKernelImageForDevice = 209,
     cudaErrorNotReady = 600,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901,
@@ -111,10 +113,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGetLastError(void);
-enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0, cudaDriverEntryPointSymbolNotFound = 1 };
-enum { cudaEnableDefault = 0 };
-cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
-                                             unsigned long long flags, enum cudaDriverEntryPointQueryResult *found);
 const char *cudaGetErrorString(cudaError_t status);
 
 /* For stand-ins of libraries: `run` happens in the stream's order, with device memory open to it, and again with each
@@ -138,6 +136,7 @@ extern struct emu_counts emu_counts;
  * capture, which then records nothing any more. */
 void emu_fail_next(const char *function);
 cudaError_t emu_limit_shared(const void *kernel, int bytes);
+cudaError_t emu_find_image(void);
 #ifdef __cplusplus
 }
 #endif
@@ -153,6 +152,13 @@ struct dim3 {
 template <class K> inline cudaError_t cudaFuncSetAttribute(K kernel, cudaFuncAttribute, int bytes)
 {
     return emu_limit_shared((const void *)kernel, bytes);
+}
+struct cudaFuncAttributes {
+    int ptxVersion;
+};
+template <class K> inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *, K)
+{
+    return emu_find_image();
 }
 #ifdef __CUDACC__
 #include "emulator.h"

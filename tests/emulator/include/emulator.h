@@ -71,6 +71,7 @@ struct launch {
 };
 void grid_wait(); /* for the grids before: until its first thread has come here, a launch may not touch device memory */
 void prefetch(const void *at);
+int built_for(); /* of this program's kernels */
 void enqueue(const launch &launch, const void *kernel, void (*body)(void *), void *arguments, size_t bytes);
 
 template <class T> void clear_padding(T *argument) /* that came with a struct the caller has copied */
