@@ -163,14 +163,10 @@ __device__ static void multiply_tile(float (&sum)[OWN], struct shared *s, struct
     }
 }
 
-[[maybe_unused]] __device__ static void store_pairs(const struct fp8_product &p, const float (&sum)[OWN],
-                                                    const struct place &at, i32 row)
+/* A tile of the output, and what is right of it and below. */
+[[maybe_unused]] __device__ static struct matrix tile_at(const struct fp8_product &p, const struct place &at)
 {
-    struct matrix out = part_of(p.out, at.part.row + at.row, at.column, at.part.rows - at.row);
-    int lane = threadIdx.x % WARP_THREADS;
-#pragma unroll
-    for (int i = 0; i < OWN; i += 2)
-        store_pair(out, at.part.add, row + lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2, sum[i], sum[i + 1]);
+    return part_of(p.out, at.part.row + at.row, at.column, at.part.rows - at.row);
 }
 
 template <enum fp8 format, bool tiles>
@@ -186,9 +182,11 @@ __device__ static void consume(struct shared *s, const struct fp8_product &p, co
             pass_over(s, &r, at);
             continue;
         }
+        if (at.part.add)
+            prefetch_rows_of_warp<TILE_N>(tile_at(p, at), row);
         multiply_tile<format, tiles>(sum, s, &r, p, at, warp);
         if (!boxes)
-            store_pairs(p, sum, at, row);
+            store_rows_of_warp<TILE_N>(tile_at(p, at), at.part.add, row, sum);
         else if (at.row + row < at.part.rows)
             store_boxes_of_warp<TILE_N>(s->out[warp], sum, &maps.out, (i32)at.part.row + at.row + row, at.column,
                                         (i32)p.out.columns);

@@ -103,4 +103,50 @@ __device__ inline void store_pair(const struct matrix &out, bool add, i64 row, i
     }
 }
 
+/* What a warp has of a product of wgmma (hopper.h), to the rows of `out` from `row` on: of pairs that lie in it, as of
+ * all that do not stand at its end, a thread asks for many old values before it needs the first. */
+enum { ROWS_OF_WARP = 16, PAIRS_AT_ONCE = 16 };
+template <int N> __device__ inline bool holds_pairs(const struct matrix &out, i64 row)
+{
+    return out.dtype == DTYPE_F32 && row + ROWS_OF_WARP <= out.rows && N <= out.columns &&
+           ((uintptr_t)out.data | (uintptr_t)(out.stride * 4)) % 8 == 0;
+}
+template <int N>
+__device__ inline void store_pairs_of_warp(const struct matrix &out, bool add, i64 row, const float (&d)[N / 2])
+{
+    int lane = threadIdx.x % WARP_THREADS;
+    float *upper = row_of<float>(out, row + lane / 4) + lane % 4 * 2, *lower = upper + 8 * out.stride;
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 2 * PAIRS_AT_ONCE) {
+        float2 old[PAIRS_AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < PAIRS_AT_ONCE; j++)
+            old[j] = add ? *(const float2 *)((j % 2 ? lower : upper) + (i / 4 + j / 2) * 8) : make_float2(0, 0);
+#pragma unroll
+        for (int j = 0; j < PAIRS_AT_ONCE; j++)
+            *(float2 *)((j % 2 ? lower : upper) + (i / 4 + j / 2) * 8) =
+                make_float2(old[j].x + d[i + 2 * j], old[j].y + d[i + 2 * j + 1]);
+    }
+}
+template <int N>
+__device__ inline void store_rows_of_warp(const struct matrix &out, bool add, i64 row, const float (&d)[N / 2])
+{
+    int lane = threadIdx.x % WARP_THREADS;
+    if (holds_pairs<N>(out, row)) {
+        store_pairs_of_warp<N>(out, add, row, d);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 2)
+        store_pair(out, add, row + lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2, d[i], d[i + 1]);
+}
+/* The old values come to the second cache. */
+template <int N> __device__ inline void prefetch_rows_of_warp(const struct matrix &out, i64 row)
+{
+    enum { LINE = CACHE_LINE / 4, LINES = N / LINE /* of a row */ };
+    if (holds_pairs<N>(out, row))
+        for (int i = threadIdx.x % WARP_THREADS; i < ROWS_OF_WARP * LINES; i += WARP_THREADS)
+            prefetch(row_of<float>(out, row + i / LINES) + i % LINES * LINE);
+}
+
 #endif

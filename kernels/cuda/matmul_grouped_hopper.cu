@@ -31,6 +31,7 @@ template <enum product product, int N> struct layout {
 /* Of a tile: its first row and column in the output of its group; what its group has. */
 struct place {
     i32 row, column, begin, rows, slice;
+    bool add; /* of weights: to what the slice has */
 };
 template <enum product product, int N>
 __device__ static struct place place_of(const struct grouped &p, const i32 *starts, i32 tile)
@@ -38,9 +39,14 @@ __device__ static struct place place_of(const struct grouped &p, const i32 *star
     i64 group = route_run_of(starts, p.groups.count, tile);
     constexpr i32 columns = tile_columns<product, N>();
     i32 across = ((i32)p.out.columns + columns - 1) / columns, begin = p.groups.offsets[group];
+    i32 slice = p.groups.member ? p.groups.member[group] : (i32)group;
     tile -= starts[group];
-    return {tile / across * TILE_M, tile % across * columns, begin, p.groups.offsets[group + 1] - begin,
-            p.groups.member ? p.groups.member[group] : (i32)group};
+    return {tile / across * TILE_M,
+            tile % across * columns,
+            begin,
+            p.groups.offsets[group + 1] - begin,
+            slice,
+            product == OF_WEIGHTS && p.written[slice] != 0};
 }
 template <enum product product> __device__ static i32 depth_of(const struct grouped &p, const struct place &at)
 {
@@ -227,14 +233,10 @@ __device__ static void pass_over(typename layout<product, N>::shared *s, struct 
     }
 }
 
-template <int N>
-__device__ static void store_weights(const struct grouped &p, const float (&d)[N / 2], const struct place &at, i32 row)
+/* Of weights: a tile, and what is right of it and below. */
+[[maybe_unused]] __device__ static struct matrix weights_at(const struct grouped &p, const struct place &at)
 {
-    struct matrix out = part_of(p.out, at.slice * p.slice_rows + at.row, at.column, p.slice_rows - at.row);
-    int lane = threadIdx.x % WARP_THREADS;
-#pragma unroll
-    for (int i = 0; i < N / 2; i += 2)
-        store_pair(out, p.written[at.slice], row + lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2, d[i], d[i + 1]);
+    return part_of(p.out, at.slice * p.slice_rows + at.row, at.column, p.slice_rows - at.row);
 }
 
 /* gate and up, where they are kept, and then swiglu of what they were rounded to, which takes the place of gate. */
@@ -273,10 +275,12 @@ __device__ static void consume(typename layout<product, N>::shared *s, const str
             pass_over<product, N>(s, &r, depth);
             continue;
         }
+        if (at.add)
+            prefetch_rows_of_warp<N>(weights_at(p, at), warp * WARP_ROWS);
         multiply_tile<product, N>(d, s, &r, warp / 4, depth);
         i32 row = at.row + warp * WARP_ROWS;
         if constexpr (product == OF_WEIGHTS)
-            store_weights<N>(p, d, at, warp * WARP_ROWS);
+            store_rows_of_warp<N>(weights_at(p, at), at.add, warp * WARP_ROWS, d);
         else if (row < rows && product == GATED)
             store_gated<N>(p, d, s->out[warp], out, gate_up, at.begin + row, at.column);
         else if (row < rows)
