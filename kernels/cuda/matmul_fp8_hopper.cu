@@ -58,24 +58,35 @@ __device__ static i64 rows_of(const struct fp8_product &p, i64 group)
 
 /* Of a tile: what its group multiplies, the first row and column in that. */
 struct place {
+    i32 tile, group; /* as many as there are: there are no more */
     struct fp8_part part;
     i32 row, column;
 };
-__device__ static struct place place_of(const struct fp8_product &p, const i32 *starts, i32 tile)
+__device__ static struct place place_of(const struct fp8_product &p, const i32 *starts, i32 tile, i64 from)
 {
-    i64 groups = fp8_groups(p), group = route_run_of(starts, groups, tile);
-    i32 across = (i32)((p.out.columns + TILE_N - 1) / TILE_N);
-    tile -= starts[group];
-    return {fp8_part_of(p, group, p.written ? starts[groups + 1 + group] : 0), tile / across * TILE_M,
-            tile % across * TILE_N};
+    i64 groups = fp8_groups(p), group = group_of_tile(starts, groups, from, tile);
+    if (group == groups)
+        return {tile, (i32)group, {}, 0, 0};
+    i32 across = (i32)((p.out.columns + TILE_N - 1) / TILE_N), own = tile - starts[group];
+    return {tile, (i32)group, fp8_part_of(p, group, p.written ? starts[groups + 1 + group] : 0), own / across * TILE_M,
+            own % across * TILE_N};
+}
+[[maybe_unused]] __device__ static struct place first_place(const struct fp8_product &p, const i32 *starts)
+{
+    i32 tile = (i32)blockIdx.x;
+    return place_of(p, starts, tile, route_run_of(starts, fp8_groups(p), tile));
+}
+[[maybe_unused]] __device__ static struct place next_place(const struct fp8_product &p, const i32 *starts,
+                                                           const struct place &at)
+{
+    return place_of(p, starts, at.tile + (i32)gridDim.x, at.group);
 }
 
 /* ---- The producer: one thread ---- */
 [[maybe_unused]] __device__ static void produce(struct shared *s, const struct fp8_product &p, const struct maps &maps)
 {
     struct ring r = {0, 1}; /* at first all are empty */
-    for (i32 tile = (i32)blockIdx.x; tile < s->starts[fp8_groups(p)]; tile += (i32)gridDim.x) {
-        struct place at = place_of(p, s->starts, tile);
+    for (struct place at = first_place(p, s->starts); at.group < fp8_groups(p); at = next_place(p, s->starts, at)) {
         i32 slice = p.written ? 0 : (i32)(at.part.column / p.out.columns);
         for (i64 d = at.part.begin; d < at.part.end; d += FP8_BLOCK) {
             mbarrier_wait(&s->empty[r.at], r.turn);
@@ -174,8 +185,7 @@ __device__ static void consume(struct shared *s, const struct fp8_product &p, co
                                int warp)
 {
     struct ring r = {0, 0};
-    for (i32 tile = (i32)blockIdx.x; tile < s->starts[fp8_groups(p)]; tile += (i32)gridDim.x) {
-        struct place at = place_of(p, s->starts, tile);
+    for (struct place at = first_place(p, s->starts); at.group < fp8_groups(p); at = next_place(p, s->starts, at)) {
         i32 row = warp * WARP_ROWS;
         float sum[OWN];
         if (at.row + warp / 4 * ROWS >= at.part.rows) {

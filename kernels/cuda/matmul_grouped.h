@@ -57,6 +57,14 @@ template <int M, int N, enum product product> __device__ inline void count_tiles
     __syncthreads();
 }
 
+/* Tiles of a block, which only grow: the next one's group is `group` or one behind it; groups: there is none left. */
+__device__ inline i64 group_of_tile(const i32 *starts, i64 groups, i64 group, i32 tile)
+{
+    while (group < groups && starts[group + 1] <= tile)
+        group++;
+    return group;
+}
+
 /* The same from a row and column on, of so many rows. */
 __device__ inline struct matrix part_of(struct matrix m, i64 row, i64 column, i64 rows)
 {
