@@ -95,19 +95,48 @@ __device__ inline void store(const struct matrix &out, bool add, i64 row, i64 co
     }
 }
 
+/* Two neighbours in a row, as they lie in memory; to add nothing is to add -0, which leaves even a zero its sign. */
+__device__ inline float2 pair_at(const float *from)
+{
+    return *(const float2 *)from;
+}
+__device__ inline float2 pair_at(const bf16 *from)
+{
+    u32 both = *(const u32 *)from;
+    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
+}
+__device__ inline void put_pair(float *to, float first, float second)
+{
+    *(float2 *)to = make_float2(first, second);
+}
+__device__ inline void put_pair(bf16 *to, float first, float second)
+{
+    *(u32 *)to = pack_bf16(first, second);
+}
+__device__ inline bool lies_in_pairs(const struct matrix &m)
+{
+    i64 bytes = m.dtype == DTYPE_BF16 ? 2 : 4;
+    return ((uintptr_t)m.data | (uintptr_t)(m.stride * bytes)) % (uintptr_t)(2 * bytes) == 0;
+}
+
 /* Columns `column` (even) and the next. */
+template <typename T>
+__device__ inline void store_whole_pair(const struct matrix &out, bool add, i64 row, i64 column, float first,
+                                        float second)
+{
+    T *to = row_of<T>(out, row) + column;
+    float2 old = add ? pair_at(to) : make_float2(-0.0f, -0.0f);
+    put_pair(to, old.x + first, old.y + second);
+}
 __device__ inline void store_pair(const struct matrix &out, bool add, i64 row, i64 column, float first, float second)
 {
-    bool is_bf16 = out.dtype == DTYPE_BF16;
-    uintptr_t bits = (uintptr_t)out.data | (uintptr_t)(out.stride * (is_bf16 ? 2 : 4));
-    if (row >= out.rows || column + 1 >= out.columns || bits % (is_bf16 ? 4 : 8) != 0 || (is_bf16 && add)) {
+    if (row >= out.rows || column + 1 >= out.columns || !lies_in_pairs(out)) {
         store(out, add, row, column, first);
         store(out, add, row, column + 1, second);
-    } else if (is_bf16) {
-        *(u32 *)(row_of<bf16>(out, row) + column) = pack_bf16(first, second);
+    } else if (out.dtype == DTYPE_BF16) {
+        store_whole_pair<bf16>(out, add, row, column, first, second);
     } else {
-        float2 *to = (float2 *)(row_of<float>(out, row) + column), old = add ? *to : make_float2(0, 0);
-        *to = make_float2(old.x + first, old.y + second);
+        store_whole_pair<float>(out, add, row, column, first, second);
     }
 }
 
@@ -116,45 +145,47 @@ __device__ inline void store_pair(const struct matrix &out, bool add, i64 row, i
 enum { ROWS_OF_WARP = 16, PAIRS_AT_ONCE = 16 };
 template <int N> __device__ inline bool holds_pairs(const struct matrix &out, i64 row)
 {
-    return out.dtype == DTYPE_F32 && row + ROWS_OF_WARP <= out.rows && N <= out.columns &&
-           ((uintptr_t)out.data | (uintptr_t)(out.stride * 4)) % 8 == 0;
+    return row + ROWS_OF_WARP <= out.rows && N <= out.columns && lies_in_pairs(out);
 }
-template <int N>
+template <typename T, int N>
 __device__ inline void store_pairs_of_warp(const struct matrix &out, bool add, i64 row, const float (&d)[N / 2])
 {
     int lane = threadIdx.x % WARP_THREADS;
-    float *upper = row_of<float>(out, row + lane / 4) + lane % 4 * 2, *lower = upper + 8 * out.stride;
+    T *upper = row_of<T>(out, row + lane / 4) + lane % 4 * 2, *lower = upper + 8 * out.stride;
 #pragma unroll
     for (int i = 0; i < N / 2; i += 2 * PAIRS_AT_ONCE) {
         float2 old[PAIRS_AT_ONCE];
 #pragma unroll
         for (int j = 0; j < PAIRS_AT_ONCE; j++)
-            old[j] = add ? *(const float2 *)((j % 2 ? lower : upper) + (i / 4 + j / 2) * 8) : make_float2(0, 0);
+            old[j] = add ? pair_at((j % 2 ? lower : upper) + (i / 4 + j / 2) * 8) : make_float2(-0.0f, -0.0f);
 #pragma unroll
         for (int j = 0; j < PAIRS_AT_ONCE; j++)
-            *(float2 *)((j % 2 ? lower : upper) + (i / 4 + j / 2) * 8) =
-                make_float2(old[j].x + d[i + 2 * j], old[j].y + d[i + 2 * j + 1]);
+            put_pair((j % 2 ? lower : upper) + (i / 4 + j / 2) * 8, old[j].x + d[i + 2 * j],
+                     old[j].y + d[i + 2 * j + 1]);
     }
 }
 template <int N>
 __device__ inline void store_rows_of_warp(const struct matrix &out, bool add, i64 row, const float (&d)[N / 2])
 {
     int lane = threadIdx.x % WARP_THREADS;
-    if (holds_pairs<N>(out, row)) {
-        store_pairs_of_warp<N>(out, add, row, d);
-        return;
-    }
+    if (!holds_pairs<N>(out, row)) {
 #pragma unroll
-    for (int i = 0; i < N / 2; i += 2)
-        store_pair(out, add, row + lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2, d[i], d[i + 1]);
+        for (int i = 0; i < N / 2; i += 2)
+            store_pair(out, add, row + lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2, d[i], d[i + 1]);
+    } else if (out.dtype == DTYPE_BF16) {
+        store_pairs_of_warp<bf16, N>(out, add, row, d);
+    } else {
+        store_pairs_of_warp<float, N>(out, add, row, d);
+    }
 }
 /* The old values come to the second cache. */
 template <int N> __device__ inline void prefetch_rows_of_warp(const struct matrix &out, i64 row)
 {
-    enum { LINE = CACHE_LINE / 4, LINES = N / LINE /* of a row */ };
+    i64 bytes = out.dtype == DTYPE_BF16 ? 2 : 4;
+    int lines = (int)(N * bytes / CACHE_LINE); /* of a row */
     if (holds_pairs<N>(out, row))
-        for (int i = threadIdx.x % WARP_THREADS; i < ROWS_OF_WARP * LINES; i += WARP_THREADS)
-            prefetch(row_of<float>(out, row + i / LINES) + i % LINES * LINE);
+        for (int i = threadIdx.x % WARP_THREADS; i < ROWS_OF_WARP * lines; i += WARP_THREADS)
+            prefetch((const char *)out.data + (row + i / lines) * out.stride * bytes + i % lines * CACHE_LINE);
 }
 
 #endif
