@@ -14,7 +14,7 @@ struct problem { /* device memory */
     i64 positions, assigned, rows; /* rows: the bound of those that are sorted */
     struct matrix x, gate_up, inside, y, w_gate_up, w_down, dw_gate_up, dw_down;
     i32 *source;
-    u8 *written;
+    u8 *written; /* of both dw, one after the other */
     struct groups groups;
 };
 
@@ -86,8 +86,7 @@ static void open_problem(struct problem *p, struct device *device, enum dtype dt
     p->w_down = make(p, dtype, c.experts * c.width, c.expert_width);
     p->dw_gate_up = make(p, DTYPE_F32, 2 * inside, c.width);
     p->dw_down = make(p, DTYPE_F32, c.experts * c.width, c.expert_width);
-    p->written = arena_alloc(&p->arena, c.experts);
-    device->ops->zero(device, p->written, c.experts);
+    p->written = arena_alloc(&p->arena, 2 * c.experts);
 }
 
 static void forward(struct problem *p)
@@ -105,12 +104,18 @@ static void of_rows(struct problem *p)
     ops->matmul_grouped(p->device, p->y, p->gate_up, p->w_gate_up, p->groups.count, false, &p->groups);
 }
 
-static void of_weights(struct problem *p)
+static void add_of_weights(struct problem *p)
 {
     const struct kernels *ops = p->device->ops;
     ops->matmul_grouped_weights(p->device, p->dw_down, p->written, p->groups.count, p->y, p->inside, NULL, &p->groups);
-    ops->matmul_grouped_weights(p->device, p->dw_gate_up, p->written, p->groups.count, p->gate_up, p->x, p->source,
-                                &p->groups);
+    ops->matmul_grouped_weights(p->device, p->dw_gate_up, p->written + p->groups.count, p->groups.count, p->gate_up,
+                                p->x, p->source, &p->groups);
+}
+
+static void of_weights(struct problem *p)
+{
+    p->device->ops->zero(p->device, p->written, 2 * p->groups.count);
+    add_of_weights(p);
 }
 
 static const struct direction {
@@ -118,7 +123,8 @@ static const struct direction {
     void (*run)(struct problem *p);
 } directions[] = {{"products of experts", forward},
                   {"gradients of experts' rows", of_rows},
-                  {"gradients of experts' weights", of_weights}};
+                  {"gradients of experts' weights", of_weights},
+                  {"gradients of experts' weights, added", add_of_weights}};
 
 static double seconds_of(struct problem *p, const struct direction *d)
 {

@@ -402,8 +402,9 @@ static void reference_product(struct op_run *run)
 }
 
 /* ---- matmul_fp8_weights, slices [rows, columns] of groups of about `depth` rows; bit 0: dy in e5m2 ---- */
-static const struct op_shape weights_shapes[] = {{1, 1, 0},     {3, 5, 9},       {40, 37, 128},   {140, 3, 300},
-                                                 {5, 130, 300}, {140, 200, 300}, {129, 260, 200}, {-1}};
+static const struct op_shape weights_shapes[] = {{1, 1, 0},       {3, 5, 9},     {40, 37, 128},
+                                                 {140, 3, 300},   {5, 130, 300}, {140, 200, 300},
+                                                 {129, 260, 200}, {20, 136, 90}, {-1}};
 
 static struct fp8_matrix factor_by_groups(const struct op_run *run, enum fp8 format, i64 outer)
 {

@@ -71,19 +71,10 @@ static void call_packed(struct device *device, struct op_run *run)
 /* ---- Groups: about `rows` rows of GROUPS experts, one of which has none; bit 1: they are members of more ---- */
 enum { GROUPS = 4, MEMBERS = 6, REST = 7 /* rows behind the last group */ };
 /* Several tiles down, across and along k are among them. */
-static const struct op_shape grouped_shapes[] = {{0, 3, 5},
-                                                 {9, 1, 1},
-                                                 {40, 37, 48},
-                                                 {240, 70, 33},
-                                                 {700, 8, 40},
-                                                 {12, 144, 144},
-                                                 {600, 200, 136},
-                                                 {1100, 260, 33},
-                                                 {100, 331, 203},
-                                                 {4, 395, 163},
-                                                 {20, 64, 96},
-                                                 {230, 70, 64},
-                                                 {-1}};
+static const struct op_shape grouped_shapes[] = {
+    {0, 3, 5},      {9, 1, 1},       {40, 37, 48},    {240, 70, 33},   {700, 8, 40},
+    {12, 144, 144}, {600, 200, 136}, {1100, 260, 33}, {100, 331, 203}, {4, 395, 163},
+    {20, 64, 96},   {230, 70, 64},   {4, 72, 392},    {4, 72, 128},    {-1}};
 static const i32 members[GROUPS] = {4, 1, 5, 2};
 
 static i64 experts_of(const struct op_run *run)

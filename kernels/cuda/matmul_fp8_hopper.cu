@@ -58,24 +58,35 @@ __device__ static i64 rows_of(const struct fp8_product &p, i64 group)
 
 /* Of a tile: what its group multiplies, the first row and column in that. */
 struct place {
+    i32 tile, group; /* as many as there are: there are no more */
     struct fp8_part part;
     i32 row, column;
 };
-__device__ static struct place place_of(const struct fp8_product &p, const i32 *starts, i32 tile)
+__device__ static struct place place_of(const struct fp8_product &p, const i32 *starts, i32 tile, i64 from)
 {
-    i64 groups = fp8_groups(p), group = route_run_of(starts, groups, tile);
-    i32 across = (i32)((p.out.columns + TILE_N - 1) / TILE_N);
-    tile -= starts[group];
-    return {fp8_part_of(p, group, p.written ? starts[groups + 1 + group] : 0), tile / across * TILE_M,
-            tile % across * TILE_N};
+    i64 groups = fp8_groups(p), group = group_of_tile(starts, groups, from, tile);
+    if (group == groups)
+        return {tile, (i32)group, {}, 0, 0};
+    i32 across = (i32)((p.out.columns + TILE_N - 1) / TILE_N), own = tile - starts[group];
+    return {tile, (i32)group, fp8_part_of(p, group, p.written ? starts[groups + 1 + group] : 0), own / across * TILE_M,
+            own % across * TILE_N};
+}
+[[maybe_unused]] __device__ static struct place first_place(const struct fp8_product &p, const i32 *starts)
+{
+    i32 tile = (i32)blockIdx.x;
+    return place_of(p, starts, tile, route_run_of(starts, fp8_groups(p), tile));
+}
+[[maybe_unused]] __device__ static struct place next_place(const struct fp8_product &p, const i32 *starts,
+                                                           const struct place &at)
+{
+    return place_of(p, starts, at.tile + (i32)gridDim.x, at.group);
 }
 
 /* ---- The producer: one thread ---- */
 [[maybe_unused]] __device__ static void produce(struct shared *s, const struct fp8_product &p, const struct maps &maps)
 {
     struct ring r = {0, 1}; /* at first all are empty */
-    for (i32 tile = (i32)blockIdx.x; tile < s->starts[fp8_groups(p)]; tile += (i32)gridDim.x) {
-        struct place at = place_of(p, s->starts, tile);
+    for (struct place at = first_place(p, s->starts); at.group < fp8_groups(p); at = next_place(p, s->starts, at)) {
         i32 slice = p.written ? 0 : (i32)(at.part.column / p.out.columns);
         for (i64 d = at.part.begin; d < at.part.end; d += FP8_BLOCK) {
             mbarrier_wait(&s->empty[r.at], r.turn);
@@ -163,14 +174,10 @@ __device__ static void multiply_tile(float (&sum)[OWN], struct shared *s, struct
     }
 }
 
-[[maybe_unused]] __device__ static void store_pairs(const struct fp8_product &p, const float (&sum)[OWN],
-                                                    const struct place &at, i32 row)
+/* A tile of the output, and what is right of it and below. */
+[[maybe_unused]] __device__ static struct matrix tile_at(const struct fp8_product &p, const struct place &at)
 {
-    struct matrix out = part_of(p.out, at.part.row + at.row, at.column, at.part.rows - at.row);
-    int lane = threadIdx.x % WARP_THREADS;
-#pragma unroll
-    for (int i = 0; i < OWN; i += 2)
-        store_pair(out, at.part.add, row + lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2, sum[i], sum[i + 1]);
+    return part_of(p.out, at.part.row + at.row, at.column, at.part.rows - at.row);
 }
 
 template <enum fp8 format, bool tiles>
@@ -178,17 +185,18 @@ __device__ static void consume(struct shared *s, const struct fp8_product &p, co
                                int warp)
 {
     struct ring r = {0, 0};
-    for (i32 tile = (i32)blockIdx.x; tile < s->starts[fp8_groups(p)]; tile += (i32)gridDim.x) {
-        struct place at = place_of(p, s->starts, tile);
+    for (struct place at = first_place(p, s->starts); at.group < fp8_groups(p); at = next_place(p, s->starts, at)) {
         i32 row = warp * WARP_ROWS;
         float sum[OWN];
         if (at.row + warp / 4 * ROWS >= at.part.rows) {
             pass_over(s, &r, at);
             continue;
         }
+        if (at.part.add)
+            prefetch_rows_of_warp<TILE_N>(tile_at(p, at), row);
         multiply_tile<format, tiles>(sum, s, &r, p, at, warp);
         if (!boxes)
-            store_pairs(p, sum, at, row);
+            store_rows_of_warp<TILE_N>(tile_at(p, at), at.part.add, row, sum);
         else if (at.row + row < at.part.rows)
             store_boxes_of_warp<TILE_N>(s->out[warp], sum, &maps.out, (i32)at.part.row + at.row + row, at.column,
                                         (i32)p.out.columns);

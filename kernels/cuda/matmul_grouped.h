@@ -57,6 +57,14 @@ template <int M, int N, enum product product> __device__ inline void count_tiles
     __syncthreads();
 }
 
+/* Tiles of a block, which only grow: the next one's group is `group` or one behind it; groups: there is none left. */
+__device__ inline i64 group_of_tile(const i32 *starts, i64 groups, i64 group, i32 tile)
+{
+    while (group < groups && starts[group + 1] <= tile)
+        group++;
+    return group;
+}
+
 /* The same from a row and column on, of so many rows. */
 __device__ inline struct matrix part_of(struct matrix m, i64 row, i64 column, i64 rows)
 {
@@ -87,20 +95,97 @@ __device__ inline void store(const struct matrix &out, bool add, i64 row, i64 co
     }
 }
 
+/* Two neighbours in a row, as they lie in memory; to add nothing is to add -0, which leaves even a zero its sign. */
+__device__ inline float2 pair_at(const float *from)
+{
+    return *(const float2 *)from;
+}
+__device__ inline float2 pair_at(const bf16 *from)
+{
+    u32 both = *(const u32 *)from;
+    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
+}
+__device__ inline void put_pair(float *to, float first, float second)
+{
+    *(float2 *)to = make_float2(first, second);
+}
+__device__ inline void put_pair(bf16 *to, float first, float second)
+{
+    *(u32 *)to = pack_bf16(first, second);
+}
+__device__ inline bool lies_in_pairs(const struct matrix &m)
+{
+    i64 bytes = m.dtype == DTYPE_BF16 ? 2 : 4;
+    return ((uintptr_t)m.data | (uintptr_t)(m.stride * bytes)) % (uintptr_t)(2 * bytes) == 0;
+}
+
 /* Columns `column` (even) and the next. */
+template <typename T>
+__device__ inline void store_whole_pair(const struct matrix &out, bool add, i64 row, i64 column, float first,
+                                        float second)
+{
+    T *to = row_of<T>(out, row) + column;
+    float2 old = add ? pair_at(to) : make_float2(-0.0f, -0.0f);
+    put_pair(to, old.x + first, old.y + second);
+}
 __device__ inline void store_pair(const struct matrix &out, bool add, i64 row, i64 column, float first, float second)
 {
-    bool is_bf16 = out.dtype == DTYPE_BF16;
-    uintptr_t bits = (uintptr_t)out.data | (uintptr_t)(out.stride * (is_bf16 ? 2 : 4));
-    if (row >= out.rows || column + 1 >= out.columns || bits % (is_bf16 ? 4 : 8) != 0 || (is_bf16 && add)) {
+    if (row >= out.rows || column + 1 >= out.columns || !lies_in_pairs(out)) {
         store(out, add, row, column, first);
         store(out, add, row, column + 1, second);
-    } else if (is_bf16) {
-        *(u32 *)(row_of<bf16>(out, row) + column) = pack_bf16(first, second);
+    } else if (out.dtype == DTYPE_BF16) {
+        store_whole_pair<bf16>(out, add, row, column, first, second);
     } else {
-        float2 *to = (float2 *)(row_of<float>(out, row) + column), old = add ? *to : make_float2(0, 0);
-        *to = make_float2(old.x + first, old.y + second);
+        store_whole_pair<float>(out, add, row, column, first, second);
     }
+}
+
+/* What a warp has of a product of wgmma (hopper.h), to the rows of `out` from `row` on: of pairs that lie in it, as of
+ * all that do not stand at its end, a thread asks for many old values before it needs the first. */
+enum { ROWS_OF_WARP = 16, PAIRS_AT_ONCE = 16 };
+template <int N> __device__ inline bool holds_pairs(const struct matrix &out, i64 row)
+{
+    return row + ROWS_OF_WARP <= out.rows && N <= out.columns && lies_in_pairs(out);
+}
+template <typename T, int N>
+__device__ inline void store_pairs_of_warp(const struct matrix &out, bool add, i64 row, const float (&d)[N / 2])
+{
+    int lane = threadIdx.x % WARP_THREADS;
+    T *upper = row_of<T>(out, row + lane / 4) + lane % 4 * 2, *lower = upper + 8 * out.stride;
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 2 * PAIRS_AT_ONCE) {
+        float2 old[PAIRS_AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < PAIRS_AT_ONCE; j++)
+            old[j] = add ? pair_at((j % 2 ? lower : upper) + (i / 4 + j / 2) * 8) : make_float2(-0.0f, -0.0f);
+#pragma unroll
+        for (int j = 0; j < PAIRS_AT_ONCE; j++)
+            put_pair((j % 2 ? lower : upper) + (i / 4 + j / 2) * 8, old[j].x + d[i + 2 * j],
+                     old[j].y + d[i + 2 * j + 1]);
+    }
+}
+template <int N>
+__device__ inline void store_rows_of_warp(const struct matrix &out, bool add, i64 row, const float (&d)[N / 2])
+{
+    int lane = threadIdx.x % WARP_THREADS;
+    if (!holds_pairs<N>(out, row)) {
+#pragma unroll
+        for (int i = 0; i < N / 2; i += 2)
+            store_pair(out, add, row + lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2, d[i], d[i + 1]);
+    } else if (out.dtype == DTYPE_BF16) {
+        store_pairs_of_warp<bf16, N>(out, add, row, d);
+    } else {
+        store_pairs_of_warp<float, N>(out, add, row, d);
+    }
+}
+/* The old values come to the second cache. */
+template <int N> __device__ inline void prefetch_rows_of_warp(const struct matrix &out, i64 row)
+{
+    i64 bytes = out.dtype == DTYPE_BF16 ? 2 : 4;
+    int lines = (int)(N * bytes / CACHE_LINE); /* of a row */
+    if (holds_pairs<N>(out, row))
+        for (int i = threadIdx.x % WARP_THREADS; i < ROWS_OF_WARP * lines; i += WARP_THREADS)
+            prefetch((const char *)out.data + (row + i / lines) * out.stride * bytes + i % lines * CACHE_LINE);
 }
 
 #endif

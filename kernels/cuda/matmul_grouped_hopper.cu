@@ -30,17 +30,38 @@ template <enum product product, int N> struct layout {
 
 /* Of a tile: its first row and column in the output of its group; what its group has. */
 struct place {
+    i32 tile, group; /* groups.count: there are no more */
     i32 row, column, begin, rows, slice;
+    bool add; /* of weights: to what the slice has */
 };
 template <enum product product, int N>
-__device__ static struct place place_of(const struct grouped &p, const i32 *starts, i32 tile)
+__device__ static struct place place_of(const struct grouped &p, const i32 *starts, i32 tile, i64 from)
 {
-    i64 group = route_run_of(starts, p.groups.count, tile);
     constexpr i32 columns = tile_columns<product, N>();
-    i32 across = ((i32)p.out.columns + columns - 1) / columns, begin = p.groups.offsets[group];
-    tile -= starts[group];
-    return {tile / across * TILE_M, tile % across * columns, begin, p.groups.offsets[group + 1] - begin,
-            p.groups.member ? p.groups.member[group] : (i32)group};
+    i32 group = (i32)group_of_tile(starts, p.groups.count, from, tile);
+    if (group == p.groups.count)
+        return {tile, group, 0, 0, 0, 0, 0, false};
+    i32 across = ((i32)p.out.columns + columns - 1) / columns, own = tile - starts[group];
+    i32 begin = p.groups.offsets[group], slice = p.groups.member ? p.groups.member[group] : group;
+    return {tile,
+            group,
+            own / across * TILE_M,
+            own % across * columns,
+            begin,
+            p.groups.offsets[group + 1] - begin,
+            slice,
+            product == OF_WEIGHTS && p.written[slice] != 0};
+}
+template <enum product product, int N>
+__device__ static struct place first_place(const struct grouped &p, const i32 *starts)
+{
+    i32 tile = (i32)blockIdx.x;
+    return place_of<product, N>(p, starts, tile, route_run_of(starts, p.groups.count, tile));
+}
+template <enum product product, int N>
+__device__ static struct place next_place(const struct grouped &p, const i32 *starts, const struct place &at)
+{
+    return place_of<product, N>(p, starts, at.tile + (i32)gridDim.x, at.group);
 }
 template <enum product product> __device__ static i32 depth_of(const struct grouped &p, const struct place &at)
 {
@@ -79,8 +100,8 @@ __device__ static void produce(typename layout<product, N>::shared *s, const str
                                const tile_map *b)
 {
     struct ring r = {0, 1}; /* at first all are empty */
-    for (i32 tile = (i32)blockIdx.x; tile < s->starts[p.groups.count]; tile += (i32)gridDim.x) {
-        struct place at = place_of<product, N>(p, s->starts, tile);
+    for (struct place at = first_place<product, N>(p, s->starts); at.group < p.groups.count;
+         at = next_place<product, N>(p, s->starts, at)) {
         for (i32 k = 0, depth = depth_of<product>(p, at); k < depth; k += TILE_K) {
             typename layout<product, N>::stage *to = &s->at[r.at];
             mbarrier_wait(&s->empty[r.at], r.turn);
@@ -134,8 +155,8 @@ __device__ static void produce_gathered(typename layout<product, N>::shared *s, 
     struct ring r = {0, 1};
     int thread = (int)threadIdx.x - CONSUMER_THREADS, own = thread / 8;
     i32 column = thread % 8 * 8, before = -1, source[COUNT];
-    for (i32 tile = (i32)blockIdx.x; tile < s->starts[p.groups.count]; tile += (i32)gridDim.x) {
-        struct place at = place_of<product, N>(p, s->starts, tile);
+    for (struct place at = first_place<product, N>(p, s->starts); at.group < p.groups.count;
+         at = next_place<product, N>(p, s->starts, at)) {
         i32 end = at.begin + at.rows;
         if (product != OF_WEIGHTS)
             find_rows(source, p, at.begin + at.row + own, end);
@@ -183,12 +204,14 @@ __device__ static void multiply_stage(float (&d)[N / 2], const typename layout<p
     warpgroup_commit();
 }
 
-/* The products of a tile; what it has read is free for the producer. A stage's k past the end is zero in a product by
+/* The products of a tile; what it has read is free for the producer. The tile after it is found while the last products
+ * run. A stage's k past the end is zero in a product by
  * weights, but in one of weights it is another group's; groups are multiples of 16 rows. */
 template <enum product product, int N>
-__device__ static void multiply_tile(float (&d)[N / 2], typename layout<product, N>::shared *s, struct ring *r,
-                                     int warpgroup, i32 depth)
+__device__ static void multiply_tile(float (&d)[N / 2], struct place *next, typename layout<product, N>::shared *s,
+                                     struct ring *r, const struct grouped &p, const struct place &at, int warpgroup)
 {
+    i32 depth = depth_of<product>(p, at);
     i32 whole = product == OF_WEIGHTS ? depth / TILE_K * TILE_K : depth;
     u32 before = 0;
     for (i32 k = 0; k < whole; k += TILE_K) {
@@ -200,6 +223,7 @@ __device__ static void multiply_tile(float (&d)[N / 2], typename layout<product,
         before = r->at;
         advance<layout<product, N>::STAGES>(r);
     }
+    *next = next_place<product, N>(p, s->starts, at);
     warpgroup_wait<0>();
     keep_in_place(d);
     if (whole > 0)
@@ -227,14 +251,10 @@ __device__ static void pass_over(typename layout<product, N>::shared *s, struct 
     }
 }
 
-template <int N>
-__device__ static void store_weights(const struct grouped &p, const float (&d)[N / 2], const struct place &at, i32 row)
+/* Of weights: a tile, and what is right of it and below. */
+[[maybe_unused]] __device__ static struct matrix weights_at(const struct grouped &p, const struct place &at)
 {
-    struct matrix out = part_of(p.out, at.slice * p.slice_rows + at.row, at.column, p.slice_rows - at.row);
-    int lane = threadIdx.x % WARP_THREADS;
-#pragma unroll
-    for (int i = 0; i < N / 2; i += 2)
-        store_pair(out, p.written[at.slice], row + lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2, d[i], d[i + 1]);
+    return part_of(p.out, at.slice * p.slice_rows + at.row, at.column, p.slice_rows - at.row);
 }
 
 /* gate and up, where they are kept, and then swiglu of what they were rounded to, which takes the place of gate. */
@@ -265,18 +285,21 @@ __device__ static void consume(typename layout<product, N>::shared *s, const str
                                const tile_map *gate_up, int warp)
 {
     struct ring r = {0, 0};
-    for (i32 tile = (i32)blockIdx.x; tile < s->starts[p.groups.count]; tile += (i32)gridDim.x) {
-        struct place at = place_of<product, N>(p, s->starts, tile);
-        i32 depth = depth_of<product>(p, at), rows = product == OF_WEIGHTS ? (i32)p.slice_rows : at.rows;
+    struct place at = first_place<product, N>(p, s->starts), next;
+    for (; at.group < p.groups.count; at = next) {
+        i32 rows = product == OF_WEIGHTS ? (i32)p.slice_rows : at.rows;
         float d[N / 2];
         if (at.row + warp / 4 * ROWS >= rows) {
-            pass_over<product, N>(s, &r, depth);
+            pass_over<product, N>(s, &r, depth_of<product>(p, at));
+            next = next_place<product, N>(p, s->starts, at);
             continue;
         }
-        multiply_tile<product, N>(d, s, &r, warp / 4, depth);
+        if (at.add)
+            prefetch_rows_of_warp<N>(weights_at(p, at), warp * WARP_ROWS);
+        multiply_tile<product, N>(d, &next, s, &r, p, at, warp / 4);
         i32 row = at.row + warp * WARP_ROWS;
         if constexpr (product == OF_WEIGHTS)
-            store_weights<N>(p, d, at, warp * WARP_ROWS);
+            store_rows_of_warp<N>(weights_at(p, at), at.add, warp * WARP_ROWS, d);
         else if (row < rows && product == GATED)
             store_gated<N>(p, d, s->out[warp], out, gate_up, at.begin + row, at.column);
         else if (row < rows)
