@@ -39,13 +39,18 @@ static int check_gaps(const struct op_case *c, const struct op_run *run)
     return 0;
 }
 
+static bool are_same(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
 static int check_inputs(const struct op_case *c, const struct op_run *run)
 {
     for (int k = 0; k < run->count; k++) {
         const struct operand *o = &run->operands[k];
         for (i64 i = 0; o->role == INPUT && i < o->rows; i++)
             for (i64 j = 0; j < o->columns; j++)
-                if (operand_at(o, i, j) != o->values[i * o->columns + j])
+                if (!are_same(operand_at(o, i, j), o->values[i * o->columns + j]))
                     return wrong(c, run, o, "an input, written at [%lld,%lld]", (long long)i, (long long)j);
     }
     return 0;
@@ -98,7 +103,7 @@ static int check_value(const struct op_case *c, const struct op_run *run, const 
 {
     i64 row = i / o->columns, column = i % o->columns;
     double got = operand_at(o, row, column);
-    if (fabs(got - expected) <= tolerance_of(c, run, o, expected, largest) || (isinf(expected) && got == expected))
+    if (fabs(got - expected) <= tolerance_of(c, run, o, expected, largest) || are_same(got, expected))
         return 0;
     return wrong(c, run, o, "[%lld,%lld] is %.9g, expected %.9g", (long long)row, (long long)column, got, expected);
 }

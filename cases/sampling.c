@@ -4,7 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- sample: the code at which the running sum passes the draw, among what top_k and top_p leave ---- */
+/* ---- sample: the code at which the running sum passes the draw, among what top_k and top_p leave; of the second
+ * ---- SAMPLINGS variants with a logit that is NaN, some code ---- */
 enum { SAMPLE_LOGITS, SAMPLE_IDENTITY, SAMPLE_CODE, SAMPLE_LOGPROB };
 static const struct sampling samplings[] = {
     {.temperature = 1, .top_p = 1, .key = {11, RNG_SAMPLING}},
@@ -13,7 +14,10 @@ static const struct sampling samplings[] = {
     {.temperature = 1, .top_p = 1, .top_k = 5, .key = {14, RNG_SAMPLING}},
     {.temperature = 1, .top_p = 0.7f, .top_k = 20, .key = {15, RNG_SAMPLING}},
     {.temperature = 0, .top_p = 1, .key = {16, RNG_SAMPLING}},
+    {.temperature = 1, .top_p = 0, .key = {17, RNG_SAMPLING}},
+    {.temperature = 1, .top_p = 1e-30f, .key = {18, RNG_SAMPLING}},
 };
+enum { SAMPLINGS = COUNT_OF(samplings) };
 
 static void setup_sample(struct op_run *run)
 {
@@ -25,12 +29,16 @@ static void setup_sample(struct op_run *run)
         op_values(run, SAMPLE_IDENTITY)[i] = (double)(i % 4 == 3 ? i / 7 : i);
     for (i64 i = 0; i < run->rows * run->columns; i++) /* many equal ones */
         op_values(run, SAMPLE_LOGITS)[i] = rint(op_values(run, SAMPLE_LOGITS)[i] * 8) / 4;
+    for (i64 i = 0; run->variant >= SAMPLINGS && i < run->rows; i++)
+        op_values(run, SAMPLE_LOGITS)[i * run->columns + op_below(run->columns, i, 3)] =
+            i % 2 ? (double)NAN : -(double)NAN;
 }
 
 static void call_sample(struct device *device, struct op_run *run)
 {
     device->ops->sample(device, op_data(run, SAMPLE_CODE), op_data(run, SAMPLE_LOGPROB),
-                        op_as_matrix(run, SAMPLE_LOGITS), op_data(run, SAMPLE_IDENTITY), &samplings[run->variant]);
+                        op_as_matrix(run, SAMPLE_LOGITS), op_data(run, SAMPLE_IDENTITY),
+                        &samplings[run->variant % SAMPLINGS]);
 }
 
 static const double *sorted_by;
@@ -71,9 +79,23 @@ static i32 draw_from(const i32 *ids, const double *p, i64 count, double u)
     return ids[0];
 }
 
+/* Where a logit is NaN. */
+static void expect_some_code(struct op_run *run, const struct sampling *s)
+{
+    for (i64 i = 0; i < run->rows; i++) {
+        double got = operand_at(&run->operands[SAMPLE_CODE], 0, i);
+        op_values(run, SAMPLE_CODE)[i] = fmin(fmax(got, 0), (double)(run->columns - 1));
+        op_values(run, SAMPLE_LOGPROB)[i] = s->temperature == 0 ? 0 : (double)NAN;
+    }
+}
+
 static void reference_sample(struct op_run *run)
 {
-    const struct sampling *s = &samplings[run->variant];
+    const struct sampling *s = &samplings[run->variant % SAMPLINGS];
+    if (run->variant >= SAMPLINGS) {
+        expect_some_code(run, s);
+        return;
+    }
     i64 n = run->columns;
     double *p = memory_alloc(n * 8), greedy = s->temperature == 0, t = greedy ? 1 : (double)s->temperature;
     i32 *ids = memory_alloc(n * 4);
@@ -319,9 +341,9 @@ static const struct op_shape sample_shapes[] = {{0, 3},  {1, 1},    {1, 37},    
                                                 {3, 20}, {2, 1300}, {1000, 263}, {14, 20000}, {-1}};
 
 const struct op_case sampling_cases[] = {
-    {"sample", COUNT_OF(samplings), setup_sample, call_sample, reference_sample, .usual = {256, 16384},
+    {"sample", 2 * SAMPLINGS, setup_sample, call_sample, reference_sample, .usual = {256, 16384},
      .shapes = sample_shapes},
-    {"probabilities", COUNT_OF(samplings), setup_probabilities, call_probabilities, reference_probabilities,
+    {"probabilities", SAMPLINGS, setup_probabilities, call_probabilities, reference_probabilities,
      .usual = {256, 16384}, .shapes = sample_shapes},
     {"accept", 1, setup_accept, call_accept, reference_accept, .usual = {256, 16384}, .alike = ONE_DTYPE,
      .shapes = sample_shapes},

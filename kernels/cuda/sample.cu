@@ -37,12 +37,14 @@ struct goal {
     bool passed, counted; /* more than the amount, or at least; numbers, or masses */
 };
 
+/* NaN reaches all and is reached by all. */
 __device__ static bool reached(const struct goal &goal, double sum)
 {
-    return goal.passed ? sum > goal.amount : sum >= goal.amount;
+    return goal.passed ? !(sum <= goal.amount) : !(sum < goal.amount);
 }
 
-/* The highest level in [low, high) such that it and what is above reach the goal; low does, high does not. */
+/* The highest level in [low, high) such that it and what is above reach the goal; low does, high counts as if it did
+ * not. One of the row has that level, whatever the goal, if one has high - 1. */
 template <typename T>
 __device__ static struct found find_level(const struct row<T> &row, u64 low, u64 high, const struct goal &goal)
 {
@@ -63,7 +65,7 @@ __device__ static struct found find_level(const struct row<T> &row, u64 low, u64
         for (int cut = 0; cut < CUTS; cut++)
             sums[cut] = block_sum(sums[cut]);
         int cut = CUTS;
-        while (cut > 0 && !reached(goal, sums[cut - 1]))
+        while (cut > 0 && (low + (u64)cut * step >= high || !reached(goal, sums[cut - 1])))
             cut--;
         if (cut < CUTS) {
             high = low + (u64)(cut + 1) * step;
