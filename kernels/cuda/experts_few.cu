@@ -58,13 +58,13 @@ template <int TILES> static __global__ void __launch_bounds__(THREADS, 2) enter_
     struct part_of_few part = part_of_block(e.shared);
     bool is_shared = blockIdx.x < e.shared_blocks;
     if (is_shared)
-        fetch_weight(e.shared, part);
+        fetch_weight<bf16>(e.shared, part);
     grid_wait();
     DYNAMIC_SHARED(float, sums);
     if (is_shared) {
         multiply_mma<TILES, false>(e.shared, part, sums);
     } else if (find_part(&part, e)) {
-        fetch_weight(e.routed, part);
+        fetch_weight<bf16>(e.routed, part);
         multiply_mma<TILES, false>(e.routed, part, sums);
     }
 }
@@ -79,18 +79,13 @@ static __global__ void __launch_bounds__(THREADS, 2) enter_by_floats(struct ente
         multiply_plain<float, false>(e.routed, part);
 }
 
-static struct product_of_few gated_product(struct matrix out, struct matrix x, struct matrix w, struct matrix norm,
-                                           float eps)
-{
-    return {out, x, w, norm, {}, {}, eps, true, in_eights(x) && in_eights(w)};
-}
-
 extern "C" void cuda_experts_few_in(struct device *device, struct matrix inside, struct matrix shared, struct matrix x,
                                     struct matrix norm, float eps, const struct few_experts *experts)
 {
     check_few_experts(inside, shared, x, experts);
-    struct entering e = {gated_product(shared, x, experts->shared_gate_up, norm, eps),
-                         gated_product(inside, x, experts->gate_up, norm, eps),
+    struct around around = {norm, {}, NULL, true, eps};
+    struct entering e = {product_of_few(shared, x, experts->shared_gate_up, &around),
+                         product_of_few(inside, x, experts->gate_up, &around),
                          0,
                          0,
                          experts->source,

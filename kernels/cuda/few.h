@@ -1,5 +1,5 @@
-/* Few rows times a weight that is read once, from memory: what counts is how much of it is on its way. A block has
- * OUTPUTS rows of w, its warps share out the depth, and what they sum is added in their order. What stands around the
+/* Few rows times a weight that is read once, from memory: what counts is how much of it is on its way. A block has a
+ * few rows of w, its warps share out the depth, and what they sum is added in their order. What stands around the
  * product is the block's own, so that none of it is a launch. */
 #ifndef WEFT_CUDA_FEW_H
 #define WEFT_CUDA_FEW_H
@@ -7,7 +7,8 @@
 #include "kernels/cuda/rope.h"
 #include "kernels/few.h"
 
-enum { WARPS = 8, THREADS = WARPS * WARP_THREADS, OUTPUTS = 16, STEP = 32, AT_ONCE = 4, COLUMNS_OF_MMA = 8 };
+enum { WARPS = 8, THREADS = WARPS * WARP_THREADS, STEP = 32, AT_ONCE = 4, COLUMNS_OF_MMA = 8 };
+enum { OUTPUTS = 16, OUTPUTS_PLAIN = 4 }; /* rows of w that a block has: of bf16, of f32 */
 
 struct product_of_few {
     struct matrix out, x, w, norm, add;
@@ -33,29 +34,32 @@ __device__ inline i64 source_of(const struct part_of_few &part, i64 row)
     return row >= part.rows ? -1 : part.source ? part.source[row] : row;
 }
 
-/* Outputs of a block: of gated ones half are of gate, half of up. */
-__host__ __device__ inline int outputs_of_block(bool gated)
+/* Outputs of a block with so many rows of w: of gated ones half are of gate, half of up. */
+template <int ROWS> __host__ __device__ inline int outputs_of_block(const struct product_of_few &p)
 {
-    return gated ? OUTPUTS / 2 : OUTPUTS;
+    return p.gated ? ROWS / 2 : ROWS;
 }
 
-/* Row of w of output `i` of a block's, where those of up come behind those of gate. -1: there is none. */
+/* The block's i-th row of w, where those of up come behind those of gate. -1: there is none. */
+template <int ROWS>
 __device__ inline i64 weight_row(const struct product_of_few &p, const struct part_of_few &part, int i)
 {
-    int wide = outputs_of_block(p.gated);
-    i64 row = part.block * wide + i % wide;
-    return row < p.out.columns ? part.w_row + row + i / wide * p.out.columns : -1;
+    int wide = outputs_of_block<ROWS>(p);
+    bool is_up = i >= wide;
+    i64 column = part.block * wide + i - (is_up ? wide : 0);
+    return column < p.out.columns ? part.w_row + column + (is_up ? p.out.columns : 0) : -1;
 }
 
-/* The block's part of a weight of bf16 to the second cache: while the launch before still runs, or rows are looked at.
- */
+/* The block's part of the weight to the second cache: while the launch before still runs, or rows are looked at. */
+template <typename T>
 __device__ inline void fetch_weight(const struct product_of_few &p, const struct part_of_few &part)
 {
-    int lines = (int)((p.w.columns * (i64)sizeof(bf16) + CACHE_LINE - 1) / CACHE_LINE);
-    for (int i = threadIdx.x; i < OUTPUTS * lines; i += THREADS) {
-        i64 row = weight_row(p, part, i / lines);
+    enum { ROWS = sizeof(T) == sizeof(bf16) ? OUTPUTS : OUTPUTS_PLAIN };
+    int lines = (int)((p.w.columns * (i64)sizeof(T) + CACHE_LINE - 1) / CACHE_LINE);
+    for (int i = threadIdx.x; i < ROWS * lines; i += THREADS) {
+        i64 row = weight_row<ROWS>(p, part, i / lines);
         if (row >= 0)
-            prefetch((const char *)row_of<bf16>(p.w, row) + i % lines * CACHE_LINE);
+            prefetch((const char *)row_of<T>(p.w, row) + i % lines * CACHE_LINE);
     }
 }
 
@@ -66,23 +70,25 @@ __device__ inline void find_rstd(float *rstd, const struct product_of_few &p, co
     for (i64 row = threadIdx.x / WARP_THREADS; p.norm.data && row < part.rows && row < FEW_NORMED; row += WARPS) {
         i64 from = source_of(part, row);
         float squares = 0;
-        if (from < 0)
-            continue;
-        for (i64 k = threadIdx.x % WARP_THREADS; k < p.x.columns; k += WARP_THREADS) {
+        for (i64 k = threadIdx.x % WARP_THREADS; from >= 0 && k < p.x.columns; k += WARP_THREADS) {
             float x = to_f32(row_of<T>(p.x, from)[k]);
             squares += x * x;
         }
         squares = warp_sum(squares);
         if (threadIdx.x % WARP_THREADS == 0)
-            rstd[row] = 1.0f / sqrtf(squares / (float)p.x.columns + p.eps);
+            rstd[row] = from < 0 ? 0 : 1.0f / sqrtf(squares / (float)p.x.columns + p.eps);
     }
     __syncthreads();
 }
 
 /* As rmsnorm.cu rounds. */
-template <typename T> __device__ inline T normed(const struct product_of_few &p, T x, float rstd, i64 k)
+template <typename T> __device__ inline float rounded(float x)
 {
-    return from_f32<T>(element_of(p.norm, 0, k) * to_f32(from_f32<T>(to_f32(x) * rstd)));
+    return sizeof(T) == sizeof(bf16) ? __uint_as_float(pack_bf16(0, x)) : x;
+}
+template <typename T> __device__ inline float normed(float x, float rstd, float norm)
+{
+    return rounded<T>(norm * rounded<T>(x * rstd));
 }
 
 /* ---- What stands behind a product ---- */
@@ -164,16 +170,19 @@ __device__ inline eight load_eight(const bf16 *row, i64 k, i64 end, bool vector)
     return out;
 }
 
+template <bool may_norm>
 __device__ inline eight load_row(const struct product_of_few &p, const float *rstd, i64 row, i64 from, i64 k)
 {
     eight x = load_eight(from >= 0 ? row_of<bf16>(p.x, from) : NULL, k, p.x.columns, p.vector);
-    if (!p.norm.data || from < 0)
-        return x;
+    if constexpr (may_norm) {
+        if (!p.norm.data || from < 0)
+            return x;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        int shift = 16 * (i % 2);
-        u32 y = k + i < p.x.columns ? normed(p, (bf16)(x.pair[i / 2] >> shift), rstd[row], k + i) : 0;
-        x.pair[i / 2] = (x.pair[i / 2] & ~(0xffffu << shift)) | y << shift;
+        for (int i = 0; i < 8; i++) {
+            float norm = k + i < p.norm.columns ? element_of(p.norm, 0, k + i) : 0;
+            float y = normed<bf16>(to_f32((bf16)(x.pair[i / 2] >> 16 * (i % 2))), rstd[row], norm);
+            x.pair[i / 2] = __byte_perm(x.pair[i / 2], __float_as_uint(y), i % 2 ? 0x7610 : 0x3276);
+        }
     }
     return x;
 }
@@ -184,7 +193,8 @@ __device__ inline void sum_steps(float (&d)[TILES][4], const struct product_of_f
                                  const float *rstd)
 {
     int lane = threadIdx.x % WARP_THREADS, g = lane / 4, t = lane % 4;
-    i64 low = weight_row(p, part, g), high = weight_row(p, part, g + 8), depth = p.w.columns, from[TILES];
+    i64 low = weight_row<OUTPUTS>(p, part, g), high = weight_row<OUTPUTS>(p, part, g + 8), depth = p.w.columns,
+        from[TILES];
     const bf16 *rows[2] = {low < 0 ? NULL : row_of<bf16>(p.w, low), high < 0 ? NULL : row_of<bf16>(p.w, high)};
     for (int tile = 0; tile < TILES; tile++)
         from[tile] = source_of(part, tile * COLUMNS_OF_MMA + g);
@@ -202,7 +212,8 @@ __device__ inline void sum_steps(float (&d)[TILES][4], const struct product_of_f
                 break;
 #pragma unroll
             for (int tile = 0; tile < TILES; tile++) {
-                eight x = load_row(p, rstd, tile * COLUMNS_OF_MMA + g, from[tile], k);
+                eight x =
+                    load_row<TILES * COLUMNS_OF_MMA <= FEW_NORMED>(p, rstd, tile * COLUMNS_OF_MMA + g, from[tile], k);
 #pragma unroll
                 for (int j = 0; j < 4; j += 2) {
                     u32 a[4] = {w[u][0].pair[j], w[u][1].pair[j], w[u][0].pair[j + 1], w[u][1].pair[j + 1]};
@@ -231,7 +242,7 @@ __device__ inline void multiply_mma(const struct product_of_few &p, const struct
         find_turns(by, p, part);
     find_rstd<bf16>(rstd, p, part);
     float d[TILES][4] = {};
-    int lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS, wide = outputs_of_block(p.gated);
+    int lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS, wide = outputs_of_block<OUTPUTS>(p);
     sum_steps<TILES>(d, p, part, rstd);
 #pragma unroll
     for (int tile = 0; tile < TILES; tile++)
@@ -252,50 +263,128 @@ __device__ inline void multiply_mma(const struct product_of_few &p, const struct
         int row = i / wide, output = i % wide;
         const float *sum = sums + row * OUTPUTS + output;
         bool there = source_of(part, row) >= 0;
-        if (weight_row(p, part, output) >= 0)
+        if (weight_row<OUTPUTS>(p, part, output) >= 0)
             put<turns>(p, part.out_row + row, part.block * wide + output, there ? sum[0] : 0,
                        there ? sum[p.gated ? wide : 1] : 0, by[turns ? i / 2 : 0]);
     }
 }
 
-/* ---- f32 weights: a warp an output, or two that belong together, a few rows at a time ---- */
-enum { ROWS_AT_ONCE = 8 };
+/* ---- f32 weights: all threads share out the depth, each lane adds up one of the block's numbers ---- */
+enum { ROWS_AT_ONCE = WARP_THREADS / OUTPUTS_PLAIN };
 
-template <typename T>
-__device__ inline void sum_plain(float (&sums)[ROWS_AT_ONCE], const struct product_of_few &p,
-                                 const struct part_of_few &part, const float *rstd, i64 output, i64 first)
+/* A run of a row; zeros behind its end, and where there is no row. */
+template <int N, typename T> __device__ inline elements<T, N> load_run(const T *row, i64 k, i64 end)
 {
-    const float *w = row_of<float>(p.w, part.w_row + output);
+    elements<T, N> none = {};
+    return row && k < end ? load<N>(row + k) : none;
+}
+
+template <int N> __device__ inline elements<float, N> load_norm(const struct matrix &norm, i64 k)
+{
+    if (norm.dtype != DTYPE_BF16)
+        return load_run<N>(row_of<float>(norm, 0), k, norm.columns);
+    elements<bf16, N> from = load_run<N>(row_of<bf16>(norm, 0), k, norm.columns);
+    elements<float, N> run;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        run.at[i] = to_f32(from.at[i]);
+    return run;
+}
+
+/* What a thread has of sums [ROWS_AT_ONCE][OUTPUTS_PLAIN]: every THREADS-th run of the depth. All that it reads of one
+ * is on its way before any of it is used, the norm last, as its dtype is looked at. */
+template <typename T, int N>
+__device__ inline void sum_runs(float (&sums)[WARP_THREADS], const struct product_of_few &p,
+                                const struct part_of_few &part, const float *rstd, i64 first)
+{
+    i64 depth = p.w.columns;
+    const float *w[OUTPUTS_PLAIN];
+    const T *x[ROWS_AT_ONCE];
+#pragma unroll
+    for (int o = 0; o < OUTPUTS_PLAIN; o++) {
+        i64 row = weight_row<OUTPUTS_PLAIN>(p, part, o);
+        w[o] = row < 0 ? NULL : row_of<float>(p.w, row);
+    }
+#pragma unroll
     for (int i = 0; i < ROWS_AT_ONCE; i++) {
         i64 from = source_of(part, first + i);
-        sums[i] = 0;
-        if (from < 0)
-            continue;
-        for (i64 k = threadIdx.x % WARP_THREADS; k < p.x.columns; k += WARP_THREADS) {
-            T x = row_of<T>(p.x, from)[k];
-            sums[i] += to_f32(p.norm.data ? normed(p, x, rstd[first + i], k) : x) * w[k];
+        x[i] = from < 0 ? NULL : row_of<T>(p.x, from);
+    }
+    for (i64 k = (i64)threadIdx.x * N; k < depth; k += THREADS * N) {
+        elements<float, N> of_w[OUTPUTS_PLAIN], norm = {};
+        elements<T, N> of_x[ROWS_AT_ONCE];
+#pragma unroll
+        for (int o = 0; o < OUTPUTS_PLAIN; o++)
+            of_w[o] = load_run<N>(w[o], k, depth);
+#pragma unroll
+        for (int i = 0; i < ROWS_AT_ONCE; i++)
+            of_x[i] = load_run<N>(x[i], k, depth);
+        if (p.norm.data)
+            norm = load_norm<N>(p.norm, k);
+#pragma unroll
+        for (int i = 0; i < ROWS_AT_ONCE; i++) {
+            if (first + i >= part.rows)
+                break;
+            float y[N];
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                y[j] = to_f32(of_x[i].at[j]);
+            if (p.norm.data)
+#pragma unroll
+                for (int j = 0; j < N; j++)
+                    y[j] = normed<T>(y[j], rstd[first + i], norm.at[j]);
+#pragma unroll
+            for (int j = 0; j < N; j++)
+#pragma unroll
+                for (int o = 0; o < OUTPUTS_PLAIN; o++)
+                    sums[i * OUTPUTS_PLAIN + o] += y[j] * of_w[o].at[j];
         }
-        sums[i] = warp_sum(sums[i]);
     }
 }
 
+/* values[l] of all lanes added up, in lane l: half of what a lane holds is another's in each step. */
+__device__ inline float warp_sums(float (&values)[WARP_THREADS])
+{
+#pragma unroll
+    for (int half = WARP_THREADS / 2; half; half /= 2) {
+        bool upper = threadIdx.x & half;
+#pragma unroll
+        for (int i = 0; i < WARP_THREADS / 2; i++) {
+            if (i >= half)
+                break;
+            float kept = upper ? values[i + half] : values[i], given = upper ? values[i] : values[i + half];
+            values[i] = kept + __shfl_xor_sync(0xffffffffu, given, half);
+        }
+    }
+    return values[0];
+}
+
+/* Of gridDim.y blocks with the same outputs each has some of the rows. */
 template <typename T, bool turns>
 __device__ inline void multiply_plain(const struct product_of_few &p, const struct part_of_few &part)
 {
     SHARED(float, rstd, FEW_NORMED);
-    i64 column = (part.block * WARPS + threadIdx.x / WARP_THREADS) * (turns ? 2 : 1);
+    SHARED(float, sums, THREADS);
+    int lane = threadIdx.x % WARP_THREADS, output = lane % OUTPUTS_PLAIN, wide = outputs_of_block<OUTPUTS_PLAIN>(p);
+    i64 column = part.block * wide + output;
+    bool is_first = output < wide && column < p.out.columns && !(turns && output % 2);
     find_rstd<T>(rstd, p, part);
-    for (i64 first = 0; first < part.rows && column < p.out.columns; first += ROWS_AT_ONCE) {
-        float sums[ROWS_AT_ONCE], seconds[ROWS_AT_ONCE] = {};
-        sum_plain<T>(sums, p, part, rstd, column, first);
-        if (p.gated || turns)
-            sum_plain<T>(seconds, p, part, rstd, column + (turns ? 1 : p.out.columns), first);
-        for (int i = 0; i < ROWS_AT_ONCE; i++) {
-            i64 row = first + i;
-            if ((int)threadIdx.x % WARP_THREADS == i && row < part.rows)
-                put<turns>(p, part.out_row + row, column, sums[i], seconds[i],
-                           turns ? turn_at(p.cache, row, column) : make_float2(1, 0));
-        }
+    for (i64 first = blockIdx.y * ROWS_AT_ONCE; first < part.rows; first += gridDim.y * ROWS_AT_ONCE) {
+        float values[WARP_THREADS] = {}, sum = 0;
+        i64 row = first + lane / OUTPUTS_PLAIN;
+        if (p.vector)
+            sum_runs<T, QUAD>(values, p, part, rstd, first);
+        else
+            sum_runs<T, 1>(values, p, part, rstd, first);
+        sums[threadIdx.x] = warp_sums(values);
+        __syncthreads();
+        for (int warp = 0; warp < WARPS; warp++)
+            sum += sums[warp * WARP_THREADS + lane];
+        float second = __shfl_down_sync(0xffffffffu, sum, p.gated ? wide : 1);
+        if (threadIdx.x < WARP_THREADS && is_first && row < part.rows)
+            put<turns>(p, part.out_row + row, column, sum, second,
+                       turns ? turn_at(p.cache, row, column) : make_float2(1, 0));
+        __syncthreads();
     }
 }
 
@@ -305,11 +394,20 @@ static inline bool in_eights(struct matrix m)
     return (uintptr_t)m.data % 16 == 0 && m.columns % 8 == 0 && m.stride % 8 == 0;
 }
 
+static inline struct product_of_few product_of_few(struct matrix out, struct matrix x, struct matrix w,
+                                                   const struct around *around)
+{
+    const struct matrix &norm = around->norm;
+    bool vector = in_eights(x) && in_eights(w) && (!norm.data || in_eights(norm));
+    return {
+        out,           x,     w, norm, around->add, around->cache ? *around->cache : (struct rope_cache){}, around->eps,
+        around->gated, vector};
+}
+
 static inline i64 blocks_of_few(const struct product_of_few &p)
 {
-    if (p.w.dtype == DTYPE_F32)
-        return ceil_div(p.out.columns, WARPS * (p.cache.k.data ? 2 : 1));
-    return ceil_div(p.out.columns, outputs_of_block(p.gated));
+    return ceil_div(p.out.columns,
+                    p.w.dtype == DTYPE_F32 ? outputs_of_block<OUTPUTS_PLAIN>(p) : outputs_of_block<OUTPUTS>(p));
 }
 
 #endif
