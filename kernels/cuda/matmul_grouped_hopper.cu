@@ -288,7 +288,7 @@ __device__ static void consume(typename layout<product, N>::shared *s, const str
     struct place at = first_place<product, N>(p, s->starts), next;
     for (; at.group < p.groups.count; at = next) {
         i32 rows = product == OF_WEIGHTS ? (i32)p.slice_rows : at.rows;
-        float d[N / 2];
+        float d[N / 2] = {}; /* before CUDA 12.9 products into what holds nothing are made one at a time */
         if (at.row + warp / 4 * ROWS >= rows) {
             pass_over<product, N>(s, &r, depth_of<product>(p, at));
             next = next_place<product, N>(p, s->starts, at);
