@@ -106,6 +106,8 @@ extern "C" void cuda_experts_few_in(struct device *device, struct matrix inside,
 
 /* ---- Out ---- */
 enum { WARPS_MOST = 16, OUTPUTS_OF_SUM = 8 };
+/* Asked for whatever a call needs, so that none lowers what a recorded one has: with a shared expert of 64 parts. */
+enum { BYTES_USUAL = (FEW_ASSIGNMENTS + 64) * FEW_NORMED * OUTPUTS_OF_SUM * 4 };
 
 struct leaving {
     struct matrix out, x, inside, shared;
@@ -245,7 +247,8 @@ template <typename T, int TILES> static void launch_leave(struct device *device,
 {
     i64 units = groups_most(l.experts, l.out.rows) + l.parts, warps = min_i64(max_i64(units, 1), WARPS_MOST);
     i64 bytes = units * l.out.rows * OUTPUTS_OF_SUM * 4;
-    CUDA_CHECK(cudaFuncSetAttribute((leave<T, TILES>), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    CUDA_CHECK(cudaFuncSetAttribute((leave<T, TILES>), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    (int)max_i64(bytes, BYTES_USUAL)));
     LAUNCH(device, (leave<T, TILES>), (unsigned)ceil_div(l.out.columns, OUTPUTS_OF_SUM),
            (unsigned)(warps * WARP_THREADS), bytes, l);
 }
