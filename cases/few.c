@@ -42,8 +42,9 @@ static double swiglu(double gate, double up)
  * two heads and one that go to a cache; then bits: a norm before it, w of f32, out as x ---- */
 enum { FEW_X, FEW_NORM, FEW_W, FEW_ADD, FEW_OUT, FEW_POSITIONS, FEW_INDEX, FEW_K, FEW_V };
 enum { ALONE, GATED, ADDED, CACHED };
-static const struct op_shape few_shapes[] = {{1, 1, 1},    {1, 37, 40},  {4, 301, 123}, {8, 70, 64},    {33, 130, 48},
-                                             {64, 9, 300}, {17, 40, 96}, {3, 24, 2088}, {12, 16, 1024}, {-1}};
+static const struct op_shape few_shapes[] = {{1, 1, 1},     {1, 37, 40},    {4, 301, 123}, {8, 70, 64},
+                                             {33, 130, 48}, {64, 9, 300},   {17, 40, 96},  {20, 3, 48},
+                                             {3, 24, 2088}, {12, 16, 1024}, {-1}};
 
 static int few_kind(const struct op_run *run)
 {

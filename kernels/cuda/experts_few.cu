@@ -105,7 +105,9 @@ extern "C" void cuda_experts_few_in(struct device *device, struct matrix inside,
 }
 
 /* ---- Out ---- */
-enum { WARPS_MOST = 16, OUTPUTS_OF_SUM = 8, STEPS_AT_ONCE = 8 };
+enum { WARPS_MOST = 16, OUTPUTS_OF_SUM = 8 };
+/* Asked for whatever a call needs, so that none lowers what a recorded one has: with a shared expert of 64 parts. */
+enum { BYTES_USUAL = (FEW_ASSIGNMENTS + 64) * FEW_NORMED * OUTPUTS_OF_SUM * 4 };
 
 struct leaving {
     struct matrix out, x, inside, shared;
@@ -142,8 +144,9 @@ template <typename T> __device__ static const T *row_of_unit(const struct unit &
 
 /* products [positions, OUTPUTS_OF_SUM]; lanes take the depth as those of few.h, half of what mma computes is of no w.
  */
-template <int TILES> __device__ static void multiply_unit(float *products, const struct unit &u, bool vector)
+template <int TILES, bool VECTOR> __device__ static void multiply_unit(float *products, const struct unit &u)
 {
+    enum { STEPS_AT_ONCE = VECTOR ? 8 : 1 };
     int lane = threadIdx.x % WARP_THREADS, g = lane / 4, t = lane % 4;
     i64 depth = u.w.columns;
     const bf16 *w = g < u.w.rows ? row_of<bf16>(u.w, g) : NULL, *x[TILES];
@@ -151,24 +154,23 @@ template <int TILES> __device__ static void multiply_unit(float *products, const
     for (int tile = 0; tile < TILES; tile++)
         x[tile] = row_of_unit<bf16>(u, tile * COLUMNS_OF_MMA + g);
     for (i64 first = 0; first < depth; first += STEP * STEPS_AT_ONCE) {
-        eight a[STEPS_AT_ONCE];
-#pragma unroll
-        for (int s = 0; s < STEPS_AT_ONCE; s++)
-            a[s] = load_eight(w, first + s * STEP + 8 * t, depth, vector);
+        eight a[STEPS_AT_ONCE], b[STEPS_AT_ONCE][TILES];
 #pragma unroll
         for (int s = 0; s < STEPS_AT_ONCE; s++) {
-            if (first + s * STEP >= depth)
-                break;
+            a[s] = load_eight<VECTOR>(w, first + s * STEP + 8 * t, depth);
 #pragma unroll
-            for (int tile = 0; tile < TILES; tile++) {
-                eight b = load_eight(x[tile], first + s * STEP + 8 * t, depth, vector);
+            for (int tile = 0; tile < TILES; tile++)
+                b[s][tile] = load_eight<VECTOR>(x[tile], first + s * STEP + 8 * t, depth);
+        }
+#pragma unroll
+        for (int s = 0; s < STEPS_AT_ONCE; s++)
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
                 for (int j = 0; j < 4; j += 2) {
                     u32 pairs[4] = {a[s].pair[j], 0, a[s].pair[j + 1], 0};
-                    mma(d[tile], pairs, &b.pair[j]);
+                    mma(d[tile], pairs, &b[s][tile].pair[j]);
                 }
-            }
-        }
     }
     for (int tile = 0; tile < TILES; tile++)
         for (int i = 0; i < 2; i++) {
@@ -226,10 +228,12 @@ static __global__ void __launch_bounds__(WARPS_MOST *WARP_THREADS, 1) leave(stru
     i64 groups = find_groups(list, l.experts.groups), size = l.out.rows * OUTPUTS_OF_SUM;
     for (i64 at = threadIdx.x / WARP_THREADS; at < groups + l.parts; at += blockDim.x / WARP_THREADS) {
         struct unit u = unit_of(l, list, groups, at);
-        if constexpr (sizeof(T) == sizeof(bf16))
-            multiply_unit<TILES>(products + at * size, u, l.vector);
-        else
+        if constexpr (sizeof(T) != sizeof(bf16))
             multiply_unit_plain(products + at * size, u);
+        else if (l.vector)
+            multiply_unit<TILES, true>(products + at * size, u);
+        else
+            multiply_unit<TILES, false>(products + at * size, u);
     }
     for (i64 at = threadIdx.x; at < groups; at += blockDim.x)
         begins[at] = l.experts.groups.offsets[list[at]];
@@ -243,7 +247,8 @@ template <typename T, int TILES> static void launch_leave(struct device *device,
 {
     i64 units = groups_most(l.experts, l.out.rows) + l.parts, warps = min_i64(max_i64(units, 1), WARPS_MOST);
     i64 bytes = units * l.out.rows * OUTPUTS_OF_SUM * 4;
-    CUDA_CHECK(cudaFuncSetAttribute((leave<T, TILES>), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    CUDA_CHECK(cudaFuncSetAttribute((leave<T, TILES>), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    (int)max_i64(bytes, BYTES_USUAL)));
     LAUNCH(device, (leave<T, TILES>), (unsigned)ceil_div(l.out.columns, OUTPUTS_OF_SUM),
            (unsigned)(warps * WARP_THREADS), bytes, l);
 }

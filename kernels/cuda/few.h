@@ -7,7 +7,7 @@
 #include "kernels/cuda/rope.h"
 #include "kernels/few.h"
 
-enum { WARPS = 8, THREADS = WARPS * WARP_THREADS, STEP = 32, AT_ONCE = 4, COLUMNS_OF_MMA = 8 };
+enum { WARPS = 8, THREADS = WARPS * WARP_THREADS, STEP = 32, COLUMNS_OF_MMA = 8 };
 enum { OUTPUTS = 16, OUTPUTS_PLAIN = 4 }; /* rows of w that a block has: of bf16, of f32 */
 
 struct product_of_few {
@@ -63,18 +63,47 @@ __device__ inline void fetch_weight(const struct product_of_few &p, const struct
     }
 }
 
-/* rstd [FEW_NORMED], in shared memory: a warp a row. All threads of the block call it. */
+/* A run of a row; zeros behind its end, and where there is no row. */
+template <int N, typename T> __device__ inline elements<T, N> load_run(const T *row, i64 k, i64 end)
+{
+    elements<T, N> none = {};
+    return row && k < end ? load<N>(row + k) : none;
+}
+
+template <int N> __device__ inline elements<float, N> load_norm(const struct matrix &norm, i64 k)
+{
+    if (norm.dtype != DTYPE_BF16)
+        return load_run<N>(row_of<float>(norm, 0), k, norm.columns);
+    elements<bf16, N> from = load_run<N>(row_of<bf16>(norm, 0), k, norm.columns);
+    elements<float, N> run;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        run.at[i] = to_f32(from.at[i]);
+    return run;
+}
+
+/* A lane's part of the sum of x^2. */
+template <typename T, int N> __device__ inline float squares_of(const T *row, i64 end)
+{
+    float squares = 0;
+#pragma unroll 4
+    for (i64 k = threadIdx.x % WARP_THREADS * N; k < end; k += WARP_THREADS * N) {
+        elements<T, N> x = load_run<N>(row, k, end);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            squares += to_f32(x.at[i]) * to_f32(x.at[i]);
+    }
+    return squares;
+}
+
+/* rstd [FEW_NORMED], in shared memory, 0 for nothing: a warp a row. All threads of the block call it. */
 template <typename T>
 __device__ inline void find_rstd(float *rstd, const struct product_of_few &p, const struct part_of_few &part)
 {
     for (i64 row = threadIdx.x / WARP_THREADS; p.norm.data && row < part.rows && row < FEW_NORMED; row += WARPS) {
-        i64 from = source_of(part, row);
-        float squares = 0;
-        for (i64 k = threadIdx.x % WARP_THREADS; from >= 0 && k < p.x.columns; k += WARP_THREADS) {
-            float x = to_f32(row_of<T>(p.x, from)[k]);
-            squares += x * x;
-        }
-        squares = warp_sum(squares);
+        i64 from = source_of(part, row), end = from < 0 ? 0 : p.x.columns;
+        const T *x = row_of<T>(p.x, from < 0 ? 0 : from);
+        float squares = warp_sum(p.vector ? squares_of<T, 16 / sizeof(T)>(x, end) : squares_of<T, 1>(x, end));
         if (threadIdx.x % WARP_THREADS == 0)
             rstd[row] = from < 0 ? 0 : 1.0f / sqrtf(squares / (float)p.x.columns + p.eps);
     }
@@ -103,13 +132,18 @@ __device__ inline struct turned turned_of(const struct rope_cache &cache)
     return {width, keys, keys + cache.k.columns};
 }
 
-/* What the pair that begins at `column` turns by; values do not. */
-__device__ inline float2 turn_at(const struct rope_cache &cache, i64 row, i64 column)
+/* Of the pair that begins at `column`, and what it turns by; values do not. */
+__device__ inline double frequency_at(const struct rope_cache &cache, i64 column)
+{
+    struct turned t = turned_of(cache);
+    return column < t.values ? rope_frequency(column % t.width / 2, t.width / 2, (double)cache.theta) : 0;
+}
+__device__ inline float2 turn_at(const struct rope_cache &cache, i64 row, i64 column, double frequency)
 {
     struct turned t = turned_of(cache);
     if (column >= t.values)
         return make_float2(1, 0);
-    return rope_turn(cache.positions + row * 3, column % t.width / 2, t.width / 2, cache.t_pairs, (double)cache.theta);
+    return rope_turn_by(cache.positions + row * 3, column % t.width / 2, t.width / 2, cache.t_pairs, frequency);
 }
 
 /* Outputs `column` and the next, which are a pair. */
@@ -159,91 +193,143 @@ __device__ inline void put(const struct product_of_few &p, i64 row, i64 column, 
 struct alignas(16) eight {
     u32 pair[4];
 };
-__device__ inline eight load_eight(const bf16 *row, i64 k, i64 end, bool vector)
+template <bool VECTOR> __device__ inline eight load_eight(const bf16 *row, i64 k, i64 end)
 {
     eight out = {};
-    if (row && vector && k < end)
-        return *(const eight *)(row + k);
+    if constexpr (VECTOR) {
+        if (row && k < end)
+            out = *(const eight *)(row + k);
+    } else {
 #pragma unroll
-    for (int i = 0; i < 8; i++) /* nothing is indexed by what is not a constant, so all stays in registers */
-        out.pair[i / 2] |= row && k + i < end ? (u32)row[k + i] << 16 * (i % 2) : 0;
+        for (int i = 0; i < 8; i++) /* nothing is indexed by what is not a constant, so all stays in registers */
+            out.pair[i / 2] |= row && k + i < end ? (u32)row[k + i] << 16 * (i % 2) : 0;
+    }
     return out;
 }
 
-template <bool may_norm>
-__device__ inline eight load_row(const struct product_of_few &p, const float *rstd, i64 row, i64 from, i64 k)
+/* Eight of a norm from k on, of either dtype. */
+struct eight_of_norm {
+    float at[8];
+};
+template <bool VECTOR> __device__ inline eight_of_norm load_eight_of(const struct matrix &norm, i64 k)
 {
-    eight x = load_eight(from >= 0 ? row_of<bf16>(p.x, from) : NULL, k, p.x.columns, p.vector);
-    if constexpr (may_norm) {
-        if (!p.norm.data || from < 0)
-            return x;
+    eight_of_norm out;
+    if (VECTOR && norm.dtype != DTYPE_BF16) {
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            float norm = k + i < p.norm.columns ? element_of(p.norm, 0, k + i) : 0;
-            float y = normed<bf16>(to_f32((bf16)(x.pair[i / 2] >> 16 * (i % 2))), rstd[row], norm);
-            x.pair[i / 2] = __byte_perm(x.pair[i / 2], __float_as_uint(y), i % 2 ? 0x7610 : 0x3276);
+        for (int i = 0; i < 8; i += QUAD) {
+            elements<float, QUAD> run = load_run<QUAD>(row_of<float>(norm, 0), k + i, norm.columns);
+#pragma unroll
+            for (int j = 0; j < QUAD; j++)
+                out.at[i + j] = run.at[j];
         }
+    } else if (VECTOR) {
+        eight run = load_eight<VECTOR>(row_of<bf16>(norm, 0), k, norm.columns);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            out.at[i] = __uint_as_float(i % 2 ? run.pair[i / 2] & 0xffff0000u : run.pair[i / 2] << 16);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            out.at[i] = k + i < norm.columns ? element_of(norm, 0, k + i) : 0;
     }
-    return x;
+    return out;
 }
 
-/* A warp's steps of the depth: every WARPS-th. */
-template <int TILES>
+__device__ inline void norm_eight(eight &x, float rstd, const eight_of_norm &norm)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float low = rounded<bf16>(__uint_as_float(x.pair[i] << 16) * rstd);
+        float high = rounded<bf16>(__uint_as_float(x.pair[i] & 0xffff0000u) * rstd);
+        x.pair[i] = pack_bf16(norm.at[2 * i] * low, norm.at[2 * i + 1] * high);
+    }
+}
+
+/* A warp's steps of the depth: every WARPS-th. All that it reads of some is on its way before any of it is used; how
+ * many they are, of so many rows, is what registers hold. */
+template <int TILES, bool VECTOR>
 __device__ inline void sum_steps(float (&d)[TILES][4], const struct product_of_few &p, const struct part_of_few &part,
                                  const float *rstd)
 {
+    enum { AT_ONCE = TILES > 4 || !VECTOR ? 1 : TILES > 2 ? 2 : 4, MAY_NORM = TILES * COLUMNS_OF_MMA <= FEW_NORMED };
     int lane = threadIdx.x % WARP_THREADS, g = lane / 4, t = lane % 4;
-    i64 low = weight_row<OUTPUTS>(p, part, g), high = weight_row<OUTPUTS>(p, part, g + 8), depth = p.w.columns,
-        from[TILES];
+    i64 low = weight_row<OUTPUTS>(p, part, g), high = weight_row<OUTPUTS>(p, part, g + 8), depth = p.w.columns;
     const bf16 *rows[2] = {low < 0 ? NULL : row_of<bf16>(p.w, low), high < 0 ? NULL : row_of<bf16>(p.w, high)};
-    for (int tile = 0; tile < TILES; tile++)
-        from[tile] = source_of(part, tile * COLUMNS_OF_MMA + g);
+    i32 from[TILES];
+    float by[TILES];
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++) {
+        from[tile] = (i32)source_of(part, tile * COLUMNS_OF_MMA + g);
+        by[tile] = MAY_NORM && p.norm.data && from[tile] >= 0 ? rstd[tile * COLUMNS_OF_MMA + g] : 0;
+    }
     for (i64 first = threadIdx.x / WARP_THREADS * STEP; first < depth; first += WARPS * STEP * AT_ONCE) {
-        eight w[AT_ONCE][2];
+        eight w[AT_ONCE][2], x[AT_ONCE][TILES];
+        i64 k = first + 8 * t;
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                w[u][h] = load_eight<VECTOR>(rows[h], k + u * WARPS * STEP, depth);
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++)
+                x[u][tile] = load_eight<VECTOR>(from[tile] < 0 ? NULL : row_of<bf16>(p.x, from[tile]),
+                                                k + u * WARPS * STEP, depth);
+        }
+        if constexpr (MAY_NORM) {
+            if (p.norm.data)
+#pragma unroll
+                for (int u = 0; u < AT_ONCE; u++) {
+                    eight_of_norm norm = load_eight_of<VECTOR>(p.norm, k + u * WARPS * STEP);
+#pragma unroll
+                    for (int tile = 0; tile < TILES; tile++)
+                        norm_eight(x[u][tile], by[tile], norm);
+                }
+        }
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++)
 #pragma unroll
-            for (int h = 0; h < 2; h++)
-                w[u][h] = load_eight(rows[h], first + u * WARPS * STEP + 8 * t, depth, p.vector);
-#pragma unroll
-        for (int u = 0; u < AT_ONCE; u++) {
-            i64 k = first + u * WARPS * STEP + 8 * t;
-            if (k - 8 * t >= depth)
-                break;
-#pragma unroll
-            for (int tile = 0; tile < TILES; tile++) {
-                eight x =
-                    load_row<TILES * COLUMNS_OF_MMA <= FEW_NORMED>(p, rstd, tile * COLUMNS_OF_MMA + g, from[tile], k);
+            for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
                 for (int j = 0; j < 4; j += 2) {
                     u32 a[4] = {w[u][0].pair[j], w[u][1].pair[j], w[u][0].pair[j + 1], w[u][1].pair[j + 1]};
-                    mma(d[tile], a, &x.pair[j]);
+                    mma(d[tile], a, &x[u][tile].pair[j]);
                 }
-            }
-        }
     }
 }
 
-/* turns [rows, OUTPUTS / 2], in shared memory. */
-__device__ inline void find_turns(float2 *turns, const struct product_of_few &p, const struct part_of_few &part)
+/* turns [rows, OUTPUTS / 2], in shared memory: a thread the pair that it knows the frequency of (a power in f64, so it
+ * is found before grid_wait), of every row that is its own. The last warps begin: the first have the first rows' rstd.
+ */
+__device__ inline i64 pair_of_thread(const struct part_of_few &part)
 {
-    for (int i = threadIdx.x; i < (int)part.rows * OUTPUTS / 2; i += THREADS)
-        turns[i] = turn_at(p.cache, i / (OUTPUTS / 2), part.block * OUTPUTS + i % (OUTPUTS / 2) * 2);
+    return part.block * OUTPUTS + threadIdx.x % (OUTPUTS / 2) * 2;
+}
+__device__ inline void find_turns(float2 *turns, const struct product_of_few &p, const struct part_of_few &part,
+                                  double frequency)
+{
+    for (i64 row = (THREADS - 1 - threadIdx.x) / (OUTPUTS / 2); row < part.rows; row += THREADS / (OUTPUTS / 2))
+        turns[row * (OUTPUTS / 2) + threadIdx.x % (OUTPUTS / 2)] =
+            turn_at(p.cache, row, pair_of_thread(part), frequency);
 }
 
-/* sums [WARPS][8 TILES][OUTPUTS], in shared memory. All threads of the block call it. */
+/* sums [WARPS][8 TILES][OUTPUTS], in shared memory; frequency: of the thread's pair, where turns. All threads of the
+ * block call it. */
 template <int TILES, bool turns>
-__device__ inline void multiply_mma(const struct product_of_few &p, const struct part_of_few &part, float *sums)
+__device__ inline void multiply_mma(const struct product_of_few &p, const struct part_of_few &part, float *sums,
+                                    double frequency = 0)
 {
     enum { ROWS = TILES * COLUMNS_OF_MMA, PAIRS = turns ? ROWS * OUTPUTS / 2 : 1, EACH = turns ? 2 : 1 };
     SHARED(float, rstd, FEW_NORMED);
     SHARED(float2, by, PAIRS);
     if (turns)
-        find_turns(by, p, part);
+        find_turns(by, p, part, frequency);
     find_rstd<bf16>(rstd, p, part);
     float d[TILES][4] = {};
     int lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS, wide = outputs_of_block<OUTPUTS>(p);
-    sum_steps<TILES>(d, p, part, rstd);
+    if (p.vector)
+        sum_steps<TILES, true>(d, p, part, rstd);
+    else
+        sum_steps<TILES, false>(d, p, part, rstd);
 #pragma unroll
     for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
@@ -271,25 +357,6 @@ __device__ inline void multiply_mma(const struct product_of_few &p, const struct
 
 /* ---- f32 weights: all threads share out the depth, each lane adds up one of the block's numbers ---- */
 enum { ROWS_AT_ONCE = WARP_THREADS / OUTPUTS_PLAIN };
-
-/* A run of a row; zeros behind its end, and where there is no row. */
-template <int N, typename T> __device__ inline elements<T, N> load_run(const T *row, i64 k, i64 end)
-{
-    elements<T, N> none = {};
-    return row && k < end ? load<N>(row + k) : none;
-}
-
-template <int N> __device__ inline elements<float, N> load_norm(const struct matrix &norm, i64 k)
-{
-    if (norm.dtype != DTYPE_BF16)
-        return load_run<N>(row_of<float>(norm, 0), k, norm.columns);
-    elements<bf16, N> from = load_run<N>(row_of<bf16>(norm, 0), k, norm.columns);
-    elements<float, N> run;
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        run.at[i] = to_f32(from.at[i]);
-    return run;
-}
 
 /* What a thread has of sums [ROWS_AT_ONCE][OUTPUTS_PLAIN]: every THREADS-th run of the depth. All that it reads of one
  * is on its way before any of it is used, the norm last, as its dtype is looked at. */
@@ -383,7 +450,7 @@ __device__ inline void multiply_plain(const struct product_of_few &p, const stru
         float second = __shfl_down_sync(0xffffffffu, sum, p.gated ? wide : 1);
         if (threadIdx.x < WARP_THREADS && is_first && row < part.rows)
             put<turns>(p, part.out_row + row, column, sum, second,
-                       turns ? turn_at(p.cache, row, column) : make_float2(1, 0));
+                       turns ? turn_at(p.cache, row, column, frequency_at(p.cache, column)) : make_float2(1, 0));
         __syncthreads();
     }
 }

@@ -1,13 +1,16 @@
 /* One product of few rows: few.h. */
 #include "kernels/cuda/few.h"
 
+/* Of 64 rows with turns only one block: two would spill, and q, k and v are fewer blocks than multiprocessors. */
 template <int TILES, bool turns>
-static __global__ void __launch_bounds__(THREADS, 2) by_tensor_cores(struct product_of_few p)
+static __global__ void __launch_bounds__(THREADS, turns &&TILES > 4 ? 1 : 2) by_tensor_cores(struct product_of_few p)
 {
-    fetch_weight<bf16>(p, part_of_block(p));
+    struct part_of_few part = part_of_block(p);
+    fetch_weight<bf16>(p, part);
+    double frequency = turns ? frequency_at(p.cache, pair_of_thread(part)) : 0;
     grid_wait();
     DYNAMIC_SHARED(float, sums);
-    multiply_mma<TILES, turns>(p, part_of_block(p), sums);
+    multiply_mma<TILES, turns>(p, part, sums, frequency);
 }
 
 template <typename T, bool turns>

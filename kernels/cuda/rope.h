@@ -3,13 +3,24 @@
 #define WEFT_CUDA_ROPE_H
 #include "kernels/cuda/cuda.h"
 
-/* Cosine and sine of what pair j of a head turns by. Angles are formed in f64, as positions reach 1e5. */
-__device__ inline float2 rope_turn(const float *position /* (t,h,w) */, i64 j, i64 pairs, i64 t_pairs, double theta)
+/* Angles are formed in f64, as positions reach 1e5. */
+__device__ inline double rope_frequency(i64 j, i64 pairs, double theta)
+{
+    return pow(theta, -(double)j / (double)pairs);
+}
+
+/* Cosine and sine of what pair j of a head turns by. */
+__device__ inline float2 rope_turn_by(const float *position /* (t,h,w) */, i64 j, i64 pairs, i64 t_pairs,
+                                      double frequency)
 {
     i64 axis = j >= pairs - t_pairs ? 0 : j % 2 == 0 ? 1 : 2;
     double sine, cosine;
-    sincos((double)position[axis] * pow(theta, -(double)j / (double)pairs), &sine, &cosine);
+    sincos((double)position[axis] * frequency, &sine, &cosine);
     return make_float2((float)cosine, (float)sine);
+}
+__device__ inline float2 rope_turn(const float *position, i64 j, i64 pairs, i64 t_pairs, double theta)
+{
+    return rope_turn_by(position, j, pairs, t_pairs, rope_frequency(j, pairs, theta));
 }
 
 template <typename T> __device__ inline void rope_pair(T *pair, float2 turn)
