@@ -1,14 +1,19 @@
 /* Draws from logits, a block a row. Nothing is sorted: the level of logits that holds the k-th, the end of the nucleus
- * or the draw is found by narrowing an interval of levels, each pass over the row measuring what lies above three cuts.
- * A row of 150k bf16 is read up to three times 16 times from L2. Sums are f64, over threads in a fixed tree. */
-#include "kernels/cuda/cuda.h"
+ * or the draw is found by narrowing an interval of levels, each pass over the row measuring what lies above three cuts:
+ * 16 times. So of a wide row, what may be kept is first copied to shared memory, if it is few. Sums are f64, over
+ * threads in a fixed tree. */
+#include "kernels/cuda/draw.h"
 
-enum { WIDE = 1 << 13, WIDE_THREADS = 1024, CUTS = 3, SEGMENTS = 256 };
+enum { CUTS = 3, FEW = WIDE, BINS = WIDE_THREADS };
+constexpr float BINS_PER_NAT = 16;
 
 template <typename T> struct row {
     const T *x;
+    const i32 *ids; /* NULL: in order, from 0 */
     i64 n;
     float most, scale; /* p = exp((x - most) scale) */
+
+    __device__ float operator()(i64 i) const { return to_f32(x[i]); }
 };
 
 /* Floats as numbers of the same order. */
@@ -23,9 +28,27 @@ __device__ static float value_of(u32 level)
     return __uint_as_float(level & 0x80000000u ? level & 0x7fffffffu : ~level);
 }
 
-template <typename T> __device__ static double probability(const struct row<T> &row, float x)
+template <typename T> __device__ static float probability(const struct row<T> &row, float x)
 {
-    return (double)expf((x - row.most) * row.scale);
+    return expf((x - row.most) * row.scale);
+}
+
+/* Sums of the block, in every thread. */
+template <int N> __device__ static void sum_all(double (&sums)[N])
+{
+    SHARED(double, warps, N *(WIDE_THREADS / WARP_THREADS));
+    unsigned lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS, count = blockDim.x / WARP_THREADS;
+    __syncthreads(); /* of the call before this one */
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        sums[k] = warp_combine(sums[k], plus());
+        if (lane == 0)
+            warps[k * count + warp] = sums[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        sums[k] = warp_combine(lane < count ? warps[k * count + lane] : 0, plus());
 }
 
 struct found {
@@ -43,75 +66,54 @@ __device__ static bool reached(const struct goal &goal, double sum)
     return goal.passed ? !(sum <= goal.amount) : !(sum < goal.amount);
 }
 
-/* The highest level in [low, high) such that it and what is above reach the goal; low does, high counts as if it did
- * not. One of the row has that level, whatever the goal, if one has high - 1. */
+/* The highest level of low .. high such that it and what is above reach the goal; low does, what is above high counts
+ * as if it did not. One of the row has that level, whatever the goal, if one has `high`. */
 template <typename T>
-__device__ static struct found find_level(const struct row<T> &row, u64 low, u64 high, const struct goal &goal)
+__device__ static struct found find_level(const struct row<T> &row, u32 low, u32 high, const struct goal &goal)
 {
     double above = 0;
-    while (high - low > 1) {
-        u64 step = (high - low) / (CUTS + 1) > 0 ? (high - low) / (CUTS + 1) : 1;
+    while (low < high) {
+        u32 step = (high - low) / (CUTS + 1) > 0 ? (high - low) / (CUTS + 1) : 1, lowest = low, width = high - low;
         double sums[CUTS] = {0};
-        COLUMNS(i, row.n)
-        {
-            float x = to_f32(row.x[i]);
-            u64 level = level_of(x);
-            if (level < low + step)
-                continue;
-            double mass = goal.counted ? 1 : probability(row, x);
+        visit_row(row.n, row, [&](i64, float x) {
+            u32 level = level_of(x);
+            double mass = goal.counted ? 1 : (double)probability(row, x);
+#pragma unroll
             for (int cut = 0; cut < CUTS; cut++)
-                sums[cut] += level >= low + (u64)(cut + 1) * step ? mass : 0;
+                sums[cut] += level >= lowest + (u32)(cut + 1) * step ? mass : 0;
+        });
+        sum_all(sums);
+#pragma unroll
+        for (int cut = CUTS; cut-- > 0;) {
+            u32 up = (u32)(cut + 1) * step;
+            if (up > width || low > lowest)
+                continue;
+            if (reached(goal, sums[cut]))
+                low = lowest + up;
+            else
+                high = lowest + up - 1, above = sums[cut];
         }
-        for (int cut = 0; cut < CUTS; cut++)
-            sums[cut] = block_sum(sums[cut]);
-        int cut = CUTS;
-        while (cut > 0 && (low + (u64)cut * step >= high || !reached(goal, sums[cut - 1])))
-            cut--;
-        if (cut < CUTS) {
-            high = low + (u64)(cut + 1) * step;
-            above = sums[cut];
-        }
-        low += (u64)cut * step;
     }
-    return {(u32)low, above};
+    return {low, above};
 }
 
 template <typename T> __device__ static double mass_from(const struct row<T> &row, u64 level)
 {
-    double mass = 0;
-    COLUMNS(i, row.n)
-    {
-        float x = to_f32(row.x[i]);
-        if (level_of(x) >= level)
-            mass += probability(row, x);
-    }
-    return block_sum(mass);
+    double mass[1] = {0};
+    visit_row(row.n, row, [&](i64, float x) { mass[0] += level_of(x) >= level ? (double)probability(row, x) : 0; });
+    sum_all(mass);
+    return mass[0];
 }
 
 /* The nth id, from 1, of a level; the last one where there are fewer. */
 template <typename T> __device__ static i32 find_id(const struct row<T> &row, u32 level, i64 nth)
 {
-    SHARED(i32, id, 1);
-    SHARED(int, counts, WIDE_THREADS / WARP_THREADS);
-    i64 before = 0;
-    int warp = threadIdx.x / WARP_THREADS, lane = threadIdx.x % WARP_THREADS, warps = blockDim.x / WARP_THREADS;
-    for (i64 first = 0; first < row.n && before < nth; first += blockDim.x) {
-        i64 i = first + threadIdx.x, rank = before;
-        bool is = i < row.n && level_of(to_f32(row.x[i])) == level;
-        unsigned same = __ballot_sync(0xffffffffu, is);
-        if (lane == 0)
-            counts[warp] = __popc(same);
-        __syncthreads();
-        for (int w = 0; w < warps; w++) {
-            rank += w < warp ? counts[w] : 0;
-            before += counts[w];
-        }
-        rank += __popc(same & ((1u << lane) - 1)) + 1;
-        if (is && (rank == nth || (rank == before && before < nth)))
-            id[0] = (i32)i;
-        __syncthreads();
-    }
-    return id[0];
+    i32 last = 0;
+    visit_ranked(
+        row.n, nth, row, [&](float x) { return level_of(x) == level; },
+        [&](i64 rank, i64 i, float) { last = rank <= nth ? (i32)i : last; });
+    last = block_combine(last, 0, larger());
+    return row.ids ? row.ids[last] : last;
 }
 
 struct kept { /* what is above the last level, and of that one the first `ties` ids */
@@ -123,17 +125,19 @@ struct kept { /* what is above the last level, and of that one the first `ties` 
 template <typename T>
 __device__ static struct kept keep_most_probable(const struct row<T> &row, double mass, const struct sampling &s)
 {
-    u64 end = (u64)level_of(row.most) + 1;
+    u32 end = level_of(row.most);
     struct found last = {0, 0};
     double ties = (double)row.n, kept = mass;
-    if (s.top_k > 0 && s.top_k < row.n) {
-        last = find_level(row, 0, end, {(double)s.top_k, false, true});
-        ties = (double)s.top_k - last.above;
-        kept = mass_from(row, (u64)last.level + 1) + ties * probability(row, value_of(last.level));
+    if (s.top_k > 0) {
+        double count = s.top_k < row.n ? (double)s.top_k : (double)row.n;
+        last = find_level(row, 0, end, {count, false, true});
+        ties = count - last.above;
+        kept = mass_from(row, (u64)last.level + 1) + ties * (double)probability(row, value_of(last.level));
     }
     if (s.top_p < 1) {
         struct found nucleus = find_level(row, last.level, end, {(double)s.top_p * kept, false, false});
-        double p = probability(row, value_of(nucleus.level)), needed = ceil((s.top_p * kept - nucleus.above) / p);
+        double p = (double)probability(row, value_of(nucleus.level)),
+               needed = ceil((s.top_p * kept - nucleus.above) / p);
         ties = fmin(fmax(needed, 1.0), nucleus.level == last.level ? ties : (double)row.n);
         kept = nucleus.above + ties * p;
         last = nucleus;
@@ -141,135 +145,146 @@ __device__ static struct kept keep_most_probable(const struct row<T> &row, doubl
     return {last, ties, kept};
 }
 
-template <typename T>
-__device__ static i32 draw_most_probable(const struct row<T> &row, double mass, const struct sampling &s, double u)
+__device__ static double uniform_of(const struct sampling &s, const u32 *identity)
 {
-    u64 end = (u64)level_of(row.most) + 1;
+    const u32 *key = identity + (i64)blockIdx.x * 4;
+    return rng_uniform_on_device(s.key, key[0], key[1], key[2], key[3]);
+}
+
+template <typename T>
+__device__ static i32 draw_most_probable(const struct row<T> &row, double mass, const struct sampling &s,
+                                         const u32 *identity)
+{
+    u32 end = level_of(row.most);
     struct kept kept = keep_most_probable(row, mass, s);
-    double target = u * kept.mass;
+    double target = uniform_of(s, identity) * kept.mass;
     struct found drawn = find_level(row, kept.last.level, end, {target, true, false});
-    double p = probability(row, value_of(drawn.level)), nth = p > 0 ? floor((target - drawn.above) / p) + 1 : 1;
+    double p = (double)probability(row, value_of(drawn.level)), nth = p > 0 ? floor((target - drawn.above) / p) + 1 : 1;
     nth = fmin(fmax(nth, 1.0), drawn.level == kept.last.level ? kept.ties : (double)row.n);
     return find_id(row, drawn.level, (i64)nth);
 }
 
-__device__ static bool cuts_off(const struct sampling &s)
+/* ---- What may be kept, in shared memory ---- */
+__host__ __device__ static bool cuts_off(const struct sampling &s)
 {
-    return s.top_k > 0 || s.top_p < 1;
+    return s.temperature > 0 && (s.top_k > 0 || s.top_p < 1);
 }
 
-template <typename T> __device__ static double warp_mass(const struct row<T> &row, i64 begin, i64 end)
+static size_t few_bytes(const struct sampling &s)
 {
-    double mass = 0;
-    for (i64 i = begin + threadIdx.x % WARP_THREADS; i < end; i += WARP_THREADS)
-        mass += probability(row, to_f32(row.x[i]));
-    for (int step = WARP_THREADS / 2; step; step /= 2)
-        mass += __shfl_xor_sync(0xffffffffu, mass, step);
-    return mass;
+    return cuts_off(s) ? FEW * (sizeof(float) + sizeof(i32)) : 0;
 }
 
-/* By one warp: the first of [begin, end) at which a running sum passes the target; the last that is possible where the
- * two ways of summing differ in the last bit. */
+/* Of what is how improbable; the last bin is the rest. */
+template <typename T> __device__ static i32 bin_of(const struct row<T> &row, float x)
+{
+    return (i32)fminf((row.most - x) * row.scale * BINS_PER_NAT, BINS - 1);
+}
+
+/* The mass of all; how many lie in each bin. */
+template <typename T> __device__ static double fill_bins(i32 *counts, const struct row<T> &row)
+{
+    double mass[1] = {0};
+    counts[threadIdx.x] = 0;
+    __syncthreads();
+    visit_row(row.n, row, [&](i64, float x) {
+        i32 bin = bin_of(row, x);
+        mass[0] += (double)probability(row, x);
+        if (bin < BINS - 1)
+            atomicAdd(&counts[bin], 1);
+    });
+    sum_all(mass);
+    return mass[0];
+}
+
+/* The first bin such that it and those before it hold, for sure, what is kept: without top_k, what lies behind it
+ * weighs no more than what is cut off. BINS where none does, or not in FEW. */
+__device__ static i32 find_bin(const i32 *counts, i64 n, double mass, const struct sampling &s)
+{
+    const double more = 1.001; /* the bins' edges are rounded */
+    i32 bin = (i32)threadIdx.x, count = bin < BINS - 1 ? counts[bin] : 0, all;
+    double most = count * (double)expf(-(float)bin / BINS_PER_NAT), total;
+    i64 number = block_scan(count, &all) + count;
+    double behind = -most - block_scan(most, &total);
+    behind += total + (double)(n - all) * (double)expf(-(float)(BINS - 1) / BINS_PER_NAT);
+    bool holds = s.top_k > 0 ? number >= (s.top_k < n ? s.top_k : n) : more * behind <= (1 - (double)s.top_p) * mass;
+    return BINS - block_combine(holds && number <= FEW ? BINS - bin : 0, 0, larger());
+}
+
+/* The row's mass, and what of it may be kept, if it is few: else out->n is 0. `few` are FEW values and as many ids. */
 template <typename T>
-__device__ static i64 pass_target(const struct row<T> &row, i64 begin, i64 end, double sum, double target)
+__device__ static double gather_few(struct row<float> *out, float *few, const struct row<T> &row,
+                                    const struct sampling &s)
 {
-    int lane = threadIdx.x % WARP_THREADS;
-    i64 last = begin;
-    for (i64 first = begin; first < end; first += WARP_THREADS) {
-        double p = first + lane < end ? probability(row, to_f32(row.x[first + lane])) : 0, running = p;
-        for (int step = 1; step < WARP_THREADS; step *= 2) {
-            double below = __shfl_up_sync(0xffffffffu, running, step);
-            running += lane >= step ? below : 0;
-        }
-        unsigned possible = __ballot_sync(0xffffffffu, p > 0);
-        unsigned passed = __ballot_sync(0xffffffffu, p > 0 && sum + running > target);
-        if (passed)
-            return first + __ffs((int)passed) - 1;
-        if (possible)
-            last = first + WARP_THREADS - 1 - __clz((int)possible);
-        sum += __shfl_sync(0xffffffffu, running, WARP_THREADS - 1);
-    }
-    return last;
-}
-
-/* The first id at which the running sum passes u of the total. Warps sum segments; the one in which that happens is
- * walked. */
-template <typename T> __device__ static i32 draw_all(const struct row<T> &row, double u)
-{
-    SHARED(double, masses, SEGMENTS);
-    SHARED(i32, id, 1);
-    i64 length = (row.n + SEGMENTS - 1) / SEGMENTS, count;
-    length = (length + WARP_THREADS - 1) / WARP_THREADS * WARP_THREADS;
-    count = (row.n + length - 1) / length;
-    for (i64 s = threadIdx.x / WARP_THREADS; s < count; s += blockDim.x / WARP_THREADS) {
-        double mass = warp_mass(row, s * length, s * length + length < row.n ? s * length + length : row.n);
-        if (threadIdx.x % WARP_THREADS == 0)
-            masses[s] = mass;
-    }
+    SHARED(i32, counts, BINS);
+    i32 *ids = (i32 *)(few + FEW);
+    bool fits = row.n <= FEW;
+    double mass = fits ? mass_from(row, 0) : fill_bins(counts, row);
+    i32 last = fits ? BINS : find_bin(counts, row.n, mass, s);
+    i64 count = 0;
+    if (fits || last < BINS)
+        count = visit_ranked(
+            row.n, row.n, row, [&](float x) { return bin_of(row, x) <= last; },
+            [&](i64 rank, i64 i, float x) { few[rank - 1] = x, ids[rank - 1] = (i32)i; });
     __syncthreads();
-    if (threadIdx.x < WARP_THREADS) {
-        double target = 0, sum = 0;
-        i64 s = 0;
-        for (i64 i = 0; i < count; i++)
-            target += u * masses[i];
-        while (s + 1 < count && sum + masses[s] <= target)
-            sum += masses[s++];
-        while (s > 0 && masses[s] == 0) /* nothing past it is possible */
-            sum -= masses[--s];
-        i64 end = (s + 1) * length < row.n ? (s + 1) * length : row.n;
-        i32 passed = (i32)pass_target(row, s * length, end, sum, target);
-        if (threadIdx.x == 0)
-            id[0] = passed;
-    }
-    __syncthreads();
-    return id[0];
+    *out = {few, ids, count, row.most, row.scale};
+    return mass;
 }
 
 /* The highest level of a row, and of its ids the smallest, inverted. */
 template <typename T> __device__ static u64 find_best(const T *x, i64 n)
 {
-    u64 best = 0;
-    COLUMNS(i, n)
-    {
-        u64 candidate = (u64)level_of(to_f32(x[i])) << 32 | (u32) ~(u32)i;
-        best = candidate > best ? candidate : best;
-    }
-    return block_combine(best, (u64)0, larger());
+    u32 level = 0;
+    i64 best = 0;
+    visit_row(
+        n, [&](i64 i) { return to_f32(x[i]); },
+        [&](i64 i, float value) {
+            best = level_of(value) > level ? i : best;
+            level = level_of(value) > level ? level_of(value) : level;
+        });
+    return block_combine((u64)level << 32 | (u32) ~(u32)best, (u64)0, larger());
+}
+
+template <typename T> __device__ static row<T> row_at(struct matrix logits, float most, float temperature)
+{
+    return {row_of<T>(logits, blockIdx.x), NULL, logits.columns, most, temperature > 0 ? 1 / temperature : 1};
 }
 
 template <typename T>
 static __global__ __launch_bounds__(WIDE_THREADS) void draw_codes(i32 *code, float *logprob, struct matrix logits,
                                                                   const u32 *identity, struct sampling s)
 {
+    DYNAMIC_SHARED(float, shared);
     grid_wait();
     i64 index = blockIdx.x;
-    const T *x = row_of<T>(logits, index);
-    u64 best = find_best(x, logits.columns);
-    bool greedy = s.temperature <= 0;
-    struct row<T> row = {
-        x, logits.columns, value_of((u32)(best >> 32)), greedy ? 1 : 1 / s.temperature
-    };
-    i32 drawn = (i32) ~(u32)best;
-    double mass = 1;
-    if (!greedy) {
-        const u32 *key = identity + index * 4;
-        double u = rng_uniform_on_device(s.key, key[0], key[1], key[2], key[3]);
-        mass = mass_from(row, 0);
-        drawn = cuts_off(s) ? draw_most_probable(row, mass, s, u) : draw_all(row, u);
+    u64 best = find_best(row_of<T>(logits, index), logits.columns);
+    struct row<T> all = row_at<T>(logits, value_of((u32)(best >> 32)), s.temperature);
+    i64 drawn = (u32) ~(u32)best;
+    float log_mass = 0;
+    double mass;
+    if (cuts_off(s)) {
+        struct row<float> few;
+        mass = gather_few(&few, shared, all, s);
+        log_mass = (float)log(mass);
+        drawn = few.n > 0 ? draw_most_probable(few, mass, s, identity) : draw_most_probable(all, mass, s, identity);
+    } else if (s.temperature > 0) {
+        i64 passed =
+            draw_by_weight(&mass, all.n, uniform_of(s, identity), all, [&](float x) { return probability(all, x); });
+        log_mass = (float)log(mass);
+        drawn = passed < 0 ? drawn : passed;
     }
     if (threadIdx.x > 0)
         return;
-    code[index] = drawn;
-    logprob[index] = greedy ? 0 : (to_f32(x[drawn]) - row.most) / s.temperature - (float)log(mass);
+    code[index] = (i32)drawn;
+    logprob[index] = s.temperature > 0 ? (all(drawn) - all.most) / s.temperature - log_mass : 0;
 }
 
 extern "C" void cuda_sample(struct device *device, i32 *code, float *logprob, struct matrix logits, const u32 *identity,
                             const struct sampling *sampling)
 {
-    unsigned threads = logits.columns >= WIDE ? (unsigned)WIDE_THREADS : threads_for(logits.columns);
     if (logits.rows > 0)
-        LAUNCH_BY_DTYPE(device, logits.dtype, draw_codes, (unsigned)logits.rows, threads, 0, code, logprob, logits,
-                        identity, *sampling);
+        LAUNCH_BY_DTYPE(device, logits.dtype, draw_codes, (unsigned)logits.rows, threads_of_row(logits.columns),
+                        few_bytes(*sampling), code, logprob, logits, identity, *sampling);
 }
 
 /* A row of probabilities: 0 below the last level that is kept, and of that one past the last id. */
@@ -277,39 +292,38 @@ template <typename T>
 static __global__ __launch_bounds__(WIDE_THREADS) void fill_probabilities(struct matrix out, struct matrix logits,
                                                                           struct sampling s)
 {
+    DYNAMIC_SHARED(float, shared);
     grid_wait();
-    const T *x = row_of<T>(logits, blockIdx.x);
     float *p = row_of<float>(out, blockIdx.x);
-    u64 best = find_best(x, logits.columns);
-    bool greedy = s.temperature <= 0;
-    struct row<T> row = {
-        x, logits.columns, value_of((u32)(best >> 32)), greedy ? 1 : 1 / s.temperature
-    };
-    struct kept kept = {{(u32)(best >> 32), 0}, 1, 1};
-    if (!greedy)
-        kept = {{0, 0}, (double)row.n, mass_from(row, 0)};
-    if (!greedy && cuts_off(s))
-        kept = keep_most_probable(row, kept.mass, s);
-    u32 least = kept.last.level;
-    i64 last = least > 0 ? find_id(row, least, (i64)kept.ties) : -1;
-    COLUMNS(i, row.n)
-    {
-        float value = to_f32(x[i]);
-        u32 level = level_of(value);
-        bool is = level > least || (level == least && i <= last);
-        p[i] = is ? (float)(probability(row, value) / kept.mass) : 0;
+    u64 best = find_best(row_of<T>(logits, blockIdx.x), logits.columns);
+    u32 least = (u32)(best >> 32);
+    struct row<T> all = row_at<T>(logits, value_of(least), s.temperature);
+    struct kept kept = {{least, 0}, 1, 1};
+    i32 last = (i32) ~(u32)best;
+    if (cuts_off(s)) {
+        struct row<float> few;
+        double mass = gather_few(&few, shared, all, s);
+        kept = few.n > 0 ? keep_most_probable(few, mass, s) : keep_most_probable(all, mass, s);
+        least = kept.last.level;
+        last = few.n > 0 ? find_id(few, least, (i64)kept.ties) : find_id(all, least, (i64)kept.ties);
+    } else if (s.temperature > 0) {
+        kept.mass = mass_from(all, 0);
+        least = 0;
     }
+    visit_row(all.n, all, [&](i64 i, float x) {
+        bool is = level_of(x) > least || (level_of(x) == least && i <= last);
+        p[i] = is ? (float)((double)probability(all, x) / kept.mass) : 0;
+    });
 }
 
 extern "C" void cuda_probabilities(struct device *device, struct matrix out, struct matrix logits,
                                    const struct sampling *sampling)
 {
-    unsigned threads = logits.columns >= WIDE ? (unsigned)WIDE_THREADS : threads_for(logits.columns);
     require(out.dtype == DTYPE_F32 && out.rows == logits.rows && out.columns == logits.columns,
             "probabilities of other rows, or of %s", dtype_name(out.dtype));
     if (logits.rows > 0)
-        LAUNCH_BY_DTYPE(device, logits.dtype, fill_probabilities, (unsigned)logits.rows, threads, 0, out, logits,
-                        *sampling);
+        LAUNCH_BY_DTYPE(device, logits.dtype, fill_probabilities, (unsigned)logits.rows, threads_of_row(logits.columns),
+                        few_bytes(*sampling), out, logits, *sampling);
 }
 
 __device__ static float softplus(float x)
