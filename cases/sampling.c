@@ -337,8 +337,8 @@ static void reference_settle_codes(struct op_run *run)
     }
 }
 
-static const struct op_shape sample_shapes[] = {{0, 3},  {1, 1},    {1, 37},     {7, 37},     {20, 3},
-                                                {3, 20}, {2, 1300}, {1000, 263}, {14, 20000}, {-1}};
+static const struct op_shape sample_shapes[] = {{0, 3},    {1, 1},     {1, 37},     {7, 37},     {20, 3}, {3, 20},
+                                                {2, 1300}, {1, 20000}, {1000, 263}, {14, 20000}, {-1}};
 
 const struct op_case sampling_cases[] = {
     {"sample", 2 * SAMPLINGS, setup_sample, call_sample, reference_sample, .usual = {256, 16384},

@@ -1,0 +1,128 @@
+/* A row that is the block's: visited with several loads of each thread under way, and drawn from by weight. A warp
+ * takes CHUNK neighbouring elements at a time, each lane in rising order: sums are fixed by the row's length alone. */
+#ifndef WEFT_CUDA_DRAW_H
+#define WEFT_CUDA_DRAW_H
+#include "kernels/cuda/cuda.h"
+
+enum { WIDE = 1 << 12, WIDE_THREADS = 1024, AT_ONCE = 8, CHUNK = AT_ONCE * WARP_THREADS, SEGMENTS = 256 };
+
+static inline unsigned threads_of_row(i64 columns)
+{
+    return columns > WIDE ? (unsigned)WIDE_THREADS : threads_for(columns);
+}
+
+/* load(i) of this lane's i in the chunk that begins there; 0 past the end. */
+template <typename Load> __device__ inline elements<float, AT_ONCE> load_chunk(i64 begin, i64 end, const Load &load)
+{
+    elements<float, AT_ONCE> out;
+    i64 i = begin + threadIdx.x % WARP_THREADS;
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++)
+        out.at[k] = i + k * WARP_THREADS < end ? load(i + k * WARP_THREADS) : 0;
+    return out;
+}
+
+/* visit(i, load(i)) of this warp's chunks: every count-th one from the first on. */
+template <typename Load, typename Visit>
+__device__ inline void visit_chunks(i64 begin, i64 end, i64 first, i64 count, const Load &load, const Visit &visit)
+{
+    for (begin += first * CHUNK; begin < end; begin += count * CHUNK) {
+        elements<float, AT_ONCE> x = load_chunk(begin, end, load);
+        i64 i = begin + threadIdx.x % WARP_THREADS;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            if (i + k * WARP_THREADS < end)
+                visit(i + k * WARP_THREADS, x.at[k]);
+    }
+}
+template <typename Load, typename Visit> __device__ inline void visit_row(i64 n, const Load &load, const Visit &visit)
+{
+    visit_chunks(0, n, threadIdx.x / WARP_THREADS, blockDim.x / WARP_THREADS, load, visit);
+}
+
+/* visit(rank, i, load(i)) of those that are, rank 1 the first of the row; no more come once `most` have. Returns how
+ * many have. */
+template <typename Load, typename Is, typename Visit>
+__device__ inline i64 visit_ranked(i64 n, i64 most, const Load &load, const Is &is, const Visit &visit)
+{
+    unsigned lane = threadIdx.x % WARP_THREADS, below = (1u << lane) - 1;
+    i64 seen = 0, warp = threadIdx.x / WARP_THREADS;
+    for (i64 first = 0; first < n && seen < most; first += (i64)blockDim.x * AT_ONCE) {
+        i64 begin = first + warp * CHUNK, rank;
+        elements<float, AT_ONCE> x = load_chunk(begin, n, load);
+        unsigned mine = 0;
+        i32 count, all;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            mine |= begin + k * WARP_THREADS + lane < n && is(x.at[k]) ? 1u << k : 0;
+        count = warp_combine((i32)__popc(mine), plus());
+        rank = seen + __shfl_sync(0xffffffffu, block_scan(lane == 0 ? count : 0, &all), 0);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            unsigned those = __ballot_sync(0xffffffffu, mine >> k & 1);
+            if (mine >> k & 1)
+                visit(rank + __popc(those & below) + 1, begin + k * WARP_THREADS + lane, x.at[k]);
+            rank += __popc(those);
+        }
+        seen += all;
+    }
+    return seen;
+}
+
+struct passed {
+    i64 at;        /* -1: nothing weighs */
+    double before; /* weight of what stands before it */
+};
+
+/* The first of [begin, end) with which the running sum of weights passes the target; where none does, for sums taken in
+ * another order differ in the last bit, the last one that weighs. */
+template <typename Weight>
+__device__ inline struct passed pass_target(i64 begin, i64 end, double target, const Weight &weight)
+{
+    SHARED(struct passed, found, 1);
+    i32 me = (i32)threadIdx.x, threads = (i32)blockDim.x, best = 0;
+    double sum = 0, all;
+    __syncthreads(); /* of the call before this one */
+    if (me == 0)
+        found[0] = {-1, 0};
+    for (i64 first = begin; first < end && best <= threads; first += threads) {
+        double w = first + me < end ? (double)weight(first + me) : 0, before = sum + block_scan(w, &all);
+        i32 key = w > 0 && before + w > target ? 2 * threads - me : w > 0 ? me + 1 : 0;
+        best = block_combine(key, 0, larger());
+        if (best > 0 && key == best)
+            found[0] = {first + me, before};
+        sum += all;
+    }
+    __syncthreads();
+    return found[0];
+}
+
+/* The first id at which the running sum of weights weigh(load(i)), none negative, passes u of the total; -1 where
+ * nothing weighs. Warps sum segments; the one in which that happens is walked. */
+template <typename Load, typename Weigh>
+__device__ inline i64 draw_by_weight(double *total, i64 n, double u, const Load &load, const Weigh &weigh)
+{
+    SHARED(double, masses, SEGMENTS);
+    i64 length = (n + SEGMENTS * CHUNK - 1) / (SEGMENTS * CHUNK) * CHUNK, count = (n + length - 1) / length;
+    double sum = 0;
+    for (i64 s = threadIdx.x / WARP_THREADS; s < count; s += blockDim.x / WARP_THREADS) {
+        double mass = 0;
+        i64 end = (s + 1) * length < n ? (s + 1) * length : n;
+        visit_chunks(s * length, end, 0, 1, load, [&](i64, float x) { mass += (double)weigh(x); });
+        mass = warp_combine(mass, plus());
+        if (threadIdx.x % WARP_THREADS == 0)
+            masses[s] = mass;
+    }
+    __syncthreads();
+    COLUMNS(s, count)
+    {
+        sum += masses[s];
+    }
+    *total = block_sum(sum);
+    struct passed segment = pass_target(0, count, u * *total, [&](i64 s) { return masses[s]; });
+    i64 begin = segment.at * length, end = begin + length < n ? begin + length : n;
+    if (segment.at < 0)
+        return -1;
+    return pass_target(begin, end, u * *total - segment.before, [&](i64 i) { return weigh(load(i)); }).at;
+}
+#endif
