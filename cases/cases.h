@@ -67,6 +67,8 @@ int op_operand(struct op_run *run, const char *name, enum role role, enum dtype 
 int op_matrix(struct op_run *run, const char *name, enum role role, i64 rows, i64 columns); /* of activations */
 int op_floats(struct op_run *run, const char *name, enum role role, i64 rows, i64 columns); /* F32 with gaps */
 int op_array(struct op_run *run, const char *name, enum role role, enum dtype dtype, i64 count);
+/* An output becomes what arrives for it in the backward op: an input of that name, filled as such. */
+void op_arriving(struct op_run *run, int index, const char *name);
 /* The derivative of the objective by `input`; UPDATED: it adds to what stands there. */
 int op_gradient(struct op_run *run, const char *name, enum role role, enum dtype dtype, int input);
 struct matrix op_as_matrix(const struct op_run *run, int index);

@@ -246,8 +246,7 @@ static void reference_swiglu(struct op_run *run)
 static void setup_swiglu_backward(struct op_run *run)
 {
     setup_swiglu(run);
-    run->operands[GLU_Y].role = INPUT;
-    run->operands[GLU_Y].name = "dy";
+    op_arriving(run, GLU_Y, "dy");
     op_gradient(run, "dgate_up", OUTPUT, run->dtype, GLU_GATE_UP);
 }
 
@@ -300,8 +299,7 @@ static void reference_activate(struct op_run *run)
 static void setup_activate_backward(struct op_run *run)
 {
     setup_activate(run);
-    run->operands[ACT_Y].role = INPUT;
-    run->operands[ACT_Y].name = "dy";
+    op_arriving(run, ACT_Y, "dy");
     op_gradient(run, "dx", run->variant & 2 ? UPDATED : OUTPUT, run->dtype, ACT_X);
 }
 

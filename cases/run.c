@@ -43,6 +43,15 @@ int op_array(struct op_run *run, const char *name, enum role role, enum dtype dt
     return op_operand(run, name, role, dtype, 1, count, 0);
 }
 
+void op_arriving(struct op_run *run, int index, const char *name)
+{
+    struct operand *o = &run->operands[index];
+    o->role = INPUT;
+    o->name = name;
+    for (i64 i = 0; i < o->rows * o->columns; i++)
+        o->values[i] = op_random(i, index, o->rows);
+}
+
 int op_gradient(struct op_run *run, const char *name, enum role role, enum dtype dtype, int input)
 {
     const struct operand *of = &run->operands[input];

@@ -150,10 +150,7 @@ static void reference_stft(struct op_run *run)
 static void setup_stft_backward(struct op_run *run)
 {
     setup_stft(run);
-    run->operands[STFT_SPECTRUM].role = INPUT;
-    run->operands[STFT_SPECTRUM].name = "dspectrum";
-    for (i64 i = 0; i < run->rows * frames_of(run) * 2 * bins_of(run); i++)
-        op_values(run, STFT_SPECTRUM)[i] = op_random(i, 3, 3);
+    op_arriving(run, STFT_SPECTRUM, "dspectrum");
     op_floats(run, "dx", OUTPUT, run->rows, samples_of(run));
 }
 
