@@ -179,13 +179,20 @@ __device__ inline void store_rows_of_warp(const struct matrix &out, bool add, i6
     }
 }
 /* The old values come to the second cache. */
+template <typename T, int N> __device__ inline void prefetch_rows(const struct matrix &out, i64 row)
+{
+    enum { LINES = N * (int)sizeof(T) / CACHE_LINE, EACH = CACHE_LINE / (int)sizeof(T) };
+    for (int i = threadIdx.x % WARP_THREADS; i < ROWS_OF_WARP * LINES; i += WARP_THREADS)
+        prefetch(row_of<T>(out, row + i / LINES) + i % LINES * EACH);
+}
 template <int N> __device__ inline void prefetch_rows_of_warp(const struct matrix &out, i64 row)
 {
-    i64 bytes = out.dtype == DTYPE_BF16 ? 2 : 4;
-    int lines = (int)(N * bytes / CACHE_LINE); /* of a row */
-    if (holds_pairs<N>(out, row))
-        for (int i = threadIdx.x % WARP_THREADS; i < ROWS_OF_WARP * lines; i += WARP_THREADS)
-            prefetch((const char *)out.data + (row + i / lines) * out.stride * bytes + i % lines * CACHE_LINE);
+    if (!holds_pairs<N>(out, row))
+        return;
+    if (out.dtype == DTYPE_BF16)
+        prefetch_rows<bf16, N>(out, row);
+    else
+        prefetch_rows<float, N>(out, row);
 }
 
 #endif

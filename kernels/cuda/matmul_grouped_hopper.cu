@@ -205,8 +205,8 @@ __device__ static void multiply_stage(float (&d)[N / 2], const typename layout<p
 }
 
 /* The products of a tile; what it has read is free for the producer. The tile after it is found while the last products
- * run. A stage's k past the end is zero in a product by
- * weights, but in one of weights it is another group's; groups are multiples of 16 rows. */
+ * run. A stage's k past the end is zero in a product by weights, but in one of weights it is another group's; groups
+ * are multiples of 16 rows. */
 template <enum product product, int N>
 __device__ static void multiply_tile(float (&d)[N / 2], struct place *next, typename layout<product, N>::shared *s,
                                      struct ring *r, const struct grouped &p, const struct place &at, int warpgroup)
