@@ -8,6 +8,7 @@ extern "C" {
 #include <setjmp.h>
 #include <cmocka.h>
 }
+#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -155,7 +155,7 @@ __device__ static void take_scores(struct state<D> *r, float (&x)[KEYS / 2], flo
 }
 
 /* The barrier that says it is this warpgroup's turn. */
-__device__ static int turn_of(int group)
+[[maybe_unused]] __device__ static int turn_of(int group)
 {
     return 1 + group;
 }
