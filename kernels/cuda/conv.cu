@@ -312,15 +312,6 @@ __device__ static void multiply(sums<float, SIDE> &sum, const float *a, const fl
     }
 }
 
-__device__ static inline void put_pair(float *to, float first, float second)
-{
-    *(float2 *)to = make_float2(first, second);
-}
-__device__ static inline void put_pair(bf16 *to, float first, float second)
-{
-    *(u32 *)to = pack_bf16(first, second);
-}
-
 /* Columns n and n + 1, the second of which is there where runs are. */
 template <typename Out, int V>
 __device__ static void put(Out *out, int columns, int n, bool add, float first, float second)

@@ -105,14 +105,6 @@ __device__ inline float2 pair_at(const bf16 *from)
     u32 both = *(const u32 *)from;
     return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
 }
-__device__ inline void put_pair(float *to, float first, float second)
-{
-    *(float2 *)to = make_float2(first, second);
-}
-__device__ inline void put_pair(bf16 *to, float first, float second)
-{
-    *(u32 *)to = pack_bf16(first, second);
-}
 __device__ inline bool lies_in_pairs(const struct matrix &m)
 {
     i64 bytes = m.dtype == DTYPE_BF16 ? 2 : 4;

@@ -99,6 +99,15 @@ __device__ inline u32 pack_bf16(float low, float high)
         out = (u32)from_f32<bf16>(low) | (u32)from_f32<bf16>(high) << 16);
     return out;
 }
+/* Two neighbours, at once. */
+__device__ inline void put_pair(float *to, float first, float second)
+{
+    *(float2 *)to = make_float2(first, second);
+}
+__device__ inline void put_pair(bf16 *to, float first, float second)
+{
+    *(u32 *)to = pack_bf16(first, second);
+}
 
 /* 2^x; on the device within 2 ulp. */
 __device__ inline float exp2_approximate(float x)
