@@ -3,7 +3,8 @@
  * Calls are queued on the device's queue behind the ops before them, and the host goes on. Comms are non-blocking ones:
  * what NCCL does meanwhile (joining, connecting) is waited for here, at most launch_wait_s seconds; so long too may a
  * call stand still in the queue while the host waits for it (wait_for_queue). Then, and where NCCL reports an error,
- * the rank says who it is and which call of which comm it was, and ends.
+ * the rank says who it is and which call of which comm it was, and ends. The host waits at the latest when it is some
+ * hundred launches ahead (keep_pace).
  *
  * Sums of gradients (begin_sums) run on a stream of their own beside the queue, and are waited for in it (end_sums), by
  * events both ways; NCCL makes one kernel of those of a bucket.
@@ -36,8 +37,9 @@ static struct {
     NCCL(LIBRARY_POINTER)
 } lib;
 
-enum { CALLS_MOST = 1024, PARCELS_MOST = 64, PIECE_ELEMENTS = 1 << 20, LETTER_TAG = 0, ABORT_S = 20 };
+enum { CALLS_MOST = 256, PARCELS_MOST = 64, PIECE_ELEMENTS = 1 << 20, LETTER_TAG = 0, ABORT_S = 20 };
 enum { GROUP_MOST = 64 }; /* pieces whose sums NCCL is given at once */
+enum { PACES = 2 };       /* marks that the host is ahead of its GPU */
 enum { OLDEST = 21900 };  /* its version */
 
 struct letter { /* goes ahead of a message */
@@ -79,8 +81,10 @@ static struct {
     i64 first, count;
     cudaStream_t beside; /* of begin_sums; NULL until the first */
     cudaEvent_t produced, summed;
-    double moved_s;  /* when the first one was queued, or the one before it was done */
-    double looked_s; /* when it was last asked whether all ranks are there */
+    cudaEvent_t paces[PACES]; /* NULL until there are so many */
+    i64 pace;                 /* how often it was kept */
+    double moved_s;           /* when the first one was queued, or the one before it was done */
+    double looked_s;          /* when it was last asked whether all ranks are there */
 } queued;
 
 /* ---- Errors and waiting ---- */
@@ -214,6 +218,17 @@ static void wait_for_event(cudaEvent_t event)
     double begin_s = clock_s();
     for (; is_under_way(cudaEventQuery(event)); pause_s(1e-4))
         look_after(begin_s);
+}
+
+static void keep_pace(struct device *device) /* struct device's pace */
+{
+    struct comm *comm = queued.comms->comm;
+    cudaEvent_t *mark = &queued.paces[queued.pace++ % PACES];
+    if (*mark)
+        wait_for_event(*mark);
+    else
+        CUDA(comm, cudaEventCreateWithFlags(mark, cudaEventDisableTiming));
+    CUDA(comm, cudaEventRecord(*mark, (cudaStream_t)device->queue));
 }
 
 /* ---- Calls ---- */
@@ -710,6 +725,15 @@ static void close_beside(void)
     queued.beside = NULL;
 }
 
+static void close_paces(struct device *device)
+{
+    device->pace = NULL;
+    for (int i = 0; i < PACES; i++)
+        if (queued.paces[i])
+            cudaEventDestroy(queued.paces[i]);
+    memset(queued.paces, 0, sizeof queued.paces);
+}
+
 static void close_nccl(struct comm *comm)
 {
     struct state *s = state_of(comm), **at = &queued.comms;
@@ -722,8 +746,10 @@ static void close_nccl(struct comm *comm)
     *at = s->next;
     memory_free(s);
     comm->state = NULL;
-    if (!queued.comms)
-        close_beside();
+    if (queued.comms)
+        return;
+    close_beside();
+    close_paces(comm->device);
 }
 
 /* All of this process's comms: a kernel that waits for another rank would keep the process. An abort that itself does
@@ -798,6 +824,7 @@ struct comm *nccl_over(struct comm *host, struct device *device)
     host->wait_s = launch_wait_s();
     queued.comms = s;
     device->wait = wait_for_queue;
+    device->pace = keep_pace;
     return comm;
 }
 #else

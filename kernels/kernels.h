@@ -719,6 +719,7 @@ struct device {
     void *queue;                         /* CUDA stream; NULL elsewhere */
     void *handles;                       /* library handles of the backend */
     void (*wait)(struct device *device); /* for the queue, with what ranks have to say meanwhile; NULL: as it is */
+    void (*pace)(struct device *device); /* called every so many launches: stays until earlier ones are done; or NULL */
     struct cost cost;                    /* meta only */
     i64 backed_bytes, backed_most_bytes; /* meta as a GPU only: what stands behind its arenas, now and at most */
 };

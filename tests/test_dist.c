@@ -453,6 +453,22 @@ static void run_late_death(struct comm *world)
     reduce(world, data, 10, DTYPE_F32);
 }
 
+/* Rank 0 has more for its GPU to do behind the call than a driver's queue has room for. */
+static void run_standstill_behind_work(struct comm *world)
+{
+    enum { LAUNCHES = 3000 };
+    float data[16] = {0};
+    struct matrix sums = matrix_of(to_device(&device, data, 64), DTYPE_F32, 1, 16),
+                  copies = matrix_of(to_device(&device, data, 64), DTYPE_F32, 1, 16);
+    run_calls(world);
+    if (world->rank == 1)
+        comm_barrier(world);
+    comm_all_reduce(world, sums.data, 16, DTYPE_F32);
+    for (int i = 0; i < LAUNCHES; i++)
+        device.ops->copy(&device, copies, sums, 1, false);
+    back(data, copies.data, sizeof data);
+}
+
 static const struct {
     const char *name;
     void (*run)(struct comm *world);
@@ -463,6 +479,7 @@ static const struct {
              {"mismatch", run_mismatch},
              {"late-mismatch", run_late_mismatch},
              {"standstill", run_standstill},
+             {"standstill-behind-work", run_standstill_behind_work},
              {"asleep", run_asleep},
              {"asleep-before-message", run_asleep_before_message},
              {"late-barrier", run_late_barrier},
@@ -557,6 +574,7 @@ static void calls_that_cannot_end_are_named(void **state)
     expect_failure(2, "standstill",
                    "rank 0 of 2 (world): NCCL: all-reduce of 40 bytes (call 21 of this comm) has stood "
                    "still for 1 s");
+    expect_failure(2, "standstill-behind-work", "NCCL: all-reduce of 64 bytes (call 21 of this comm) has stood still");
     expect_failure(2, "asleep", "rank 0 of 2 (world): all-gather: ");
     expect_failure(2, "asleep-before-message", "rank 0 of 2 (world): receive: ");
     expect_failure(2, "asleep", "has not come for 1 s (WEFT_WAIT_S)");

@@ -429,7 +429,7 @@ extern "C" void cuda_attention(struct device *device, struct matrix out, float *
         launch_plain(device, {out, q, k, v, lse, heads, kv_heads, width, *intervals});
         return;
     }
-    struct attention p = {out, q, k, v, lse, heads_of(q, heads, kv_heads), *intervals, NULL, {}, 0, 0};
+    struct attention p = {out, q, k, v, lse, heads_of(q, heads, kv_heads), *intervals, NULL, NULL, {}, 0, 0};
     p.spans = (struct key_span *)cuda_handles_of(device)->workspace;
     p.rows = intervals->queries * p.heads.group;
     p.vector = reads_vectors(q, width) && reads_vectors(k, width) && reads_vectors(v, width);

@@ -28,6 +28,25 @@ __device__ inline enum seen seen_of(struct key_span s, i32 first, i32 last)
     return whole ? SEEN_ALL : SEEN_PART;
 }
 
+/* Of the tiles a block walks over, the first that it sees and what follows the last. Samples that are packed together
+ * see their own few of many: found once for all heads, and the search of each block is as short as its walk. */
+struct tile_range {
+    i32 first, end;
+};
+
+/* By a block, in every thread. class_of(tile) is an enum seen. */
+template <typename Class> __device__ inline struct tile_range range_of(i64 tiles, Class class_of)
+{
+    i32 first = INT32_MAX, last = -1;
+#pragma unroll 4
+    for (i64 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
+        bool seen = class_of(tile) != SEEN_NONE;
+        first = seen && tile < first ? (i32)tile : first;
+        last = seen ? (i32)tile : last;
+    }
+    return {-1 - block_combine(-1 - first, INT32_MIN, larger()), 1 + block_combine(last, -1, larger())};
+}
+
 struct key_bounds {
     i32 begin, end, hole_begin, hole_end;
 };
@@ -156,7 +175,8 @@ struct attention {
     float *lse;
     struct heads heads;
     struct intervals of;
-    struct key_span *spans; /* NULL: each block finds its own tiles' */
+    struct key_span *spans;    /* NULL: each block finds its own tiles' */
+    struct tile_range *ranges; /* [blocks of rows]: attention_hopper.cu's */
     struct split split;
     i64 rows, vector;
 };
@@ -167,7 +187,7 @@ __device__ inline void store_lse(const struct attention &p, i64 kv_head, i64 row
 }
 
 /* attention_hopper.cu, without splits; false: the device or the operands are not for it, nothing is done. */
-bool attention_hopper(struct device *device, const struct attention &p);
+bool attention_hopper(struct device *device, struct attention p);
 
 /* ---- The backward ---- */
 struct statistics {
@@ -178,6 +198,7 @@ struct backward {
     const float *lse;
     struct statistics *statistics; /* [queries, heads] */
     struct key_span *spans;
+    struct tile_range *ranges; /* [blocks of keys, then of rows]: attention_backward_hopper.cu's */
     struct heads heads;
     struct intervals of;
     i64 rows; /* queries times group */
@@ -197,7 +218,7 @@ __device__ inline i32 query_of(const struct backward &b, i64 row)
 }
 
 /* attention_backward_hopper.cu, after the statistics; false as above. */
-bool attention_backward_hopper(struct device *device, const struct backward &b);
+bool attention_backward_hopper(struct device *device, struct backward b);
 
 /* ---- Tensor cores: tiles of bf16 in shared memory, rows padded so that the eight of an ldmatrix meet each bank once
  */

@@ -73,23 +73,45 @@ template <enum pass pass> __device__ static enum seen class_of(const struct back
     return one == seen_of(b.spans[kept / KEPT + 1], first, last) ? one : SEEN_PART;
 }
 
+/* Blocks of a pass, and how many tiles there are to walk over. */
+template <enum pass pass> __host__ __device__ static i64 blocks_of(const struct backward &b)
+{
+    return ((pass == OF_KEYS ? b.of.keys : b.rows) + BLOCK_KEPT - 1) / BLOCK_KEPT;
+}
+template <enum pass pass> __device__ static struct tile_range walked_range(const struct backward &b, i64 block)
+{
+    i64 tiles = ((pass == OF_KEYS ? b.rows : b.of.keys) + WALKED - 1) / WALKED;
+    return range_of(tiles, [&](i64 tile) { return class_of<pass>(b, block * BLOCK_KEPT, tile); });
+}
+
+/* A block for each of both passes, of one head: those of keys first. */
+static __global__ void find_ranges(struct backward b)
+{
+    grid_wait();
+    i64 keys = blocks_of<OF_KEYS>(b), block = blockIdx.x;
+    struct tile_range range = block < keys ? walked_range<OF_KEYS>(b, block) : walked_range<OF_ROWS>(b, block - keys);
+    if (threadIdx.x == 0)
+        b.ranges[block] = range;
+}
+
 template <enum pass pass, int D>
 __device__ static void produce(struct shared<D> *s, const struct backward &b, struct maps m, i64 kept)
 {
-    i64 tiles = ((pass == OF_ROWS ? b.of.keys : b.rows) + WALKED - 1) / WALKED, lane = threadIdx.x % WARP_THREADS;
+    struct tile_range range = b.ranges[(pass == OF_KEYS ? 0 : blocks_of<OF_KEYS>(b)) + kept / BLOCK_KEPT];
+    i32 lane = threadIdx.x % WARP_THREADS;
     struct ring r = {0, 1}; /* at first all are empty */
     if (lane == 0) {
         mbarrier_arrive_expecting(&s->kept_full, sizeof s->kept);
         for (int group = 0; group < CONSUMERS; group++)
             load_side<D>(&s->kept[group], b, m, pass == OF_KEYS, kept + group * KEPT, &s->kept_full);
     }
-    for (i64 base = 0; base < tiles; base += WARP_THREADS) {
-        enum seen seen = base + lane < tiles ? class_of<pass>(b, kept, base + lane) : SEEN_NONE;
+    for (i32 base = range.first; base < range.end; base += WARP_THREADS) {
+        enum seen seen = base + lane < range.end ? class_of<pass>(b, kept, base + lane) : SEEN_NONE;
         u32 listed = __ballot_sync(0xffffffffu, seen != SEEN_NONE),
             whole = __ballot_sync(0xffffffffu, seen == SEEN_ALL);
         for (; listed; listed &= listed - 1) {
             int at = __ffs((int)listed) - 1;
-            load_walked<pass, D>(s, b, m, r, (base + at) * WALKED, whole >> at & 1);
+            load_walked<pass, D>(s, b, m, r, (i64)(base + at) * WALKED, whole >> at & 1);
             advance<STAGES>(&r);
         }
     }
@@ -292,9 +314,9 @@ template <enum pass pass, int D> static void launch_pass(struct device *device, 
 {
     i64 width = b.heads.width, bytes = round_up((i64)sizeof(struct shared<D>), TILE_ALIGNMENT);
     int group = (int)b.heads.group;
-    i64 tiles = ceil_div(pass == OF_KEYS ? b.of.keys : b.rows, BLOCK_KEPT);
-    require(tiles < 1 << 16, "attention_backward: %lld rows or keys", (long long)tiles * BLOCK_KEPT);
-    dim3 grid((unsigned)b.heads.kv_count, (unsigned)tiles); /* the longest of all heads first */
+    i64 blocks = blocks_of<pass>(b);
+    require(blocks < 1 << 16, "attention_backward: %lld rows or keys", (long long)blocks * BLOCK_KEPT);
+    dim3 grid((unsigned)b.heads.kv_count, (unsigned)blocks); /* the longest of all heads first */
     CUDA_CHECK(cudaFuncSetAttribute((walk<pass, D>), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
     LAUNCH(device, (walk<pass, D>), grid, THREADS, bytes, b, map_of_heads(b.q, width, group, 64 / group),
            map_of_heads(b.dout, width, group, 64 / group), map_of_heads(b.k, width, 1, 64),
@@ -303,15 +325,20 @@ template <enum pass pass, int D> static void launch_pass(struct device *device, 
 
 template <int D> static void launch(struct device *device, const struct backward &b)
 {
-    launch_summary(device, b.spans, b.of, 64);
+    launch_summary(device, b.spans, b.of, KEPT);
+    LAUNCH(device, find_ranges, (unsigned)(blocks_of<OF_KEYS>(b) + blocks_of<OF_ROWS>(b)), BLOCK_THREADS, 0, b);
     launch_pass<OF_KEYS, D>(device, b);
     launch_pass<OF_ROWS, D>(device, b);
 }
 
-bool attention_backward_hopper(struct device *device, const struct backward &b)
+bool attention_backward_hopper(struct device *device, struct backward b)
 {
-    if (!cuda_handles_of(device)->hopper || !b.vector || b.heads.width > 128 || 64 % b.heads.group != 0 ||
-        b.of.keys == 0 || b.of.keys >= INT32_MAX || b.rows == 0 || b.rows >= INT32_MAX)
+    struct cuda_handles *handles = cuda_handles_of(device);
+    b.ranges = (struct tile_range *)(b.statistics + b.rows * b.heads.kv_count);
+    i64 ranges = blocks_of<OF_KEYS>(b) + blocks_of<OF_ROWS>(b);
+    if ((char *)(b.ranges + ranges) > (char *)handles->workspace + handles->workspace_bytes || !handles->hopper ||
+        !b.vector || b.heads.width > 128 || 64 % b.heads.group != 0 || b.of.keys == 0 || b.of.keys >= INT32_MAX ||
+        b.rows == 0 || b.rows >= INT32_MAX)
         return false;
     if (b.heads.width <= 64)
         launch<64>(device, b);

@@ -2,9 +2,10 @@
 #include "kernels/cuda/hopper.h"
 
 /* Flash attention's forward on Hopper (Dao et al. 2022; Shah et al. 2024): one warp finds the tiles of keys that are
- * seen and keeps the copy engine STAGES of them ahead, two warpgroups have 64 rows each. A warpgroup multiplies the
- * next tile's scores while the values of the tile before are added up, and softens the former meanwhile; the two take
- * turns in beginning products, so that one multiplies while the other softens. */
+ * seen, between the first and the last that a small kernel before has found for all heads, and keeps the copy engine
+ * STAGES of them ahead, two warpgroups have 64 rows each. A warpgroup multiplies the next tile's scores while the
+ * values of the tile before are added up, and softens the former meanwhile; the two take turns in beginning products,
+ * so that one multiplies while the other softens. */
 enum { CONSUMERS = 2, ROWS = 64 /* of a warpgroup */, BLOCK_ROWS = CONSUMERS * ROWS, KEYS = 128, STAGES = 2 };
 enum { CONSUMER_THREADS = CONSUMERS * WARPGROUP_THREADS, THREADS = CONSUMER_THREADS + WARPGROUP_THREADS };
 enum { WARPS = CONSUMER_THREADS / WARP_THREADS, CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40 };
@@ -51,16 +52,39 @@ __device__ static void load_keys(struct shared<D> *s, const struct attention &p,
         tile_load(s->v[r.at][i], v, &s->v_full[r.at], i * TILE_COLUMNS, (i32)blockIdx.y, (i32)(tile * KEYS));
 }
 
-/* The keys that rows `first` .. `last` see. */
+/* Of a block's rows. */
+struct queries {
+    i32 first, last;
+};
+__device__ static struct queries queries_of(const struct attention &p, i64 block)
+{
+    i64 first = block * BLOCK_ROWS, last = first + BLOCK_ROWS < p.rows ? first + BLOCK_ROWS - 1 : p.rows - 1;
+    return {p.of.query[first / p.heads.group], p.of.query[last / p.heads.group]};
+}
+
+/* A block for each of `attend`, of one head. */
+static __global__ void find_ranges(struct attention p)
+{
+    grid_wait();
+    struct queries queries = queries_of(p, blockIdx.x);
+    struct tile_range range = range_of((p.of.keys + KEYS - 1) / KEYS,
+                                       [&](i64 tile) { return seen_of(p.spans[tile], queries.first, queries.last); });
+    if (threadIdx.x == 0)
+        p.ranges[blockIdx.x] = range;
+}
+
+/* The keys that rows of `block` see. */
 template <int D>
 __device__ static void produce(struct shared<D> *s, const struct attention &p, const tile_map *k, const tile_map *v,
-                               i64 first, i64 last)
+                               i64 block)
 {
-    i32 first_query = p.of.query[first / p.heads.group], last_query = p.of.query[last / p.heads.group];
-    i64 tiles = (p.of.keys + KEYS - 1) / KEYS, lane = threadIdx.x % WARP_THREADS;
+    struct tile_range range = p.ranges[block];
+    struct queries queries = queries_of(p, block);
+    i32 lane = threadIdx.x % WARP_THREADS;
     struct ring r = {0, 1}; /* at first all are empty */
-    for (i64 base = 0; base < tiles; base += WARP_THREADS) {
-        enum seen seen = base + lane < tiles ? seen_of(p.spans[base + lane], first_query, last_query) : SEEN_NONE;
+    for (i32 base = range.first; base < range.end; base += WARP_THREADS) {
+        enum seen seen =
+            base + lane < range.end ? seen_of(p.spans[base + lane], queries.first, queries.last) : SEEN_NONE;
         u32 listed = __ballot_sync(0xffffffffu, seen != SEEN_NONE),
             whole = __ballot_sync(0xffffffffu, seen == SEEN_ALL);
         for (; listed; listed &= listed - 1) {
@@ -241,7 +265,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     grid_wait();
 #ifdef WEFT_HOPPER
     DYNAMIC_SHARED(struct shared<D>, s);
-    i64 first = (i64)(gridDim.x - 1 - blockIdx.x) * BLOCK_ROWS;
+    i64 block = gridDim.x - 1 - blockIdx.x, first = block * BLOCK_ROWS;
     int warp = warp_of_block();
     if (threadIdx.x == 0)
         init_barriers<D>(s);
@@ -251,7 +275,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         if (threadIdx.x == CONSUMER_THREADS)
             load_queries<D>(s, p, &q, first);
         if (warp == WARPS)
-            produce<D>(s, p, &k, &v, first, first + BLOCK_ROWS < p.rows ? first + BLOCK_ROWS - 1 : p.rows - 1);
+            produce<D>(s, p, &k, &v, block);
         return;
     }
     registers_take<CONSUMER_REGISTERS>();
@@ -274,15 +298,20 @@ template <int D> static void launch(struct device *device, const struct attentio
     i64 width = p.heads.width, group = p.heads.group, bytes = round_up((i64)sizeof(struct shared<D>), TILE_ALIGNMENT);
     dim3 grid((unsigned)ceil_div(p.rows, BLOCK_ROWS), (unsigned)p.heads.kv_count);
     launch_summary(device, p.spans, p.of, KEYS);
+    LAUNCH(device, find_ranges, grid.x, BLOCK_THREADS, 0, p);
     CUDA_CHECK(cudaFuncSetAttribute(attend<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
     LAUNCH(device, attend<D>, grid, THREADS, bytes, p, map_of_heads(p.q, width, (int)group, (int)(ROWS / group)),
            map_of_heads(p.k, width, 1, KEYS), map_of_heads(p.v, width, 1, KEYS));
 }
 
-bool attention_hopper(struct device *device, const struct attention &p)
+bool attention_hopper(struct device *device, struct attention p)
 {
-    if (!cuda_handles_of(device)->hopper || !p.vector || p.heads.width > 128 || ROWS % p.heads.group != 0 ||
-        p.of.keys == 0 || p.of.keys >= INT32_MAX || p.rows >= INT32_MAX)
+    i64 spans = ceil_div(p.of.keys, KEYS), blocks = ceil_div(p.rows, BLOCK_ROWS),
+        bytes = spans * (i64)sizeof *p.spans + blocks * (i64)sizeof *p.ranges;
+    p.ranges = (struct tile_range *)(p.spans + spans);
+    if (bytes > cuda_handles_of(device)->workspace_bytes || !cuda_handles_of(device)->hopper || !p.vector ||
+        p.heads.width > 128 || ROWS % p.heads.group != 0 || p.of.keys == 0 || p.of.keys >= INT32_MAX ||
+        p.rows >= INT32_MAX)
         return false;
     if (p.heads.width <= 64)
         launch<64>(device, p);

@@ -38,6 +38,7 @@ struct cuda_handles {
     void *workspace;
     i64 workspace_bytes;
     u32 *counters;     /* [CUDA_COUNTERS], zero between kernels: one that faults takes the context with it, and them */
+    i64 launched;      /* since device->pace was called, or since recording began */
     bool recording;    /* the queue is being captured */
     bool lost_product; /* one that cuBLASLt refused meanwhile */
     bool has_warned;   /* that recording fails */
@@ -50,6 +51,20 @@ static inline cudaStream_t cuda_queue_of(struct device *device)
 {
     return (cudaStream_t)device->queue;
 }
+/* Work was put into the queue. A driver's queue has room for some thousand launches, and a launch into a full one does
+ * not come back while a rank that has died holds it up: with ranks the host goes ahead of its GPU by some hundred. */
+enum { LAUNCHES_PACED = 128 };
+static inline void cuda_count_launches(struct device *device, i64 count)
+{
+    struct cuda_handles *handles = cuda_handles_of(device);
+    handles->launched += count;
+    if (handles->recording || handles->launched < LAUNCHES_PACED)
+        return;
+    handles->launched = 0;
+    if (device->pace)
+        device->pace(device);
+}
+
 /* The workspace's first `bytes`, aligned as allocations are. */
 static inline void *cuda_workspace_of(struct device *device, const char *op, i64 bytes)
 {
@@ -120,6 +135,7 @@ enum { BLOCK_THREADS = 256, WARP_THREADS = 32, CACHE_LINE = 128 };
     do {                                                                                                               \
         emu::call({#kernel, grid, threads, (size_t)(bytes), cuda_queue_of(device)}, kernel, __VA_ARGS__);              \
         CUDA_CHECK(cudaGetLastError());                                                                                \
+        cuda_count_launches(device, 1);                                                                                \
     } while (0)
 __device__ inline void grid_wait(void)
 {
@@ -143,6 +159,7 @@ static inline cudaError_t cuda_launch(struct device *device, dim3 grid, dim3 thr
         grid, threads, bytes, cuda_queue_of(device), &overlap, cuda_handles_of(device)->overlaps ? 1u : 0u};
     cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<A>(arguments)...);
     cudaError_t other = cudaGetLastError();
+    cuda_count_launches(device, 1);
     return status == cudaSuccess ? other : status;
 }
 __device__ inline void grid_wait(void)

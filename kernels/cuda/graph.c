@@ -8,6 +8,7 @@ enum { RECORDINGS_MOST = 32 };
 struct recording {
     u8 key[KEY_BYTES_MOST];
     i64 key_bytes, last_use;
+    i64 launches;         /* that it has taken the place of */
     cudaGraphExec_t exec; /* NULL: seen once */
     bool failed;          /* its ops are called one by one for good */
 };
@@ -89,6 +90,7 @@ static bool launch(struct device *device, struct recording *recording)
     cudaError_t status = cudaGraphLaunch(recording->exec, cuda_queue_of(device));
     if (status != cudaSuccess)
         give_up(device, recording, "launching a CUDA graph", cudaGetErrorString(status));
+    cuda_count_launches(device, recording->launches);
     return status == cudaSuccess;
 }
 
@@ -100,6 +102,7 @@ static void begin(struct device *device, struct recordings *r, struct recording 
         return;
     }
     r->now = recording;
+    cuda_handles_of(device)->launched = 0;
     cuda_handles_of(device)->recording = true;
     cuda_handles_of(device)->lost_product = false;
 }
@@ -137,6 +140,8 @@ static bool end(struct device *device, struct recording *recording)
     cudaError_t status = cudaStreamEndCapture(cuda_queue_of(device), &graph);
     const char *what = "recording a CUDA graph";
     handles->recording = false;
+    recording->launches = handles->launched;
+    handles->launched = 0;
     if (status == cudaSuccess && !handles->lost_product) {
         what = "making a CUDA graph";
         status = make_exec(device, recording, graph);

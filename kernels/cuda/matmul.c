@@ -186,6 +186,7 @@ static cublasStatus_t multiply(struct device *device, const struct plan *p, cons
 {
     struct cuda_handles *handles = cuda_handles_of(device);
     float one = 1;
+    cuda_count_launches(device, 1);
     return lib.cublasLtMatmul(handles->products->handle, p->operation, &one, o.b, p->b, o.a, p->a, &o.beta, o.out,
                               p->out, o.out, p->out, algorithm, handles->workspace, (size_t)handles->workspace_bytes,
                               cuda_queue_of(device));

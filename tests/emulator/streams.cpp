@@ -99,9 +99,13 @@ static void asked(const std::string &what)
         fprintf(stderr, "emulated GPU: asked for %s\n", what.c_str());
 }
 
+/* Into a full queue it does not come back before there is room, as with a driver's. */
 static void push_now(emu_stream *s, work run)
 {
+    enum { ROOM = 1024 };
     not_in_capture("work on another stream");
+    while (s->queue.size() >= ROOM)
+        advance_any(s);
     s->queue.push_back(run);
     while (mode.streams == EARLY && !s->queue.empty() && advance_some(s)) {
     }
