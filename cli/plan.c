@@ -277,6 +277,9 @@ static void print_plan(const struct plan *p, double gflops)
            (double)m->copies * 1e-6, (double)m->masters * 1e-6, (double)m->moments * 1e-6, (double)m->gradients * 1e-6,
            (double)m->activations * 1e-6, (double)m->host * 1e-6, (double)m->buckets * 1e-6, (double)m->backend * 1e-6,
            (double)m->rounding * 1e-6);
+    if (p->wanted.gpu)
+        printf("           beside it, not foreseen: the CUDA context, recorded graphs%s\n",
+               p->wanted.ranks > 1 ? ", NCCL's connections" : "");
     printf("  disk     %10.1f MB: %lld checkpoints kept, one more while it is written, and the model; without "
            "tokenizers\n",
            disk_of(p) * 1e-6, (long long)p->settings->training.keep);
