@@ -236,18 +236,12 @@ __device__ static void walk_keys(struct row_state<D> *r, struct attention_tiles<
         i32 count = list_tiles(&s->list, section, after, [&](i64 tile) {
             return p.spans ? seen_of(p.spans[tile], first_query, last_query) : (enum seen)s->list.at[tile - section];
         });
-        for (i32 n = -1; n < count; n++) {
-            if (n + 1 < count)
-                load_keys(s, p, (n + 1) % 2, listed_tile(&s->list, n + 1), listed_whole(&s->list, n + 1));
-            copies_commit();
-            if (n < 0)
-                continue;
-            copies_wait<1>();
-            __syncthreads();
-            if (live)
-                take_keys<D>(r, s, n % 2, listed_whole(&s->list, n), scale);
-            __syncthreads();
-        }
+        walk_list(
+            &s->list, count, [&](int to, i64 tile, bool whole) { load_keys(s, p, to, tile, whole); },
+            [&](int at, bool whole) {
+                if (live)
+                    take_keys<D>(r, s, at, whole, scale);
+            });
     }
 }
 

@@ -149,6 +149,40 @@ template <typename Class> __device__ inline i32 list_tiles(struct tile_list *lis
     return count;
 }
 
+/* Visits a list's tiles by the block, the next one's copies under way meanwhile: load(to, tile, whole) begins those of
+ * one into the first or second half of what keeps tiles, take(at, whole) uses it. */
+template <typename Load, typename Take>
+__device__ inline void walk_list(const struct tile_list *list, i32 count, Load load, Take take)
+{
+    for (i32 n = -1; n < count; n++) {
+        if (n + 1 < count)
+            load((n + 1) % 2, listed_tile(list, n + 1), listed_whole(list, n + 1));
+        copies_commit();
+        if (n < 0)
+            continue;
+        copies_wait<1>();
+        __syncthreads();
+        take(n % 2, listed_whole(list, n));
+        __syncthreads();
+    }
+}
+
+/* visit(tile, whole) for each tile of a range that is seen, in order, by all lanes of a warp. */
+template <typename Class, typename Visit>
+__device__ inline void each_seen(struct tile_range range, Class class_of, Visit visit)
+{
+    i32 lane = threadIdx.x % WARP_THREADS;
+    for (i32 base = range.first; base < range.end; base += WARP_THREADS) {
+        enum seen seen = base + lane < range.end ? class_of(base + lane) : SEEN_NONE;
+        u32 listed = __ballot_sync(0xffffffffu, seen != SEEN_NONE),
+            whole = __ballot_sync(0xffffffffu, seen == SEEN_ALL);
+        for (; listed; listed &= listed - 1) {
+            int at = __ffs((int)listed) - 1;
+            visit((i64)base + at, (bool)(whole >> at & 1));
+        }
+    }
+}
+
 struct heads {
     i64 count, kv_count, group, width;
 };

@@ -269,17 +269,9 @@ __device__ static void walk_rows(float (&dk)[D / 8][4], float (&dv)[D / 8][4], s
     struct key_span span = b.spans[blockIdx.x];
     for (i64 section = 0; section < (b.rows + N - 1) / N; section += LISTED_MOST) {
         i32 count = list_rows(&s->list, b, span, section, N);
-        for (i32 n = -1; n < count; n++) {
-            if (n + 1 < count)
-                load_step<D>(s, b, (n + 1) % 2, listed_tile(&s->list, n + 1) * N);
-            copies_commit();
-            if (n < 0)
-                continue;
-            copies_wait<1>();
-            __syncthreads();
-            take_rows<D>(dk, dv, s, n % 2, listed_whole(&s->list, n), bounds, scale);
-            __syncthreads();
-        }
+        walk_list(
+            &s->list, count, [&](int to, i64 tile, bool) { load_step<D>(s, b, to, tile * N); },
+            [&](int at, bool whole) { take_rows<D>(dk, dv, s, at, whole, bounds, scale); });
     }
 }
 
@@ -351,17 +343,9 @@ __device__ static void walk_keys(float (&dq)[D / 8][4], struct rows_tiles<D> *s,
     i64 first = (i64)blockIdx.x * KEPT;
     for (i64 section = 0; section < (b.of.keys + KEPT - 1) / KEPT; section += LISTED_MOST) {
         i32 count = list_keys(&s->list, b, first, first + KEPT - 1, section, KEPT);
-        for (i32 n = -1; n < count; n++) {
-            if (n + 1 < count)
-                load_step<D>(s, b, (n + 1) % 2, listed_tile(&s->list, n + 1) * KEPT, listed_whole(&s->list, n + 1));
-            copies_commit();
-            if (n < 0)
-                continue;
-            copies_wait<1>();
-            __syncthreads();
-            take_keys<D>(dq, s, n % 2, listed_whole(&s->list, n), rows, scale);
-            __syncthreads();
-        }
+        walk_list(
+            &s->list, count, [&](int to, i64 tile, bool whole) { load_step<D>(s, b, to, tile * KEPT, whole); },
+            [&](int at, bool whole) { take_keys<D>(dq, s, at, whole, rows, scale); });
     }
 }
 

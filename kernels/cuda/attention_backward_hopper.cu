@@ -105,16 +105,12 @@ __device__ static void produce(struct shared<D> *s, const struct backward &b, st
         for (int group = 0; group < CONSUMERS; group++)
             load_side<D>(&s->kept[group], b, m, pass == OF_KEYS, kept + group * KEPT, &s->kept_full);
     }
-    for (i32 base = range.first; base < range.end; base += WARP_THREADS) {
-        enum seen seen = base + lane < range.end ? class_of<pass>(b, kept, base + lane) : SEEN_NONE;
-        u32 listed = __ballot_sync(0xffffffffu, seen != SEEN_NONE),
-            whole = __ballot_sync(0xffffffffu, seen == SEEN_ALL);
-        for (; listed; listed &= listed - 1) {
-            int at = __ffs((int)listed) - 1;
-            load_walked<pass, D>(s, b, m, r, (i64)(base + at) * WALKED, whole >> at & 1);
+    each_seen(
+        range, [&](i64 tile) { return class_of<pass>(b, kept, tile); },
+        [&](i64 tile, bool whole) {
+            load_walked<pass, D>(s, b, m, r, tile * WALKED, whole);
             advance<STAGES>(&r);
-        }
-    }
+        });
     mbarrier_wait(&s->empty[r.at], r.turn);
     if (lane == 0) {
         s->whole[r.at] = NO_MORE;

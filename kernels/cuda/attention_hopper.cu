@@ -78,23 +78,16 @@ template <int D>
 __device__ static void produce(struct shared<D> *s, const struct attention &p, const tile_map *k, const tile_map *v,
                                i64 block)
 {
-    struct tile_range range = p.ranges[block];
     struct queries queries = queries_of(p, block);
-    i32 lane = threadIdx.x % WARP_THREADS;
     struct ring r = {0, 1}; /* at first all are empty */
-    for (i32 base = range.first; base < range.end; base += WARP_THREADS) {
-        enum seen seen =
-            base + lane < range.end ? seen_of(p.spans[base + lane], queries.first, queries.last) : SEEN_NONE;
-        u32 listed = __ballot_sync(0xffffffffu, seen != SEEN_NONE),
-            whole = __ballot_sync(0xffffffffu, seen == SEEN_ALL);
-        for (; listed; listed &= listed - 1) {
-            int at = __ffs((int)listed) - 1;
-            load_keys<D>(s, p, k, v, r, base + at, whole >> at & 1);
+    each_seen(
+        p.ranges[block], [&](i64 tile) { return seen_of(p.spans[tile], queries.first, queries.last); },
+        [&](i64 tile, bool whole) {
+            load_keys<D>(s, p, k, v, r, tile, whole);
             advance<STAGES>(&r);
-        }
-    }
+        });
     mbarrier_wait(&s->k_empty[r.at], r.turn);
-    if (lane == 0) {
+    if (threadIdx.x % WARP_THREADS == 0) {
         s->whole[r.at] = NO_MORE;
         mbarrier_arrive(&s->k_full[r.at]);
     }
