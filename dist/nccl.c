@@ -39,7 +39,7 @@ static struct {
 
 enum { CALLS_MOST = 256, PARCELS_MOST = 64, PIECE_ELEMENTS = 1 << 20, LETTER_TAG = 0, ABORT_S = 20 };
 enum { GROUP_MOST = 64 }; /* pieces whose sums NCCL is given at once */
-enum { PACES = 2 };       /* marks that the host is ahead of its GPU */
+enum { PACES = 2 };       /* marks in the queue: the host goes on when the oldest is passed */
 enum { OLDEST = 21900 };  /* its version */
 
 struct letter { /* goes ahead of a message */

@@ -51,6 +51,7 @@ static inline cudaStream_t cuda_queue_of(struct device *device)
 {
     return (cudaStream_t)device->queue;
 }
+
 /* Work was put into the queue. A driver's queue has room for some thousand launches, and a launch into a full one does
  * not come back while a rank that has died holds it up: with ranks the host goes ahead of its GPU by some hundred. */
 enum { LAUNCHES_PACED = 128 };
