@@ -212,7 +212,7 @@ static void reference_route_given(struct op_run *run)
 }
 
 /* ---- route_backward: bit 0: the sum is held at norm_min ---- */
-enum { UNROUTE_LOGITS, UNROUTE_P, UNROUTE_EXPERTS, UNROUTE_WEIGHTS, UNROUTE_DWEIGHTS, UNROUTE_DLOGITS };
+enum { UNROUTE_LOGITS, UNROUTE_P, UNROUTE_EXPERTS, UNROUTE_WEIGHTS, UNROUTE_DLOG_WEIGHTS, UNROUTE_DLOGITS };
 
 static void setup_route_backward(struct op_run *run)
 {
@@ -221,7 +221,7 @@ static void setup_route_backward(struct op_run *run)
     op_array(run, "p", INPUT, DTYPE_F32, n * e);
     op_array(run, "experts", INPUT, DTYPE_I32, n * k);
     op_array(run, "weights", INPUT, DTYPE_F32, n * k);
-    op_array(run, "dweights", INPUT, DTYPE_F32, n * k);
+    op_array(run, "dlog_weights", INPUT, DTYPE_F32, n * k);
     op_gradient(run, "dlogits", OUTPUT, run->dtype, UNROUTE_LOGITS);
     fill_experts(run, UNROUTE_EXPERTS);
     for (i64 i = 0; i < n; i++) {
@@ -235,7 +235,7 @@ static void setup_route_backward(struct op_run *run)
 
 static void call_route_backward(struct device *device, struct op_run *run)
 {
-    device->ops->route_backward(device, op_as_matrix(run, UNROUTE_DLOGITS), op_data(run, UNROUTE_DWEIGHTS),
+    device->ops->route_backward(device, op_as_matrix(run, UNROUTE_DLOGITS), op_data(run, UNROUTE_DLOG_WEIGHTS),
                                 op_data(run, UNROUTE_P), op_data(run, UNROUTE_EXPERTS), op_data(run, UNROUTE_WEIGHTS),
                                 &(struct router){k_max_of(run), (float)norm_min_of(run)});
 }
@@ -247,8 +247,8 @@ static double objective_route(struct op_run *run)
     for (i64 i = 0; i < run->rows; i++) {
         softmax(p, op_values(run, UNROUTE_LOGITS) + i * e, e);
         weigh(weights, p, op_values(run, UNROUTE_EXPERTS) + i * k, k, norm_min_of(run));
-        for (i64 j = 0; j < k; j++)
-            sum += op_values(run, UNROUTE_DWEIGHTS)[i * k + j] * weights[j];
+        for (i64 j = 0; j < k && op_values(run, UNROUTE_EXPERTS)[i * k + j] >= 0; j++)
+            sum += op_values(run, UNROUTE_DLOG_WEIGHTS)[i * k + j] * log(weights[j]);
     }
     memory_free(p);
     return sum;
@@ -481,7 +481,7 @@ static void reference_route_count(struct op_run *run)
 }
 
 /* ---- dispatch, combine (bit 0: add, bit 1: no weights), combine_backward (bit 1) ---- */
-enum { MOE_X, MOE_Y, MOE_SLOT, MOE_SOURCE, MOE_ROWS, MOE_WEIGHTS, MOE_DY, MOE_DWEIGHTS, MOE_OTHER = MOE_DY };
+enum { MOE_X, MOE_Y, MOE_SLOT, MOE_SOURCE, MOE_ROWS, MOE_WEIGHTS, MOE_OTHER };
 enum { K = 3 };
 
 static const struct op_shape moe_shapes[] = {{0, 3},    {1, 37},   {7, 37},    {130, 3},
@@ -538,9 +538,7 @@ static void setup_combine(struct op_run *run)
 
 static void setup_combine_backward(struct op_run *run)
 {
-    setup_moe(run, INPUT, INPUT);
-    op_matrix(run, "dy", UPDATED, bound_of(run), run->columns);
-    op_array(run, "dweights", UPDATED, DTYPE_F32, run->rows * K);
+    setup_moe(run, INPUT, UPDATED);
 }
 
 static void call_dispatch(struct device *device, struct op_run *run)
@@ -593,26 +591,19 @@ static void reference_combine(struct op_run *run)
 
 static void call_combine_backward(struct device *device, struct op_run *run)
 {
-    device->ops->combine_backward(device, op_as_matrix(run, MOE_DY),
-                                  run->variant & 2 ? NULL : op_data(run, MOE_DWEIGHTS), op_as_matrix(run, MOE_X),
-                                  op_as_matrix(run, MOE_Y), op_data(run, MOE_SLOT), op_data(run, MOE_SOURCE),
-                                  op_data(run, MOE_ROWS), weights_of(run), K);
+    device->ops->combine_backward(device, op_as_matrix(run, MOE_Y), op_as_matrix(run, MOE_X), op_data(run, MOE_SLOT),
+                                  op_data(run, MOE_SOURCE), op_data(run, MOE_ROWS), weights_of(run), K);
 }
 
 static void reference_combine_backward(struct op_run *run)
 {
     i64 n = run->columns;
-    memset(op_values(run, MOE_DY), 0, (size_t)(rows_of(run) * n) * 8);
+    memset(op_values(run, MOE_Y), 0, (size_t)(rows_of(run) * n) * 8);
     for (i64 a = 0; a < run->rows * K; a++) {
         i64 slot = (i64)op_values(run, MOE_SLOT)[a];
-        double weight = run->variant & 2 ? 1 : op_values(run, MOE_WEIGHTS)[a], dot = 0;
-        for (i64 c = 0; slot >= 0 && c < n; c++) {
-            double d = op_values(run, MOE_X)[a / K * n + c];
-            op_values(run, MOE_DY)[slot * n + c] = weight * d;
-            dot += d * op_values(run, MOE_Y)[slot * n + c];
-        }
-        if (!(run->variant & 2))
-            op_values(run, MOE_DWEIGHTS)[a] = dot;
+        double weight = run->variant & 2 ? 1 : op_values(run, MOE_WEIGHTS)[a];
+        for (i64 c = 0; slot >= 0 && c < n; c++)
+            op_values(run, MOE_Y)[slot * n + c] = weight * op_values(run, MOE_X)[a / K * n + c];
     }
 }
 

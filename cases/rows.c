@@ -53,22 +53,28 @@ static void reference_rmsnorm(struct op_run *run)
     norm_rows(run, op_values(run, NORM_X));
 }
 
+/* add_rmsnorm, bit 1: in place on b */
+static int sum_of(const struct op_run *run)
+{
+    return run->variant & 2 ? NORM_B : NORM_SUM;
+}
+
 static void setup_add_rmsnorm(struct op_run *run)
 {
     setup_rmsnorm(run);
-    op_matrix(run, "b", INPUT, run->rows, run->columns);
-    op_matrix(run, "sum", OUTPUT, run->rows, run->columns);
+    op_matrix(run, "b", sum_of(run) == NORM_B ? UPDATED : INPUT, run->rows, run->columns);
+    op_matrix(run, "sum", sum_of(run) == NORM_SUM ? OUTPUT : INPUT, run->rows, run->columns);
 }
 
 static void call_add_rmsnorm(struct device *device, struct op_run *run)
 {
-    device->ops->add_rmsnorm(device, op_as_matrix(run, NORM_SUM), op_as_matrix(run, NORM_Y), op_data(run, NORM_RSTD),
+    device->ops->add_rmsnorm(device, op_as_matrix(run, sum_of(run)), op_as_matrix(run, NORM_Y), op_data(run, NORM_RSTD),
                              op_as_matrix(run, NORM_X), op_as_matrix(run, NORM_B), norm_weight(run), EPS);
 }
 
 static void reference_add_rmsnorm(struct op_run *run)
 {
-    double *sum = op_values(run, NORM_SUM);
+    double *sum = op_values(run, sum_of(run));
     for (i64 i = 0; i < run->rows * run->columns; i++)
         sum[i] = op_round(op_values(run, NORM_X)[i] + op_values(run, NORM_B)[i], run->dtype);
     norm_rows(run, sum);
@@ -209,8 +215,8 @@ static void reference_rope_cache(struct op_run *run)
     }
 }
 
-/* ---- swiglu ---- */
-enum { GLU_GATE_UP, GLU_Y, GLU_DGATE_UP };
+/* ---- swiglu, swiglu_backward (variant 1: with dscales) ---- */
+enum { GLU_GATE_UP, GLU_Y, GLU_DGATE_UP, GLU_SCALES, GLU_DSCALES };
 
 static double silu(double x)
 {
@@ -221,8 +227,8 @@ static void setup_swiglu(struct op_run *run)
 {
     op_matrix(run, "gate_up", INPUT, run->rows, 2 * run->columns);
     op_matrix(run, "y", OUTPUT, run->rows, run->columns);
-    for (i64 i = 0; i < run->rows * 2 * run->columns; i++) /* some far out on either side */
-        op_values(run, GLU_GATE_UP)[i] *= i % 7 == 0 ? 30 : 2;
+    for (i64 i = 0; i < run->rows * 2 * run->columns; i++) /* some far out on either side, where they are not summed */
+        op_values(run, GLU_GATE_UP)[i] *= i % 7 == 0 && run->variant == 0 ? 30 : 2;
 }
 
 static void call_swiglu(struct device *device, struct op_run *run)
@@ -248,11 +254,18 @@ static void setup_swiglu_backward(struct op_run *run)
     setup_swiglu(run);
     op_arriving(run, GLU_Y, "dy");
     op_gradient(run, "dgate_up", OUTPUT, run->dtype, GLU_GATE_UP);
+    if (run->variant == 0)
+        return;
+    op_array(run, "scales", INPUT, DTYPE_F32, run->rows);
+    op_gradient(run, "dscales", OUTPUT, DTYPE_F32, GLU_SCALES);
+    for (i64 i = 0; i < run->rows; i++)
+        op_values(run, GLU_SCALES)[i] = 1;
 }
 
 static void call_swiglu_backward(struct device *device, struct op_run *run)
 {
-    device->ops->swiglu_backward(device, op_as_matrix(run, GLU_DGATE_UP), op_as_matrix(run, GLU_Y),
+    device->ops->swiglu_backward(device, op_as_matrix(run, GLU_DGATE_UP),
+                                 run->variant ? op_data(run, GLU_DSCALES) : NULL, op_as_matrix(run, GLU_Y),
                                  op_as_matrix(run, GLU_GATE_UP));
 }
 
@@ -260,7 +273,8 @@ static double objective_swiglu(struct op_run *run)
 {
     double sum = 0;
     for (i64 i = 0; i < run->rows * run->columns; i++)
-        sum += op_values(run, GLU_Y)[i] * swiglu_at(run, i);
+        sum += (run->variant ? op_values(run, GLU_SCALES)[i / run->columns] : 1) * op_values(run, GLU_Y)[i] *
+               swiglu_at(run, i);
     return sum;
 }
 
@@ -319,14 +333,14 @@ static double objective_activate(struct op_run *run)
 
 const struct op_case row_cases[] = {
     {"rmsnorm", 2, setup_rmsnorm, call_rmsnorm, reference_rmsnorm, .usual = {4096, 512}, .shapes = norm_shapes},
-    {"add_rmsnorm", 2, setup_add_rmsnorm, call_add_rmsnorm, reference_add_rmsnorm, .usual = {4096, 512},
+    {"add_rmsnorm", 4, setup_add_rmsnorm, call_add_rmsnorm, reference_add_rmsnorm, .usual = {4096, 512},
      .shapes = norm_shapes},
     {"rmsnorm_backward", 16, setup_rmsnorm_backward, call_rmsnorm_backward, .objective = objective_rmsnorm,
      .usual = {4096, 512}, .shapes = norm_shapes},
     {"rope", 4, setup_rope, call_rope, reference_rope, .usual = {4096, 64}},
     {"rope_cache", 2, setup_rope_cache, call_rope_cache, reference_rope_cache, .usual = {4096, 64}},
     {"swiglu", 1, setup_swiglu, call_swiglu, reference_swiglu, .usual = {4096, 1024}},
-    {"swiglu_backward", 1, setup_swiglu_backward, call_swiglu_backward, .objective = objective_swiglu,
+    {"swiglu_backward", 2, setup_swiglu_backward, call_swiglu_backward, .objective = objective_swiglu,
      .usual = {4096, 1024}},
     {"activate", 2, setup_activate, call_activate, reference_activate, .usual = {4096, 1024}},
     {"activate_backward", 4, setup_activate_backward, call_activate_backward, .objective = objective_activate,

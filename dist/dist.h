@@ -219,7 +219,10 @@ struct expert_exchange {
 /* routing NULL: no rows of this rank, which only serves. experts: E of the whole layer. */
 struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing,
                                         i64 experts, const struct exchange_room *room);
-struct tensor *op_expert_send(struct tape *tape, struct tensor *rows, const struct expert_exchange *exchange);
+/* `arrived` [rows_bound, C] is made by the caller; of what was sent the backward reads nothing. Gradients come back,
+ * those of the rows' weights among them, whose values stay where they are. */
+struct expert_rows op_expert_send(struct tape *tape, struct tensor *arrived, const struct expert_rows *sent,
+                                  const struct expert_exchange *exchange);
 struct tensor *op_expert_return(struct tape *tape, struct tensor *grouped, const struct expert_exchange *exchange);
 
 /* ---- Sums of gradients over the ranks that hold the same weight ---- */

@@ -221,13 +221,21 @@ static struct tensor *record(struct tape *tape, struct tensor *x, struct tensor 
     return y;
 }
 
-struct tensor *op_expert_send(struct tape *tape, struct tensor *rows, const struct expert_exchange *exchange)
+/* A rank that only serves has nothing before it, its backward runs all the same. */
+static struct tensor *record_send(struct tape *tape, struct tensor *x, struct tensor *y,
+                                  const struct expert_exchange *exchange)
 {
-    struct tensor *grouped = tape_tensor(tape, rows->dtype, exchange->rows_bound, rows->columns);
-    rows->needs_grad |=
-        tape->recording; /* a rank that only serves has nothing before it, its backward runs all the same */
-    there(tape->device, exchange, tensor_matrix(grouped), tensor_matrix(rows));
-    return record(tape, rows, grouped, exchange, send_backward);
+    x->needs_grad |= tape->recording;
+    return record(tape, x, y, exchange, send_backward);
+}
+
+struct expert_rows op_expert_send(struct tape *tape, struct tensor *arrived, const struct expert_rows *sent,
+                                  const struct expert_exchange *exchange)
+{
+    struct tensor *weights = op_borrow(tape, NULL, DTYPE_F32, exchange->rows_bound, 1);
+    there(tape->device, exchange, tensor_matrix(arrived), tensor_matrix(sent->x));
+    return (struct expert_rows){record_send(tape, sent->x, arrived, exchange),
+                                record_send(tape, sent->weights, weights, exchange), &exchange->groups};
 }
 
 struct tensor *op_expert_return(struct tape *tape, struct tensor *grouped, const struct expert_exchange *exchange)

@@ -351,7 +351,7 @@ struct surrogate_options {
     OP(rmsnorm_backward, (struct device *device, struct matrix dx, struct matrix dw, struct matrix dy,                 \
                           struct matrix x, struct matrix w, const float *rstd, bool add_dx, bool add_dw),              \
                          (device, dx, dw, dy, x, w, rstd, add_dx, add_dw))                                             \
-    /* sum = a + b, y = rmsnorm(sum): the residual stream in one pass. */                                              \
+    /* sum = a + b, y = rmsnorm(sum): the residual stream in one pass. sum may be b. */                                \
     OP(add_rmsnorm, (struct device *device, struct matrix sum, struct matrix y, float *rstd, struct matrix a,          \
                      struct matrix b, struct matrix w, float eps), (device, sum, y, rstd, a, b, w, eps))               \
     /* In place on x [N, heads * D]: pairs (2j, 2j+1) turn by position . theta^(-2j/D) (Su et al. 2021). Of the D/2    \
@@ -362,10 +362,10 @@ struct surrogate_options {
     /* x [N, (H+2G) D] = q, k, v goes where the struct says. */                                                        \
     OP(rope_cache, (struct device *device, struct matrix x, const struct rope_cache *to), (device, x, to))             \
     /* y[N,F] = silu(gate) . up, gate_up [N,2F] gate first (Shazeer 2020). The backward recomputes y's factors and may \
-     * run in place on gate_up. */                                                                                     \
+     * run in place on gate_up; dscales [N] (NULL: not wanted) = dy[i] . y[i], the gradient by a factor 1 of row i. */ \
     OP(swiglu, (struct device *device, struct matrix y, struct matrix gate_up), (device, y, gate_up))                  \
-    OP(swiglu_backward, (struct device *device, struct matrix dgate_up, struct matrix dy, struct matrix gate_up),      \
-                        (device, dgate_up, dy, gate_up))                                                               \
+    OP(swiglu_backward, (struct device *device, struct matrix dgate_up, float *dscales, struct matrix dy,              \
+                         struct matrix gate_up), (device, dgate_up, dscales, dy, gate_up))                             \
     OP(activate, (struct device *device, struct matrix y, struct matrix x, enum activation kind),                      \
                  (device, y, x, kind))                                                                                 \
     OP(activate_backward, (struct device *device, struct matrix dx, struct matrix dy, struct matrix x,                 \
@@ -438,9 +438,10 @@ struct surrogate_options {
     OP(route_given, (struct device *device, float *p, float *weights, const struct sorted_order *sorted, float *usage, \
                      const i32 *experts, struct matrix logits, const u8 *counted, const struct router *router),        \
                     (device, p, weights, sorted, usage, experts, logits, counted, router))                             \
-    OP(route_backward, (struct device *device, struct matrix dlogits, const float *dweights, const float *p,           \
+    /* dlog_weights [N,K]: gradients by the weights' logarithms, which are the weights times those by themselves. */   \
+    OP(route_backward, (struct device *device, struct matrix dlogits, const float *dlog_weights, const float *p,       \
                         const i32 *experts, const float *weights, const struct router *router),                        \
-                       (device, dlogits, dweights, p, experts, weights, router))                                       \
+                       (device, dlogits, dlog_weights, p, experts, weights, router))                                   \
     /* The order of experts [N,K] alone. */                                                                            \
     OP(route_sort, (struct device *device, const struct sorted_order *sorted, const i32 *experts, i64 n, i64 k_max,    \
                     i64 experts_count),                                                                                \
@@ -465,14 +466,12 @@ struct surrogate_options {
                      i64 assignments, i64 part, i64 ranks, i64 experts),                                               \
                     (device, source, slot, counts, over, sorted, assignments, part, ranks, experts))                   \
     /* out[i] = a[i] + b[i] + sum_j weights[i,j] y[slot[i,j]] (weights NULL: 1; a, b as out, either may be out or have \
-     * no data: 0); dy[slot] = weight . dout, dweights[i,j] = dout[i] . y[slot]. Rows of dy no assignment owns, up to  \
-     * offsets[E], become zero. */                                                                                     \
+     * no data: 0); dy[slot] = weight . dout. Rows of dy no assignment owns, up to offsets[E], become zero. */         \
     OP(combine, (struct device *device, struct matrix out, struct matrix a, struct matrix b, struct matrix y,          \
                  const i32 *slot, const float *weights, i64 k_max), (device, out, a, b, y, slot, weights, k_max))      \
-    OP(combine_backward, (struct device *device, struct matrix dy, float *dweights, struct matrix dout,                \
-                          struct matrix y, const i32 *slot, const i32 *source, const i32 *rows,                        \
-                          const float *weights, i64 k_max),                                                            \
-                         (device, dy, dweights, dout, y, slot, source, rows, weights, k_max))                          \
+    OP(combine_backward, (struct device *device, struct matrix dy, struct matrix dout, const i32 *slot,                \
+                          const i32 *source, const i32 *rows, const float *weights, i64 k_max),                        \
+                         (device, dy, dout, slot, source, rows, weights, k_max))                                       \
     /* Rows [0, *rows) of the sorted buffer: out[r] = x[source[r]], zero where source is -1. */                        \
     OP(dispatch, (struct device *device, struct matrix out, struct matrix x, const i32 *source, const i32 *rows),      \
                  (device, out, x, source, rows))                                                                       \

@@ -18,33 +18,33 @@ FORMULA float route_norm(float sum, float norm_min)
     return sum > norm_min ? sum : norm_min;
 }
 
-/* With w_j = p_j / s: dp_j = (dw_j - sum_k dw_k w_k) / s, the sum only where s is not held at norm_min; then the
- * softmax's dlogits = p (dp - sum dp p), dp being 0 for experts not chosen. */
+/* By logarithms, where nothing is divided by a small p: with w_j = p_j / s, dlog p_j = dlog w_j - w_j sum_k dlog w_k,
+ * the sum only where s is not held at norm_min; then the softmax's dlogits = dlog p - p sum dlog p, dlog p being 0 for
+ * experts not chosen. */
 struct route_slope {
     i64 k;
-    float sum, pull, mean;
+    float pull, mean;
 };
 
-FORMULA float route_dp(const struct route_slope *slope, float dw)
+FORMULA float route_dlog_p(const struct route_slope *slope, float w, float dlog_w)
 {
-    return (dw - slope->pull) / slope->sum;
+    return dlog_w - w * slope->pull;
 }
 
-/* Of the p [E] and the experts, weights and their gradients [k_max] of a position. */
-FORMULA struct route_slope route_slope_of(const float *p, const i32 *experts, const float *w, const float *dw,
+/* Of the p [E] and the experts, weights and gradients by their logarithms [k_max] of a position. */
+FORMULA struct route_slope route_slope_of(const float *p, const i32 *experts, const float *w, const float *dlog_w,
                                           struct router router)
 {
-    struct route_slope slope = {0, 0, 0, 0};
+    struct route_slope slope = {0, 0, 0};
+    float sum = 0;
     for (; slope.k < router.k_max && experts[slope.k] >= 0; slope.k++) {
-        slope.sum += p[experts[slope.k]];
-        slope.pull += dw[slope.k] * w[slope.k];
+        sum += p[experts[slope.k]];
+        slope.pull += dlog_w[slope.k];
     }
-    if (slope.sum <= router.norm_min) {
-        slope.sum = router.norm_min;
+    if (sum <= router.norm_min)
         slope.pull = 0;
-    }
     for (i64 j = 0; j < slope.k; j++)
-        slope.mean += route_dp(&slope, dw[j]) * p[experts[j]];
+        slope.mean += route_dlog_p(&slope, w[j], dlog_w[j]);
     return slope;
 }
 

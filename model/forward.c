@@ -47,7 +47,7 @@ static struct tensor *run_layer(struct tape *tape, void *context, struct tensor 
     if (l->router)
         return moe_forward(p, sum, n, l, lp->layer);
     if (parallel_is_cut(p))
-        return op_add(tape, sum, parallel_sum(p, model_dense(p, parallel_enter(p, n), l->gate_up, l->down)));
+        return op_add_onto(tape, parallel_sum(p, model_dense(p, parallel_enter(p, n), l->gate_up, l->down)), sum);
     return op_add_linear(tape, sum, op_linear_swiglu(tape, n, &l->gate_up->value), &l->down->value);
 }
 

@@ -54,46 +54,52 @@ static struct routing *route(struct pass *p, struct tensor *n, const struct chos
     return routing;
 }
 
-static struct tensor *run_experts(struct pass *p, struct tensor *rows, const struct layer_weights *l,
-                                  const struct groups *groups)
-{
-    struct tensor *inside = op_linear_grouped_swiglu(p->tape, rows, &l->experts_gate_up->value, groups);
-    return op_linear_grouped(p->tape, inside, &l->experts_down->value, groups);
-}
-
 static struct expert_exchange *open_exchange(struct pass *p, const struct routing *routing)
 {
     return expert_exchange(p->tape, p->model->parallel->expert, routing, p->model->config.experts, &p->room);
 }
 
-/* Experts' outputs, and the order they lie in. */
-struct outputs {
-    struct tensor *rows;
-    const struct routing *order;
+/* Rows sorted by expert, and where what comes of them goes. */
+struct sorted {
+    struct expert_rows rows;
+    const struct routing *order;      /* of the outputs where they are combined */
+    struct expert_exchange *exchange; /* NULL: the experts are this rank's own */
 };
 
-/* The experts are other ranks': rows go there and come back. */
-static struct outputs run_far_experts(struct pass *p, struct tensor *n, const struct layer_weights *l,
-                                      const struct routing *routing)
+/* The experts are other ranks': rows go there. Those that were sent are not kept. */
+static struct sorted send_rows(struct pass *p, struct tensor *n, const struct routing *routing)
 {
     struct expert_exchange *x = open_exchange(p, routing);
-    struct tensor *rows = op_expert_send(p->tape, op_dispatch(p->tape, n, &x->order), x);
-    return (struct outputs){op_expert_return(p->tape, run_experts(p, rows, l, &x->groups), x), &x->order};
+    struct tensor *arrived = tape_tensor(p->tape, n->dtype, x->rows_bound, n->columns);
+    i64 scratch = tape_scratch_begin(p->tape);
+    struct expert_rows sent = op_dispatch(p->tape, n, &x->order);
+    struct expert_rows rows = op_expert_send(p->tape, arrived, &sent, x);
+    tape_scratch_end(p->tape, scratch);
+    return (struct sorted){rows, &x->order, x};
 }
 
-static struct outputs run_own_experts(struct pass *p, struct tensor *n, const struct layer_weights *l,
-                                      const struct routing *routing)
+/* Outputs come back to where they are combined. */
+static struct tensor *outputs_of(struct pass *p, struct tensor *inside, const struct layer_weights *l,
+                                 const struct sorted *s)
 {
-    return (struct outputs){run_experts(p, op_sorted(p->tape, n, routing), l, &routing->groups), routing};
+    struct tensor *y = op_linear_grouped(p->tape, inside, &l->experts_down->value, s->rows.groups);
+    return s->exchange ? op_expert_return(p->tape, y, s->exchange) : y;
 }
 
 /* Other ranks' rows alone; parts without any come and go. x passes through. */
 struct tensor *moe_serve(struct pass *p, struct tensor *x, const struct layer_weights *l)
 {
-    struct expert_exchange *exchange = open_exchange(p, NULL);
-    struct tensor *none = tape_tensor(p->tape, x->dtype, exchange->order.rows_bound, x->columns);
-    struct tensor *rows = op_expert_send(p->tape, none, exchange);
-    op_anchor(p->tape, op_expert_return(p->tape, run_experts(p, rows, l, &exchange->groups), exchange));
+    struct sorted s = {.exchange = open_exchange(p, NULL)};
+    struct tensor *arrived = tape_tensor(p->tape, x->dtype, s.exchange->rows_bound, x->columns);
+    i64 scratch = tape_scratch_begin(p->tape), none = s.exchange->order.rows_bound;
+    struct expert_rows sent = {tape_tensor(p->tape, x->dtype, none, x->columns),
+                               op_borrow(p->tape, NULL, DTYPE_F32, none, 1), NULL};
+    s.rows = op_expert_send(p->tape, arrived, &sent, s.exchange);
+    tape_scratch_end(p->tape, scratch);
+    struct tensor *inside = op_linear_grouped_swiglu(p->tape, &s.rows, &l->experts_gate_up->value);
+    scratch = tape_scratch_begin(p->tape);
+    op_anchor(p->tape, outputs_of(p, inside, l, &s));
+    tape_scratch_end(p->tape, scratch);
     return op_scale(p->tape, x, 1, x->dtype);
 }
 
@@ -117,16 +123,20 @@ struct tensor *moe_forward(struct pass *p, struct tensor *x, struct tensor *n, c
 {
     struct chosen_experts chosen = choose_experts(p, l, layer);
     struct experts experts = experts_of(l);
-    bool far = p->model->parallel->expert->size > 1;
-    if (!far && !parallel_is_cut(p) && op_takes_few_experts(p->tape, n, p->sub->topk, &experts))
+    bool far = p->model->parallel->expert->size > 1, cut = parallel_is_cut(p);
+    if (!far && !cut && op_takes_few_experts(p->tape, n, p->sub->topk, &experts))
         return op_few_experts(p->tape, x, n, route(p, n, &chosen, layer), &experts);
     struct tensor *in = parallel_enter(p, n); /* the router is not cut: it reads n itself */
     struct tensor *shared = l->shared_gate_up ? model_dense(p, in, l->shared_gate_up, l->shared_down) : NULL;
     struct routing *routing = entered(p, route(p, n, &chosen, layer));
-    struct outputs out = far ? run_far_experts(p, in, l, routing) : run_own_experts(p, in, l, routing);
-    if (!parallel_is_cut(p))
-        return op_combine(p->tape, out.rows, out.order, x, shared);
-    return op_add(p->tape, x, parallel_sum(p, op_combine(p->tape, out.rows, out.order, NULL, shared)));
+    struct sorted s = far ? send_rows(p, in, routing) : (struct sorted){op_sorted(p->tape, in, routing), routing, NULL};
+    struct tensor *inside = op_linear_grouped_swiglu(p->tape, &s.rows, &l->experts_gate_up->value);
+    struct tensor *out = shared ? op_borrow(p->tape, shared->data, shared->dtype, shared->rows, shared->columns)
+                                : tape_tensor(p->tape, x->dtype, x->rows, x->columns);
+    i64 scratch = tape_scratch_begin(p->tape); /* of outputs before they are combined nothing is kept */
+    op_combine(p->tape, out, outputs_of(p, inside, l, &s), s.order, cut ? NULL : x, shared);
+    tape_scratch_end(p->tape, scratch);
+    return cut ? op_add_onto(p->tape, parallel_sum(p, out), x) : out;
 }
 
 void model_balance(struct model *model, const double *squares, double speed)

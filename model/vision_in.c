@@ -56,6 +56,6 @@ struct tensor *vision_in_forward(struct pass *p, const struct input_list *in)
     struct tensor *merged = side_by_side(p, features, vit(p, in));
     struct tensor *n = op_rmsnorm(p->tape, merged, &v->merge_norm->value, eps);
     struct tensor *attended = op_attention(p->tape, model_linear(p, n, v->merge_qkv), &a);
-    struct tensor *z = op_add(p->tape, merged, model_linear(p, attended, v->merge_out));
+    struct tensor *z = op_add_onto(p->tape, model_linear(p, attended, v->merge_out), merged);
     return model_linear(p, op_view(p->tape, z, 2 * CELLS * c->vit_width), v->project);
 }

@@ -82,7 +82,7 @@ struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct ten
 
 struct gated {
     struct tape_record record;
-    struct tensor *x, *y, *w;
+    struct tensor *x, *weights, *y, *w;
     struct matrix gate_up;
     const struct groups *groups;
 };
@@ -100,27 +100,28 @@ BACKWARD(linear_grouped_swiglu)
     if (!dy.data)
         return;
     struct tensor *w = self->w;
-    struct gradient dx = tape_gradient(tape, self->x);
+    struct gradient dx = tape_gradient(tape, self->x), dweights = tape_gradient(tape, self->weights);
     struct by_weight by = {tape, w, self->groups, self->x->source};
     struct gradient dw = {matrix_of(w->grad, DTYPE_F32, w->rows, w->columns), false};
     require(!dx.add, "the input of a grouped product has one use");
-    device->ops->swiglu_backward(device, d, dy, d);
+    require(!dweights.add, "weights of rows have one use");
+    device->ops->swiglu_backward(device, d, dweights.matrix.data, dy, d);
     if (w->needs_grad)
         product_of_weights(&by, dw, d, rows_of(self->x));
     if (dx.matrix.data)
         product_of_inputs(&by, dx, d);
 }
 
-struct tensor *op_linear_grouped_swiglu(struct tape *tape, struct tensor *x, struct tensor *w,
-                                        const struct groups *groups)
+struct tensor *op_linear_grouped_swiglu(struct tape *tape, const struct expert_rows *rows, struct tensor *w)
 {
+    struct tensor *x = rows->x, *weights = rows->weights;
     i64 width = w->rows / w->parts / 2;
     struct tensor *y = tape_tensor(tape, x->dtype, x->rows, width);
     void *kept = tape->recording ? tape_alloc(tape, x->rows * 2 * width * dtype_bytes(x->dtype)) : NULL;
     struct matrix gate_up = matrix_of(kept, x->dtype, x->rows, 2 * width);
-    product_gated(&(struct by_weight){tape, w, groups, x->source}, tensor_matrix(y), gate_up, rows_of(x));
-    struct gated *r = RECORD(gated, linear_grouped_swiglu_backward, y, x, w);
-    KEEP(r, .x = x, .w = w, .y = y, .gate_up = gate_up, .groups = groups);
+    product_gated(&(struct by_weight){tape, w, rows->groups, x->source}, tensor_matrix(y), gate_up, rows_of(x));
+    struct gated *r = RECORD(gated, linear_grouped_swiglu_backward, y, x, weights, w);
+    KEEP(r, .x = x, .weights = weights, .w = w, .y = y, .gate_up = gate_up, .groups = rows->groups);
     return y;
 }
 
@@ -226,20 +227,33 @@ BACKWARD(add)
     tape_pass_gradient(tape, self->y, self->a, self->b);
 }
 
-struct tensor *op_add(struct tape *tape, struct tensor *a, struct tensor *b)
+static struct tensor *sum_in(struct tape *tape, struct tensor *y, struct tensor *a, struct tensor *b)
 {
-    struct tensor *y = tape_tensor(tape, a->dtype, a->rows, a->columns);
     tape->device->ops->add(tape->device, tensor_matrix(y), tensor_matrix(a), tensor_matrix(b));
     struct sum *r = RECORD(sum, add_backward, y, a, b);
     KEEP(r, .a = a, .b = b, .y = y);
     return y;
 }
 
+struct tensor *op_add(struct tape *tape, struct tensor *a, struct tensor *b)
+{
+    return sum_in(tape, tape_tensor(tape, a->dtype, a->rows, a->columns), a, b);
+}
+
+static struct tensor *in_place_of(struct tape *tape, const struct tensor *x)
+{
+    return op_borrow(tape, x->data, x->dtype, x->rows, x->columns);
+}
+
+struct tensor *op_add_onto(struct tape *tape, struct tensor *b, struct tensor *a)
+{
+    return sum_in(tape, in_place_of(tape, b), b, a);
+}
+
 struct tensor *op_add_rmsnorm(struct tape *tape, struct tensor **sum, struct tensor *a, struct tensor *b,
                               struct tensor *w, float eps)
 {
-    struct tensor *s = tape_tensor(tape, a->dtype, a->rows, a->columns);
-    struct tensor *y = tape_tensor(tape, a->dtype, a->rows, a->columns);
+    struct tensor *s = in_place_of(tape, b), *y = tape_tensor(tape, a->dtype, a->rows, a->columns);
     float *rstd = tape_alloc(tape, a->rows * 4);
     tape->device->ops->add_rmsnorm(tape->device, tensor_matrix(s), tensor_matrix(y), rstd, tensor_matrix(a),
                                    tensor_matrix(b), tensor_matrix(w), eps);
@@ -290,7 +304,7 @@ BACKWARD(swiglu)
     struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
     require(!dx.add, "the input of swiglu has one use");
     if (dx.matrix.data)
-        device->ops->swiglu_backward(device, dx.matrix, dy, tensor_matrix(self->x));
+        device->ops->swiglu_backward(device, dx.matrix, NULL, dy, tensor_matrix(self->x));
 }
 
 struct tensor *op_swiglu(struct tape *tape, struct tensor *gate_up)

@@ -23,17 +23,21 @@ struct tensor *op_add_linear_norm(struct tape *tape, struct tensor **sum, struct
 struct tensor *op_linear_exact(struct tape *tape, struct tensor *x, struct tensor *w /* F32 */); /* F32, of exact x */
 /* Sorted rows x [R,in] times the slice of stacked w [E*out, in] that owns them. groups: valid until tape_clear. */
 struct tensor *op_linear_grouped(struct tape *tape, struct tensor *x, struct tensor *w, const struct groups *groups);
-/* swiglu of that, w [E*2*out, in]: what is between is kept where the tape records. x may be op_sorted's. */
-struct tensor *op_linear_grouped_swiglu(struct tape *tape, struct tensor *x, struct tensor *w,
-                                        const struct groups *groups);
+/* swiglu of that, w [E*2*out, in]: what is between is kept where the tape records. The backward gives rows.weights its
+ * gradient. */
+struct expert_rows;
+struct tensor *op_linear_grouped_swiglu(struct tape *tape, const struct expert_rows *rows, struct tensor *w);
 struct tensor *op_bias(struct tape *tape, struct tensor *x, struct tensor *bias /* [1,C] */);
 struct tensor *op_conv(struct tape *tape, struct tensor *x, struct tensor *w, const struct conv *conv);
 
 struct tensor *op_rmsnorm(struct tape *tape, struct tensor *x, struct tensor *w /* may be NULL */, float eps);
-/* *sum = a + b; returns rmsnorm(*sum). */
+struct tensor *op_add(struct tape *tape, struct tensor *a, struct tensor *b);
+/* a + b in the memory of b, which nothing reads after it, the backward of what made b neither: a product, a sum over
+ * ranks. */
+struct tensor *op_add_onto(struct tape *tape, struct tensor *b, struct tensor *a);
+/* *sum = a + b in the memory of b, as op_add_onto; returns rmsnorm(*sum). */
 struct tensor *op_add_rmsnorm(struct tape *tape, struct tensor **sum, struct tensor *a, struct tensor *b,
                               struct tensor *w, float eps);
-struct tensor *op_add(struct tape *tape, struct tensor *a, struct tensor *b);
 struct tensor *op_scale(struct tape *tape, struct tensor *x, float scale, enum dtype dtype); /* also the cast */
 struct tensor *op_swiglu(struct tape *tape, struct tensor *gate_up);
 struct tensor *op_activate(struct tape *tape, struct tensor *x, enum activation kind);
@@ -81,7 +85,7 @@ struct tensor *op_norm_attention(struct tape *tape, struct tensor *x, struct ten
 /* Routing of one layer. experts/weights/order are kept across recomputation. */
 struct routing {
     i64 n, k_max, experts;
-    struct tensor *weights; /* [N,K] F32, differentiable */
+    struct tensor *weights; /* [N,K] F32; its gradient is the one by their logarithms, as route_backward reads it */
     float *p;               /* [N,E] */
     i32 *chosen, *slot;     /* [N,K] */
     i32 *offsets;           /* [E+1] */
@@ -99,12 +103,22 @@ struct routing_inputs {
     struct router router;
 };
 struct routing *op_route(struct tape *tape, struct tensor *logits /* [N,E] F32 */, const struct routing_inputs *inputs);
-struct tensor *op_dispatch(struct tape *tape, struct tensor *x, const struct routing *routing); /* [rows_bound, C] */
+/* Rows sorted by expert. The gradient by the logarithm of a row's weight is what comes back to swiglu's output times
+ * that output, so that the outputs of experts, which the weight multiplies, need not be kept:
+ *
+ *     out = sum w y, y = h D^T:  w dL/dw = w dL/dout . y = (w dL/dout D) . h = dL/dh . h */
+struct expert_rows {
+    struct tensor *x;       /* [R, C] */
+    struct tensor *weights; /* [R, 1] F32, without data: what carries their gradients back */
+    const struct groups *groups;
+};
+struct expert_rows op_dispatch(struct tape *tape, struct tensor *x, const struct routing *routing); /* R: rows_bound */
 /* The same rows, read where they lie: for op_linear_grouped_swiglu alone. */
-struct tensor *op_sorted(struct tape *tape, struct tensor *x, const struct routing *routing);
-/* [N, C]: a + b + experts' outputs by their weights; a and b [N, C] may be NULL. */
-struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct routing *routing, struct tensor *a,
-                          struct tensor *b);
+struct expert_rows op_sorted(struct tape *tape, struct tensor *x, const struct routing *routing);
+/* out [N, C], made by the caller, = a + b + experts' outputs y by their weights; a and b [N, C] may be NULL, out lie
+ * where one of them does. Of y, a and b the backward reads nothing. */
+void op_combine(struct tape *tape, struct tensor *out, struct tensor *y, const struct routing *routing,
+                struct tensor *a, struct tensor *b);
 
 /* x + the shared expert of n + those that n is routed to, in decoding on a GPU two launches; of few positions, of k_max
  * experts each, with a norm that was left to them, and of weights that are not in few bits. Otherwise there are the ops

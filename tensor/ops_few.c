@@ -64,7 +64,7 @@ struct tensor *op_add_linear(struct tape *tape, struct tensor *a, struct tensor 
 {
     if (takes_few(tape, x, w))
         return product_of_few(tape, x, w, a->dtype, (struct around){.add = tensor_matrix(a)});
-    return op_add(tape, a, op_linear(tape, x, w, a->dtype));
+    return op_add_onto(tape, op_linear(tape, x, w, a->dtype), a);
 }
 
 struct tensor *op_add_linear_norm(struct tape *tape, struct tensor **sum, struct tensor *a, struct tensor *x,

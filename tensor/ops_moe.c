@@ -12,11 +12,12 @@ static void route_backward(struct tape_record *base, struct device *device, stru
 {
     struct route_record *self = (struct route_record *)base;
     struct routing *r = self->routing;
-    struct matrix dweights = tape_output_gradient(r->weights);
-    struct gradient d = dweights.data ? tape_gradient(tape, self->logits) : (struct gradient){0};
+    struct matrix dlog_weights = tape_output_gradient(r->weights);
+    struct gradient d = dlog_weights.data ? tape_gradient(tape, self->logits) : (struct gradient){0};
     require(!d.add, "router logits have one use");
     if (d.matrix.data)
-        device->ops->route_backward(device, d.matrix, dweights.data, r->p, r->chosen, r->weights->data, &self->router);
+        device->ops->route_backward(device, d.matrix, dlog_weights.data, r->p, r->chosen, r->weights->data,
+                                    &self->router);
 }
 
 /* One block of memory for all a routing decides, so that it is kept or replayed as a whole. */
@@ -88,15 +89,29 @@ static void dispatch_backward(struct tape_record *base, struct device *device, s
                              self->routing->k_max);
 }
 
-static struct tensor *record_dispatch(struct tape *tape, struct tensor *x, struct tensor *y,
-                                      const struct routing *routing)
+static void weights_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
-    struct moved *r = tape_record(tape, sizeof *r, dispatch_backward, &x, 1, &y, 1);
-    KEEP(r, .x = x, .y = y, .routing = routing);
-    return y;
+    struct moved *self = (struct moved *)base;
+    struct matrix dy = tape_output_gradient(self->y);
+    struct gradient d = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
+    i64 assignments = self->routing->n * self->routing->k_max;
+    if (d.matrix.data)
+        device->ops->gather(device, matrix_of(d.matrix.data, DTYPE_F32, assignments, 1), dy, self->routing->slot,
+                            d.add);
 }
 
-struct tensor *op_dispatch(struct tape *tape, struct tensor *x, const struct routing *routing)
+static struct expert_rows record_dispatch(struct tape *tape, struct tensor *x, struct tensor *y,
+                                          const struct routing *routing)
+{
+    struct tensor *of_rows = op_borrow(tape, NULL, DTYPE_F32, routing->rows_bound, 1), *weights = routing->weights;
+    struct moved *r = tape_record(tape, sizeof *r, dispatch_backward, &x, 1, &y, 1);
+    KEEP(r, .x = x, .y = y, .routing = routing);
+    r = tape_record(tape, sizeof *r, weights_backward, &weights, 1, &of_rows, 1);
+    KEEP(r, .x = weights, .y = of_rows, .routing = routing);
+    return (struct expert_rows){y, of_rows, &routing->groups};
+}
+
+struct expert_rows op_dispatch(struct tape *tape, struct tensor *x, const struct routing *routing)
 {
     x = normed(tape, x);
     struct tensor *y = tape_tensor(tape, x->dtype, routing->rows_bound, x->columns);
@@ -105,7 +120,7 @@ struct tensor *op_dispatch(struct tape *tape, struct tensor *x, const struct rou
     return record_dispatch(tape, x, y, routing);
 }
 
-struct tensor *op_sorted(struct tape *tape, struct tensor *x, const struct routing *routing)
+struct expert_rows op_sorted(struct tape *tape, struct tensor *x, const struct routing *routing)
 {
     x = normed(tape, x);
     struct tensor *y = op_borrow(tape, NULL, x->dtype, routing->rows_bound, x->columns);
@@ -127,11 +142,10 @@ static void combine_backward(struct tape_record *base, struct device *device, st
     struct matrix dout = tape_output_gradient(self->y);
     if (!dout.data)
         return;
-    struct gradient dy = tape_gradient(tape, self->x), dweights = tape_gradient(tape, routing->weights);
-    require(dy.matrix.data && !dy.add && !dweights.add, "experts' outputs and weights have one use");
-    device->ops->combine_backward(device, dy.matrix, dweights.matrix.data, dout, tensor_matrix(self->x), routing->slot,
-                                  routing->source, routing->offsets + routing->experts, routing->weights->data,
-                                  routing->k_max);
+    struct gradient dy = tape_gradient(tape, self->x);
+    require(dy.matrix.data && !dy.add, "experts' outputs have one use");
+    device->ops->combine_backward(device, dy.matrix, dout, routing->slot, routing->source,
+                                  routing->offsets + routing->experts, routing->weights->data, routing->k_max);
     tape_pass_gradient(tape, self->y, self->a, self->b);
 }
 
@@ -140,12 +154,11 @@ static struct matrix matrix_or_none(struct tensor *t)
     return t ? tensor_matrix(t) : (struct matrix){0};
 }
 
-struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct routing *routing, struct tensor *a,
-                          struct tensor *b)
+void op_combine(struct tape *tape, struct tensor *out, struct tensor *y, const struct routing *routing,
+                struct tensor *a, struct tensor *b)
 {
-    struct tensor *out = tape_tensor(tape, y->dtype, routing->n, y->columns);
-    struct tensor *inputs[4] = {y, routing->weights};
-    int count = 2;
+    struct tensor *inputs[3] = {y};
+    int count = 1;
     tape->device->ops->combine(tape->device, tensor_matrix(out), matrix_or_none(a), matrix_or_none(b), tensor_matrix(y),
                                routing->slot, routing->weights->data, routing->k_max);
     if (a)
@@ -154,5 +167,4 @@ struct tensor *op_combine(struct tape *tape, struct tensor *y, const struct rout
         inputs[count++] = b;
     struct combined *r = tape_record(tape, sizeof *r, combine_backward, inputs, count, &out, 1);
     KEEP(r, .x = y, .a = a, .b = b, .y = out, .routing = routing);
-    return out;
 }

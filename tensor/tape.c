@@ -80,6 +80,16 @@ void *tape_alloc(struct tape *tape, i64 bytes)
     return arena_alloc(&tape->arena, bytes);
 }
 
+i64 tape_scratch_begin(struct tape *tape)
+{
+    return arena_mark(&tape->arena);
+}
+
+void tape_scratch_end(struct tape *tape, i64 begun)
+{
+    arena_reset(&tape->arena, begun);
+}
+
 /* Both arenas round alike, so blocks lie in both at the same distances. */
 void *tape_stage(struct tape *tape, void **host, i64 bytes)
 {

@@ -99,6 +99,10 @@ i64 tape_rounding_bytes(const struct tape *tape);
  * returns it zeroed, to be filled, or NULL if the tape does not record or no input needs a gradient. */
 struct tensor *tape_tensor(struct tape *tape, enum dtype dtype, i64 rows, i64 columns);
 void *tape_alloc(struct tape *tape, i64 bytes); /* device memory until tape_clear; not zeroed */
+/* What is taken between lies behind all that stays and is given back at the end, data of tensors among it: neither a
+ * backward nor a later op reads it. */
+i64 tape_scratch_begin(struct tape *tape);
+void tape_scratch_end(struct tape *tape, i64 begun);
 /* Host memory crosses to the device in one block: reserve what a pass reads, write it to *host, and tape_put copies all
  * that was reserved since the last one. Nothing else may be allocated on the tape in between. */
 void *tape_stage(struct tape *tape, void **host, i64 bytes);

@@ -169,8 +169,8 @@ static void the_gradient_of_swiglu_may_take_its_input_s_place(void **state)
     for (int half = 0; half < 2; half++) {
         enum dtype dtype = half ? DTYPE_BF16 : DTYPE_F32;
         struct matrix both = fresh(dtype, 50, 2 * F, 1), dy = fresh(dtype, 50, F, 2), out = fresh(dtype, 50, 2 * F, 3);
-        device.ops->swiglu_backward(&device, out, dy, both);
-        device.ops->swiglu_backward(&device, both, dy, both);
+        device.ops->swiglu_backward(&device, out, NULL, dy, both);
+        device.ops->swiglu_backward(&device, both, NULL, dy, both);
         expect_same(out, both, "in place");
         drop(both);
         drop(dy);
@@ -189,11 +189,13 @@ static void a_tape_keeps_what_the_backward_reads(void **state)
     block_open(&b, DTYPE_BF16);
     tape_open(&tape, &device, DTYPE_BF16, 64 << 20);
     struct tensor w = {.data = b.w.data, .dtype = DTYPE_BF16, .rows = b.w.rows, .columns = C, .parts = EXPERTS};
-    struct routing routing = {.offsets = b.offsets, .source = b.source, .rows_bound = ROWS, .experts = GROUPS};
+    struct routing routing = {
+        .offsets = b.offsets, .source = b.source, .rows_bound = ROWS, .experts = GROUPS, .groups = b.groups};
     for (int records = 0; records < 2; records++) {
         tape_clear(&tape, records);
         struct tensor *x = op_borrow(&tape, b.x.data, DTYPE_BF16, N, C);
-        struct tensor *out = op_linear_grouped_swiglu(&tape, op_sorted(&tape, x, &routing), &w, &b.groups);
+        struct expert_rows rows = op_sorted(&tape, x, &routing);
+        struct tensor *out = op_linear_grouped_swiglu(&tape, &rows, &w);
         bytes[records] = tape.arena.used_bytes;
         y[records] = fresh(DTYPE_BF16, offsets[GROUPS], F, 1);
         device.ops->copy(&device, y[records], matrix_rows(tensor_matrix(out), 0, offsets[GROUPS]), 1, false);

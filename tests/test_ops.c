@@ -265,7 +265,7 @@ static void swiglu_is_that_of_torch(void **state)
     ops->copy(&g.device, matrix_columns(both, n, n), up, 1, false);
     ops->swiglu(&g.device, y, both);
     golden_check(&g, "y", y, 1e-5, 1e-7);
-    ops->swiglu_backward(&g.device, d, golden_matrix(&g, "dy"), both);
+    ops->swiglu_backward(&g.device, d, NULL, golden_matrix(&g, "dy"), both);
     ops->copy(&g.device, half, matrix_columns(d, 0, n), 1, false);
     golden_check(&g, "dgate", half, 1e-5, 1e-6);
     ops->copy(&g.device, half, matrix_columns(d, n, n), 1, false);

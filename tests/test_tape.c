@@ -70,14 +70,28 @@ static void run_linear(struct trial *t)
     finish(t, op_linear(&t->tape, &t->x[0], &t->x[1], DTYPE_F32));
 }
 
+static struct tensor *constant(struct trial *t, i64 rows, i64 columns)
+{
+    assert_true(rows * columns <= VALUES_MOST);
+    return op_borrow(&t->tape, t->noise, DTYPE_F32, rows, columns);
+}
+
+static void finish_experts(struct trial *t, struct tensor *y, const struct routing *r, struct tensor *a,
+                           struct tensor *b)
+{
+    struct tensor *out = tape_tensor(&t->tape, DTYPE_F32, r->n, y->columns);
+    op_combine(&t->tape, out, y, r, a, b);
+    finish(t, out);
+}
+
 static void run_experts(struct trial *t)
 {
     static const i32 chosen[] = {0, 2, 1, 3, 2, 0, 3, 1, 0, 1};
     static const u8 counted[5];
     const struct routing_inputs in = {.counted = PUT(t, counted), .replay = PUT(t, chosen), .router = {2, 1e-6f}};
-    struct routing *r = op_route(&t->tape, &t->x[0], &in);
-    struct tensor *rows = op_dispatch(&t->tape, &t->x[1], r);
-    finish(t, op_combine(&t->tape, op_linear_grouped(&t->tape, rows, &t->x[2], &r->groups), r, NULL, &t->x[1]));
+    struct routing *r = op_route(&t->tape, constant(t, 5, 4), &in);
+    struct expert_rows rows = op_dispatch(&t->tape, &t->x[0], r);
+    finish_experts(t, op_linear_grouped(&t->tape, rows.x, &t->x[1], rows.groups), r, NULL, &t->x[0]);
 }
 
 /* Rows read where they lie, and copied ones. */
@@ -87,10 +101,10 @@ static void run_gated_experts(struct trial *t)
     static const u8 counted[5];
     const struct routing_inputs in = {.counted = PUT(t, counted), .replay = PUT(t, chosen), .router = {2, 1e-6f}};
     struct routing *r = op_route(&t->tape, &t->x[0], &in);
-    struct tensor *sorted = op_sorted(&t->tape, &t->x[1], r), *copied = op_dispatch(&t->tape, &t->x[1], r);
-    struct tensor *first = op_linear_grouped_swiglu(&t->tape, sorted, &t->x[2], &r->groups);
-    struct tensor *second = op_linear_grouped_swiglu(&t->tape, copied, &t->x[2], &r->groups);
-    finish(t, op_combine(&t->tape, op_add(&t->tape, first, second), r, NULL, NULL));
+    struct expert_rows sorted = op_sorted(&t->tape, &t->x[1], r), copied = op_dispatch(&t->tape, &t->x[1], r);
+    struct tensor *first = op_linear_grouped_swiglu(&t->tape, &sorted, &t->x[2]);
+    struct tensor *second = op_linear_grouped_swiglu(&t->tape, &copied, &t->x[2]);
+    finish_experts(t, op_add(&t->tape, first, second), r, NULL, NULL);
 }
 
 static void run_bias(struct trial *t)
@@ -112,7 +126,8 @@ static void run_rmsnorm(struct trial *t)
 
 static void run_add_rmsnorm(struct trial *t)
 {
-    struct tensor *sum, *y = op_add_rmsnorm(&t->tape, &sum, &t->x[0], &t->x[1], &t->x[2], 1e-5f);
+    struct tensor *made = op_scale(&t->tape, &t->x[1], 1, DTYPE_F32), *sum;
+    struct tensor *y = op_add_rmsnorm(&t->tape, &sum, &t->x[0], made, &t->x[2], 1e-5f);
     finish(t, sum);
     finish(t, y);
 }
@@ -120,6 +135,11 @@ static void run_add_rmsnorm(struct trial *t)
 static void run_add(struct trial *t)
 {
     finish(t, op_add(&t->tape, &t->x[0], &t->x[1]));
+}
+
+static void run_add_onto(struct trial *t)
+{
+    finish(t, op_add_onto(&t->tape, op_scale(&t->tape, &t->x[1], 1, DTYPE_F32), &t->x[0]));
 }
 
 static void run_add_to_itself(struct trial *t)
@@ -159,12 +179,6 @@ static void run_add_linear(struct trial *t)
 }
 
 /* A constant, that nothing is differentiated by. */
-static struct tensor *constant(struct trial *t, i64 rows, i64 columns)
-{
-    assert_true(rows * columns <= VALUES_MOST);
-    return op_borrow(&t->tape, t->noise, DTYPE_F32, rows, columns);
-}
-
 static void run_add_linear_norm(struct trial *t)
 {
     struct tensor *sum, *norm = constant(t, 1, 3);
@@ -335,19 +349,21 @@ static void run_few_experts(struct trial *t)
         finish(t, op_few_experts(tape, sum, n, r, &e));
         return;
     }
-    struct tensor *inside = op_linear_grouped_swiglu(tape, op_sorted(tape, n, r), e.gate_up, &r->groups);
-    finish(t, op_combine(tape, op_linear_grouped(tape, inside, e.down, &r->groups), r, sum, shared));
+    struct expert_rows rows = op_sorted(tape, n, r);
+    struct tensor *inside = op_linear_grouped_swiglu(tape, &rows, e.gate_up);
+    finish_experts(t, op_linear_grouped(tape, inside, e.down, rows.groups), r, sum, shared);
 }
 
 static const struct tape_case cases[] = {
     {"linear", run_linear, 2, {{5, 4}, {3, 4}}},
-    {"route dispatch linear_grouped combine", run_experts, 1, {{5, 4}, {5, 3}, {12, 3, 4}}},
+    {"dispatch linear_grouped combine", run_experts, 1, {{5, 3}, {12, 3, 4}}},
     {"route sorted dispatch linear_grouped_swiglu combine", run_gated_experts, 1, {{5, 4}, {5, 3}, {24, 3, 4}}},
     {"bias", run_bias, 2, {{5, 4}, {1, 4}}},
     {"conv", run_conv, 2, {{18, 2}, {3, 36}}},
     {"rmsnorm", run_rmsnorm, 2, {{5, 6}, {1, 6}}},
     {"add_rmsnorm", run_add_rmsnorm, 2, {{5, 6}, {5, 6}, {1, 6}}},
     {"add", run_add, 2, {{5, 6}, {5, 6}}},
+    {"add_onto", run_add_onto, 2, {{5, 6}, {5, 6}}},
     {"add", run_add_to_itself, 2, {{5, 6}}},
     {"add", run_sums, 2, {{5, 6}, {5, 6}}},
     {"scale", run_scale, 2, {{5, 6}}},

@@ -621,6 +621,7 @@ static void meta_ranks_count_the_traffic_of_a_step(void **state)
     const struct model_config *c = &toy->config;
     double hidden = 4.0 * ROWS * LENGTH * (double)c->width, layers = (double)c->layers, rows = (double)c->topk;
     double experts = 4.0 * layers * (double)(c->experts * 3 * c->width * c->expert_width), all = 0;
+    double exchanged = layers * rows * (4 * hidden + 4.0 * ROWS * LENGTH) / 2; /* gradients of the weights, too */
     struct model model;
     (void)state;
     assert_int_equal(model_open(&model, &device, c, DTYPE_F32, true, NULL), 0);
@@ -635,10 +636,9 @@ static void meta_ranks_count_the_traffic_of_a_step(void **state)
     expect_bytes(data.update, all / 2 + all / 2, 0);
     expect_bytes(tensor.passes, layers * (4 * hidden + 4.0 * ROWS * LENGTH * rows), 0);
     expect_bytes(tensor.update, 0, 0);
-    expect_bytes(expert.passes, layers * 4 * rows * hidden / 2,
-                 layers * 4 * (double)c->experts + sizeof(i64) + LAYERS_MOST);
+    expect_bytes(expert.passes, exchanged, layers * 4 * (double)c->experts + sizeof(i64) + LAYERS_MOST);
     expect_bytes(expert.update, all - experts, 0);
-    expect_bytes(parts.passes - expert.passes, layers * 4 * rows * hidden / 2, 0); /* twice as many */
+    expect_bytes(parts.passes - expert.passes, exchanged, 0); /* twice as many */
     expect_bytes(pipeline.passes, hidden, 0);
 }
 

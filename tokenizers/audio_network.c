@@ -149,7 +149,7 @@ static struct tensor *block(struct tape *tape, struct tensor *x, const struct au
     struct tensor *n = op_rmsnorm(tape, x, NULL, norm_eps);
     struct tensor *seen = op_view(tape, op_gather(tape, n, index, 3 * x->rows), 3 * width);
     struct tensor *inside = op_activate(tape, linear(tape, seen, b->taps), ACTIVATION_GELU);
-    return op_add(tape, x, linear(tape, inside, b->out));
+    return op_add_onto(tape, linear(tape, inside, b->out), x);
 }
 
 static struct tensor *run_blocks(struct tape *tape, struct tensor *x, const struct audio_block *list, i64 count,

@@ -169,7 +169,7 @@ static struct tensor *run_blocks(struct tape *tape, struct tensor *x, const stru
     for (i64 i = 0; i < count; i++) {
         struct tensor *inside = op_rmsnorm(tape, x, &blocks[i].norm->value, norm_eps);
         inside = op_activate(tape, conv3x3(tape, inside, blocks[i].in, g), ACTIVATION_SILU);
-        x = op_add(tape, x, conv3x3(tape, inside, blocks[i].out, g));
+        x = op_add_onto(tape, conv3x3(tape, inside, blocks[i].out, g), x);
     }
     return x;
 }
@@ -191,7 +191,7 @@ static struct tensor *conv_time(struct tape *tape, struct tensor *x, struct weig
 
 static struct tensor *add_time(struct tape *tape, struct tensor *x, struct weight *w, struct grid g)
 {
-    return op_add(tape, x, conv_time(tape, x, w, g, 3, 1));
+    return op_add_onto(tape, conv_time(tape, x, w, g, 3, 1), x);
 }
 
 /* Frames -3..0 (three of padding), 1..4, ... become one each. */

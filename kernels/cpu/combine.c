@@ -1,11 +1,10 @@
 #include "kernels/cpu/rows.h"
 
 struct job {
-    struct matrix out, y, dout; /* dout only in the backward, where out is dy */
-    struct matrix others[2];    /* what else is added; without data: nothing */
+    struct matrix out, y;    /* in the backward dy and dout */
+    struct matrix others[2]; /* what else is added; without data: nothing */
     const i32 *slot, *source;
     const float *weights;
-    float *dweights;
     i64 k_max, rows_tile, rows;
 };
 
@@ -61,34 +60,23 @@ void CPU(combine)(struct device *device, struct matrix out, struct matrix a, str
     workers_run(ceil_div(out.rows, job.rows_tile), run_combine, &job);
 }
 
-/* dy = weight . dout; returns dout . y. */
-INLINED float backward_row(void *dy, const void *dout, const void *y, float weight, i64 n, enum dtype dtype)
+INLINED void weigh_row(void *dy, const void *dout, float weight, i64 n, enum dtype dtype)
 {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (i64 i = 0; i < n; i++) {
-        float d = element_load(dout, i, dtype);
-        element_store(dy, i, weight * d, dtype);
-        sum += d * element_load(y, i, dtype);
-    }
-    return sum;
+#pragma omp simd
+    for (i64 i = 0; i < n; i++)
+        element_store(dy, i, weight * element_load(dout, i, dtype), dtype);
 }
 
 static void run_backward(void *context, i64 tile, int worker)
 {
     const struct job *job = context;
     (void)worker;
-    i64 n = job->dout.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->dout.rows);
+    i64 n = job->y.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->y.rows);
     for (i64 i = begin; i < end; i++)
-        for (i64 a = i * job->k_max; a < (i + 1) * job->k_max; a++) {
-            i64 slot = job->slot[a];
-            float dot = 0;
-            if (slot >= 0)
-                dot = BY_DTYPE(job->y.dtype, backward_row, matrix_at(job->out, slot, 0), matrix_at(job->dout, i, 0),
-                               matrix_at(job->y, slot, 0), job->weights ? job->weights[a] : 1, n);
-            if (job->dweights)
-                job->dweights[a] = dot;
-        }
+        for (i64 a = i * job->k_max; a < (i + 1) * job->k_max; a++)
+            if (job->slot[a] >= 0)
+                BY_DTYPE(job->y.dtype, weigh_row, matrix_at(job->out, job->slot[a], 0), matrix_at(job->y, i, 0),
+                         job->weights ? job->weights[a] : 1, n);
 }
 
 static void run_zero(void *context, i64 tile, int worker)
@@ -101,20 +89,16 @@ static void run_zero(void *context, i64 tile, int worker)
             memset(matrix_at(job->out, r, 0), 0, (size_t)(job->out.columns * element_bytes(job->out.dtype)));
 }
 
-void CPU(combine_backward)(struct device *device, struct matrix dy, float *dweights, struct matrix dout,
-                           struct matrix y, const i32 *slot, const i32 *source, const i32 *rows, const float *weights,
-                           i64 k_max)
+void CPU(combine_backward)(struct device *device, struct matrix dy, struct matrix dout, const i32 *slot,
+                           const i32 *source, const i32 *rows, const float *weights, i64 k_max)
 {
     (void)device;
-    require(same_shape(dy, y) && dout.columns == y.columns && dy.dtype == y.dtype && dout.dtype == y.dtype &&
-                *rows <= y.rows,
-            "combine_backward: dy [%lld,%lld], dout [%lld,%lld], y [%lld,%lld]", (long long)dy.rows,
-            (long long)dy.columns, (long long)dout.rows, (long long)dout.columns, (long long)y.rows,
-            (long long)y.columns);
-    struct job job = {.out = dy, .y = y, .dout = dout, .slot = slot, .source = source, .weights = weights};
-    job.dweights = dweights;
+    require(dout.columns == dy.columns && dout.dtype == dy.dtype && *rows <= dy.rows,
+            "combine_backward: %d rows of dy [%lld,%lld], dout [%lld,%lld]", *rows, (long long)dy.rows,
+            (long long)dy.columns, (long long)dout.rows, (long long)dout.columns);
+    struct job job = {.out = dy, .y = dout, .slot = slot, .source = source, .weights = weights};
     job.k_max = k_max;
-    job.rows_tile = tile_rows(y.columns);
+    job.rows_tile = tile_rows(dy.columns);
     job.rows = *rows;
     workers_run(ceil_div(dout.rows, job.rows_tile), run_backward, &job);
     workers_run(ceil_div(job.rows, job.rows_tile), run_zero, &job);

@@ -13,7 +13,7 @@ struct job {
 enum { ROUTE_WORK = 8 }; /* an element's, where a row-wise op's is 1 */
 struct backward_job {
     struct matrix dlogits;
-    const float *dweights, *p, *weights;
+    const float *dlog_weights, *p, *weights;
     const i32 *experts;
     struct router router;
     i64 rows_tile;
@@ -99,13 +99,14 @@ void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, c
 static void backward_row(float *dlogits, const struct backward_job *job, i64 row)
 {
     const i32 *experts = job->experts + row * job->router.k_max;
-    const float *dw = job->dweights + row * job->router.k_max, *p = job->p + row * job->dlogits.columns;
-    struct route_slope slope = route_slope_of(p, experts, job->weights + row * job->router.k_max, dw, job->router);
+    const float *p = job->p + row * job->dlogits.columns, *w = job->weights + row * job->router.k_max;
+    const float *dlog_w = job->dlog_weights + row * job->router.k_max;
+    struct route_slope slope = route_slope_of(p, experts, w, dlog_w, job->router);
 #pragma omp simd
     for (i64 e = 0; e < job->dlogits.columns; e++)
         dlogits[e] = -p[e] * slope.mean;
     for (i64 j = 0; j < slope.k; j++)
-        dlogits[experts[j]] += p[experts[j]] * route_dp(&slope, dw[j]);
+        dlogits[experts[j]] += route_dlog_p(&slope, w[j], dlog_w[j]);
 }
 
 static void run_backward(void *context, i64 tile, int worker)
@@ -120,11 +121,11 @@ static void run_backward(void *context, i64 tile, int worker)
     }
 }
 
-void CPU(route_backward)(struct device *device, struct matrix dlogits, const float *dweights, const float *p,
+void CPU(route_backward)(struct device *device, struct matrix dlogits, const float *dlog_weights, const float *p,
                          const i32 *experts, const float *weights, const struct router *router)
 {
     (void)device;
-    struct backward_job job = {dlogits, dweights, p, weights, experts, *router, tile_rows(dlogits.columns)};
+    struct backward_job job = {dlogits, dlog_weights, p, weights, experts, *router, tile_rows(dlogits.columns)};
     workers_run(ceil_div(dlogits.rows, job.rows_tile), run_backward, &job);
 }
 

@@ -3,6 +3,7 @@
 
 struct job {
     struct matrix out, dy, gate_up;
+    float *dscales;
     i64 rows_tile;
 };
 
@@ -40,16 +41,20 @@ void CPU(swiglu)(struct device *device, struct matrix y, struct matrix gate_up)
     workers_run(ceil_div(y.rows, job.rows_tile), run_forward, &job);
 }
 
-INLINED void backward_row(void *dgate, void *dup, const void *dy, const void *gate, const void *up, i64 n,
-                          enum dtype dtype)
+/* Returns dy . y. */
+INLINED float backward_row(void *dgate, void *dup, const void *dy, const void *gate, const void *up, i64 n,
+                           enum dtype dtype)
 {
-#pragma omp simd
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
     for (i64 i = 0; i < n; i++) {
         float g = element_load(gate, i, dtype), u = element_load(up, i, dtype), d = element_load(dy, i, dtype);
-        float s = vector_sigmoid(g);
+        float s = vector_sigmoid(g), dup_i = swiglu_dup(d, g, s);
         element_store(dgate, i, swiglu_dgate(d, g, u, s), dtype);
-        element_store(dup, i, swiglu_dup(d, g, s), dtype);
+        element_store(dup, i, dup_i, dtype);
+        sum += dup_i * u;
     }
+    return sum;
 }
 
 static void run_backward(void *context, i64 tile, int worker)
@@ -57,12 +62,16 @@ static void run_backward(void *context, i64 tile, int worker)
     const struct job *job = context;
     (void)worker;
     i64 n = job->dy.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->dy.rows);
-    for (i64 i = begin; i < end; i++)
-        BY_DTYPE(job->dy.dtype, backward_row, matrix_at(job->out, i, 0), matrix_at(job->out, i, n),
-                 matrix_at(job->dy, i, 0), matrix_at(job->gate_up, i, 0), matrix_at(job->gate_up, i, n), n);
+    for (i64 i = begin; i < end; i++) {
+        float sum = BY_DTYPE(job->dy.dtype, backward_row, matrix_at(job->out, i, 0), matrix_at(job->out, i, n),
+                             matrix_at(job->dy, i, 0), matrix_at(job->gate_up, i, 0), matrix_at(job->gate_up, i, n), n);
+        if (job->dscales)
+            job->dscales[i] = sum;
+    }
 }
 
-void CPU(swiglu_backward)(struct device *device, struct matrix dgate_up, struct matrix dy, struct matrix gate_up)
+void CPU(swiglu_backward)(struct device *device, struct matrix dgate_up, float *dscales, struct matrix dy,
+                          struct matrix gate_up)
 {
     (void)device;
     require(same_shape(dgate_up, gate_up) && dy.rows == gate_up.rows && gate_up.columns == 2 * dy.columns &&
@@ -70,6 +79,6 @@ void CPU(swiglu_backward)(struct device *device, struct matrix dgate_up, struct 
             "swiglu_backward: [%lld,%lld] from [%lld,%lld] and [%lld,%lld]", (long long)dgate_up.rows,
             (long long)dgate_up.columns, (long long)dy.rows, (long long)dy.columns, (long long)gate_up.rows,
             (long long)gate_up.columns);
-    struct job job = {.out = dgate_up, .dy = dy, .gate_up = gate_up, .rows_tile = tile_rows(dy.columns)};
+    struct job job = {dgate_up, dy, gate_up, dscales, tile_rows(dy.columns)};
     workers_run(ceil_div(dy.rows, job.rows_tile), run_backward, &job);
 }

@@ -2,17 +2,10 @@
 
 enum { WARPS = 8 };
 
-/* Whether every row begins at a multiple of 16 bytes and ends at one: a load moves so many. */
-template <typename T> __device__ static bool is_vector(struct matrix m)
-{
-    return ((uintptr_t)m.data | (uintptr_t)(m.stride * sizeof(T)) | (uintptr_t)(m.columns * sizeof(T))) % 16 == 0;
-}
-
 struct combining {
-    struct matrix out, y, dout, others[2];
+    struct matrix out, y, others[2]; /* in the backward dy and dout */
     const i32 *slot, *source, *rows;
     const float *weights;
-    float *dweights;
     i64 k_max;
 };
 
@@ -65,14 +58,15 @@ extern "C" void cuda_combine(struct device *device, struct matrix out, struct ma
             "combine: [%lld,%lld] from rows of %lld, [%lld,%lld] and [%lld,%lld]", (long long)out.rows,
             (long long)out.columns, (long long)y.columns, (long long)a.rows, (long long)a.columns, (long long)b.rows,
             (long long)b.columns);
-    struct combining c = {out, y, {}, {a, b}, slot, NULL, NULL, weights, NULL, k_max};
+    struct combining c = {out, y, {a, b}, slot, NULL, NULL, weights, k_max};
     if (out.rows > 0)
         LAUNCH_BY_DTYPES(device, out.dtype, y.dtype, combine_rows, (unsigned)out.rows,
                          threads_for(out.columns * dtype_bytes(y.dtype) / 16), 0, c);
 }
 
-/* Row `to` by a warp: row `from` of x, or zeros where that is -1. */
-template <typename T, int N> __device__ static void move_runs(struct matrix out, struct matrix x, i64 to, i64 from)
+/* Row `to` by a warp: row `from` of x by its weight, or zeros where that is -1. */
+template <typename T, int N>
+__device__ static void move_runs(struct matrix out, struct matrix x, i64 to, i64 from, float weight)
 {
     enum { STEP = WARP_THREADS * N, AT_ONCE = 4 };
     for (i64 first = threadIdx.x % WARP_THREADS * N; first < out.columns; first += AT_ONCE * STEP) {
@@ -80,76 +74,48 @@ template <typename T, int N> __device__ static void move_runs(struct matrix out,
         for (int i = 0; i < AT_ONCE; i++)
             if (from >= 0 && first + i * STEP < out.columns)
                 runs[i] = load<N>(row_of<T>(x, from) + first + i * STEP);
-        for (int i = 0; i < AT_ONCE; i++)
+        for (int i = 0; i < AT_ONCE; i++) {
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                runs[i].at[k] = from_f32<T>(weight * to_f32(runs[i].at[k]));
             if (first + i * STEP < out.columns)
                 store(row_of<T>(out, to) + first + i * STEP, runs[i]);
+        }
     }
 }
-template <typename T> __device__ static void move_row(struct matrix out, struct matrix x, i64 to, i64 from)
+template <typename T>
+__device__ static void move_row(struct matrix out, struct matrix x, i64 to, i64 from, float weight)
 {
     if (is_vector<T>(out) && is_vector<T>(x))
-        move_runs<T, 16 / sizeof(T)>(out, x, to, from);
+        move_runs<T, 16 / sizeof(T)>(out, x, to, from, weight);
     else
-        move_runs<T, 1>(out, x, to, from);
-}
-
-/* dy = weight . dout of one assignment by a warp; returns dout . y. */
-template <typename T, int N>
-__device__ static float backward_row(const struct combining &c, i64 position, i64 slot, float weight)
-{
-    float dot = 0;
-    for (i64 column = threadIdx.x % WARP_THREADS * N; column < c.y.columns; column += WARP_THREADS * N) {
-        elements<T, N> d = load<N>(row_of<T>(c.dout, position) + column);
-        elements<T, N> y = load<N>(row_of<T>(c.y, slot) + column), out;
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            out.at[i] = from_f32<T>(weight * to_f32(d.at[i]));
-            dot += to_f32(d.at[i]) * to_f32(y.at[i]);
-        }
-        store(row_of<T>(c.out, slot) + column, out);
-    }
-    return warp_sum(dot);
-}
-
-template <typename T> __device__ static void backward_assignment(const struct combining &c, i64 a)
-{
-    i64 slot = c.slot[a];
-    float dot = 0, weight = c.weights ? c.weights[a] : 1;
-    if (slot >= 0 && is_vector<T>(c.out) && is_vector<T>(c.y) && is_vector<T>(c.dout))
-        dot = backward_row<T, 16 / sizeof(T)>(c, a / c.k_max, slot, weight);
-    else if (slot >= 0)
-        dot = backward_row<T, 1>(c, a / c.k_max, slot, weight);
-    if (c.dweights && threadIdx.x % WARP_THREADS == 0)
-        c.dweights[a] = dot;
+        move_runs<T, 1>(out, x, to, from, weight);
 }
 
 /* A warp an assignment; those behind clear the rows that none owns. */
 template <typename T> static __global__ void backward_rows(struct combining c)
 {
     grid_wait();
-    i64 at = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, assignments = c.dout.rows * c.k_max;
+    i64 at = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, assignments = c.y.rows * c.k_max;
     if (at < assignments) {
-        backward_assignment<T>(c, at);
+        if (c.slot[at] >= 0)
+            move_row<T>(c.out, c.y, c.slot[at], at / c.k_max, c.weights ? c.weights[at] : 1);
         return;
     }
     i64 row = at - assignments;
     if (row < *c.rows && c.source[row] < 0)
-        move_row<T>(c.out, c.out, row, -1);
+        move_row<T>(c.out, c.out, row, -1, 1);
 }
 
-extern "C" void cuda_combine_backward(struct device *device, struct matrix dy, float *dweights, struct matrix dout,
-                                      struct matrix y, const i32 *slot, const i32 *source, const i32 *rows,
-                                      const float *weights, i64 k_max)
+extern "C" void cuda_combine_backward(struct device *device, struct matrix dy, struct matrix dout, const i32 *slot,
+                                      const i32 *source, const i32 *rows, const float *weights, i64 k_max)
 {
-    require(dy.rows == y.rows && dy.columns == y.columns && dout.columns == y.columns && dy.dtype == y.dtype &&
-                dout.dtype == y.dtype,
-            "combine_backward: dy [%lld,%lld], dout [%lld,%lld], y [%lld,%lld]", (long long)dy.rows,
-            (long long)dy.columns, (long long)dout.rows, (long long)dout.columns, (long long)y.rows,
-            (long long)y.columns);
-    struct combining c = {dy, y, dout, {}, slot, source, rows, weights, dweights, k_max};
+    require(dout.columns == dy.columns && dout.dtype == dy.dtype, "combine_backward: dy [%lld,%lld], dout [%lld,%lld]",
+            (long long)dy.rows, (long long)dy.columns, (long long)dout.rows, (long long)dout.columns);
+    struct combining c = {dy, dout, {}, slot, source, rows, weights, k_max};
     i64 warps = dout.rows * k_max + dy.rows;
     if (warps > 0)
-        LAUNCH_BY_DTYPE(device, y.dtype, backward_rows, (unsigned)ceil_div(warps, WARPS), WARPS * WARP_THREADS, 0, c);
+        LAUNCH_BY_DTYPE(device, dy.dtype, backward_rows, (unsigned)ceil_div(warps, WARPS), WARPS * WARP_THREADS, 0, c);
 }
 
 /* A warp a row of the bound. */
@@ -159,7 +125,7 @@ static __global__ void dispatch_rows(struct matrix out, struct matrix x, const i
     grid_wait();
     i64 row = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS;
     if (row < *rows)
-        move_row<T>(out, x, row, source[row]);
+        move_row<T>(out, x, row, source[row], 1);
 }
 
 extern "C" void cuda_dispatch(struct device *device, struct matrix out, struct matrix x, const i32 *source,

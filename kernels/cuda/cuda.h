@@ -427,6 +427,12 @@ template <typename T, int N> __device__ inline void store(T *to, const elements<
     }
 }
 
+/* Whether every row begins at a multiple of 16 bytes and ends at one: a load moves so many. */
+template <typename T> __device__ inline bool is_vector(struct matrix m)
+{
+    return ((uintptr_t)m.data | (uintptr_t)(m.stride * sizeof(T)) | (uintptr_t)(m.columns * sizeof(T))) % 16 == 0;
+}
+
 static inline bool array_in_quads(const void *data, i64 element_bytes, i64 columns)
 {
     return (uintptr_t)data % (uintptr_t)(QUAD * element_bytes) == 0 && columns % QUAD == 0;

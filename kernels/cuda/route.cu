@@ -189,8 +189,8 @@ extern "C" void cuda_route_given(struct device *device, float *p, float *weights
 }
 
 template <typename T>
-static __global__ void backward_rows(struct matrix dlogits, const float *dweights, const float *p, const i32 *experts,
-                                     const float *weights, struct router router)
+static __global__ void backward_rows(struct matrix dlogits, const float *dlog_weights, const float *p,
+                                     const i32 *experts, const float *weights, struct router router)
 {
     grid_wait();
     i64 row = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, n = dlogits.columns;
@@ -198,22 +198,24 @@ static __global__ void backward_rows(struct matrix dlogits, const float *dweight
         return;
     p += row * n;
     experts += row * router.k_max;
-    dweights += row * router.k_max;
-    struct route_slope slope = route_slope_of(p, experts, weights + row * router.k_max, dweights, router);
+    weights += row * router.k_max;
+    dlog_weights += row * router.k_max;
+    struct route_slope slope = route_slope_of(p, experts, weights, dlog_weights, router);
     for (i64 e = threadIdx.x % WARP_THREADS; e < n; e += WARP_THREADS) {
         float d = -p[e] * slope.mean;
         for (i64 j = 0; j < slope.k; j++)
-            d += experts[j] == e ? p[e] * route_dp(&slope, dweights[j]) : 0;
+            d += experts[j] == e ? route_dlog_p(&slope, weights[j], dlog_weights[j]) : 0;
         row_of<T>(dlogits, row)[e] = from_f32<T>(d);
     }
 }
 
-extern "C" void cuda_route_backward(struct device *device, struct matrix dlogits, const float *dweights, const float *p,
-                                    const i32 *experts, const float *weights, const struct router *router)
+extern "C" void cuda_route_backward(struct device *device, struct matrix dlogits, const float *dlog_weights,
+                                    const float *p, const i32 *experts, const float *weights,
+                                    const struct router *router)
 {
     if (dlogits.rows > 0)
         LAUNCH_BY_DTYPE(device, dlogits.dtype, backward_rows, (unsigned)ceil_div(dlogits.rows, WARPS),
-                        WARPS * WARP_THREADS, 0, dlogits, dweights, p, experts, weights, *router);
+                        WARPS * WARP_THREADS, 0, dlogits, dlog_weights, p, experts, weights, *router);
 }
 
 /* One block. */

@@ -235,9 +235,10 @@ static void swiglu(struct device *device, struct matrix y, struct matrix gate_up
     count(device, 0, bytes(y) + bytes(gate_up));
 }
 
-static void swiglu_backward(struct device *device, struct matrix dgate_up, struct matrix dy, struct matrix gate_up)
+static void swiglu_backward(struct device *device, struct matrix dgate_up, float *dscales, struct matrix dy,
+                            struct matrix gate_up)
 {
-    count(device, 0, bytes(dgate_up) + bytes(dy) + bytes(gate_up));
+    count(device, 0, bytes(dgate_up) + bytes(dy) + bytes(gate_up) + (dscales ? 4.0 * (double)dy.rows : 0));
 }
 
 static void activate(struct device *device, struct matrix y, struct matrix x, enum activation kind)
@@ -423,7 +424,7 @@ static void route_given(struct device *device, float *p, float *weights, const s
     count_routing(device, sorted, logits, router->k_max);
 }
 
-static void route_backward(struct device *device, struct matrix dlogits, const float *dweights, const float *p,
+static void route_backward(struct device *device, struct matrix dlogits, const float *dlog_weights, const float *p,
                            const i32 *experts, const float *weights, const struct router *router)
 {
     count(device, 0, 2 * bytes(dlogits) + 12.0 * (double)(dlogits.rows * router->k_max));
@@ -442,11 +443,10 @@ static void combine(struct device *device, struct matrix out, struct matrix a, s
     count(device, 0, bytes(out) + others + elements(out) * (double)(k_max * dtype_bytes(y.dtype)));
 }
 
-static void combine_backward(struct device *device, struct matrix dy, float *dweights, struct matrix dout,
-                             struct matrix y, const i32 *slot, const i32 *source, const i32 *rows, const float *weights,
-                             i64 k_max)
+static void combine_backward(struct device *device, struct matrix dy, struct matrix dout, const i32 *slot,
+                             const i32 *source, const i32 *rows, const float *weights, i64 k_max)
 {
-    count(device, 0, bytes(dout) + elements(dout) * (double)(k_max * (dtype_bytes(y.dtype) + dtype_bytes(dy.dtype))));
+    count(device, 0, bytes(dout) + elements(dout) * (double)(k_max * dtype_bytes(dy.dtype)));
 }
 
 static void dispatch(struct device *device, struct matrix out, struct matrix x, const i32 *source, const i32 *rows)
