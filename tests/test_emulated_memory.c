@@ -159,14 +159,14 @@ static char *write_ids(const char *name, i64 rows, i64 length)
 static void logits_take_what_is_foreseen(void **state)
 {
     (void)state;
-    char *few = write_ids("few.safetensors", 1, 8), *many = write_ids("many.safetensors", 64, 64);
+    char *few = write_ids("few.safetensors", 1, 8), *many = write_ids("many.safetensors", 128, 64);
     const char *const narrow[] = {"logits", model_folder, "--ids", few, "--weights", "int8", "-o", out, NULL};
     const char *const rows[] = {"logits", model_folder, "--ids", many, "-o", out, NULL};
     i64 least = EXACT("; nothing smaller would do: ", "logits", model_folder, "--ids", few, "-o", out);
     assert_int_equal(expect_exact(narrow, ""), least);
     i64 all = expect_exact(rows, "");
     assert_true(all > least);
-    expect_refused(all - 1, rows, "; ids of [32,64] would take 67.1 MB");
+    expect_refused(all - 1, rows, "; ids of [64,64] would take 67.1 MB");
     expect_refused(1, rows, "; nothing smaller would do: ");
     memory_free(few);
     memory_free(many);

@@ -427,7 +427,7 @@ static void expect_learning(const char *folder)
 static void compare(const struct toy *toy, const struct wall *wall, const char *reference, const char *folder)
 {
     struct difference d = {0};
-    double tolerance = toy->bf16 ? 2e-2 : 1e-5;
+    double tolerance = toy->bf16 ? 3e-2 : 1e-5; /* rounded elsewhere, a position may choose another expert */
     compare_file(&d, reference, folder, "gradients.safetensors");
     compare_file(&d, reference, folder, "extra.safetensors");
     check_norm(folder, sqrt(d.norm), tolerance);
