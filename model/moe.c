@@ -131,8 +131,8 @@ struct tensor *moe_forward(struct pass *p, struct tensor *x, struct tensor *n, c
     struct routing *routing = entered(p, route(p, n, &chosen, layer));
     struct sorted s = far ? send_rows(p, in, routing) : (struct sorted){op_sorted(p->tape, in, routing), routing, NULL};
     struct tensor *inside = op_linear_grouped_swiglu(p->tape, &s.rows, &l->experts_gate_up->value);
-    struct tensor *out = shared ? op_borrow(p->tape, shared->data, shared->dtype, shared->rows, shared->columns)
-                                : tape_tensor(p->tape, x->dtype, x->rows, x->columns);
+    struct tensor *out =
+        shared ? tape_tensor_over(p->tape, shared) : tape_tensor(p->tape, x->dtype, x->rows, x->columns);
     i64 scratch = tape_scratch_begin(p->tape); /* of outputs before they are combined nothing is kept */
     op_combine(p->tape, out, outputs_of(p, inside, l, &s), s.order, cut ? NULL : x, shared);
     tape_scratch_end(p->tape, scratch);

@@ -240,20 +240,15 @@ struct tensor *op_add(struct tape *tape, struct tensor *a, struct tensor *b)
     return sum_in(tape, tape_tensor(tape, a->dtype, a->rows, a->columns), a, b);
 }
 
-static struct tensor *in_place_of(struct tape *tape, const struct tensor *x)
-{
-    return op_borrow(tape, x->data, x->dtype, x->rows, x->columns);
-}
-
 struct tensor *op_add_onto(struct tape *tape, struct tensor *b, struct tensor *a)
 {
-    return sum_in(tape, in_place_of(tape, b), b, a);
+    return sum_in(tape, tape_tensor_over(tape, b), b, a);
 }
 
 struct tensor *op_add_rmsnorm(struct tape *tape, struct tensor **sum, struct tensor *a, struct tensor *b,
                               struct tensor *w, float eps)
 {
-    struct tensor *s = in_place_of(tape, b), *y = tape_tensor(tape, a->dtype, a->rows, a->columns);
+    struct tensor *s = tape_tensor_over(tape, b), *y = tape_tensor(tape, a->dtype, a->rows, a->columns);
     float *rstd = tape_alloc(tape, a->rows * 4);
     tape->device->ops->add_rmsnorm(tape->device, tensor_matrix(s), tensor_matrix(y), rstd, tensor_matrix(a),
                                    tensor_matrix(b), tensor_matrix(w), eps);

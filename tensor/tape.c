@@ -65,14 +65,21 @@ static void *host_alloc(struct tape *tape, i64 bytes)
     return memset(arena_alloc(&tape->host, bytes), 0, (size_t)bytes);
 }
 
-struct tensor *tape_tensor(struct tape *tape, enum dtype dtype, i64 rows, i64 columns)
+static struct tensor *tensor_at(struct tape *tape, void *data, enum dtype dtype, i64 rows, i64 columns)
 {
     struct tensor *t = host_alloc(tape, sizeof *t);
-    t->dtype = t->grad_dtype = dtype;
-    t->rows = rows;
-    t->columns = columns;
-    t->data = tape_alloc(tape, rows * columns * dtype_bytes(dtype));
+    *t = (struct tensor){.data = data, .dtype = dtype, .grad_dtype = dtype, .rows = rows, .columns = columns};
     return t;
+}
+
+struct tensor *tape_tensor(struct tape *tape, enum dtype dtype, i64 rows, i64 columns)
+{
+    return tensor_at(tape, tape_alloc(tape, rows * columns * dtype_bytes(dtype)), dtype, rows, columns);
+}
+
+struct tensor *tape_tensor_over(struct tape *tape, const struct tensor *x)
+{
+    return tensor_at(tape, x->data, x->dtype, x->rows, x->columns);
 }
 
 void *tape_alloc(struct tape *tape, i64 bytes)

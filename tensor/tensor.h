@@ -2,7 +2,8 @@
  *
  * A tensor is a row-major block, seen by ops as rows x columns (the last axis). A tape records, for each op, how its
  * gradients are made; tape_backward runs the records in reverse. One tape serves one micro-batch in flight. Tensors and
- * records live in the tape's arena until tape_clear: nothing is freed one by one and a warm step allocates nothing.
+ * records live in the tape's arena until tape_clear, but for scratch and what a sum is written over: nothing is freed
+ * one by one and a warm step allocates nothing.
  *
  * Gradients: the first one written overwrites, later ones add, so nothing zeroes buffers. The gradient of an op's
  * output is dead once the op's backward ran; its memory goes to the next tensor of the same size. The parts of a sum
@@ -98,6 +99,7 @@ i64 tape_rounding_bytes(const struct tape *tape);
 /* For writers of ops (here, and dist/'s collectives). The record's struct begins with struct tape_record; the call
  * returns it zeroed, to be filled, or NULL if the tape does not record or no input needs a gradient. */
 struct tensor *tape_tensor(struct tape *tape, enum dtype dtype, i64 rows, i64 columns);
+struct tensor *tape_tensor_over(struct tape *tape, const struct tensor *x); /* where x lies, which is read no more */
 void *tape_alloc(struct tape *tape, i64 bytes); /* device memory until tape_clear; not zeroed */
 /* What is taken between lies behind all that stays and is given back at the end, data of tensors among it: neither a
  * backward nor a later op reads it. */
