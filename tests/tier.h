@@ -1,0 +1,30 @@
+/* Two tiers of tests. The daily ones (scripts/test) must end within minutes; the nightly ones (scripts/nightly, which
+ * sets WEFT_TESTS=nightly) run everything. A test that is too long for every day calls nightly_only() first, or takes
+ * fewer sizes, orders or rounds unless is_nightly(). */
+#ifndef WEFT_TIER_H
+#define WEFT_TIER_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static inline bool is_nightly(void)
+{
+    const char *tests = getenv("WEFT_TESTS");
+    return tests && strcmp(tests, "nightly") == 0;
+}
+
+/* Skips the test unless this is a nightly run. */
+static inline void nightly_only(void)
+{
+    if (!is_nightly()) {
+        print_message("nightly only: set WEFT_TESTS=nightly to run it\n");
+        skip();
+    }
+}
+
+#endif
