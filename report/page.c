@@ -199,7 +199,7 @@ bool stage_trained(const struct page *p, const char *stage)
     return false;
 }
 
-int colour_of(const char *name)
+int line_colour(const char *name)
 {
     static const char *const names[][2] = {{"text", "0"},     {"vision", "1"},    {"audio", "2"},
                                            {"mtp", "7"},      {"image-out", "1"}, {"video-out", "6"},

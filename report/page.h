@@ -48,7 +48,7 @@ void cell_figure(struct page *page, double value, enum unit unit, int digits);
 void table_close(struct page *page);
 
 /* Colours that a name has everywhere. */
-int colour_of(const char *name);
+int line_colour(const char *name);
 
 /* ---- Media ---- */
 /* <img>, <video> or <audio> of a file that the stage names. False and nothing where there is none. */

@@ -169,7 +169,7 @@ static void put_spread(struct page *p, const struct routing *r, const struct run
     double *values = memory_alloc(max_i64(2 * r->stream_count * layers, 1) * 8);
     for (i64 i = 0; i < r->stream_count; i++) {
         double *x = values + 2 * i * layers, *y = x + layers;
-        lines[i] = (struct chart_line){r->streams[i], colour_of(r->streams[i]), x, y, 0};
+        lines[i] = (struct chart_line){r->streams[i], line_colour(r->streams[i]), x, y, 0};
         for (i64 l = 0; l < layers; l++) {
             const struct json *one = json_get(json_get(json_at(r->layers, l), "streams"), r->streams[i]);
             x[lines[i].n] = (double)layer_number(r, l);

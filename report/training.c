@@ -182,7 +182,7 @@ static void put_ranges(struct page *p, const char *stage, const struct losses *a
     for (i64 i = 0; i < all->count; i++) {
         const struct loss *l = &all->list[i];
         names[i] = name_of(l);
-        rows[i] = (struct chart_range){names[i], l->before, l->after, l->unigram, colour_of(l->target)};
+        rows[i] = (struct chart_range){names[i], l->before, l->after, l->unigram, line_colour(l->target)};
     }
     i64 begin = p->html.length;
     figure_open(p, "chart", "From before (ring) to after (dot); the tick is what frequency alone would give");
