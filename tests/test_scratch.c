@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "cases/cases.h"
+#include "tests/tier.h"
 
 enum { WORKERS = 2, SMALL = 4 << 10 /* lists of groups, of tiles */, LINES = 8 /* in each worker */ };
 
@@ -64,9 +65,10 @@ static void ops_take_what_is_foreseen(void **state)
     (void)state;
     device_open_cpu(&none);
     workers_stop();
+    const struct check_scope scope = {.in_turn = !is_nightly()};
     const struct op_case *c;
     for (i64 i = 0; (c = case_at(i)); i++)
-        if (case_each(c, false, compare, &none) != 0)
+        if (case_each(c, &scope, compare, &none) != 0)
             fail_msg("%s", error_text());
 }
 
