@@ -100,7 +100,7 @@ struct check_scope {
     bool in_turn; /* dtypes and gaps, half of what there is; not each with each */
     bool bf16;    /* alone */
     bool workers; /* of the CPU: the same bits from 1, 2 and 4 */
-    bool once;    /* not the same bits twice */
+    bool sparse;  /* not each variant with each shape */
 };
 struct check {
     struct device *device;

@@ -70,12 +70,13 @@ static void run_once(const struct op_case *c, struct op_run *run, struct device 
     op_get(run, device);
 }
 
-/* Twice; on a CPU from 1, 2 and 4 workers. */
+/* Twice, in a sparse scope one run of four; on a CPU from 1, 2 and 4 workers. */
 static int check_bits(const struct op_case *c, struct op_run *run, struct device *device,
                       const struct check_scope *scope)
 {
     u64 kept[OPERANDS_MAX];
-    for (int time = 0; time < (scope->workers ? 3 : scope->once ? 1 : 2); time++) {
+    int times = scope->workers ? 3 : scope->sparse && (run->shape + run->variant) % 4 != 0 ? 1 : 2;
+    for (int time = 0; time < times; time++) {
         if (scope->workers && workers_count() != 1 << time)
             workers_start(1 << time);
         run_once(c, run, device);
@@ -259,10 +260,20 @@ static bool is_of_few(const struct op_case *c, const struct op_run *run)
     return (c->shapes || run->shape < FEW_ROW_SHAPES) && run->rows * run->columns * max_i64(run->depth, 1) <= FEW_MOST;
 }
 
+/* Each shape with some variants and each variant with some shapes: two at least, where there are as many. */
+static bool is_of_sparse(const struct op_case *c, const struct op_run *run)
+{
+    int shapes = 0;
+    while (c->shapes && c->shapes[shapes].rows >= 0)
+        shapes++;
+    int step = (int)min_i64(c->shapes ? shapes : FEW_ROW_SHAPES, c->variants) / 2;
+    return step < 2 || (run->shape + run->variant / 2) % step == 0;
+}
+
 static bool is_tried(const struct op_case *c, const struct op_run *run, const struct check_scope *scope)
 {
-    return (!scope->bf16 || run->dtype == DTYPE_BF16) && (!scope->few || is_of_few(c, run)) &&
-           (!(scope->few || scope->in_turn) || is_in_turn(c, run));
+    return (!scope->sparse || is_of_sparse(c, run)) && (!scope->bf16 || run->dtype == DTYPE_BF16) &&
+           (!scope->few || is_of_few(c, run)) && (!(scope->few || scope->in_turn) || is_in_turn(c, run));
 }
 
 struct checking {

@@ -164,6 +164,7 @@ int main(int argc, char **argv)
     }
     scope.bf16 = hopper_alone;
     scope.few = is_given(argv, "few");
+    scope.sparse = scope.few && !is_nightly();
     has_gpu = device_open_cuda(&gpu, 0) == 0;
     if (!has_gpu)
         print_message("skipped: %s\n", error_text());
