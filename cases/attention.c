@@ -44,12 +44,12 @@ static void fill_keys(struct op_run *run)
     i64 reach = max_i64(run->rows, run->columns), sample_end = 0, samples = 0, block = 0, block_end = 0;
     for (i64 j = 0; j < run->columns; j++) {
         if (j == sample_end) {
-            sample_end = s->sample ? j + length_of(s->sample, 100, j) : reach + 1;
+            sample_end = s->sample ? j + length_of(s->sample, 103, j) : reach + 1;
             samples++;
         }
         if (j == block_end || j == 0) {
             block = j;
-            block_end = min_i64(sample_end, j + (s->block && j % 3 ? length_of(s->block, 101, j) : 1));
+            block_end = min_i64(sample_end, j + (s->block && j % 3 ? length_of(s->block, 104, j) : 1));
         }
         bool hole = s->holes && block % 5 == 1, unseen = s->holes && (j % 97 == 50 || samples % 3 == 0);
         op_values(run, ATT_BEGIN)[j] = (double)block;
@@ -65,7 +65,7 @@ static void fill_queries(struct op_run *run)
     i64 reach = max_i64(run->rows, run->columns), apart = max_i64(1, reach / run->rows), at = 0;
     for (i64 i = 0; i < run->rows; i++, at++) {
         if (layout_of(run)->subset)
-            at = min_i64(at + length_of(apart, 102, i) - 1, reach + 5 - run->rows + i);
+            at = min_i64(at + length_of(apart, 105, i) - 1, reach + 5 - run->rows + i);
         op_values(run, ATT_QUERY)[i] = (double)at;
     }
 }

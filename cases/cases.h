@@ -19,8 +19,9 @@ struct operand {
     enum role role;
     i64 rows, columns, stride;
     int input;      /* of a gradient: the operand it is the derivative by; -1 elsewhere */
-    void *data;     /* device memory [rows, stride], between op_put and op_release */
-    void *image;    /* the same on the host: what is put, then what was got */
+    void *data;     /* device memory [rows, stride], between op_put and op_leave */
+    void *before;   /* the same on the host: what is put */
+    void *image;    /* what was got */
     double *values; /* [rows, columns] */
 };
 
@@ -31,9 +32,9 @@ struct op_shape {
 
 struct op_run {
     i64 rows, columns, depth;
-    enum dtype dtype; /* of activations */
-    int variant;
-    i64 gap; /* unused elements between rows */
+    enum dtype dtype;   /* of activations */
+    int variant, shape; /* numbers among those of the case */
+    i64 gap;            /* unused elements between rows */
     int count;
     struct operand operands[OPERANDS_MAX];
 };
@@ -47,10 +48,10 @@ struct op_case {
     void (*setup)(struct op_run *run);
     void (*call)(struct device *device, struct op_run *run);
     void (*reference)(struct op_run *run);
-    double (*objective)(struct op_run *run);
-    struct op_shape usual;         /* as training has it: what is timed */
-    i64 depth_step;                /* depth is a multiple of it; 0: the op has none */
-    unsigned alike;                /* ONE_DTYPE, NO_GAPS */
+    double (*objective)(struct op_run *run, i64 begin, i64 end); /* the share of rows [begin, end) in it */
+    struct op_shape usual;                                       /* as training has it: what is timed */
+    i64 depth_step;                                              /* depth is a multiple of it; 0: the op has none */
+    unsigned alike;                                              /* ONE_DTYPE, NO_GAPS */
     const struct op_shape *shapes; /* to be checked, ending with rows -1; NULL: those all row-wise ops take */
     double bf16_slack, f32_slack;  /* of ops that round inside: error allowed, of the largest value */
     bool cancels;                  /* sums of values around 1 of which nothing may remain */
@@ -87,22 +88,32 @@ double log_sum_exp(const double *x, i64 n);
 void op_open(struct op_run *run, const struct op_case *c); /* rows, columns, depth, dtype, variant and gap are set */
 void op_put(struct op_run *run, struct device *device);    /* operands to device memory, once more if called again */
 void op_get(struct op_run *run, struct device *device);    /* outputs into the images */
+void op_leave(struct op_run *run, struct device *device);  /* frees device memory: another device may follow */
 void op_release(struct op_run *run, struct device *device);
-double operand_at(const struct operand *o, i64 row, i64 column); /* of its image */
+double operand_at(const struct operand *o, i64 row, i64 column);     /* of its image */
+double operand_before(const struct operand *o, i64 row, i64 column); /* of what is put */
 i64 operand_bytes(const struct operand *o);
 
 /* ---- Checking ---- */
 struct check_scope {
-    bool few;     /* the shapes of a slow device */
+    bool few;     /* the shapes of a slow device, in turn */
+    bool in_turn; /* dtypes and gaps, half of what there is; not each with each */
     bool bf16;    /* alone */
     bool workers; /* of the CPU: the same bits from 1, 2 and 4 */
+    bool sparse;  /* not each variant with each shape */
 };
-/* Every variant, dtype and shape: outputs, gradients, gaps and inputs untouched, the same bits twice. -1 and a message
- * that names the first wrong element. */
+struct check {
+    struct device *device;
+    struct check_scope scope;
+};
+/* Every variant, dtype and shape: outputs, gradients, gaps and inputs untouched, the same bits twice; of the meta
+ * backend what it counts. -1 and a message that names the first wrong element. */
 int case_check(const struct op_case *c, struct device *device, const struct check_scope *scope);
+/* Several devices against the same references: each in its scope. */
+int case_check_each(const struct op_case *c, const struct check *checks, i64 count);
 /* Hands `see` every run that case_check would make; stops and returns -1 when it does. */
-int case_each(const struct op_case *c, bool few, int (*see)(const struct op_case *c, struct op_run *run, void *context),
-              void *context);
+int case_each(const struct op_case *c, const struct check_scope *scope,
+              int (*see)(const struct op_case *c, struct op_run *run, void *context), void *context);
 
 /* ---- Families: each ends with a NULL name ---- */
 extern const struct op_case product_cases[], few_cases[], fp8_cases[], conv_cases[], row_cases[], element_cases[],

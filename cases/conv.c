@@ -79,18 +79,16 @@ static void setup_operands(struct op_run *run, const struct conv *c, enum role x
     op_matrix(run, y == INPUT ? "dy" : "y", y, positions_out(c), c->out);
 }
 
-/* Every product x[source, i] w[o, tap, i] y[row, o] of the convolution, handed to its reference. */
-static void each_product(struct op_run *run, const struct conv *c, void (*take)(double *x, double *w, double *y))
+/* The products x[source, i] w[o, tap, i] y[row, o] of the convolution, for all i at once handed to its reference. */
+static void each_product(struct op_run *run, const struct conv *c,
+                         void (*take)(double *restrict x, double *restrict w, double *restrict y, i64 in))
 {
     for (i64 row = 0; row < positions_out(c); row++)
         for (i64 tap = 0; tap < taps_of(c); tap++) {
             i64 source = source_of(c, row, tap);
-            for (i64 at = 0; source >= 0 && at < c->out * c->in; at++) {
-                i64 o = at / c->in, i = at % c->in;
-                take(&op_values(run, CONV_X)[source * c->in + i],
-                     &op_values(run, CONV_W)[(o * taps_of(c) + tap) * c->in + i],
-                     &op_values(run, CONV_Y)[row * c->out + o]);
-            }
+            for (i64 o = 0; source >= 0 && o < c->out; o++)
+                take(op_values(run, CONV_X) + source * c->in, op_values(run, CONV_W) + (o * taps_of(c) + tap) * c->in,
+                     op_values(run, CONV_Y) + row * c->out + o, c->in);
         }
 }
 
@@ -106,9 +104,12 @@ static void call_conv(struct device *device, struct op_run *run)
     device->ops->conv(device, op_as_matrix(run, CONV_Y), op_as_matrix(run, CONV_X), op_as_matrix(run, CONV_W), &c);
 }
 
-static void take_y(double *x, double *w, double *y)
+static void take_y(double *restrict x, double *restrict w, double *restrict y, i64 in)
 {
-    *y += *x * *w;
+    double sum = 0;
+    for (i64 i = 0; i < in; i++)
+        sum += x[i] * w[i];
+    *y += sum;
 }
 
 static void reference_conv(struct op_run *run)
@@ -130,9 +131,10 @@ static void call_conv_backward_data(struct device *device, struct op_run *run)
                                     op_as_matrix(run, CONV_W), &c, run->variant & 1);
 }
 
-static void take_dx(double *dx, double *w, double *dy)
+static void take_dx(double *restrict dx, double *restrict w, double *restrict dy, i64 in)
 {
-    *dx += *w * *dy;
+    for (i64 i = 0; i < in; i++)
+        dx[i] += w[i] * *dy;
 }
 
 static void reference_conv_backward_data(struct op_run *run)
@@ -154,9 +156,10 @@ static void call_conv_backward_weights(struct device *device, struct op_run *run
                                        op_as_matrix(run, CONV_X), &c, run->variant & 1);
 }
 
-static void take_dw(double *x, double *dw, double *dy)
+static void take_dw(double *restrict x, double *restrict dw, double *restrict dy, i64 in)
 {
-    *dw += *x * *dy;
+    for (i64 i = 0; i < in; i++)
+        dw[i] += x[i] * *dy;
 }
 
 static void reference_conv_backward_weights(struct op_run *run)

@@ -240,11 +240,11 @@ static void call_route_backward(struct device *device, struct op_run *run)
                                 &(struct router){k_max_of(run), (float)norm_min_of(run)});
 }
 
-static double objective_route(struct op_run *run)
+static double objective_route(struct op_run *run, i64 begin, i64 end)
 {
     i64 e = run->columns, k = k_max_of(run);
     double sum = 0, weights[4], *p = memory_alloc(e * 8);
-    for (i64 i = 0; i < run->rows; i++) {
+    for (i64 i = begin; i < end; i++) {
         softmax(p, op_values(run, UNROUTE_LOGITS) + i * e, e);
         weigh(weights, p, op_values(run, UNROUTE_EXPERTS) + i * k, k, norm_min_of(run));
         for (i64 j = 0; j < k && op_values(run, UNROUTE_EXPERTS)[i * k + j] >= 0; j++)

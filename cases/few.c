@@ -162,7 +162,7 @@ static void reference_few(struct op_run *run)
 enum { K = 3, EXPERTS = 7, MEMBERS = 9 };
 enum { EXPERTS_X, EXPERTS_NORM, GATE_UP, DOWN, SHARED_GATE_UP, SHARED_DOWN, OFFSETS, MEMBER, SOURCE, SLOT, WEIGHTS };
 enum { INSIDE = WEIGHTS + 1, SHARED, EXPERTS_OUT };
-static const struct op_shape experts_shapes[] = {{1, 1, 1},    {1, 64, 48},  {3, 37, 21}, {16, 72, 136},
+static const struct op_shape experts_shapes[] = {{1, 1, 1},    {1, 64, 48},  {3, 37, 21}, {16, 40, 72},
                                                  {9, 24, 300}, {5, 136, 64}, {8, 40, 8},  {-1}};
 
 static bool has_shared(const struct op_run *run)

@@ -230,10 +230,9 @@ struct beginning {
     i64 row, end, outer, depth;
 };
 
-static void pack_number(struct op_run *run, const struct packing *p, struct beginning at, i64 row, i64 column,
-                        double scale)
+static void pack_number(struct op_run *run, const struct packing *p, struct fp8_matrix out, struct beginning at,
+                        i64 row, i64 column, double scale)
 {
-    struct fp8_matrix out = packed_of(run, p);
     i64 outer = p->turned ? at.outer + column : row, depth = p->turned ? at.depth + row - at.row : column;
     double x = op_values(run, PACK_X)[row * run->columns + column];
     int code = nearest(x / scale, p->format);
@@ -254,6 +253,7 @@ static void pack_zeros(struct op_run *run, const struct packing *p, struct begin
 static void pack_rows(struct op_run *run, const struct packing *p, struct beginning at)
 {
     i64 down = p->blocks == FP8_ALONG_ROWS ? 1 : 128, across = p->blocks == FP8_ALONG_COLUMNS ? 1 : 128;
+    struct fp8_matrix out = packed_of(run, p);
     pack_zeros(run, p, at);
     for (i64 row = at.row; row < at.end; row += down)
         for (i64 column = 0; column < run->columns; column += across) {
@@ -261,7 +261,7 @@ static void pack_rows(struct op_run *run, const struct packing *p, struct beginn
             double scale = scale_of(run, p->format, row, end, column, past);
             for (i64 i = row; i < end; i++)
                 for (i64 j = column; j < past; j++)
-                    pack_number(run, p, at, i, j, scale);
+                    pack_number(run, p, out, at, i, j, scale);
         }
 }
 
@@ -297,8 +297,11 @@ static void setup_factor(struct op_run *run, const char *name, struct fp8_matrix
 {
     int codes = op_array(run, name, INPUT, DTYPE_U8, m.outer * m.depth);
     int scales = op_array(run, "scales", INPUT, DTYPE_F32, m.outer * m.depth / FP8_BLOCK);
+    int code[9];
+    for (int i = 0; i < 9; i++)
+        code[i] = code_of(i - 4, m.format);
     for (i64 i = 0; i < m.outer * m.depth; i++)
-        op_values(run, codes)[i] = code_of((double)op_below(9, i, codes) - 4, m.format);
+        op_values(run, codes)[i] = code[op_below(9, i, codes)];
     for (i64 i = 0; i < m.outer * m.depth / FP8_BLOCK; i++) {
         i64 each = m.outer / parts, outer = i % m.outer, own = outer;
         if (m.blocks == FP8_TILES)
@@ -321,11 +324,13 @@ static struct fp8_matrix factor_at(const struct op_run *run, int codes, struct f
 static double *factor_values(const struct op_run *run, int codes, struct fp8_matrix m)
 {
     double *values = memory_alloc((size_t)(m.outer * m.depth) * sizeof *values);
-    for (i64 i = 0; i < m.outer * m.depth; i++) {
-        int code = (int)op_values(run, codes)[i];
-        double scale = op_values(run, codes + 1)[i % m.depth / FP8_BLOCK * m.outer + i / m.depth];
-        values[i] = number_of(code & 0x7f, m.format) * (code & 0x80 ? -scale : scale);
-    }
+    double numbers[256];
+    for (int code = 0; code < 256; code++)
+        numbers[code] = number_of(code & 0x7f, m.format) * (code & 0x80 ? -1 : 1);
+    for (i64 outer = 0; outer < m.outer; outer++)
+        for (i64 d = 0; d < m.depth; d++)
+            values[outer * m.depth + d] = numbers[(int)op_values(run, codes)[outer * m.depth + d]] *
+                                          op_values(run, codes + 1)[d / FP8_BLOCK * m.outer + outer];
     return values;
 }
 

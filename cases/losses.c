@@ -75,10 +75,10 @@ static void call_cross_entropy_backward(struct device *device, struct op_run *ru
                                         op_data(run, CEB_LSE), op_data(run, CEB_TARGET), op_data(run, CEB_COEFFICIENT));
 }
 
-static double objective_cross_entropy(struct op_run *run)
+static double objective_cross_entropy(struct op_run *run, i64 begin, i64 end)
 {
     double sum = 0;
-    for (i64 i = 0; i < run->rows; i++) {
+    for (i64 i = begin; i < end; i++) {
         const double *x = op_values(run, CEB_LOGITS) + i * run->columns;
         i64 target = (i64)op_values(run, CEB_TARGET)[i];
         if (target >= 0)
@@ -147,11 +147,11 @@ static void call_bit_cross_entropy_backward(struct device *device, struct op_run
                                             op_data(run, BCEB_BITS), op_data(run, BCEB_COEFFICIENT));
 }
 
-static double objective_bit_cross_entropy(struct op_run *run)
+static double objective_bit_cross_entropy(struct op_run *run, i64 begin, i64 end)
 {
     i64 n = run->columns;
     double sum = 0;
-    for (i64 j = 0; j < run->rows * n; j++) {
+    for (i64 j = begin * n; j < end * n; j++) {
         double x = op_values(run, BCEB_LOGITS)[j];
         sum +=
             op_values(run, BCEB_COEFFICIENT)[j / n] / (double)n * softplus(op_values(run, BCEB_BITS)[j] > 0 ? -x : x);

@@ -4,7 +4,7 @@
 #include <math.h>
 
 static const struct op_shape optimizer_shapes[] = {{0, 3},  {1, 1},    {1, 37},    {7, 37}, {130, 3},
-                                                   {2, 64}, {2, 5500}, {3, 90000}, {-1}};
+                                                   {2, 64}, {2, 5500}, {3, 30000}, {-1}};
 
 /* ---- adamw: copy none, f32, bf16; bit 2: no gradient; bit 3: cautious, of 10 and 11 in decay, too. A list of UPDATES,
  * the first as long as all others together, some empty, moved at different speeds ---- */
@@ -78,16 +78,25 @@ static void call_adamw(struct device *device, struct op_run *run)
     device->ops->adamw(device, &(struct updates){UPDATES, list}, op_data(run, ADAM_SUM), adamw_clip, &settings);
 }
 
+/* 1 - beta^step */
+static double missing(float beta)
+{
+    double power = 1;
+    for (i64 i = 0; i < adamw.step; i++)
+        power *= beta;
+    return 1 - power;
+}
+
 static void move_element(struct op_run *run, i64 i, double lr, double decay)
 {
     double *p = &op_values(run, ADAM_P)[i], *m = &op_values(run, ADAM_M)[i], *v = &op_values(run, ADAM_V)[i];
-    double b1 = adamw.beta1, b2 = adamw.beta2, step = (double)adamw.step;
+    double b1 = adamw.beta1, b2 = adamw.beta2;
     double g = run->variant & 4 ? 0 : op_values(run, ADAM_G)[i] * adamw_clip / (adamw_norm + 1e-6);
     *m = b1 * *m + (1 - b1) * g;
     *p *= decays_cautiously(run) && *m * *p <= 0 ? 1 : 1 - lr * decay;
     *v = b2 * *v + (1 - b2) * g * g;
     double against = run->variant & 8 && *m * g < 0 ? 0 : 1;
-    *p -= against * lr / (1 - pow(b1, step)) * *m / (sqrt(*v) / sqrt(1 - pow(b2, step)) + (double)adamw.eps);
+    *p -= against * lr / missing(adamw.beta1) * *m / (sqrt(*v) / sqrt(missing(adamw.beta2)) + (double)adamw.eps);
     if (run->variant & 3)
         op_values(run, ADAM_COPY)[i] = *p;
 }

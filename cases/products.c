@@ -40,17 +40,43 @@ static void call_matmul(struct device *device, struct op_run *run)
                         op_as_matrix(run, MUL_B), turns_b(run), run->variant & 4);
 }
 
+static double dot(const double *x, const double *y, i64 n)
+{
+    double sum = 0;
+    for (i64 i = 0; i < n; i++)
+        sum += x[i] * y[i];
+    return sum;
+}
+
+static void add_scaled(double *out, const double *x, double scale, i64 n)
+{
+    for (i64 i = 0; i < n; i++)
+        out[i] += scale * x[i];
+}
+
+/* out [n] += x [k] by w [k, n], or w [n, k] transposed. */
+static void add_row_product(double *out, const double *x, const double *w, bool turned, i64 n, i64 k)
+{
+    for (i64 j = 0; turned && j < n; j++)
+        out[j] += dot(x, w + j * k, k);
+    for (i64 l = 0; !turned && l < k; l++)
+        add_scaled(out, w + l * n, x[l], n);
+}
+
 static void reference_matmul(struct op_run *run)
 {
     i64 m = run->rows, n = run->columns, k = depth_of(run);
-    const double *a = op_values(run, MUL_A), *b = op_values(run, MUL_B);
-    for (i64 i = 0; i < m; i++)
-        for (i64 j = 0; j < n; j++) {
-            double *out = &op_values(run, MUL_OUT)[i * n + j], sum = run->variant & 4 ? *out : 0;
-            for (i64 l = 0; l < k; l++)
-                sum += a[turns_a(run) ? l * m + i : i * k + l] * b[turns_b(run) ? j * k + l : l * n + j];
-            *out = sum;
-        }
+    const double *a = op_values(run, MUL_A);
+    double *row = memory_alloc(k * 8);
+    for (i64 i = 0; i < m; i++) {
+        double *out = op_values(run, MUL_OUT) + i * n;
+        for (i64 l = 0; l < k; l++)
+            row[l] = a[turns_a(run) ? l * m + i : i * k + l];
+        for (i64 j = 0; !(run->variant & 4) && j < n; j++)
+            out[j] = 0;
+        add_row_product(out, row, op_values(run, MUL_B), turns_b(run), n, k);
+    }
+    memory_free(row);
 }
 
 /* ---- pack_weight: a product by the image of b, where the backend makes one of such ---- */
@@ -157,13 +183,12 @@ static void reference_grouped(struct op_run *run)
     i64 n = run->columns, k = depth_of(run);
     for (i64 g = 0; g < GROUPS; g++) {
         const double *w = op_values(run, GROUP_W) + slice_of(run, g) * n * k;
-        for (i64 end = group_begin(run, g + 1), r = group_begin(run, g); r < end; r++)
-            for (i64 j = 0; j < n; j++) {
-                double sum = 0;
-                for (i64 l = 0; l < k; l++)
-                    sum += op_values(run, GROUP_X)[r * k + l] * w[run->variant & 1 ? l * n + j : j * k + l];
-                op_values(run, GROUP_Y)[r * n + j] = sum;
-            }
+        for (i64 end = group_begin(run, g + 1), r = group_begin(run, g); r < end; r++) {
+            double *y = op_values(run, GROUP_Y) + r * n;
+            for (i64 j = 0; j < n; j++)
+                y[j] = 0;
+            add_row_product(y, op_values(run, GROUP_X) + r * k, w, !(run->variant & 1), n, k);
+        }
     }
 }
 
@@ -244,10 +269,7 @@ static double half_of(const struct op_run *run, i64 row, i64 group, i64 column)
     i64 k = depth_of(run);
     const double *w = op_values(run, GROUP_W) + (slice_of(run, group) * 2 * run->columns + column) * k;
     const double *x = x_row(run, GATED_ROWS, row);
-    double sum = 0;
-    for (i64 l = 0; x && l < k; l++)
-        sum += x[l] * w[l];
-    return op_round(sum, run->dtype);
+    return op_round(x ? dot(x, w, k) : 0, run->dtype);
 }
 
 static void reference_gated(struct op_run *run)
@@ -295,8 +317,8 @@ static void reference_slice(struct op_run *run, i64 group, double *dw, bool add)
         dw[i] = 0;
     for (i64 end = group_begin(run, group + 1), r = group_begin(run, group); r < end; r++) {
         const double *dy = op_values(run, GROUP_Y) + r * n, *x = x_row(run, WEIGHTS_ROWS, r);
-        for (i64 i = 0; x && i < n * k; i++)
-            dw[i] += dy[i / k] * x[i % k];
+        for (i64 j = 0; x && j < n; j++)
+            add_scaled(dw + j * k, x, dy[j], k);
     }
 }
 
@@ -366,19 +388,22 @@ static void call_narrow(struct device *device, struct op_run *run)
 /* Rows [begin, end) by part `part`. */
 static void reference_part(struct op_run *run, i64 begin, i64 end, i64 part, const struct narrow *w)
 {
-    for (i64 r = begin; r < end; r++)
-        for (i64 j = 0; j < w->rows; j++) {
-            i64 row = part * narrow_strips(w->rows) * NARROW_ROWS + j;
-            double sum = 0;
-            for (i64 l = 0; l < w->columns; l++)
-                sum += op_values(run, NARROW_X)[r * w->columns + l] * narrow_at(w, row, l);
-            op_values(run, NARROW_Y)[r * w->rows + j] = sum * op_values(run, NARROW_SCALE)[row];
-        }
+    double *weight = memory_alloc(w->columns * 8);
+    for (i64 j = 0; j < w->rows; j++) {
+        i64 row = part * narrow_strips(w->rows) * NARROW_ROWS + j;
+        for (i64 l = 0; l < w->columns; l++)
+            weight[l] = narrow_at(w, row, l);
+        for (i64 r = begin; r < end; r++)
+            op_values(run, NARROW_Y)[r * w->rows + j] =
+                dot(op_values(run, NARROW_X) + r * w->columns, weight, w->columns) * op_values(run, NARROW_SCALE)[row];
+    }
+    memory_free(weight);
 }
 
 static void reference_narrow(struct op_run *run)
 {
-    struct narrow w = narrow_of_run(run, run->operands[NARROW_CODES].image, run->operands[NARROW_FACTORS].image, NULL);
+    struct narrow w =
+        narrow_of_run(run, run->operands[NARROW_CODES].before, run->operands[NARROW_FACTORS].before, NULL);
     if (!is_grouped(run))
         reference_part(run, 0, run->rows, 0, &w);
     for (i64 g = 0; is_grouped(run) && g < GROUPS; g++)

@@ -109,11 +109,11 @@ static void call_rmsnorm_backward(struct device *device, struct op_run *run)
                                   run->variant & 2, run->variant & 4);
 }
 
-static double objective_rmsnorm(struct op_run *run)
+static double objective_rmsnorm(struct op_run *run, i64 begin, i64 end)
 {
     double sum = 0;
     i64 n = run->columns;
-    for (i64 i = 0; i < run->rows; i++) {
+    for (i64 i = begin; i < end; i++) {
         const double *x = op_values(run, BACK_X) + i * n, r = rstd_of(x, n);
         for (i64 j = 0; j < n; j++)
             sum += op_values(run, BACK_DY)[i * n + j] * x[j] * r * (run->variant & 1 ? 1 : op_values(run, BACK_W)[j]);
@@ -269,10 +269,10 @@ static void call_swiglu_backward(struct device *device, struct op_run *run)
                                  op_as_matrix(run, GLU_GATE_UP));
 }
 
-static double objective_swiglu(struct op_run *run)
+static double objective_swiglu(struct op_run *run, i64 begin, i64 end)
 {
     double sum = 0;
-    for (i64 i = 0; i < run->rows * run->columns; i++)
+    for (i64 i = begin * run->columns; i < end * run->columns; i++)
         sum += (run->variant ? op_values(run, GLU_SCALES)[i / run->columns] : 1) * op_values(run, GLU_Y)[i] *
                swiglu_at(run, i);
     return sum;
@@ -323,10 +323,10 @@ static void call_activate_backward(struct device *device, struct op_run *run)
                                    op_as_matrix(run, ACT_X), kind_of(run), run->variant & 2);
 }
 
-static double objective_activate(struct op_run *run)
+static double objective_activate(struct op_run *run, i64 begin, i64 end)
 {
     double sum = 0;
-    for (i64 i = 0; i < run->rows * run->columns; i++)
+    for (i64 i = begin * run->columns; i < end * run->columns; i++)
         sum += op_values(run, ACT_Y)[i] * activation(run, op_values(run, ACT_X)[i]);
     return sum;
 }

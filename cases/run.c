@@ -6,25 +6,45 @@
 
 enum { PATTERN = 0xa5 }; /* what gaps and outputs hold before the op runs */
 
+/* 32 bits: the end of splitmix64. Cases draw so often that the generator of training would take most of their time. */
+static inline u64 mixed(u64 a, u64 b, u64 c)
+{
+    u64 x = a * 0x9e3779b97f4a7c15u + b * 0xd1342543de82ef95u + c * 0xaf251af3b0f025b5u + 0x2545f4914f6cdd1du;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return (x ^ x >> 31) >> 32;
+}
+
+static inline double random_at(i64 a, i64 b, i64 c)
+{
+    return (double)(i64)mixed((u64)a, (u64)b, (u64)c) * 0x1p-30 - 2;
+}
+
 double op_random(i64 a, i64 b, i64 c)
 {
-    return 4 * rng_uniform((struct rng_key){17, RNG_TEST}, (u32)a, (u32)b, (u32)c, 0) - 2;
+    return random_at(a, b, c);
 }
 
 i64 op_below(i64 bound, i64 a, i64 b)
 {
-    return rng_below((struct rng_key){29, RNG_TEST}, bound, (u32)a, (u32)b, 0, 0);
+    require(bound > 0 && bound <= (i64)1 << 31, "op_below: bound %lld", (long long)bound);
+    return (i64)(mixed((u64)a, (u64)b, ~(u64)0) * (u64)bound >> 32);
+}
+
+static void fill_random(struct operand *o, i64 number)
+{
+    for (i64 i = 0; i < o->rows * o->columns; i++)
+        o->values[i] = random_at(i, number, o->rows);
 }
 
 int op_operand(struct op_run *run, const char *name, enum role role, enum dtype dtype, i64 rows, i64 columns, i64 gap)
 {
     require(run->count < OPERANDS_MAX, "%s is operand number %d", name, run->count);
     struct operand *o = &run->operands[run->count];
-    *o = (struct operand){name, dtype, role, rows, columns, columns + gap, -1, NULL, NULL, NULL};
-    o->image = memory_alloc(max_i64(operand_bytes(o), 1));
+    *o = (struct operand){name, dtype, role, rows, columns, columns + gap, -1, NULL, NULL, NULL, NULL};
     o->values = memory_alloc(max_i64(rows * columns * 8, 1));
-    for (i64 i = 0; role != OUTPUT && i < rows * columns; i++)
-        o->values[i] = op_random(i, run->count, rows);
+    if (role != OUTPUT)
+        fill_random(o, run->count);
     return run->count++;
 }
 
@@ -48,8 +68,7 @@ void op_arriving(struct op_run *run, int index, const char *name)
     struct operand *o = &run->operands[index];
     o->role = INPUT;
     o->name = name;
-    for (i64 i = 0; i < o->rows * o->columns; i++)
-        o->values[i] = op_random(i, index, o->rows);
+    fill_random(o, index);
 }
 
 int op_gradient(struct op_run *run, const char *name, enum role role, enum dtype dtype, int input)
@@ -118,56 +137,81 @@ i64 operand_bytes(const struct operand *o)
     return o->rows * o->stride * dtype_bytes(o->dtype);
 }
 
+static double element_of(const void *image, const struct operand *o, i64 row, i64 column)
+{
+    i64 i = row * o->stride + column;
+    switch (o->dtype) {
+    case DTYPE_F32:
+        return (double)((const float *)image)[i];
+    case DTYPE_BF16:
+        return (double)bf16_to_f32(((const bf16 *)image)[i]);
+    case DTYPE_F64:
+        return ((const double *)image)[i];
+    case DTYPE_I32:
+        return ((const i32 *)image)[i];
+    case DTYPE_I64:
+        return (double)((const i64 *)image)[i];
+    default:
+        return ((const u8 *)image)[i];
+    }
+}
+
 double operand_at(const struct operand *o, i64 row, i64 column)
 {
-    i64 i = row * o->stride + column;
+    return element_of(o->image, o, row, column);
+}
+
+double operand_before(const struct operand *o, i64 row, i64 column)
+{
+    return element_of(o->before, o, row, column);
+}
+
+/* Values into the row of an image, and back what it holds of them. */
+#define ROUND_ROW(type, to, from)                                                                                      \
+    for (i64 j = 0; j < o->columns; j++) {                                                                             \
+        ((type *)row)[j] = to(values[j]);                                                                              \
+        values[j] = from(((type *)row)[j]);                                                                            \
+    }
+#define AS_FLOAT(x) ((float)(x))
+#define AS_BF16(x) bf16_from_f32((float)(x))
+#define OF_BF16(x) ((double)bf16_to_f32(x))
+#define AS_DOUBLE(x) ((double)(x))
+#define AS_I32(x) ((i32)(x))
+#define AS_I64(x) ((i64)(x))
+#define AS_U8(x) ((u8)(i32)(x))
+
+static void round_row(const struct operand *o, void *row, double *values)
+{
     switch (o->dtype) {
     case DTYPE_F32:
-        return (double)((const float *)o->image)[i];
+        ROUND_ROW(float, AS_FLOAT, AS_DOUBLE)
+        break;
     case DTYPE_BF16:
-        return (double)bf16_to_f32(((const bf16 *)o->image)[i]);
+        ROUND_ROW(bf16, AS_BF16, OF_BF16)
+        break;
     case DTYPE_F64:
-        return ((const double *)o->image)[i];
+        ROUND_ROW(double, AS_DOUBLE, AS_DOUBLE)
+        break;
     case DTYPE_I32:
-        return ((const i32 *)o->image)[i];
+        ROUND_ROW(i32, AS_I32, AS_DOUBLE)
+        break;
     case DTYPE_I64:
-        return (double)((const i64 *)o->image)[i];
+        ROUND_ROW(i64, AS_I64, AS_DOUBLE)
+        break;
     default:
-        return ((const u8 *)o->image)[i];
+        ROUND_ROW(u8, AS_U8, AS_DOUBLE)
+        break;
     }
 }
 
-static void image_write(struct operand *o, i64 row, i64 column, double value)
+/* Makes the image that is put, and values what it holds. */
+static void make_before(struct operand *o)
 {
-    i64 i = row * o->stride + column;
-    switch (o->dtype) {
-    case DTYPE_F32:
-        ((float *)o->image)[i] = (float)value;
-        break;
-    case DTYPE_BF16:
-        ((bf16 *)o->image)[i] = bf16_from_f32((float)value);
-        break;
-    case DTYPE_F64:
-        ((double *)o->image)[i] = value;
-        break;
-    case DTYPE_I32:
-        ((i32 *)o->image)[i] = (i32)value;
-        break;
-    case DTYPE_I64:
-        ((i64 *)o->image)[i] = (i64)value;
-        break;
-    default:
-        ((u8 *)o->image)[i] = (u8)(i32)value;
-        break;
-    }
-}
-
-static void image_of_values(struct operand *o)
-{
-    memset(o->image, PATTERN, (size_t)operand_bytes(o));
+    i64 row_bytes = o->stride * dtype_bytes(o->dtype);
+    o->before = memory_alloc(max_i64(operand_bytes(o), 1));
+    memset(o->before, PATTERN, (size_t)operand_bytes(o));
     for (i64 i = 0; o->role != OUTPUT && i < o->rows; i++)
-        for (i64 j = 0; j < o->columns; j++)
-            image_write(o, i, j, o->values[i * o->columns + j]);
+        round_row(o, (u8 *)o->before + i * row_bytes, o->values + i * o->columns);
 }
 
 /* ---- A run ---- */
@@ -177,10 +221,8 @@ void op_open(struct op_run *run, const struct op_case *c)
     c->setup(run);
     for (int k = 0; k < run->count; k++) {
         struct operand *o = &run->operands[k];
-        image_of_values(o);
-        for (i64 i = 0; o->role != OUTPUT && i < o->rows; i++)
-            for (i64 j = 0; j < o->columns; j++)
-                o->values[i * o->columns + j] = operand_at(o, i, j);
+        make_before(o);
+        o->image = memory_alloc(max_i64(operand_bytes(o), 1));
     }
 }
 
@@ -191,10 +233,8 @@ void op_put(struct op_run *run, struct device *device)
         bool first = !o->data;
         if (first)
             o->data = device_alloc(device, max_i64(operand_bytes(o), 1));
-        if (!first && o->role == INPUT)
-            continue;
-        image_of_values(o);
-        device_put(device, o->data, o->image, operand_bytes(o));
+        if (first || o->role != INPUT)
+            device_put(device, o->data, o->before, operand_bytes(o));
     }
 }
 
@@ -204,11 +244,21 @@ void op_get(struct op_run *run, struct device *device)
         device_get(device, run->operands[k].image, run->operands[k].data, operand_bytes(&run->operands[k]));
 }
 
-void op_release(struct op_run *run, struct device *device)
+void op_leave(struct op_run *run, struct device *device)
 {
     for (int k = 0; k < run->count; k++) {
         struct operand *o = &run->operands[k];
         device_free(device, o->data, max_i64(operand_bytes(o), 1));
+        o->data = NULL;
+    }
+}
+
+void op_release(struct op_run *run, struct device *device)
+{
+    op_leave(run, device);
+    for (int k = 0; k < run->count; k++) {
+        struct operand *o = &run->operands[k];
+        memory_free(o->before);
         memory_free(o->image);
         memory_free(o->values);
     }

@@ -2,7 +2,6 @@
 #include "cases/cases.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* ---- sample: the code at which the running sum passes the draw, among what top_k and top_p leave; of the second
  * ---- SAMPLINGS variants with a logit that is NaN, some code ---- */
@@ -19,21 +18,6 @@ static const struct sampling samplings[] = {
 };
 enum { SAMPLINGS = COUNT_OF(samplings) };
 
-static void setup_sample(struct op_run *run)
-{
-    op_matrix(run, "logits", INPUT, run->rows, run->columns);
-    op_array(run, "identity", INPUT, DTYPE_I32, run->rows * 4);
-    op_array(run, "code", OUTPUT, DTYPE_I32, run->rows);
-    op_array(run, "logprob", OUTPUT, DTYPE_F32, run->rows);
-    for (i64 i = 0; i < run->rows * 4; i++)
-        op_values(run, SAMPLE_IDENTITY)[i] = (double)(i % 4 == 3 ? i / 7 : i);
-    for (i64 i = 0; i < run->rows * run->columns; i++) /* many equal ones */
-        op_values(run, SAMPLE_LOGITS)[i] = rint(op_values(run, SAMPLE_LOGITS)[i] * 8) / 4;
-    for (i64 i = 0; run->variant >= SAMPLINGS && i < run->rows; i++)
-        op_values(run, SAMPLE_LOGITS)[i * run->columns + op_below(run->columns, i, 3)] =
-            i % 2 ? (double)NAN : -(double)NAN;
-}
-
 static void call_sample(struct device *device, struct op_run *run)
 {
     device->ops->sample(device, op_data(run, SAMPLE_CODE), op_data(run, SAMPLE_LOGPROB),
@@ -41,29 +25,49 @@ static void call_sample(struct device *device, struct op_run *run)
                         &samplings[run->variant % SAMPLINGS]);
 }
 
-static const double *sorted_by;
-static int falling(const void *a, const void *b)
+/* Logits are quarters, at most LOGIT_MOST from zero. */
+enum { LOGIT_MOST = 8, QUARTERS = 2 * 4 * LOGIT_MOST + 1 };
+
+static i64 quarter_of(double logit)
 {
-    i32 x = *(const i32 *)a, y = *(const i32 *)b;
-    return sorted_by[x] != sorted_by[y] ? (sorted_by[x] < sorted_by[y] ? 1 : -1) : x - y;
+    return (i64)(4 * (LOGIT_MOST - logit));
+}
+
+/* All ids by falling logit, equal ones by id. */
+static void sort_ids(i32 *ids, const double *x, i64 n)
+{
+    i64 next[QUARTERS + 1] = {0};
+    for (i64 i = 0; i < n; i++)
+        next[quarter_of(x[i]) + 1]++;
+    for (i64 q = 0; q < QUARTERS; q++)
+        next[q + 1] += next[q];
+    for (i64 i = 0; i < n; i++)
+        ids[next[quarter_of(x[i])]++] = (i32)i;
+}
+
+/* How many of these sorted ids have `share` of what top_p asks for. */
+static i64 nucleus_of(const i32 *ids, const double *p, i64 n, const struct sampling *s, double share)
+{
+    i64 count = s->top_k > 0 ? min_i64(s->top_k, n) : n, kept = 0;
+    double mass = 0, sum = 0;
+    if (s->top_p == 1)
+        return count;
+    for (i64 i = 0; i < count; i++)
+        mass += p[ids[i]];
+    while (kept < count && (kept == 0 || sum < share * (double)s->top_p * mass))
+        sum += p[ids[kept++]];
+    return kept;
 }
 
 /* The ids to draw from, in the order of drawing; returns how many. */
-static i64 candidates(i32 *ids, const double *p, i64 n, const struct sampling *s)
+static i64 candidates(i32 *ids, const double *x, const double *p, i64 n, const struct sampling *s)
 {
-    double mass = 0, sum = 0;
-    for (i64 i = 0; i < n; i++)
-        ids[i] = (i32)i;
-    if (s->top_k == 0 && s->top_p == 1)
-        return n;
-    sorted_by = p;
-    qsort(ids, (size_t)n, sizeof *ids, falling);
-    i64 count = s->top_k > 0 ? min_i64(s->top_k, n) : n, kept = 0;
-    for (i64 i = 0; i < count; i++)
-        mass += p[ids[i]];
-    while (kept < count && (kept == 0 || sum < s->top_p * mass))
-        sum += p[ids[kept++]];
-    return kept;
+    if (s->top_k > 0 || s->top_p < 1)
+        sort_ids(ids, x, n);
+    else
+        for (i64 i = 0; i < n; i++)
+            ids[i] = (i32)i;
+    return nucleus_of(ids, p, n, s, 1);
 }
 
 static i32 draw_from(const i32 *ids, const double *p, i64 count, double u)
@@ -79,12 +83,75 @@ static i32 draw_from(const i32 *ids, const double *p, i64 count, double u)
     return ids[0];
 }
 
+/* Where rounding of sums could decide whether an id belongs to the nucleus, other logits are taken, and where it could
+ * decide which one is drawn, another draw. */
+static const double margin = 1e-5;
+
+static void part_from_edge(double *x, i64 n, const struct sampling *s)
+{
+    double *p = memory_alloc(n * 8);
+    i32 *ids = memory_alloc(n * 4);
+    for (i64 j = 0; s->top_p < 1 && j < n; j++) {
+        for (i64 i = 0; i < n; i++)
+            p[i] = exp(x[i] / (double)s->temperature);
+        sort_ids(ids, x, n);
+        if (nucleus_of(ids, p, n, s, 1 - margin) == nucleus_of(ids, p, n, s, 1 + margin))
+            break;
+        x[j] += 0.25;
+    }
+    memory_free(p);
+    memory_free(ids);
+}
+
+static void part_draw(struct op_run *run, i64 row, const struct sampling *s)
+{
+    i64 n = run->columns;
+    double *x = op_values(run, SAMPLE_LOGITS) + row * n, *id = op_values(run, SAMPLE_IDENTITY) + row * 4;
+    if (s->temperature == 0)
+        return;
+    double *p = memory_alloc(n * 8);
+    i32 *ids = memory_alloc(n * 4);
+    part_from_edge(x, n, s);
+    for (i64 i = 0; i < n; i++)
+        p[i] = exp(x[i] / (double)s->temperature);
+    i64 count = candidates(ids, x, p, n, s);
+    for (int tries = 0; tries < 100; tries++, id[1] += 1000) {
+        double u = rng_uniform(s->key, (u32)id[0], (u32)id[1], (u32)id[2], (u32)id[3]);
+        if (draw_from(ids, p, count, u - margin) == draw_from(ids, p, count, u + margin))
+            break;
+    }
+    memory_free(p);
+    memory_free(ids);
+}
+
+static void setup_logits(struct op_run *run)
+{
+    op_matrix(run, "logits", INPUT, run->rows, run->columns);
+    op_array(run, "identity", INPUT, DTYPE_I32, run->rows * 4);
+    op_array(run, "code", OUTPUT, DTYPE_I32, run->rows);
+    op_array(run, "logprob", OUTPUT, DTYPE_F32, run->rows);
+    for (i64 i = 0; i < run->rows * 4; i++)
+        op_values(run, SAMPLE_IDENTITY)[i] = (double)(i % 4 == 3 ? i / 7 : i);
+    for (i64 i = 0; i < run->rows * run->columns; i++) /* many equal ones */
+        op_values(run, SAMPLE_LOGITS)[i] = rint(op_values(run, SAMPLE_LOGITS)[i] * 8) / 4;
+}
+
+static void setup_sample(struct op_run *run)
+{
+    setup_logits(run);
+    for (i64 i = 0; i < run->rows; i++)
+        if (run->variant < SAMPLINGS)
+            part_draw(run, i, &samplings[run->variant]);
+        else
+            op_values(run, SAMPLE_LOGITS)[i * run->columns + op_below(run->columns, i, 3)] =
+                i % 2 ? (double)NAN : -(double)NAN;
+}
+
 /* Where a logit is NaN. */
 static void expect_some_code(struct op_run *run, const struct sampling *s)
 {
     for (i64 i = 0; i < run->rows; i++) {
-        double got = operand_at(&run->operands[SAMPLE_CODE], 0, i);
-        op_values(run, SAMPLE_CODE)[i] = fmin(fmax(got, 0), (double)(run->columns - 1));
+        op_values(run, SAMPLE_CODE)[i] = (double)NAN; /* any */
         op_values(run, SAMPLE_LOGPROB)[i] = s->temperature == 0 ? 0 : (double)NAN;
     }
 }
@@ -104,7 +171,7 @@ static void reference_sample(struct op_run *run)
         double u = rng_uniform(s->key, (u32)id[0], (u32)id[1], (u32)id[2], (u32)id[3]), sum = 0;
         for (i64 j = 0; j < n; j++)
             sum += p[j] = exp(x[j] / t);
-        i64 count = candidates(ids, p, n, greedy ? &(struct sampling){.top_k = 1, .top_p = 1} : s);
+        i64 count = candidates(ids, x, p, n, greedy ? &(struct sampling){.top_k = 1, .top_p = 1} : s);
         i32 code = draw_from(ids, p, count, u);
         op_values(run, SAMPLE_CODE)[i] = code;
         op_values(run, SAMPLE_LOGPROB)[i] = greedy ? 0 : log(p[code] / sum);
@@ -115,28 +182,6 @@ static void reference_sample(struct op_run *run)
 
 /* ---- probabilities: what sample draws from ---- */
 enum { PROBABILITIES_OUT = 1 };
-
-static i64 nucleus(const double *x, i64 n, const struct sampling *s, double share)
-{
-    struct sampling near = *s;
-    double *p = memory_alloc(n * 8);
-    i32 *ids = memory_alloc(n * 4);
-    near.top_p *= (float)share;
-    for (i64 j = 0; j < n; j++)
-        p[j] = exp(x[j] / (double)s->temperature);
-    i64 count = candidates(ids, p, n, &near);
-    memory_free(p);
-    memory_free(ids);
-    return count;
-}
-
-/* Where rounding of sums could decide whether an id belongs to the nucleus, other logits are taken. */
-static void part_from_edge(double *x, i64 n, const struct sampling *s)
-{
-    const double margin = 1e-5;
-    for (i64 j = 0; s->top_p < 1 && j < n && nucleus(x, n, s, 1 - margin) != nucleus(x, n, s, 1 + margin); j++)
-        x[j] += 0.25;
-}
 
 static void setup_probabilities(struct op_run *run)
 {
@@ -163,11 +208,12 @@ static void reference_probabilities(struct op_run *run)
     i32 *ids = memory_alloc(n * 4);
     for (i64 i = 0; i < run->rows; i++) {
         double *out = op_values(run, PROBABILITIES_OUT) + i * n, sum = 0;
+        const double *x = op_values(run, SAMPLE_LOGITS) + i * n;
         for (i64 j = 0; j < n; j++) {
-            p[j] = exp(op_values(run, SAMPLE_LOGITS)[i * n + j] / t);
+            p[j] = exp(x[j] / t);
             out[j] = 0;
         }
-        i64 count = candidates(ids, p, n, greedy ? &(struct sampling){.top_k = 1, .top_p = 1} : s);
+        i64 count = candidates(ids, x, p, n, greedy ? &(struct sampling){.top_k = 1, .top_p = 1} : s);
         for (i64 j = 0; j < count; j++)
             sum += p[ids[j]];
         for (i64 j = 0; j < count; j++)
@@ -246,7 +292,7 @@ static const struct sampling bit_samplings[] = {{.temperature = 0.75f, .top_p = 
 
 static void setup_sample_bits(struct op_run *run)
 {
-    setup_sample(run);
+    setup_logits(run);
     run->operands[SAMPLE_CODE].role = INPUT;
     op_array(run, "bits", OUTPUT, DTYPE_U8, run->rows * run->columns);
 }

@@ -94,14 +94,26 @@ static i64 frames_of(const struct op_run *run)
     return samples_of(run) / hop_of(run) + 1;
 }
 
-static double window_at(const struct op_run *run, i64 j)
+/* Of i turns of `depth`, made once for a depth: they are asked for millions of times. */
+enum { TURNS_MOST = 512 };
+static struct {
+    i64 depth;
+    double cosine[TURNS_MOST], sine[TURNS_MOST];
+} turns;
+
+static void make_turns(i64 depth)
 {
-    return 0.5 - 0.5 * cos(2 * acos(-1) * (double)j / (double)run->depth);
+    require(depth <= TURNS_MOST, "%lld turns", (long long)depth);
+    for (i64 i = 0; i < depth && turns.depth != depth; i++) {
+        turns.cosine[i] = cos(2 * acos(-1) * (double)i / (double)depth);
+        turns.sine[i] = sin(2 * acos(-1) * (double)i / (double)depth);
+    }
+    turns.depth = depth;
 }
 
-static double turn_at(const struct op_run *run, i64 j, i64 k)
+static double window_at(i64 j)
 {
-    return 2 * acos(-1) * (double)(j * k % run->depth) / (double)run->depth;
+    return 0.5 - 0.5 * turns.cosine[j];
 }
 
 /* Where sample j of frame f lies in the signal, which is reflected at its ends. */
@@ -111,14 +123,13 @@ static i64 sample_of(const struct op_run *run, i64 f, i64 j)
     return at < 0 ? -at : at >= n ? 2 * (n - 1) - at : at;
 }
 
-/* Bin k of frame f of a signal. */
-static void bin_of(double *re, double *im, const struct op_run *run, const double *x, i64 f, i64 k)
+/* Bin k of a frame. */
+static void bin_of(double *re, double *im, const double *frame, i64 depth, i64 k)
 {
     *re = *im = 0;
-    for (i64 j = 0; j < run->depth; j++) {
-        double value = window_at(run, j) * x[sample_of(run, f, j)];
-        *re += value * cos(turn_at(run, j, k));
-        *im -= value * sin(turn_at(run, j, k));
+    for (i64 j = 0; j < depth; j++) {
+        *re += frame[j] * turns.cosine[j * k % depth];
+        *im -= frame[j] * turns.sine[j * k % depth];
     }
 }
 
@@ -137,13 +148,19 @@ static void call_stft(struct device *device, struct op_run *run)
 static void reference_stft(struct op_run *run)
 {
     i64 bins = bins_of(run), frames = frames_of(run);
-    for (i64 i = 0; i < run->rows * frames * bins; i++) {
-        i64 row = i / bins, k = i % bins;
+    double frame[TURNS_MOST];
+    make_turns(run->depth);
+    for (i64 row = 0; row < run->rows * frames; row++) {
+        const double *x = op_values(run, STFT_X) + row / frames * samples_of(run);
         double re, im, *out = op_values(run, STFT_SPECTRUM) + row * run->operands[STFT_SPECTRUM].columns;
-        bin_of(&re, &im, run, op_values(run, STFT_X) + row / frames * samples_of(run), row % frames, k);
-        out[k] = run->variant & 2 ? hypot(re, im) : re;
-        if (!(run->variant & 2))
-            out[bins + k] = im;
+        for (i64 j = 0; j < run->depth; j++)
+            frame[j] = window_at(j) * x[sample_of(run, row % frames, j)];
+        for (i64 k = 0; k < bins; k++) {
+            bin_of(&re, &im, frame, run->depth, k);
+            out[k] = run->variant & 2 ? hypot(re, im) : re;
+            if (!(run->variant & 2))
+                out[bins + k] = im;
+        }
     }
 }
 
@@ -163,15 +180,15 @@ static void call_stft_backward(struct device *device, struct op_run *run)
 /* What each bin is of each sample, the other way round. */
 static void reference_stft_backward(struct op_run *run)
 {
-    i64 bins = bins_of(run), frames = frames_of(run);
-    for (i64 i = 0; i < run->rows * frames * run->depth; i++) {
-        i64 row = i / run->depth, j = i % run->depth;
+    i64 bins = bins_of(run), frames = frames_of(run), depth = run->depth;
+    make_turns(depth);
+    for (i64 i = 0; i < run->rows * frames * depth; i++) {
+        i64 row = i / depth, j = i % depth;
         const double *d = op_values(run, STFT_SPECTRUM) + row * 2 * bins;
         double sum = 0;
         for (i64 k = 0; k < bins; k++)
-            sum += d[k] * cos(turn_at(run, j, k)) - d[bins + k] * sin(turn_at(run, j, k));
-        op_values(run, STFT_DX)[row / frames * samples_of(run) + sample_of(run, row % frames, j)] +=
-            window_at(run, j) * sum;
+            sum += d[k] * turns.cosine[j * k % depth] - d[bins + k] * turns.sine[j * k % depth];
+        op_values(run, STFT_DX)[row / frames * samples_of(run) + sample_of(run, row % frames, j)] += window_at(j) * sum;
     }
 }
 
@@ -189,16 +206,16 @@ static void call_stft_inverse(struct device *device, struct op_run *run)
 }
 
 /* Sample j of the real signal with this spectrum: all bins but the first and the last stand for two. */
-static double inverse_at(const struct op_run *run, const double *spectrum, i64 j)
+static double inverse_at(const double *spectrum, i64 depth, i64 j)
 {
-    i64 bins = bins_of(run);
+    i64 bins = depth / 2 + 1;
     double sum = 0;
     for (i64 k = 0; k < bins; k++) {
         bool once = k == 0 || k == bins - 1;
-        double part = spectrum[k] * cos(turn_at(run, j, k)) - spectrum[bins + k] * sin(turn_at(run, j, k));
-        sum += once ? spectrum[k] * cos(turn_at(run, j, k)) : 2 * part;
+        double re = spectrum[k] * turns.cosine[j * k % depth], im = spectrum[bins + k] * turns.sine[j * k % depth];
+        sum += once ? re : 2 * (re - im);
     }
-    return sum / (double)run->depth;
+    return sum / (double)depth;
 }
 
 /* Frames windowed again, added, and divided by the sum of the squared windows; 0 where no window reaches. */
@@ -206,14 +223,15 @@ static void reference_stft_inverse(struct op_run *run)
 {
     i64 n = samples_of(run), half = run->depth / 2;
     double *squares = memory_alloc(run->rows * n * 8), *x = op_values(run, STFT_DX);
+    make_turns(run->depth);
     for (i64 row = 0; row < run->rows * frames_of(run); row++)
         for (i64 j = 0; j < run->depth; j++) {
             i64 signal = row / frames_of(run), at = row % frames_of(run) * hop_of(run) + j - half;
-            double w = window_at(run, j);
+            double w = window_at(j);
             if (at < 0 || at >= n)
                 continue;
             squares[signal * n + at] += w * w;
-            x[signal * n + at] += w * inverse_at(run, op_values(run, STFT_SPECTRUM) + row * 2 * bins_of(run), j);
+            x[signal * n + at] += w * inverse_at(op_values(run, STFT_SPECTRUM) + row * 2 * bins_of(run), run->depth, j);
         }
     for (i64 i = 0; i < run->rows * n; i++)
         x[i] = squares[i] > 1e-8 ? x[i] / squares[i] : 0;

@@ -1,7 +1,7 @@
 /* The CUDA backend: the cases of its ops on the GPU, by both kernels where there are two. Built twice: for the emulated
  * GPU (tests/emulator), always, and for a real one where there is a toolkit; without a GPU the tests are skipped and
- * say why. With the argument `few`, on the shapes of a slow device; with `hopper` behind it, only ops that have a
- * kernel for Hopper, and that one; with `others`, all ops by the other kernels. */
+ * say why. Arguments, in any order: `few`, on the shapes of a slow device; `hopper`, only ops that have a kernel for
+ * Hopper, and that one; `others`, all ops by the other kernels; `op NAME`, that one alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +12,7 @@
 
 #include "cases/cases.h"
 #include "kernels/cuda/device.h"
+#include "tests/tier.h"
 
 static struct device gpu;
 static bool has_gpu;
@@ -130,6 +131,14 @@ static bool is_listed(const char *name)
     return false;
 }
 
+static bool is_given(char **arguments, const char *name)
+{
+    while (*++arguments)
+        if (strcmp(*arguments, name) == 0)
+            return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest TESTS[] = {
@@ -142,18 +151,20 @@ int main(int argc, char **argv)
     static const struct CMUnitTest OTHER_TESTS[] = {cmocka_unit_test(ops_are_plain_loops_on_the_gpu)};
     static const struct CMUnitTest ONE_OP_TESTS[] = {cmocka_unit_test(ops_are_plain_loops_on_the_gpu),
                                                      cmocka_unit_test(kernels_beside_those_for_hopper_are_too)};
-    for (const char *const *names = CUDA_OPS; argc == 2 && strcmp(argv[1], "names") == 0 && *names; names++)
+    bool hopper_alone = is_given(argv, "hopper"), others = is_given(argv, "others");
+    for (const char *const *names = CUDA_OPS; is_given(argv, "names") && *names; names++)
         puts(*names);
-    if (argc == 2 && strcmp(argv[1], "names") == 0)
+    if (is_given(argv, "names"))
         return 0;
-    wanted = argc == 3 && strcmp(argv[1], "op") == 0 ? argv[2] : NULL;
+    for (int i = 1; i + 1 < argc; i++)
+        wanted = strcmp(argv[i], "op") == 0 ? argv[i + 1] : wanted;
     if (wanted && !is_listed(wanted)) {
         print_error("%s: no op of that name; `names` prints them\n", wanted);
         return 2;
     }
-    bool hopper_alone = argc > 2 && strcmp(argv[2], "hopper") == 0, others = argc > 2 && strcmp(argv[2], "others") == 0;
     scope.bf16 = hopper_alone;
-    scope.few = argc > 1 && strcmp(argv[1], "few") == 0;
+    scope.few = is_given(argv, "few");
+    scope.sparse = scope.few && !is_nightly();
     has_gpu = device_open_cuda(&gpu, 0) == 0;
     if (!has_gpu)
         print_message("skipped: %s\n", error_text());

@@ -2,7 +2,10 @@
  * name; norms, rope and swiglu against torch. */
 #include "cases/cases.h"
 #include "tests/golden.h"
+#include "tests/sanitized.h"
+#include "tests/tier.h"
 
+enum { LEVELS = 3 };
 #define NAME(name, arguments, names) #name,
 static const char *const op_names[] = {WEFT_OPS(NAME)};
 
@@ -31,22 +34,7 @@ static void every_op_has_a_case(void **state)
     assert_int_equal(count, COUNT_OF(op_names));
 }
 
-static void check_all(struct device *device, const struct check_scope *scope)
-{
-    const struct op_case *c;
-    for (i64 i = 0; (c = case_at(i)) != NULL; i++)
-        if (is_wanted(c) && case_check(c, device, scope) != 0)
-            fail_msg("%s: %s", device_name(device), error_text());
-    device_close(device);
-}
-
-static void on_the_cpu_they_are_plain_loops(void **state)
-{
-    struct device device;
-    (void)state;
-    device_open_cpu(&device);
-    check_all(&device, &(struct check_scope){.workers = true});
-}
+/* ---- All devices against the same references ---- */
 
 static bool is_same(const struct kernels *a, const struct kernels *b, const char *op)
 {
@@ -57,43 +45,50 @@ static bool is_same(const struct kernels *a, const struct kernels *b, const char
     return false;
 }
 
-/* Those kernels that the level has to itself. */
-static void check_level(const char *level, const struct kernels *fastest)
+/* Of a slow device and of the meta backend: the few shapes. A fast one is tried from 1, 2 and 4 workers. */
+static const struct check_scope few = {.few = true};
+
+static void check_case(const struct op_case *c, struct device *cpu, struct device *levels, struct device *guarded,
+                       struct device *meta)
 {
-    struct device device;
+    struct check checks[3 + LEVELS];
+    i64 count = 0;
+    struct check_scope scope = {.workers = true, .few = is_sanitized(), .in_turn = !is_nightly()};
+    checks[count++] = (struct check){cpu, scope};
+    checks[count++] = (struct check){guarded, few};
+    checks[count++] = (struct check){meta, few};
+    for (i64 i = 0; i < LEVELS; i++) /* those kernels that the level has to itself */
+        if (levels[i].ops && !is_same(levels[i].ops, cpu->ops, c->name))
+            checks[count++] = (struct check){&levels[i], few};
+    if (case_check_each(c, checks, count) != 0)
+        fail_msg("%s", error_text());
+}
+
+/* On the CPU; behind the wall, where what an op is handed is device memory, as far as it says; at each level below the
+ * CPU's; and what the meta backend counts. */
+static void on_each_device_they_are_plain_loops(void **state)
+{
+    static const char *const names[LEVELS] = {"v3", "v4", "pairs"};
+    struct device cpu, guarded, meta, levels[LEVELS] = {{0}};
     const struct op_case *c;
-    setenv("WEFT_CPU", level, 1);
-    device_open_cpu(&device);
+    (void)state;
+    device_open_cpu(&cpu);
+    device_open_guarded(&guarded);
+    device_open_meta(&meta);
+    for (i64 i = 0; !getenv("WEFT_CPU") && i < LEVELS; i++) {
+        setenv("WEFT_CPU", names[i], 1);
+        device_open_cpu(&levels[i]);
+        unsetenv("WEFT_CPU");
+    }
     for (i64 i = 0; (c = case_at(i)) != NULL; i++)
-        if (is_wanted(c) && !is_same(device.ops, fastest, c->name) &&
-            case_check(c, &device, &(struct check_scope){.few = true}) != 0)
-            fail_msg("%s: %s", device_name(&device), error_text());
-    device_close(&device);
-    unsetenv("WEFT_CPU");
-}
-
-static void at_each_level_they_are_plain_loops(void **state)
-{
-    struct device device;
-    const struct kernels *fastest;
-    (void)state;
-    if (getenv("WEFT_CPU"))
-        skip();
-    device_open_cpu(&device);
-    fastest = device.ops;
-    device_close(&device);
-    check_level("v3", fastest);
-    check_level("v4", fastest);
-    check_level("pairs", fastest);
-}
-
-/* What an op is handed is device memory, as far as it says. */
-static void behind_the_wall_they_are_plain_loops(void **state)
-{
-    struct device device;
-    (void)state;
-    device_open_guarded(&device);
-    check_all(&device, &(struct check_scope){.few = true});
+        if (is_wanted(c))
+            check_case(c, &cpu, levels, &guarded, &meta);
+    for (i64 i = 0; i < LEVELS; i++)
+        if (levels[i].ops)
+            device_close(&levels[i]);
+    device_close(&meta);
+    device_close(&guarded);
+    device_close(&cpu);
 }
 
 /* ---- The check itself: an op that is wrong in one place ---- */
@@ -144,46 +139,13 @@ static void what_is_wrong_is_found(void **state)
     device.ops = &broken;
     for (i64 i = 0; i < COUNT_OF(wrong); i++) {
         broken.add = wrong[i].add;
-        assert_int_equal(case_check(case_find("add"), &device, &(struct check_scope){.few = true}), -1);
+        assert_int_equal(case_check(case_find("add"), &device, &few), -1);
         if (!strstr(error_text(), wrong[i].message))
             fail_msg("expected \"%s\" in: %s", wrong[i].message, error_text());
     }
     device_close(&device);
 }
 
-/* ---- The meta backend ---- */
-static bool has_elements(const struct op_run *run)
-{
-    for (int k = 0; k < run->count; k++)
-        if (run->operands[k].rows * run->operands[k].columns == 0)
-            return false;
-    return run->rows > 0;
-}
-
-static int count_run(const struct op_case *c, struct op_run *run, void *context)
-{
-    struct device *meta = context;
-    meta->cost = (struct cost){0};
-    op_open(run, c);
-    op_put(run, meta);
-    c->call(meta, run);
-    bool costs = meta->cost.bytes > 0 && (meta->cost.flops > 0) == c->multiplies;
-    bool right = meta->cost.calls > 0 && (costs || !has_elements(run));
-    op_release(run, meta);
-    return right ? 0 : error_set("%s counts %g flops, %g bytes", c->name, meta->cost.flops, meta->cost.bytes);
-}
-
-static void meta_counts_them(void **state)
-{
-    struct device meta;
-    const struct op_case *c;
-    (void)state;
-    device_open_meta(&meta);
-    for (i64 i = 0; (c = case_at(i)) != NULL; i++)
-        if (is_wanted(c) && case_each(c, true, count_run, &meta) != 0)
-            fail_msg("meta: %s", error_text());
-    device_close(&meta);
-}
 /* ---- Golden files ---- */
 static void check_golden_rmsnorm(struct golden *g)
 {
@@ -277,11 +239,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_has_a_case),
-        cmocka_unit_test(on_the_cpu_they_are_plain_loops),
-        cmocka_unit_test(at_each_level_they_are_plain_loops),
-        cmocka_unit_test(behind_the_wall_they_are_plain_loops),
+        cmocka_unit_test(on_each_device_they_are_plain_loops),
         cmocka_unit_test(what_is_wrong_is_found),
-        cmocka_unit_test(meta_counts_them),
         cmocka_unit_test(rmsnorm_is_that_of_torch),
         cmocka_unit_test(rope_is_exact_and_near_that_of_transformers),
         cmocka_unit_test(swiglu_is_that_of_torch),
