@@ -121,6 +121,7 @@ static void resume(fiber *f)
 }
 
 static fiber *next_to_run();
+static int warp_end; /* of the warp that runs: its end in `order` */
 
 /* To the next thread that can go on, or else to the loop that runs the block. */
 static void leave()
@@ -184,7 +185,7 @@ static void run_fiber()
     for (;;) {
         do
             run_thread();
-        while (begun < thread_count TSAN(&&false));
+        while (begun < (mode.order == ORDER_MIXED ? thread_count : warp_end) TSAN(&&false));
         TSAN(if (false)) idle[idle_count++] = current;
         leave();
     }
@@ -277,36 +278,63 @@ static bool any_ready()
     return false;
 }
 
-/* Every thread that can go on does so once; in mixed order as many, by dice. A thread that waits hands over to the next
- * one itself. */
-static int round_at; /* how many of the round were looked at */
-static bool round_any;
+/* A round: in mixed order as many threads go on as there are, by dice. Otherwise each warp goes on until all its
+ * threads wait for others, then the next one does: so of two warps that race one is first in order `up`, the other in
+ * `down`, and the stacks of one warp stay in the cache. A thread that waits hands over to the next one itself. */
+static int round_at; /* where the round is in `order` */
+static int warp_first;
+static bool warp_any, round_any;
 
-static fiber *next_to_run()
+static void enter_warp(int first)
 {
-    bool mixed = mode.order == ORDER_MIXED;
+    int before = mode.order == ORDER_DOWN ? thread_count % WARP : 0; /* the last one, which may have fewer threads */
+    warp_first = round_at = first;
+    warp_end = std::min(first < before ? before : first + WARP, thread_count);
+    warp_any = false;
+}
+
+static fiber *next_by_dice()
+{
     if (begun < thread_count)
         return next_fiber();
-    while (round_at < thread_count) {
-        int i = round_at++;
-        if (mixed && dice() % 16 == 0)
+    while (round_at++ < thread_count) {
+        if (dice() % 16 == 0)
             poll();
-        int number = order[mixed ? (int)(dice() % (unsigned)thread_count) : i];
-        if (states[number] == READY) {
-            round_any = true;
+        int number = order[dice() % (unsigned)thread_count];
+        if (states[number] == READY)
             return progresses[number].on;
-        }
     }
     return nullptr;
 }
 
+static fiber *next_of_warps()
+{
+    for (;; enter_warp(warp_any ? warp_first : warp_end)) {
+        if (begun < warp_end)
+            return next_fiber();
+        while (round_at < warp_end) {
+            int number = order[round_at++];
+            if (states[number] == READY) {
+                warp_any = true;
+                return progresses[number].on;
+            }
+        }
+        if (!warp_any && warp_end == thread_count)
+            return nullptr;
+    }
+}
+
+static fiber *next_to_run()
+{
+    fiber *next = mode.order == ORDER_MIXED ? next_by_dice() : next_of_warps();
+    round_any |= next != nullptr;
+    return next;
+}
+
 static bool run_round()
 {
-    round_at = thread_count; /* those that have not begun come first */
-    round_any = begun < thread_count;
-    while (begun < thread_count)
-        resume(next_fiber());
-    round_at = 0;
+    enter_warp(0);
+    round_any = false;
     for (fiber *next; (next = next_to_run());)
         resume(next);
     return round_any || any_ready();
