@@ -34,23 +34,13 @@ struct begun { /* how answers begin, and whether by a shape that is drawn; every
     bool chooses, guided;
 };
 
-/* More requests than seats, so that a shape comes again after others did; every day the least of them. */
-static i64 request_count(void)
-{
-    return is_nightly() ? REQUESTS : 2;
-}
-
-static i64 answer_count(void)
-{
-    return request_count() * COPIES;
-}
-
 /* Prompts and answers of different lengths: places fall free at different steps. */
 static void fill_requests(struct generate_request *requests, struct part *parts, const struct begun *b)
 {
     static const i32 prompt[REQUESTS + 3] = {3, 7, 11, 20, 2, 31, 9, 15}, choices[1] = {TOY_IMAGE};
     bool media = b && (b->opening_count || b->chooses);
-    i64 most = is_nightly() ? 9 : 6;
+    bool is_sound = media && b->opening[0] == TOY_BOA;
+    i64 most = is_nightly() ? 9 : 5, most_of_media = is_sound && !is_nightly() ? 8 : 30;
     for (i64 i = 0; i < REQUESTS; i++) {
         parts[i] = (struct part){.kind = STREAM_TEXT, .ids = prompt + i, .count = 2 + i % 2};
         requests[i] = (struct generate_request){.parts = &parts[i],
@@ -63,10 +53,18 @@ static void fill_requests(struct generate_request *requests, struct part *parts,
                                                 .guidance = 2,
                                                 .media_only = media,
                                                 .stop = {-1, -1, -1, -1},
-                                                .most = media ? 30 : most - i % 3,
+                                                .most = media ? most_of_media : most - i % 3,
                                                 .copies = COPIES,
                                                 .identity = (u32)i};
     }
+}
+
+/* Every day as few layers as hold what is tested: a step's experts take longer than all the rest of it. */
+static struct model_config config_of(unsigned parts, bool media)
+{
+    if (is_nightly())
+        return toy_config(3, parts);
+    return media ? toy_config(1, parts | TOY_DENSE) : toy_config(parts & TOY_DENSE ? 2 : 1, parts);
 }
 
 static void draw(struct drawn *out, struct model *model, struct decoder_options o, const char *graphs,
@@ -81,7 +79,7 @@ static void draw(struct drawn *out, struct model *model, struct decoder_options 
     struct emu_counts before = emu_counts;
     setenv("WEFT_GRAPHS", graphs, 1);
     memset(out, 0, sizeof *out);
-    assert_int_equal(generate(out->answers, &o, requests, request_count(), 2, NULL), 0);
+    assert_int_equal(generate(out->answers, &o, requests, REQUESTS, 2, NULL), 0);
     unsetenv("WEFT_GRAPHS");
     out->launches = emu_counts.launches - before.launches;
     out->graphs = emu_counts.graphs - before.graphs;
@@ -113,7 +111,7 @@ static void check_draws(unsigned parts, struct decoder_options o, const struct b
 {
     static struct drawn plain, graphs, update;
     struct model model;
-    const struct model_config config = toy_config(3, parts);
+    const struct model_config config = config_of(parts, b != NULL);
     toy_open(&model, &gpu, &config, false);
     o.model = &model;
     i64 width = o.keep_routes ? config.layers * config.topk : 0;
@@ -125,7 +123,7 @@ static void check_draws(unsigned parts, struct decoder_options o, const struct b
     assert_int_equal(update.changed, 0);
     print_message("%ld launches, %ld with graphs, %ld of them graphs\n", plain.launches, graphs.launches,
                   graphs.graphs);
-    for (i64 i = 0; i < answer_count(); i++) {
+    for (i64 i = 0; i < ANSWERS; i++) {
         check_equal(&plain.answers[i], &graphs.answers[i], &config, width);
         check_equal(&plain.answers[i], &update.answers[i], &config, width);
         answer_release(&plain.answers[i]);
@@ -195,7 +193,7 @@ static void draw_rounds(struct answer *answers, struct model *model, const char 
     for (int round = 0; round < 3; round++) {
         d.options.sampling.key.seed = (u64)(1 + round / 2);
         d.options.sampling.temperature = round ? 1 : 2;
-        decoder_begin(&d, answers + round * answer_count(), requests, request_count());
+        decoder_begin(&d, answers + round * ANSWERS, requests, REQUESTS);
         while (decoder_step(&d))
             ;
     }
@@ -209,13 +207,13 @@ static void rounds_of_a_decoder_draw_with_their_own_keys(void **state)
     enum { ROUNDS = 3 };
     static struct answer plain[ROUNDS * ANSWERS], graphs[ROUNDS * ANSWERS], update[ROUNDS * ANSWERS];
     struct model model;
-    const struct model_config config = toy_config(2, TOY_TIED);
+    const struct model_config config = is_nightly() ? toy_config(2, TOY_TIED) : config_of(TOY_TIED, true);
     toy_open(&model, &gpu, &config, false);
     draw_rounds(plain, &model, "0");
     draw_rounds(graphs, &model, "1");
     long before = emu_counts.changed_nodes;
     draw_rounds(update, &model, "update");
-    for (i64 i = 0; i < ROUNDS * answer_count(); i++) {
+    for (i64 i = 0; i < ROUNDS * ANSWERS; i++) {
         check_equal(&plain[i], &graphs[i], &config, 0);
         check_equal(&plain[i], &update[i], &config, 0);
         answer_release(&plain[i]);
@@ -375,7 +373,7 @@ static void answers_are_the_same_where_recordings_fail(void **state)
 {
     static struct drawn plain, graphs;
     struct model model;
-    const struct model_config config = toy_config(3, TOY_TIED | TOY_SHARED | TOY_DENSE);
+    const struct model_config config = config_of(TOY_TIED | TOY_SHARED | TOY_DENSE, true);
     struct decoder_options o = options_of(&vocabulary_of_text);
     (void)state;
     toy_open(&model, &gpu, &config, false);
@@ -386,12 +384,12 @@ static void answers_are_the_same_where_recordings_fail(void **state)
         emu_fail_next(refusals[i].function);
         draw(&graphs, &model, o, "1", NULL);
         assert_true(graphs.graphs > 0); /* other shapes are recorded */
-        for (i64 a = 0; a < answer_count(); a++) {
+        for (i64 a = 0; a < ANSWERS; a++) {
             check_equal(&plain.answers[a], &graphs.answers[a], &config, 0);
             answer_release(&graphs.answers[a]);
         }
     }
-    for (i64 a = 0; a < answer_count(); a++)
+    for (i64 a = 0; a < ANSWERS; a++)
         answer_release(&plain.answers[a]);
     model_close(&model);
 }
