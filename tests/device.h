@@ -5,11 +5,14 @@
 #include "kernels/cuda/device.h"
 #include "tensor/weights.h"
 
+#include <stdlib.h>
+
 /* The device of a test: the CPU, or, compiled once more with WEFT_ON_GPU, the GPU that the program is linked with, an
  * emulated one (CMakeLists.txt: ..._emulated). */
 static inline __attribute__((unused)) void test_device_open(struct device *device)
 {
 #ifdef WEFT_ON_GPU
+    setenv("WEFT_THREADS", "1", 0); /* products of an emulated one are so small that waking a thread takes longer */
     require(device_open_cuda(device, 0) == 0, "%s", error_text());
 #else
     device_open_cpu(device);

@@ -6,12 +6,13 @@
 #include <cmocka.h>
 #include <cuda_runtime.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "kernels/cuda/device.h"
 #include "model/generate.h"
 #include "tests/toy_train.h"
 
-enum { WARM = 2, STEPS = 5, MICRO_BATCHES = 3 };
+enum { WARM = 2, STEPS = 4, MICRO_BATCHES = 2, LAYERS = 2 };
 
 static struct device gpu;
 
@@ -35,7 +36,7 @@ static void training_step_waits_for_its_result_alone(void **state)
     (void)state;
     struct arena arena;
     struct toy_run run;
-    const struct model_config config = toy_config(4, TOY_ALL);
+    const struct model_config config = toy_config(LAYERS, TOY_ALL);
     arena_open(&arena, 64 << 20);
     toy_run_open(&run, &gpu, &config, MICRO_BATCHES);
     run.trainer.lr = (struct lr_schedule){.peak = 1e-3, .total = STEPS};
@@ -65,7 +66,7 @@ static struct emu_counts train_in_fp8(double losses[FP8_STEPS], struct device *d
     struct arena arena;
     struct toy_run run;
     struct emu_counts asked;
-    const struct model_config config = toy_config(3, TOY_ALL);
+    const struct model_config config = toy_config(LAYERS, TOY_ALL);
     arena_open(&arena, 64 << 20);
     toy_run_open(&run, device, &config, MICRO_BATCHES);
     weights_fp8(&run.model.weights);
@@ -119,7 +120,7 @@ static void check_decode_steps(unsigned parts, const struct vocabulary *vocabula
     struct submodel sub;
     struct decoder d;
     struct answer answer = {0};
-    const struct model_config config = toy_config(4, parts);
+    const struct model_config config = toy_config(LAYERS, parts);
     const i32 prompt[5] = {3, 7, 11, 2, 9};
     struct part part = {.kind = STREAM_TEXT, .ids = prompt, .count = 5};
     toy_open(&model, &gpu, &config, false);
@@ -256,6 +257,7 @@ int main(void)
         cmocka_unit_test(an_update_is_one_launch),
         cmocka_unit_test(puts_wait_where_the_ring_is_full),
     };
+    setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread takes longer */
     if (device_open_cuda(&gpu, 0))
         panic("%s", error_text());
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -142,12 +142,10 @@ static void rows_without_room_end_all_ranks_with_one_message(void **state)
 {
     struct text said = {0};
     (void)state;
-    setenv("WEFT_WAIT_S", "20", 1);
     check_small_parts(&said, run_over_tcp(&said, 2, "small-parts"));
     check_small_parts(&said, run_over_tcp(&said, 4, "small-parts"));
     if (!ranks_missing())
         check_small_parts(&said, ranks_run(&said, 2, "small-parts"));
-    unsetenv("WEFT_WAIT_S");
 }
 
 int main(int count, char **arguments)

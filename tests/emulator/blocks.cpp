@@ -52,7 +52,6 @@ TSAN(static void *tsan_main; static char grid_began, grid_ended;)
 
 /* ---- The running block ---- */
 struct progress { /* of a thread */
-    enum state state;
     fiber *on;
     const char *where; /* it waits */
     bool (*ready)(void *);
@@ -60,25 +59,30 @@ struct progress { /* of a thread */
 };
 struct barrier_state {
     int arrived, count;
-    bool any, all;
+    bool any, all = true;
     int sum, results[3];
     const char *file;
     int line;
     int waiting[MOST_THREADS], waiting_count;
     TSAN(unsigned generation;)
 };
-struct group { /* lanes of one warp, or threads of one warpgroup, that meet */
+template <int PLACES> struct group { /* lanes of one warp, or threads of one warpgroup, that meet */
     unsigned mask;
     const char *what;
     int arrived;
-    void *operands[WARPGROUP];
-    int threads[WARPGROUP];
+    void *operands[PLACES];
+};
+struct warp {
+    int meeting; /* groups that somebody has come to */
+    group<WARP> groups[GROUPS];
 };
 static thread threads[MOST_THREADS];
+static enum state states[MOST_THREADS]; /* apart from the rest, as all are looked at again and again */
 static progress progresses[MOST_THREADS];
-static int order[MOST_THREADS], begun, ended;
+static int order[MOST_THREADS], begun, ended, polling;
 static bool waited[MOST_THREADS], any_waited; /* for the grids before */
 static barrier_state barriers[BARRIERS];
+static int begun_barriers; /* where somebody has arrived */
 #ifdef EMULATOR_TSAN
 enum { BLOCK_SETS = 2 }; /* blocks take turns with what orders their threads */
 static int blocks_run;
@@ -94,7 +98,8 @@ static auto &block_syncs()
     return syncs[blocks_run % BLOCK_SETS];
 }
 #endif
-static group groups[MOST_THREADS / WARP][GROUPS], warpgroups[MOST_THREADS / WARPGROUP];
+static warp warps[MOST_THREADS / WARP];
+static group<WARPGROUP> warpgroups[MOST_THREADS / WARPGROUP];
 static std::deque<std::function<void()>> deferred;
 static void (*body)(void *);
 static void *body_arguments;
@@ -115,20 +120,28 @@ static void resume(fiber *f)
     current = nullptr;
 }
 
+static fiber *next_to_run();
+static int warp_end; /* of the warp that runs: its end in `order` */
+
+/* To the next thread that can go on, or else to the loop that runs the block. */
 static void leave()
 {
-    fiber *f = current;
-    TSAN(__tsan_switch_to_fiber(tsan_main, 1);)
-    emu_switch(&f->stack_pointer, main_stack_pointer);
+    fiber *f = current, *next = next_to_run();
+    if (next == f)
+        return;
+    current = next;
+    TSAN(__tsan_switch_to_fiber(next ? next->tsan : tsan_main, 1);)
+    emu_switch(&f->stack_pointer, next ? next->stack_pointer : main_stack_pointer);
 }
 
 static void wait_here(enum state state, const char *where)
 {
     thread *own = self;
     progress *p = &progresses[own->number];
-    p->state = state;
+    states[own->number] = state;
     p->where = where;
     p->on = current;
+    polling += state == POLLING;
     leave();
     self = own;
 }
@@ -142,27 +155,28 @@ static void open_barrier(barrier_state &b)
 {
     b.results[ANY] = b.any, b.results[ALL] = b.all, b.results[COUNT] = b.sum;
     for (int i = 0; i < b.waiting_count; i++)
-        progresses[b.waiting[i]].state = READY;
+        states[b.waiting[i]] = READY;
     b.arrived = b.sum = b.waiting_count = 0;
     b.any = false;
     b.all = true;
+    begun_barriers--;
     TSAN(b.generation++;)
 }
 
 static void run_thread()
 {
     thread *t = self = &threads[order[begun++]];
-    progresses[t->number].state = READY;
+    states[t->number] = READY;
     TSAN(__tsan_acquire(&grid_began); atomics[t->number] = {};)
     body(body_arguments);
     TSAN(__tsan_release(&grid_ended);)
     must_have_waited("the thread's end");
     copies_end();
-    progresses[t->number].state = ENDED;
+    states[t->number] = ENDED;
     ended++;
-    for (barrier_state &b : barriers)
-        if (complete(b))
-            open_barrier(b);
+    for (int i = 0; begun_barriers > 0 && i < BARRIERS; i++)
+        if (complete(barriers[i]))
+            open_barrier(barriers[i]);
 }
 
 /* Threads that need not wait run one after the other on the same fiber. */
@@ -171,7 +185,7 @@ static void run_fiber()
     for (;;) {
         do
             run_thread();
-        while (begun < thread_count TSAN(&&false));
+        while (begun < (mode.order == ORDER_MIXED ? thread_count : warp_end) TSAN(&&false));
         TSAN(if (false)) idle[idle_count++] = current;
         leave();
     }
@@ -247,9 +261,10 @@ static void arrange(int block)
 static bool poll()
 {
     bool any = false;
-    for (int i = 0; i < thread_count; i++)
-        if (progresses[i].state == POLLING && progresses[i].ready(progresses[i].context)) {
-            progresses[i].state = READY;
+    for (int i = 0; i < thread_count && polling > 0; i++)
+        if (states[i] == POLLING && progresses[i].ready(progresses[i].context)) {
+            states[i] = READY;
+            polling--;
             any = true;
         }
     return any;
@@ -258,27 +273,71 @@ static bool poll()
 static bool any_ready()
 {
     for (int i = 0; i < thread_count; i++)
-        if (progresses[i].state == READY)
+        if (states[i] == READY)
             return true;
     return false;
 }
 
-/* Every thread that can go on does so once; in mixed order as many, by dice. */
+/* A round: in mixed order as many threads go on as there are, by dice. Otherwise each warp goes on until all its
+ * threads wait for others, then the next one does: so of two warps that race one is first in order `up`, the other in
+ * `down`, and the stacks of one warp stay in the cache. A thread that waits hands over to the next one itself. */
+static int round_at; /* where the round is in `order` */
+static int warp_first;
+static bool warp_any, round_any;
+
+static void enter_warp(int first)
+{
+    int before = mode.order == ORDER_DOWN ? thread_count % WARP : 0; /* the last one, which may have fewer threads */
+    warp_first = round_at = first;
+    warp_end = std::min(first < before ? before : first + WARP, thread_count);
+    warp_any = false;
+}
+
+static fiber *next_by_dice()
+{
+    if (begun < thread_count)
+        return next_fiber();
+    while (round_at++ < thread_count) {
+        if (dice() % 16 == 0)
+            poll();
+        int number = order[dice() % (unsigned)thread_count];
+        if (states[number] == READY)
+            return progresses[number].on;
+    }
+    return nullptr;
+}
+
+static fiber *next_of_warps()
+{
+    for (;; enter_warp(warp_any ? warp_first : warp_end)) {
+        if (begun < warp_end)
+            return next_fiber();
+        while (round_at < warp_end) {
+            int number = order[round_at++];
+            if (states[number] == READY) {
+                warp_any = true;
+                return progresses[number].on;
+            }
+        }
+        if (!warp_any && warp_end == thread_count)
+            return nullptr;
+    }
+}
+
+static fiber *next_to_run()
+{
+    fiber *next = mode.order == ORDER_MIXED ? next_by_dice() : next_of_warps();
+    round_any |= next != nullptr;
+    return next;
+}
+
 static bool run_round()
 {
-    bool mixed = mode.order == ORDER_MIXED, any = false;
-    for (; begun < thread_count; any = true)
-        resume(next_fiber());
-    for (int i = 0; i < thread_count; i++) {
-        if (mixed && dice() % 16 == 0)
-            poll();
-        int number = order[mixed ? (int)(dice() % (unsigned)thread_count) : i];
-        if (progresses[number].state == READY) {
-            resume(progresses[number].on);
-            any = true;
-        }
-    }
-    return any || any_ready();
+    enter_warp(0);
+    round_any = false;
+    for (fiber *next; (next = next_to_run());)
+        resume(next);
+    return round_any || any_ready();
 }
 
 static void report_deadlock()
@@ -286,7 +345,7 @@ static void report_deadlock()
     std::map<std::string, std::vector<int>> where;
     std::string text;
     for (int i = 0; i < thread_count; i++)
-        if (progresses[i].state != ENDED)
+        if (states[i] != ENDED)
             where[progresses[i].where].push_back(i);
     for (auto &w : where)
         text += "; " + std::to_string(w.second.size()) + " wait at " + w.first + " (the first is thread " +
@@ -316,18 +375,14 @@ void defer(std::function<void()> run)
 /* ---- A block ---- */
 static void reset_block()
 {
-    begun = ended = 0;
+    begun = ended = polling = 0;
     any_waited = false;
-    for (barrier_state &b : barriers) {
-        b.arrived = b.count = b.sum = b.waiting_count = 0;
-        b.any = false;
-        b.all = true;
-    }
+    for (int i = 0; begun_barriers > 0; i++)
+        if (barriers[i].arrived)
+            open_barrier(barriers[i]);
     for (int i = 0; i < thread_count; i++) {
-        unsigned n = (unsigned)i;
-        threads[i] = {
-            {n % block_dim.x, n / block_dim.x % block_dim.y, n / (block_dim.x * block_dim.y)}, i, i / WARP, i % WARP};
-        progresses[i] = {WAITING, nullptr, "its beginning", nullptr, nullptr};
+        states[i] = WAITING;
+        progresses[i].where = "its beginning";
         waited[i] = false;
     }
 }
@@ -366,11 +421,21 @@ static std::vector<unsigned> block_order()
     return blocks;
 }
 
+static void number_threads()
+{
+    for (unsigned n = 0; n < (unsigned)thread_count; n++)
+        threads[n] = {{n % block_dim.x, n / block_dim.x % block_dim.y, n / (block_dim.x * block_dim.y)},
+                      (int)n,
+                      (int)n / WARP,
+                      (int)n % WARP};
+}
+
 void run_grid(const launch &launch, void (*run)(void *), void *arguments)
 {
     block_dim = launch.block;
     grid_dim = launch.grid;
     thread_count = (int)(block_dim.x * block_dim.y * block_dim.z);
+    number_threads();
     body = run;
     body_arguments = arguments;
     shared_begin(launch.shared, launch.name);
@@ -411,61 +476,68 @@ static inline bool same(const char *a, const char *b)
 }
 
 /* The group of this mask, or a free one; several disjoint sets of lanes may be meeting at once. */
-static group &group_of(group *list, int count, unsigned mask, const char *what)
+static group<WARP> &group_of(warp &warp, unsigned mask, const char *what)
 {
-    group *unused = nullptr;
-    for (int i = 0; i < count; i++) {
-        if (list[i].arrived && list[i].mask == mask) {
-            if (!same(list[i].what, what))
-                fault("%s, while other threads of mask %08x are at %s", what, mask, list[i].what);
-            return list[i];
+    group<WARP> *unused = nullptr;
+    if (warp.meeting == 0) {
+        unused = &warp.groups[0];
+    } else {
+        for (group<WARP> &g : warp.groups) {
+            if (g.arrived && g.mask == mask) {
+                if (!same(g.what, what))
+                    fault("%s, while other threads of mask %08x are at %s", what, mask, g.what);
+                return g;
+            }
+            if (!g.arrived && !unused)
+                unused = &g;
         }
-        if (!list[i].arrived && !unused)
-            unused = &list[i];
     }
     if (!unused)
-        fault("%s: more than %d sets of lanes meet at once", what, count);
+        fault("%s: more than %d sets of lanes meet at once", what, (int)GROUPS);
     unused->mask = mask;
     unused->what = what;
+    warp.meeting++;
     return *unused;
 }
 
 /* True for the last to come, who then runs what all came for and opens the group. */
-static inline bool arrive(group &g, int wanted, int place, void *operand)
+template <int PLACES> static inline bool arrive(group<PLACES> &g, int wanted, int place, void *operand)
 {
     g.operands[place] = operand;
-    g.threads[place] = self->number;
     if (++g.arrived == wanted)
         return true;
     wait_here(WAITING, g.what);
     return false;
 }
 
-static inline void open_group(group &g, int places, unsigned mask)
-{
-    g.arrived = 0;
-    for (int k = 0; k < places; k++)
-        if ((places == WARPGROUP || mask >> k & 1) && g.threads[k] != self->number)
-            progresses[g.threads[k]].state = READY;
-}
-
 void meet_warp(unsigned mask, const char *what, void *operand, meeting *run)
 {
     if (!(mask >> self->lane & 1))
         fault("%s: lane %d is not in its own mask %08x", what, self->lane, mask);
-    group &g = group_of(groups[self->warp], GROUPS, mask, what);
+    warp &own = warps[self->warp];
+    group<WARP> &g = group_of(own, mask, what);
     if (arrive(g, mask == ~0u ? WARP : __builtin_popcount(mask), self->lane, operand)) {
         run(g.operands, mask);
-        open_group(g, WARP, mask);
+        g.arrived = 0;
+        own.meeting--;
+        for (int k = 0; k < WARP; k++)
+            if (mask >> k & 1)
+                states[self->number - self->lane + k] = READY;
     }
 }
 
 void meet_warpgroup(const char *what, void *operand, void (*run)(void **))
 {
-    group &g = group_of(&warpgroups[self->number / WARPGROUP], 1, 0, what);
-    if (arrive(g, WARPGROUP, self->number % WARPGROUP, operand)) {
+    int place = self->number % WARPGROUP;
+    group<WARPGROUP> &g = warpgroups[self->number / WARPGROUP];
+    if (g.arrived && !same(g.what, what))
+        fault("%s, while other threads of the warpgroup are at %s", what, g.what);
+    g.what = what;
+    if (arrive(g, WARPGROUP, place, operand)) {
         run(g.operands);
-        open_group(g, WARPGROUP, 0);
+        g.arrived = 0;
+        for (int k = 0; k < WARPGROUP; k++)
+            states[self->number - place + k] = READY;
     }
 }
 
@@ -527,6 +599,7 @@ void barrier(int id, int count, bool wait, const char *file, int line)
     b.count = count;
     b.file = file;
     b.line = line;
+    begun_barriers += b.arrived == 0;
     b.arrived++;
     TSAN(char *sync = &block_syncs().barriers[id][b.generation & 1]; __tsan_release(sync);)
     if (complete(b)) {

@@ -92,10 +92,12 @@ struct store {
     bool happened;
 };
 static std::deque<std::vector<store>> stores[MOST_THREADS]; /* groups of a thread; the last one is open */
+static bool stored;                                         /* by any thread of this block */
 
 static std::deque<std::vector<store>> &own_stores()
 {
     auto &groups = stores[self->number];
+    stored = true;
     if (groups.empty())
         groups.emplace_back();
     return groups;
@@ -160,10 +162,25 @@ struct warpgroup {
     int registers;                /* of each thread */
 };
 static warpgroup warpgroups[MOST_THREADS / WARPGROUP];
+static bool multiplied;     /* by any warpgroup of this block */
 static int spare_registers; /* of all threads of the block together */
+
+/* ---- Registers: a block begins with as many for each thread as the file holds ---- */
+enum { REGISTER_FILE = 64 << 10, REGISTERS_MOST = 256, REGISTERS_LEAST = 24 };
+
+static void begin_warpgroups()
+{
+    int each = REGISTER_FILE / thread_count / 8 * 8;
+    for (warpgroup &w : warpgroups)
+        w = {{}, false, each < REGISTERS_MOST ? each : (int)REGISTERS_MOST};
+    spare_registers = 0;
+    multiplied = true;
+}
 
 static warpgroup &own_warpgroup()
 {
+    if (!multiplied)
+        begin_warpgroups();
     return warpgroups[self->number / WARPGROUP];
 }
 
@@ -351,9 +368,6 @@ void wgmma_wait(int left)
     meet_warpgroup("wgmma.wait_group", &left, meet_wait);
 }
 
-/* ---- Registers: a block begins with as many for each thread as the file holds ---- */
-enum { REGISTER_FILE = 64 << 10, REGISTERS_MOST = 256, REGISTERS_LEAST = 24 };
-
 static bool are_spare(void *wanted)
 {
     return spare_registers >= *(int *)wanted;
@@ -376,12 +390,10 @@ void set_registers(int count, bool more)
 }
 
 /* ---- A block ---- */
+/* Most blocks have none of either, and looking at all of them would take longer than to run a small one. */
 void hopper_begin()
 {
-    int each = REGISTER_FILE / thread_count / 8 * 8;
-    for (warpgroup &w : warpgroups)
-        w = {{}, false, each < REGISTERS_MOST ? each : (int)REGISTERS_MOST};
-    spare_registers = 0;
+    multiplied = stored = false;
 }
 
 /* Nobody can wait for them any more: what they would write to or read from is gone. */
@@ -389,10 +401,11 @@ void hopper_end()
 {
     for (warpgroup &w : warpgroups)
         for (const products &p : w.pending)
-            if (!p.empty())
+            if (multiplied && !p.empty())
                 fault("block (%u,%u,%u) ended before its products (wgmma) were waited for", block_index.x,
                       block_index.y, block_index.z);
-    for (auto &groups : stores) {
+    for (int i = 0; stored && i < thread_count; i++) {
+        auto &groups = stores[i];
         for (const auto &group : groups)
             if (!group.empty())
                 fault("block (%u,%u,%u) ended before its boxes were read (cp.async.bulk.wait_group.read)",

@@ -15,7 +15,7 @@
 
 namespace emu
 {
-enum { UNWRITTEN = 0xff, ALIGNMENT = 16, PIECE_BYTES = 256 << 10, PIECES_MOST = 4096 };
+enum { UNWRITTEN = 0xff, ALIGNMENT = 16, PIECE_BYTES = 256 << 10, PIECES_MOST = 4096, LARGE_BYTES = 4 << 20 };
 static const size_t REGION_MOST = (size_t)8 << 40, REGION_LEAST = (size_t)64 << 30, FILLED_BYTES = (size_t)64 << 20;
 
 struct buffer {   /* keyed by its first page */
@@ -229,6 +229,15 @@ static char *take_pages(size_t pages)
     return at;
 }
 
+/* Much of it in large pages: to take small ones one by one lasts longer than most kernels. (Without a key pages are
+ * opened in pieces, which would cut large ones up again.) */
+static void fill(char *at, size_t bytes)
+{
+    if (key >= 0 && bytes >= LARGE_BYTES)
+        madvise(at, bytes, MADV_HUGEPAGE);
+    memset(at, UNWRITTEN, bytes);
+}
+
 /* Readable by those whom the gate lets in; NaN, as far as it is not so large that it is meant to be touched in parts.
  */
 static void prepare(const buffer &b)
@@ -237,7 +246,7 @@ static void prepare(const buffer &b)
     if (key >= 0)
         pkey_mprotect(b.first_page, b.pages, PROT_READ | PROT_WRITE, key);
     if (b.pages <= FILLED_BYTES)
-        memset(b.first_page, UNWRITTEN, b.pages);
+        fill(b.first_page, b.pages);
 }
 
 /* A kernel has written before the buffer's beginning or between its end and the guarded page. */
@@ -285,7 +294,7 @@ void buffer_grow(char *at, size_t bytes)
     inside_device open;
     if (key >= 0)
         pkey_mprotect(at, bytes, PROT_READ | PROT_WRITE, key);
-    memset(at, UNWRITTEN, bytes);
+    fill(at, bytes);
 }
 
 void buffer_drop(char *at, size_t bytes)

@@ -1,8 +1,8 @@
 /* A comm is one file of shared memory: a slot a rank for collectives, a mailbox for each pair. Collectives compare what
  * the ranks asked for, which NCCL does not: what differs is a message here and a hang there. Nobody waits longer than
- * WEFT_EMU_NCCL_S seconds (60), and less for a process that is gone: then the comm has an asynchronous error. Calls of
- * one comm run one after the other, whatever their streams, each group on a thread of its own; one more thread lets the
- * GPU go on while its host waits elsewhere. */
+ * WEFT_EMU_NCCL_S seconds (1800), and less for a process that is gone: then the comm has an asynchronous error. Calls
+ * of one comm run one after the other, whatever their streams, each group on a thread of its own; one more thread lets
+ * the GPU go on while its host waits elsewhere. */
 #include <nccl.h>
 
 #include "core/core.h"
@@ -56,7 +56,7 @@ struct ncclComm {
 static double most_seconds(void)
 {
     const char *value = getenv("WEFT_EMU_NCCL_S");
-    return value ? atof(value) : 60;
+    return value ? atof(value) : 1800;
 }
 
 /* False once there is nothing to wait for any more. */
@@ -64,7 +64,10 @@ static bool wait_on(struct ncclComm *c, double begin_s, int peer, const char *wh
 {
     int pid = c->s->slots[peer].pid;
     bool gone = pid && kill(pid, 0) != 0 && errno == ESRCH;
-    sched_yield();
+    if (clock_s() - begin_s < 1e-4)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL); /* the others may need the core */
     if (!c->aborted && !gone && clock_s() - begin_s < most_seconds())
         return true;
     c->error = gone ? ncclRemoteError : ncclInternalError;

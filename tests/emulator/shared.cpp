@@ -20,6 +20,7 @@ static size_t static_bytes, dynamic_bytes;
 static const char *kernel_name;
 static char *window; /* WINDOW_BYTES, aligned to them */
 static char engine[WINDOW_BYTES];
+static bool engine_used; /* by this block; else all of it is UNWRITTEN */
 
 void shared_open()
 {
@@ -29,6 +30,7 @@ void shared_open()
         fault("no memory for shared memory");
     window = (char *)(((uintptr_t)found + WINDOW_BYTES - 1) & ~(uintptr_t)(WINDOW_BYTES - 1));
     mprotect(window + WINDOW_BYTES, PAGE_BYTES, PROT_NONE);
+    memset(engine, UNWRITTEN, sizeof engine);
 }
 
 void shared_begin(size_t dynamic, const char *name)
@@ -47,18 +49,27 @@ void shared_poison()
         memset(window, UNWRITTEN, static_bytes);
     if (dynamic_bytes)
         memset(window + WINDOW_BYTES - dynamic_bytes, UNWRITTEN, dynamic_bytes);
-    memset(engine, UNWRITTEN, static_bytes);
-    memset(engine + WINDOW_BYTES - dynamic_bytes, UNWRITTEN, dynamic_bytes);
+}
+
+static void engine_forget()
+{
+    if (engine_used) {
+        memset(engine, UNWRITTEN, static_bytes);
+        memset(engine + WINDOW_BYTES - dynamic_bytes, UNWRITTEN, dynamic_bytes);
+    }
+    engine_used = false;
 }
 
 void *engine_at(uint64_t address)
 {
+    engine_used = true;
     return engine + address % WINDOW_BYTES;
 }
 
 void engine_sees_all()
 {
     size_t rest = WINDOW_BYTES - dynamic_bytes;
+    engine_used = true;
     memcpy(engine, window, static_bytes);
     memcpy(engine + rest, window + rest, dynamic_bytes);
 }
@@ -70,6 +81,7 @@ void shared_check()
             if ((unsigned char)window[arrays[i].offset + arrays[i].bytes + k] != UNWRITTEN)
                 fault("%s, block (%u,%u,%u): byte %zu past the end of the shared array %s was written", kernel_name,
                       block_index.x, block_index.y, block_index.z, k, arrays[i].name);
+    engine_forget();
 }
 
 void *dynamic_shared()

@@ -6,8 +6,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <sched.h>
 #include <string>
+#include <time.h>
 #include <vector>
 
 using namespace emu;
@@ -70,13 +70,20 @@ static bool advance_some(emu_stream *s)
     return false;
 }
 
+/* What can only be waited for needs the core that this thread is on, where there are fewer than ranks. */
+static void give_way()
+{
+    struct timespec a_moment = {0, 50000};
+    nanosleep(&a_moment, nullptr);
+}
+
 static void advance_any(emu_stream *s)
 {
     if (advance_some(s))
         return;
     if (!outside)
         fault("streams wait for each other, or for an event that was never recorded");
-    sched_yield();
+    give_way();
 }
 
 static void drain(emu_stream *s)
@@ -106,7 +113,7 @@ static void push_now(emu_stream *s, work run)
     not_in_capture("work on another stream");
     while (s->queue.size() >= ROOM)
         advance_any(s);
-    s->queue.push_back(run);
+    s->queue.push_back(std::move(run));
     while (mode.streams == EARLY && !s->queue.empty() && advance_some(s)) {
     }
 }
@@ -120,7 +127,7 @@ static void push(cudaStream_t stream, work run, const char *name, const std::str
     if (s->capture)
         return;
     asked(name);
-    push_now(s, run);
+    push_now(s, std::move(run));
 }
 
 static void push_device_work(cudaStream_t stream, std::function<void()> run, const char *name,
@@ -131,7 +138,7 @@ static void push_device_work(cudaStream_t stream, std::function<void()> run, con
         run();
         return true;
     };
-    push(stream, whole, name, arguments);
+    push(stream, std::move(whole), name, arguments);
 }
 
 void emu::not_in_capture(const char *what)
@@ -192,7 +199,7 @@ void emu::enqueue(const launch &l, const void *kernel, void (*body)(void *), voi
         run_grid(l, body, kept.get());
     };
     const unsigned shape[] = {l.grid.x, l.grid.y, l.grid.z, l.block.x, l.block.y, l.block.z, (unsigned)l.shared};
-    push_device_work(l.stream, run, l.name, bytes_of(shape, sizeof shape) + bytes_of(arguments, bytes));
+    push_device_work(l.stream, run, l.name, captured ? bytes_of(shape, sizeof shape) + bytes_of(arguments, bytes) : "");
 }
 
 extern "C" {
@@ -201,7 +208,7 @@ void emu_enqueue(cudaStream_t stream, void (*run)(void *), void *context, size_t
     std::shared_ptr<void> kept(context, free);
     emu_counts.launches += !captured;
     push_device_work(
-        stream, [=] { run(kept.get()); }, "of a library", bytes_of(context, bytes));
+        stream, [=] { run(kept.get()); }, "of a library", captured ? bytes_of(context, bytes) : "");
 }
 
 void emu_enqueue_polled(cudaStream_t stream, int (*poll)(void *), void *context)
@@ -448,6 +455,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     not_in_capture("the host asks for a stream");
     while (!s->queue.empty() && advance_some(s)) {
     }
+    if (!s->queue.empty() && outside)
+        give_way();
     return note(s->queue.empty() ? cudaSuccess : cudaErrorNotReady);
 }
 
@@ -520,6 +529,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     not_in_capture("the host asks for an event");
     while (event->happened < event->recorded && advance_some(&default_stream)) {
     }
+    if (event->happened < event->recorded && outside)
+        give_way();
     return note(event->happened < event->recorded ? cudaErrorNotReady : cudaSuccess);
 }
 

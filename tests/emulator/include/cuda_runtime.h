@@ -19,7 +19,7 @@
  *   WEFT_EMU_NCCL_FILE=FILE           as NCCL
  *   WEFT_EMU_MEMORY=BYTES             what arenas may take in all (default: what they like)
  *   WEFT_EMU_LEFT=BYTES               what it says is left of that, whatever is (default: the truth)
- *   WEFT_EMU_NCCL_S=60                seconds after which a rank no longer waits for another one (nccl.c)
+ *   WEFT_EMU_NCCL_S=1800              seconds after which a rank no longer waits for another one (nccl.c)
  *   WEFT_EMU_NCCL=21805               which version of NCCL it says it is (default: 22809)
  *   WEFT_EMU_DRIVER=12020             a driver of that version alone, which is too old; 0: none
  *   WEFT_EMU_SM=75                    which architecture it says it is (default: 90)

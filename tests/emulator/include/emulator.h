@@ -1,7 +1,8 @@
 /* The emulated GPU as kernels see it: what CUDA C++ adds to C++, on one thread of the host.
  *
  * The threads of a block are fibers. Each runs until it waits (for a barrier, for its warp, for an mbarrier), then the
- * next one does, in the order of WEFT_EMU_ORDER; blocks run one after the other, in that order too. Shared memory holds
+ * next one of its warp does, in the order of WEFT_EMU_ORDER, and when all of a warp wait for others, the next warp goes
+ * on; blocks run one after the other, in that order too. Shared memory holds
  * NaN until it is written, dynamic shared memory ends at a page nobody may touch, static arrays (SHARED of cuda.h) have
  * a margin behind them that is looked at when the block ends. All threads of a block must come to the same
  * __syncthreads of the source. The .cu files are compiled with checks of alignment and of constant bounds, whose
