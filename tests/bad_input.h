@@ -15,9 +15,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "tests/model_fixture.h"
+#include "tests/tier.h"
 #include <cmocka.h>
 
-enum { SECONDS_MOST = 600, WORDS_MOST = 14 };
+enum { WORDS_MOST = 14 };
 
 static char *root, *work; /* what is given, and inside it the folder the program runs in */
 static struct device device;
@@ -92,7 +93,7 @@ static _Noreturn void become(const char *const *words, const struct setting_of_r
     struct rlimit limit = {(rlim_t)s->file_bytes_most, (rlim_t)s->file_bytes_most};
     if (s->file_bytes_most && setrlimit(RLIMIT_FSIZE, &limit) < 0)
         _exit(98);
-    alarm(SECONDS_MOST); /* outlives exec: a program that does not end is ended by its signal */
+    alarm(TEST_SECONDS_MOST); /* outlives exec: a program that does not end is ended by its signal */
     execv(WEFT_PROGRAM, (char *const *)argv);
     _exit(97);
 }

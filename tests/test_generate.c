@@ -16,7 +16,7 @@ enum { REQUESTS = 6 };
 static struct device device; /* the CPU, then behind the wall between host and device */
 static const float amplitude[3] = {0.5f, 0.4f, 0.3f};
 static float *amplitude_there;
-static int behind_the_wall;
+static bool behind_the_wall;
 
 static void make_model(struct model *model)
 {
@@ -720,12 +720,11 @@ static void guided_copies_wait_where_there_is_no_room(void **state)
 
 /* ---- Shapes that the model chooses ---- */
 
-enum { CHOOSERS = 24 };
+enum { CHOOSERS = 12 };
 
 static void ask_for_choice(struct generate_request *requests, struct part *parts, bool is_guided)
 {
-    static const i32 prompt[CHOOSERS + 2] = {3,  7,  11, 20, 2,  31, 9,  15, 1,  4,  5,  6,  8,
-                                             10, 12, 13, 14, 16, 17, 18, 19, 21, 22, 23, 24, 25};
+    static const i32 prompt[CHOOSERS + 2] = {3, 7, 11, 20, 2, 31, 9, 15, 1, 4, 5, 6, 8, 10};
     static const i32 choices[2] = {TOY_IMAGE, TOY_VIDEO};
     for (i64 i = 0; i < CHOOSERS; i++) {
         parts[i] = (struct part){.kind = STREAM_TEXT, .weight = 1, .ids = prompt + i, .count = 2};
@@ -852,7 +851,10 @@ int main(void)
         cmocka_unit_test(shapes_are_drawn_among_those_there_are),
     };
     int failed = 0;
-    for (behind_the_wall = 0; behind_the_wall < 2; behind_the_wall++)
+    behind_the_wall = !is_sanitized(); /* a sanitizer does not see what is written there */
+    failed += cmocka_run_group_tests(tests, open_device, close_device);
+    behind_the_wall = is_sanitized();
+    if (is_nightly())
         failed += cmocka_run_group_tests(tests, open_device, close_device);
     return failed;
 }
