@@ -14,8 +14,8 @@
 #include "data/plan.h"
 #include "data/stream.h"
 #include "kernels/kernels.h"
+#include "tests/weft_process.h"
 #include "tokenizers/text.h"
-#include <cmocka.h>
 
 enum { FILES = 7, ROWS = 3, LENGTH = 96, STEPS = 90, LINES_MOST = 160 };
 static char *folder, *corpus, *tokenizer;

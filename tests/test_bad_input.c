@@ -488,7 +488,7 @@ static void shards_are_refused_by_place(void **state)
     CHECK(rows);
 }
 
-int main(void)
+int main(int count, char **words)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recipes_are_refused_by_line),
@@ -501,5 +501,6 @@ int main(void)
         cmocka_unit_test(sub_models_that_do_not_fit_are_refused),
         cmocka_unit_test(shards_are_refused_by_place),
     };
+    weft_if_asked(count, words);
     return cmocka_run_group_tests(tests, make, clear);
 }

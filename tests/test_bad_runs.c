@@ -345,7 +345,7 @@ static void output_that_cannot_be_printed_is_a_failure(void **state)
     }
 }
 
-int main(void)
+int main(int count, char **words)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_files_of_a_data_set_are_skipped_and_counted),
@@ -357,5 +357,6 @@ int main(void)
         cmocka_unit_test(output_that_cannot_be_printed_is_a_failure),
         cmocka_unit_test(a_full_disk_leaves_nothing_half_written),
     };
+    weft_if_asked(count, words);
     return cmocka_run_group_tests(tests, make, clear);
 }

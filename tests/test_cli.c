@@ -237,8 +237,7 @@ static pid_t start_tokenize(int in)
         char *out = in_folder("stdout"), *err = in_folder("stderr");
         if (dup2(in, 0) < 0 || !freopen(out, "w", stdout) || !freopen(err, "w", stderr))
             _exit(99);
-        execl(WEFT_PROGRAM, "weft", "tokenize", GOLDEN "/tokenizer/qwen2", NULL);
-        _exit(98);
+        weft_become((char *[]){"weft", "tokenize", GOLDEN "/tokenizer/qwen2", NULL});
     }
     return child;
 }
@@ -577,7 +576,7 @@ static void gguf_headers_cut_anywhere_are_refused(void **state)
     memory_free(cut);
 }
 
-int main(void)
+int main(int count, char **words)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_usage_exits_with_2_and_suggests),
@@ -600,5 +599,6 @@ int main(void)
         cmocka_unit_test(one_wrong_byte_is_found),
         cmocka_unit_test(gguf_headers_cut_anywhere_are_refused),
     };
+    weft_if_asked(count, words);
     return cmocka_run_group_tests(tests, make, clear);
 }

@@ -269,7 +269,7 @@ static void a_command_begins_in_an_empty_folder(void **state)
     memory_free(path);
 }
 
-int main(void)
+int main(int count, char **words)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recipe_with_an_unknown_key_is_named_by_line),
@@ -284,5 +284,6 @@ int main(void)
         cmocka_unit_test(a_recipe_runs_extract_grid_and_routing),
         cmocka_unit_test(a_command_begins_in_an_empty_folder),
     };
+    weft_if_asked(count, words);
     return cmocka_run_group_tests(tests, make, clear);
 }

@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include "core/json.h"
 #include "tests/shard_fixture.h"
-#include <cmocka.h>
+#include "tests/weft_process.h"
 
 enum { STEPS = 6 };
 static char *shards, *out, *recipe; /* out: beside the shards, whose names and sizes enter the hash */
@@ -35,6 +35,23 @@ static void set_guard(bool guarded)
         unsetenv("WEFT_GUARD");
 }
 
+static int become(void *words)
+{
+    weft_become(words);
+}
+
+/* more: words with a space between them. */
+static int run_over_tcp(struct text *said, int ranks, const char *name, const char *more)
+{
+    char *where = string_format("run=%s/%s", out, name), *rest = string_copy(more);
+    char *words[8] = {"weft", "run", recipe, where};
+    weft_add_words(words, COUNT_OF(words), rest);
+    int status = ranks_fork(said, ranks, become, words);
+    memory_free(where);
+    memory_free(rest);
+    return status;
+}
+
 enum meeting { OVER_MPI, OVER_TCP };
 
 /* Exit status of `weft run` on `ranks`; what it said is printed where it is not the expected one. */
@@ -43,7 +60,7 @@ static void run_over(enum meeting meeting, int ranks, const char *name, const ch
 {
     struct text said = {0};
     char *arguments = string_format("run %s run=%s/%s %s", recipe, out, name, more);
-    int status = meeting == OVER_TCP ? ranks_run_over_tcp(&said, ranks, ranks, WEFT_PROGRAM, arguments)
+    int status = meeting == OVER_TCP ? run_over_tcp(&said, ranks, name, more)
                                      : ranks_run_program(&said, ranks, WEFT_PROGRAM, arguments);
     if (status != expected || (complaint && (!said.data || !strstr(said.data, complaint))))
         fail_msg("%d ranks, %s: status %d, expected %d and \"%s\" in:\n%s", ranks, arguments, status, expected,
@@ -203,9 +220,11 @@ static int close_world(void **state)
     return 0;
 }
 
-int main(void)
+int main(int count, char **words)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_follow_one), cmocka_unit_test(one_goes_on_for_two),
                                        cmocka_unit_test(sizes_that_do_not_fit)};
+    weft_if_asked(count, words);
+    setenv("WEFT_THREADS", "1", 1);
     return cmocka_run_group_tests(tests, open_world, close_world);
 }

@@ -225,8 +225,7 @@ static pid_t begin_run(const char *recipe)
         int descriptor = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
         if (descriptor < 0 || dup2(descriptor, 2) < 0 || setenv("WEFT_THREADS", "1", 1))
             _exit(9);
-        execl(WEFT_PROGRAM, "weft", "run", recipe, (char *)NULL);
-        _exit(9);
+        weft_become((char *[]){"weft", "run", (char *)(uintptr_t)recipe, NULL});
     }
     memory_free(err);
     return child;
@@ -333,7 +332,7 @@ static void a_filler_that_cannot_live_is_given_up(void **state)
     memory_free(stream);
 }
 
-int main(void)
+int main(int count, char **words)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(settings_come_back_as_they_were),
                                        cmocka_unit_test(a_stream_has_the_rows_of_the_folder),
@@ -344,5 +343,7 @@ int main(void)
                                        cmocka_unit_test(a_killed_trainer_makes_the_same_model),
                                        cmocka_unit_test(what_cannot_be_is_said),
                                        cmocka_unit_test(a_filler_that_cannot_live_is_given_up)};
+    weft_if_asked(count, words);
+    setenv("WEFT_THREADS", "1", 1);
     return cmocka_run_group_tests(tests, make, clear);
 }

@@ -39,9 +39,8 @@ static void start(struct server *s, const char *stream, i64 number)
         int descriptor = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
         if (descriptor < 0 || dup2(descriptor, 2) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL))
             _exit(9);
-        execl(WEFT_PROGRAM, "weft", "serve-tokens", data, "--ring", ring, "--listen", *s->address ? s->address : "0",
-              (char *)NULL);
-        _exit(9);
+        weft_become(
+            (char *[]){"weft", "serve-tokens", data, "--ring", ring, "--listen", *s->address ? s->address : "0", NULL});
     }
     for (bool told = false; !told; usleep(2000)) {
         char *said = read_stderr(err), *at = strstr(said, ", at ");
@@ -278,8 +277,7 @@ static pid_t begin_rank(const char *recipe, int rank, int port, bool disks)
             setenv("MASTER_ADDR", "127.0.0.1", 1) || setenv("MASTER_PORT", at, 1) || setenv("WEFT_THREADS", "1", 1) ||
             (disks && setenv("WEFT_RING", disk, 1)))
             _exit(9);
-        execl(WEFT_PROGRAM, "weft", "run", recipe, (char *)NULL);
-        _exit(9);
+        weft_become((char *[]){"weft", "run", (char *)(uintptr_t)recipe, NULL});
     }
     memory_free(at);
     memory_free(disk);
@@ -569,7 +567,7 @@ static void addresses_are_read(void **state)
     memory_free(name);
 }
 
-int main(void)
+int main(int count, char **words)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(addresses_are_read),
                                        cmocka_unit_test(an_answer_is_believed_once_all_of_it_fits),
@@ -580,5 +578,7 @@ int main(void)
                                        cmocka_unit_test(ranks_with_disks_of_their_own_make_the_same_model),
                                        cmocka_unit_test(without_servers_it_is_said_which_were_asked),
                                        cmocka_unit_test(a_killed_server_is_replaced_by_another)};
+    weft_if_asked(count, words);
+    setenv("WEFT_THREADS", "1", 1);
     return cmocka_run_group_tests(tests, make, clear);
 }
