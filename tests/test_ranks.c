@@ -136,7 +136,7 @@ static void ranks_follow_one(void **state)
         enum meeting meeting;
         bool guarded; /* device memory passes over the data plane alone, host memory over the other */
         bool at_night;
-    } cases[] = {{"mpi", "--layout expert=2", 2, OVER_MPI, true},
+    } cases[] = {{"mpi", "--layout expert=2", 2, OVER_MPI},
                  {"data", "", 2, OVER_TCP},
                  {"parts", "--layout expert=2,part=2", 2, OVER_TCP, true},
                  {"interleaved", "--layout pipeline=2,chunks=2", 2, OVER_TCP},

@@ -24,7 +24,8 @@ static i64 steps, half; /* of a run, and where its checkpoint is */
 
 static void set_steps(void)
 {
-    steps = device.backend == BACKEND_CUDA ? 4 : is_nightly() ? STEPS_MOST : 8;
+    bool on_gpu = device.backend == BACKEND_CUDA;
+    steps = on_gpu ? (is_nightly() ? 4 : 2) : is_nightly() ? STEPS_MOST : 8;
     half = steps / 2;
 }
 
@@ -421,7 +422,7 @@ static void expect_learning(const char *folder)
     char *path = path_join(folder, "losses");
     assert_int_equal(file_read(&text, path), 0);
     const double *losses = (const double *)text.data;
-    assert_true(losses[steps - 1] < 0.99 * losses[0]);
+    assert_true(losses[steps - 1] < (steps > 2 ? 0.99 : 1) * losses[0]);
     text_release(&text);
     memory_free(path);
 }
