@@ -16,6 +16,8 @@ struct arguments {
     const char *const *positional; /* in argv, moved to its front */
     int count;
 };
+int weft_main(int argc, char **argv); /* the whole program */
+
 struct command {
     const char *name, *synopsis, *summary;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns an exit status */

@@ -74,7 +74,7 @@ static int deliver(int status)
     return status;
 }
 
-int main(int argc, char **argv)
+int weft_main(int argc, char **argv)
 {
     if (argc < 2) {
         usage(stderr);

@@ -15,9 +15,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "tests/model_fixture.h"
+#include "tests/weft_process.h"
 #include <cmocka.h>
 
-enum { SECONDS_MOST = 600, WORDS_MOST = 14 };
+enum { WORDS_MOST = 14 };
 
 static char *root, *work; /* what is given, and inside it the folder the program runs in */
 static struct device device;
@@ -92,9 +93,8 @@ static _Noreturn void become(const char *const *words, const struct setting_of_r
     struct rlimit limit = {(rlim_t)s->file_bytes_most, (rlim_t)s->file_bytes_most};
     if (s->file_bytes_most && setrlimit(RLIMIT_FSIZE, &limit) < 0)
         _exit(98);
-    alarm(SECONDS_MOST); /* outlives exec: a program that does not end is ended by its signal */
-    execv(WEFT_PROGRAM, (char *const *)argv);
-    _exit(97);
+    alarm(TEST_SECONDS_MOST); /* a program that does not end is ended by its signal */
+    weft_become((char **)(uintptr_t)argv);
 }
 
 static void read_output(struct text *out, const char *name)

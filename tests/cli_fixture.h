@@ -3,15 +3,13 @@
 #define WEFT_TESTS_CLI_FIXTURE_H
 #include <fcntl.h>
 #include <setjmp.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include "tests/model_fixture.h"
-#include <cmocka.h>
+#include "tests/weft_process.h"
 
-extern char **environ;
 static char *shards, *model_folder, *checkpoints;
 static struct device device;
 static struct text said, complained; /* of the last run: stdout, stderr */
@@ -32,19 +30,26 @@ static inline void read_output(struct text *out, const char *name)
     memory_free(path);
 }
 
-static inline int spawn(char *const *argv, const char *input)
+static inline void open_as(int descriptor, const char *path, int flags)
+{
+    int opened = open(path, flags, 0644);
+    if (opened < 0 || dup2(opened, descriptor) < 0 || close(opened) < 0)
+        _exit(99);
+}
+
+static inline int spawn(char **argv, const char *input)
 {
     char *in = in_folder("stdin"), *out = in_folder("stdout"), *err = in_folder("stderr");
-    posix_spawn_file_actions_t actions;
-    pid_t child;
     int status;
     assert_int_equal(file_replace(in, input, (i64)strlen(input)), 0);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, in, O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 1, out, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    posix_spawn_file_actions_addopen(&actions, 2, err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    assert_int_equal(posix_spawn(&child, WEFT_PROGRAM, &actions, NULL, argv, environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        open_as(0, in, O_RDONLY);
+        open_as(1, out, O_WRONLY | O_CREAT | O_TRUNC);
+        open_as(2, err, O_WRONLY | O_CREAT | O_TRUNC);
+        weft_become(argv);
+    }
     assert_int_equal(waitpid(child, &status, 0), child);
     memory_free(in);
     memory_free(out);
@@ -59,7 +64,7 @@ static inline int run(const char *input, const char *const *words)
     const char *argv[32] = {"weft"};
     for (int i = 0; words[i]; i++)
         argv[i + 1] = words[i];
-    int status = spawn((char *const *)argv, input);
+    int status = spawn((char **)(uintptr_t)argv, input);
     read_output(&said, "stdout");
     read_output(&complained, "stderr");
     return status;

@@ -4,6 +4,7 @@
 #define WEFT_TESTS_DEVICE_H
 #include "kernels/cuda/device.h"
 #include "tensor/weights.h"
+#include "tests/tier.h"
 
 #include <stdlib.h>
 
@@ -43,14 +44,30 @@ static inline __attribute__((unused)) float *weight_values(const struct weights 
     return values;
 }
 
-/* Opens each device in turn and runs the tests of `run` with it: the CPU's two, or the GPU. */
+/* Which of the CPU's two devices this is. */
+static inline __attribute__((unused)) bool is_guarded(const struct device *device)
+{
+    return device->backend == BACKEND_CPU && device->handles;
+}
+
+/* What is too long to be done twice a day is done on the plain device or behind the wall, at night on both. */
+static inline __attribute__((unused)) void on_one_device(const struct device *device, bool guarded)
+{
+    if (device->backend == BACKEND_CPU && is_guarded(device) != guarded && !is_nightly() && !is_sanitized()) {
+        print_message("on the other device; set WEFT_TESTS=nightly to run it here, too\n");
+        skip();
+    }
+}
+
+/* Opens each device in turn and runs the tests of `run` with it: the CPU's two, or the GPU. Under a sanitizer, which
+ * does not see what is written behind the wall, the plain one alone. */
 static inline __attribute__((unused)) int on_both_devices(struct device *device, int (*run)(const char *name))
 {
     int failed = 0;
 #ifdef WEFT_ON_GPU
     int count = 1;
 #else
-    int count = 2;
+    int count = is_sanitized() && !is_nightly() ? 1 : 2;
 #endif
     for (int guarded = 0; guarded < count; guarded++) {
         (guarded ? device_open_guarded : test_device_open)(device);

@@ -5,12 +5,14 @@
 #include "core/core.h"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -65,10 +67,13 @@ static inline bool server_fails(struct served *f, int to, const char *body, i64 
     server_send(to, body, f->part);
     if (times == &f->stalls) {
         struct pollfd waiting = {.fd = to, .events = POLLIN};
-        poll(&waiting, 1, 20000);
+        poll(&waiting, 1, -1); /* until it hangs up */
     } else if (times == &f->resets) {
         struct linger now = {1, 0};
-        usleep(20000); /* what was sent is lost with a connection that is reset before it was read */
+        int under_way = 1; /* what was sent is lost with a connection that is reset before it came and was read */
+        while (under_way && ioctl(to, SIOCOUTQ, &under_way) == 0)
+            usleep(1000);
+        usleep(10000);
         setsockopt(to, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     }
     return true;

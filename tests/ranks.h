@@ -2,7 +2,10 @@
 #ifndef WEFT_TESTS_RANKS_H
 #define WEFT_TESTS_RANKS_H
 #include "dist/dist.h"
+#include "tests/tier.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +23,12 @@ static inline const char *ranks_missing(void) /* why there can be no ranks here;
 #endif
 }
 
-/* What the processes of `command` said; returns the exit status. A run that hangs is cut off after two minutes. */
+/* What the processes of `command` said; returns the exit status, of a run that hangs RANKS_HUNG. */
+enum { RANKS_HUNG = 124 };
 static inline int ranks_shell(struct text *said, const char *command)
 {
     char line[512];
-    char *limited = string_format("timeout 120 %s 2>&1", command);
+    char *limited = string_format("timeout %d %s 2>&1", TEST_SECONDS_MOST, command);
     FILE *pipe = popen(limited, "r");
     require(pipe, "cannot run %s", limited);
     while (fgets(line, sizeof line, pipe))
@@ -52,7 +56,9 @@ static inline int ranks_run_program(struct text *said, int count, const char *pr
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
     setenv("WEFT_THREADS", "1", 1);
     setenv("ASAN_OPTIONS", "detect_leaks=0", 0);
-    bool open_mpi = system("mpirun --version 2>&1 | grep -q 'Open MPI'") == 0;
+    static int open_mpi = -1;
+    if (open_mpi < 0)
+        open_mpi = system("mpirun --version 2>&1 | grep -q 'Open MPI'") == 0;
     char *command = string_format("mpirun %s -n %d %s %s", open_mpi ? "--oversubscribe --bind-to none" : "", count,
                                   program, arguments);
     int status = ranks_shell(said, command);
@@ -102,6 +108,76 @@ static inline int ranks_run_at(struct text *said, int count, int here, int port,
 static inline int ranks_run_over_tcp(struct text *said, int count, int here, const char *program, const char *arguments)
 {
     return ranks_run_at(said, count, here, ranks_free_port(), program, arguments);
+}
+
+/* ---- Ranks that are forks of this program: over TCP, with nothing to load again ---- */
+
+static inline _Noreturn void ranks_become(int rank, int count, int port, int said, int (*run)(void *context),
+                                          void *context)
+{
+    const struct {
+        const char *name;
+        int value;
+    } all[] = {{"RANK", rank}, {"WORLD_SIZE", count}, {"MASTER_PORT", port}};
+    for (i64 i = 0; i < COUNT_OF(all); i++) {
+        char value[16];
+        snprintf(value, sizeof value, "%d", all[i].value);
+        setenv(all[i].name, value, 1);
+    }
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    for (int number = 1; number < NSIG; number++) /* cmocka catches some */
+        signal(number, SIG_DFL);
+    alarm(TEST_SECONDS_MOST);
+    if (dup2(said, 1) < 0 || dup2(said, 2) < 0)
+        _exit(99);
+    int status = run(context);
+    fflush(NULL);
+    _exit(status);
+}
+
+static inline int ranks_exit_status(int how)
+{
+    if (WIFEXITED(how))
+        return WEXITSTATUS(how);
+    return WTERMSIG(how) == SIGALRM ? RANKS_HUNG : 128 + WTERMSIG(how);
+}
+
+/* As ranks_run_at; this process has one thread: WEFT_THREADS is 1. */
+static inline int ranks_fork_at(struct text *said, int count, int here, int port, int (*run)(void *context),
+                                void *context)
+{
+    int ends[2], status = 0, left = here;
+    pid_t ranks[here];
+    require(workers_count() == 1, "ranks that are forks need a program of one thread");
+    require(pipe(ends) == 0, "no pipe");
+    fflush(NULL);
+    for (int r = 0; r < here; r++) {
+        ranks[r] = fork();
+        if (ranks[r] == 0)
+            ranks_become(r, count, port, ends[1], run, context);
+    }
+    close(ends[1]);
+    for (bool more = true; left || more;) {
+        char part[4096];
+        struct pollfd ready = {.fd = ends[0], .events = POLLIN};
+        ssize_t bytes = more && poll(&ready, 1, 10) > 0 ? read(ends[0], part, sizeof part) : -1;
+        if (bytes > 0)
+            text_append(said, part, bytes);
+        more &= bytes != 0;
+        for (int r = 0, how; r < here; r++)
+            if (ranks[r] && waitpid(ranks[r], &how, more ? WNOHANG : 0) == ranks[r]) {
+                ranks[r] = 0;
+                left--;
+                status = how ? ranks_exit_status(how) : status;
+            }
+    }
+    close(ends[0]);
+    return status;
+}
+
+static inline int ranks_fork(struct text *said, int count, int (*run)(void *context), void *context)
+{
+    return ranks_fork_at(said, count, count, ranks_free_port(), run, context);
 }
 
 static inline int ranks_run(struct text *said, int count, const char *arguments) /* this program */

@@ -14,8 +14,8 @@
 #include "data/plan.h"
 #include "data/stream.h"
 #include "kernels/kernels.h"
+#include "tests/weft_process.h"
 #include "tokenizers/text.h"
-#include <cmocka.h>
 
 enum { FILES = 7, ROWS = 3, LENGTH = 96, STEPS = 90, LINES_MOST = 160 };
 static char *folder, *corpus, *tokenizer;
@@ -204,7 +204,7 @@ static inline char *write_recipe(const char *name, const char *stream, const cha
     text_printf(&t,
                 "run: %s/run-%s\nseed: 3\nprecision: f32\nstages:\n"
                 "  shards: {kind: prepare, data: %s, text: %s, shard_bytes: 4096%s}\n"
-                "  base: {kind: pretrain, data: shards, steps: 30, checkpoint_steps: 2, heldout: %s/whole, "
+                "  base: {kind: pretrain, data: shards, steps: 20, checkpoint_steps: 2, heldout: %s/whole, "
                 "heldout_rows: 1, shuffle_shards: 1, batch: {rows: 4, length: 64, micro_rows: 1}, elastic: "
                 "{slice_rows: 1}, model: {width: 16, layers: 2, heads: 1, kv_heads: 1, head_width: 16, experts: 4, "
                 "expert_width: 16, vit_layers: 0}%s}\n",

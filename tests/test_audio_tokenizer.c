@@ -20,16 +20,24 @@ static const struct rng_key test_key = {5, RNG_TEST};
  * of about 0.08. memory_free. */
 static float *make_sound(i64 samples, u32 voice)
 {
+    enum { HARMONICS = 24, HELD = 16 }; /* so many samples have the same strengths */
     float *out = memory_alloc(max_i64(samples, 1) * 4);
-    double phase = 0, base = 90 + 110 * rng_uniform(test_key, voice, 0, 0, 0);
+    double phase = 0, base = 90 + 110 * rng_uniform(test_key, voice, 0, 0, 0), strength[HARMONICS];
     for (i64 i = 0; i < samples; i++) {
         double t = (double)i / AUDIO_RATE_HZ, sum = 0, f0 = base * (1 + 0.2 * sin(2.1 * t + voice));
         double first = 500 + 250 * sin(5 * t + 2 * voice), second = 1700 + 600 * sin(3.3 * t + voice);
         double loud = fmod(t + 0.13 * voice, 0.7) < 0.55 ? 1 : 0, breath = fmod(t, 0.9) < 0.12 ? 0.05 : 0.003;
-        phase += 6.283185307 * f0 / AUDIO_RATE_HZ;
-        for (int h = 1; h < 24; h++) {
+        for (int h = 1; h < HARMONICS && i % HELD == 0; h++) {
             double a = (h * f0 - first) / 220, b = (h * f0 - second) / 300;
-            sum += (exp(-a * a) + 0.5 * exp(-b * b) + 0.02) * sin(h * phase);
+            strength[h] = exp(-a * a) + 0.5 * exp(-b * b) + 0.02;
+        }
+        phase += 6.283185307 * f0 / AUDIO_RATE_HZ;
+        double twice = 2 * cos(phase), sine = sin(phase), before = 0; /* sin(h phase) from the two before it */
+        for (int h = 1; h < HARMONICS; h++) {
+            double next = twice * sine - before;
+            sum += strength[h] * sine;
+            before = sine;
+            sine = next;
         }
         out[i] = (float)(loud * (0.07 * sum + breath * rng_normal(test_key, voice, (u32)i, 1, 0)));
     }
@@ -418,7 +426,7 @@ static void words_follow_their_vectors_and_unseen_ones_return(void **state)
 /* ---- encoding ---- */
 
 enum { SOUNDS = 9 };
-static const i64 lengths[SOUNDS] = {1, 1279, 1280, 1281, 20000, 15000, 400 * 1280 + 7, 33333, 262 * 1280};
+static const i64 lengths[SOUNDS] = {1, 1279, 1280, 1281, 20000, 15000, 300 * 1280 + 7, 33333, 262 * 1280};
 
 static void encode_order(i32 *const *codes, struct audio_tokenizer *audio, float *const *sounds, const int *order,
                          i64 count)
@@ -445,7 +453,7 @@ static void check_company(enum dtype dtype)
         together[i] = memory_alloc(bytes);
         encode_order(alone, &audio, sounds, &forward[i], 1);
     }
-    for (int way = 0; way < 4; way++) {
+    for (int way = is_nightly() ? 0 : 2; way < 4; way++) {
         workers_start(way % 2 + 1);
         encode_order(together, &audio, sounds, way < 2 ? forward : backward, SOUNDS);
         for (int i = 0; i < SOUNDS; i++)
@@ -467,8 +475,10 @@ static void check_company(enum dtype dtype)
 static void codes_depend_on_the_sound_alone(void **state)
 {
     (void)state;
-    check_company(DTYPE_F32);
-    check_company(DTYPE_BF16);
+    if (is_nightly() || !is_guarded(&device))
+        check_company(DTYPE_F32);
+    if (is_nightly() || is_guarded(&device))
+        check_company(DTYPE_BF16);
 }
 
 /* A sound cut into pieces decodes as one that fits a pass: its first frames, of the same codes. */
@@ -571,6 +581,7 @@ static void read_settings(struct audio_settings *out, const char *data, const st
 static void training_learns_one_sound(void **state)
 {
     (void)state;
+    on_one_device(&device, false);
     char *folder = temporary_folder();
     struct audio_settings settings;
     struct audio_media media;
@@ -627,8 +638,6 @@ static struct text stage_weights(const struct audio_settings *settings, const ch
     return weights;
 }
 
-/* The later checkpoint and what followed it are lost, as if the run had been killed. Recordings are read again as they
- * are drawn; one in five cannot be read. */
 /* Every recording that the report shows has its sounds and their pictures. */
 static void held_out_recordings_are_kept_with_pictures(void **state)
 {
@@ -662,6 +671,8 @@ static void held_out_recordings_are_kept_with_pictures(void **state)
         memory_free(blocks[i]);
 }
 
+/* The later checkpoint and what followed it are lost, as if the run had been killed. Recordings are read again as they
+ * are drawn; one in five cannot be read. */
 static void a_resumed_run_is_the_uninterrupted_one(void **state)
 {
     (void)state;

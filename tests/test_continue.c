@@ -5,6 +5,7 @@
 #include "core/json.h"
 #include "tests/shard_fixture.h"
 #include "tests/scratch.h"
+#include "tests/weft_process.h"
 
 static char *shards;
 static struct text complained;
@@ -45,15 +46,16 @@ static int run(const char *name, const char *stages, const char *words)
     text_printf(&text, "run: %s\nprecision: f32\nstages:\n", path_of(name));
     text_printf(&text, stages, shards, shards, shards);
     succeed(file_replace(recipe, text.data, text.length));
-    char *command = string_format("WEFT_THREADS=1 %s run %s %s 2>%s", WEFT_PROGRAM, recipe, words, err);
-    int status = system(command);
+    char *rest = string_copy(words), *all[12] = {"weft", "run", recipe};
+    weft_add_words(all, COUNT_OF(all), rest);
+    int status = weft_run_quietly(all, err);
     text_release(&complained);
     succeed(file_read(&complained, err));
     text_append(&complained, "", 0);
     text_release(&text);
     memory_free(recipe);
-    memory_free(command);
-    return WEXITSTATUS(status);
+    memory_free(rest);
+    return status;
 }
 
 static void run_well(const char *name, const char *stages, const char *words)
@@ -289,5 +291,6 @@ int main(void)
         cmocka_unit_test(a_branch_may_decay_and_lengthen),
         cmocka_unit_test(what_cannot_be_carried_is_refused),
     };
+    setenv("WEFT_THREADS", "1", 1);
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "core/json.h"
-#include <cmocka.h>
+#include "tests/weft_process.h"
 
-extern char **environ;
 static char *folder;
 static struct text said, complained; /* of the last run: stdout, stderr */
 
@@ -44,16 +42,16 @@ static int run(const char *const *words)
 {
     const char *argv[32] = {"weft"};
     char *out = in_folder("stdout"), *err = in_folder("stderr");
-    posix_spawn_file_actions_t actions;
-    pid_t child;
     int status;
     for (int i = 0; words[i]; i++)
         argv[i + 1] = words[i];
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 1, out, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    posix_spawn_file_actions_addopen(&actions, 2, err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    assert_int_equal(posix_spawn(&child, WEFT_PROGRAM, &actions, NULL, (char *const *)argv, environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        if (!freopen(out, "w", stdout) || !freopen(err, "w", stderr))
+            _exit(99);
+        weft_become((char **)(uintptr_t)argv);
+    }
     assert_int_equal(waitpid(child, &status, 0), child);
     read_output(&said, "stdout");
     read_output(&complained, "stderr");
@@ -326,8 +324,7 @@ static pid_t begin_within(rlim_t bytes, const char *recipe, const char *name)
         int descriptor = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
         if (descriptor < 0 || dup2(descriptor, 2) < 0 || (bytes && setrlimit(RLIMIT_FSIZE, &limit)))
             _exit(9);
-        execl(WEFT_PROGRAM, "weft", "run", recipe, where, (char *)NULL);
-        _exit(9);
+        weft_become((char *[]){"weft", "run", (char *)(uintptr_t)recipe, where, NULL});
     }
     memory_free(where);
     memory_free(err);
@@ -448,5 +445,6 @@ int main(void)
         cmocka_unit_test(what_an_older_version_made_is_refused_with_the_reason),
         cmocka_unit_test(shards_are_known_by_their_index),
     };
+    setenv("WEFT_THREADS", "1", 1);
     return cmocka_run_group_tests(tests, make, clear);
 }

@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include "core/json.h"
 #include "tests/shard_fixture.h"
-#include <cmocka.h>
+#include "tests/weft_process.h"
 
 enum { STEPS = 6 };
 static char *shards, *out, *recipe; /* out: beside the shards, whose names and sizes enter the hash */
@@ -35,6 +35,23 @@ static void set_guard(bool guarded)
         unsetenv("WEFT_GUARD");
 }
 
+static int become(void *words)
+{
+    weft_become(words);
+}
+
+/* more: words with a space between them. */
+static int run_over_tcp(struct text *said, int ranks, const char *name, const char *more)
+{
+    char *where = string_format("run=%s/%s", out, name), *rest = string_copy(more);
+    char *words[8] = {"weft", "run", recipe, where};
+    weft_add_words(words, COUNT_OF(words), rest);
+    int status = ranks_fork(said, ranks, become, words);
+    memory_free(where);
+    memory_free(rest);
+    return status;
+}
+
 enum meeting { OVER_MPI, OVER_TCP };
 
 /* Exit status of `weft run` on `ranks`; what it said is printed where it is not the expected one. */
@@ -43,7 +60,7 @@ static void run_over(enum meeting meeting, int ranks, const char *name, const ch
 {
     struct text said = {0};
     char *arguments = string_format("run %s run=%s/%s %s", recipe, out, name, more);
-    int status = meeting == OVER_TCP ? ranks_run_over_tcp(&said, ranks, ranks, WEFT_PROGRAM, arguments)
+    int status = meeting == OVER_TCP ? run_over_tcp(&said, ranks, name, more)
                                      : ranks_run_program(&said, ranks, WEFT_PROGRAM, arguments);
     if (status != expected || (complaint && (!said.data || !strstr(said.data, complaint))))
         fail_msg("%d ranks, %s: status %d, expected %d and \"%s\" in:\n%s", ranks, arguments, status, expected,
@@ -54,7 +71,7 @@ static void run_over(enum meeting meeting, int ranks, const char *name, const ch
 
 static void run(int ranks, const char *name, const char *more, int expected, const char *complaint)
 {
-    run_over(OVER_MPI, ranks, name, more, expected, complaint);
+    run_over(OVER_TCP, ranks, name, more, expected, complaint);
 }
 
 static double farthest; /* relative */
@@ -118,18 +135,25 @@ static void ranks_follow_one(void **state)
         int ranks;
         enum meeting meeting;
         bool guarded; /* device memory passes over the data plane alone, host memory over the other */
-    } cases[] = {{"data", "", 2},
-                 {"expert", "--layout expert=2", 2},
-                 {"guarded", "--layout expert=2", 2, OVER_MPI, true},
-                 {"parts", "--layout expert=2,part=2", 2, OVER_MPI, true},
-                 {"tcp", "--layout expert=2", 2, OVER_TCP},
-                 {"tcp-pipeline", "--layout pipeline=2,chunks=2", 2, OVER_TCP},
-                 {"tensor", "--layout tensor=2", 2},
-                 {"pipeline", "--layout pipeline=2", 2},
-                 {"interleaved", "--layout pipeline=2,chunks=2", 2},
-                 {"both", "--layout expert=2,tensor=2", 4}};
+        bool at_night;
+    } cases[] = {{"mpi", "--layout expert=2", 2, OVER_MPI},
+                 {"data", "", 2, OVER_TCP},
+                 {"parts", "--layout expert=2,part=2", 2, OVER_TCP, true},
+                 {"interleaved", "--layout pipeline=2,chunks=2", 2, OVER_TCP},
+                 {"both", "--layout expert=2,tensor=2", 4, OVER_TCP},
+                 {"expert", "--layout expert=2", 2, OVER_TCP, false, true},
+                 {"tensor", "--layout tensor=2", 2, OVER_TCP, false, true},
+                 {"pipeline", "--layout pipeline=2", 2, OVER_TCP, false, true},
+                 {"mpi-interleaved", "--layout pipeline=2,chunks=2", 2, OVER_MPI, false, true},
+                 {"mpi-both", "--layout expert=2,tensor=2", 4, OVER_MPI, false, true}};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        if (cases[i].at_night && !is_nightly())
+            continue;
+        if (cases[i].meeting == OVER_MPI && ranks_missing()) {
+            print_message("%s: skipped, %s\n", cases[i].name, ranks_missing());
+            continue;
+        }
         farthest = 0;
         set_guard(cases[i].guarded);
         run_over(cases[i].meeting, cases[i].ranks, cases[i].name, cases[i].layout, 0, NULL);
@@ -200,9 +224,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_follow_one), cmocka_unit_test(one_goes_on_for_two),
                                        cmocka_unit_test(sizes_that_do_not_fit)};
-    if (ranks_missing()) {
-        printf("skipped: %s\n", ranks_missing());
-        return 0;
-    }
+    setenv("WEFT_THREADS", "1", 1);
     return cmocka_run_group_tests(tests, open_world, close_world);
 }

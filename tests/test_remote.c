@@ -11,15 +11,15 @@
 #include "tests/http_server.h"
 #include "tests/source_text.h"
 #include "tests/tar_text.h"
-#include <cmocka.h>
+#include "tests/tier.h"
 
 static struct server server;
 
 static int quickly(void **state)
 {
     (void)state;
-    remote_patience =
-        (struct remote_patience){.tries = 4, .tries_unknown = 2, .pause_s = 0.01, .pause_most_s = 0.02, .stall_s = 0.2};
+    remote_patience = (struct remote_patience){
+        .tries = 4, .tries_unknown = 2, .pause_s = 0.01, .pause_most_s = 0.02, .stall_s = TEST_SECONDS_MOST};
     setenv("no_proxy", "*", 1);
     unsetenv("AWS_ENDPOINT_URL_S3");
     log_set_level(LOG_QUIET);
@@ -120,12 +120,16 @@ static void what_breaks_goes_on_where_it_was(void **state)
     struct served reset = a_tar(), stall = a_tar(), cut = a_tar(), busy = a_tar(), plain = a_tar();
     reset.resets = 2;
     assert_reads(&reset, tar_reads.data);
-    assert_int_equal(reset.requests, 4); /* one of them for the size */
-    assert_true(reset.last_first > 0 && reset.last_first <= 1000000);
+    assert_int_equal(reset.requests, 4);      /* one of them for the size */
+    assert_true(reset.last_first <= 1000000); /* what came before a reset may not have been read */
     assert_non_null(strstr(reset.last, "If-Match: \"1\""));
+    struct remote_patience usual = remote_patience;
     stall.stalls = 1;
+    remote_patience.stall_s = 0.2;
+    remote_patience.tries = remote_patience.tries_unknown = 1000; /* where the server is slow for other reasons, too */
     assert_reads(&stall, tar_reads.data);
-    assert_int_equal(stall.last_first, 500000);
+    assert_true(stall.stalls == 0 && stall.last_first >= 500000);
+    remote_patience = usual;
     cut.cuts = 2;
     assert_reads(&cut, tar_reads.data);
     assert_int_equal(cut.last_first, 1000000);

@@ -11,6 +11,7 @@
 #include "sequence/grammar.h"
 #include "tests/http_server.h"
 #include "tests/scratch.h"
+#include "tests/tier.h"
 #include "tokenizers/text.h"
 
 enum { FILES = 4, LINES = 700 };
@@ -33,8 +34,8 @@ static void make_tokenizer(void)
 
 static int make(void **state)
 {
-    remote_patience =
-        (struct remote_patience){.tries = 3, .tries_unknown = 2, .pause_s = 0.01, .pause_most_s = 0.02, .stall_s = 0.2};
+    remote_patience = (struct remote_patience){
+        .tries = 3, .tries_unknown = 2, .pause_s = 0.01, .pause_most_s = 0.02, .stall_s = TEST_SECONDS_MOST};
     setenv("no_proxy", "*", 1);
     if (make_directory(state) < 0)
         return -1;

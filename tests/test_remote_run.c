@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include "tests/http_server.h"
 #include "tests/scratch.h"
+#include "tests/weft_process.h"
 
 static const char lines[] = "{\"text\":\"a small house by a small lake\"}\n{\"text\":\"houses and lakes\"}\n";
 static struct text said;
@@ -10,14 +11,14 @@ static struct text said;
 static int run(const char *words)
 {
     char *err = path_of("stderr");
-    char *command = string_format("WEFT_THREADS=1 no_proxy='*' %s run %s %s 2>%s", WEFT_PROGRAM, path_of("recipe.yaml"),
-                                  words, err);
-    int status = system(command);
+    char *rest = string_copy(words), *all[8] = {"weft", "run", path_of("recipe.yaml")};
+    weft_add_words(all, COUNT_OF(all), rest);
+    int status = weft_run_quietly(all, err);
     text_release(&said);
     succeed(file_read(&said, err));
     text_append(&said, "", 0);
-    memory_free(command);
-    return WEXITSTATUS(status);
+    memory_free(rest);
+    return status;
 }
 
 static void expect_said(const char *part)
@@ -140,5 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_done_asks_no_address),
                                        cmocka_unit_test(a_signature_is_no_setting),
                                        cmocka_unit_test(a_stream_has_the_signature_of_the_call)};
+    setenv("WEFT_THREADS", "1", 1);
+    setenv("no_proxy", "*", 1);
     return cmocka_run_group_tests(tests, make_directory, end);
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/tier.h"
 
 /* ---- Verifiers ---- */
 
@@ -553,30 +553,32 @@ static void test_programs(void **state)
 {
     struct json *answers[300];
     (void)state;
-    assert_int_equal(ask(answers, "while read line; do echo '{\"score\": 0.25}'; done", 300, 20), 0);
+    assert_int_equal(ask(answers, "while read line; do echo '{\"score\": 0.25}'; done", 300, TEST_SECONDS_MOST), 0);
     for (i64 i = 0; i < 300; i++) {
         assert_true(json_number(json_get(answers[i], "score"), 0) == 0.25);
         json_free(answers[i]);
     }
-    assert_int_equal(
-        ask(answers, "echo '{\"id\":1,\"score\":1}'; printf '{\"id\":0,\"observation\":\"go on\"}'", 2, 20), 0);
+    assert_int_equal(ask(answers, "echo '{\"id\":1,\"score\":1}'; printf '{\"id\":0,\"observation\":\"go on\"}'", 2,
+                         TEST_SECONDS_MOST),
+                     0);
     assert_string_equal(json_string(json_get(answers[0], "observation"), ""), "go on");
     assert_int_equal(json_integer(json_get(answers[1], "score"), 0), 1);
     json_free(answers[0]);
     json_free(answers[1]);
-    assert_int_equal(ask(answers, "exit 1", 0, 20), 0); /* nothing to ask */
+    assert_int_equal(ask(answers, "exit 1", 0, TEST_SECONDS_MOST), 0); /* nothing to ask */
 }
 
 struct bad_program {
     const char *script, *message;
+    double seconds; /* 0: TEST_SECONDS_MOST */
 };
 
 static void test_bad_programs(void **state)
 {
     static const struct bad_program bad[] = {
-        {"sleep 100", "within"},                                       /* hangs */
-        {"trap '' TERM INT HUP; while :; do sleep 1; done", "within"}, /* and will not be told */
-        {"sleep 100 & sleep 100", "within"},                           /* with a child that holds the pipe */
+        {"sleep 10000", "within", 0.1},                                     /* hangs */
+        {"trap '' TERM INT HUP; while :; do sleep 1; done", "within", 0.1}, /* and will not be told */
+        {"sleep 10000 & sleep 10000", "within", 0.1},                       /* with a child that holds the pipe */
         {"read line; echo '{\"score\":1}'; exit 3", "status 3"},
         {"kill -SEGV $$", "signal 11"},
         {"cat", "expected {\"score\""},
@@ -586,13 +588,13 @@ static void test_bad_programs(void **state)
         {"echo '{\"score\": 1, \"id\": 7}'; echo '{\"score\":1}'", "7"},
         {"echo '{\"score\": 1, \"id\": 0}'; echo '{\"score\":1,\"id\":0}'", "answered before"},
         {"printf '\\000\\377\\n\\n'", "line 1"},
-        {"exec < /dev/null; sleep 0.1", "answered 0"},
-        {"exec > /dev/null; sleep 0.1", "answered 0"},
+        {"exec < /dev/null", "answered 0"},
+        {"exec > /dev/null", "answered 0"},
         {"no_such_program_at_all", "status 127"}};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(bad); i++) {
         struct json *answers[300];
-        assert_int_equal(ask(answers, bad[i].script, 2, 0.4), -1);
+        assert_int_equal(ask(answers, bad[i].script, 2, bad[i].seconds > 0 ? bad[i].seconds : TEST_SECONDS_MOST), -1);
         if (!strstr(error_text(), bad[i].message))
             fail_msg("%s: \"%s\" lacks \"%s\"", bad[i].script, error_text(), bad[i].message);
     }
@@ -610,7 +612,7 @@ static void test_full_pipes(void **state)
     char *script = string_format("i=0; while [ $i -lt 300 ]; do printf '{\"score\":1,\"why\":\"%%01000d\"}\\n' 7; "
                                  "i=$((i+1)); done; cat > /dev/null");
     (void)state;
-    assert_int_equal(ask(answers, script, 300, 20), 0);
+    assert_int_equal(ask(answers, script, 300, TEST_SECONDS_MOST), 0);
     for (i64 i = 0; i < 300; i++)
         json_free(answers[i]);
     memory_free(script);
@@ -668,7 +670,8 @@ static void test_rewards_are_written_and_replayed(void **state)
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
     char *path = path_join(directory, "rewards.jsonl");
     char *argv[] = {"sh", "-c", "while read line; do echo '{\"score\": 0.5}'; done"}, *broken[] = {"false"};
-    struct judge_settings good = {.program = {argv, 3}, .seconds = 10}, bad = {.program = {broken, 1}, .seconds = 10};
+    struct judge_settings good = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST},
+                          bad = {.program = {broken, 1}, .seconds = TEST_SECONDS_MOST};
     struct text first = {0}, second = {0};
     (void)state;
     require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
@@ -697,8 +700,8 @@ static void test_rewards_are_written_and_replayed(void **state)
 static void test_a_program_that_hangs_costs_a_step(void **state)
 {
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
-    char *argv[] = {"sh", "-c", "sleep 100"};
-    struct judge_settings hangs = {.program = {argv, 3}, .seconds = 0.2, .failures = 1};
+    char *argv[] = {"sh", "-c", "sleep 10000"};
+    struct judge_settings hangs = {.program = {argv, 3}, .seconds = 0.1, .failures = 1};
     struct cohort *list = &cohort;
     i64 open = -1;
     (void)state;
@@ -758,7 +761,7 @@ static void test_a_torn_line_is_cut_off(void **state)
 static void test_observations_go_on(void **state)
 {
     char *argv[] = {"sh", "-c", "read a; read b; echo '{\"observation\":\"more\"}'; echo '{\"score\":1}'"};
-    struct judge_settings settings = {.program = {argv, 3}, .seconds = 10, .turns = 1};
+    struct judge_settings settings = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST, .turns = 1};
     struct text text = {0};
     (void)state;
     open_cohort("program");
@@ -778,7 +781,7 @@ static void test_null_is_no_score(void **state)
     char script[] = "read a; read b; echo '{\"score\":null,\"observation\":\"more\"}';"
                     "echo '{\"score\":0.25,\"observation\":\"more\"}'";
     char *argv[] = {"sh", "-c", script};
-    struct judge_settings settings = {.program = {argv, 3}, .seconds = 10, .turns = 1};
+    struct judge_settings settings = {.program = {argv, 3}, .seconds = TEST_SECONDS_MOST, .turns = 1};
     (void)state;
     open_cohort("program");
     assert_int_equal(judge_once(&settings, NULL, 0, 0), 1);
