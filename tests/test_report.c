@@ -491,6 +491,16 @@ static void test_figures_are_told_in_their_units(void **state)
     text_release(&told);
 }
 
+static void test_medians_stand_in_the_middle(void **state)
+{
+    double x[5] = {0}, y[5] = {1, 100, 3, 2, 4};
+    (void)state;
+    assert_true(series_median(&(struct series){x, y, 5}) == 3);
+    assert_true(series_median(&(struct series){x, y, 4}) == 2.5);
+    assert_true(series_median(&(struct series){x, y, 1}) == 1);
+    assert_true(isnan(series_median(&(struct series){x, y, 0})));
+}
+
 static void test_commands_are_quoted_for_a_shell(void **state)
 {
     static const char *const words[][2] = {
@@ -552,6 +562,7 @@ int main(void)
         cmocka_unit_test(test_ticks_differ),
         cmocka_unit_test(test_long_lines_become_means_with_a_band),
         cmocka_unit_test(test_figures_are_told_in_their_units),
+        cmocka_unit_test(test_medians_stand_in_the_middle),
         cmocka_unit_test(test_commands_are_quoted_for_a_shell),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
