@@ -188,12 +188,50 @@ static void what_is_cut_out_keeps_its_counts(void **state)
     model_close(&out);
 }
 
+/* ---- Counts for the balance of experts ---- */
+
+/* Assignments that a forward of training counts: every position's in every layer with experts, or, of a subset, none.
+ */
+static double counted_by(struct model *trained, const struct submodel *sub)
+{
+    enum { ROWS = 2, LENGTH = 12 };
+    i32 ids[ROWS * LENGTH];
+    float usage[LAYERS * EXPERTS];
+    struct batch batch;
+    struct forward out;
+    struct tape tape;
+    double sum = 0;
+    for (i32 i = 0; i < ROWS * LENGTH; i++)
+        ids[i] = (7 * i + 3) % TOY_VOCABULARY;
+    batch_of_ids(&batch, &arena, ids, ROWS, LENGTH, false);
+    device.ops->zero(&device, trained->usage, sizeof usage);
+    tape_open(&tape, &device, DTYPE_F32, (i64)1 << 28);
+    tape_clear(&tape, true);
+    model_forward(&out, &tape, trained, &batch, sub, NULL);
+    device_get(&device, usage, trained->usage, sizeof usage);
+    for (i64 i = 0; i < LAYERS * EXPERTS; i++)
+        sum += usage[i];
+    tape_close(&tape);
+    return sum / (ROWS * LENGTH);
+}
+
+static void subsets_of_experts_are_not_counted(void **state)
+{
+    struct submodel full = parsed(NULL, NULL, NULL), half = parsed(NULL, "4", NULL);
+    struct model trained;
+    (void)state;
+    toy_open(&trained, &device, &model.config, true);
+    assert_true(counted_by(&trained, &full) == (LAYERS - 1) * TOPK);
+    assert_true(counted_by(&trained, &half) == 0);
+    model_close(&trained);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_most_used_experts_stay),           cmocka_unit_test(ranges_name_their_ends),
         cmocka_unit_test(the_grid_halves_and_drops_as_it_says), cmocka_unit_test(dropped_layers_are_spread),
-        cmocka_unit_test(what_is_cut_out_keeps_its_counts),
+        cmocka_unit_test(what_is_cut_out_keeps_its_counts),     cmocka_unit_test(subsets_of_experts_are_not_counted),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
