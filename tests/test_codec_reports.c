@@ -173,6 +173,31 @@ static void a_loss_is_the_sum_of_its_parts(void **state)
     trainer.settings = &settings;
 }
 
+/* Of words that are all zero, with so many levels. */
+static double commitment_to_nothing(i64 levels)
+{
+    struct audio_settings changed = settings;
+    struct audio_trainer t = {.settings = &changed, .media = &media, .seed = SEED};
+    struct audio_result result;
+    changed.config.levels = levels;
+    audio_trainer_open(&t, &device, DTYPE_F32);
+    weights_init(&t.audio.weights, 1);
+    const struct weight *words = t.audio.w.codebooks;
+    device.ops->zero(&device, words->master, words->parts * words->rows * words->columns * 4);
+    succeed(audio_step(&result, &t, settings.steps - 1));
+    audio_trainer_close(&t);
+    return result.commitment;
+}
+
+/* The same of every level, so the mean is that of one. */
+static void commitment_is_the_mean_over_levels(void **state)
+{
+    double one = commitment_to_nothing(1);
+    (void)state;
+    assert_true(one > 0);
+    assert_float_equal(commitment_to_nothing(2), one, 1e-6 * one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +205,7 @@ int main(void)
         cmocka_unit_test(distances_are_of_all_levels_and_of_the_first),
         cmocka_unit_test(digits_are_told_from_their_codes),
         cmocka_unit_test(a_loss_is_the_sum_of_its_parts),
+        cmocka_unit_test(commitment_is_the_mean_over_levels),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
