@@ -476,6 +476,35 @@ static void test_gradient_of_the_policy(void **state)
     model_close(&m);
 }
 
+/* All logits are zero: each of the ids that may be drawn has the same part, whatever the temperature. */
+static void test_what_is_forbidden_has_no_probability(void **state)
+{
+    static const i32 forbidden[] = {0, 60, 61, 63};
+    struct surrogate_settings s = {.eps = 0.2, .mismatch_high = 1e9};
+    struct model m;
+    struct task task;
+    struct cohort list[1], *cohorts[1];
+    struct learner l;
+    (void)state;
+    open_model(&m);
+    open_cohorts(list, cohorts, &task, 1);
+    float *zeros = memory_alloc(m.config.width * 4);
+    toy_set_weight(&m.weights, m.norm, zeros);
+    memory_free(zeros);
+    learner_open(&l, &m, &vocabulary, &s, 1, 4096);
+    l.policy = (struct policy){0.7f, forbidden, 4};
+    learner_load(&l, cohorts, 1, NULL);
+    learner_plan(&l, 0, l.count);
+    assert_int_equal(learner_measure(&l, NULL), 0);
+    for (i64 i = 0; i < l.count; i++)
+        for (i64 j = 0; j < l.samples[i].y.n; j++)
+            assert_float_equal(l.samples[i].y.old[j], -log(TOY_VOCABULARY - 4), 1e-5);
+    learner_close(&l);
+    cohort_release(&list[0]);
+    id_list_release(&task.ids);
+    model_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_coefficients_are_the_slope),
@@ -487,7 +516,8 @@ int main(void)
                                        cmocka_unit_test(test_hints_fade_by_success),
                                        cmocka_unit_test(test_sharing_a_prompt_changes_nothing),
                                        cmocka_unit_test(test_well_learned_positives_weigh_less),
-                                       cmocka_unit_test(test_gradient_of_the_policy)};
+                                       cmocka_unit_test(test_gradient_of_the_policy),
+                                       cmocka_unit_test(test_what_is_forbidden_has_no_probability)};
     workers_start(2);
     device_open_cpu(&device);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
