@@ -209,8 +209,10 @@ static double counted_by(struct model *trained, const struct submodel *sub)
     tape_clear(&tape, true);
     model_forward(&out, &tape, trained, &batch, sub, NULL);
     device_get(&device, usage, trained->usage, sizeof usage);
-    for (i64 i = 0; i < LAYERS * EXPERTS; i++)
+    for (i64 i = 0; i < LAYERS * EXPERTS; i++) {
+        assert_true(i >= EXPERTS || usage[i] == 0); /* the first layer has none */
         sum += usage[i];
+    }
     tape_close(&tape);
     return sum / (ROWS * LENGTH);
 }
